@@ -1,0 +1,2 @@
+//! plimsoll
+fn main() {}
