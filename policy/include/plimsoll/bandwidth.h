@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Bandwidth: quota, period and burst of one group.
+ *
+ * A group has a pool of runtime that each period boundary refills by the
+ * quota, up to quota + burst. A CPU on which the group runs takes slices
+ * from the pool into its local runtime and charges what tasks ran against
+ * it. A CPU with nothing left, local or in the pool, is throttled. Local
+ * runtime may go negative: what a task ran too long is a debt that later
+ * refills pay first, so that the long-run rate is exactly quota / period.
+ *
+ * Source: "Burstable CFS bandwidth controller" (2021) for burst; the pool,
+ * the slices and the order of service follow kernel/sched/fair.c.
+ *
+ * Calls on one pool and its CPUs are serialised by the caller. All times
+ * come from one clock that does not run backwards.
+ *
+ * Proofs: policy/proofs/bandwidth.c
+ */
+#ifndef PLIMSOLL_BANDWIDTH_H
+#define PLIMSOLL_BANDWIDTH_H
+
+#include "units.h"
+
+#define PLIM_PERIOD_MIN_NS PLIM_NSEC_PER_MSEC
+#define PLIM_PERIOD_MAX_NS PLIM_NSEC_PER_SEC
+#define PLIM_PERIOD_DEFAULT_NS (100 * PLIM_NSEC_PER_MSEC)
+#define PLIM_QUOTA_MIN_NS PLIM_NSEC_PER_MSEC
+/* What a CPU takes at a time, as sched_cfs_bandwidth_slice_us. */
+#define PLIM_SLICE_DEFAULT_NS (5 * PLIM_NSEC_PER_MSEC)
+#define PLIM_SLICE_MIN_NS (100 * PLIM_NSEC_PER_USEC)
+#define PLIM_SLICE_MAX_NS PLIM_NSEC_PER_SEC
+/*
+ * What a CPU keeps when the group goes idle on it, as
+ * min_cfs_rq_runtime: spares the pool a visit at the next wake-up.
+ */
+#define PLIM_LOCAL_KEPT_NS PLIM_NSEC_PER_MSEC
+
+enum plim_bandwidth_error {
+	PLIM_BANDWIDTH_OK = 0,
+	PLIM_BANDWIDTH_BAD_PERIOD,
+	PLIM_BANDWIDTH_BAD_QUOTA,
+	PLIM_BANDWIDTH_BAD_SUM,
+	PLIM_BANDWIDTH_BAD_SLICE,
+};
+
+struct plim_bandwidth_params {
+	plim_u64 period_ns; /* PLIM_PERIOD_MIN_NS … PLIM_PERIOD_MAX_NS */
+	plim_u64 quota_ns; /* >= PLIM_QUOTA_MIN_NS, or PLIM_UNLIMITED */
+	plim_u64 burst_ns; /* quota + burst <= PLIM_RUNTIME_MAX_NS */
+	plim_u64 slice_ns; /* PLIM_SLICE_MIN_NS … PLIM_SLICE_MAX_NS */
+};
+
+struct plim_bandwidth_stats {
+	plim_u64 nr_periods; /* periods elapsed while the group was active */
+	plim_u64 nr_throttled; /* of those, ended with a throttled CPU */
+	plim_u64 throttled_ns; /* summed over CPUs */
+	plim_u64 nr_bursts; /* periods whose usage exceeded the quota */
+	plim_u64 burst_ns; /* by how much, summed */
+};
+
+/* The pool of a group. */
+struct plim_bandwidth {
+	struct plim_bandwidth_params params;
+	plim_u64 runtime_ns; /* left in the pool, <= quota + burst */
+	plim_u64 boundary_ns; /* the last period boundary */
+	plim_u64 period_usage_ns; /* charged since that boundary */
+	plim_u64 nr_throttled_ever; /* hands out places in the queue */
+	plim_u32 nr_throttled_cpus; /* throttled now */
+	struct plim_bandwidth_stats stats;
+};
+
+/* One CPU's part of a group. */
+struct plim_bandwidth_cpu {
+	plim_s64 runtime_ns; /* negative: debt */
+	plim_u64 throttled_at_ns; /* valid while throttled */
+	plim_u64 throttled_order; /* place in the queue, valid while throttled */
+	plim_u8 throttled;
+};
+
+/* Which parameter is out of its range, if any. */
+static __always_inline enum plim_bandwidth_error
+plim_bandwidth_check(const struct plim_bandwidth_params *params)
+{
+	if (params->period_ns < PLIM_PERIOD_MIN_NS ||
+	    params->period_ns > PLIM_PERIOD_MAX_NS)
+		return PLIM_BANDWIDTH_BAD_PERIOD;
+	if (params->slice_ns < PLIM_SLICE_MIN_NS || params->slice_ns > PLIM_SLICE_MAX_NS)
+		return PLIM_BANDWIDTH_BAD_SLICE;
+	if (params->burst_ns > PLIM_RUNTIME_MAX_NS)
+		return PLIM_BANDWIDTH_BAD_SUM;
+	if (params->quota_ns == PLIM_UNLIMITED)
+		return PLIM_BANDWIDTH_OK;
+	if (params->quota_ns < PLIM_QUOTA_MIN_NS)
+		return PLIM_BANDWIDTH_BAD_QUOTA;
+	if (params->quota_ns > PLIM_RUNTIME_MAX_NS - params->burst_ns)
+		return PLIM_BANDWIDTH_BAD_SUM;
+	return PLIM_BANDWIDTH_OK;
+}
+
+static __always_inline int
+plim_bandwidth_is_unlimited(const struct plim_bandwidth *pool)
+{
+	return pool->params.quota_ns == PLIM_UNLIMITED;
+}
+
+/*
+ * The most that the pool may hold. @burst_on is the global switch: off
+ * turns burst off everywhere and forgets no group's setting.
+ */
+static __always_inline plim_u64
+plim_bandwidth_capacity_ns(const struct plim_bandwidth_params *params, int burst_on)
+{
+	return params->quota_ns + (burst_on ? params->burst_ns : 0);
+}
+
+/*
+ * Starts a group with valid @params: the first quota is there, the burst
+ * has yet to be saved up.
+ */
+static __always_inline void plim_bandwidth_init(struct plim_bandwidth *pool,
+						const struct plim_bandwidth_params *params,
+						plim_u64 now_ns)
+{
+	*pool = (struct plim_bandwidth){ 0 };
+	pool->params = *params;
+	pool->boundary_ns = now_ns;
+	pool->runtime_ns = plim_bandwidth_is_unlimited(pool) ? 0 : params->quota_ns;
+}
+
+/* Books the periods that have just ended; @elapsed_periods >= 1. */
+static __always_inline void plim_bandwidth_count_periods(struct plim_bandwidth *pool,
+							 plim_u64 elapsed_periods)
+{
+	struct plim_bandwidth_stats *stats = &pool->stats;
+
+	/* Throttled CPUs want to run in each of these periods. */
+	if (pool->nr_throttled_cpus) {
+		stats->nr_periods += elapsed_periods;
+		stats->nr_throttled += elapsed_periods;
+	} else if (pool->period_usage_ns) {
+		stats->nr_periods += 1;
+	}
+	if (pool->period_usage_ns > pool->params.quota_ns) {
+		stats->nr_bursts += 1;
+		stats->burst_ns += pool->period_usage_ns - pool->params.quota_ns;
+	}
+	pool->period_usage_ns = 0;
+}
+
+/*
+ * Refills the pool for every boundary passed since the last call, also
+ * those that passed while nothing ran and no timer was armed.
+ *
+ * Returns the number of boundaries passed. Where it is not 0 and CPUs are
+ * throttled, the caller serves them, see plim_bandwidth_serve().
+ */
+static __always_inline plim_u64 plim_bandwidth_refill(struct plim_bandwidth *pool,
+						      int burst_on, plim_u64 now_ns)
+{
+	const struct plim_bandwidth_params *params = &pool->params;
+	plim_u64 elapsed_ns = plim_sub_floor(now_ns, pool->boundary_ns);
+	plim_u64 elapsed_periods, capacity_ns, missing_ns;
+
+	if (elapsed_ns < params->period_ns)
+		return 0;
+	elapsed_periods = elapsed_ns / params->period_ns;
+	pool->boundary_ns = now_ns - elapsed_ns % params->period_ns;
+	if (plim_bandwidth_is_unlimited(pool))
+		return elapsed_periods;
+	plim_bandwidth_count_periods(pool, elapsed_periods);
+
+	/*
+	 * min(runtime + k * quota, capacity) without the product, which may
+	 * wrap after a very long sleep.
+	 */
+	capacity_ns = plim_bandwidth_capacity_ns(params, burst_on);
+	missing_ns = plim_sub_floor(capacity_ns, pool->runtime_ns);
+	if (missing_ns / params->quota_ns >= elapsed_periods)
+		pool->runtime_ns += elapsed_periods * params->quota_ns;
+	else
+		pool->runtime_ns = capacity_ns;
+	return elapsed_periods;
+}
+
+/*
+ * Changes parameters of a live group; @params is valid. The present period
+ * ends here and a new one starts. Its share is dealt again: a raised quota
+ * hands out the difference, a lowered one takes it back as far as it is
+ * still in the pool. Never hands out more than quota + burst; no debt is
+ * forgiven.
+ */
+static __always_inline void plim_bandwidth_set(struct plim_bandwidth *pool,
+					       const struct plim_bandwidth_params *params,
+					       int burst_on, plim_u64 now_ns)
+{
+	plim_u64 old_quota_ns = pool->params.quota_ns;
+	plim_u64 runtime_ns;
+
+	plim_bandwidth_refill(pool, burst_on, now_ns);
+	if (!plim_bandwidth_is_unlimited(pool))
+		plim_bandwidth_count_periods(pool, 1);
+	runtime_ns = pool->runtime_ns;
+	pool->params = *params;
+	pool->boundary_ns = now_ns;
+	if (plim_bandwidth_is_unlimited(pool))
+		runtime_ns = 0;
+	else if (old_quota_ns == PLIM_UNLIMITED)
+		runtime_ns = params->quota_ns;
+	else if (params->quota_ns >= old_quota_ns)
+		runtime_ns += params->quota_ns - old_quota_ns;
+	else
+		runtime_ns = plim_sub_floor(runtime_ns, old_quota_ns - params->quota_ns);
+	pool->runtime_ns = plim_min(runtime_ns, plim_bandwidth_capacity_ns(params, burst_on));
+}
+
+/* Moves up to @want_ns from the pool to a CPU. */
+static __always_inline void plim_bandwidth_take(struct plim_bandwidth *pool,
+						struct plim_bandwidth_cpu *cpu, plim_u64 want_ns)
+{
+	plim_u64 taken_ns = plim_min(want_ns, pool->runtime_ns);
+
+	pool->runtime_ns -= taken_ns;
+	cpu->runtime_ns += (plim_s64)taken_ns;
+}
+
+static __always_inline void plim_bandwidth_throttle(struct plim_bandwidth *pool,
+						    struct plim_bandwidth_cpu *cpu,
+						    plim_u64 now_ns)
+{
+	cpu->throttled = 1;
+	cpu->throttled_at_ns = now_ns;
+	cpu->throttled_order = pool->nr_throttled_ever++;
+	pool->nr_throttled_cpus += 1;
+}
+
+static __always_inline void plim_bandwidth_unthrottle(struct plim_bandwidth *pool,
+						      struct plim_bandwidth_cpu *cpu,
+						      plim_u64 now_ns)
+{
+	cpu->throttled = 0;
+	pool->nr_throttled_cpus -= 1;
+	pool->stats.throttled_ns += plim_sub_floor(now_ns, cpu->throttled_at_ns);
+}
+
+/*
+ * Charges @ran_ns to a CPU and, where its local runtime is used up, takes
+ * the debt and a slice from the pool. With @ran_ns 0: asks whether the
+ * group may start to run on this CPU.
+ *
+ * Returns whether the group may go on running here; if not, the CPU is
+ * throttled. A group in a hierarchy asks every ancestor: it runs only where
+ * all of them say yes.
+ */
+static __always_inline int plim_bandwidth_charge(struct plim_bandwidth *pool,
+						 struct plim_bandwidth_cpu *cpu, plim_u64 ran_ns,
+						 plim_u64 now_ns)
+{
+	plim_u64 debt_ns;
+
+	if (plim_bandwidth_is_unlimited(pool)) {
+		if (cpu->throttled)
+			plim_bandwidth_unthrottle(pool, cpu, now_ns);
+		return 1;
+	}
+	ran_ns = plim_min(ran_ns, PLIM_ELAPSED_MAX_NS);
+	pool->period_usage_ns += ran_ns;
+	cpu->runtime_ns -= (plim_s64)ran_ns;
+	if (cpu->runtime_ns > 0)
+		return 1;
+	if (cpu->throttled)
+		return 0;
+	debt_ns = (plim_u64)-cpu->runtime_ns;
+	plim_bandwidth_take(pool, cpu, debt_ns + pool->params.slice_ns);
+	if (cpu->runtime_ns > 0)
+		return 1;
+	plim_bandwidth_throttle(pool, cpu, now_ns);
+	return 0;
+}
+
+/* Whether throttled CPU @a is served before throttled CPU @b. */
+static __always_inline int plim_bandwidth_serve_before(const struct plim_bandwidth_cpu *a,
+						       const struct plim_bandwidth_cpu *b)
+{
+	return (plim_s64)(a->throttled_order - b->throttled_order) < 0;
+}
+
+/*
+ * Serves one throttled CPU from the pool: its debt and one nanosecond, so
+ * that every CPU gets out of debt before any gets a slice. The caller
+ * serves CPUs in the order of plim_bandwidth_serve_before(), after each
+ * refill and whenever runtime was returned, and stops at the first that
+ * stays throttled: then the pool is empty.
+ *
+ * Returns whether the CPU may run again.
+ */
+static __always_inline int plim_bandwidth_serve(struct plim_bandwidth *pool,
+						struct plim_bandwidth_cpu *cpu, plim_u64 now_ns)
+{
+	if (!cpu->throttled)
+		return 1;
+	if (!plim_bandwidth_is_unlimited(pool) && cpu->runtime_ns <= 0)
+		plim_bandwidth_take(pool, cpu, (plim_u64)-cpu->runtime_ns + 1);
+	if (!plim_bandwidth_is_unlimited(pool) && cpu->runtime_ns <= 0)
+		return 0;
+	plim_bandwidth_unthrottle(pool, cpu, now_ns);
+	return 1;
+}
+
+/*
+ * The group has nothing left to run on this CPU: all but
+ * PLIM_LOCAL_KEPT_NS of its local runtime goes back, as far as the pool
+ * has room. Debt stays.
+ */
+static __always_inline void plim_bandwidth_return(struct plim_bandwidth *pool,
+						  struct plim_bandwidth_cpu *cpu, int burst_on)
+{
+	plim_u64 capacity_ns, returned_ns;
+
+	if (plim_bandwidth_is_unlimited(pool) ||
+	    cpu->runtime_ns <= (plim_s64)PLIM_LOCAL_KEPT_NS)
+		return;
+	capacity_ns = plim_bandwidth_capacity_ns(&pool->params, burst_on);
+	returned_ns = (plim_u64)cpu->runtime_ns - PLIM_LOCAL_KEPT_NS;
+	cpu->runtime_ns = (plim_s64)PLIM_LOCAL_KEPT_NS;
+	pool->runtime_ns =
+		plim_min(pool->runtime_ns + returned_ns, plim_max(pool->runtime_ns, capacity_ns));
+}
+
+/* When the next boundary is due: where a refill timer is armed for. */
+static __always_inline plim_u64
+plim_bandwidth_next_boundary_ns(const struct plim_bandwidth *pool)
+{
+	return plim_add_saturating(pool->boundary_ns, pool->params.period_ns);
+}
+
+#endif /* PLIMSOLL_BANDWIDTH_H */

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The batch class: order among batch tasks, per-CPU limit, and the two
+ * inputs of load balancing.
+ *
+ * Where the class stands (below fair, above idle) is not decided here: the
+ * kernel's class order does that. Here is decided which batch task runs
+ * next, for how long, how much of one CPU batch work may use, and to which
+ * CPU a batch task should go.
+ *
+ * Source: "BT scheduling class" (2019); weights and placement follow
+ * kernel/sched/core.c and kernel/sched/fair.c.
+ *
+ * Proofs: policy/proofs/batch.c
+ */
+#ifndef PLIMSOLL_BATCH_H
+#define PLIMSOLL_BATCH_H
+
+#include "units.h"
+
+#define PLIM_NICE_MIN (-20)
+#define PLIM_NICE_MAX 19
+#define PLIM_NICE_LEVELS 40
+/* The weight of nice 0, and the unit of vruntime. */
+#define PLIM_WEIGHT_NICE_0 1024U
+/* A group's weight, as cgroup v2 cpu.weight. */
+#define PLIM_GROUP_WEIGHT_MIN 1U
+#define PLIM_GROUP_WEIGHT_MAX 10000U
+#define PLIM_GROUP_WEIGHT_DEFAULT 100U
+
+#define PLIM_BATCH_SLICE_DEFAULT_NS (4 * PLIM_NSEC_PER_MSEC)
+/* The window of the per-CPU limit, and of the room average. */
+#define PLIM_BATCH_WINDOW_NS (100 * PLIM_NSEC_PER_MSEC)
+/* Longer queues count as this long: keeps tasks * slice * ppm below 2^62. */
+#define PLIM_BATCH_QUEUE_MAX 4096U
+/* A batch task that waited this long moves to a CPU that is free for it. */
+#define PLIM_BATCH_WAIT_MAX_NS PLIM_NSEC_PER_MSEC
+
+/*
+ * The weight of a nice level: the kernel's sched_prio_to_weight, 1.25 per
+ * level, so that one level is about 10 % of CPU between two tasks. A nice
+ * value out of range counts as the nearest in range.
+ */
+static __always_inline plim_u32 plim_batch_weight(plim_s32 nice)
+{
+	static const plim_u32 weights[PLIM_NICE_LEVELS] = {
+		88761, 71755, 56483, 46273, 36291, /* -20 … -16 */
+		29154, 23254, 18705, 14949, 11916, /* -15 … -11 */
+		9548,  7620,  6100,  4904,  3906, /* -10 … -6 */
+		3121,  2501,  1991,  1586,  1277, /* -5 … -1 */
+		1024,  820,   655,   526,   423, /* 0 … 4 */
+		335,   272,   215,   172,   137, /* 5 … 9 */
+		110,   87,    70,    56,    45, /* 10 … 14 */
+		36,    29,    23,    18,    15, /* 15 … 19 */
+	};
+	plim_u32 index;
+
+	if (nice < PLIM_NICE_MIN)
+		nice = PLIM_NICE_MIN;
+	if (nice > PLIM_NICE_MAX)
+		nice = PLIM_NICE_MAX;
+	/* The verifier wants an unsigned index with a bound it can see. */
+	index = (plim_u32)(nice - PLIM_NICE_MIN);
+	return weights[index < PLIM_NICE_LEVELS ? index : PLIM_NICE_LEVELS - 1];
+}
+
+/* The weight of a group, in the unit of task weights (100 becomes 1024). */
+static __always_inline plim_u32 plim_batch_group_weight(plim_u32 group_weight)
+{
+	plim_u64 weight = plim_min(plim_max(group_weight, PLIM_GROUP_WEIGHT_MIN),
+				   PLIM_GROUP_WEIGHT_MAX);
+
+	return (plim_u32)(weight * PLIM_WEIGHT_NICE_0 / PLIM_GROUP_WEIGHT_DEFAULT);
+}
+
+/*
+ * How far running @ran_ns moves the virtual runtime of a task or group of
+ * @weight (a task's or group's, see above; 0 counts as 1). Rounded up, so
+ * that time is never free.
+ */
+static __always_inline plim_u64 plim_batch_vruntime_delta(plim_u64 ran_ns, plim_u32 weight)
+{
+	plim_u64 divisor = weight ? weight : 1;
+
+	ran_ns = plim_min(ran_ns, PLIM_ELAPSED_MAX_NS);
+	return (ran_ns * PLIM_WEIGHT_NICE_0 + divisor - 1) / divisor;
+}
+
+/* Whether @a runs before @b. Right also after virtual runtime has wrapped. */
+static __always_inline int plim_batch_before(plim_u64 a_vruntime, plim_u64 b_vruntime)
+{
+	return (plim_s64)(a_vruntime - b_vruntime) < 0;
+}
+
+/* The later of two virtual runtimes: a queue's minimum never goes back. */
+static __always_inline plim_u64 plim_batch_later(plim_u64 a_vruntime, plim_u64 b_vruntime)
+{
+	return plim_batch_before(a_vruntime, b_vruntime) ? b_vruntime : a_vruntime;
+}
+
+/*
+ * Where a task that slept (or is new, or comes from another queue, with its
+ * virtual runtime made relative to that queue) joins: where it was, but no
+ * further back than one slice before the queue's minimum.
+ */
+static __always_inline plim_u64 plim_batch_place(plim_u64 vruntime, plim_u64 min_vruntime,
+						 plim_u64 slice_ns, plim_u32 weight)
+{
+	return plim_batch_later(vruntime,
+				min_vruntime - plim_batch_vruntime_delta(slice_ns, weight));
+}
+
+/*
+ * A virtual runtime carried from one queue to another keeps its distance
+ * from the minimum.
+ */
+static __always_inline plim_u64 plim_batch_migrate(plim_u64 vruntime, plim_u64 from_min_vruntime,
+						   plim_u64 to_min_vruntime)
+{
+	return vruntime - from_min_vruntime + to_min_vruntime;
+}
+
+/* How much of one CPU batch work of a group may use. */
+struct plim_batch_limit {
+	plim_u64 window_ns; /* start of the present window */
+	plim_u64 used_ns; /* charged to it; the excess of the last is carried */
+};
+
+/* What a limit of @limit_ppm (of one CPU) allows in one window. */
+static __always_inline plim_u64 plim_batch_limit_ns(plim_u32 limit_ppm)
+{
+	return plim_scale_ppm(PLIM_BATCH_WINDOW_NS, plim_min(limit_ppm, PLIM_PPM));
+}
+
+/*
+ * Starts the windows that have come up by @now_ns. What a window used too
+ * much counts against the next, so that the long-run share is exact.
+ */
+static __always_inline void plim_batch_limit_advance(struct plim_batch_limit *limit,
+						     plim_u32 limit_ppm, plim_u64 now_ns)
+{
+	plim_u64 elapsed_ns = plim_sub_floor(now_ns, limit->window_ns);
+	plim_u64 windows = elapsed_ns / PLIM_BATCH_WINDOW_NS;
+	plim_u64 allowed_ns = plim_batch_limit_ns(limit_ppm);
+
+	if (!windows)
+		return;
+	limit->window_ns += windows * PLIM_BATCH_WINDOW_NS;
+	if (!allowed_ns || limit->used_ns / allowed_ns < windows)
+		limit->used_ns = allowed_ns ? 0 : limit->used_ns;
+	else
+		limit->used_ns -= windows * allowed_ns;
+}
+
+/*
+ * Charges @ran_ns of batch work to one CPU (0: only asks).
+ *
+ * Returns how long batch work may still run there in this window; 0: not
+ * before plim_batch_limit_until_ns().
+ */
+static __always_inline plim_u64 plim_batch_limit_charge(struct plim_batch_limit *limit,
+							plim_u32 limit_ppm, plim_u64 ran_ns,
+							plim_u64 now_ns)
+{
+	plim_batch_limit_advance(limit, limit_ppm, now_ns);
+	limit->used_ns = plim_add_saturating(limit->used_ns, plim_min(ran_ns, PLIM_ELAPSED_MAX_NS));
+	return plim_sub_floor(plim_batch_limit_ns(limit_ppm), limit->used_ns);
+}
+
+/* When the present window ends. */
+static __always_inline plim_u64
+plim_batch_limit_until_ns(const struct plim_batch_limit *limit)
+{
+	return limit->window_ns + PLIM_BATCH_WINDOW_NS;
+}
+
+/*
+ * First input of load balancing: how much of a CPU is left for batch work,
+ * 1 - what normal tasks use, averaged over about PLIM_BATCH_WINDOW_NS.
+ *
+ * The average moves by elapsed / window towards what was just seen, all the
+ * way when a whole window has passed.
+ * @room_ppm: the average so far. @normal_ns: run by normal tasks in the last
+ * @elapsed_ns.
+ */
+static __always_inline plim_u32 plim_batch_room_ppm(plim_u32 room_ppm, plim_u64 normal_ns,
+						    plim_u64 elapsed_ns)
+{
+	plim_u64 weight_ppm, seen_ppm;
+
+	if (!elapsed_ns)
+		return room_ppm;
+	elapsed_ns = plim_min(elapsed_ns, PLIM_ELAPSED_MAX_NS);
+	normal_ns = plim_min(normal_ns, elapsed_ns);
+	seen_ppm = (elapsed_ns - normal_ns) * PLIM_PPM / elapsed_ns;
+	if (elapsed_ns >= PLIM_BATCH_WINDOW_NS)
+		return (plim_u32)seen_ppm;
+	weight_ppm = elapsed_ns * PLIM_PPM / PLIM_BATCH_WINDOW_NS;
+	return (plim_u32)((plim_min(room_ppm, PLIM_PPM) * (PLIM_PPM - weight_ppm) +
+			   seen_ppm * weight_ppm) /
+			  PLIM_PPM);
+}
+
+/* What load balancing knows of one CPU. */
+struct plim_batch_cpu {
+	plim_u64 waited_ns; /* how long its first batch task has waited */
+	plim_u32 nr_queued; /* batch tasks queued there */
+	plim_u32 room_ppm; /* plim_batch_room_ppm() */
+	plim_u8 running_normal; /* a normal task runs there now */
+	plim_u8 running_batch; /* a batch task runs there now */
+	plim_u8 core_idle; /* every sibling of its core is idle */
+};
+
+/*
+ * How soon a batch task that joins this CPU's queue can expect its turn:
+ * one slice for each task before it, stretched by how little of the CPU is
+ * left for batch work.
+ */
+static __always_inline plim_u64 plim_batch_expected_wait_ns(const struct plim_batch_cpu *cpu,
+							    plim_u64 slice_ns)
+{
+	plim_u64 ahead = (plim_u64)cpu->nr_queued + (cpu->running_batch ? 1 : 0);
+	plim_u64 room_ppm = plim_max(plim_min(cpu->room_ppm, PLIM_PPM), PLIM_PPM / 1000);
+
+	/* A normal task that runs now has to go to sleep first. */
+	if (cpu->running_normal)
+		ahead += 1;
+	ahead = plim_min(ahead, PLIM_BATCH_QUEUE_MAX);
+	return ahead * plim_min(slice_ns, PLIM_NSEC_PER_SEC) * PLIM_PPM / room_ppm;
+}
+
+/*
+ * Whether CPU @a is the better place for a batch task than CPU @b: first
+ * where it runs sooner, then where the whole core is idle, then where more
+ * room is left.
+ */
+static __always_inline int plim_batch_better_cpu(const struct plim_batch_cpu *a,
+						 const struct plim_batch_cpu *b,
+						 plim_u64 slice_ns)
+{
+	plim_u64 a_wait_ns = plim_batch_expected_wait_ns(a, slice_ns);
+	plim_u64 b_wait_ns = plim_batch_expected_wait_ns(b, slice_ns);
+
+	if (a_wait_ns != b_wait_ns)
+		return a_wait_ns < b_wait_ns;
+	if (!a->core_idle != !b->core_idle)
+		return a->core_idle ? 1 : 0;
+	return a->room_ppm > b->room_ppm;
+}
+
+/*
+ * Second input: how long batch tasks have waited. Whether CPU @to, about to
+ * go idle or to run batch work, takes the first waiting task of CPU @from.
+ * An otherwise idle CPU takes what has waited PLIM_BATCH_WAIT_MAX_NS, or at
+ * once what cannot run where it is; a CPU with batch work of its own takes a
+ * task only where that task would wait for longer than a slice more.
+ */
+static __always_inline int plim_batch_should_pull(const struct plim_batch_cpu *from,
+						  const struct plim_batch_cpu *to,
+						  plim_u64 slice_ns)
+{
+	if (!from->nr_queued || to->running_normal)
+		return 0;
+	if (!to->nr_queued && !to->running_batch)
+		return from->running_normal || from->waited_ns >= PLIM_BATCH_WAIT_MAX_NS;
+	return plim_batch_expected_wait_ns(from, slice_ns) >
+	       plim_add_saturating(plim_batch_expected_wait_ns(to, slice_ns), slice_ns);
+}
+
+#endif /* PLIMSOLL_BATCH_H */

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Headroom: keep a share of the CPUs idle for the main workload, whatever
+ * the side work would like.
+ *
+ * Law: over a window W on C CPUs, side work may use
+ *
+ *	max(tolerance, (1 - H) * C * W - nonside(W))
+ *
+ * where nonside is everything that is neither idle nor side work. The law
+ * is kept by a signed credit: every interval adds (1 - H) * C * elapsed and
+ * takes off what non-side work and side work really used. What is positive
+ * may be handed out. So a jump of the main load stops side work at the next
+ * update, an overrun is paid back, and the idle share is exact on average.
+ *
+ * The credit is bounded on both sides. Above, by what all CPUs can run in
+ * one grain: idle time is not saved up. Below, by H * C * W: the most that
+ * one window can have overdrawn; older debt is forgotten. With these two
+ * bounds the law holds in every window that ends with a grant, to within
+ * C * grain (policy/proofs/headroom.c).
+ *
+ * Source: "cpu.headroom" (2019).
+ */
+#ifndef PLIMSOLL_HEADROOM_H
+#define PLIMSOLL_HEADROOM_H
+
+#include "units.h"
+
+#define PLIM_HEADROOM_WINDOW_DEFAULT_NS (100 * PLIM_NSEC_PER_MSEC)
+#define PLIM_HEADROOM_WINDOW_MIN_NS (10 * PLIM_NSEC_PER_MSEC)
+#define PLIM_HEADROOM_WINDOW_MAX_NS (10 * PLIM_NSEC_PER_SEC)
+#define PLIM_HEADROOM_GRAIN_MIN_NS (100 * PLIM_NSEC_PER_USEC)
+/* What side work may always run, all of it together: 1 ms per 100 ms. */
+#define PLIM_TOLERANCE_RUNTIME_DEFAULT_NS PLIM_NSEC_PER_MSEC
+#define PLIM_TOLERANCE_PERIOD_DEFAULT_NS (100 * PLIM_NSEC_PER_MSEC)
+#define PLIM_TOLERANCE_PERIOD_MIN_NS PLIM_NSEC_PER_MSEC
+#define PLIM_TOLERANCE_PERIOD_MAX_NS (10 * PLIM_NSEC_PER_SEC)
+
+enum plim_headroom_error {
+	PLIM_HEADROOM_OK = 0,
+	PLIM_HEADROOM_BAD_SHARE,
+	PLIM_HEADROOM_BAD_CPUS,
+	PLIM_HEADROOM_BAD_WINDOW,
+	PLIM_HEADROOM_BAD_GRAIN,
+	PLIM_HEADROOM_BAD_TOLERANCE,
+};
+
+struct plim_headroom_params {
+	plim_u64 window_ns; /* W */
+	plim_u64 grain_ns; /* how often the caller updates, at most W */
+	plim_u64 tolerance_runtime_ns; /* 0: side work may starve */
+	plim_u64 tolerance_period_ns;
+	plim_u32 headroom_ppm; /* H, 0 … PLIM_PPM, of nr_cpus */
+	plim_u32 nr_cpus; /* C, 1 … PLIM_CPUS_MAX */
+};
+
+struct plim_headroom {
+	struct plim_headroom_params params;
+	plim_s64 credit_ns; /* what the law leaves to side work */
+	plim_s64 tolerance_credit_ns; /* what the tolerance leaves to it */
+	plim_u64 updated_ns; /* the last update */
+	plim_u64 allowance_ns; /* what the law gave for the last interval */
+	/* Integral of (H - idle) while side work ran above its tolerance. */
+	plim_u64 shortfall_ns;
+};
+
+/* Which parameter is out of its range, if any. */
+static __always_inline enum plim_headroom_error
+plim_headroom_check(const struct plim_headroom_params *params)
+{
+	if (params->headroom_ppm > PLIM_PPM)
+		return PLIM_HEADROOM_BAD_SHARE;
+	if (!params->nr_cpus || params->nr_cpus > PLIM_CPUS_MAX)
+		return PLIM_HEADROOM_BAD_CPUS;
+	if (params->window_ns < PLIM_HEADROOM_WINDOW_MIN_NS ||
+	    params->window_ns > PLIM_HEADROOM_WINDOW_MAX_NS)
+		return PLIM_HEADROOM_BAD_WINDOW;
+	if (params->grain_ns < PLIM_HEADROOM_GRAIN_MIN_NS ||
+	    params->grain_ns > params->window_ns)
+		return PLIM_HEADROOM_BAD_GRAIN;
+	if (params->tolerance_period_ns < PLIM_TOLERANCE_PERIOD_MIN_NS ||
+	    params->tolerance_period_ns > PLIM_TOLERANCE_PERIOD_MAX_NS ||
+	    params->tolerance_runtime_ns > params->tolerance_period_ns)
+		return PLIM_HEADROOM_BAD_TOLERANCE;
+	return PLIM_HEADROOM_OK;
+}
+
+/* A headroom of @cpus whole CPUs as a share of @nr_cpus. */
+static __always_inline plim_u32 plim_headroom_from_cpus_ppm(plim_u32 cpus, plim_u32 nr_cpus)
+{
+	if (cpus >= nr_cpus)
+		return PLIM_PPM;
+	/* Rounded up: never less idle than asked. */
+	return (plim_u32)((cpus * PLIM_PPM + nr_cpus - 1) / nr_cpus);
+}
+
+/* (1 - H) * C * @elapsed_ns: what side and non-side work may use together. */
+static __always_inline plim_u64
+plim_headroom_usable_ns(const struct plim_headroom_params *params, plim_u64 elapsed_ns)
+{
+	return plim_scale_ppm(elapsed_ns, PLIM_PPM - params->headroom_ppm) * params->nr_cpus;
+}
+
+/* What the tolerance gives for @elapsed_ns (at most one window counts). */
+static __always_inline plim_u64
+plim_headroom_tolerance_ns(const struct plim_headroom_params *params, plim_u64 elapsed_ns)
+{
+	return plim_min(elapsed_ns, PLIM_HEADROOM_WINDOW_MAX_NS) * params->tolerance_runtime_ns /
+	       params->tolerance_period_ns;
+}
+
+/*
+ * The law for one interval: max(tolerance, usable - nonside).
+ */
+static __always_inline plim_u64
+plim_headroom_allowance_ns(const struct plim_headroom_params *params, plim_u64 elapsed_ns,
+			   plim_u64 nonside_ns)
+{
+	return plim_max(plim_headroom_tolerance_ns(params, elapsed_ns),
+			plim_sub_floor(plim_headroom_usable_ns(params, elapsed_ns), nonside_ns));
+}
+
+/* The most that is ever handed out at once: all CPUs for one grain. */
+static __always_inline plim_u64
+plim_headroom_credit_max_ns(const struct plim_headroom_params *params)
+{
+	return params->grain_ns * params->nr_cpus;
+}
+
+/* The largest debt that is remembered: what one window can overdraw. */
+static __always_inline plim_u64
+plim_headroom_debt_max_ns(const struct plim_headroom_params *params)
+{
+	return plim_scale_ppm(params->window_ns, params->headroom_ppm) * params->nr_cpus;
+}
+
+/* @credit_ns + @earned_ns - @spent_ns, kept within -@debt_max … @credit_max. */
+static __always_inline plim_s64 plim_headroom_balance(plim_s64 credit_ns, plim_u64 earned_ns,
+						      plim_u64 spent_ns, plim_u64 debt_max_ns,
+						      plim_u64 credit_max_ns)
+{
+	plim_s64 balance_ns = credit_ns + (plim_s64)earned_ns - (plim_s64)spent_ns;
+
+	if (balance_ns < -(plim_s64)debt_max_ns)
+		return -(plim_s64)debt_max_ns;
+	if (balance_ns > (plim_s64)credit_max_ns)
+		return (plim_s64)credit_max_ns;
+	return balance_ns;
+}
+
+/*
+ * The most tolerance that is saved up: a whole tolerance runtime, so that
+ * an enforcer which can hand out no less than that still can.
+ */
+static __always_inline plim_u64
+plim_headroom_tolerance_max_ns(const struct plim_headroom_params *params)
+{
+	return params->tolerance_runtime_ns;
+}
+
+/* Starts with nothing to hand out; @params is valid. */
+static __always_inline void plim_headroom_init(struct plim_headroom *headroom,
+					       const struct plim_headroom_params *params,
+					       plim_u64 now_ns)
+{
+	*headroom = (struct plim_headroom){ 0 };
+	headroom->params = *params;
+	headroom->updated_ns = now_ns;
+}
+
+/* Changes parameters of a live controller; @params is valid. */
+static __always_inline void plim_headroom_set(struct plim_headroom *headroom,
+					      const struct plim_headroom_params *params)
+{
+	headroom->params = *params;
+	headroom->credit_ns = plim_headroom_balance(headroom->credit_ns, 0, 0,
+						    plim_headroom_debt_max_ns(params),
+						    plim_headroom_credit_max_ns(params));
+	headroom->tolerance_credit_ns =
+		plim_headroom_balance(headroom->tolerance_credit_ns, 0, 0,
+				      plim_headroom_tolerance_max_ns(params),
+				      plim_headroom_tolerance_max_ns(params));
+}
+
+/* Books how far idle time fell short in the interval that has just ended. */
+static __always_inline void plim_headroom_count_shortfall(struct plim_headroom *headroom,
+							  plim_u64 elapsed_ns,
+							  plim_u64 nonside_ns, plim_u64 side_ns)
+{
+	const struct plim_headroom_params *params = &headroom->params;
+
+	if (side_ns <= plim_headroom_tolerance_ns(params, elapsed_ns))
+		return;
+	headroom->shortfall_ns += plim_sub_floor(nonside_ns + side_ns,
+						 plim_headroom_usable_ns(params, elapsed_ns));
+}
+
+/*
+ * What side work may run from now on, until the next update: the credit or
+ * the tolerance, whichever is more.
+ */
+static __always_inline plim_u64 plim_headroom_grant_ns(const struct plim_headroom *headroom)
+{
+	plim_s64 grant_ns = headroom->credit_ns;
+
+	if (headroom->tolerance_credit_ns > grant_ns)
+		grant_ns = headroom->tolerance_credit_ns;
+	return grant_ns > 0 ? (plim_u64)grant_ns : 0;
+}
+
+/*
+ * Closes the interval since the last update.
+ * @nonside_ns: CPU time that neither idle nor side work took in it.
+ * @side_ns: CPU time that side work took. Both are cut to what the CPUs can
+ * have run.
+ *
+ * Returns what side work may run until the next update, plim_headroom_grant_ns().
+ */
+static __always_inline plim_u64 plim_headroom_update(struct plim_headroom *headroom,
+						     plim_u64 nonside_ns, plim_u64 side_ns,
+						     plim_u64 now_ns)
+{
+	const struct plim_headroom_params *params = &headroom->params;
+	plim_u64 elapsed_ns = plim_elapsed_ns(now_ns, headroom->updated_ns);
+	plim_u64 tolerance_max_ns = plim_headroom_tolerance_max_ns(params);
+	plim_u64 capacity_ns;
+
+	elapsed_ns = plim_min(elapsed_ns, PLIM_HEADROOM_WINDOW_MAX_NS);
+	capacity_ns = elapsed_ns * params->nr_cpus;
+	side_ns = plim_min(side_ns, capacity_ns);
+	nonside_ns = plim_min(nonside_ns, capacity_ns - side_ns);
+	headroom->updated_ns = plim_max(now_ns, headroom->updated_ns);
+	headroom->allowance_ns = plim_headroom_allowance_ns(params, elapsed_ns, nonside_ns);
+	headroom->credit_ns = plim_headroom_balance(headroom->credit_ns,
+						    plim_headroom_usable_ns(params, elapsed_ns),
+						    nonside_ns + side_ns,
+						    plim_headroom_debt_max_ns(params),
+						    plim_headroom_credit_max_ns(params));
+	headroom->tolerance_credit_ns =
+		plim_headroom_balance(headroom->tolerance_credit_ns,
+				      plim_headroom_tolerance_ns(params, elapsed_ns), side_ns,
+				      tolerance_max_ns, tolerance_max_ns);
+	plim_headroom_count_shortfall(headroom, elapsed_ns, nonside_ns, side_ns);
+	return plim_headroom_grant_ns(headroom);
+}
+
+/* One side group's claim on a grant. */
+struct plim_headroom_side {
+	plim_u64 want_ns; /* the most it can use; PLIM_UNLIMITED: anything */
+	plim_u64 share_ns; /* what it gets */
+	plim_u32 weight; /* PLIM_GROUP_WEIGHT_MIN … _MAX */
+};
+
+/* The most side groups that one call of plim_headroom_split() serves. */
+#ifndef PLIM_HEADROOM_SIDES_MAX
+#define PLIM_HEADROOM_SIDES_MAX 64U
+#endif
+
+/*
+ * One round of plim_headroom_split(): satisfies every side that wants no
+ * more than its part of what is left; where there is none, all get their
+ * part. Returns what is left for the next round, 0 when done.
+ */
+static __always_inline plim_u64 plim_headroom_split_round(struct plim_headroom_side *sides,
+							  plim_u32 nr_sides, plim_u64 left_ns)
+{
+	plim_u64 weight_sum = 0, given_ns = 0;
+	plim_u32 nr_satisfied = 0, i;
+
+	for (i = 0; i < PLIM_HEADROOM_SIDES_MAX && i < nr_sides; i++)
+		if (sides[i].share_ns < sides[i].want_ns)
+			weight_sum += sides[i].weight;
+	if (!weight_sum)
+		return 0;
+	for (i = 0; i < PLIM_HEADROOM_SIDES_MAX && i < nr_sides; i++) {
+		plim_u64 part_ns = left_ns * sides[i].weight / weight_sum;
+
+		if (sides[i].share_ns < sides[i].want_ns && sides[i].want_ns <= part_ns) {
+			sides[i].share_ns = sides[i].want_ns;
+			given_ns += sides[i].want_ns;
+			nr_satisfied++;
+		}
+	}
+	if (nr_satisfied)
+		return left_ns - given_ns;
+	for (i = 0; i < PLIM_HEADROOM_SIDES_MAX && i < nr_sides; i++)
+		if (sides[i].share_ns < sides[i].want_ns)
+			sides[i].share_ns = left_ns * sides[i].weight / weight_sum;
+	return 0;
+}
+
+/*
+ * Shares a grant among side groups by weight; what one does not want goes
+ * to the others. @grant_ns: cut to PLIM_RUNTIME_MAX_NS. Sides beyond
+ * PLIM_HEADROOM_SIDES_MAX get nothing; the caller checks.
+ */
+static __always_inline void plim_headroom_split(struct plim_headroom_side *sides,
+						plim_u32 nr_sides, plim_u64 grant_ns)
+{
+	plim_u64 left_ns = plim_min(grant_ns, PLIM_RUNTIME_MAX_NS);
+	plim_u32 i;
+
+	for (i = 0; i < PLIM_HEADROOM_SIDES_MAX && i < nr_sides; i++)
+		sides[i].share_ns = 0;
+	for (i = 0; i < PLIM_HEADROOM_SIDES_MAX && i < nr_sides && left_ns; i++)
+		left_ns = plim_headroom_split_round(sides, nr_sides, left_ns);
+}
+
+#endif /* PLIMSOLL_HEADROOM_H */

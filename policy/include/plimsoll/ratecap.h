@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Rate caps, hard and soft, of a task or of a group that shares one bucket.
+ *
+ * Hard: virtual scheduling (the generic cell rate algorithm, ITU-T I.371).
+ * The bucket's theoretical arrival time (TAT) is when it would be empty if
+ * it drained at the cap. Running d moves it by d / cap. Its owner may run
+ * while TAT is no further ahead of the clock than the depth. Exact from the
+ * first nanosecond: there is no average that has to warm up.
+ *
+ * Soft: the usage rate, an exponentially decaying average, says who is over
+ * its soft cap and so belongs to the background.
+ *
+ * Source: "CPU rate caps" (2006) for the two kinds of cap and what they
+ * mean; its Kalman filters and sinbin are replaced.
+ *
+ * Proofs: policy/proofs/ratecap.c
+ */
+#ifndef PLIMSOLL_RATECAP_H
+#define PLIMSOLL_RATECAP_H
+
+#include "units.h"
+
+/* Caps are per mille of one CPU: 0.1 % up to all CPUs. */
+#define PLIM_CAP_MIN_PERMILLE 1U
+#define PLIM_CAP_MAX_PERMILLE (PLIM_CPUS_MAX * 1000U)
+#define PLIM_CAP_DEPTH_DEFAULT_NS PLIM_NSEC_PER_MSEC
+#define PLIM_CAP_DEPTH_MAX_NS PLIM_NSEC_PER_SEC
+/* The half-life of the usage rate. */
+#define PLIM_HALF_LIFE_DEFAULT_NS PLIM_NSEC_PER_SEC
+#define PLIM_HALF_LIFE_MIN_NS (50 * PLIM_NSEC_PER_MSEC)
+#define PLIM_HALF_LIFE_MAX_NS (60 * PLIM_NSEC_PER_SEC)
+
+enum plim_ratecap_error {
+	PLIM_RATECAP_OK = 0,
+	PLIM_RATECAP_BAD_CAP,
+	PLIM_RATECAP_BAD_DEPTH,
+	PLIM_RATECAP_BAD_HALF_LIFE,
+};
+
+struct plim_ratecap_params {
+	plim_u64 depth_ns; /* at least one timer grain */
+	plim_u64 half_life_ns;
+	plim_u32 hard_permille; /* 0: no hard cap */
+	plim_u32 soft_permille; /* valid where soft is set; 0: always background */
+	plim_u8 soft; /* there is a soft cap */
+};
+
+struct plim_ratecap {
+	plim_u64 tat_ns; /* theoretical arrival time, whole nanoseconds */
+	plim_u64 tat_rest; /* and the rest, in parts of 1 / hard_permille */
+	plim_u64 rate_ppm; /* usage rate, of one CPU */
+	plim_u64 rate_updated_ns;
+};
+
+/* Which parameter is out of its range, if any. */
+static __always_inline enum plim_ratecap_error
+plim_ratecap_check(const struct plim_ratecap_params *params)
+{
+	if (params->hard_permille > PLIM_CAP_MAX_PERMILLE)
+		return PLIM_RATECAP_BAD_CAP;
+	if (params->soft && params->soft_permille > PLIM_CAP_MAX_PERMILLE)
+		return PLIM_RATECAP_BAD_CAP;
+	if (params->depth_ns > PLIM_CAP_DEPTH_MAX_NS)
+		return PLIM_RATECAP_BAD_DEPTH;
+	if (params->half_life_ns < PLIM_HALF_LIFE_MIN_NS ||
+	    params->half_life_ns > PLIM_HALF_LIFE_MAX_NS)
+		return PLIM_RATECAP_BAD_HALF_LIFE;
+	return PLIM_RATECAP_OK;
+}
+
+static __always_inline void plim_ratecap_init(struct plim_ratecap *cap, plim_u64 now_ns)
+{
+	*cap = (struct plim_ratecap){ 0 };
+	cap->tat_ns = now_ns;
+	cap->rate_updated_ns = now_ns;
+}
+
+/*
+ * How far TAT may be ahead of the clock. The depth is wall time; above one
+ * whole CPU it is cut so that a bucket never holds more than the depth in
+ * CPU time.
+ */
+static __always_inline plim_u64
+plim_ratecap_depth_ns(const struct plim_ratecap_params *params)
+{
+	if (params->hard_permille <= PLIM_PERMILLE)
+		return params->depth_ns;
+	return params->depth_ns * PLIM_PERMILLE / params->hard_permille;
+}
+
+/*
+ * When the bucket's owner may run: not later than @now_ns means now. A task
+ * that is exiting is not asked: it always runs.
+ */
+static __always_inline plim_u64
+plim_ratecap_eligible_ns(const struct plim_ratecap *cap,
+			 const struct plim_ratecap_params *params)
+{
+	if (!params->hard_permille)
+		return 0;
+	/* A rest above 0 is not over before the next whole nanosecond. */
+	return plim_sub_floor(plim_add_saturating(cap->tat_ns, cap->tat_rest ? 1 : 0),
+			      plim_ratecap_depth_ns(params));
+}
+
+static __always_inline int plim_ratecap_may_run(const struct plim_ratecap *cap,
+						const struct plim_ratecap_params *params,
+						plim_u64 now_ns)
+{
+	return plim_ratecap_eligible_ns(cap, params) <= now_ns;
+}
+
+/*
+ * Charges a run of @ran_ns that began at @start_ns (with a hard cap):
+ * TAT = max(TAT, start) + ran / cap, exactly.
+ */
+static __always_inline void plim_ratecap_charge(struct plim_ratecap *cap,
+						const struct plim_ratecap_params *params,
+						plim_u64 start_ns, plim_u64 ran_ns)
+{
+	plim_u64 parts;
+
+	if (!params->hard_permille)
+		return;
+	if (cap->tat_ns < start_ns) {
+		cap->tat_ns = start_ns;
+		cap->tat_rest = 0;
+	}
+	parts = plim_min(ran_ns, PLIM_ELAPSED_MAX_NS) * PLIM_PERMILLE + cap->tat_rest;
+	cap->tat_ns = plim_add_saturating(cap->tat_ns, parts / params->hard_permille);
+	cap->tat_rest = parts % params->hard_permille;
+}
+
+/*
+ * The cap has changed: what the bucket holds is kept as wall time, cut to
+ * the new depth beyond now, so that a raised cap is felt at once.
+ */
+static __always_inline void plim_ratecap_set(struct plim_ratecap *cap,
+					     const struct plim_ratecap_params *params,
+					     plim_u64 now_ns)
+{
+	plim_u64 latest_ns = plim_add_saturating(now_ns, plim_ratecap_depth_ns(params));
+
+	cap->tat_ns = plim_min(cap->tat_ns, latest_ns);
+	cap->tat_rest = 0;
+}
+
+/*
+ * 2^(-@elapsed_ns / @half_life_ns) in ppm. Whole half-lives are shifts; the
+ * fraction is read from 2^(-i/16) and interpolated (error below 0.03 %).
+ */
+static __always_inline plim_u64 plim_ratecap_decay_ppm(plim_u64 elapsed_ns,
+						       plim_u64 half_life_ns)
+{
+	static const plim_u32 table_ppm[17] = {
+		1000000, 957603, 917004, 878126, 840896, 805245, 771105, 738413, 707107,
+		677128,	 648420, 620929, 594604, 569394, 545254, 522137, 500000,
+	};
+	plim_u64 halvings, step_ns, index, into_ns, upper_ppm, lower_ppm;
+
+	half_life_ns = plim_max(half_life_ns, PLIM_HALF_LIFE_MIN_NS);
+	halvings = elapsed_ns / half_life_ns;
+	if (halvings >= 20)
+		return 0;
+	step_ns = half_life_ns / 16;
+	index = plim_min(elapsed_ns % half_life_ns / step_ns, 15);
+	into_ns = plim_min(elapsed_ns % half_life_ns - index * step_ns, step_ns);
+	upper_ppm = table_ppm[index & 15];
+	lower_ppm = table_ppm[(index & 15) + 1];
+	return (upper_ppm - (upper_ppm - lower_ppm) * into_ns / step_ns) >> halvings;
+}
+
+/*
+ * Moves the usage rate forward to @now_ns, over which the owner ran
+ * @ran_ns (over all its CPUs). Intervals of no length change nothing; what
+ * ran in them belongs to the next.
+ *
+ * Returns the rate in ppm of one CPU.
+ */
+static __always_inline plim_u64 plim_ratecap_rate_update(struct plim_ratecap *cap,
+							 const struct plim_ratecap_params *params,
+							 plim_u64 ran_ns, plim_u64 now_ns)
+{
+	plim_u64 elapsed_ns = plim_elapsed_ns(now_ns, cap->rate_updated_ns);
+	plim_u64 seen_ppm, kept_ppm;
+
+	if (!elapsed_ns)
+		return cap->rate_ppm;
+	ran_ns = plim_min(ran_ns, PLIM_ELAPSED_MAX_NS);
+	seen_ppm = ran_ns * PLIM_PPM / elapsed_ns;
+	seen_ppm = plim_min(seen_ppm, PLIM_CPUS_MAX * PLIM_PPM);
+	kept_ppm = plim_ratecap_decay_ppm(elapsed_ns, params->half_life_ns);
+	cap->rate_ppm = (plim_min(cap->rate_ppm, PLIM_CPUS_MAX * PLIM_PPM) * kept_ppm +
+			 seen_ppm * (PLIM_PPM - kept_ppm)) /
+			PLIM_PPM;
+	cap->rate_updated_ns = now_ns;
+	return cap->rate_ppm;
+}
+
+/* Whether the owner is over its soft cap and so belongs to the background. */
+static __always_inline int
+plim_ratecap_is_background(const struct plim_ratecap *cap,
+			   const struct plim_ratecap_params *params)
+{
+	if (!params->soft)
+		return 0;
+	if (!params->soft_permille)
+		return 1;
+	return cap->rate_ppm > params->soft_permille * (PLIM_PPM / PLIM_PERMILLE);
+}
+
+#endif /* PLIMSOLL_RATECAP_H */

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Units, limits and saturating arithmetic shared by the policy core.
+ *
+ * The core is compiled three times: for the kernel (clang -target bpf), for
+ * user space and for the proofs. So it includes nothing, not even stdint.h:
+ * integer types come from the compiler's own predefined macros.
+ *
+ * Times are nanoseconds. Shares are parts per million of one CPU (ppm) or,
+ * for rate caps, per mille of one CPU. No floating point, no 128-bit types,
+ * no signed division: BPF has none of them.
+ */
+#ifndef PLIMSOLL_UNITS_H
+#define PLIMSOLL_UNITS_H
+
+typedef __UINT64_TYPE__ plim_u64;
+typedef __INT64_TYPE__ plim_s64;
+typedef __UINT32_TYPE__ plim_u32;
+typedef __INT32_TYPE__ plim_s32;
+typedef __UINT8_TYPE__ plim_u8;
+
+#ifdef __cplusplus
+#error "the policy core is C"
+#endif
+
+#ifndef __always_inline
+#define __always_inline inline __attribute__((__always_inline__))
+#endif
+
+#define PLIM_NSEC_PER_USEC 1000ULL
+#define PLIM_NSEC_PER_MSEC 1000000ULL
+#define PLIM_NSEC_PER_SEC 1000000000ULL
+
+/* A share of one is this many parts. */
+#define PLIM_PPM 1000000ULL
+#define PLIM_PERMILLE 1000ULL
+
+/* Stands for "no limit" wherever a quota is expected. */
+#define PLIM_UNLIMITED (~0ULL)
+
+/*
+ * No runtime, quota or burst is larger (4.9 hours). The kernel bounds its
+ * own bandwidth at 2^44 ns for the same reason (kernel/sched/core.c,
+ * MAX_BW): sums of a few of them can never wrap.
+ */
+#define PLIM_RUNTIME_MAX_NS (1ULL << 44)
+
+/*
+ * No elapsed time or single run handed to the core is longer (13 days);
+ * longer ones are cut to it. Keeps elapsed * ppm below 2^64.
+ */
+#define PLIM_ELAPSED_MAX_NS (1ULL << 43)
+
+/* The most CPUs of one host, as in the kernel's own NR_CPUS for x86. */
+#define PLIM_CPUS_MAX 8192U
+
+static __always_inline plim_u64 plim_min(plim_u64 a, plim_u64 b)
+{
+	return a < b ? a : b;
+}
+
+static __always_inline plim_u64 plim_max(plim_u64 a, plim_u64 b)
+{
+	return a > b ? a : b;
+}
+
+/* a - b, or 0 where b is larger. */
+static __always_inline plim_u64 plim_sub_floor(plim_u64 a, plim_u64 b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* a + b, or the largest value where that would wrap. */
+static __always_inline plim_u64 plim_add_saturating(plim_u64 a, plim_u64 b)
+{
+	return a > ~0ULL - b ? ~0ULL : a + b;
+}
+
+/*
+ * Time since @then_ns, 0 if the clock seems to run backwards: clocks of two
+ * CPUs may be read in the wrong order by a few hundred nanoseconds.
+ */
+static __always_inline plim_u64 plim_elapsed_ns(plim_u64 now_ns, plim_u64 then_ns)
+{
+	return plim_min(plim_sub_floor(now_ns, then_ns), PLIM_ELAPSED_MAX_NS);
+}
+
+/*
+ * @time_ns * @ppm / 1,000,000, rounded down, without a 128-bit product:
+ * whole milliseconds and the rest are scaled apart.
+ * @time_ns: at most 2^63. @ppm: at most 2^32 (4,294 CPUs).
+ */
+static __always_inline plim_u64 plim_scale_ppm(plim_u64 time_ns, plim_u64 ppm)
+{
+	plim_u64 whole = time_ns / PLIM_PPM;
+	plim_u64 rest = time_ns % PLIM_PPM;
+
+	return whole * ppm + rest * ppm / PLIM_PPM;
+}
+
+#endif /* PLIMSOLL_UNITS_H */
