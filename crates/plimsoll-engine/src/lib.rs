@@ -1,1 +1,23 @@
-//! plimsoll-engine
+//! From what the user wants to what the kernel does.
+//!
+//! ```text
+//! PolicySet (what is wanted) → Plan (which mechanism, what loss) → Enforcer
+//! ```
+//!
+//! Undo is part of apply: before any knob of the system is touched, its old
+//! value is in the journal.
+
+pub mod cgroup;
+mod control;
+pub mod enforcer;
+mod error;
+pub mod host;
+pub mod journal;
+pub mod knobs;
+pub mod plan;
+pub mod policy_set;
+pub mod runtime;
+mod tasks;
+pub mod undo;
+
+pub use error::{EngineError, Result};

@@ -1,0 +1,128 @@
+//! The enforcer for stock kernels.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::group::Membership;
+use super::hierarchy::Hierarchy;
+use super::managed::ManagedGroup;
+use crate::enforcer::{Enforcer, Sample};
+use crate::error::{EngineError, Result};
+use crate::host::Capabilities;
+use crate::knobs::Knobs;
+use crate::policy_set::GroupPolicy;
+use crate::runtime::RuntimeFolder;
+use crate::undo::{self, UndoReport};
+
+/// Makes knobs come true through control groups, version 1 or 2.
+#[derive(Debug)]
+pub struct CgroupEnforcer {
+    hierarchy: Arc<Hierarchy>,
+    runtime: RuntimeFolder,
+    capabilities: Capabilities,
+    groups: Vec<ManagedGroup>,
+}
+
+impl CgroupEnforcer {
+    /// Checks that this process may change anything, and undoes what earlier
+    /// ones left behind.
+    ///
+    /// # Errors
+    /// When there is no permission; it says what would give it.
+    pub fn start(
+        hierarchy: &Arc<Hierarchy>,
+        runtime: &RuntimeFolder,
+    ) -> Result<(Self, UndoReport)> {
+        hierarchy.check_permission()?;
+        runtime.create()?;
+        let left_behind = undo::recover(runtime, &runtime.lock()?, false)?;
+        let enforcer = Self {
+            hierarchy: Arc::clone(hierarchy),
+            runtime: runtime.clone(),
+            capabilities: Capabilities::of_this_host(hierarchy),
+            groups: Vec::new(),
+        };
+        Ok((enforcer, left_behind))
+    }
+
+    fn group(&self, name: &str) -> Result<&ManagedGroup> {
+        let no_group = || EngineError::NoTarget {
+            target: name.into(),
+            what: "group",
+        };
+        self.groups
+            .iter()
+            .find(|group| group.name() == name)
+            .ok_or_else(no_group)
+    }
+
+    /// What is in force for a group.
+    ///
+    /// # Errors
+    /// When there is no such group.
+    pub fn knobs(&self, name: &str) -> Result<&Knobs> {
+        Ok(self.group(name)?.knobs())
+    }
+
+    /// Where a user finds a group, as in `/proc/PID/cgroup`.
+    ///
+    /// # Errors
+    /// When there is no such group.
+    pub fn shown_path(&self, name: &str) -> Result<PathBuf> {
+        Ok(self.group(name)?.shown_path())
+    }
+}
+
+impl Enforcer for CgroupEnforcer {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn add(&mut self, group: &GroupPolicy, subject: &str) -> Result<()> {
+        let managed = ManagedGroup::create(&self.hierarchy, &self.runtime, group, subject)?;
+        self.groups.push(managed);
+        Ok(())
+    }
+
+    fn membership(&self, name: &str) -> Result<Membership> {
+        self.group(name)?.membership()
+    }
+
+    fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
+        let no_group = || EngineError::NoTarget {
+            target: name.into(),
+            what: "group",
+        };
+        let group = self.groups.iter_mut().find(|group| group.name() == name);
+        group.ok_or_else(no_group)?.change(knobs)
+    }
+
+    fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
+        let mut next: Option<Instant> = None;
+        let mut first_error = None;
+        for group in &mut self.groups {
+            match group.tick(now) {
+                Ok(due) => next = [next, due].into_iter().flatten().min(),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        first_error.map_or(Ok(next), Err)
+    }
+
+    fn sample(&self, name: &str) -> Result<Sample> {
+        self.group(name)?.sample()
+    }
+
+    fn is_populated(&self, name: &str) -> Result<bool> {
+        self.group(name)?.is_populated()
+    }
+
+    fn undo(&mut self) -> UndoReport {
+        let mut report = UndoReport::default();
+        while let Some(mut group) = self.groups.pop() {
+            group.undo(&mut report);
+        }
+        report
+    }
+}

@@ -1,0 +1,554 @@
+//! One group that this process manages: from nothing to undone.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::group::{CpuGroup, Membership};
+use super::hierarchy::Hierarchy;
+use super::layout::{Layer, Layout, cap_bandwidth, fit_below, layer_bandwidth};
+use crate::control::headroom::HeadroomLink;
+use crate::control::per_task::PerTaskCaps;
+use crate::control::sides::SideDescription;
+use crate::control::soft_cap::{SoftCapLoop, set_background};
+use crate::enforcer::{HeadroomSample, Sample};
+use crate::error::{EngineError, Result};
+use crate::journal::{self, Entry, Header, Journal};
+use crate::knobs::{Bandwidth, Knobs};
+use crate::policy_set::{GroupPolicy, Selector};
+use crate::runtime::{RuntimeFolder, RuntimeLock};
+use crate::undo::{self, UndoReport};
+use crate::{control, tasks};
+
+/// How often kernel files are read again to see whether somebody else wrote.
+const AUDIT_INTERVAL: Duration = Duration::from_secs(1);
+/// A group that keeps forking is chased for this long.
+const MOVE_MAX: Duration = Duration::from_secs(10);
+/// Every group's weight, unless it asks for another.
+const WEIGHT_DEFAULT: u32 = 100;
+
+/// What runs for a group from user space.
+#[derive(Debug, Default)]
+struct Controls {
+    headroom: Option<HeadroomLink>,
+    soft_cap: Option<SoftCapLoop>,
+    per_task: Option<PerTaskCaps>,
+}
+
+impl Controls {
+    fn is_empty(&self) -> bool {
+        self.headroom.is_none() && self.soft_cap.is_none() && self.per_task.is_none()
+    }
+}
+
+/// A group with its cgroups, its journal and its controls.
+#[derive(Debug)]
+pub(crate) struct ManagedGroup {
+    name: String,
+    knobs: Knobs,
+    hierarchy: Arc<Hierarchy>,
+    runtime: RuntimeFolder,
+    layout: Layout,
+    generation: u32,
+    controls: Controls,
+    audited: Instant,
+    foreign_changes: Vec<String>,
+    /// `None` once it is undone.
+    journal: Option<Journal>,
+}
+
+impl ManagedGroup {
+    /// Makes the group and applies its knobs.
+    pub fn create(
+        hierarchy: &Arc<Hierarchy>,
+        runtime: &RuntimeFolder,
+        policy: &GroupPolicy,
+        subject: &str,
+    ) -> Result<Self> {
+        let layout = Layout::new(hierarchy, &policy.name, 0, &policy.knobs);
+        let header = Header {
+            version: journal::VERSION,
+            name: policy.name.clone(),
+            pid: std::process::id(),
+            persistent: false,
+            subject: subject.into(),
+            knobs: policy.knobs.clone(),
+        };
+        let lock = runtime.lock()?;
+        let journal = Journal::create(runtime.path(), &header)?;
+        let mut group = Self {
+            name: policy.name.clone(),
+            knobs: policy.knobs.clone(),
+            hierarchy: Arc::clone(hierarchy),
+            runtime: runtime.clone(),
+            layout,
+            generation: 0,
+            controls: Controls::default(),
+            audited: Instant::now(),
+            foreign_changes: Vec::new(),
+            journal: Some(journal),
+        };
+        let built = group.build(&lock, &group.layout.clone()).and_then(|()| {
+            if let Selector::Process(pid) = policy.selector {
+                group.take_in(pid)?;
+            }
+            group.start_controls()
+        });
+        match built {
+            Ok(()) => Ok(group),
+            Err(error) => {
+                group.undo_locked(&lock, &mut UndoReport::default());
+                Err(error)
+            }
+        }
+    }
+
+    fn record(&mut self, entries: &[Entry]) -> Result<()> {
+        match &mut self.journal {
+            Some(journal) => journal.record(entries),
+            None => Ok(()),
+        }
+    }
+
+    /// Creates the cgroups of a layout and sets their files.
+    fn build(&mut self, lock: &RuntimeLock, layout: &Layout) -> Result<()> {
+        self.make_parent(lock, layout)?;
+        self.record(&[Entry::Create {
+            folders: layout.top.folders(),
+            evacuate_to: self.hierarchy.own_folders(),
+        }])?;
+        layout.top.create()?;
+        for pair in layout.groups().windows(2) {
+            pair[0].enable_children()?;
+            pair[1].create()?;
+        }
+        self.set_values(layout, &self.knobs.clone())
+    }
+
+    /// Creates the parent that groups share, and lets its children and those
+    /// of the base have knobs. What was there before is left alone.
+    fn make_parent(&self, lock: &RuntimeLock, layout: &Layout) -> Result<()> {
+        let base = CpuGroup::at(&self.hierarchy, self.hierarchy.base());
+        let mut shared = self.runtime.shared(lock)?;
+        let before = shared.clone();
+        let enable_base = !base.children_enabled()?;
+        if enable_base {
+            shared.enabled.push(base.subtree_control());
+        }
+        let new_parent = layout.parent.as_ref().filter(|parent| !parent.exists());
+        if let Some(parent) = new_parent {
+            shared.created.extend(parent.folders());
+        } else if enable_base && layout.parent.is_none() {
+            // The group itself has to keep the controller enabled.
+            shared.created.extend(layout.top.folders());
+        }
+        if shared != before {
+            self.runtime.set_shared(lock, &shared)?;
+        }
+        base.enable_children()
+            .map_err(|error| explain_busy(error, &base))?;
+        let Some(parent) = &layout.parent else {
+            return Ok(());
+        };
+        parent.create()?;
+        parent.enable_children()?;
+        if layout.background.is_some() && new_parent.is_some() {
+            set_background(parent, true, WEIGHT_DEFAULT)?;
+        }
+        Ok(())
+    }
+
+    /// Sets weight and limits of a layout whose cgroups are there.
+    fn set_values(&self, layout: &Layout, knobs: &Knobs) -> Result<()> {
+        let weight = knobs.weight.map(|weight| weight.weight);
+        let is_idle = layout.top.read_idle()?;
+        if let (Some(weight), false) = (weight, is_idle) {
+            layout.top.write_weight(weight)?;
+        }
+        let mut outer = Bandwidth::unlimited();
+        for (layer, group) in &layout.layers {
+            let wanted = fit_below(
+                &outer,
+                layer_bandwidth(*layer, knobs),
+                self.hierarchy.version(),
+            );
+            group.write_bandwidth(&wanted)?;
+            outer = wanted;
+        }
+        Ok(())
+    }
+
+    /// Moves a process that runs already into the group.
+    fn take_in(&mut self, pid: i32) -> Result<()> {
+        let from = self.hierarchy.folders_of(pid)?;
+        let no_process = || EngineError::NoTarget {
+            target: pid.to_string(),
+            what: "process",
+        };
+        let start_time = tasks::start_time(pid).ok_or_else(no_process)?;
+        self.record(&[Entry::Move {
+            pid,
+            start_time,
+            from,
+        }])?;
+        self.layout.leaf.add_process(pid)?;
+        if let Some(nice) = self.knobs.nice {
+            self.renice(pid, nice.nice)?;
+        }
+        Ok(())
+    }
+
+    fn renice(&mut self, pid: i32, nice: i32) -> Result<()> {
+        for tid in tasks::threads(pid) {
+            let (Some(start_time), Ok(old)) = (tasks::start_time(tid), tasks::nice(tid)) else {
+                continue;
+            };
+            self.record(&[Entry::Renice {
+                tid,
+                start_time,
+                old,
+            }])?;
+            tasks::set_nice(tid, nice)?;
+        }
+        Ok(())
+    }
+
+    /// The bandwidth of the innermost limit outside the headroom's.
+    fn outer_bandwidth(&self) -> Bandwidth {
+        let knobs = &self.knobs;
+        let layers = self.layout.layers.iter().rev();
+        let outer = layers
+            .map(|(layer, _)| *layer)
+            .find(|layer| *layer != Layer::Headroom);
+        outer.map_or_else(Bandwidth::unlimited, |layer| layer_bandwidth(layer, knobs))
+    }
+
+    /// Starts what has to run from user space for the present knobs.
+    fn start_controls(&mut self) -> Result<()> {
+        // The old ones have to withdraw first: a side is announced by name.
+        self.controls = Controls::default();
+        self.controls = Controls {
+            headroom: self.headroom_control()?,
+            soft_cap: self.soft_cap_control()?,
+            per_task: self.per_task_control(),
+        };
+        Ok(())
+    }
+
+    fn headroom_control(&self) -> Result<Option<HeadroomLink>> {
+        let (Some(headroom), Some(group)) =
+            (self.knobs.headroom, self.layout.layer(Layer::Headroom))
+        else {
+            return Ok(None);
+        };
+        let all = Bandwidth {
+            quota: crate::knobs::Quota {
+                quota_ns: Some(plimsoll_policy::RUNTIME_MAX_NS),
+                period_ns: super::layout::KERNEL_PERIOD_MAX_NS,
+            },
+            burst_ns: 0,
+        };
+        let most = fit_below(&self.outer_bandwidth(), all, self.hierarchy.version());
+        let side = SideDescription {
+            name: self.name.clone(),
+            weight: self
+                .knobs
+                .weight
+                .map_or(WEIGHT_DEFAULT, |weight| weight.weight),
+            headroom,
+            tolerance: self.knobs.tolerance.unwrap_or_default(),
+            version: self.hierarchy.version(),
+            group: group.path().to_owned(),
+            quota_max_ns: most
+                .quota
+                .quota_ns
+                .unwrap_or(plimsoll_policy::RUNTIME_MAX_NS),
+        };
+        HeadroomLink::new(&self.hierarchy, &self.runtime, &side).map(Some)
+    }
+
+    fn soft_cap_control(&self) -> Result<Option<SoftCapLoop>> {
+        let (Some(cap), false) = (self.knobs.soft_cap, self.knobs.per_task) else {
+            return Ok(None);
+        };
+        let Some(group) = &self.layout.background else {
+            return Ok(None);
+        };
+        if group.path() != self.layout.top.path() {
+            // A batch group is in the background already.
+            return Ok(None);
+        }
+        let weight = self
+            .knobs
+            .weight
+            .map_or(WEIGHT_DEFAULT, |weight| weight.weight);
+        SoftCapLoop::new(group.clone(), cap, weight, Instant::now()).map(Some)
+    }
+
+    fn per_task_control(&self) -> Option<PerTaskCaps> {
+        if !self.knobs.per_task {
+            return None;
+        }
+        let outer = self.outer_bandwidth();
+        let hard = self
+            .knobs
+            .cap
+            .map(|cap| fit_below(&outer, cap_bandwidth(cap), self.hierarchy.version()));
+        let leaf = self.layout.leaf.clone();
+        Some(PerTaskCaps::new(
+            leaf,
+            hard,
+            self.knobs.soft_cap,
+            Instant::now(),
+        ))
+    }
+
+    /// Replaces the knobs.
+    pub fn change(&mut self, knobs: &Knobs) -> Result<()> {
+        let generation = self.generation + 1;
+        let new = Layout::new(&self.hierarchy, &self.name, generation, knobs);
+        let same = self.layout.same_shape(&new) && self.knobs.per_task == knobs.per_task;
+        let old_knobs = std::mem::replace(&mut self.knobs, knobs.clone());
+        let changed = if same {
+            self.set_values(&self.layout.clone(), knobs)
+        } else {
+            self.rebuild(new, generation)
+        };
+        let changed = changed.and_then(|()| self.renice_all(old_knobs.nice, knobs.nice));
+        if let Err(error) = changed {
+            self.knobs = old_knobs;
+            return Err(error);
+        }
+        self.foreign_changes.clear();
+        self.start_controls()
+    }
+
+    fn renice_all(
+        &mut self,
+        old: Option<crate::knobs::Nice>,
+        new: Option<crate::knobs::Nice>,
+    ) -> Result<()> {
+        let Some(new) = new.filter(|_| old != new) else {
+            return Ok(());
+        };
+        for pid in self.layout.top.all_processes()? {
+            self.renice(pid, new.nice)?;
+        }
+        Ok(())
+    }
+
+    /// Builds the group anew beside itself, moves its processes over and
+    /// removes what they left.
+    fn rebuild(&mut self, new: Layout, generation: u32) -> Result<()> {
+        let runtime = self.runtime.clone();
+        let lock = runtime.lock()?;
+        self.build(&lock, &new)?;
+        let old = std::mem::replace(&mut self.layout, new);
+        self.generation = generation;
+        let deadline = Instant::now() + MOVE_MAX;
+        loop {
+            let processes = old.top.all_processes()?;
+            if processes.is_empty() || Instant::now() >= deadline {
+                break;
+            }
+            for pid in processes {
+                self.layout.leaf.add_process(pid)?;
+            }
+        }
+        for folder in old.top.folders() {
+            undo::remove_group(&folder, None)?;
+        }
+        self.report_release(&lock)
+    }
+
+    fn report_release(&mut self, lock: &RuntimeLock) -> Result<()> {
+        let problems = self.runtime.release_shared(lock)?;
+        self.foreign_changes.extend(problems);
+        Ok(())
+    }
+
+    /// What a process needs to move itself here before it starts its command.
+    pub fn membership(&self) -> Result<Membership> {
+        self.layout.leaf.membership()
+    }
+
+    /// The group's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where a user finds it, as in `/proc/PID/cgroup`.
+    pub fn shown_path(&self) -> PathBuf {
+        self.layout.shown_path()
+    }
+
+    /// Whether anything still runs in it.
+    pub fn is_populated(&self) -> Result<bool> {
+        self.layout.top.is_populated()
+    }
+
+    /// Does what falls due; returns when to call again.
+    pub fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
+        let mut next = self.audited + AUDIT_INTERVAL;
+        if now >= next {
+            self.audited = now;
+            next = now + AUDIT_INTERVAL;
+            self.audit();
+        }
+        if self.controls.is_empty() {
+            return Ok(Some(next));
+        }
+        if let Some(control) = &mut self.controls.headroom {
+            next = next.min(control.tick(now)?);
+        }
+        if let Some(control) = &mut self.controls.soft_cap {
+            next = next.min(control.tick(now)?);
+        }
+        if let Some(control) = &mut self.controls.per_task {
+            next = next.min(control.tick(now)?);
+        }
+        Ok(Some(next))
+    }
+
+    /// Notices what somebody else wrote to files that are ours, or that the
+    /// group was removed. Theirs stays until knobs are applied again.
+    fn audit(&mut self) {
+        let mut found = Vec::new();
+        if !self.layout.top.exists() {
+            found.push(format!(
+                "{} was removed",
+                self.layout.shown_path().display()
+            ));
+        }
+        let knobs = &self.knobs;
+        let mut outer = Bandwidth::unlimited();
+        for (layer, group) in &self.layout.layers {
+            let wanted = fit_below(
+                &outer,
+                layer_bandwidth(*layer, knobs),
+                self.hierarchy.version(),
+            );
+            // The headroom controller's own quota changes all the time.
+            if *layer != Layer::Headroom
+                && let Ok(now) = group.read_bandwidth()
+                && now != wanted
+            {
+                found.push(format!(
+                    "{}: the quota was changed to {}",
+                    shown(group.path()),
+                    now.quota
+                ));
+            }
+            outer = wanted;
+        }
+        if let (Some(group), None) = (&self.layout.background, knobs.soft_cap)
+            && group.has_idle()
+            && group.read_idle().is_ok_and(|idle| !idle)
+        {
+            found.push(format!("{}: cpu.idle was cleared", shown(group.path())));
+        }
+        if let (Some(weight), Ok(now)) = (knobs.weight, self.layout.top.read_weight())
+            && now != weight.weight
+            && knobs.soft_cap.is_none()
+        {
+            found.push(format!(
+                "{}: the weight was changed to {now}",
+                shown(self.layout.top.path())
+            ));
+        }
+        for change in found {
+            if !self.foreign_changes.contains(&change) {
+                self.foreign_changes.push(change);
+            }
+        }
+    }
+
+    /// What it has used.
+    pub fn sample(&self) -> Result<Sample> {
+        let stat = |layer| {
+            let group: Option<&CpuGroup> = self.layout.layer(layer);
+            group.map(CpuGroup::stat).transpose()
+        };
+        let per_task = self.controls.per_task.as_ref();
+        let soft_cap = self.controls.soft_cap.as_ref();
+        Ok(Sample {
+            usage_usec: self.layout.top.usage_ns()? / 1000,
+            processes: self.layout.top.all_processes()?.len() as u64,
+            quota: stat(Layer::Quota)?,
+            cap: stat(Layer::Cap)?,
+            per_task: per_task.map(PerTaskCaps::sample),
+            soft_cap: soft_cap
+                .map(SoftCapLoop::sample)
+                .or_else(|| per_task.and_then(PerTaskCaps::soft_cap_sample)),
+            headroom: self.headroom_sample(),
+            foreign_changes: self.foreign_changes.clone(),
+        })
+    }
+
+    fn headroom_sample(&self) -> Option<HeadroomSample> {
+        self.controls.headroom.as_ref()?.sample()
+    }
+
+    /// What is in force.
+    pub fn knobs(&self) -> &Knobs {
+        &self.knobs
+    }
+
+    /// Puts everything back.
+    pub fn undo(&mut self, report: &mut UndoReport) {
+        match self.runtime.lock() {
+            Ok(lock) => self.undo_locked(&lock, report),
+            Err(error) => report.problems.push(error.to_string()),
+        }
+    }
+
+    fn undo_locked(&mut self, lock: &RuntimeLock, report: &mut UndoReport) {
+        self.controls = Controls::default();
+        let Some(journal) = self.journal.take() else {
+            return;
+        };
+        let undone = undo::undo_journal(journal, report);
+        let released = self.runtime.release_shared(lock);
+        for result in [undone.map(|()| Vec::new()), released] {
+            match result {
+                Ok(problems) => report.problems.extend(problems),
+                Err(error) => report.problems.push(error.to_string()),
+            }
+        }
+    }
+}
+
+impl Drop for ManagedGroup {
+    /// Also on a panic: nothing stays limited after us.
+    fn drop(&mut self) {
+        if self.journal.is_some() {
+            self.undo(&mut UndoReport::default());
+        }
+    }
+}
+
+fn shown(path: &Path) -> String {
+    format!("/{}", path.display())
+}
+
+/// v2 refuses controllers for the children of a cgroup that has processes of
+/// its own; that message alone helps nobody.
+fn explain_busy(error: EngineError, base: &CpuGroup) -> EngineError {
+    match &error {
+        EngineError::Cgroup { source, .. } if source.raw_os_error() == Some(libc::EBUSY) => {
+            EngineError::NoPermission {
+                path: base.cpu_file(""),
+                help:
+                    "cgroup v2 gives no knobs to children of a cgroup that has processes itself; \
+                       move these into a child of their own first"
+                        .into(),
+            }
+        }
+        _ => error,
+    }
+}
+
+/// The state that the headroom controller of this user has published last.
+pub fn published_headroom(runtime: &RuntimeFolder) -> Option<HeadroomSample> {
+    control::headroom::published(runtime)
+}

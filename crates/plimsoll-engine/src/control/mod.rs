@@ -1,0 +1,27 @@
+//! The loops that do from user space what the stock kernel has no knob for:
+//! headroom, soft caps, and caps of single tasks.
+
+pub(crate) mod headroom;
+pub(crate) mod per_task;
+pub(crate) mod sides;
+pub(crate) mod soft_cap;
+
+use std::time::Instant;
+
+/// The control thread's clock for the policy core: nanoseconds since an
+/// arbitrary start.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CoreClock {
+    start: Instant,
+}
+
+impl CoreClock {
+    pub fn starting_at(start: Instant) -> Self {
+        Self { start }
+    }
+
+    pub fn at(&self, now: Instant) -> u64 {
+        let elapsed = now.saturating_duration_since(self.start);
+        u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+    }
+}

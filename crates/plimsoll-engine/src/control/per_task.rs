@@ -1,0 +1,197 @@
+//! Caps of single tasks: every task gets a leaf cgroup of its own.
+//!
+//! A new task starts in the leaf of the one that made it and shares its cap
+//! until it is found. On v2 the leaves are threaded, so that threads of one
+//! process can be told apart.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::soft_cap::SoftCapLoop;
+use crate::cgroup::{self, CpuGroup, Version, write_text};
+use crate::enforcer::{PerTaskSample, SoftCapSample};
+use crate::error::{EngineError, Result};
+use crate::knobs::{Bandwidth, SoftCap};
+
+/// How often new tasks are looked for.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
+/// No more tasks get a leaf of their own; further ones share their parent's.
+const LEAVES_MAX: usize = 4096;
+/// The weight of a leaf within its soft cap.
+const LEAF_WEIGHT: u32 = 100;
+
+/// The cgroup of one task.
+#[derive(Debug)]
+struct Leaf {
+    group: CpuGroup,
+    soft_cap: Option<SoftCapLoop>,
+}
+
+/// All tasks of one group.
+#[derive(Debug)]
+pub(crate) struct PerTaskCaps {
+    group: CpuGroup,
+    hard: Option<Bandwidth>,
+    soft: Option<SoftCap>,
+    leaves: HashMap<i32, Leaf>,
+    due: Instant,
+    /// Of tasks that have ended.
+    ended: PerTaskSample,
+}
+
+impl PerTaskCaps {
+    /// `hard`: what each task's leaf is set to.
+    pub fn new(
+        group: CpuGroup,
+        hard: Option<Bandwidth>,
+        soft: Option<SoftCap>,
+        now: Instant,
+    ) -> Self {
+        let ended = PerTaskSample::default();
+        Self {
+            group,
+            hard,
+            soft,
+            leaves: HashMap::new(),
+            due: now,
+            ended,
+        }
+    }
+
+    fn tasks_file(version: Version) -> &'static str {
+        match version {
+            Version::V1 => "tasks",
+            Version::V2 => "cgroup.threads",
+        }
+    }
+
+    fn tasks_of(group: &CpuGroup) -> Result<Vec<i32>> {
+        let name = Self::tasks_file(group.hierarchy().version());
+        cgroup::read_ids(&group.cpu_file(name))
+    }
+
+    /// Returns when to call again.
+    pub fn tick(&mut self, now: Instant) -> Result<Instant> {
+        if now >= self.due {
+            self.due = now + INTERVAL;
+            self.adopt_newcomers(now)?;
+        }
+        for leaf in self.leaves.values_mut() {
+            match leaf.soft_cap.as_mut().map(|soft_cap| soft_cap.tick(now)) {
+                Some(Err(error)) if !error.is_gone() => return Err(error),
+                _ => (),
+            }
+        }
+        Ok(self.due)
+    }
+
+    /// Gives every task that has none a leaf, and removes leaves of tasks
+    /// that have ended.
+    fn adopt_newcomers(&mut self, now: Instant) -> Result<()> {
+        let mut newcomers = Self::tasks_of(&self.group)?;
+        let mut empty = Vec::new();
+        for (owner, leaf) in &self.leaves {
+            match Self::tasks_of(&leaf.group) {
+                Ok(tasks) if tasks.is_empty() => empty.push(*owner),
+                Ok(tasks) => newcomers.extend(tasks.into_iter().filter(|tid| tid != owner)),
+                Err(error) if error.is_gone() => empty.push(*owner),
+                Err(error) => return Err(error),
+            }
+        }
+        for owner in empty {
+            self.remove(owner);
+        }
+        for tid in newcomers {
+            if self.leaves.len() >= LEAVES_MAX || self.leaves.contains_key(&tid) {
+                continue;
+            }
+            match self.adopt(tid, now) {
+                // It has ended in the meantime.
+                Err(error) if error.is_gone() => (),
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn adopt(&mut self, tid: i32, now: Instant) -> Result<()> {
+        let leaf = self.group.child(&format!("task-{tid}"));
+        leaf.create()?;
+        if leaf.hierarchy().version() == Version::V2 {
+            write_text(&leaf.cpu_file("cgroup.type"), "threaded")?;
+            self.group.enable_children()?;
+        }
+        if let Some(hard) = &self.hard {
+            leaf.write_bandwidth(hard)?;
+        }
+        let soft_cap = self
+            .soft
+            .map(|cap| SoftCapLoop::new(leaf.clone(), cap, LEAF_WEIGHT, now));
+        let soft_cap = soft_cap.transpose()?;
+        for folder in leaf.folders() {
+            let file = folder.join(Self::tasks_file(leaf.hierarchy().version()));
+            match write_text(&file, &tid.to_string()) {
+                Err(EngineError::Cgroup { source, .. })
+                    if source.raw_os_error() == Some(libc::ESRCH) => {}
+                other => other?,
+            }
+        }
+        self.leaves.insert(
+            tid,
+            Leaf {
+                group: leaf,
+                soft_cap,
+            },
+        );
+        self.ended.tasks_total += 1;
+        Ok(())
+    }
+
+    fn remove(&mut self, owner: i32) {
+        let Some(leaf) = self.leaves.remove(&owner) else {
+            return;
+        };
+        if let Ok(stat) = leaf.group.stat() {
+            self.ended.nr_periods += stat.nr_periods;
+            self.ended.nr_throttled += stat.nr_throttled;
+        }
+        for folder in leaf.group.folders() {
+            // A task that was forked in between keeps the leaf; it is found
+            // again as part of the group when that is undone.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+
+    pub fn sample(&self) -> PerTaskSample {
+        let mut sample = self.ended;
+        sample.tasks = self.leaves.len() as u64;
+        for stat in self
+            .leaves
+            .values()
+            .filter_map(|leaf| leaf.group.stat().ok())
+        {
+            sample.nr_periods += stat.nr_periods;
+            sample.nr_throttled += stat.nr_throttled;
+        }
+        sample
+    }
+
+    /// Of all tasks together: the highest rate, and whether any is in the
+    /// background.
+    pub fn soft_cap_sample(&self) -> Option<SoftCapSample> {
+        self.soft?;
+        let samples = self
+            .leaves
+            .values()
+            .filter_map(|leaf| leaf.soft_cap.as_ref());
+        Some(
+            samples
+                .map(SoftCapLoop::sample)
+                .fold(SoftCapSample::default(), |all, one| SoftCapSample {
+                    rate_ppm: all.rate_ppm.max(one.rate_ppm),
+                    background: all.background || one.background,
+                    nr_switches: all.nr_switches + one.nr_switches,
+                }),
+        )
+    }
+}

@@ -1,0 +1,105 @@
+//! Soft caps: over its cap, a group goes into the background.
+
+use std::time::{Duration, Instant};
+
+use plimsoll_policy::ratecap::{self as core, Bucket, Params};
+
+use super::CoreClock;
+use crate::cgroup::CpuGroup;
+use crate::enforcer::SoftCapSample;
+use crate::error::{EngineError, Result};
+use crate::knobs::SoftCap;
+
+/// How often the usage rate is looked at.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
+/// The weight of a group in the background where there is no idle mark.
+const BACKGROUND_WEIGHT: u32 = 1;
+
+/// Puts a cgroup into the background, or takes it out.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(crate) fn set_background(group: &CpuGroup, background: bool, weight: u32) -> Result<()> {
+    if group.has_idle() {
+        group.write_idle(background)?;
+        // Clearing the mark leaves the default weight behind.
+        return if background {
+            Ok(())
+        } else {
+            group.write_weight(weight)
+        };
+    }
+    group.write_weight(if background {
+        BACKGROUND_WEIGHT
+    } else {
+        weight
+    })
+}
+
+/// The soft cap of one cgroup.
+#[derive(Debug)]
+pub(crate) struct SoftCapLoop {
+    group: CpuGroup,
+    weight: u32,
+    bucket: Bucket,
+    clock: CoreClock,
+    usage_ns: u64,
+    due: Instant,
+    sample: SoftCapSample,
+}
+
+impl SoftCapLoop {
+    /// `weight`: of the group while it is within its cap.
+    pub fn new(group: CpuGroup, cap: SoftCap, weight: u32, now: Instant) -> Result<Self> {
+        let params = Params {
+            depth_ns: core::DEPTH_DEFAULT_NS,
+            half_life_ns: core::HALF_LIFE_DEFAULT_NS,
+            hard_permille: 0,
+            soft_permille: Some(cap.permille),
+        };
+        let bucket = Bucket::new(params, 0).map_err(|error| EngineError::Control {
+            name: group.path().display().to_string(),
+            problem: error.to_string(),
+        })?;
+        let mut new = Self {
+            usage_ns: group.usage_ns()?,
+            group,
+            weight,
+            bucket,
+            clock: CoreClock::starting_at(now),
+            due: now + INTERVAL,
+            sample: SoftCapSample::default(),
+        };
+        new.follow()?;
+        Ok(new)
+    }
+
+    /// Returns when to call again.
+    pub fn tick(&mut self, now: Instant) -> Result<Instant> {
+        if now < self.due {
+            return Ok(self.due);
+        }
+        self.due = now + INTERVAL;
+        let usage_ns = self.group.usage_ns()?;
+        let ran_ns = usage_ns.saturating_sub(self.usage_ns);
+        self.usage_ns = usage_ns;
+        self.sample.rate_ppm = self.bucket.rate_update(ran_ns, self.clock.at(now));
+        self.follow()?;
+        Ok(self.due)
+    }
+
+    /// Does what the bucket says, where that is new.
+    fn follow(&mut self) -> Result<()> {
+        let background = self.bucket.is_background();
+        if background != self.sample.background {
+            set_background(&self.group, background, self.weight)?;
+            self.sample.background = background;
+            self.sample.nr_switches += 1;
+        }
+        Ok(())
+    }
+
+    pub fn sample(&self) -> SoftCapSample {
+        self.sample
+    }
+}

@@ -1,0 +1,135 @@
+//! What every enforcer can be asked, whichever kernel interface is behind it.
+
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::{CpuStat, Membership};
+use crate::error::Result;
+use crate::host::Capabilities;
+use crate::knobs::Knobs;
+use crate::policy_set::GroupPolicy;
+use crate::undo::UndoReport;
+
+/// What a group has used and how it was limited.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// CPU time used, by tasks that have ended too.
+    pub usage_usec: u64,
+    /// Processes in the group now.
+    pub processes: u64,
+    /// Counters of the quota.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota: Option<CpuStat>,
+    /// Counters of the hard cap of a whole tree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap: Option<CpuStat>,
+    /// State of per-task caps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_task: Option<PerTaskSample>,
+    /// State of the soft cap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub soft_cap: Option<SoftCapSample>,
+    /// State of the headroom controller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub headroom: Option<HeadroomSample>,
+    /// Kernel files that somebody else has changed since we wrote them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub foreign_changes: Vec<String>,
+}
+
+/// State of per-task caps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PerTaskSample {
+    /// Tasks that have a group of their own now.
+    pub tasks: u64,
+    /// Those that were given one so far.
+    pub tasks_total: u64,
+    /// Of all capped tasks so far: periods elapsed while active.
+    pub nr_periods: u64,
+    /// Of those, ended throttled.
+    pub nr_throttled: u64,
+}
+
+/// State of a soft cap.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SoftCapSample {
+    /// Usage rate, decaying average, in ppm of one CPU.
+    pub rate_ppm: u64,
+    /// Over its cap, and so in the background.
+    pub background: bool,
+    /// How often that has changed.
+    pub nr_switches: u64,
+}
+
+/// State of the headroom controller, which all side groups of a user share.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadroomSample {
+    /// The headroom in force: the largest that any group asks for, in ppm of
+    /// all CPUs.
+    pub headroom_ppm: u32,
+    /// What side work may use now, in ppm of all CPUs.
+    pub allowance_ppm: u64,
+    /// What side work used lately, in ppm of all CPUs.
+    pub side_ppm: u64,
+    /// What everything else used lately, in ppm of all CPUs.
+    pub nonside_ppm: u64,
+    /// Time-integral of (headroom − idle) while side work ran above its
+    /// tolerance.
+    pub headroom_shortfall_usec: u64,
+    /// Times the controller ran.
+    pub nr_updates: u64,
+    /// Quotas that it wrote.
+    pub nr_writes: u64,
+    /// CPU time that the controller itself used.
+    pub controller_usec: u64,
+    /// The groups that share the allowance.
+    pub sides: Vec<String>,
+}
+
+/// An interface of the kernel that makes knobs come true.
+pub trait Enforcer {
+    /// What it can do on this host.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Takes a group and applies its knobs, which the plan found enforceable.
+    ///
+    /// # Errors
+    /// When the kernel refuses; then nothing is left of it.
+    fn add(&mut self, group: &GroupPolicy, subject: &str) -> Result<()>;
+
+    /// What a process needs to move itself into a group before it starts
+    /// its command.
+    ///
+    /// # Errors
+    /// When the group is gone.
+    fn membership(&self, name: &str) -> Result<Membership>;
+
+    /// Replaces the knobs of a group.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()>;
+
+    /// Does what falls due by `now`, and says when it wants to be called
+    /// again; `None`: it has nothing to do.
+    ///
+    /// # Errors
+    /// When it can no longer control a group. What is limited stays limited.
+    fn tick(&mut self, now: Instant) -> Result<Option<Instant>>;
+
+    /// What a group has used.
+    ///
+    /// # Errors
+    /// When the group is gone.
+    fn sample(&self, name: &str) -> Result<Sample>;
+
+    /// Whether anything still runs in a group.
+    ///
+    /// # Errors
+    /// When the group is gone.
+    fn is_populated(&self, name: &str) -> Result<bool>;
+
+    /// Puts everything back.
+    fn undo(&mut self) -> UndoReport;
+}

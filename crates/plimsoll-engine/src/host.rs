@@ -1,0 +1,146 @@
+//! What this host can do.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use nix::unistd::{SysconfVar, sysconf};
+use serde::Serialize;
+
+use crate::cgroup::{CpuGroup, Hierarchy, Version};
+
+/// What this host's stock knobs can do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Capabilities {
+    /// Which interface the cpu controller has.
+    pub cgroup: Version,
+    /// Groups can be marked idle (Linux 5.15 and later).
+    pub has_idle: bool,
+    /// Groups can save up unused quota (Linux 5.14 and later).
+    pub has_burst: bool,
+    /// Our groups compete with everything on the machine.
+    pub is_top: bool,
+    /// CPUs online.
+    pub nr_cpus: u32,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The kernel has sched_ext.
+    pub has_sched_ext: bool,
+}
+
+impl Capabilities {
+    /// Looks, and changes nothing.
+    pub fn of_this_host(hierarchy: &Arc<Hierarchy>) -> Self {
+        let release = nix::sys::utsname::uname()
+            .map(|name| name.release().to_string_lossy().into_owned())
+            .unwrap_or_default();
+        let probe = Probe {
+            hierarchy,
+            version: kernel_version(&release),
+        };
+        Self {
+            cgroup: hierarchy.version(),
+            has_idle: probe.has("cpu.idle", (5, 15)),
+            has_burst: match hierarchy.version() {
+                Version::V1 => probe.has("cpu.cfs_burst_us", (5, 14)),
+                Version::V2 => probe.has("cpu.max.burst", (5, 14)),
+            },
+            is_top: hierarchy.is_top(),
+            nr_cpus: nr_cpus_online(),
+            has_sched_ext: Path::new("/sys/kernel/sched_ext").is_dir(),
+            kernel: release,
+        }
+    }
+
+    /// The kernel file of a group's weight.
+    pub fn weight_file(&self) -> &'static str {
+        match self.cgroup {
+            Version::V1 => "cpu.shares",
+            Version::V2 => "cpu.weight",
+        }
+    }
+
+    /// The kernel file of a group's quota.
+    pub fn quota_file(&self) -> &'static str {
+        match self.cgroup {
+            Version::V1 => "cpu.cfs_quota_us",
+            Version::V2 => "cpu.max",
+        }
+    }
+
+    /// The kernel file of a group's burst.
+    pub fn burst_file(&self) -> &'static str {
+        match self.cgroup {
+            Version::V1 => "cpu.cfs_burst_us",
+            Version::V2 => "cpu.max.burst",
+        }
+    }
+
+    /// A recent kernel with cgroup v2, for tests that touch no kernel.
+    #[cfg(test)]
+    pub(crate) fn of_a_stock_kernel() -> Self {
+        Self {
+            cgroup: Version::V2,
+            has_idle: true,
+            has_burst: true,
+            is_top: true,
+            nr_cpus: 2,
+            kernel: "6.18.0".into(),
+            has_sched_ext: false,
+        }
+    }
+}
+
+/// CPUs online on this host, whatever this process may use of them.
+pub fn nr_cpus_online() -> u32 {
+    let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    online
+        .and_then(|count| u32::try_from(count).ok())
+        .unwrap_or(1)
+        .max(1)
+}
+
+/// The first two numbers of a kernel's release.
+fn kernel_version(release: &str) -> (u32, u32) {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|n| n.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+struct Probe<'a> {
+    hierarchy: &'a Arc<Hierarchy>,
+    version: (u32, u32),
+}
+
+impl Probe<'_> {
+    /// Whether groups have a file. Where there is a group to look at, that
+    /// decides; the root of v2 has no knobs, so that on an empty hierarchy
+    /// the kernel's version has to.
+    fn has(&self, file: &str, since: (u32, u32)) -> bool {
+        let base = CpuGroup::at(self.hierarchy, self.hierarchy.base());
+        if base.cpu_file(file).exists() {
+            return true;
+        }
+        match base
+            .children()
+            .iter()
+            .find(|child| child.cpu_file("cpu.max").exists())
+        {
+            Some(child) => child.cpu_file(file).exists(),
+            None => self.hierarchy.version() == Version::V2 && self.version >= since,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_versions_are_read_from_releases() {
+        assert_eq!(kernel_version("6.18.44-fc-v669"), (6, 18));
+        assert_eq!(kernel_version("5.14.0"), (5, 14));
+        assert_eq!(kernel_version("7.2-rc1"), (7, 2));
+        assert_eq!(kernel_version(""), (0, 0));
+    }
+}

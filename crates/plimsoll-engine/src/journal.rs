@@ -1,0 +1,322 @@
+//! What was done to the system, written down before it is done.
+//!
+//! Every process that changes something keeps one journal: a file of JSON
+//! lines below the runtime folder, locked for as long as the process lives.
+//! A journal that is not locked belongs to a process that is gone, however
+//! it went: the next start undoes it. `plimsoll set` leaves a journal that
+//! is meant to outlive it; only `restore` undoes that.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{EngineError, Result};
+use crate::knobs::Knobs;
+
+/// The version of the journal's lines. Lines of another version are
+/// refused, not guessed at.
+pub const VERSION: u32 = 1;
+
+/// Who keeps a journal and why. Its first line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// `VERSION`.
+    pub version: u32,
+    /// The group's name.
+    pub name: String,
+    /// Who wrote it; for people, the lock is what counts.
+    pub pid: u32,
+    /// Outlives the process that wrote it, until `restore`.
+    pub persistent: bool,
+    /// The command of a `run`, or the target of a `set`.
+    pub subject: String,
+    /// What was asked for.
+    pub knobs: Knobs,
+}
+
+/// One change, with what it takes to undo it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Entry {
+    /// A cgroup is created, one folder a hierarchy. Undone by moving what
+    /// still runs in it to `evacuate_to` and removing it.
+    Create {
+        /// The folders.
+        folders: Vec<PathBuf>,
+        /// Where its processes go.
+        evacuate_to: Vec<PathBuf>,
+    },
+    /// A kernel file that was there before us is written.
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What it held.
+        old: String,
+        /// What it holds now.
+        new: String,
+    },
+    /// A process that was there before us is moved.
+    Move {
+        /// The process.
+        pid: i32,
+        /// Its start time, which tells it from a later one of the same pid.
+        start_time: u64,
+        /// Where it was.
+        from: Vec<PathBuf>,
+    },
+    /// The nice level of a task that was there before us is changed.
+    Renice {
+        /// The task.
+        tid: i32,
+        /// Its start time.
+        start_time: u64,
+        /// Its nice level before.
+        old: i32,
+    },
+}
+
+/// A journal that this process keeps.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> EngineError {
+    move |source| EngineError::Journal {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+impl Journal {
+    /// Starts a journal in `folder`.
+    ///
+    /// # Errors
+    /// `NameTaken` when there is one of that name already.
+    pub fn create(folder: &Path, header: &Header) -> Result<Self> {
+        let path = folder.join(format!("{}.journal", header.name));
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create_new(true)
+            .open(&path);
+        let file = match file {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(EngineError::NameTaken {
+                    name: header.name.clone(),
+                });
+            }
+            other => other.map_err(failed(&path))?,
+        };
+        file.lock().map_err(failed(&path))?;
+        let mut journal = Self { file, path };
+        journal.append_line(header)?;
+        Ok(journal)
+    }
+
+    /// Takes over the journal at `path` if the process that kept it is gone.
+    /// `None`: it is still kept, or has just been removed.
+    ///
+    /// # Errors
+    /// When it cannot be opened or locked.
+    pub fn take_over(path: &Path) -> Result<Option<Self>> {
+        let file = match OpenOptions::new().read(true).append(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(failed(path))?,
+        };
+        match file.try_lock() {
+            Ok(()) => (),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(source)) => return Err(failed(path)(source)),
+        }
+        // Its keeper may have finished and removed it between open and lock.
+        let journal = Self {
+            file,
+            path: path.to_owned(),
+        };
+        Ok(path.exists().then_some(journal))
+    }
+
+    fn append_line(&mut self, line: &impl Serialize) -> Result<()> {
+        let error = failed(&self.path);
+        let mut text = serde_json::to_string(line).map_err(|e| error(e.into()))?;
+        text.push('\n');
+        self.file.write_all(text.as_bytes()).map_err(&error)
+    }
+
+    /// Writes entries down and waits until they are on disk. Only then may
+    /// the changes be made.
+    ///
+    /// # Errors
+    /// When the disk is full or broken: then nothing may be changed.
+    pub fn record(&mut self, entries: &[Entry]) -> Result<()> {
+        for entry in entries {
+            self.append_line(entry)?;
+        }
+        self.file.sync_data().map_err(failed(&self.path))
+    }
+
+    /// What was written so far. A last line that was cut off stands for a
+    /// change that was never made.
+    ///
+    /// # Errors
+    /// When it cannot be read or is of another version.
+    pub fn read(&mut self) -> Result<(Option<Header>, Vec<Entry>)> {
+        let error = failed(&self.path);
+        let mut text = String::new();
+        self.file.rewind().map_err(&error)?;
+        self.file.read_to_string(&mut text).map_err(&error)?;
+        parse(&text).map_err(|problem| error(io::Error::new(io::ErrorKind::InvalidData, problem)))
+    }
+
+    /// Everything is undone: the journal goes.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn finish(self) -> Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&self.path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The header and entries of a journal's text.
+fn parse(text: &str) -> std::result::Result<(Option<Header>, Vec<Entry>), String> {
+    // A line without its end was cut off by a crash.
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let mut lines = whole.lines();
+    let Some(first) = lines.next() else {
+        return Ok((None, Vec::new()));
+    };
+    let header: Header = serde_json::from_str(first).map_err(|e| format!("line 1: {e}"))?;
+    if header.version != VERSION {
+        return Err(format!(
+            "it is of version {}, this is version {VERSION}; use the plimsoll that wrote it",
+            header.version
+        ));
+    }
+    let entries = lines
+        .enumerate()
+        .map(|(index, line)| {
+            serde_json::from_str(line).map_err(|e| format!("line {}: {e}", index + 2))
+        })
+        .collect::<std::result::Result<_, _>>()?;
+    Ok((Some(header), entries))
+}
+
+/// Every journal in `folder`, by path.
+///
+/// # Errors
+/// When the folder is there but cannot be read.
+pub fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(failed(folder))?,
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "journal")
+        })
+        .collect();
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(name: &str) -> Header {
+        Header {
+            version: VERSION,
+            name: name.into(),
+            pid: 1,
+            persistent: false,
+            subject: "true".into(),
+            knobs: Knobs::default(),
+        }
+    }
+
+    fn entry(old: &str) -> Entry {
+        Entry::Write {
+            path: "/x".into(),
+            old: old.into(),
+            new: "n".into(),
+        }
+    }
+
+    #[test]
+    fn what_is_recorded_is_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut journal = Journal::create(folder.path(), &header("a")).unwrap();
+        journal.record(&[entry("1"), entry("2")]).unwrap();
+        let (found, entries) = journal.read().unwrap();
+        assert_eq!(found, Some(header("a")));
+        assert_eq!(entries, [entry("1"), entry("2")]);
+    }
+
+    #[test]
+    fn a_torn_last_line_is_a_change_never_made() {
+        let whole = format!("{}\n", serde_json::to_string(&header("a")).unwrap());
+        let line = serde_json::to_string(&entry("1")).unwrap();
+        for cut in 0..line.len() {
+            let (_, entries) = parse(&format!("{whole}{line}\n{}", &line[..cut])).unwrap();
+            assert_eq!(entries, [entry("1")]);
+        }
+        for cut in 0..whole.len() - 1 {
+            assert_eq!(parse(&whole[..cut]).unwrap(), (None, Vec::new()));
+        }
+    }
+
+    #[test]
+    fn damage_in_the_middle_is_reported_not_skipped() {
+        let text = format!(
+            "{}\ngarbage\n",
+            serde_json::to_string(&header("a")).unwrap()
+        );
+        assert!(parse(&text).unwrap_err().contains("line 2"));
+        let other = Header {
+            version: 2,
+            ..header("a")
+        };
+        let text = format!("{}\n", serde_json::to_string(&other).unwrap());
+        assert!(parse(&text).unwrap_err().contains("version 2"));
+    }
+
+    #[test]
+    fn a_kept_journal_is_not_taken_over_and_a_left_one_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::create(folder.path(), &header("a")).unwrap();
+        let path = journal.path().to_owned();
+        assert!(Journal::take_over(&path).unwrap().is_none());
+        drop(journal);
+        assert_eq!(list(folder.path()).unwrap(), [path.clone()]);
+        Journal::take_over(&path)
+            .unwrap()
+            .unwrap()
+            .finish()
+            .unwrap();
+        assert!(Journal::take_over(&path).unwrap().is_none());
+        assert!(list(folder.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_name_is_taken_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let _journal = Journal::create(folder.path(), &header("a")).unwrap();
+        let error = Journal::create(folder.path(), &header("a")).unwrap_err();
+        assert!(matches!(error, EngineError::NameTaken { .. }));
+    }
+}

@@ -1,0 +1,102 @@
+//! Rate caps, hard and soft.
+
+use std::fmt;
+use std::str::FromStr;
+
+use plimsoll_policy::ratecap as core;
+
+use super::error::KnobError;
+use super::serde_as_text;
+use super::units::{self, PPM};
+
+const CAP_FORMS: &str = "a share of one CPU from 0.1% in steps of 0.1%, such as 25% or 150%";
+const SOFT_CAP_FORMS: &str =
+    "a share of one CPU from 0% in steps of 0.1%, such as 10%; 0% means always in the background";
+
+/// Parses a share of one CPU into per mille.
+fn permille(knob: &'static str, text: &str, forms: &str) -> Result<u32, KnobError> {
+    let error = |problem: &str| KnobError::new(knob, text, problem, forms);
+    let ppm = units::percent_ppm(text).map_err(|e| error(e.problem()))?;
+    if ppm % (PPM / 1000) != 0 {
+        return Err(error("is finer than can be set"));
+    }
+    u32::try_from(ppm / (PPM / 1000))
+        .ok()
+        .filter(|permille| *permille <= core::CAP_MAX_PERMILLE)
+        .ok_or_else(|| error("is more than 8192 CPUs"))
+}
+
+/// The hard cap, as a share of one CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cap {
+    /// 1 (0.1 %) and up.
+    pub permille: u32,
+}
+
+impl FromStr for Cap {
+    type Err = KnobError;
+
+    fn from_str(text: &str) -> Result<Self, KnobError> {
+        let permille = permille("cap", text, CAP_FORMS)?;
+        if permille < core::CAP_MIN_PERMILLE {
+            return Err(KnobError::new(
+                "cap",
+                text,
+                "would stop the work for good",
+                CAP_FORMS,
+            ));
+        }
+        Ok(Self { permille })
+    }
+}
+
+impl fmt::Display for Cap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&units::show_percent(u64::from(self.permille) * 1000))
+    }
+}
+
+/// The soft cap, as a share of one CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SoftCap {
+    /// 0: always in the background.
+    pub permille: u32,
+}
+
+impl FromStr for SoftCap {
+    type Err = KnobError;
+
+    fn from_str(text: &str) -> Result<Self, KnobError> {
+        Ok(Self {
+            permille: permille("soft-cap", text, SOFT_CAP_FORMS)?,
+        })
+    }
+}
+
+impl fmt::Display for SoftCap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&units::show_percent(u64::from(self.permille) * 1000))
+    }
+}
+
+serde_as_text!(Cap, SoftCap);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caps_parse_and_show() {
+        for text in ["25%", "0.1%", "150%", "9.5%"] {
+            assert_eq!(text.parse::<Cap>().unwrap().to_string(), text);
+        }
+        assert_eq!("0%".parse::<SoftCap>().unwrap().permille, 0);
+    }
+
+    #[test]
+    fn bad_caps_are_refused() {
+        for text in ["0%", "0.05%", "-5%", "25", "NaN%", "", "9000000%"] {
+            assert!(text.parse::<Cap>().is_err(), "{text}");
+        }
+    }
+}

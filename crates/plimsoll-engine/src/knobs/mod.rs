@@ -1,0 +1,172 @@
+//! The knobs: what a user can ask for, and how each is written.
+//!
+//! One type a knob, with its range checked where it is made. The same words
+//! serve the command line, the configuration file and every other reader.
+
+mod bandwidth;
+mod cap;
+mod class;
+mod error;
+mod headroom;
+pub mod units;
+
+pub use bandwidth::{Bandwidth, Burst, CpuMax, Quota};
+pub use cap::{Cap, SoftCap};
+pub use class::{Class, CpuLimit, Nice, Weight};
+pub use error::KnobError;
+pub use headroom::{Headroom, Tolerance};
+
+use serde::{Deserialize, Serialize};
+
+/// Everything that can be asked of one group. What is `None` is left alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Knobs {
+    /// Above or below everybody else's work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<Class>,
+    /// Nice level of the group's tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nice: Option<Nice>,
+    /// Weight against sibling groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<Weight>,
+    /// Runtime per period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Quota>,
+    /// Unused quota that may be saved up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<Burst>,
+    /// Hard cap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap: Option<Cap>,
+    /// Soft cap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soft_cap: Option<SoftCap>,
+    /// Caps hold for each task by itself, not for all together.
+    #[serde(default)]
+    pub per_task: bool,
+    /// Idle CPU to keep while the group runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headroom: Option<Headroom>,
+    /// What the group may run all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerance: Option<Tolerance>,
+    /// The most of any one CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_limit: Option<CpuLimit>,
+}
+
+impl Knobs {
+    /// Whether nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Takes over what `newer` sets and keeps the rest.
+    pub fn overlaid(&self, newer: &Self) -> Self {
+        Self {
+            class: newer.class.or(self.class),
+            nice: newer.nice.or(self.nice),
+            weight: newer.weight.or(self.weight),
+            quota: newer.quota.or(self.quota),
+            burst: newer.burst.or(self.burst),
+            cap: newer.cap.or(self.cap),
+            soft_cap: newer.soft_cap.or(self.soft_cap),
+            per_task: newer.per_task || self.per_task,
+            headroom: newer.headroom.or(self.headroom),
+            tolerance: newer.tolerance.or(self.tolerance),
+            cpu_limit: newer.cpu_limit.or(self.cpu_limit),
+        }
+    }
+
+    /// Checks what no single knob can know: that those which only make sense
+    /// together are together, and sums.
+    ///
+    /// # Errors
+    /// Names the first knob that has no use as it stands.
+    pub fn check(&self) -> Result<(), KnobError> {
+        let needs = |knob, value: String, other: &str| {
+            Err(KnobError::new(
+                knob,
+                value,
+                format!("has no effect without {other}"),
+                format!("together with {other}"),
+            ))
+        };
+        if let (Some(burst), None) = (self.burst, self.quota) {
+            return needs("burst", burst.to_string(), "quota");
+        }
+        if self.per_task && self.cap.is_none() && self.soft_cap.is_none() {
+            return needs("per-task", "true".into(), "cap or soft-cap");
+        }
+        if let (Some(tolerance), None) = (self.tolerance, self.headroom) {
+            return needs("tolerance", tolerance.to_string(), "headroom");
+        }
+        if let (Some(limit), None | Some(Class::Normal)) = (self.cpu_limit, self.class) {
+            return needs("cpu-limit", limit.to_string(), "class batch");
+        }
+        if let Some(quota) = self.quota {
+            Bandwidth::of(quota, self.burst).check()?;
+        }
+        Ok(())
+    }
+}
+
+/// Implements serde through `FromStr` and `Display`, so that files and JSON
+/// use the same text as the command line.
+macro_rules! serde_as_text {
+    ($($name:ty),*) => {$(
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+use serde_as_text;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn knobs(json: &str) -> Result<Knobs, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+
+    #[test]
+    fn unknown_keys_are_refused() {
+        let error = knobs(r#"{"quotta": "6cpus"}"#).unwrap_err().to_string();
+        assert!(error.contains("unknown field `quotta`"), "{error}");
+    }
+
+    #[test]
+    fn lonely_knobs_are_refused() {
+        for (json, knob) in [
+            (r#"{"burst": "400ms"}"#, "burst"),
+            (r#"{"per-task": true}"#, "per-task"),
+            (r#"{"tolerance": "1ms/100ms"}"#, "tolerance"),
+            (r#"{"cpu-limit": "80%"}"#, "cpu-limit"),
+        ] {
+            let error = knobs(json).unwrap().check().unwrap_err();
+            assert_eq!(error.knob, knob);
+        }
+    }
+
+    #[test]
+    fn overlay_keeps_what_is_not_named() {
+        let old = knobs(r#"{"class": "batch", "cap": "25%"}"#).unwrap();
+        let new = knobs(r#"{"cap": "50%"}"#).unwrap();
+        assert_eq!(
+            old.overlaid(&new),
+            knobs(r#"{"class": "batch", "cap": "50%"}"#).unwrap()
+        );
+    }
+}

@@ -1,0 +1,224 @@
+//! The runtime folder: journals, what they share, and one lock for both.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::{read_text, write_text};
+use crate::error::{EngineError, Result};
+
+/// Names another runtime folder; for tests.
+pub const RUNTIME_VARIABLE: &str = "PLIMSOLL_RUNTIME_DIR";
+
+/// The folder that all processes of one user share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuntimeFolder {
+    path: PathBuf,
+}
+
+/// Held while journals come and go, and while what they share is changed.
+#[derive(Debug)]
+pub struct RuntimeLock {
+    _file: File,
+}
+
+/// Changes that belong to no single group: whoever leaves last undoes them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// Folders of parent groups that were created. Removed once empty.
+    #[serde(default)]
+    pub created: Vec<PathBuf>,
+    /// `cgroup.subtree_control` files to which `+cpu` was written, where it
+    /// was not before. Taken back once none of `created` is left.
+    #[serde(default)]
+    pub enabled: Vec<PathBuf>,
+}
+
+impl RuntimeFolder {
+    /// The runtime folder of this user: `/run/plimsoll` for root, else below
+    /// `XDG_RUNTIME_DIR`. Nothing is created yet.
+    pub fn of_this_user() -> Self {
+        let named = std::env::var_os(RUNTIME_VARIABLE).map(PathBuf::from);
+        let path = named.unwrap_or_else(|| {
+            let uid = nix::unistd::geteuid();
+            if uid.is_root() {
+                return "/run/plimsoll".into();
+            }
+            match std::env::var_os("XDG_RUNTIME_DIR") {
+                Some(folder) => Path::new(&folder).join("plimsoll"),
+                None => format!("/tmp/plimsoll-{uid}").into(),
+            }
+        });
+        Self { path }
+    }
+
+    /// A runtime folder at `path`.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn failed(&self, source: io::Error) -> EngineError {
+        EngineError::Journal {
+            path: self.path.clone(),
+            source,
+        }
+    }
+
+    /// Creates it, for this user alone.
+    ///
+    /// # Errors
+    /// When it cannot be created, or is somebody else's.
+    pub fn create(&self) -> Result<()> {
+        let created = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.path);
+        created.map_err(|e| self.failed(e))?;
+        let owner = fs::symlink_metadata(&self.path).map_err(|e| self.failed(e))?;
+        if !owner.is_dir() || owner.uid() != nix::unistd::geteuid().as_raw() {
+            let problem = "it is not a folder of this user; set XDG_RUNTIME_DIR";
+            return Err(self.failed(io::Error::new(io::ErrorKind::PermissionDenied, problem)));
+        }
+        Ok(())
+    }
+
+    /// Waits for the lock. It is released when the guard is dropped or its
+    /// process ends, however it ends.
+    ///
+    /// # Errors
+    /// When the folder is not there or not writable.
+    pub fn lock(&self) -> Result<RuntimeLock> {
+        let path = self.path.join("lock");
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path);
+        let file = file.map_err(|e| self.failed(e))?;
+        file.lock().map_err(|e| self.failed(e))?;
+        Ok(RuntimeLock { _file: file })
+    }
+
+    /// The file that says what all journals share.
+    fn shared_file(&self) -> PathBuf {
+        self.path.join("shared.json")
+    }
+
+    /// What all journals share.
+    ///
+    /// # Errors
+    /// When it is there but cannot be read.
+    pub fn shared(&self, _lock: &RuntimeLock) -> Result<Shared> {
+        match fs::read(self.shared_file()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Shared::default()),
+            other => {
+                let bytes = other.map_err(|e| self.failed(e))?;
+                serde_json::from_slice(&bytes).map_err(|e| self.failed(e.into()))
+            }
+        }
+    }
+
+    /// Writes down what all journals share, on disk before it returns.
+    ///
+    /// # Errors
+    /// When it cannot be written: then nothing may be changed.
+    pub fn set_shared(&self, _lock: &RuntimeLock, shared: &Shared) -> Result<()> {
+        let path = self.shared_file();
+        if *shared == Shared::default() {
+            return match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed(error)),
+                _ => Ok(()),
+            };
+        }
+        write_atomically(&path, shared, true).map_err(|e| self.failed(e))
+    }
+
+    /// Undoes what is shared as far as nobody uses it any more. Returns what
+    /// could not be undone.
+    ///
+    /// # Errors
+    /// When the shared file cannot be read or written.
+    pub fn release_shared(&self, lock: &RuntimeLock) -> Result<Vec<String>> {
+        let mut shared = self.shared(lock)?;
+        let before = shared.clone();
+        let mut problems = Vec::new();
+        shared
+            .created
+            .retain(|folder| match fs::remove_dir(folder) {
+                Ok(()) => false,
+                // Somebody's group is still in it.
+                Err(error) => error.kind() != io::ErrorKind::NotFound,
+            });
+        if shared.created.is_empty() {
+            for path in std::mem::take(&mut shared.enabled) {
+                let enabled = read_text(&path)
+                    .is_ok_and(|text| text.split_whitespace().any(|name| name == "cpu"));
+                if enabled && let Err(error) = write_text(&path, "-cpu") {
+                    problems.push(error.to_string());
+                    shared.enabled.push(path);
+                }
+            }
+        }
+        if shared != before {
+            self.set_shared(lock, &shared)?;
+        }
+        Ok(problems)
+    }
+}
+
+/// Replaces a file by the JSON of `value` in one step.
+///
+/// # Errors
+/// When the folder is not writable.
+pub fn write_atomically(path: &Path, value: &impl Serialize, sync: bool) -> io::Result<()> {
+    let temporary = path.with_extension("new");
+    let file = File::create(&temporary)?;
+    serde_json::to_writer(&file, value)?;
+    if sync {
+        file.sync_data()?;
+    }
+    fs::rename(temporary, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shared_goes_with_its_last_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path().join("run"));
+        runtime.create().unwrap();
+        let parent = folder.path().join("parent");
+        let control = folder.path().join("control");
+        fs::create_dir_all(parent.join("group")).unwrap();
+        fs::write(&control, "cpu io").unwrap();
+
+        let lock = runtime.lock().unwrap();
+        let shared = Shared {
+            created: vec![parent.clone()],
+            enabled: vec![control.clone()],
+        };
+        runtime.set_shared(&lock, &shared).unwrap();
+        assert!(runtime.release_shared(&lock).unwrap().is_empty());
+        assert_eq!(
+            runtime.shared(&lock).unwrap(),
+            shared,
+            "a group is still there"
+        );
+
+        fs::remove_dir(parent.join("group")).unwrap();
+        assert!(runtime.release_shared(&lock).unwrap().is_empty());
+        assert_eq!(runtime.shared(&lock).unwrap(), Shared::default());
+        assert!(!parent.exists());
+        assert!(fs::read_to_string(control).unwrap().starts_with("-cpu"));
+    }
+}

@@ -1,0 +1,219 @@
+//! Putting things back as they were found.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::cgroup::{read_text, write_text};
+use crate::error::{EngineError, Result};
+use crate::journal::{self, Entry, Header, Journal};
+use crate::runtime::{RuntimeFolder, RuntimeLock};
+use crate::tasks;
+
+/// A group that keeps forking is chased for this long.
+const EVACUATION_MAX: Duration = Duration::from_secs(10);
+
+/// What an undo did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UndoReport {
+    /// Groups and targets that are as they were.
+    pub undone: Vec<String>,
+    /// What could not be put back, or was changed by somebody else since.
+    pub problems: Vec<String>,
+}
+
+impl UndoReport {
+    fn note(&mut self, result: Result<()>) {
+        match result {
+            Err(error) if !error.is_gone() => self.problems.push(error.to_string()),
+            _ => (),
+        }
+    }
+}
+
+/// Undoes entries, the last first.
+pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) {
+    for entry in entries.iter().rev() {
+        match entry {
+            Entry::Create {
+                folders,
+                evacuate_to,
+            } => {
+                for (index, folder) in folders.iter().enumerate() {
+                    report.note(remove_group(
+                        folder,
+                        evacuate_to.get(index).map(PathBuf::as_path),
+                    ));
+                }
+            }
+            Entry::Write { path, old, new } => restore_value(path, old, new, report),
+            Entry::Move {
+                pid,
+                start_time,
+                from,
+            } => {
+                if tasks::start_time(*pid) == Some(*start_time) {
+                    report.note(move_back(from, *pid));
+                }
+            }
+            Entry::Renice {
+                tid,
+                start_time,
+                old,
+            } => {
+                if tasks::start_time(*tid) == Some(*start_time) {
+                    report.note(tasks::set_nice(*tid, *old));
+                }
+            }
+        }
+    }
+}
+
+/// Writes the old value, unless somebody else has written another since:
+/// then theirs stays.
+fn restore_value(path: &Path, old: &str, new: &str, report: &mut UndoReport) {
+    match read_text(path) {
+        Ok(now) if now == old => (),
+        Ok(now) if now == new => report.note(write_text(path, old)),
+        Ok(now) => report.problems.push(format!(
+            "{}: holds `{now}`, which is not ours (`{new}`); left as it is, it was `{old}`",
+            path.display()
+        )),
+        Err(error) => report.note(Err(error)),
+    }
+}
+
+/// Moves a process to where it was, or, if that cgroup is gone, to the
+/// nearest one above it that is left.
+fn move_back(folders: &[PathBuf], pid: i32) -> Result<()> {
+    let present: Vec<PathBuf> = folders.iter().map(|folder| nearest(folder)).collect();
+    crate::cgroup::move_process(&present, pid)
+}
+
+/// The folder, or the nearest one above it that is a cgroup.
+fn nearest(folder: &Path) -> PathBuf {
+    let is_cgroup = |path: &&Path| path.join("cgroup.procs").exists();
+    folder
+        .ancestors()
+        .find(is_cgroup)
+        .unwrap_or(folder)
+        .to_owned()
+}
+
+/// Moves everything that runs in a group, or in groups below it, elsewhere
+/// and removes them.
+pub(crate) fn remove_group(folder: &Path, evacuate_to: Option<&Path>) -> Result<()> {
+    let deadline = Instant::now() + EVACUATION_MAX;
+    loop {
+        if !folder.exists() {
+            return Ok(());
+        }
+        if let Some(target) = evacuate_to {
+            evacuate(folder, &nearest(target))?;
+        }
+        match remove_tree(folder) {
+            // A process forked in between, or a dying one is not gone yet.
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            other => {
+                return other.map_err(|source| EngineError::cgroup("remove", folder, source));
+            }
+        }
+    }
+}
+
+/// The folders of the cgroups directly below one.
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    entries
+        .flatten()
+        .filter(is_folder)
+        .map(|entry| entry.path())
+        .collect()
+}
+
+fn evacuate(folder: &Path, target: &Path) -> Result<()> {
+    for child in below(folder) {
+        evacuate(&child, target)?;
+    }
+    let text = match read_text(&folder.join("cgroup.procs")) {
+        Ok(text) => text,
+        // Gone, or threaded: then the domain above lists its processes.
+        Err(_) => return Ok(()),
+    };
+    for pid in text.lines().filter_map(|line| line.parse().ok()) {
+        crate::cgroup::move_process(&[target.to_owned()], pid)?;
+    }
+    Ok(())
+}
+
+fn remove_tree(folder: &Path) -> std::io::Result<()> {
+    for child in below(folder) {
+        remove_tree(&child)?;
+    }
+    fs::remove_dir(folder)
+}
+
+/// Undoes a journal whole and removes it. While a group of it is still
+/// there, the journal stays for the next attempt.
+///
+/// # Errors
+/// When the journal cannot be read or removed.
+pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()> {
+    let (header, entries) = journal.read()?;
+    undo_entries(&entries, report);
+    let left = entries.iter().any(|entry| match entry {
+        Entry::Create { folders, .. } => folders.iter().any(|folder| folder.exists()),
+        _ => false,
+    });
+    if left {
+        return Ok(());
+    }
+    if let Some(header) = header {
+        report.undone.push(header.name);
+    }
+    journal.finish()
+}
+
+/// Whether a journal is one that `recover` leaves to `restore`.
+fn outlives_its_process(header: Option<&Header>) -> bool {
+    header.is_some_and(|header| header.persistent)
+}
+
+/// Undoes what processes left behind that are gone: all of it, or, unless
+/// `everything`, what was not meant to stay.
+///
+/// # Errors
+/// When the runtime folder cannot be read.
+pub fn recover(
+    runtime: &RuntimeFolder,
+    lock: &RuntimeLock,
+    everything: bool,
+) -> Result<UndoReport> {
+    let mut report = UndoReport::default();
+    for path in journal::list(runtime.path())? {
+        let Some(mut journal) = Journal::take_over(&path)? else {
+            continue;
+        };
+        let (header, _) = match journal.read() {
+            Ok(read) => read,
+            Err(error) => {
+                report.problems.push(error.to_string());
+                continue;
+            }
+        };
+        if outlives_its_process(header.as_ref()) && !everything {
+            continue;
+        }
+        undo_journal(journal, &mut report)?;
+    }
+    report.problems.extend(runtime.release_shared(lock)?);
+    Ok(report)
+}
