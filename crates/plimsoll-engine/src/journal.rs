@@ -19,6 +19,11 @@ use crate::knobs::Knobs;
 /// refused, not guessed at.
 pub const VERSION: u32 = 1;
 
+/// What a group's control socket is called, beside its journal.
+pub const SOCKET_EXTENSION: &str = "sock";
+/// What the description of a side group is called, beside its journal.
+pub(crate) const SIDE_EXTENSION: &str = "side";
+
 /// Who keeps a journal and why. Its first line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
@@ -172,11 +177,15 @@ impl Journal {
         parse(&text).map_err(|problem| error(io::Error::new(io::ErrorKind::InvalidData, problem)))
     }
 
-    /// Everything is undone: the journal goes.
+    /// Everything is undone: the journal goes, and what lay beside it.
     ///
     /// # Errors
     /// When it cannot be removed.
     pub fn finish(self) -> Result<()> {
+        for extension in [SOCKET_EXTENSION, SIDE_EXTENSION] {
+            // Not every group has them.
+            let _ = fs::remove_file(self.path.with_extension(extension));
+        }
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&self.path)(error)),
             _ => Ok(()),

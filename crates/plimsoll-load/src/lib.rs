@@ -1,1 +1,71 @@
-//! plimsoll-load
+//! Measurable workloads for Linux schedulers and CPU controllers.
+//!
+//! | module | workload | what it tells |
+//! | --- | --- | --- |
+//! | [`service`] | open-loop request service, in one process or over loopback TCP ([`tcp`]) | tail latency and failures of a main job |
+//! | [`burn`] | CPU burners | how much work batch tasks get done |
+//! | [`storm`] | thousands of short-lived processes | what a cap costs a build or a clean-up |
+//! | [`need`] | tasks that need exactly *d* seconds of CPU | the rate that a capped task achieves |
+//! | [`steady`] | a set share of the machine, with steps | how a headroom loop follows a main load |
+//!
+//! Every demand is in **CPU time** of the thread or process that burns it. Preemption and
+//! throttling therefore show as time that passes, never as work that is left out. Every random
+//! draw comes from a seed: the same seed gives the same arrivals and demands.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use plimsoll_load::{Arrivals, Demand, Service, ServiceConfig};
+//!
+//! # fn main() -> Result<(), plimsoll_load::LoadError> {
+//! let config = ServiceConfig {
+//!     arrivals: Arrivals::Poisson { rate: 300.0 },
+//!     demand: Demand::Constant { value: Duration::from_micros(300) },
+//!     duration: Duration::from_secs(5),
+//!     ..ServiceConfig::default()
+//! };
+//! let report = Service::start(&config)?.finish()?;
+//! println!("p99 {:.0} us, {} failures", report.latency.p99_us, report.failures);
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod arrivals;
+pub mod burn;
+pub mod cli;
+
+mod clock;
+pub mod demand;
+mod error;
+pub mod limits;
+mod machine;
+mod measure;
+pub mod need;
+mod openloop;
+mod profile;
+mod queue;
+mod random;
+pub mod report;
+mod run;
+mod schedule;
+mod series;
+pub mod service;
+mod shared;
+pub mod steady;
+mod stop;
+pub mod storm;
+pub mod tcp;
+mod units;
+mod wire;
+
+pub use arrivals::Arrivals;
+pub use burn::{Burn, BurnConfig, BurnReport};
+pub use demand::Demand;
+pub use error::LoadError;
+pub use machine::available_cpus;
+pub use need::{NeedConfig, NeedReport};
+pub use report::{Document, Latency, SCHEMA, SeriesPoint, ServiceReport};
+pub use run::{OpenLoop, Snapshot};
+pub use service::{Service, ServiceConfig};
+pub use steady::{Steady, SteadyConfig, SteadyReport};
+pub use stop::Stop;
+pub use storm::{StormConfig, StormReport};

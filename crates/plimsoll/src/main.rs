@@ -1,2 +1,107 @@
-//! plimsoll
-fn main() {}
+//! The `plimsoll` command.
+
+mod cli;
+mod commands;
+mod control;
+mod demo;
+mod error;
+mod output;
+mod run;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+
+use cli::{Cli, Command};
+use error::{EXIT_FAILED, Result};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    match dispatch(cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            // Nobody is left to tell if standard error is closed.
+            let _ = writeln!(std::io::stderr(), "plimsoll: {error}");
+            error.exit_code()
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Run(args) => run::run(&args),
+        Command::Set(args) => commands::set::run(&args),
+        Command::Show(args) => commands::show::run(&args),
+        Command::Doctor(args) => commands::doctor::run(args),
+        Command::Restore(args) => commands::restore::run(args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Load(args) => Ok(plimsoll_load::cli::run(args)?),
+        Command::Completions { shell } => Ok(commands::documents::completions(shell)),
+        Command::Man { folder } => commands::documents::man_pages(&folder),
+    }
+}
+
+/// Help goes to standard output as it is. Of an error, the lines that say
+/// what is wrong and what was probably meant become one.
+fn usage(error: &clap::Error) -> ExitCode {
+    let asked_for = [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion];
+    if asked_for.contains(&error.kind()) {
+        // A closed standard output is not worth a message.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return ExitCode::from(EXIT_FAILED);
+    }
+    let _ = writeln!(
+        std::io::stderr(),
+        "plimsoll: {}",
+        one_line(&error.to_string())
+    );
+    ExitCode::from(EXIT_FAILED)
+}
+
+/// The sentences of a usage error, without its pointer to the help.
+fn one_line(text: &str) -> String {
+    let kept = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
+        .filter(|line| !line.is_empty())
+        .map(|line| {
+            line.trim_start_matches("error: ")
+                .trim_start_matches("tip: ")
+        });
+    kept.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(args: &[&str]) -> String {
+        one_line(&Cli::try_parse_from(args).unwrap_err().to_string())
+    }
+
+    #[test]
+    fn errors_are_one_line_that_names_what_is_allowed() {
+        let bad_value = message(&["plimsoll", "run", "--quota", "600ms/9s", "--", "true"]);
+        assert!(!bad_value.contains('\n'));
+        for part in ["quota", "600ms/9s", "1ms … 1s", "allowed:"] {
+            assert!(bad_value.contains(part), "{bad_value}");
+        }
+        let typo = message(&["plimsoll", "run", "--qouta", "6cpus", "--", "true"]);
+        assert!(
+            typo.contains("--qouta") && typo.contains("'--quota'"),
+            "{typo}"
+        );
+        let command = message(&["plimsoll", "rnu", "true"]);
+        assert!(command.contains("'run'"), "{command}");
+    }
+}

@@ -13,10 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Version;
 use crate::error::{EngineError, Result};
+use crate::journal::SIDE_EXTENSION;
 use crate::knobs::{Headroom, Tolerance};
 use crate::runtime::{RuntimeFolder, write_atomically};
-
-const EXTENSION: &str = "side";
 
 /// A side group, as its keeper describes it to the controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +35,7 @@ pub(crate) struct SideDescription {
 
 impl SideDescription {
     fn path(runtime: &RuntimeFolder, name: &str) -> PathBuf {
-        runtime.path().join(format!("{name}.{EXTENSION}"))
+        runtime.path().join(format!("{name}.{SIDE_EXTENSION}"))
     }
 
     /// Announces the group to the controller.
@@ -61,7 +60,10 @@ impl SideDescription {
         let mut sides: Vec<Self> = entries
             .flatten()
             .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|found| found == EXTENSION))
+            .filter(|path| {
+                path.extension()
+                    .is_some_and(|found| found == SIDE_EXTENSION)
+            })
             .filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok())
             .collect();
         sides.sort_by(|a, b| a.name.cmp(&b.name));

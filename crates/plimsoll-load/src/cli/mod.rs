@@ -1,0 +1,378 @@
+//! The `load` commands: arguments, progress, output, exit codes.
+//!
+//! A binary takes [`Args`] into its own command line and calls [`run`].
+
+mod output;
+mod requests;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+use crate::burn::{Burn, BurnConfig};
+use crate::error::LoadError;
+use crate::limits::THREADS_MAX;
+use crate::machine::available_cpus;
+use crate::need::{self, NeedConfig};
+use crate::report::Ending;
+use crate::steady::{Steady, SteadyConfig, Step};
+use crate::stop::Stop;
+use crate::storm::{self, StormConfig};
+use crate::units::check_duration;
+use output::{Progress, print, watch};
+use requests::{RequestArgs, ServeArgs, ServiceArgs};
+
+/// Measurable workloads.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+    /// Print the result as one JSON object (schema plimsoll.load/1)
+    #[arg(long, global = true, display_order = 1_000)]
+    json: bool,
+}
+
+/// The workloads.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve requests that arrive whether or not the service keeps up; report their latency
+    #[command(after_help = requests::SERVICE_EXAMPLES)]
+    Service(ServiceArgs),
+    /// Serve requests that arrive over loopback TCP, until SIGINT, SIGTERM or --duration
+    #[command(after_help = requests::SPLIT_EXAMPLES)]
+    Serve(ServeArgs),
+    /// Send requests to a `serve` on this machine; report their latency
+    #[command(after_help = requests::SPLIT_EXAMPLES)]
+    Request(RequestArgs),
+    /// Burn CPU time and count the work done
+    #[command(after_help = BURN_EXAMPLES)]
+    Burn(BurnArgs),
+    /// Run many short-lived processes
+    #[command(after_help = STORM_EXAMPLES)]
+    Storm(StormArgs),
+    /// Use exactly so much CPU time; report the rate achieved
+    #[command(after_help = NEED_EXAMPLES)]
+    Need(NeedArgs),
+    /// Hold a share of the whole machine
+    #[command(after_help = STEADY_EXAMPLES)]
+    Steady(SteadyArgs),
+}
+
+const BURN_EXAMPLES: &str = "Examples:
+  load burn --threads 4 --duration 10s
+  load burn --threads 4 --processes --report-every 1s --json";
+
+const STORM_EXAMPLES: &str = "Examples:
+  load storm --processes 2000 --cpu-total 1.9s
+  load storm --processes 500 --cpu-each 2ms --parallel 4";
+
+const NEED_EXAMPLES: &str = "Examples:
+  load need 0.5s
+  load need 50ms --tasks 4 --json";
+
+const STEADY_EXAMPLES: &str = "Examples:
+  load steady --percent 40 --duration 10s
+  load steady --percent 40 --step-to 60 --step-at 2s --step-to 20 --step-at 6s";
+
+#[derive(Debug, clap::Args)]
+struct BurnArgs {
+    /// Number of burners, 1 to 1024 [default: one per CPU]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    threads: Option<usize>,
+    /// Make each burner a process of its own
+    #[arg(long)]
+    processes: bool,
+    /// How long, up to 24h
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
+    duration: Duration,
+    /// Also print the figures so far, once in this time, one line each
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
+    report_every: Option<Duration>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("cpu").required(true))]
+struct StormArgs {
+    /// Number of processes, 1 to 1000000
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2_000,
+        allow_hyphen_values = true
+    )]
+    processes: u32,
+    /// CPU time of all processes together
+    #[arg(long, value_name = "TIME", group = "cpu", value_parser = duration, allow_hyphen_values = true)]
+    cpu_total: Option<Duration>,
+    /// CPU time of each process, 1us to 60s
+    #[arg(long, value_name = "TIME", group = "cpu", value_parser = duration, allow_hyphen_values = true)]
+    cpu_each: Option<Duration>,
+    /// Processes alive at once, 1 to 256
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        allow_hyphen_values = true
+    )]
+    parallel: usize,
+}
+
+#[derive(Debug, clap::Args)]
+struct NeedArgs {
+    /// CPU time that each task needs, as 0.5s or 50ms
+    #[arg(value_name = "CPU_TIME", value_parser = duration, allow_hyphen_values = true)]
+    cpu: Duration,
+    /// Number of tasks (threads) at once, 1 to 1024
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        allow_hyphen_values = true
+    )]
+    tasks: usize,
+}
+
+#[derive(Debug, clap::Args)]
+struct SteadyArgs {
+    /// Load in percent of all CPUs that may be used, 0 to 100
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
+    percent: f64,
+    /// Load after the next step, in percent; may be repeated, with one --step-at each
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
+    step_to: Vec<f64>,
+    /// When the step happens, after the start
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
+    step_at: Vec<Duration>,
+    /// Each CPU is busy for its share of every grain, 100us to 1s
+    #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = duration, allow_hyphen_values = true)]
+    grain: Duration,
+    /// How long, up to 24h
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
+    duration: Duration,
+    /// Let the kernel place the threads instead of binding one to each CPU
+    #[arg(long)]
+    no_pin: bool,
+}
+
+/// Runs a command until its end, SIGINT or SIGTERM, and prints its report.
+///
+/// The exit code is 0; 1 if the server went away or processes failed; 130 or 143 after SIGINT or
+/// SIGTERM.
+///
+/// # Errors
+/// Whatever kept the command from starting or measuring, as one line of text.
+pub fn run(args: Args) -> Result<ExitCode, LoadError> {
+    let stop = Stop::on_signals()?;
+    let json = args.json;
+    let good = match args.command {
+        Command::Service(args) => requests::service(&args, json, &stop)?,
+        Command::Serve(args) => requests::serve(&args, json, &stop)?,
+        Command::Request(args) => requests::request(&args, json, &stop)?,
+        Command::Burn(args) => burn(&args, json, &stop)?,
+        Command::Storm(args) => storm(&args, json, &stop)?,
+        Command::Need(args) => need(&args, json, &stop)?,
+        Command::Steady(args) => steady(&args, json, &stop)?,
+    };
+    Ok(match stop.signal() {
+        Some(signal) => ExitCode::from(128 + signal),
+        None if good => ExitCode::SUCCESS,
+        None => ExitCode::FAILURE,
+    })
+}
+
+fn burn(args: &BurnArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
+    let range = (Duration::from_millis(10), crate::limits::DURATION_MAX);
+    if let Some(every) = args.report_every {
+        check_duration("report-every", every, range)?;
+    }
+    let burn = Burn::start(&BurnConfig {
+        burners: args.threads.unwrap_or(available_cpus().min(THREADS_MAX)),
+        processes: args.processes,
+        duration: args.duration,
+    })?;
+    match args.report_every {
+        None => watch(
+            stop,
+            || burn.is_over(),
+            || {
+                let so_far = burn.snapshot();
+                format!("{:.0} s, {} units", so_far.elapsed_seconds, so_far.units)
+            },
+        ),
+        Some(every) => {
+            while !burn.is_over() && !stop.is_set() {
+                let left = args.duration.saturating_sub(burn.elapsed());
+                if !stop.wait(every.min(left)) && every <= left {
+                    output::print_line(json, "burn-progress", &burn.snapshot())?;
+                }
+            }
+        }
+    }
+    if stop.is_set() {
+        burn.stop();
+    }
+    print(json, "burn", burn.finish()?)?;
+    Ok(true)
+}
+
+fn storm(args: &StormArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
+    let cpu_each = match (args.cpu_each, args.cpu_total) {
+        (Some(each), _) => each,
+        (None, total) => total.unwrap_or_default() / args.processes.max(1),
+    };
+    let config = StormConfig {
+        processes: args.processes,
+        cpu_each,
+        parallel: args.parallel,
+    };
+    let mut progress = Progress::new();
+    let report = storm::run(&config, stop, |ended| {
+        progress.show(|| format!("{ended} of {} processes", config.processes));
+    })?;
+    progress.clear();
+    let good = report.failed == 0 || report.ending == Ending::Stopped;
+    print(json, "storm", report)?;
+    Ok(good)
+}
+
+fn need(args: &NeedArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
+    let config = NeedConfig {
+        cpu: args.cpu,
+        tasks: args.tasks,
+    };
+    let mut progress = Progress::new();
+    let report = need::run(&config, stop, |elapsed| {
+        progress.show(|| format!("{} s", elapsed.as_secs()));
+    })?;
+    progress.clear();
+    print(json, "need", report)?;
+    Ok(true)
+}
+
+fn steady(args: &SteadyArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
+    if args.step_to.len() != args.step_at.len() {
+        let given = format!("{} times", args.step_at.len());
+        let allowed = format!(
+            "as many as step-to, which is given {} times",
+            args.step_to.len()
+        );
+        return Err(LoadError::invalid("step-at", given, allowed));
+    }
+    let steps = args.step_at.iter().zip(&args.step_to);
+    let steady = Steady::start(&SteadyConfig {
+        percent: args.percent,
+        steps: steps.map(|(&at, &percent)| Step { at, percent }).collect(),
+        grain: args.grain,
+        duration: args.duration,
+        pin: !args.no_pin,
+    })?;
+    watch(
+        stop,
+        || steady.is_over(),
+        || {
+            let so_far = steady.snapshot();
+            format!(
+                "{:.0} s, {:.1} %",
+                so_far.elapsed_seconds, so_far.percent_achieved
+            )
+        },
+    );
+    if stop.is_set() {
+        steady.stop();
+    }
+    print(json, "steady", steady.finish()?)?;
+    Ok(true)
+}
+
+/// Reads a duration with its unit. What is too long or too short is said later, with the range.
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|e| format!("{e}; allowed is a number with a unit, as 500us, 2ms, 1.5s or 1m"))
+}
+
+/// The command line of a binary that has nothing but these commands.
+#[derive(Debug, Parser)]
+#[command(name = "load", about = "Measurable workloads")]
+pub struct Standalone {
+    /// The command.
+    #[command(flatten)]
+    pub args: Args,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        Standalone::try_parse_from(line.split(' ')).map(|s| s.args)
+    }
+
+    /// The error text of a command line that must fail, in parsing or in checking.
+    fn refusal(line: &str) -> String {
+        match parse(line) {
+            Err(error) => error.to_string(),
+            Ok(args) => run(args).unwrap_err().to_string(),
+        }
+    }
+
+    #[test]
+    fn definition_is_consistent() {
+        Standalone::command().debug_assert();
+    }
+
+    #[test]
+    fn json_may_stand_anywhere() {
+        assert!(parse("load --json need 1ms").unwrap().json);
+        assert!(parse("load need 1ms --json").unwrap().json);
+    }
+
+    #[test]
+    fn bad_input_names_the_field_and_the_value() {
+        for (line, field, value) in [
+            ("load need 0s", "need", "0s"),
+            ("load need 5", "CPU_TIME", "5"),
+            ("load need -5s", "CPU_TIME", "-5s"),
+            ("load need 1s --tasks 0", "tasks", "0"),
+            ("load burn --threads -1", "threads", "-1"),
+            ("load burn --threads 0", "threads", "0"),
+            ("load burn --duration 0s", "duration", "0s"),
+            ("load burn --duration 25h", "duration", "1day 1h"),
+            ("load burn --duration 5parsec", "duration", "5parsec"),
+            ("load storm --cpu-total 0s", "cpu-each", "0s"),
+            ("load storm --processes 0 --cpu-total 1s", "processes", "0"),
+            ("load storm --cpu-each 1ms --parallel 0", "parallel", "0"),
+            ("load steady --percent NaN", "percent", "NaN"),
+            ("load steady --percent -5", "percent", "-5"),
+            ("load steady --percent x", "percent", "x"),
+            ("load steady --percent 5 --step-to 7", "step-at", "0 times"),
+            ("load service --rate 0", "rate", "0"),
+            ("load service --rate NaN", "rate", "NaN"),
+            ("load service --service const:0s", "service", "0s"),
+            ("load service --service gauss:1ms", "service", "gauss:1ms"),
+            ("load service --arrivals sometimes", "arrivals", "sometimes"),
+            ("load service --arrivals bursty", "burst-size", "none"),
+            (
+                "load service --arrivals poisson --burst-size 5",
+                "burst-size",
+                "5",
+            ),
+            (
+                "load service --burst-size 0 --burst-every 1s",
+                "burst-size",
+                "0",
+            ),
+            ("load service --workers 0", "workers", "0"),
+            ("load request --connect 10.0.0.1:5", "connect", "10.0.0.1:5"),
+            ("load serve --listen 0.0.0.0:0", "listen", "0.0.0.0:0"),
+            ("load serve --listen ", "listen", ""),
+        ] {
+            let text = refusal(line);
+            let first = text.lines().next().unwrap_or_default();
+            assert!(first.contains(field), "{line}: {text}");
+            assert!(first.contains(&format!("'{value}'")), "{line}: {text}");
+        }
+        assert!(refusal("load storm").contains("--cpu-total"));
+    }
+}

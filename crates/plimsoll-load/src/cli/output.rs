@@ -1,0 +1,104 @@
+//! Results on standard output, progress on standard error.
+
+use std::fmt::Display;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::error::LoadError;
+use crate::report::Document;
+use crate::stop::Stop;
+
+/// Commands that take less than this show no progress.
+const QUIET_FOR: Duration = Duration::from_secs(2);
+/// Time between two updates.
+const UPDATE_EVERY: Duration = Duration::from_secs(1);
+/// Erases the line that the cursor is on.
+const ERASE_LINE: &str = "\r\x1b[K";
+/// How often a run is looked at for its end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Prints a report.
+pub(super) fn print<T: Serialize + Display>(
+    json: bool,
+    command: &str,
+    report: T,
+) -> Result<(), LoadError> {
+    let text = if json {
+        to_json(command, &report)?
+    } else {
+        report.to_string()
+    };
+    write_line(text.trim_end())
+}
+
+/// Prints figures so far as one line.
+pub(super) fn print_line(
+    json: bool,
+    command: &str,
+    report: &crate::burn::BurnReport,
+) -> Result<(), LoadError> {
+    if json {
+        return write_line(&to_json(command, report)?);
+    }
+    write_line(&format!(
+        "{:8.3} s  {} units  {:.3} s CPU",
+        report.elapsed_seconds, report.units, report.cpu_seconds
+    ))
+}
+
+fn to_json<T: Serialize>(command: &str, report: &T) -> Result<String, LoadError> {
+    serde_json::to_string(&Document::new(command, report))
+        .map_err(|e| LoadError::io("writing JSON", e))
+}
+
+fn write_line(text: &str) -> Result<(), LoadError> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}")
+        .and_then(|()| out.flush())
+        .map_err(|e| LoadError::io("writing to standard output", e))
+}
+
+/// One line on standard error that is written over; nothing if that isn't a terminal.
+pub(super) struct Progress {
+    started: Instant,
+    shown: Option<Instant>,
+    terminal: bool,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            shown: None,
+            terminal: std::io::stderr().is_terminal(),
+        }
+    }
+
+    /// Shows `line`, if it is time to.
+    pub(super) fn show(&mut self, line: impl FnOnce() -> String) {
+        let due = self.shown.is_none_or(|at| at.elapsed() >= UPDATE_EVERY);
+        if self.terminal && due && self.started.elapsed() >= QUIET_FOR {
+            self.shown = Some(Instant::now());
+            // A lost terminal must not end the measurement.
+            let _ = write!(std::io::stderr(), "{ERASE_LINE}{}", line());
+        }
+    }
+
+    /// Removes the line.
+    pub(super) fn clear(&mut self) {
+        if self.shown.take().is_some() {
+            let _ = write!(std::io::stderr(), "{ERASE_LINE}");
+        }
+    }
+}
+
+/// Waits until `is_over`, or until `stop` is set, and shows progress meanwhile.
+pub(super) fn watch(stop: &Stop, is_over: impl Fn() -> bool, line: impl Fn() -> String) {
+    let mut progress = Progress::new();
+    while !is_over() && !stop.wait(LOOK_EVERY) {
+        progress.show(&line);
+    }
+    progress.clear();
+}

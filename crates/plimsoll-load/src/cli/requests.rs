@@ -1,0 +1,270 @@
+//! The commands `service`, `serve` and `request`.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+
+use super::duration;
+use super::output::{print, watch};
+use crate::arrivals::Arrivals;
+use crate::demand::Demand;
+use crate::error::LoadError;
+use crate::limits::{DURATION_MAX, DURATION_MIN, THREADS_MAX};
+use crate::machine::available_cpus;
+use crate::report::{Ending, ServiceReport};
+use crate::run::OpenLoop;
+use crate::service::{Service, ServiceConfig};
+use crate::stop::Stop;
+use crate::tcp::{self, Server, ServerConfig};
+use crate::units::check_duration;
+
+pub(super) const SERVICE_EXAMPLES: &str = "\
+Latency counts from the time at which a request was to arrive, never from when the generator or a
+worker woke up. Requests over the deadline and unfinished ones are failures, and their times are
+in the percentiles.
+
+Demands (CPU time of a request):
+  const:TIME              exp:MEAN                 uniform:LEAST,MOST
+  lognormal:MEAN,SIGMA    pareto:MEAN,ALPHA        bimodal:SHORT,LONG,SHARE_OF_LONG
+
+Examples:
+  load service --rate 300 --service const:300us --duration 10s
+  load service --rate 500 --service exp:1ms --series latency.csv --series-interval 100ms
+  load service --burst-size 40 --burst-every 1s --burst-spread 10ms --rate 50 --json";
+
+pub(super) const SPLIT_EXAMPLES: &str = "Examples:
+  load serve --listen 127.0.0.1:7117 --workers 2
+  load request --connect 127.0.0.1:7117 --rate 300 --service exp:1ms --duration 10s";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// Independent requests: exponential gaps
+    Poisson,
+    /// Equal gaps
+    Uniform,
+    /// Bursts, with a Poisson stream of --rate beneath if that is given
+    Bursty,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ServiceArgs {
+    /// Worker threads, 1 to 1024 [default: one per CPU]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    workers: Option<usize>,
+    #[command(flatten)]
+    stream: StreamArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ServeArgs {
+    /// Loopback address and port to listen on; port 0 takes a free one (see standard error)
+    #[arg(long, value_name = "ADDRESS", value_parser = |t: &str| tcp::parse_address("listen", t))]
+    listen: SocketAddr,
+    /// Worker threads, 1 to 1024 [default: one per CPU]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    workers: Option<usize>,
+    /// End after this time, up to 24h [default: at SIGINT or SIGTERM, or after 24h]
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
+    duration: Option<Duration>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct RequestArgs {
+    /// Address of the `serve`; only loopback is accepted
+    #[arg(long, value_name = "ADDRESS", value_parser = |t: &str| tcp::parse_address("connect", t))]
+    connect: SocketAddr,
+    #[command(flatten)]
+    stream: StreamArgs,
+}
+
+/// What is sent and how it is measured.
+#[derive(Debug, clap::Args)]
+struct StreamArgs {
+    /// Arrival process [default: poisson, or bursty if --burst-size is given]
+    #[arg(long, value_enum)]
+    arrivals: Option<Kind>,
+    /// Mean requests per second, 0.001 to 1000000 [default: 300, or 0 beneath bursts]
+    #[arg(long, value_name = "PER_SECOND", allow_hyphen_values = true)]
+    rate: Option<f64>,
+    /// Requests in one burst, 1 to 100000
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    burst_size: Option<u32>,
+    /// Time from one burst to the next, 1ms or more
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
+    burst_every: Option<Duration>,
+    /// Time over which the requests of a burst are spread; 0s for all at once
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
+    burst_spread: Option<Duration>,
+    /// Distribution of the CPU time of a request, 1us to 10s; see below
+    #[arg(long, value_name = "DEMAND", default_value = "const:300us")]
+    service: Demand,
+    /// Measured time, up to 24h
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
+    duration: Duration,
+    /// Time before that, served but not measured
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration, allow_hyphen_values = true)]
+    warmup: Duration,
+    /// A request answered later than this has failed
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration, allow_hyphen_values = true)]
+    deadline: Duration,
+    /// How long to wait for answers after the end
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, allow_hyphen_values = true)]
+    grace: Duration,
+    /// Seed of arrivals and demands: the same seed gives the same requests
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write latency over time to this file, as CSV
+    #[arg(long, value_name = "FILE")]
+    series: Option<PathBuf>,
+    /// Interval of the series, 1ms or more [default: 250ms with --series]; also puts the series
+    /// into the JSON
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
+    series_interval: Option<Duration>,
+}
+
+impl StreamArgs {
+    fn arrivals(&self) -> Result<Arrivals, LoadError> {
+        let bursty =
+            self.burst_size.is_some() || self.burst_every.is_some() || self.burst_spread.is_some();
+        let by_default = if bursty { Kind::Bursty } else { Kind::Poisson };
+        let kind = self.arrivals.unwrap_or(by_default);
+        if kind == Kind::Bursty {
+            return self.bursts();
+        }
+        if let Some(size) = self.burst_size {
+            return Err(LoadError::invalid(
+                "burst-size",
+                size,
+                "only with --arrivals bursty",
+            ));
+        }
+        if let Some(every) = self.burst_every.or(self.burst_spread) {
+            let every = humantime::format_duration(every);
+            return Err(LoadError::invalid(
+                "burst-every, burst-spread",
+                every,
+                "only with --arrivals bursty",
+            ));
+        }
+        let rate = self.rate.unwrap_or(300.0);
+        Ok(match kind {
+            Kind::Uniform => Arrivals::Uniform { rate },
+            Kind::Poisson | Kind::Bursty => Arrivals::Poisson { rate },
+        })
+    }
+
+    fn bursts(&self) -> Result<Arrivals, LoadError> {
+        let missing =
+            |field| LoadError::invalid(field, "none", "bursts need --burst-size and --burst-every");
+        Ok(Arrivals::Bursts {
+            size: self.burst_size.ok_or_else(|| missing("burst-size"))?,
+            every: self.burst_every.ok_or_else(|| missing("burst-every"))?,
+            spread: self.burst_spread.unwrap_or_default(),
+            base_rate: self.rate.unwrap_or(0.0),
+        })
+    }
+
+    fn config(&self, workers: Option<usize>) -> Result<ServiceConfig, LoadError> {
+        let interval = self.series.as_ref().map(|_| Duration::from_millis(250));
+        Ok(ServiceConfig {
+            arrivals: self.arrivals()?,
+            demand: self.service,
+            workers: workers.unwrap_or(available_cpus().min(THREADS_MAX)),
+            duration: self.duration,
+            warmup: self.warmup,
+            deadline: self.deadline,
+            grace: self.grace,
+            seed: self.seed,
+            series_interval: self.series_interval.or(interval),
+        })
+    }
+
+    /// Opens the file of the series: whether it can be written is known before the run.
+    fn series_file(&self) -> Result<Option<std::fs::File>, LoadError> {
+        let open = |path: &PathBuf| {
+            std::fs::File::create(path).map_err(|e| LoadError::io(self.series_doing(), e))
+        };
+        self.series.as_ref().map(open).transpose()
+    }
+
+    fn series_doing(&self) -> String {
+        let path = self.series.as_deref().unwrap_or(std::path::Path::new(""));
+        format!("writing the series to {}", path.display())
+    }
+}
+
+pub(super) fn service(args: &ServiceArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
+    let config = args.stream.config(args.workers)?;
+    config.validate()?;
+    let file = args.stream.series_file()?;
+    let report = follow(Service::start(&config)?, stop)?;
+    conclude(&args.stream, file, json, "service", report)
+}
+
+pub(super) fn request(args: &RequestArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
+    let config = args.stream.config(None)?;
+    config.validate()?;
+    let run = tcp::request(args.connect, &config)?;
+    let file = args.stream.series_file()?;
+    let report = follow(run, stop)?;
+    conclude(&args.stream, file, json, "request", report)
+}
+
+fn follow(run: OpenLoop, stop: &Stop) -> Result<ServiceReport, LoadError> {
+    watch(
+        stop,
+        || run.is_over(),
+        || {
+            let so_far = run.snapshot();
+            format!(
+                "{} s, {} requests, {} failures, p99 {:.0} us",
+                so_far.elapsed.as_secs(),
+                so_far.requests,
+                so_far.failures,
+                so_far.latency.p99_us
+            )
+        },
+    );
+    if stop.is_set() {
+        run.stop();
+    }
+    run.finish()
+}
+
+fn conclude(
+    stream: &StreamArgs,
+    file: Option<std::fs::File>,
+    json: bool,
+    command: &str,
+    report: ServiceReport,
+) -> Result<bool, LoadError> {
+    if let Some(mut file) = file {
+        file.write_all(report.series_csv().as_bytes())
+            .map_err(|e| LoadError::io(stream.series_doing(), e))?;
+    }
+    let good = report.ending != Ending::ConnectionLost;
+    print(json, command, report)?;
+    Ok(good)
+}
+
+pub(super) fn serve(args: &ServeArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
+    let duration = args.duration.unwrap_or(DURATION_MAX);
+    check_duration("duration", duration, (DURATION_MIN, DURATION_MAX))?;
+    let server = Server::start(&ServerConfig {
+        listen: args.listen,
+        workers: args.workers.unwrap_or(available_cpus().min(THREADS_MAX)),
+    })?;
+    // Not a result, but what a client needs to know. A closed standard error is no reason to end.
+    let _ = writeln!(std::io::stderr(), "listening on {}", server.address());
+    let started = Instant::now();
+    watch(
+        stop,
+        || started.elapsed() >= duration,
+        || format!("{} requests", server.snapshot().requests),
+    );
+    print(json, "serve", server.finish()?)?;
+    Ok(true)
+}

@@ -1,0 +1,136 @@
+//! Clocks, precise sleep, and burning an exact amount of CPU time.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
+
+/// Rounds of [`work`] between two looks at the CPU clock: some 100 ns, so that a burn ends within
+/// about a microsecond of its target and yet isn't all system calls.
+const ROUNDS_PER_LOOK: u32 = 64;
+
+/// What a burn's CPU time is measured against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CpuClock {
+    /// The calling thread.
+    Thread,
+    /// The calling process, all threads.
+    Process,
+}
+
+impl CpuClock {
+    /// CPU time used so far, in ns.
+    pub(crate) fn now_ns(self) -> u64 {
+        read_ns(match self {
+            Self::Thread => ClockId::CLOCK_THREAD_CPUTIME_ID,
+            Self::Process => ClockId::CLOCK_PROCESS_CPUTIME_ID,
+        })
+    }
+}
+
+/// Monotonic time in ns.
+pub(crate) fn now_ns() -> u64 {
+    read_ns(ClockId::CLOCK_MONOTONIC)
+}
+
+/// Reads a clock that every Linux has; it can fail only for an unknown clock id.
+fn read_ns(clock: ClockId) -> u64 {
+    clock_gettime(clock).map_or(0, |t| {
+        t.tv_sec().unsigned_abs() * 1_000_000_000 + t.tv_nsec().unsigned_abs()
+    })
+}
+
+/// Sleeps until the monotonic clock shows `deadline_ns`. May return early on a signal.
+pub(crate) fn sleep_until(deadline_ns: u64) {
+    let seconds = i64::try_from(deadline_ns / 1_000_000_000).unwrap_or(i64::MAX);
+    let nanoseconds = i64::try_from(deadline_ns % 1_000_000_000).unwrap_or(0);
+    let deadline = TimeSpec::new(seconds, nanoseconds);
+    // An interrupted sleep is not an error: every caller looks at the clock again.
+    let _ = clock_nanosleep(
+        ClockId::CLOCK_MONOTONIC,
+        ClockNanosleepFlags::TIMER_ABSTIME,
+        &deadline,
+    );
+}
+
+/// Asks the kernel not to round this thread's timers (the default slack is 50 µs).
+pub(crate) fn precise_timers() {
+    // Without it sleeps end a little later; there is nothing else to do about a refusal.
+    let _ = nix::sys::prctl::set_timerslack(1);
+}
+
+/// `rounds` steps of a dependent multiply-add chain: the same instructions in every run, nothing
+/// in memory, nothing for the compiler or the CPU to shorten.
+pub(crate) fn work(mut state: u64, rounds: u32) -> u64 {
+    for _ in 0..rounds {
+        state = black_box(
+            state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407),
+        );
+    }
+    state
+}
+
+/// What a burn came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Burnt {
+    /// CPU time used, by the same clock as the demand.
+    pub(crate) cpu_ns: u64,
+    /// False if it was stopped before the demand was met.
+    pub(crate) complete: bool,
+}
+
+/// Spins until `clock` has advanced by `demand_ns`, or `stop` is set.
+pub(crate) fn burn(clock: CpuClock, demand_ns: u64, stop: &AtomicBool) -> Burnt {
+    burn_from(clock, clock.now_ns(), demand_ns, stop)
+}
+
+/// As [`burn`], counted from an earlier reading of the clock.
+///
+/// Uses only arithmetic, an atomic and `clock_gettime`: it may run in a forked child.
+pub(crate) fn burn_from(clock: CpuClock, from_ns: u64, demand_ns: u64, stop: &AtomicBool) -> Burnt {
+    let mut state = from_ns;
+    loop {
+        let cpu_ns = clock.now_ns().saturating_sub(from_ns);
+        let complete = cpu_ns >= demand_ns;
+        if complete || stop.load(Ordering::Relaxed) {
+            return Burnt { cpu_ns, complete };
+        }
+        state = work(state, ROUNDS_PER_LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn burn_uses_the_demand_and_not_much_more() {
+        let stop = AtomicBool::new(false);
+        let before = CpuClock::Thread.now_ns();
+        let burnt = burn(CpuClock::Thread, 3_000_000, &stop);
+        let used = CpuClock::Thread.now_ns() - before;
+        assert!(burnt.complete && burnt.cpu_ns >= 3_000_000);
+        assert!(used >= burnt.cpu_ns);
+        // A tick or an interrupt may be charged to the thread, but not milliseconds of them.
+        assert!(burnt.cpu_ns < 5_000_000, "{}", burnt.cpu_ns);
+    }
+
+    #[test]
+    fn burn_stops_when_told() {
+        let burnt = burn(CpuClock::Thread, u64::MAX, &AtomicBool::new(true));
+        assert!(!burnt.complete);
+    }
+
+    #[test]
+    fn sleep_does_not_end_before_its_deadline() {
+        let deadline = now_ns() + 2_000_000;
+        while now_ns() < deadline {
+            sleep_until(deadline);
+        }
+        assert!(now_ns() >= deadline);
+        sleep_until(0);
+    }
+}

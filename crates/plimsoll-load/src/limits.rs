@@ -1,0 +1,46 @@
+//! Every bound of this crate, in one place. What exceeds one is refused, not cut.
+
+use std::time::Duration;
+
+/// Most worker or burner threads of one workload.
+pub const THREADS_MAX: usize = 1_024;
+/// Most requests per second that a generator is asked for.
+pub const RATE_MAX: f64 = 1_000_000.0;
+/// Fewest requests per second: one in about 17 minutes.
+pub const RATE_MIN: f64 = 0.001;
+/// Most requests of one run: rate × (warm-up + duration).
+pub const REQUESTS_MAX: f64 = 1e9;
+/// Most requests of one burst.
+pub const BURST_SIZE_MAX: u32 = 100_000;
+/// Shortest time between two bursts.
+pub const BURST_EVERY_MIN: Duration = Duration::from_millis(1);
+/// Longest run, warm-up and grace included.
+pub const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Shortest run.
+pub const DURATION_MIN: Duration = Duration::from_millis(1);
+/// Smallest mean CPU demand of a request: below this, reading the CPU clock costs more.
+pub const DEMAND_MIN: Duration = Duration::from_micros(1);
+/// Largest CPU demand of one request; longer draws of a heavy-tailed distribution are cut here.
+pub const DEMAND_MAX: Duration = Duration::from_secs(10);
+/// Requests that wait between generator and workers. Beyond this the generator waits too; later
+/// requests keep their intended arrival time, so none is lost and no latency is hidden.
+pub const QUEUE_MAX: usize = 65_536;
+/// Shortest interval of a time series.
+pub const SERIES_INTERVAL_MIN: Duration = Duration::from_millis(1);
+/// Most intervals of a time series.
+pub const SERIES_POINTS_MAX: u128 = 10_000;
+/// Most TCP connections that a server holds at once.
+pub const CONNECTIONS_MAX: usize = 64;
+/// Most processes of one storm.
+pub const STORM_PROCESSES_MAX: u32 = 1_000_000;
+/// Most processes of a storm that are alive at once.
+pub const STORM_PARALLEL_MAX: usize = 256;
+/// Largest CPU demand of one process of a storm.
+pub const STORM_CPU_EACH_MAX: Duration = Duration::from_secs(60);
+/// Shortest and longest grain of a steady load.
+pub const GRAIN_RANGE: (Duration, Duration) = (Duration::from_micros(100), Duration::from_secs(1));
+/// Most steps of a steady load.
+pub const STEPS_MAX: usize = 1_000;
+/// CPU time that a thread of a steady load may owe before the rest is written off (and reported):
+/// without a bound, a long starvation would be followed by as long a rush.
+pub const STEADY_DEBT_MAX: Duration = Duration::from_secs(1);

@@ -1,0 +1,45 @@
+//! Which CPUs this process may use, and binding a thread to one.
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+/// The CPUs in the calling thread's affinity mask, lowest first; CPU 0 if it can't be read.
+pub(crate) fn allowed_cpus() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else {
+        return vec![0];
+    };
+    (0..CpuSet::count())
+        .filter(|&cpu| set.is_set(cpu).unwrap_or(false))
+        .collect()
+}
+
+/// Number of CPUs that the calling thread may use (its affinity mask), at least 1.
+#[must_use]
+pub fn available_cpus() -> usize {
+    allowed_cpus().len().max(1)
+}
+
+/// Binds the calling thread to `cpu`.
+pub(crate) fn pin_to(cpu: usize) -> nix::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu)?;
+    sched_setaffinity(Pid::from_raw(0), &set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_thread_sees_one_cpu() {
+        let cpus = allowed_cpus();
+        assert_eq!(cpus.len(), available_cpus());
+        let last = cpus[cpus.len() - 1];
+        std::thread::spawn(move || {
+            pin_to(last).unwrap();
+            assert_eq!(allowed_cpus(), [last]);
+        })
+        .join()
+        .unwrap();
+    }
+}

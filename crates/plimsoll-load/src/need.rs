@@ -1,0 +1,221 @@
+//! Tasks that need exactly so much CPU time: what rate does a cap let them achieve?
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{CpuClock, burn, now_ns};
+use crate::error::LoadError;
+use crate::limits::{DURATION_MAX, THREADS_MAX};
+use crate::openloop::spawn;
+use crate::report::{Ending, row};
+use crate::stop::Stop;
+use crate::units::{check_count, check_duration, nanos, ratio, seconds};
+
+/// How often a run looks whether it was stopped.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Settings of a run of tasks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeedConfig {
+    /// CPU time that each task needs, 1 µs to [`DURATION_MAX`].
+    pub cpu: Duration,
+    /// Number of tasks (threads) that run at once, 1 to [`THREADS_MAX`].
+    pub tasks: usize,
+}
+
+/// One task.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct TaskReport {
+    /// From the task's first to its last instruction.
+    pub elapsed_seconds: f64,
+    /// CPU time used, by the thread's own clock.
+    pub cpu_seconds: f64,
+    /// CPU time ÷ elapsed time: 1 is a CPU of its own.
+    pub rate: f64,
+}
+
+/// What the tasks came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NeedReport {
+    /// CPU time that each task needed.
+    pub need_seconds: f64,
+    /// From the first start to the last end.
+    pub elapsed_seconds: f64,
+    /// CPU time of all tasks.
+    pub cpu_seconds: f64,
+    /// CPU time of all tasks ÷ elapsed time.
+    pub rate: f64,
+    /// Each task.
+    pub tasks: Vec<TaskReport>,
+    /// How the run ended.
+    pub ending: Ending,
+}
+
+impl fmt::Display for NeedReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.tasks.len();
+        row(
+            f,
+            "need",
+            format_args!("{:.6} s of CPU, {count} tasks", self.need_seconds),
+        )?;
+        row(f, "elapsed", format_args!("{:.6} s", self.elapsed_seconds))?;
+        row(f, "CPU", format_args!("{:.6} s", self.cpu_seconds))?;
+        row(
+            f,
+            "rate",
+            format_args!("{:.2} % of a CPU", 100.0 * self.rate),
+        )?;
+        if count > 1 {
+            let rates = || self.tasks.iter().map(|t| 100.0 * t.rate);
+            let (least, most) = (
+                rates().fold(f64::MAX, f64::min),
+                rates().fold(0.0, f64::max),
+            );
+            row(
+                f,
+                "rate per task",
+                format_args!("{least:.2} to {most:.2} %"),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// A task's start and end on the monotonic clock, and its CPU time.
+struct Ran {
+    from_ns: u64,
+    to_ns: u64,
+    cpu_ns: u64,
+}
+
+/// Runs the tasks to their end, or until `stop` is set. Meanwhile `progress` is called some 20
+/// times a second with the time since the start.
+///
+/// # Errors
+/// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if a thread can't be
+/// started.
+pub fn run(
+    config: &NeedConfig,
+    stop: &Stop,
+    mut progress: impl FnMut(Duration),
+) -> Result<NeedReport, LoadError> {
+    check_duration("need", config.cpu, (Duration::from_micros(1), DURATION_MAX))?;
+    check_count("tasks", config.tasks as u64, THREADS_MAX as u64)?;
+    let halt = Halt(Arc::default());
+    let started = Instant::now();
+    let demand_ns = nanos(config.cpu);
+    let waiting = std::thread::current();
+    let tasks = (0..config.tasks)
+        .map(|_| {
+            let (halt, waiting) = (Arc::clone(&halt.0), waiting.clone());
+            spawn("load-task", move || {
+                let ran = task(demand_ns, &halt);
+                waiting.unpark();
+                ran
+            })
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    while !tasks.iter().all(std::thread::JoinHandle::is_finished) {
+        std::thread::park_timeout(LOOK_EVERY);
+        progress(started.elapsed());
+        if stop.is_set() {
+            halt.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let ran = tasks
+        .into_iter()
+        .map(|t| t.join().map_err(|_| LoadError::ThreadDied { role: "task" }))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(report(config, &ran))
+}
+
+/// Ends the tasks when it is dropped, as when starting the last one fails.
+struct Halt(Arc<AtomicBool>);
+
+impl Drop for Halt {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn task(demand_ns: u64, halt: &AtomicBool) -> Ran {
+    let from_ns = now_ns();
+    let burnt = burn(CpuClock::Thread, demand_ns, halt);
+    Ran {
+        from_ns,
+        to_ns: now_ns(),
+        cpu_ns: burnt.cpu_ns,
+    }
+}
+
+fn report(config: &NeedConfig, ran: &[Ran]) -> NeedReport {
+    let first_ns = ran.iter().map(|r| r.from_ns).min().unwrap_or(0);
+    let last_ns = ran.iter().map(|r| r.to_ns).max().unwrap_or(0);
+    let cpu_ns: u64 = ran.iter().map(|r| r.cpu_ns).sum();
+    let complete = ran.iter().all(|r| r.cpu_ns >= nanos(config.cpu));
+    let task = |r: &Ran| TaskReport {
+        elapsed_seconds: seconds(r.to_ns - r.from_ns),
+        cpu_seconds: seconds(r.cpu_ns),
+        rate: ratio(r.cpu_ns as f64, (r.to_ns - r.from_ns) as f64),
+    };
+    NeedReport {
+        need_seconds: config.cpu.as_secs_f64(),
+        elapsed_seconds: seconds(last_ns - first_ns),
+        cpu_seconds: seconds(cpu_ns),
+        rate: ratio(cpu_ns as f64, (last_ns - first_ns) as f64),
+        tasks: ran.iter().map(task).collect(),
+        ending: if complete {
+            Ending::Complete
+        } else {
+            Ending::Stopped
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_task_uses_what_it_needs_and_not_much_more() {
+        let config = NeedConfig {
+            cpu: Duration::from_millis(30),
+            tasks: 3,
+        };
+        let report = run(&config, &Stop::new(), |_| {}).unwrap();
+        assert_eq!((report.tasks.len(), report.ending), (3, Ending::Complete));
+        for task in &report.tasks {
+            assert!((0.030..0.034).contains(&task.cpu_seconds), "{task:?}");
+            assert!(
+                task.elapsed_seconds >= 0.030 && task.rate <= 1.001,
+                "{task:?}"
+            );
+        }
+        assert!(report.rate > 0.0);
+    }
+
+    #[test]
+    fn a_stopped_run_reports_what_was_used() {
+        let stop = Stop::new();
+        stop.set();
+        let config = NeedConfig {
+            cpu: DURATION_MAX,
+            tasks: 1,
+        };
+        let report = run(&config, &stop, |_| {}).unwrap();
+        assert_eq!(report.ending, Ending::Stopped);
+    }
+
+    #[test]
+    fn bad_settings_are_refused() {
+        let bad = |cpu, tasks| run(&NeedConfig { cpu, tasks }, &Stop::new(), |_| {}).is_err();
+        assert!(bad(Duration::ZERO, 1));
+        assert!(bad(Duration::from_secs(1), 0));
+        assert!(bad(Duration::from_secs(1), THREADS_MAX + 1));
+    }
+}

@@ -1,0 +1,192 @@
+//! The open-loop generator: sends each request when it is due, whatever became of the others.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::clock::{now_ns, precise_timers, sleep_until};
+use crate::error::LoadError;
+use crate::measure::{LATENCY_MAX_NS, Measure, Timing};
+use crate::schedule::{Request, Schedule};
+use crate::service::ServiceConfig;
+use crate::units::nanos;
+
+/// Time between the start of the threads and the start of the run, so that they are all there.
+const LEAD_TIME: Duration = Duration::from_millis(20);
+/// Longest sleep before the generator looks whether the run was stopped.
+const SLEEP_MAX_NS: u64 = 50_000_000;
+
+/// Where requests go.
+pub(crate) trait Sink: Send + 'static {
+    /// Hands over one request. Gives it back if the service accepts no more, now or later.
+    fn submit(&self, request: Request) -> Result<(), Request>;
+}
+
+/// How late a generator was in handing over the measured requests.
+pub(crate) type Lag = Histogram<u64>;
+
+/// The measurement of a run under `config` that begins [`LEAD_TIME`] from now, with one lane for
+/// each of `recorders` threads and, last, one for the generator.
+pub(crate) fn new_measure(
+    config: &ServiceConfig,
+    recorders: usize,
+) -> Result<Arc<Measure>, LoadError> {
+    let warmup_ns = nanos(config.warmup);
+    let timing = Timing::new(
+        now_ns() + nanos(LEAD_TIME),
+        warmup_ns,
+        warmup_ns + nanos(config.duration),
+        nanos(config.deadline),
+    );
+    let interval_ns = config.series_interval.map(nanos);
+    Measure::new(timing, interval_ns, recorders + 1).map(Arc::new)
+}
+
+/// Starts the generator's thread.
+pub(crate) fn spawn_generator(
+    config: &ServiceConfig,
+    measure: &Arc<Measure>,
+    lane: usize,
+    sink: impl Sink,
+) -> Result<JoinHandle<Lag>, LoadError> {
+    let schedule = Schedule::new(
+        config.arrivals.times(config.seed),
+        config.demand.draws(config.seed)?,
+    );
+    let lag = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
+        .map_err(|e| LoadError::io("allocating a histogram", std::io::Error::other(e)))?;
+    let measure = Arc::clone(measure);
+    spawn("load-generator", move || {
+        generate(schedule, &measure, lane, &sink, lag)
+    })
+}
+
+/// Starts a named thread.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, LoadError> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .map_err(|e| LoadError::io(format!("starting thread {name}"), e))
+}
+
+fn generate(
+    schedule: Schedule,
+    measure: &Measure,
+    lane: usize,
+    sink: &impl Sink,
+    mut lag: Lag,
+) -> Lag {
+    precise_timers();
+    let timing = &measure.timing;
+    let mut refused = false;
+    for request in schedule {
+        if !refused && !sleep_until_due(timing, request.intended_ns) {
+            break;
+        }
+        if request.intended_ns >= timing.end_ns() {
+            break;
+        }
+        if request.intended_ns >= timing.warmup_ns {
+            let late_ns = timing.elapsed_ns().saturating_sub(request.intended_ns);
+            lag.saturating_record(late_ns.max(1));
+        }
+        measure.submitted();
+        let outcome = if refused {
+            Err(request)
+        } else {
+            sink.submit(request)
+        };
+        if let Err(request) = outcome {
+            // The service is gone, or the grace is over. Everything that arrived until now and
+            // didn't get in has failed, and says so.
+            timing.end_early();
+            refused = true;
+            measure.unfinished(lane, request, 0);
+        }
+    }
+    lag
+}
+
+/// Sleeps until `due_ns` after the start. False if the run ends before that.
+fn sleep_until_due(timing: &Timing, due_ns: u64) -> bool {
+    let due_at_ns = timing.origin_ns.saturating_add(due_ns);
+    loop {
+        if due_ns >= timing.end_ns() {
+            return false;
+        }
+        let now = now_ns();
+        if now >= due_at_ns {
+            return true;
+        }
+        sleep_until(due_at_ns.min(now + SLEEP_MAX_NS));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use crate::arrivals::Arrivals;
+
+    /// Accepts a number of requests, then refuses.
+    struct Limited(Arc<(AtomicUsize, Mutex<Vec<Request>>)>);
+
+    impl Sink for Limited {
+        fn submit(&self, request: Request) -> Result<(), Request> {
+            let (left, taken) = &*self.0;
+            if left.load(Ordering::Relaxed) == 0 {
+                return Err(request);
+            }
+            left.fetch_sub(1, Ordering::Relaxed);
+            taken.lock().unwrap().push(request);
+            Ok(())
+        }
+    }
+
+    fn config() -> ServiceConfig {
+        ServiceConfig {
+            arrivals: Arrivals::Uniform { rate: 10_000.0 },
+            duration: Duration::from_millis(100),
+            warmup: Duration::ZERO,
+            ..ServiceConfig::default()
+        }
+    }
+
+    fn run(accepted: usize) -> (Vec<Request>, Arc<Measure>, Lag) {
+        let shared = Arc::new((AtomicUsize::new(accepted), Mutex::new(Vec::new())));
+        let measure = new_measure(&config(), 0).unwrap();
+        let sink = Limited(Arc::clone(&shared));
+        let lag = spawn_generator(&config(), &measure, 0, sink)
+            .unwrap()
+            .join()
+            .unwrap();
+        let taken = shared.1.lock().unwrap().clone();
+        (taken, measure, lag)
+    }
+
+    #[test]
+    fn every_request_of_the_schedule_is_sent_once_and_in_order() {
+        let (taken, measure, lag) = run(usize::MAX);
+        // However late the generator was woken, the schedule is the same.
+        assert_eq!(taken.len(), 999);
+        assert!(taken.iter().enumerate().all(|(n, r)| r.id == n as u64));
+        assert_eq!(lag.len(), 999);
+        assert_eq!(measure.totals().requests(), 0);
+    }
+
+    #[test]
+    fn requests_that_a_service_refuses_are_failures() {
+        let (taken, measure, _) = run(10);
+        let failed = measure.totals().unfinished;
+        assert_eq!(taken.len(), 10);
+        // At least the refused one; also those that were due by then.
+        assert!((1..=989).contains(&failed), "{failed}");
+    }
+}

@@ -1,0 +1,335 @@
+//! What a run of requests came to, and the JSON form of all reports.
+//!
+//! # JSON
+//! Every report is one object: [`Document`], that is `schema` and `command` beside the report's
+//! own fields. Within `plimsoll.load/1` fields are only ever added. Times end in `_us`
+//! (microseconds) or `_seconds`, rates in `_per_second`.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::measure::Totals;
+use crate::units::{micros, ratio};
+
+/// Name and version of the JSON form.
+pub const SCHEMA: &str = "plimsoll.load/1";
+
+/// A report as it stands in JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Document<T> {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// Which workload: `service`, `request`, `serve`, `burn`, `storm`, `need` or `steady`.
+    pub command: String,
+    /// The report; its fields stand beside `schema` and `command`.
+    #[serde(flatten)]
+    pub report: T,
+}
+
+impl<T> Document<T> {
+    /// Wraps `report`.
+    pub fn new(command: &str, report: T) -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            command: command.to_owned(),
+            report,
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// At its planned end.
+    Complete,
+    /// Earlier, by a call or a signal; what was measured until then is reported.
+    Stopped,
+    /// The server went away; requests without an answer are among the failures.
+    ConnectionLost,
+}
+
+/// Latencies of a run, in microseconds; all 0 if there was no request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Median.
+    pub p50_us: f64,
+    /// 90th percentile.
+    pub p90_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// Largest.
+    pub max_us: f64,
+    /// Arithmetic mean.
+    pub mean_us: f64,
+}
+
+impl Latency {
+    pub(crate) fn of(totals: &Totals) -> Self {
+        // Buckets report their upper edge, which may lie just above the largest value.
+        let quantile = |q| {
+            micros(
+                totals
+                    .latency
+                    .value_at_quantile(q)
+                    .min(totals.latency_max_ns),
+            )
+        };
+        Self {
+            p50_us: quantile(0.5),
+            p90_us: quantile(0.9),
+            p99_us: quantile(0.99),
+            p999_us: quantile(0.999),
+            max_us: micros(totals.latency_max_ns),
+            mean_us: ratio(totals.latency_sum_ns as f64 / 1e3, totals.requests() as f64),
+        }
+    }
+}
+
+/// One interval of a time series. A request belongs to the interval of its intended arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SeriesPoint {
+    /// Start of the interval, in seconds after the end of the warm-up.
+    pub at_seconds: f64,
+    /// Requests.
+    pub count: u64,
+    /// Of those, failed.
+    pub failures: u64,
+    /// Median latency; within 1 %.
+    pub p50_us: f64,
+    /// 99th percentile; within 1 %.
+    pub p99_us: f64,
+    /// Largest latency.
+    pub max_us: f64,
+}
+
+/// What a run of requests came to. Requests of the warm-up are in none of the figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ServiceReport {
+    /// Seed of arrivals and demands.
+    pub seed: u64,
+    /// Arrival process, in words.
+    pub arrivals: String,
+    /// Distribution of the CPU demand, as on the command line.
+    pub service: String,
+    /// Worker threads; `null` where the server has its own (`request`).
+    pub workers: Option<usize>,
+    /// Time before the measurement.
+    pub warmup_seconds: f64,
+    /// Time measured: the duration asked for, or less if the run was stopped.
+    pub measured_seconds: f64,
+    /// Answers later than this count as failures.
+    pub deadline_us: f64,
+    /// Requests that arrived.
+    pub requests: u64,
+    /// Of those, answered, late ones included.
+    pub answered: u64,
+    /// Of those, answered after the deadline.
+    pub late: u64,
+    /// Not answered by the end of the grace; their latency in the histogram is the time until
+    /// they were given up, a lower bound.
+    pub unfinished: u64,
+    /// `late` + `unfinished`.
+    pub failures: u64,
+    /// Requests without failure ÷ requests; 1 if there was none.
+    pub success_ratio: f64,
+    /// Rate asked for.
+    pub rate_asked_per_second: f64,
+    /// Requests that arrived ÷ measured time.
+    pub rate_arrived_per_second: f64,
+    /// Requests answered before the end of the run (not in the grace) ÷ measured time.
+    pub rate_achieved_per_second: f64,
+    /// Latency from the intended arrival to the answer.
+    pub latency: Latency,
+    /// How late the generator itself was, 99th percentile. Part of the latency above.
+    pub generator_lag_p99_us: f64,
+    /// The same, largest.
+    pub generator_lag_max_us: f64,
+    /// CPU time that the workers burnt for these requests.
+    pub cpu_seconds: f64,
+    /// CPU time that these requests asked for.
+    pub cpu_asked_seconds: f64,
+    /// How the run ended.
+    pub ending: Ending,
+    /// Latency over time; empty unless an interval was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<SeriesPoint>,
+}
+
+impl ServiceReport {
+    /// The time series as CSV with a header line.
+    #[must_use]
+    pub fn series_csv(&self) -> String {
+        let mut text = String::from("at_seconds,count,failures,p50_us,p99_us,max_us\n");
+        for p in &self.series {
+            text += &format!(
+                "{:.3},{},{},{:.1},{:.1},{:.1}\n",
+                p.at_seconds, p.count, p.failures, p.p50_us, p.p99_us, p.max_us
+            );
+        }
+        text
+    }
+}
+
+/// Writes `label` and `value` as one line of a summary.
+pub(crate) fn row(
+    f: &mut fmt::Formatter<'_>,
+    label: &str,
+    value: fmt::Arguments<'_>,
+) -> fmt::Result {
+    writeln!(f, "{label:<16} {value}")
+}
+
+impl fmt::Display for ServiceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt_settings(f)?;
+        self.fmt_counts(f)?;
+        self.latency.fmt_table(f)?;
+        match self.ending {
+            Ending::Complete => Ok(()),
+            Ending::Stopped => row(f, "ended", format_args!("early: stopped")),
+            Ending::ConnectionLost => row(f, "ended", format_args!("early: connection lost")),
+        }
+    }
+}
+
+impl ServiceReport {
+    fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        row(
+            f,
+            "arrivals",
+            format_args!("{}, seed {}", self.arrivals, self.seed),
+        )?;
+        match self.workers {
+            Some(n) => row(f, "service", format_args!("{}, {n} workers", self.service)),
+            None => row(f, "service", format_args!("{}", self.service)),
+        }
+    }
+
+    fn fmt_counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (requests, measured) = (self.requests, self.measured_seconds);
+        row(f, "requests", format_args!("{requests} in {measured:.3} s"))?;
+        let (failures, late, unfinished) = (self.failures, self.late, self.unfinished);
+        let success = 100.0 * self.success_ratio;
+        row(
+            f,
+            "failures",
+            format_args!(
+                "{failures} ({late} late, {unfinished} unfinished), success {success:.3} %"
+            ),
+        )?;
+        let (asked, arrived) = (self.rate_asked_per_second, self.rate_arrived_per_second);
+        let achieved = self.rate_achieved_per_second;
+        row(
+            f,
+            "rate per second",
+            format_args!("{asked:.1} asked, {arrived:.1} arrived, {achieved:.1} achieved"),
+        )?;
+        let (used, asked) = (self.cpu_seconds, self.cpu_asked_seconds);
+        row(
+            f,
+            "CPU",
+            format_args!("{used:.3} s used, {asked:.3} s asked"),
+        )?;
+        let (p99, max) = (self.generator_lag_p99_us, self.generator_lag_max_us);
+        row(
+            f,
+            "generator lag",
+            format_args!("p99 {p99:.0} us, max {max:.0} us"),
+        )
+    }
+}
+
+impl Latency {
+    fn fmt_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = [
+            ("p50", self.p50_us),
+            ("p90", self.p90_us),
+            ("p99", self.p99_us),
+            ("p99.9", self.p999_us),
+            ("max", self.max_us),
+            ("mean", self.mean_us),
+        ];
+        let heads: String = columns
+            .iter()
+            .map(|(name, _)| format!("{name:>10}"))
+            .collect();
+        let values: String = columns
+            .iter()
+            .map(|(_, us)| format!("{us:>10.0}"))
+            .collect();
+        row(f, "", format_args!("{heads}"))?;
+        row(f, "latency, us", format_args!("{values}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> ServiceReport {
+        ServiceReport {
+            seed: 7,
+            arrivals: "poisson 300/s".into(),
+            service: "const:300us".into(),
+            workers: None,
+            warmup_seconds: 0.5,
+            measured_seconds: 1.0,
+            deadline_us: 50_000.0,
+            requests: 300,
+            answered: 299,
+            late: 1,
+            unfinished: 1,
+            failures: 2,
+            success_ratio: 0.9933,
+            rate_asked_per_second: 300.0,
+            rate_arrived_per_second: 300.0,
+            rate_achieved_per_second: 299.0,
+            latency: Latency {
+                p99_us: 1_234.5,
+                ..Latency::default()
+            },
+            generator_lag_p99_us: 1.0,
+            generator_lag_max_us: 2.0,
+            cpu_seconds: 0.09,
+            cpu_asked_seconds: 0.09,
+            ending: Ending::Stopped,
+            series: vec![SeriesPoint {
+                at_seconds: 0.25,
+                count: 3,
+                failures: 0,
+                p50_us: 1.0,
+                p99_us: 2.0,
+                max_us: 3.0,
+            }],
+        }
+    }
+
+    #[test]
+    fn json_is_flat_versioned_and_reads_back() {
+        let document = Document::new("request", report());
+        let text = serde_json::to_string(&document).unwrap();
+        for part in [
+            r#""schema":"plimsoll.load/1""#,
+            r#""command":"request""#,
+            r#""workers":null"#,
+            r#""ending":"stopped""#,
+            r#""p99_us":1234.5"#,
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        let back: Document<ServiceReport> = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, document);
+    }
+
+    #[test]
+    fn the_series_is_csv_and_the_summary_tells_an_early_end() {
+        let csv = report().series_csv();
+        assert_eq!(csv.lines().nth(1), Some("0.250,3,0,1.0,2.0,3.0"));
+        let text = report().to_string();
+        assert!(text.contains("2 (1 late, 1 unfinished)") && text.contains("early: stopped"));
+    }
+}

@@ -1,0 +1,340 @@
+//! A synthetic main load: a set share of the whole machine, in steps over time.
+
+mod report;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::clock::{CpuClock, burn_from, now_ns, precise_timers, sleep_until};
+use crate::error::LoadError;
+use crate::limits::{DURATION_MAX, DURATION_MIN, GRAIN_RANGE, STEADY_DEBT_MAX, STEPS_MAX};
+use crate::machine::{allowed_cpus, pin_to};
+use crate::openloop::spawn;
+use crate::profile::Profile;
+use crate::report::Ending;
+use crate::units::{check_count, check_duration, check_number, nanos, show};
+
+use report::Figures;
+pub use report::{PhaseReport, SteadyReport};
+
+/// How often [`Steady::finish`] looks whether the run was stopped.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Percent of the machine.
+const PERCENT_RANGE: (f64, f64) = (0.0, 100.0);
+
+/// A change of the load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Step {
+    /// When, after the start.
+    pub at: Duration,
+    /// The load from then on, in percent of the machine, 0 to 100.
+    pub percent: f64,
+}
+
+/// Settings of a steady load.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SteadyConfig {
+    /// Load at the start, in percent of all CPUs that the affinity mask allows, 0 to 100.
+    pub percent: f64,
+    /// Changes, in order of time, at most [`STEPS_MAX`].
+    pub steps: Vec<Step>,
+    /// A thread runs its share once in each grain, see [`GRAIN_RANGE`].
+    pub grain: Duration,
+    /// How long, [`DURATION_MIN`] to [`DURATION_MAX`].
+    pub duration: Duration,
+    /// Whether each thread is bound to a CPU of its own, which spreads the load evenly. If not,
+    /// the kernel places the threads.
+    pub pin: bool,
+}
+
+impl Default for SteadyConfig {
+    /// 40 % for 10 s in grains of 2 ms, bound to CPUs.
+    fn default() -> Self {
+        Self {
+            percent: 40.0,
+            steps: Vec::new(),
+            grain: Duration::from_millis(2),
+            duration: Duration::from_secs(10),
+            pin: true,
+        }
+    }
+}
+
+impl SteadyConfig {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// [`LoadError::Invalid`] names the first field that is out of range.
+    pub fn validate(&self) -> Result<(), LoadError> {
+        check_number("percent", self.percent, PERCENT_RANGE, " percent")?;
+        check_duration("grain", self.grain, GRAIN_RANGE)?;
+        check_duration("duration", self.duration, (DURATION_MIN, DURATION_MAX))?;
+        check_count(
+            "number of steps + 1",
+            self.steps.len() as u64 + 1,
+            STEPS_MAX as u64 + 1,
+        )?;
+        let mut earlier = Duration::ZERO;
+        for step in &self.steps {
+            check_number("step-to", step.percent, PERCENT_RANGE, " percent")?;
+            if step.at <= earlier || step.at >= self.duration {
+                let allowed = "later than the step before and earlier than the end of the run";
+                return Err(LoadError::invalid("step-at", show(step.at), allowed));
+            }
+            earlier = step.at;
+        }
+        Ok(())
+    }
+
+    fn profile(&self) -> Profile {
+        let steps = self.steps.iter().map(|s| (nanos(s.at), s.percent / 100.0));
+        Profile::new(self.percent / 100.0, steps, nanos(self.duration))
+    }
+}
+
+/// A steady load under way. Dropping it ends it.
+#[derive(Debug)]
+pub struct Steady {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    cpus: usize,
+    origin_ns: u64,
+    profile: Profile,
+    grain_ns: u64,
+    stop: AtomicBool,
+    /// CPU time used in each phase, in ns, all threads.
+    used_ns: Vec<AtomicU64>,
+    written_off_ns: AtomicU64,
+}
+
+impl Steady {
+    /// Starts one thread per CPU.
+    ///
+    /// # Errors
+    /// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if a thread can't be
+    /// started.
+    pub fn start(config: &SteadyConfig) -> Result<Self, LoadError> {
+        config.validate()?;
+        let cpus = allowed_cpus();
+        let profile = config.profile();
+        let mut steady = Self {
+            shared: Arc::new(Shared {
+                cpus: cpus.len(),
+                origin_ns: now_ns(),
+                used_ns: profile.phases().iter().map(|_| AtomicU64::new(0)).collect(),
+                profile,
+                grain_ns: nanos(config.grain),
+                stop: AtomicBool::new(false),
+                written_off_ns: AtomicU64::new(0),
+            }),
+            threads: Vec::with_capacity(cpus.len()),
+        };
+        let (count, pin) = (cpus.len() as u64, config.pin);
+        for (index, cpu) in (0..).zip(cpus) {
+            let shared = Arc::clone(&steady.shared);
+            // Grains begin spread over their length: CPUs are then busy in turn, not in step.
+            let offset_ns = shared.grain_ns * index / count;
+            steady.threads.push(spawn("load-steady", move || {
+                if pin {
+                    // Refused only if the CPU has just gone; the kernel then places the thread.
+                    let _ = pin_to(cpu);
+                }
+                shared.hold(offset_ns);
+            })?);
+        }
+        Ok(steady)
+    }
+
+    /// Ends the load now.
+    pub fn stop(&self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the time is over or [`Steady::stop`] was called.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.shared.elapsed_ns() >= self.shared.profile.end_ns()
+            || self.shared.stop.load(Ordering::Relaxed)
+    }
+
+    /// Figures so far.
+    #[must_use]
+    pub fn snapshot(&self) -> SteadyReport {
+        self.report(self.shared.elapsed_ns(), Ending::Complete)
+    }
+
+    /// Waits for the end, then reports.
+    ///
+    /// # Errors
+    /// [`LoadError::ThreadDied`] if a thread panicked.
+    pub fn finish(mut self) -> Result<SteadyReport, LoadError> {
+        while !self.is_over() {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        let until_ns = self.shared.elapsed_ns();
+        let ending = if until_ns < self.shared.profile.end_ns() {
+            Ending::Stopped
+        } else {
+            Ending::Complete
+        };
+        for thread in self.threads.drain(..) {
+            thread
+                .join()
+                .map_err(|_| LoadError::ThreadDied { role: "load" })?;
+        }
+        Ok(self.report(until_ns, ending))
+    }
+
+    fn report(&self, until_ns: u64, ending: Ending) -> SteadyReport {
+        let shared = &self.shared;
+        let load = |ns: &AtomicU64| ns.load(Ordering::Relaxed);
+        let figures = Figures {
+            cpus: shared.cpus,
+            grain_ns: shared.grain_ns,
+            until_ns: until_ns.min(shared.profile.end_ns()),
+            used_ns: shared.used_ns.iter().map(load).collect(),
+            written_off_ns: load(&shared.written_off_ns),
+            ending,
+        };
+        figures.report(&shared.profile)
+    }
+}
+
+impl Drop for Steady {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn elapsed_ns(&self) -> u64 {
+        now_ns().saturating_sub(self.origin_ns)
+    }
+
+    /// A thread: runs what it owes up to the end of each grain, then sleeps until that end.
+    fn hold(&self, offset_ns: u64) {
+        precise_timers();
+        let base_ns = CpuClock::Thread.now_ns();
+        let (mut used_ns, mut written_off_ns) = (0, 0);
+        while !self.stop.load(Ordering::Relaxed) {
+            let at_ns = self.elapsed_ns();
+            let Some(index) = self.profile.index_at(at_ns) else {
+                break;
+            };
+            let grain_end_ns = next_grain(at_ns, self.grain_ns, offset_ns);
+            let until_ns = grain_end_ns.min(self.profile.phases()[index].to_ns);
+            let due_ns = self.profile.due_ns(until_ns).saturating_sub(written_off_ns);
+            let excess_ns = due_ns
+                .saturating_sub(used_ns)
+                .saturating_sub(nanos(STEADY_DEBT_MAX));
+            written_off_ns += excess_ns;
+            self.written_off_ns.fetch_add(excess_ns, Ordering::Relaxed);
+            // No more than a grain in one go, so that the end of a phase is not run over.
+            let target_ns = (due_ns - excess_ns).min(used_ns + self.grain_ns);
+            let burnt = burn_from(CpuClock::Thread, base_ns, target_ns, &self.stop);
+            self.used_ns[index].fetch_add(burnt.cpu_ns - used_ns, Ordering::Relaxed);
+            used_ns = burnt.cpu_ns;
+            if used_ns + excess_ns >= due_ns {
+                sleep_until(self.origin_ns + until_ns);
+            }
+        }
+    }
+}
+
+/// The first grain boundary after `at_ns`; boundaries lie at `offset_ns + k × grain_ns`.
+fn next_grain(at_ns: u64, grain_ns: u64, offset_ns: u64) -> u64 {
+    let shifted = at_ns + grain_ns - offset_ns;
+    (shifted / grain_ns) * grain_ns + offset_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grains_follow_each_other() {
+        assert_eq!(next_grain(0, 10, 0), 10);
+        assert_eq!(next_grain(9, 10, 0), 10);
+        assert_eq!(next_grain(10, 10, 0), 20);
+        assert_eq!(next_grain(0, 10, 5), 5);
+        assert_eq!(next_grain(5, 10, 5), 15);
+        assert_eq!(next_grain(14, 10, 5), 15);
+    }
+
+    #[test]
+    fn no_more_is_used_than_is_due() {
+        // How much is achieved depends on the machine's other load; the bound above does not.
+        let config = SteadyConfig {
+            percent: 20.0,
+            steps: vec![Step {
+                at: Duration::from_millis(150),
+                percent: 40.0,
+            }],
+            duration: Duration::from_millis(300),
+            ..SteadyConfig::default()
+        };
+        let report = Steady::start(&config).unwrap().finish().unwrap();
+        assert_eq!(report.ending, Ending::Complete);
+        assert_eq!(report.phases.len(), 2);
+        assert!((report.percent_asked - 30.0).abs() < 1e-6);
+        assert!(report.cpu_seconds > 0.0);
+        let due_seconds = 0.3 * 0.3 * report.cpus as f64;
+        assert!(report.cpu_seconds < due_seconds * 1.2, "{report}");
+    }
+
+    #[test]
+    fn a_stopped_load_reports_the_phases_begun() {
+        let config = SteadyConfig {
+            steps: vec![Step {
+                at: Duration::from_secs(3_000),
+                percent: 1.0,
+            }],
+            duration: Duration::from_secs(3_600),
+            ..SteadyConfig::default()
+        };
+        let steady = Steady::start(&config).unwrap();
+        while steady.snapshot().cpu_seconds == 0.0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        steady.stop();
+        let report = steady.finish().unwrap();
+        assert_eq!((report.ending, report.phases.len()), (Ending::Stopped, 1));
+    }
+
+    #[test]
+    fn bad_settings_name_the_field() {
+        let step = |at, percent| SteadyConfig {
+            steps: vec![Step {
+                at: Duration::from_secs(at),
+                percent,
+            }],
+            ..SteadyConfig::default()
+        };
+        let percent = |percent| SteadyConfig {
+            percent,
+            ..SteadyConfig::default()
+        };
+        let grain = SteadyConfig {
+            grain: Duration::ZERO,
+            ..SteadyConfig::default()
+        };
+        for (field, bad) in [
+            ("percent", percent(f64::NAN)),
+            ("percent", percent(-1.0)),
+            ("percent", percent(100.5)),
+            ("grain", grain),
+            ("step-to", step(2, 101.0)),
+            ("step-at", step(0, 50.0)),
+            ("step-at", step(10, 50.0)),
+        ] {
+            let text = bad.validate().unwrap_err().to_string();
+            assert!(text.starts_with(&format!("{field}: ")), "{text}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Many short-lived processes, as a build or a clean-up starts them.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{CpuClock, burn_from};
+use crate::error::LoadError;
+use crate::limits::{STORM_CPU_EACH_MAX, STORM_PARALLEL_MAX, STORM_PROCESSES_MAX};
+use crate::report::{Ending, row};
+use crate::shared::{Board, fork_child, wait_for};
+use crate::stop::Stop;
+use crate::units::{check_count, check_duration, nanos, ratio, seconds};
+
+/// How often a storm looks whether it was stopped.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Settings of a storm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StormConfig {
+    /// Processes in all, 1 to [`STORM_PROCESSES_MAX`].
+    pub processes: u32,
+    /// CPU time that each burns by its own process clock, 1 µs to [`STORM_CPU_EACH_MAX`].
+    pub cpu_each: Duration,
+    /// Processes alive at once, 1 to [`STORM_PARALLEL_MAX`].
+    pub parallel: usize,
+}
+
+/// What a storm came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StormReport {
+    /// Processes that ran to their end.
+    pub processes: u32,
+    /// Processes that were killed or stopped before it.
+    pub failed: u32,
+    /// Processes alive at once.
+    pub parallel: usize,
+    /// Time from the first fork to the last exit.
+    pub elapsed_seconds: f64,
+    /// Processes ÷ elapsed time.
+    pub processes_per_second: f64,
+    /// CPU time that the processes were asked to burn.
+    pub cpu_asked_seconds: f64,
+    /// CPU time that they really used, by the kernel's account: starting and exiting included.
+    pub cpu_seconds: f64,
+    /// CPU time that the parent used to fork and reap them; not part of `cpu_seconds`.
+    pub cpu_fork_seconds: f64,
+    /// All CPU time of the storm ÷ elapsed time.
+    pub cpus_used: f64,
+    /// How it ended.
+    pub ending: Ending,
+}
+
+impl fmt::Display for StormReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        row(
+            f,
+            "processes",
+            format_args!(
+                "{} done, {} failed, {} at a time",
+                self.processes, self.failed, self.parallel
+            ),
+        )?;
+        let per_second = self.processes_per_second;
+        row(
+            f,
+            "elapsed",
+            format_args!("{:.3} s, {per_second:.0} per second", self.elapsed_seconds),
+        )?;
+        row(
+            f,
+            "CPU",
+            format_args!(
+                "{:.3} s used, {:.3} s asked, and {:.3} s to fork",
+                self.cpu_seconds, self.cpu_asked_seconds, self.cpu_fork_seconds
+            ),
+        )?;
+        row(
+            f,
+            "CPUs used",
+            format_args!("{:.3} on average", self.cpus_used),
+        )
+    }
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    started: AtomicU32,
+    done: AtomicU32,
+    failed: AtomicU32,
+    cpu_ns: AtomicU64,
+    fork_ns: AtomicU64,
+}
+
+impl Tally {
+    fn ended(&self) -> u32 {
+        self.done.load(Ordering::Relaxed) + self.failed.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs a storm to its end, or until `stop` is set.
+///
+/// Each process is forked without exec, by one of `parallel` threads, burns its time and exits;
+/// the next takes its place when it has been reaped. Meanwhile `progress` is called some 20 times
+/// a second with the number of processes that have ended.
+///
+/// # Errors
+/// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if the system refuses a
+/// process.
+pub fn run(
+    config: &StormConfig,
+    stop: &Stop,
+    progress: impl FnMut(u32),
+) -> Result<StormReport, LoadError> {
+    check_count(
+        "processes",
+        config.processes.into(),
+        STORM_PROCESSES_MAX.into(),
+    )?;
+    check_count(
+        "parallel",
+        config.parallel as u64,
+        STORM_PARALLEL_MAX as u64,
+    )?;
+    let range = (Duration::from_micros(1), STORM_CPU_EACH_MAX);
+    check_duration("cpu-each", config.cpu_each, range)?;
+
+    let board = Board::new(0)?;
+    let tally = Tally::default();
+    let started = Instant::now();
+    blow(config, stop, progress, &board, &tally)?;
+    let elapsed_seconds = started.elapsed().as_secs_f64();
+
+    let load = |count: &AtomicU32| count.load(Ordering::Relaxed);
+    let cpu_seconds = seconds(tally.cpu_ns.load(Ordering::Relaxed));
+    let cpu_fork_seconds = seconds(tally.fork_ns.load(Ordering::Relaxed));
+    let (done, failed) = (load(&tally.done), load(&tally.failed));
+    Ok(StormReport {
+        processes: done,
+        failed,
+        parallel: config.parallel,
+        elapsed_seconds,
+        processes_per_second: ratio(f64::from(done + failed), elapsed_seconds),
+        cpu_asked_seconds: config.cpu_each.as_secs_f64() * f64::from(done + failed),
+        cpu_seconds,
+        cpu_fork_seconds,
+        cpus_used: ratio(cpu_seconds + cpu_fork_seconds, elapsed_seconds),
+        ending: if done + failed < config.processes || stop.is_set() {
+            Ending::Stopped
+        } else {
+            Ending::Complete
+        },
+    })
+}
+
+/// Runs the forking threads until they have started everything, passing `stop` on.
+fn blow(
+    config: &StormConfig,
+    stop: &Stop,
+    mut progress: impl FnMut(u32),
+    board: &Board,
+    tally: &Tally,
+) -> Result<(), LoadError> {
+    let waiting = std::thread::current();
+    std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..config.parallel)
+            .map(|_| {
+                let waiting = waiting.clone();
+                scope.spawn(move || {
+                    let outcome = lane(config, board, tally);
+                    waiting.unpark();
+                    outcome
+                })
+            })
+            .collect();
+        while !lanes.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            std::thread::park_timeout(LOOK_EVERY);
+            progress(tally.ended());
+            if stop.is_set() {
+                board.stop().store(true, Ordering::Relaxed);
+            }
+        }
+        lanes.into_iter().try_for_each(|lane| {
+            lane.join()
+                .unwrap_or(Err(LoadError::ThreadDied { role: "forking" }))
+        })
+    })
+}
+
+/// Forks one process after the other while there are any left to start.
+fn lane(config: &StormConfig, board: &Board, tally: &Tally) -> Result<(), LoadError> {
+    let demand_ns = nanos(config.cpu_each);
+    let mut outcome = Ok(());
+    while outcome.is_ok()
+        && !board.stop().load(Ordering::Relaxed)
+        && tally.started.fetch_add(1, Ordering::Relaxed) < config.processes
+    {
+        outcome = one_process(demand_ns, board, tally);
+    }
+    if outcome.is_err() {
+        board.stop().store(true, Ordering::Relaxed);
+    }
+    let own_ns = CpuClock::Thread.now_ns();
+    tally.fork_ns.fetch_add(own_ns, Ordering::Relaxed);
+    outcome
+}
+
+fn one_process(demand_ns: u64, board: &Board, tally: &Tally) -> Result<(), LoadError> {
+    // SAFETY: arithmetic, atomics and clock_gettime only. The process clock starts at the fork.
+    let child =
+        unsafe { fork_child(|| burn_from(CpuClock::Process, 0, demand_ns, board.stop()).complete) };
+    let child: Pid = child.map_err(|e| LoadError::io("starting a process", e))?;
+    let ended = wait_for(child)?;
+    let count = if ended.success {
+        &tally.done
+    } else {
+        &tally.failed
+    };
+    count.fetch_add(1, Ordering::Relaxed);
+    tally.cpu_ns.fetch_add(ended.cpu_ns, Ordering::Relaxed);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> StormConfig {
+        StormConfig {
+            processes: 100,
+            cpu_each: Duration::from_millis(2),
+            parallel: 4,
+        }
+    }
+
+    #[test]
+    fn every_process_burns_its_share() {
+        let report = run(&config(), &Stop::new(), |_| {}).unwrap();
+        assert_eq!((report.processes, report.failed), (100, 0));
+        assert_eq!(report.ending, Ending::Complete);
+        assert!((report.cpu_asked_seconds - 0.2).abs() < 1e-9);
+        // rusage counts whole microseconds, twice per process.
+        assert!(report.cpu_seconds >= 0.2 - 100.0 * 2e-6, "{report}");
+        assert!(report.cpu_seconds < 0.4, "{report}");
+        assert!(report.cpu_fork_seconds > 0.0);
+    }
+
+    #[test]
+    fn a_stopped_storm_ends_early_and_leaves_no_process() {
+        let stop = Stop::new();
+        stop.set();
+        let endless = StormConfig {
+            processes: STORM_PROCESSES_MAX,
+            cpu_each: STORM_CPU_EACH_MAX,
+            parallel: 2,
+        };
+        let report = run(&endless, &stop, |_| {}).unwrap();
+        assert_eq!(report.ending, Ending::Stopped);
+        assert_eq!(report.processes, 0);
+        assert!(report.failed <= 2);
+    }
+
+    #[test]
+    fn bad_settings_name_the_field() {
+        for (field, bad) in [
+            (
+                "processes",
+                StormConfig {
+                    processes: 0,
+                    ..config()
+                },
+            ),
+            (
+                "parallel",
+                StormConfig {
+                    parallel: 0,
+                    ..config()
+                },
+            ),
+            (
+                "parallel",
+                StormConfig {
+                    parallel: STORM_PARALLEL_MAX + 1,
+                    ..config()
+                },
+            ),
+            (
+                "cpu-each",
+                StormConfig {
+                    cpu_each: Duration::ZERO,
+                    ..config()
+                },
+            ),
+        ] {
+            let text = run(&bad, &Stop::new(), |_| {}).unwrap_err().to_string();
+            assert!(text.starts_with(&format!("{field}: ")), "{text}");
+        }
+    }
+}

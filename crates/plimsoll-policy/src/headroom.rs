@@ -1,0 +1,290 @@
+//! Headroom: a share of the CPUs that side work leaves idle for the main
+//! workload.
+//!
+//! A [`Controller`] is told, interval by interval, what CPU time side work and
+//! everything else took, and says what side work may run until the next
+//! update. [`split`] shares that grant among side groups.
+
+use thiserror::Error;
+
+use crate::ffi;
+
+/// The shortest window.
+pub const WINDOW_MIN_NS: u64 = ffi::PLIM_HEADROOM_WINDOW_MIN_NS;
+/// The longest window; longer intervals between updates count as this.
+pub const WINDOW_MAX_NS: u64 = ffi::PLIM_HEADROOM_WINDOW_MAX_NS;
+/// The window where none is given.
+pub const WINDOW_DEFAULT_NS: u64 = ffi::PLIM_HEADROOM_WINDOW_DEFAULT_NS;
+/// The shortest interval between updates.
+pub const GRAIN_MIN_NS: u64 = ffi::PLIM_HEADROOM_GRAIN_MIN_NS;
+/// The tolerance's runtime where none is given.
+pub const TOLERANCE_RUNTIME_DEFAULT_NS: u64 = ffi::PLIM_TOLERANCE_RUNTIME_DEFAULT_NS;
+/// The tolerance's largest runtime.
+pub const TOLERANCE_RUNTIME_MAX_NS: u64 = ffi::PLIM_TOLERANCE_RUNTIME_MAX_NS;
+/// The tolerance's period where none is given.
+pub const TOLERANCE_PERIOD_DEFAULT_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_DEFAULT_NS;
+/// The tolerance's shortest period.
+pub const TOLERANCE_PERIOD_MIN_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_MIN_NS;
+/// The tolerance's longest period.
+pub const TOLERANCE_PERIOD_MAX_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_MAX_NS;
+/// The most side groups that one [`split`] serves.
+pub const SIDES_MAX: usize = ffi::PLIM_HEADROOM_SIDES_MAX as usize;
+/// A want that no grant satisfies.
+pub const WANT_ANYTHING_NS: u64 = ffi::PLIM_UNLIMITED;
+
+/// A parameter that is out of its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ParamError {
+    /// The share to keep idle.
+    #[error("headroom_ppm is {value}, allowed are 0 to {max}", max = crate::PPM)]
+    Share {
+        /// What was given.
+        value: u32,
+    },
+    /// The number of CPUs.
+    #[error("nr_cpus is {value}, allowed are 1 to {max}", max = crate::CPUS_MAX)]
+    Cpus {
+        /// What was given.
+        value: u32,
+    },
+    /// The window.
+    #[error(
+        "window_ns is {value}, allowed are {min} to {max}",
+        min = WINDOW_MIN_NS,
+        max = WINDOW_MAX_NS
+    )]
+    Window {
+        /// What was given.
+        value: u64,
+    },
+    /// The grain.
+    #[error("grain_ns is {value}, allowed are {min} to window_ns ({window})", min = GRAIN_MIN_NS)]
+    Grain {
+        /// What was given.
+        value: u64,
+        /// The window that was given.
+        window: u64,
+    },
+    /// The tolerance.
+    #[error(
+        "tolerance_runtime_ns is {runtime} and tolerance_period_ns is {period}, allowed are a \
+         runtime of at most the period and {runtime_max}, and a period of {min} to {max}",
+        runtime_max = TOLERANCE_RUNTIME_MAX_NS,
+        min = TOLERANCE_PERIOD_MIN_NS,
+        max = TOLERANCE_PERIOD_MAX_NS
+    )]
+    Tolerance {
+        /// The runtime that was given.
+        runtime: u64,
+        /// The period that was given.
+        period: u64,
+    },
+}
+
+/// What is to be kept idle, and how closely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Params {
+    /// The window over which the share is kept: [`WINDOW_MIN_NS`] to
+    /// [`WINDOW_MAX_NS`].
+    pub window_ns: u64,
+    /// How often the caller updates: [`GRAIN_MIN_NS`] to `window_ns`.
+    pub grain_ns: u64,
+    /// What side work may always run per tolerance period, all of it together;
+    /// 0: it may starve. At most `tolerance_period_ns` and
+    /// [`TOLERANCE_RUNTIME_MAX_NS`].
+    pub tolerance_runtime_ns: u64,
+    /// [`TOLERANCE_PERIOD_MIN_NS`] to [`TOLERANCE_PERIOD_MAX_NS`].
+    pub tolerance_period_ns: u64,
+    /// The share of `nr_cpus` to keep idle, 0 to [`PPM`](crate::PPM).
+    pub headroom_ppm: u32,
+    /// 1 to [`CPUS_MAX`](crate::CPUS_MAX).
+    pub nr_cpus: u32,
+}
+
+impl Params {
+    /// Whether all parameters are in range.
+    ///
+    /// # Errors
+    ///
+    /// Names the first that is not.
+    pub fn check(&self) -> Result<(), ParamError> {
+        // SAFETY: reads the struct it is handed and nothing else.
+        match unsafe { ffi::plim_headroom_check(&self.to_raw()) } {
+            ffi::PLIM_HEADROOM_OK => Ok(()),
+            ffi::PLIM_HEADROOM_BAD_SHARE => Err(ParamError::Share {
+                value: self.headroom_ppm,
+            }),
+            ffi::PLIM_HEADROOM_BAD_CPUS => Err(ParamError::Cpus {
+                value: self.nr_cpus,
+            }),
+            ffi::PLIM_HEADROOM_BAD_WINDOW => Err(ParamError::Window {
+                value: self.window_ns,
+            }),
+            ffi::PLIM_HEADROOM_BAD_GRAIN => Err(ParamError::Grain {
+                value: self.grain_ns,
+                window: self.window_ns,
+            }),
+            _ => Err(ParamError::Tolerance {
+                runtime: self.tolerance_runtime_ns,
+                period: self.tolerance_period_ns,
+            }),
+        }
+    }
+
+    fn to_raw(self) -> ffi::plim_headroom_params {
+        ffi::plim_headroom_params {
+            window_ns: self.window_ns,
+            grain_ns: self.grain_ns,
+            tolerance_runtime_ns: self.tolerance_runtime_ns,
+            tolerance_period_ns: self.tolerance_period_ns,
+            headroom_ppm: self.headroom_ppm,
+            nr_cpus: self.nr_cpus,
+        }
+    }
+
+    fn from_raw(raw: &ffi::plim_headroom_params) -> Self {
+        Self {
+            window_ns: raw.window_ns,
+            grain_ns: raw.grain_ns,
+            tolerance_runtime_ns: raw.tolerance_runtime_ns,
+            tolerance_period_ns: raw.tolerance_period_ns,
+            headroom_ppm: raw.headroom_ppm,
+            nr_cpus: raw.nr_cpus,
+        }
+    }
+}
+
+/// A headroom of `cpus` whole CPUs as a share of `nr_cpus`, in ppm, rounded
+/// up. All of them, or more: the whole.
+#[must_use]
+pub fn from_cpus_ppm(cpus: u32, nr_cpus: u32) -> u32 {
+    // SAFETY: a pure function of two integers; it divides by nr_cpus only
+    // where that is more than cpus, hence not 0.
+    unsafe { ffi::plim_headroom_from_cpus_ppm(cpus, nr_cpus) }
+}
+
+/// Keeps the headroom of one main group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Controller {
+    raw: ffi::plim_headroom,
+}
+
+impl Controller {
+    /// Starts with nothing to hand out.
+    ///
+    /// # Errors
+    ///
+    /// See [`Params::check`].
+    pub fn new(params: Params, now_ns: u64) -> Result<Self, ParamError> {
+        params.check()?;
+        let mut raw = ffi::plim_headroom::default();
+        // SAFETY: writes to the controller and reads the parameters, just
+        // checked.
+        unsafe { ffi::plim_headroom_init(&mut raw, &params.to_raw(), now_ns) };
+        Ok(Self { raw })
+    }
+
+    /// Changes the parameters; credit and debt are kept within the new bounds.
+    ///
+    /// # Errors
+    ///
+    /// See [`Params::check`]; then nothing has changed.
+    pub fn set(&mut self, params: Params) -> Result<(), ParamError> {
+        params.check()?;
+        // SAFETY: writes to the controller and reads the parameters, just
+        // checked.
+        unsafe { ffi::plim_headroom_set(&mut self.raw, &params.to_raw()) };
+        Ok(())
+    }
+
+    /// Closes the interval since the last update, in which side work ran
+    /// `side_ns` and everything else that is not idle `nonside_ns`, summed
+    /// over CPUs and cut to what they can have run. Returns what side work may
+    /// run until the next update, in CPU time.
+    pub fn update(&mut self, nonside_ns: u64, side_ns: u64, now_ns: u64) -> u64 {
+        // SAFETY: touches the controller only, whose parameters were checked.
+        unsafe { ffi::plim_headroom_update(&mut self.raw, nonside_ns, side_ns, now_ns) }
+    }
+
+    /// What the last update granted.
+    #[must_use]
+    pub fn grant_ns(&self) -> u64 {
+        // SAFETY: reads the controller.
+        unsafe { ffi::plim_headroom_grant_ns(&self.raw) }
+    }
+
+    /// What the law gave side work for the last interval alone.
+    #[must_use]
+    pub fn allowance_ns(&self) -> u64 {
+        self.raw.allowance_ns
+    }
+
+    /// What the law leaves to side work; negative: overdrawn.
+    #[must_use]
+    pub fn credit_ns(&self) -> i64 {
+        self.raw.credit_ns
+    }
+
+    /// How far idle time fell short of the headroom while side work ran above
+    /// its tolerance: CPU time, summed since the start.
+    #[must_use]
+    pub fn shortfall_ns(&self) -> u64 {
+        self.raw.shortfall_ns
+    }
+
+    /// What is in force.
+    #[must_use]
+    pub fn params(&self) -> Params {
+        Params::from_raw(&self.raw.params)
+    }
+}
+
+/// One side group's claim on a grant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Side {
+    /// The most it can use; [`WANT_ANYTHING_NS`]: whatever there is.
+    pub want_ns: u64,
+    /// What [`split`] gives it.
+    pub share_ns: u64,
+    /// On the cgroup v2 scale, 1 to 10,000. Out of range counts as the nearest
+    /// in range.
+    pub weight: u32,
+}
+
+/// More side groups than [`split`] serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("there are {count} side groups, allowed are at most {max}", max = SIDES_MAX)]
+pub struct TooManySides {
+    /// How many there were.
+    pub count: usize,
+}
+
+/// Shares a grant among side groups by weight. What one does not want goes to
+/// the others. A grant above [`RUNTIME_MAX_NS`](crate::RUNTIME_MAX_NS) counts
+/// as that.
+///
+/// # Errors
+///
+/// Where there are more than [`SIDES_MAX`]; then nothing has changed.
+pub fn split(sides: &mut [Side], grant_ns: u64) -> Result<(), TooManySides> {
+    let count = sides.len();
+    if count > SIDES_MAX {
+        return Err(TooManySides { count });
+    }
+    let mut raw = [ffi::plim_headroom_side::default(); SIDES_MAX];
+    for (raw, side) in raw.iter_mut().zip(&*sides) {
+        *raw = ffi::plim_headroom_side {
+            want_ns: side.want_ns,
+            share_ns: 0,
+            weight: side.weight,
+        };
+    }
+    // SAFETY: the array has room for SIDES_MAX sides, and count is no more,
+    // which also keeps it in range of a u32.
+    unsafe { ffi::plim_headroom_split(raw.as_mut_ptr(), count as u32, grant_ns) };
+    for (side, raw) in sides.iter_mut().zip(&raw) {
+        side.share_ns = raw.share_ns;
+    }
+    Ok(())
+}

@@ -1,0 +1,264 @@
+//! The command line, defined once: help, completions and man pages come
+//! from here.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use plimsoll_engine::knobs::Bandwidth;
+use plimsoll_engine::knobs::{
+    Burst, Cap, Class, CpuLimit, CpuMax, Headroom, KnobError, Knobs, Nice, Quota, SoftCap,
+    Tolerance, Weight,
+};
+
+const RUN_EXAMPLES: &str = "Examples:
+  plimsoll run --class batch -- make -j8
+  plimsoll run --class batch --headroom 30% -- ffmpeg -i in.mkv out.mp4
+  plimsoll run --cap 25% -- ./crawler
+  plimsoll run --quota 600ms/100ms --burst 400ms -- ./server
+  plimsoll run --cpu-max \"50000 100000\" --stats -- ./job
+
+Exit code: the command's own; 125 Plimsoll failed before it started the command;
+126 found but could not be run; 127 not found; 128+N killed by signal N.";
+
+const SET_EXAMPLES: &str =
+    "TARGET is the name of a group, the path of a cgroup (as in /proc/PID/cgroup) or a pid.
+
+Examples:
+  plimsoll set encode --cap 50%
+  plimsoll set /system.slice/backup.service --class batch
+  plimsoll set 4711 --class batch --headroom 30%
+
+What `set` does to a group of `run` ends with that group. What it does to a cgroup lasts
+until `plimsoll restore`. A pid gets a group of its own for as long as `set` runs.";
+
+/// Fills a Linux server with batch work up to a safe line and never past it.
+#[derive(Debug, Parser)]
+#[command(name = "plimsoll", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command under knobs; undo everything when it ends
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArgs),
+    /// Change a running group, a cgroup or a process
+    #[command(after_help = SET_EXAMPLES)]
+    Set(SetArgs),
+    /// Show groups: knobs, what enforces each, statistics
+    Show(ShowArgs),
+    /// Say what this host can enforce, by which mechanism, with what loss
+    Doctor(OutputArgs),
+    /// Undo whatever an earlier process left behind, and every `set`
+    Restore(OutputArgs),
+    /// See the main job on this machine in about a minute
+    Demo(DemoArgs),
+    /// Run a measurable workload
+    Load(plimsoll_load::cli::Args),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages into a folder
+    Man {
+        /// The folder
+        folder: PathBuf,
+    },
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct OutputArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which interface of the kernel to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum EnforcerChoice {
+    /// The best that this host has
+    Auto,
+    /// A BPF scheduler in the kernel
+    SchedExt,
+    /// The stock kernel's control groups
+    Cgroup,
+}
+
+/// Everything that can be asked of a group.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Knobs")]
+pub struct KnobArgs {
+    /// normal, or batch: only in time that nobody else wants
+    #[arg(long, value_name = "CLASS")]
+    pub class: Option<Class>,
+    /// Nice level of the group's tasks, -20 to 19
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub nice: Option<Nice>,
+    /// Weight against sibling groups, 1 to 10000 (100 is everybody's)
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub weight: Option<Weight>,
+    /// Runtime per period, such as 600ms/100ms or 6cpus
+    #[arg(long, value_name = "QUOTA", allow_hyphen_values = true)]
+    pub quota: Option<Quota>,
+    /// Unused quota that may be saved up, such as 400ms
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub burst: Option<Burst>,
+    /// Quota, period and burst as the kernel writes them, in microseconds
+    #[arg(
+        long,
+        value_name = "\"QUOTA PERIOD BURST\"",
+        conflicts_with_all = ["quota", "burst"],
+        allow_hyphen_values = true
+    )]
+    pub cpu_max: Option<CpuMax>,
+    /// Never more than this share of one CPU, such as 25% or 150%
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
+    pub cap: Option<Cap>,
+    /// Beyond this share of one CPU only what is left over, such as 10%
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
+    pub soft_cap: Option<SoftCap>,
+    /// Caps hold for each task by itself, not for all together
+    #[arg(long)]
+    pub per_task: bool,
+    /// Keep this much CPU idle while the group runs, such as 30% or 2cpus
+    #[arg(long, value_name = "HEADROOM", allow_hyphen_values = true)]
+    pub headroom: Option<Headroom>,
+    /// What the group may run all the same, such as 1ms/100ms, or 0
+    #[arg(long, value_name = "TIME/PERIOD", allow_hyphen_values = true)]
+    pub tolerance: Option<Tolerance>,
+    /// The most of any one CPU, for batch work, such as 80%
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
+    pub cpu_limit: Option<CpuLimit>,
+}
+
+impl KnobArgs {
+    /// The knobs as asked for. `present`: what a partial --cpu-max line is
+    /// completed from.
+    pub fn knobs(&self, present: Option<Bandwidth>) -> Result<Knobs, KnobError> {
+        let (quota, burst) = match self.cpu_max {
+            Some(line) => {
+                let (quota, burst) = line.complete(present)?;
+                (Some(quota), burst)
+            }
+            None => (self.quota, self.burst),
+        };
+        Ok(Knobs {
+            class: self.class,
+            nice: self.nice,
+            weight: self.weight,
+            quota,
+            burst,
+            cap: self.cap,
+            soft_cap: self.soft_cap,
+            per_task: self.per_task,
+            headroom: self.headroom,
+            tolerance: self.tolerance,
+            cpu_limit: self.cpu_limit,
+        })
+    }
+}
+
+/// How a plan is made and carried out.
+#[derive(Debug, Clone, Args)]
+pub struct PlanArgs {
+    /// Which interface of the kernel to use
+    #[arg(long, value_enum, default_value = "auto")]
+    pub enforcer: EnforcerChoice,
+    /// Go on without what this host cannot enforce
+    #[arg(long)]
+    pub best_effort: bool,
+    /// Print what would be done, and by what, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub knobs: KnobArgs,
+    #[command(flatten)]
+    pub plan: PlanArgs,
+    /// Name of the group [default: the command's name and the pid]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Print statistics on standard error at the end
+    #[arg(long)]
+    pub stats: bool,
+    /// Print plan and statistics as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The command and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// Arguments of `set`.
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// Name of a group, path of a cgroup, or pid
+    pub target: String,
+    #[command(flatten)]
+    pub knobs: KnobArgs,
+    #[command(flatten)]
+    pub plan: PlanArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `show`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Name of a group or path of a cgroup [default: all groups]
+    pub target: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// How long each phase is measured, 2s to 60s
+    #[arg(long, value_name = "TIME", default_value = "8s")]
+    pub phase: String,
+    /// Where the HTML report is written
+    #[arg(long, value_name = "FILE", default_value = "plimsoll-demo.html")]
+    pub report: PathBuf,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_command_is_its_own() {
+        let cli = Cli::try_parse_from(["plimsoll", "run", "--cap", "5%", "ls", "--cap", "9%"]);
+        let Command::Run(run) = cli.unwrap().command else {
+            panic!("not run")
+        };
+        assert_eq!(run.command, ["ls", "--cap", "9%"]);
+    }
+}

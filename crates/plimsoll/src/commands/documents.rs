@@ -1,0 +1,28 @@
+//! Completions and man pages, from the one definition of the command line.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::CommandFactory as _;
+
+use crate::cli::Cli;
+use crate::error::{CommandError, Result};
+
+/// Prints a completion script.
+pub fn completions(shell: clap_complete::Shell) -> ExitCode {
+    clap_complete::generate(
+        shell,
+        &mut Cli::command(),
+        "plimsoll",
+        &mut std::io::stdout(),
+    );
+    ExitCode::SUCCESS
+}
+
+/// Writes a man page for each command.
+pub fn man_pages(folder: &Path) -> Result<ExitCode> {
+    let failed = || CommandError::io(format!("{}: cannot write man pages", folder.display()));
+    std::fs::create_dir_all(folder).map_err(failed())?;
+    clap_mangen::generate_to(Cli::command(), folder).map_err(failed())?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,114 @@
+//! `plimsoll set`: change a running group, a cgroup or a process.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use plimsoll_engine::cgroup::{CpuGroup, Hierarchy, set_foreign};
+use plimsoll_engine::policy_set::Selector;
+use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::{EngineError, undo};
+
+use crate::cli::SetArgs;
+use crate::control::{self, Request};
+use crate::error::{CommandError, Result};
+use crate::output;
+use crate::run::{self, session};
+
+use super::show;
+
+/// Finds out what the target is and changes it.
+pub fn run(args: &SetArgs) -> Result<ExitCode> {
+    let nothing = args.knobs.cpu_max.is_none()
+        && args
+            .knobs
+            .knobs(None)
+            .map_err(EngineError::from)?
+            .is_empty();
+    if nothing {
+        let message = "set: no knob is given; see `plimsoll set --help` for the knobs";
+        return Err(CommandError::Other(message.into()));
+    }
+    run::check_enforcer(args.plan.enforcer)?;
+    let runtime = RuntimeFolder::of_this_user();
+    if set_group(&runtime, args)? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let hierarchy = Arc::new(Hierarchy::find()?);
+    match args.target.parse::<i32>() {
+        Ok(pid) => set_process(&hierarchy, &runtime, pid, args),
+        Err(_) => set_cgroup(&hierarchy, &runtime, args),
+    }
+}
+
+/// A group that a living process of ours keeps: that process changes it.
+/// Returns whether there is one.
+fn set_group(runtime: &RuntimeFolder, args: &SetArgs) -> Result<bool> {
+    let Some(state) = control::ask(runtime, &args.target, Request::Show)? else {
+        return Ok(false);
+    };
+    let quota = state.knobs.quota;
+    let present = quota.map(|q| plimsoll_engine::knobs::Bandwidth::of(q, state.knobs.burst));
+    let knobs = args.knobs.knobs(present).map_err(EngineError::from)?;
+    let request = Request::Set {
+        knobs: Box::new(knobs),
+        best_effort: args.plan.best_effort,
+        dry_run: args.plan.dry_run,
+    };
+    let state = control::ask(runtime, &args.target, request)?;
+    let gone = || EngineError::NoTarget {
+        target: args.target.clone(),
+        what: "group",
+    };
+    show::print_group(&state.ok_or_else(gone)?, args.json)?;
+    Ok(true)
+}
+
+/// A process: it gets a group of its own for as long as this command runs.
+fn set_process(
+    hierarchy: &Arc<Hierarchy>,
+    runtime: &RuntimeFolder,
+    pid: i32,
+    args: &SetArgs,
+) -> Result<ExitCode> {
+    // Says so first if there is no such process.
+    hierarchy.folders_of(pid)?;
+    let knobs = args.knobs.knobs(None).map_err(EngineError::from)?;
+    let name = format!("pid-{pid}");
+    let planned = run::plan_group(hierarchy, name, Selector::Process(pid), &knobs, &args.plan)?;
+    if args.plan.dry_run {
+        output::plan(&planned.plan, args.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    run::warn_of_losses(&planned.plan);
+    run::keep_process(hierarchy, runtime, planned, pid)
+}
+
+/// A cgroup of somebody else's.
+fn set_cgroup(
+    hierarchy: &Arc<Hierarchy>,
+    runtime: &RuntimeFolder,
+    args: &SetArgs,
+) -> Result<ExitCode> {
+    let no_target = || EngineError::NoTarget {
+        target: args.target.clone(),
+        what: "group, cgroup or process",
+    };
+    let path = hierarchy.resolve(&args.target).map_err(|_| no_target())?;
+    let group = CpuGroup::at(hierarchy, &path);
+    let knobs = args
+        .knobs
+        .knobs(group.read_bandwidth().ok())
+        .map_err(EngineError::from)?;
+    let selector = Selector::Cgroup(path.clone());
+    let planned = run::plan_group(hierarchy, "target".into(), selector, &knobs, &args.plan)?;
+    if args.plan.dry_run {
+        output::plan(&planned.plan, args.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    run::warn_of_losses(&planned.plan);
+    runtime.create()?;
+    session::report_problems(&undo::recover(runtime, &runtime.lock()?, false)?);
+    set_foreign(hierarchy, runtime, path, &planned.policy.knobs)?;
+    show::print_cgroup(&group, args.json)?;
+    Ok(ExitCode::SUCCESS)
+}

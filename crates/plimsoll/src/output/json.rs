@@ -1,0 +1,24 @@
+//! JSON documents, each with the name and version of its schema.
+
+use serde::Serialize;
+
+use super::print_line;
+use crate::error::{CommandError, Result};
+
+#[derive(Serialize)]
+struct Document<'a, T> {
+    schema: &'a str,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
+/// The text of a document.
+pub fn text(schema: &str, body: &impl Serialize) -> Result<String> {
+    serde_json::to_string_pretty(&Document { schema, body })
+        .map_err(|error| CommandError::Other(format!("cannot print JSON: {error}")))
+}
+
+/// Prints a document to standard output.
+pub fn print(schema: &str, body: &impl Serialize) -> Result<()> {
+    print_line(&text(schema, body)?)
+}

@@ -1,0 +1,110 @@
+//! The statistics of a group.
+
+use std::io::Write as _;
+
+use plimsoll_engine::cgroup::CpuStat;
+use plimsoll_engine::enforcer::Sample;
+use serde::Serialize;
+
+use super::{json, percent};
+use crate::error::{CommandError, Result};
+
+/// Seconds with three digits.
+fn seconds(usec: u64) -> String {
+    format!("{}.{:03} s", usec / 1_000_000, usec / 1000 % 1000)
+}
+
+/// A throttle count never without its periods.
+fn throttling(stat: &CpuStat) -> String {
+    let throttled = format!(
+        "throttled in {} of {} periods, for {}",
+        stat.nr_throttled,
+        stat.nr_periods,
+        seconds(stat.throttled_usec)
+    );
+    match stat.nr_bursts {
+        0 => throttled,
+        bursts => format!("{throttled}; {bursts} bursts, {}", seconds(stat.burst_usec)),
+    }
+}
+
+/// What to show of a sample, name and value.
+pub fn statistics_rows(sample: &Sample) -> Vec<(&'static str, String)> {
+    let mut rows = vec![
+        ("cpu time", seconds(sample.usage_usec)),
+        ("processes", sample.processes.to_string()),
+    ];
+    if let Some(stat) = &sample.quota {
+        rows.push(("quota", throttling(stat)));
+    }
+    if let Some(stat) = &sample.cap {
+        rows.push(("cap", throttling(stat)));
+    }
+    if let Some(tasks) = &sample.per_task {
+        rows.push((
+            "per-task",
+            format!(
+                "{} tasks now, {} so far; throttled in {} of {} periods",
+                tasks.tasks, tasks.tasks_total, tasks.nr_throttled, tasks.nr_periods
+            ),
+        ));
+    }
+    if let Some(soft) = &sample.soft_cap {
+        let place = if soft.background {
+            "in the background"
+        } else {
+            "within its cap"
+        };
+        let rate = percent(soft.rate_ppm);
+        rows.push((
+            "soft-cap",
+            format!("rate {rate}, {place}, {} switches", soft.nr_switches),
+        ));
+    }
+    if let Some(headroom) = &sample.headroom {
+        rows.push((
+            "headroom",
+            format!(
+                "{} asked; side {}, everything else {}, allowance {} of all CPUs; short by {} so far",
+                percent(headroom.headroom_ppm.into()),
+                percent(headroom.side_ppm),
+                percent(headroom.nonside_ppm),
+                percent(headroom.allowance_ppm),
+                seconds(headroom.headroom_shortfall_usec),
+            ),
+        ));
+        rows.push((
+            "controller",
+            format!(
+                "{} of CPU time for {} updates, {} quotas written",
+                seconds(headroom.controller_usec),
+                headroom.nr_updates,
+                headroom.nr_writes
+            ),
+        ));
+    }
+    rows.extend(
+        sample
+            .foreign_changes
+            .iter()
+            .map(|change| ("changed", change.clone())),
+    );
+    rows
+}
+
+/// Prints the statistics of a run on standard error: standard output is the
+/// command's.
+pub fn run_statistics(sample: &Sample, as_json: bool) -> Result<()> {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        statistics: &'a Sample,
+    }
+    let text = if as_json {
+        json::text("plimsoll.run/1", &Document { statistics: sample })?
+    } else {
+        let rows = statistics_rows(sample);
+        let line = |(name, value): &(&str, String)| format!("{name:<12}{value}");
+        rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    };
+    writeln!(std::io::stderr().lock(), "{text}").map_err(CommandError::io("standard error"))
+}

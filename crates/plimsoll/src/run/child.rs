@@ -1,0 +1,83 @@
+//! Starting the command: in its group from its first instruction.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+
+use plimsoll_engine::cgroup::Membership;
+
+use crate::error::{CommandError, EXIT_FAILED, Result};
+
+/// What the child reports if it cannot join its group; no `exec` fails so.
+const CANNOT_JOIN: i32 = libc::EIDRM;
+/// What the child reports if it may not have its nice level; no `exec` fails
+/// so either.
+const CANNOT_RENICE: i32 = libc::ENOLINK;
+
+/// Writes `0`, which means the writer, to a `cgroup.procs`.
+fn join(file: RawFd) -> bool {
+    // SAFETY: the buffer is one byte of static memory, and the file is kept
+    // open by the caller of `spawn`; `write` is async-signal-safe.
+    unsafe { libc::write(file, c"0".as_ptr().cast(), 1) == 1 }
+}
+
+fn renice(nice: i32) -> bool {
+    // SAFETY: takes integers only; who 0 is the caller. It is a plain system
+    // call, safe between fork and exec.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) == 0 }
+}
+
+/// Starts a command in a group. Streams, terminal, folder and environment
+/// are the ones of this process.
+pub fn spawn(words: &[OsString], membership: Membership, nice: Option<i32>) -> Result<Child> {
+    let shown = words[0].to_string_lossy().into_owned();
+    let files: Vec<RawFd> = membership
+        .files
+        .iter()
+        .map(|file| file.as_raw_fd())
+        .collect();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    let prepare = move || {
+        if !files.iter().all(|file| join(*file)) {
+            return Err(io::Error::from_raw_os_error(CANNOT_JOIN));
+        }
+        if nice.is_some_and(|nice| !renice(nice)) {
+            return Err(io::Error::from_raw_os_error(CANNOT_RENICE));
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec, `prepare` makes system calls only; it
+    // neither allocates nor locks. `Vec` iteration and `from_raw_os_error`
+    // do not allocate.
+    unsafe { command.pre_exec(prepare) };
+    command
+        .spawn()
+        .map_err(|source| match (source.raw_os_error(), source.kind()) {
+            (Some(CANNOT_JOIN), _) => {
+                CommandError::Other("the group was removed before the command could join it".into())
+            }
+            (Some(CANNOT_RENICE), _) => CommandError::Other(
+                "nice: no permission to raise the priority; it takes root or CAP_SYS_NICE".into(),
+            ),
+            (_, io::ErrorKind::NotFound) => CommandError::NotFound { command: shown },
+            _ => CommandError::CannotRun {
+                command: shown,
+                source,
+            },
+        })
+}
+
+/// The command's own exit code, or 128 + N when signal N killed it.
+pub fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal));
+    // A process that has ended did so by one or the other.
+    ExitCode::from(
+        code.and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(EXIT_FAILED),
+    )
+}

@@ -1,0 +1,208 @@
+//! `plimsoll run`: a command in a group of its own.
+
+mod child;
+pub mod session;
+mod signals;
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_engine::cgroup::Hierarchy;
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::plan::{Fidelity, Plan};
+use plimsoll_engine::policy_set::{GroupPolicy, PolicySet, Selector};
+use plimsoll_engine::runtime::RuntimeFolder;
+
+use crate::cli::{EnforcerChoice, PlanArgs, RunArgs};
+use crate::error::{CommandError, Result};
+use crate::output;
+use session::Session;
+use signals::{Arrived, Signals};
+
+/// How often a group is looked at whose command has ended.
+const LINGER_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The enforcers of this build.
+pub fn check_enforcer(choice: EnforcerChoice) -> Result<()> {
+    if choice == EnforcerChoice::SchedExt {
+        return Err(CommandError::Other(
+            "enforcer: `sched-ext` is not in this build; allowed: auto, cgroup".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// A wish as far as this host can make it true.
+pub struct Planned {
+    /// What is wanted, less what cannot be had.
+    pub policy: GroupPolicy,
+    /// What enforces it.
+    pub plan: Plan,
+}
+
+/// Plans one group; what cannot be enforced is an error or, with best
+/// effort, dropped.
+pub fn plan_group(
+    hierarchy: &Arc<Hierarchy>,
+    name: String,
+    selector: Selector,
+    knobs: &Knobs,
+    args: &PlanArgs,
+) -> Result<Planned> {
+    check_enforcer(args.enforcer)?;
+    let capabilities = plimsoll_engine::host::Capabilities::of_this_host(hierarchy);
+    let group = GroupPolicy {
+        name,
+        selector,
+        knobs: knobs.clone(),
+    };
+    let wanted = PolicySet::new(vec![group.clone()])?;
+    let plan = Plan::new(&wanted, &capabilities);
+    plan.check(args.best_effort)?;
+    let knobs = plan.enforceable(&group.name, knobs);
+    Ok(Planned {
+        policy: GroupPolicy { knobs, ..group },
+        plan,
+    })
+}
+
+/// Says on standard error what `--best-effort` gave up, and where a knob is
+/// kept in another sense than its words.
+pub fn warn_of_losses(plan: &Plan) {
+    for item in &plan.items {
+        let told = match &item.fidelity {
+            Fidelity::Impossible { reason } => format!("not enforced: {reason}"),
+            Fidelity::Approximate { loss }
+                if item.knob == "headroom" && loss.contains("average") =>
+            {
+                loss.clone()
+            }
+            _ => continue,
+        };
+        eprintln!("plimsoll: {} {}: {told}", item.knob, item.value);
+    }
+}
+
+/// A group's name from its command: what is not allowed in a name is `_`.
+fn default_name(command: &OsStr) -> String {
+    let file = Path::new(command)
+        .file_name()
+        .unwrap_or(command)
+        .to_string_lossy();
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let clean: String = file
+        .chars()
+        .map(|c| if allowed(c) { c } else { '_' })
+        .take(48)
+        .collect();
+    let clean = clean.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
+    let stem = if clean.is_empty() { "run" } else { clean };
+    format!("{stem}-{}", std::process::id())
+}
+
+/// Runs a command under knobs and undoes everything when it ends.
+pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    let knobs = args
+        .knobs
+        .knobs(None)
+        .map_err(plimsoll_engine::EngineError::from)?;
+    let hierarchy = Arc::new(Hierarchy::find()?);
+    let name = args
+        .name
+        .clone()
+        .unwrap_or_else(|| default_name(&args.command[0]));
+    let planned = plan_group(&hierarchy, name, Selector::Command, &knobs, &args.plan)?;
+    if args.plan.dry_run {
+        output::plan(&planned.plan, args.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    warn_of_losses(&planned.plan);
+    // From here on a signal waits until it can be handled.
+    let mut signals = Signals::register()?;
+    let subject = args
+        .command
+        .iter()
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>();
+    let session = Session::start(
+        &hierarchy,
+        &RuntimeFolder::of_this_user(),
+        planned,
+        &subject.join(" "),
+    )?;
+    let nice = session.knobs().nice.map(|nice| nice.nice);
+    let mut child = child::spawn(&args.command, session.membership()?, nice)?;
+    session.serve();
+    let status = signals.until_child_ends(&mut child)?;
+    linger(&session, &mut signals);
+    let statistics = session.sample();
+    session.end();
+    if args.stats
+        && let Ok(sample) = &statistics
+    {
+        output::run_statistics(sample, args.json)?;
+    }
+    Ok(child::exit_code(status))
+}
+
+/// Keeps a process that runs already in a group until it and all that it
+/// started have ended, or until somebody asks for release.
+pub fn keep_process(
+    hierarchy: &Arc<Hierarchy>,
+    runtime: &RuntimeFolder,
+    planned: Planned,
+    pid: i32,
+) -> Result<ExitCode> {
+    let mut signals = Signals::register()?;
+    let name = planned.policy.name.clone();
+    let session = Session::start(hierarchy, runtime, planned, &format!("pid {pid}"))?;
+    session.serve();
+    eprintln!(
+        "plimsoll: pid {pid} is in group {name} until it ends; SIGINT or SIGTERM releases it"
+    );
+    while session.is_populated() {
+        if signals.wait(LINGER_INTERVAL) == Arrived::Ending {
+            break;
+        }
+    }
+    session.end();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The command has ended but processes that it started run on: their limits
+/// stay until they end too, or until somebody asks for release.
+fn linger(session: &Session, signals: &mut Signals) {
+    let populated = || session.is_populated();
+    if !populated() {
+        return;
+    }
+    // The last of the dying take a moment to leave.
+    if signals.wait(LINGER_INTERVAL) == Arrived::Nothing && populated() {
+        eprintln!(
+            "plimsoll: the command has ended, but processes that it started run on; \
+             their limits stay until they end (SIGINT or SIGTERM releases them)"
+        );
+        while populated() {
+            if signals.wait(LINGER_INTERVAL) == Arrived::Ending {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_engine::policy_set::check_name;
+
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_name_that_is_allowed() {
+        for command in ["/bin/ls", "a b", "...", "-x", "", "ä", &"x".repeat(300)] {
+            check_name(&default_name(OsStr::new(command))).unwrap();
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! A group for as long as this process keeps it: the enforcer, the thread
+//! that does what falls due, and the socket on which others ask.
+
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::EngineError;
+use plimsoll_engine::cgroup::{CgroupEnforcer, Hierarchy, Membership};
+use plimsoll_engine::enforcer::{Enforcer as _, Sample};
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::plan::Plan;
+use plimsoll_engine::policy_set::Selector;
+use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::undo::UndoReport;
+
+use super::Planned;
+use crate::cli::{EnforcerChoice, PlanArgs};
+use crate::control::{self, Answer, GroupState, Request};
+use crate::error::Result;
+
+/// Without anything due, the thread looks this often whether it should end.
+const IDLE_INTERVAL: Duration = Duration::from_millis(200);
+/// The control thread's own nice level, where that is allowed: it uses
+/// little, and late is too late.
+const CONTROL_NICE: i32 = -20;
+
+/// What the threads share.
+struct Shared {
+    enforcer: Mutex<CgroupEnforcer>,
+    plan: Mutex<Plan>,
+    name: String,
+    subject: String,
+    hierarchy: Arc<Hierarchy>,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    /// A thread that panicked has left the enforcer as it was between two
+    /// system calls; undo must go on with it.
+    fn enforcer(&self) -> MutexGuard<'_, CgroupEnforcer> {
+        self.enforcer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A group and what keeps it.
+pub struct Session {
+    shared: Arc<Shared>,
+    listener: Mutex<Option<UnixListener>>,
+    control: Option<JoinHandle<()>>,
+}
+
+/// Tells people what an undo met.
+pub fn report_problems(report: &UndoReport) {
+    for problem in &report.problems {
+        eprintln!("plimsoll: {problem}");
+    }
+}
+
+impl Session {
+    /// Makes the group and begins to control it.
+    pub fn start(
+        hierarchy: &Arc<Hierarchy>,
+        runtime: &RuntimeFolder,
+        planned: Planned,
+        subject: &str,
+    ) -> Result<Self> {
+        let Planned { policy, plan } = planned;
+        let (mut enforcer, left_behind) = CgroupEnforcer::start(hierarchy, runtime)?;
+        report_problems(&left_behind);
+        enforcer.add(&policy, subject)?;
+        let listener = control::listen(&control::socket_path(runtime, &policy.name))?;
+        let shared = Arc::new(Shared {
+            enforcer: Mutex::new(enforcer),
+            plan: Mutex::new(plan),
+            name: policy.name,
+            subject: subject.into(),
+            hierarchy: Arc::clone(hierarchy),
+            stop: AtomicBool::new(false),
+        });
+        let control = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || keep_control(&shared))
+        };
+        Ok(Self {
+            shared,
+            listener: Mutex::new(Some(listener)),
+            control: Some(control),
+        })
+    }
+
+    /// Begins to answer on the socket. Clients that have come before wait.
+    pub fn serve(&self) {
+        let listener = self
+            .listener
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(listener) = listener else { return };
+        let shared = Arc::clone(&self.shared);
+        // Ends with the process.
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                control::serve(stream, |request| answer(&shared, request));
+            }
+        });
+    }
+
+    /// What is in force.
+    pub fn knobs(&self) -> Knobs {
+        self.shared
+            .enforcer()
+            .knobs(&self.shared.name)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// What a process needs to join.
+    pub fn membership(&self) -> Result<Membership> {
+        Ok(self.shared.enforcer().membership(&self.shared.name)?)
+    }
+
+    /// Whether anything still runs in the group. A group that somebody else
+    /// removed is empty.
+    pub fn is_populated(&self) -> bool {
+        self.shared
+            .enforcer()
+            .is_populated(&self.shared.name)
+            .unwrap_or(false)
+    }
+
+    /// What the group has used.
+    pub fn sample(&self) -> Result<Sample> {
+        Ok(self.shared.enforcer().sample(&self.shared.name)?)
+    }
+
+    /// Puts everything back and says what could not be.
+    pub fn end(mut self) {
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(control) = self.control.take() {
+            control.thread().unpark();
+            if control.join().is_err() {
+                eprintln!("plimsoll: the control thread has failed; its limits are lifted now");
+            }
+            report_problems(&self.shared.enforcer().undo());
+        }
+    }
+}
+
+impl Drop for Session {
+    /// Also when this thread panics or returns early.
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Does what falls due until told to stop.
+fn keep_control(shared: &Shared) {
+    // SAFETY: takes integers only; who 0 is the calling thread. Not allowed
+    // without privilege, and then not needed enough to complain.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, CONTROL_NICE) };
+    let mut last_problem = String::new();
+    while !shared.stop.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        let due = match shared.enforcer().tick(now) {
+            Ok(due) => due,
+            Err(error) => {
+                tell_once(&mut last_problem, &error);
+                None
+            }
+        };
+        let wake = due.unwrap_or(now + IDLE_INTERVAL);
+        thread::park_timeout(wake.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// A loop that fails every time says so once.
+fn tell_once(last_problem: &mut String, error: &EngineError) {
+    let problem = error.to_string();
+    if *last_problem != problem {
+        if error.is_gone() {
+            eprintln!("plimsoll: the group was removed by somebody else; its limits are gone");
+        } else {
+            eprintln!("plimsoll: {problem}");
+        }
+        *last_problem = problem;
+    }
+}
+
+fn answer(shared: &Shared, request: Request) -> Answer {
+    let result = match request {
+        Request::Show => Ok(()),
+        Request::Set {
+            knobs,
+            best_effort,
+            dry_run,
+        } => change(shared, &knobs, best_effort, dry_run),
+    };
+    match result.and_then(|()| state(shared)) {
+        Ok(state) => Answer::State(Box::new(state)),
+        Err(error) => Answer::Refused(error.to_string()),
+    }
+}
+
+fn state(shared: &Shared) -> Result<GroupState> {
+    let enforcer = shared.enforcer();
+    Ok(GroupState {
+        name: shared.name.clone(),
+        subject: shared.subject.clone(),
+        cgroup: enforcer.shown_path(&shared.name)?,
+        pid: std::process::id(),
+        knobs: enforcer.knobs(&shared.name)?.clone(),
+        plan: GroupState::plan_value(&shared.plan()),
+        statistics: enforcer.sample(&shared.name).ok(),
+    })
+}
+
+fn change(shared: &Shared, knobs: &Knobs, best_effort: bool, dry_run: bool) -> Result<()> {
+    let mut enforcer = shared.enforcer();
+    let wanted = enforcer.knobs(&shared.name)?.overlaid(knobs);
+    let args = PlanArgs {
+        enforcer: EnforcerChoice::Auto,
+        best_effort,
+        dry_run,
+    };
+    let name = shared.name.clone();
+    let planned = super::plan_group(&shared.hierarchy, name, Selector::Command, &wanted, &args)?;
+    if !dry_run {
+        enforcer.change(&shared.name, &planned.policy.knobs)?;
+        *shared.plan() = planned.plan;
+        // The control thread may be asleep until something old falls due.
+    }
+    Ok(())
+}
