@@ -46,7 +46,7 @@ pub enum EngineError {
         help: String,
     },
     /// This host cannot enforce a knob.
-    #[error("{knob}: this host cannot enforce `{value}`: {reason}; --best-effort goes on without")]
+    #[error("{knob}: cannot be `{value}` here: {reason}")]
     NotEnforceable {
         /// The knob's name.
         knob: &'static str,

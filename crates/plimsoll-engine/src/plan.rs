@@ -81,7 +81,7 @@ impl Plan {
                 return Err(EngineError::NotEnforceable {
                     knob: item.knob,
                     value: item.value.clone(),
-                    reason: reason.clone(),
+                    reason: format!("{reason}; --best-effort goes on without"),
                 });
             }
         }

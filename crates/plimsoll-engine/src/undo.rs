@@ -177,7 +177,11 @@ pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()>
         return Ok(());
     }
     if let Some(header) = header {
-        report.undone.push(header.name);
+        report.undone.push(if header.persistent {
+            header.subject
+        } else {
+            header.name
+        });
     }
     journal.finish()
 }

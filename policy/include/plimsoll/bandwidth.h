@@ -64,6 +64,7 @@ struct plim_bandwidth {
 	struct plim_bandwidth_params params;
 	plim_u64 runtime_ns; /* left in the pool, <= quota + burst */
 	plim_u64 boundary_ns; /* the last period boundary */
+	plim_u64 dealt_ns; /* quota that this period was given */
 	plim_u64 period_usage_ns; /* charged since that boundary */
 	plim_u64 nr_throttled_ever; /* hands out places in the queue */
 	plim_u32 nr_throttled_cpus; /* throttled now */
@@ -82,8 +83,7 @@ struct plim_bandwidth_cpu {
 static __always_inline enum plim_bandwidth_error
 plim_bandwidth_check(const struct plim_bandwidth_params *params)
 {
-	if (params->period_ns < PLIM_PERIOD_MIN_NS ||
-	    params->period_ns > PLIM_PERIOD_MAX_NS)
+	if (params->period_ns < PLIM_PERIOD_MIN_NS || params->period_ns > PLIM_PERIOD_MAX_NS)
 		return PLIM_BANDWIDTH_BAD_PERIOD;
 	if (params->slice_ns < PLIM_SLICE_MIN_NS || params->slice_ns > PLIM_SLICE_MAX_NS)
 		return PLIM_BANDWIDTH_BAD_SLICE;
@@ -98,8 +98,7 @@ plim_bandwidth_check(const struct plim_bandwidth_params *params)
 	return PLIM_BANDWIDTH_OK;
 }
 
-static __always_inline int
-plim_bandwidth_is_unlimited(const struct plim_bandwidth *pool)
+static __always_inline int plim_bandwidth_is_unlimited(const struct plim_bandwidth *pool)
 {
 	return pool->params.quota_ns == PLIM_UNLIMITED;
 }
@@ -126,11 +125,12 @@ static __always_inline void plim_bandwidth_init(struct plim_bandwidth *pool,
 	pool->params = *params;
 	pool->boundary_ns = now_ns;
 	pool->runtime_ns = plim_bandwidth_is_unlimited(pool) ? 0 : params->quota_ns;
+	pool->dealt_ns = pool->runtime_ns;
 }
 
 /* Books the periods that have just ended; @elapsed_periods >= 1. */
-static __always_inline void plim_bandwidth_count_periods(struct plim_bandwidth *pool,
-							 plim_u64 elapsed_periods)
+static __always_inline void
+plim_bandwidth_count_periods(struct plim_bandwidth *pool, plim_u64 elapsed_periods)
 {
 	struct plim_bandwidth_stats *stats = &pool->stats;
 
@@ -155,68 +155,83 @@ static __always_inline void plim_bandwidth_count_periods(struct plim_bandwidth *
  * Returns the number of boundaries passed. Where it is not 0 and CPUs are
  * throttled, the caller serves them, see plim_bandwidth_serve().
  */
-static __always_inline plim_u64 plim_bandwidth_refill(struct plim_bandwidth *pool,
-						      int burst_on, plim_u64 now_ns)
+static __always_inline plim_u64 plim_bandwidth_refill(struct plim_bandwidth *pool, int burst_on,
+						      plim_u64 now_ns)
 {
 	const struct plim_bandwidth_params *params = &pool->params;
 	plim_u64 elapsed_ns = plim_sub_floor(now_ns, pool->boundary_ns);
-	plim_u64 elapsed_periods, capacity_ns, missing_ns;
+	plim_u64 elapsed_periods, refill_ns;
 
 	if (elapsed_ns < params->period_ns)
 		return 0;
 	elapsed_periods = elapsed_ns / params->period_ns;
-	pool->boundary_ns = now_ns - elapsed_ns % params->period_ns;
+	pool->boundary_ns += elapsed_periods * params->period_ns;
 	if (plim_bandwidth_is_unlimited(pool))
 		return elapsed_periods;
 	plim_bandwidth_count_periods(pool, elapsed_periods);
 
-	/*
-	 * min(runtime + k * quota, capacity) without the product, which may
-	 * wrap after a very long sleep.
-	 */
-	capacity_ns = plim_bandwidth_capacity_ns(params, burst_on);
-	missing_ns = plim_sub_floor(capacity_ns, pool->runtime_ns);
-	if (missing_ns / params->quota_ns >= elapsed_periods)
-		pool->runtime_ns += elapsed_periods * params->quota_ns;
-	else
-		pool->runtime_ns = capacity_ns;
+	/* No pool takes more than the cap on the product, after any sleep. */
+	refill_ns = plim_mul_capped(elapsed_periods, params->quota_ns, PLIM_RUNTIME_MAX_NS);
+	pool->runtime_ns = plim_min(pool->runtime_ns + refill_ns,
+				    plim_bandwidth_capacity_ns(params, burst_on));
+	pool->dealt_ns = params->quota_ns;
 	return elapsed_periods;
 }
 
 /*
- * Changes parameters of a live group; @params is valid. The present period
- * ends here and a new one starts. Its share is dealt again: a raised quota
+ * Deals the present period again after the quota has changed: a raised one
  * hands out the difference, a lowered one takes it back as far as it is
- * still in the pool. Never hands out more than quota + burst; no debt is
- * forgiven.
+ * still in the pool. What was not there to be taken back counts as dealt, so
+ * that lowering and raising a quota in turns gives nothing away.
+ */
+static __always_inline void plim_bandwidth_deal_again(struct plim_bandwidth *pool)
+{
+	plim_u64 quota_ns = pool->params.quota_ns;
+	plim_u64 taken_back_ns;
+
+	if (pool->dealt_ns < quota_ns) {
+		pool->runtime_ns += quota_ns - pool->dealt_ns;
+		pool->dealt_ns = quota_ns;
+		return;
+	}
+	taken_back_ns = plim_min(pool->dealt_ns - quota_ns, pool->runtime_ns);
+	pool->runtime_ns -= taken_back_ns;
+	pool->dealt_ns -= taken_back_ns;
+}
+
+/*
+ * Changes parameters of a live group; @params is valid. A changed quota is
+ * felt at once, in the present period. A changed period, or a limit that
+ * comes or goes, ends the present period and starts a new one; otherwise the
+ * boundary stays, so that no number of changes puts the next refill off.
+ * Never leaves more than quota + burst in the pool; no debt is forgiven.
  */
 static __always_inline void plim_bandwidth_set(struct plim_bandwidth *pool,
 					       const struct plim_bandwidth_params *params,
 					       int burst_on, plim_u64 now_ns)
 {
-	plim_u64 old_quota_ns = pool->params.quota_ns;
-	plim_u64 runtime_ns;
+	int was_unlimited = plim_bandwidth_is_unlimited(pool);
+	int new_period = pool->params.period_ns != params->period_ns ||
+			 was_unlimited != (params->quota_ns == PLIM_UNLIMITED);
 
 	plim_bandwidth_refill(pool, burst_on, now_ns);
-	if (!plim_bandwidth_is_unlimited(pool))
+	if (new_period && !was_unlimited)
 		plim_bandwidth_count_periods(pool, 1);
-	runtime_ns = pool->runtime_ns;
+	if (new_period)
+		pool->boundary_ns = now_ns;
 	pool->params = *params;
-	pool->boundary_ns = now_ns;
-	if (plim_bandwidth_is_unlimited(pool))
-		runtime_ns = 0;
-	else if (old_quota_ns == PLIM_UNLIMITED)
-		runtime_ns = params->quota_ns;
-	else if (params->quota_ns >= old_quota_ns)
-		runtime_ns += params->quota_ns - old_quota_ns;
-	else
-		runtime_ns = plim_sub_floor(runtime_ns, old_quota_ns - params->quota_ns);
-	pool->runtime_ns = plim_min(runtime_ns, plim_bandwidth_capacity_ns(params, burst_on));
+	if (plim_bandwidth_is_unlimited(pool)) {
+		pool->runtime_ns = 0;
+		pool->dealt_ns = 0;
+		return;
+	}
+	plim_bandwidth_deal_again(pool);
+	pool->runtime_ns = plim_min(pool->runtime_ns, plim_bandwidth_capacity_ns(params, burst_on));
 }
 
 /* Moves up to @want_ns from the pool to a CPU. */
-static __always_inline void plim_bandwidth_take(struct plim_bandwidth *pool,
-						struct plim_bandwidth_cpu *cpu, plim_u64 want_ns)
+static __always_inline void
+plim_bandwidth_take(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu, plim_u64 want_ns)
 {
 	plim_u64 taken_ns = plim_min(want_ns, pool->runtime_ns);
 
@@ -225,8 +240,7 @@ static __always_inline void plim_bandwidth_take(struct plim_bandwidth *pool,
 }
 
 static __always_inline void plim_bandwidth_throttle(struct plim_bandwidth *pool,
-						    struct plim_bandwidth_cpu *cpu,
-						    plim_u64 now_ns)
+						    struct plim_bandwidth_cpu *cpu, plim_u64 now_ns)
 {
 	cpu->throttled = 1;
 	cpu->throttled_at_ns = now_ns;
@@ -279,8 +293,8 @@ static __always_inline int plim_bandwidth_charge(struct plim_bandwidth *pool,
 }
 
 /* Whether throttled CPU @a is served before throttled CPU @b. */
-static __always_inline int plim_bandwidth_serve_before(const struct plim_bandwidth_cpu *a,
-						       const struct plim_bandwidth_cpu *b)
+static __always_inline int
+plim_bandwidth_serve_before(const struct plim_bandwidth_cpu *a, const struct plim_bandwidth_cpu *b)
 {
 	return (plim_s64)(a->throttled_order - b->throttled_order) < 0;
 }
@@ -294,8 +308,8 @@ static __always_inline int plim_bandwidth_serve_before(const struct plim_bandwid
  *
  * Returns whether the CPU may run again.
  */
-static __always_inline int plim_bandwidth_serve(struct plim_bandwidth *pool,
-						struct plim_bandwidth_cpu *cpu, plim_u64 now_ns)
+static __always_inline int
+plim_bandwidth_serve(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu, plim_u64 now_ns)
 {
 	if (!cpu->throttled)
 		return 1;
@@ -312,13 +326,12 @@ static __always_inline int plim_bandwidth_serve(struct plim_bandwidth *pool,
  * PLIM_LOCAL_KEPT_NS of its local runtime goes back, as far as the pool
  * has room. Debt stays.
  */
-static __always_inline void plim_bandwidth_return(struct plim_bandwidth *pool,
-						  struct plim_bandwidth_cpu *cpu, int burst_on)
+static __always_inline void
+plim_bandwidth_return(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu, int burst_on)
 {
 	plim_u64 capacity_ns, returned_ns;
 
-	if (plim_bandwidth_is_unlimited(pool) ||
-	    cpu->runtime_ns <= (plim_s64)PLIM_LOCAL_KEPT_NS)
+	if (plim_bandwidth_is_unlimited(pool) || cpu->runtime_ns <= (plim_s64)PLIM_LOCAL_KEPT_NS)
 		return;
 	capacity_ns = plim_bandwidth_capacity_ns(&pool->params, burst_on);
 	returned_ns = (plim_u64)cpu->runtime_ns - PLIM_LOCAL_KEPT_NS;
@@ -328,8 +341,7 @@ static __always_inline void plim_bandwidth_return(struct plim_bandwidth *pool,
 }
 
 /* When the next boundary is due: where a refill timer is armed for. */
-static __always_inline plim_u64
-plim_bandwidth_next_boundary_ns(const struct plim_bandwidth *pool)
+static __always_inline plim_u64 plim_bandwidth_next_boundary_ns(const struct plim_bandwidth *pool)
 {
 	return plim_add_saturating(pool->boundary_ns, pool->params.period_ns);
 }

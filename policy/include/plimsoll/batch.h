@@ -23,10 +23,6 @@
 #define PLIM_NICE_LEVELS 40
 /* The weight of nice 0, and the unit of vruntime. */
 #define PLIM_WEIGHT_NICE_0 1024U
-/* A group's weight, as cgroup v2 cpu.weight. */
-#define PLIM_GROUP_WEIGHT_MIN 1U
-#define PLIM_GROUP_WEIGHT_MAX 10000U
-#define PLIM_GROUP_WEIGHT_DEFAULT 100U
 
 #define PLIM_BATCH_SLICE_DEFAULT_NS (4 * PLIM_NSEC_PER_MSEC)
 /* The window of the per-CPU limit, and of the room average. */
@@ -67,8 +63,8 @@ static __always_inline plim_u32 plim_batch_weight(plim_s32 nice)
 /* The weight of a group, in the unit of task weights (100 becomes 1024). */
 static __always_inline plim_u32 plim_batch_group_weight(plim_u32 group_weight)
 {
-	plim_u64 weight = plim_min(plim_max(group_weight, PLIM_GROUP_WEIGHT_MIN),
-				   PLIM_GROUP_WEIGHT_MAX);
+	plim_u64 weight =
+		plim_min(plim_max(group_weight, PLIM_GROUP_WEIGHT_MIN), PLIM_GROUP_WEIGHT_MAX);
 
 	return (plim_u32)(weight * PLIM_WEIGHT_NICE_0 / PLIM_GROUP_WEIGHT_DEFAULT);
 }
@@ -136,8 +132,8 @@ static __always_inline plim_u64 plim_batch_limit_ns(plim_u32 limit_ppm)
  * Starts the windows that have come up by @now_ns. What a window used too
  * much counts against the next, so that the long-run share is exact.
  */
-static __always_inline void plim_batch_limit_advance(struct plim_batch_limit *limit,
-						     plim_u32 limit_ppm, plim_u64 now_ns)
+static __always_inline void
+plim_batch_limit_advance(struct plim_batch_limit *limit, plim_u32 limit_ppm, plim_u64 now_ns)
 {
 	plim_u64 elapsed_ns = plim_sub_floor(now_ns, limit->window_ns);
 	plim_u64 windows = elapsed_ns / PLIM_BATCH_WINDOW_NS;
@@ -168,8 +164,7 @@ static __always_inline plim_u64 plim_batch_limit_charge(struct plim_batch_limit 
 }
 
 /* When the present window ends. */
-static __always_inline plim_u64
-plim_batch_limit_until_ns(const struct plim_batch_limit *limit)
+static __always_inline plim_u64 plim_batch_limit_until_ns(const struct plim_batch_limit *limit)
 {
 	return limit->window_ns + PLIM_BATCH_WINDOW_NS;
 }
@@ -235,8 +230,7 @@ static __always_inline plim_u64 plim_batch_expected_wait_ns(const struct plim_ba
  * room is left.
  */
 static __always_inline int plim_batch_better_cpu(const struct plim_batch_cpu *a,
-						 const struct plim_batch_cpu *b,
-						 plim_u64 slice_ns)
+						 const struct plim_batch_cpu *b, plim_u64 slice_ns)
 {
 	plim_u64 a_wait_ns = plim_batch_expected_wait_ns(a, slice_ns);
 	plim_u64 b_wait_ns = plim_batch_expected_wait_ns(b, slice_ns);

@@ -16,8 +16,21 @@
  * The credit is bounded on both sides. Above, by what all CPUs can run in
  * one grain: idle time is not saved up. Below, by H * C * W: the most that
  * one window can have overdrawn; older debt is forgotten. With these two
- * bounds the law holds in every window that ends with a grant, to within
- * C * grain (policy/proofs/headroom.c).
+ * bounds, whatever side work did before, whenever more than the tolerance is
+ * granted, side usage in the window that ends now and the grant together are
+ *
+ *	side(W) + grant <= (1 - H) * C * W - nonside(W) + C * grain
+ *
+ * exactly so where the window starts at an update. Where it starts amid an
+ * interval of length d, H * (1 - H) * C * d, which is at most C * d / 4,
+ * comes on top: nobody knows when in it the work was done. No controller can
+ * promise the law for a window in which the main load has just jumped, after
+ * side work had used what was its own; then all it can do is to grant no
+ * more than the tolerance until the law holds again, and this it does.
+ *
+ * While nothing but tolerance is granted, side usage and grant over any time
+ * t together are at most tolerance(t) + tolerance_runtime. And side work that
+ * takes all it is granted gets at least tolerance(t) - tolerance_runtime.
  *
  * Source: "cpu.headroom" (2019).
  */
@@ -35,6 +48,8 @@
 #define PLIM_TOLERANCE_PERIOD_DEFAULT_NS (100 * PLIM_NSEC_PER_MSEC)
 #define PLIM_TOLERANCE_PERIOD_MIN_NS PLIM_NSEC_PER_MSEC
 #define PLIM_TOLERANCE_PERIOD_MAX_NS (10 * PLIM_NSEC_PER_SEC)
+/* Keeps a whole window times the runtime below 2^64. */
+#define PLIM_TOLERANCE_RUNTIME_MAX_NS PLIM_NSEC_PER_SEC
 
 enum plim_headroom_error {
 	PLIM_HEADROOM_OK = 0,
@@ -48,7 +63,7 @@ enum plim_headroom_error {
 struct plim_headroom_params {
 	plim_u64 window_ns; /* W */
 	plim_u64 grain_ns; /* how often the caller updates, at most W */
-	plim_u64 tolerance_runtime_ns; /* 0: side work may starve */
+	plim_u64 tolerance_runtime_ns; /* <= the period; 0: side work may starve */
 	plim_u64 tolerance_period_ns;
 	plim_u32 headroom_ppm; /* H, 0 … PLIM_PPM, of nr_cpus */
 	plim_u32 nr_cpus; /* C, 1 … PLIM_CPUS_MAX */
@@ -58,6 +73,7 @@ struct plim_headroom {
 	struct plim_headroom_params params;
 	plim_s64 credit_ns; /* what the law leaves to side work */
 	plim_s64 tolerance_credit_ns; /* what the tolerance leaves to it */
+	plim_u64 tolerance_rest; /* and the rest, in parts of 1 / period */
 	plim_u64 updated_ns; /* the last update */
 	plim_u64 allowance_ns; /* what the law gave for the last interval */
 	/* Integral of (H - idle) while side work ran above its tolerance. */
@@ -75,12 +91,12 @@ plim_headroom_check(const struct plim_headroom_params *params)
 	if (params->window_ns < PLIM_HEADROOM_WINDOW_MIN_NS ||
 	    params->window_ns > PLIM_HEADROOM_WINDOW_MAX_NS)
 		return PLIM_HEADROOM_BAD_WINDOW;
-	if (params->grain_ns < PLIM_HEADROOM_GRAIN_MIN_NS ||
-	    params->grain_ns > params->window_ns)
+	if (params->grain_ns < PLIM_HEADROOM_GRAIN_MIN_NS || params->grain_ns > params->window_ns)
 		return PLIM_HEADROOM_BAD_GRAIN;
 	if (params->tolerance_period_ns < PLIM_TOLERANCE_PERIOD_MIN_NS ||
 	    params->tolerance_period_ns > PLIM_TOLERANCE_PERIOD_MAX_NS ||
-	    params->tolerance_runtime_ns > params->tolerance_period_ns)
+	    params->tolerance_runtime_ns > params->tolerance_period_ns ||
+	    params->tolerance_runtime_ns > PLIM_TOLERANCE_RUNTIME_MAX_NS)
 		return PLIM_HEADROOM_BAD_TOLERANCE;
 	return PLIM_HEADROOM_OK;
 }
@@ -95,8 +111,8 @@ static __always_inline plim_u32 plim_headroom_from_cpus_ppm(plim_u32 cpus, plim_
 }
 
 /* (1 - H) * C * @elapsed_ns: what side and non-side work may use together. */
-static __always_inline plim_u64
-plim_headroom_usable_ns(const struct plim_headroom_params *params, plim_u64 elapsed_ns)
+static __always_inline plim_u64 plim_headroom_usable_ns(const struct plim_headroom_params *params,
+							plim_u64 elapsed_ns)
 {
 	return plim_scale_ppm(elapsed_ns, PLIM_PPM - params->headroom_ppm) * params->nr_cpus;
 }
@@ -112,9 +128,8 @@ plim_headroom_tolerance_ns(const struct plim_headroom_params *params, plim_u64 e
 /*
  * The law for one interval: max(tolerance, usable - nonside).
  */
-static __always_inline plim_u64
-plim_headroom_allowance_ns(const struct plim_headroom_params *params, plim_u64 elapsed_ns,
-			   plim_u64 nonside_ns)
+static __always_inline plim_u64 plim_headroom_allowance_ns(
+	const struct plim_headroom_params *params, plim_u64 elapsed_ns, plim_u64 nonside_ns)
 {
 	return plim_max(plim_headroom_tolerance_ns(params, elapsed_ns),
 			plim_sub_floor(plim_headroom_usable_ns(params, elapsed_ns), nonside_ns));
@@ -127,11 +142,14 @@ plim_headroom_credit_max_ns(const struct plim_headroom_params *params)
 	return params->grain_ns * params->nr_cpus;
 }
 
-/* The largest debt that is remembered: what one window can overdraw. */
-static __always_inline plim_u64
-plim_headroom_debt_max_ns(const struct plim_headroom_params *params)
+/*
+ * The largest debt that is remembered: what one window can overdraw. Rounded
+ * up, for a nanosecond forgiven too early is one above the law.
+ */
+static __always_inline plim_u64 plim_headroom_debt_max_ns(const struct plim_headroom_params *params)
 {
-	return plim_scale_ppm(params->window_ns, params->headroom_ppm) * params->nr_cpus;
+	return params->window_ns * params->nr_cpus -
+	       plim_headroom_usable_ns(params, params->window_ns);
 }
 
 /* @credit_ns + @earned_ns - @spent_ns, kept within -@debt_max … @credit_max. */
@@ -169,30 +187,44 @@ static __always_inline void plim_headroom_init(struct plim_headroom *headroom,
 }
 
 /* Changes parameters of a live controller; @params is valid. */
-static __always_inline void plim_headroom_set(struct plim_headroom *headroom,
-					      const struct plim_headroom_params *params)
+static __always_inline void
+plim_headroom_set(struct plim_headroom *headroom, const struct plim_headroom_params *params)
 {
 	headroom->params = *params;
-	headroom->credit_ns = plim_headroom_balance(headroom->credit_ns, 0, 0,
-						    plim_headroom_debt_max_ns(params),
-						    plim_headroom_credit_max_ns(params));
-	headroom->tolerance_credit_ns =
-		plim_headroom_balance(headroom->tolerance_credit_ns, 0, 0,
-				      plim_headroom_tolerance_max_ns(params),
-				      plim_headroom_tolerance_max_ns(params));
+	headroom->tolerance_rest = 0;
+	headroom->credit_ns =
+		plim_headroom_balance(headroom->credit_ns, 0, 0, plim_headroom_debt_max_ns(params),
+				      plim_headroom_credit_max_ns(params));
+	headroom->tolerance_credit_ns = plim_headroom_balance(
+		headroom->tolerance_credit_ns, 0, 0, plim_headroom_tolerance_max_ns(params),
+		plim_headroom_tolerance_max_ns(params));
+}
+
+/*
+ * What the tolerance earns in @elapsed_ns. The rest of the division is
+ * carried: a small tolerance would otherwise never come to a nanosecond.
+ */
+static __always_inline plim_u64 plim_headroom_earn_tolerance(struct plim_headroom *headroom,
+							     plim_u64 elapsed_ns)
+{
+	const struct plim_headroom_params *params = &headroom->params;
+	plim_u64 parts = elapsed_ns * params->tolerance_runtime_ns + headroom->tolerance_rest;
+
+	headroom->tolerance_rest = parts % params->tolerance_period_ns;
+	return parts / params->tolerance_period_ns;
 }
 
 /* Books how far idle time fell short in the interval that has just ended. */
 static __always_inline void plim_headroom_count_shortfall(struct plim_headroom *headroom,
-							  plim_u64 elapsed_ns,
-							  plim_u64 nonside_ns, plim_u64 side_ns)
+							  plim_u64 elapsed_ns, plim_u64 nonside_ns,
+							  plim_u64 side_ns)
 {
 	const struct plim_headroom_params *params = &headroom->params;
 
 	if (side_ns <= plim_headroom_tolerance_ns(params, elapsed_ns))
 		return;
-	headroom->shortfall_ns += plim_sub_floor(nonside_ns + side_ns,
-						 plim_headroom_usable_ns(params, elapsed_ns));
+	headroom->shortfall_ns +=
+		plim_sub_floor(nonside_ns + side_ns, plim_headroom_usable_ns(params, elapsed_ns));
 }
 
 /*
@@ -231,15 +263,13 @@ static __always_inline plim_u64 plim_headroom_update(struct plim_headroom *headr
 	nonside_ns = plim_min(nonside_ns, capacity_ns - side_ns);
 	headroom->updated_ns = plim_max(now_ns, headroom->updated_ns);
 	headroom->allowance_ns = plim_headroom_allowance_ns(params, elapsed_ns, nonside_ns);
-	headroom->credit_ns = plim_headroom_balance(headroom->credit_ns,
-						    plim_headroom_usable_ns(params, elapsed_ns),
-						    nonside_ns + side_ns,
-						    plim_headroom_debt_max_ns(params),
-						    plim_headroom_credit_max_ns(params));
-	headroom->tolerance_credit_ns =
-		plim_headroom_balance(headroom->tolerance_credit_ns,
-				      plim_headroom_tolerance_ns(params, elapsed_ns), side_ns,
-				      tolerance_max_ns, tolerance_max_ns);
+	headroom->credit_ns = plim_headroom_balance(
+		headroom->credit_ns, plim_headroom_usable_ns(params, elapsed_ns),
+		nonside_ns + side_ns, plim_headroom_debt_max_ns(params),
+		plim_headroom_credit_max_ns(params));
+	headroom->tolerance_credit_ns = plim_headroom_balance(
+		headroom->tolerance_credit_ns, plim_headroom_earn_tolerance(headroom, elapsed_ns),
+		side_ns, tolerance_max_ns, tolerance_max_ns);
 	plim_headroom_count_shortfall(headroom, elapsed_ns, nonside_ns, side_ns);
 	return plim_headroom_grant_ns(headroom);
 }
@@ -248,8 +278,13 @@ static __always_inline plim_u64 plim_headroom_update(struct plim_headroom *headr
 struct plim_headroom_side {
 	plim_u64 want_ns; /* the most it can use; PLIM_UNLIMITED: anything */
 	plim_u64 share_ns; /* what it gets */
-	plim_u32 weight; /* PLIM_GROUP_WEIGHT_MIN … _MAX */
+	plim_u32 weight; /* out of PLIM_GROUP_WEIGHT_MIN … _MAX: the nearest in it */
 };
+
+static __always_inline plim_u64 plim_headroom_side_weight(const struct plim_headroom_side *side)
+{
+	return plim_min(plim_max(side->weight, PLIM_GROUP_WEIGHT_MIN), PLIM_GROUP_WEIGHT_MAX);
+}
 
 /* The most side groups that one call of plim_headroom_split() serves. */
 #ifndef PLIM_HEADROOM_SIDES_MAX
@@ -269,11 +304,11 @@ static __always_inline plim_u64 plim_headroom_split_round(struct plim_headroom_s
 
 	for (i = 0; i < PLIM_HEADROOM_SIDES_MAX && i < nr_sides; i++)
 		if (sides[i].share_ns < sides[i].want_ns)
-			weight_sum += sides[i].weight;
+			weight_sum += plim_headroom_side_weight(&sides[i]);
 	if (!weight_sum)
 		return 0;
 	for (i = 0; i < PLIM_HEADROOM_SIDES_MAX && i < nr_sides; i++) {
-		plim_u64 part_ns = left_ns * sides[i].weight / weight_sum;
+		plim_u64 part_ns = left_ns * plim_headroom_side_weight(&sides[i]) / weight_sum;
 
 		if (sides[i].share_ns < sides[i].want_ns && sides[i].want_ns <= part_ns) {
 			sides[i].share_ns = sides[i].want_ns;
@@ -285,7 +320,8 @@ static __always_inline plim_u64 plim_headroom_split_round(struct plim_headroom_s
 		return left_ns - given_ns;
 	for (i = 0; i < PLIM_HEADROOM_SIDES_MAX && i < nr_sides; i++)
 		if (sides[i].share_ns < sides[i].want_ns)
-			sides[i].share_ns = left_ns * sides[i].weight / weight_sum;
+			sides[i].share_ns =
+				left_ns * plim_headroom_side_weight(&sides[i]) / weight_sum;
 	return 0;
 }
 
@@ -294,8 +330,8 @@ static __always_inline plim_u64 plim_headroom_split_round(struct plim_headroom_s
  * to the others. @grant_ns: cut to PLIM_RUNTIME_MAX_NS. Sides beyond
  * PLIM_HEADROOM_SIDES_MAX get nothing; the caller checks.
  */
-static __always_inline void plim_headroom_split(struct plim_headroom_side *sides,
-						plim_u32 nr_sides, plim_u64 grant_ns)
+static __always_inline void
+plim_headroom_split(struct plim_headroom_side *sides, plim_u32 nr_sides, plim_u64 grant_ns)
 {
 	plim_u64 left_ns = plim_min(grant_ns, PLIM_RUNTIME_MAX_NS);
 	plim_u32 i;

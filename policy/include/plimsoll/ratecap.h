@@ -26,6 +26,11 @@
 #define PLIM_CAP_MAX_PERMILLE (PLIM_CPUS_MAX * 1000U)
 #define PLIM_CAP_DEPTH_DEFAULT_NS PLIM_NSEC_PER_MSEC
 #define PLIM_CAP_DEPTH_MAX_NS PLIM_NSEC_PER_SEC
+/*
+ * When a cap changes, no more than 18 minutes ahead are kept: ahead times cap
+ * stays below 2^63.
+ */
+#define PLIM_CAP_AHEAD_MAX_NS (1ULL << 40)
 /* The half-life of the usage rate. */
 #define PLIM_HALF_LIFE_DEFAULT_NS PLIM_NSEC_PER_SEC
 #define PLIM_HALF_LIFE_MIN_NS (50 * PLIM_NSEC_PER_MSEC)
@@ -33,7 +38,8 @@
 
 enum plim_ratecap_error {
 	PLIM_RATECAP_OK = 0,
-	PLIM_RATECAP_BAD_CAP,
+	PLIM_RATECAP_BAD_HARD,
+	PLIM_RATECAP_BAD_SOFT,
 	PLIM_RATECAP_BAD_DEPTH,
 	PLIM_RATECAP_BAD_HALF_LIFE,
 };
@@ -58,9 +64,9 @@ static __always_inline enum plim_ratecap_error
 plim_ratecap_check(const struct plim_ratecap_params *params)
 {
 	if (params->hard_permille > PLIM_CAP_MAX_PERMILLE)
-		return PLIM_RATECAP_BAD_CAP;
+		return PLIM_RATECAP_BAD_HARD;
 	if (params->soft && params->soft_permille > PLIM_CAP_MAX_PERMILLE)
-		return PLIM_RATECAP_BAD_CAP;
+		return PLIM_RATECAP_BAD_SOFT;
 	if (params->depth_ns > PLIM_CAP_DEPTH_MAX_NS)
 		return PLIM_RATECAP_BAD_DEPTH;
 	if (params->half_life_ns < PLIM_HALF_LIFE_MIN_NS ||
@@ -81,8 +87,7 @@ static __always_inline void plim_ratecap_init(struct plim_ratecap *cap, plim_u64
  * whole CPU it is cut so that a bucket never holds more than the depth in
  * CPU time.
  */
-static __always_inline plim_u64
-plim_ratecap_depth_ns(const struct plim_ratecap_params *params)
+static __always_inline plim_u64 plim_ratecap_depth_ns(const struct plim_ratecap_params *params)
 {
 	if (params->hard_permille <= PLIM_PERMILLE)
 		return params->depth_ns;
@@ -93,9 +98,8 @@ plim_ratecap_depth_ns(const struct plim_ratecap_params *params)
  * When the bucket's owner may run: not later than @now_ns means now. A task
  * that is exiting is not asked: it always runs.
  */
-static __always_inline plim_u64
-plim_ratecap_eligible_ns(const struct plim_ratecap *cap,
-			 const struct plim_ratecap_params *params)
+static __always_inline plim_u64 plim_ratecap_eligible_ns(const struct plim_ratecap *cap,
+							 const struct plim_ratecap_params *params)
 {
 	if (!params->hard_permille)
 		return 0;
@@ -133,25 +137,39 @@ static __always_inline void plim_ratecap_charge(struct plim_ratecap *cap,
 }
 
 /*
- * The cap has changed: what the bucket holds is kept as wall time, cut to
- * the new depth beyond now, so that a raised cap is felt at once.
+ * The parameters change from @old to @params. What the bucket holds is kept
+ * as CPU time, so that no number of changes gives any away: a raised cap is
+ * felt at once, and a lowered one too.
  */
-static __always_inline void plim_ratecap_set(struct plim_ratecap *cap,
-					     const struct plim_ratecap_params *params,
-					     plim_u64 now_ns)
+static __always_inline void
+plim_ratecap_set(struct plim_ratecap *cap, const struct plim_ratecap_params *old,
+		 const struct plim_ratecap_params *params, plim_u64 now_ns)
 {
-	plim_u64 latest_ns = plim_add_saturating(now_ns, plim_ratecap_depth_ns(params));
+	plim_u64 parts;
 
-	cap->tat_ns = plim_min(cap->tat_ns, latest_ns);
+	if (old->hard_permille == params->hard_permille)
+		return;
+	if (cap->tat_ns < now_ns) {
+		/* Empty. The rest counts in a unit that is gone: round it up. */
+		cap->tat_ns += cap->tat_rest ? 1 : 0;
+		cap->tat_rest = 0;
+		return;
+	}
+	parts = plim_min(cap->tat_ns - now_ns, PLIM_CAP_AHEAD_MAX_NS) * old->hard_permille +
+		cap->tat_rest;
+	cap->tat_ns = now_ns;
 	cap->tat_rest = 0;
+	if (!params->hard_permille)
+		return;
+	cap->tat_ns = plim_add_saturating(now_ns, parts / params->hard_permille);
+	cap->tat_rest = parts % params->hard_permille;
 }
 
 /*
  * 2^(-@elapsed_ns / @half_life_ns) in ppm. Whole half-lives are shifts; the
  * fraction is read from 2^(-i/16) and interpolated (error below 0.03 %).
  */
-static __always_inline plim_u64 plim_ratecap_decay_ppm(plim_u64 elapsed_ns,
-						       plim_u64 half_life_ns)
+static __always_inline plim_u64 plim_ratecap_decay_ppm(plim_u64 elapsed_ns, plim_u64 half_life_ns)
 {
 	static const plim_u32 table_ppm[17] = {
 		1000000, 957603, 917004, 878126, 840896, 805245, 771105, 738413, 707107,
@@ -200,8 +218,7 @@ static __always_inline plim_u64 plim_ratecap_rate_update(struct plim_ratecap *ca
 
 /* Whether the owner is over its soft cap and so belongs to the background. */
 static __always_inline int
-plim_ratecap_is_background(const struct plim_ratecap *cap,
-			   const struct plim_ratecap_params *params)
+plim_ratecap_is_background(const struct plim_ratecap *cap, const struct plim_ratecap_params *params)
 {
 	if (!params->soft)
 		return 0;

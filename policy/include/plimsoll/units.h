@@ -51,6 +51,11 @@ typedef __UINT8_TYPE__ plim_u8;
  */
 #define PLIM_ELAPSED_MAX_NS (1ULL << 43)
 
+/* A group's weight, as cgroup v2 cpu.weight. */
+#define PLIM_GROUP_WEIGHT_MIN 1U
+#define PLIM_GROUP_WEIGHT_MAX 10000U
+#define PLIM_GROUP_WEIGHT_DEFAULT 100U
+
 /* The most CPUs of one host, as in the kernel's own NR_CPUS for x86. */
 #define PLIM_CPUS_MAX 8192U
 
@@ -76,6 +81,14 @@ static __always_inline plim_u64 plim_add_saturating(plim_u64 a, plim_u64 b)
 	return a > ~0ULL - b ? ~0ULL : a + b;
 }
 
+/* a * b, or @max where that is less; nothing wraps. */
+static __always_inline plim_u64 plim_mul_capped(plim_u64 a, plim_u64 b, plim_u64 max)
+{
+	if (b && a > max / b)
+		return max;
+	return a * b;
+}
+
 /*
  * Time since @then_ns, 0 if the clock seems to run backwards: clocks of two
  * CPUs may be read in the wrong order by a few hundred nanoseconds.
@@ -88,7 +101,8 @@ static __always_inline plim_u64 plim_elapsed_ns(plim_u64 now_ns, plim_u64 then_n
 /*
  * @time_ns * @ppm / 1,000,000, rounded down, without a 128-bit product:
  * whole milliseconds and the rest are scaled apart.
- * @time_ns: at most 2^63. @ppm: at most 2^32 (4,294 CPUs).
+ * @time_ns: at most 2^51 (26 days), or any where @ppm is at most PLIM_PPM.
+ * @ppm: at most 2^32 (4,294 CPUs).
  */
 static __always_inline plim_u64 plim_scale_ppm(plim_u64 time_ns, plim_u64 ppm)
 {

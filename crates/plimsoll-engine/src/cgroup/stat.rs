@@ -45,6 +45,18 @@ impl CpuStat {
         }
     }
 
+    /// The counts of two cgroups that followed each other.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            nr_periods: self.nr_periods + other.nr_periods,
+            nr_throttled: self.nr_throttled + other.nr_throttled,
+            throttled_usec: self.throttled_usec + other.throttled_usec,
+            nr_bursts: self.nr_bursts + other.nr_bursts,
+            burst_usec: self.burst_usec + other.burst_usec,
+        }
+    }
+
     /// `usage_usec` of a v2 `cpu.stat`, in nanoseconds.
     pub(crate) fn parse_usage_ns(text: &str) -> Option<u64> {
         let line = text

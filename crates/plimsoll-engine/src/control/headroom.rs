@@ -11,7 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use plimsoll_policy::headroom::{self as core, Controller, Params, Side};
 
@@ -30,9 +30,11 @@ pub(crate) const GRAIN: Duration = Duration::from_millis(10);
 /// How often side groups are looked for, and the lock is tried.
 const SCAN_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the state is published.
-const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
-/// A quota is not written again for a smaller difference.
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
+/// A quota is not written again for a smaller difference, …
 const WRITE_STEP_NS: u64 = 200_000;
+/// … unless it was written this long ago: somebody else may have written too.
+const REWRITE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// One side group under control.
 #[derive(Debug)]
@@ -45,6 +47,7 @@ struct ControlledSide {
     quota_path: PathBuf,
     /// What the kernel's pool still holds, as far as can be told from here.
     left_ns: u64,
+    written: Option<Instant>,
     /// Used in the last interval.
     used_ns: u64,
     /// Had used up what it was given.
@@ -68,6 +71,7 @@ impl ControlledSide {
             quota_file,
             quota_path,
             left_ns: 0,
+            written: None,
             used_ns: 0,
             hungry: true,
         })
@@ -94,10 +98,13 @@ impl ControlledSide {
 
     /// Lets it run `share_ns` until the next time. Returns whether that took
     /// a write.
-    fn give(&mut self, share_ns: u64) -> Result<bool> {
+    fn give(&mut self, share_ns: u64, now: Instant) -> Result<bool> {
         let share_ns = share_ns.min(self.description.quota_max_ns);
         let quota_ns = if share_ns >= KERNEL_QUOTA_MIN_NS {
-            if self.left_ns.abs_diff(share_ns) < WRITE_STEP_NS {
+            let recent = self
+                .written
+                .is_some_and(|written| now - written < REWRITE_INTERVAL);
+            if recent && self.left_ns.abs_diff(share_ns) < WRITE_STEP_NS {
                 return Ok(false);
             }
             share_ns
@@ -116,6 +123,7 @@ impl ControlledSide {
                 EngineError::cgroup(format!("write `{text}`"), &self.quota_path, source)
             })?;
         self.left_ns = quota_ns;
+        self.written = Some(now);
         Ok(true)
     }
 }
@@ -150,6 +158,8 @@ struct Leader {
     nr_cpus: u32,
     updated: Instant,
     scanned: Instant,
+    /// When the runtime folder had changed last, as of the last scan.
+    folder_changed: Option<SystemTime>,
     published: Instant,
     sums: Sums,
     sample: HeadroomSample,
@@ -180,12 +190,24 @@ impl Leader {
             nr_cpus,
             updated: now,
             scanned: now,
+            folder_changed: None,
             published: now,
             sums: Sums::default(),
             sample: HeadroomSample::default(),
         };
         leader.adopt(descriptions);
         Ok(leader)
+    }
+
+    /// Reads the announcements again if the folder has changed: its time
+    /// costs one call, its files many.
+    fn look_for_sides(&mut self) {
+        let changed = std::fs::metadata(self.runtime.path()).and_then(|folder| folder.modified());
+        let changed = changed.ok();
+        if changed.is_none() || changed != self.folder_changed {
+            self.folder_changed = changed;
+            self.adopt(SideDescription::all(&self.runtime));
+        }
     }
 
     /// Takes over the side groups that are announced now.
@@ -216,7 +238,7 @@ impl Leader {
     fn tick(&mut self, now: Instant) -> Result<()> {
         if now - self.scanned >= SCAN_INTERVAL {
             self.scanned = now;
-            self.adopt(SideDescription::all(&self.runtime));
+            self.look_for_sides();
         }
         let busy_ns = self.busy.busy_ns()?;
         let mut side_ns = 0;
@@ -232,12 +254,12 @@ impl Leader {
         let grant_ns = self
             .controller
             .update(nonside_ns, side_ns, self.clock.at(now));
-        self.hand_out(grant_ns)?;
+        self.hand_out(grant_ns, now)?;
         self.count(now, nonside_ns, side_ns);
         Ok(())
     }
 
-    fn hand_out(&mut self, grant_ns: u64) -> Result<()> {
+    fn hand_out(&mut self, grant_ns: u64, now: Instant) -> Result<()> {
         let mut claims: Vec<Side> = self
             .sides
             .iter()
@@ -253,7 +275,7 @@ impl Leader {
         }
         let mut first_error = None;
         for (side, claim) in self.sides.iter_mut().zip(&claims) {
-            match side.give(claim.share_ns) {
+            match side.give(claim.share_ns, now) {
                 Ok(written) => self.sample.nr_writes += u64::from(written),
                 Err(error) if error.is_gone() => (),
                 Err(error) => first_error = first_error.or(Some(error)),

@@ -123,6 +123,9 @@ pub fn cpus_ppm(text: &str) -> Result<u64, UnitError> {
 
 /// `duration_ns` the other way round: the shortest exact form.
 pub fn show_duration(nanoseconds: u64) -> String {
+    if nanoseconds == 0 {
+        return "0s".into();
+    }
     for (scale, unit) in [
         (NSEC_PER_SEC, "s"),
         (1_000_000, "ms"),

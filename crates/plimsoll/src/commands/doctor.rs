@@ -139,9 +139,9 @@ fn print(report: &Report) -> Result<()> {
             &output::loss(&item.fidelity),
         ]);
     }
-    println!();
+    output::print_line("")?;
     output::print_line(&table.to_string())?;
-    println!();
+    output::print_line("")?;
     for line in &report.advice {
         output::print_line(&format!("note: {line}"))?;
     }

@@ -22,7 +22,8 @@ pub fn borderless<const N: usize>(header: [&str; N]) -> Table {
 /// Prints to standard output, without spaces at the ends of lines.
 pub fn print_line(text: &str) -> Result<()> {
     let mut output = std::io::stdout().lock();
-    for line in text.lines() {
+    // An empty text is an empty line, too.
+    for line in text.split('\n') {
         writeln!(output, "{}", line.trim_end()).map_err(CommandError::io("standard output"))?;
     }
     Ok(())

@@ -1,17 +1,20 @@
 //! One group that this process manages: from nothing to undone.
 
-use std::path::{Path, PathBuf};
+mod controls;
+mod observe;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use controls::Controls;
+
 use super::group::{CpuGroup, Membership};
 use super::hierarchy::Hierarchy;
-use super::layout::{Layer, Layout, cap_bandwidth, fit_below, layer_bandwidth};
-use crate::control::headroom::HeadroomLink;
-use crate::control::per_task::PerTaskCaps;
-use crate::control::sides::SideDescription;
-use crate::control::soft_cap::{SoftCapLoop, set_background};
-use crate::enforcer::{HeadroomSample, Sample};
+use super::layout::{Layer, Layout, fit_below, layer_bandwidth};
+use super::stat::CpuStat;
+use crate::control::soft_cap::set_background;
+use crate::enforcer::HeadroomSample;
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Header, Journal};
 use crate::knobs::{Bandwidth, Knobs};
@@ -27,18 +30,12 @@ const MOVE_MAX: Duration = Duration::from_secs(10);
 /// Every group's weight, unless it asks for another.
 const WEIGHT_DEFAULT: u32 = 100;
 
-/// What runs for a group from user space.
+/// What the cgroups counted that a rebuilt group had before.
 #[derive(Debug, Default)]
-struct Controls {
-    headroom: Option<HeadroomLink>,
-    soft_cap: Option<SoftCapLoop>,
-    per_task: Option<PerTaskCaps>,
-}
-
-impl Controls {
-    fn is_empty(&self) -> bool {
-        self.headroom.is_none() && self.soft_cap.is_none() && self.per_task.is_none()
-    }
+struct Carried {
+    usage_ns: u64,
+    quota: CpuStat,
+    cap: CpuStat,
 }
 
 /// A group with its cgroups, its journal and its controls.
@@ -50,6 +47,7 @@ pub(crate) struct ManagedGroup {
     runtime: RuntimeFolder,
     layout: Layout,
     generation: u32,
+    carried: Carried,
     controls: Controls,
     audited: Instant,
     foreign_changes: Vec<String>,
@@ -83,6 +81,7 @@ impl ManagedGroup {
             runtime: runtime.clone(),
             layout,
             generation: 0,
+            carried: Carried::default(),
             controls: Controls::default(),
             audited: Instant::now(),
             foreign_changes: Vec::new(),
@@ -152,7 +151,7 @@ impl ManagedGroup {
         };
         parent.create()?;
         parent.enable_children()?;
-        if layout.background.is_some() && new_parent.is_some() {
+        if layout.background.is_some() {
             set_background(parent, true, WEIGHT_DEFAULT)?;
         }
         Ok(())
@@ -213,16 +212,6 @@ impl ManagedGroup {
         Ok(())
     }
 
-    /// The bandwidth of the innermost limit outside the headroom's.
-    fn outer_bandwidth(&self) -> Bandwidth {
-        let knobs = &self.knobs;
-        let layers = self.layout.layers.iter().rev();
-        let outer = layers
-            .map(|(layer, _)| *layer)
-            .find(|layer| *layer != Layer::Headroom);
-        outer.map_or_else(Bandwidth::unlimited, |layer| layer_bandwidth(layer, knobs))
-    }
-
     /// Starts what has to run from user space for the present knobs.
     fn start_controls(&mut self) -> Result<()> {
         // The old ones have to withdraw first: a side is announced by name.
@@ -233,74 +222,6 @@ impl ManagedGroup {
             per_task: self.per_task_control(),
         };
         Ok(())
-    }
-
-    fn headroom_control(&self) -> Result<Option<HeadroomLink>> {
-        let (Some(headroom), Some(group)) =
-            (self.knobs.headroom, self.layout.layer(Layer::Headroom))
-        else {
-            return Ok(None);
-        };
-        let all = Bandwidth {
-            quota: crate::knobs::Quota {
-                quota_ns: Some(plimsoll_policy::RUNTIME_MAX_NS),
-                period_ns: super::layout::KERNEL_PERIOD_MAX_NS,
-            },
-            burst_ns: 0,
-        };
-        let most = fit_below(&self.outer_bandwidth(), all, self.hierarchy.version());
-        let side = SideDescription {
-            name: self.name.clone(),
-            weight: self
-                .knobs
-                .weight
-                .map_or(WEIGHT_DEFAULT, |weight| weight.weight),
-            headroom,
-            tolerance: self.knobs.tolerance.unwrap_or_default(),
-            version: self.hierarchy.version(),
-            group: group.path().to_owned(),
-            quota_max_ns: most
-                .quota
-                .quota_ns
-                .unwrap_or(plimsoll_policy::RUNTIME_MAX_NS),
-        };
-        HeadroomLink::new(&self.hierarchy, &self.runtime, &side).map(Some)
-    }
-
-    fn soft_cap_control(&self) -> Result<Option<SoftCapLoop>> {
-        let (Some(cap), false) = (self.knobs.soft_cap, self.knobs.per_task) else {
-            return Ok(None);
-        };
-        let Some(group) = &self.layout.background else {
-            return Ok(None);
-        };
-        if group.path() != self.layout.top.path() {
-            // A batch group is in the background already.
-            return Ok(None);
-        }
-        let weight = self
-            .knobs
-            .weight
-            .map_or(WEIGHT_DEFAULT, |weight| weight.weight);
-        SoftCapLoop::new(group.clone(), cap, weight, Instant::now()).map(Some)
-    }
-
-    fn per_task_control(&self) -> Option<PerTaskCaps> {
-        if !self.knobs.per_task {
-            return None;
-        }
-        let outer = self.outer_bandwidth();
-        let hard = self
-            .knobs
-            .cap
-            .map(|cap| fit_below(&outer, cap_bandwidth(cap), self.hierarchy.version()));
-        let leaf = self.layout.leaf.clone();
-        Some(PerTaskCaps::new(
-            leaf,
-            hard,
-            self.knobs.soft_cap,
-            Instant::now(),
-        ))
     }
 
     /// Replaces the knobs.
@@ -355,10 +276,24 @@ impl ManagedGroup {
                 self.layout.leaf.add_process(pid)?;
             }
         }
+        self.carry(&old);
         for folder in old.top.folders() {
             undo::remove_group(&folder, None)?;
         }
         self.report_release(&lock)
+    }
+
+    /// Keeps the counts of cgroups that are about to go. One that is gone
+    /// already has nothing to add.
+    fn carry(&mut self, old: &Layout) {
+        self.carried.usage_ns += old.top.usage_ns().unwrap_or(0);
+        let stat = |layer| old.layer(layer).and_then(|group| group.stat().ok());
+        if let Some(quota) = stat(Layer::Quota) {
+            self.carried.quota = self.carried.quota.plus(&quota);
+        }
+        if let Some(cap) = stat(Layer::Cap) {
+            self.carried.cap = self.carried.cap.plus(&cap);
+        }
     }
 
     fn report_release(&mut self, lock: &RuntimeLock) -> Result<()> {
@@ -410,85 +345,6 @@ impl ManagedGroup {
         Ok(Some(next))
     }
 
-    /// Notices what somebody else wrote to files that are ours, or that the
-    /// group was removed. Theirs stays until knobs are applied again.
-    fn audit(&mut self) {
-        let mut found = Vec::new();
-        if !self.layout.top.exists() {
-            found.push(format!(
-                "{} was removed",
-                self.layout.shown_path().display()
-            ));
-        }
-        let knobs = &self.knobs;
-        let mut outer = Bandwidth::unlimited();
-        for (layer, group) in &self.layout.layers {
-            let wanted = fit_below(
-                &outer,
-                layer_bandwidth(*layer, knobs),
-                self.hierarchy.version(),
-            );
-            // The headroom controller's own quota changes all the time.
-            if *layer != Layer::Headroom
-                && let Ok(now) = group.read_bandwidth()
-                && now != wanted
-            {
-                found.push(format!(
-                    "{}: the quota was changed to {}",
-                    shown(group.path()),
-                    now.quota
-                ));
-            }
-            outer = wanted;
-        }
-        if let (Some(group), None) = (&self.layout.background, knobs.soft_cap)
-            && group.has_idle()
-            && group.read_idle().is_ok_and(|idle| !idle)
-        {
-            found.push(format!("{}: cpu.idle was cleared", shown(group.path())));
-        }
-        if let (Some(weight), Ok(now)) = (knobs.weight, self.layout.top.read_weight())
-            && now != weight.weight
-            && knobs.soft_cap.is_none()
-        {
-            found.push(format!(
-                "{}: the weight was changed to {now}",
-                shown(self.layout.top.path())
-            ));
-        }
-        for change in found {
-            if !self.foreign_changes.contains(&change) {
-                self.foreign_changes.push(change);
-            }
-        }
-    }
-
-    /// What it has used.
-    pub fn sample(&self) -> Result<Sample> {
-        let stat = |layer| {
-            let group: Option<&CpuGroup> = self.layout.layer(layer);
-            group.map(CpuGroup::stat).transpose()
-        };
-        let per_task = self.controls.per_task.as_ref();
-        let soft_cap = self.controls.soft_cap.as_ref();
-        Ok(Sample {
-            usage_usec: self.layout.top.usage_ns()? / 1000,
-            processes: self.layout.top.all_processes()?.len() as u64,
-            quota: stat(Layer::Quota)?,
-            cap: stat(Layer::Cap)?,
-            per_task: per_task.map(PerTaskCaps::sample),
-            soft_cap: soft_cap
-                .map(SoftCapLoop::sample)
-                .or_else(|| per_task.and_then(PerTaskCaps::soft_cap_sample)),
-            headroom: self.headroom_sample(),
-            foreign_changes: self.foreign_changes.clone(),
-        })
-    }
-
-    fn headroom_sample(&self) -> Option<HeadroomSample> {
-        self.controls.headroom.as_ref()?.sample()
-    }
-
     /// What is in force.
     pub fn knobs(&self) -> &Knobs {
         &self.knobs
@@ -525,10 +381,6 @@ impl Drop for ManagedGroup {
             self.undo(&mut UndoReport::default());
         }
     }
-}
-
-fn shown(path: &Path) -> String {
-    format!("/{}", path.display())
 }
 
 /// v2 refuses controllers for the children of a cgroup that has processes of

@@ -1,0 +1,85 @@
+# Plimsoll. `make demo` and `make test` install what is missing.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+# Rust unit tests of every crate; the integration tests that need cgroups
+# have targets of their own.
+CARGO ?= cargo
+BIN := target/release/plimsoll
+SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh)' 2>/dev/null)
+C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 2>/dev/null)
+
+.PHONY: build demo test lint unit bpf prove native-test vm-test deny report figures bench install clean help
+
+help:
+	@echo "make demo         see the main job on this machine, in about a minute"
+	@echo "make test         everything: lints, units, proofs, native and VM tests"
+	@echo "make build        the release binary, $(BIN)"
+	@echo "make install      into PREFIX (/usr/local)"
+	@echo "make figures      measure the figures that the README quotes"
+	@echo "single parts: lint unit bpf prove native-test vm-test deny report bench"
+
+build:
+	tools/install-deps build
+	$(CARGO) build --release -p plimsoll
+
+demo: build
+	$(BIN) demo
+
+test: lint unit bpf prove deny native-test vm-test report
+	@echo "all parts passed"
+
+lint:
+	tools/install-deps build lint
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	clang-format-19 --dry-run -Werror $(C_SOURCES)
+	shellcheck $(SHELL_SCRIPTS)
+
+unit:
+	tools/install-deps build lint
+	$(CARGO) test --workspace --lib --bins
+	$(CARGO) test --workspace --doc
+	$(CARGO) test -p plimsoll-policy --tests
+
+# The core's headers are the kernel's too: they must compile for BPF.
+bpf:
+	tools/install-deps lint
+	policy/check-bpf
+
+prove:
+	tools/install-deps prove
+	policy/proofs/run
+	policy/proofs/run --mutations
+
+deny:
+	tools/install-deps build
+	tools/cargo-deny check licenses bans sources
+
+native-test: build
+	PLIMSOLL_BIN=$(CURDIR)/$(BIN) $(CARGO) test -p plimsoll --tests -- --nocapture
+
+vm-test: build
+	tools/install-deps vm
+	vm/selftest
+	crates/plimsoll/tests/in-vm
+
+# A short demo, whose report is looked at with a browser.
+report: build
+	tools/install-deps report
+	$(BIN) demo --phase 2s --report target/demo.html
+	bench/check-report target/demo.html
+
+figures: build
+	bench/figures
+
+bench: build
+	$(CARGO) bench --workspace
+
+PREFIX ?= /usr/local
+install: build
+	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/plimsoll
+	$(BIN) man $(DESTDIR)$(PREFIX)/share/man/man1
+
+clean:
+	$(CARGO) clean

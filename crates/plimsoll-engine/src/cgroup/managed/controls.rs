@@ -1,0 +1,108 @@
+//! What runs for a group from user space.
+
+use std::time::Instant;
+
+use super::{ManagedGroup, WEIGHT_DEFAULT};
+use crate::cgroup::layout::{
+    KERNEL_PERIOD_MAX_NS, Layer, cap_bandwidth, fit_below, layer_bandwidth,
+};
+use crate::control::headroom::HeadroomLink;
+use crate::control::per_task::PerTaskCaps;
+use crate::control::sides::SideDescription;
+use crate::control::soft_cap::SoftCapLoop;
+use crate::error::Result;
+use crate::knobs::{Bandwidth, Quota};
+
+/// The loops of one group, those that its knobs need.
+#[derive(Debug, Default)]
+pub(super) struct Controls {
+    pub headroom: Option<HeadroomLink>,
+    pub soft_cap: Option<SoftCapLoop>,
+    pub per_task: Option<PerTaskCaps>,
+}
+
+impl Controls {
+    pub fn is_empty(&self) -> bool {
+        self.headroom.is_none() && self.soft_cap.is_none() && self.per_task.is_none()
+    }
+}
+
+impl ManagedGroup {
+    /// The bandwidth of the innermost limit outside the headroom's.
+    fn outer_bandwidth(&self) -> Bandwidth {
+        let knobs = &self.knobs;
+        let layers = self.layout.layers.iter().rev();
+        let outer = layers
+            .map(|(layer, _)| *layer)
+            .find(|layer| *layer != Layer::Headroom);
+        outer.map_or_else(Bandwidth::unlimited, |layer| layer_bandwidth(layer, knobs))
+    }
+
+    pub(super) fn headroom_control(&self) -> Result<Option<HeadroomLink>> {
+        let (Some(headroom), Some(group)) =
+            (self.knobs.headroom, self.layout.layer(Layer::Headroom))
+        else {
+            return Ok(None);
+        };
+        let all = Bandwidth {
+            quota: Quota {
+                quota_ns: Some(plimsoll_policy::RUNTIME_MAX_NS),
+                period_ns: KERNEL_PERIOD_MAX_NS,
+            },
+            burst_ns: 0,
+        };
+        let most = fit_below(&self.outer_bandwidth(), all, self.hierarchy.version());
+        let side = SideDescription {
+            name: self.name.clone(),
+            weight: self
+                .knobs
+                .weight
+                .map_or(WEIGHT_DEFAULT, |weight| weight.weight),
+            headroom,
+            tolerance: self.knobs.tolerance.unwrap_or_default(),
+            version: self.hierarchy.version(),
+            group: group.path().to_owned(),
+            quota_max_ns: most
+                .quota
+                .quota_ns
+                .unwrap_or(plimsoll_policy::RUNTIME_MAX_NS),
+        };
+        HeadroomLink::new(&self.hierarchy, &self.runtime, &side).map(Some)
+    }
+
+    pub(super) fn soft_cap_control(&self) -> Result<Option<SoftCapLoop>> {
+        let (Some(cap), false) = (self.knobs.soft_cap, self.knobs.per_task) else {
+            return Ok(None);
+        };
+        let Some(group) = &self.layout.background else {
+            return Ok(None);
+        };
+        if group.path() != self.layout.top.path() {
+            // A batch group is in the background already.
+            return Ok(None);
+        }
+        let weight = self
+            .knobs
+            .weight
+            .map_or(WEIGHT_DEFAULT, |weight| weight.weight);
+        SoftCapLoop::new(group.clone(), cap, weight, Instant::now()).map(Some)
+    }
+
+    pub(super) fn per_task_control(&self) -> Option<PerTaskCaps> {
+        if !self.knobs.per_task {
+            return None;
+        }
+        let outer = self.outer_bandwidth();
+        let hard = self
+            .knobs
+            .cap
+            .map(|cap| fit_below(&outer, cap_bandwidth(cap), self.hierarchy.version()));
+        let leaf = self.layout.leaf.clone();
+        Some(PerTaskCaps::new(
+            leaf,
+            hard,
+            self.knobs.soft_cap,
+            Instant::now(),
+        ))
+    }
+}

@@ -1,0 +1,99 @@
+//! Looking at a group: what it has used, and what others did to it.
+
+use std::path::Path;
+
+use super::ManagedGroup;
+use crate::cgroup::layout::{Layer, fit_below, layer_bandwidth};
+use crate::cgroup::{CpuGroup, CpuStat};
+use crate::control::per_task::PerTaskCaps;
+use crate::control::soft_cap::SoftCapLoop;
+use crate::enforcer::{HeadroomSample, Sample};
+use crate::error::Result;
+use crate::knobs::Bandwidth;
+
+impl ManagedGroup {
+    /// Notices what somebody else wrote to files that are ours, or that the
+    /// group was removed. Theirs stays until knobs are applied again.
+    pub(super) fn audit(&mut self) {
+        let mut found = Vec::new();
+        if !self.layout.top.exists() {
+            found.push(format!(
+                "{} was removed",
+                self.layout.shown_path().display()
+            ));
+        }
+        let knobs = &self.knobs;
+        let mut outer = Bandwidth::unlimited();
+        for (layer, group) in &self.layout.layers {
+            let wanted = fit_below(
+                &outer,
+                layer_bandwidth(*layer, knobs),
+                self.hierarchy.version(),
+            );
+            // The headroom controller's own quota changes all the time.
+            if *layer != Layer::Headroom
+                && let Ok(now) = group.read_bandwidth()
+                && now != wanted
+            {
+                found.push(format!(
+                    "{}: the quota was changed to {}",
+                    shown(group.path()),
+                    now.quota
+                ));
+            }
+            outer = wanted;
+        }
+        if let (Some(group), None) = (&self.layout.background, knobs.soft_cap)
+            && group.has_idle()
+            && group.read_idle().is_ok_and(|idle| !idle)
+        {
+            found.push(format!("{}: cpu.idle was cleared", shown(group.path())));
+        }
+        if let (Some(weight), Ok(now)) = (knobs.weight, self.layout.top.read_weight())
+            && now != weight.weight
+            && knobs.soft_cap.is_none()
+        {
+            found.push(format!(
+                "{}: the weight was changed to {now}",
+                shown(self.layout.top.path())
+            ));
+        }
+        for change in found {
+            if !self.foreign_changes.contains(&change) {
+                self.foreign_changes.push(change);
+            }
+        }
+    }
+
+    /// What it has used.
+    pub fn sample(&self) -> Result<Sample> {
+        let stat = |layer, before: &CpuStat| {
+            let group: Option<&CpuGroup> = self.layout.layer(layer);
+            group
+                .map(|group| group.stat().map(|stat| stat.plus(before)))
+                .transpose()
+        };
+        let per_task = self.controls.per_task.as_ref();
+        let soft_cap = self.controls.soft_cap.as_ref();
+        Ok(Sample {
+            usage_usec: (self.layout.top.usage_ns()? + self.carried.usage_ns) / 1000,
+            processes: self.layout.top.all_processes()?.len() as u64,
+            quota: stat(Layer::Quota, &self.carried.quota)?,
+            cap: stat(Layer::Cap, &self.carried.cap)?,
+            per_task: per_task.map(PerTaskCaps::sample),
+            soft_cap: soft_cap
+                .map(SoftCapLoop::sample)
+                .or_else(|| per_task.and_then(PerTaskCaps::soft_cap_sample)),
+            headroom: self.headroom_sample(),
+            foreign_changes: self.foreign_changes.clone(),
+        })
+    }
+
+    fn headroom_sample(&self) -> Option<HeadroomSample> {
+        self.controls.headroom.as_ref()?.sample()
+    }
+}
+
+fn shown(path: &Path) -> String {
+    format!("/{}", path.display())
+}

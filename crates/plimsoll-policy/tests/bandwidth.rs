@@ -1,0 +1,213 @@
+//! The bandwidth core against slow, obvious models.
+
+use plimsoll_policy::NSEC_PER_MSEC as MS;
+use plimsoll_policy::bandwidth::{Cpu, Params, Pool};
+use proptest::prelude::*;
+
+fn params() -> impl Strategy<Value = Params> {
+    (1..=1000u64, 1..=200 * MS, 0..=400 * MS, 1..=20u64).prop_map(
+        |(period_ms, extra, burst_ns, slice)| Params {
+            period_ns: period_ms * MS,
+            quota_ns: Some(MS + extra),
+            burst_ns,
+            slice_ns: slice * MS,
+        },
+    )
+}
+
+/// One thing that happens to a group: which, on which CPU, how large, how
+/// much later.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    kind: u8,
+    cpu: usize,
+    size_ns: u64,
+    later_ns: u64,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step =
+        (0..5u8, 0..4usize, 0..=12 * MS, 0..=40 * MS).prop_map(|(kind, cpu, size_ns, later_ns)| {
+            Step {
+                kind,
+                cpu,
+                size_ns,
+                later_ns,
+            }
+        });
+    prop::collection::vec(step, 1..200)
+}
+
+/// Runs the steps as an enforcer would, and returns what ran and how often
+/// the pool was refilled. A task overruns by at most `overrun_ns`.
+fn run(pool: &mut Pool, cpus: &mut [Cpu], steps: &[Step], overrun_ns: u64) -> (u64, u64) {
+    let (mut now_ns, mut usage_ns, mut refills) = (0, 0, 0);
+    for step in steps {
+        now_ns += step.later_ns;
+        refills += pool.refill(true, now_ns);
+        pool.serve_in_order(cpus, now_ns);
+        let cpu = &mut cpus[step.cpu];
+        if step.kind == 0 {
+            pool.give_back(cpu, true);
+        } else if !cpu.is_throttled() && pool.charge(cpu, 0, now_ns) {
+            let ran_ns = step
+                .size_ns
+                .min(cpu.runtime_ns().unsigned_abs() + overrun_ns);
+            usage_ns += ran_ns;
+            pool.charge(cpu, ran_ns, now_ns);
+        }
+    }
+    (usage_ns, refills)
+}
+
+proptest! {
+    #[test]
+    fn a_refill_is_the_sum_of_its_periods(params in params(), drained in 0..300 * MS,
+                                          sleep_ns in 0..5_000 * MS, burst_on: bool) {
+        let mut pool = Pool::new(params, 0).unwrap();
+        let mut cpu = Cpu::default();
+        pool.charge(&mut cpu, drained, 0);
+        let quota_ns = u128::from(params.quota_ns.unwrap());
+        let capacity_ns = quota_ns + if burst_on { u128::from(params.burst_ns) } else { 0 };
+        let mut model_ns = u128::from(pool.runtime_ns());
+        let mut periods = 0;
+        while (periods + 1) * params.period_ns <= sleep_ns {
+            model_ns = (model_ns + quota_ns).min(capacity_ns);
+            periods += 1;
+        }
+        prop_assert_eq!(pool.refill(burst_on, sleep_ns), periods);
+        prop_assert_eq!(u128::from(pool.runtime_ns()), model_ns);
+        prop_assert_eq!(pool.next_boundary_ns(), (periods + 1) * params.period_ns);
+    }
+
+    #[test]
+    fn usage_in_any_window_is_bounded(params in params(), warm_up in steps(), steps in steps(),
+                                      overrun_ns in 0..=4 * MS) {
+        let mut pool = Pool::new(params, 0).unwrap();
+        let mut cpus = [Cpu::default(); 4];
+        let first: Vec<Step> = warm_up.iter().map(|s| Step { later_ns: 0, ..*s }).collect();
+        run(&mut pool, &mut cpus, &first, overrun_ns);
+        let start_ns = pool.runtime_ns();
+        let (usage_ns, refills) = run(&mut pool, &mut cpus, &steps, overrun_ns);
+        let most_ns = start_ns + refills * params.quota_ns.unwrap()
+            + 4 * (params.slice_ns + overrun_ns);
+        prop_assert!(usage_ns <= most_ns, "{} > {}", usage_ns, most_ns);
+        prop_assert!(pool.runtime_ns() <= params.quota_ns.unwrap() + params.burst_ns);
+    }
+
+    #[test]
+    fn changes_of_quota_give_nothing_away(quotas in prop::collection::vec(1..=100u64, 1..50)) {
+        let with = |quota_ms| Params { quota_ns: Some(quota_ms * MS), ..Params::default() };
+        let mut pool = Pool::new(with(quotas[0]), 0).unwrap();
+        let mut cpu = Cpu::default();
+        let mut usage_ns = 0;
+        for (step, &quota_ms) in quotas.iter().enumerate() {
+            let now_ns = step as u64 * MS;
+            pool.set(with(quota_ms), true, now_ns).unwrap();
+            pool.serve(&mut cpu, now_ns);
+            while pool.charge(&mut cpu, 0, now_ns) {
+                let ran_ns = cpu.runtime_ns().unsigned_abs();
+                pool.charge(&mut cpu, ran_ns, now_ns);
+                usage_ns += ran_ns;
+            }
+        }
+        prop_assert_eq!(usage_ns, quotas.iter().max().unwrap() * MS);
+        prop_assert_eq!(pool.next_boundary_ns(), 100 * MS);
+    }
+
+    #[test]
+    fn a_child_never_gets_more_than_its_parent(parent in params(), child in params(),
+                                               wants in prop::collection::vec(0..=8 * MS, 1..200)) {
+        let mut pools = [Pool::new(parent, 0).unwrap(), Pool::new(child, 0).unwrap()];
+        let mut cpus = [Cpu::default(); 2];
+        let (mut usage_ns, mut now_ns, mut refills) = (0, 0, 0);
+        for want_ns in wants {
+            now_ns += 8 * MS;
+            let mut allowed = true;
+            for (pool, cpu) in pools.iter_mut().zip(&mut cpus) {
+                pool.refill(true, now_ns);
+                allowed &= pool.serve(cpu, now_ns) && pool.charge(cpu, 0, now_ns);
+            }
+            refills = now_ns / parent.period_ns;
+            if allowed {
+                let room_ns = cpus.iter().map(Cpu::runtime_ns).min().unwrap().unsigned_abs();
+                let ran_ns = want_ns.min(room_ns);
+                usage_ns += ran_ns;
+                for (pool, cpu) in pools.iter_mut().zip(&mut cpus) {
+                    pool.charge(cpu, ran_ns, now_ns);
+                }
+            }
+        }
+        prop_assert!(usage_ns <= (refills + 1) * parent.quota_ns.unwrap() + parent.slice_ns);
+    }
+}
+
+#[test]
+fn throttled_cpus_are_served_first_come_first_served_and_debt_first() {
+    let params = Params {
+        quota_ns: Some(10 * MS),
+        ..Params::default()
+    };
+    let mut pool = Pool::new(params, 0).unwrap();
+    let mut cpus = [Cpu::default(); 3];
+    for (cpu, ran_ms) in [(2, 14), (0, 7), (1, 1)] {
+        pool.charge(&mut cpus[cpu], ran_ms * MS, 0);
+        assert!(cpus[cpu].is_throttled());
+    }
+    pool.refill(true, 100 * MS);
+    assert_eq!(pool.serve_in_order(&mut cpus, 100 * MS), 1);
+    assert!(!cpus[2].is_throttled() && cpus[0].is_throttled() && cpus[1].is_throttled());
+    assert_eq!(pool.runtime_ns(), 0);
+    pool.refill(true, 200 * MS);
+    assert_eq!(pool.serve_in_order(&mut cpus, 200 * MS), 2);
+    assert_eq!(pool.stats().throttled_ns, (100 + 200 + 200) * MS);
+}
+
+#[test]
+fn bad_parameters_are_named() {
+    let good = Params {
+        quota_ns: Some(MS),
+        ..Params::default()
+    };
+    assert_eq!(good.check(), Ok(()));
+    for (bad, field) in [
+        (
+            Params {
+                period_ns: 1,
+                ..good
+            },
+            "period_ns is 1,",
+        ),
+        (
+            Params {
+                quota_ns: Some(1),
+                ..good
+            },
+            "quota_ns is 1,",
+        ),
+        (
+            Params {
+                quota_ns: Some(u64::MAX),
+                ..good
+            },
+            "a sum of at most 17592186044416",
+        ),
+        (
+            Params {
+                burst_ns: u64::MAX,
+                ..good
+            },
+            "burst_ns is 18446744073709551615",
+        ),
+        (
+            Params {
+                slice_ns: 0,
+                ..good
+            },
+            "slice_ns is 0, allowed are 100000 to 1000000000",
+        ),
+    ] {
+        let message = bad.check().unwrap_err().to_string();
+        assert!(message.contains(field), "{message}");
+    }
+}

@@ -1,0 +1,175 @@
+//! The rate caps against a brute-force look at every interval.
+
+use plimsoll_policy::NSEC_PER_MSEC as MS;
+use plimsoll_policy::ratecap::{Bucket, Params, decay_ppm};
+use proptest::prelude::*;
+
+/// What a task runs once it may: how long, and how long it sleeps before.
+fn demand() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    prop::collection::vec((0..=4 * MS, 0..=20 * MS), 1..80)
+}
+
+proptest! {
+    #[test]
+    fn usage_over_every_interval_is_within_the_cap(
+        hard_permille in 1..=1000u32, depth_ns in 0..=5 * MS, demand in demand(),
+    ) {
+        let params = Params { hard_permille, depth_ns, ..Params::default() };
+        let mut bucket = Bucket::new(params, 0).unwrap();
+        let mut now_ns = 0;
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for (ran_ns, sleep_ns) in demand {
+            now_ns = (now_ns + sleep_ns).max(bucket.eligible_ns());
+            prop_assert!(bucket.may_run(now_ns));
+            bucket.charge(now_ns, ran_ns);
+            runs.push((now_ns, now_ns + ran_ns));
+            now_ns += ran_ns;
+        }
+        for (first, &(from_ns, _)) in runs.iter().enumerate() {
+            let mut usage_ns = 0u128;
+            for &(start_ns, end_ns) in &runs[first..] {
+                usage_ns += u128::from(end_ns - start_ns);
+                let most = u128::from(end_ns - from_ns) * u128::from(hard_permille)
+                    + u128::from(depth_ns + 4 * MS) * 1000;
+                prop_assert!(usage_ns * 1000 <= most);
+            }
+        }
+    }
+
+    #[test]
+    fn who_stays_below_the_cap_is_never_delayed(
+        hard_permille in 1..=4000u32, depth_ns in 0..=MS, demand in demand(),
+    ) {
+        let params = Params { hard_permille, depth_ns, ..Params::default() };
+        let mut bucket = Bucket::new(params, 0).unwrap();
+        let mut now_ns = 0u64;
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for (ran_ns, sleep_ns) in demand {
+            prop_assert!(bucket.may_run(now_ns));
+            bucket.charge(now_ns, ran_ns);
+            runs.push((now_ns, ran_ns));
+            // The earliest time at which every suffix is within the cap.
+            let mut usage_ns = 0u64;
+            let mut free_ns = now_ns + ran_ns;
+            for &(start_ns, ran_ns) in runs.iter().rev() {
+                usage_ns += ran_ns;
+                let at_cap_ns = (usage_ns * 1000).div_ceil(u64::from(hard_permille));
+                free_ns = free_ns.max(start_ns + at_cap_ns);
+            }
+            now_ns = free_ns + sleep_ns;
+        }
+    }
+
+    #[test]
+    fn changes_of_the_cap_give_nothing_away(
+        caps in prop::collection::vec(1..=1000u32, 2..50), ran_ns in MS..=10 * MS,
+    ) {
+        let with = |hard_permille| Params { hard_permille, ..Params::default() };
+        let mut bucket = Bucket::new(with(caps[0]), 0).unwrap();
+        bucket.charge(0, ran_ns);
+        for &cap in &caps {
+            bucket.set(with(cap), 0).unwrap();
+        }
+        let owed_ns = ran_ns * 1000 / u64::from(*caps.last().unwrap());
+        let eligible_ns = owed_ns.saturating_sub(MS);
+        prop_assert!(bucket.eligible_ns().abs_diff(eligible_ns) <= 1);
+    }
+
+    #[test]
+    fn the_rate_stays_between_what_it_was_and_what_was_seen(
+        updates in prop::collection::vec((1..=5_000 * MS, 0..=20_000 * MS), 1..50),
+    ) {
+        let mut bucket = Bucket::new(Params::default(), 0).unwrap();
+        let mut now_ns = 0;
+        for (elapsed_ns, ran_ns) in updates {
+            now_ns += elapsed_ns;
+            let before = bucket.rate_ppm();
+            let seen = (u128::from(ran_ns) * 1_000_000 / u128::from(elapsed_ns))
+                .min(8192 * 1_000_000) as u64;
+            let after = bucket.rate_update(ran_ns, now_ns);
+            prop_assert!(after >= before.min(seen) && after <= before.max(seen));
+        }
+    }
+
+    #[test]
+    fn decay_is_a_power_of_two(elapsed_ns in 0..=400_000 * MS, half_life_ns in 50 * MS..=60_000 * MS) {
+        let exact = (-(elapsed_ns as f64) / half_life_ns as f64).exp2() * 1e6;
+        let decay = decay_ppm(elapsed_ns, half_life_ns) as f64;
+        prop_assert!((decay - exact).abs() <= exact * 0.0003 + 1.5, "{} {}", decay, exact);
+    }
+}
+
+#[test]
+fn a_spinner_gets_its_cap_over_any_life_time() {
+    // The rows of the source's table: cap, CPU time needed, most share.
+    for (hard_permille, needed_ms, most) in [
+        (90, 10, 0.10),
+        (90, 100, 0.0908),
+        (90, 10_000, 0.0901),
+        (900, 1_000, 0.9009),
+    ] {
+        let params = Params {
+            hard_permille,
+            ..Params::default()
+        };
+        let mut bucket = Bucket::new(params, 0).unwrap();
+        let mut now_ns = 0;
+        for _ in 0..needed_ms * 10 {
+            now_ns = bucket.eligible_ns().max(now_ns);
+            bucket.charge(now_ns, MS / 10);
+            now_ns += MS / 10;
+        }
+        let share = (needed_ms * MS) as f64 / now_ns as f64;
+        let cap = f64::from(hard_permille) / 1000.0;
+        assert!(
+            share >= cap && share <= most,
+            "{hard_permille} {needed_ms}: {share}"
+        );
+    }
+}
+
+#[test]
+fn soft_caps_and_bad_parameters() {
+    let good = Params {
+        soft_permille: Some(500),
+        ..Params::default()
+    };
+    let mut bucket = Bucket::new(good, 0).unwrap();
+    bucket.rate_update(4_000 * MS, 5_000 * MS);
+    assert!(bucket.is_background());
+    bucket.rate_update(0, 10_000 * MS);
+    assert!(!bucket.is_background());
+    for (bad, field) in [
+        (
+            Params {
+                hard_permille: 8_192_001,
+                ..good
+            },
+            "hard_permille is 8192001",
+        ),
+        (
+            Params {
+                soft_permille: Some(8_192_001),
+                ..good
+            },
+            "soft_permille is 8192001",
+        ),
+        (
+            Params {
+                depth_ns: 1_001 * MS,
+                ..good
+            },
+            "depth_ns is 1001000000",
+        ),
+        (
+            Params {
+                half_life_ns: 1,
+                ..good
+            },
+            "half_life_ns is 1",
+        ),
+    ] {
+        let message = bad.check().unwrap_err().to_string();
+        assert!(message.contains(field), "{message}");
+    }
+}

@@ -1,0 +1,693 @@
+//! What the integration tests share: a cgroup and a runtime folder of a
+//! test's own, processes that end with it, and exact counters.
+//!
+//! Everything that a test makes is below one cgroup, `/plimsoll-test-PID-N`,
+//! and is removed when its `Host` is dropped, also by a panic. Nothing else
+//! on the machine is touched.
+
+// Every test binary uses a part of it.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use plimsoll_engine::cgroup::{CpuGroup, Hierarchy, Version};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A test binary that was killed must not stop the next one for ever.
+const TURN_MAX: Duration = Duration::from_secs(600);
+/// What a group that is being removed may take to lose its last process.
+const CLEANUP_MAX: Duration = Duration::from_secs(20);
+
+/// Whether this is the emulated machine of `vm/run`, which is many times slower.
+pub fn in_vm() -> bool {
+    std::env::var_os("PLIMSOLL_TEST_VM").is_some()
+}
+
+/// One of two values: for a real machine, for the emulated one.
+pub fn native_or_vm<T>(native: T, vm: T) -> T {
+    if in_vm() { vm } else { native }
+}
+
+/// A time that only has to be long enough.
+pub fn patience(native: Duration) -> Duration {
+    native * native_or_vm(2, 8)
+}
+
+pub fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// The binary under test.
+pub fn binary() -> PathBuf {
+    std::env::var_os("PLIMSOLL_BIN").map_or_else(
+        || PathBuf::from(env!("CARGO_BIN_EXE_plimsoll")),
+        PathBuf::from,
+    )
+}
+
+/// Waits until something holds; panics with `what` when it never does.
+pub fn wait_until(what: &str, most: Duration, mut holds: impl FnMut() -> bool) -> Duration {
+    let start = Instant::now();
+    let most = patience(most);
+    while !holds() {
+        assert!(
+            start.elapsed() < most,
+            "waited {most:?} in vain until {what}"
+        );
+        thread::sleep(ms(5));
+    }
+    start.elapsed()
+}
+
+/// Measures up to `attempts` times until a figure is within its tolerance:
+/// what is shared and noisy may disturb a measurement, a broken limit spoils
+/// them all. Prints every figure.
+pub fn expect_within(what: &str, expected: f64, tolerance: f64, mut measure: impl FnMut() -> f64) {
+    const ATTEMPTS: usize = 3;
+    let mut seen = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let value = measure();
+        seen.push(value);
+        if (value - expected).abs() <= tolerance {
+            println!("{what}: {seen:.2?}, expected {expected:.2} ± {tolerance:.2}");
+            return;
+        }
+    }
+    panic!("{what}: {seen:.2?}, expected {expected:.2} ± {tolerance:.2}");
+}
+
+/// Does something while the calling thread, and so all that it starts, is
+/// bound to one CPU.
+pub fn on_one_cpu<T>(act: impl FnOnce() -> T) -> T {
+    let me = Pid::from_raw(0);
+    let before = sched_getaffinity(me).unwrap();
+    let cpu = (0..CpuSet::count()).find(|cpu| before.is_set(*cpu).unwrap_or(false));
+    let mut one = CpuSet::new();
+    one.set(cpu.expect("no CPU to run on")).unwrap();
+    sched_setaffinity(me, &one).unwrap();
+    let result = act();
+    sched_setaffinity(me, &before).unwrap();
+    result
+}
+
+/// The number of CPUs that this process may use.
+pub fn nr_cpus() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Whose turn it is: tests that measure have the machine to themselves, also
+/// across test binaries; the others share it.
+struct Turn(File);
+
+impl Turn {
+    fn take(alone: bool) -> Self {
+        let path = std::env::temp_dir().join("plimsoll-tests.lock");
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let start = Instant::now();
+        loop {
+            let taken = if alone {
+                file.try_lock()
+            } else {
+                file.try_lock_shared()
+            };
+            if taken.is_ok() {
+                return Self(file);
+            }
+            assert!(
+                start.elapsed() < TURN_MAX,
+                "{}: another test has held it for {TURN_MAX:?}",
+                path.display()
+            );
+            thread::sleep(ms(20));
+        }
+    }
+}
+
+/// What is left of a command.
+#[derive(Debug)]
+pub struct Finished {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Finished {
+    /// The exit code; panics for a command that was killed.
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| {
+            panic!(
+                "killed by signal {:?}: {}",
+                self.status.signal(),
+                self.stderr
+            )
+        })
+    }
+
+    /// Panics unless it succeeded.
+    pub fn good(self) -> Self {
+        assert_eq!(self.code(), 0, "{self:?}");
+        self
+    }
+
+    /// The JSON document on standard output.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("not JSON ({error}): {}", self.stdout))
+    }
+
+    /// The JSON document on standard error, behind messages for people.
+    pub fn stats(&self) -> Value {
+        let start = self.stderr.find('{').unwrap_or(0);
+        serde_json::from_str(&self.stderr[start..])
+            .unwrap_or_else(|error| panic!("not JSON ({error}): {}", self.stderr))
+    }
+
+    /// The one line on standard error.
+    pub fn one_line(&self) -> &str {
+        let text = self.stderr.trim_end();
+        assert!(
+            !text.is_empty() && !text.contains('\n'),
+            "not one line: {text:?}"
+        );
+        text
+    }
+}
+
+/// A command that runs; it is ended with the test.
+pub struct Running {
+    child: Child,
+    stdout: PathBuf,
+    stderr: PathBuf,
+    ended: bool,
+}
+
+impl Running {
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    pub fn stdout(&self) -> String {
+        fs::read_to_string(&self.stdout).unwrap_or_default()
+    }
+
+    pub fn stderr(&self) -> String {
+        fs::read_to_string(&self.stderr).unwrap_or_default()
+    }
+
+    pub fn send(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).unwrap();
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for its end.
+    pub fn finish(mut self, most: Duration) -> Finished {
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(
+                start.elapsed() < patience(most),
+                "still running: {}{}",
+                self.stdout(),
+                self.stderr()
+            );
+            thread::sleep(ms(2));
+        };
+        self.ended = true;
+        Finished {
+            status,
+            stdout: self.stdout(),
+            stderr: self.stderr(),
+        }
+    }
+
+    /// Ends it as a user would, and returns what it said.
+    pub fn stop(self) -> Finished {
+        self.send(Signal::SIGTERM);
+        self.finish(Duration::from_secs(20))
+    }
+
+    /// Kills it without a chance to clean up.
+    pub fn kill_hard(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.ended = true;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.ended || !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
+        let _ = kill(Pid::from_raw(self.pid()), Signal::SIGTERM);
+        let start = Instant::now();
+        while start.elapsed() < patience(Duration::from_secs(3)) {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(ms(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A corner of this machine for one test.
+pub struct Host {
+    hierarchy: Arc<Hierarchy>,
+    base: CpuGroup,
+    runtime: TempDir,
+    streams: TempDir,
+    nr_streams: AtomicU32,
+    own_groups: Mutex<Vec<PathBuf>>,
+    enabled_top: bool,
+    clean: BTreeMap<PathBuf, String>,
+    _turn: Turn,
+}
+
+impl Host {
+    /// For a test that measures: no other test runs meanwhile.
+    pub fn alone() -> Self {
+        Self::new(true)
+    }
+
+    /// For a test that does not.
+    pub fn shared() -> Self {
+        Self::new(false)
+    }
+
+    fn new(alone: bool) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        assert!(
+            nix::unistd::geteuid().is_root(),
+            "THESE TESTS NEED ROOT: they create cgroups. Run them as root, or in the VM."
+        );
+        let turn = Turn::take(alone);
+        let hierarchy = Arc::new(Hierarchy::find().expect("no cpu controller to test with"));
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("plimsoll-test-{}-{number}", std::process::id());
+        let top = CpuGroup::at(&hierarchy, "");
+        let enabled_top = top.enable_children().unwrap();
+        let base = CpuGroup::at(&hierarchy, name);
+        base.create().unwrap();
+        let mut host = Self {
+            hierarchy,
+            base,
+            runtime: tempfile::tempdir().unwrap(),
+            streams: tempfile::tempdir().unwrap(),
+            nr_streams: AtomicU32::new(0),
+            own_groups: Mutex::default(),
+            enabled_top,
+            clean: BTreeMap::new(),
+            _turn: turn,
+        };
+        // What others run on this machine must not disturb a measurement.
+        host.base.write_weight(2_000).unwrap();
+        host.clean = host.snapshot();
+        host
+    }
+
+    pub fn hierarchy(&self) -> &Arc<Hierarchy> {
+        &self.hierarchy
+    }
+
+    pub fn is_v2(&self) -> bool {
+        self.hierarchy.version() == Version::V2
+    }
+
+    pub fn base(&self) -> &CpuGroup {
+        &self.base
+    }
+
+    pub fn runtime(&self) -> &Path {
+        self.runtime.path()
+    }
+
+    /// The base as `PLIMSOLL_CGROUP_BASE` wants it.
+    pub fn base_path(&self) -> String {
+        format!("/{}", self.base.path().display())
+    }
+
+    /// A normal group of Plimsoll's.
+    pub fn normal(&self, name: &str) -> CpuGroup {
+        self.base.child("plimsoll").child(name)
+    }
+
+    /// A batch group of Plimsoll's.
+    pub fn batch(&self, name: &str) -> CpuGroup {
+        self.base.child("plimsoll-batch").child(name)
+    }
+
+    /// A soft-capped group of Plimsoll's.
+    pub fn soft(&self, name: &str) -> CpuGroup {
+        self.base.child(&format!("plimsoll-soft-{name}"))
+    }
+
+    /// A cgroup that is not Plimsoll's, with knobs of its own.
+    pub fn group(&mut self, name: &str) -> CpuGroup {
+        self.base.enable_children().unwrap();
+        let group = self.base.child(name);
+        group.create().unwrap();
+        self.own_groups
+            .lock()
+            .unwrap()
+            .push(group.path().to_owned());
+        self.clean = self.snapshot();
+        group
+    }
+
+    /// A new file for what a command writes.
+    fn stream(&self) -> PathBuf {
+        let number = self.nr_streams.fetch_add(1, Ordering::Relaxed);
+        self.streams.path().join(number.to_string())
+    }
+
+    /// Plimsoll, ready to be started in this corner.
+    pub fn plimsoll<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(binary());
+        command.args(arguments);
+        self.confine(&mut command);
+        command
+    }
+
+    /// Keeps a Plimsoll that is started somehow to this corner.
+    pub fn confine(&self, command: &mut Command) {
+        command
+            .env("PLIMSOLL_CGROUP_BASE", self.base_path())
+            .env("PLIMSOLL_RUNTIME_DIR", self.runtime.path())
+            .stdin(Stdio::null());
+    }
+
+    /// Starts a command; its output goes to files.
+    pub fn spawn(&self, mut command: Command) -> Running {
+        let (stdout, stderr) = (self.stream(), self.stream());
+        command
+            .stdout(File::create(&stdout).unwrap())
+            .stderr(File::create(&stderr).unwrap());
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Running {
+            child,
+            stdout,
+            stderr,
+            ended: false,
+        }
+    }
+
+    /// Starts Plimsoll.
+    pub fn start<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Running {
+        self.spawn(self.plimsoll(arguments))
+    }
+
+    /// Starts `plimsoll run KNOBS -- plimsoll load LOAD`, both in words.
+    pub fn start_load(&self, knobs: &str, load: &str) -> Running {
+        self.start(run_load(knobs, load))
+    }
+
+    /// Runs Plimsoll to its end.
+    pub fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Finished {
+        self.start(arguments).finish(Duration::from_secs(60))
+    }
+
+    /// Starts a command that is not Plimsoll's business in a cgroup.
+    pub fn start_in<S: AsRef<OsStr>>(
+        &self,
+        group: &CpuGroup,
+        words: impl IntoIterator<Item = S>,
+    ) -> Running {
+        let folders = group.folders();
+        let join = r#"for f in $FOLDERS; do echo $$ >"$f/cgroup.procs" || exit 99; done; unset FOLDERS; exec "$@""#;
+        let mut command = Command::new("sh");
+        command.args(["-c", join, "sh"]).args(words);
+        let list: Vec<_> = folders
+            .iter()
+            .map(|f| f.to_string_lossy().into_owned())
+            .collect();
+        command.env("FOLDERS", list.join(" "));
+        command.stdin(Stdio::null());
+        self.spawn(command)
+    }
+
+    /// Starts one of Plimsoll's workloads in a cgroup.
+    pub fn start_load_in(&self, group: &CpuGroup, load: &str) -> Running {
+        self.start_in(group, load_words(load))
+    }
+
+    /// The state of a group of Plimsoll's.
+    pub fn show(&self, name: &str) -> Value {
+        self.run(["show", name, "--json"]).good().json()["group"].clone()
+    }
+
+    /// Every knob below the base, which processes are where, and what is in
+    /// the runtime folder (but for its locks).
+    pub fn snapshot(&self) -> BTreeMap<PathBuf, String> {
+        let mut found = BTreeMap::new();
+        for folder in self.base.folders() {
+            collect_knobs(&folder, &mut found);
+        }
+        let top = CpuGroup::at(&self.hierarchy, "");
+        if self.is_v2() {
+            let control = top.subtree_control();
+            found.insert(control.clone(), text(&control));
+        }
+        for entry in fs::read_dir(self.runtime.path())
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            if entry.path().extension().is_none_or(|end| end != "lock")
+                && entry.file_name() != "lock"
+            {
+                found.insert(entry.path(), String::new());
+            }
+        }
+        found
+    }
+
+    /// Whether everything is as it was before Plimsoll did anything.
+    pub fn is_clean(&self) -> bool {
+        self.snapshot() == self.clean
+    }
+
+    /// Panics unless everything is as it was before.
+    pub fn assert_clean(&self) {
+        assert_same(&self.clean, &self.snapshot());
+    }
+
+    fn remove_everything(&self) -> Result<(), String> {
+        let start = Instant::now();
+        loop {
+            let left: Vec<PathBuf> = self
+                .base
+                .folders()
+                .into_iter()
+                .filter(|f| f.exists())
+                .collect();
+            if left.is_empty() {
+                break;
+            }
+            for folder in &left {
+                empty_and_remove(folder);
+            }
+            if start.elapsed() > CLEANUP_MAX {
+                return Err(format!("cannot remove {left:?}"));
+            }
+            thread::sleep(ms(2));
+        }
+        if self.enabled_top {
+            let control = CpuGroup::at(&self.hierarchy, "").subtree_control();
+            fs::write(control, "-cpu").map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Err(problem) = self.remove_everything() {
+            eprintln!("TEST HARNESS: {problem}");
+        }
+    }
+}
+
+/// `run KNOBS -- plimsoll load LOAD`.
+pub fn run_load(knobs: &str, load: &str) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["run".into()];
+    words.extend(knobs.split_whitespace().map(OsString::from));
+    words.push("--".into());
+    words.extend(load_words(load));
+    words
+}
+
+/// `plimsoll load LOAD`.
+pub fn load_words(load: &str) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec![binary().into(), "load".into()];
+    words.extend(load.split_whitespace().map(OsString::from));
+    words
+}
+
+/// The trimmed text of a file; empty where there is none.
+pub fn text(path: &Path) -> String {
+    fs::read_to_string(path)
+        .unwrap_or_default()
+        .trim_end()
+        .to_owned()
+}
+
+/// A knob of a cgroup as the kernel has it.
+pub fn knob(group: &CpuGroup, name: &str) -> String {
+    text(&group.cpu_file(name))
+}
+
+/// Quota, period and burst in microseconds, -1 for no quota.
+pub fn bandwidth_us(group: &CpuGroup) -> (i64, u64, u64) {
+    let now = group.read_bandwidth().unwrap();
+    let quota = now.quota.quota_ns.map_or(-1, |ns| (ns / 1000) as i64);
+    (quota, now.quota.period_ns / 1000, now.burst_ns / 1000)
+}
+
+/// The CPU that a cgroup uses over some time, in percent of one CPU.
+pub fn rate_percent(group: &CpuGroup, time: Duration) -> f64 {
+    let start = Instant::now();
+    let before = group.usage_ns().unwrap();
+    thread::sleep(time);
+    let used = group.usage_ns().unwrap() - before;
+    100.0 * used as f64 / start.elapsed().as_nanos() as f64
+}
+
+/// Waits until something in a cgroup has run for a while.
+pub fn wait_until_busy(group: &CpuGroup) {
+    wait_until("the group uses CPU time", Duration::from_secs(10), || {
+        group.usage_ns().is_ok_and(|ns| ns > 30_000_000)
+    });
+}
+
+/// CPU time used by one task, in nanoseconds.
+pub fn task_ns(tid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// The tasks of a cgroup and of all below it.
+pub fn tasks_below(group: &CpuGroup) -> Vec<i32> {
+    let mut tasks = Vec::new();
+    for pid in group.all_processes().unwrap_or_default() {
+        let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else {
+            continue;
+        };
+        tasks.extend(
+            entries
+                .flatten()
+                .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()),
+        );
+    }
+    tasks
+}
+
+/// The cgroup of a process in each hierarchy that matters, as text.
+pub fn membership(pid: i32) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let matters =
+        |line: &&str| line.starts_with("0::") || line.contains(":cpu") && !line.contains(":cpuset");
+    text.lines().filter(matters).collect::<Vec<_>>().join("\n")
+}
+
+pub fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // What is behind the command's name in brackets.
+    let state = stat
+        .rsplit(") ")
+        .next()
+        .and_then(|rest| rest.chars().next());
+    state.is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+/// Says which entries differ.
+pub fn assert_same(before: &BTreeMap<PathBuf, String>, after: &BTreeMap<PathBuf, String>) {
+    let mut differences = Vec::new();
+    for (path, value) in before {
+        match after.get(path) {
+            Some(now) if now == value => (),
+            now => differences.push(format!("{}: {value:?} became {now:?}", path.display())),
+        }
+    }
+    let new = after.keys().filter(|path| !before.contains_key(*path));
+    differences.extend(new.map(|path| format!("{} is new", path.display())));
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+const KNOB_FILES: [&str; 11] = [
+    "cgroup.procs",
+    "cgroup.subtree_control",
+    "cgroup.type",
+    "cpu.cfs_burst_us",
+    "cpu.cfs_period_us",
+    "cpu.cfs_quota_us",
+    "cpu.idle",
+    "cpu.max",
+    "cpu.max.burst",
+    "cpu.shares",
+    "cpu.weight",
+];
+
+fn collect_knobs(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
+    found.insert(folder.to_owned(), String::new());
+    for name in KNOB_FILES {
+        let path = folder.join(name);
+        if path.exists() {
+            found.insert(path.clone(), text(&path));
+        }
+    }
+    for child in folders_below(folder) {
+        collect_knobs(&child, found);
+    }
+}
+
+/// The folders directly below one.
+pub fn folders_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// Ends what runs in a cgroup of the test's own, and removes it if it can.
+fn empty_and_remove(folder: &Path) {
+    // A throttled process cannot die.
+    let _ = fs::write(folder.join("cpu.cfs_quota_us"), "-1");
+    let _ = fs::write(folder.join("cpu.max"), "max");
+    for pid in text(&folder.join("cgroup.procs")).lines() {
+        if let Ok(pid) = pid.parse() {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+    for child in folders_below(folder) {
+        empty_and_remove(&child);
+    }
+    let _ = fs::remove_dir(folder);
+}

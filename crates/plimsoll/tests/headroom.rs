@@ -1,0 +1,333 @@
+//! Headroom: so much of the machine stays idle, whatever side work would like.
+//!
+//! The law is checked on exact counters: side work gets what is left of
+//! 100 % less the headroom, less what everything else uses, but never less
+//! than its tolerance. On a quiet machine idle time is then the headroom;
+//! where others use more than is left, it is less, and the law says how much.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::VecDeque;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{
+    Host, Running, expect_within, ms, native_or_vm, nr_cpus, wait_until, wait_until_busy,
+};
+use plimsoll_engine::cgroup::{BusyMeter, CpuGroup};
+
+/// In percent of the machine.
+const HEADROOM: f64 = 30.0;
+
+/// Side work's tolerance of 1 ms in 100 ms, in percent of the machine.
+fn tolerance() -> f64 {
+    1.0 / nr_cpus() as f64
+}
+
+/// Shares of the machine over some time, in percent.
+#[derive(Debug, Clone, Copy, Default)]
+struct Shares {
+    side: f64,
+    main: f64,
+    /// Idle time by the counters.
+    idle: f64,
+    /// Idle time by the law, with what everything but side work did use.
+    lawful: f64,
+}
+
+struct Meter {
+    busy: BusyMeter,
+    side: Vec<CpuGroup>,
+    main: CpuGroup,
+    at: Instant,
+    side_ns: u64,
+    main_ns: u64,
+}
+
+impl Meter {
+    fn start(host: &Host, side: &[CpuGroup], main: &CpuGroup) -> Self {
+        let mut meter = Self {
+            busy: BusyMeter::start(host.hierarchy()).unwrap(),
+            side: side.to_vec(),
+            main: main.clone(),
+            at: Instant::now(),
+            side_ns: 0,
+            main_ns: 0,
+        };
+        meter.lap();
+        meter
+    }
+
+    /// The shares since the last call.
+    fn lap(&mut self) -> Shares {
+        let now = Instant::now();
+        let capacity = (now - self.at).as_nanos() as f64 * nr_cpus() as f64;
+        let percent = |ns: u64| 100.0 * ns as f64 / capacity;
+        let busy = self.busy.busy_ns().unwrap();
+        let side_ns: u64 = self.side.iter().map(|side| side.usage_ns().unwrap()).sum();
+        let main_ns = self.main.usage_ns().unwrap();
+        let side = percent(side_ns - self.side_ns);
+        let main = percent(main_ns - self.main_ns);
+        (self.at, self.side_ns, self.main_ns) = (now, side_ns, main_ns);
+        let others = percent(busy) - side;
+        Shares {
+            side,
+            main,
+            idle: 100.0 - percent(busy),
+            lawful: 100.0 - others - (100.0 - HEADROOM - others).max(tolerance()),
+        }
+    }
+
+    /// The mean over `time`. The law is applied to pieces of the
+    /// controller's window, since what others use goes up and down.
+    fn mean(&mut self, time: Duration) -> Shares {
+        self.lap();
+        let pieces = (time.as_millis() / 100) as usize;
+        let mut all = Vec::new();
+        for _ in 0..pieces {
+            thread::sleep(ms(100));
+            all.push(self.lap());
+        }
+        mean(&all)
+    }
+}
+
+fn mean(all: &[Shares]) -> Shares {
+    let of = |field: fn(&Shares) -> f64| all.iter().map(field).sum::<f64>() / all.len() as f64;
+    Shares {
+        side: of(|s| s.side),
+        main: of(|s| s.main),
+        idle: of(|s| s.idle),
+        lawful: of(|s| s.lawful),
+    }
+}
+
+fn start_side(host: &Host, name: &str, knobs: &str) -> Running {
+    let threads = nr_cpus();
+    let running = host.start_load(
+        &format!("--name {name} --headroom 30% {knobs}"),
+        &format!("burn --threads {threads} --duration 300s"),
+    );
+    wait_until_busy(&host.normal(name));
+    running
+}
+
+#[test]
+fn idle_time_is_the_headroom_at_main_loads_of_20_40_and_60_percent() {
+    let mut host = Host::alone();
+    let main = host.group("main");
+    let side = start_side(&host, "side", "");
+    let mut meter = Meter::start(&host, &[host.normal("side")], &main);
+    for percent in [0, 20, 40, 60] {
+        let load = (percent > 0).then(|| {
+            host.start_load_in(
+                &main,
+                &format!("steady --percent {percent} --duration 300s"),
+            )
+        });
+        thread::sleep(ms(1_200));
+        let what = format!("main {percent} %: idle less what the law says");
+        expect_within(&what, 0.0, 3.0, || {
+            let shares = meter.mean(Duration::from_secs(4));
+            println!("main {percent} %: {shares:.1?}");
+            shares.idle - shares.lawful
+        });
+        if let Some(load) = load {
+            load.stop();
+        }
+    }
+    side.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn side_work_keeps_its_tolerance_when_the_main_load_leaves_no_room() {
+    let mut host = Host::alone();
+    let main = host.group("main");
+    let side = start_side(&host, "side", "");
+    let mut meter = Meter::start(&host, &[host.normal("side")], &main);
+    for percent in [80, 90, 100] {
+        let load = host.start_load_in(
+            &main,
+            &format!("steady --percent {percent} --duration 300s"),
+        );
+        thread::sleep(ms(1_000));
+        let tolerance = tolerance();
+        // Given in pieces of at least 1 ms, on each CPU.
+        let what = format!("main {percent} %: side work, percent of the machine");
+        expect_within(&what, tolerance * 1.25, tolerance * 0.75, || {
+            let shares = meter.mean(Duration::from_secs(4));
+            println!("main {percent} %: {shares:.2?}");
+            shares.side
+        });
+        load.stop();
+    }
+    side.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn idle_time_is_back_50_ms_after_the_main_load_has_jumped() {
+    const STEPS: usize = 8;
+    let mut host = Host::alone();
+    let main = host.group("main");
+    let side = start_side(&host, "side", "");
+    let mut steps = String::new();
+    for step in 0..STEPS {
+        let up = 1_000 + 1_000 * step;
+        let down = up + 500;
+        steps += &format!("--step-to 60 --step-at {up}ms --step-to 20 --step-at {down}ms ");
+    }
+    let what = "idle 50 to 150 ms after a step from 20 % to 60 %, less what the law says";
+    expect_within(what, 0.0, native_or_vm(3.0, 8.0), || {
+        let duration = 1_200 + 1_000 * STEPS;
+        let mut load = host.start_load_in(
+            &main,
+            &format!("steady --percent 20 {steps} --duration {duration}ms"),
+        );
+        let mut meter = Meter::start(&host, &[host.normal("side")], &main);
+        let mut recent: VecDeque<(Instant, f64)> = VecDeque::new();
+        let mut found = Vec::new();
+        while load.is_running() {
+            thread::sleep(ms(2));
+            // The load of the last 10 ms: when it is half way up, the step
+            // was 5 ms ago.
+            let main_percent = rate_of_main(&mut recent, &main);
+            if main_percent < 40.0 {
+                continue;
+            }
+            thread::sleep(ms(45));
+            meter.lap();
+            thread::sleep(ms(100));
+            found.push(meter.lap());
+            thread::sleep(ms(450));
+            recent.clear();
+        }
+        assert!(found.len() >= STEPS / 2, "{} steps seen", found.len());
+        let shares = mean(&found);
+        println!("{} steps: {shares:.1?}", found.len());
+        shares.idle - shares.lawful
+    });
+    side.stop();
+    host.assert_clean();
+}
+
+/// The main load over the last 10 ms, in percent of the machine; 0 until
+/// there are as many.
+fn rate_of_main(recent: &mut VecDeque<(Instant, f64)>, main: &CpuGroup) -> f64 {
+    let now = (Instant::now(), main.usage_ns().unwrap() as f64);
+    recent.push_back(now);
+    while recent.len() > 2 && now.0 - recent[1].0 >= ms(10) {
+        recent.pop_front();
+    }
+    let (since, used) = recent[0];
+    let elapsed = now.0 - since;
+    if elapsed < ms(10) {
+        return 0.0;
+    }
+    100.0 * (now.1 - used) / (elapsed.as_nanos() as f64 * nr_cpus() as f64)
+}
+
+/// Everybody who shares the allowance, as one of them reports it.
+fn sides(host: &Host, name: &str) -> Vec<String> {
+    let state = host.show(name);
+    let sides = &state["statistics"]["headroom"]["sides"];
+    let names = sides.as_array().into_iter().flatten();
+    names
+        .filter_map(|name| Some(name.as_str()?.to_owned()))
+        .collect()
+}
+
+#[test]
+fn two_side_groups_share_by_weight_and_the_controller_survives_its_keeper() {
+    let mut host = Host::alone();
+    let main = host.group("main");
+    let first = start_side(&host, "first", "--weight 100");
+    let second = start_side(&host, "second", "--weight 300");
+    let groups = [host.normal("first"), host.normal("second")];
+    wait_until("both are controlled", Duration::from_secs(5), || {
+        sides(&host, "second") == ["first", "second"]
+    });
+    let mut meter = Meter::start(&host, &groups, &main);
+    expect_within("share of the lighter, percent", 25.0, 3.0, || {
+        let before: Vec<u64> = groups.iter().map(|g| g.usage_ns().unwrap()).collect();
+        let shares = meter.mean(Duration::from_secs(3));
+        println!("together: {shares:.1?}");
+        let used = |i: usize| (groups[i].usage_ns().unwrap() - before[i]) as f64;
+        100.0 * used(0) / (used(0) + used(1))
+    });
+    // The first has the controller. What it leaves behind runs on, and the
+    // other takes over.
+    first.kill_hard();
+    let updates = || {
+        let state = host.show("second");
+        state["statistics"]["headroom"]["nr_updates"].as_u64()
+    };
+    let time = wait_until("the other controls", Duration::from_secs(2), || {
+        let then = updates();
+        thread::sleep(ms(300));
+        then.is_some() && updates() > then
+    });
+    println!("the other has taken over within {time:?}");
+    assert!(groups[0].is_populated().unwrap());
+    expect_within("idle less what the law says", 0.0, 3.0, || {
+        let shares = meter.mean(Duration::from_secs(3));
+        println!("after the keeper was killed: {shares:.1?}");
+        shares.idle - shares.lawful
+    });
+    let orphans = groups[0].all_processes().unwrap();
+    let restored = host.run(["restore"]).good();
+    assert!(restored.stdout.contains("undone: first"), "{restored:?}");
+    assert!(!groups[0].exists());
+    wait_until("only one is left", Duration::from_secs(5), || {
+        sides(&host, "second") == ["second"]
+    });
+    for pid in orphans {
+        let pid = nix::unistd::Pid::from_raw(pid);
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+    }
+    second.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn a_cap_holds_inside_a_headroom() {
+    let host = Host::alone();
+    let side = start_side(&host, "side", "--cap 20%");
+    expect_within("percent of a CPU", 20.0, native_or_vm(1.5, 2.5), || {
+        common::rate_percent(&host.normal("side"), Duration::from_secs(3))
+    });
+    side.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn the_controller_costs_little() {
+    let host = Host::alone();
+    let side = host.start_load(
+        "--name side --headroom 30% --stats --json",
+        "burn --threads 2 --duration 4s",
+    );
+    wait_until_busy(&host.normal("side"));
+    thread::sleep(Duration::from_secs(2));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", side.pid())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak_kib: u64 = peak
+        .and_then(|text| text.trim().strip_suffix(" kB")?.parse().ok())
+        .unwrap();
+    let finished = side.finish(Duration::from_secs(30)).good();
+    let headroom = &finished.stats()["statistics"]["headroom"];
+    let count = |name: &str| headroom[name].as_u64().unwrap();
+    let updates = count("nr_updates");
+    let share = count("controller_usec") as f64 / 4e6 * 100.0;
+    println!(
+        "peak memory {peak_kib} KiB; controller {share:.2} % of a CPU, {updates} updates, {} writes",
+        count("nr_writes")
+    );
+    assert!(peak_kib < 10 * 1024, "{peak_kib} KiB");
+    // One in 10 ms, and not more.
+    assert!((100..=480).contains(&updates), "{updates} updates in 4 s");
+    assert!(count("nr_writes") <= updates);
+}

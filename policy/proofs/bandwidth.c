@@ -1,0 +1,546 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Proofs of plimsoll/bandwidth.h.
+ *
+ * State and parameters are any that the type invariants below admit, and
+ * every operation is proved to keep them: so what is proved of one step holds
+ * after any number of steps. The window bound is the sum of the conservation
+ * lemmas over its steps, and is proved once more directly over a bounded
+ * number of any steps.
+ */
+#include "proof.h"
+
+plim_u64 __CPROVER_uninterpreted_product(plim_u64 a, plim_u64 b, plim_u64 max);
+
+/*
+ * Stands in for plim_mul_capped(), which is proved in units.c: some product,
+ * the same for the same numbers, and at most max. Spares every proof here the
+ * multiplication of wide numbers.
+ */
+static plim_u64 some_product(plim_u64 a, plim_u64 b, plim_u64 max)
+{
+	plim_u64 product = __CPROVER_uninterpreted_product(a, b, max);
+
+	ASSUME(product <= max);
+	return product;
+}
+
+#define plim_mul_capped some_product
+#include "plimsoll/bandwidth.h"
+
+/* The type invariant of a pool. */
+static int pool_is_valid(const struct plim_bandwidth *pool)
+{
+	if (plim_bandwidth_check(&pool->params) != PLIM_BANDWIDTH_OK)
+		return 0;
+	if (plim_bandwidth_is_unlimited(pool))
+		return pool->runtime_ns == 0 && pool->dealt_ns == 0;
+	return pool->runtime_ns <= pool->params.quota_ns + pool->params.burst_ns &&
+	       pool->dealt_ns <= PLIM_RUNTIME_MAX_NS;
+}
+
+/* The type invariant of one CPU's part of a group. */
+static int cpu_is_valid(const struct plim_bandwidth_cpu *cpu)
+{
+	if (cpu->throttled && cpu->runtime_ns > 0)
+		return 0;
+	return cpu->throttled <= 1 && cpu->runtime_ns <= (plim_s64)PLIM_SLICE_MAX_NS;
+}
+
+static struct plim_bandwidth any_pool(void)
+{
+	struct plim_bandwidth pool;
+
+	ASSUME(pool_is_valid(&pool));
+	ASSUME(pool.boundary_ns <= LIFETIME_NS && pool.period_usage_ns <= LIFETIME_NS);
+	ASSUME(pool.nr_throttled_ever <= LIFETIME_NS);
+	ASSUME(pool.nr_throttled_cpus < PLIM_CPUS_MAX);
+	ASSUME(pool.stats.nr_periods <= LIFETIME_NS && pool.stats.throttled_ns <= LIFETIME_NS / 4);
+	ASSUME(pool.stats.nr_throttled <= pool.stats.nr_periods);
+	ASSUME(pool.stats.nr_bursts <= pool.stats.nr_periods);
+	ASSUME(pool.stats.burst_ns <= LIFETIME_NS);
+	return pool;
+}
+
+static struct plim_bandwidth any_limited_pool(void)
+{
+	struct plim_bandwidth pool = any_pool();
+
+	ASSUME(!plim_bandwidth_is_unlimited(&pool));
+	return pool;
+}
+
+static struct plim_bandwidth_cpu any_cpu(const struct plim_bandwidth *pool)
+{
+	struct plim_bandwidth_cpu cpu;
+
+	ASSUME(cpu_is_valid(&cpu));
+	ASSUME(cpu.runtime_ns >= -(plim_s64)LIFETIME_NS);
+	ASSUME(cpu.throttled_at_ns <= LIFETIME_NS);
+	ASSUME(!cpu.throttled || pool->nr_throttled_cpus >= 1);
+	return cpu;
+}
+
+static struct plim_bandwidth_params any_params(void)
+{
+	struct plim_bandwidth_params params;
+
+	ASSUME(plim_bandwidth_check(&params) == PLIM_BANDWIDTH_OK);
+	return params;
+}
+
+/* All the runtime that a pool and one CPU hold together. */
+static wide held_ns(const struct plim_bandwidth *pool, const struct plim_bandwidth_cpu *cpu)
+{
+	return (wide)pool->runtime_ns + cpu->runtime_ns;
+}
+
+void prove_params_are_accepted_exactly_in_their_ranges(void)
+{
+	struct plim_bandwidth_params params;
+	int ok = plim_bandwidth_check(&params) == PLIM_BANDWIDTH_OK;
+	int unlimited = params.quota_ns == PLIM_UNLIMITED;
+	wide sum_ns = (wide)params.burst_ns + (unlimited ? 0 : params.quota_ns);
+
+	PROVE(ok == (params.period_ns >= 1000000 && params.period_ns <= 1000000000 &&
+		     params.slice_ns >= 100000 && params.slice_ns <= 1000000000 &&
+		     params.quota_ns >= 1000000 && sum_ns <= (wide)1 << 44),
+	      "accepted exactly in range");
+	PROOF_REACHED();
+}
+
+void prove_a_new_pool_holds_its_first_quota(void)
+{
+	struct plim_bandwidth_params params = any_params();
+	struct plim_bandwidth pool;
+
+	plim_bandwidth_init(&pool, &params, any_u64(0, LIFETIME_NS));
+	PROVE(pool_is_valid(&pool), "valid");
+	PROVE(pool.runtime_ns == (params.quota_ns == PLIM_UNLIMITED ? 0 : params.quota_ns),
+	      "one quota");
+	PROOF_REACHED();
+}
+
+void prove_refill_never_exceeds_quota_plus_burst(void)
+{
+	struct plim_bandwidth pool = any_pool();
+
+	plim_bandwidth_refill(&pool, any_bool(), any_u64(0, LIFETIME_NS));
+	PROVE(pool_is_valid(&pool), "R <= Q + B");
+	PROOF_REACHED();
+}
+
+void prove_set_never_exceeds_quota_plus_burst(void)
+{
+	struct plim_bandwidth pool = any_pool();
+	struct plim_bandwidth_params params = any_params();
+
+	plim_bandwidth_set(&pool, &params, any_bool(), any_u64(0, LIFETIME_NS));
+	PROVE(pool_is_valid(&pool), "R <= Q + B");
+	PROVE(pool.params.quota_ns == params.quota_ns, "felt at once");
+	PROOF_REACHED();
+}
+
+void prove_charge_never_exceeds_quota_plus_burst(void)
+{
+	struct plim_bandwidth pool = any_pool();
+	struct plim_bandwidth_cpu cpu = any_cpu(&pool);
+
+	plim_bandwidth_charge(&pool, &cpu, nondet_u64(), any_u64(0, LIFETIME_NS));
+	PROVE(pool_is_valid(&pool), "R <= Q + B");
+	PROVE(cpu_is_valid(&cpu), "the CPU is valid");
+	PROOF_REACHED();
+}
+
+void prove_serve_never_exceeds_quota_plus_burst(void)
+{
+	struct plim_bandwidth pool = any_pool();
+	struct plim_bandwidth_cpu cpu = any_cpu(&pool);
+
+	plim_bandwidth_serve(&pool, &cpu, any_u64(0, LIFETIME_NS));
+	PROVE(pool_is_valid(&pool), "R <= Q + B");
+	PROVE(cpu_is_valid(&cpu), "the CPU is valid");
+	PROOF_REACHED();
+}
+
+void prove_return_never_exceeds_quota_plus_burst(void)
+{
+	struct plim_bandwidth pool = any_pool();
+	struct plim_bandwidth_cpu cpu = any_cpu(&pool);
+
+	plim_bandwidth_return(&pool, &cpu, any_bool());
+	PROVE(pool_is_valid(&pool), "R <= Q + B");
+	PROVE(cpu_is_valid(&cpu), "the CPU is valid");
+	PROOF_REACHED();
+}
+
+/*
+ * A sleep of k periods gives min(R + k * Q, Q + B), for any k: here with the
+ * product as plim_mul_capped() gives it; units.c proves that one exact.
+ */
+void prove_refill_after_any_sleep_is_exact(void)
+{
+	struct plim_bandwidth pool = any_limited_pool(), before = pool;
+	int burst_on = any_bool();
+	plim_u64 now_ns = any_u64(0, LIFETIME_NS);
+	plim_u64 capacity_ns = before.params.quota_ns + (burst_on ? before.params.burst_ns : 0);
+	plim_u64 periods = plim_bandwidth_refill(&pool, burst_on, now_ns);
+	plim_u64 refill_ns = some_product(periods, before.params.quota_ns, PLIM_RUNTIME_MAX_NS);
+
+	if (periods)
+		PROVE(pool.runtime_ns == plim_min(before.runtime_ns + refill_ns, capacity_ns),
+		      "min(R + k Q, Q + B)");
+	else
+		PROVE(pool.runtime_ns == before.runtime_ns, "no boundary, no refill");
+	PROOF_REACHED();
+}
+
+/* Narrowed: a period of 2^27 ns (134 ms), by which the solver can divide. */
+void prove_refill_counts_every_boundary(void)
+{
+	struct plim_bandwidth pool = any_pool(), before = pool;
+	plim_u64 now_ns = any_u64(pool.boundary_ns, LIFETIME_NS), periods;
+	plim_u64 period_ns = 1ULL << 27;
+
+	pool.params.period_ns = period_ns;
+	periods = plim_bandwidth_refill(&pool, any_bool(), now_ns);
+	PROVE(pool.boundary_ns <= now_ns && now_ns - pool.boundary_ns < period_ns,
+	      "the boundary is the last before now");
+	PROVE(pool.boundary_ns - before.boundary_ns == periods * period_ns,
+	      "and a whole number of periods on");
+	PROVE(plim_bandwidth_next_boundary_ns(&pool) > now_ns, "the next is to come");
+	PROOF_REACHED();
+}
+
+void prove_charge_conserves_runtime(void)
+{
+	struct plim_bandwidth pool = any_limited_pool(), pool_before = pool;
+	struct plim_bandwidth_cpu cpu = any_cpu(&pool), cpu_before = cpu;
+	plim_u64 ran_ns = any_u64(0, PLIM_ELAPSED_MAX_NS);
+
+	plim_bandwidth_charge(&pool, &cpu, ran_ns, any_u64(0, LIFETIME_NS));
+	PROVE(held_ns(&pool, &cpu) + ran_ns == held_ns(&pool_before, &cpu_before),
+	      "R' + local' + ran == R + local");
+	PROVE(pool.runtime_ns <= pool_before.runtime_ns, "the pool only gives");
+	PROVE(pool.period_usage_ns == pool_before.period_usage_ns + ran_ns, "usage is exact");
+	PROOF_REACHED();
+}
+
+void prove_serve_conserves_runtime(void)
+{
+	struct plim_bandwidth pool = any_limited_pool(), pool_before = pool;
+	struct plim_bandwidth_cpu cpu = any_cpu(&pool), cpu_before = cpu;
+
+	plim_bandwidth_serve(&pool, &cpu, any_u64(0, LIFETIME_NS));
+	PROVE(held_ns(&pool, &cpu) == held_ns(&pool_before, &cpu_before),
+	      "R' + local' == R + local");
+	PROVE(pool.runtime_ns <= pool_before.runtime_ns, "the pool only gives");
+	PROOF_REACHED();
+}
+
+void prove_return_makes_no_runtime(void)
+{
+	struct plim_bandwidth pool = any_limited_pool(), pool_before = pool;
+	struct plim_bandwidth_cpu cpu = any_cpu(&pool), cpu_before = cpu;
+	int burst_on = any_bool();
+	plim_u64 capacity_ns = plim_bandwidth_capacity_ns(&pool.params, burst_on);
+
+	plim_bandwidth_return(&pool, &cpu, burst_on);
+	PROVE(held_ns(&pool, &cpu) <= held_ns(&pool_before, &cpu_before),
+	      "R' + local' <= R + local");
+	if (pool.runtime_ns < capacity_ns)
+		PROVE(held_ns(&pool, &cpu) == held_ns(&pool_before, &cpu_before),
+		      "nothing is lost but to a full pool");
+	PROVE(pool.runtime_ns >= pool_before.runtime_ns, "the pool only takes");
+	PROVE(cpu_before.runtime_ns > (plim_s64)PLIM_LOCAL_KEPT_NS ||
+		      cpu.runtime_ns == cpu_before.runtime_ns,
+	      "debt stays");
+	PROOF_REACHED();
+}
+
+/*
+ * R - dealt never grows by a change: what a change hands out counts as dealt
+ * for this period. So no number of changes in one period makes a group's
+ * runtime grow by more than the largest quota among them. (A refill that is
+ * due comes first; that one is proved above.)
+ */
+void prove_set_hands_out_no_quota_twice(void)
+{
+	struct plim_bandwidth pool = any_limited_pool(), before = pool;
+	struct plim_bandwidth_params params = any_params();
+	plim_u64 now_ns = any_u64(0, LIFETIME_NS);
+
+	ASSUME(params.quota_ns != PLIM_UNLIMITED);
+	ASSUME(plim_sub_floor(now_ns, pool.boundary_ns) < pool.params.period_ns);
+	plim_bandwidth_set(&pool, &params, any_bool(), now_ns);
+	PROVE((wide)pool.runtime_ns + before.dealt_ns <= (wide)before.runtime_ns + pool.dealt_ns,
+	      "R' - dealt' <= R - dealt");
+	PROVE(pool.dealt_ns <= plim_max(before.dealt_ns, params.quota_ns), "dealt the largest");
+	PROVE(params.period_ns != before.params.period_ns ||
+		      pool.boundary_ns == before.boundary_ns,
+	      "a change does not put the refill off");
+	PROOF_REACHED();
+}
+
+void prove_refill_deals_one_quota(void)
+{
+	struct plim_bandwidth pool = any_limited_pool(), before = pool;
+
+	if (plim_bandwidth_refill(&pool, any_bool(), any_u64(0, LIFETIME_NS)))
+		PROVE(pool.dealt_ns == pool.params.quota_ns, "a new period deals one quota");
+	else
+		PROVE(pool.dealt_ns == before.dealt_ns, "within a period nothing is dealt");
+	PROOF_REACHED();
+}
+
+void prove_a_cpu_holds_no_more_than_a_slice_nor_owes_more_than_it_overran(void)
+{
+	struct plim_bandwidth pool = any_limited_pool();
+	struct plim_bandwidth_cpu cpu = any_cpu(&pool);
+	plim_u64 overrun_ns = any_u64(0, PLIM_ELAPSED_MAX_NS / 2);
+	plim_u64 ran_ns = any_u64(0, PLIM_ELAPSED_MAX_NS), room_ns;
+
+	ASSUME(cpu.runtime_ns <= (plim_s64)pool.params.slice_ns);
+	ASSUME(cpu.runtime_ns >= -(plim_s64)overrun_ns);
+	ASSUME(cpu.throttled || cpu.runtime_ns >= 0);
+	/* Nothing runs where it is throttled, nor overruns by more. */
+	room_ns = (plim_u64)(cpu.runtime_ns > 0 ? cpu.runtime_ns : 0) + overrun_ns;
+	ASSUME(ran_ns == 0 || (!cpu.throttled && ran_ns <= room_ns));
+	if (any_bool())
+		plim_bandwidth_charge(&pool, &cpu, ran_ns, any_u64(0, LIFETIME_NS));
+	else if (any_bool())
+		plim_bandwidth_serve(&pool, &cpu, any_u64(0, LIFETIME_NS));
+	else
+		plim_bandwidth_return(&pool, &cpu, any_bool());
+	PROVE(cpu.runtime_ns <= (plim_s64)plim_max(pool.params.slice_ns, 1), "at most a slice");
+	PROVE(cpu.runtime_ns >= -(plim_s64)overrun_ns, "at most the overrun");
+	PROVE(cpu.throttled || cpu.runtime_ns >= 0, "who runs owes nothing");
+	PROOF_REACHED();
+}
+
+void prove_a_cpu_is_throttled_only_when_the_pool_is_empty(void)
+{
+	struct plim_bandwidth pool = any_limited_pool();
+	struct plim_bandwidth_cpu cpu = any_cpu(&pool), before = cpu;
+	int may_run = plim_bandwidth_charge(&pool, &cpu, nondet_u64(), any_u64(0, LIFETIME_NS));
+
+	PROVE(may_run == !cpu.throttled, "throttled or running");
+	PROVE(may_run == (cpu.runtime_ns > 0), "it runs on runtime of its own");
+	if (cpu.throttled && !before.throttled)
+		PROVE(pool.runtime_ns == 0, "throttled on an empty pool");
+	PROOF_REACHED();
+}
+
+void prove_without_a_limit_nothing_is_throttled(void)
+{
+	struct plim_bandwidth pool = any_pool();
+	struct plim_bandwidth_cpu cpu = any_cpu(&pool), other = cpu;
+	struct plim_bandwidth copy = pool;
+
+	ASSUME(plim_bandwidth_is_unlimited(&pool));
+	PROVE(plim_bandwidth_charge(&pool, &cpu, nondet_u64(), any_u64(0, LIFETIME_NS)),
+	      "it runs on");
+	PROVE(plim_bandwidth_serve(&copy, &other, any_u64(0, LIFETIME_NS)), "it runs again");
+	PROVE(!cpu.throttled && !other.throttled, "and is not throttled");
+	PROOF_REACHED();
+}
+
+#define SERVED 3
+
+/*
+ * Three CPUs, each throttled or not, in any state and any order. As the
+ * caller does: refill, then serve in order until one stays throttled.
+ * checks off: unsigned-overflow conversion (the order wraps on purpose)
+ */
+void prove_with_runtime_left_nobody_stays_throttled_past_a_boundary(void)
+{
+	struct plim_bandwidth pool = any_limited_pool();
+	struct plim_bandwidth_cpu cpus[SERVED];
+	plim_u64 now_ns = any_u64(0, LIFETIME_NS);
+	int i, stopped = 0;
+
+	ASSUME(pool.nr_throttled_cpus == SERVED);
+	for (i = 0; i < SERVED; i++) {
+		cpus[i] = any_cpu(&pool);
+		ASSUME(cpus[i].throttled);
+		ASSUME(now_ns <= LIFETIME_NS / 4);
+		ASSUME(cpus[i].throttled_order < pool.nr_throttled_ever);
+		ASSUME(i == 0 || plim_bandwidth_serve_before(&cpus[i - 1], &cpus[i]));
+	}
+	plim_bandwidth_refill(&pool, any_bool(), now_ns);
+	for (i = 0; i < SERVED && !stopped; i++)
+		stopped = !plim_bandwidth_serve(&pool, &cpus[i], now_ns);
+	PROVE(pool.runtime_ns == 0 || pool.nr_throttled_cpus == 0,
+	      "the pool is empty or nobody is throttled");
+	for (i = 1; i < SERVED; i++)
+		PROVE(cpus[i].throttled || !cpus[i - 1].throttled,
+		      "first throttled, first served");
+	PROOF_REACHED();
+}
+
+/* checks off: unsigned-overflow conversion (the order wraps on purpose) */
+void prove_throttled_cpus_queue_in_the_order_of_throttling(void)
+{
+	struct plim_bandwidth pool = any_pool();
+	struct plim_bandwidth_cpu first = any_cpu(&pool), second = first;
+
+	/* Also where the counter of places wraps. */
+	pool.nr_throttled_ever = nondet_u64();
+	plim_bandwidth_throttle(&pool, &first, any_u64(0, LIFETIME_NS));
+	pool.nr_throttled_ever += any_u64(0, LIFETIME_NS);
+	plim_bandwidth_throttle(&pool, &second, any_u64(0, LIFETIME_NS));
+	PROVE(plim_bandwidth_serve_before(&first, &second), "first in");
+	PROVE(!plim_bandwidth_serve_before(&second, &first), "and only that way round");
+	PROOF_REACHED();
+}
+
+void prove_statistics_of_periods_are_exact(void)
+{
+	struct plim_bandwidth pool = any_limited_pool(), before = pool;
+	const struct plim_bandwidth_stats *was = &before.stats, *is = &pool.stats;
+	plim_u64 now_ns = any_u64(0, LIFETIME_NS);
+	plim_u64 periods = plim_bandwidth_refill(&pool, any_bool(), now_ns);
+	plim_u64 active = periods && before.period_usage_ns ? 1 : 0;
+	plim_u64 excess_ns = plim_sub_floor(before.period_usage_ns, before.params.quota_ns);
+
+	PROVE(is->nr_throttled - was->nr_throttled == (before.nr_throttled_cpus ? periods : 0),
+	      "periods that ended with a throttled CPU");
+	PROVE(is->nr_periods - was->nr_periods == (before.nr_throttled_cpus ? periods : active),
+	      "periods elapsed while active");
+	PROVE(is->nr_bursts - was->nr_bursts == (periods && excess_ns ? 1 : 0),
+	      "periods whose usage exceeded the quota");
+	PROVE(is->burst_ns - was->burst_ns == (periods ? excess_ns : 0), "the excess");
+	PROVE(pool.period_usage_ns == (periods ? 0 : before.period_usage_ns), "usage starts over");
+	PROVE(is->nr_throttled <= is->nr_periods && is->nr_bursts <= is->nr_periods,
+	      "no more of them than periods");
+	PROOF_REACHED();
+}
+
+void prove_statistics_of_throttling_are_exact(void)
+{
+	struct plim_bandwidth pool = any_pool(), before = pool;
+	struct plim_bandwidth_cpu cpu = any_cpu(&pool), was = cpu;
+	plim_u64 now_ns = any_u64(was.throttled_at_ns, LIFETIME_NS);
+
+	if (any_bool())
+		plim_bandwidth_charge(&pool, &cpu, nondet_u64(), now_ns);
+	else
+		plim_bandwidth_serve(&pool, &cpu, now_ns);
+	PROVE(pool.nr_throttled_cpus + was.throttled == before.nr_throttled_cpus + cpu.throttled,
+	      "throttled CPUs are counted");
+	PROVE(pool.stats.throttled_ns - before.stats.throttled_ns ==
+		      (was.throttled && !cpu.throttled ? now_ns - was.throttled_at_ns : 0),
+	      "throttled time is counted once");
+	PROVE(!cpu.throttled || was.throttled || cpu.throttled_at_ns == now_ns, "from now on");
+	PROOF_REACHED();
+}
+
+/*
+ * A refill for one boundary, as it has been proved to be above; several at
+ * once give no more than one after the other. Without its divisions, which
+ * the solver would meet in every step.
+ */
+static plim_u64 any_refill(struct plim_bandwidth *pool)
+{
+	plim_u64 capacity_ns = plim_bandwidth_capacity_ns(&pool->params, any_bool());
+
+	pool->runtime_ns = plim_min(pool->runtime_ns + pool->params.quota_ns, capacity_ns);
+	return pool->params.quota_ns;
+}
+
+/* One step of a group on two CPUs, for the direct proof below. */
+static plim_u64 any_step(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu,
+			 plim_u64 overrun_ns, plim_u64 now_ns, plim_u64 *refilled_ns)
+{
+	plim_u64 ran_ns = 0, kind = any_u64(0, 3);
+	int may_run;
+
+	if (kind == 0) {
+		*refilled_ns += any_refill(pool);
+	} else if (kind == 1) {
+		plim_bandwidth_serve(pool, cpu, now_ns);
+	} else if (kind == 2) {
+		plim_bandwidth_return(pool, cpu, any_bool());
+	} else if (!cpu->throttled) {
+		/* As the caller does: ask before the first run. */
+		may_run = cpu->runtime_ns > 0 || plim_bandwidth_charge(pool, cpu, 0, now_ns);
+		ran_ns = nondet_u32();
+		ASSUME(ran_ns <= (may_run ? (plim_u64)cpu->runtime_ns + overrun_ns : 0));
+		plim_bandwidth_charge(pool, cpu, ran_ns, now_ns);
+	}
+	return ran_ns;
+}
+
+/* What every step on two CPUs keeps. */
+static int window_holds(const struct plim_bandwidth *pool, const struct plim_bandwidth_cpu *cpus,
+			plim_u64 overrun_ns)
+{
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		if (!cpu_is_valid(&cpus[i]) || (!cpus[i].throttled && cpus[i].runtime_ns < 0))
+			return 0;
+		if (cpus[i].runtime_ns > (plim_s64)pool->params.slice_ns ||
+		    cpus[i].runtime_ns < -(plim_s64)overrun_ns)
+			return 0;
+	}
+	return pool_is_valid(pool);
+}
+
+static plim_s64 all_held_ns(const struct plim_bandwidth *pool,
+			    const struct plim_bandwidth_cpu *cpus)
+{
+	return (plim_s64)pool->runtime_ns + cpus[0].runtime_ns + cpus[1].runtime_ns;
+}
+
+/*
+ * The induction: any step on two CPUs, after any number of steps. Narrowed:
+ * overrun up to 1 s.
+ */
+void prove_any_step_keeps_usage_in_a_window_bounded(void)
+{
+	struct plim_bandwidth pool = any_limited_pool();
+	struct plim_bandwidth_cpu cpus[2] = { any_cpu(&pool), any_cpu(&pool) };
+	plim_u64 at_start_ns = any_u64(0, PLIM_RUNTIME_MAX_NS), now_ns = any_u64(0, 1ULL << 60);
+	plim_u64 overrun_ns = any_u64(0, PLIM_NSEC_PER_SEC), slice_ns = pool.params.slice_ns;
+	plim_u64 refilled_ns = any_u64(0, 1ULL << 60), usage_ns = any_u64(0, 1ULL << 60);
+	plim_s64 most_ns = (plim_s64)(at_start_ns + 2 * slice_ns + refilled_ns);
+
+	ASSUME(window_holds(&pool, cpus, overrun_ns));
+	ASSUME((plim_s64)usage_ns + all_held_ns(&pool, cpus) <= most_ns);
+	usage_ns += any_step(&pool, &cpus[0], overrun_ns, now_ns, &refilled_ns);
+	most_ns = (plim_s64)(at_start_ns + 2 * slice_ns + refilled_ns);
+	PROVE(window_holds(&pool, cpus, overrun_ns), "the state is one of those");
+	PROVE((plim_s64)usage_ns + all_held_ns(&pool, cpus) <= most_ns, "the sum again");
+	PROVE((plim_s64)usage_ns <= most_ns + 2 * (plim_s64)overrun_ns,
+	      "usage <= R + N Q + C (S + g)");
+	PROOF_REACHED();
+}
+
+#define STEPS 6
+
+/*
+ * And directly: any six steps on two CPUs from the start of a group. Narrowed:
+ * quota 2 ms, burst 4 ms, slice 1 ms, overrun 1 ms.
+ */
+void prove_usage_in_a_window_is_bounded(void)
+{
+	struct plim_bandwidth_params params = {
+		.period_ns = PLIM_PERIOD_DEFAULT_NS,
+		.quota_ns = 2 * PLIM_NSEC_PER_MSEC,
+		.burst_ns = 4 * PLIM_NSEC_PER_MSEC,
+		.slice_ns = PLIM_NSEC_PER_MSEC,
+	};
+	struct plim_bandwidth_cpu cpus[2] = { { 0 }, { 0 } };
+	plim_u64 overrun_ns = PLIM_NSEC_PER_MSEC, refilled_ns = 0, usage_ns = 0, at_start_ns;
+	struct plim_bandwidth pool;
+	int i;
+
+	plim_bandwidth_init(&pool, &params, 0);
+	at_start_ns = pool.runtime_ns;
+	for (i = 0; i < STEPS; i++)
+		usage_ns += any_step(&pool, &cpus[any_bool()], overrun_ns, 0, &refilled_ns);
+	PROVE(usage_ns <= at_start_ns + refilled_ns + 2 * (params.slice_ns + overrun_ns),
+	      "usage <= R + N Q + C (S + g)");
+	PROOF_REACHED();
+}

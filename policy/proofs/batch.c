@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Proofs of plimsoll/batch.h. */
+#include "plimsoll/batch.h"
+#include "proof.h"
+
+void prove_weights_fall_by_a_quarter_per_nice_level(void)
+{
+	plim_s32 nice = nondet_s32();
+	plim_u64 weight, next;
+
+	ASSUME(nice < PLIM_NICE_MAX && nice >= PLIM_NICE_MIN);
+	weight = plim_batch_weight(nice);
+	next = plim_batch_weight(nice + 1);
+	PROVE(next > 0 && weight > next, "positive, and less for each level");
+	PROVE(weight * 100 >= next * 115 && weight * 100 <= next * 135, "by 1.15 to 1.35");
+	PROVE(plim_batch_weight(0) == PLIM_WEIGHT_NICE_0, "nice 0 is the unit");
+	PROOF_REACHED();
+}
+
+void prove_a_nice_value_out_of_range_counts_as_the_nearest(void)
+{
+	plim_s32 nice = nondet_s32();
+	plim_u32 weight = plim_batch_weight(nice);
+
+	PROVE(nice >= PLIM_NICE_MIN || weight == plim_batch_weight(PLIM_NICE_MIN), "from below");
+	PROVE(nice <= PLIM_NICE_MAX || weight == plim_batch_weight(PLIM_NICE_MAX), "from above");
+	PROOF_REACHED();
+}
+
+void prove_group_weights_are_positive_and_monotone(void)
+{
+	plim_u32 less = nondet_u32(), more = nondet_u32();
+
+	ASSUME(less <= more);
+	PROVE(plim_batch_group_weight(less) > 0, "positive");
+	PROVE(plim_batch_group_weight(less) <= plim_batch_group_weight(more), "monotone");
+	PROVE(plim_batch_group_weight(PLIM_GROUP_WEIGHT_DEFAULT) == PLIM_WEIGHT_NICE_0,
+	      "the default is the unit");
+	PROOF_REACHED();
+}
+
+/* For any run and any weight: nothing wraps, which the checks prove too. */
+void prove_running_is_never_free(void)
+{
+	plim_u64 ran_ns = nondet_u64(), delta = plim_batch_vruntime_delta(ran_ns, nondet_u32());
+
+	PROVE((delta > 0) == (ran_ns > 0), "running costs, waiting does not");
+	PROVE(delta < 1ULL << 54, "far from half the range of virtual runtime");
+	PROOF_REACHED();
+}
+
+/* Narrowed: both runs below 2^12 ns and the weight below 2^8, any of them. */
+void prove_running_longer_costs_more_and_weight_costs_less(void)
+{
+	plim_u64 less = any_u64(0, 4095), more = any_u64(0, 4095);
+	plim_u32 light = any_u32(0, 255), heavy = any_u32(0, 255);
+
+	ASSUME(less <= more && light <= heavy);
+	PROVE(plim_batch_vruntime_delta(less, light) <= plim_batch_vruntime_delta(more, light),
+	      "longer costs more");
+	PROVE(plim_batch_vruntime_delta(less, heavy) <= plim_batch_vruntime_delta(less, light),
+	      "weight costs less");
+	PROOF_REACHED();
+}
+
+/*
+ * Also across the wrap: the values start anywhere.
+ * checks off: unsigned-overflow conversion (virtual runtime wraps on purpose)
+ */
+void prove_order_is_strict_within_half_the_range(void)
+{
+	plim_u64 a = nondet_u64(), near = any_u64(0, (1ULL << 62) - 1), far = near;
+	plim_u64 b = a + near, c;
+
+	far = any_u64(0, (1ULL << 62) - 1);
+	c = b + far;
+	PROVE(!plim_batch_before(a, a), "nothing is before itself");
+	PROVE(plim_batch_before(a, b) == (near > 0), "earlier is before");
+	PROVE(!plim_batch_before(b, a), "and not after");
+	PROVE(!(plim_batch_before(a, b) && plim_batch_before(b, c)) || plim_batch_before(a, c),
+	      "transitive");
+	PROVE(plim_batch_later(a, b) == b && plim_batch_later(b, a) == b, "the later of two");
+	PROOF_REACHED();
+}
+
+/* checks off: unsigned-overflow conversion (virtual runtime wraps on purpose) */
+void prove_a_sleeper_is_placed_within_a_slice_and_never_earlier(void)
+{
+	plim_u64 min_vruntime = nondet_u64(), slice_ns = nondet_u64();
+	plim_u32 weight = nondet_u32();
+	plim_s64 distance = any_s64(-(plim_s64)(1ULL << 61), (plim_s64)(1ULL << 61));
+	plim_u64 vruntime = min_vruntime + (plim_u64)distance;
+	plim_u64 placed = plim_batch_place(vruntime, min_vruntime, slice_ns, weight);
+	plim_s64 moved = (plim_s64)(placed - vruntime);
+	plim_s64 behind = (plim_s64)(min_vruntime - placed);
+	plim_s64 slice = (plim_s64)plim_batch_vruntime_delta(slice_ns, weight);
+
+	PROVE(moved >= 0, "never earlier than it was");
+	PROVE(behind <= slice, "no further back than a slice");
+	PROVE(moved == 0 || behind == slice, "and moved no more than that takes");
+	PROOF_REACHED();
+}
+
+/* checks off: unsigned-overflow (virtual runtime wraps on purpose) */
+void prove_migration_keeps_the_distance(void)
+{
+	plim_u64 vruntime = nondet_u64(), from = nondet_u64(), to = nondet_u64();
+
+	PROVE(plim_batch_migrate(vruntime, from, to) - to == vruntime - from, "same distance");
+	PROOF_REACHED();
+}
+
+static struct plim_batch_limit any_limit(void)
+{
+	struct plim_batch_limit limit = {
+		.window_ns = any_u64(0, LIFETIME_NS),
+		.used_ns = any_u64(0, LIFETIME_NS),
+	};
+
+	return limit;
+}
+
+void prove_a_limit_allows_its_share_of_a_window(void)
+{
+	plim_u32 limit_ppm = nondet_u32();
+	plim_u64 allowed_ns = plim_batch_limit_ns(limit_ppm);
+
+	PROVE(allowed_ns == plim_min(limit_ppm, PLIM_PPM) * 100, "100 ms times the share");
+	PROOF_REACHED();
+}
+
+/*
+ * Work that runs no longer than it was told, but for an overrun, never uses
+ * more of a window than the limit and the overrun, debt included. Narrowed:
+ * one window on at most; the next proof is about more.
+ */
+void prove_a_window_uses_no_more_than_the_limit_and_an_overrun(void)
+{
+	struct plim_batch_limit limit = any_limit();
+	plim_u32 limit_ppm = nondet_u32();
+	plim_u64 overrun_ns = any_u64(0, PLIM_NSEC_PER_SEC);
+	plim_u64 allowed_ns = plim_batch_limit_ns(limit_ppm);
+	plim_u64 now_ns = limit.window_ns + any_u64(0, PLIM_BATCH_WINDOW_NS - 1);
+	plim_u64 ran_ns = any_u64(0, PLIM_NSEC_PER_SEC * 2), left_ns;
+
+	ASSUME(limit.used_ns <= allowed_ns + overrun_ns);
+	left_ns = plim_batch_limit_charge(&limit, limit_ppm, 0, now_ns);
+	PROVE(left_ns == plim_sub_floor(allowed_ns, limit.used_ns), "what is left");
+	ASSUME(ran_ns <= (left_ns ? left_ns + overrun_ns : 0));
+	plim_batch_limit_charge(&limit, limit_ppm, ran_ns, now_ns);
+	PROVE(limit.used_ns <= allowed_ns + overrun_ns, "limit + overrun");
+	PROVE(plim_batch_limit_until_ns(&limit) > now_ns, "asked again later");
+	PROOF_REACHED();
+}
+
+/*
+ * used' = max(0, used - windows * allowed). Narrowed: up to 3 windows at once
+ * and 7 % steps of the limit (the solver cannot divide by everything).
+ */
+void prove_excess_is_carried_into_the_next_windows(void)
+{
+	struct plim_batch_limit limit = any_limit(), before = limit;
+	plim_u64 windows = any_u64(0, 3);
+	plim_u32 limit_ppm = any_u32(1, 15) * 70000;
+	plim_u64 allowed_ns = plim_batch_limit_ns(limit_ppm);
+	plim_u64 into_ns = any_u64(0, PLIM_BATCH_WINDOW_NS - 1);
+
+	ASSUME(before.used_ns <= 1ULL << 36);
+	plim_batch_limit_advance(&limit, limit_ppm,
+				 before.window_ns + windows * PLIM_BATCH_WINDOW_NS + into_ns);
+	PROVE(limit.used_ns == plim_sub_floor(before.used_ns, windows * allowed_ns),
+	      "the excess is carried");
+	PROVE(limit.window_ns == before.window_ns + windows * PLIM_BATCH_WINDOW_NS,
+	      "windows stay aligned");
+	PROOF_REACHED();
+}
+
+void prove_a_limit_of_zero_allows_nothing(void)
+{
+	struct plim_batch_limit limit = any_limit();
+
+	PROVE(plim_batch_limit_charge(&limit, 0, nondet_u64(), any_u64(0, LIFETIME_NS)) == 0,
+	      "nothing");
+	PROOF_REACHED();
+}
+
+void prove_room_is_a_share(void)
+{
+	plim_u32 room_ppm = any_u32(0, PLIM_PPM);
+
+	room_ppm = plim_batch_room_ppm(room_ppm, nondet_u64(), nondet_u64());
+	PROVE(room_ppm <= PLIM_PPM, "0 to 1");
+	PROOF_REACHED();
+}
+
+/* Narrowed: intervals of whole 8th parts of the window, and normal work too. */
+void prove_room_moves_towards_what_was_seen(void)
+{
+	plim_u64 eighth_ns = PLIM_BATCH_WINDOW_NS / 8;
+	plim_u64 elapsed = any_u64(1, 9), normal = any_u64(0, 9);
+	plim_u32 before_ppm = any_u32(0, PLIM_PPM), seen_ppm, after_ppm;
+
+	ASSUME(normal <= elapsed);
+	seen_ppm = (plim_u32)((elapsed - normal) * PLIM_PPM / elapsed);
+	after_ppm = plim_batch_room_ppm(before_ppm, normal * eighth_ns, elapsed * eighth_ns);
+	PROVE(after_ppm >= plim_min(before_ppm, seen_ppm), "not beyond, from above");
+	PROVE(after_ppm <= plim_max(before_ppm, seen_ppm), "not beyond, from below");
+	PROVE(elapsed < 8 || after_ppm == seen_ppm, "all the way in a whole window");
+	PROOF_REACHED();
+}
+
+static struct plim_batch_cpu any_cpu(void)
+{
+	struct plim_batch_cpu cpu;
+
+	return cpu;
+}
+
+/* Any state at all: the checks prove that nothing wraps. */
+void prove_expected_wait_never_wraps(void)
+{
+	struct plim_batch_cpu cpu = any_cpu();
+	plim_u64 wait_ns = plim_batch_expected_wait_ns(&cpu, nondet_u64());
+
+	PROVE(wait_ns <= PLIM_BATCH_QUEUE_MAX * PLIM_NSEC_PER_SEC * 1000, "at most 47 days");
+	PROOF_REACHED();
+}
+
+/*
+ * A strict order, whatever the expected waits are. Narrowed: queues below 4,
+ * slices below 8 ns, room in steps of a quarter; the comparison itself does
+ * not look at magnitudes.
+ */
+void prove_better_cpu_is_a_strict_order(void)
+{
+	struct plim_batch_cpu cpus[3];
+	plim_u64 slice_ns = any_u64(0, 7);
+	int i;
+
+	for (i = 0; i < 3; i++) {
+		cpus[i] = any_cpu();
+		ASSUME(cpus[i].nr_queued < 4);
+		cpus[i].room_ppm = any_u32(0, 4) * 250000;
+	}
+	PROVE(!plim_batch_better_cpu(&cpus[0], &cpus[0], slice_ns), "no CPU beats itself");
+	PROVE(!plim_batch_better_cpu(&cpus[0], &cpus[1], slice_ns) ||
+		      !plim_batch_better_cpu(&cpus[1], &cpus[0], slice_ns),
+	      "never both ways");
+	PROVE(!plim_batch_better_cpu(&cpus[0], &cpus[1], slice_ns) ||
+		      !plim_batch_better_cpu(&cpus[1], &cpus[2], slice_ns) ||
+		      plim_batch_better_cpu(&cpus[0], &cpus[2], slice_ns),
+	      "transitive");
+	PROOF_REACHED();
+}
+
+void prove_an_idle_cpu_pulls_what_waits_too_long(void)
+{
+	struct plim_batch_cpu from = any_cpu(), to = any_cpu();
+	plim_u64 slice_ns = nondet_u64();
+
+	ASSUME(!to.nr_queued && !to.running_batch && !to.running_normal);
+	PROVE(plim_batch_should_pull(&from, &to, slice_ns) ==
+		      (from.nr_queued &&
+		       (from.running_normal || from.waited_ns >= PLIM_BATCH_WAIT_MAX_NS)),
+	      "after 1 ms, or at once where it cannot run");
+	PROOF_REACHED();
+}
+
+void prove_nothing_is_pulled_to_normal_work(void)
+{
+	struct plim_batch_cpu from = any_cpu(), to = any_cpu();
+
+	ASSUME(to.running_normal || !from.nr_queued);
+	PROVE(!plim_batch_should_pull(&from, &to, nondet_u64()), "not there, and not nothing");
+	PROOF_REACHED();
+}

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Proofs of plimsoll/headroom.h.
+ *
+ * Let busy(t) be what side and non-side work ran since the window began, of
+ * length t so far. After every update inside the window
+ *
+ *	credit + busy(t) <= (1 - H) * C * t + max(C * grain, what the CPUs
+ *	can have run beyond it, less the remembered debt)
+ *
+ * which, with the debt of H * C * W, is the law; see step_keeps_the_law().
+ */
+#define PLIM_HEADROOM_SIDES_MAX 3U
+#include "plimsoll/headroom.h"
+#include "proof.h"
+
+static struct plim_headroom_params any_params(void)
+{
+	struct plim_headroom_params params;
+
+	ASSUME(plim_headroom_check(&params) == PLIM_HEADROOM_OK);
+	return params;
+}
+
+/* The type invariant of a controller. */
+static int is_valid(const struct plim_headroom *headroom)
+{
+	const struct plim_headroom_params *params = &headroom->params;
+	plim_s64 tolerance_ns = (plim_s64)params->tolerance_runtime_ns;
+
+	return headroom->credit_ns <= (plim_s64)plim_headroom_credit_max_ns(params) &&
+	       headroom->credit_ns >= -(plim_s64)plim_headroom_debt_max_ns(params) &&
+	       headroom->tolerance_credit_ns <= tolerance_ns &&
+	       headroom->tolerance_credit_ns >= -tolerance_ns &&
+	       headroom->tolerance_rest < params->tolerance_period_ns;
+}
+
+static struct plim_headroom any_headroom(void)
+{
+	struct plim_headroom headroom;
+
+	ASSUME(plim_headroom_check(&headroom.params) == PLIM_HEADROOM_OK);
+	ASSUME(is_valid(&headroom));
+	ASSUME(headroom.updated_ns <= LIFETIME_NS && headroom.shortfall_ns <= LIFETIME_NS);
+	return headroom;
+}
+
+/*
+ * A controller of a machine on which a solver can multiply and divide: two
+ * CPUs, headroom in steps of 1/8, window and grain of 2^24 and 2^20 ns (17 and
+ * 1 ms), a tolerance of 2^14 in 2^20 ns. Credits are any.
+ */
+static struct plim_headroom small_headroom(void)
+{
+	struct plim_headroom headroom;
+
+	headroom.params = (struct plim_headroom_params){
+		.window_ns = 1ULL << 24,
+		.grain_ns = 1ULL << 20,
+		.tolerance_runtime_ns = 1ULL << 14,
+		.tolerance_period_ns = 1ULL << 20,
+		.headroom_ppm = any_u32(0, 8) * 125000,
+		.nr_cpus = 2,
+	};
+	headroom.shortfall_ns = 0;
+	headroom.updated_ns = 0;
+	ASSUME(plim_headroom_check(&headroom.params) == PLIM_HEADROOM_OK);
+	ASSUME(is_valid(&headroom));
+	return headroom;
+}
+
+void prove_params_are_accepted_exactly_in_their_ranges(void)
+{
+	struct plim_headroom_params params;
+
+	PROVE((plim_headroom_check(&params) == PLIM_HEADROOM_OK) ==
+		      (params.headroom_ppm <= 1000000 && params.nr_cpus >= 1 &&
+		       params.nr_cpus <= 8192 && params.window_ns >= 10000000 &&
+		       params.window_ns <= 10000000000 && params.grain_ns >= 100000 &&
+		       params.grain_ns <= params.window_ns &&
+		       params.tolerance_period_ns >= 1000000 &&
+		       params.tolerance_period_ns <= 10000000000 &&
+		       params.tolerance_runtime_ns <= params.tolerance_period_ns &&
+		       params.tolerance_runtime_ns <= 1000000000),
+	      "accepted exactly in range");
+	PROOF_REACHED();
+}
+
+/* balance() alone, for any numbers: what both credits rest on. */
+void prove_a_balance_is_exact_within_its_bounds(void)
+{
+	plim_u64 debt_max = any_u64(0, 1ULL << 50), credit_max = any_u64(0, 1ULL << 50);
+	plim_u64 earned = any_u64(0, 1ULL << 50), spent = any_u64(0, 1ULL << 50);
+	plim_s64 credit = any_s64(-(plim_s64)(1ULL << 50), (plim_s64)(1ULL << 50));
+	plim_s64 exact = credit + (plim_s64)earned - (plim_s64)spent;
+	plim_s64 balance = plim_headroom_balance(credit, earned, spent, debt_max, credit_max);
+
+	PROVE(balance <= (plim_s64)credit_max && balance >= -(plim_s64)debt_max, "bounded");
+	PROVE(balance == exact || exact > (plim_s64)credit_max || exact < -(plim_s64)debt_max,
+	      "exact between the bounds");
+	PROVE(exact <= (plim_s64)credit_max || balance == (plim_s64)credit_max, "cut above");
+	PROVE(exact >= -(plim_s64)debt_max || balance == -(plim_s64)debt_max, "cut below");
+	PROOF_REACHED();
+}
+
+/* Any controller, any input; the checks prove that nothing wraps. */
+void prove_an_update_never_wraps(void)
+{
+	struct plim_headroom headroom = any_headroom();
+
+	plim_headroom_update(&headroom, nondet_u64(), nondet_u64(), any_u64(0, LIFETIME_NS));
+	PROVE(headroom.tolerance_rest < headroom.params.tolerance_period_ns, "a rest");
+	PROOF_REACHED();
+}
+
+void prove_a_change_of_parameters_keeps_credit_within_bounds(void)
+{
+	struct plim_headroom headroom;
+	struct plim_headroom_params params = any_params();
+
+	headroom.params = any_params();
+	ASSUME(is_valid(&headroom));
+	plim_headroom_set(&headroom, &params);
+	PROVE(is_valid(&headroom), "within the new bounds");
+	PROOF_REACHED();
+}
+
+/*
+ * One step of the induction behind the law, with every number any: the two
+ * credits of the CPUs, what was usable and what was busy, are the ghosts.
+ *
+ * Since the window began, t has passed. Of it, usable = (1 - H) * C * t at
+ * most may be busy, and reserved = H * C * t is the rest of what the CPUs can
+ * have run. The hypothesis is what holds at the window's start, for a credit
+ * of at most credit_max: credit + busy <= usable + credit_max, or else all
+ * that was overdrawn was forgotten: credit + busy <= usable + reserved - debt.
+ */
+void prove_a_step_keeps_the_law(void)
+{
+	plim_s64 limit = (plim_s64)(1ULL << 50), credit, after, usable, reserved, busy;
+	plim_u64 debt_max = any_u64(0, 1ULL << 48), credit_max = any_u64(0, 1ULL << 48);
+	plim_u64 earned = any_u64(0, 1ULL << 48), kept = any_u64(0, 1ULL << 48);
+	plim_u64 spent = any_u64(0, 1ULL << 48);
+
+	credit = any_s64(-(plim_s64)debt_max, (plim_s64)credit_max);
+	usable = any_s64(0, limit);
+	reserved = any_s64(0, limit);
+	busy = any_s64(0, limit);
+	ASSUME(busy <= usable + reserved);
+	ASSUME(credit + busy <= usable + (plim_s64)credit_max ||
+	       credit + busy <= usable + reserved - (plim_s64)debt_max);
+	/* No CPU runs longer than the clock: update() cuts it to that. */
+	ASSUME(spent <= earned + kept);
+	after = plim_headroom_balance(credit, earned, spent, debt_max, credit_max);
+	usable += (plim_s64)earned;
+	reserved += (plim_s64)kept;
+	busy += (plim_s64)spent;
+	PROVE(after + busy <= usable + (plim_s64)credit_max ||
+		      after + busy <= usable + reserved - (plim_s64)debt_max,
+	      "the hypothesis again");
+	/* Within the window H * C * t <= H * C * W, the debt that is kept. */
+	if (reserved <= (plim_s64)debt_max)
+		PROVE(after + busy <= usable + (plim_s64)credit_max,
+		      "side + grant <= (1 - H) C W - nonside + C grain");
+	PROOF_REACHED();
+}
+
+/*
+ * That update() makes such a step: with what it really computes. Narrowed:
+ * see small_headroom(); elapsed times below 2^16 ns.
+ */
+void prove_an_update_is_such_a_step(void)
+{
+	struct plim_headroom headroom = small_headroom(), before = headroom;
+	const struct plim_headroom_params *params = &headroom.params;
+	plim_u64 elapsed_ns = nondet_u16(), nonside_ns = nondet_u32(), side_ns = nondet_u32();
+	plim_u64 usable_ns = plim_headroom_usable_ns(params, elapsed_ns);
+
+	ASSUME(nonside_ns + side_ns <= elapsed_ns * params->nr_cpus);
+	plim_headroom_update(&headroom, nonside_ns, side_ns, elapsed_ns);
+	PROVE(headroom.credit_ns ==
+		      plim_headroom_balance(before.credit_ns, usable_ns, nonside_ns + side_ns,
+					    plim_headroom_debt_max_ns(params),
+					    plim_headroom_credit_max_ns(params)),
+	      "credit moves by usable - busy");
+	PROVE(usable_ns * PLIM_PPM <=
+		      elapsed_ns * params->nr_cpus * (PLIM_PPM - params->headroom_ppm),
+	      "usable is never more than (1 - H) C t");
+	PROVE(is_valid(&headroom), "within the bounds");
+	PROOF_REACHED();
+}
+
+/*
+ * The debt that is kept is the most that one window can overdraw. Narrowed:
+ * headroom in steps of 1/256; window up to 2^34 ns, CPUs any.
+ */
+void prove_the_kept_debt_covers_a_window(void)
+{
+	struct plim_headroom_params params = any_params();
+	plim_u64 debt_ns;
+
+	debt_ns = plim_headroom_debt_max_ns(&params);
+	PROVE(debt_ns + plim_headroom_usable_ns(&params, params.window_ns) ==
+		      params.window_ns * params.nr_cpus,
+	      "usable and reserved are all there is");
+	PROOF_REACHED();
+}
+
+/* What is cut, and that a clock that runs backwards grants nothing more. */
+void prove_no_more_is_booked_than_the_cpus_can_have_run(void)
+{
+	struct plim_headroom headroom = small_headroom(), before = headroom;
+
+	headroom.updated_ns = before.updated_ns = any_u64(0, LIFETIME_NS);
+	plim_headroom_update(&headroom, nondet_u64(), nondet_u64(),
+			     any_u64(0, before.updated_ns));
+	PROVE(headroom.credit_ns == before.credit_ns, "no time, no credit");
+	PROVE(headroom.updated_ns == before.updated_ns, "the clock stays");
+	PROOF_REACHED();
+}
+
+/* With H = 0 and no main load all CPUs are usable, with H = 1 none is. */
+void prove_usable_is_exact_at_both_ends(void)
+{
+	struct plim_headroom_params params = any_params();
+	plim_u64 elapsed_ns = any_u64(0, PLIM_HEADROOM_WINDOW_MAX_NS);
+
+	params.headroom_ppm = PLIM_PPM;
+	PROVE(plim_headroom_usable_ns(&params, elapsed_ns) == 0, "nothing");
+	PROOF_REACHED();
+}
+
+/*
+ * No main load, and side work that always takes the grant: after the first
+ * grain it gets (1 - H) * C * elapsed each time, neither more nor less.
+ * Narrowed: see small_headroom(); 3 updates at any distance up to a grain.
+ */
+void prove_without_main_load_side_work_gets_exactly_the_rest(void)
+{
+	struct plim_headroom headroom = small_headroom();
+	plim_u64 now_ns = 0, elapsed_ns, grant_ns, i;
+
+	headroom.params.tolerance_runtime_ns = 0;
+	headroom.credit_ns = 0;
+	headroom.tolerance_credit_ns = 0;
+	headroom.tolerance_rest = 0;
+	grant_ns = 0;
+	for (i = 0; i < 3; i++) {
+		elapsed_ns = nondet_u16();
+		now_ns += elapsed_ns;
+		/* It can only run what the CPUs can. */
+		ASSUME(grant_ns <= elapsed_ns * headroom.params.nr_cpus);
+		grant_ns = plim_headroom_update(&headroom, 0, grant_ns, now_ns);
+		PROVE(grant_ns == plim_headroom_usable_ns(&headroom.params, elapsed_ns),
+		      "(1 - H) C t");
+	}
+	PROOF_REACHED();
+}
+
+/*
+ * The tolerance as a bucket, with every number any. Side work that never takes
+ * more than this tolerance holds: side + credit never grow by more than what
+ * is earned, so that over any time t side <= tolerance_runtime + tolerance(t).
+ * And the bucket never loses but what side work takes or what it cannot hold.
+ */
+void prove_tolerance_is_neither_exceeded_nor_starved(void)
+{
+	plim_u64 most = any_u64(0, PLIM_TOLERANCE_RUNTIME_MAX_NS);
+	plim_u64 earned = any_u64(0, 1ULL << 50), side = any_u64(0, 1ULL << 50);
+	plim_s64 credit = any_s64(-(plim_s64)most, (plim_s64)most), after;
+
+	after = plim_headroom_balance(credit, earned, side, most, most);
+	PROVE(after == (plim_s64)most || after >= credit + (plim_s64)earned - (plim_s64)side,
+	      "what is earned is granted, or the bucket is full");
+	if (credit >= 0 && side <= (plim_u64)credit)
+		PROVE(after + (plim_s64)side <= credit + (plim_s64)earned,
+		      "side + credit grow by no more than what is earned");
+	PROOF_REACHED();
+}
+
+void prove_the_grant_is_never_below_the_tolerance(void)
+{
+	struct plim_headroom headroom = any_headroom();
+	plim_u64 grant_ns = plim_headroom_grant_ns(&headroom);
+
+	PROVE((plim_s64)grant_ns >= headroom.tolerance_credit_ns, "not below the tolerance");
+	PROVE((plim_s64)grant_ns >= headroom.credit_ns, "nor the credit");
+	PROVE(grant_ns == 0 || (plim_s64)grant_ns == headroom.tolerance_credit_ns ||
+		      (plim_s64)grant_ns == headroom.credit_ns,
+	      "and one of them");
+	PROOF_REACHED();
+}
+
+/* Narrowed: a period of 2^20 ns, by which the solver can divide. */
+void prove_tolerance_is_earned_exactly(void)
+{
+	struct plim_headroom headroom;
+	plim_u64 elapsed_ns = nondet_u16(), rest, earned_ns;
+
+	headroom.params.tolerance_period_ns = 1ULL << 20;
+	headroom.params.tolerance_runtime_ns = any_u64(0, 1ULL << 20);
+	rest = headroom.tolerance_rest;
+	ASSUME(rest < 1ULL << 20);
+	earned_ns = plim_headroom_earn_tolerance(&headroom, elapsed_ns);
+	PROVE((earned_ns << 20) + headroom.tolerance_rest ==
+		      elapsed_ns * headroom.params.tolerance_runtime_ns + rest,
+	      "no part of a nanosecond is lost");
+	PROOF_REACHED();
+}
+
+void prove_shortfall_counts_only_above_the_tolerance(void)
+{
+	struct plim_headroom headroom = small_headroom();
+	plim_u64 elapsed_ns = nondet_u16(), nonside_ns = nondet_u16(), side_ns = nondet_u16();
+	plim_u64 usable_ns = plim_headroom_usable_ns(&headroom.params, elapsed_ns);
+	plim_u64 tolerance_ns = plim_headroom_tolerance_ns(&headroom.params, elapsed_ns);
+
+	plim_headroom_count_shortfall(&headroom, elapsed_ns, nonside_ns, side_ns);
+	PROVE(headroom.shortfall_ns == (side_ns <= tolerance_ns ?
+						0 :
+						plim_sub_floor(nonside_ns + side_ns, usable_ns)),
+	      "how far idle fell short, while side work was above its tolerance");
+	PROOF_REACHED();
+}
+
+/* Narrowed: up to 255 CPUs. */
+void prove_a_headroom_of_whole_cpus_is_never_less(void)
+{
+	plim_u32 cpus = nondet_u8(), nr_cpus = nondet_u8(), ppm;
+
+	ASSUME(nr_cpus > 0);
+	ppm = plim_headroom_from_cpus_ppm(cpus, nr_cpus);
+	PROVE(ppm <= PLIM_PPM, "a share");
+	PROVE((plim_u64)ppm * nr_cpus >= plim_min(cpus, nr_cpus) * PLIM_PPM, "never less");
+	PROVE(cpus >= nr_cpus || (plim_u64)ppm * nr_cpus < cpus * PLIM_PPM + nr_cpus,
+	      "and less than one part more");
+	PROOF_REACHED();
+}
+
+/* Any sides and any grant; the checks prove that nothing wraps. */
+void prove_a_round_of_sharing_never_wraps(void)
+{
+	struct plim_headroom_side side = { .want_ns = nondet_u64(), .weight = nondet_u32() };
+
+	plim_headroom_split(&side, 1, nondet_u64());
+	PROVE(side.share_ns <= side.want_ns && side.share_ns <= PLIM_RUNTIME_MAX_NS,
+	      "no more than wanted");
+	PROOF_REACHED();
+}
+
+/* Two sides of any small weights, wants and grant. */
+static plim_u64 split_two(struct plim_headroom_side *sides, plim_u64 grant_ns)
+{
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		sides[i].want_ns = nondet_u8();
+		sides[i].weight = any_u32(0, 7);
+	}
+	plim_headroom_split(sides, 2, grant_ns);
+	return sides[0].share_ns + sides[1].share_ns;
+}
+
+/* Narrowed: two sides, weights below 8, wants and grant below 256. */
+void prove_shares_are_within_wants_and_grant_and_waste_nothing(void)
+{
+	struct plim_headroom_side sides[2];
+	plim_u64 grant_ns = nondet_u8(), sum_ns = split_two(sides, grant_ns);
+
+	PROVE(sum_ns <= grant_ns, "within the grant");
+	PROVE(sides[0].share_ns <= sides[0].want_ns && sides[1].share_ns <= sides[1].want_ns,
+	      "within the wants");
+	PROVE(sum_ns + 2 > plim_min(grant_ns, sides[0].want_ns + sides[1].want_ns),
+	      "all that is wanted, but for rounding");
+	PROOF_REACHED();
+}
+
+/* Narrowed as above. */
+void prove_hungry_sides_share_by_weight(void)
+{
+	struct plim_headroom_side sides[2];
+	plim_u64 grant_ns = nondet_u8(), weights[2], i;
+
+	split_two(sides, grant_ns);
+	for (i = 0; i < 2; i++) {
+		weights[i] = plim_headroom_side_weight(&sides[i]);
+		ASSUME(sides[i].share_ns < sides[i].want_ns);
+	}
+	for (i = 0; i < 2; i++) {
+		PROVE(sides[i].share_ns * (weights[0] + weights[1]) <= grant_ns * weights[i],
+		      "no more than its part");
+		PROVE((sides[i].share_ns + 1) * (weights[0] + weights[1]) > grant_ns * weights[i],
+		      "and no less");
+	}
+	PROOF_REACHED();
+}
+
+void prove_sides_beyond_the_most_are_left_alone(void)
+{
+	struct plim_headroom_side sides[4] = { { 0 } };
+
+	sides[3].share_ns = 7;
+	plim_headroom_split(sides, 4, nondet_u8());
+	PROVE(sides[3].share_ns == 7, "untouched");
+	PROOF_REACHED();
+}
