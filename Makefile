@@ -9,7 +9,7 @@ BIN := target/release/plimsoll
 SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh)' 2>/dev/null)
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 2>/dev/null)
 
-.PHONY: build demo test lint unit bpf prove native-test vm-test deny report figures bench install clean help
+.PHONY: build demo test lint unit bpf prove native-test vm-test deny report figures install clean help
 
 help:
 	@echo "make demo         see the main job on this machine, in about a minute"
@@ -17,7 +17,7 @@ help:
 	@echo "make build        the release binary, $(BIN)"
 	@echo "make install      into PREFIX (/usr/local)"
 	@echo "make figures      measure the figures that the README quotes"
-	@echo "single parts: lint unit bpf prove native-test vm-test deny report bench"
+	@echo "single parts: lint unit bpf prove native-test vm-test deny report"
 
 build:
 	tools/install-deps build
@@ -72,9 +72,6 @@ report: build
 
 figures: build
 	bench/figures
-
-bench: build
-	$(CARGO) bench --workspace
 
 PREFIX ?= /usr/local
 install: build

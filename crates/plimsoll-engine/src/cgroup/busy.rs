@@ -3,8 +3,10 @@
 //! `/proc/stat` counts in ticks of 10 ms and so does the root of cgroup v2,
 //! which is too coarse for a loop of that length. v1 has an exact counter
 //! at its root. On v2 every top-level cgroup has one; what runs in the root
-//! cgroup itself, kernel threads mostly, is the rest, and that is taken
-//! from the ticks, averaged over a second.
+//! cgroup itself, kernel threads mostly, is the rest: what `/proc/schedstat`
+//! says that all tasks ran, less what the cgroups used. A task counts there
+//! only when it leaves its CPU, so the rest is averaged over a second. On a
+//! kernel without that file the ticks have to do.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -14,11 +16,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::files;
 use super::hierarchy::{Hierarchy, Version};
 use super::stat::{self, CpuStat};
 use crate::error::{EngineError, Result};
 
-/// Ticks are trusted only when summed over this long.
+/// The root cgroup's own part is trusted only when summed over this long.
 const ROOT_AVERAGE: Duration = Duration::from_secs(1);
 /// How often new top-level cgroups are looked for.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
@@ -63,7 +66,49 @@ impl UsageCounter {
     }
 }
 
-/// The root cgroup's own share of a v2 machine, from ticks.
+/// What all tasks of a v2 machine ran, whichever cgroup they are in.
+#[derive(Debug)]
+enum WholeMachine {
+    /// In nanoseconds, of tasks that have left their CPU since.
+    Schedstat(PathBuf),
+    /// In ticks.
+    RootCgroup(UsageCounter),
+}
+
+impl WholeMachine {
+    fn open(hierarchy: &Hierarchy) -> Result<Self> {
+        let path = PathBuf::from("/proc/schedstat");
+        if files::read_text(&path).is_ok_and(|text| schedstat_run_ns(&text).is_some()) {
+            return Ok(Self::Schedstat(path));
+        }
+        let root = stat::stat_file(&hierarchy.cpu_folder(Path::new("")));
+        Ok(Self::RootCgroup(UsageCounter::open(root, Version::V2)?))
+    }
+
+    fn read_ns(&self) -> Result<u64> {
+        match self {
+            Self::RootCgroup(counter) => counter.read_ns(),
+            Self::Schedstat(path) => {
+                let text = files::read_text(path)?;
+                schedstat_run_ns(&text).ok_or_else(|| EngineError::Unreadable {
+                    path: path.clone(),
+                    text,
+                })
+            }
+        }
+    }
+}
+
+/// The run time of all CPUs: the seventh number of each `cpuN` line
+/// (Documentation/scheduler/sched-stats.rst).
+fn schedstat_run_ns(text: &str) -> Option<u64> {
+    let of_cpu = |line: &str| line.split_whitespace().nth(7)?.parse::<u64>().ok();
+    let cpus = text.lines().filter(|line| line.starts_with("cpu"));
+    cpus.map(of_cpu)
+        .try_fold(None, |sum, run_ns| Some(Some(sum.unwrap_or(0) + run_ns?)))?
+}
+
+/// The root cgroup's own share of a v2 machine.
 #[derive(Debug, Default)]
 struct RootShare {
     /// When, and with which counts, the present average began.
@@ -73,6 +118,11 @@ struct RootShare {
 }
 
 impl RootShare {
+    fn is_due(&self, now: Instant) -> bool {
+        self.since
+            .is_none_or(|(since, ..)| now - since >= ROOT_AVERAGE)
+    }
+
     /// `all_ns`: the root's counter. `below_ns`: its children's, summed.
     fn update(&mut self, now: Instant, all_ns: u64, below_ns: u64) {
         let Some((since, first_all_ns, first_below_ns)) = self.since else {
@@ -80,9 +130,6 @@ impl RootShare {
             return;
         };
         let elapsed = now - since;
-        if elapsed < ROOT_AVERAGE {
-            return;
-        }
         let all = all_ns.saturating_sub(first_all_ns);
         let own_ns = all.saturating_sub(below_ns.saturating_sub(first_below_ns));
         let elapsed_us = u64::try_from(elapsed.as_micros())
@@ -100,8 +147,8 @@ pub struct BusyMeter {
     /// v1: the root's counter. v2: those of the top-level cgroups, each with
     /// its last value.
     counters: HashMap<PathBuf, (UsageCounter, u64)>,
-    /// v2: the root's, in ticks.
-    root: Option<UsageCounter>,
+    /// v2: what all tasks ran.
+    whole: Option<WholeMachine>,
     root_share: RootShare,
     /// v2: the sum of all increments of top-level cgroups.
     below_ns: u64,
@@ -119,7 +166,7 @@ impl BusyMeter {
         let mut meter = Self {
             hierarchy: Arc::clone(hierarchy),
             counters: HashMap::new(),
-            root: None,
+            whole: None,
             root_share: RootShare::default(),
             below_ns: 0,
             measured: now,
@@ -134,9 +181,8 @@ impl BusyMeter {
                 meter.counters.insert(root, (counter, value));
             }
             Version::V2 => {
-                let root = stat::stat_file(&hierarchy.cpu_folder(Path::new("")));
-                meter.root = Some(UsageCounter::open(root, Version::V2)?);
                 meter.scan(true)?;
+                meter.measure_root(now, WholeMachine::open(hierarchy)?)?;
             }
         }
         Ok(meter)
@@ -166,6 +212,15 @@ impl BusyMeter {
         Ok(())
     }
 
+    /// v2: sees what the root cgroup's own tasks use, once a second.
+    fn measure_root(&mut self, now: Instant, whole: WholeMachine) -> Result<()> {
+        if self.root_share.is_due(now) {
+            self.root_share.update(now, whole.read_ns()?, self.below_ns);
+        }
+        self.whole = Some(whole);
+        Ok(())
+    }
+
     /// The CPU time that the machine used since the last call (or the start),
     /// in nanoseconds over all CPUs.
     ///
@@ -173,7 +228,7 @@ impl BusyMeter {
     /// When a counter cannot be read.
     pub fn busy_ns(&mut self) -> Result<u64> {
         let now = Instant::now();
-        if self.root.is_some() && now - self.scanned >= SCAN_INTERVAL {
+        if self.whole.is_some() && now - self.scanned >= SCAN_INTERVAL {
             self.scan(false)?;
             self.scanned = now;
         }
@@ -188,9 +243,9 @@ impl BusyMeter {
                 // The cgroup was removed.
                 Err(_) => false,
             });
-        if let Some(root) = &self.root {
+        if let Some(whole) = self.whole.take() {
             self.below_ns += busy_ns;
-            self.root_share.update(now, root.read_ns()?, self.below_ns);
+            self.measure_root(now, whole)?;
             let elapsed_us = u64::try_from((now - self.measured).as_micros()).unwrap_or(0);
             busy_ns += self.root_share.rate_ppm * elapsed_us / 1000;
         } else if self.counters.is_empty() {
@@ -207,14 +262,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn schedstat_is_summed_over_cpus() {
+        let text = "version 17\ntimestamp 4294937296\ncpu0 0 0 0 0 0 0 500 7 9\n\
+                    domain0 SMT 03 1 2 3\ncpu1 0 0 0 0 0 0 40 7 9\n";
+        assert_eq!(schedstat_run_ns(text), Some(540));
+        assert_eq!(schedstat_run_ns("version 17\n"), None);
+        assert_eq!(schedstat_run_ns("cpu0 0 0\n"), None);
+    }
+
+    #[test]
     fn the_root_share_is_what_the_children_did_not_use() {
         let start = Instant::now();
         let mut share = RootShare::default();
         share.update(start, 1_000, 500);
-        share.update(start + Duration::from_millis(500), 500_000_000, 0);
-        assert_eq!(
-            share.rate_ppm, 0,
-            "ticks of half a second are not trusted yet"
+        assert!(
+            !share.is_due(start + Duration::from_millis(500)),
+            "half a second is too short"
         );
         share.update(
             start + Duration::from_secs(2),

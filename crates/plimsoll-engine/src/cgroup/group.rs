@@ -200,6 +200,9 @@ impl CpuGroup {
                 Err(error) => return Err(error),
             }
         }
+        // v1 lists a process in every cgroup in which it has a thread.
+        pids.sort_unstable();
+        pids.dedup();
         Ok(pids)
     }
 
