@@ -276,8 +276,7 @@ void prove_set_hands_out_no_quota_twice(void)
 	PROVE((wide)pool.runtime_ns + before.dealt_ns <= (wide)before.runtime_ns + pool.dealt_ns,
 	      "R' - dealt' <= R - dealt");
 	PROVE(pool.dealt_ns <= plim_max(before.dealt_ns, params.quota_ns), "dealt the largest");
-	PROVE(params.period_ns != before.params.period_ns ||
-		      pool.boundary_ns == before.boundary_ns,
+	PROVE(params.period_ns != before.params.period_ns || pool.boundary_ns == before.boundary_ns,
 	      "a change does not put the refill off");
 	PROOF_REACHED();
 }
@@ -373,8 +372,7 @@ void prove_with_runtime_left_nobody_stays_throttled_past_a_boundary(void)
 	PROVE(pool.runtime_ns == 0 || pool.nr_throttled_cpus == 0,
 	      "the pool is empty or nobody is throttled");
 	for (i = 1; i < SERVED; i++)
-		PROVE(cpus[i].throttled || !cpus[i - 1].throttled,
-		      "first throttled, first served");
+		PROVE(cpus[i].throttled || !cpus[i - 1].throttled, "first throttled, first served");
 	PROOF_REACHED();
 }
 
@@ -432,115 +430,5 @@ void prove_statistics_of_throttling_are_exact(void)
 		      (was.throttled && !cpu.throttled ? now_ns - was.throttled_at_ns : 0),
 	      "throttled time is counted once");
 	PROVE(!cpu.throttled || was.throttled || cpu.throttled_at_ns == now_ns, "from now on");
-	PROOF_REACHED();
-}
-
-/*
- * A refill for one boundary, as it has been proved to be above; several at
- * once give no more than one after the other. Without its divisions, which
- * the solver would meet in every step.
- */
-static plim_u64 any_refill(struct plim_bandwidth *pool)
-{
-	plim_u64 capacity_ns = plim_bandwidth_capacity_ns(&pool->params, any_bool());
-
-	pool->runtime_ns = plim_min(pool->runtime_ns + pool->params.quota_ns, capacity_ns);
-	return pool->params.quota_ns;
-}
-
-/* One step of a group on two CPUs, for the direct proof below. */
-static plim_u64 any_step(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu,
-			 plim_u64 overrun_ns, plim_u64 now_ns, plim_u64 *refilled_ns)
-{
-	plim_u64 ran_ns = 0, kind = any_u64(0, 3);
-	int may_run;
-
-	if (kind == 0) {
-		*refilled_ns += any_refill(pool);
-	} else if (kind == 1) {
-		plim_bandwidth_serve(pool, cpu, now_ns);
-	} else if (kind == 2) {
-		plim_bandwidth_return(pool, cpu, any_bool());
-	} else if (!cpu->throttled) {
-		/* As the caller does: ask before the first run. */
-		may_run = cpu->runtime_ns > 0 || plim_bandwidth_charge(pool, cpu, 0, now_ns);
-		ran_ns = nondet_u32();
-		ASSUME(ran_ns <= (may_run ? (plim_u64)cpu->runtime_ns + overrun_ns : 0));
-		plim_bandwidth_charge(pool, cpu, ran_ns, now_ns);
-	}
-	return ran_ns;
-}
-
-/* What every step on two CPUs keeps. */
-static int window_holds(const struct plim_bandwidth *pool, const struct plim_bandwidth_cpu *cpus,
-			plim_u64 overrun_ns)
-{
-	int i;
-
-	for (i = 0; i < 2; i++) {
-		if (!cpu_is_valid(&cpus[i]) || (!cpus[i].throttled && cpus[i].runtime_ns < 0))
-			return 0;
-		if (cpus[i].runtime_ns > (plim_s64)pool->params.slice_ns ||
-		    cpus[i].runtime_ns < -(plim_s64)overrun_ns)
-			return 0;
-	}
-	return pool_is_valid(pool);
-}
-
-static plim_s64 all_held_ns(const struct plim_bandwidth *pool,
-			    const struct plim_bandwidth_cpu *cpus)
-{
-	return (plim_s64)pool->runtime_ns + cpus[0].runtime_ns + cpus[1].runtime_ns;
-}
-
-/*
- * The induction: any step on two CPUs, after any number of steps. Narrowed:
- * overrun up to 1 s.
- */
-void prove_any_step_keeps_usage_in_a_window_bounded(void)
-{
-	struct plim_bandwidth pool = any_limited_pool();
-	struct plim_bandwidth_cpu cpus[2] = { any_cpu(&pool), any_cpu(&pool) };
-	plim_u64 at_start_ns = any_u64(0, PLIM_RUNTIME_MAX_NS), now_ns = any_u64(0, 1ULL << 60);
-	plim_u64 overrun_ns = any_u64(0, PLIM_NSEC_PER_SEC), slice_ns = pool.params.slice_ns;
-	plim_u64 refilled_ns = any_u64(0, 1ULL << 60), usage_ns = any_u64(0, 1ULL << 60);
-	plim_s64 most_ns = (plim_s64)(at_start_ns + 2 * slice_ns + refilled_ns);
-
-	ASSUME(window_holds(&pool, cpus, overrun_ns));
-	ASSUME((plim_s64)usage_ns + all_held_ns(&pool, cpus) <= most_ns);
-	usage_ns += any_step(&pool, &cpus[0], overrun_ns, now_ns, &refilled_ns);
-	most_ns = (plim_s64)(at_start_ns + 2 * slice_ns + refilled_ns);
-	PROVE(window_holds(&pool, cpus, overrun_ns), "the state is one of those");
-	PROVE((plim_s64)usage_ns + all_held_ns(&pool, cpus) <= most_ns, "the sum again");
-	PROVE((plim_s64)usage_ns <= most_ns + 2 * (plim_s64)overrun_ns,
-	      "usage <= R + N Q + C (S + g)");
-	PROOF_REACHED();
-}
-
-#define STEPS 6
-
-/*
- * And directly: any six steps on two CPUs from the start of a group. Narrowed:
- * quota 2 ms, burst 4 ms, slice 1 ms, overrun 1 ms.
- */
-void prove_usage_in_a_window_is_bounded(void)
-{
-	struct plim_bandwidth_params params = {
-		.period_ns = PLIM_PERIOD_DEFAULT_NS,
-		.quota_ns = 2 * PLIM_NSEC_PER_MSEC,
-		.burst_ns = 4 * PLIM_NSEC_PER_MSEC,
-		.slice_ns = PLIM_NSEC_PER_MSEC,
-	};
-	struct plim_bandwidth_cpu cpus[2] = { { 0 }, { 0 } };
-	plim_u64 overrun_ns = PLIM_NSEC_PER_MSEC, refilled_ns = 0, usage_ns = 0, at_start_ns;
-	struct plim_bandwidth pool;
-	int i;
-
-	plim_bandwidth_init(&pool, &params, 0);
-	at_start_ns = pool.runtime_ns;
-	for (i = 0; i < STEPS; i++)
-		usage_ns += any_step(&pool, &cpus[any_bool()], overrun_ns, 0, &refilled_ns);
-	PROVE(usage_ns <= at_start_ns + refilled_ns + 2 * (params.slice_ns + overrun_ns),
-	      "usage <= R + N Q + C (S + g)");
 	PROOF_REACHED();
 }

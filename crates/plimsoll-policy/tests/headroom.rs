@@ -31,7 +31,7 @@ proptest! {
         raw in prop::collection::vec((1..=20 * MS, 0.0..=1.0, 0.0..=1.0), 1..60),
     ) {
         let params = params(headroom_ppm, nr_cpus);
-        let mut controller = Controller::new(params, 0).unwrap();
+        let mut controller = Controller::new(params, 0).expect("valid parameters");
         let mut past: Vec<Interval> = Vec::new();
         let mut now_ns = 0;
         for (length_ns, busy, side) in raw {
@@ -64,7 +64,7 @@ proptest! {
         lengths in prop::collection::vec(MS..=20 * MS, 1..100),
     ) {
         let params = Params { tolerance_runtime_ns: runtime_ns, ..params(300_000, 4) };
-        let mut controller = Controller::new(params, 0).unwrap();
+        let mut controller = Controller::new(params, 0).expect("valid parameters");
         let (mut now_ns, mut got_ns, mut grant_ns) = (0, 0, 0);
         for length_ns in lengths {
             now_ns += length_ns;
@@ -110,7 +110,7 @@ fn side_share(headroom_ppm: u32, main: f64) -> f64 {
         tolerance_runtime_ns: 0,
         ..params(headroom_ppm, nr_cpus)
     };
-    let mut controller = Controller::new(params, 0).unwrap();
+    let mut controller = Controller::new(params, 0).expect("valid parameters");
     let (mut grant_ns, mut side_ns) = (0, 0);
     for step in 1..=1000 {
         let main_ns = (capacity_ns * main) as u64;

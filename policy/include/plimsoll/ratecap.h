@@ -118,6 +118,11 @@ static __always_inline int plim_ratecap_may_run(const struct plim_ratecap *cap,
 /*
  * Charges a run of @ran_ns that began at @start_ns (with a hard cap):
  * TAT = max(TAT, start) + ran / cap, exactly.
+ *
+ * Where several CPUs share a bucket, runs may be charged out of the order of
+ * their starts. TAT is then later than by exact accounting by at most the
+ * longest run: where plim_ratecap_depth_ns() is no
+ * less than that, a group below its cap is still never delayed.
  */
 static __always_inline void plim_ratecap_charge(struct plim_ratecap *cap,
 						const struct plim_ratecap_params *params,

@@ -68,6 +68,10 @@ unsafe extern "C" {
     pub fn plim_add_saturating(a: plim_u64, b: plim_u64) -> plim_u64;
 }
 unsafe extern "C" {
+    #[link_name = "plim_mul_capped__extern"]
+    pub fn plim_mul_capped(a: plim_u64, b: plim_u64, max: plim_u64) -> plim_u64;
+}
+unsafe extern "C" {
     #[link_name = "plim_elapsed_ns__extern"]
     pub fn plim_elapsed_ns(now_ns: plim_u64, then_ns: plim_u64) -> plim_u64;
 }

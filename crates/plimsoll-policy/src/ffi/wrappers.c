@@ -7,6 +7,7 @@ plim_u64 plim_min__extern(plim_u64 a, plim_u64 b) { return plim_min(a, b); }
 plim_u64 plim_max__extern(plim_u64 a, plim_u64 b) { return plim_max(a, b); }
 plim_u64 plim_sub_floor__extern(plim_u64 a, plim_u64 b) { return plim_sub_floor(a, b); }
 plim_u64 plim_add_saturating__extern(plim_u64 a, plim_u64 b) { return plim_add_saturating(a, b); }
+plim_u64 plim_mul_capped__extern(plim_u64 a, plim_u64 b, plim_u64 max) { return plim_mul_capped(a, b, max); }
 plim_u64 plim_elapsed_ns__extern(plim_u64 now_ns, plim_u64 then_ns) { return plim_elapsed_ns(now_ns, then_ns); }
 plim_u64 plim_scale_ppm__extern(plim_u64 time_ns, plim_u64 ppm) { return plim_scale_ppm(time_ns, ppm); }
 enum plim_bandwidth_error plim_bandwidth_check__extern(const struct plim_bandwidth_params *params) { return plim_bandwidth_check(params); }
