@@ -38,7 +38,7 @@ pub enum EngineError {
         reason: String,
     },
     /// Neither root nor a delegated subtree.
-    #[error("no permission to create a cgroup below {path}: {help}", path = path.display())]
+    #[error("no permission to create or change cgroups below {path}: {help}", path = path.display())]
     NoPermission {
         /// Where it was tried.
         path: PathBuf,

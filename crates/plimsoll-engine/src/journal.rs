@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, Result};
 use crate::knobs::Knobs;
+use crate::runtime::temporary;
 
 /// The version of the journal's lines. Lines of another version are
 /// refused, not guessed at.
@@ -149,7 +150,13 @@ impl Journal {
         let error = failed(&self.path);
         let mut text = serde_json::to_string(line).map_err(|e| error(e.into()))?;
         text.push('\n');
-        self.file.write_all(text.as_bytes()).map_err(&error)
+        let length = self.file.metadata().map_err(&error)?.len();
+        self.file.write_all(text.as_bytes()).map_err(|source| {
+            // Half a line, on a full disk, would spoil the ones that follow
+            // it; where it cannot be cut off, at least nothing was changed.
+            let _ = self.file.set_len(length);
+            error(source)
+        })
     }
 
     /// Writes entries down and waits until they are on disk. Only then may
@@ -182,9 +189,15 @@ impl Journal {
     /// # Errors
     /// When it cannot be removed.
     pub fn finish(self) -> Result<()> {
-        for extension in [SOCKET_EXTENSION, SIDE_EXTENSION] {
+        let side = self.path.with_extension(SIDE_EXTENSION);
+        let beside = [
+            self.path.with_extension(SOCKET_EXTENSION),
+            temporary(&side),
+            side,
+        ];
+        for path in beside {
             // Not every group has them.
-            let _ = fs::remove_file(self.path.with_extension(extension));
+            let _ = fs::remove_file(path);
         }
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&self.path)(error)),

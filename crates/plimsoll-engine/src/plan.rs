@@ -50,8 +50,12 @@ pub struct PlanItem {
 pub struct Plan {
     /// Every knob of every group.
     pub items: Vec<PlanItem>,
+    #[serde(skip)]
+    has_burst: bool,
 }
 
+/// The whole machine.
+const PPM_ALL: u32 = 1_000_000;
 const SCHED_EXT_ONLY: &str = "only a sched_ext scheduler can (Linux 6.18 and later)";
 
 impl Plan {
@@ -67,6 +71,7 @@ impl Plan {
         };
         Self {
             items: wanted.groups().iter().flat_map(plan_group).collect(),
+            has_burst: host.has_burst,
         }
     }
 
@@ -98,6 +103,8 @@ impl Plan {
         for item in self.items.iter().filter(impossible) {
             match item.knob {
                 "cpu-limit" => left.cpu_limit = None,
+                "headroom" => left.headroom = Some(Headroom::Share(PPM_ALL)),
+                "burst" if !self.has_burst => left.burst = None,
                 "burst" => left.burst = burst_within_quota(knobs),
                 _ => (),
             }
@@ -227,7 +234,7 @@ impl Planner<'_> {
 
     fn burst(&self, burst: Burst) -> (String, Fidelity) {
         let file = self.host.burst_file();
-        if !self.host.has_burst {
+        if !self.host.has_burst && burst.burst_ns > 0 {
             return (
                 file.into(),
                 impossible("the kernel has no burst (Linux 5.14 and later)"),
@@ -272,12 +279,15 @@ impl Planner<'_> {
 
     fn headroom(&self, headroom: Headroom) -> (String, Fidelity) {
         let mechanism = format!("{}, rewritten every 10ms", self.host.quota_file());
+        let nr_cpus = self.host.nr_cpus;
         let loss = match headroom {
+            Headroom::Cpus(cpus) if cpus > nr_cpus => {
+                return (mechanism, impossible(format!("there are {nr_cpus} CPUs")));
+            }
             Headroom::Share(_) => "reacts in 10 to 30ms".to_owned(),
-            Headroom::Cpus(cpus) => format!(
-                "kept as {cpus} of {} CPUs on average, not at every instant",
-                self.host.nr_cpus
-            ),
+            Headroom::Cpus(cpus) => {
+                format!("kept as {cpus} of {nr_cpus} CPUs on average, not at every instant")
+            }
         };
         (mechanism, approximate(loss))
     }

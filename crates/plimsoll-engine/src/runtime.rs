@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::layout::has_group_of_its_own;
 use crate::cgroup::{read_text, write_text};
 use crate::error::{EngineError, Result};
 
@@ -32,7 +33,7 @@ pub struct Shared {
     #[serde(default)]
     pub created: Vec<PathBuf>,
     /// `cgroup.subtree_control` files to which `+cpu` was written, where it
-    /// was not before. Taken back once none of `created` is left.
+    /// was not before. Taken back once no group below needs it.
     #[serde(default)]
     pub enabled: Vec<PathBuf>,
 }
@@ -159,6 +160,10 @@ impl RuntimeFolder {
             });
         if shared.created.is_empty() {
             for path in std::mem::take(&mut shared.enabled) {
+                if path.parent().is_some_and(has_group_of_its_own) {
+                    shared.enabled.push(path);
+                    continue;
+                }
                 let enabled = read_text(&path)
                     .is_ok_and(|text| text.split_whitespace().any(|name| name == "cpu"));
                 if enabled && let Err(error) = write_text(&path, "-cpu") {
@@ -174,12 +179,20 @@ impl RuntimeFolder {
     }
 }
 
+/// What a file is called until it is whole: its own name and more, so that
+/// no two files share it.
+pub(crate) fn temporary(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
 /// Replaces a file by the JSON of `value` in one step.
 ///
 /// # Errors
 /// When the folder is not writable.
 pub fn write_atomically(path: &Path, value: &impl Serialize, sync: bool) -> io::Result<()> {
-    let temporary = path.with_extension("new");
+    let temporary = temporary(path);
     let file = File::create(&temporary)?;
     serde_json::to_writer(&file, value)?;
     if sync {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::cgroup::layout::is_ours;
 use crate::cgroup::{read_text, write_text};
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Header, Journal};
@@ -88,18 +89,28 @@ fn restore_value(path: &Path, old: &str, new: &str, report: &mut UndoReport) {
 /// Moves a process to where it was, or, if that cgroup is gone, to the
 /// nearest one above it that is left.
 fn move_back(folders: &[PathBuf], pid: i32) -> Result<()> {
-    let present: Vec<PathBuf> = folders.iter().map(|folder| nearest(folder)).collect();
-    crate::cgroup::move_process(&present, pid)
+    for folder in folders {
+        move_to_nearest(folder, pid)?;
+    }
+    Ok(())
 }
 
-/// The folder, or the nearest one above it that is a cgroup.
-fn nearest(folder: &Path) -> PathBuf {
-    let is_cgroup = |path: &&Path| path.join("cgroup.procs").exists();
-    folder
-        .ancestors()
-        .find(is_cgroup)
-        .unwrap_or(folder)
-        .to_owned()
+/// Moves a process to a cgroup, or to the nearest one above it that takes
+/// it: v2 refuses processes where children have controllers, except at the
+/// root. Groups of ours that happen to be above are no place to stay.
+fn move_to_nearest(folder: &Path, pid: i32) -> Result<()> {
+    let above = folder.ancestors().skip(1).filter(|path| !is_ours(path));
+    let mut first_error = None;
+    for place in std::iter::once(folder).chain(above) {
+        if !place.join("cgroup.procs").exists() {
+            continue;
+        }
+        match crate::cgroup::move_process(&[place.to_owned()], pid) {
+            Ok(()) => return Ok(()),
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    first_error.map_or(Ok(()), Err)
 }
 
 /// Moves everything that runs in a group, or in groups below it, elsewhere
@@ -111,7 +122,7 @@ pub(crate) fn remove_group(folder: &Path, evacuate_to: Option<&Path>) -> Result<
             return Ok(());
         }
         if let Some(target) = evacuate_to {
-            evacuate(folder, &nearest(target))?;
+            evacuate(folder, target)?;
         }
         match remove_tree(folder) {
             // A process forked in between, or a dying one is not gone yet.
@@ -149,7 +160,7 @@ fn evacuate(folder: &Path, target: &Path) -> Result<()> {
         Err(_) => return Ok(()),
     };
     for pid in text.lines().filter_map(|line| line.parse().ok()) {
-        crate::cgroup::move_process(&[target.to_owned()], pid)?;
+        move_to_nearest(target, pid)?;
     }
     Ok(())
 }

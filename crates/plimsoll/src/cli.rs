@@ -195,12 +195,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub json: bool,
     /// The command and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "CMD"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
@@ -232,7 +227,12 @@ pub struct ShowArgs {
 #[derive(Debug, Args)]
 pub struct DemoArgs {
     /// How long each phase is measured, 2s to 60s
-    #[arg(long, value_name = "TIME", default_value = "8s")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "8s",
+        allow_hyphen_values = true
+    )]
     pub phase: String,
     /// Where the HTML report is written
     #[arg(long, value_name = "FILE", default_value = "plimsoll-demo.html")]

@@ -13,6 +13,7 @@ use std::time::Duration;
 use plimsoll_engine::enforcer::Sample;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::plan::Plan;
+use plimsoll_engine::policy_set::check_name;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::{EngineError, journal};
 use serde::{Deserialize, Serialize};
@@ -131,6 +132,10 @@ pub fn listen(path: &Path) -> Result<UnixListener> {
 
 /// Asks a group. `None`: nobody listens.
 pub fn ask(runtime: &RuntimeFolder, name: &str, request: Request) -> Result<Option<GroupState>> {
+    // Any other name would lead out of the runtime folder.
+    if check_name(name).is_err() {
+        return Ok(None);
+    }
     let Ok(mut stream) = UnixStream::connect(socket_path(runtime, name)) else {
         return Ok(None);
     };
@@ -154,6 +159,9 @@ pub fn ask(runtime: &RuntimeFolder, name: &str, request: Request) -> Result<Opti
     BufReader::new(stream.take(LINE_BYTES_MAX))
         .read_line(&mut line)
         .map_err(failed)?;
+    if line.is_empty() {
+        return Err(no_answer("has ended before it answered".into()));
+    }
     match serde_json::from_str(&line) {
         Ok(Answer::State(state)) => Ok(Some(*state)),
         Ok(Answer::Refused(reason)) => Err(CommandError::Other(reason)),

@@ -8,7 +8,6 @@ mod error;
 mod output;
 mod run;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -25,8 +24,7 @@ fn main() -> ExitCode {
     match dispatch(cli.command) {
         Ok(code) => code,
         Err(error) => {
-            // Nobody is left to tell if standard error is closed.
-            let _ = writeln!(std::io::stderr(), "plimsoll: {error}");
+            output::tell(&error.to_string());
             error.exit_code()
         }
     }
@@ -59,11 +57,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(EXIT_FAILED);
     }
-    let _ = writeln!(
-        std::io::stderr(),
-        "plimsoll: {}",
-        one_line(&error.to_string())
-    );
+    output::tell(&one_line(&error.to_string()));
     ExitCode::from(EXIT_FAILED)
 }
 
@@ -101,7 +95,7 @@ mod tests {
             typo.contains("--qouta") && typo.contains("'--quota'"),
             "{typo}"
         );
-        let command = message(&["plimsoll", "rnu", "true"]);
-        assert!(command.contains("'run'"), "{command}");
+        let command = message(&["plimsoll", "retsore"]);
+        assert!(command.contains("'restore'"), "{command}");
     }
 }

@@ -4,10 +4,11 @@
 
 mod common;
 
+use std::thread;
 use std::time::Duration;
 
 use common::{
-    Host, bandwidth_us, expect_within, knob, native_or_vm, rate_percent, wait_until,
+    Host, bandwidth_us, expect_within, knob, ms, native_or_vm, rate_percent, wait_until,
     wait_until_busy,
 };
 
@@ -21,6 +22,8 @@ fn a_quota_holds_in_the_long_run_with_and_without_burst() {
             "burn --threads 1 --duration 120s",
         );
         wait_until_busy(&group);
+        // What was saved up at the start is used first.
+        thread::sleep(ms(500));
         expect_within(knobs, 30.0, native_or_vm(1.0, 1.5), || {
             rate_percent(&group, Duration::from_secs(3))
         });
@@ -57,9 +60,11 @@ fn a_burst_within_the_average_is_not_throttled() {
         let with = throttling_of_a_bursty_load(&host, "--quota 40ms/100ms --burst 40ms");
         println!("periods, throttled, bursts: without {without:?}, with {with:?}");
         tries.push((without, with));
-        // The start of the program itself may overrun.
+        // The start of the program itself may overrun; on the emulated
+        // machine so may the work.
         let (_, throttled, bursts) = with;
-        without.1 >= 6 && without.2 == 0 && throttled <= 1 && bursts >= 6
+        let few = native_or_vm(1, without.1 / 2);
+        without.1 >= 6 && without.2 == 0 && throttled <= few && bursts >= 6
     });
     assert!(good, "{tries:?}");
     host.assert_clean();

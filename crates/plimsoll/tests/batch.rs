@@ -6,7 +6,9 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Host, expect_within, knob, native_or_vm, on_one_cpu, rate_percent, wait_until_busy};
+use common::{
+    Host, expect_within, knob, native_or_vm, on_one_cpu, rate_percent, wait_until, wait_until_busy,
+};
 
 #[test]
 fn batch_work_gets_under_5_percent_beside_normal_work_on_the_same_cpu() {
@@ -23,6 +25,7 @@ fn batch_work_gets_under_5_percent_beside_normal_work_on_the_same_cpu() {
         )
     });
     wait_until_busy(&rival);
+    wait_until("it is there", Duration::from_secs(10), || group.exists());
     expect_within("batch share, percent", 2.5, 2.5, || {
         rate_percent(&group, Duration::from_secs(3))
     });

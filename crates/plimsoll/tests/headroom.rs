@@ -13,9 +13,7 @@ use std::collections::VecDeque;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{
-    Host, Running, expect_within, ms, native_or_vm, nr_cpus, wait_until, wait_until_busy,
-};
+use common::{Host, Running, expect_within, ms, native_or_vm, nr_cpus, tasks_below, wait_until};
 use plimsoll_engine::cgroup::{BusyMeter, CpuGroup};
 
 /// In percent of the machine.
@@ -31,9 +29,13 @@ fn tolerance() -> f64 {
 struct Shares {
     side: f64,
     main: f64,
+    /// What is neither: the machine's other work.
+    foreign: f64,
     /// Idle time by the counters.
     idle: f64,
-    /// Idle time by the law, with what everything but side work did use.
+    /// What side work may use by the law.
+    room: f64,
+    /// Idle time by the law.
     lawful: f64,
 }
 
@@ -72,25 +74,51 @@ impl Meter {
         let main = percent(main_ns - self.main_ns);
         (self.at, self.side_ns, self.main_ns) = (now, side_ns, main_ns);
         let others = percent(busy) - side;
+        let room = (100.0 - HEADROOM - others).max(tolerance());
         Shares {
             side,
             main,
+            foreign: others - main,
             idle: 100.0 - percent(busy),
-            lawful: 100.0 - others - (100.0 - HEADROOM - others).max(tolerance()),
+            room,
+            lawful: 100.0 - others - room,
         }
     }
 
-    /// The mean over `time`. The law is applied to pieces of the
-    /// controller's window, since what others use goes up and down.
-    fn mean(&mut self, time: Duration) -> Shares {
-        self.lap();
-        let pieces = (time.as_millis() / 100) as usize;
-        let mut all = Vec::new();
-        for _ in 0..pieces {
-            thread::sleep(ms(100));
-            all.push(self.lap());
+    /// Gives the machine's other work some time to pause. It need not: the
+    /// law holds all the same, but it says less.
+    fn wait_for_quiet(&mut self) {
+        if !self.is_quiet_within(Duration::from_secs(5)) {
+            println!("NOT QUIET: other work on this machine goes on");
         }
-        mean(&all)
+    }
+
+    fn is_quiet_within(&mut self, most: Duration) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < most {
+            self.lap();
+            thread::sleep(ms(250));
+            if self.lap().foreign < native_or_vm(5.0, 12.0) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The shares in pieces of the controller's window, since what others
+    /// use goes up and down.
+    fn pieces(&mut self, time: Duration) -> Vec<Shares> {
+        self.wait_for_quiet();
+        self.lap();
+        let piece = |_| {
+            thread::sleep(ms(100));
+            self.lap()
+        };
+        (0..time.as_millis() / 100).map(piece).collect()
+    }
+
+    fn mean(&mut self, time: Duration) -> Shares {
+        mean(&self.pieces(time))
     }
 }
 
@@ -99,7 +127,9 @@ fn mean(all: &[Shares]) -> Shares {
     Shares {
         side: of(|s| s.side),
         main: of(|s| s.main),
+        foreign: of(|s| s.foreign),
         idle: of(|s| s.idle),
+        room: of(|s| s.room),
         lawful: of(|s| s.lawful),
     }
 }
@@ -110,7 +140,11 @@ fn start_side(host: &Host, name: &str, knobs: &str) -> Running {
         &format!("--name {name} --headroom 30% {knobs}"),
         &format!("burn --threads {threads} --duration 300s"),
     );
-    wait_until_busy(&host.normal(name));
+    let group = host.normal(name);
+    // On a busy machine it has but its tolerance to start with.
+    wait_until("side work runs", Duration::from_secs(30), || {
+        tasks_below(&group).len() > threads
+    });
     running
 }
 
@@ -129,7 +163,7 @@ fn idle_time_is_the_headroom_at_main_loads_of_20_40_and_60_percent() {
         });
         thread::sleep(ms(1_200));
         let what = format!("main {percent} %: idle less what the law says");
-        expect_within(&what, 0.0, 3.0, || {
+        expect_within(&what, 0.0, native_or_vm(3.0, 5.0), || {
             let shares = meter.mean(Duration::from_secs(4));
             println!("main {percent} %: {shares:.1?}");
             shares.idle - shares.lawful
@@ -155,9 +189,11 @@ fn side_work_keeps_its_tolerance_when_the_main_load_leaves_no_room() {
         );
         thread::sleep(ms(1_000));
         let tolerance = tolerance();
-        // Given in pieces of at least 1 ms, on each CPU.
+        // Given in pieces of at least 1 ms, on each CPU. The emulated CPUs
+        // stand still now and then, and their ticks are long.
+        let (expected, within) = native_or_vm((tolerance * 1.25, tolerance * 0.75), (2.5, 2.5));
         let what = format!("main {percent} %: side work, percent of the machine");
-        expect_within(&what, tolerance * 1.25, tolerance * 0.75, || {
+        expect_within(&what, expected, within, || {
             let shares = meter.mean(Duration::from_secs(4));
             println!("main {percent} %: {shares:.2?}");
             shares.side
@@ -183,11 +219,12 @@ fn idle_time_is_back_50_ms_after_the_main_load_has_jumped() {
     let what = "idle 50 to 150 ms after a step from 20 % to 60 %, less what the law says";
     expect_within(what, 0.0, native_or_vm(3.0, 8.0), || {
         let duration = 1_200 + 1_000 * STEPS;
+        let mut meter = Meter::start(&host, &[host.normal("side")], &main);
+        meter.wait_for_quiet();
         let mut load = host.start_load_in(
             &main,
             &format!("steady --percent 20 {steps} --duration {duration}ms"),
         );
-        let mut meter = Meter::start(&host, &[host.normal("side")], &main);
         let mut recent: VecDeque<(Instant, f64)> = VecDeque::new();
         let mut found = Vec::new();
         while load.is_running() {
@@ -251,13 +288,20 @@ fn two_side_groups_share_by_weight_and_the_controller_survives_its_keeper() {
         sides(&host, "second") == ["first", "second"]
     });
     let mut meter = Meter::start(&host, &groups, &main);
-    expect_within("share of the lighter, percent", 25.0, 3.0, || {
-        let before: Vec<u64> = groups.iter().map(|g| g.usage_ns().unwrap()).collect();
-        let shares = meter.mean(Duration::from_secs(3));
-        println!("together: {shares:.1?}");
-        let used = |i: usize| (groups[i].usage_ns().unwrap() - before[i]) as f64;
-        100.0 * used(0) / (used(0) + used(1))
-    });
+    if meter.is_quiet_within(Duration::from_secs(40)) {
+        let tolerance = native_or_vm(3.0, 8.0);
+        expect_within("share of the lighter, percent", 25.0, tolerance, || {
+            let before: Vec<u64> = groups.iter().map(|g| g.usage_ns().unwrap()).collect();
+            let shares = meter.mean(Duration::from_secs(3));
+            println!("together: {shares:.1?}");
+            let used = |i: usize| (groups[i].usage_ns().unwrap() - before[i]) as f64;
+            100.0 * used(0) / (used(0) + used(1))
+        });
+    } else {
+        let told = "SKIPPED: sharing by weight takes a machine with room for side work";
+        assert!(std::env::var_os("CI").is_none(), "{told}");
+        println!("{told}");
+    }
     // The first has the controller. What it leaves behind runs on, and the
     // other takes over.
     first.kill_hard();
@@ -272,7 +316,8 @@ fn two_side_groups_share_by_weight_and_the_controller_survives_its_keeper() {
     });
     println!("the other has taken over within {time:?}");
     assert!(groups[0].is_populated().unwrap());
-    expect_within("idle less what the law says", 0.0, 3.0, || {
+    let within = native_or_vm(3.0, 8.0);
+    expect_within("idle less what the law says", 0.0, within, || {
         let shares = meter.mean(Duration::from_secs(3));
         println!("after the keeper was killed: {shares:.1?}");
         shares.idle - shares.lawful
@@ -294,10 +339,17 @@ fn two_side_groups_share_by_weight_and_the_controller_survives_its_keeper() {
 
 #[test]
 fn a_cap_holds_inside_a_headroom() {
-    let host = Host::alone();
+    let mut host = Host::alone();
+    let main = host.group("main");
     let side = start_side(&host, "side", "--cap 20%");
-    expect_within("percent of a CPU", 20.0, native_or_vm(1.5, 2.5), || {
-        common::rate_percent(&host.normal("side"), Duration::from_secs(3))
+    let mut meter = Meter::start(&host, &[host.normal("side")], &main);
+    let cap = 20.0 / nr_cpus() as f64;
+    let what = "side work less its cap, percent of the machine";
+    expect_within(what, 0.0, 1.0, || {
+        let pieces = meter.pieces(Duration::from_secs(3));
+        println!("{:.1?}", mean(&pieces));
+        let allowed: f64 = pieces.iter().map(|piece| piece.room.min(cap)).sum();
+        mean(&pieces).side - allowed / pieces.len() as f64
     });
     side.stop();
     host.assert_clean();
@@ -310,7 +362,10 @@ fn the_controller_costs_little() {
         "--name side --headroom 30% --stats --json",
         "burn --threads 2 --duration 4s",
     );
-    wait_until_busy(&host.normal("side"));
+    let group = host.normal("side");
+    wait_until("it runs", Duration::from_secs(10), || {
+        group.is_populated().unwrap_or(false)
+    });
     thread::sleep(Duration::from_secs(2));
     let status = std::fs::read_to_string(format!("/proc/{}/status", side.pid())).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

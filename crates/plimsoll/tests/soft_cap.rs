@@ -62,7 +62,9 @@ fn with_a_soft_cap_of_0_a_group_is_always_in_the_background() {
         )
     });
     wait_until_busy(&rival);
-    wait_until("it is there", Duration::from_secs(10), || group.exists());
+    wait_until("it is in the background", Duration::from_secs(10), || {
+        knob(&group, "cpu.idle") == "1"
+    });
     expect_within("percent of the CPU", 2.5, 2.5, || {
         assert_eq!(knob(&group, "cpu.idle"), "1");
         rate_percent(&group, Duration::from_secs(3))
@@ -94,12 +96,13 @@ fn under_its_soft_cap_a_group_is_normal_all_the_time() {
     let host = Host::alone();
     let group = host.soft("modest");
     let modest = host.start_load(
-        "--name modest --soft-cap 60% --weight 50",
-        "steady --percent 10 --duration 120s",
+        "--name modest --soft-cap 90% --weight 50",
+        "steady --percent 5 --duration 120s",
     );
     wait_until_busy(&group);
     for _ in 0..20 {
-        assert_eq!(knob(&group, "cpu.idle"), "0");
+        let state = host.show("modest");
+        assert_eq!(knob(&group, "cpu.idle"), "0", "{state}");
         thread::sleep(ms(50));
     }
     assert_eq!(group.read_weight().unwrap(), 50);

@@ -20,6 +20,8 @@ use crate::undo::{self, UndoReport};
 
 /// The weight of a background group where there is no idle mark.
 const BACKGROUND_WEIGHT: u32 = 1;
+/// Every cgroup's weight at first.
+const WEIGHT_DEFAULT: u32 = 100;
 
 /// The journal's name for a target.
 fn journal_name(path: &std::path::Path) -> String {
@@ -49,7 +51,7 @@ pub fn set_foreign(
     path: PathBuf,
     knobs: &Knobs,
 ) -> Result<()> {
-    refuse_what_needs_a_controller(knobs)?;
+    check_foreign(knobs)?;
     let group = CpuGroup::at(hierarchy, path);
     if !group.cpu_file("cpu.stat").exists() || group.read_weight().is_err() {
         let target = group.path().display().to_string();
@@ -58,13 +60,18 @@ pub fn set_foreign(
             what: "cgroup with a cpu controller",
         });
     }
+    hierarchy.check_writable(group.path())?;
     runtime.create()?;
     let _lock = runtime.lock()?;
     let mut journal = open_journal(runtime, &group, knobs)?;
+    let (_, earlier) = journal.read()?;
     let mut done = Vec::new();
     let result = write_all(&group, knobs, &mut journal, &mut done);
     if result.is_err() {
         undo::undo_entries(&done, &mut UndoReport::default());
+        if earlier.is_empty() {
+            journal.finish()?;
+        }
     }
     result
 }
@@ -87,7 +94,11 @@ fn open_journal(runtime: &RuntimeFolder, group: &CpuGroup, knobs: &Knobs) -> Res
     Journal::create(runtime.path(), &header)
 }
 
-fn refuse_what_needs_a_controller(knobs: &Knobs) -> Result<()> {
+/// Whether the kernel by itself can keep these knobs of one cgroup.
+///
+/// # Errors
+/// Names the first that it cannot.
+pub fn check_foreign(knobs: &Knobs) -> Result<()> {
     let needs = [
         ("headroom", knobs.headroom.map(|v| v.to_string())),
         ("soft-cap", knobs.soft_cap.map(|v| v.to_string())),
@@ -136,6 +147,19 @@ fn write_journalled(
     write_text(&path, &new)
 }
 
+/// The kernel forgets the weight of a cgroup that is marked idle, and gives
+/// it the default when the mark is cleared: from there it has to be put back.
+fn remember_weight(group: &CpuGroup, journal: &mut Journal, done: &mut Vec<Entry>) -> Result<()> {
+    let (path, new) = group.weight_setting(WEIGHT_DEFAULT);
+    let old = files::read_text(&path)?;
+    if old != new {
+        let entry = Entry::Write { path, old, new };
+        journal.record(std::slice::from_ref(&entry))?;
+        done.push(entry);
+    }
+    Ok(())
+}
+
 fn write_all(
     group: &CpuGroup,
     knobs: &Knobs,
@@ -146,6 +170,9 @@ fn write_all(
     let background = knobs.class.map(|class| class == Class::Batch);
     match (background, group.has_idle()) {
         (Some(background), true) => {
+            if background && !group.read_idle()? {
+                remember_weight(group, journal, done)?;
+            }
             writes.push((group.cpu_file("cpu.idle"), u8::from(background).to_string()));
         }
         (Some(true), false) => writes.push(group.weight_setting(BACKGROUND_WEIGHT)),
@@ -161,8 +188,9 @@ fn write_all(
         }
         writes.push(group.weight_setting(weight.weight));
     }
-    if let Some(new) = wanted_bandwidth(knobs) {
-        writes.extend(group.bandwidth_steps(&group.read_bandwidth()?, &new));
+    let old = group.read_bandwidth()?;
+    if let Some(new) = wanted_bandwidth(knobs, &old) {
+        writes.extend(group.bandwidth_steps(&old, &new));
     }
     for (path, text) in writes {
         write_journalled(path, text, journal, done)?;
@@ -186,9 +214,17 @@ fn write_all(
     Ok(())
 }
 
-fn wanted_bandwidth(knobs: &Knobs) -> Option<Bandwidth> {
+/// What the kernel is to have. A burst that is not spoken of stays, as far as
+/// the kernel takes it beside the new quota.
+fn wanted_bandwidth(knobs: &Knobs, old: &Bandwidth) -> Option<Bandwidth> {
     match (knobs.quota, knobs.cap) {
-        (Some(quota), _) => Some(Bandwidth::of(quota, knobs.burst)),
+        (Some(quota), _) => {
+            let kept_ns = old.burst_ns.min(quota.quota_ns.unwrap_or(0));
+            Some(Bandwidth {
+                quota,
+                burst_ns: knobs.burst.map_or(kept_ns, |burst| burst.burst_ns),
+            })
+        }
         (None, Some(cap)) => Some(cap_bandwidth(cap)),
         (None, None) => None,
     }

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 use procfs::process::MountInfo;
 use procfs::{ProcError, ProcessCGroup};
@@ -215,6 +216,18 @@ impl Hierarchy {
                      (`systemctl edit user@.service`, add Delegate=cpu cpuset io memory pids)",
                 );
             }
+        }
+        Ok(())
+    }
+
+    /// Whether this process may change the knobs of a cgroup that is there.
+    pub(crate) fn check_writable(&self, path: &Path) -> Result<()> {
+        let folder = self.cpu_folder(path);
+        if access(&folder.join("cgroup.procs"), AccessFlags::W_OK) == Err(Errno::EACCES) {
+            return Err(EngineError::NoPermission {
+                path: folder,
+                help: DELEGATION_HELP.into(),
+            });
         }
         Ok(())
     }

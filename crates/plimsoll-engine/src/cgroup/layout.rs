@@ -13,7 +13,9 @@
 //! with a single limit, the group itself carries it. The wider limit is
 //! outside: v1 refuses a child's rate above its parent's.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::group::CpuGroup;
@@ -21,6 +23,26 @@ use super::hierarchy::{Hierarchy, Version};
 use crate::knobs::units::NSEC_PER_USEC;
 use crate::knobs::{Bandwidth, Cap, Class, Knobs, Quota};
 use plimsoll_policy::NSEC_PER_MSEC;
+
+/// Whether one of our groups is directly in `folder`, without a parent that
+/// it shares with others.
+pub(crate) fn has_group_of_its_own(folder: &Path) -> bool {
+    let Ok(mut entries) = fs::read_dir(folder) else {
+        return false;
+    };
+    let is_ours = |name: &OsStr| name.as_encoded_bytes().starts_with(PREFIX_SOFT.as_bytes());
+    entries.any(|entry| entry.is_ok_and(|entry| is_ours(&entry.file_name())))
+}
+
+/// Whether a cgroup is one of ours, or below one.
+pub(crate) fn is_ours(folder: &Path) -> bool {
+    folder.components().any(|component| {
+        let name = component.as_os_str();
+        name == PARENT_NORMAL
+            || name == PARENT_BATCH
+            || name.as_encoded_bytes().starts_with(PREFIX_SOFT.as_bytes())
+    })
+}
 
 /// The parent of normal groups.
 const PARENT_NORMAL: &str = "plimsoll";
@@ -76,7 +98,8 @@ impl Layout {
         let base = CpuGroup::at(hierarchy, hierarchy.base());
         let folder = match generation {
             0 => name.to_owned(),
-            n => format!("{name}.{n}"),
+            // No group's own name has a `+`.
+            n => format!("{name}+{n}"),
         };
         let is_batch = knobs.class == Some(Class::Batch);
         let is_soft = knobs.soft_cap.is_some() && !knobs.per_task && !is_batch;
@@ -186,19 +209,38 @@ fn layer_rate_ppm(layer: Layer, knobs: &Knobs) -> u64 {
 /// What a limit's cgroup is set to at first. Headroom begins with the least
 /// that the kernel takes: the controller raises it.
 pub(crate) fn layer_bandwidth(layer: Layer, knobs: &Knobs) -> Bandwidth {
-    match layer {
+    let wanted = match layer {
         Layer::Quota => knobs.quota.map_or_else(Bandwidth::unlimited, |quota| {
             // Burst means nothing without a quota, and v1 would refuse it.
             Bandwidth::of(quota, knobs.burst.filter(|_| quota.quota_ns.is_some()))
         }),
         Layer::Cap => knobs.cap.map_or_else(Bandwidth::unlimited, cap_bandwidth),
-        Layer::Headroom => Bandwidth {
-            quota: Quota {
-                quota_ns: Some(KERNEL_QUOTA_MIN_NS),
-                period_ns: KERNEL_PERIOD_MAX_NS,
-            },
-            burst_ns: 0,
+        Layer::Headroom => least_bandwidth(),
+    };
+    in_whole_usec(wanted)
+}
+
+/// The lowest rate that the kernel takes.
+pub(crate) fn least_bandwidth() -> Bandwidth {
+    Bandwidth {
+        quota: Quota {
+            quota_ns: Some(KERNEL_QUOTA_MIN_NS),
+            period_ns: KERNEL_PERIOD_MAX_NS,
         },
+        burst_ns: 0,
+    }
+}
+
+/// What is left of a bandwidth in the kernel's files, which count in
+/// microseconds.
+fn in_whole_usec(bandwidth: Bandwidth) -> Bandwidth {
+    let cut = |ns: u64| ns / NSEC_PER_USEC * NSEC_PER_USEC;
+    Bandwidth {
+        quota: Quota {
+            quota_ns: bandwidth.quota.quota_ns.map(cut),
+            period_ns: cut(bandwidth.quota.period_ns),
+        },
+        burst_ns: cut(bandwidth.burst_ns),
     }
 }
 
@@ -226,13 +268,13 @@ pub(crate) fn fit_below(parent: &Bandwidth, child: Bandwidth, version: Version) 
         / u128::from(parent.quota.period_ns.max(1));
     let most = u64::try_from(most).unwrap_or(u64::MAX);
     let quota_ns = Some(child_ns.min(most));
-    Bandwidth {
+    in_whole_usec(Bandwidth {
         quota: Quota {
             quota_ns,
             ..child.quota
         },
         ..child
-    }
+    })
 }
 
 #[cfg(test)]
@@ -276,6 +318,18 @@ mod tests {
         assert_eq!(wanted_layers(&wide_cap), [Layer::Cap, Layer::Quota]);
         let per_task = knobs(r#"{"cap": "50%", "per-task": true}"#);
         assert_eq!(wanted_layers(&per_task), []);
+    }
+
+    #[test]
+    fn limits_are_what_the_kernels_files_can_hold() {
+        let third = knobs(r#"{"quota": "0.333333cpus"}"#);
+        let bandwidth = layer_bandwidth(Layer::Quota, &third);
+        assert_eq!(bandwidth.quota.quota_ns, Some(33_333_000));
+    }
+
+    #[test]
+    fn a_rebuilt_group_has_a_name_that_no_other_can_have() {
+        assert!(crate::policy_set::check_name("a+1").is_err());
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(crate) use busy::UsageCounter;
 pub use enforcer::CgroupEnforcer;
 pub(crate) use files::read_ids;
 pub use files::{read_text, write_text};
-pub use foreign::set_foreign;
+pub use foreign::{check_foreign, set_foreign};
 pub(crate) use group::move_process;
 pub use group::{CpuGroup, Membership};
 pub use hierarchy::{BASE_VARIABLE, Hierarchy, Version};

@@ -31,6 +31,8 @@ pub(crate) const GRAIN: Duration = Duration::from_millis(10);
 const SCAN_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the state is published.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
+/// No group owes more: what a tick on each CPU comes to, with room.
+const DEBT_MAX_NS: u64 = 50_000_000;
 /// A quota is not written again for a smaller difference, …
 const WRITE_STEP_NS: u64 = 200_000;
 /// … unless it was written this long ago: somebody else may have written too.
@@ -47,6 +49,11 @@ struct ControlledSide {
     quota_path: PathBuf,
     /// What the kernel's pool still holds, as far as can be told from here.
     left_ns: u64,
+    /// What it used beyond what it was given: a write forgives it to the
+    /// kernel, but not to the groups that it shares the allowance with.
+    debt_ns: u64,
+    /// Shares too small for the kernel that it has gone without so far.
+    waited_ns: u64,
     written: Option<Instant>,
     /// Used in the last interval.
     used_ns: u64,
@@ -71,6 +78,8 @@ impl ControlledSide {
             quota_file,
             quota_path,
             left_ns: 0,
+            debt_ns: 0,
+            waited_ns: 0,
             written: None,
             used_ns: 0,
             hungry: true,
@@ -82,6 +91,8 @@ impl ControlledSide {
         let usage_ns = self.usage.read_ns()?;
         self.used_ns = usage_ns.saturating_sub(self.usage_ns);
         self.usage_ns = usage_ns;
+        let over_ns = self.used_ns.saturating_sub(self.left_ns);
+        self.debt_ns = (self.debt_ns + over_ns).min(DEBT_MAX_NS);
         self.left_ns = self.left_ns.saturating_sub(self.used_ns);
         self.hungry = self.left_ns < KERNEL_QUOTA_MIN_NS;
         Ok(self.used_ns)
@@ -134,6 +145,32 @@ fn quota_of(quota_ns: u64) -> Bandwidth {
         period_ns: KERNEL_PERIOD_MAX_NS,
     };
     Bandwidth { quota, burst_ns: 0 }
+}
+
+/// The kernel takes no quota under 1 ms. Where several sides share less than
+/// that each, none of them could ever run, not even for the tolerance: what
+/// they have together goes, in pieces that the kernel takes, to those that
+/// have gone without the most so far.
+fn pool_small_shares(mut sides: Vec<(&mut Side, &mut u64)>) {
+    // Only those that have used up what they were given wait for more.
+    sides.retain(|(claim, _)| {
+        claim.want_ns == core::WANT_ANYTHING_NS && claim.share_ns < KERNEL_QUOTA_MIN_NS
+    });
+    if sides.len() < 2 {
+        return;
+    }
+    let pool_ns: u64 = sides.iter().map(|(claim, _)| claim.share_ns).sum();
+    for (claim, waited_ns) in &mut sides {
+        **waited_ns = waited_ns.saturating_add(claim.share_ns);
+        claim.share_ns = 0;
+    }
+    sides.sort_by_key(|(_, waited_ns)| std::cmp::Reverse(**waited_ns));
+    // No more pieces than sides, for each had less than a piece.
+    let nr_pieces = usize::try_from(pool_ns / KERNEL_QUOTA_MIN_NS).unwrap_or(0);
+    for (claim, waited_ns) in sides.into_iter().take(nr_pieces) {
+        claim.share_ns = KERNEL_QUOTA_MIN_NS;
+        *waited_ns = 0;
+    }
 }
 
 /// Sums over the time since the last publication.
@@ -269,10 +306,25 @@ impl Leader {
                 weight: side.description.weight,
             })
             .collect();
+        // The grant is net of what all overran; each pays its own part.
+        let debts_ns: u64 = self.sides.iter().map(|side| side.debt_ns).sum();
         for chunk in claims.chunks_mut(core::SIDES_MAX) {
             // A chunk is no longer than what the core serves at once.
-            let _ = core::split(chunk, grant_ns);
+            let _ = core::split(chunk, grant_ns + debts_ns);
         }
+        for (side, claim) in self.sides.iter_mut().zip(&mut claims) {
+            let paid_ns = side.debt_ns.min(claim.share_ns);
+            side.debt_ns -= paid_ns;
+            claim.share_ns -= paid_ns;
+        }
+        // Where one could not pay all of it, the others have too much.
+        let total_ns: u64 = claims.iter().map(|claim| claim.share_ns).sum();
+        for claim in claims.iter_mut().filter(|_| total_ns > grant_ns) {
+            let share_ns = u128::from(claim.share_ns) * u128::from(grant_ns) / u128::from(total_ns);
+            claim.share_ns = u64::try_from(share_ns).unwrap_or(grant_ns);
+        }
+        let waiting = self.sides.iter_mut().map(|side| &mut side.waited_ns);
+        pool_small_shares(claims.iter_mut().zip(waiting).collect());
         let mut first_error = None;
         for (side, claim) in self.sides.iter_mut().zip(&claims) {
             match side.give(claim.share_ns, now) {
@@ -421,6 +473,36 @@ impl Drop for HeadroomLink {
         if self.leader.is_some() {
             // The next leader writes its own.
             let _ = std::fs::remove_file(sides::state_file(self.runtime.path()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_shares_reach_everybody_in_turn() {
+        let hungry = |weight| Side {
+            want_ns: core::WANT_ANYTHING_NS,
+            share_ns: 0,
+            weight,
+        };
+        let mut sides = [hungry(100), hungry(100), hungry(200)];
+        let mut waited_ns = [0; 3];
+        let mut pieces = [0; 3];
+        for _ in 0..400 {
+            core::split(&mut sides, KERNEL_QUOTA_MIN_NS).unwrap();
+            pool_small_shares(sides.iter_mut().zip(&mut waited_ns).collect());
+            let given: u64 = sides.iter().map(|side| side.share_ns).sum();
+            assert!(given <= KERNEL_QUOTA_MIN_NS);
+            for (count, side) in pieces.iter_mut().zip(&sides) {
+                *count += side.share_ns / KERNEL_QUOTA_MIN_NS;
+            }
+        }
+        assert_eq!(pieces.iter().sum::<u64>(), 400);
+        for (count, fair) in pieces.into_iter().zip([100, 100, 200]) {
+            assert!(count.abs_diff(fair) <= 40, "{pieces:?}");
         }
     }
 }

@@ -5,6 +5,7 @@
 //! process can be told apart.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use super::soft_cap::SoftCapLoop;
@@ -151,15 +152,20 @@ impl PerTaskCaps {
         let Some(leaf) = self.leaves.remove(&owner) else {
             return;
         };
-        if let Ok(stat) = leaf.group.stat() {
-            self.ended.nr_periods += stat.nr_periods;
-            self.ended.nr_throttled += stat.nr_throttled;
-        }
+        let stat = leaf.group.stat().unwrap_or_default();
         for folder in leaf.group.folders() {
-            // A task that was forked in between keeps the leaf; it is found
-            // again as part of the group when that is undone.
-            let _ = std::fs::remove_dir(folder);
+            match std::fs::remove_dir(folder) {
+                // A task was forked in between: it gets a leaf of its own
+                // the next time.
+                Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+                    self.leaves.insert(owner, leaf);
+                    return;
+                }
+                _ => (),
+            }
         }
+        self.ended.nr_periods += stat.nr_periods;
+        self.ended.nr_throttled += stat.nr_throttled;
     }
 
     pub fn sample(&self) -> PerTaskSample {

@@ -70,7 +70,9 @@ impl SoftCapLoop {
             due: now + INTERVAL,
             sample: SoftCapSample::default(),
         };
-        new.follow()?;
+        // Whatever an earlier loop has left there.
+        new.sample.background = new.bucket.is_background();
+        set_background(&new.group, new.sample.background, weight)?;
         Ok(new)
     }
 

@@ -133,10 +133,9 @@ impl CpuMax {
                 .or(old_quota.map(|q| q.period_ns))
                 .unwrap_or(core::PERIOD_DEFAULT_NS),
         };
-        let burst_ns = self
-            .burst_ns
-            .or(old.map(|b| b.burst_ns))
-            .filter(|ns| *ns > 0);
+        // A burst of 0 that was there needs no word, one that is asked for does.
+        let old_burst = old.map(|b| b.burst_ns).filter(|ns| *ns > 0);
+        let burst_ns = self.burst_ns.or(old_burst);
         let burst = burst_ns.map(|burst_ns| Burst { burst_ns });
         Bandwidth::of(quota, burst).check()?;
         Ok((quota, burst))

@@ -69,7 +69,7 @@ fn scaled(whole: &str, fraction: &str, scale: u64) -> Result<u64, UnitError> {
     let mut total = whole.checked_mul(scale).ok_or(UnitError::TooLarge)?;
     let mut step = scale;
     for digit in fraction.bytes().map(|byte| u64::from(byte - b'0')) {
-        if step % 10 != 0 && digit != 0 {
+        if !step.is_multiple_of(10) && digit != 0 {
             return Err(UnitError::TooFine);
         }
         step /= 10;
@@ -131,7 +131,7 @@ pub fn show_duration(nanoseconds: u64) -> String {
         (1_000_000, "ms"),
         (NSEC_PER_USEC, "us"),
     ] {
-        if nanoseconds >= scale && nanoseconds % (scale / 1_000) == 0 {
+        if nanoseconds >= scale && nanoseconds.is_multiple_of(scale / 1_000) {
             return format!("{}{unit}", show_scaled(nanoseconds, scale));
         }
     }

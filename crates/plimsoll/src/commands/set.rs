@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use plimsoll_engine::cgroup::{CpuGroup, Hierarchy, set_foreign};
+use plimsoll_engine::cgroup::{CpuGroup, Hierarchy, check_foreign, set_foreign};
 use plimsoll_engine::policy_set::Selector;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::{EngineError, undo};
@@ -30,20 +30,27 @@ pub fn run(args: &SetArgs) -> Result<ExitCode> {
     }
     run::check_enforcer(args.plan.enforcer)?;
     let runtime = RuntimeFolder::of_this_user();
-    if set_group(&runtime, args)? {
+    if set_group(&runtime, &args.target, args)? {
         return Ok(ExitCode::SUCCESS);
     }
     let hierarchy = Arc::new(Hierarchy::find()?);
     match args.target.parse::<i32>() {
+        // An earlier `set` of the same process may keep it.
+        Ok(pid) if set_group(&runtime, &process_group(pid), args)? => Ok(ExitCode::SUCCESS),
         Ok(pid) => set_process(&hierarchy, &runtime, pid, args),
         Err(_) => set_cgroup(&hierarchy, &runtime, args),
     }
 }
 
+/// The name of the group of a process.
+fn process_group(pid: i32) -> String {
+    format!("pid-{pid}")
+}
+
 /// A group that a living process of ours keeps: that process changes it.
 /// Returns whether there is one.
-fn set_group(runtime: &RuntimeFolder, args: &SetArgs) -> Result<bool> {
-    let Some(state) = control::ask(runtime, &args.target, Request::Show)? else {
+fn set_group(runtime: &RuntimeFolder, name: &str, args: &SetArgs) -> Result<bool> {
+    let Some(state) = control::ask(runtime, name, Request::Show)? else {
         return Ok(false);
     };
     let quota = state.knobs.quota;
@@ -54,9 +61,9 @@ fn set_group(runtime: &RuntimeFolder, args: &SetArgs) -> Result<bool> {
         best_effort: args.plan.best_effort,
         dry_run: args.plan.dry_run,
     };
-    let state = control::ask(runtime, &args.target, request)?;
+    let state = control::ask(runtime, name, request)?;
     let gone = || EngineError::NoTarget {
-        target: args.target.clone(),
+        target: name.into(),
         what: "group",
     };
     show::print_group(&state.ok_or_else(gone)?, args.json)?;
@@ -73,7 +80,7 @@ fn set_process(
     // Says so first if there is no such process.
     hierarchy.folders_of(pid)?;
     let knobs = args.knobs.knobs(None).map_err(EngineError::from)?;
-    let name = format!("pid-{pid}");
+    let name = process_group(pid);
     let planned = run::plan_group(hierarchy, name, Selector::Process(pid), &knobs, &args.plan)?;
     if args.plan.dry_run {
         output::plan(&planned.plan, args.json)?;
@@ -101,6 +108,7 @@ fn set_cgroup(
         .map_err(EngineError::from)?;
     let selector = Selector::Cgroup(path.clone());
     let planned = run::plan_group(hierarchy, "target".into(), selector, &knobs, &args.plan)?;
+    check_foreign(&planned.policy.knobs)?;
     if args.plan.dry_run {
         output::plan(&planned.plan, args.json)?;
         return Ok(ExitCode::SUCCESS);

@@ -103,6 +103,8 @@ fn all_groups(runtime: &RuntimeFolder) -> Result<Vec<Shown>> {
             Ok(Some(state)) => all.push(Shown::Group(Box::new(state))),
             // It ended while we asked, or never got as far as to listen.
             Ok(None) | Err(_) => {
+                // Nobody else looks for journals to take over meanwhile.
+                let _lock = runtime.lock()?;
                 let Some(mut journal) = Journal::take_over(&path)? else {
                     continue;
                 };

@@ -8,11 +8,24 @@ pub use json::print as print_json;
 pub use statistics::{run_statistics, statistics_rows};
 pub use table::{borderless, print_line};
 
+use std::io::Write as _;
+
 use plimsoll_engine::knobs::units::show_percent;
 use plimsoll_engine::plan::{Fidelity, Plan, PlanItem};
 use serde::Serialize;
 
 use crate::error::Result;
+
+/// Text of others, fit for one line of a terminal.
+pub fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
+/// Tells people something, in one line on standard error. If that is closed,
+/// nobody is left to tell, and the work must go on.
+pub fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "plimsoll: {}", one_line(text));
+}
 
 /// Prints a plan: which mechanism enforces each knob, with what loss.
 pub fn plan(plan: &Plan, as_json: bool) -> Result<()> {

@@ -10,11 +10,11 @@ use plimsoll_engine::cgroup::Membership;
 
 use crate::error::{CommandError, EXIT_FAILED, Result};
 
-/// What the child reports if it cannot join its group; no `exec` fails so.
-const CANNOT_JOIN: i32 = libc::EIDRM;
-/// What the child reports if it may not have its nice level; no `exec` fails
-/// so either.
-const CANNOT_RENICE: i32 = libc::ENOLINK;
+/// The child reports the error with which it cannot join its group as a
+/// number above this, where the kernel has none.
+const CANNOT_JOIN: i32 = 10_000;
+/// What the child reports if it may not have its nice level.
+const CANNOT_RENICE: i32 = 20_000;
 
 /// Writes `0`, which means the writer, to a `cgroup.procs`.
 fn join(file: RawFd) -> bool {
@@ -27,6 +27,19 @@ fn renice(nice: i32) -> bool {
     // SAFETY: takes integers only; who 0 is the caller. It is a plain system
     // call, safe between fork and exec.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) == 0 }
+}
+
+/// Why the child could not join its group.
+fn cannot_join(reason: i32) -> CommandError {
+    CommandError::Other(match reason {
+        libc::ENOENT | libc::ENODEV => {
+            "the group was removed before the command could join it".into()
+        }
+        _ => format!(
+            "the command cannot join its group: {}",
+            io::Error::from_raw_os_error(reason)
+        ),
+    })
 }
 
 /// Starts a command in a group. Streams, terminal, folder and environment
@@ -42,7 +55,8 @@ pub fn spawn(words: &[OsString], membership: Membership, nice: Option<i32>) -> R
     command.args(&words[1..]);
     let prepare = move || {
         if !files.iter().all(|file| join(*file)) {
-            return Err(io::Error::from_raw_os_error(CANNOT_JOIN));
+            let reason = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+            return Err(io::Error::from_raw_os_error(CANNOT_JOIN + reason));
         }
         if nice.is_some_and(|nice| !renice(nice)) {
             return Err(io::Error::from_raw_os_error(CANNOT_RENICE));
@@ -50,15 +64,13 @@ pub fn spawn(words: &[OsString], membership: Membership, nice: Option<i32>) -> R
         Ok(())
     };
     // SAFETY: between fork and exec, `prepare` makes system calls only; it
-    // neither allocates nor locks. `Vec` iteration and `from_raw_os_error`
-    // do not allocate.
+    // neither allocates nor locks. `Vec` iteration and making an error of a
+    // number do not allocate.
     unsafe { command.pre_exec(prepare) };
     command
         .spawn()
         .map_err(|source| match (source.raw_os_error(), source.kind()) {
-            (Some(CANNOT_JOIN), _) => {
-                CommandError::Other("the group was removed before the command could join it".into())
-            }
+            (Some(code @ CANNOT_JOIN..CANNOT_RENICE), _) => cannot_join(code - CANNOT_JOIN),
             (Some(CANNOT_RENICE), _) => CommandError::Other(
                 "nice: no permission to raise the priority; it takes root or CAP_SYS_NICE".into(),
             ),
@@ -68,6 +80,11 @@ pub fn spawn(words: &[OsString], membership: Membership, nice: Option<i32>) -> R
                 source,
             },
         })
+}
+
+/// The exit code for a signal that ended the command, or kept it from starting.
+pub fn killed_by(signal: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(128 + signal).unwrap_or(EXIT_FAILED))
 }
 
 /// The command's own exit code, or 128 + N when signal N killed it.

@@ -4,7 +4,7 @@ mod child;
 pub mod session;
 mod signals;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ use signals::{Arrived, Signals};
 
 /// How often a group is looked at whose command has ended.
 const LINGER_INTERVAL: Duration = Duration::from_millis(100);
+/// No more of a command is shown.
+const SUBJECT_CHARS_MAX: usize = 1000;
 
 /// The enforcers of this build.
 pub fn check_enforcer(choice: EnforcerChoice) -> Result<()> {
@@ -82,7 +84,7 @@ pub fn warn_of_losses(plan: &Plan) {
             }
             _ => continue,
         };
-        eprintln!("plimsoll: {} {}: {told}", item.knob, item.value);
+        output::tell(&format!("{} {}: {told}", item.knob, item.value));
     }
 }
 
@@ -101,6 +103,18 @@ fn default_name(command: &OsStr) -> String {
     let clean = clean.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
     let stem = if clean.is_empty() { "run" } else { clean };
     format!("{stem}-{}", std::process::id())
+}
+
+/// The command as people recognise it. Journal and socket have lines of
+/// limited length, an argument list has not.
+fn subject_of(command: &[OsString]) -> String {
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    let mut subject = output::one_line(&words.join(" "));
+    if let Some((end, _)) = subject.char_indices().nth(SUBJECT_CHARS_MAX) {
+        subject.truncate(end);
+        subject.push('…');
+    }
+    subject
 }
 
 /// Runs a command under knobs and undoes everything when it ends.
@@ -122,17 +136,17 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     warn_of_losses(&planned.plan);
     // From here on a signal waits until it can be handled.
     let mut signals = Signals::register()?;
-    let subject = args
-        .command
-        .iter()
-        .map(|word| word.to_string_lossy())
-        .collect::<Vec<_>>();
     let session = Session::start(
         &hierarchy,
         &RuntimeFolder::of_this_user(),
         planned,
-        &subject.join(" "),
+        &subject_of(&args.command),
     )?;
+    if let Some(signal) = signals.ending_now() {
+        // Sent before there was a command that it could have reached.
+        session.end();
+        return Ok(child::killed_by(signal));
+    }
     let nice = session.knobs().nice.map(|nice| nice.nice);
     let mut child = child::spawn(&args.command, session.membership()?, nice)?;
     session.serve();
@@ -143,7 +157,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     if args.stats
         && let Ok(sample) = &statistics
     {
-        output::run_statistics(sample, args.json)?;
+        // A closed standard error must not hide the command's exit code.
+        let _ = output::run_statistics(sample, args.json);
     }
     Ok(child::exit_code(status))
 }
@@ -160,9 +175,9 @@ pub fn keep_process(
     let name = planned.policy.name.clone();
     let session = Session::start(hierarchy, runtime, planned, &format!("pid {pid}"))?;
     session.serve();
-    eprintln!(
-        "plimsoll: pid {pid} is in group {name} until it ends; SIGINT or SIGTERM releases it"
-    );
+    output::tell(&format!(
+        "pid {pid} is in group {name} until it ends; SIGINT or SIGTERM releases it"
+    ));
     while session.is_populated() {
         if signals.wait(LINGER_INTERVAL) == Arrived::Ending {
             break;
@@ -181,9 +196,9 @@ fn linger(session: &Session, signals: &mut Signals) {
     }
     // The last of the dying take a moment to leave.
     if signals.wait(LINGER_INTERVAL) == Arrived::Nothing && populated() {
-        eprintln!(
-            "plimsoll: the command has ended, but processes that it started run on; \
-             their limits stay until they end (SIGINT or SIGTERM releases them)"
+        output::tell(
+            "the command has ended, but processes that it started run on; \
+             their limits stay until they end (SIGINT or SIGTERM releases them)",
         );
         while populated() {
             if signals.wait(LINGER_INTERVAL) == Arrived::Ending {
@@ -198,6 +213,13 @@ mod tests {
     use plimsoll_engine::policy_set::check_name;
 
     use super::*;
+
+    #[test]
+    fn a_subject_is_one_line_of_limited_length() {
+        assert_eq!(subject_of(&["sh".into(), "a\nb".into()]), "sh a b");
+        let long = subject_of(&["ä".repeat(5000).into()]);
+        assert_eq!(long.chars().count(), SUBJECT_CHARS_MAX + 1);
+    }
 
     #[test]
     fn every_command_has_a_name_that_is_allowed() {

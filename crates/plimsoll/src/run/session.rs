@@ -3,8 +3,8 @@
 
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use plimsoll_engine::EngineError;
@@ -20,6 +20,7 @@ use super::Planned;
 use crate::cli::{EnforcerChoice, PlanArgs};
 use crate::control::{self, Answer, GroupState, Request};
 use crate::error::Result;
+use crate::output;
 
 /// Without anything due, the thread looks this often whether it should end.
 const IDLE_INTERVAL: Duration = Duration::from_millis(200);
@@ -35,6 +36,8 @@ struct Shared {
     subject: String,
     hierarchy: Arc<Hierarchy>,
     stop: AtomicBool,
+    /// The thread that does what falls due, once it runs.
+    control: OnceLock<Thread>,
 }
 
 impl Shared {
@@ -59,7 +62,7 @@ pub struct Session {
 /// Tells people what an undo met.
 pub fn report_problems(report: &UndoReport) {
     for problem in &report.problems {
-        eprintln!("plimsoll: {problem}");
+        output::tell(problem);
     }
 }
 
@@ -83,11 +86,14 @@ impl Session {
             subject: subject.into(),
             hierarchy: Arc::clone(hierarchy),
             stop: AtomicBool::new(false),
+            control: OnceLock::new(),
         });
         let control = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || keep_control(&shared))
         };
+        // Set once: this is the only place.
+        let _ = shared.control.set(control.thread().clone());
         Ok(Self {
             shared,
             listener: Mutex::new(Some(listener)),
@@ -150,7 +156,7 @@ impl Session {
         if let Some(control) = self.control.take() {
             control.thread().unpark();
             if control.join().is_err() {
-                eprintln!("plimsoll: the control thread has failed; its limits are lifted now");
+                output::tell("the control thread has failed; its limits are lifted now");
             }
             report_problems(&self.shared.enforcer().undo());
         }
@@ -186,27 +192,27 @@ fn keep_control(shared: &Shared) {
 
 /// A loop that fails every time says so once.
 fn tell_once(last_problem: &mut String, error: &EngineError) {
-    let problem = error.to_string();
+    let problem = if error.is_gone() {
+        "the group was removed by somebody else; its limits are gone".to_owned()
+    } else {
+        error.to_string()
+    };
     if *last_problem != problem {
-        if error.is_gone() {
-            eprintln!("plimsoll: the group was removed by somebody else; its limits are gone");
-        } else {
-            eprintln!("plimsoll: {problem}");
-        }
+        output::tell(&problem);
         *last_problem = problem;
     }
 }
 
 fn answer(shared: &Shared, request: Request) -> Answer {
     let result = match request {
-        Request::Show => Ok(()),
+        Request::Show => state(shared),
         Request::Set {
             knobs,
             best_effort,
             dry_run,
         } => change(shared, &knobs, best_effort, dry_run),
     };
-    match result.and_then(|()| state(shared)) {
+    match result {
         Ok(state) => Answer::State(Box::new(state)),
         Err(error) => Answer::Refused(error.to_string()),
     }
@@ -225,7 +231,9 @@ fn state(shared: &Shared) -> Result<GroupState> {
     })
 }
 
-fn change(shared: &Shared, knobs: &Knobs, best_effort: bool, dry_run: bool) -> Result<()> {
+/// Lays knobs over those in force. Returns the state that follows, or, for a
+/// dry run, would follow.
+fn change(shared: &Shared, knobs: &Knobs, best_effort: bool, dry_run: bool) -> Result<GroupState> {
     let mut enforcer = shared.enforcer();
     let wanted = enforcer.knobs(&shared.name)?.overlaid(knobs);
     let args = PlanArgs {
@@ -235,10 +243,20 @@ fn change(shared: &Shared, knobs: &Knobs, best_effort: bool, dry_run: bool) -> R
     };
     let name = shared.name.clone();
     let planned = super::plan_group(&shared.hierarchy, name, Selector::Command, &wanted, &args)?;
-    if !dry_run {
-        enforcer.change(&shared.name, &planned.policy.knobs)?;
-        *shared.plan() = planned.plan;
-        // The control thread may be asleep until something old falls due.
+    if dry_run {
+        drop(enforcer);
+        return Ok(GroupState {
+            knobs: planned.policy.knobs,
+            plan: GroupState::plan_value(&planned.plan),
+            ..state(shared)?
+        });
     }
-    Ok(())
+    enforcer.change(&shared.name, &planned.policy.knobs)?;
+    *shared.plan() = planned.plan;
+    drop(enforcer);
+    // It may be asleep until something old falls due.
+    if let Some(control) = shared.control.get() {
+        control.unpark();
+    }
+    state(shared)
 }

@@ -4,7 +4,7 @@ use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid, getsid};
 use signal_hook::consts::{
     SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH,
 };
@@ -63,15 +63,17 @@ impl Signals {
         }
     }
 
+    /// A signal that means "end" and has arrived by now.
+    pub fn ending_now(&mut self) -> Option<i32> {
+        let mut arrived = self.signals.pending().map(|origin| origin.signal);
+        arrived.find(|signal| ENDING.contains(signal))
+    }
+
     /// Waits for at most `time`.
     pub fn wait(&mut self, time: Duration) -> Arrived {
         let end = Instant::now() + time;
         loop {
-            if self
-                .signals
-                .pending()
-                .any(|origin| ENDING.contains(&origin.signal))
-            {
+            if self.ending_now().is_some() {
                 return Arrived::Ending;
             }
             let left = end.saturating_duration_since(Instant::now());
@@ -84,9 +86,12 @@ impl Signals {
 }
 
 /// Passes a signal on, unless the terminal sent it: then the command has it
-/// already, as a member of the same process group.
+/// already, as a member of the same process group. The end of a terminal is
+/// told to the leader of the session alone.
 fn forward(origin: &Origin, child: &Child) {
-    if origin.signal == SIGCHLD || origin.cause == Cause::Kernel {
+    let for_leader_alone = origin.signal == SIGHUP && getsid(None) == Ok(getpid());
+    let has_it_already = origin.cause == Cause::Kernel && !for_leader_alone;
+    if origin.signal == SIGCHLD || has_it_already {
         return;
     }
     // A pid fits, and the child has not been waited for: it is its own.

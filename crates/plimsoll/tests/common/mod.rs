@@ -316,8 +316,8 @@ impl Host {
         let mut host = Self {
             hierarchy,
             base,
-            runtime: tempfile::tempdir().unwrap(),
-            streams: tempfile::tempdir().unwrap(),
+            runtime: memory_folder(),
+            streams: memory_folder(),
             nr_streams: AtomicU32::new(0),
             own_groups: Mutex::default(),
             enabled_top,
@@ -449,7 +449,14 @@ impl Host {
             .collect();
         command.env("FOLDERS", list.join(" "));
         command.stdin(Stdio::null());
-        self.spawn(command)
+        let running = self.spawn(command);
+        let place = format!("/{}", group.path().display());
+        wait_until("it is in its cgroup", Duration::from_secs(10), || {
+            let places = membership(running.pid());
+            let here = places.lines().filter(|line| line.ends_with(&place));
+            here.count() >= folders.len()
+        });
+        running
     }
 
     /// Starts one of Plimsoll's workloads in a cgroup.
@@ -534,6 +541,16 @@ impl Drop for Host {
     }
 }
 
+/// A folder in memory, as `/run` is, where there is one: journals are synced.
+fn memory_folder() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory).unwrap()
+    } else {
+        tempfile::tempdir().unwrap()
+    }
+}
+
 /// `run KNOBS -- plimsoll load LOAD`.
 pub fn run_load(knobs: &str, load: &str) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["run".into()];
@@ -592,20 +609,19 @@ pub fn task_ns(tid: i32) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
+/// The threads of a process.
+pub fn threads_of(pid: i32) -> Vec<i32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"));
+    let names = entries.into_iter().flatten().flatten();
+    names
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
 /// The tasks of a cgroup and of all below it.
 pub fn tasks_below(group: &CpuGroup) -> Vec<i32> {
-    let mut tasks = Vec::new();
-    for pid in group.all_processes().unwrap_or_default() {
-        let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else {
-            continue;
-        };
-        tasks.extend(
-            entries
-                .flatten()
-                .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()),
-        );
-    }
-    tasks
+    let pids = group.all_processes().unwrap_or_default();
+    pids.into_iter().flat_map(threads_of).collect()
 }
 
 /// The cgroup of a process in each hierarchy that matters, as text.

@@ -3,6 +3,7 @@
 mod controls;
 mod observe;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,8 +11,8 @@ use std::time::{Duration, Instant};
 use controls::Controls;
 
 use super::group::{CpuGroup, Membership};
-use super::hierarchy::Hierarchy;
-use super::layout::{Layer, Layout, fit_below, layer_bandwidth};
+use super::hierarchy::{Hierarchy, Version};
+use super::layout::{Layer, Layout, fit_below, layer_bandwidth, least_bandwidth};
 use super::stat::CpuStat;
 use crate::control::soft_cap::set_background;
 use crate::enforcer::HeadroomSample;
@@ -49,6 +50,8 @@ pub(crate) struct ManagedGroup {
     generation: u32,
     carried: Carried,
     controls: Controls,
+    /// Where what still runs in it goes at the end, one folder a hierarchy.
+    evacuate_to: Vec<PathBuf>,
     audited: Instant,
     foreign_changes: Vec<String>,
     /// `None` once it is undone.
@@ -72,6 +75,11 @@ impl ManagedGroup {
             subject: subject.into(),
             knobs: policy.knobs.clone(),
         };
+        let evacuate_to = match policy.selector {
+            // Its descendants go where it came from, not where we are.
+            Selector::Process(pid) => hierarchy.folders_of(pid)?,
+            _ => hierarchy.own_folders(),
+        };
         let lock = runtime.lock()?;
         let journal = Journal::create(runtime.path(), &header)?;
         let mut group = Self {
@@ -83,6 +91,7 @@ impl ManagedGroup {
             generation: 0,
             carried: Carried::default(),
             controls: Controls::default(),
+            evacuate_to,
             audited: Instant::now(),
             foreign_changes: Vec::new(),
             journal: Some(journal),
@@ -111,10 +120,17 @@ impl ManagedGroup {
 
     /// Creates the cgroups of a layout and sets their files.
     fn build(&mut self, lock: &RuntimeLock, layout: &Layout) -> Result<()> {
+        // One that nobody has a journal of is not ours: whatever is in it
+        // would be moved out in the end.
+        if layout.top.exists() {
+            return Err(EngineError::NameTaken {
+                name: self.name.clone(),
+            });
+        }
         self.make_parent(lock, layout)?;
         self.record(&[Entry::Create {
             folders: layout.top.folders(),
-            evacuate_to: self.hierarchy.own_folders(),
+            evacuate_to: self.evacuate_to.clone(),
         }])?;
         layout.top.create()?;
         for pair in layout.groups().windows(2) {
@@ -137,9 +153,6 @@ impl ManagedGroup {
         let new_parent = layout.parent.as_ref().filter(|parent| !parent.exists());
         if let Some(parent) = new_parent {
             shared.created.extend(parent.folders());
-        } else if enable_base && layout.parent.is_none() {
-            // The group itself has to keep the controller enabled.
-            shared.created.extend(layout.top.folders());
         }
         if shared != before {
             self.runtime.set_shared(lock, &shared)?;
@@ -157,6 +170,28 @@ impl ManagedGroup {
         Ok(())
     }
 
+    /// v1 refuses a rate below a child's at every step. Where a limit with
+    /// another inside is about to change, those inside go down as far as the
+    /// kernel lets them first; nothing is unlimited in between.
+    fn make_room(&self, layout: &Layout, knobs: &Knobs) -> Result<()> {
+        let Some((_, inside)) = layout.layers.split_first() else {
+            return Ok(());
+        };
+        if self.hierarchy.version() != Version::V1 || inside.is_empty() {
+            return Ok(());
+        }
+        let mut same = true;
+        for (layer, group) in &layout.layers[..inside.len()] {
+            same &= group.read_bandwidth()? == layer_bandwidth(*layer, knobs);
+        }
+        if !same {
+            for (_, group) in inside.iter().rev() {
+                group.write_bandwidth(&least_bandwidth())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Sets weight and limits of a layout whose cgroups are there.
     fn set_values(&self, layout: &Layout, knobs: &Knobs) -> Result<()> {
         let weight = knobs.weight.map(|weight| weight.weight);
@@ -164,6 +199,7 @@ impl ManagedGroup {
         if let (Some(weight), false) = (weight, is_idle) {
             layout.top.write_weight(weight)?;
         }
+        self.make_room(layout, knobs)?;
         let mut outer = Bandwidth::unlimited();
         for (layer, group) in &layout.layers {
             let wanted = fit_below(
@@ -237,7 +273,14 @@ impl ManagedGroup {
         };
         let changed = changed.and_then(|()| self.renice_all(old_knobs.nice, knobs.nice));
         if let Err(error) = changed {
-            self.knobs = old_knobs;
+            if same {
+                // As far as it goes: what the first error met may be met again.
+                let _ = self.set_values(&self.layout.clone(), &old_knobs);
+            }
+            // Once its processes are in the new layout, that is what it has.
+            if self.generation != generation {
+                self.knobs = old_knobs;
+            }
             return Err(error);
         }
         self.foreign_changes.clear();
@@ -329,6 +372,11 @@ impl ManagedGroup {
             self.audited = now;
             next = now + AUDIT_INTERVAL;
             self.audit();
+            let top = self.layout.top.cpu_file("");
+            if !top.exists() {
+                let gone = io::Error::from_raw_os_error(libc::ENOENT);
+                return Err(EngineError::cgroup("find", &top, gone));
+            }
         }
         if self.controls.is_empty() {
             return Ok(Some(next));

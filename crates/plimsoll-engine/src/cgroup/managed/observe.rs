@@ -11,6 +11,9 @@ use crate::enforcer::{HeadroomSample, Sample};
 use crate::error::Result;
 use crate::knobs::Bandwidth;
 
+/// Of what others keep changing, only so many are remembered.
+const FOREIGN_CHANGES_MAX: usize = 32;
+
 impl ManagedGroup {
     /// Notices what somebody else wrote to files that are ours, or that the
     /// group was removed. Theirs stays until knobs are applied again.
@@ -60,6 +63,9 @@ impl ManagedGroup {
         }
         for change in found {
             if !self.foreign_changes.contains(&change) {
+                if self.foreign_changes.len() >= FOREIGN_CHANGES_MAX {
+                    self.foreign_changes.remove(0);
+                }
                 self.foreign_changes.push(change);
             }
         }

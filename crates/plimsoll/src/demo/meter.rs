@@ -1,0 +1,118 @@
+//! How busy the whole machine is, over time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::cgroup::{BusyMeter, Hierarchy};
+
+use super::outcome::BusyPoint;
+use crate::error::Result;
+
+/// Time between two samples.
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+
+/// What happened between two looks.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    from: Instant,
+    to: Instant,
+    busy_ns: u64,
+}
+
+/// Samples of one phase.
+#[derive(Debug)]
+pub struct Meter {
+    busy: BusyMeter,
+    cpus: u32,
+    last: Instant,
+    samples: Vec<Sample>,
+}
+
+/// Busy time ÷ (CPUs × elapsed time); 0 over no time at all.
+fn ratio(busy_ns: u64, cpus: u32, elapsed: Duration) -> f64 {
+    let available = f64::from(cpus) * elapsed.as_nanos() as f64;
+    if available > 0.0 {
+        (busy_ns as f64 / available).min(1.0)
+    } else {
+        0.0
+    }
+}
+
+impl Meter {
+    /// Starts to measure.
+    pub fn start(hierarchy: &Arc<Hierarchy>, cpus: u32) -> Result<Self> {
+        Ok(Self {
+            busy: BusyMeter::start(hierarchy)?,
+            cpus,
+            last: Instant::now(),
+            samples: Vec::new(),
+        })
+    }
+
+    /// Takes a sample if it is time to. `true` if it was.
+    pub fn tick(&mut self) -> Result<bool> {
+        let due = self.last.elapsed() >= SAMPLE_EVERY;
+        if due {
+            self.sample()?;
+        }
+        Ok(due)
+    }
+
+    /// Takes a sample now.
+    pub fn sample(&mut self) -> Result<()> {
+        let busy_ns = self.busy.busy_ns()?;
+        let (from, to) = (self.last, Instant::now());
+        self.samples.push(Sample { from, to, busy_ns });
+        self.last = to;
+        Ok(())
+    }
+
+    /// How busy the machine was in the last sample.
+    pub fn latest(&self) -> f64 {
+        self.samples.last().map_or(0.0, |sample| {
+            ratio(sample.busy_ns, self.cpus, sample.to - sample.from)
+        })
+    }
+
+    /// How busy it was in all samples, but for `known_ns` of it.
+    pub fn remainder(&self, known_ns: u64) -> f64 {
+        let busy_ns: u64 = self.samples.iter().map(|sample| sample.busy_ns).sum();
+        let elapsed = self
+            .samples
+            .iter()
+            .map(|sample| sample.to - sample.from)
+            .sum();
+        ratio(busy_ns.saturating_sub(known_ns), self.cpus, elapsed)
+    }
+
+    /// The samples that lie between `begin` and `begin + length`, and their
+    /// average.
+    pub fn window(&self, begin: Instant, length: Duration) -> (Vec<BusyPoint>, f64) {
+        let end = begin + length;
+        let inside = |sample: &&Sample| sample.from >= begin && sample.to <= end;
+        let samples: Vec<&Sample> = self.samples.iter().filter(inside).collect();
+        let points = samples.iter().map(|sample| {
+            let elapsed = sample.to - sample.from;
+            BusyPoint {
+                at_seconds: (sample.from - begin + elapsed / 2).as_secs_f64(),
+                busy_ratio: ratio(sample.busy_ns, self.cpus, elapsed),
+            }
+        });
+        let busy_ns = samples.iter().map(|sample| sample.busy_ns).sum();
+        let elapsed = samples.iter().map(|sample| sample.to - sample.from).sum();
+        (points.collect(), ratio(busy_ns, self.cpus, elapsed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_of_all_cpus_and_never_above_one() {
+        let second = Duration::from_secs(1);
+        assert_eq!(ratio(500_000_000, 2, second), 0.25);
+        assert_eq!(ratio(9_000_000_000, 2, second), 1.0);
+        assert_eq!(ratio(1, 2, Duration::ZERO), 0.0);
+    }
+}

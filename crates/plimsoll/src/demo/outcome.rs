@@ -1,0 +1,293 @@
+//! What was measured, and its JSON form.
+//!
+//! # JSON
+//! `plimsoll demo --json` prints one object: [`Outcome`] beside `schema`.
+//! Within `plimsoll.demo/1` fields are only ever added. Times end in `_us`
+//! (microseconds) or `_seconds`; ratios are 1 for the whole.
+
+use plimsoll_engine::cgroup::CpuStat;
+use plimsoll_engine::enforcer::HeadroomSample;
+use plimsoll_engine::host::Capabilities;
+use plimsoll_load::{BurnReport, Latency, SeriesPoint};
+use serde::Serialize;
+
+use super::options::Options;
+use super::scenario::Scenario;
+
+/// Name and version of the JSON form.
+pub const SCHEMA: &str = "plimsoll.demo/1";
+
+/// Everything that a demo has measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// The version of Plimsoll.
+    pub version: String,
+    /// When it started, in seconds since 1970.
+    pub started_unix_seconds: u64,
+    /// How long all of it took.
+    pub took_seconds: f64,
+    /// Somebody asked for an end; what is missing was not measured, and the
+    /// last phase may be shorter than the others.
+    pub interrupted: bool,
+    /// Measured time of each phase, as asked for.
+    pub phase_seconds: f64,
+    /// Where it ran.
+    pub host: Host,
+    /// The steady service, in words.
+    pub service: String,
+    /// The bursty service, in words.
+    pub bursty_service: String,
+    /// The steady service: `alone`, then beside burners: `equal`, `weight`,
+    /// `batch`, `headroom`.
+    pub phases: Vec<PhaseResult>,
+    /// The bursty service: `no-quota`, `quota`, `quota-burst`.
+    pub bursts: Vec<PhaseResult>,
+    /// What a reader should know, a sentence each.
+    pub notes: Vec<String>,
+    /// Where the HTML report is.
+    pub report: String,
+}
+
+/// The machine.
+#[derive(Debug, Clone, Serialize)]
+pub struct Host {
+    /// The kernel's release.
+    pub kernel: String,
+    /// CPUs online.
+    pub cpus: u32,
+    /// The kernel's interface: `cgroup v1` or `cgroup v2`.
+    pub interface: String,
+}
+
+impl Host {
+    /// The facts that matter here.
+    pub fn of(host: &Capabilities) -> Self {
+        Self {
+            kernel: host.kernel.clone(),
+            cpus: host.nr_cpus,
+            interface: host.cgroup.to_string(),
+        }
+    }
+}
+
+/// One phase.
+#[derive(Debug, Clone, Serialize)]
+pub struct PhaseResult {
+    /// Its name, stable.
+    pub key: String,
+    /// Its name for people.
+    pub title: String,
+    /// What its row is called: who is there, and the knobs as typed.
+    pub label: String,
+    /// The knobs that make the phase: of the burners, or of the bursty service.
+    pub knobs: String,
+    /// The exact commands, burners first.
+    pub commands: Vec<String>,
+    /// Measured time.
+    pub measured_seconds: f64,
+    /// Requests that arrived.
+    pub requests: u64,
+    /// Of those, answered after the deadline or never.
+    pub failures: u64,
+    /// From the intended arrival to the answer.
+    pub latency: Latency,
+    /// 99th percentile ÷ that of the first phase of the same kind (`alone`
+    /// or `no-quota`); `null` if that was not measured.
+    pub p99_ratio: Option<f64>,
+    /// How busy the machine was: busy time ÷ (CPUs × elapsed).
+    pub busy_ratio: f64,
+    /// The part of that which was neither service nor burners.
+    pub others_ratio: f64,
+    /// What the burners got done.
+    pub burners: Option<Burners>,
+    /// The kernel's counters of the service's quota; `null` without quota.
+    pub throttling: Option<CpuStat>,
+    /// State of the headroom controller at the end; `null` without headroom.
+    pub headroom: Option<HeadroomSample>,
+    /// Latency over time.
+    pub series: Vec<SeriesPoint>,
+    /// Machine utilisation over time.
+    pub busy_series: Vec<BusyPoint>,
+}
+
+/// The machine's utilisation around a point in time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct BusyPoint {
+    /// The middle of the interval, in seconds after the end of the warm-up.
+    pub at_seconds: f64,
+    /// Busy time ÷ (CPUs × elapsed).
+    pub busy_ratio: f64,
+}
+
+/// What burners got done.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Burners {
+    /// Units of work; a unit is always the same instructions.
+    pub units: u64,
+    /// Units ÷ the burners' elapsed time.
+    pub units_per_second: f64,
+    /// The average number of CPUs that they used.
+    pub cpus_used: f64,
+    /// Rate ÷ that of the `equal` phase; `null` if that was not measured.
+    pub work_ratio: Option<f64>,
+}
+
+impl Burners {
+    /// From the burners' report.
+    pub fn of(report: &BurnReport) -> Self {
+        Self {
+            units: report.units,
+            units_per_second: report.units_per_second,
+            cpus_used: report.cpus_used,
+            work_ratio: None,
+        }
+    }
+}
+
+impl Outcome {
+    /// Nothing measured yet.
+    pub fn new(options: &Options, scenario: &Scenario, host: Host, now: u64) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").into(),
+            started_unix_seconds: now,
+            took_seconds: 0.0,
+            interrupted: false,
+            phase_seconds: scenario.phase.as_secs_f64(),
+            host,
+            service: scenario.service.clone(),
+            bursty_service: scenario.bursts.clone(),
+            phases: Vec::new(),
+            bursts: Vec::new(),
+            notes: scenario.notes.clone(),
+            report: options.report.display().to_string(),
+        }
+    }
+
+    /// Whether no phase was measured.
+    pub fn is_empty(&self) -> bool {
+        self.phases.is_empty() && self.bursts.is_empty()
+    }
+
+    /// A phase by its key.
+    pub fn phase(&self, key: &str) -> Option<&PhaseResult> {
+        self.phases
+            .iter()
+            .chain(&self.bursts)
+            .find(|phase| phase.key == key)
+    }
+
+    /// Fills in the figures that compare phases.
+    pub fn compare(&mut self) {
+        let rate = |burners: &Burners| burners.units_per_second;
+        let equal = self
+            .phase("equal")
+            .and_then(|phase| phase.burners.as_ref().map(rate));
+        for (phases, first) in [(&mut self.phases, "alone"), (&mut self.bursts, "no-quota")] {
+            let base = phases.iter().find(|phase| phase.key == first);
+            let base_us = base
+                .map(|phase| phase.latency.p99_us)
+                .filter(|us| *us > 0.0);
+            for phase in phases {
+                phase.p99_ratio = base_us.map(|us| phase.latency.p99_us / us);
+                if let (Some(burners), Some(equal)) = (&mut phase.burners, equal)
+                    && equal > 0.0
+                {
+                    burners.work_ratio = Some(burners.units_per_second / equal);
+                }
+            }
+        }
+    }
+}
+
+/// Microseconds as milliseconds, three digits that matter.
+pub fn milliseconds(us: f64) -> String {
+    let ms = us / 1e3;
+    let digits = match ms {
+        ms if ms < 9.995 => 2,
+        ms if ms < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{ms:.digits$} ms")
+}
+
+/// A ratio as a whole percentage.
+pub fn percent(ratio: f64) -> String {
+    format!("{:.0} %", 100.0 * ratio)
+}
+
+/// How many times as much.
+pub fn times(ratio: f64) -> String {
+    let digits = usize::from(ratio < 9.95) + usize::from(ratio < 1.995);
+    format!("{ratio:.digits$}×")
+}
+
+/// A time since 1970 as a date and time of day, UTC.
+pub fn date(unix_seconds: u64) -> String {
+    let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
+    // Years begin in March, so that leap days come last; eras of 400 years
+    // have 146,097 days.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = (month_from_march + 2) % 12 + 1;
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute) = (second / 3_600, second / 60 % 60);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture;
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date(0), "1970-01-01 00:00 UTC");
+        assert_eq!(date(951_782_400), "2000-02-29 00:00 UTC");
+        assert_eq!(date(1_735_689_599), "2024-12-31 23:59 UTC");
+        assert_eq!(date(1_772_323_200), "2026-03-01 00:00 UTC");
+    }
+
+    #[test]
+    fn figures_have_their_units() {
+        assert_eq!(milliseconds(512.3), "0.51 ms");
+        assert_eq!(milliseconds(9_996.0), "10.0 ms");
+        assert_eq!(milliseconds(123_456.0), "123 ms");
+        assert_eq!(percent(0.996), "100 %");
+        assert_eq!(
+            (times(1.004), times(7.26), times(31.4)),
+            ("1.00×".into(), "7.3×".into(), "31×".into())
+        );
+    }
+
+    #[test]
+    fn phases_are_compared_with_the_first_of_their_kind() {
+        let outcome = fixture::outcome();
+        let ratio = |key: &str| outcome.phase(key).unwrap().p99_ratio.unwrap();
+        assert_eq!((ratio("alone"), ratio("no-quota")), (1.0, 1.0));
+        assert!(ratio("equal") > 5.0 && ratio("quota") > 5.0);
+        let work = |key: &str| outcome.phase(key).unwrap().burners.unwrap().work_ratio;
+        assert_eq!(work("equal"), Some(1.0));
+    }
+
+    #[test]
+    fn json_is_flat_and_versioned() {
+        let value = serde_json::to_value(fixture::outcome()).unwrap();
+        for field in [
+            "version",
+            "host",
+            "phases",
+            "bursts",
+            "notes",
+            "interrupted",
+        ] {
+            assert!(value.get(field).is_some(), "{field}");
+        }
+        assert_eq!(value["bursts"][1]["throttling"]["nr_throttled"], 26);
+        assert!(value["phases"][0]["series"][0]["p99_us"].is_number());
+    }
+}

@@ -1,0 +1,191 @@
+//! Running a phase and measuring it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::cgroup::Hierarchy;
+use plimsoll_load::{BurnReport, Document, ServiceReport, Stop};
+
+use super::child::{Ended, Running};
+use super::meter::Meter;
+use super::outcome::{Burners, Outcome, PhaseResult, milliseconds, percent};
+use super::progress::Progress;
+use super::scenario::{GRACE, Part, Phase, Scenario, WARMUP};
+use crate::error::{CommandError, Result};
+
+/// How often the commands of a phase are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Burners have begun to burn before the service starts.
+const LEAD: Duration = Duration::from_millis(150);
+/// What a service may take beyond its own times before it counts as hung.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Seconds below which a phase that was ended early tells nothing.
+const SHORTEST: f64 = 1.0;
+
+/// Runs the phases of a scenario.
+pub struct Runner<'a> {
+    program: PathBuf,
+    hierarchy: &'a Arc<Hierarchy>,
+    cpus: u32,
+    stop: &'a Stop,
+    scenario: &'a Scenario,
+    progress: Progress,
+}
+
+/// The commands of a phase that has ended.
+struct Finished {
+    service: Ended,
+    burners: Option<Ended>,
+    meter: Meter,
+    /// When the measurement began, give or take the start of a process.
+    begin: Instant,
+}
+
+impl<'a> Runner<'a> {
+    /// `cpus`: of the whole machine.
+    pub fn new(
+        hierarchy: &'a Arc<Hierarchy>,
+        cpus: u32,
+        stop: &'a Stop,
+        scenario: &'a Scenario,
+    ) -> Result<Self> {
+        let program = std::env::current_exe()
+            .map_err(CommandError::io("demo: cannot find plimsoll itself"))?;
+        Ok(Self {
+            program,
+            hierarchy,
+            cpus,
+            stop,
+            scenario,
+            progress: Progress::new(scenario.phases.len()),
+        })
+    }
+
+    /// Runs all phases, or those until somebody asks for an end.
+    pub fn run(mut self, outcome: &mut Outcome) -> Result<()> {
+        for phase in &self.scenario.phases {
+            if self.stop.is_set() {
+                break;
+            }
+            self.progress.begin(&phase.label());
+            let finished = self.until_service_ends(phase)?;
+            let Some(result) = self.result(phase, &finished)? else {
+                break;
+            };
+            self.progress.end(&format!(
+                "p99 {}, machine {} busy",
+                milliseconds(result.latency.p99_us),
+                percent(result.busy_ratio)
+            ));
+            let both = [Some(&finished.service), finished.burners.as_ref()];
+            let warnings = both.into_iter().flatten().flat_map(Ended::warnings);
+            outcome.notes.extend(warnings.map(str::to_owned));
+            match phase.part {
+                Part::Neighbours => outcome.phases.push(result),
+                Part::Bursts => outcome.bursts.push(result),
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts what a phase is made of and watches until its service ends or
+    /// somebody asks for an end. Whatever happens, nothing runs on.
+    fn until_service_ends(&mut self, phase: &Phase) -> Result<Finished> {
+        let mut meter = Meter::start(self.hierarchy, self.cpus)?;
+        let start = |job| Running::start(&self.program, phase.key, job);
+        let mut burners = phase.burners.as_ref().map(start).transpose()?;
+        if burners.is_some() {
+            thread::sleep(LEAD);
+        }
+        meter.sample()?;
+        let mut service = start(&phase.service)?;
+        let begin = Instant::now() + WARMUP;
+        let end = begin + self.scenario.phase;
+        while !self.stop.is_set() && !service.has_ended()? {
+            if let Some(early) = burners.take_if(|burners| burners.has_ended().unwrap_or(true)) {
+                return Err(early.finish()?.failure());
+            }
+            if Instant::now() > end + GRACE + PATIENCE {
+                return Err(CommandError::Other(format!(
+                    "demo: phase {}: the service did not end in time",
+                    phase.key
+                )));
+            }
+            if meter.tick()? {
+                let left = end.saturating_duration_since(Instant::now());
+                self.progress.update(left, meter.latest());
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        // Both at once: neither is measured without the other.
+        service.ask_to_end()?;
+        let burners = burners.map(Running::finish).transpose()?;
+        let service = service.finish()?;
+        meter.sample()?;
+        Ok(Finished {
+            service,
+            burners,
+            meter,
+            begin,
+        })
+    }
+
+    /// What a phase came to; `None` if it was ended before it was measured.
+    fn result(&self, phase: &Phase, finished: &Finished) -> Result<Option<PhaseResult>> {
+        let report: Option<Document<ServiceReport>> = finished.service.report();
+        let Some(report) = report.map(|document| document.report) else {
+            return self.nothing(&finished.service);
+        };
+        if report.requests == 0 || self.stop.is_set() && report.measured_seconds < SHORTEST {
+            return self.nothing(&finished.service);
+        }
+        let burners = match &finished.burners {
+            None => None,
+            Some(ended) => match ended.report::<Document<BurnReport>>() {
+                Some(document) => Some(Burners::of(&document.report)),
+                None => return self.nothing(ended),
+            },
+        };
+        let measured = Duration::try_from_secs_f64(report.measured_seconds).unwrap_or_default();
+        let (busy_series, busy_ratio) = finished.meter.window(finished.begin, measured);
+        let used_ns = |ended: &Ended| ended.statistics().map_or(0, |s| s.usage_usec * 1000);
+        let known_ns = used_ns(&finished.service) + finished.burners.as_ref().map_or(0, used_ns);
+        let jobs = [phase.burners.as_ref(), Some(&phase.service)];
+        Ok(Some(PhaseResult {
+            key: phase.key.into(),
+            title: phase.title.into(),
+            label: phase.label(),
+            knobs: phase.knobs(),
+            commands: jobs
+                .into_iter()
+                .flatten()
+                .map(|job| job.command())
+                .collect(),
+            measured_seconds: report.measured_seconds,
+            requests: report.requests,
+            failures: report.failures,
+            latency: report.latency,
+            p99_ratio: None,
+            busy_ratio,
+            others_ratio: finished.meter.remainder(known_ns),
+            burners,
+            throttling: finished.service.statistics().and_then(|s| s.quota),
+            headroom: finished
+                .burners
+                .as_ref()
+                .and_then(|b| b.statistics()?.headroom),
+            series: report.series,
+            busy_series,
+        }))
+    }
+
+    /// A command without a report: fine if it was asked to end early.
+    fn nothing(&self, ended: &Ended) -> Result<Option<PhaseResult>> {
+        if self.stop.is_set() {
+            return Ok(None);
+        }
+        Err(ended.failure())
+    }
+}

@@ -1,0 +1,335 @@
+//! The phases, and the commands that they are made of.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use plimsoll_engine::host::Capabilities;
+use plimsoll_engine::knobs::units::show_duration;
+
+/// CPU time of every request of the steady service. Constant, so that all
+/// latency above it is waiting.
+const REQUEST: Duration = Duration::from_micros(300);
+/// Requests per second and CPU: with [`REQUEST`], 12 % of the machine. At
+/// twice that, more than one request in a hundred meets another on two CPUs,
+/// and p99 tells how the kernel moves waiting requests between CPUs instead
+/// of what the neighbours do to them.
+const RATE_PER_CPU: usize = 400;
+/// A request of the steady service that takes longer has failed.
+const DEADLINE: Duration = Duration::from_millis(5);
+/// Time before each measurement, served but not measured.
+pub const WARMUP: Duration = Duration::from_millis(500);
+/// How long answers may be late at the end of a phase.
+pub const GRACE: Duration = Duration::from_secs(1);
+/// Burners outlast the service by this much and are ended with it; if this
+/// process is killed, they end by themselves.
+const BURN_ON: Duration = Duration::from_secs(10);
+/// Points of a time series; never closer than [`SERIES_INTERVAL_MIN`].
+const SERIES_POINTS: u32 = 32;
+const SERIES_INTERVAL_MIN: Duration = Duration::from_millis(250);
+
+/// CPU time of every request of the bursty service.
+const BURST_REQUEST: Duration = Duration::from_millis(1);
+/// Requests that arrive at once, per CPU. Each CPU takes its runtime from
+/// the pool in slices of 5 ms, so that this many need 15 ms at most: within
+/// quota + burst, and 1.5 times the quota.
+const BURST_SIZE_PER_CPU: usize = 12;
+/// No multiple of the period, so that bursts meet it at every phase.
+pub const BURST_EVERY: Duration = Duration::from_millis(310);
+/// Quota per period and CPU, and burst too: the stock kernel allows no more.
+const QUOTA_PER_CPU: Duration = Duration::from_millis(8);
+/// The period, the kernel's default.
+const PERIOD: Duration = Duration::from_millis(100);
+/// Answers of the bursty service later than this have failed.
+const BURST_DEADLINE: Duration = Duration::from_millis(50);
+
+/// Who runs in a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Answers requests.
+    Service,
+    /// Use all the CPU time they get.
+    Burners,
+}
+
+impl Role {
+    /// As part of a group's name and of messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Service => "service",
+            Self::Burners => "burners",
+        }
+    }
+}
+
+/// One `plimsoll run … -- plimsoll load …`.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Who it is.
+    pub role: Role,
+    /// The knobs, as typed.
+    pub knobs: Vec<String>,
+    /// What follows `load`.
+    load: Vec<String>,
+}
+
+impl Job {
+    fn new(role: Role, knobs: &str, load: &str) -> Self {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+        Self {
+            role,
+            knobs: words(knobs),
+            load: words(load),
+        }
+    }
+
+    /// The group's name: the demo's own pid keeps two demos apart.
+    fn group(&self) -> String {
+        format!("demo-{}-{}", self.role.name(), std::process::id())
+    }
+
+    /// The arguments for the program at `program`, which is also the one
+    /// that it runs.
+    pub fn arguments(&self, program: &Path) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec!["run".into(), "--name".into(), self.group().into()];
+        words.extend(self.knobs.iter().map(OsString::from));
+        words.extend(["--stats", "--json", "--"].map(OsString::from));
+        words.push(program.into());
+        words.push("load".into());
+        words.extend(self.load.iter().map(OsString::from));
+        words
+    }
+
+    /// The command as a user would type it.
+    pub fn command(&self) -> String {
+        let words = self.arguments(Path::new("plimsoll"));
+        let words = words.iter().map(|word| word.to_string_lossy());
+        let words: Vec<_> = std::iter::once("plimsoll".into()).chain(words).collect();
+        words.join(" ")
+    }
+}
+
+/// Which question a phase belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The service and its neighbours.
+    Neighbours,
+    /// The bursty service and its quota.
+    Bursts,
+}
+
+/// One phase: a service and, mostly, something beside it.
+#[derive(Debug, Clone)]
+pub struct Phase {
+    /// Its name in JSON.
+    pub key: &'static str,
+    /// Its name for people.
+    pub title: &'static str,
+    /// Where its result belongs.
+    pub part: Part,
+    /// What is measured.
+    pub service: Job,
+    /// What runs beside it.
+    pub burners: Option<Job>,
+}
+
+impl Phase {
+    /// What it is called in tables: who is there, and the knobs as typed.
+    pub fn label(&self) -> String {
+        match (self.part, &self.burners, self.knobs().as_str()) {
+            (Part::Bursts, _, "") => "no quota".into(),
+            (Part::Bursts, _, knobs) => knobs.into(),
+            (Part::Neighbours, None, _) => "alone".into(),
+            (Part::Neighbours, Some(_), "") => "burners, equal group".into(),
+            (Part::Neighbours, Some(_), knobs) => format!("burners {knobs}"),
+        }
+    }
+
+    /// The knobs that make this phase, as typed.
+    pub fn knobs(&self) -> String {
+        let job = self.burners.as_ref().unwrap_or(&self.service);
+        job.knobs.join(" ")
+    }
+}
+
+/// All phases, and what is said about them.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Measured time of each.
+    pub phase: Duration,
+    /// In the order in which they run.
+    pub phases: Vec<Phase>,
+    /// The steady service, in words.
+    pub service: String,
+    /// The bursty service, in words.
+    pub bursts: String,
+    /// What this host cannot show.
+    pub notes: Vec<String>,
+}
+
+impl Scenario {
+    /// The phases for a machine with so many CPUs.
+    pub fn new(phase: Duration, cpus: usize, host: &Capabilities) -> Self {
+        let mut phases = neighbours(phase, cpus);
+        let mut notes = Vec::new();
+        if host.has_burst {
+            phases.extend(bursts(phase, cpus));
+        } else {
+            notes.push("the burst phases were left out: this kernel has no burst".into());
+        }
+        if !host.has_idle {
+            notes.push("this kernel has no cpu.idle: the batch class is the lowest weight".into());
+        }
+        let (rate, size) = (RATE_PER_CPU * cpus, BURST_SIZE_PER_CPU * cpus);
+        let service = format!(
+            "{rate} requests a second (Poisson) of {} CPU each; an answer after {} is a failure",
+            words(REQUEST),
+            words(DEADLINE)
+        );
+        let bursts = format!(
+            "{size} requests of {} CPU each, all at once, every {}; an answer after {} is a failure",
+            words(BURST_REQUEST),
+            words(BURST_EVERY),
+            words(BURST_DEADLINE)
+        );
+        Self {
+            phase,
+            phases,
+            service,
+            bursts,
+            notes,
+        }
+    }
+}
+
+/// A time in a sentence.
+fn words(duration: Duration) -> String {
+    format!("{} ms", duration.as_secs_f64() * 1e3)
+}
+
+/// A time as the command line takes it.
+fn time(duration: Duration) -> String {
+    show_duration(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn neighbours(phase: Duration, cpus: usize) -> Vec<Phase> {
+    let interval = (phase / SERIES_POINTS).max(SERIES_INTERVAL_MIN);
+    let service = format!(
+        "service --rate {} --service const:{} --deadline {} --warmup {} --grace {} \
+         --duration {} --seed 1 --series-interval {} --json",
+        RATE_PER_CPU * cpus,
+        time(REQUEST),
+        time(DEADLINE),
+        time(WARMUP),
+        time(GRACE),
+        time(phase),
+        time(interval)
+    );
+    let burn = format!(
+        "burn --threads {} --duration {} --json",
+        2 * cpus,
+        time(phase + BURN_ON)
+    );
+    let phase = |key, title, burners: Option<&str>| Phase {
+        key,
+        title,
+        part: Part::Neighbours,
+        service: Job::new(Role::Service, "", &service),
+        burners: burners.map(|knobs| Job::new(Role::Burners, knobs, &burn)),
+    };
+    vec![
+        phase("alone", "alone", None),
+        phase("equal", "equal group", Some("")),
+        phase("weight", "lowest weight", Some("--weight 1")),
+        phase("batch", "batch class", Some("--class batch")),
+        phase(
+            "headroom",
+            "batch + headroom",
+            Some("--class batch --headroom 30%"),
+        ),
+    ]
+}
+
+fn bursts(phase: Duration, cpus: usize) -> Vec<Phase> {
+    let factor = u32::try_from(cpus).unwrap_or(u32::MAX);
+    let (quota, period) = (time(QUOTA_PER_CPU.saturating_mul(factor)), time(PERIOD));
+    let service = format!(
+        "service --burst-size {} --burst-every {} --service const:{} --deadline {} \
+         --warmup {} --grace {} --duration {} --seed 1 --series-interval {} --json",
+        BURST_SIZE_PER_CPU * cpus,
+        time(BURST_EVERY),
+        time(BURST_REQUEST),
+        time(BURST_DEADLINE),
+        time(WARMUP),
+        time(GRACE),
+        time(phase),
+        time(BURST_EVERY)
+    );
+    let phase = |key, title, knobs: &str| Phase {
+        key,
+        title,
+        part: Part::Bursts,
+        service: Job::new(Role::Service, knobs, &service),
+        burners: None,
+    };
+    vec![
+        phase("no-quota", "no quota", ""),
+        phase("quota", "quota", &format!("--quota {quota}/{period}")),
+        phase(
+            "quota-burst",
+            "quota + burst",
+            &format!("--quota {quota}/{period} --burst {quota}"),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::super::fixture;
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn every_command_is_one_that_a_user_can_type() {
+        for cpus in [1, 2, 7, 64, 512] {
+            let scenario = Scenario::new(Duration::from_millis(2_500), cpus, &fixture::host());
+            assert_eq!(scenario.phases.len(), 8);
+            for phase in &scenario.phases {
+                for job in [Some(&phase.service), phase.burners.as_ref()]
+                    .into_iter()
+                    .flatten()
+                {
+                    let command = job.command();
+                    let cli = Cli::try_parse_from(command.split(' ')).unwrap();
+                    let Command::Run(run) = cli.command else {
+                        panic!("{command}")
+                    };
+                    run.knobs.knobs(None).unwrap();
+                    Cli::try_parse_from(&run.command).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_burst_fits_quota_and_burst_but_not_the_quota_alone() {
+        let demand = BURST_REQUEST * u32::try_from(BURST_SIZE_PER_CPU).unwrap();
+        assert!(demand > QUOTA_PER_CPU && demand < 2 * QUOTA_PER_CPU);
+        let demand_rate = demand.as_secs_f64() / BURST_EVERY.as_secs_f64();
+        let quota_rate = QUOTA_PER_CPU.as_secs_f64() / PERIOD.as_secs_f64();
+        assert!(demand_rate < 0.6 * quota_rate);
+    }
+
+    #[test]
+    fn a_kernel_without_burst_is_told_so() {
+        let host = Capabilities {
+            has_burst: false,
+            ..fixture::host()
+        };
+        let scenario = Scenario::new(Duration::from_secs(8), 2, &host);
+        assert_eq!(scenario.phases.len(), 5);
+        assert!(scenario.notes[0].contains("burst"));
+    }
+}

@@ -1,0 +1,266 @@
+//! What `run` promises to the command and to whoever started it.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs::{self, File};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use common::{Host, ms, wait_until};
+use nix::sys::signal::Signal;
+
+const SHORT: Duration = Duration::from_secs(20);
+
+fn sh(script: &str) -> [&str; 5] {
+    ["run", "--", "sh", "-c", script]
+}
+
+#[test]
+fn the_exit_code_is_the_commands_own() {
+    let host = Host::shared();
+    for code in [0, 1, 7, 124, 125, 255] {
+        assert_eq!(host.run(sh(&format!("exit {code}"))).code(), code);
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn a_command_that_a_signal_kills_gives_128_and_its_number() {
+    let host = Host::shared();
+    for signal in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGSEGV] {
+        let finished = host.run(sh(&format!("kill -{} $$", signal as i32)));
+        assert_eq!(finished.code(), 128 + signal as i32);
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn a_command_that_is_not_there_gives_127_and_one_that_cannot_run_126() {
+    let host = Host::shared();
+    let missing = host.run(["run", "--cap", "20%", "--", "no-such-command"]);
+    assert_eq!(missing.code(), 127);
+    assert!(missing.one_line().contains("no-such-command: not found"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("data");
+    fs::write(&file, "no program").unwrap();
+    for path in [folder.path(), &file] {
+        let path = path.to_str().unwrap();
+        let refused = host.run(["run", "--", path]);
+        assert_eq!(refused.code(), 126, "{refused:?}");
+        assert!(refused.one_line().contains(path));
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn streams_folder_environment_and_arguments_are_the_commands_own() {
+    let host = Host::shared();
+    let script = r#"cat; pwd; env | grep -v -e '^_=' -e '^SHLVL=' | sort; printf '<%s>' "$@"; echo oops >&2"#;
+    let words = [
+        "sh", "-c", script, "sh", "--cap", "", "a b", "\u{e4}\n", "--",
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("input");
+    fs::write(&input, "one\ntwo\0three").unwrap();
+    let outcome = |mut command: Command| {
+        host.confine(&mut command);
+        command
+            .current_dir(folder.path())
+            .env("LC_SOMETHING", "x y")
+            .stdin(File::open(&input).unwrap());
+        host.spawn(command).finish(SHORT).good()
+    };
+    let mut plain = Command::new(words[0]);
+    plain.args(&words[1..]);
+    let expected = outcome(plain);
+    let knobs = ["run", "--cap", "50%", "--nice", "3", "--"];
+    let found = outcome(host.plimsoll(knobs.into_iter().chain(words)));
+    assert_eq!(found.stdout, expected.stdout);
+    assert_eq!(found.stderr, "oops\n");
+    assert!(found.stdout.starts_with("one\ntwo\0three"));
+    host.assert_clean();
+}
+
+#[test]
+fn signals_are_passed_on_once() {
+    let host = Host::shared();
+    let script = "trap 'echo usr1' USR1; trap 'echo usr2' USR2; trap 'echo hup' HUP; \
+                  trap 'echo int' INT; trap 'echo term; exit 3' TERM; echo ready; \
+                  while :; do sleep 0.02; done";
+    let running = host.start(sh(script));
+    wait_until("it is ready", SHORT, || running.stdout().contains("ready"));
+    for (signal, word) in [
+        (Signal::SIGUSR1, "usr1"),
+        (Signal::SIGUSR2, "usr2"),
+        (Signal::SIGHUP, "hup"),
+        (Signal::SIGINT, "int"),
+    ] {
+        running.send(signal);
+        wait_until(word, SHORT, || running.stdout().contains(word));
+    }
+    thread::sleep(common::patience(ms(100)));
+    running.send(Signal::SIGTERM);
+    let finished = running.finish(SHORT);
+    assert_eq!(finished.code(), 3);
+    assert_eq!(finished.stdout, "ready\nusr1\nusr2\nhup\nint\nterm\n");
+    host.assert_clean();
+}
+
+#[test]
+fn a_signal_that_was_ignored_stays_ignored() {
+    let host = Host::shared();
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"trap '' HUP; exec "$@""#, "sh"]);
+    command.arg(common::binary());
+    command.args(sh("kill -HUP $$; echo survived"));
+    host.confine(&mut command);
+    let finished = host.spawn(command).finish(SHORT).good();
+    assert_eq!(finished.stdout, "survived\n");
+}
+
+#[test]
+fn statistics_go_to_standard_error_and_parse_as_json() {
+    let host = Host::shared();
+    let words = common::run_load(
+        "--stats --json --quota 50ms/100ms --burst 10ms --cap 40%",
+        "need 100ms",
+    );
+    let finished = host.start(words).finish(SHORT).good();
+    assert!(!finished.stdout.contains("schema"), "{finished:?}");
+    let stats = finished.stats();
+    assert_eq!(stats["schema"], "plimsoll.run/1");
+    let used = stats["statistics"]["usage_usec"].as_u64().unwrap();
+    assert!((100_000..2_000_000).contains(&used), "{used}");
+    for limit in ["quota", "cap"] {
+        let periods = stats["statistics"][limit]["nr_periods"].as_u64();
+        assert!(periods.unwrap() >= 2, "{limit}: {stats}");
+    }
+    let plain = host.run(["run", "--stats", "--", "true"]).good();
+    assert!(plain.stderr.contains("cpu time"), "{plain:?}");
+    assert_eq!(plain.stdout, "");
+    host.assert_clean();
+}
+
+#[test]
+fn a_dry_run_prints_the_plan_and_does_nothing() {
+    let host = Host::shared();
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("ran");
+    let path = trace.to_str().unwrap();
+    let knobs = "run --dry-run --class batch --headroom 30% --quota 20ms/100ms --cap 25%";
+    let words = knobs.split(' ').chain(["--", "touch", path]);
+    let plan = host.run(words).good();
+    for knob in ["class", "headroom", "quota", "cap", "ENFORCED BY"] {
+        assert!(plan.stdout.contains(knob), "{}", plan.stdout);
+    }
+    let document = host.run(["run", "--dry-run", "--json", "--cap", "25%", "--", "true"]);
+    let item = &document.good().json()["plan"][0];
+    assert_eq!(item["knob"], "cap");
+    assert_eq!(item["value"], "25%");
+    assert!(!trace.exists());
+    host.assert_clean();
+}
+
+#[test]
+fn best_effort_goes_on_without_what_cannot_be_enforced_and_says_so() {
+    let host = Host::shared();
+    let show = r#"grep -h . /proc/self/cgroup"#;
+    let words = |extra: &[&'static str]| -> Vec<&'static str> {
+        let knobs = [
+            "run",
+            "--name",
+            "best",
+            "--class",
+            "batch",
+            "--cpu-limit",
+            "80%",
+        ];
+        let command = ["--", "sh", "-c", show];
+        knobs
+            .into_iter()
+            .chain(extra.iter().copied())
+            .chain(command)
+            .collect()
+    };
+    let refused = host.run(words(&[]));
+    assert_eq!(refused.code(), 125);
+    let line = refused.one_line();
+    assert!(
+        line.contains("cpu-limit") && line.contains("--best-effort"),
+        "{line}"
+    );
+    host.assert_clean();
+    let done = host.run(words(&["--best-effort"])).good();
+    assert!(
+        done.one_line().contains("cpu-limit 80%: not enforced"),
+        "{done:?}"
+    );
+    assert!(done.stdout.contains("plimsoll-batch/best"), "{done:?}");
+    // A burst above the quota is cut to it.
+    let cut = host
+        .run("run --best-effort --stats --quota 10ms/100ms --burst 50ms -- true".split(' '))
+        .good();
+    assert!(cut.stderr.contains("burst 50ms: not enforced"), "{cut:?}");
+    host.assert_clean();
+}
+
+#[test]
+fn nice_levels_are_set_before_the_command_starts() {
+    let host = Host::shared();
+    for nice in ["-5", "0", "7"] {
+        let script = r"read -r line </proc/self/stat; set -- ${line##*) }; echo ${17}";
+        let finished = host
+            .run(["run", "--nice", nice, "--", "sh", "-c", script])
+            .good();
+        assert_eq!(finished.stdout.trim(), nice);
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn the_command_is_in_its_group_from_its_first_instruction() {
+    let host = Host::shared();
+    let base = host.base_path();
+    for (knobs, expected) in [
+        ("--name g", "plimsoll/g"),
+        ("--name g --cap 50%", "plimsoll/g"),
+        (
+            "--name g --quota 50ms/100ms --cap 30%",
+            "plimsoll/g/quota/cap",
+        ),
+        ("--name g --class batch --headroom 30%", "plimsoll-batch/g"),
+        ("--name g --soft-cap 50%", "plimsoll-soft-g"),
+    ] {
+        let words = format!("run {knobs} -- cat /proc/self/cgroup");
+        let finished = host.run(words.split(' ')).good();
+        let places: Vec<&str> = finished
+            .stdout
+            .lines()
+            .filter(|line| line.ends_with(&format!("{base}/{expected}")))
+            .collect();
+        let hierarchies = host.base().folders().len();
+        assert_eq!(places.len(), hierarchies, "{knobs}: {}", finished.stdout);
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn a_name_is_taken_as_long_as_its_group_lives() {
+    let host = Host::shared();
+    let first = host.start(["run", "--name", "mine", "--", "sleep", "60"]);
+    wait_until("it runs", SHORT, || {
+        host.normal("mine").is_populated().unwrap_or(false)
+    });
+    let before = host.snapshot();
+    let second = host.run(["run", "--name", "mine", "--", "true"]);
+    assert_eq!(second.code(), 125);
+    let line = second.one_line();
+    assert!(line.contains("`mine`") && line.contains("--name"), "{line}");
+    common::assert_same(&before, &host.snapshot());
+    first.stop();
+    assert_eq!(host.run(["run", "--name", "mine", "--", "true"]).code(), 0);
+    host.assert_clean();
+}

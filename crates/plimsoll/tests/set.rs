@@ -1,0 +1,226 @@
+//! `set`, `show` and `restore` on groups, cgroups of others, and processes.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::time::Duration;
+
+use common::{Host, bandwidth_us, knob, membership, wait_until};
+use nix::sys::signal::Signal;
+use plimsoll_engine::cgroup::CpuGroup;
+
+const SHORT: Duration = Duration::from_secs(10);
+
+fn shown(group: &CpuGroup) -> String {
+    format!("/{}", group.path().display())
+}
+
+fn nice_of(pid: i32) -> i32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = stat.rsplit(") ").next().unwrap();
+    fields.split_whitespace().nth(16).unwrap().parse().unwrap()
+}
+
+#[test]
+fn restore_gives_a_foreign_cgroup_every_old_value() {
+    let mut host = Host::shared();
+    let group = host.group("foreign");
+    group.write_weight(50).unwrap();
+    let old = plimsoll_engine::knobs::Bandwidth::of(
+        "70ms/100ms".parse().unwrap(),
+        Some("30ms".parse().unwrap()),
+    );
+    group.write_bandwidth(&old).unwrap();
+    let sleeper = host.start_in(&group, ["sleep", "60"]);
+    wait_until("it is there", SHORT, || {
+        !group.processes().unwrap().is_empty()
+    });
+    let before = host.snapshot();
+    let target = shown(&group);
+    for knobs in [
+        "--weight 200 --quota 20ms/50ms --burst 5ms --nice 5",
+        "--cap 25%",
+        "--quota max",
+        "--class batch",
+        "--class normal --weight 300",
+        "--cpu-max 90000",
+        "--nice 9",
+    ] {
+        let words = ["set", &target].into_iter().chain(knobs.split(' '));
+        host.run(words).good();
+    }
+    assert_eq!(group.read_weight().unwrap(), 300);
+    assert_eq!(bandwidth_us(&group).0, 90_000);
+    assert_eq!(nice_of(sleeper.pid()), 9);
+    let all = host.run(["show"]).good().stdout;
+    assert!(all.contains(&target) && all.contains("restore"), "{all}");
+    host.run(["restore"]).good();
+    common::assert_same(&before, &host.snapshot());
+    assert_eq!(nice_of(sleeper.pid()), 0);
+    let again = host.run(["restore"]).good();
+    assert_eq!(again.stdout, "nothing was left behind\n");
+}
+
+#[test]
+fn a_cgroup_can_be_named_by_its_folder_too() {
+    let mut host = Host::shared();
+    let group = host.group("foreign");
+    let folder = group.cpu_file("");
+    let folder = folder.to_str().unwrap();
+    let shown = host.run(["set", folder, "--cap", "50%", "--json"]).good();
+    assert_eq!(shown.json()["cgroup"]["quota"], "5ms/10ms");
+    assert_eq!(bandwidth_us(&group), (5_000, 10_000, 0));
+    host.run(["restore"]).good();
+    assert_eq!(bandwidth_us(&group), (-1, 100_000, 0));
+}
+
+#[test]
+fn what_somebody_else_wrote_after_set_is_left_to_them() {
+    let mut host = Host::shared();
+    let group = host.group("foreign");
+    let target = shown(&group);
+    host.run(["set", &target, "--weight", "200", "--quota", "20ms/100ms"])
+        .good();
+    group.write_weight(77).unwrap();
+    let theirs = group.read_weight().unwrap();
+    let restored = host.run(["restore"]);
+    assert_eq!(restored.code(), 125, "{restored:?}");
+    assert!(restored.stderr.contains("not ours"), "{restored:?}");
+    assert_eq!(group.read_weight().unwrap(), theirs);
+    assert_eq!(bandwidth_us(&group).0, -1, "the quota was still ours");
+    assert!(host.run(["restore"]).good().stdout.contains("nothing"));
+}
+
+#[test]
+fn set_on_a_pid_lasts_until_it_is_released() {
+    let mut host = Host::shared();
+    let home = host.group("home");
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let worker = host.start_load_in(&home, "burn --threads 2 --duration 60s");
+        wait_until("it is there", SHORT, || home.is_populated().unwrap());
+        let (pid, before) = (worker.pid(), membership(worker.pid()));
+        let name = format!("pid-{pid}");
+        let set = host.start(["set", &pid.to_string(), "--cap", "30%", "--nice", "4"]);
+        wait_until("it is moved", SHORT, || {
+            set.stderr().contains("SIGTERM releases it")
+        });
+        assert!(membership(pid).contains(&name), "{}", membership(pid));
+        assert_eq!(bandwidth_us(&host.normal(&name)), (3_000, 10_000, 0));
+        assert_eq!(nice_of(pid), 4);
+        set.send(signal);
+        set.finish(SHORT).good();
+        assert_eq!(membership(pid), before);
+        assert_eq!(nice_of(pid), 0);
+        assert!(!host.normal(&name).exists());
+        worker.stop();
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn set_on_a_pid_ends_with_the_process() {
+    let mut host = Host::shared();
+    let home = host.group("home");
+    let worker = host.start_in(&home, ["sleep", "60"]);
+    wait_until("it is there", SHORT, || home.is_populated().unwrap());
+    let set = host.start(["set", &worker.pid().to_string(), "--class", "batch"]);
+    wait_until("it is moved", SHORT, || {
+        membership(worker.pid()).contains("plimsoll-batch")
+    });
+    worker.stop();
+    set.finish(SHORT).good();
+    host.assert_clean();
+}
+
+#[test]
+fn set_changes_a_running_group_also_where_it_has_to_be_rebuilt() {
+    let host = Host::shared();
+    let running = host.start(["run", "--name", "g", "--cap", "50%", "--", "sleep", "60"]);
+    wait_until("it runs", SHORT, || {
+        host.normal("g").is_populated().unwrap_or(false)
+    });
+    let pid = host.normal("g").processes().unwrap()[0];
+    for (knobs, place, quota) in [
+        ("--cap 20%", "plimsoll/g", 2_000),
+        ("--quota 50ms/100ms", "quota/cap", 2_000),
+        ("--class batch", "plimsoll-batch/g", 2_000),
+        (
+            "--class normal --soft-cap 30% --cap 40%",
+            "plimsoll-soft-g",
+            4_000,
+        ),
+        ("--headroom 20% --nice 6", "headroom", 1_000),
+    ] {
+        let words = ["set", "g"].into_iter().chain(knobs.split(' '));
+        host.run(words).good();
+        let now = membership(pid);
+        assert!(now.contains(place), "{knobs}: {now}");
+        let path = now.lines().next().unwrap().rsplit(':').next().unwrap();
+        let group = CpuGroup::at(host.hierarchy(), path.trim_start_matches('/'));
+        let found = bandwidth_us(&group).0;
+        assert!(
+            found == quota || knobs.contains("headroom") && found >= quota,
+            "{knobs}: {found}"
+        );
+        let state = host.show("g");
+        assert_eq!(state["statistics"]["processes"], 1, "{state}");
+    }
+    assert_eq!(nice_of(pid), 6);
+    running.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn a_change_by_somebody_else_is_shown_within_a_second_and_respected() {
+    let host = Host::shared();
+    let group = host.normal("g");
+    let running = host.start("run --name g --weight 50 --cap 50% -- sleep 60".split(' '));
+    wait_until("it runs", SHORT, || group.is_populated().unwrap_or(false));
+    assert!(
+        host.show("g")["statistics"]
+            .get("foreign_changes")
+            .is_none()
+    );
+    let theirs = plimsoll_engine::knobs::Bandwidth::of("9ms/10ms".parse().unwrap(), None);
+    group.write_bandwidth(&theirs).unwrap();
+    group.write_weight(60).unwrap();
+    let changes = || {
+        let list = host.show("g")["statistics"]["foreign_changes"].clone();
+        list.as_array().cloned().unwrap_or_default()
+    };
+    let time = wait_until("both are noticed", Duration::from_secs(3), || {
+        changes().len() == 2
+    });
+    println!("noticed after {time:?}: {:?}", changes());
+    assert!(changes()[0].as_str().unwrap().contains("9ms/10ms"));
+    assert_eq!(bandwidth_us(&group), (9_000, 10_000, 0));
+    // An explicit apply takes it back.
+    host.run(["set", "g", "--cap", "40%"]).good();
+    assert_eq!(bandwidth_us(&group), (4_000, 10_000, 0));
+    assert_eq!(knob(&group, "cgroup.procs").lines().count(), 1);
+    running.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn a_dry_run_of_set_changes_nothing() {
+    let mut host = Host::shared();
+    let group = host.group("foreign");
+    let running = host.start(["run", "--name", "g", "--cap", "50%", "--", "sleep", "60"]);
+    wait_until("it runs", SHORT, || {
+        host.normal("g").is_populated().unwrap_or(false)
+    });
+    let before = host.snapshot();
+    let pid = running.pid().to_string();
+    for target in ["g", &shown(&group), &pid] {
+        let plan = host
+            .run(["set", target, "--cap", "20%", "--dry-run"])
+            .good();
+        assert!(plan.stdout.contains("cap"), "{plan:?}");
+    }
+    common::assert_same(&before, &host.snapshot());
+    assert_eq!(host.show("g")["knobs"]["cap"], "50%");
+    running.stop();
+}
