@@ -93,9 +93,6 @@ pub enum EngineError {
         /// Why.
         source: io::Error,
     },
-    /// Something could not be put back.
-    #[error("could not undo everything: {0}")]
-    Undo(String),
 }
 
 impl EngineError {

@@ -324,7 +324,7 @@ mod tests {
         let path = journal.path().to_owned();
         assert!(Journal::take_over(&path).unwrap().is_none());
         drop(journal);
-        assert_eq!(list(folder.path()).unwrap(), [path.clone()]);
+        assert_eq!(list(folder.path()).unwrap(), std::slice::from_ref(&path));
         Journal::take_over(&path)
             .unwrap()
             .unwrap()

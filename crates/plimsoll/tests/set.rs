@@ -70,8 +70,8 @@ fn a_cgroup_can_be_named_by_its_folder_too() {
     let folder = group.cpu_file("");
     let folder = folder.to_str().unwrap();
     let shown = host.run(["set", folder, "--cap", "50%", "--json"]).good();
-    assert_eq!(shown.json()["cgroup"]["quota"], "5ms/10ms");
-    assert_eq!(bandwidth_us(&group), (5_000, 10_000, 0));
+    assert_eq!(shown.json()["cgroup"]["quota"], "10ms/20ms");
+    assert_eq!(bandwidth_us(&group), (10_000, 20_000, 1_000));
     host.run(["restore"]).good();
     assert_eq!(bandwidth_us(&group), (-1, 100_000, 0));
 }
@@ -107,7 +107,7 @@ fn set_on_a_pid_lasts_until_it_is_released() {
             set.stderr().contains("SIGTERM releases it")
         });
         assert!(membership(pid).contains(&name), "{}", membership(pid));
-        assert_eq!(bandwidth_us(&host.normal(&name)), (3_000, 10_000, 0));
+        assert_eq!(bandwidth_us(&host.normal(&name)), (3_000, 10_000, 1_000));
         assert_eq!(nice_of(pid), 4);
         set.send(signal);
         set.finish(SHORT).good();
@@ -198,7 +198,7 @@ fn a_change_by_somebody_else_is_shown_within_a_second_and_respected() {
     assert_eq!(bandwidth_us(&group), (9_000, 10_000, 0));
     // An explicit apply takes it back.
     host.run(["set", "g", "--cap", "40%"]).good();
-    assert_eq!(bandwidth_us(&group), (4_000, 10_000, 0));
+    assert_eq!(bandwidth_us(&group), (4_000, 10_000, 1_000));
     assert_eq!(knob(&group, "cgroup.procs").lines().count(), 1);
     running.stop();
     host.assert_clean();

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::group::CpuGroup;
+use super::group::{CpuGroup, WEIGHT_BACKGROUND, WEIGHT_DEFAULT};
 use super::hierarchy::Hierarchy;
 use super::layout::cap_bandwidth;
 use super::{files, write_text};
@@ -17,11 +17,6 @@ use crate::knobs::{Bandwidth, Class, Knobs};
 use crate::runtime::RuntimeFolder;
 use crate::tasks;
 use crate::undo::{self, UndoReport};
-
-/// The weight of a background group where there is no idle mark.
-const BACKGROUND_WEIGHT: u32 = 1;
-/// Every cgroup's weight at first.
-const WEIGHT_DEFAULT: u32 = 100;
 
 /// The journal's name for a target.
 fn journal_name(path: &std::path::Path) -> String {
@@ -175,7 +170,7 @@ fn write_all(
             }
             writes.push((group.cpu_file("cpu.idle"), u8::from(background).to_string()));
         }
-        (Some(true), false) => writes.push(group.weight_setting(BACKGROUND_WEIGHT)),
+        (Some(true), false) => writes.push(group.weight_setting(WEIGHT_BACKGROUND)),
         _ => (),
     }
     if let Some(weight) = knobs.weight {

@@ -13,8 +13,10 @@ use crate::knobs::{Bandwidth, Quota};
 
 /// v1 `cpu.shares` of a group of default weight.
 const SHARES_DEFAULT: u64 = 1024;
-/// v2 `cpu.weight` of a group of default weight.
-const WEIGHT_DEFAULT: u64 = 100;
+/// Every group's weight, unless it asks for another.
+pub(crate) use plimsoll_policy::batch::GROUP_WEIGHT_DEFAULT as WEIGHT_DEFAULT;
+/// The weight of a group in the background where there is no idle mark.
+pub(crate) use plimsoll_policy::batch::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
 /// The least that v1 takes (kernel/sched/sched.h, MIN_SHARES).
 const SHARES_MIN: u64 = 2;
 
@@ -287,7 +289,8 @@ impl CpuGroup {
     pub fn weight_setting(&self, weight: u32) -> (PathBuf, String) {
         match self.version() {
             Version::V1 => {
-                let shares = (u64::from(weight) * SHARES_DEFAULT / WEIGHT_DEFAULT).max(SHARES_MIN);
+                let shares = (u64::from(weight) * SHARES_DEFAULT / u64::from(WEIGHT_DEFAULT))
+                    .max(SHARES_MIN);
                 (self.cpu_file("cpu.shares"), shares.to_string())
             }
             Version::V2 => (self.cpu_file("cpu.weight"), weight.to_string()),
@@ -312,7 +315,7 @@ impl CpuGroup {
             Version::V2 => files::read_number(&self.cpu_file("cpu.weight")),
             Version::V1 => {
                 let shares: u64 = files::read_number(&self.cpu_file("cpu.shares"))?;
-                let weight = (shares * WEIGHT_DEFAULT).div_ceil(SHARES_DEFAULT);
+                let weight = (shares * u64::from(WEIGHT_DEFAULT)).div_ceil(SHARES_DEFAULT);
                 Ok(u32::try_from(weight).unwrap_or(u32::MAX))
             }
         }
@@ -369,7 +372,10 @@ impl CpuGroup {
     pub fn bandwidth_steps(&self, old: &Bandwidth, new: &Bandwidth) -> Vec<(PathBuf, String)> {
         let us = |ns: u64| (ns / 1000).to_string();
         let mut steps = Vec::new();
-        let low_burst = new.burst_ns.min(old.burst_ns);
+        // Where the kernel has no burst, the plan has refused one that was
+        // asked for; a cap does without.
+        let new_burst_ns = if self.has_burst() { new.burst_ns } else { 0 };
+        let low_burst = new_burst_ns.min(old.burst_ns);
         if low_burst < old.burst_ns {
             steps.push((self.burst_file(), us(low_burst)));
         }
@@ -390,8 +396,8 @@ impl CpuGroup {
                 }
             }
         }
-        if new.burst_ns > low_burst {
-            steps.push((self.burst_file(), us(new.burst_ns)));
+        if new_burst_ns > low_burst {
+            steps.push((self.burst_file(), us(new_burst_ns)));
         }
         steps
     }

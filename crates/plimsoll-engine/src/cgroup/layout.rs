@@ -23,6 +23,7 @@ use super::hierarchy::{Hierarchy, Version};
 use crate::knobs::units::NSEC_PER_USEC;
 use crate::knobs::{Bandwidth, Cap, Class, Knobs, Quota};
 use plimsoll_policy::NSEC_PER_MSEC;
+use plimsoll_policy::ratecap::DEPTH_DEFAULT_NS;
 
 /// Whether one of our groups is directly in `folder`, without a parent that
 /// it shares with others.
@@ -51,8 +52,14 @@ const PARENT_BATCH: &str = "plimsoll-batch";
 /// What the names of soft-capped groups begin with.
 const PREFIX_SOFT: &str = "plimsoll-soft-";
 
-/// The period of a tree cap, short so that work is cut in small pieces.
+/// The period of a tree cap, short so that work is cut in small pieces, …
 const CAP_PERIOD_MS: u64 = 10;
+/// … and that of a wide one. With 10 ms, what short tasks leave behind on
+/// their CPUs cost a cap of 90 % up to 3 % of its rate; with 20 ms, nothing
+/// that could be measured.
+const WIDE_CAP_PERIOD_MS: u64 = 20;
+/// Caps from here on are wide.
+const WIDE_CAP_PERMILLE: u64 = 500;
 /// The least that the kernel takes as a quota.
 pub(crate) const KERNEL_QUOTA_MIN_NS: u64 = 1_000_000;
 /// The longest period that the kernel takes.
@@ -244,17 +251,25 @@ fn in_whole_usec(bandwidth: Bandwidth) -> Bandwidth {
     }
 }
 
-/// A cap as a quota: over 10 ms, or as many whole milliseconds as it takes
-/// for the quota to be one that the kernel accepts. In whole milliseconds a
-/// cap in per mille is a quota in whole microseconds: nothing is rounded.
+/// A cap as a quota over a short period, or over as many whole milliseconds
+/// as it takes for the quota to be one that the kernel accepts. In whole
+/// milliseconds a cap in per mille is a quota in whole microseconds: nothing
+/// is rounded. The burst is the core's depth: what a task did not use for a
+/// moment is not lost to it.
 pub(crate) fn cap_bandwidth(cap: Cap) -> Bandwidth {
     let permille = u64::from(cap.permille.max(1));
-    let period_ms = CAP_PERIOD_MS.max(1000_u64.div_ceil(permille));
+    let period_ms = match permille {
+        WIDE_CAP_PERMILLE.. => WIDE_CAP_PERIOD_MS,
+        _ => CAP_PERIOD_MS.max(1000_u64.div_ceil(permille)),
+    };
     let quota = Quota {
         quota_ns: Some(period_ms * permille * NSEC_PER_USEC),
         period_ns: period_ms * NSEC_PER_MSEC,
     };
-    Bandwidth { quota, burst_ns: 0 }
+    Bandwidth {
+        quota,
+        burst_ns: DEPTH_DEFAULT_NS,
+    }
 }
 
 /// Cuts a child's bandwidth to its parent's rate, where v1 would refuse more.
@@ -289,7 +304,7 @@ mod tests {
     fn caps_become_quotas_that_the_kernel_takes() {
         for (cap, quota_ns, period_ns) in [
             ("20%", 2_000_000, 10_000_000),
-            ("150%", 15_000_000, 10_000_000),
+            ("150%", 30_000_000, 20_000_000),
             ("10%", 1_000_000, 10_000_000),
             ("9%", 1_080_000, 12_000_000),
             ("0.1%", 1_000_000, 1_000_000_000),

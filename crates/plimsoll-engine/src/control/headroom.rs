@@ -365,8 +365,11 @@ impl Leader {
             .iter()
             .map(|side| side.description.name.clone())
             .collect();
-        // Whoever shows it can live without; the control must go on.
-        let _ = write_atomically(&sides::state_file(self.runtime.path()), &self.sample, false);
+        if self.sides.len() > 1 {
+            // For those who keep the others. Whoever shows it can live
+            // without; the control must go on.
+            let _ = write_atomically(&sides::state_file(self.runtime.path()), &self.sample, false);
+        }
     }
 }
 

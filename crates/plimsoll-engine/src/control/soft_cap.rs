@@ -6,14 +6,13 @@ use plimsoll_policy::ratecap::{self as core, Bucket, Params};
 
 use super::CoreClock;
 use crate::cgroup::CpuGroup;
+use crate::cgroup::group::WEIGHT_BACKGROUND;
 use crate::enforcer::SoftCapSample;
 use crate::error::{EngineError, Result};
 use crate::knobs::SoftCap;
 
 /// How often the usage rate is looked at.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
-/// The weight of a group in the background where there is no idle mark.
-const BACKGROUND_WEIGHT: u32 = 1;
 
 /// Puts a cgroup into the background, or takes it out.
 ///
@@ -30,7 +29,7 @@ pub(crate) fn set_background(group: &CpuGroup, background: bool, weight: u32) ->
         };
     }
     group.write_weight(if background {
-        BACKGROUND_WEIGHT
+        WEIGHT_BACKGROUND
     } else {
         weight
     })

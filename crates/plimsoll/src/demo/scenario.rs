@@ -11,9 +11,8 @@ use plimsoll_engine::knobs::units::show_duration;
 /// latency above it is waiting.
 const REQUEST: Duration = Duration::from_micros(300);
 /// Requests per second and CPU: with [`REQUEST`], 12 % of the machine. At
-/// twice that, more than one request in a hundred meets another on two CPUs,
-/// and p99 tells how the kernel moves waiting requests between CPUs instead
-/// of what the neighbours do to them.
+/// twice that, on two CPUs, requests meet each other often enough to make up
+/// p99 by themselves, whatever the neighbours do.
 const RATE_PER_CPU: usize = 400;
 /// A request of the steady service that takes longer has failed.
 const DEADLINE: Duration = Duration::from_millis(5);

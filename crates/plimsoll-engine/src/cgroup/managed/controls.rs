@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use super::{ManagedGroup, WEIGHT_DEFAULT};
+use super::ManagedGroup;
+use crate::cgroup::group::WEIGHT_DEFAULT;
 use crate::cgroup::layout::{
     KERNEL_PERIOD_MAX_NS, Layer, cap_bandwidth, fit_below, layer_bandwidth,
 };

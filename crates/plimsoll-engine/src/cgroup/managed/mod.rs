@@ -10,26 +10,23 @@ use std::time::{Duration, Instant};
 
 use controls::Controls;
 
-use super::group::{CpuGroup, Membership};
+use super::group::{CpuGroup, Membership, WEIGHT_DEFAULT};
 use super::hierarchy::{Hierarchy, Version};
 use super::layout::{Layer, Layout, fit_below, layer_bandwidth, least_bandwidth};
 use super::stat::CpuStat;
 use crate::control::soft_cap::set_background;
-use crate::enforcer::HeadroomSample;
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Header, Journal};
 use crate::knobs::{Bandwidth, Knobs};
 use crate::policy_set::{GroupPolicy, Selector};
 use crate::runtime::{RuntimeFolder, RuntimeLock};
+use crate::tasks;
 use crate::undo::{self, UndoReport};
-use crate::{control, tasks};
 
 /// How often kernel files are read again to see whether somebody else wrote.
 const AUDIT_INTERVAL: Duration = Duration::from_secs(1);
 /// A group that keeps forking is chased for this long.
 const MOVE_MAX: Duration = Duration::from_secs(10);
-/// Every group's weight, unless it asks for another.
-const WEIGHT_DEFAULT: u32 = 100;
 
 /// What the cgroups counted that a rebuilt group had before.
 #[derive(Debug, Default)]
@@ -446,9 +443,4 @@ fn explain_busy(error: EngineError, base: &CpuGroup) -> EngineError {
         }
         _ => error,
     }
-}
-
-/// The state that the headroom controller of this user has published last.
-pub fn published_headroom(runtime: &RuntimeFolder) -> Option<HeadroomSample> {
-    control::headroom::published(runtime)
 }

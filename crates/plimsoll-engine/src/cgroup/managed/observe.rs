@@ -9,7 +9,7 @@ use crate::control::per_task::PerTaskCaps;
 use crate::control::soft_cap::SoftCapLoop;
 use crate::enforcer::{HeadroomSample, Sample};
 use crate::error::Result;
-use crate::knobs::Bandwidth;
+use crate::knobs::{Bandwidth, units};
 
 /// Of what others keep changing, only so many are remembered.
 const FOREIGN_CHANGES_MAX: usize = 32;
@@ -36,12 +36,14 @@ impl ManagedGroup {
             // The headroom controller's own quota changes all the time.
             if *layer != Layer::Headroom
                 && let Ok(now) = group.read_bandwidth()
-                && now != wanted
+                && (now.quota != wanted.quota
+                    || (group.has_burst() && now.burst_ns != wanted.burst_ns))
             {
                 found.push(format!(
-                    "{}: the quota was changed to {}",
+                    "{}: the quota was changed to {} with burst {}",
                     shown(group.path()),
-                    now.quota
+                    now.quota,
+                    units::show_duration(now.burst_ns)
                 ));
             }
             outer = wanted;
