@@ -163,7 +163,7 @@ fn a_cap_inside_a_quota_keeps_both() {
     wait_until_busy(&group);
     assert_eq!(bandwidth_us(&group.child("quota")), (50_000, 100_000, 0));
     let cap = group.child("quota").child("cap");
-    assert_eq!(bandwidth_us(&cap), (3_000, 10_000, 0));
+    assert_eq!(bandwidth_us(&cap), (3_000, 10_000, 1_000));
     assert!(!knob(&cap, "cgroup.procs").is_empty());
     expect_within("the narrower one", 30.0, native_or_vm(1.0, 1.5), || {
         rate_percent(&group, Duration::from_secs(2))

@@ -356,7 +356,7 @@ fn groups_that_live_survive_the_start_and_end_of_others() {
         assert_eq!(restored.stdout, "nothing was left behind\n");
     }
     assert!(group.is_populated().unwrap());
-    assert_eq!(common::bandwidth_us(&group), (2_000, 10_000, 0));
+    assert_eq!(common::bandwidth_us(&group), (2_000, 10_000, 1_000));
     lasting.stop();
     host.assert_clean();
 }
