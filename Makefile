@@ -34,7 +34,7 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	clang-format-19 --dry-run -Werror $(C_SOURCES)
-	shellcheck $(SHELL_SCRIPTS)
+	shellcheck -x -P SCRIPTDIR $(SHELL_SCRIPTS)
 
 unit:
 	tools/install-deps build lint
