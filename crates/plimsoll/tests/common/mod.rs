@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::Pid;
 use plimsoll_engine::cgroup::{CpuGroup, Hierarchy, Version};
 use serde_json::Value;
@@ -305,6 +305,7 @@ impl Host {
             nix::unistd::geteuid().is_root(),
             "THESE TESTS NEED ROOT: they create cgroups. Run them as root, or in the VM."
         );
+        hear_every_signal();
         let turn = Turn::take(alone);
         let hierarchy = Arc::new(Hierarchy::find().expect("no cpu controller to test with"));
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -585,6 +586,16 @@ pub fn bandwidth_us(group: &CpuGroup) -> (i64, u64, u64) {
     let now = group.read_bandwidth().unwrap();
     let quota = now.quota.quota_ns.map_or(-1, |ns| (ns / 1000) as i64);
     (quota, now.quota.period_ns / 1000, now.burst_ns / 1000)
+}
+
+/// A shell that runs the tests in the background makes them ignore these, and
+/// what is ignored stays so in every child.
+fn hear_every_signal() {
+    for ignored in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP] {
+        // SAFETY: the default action replaces another disposition; no handler
+        // of ours is installed or lost.
+        unsafe { signal(ignored, SigHandler::SigDfl) }.unwrap();
+    }
 }
 
 /// The CPU that a cgroup uses over some time, in percent of one CPU.
