@@ -157,6 +157,18 @@ impl Layout {
             .map(|(_, group)| group)
     }
 
+    /// What each of its limits is to be set to for `knobs`, from the outside in.
+    pub fn bandwidths(&self, knobs: &Knobs) -> Vec<(Layer, &CpuGroup, Bandwidth)> {
+        let version = self.top.hierarchy().version();
+        let mut outer = Bandwidth::unlimited();
+        let mut bandwidths = Vec::new();
+        for (layer, group) in &self.layers {
+            outer = fit_below(&outer, layer_bandwidth(*layer, knobs), version);
+            bandwidths.push((*layer, group, outer));
+        }
+        bandwidths
+    }
+
     /// Its own cgroups, from the outside in.
     pub fn groups(&self) -> Vec<CpuGroup> {
         let mut groups = vec![self.top.clone()];

@@ -12,12 +12,12 @@ use controls::Controls;
 
 use super::group::{CpuGroup, Membership, WEIGHT_DEFAULT};
 use super::hierarchy::{Hierarchy, Version};
-use super::layout::{Layer, Layout, fit_below, layer_bandwidth, least_bandwidth};
+use super::layout::{Layer, Layout, layer_bandwidth, least_bandwidth};
 use super::stat::CpuStat;
 use crate::control::soft_cap::set_background;
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Header, Journal};
-use crate::knobs::{Bandwidth, Knobs};
+use crate::knobs::Knobs;
 use crate::policy_set::{GroupPolicy, Selector};
 use crate::runtime::{RuntimeFolder, RuntimeLock};
 use crate::tasks;
@@ -197,15 +197,8 @@ impl ManagedGroup {
             layout.top.write_weight(weight)?;
         }
         self.make_room(layout, knobs)?;
-        let mut outer = Bandwidth::unlimited();
-        for (layer, group) in &layout.layers {
-            let wanted = fit_below(
-                &outer,
-                layer_bandwidth(*layer, knobs),
-                self.hierarchy.version(),
-            );
+        for (_, group, wanted) in layout.bandwidths(knobs) {
             group.write_bandwidth(&wanted)?;
-            outer = wanted;
         }
         Ok(())
     }

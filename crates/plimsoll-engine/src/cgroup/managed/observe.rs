@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use super::ManagedGroup;
-use crate::cgroup::layout::{Layer, fit_below, layer_bandwidth};
+use crate::cgroup::layout::Layer;
 use crate::cgroup::{CpuGroup, CpuStat};
 use crate::control::per_task::PerTaskCaps;
 use crate::control::soft_cap::SoftCapLoop;
 use crate::enforcer::{HeadroomSample, Sample};
 use crate::error::Result;
-use crate::knobs::{Bandwidth, units};
+use crate::knobs::units;
 
 /// Of what others keep changing, only so many are remembered.
 const FOREIGN_CHANGES_MAX: usize = 32;
@@ -26,15 +26,9 @@ impl ManagedGroup {
             ));
         }
         let knobs = &self.knobs;
-        let mut outer = Bandwidth::unlimited();
-        for (layer, group) in &self.layout.layers {
-            let wanted = fit_below(
-                &outer,
-                layer_bandwidth(*layer, knobs),
-                self.hierarchy.version(),
-            );
+        for (layer, group, wanted) in self.layout.bandwidths(knobs) {
             // The headroom controller's own quota changes all the time.
-            if *layer != Layer::Headroom
+            if layer != Layer::Headroom
                 && let Ok(now) = group.read_bandwidth()
                 && (now.quota != wanted.quota
                     || (group.has_burst() && now.burst_ns != wanted.burst_ns))
@@ -46,7 +40,6 @@ impl ManagedGroup {
                     units::show_duration(now.burst_ns)
                 ));
             }
-            outer = wanted;
         }
         if let (Some(group), None) = (&self.layout.background, knobs.soft_cap)
             && group.has_idle()
