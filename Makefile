@@ -55,7 +55,7 @@ prove:
 deny:
 	tools/install-deps build
 	tools/cargo-deny check licenses bans sources
-	@if compgen -G "$${CARGO_HOME:-$$HOME/.cargo}/advisory-dbs/*" >/dev/null; then \
+	@if compgen -G "$${CARGO_HOME:-$$HOME/.cargo}/advisory-dbs/*/.git" >/dev/null; then \
 		tools/cargo-deny --offline check advisories; \
 	else \
 		echo "SKIPPED: advisories, for there is no advisory database here; 'cargo deny fetch' gets one"; \
