@@ -29,6 +29,33 @@ fn renice(nice: i32) -> bool {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) == 0 }
 }
 
+/// No file of ours has a higher number, unless our caller left hundreds open.
+const OWN_FILES_MAX: RawFd = 1024;
+
+/// Closes files that exec would close anyway, but for `keep`. Joining a group
+/// can take the kernel 100 ms; were we killed meanwhile, the child's copies
+/// would still hold the locks that say that we are alive.
+fn close_own_files(keep: &[RawFd]) {
+    for file in 3..OWN_FILES_MAX {
+        // SAFETY: takes integers only; a number without a file is an error.
+        let flags = unsafe { libc::fcntl(file, libc::F_GETFD) };
+        if flags < 0 || flags & libc::FD_CLOEXEC == 0 || keep.contains(&file) {
+            continue;
+        }
+        // SAFETY: all zeroes is a valid `stat`, and `fstat` writes no more.
+        let is_regular = unsafe {
+            let mut status: libc::stat = std::mem::zeroed();
+            libc::fstat(file, &raw mut status) == 0
+                && status.st_mode & libc::S_IFMT == libc::S_IFREG
+        };
+        if is_regular {
+            // SAFETY: this process, the child, never uses the file again; the
+            // pipe that reports errors to the parent is not a regular file.
+            unsafe { libc::close(file) };
+        }
+    }
+}
+
 /// Why the child could not join its group.
 fn cannot_join(reason: i32) -> CommandError {
     CommandError::Other(match reason {
@@ -54,6 +81,7 @@ pub fn spawn(words: &[OsString], membership: Membership, nice: Option<i32>) -> R
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
     let prepare = move || {
+        close_own_files(&files);
         if !files.iter().all(|file| join(*file)) {
             let reason = io::Error::last_os_error().raw_os_error().unwrap_or(0);
             return Err(io::Error::from_raw_os_error(CANNOT_JOIN + reason));
