@@ -6,8 +6,11 @@ SHELL := /bin/bash
 # have targets of their own.
 CARGO ?= cargo
 BIN := target/release/plimsoll
+# Without the sched_ext scheduler, which needs clang to build, and in a folder
+# of its own, so that the two do not overwrite each other.
+DEMO_DIR := target/demo
 SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh)' 2>/dev/null)
-C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 2>/dev/null)
+C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'crates/plimsoll-scx/src/bpf/*' 2>/dev/null)
 
 .PHONY: build demo test lint unit bpf prove native-test vm-test deny report figures install clean help
 
@@ -20,24 +23,26 @@ help:
 	@echo "single parts: lint unit bpf prove native-test vm-test deny report"
 
 build:
-	tools/install-deps build
+	tools/install-deps build scx
 	$(CARGO) build --release -p plimsoll
 
-demo: build
-	$(BIN) demo
+demo:
+	tools/install-deps build
+	$(CARGO) build --release -p plimsoll --no-default-features --target-dir $(DEMO_DIR)
+	$(DEMO_DIR)/release/plimsoll demo
 
 test: lint unit bpf prove deny native-test vm-test report
 	@echo "all parts passed"
 
 lint:
-	tools/install-deps build lint
+	tools/install-deps build scx lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	clang-format-19 --dry-run -Werror $(C_SOURCES)
 	shellcheck -x -P SCRIPTDIR $(SHELL_SCRIPTS)
 
 unit:
-	tools/install-deps build lint
+	tools/install-deps build scx lint
 	$(CARGO) test --workspace --lib --bins
 	$(CARGO) test --workspace --doc
 	$(CARGO) test -p plimsoll-policy --tests

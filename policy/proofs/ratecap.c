@@ -89,6 +89,80 @@ void prove_no_cap_never_delays(void)
 	PROOF_REACHED();
 }
 
+/* Any bucket, cap, clock and number of CPUs; the checks prove that nothing wraps. */
+void prove_how_long_it_may_run_never_wraps(void)
+{
+	struct plim_ratecap_params params = any_params();
+	struct plim_ratecap cap;
+	plim_u32 nr_running = nondet_u32();
+	plim_u64 now_ns = nondet_u64(), run_ns;
+
+	run_ns = plim_ratecap_run_ns(&cap, &params, nr_running, now_ns);
+	PROVE(params.hard_permille || run_ns == PLIM_UNLIMITED, "no cap, no limit");
+	PROVE(!params.hard_permille || run_ns == 0 || run_ns == PLIM_UNLIMITED ||
+		      plim_max(nr_running, 1) * PLIM_PERMILLE > params.hard_permille,
+	      "a limit only where demand is above the cap");
+	PROOF_REACHED();
+}
+
+/* Any bucket. Narrowed: a cap of 25.6 % or of 4.096 CPUs; at most 7 CPUs. */
+void prove_who_runs_no_faster_than_the_cap_runs_on(void)
+{
+	struct plim_ratecap_params params = any_params();
+	struct plim_ratecap cap = any_bucket(&params);
+	plim_u64 now_ns = any_u64(0, LIFETIME_NS), run_ns;
+	plim_u32 nr_running = nondet_u8() & 7;
+	int may_run;
+
+	params.hard_permille = any_bool() ? 256 : 4096;
+	ASSUME(cap.tat_rest < params.hard_permille);
+	may_run = plim_ratecap_may_run(&cap, &params, now_ns);
+	run_ns = plim_ratecap_run_ns(&cap, &params, nr_running, now_ns);
+	PROVE(may_run || run_ns == 0, "0 where it may not run");
+	PROVE((run_ns == PLIM_UNLIMITED) ==
+		      (may_run && params.hard_permille == 4096 && nr_running <= 4),
+	      "without limit exactly where it may and stays within the cap");
+	PROVE(run_ns == PLIM_UNLIMITED || run_ns <= 1000 * PLIM_NSEC_PER_SEC,
+	      "else at most 1000 s");
+	PROOF_REACHED();
+}
+
+/*
+ * The longest run that leaves TAT within the depth at its end; with its charges
+ * in scaled.c. Narrowed: small times; @hard is @cpus less a power of two.
+ */
+static void prove_longest_run(plim_u32 hard, plim_u32 cpus)
+{
+	struct plim_ratecap_params params = any_params();
+	struct plim_ratecap cap = any_bucket(&params);
+	plim_u64 now_ns = nondet_u8(), run_ns, room;
+	plim_u64 gain = cpus * PLIM_PERMILLE - hard;
+
+	params.hard_permille = hard;
+	params.depth_ns = nondet_u8();
+	cap.tat_ns = nondet_u16();
+	ASSUME(cap.tat_rest < hard);
+	ASSUME(plim_ratecap_may_run(&cap, &params, now_ns));
+	run_ns = plim_ratecap_run_ns(&cap, &params, cpus, now_ns);
+	/* How much the bucket still takes, in parts of 1 / cap. */
+	room = (now_ns + params.depth_ns - plim_max(cap.tat_ns, now_ns)) * hard;
+	room -= cap.tat_ns < now_ns ? 0 : cap.tat_rest;
+	PROVE(run_ns * gain <= room, "then still within the depth");
+	PROVE((run_ns + 1) * gain > room, "and a nanosecond later no more");
+}
+
+void prove_a_task_is_given_its_longest_run(void)
+{
+	prove_longest_run(488, 1);
+	PROOF_REACHED();
+}
+
+void prove_a_group_is_given_its_longest_run(void)
+{
+	prove_longest_run(976, 2);
+	PROOF_REACHED();
+}
+
 #define RUNS 3
 
 /*

@@ -227,3 +227,50 @@ void prove_a_charge_is_exact(void)
 	PROVE(cap.tat_rest < 3, "the rest is below one");
 	PROOF_REACHED();
 }
+
+/*
+ * @cpus CPUs that begin together and run for as long as they were told, each
+ * charged at its end: then the bucket's owner may still run, and not had they
+ * run for longer. Any bucket, below or above what it takes.
+ */
+static void prove_run(plim_u32 hard, plim_u32 cpus)
+{
+	struct plim_ratecap_params params = { .hard_permille = hard };
+	struct plim_ratecap cap = { 0 }, longer;
+	plim_u64 now_ns = any_amount(), run_ns, i;
+
+	params.depth_ns = any_amount();
+	cap.tat_ns = any_amount() * 4;
+	cap.tat_rest = any_amount();
+	ASSUME(cap.tat_rest < hard);
+	longer = cap;
+	run_ns = plim_ratecap_run_ns(&cap, &params, cpus, now_ns);
+	if (!plim_ratecap_may_run(&cap, &params, now_ns)) {
+		PROVE(run_ns == 0, "0 where it may not run");
+		return;
+	}
+	for (i = 0; i < cpus; i++) {
+		plim_ratecap_charge(&cap, &params, now_ns, run_ns);
+		plim_ratecap_charge(&longer, &params, now_ns, run_ns + 1);
+	}
+	PROVE(plim_ratecap_may_run(&cap, &params, now_ns + run_ns), "TAT <= now + d + depth");
+	PROVE(!plim_ratecap_may_run(&longer, &params, now_ns + run_ns + 1), "and d is the longest");
+}
+
+void prove_a_task_that_runs_as_long_as_told_is_within_the_depth(void)
+{
+	prove_run(3, 1);
+	PROOF_REACHED();
+}
+
+void prove_two_cpus_that_run_as_long_as_told_are_within_the_depth(void)
+{
+	prove_run(4, 2);
+	PROOF_REACHED();
+}
+
+void prove_a_group_above_one_cpu_that_runs_as_long_as_told_is_within_the_depth(void)
+{
+	prove_run(12, 2);
+	PROOF_REACHED();
+}

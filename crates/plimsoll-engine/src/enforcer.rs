@@ -1,5 +1,6 @@
 //! What every enforcer can be asked, whichever kernel interface is behind it.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,12 @@ pub struct Sample {
     /// State of the headroom controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub headroom: Option<HeadroomSample>,
+    /// What the BPF scheduler counts of a group that it schedules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchSample>,
+    /// State of the BPF scheduler that schedules the group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<SchedulerSample>,
     /// Kernel files that somebody else has changed since we wrote them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub foreign_changes: Vec<String>,
@@ -87,8 +94,96 @@ pub struct HeadroomSample {
     pub sides: Vec<String>,
 }
 
+/// What a BPF scheduler counts of a group.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchSample {
+    /// Summed over CPUs.
+    #[serde(flatten)]
+    pub total: BatchCounts,
+    /// Of each CPU, by its number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpus: Vec<BatchCpu>,
+}
+
+/// What a BPF scheduler counts of a group on one CPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchCpu {
+    /// The CPU's number.
+    pub cpu: u32,
+    /// What the group did there.
+    #[serde(flatten)]
+    pub counts: BatchCounts,
+}
+
+/// What a BPF scheduler counts of a group, in one place or in all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchCounts {
+    /// Time in which its tasks ran.
+    pub run_usec: u64,
+    /// Time for which its tasks waited until they ran.
+    pub wait_usec: u64,
+    /// Times that a task began to run.
+    pub nr_switches: u64,
+    /// Of those, stopped with time left, by normal work.
+    pub nr_preempted: u64,
+    /// Of those, run because they had waited for too long.
+    pub nr_overdue: u64,
+}
+
+impl BatchCounts {
+    /// The counts of two places, or of one after the other.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            run_usec: self.run_usec + other.run_usec,
+            wait_usec: self.wait_usec + other.wait_usec,
+            nr_switches: self.nr_switches + other.nr_switches,
+            nr_preempted: self.nr_preempted + other.nr_preempted,
+            nr_overdue: self.nr_overdue + other.nr_overdue,
+        }
+    }
+}
+
+/// State of the BPF scheduler.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchedulerSample {
+    /// `running`, or `down`: then the group's tasks are ordinary ones in a
+    /// background cgroup.
+    pub state: String,
+    /// `partial` or `all`.
+    pub mode: String,
+    /// The process that keeps it in the kernel.
+    pub leader_pid: u32,
+    /// How often it was loaded again since that process began to.
+    pub nr_reloads: u64,
+    /// Tasks that had waited for so long that they were run by the fair class.
+    pub nr_rescues: u64,
+    /// Why it was last thrown out, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_exit: Option<String>,
+    /// Where the kernel's dump of that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dump: Option<PathBuf>,
+}
+
+/// Which interface of the kernel an enforcer is made of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EnforcerKind {
+    /// The stock kernel's control groups.
+    #[default]
+    Cgroup,
+    /// A BPF scheduler, with control groups for what it leaves to them.
+    SchedExt,
+}
+
 /// An interface of the kernel that makes knobs come true.
-pub trait Enforcer {
+pub trait Enforcer: Send {
+    /// Which interface that is.
+    fn kind(&self) -> EnforcerKind {
+        EnforcerKind::Cgroup
+    }
+
     /// What it can do on this host.
     fn capabilities(&self) -> &Capabilities;
 
@@ -105,6 +200,18 @@ pub trait Enforcer {
     /// When the group is gone.
     fn membership(&self, name: &str) -> Result<Membership>;
 
+    /// What is in force for a group.
+    ///
+    /// # Errors
+    /// When there is no such group.
+    fn knobs(&self, name: &str) -> Result<&Knobs>;
+
+    /// Where a user finds a group, as in `/proc/PID/cgroup`.
+    ///
+    /// # Errors
+    /// When there is no such group.
+    fn shown_path(&self, name: &str) -> Result<PathBuf>;
+
     /// Replaces the knobs of a group.
     ///
     /// # Errors
@@ -117,6 +224,11 @@ pub trait Enforcer {
     /// # Errors
     /// When it can no longer control a group. What is limited stays limited.
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>>;
+
+    /// What people should be told since the last call, a line each.
+    fn take_messages(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// What a group has used.
     ///

@@ -85,6 +85,12 @@ pub enum EngineError {
         /// What came instead of an answer.
         problem: String,
     },
+    /// The BPF scheduler cannot be had, or did not do what it was asked for.
+    #[error("sched_ext: {problem}")]
+    SchedExt {
+        /// What is missing or went wrong.
+        problem: String,
+    },
     /// The journal could not be kept, so nothing was changed.
     #[error("{path}: cannot keep the journal: {source}", path = path.display())]
     Journal {

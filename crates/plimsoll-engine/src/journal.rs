@@ -81,6 +81,17 @@ pub enum Entry {
         /// Its nice level before.
         old: i32,
     },
+    /// The tasks of a cgroup and of all below it are handed to a BPF
+    /// scheduler. Undone by handing all of them back to the fair class.
+    Schedule {
+        /// The cgroup's folder.
+        folder: PathBuf,
+    },
+    /// BPF maps and programs are pinned. Undone by removing the folder.
+    Pin {
+        /// A folder of ours in a BPF file system.
+        folder: PathBuf,
+    },
 }
 
 /// A journal that this process keeps.
@@ -98,12 +109,17 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> EngineError {
 }
 
 impl Journal {
+    /// Where the journal of that name is, or would be.
+    pub fn path_of(folder: &Path, name: &str) -> PathBuf {
+        folder.join(format!("{name}.journal"))
+    }
+
     /// Starts a journal in `folder`.
     ///
     /// # Errors
     /// `NameTaken` when there is one of that name already.
     pub fn create(folder: &Path, header: &Header) -> Result<Self> {
-        let path = folder.join(format!("{}.journal", header.name));
+        let path = Self::path_of(folder, &header.name);
         let file = OpenOptions::new()
             .read(true)
             .append(true)

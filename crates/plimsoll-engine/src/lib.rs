@@ -17,7 +17,7 @@ pub mod knobs;
 pub mod plan;
 pub mod policy_set;
 pub mod runtime;
-mod tasks;
+pub mod tasks;
 pub mod undo;
 
 pub use error::{EngineError, Result};

@@ -1,4 +1,4 @@
-//! Single tasks: who they are, and their nice level.
+//! Single tasks: who they are, their nice level and their scheduling policy.
 
 use std::path::Path;
 
@@ -60,4 +60,106 @@ pub fn set_nice(tid: i32, nice: i32) -> Result<()> {
         Path::new(&format!("/proc/{tid}")),
         source,
     ))
+}
+
+/// The policy of tasks that a BPF scheduler schedules
+/// (include/uapi/linux/sched.h). Children inherit it. Without such a
+/// scheduler, the kernel treats them as `SCHED_OTHER`.
+pub const SCHED_EXT: i32 = 7;
+
+/// What a task's scheduling policy means to us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// `SCHED_OTHER`, `SCHED_BATCH` or `SCHED_IDLE`: the fair class.
+    Fair,
+    /// `SCHED_EXT`: a BPF scheduler's, where there is one.
+    Ext,
+    /// Real-time, deadline, or newer than this program: not ours to touch.
+    Other,
+}
+
+impl Policy {
+    fn of(number: i32) -> Self {
+        match number & !libc::SCHED_RESET_ON_FORK {
+            libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE => Self::Fair,
+            SCHED_EXT => Self::Ext,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The scheduling policy of a task. `None`: there is no such task.
+pub fn policy(tid: i32) -> Option<Policy> {
+    // SAFETY: takes an integer only and touches no memory of ours.
+    let number = unsafe { libc::sched_getscheduler(tid) };
+    (number >= 0).then(|| Policy::of(number))
+}
+
+/// The policy of a `SCHED_EXT` task while the fair class runs it for once.
+pub const LENT: i32 = libc::SCHED_BATCH;
+
+/// Whether a task has the policy of one that is lent to the fair class.
+pub fn is_lent(tid: i32) -> bool {
+    // SAFETY: takes an integer only and touches no memory of ours.
+    let number = unsafe { libc::sched_getscheduler(tid) };
+    number & !libc::SCHED_RESET_ON_FORK == LENT
+}
+
+/// For how long a task has run, in nanoseconds. `None`: it is gone.
+pub fn run_ns(tid: i32) -> Option<u64> {
+    let process = procfs::process::Process::new(tid).ok()?;
+    Some(process.schedstat().ok()?.sum_exec_runtime)
+}
+
+/// The CPU that a task is on, or was on last. `None`: it is gone.
+pub fn cpu(tid: i32) -> Option<u32> {
+    let stat = procfs::process::Process::new(tid).ok()?.stat().ok()?;
+    u32::try_from(stat.processor?).ok()
+}
+
+/// Sets the scheduling policy of one task, `SCHED_EXT` or `SCHED_OTHER`. Its
+/// nice level stays. One that has just ended counts as set.
+///
+/// # Errors
+/// When the kernel refuses: it may have no such policy.
+pub fn set_policy(tid: i32, policy: i32) -> Result<()> {
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the call reads one `sched_param`, which lives until it returns.
+    if unsafe { libc::sched_setscheduler(tid, policy, &raw const param) } == 0 {
+        return Ok(());
+    }
+    let source = std::io::Error::last_os_error();
+    if source.raw_os_error() == Some(libc::ESRCH) {
+        return Ok(());
+    }
+    Err(EngineError::cgroup(
+        format!("set scheduling policy {policy}"),
+        Path::new(&format!("/proc/{tid}")),
+        source,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_of_the_fair_class_are_told_from_others() {
+        assert_eq!(Policy::of(libc::SCHED_OTHER), Policy::Fair);
+        assert_eq!(
+            Policy::of(libc::SCHED_IDLE | libc::SCHED_RESET_ON_FORK),
+            Policy::Fair
+        );
+        assert_eq!(Policy::of(SCHED_EXT), Policy::Ext);
+        for number in [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE, 99] {
+            assert_eq!(Policy::of(number), Policy::Other);
+        }
+    }
+
+    #[test]
+    fn a_task_that_is_gone_has_no_policy() {
+        // Above the kernel's largest pid.
+        assert_eq!(policy(i32::MAX), None);
+        assert!(set_policy(i32::MAX, libc::SCHED_OTHER).is_ok());
+    }
 }

@@ -7,11 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::cgroup::layout::is_ours;
-use crate::cgroup::{read_text, write_text};
+use crate::cgroup::{read_text, threads_below, write_text};
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Header, Journal};
 use crate::runtime::{RuntimeFolder, RuntimeLock};
-use crate::tasks;
+use crate::tasks::{self, Policy};
 
 /// A group that keeps forking is chased for this long.
 const EVACUATION_MAX: Duration = Duration::from_secs(10);
@@ -68,6 +68,8 @@ pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) {
                     report.note(tasks::set_nice(*tid, *old));
                 }
             }
+            Entry::Schedule { folder } => report.note(unschedule(folder)),
+            Entry::Pin { folder } => report.note(remove_pins(folder)),
         }
     }
 }
@@ -84,6 +86,39 @@ fn restore_value(path: &Path, old: &str, new: &str, report: &mut UndoReport) {
         )),
         Err(error) => report.note(Err(error)),
     }
+}
+
+/// Hands the tasks of a cgroup and of all below it back to the fair class.
+/// They fork meanwhile, and a child inherits the policy: once is not enough.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn unschedule(folder: &Path) -> Result<()> {
+    let deadline = Instant::now() + EVACUATION_MAX;
+    loop {
+        let mut found = false;
+        for tid in threads_below(folder) {
+            if tasks::policy(tid) == Some(Policy::Ext) || tasks::is_lent(tid) {
+                found = true;
+                tasks::set_policy(tid, libc::SCHED_OTHER)?;
+            }
+        }
+        if !found || Instant::now() >= deadline {
+            return Ok(());
+        }
+    }
+}
+
+/// Removes what is pinned in a folder, and the folder.
+fn remove_pins(folder: &Path) -> Result<()> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Ok(());
+    };
+    let failed = |source| EngineError::cgroup("remove", folder, source);
+    for entry in entries.flatten() {
+        fs::remove_file(entry.path()).map_err(failed)?;
+    }
+    fs::remove_dir(folder).map_err(failed)
 }
 
 /// Moves a process to where it was, or, if that cgroup is gone, to the
@@ -195,6 +230,19 @@ pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()>
         });
     }
     journal.finish()
+}
+
+/// Undoes the journal at `path`, if there is one and the process that kept it
+/// is gone.
+///
+/// # Errors
+/// When it cannot be read or removed.
+pub fn recover_journal(path: &Path) -> Result<UndoReport> {
+    let mut report = UndoReport::default();
+    if let Some(journal) = Journal::take_over(path)? {
+        undo_journal(journal, &mut report)?;
+    }
+    Ok(report)
 }
 
 /// Whether a journal is one that `recover` leaves to `restore`.

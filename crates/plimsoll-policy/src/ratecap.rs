@@ -170,6 +170,22 @@ impl Bucket {
         unsafe { ffi::plim_ratecap_eligible_ns(&self.raw, &self.params.to_raw()) }
     }
 
+    /// For how long `nr_running` CPUs (0 counts as 1) may go on together from
+    /// now before the bucket is full: the longest run that, once charged for
+    /// each of them, leaves the owner allowed to run at its end. What they ran
+    /// before counts once it is charged.
+    ///
+    /// 0 if the owner may not run, or not for a whole nanosecond; none if it
+    /// may for ever: there is no hard cap, or they run no faster than it.
+    #[must_use]
+    pub fn run_ns(&self, nr_running: u32, now_ns: u64) -> Option<u64> {
+        // SAFETY: reads the bucket and the parameters, which were checked.
+        let run_ns = unsafe {
+            ffi::plim_ratecap_run_ns(&self.raw, &self.params.to_raw(), nr_running, now_ns)
+        };
+        (run_ns != ffi::PLIM_UNLIMITED).then_some(run_ns)
+    }
+
     /// Charges a run of `ran_ns` that began at `start_ns` against the hard
     /// cap.
     pub fn charge(&mut self, start_ns: u64, ran_ns: u64) {

@@ -61,6 +61,50 @@ proptest! {
     }
 
     #[test]
+    fn who_runs_as_long_as_told_is_within_the_depth_and_no_longer(
+        hard_permille in prop_oneof![1..=1000u32, 1..=4100u32],
+        nr_running in 0..=5u32,
+        depth_ns in prop_oneof![0..=50u64, 0..=1000 * MS],
+        (start_ns, ran_ns) in (0..=50u64, prop_oneof![0..=50u64, 0..=1000 * MS]),
+        now_ns in prop_oneof![0..=200u64, 0..=3000 * MS],
+    ) {
+        let params = Params { hard_permille, depth_ns, ..Params::default() };
+        let mut bucket = Bucket::new(params, 0).unwrap();
+        bucket.charge(start_ns, ran_ns);
+        // In parts of 1 / cap, where nothing is ever rounded.
+        let cap = u128::from(hard_permille);
+        let cpus = u128::from(nr_running.max(1));
+        let now = u128::from(now_ns);
+        let depth = u128::from(depth_ns) * 1000 / cap.max(1000);
+        let tat = (u128::from(start_ns) * cap + u128::from(ran_ns) * 1000).max(now * cap);
+        let is_within = |ran: u128| tat + cpus * ran * 1000 <= (now + ran + depth) * cap;
+
+        prop_assert_eq!(bucket.may_run(now_ns), is_within(0));
+        match bucket.run_ns(nr_running, now_ns) {
+            None => {
+                prop_assert!(is_within(0) && cpus * 1000 <= cap);
+                for ran in [1, u128::from(MS), 1 << 60] {
+                    prop_assert!(is_within(ran));
+                }
+            }
+            Some(0) => prop_assert!(!is_within(0) || !is_within(1)),
+            Some(run_ns) => {
+                let ran = u128::from(run_ns);
+                prop_assert!(run_ns <= 1_000_000 * MS);
+                prop_assert!(is_within(0) && is_within(ran) && !is_within(ran + 1));
+                // And so say the charges.
+                for (ran_ns, may_run) in [(run_ns, true), (run_ns + 1, false)] {
+                    let mut after = bucket;
+                    for _ in 0..cpus {
+                        after.charge(now_ns, ran_ns);
+                    }
+                    prop_assert_eq!(after.may_run(now_ns + ran_ns), may_run);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn changes_of_the_cap_give_nothing_away(
         caps in prop::collection::vec(1..=1000u32, 2..50), ran_ns in MS..=10 * MS,
     ) {
@@ -126,6 +170,26 @@ fn a_spinner_gets_its_cap_over_any_life_time() {
             "{hard_permille} {needed_ms}: {share}"
         );
     }
+}
+
+#[test]
+fn the_longest_run_at_its_limits() {
+    let with = |hard_permille, depth_ns| {
+        let params = Params {
+            hard_permille,
+            depth_ns,
+            ..Params::default()
+        };
+        Bucket::new(params, 5).unwrap()
+    };
+    assert_eq!(with(0, 0).run_ns(u32::MAX, 5), None);
+    assert_eq!(with(1000, 0).run_ns(0, 5), None);
+    assert_eq!(with(1000, 0).run_ns(1, 4), Some(0));
+    assert_eq!(with(1000, MS).run_ns(2, 5), Some(MS));
+    assert_eq!(with(999, 1000 * MS).run_ns(1, 5), Some(999_000 * MS));
+    assert_eq!(with(1000, MS).run_ns(u32::MAX, 5), Some(0));
+    let widest = with(8_191_999, 1000 * MS);
+    assert_eq!(widest.run_ns(8192, 5), Some(122_070 * 8_191_999));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use plimsoll_engine::host::Mode;
 use plimsoll_engine::knobs::Bandwidth;
 use plimsoll_engine::knobs::{
     Burst, Cap, Class, CpuLimit, CpuMax, Headroom, KnobError, Knobs, Nice, Quota, SoftCap,
@@ -52,7 +53,10 @@ pub enum Command {
     /// Show groups: knobs, what enforces each, statistics
     Show(ShowArgs),
     /// Say what this host can enforce, by which mechanism, with what loss
-    Doctor(OutputArgs),
+    Doctor(DoctorArgs),
+    /// Dump the state of the scheduler: groups, CPUs, last decisions
+    #[cfg(feature = "sched-ext")]
+    Debug(OutputArgs),
     /// Undo whatever an earlier process left behind, and every `set`
     Restore(OutputArgs),
     /// See the main job on this machine in about a minute
@@ -77,6 +81,35 @@ pub struct OutputArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct DoctorArgs {
+    /// What the scheduler would do in this mode
+    #[arg(long, value_enum)]
+    pub mode: Option<ModeChoice>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which tasks the scheduler schedules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ModeChoice {
+    /// Those of batch groups
+    Partial,
+    /// All: bursts above the quota and per-task caps for ordinary work, too
+    All,
+}
+
+impl From<ModeChoice> for Mode {
+    fn from(choice: ModeChoice) -> Self {
+        match choice {
+            ModeChoice::Partial => Self::Partial,
+            ModeChoice::All => Self::All,
+        }
+    }
 }
 
 /// Which interface of the kernel to use.
@@ -168,8 +201,17 @@ impl KnobArgs {
 #[derive(Debug, Clone, Args)]
 pub struct PlanArgs {
     /// Which interface of the kernel to use
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "auto",
+        env = "PLIMSOLL_ENFORCER",
+        hide_env_values = true
+    )]
     pub enforcer: EnforcerChoice,
+    /// Which tasks the scheduler schedules [default: partial, or as it is loaded]
+    #[arg(long, value_enum)]
+    pub mode: Option<ModeChoice>,
     /// Go on without what this host cannot enforce
     #[arg(long)]
     pub best_effort: bool,

@@ -10,7 +10,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plimsoll_engine::enforcer::Sample;
+use plimsoll_engine::enforcer::{EnforcerKind, Sample};
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::plan::Plan;
 use plimsoll_engine::policy_set::check_name;
@@ -75,6 +75,9 @@ pub struct GroupState {
     pub knobs: Knobs,
     /// What enforces each knob.
     pub plan: serde_json::Value,
+    /// Which interface of the kernel that is made of.
+    #[serde(default)]
+    pub enforcer: EnforcerKind,
     /// What it has used.
     pub statistics: Option<Sample>,
 }

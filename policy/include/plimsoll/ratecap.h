@@ -116,6 +116,38 @@ static __always_inline int plim_ratecap_may_run(const struct plim_ratecap *cap,
 }
 
 /*
+ * For how long @nr_running CPUs (0 counts as 1) may go on together before the
+ * bucket is full: the longest d for which, once each is charged a run of d
+ * from @now_ns, the owner may still run at @now_ns + d. Exact in whole
+ * nanoseconds; what they ran before @now_ns counts once it is charged.
+ *
+ * 0 where the owner may not run, or not for a whole nanosecond.
+ * PLIM_UNLIMITED where it may and the bucket never fills: there is no cap, or
+ * they run no faster than it. Else at most 1000 s.
+ */
+static __always_inline plim_u64 plim_ratecap_run_ns(const struct plim_ratecap *cap,
+						    const struct plim_ratecap_params *params,
+						    plim_u32 nr_running, plim_u64 now_ns)
+{
+	plim_u64 demand_permille, full_ns, slack_ns, rest;
+
+	if (!params->hard_permille)
+		return PLIM_UNLIMITED;
+	if (!plim_ratecap_may_run(cap, params, now_ns))
+		return 0;
+	demand_permille = plim_max(nr_running, 1) * PLIM_PERMILLE;
+	if (demand_permille <= params->hard_permille)
+		return PLIM_UNLIMITED;
+	full_ns = plim_add_saturating(now_ns, plim_ratecap_depth_ns(params));
+	slack_ns = plim_sub_floor(full_ns, plim_max(cap->tat_ns, now_ns));
+	/* Like a charge: a bucket that was empty before now holds no rest. */
+	rest = cap->tat_ns < now_ns ? 0 : cap->tat_rest;
+	/* max(TAT, now) + demand d / cap <= now + depth + d, solved for d. */
+	return plim_sub_floor(slack_ns * params->hard_permille, rest) /
+	       (demand_permille - params->hard_permille);
+}
+
+/*
  * Charges a run of @ran_ns that began at @start_ns (with a hard cap):
  * TAT = max(TAT, start) + ran / cap, exactly.
  *

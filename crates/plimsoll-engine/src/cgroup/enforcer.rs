@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::group::Membership;
+use super::group::{CpuGroup, Membership};
 use super::hierarchy::Hierarchy;
 use super::managed::ManagedGroup;
 use crate::enforcer::{Enforcer, Sample};
 use crate::error::{EngineError, Result};
 use crate::host::Capabilities;
+use crate::journal::Entry;
 use crate::knobs::Knobs;
 use crate::policy_set::GroupPolicy;
 use crate::runtime::RuntimeFolder;
@@ -22,6 +23,13 @@ pub struct CgroupEnforcer {
     runtime: RuntimeFolder,
     capabilities: Capabilities,
     groups: Vec<ManagedGroup>,
+}
+
+fn no_group(name: &str) -> EngineError {
+    EngineError::NoTarget {
+        target: name.into(),
+        what: "group",
+    }
 }
 
 impl CgroupEnforcer {
@@ -47,30 +55,30 @@ impl CgroupEnforcer {
     }
 
     fn group(&self, name: &str) -> Result<&ManagedGroup> {
-        let no_group = || EngineError::NoTarget {
-            target: name.into(),
-            what: "group",
-        };
-        self.groups
-            .iter()
-            .find(|group| group.name() == name)
-            .ok_or_else(no_group)
+        let group = self.groups.iter().find(|group| group.name() == name);
+        group.ok_or_else(|| no_group(name))
     }
 
-    /// What is in force for a group.
+    fn group_mut(&mut self, name: &str) -> Result<&mut ManagedGroup> {
+        let group = self.groups.iter_mut().find(|group| group.name() == name);
+        group.ok_or_else(|| no_group(name))
+    }
+
+    /// A group's outermost cgroup.
     ///
     /// # Errors
     /// When there is no such group.
-    pub fn knobs(&self, name: &str) -> Result<&Knobs> {
-        Ok(self.group(name)?.knobs())
+    pub fn cgroup(&self, name: &str) -> Result<&CpuGroup> {
+        Ok(self.group(name)?.cgroup())
     }
 
-    /// Where a user finds a group, as in `/proc/PID/cgroup`.
+    /// Writes into a group's journal what another enforcer is about to do
+    /// with it, so that it is undone before the group is.
     ///
     /// # Errors
-    /// When there is no such group.
-    pub fn shown_path(&self, name: &str) -> Result<PathBuf> {
-        Ok(self.group(name)?.shown_path())
+    /// When there is no such group, or the journal cannot be kept.
+    pub fn record(&mut self, name: &str, entries: &[Entry]) -> Result<()> {
+        self.group_mut(name)?.record(entries)
     }
 }
 
@@ -89,13 +97,16 @@ impl Enforcer for CgroupEnforcer {
         self.group(name)?.membership()
     }
 
+    fn knobs(&self, name: &str) -> Result<&Knobs> {
+        Ok(self.group(name)?.knobs())
+    }
+
+    fn shown_path(&self, name: &str) -> Result<PathBuf> {
+        Ok(self.group(name)?.shown_path())
+    }
+
     fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
-        let no_group = || EngineError::NoTarget {
-            target: name.into(),
-            what: "group",
-        };
-        let group = self.groups.iter_mut().find(|group| group.name() == name);
-        group.ok_or_else(no_group)?.change(knobs)
+        self.group_mut(name)?.change(knobs)
     }
 
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {

@@ -51,3 +51,41 @@ pub(crate) fn read_ids(path: &Path) -> Result<Vec<i32>> {
         .filter_map(|line| line.parse().ok())
         .collect())
 }
+
+/// The tasks (threads) of the cgroup at `folder` and of all below it. One
+/// that has vanished has none.
+pub fn threads_below(folder: &Path) -> Vec<i32> {
+    // v2 and v1 name the same thing differently.
+    let own = ["cgroup.threads", "tasks"];
+    let own = own
+        .iter()
+        .find_map(|file| read_ids(&folder.join(file)).ok());
+    let mut tids = own.unwrap_or_default();
+    let Ok(entries) = fs::read_dir(folder) else {
+        return tids;
+    };
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            tids.extend(threads_below(&entry.path()));
+        }
+    }
+    tids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_found_in_every_child_of_either_version() {
+        let root = tempfile::tempdir().unwrap();
+        let v1 = root.path().join("a/b");
+        fs::create_dir_all(&v1).unwrap();
+        fs::write(root.path().join("cgroup.threads"), "1\n2\n").unwrap();
+        fs::write(v1.join("tasks"), "3\n").unwrap();
+        let mut tids = threads_below(root.path());
+        tids.sort_unstable();
+        assert_eq!(tids, [1, 2, 3]);
+        assert!(threads_below(&root.path().join("gone")).is_empty());
+    }
+}

@@ -71,6 +71,94 @@ pub fn set_foreign(
     result
 }
 
+/// A cgroup of somebody else's whose knobs are changed for as long as this
+/// process lives.
+#[derive(Debug)]
+pub struct HeldCgroup {
+    group: CpuGroup,
+    /// `None` once it is undone.
+    journal: Option<Journal>,
+}
+
+impl HeldCgroup {
+    /// Sets knobs of the cgroup at `path`, below the mount point.
+    ///
+    /// # Errors
+    /// As [`set_foreign`]; when one of that name is held already.
+    pub fn hold(
+        hierarchy: &Arc<Hierarchy>,
+        runtime: &RuntimeFolder,
+        name: &str,
+        path: PathBuf,
+        knobs: &Knobs,
+    ) -> Result<Self> {
+        check_foreign(knobs)?;
+        hierarchy.check_writable(&path)?;
+        let group = CpuGroup::at(hierarchy, path);
+        let _lock = runtime.lock()?;
+        let header = Header {
+            version: journal::VERSION,
+            name: name.into(),
+            pid: std::process::id(),
+            persistent: false,
+            subject: format!("/{}", group.path().display()),
+            knobs: knobs.clone(),
+        };
+        let mut held = Self {
+            group,
+            journal: Some(Journal::create(runtime.path(), &header)?),
+        };
+        let result = held.set(knobs);
+        if result.is_err() {
+            held.undo(&mut UndoReport::default());
+        }
+        result.map(|()| held)
+    }
+
+    /// Sets other knobs; what they were at first is what they will be.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set(&mut self, knobs: &Knobs) -> Result<()> {
+        match &mut self.journal {
+            Some(journal) => write_all(&self.group, knobs, journal, &mut Vec::new()),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes down what is about to be done to it.
+    ///
+    /// # Errors
+    /// When the journal cannot be kept.
+    pub fn record(&mut self, entries: &[Entry]) -> Result<()> {
+        match &mut self.journal {
+            Some(journal) => journal.record(entries),
+            None => Ok(()),
+        }
+    }
+
+    /// The cgroup.
+    pub fn cgroup(&self) -> &CpuGroup {
+        &self.group
+    }
+
+    /// Puts everything back.
+    pub fn undo(&mut self, report: &mut UndoReport) {
+        if let Some(journal) = self.journal.take()
+            && let Err(error) = undo::undo_journal(journal, report)
+        {
+            report.problems.push(error.to_string());
+        }
+    }
+}
+
+impl Drop for HeldCgroup {
+    /// Also on a panic.
+    fn drop(&mut self) {
+        self.undo(&mut UndoReport::default());
+    }
+}
+
 /// The journal of earlier `set`s of this target, continued, or a new one.
 fn open_journal(runtime: &RuntimeFolder, group: &CpuGroup, knobs: &Knobs) -> Result<Journal> {
     let name = journal_name(group.path());

@@ -26,6 +26,8 @@ const SHARES_MIN: u64 = 2;
 pub struct Membership {
     /// One `cgroup.procs` a hierarchy.
     pub files: Vec<File>,
+    /// The scheduling policy to take once it is in, if not its own.
+    pub policy: Option<i32>,
 }
 
 /// A cgroup by its path below the mount point.
@@ -149,6 +151,7 @@ impl CpuGroup {
                 .into_iter()
                 .map(open)
                 .collect::<Result<_>>()?,
+            policy: None,
         })
     }
 

@@ -253,6 +253,11 @@ impl Hierarchy {
         self.base.as_os_str().is_empty()
     }
 
+    /// Where the hierarchy of the cpu controller is mounted.
+    pub fn mount_point(&self) -> &Path {
+        &self.cpu.mount_point
+    }
+
     /// The folder of a cgroup in the hierarchy of the cpu controller.
     pub fn cpu_folder(&self, path: &Path) -> PathBuf {
         self.cpu.mount_point.join(path)

@@ -100,8 +100,14 @@ impl Knobs {
         if self.per_task && self.cap.is_none() && self.soft_cap.is_none() {
             return needs("per-task", "true".into(), "cap or soft-cap");
         }
-        if let (Some(tolerance), None) = (self.tolerance, self.headroom) {
-            return needs("tolerance", tolerance.to_string(), "headroom");
+        if let (Some(tolerance), None, None | Some(Class::Normal)) =
+            (self.tolerance, self.headroom, self.class)
+        {
+            return needs(
+                "tolerance",
+                tolerance.to_string(),
+                "headroom or class batch",
+            );
         }
         if let (Some(limit), None | Some(Class::Normal)) = (self.cpu_limit, self.class) {
             return needs("cpu-limit", limit.to_string(), "class batch");

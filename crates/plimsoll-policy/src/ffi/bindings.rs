@@ -798,6 +798,15 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
+    #[link_name = "plim_ratecap_run_ns__extern"]
+    pub fn plim_ratecap_run_ns(
+        cap: *const plim_ratecap,
+        params: *const plim_ratecap_params,
+        nr_running: plim_u32,
+        now_ns: plim_u64,
+    ) -> plim_u64;
+}
+unsafe extern "C" {
     #[link_name = "plim_ratecap_charge__extern"]
     pub fn plim_ratecap_charge(
         cap: *mut plim_ratecap,

@@ -64,6 +64,7 @@ void plim_ratecap_init__extern(struct plim_ratecap *cap, plim_u64 now_ns) { plim
 plim_u64 plim_ratecap_depth_ns__extern(const struct plim_ratecap_params *params) { return plim_ratecap_depth_ns(params); }
 plim_u64 plim_ratecap_eligible_ns__extern(const struct plim_ratecap *cap, const struct plim_ratecap_params *params) { return plim_ratecap_eligible_ns(cap, params); }
 int plim_ratecap_may_run__extern(const struct plim_ratecap *cap, const struct plim_ratecap_params *params, plim_u64 now_ns) { return plim_ratecap_may_run(cap, params, now_ns); }
+plim_u64 plim_ratecap_run_ns__extern(const struct plim_ratecap *cap, const struct plim_ratecap_params *params, plim_u32 nr_running, plim_u64 now_ns) { return plim_ratecap_run_ns(cap, params, nr_running, now_ns); }
 void plim_ratecap_charge__extern(struct plim_ratecap *cap, const struct plim_ratecap_params *params, plim_u64 start_ns, plim_u64 ran_ns) { plim_ratecap_charge(cap, params, start_ns, ran_ns); }
 void plim_ratecap_set__extern(struct plim_ratecap *cap, const struct plim_ratecap_params *old, const struct plim_ratecap_params *params, plim_u64 now_ns) { plim_ratecap_set(cap, old, params, now_ns); }
 plim_u64 plim_ratecap_decay_ppm__extern(plim_u64 elapsed_ns, plim_u64 half_life_ns) { return plim_ratecap_decay_ppm(elapsed_ns, half_life_ns); }

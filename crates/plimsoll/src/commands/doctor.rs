@@ -4,13 +4,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use plimsoll_engine::cgroup::Hierarchy;
-use plimsoll_engine::host::Capabilities;
-use plimsoll_engine::knobs::Knobs;
+#[cfg(feature = "sched-ext")]
+use plimsoll_engine::host::Mode;
+use plimsoll_engine::host::{Capabilities, SchedExt};
+use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_engine::plan::{Plan, PlanItem};
 use plimsoll_engine::policy_set::{GroupPolicy, PolicySet, Selector};
+#[cfg(feature = "sched-ext")]
+use plimsoll_engine::runtime::RuntimeFolder;
+#[cfg(feature = "sched-ext")]
+use plimsoll_scx::{Host, Readiness};
 use serde::Serialize;
 
-use crate::cli::OutputArgs;
+use crate::cli::DoctorArgs;
 use crate::error::{CommandError, Result};
 use crate::output;
 
@@ -33,20 +39,59 @@ struct Report {
     permission: String,
     base: String,
     knobs: Vec<PlanItem>,
+    #[cfg(feature = "sched-ext")]
+    sched_ext: SchedExtReport,
     advice: Vec<String>,
 }
 
+/// What there is of sched_ext, and what each knob would be with it.
+#[cfg(feature = "sched-ext")]
+#[derive(Debug, Serialize)]
+struct SchedExtReport {
+    #[serde(flatten)]
+    ready: Readiness,
+    knobs: Vec<PlanItem>,
+}
+
+#[cfg(feature = "sched-ext")]
+impl SchedExtReport {
+    fn new(host: &Capabilities, mode: Option<Mode>) -> Result<Self> {
+        let ready = Host::readiness(&RuntimeFolder::of_this_user());
+        let knobs = if ready.is_supported {
+            let mode = ready.mode.or(mode).unwrap_or_default();
+            let has_ext_server = ready.has_ext_server;
+            plan_everything(
+                host,
+                Some(SchedExt {
+                    mode,
+                    has_ext_server,
+                }),
+            )?
+        } else {
+            Vec::new()
+        };
+        Ok(Self { ready, knobs })
+    }
+}
+
 /// Plans every knob on this host.
-fn plan_everything(host: &Capabilities) -> Result<Vec<PlanItem>> {
+fn plan_everything(host: &Capabilities, scheduler: Option<SchedExt>) -> Result<Vec<PlanItem>> {
     let plan_of = |json: &str| -> Result<Vec<PlanItem>> {
         let unreadable = |e: serde_json::Error| CommandError::Other(format!("doctor: {e}"));
-        let knobs: Knobs = serde_json::from_str(json).map_err(unreadable)?;
+        let mut knobs: Knobs = serde_json::from_str(json).map_err(unreadable)?;
+        if scheduler.is_some() {
+            knobs.class = Some(Class::Batch);
+        }
         let group = GroupPolicy {
             name: "any".into(),
             selector: Selector::Command,
             knobs,
         };
-        Ok(Plan::new(&PolicySet::new(vec![group])?, host).items)
+        let wanted = PolicySet::new(vec![group])?;
+        Ok(match scheduler {
+            Some(scheduler) => Plan::with_sched_ext(&wanted, host, scheduler).items,
+            None => Plan::new(&wanted, host).items,
+        })
     };
     let mut items = plan_of(EVERY_KNOB)?;
     for json in FURTHER_KNOBS {
@@ -66,7 +111,13 @@ fn plan_everything(host: &Capabilities) -> Result<Vec<PlanItem>> {
 fn advice(host: &Capabilities) -> Vec<String> {
     let mut advice = Vec::new();
     if host.has_sched_ext {
-        advice.push("this kernel has sched_ext; this build has no enforcer for it".into());
+        advice.push(if cfg!(feature = "sched-ext") {
+            "--enforcer sched-ext, or the variable PLIMSOLL_ENFORCER, chooses the scheduler; \
+             by itself it is used for what only it can do, and while it is loaded"
+                .into()
+        } else {
+            "this kernel has sched_ext; this build has no enforcer for it".into()
+        });
     } else {
         advice.push(
             "cpu-limit, bursts above the quota and exact headroom take a kernel with sched_ext \
@@ -91,7 +142,7 @@ fn advice(host: &Capabilities) -> Vec<String> {
 }
 
 /// Looks at this host and changes nothing.
-pub fn run(args: OutputArgs) -> Result<ExitCode> {
+pub fn run(args: DoctorArgs) -> Result<ExitCode> {
     let hierarchy = Arc::new(Hierarchy::find()?);
     let host = Capabilities::of_this_host(&hierarchy);
     let permission = match hierarchy.check_permission() {
@@ -100,7 +151,9 @@ pub fn run(args: OutputArgs) -> Result<ExitCode> {
     };
     let base = format!("/{}", hierarchy.base().display());
     let report = Report {
-        knobs: plan_everything(&host)?,
+        knobs: plan_everything(&host, None)?,
+        #[cfg(feature = "sched-ext")]
+        sched_ext: SchedExtReport::new(&host, args.mode.map(Mode::from))?,
         advice: advice(&host),
         host,
         permission,
@@ -130,8 +183,19 @@ fn print(report: &Report) -> Result<()> {
     for (name, value) in facts {
         output::print_line(&format!("{name:<12}{value}"))?;
     }
+    print_knobs(&report.knobs)?;
+    #[cfg(feature = "sched-ext")]
+    print_sched_ext(&report.sched_ext)?;
+    output::print_line("")?;
+    for line in &report.advice {
+        output::print_line(&format!("note: {line}"))?;
+    }
+    Ok(())
+}
+
+fn print_knobs(knobs: &[PlanItem]) -> Result<()> {
     let mut table = output::borderless(["KNOB", "FOR EXAMPLE", "ENFORCED BY", "LOSS"]);
-    for item in &report.knobs {
+    for item in knobs {
         table.add_row([
             item.knob,
             &item.value,
@@ -140,10 +204,41 @@ fn print(report: &Report) -> Result<()> {
         ]);
     }
     output::print_line("")?;
-    output::print_line(&table.to_string())?;
+    output::print_line(&table.to_string())
+}
+
+#[cfg(feature = "sched-ext")]
+fn print_sched_ext(report: &SchedExtReport) -> Result<()> {
+    let ready = &report.ready;
+    let loaded = match (&ready.loaded, ready.mode) {
+        (Some(name), Some(mode)) => format!("{name}, mode {mode}"),
+        (Some(name), None) => name.clone(),
+        (None, _) => "nothing".into(),
+    };
+    let servers = match (ready.is_supported, ready.has_ext_server) {
+        (_, true) => "there; the tolerance sets them",
+        (true, false) => "not there; behind saturating normal work, a task waits for 12s",
+        (false, false) => "not there",
+    };
+    let missing = match ready.missing_ops.as_slice() {
+        [] => "none that is needed".into(),
+        ops => format!("{}; the scheduler does without", ops.join(" ")),
+    };
+    let facts = [
+        (
+            "sched_ext",
+            ready.problem.clone().unwrap_or_else(|| "usable".into()),
+        ),
+        ("state", format!("{}; loaded: {loaded}", ready.state)),
+        ("callbacks", format!("missing: {missing}")),
+        ("ext servers", servers.into()),
+    ];
     output::print_line("")?;
-    for line in &report.advice {
-        output::print_line(&format!("note: {line}"))?;
+    for (name, value) in facts {
+        output::print_line(&format!("{name:<12}{value}"))?;
     }
-    Ok(())
+    if report.knobs.is_empty() {
+        return Ok(());
+    }
+    print_knobs(&report.knobs)
 }

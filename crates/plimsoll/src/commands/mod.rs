@@ -1,5 +1,7 @@
 //! The commands that are short enough for one file each.
 
+#[cfg(feature = "sched-ext")]
+pub mod debug;
 pub mod doctor;
 pub mod documents;
 pub mod restore;

@@ -1,5 +1,6 @@
 //! `plimsoll set`: change a running group, a cgroup or a process.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use crate::cli::SetArgs;
 use crate::control::{self, Request};
 use crate::error::{CommandError, Result};
 use crate::output;
-use crate::run::{self, session};
+use crate::run::choice::Means;
+use crate::run::{self, Planned, session};
 
 use super::show;
 
@@ -28,7 +30,6 @@ pub fn run(args: &SetArgs) -> Result<ExitCode> {
         let message = "set: no knob is given; see `plimsoll set --help` for the knobs";
         return Err(CommandError::Other(message.into()));
     }
-    run::check_enforcer(args.plan.enforcer)?;
     let runtime = RuntimeFolder::of_this_user();
     if set_group(&runtime, &args.target, args)? {
         return Ok(ExitCode::SUCCESS);
@@ -90,6 +91,23 @@ fn set_process(
     run::keep_process(hierarchy, runtime, planned, pid)
 }
 
+/// A cgroup of somebody else's, in the scheduler for as long as this command
+/// runs.
+fn schedule_cgroup(
+    hierarchy: &Arc<Hierarchy>,
+    runtime: &RuntimeFolder,
+    planned: Planned,
+    path: &Path,
+    args: &SetArgs,
+) -> Result<ExitCode> {
+    if args.plan.dry_run {
+        output::plan(&planned.plan, args.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    run::warn_of_losses(&planned.plan);
+    run::keep_cgroup(hierarchy, runtime, planned, path)
+}
+
 /// A cgroup of somebody else's.
 fn set_cgroup(
     hierarchy: &Arc<Hierarchy>,
@@ -107,7 +125,11 @@ fn set_cgroup(
         .knobs(group.read_bandwidth().ok())
         .map_err(EngineError::from)?;
     let selector = Selector::Cgroup(path.clone());
-    let planned = run::plan_group(hierarchy, "target".into(), selector, &knobs, &args.plan)?;
+    let name = format!("cgroup-{}", std::process::id());
+    let planned = run::plan_group(hierarchy, name, selector, &knobs, &args.plan)?;
+    if let Means::SchedExt(_) = planned.means {
+        return schedule_cgroup(hierarchy, runtime, planned, &path, args);
+    }
     check_foreign(&planned.policy.knobs)?;
     if args.plan.dry_run {
         output::plan(&planned.plan, args.json)?;

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use plimsoll_engine::cgroup::CpuStat;
-use plimsoll_engine::enforcer::Sample;
+use plimsoll_engine::enforcer::{BatchCounts, Sample, SchedulerSample};
 use serde::Serialize;
 
 use super::{json, percent};
@@ -26,6 +26,36 @@ fn throttling(stat: &CpuStat) -> String {
         0 => throttled,
         bursts => format!("{throttled}; {bursts} bursts, {}", seconds(stat.burst_usec)),
     }
+}
+
+/// What a BPF scheduler counted.
+fn scheduled(counts: &BatchCounts) -> String {
+    format!(
+        "ran {}, waited {}; {} switches, {} preempted, {} overdue",
+        seconds(counts.run_usec),
+        seconds(counts.wait_usec),
+        counts.nr_switches,
+        counts.nr_preempted,
+        counts.nr_overdue
+    )
+}
+
+fn scheduler_state(scheduler: &SchedulerSample) -> String {
+    let mut text = format!(
+        "{}, mode {}, kept by pid {}; {} tasks rescued, {} reloads",
+        scheduler.state,
+        scheduler.mode,
+        scheduler.leader_pid,
+        scheduler.nr_rescues,
+        scheduler.nr_reloads
+    );
+    if let Some(reason) = &scheduler.last_exit {
+        text.push_str(&format!("; last exit: {reason}"));
+    }
+    if let Some(dump) = &scheduler.dump {
+        text.push_str(&format!(", dump in {}", dump.display()));
+    }
+    text
 }
 
 /// What to show of a sample, name and value.
@@ -82,6 +112,12 @@ pub fn statistics_rows(sample: &Sample) -> Vec<(&'static str, String)> {
                 headroom.nr_writes
             ),
         ));
+    }
+    if let Some(batch) = &sample.batch {
+        rows.push(("scheduled", scheduled(&batch.total)));
+    }
+    if let Some(scheduler) = &sample.scheduler {
+        rows.push(("scheduler", scheduler_state(scheduler)));
     }
     rows.extend(
         sample

@@ -23,11 +23,21 @@ fn join(file: RawFd) -> bool {
     unsafe { libc::write(file, c"0".as_ptr().cast(), 1) == 1 }
 }
 
+fn schedule(policy: i32) -> bool {
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the call reads one `sched_param`, which lives until it returns;
+    // who 0 is the caller. A plain system call, safe between fork and exec.
+    unsafe { libc::sched_setscheduler(0, policy, &raw const param) == 0 }
+}
+
 fn renice(nice: i32) -> bool {
     // SAFETY: takes integers only; who 0 is the caller. It is a plain system
     // call, safe between fork and exec.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) == 0 }
 }
+
+/// What the child reports if it may not have the scheduler's policy.
+const CANNOT_SCHEDULE: i32 = 30_000;
 
 /// No file of ours has a higher number, unless our caller left hundreds open.
 const OWN_FILES_MAX: RawFd = 1024;
@@ -78,6 +88,7 @@ pub fn spawn(words: &[OsString], membership: Membership, nice: Option<i32>) -> R
         .iter()
         .map(|file| file.as_raw_fd())
         .collect();
+    let policy = membership.policy;
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
     let prepare = move || {
@@ -88,6 +99,9 @@ pub fn spawn(words: &[OsString], membership: Membership, nice: Option<i32>) -> R
         }
         if nice.is_some_and(|nice| !renice(nice)) {
             return Err(io::Error::from_raw_os_error(CANNOT_RENICE));
+        }
+        if policy.is_some_and(|policy| !schedule(policy)) {
+            return Err(io::Error::from_raw_os_error(CANNOT_SCHEDULE));
         }
         Ok(())
     };
@@ -101,6 +115,10 @@ pub fn spawn(words: &[OsString], membership: Membership, nice: Option<i32>) -> R
             (Some(code @ CANNOT_JOIN..CANNOT_RENICE), _) => cannot_join(code - CANNOT_JOIN),
             (Some(CANNOT_RENICE), _) => CommandError::Other(
                 "nice: no permission to raise the priority; it takes root or CAP_SYS_NICE".into(),
+            ),
+            (Some(CANNOT_SCHEDULE), _) => CommandError::Other(
+                "the command cannot be handed to the sched_ext scheduler: the kernel refuses"
+                    .into(),
             ),
             (_, io::ErrorKind::NotFound) => CommandError::NotFound { command: shown },
             _ => CommandError::CannotRun {

@@ -1,6 +1,7 @@
 //! `plimsoll run`: a command in a group of its own.
 
 mod child;
+pub mod choice;
 pub mod session;
 mod signals;
 
@@ -16,9 +17,10 @@ use plimsoll_engine::plan::{Fidelity, Plan};
 use plimsoll_engine::policy_set::{GroupPolicy, PolicySet, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
 
-use crate::cli::{EnforcerChoice, PlanArgs, RunArgs};
-use crate::error::{CommandError, Result};
+use crate::cli::{PlanArgs, RunArgs};
+use crate::error::Result;
 use crate::output;
+use choice::Means;
 use session::Session;
 use signals::{Arrived, Signals};
 
@@ -27,22 +29,14 @@ const LINGER_INTERVAL: Duration = Duration::from_millis(100);
 /// No more of a command is shown.
 const SUBJECT_CHARS_MAX: usize = 1000;
 
-/// The enforcers of this build.
-pub fn check_enforcer(choice: EnforcerChoice) -> Result<()> {
-    if choice == EnforcerChoice::SchedExt {
-        return Err(CommandError::Other(
-            "enforcer: `sched-ext` is not in this build; allowed: auto, cgroup".into(),
-        ));
-    }
-    Ok(())
-}
-
 /// A wish as far as this host can make it true.
 pub struct Planned {
     /// What is wanted, less what cannot be had.
     pub policy: GroupPolicy,
-    /// What enforces it.
+    /// How each knob is enforced.
     pub plan: Plan,
+    /// By what.
+    pub means: Means,
 }
 
 /// Plans one group; what cannot be enforced is an error or, with best
@@ -54,7 +48,19 @@ pub fn plan_group(
     knobs: &Knobs,
     args: &PlanArgs,
 ) -> Result<Planned> {
-    check_enforcer(args.enforcer)?;
+    let means = choice::choose(knobs, args)?;
+    plan_with(hierarchy, name, selector, knobs, args.best_effort, means)
+}
+
+/// The same where it is known what enforces the group.
+pub fn plan_with(
+    hierarchy: &Arc<Hierarchy>,
+    name: String,
+    selector: Selector,
+    knobs: &Knobs,
+    best_effort: bool,
+    means: Means,
+) -> Result<Planned> {
     let capabilities = plimsoll_engine::host::Capabilities::of_this_host(hierarchy);
     let group = GroupPolicy {
         name,
@@ -62,18 +68,25 @@ pub fn plan_group(
         knobs: knobs.clone(),
     };
     let wanted = PolicySet::new(vec![group.clone()])?;
-    let plan = Plan::new(&wanted, &capabilities);
-    plan.check(args.best_effort)?;
+    let plan = match means {
+        Means::Stock => Plan::new(&wanted, &capabilities),
+        Means::SchedExt(scheduler) => Plan::with_sched_ext(&wanted, &capabilities, scheduler),
+    };
+    plan.check(best_effort)?;
     let knobs = plan.enforceable(&group.name, knobs);
     Ok(Planned {
         policy: GroupPolicy { knobs, ..group },
         plan,
+        means,
     })
 }
 
-/// Says on standard error what `--best-effort` gave up, and where a knob is
-/// kept in another sense than its words.
+/// Says on standard error what `--best-effort` gave up, where a knob is kept
+/// in another sense than its words, and what may come of it.
 pub fn warn_of_losses(plan: &Plan) {
+    for warning in &plan.warnings {
+        output::tell(warning);
+    }
     for item in &plan.items {
         let told = match &item.fidelity {
             Fidelity::Impossible { reason } => format!("not enforced: {reason}"),
@@ -171,13 +184,35 @@ pub fn keep_process(
     planned: Planned,
     pid: i32,
 ) -> Result<ExitCode> {
+    let told = "until it ends; SIGINT or SIGTERM releases it";
+    keep(hierarchy, runtime, planned, &format!("pid {pid}"), told)
+}
+
+/// Keeps a cgroup of somebody else's in the scheduler until nothing runs in it
+/// any more, or until somebody asks for release.
+pub fn keep_cgroup(
+    hierarchy: &Arc<Hierarchy>,
+    runtime: &RuntimeFolder,
+    planned: Planned,
+    path: &Path,
+) -> Result<ExitCode> {
+    let subject = format!("/{}", path.display());
+    let told = "until nothing runs in it; SIGINT or SIGTERM releases it";
+    keep(hierarchy, runtime, planned, &subject, told)
+}
+
+fn keep(
+    hierarchy: &Arc<Hierarchy>,
+    runtime: &RuntimeFolder,
+    planned: Planned,
+    subject: &str,
+    how_long: &str,
+) -> Result<ExitCode> {
     let mut signals = Signals::register()?;
     let name = planned.policy.name.clone();
-    let session = Session::start(hierarchy, runtime, planned, &format!("pid {pid}"))?;
+    let session = Session::start(hierarchy, runtime, planned, subject)?;
     session.serve();
-    output::tell(&format!(
-        "pid {pid} is in group {name} until it ends; SIGINT or SIGTERM releases it"
-    ));
+    output::tell(&format!("{subject} is in group {name} {how_long}"));
     while session.is_populated() {
         if signals.wait(LINGER_INTERVAL) == Arrived::Ending {
             break;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_engine::EngineError;
 use plimsoll_engine::cgroup::{CgroupEnforcer, Hierarchy, Membership};
-use plimsoll_engine::enforcer::{Enforcer as _, Sample};
+use plimsoll_engine::enforcer::{Enforcer, Sample};
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::plan::Plan;
 use plimsoll_engine::policy_set::Selector;
@@ -17,7 +17,7 @@ use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 
 use super::Planned;
-use crate::cli::{EnforcerChoice, PlanArgs};
+use super::choice::Means;
 use crate::control::{self, Answer, GroupState, Request};
 use crate::error::Result;
 use crate::output;
@@ -30,7 +30,8 @@ const CONTROL_NICE: i32 = -20;
 
 /// What the threads share.
 struct Shared {
-    enforcer: Mutex<CgroupEnforcer>,
+    enforcer: Mutex<Box<dyn Enforcer>>,
+    means: Means,
     plan: Mutex<Plan>,
     name: String,
     subject: String,
@@ -43,7 +44,7 @@ struct Shared {
 impl Shared {
     /// A thread that panicked has left the enforcer as it was between two
     /// system calls; undo must go on with it.
-    fn enforcer(&self) -> MutexGuard<'_, CgroupEnforcer> {
+    fn enforcer(&self) -> MutexGuard<'_, Box<dyn Enforcer>> {
         self.enforcer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -57,6 +58,23 @@ pub struct Session {
     shared: Arc<Shared>,
     listener: Mutex<Option<UnixListener>>,
     control: Option<JoinHandle<()>>,
+}
+
+/// Starts what enforces a group.
+fn start_enforcer(
+    means: Means,
+    hierarchy: &Arc<Hierarchy>,
+    runtime: &RuntimeFolder,
+) -> Result<(Box<dyn Enforcer>, UndoReport)> {
+    #[cfg(feature = "sched-ext")]
+    if let Means::SchedExt(scheduler) = means {
+        let start = plimsoll_scx::SchedExtEnforcer::start;
+        let (enforcer, left_behind) = start(hierarchy, runtime, scheduler.mode)?;
+        return Ok((Box::new(enforcer), left_behind));
+    }
+    debug_assert!(cfg!(feature = "sched-ext") || means == Means::Stock);
+    let (enforcer, left_behind) = CgroupEnforcer::start(hierarchy, runtime)?;
+    Ok((Box::new(enforcer), left_behind))
 }
 
 /// Tells people what an undo met.
@@ -74,13 +92,18 @@ impl Session {
         planned: Planned,
         subject: &str,
     ) -> Result<Self> {
-        let Planned { policy, plan } = planned;
-        let (mut enforcer, left_behind) = CgroupEnforcer::start(hierarchy, runtime)?;
+        let Planned {
+            policy,
+            plan,
+            means,
+        } = planned;
+        let (mut enforcer, left_behind) = start_enforcer(means, hierarchy, runtime)?;
         report_problems(&left_behind);
         enforcer.add(&policy, subject)?;
         let listener = control::listen(&control::socket_path(runtime, &policy.name))?;
         let shared = Arc::new(Shared {
             enforcer: Mutex::new(enforcer),
+            means,
             plan: Mutex::new(plan),
             name: policy.name,
             subject: subject.into(),
@@ -178,7 +201,12 @@ fn keep_control(shared: &Shared) {
     let mut last_problem = String::new();
     while !shared.stop.load(Ordering::Relaxed) {
         let now = Instant::now();
-        let due = match shared.enforcer().tick(now) {
+        let (ticked, messages) = {
+            let mut enforcer = shared.enforcer();
+            (enforcer.tick(now), enforcer.take_messages())
+        };
+        messages.iter().for_each(|message| output::tell(message));
+        let due = match ticked {
             Ok(due) => due,
             Err(error) => {
                 tell_once(&mut last_problem, &error);
@@ -227,6 +255,7 @@ fn state(shared: &Shared) -> Result<GroupState> {
         pid: std::process::id(),
         knobs: enforcer.knobs(&shared.name)?.clone(),
         plan: GroupState::plan_value(&shared.plan()),
+        enforcer: enforcer.kind(),
         statistics: enforcer.sample(&shared.name).ok(),
     })
 }
@@ -236,13 +265,14 @@ fn state(shared: &Shared) -> Result<GroupState> {
 fn change(shared: &Shared, knobs: &Knobs, best_effort: bool, dry_run: bool) -> Result<GroupState> {
     let mut enforcer = shared.enforcer();
     let wanted = enforcer.knobs(&shared.name)?.overlaid(knobs);
-    let args = PlanArgs {
-        enforcer: EnforcerChoice::Auto,
+    let planned = super::plan_with(
+        &shared.hierarchy,
+        shared.name.clone(),
+        Selector::Command,
+        &wanted,
         best_effort,
-        dry_run,
-    };
-    let name = shared.name.clone();
-    let planned = super::plan_group(&shared.hierarchy, name, Selector::Command, &wanted, &args)?;
+        shared.means,
+    )?;
     if dry_run {
         drop(enforcer);
         return Ok(GroupState {

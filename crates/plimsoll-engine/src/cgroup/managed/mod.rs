@@ -108,7 +108,8 @@ impl ManagedGroup {
         }
     }
 
-    fn record(&mut self, entries: &[Entry]) -> Result<()> {
+    /// Writes down what is about to be done to the group.
+    pub fn record(&mut self, entries: &[Entry]) -> Result<()> {
         match &mut self.journal {
             Some(journal) => journal.record(entries),
             None => Ok(()),
@@ -338,6 +339,11 @@ impl ManagedGroup {
     /// What a process needs to move itself here before it starts its command.
     pub fn membership(&self) -> Result<Membership> {
         self.layout.leaf.membership()
+    }
+
+    /// Its outermost cgroup.
+    pub fn cgroup(&self) -> &CpuGroup {
+        &self.layout.top
     }
 
     /// The group's name.

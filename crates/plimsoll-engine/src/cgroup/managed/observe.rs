@@ -87,6 +87,7 @@ impl ManagedGroup {
                 .or_else(|| per_task.and_then(PerTaskCaps::soft_cap_sample)),
             headroom: self.headroom_sample(),
             foreign_changes: self.foreign_changes.clone(),
+            ..Sample::default()
         })
     }
 

@@ -1,0 +1,60 @@
+//! How long to wait before a scheduler that was thrown out is loaded again.
+
+use std::time::{Duration, Instant};
+
+/// The first wait; each further one is twice as long, …
+const FIRST: Duration = Duration::from_secs(1);
+/// … but never longer than this.
+const LONGEST: Duration = Duration::from_secs(60);
+/// A scheduler that has run this long counts as healthy: the next wait is
+/// the first again.
+const HEALTHY: Duration = Duration::from_secs(60);
+
+/// Waits between attempts: 1, 2, 4 … 60 seconds.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    next: Duration,
+}
+
+impl Backoff {
+    pub fn new() -> Self {
+        Self { next: FIRST }
+    }
+
+    /// After a failure at `now`: when to try again. `started`: when the
+    /// scheduler that failed began to run, if it did.
+    pub fn after_failure(&mut self, started: Option<Instant>, now: Instant) -> Instant {
+        if started.is_some_and(|started| now.saturating_duration_since(started) >= HEALTHY) {
+            self.next = FIRST;
+        }
+        let due = now + self.next;
+        self.next = (self.next * 2).min(LONGEST);
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_a_minute() {
+        let mut backoff = Backoff::new();
+        let now = Instant::now();
+        let waits: Vec<u64> = (0..8)
+            .map(|_| (backoff.after_failure(None, now) - now).as_secs())
+            .collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+    }
+
+    #[test]
+    fn a_minute_of_health_is_a_fresh_start() {
+        let mut backoff = Backoff::new();
+        let start = Instant::now();
+        for _ in 0..5 {
+            backoff.after_failure(Some(start), start + Duration::from_secs(59));
+        }
+        let end = start + HEALTHY;
+        assert_eq!(backoff.after_failure(Some(start), end) - end, FIRST);
+    }
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Accounting: what each CPU did, and what each task has run.
+ *
+ * Time on a CPU is booked on edges, so that it is exact. What a task ran is
+ * read from the kernel's own sum_exec_runtime, so that it is what cpu.stat
+ * says, to the nanosecond, and no second clock is involved.
+ */
+#ifndef PLIMSOLL_ACCOUNTING_BPF_H
+#define PLIMSOLL_ACCOUNTING_BPF_H
+
+#include "state.bpf.h"
+
+/* Room, the average of SPEC's first input, is updated no more often. */
+#define ROOM_GRAIN_NS (4 * PLIM_NSEC_PER_MSEC)
+
+/* Closes the present interval of this CPU and begins one in @state. */
+static __always_inline void cpu_enter(struct plimsoll_cpu *c, u32 state, u64 now)
+{
+	u64 elapsed_ns = plim_elapsed_ns(now, c->since_ns);
+	u64 room_elapsed_ns;
+
+	WRITE_ONCE(c->sequence, c->sequence + 1);
+	barrier();
+	if (c->state == PLIMSOLL_CPU_IDLE) {
+		c->idle_ns += elapsed_ns;
+	} else if (c->state == PLIMSOLL_CPU_BATCH) {
+		c->batch_ns += elapsed_ns;
+		if (c->side)
+			c->side_ns += elapsed_ns;
+	} else {
+		c->other_ns += elapsed_ns;
+	}
+	c->state = state;
+	c->since_ns = now;
+	barrier();
+	WRITE_ONCE(c->sequence, c->sequence + 1);
+
+	room_elapsed_ns = plim_elapsed_ns(now, c->room_updated_ns);
+	if (room_elapsed_ns < ROOM_GRAIN_NS)
+		return;
+	c->room_ppm = plim_batch_room_ppm(c->room_ppm, c->other_ns, room_elapsed_ns);
+	c->other_ns = 0;
+	c->room_updated_ns = now;
+}
+
+/* The idle and side time of a CPU up to @now, read from any CPU. */
+static __always_inline void cpu_times(struct plimsoll_cpu *c, u64 now, u64 *idle_ns, u64 *side_ns)
+{
+	u64 sequence, elapsed_ns;
+	u32 attempt;
+
+	/* A writer takes nanoseconds: after 8 attempts take what is there. */
+	bpf_for (attempt, 0, 8) {
+		sequence = READ_ONCE(c->sequence);
+		barrier();
+		*idle_ns = c->idle_ns;
+		*side_ns = c->side_ns;
+		elapsed_ns = plim_elapsed_ns(now, c->since_ns);
+		if (c->state == PLIMSOLL_CPU_IDLE)
+			*idle_ns += elapsed_ns;
+		else if (c->state == PLIMSOLL_CPU_BATCH && c->side)
+			*side_ns += elapsed_ns;
+		barrier();
+		if (!(sequence & 1) && sequence == READ_ONCE(c->sequence))
+			break;
+	}
+}
+
+/* The room of a CPU with the interval that has not ended yet. */
+static __always_inline u32 cpu_room_ppm(const struct plimsoll_cpu *c, u64 now)
+{
+	u64 elapsed_ns = plim_elapsed_ns(now, c->room_updated_ns);
+	u64 other_ns = c->other_ns;
+
+	if (elapsed_ns < ROOM_GRAIN_NS)
+		return c->room_ppm;
+	if (c->state == PLIMSOLL_CPU_OTHER)
+		other_ns += plim_elapsed_ns(now, c->since_ns);
+	return plim_batch_room_ppm(c->room_ppm, other_ns, elapsed_ns);
+}
+
+#endif /* PLIMSOLL_ACCOUNTING_BPF_H */

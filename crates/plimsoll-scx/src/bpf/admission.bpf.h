@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Admission: may this group run on this CPU now, and for how long? And the
+ * other side of it: what a run is charged to. All mechanisms meet here and
+ * nowhere else.
+ */
+#ifndef PLIMSOLL_ADMISSION_BPF_H
+#define PLIMSOLL_ADMISSION_BPF_H
+
+#include "bandwidth.bpf.h"
+#include "batch.bpf.h"
+#include "caps.bpf.h"
+#include "headroom.bpf.h"
+
+/* No slice is shorter: below it, switching costs more than it gives. */
+#define SLICE_MIN_NS (100 * PLIM_NSEC_PER_USEC)
+/*
+ * With less than this left a slice is ended by the timer. With more the tick
+ * may end it, which comes up to 10 ms (at 100 Hz) too late.
+ */
+#define LEFT_BY_TICK_NS (PLIM_BATCH_SLICE_DEFAULT_NS + 10 * PLIM_NSEC_PER_MSEC)
+
+/* Flags of a group or of one above it that make admission look. */
+#define PLIMSOLL_LIMITED_FLAGS (PLIMSOLL_QUOTA | PLIMSOLL_CAP | PLIMSOLL_CPU_LIMIT)
+
+/* One group of the chain. Returns for how long it may run; 0: not now. */
+__noinline u64 admit_one(u32 slot, s32 cpu, u64 now)
+{
+	struct plimsoll_group *group = group_at(slot);
+	struct plimsoll_group_cpu *gc;
+	u64 slice_ns = PLIM_UNLIMITED, left_ns;
+	u32 flags;
+
+	if (!group)
+		return slice_ns;
+	flags = group->params.flags;
+	if (flags & PLIMSOLL_CPU_LIMIT) {
+		gc = group_cpu_at(slot, cpu);
+		if (!gc)
+			return slice_ns;
+		left_ns = cpu_limit_charge(group, gc, 0, now);
+		if (!left_ns) {
+			group_timer_at(slot, plim_batch_limit_until_ns(&gc->limit), now);
+			return 0;
+		}
+		slice_ns = plim_min(slice_ns, left_ns);
+	}
+	if (flags & PLIMSOLL_CAP) {
+		left_ns = cap_run_ns(slot, now);
+		if (!left_ns) {
+			group_timer_at(slot, group->blocked_until_ns, now);
+			return 0;
+		}
+		slice_ns = plim_min(slice_ns, left_ns);
+	}
+	if (flags & PLIMSOLL_QUOTA) {
+		if (bandwidth_is_waited_for(slot, cpu))
+			return 0;
+		left_ns = bandwidth_charge(slot, cpu, 0, now);
+		if (!left_ns)
+			return 0;
+		slice_ns = plim_min(slice_ns, left_ns);
+	}
+	return slice_ns;
+}
+
+/* A group and all above it; PLIM_UNLIMITED: nothing limits it. */
+__noinline u64 admit(u32 slot, s32 cpu, u64 now)
+{
+	struct plimsoll_cpu *c = cpu_at(cpu);
+	struct plimsoll_group *group;
+	u64 slice_ns = PLIM_UNLIMITED, left_ns;
+	bool side = false;
+	u32 depth;
+
+	bpf_for (depth, 0, PLIMSOLL_DEPTH_MAX) {
+		group = group_at(slot);
+		if (!group)
+			break;
+		side |= group->params.flags & PLIMSOLL_SIDE;
+		if (group->params.flags & PLIMSOLL_LIMITED_FLAGS) {
+			left_ns = admit_one(slot, cpu, now);
+			if (!left_ns)
+				return 0;
+			slice_ns = plim_min(slice_ns, left_ns);
+		}
+		slot = group->params.parent;
+		if (slot >= PLIMSOLL_GROUPS_MAX)
+			break;
+	}
+	if (side && c && !side_take_place(c, cpu))
+		return 0;
+	return plim_max(slice_ns, SLICE_MIN_NS);
+}
+
+/* Charges a run to a group and to all above it. */
+__noinline int charge_chain(u32 slot, s32 cpu, u64 ran_ns, u64 start_ns, u64 now)
+{
+	struct plimsoll_group_cpu *gc;
+	struct plimsoll_group *group;
+	u32 depth, flags;
+
+	bpf_for (depth, 0, PLIMSOLL_DEPTH_MAX) {
+		group = group_at(slot);
+		if (!group)
+			break;
+		flags = group->params.flags;
+		if (flags & PLIMSOLL_QUOTA)
+			bandwidth_charge(slot, cpu, ran_ns, now);
+		if (flags & (PLIMSOLL_CAP | PLIMSOLL_SOFT_CAP) && !(flags & PLIMSOLL_PER_TASK))
+			cap_charge(slot, ran_ns, start_ns, now);
+		gc = group_cpu_at(slot, cpu);
+		if (gc && flags & PLIMSOLL_CPU_LIMIT)
+			cpu_limit_charge(group, gc, ran_ns, now);
+		if (gc && depth == 0)
+			gc->run_ns += ran_ns;
+		slot = group->params.parent;
+		if (slot >= PLIMSOLL_GROUPS_MAX)
+			break;
+	}
+	return 0;
+}
+
+/* Gives back what a group and those above it keep on a CPU they leave. */
+__noinline int return_chain(u32 slot, s32 cpu)
+{
+	struct plimsoll_group *group;
+	u32 depth;
+
+	bpf_for (depth, 0, PLIMSOLL_DEPTH_MAX) {
+		group = group_at(slot);
+		if (!group)
+			break;
+		if (group->params.flags & PLIMSOLL_QUOTA)
+			bandwidth_return(slot, cpu);
+		slot = group->params.parent;
+		if (slot >= PLIMSOLL_GROUPS_MAX)
+			break;
+	}
+	return 0;
+}
+
+/* Books what a running task has run since it was last charged. */
+static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s32 cpu, u64 now)
+{
+	u64 ran_ns = p->se.sum_exec_runtime - t->charged_ns;
+	struct plimsoll_group *group = group_at(t->slot);
+
+	if (!group || !ran_ns)
+		return;
+	t->charged_ns += ran_ns;
+	vruntime_charge(t, group, p, ran_ns);
+	if (group->params.flags & PLIMSOLL_PER_TASK)
+		task_cap_charge(t, group, ran_ns, plim_sub_floor(now, ran_ns), now);
+	charge_chain(t->slot, cpu, ran_ns, plim_sub_floor(now, ran_ns), now);
+}
+
+/* For how long a task may run under a cap of its own; 0: not now. */
+static __always_inline u64 task_run_ns(const struct task_ctx *t, const struct plimsoll_group *group,
+				       u64 now)
+{
+	struct plim_ratecap_params params;
+	u64 run_ns;
+
+	if (!(group->params.flags & PLIMSOLL_PER_TASK))
+		return PLIM_UNLIMITED;
+	params = group->params.cap;
+	if (!plim_ratecap_may_run(&t->cap, &params, now))
+		return 0;
+	run_ns = plim_ratecap_run_ns(&t->cap, &params, 1, now);
+	return plim_max(run_ns, CAP_RUN_MIN_NS);
+}
+
+/* A group's timer: whatever it waited for may have come. */
+static int group_timer(void *map, int *key, struct bpf_timer *timer)
+{
+	u64 now = bpf_ktime_get_ns(), next_ns = 0;
+	struct plimsoll_group *group;
+	u32 slot = *key, flags, llc;
+
+	group = group_at(slot);
+	if (!group)
+		return 0;
+	flags = group->params.flags;
+	if (flags & PLIMSOLL_QUOTA)
+		bandwidth_serve_all(slot, now);
+	if (flags & PLIMSOLL_PER_TASK) {
+		next_ns = unpark(slot, now);
+		if (flags & PLIMSOLL_SOFT_CAP) {
+			bpf_for (llc, 0, nr_llcs) {
+				if (leave_background(slot, llc, now))
+					next_ns = now + BACKGROUND_GRAIN_NS;
+			}
+		}
+	}
+	if (flags & PLIMSOLL_CAP && group->blocked_until_ns > now)
+		next_ns = group->blocked_until_ns;
+	if (next_ns)
+		group_timer_at(slot, next_ns, now);
+	wake_idle(group->nr_runnable);
+	return 0;
+}
+
+#endif /* PLIMSOLL_ADMISSION_BPF_H */

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Bandwidth: quota, period and burst of groups, one inside the other.
+ *
+ * Every decision is the core's. Here its inputs are gathered: the pool under
+ * the group's lock, this CPU's part, the timer of the next boundary. The
+ * timer runs only while a CPU is throttled; otherwise boundaries that have
+ * passed are found when the pool is next used.
+ */
+#ifndef PLIMSOLL_BANDWIDTH_BPF_H
+#define PLIMSOLL_BANDWIDTH_BPF_H
+
+#include "state.bpf.h"
+
+/* Arms a group's timer for @when_ns, unless it is due earlier anyway. */
+__noinline int group_timer_at(u32 slot, u64 when_ns, u64 now)
+{
+	struct timer_value *value = bpf_map_lookup_elem(&group_timers, &slot);
+
+	if (!value || (value->at_ns > now && value->at_ns <= when_ns))
+		return 0;
+	value->at_ns = when_ns;
+	return bpf_timer_start(&value->timer, plim_sub_floor(when_ns, now), 0);
+}
+
+static __always_inline void trace_charge(u32 slot, s32 cpu, u64 now, u64 ran_ns,
+					 const struct plim_bandwidth *pool, u64 refilled,
+					 bool throttled)
+{
+	struct plimsoll_trace *line;
+
+	if (!trace_on)
+		return;
+	line = bpf_ringbuf_reserve(&trace, sizeof(*line), 0);
+	if (!line)
+		return;
+	*line = (struct plimsoll_trace){
+		.when_ns = now,
+		.ran_ns = ran_ns,
+		.pool_ns = pool->runtime_ns,
+		.boundary_ns = pool->boundary_ns,
+		.slot = slot,
+		.cpu = cpu,
+		.throttled = throttled,
+		.refilled = refilled,
+	};
+	bpf_ringbuf_submit(line, 0);
+}
+
+/*
+ * Charges one group (0: asks) on one CPU. Returns for how long it may run
+ * there now; 0: throttled.
+ */
+__noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
+{
+	struct plimsoll_group *group = group_at(slot);
+	struct plimsoll_group_cpu *gc = group_cpu_at(slot, cpu);
+	struct plim_bandwidth seen = {};
+	bool was_throttled, may_run;
+	u64 left_ns = 0, refilled, boundary_ns, order = 0;
+
+	if (!group || !gc)
+		return PLIM_UNLIMITED;
+	bpf_spin_lock(&group->lock);
+	refilled = plim_bandwidth_refill(&group->pool, burst_on, now);
+	was_throttled = gc->bandwidth.throttled;
+	may_run = plim_bandwidth_charge(&group->pool, &gc->bandwidth, ran_ns, now);
+	if (gc->bandwidth.throttled && !was_throttled) {
+		order = gc->bandwidth.throttled_order;
+		group->throttled_ring[order % PLIMSOLL_CPUS_MAX] = cpu;
+	}
+	if (may_run)
+		left_ns = plim_bandwidth_is_unlimited(&group->pool) ? PLIM_UNLIMITED
+								    : (u64)gc->bandwidth.runtime_ns;
+	boundary_ns = plim_bandwidth_next_boundary_ns(&group->pool);
+	seen.runtime_ns = group->pool.runtime_ns;
+	seen.boundary_ns = group->pool.boundary_ns;
+	bpf_spin_unlock(&group->lock);
+
+	if (ran_ns || refilled)
+		trace_charge(slot, cpu, now, ran_ns, &seen, refilled, !may_run);
+	if (!may_run) {
+		group_timer_at(slot, boundary_ns, now);
+		if (!was_throttled)
+			remember(cpu, PLIMSOLL_THROTTLED, slot, 0, ran_ns);
+	}
+	return left_ns;
+}
+
+/*
+ * Whether as many CPUs as the group has waiting tasks are throttled already: one
+ * more would wait for nobody, and count throttled time that no task has. Racy:
+ * at worst one CPU more is throttled, until the next boundary.
+ */
+static __always_inline bool bandwidth_is_waited_for(u32 slot, s32 cpu)
+{
+	struct plimsoll_group_cpu *gc = group_cpu_at(slot, cpu);
+	struct plimsoll_group *group = group_at(slot);
+
+	if (!group || !gc || gc->bandwidth.throttled || gc->bandwidth.runtime_ns > 0)
+		return false;
+	return group->pool.nr_throttled_cpus &&
+	       group->pool.nr_throttled_cpus + READ_ONCE(group->nr_running) >=
+		       READ_ONCE(group->nr_runnable);
+}
+
+/* The group has nothing more to run on this CPU for now. */
+__noinline int bandwidth_return(u32 slot, s32 cpu)
+{
+	struct plimsoll_group *group = group_at(slot);
+	struct plimsoll_group_cpu *gc = group_cpu_at(slot, cpu);
+
+	if (!group || !gc || gc->bandwidth.runtime_ns <= (s64)PLIM_LOCAL_KEPT_NS)
+		return 0;
+	bpf_spin_lock(&group->lock);
+	plim_bandwidth_return(&group->pool, &gc->bandwidth, burst_on);
+	bpf_spin_unlock(&group->lock);
+	return 0;
+}
+
+/*
+ * Serves the CPU that was throttled first. Returns the CPU if it may run
+ * again, -1 if there is none, -2 if the pool is empty.
+ */
+__noinline s32 bandwidth_serve_first(u32 slot, u64 now)
+{
+	struct plimsoll_group *group = group_at(slot);
+	struct plimsoll_group_cpu *gc;
+	u64 order, last;
+	s32 cpu, served;
+
+	if (!group)
+		return -1;
+	order = READ_ONCE(group->served_order);
+	last = READ_ONCE(group->pool.nr_throttled_ever);
+	if (order >= last)
+		return -1;
+	cpu = group->throttled_ring[order % PLIMSOLL_CPUS_MAX];
+	gc = group_cpu_at(slot, cpu);
+	if (!gc)
+		return -1;
+	bpf_spin_lock(&group->lock);
+	if (!gc->bandwidth.throttled || gc->bandwidth.throttled_order != order) {
+		/* It has become free in another way. */
+		group->served_order = order + 1;
+		served = cpu;
+	} else if (plim_bandwidth_serve(&group->pool, &gc->bandwidth, now)) {
+		group->served_order = order + 1;
+		served = cpu;
+	} else {
+		served = -2;
+	}
+	bpf_spin_unlock(&group->lock);
+	return served;
+}
+
+/* Refills and serves the throttled, in their order. When its timer fires. */
+__noinline int bandwidth_serve_all(u32 slot, u64 now)
+{
+	struct plimsoll_group *group = group_at(slot);
+	u64 boundary_ns;
+	bool more = false;
+	s32 cpu;
+	u32 i;
+
+	if (!group)
+		return 0;
+	bpf_spin_lock(&group->lock);
+	plim_bandwidth_refill(&group->pool, burst_on, now);
+	boundary_ns = plim_bandwidth_next_boundary_ns(&group->pool);
+	bpf_spin_unlock(&group->lock);
+
+	bpf_for (i, 0, PLIMSOLL_CPUS_MAX) {
+		cpu = bandwidth_serve_first(slot, now);
+		if (cpu == -2)
+			more = true;
+		if (cpu < 0)
+			break;
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	}
+	if (more)
+		group_timer_at(slot, boundary_ns, now);
+	return 0;
+}
+
+#endif /* PLIMSOLL_BANDWIDTH_BPF_H */

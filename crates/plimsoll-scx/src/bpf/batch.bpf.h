@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The batch class: order among groups and among the tasks of one, the limit
+ * of each CPU, and where a task goes.
+ */
+#ifndef PLIMSOLL_BATCH_BPF_H
+#define PLIMSOLL_BATCH_BPF_H
+
+#include "accounting.bpf.h"
+
+/* No more CPUs are compared for one task. */
+#define PLACE_CPUS_MAX 64
+
+static __always_inline u32 tier_of(const struct plimsoll_group *group, bool background)
+{
+	if (background || group->background)
+		return PLIMSOLL_TIER_BACKGROUND;
+	return group->params.flags & PLIMSOLL_BATCH ? PLIMSOLL_TIER_BATCH : PLIMSOLL_TIER_NORMAL;
+}
+
+/* Moves the virtual runtimes of a task and of its group. */
+static __always_inline void vruntime_charge(struct task_ctx *t, struct plimsoll_group *group,
+					    const struct task_struct *p, u64 ran_ns)
+{
+	u32 weight = plim_batch_group_weight(group->params.weight);
+
+	t->vruntime += plim_batch_vruntime_delta(ran_ns, plim_batch_weight(nice_of(p)));
+	__sync_fetch_and_add(&group->vruntime, plim_batch_vruntime_delta(ran_ns, weight));
+}
+
+/* A task that slept, or is new, joins the others of its group. */
+static __always_inline void
+vruntime_place(struct task_ctx *t, struct plimsoll_group *group, const struct task_struct *p)
+{
+	t->vruntime = plim_batch_place(t->vruntime, group->min_vruntime,
+				       PLIM_BATCH_SLICE_DEFAULT_NS, plim_batch_weight(nice_of(p)));
+}
+
+/* A group that had nothing waiting joins the others of its tier. */
+static __always_inline void group_place(struct plimsoll_group *group, u32 tier)
+{
+	u32 weight = plim_batch_group_weight(group->params.weight);
+
+	group->vruntime =
+		plim_batch_place(group->vruntime, groups_min_vruntime[tier % PLIMSOLL_TIERS],
+				 PLIM_BATCH_SLICE_DEFAULT_NS, weight);
+}
+
+/* For how long batch work of a group may run on this CPU in this window. */
+static __always_inline u64 cpu_limit_charge(const struct plimsoll_group *group,
+					    struct plimsoll_group_cpu *gc, u64 ran_ns, u64 now)
+{
+	return plim_batch_limit_charge(&gc->limit, group->params.cpu_limit_ppm, ran_ns, now);
+}
+
+/* What load balancing knows of a CPU. */
+static __always_inline void
+batch_cpu_of(struct plimsoll_cpu *c, s32 cpu, bool core_idle, u64 now, struct plim_batch_cpu *known)
+{
+	*known = (struct plim_batch_cpu){
+		.room_ppm = cpu_room_ppm(c, now),
+		.running_normal = c->state == PLIMSOLL_CPU_OTHER,
+		.running_batch = c->state == PLIMSOLL_CPU_BATCH,
+		.core_idle = core_idle,
+	};
+}
+
+/*
+ * A CPU's work space. In a map and not on the stack, so that the verifier does
+ * not follow what each round of the loop leaves in it.
+ */
+struct place_state {
+	struct plim_batch_cpu known, best_known;
+	s32 best;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct place_state);
+} place_states SEC(".maps");
+
+/*
+ * The best idle CPU for a task, by the core's order: where it runs soonest,
+ * then a whole idle core, then the most room. -1: none is idle.
+ */
+__noinline s32 place_on_idle(struct task_struct *p __arg_trusted, s32 prev_cpu, u64 now)
+{
+	const struct cpumask *idle_cores;
+	struct place_state *state;
+	struct plimsoll_cpu *c;
+	u32 i, zero = 0;
+	s32 cpu;
+
+	state = bpf_map_lookup_elem(&place_states, &zero);
+	if (!state)
+		return -1;
+	state->best = -1;
+	idle_cores = scx_bpf_get_idle_smtmask();
+	bpf_for (i, 0, PLACE_CPUS_MAX) {
+		if (i >= nr_cpu_ids)
+			break;
+		cpu = ((u32)prev_cpu + i) % nr_cpu_ids;
+		c = cpu_at(cpu);
+		if (!c || c->state != PLIMSOLL_CPU_IDLE || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		batch_cpu_of(c, cpu, bpf_cpumask_test_cpu(cpu, idle_cores), now, &state->known);
+		if (state->best >= 0 && !plim_batch_better_cpu(&state->known, &state->best_known,
+							       PLIM_BATCH_SLICE_DEFAULT_NS))
+			continue;
+		state->best = cpu;
+		state->best_known = state->known;
+	}
+	scx_bpf_put_idle_cpumask(idle_cores);
+	return state->best;
+}
+
+#endif /* PLIMSOLL_BATCH_BPF_H */

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Control: the programs that user space runs to change a group or the
+ * machine, and the one that lists what has waited too long.
+ */
+#ifndef PLIMSOLL_CONTROL_BPF_H
+#define PLIMSOLL_CONTROL_BPF_H
+
+#include "bandwidth.bpf.h"
+#include "headroom.bpf.h"
+
+/* User space looks after tasks that have waited this long. */
+#define TELL_OVERDUE_NS (12 * PLIM_NSEC_PER_SEC)
+
+static __always_inline void
+group_begin(struct plimsoll_group *group, const struct plimsoll_params *params, u64 now)
+{
+	plim_bandwidth_init(&group->pool, &params->bandwidth, now);
+	plim_ratecap_init(&group->cap, now);
+	group->generation++;
+	group->background = 0;
+	group->blocked_until_ns = 0;
+	group->rate_ran_ns = 0;
+	group->served_order = 0;
+	group->nr_parked = 0;
+}
+
+static __always_inline void group_forget_cpus(u32 slot)
+{
+	struct plimsoll_group_cpu *gc;
+	u32 cpu;
+
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		gc = group_cpu_at(slot, cpu);
+		if (gc)
+			__builtin_memset(gc, 0, sizeof(*gc));
+	}
+}
+
+/* Makes, changes or frees a group. */
+SEC("syscall")
+int plimsoll_apply(struct plimsoll_change *change)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct plimsoll_group *group;
+	struct plimsoll_params params = change->params;
+	u32 slot = change->slot, fresh = change->fresh;
+
+	group = group_at(slot);
+	if (!group)
+		return -EINVAL;
+	if (fresh)
+		group_forget_cpus(slot);
+	bpf_spin_lock(&group->lock);
+	if (fresh) {
+		group_begin(group, &params, now);
+	} else {
+		plim_bandwidth_set(&group->pool, &params.bandwidth, burst_on, now);
+		plim_ratecap_set(&group->cap, &group->params.cap, &params.cap, now);
+	}
+	group->params = params;
+	if (params.flags & PLIMSOLL_SOFT_CAP && !(params.flags & PLIMSOLL_PER_TASK))
+		group->background = plim_ratecap_is_background(&group->cap, &params.cap);
+	else
+		group->background = 0;
+	bpf_spin_unlock(&group->lock);
+	/* Whoever waits for what may have changed. */
+	group_timer_at(slot, now + 1, now);
+	return 0;
+}
+
+SEC("syscall")
+int plimsoll_set_machine(struct plimsoll_machine_change *change)
+{
+	u64 now = bpf_ktime_get_ns(), idle_ns, side_ns;
+	struct plim_headroom_params params = change->headroom;
+	u32 key = HEADROOM_TIMER, zero = 0, cpus_wanted = change->headroom_cpus;
+	struct timer_value *value = bpf_map_lookup_elem(&machine_timers, &key);
+	struct plimsoll_machine *m = bpf_map_lookup_elem(&machine, &zero);
+	bool was_on = headroom_on, on = params.headroom_ppm || cpus_wanted;
+
+	if (!value || !m)
+		return -EINVAL;
+	burst_on = change->burst_on;
+	server_runtime_ns = change->server_runtime_ns;
+	headroom_cpus = cpus_wanted;
+	if (cpus_wanted)
+		params.headroom_ppm = PLIM_PPM;
+	headroom_sum(now, &idle_ns, &side_ns);
+	bpf_spin_lock(&m->lock);
+	if (on && !was_on) {
+		plim_headroom_init(&m->headroom, &params, now);
+		m->idle_ns = idle_ns;
+		m->side_ns = side_ns;
+	} else if (on) {
+		plim_headroom_set(&m->headroom, &params);
+	}
+	m->headroom_on = on;
+	bpf_spin_unlock(&m->lock);
+	headroom_on = on;
+	if (on)
+		bpf_timer_start(&value->timer, 1, 0);
+	return 0;
+}
+
+/* One line for each of our tasks that has waited too long. */
+SEC("iter/task")
+int plimsoll_overdue(struct bpf_iter__task *ctx)
+{
+	struct seq_file *seq = ctx->meta->seq;
+	struct task_struct *p = ctx->task;
+	u64 now = bpf_ktime_get_ns(), waited_ns;
+	struct task_ctx *t;
+
+	if (!p)
+		return 0;
+	t = bpf_task_storage_get(&tasks, p, NULL, 0);
+	if (!t || !t->waiting_since_ns)
+		return 0;
+	waited_ns = plim_elapsed_ns(now, t->waiting_since_ns);
+	if (waited_ns < TELL_OVERDUE_NS)
+		return 0;
+	BPF_SEQ_PRINTF(seq, "%d %u %llu\n", p->pid, t->slot, waited_ns / PLIM_NSEC_PER_MSEC);
+	return 0;
+}
+
+#endif /* PLIMSOLL_CONTROL_BPF_H */

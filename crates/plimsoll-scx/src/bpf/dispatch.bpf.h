@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Dispatch: which queue a CPU serves next, and for how long.
+ */
+#ifndef PLIMSOLL_DISPATCH_BPF_H
+#define PLIMSOLL_DISPATCH_BPF_H
+
+#include "admission.bpf.h"
+#include "queues.bpf.h"
+
+/* No queue; an index is much smaller. */
+#define PICK_NONE (~0ULL)
+/* Groups that are tried before a CPU gives up until something changes. */
+#define ATTEMPTS_MAX 16
+
+/* The best queue so far. */
+struct candidate {
+	u64 vruntime;
+	u32 index;
+	u32 tier;
+	bool valid;
+};
+
+/* A CPU's work space: too large for the stack. */
+struct pick_state {
+	u64 refused[PLIMSOLL_QUEUE_WORDS]; /* queues that may not run here now */
+	struct candidate best; /* of the last pick */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct pick_state);
+} pick_states SEC(".maps");
+
+static __always_inline bool comes_before(u32 tier, u64 vruntime, const struct candidate *best)
+{
+	if (!best->valid || tier != best->tier)
+		return !best->valid || tier < best->tier;
+	return plim_batch_before(vruntime, best->vruntime);
+}
+
+static __always_inline void consider(u32 index, struct candidate *best)
+{
+	struct plimsoll_group *group = group_at(index / 2);
+	u32 tier;
+
+	if (!group)
+		return;
+	tier = tier_of(group, index & 1);
+	if (!comes_before(tier, group->vruntime, best))
+		return;
+	best->vruntime = group->vruntime;
+	best->index = index;
+	best->tier = tier;
+	best->valid = true;
+}
+
+/* The queue of an LLC to serve first, of those not refused yet. */
+__noinline u64 pick_queue(u32 llc)
+{
+	u32 word, words = nr_slots_used / 32 + 1, bit, zero = 0;
+	struct candidate best = {};
+	struct pick_state *state;
+	u64 bits;
+
+	state = bpf_map_lookup_elem(&pick_states, &zero);
+	if (!state)
+		return PICK_NONE;
+	llc %= PLIMSOLL_LLCS_MAX;
+	bpf_for (word, 0, PLIMSOLL_QUEUE_WORDS) {
+		if (word >= words)
+			break;
+		bits = READ_ONCE(active_queues[llc][word]) & ~state->refused[word];
+		if (!bits)
+			continue;
+		bpf_for (bit, 0, 64) {
+			if (bits >> bit & 1)
+				consider(word * 64 + bit, &best);
+			if (!(bits >> bit >> 1))
+				break;
+		}
+	}
+	state->best = best;
+	return best.valid ? best.index : PICK_NONE;
+}
+
+static __always_inline void refuse(struct pick_state *state, u32 index)
+{
+	state->refused[index / 64 % PLIMSOLL_QUEUE_WORDS] |= 1ULL << (index % 64);
+}
+
+/* What is known of the task that a queue would give first. */
+struct first_task {
+	u64 vruntime;
+	u64 waiting_since_ns;
+	bool found;
+};
+
+__noinline int first_of(u64 dsq_id, struct first_task *first)
+{
+	struct task_struct *p;
+	struct task_ctx *t;
+
+	if (!first)
+		return 0;
+	first->found = false;
+	if (!scx_bpf_dsq_nr_queued(dsq_id))
+		return 0;
+	bpf_for_each (scx_dsq, p, dsq_id, 0) {
+		first->found = true;
+		first->vruntime = p->scx.dsq_vtime;
+		t = task_of(p);
+		first->waiting_since_ns = t ? t->waiting_since_ns : 0;
+		break;
+	}
+	return 0;
+}
+
+/*
+ * Whether the task that has just used up its slice goes on: its group is the
+ * one to serve, or better, and within it the task is.
+ */
+static __always_inline bool previous_goes_on(struct task_ctx *t, struct plimsoll_group *group,
+					     const struct candidate *best, u32 llc)
+{
+	u32 index = queue_index(t->slot, t->background);
+	struct first_task first = {};
+
+	if (best->valid && best->index != index)
+		return comes_before(tier_of(group, t->background), group->vruntime, best);
+	first_of(queue_id(index, llc), &first);
+	return !first.found || !plim_batch_before(first.vruntime, t->vruntime);
+}
+
+/* The slice of a task that may run for @left_ns, and no longer. */
+static __always_inline u64 slice_of_left(u64 left_ns)
+{
+	return plim_max(plim_min(left_ns, PLIM_BATCH_SLICE_DEFAULT_NS), CAP_CROWD_RUN_MIN_NS);
+}
+
+/* Ends the slice of the task that begins now in time. */
+static __always_inline void arm_slice(struct plimsoll_cpu *c, s32 cpu, u64 left_ns, u64 now)
+{
+	u64 slice_ns = slice_of_left(left_ns);
+	struct timer_value *value;
+	u32 key = cpu;
+
+	if (left_ns >= LEFT_BY_TICK_NS) {
+		c->slice_end_ns = 0;
+		return;
+	}
+	c->slice_end_ns = now + slice_ns;
+	value = bpf_map_lookup_elem(&slice_timers, &key);
+	if (value)
+		bpf_timer_start(&value->timer, slice_ns, BPF_F_TIMER_CPU_PIN);
+}
+
+/* The end of a slice that is shorter than a tick. */
+static int slice_timer(void *map, int *key, struct bpf_timer *timer)
+{
+	u64 now = bpf_ktime_get_ns(), end_ns;
+	s32 cpu = *key;
+	struct plimsoll_cpu *c = cpu_at(cpu);
+
+	if (!c)
+		return 0;
+	end_ns = READ_ONCE(c->slice_end_ns);
+	if (!end_ns)
+		return 0;
+	/* Another task has started since, with a slice of its own. */
+	if (end_ns > now + 20 * PLIM_NSEC_PER_USEC) {
+		bpf_timer_start(timer, end_ns - now, BPF_F_TIMER_CPU_PIN);
+		return 0;
+	}
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	return 0;
+}
+
+/* Serves what has waited too long, whatever its limits say. */
+static __always_inline bool dispatch_overdue(struct plimsoll_cpu *c, s32 cpu)
+{
+	if (READ_ONCE(nr_overdue_queued) <= 0)
+		return false;
+	if (!scx_bpf_dsq_move_to_local(overdue_id(llc_of(cpu)), 0))
+		return false;
+	__sync_fetch_and_sub(&nr_overdue_queued, 1);
+	c->left_ns = SLICE_MIN_NS;
+	return true;
+}
+
+/*
+ * Whether this CPU, which has nothing of its own, takes what waits in another
+ * LLC: the core's second input of load balancing. If it is too soon, the CPU
+ * looks again when it no longer is.
+ */
+static __always_inline bool should_pull(struct plimsoll_cpu *c, s32 cpu, u64 dsq_id, u64 now)
+{
+	struct plim_batch_cpu from = { .nr_queued = 1 }, to = {};
+	struct first_task first = {};
+
+	first_of(dsq_id, &first);
+	if (!first.found)
+		return false;
+	from.waited_ns = plim_elapsed_ns(now, first.waiting_since_ns);
+	if (plim_batch_should_pull(&from, &to, PLIM_BATCH_SLICE_DEFAULT_NS))
+		return true;
+	arm_slice(c, cpu, PLIM_BATCH_WAIT_MAX_NS - from.waited_ns, now);
+	return false;
+}
+
+/*
+ * Serves the queues of one LLC, this CPU's own or not, on this CPU. Returns
+ * whether a task was moved to the CPU.
+ */
+__noinline int dispatch_from(u32 llc, s32 cpu, u64 now)
+{
+	struct plimsoll_cpu *c = cpu_at(cpu);
+	struct pick_state *state;
+	u32 attempt, zero = 0, index;
+	u64 left_ns, picked;
+
+	state = bpf_map_lookup_elem(&pick_states, &zero);
+	if (!state || !c)
+		return false;
+	__builtin_memset(state->refused, 0, sizeof(state->refused));
+	bpf_for (attempt, 0, ATTEMPTS_MAX) {
+		picked = pick_queue(llc);
+		if (picked == PICK_NONE)
+			return false;
+		index = picked;
+		if (llc != c->llc && !should_pull(c, cpu, queue_id(index, llc), now)) {
+			refuse(state, index);
+			continue;
+		}
+		left_ns = admit(index / 2, cpu, now);
+		if (!left_ns) {
+			refuse(state, index);
+			continue;
+		}
+		if (scx_bpf_dsq_move_to_local(queue_id(index, llc), 0)) {
+			c->left_ns = left_ns;
+			return true;
+		}
+		/* Empty, or all of its tasks are bound to other CPUs. */
+		side_give_place(c, cpu);
+		queue_clear_active(llc, index);
+		refuse(state, index);
+	}
+	return false;
+}
+
+/* Lets the present task run on. Returns whether it may. */
+static __always_inline bool extend_previous(struct task_struct *prev, struct task_ctx *t,
+					    struct plimsoll_cpu *c, s32 cpu, u64 now)
+{
+	struct plimsoll_group *group = group_at(t->slot);
+	u64 left_ns, own_ns;
+
+	if (!group)
+		return false;
+	own_ns = task_run_ns(t, group, now);
+	if (!own_ns)
+		return false;
+	left_ns = admit(t->slot, cpu, now);
+	if (!left_ns)
+		return false;
+	left_ns = plim_min(left_ns, own_ns);
+	scx_bpf_task_set_slice(prev, slice_of_left(left_ns));
+	arm_slice(c, cpu, left_ns, now);
+	return true;
+}
+
+static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
+{
+	struct plimsoll_cpu *c = cpu_at(cpu);
+	struct plimsoll_group *group;
+	struct pick_state *state;
+	struct task_ctx *t = NULL;
+	u32 llc = llc_of(cpu), i, other, zero = 0;
+
+	if (!c)
+		return;
+	c->nr_dispatches++;
+	if (prev && prev->scx.flags & SCX_TASK_QUEUED) {
+		t = task_of(prev);
+		if (t)
+			charge_task(prev, t, cpu, now);
+	}
+	if (side_is_over())
+		side_give_place(c, cpu);
+	if (dispatch_overdue(c, cpu))
+		return;
+	if (t) {
+		state = bpf_map_lookup_elem(&pick_states, &zero);
+		group = group_at(t->slot);
+		if (!state || !group)
+			return;
+		__builtin_memset(state->refused, 0, sizeof(state->refused));
+		pick_queue(llc);
+		if (previous_goes_on(t, group, &state->best, llc) &&
+		    extend_previous(prev, t, c, cpu, now))
+			return;
+	}
+	if (dispatch_from(llc, cpu, now))
+		return;
+	bpf_for (i, 1, PLIMSOLL_LLCS_MAX) {
+		if (i >= nr_llcs)
+			break;
+		other = (llc + i) % nr_llcs;
+		if (dispatch_from(other, cpu, now)) {
+			remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
+			return;
+		}
+	}
+	if (t && extend_previous(prev, t, c, cpu, now))
+		return;
+	side_give_place(c, cpu);
+}
+
+#endif /* PLIMSOLL_DISPATCH_BPF_H */

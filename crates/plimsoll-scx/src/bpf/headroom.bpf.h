@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Headroom: CPUs kept idle for the main workload.
+ *
+ * Side work needs a place: no more than side_allowed CPUs run it at once. For
+ * a share of the machine, a timer closes an interval of the core's credit
+ * every millisecond and turns what it grants into places; what a whole place
+ * leaves over stays in the credit, so that the share is exact on average. For
+ * a number of CPUs, places follow from how many CPUs are idle at every
+ * instant; the edges of idle drive it.
+ */
+#ifndef PLIMSOLL_HEADROOM_BPF_H
+#define PLIMSOLL_HEADROOM_BPF_H
+
+#include "accounting.bpf.h"
+
+/*
+ * How often the share form closes an interval. The core's grain, in which
+ * places are handed out, is longer: it is set by user space.
+ */
+#define CONTROL_NS PLIM_NSEC_PER_MSEC
+
+static __always_inline void side_cpu_mark(s32 cpu, bool runs)
+{
+	/* A mask and not a comparison, which the compiler may put too late. */
+	u32 word = (u32)cpu / 64 % PLIMSOLL_CPU_WORDS;
+	u64 bit = 1ULL << ((u32)cpu % 64);
+
+	if (runs)
+		__sync_fetch_and_or(&side_cpus[word], bit);
+	else
+		__sync_fetch_and_and(&side_cpus[word], ~bit);
+}
+
+/*
+ * Whether one more CPU, @from_idle or not, may start side work now.
+ * In the instant form a CPU that is idle now and starts side work is one idle
+ * CPU less.
+ */
+static __always_inline bool side_may_start(bool from_idle)
+{
+	if (!headroom_on || READ_ONCE(nr_side) < READ_ONCE(side_tolerated))
+		return true;
+	if (READ_ONCE(nr_side) >= READ_ONCE(side_allowed))
+		return false;
+	return !headroom_cpus || READ_ONCE(nr_idle) - (from_idle ? 1 : 0) >= (s32)headroom_cpus;
+}
+
+/* Takes a place for this CPU; false: there is none. */
+static __always_inline bool side_take_place(struct plimsoll_cpu *c, s32 cpu)
+{
+	bool from_idle = c->state == PLIMSOLL_CPU_IDLE;
+	s32 taken;
+
+	if (c->side)
+		return true;
+	if (!side_may_start(from_idle))
+		return false;
+	/* Two CPUs may have seen the same last place: the later gives it back. */
+	taken = __sync_fetch_and_add(&nr_side, 1);
+	if (headroom_on && taken >= READ_ONCE(side_allowed) && taken >= READ_ONCE(side_tolerated)) {
+		__sync_fetch_and_sub(&nr_side, 1);
+		return false;
+	}
+	c->side = 1;
+	side_cpu_mark(cpu, true);
+	return true;
+}
+
+/* Takes a place whether there is one or not. */
+static __always_inline void side_force_place(struct plimsoll_cpu *c, s32 cpu)
+{
+	c->side = 1;
+	side_cpu_mark(cpu, true);
+	__sync_fetch_and_add(&nr_side, 1);
+}
+
+static __always_inline void side_give_place(struct plimsoll_cpu *c, s32 cpu)
+{
+	if (!c->side)
+		return;
+	c->side = 0;
+	side_cpu_mark(cpu, false);
+	__sync_fetch_and_sub(&nr_side, 1);
+}
+
+/* Whether side work on this CPU has to make room. */
+static __always_inline bool side_is_over(void)
+{
+	if (!headroom_on || READ_ONCE(nr_side) <= READ_ONCE(side_tolerated))
+		return false;
+	if (READ_ONCE(nr_side) > READ_ONCE(side_allowed))
+		return true;
+	return headroom_cpus && READ_ONCE(nr_idle) < (s32)headroom_cpus;
+}
+
+/* Takes side work off up to @count CPUs. */
+__noinline int side_evict(s32 count)
+{
+	struct plimsoll_machine *m;
+	u32 cpu, key = 0;
+	u64 word;
+
+	m = bpf_map_lookup_elem(&machine, &key);
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		if (count <= 0)
+			break;
+		word = READ_ONCE(side_cpus[cpu / 64 % PLIMSOLL_CPU_WORDS]);
+		if (!(word & (1ULL << (cpu % 64))))
+			continue;
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		if (m)
+			__sync_fetch_and_add(&m->nr_evictions, 1);
+		count--;
+	}
+	return 0;
+}
+
+/* Wakes up to @count idle CPUs: there may be work for them. */
+__noinline int wake_idle(s32 count)
+{
+	struct plimsoll_cpu *c;
+	u32 cpu;
+
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		if (count <= 0)
+			break;
+		c = cpu_at(cpu);
+		if (!c || c->state != PLIMSOLL_CPU_IDLE)
+			continue;
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		count--;
+	}
+	return 0;
+}
+
+/*
+ * Turns what may be run until the next update into places. Less than a whole
+ * grain is a place too if it is all that there will be: tolerance.
+ */
+static __always_inline s32 places_of_grant(const struct plim_headroom *headroom, u64 grant_ns)
+{
+	u64 grain_ns = plim_max(headroom->params.grain_ns, 1);
+	s32 places = grant_ns / grain_ns;
+
+	if (!places && headroom->tolerance_credit_ns > 0 &&
+	    headroom->tolerance_credit_ns >= (s64)headroom->params.tolerance_runtime_ns)
+		places = 1;
+	return places;
+}
+
+/*
+ * Adds up all CPUs. Counts the idle ones anew, too: edges that were lost while
+ * nobody asked for headroom are so made good.
+ */
+static __always_inline void headroom_sum(u64 now, u64 *idle_ns, u64 *side_ns)
+{
+	struct plimsoll_cpu *c;
+	u64 idle = 0, side = 0;
+	s32 idle_cpus = count_from;
+	u32 cpu;
+
+	*idle_ns = 0;
+	*side_ns = 0;
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		c = cpu_at(cpu);
+		if (!c)
+			break;
+		cpu_times(c, now, &idle, &side);
+		*idle_ns += idle;
+		*side_ns += side;
+		if (c->online && c->state == PLIMSOLL_CPU_IDLE)
+			idle_cpus++;
+	}
+	WRITE_ONCE(nr_idle, idle_cpus);
+}
+
+/* Mends in the instant form what two edges at once may have left behind. */
+static __always_inline void side_settle(void)
+{
+	s32 spare = READ_ONCE(nr_idle) - (s32)headroom_cpus;
+
+	if (spare > 0)
+		wake_idle(spare);
+	else if (READ_ONCE(nr_side) > READ_ONCE(side_tolerated))
+		side_evict(plim_min(-spare, READ_ONCE(nr_side) - READ_ONCE(side_tolerated)));
+}
+
+/* Closes an interval; in the share form every millisecond. */
+static int headroom_update(void *map, int *key, struct bpf_timer *timer)
+{
+	u64 now = bpf_ktime_get_ns(), idle_ns, side_ns, ran_ns, capacity_ns, grant_ns;
+	struct plimsoll_machine *m;
+	s32 allowed, over;
+	u32 zero = 0;
+
+	m = bpf_map_lookup_elem(&machine, &zero);
+	if (!m || !headroom_on)
+		return 0;
+	headroom_sum(now, &idle_ns, &side_ns);
+
+	bpf_spin_lock(&m->lock);
+	m->headroom.params.nr_cpus = plim_max(READ_ONCE(nr_online), 1);
+	capacity_ns = plim_elapsed_ns(now, m->headroom.updated_ns) * m->headroom.params.nr_cpus;
+	ran_ns = side_ns - m->side_ns;
+	grant_ns = plim_headroom_update(&m->headroom,
+					plim_sub_floor(capacity_ns, idle_ns - m->idle_ns + ran_ns),
+					ran_ns, now);
+	m->idle_ns = idle_ns;
+	m->side_ns = side_ns;
+	m->nr_updates++;
+	allowed = places_of_grant(&m->headroom, grant_ns);
+	bpf_spin_unlock(&m->lock);
+
+	/*
+	 * In the instant form the share is all of the machine, so that the grant
+	 * is the tolerance; beyond it the number of idle CPUs decides.
+	 */
+	WRITE_ONCE(side_tolerated, headroom_cpus ? allowed : 0);
+	if (headroom_cpus)
+		allowed = READ_ONCE(nr_online);
+	WRITE_ONCE(side_allowed, allowed);
+	over = READ_ONCE(nr_side) - allowed;
+	if (over > 0)
+		side_evict(over);
+	else if (over < 0 && !headroom_cpus)
+		wake_idle(-over);
+	else if (headroom_cpus && READ_ONCE(nr_idle) != (s32)headroom_cpus)
+		side_settle();
+	bpf_timer_start(timer, CONTROL_NS, 0);
+	return 0;
+}
+
+/* A CPU has gone idle: is there room for one more side task? */
+static __always_inline void headroom_on_idle(s32 cpu)
+{
+	__sync_fetch_and_add(&nr_idle, 1);
+	if (headroom_cpus && READ_ONCE(nr_idle) > (s32)headroom_cpus)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+}
+
+/* A CPU has left idle; @for_side: to run side work. */
+static __always_inline void headroom_on_busy(bool for_side)
+{
+	struct plimsoll_machine *m;
+	u32 key = 0;
+
+	__sync_fetch_and_sub(&nr_idle, 1);
+	if (!headroom_cpus || for_side)
+		return;
+	if (READ_ONCE(nr_idle) >= (s32)headroom_cpus || READ_ONCE(nr_side) <= 0)
+		return;
+	m = bpf_map_lookup_elem(&machine, &key);
+	if (m)
+		__sync_fetch_and_add(&m->nr_takeovers, 1);
+	side_evict((s32)headroom_cpus - READ_ONCE(nr_idle));
+}
+
+#endif /* PLIMSOLL_HEADROOM_BPF_H */

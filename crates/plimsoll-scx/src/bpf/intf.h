@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the scheduler and user space share: limits, the layout of the maps,
+ * the arguments of the programs that user space runs.
+ *
+ * Who writes: everything in the maps is written by the scheduler; user space
+ * reads, and asks for changes through struct plimsoll_change.
+ */
+#ifndef PLIMSOLL_INTF_H
+#define PLIMSOLL_INTF_H
+
+#ifndef __VMLINUX_H__
+/* Opaque in user space. */
+struct bpf_spin_lock {
+	unsigned int val;
+};
+struct bpf_timer {
+	unsigned long long opaque[2];
+} __attribute__((aligned(8)));
+#endif
+
+#include "plimsoll/bandwidth.h"
+#include "plimsoll/batch.h"
+#include "plimsoll/headroom.h"
+#include "plimsoll/ratecap.h"
+
+enum plimsoll_limits {
+	/* Slots for groups; a freed slot is used again. */
+	PLIMSOLL_GROUPS_MAX = 1024,
+	PLIMSOLL_GROUP_WORDS = PLIMSOLL_GROUPS_MAX / 64,
+	/* Each slot has a queue for its tasks and one for its background tasks. */
+	PLIMSOLL_QUEUE_WORDS = PLIMSOLL_GROUP_WORDS * 2,
+	/* Managed groups inside one another; deeper ones count as the deepest. */
+	PLIMSOLL_DEPTH_MAX = 8,
+	/* cgroups between a task and the managed group above it. */
+	PLIMSOLL_CGROUP_DEPTH_MAX = 32,
+	PLIMSOLL_CPUS_MAX = 1024,
+	PLIMSOLL_CPU_WORDS = PLIMSOLL_CPUS_MAX / 64,
+	PLIMSOLL_LLCS_MAX = 64,
+	/* Tasks of no managed group: batch in partial mode, normal in mode all. */
+	PLIMSOLL_SLOT_DEFAULT = 0,
+	PLIMSOLL_SLOT_NONE = 0xffffffff,
+	/* The last decisions that each CPU remembers. */
+	PLIMSOLL_DECISIONS = 32,
+};
+
+/* How a group is treated. */
+enum plimsoll_group_flags {
+	PLIMSOLL_USED = 1 << 0,
+	PLIMSOLL_BATCH = 1 << 1, /* else normal, in mode all */
+	PLIMSOLL_SIDE = 1 << 2, /* yields to headroom */
+	PLIMSOLL_QUOTA = 1 << 3,
+	PLIMSOLL_CAP = 1 << 4, /* the whole tree shares a bucket */
+	PLIMSOLL_SOFT_CAP = 1 << 5,
+	PLIMSOLL_PER_TASK = 1 << 6, /* hard and soft cap are each task's own */
+	PLIMSOLL_CPU_LIMIT = 1 << 7,
+};
+
+/* What a CPU does, as far as the scheduler needs to know. */
+enum plimsoll_cpu_state {
+	PLIMSOLL_CPU_OTHER, /* work that is not ours, or normal work */
+	PLIMSOLL_CPU_IDLE,
+	PLIMSOLL_CPU_BATCH,
+};
+
+/* Served from first to last. */
+enum plimsoll_tier {
+	PLIMSOLL_TIER_NORMAL, /* in mode all */
+	PLIMSOLL_TIER_BATCH,
+	PLIMSOLL_TIER_BACKGROUND, /* over a soft cap */
+	PLIMSOLL_TIERS,
+};
+
+/* The parameters of a group. */
+struct plimsoll_params {
+	plim_u64 cgroup_id;
+	plim_u32 flags; /* PLIMSOLL_USED … */
+	plim_u32 parent; /* slot of the managed group around it, or none */
+	plim_u32 weight; /* as cgroup v2 cpu.weight */
+	plim_u32 cpu_limit_ppm; /* of each CPU */
+	/*
+	 * What the group asks of the machine. The scheduler only keeps it:
+	 * user space takes the largest of all groups and sets the machine.
+	 */
+	plim_u32 headroom_ppm;
+	plim_u32 headroom_cpus;
+	plim_u64 tolerance_runtime_ns;
+	plim_u64 tolerance_period_ns;
+	struct plim_bandwidth_params bandwidth;
+	struct plim_ratecap_params cap;
+};
+
+/* What user space asks the program plimsoll_apply for. */
+struct plimsoll_change {
+	plim_u32 slot;
+	plim_u32 fresh; /* a new group: counters start at 0 */
+	struct plimsoll_params params;
+};
+
+/* What user space asks the program plimsoll_set_machine for. */
+struct plimsoll_machine_change {
+	/* The share form if headroom_cpus is 0; 0 ppm: no headroom. */
+	struct plim_headroom_params headroom;
+	plim_u32 headroom_cpus; /* the instant form; the share is ignored */
+	plim_u32 burst_on;
+	plim_u64 server_runtime_ns; /* of the kernel's ext server, per CPU; 0: none */
+};
+
+/* One group. */
+struct plimsoll_group {
+	struct bpf_spin_lock lock; /* of all that is not said to be racy */
+	plim_u32 generation; /* how often the slot was given to a group */
+	struct plimsoll_params params;
+	struct plim_bandwidth pool;
+	struct plim_ratecap cap; /* of the tree */
+	/*
+	 * Racy from here on: written by any CPU that runs the group, without
+	 * the lock. A lost update costs a slice of fairness.
+	 */
+	plim_u64 vruntime; /* among groups */
+	plim_u64 min_vruntime; /* of its tasks */
+	plim_u64 blocked_until_ns; /* its cap, as last seen */
+	plim_u32 nr_running; /* atomic: CPUs on which it runs */
+	plim_u32 nr_runnable; /* atomic: tasks that run or wait */
+	plim_u32 nr_parked; /* atomic: tasks over their own cap */
+	plim_u32 background; /* over its soft cap */
+	plim_u64 rate_ran_ns; /* atomic: run since the rate was last updated */
+	/* The order in which CPUs were throttled; written under the lock. */
+	plim_u64 served_order;
+	plim_u32 throttled_ring[PLIMSOLL_CPUS_MAX];
+};
+
+/* One group on one CPU. */
+struct plimsoll_group_cpu {
+	struct plim_bandwidth_cpu bandwidth; /* under the group's lock */
+	/* Written by its own CPU only. */
+	struct plim_batch_limit limit;
+	plim_u64 run_ns;
+	plim_u64 wait_ns; /* of the tasks that then ran here */
+	plim_u64 nr_switches; /* tasks that began to run */
+	plim_u64 nr_preempted; /* of those, stopped with time left */
+	plim_u64 nr_overdue; /* of those, run because they had waited too long */
+};
+
+/* One CPU. Written by itself, with its run queue locked, if not said otherwise. */
+struct plimsoll_cpu {
+	plim_u64 sequence; /* odd while the counters below change */
+	plim_u64 since_ns; /* in the present state */
+	plim_u64 idle_ns;
+	plim_u64 side_ns;
+	plim_u64 batch_ns;
+	plim_u64 other_ns; /* since room was updated */
+	plim_u64 room_updated_ns;
+	plim_u32 room_ppm;
+	plim_u32 state; /* enum plimsoll_cpu_state */
+	plim_u32 llc;
+	plim_u32 slot; /* that runs, while batch or normal work of ours does */
+	plim_u32 side; /* holds a place for side work */
+	plim_u32 online;
+	plim_u64 left_ns; /* for the next task that starts here; 0: no limit */
+	plim_u64 slice_end_ns; /* of the present task; 0: no timer */
+	plim_u64 nr_dispatches;
+	plim_u64 nr_kicks; /* atomic: slices that were ended by others */
+	plim_u32 next_decision;
+	plim_u32 tier; /* of the task of ours that runs; PLIMSOLL_TIERS: none */
+};
+
+/* The machine. Under the lock, if not said otherwise. */
+struct plimsoll_machine {
+	struct bpf_spin_lock lock;
+	plim_u32 headroom_on;
+	struct plim_headroom headroom;
+	plim_u64 idle_ns; /* of all CPUs, at the last update */
+	plim_u64 side_ns;
+	plim_u64 nr_updates;
+	plim_u64 nr_evictions; /* atomic: side tasks taken off for headroom */
+	/* Instant form: time in which fewer CPUs were idle although side work ran. */
+	plim_u64 nr_takeovers; /* atomic: main tasks that took an idle CPU */
+};
+
+enum plimsoll_decision_kind {
+	PLIMSOLL_RAN = 1, /* a task began to run */
+	PLIMSOLL_THROTTLED, /* out of quota */
+	PLIMSOLL_CAPPED, /* over its cap */
+	PLIMSOLL_LIMITED, /* at its limit of this CPU */
+	PLIMSOLL_HEADROOM, /* refused, or taken off, for headroom */
+	PLIMSOLL_PREEMPTED, /* by normal work */
+	PLIMSOLL_OVERDUE, /* run because it had waited too long */
+	PLIMSOLL_PULLED, /* from another LLC */
+};
+
+struct plimsoll_decision {
+	plim_u64 when_ns;
+	plim_u32 kind;
+	plim_u32 slot;
+	plim_u32 pid;
+	plim_u32 detail; /* microseconds: granted, waited or over */
+};
+
+struct plimsoll_decisions {
+	struct plimsoll_decision last[PLIMSOLL_DECISIONS];
+};
+
+/* What the scheduler tells user space as it happens. */
+enum plimsoll_event_kind {
+	PLIMSOLL_JOINED = 1, /* a task was moved into a managed cgroup */
+	PLIMSOLL_LEFT, /* and out of one */
+};
+
+struct plimsoll_event {
+	plim_u32 kind;
+	plim_u32 tid;
+	plim_u32 slot;
+	plim_u32 threadgroup; /* the whole process */
+};
+
+/* One line of the trace, if it is on: what was charged and when. */
+struct plimsoll_trace {
+	plim_u64 when_ns;
+	plim_u64 ran_ns;
+	plim_u64 pool_ns; /* left in the pool afterwards */
+	plim_u64 boundary_ns; /* of the present period */
+	plim_u32 slot;
+	plim_u32 cpu;
+	plim_u32 throttled; /* as a consequence */
+	plim_u32 refilled; /* periods, just before */
+};
+
+#endif /* PLIMSOLL_INTF_H */

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Membership: which group a task belongs to, and telling user space when a
+ * task comes into or leaves a managed cgroup.
+ */
+#ifndef PLIMSOLL_MEMBERSHIP_BPF_H
+#define PLIMSOLL_MEMBERSHIP_BPF_H
+
+#include "batch.bpf.h"
+#include "caps.bpf.h"
+
+/* The slot of the nearest managed cgroup at or above this one. */
+static __noinline u32 slot_of_cgroup(struct cgroup *cgrp)
+{
+	struct cgroup *ancestor;
+	u32 *slot, i;
+	s32 level;
+	u64 id;
+
+	if (!cgrp)
+		return PLIMSOLL_SLOT_DEFAULT;
+	level = cgrp->level;
+	bpf_for (i, 0, PLIMSOLL_CGROUP_DEPTH_MAX) {
+		if ((s32)i > level)
+			break;
+		ancestor = bpf_cgroup_ancestor(cgrp, level - i);
+		if (!ancestor)
+			break;
+		id = ancestor->kn->id;
+		bpf_cgroup_release(ancestor);
+		slot = bpf_map_lookup_elem(&group_of_cgroup, &id);
+		if (slot)
+			return *slot < PLIMSOLL_GROUPS_MAX ? *slot : PLIMSOLL_SLOT_DEFAULT;
+	}
+	return PLIMSOLL_SLOT_DEFAULT;
+}
+
+/* Counts a runnable task in its group, once. */
+static __always_inline void count_runnable(struct task_ctx *t, bool runnable)
+{
+	struct plimsoll_group *group;
+
+	if (!!t->counted == runnable)
+		return;
+	group = group_at(t->slot);
+	if (!group)
+		return;
+	t->counted = runnable;
+	if (runnable)
+		__sync_fetch_and_add(&group->nr_runnable, 1);
+	else
+		__sync_fetch_and_sub(&group->nr_runnable, 1);
+}
+
+/* Makes a task a member of a group. */
+static __always_inline void task_joins(struct task_ctx *t, u32 slot, u64 now)
+{
+	struct plimsoll_group *from = group_at(t->slot), *to = group_at(slot);
+	bool counted = t->counted;
+
+	if (!from || !to)
+		return;
+	if (t->slot != slot || t->generation != to->generation) {
+		count_runnable(t, false);
+		t->vruntime = plim_batch_migrate(t->vruntime, from->min_vruntime, to->min_vruntime);
+		t->slot = slot;
+		count_runnable(t, counted);
+		task_cap_reset(t, to, now);
+	}
+}
+
+/* Looks a task's group up again if groups have changed since. */
+static __noinline void task_refresh(struct task_struct *p, struct task_ctx *t, u64 now)
+{
+	u32 changed = READ_ONCE(groups_changed);
+	struct cgroup *cgrp;
+
+	if (t->groups_seen == changed)
+		return;
+	cgrp = scx_bpf_task_cgroup(p);
+	task_joins(t, slot_of_cgroup(cgrp), now);
+	bpf_cgroup_release(cgrp);
+	t->groups_seen = changed;
+}
+
+static __always_inline void tell(u32 kind, u32 tid, u32 slot, bool threadgroup)
+{
+	struct plimsoll_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	/* A full buffer loses it; user space also looks by itself. */
+	if (!event)
+		return;
+	*event = (struct plimsoll_event){
+		.kind = kind,
+		.tid = tid,
+		.slot = slot,
+		.threadgroup = threadgroup,
+	};
+	bpf_ringbuf_submit(event, 0);
+}
+
+/* Tasks that are moved between cgroups, whatever their policy. */
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(plimsoll_attached, struct cgroup *cgrp, const char *path, struct task_struct *p,
+	     bool threadgroup)
+{
+	u32 slot = slot_of_cgroup(cgrp);
+
+	if (slot != PLIMSOLL_SLOT_DEFAULT)
+		tell(PLIMSOLL_JOINED, p->pid, slot, threadgroup);
+	else if (p->policy == 7 /* SCHED_EXT */ && !mode_all)
+		tell(PLIMSOLL_LEFT, p->pid, slot, threadgroup);
+	return 0;
+}
+
+#endif /* PLIMSOLL_MEMBERSHIP_BPF_H */

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Queues: where tasks wait.
+ *
+ * Each group has two queues in each LLC, ordered by virtual runtime: one for
+ * its tasks and one for those in the background. Tasks over a cap of their
+ * own are parked in a queue of the group that is ordered by when they may run
+ * again. Tasks that have waited too long, whatever the reason, are moved to
+ * the overdue queue of their LLC, which is served first and regardless of all
+ * limits: a task that does not run for 30 s ends the whole scheduler. Killed
+ * tasks go there, too, for they have to run to die.
+ *
+ * All queues are made when the scheduler is loaded, so that a group costs no
+ * allocation and no queue is ever freed under a task.
+ */
+#ifndef PLIMSOLL_QUEUES_BPF_H
+#define PLIMSOLL_QUEUES_BPF_H
+
+#include "state.bpf.h"
+
+/*
+ * A queue's index: slot * 2, + 1 for background. Its id adds the LLC. Ids
+ * begin above 0, which is no id.
+ */
+#define QUEUE_ID_BASE (1ULL << 32)
+#define PARKED_ID_BASE (2ULL << 32)
+#define OVERDUE_ID_BASE (3ULL << 32)
+
+/* Waiting this long makes a task overdue; the watchdog's limit is 30 s. */
+#define OVERDUE_NS (20 * PLIM_NSEC_PER_SEC)
+#define HOUSEKEEPING_NS PLIM_NSEC_PER_SEC
+/* No more tasks of one queue are looked at in one go. */
+#define QUEUE_SCAN_MAX 512
+
+static __always_inline u32 queue_index(u32 slot, bool background)
+{
+	return slot * 2 + (background ? 1 : 0);
+}
+
+static __always_inline u64 queue_id(u32 index, u32 llc)
+{
+	return QUEUE_ID_BASE + (u64)index * PLIMSOLL_LLCS_MAX + llc;
+}
+
+static __always_inline u64 parked_id(u32 slot)
+{
+	return PARKED_ID_BASE + slot;
+}
+
+static __always_inline u64 overdue_id(u32 llc)
+{
+	return OVERDUE_ID_BASE + llc;
+}
+
+static __always_inline u64 *active_word(u32 llc, u32 index)
+{
+	return &active_queues[llc % PLIMSOLL_LLCS_MAX][index / 64 % PLIMSOLL_QUEUE_WORDS];
+}
+
+static __always_inline void queue_set_active(u32 llc, u32 index)
+{
+	u64 *word = active_word(llc, index);
+	u64 bit = 1ULL << (index % 64);
+
+	if (!(READ_ONCE(*word) & bit))
+		__sync_fetch_and_or(word, bit);
+}
+
+/* Clears the bit of a queue that was seen empty, unless a task has come. */
+static __always_inline void queue_clear_active(u32 llc, u32 index)
+{
+	u64 *word = active_word(llc, index);
+	u64 bit = 1ULL << (index % 64);
+
+	__sync_fetch_and_and(word, ~bit);
+	if (scx_bpf_dsq_nr_queued(queue_id(index, llc)) > 0)
+		__sync_fetch_and_or(word, bit);
+}
+
+/* Makes all queues; when the scheduler is loaded. */
+static int queues_create(void)
+{
+	u32 index, llc;
+	int error;
+
+	bpf_for (llc, 0, nr_llcs) {
+		bpf_for (index, 0, PLIMSOLL_GROUPS_MAX * 2) {
+			error = scx_bpf_create_dsq(queue_id(index, llc), -1);
+			if (error)
+				return error;
+		}
+		error = scx_bpf_create_dsq(overdue_id(llc), -1);
+		if (error)
+			return error;
+	}
+	bpf_for (index, 0, PLIMSOLL_GROUPS_MAX) {
+		error = scx_bpf_create_dsq(parked_id(index), -1);
+		if (error)
+			return error;
+	}
+	return 0;
+}
+
+/* include/linux/sched/signal.h: the whole process is about to die. */
+#define SIGNAL_GROUP_EXIT 0x4
+
+/* A killed task has to run to notice; no limit holds that up. */
+static __always_inline bool is_dying(const struct task_struct *p)
+{
+	return BPF_CORE_READ(p, signal, flags) & SIGNAL_GROUP_EXIT;
+}
+
+/* Moves what has waited too long, or was killed, to the overdue queue. */
+static __noinline bool move_overdue(u64 dsq_id, u32 llc, u64 now)
+{
+	struct task_struct *p;
+	struct task_ctx *t;
+	int seen = count_from;
+	bool moved = false;
+
+	bpf_for_each (scx_dsq, p, dsq_id, 0) {
+		if (++seen > QUEUE_SCAN_MAX)
+			break;
+		t = task_of(p);
+		if (!t || !t->waiting_since_ns)
+			continue;
+		if (plim_elapsed_ns(now, t->waiting_since_ns) < OVERDUE_NS && !is_dying(p))
+			continue;
+		t->overdue = 1;
+		if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, overdue_id(llc), 0)) {
+			__sync_fetch_and_add(&nr_overdue_queued, 1);
+			moved = true;
+		}
+	}
+	return moved;
+}
+
+/* Wakes CPUs of an LLC, idle ones and those that run batch work. */
+static void kick_llc(u32 llc, u64 flags)
+{
+	u32 cpu;
+
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		if (llc_of(cpu) == llc)
+			scx_bpf_kick_cpu(cpu, flags);
+	}
+}
+
+static int housekeeping(void *map, int *key, struct bpf_timer *timer)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 slot, llc;
+
+	bpf_for (llc, 0, nr_llcs) {
+		bool moved = false;
+
+		bpf_for (slot, 0, nr_slots_used) {
+			moved |= move_overdue(queue_id(queue_index(slot, false), llc), llc, now);
+			moved |= move_overdue(queue_id(queue_index(slot, true), llc), llc, now);
+			if (llc == 0)
+				moved |= move_overdue(parked_id(slot), 0, now);
+		}
+		if (moved)
+			kick_llc(llc, SCX_KICK_PREEMPT);
+	}
+	bpf_timer_start(timer, HOUSEKEEPING_NS, 0);
+	return 0;
+}
+
+#endif /* PLIMSOLL_QUEUES_BPF_H */

@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Plimsoll's scheduler: the life of a task and of a CPU, as sched_ext tells
+ * it. What is decided is in the policy core; what each mechanism needs to ask
+ * it is in the headers beside this file. docs/scheduler.md draws it.
+ *
+ * In partial mode only tasks of managed batch groups are here. The kernel
+ * puts this class below the fair class, so that whatever happens here,
+ * unmanaged tasks come first. In mode all every ordinary task is here, and
+ * normal groups are served before batch groups.
+ */
+#include <scx/common.bpf.h>
+
+#include "accounting.bpf.h"
+#include "admission.bpf.h"
+#include "batch.bpf.h"
+#include "control.bpf.h"
+#include "dispatch.bpf.h"
+#include "dump.bpf.h"
+#include "headroom.bpf.h"
+#include "membership.bpf.h"
+#include "queues.bpf.h"
+#include "state.bpf.h"
+
+char _license[] SEC("license") = "GPL";
+
+/* Between two looks at whether CPUs are what we believe, see below. */
+#define STALE_STATE_NS (20 * PLIM_NSEC_PER_MSEC)
+
+static __always_inline bool is_batch(const struct plimsoll_group *group)
+{
+	return group->params.flags & PLIMSOLL_BATCH;
+}
+
+/* A normal task in mode all that nothing limits needs no more than a CPU. */
+static __always_inline bool is_plain(const struct plimsoll_group *group)
+{
+	return !(group->params.flags & ~(u32)PLIMSOLL_USED) &&
+	       group->params.parent >= PLIMSOLL_GROUPS_MAX;
+}
+
+s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	struct task_ctx *t = task_of(p);
+	struct plimsoll_group *group;
+	bool is_idle = false;
+	s32 cpu;
+
+	group = t ? group_at(t->slot) : NULL;
+	if (!group)
+		return prev_cpu;
+	if (!is_plain(group)) {
+		cpu = place_on_idle(p, prev_cpu, bpf_ktime_get_ns());
+		return cpu >= 0 ? cpu : prev_cpu;
+	}
+	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
+	if (is_idle && t->groups_seen == READ_ONCE(groups_changed)) {
+		vruntime_place(t, group, p);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, PLIM_BATCH_SLICE_DEFAULT_NS, 0);
+	}
+	return cpu;
+}
+
+/* A task that found no idle CPU takes one from work of a lower tier. */
+__noinline int preempt_lower(struct task_struct *p __arg_trusted, s32 cpu, u32 tier)
+{
+	struct plimsoll_cpu *c;
+	s32 other;
+	u32 i;
+
+	bpf_for (i, 0, PLACE_CPUS_MAX) {
+		if (i >= nr_cpu_ids)
+			break;
+		other = ((u32)cpu + i) % nr_cpu_ids;
+		c = cpu_at(other);
+		if (!c || c->tier >= PLIMSOLL_TIERS || c->tier <= tier ||
+		    !bpf_cpumask_test_cpu(other, p->cpus_ptr))
+			continue;
+		scx_bpf_kick_cpu(other, SCX_KICK_PREEMPT);
+		return 0;
+	}
+	return 0;
+}
+
+/*
+ * Wakes an idle CPU for a task that was queued, if that has not been done.
+ * Returns whether one will look for work.
+ */
+static __always_inline bool wake_for(struct task_struct *p, s32 cpu, u64 enq_flags, u64 now)
+{
+	struct plimsoll_cpu *c = cpu_at(cpu);
+	s32 idle;
+
+	if (enq_flags & SCX_ENQ_LAST) {
+		/*
+		 * This CPU had nothing that it may run and is about to go idle.
+		 * What forbade it may have ended since: look once more.
+		 */
+		scx_bpf_kick_cpu(cpu, 0);
+		return true;
+	}
+	/* A waking task is on the idle CPU that was selected, if there was one. */
+	if (enq_flags & SCX_ENQ_WAKEUP)
+		return c && c->state == PLIMSOLL_CPU_IDLE;
+	idle = place_on_idle(p, cpu, now);
+	if (idle < 0)
+		return false;
+	scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+	return true;
+}
+
+void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
+{
+	struct task_ctx *t = task_of(p);
+	struct plimsoll_group *group;
+	u64 now = bpf_ktime_get_ns();
+	s32 cpu = scx_bpf_task_cpu(p);
+	u32 index, tier, llc = llc_of(cpu);
+
+	/*
+	 * Kernel threads of one CPU, killed tasks, and a task for which there
+	 * was no memory. (Exiting tasks do not even come here.)
+	 */
+	if (!t || (p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1) || is_dying(p)) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, PLIM_BATCH_SLICE_DEFAULT_NS, enq_flags);
+		return;
+	}
+	task_refresh(p, t, now);
+	group = group_at(t->slot);
+	if (!group)
+		return;
+	if (!t->waiting_since_ns)
+		t->waiting_since_ns = now;
+	if (!task_run_ns(t, group, now)) {
+		struct plim_ratecap_params params = group->params.cap;
+		u64 eligible_ns = plim_ratecap_eligible_ns(&t->cap, &params);
+
+		t->parked = 1;
+		__sync_fetch_and_add(&group->nr_parked, 1);
+		scx_bpf_dsq_insert_vtime(p, parked_id(t->slot), SLICE_MIN_NS, eligible_ns,
+					 enq_flags);
+		group_timer_at(t->slot, eligible_ns, now);
+		return;
+	}
+	index = queue_index(t->slot, t->background);
+	tier = tier_of(group, t->background);
+	if (!scx_bpf_dsq_nr_queued(queue_id(index, llc)) && !READ_ONCE(group->nr_running))
+		group_place(group, tier);
+	scx_bpf_dsq_insert_vtime(p, queue_id(index, llc), PLIM_BATCH_SLICE_DEFAULT_NS, t->vruntime,
+				 enq_flags);
+	queue_set_active(llc, index);
+	if (t->background)
+		group_timer_at(t->slot, now + BACKGROUND_GRAIN_NS, now);
+	if (!wake_for(p, cpu, enq_flags, now) && READ_ONCE(nr_lower[tier % PLIMSOLL_TIERS]) > 0)
+		preempt_lower(p, cpu, tier);
+}
+
+void BPF_STRUCT_OPS(plimsoll_dispatch, s32 cpu, struct task_struct *prev)
+{
+	dispatch_cpu(cpu, prev, bpf_ktime_get_ns());
+}
+
+void BPF_STRUCT_OPS(plimsoll_runnable, struct task_struct *p, u64 enq_flags)
+{
+	struct task_ctx *t = task_of(p);
+	struct plimsoll_group *group;
+	u64 now = bpf_ktime_get_ns();
+
+	if (!t)
+		return;
+	task_refresh(p, t, now);
+	count_runnable(t, true);
+	t->waiting_since_ns = now;
+	group = group_at(t->slot);
+	if (group)
+		vruntime_place(t, group, p);
+}
+
+void BPF_STRUCT_OPS(plimsoll_quiescent, struct task_struct *p, u64 deq_flags)
+{
+	struct task_ctx *t = task_of(p);
+
+	if (!t)
+		return;
+	count_runnable(t, false);
+	t->waiting_since_ns = 0;
+	/* It was taken out of whatever queue it waited in. */
+	if (t->parked) {
+		struct plimsoll_group *group = group_at(t->slot);
+
+		t->parked = 0;
+		if (group)
+			__sync_fetch_and_sub(&group->nr_parked, 1);
+	}
+}
+
+/*
+ * How long a task that begins to run may: what its admission left, what its
+ * own cap leaves, and, where normal work waits for this CPU and only the
+ * kernel's ext server lets us run at all, what that server has.
+ */
+static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_group *group,
+				   struct plimsoll_cpu *c, s32 cpu, u64 now)
+{
+	u64 left_ns = c->left_ns ? c->left_ns : PLIM_UNLIMITED, own_ns;
+	struct rq *rq = (struct rq *)bpf_per_cpu_ptr(&runqueues, (u32)cpu);
+
+	c->left_ns = 0;
+	own_ns = task_run_ns(t, group, now);
+	if (own_ns)
+		left_ns = plim_min(left_ns, own_ns);
+	if (rq && server_runtime_ns && !mode_all && rq->cfs.h_nr_queued)
+		left_ns = plim_min(left_ns, server_runtime_ns);
+	return left_ns;
+}
+
+/* Counts the CPUs that run a tier, for the tiers above it. */
+static __always_inline void count_tier(u32 tier, s32 change)
+{
+	if (tier > PLIMSOLL_TIER_NORMAL && tier < PLIMSOLL_TIERS)
+		__sync_fetch_and_add(&nr_lower[PLIMSOLL_TIER_NORMAL], change);
+	if (tier > PLIMSOLL_TIER_BATCH && tier < PLIMSOLL_TIERS)
+		__sync_fetch_and_add(&nr_lower[PLIMSOLL_TIER_BATCH], change);
+}
+
+void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
+{
+	u64 now = bpf_ktime_get_ns(), left_ns, waited_ns = 0;
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct plimsoll_cpu *c = cpu_at(cpu);
+	struct task_ctx *t = task_of(p);
+	struct plimsoll_group_cpu *gc;
+	struct plimsoll_group *group;
+	u32 tier;
+
+	group = t ? group_at(t->slot) : NULL;
+	gc = t ? group_cpu_at(t->slot, cpu) : NULL;
+	if (!c || !t || !group || !gc)
+		return;
+	if (t->waiting_since_ns)
+		waited_ns = plim_elapsed_ns(now, t->waiting_since_ns);
+	gc->wait_ns += waited_ns;
+	gc->nr_switches++;
+	if (t->overdue) {
+		t->overdue = 0;
+		gc->nr_overdue++;
+		remember(cpu, PLIMSOLL_OVERDUE, t->slot, p->pid, waited_ns);
+	}
+	t->waiting_since_ns = 0;
+	t->started_ns = now;
+	t->charged_ns = p->se.sum_exec_runtime;
+	__sync_fetch_and_add(&group->nr_running, 1);
+	group->min_vruntime = plim_batch_later(group->min_vruntime, t->vruntime);
+	tier = tier_of(group, t->background) % PLIMSOLL_TIERS;
+	groups_min_vruntime[tier] = plim_batch_later(groups_min_vruntime[tier], group->vruntime);
+	c->slot = t->slot;
+	c->tier = tier;
+	count_tier(tier, 1);
+	left_ns = left_of(t, group, c, cpu, now);
+	/* It has a place already, but for what came round admission: count it. */
+	if (group->params.flags & PLIMSOLL_SIDE && !c->side)
+		side_force_place(c, cpu);
+	cpu_enter(c, is_batch(group) ? PLIMSOLL_CPU_BATCH : PLIMSOLL_CPU_OTHER, now);
+	scx_bpf_task_set_slice(p, slice_of_left(left_ns));
+	arm_slice(c, cpu, left_ns, now);
+}
+
+void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+	u64 now = bpf_ktime_get_ns();
+	struct plimsoll_cpu *c = cpu_at(cpu);
+	struct task_ctx *t = task_of(p);
+	struct plimsoll_group_cpu *gc;
+	struct plimsoll_group *group;
+
+	group = t ? group_at(t->slot) : NULL;
+	gc = t ? group_cpu_at(t->slot, cpu) : NULL;
+	if (!c || !t || !group || !gc || !t->started_ns)
+		return;
+	charge_task(p, t, cpu, now);
+	return_chain(t->slot, cpu);
+	t->started_ns = 0;
+	count_tier(c->tier, -1);
+	c->tier = PLIMSOLL_TIERS;
+	__sync_fetch_and_sub(&group->nr_running, 1);
+	cpu_enter(c, PLIMSOLL_CPU_OTHER, now);
+	side_give_place(c, cpu);
+	c->slice_end_ns = 0;
+	if (!runnable)
+		return;
+	t->waiting_since_ns = now;
+	if (p->scx.slice) {
+		gc->nr_preempted++;
+		remember(cpu, PLIMSOLL_PREEMPTED, t->slot, p->pid, p->scx.slice);
+	}
+	/*
+	 * With a slice left the kernel would keep it at this CPU, behind normal
+	 * work. Without, it comes back to its queue, where any CPU finds it.
+	 */
+	if (is_batch(group))
+		scx_bpf_task_set_slice(p, 0);
+}
+
+void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
+{
+	struct plimsoll_cpu *c = cpu_at(cpu);
+	u64 now = bpf_ktime_get_ns();
+
+	if (!c)
+		return;
+	cpu_enter(c, idle ? PLIMSOLL_CPU_IDLE : PLIMSOLL_CPU_OTHER, now);
+	if (!headroom_on)
+		return;
+	if (idle)
+		headroom_on_idle(cpu);
+	else
+		headroom_on_busy(c->side);
+}
+
+void BPF_STRUCT_OPS(plimsoll_enable, struct task_struct *p)
+{
+	struct task_ctx *t;
+
+	/* Without memory it is treated as one of no group; see enqueue. */
+	t = bpf_task_storage_get(&tasks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t)
+		return;
+	__builtin_memset(t, 0, sizeof(*t));
+	t->charged_ns = p->se.sum_exec_runtime;
+}
+
+void BPF_STRUCT_OPS(plimsoll_disable, struct task_struct *p)
+{
+	struct task_ctx *t = task_of(p);
+
+	if (!t)
+		return;
+	count_runnable(t, false);
+	t->waiting_since_ns = 0;
+}
+
+void BPF_STRUCT_OPS(plimsoll_cgroup_move, struct task_struct *p, struct cgroup *from,
+		    struct cgroup *to)
+{
+	struct task_ctx *t = task_of(p);
+
+	if (t)
+		t->groups_seen = 0;
+}
+
+static __always_inline void set_online(s32 cpu, bool online)
+{
+	struct plimsoll_cpu *c = cpu_at(cpu);
+
+	if (!c || !!c->online == online)
+		return;
+	c->online = online;
+	__sync_fetch_and_add(&nr_online, online ? 1 : -1);
+}
+
+void BPF_STRUCT_OPS(plimsoll_cpu_online, s32 cpu)
+{
+	set_online(cpu, true);
+}
+
+void BPF_STRUCT_OPS(plimsoll_cpu_offline, s32 cpu)
+{
+	set_online(cpu, false);
+}
+
+/*
+ * A CPU that was idle when the scheduler was loaded, or changed while it was
+ * being enabled, has shown no edge. What a CPU has been for a while is compared
+ * with what it runs.
+ */
+static __noinline void audit_cpu(s32 cpu, u64 now)
+{
+	struct rq *rq = (struct rq *)bpf_per_cpu_ptr(&runqueues, (u32)cpu);
+	struct plimsoll_cpu *c = cpu_at(cpu);
+	bool idle;
+
+	if (!c || !rq || plim_elapsed_ns(now, c->since_ns) < STALE_STATE_NS)
+		return;
+	idle = BPF_CORE_READ(rq, curr, pid) == 0;
+	if (idle && c->state == PLIMSOLL_CPU_OTHER)
+		cpu_enter(c, PLIMSOLL_CPU_IDLE, now);
+	else if (!idle && c->state == PLIMSOLL_CPU_IDLE)
+		cpu_enter(c, PLIMSOLL_CPU_OTHER, now);
+}
+
+static int housekeeping_timer(void *map, int *key, struct bpf_timer *timer)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 cpu;
+
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		audit_cpu(cpu, now);
+	}
+	return housekeeping(map, key, timer);
+}
+
+static void cpus_init(u64 now)
+{
+	const struct cpumask *online = scx_bpf_get_online_cpumask();
+	struct plimsoll_cpu *c;
+	u32 cpu;
+
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		c = cpu_at(cpu);
+		if (!c)
+			break;
+		c->llc = llc_of(cpu);
+		c->room_ppm = PLIM_PPM;
+		c->tier = PLIMSOLL_TIERS;
+		c->since_ns = now;
+		c->room_updated_ns = now;
+		set_online(cpu, bpf_cpumask_test_cpu(cpu, online));
+	}
+	scx_bpf_put_cpumask(online);
+}
+
+static void timers_init(void)
+{
+	struct timer_value *value;
+	u32 key;
+
+	bpf_for (key, 0, PLIMSOLL_GROUPS_MAX) {
+		value = bpf_map_lookup_elem(&group_timers, &key);
+		if (!value)
+			break;
+		bpf_timer_init(&value->timer, &group_timers, CLOCK_MONOTONIC);
+		bpf_timer_set_callback(&value->timer, group_timer);
+	}
+	bpf_for (key, 0, nr_cpu_ids) {
+		value = bpf_map_lookup_elem(&slice_timers, &key);
+		if (!value)
+			break;
+		bpf_timer_init(&value->timer, &slice_timers, CLOCK_MONOTONIC);
+		bpf_timer_set_callback(&value->timer, slice_timer);
+	}
+	key = HEADROOM_TIMER;
+	value = bpf_map_lookup_elem(&machine_timers, &key);
+	if (value) {
+		bpf_timer_init(&value->timer, &machine_timers, CLOCK_MONOTONIC);
+		bpf_timer_set_callback(&value->timer, headroom_update);
+	}
+	key = HOUSEKEEPING_TIMER;
+	value = bpf_map_lookup_elem(&machine_timers, &key);
+	if (value) {
+		bpf_timer_init(&value->timer, &machine_timers, CLOCK_MONOTONIC);
+		bpf_timer_set_callback(&value->timer, housekeeping_timer);
+		bpf_timer_start(&value->timer, STALE_STATE_NS, 0);
+	}
+}
+
+s32 BPF_STRUCT_OPS_SLEEPABLE(plimsoll_init)
+{
+	struct plimsoll_group *group = group_at(PLIMSOLL_SLOT_DEFAULT);
+
+	if (!group)
+		return -ENOENT;
+	group->params.flags = PLIMSOLL_USED | (mode_all ? 0 : PLIMSOLL_BATCH);
+	group->params.parent = PLIMSOLL_SLOT_NONE;
+	group->params.weight = PLIM_GROUP_WEIGHT_DEFAULT;
+	cpus_init(bpf_ktime_get_ns());
+	timers_init();
+	return queues_create();
+}
+
+void BPF_STRUCT_OPS(plimsoll_exit, struct scx_exit_info *ei)
+{
+	UEI_RECORD(uei, ei);
+}
+
+SCX_OPS_DEFINE(plimsoll_ops, .select_cpu = (void *)plimsoll_select_cpu,
+	       .enqueue = (void *)plimsoll_enqueue, .dispatch = (void *)plimsoll_dispatch,
+	       .runnable = (void *)plimsoll_runnable, .running = (void *)plimsoll_running,
+	       .stopping = (void *)plimsoll_stopping, .quiescent = (void *)plimsoll_quiescent,
+	       .update_idle = (void *)plimsoll_update_idle, .enable = (void *)plimsoll_enable,
+	       .disable = (void *)plimsoll_disable, .cgroup_move = (void *)plimsoll_cgroup_move,
+	       .cpu_online = (void *)plimsoll_cpu_online,
+	       .cpu_offline = (void *)plimsoll_cpu_offline, .dump = (void *)plimsoll_dump,
+	       .dump_cpu = (void *)plimsoll_dump_cpu, .dump_task = (void *)plimsoll_dump_task,
+	       .init = (void *)plimsoll_init, .exit = (void *)plimsoll_exit,
+	       .flags = SCX_OPS_SWITCH_PARTIAL | SCX_OPS_ENQ_LAST | SCX_OPS_KEEP_BUILTIN_IDLE,
+	       .timeout_ms = 30000, .name = "plimsoll");

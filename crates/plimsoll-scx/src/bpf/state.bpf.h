@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the scheduler knows: its maps and globals, and how to get at them.
+ */
+#ifndef PLIMSOLL_STATE_BPF_H
+#define PLIMSOLL_STATE_BPF_H
+
+#include "intf.h"
+
+/*
+ * Functions that are neither static nor inline are verified once, by
+ * themselves; the verifier would otherwise walk them anew for each state of
+ * each caller. They take numbers and return one.
+ */
+
+/* Set by user space before loading. */
+const volatile u32 nr_cpu_ids = 1;
+const volatile u32 nr_llcs = 1;
+const volatile bool mode_all;
+const volatile u32 watchdog_ms = 30000;
+/* The LLC of each CPU, counted from 0. */
+const volatile u32 cpu_llc[PLIMSOLL_CPUS_MAX];
+
+/* Written by user space while the scheduler runs. */
+u32 groups_changed = 1; /* tasks look up their group again */
+u32 nr_slots_used = 1;
+bool trace_on;
+
+/*
+ * Which queues have tasks, a bit each, per LLC. Set atomically by whoever
+ * queues a task; cleared by whoever finds the queue empty, who looks again
+ * afterwards. A stale bit costs one look at an empty queue.
+ */
+u64 active_queues[PLIMSOLL_LLCS_MAX][PLIMSOLL_QUEUE_WORDS];
+/* Atomic: CPUs that hold a place for side work, and how many may. */
+s32 nr_side;
+s32 side_allowed;
+s32 side_tolerated; /* of those, whatever the number of idle CPUs */
+/* Atomic: CPUs that are idle, online. Written on idle edges and hotplug. */
+s32 nr_idle;
+s32 nr_online;
+/* Set by plimsoll_set_machine; read anywhere. */
+bool headroom_on;
+u32 headroom_cpus;
+bool burst_on = true;
+u64 server_runtime_ns;
+/* The minimum of group vruntime, per tier. Racy: see struct plimsoll_group. */
+u64 groups_min_vruntime[PLIMSOLL_TIERS];
+/* Atomic: CPUs that run something of a lower tier, for each tier. */
+s32 nr_lower[PLIMSOLL_TIERS];
+/* Tasks in the overdue queues, per LLC; atomic. */
+s32 nr_overdue_queued;
+/* CPUs that run side work, a bit each; atomic. */
+u64 side_cpus[PLIMSOLL_CPU_WORDS];
+
+/*
+ * Always 0. A count that begins with it is unknown to the verifier, which so
+ * sees that a loop's rounds are alike instead of walking each.
+ */
+int count_from;
+
+UEI_DEFINE(uei);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PLIMSOLL_GROUPS_MAX);
+	__type(key, u32);
+	__type(value, struct plimsoll_group);
+} groups SEC(".maps");
+
+/* slot * nr_cpu_ids + cpu; resized by user space before loading. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PLIMSOLL_GROUPS_MAX);
+	__type(key, u32);
+	__type(value, struct plimsoll_group_cpu);
+} group_cpus SEC(".maps");
+
+/* nr_cpu_ids of them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct plimsoll_cpu);
+} cpus SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct plimsoll_decisions);
+} decisions SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct plimsoll_machine);
+} machine SEC(".maps");
+
+/* Written by user space: cgroup id → slot. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, PLIMSOLL_GROUPS_MAX);
+	__type(key, u64);
+	__type(value, u32);
+} group_of_cgroup SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 22);
+} trace SEC(".maps");
+
+struct timer_value {
+	struct bpf_timer timer;
+	/*
+	 * When it is due. Racy: of two CPUs that arm it at once, the later time
+	 * may win; then what the earlier waited for comes that much later.
+	 */
+	u64 at_ns;
+};
+
+/* One for each group: the next boundary, the end of a cap's wait. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PLIMSOLL_GROUPS_MAX);
+	__type(key, u32);
+	__type(value, struct timer_value);
+} group_timers SEC(".maps");
+
+/* One for each CPU: the end of a slice. nr_cpu_ids of them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct timer_value);
+} slice_timers SEC(".maps");
+
+enum machine_timer_key { HEADROOM_TIMER, HOUSEKEEPING_TIMER, MACHINE_TIMERS };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MACHINE_TIMERS);
+	__type(key, u32);
+	__type(value, struct timer_value);
+} machine_timers SEC(".maps");
+
+/*
+ * One task. Written by the CPU that holds the lock of the run queue the task
+ * is on; read by others for the dump and for what has waited too long.
+ */
+struct task_ctx {
+	u32 slot;
+	u32 groups_seen; /* groups_changed when the slot was looked up */
+	u64 vruntime; /* among the tasks of its group */
+	u64 charged_ns; /* of its sum_exec_runtime */
+	u64 started_ns; /* 0: does not run */
+	u64 waiting_since_ns; /* 0: does not wait */
+	struct plim_ratecap cap; /* of its own, with per-task caps */
+	u32 generation; /* of the group in which the cap was set up */
+	u8 background; /* over its own soft cap */
+	u8 parked;
+	u8 counted; /* in the group's nr_runnable */
+	u8 overdue;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct task_ctx);
+} tasks SEC(".maps");
+
+static __always_inline struct plimsoll_group *group_at(u32 slot)
+{
+	return bpf_map_lookup_elem(&groups, &slot);
+}
+
+static __always_inline struct plimsoll_cpu *cpu_at(s32 cpu)
+{
+	u32 key = cpu;
+
+	return bpf_map_lookup_elem(&cpus, &key);
+}
+
+static __always_inline struct plimsoll_group_cpu *group_cpu_at(u32 slot, s32 cpu)
+{
+	u32 key = slot * nr_cpu_ids + (u32)cpu;
+
+	return bpf_map_lookup_elem(&group_cpus, &key);
+}
+
+static __always_inline struct task_ctx *task_of(struct task_struct *p)
+{
+	return bpf_task_storage_get(&tasks, p, NULL, 0);
+}
+
+static __always_inline u32 llc_of(s32 cpu)
+{
+	return cpu_llc[(u32)cpu % PLIMSOLL_CPUS_MAX] % PLIMSOLL_LLCS_MAX;
+}
+
+static __always_inline s32 nice_of(const struct task_struct *p)
+{
+	/* MAX_RT_PRIO + the 20 levels above nice 0; include/linux/sched/prio.h */
+	return p->static_prio - 120;
+}
+
+/* Remembers a decision of this CPU for `plimsoll debug` and the dump. */
+__noinline int remember(s32 cpu, u32 kind, u32 slot, u32 pid, u64 detail_ns)
+{
+	struct plimsoll_cpu *c = cpu_at(cpu);
+	u32 key = cpu;
+	struct plimsoll_decisions *d = bpf_map_lookup_elem(&decisions, &key);
+	u32 index;
+
+	if (!c || !d)
+		return 0;
+	index = c->next_decision++ % PLIMSOLL_DECISIONS;
+	d->last[index] = (struct plimsoll_decision){
+		.when_ns = bpf_ktime_get_ns(),
+		.kind = kind,
+		.slot = slot,
+		.pid = pid,
+		.detail = plim_min(detail_ns / PLIM_NSEC_PER_USEC, 0xffffffff),
+	};
+	return 0;
+}
+
+#endif /* PLIMSOLL_STATE_BPF_H */

@@ -1,0 +1,95 @@
+//! libbpf talks to standard error through one callback of the process. Here
+//! what it says is kept, and shown only with an error.
+
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+use libbpf_rs::PrintLevel;
+
+/// More than a verifier log's end, which is where the reason is.
+const KEPT_BYTES: usize = 64 * 1024;
+
+static SAID: Mutex<String> = Mutex::new(String::new());
+
+fn said() -> MutexGuard<'static, String> {
+    // A panic elsewhere cannot leave half a string.
+    SAID.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Silences libbpf from now on.
+pub(crate) fn silence() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
+    });
+}
+
+/// Silences libbpf, and forgets what it has said.
+pub(crate) fn start() {
+    silence();
+    said().clear();
+}
+
+/// What libbpf has said since [`start`]: the end of it, if it was much.
+pub(crate) fn take() -> String {
+    std::mem::take(&mut said())
+}
+
+fn keep(_level: PrintLevel, message: String) {
+    let mut said = said();
+    said.push_str(&message);
+    if let Some(excess) = said.len().checked_sub(KEPT_BYTES) {
+        let start = said.ceil_char_boundary(excess);
+        said.drain(..start);
+    }
+}
+
+/// How libbpf begins lines that only say that a step failed.
+const SUMMARY: &str = "libbpf: failed to load ";
+
+/// The line of libbpf's output that most likely says why a load failed: of a
+/// verifier's log the last line before its statistics, else the last line
+/// that is not a mere summary.
+pub(crate) fn reason(log: &str) -> Option<&str> {
+    let lines: Vec<&str> = log.lines().map(str::trim).collect();
+    let end = lines
+        .iter()
+        .position(|line| line.starts_with("processed "))
+        .unwrap_or(lines.len());
+    let line = lines[..end]
+        .iter()
+        .rfind(|line| !line.is_empty() && !line.starts_with(SUMMARY))?;
+    Some(line.strip_prefix("libbpf: ").unwrap_or(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_verifier_log_the_reason_is_the_line_before_the_statistics() {
+        let log = "libbpf: prog 'x': -- BEGIN PROG LOAD LOG --\n\
+                   0: (b7) r0 = 0\n\
+                   R1 invalid mem access 'scalar'\n\
+                   processed 7 insns (limit 1000000) max_states_per_insn 0\n\
+                   -- END PROG LOAD LOG --\n\
+                   libbpf: failed to load object 'bpf'\n";
+        assert_eq!(reason(log), Some("R1 invalid mem access 'scalar'"));
+    }
+
+    #[test]
+    fn without_a_verifier_log_the_reason_is_the_last_line() {
+        let log = "libbpf: first\nlibbpf: second\n\nlibbpf: failed to load object 'x'\n";
+        assert_eq!(reason(log), Some("second"));
+        assert_eq!(reason("\n"), None);
+    }
+
+    #[test]
+    fn only_the_end_of_much_output_is_kept() {
+        said().clear();
+        for _ in 0..KEPT_BYTES {
+            keep(PrintLevel::Warn, "é\n".into());
+        }
+        let kept = take();
+        assert!(kept.len() <= KEPT_BYTES && kept.ends_with("é\n"));
+    }
+}

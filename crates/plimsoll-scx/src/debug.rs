@@ -1,0 +1,343 @@
+//! What the scheduler is doing, in all detail: for `plimsoll debug`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use plimsoll_engine::runtime::RuntimeFolder;
+use serde::Serialize;
+
+use crate::bpf_intf::{
+    plimsoll_cpu_state_PLIMSOLL_CPU_BATCH as CPU_BATCH,
+    plimsoll_cpu_state_PLIMSOLL_CPU_IDLE as CPU_IDLE, plimsoll_decision, plimsoll_decision_kind,
+    plimsoll_decision_kind_PLIMSOLL_CAPPED as CAPPED,
+    plimsoll_decision_kind_PLIMSOLL_HEADROOM as HEADROOM,
+    plimsoll_decision_kind_PLIMSOLL_LIMITED as LIMITED,
+    plimsoll_decision_kind_PLIMSOLL_OVERDUE as OVERDUE,
+    plimsoll_decision_kind_PLIMSOLL_PREEMPTED as PREEMPTED,
+    plimsoll_decision_kind_PLIMSOLL_PULLED as PULLED, plimsoll_decision_kind_PLIMSOLL_RAN as RAN,
+    plimsoll_decision_kind_PLIMSOLL_THROTTLED as THROTTLED, plimsoll_group,
+    plimsoll_group_flags_PLIMSOLL_BATCH as BATCH, plimsoll_group_flags_PLIMSOLL_CAP as CAP,
+    plimsoll_group_flags_PLIMSOLL_CPU_LIMIT as CPU_LIMIT,
+    plimsoll_group_flags_PLIMSOLL_PER_TASK as PER_TASK,
+    plimsoll_group_flags_PLIMSOLL_QUOTA as QUOTA, plimsoll_group_flags_PLIMSOLL_SIDE as SIDE,
+    plimsoll_group_flags_PLIMSOLL_SOFT_CAP as SOFT_CAP, plimsoll_group_flags_PLIMSOLL_USED as USED,
+    plimsoll_limits_PLIMSOLL_SLOT_NONE as SLOT_NONE,
+};
+use crate::control_error::ControlError;
+use crate::host::{Host, Readiness};
+use crate::machine::Demand;
+use crate::objects::Objects;
+use crate::sample::monotonic_ns;
+use crate::status::Status;
+
+/// Where the kernel counts what schedulers had to put up with.
+const EVENTS: &str = "/sys/kernel/sched_ext/root/events";
+
+/// Everything.
+#[derive(Debug, Serialize)]
+pub struct Snapshot {
+    /// The host, and which scheduler is loaded.
+    pub host: Readiness,
+    /// What its leader says, if there is one.
+    pub status: Option<Status>,
+    /// The machine.
+    pub machine: Machine,
+    /// The groups, by slot.
+    pub groups: Vec<Group>,
+    /// The CPUs.
+    pub cpus: Vec<Cpu>,
+    /// The last decisions of all CPUs, the oldest first.
+    pub decisions: Vec<Decision>,
+    /// The kernel's counters of odd events.
+    pub events: BTreeMap<String, i64>,
+}
+
+/// What holds for the machine.
+#[derive(Debug, Default, Serialize)]
+pub struct Machine {
+    /// Some group asks for headroom.
+    pub headroom_on: bool,
+    /// Of all CPUs.
+    pub headroom_ppm: u32,
+    /// What side work may run in any case.
+    pub tolerance_runtime_usec: u64,
+    /// In this time.
+    pub tolerance_period_usec: u64,
+    /// What the law leaves to side work now.
+    pub credit_usec: i64,
+    /// What it gave for the last interval.
+    pub allowance_usec: u64,
+    /// Time-integral of the headroom that was missing.
+    pub shortfall_usec: u64,
+    /// Times that it was worked out.
+    pub nr_updates: u64,
+    /// Side tasks that were taken off a CPU for it.
+    pub nr_evictions: u64,
+    /// Idle CPUs that normal tasks took.
+    pub nr_takeovers: u64,
+}
+
+/// One group.
+#[derive(Debug, Serialize)]
+pub struct Group {
+    /// Its slot; 0 is for tasks of no managed group.
+    pub slot: u32,
+    /// The kernel's number of its cgroup.
+    pub cgroup_id: u64,
+    /// How it is treated.
+    pub flags: Vec<&'static str>,
+    /// The slot of the group around it.
+    pub parent: Option<u32>,
+    /// Against other groups.
+    pub weight: u32,
+    /// Tasks that run or wait.
+    pub nr_runnable: u32,
+    /// CPUs on which it runs.
+    pub nr_running: u32,
+    /// Tasks over their own cap.
+    pub nr_parked: u32,
+    /// It is over its soft cap.
+    pub background: bool,
+    /// Left in its pool; missing without a quota.
+    pub pool_usec: Option<u64>,
+    /// CPUs that are throttled now.
+    pub nr_throttled_cpus: u32,
+    /// Usage rate in ppm of one CPU.
+    pub rate_ppm: u64,
+    /// Until when its cap holds it, from now; 0: it does not.
+    pub blocked_usec: u64,
+    /// Virtual time, in units that only their differences matter of.
+    pub vruntime: u64,
+}
+
+/// One CPU.
+#[derive(Debug, Serialize)]
+pub struct Cpu {
+    /// Its number.
+    pub cpu: u32,
+    /// `idle`, `batch` or `other`.
+    pub state: &'static str,
+    /// For how long.
+    pub since_usec: u64,
+    /// The slot of the group that runs there.
+    pub slot: Option<u32>,
+    /// It holds a place for side work.
+    pub side: bool,
+    /// Its last-level cache.
+    pub llc: u32,
+    /// What is left of it for batch work.
+    pub room_ppm: u32,
+    /// Times that a task was chosen.
+    pub nr_dispatches: u64,
+    /// Slices that others have ended.
+    pub nr_kicks: u64,
+}
+
+/// One decision.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Decision {
+    /// How long ago.
+    pub ago_usec: u64,
+    /// Where.
+    pub cpu: u32,
+    /// Which.
+    pub kind: &'static str,
+    /// Of which group.
+    pub slot: u32,
+    /// About which task.
+    pub pid: u32,
+    /// Granted, waited or over.
+    pub detail_usec: u32,
+}
+
+fn flag_names(flags: u32) -> Vec<&'static str> {
+    let names = [
+        (BATCH, "batch"),
+        (SIDE, "side"),
+        (QUOTA, "quota"),
+        (CAP, "cap"),
+        (SOFT_CAP, "soft-cap"),
+        (PER_TASK, "per-task"),
+        (CPU_LIMIT, "cpu-limit"),
+    ];
+    let set = names.into_iter().filter(|(flag, _)| flags & flag != 0);
+    set.map(|(_, name)| name).collect()
+}
+
+fn kind_name(kind: plimsoll_decision_kind) -> &'static str {
+    match kind {
+        RAN => "ran",
+        THROTTLED => "throttled",
+        CAPPED => "capped",
+        LIMITED => "limited",
+        HEADROOM => "headroom",
+        PREEMPTED => "preempted",
+        OVERDUE => "overdue",
+        PULLED => "pulled",
+        _ => "other",
+    }
+}
+
+fn group_of(slot: u32, group: &plimsoll_group, now_ns: u64) -> Group {
+    let params = &group.params;
+    Group {
+        slot,
+        cgroup_id: params.cgroup_id,
+        flags: flag_names(params.flags),
+        parent: (params.parent != SLOT_NONE).then_some(params.parent),
+        weight: params.weight,
+        nr_runnable: group.nr_runnable,
+        nr_running: group.nr_running,
+        nr_parked: group.nr_parked,
+        background: group.background != 0,
+        pool_usec: (params.flags & QUOTA != 0).then_some(group.pool.runtime_ns / 1000),
+        nr_throttled_cpus: group.pool.nr_throttled_cpus,
+        rate_ppm: group.cap.rate_ppm,
+        blocked_usec: group.blocked_until_ns.saturating_sub(now_ns) / 1000,
+        vruntime: group.vruntime,
+    }
+}
+
+fn cpu_of(objects: &Objects, cpu: u32, now_ns: u64) -> Option<Cpu> {
+    let found = objects.cpu(cpu).filter(|found| found.online != 0)?;
+    let state = match found.state {
+        CPU_IDLE => "idle",
+        CPU_BATCH => "batch",
+        _ => "other",
+    };
+    Some(Cpu {
+        cpu,
+        state,
+        since_usec: now_ns.saturating_sub(found.since_ns) / 1000,
+        slot: (found.state == CPU_BATCH).then_some(found.slot),
+        side: found.side != 0,
+        llc: found.llc,
+        room_ppm: found.room_ppm,
+        nr_dispatches: found.nr_dispatches,
+        nr_kicks: found.nr_kicks,
+    })
+}
+
+/// Decisions of all CPUs in the order in which they were taken.
+fn in_order(decisions: Vec<(u32, plimsoll_decision)>, now_ns: u64) -> Vec<Decision> {
+    let mut taken: Vec<(u32, plimsoll_decision)> = decisions
+        .into_iter()
+        .filter(|(_, decision)| decision.kind != 0)
+        .collect();
+    taken.sort_by_key(|(_, decision)| decision.when_ns);
+    let named = taken.into_iter().map(|(cpu, decision)| Decision {
+        ago_usec: now_ns.saturating_sub(decision.when_ns) / 1000,
+        cpu,
+        kind: kind_name(decision.kind),
+        slot: decision.slot,
+        pid: decision.pid,
+        detail_usec: decision.detail,
+    });
+    named.collect()
+}
+
+fn machine_of(objects: &Objects) -> Machine {
+    let Some(machine) = objects.machine() else {
+        return Machine::default();
+    };
+    let headroom = &machine.headroom;
+    // Without headroom the scheduler does not keep it; the ext servers do.
+    let tolerance = Demand::now(objects).tolerance;
+    Machine {
+        headroom_on: machine.headroom_on != 0,
+        headroom_ppm: headroom.params.headroom_ppm,
+        tolerance_runtime_usec: tolerance.runtime_ns / 1000,
+        tolerance_period_usec: tolerance.period_ns / 1000,
+        credit_usec: headroom.credit_ns / 1000,
+        allowance_usec: headroom.allowance_ns / 1000,
+        shortfall_usec: headroom.shortfall_ns / 1000,
+        nr_updates: machine.nr_updates,
+        nr_evictions: machine.nr_evictions,
+        nr_takeovers: machine.nr_takeovers,
+    }
+}
+
+/// Lines of a name and a number.
+fn parse_events(text: &str) -> BTreeMap<String, i64> {
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    lines
+        .filter_map(|(name, number)| Some((name.to_owned(), number.trim().parse().ok()?)))
+        .collect()
+}
+
+impl Snapshot {
+    /// Reads everything, and changes nothing.
+    ///
+    /// # Errors
+    /// When no scheduler of ours is loaded.
+    pub fn take(runtime: &RuntimeFolder) -> Result<Self, ControlError> {
+        let host = Host::readiness(runtime);
+        host.check()?;
+        let Some(_) = host.mode else {
+            return Err(ControlError::NotReady(
+                "plimsoll's scheduler is not loaded".into(),
+            ));
+        };
+        let objects = Objects::open()?;
+        let now_ns = monotonic_ns();
+        let cpus = 0..objects.nr_cpu_ids;
+        let decided = cpus
+            .clone()
+            .filter_map(|cpu| Some((cpu, objects.decisions(cpu)?)));
+        let decided = decided.flat_map(|(cpu, all)| all.last.map(|decision| (cpu, decision)));
+        Ok(Self {
+            status: Status::published(runtime),
+            machine: machine_of(&objects),
+            groups: (0..objects.shared.nr_slots_used())
+                .filter_map(|slot| Some((slot, objects.group(slot)?)))
+                .filter(|(_, group)| group.params.flags & USED != 0)
+                .map(|(slot, group)| group_of(slot, &group, now_ns))
+                .collect(),
+            cpus: cpus
+                .filter_map(|cpu| cpu_of(&objects, cpu, now_ns))
+                .collect(),
+            decisions: in_order(decided.collect(), now_ns),
+            events: parse_events(&fs::read_to_string(Path::new(EVENTS)).unwrap_or_default()),
+            host,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decisions_of_all_cpus_come_in_the_order_of_time() {
+        let decision = |when_ns, kind| plimsoll_decision {
+            when_ns,
+            kind,
+            slot: 1,
+            pid: 2,
+            detail: 3,
+        };
+        let all = vec![
+            (0, decision(5_000, RAN)),
+            (0, decision(9_000, PREEMPTED)),
+            (0, decision(0, 0)),
+            (1, decision(7_000, THROTTLED)),
+        ];
+        let ordered = in_order(all, 10_000);
+        let seen: Vec<_> = ordered
+            .iter()
+            .map(|d| (d.ago_usec, d.cpu, d.kind))
+            .collect();
+        assert_eq!(
+            seen,
+            [(5, 0, "ran"), (3, 1, "throttled"), (1, 0, "preempted")]
+        );
+    }
+
+    #[test]
+    fn events_are_lines_of_a_name_and_a_number() {
+        let events = parse_events("SCX_EV_SELECT_CPU_FALLBACK 0\nSCX_EV_X -3\nodd\n");
+        assert_eq!(events.len(), 2);
+        assert_eq!(events["SCX_EV_X"], -3);
+    }
+}

@@ -1,0 +1,84 @@
+//! What can go wrong between the scheduler and the kernel.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::ExitReport;
+
+/// Why the scheduler is not loaded. Each message is one line; what libbpf, the
+/// verifier or the kernel said besides is in [`Error::log`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The kernel was built without sched_ext.
+    #[error("this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT)")]
+    NoSchedExt,
+
+    /// The kernel does not describe its types, which loading needs.
+    #[error("this kernel has no BTF (CONFIG_DEBUG_INFO_BTF): {0} is missing")]
+    NoBtf(PathBuf),
+
+    /// What the kernel, or the scheduler, says of its types is not understood.
+    #[error("cannot read BTF: {0}")]
+    Btf(libbpf_rs::Error),
+
+    /// The kernel's types lack a constant that the scheduler needs.
+    #[error("this kernel's BTF does not tell {0} in full; is it built without 64-bit enumerators?")]
+    NoConstant(&'static str),
+
+    /// There can be one scheduler at a time.
+    #[error("another sched_ext scheduler is loaded: {0}")]
+    OtherScheduler(String),
+
+    /// Something of the kernel's state cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+
+    /// The file holds something else than is expected.
+    #[error("{path} says {text:?}, which is not understood")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What is in it.
+        text: String,
+    },
+
+    /// One of the steps that libbpf takes has failed.
+    #[error("cannot {step} the scheduler: {source}{}", explanation(.reason.as_deref()))]
+    Libbpf {
+        /// What was being done: open, configure, load or attach.
+        step: &'static str,
+        /// libbpf's own error.
+        source: libbpf_rs::Error,
+        /// The most telling line that the kernel or libbpf left.
+        reason: Option<String>,
+        /// Everything that libbpf printed, or the end of it.
+        log: String,
+    },
+
+    /// The scheduler was attached and thrown out again: its init failed.
+    #[error("the kernel has thrown the scheduler out at once: {0}")]
+    ThrownOut(Box<ExitReport>),
+}
+
+impl Error {
+    /// What libbpf printed, such as the verifier's log, or what the kernel
+    /// dumped: many lines, or none.
+    pub fn log(&self) -> Option<&str> {
+        match self {
+            Self::Libbpf { log, .. } => Some(log.as_str()),
+            Self::ThrownOut(report) => Some(report.dump.as_str()),
+            _ => None,
+        }
+        .filter(|log| !log.is_empty())
+    }
+}
+
+fn explanation(reason: Option<&str>) -> String {
+    reason.map_or_else(String::new, |reason| format!(" ({reason})"))
+}

@@ -1,0 +1,138 @@
+//! What a scheduler that is gone has left behind.
+
+use std::ffi::c_char;
+use std::fmt;
+
+/// Those of the kernel's `enum scx_exit_kind` (kernel/sched/ext_internal.h)
+/// that have names here. User space reads them, so they keep their numbers.
+const KINDS: &[(i32, ExitKind)] = &[
+    (64, ExitKind::Unregistered),
+    (65, ExitKind::UnregisteredByScheduler),
+    (66, ExitKind::UnregisteredByKernel),
+    (67, ExitKind::SysRq),
+    (FIRST_ERROR, ExitKind::Error),
+    (1025, ExitKind::SchedulerError),
+    (1026, ExitKind::Stall),
+];
+
+/// From here on the kernel's exit kinds are errors.
+const FIRST_ERROR: i32 = 1024;
+
+/// Why a scheduler is gone: the kernel's `enum scx_exit_kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExitKind {
+    /// User space has taken it out.
+    Unregistered,
+    /// The scheduler itself has asked for it.
+    UnregisteredByScheduler,
+    /// The kernel has asked for it, without an error: a CPU came or went.
+    UnregisteredByKernel,
+    /// Somebody has used SysRq-S.
+    SysRq,
+    /// The kernel found the scheduler at fault.
+    Error,
+    /// The scheduler reported an error of its own.
+    SchedulerError,
+    /// A task was runnable for longer than the watchdog allows.
+    Stall,
+    /// A kind that is newer than this program.
+    Other(i32),
+}
+
+impl ExitKind {
+    fn of(kind: i32) -> Self {
+        KINDS
+            .iter()
+            .find(|(number, _)| *number == kind)
+            .map_or(Self::Other(kind), |(_, known)| *known)
+    }
+
+    /// Whether the kernel threw the scheduler out because of a fault.
+    pub fn is_error(self) -> bool {
+        match self {
+            Self::Error | Self::SchedulerError | Self::Stall => true,
+            Self::Other(kind) => kind >= FIRST_ERROR,
+            _ => false,
+        }
+    }
+}
+
+/// What a scheduler that is gone has left behind. Displayed, it is one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExitReport {
+    /// Why it is gone.
+    pub kind: ExitKind,
+    /// The code given to `scx_bpf_exit`, else that of the kernel's request.
+    pub code: i64,
+    /// The kernel's words for the kind.
+    pub reason: String,
+    /// Details, if there are any.
+    pub message: String,
+    /// The kernel's dump of runqueues and tasks: many lines, of errors only.
+    pub dump: String,
+}
+
+impl ExitReport {
+    pub(crate) fn new(kind: i32, code: i64, reason: &[c_char], message: &[c_char]) -> Self {
+        Self {
+            kind: ExitKind::of(kind),
+            code,
+            reason: text(reason.iter().map(|&c| c.cast_unsigned())),
+            message: text(message.iter().map(|&c| c.cast_unsigned())),
+            dump: String::new(),
+        }
+    }
+
+    pub(crate) fn with_dump(mut self, dump: &[u8]) -> Self {
+        self.dump = text(dump.iter().copied());
+        self
+    }
+}
+
+impl fmt::Display for ExitReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)?;
+        if !self.message.is_empty() {
+            write!(f, " ({})", self.message)?;
+        }
+        Ok(())
+    }
+}
+
+/// A C string, which ends with the bytes if it has no end of its own.
+fn text(bytes: impl Iterator<Item = u8>) -> String {
+    let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_from_orderly_exits() {
+        for (number, kind) in KINDS {
+            assert_eq!(ExitKind::of(*number), *kind);
+            assert_eq!(kind.is_error(), *number >= FIRST_ERROR);
+        }
+        assert_eq!(ExitKind::of(1999), ExitKind::Other(1999));
+        assert!(ExitKind::Other(1999).is_error());
+    }
+
+    #[test]
+    fn strings_end_at_the_first_nul_or_with_their_buffer() {
+        assert_eq!(text(b"stall\0old".iter().copied()), "stall");
+        assert_eq!(text(b"full".iter().copied()), "full");
+    }
+
+    #[test]
+    fn a_report_is_one_line() {
+        let mut report = ExitReport::new(64, 0, &[], &[]).with_dump(b"a\nb\0");
+        report.reason = "unregistered".into();
+        assert_eq!(report.to_string(), "unregistered");
+        report.message = "by hand".into();
+        assert_eq!(report.to_string(), "unregistered (by hand)");
+        assert_eq!(report.dump, "a\nb");
+    }
+}

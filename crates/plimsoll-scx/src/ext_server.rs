@@ -1,0 +1,228 @@
+//! The kernel's ext server: a deadline server on each CPU that lets SCHED_EXT
+//! tasks run although fair ones want to (Linux 7.0 and later). Its default, 50
+//! ms each second, is far too coarse; ours follows the tolerance.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use plimsoll_engine::cgroup::{read_text, write_text};
+use plimsoll_engine::journal::{Entry, Journal};
+use plimsoll_engine::knobs::Tolerance;
+
+use crate::control_error::ControlError;
+
+const FOLDER: &str = "/sys/kernel/debug/sched/ext_server";
+/// Less than this is not worth a switch to a task and back.
+const RUNTIME_MIN_NS: u64 = 100_000;
+/// The kernel takes up to 2^22 µs.
+const PERIOD_MAX_NS: u64 = 4_000_000_000;
+
+/// What the server of one CPU gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Setting {
+    /// Per period.
+    pub runtime_ns: u64,
+    /// The period.
+    pub period_ns: u64,
+}
+
+impl Setting {
+    /// Each CPU's part of a tolerance. With a tolerance of 0 there is just
+    /// enough left that no task waits until the watchdog bites.
+    pub fn of(tolerance: Tolerance, nr_cpus: u32) -> Self {
+        let period_ns = tolerance.period_ns.min(PERIOD_MAX_NS);
+        if tolerance.runtime_ns == 0 || period_ns == 0 {
+            return Self {
+                runtime_ns: RUNTIME_MIN_NS,
+                period_ns: PERIOD_MAX_NS,
+            };
+        }
+        let all_ns = u128::from(tolerance.runtime_ns) * u128::from(period_ns)
+            / u128::from(tolerance.period_ns);
+        let each_ns = u64::try_from(all_ns / u128::from(nr_cpus.max(1))).unwrap_or(period_ns);
+        Self {
+            runtime_ns: each_ns.clamp(RUNTIME_MIN_NS, period_ns),
+            period_ns,
+        }
+    }
+
+    /// The writes that lead to `new`, in an order in which the kernel takes
+    /// them: at no step may the runtime exceed the period.
+    fn steps_to(self, new: Self) -> Vec<(&'static str, u64, u64)> {
+        let runtime = ("runtime", self.runtime_ns, new.runtime_ns);
+        let period = ("period", self.period_ns, new.period_ns);
+        let steps = if new.runtime_ns <= self.period_ns {
+            [runtime, period]
+        } else {
+            [period, runtime]
+        };
+        steps
+            .into_iter()
+            .filter(|(_, old, new)| old != new)
+            .collect()
+    }
+}
+
+/// The ext servers of this host's CPUs.
+#[derive(Debug)]
+pub(crate) struct ExtServer {
+    folder: PathBuf,
+}
+
+impl ExtServer {
+    /// `None`: the kernel has none, or debugfs is not mounted.
+    pub fn of_this_host() -> Option<Self> {
+        Self::at(Path::new(FOLDER))
+    }
+
+    fn at(folder: &Path) -> Option<Self> {
+        let there = folder.join("cpu0/runtime").exists();
+        there.then(|| Self {
+            folder: folder.to_owned(),
+        })
+    }
+
+    fn cpus(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(&self.folder) else {
+            return Vec::new();
+        };
+        let folders = entries.flatten().map(|entry| entry.path());
+        folders
+            .filter(|path| path.join("runtime").exists())
+            .collect()
+    }
+
+    /// Sets the servers of all CPUs; what they held goes to the journal first.
+    ///
+    /// # Errors
+    /// When the kernel refuses, as it does for more than deadline tasks leave.
+    pub fn set(&self, new: Setting, journal: &mut Journal) -> Result<(), ControlError> {
+        let mut entries = Vec::new();
+        for cpu in self.cpus() {
+            let old = Setting {
+                runtime_ns: read_ns(&cpu.join("runtime"))?,
+                period_ns: read_ns(&cpu.join("period"))?,
+            };
+            for (file, old, new) in old.steps_to(new) {
+                entries.push(Entry::Write {
+                    path: cpu.join(file),
+                    old: old.to_string(),
+                    new: new.to_string(),
+                });
+            }
+        }
+        if entries.is_empty() {
+            return Ok(());
+        }
+        journal.record(&entries)?;
+        for entry in &entries {
+            if let Entry::Write { path, new, .. } = entry {
+                write_text(path, new)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the server of a CPU again, which the kernel may have stopped.
+    pub fn restart(&self, cpu: u32) -> Result<(), ControlError> {
+        let file = self.folder.join(format!("cpu{cpu}/runtime"));
+        let runtime = read_text(&file)?;
+        Ok(write_text(&file, &runtime)?)
+    }
+}
+
+fn read_ns(path: &Path) -> Result<u64, ControlError> {
+    let text = read_text(path)?;
+    let number = text.parse();
+    number.map_err(|_| ControlError::NotReady(format!("{}: holds `{text}`", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEFAULT: Setting = Setting {
+        runtime_ns: 50_000_000,
+        period_ns: 1_000_000_000,
+    };
+
+    fn setting(tolerance: &str, nr_cpus: u32) -> (u64, u64) {
+        let setting = Setting::of(tolerance.parse().unwrap(), nr_cpus);
+        (setting.runtime_ns / 1000, setting.period_ns / 1000)
+    }
+
+    #[test]
+    fn a_tolerance_is_shared_among_cpus() {
+        assert_eq!(setting("1ms/100ms", 1), (1000, 100_000));
+        assert_eq!(setting("1ms/100ms", 4), (250, 100_000));
+        assert_eq!(setting("1ms/100ms", 64), (100, 100_000));
+        assert_eq!(setting("1s/10s", 1), (400_000, 4_000_000));
+        assert_eq!(setting("0", 4), (100, 4_000_000));
+    }
+
+    #[test]
+    fn at_no_step_does_the_runtime_exceed_the_period() {
+        let values = [1, 2, 5, 10].map(|ms: u64| ms * 1_000_000);
+        let all: Vec<Setting> = values
+            .iter()
+            .flat_map(|&period_ns| {
+                let runtimes = values.iter().filter(move |&&r| r <= period_ns);
+                runtimes.map(move |&runtime_ns| Setting {
+                    runtime_ns,
+                    period_ns,
+                })
+            })
+            .collect();
+        for old in &all {
+            for new in &all {
+                let mut now = *old;
+                for (file, _, value) in old.steps_to(*new) {
+                    match file {
+                        "runtime" => now.runtime_ns = value,
+                        _ => now.period_ns = value,
+                    }
+                    assert!(now.runtime_ns <= now.period_ns, "{old:?} {new:?}");
+                }
+                assert_eq!(now, *new);
+            }
+        }
+    }
+
+    fn server(root: &Path) -> ExtServer {
+        for cpu in ["cpu0", "cpu1"] {
+            fs::create_dir_all(root.join(cpu)).unwrap();
+            fs::write(root.join(cpu).join("runtime"), "50000000\n").unwrap();
+            fs::write(root.join(cpu).join("period"), "1000000000\n").unwrap();
+        }
+        ExtServer::at(root).unwrap()
+    }
+
+    #[test]
+    fn what_servers_held_is_put_back() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(ExtServer::at(root.path()).is_none());
+        let server = server(root.path());
+        let header = plimsoll_engine::journal::Header {
+            version: plimsoll_engine::journal::VERSION,
+            name: "test".into(),
+            pid: 1,
+            persistent: false,
+            subject: String::new(),
+            knobs: Default::default(),
+        };
+        let mut journal = Journal::create(root.path(), &header).unwrap();
+        let file = root.path().join("cpu1/runtime");
+        // A file that is written again keeps what is behind the new text:
+        // unlike a kernel's, so the texts are of one length here.
+        let ours = Setting {
+            runtime_ns: 10_000_000,
+            period_ns: 2_000_000_000,
+        };
+        server.set(ours, &mut journal).unwrap();
+        assert_eq!(read_ns(&file).unwrap(), ours.runtime_ns);
+        let (_, entries) = journal.read().unwrap();
+        assert_eq!(entries.len(), 4);
+        plimsoll_engine::undo::undo_entries(&entries, &mut Default::default());
+        assert_eq!(read_ns(&file).unwrap(), DEFAULT.runtime_ns);
+    }
+}

@@ -1,0 +1,235 @@
+//! What this host has of what the scheduler needs.
+
+use std::fs;
+use std::path::Path;
+
+use nix::sys::statfs::{FsType, statfs};
+use plimsoll_engine::host::{Mode, SchedExt};
+use plimsoll_engine::runtime::RuntimeFolder;
+use serde::Serialize;
+
+use crate::control_error::ControlError;
+use crate::ext_server::ExtServer;
+use crate::objects::BPFFS;
+use crate::status::{Activity, Status};
+use crate::{Error, Kernel, State};
+
+/// The name of our scheduler in the kernel.
+const NAME: &str = "plimsoll";
+/// Where the kernel tells the name of the scheduler that is loaded.
+const LOADED: &str = "/sys/kernel/sched_ext/root/ops";
+/// include/uapi/linux/magic.h
+const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
+
+/// What this host has of what the scheduler needs, and what runs now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Readiness {
+    /// The kernel has sched_ext and what loading takes.
+    pub is_supported: bool,
+    /// What sched_ext is doing: `disabled`, `changing` or `enabled`.
+    pub state: String,
+    /// The scheduler that is loaded.
+    pub loaded: Option<String>,
+    /// That is ours, in this mode, and keeps groups of this user.
+    pub mode: Option<Mode>,
+    /// Callbacks that the kernel lacks, and what is lost.
+    pub missing_ops: Vec<&'static str>,
+    /// There is an ext server, and it can be set.
+    pub has_ext_server: bool,
+    /// This process may load BPF programs.
+    pub is_root: bool,
+    /// A BPF file system is mounted where it is expected.
+    pub has_bpffs: bool,
+    /// What is in the way, if something is.
+    pub problem: Option<String>,
+}
+
+/// Looks at this host.
+pub struct Host;
+
+impl Host {
+    /// The mode of our scheduler, if it is loaded and keeps groups of this
+    /// user. Costs two small reads.
+    pub fn loaded(runtime: &RuntimeFolder) -> Option<Mode> {
+        let name = fs::read_to_string(LOADED).ok()?;
+        if !is_ours(name.trim()) {
+            return None;
+        }
+        let status = Status::published(runtime);
+        let running = status.filter(|status| status.activity == Activity::Running);
+        running.map(|status| status.mode)
+    }
+
+    /// Looks, and changes nothing.
+    pub fn readiness(runtime: &RuntimeFolder) -> Readiness {
+        let support = Kernel::host().supports();
+        let mut found = Readiness {
+            is_supported: support.is_ok(),
+            state: "disabled".into(),
+            loaded: None,
+            mode: None,
+            missing_ops: Vec::new(),
+            has_ext_server: ExtServer::of_this_host().is_some(),
+            is_root: nix::unistd::geteuid().is_root(),
+            has_bpffs: statfs(Path::new(BPFFS))
+                .is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC),
+            problem: None,
+        };
+        match support {
+            Ok(support) => {
+                found.state = state_name(support.state).into();
+                found.loaded = support.scheduler;
+                found.missing_ops = support.missing_ops;
+            }
+            Err(error) => found.problem = Some(error.to_string()),
+        }
+        found.mode = Self::loaded(runtime);
+        if found.problem.is_none() {
+            found.problem = found.missing();
+        }
+        found
+    }
+}
+
+/// Libraries may append a version.
+fn is_ours(scheduler: &str) -> bool {
+    let rest = scheduler.strip_prefix(NAME);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+}
+
+fn state_name(state: State) -> &'static str {
+    match state {
+        State::Disabled => "disabled",
+        State::Changing => "changing",
+        State::Enabled => "enabled",
+    }
+}
+
+impl Readiness {
+    fn missing(&self) -> Option<String> {
+        if !self.is_root {
+            return Some("loading a BPF scheduler takes root".into());
+        }
+        if !self.has_bpffs {
+            return Some(format!(
+                "no BPF file system is mounted at {BPFFS}; mount it: mount -t bpf bpf {BPFFS}"
+            ));
+        }
+        match &self.loaded {
+            Some(_) if self.mode.is_some() => None,
+            Some(name) if is_ours(name) => {
+                Some("the scheduler is kept by a plimsoll that has another runtime folder".into())
+            }
+            Some(other) => Some(Error::OtherScheduler(other.clone()).to_string()),
+            None => None,
+        }
+    }
+
+    /// Fails unless the scheduler is loaded or could be.
+    ///
+    /// # Errors
+    /// Says what is missing.
+    pub fn check(&self) -> Result<(), ControlError> {
+        match &self.problem {
+            Some(problem) => Err(ControlError::NotReady(problem.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// What the scheduler can do here, in the mode in which it is loaded, or
+    /// else in `wanted`.
+    ///
+    /// # Errors
+    /// When it is loaded in another mode than `wanted`.
+    pub fn sched_ext(&self, wanted: Option<Mode>) -> Result<SchedExt, ControlError> {
+        let mode = match (self.mode, wanted) {
+            (Some(loaded), Some(wanted)) if loaded != wanted => {
+                return Err(ControlError::OtherMode {
+                    loaded: loaded.to_string(),
+                });
+            }
+            (loaded, wanted) => loaded.or(wanted).unwrap_or_default(),
+        };
+        Ok(SchedExt {
+            mode,
+            has_ext_server: self.has_ext_server,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready() -> Readiness {
+        Readiness {
+            is_supported: true,
+            state: "disabled".into(),
+            loaded: None,
+            mode: None,
+            missing_ops: Vec::new(),
+            has_ext_server: true,
+            is_root: true,
+            has_bpffs: true,
+            problem: None,
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        assert_eq!(ready().missing(), None);
+        let cases = [
+            (
+                Readiness {
+                    is_root: false,
+                    ..ready()
+                },
+                "root",
+            ),
+            (
+                Readiness {
+                    has_bpffs: false,
+                    ..ready()
+                },
+                "mount -t bpf",
+            ),
+            (
+                Readiness {
+                    loaded: Some("lavd".into()),
+                    ..ready()
+                },
+                "lavd",
+            ),
+            (
+                Readiness {
+                    loaded: Some("plimsoll".into()),
+                    ..ready()
+                },
+                "runtime folder",
+            ),
+        ];
+        for (readiness, word) in cases {
+            let missing = readiness.missing().unwrap();
+            assert!(missing.contains(word), "{missing}");
+        }
+        let loaded = Readiness {
+            loaded: Some("plimsoll".into()),
+            mode: Some(Mode::Partial),
+            ..ready()
+        };
+        assert_eq!(loaded.missing(), None);
+    }
+
+    #[test]
+    fn a_loaded_scheduler_decides_the_mode() {
+        let free = ready();
+        assert_eq!(free.sched_ext(None).unwrap().mode, Mode::Partial);
+        assert_eq!(free.sched_ext(Some(Mode::All)).unwrap().mode, Mode::All);
+        let loaded = Readiness {
+            mode: Some(Mode::All),
+            ..ready()
+        };
+        assert_eq!(loaded.sched_ext(None).unwrap().mode, Mode::All);
+        assert!(loaded.sched_ext(Some(Mode::Partial)).is_err());
+    }
+}

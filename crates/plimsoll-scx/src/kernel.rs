@@ -1,0 +1,222 @@
+//! What the kernel offers to a sched_ext scheduler, and what it runs now.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::btf::KernelTypes;
+use crate::{Error, capture};
+
+/// Hands the list of callbacks that not every supported kernel has to another
+/// macro. When `struct sched_ext_ops` gets a new one, it is added here.
+macro_rules! with_optional_ops {
+    ($then:ident ! ($($before:tt)*)) => {
+        $then!($($before)* cgroup_set_bandwidth cgroup_set_idle sub_attach sub_detach)
+    };
+}
+pub(crate) use with_optional_ops;
+
+macro_rules! names {
+    ($($op:ident)*) => { &[$(stringify!($op)),*] };
+}
+
+/// Callbacks that not every supported kernel has.
+const OPTIONAL_OPS: &[&str] = with_optional_ops!(names!());
+
+/// Where a kernel shows its sched_ext and its types.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    sched_ext: PathBuf,
+    btf: PathBuf,
+}
+
+/// What sched_ext is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// No scheduler is loaded.
+    Disabled,
+    /// A scheduler is being loaded or unloaded.
+    Changing,
+    /// A scheduler is loaded.
+    Enabled,
+}
+
+/// What the kernel offers, and what it runs now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Support {
+    /// What sched_ext is doing.
+    pub state: State,
+    /// The name of the scheduler that is loaded.
+    pub scheduler: Option<String>,
+    /// Optional callbacks of `struct sched_ext_ops` that this kernel lacks. A
+    /// scheduler that has them is loaded without.
+    pub missing_ops: Vec<&'static str>,
+}
+
+impl Kernel {
+    /// The kernel that runs this program.
+    pub fn host() -> Self {
+        Self::at(Path::new("/sys/kernel"))
+    }
+
+    /// As the host's, but with another folder for `/sys/kernel`.
+    fn at(root: &Path) -> Self {
+        Self {
+            sched_ext: root.join("sched_ext"),
+            btf: root.join("btf/vmlinux"),
+        }
+    }
+
+    /// What the kernel offers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSchedExt`] or [`Error::NoBtf`] if no scheduler can be loaded
+    /// at all. That another one is loaded is not an error.
+    pub fn supports(&self) -> Result<Support, Error> {
+        Ok(Support {
+            state: self.state()?,
+            scheduler: self.scheduler()?,
+            missing_ops: missing_ops(&self.types()?),
+        })
+    }
+
+    /// Fails unless a scheduler could be attached now.
+    pub(crate) fn require_free(&self) -> Result<(), Error> {
+        match (self.scheduler()?, self.state()?) {
+            (None, State::Disabled) => Ok(()),
+            (name, _) => Err(Error::OtherScheduler(
+                name.unwrap_or_else(|| "it is coming or going".into()),
+            )),
+        }
+    }
+
+    /// The kernel's types. Reading them takes some milliseconds.
+    pub(crate) fn types(&self) -> Result<KernelTypes, Error> {
+        if !self.btf.exists() {
+            return Err(Error::NoBtf(self.btf.clone()));
+        }
+        capture::silence();
+        KernelTypes::read(&self.btf).map_err(Error::Btf)
+    }
+
+    /// Changes whenever a CPU comes or goes: the kernel refuses a scheduler
+    /// that was configured for another set of CPUs.
+    pub(crate) fn hotplug_seq(&self) -> Result<u64, Error> {
+        let (path, text) = self.read("hotplug_seq")?;
+        text.parse().map_err(|_| Error::Parse { path, text })
+    }
+
+    fn state(&self) -> Result<State, Error> {
+        let (path, text) = self.read("state")?;
+        match text.as_str() {
+            "disabled" => Ok(State::Disabled),
+            "enabled" => Ok(State::Enabled),
+            "enabling" | "disabling" => Ok(State::Changing),
+            _ => Err(Error::Parse { path, text }),
+        }
+    }
+
+    /// The folder `root` is there while a scheduler is loaded.
+    fn scheduler(&self) -> Result<Option<String>, Error> {
+        match self.read("root/ops") {
+            Ok((_, name)) => Ok(Some(name)),
+            Err(Error::NoSchedExt) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A file's path and its text; a missing one means that there is no
+    /// sched_ext.
+    fn read(&self, file: &str) -> Result<(PathBuf, String), Error> {
+        let path = self.sched_ext.join(file);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok((path, text.trim().to_owned())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::NoSchedExt),
+            Err(source) => Err(Error::Read { path, source }),
+        }
+    }
+}
+
+/// The optional callbacks that a kernel lacks.
+pub(crate) fn missing_ops(types: &KernelTypes) -> Vec<&'static str> {
+    OPTIONAL_OPS
+        .iter()
+        .copied()
+        .filter(|op| !types.has_member("sched_ext_ops", op))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::btf::example::Example;
+
+    fn kernel(files: &[(&str, &str)]) -> (tempfile::TempDir, Kernel) {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let kernel = Kernel::at(root.path());
+        (root, kernel)
+    }
+
+    #[test]
+    fn a_kernel_without_sched_ext_or_btf_is_refused() {
+        let (_root, bare) = kernel(&[]);
+        assert!(matches!(bare.supports(), Err(Error::NoSchedExt)));
+        let (_root, no_btf) = kernel(&[("sched_ext/state", "disabled\n")]);
+        assert!(matches!(no_btf.supports(), Err(Error::NoBtf(_))));
+    }
+
+    #[test]
+    fn types_that_are_not_understood_are_an_error() {
+        let (_root, kernel) = kernel(&[("sched_ext/state", "disabled\n"), ("btf/vmlinux", "?")]);
+        assert!(matches!(kernel.supports(), Err(Error::Btf(_))));
+    }
+
+    #[test]
+    fn missing_callbacks_are_named() {
+        let (root, kernel) = kernel(&[("sched_ext/state", "disabled\n"), ("btf/vmlinux", "")]);
+        let types = Example::default().structure("sched_ext_ops", &["init", "cgroup_set_idle"]);
+        fs::write(root.path().join("btf/vmlinux"), types.bytes()).unwrap();
+        let missing = kernel.supports().unwrap().missing_ops;
+        assert_eq!(
+            missing,
+            ["cgroup_set_bandwidth", "sub_attach", "sub_detach"]
+        );
+    }
+
+    #[test]
+    fn the_state_is_read() {
+        for (text, state) in [
+            ("disabled\n", State::Disabled),
+            ("enabling\n", State::Changing),
+            ("enabled\n", State::Enabled),
+        ] {
+            let (_root, kernel) = kernel(&[("sched_ext/state", text)]);
+            assert_eq!(kernel.state().unwrap(), state);
+        }
+        let (_root, kernel) = kernel(&[("sched_ext/state", "melted\n")]);
+        let message = kernel.state().unwrap_err().to_string();
+        assert!(message.contains("\"melted\""), "{message}");
+    }
+
+    #[test]
+    fn the_loaded_scheduler_is_named() {
+        let (_root, free) = kernel(&[("sched_ext/state", "disabled\n")]);
+        assert_eq!(free.scheduler().unwrap(), None);
+        let (_root, busy) = kernel(&[("sched_ext/root/ops", "lavd_1.1.4\n")]);
+        assert_eq!(busy.scheduler().unwrap().as_deref(), Some("lavd_1.1.4"));
+    }
+
+    #[test]
+    fn the_hotplug_sequence_is_a_number() {
+        let (_root, good) = kernel(&[("sched_ext/hotplug_seq", "17\n")]);
+        assert_eq!(good.hotplug_seq().unwrap(), 17);
+        let (_root, bad) = kernel(&[("sched_ext/hotplug_seq", "x\n")]);
+        assert!(matches!(bad.hotplug_seq(), Err(Error::Parse { .. })));
+    }
+}

@@ -1,0 +1,355 @@
+//! The leader: the one process that keeps the scheduler in the kernel, and
+//! what it does for the groups of all others.
+//!
+//! Whoever holds the lock leads. The kernel frees a dead process's lock and
+//! takes its scheduler out; the next one loads it anew.
+
+mod duties;
+mod rescue;
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::cgroup::Hierarchy;
+use plimsoll_engine::host::Mode;
+use plimsoll_engine::journal::{self, Entry, Header, Journal};
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::undo;
+
+use crate::backoff::Backoff;
+use crate::bpf_intf::plimsoll_limits_PLIMSOLL_GROUPS_MAX as GROUPS_MAX;
+use crate::control_error::ControlError;
+use crate::objects::{self, Objects, PIN_FOLDER};
+use crate::skel::OpenBpfSkel;
+use crate::status::{Activity, Status};
+use crate::topology::CpuMap;
+use crate::{ExitReport, Kernel, Scheduler, machine};
+use duties::Duties;
+
+/// The leader's journal. No group has such a name.
+const JOURNAL: &str = ".sched-ext";
+/// While there is nothing to watch, the leader looks this often whether it
+/// should end.
+const IDLE: Duration = Duration::from_millis(50);
+/// Late is too late for control, and it uses little.
+const NICE: i32 = -20;
+
+/// The flag of a scheduler for tasks of its own policy only
+/// (kernel/sched/ext_internal.h, SCX_OPS_SWITCH_PARTIAL).
+const SWITCH_PARTIAL: u64 = 1 << 3;
+
+/// What people should be told, from any thread.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Messages(Arc<Mutex<Vec<String>>>);
+
+impl Messages {
+    pub fn tell(&self, message: impl Into<String>) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(message.into());
+    }
+
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What the leader works with.
+#[derive(Debug, Clone)]
+pub(crate) struct Context {
+    pub hierarchy: Arc<Hierarchy>,
+    pub runtime: RuntimeFolder,
+    pub mode: Mode,
+    pub messages: Messages,
+}
+
+/// The leader's thread. Dropping it takes the scheduler out of the kernel.
+#[derive(Debug)]
+pub(crate) struct Leader {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How the first load went.
+pub(crate) type FirstLoad = Receiver<Result<(), ControlError>>;
+
+impl Leader {
+    /// Leads, if nobody else does. Unless `keep_trying`, a first load that
+    /// fails ends it.
+    ///
+    /// # Errors
+    /// When the lock or the journal cannot be had.
+    pub fn try_start(
+        context: &Context,
+        keep_trying: bool,
+    ) -> Result<Option<(Self, FirstLoad)>, ControlError> {
+        let Some(lock) = try_lock(&context.runtime)? else {
+            return Ok(None);
+        };
+        let journal = begin_journal(&context.runtime)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, first_load) = channel();
+        let mut term = Term {
+            _lock: lock,
+            journal: Some(journal),
+            context: context.clone(),
+            stop: Arc::clone(&stop),
+            status: Status {
+                mode: context.mode,
+                leader_pid: std::process::id(),
+                ..Status::default()
+            },
+        };
+        let thread = thread::spawn(move || {
+            // SAFETY: takes integers only; who 0 is the calling thread. Not
+            // needed enough to complain where it is not allowed.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+            term.serve(&sender, keep_trying);
+        });
+        let leader = Self {
+            stop,
+            thread: Some(thread),
+        };
+        Ok(Some((leader, first_load)))
+    }
+
+    /// Whether it has given up: its first load failed.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, the kernel has its link and its lock back.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The lock of whoever leads. `None`: somebody else does.
+fn try_lock(runtime: &RuntimeFolder) -> Result<Option<File>, ControlError> {
+    let path = runtime.path().join("sched-ext.lock");
+    let failed = |source| plimsoll_engine::EngineError::Journal {
+        path: path.clone(),
+        source,
+    };
+    let mut options = OpenOptions::new();
+    let file = options.create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(source)) => Err(failed(source).into()),
+    }
+}
+
+/// Undoes what a leader that was killed has left, and starts a journal.
+fn begin_journal(runtime: &RuntimeFolder) -> Result<Journal, ControlError> {
+    let _lock = runtime.lock()?;
+    undo::recover_journal(&Journal::path_of(runtime.path(), JOURNAL))?;
+    let header = Header {
+        version: journal::VERSION,
+        name: JOURNAL.into(),
+        pid: std::process::id(),
+        persistent: false,
+        subject: "the sched_ext scheduler".into(),
+        knobs: Knobs::default(),
+    };
+    Ok(Journal::create(runtime.path(), &header)?)
+}
+
+/// One leader's time.
+struct Term {
+    _lock: File,
+    journal: Option<Journal>,
+    context: Context,
+    stop: Arc<AtomicBool>,
+    status: Status,
+}
+
+impl Term {
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Loads the scheduler, again and again if it must be.
+    fn serve(&mut self, first_load: &Sender<Result<(), ControlError>>, keep_trying: bool) {
+        let mut backoff = Backoff::new();
+        let mut loaded_before = false;
+        while !self.is_over() {
+            let failed = match self.load() {
+                Ok(scheduler) => {
+                    self.status.nr_reloads += u64::from(loaded_before);
+                    loaded_before = true;
+                    // Whoever asked may have stopped waiting.
+                    let _ = first_load.send(Ok(()));
+                    let started = Instant::now();
+                    self.watch(scheduler);
+                    Some(started)
+                }
+                Err(error) if !loaded_before && !keep_trying => {
+                    let _ = first_load.send(Err(error));
+                    return;
+                }
+                Err(error) => {
+                    self.tell_failure(&error);
+                    None
+                }
+            };
+            let due = backoff.after_failure(failed, Instant::now());
+            while !self.is_over() && Instant::now() < due {
+                thread::sleep(IDLE);
+            }
+        }
+    }
+
+    fn publish(&mut self, activity: Activity) {
+        self.status.activity = activity;
+        self.status.publish(&self.context.runtime);
+    }
+
+    /// A failure that repeats itself is told once.
+    fn tell_failure(&mut self, error: &ControlError) {
+        let reason = error.to_string();
+        if self.status.last_exit.as_ref() != Some(&reason) {
+            self.context.messages.tell(format!(
+                "the scheduler cannot be loaded: {reason}; groups stay in the background, \
+                 it is tried again"
+            ));
+        }
+        self.status.last_exit = Some(reason);
+        self.publish(Activity::Down);
+    }
+
+    /// Brings the scheduler into the kernel and lets others find it.
+    fn load(&mut self) -> Result<Scheduler, ControlError> {
+        let begun = Instant::now();
+        let cpus = CpuMap::of_this_host()?;
+        let mode = self.context.mode;
+        let mut scheduler = Scheduler::load(&Kernel::host(), |skel| configure(skel, &cpus, mode))?;
+        scheduler.attach()?;
+        self.pin(&mut scheduler)?;
+        self.status.dropped_ops = scheduler
+            .dropped_ops()
+            .iter()
+            .map(|op| (*op).to_owned())
+            .collect();
+        let objects = Objects::open()?;
+        machine::refresh(&objects, &self.context.runtime.lock()?)?;
+        self.status.groups_id = objects.id;
+        self.status.load_usec = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.publish(Activity::Running);
+        Ok(scheduler)
+    }
+
+    /// Replaces the pins of whatever was loaded before.
+    fn pin(&mut self, scheduler: &mut Scheduler) -> Result<(), ControlError> {
+        let folder = Path::new(PIN_FOLDER);
+        let failed = |source| ControlError::change("make room for pins", source);
+        if let Some(journal) = &mut self.journal {
+            journal.record(&[Entry::Pin {
+                folder: folder.to_owned(),
+            }])?;
+        }
+        fs::create_dir_all(folder).map_err(failed)?;
+        for entry in fs::read_dir(folder).map_err(failed)?.flatten() {
+            fs::remove_file(entry.path()).map_err(failed)?;
+        }
+        objects::pin(scheduler.skel_mut(), folder)
+    }
+
+    /// Does the leader's duties until the scheduler is thrown out, or the
+    /// term is over.
+    fn watch(&mut self, mut scheduler: Scheduler) {
+        let exit = match Duties::begin(&self.context, &scheduler) {
+            Ok(duties) => {
+                let journal = self.journal.as_mut();
+                duties.perform(&mut self.status, journal, &self.stop)
+            }
+            Err(error) => {
+                self.tell_failure(&error);
+                return;
+            }
+        };
+        let Some(report) = exit else {
+            // The term is over.
+            scheduler.detach();
+            return;
+        };
+        // Frees what the kernel still has of it.
+        drop(scheduler);
+        self.tell_exit(&report);
+    }
+
+    fn tell_exit(&mut self, report: &ExitReport) {
+        let dump = self.write_dump(report);
+        let mut message = format!("the scheduler was thrown out: {report}");
+        if let Some(path) = &dump {
+            message.push_str(&format!("; dump: {}", path.display()));
+        }
+        message.push_str("; groups stay in the background until it is loaded again");
+        self.context.messages.tell(message);
+        self.status.last_exit = Some(report.to_string());
+        self.status.dump = dump;
+        self.publish(Activity::Down);
+    }
+
+    fn write_dump(&self, report: &ExitReport) -> Option<PathBuf> {
+        if report.dump.is_empty() {
+            return None;
+        }
+        let path = self.context.runtime.path().join("sched-ext.dump");
+        fs::write(&path, &report.dump).ok()?;
+        Some(path)
+    }
+}
+
+impl Drop for Term {
+    fn drop(&mut self) {
+        Status::withdraw(&self.context.runtime);
+        let Some(journal) = self.journal.take() else {
+            return;
+        };
+        let mut report = undo::UndoReport::default();
+        let undone = undo::undo_journal(journal, &mut report);
+        report.problems.extend(undone.err().map(|e| e.to_string()));
+        for problem in report.problems {
+            self.context.messages.tell(problem);
+        }
+    }
+}
+
+/// Fits the scheduler to this machine before it is loaded.
+fn configure(skel: &mut OpenBpfSkel<'static>, cpus: &CpuMap, mode: Mode) -> libbpf_rs::Result<()> {
+    let nr_cpu_ids = cpus.nr_cpu_ids;
+    let maps = &mut skel.maps;
+    maps.cpus.set_max_entries(nr_cpu_ids)?;
+    maps.decisions.set_max_entries(nr_cpu_ids)?;
+    maps.slice_timers.set_max_entries(nr_cpu_ids)?;
+    maps.group_cpus.set_max_entries(GROUPS_MAX * nr_cpu_ids)?;
+    let ops = skel.struct_ops.plimsoll_ops_mut();
+    if mode == Mode::All {
+        ops.flags &= !SWITCH_PARTIAL;
+    }
+    let watchdog_ms = ops.timeout_ms;
+    if let Some(rodata) = skel.maps.rodata_data.as_deref_mut() {
+        rodata.nr_cpu_ids = nr_cpu_ids;
+        rodata.nr_llcs = cpus.nr_llcs;
+        rodata.mode_all = mode == Mode::All;
+        rodata.watchdog_ms = watchdog_ms;
+        for (place, llc) in rodata.cpu_llc.iter_mut().zip(&cpus.llcs) {
+            *place = *llc;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Plimsoll's scheduler for sched_ext: the BPF program in `src/bpf`, and what
+//! loads it into a kernel.
+//!
+//! ```no_run
+//! use plimsoll_scx::{Kernel, Scheduler};
+//!
+//! let kernel = Kernel::host();
+//! let mut scheduler = Scheduler::load(&kernel, |_skel| Ok(()))?;
+//! scheduler.attach()?;
+//! assert!(scheduler.exited().is_none());
+//! # Ok::<(), plimsoll_scx::Error>(())
+//! ```
+
+mod backoff;
+mod btf;
+mod capture;
+mod control_error;
+pub mod debug;
+mod enforcer;
+mod error;
+mod exit;
+mod ext_server;
+mod host;
+mod kernel;
+mod leader;
+mod loader;
+mod machine;
+mod members;
+mod objects;
+mod params;
+mod sample;
+mod shared;
+mod slots;
+mod status;
+mod topology;
+
+pub use control_error::ControlError;
+pub use enforcer::SchedExtEnforcer;
+pub use error::Error;
+pub use exit::{ExitKind, ExitReport};
+pub use host::{Host, Readiness};
+pub use kernel::{Kernel, State, Support};
+pub use loader::{Scheduler, VerifiedProgram};
+pub use status::{Activity, Status};
+
+/// The constants and types of `src/bpf/intf.h`, by bindgen.
+#[allow(missing_docs, dead_code, non_camel_case_types, non_snake_case)]
+#[allow(non_upper_case_globals, unsafe_op_in_unsafe_fn, clippy::all)]
+#[allow(clippy::undocumented_unsafe_blocks)]
+pub mod bpf_intf {
+    include!(concat!(env!("OUT_DIR"), "/bpf_intf.rs"));
+}
+
+/// The skeleton of `src/bpf/scheduler.bpf.c`, by libbpf-cargo.
+#[allow(missing_docs, unsafe_op_in_unsafe_fn, clippy::all)]
+#[allow(clippy::undocumented_unsafe_blocks, clippy::unwrap_used)]
+pub mod skel {
+    include!(concat!(env!("OUT_DIR"), "/bpf_skel.rs"));
+}

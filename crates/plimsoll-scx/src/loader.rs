@@ -1,0 +1,216 @@
+//! Brings the BPF scheduler into the kernel and takes it out again.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd as _;
+use std::ptr;
+use std::sync::atomic::{Ordering, fence};
+
+use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
+use libbpf_rs::{Link, MapCore as _, MapFlags, Program};
+
+use crate::btf::import_enumerators;
+use crate::kernel::{missing_ops, with_optional_ops};
+use crate::skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel};
+use crate::{Error, ExitReport, Kernel, capture};
+
+/// How much room the kernel's dump gets if the scheduler does not say.
+const DUMP_BYTES: u32 = 32 * 1024;
+
+/// A BPF scheduler that is in the kernel. Dropping it takes it out.
+pub struct Scheduler {
+    /// While it lives the scheduler schedules. Before `skel`: dropped first.
+    link: Option<Link>,
+    skel: BpfSkel<'static>,
+    kernel: Kernel,
+    dropped_ops: Vec<&'static str>,
+}
+
+/// A program that the verifier has accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifiedProgram {
+    /// Its name.
+    pub name: String,
+    /// How many instructions the verifier had to look at.
+    pub verified_insns: u32,
+}
+
+impl Scheduler {
+    /// Opens the scheduler, lets `configure` set its read-only data, the sizes
+    /// of its maps and its flags, and has the kernel verify it. It does not
+    /// schedule anything before [`Scheduler::attach`].
+    ///
+    /// # Errors
+    ///
+    /// If the kernel has no sched_ext, runs another scheduler, or refuses this
+    /// one; and what `configure` returns.
+    pub fn load(
+        kernel: &Kernel,
+        configure: impl FnOnce(&mut OpenBpfSkel<'static>) -> libbpf_rs::Result<()>,
+    ) -> Result<Self, Error> {
+        kernel.require_free()?;
+        let types = kernel.types()?;
+        capture::start();
+        let mut skel = open()?;
+        import_enumerators(&mut skel, &types)?;
+        skel.struct_ops.plimsoll_ops_mut().hotplug_seq = kernel.hotplug_seq()?;
+        configure(&mut skel).map_err(failed("configure"))?;
+        let dropped_ops = drop_ops(&mut skel, &missing_ops(&types));
+        make_room_for_dump(&mut skel).map_err(failed("configure"))?;
+        Ok(Self {
+            link: None,
+            skel: skel.load().map_err(failed("load"))?,
+            kernel: kernel.clone(),
+            dropped_ops,
+        })
+    }
+
+    /// Lets the scheduler schedule.
+    ///
+    /// # Errors
+    ///
+    /// If another scheduler was faster, or the kernel refuses this one.
+    pub fn attach(&mut self) -> Result<(), Error> {
+        self.kernel.require_free()?;
+        capture::start();
+        // First the programs beside the scheduler, such as timers and probes.
+        self.skel.attach().map_err(failed("attach"))?;
+        let ops = &mut self.skel.maps.plimsoll_ops;
+        self.link = Some(ops.attach_struct_ops().map_err(failed("attach"))?);
+        // If the scheduler's init fails, the kernel reports success all the
+        // same. By then the scheduler has exited.
+        match self.exited() {
+            None => Ok(()),
+            Some(report) => {
+                self.link = None;
+                Err(Error::ThrownOut(Box::new(report)))
+            }
+        }
+    }
+
+    /// Takes the scheduler out of the kernel, and says how it ended. Its maps
+    /// can still be read.
+    pub fn detach(&mut self) -> Option<ExitReport> {
+        // The kernel has called the scheduler's exit before this returns.
+        self.link = None;
+        self.exited()
+    }
+
+    /// What the scheduler has left behind, if the kernel has thrown it out or
+    /// it was detached; `None` while it runs. Cheap while it runs.
+    pub fn exited(&self) -> Option<ExitReport> {
+        let uei = &self.skel.maps.data_data.as_deref()?.uei;
+        // SAFETY: a reference is valid and aligned. The kernel writes to this
+        // memory at any time, so it has to be read anew each time.
+        let kind = unsafe { ptr::read_volatile(&raw const uei.kind) };
+        if kind == 0 {
+            return None;
+        }
+        // The kernel writes the kind last, after a barrier.
+        fence(Ordering::Acquire);
+        let report = ExitReport::new(kind, uei.exit_code, &uei.reason, &uei.msg);
+        let dump = self
+            .skel
+            .maps
+            .data_uei_dump
+            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+        // A report without a dump is better than none.
+        Some(report.with_dump(&dump.ok().flatten().unwrap_or_default()))
+    }
+
+    /// The optional callbacks that the kernel lacks and the scheduler has: it
+    /// runs without them.
+    pub fn dropped_ops(&self) -> &[&'static str] {
+        &self.dropped_ops
+    }
+
+    /// Its maps, data and programs.
+    pub fn skel(&self) -> &BpfSkel<'static> {
+        &self.skel
+    }
+
+    /// Its maps, data and programs, to be changed.
+    pub fn skel_mut(&mut self) -> &mut BpfSkel<'static> {
+        &mut self.skel
+    }
+
+    /// How much work each program was for the verifier. Looks at all BPF
+    /// programs of the machine: for diagnosis only.
+    pub fn verified_programs(&self) -> Vec<VerifiedProgram> {
+        let names: HashMap<u32, String> = self
+            .skel
+            .object()
+            .progs()
+            .filter(|prog| prog.autoload())
+            .filter_map(|prog| {
+                let id = Program::id_from_fd(prog.as_fd()).ok()?;
+                Some((id, prog.name().to_string_lossy().into_owned()))
+            })
+            .collect();
+        ProgInfoIter::default()
+            .filter_map(|info| {
+                Some(VerifiedProgram {
+                    name: names.get(&info.id)?.clone(),
+                    verified_insns: info.verified_insns,
+                })
+            })
+            .collect()
+    }
+}
+
+pub(crate) fn open() -> Result<OpenBpfSkel<'static>, Error> {
+    // A skeleton borrows the place of its object. That place is a pointer's
+    // size, and is given away with each scheduler.
+    let object = Box::leak(Box::new(MaybeUninit::uninit()));
+    let mut skel = BpfSkelBuilder::default()
+        .open(object)
+        .map_err(failed("open"))?;
+    // It finds out something about kernels before 6.18 only, and would make
+    // the function tracer a requirement.
+    skel.progs.scx_lib_init_probe.set_autoload(false);
+    Ok(skel)
+}
+
+/// Takes out the callbacks that the kernel lacks: libbpf refuses to load a
+/// scheduler that has them. Returns those that were there.
+fn drop_ops(skel: &mut OpenBpfSkel<'static>, missing: &[&'static str]) -> Vec<&'static str> {
+    let ops = skel.struct_ops.plimsoll_ops_mut();
+    let mut dropped = Vec::new();
+    macro_rules! drop_missing {
+        ($($op:ident)*) => { $(
+            if missing.contains(&stringify!($op)) && !ops.$op.is_null() {
+                ops.$op = ptr::null_mut();
+                dropped.push(stringify!($op));
+            }
+        )* };
+    }
+    with_optional_ops!(drop_missing!());
+    dropped
+}
+
+/// The kernel's dump is as large as the scheduler asks for.
+fn make_room_for_dump(skel: &mut OpenBpfSkel<'static>) -> libbpf_rs::Result<()> {
+    let ops = skel.struct_ops.plimsoll_ops_mut();
+    if ops.exit_dump_len == 0 {
+        ops.exit_dump_len = DUMP_BYTES;
+    }
+    let bytes = ops.exit_dump_len;
+    if let Some(rodata) = skel.maps.rodata_data.as_deref_mut() {
+        rodata.uei_dump_len = bytes;
+    }
+    skel.maps.data_uei_dump.set_value_size(bytes)
+}
+
+/// An error of libbpf's, with what was printed since the step began.
+fn failed(step: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
+    move |source| {
+        let log = capture::take();
+        Error::Libbpf {
+            step,
+            source,
+            reason: capture::reason(&log).map(str::to_owned),
+            log,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What all groups together ask of the machine.
+
+use plimsoll_engine::host::nr_cpus_online;
+use plimsoll_engine::knobs::Tolerance;
+use plimsoll_engine::runtime::RuntimeLock;
+use plimsoll_policy::headroom;
+
+use crate::bpf_intf::{
+    plim_headroom_params, plimsoll_group_flags_PLIMSOLL_BATCH as BATCH,
+    plimsoll_group_flags_PLIMSOLL_USED as USED, plimsoll_limits_PLIMSOLL_SLOT_DEFAULT,
+    plimsoll_machine_change, plimsoll_params,
+};
+use crate::control_error::ControlError;
+use crate::ext_server::{ExtServer, Setting};
+use crate::objects::Objects;
+use crate::params::tolerance_of;
+
+/// How often the scheduler works out what side work may run.
+const GRAIN_NS: u64 = 1_000_000;
+
+/// The largest of what groups ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Demand {
+    /// Of all CPUs, on average.
+    pub headroom_ppm: u32,
+    /// Idle CPUs at every instant.
+    pub headroom_cpus: u32,
+    /// What batch work may run in any case.
+    pub tolerance: Tolerance,
+}
+
+impl Demand {
+    /// Of groups with these parameters.
+    fn of<'a>(groups: impl Iterator<Item = &'a plimsoll_params> + Clone) -> Self {
+        let batch = groups.clone().filter(|params| params.flags & BATCH != 0);
+        Self {
+            headroom_ppm: groups.clone().map(|p| p.headroom_ppm).max().unwrap_or(0),
+            headroom_cpus: groups.map(|p| p.headroom_cpus).max().unwrap_or(0),
+            tolerance: batch
+                .map(tolerance_of)
+                .max_by_key(|t| {
+                    u128::from(t.runtime_ns) * 1_000_000 / u128::from(t.period_ns.max(1))
+                })
+                .unwrap_or_default(),
+        }
+    }
+
+    /// Of all groups that the scheduler has now.
+    pub fn now(objects: &Objects) -> Self {
+        let first = plimsoll_limits_PLIMSOLL_SLOT_DEFAULT + 1;
+        let params: Vec<plimsoll_params> = (first..objects.shared.nr_slots_used())
+            .filter_map(|slot| objects.group(slot))
+            .map(|group| group.params)
+            .filter(|params| params.flags & USED != 0)
+            .collect();
+        Self::of(params.iter())
+    }
+
+    /// What the scheduler is told. `server`: the kernel's ext server.
+    fn change(&self, nr_cpus: u32, server: Option<Setting>) -> plimsoll_machine_change {
+        plimsoll_machine_change {
+            headroom: plim_headroom_params {
+                window_ns: headroom::WINDOW_DEFAULT_NS,
+                grain_ns: GRAIN_NS,
+                tolerance_runtime_ns: self.tolerance.runtime_ns,
+                tolerance_period_ns: self.tolerance.period_ns,
+                headroom_ppm: self.headroom_ppm,
+                nr_cpus,
+            },
+            headroom_cpus: self.headroom_cpus,
+            burst_on: 1,
+            server_runtime_ns: server.map_or(0, |setting| setting.runtime_ns),
+        }
+    }
+}
+
+/// Tells the scheduler what its groups ask for together. With the lock, so
+/// that no older sum overwrites a newer one.
+pub(crate) fn refresh(objects: &Objects, _lock: &RuntimeLock) -> Result<(), ControlError> {
+    let demand = Demand::now(objects);
+    let nr_cpus = nr_cpus_online();
+    let server = ExtServer::of_this_host().map(|_| Setting::of(demand.tolerance, nr_cpus));
+    objects.set_machine(&mut demand.change(nr_cpus, server))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::params_of;
+
+    fn demand(groups: &[&str]) -> Demand {
+        let params: Vec<plimsoll_params> = groups
+            .iter()
+            .map(|json| params_of(&serde_json::from_str(json).unwrap(), 1, None))
+            .collect();
+        Demand::of(params.iter())
+    }
+
+    #[test]
+    fn the_largest_of_each_wins() {
+        let demand = demand(&[
+            r#"{"class": "batch", "headroom": "30%", "tolerance": "1ms/50ms"}"#,
+            r#"{"class": "batch", "headroom": "20%", "tolerance": "2ms/1s"}"#,
+            r#"{"class": "batch", "headroom": "2cpus", "tolerance": "0"}"#,
+        ]);
+        assert_eq!((demand.headroom_ppm, demand.headroom_cpus), (300_000, 2));
+        assert_eq!(demand.tolerance, "1ms/50ms".parse().unwrap());
+    }
+
+    #[test]
+    fn the_tolerance_is_that_of_batch_groups_or_the_default() {
+        assert_eq!(demand(&[]).tolerance, Tolerance::default());
+        assert_eq!(demand(&["{}"]).tolerance, Tolerance::default());
+        let none = demand(&[r#"{"class": "batch", "tolerance": "0"}"#]);
+        assert_eq!(none.tolerance.runtime_ns, 0);
+    }
+
+    #[test]
+    fn without_an_ext_server_nothing_is_expected_of_it() {
+        let demand = demand(&[]);
+        assert_eq!(demand.change(2, None).server_runtime_ns, 0);
+        let server = Setting::of(demand.tolerance, 2);
+        assert_eq!(demand.change(2, Some(server)).server_runtime_ns, 500_000);
+    }
+}

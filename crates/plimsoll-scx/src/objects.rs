@@ -1,0 +1,228 @@
+//! The scheduler's maps and programs as any process of the user reaches them:
+//! through their pins in the BPF file system.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::Path;
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Program, libbpf_sys};
+
+use crate::bpf_intf::{
+    plimsoll_change, plimsoll_cpu, plimsoll_decisions, plimsoll_group, plimsoll_group_cpu,
+    plimsoll_machine, plimsoll_machine_change,
+};
+use crate::control_error::ControlError as Error;
+use crate::shared::SharedData;
+use crate::skel::BpfSkel;
+
+/// Where the BPF file system is.
+pub(crate) const BPFFS: &str = "/sys/fs/bpf";
+/// Where our pins are in it.
+pub(crate) const PIN_FOLDER: &str = "/sys/fs/bpf/plimsoll";
+
+/// A type of the interface that any bytes of its size are a value of.
+///
+/// # Safety
+/// It consists of integers only.
+pub(crate) unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($name:ty),*) => { $(
+        // SAFETY: integers, and structs and arrays of them; see intf.h.
+        unsafe impl Plain for $name {}
+    )* };
+}
+plain!(
+    plimsoll_group,
+    plimsoll_group_cpu,
+    plimsoll_cpu,
+    plimsoll_machine,
+    plimsoll_decisions,
+    crate::bpf_intf::plimsoll_event
+);
+
+/// The value that bytes from the kernel stand for.
+pub(crate) fn value_of<T: Plain>(bytes: &[u8]) -> Option<T> {
+    // SAFETY: there are enough bytes, `Plain` says that any will do, and the
+    // read does not need alignment.
+    (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// The maps and programs of the scheduler that was loaded last.
+#[derive(Debug)]
+pub(crate) struct Objects {
+    groups: MapHandle,
+    group_cpus: MapHandle,
+    cpus: MapHandle,
+    machine: MapHandle,
+    decisions: MapHandle,
+    group_of_cgroup: MapHandle,
+    apply: OwnedFd,
+    set_machine: OwnedFd,
+    /// Its variables.
+    pub shared: SharedData,
+    /// The kernel's number of the map of groups: tells one load from the next.
+    pub id: u32,
+    /// One more than the highest number of a CPU.
+    pub nr_cpu_ids: u32,
+}
+
+/// Pins what other processes need. `groups` comes last: whoever finds it
+/// finds the others.
+pub(crate) fn pin(skel: &mut BpfSkel<'static>, folder: &Path) -> Result<(), Error> {
+    let failed = |name: &'static str| {
+        let path = folder.join(name);
+        move |source: libbpf_rs::Error| Error::Pin { path, source }
+    };
+    macro_rules! pin {
+        ($($kind:ident . $name:ident),*) => { $({
+            let name = stringify!($name);
+            skel.$kind.$name.pin(folder.join(name)).map_err(failed(name))?;
+        })* };
+    }
+    pin!(
+        maps.group_cpus,
+        maps.cpus,
+        maps.machine,
+        maps.decisions,
+        maps.group_of_cgroup,
+        maps.data,
+        progs.plimsoll_apply,
+        progs.plimsoll_set_machine,
+        maps.groups
+    );
+    Ok(())
+}
+
+/// The kernel's number of the map of groups that is pinned now.
+pub(crate) fn pinned_id() -> Option<u32> {
+    let groups = MapHandle::from_pinned_path(Path::new(PIN_FOLDER).join("groups")).ok()?;
+    Some(groups.info().ok()?.info.id)
+}
+
+impl Objects {
+    /// Opens what is pinned.
+    ///
+    /// # Errors
+    /// When there is nothing, or it is of another version of this program.
+    pub fn open() -> Result<Self, Error> {
+        let folder = Path::new(PIN_FOLDER);
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source: libbpf_rs::Error| Error::Pin { path, source }
+        };
+        let map = |name: &str| {
+            let path = folder.join(name);
+            MapHandle::from_pinned_path(&path).map_err(failed(&path))
+        };
+        let program = |name: &str| {
+            let path = folder.join(name);
+            Program::fd_from_pinned_path(&path).map_err(failed(&path))
+        };
+        let groups = map("groups")?;
+        if groups.value_size() as usize != size_of::<plimsoll_group>() {
+            return Err(Error::OtherVersion);
+        }
+        let cpus = map("cpus")?;
+        Ok(Self {
+            id: groups.info().map_err(failed(folder))?.info.id,
+            groups,
+            nr_cpu_ids: cpus.max_entries(),
+            cpus,
+            group_cpus: map("group_cpus")?,
+            machine: map("machine")?,
+            decisions: map("decisions")?,
+            group_of_cgroup: map("group_of_cgroup")?,
+            apply: program("plimsoll_apply")?,
+            set_machine: program("plimsoll_set_machine")?,
+            shared: SharedData::map(&map("data")?)?,
+        })
+    }
+
+    /// A group; `None` beyond the last slot.
+    pub fn group(&self, slot: u32) -> Option<plimsoll_group> {
+        let bytes = self.groups.lookup(&slot.to_ne_bytes(), MapFlags::LOCK);
+        value_of(&bytes.ok()??)
+    }
+
+    /// What a group did on one CPU.
+    pub fn group_cpu(&self, slot: u32, cpu: u32) -> Option<plimsoll_group_cpu> {
+        let key = slot * self.nr_cpu_ids + cpu;
+        let bytes = self.group_cpus.lookup(&key.to_ne_bytes(), MapFlags::ANY);
+        value_of(&bytes.ok()??)
+    }
+
+    /// One CPU.
+    pub fn cpu(&self, cpu: u32) -> Option<plimsoll_cpu> {
+        let bytes = self.cpus.lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
+        value_of(&bytes.ok()??)
+    }
+
+    /// The machine.
+    pub fn machine(&self) -> Option<plimsoll_machine> {
+        let bytes = self.machine.lookup(&0u32.to_ne_bytes(), MapFlags::LOCK);
+        value_of(&bytes.ok()??)
+    }
+
+    /// The last decisions of a CPU, in no order.
+    pub fn decisions(&self, cpu: u32) -> Option<plimsoll_decisions> {
+        let bytes = self.decisions.lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
+        value_of(&bytes.ok()??)
+    }
+
+    /// The slot of a cgroup that is managed itself.
+    pub fn slot_of(&self, cgroup_id: u64) -> Option<u32> {
+        let bytes = self
+            .group_of_cgroup
+            .lookup(&cgroup_id.to_ne_bytes(), MapFlags::ANY);
+        let bytes: [u8; 4] = bytes.ok()??.try_into().ok()?;
+        Some(u32::from_ne_bytes(bytes))
+    }
+
+    /// Gives a cgroup a slot.
+    pub fn set_slot(&self, cgroup_id: u64, slot: u32) -> Result<(), Error> {
+        let key = cgroup_id.to_ne_bytes();
+        let set = self
+            .group_of_cgroup
+            .update(&key, &slot.to_ne_bytes(), MapFlags::ANY);
+        set.map_err(|source| Error::change("register a cgroup", source))
+    }
+
+    /// The cgroup has no slot any more. One that had none stays without.
+    pub fn forget_slot(&self, cgroup_id: u64) {
+        let _ = self.group_of_cgroup.delete(&cgroup_id.to_ne_bytes());
+    }
+
+    /// Makes, changes or frees a group.
+    pub fn apply(&self, change: &mut plimsoll_change) -> Result<(), Error> {
+        run_program(&self.apply, change).map_err(|source| Error::change("change a group", source))
+    }
+
+    /// Sets what holds for the whole machine.
+    pub fn set_machine(&self, change: &mut plimsoll_machine_change) -> Result<(), Error> {
+        run_program(&self.set_machine, change)
+            .map_err(|source| Error::change("set the machine", source))
+    }
+}
+
+/// Runs a program of type `syscall` on `context`.
+fn run_program<T>(program: &OwnedFd, context: &mut T) -> io::Result<()> {
+    // SAFETY: all zeroes is a valid value of this plain struct.
+    let mut options: libbpf_sys::bpf_test_run_opts = unsafe { std::mem::zeroed() };
+    options.sz = size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t;
+    options.ctx_in = std::ptr::from_mut(context).cast();
+    // No struct of the interface is that large.
+    options.ctx_size_in = u32::try_from(size_of::<T>()).unwrap_or(0);
+    let fd = program.as_fd().as_raw_fd();
+    // SAFETY: the file is open, and the context is as large as it says and
+    // lives until the call returns.
+    let failed = unsafe { libbpf_sys::bpf_prog_test_run_opts(fd, &raw mut options) } != 0;
+    if failed {
+        return Err(io::Error::last_os_error());
+    }
+    match options.retval.cast_signed() {
+        error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,150 @@
+//! From knobs to the parameters of a group in the scheduler.
+
+use plimsoll_engine::knobs::{Class, Headroom, Knobs, Tolerance};
+use plimsoll_policy::{bandwidth, batch, ratecap};
+
+use crate::bpf_intf::{
+    plim_bandwidth_params, plim_ratecap_params, plimsoll_group_flags_PLIMSOLL_BATCH as BATCH,
+    plimsoll_group_flags_PLIMSOLL_CAP as CAP, plimsoll_group_flags_PLIMSOLL_CPU_LIMIT as CPU_LIMIT,
+    plimsoll_group_flags_PLIMSOLL_PER_TASK as PER_TASK,
+    plimsoll_group_flags_PLIMSOLL_QUOTA as QUOTA, plimsoll_group_flags_PLIMSOLL_SIDE as SIDE,
+    plimsoll_group_flags_PLIMSOLL_SOFT_CAP as SOFT_CAP, plimsoll_group_flags_PLIMSOLL_USED as USED,
+    plimsoll_limits_PLIMSOLL_SLOT_NONE as SLOT_NONE, plimsoll_params,
+};
+
+/// A quota or limit that there is none of (the core's `PLIM_UNLIMITED`).
+const UNLIMITED: u64 = u64::MAX;
+const PPM: u32 = 1_000_000;
+
+/// The parameters for knobs. `parent`: the slot of the managed group around.
+pub(crate) fn params_of(knobs: &Knobs, cgroup_id: u64, parent: Option<u32>) -> plimsoll_params {
+    let tolerance = knobs.tolerance.unwrap_or_default();
+    let (headroom_ppm, headroom_cpus) = match knobs.headroom {
+        Some(Headroom::Share(ppm)) => (ppm, 0),
+        Some(Headroom::Cpus(cpus)) => (0, cpus),
+        None => (0, 0),
+    };
+    plimsoll_params {
+        cgroup_id,
+        flags: flags_of(knobs),
+        parent: parent.unwrap_or(SLOT_NONE),
+        weight: knobs
+            .weight
+            .map_or(batch::GROUP_WEIGHT_DEFAULT, |weight| weight.weight),
+        cpu_limit_ppm: knobs.cpu_limit.map_or(PPM, |limit| limit.ppm),
+        headroom_ppm,
+        headroom_cpus,
+        tolerance_runtime_ns: tolerance.runtime_ns,
+        tolerance_period_ns: tolerance.period_ns,
+        bandwidth: bandwidth_of(knobs),
+        cap: cap_of(knobs),
+    }
+}
+
+/// The parameters of a slot that no group has.
+pub(crate) fn unused() -> plimsoll_params {
+    let mut params = params_of(&Knobs::default(), 0, None);
+    params.flags = 0;
+    params
+}
+
+fn flags_of(knobs: &Knobs) -> u32 {
+    let is_batch = knobs.class == Some(Class::Batch);
+    let has_quota = knobs.quota.is_some_and(|quota| quota.quota_ns.is_some());
+    let flags = [
+        (true, USED),
+        (is_batch, BATCH),
+        // All batch work yields to headroom, whoever asked for it.
+        (is_batch || knobs.headroom.is_some(), SIDE),
+        (has_quota, QUOTA),
+        // With per-task caps, the tree as a whole has none.
+        (knobs.cap.is_some() && !knobs.per_task, CAP),
+        (knobs.soft_cap.is_some(), SOFT_CAP),
+        (knobs.per_task, PER_TASK),
+        (knobs.cpu_limit.is_some(), CPU_LIMIT),
+    ];
+    let set = flags.into_iter().filter(|(is_set, _)| *is_set);
+    set.fold(0, |all, (_, flag)| all | flag)
+}
+
+fn bandwidth_of(knobs: &Knobs) -> plim_bandwidth_params {
+    let quota = knobs.quota;
+    let quota_ns = quota.and_then(|quota| quota.quota_ns);
+    plim_bandwidth_params {
+        period_ns: quota.map_or(bandwidth::PERIOD_DEFAULT_NS, |quota| quota.period_ns),
+        quota_ns: quota_ns.unwrap_or(UNLIMITED),
+        burst_ns: match (quota_ns, knobs.burst) {
+            (Some(_), Some(burst)) => burst.burst_ns,
+            _ => 0,
+        },
+        slice_ns: bandwidth::SLICE_DEFAULT_NS,
+    }
+}
+
+fn cap_of(knobs: &Knobs) -> plim_ratecap_params {
+    plim_ratecap_params {
+        depth_ns: ratecap::DEPTH_DEFAULT_NS,
+        half_life_ns: ratecap::HALF_LIFE_DEFAULT_NS,
+        hard_permille: knobs.cap.map_or(0, |cap| cap.permille),
+        soft_permille: knobs.soft_cap.map_or(0, |cap| cap.permille),
+        soft: u8::from(knobs.soft_cap.is_some()),
+    }
+}
+
+/// What a group asks for, or by default has, as tolerance.
+pub(crate) fn tolerance_of(params: &plimsoll_params) -> Tolerance {
+    Tolerance {
+        runtime_ns: params.tolerance_runtime_ns,
+        period_ns: params.tolerance_period_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params(json: &str) -> plimsoll_params {
+        params_of(&serde_json::from_str(json).unwrap(), 7, None)
+    }
+
+    #[test]
+    fn all_batch_work_yields_to_headroom() {
+        assert_eq!(params(r#"{"class": "batch"}"#).flags, USED | BATCH | SIDE);
+        assert_eq!(params(r#"{"headroom": "30%"}"#).flags, USED | SIDE);
+        assert_eq!(params("{}").flags, USED);
+    }
+
+    #[test]
+    fn per_task_caps_are_no_tree_cap() {
+        let tree = params(r#"{"cap": "25%", "soft-cap": "10%"}"#);
+        assert_eq!(tree.flags, USED | CAP | SOFT_CAP);
+        let tasks = params(r#"{"cap": "25%", "soft-cap": "10%", "per-task": true}"#);
+        assert_eq!(tasks.flags, USED | PER_TASK | SOFT_CAP);
+        assert_eq!(
+            (tasks.cap.hard_permille, tasks.cap.soft_permille),
+            (250, 100)
+        );
+    }
+
+    #[test]
+    fn a_quota_of_max_is_none() {
+        let none = params(r#"{"quota": "max/100ms", "burst": "10ms"}"#);
+        assert_eq!(none.flags & QUOTA, 0);
+        assert_eq!(
+            (none.bandwidth.quota_ns, none.bandwidth.burst_ns),
+            (UNLIMITED, 0)
+        );
+        let some = params(r#"{"quota": "10ms/50ms", "burst": "20ms"}"#);
+        assert_eq!(some.flags & QUOTA, QUOTA);
+        assert_eq!(some.bandwidth.period_ns, 50_000_000);
+        assert_eq!(some.bandwidth.burst_ns, 20_000_000);
+    }
+
+    #[test]
+    fn both_forms_of_headroom_are_kept_apart() {
+        let share = params(r#"{"class": "batch", "headroom": "30%"}"#);
+        assert_eq!((share.headroom_ppm, share.headroom_cpus), (300_000, 0));
+        let cpus = params(r#"{"class": "batch", "headroom": "2cpus"}"#);
+        assert_eq!((cpus.headroom_ppm, cpus.headroom_cpus), (0, 2));
+    }
+}

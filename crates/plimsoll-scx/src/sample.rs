@@ -1,0 +1,222 @@
+//! What the scheduler counts, as the statistics of a group.
+
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::cgroup::CpuStat;
+use plimsoll_engine::enforcer::{
+    BatchCounts, BatchCpu, BatchSample, HeadroomSample, Sample, SoftCapSample,
+};
+use plimsoll_engine::host::nr_cpus_online;
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_policy::headroom;
+
+use crate::bpf_intf::{
+    plim_bandwidth_stats, plimsoll_cpu, plimsoll_cpu_state_PLIMSOLL_CPU_IDLE as CPU_IDLE,
+    plimsoll_group_cpu, plimsoll_machine,
+};
+use crate::machine::Demand;
+use crate::objects::Objects;
+
+const NSEC_PER_USEC: u64 = 1000;
+const PPM: u64 = 1_000_000;
+/// Shares of CPU time are averages over this time.
+const USE_INTERVAL: Duration = Duration::from_secs(1);
+
+fn stat_of(stats: &plim_bandwidth_stats) -> CpuStat {
+    CpuStat {
+        nr_periods: stats.nr_periods,
+        nr_throttled: stats.nr_throttled,
+        throttled_usec: stats.throttled_ns / NSEC_PER_USEC,
+        nr_bursts: stats.nr_bursts,
+        burst_usec: stats.burst_ns / NSEC_PER_USEC,
+    }
+}
+
+fn counts_of(group_cpu: &plimsoll_group_cpu) -> BatchCounts {
+    BatchCounts {
+        run_usec: group_cpu.run_ns / NSEC_PER_USEC,
+        wait_usec: group_cpu.wait_ns / NSEC_PER_USEC,
+        nr_switches: group_cpu.nr_switches,
+        nr_preempted: group_cpu.nr_preempted,
+        nr_overdue: group_cpu.nr_overdue,
+    }
+}
+
+/// What the scheduler has counted of one group.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counts {
+    quota: CpuStat,
+    soft_cap: SoftCapSample,
+    cpus: Vec<BatchCpu>,
+}
+
+impl Counts {
+    /// What a slot has counted since it was given to its group.
+    pub fn of(objects: &Objects, slot: u32) -> Self {
+        let Some(group) = objects.group(slot) else {
+            return Self::default();
+        };
+        let cpus = (0..objects.nr_cpu_ids).filter_map(|cpu| {
+            let counts = counts_of(&objects.group_cpu(slot, cpu)?);
+            // A CPU that is not there, or was not used.
+            (counts != BatchCounts::default()).then_some(BatchCpu { cpu, counts })
+        });
+        Self {
+            quota: stat_of(&group.pool.stats),
+            soft_cap: SoftCapSample {
+                rate_ppm: group.cap.rate_ppm,
+                background: group.background != 0,
+                nr_switches: 0,
+            },
+            cpus: cpus.collect(),
+        }
+    }
+
+    /// With what an earlier load of the scheduler counted.
+    pub fn after(mut self, earlier: &Self) -> Self {
+        self.quota = self.quota.plus(&earlier.quota);
+        for before in &earlier.cpus {
+            match self.cpus.iter_mut().find(|now| now.cpu == before.cpu) {
+                Some(now) => now.counts = now.counts.plus(&before.counts),
+                None => self.cpus.push(*before),
+            }
+        }
+        self.cpus.sort_by_key(|cpu| cpu.cpu);
+        self
+    }
+
+    /// Puts it into the statistics of a group with these knobs.
+    pub fn fill(self, sample: &mut Sample, knobs: &Knobs) {
+        sample.quota = knobs.quota.map(|_| self.quota);
+        let of_tree = knobs.soft_cap.is_some() && !knobs.per_task;
+        sample.soft_cap = of_tree.then_some(self.soft_cap);
+        let total = self.cpus.iter().map(|cpu| cpu.counts);
+        sample.batch = Some(BatchSample {
+            total: total.fold(BatchCounts::default(), |sum, one| sum.plus(&one)),
+            cpus: self.cpus,
+        });
+    }
+}
+
+/// Idle and side time of all CPUs so far, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Used {
+    idle_ns: u64,
+    side_ns: u64,
+}
+
+/// `now_ns`: of the kernel's monotonic clock, as in the map.
+fn used_by(cpus: impl Iterator<Item = plimsoll_cpu>, now_ns: u64) -> Used {
+    cpus.fold(Used::default(), |sum, cpu| {
+        let since_ns = now_ns.saturating_sub(cpu.since_ns);
+        let is_idle = cpu.online != 0 && cpu.state == CPU_IDLE;
+        let is_side = cpu.online != 0 && !is_idle && cpu.side != 0;
+        Used {
+            idle_ns: sum.idle_ns + cpu.idle_ns + if is_idle { since_ns } else { 0 },
+            side_ns: sum.side_ns + cpu.side_ns + if is_side { since_ns } else { 0 },
+        }
+    })
+}
+
+/// The clock of the scheduler's maps.
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+    let now = now.map(Duration::from).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How the machine was used of late.
+#[derive(Debug, Default)]
+pub(crate) struct MachineUse {
+    last: Option<(Instant, Used)>,
+    side_ppm: u64,
+    nonside_ppm: u64,
+}
+
+impl MachineUse {
+    /// To be called often; takes note once a second.
+    pub fn observe(&mut self, objects: &Objects, now: Instant) {
+        if self.last.is_some_and(|(at, _)| now < at + USE_INTERVAL) {
+            return;
+        }
+        let cpus = (0..objects.nr_cpu_ids).filter_map(|cpu| objects.cpu(cpu));
+        let used = used_by(cpus, monotonic_ns());
+        if let Some((at, before)) = self.last.replace((now, used)) {
+            let elapsed_ns = u64::try_from((now - at).as_nanos()).unwrap_or(u64::MAX);
+            let all_ns = elapsed_ns.saturating_mul(nr_cpus_online().into()).max(1);
+            let ppm =
+                |ns: u64| (ns.min(all_ns) / NSEC_PER_USEC * PPM) / (all_ns / NSEC_PER_USEC).max(1);
+            let idle_ppm = ppm(used.idle_ns.saturating_sub(before.idle_ns));
+            self.side_ppm = ppm(used.side_ns.saturating_sub(before.side_ns));
+            self.nonside_ppm = PPM.saturating_sub(idle_ppm + self.side_ppm);
+        }
+    }
+
+    /// The state of headroom. `demand`: what all groups ask for; `sides`: the groups of this process that share
+    /// the allowance.
+    pub fn sample(
+        &self,
+        machine: &plimsoll_machine,
+        demand: &Demand,
+        sides: Vec<String>,
+    ) -> HeadroomSample {
+        let params = &machine.headroom.params;
+        let cpus_ppm = headroom::from_cpus_ppm(demand.headroom_cpus, nr_cpus_online());
+        let headroom_ppm = demand.headroom_ppm.max(cpus_ppm);
+        let used_ppm = self.nonside_ppm;
+        let nr_cpus = u64::from(params.nr_cpus).max(1);
+        let tolerance_ppm = params.tolerance_runtime_ns.saturating_mul(PPM)
+            / params.tolerance_period_ns.max(1)
+            / nr_cpus;
+        HeadroomSample {
+            headroom_ppm,
+            allowance_ppm: PPM
+                .saturating_sub(used_ppm + u64::from(headroom_ppm))
+                .max(tolerance_ppm),
+            side_ppm: self.side_ppm,
+            nonside_ppm: self.nonside_ppm,
+            headroom_shortfall_usec: machine.headroom.shortfall_ns / NSEC_PER_USEC,
+            nr_updates: machine.nr_updates,
+            nr_writes: 0,
+            controller_usec: 0,
+            sides,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on_cpu(cpu: u32, run_usec: u64) -> BatchCpu {
+        let counts = BatchCounts {
+            run_usec,
+            ..BatchCounts::default()
+        };
+        BatchCpu { cpu, counts }
+    }
+
+    #[test]
+    fn counts_of_an_earlier_load_are_kept() {
+        let earlier = Counts {
+            cpus: vec![on_cpu(0, 5), on_cpu(3, 7)],
+            quota: CpuStat {
+                nr_periods: 2,
+                ..CpuStat::default()
+            },
+            ..Counts::default()
+        };
+        let now = Counts {
+            cpus: vec![on_cpu(3, 1)],
+            ..Counts::default()
+        };
+        let mut sample = Sample::default();
+        let knobs = serde_json::from_str(r#"{"quota": "1cpus"}"#).unwrap();
+        now.after(&earlier).fill(&mut sample, &knobs);
+        let batch = sample.batch.unwrap();
+        assert_eq!(batch.cpus, [on_cpu(0, 5), on_cpu(3, 8)]);
+        assert_eq!(batch.total.run_usec, 13);
+        assert_eq!(sample.quota.unwrap().nr_periods, 2);
+        assert_eq!(sample.soft_cap, None);
+    }
+}

@@ -1,0 +1,80 @@
+//! The scheduler's variables that user space writes too, through a mapping of
+//! the memory that they are in.
+
+use std::mem::{offset_of, size_of};
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libbpf_rs::{MapCore, MapHandle};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::control_error::ControlError as Error;
+use crate::skel::types;
+
+/// The initialised variables of the scheduler.
+#[derive(Debug)]
+pub(crate) struct SharedData {
+    start: NonNull<libc::c_void>,
+    length: NonZeroUsize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; all access is
+// atomic.
+unsafe impl Send for SharedData {}
+// SAFETY: as above.
+unsafe impl Sync for SharedData {}
+
+impl SharedData {
+    /// Maps the memory behind a map of variables.
+    pub fn map(data: &MapHandle) -> Result<Self, Error> {
+        let too_small = (data.value_size() as usize) < size_of::<types::data>();
+        let length = NonZeroUsize::new(size_of::<types::data>());
+        let (Some(length), false) = (length, too_small) else {
+            return Err(Error::OtherVersion);
+        };
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let start = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, data.as_fd(), 0) };
+        let start = start.map_err(|e| Error::change("map the scheduler's variables", e))?;
+        Ok(Self { start, length })
+    }
+
+    fn variable(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: the offset is that of a field within the mapping, which
+        // lives as long as `self`; the compiler of the BPF program aligns it.
+        unsafe { AtomicU32::from_ptr(self.start.as_ptr().byte_add(offset).cast()) }
+    }
+
+    /// Tasks look up their group again.
+    pub fn tell_groups_changed(&self) {
+        self.variable(offset_of!(types::data, groups_changed))
+            .fetch_add(1, Ordering::Release);
+    }
+
+    /// Changes whenever groups do.
+    pub fn groups_changed(&self) -> u32 {
+        self.variable(offset_of!(types::data, groups_changed))
+            .load(Ordering::Acquire)
+    }
+
+    /// One more than the highest slot in use so far.
+    pub fn nr_slots_used(&self) -> u32 {
+        self.variable(offset_of!(types::data, nr_slots_used))
+            .load(Ordering::Acquire)
+    }
+
+    /// `slot` is in use from now on.
+    pub fn use_slot(&self, slot: u32) {
+        self.variable(offset_of!(types::data, nr_slots_used))
+            .fetch_max(slot + 1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for SharedData {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, and `self` was the last to use it.
+        let _ = unsafe { munmap(self.start, self.length.get()) };
+    }
+}

@@ -1,0 +1,215 @@
+//! Which cgroup has which slot in the scheduler's tables.
+//!
+//! The tables themselves say it; they change under the runtime lock only. A
+//! slot whose cgroup is gone, because its keeper was killed and the cgroup
+//! removed, is free again.
+
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use plimsoll_engine::EngineError;
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::runtime::RuntimeLock;
+
+use crate::bpf_intf::{
+    plimsoll_change, plimsoll_group_flags_PLIMSOLL_USED as USED,
+    plimsoll_limits_PLIMSOLL_GROUPS_MAX as GROUPS_MAX,
+    plimsoll_limits_PLIMSOLL_SLOT_DEFAULT as SLOT_DEFAULT,
+};
+use crate::control_error::ControlError;
+use crate::objects::Objects;
+use crate::params;
+
+/// The first slot that a group can have.
+pub(crate) const FIRST: u32 = SLOT_DEFAULT + 1;
+
+/// The kernel's number of a cgroup: that of its folder.
+///
+/// # Errors
+/// When it is gone.
+pub(crate) fn cgroup_id(folder: &Path) -> Result<u64, EngineError> {
+    let folder_of = fs::metadata(folder).map_err(|source| EngineError::Cgroup {
+        action: "find".into(),
+        path: folder.to_owned(),
+        source,
+    })?;
+    Ok(folder_of.ino())
+}
+
+/// The slot of the nearest managed cgroup at `folder` or above it, below `root`.
+pub(crate) fn nearest(objects: &Objects, root: &Path, folder: &Path) -> Option<u32> {
+    let below = folder.ancestors().take_while(|path| *path != root);
+    let mut ids = below.filter_map(|path| cgroup_id(path).ok());
+    ids.find_map(|id| objects.slot_of(id))
+}
+
+/// The lowest slot that is not in use. `is_used` is asked in order.
+fn lowest_free(nr_used: u32, is_used: impl Fn(u32) -> bool) -> Option<u32> {
+    let free = (FIRST..nr_used.max(FIRST)).find(|slot| !is_used(*slot));
+    free.or_else(|| (nr_used.max(FIRST) < GROUPS_MAX).then_some(nr_used.max(FIRST)))
+}
+
+fn is_used(objects: &Objects, slot: u32) -> bool {
+    let group = objects.group(slot);
+    group.is_some_and(|group| group.params.flags & USED != 0)
+}
+
+/// A cgroup that the scheduler is to know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// Where cgroups are mounted.
+    pub root: &'a Path,
+    /// The cgroup's folder.
+    pub folder: &'a Path,
+}
+
+/// Gives a cgroup a slot. What it counted before is forgotten.
+///
+/// # Errors
+/// When all are taken, or the scheduler refuses the parameters.
+pub(crate) fn register(
+    objects: &Objects,
+    _lock: &RuntimeLock,
+    place: Place<'_>,
+    knobs: &Knobs,
+) -> Result<u32, ControlError> {
+    let id = cgroup_id(place.folder)?;
+    let free = || {
+        lowest_free(objects.shared.nr_slots_used(), |slot| {
+            is_used(objects, slot)
+        })
+    };
+    let mut slot = free();
+    if slot.is_none() {
+        collect(objects, _lock, place.root);
+        slot = free();
+    }
+    let slot = slot.ok_or(ControlError::TooManyGroups(GROUPS_MAX - FIRST))?;
+    apply(objects, slot, true, place, knobs)?;
+    objects.shared.use_slot(slot);
+    objects.set_slot(id, slot)?;
+    objects.shared.tell_groups_changed();
+    Ok(slot)
+}
+
+/// Changes the parameters of a cgroup that has a slot.
+///
+/// # Errors
+/// When the scheduler refuses them.
+pub(crate) fn apply(
+    objects: &Objects,
+    slot: u32,
+    fresh: bool,
+    place: Place<'_>,
+    knobs: &Knobs,
+) -> Result<(), ControlError> {
+    let above = place.folder.parent();
+    let parent = above.and_then(|above| nearest(objects, place.root, above));
+    let mut change = plimsoll_change {
+        slot,
+        fresh: u32::from(fresh),
+        params: params::params_of(knobs, cgroup_id(place.folder)?, parent),
+    };
+    objects.apply(&mut change)
+}
+
+/// Takes a slot back.
+///
+/// # Errors
+/// When the scheduler refuses.
+pub(crate) fn release(
+    objects: &Objects,
+    _lock: &RuntimeLock,
+    slot: u32,
+) -> Result<(), ControlError> {
+    if let Some(group) = objects.group(slot) {
+        objects.forget_slot(group.params.cgroup_id);
+    }
+    objects.shared.tell_groups_changed();
+    objects.apply(&mut plimsoll_change {
+        slot,
+        fresh: 0,
+        params: params::unused(),
+    })
+}
+
+/// Takes back the slots of cgroups that are gone. Returns how many.
+pub(crate) fn collect(objects: &Objects, lock: &RuntimeLock, root: &Path) -> usize {
+    let Ok(mount) = File::open(root) else {
+        return 0;
+    };
+    let is_left = |slot: &u32| {
+        let Some(group) = objects.group(*slot) else {
+            return false;
+        };
+        group.params.flags & USED != 0 && is_gone(&mount, group.params.cgroup_id)
+    };
+    let left = (FIRST..objects.shared.nr_slots_used()).filter(is_left);
+    left.filter(|slot| release(objects, lock, *slot).is_ok())
+        .count()
+}
+
+/// A file handle of the file systems that show cgroups
+/// (include/linux/exportfs.h, FILEID_KERNFS).
+#[repr(C)]
+struct Handle {
+    bytes: libc::c_uint,
+    kind: libc::c_int,
+    id: [u8; 8],
+}
+
+const FILEID_KERNFS: libc::c_int = 0xfe;
+
+/// Whether there is no cgroup of that number any more. One that cannot be
+/// looked at counts as there.
+fn is_gone(mount: &File, id: u64) -> bool {
+    let mut handle = Handle {
+        bytes: 8,
+        kind: FILEID_KERNFS,
+        id: id.to_ne_bytes(),
+    };
+    // SAFETY: the handle has the layout of `struct file_handle`, says how
+    // long it is, and lives until the call returns.
+    let file = unsafe {
+        libc::syscall(
+            libc::SYS_open_by_handle_at,
+            mount.as_raw_fd(),
+            &raw mut handle,
+            libc::O_PATH | libc::O_CLOEXEC,
+        )
+    };
+    match i32::try_from(file) {
+        Ok(file) if file >= 0 => {
+            // SAFETY: just opened, and nobody else's.
+            drop(unsafe { OwnedFd::from_raw_fd(file) });
+            false
+        }
+        _ => matches!(
+            std::io::Error::last_os_error().raw_os_error(),
+            Some(libc::ESTALE | libc::ENOENT)
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_free_slot_is_taken() {
+        assert_eq!(lowest_free(1, |_| true), Some(1));
+        assert_eq!(lowest_free(4, |_| true), Some(4));
+        assert_eq!(lowest_free(4, |slot| slot != 2), Some(2));
+        // Before anything was counted.
+        assert_eq!(lowest_free(0, |_| true), Some(FIRST));
+    }
+
+    #[test]
+    fn a_full_table_has_no_free_slot() {
+        assert_eq!(lowest_free(GROUPS_MAX, |_| true), None);
+        assert_eq!(lowest_free(GROUPS_MAX, |slot| slot != 9), Some(9));
+        assert_eq!(lowest_free(GROUPS_MAX - 1, |_| true), Some(GROUPS_MAX - 1));
+    }
+}

@@ -1,0 +1,169 @@
+//! `plimsoll debug`: what the scheduler is doing, in all detail.
+
+use std::process::ExitCode;
+
+use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_scx::debug::Snapshot;
+
+use crate::cli::OutputArgs;
+use crate::error::{CommandError, Result};
+use crate::output;
+
+/// Dumps the scheduler's state, and changes nothing.
+pub fn run(args: OutputArgs) -> Result<ExitCode> {
+    let snapshot = Snapshot::take(&RuntimeFolder::of_this_user());
+    let snapshot = snapshot.map_err(|error| CommandError::Other(format!("debug: {error}")))?;
+    if args.json {
+        output::print_json("plimsoll.debug/1", &snapshot)?;
+    } else {
+        print(&snapshot)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(snapshot: &Snapshot) -> Result<()> {
+    output::print_line(&overview(snapshot))?;
+    output::print_line(&format!("\n{}", groups(snapshot)))?;
+    output::print_line(&format!("\n{}", cpus(snapshot)))?;
+    output::print_line(&format!("\n{}", decisions(snapshot)))
+}
+
+fn overview(snapshot: &Snapshot) -> String {
+    let mut lines = Vec::new();
+    let mut add = |name: &str, value: String| lines.push(format!("{name:<12}{value}"));
+    let loaded = snapshot.host.loaded.as_deref().unwrap_or("none");
+    add("scheduler", format!("{loaded}, {}", snapshot.host.state));
+    if let Some(status) = &snapshot.status {
+        let load_ms = status.load_usec / 1000;
+        add(
+            "leader",
+            format!(
+                "pid {}, mode {}; loaded in {load_ms} ms, {} reloads, {} tasks rescued",
+                status.leader_pid, status.mode, status.nr_reloads, status.nr_rescues
+            ),
+        );
+        if let Some(reason) = &status.last_exit {
+            add("last exit", reason.clone());
+        }
+        if !status.dropped_ops.is_empty() {
+            add("without", status.dropped_ops.join(" "));
+        }
+    }
+    let machine = &snapshot.machine;
+    let headroom = if machine.headroom_on {
+        output::percent(machine.headroom_ppm.into())
+    } else {
+        "off".into()
+    };
+    add(
+        "headroom",
+        format!(
+            "{headroom}; credit {} us, allowance {} us, short by {} us; {} updates, \
+             {} evictions, {} takeovers",
+            machine.credit_usec,
+            machine.allowance_usec,
+            machine.shortfall_usec,
+            machine.nr_updates,
+            machine.nr_evictions,
+            machine.nr_takeovers
+        ),
+    );
+    add(
+        "tolerance",
+        format!(
+            "{} us in {} us",
+            machine.tolerance_runtime_usec, machine.tolerance_period_usec
+        ),
+    );
+    for (name, count) in snapshot.events.iter().filter(|(_, count)| **count != 0) {
+        add("event", format!("{name} {count}"));
+    }
+    lines.join("\n")
+}
+
+fn optional(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".into(), |value| value.to_string())
+}
+
+fn groups(snapshot: &Snapshot) -> String {
+    let mut table = output::borderless([
+        "SLOT",
+        "CGROUP",
+        "FLAGS",
+        "PARENT",
+        "WEIGHT",
+        "RUNNABLE",
+        "RUNNING",
+        "PARKED",
+        "POOL us",
+        "THROTTLED",
+        "RATE",
+        "BLOCKED us",
+        "VRUNTIME",
+    ]);
+    for group in &snapshot.groups {
+        let mut flags = group.flags.join(",");
+        if group.background {
+            flags.push_str(",background");
+        }
+        table.add_row([
+            group.slot.to_string(),
+            group.cgroup_id.to_string(),
+            flags,
+            optional(group.parent),
+            group.weight.to_string(),
+            group.nr_runnable.to_string(),
+            group.nr_running.to_string(),
+            group.nr_parked.to_string(),
+            optional(group.pool_usec),
+            group.nr_throttled_cpus.to_string(),
+            output::percent(group.rate_ppm),
+            group.blocked_usec.to_string(),
+            group.vruntime.to_string(),
+        ]);
+    }
+    table.to_string()
+}
+
+fn cpus(snapshot: &Snapshot) -> String {
+    let mut table = output::borderless([
+        "CPU",
+        "STATE",
+        "SINCE us",
+        "SLOT",
+        "SIDE",
+        "LLC",
+        "ROOM",
+        "DISPATCHES",
+        "KICKS",
+    ]);
+    for cpu in &snapshot.cpus {
+        table.add_row([
+            cpu.cpu.to_string(),
+            cpu.state.to_owned(),
+            cpu.since_usec.to_string(),
+            optional(cpu.slot),
+            if cpu.side { "yes" } else { "no" }.into(),
+            cpu.llc.to_string(),
+            output::percent(cpu.room_ppm.into()),
+            cpu.nr_dispatches.to_string(),
+            cpu.nr_kicks.to_string(),
+        ]);
+    }
+    table.to_string()
+}
+
+fn decisions(snapshot: &Snapshot) -> String {
+    let mut table = output::borderless(["AGO us", "CPU", "DECISION", "SLOT", "PID", "us"]);
+    for decision in &snapshot.decisions {
+        table.add_row([
+            decision.ago_usec.to_string(),
+            decision.cpu.to_string(),
+            decision.kind.to_owned(),
+            decision.slot.to_string(),
+            decision.pid.to_string(),
+            decision.detail_usec.to_string(),
+        ]);
+    }
+    table.to_string()
+}
