@@ -66,7 +66,7 @@ impl Counts {
             soft_cap: SoftCapSample {
                 rate_ppm: group.cap.rate_ppm,
                 background: group.background != 0,
-                nr_switches: 0,
+                nr_switches: group.nr_background_switches,
             },
             cpus: cpus.collect(),
         }

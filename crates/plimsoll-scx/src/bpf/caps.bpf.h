@@ -28,6 +28,7 @@
 __noinline int cap_charge(u32 slot, u64 ran_ns, u64 start_ns, u64 now)
 {
 	struct plimsoll_group *group = group_at(slot);
+	bool background;
 
 	if (!group)
 		return 0;
@@ -38,7 +39,9 @@ __noinline int cap_charge(u32 slot, u64 ran_ns, u64 start_ns, u64 now)
 	if (plim_elapsed_ns(now, group->cap.rate_updated_ns) >= RATE_GRAIN_NS) {
 		plim_ratecap_rate_update(&group->cap, &group->params.cap, group->rate_ran_ns, now);
 		group->rate_ran_ns = 0;
-		group->background = plim_ratecap_is_background(&group->cap, &group->params.cap);
+		background = plim_ratecap_is_background(&group->cap, &group->params.cap);
+		group->nr_background_switches += background != !!group->background;
+		group->background = background;
 	}
 	bpf_spin_unlock(&group->lock);
 	return 0;

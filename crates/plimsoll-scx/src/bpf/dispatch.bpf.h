@@ -292,6 +292,11 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 		side_give_place(c, cpu);
 	if (dispatch_overdue(c, cpu))
 		return;
+	if (now < c->room_until_ns) {
+		side_give_place(c, cpu);
+		arm_slice(c, cpu, c->room_until_ns - now, now);
+		return;
+	}
 	if (t) {
 		state = bpf_map_lookup_elem(&pick_states, &zero);
 		group = group_at(t->slot);

@@ -113,6 +113,7 @@ struct plimsoll_group {
 	struct plimsoll_params params;
 	struct plim_bandwidth pool;
 	struct plim_ratecap cap; /* of the tree */
+	plim_u64 nr_background_switches; /* into and out of the background */
 	/*
 	 * Racy from here on: written by any CPU that runs the group, without
 	 * the lock. A lost update costs a slice of fairness.
@@ -159,6 +160,10 @@ struct plimsoll_cpu {
 	plim_u32 online;
 	plim_u64 left_ns; /* for the next task that starts here; 0: no limit */
 	plim_u64 slice_end_ns; /* of the present task; 0: no timer */
+	plim_u64 room_until_ns; /* idle until then, for a fair task that waits */
+	plim_u64 room_next_ns; /* not again before */
+	plim_u64 room_wait_ns; /* between attempts */
+	plim_u64 nr_rooms; /* attempts */
 	plim_u64 nr_dispatches;
 	plim_u64 nr_kicks; /* atomic: slices that were ended by others */
 	plim_u32 next_decision;

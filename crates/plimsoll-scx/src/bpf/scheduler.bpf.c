@@ -20,6 +20,7 @@
 #include "headroom.bpf.h"
 #include "membership.bpf.h"
 #include "queues.bpf.h"
+#include "room.bpf.h"
 #include "state.bpf.h"
 
 char _license[] SEC("license") = "GPL";
@@ -302,6 +303,17 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 		scx_bpf_task_set_slice(p, 0);
 }
 
+void BPF_STRUCT_OPS(plimsoll_tick, struct task_struct *p)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct plimsoll_cpu *c = cpu_at(cpu);
+
+	if (mode_all || !c || c->tier == PLIMSOLL_TIERS)
+		return;
+	if (room_tick(c, cpu, bpf_ktime_get_ns()))
+		scx_bpf_task_set_slice(p, 0);
+}
+
 void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 {
 	struct plimsoll_cpu *c = cpu_at(cpu);
@@ -413,6 +425,7 @@ static void cpus_init(u64 now)
 		c->llc = llc_of(cpu);
 		c->room_ppm = PLIM_PPM;
 		c->tier = PLIMSOLL_TIERS;
+		c->room_wait_ns = ROOM_WAIT_MIN_NS;
 		c->since_ns = now;
 		c->room_updated_ns = now;
 		set_online(cpu, bpf_cpumask_test_cpu(cpu, online));
@@ -476,9 +489,10 @@ void BPF_STRUCT_OPS(plimsoll_exit, struct scx_exit_info *ei)
 SCX_OPS_DEFINE(plimsoll_ops, .select_cpu = (void *)plimsoll_select_cpu,
 	       .enqueue = (void *)plimsoll_enqueue, .dispatch = (void *)plimsoll_dispatch,
 	       .runnable = (void *)plimsoll_runnable, .running = (void *)plimsoll_running,
-	       .stopping = (void *)plimsoll_stopping, .quiescent = (void *)plimsoll_quiescent,
-	       .update_idle = (void *)plimsoll_update_idle, .enable = (void *)plimsoll_enable,
-	       .disable = (void *)plimsoll_disable, .cgroup_move = (void *)plimsoll_cgroup_move,
+	       .stopping = (void *)plimsoll_stopping, .tick = (void *)plimsoll_tick,
+	       .quiescent = (void *)plimsoll_quiescent, .update_idle = (void *)plimsoll_update_idle,
+	       .enable = (void *)plimsoll_enable, .disable = (void *)plimsoll_disable,
+	       .cgroup_move = (void *)plimsoll_cgroup_move,
 	       .cpu_online = (void *)plimsoll_cpu_online,
 	       .cpu_offline = (void *)plimsoll_cpu_offline, .dump = (void *)plimsoll_dump,
 	       .dump_cpu = (void *)plimsoll_dump_cpu, .dump_task = (void *)plimsoll_dump_task,
