@@ -1,6 +1,8 @@
 //! The kernel's ext server: a deadline server on each CPU that lets SCHED_EXT
-//! tasks run although fair ones want to (Linux 7.0 and later). Its default, 50
-//! ms each second, is far too coarse; ours follows the tolerance.
+//! tasks run although fair ones want to (6.18 has none, 7.2 does). Its default,
+//! 50 ms each second, is far too coarse; ours follows the tolerance, in short
+//! turns that come often: what a batch task holds while it waits, such as a
+//! lock, a fair task may be waiting for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,9 @@ use crate::control_error::ControlError;
 const FOLDER: &str = "/sys/kernel/debug/sched/ext_server";
 /// Less than this is not worth a switch to a task and back.
 const RUNTIME_MIN_NS: u64 = 100_000;
+/// Turns come no more often. It bounds how long a task can wait for what a
+/// batch task holds for a moment.
+const PERIOD_MIN_NS: u64 = 20_000_000;
 /// The kernel takes up to 2^22 µs.
 const PERIOD_MAX_NS: u64 = 4_000_000_000;
 
@@ -30,19 +35,27 @@ impl Setting {
     /// Each CPU's part of a tolerance. With a tolerance of 0 there is just
     /// enough left that no task waits until the watchdog bites.
     pub fn of(tolerance: Tolerance, nr_cpus: u32) -> Self {
-        let period_ns = tolerance.period_ns.min(PERIOD_MAX_NS);
-        if tolerance.runtime_ns == 0 || period_ns == 0 {
+        let never = Self {
+            runtime_ns: RUNTIME_MIN_NS,
+            period_ns: PERIOD_MAX_NS,
+        };
+        if tolerance.runtime_ns == 0 || tolerance.period_ns == 0 {
+            return never;
+        }
+        // `period` of one CPU holds this much of what all CPUs share.
+        let all = u128::from(tolerance.period_ns) * u128::from(nr_cpus.max(1));
+        let runtime = u128::from(PERIOD_MIN_NS) * u128::from(tolerance.runtime_ns) / all;
+        if runtime >= u128::from(RUNTIME_MIN_NS) {
+            let runtime_ns = u64::try_from(runtime).unwrap_or(PERIOD_MIN_NS);
             return Self {
-                runtime_ns: RUNTIME_MIN_NS,
-                period_ns: PERIOD_MAX_NS,
+                runtime_ns: runtime_ns.min(PERIOD_MIN_NS),
+                period_ns: PERIOD_MIN_NS,
             };
         }
-        let all_ns = u128::from(tolerance.runtime_ns) * u128::from(period_ns)
-            / u128::from(tolerance.period_ns);
-        let each_ns = u64::try_from(all_ns / u128::from(nr_cpus.max(1))).unwrap_or(period_ns);
+        let period = u128::from(RUNTIME_MIN_NS) * all / u128::from(tolerance.runtime_ns);
         Self {
-            runtime_ns: each_ns.clamp(RUNTIME_MIN_NS, period_ns),
-            period_ns,
+            period_ns: u64::try_from(period).map_or(PERIOD_MAX_NS, |ns| ns.min(PERIOD_MAX_NS)),
+            ..never
         }
     }
 
@@ -153,10 +166,13 @@ mod tests {
 
     #[test]
     fn a_tolerance_is_shared_among_cpus() {
-        assert_eq!(setting("1ms/100ms", 1), (1000, 100_000));
-        assert_eq!(setting("1ms/100ms", 4), (250, 100_000));
-        assert_eq!(setting("1ms/100ms", 64), (100, 100_000));
-        assert_eq!(setting("1s/10s", 1), (400_000, 4_000_000));
+        assert_eq!(setting("1ms/100ms", 1), (200, 20_000));
+        assert_eq!(setting("1ms/100ms", 2), (100, 20_000));
+        assert_eq!(setting("1ms/100ms", 4), (100, 40_000));
+        assert_eq!(setting("1ms/100ms", 64), (100, 640_000));
+        assert_eq!(setting("1ms/10s", 64), (100, 4_000_000));
+        assert_eq!(setting("1s/10s", 1), (2000, 20_000));
+        assert_eq!(setting("1s/1s", 1), (20_000, 20_000));
         assert_eq!(setting("0", 4), (100, 4_000_000));
     }
 

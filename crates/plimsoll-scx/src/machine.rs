@@ -15,8 +15,9 @@ use crate::ext_server::{ExtServer, Setting};
 use crate::objects::Objects;
 use crate::params::tolerance_of;
 
-/// How often the scheduler works out what side work may run.
-const GRAIN_NS: u64 = 1_000_000;
+/// What a place for side work is worth: places follow from the core's credit
+/// every millisecond, and change half as often as with a grain of one.
+const GRAIN_NS: u64 = 2_000_000;
 
 /// The largest of what groups ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,6 +121,6 @@ mod tests {
         let demand = demand(&[]);
         assert_eq!(demand.change(2, None).server_runtime_ns, 0);
         let server = Setting::of(demand.tolerance, 2);
-        assert_eq!(demand.change(2, Some(server)).server_runtime_ns, 500_000);
+        assert_eq!(demand.change(2, Some(server)).server_runtime_ns, 100_000);
     }
 }
