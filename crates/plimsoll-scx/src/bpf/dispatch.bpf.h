@@ -181,13 +181,20 @@ static int slice_timer(void *map, int *key, struct bpf_timer *timer)
 /* Serves what has waited too long, whatever its limits say. */
 static __always_inline bool dispatch_overdue(struct plimsoll_cpu *c, s32 cpu)
 {
-	if (READ_ONCE(nr_overdue_queued) <= 0)
+	u32 llc = llc_of(cpu);
+
+	if (!READ_ONCE(overdue_waits[llc]))
 		return false;
-	if (!scx_bpf_dsq_move_to_local(overdue_id(llc_of(cpu)), 0))
-		return false;
-	__sync_fetch_and_sub(&nr_overdue_queued, 1);
-	c->left_ns = SLICE_MIN_NS;
-	return true;
+	if (scx_bpf_dsq_move_to_local(overdue_id(llc), 0)) {
+		c->left_ns = SLICE_MIN_NS;
+		return true;
+	}
+	if (!scx_bpf_dsq_nr_queued(overdue_id(llc))) {
+		WRITE_ONCE(overdue_waits[llc], false);
+		if (scx_bpf_dsq_nr_queued(overdue_id(llc)))
+			WRITE_ONCE(overdue_waits[llc], true);
+	}
+	return false;
 }
 
 /*

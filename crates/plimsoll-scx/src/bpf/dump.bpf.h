@@ -17,9 +17,8 @@ static __noinline void dump_machine(void)
 
 	if (!m)
 		return;
-	scx_bpf_dump("plimsoll: mode=%s cpus=%d idle=%d side=%d/%d overdue=%d",
-		     mode_all ? "all" : "partial", nr_online, nr_idle, nr_side, side_allowed,
-		     nr_overdue_queued);
+	scx_bpf_dump("plimsoll: mode=%s cpus=%d idle=%d side=%d/%d", mode_all ? "all" : "partial",
+		     nr_online, nr_idle, nr_side, side_allowed);
 	if (m->headroom_on)
 		scx_bpf_dump("headroom: ppm=%u cpus=%u credit_ns=%ld shortfall_ns=%lu updates=%lu",
 			     m->headroom.params.headroom_ppm, headroom_cpus, m->headroom.credit_ns,

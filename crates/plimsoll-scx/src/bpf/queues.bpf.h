@@ -110,14 +110,19 @@ static __always_inline bool is_dying(const struct task_struct *p)
 	return BPF_CORE_READ(p, signal, flags) & SIGNAL_GROUP_EXIT;
 }
 
-/* Moves what has waited too long, or was killed, to the overdue queue. */
-static __noinline bool move_overdue(u64 dsq_id, u32 llc, u64 now)
+/*
+ * Moves what has waited too long in one queue, or was killed, to the overdue
+ * queue of the LLC where it last was.
+ */
+static __noinline int move_overdue(u64 dsq_id, u64 now)
 {
 	struct task_struct *p;
 	struct task_ctx *t;
 	int seen = count_from;
-	bool moved = false;
+	s32 cpu;
 
+	if (!scx_bpf_dsq_nr_queued(dsq_id))
+		return 0;
 	bpf_for_each (scx_dsq, p, dsq_id, 0) {
 		if (++seen > QUEUE_SCAN_MAX)
 			break;
@@ -126,24 +131,14 @@ static __noinline bool move_overdue(u64 dsq_id, u32 llc, u64 now)
 			continue;
 		if (plim_elapsed_ns(now, t->waiting_since_ns) < OVERDUE_NS && !is_dying(p))
 			continue;
+		cpu = scx_bpf_task_cpu(p);
 		t->overdue = 1;
-		if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, overdue_id(llc), 0)) {
-			__sync_fetch_and_add(&nr_overdue_queued, 1);
-			moved = true;
-		}
+		if (!scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, overdue_id(llc_of(cpu)), 0))
+			continue;
+		WRITE_ONCE(overdue_waits[llc_of(cpu)], true);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
-	return moved;
-}
-
-/* Wakes CPUs of an LLC, idle ones and those that run batch work. */
-static void kick_llc(u32 llc, u64 flags)
-{
-	u32 cpu;
-
-	bpf_for (cpu, 0, nr_cpu_ids) {
-		if (llc_of(cpu) == llc)
-			scx_bpf_kick_cpu(cpu, flags);
-	}
+	return 0;
 }
 
 static int housekeeping(void *map, int *key, struct bpf_timer *timer)
@@ -151,17 +146,12 @@ static int housekeeping(void *map, int *key, struct bpf_timer *timer)
 	u64 now = bpf_ktime_get_ns();
 	u32 slot, llc;
 
-	bpf_for (llc, 0, nr_llcs) {
-		bool moved = false;
-
-		bpf_for (slot, 0, nr_slots_used) {
-			moved |= move_overdue(queue_id(queue_index(slot, false), llc), llc, now);
-			moved |= move_overdue(queue_id(queue_index(slot, true), llc), llc, now);
-			if (llc == 0)
-				moved |= move_overdue(parked_id(slot), 0, now);
+	bpf_for (slot, 0, nr_slots_used) {
+		bpf_for (llc, 0, nr_llcs) {
+			move_overdue(queue_id(queue_index(slot, false), llc), now);
+			move_overdue(queue_id(queue_index(slot, true), llc), now);
 		}
-		if (moved)
-			kick_llc(llc, SCX_KICK_PREEMPT);
+		move_overdue(parked_id(slot), now);
 	}
 	bpf_timer_start(timer, HOUSEKEEPING_NS, 0);
 	return 0;

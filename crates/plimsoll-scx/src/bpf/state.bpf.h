@@ -48,8 +48,11 @@ u64 server_runtime_ns;
 u64 groups_min_vruntime[PLIMSOLL_TIERS];
 /* Atomic: CPUs that run something of a lower tier, for each tier. */
 s32 nr_lower[PLIMSOLL_TIERS];
-/* Tasks in the overdue queues, per LLC; atomic. */
-s32 nr_overdue_queued;
+/*
+ * Whether the overdue queue of an LLC may have tasks. Set by housekeeping;
+ * cleared by whoever finds the queue empty, who looks again afterwards.
+ */
+bool overdue_waits[PLIMSOLL_LLCS_MAX];
 /* CPUs that run side work, a bit each; atomic. */
 u64 side_cpus[PLIMSOLL_CPU_WORDS];
 
