@@ -16,7 +16,7 @@ use crate::machine::available_cpus;
 use crate::openloop::spawn;
 use crate::report::{Ending, row};
 use crate::shared::{Board, Slot, fork_child, has_parent, wait_for};
-use crate::units::{check_count, check_duration, nanos, ratio, seconds};
+use crate::units::{check_count, check_duration, micros, nanos, ratio, seconds};
 
 /// Steps of the work chain in one unit, of 5 cycles or so each: one unit is about 15 µs of an
 /// undisturbed CPU at 3 GHz. Part of the meaning of `units`: it must not change.
@@ -70,6 +70,10 @@ pub struct BurnReport {
     pub units_least: u64,
     /// Units of the burner with the most.
     pub units_most: u64,
+    /// The longest time in which one of the burners got nothing done: between two looks at the
+    /// clock, less the time of a usual unit. Waits for the CPU count, and so does a machine that
+    /// stands still.
+    pub longest_gap_us: f64,
     /// How the run ended; `complete` in live figures.
     pub ending: Ending,
 }
@@ -96,6 +100,11 @@ impl fmt::Display for BurnReport {
                 "{} units, {:.0} per second, {} to {} per burner",
                 self.units, self.units_per_second, self.units_least, self.units_most
             ),
+        )?;
+        row(
+            f,
+            "longest gap",
+            format_args!("{:.0} us", self.longest_gap_us),
         )
     }
 }
@@ -183,6 +192,12 @@ impl Burn {
             cpus_used: ratio(seconds(cpu_ns), elapsed_seconds),
             units_least: slots().map(units_of).min().unwrap_or(0),
             units_most: slots().map(units_of).max().unwrap_or(0),
+            longest_gap_us: micros(
+                slots()
+                    .map(|slot| slot.gap_ns.load(Ordering::Relaxed))
+                    .max()
+                    .unwrap_or(0),
+            ),
             ending: Ending::Complete,
         }
     }
@@ -258,6 +273,7 @@ fn toil(board: &Board, slot: &Slot, end_ns: u64, go_on: impl Fn() -> bool) {
     let from_ns = CpuClock::Thread.now_ns();
     let mut state = from_ns;
     let mut units = 0;
+    let (mut looked_ns, mut usual_ns) = (now_ns(), u64::MAX);
     loop {
         if units % UNITS_PER_LOOK == 0 {
             let cpu_ns = CpuClock::Thread.now_ns() - from_ns;
@@ -272,6 +288,12 @@ fn toil(board: &Board, slot: &Slot, end_ns: u64, go_on: impl Fn() -> bool) {
         state = work(state, ROUNDS_PER_UNIT);
         units += 1;
         slot.units.store(units, Ordering::Relaxed);
+        // The fastest unit so far is the usual one.
+        let ns = now_ns();
+        let unit_ns = ns.saturating_sub(looked_ns);
+        looked_ns = ns;
+        usual_ns = usual_ns.min(unit_ns);
+        slot.gap_ns.fetch_max(unit_ns - usual_ns, Ordering::Relaxed);
     }
     let cpu_ns = CpuClock::Thread.now_ns() - from_ns;
     slot.cpu_ns.store(cpu_ns, Ordering::Relaxed);
@@ -279,6 +301,8 @@ fn toil(board: &Board, slot: &Slot, end_ns: u64, go_on: impl Fn() -> bool) {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::signal::{Signal, kill};
+
     use super::*;
 
     fn burn_until(processes: bool, units: u64) -> BurnReport {
@@ -317,6 +341,35 @@ mod tests {
             (0.3..3.0).contains(&(threads / processes)),
             "{threads} {processes}"
         );
+    }
+
+    #[test]
+    fn a_burner_that_is_stopped_for_a_while_tells_the_gap() {
+        let burn = Burn::start(&BurnConfig {
+            burners: 1,
+            processes: true,
+            duration: Duration::from_secs(3_600),
+        })
+        .unwrap();
+        let Crew::Processes(children) = &burn.crew else {
+            panic!("not a process")
+        };
+        let child = children[0];
+        while burn.snapshot().units < 20 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        kill(child, Signal::SIGSTOP).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        let before = burn.snapshot();
+        kill(child, Signal::SIGCONT).unwrap();
+        while burn.snapshot().units < before.units + 20 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        burn.stop();
+        let gap_us = burn.finish().unwrap().longest_gap_us;
+        // The child may have run on for a moment after the signal was sent.
+        assert!(gap_us > 250_000.0, "{gap_us}");
+        assert!(gap_us > before.longest_gap_us, "{gap_us}");
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(crate) struct Slot {
     pub(crate) units: AtomicU64,
     /// CPU time used, in ns.
     pub(crate) cpu_ns: AtomicU64,
+    /// The longest time in which nothing was done, in ns.
+    pub(crate) gap_ns: AtomicU64,
 }
 
 #[repr(C, align(128))]

@@ -23,6 +23,34 @@
 /* Flags of a group or of one above it that make admission look. */
 #define PLIMSOLL_LIMITED_FLAGS (PLIMSOLL_QUOTA | PLIMSOLL_CAP | PLIMSOLL_CPU_LIMIT)
 
+/* Has a group's timer wake this CPU. Before the timer is armed. */
+static __always_inline u64 remember_refused(struct plimsoll_group *group, s32 cpu)
+{
+	__sync_fetch_and_or(&group->refused_cpus[(u32)cpu / 64 % PLIMSOLL_CPU_WORDS],
+			    1ULL << ((u32)cpu % 64));
+	return 0;
+}
+
+/* Wakes the CPUs that a group was refused. */
+__noinline int wake_refused(u32 slot)
+{
+	struct plimsoll_group *group = group_at(slot);
+	plim_u64 bit, *word;
+	u32 cpu;
+
+	if (!group)
+		return 0;
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		word = &group->refused_cpus[cpu / 64 % PLIMSOLL_CPU_WORDS];
+		bit = 1ULL << (cpu % 64);
+		if (!(READ_ONCE(*word) & bit))
+			continue;
+		__sync_fetch_and_and(word, ~bit);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	}
+	return 0;
+}
+
 /* One group of the chain. Returns for how long it may run; 0: not now. */
 __noinline u64 admit_one(u32 slot, s32 cpu, u64 now)
 {
@@ -40,7 +68,8 @@ __noinline u64 admit_one(u32 slot, s32 cpu, u64 now)
 			return slice_ns;
 		left_ns = cpu_limit_charge(group, gc, 0, now);
 		if (!left_ns) {
-			group_timer_at(slot, plim_batch_limit_until_ns(&gc->limit), now);
+			remember_refused(group, cpu);
+			group_timer_at(slot, plim_batch_limit_until_ns(&gc->limit));
 			return 0;
 		}
 		slice_ns = plim_min(slice_ns, left_ns);
@@ -48,49 +77,21 @@ __noinline u64 admit_one(u32 slot, s32 cpu, u64 now)
 	if (flags & PLIMSOLL_CAP) {
 		left_ns = cap_run_ns(slot, now);
 		if (!left_ns) {
-			group_timer_at(slot, group->blocked_until_ns, now);
+			remember_refused(group, cpu);
+			group_timer_at(slot, group->blocked_until_ns);
 			return 0;
 		}
 		slice_ns = plim_min(slice_ns, left_ns);
 	}
 	if (flags & PLIMSOLL_QUOTA) {
 		if (bandwidth_is_waited_for(slot, cpu))
-			return 0;
+			return remember_refused(group, cpu);
 		left_ns = bandwidth_charge(slot, cpu, 0, now);
 		if (!left_ns)
-			return 0;
+			return remember_refused(group, cpu);
 		slice_ns = plim_min(slice_ns, left_ns);
 	}
 	return slice_ns;
-}
-
-/* A group and all above it; PLIM_UNLIMITED: nothing limits it. */
-__noinline u64 admit(u32 slot, s32 cpu, u64 now)
-{
-	struct plimsoll_cpu *c = cpu_at(cpu);
-	struct plimsoll_group *group;
-	u64 slice_ns = PLIM_UNLIMITED, left_ns;
-	bool side = false;
-	u32 depth;
-
-	bpf_for (depth, 0, PLIMSOLL_DEPTH_MAX) {
-		group = group_at(slot);
-		if (!group)
-			break;
-		side |= group->params.flags & PLIMSOLL_SIDE;
-		if (group->params.flags & PLIMSOLL_LIMITED_FLAGS) {
-			left_ns = admit_one(slot, cpu, now);
-			if (!left_ns)
-				return 0;
-			slice_ns = plim_min(slice_ns, left_ns);
-		}
-		slot = group->params.parent;
-		if (slot >= PLIMSOLL_GROUPS_MAX)
-			break;
-	}
-	if (side && c && !side_take_place(c, cpu))
-		return 0;
-	return plim_max(slice_ns, SLICE_MIN_NS);
 }
 
 /* Charges a run to a group and to all above it. */
@@ -140,6 +141,48 @@ __noinline int return_chain(u32 slot, s32 cpu)
 	return 0;
 }
 
+/* A group and all above it; PLIM_UNLIMITED: nothing limits it. */
+static __always_inline u64 admit_chain(u32 slot, s32 cpu, u64 now)
+{
+	struct plimsoll_cpu *c = cpu_at(cpu);
+	struct plimsoll_group *group;
+	u64 slice_ns = PLIM_UNLIMITED, left_ns;
+	bool side = false;
+	u32 depth;
+
+	bpf_for (depth, 0, PLIMSOLL_DEPTH_MAX) {
+		group = group_at(slot);
+		if (!group)
+			break;
+		side |= group->params.flags & PLIMSOLL_SIDE;
+		if (group->params.flags & PLIMSOLL_LIMITED_FLAGS) {
+			left_ns = admit_one(slot, cpu, now);
+			if (!left_ns)
+				return 0;
+			slice_ns = plim_min(slice_ns, left_ns);
+		}
+		slot = group->params.parent;
+		if (slot >= PLIMSOLL_GROUPS_MAX)
+			break;
+	}
+	if (side && c && !side_take_place(c, cpu))
+		return 0;
+	return plim_max(slice_ns, SLICE_MIN_NS);
+}
+
+/*
+ * Whether a group may run on this CPU now, and for how long; 0: not now. What
+ * groups of the chain set aside for it goes back where another one refuses.
+ */
+__noinline u64 admit(u32 slot, s32 cpu, u64 now)
+{
+	u64 left_ns = admit_chain(slot, cpu, now);
+
+	if (!left_ns)
+		return_chain(slot, cpu);
+	return left_ns;
+}
+
 /* Books what a running task has run since it was last charged. */
 static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s32 cpu, u64 now)
 {
@@ -175,29 +218,34 @@ static __always_inline u64 task_run_ns(const struct task_ctx *t, const struct pl
 static int group_timer(void *map, int *key, struct bpf_timer *timer)
 {
 	u64 now = bpf_ktime_get_ns(), next_ns = 0;
+	struct timer_value *value;
 	struct plimsoll_group *group;
 	u32 slot = *key, flags, llc;
 
 	group = group_at(slot);
-	if (!group)
+	value = bpf_map_lookup_elem(&group_timers, &slot);
+	if (!group || !value)
 		return 0;
+	/* First, so that whoever waits from now on arms it again. */
+	WRITE_ONCE(value->at_ns, 0);
 	flags = group->params.flags;
 	if (flags & PLIMSOLL_QUOTA)
 		bandwidth_serve_all(slot, now);
-	if (flags & PLIMSOLL_PER_TASK) {
+	/* Also where caps of tasks were taken off while some of them waited. */
+	if (flags & PLIMSOLL_PER_TASK || READ_ONCE(group->nr_parked))
 		next_ns = unpark(slot, now);
-		if (flags & PLIMSOLL_SOFT_CAP) {
-			bpf_for (llc, 0, nr_llcs) {
-				if (leave_background(slot, llc, now))
-					next_ns = now + BACKGROUND_GRAIN_NS;
-			}
-		}
+	bpf_for (llc, 0, nr_llcs) {
+		if (scx_bpf_dsq_nr_queued(queue_id(queue_index(slot, true), llc)) &&
+		    leave_background(slot, llc, now))
+			next_ns = now + BACKGROUND_GRAIN_NS;
 	}
+	if (group->background)
+		cap_charge(slot, 0, now, now);
 	if (flags & PLIMSOLL_CAP && group->blocked_until_ns > now)
 		next_ns = group->blocked_until_ns;
 	if (next_ns)
-		group_timer_at(slot, next_ns, now);
-	wake_idle(group->nr_runnable);
+		group_timer_at(slot, next_ns);
+	wake_refused(slot);
 	return 0;
 }
 

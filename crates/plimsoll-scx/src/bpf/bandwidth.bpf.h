@@ -13,9 +13,11 @@
 #include "state.bpf.h"
 
 /* Arms a group's timer for @when_ns, unless it is due earlier anyway. */
-__noinline int group_timer_at(u32 slot, u64 when_ns, u64 now)
+__noinline int group_timer_at(u32 slot, u64 when_ns)
 {
 	struct timer_value *value = bpf_map_lookup_elem(&group_timers, &slot);
+	/* The caller's may be older than the last time the timer fired. */
+	u64 now = bpf_ktime_get_ns();
 
 	if (!value || (value->at_ns > now && value->at_ns <= when_ns))
 		return 0;
@@ -80,7 +82,7 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 	if (ran_ns || refilled)
 		trace_charge(slot, cpu, now, ran_ns, &seen, refilled, !may_run);
 	if (!may_run) {
-		group_timer_at(slot, boundary_ns, now);
+		group_timer_at(slot, boundary_ns);
 		if (!was_throttled)
 			remember(cpu, PLIMSOLL_THROTTLED, slot, 0, ran_ns);
 	}
@@ -179,7 +181,7 @@ __noinline int bandwidth_serve_all(u32 slot, u64 now)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}
 	if (more)
-		group_timer_at(slot, boundary_ns, now);
+		group_timer_at(slot, boundary_ns);
 	return 0;
 }
 

@@ -36,14 +36,20 @@ vruntime_place(struct task_ctx *t, struct plimsoll_group *group, const struct ta
 				       PLIM_BATCH_SLICE_DEFAULT_NS, plim_batch_weight(nice_of(p)));
 }
 
-/* A group that had nothing waiting joins the others of its tier. */
-static __always_inline void group_place(struct plimsoll_group *group, u32 tier)
+/* A group that could not run is not owed more for it. */
+#define GROUP_LAG_NS (100 * PLIM_NSEC_PER_MSEC)
+
+/*
+ * Places a group among the others of its tier: one that had nothing to run like
+ * a task that slept, one that could not run, for want of quota or of CPUs that
+ * its tasks may use, with a bounded lag.
+ */
+static __always_inline void group_place(struct plimsoll_group *group, u32 tier, u64 lag_ns)
 {
 	u32 weight = plim_batch_group_weight(group->params.weight);
 
-	group->vruntime =
-		plim_batch_place(group->vruntime, groups_min_vruntime[tier % PLIMSOLL_TIERS],
-				 PLIM_BATCH_SLICE_DEFAULT_NS, weight);
+	group->vruntime = plim_batch_place(
+		group->vruntime, groups_min_vruntime[tier % PLIMSOLL_TIERS], lag_ns, weight);
 }
 
 /* For how long batch work of a group may run on this CPU in this window. */
@@ -103,7 +109,8 @@ __noinline s32 place_on_idle(struct task_struct *p __arg_trusted, s32 prev_cpu, 
 			break;
 		cpu = ((u32)prev_cpu + i) % nr_cpu_ids;
 		c = cpu_at(cpu);
-		if (!c || c->state != PLIMSOLL_CPU_IDLE || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		if (!c || !c->online || c->state != PLIMSOLL_CPU_IDLE ||
+		    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		batch_cpu_of(c, cpu, bpf_cpumask_test_cpu(cpu, idle_cores), now, &state->known);
 		if (state->best >= 0 && !plim_batch_better_cpu(&state->known, &state->best_known,
@@ -113,7 +120,10 @@ __noinline s32 place_on_idle(struct task_struct *p __arg_trusted, s32 prev_cpu, 
 		state->best_known = state->known;
 	}
 	scx_bpf_put_idle_cpumask(idle_cores);
-	return state->best;
+	/* Claimed, so that of several tasks that wake at once each gets its own. */
+	if (state->best >= 0 && scx_bpf_test_and_clear_cpu_idle(state->best))
+		return state->best;
+	return scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 }
 
 #endif /* PLIMSOLL_BATCH_BPF_H */

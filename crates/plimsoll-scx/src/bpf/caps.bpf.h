@@ -9,6 +9,7 @@
 #ifndef PLIMSOLL_CAPS_BPF_H
 #define PLIMSOLL_CAPS_BPF_H
 
+#include "bandwidth.bpf.h"
 #include "queues.bpf.h"
 
 /* The usage rate of a group is moved forward no more often. */
@@ -43,7 +44,11 @@ __noinline int cap_charge(u32 slot, u64 ran_ns, u64 start_ns, u64 now)
 		group->nr_background_switches += background != !!group->background;
 		group->background = background;
 	}
+	background = group->background;
 	bpf_spin_unlock(&group->lock);
+	/* Its rate falls while it waits, and nobody charges it then. */
+	if (background)
+		group_timer_at(slot, now + BACKGROUND_GRAIN_NS);
 	return 0;
 }
 
@@ -119,6 +124,7 @@ static __noinline u64 unpark(u32 slot, u64 now)
 			t->parked = 0;
 			__sync_fetch_and_sub(&group->nr_parked, 1);
 			queue_set_active(llc, index);
+			kick_idle_for(p, scx_bpf_task_cpu(p));
 		}
 	}
 	return next_ns;

@@ -9,8 +9,11 @@
 #include "bandwidth.bpf.h"
 #include "headroom.bpf.h"
 
-/* User space looks after tasks that have waited this long. */
-#define TELL_OVERDUE_NS (12 * PLIM_NSEC_PER_SEC)
+/*
+ * User space looks after tasks that have waited this long: longer than it takes
+ * to be overdue here, so that it meets only those that the kernel lets starve.
+ */
+#define TELL_OVERDUE_NS (22 * PLIM_NSEC_PER_SEC)
 
 static __always_inline void
 group_begin(struct plimsoll_group *group, const struct plimsoll_params *params, u64 now)
@@ -23,7 +26,7 @@ group_begin(struct plimsoll_group *group, const struct plimsoll_params *params, 
 	group->blocked_until_ns = 0;
 	group->rate_ran_ns = 0;
 	group->served_order = 0;
-	group->nr_parked = 0;
+	group->vruntime = groups_min_vruntime[PLIMSOLL_TIER_BATCH];
 }
 
 static __always_inline void group_forget_cpus(u32 slot)
@@ -66,7 +69,7 @@ int plimsoll_apply(struct plimsoll_change *change)
 		group->background = 0;
 	bpf_spin_unlock(&group->lock);
 	/* Whoever waits for what may have changed. */
-	group_timer_at(slot, now + 1, now);
+	group_timer_at(slot, now + 1);
 	return 0;
 }
 

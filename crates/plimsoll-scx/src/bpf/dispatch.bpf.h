@@ -11,7 +11,7 @@
 /* No queue; an index is much smaller. */
 #define PICK_NONE (~0ULL)
 /* Groups that are tried before a CPU gives up until something changes. */
-#define ATTEMPTS_MAX 16
+#define ATTEMPTS_MAX 64
 
 /* The best queue so far. */
 struct candidate {
@@ -21,10 +21,20 @@ struct candidate {
 	bool valid;
 };
 
+/* The task that runs on this CPU and would go on. */
+struct previous {
+	u64 group_vruntime;
+	u64 vruntime;
+	u32 index; /* of its queue */
+	u32 tier;
+	bool valid;
+};
+
 /* A CPU's work space: too large for the stack. */
 struct pick_state {
 	u64 refused[PLIMSOLL_QUEUE_WORDS]; /* queues that may not run here now */
 	struct candidate best; /* of the last pick */
+	struct previous previous;
 };
 
 struct {
@@ -119,19 +129,20 @@ __noinline int first_of(u64 dsq_id, struct first_task *first)
 }
 
 /*
- * Whether the task that has just used up its slice goes on: its group is the
- * one to serve, or better, and within it the task is.
+ * Whether the task that has just used up its slice comes before the queue that
+ * was picked: by its group, and within the same group by itself.
  */
-static __always_inline bool previous_goes_on(struct task_ctx *t, struct plimsoll_group *group,
-					     const struct candidate *best, u32 llc)
+static __always_inline bool previous_comes_first(const struct pick_state *state, u32 llc)
 {
-	u32 index = queue_index(t->slot, t->background);
+	const struct previous *previous = &state->previous;
 	struct first_task first = {};
 
-	if (best->valid && best->index != index)
-		return comes_before(tier_of(group, t->background), group->vruntime, best);
-	first_of(queue_id(index, llc), &first);
-	return !first.found || !plim_batch_before(first.vruntime, t->vruntime);
+	if (!previous->valid)
+		return false;
+	if (state->best.index != previous->index)
+		return comes_before(previous->tier, previous->group_vruntime, &state->best);
+	first_of(queue_id(previous->index, llc), &first);
+	return !first.found || !plim_batch_before(first.vruntime, previous->vruntime);
 }
 
 /* The slice of a task that may run for @left_ns, and no longer. */
@@ -217,10 +228,13 @@ static __always_inline bool should_pull(struct plimsoll_cpu *c, s32 cpu, u64 dsq
 	return false;
 }
 
-/*
- * Serves the queues of one LLC, this CPU's own or not, on this CPU. Returns
- * whether a task was moved to the CPU.
- */
+enum dispatch_verdict {
+	DISPATCH_NONE, /* nothing here that may run */
+	DISPATCH_MOVED, /* a task was moved to this CPU */
+	DISPATCH_PREVIOUS, /* the present task comes first */
+};
+
+/* Serves the queues of one LLC, this CPU's own or not, on this CPU. */
 __noinline int dispatch_from(u32 llc, s32 cpu, u64 now)
 {
 	struct plimsoll_cpu *c = cpu_at(cpu);
@@ -230,12 +244,14 @@ __noinline int dispatch_from(u32 llc, s32 cpu, u64 now)
 
 	state = bpf_map_lookup_elem(&pick_states, &zero);
 	if (!state || !c)
-		return false;
+		return DISPATCH_NONE;
 	__builtin_memset(state->refused, 0, sizeof(state->refused));
 	bpf_for (attempt, 0, ATTEMPTS_MAX) {
 		picked = pick_queue(llc);
 		if (picked == PICK_NONE)
-			return false;
+			return state->previous.valid ? DISPATCH_PREVIOUS : DISPATCH_NONE;
+		if (previous_comes_first(state, llc))
+			return DISPATCH_PREVIOUS;
 		index = picked;
 		if (llc != c->llc && !should_pull(c, cpu, queue_id(index, llc), now)) {
 			refuse(state, index);
@@ -248,14 +264,28 @@ __noinline int dispatch_from(u32 llc, s32 cpu, u64 now)
 		}
 		if (scx_bpf_dsq_move_to_local(queue_id(index, llc), 0)) {
 			c->left_ns = left_ns;
-			return true;
+			return DISPATCH_MOVED;
 		}
 		/* Empty, or all of its tasks are bound to other CPUs. */
+		return_chain(index / 2, cpu);
 		side_give_place(c, cpu);
 		queue_clear_active(llc, index);
 		refuse(state, index);
 	}
-	return false;
+	/* More groups than that wait for something: look again soon. */
+	arm_slice(c, cpu, PLIM_NSEC_PER_MSEC, now);
+	return DISPATCH_NONE;
+}
+
+/*
+ * Whether normal work waits for this CPU: then only the kernel's ext server lets
+ * us run, and whether it goes on doing so is for the kernel to say.
+ */
+static __always_inline bool behind_normal(s32 cpu)
+{
+	struct rq *rq = (struct rq *)bpf_per_cpu_ptr(&runqueues, (u32)cpu);
+
+	return !mode_all && rq && rq->cfs.h_nr_runnable;
 }
 
 /* Lets the present task run on. Returns whether it may. */
@@ -265,7 +295,7 @@ static __always_inline bool extend_previous(struct task_struct *prev, struct tas
 	struct plimsoll_group *group = group_at(t->slot);
 	u64 left_ns, own_ns;
 
-	if (!group)
+	if (!group || behind_normal(cpu))
 		return false;
 	own_ns = task_run_ns(t, group, now);
 	if (!own_ns)
@@ -279,17 +309,52 @@ static __always_inline bool extend_previous(struct task_struct *prev, struct tas
 	return true;
 }
 
+/*
+ * Sets the present task against the queues. One whose group may have changed is
+ * left out: it looks its group up again when it is queued.
+ */
+static __always_inline void previous_init(struct previous *previous, const struct task_ctx *t)
+{
+	struct plimsoll_group *group = t ? group_at(t->slot) : NULL;
+
+	previous->valid = group && t->groups_seen == READ_ONCE(groups_changed);
+	if (!previous->valid)
+		return;
+	previous->index = queue_index(t->slot, t->background);
+	previous->tier = tier_of(group, t->background);
+	previous->group_vruntime = group->vruntime;
+	previous->vruntime = t->vruntime;
+}
+
+static __always_inline bool dispatch_pull(u32 llc, s32 cpu, u64 now)
+{
+	u32 i, other;
+
+	bpf_for (i, 1, PLIMSOLL_LLCS_MAX) {
+		if (i >= nr_llcs)
+			break;
+		other = (llc + i) % nr_llcs;
+		if (dispatch_from(other, cpu, now) == DISPATCH_MOVED) {
+			remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
+			return true;
+		}
+	}
+	return false;
+}
+
 static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 {
 	struct plimsoll_cpu *c = cpu_at(cpu);
-	struct plimsoll_group *group;
 	struct pick_state *state;
 	struct task_ctx *t = NULL;
-	u32 llc = llc_of(cpu), i, other, zero = 0;
+	u32 llc = llc_of(cpu), zero = 0;
+	int verdict;
 
-	if (!c)
+	state = bpf_map_lookup_elem(&pick_states, &zero);
+	if (!c || !state)
 		return;
 	c->nr_dispatches++;
+	c->left_ns = 0;
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED) {
 		t = task_of(prev);
 		if (t)
@@ -304,31 +369,19 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 		arm_slice(c, cpu, c->room_until_ns - now, now);
 		return;
 	}
-	if (t) {
-		state = bpf_map_lookup_elem(&pick_states, &zero);
-		group = group_at(t->slot);
-		if (!state || !group)
+	previous_init(&state->previous, t);
+	verdict = dispatch_from(llc, cpu, now);
+	if (verdict == DISPATCH_PREVIOUS) {
+		if (t && extend_previous(prev, t, c, cpu, now))
 			return;
-		__builtin_memset(state->refused, 0, sizeof(state->refused));
-		pick_queue(llc);
-		if (previous_goes_on(t, group, &state->best, llc) &&
-		    extend_previous(prev, t, c, cpu, now))
-			return;
+		state->previous.valid = false;
+		verdict = dispatch_from(llc, cpu, now);
 	}
-	if (dispatch_from(llc, cpu, now))
+	if (verdict == DISPATCH_MOVED)
 		return;
-	bpf_for (i, 1, PLIMSOLL_LLCS_MAX) {
-		if (i >= nr_llcs)
-			break;
-		other = (llc + i) % nr_llcs;
-		if (dispatch_from(other, cpu, now)) {
-			remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
-			return;
-		}
-	}
-	if (t && extend_previous(prev, t, c, cpu, now))
-		return;
-	side_give_place(c, cpu);
+	state->previous.valid = false;
+	if (!dispatch_pull(llc, cpu, now))
+		side_give_place(c, cpu);
 }
 
 #endif /* PLIMSOLL_DISPATCH_BPF_H */

@@ -46,6 +46,13 @@ static __always_inline bool side_may_start(bool from_idle)
 	return !headroom_cpus || READ_ONCE(nr_idle) - (from_idle ? 1 : 0) >= (s32)headroom_cpus;
 }
 
+/* Remembers that this CPU would run side work if it might. */
+static __always_inline void side_remember_refused(s32 cpu)
+{
+	__sync_fetch_and_or(&side_refused[(u32)cpu / 64 % PLIMSOLL_CPU_WORDS],
+			    1ULL << ((u32)cpu % 64));
+}
+
 /* Takes a place for this CPU; false: there is none. */
 static __always_inline bool side_take_place(struct plimsoll_cpu *c, s32 cpu)
 {
@@ -54,12 +61,15 @@ static __always_inline bool side_take_place(struct plimsoll_cpu *c, s32 cpu)
 
 	if (c->side)
 		return true;
-	if (!side_may_start(from_idle))
+	if (!side_may_start(from_idle)) {
+		side_remember_refused(cpu);
 		return false;
+	}
 	/* Two CPUs may have seen the same last place: the later gives it back. */
 	taken = __sync_fetch_and_add(&nr_side, 1);
 	if (headroom_on && taken >= READ_ONCE(side_allowed) && taken >= READ_ONCE(side_tolerated)) {
 		__sync_fetch_and_sub(&nr_side, 1);
+		side_remember_refused(cpu);
 		return false;
 	}
 	c->side = 1;
@@ -116,18 +126,21 @@ __noinline int side_evict(s32 count)
 	return 0;
 }
 
-/* Wakes up to @count idle CPUs: there may be work for them. */
-__noinline int wake_idle(s32 count)
+/* Wakes up to @count CPUs that would have run side work. */
+__noinline int side_invite(s32 count)
 {
-	struct plimsoll_cpu *c;
 	u32 cpu;
+	u64 bit;
 
 	bpf_for (cpu, 0, nr_cpu_ids) {
+		u64 *word = &side_refused[cpu / 64 % PLIMSOLL_CPU_WORDS];
+
 		if (count <= 0)
 			break;
-		c = cpu_at(cpu);
-		if (!c || c->state != PLIMSOLL_CPU_IDLE)
+		bit = 1ULL << (cpu % 64);
+		if (!(READ_ONCE(*word) & bit))
 			continue;
+		__sync_fetch_and_and(word, ~bit);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		count--;
 	}
@@ -167,7 +180,9 @@ static __always_inline void headroom_sum(u64 now, u64 *idle_ns, u64 *side_ns)
 		if (!c)
 			break;
 		cpu_times(c, now, &idle, &side);
-		*idle_ns += idle;
+		/* A CPU that went offline while idle would be idle for ever. */
+		if (c->online)
+			*idle_ns += idle;
 		*side_ns += side;
 		if (c->online && c->state == PLIMSOLL_CPU_IDLE)
 			idle_cpus++;
@@ -181,7 +196,7 @@ static __always_inline void side_settle(void)
 	s32 spare = READ_ONCE(nr_idle) - (s32)headroom_cpus;
 
 	if (spare > 0)
-		wake_idle(spare);
+		side_invite(spare);
 	else if (READ_ONCE(nr_side) > READ_ONCE(side_tolerated))
 		side_evict(plim_min(-spare, READ_ONCE(nr_side) - READ_ONCE(side_tolerated)));
 }
@@ -224,7 +239,7 @@ static int headroom_update(void *map, int *key, struct bpf_timer *timer)
 	if (over > 0)
 		side_evict(over);
 	else if (over < 0 && !headroom_cpus)
-		wake_idle(-over);
+		side_invite(-over);
 	else if (headroom_cpus && READ_ONCE(nr_idle) != (s32)headroom_cpus)
 		side_settle();
 	bpf_timer_start(timer, CONTROL_NS, 0);

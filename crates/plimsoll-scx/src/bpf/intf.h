@@ -126,6 +126,8 @@ struct plimsoll_group {
 	plim_u32 nr_parked; /* atomic: tasks over their own cap */
 	plim_u32 background; /* over its soft cap */
 	plim_u64 rate_ran_ns; /* atomic: run since the rate was last updated */
+	/* Atomic: CPUs that were refused, a bit each; its timer wakes them. */
+	plim_u64 refused_cpus[PLIMSOLL_CPU_WORDS];
 	/* The order in which CPUs were throttled; written under the lock. */
 	plim_u64 served_order;
 	plim_u32 throttled_ring[PLIMSOLL_CPUS_MAX];

@@ -29,6 +29,8 @@
 /* Waiting this long makes a task overdue; the watchdog's limit is 30 s. */
 #define OVERDUE_NS (20 * PLIM_NSEC_PER_SEC)
 #define HOUSEKEEPING_NS PLIM_NSEC_PER_SEC
+/* No more CPUs are looked at for one task. */
+#define KICK_CPUS_MAX 64
 /* No more tasks of one queue are looked at in one go. */
 #define QUEUE_SCAN_MAX 512
 
@@ -66,14 +68,20 @@ static __always_inline void queue_set_active(u32 llc, u32 index)
 		__sync_fetch_and_or(word, bit);
 }
 
-/* Clears the bit of a queue that was seen empty, unless a task has come. */
+/*
+ * Clears the bit of a queue that was seen empty, unless a task has come or is
+ * about to: the kernel queues a task only after ops.enqueue() has returned, so
+ * what is runnable and does not run may be on its way.
+ */
 static __always_inline void queue_clear_active(u32 llc, u32 index)
 {
+	struct plimsoll_group *group = group_at(index / 2);
 	u64 *word = active_word(llc, index);
 	u64 bit = 1ULL << (index % 64);
 
 	__sync_fetch_and_and(word, ~bit);
-	if (scx_bpf_dsq_nr_queued(queue_id(index, llc)) > 0)
+	if (scx_bpf_dsq_nr_queued(queue_id(index, llc)) > 0 ||
+	    (group && READ_ONCE(group->nr_runnable) > READ_ONCE(group->nr_running)))
 		__sync_fetch_and_or(word, bit);
 }
 
@@ -110,6 +118,25 @@ static __always_inline bool is_dying(const struct task_struct *p)
 	return BPF_CORE_READ(p, signal, flags) & SIGNAL_GROUP_EXIT;
 }
 
+/* Wakes an idle CPU on which a task may run, from its own one on. */
+static __always_inline void kick_idle_for(struct task_struct *p, s32 cpu)
+{
+	struct plimsoll_cpu *c;
+	u32 i, other;
+
+	bpf_for (i, 0, KICK_CPUS_MAX) {
+		if (i >= nr_cpu_ids)
+			break;
+		other = ((u32)cpu + i) % nr_cpu_ids;
+		c = cpu_at(other);
+		if (!c || !c->online || c->state != PLIMSOLL_CPU_IDLE ||
+		    !bpf_cpumask_test_cpu(other, p->cpus_ptr))
+			continue;
+		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
+		break;
+	}
+}
+
 /*
  * Moves what has waited too long in one queue, or was killed, to the overdue
  * queue of the LLC where it last was.
@@ -135,8 +162,8 @@ static __noinline int move_overdue(u64 dsq_id, u64 now)
 		t->overdue = 1;
 		if (!scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, overdue_id(llc_of(cpu)), 0))
 			continue;
-		WRITE_ONCE(overdue_waits[llc_of(cpu)], true);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		kick_idle_for(p, cpu);
 	}
 	return 0;
 }
@@ -152,6 +179,10 @@ static int housekeeping(void *map, int *key, struct bpf_timer *timer)
 			move_overdue(queue_id(queue_index(slot, true), llc), now);
 		}
 		move_overdue(parked_id(slot), now);
+	}
+	bpf_for (llc, 0, nr_llcs) {
+		if (scx_bpf_dsq_nr_queued(overdue_id(llc)))
+			WRITE_ONCE(overdue_waits[llc % PLIMSOLL_LLCS_MAX], true);
 	}
 	bpf_timer_start(timer, HOUSEKEEPING_NS, 0);
 	return 0;

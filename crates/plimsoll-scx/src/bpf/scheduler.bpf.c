@@ -28,6 +28,9 @@ char _license[] SEC("license") = "GPL";
 /* Between two looks at whether CPUs are what we believe, see below. */
 #define STALE_STATE_NS (20 * PLIM_NSEC_PER_MSEC)
 
+/* Each task has a soft cap of its own. */
+#define SOFT_PER_TASK (PLIMSOLL_SOFT_CAP | PLIMSOLL_PER_TASK)
+
 static __always_inline bool is_batch(const struct plimsoll_group *group)
 {
 	return group->params.flags & PLIMSOLL_BATCH;
@@ -98,16 +101,14 @@ static __always_inline bool wake_for(struct task_struct *p, s32 cpu, u64 enq_fla
 		 * What forbade it may have ended since: look once more.
 		 */
 		scx_bpf_kick_cpu(cpu, 0);
-		return true;
 	}
 	/* A waking task is on the idle CPU that was selected, if there was one. */
 	if (enq_flags & SCX_ENQ_WAKEUP)
 		return c && c->state == PLIMSOLL_CPU_IDLE;
 	idle = place_on_idle(p, cpu, now);
-	if (idle < 0)
-		return false;
-	scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
-	return true;
+	if (idle >= 0)
+		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+	return idle >= 0 || enq_flags & SCX_ENQ_LAST;
 }
 
 void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
@@ -119,11 +120,17 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	u32 index, tier, llc = llc_of(cpu);
 
 	/*
-	 * Kernel threads of one CPU, killed tasks, and a task for which there
-	 * was no memory. (Exiting tasks do not even come here.)
+	 * Kernel threads of one CPU, and a task for which there was no memory.
+	 * (Exiting tasks do not even come here.)
 	 */
-	if (!t || (p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1) || is_dying(p)) {
+	if (!t || (p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1)) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, PLIM_BATCH_SLICE_DEFAULT_NS, enq_flags);
+		return;
+	}
+	if (is_dying(p)) {
+		scx_bpf_dsq_insert(p, overdue_id(llc), SLICE_MIN_NS, enq_flags);
+		WRITE_ONCE(overdue_waits[llc % PLIMSOLL_LLCS_MAX], true);
+		wake_for(p, cpu, enq_flags, now);
 		return;
 	}
 	task_refresh(p, t, now);
@@ -140,18 +147,22 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 		__sync_fetch_and_add(&group->nr_parked, 1);
 		scx_bpf_dsq_insert_vtime(p, parked_id(t->slot), SLICE_MIN_NS, eligible_ns,
 					 enq_flags);
-		group_timer_at(t->slot, eligible_ns, now);
+		group_timer_at(t->slot, eligible_ns);
 		return;
 	}
+	if ((group->params.flags & SOFT_PER_TASK) != SOFT_PER_TASK)
+		t->background = 0;
 	index = queue_index(t->slot, t->background);
 	tier = tier_of(group, t->background);
-	if (!scx_bpf_dsq_nr_queued(queue_id(index, llc)) && !READ_ONCE(group->nr_running))
-		group_place(group, tier);
+	group_place(group, tier,
+		    scx_bpf_dsq_nr_queued(queue_id(index, llc)) || READ_ONCE(group->nr_running)
+			    ? GROUP_LAG_NS
+			    : PLIM_BATCH_SLICE_DEFAULT_NS);
 	scx_bpf_dsq_insert_vtime(p, queue_id(index, llc), PLIM_BATCH_SLICE_DEFAULT_NS, t->vruntime,
 				 enq_flags);
 	queue_set_active(llc, index);
 	if (t->background)
-		group_timer_at(t->slot, now + BACKGROUND_GRAIN_NS, now);
+		group_timer_at(t->slot, now + BACKGROUND_GRAIN_NS);
 	if (!wake_for(p, cpu, enq_flags, now) && READ_ONCE(nr_lower[tier % PLIMSOLL_TIERS]) > 0)
 		preempt_lower(p, cpu, tier);
 }
@@ -197,20 +208,20 @@ void BPF_STRUCT_OPS(plimsoll_quiescent, struct task_struct *p, u64 deq_flags)
 
 /*
  * How long a task that begins to run may: what its admission left, what its
- * own cap leaves, and, where normal work waits for this CPU and only the
+ * own cap leaves (for a task that comes round admission, because one of its
+ * attributes was changed while it ran, it is asked for here; refused, it runs
+ * for the shortest slice, which is a debt), and, where normal work waits for this CPU and only the
  * kernel's ext server lets us run at all, what that server has.
  */
 static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_group *group,
 				   struct plimsoll_cpu *c, s32 cpu, u64 now)
 {
-	u64 left_ns = c->left_ns ? c->left_ns : PLIM_UNLIMITED, own_ns;
-	struct rq *rq = (struct rq *)bpf_per_cpu_ptr(&runqueues, (u32)cpu);
+	u64 left_ns = c->left_ns ? c->left_ns : admit(t->slot, cpu, now), own_ns;
 
 	c->left_ns = 0;
 	own_ns = task_run_ns(t, group, now);
-	if (own_ns)
-		left_ns = plim_min(left_ns, own_ns);
-	if (rq && server_runtime_ns && !mode_all && rq->cfs.h_nr_queued)
+	left_ns = plim_max(plim_min(left_ns, own_ns), SLICE_MIN_NS);
+	if (server_runtime_ns && behind_normal(cpu))
 		left_ns = plim_min(left_ns, server_runtime_ns);
 	return left_ns;
 }

@@ -53,6 +53,8 @@ s32 nr_lower[PLIMSOLL_TIERS];
  * cleared by whoever finds the queue empty, who looks again afterwards.
  */
 bool overdue_waits[PLIMSOLL_LLCS_MAX];
+/* CPUs that were refused side work, a bit each; atomic. */
+u64 side_refused[PLIMSOLL_CPU_WORDS];
 /* CPUs that run side work, a bit each; atomic. */
 u64 side_cpus[PLIMSOLL_CPU_WORDS];
 

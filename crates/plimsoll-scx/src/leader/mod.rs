@@ -189,7 +189,10 @@ impl Term {
         while !self.is_over() {
             let failed = match self.load() {
                 Ok(scheduler) => {
-                    self.status.nr_reloads += u64::from(loaded_before);
+                    if loaded_before {
+                        self.status.nr_reloads += 1;
+                        self.publish(Activity::Running);
+                    }
                     loaded_before = true;
                     // Whoever asked may have stopped waiting.
                     let _ = first_load.send(Ok(()));

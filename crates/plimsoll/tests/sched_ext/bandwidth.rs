@@ -1,0 +1,183 @@
+//! Quota, period and burst in the kernel's scheduler.
+
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::common::{Running, ms, nr_cpus, wait_until};
+use crate::rig::{Rig, SHORT, all_cpus, expect_all_within, expect_within, rates_of, rig};
+use plimsoll_engine::cgroup::CpuGroup;
+
+const MEASURED: Duration = Duration::from_secs(10);
+
+/// With one, two and four CPUs: `in-vm --cpus N`.
+#[test]
+fn a_quota_is_kept_within_1_percent_on_all_cpus() {
+    expect_quota_on_all_cpus();
+}
+
+pub fn expect_quota_on_all_cpus() {
+    let Some(rig) = rig() else { return };
+    let cpus = nr_cpus();
+    // 60 % of each.
+    let knobs = format!("--quota {}ms/100ms", 60 * cpus);
+    let work = rig.batch_burners("work", &knobs, all_cpus(), cpus);
+    thread::sleep(ms(300));
+    let expected = 60.0 * cpus as f64;
+    let what = format!("{knobs} on {cpus} CPUs");
+    expect_within(&what, expected, 0.01 * expected, || {
+        rates_of(&[&rig.host.batch("work")], MEASURED)[0]
+    });
+    rig.assert_never_ejected("work");
+    work.stop();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn a_quota_of_1_ms_in_100_ms_is_kept_within_10_percent_over_a_second() {
+    let Some(rig) = rig() else { return };
+    let work = rig.batch_burners("work", "--quota 1ms/100ms", all_cpus(), 1);
+    thread::sleep(ms(2000));
+    expect_within("1ms/100ms, percent of a CPU", 1.0, 0.1, || {
+        rates_of(&[&rig.host.batch("work")], Duration::from_secs(1))[0]
+    });
+    work.stop();
+    rig.assert_nothing_left();
+}
+
+fn path(group: &CpuGroup) -> String {
+    format!("/{}", group.path().display())
+}
+
+/// Keeps a cgroup that is not Plimsoll's under a quota, in milliseconds per 100 ms.
+fn keep(rig: &Rig, group: &CpuGroup, quota_ms: usize) -> Running {
+    let (target, quota) = (path(group), format!("{quota_ms}ms/100ms"));
+    let keeper = rig.host.start([
+        "set",
+        &target,
+        "--enforcer",
+        "sched-ext",
+        "--class",
+        "batch",
+        "--quota",
+        &quota,
+    ]);
+    wait_until("it is kept", SHORT, || {
+        keeper.stderr().contains("is in group")
+    });
+    keeper
+}
+
+#[test]
+fn of_quotas_three_levels_deep_the_narrowest_is_kept_within_1_percent() {
+    let Some(mut rig) = rig() else { return };
+    let cpus = nr_cpus();
+    let mut keepers = Vec::new();
+    let mut loads = Vec::new();
+    let stacks = [("inwards", [80, 60, 40]), ("outwards", [40, 60, 80])];
+    let mut groups = Vec::new();
+    for (name, quotas) in stacks {
+        let mut group = rig.host.group(name);
+        for (level, quota) in quotas.into_iter().enumerate() {
+            if level > 0 {
+                group.enable_children().unwrap();
+                group = group.child("inner");
+                group.create().unwrap();
+            }
+            keepers.push(keep(&rig, &group, quota * cpus));
+        }
+        groups.push(group.parent().unwrap().parent().unwrap());
+        loads.push(rig.fair_burners(&group, all_cpus(), cpus));
+    }
+    thread::sleep(ms(1000));
+    let expected = 40.0 * cpus as f64;
+    let what = "40 % of each CPU, inwards and outwards";
+    expect_all_within(what, &[expected; 2], 0.01 * expected, || {
+        rates_of(&[&groups[0], &groups[1]], MEASURED)
+    });
+    loads.into_iter().for_each(Running::kill_hard);
+    // The innermost first: each puts back what it found.
+    keepers.into_iter().rev().for_each(|keeper| {
+        keeper.stop();
+    });
+}
+
+fn quota_of(rig: &Rig) -> Value {
+    rig.host.show("work")["statistics"].clone()
+}
+
+fn count(statistics: &Value, name: &str) -> f64 {
+    statistics["quota"][name].as_f64().unwrap()
+}
+
+#[test]
+fn after_ten_idle_periods_the_burst_is_the_whole_burst() {
+    let Some(rig) = rig() else { return };
+    let work = rig.batch_burners("work", "--quota 20ms/100ms --burst 60ms", 1, 1);
+    let group = rig.host.batch("work");
+    thread::sleep(ms(500));
+    let pids = group.all_processes().unwrap();
+    let send = |signal| {
+        for pid in &pids {
+            kill(Pid::from_raw(*pid), signal).unwrap();
+        }
+    };
+    // The burst of 60 ms is above the quota, which the stock kernel refuses.
+    expect_within("burst_usec of one idle time, in ms", 60.0, 1.5, || {
+        send(Signal::SIGSTOP);
+        // Let what is left of the last periods end, then let ten pass.
+        thread::sleep(ms(1200));
+        let before = quota_of(&rig);
+        send(Signal::SIGCONT);
+        thread::sleep(ms(1500));
+        let after = quota_of(&rig);
+        println!("{} -> {}", before["quota"], after["quota"]);
+        (count(&after, "burst_usec") - count(&before, "burst_usec")) / 1000.0
+    });
+    work.stop();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn statistics_agree_with_what_the_kernel_says_was_used() {
+    let Some(rig) = rig() else { return };
+    let work = rig.batch_burners("work", "--quota 30ms/100ms", 1, 1);
+    thread::sleep(ms(1000));
+    let before = quota_of(&rig);
+    let rate = rates_of(&[&rig.host.batch("work")], Duration::from_secs(5))[0];
+    let after = quota_of(&rig);
+    let risen = |name: &str| count(&after, name) - count(&before, name);
+    let usec =
+        |statistics: &Value, place: &str| statistics.pointer(place).unwrap().as_f64().unwrap();
+    let grown = |place: &str| usec(&after, place) - usec(&before, place);
+    let (used, ran) = (grown("/usage_usec"), grown("/batch/run_usec"));
+    println!(
+        "rate {rate:.2} %, used {used} us, ran {ran} us, quota {}",
+        after["quota"]
+    );
+    // Two shows are not taken at one moment with the kernel's tick.
+    assert!(
+        (used - ran).abs() < 12_000.0,
+        "used {used} us, ran {ran} us"
+    );
+    let periods = risen("nr_periods");
+    // Each period ended throttled, but for those at the edges.
+    assert!(periods >= 49.0, "{periods} periods");
+    assert!((periods - risen("nr_throttled")).abs() <= 2.0);
+    // One task waits whenever its only CPU is throttled: 70 ms in each period.
+    let throttled = risen("throttled_usec") / periods / 1000.0;
+    assert!(
+        (throttled - 70.0).abs() < 2.0,
+        "{throttled} ms throttled in each"
+    );
+    assert!(
+        (ran / periods / 1000.0 - 30.0).abs() < 0.9,
+        "{ran} us in {periods}"
+    );
+    assert_eq!(risen("nr_bursts"), 0.0);
+    work.stop();
+    rig.assert_nothing_left();
+}

@@ -1,0 +1,52 @@
+//! The kernel throws the scheduler out.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{knob, wait_until};
+use crate::rig::{SHORT, are_scheduled, burners, expect_within, rates_of, rig_in_vm};
+
+#[test]
+fn sysrq_s_is_reported_within_a_second_and_the_group_is_limited_again() {
+    let Some(rig) = rig_in_vm() else { return };
+    let work = rig.batch_burners("work", "--quota 30ms/100ms", 1, 1);
+    let group = rig.host.batch("work");
+    let limited = |when: &str| {
+        expect_within(&format!("quota of 30 % {when}"), 30.0, 0.6, || {
+            rates_of(&[&group], Duration::from_secs(3))[0]
+        });
+    };
+    limited("before");
+    let mut reported = Vec::new();
+    for round in 1..=2 {
+        let start = Instant::now();
+        println!("round {round}: {}", work.stderr().trim_end());
+        std::fs::write("/proc/sysrq-trigger", "S").unwrap();
+        wait_until("it is reported", SHORT, || {
+            work.stderr().matches("thrown out").count() == round
+        });
+        reported.push(start.elapsed());
+        // Whatever happens meanwhile is harmless.
+        assert_eq!(knob(&group.parent().unwrap(), "cpu.idle"), "1");
+        wait_until("it is loaded again", SHORT, || {
+            let shown = rig.host.show("work");
+            let scheduler = &shown["statistics"]["scheduler"];
+            scheduler["state"] == "running" && scheduler["nr_reloads"] == round
+        });
+        assert!(
+            work.stderr().to_lowercase().contains("sysrq"),
+            "{}",
+            work.stderr()
+        );
+        wait_until("its tasks are the scheduler's", SHORT, || {
+            are_scheduled(&burners(&group))
+        });
+    }
+    println!(
+        "reported after {reported:.0?}; {}",
+        work.stderr().trim_end()
+    );
+    assert!(reported.iter().min().unwrap() < &Duration::from_secs(1));
+    limited("afterwards");
+    work.stop();
+    rig.assert_nothing_left();
+}

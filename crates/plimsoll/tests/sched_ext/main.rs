@@ -1,0 +1,24 @@
+//! The sched_ext enforcer on a running kernel, through the real binary.
+//!
+//! These tests are for the virtual machine of `vm/run`: `crates/plimsoll/tests/in-vm
+//! sched_ext`. One file per mechanism. What is asserted are counters of the kernel and of the
+//! scheduler, over windows that begin when the load has started; the emulated machine stands
+//! still now and then, and its counters with it, so that shares hold all the same.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bandwidth;
+mod caps;
+mod cpu_limit;
+mod exits;
+mod fairness;
+mod four_cpus;
+mod headroom;
+mod rig;
+mod stress;
+mod strictness;
+mod undo;
+mod watchdog;

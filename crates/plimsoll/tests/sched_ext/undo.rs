@@ -1,0 +1,143 @@
+//! Who is the scheduler's, and that nothing is left of it.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::common::{is_alive, ms, tasks_below, threads_of, wait_until};
+use crate::rig::{
+    SHORT, are_fair, are_scheduled, binary_word, burners, describe, rig, wait_for_threads,
+};
+
+/// A task that comes into a group, or leaves it, has its policy after this time.
+const MOVED_MAX: Duration = Duration::from_millis(100);
+
+#[test]
+fn threads_and_forked_and_executed_children_are_all_the_schedulers() {
+    let Some(rig) = rig() else { return };
+    let script = r#""$0" load burn --threads 2 --duration 60s &
+        "$0" load burn --threads 2 --processes --duration 60s &
+        sh -c 'exec sleep 60' & wait"#;
+    let work = rig.batch("family", "", &["sh", "-c", script, &binary_word()]);
+    let group = rig.host.batch("family");
+    // The shell, two loads with two burners each, and the sleeper.
+    wait_until("all are there", SHORT, || {
+        tasks_below(&group).len() >= 8 && burners(&group).len() == 2
+    });
+    let tids = tasks_below(&group);
+    println!("{} tasks", tids.len());
+    // A task that the sweep has to find has it within 100 ms; here all inherit it.
+    assert!(are_scheduled(&tids), "{:?}", describe(&tids));
+    // No other is.
+    assert!(are_fair(&threads_of(work.pid())));
+    rig.assert_never_ejected("family");
+    rig.end("family", work);
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn a_process_that_moves_in_gets_the_policy_and_gives_it_back_when_it_leaves() {
+    let Some(mut rig) = rig() else { return };
+    let elsewhere = rig.host.group("elsewhere");
+    let work = rig.batch("work", "", &["sleep", "600"]);
+    let group = rig.host.batch("work");
+    wait_until("it runs", SHORT, || group.is_populated().unwrap_or(false));
+    let guest = rig.fair_load(&elsewhere, 1, "burn --threads 3 --duration 600s");
+    let tids = wait_for_threads(guest.pid(), 4);
+    let time_until = |holds: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        wait_until("its policy has changed", SHORT, holds);
+        start.elapsed()
+    };
+    let (mut came, mut left) = (Vec::new(), Vec::new());
+    for _ in 0..7 {
+        group.add_process(guest.pid()).unwrap();
+        came.push(time_until(&|| are_scheduled(&tids)));
+        elsewhere.add_process(guest.pid()).unwrap();
+        left.push(time_until(&|| are_fair(&tids)));
+    }
+    println!("scheduled after {came:.1?}, fair again after {left:.1?}");
+    for mut times in [came, left] {
+        times.sort();
+        // Most of the time: the emulated machine may stand still.
+        assert!(times[times.len() / 2] < MOVED_MAX, "{times:?}");
+    }
+    guest.kill_hard();
+    work.stop();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn a_released_group_leaves_nothing_in_the_kernel_and_its_tasks_are_fair() {
+    let Some(rig) = rig() else { return };
+    let knobs = "--quota 50ms/100ms --cpu-limit 80% --tolerance 3ms/100ms";
+    let script = "sleep 60 & sleep 60 & exit 0";
+    let work = rig.batch("family", knobs, &["sh", "-c", script]);
+    wait_until("it says that it stays", SHORT, || {
+        work.stderr().contains("run on")
+    });
+    let left = rig.host.batch("family").all_processes().unwrap();
+    assert_eq!(left.len(), 2);
+    assert!(are_scheduled(&left));
+    work.stop().good();
+    for pid in &left {
+        assert!(is_alive(*pid));
+    }
+    assert!(are_fair(&left));
+    rig.assert_nothing_left();
+    for pid in left {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+}
+
+#[test]
+fn after_kill_9_of_its_keeper_restore_undoes_everything() {
+    let Some(rig) = rig() else { return };
+    let work = rig.batch_burners("work", "--quota 20ms/100ms --tolerance 5ms/100ms", 1, 2);
+    let group = rig.host.batch("work");
+    // The ext servers follow within the leader's 50 ms.
+    thread::sleep(ms(500));
+    let orphan = group.all_processes().unwrap()[0];
+    let tids = threads_of(orphan);
+    assert!(are_scheduled(&tids));
+    work.kill_hard();
+    // What it ran is in the background still, though nobody schedules it.
+    assert!(group.is_populated().unwrap());
+    assert!(group.parent().unwrap().read_idle().unwrap());
+    let said = rig.host.run(["restore"]).good();
+    println!("{}", said.stdout.trim_end());
+    assert!(is_alive(orphan));
+    assert!(are_fair(&tids), "{said:?}");
+    rig.assert_nothing_left();
+    let _ = kill(Pid::from_raw(orphan), Signal::SIGKILL);
+}
+
+#[test]
+fn groups_go_on_under_another_leader_when_theirs_is_killed() {
+    let Some(rig) = rig() else { return };
+    let first = rig.batch("first", "", &["sleep", "600"]);
+    wait_until("it is there", SHORT, || {
+        rig.host.batch("first").is_populated().unwrap_or(false)
+    });
+    let second = rig.batch_burners("second", "--quota 20ms/100ms", 1, 2);
+    let tids = burners(&rig.host.batch("second"));
+    first.kill_hard();
+    let start = Instant::now();
+    wait_until("the other leads", SHORT, || {
+        let scheduler = &rig.host.show("second")["statistics"]["scheduler"];
+        scheduler["leader_pid"] == second.pid() && scheduler["state"] == "running"
+    });
+    wait_until("its tasks are the scheduler's", SHORT, || {
+        are_scheduled(&tids)
+    });
+    println!(
+        "after {:.1?}; {}",
+        start.elapsed(),
+        second.stderr().trim_end()
+    );
+    second.stop();
+    rig.host.run(["restore"]).good();
+    rig.assert_nothing_left();
+}
