@@ -6,7 +6,6 @@
 //! still now and then, and its counters with it, so that shares hold all the same.
 // Not in CI yet: run by tests/sched_ext/in-vm, which sets the feature.
 #![cfg(feature = "vm-sched-ext")]
-
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
