@@ -47,19 +47,24 @@ pub fn threads(pid: i32) -> Vec<i32> {
 /// When it needs a privilege that this process lacks.
 pub fn set_nice(tid: i32, nice: i32) -> Result<()> {
     // SAFETY: setpriority takes integers only and touches no memory of ours.
-    let failed = unsafe { libc::setpriority(libc::PRIO_PROCESS, tid.unsigned_abs(), nice) } != 0;
-    if !failed {
+    let returned = unsafe { libc::setpriority(libc::PRIO_PROCESS, tid.unsigned_abs(), nice) };
+    unless_gone(returned, tid, || {
+        format!("set nice {nice} (raising a priority takes root or CAP_SYS_NICE)")
+    })
+}
+
+/// What a system call on a task has come to. A task that has just ended needs
+/// nothing any more: that counts as done.
+fn unless_gone(returned: libc::c_int, tid: i32, action: impl FnOnce() -> String) -> Result<()> {
+    if returned == 0 {
         return Ok(());
     }
     let source = std::io::Error::last_os_error();
     if source.raw_os_error() == Some(libc::ESRCH) {
         return Ok(());
     }
-    Err(EngineError::cgroup(
-        format!("set nice {nice} (raising a priority takes root or CAP_SYS_NICE)"),
-        Path::new(&format!("/proc/{tid}")),
-        source,
-    ))
+    let task = format!("/proc/{tid}");
+    Err(EngineError::cgroup(action(), Path::new(&task), source))
 }
 
 /// The policy of tasks that a BPF scheduler schedules
@@ -125,18 +130,8 @@ pub fn cpu(tid: i32) -> Option<u32> {
 pub fn set_policy(tid: i32, policy: i32) -> Result<()> {
     let param = libc::sched_param { sched_priority: 0 };
     // SAFETY: the call reads one `sched_param`, which lives until it returns.
-    if unsafe { libc::sched_setscheduler(tid, policy, &raw const param) } == 0 {
-        return Ok(());
-    }
-    let source = std::io::Error::last_os_error();
-    if source.raw_os_error() == Some(libc::ESRCH) {
-        return Ok(());
-    }
-    Err(EngineError::cgroup(
-        format!("set scheduling policy {policy}"),
-        Path::new(&format!("/proc/{tid}")),
-        source,
-    ))
+    let returned = unsafe { libc::sched_setscheduler(tid, policy, &raw const param) };
+    unless_gone(returned, tid, || format!("set scheduling policy {policy}"))
 }
 
 #[cfg(test)]

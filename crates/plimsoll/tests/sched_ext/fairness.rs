@@ -27,11 +27,11 @@ fn two_tasks_at_nice_0_and_5_share_3_05_to_1() {
     rig.assert_nothing_left();
 }
 
-#[test]
-fn groups_share_a_cpu_by_weight() {
+/// Groups of weights 100 and 300, with so many burners each, on the same CPUs.
+fn weights_divide_what_there_is(cpus: u64, light_burners: usize, heavy_burners: usize) {
     let Some(rig) = rig() else { return };
-    let light = rig.batch_burners("light", "--weight 100", 1, 3);
-    let heavy = rig.batch_burners("heavy", "--weight 300", 1, 1);
+    let light = rig.batch_burners("light", "--weight 100", cpus, light_burners);
+    let heavy = rig.batch_burners("heavy", "--weight 300", cpus, heavy_burners);
     let groups = [rig.host.batch("light"), rig.host.batch("heavy")];
     thread::sleep(ms(300));
     expect_within("weight 300 : weight 100", 3.0, 0.03 * 3.0, || {
@@ -45,19 +45,11 @@ fn groups_share_a_cpu_by_weight() {
 }
 
 #[test]
+fn groups_share_a_cpu_by_weight() {
+    weights_divide_what_there_is(1, 3, 1);
+}
+
+#[test]
 fn groups_share_all_cpus_by_weight() {
-    let Some(rig) = rig() else { return };
-    let cpus = nr_cpus();
-    let light = rig.batch_burners("light", "--weight 100", all_cpus(), cpus);
-    let heavy = rig.batch_burners("heavy", "--weight 300", all_cpus(), cpus);
-    let groups = [rig.host.batch("light"), rig.host.batch("heavy")];
-    thread::sleep(ms(300));
-    expect_within("weight 300 : weight 100", 3.0, 0.03 * 3.0, || {
-        let rates = rates_of(&[&groups[0], &groups[1]], MEASURED);
-        println!("{rates:.2?} % of a CPU");
-        rates[1] / rates[0]
-    });
-    heavy.stop();
-    light.stop();
-    rig.assert_nothing_left();
+    weights_divide_what_there_is(all_cpus(), nr_cpus(), nr_cpus());
 }
