@@ -226,6 +226,20 @@ void prove_charge_conserves_runtime(void)
 	PROOF_REACHED();
 }
 
+void prove_booking_conserves_runtime(void)
+{
+	struct plim_bandwidth pool = any_limited_pool(), pool_before = pool;
+	struct plim_bandwidth_cpu cpu = any_cpu(&pool), cpu_before = cpu;
+	plim_u64 ran_ns = any_u64(0, PLIM_ELAPSED_MAX_NS);
+
+	plim_bandwidth_book(&pool, &cpu, ran_ns);
+	PROVE(held_ns(&pool, &cpu) + ran_ns == held_ns(&pool_before, &cpu_before),
+	      "R' + local' + ran == R + local");
+	PROVE(pool.runtime_ns == pool_before.runtime_ns, "nothing is taken from the pool");
+	PROVE(pool.period_usage_ns == pool_before.period_usage_ns + ran_ns, "usage is exact");
+	PROOF_REACHED();
+}
+
 void prove_serve_conserves_runtime(void)
 {
 	struct plim_bandwidth pool = any_limited_pool(), pool_before = pool;
@@ -399,7 +413,9 @@ void prove_statistics_of_periods_are_exact(void)
 	plim_u64 now_ns = any_u64(0, LIFETIME_NS);
 	plim_u64 periods = plim_bandwidth_refill(&pool, any_bool(), now_ns);
 	plim_u64 active = periods && before.period_usage_ns ? 1 : 0;
-	plim_u64 excess_ns = plim_sub_floor(before.period_usage_ns, before.params.quota_ns);
+	plim_u64 excess_ns = before.params.burst_ns ? plim_sub_floor(before.period_usage_ns,
+								     before.params.quota_ns)
+						    : 0;
 
 	PROVE(is->nr_throttled - was->nr_throttled == (before.nr_throttled_cpus ? periods : 0),
 	      "periods that ended with a throttled CPU");

@@ -15,7 +15,7 @@ use crate::bpf_intf::{
     plimsoll_decision_kind_PLIMSOLL_LIMITED as LIMITED,
     plimsoll_decision_kind_PLIMSOLL_OVERDUE as OVERDUE,
     plimsoll_decision_kind_PLIMSOLL_PREEMPTED as PREEMPTED,
-    plimsoll_decision_kind_PLIMSOLL_PULLED as PULLED, plimsoll_decision_kind_PLIMSOLL_RAN as RAN,
+    plimsoll_decision_kind_PLIMSOLL_PULLED as PULLED,
     plimsoll_decision_kind_PLIMSOLL_THROTTLED as THROTTLED, plimsoll_group,
     plimsoll_group_flags_PLIMSOLL_BATCH as BATCH, plimsoll_group_flags_PLIMSOLL_CAP as CAP,
     plimsoll_group_flags_PLIMSOLL_CPU_LIMIT as CPU_LIMIT,
@@ -130,8 +130,8 @@ pub struct Cpu {
     pub room_ppm: u32,
     /// Times that a task was chosen.
     pub nr_dispatches: u64,
-    /// Slices that others have ended.
-    pub nr_kicks: u64,
+    /// Times that it went idle to make room for a fair task.
+    pub nr_rooms: u64,
 }
 
 /// One decision.
@@ -147,7 +147,7 @@ pub struct Decision {
     pub slot: u32,
     /// About which task.
     pub pid: u32,
-    /// Granted, waited or over.
+    /// Left, waited or to wait.
     pub detail_usec: u32,
 }
 
@@ -167,7 +167,6 @@ fn flag_names(flags: u32) -> Vec<&'static str> {
 
 fn kind_name(kind: plimsoll_decision_kind) -> &'static str {
     match kind {
-        RAN => "ran",
         THROTTLED => "throttled",
         CAPPED => "capped",
         LIMITED => "limited",
@@ -215,7 +214,7 @@ fn cpu_of(objects: &Objects, cpu: u32, now_ns: u64) -> Option<Cpu> {
         llc: found.llc,
         room_ppm: found.room_ppm,
         nr_dispatches: found.nr_dispatches,
-        nr_kicks: found.nr_kicks,
+        nr_rooms: found.nr_rooms,
     })
 }
 
@@ -318,7 +317,7 @@ mod tests {
             detail: 3,
         };
         let all = vec![
-            (0, decision(5_000, RAN)),
+            (0, decision(5_000, LIMITED)),
             (0, decision(9_000, PREEMPTED)),
             (0, decision(0, 0)),
             (1, decision(7_000, THROTTLED)),
@@ -330,7 +329,7 @@ mod tests {
             .collect();
         assert_eq!(
             seen,
-            [(5, 0, "ran"), (3, 1, "throttled"), (1, 0, "preempted")]
+            [(5, 0, "limited"), (3, 1, "throttled"), (1, 0, "preempted")]
         );
     }
 

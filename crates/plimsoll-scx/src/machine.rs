@@ -11,7 +11,7 @@ use crate::bpf_intf::{
     plimsoll_machine_change, plimsoll_params,
 };
 use crate::control_error::ControlError;
-use crate::ext_server::{ExtServer, Setting};
+use crate::ext_server::Setting;
 use crate::objects::Objects;
 use crate::params::tolerance_of;
 
@@ -57,8 +57,9 @@ impl Demand {
         Self::of(params.iter())
     }
 
-    /// What the scheduler is told. `server`: the kernel's ext server.
-    fn change(&self, nr_cpus: u32, server: Option<Setting>) -> plimsoll_machine_change {
+    /// What the scheduler is told.
+    fn change(&self, nr_cpus: u32) -> plimsoll_machine_change {
+        let turns = Setting::of(self.tolerance, nr_cpus);
         plimsoll_machine_change {
             headroom: plim_headroom_params {
                 window_ns: headroom::WINDOW_DEFAULT_NS,
@@ -70,7 +71,8 @@ impl Demand {
             },
             headroom_cpus: self.headroom_cpus,
             burst_on: 1,
-            server_runtime_ns: server.map_or(0, |setting| setting.runtime_ns),
+            turn_runtime_ns: turns.runtime_ns,
+            turn_period_ns: turns.period_ns,
         }
     }
 }
@@ -79,9 +81,7 @@ impl Demand {
 /// that no older sum overwrites a newer one.
 pub(crate) fn refresh(objects: &Objects, _lock: &RuntimeLock) -> Result<(), ControlError> {
     let demand = Demand::now(objects);
-    let nr_cpus = nr_cpus_online();
-    let server = ExtServer::of_this_host().map(|_| Setting::of(demand.tolerance, nr_cpus));
-    objects.set_machine(&mut demand.change(nr_cpus, server))
+    objects.set_machine(&mut demand.change(nr_cpus_online()))
 }
 
 #[cfg(test)]
@@ -117,10 +117,9 @@ mod tests {
     }
 
     #[test]
-    fn without_an_ext_server_nothing_is_expected_of_it() {
-        let demand = demand(&[]);
-        assert_eq!(demand.change(2, None).server_runtime_ns, 0);
-        let server = Setting::of(demand.tolerance, 2);
-        assert_eq!(demand.change(2, Some(server)).server_runtime_ns, 100_000);
+    fn each_cpu_has_its_part_of_the_tolerance_in_turns() {
+        let change = demand(&[]).change(2);
+        assert_eq!(change.turn_runtime_ns, 100_000);
+        assert_eq!(change.turn_period_ns, 20_000_000);
     }
 }

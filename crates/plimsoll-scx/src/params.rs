@@ -81,9 +81,14 @@ fn bandwidth_of(knobs: &Knobs) -> plim_bandwidth_params {
     }
 }
 
+/// What a capped task may catch up on: the slice that another batch task had
+/// while it waited for its turn. With less, what it misses by waiting is lost,
+/// and it gets less than its cap although the CPU had room.
+const CAP_DEPTH_NS: u64 = batch::SLICE_DEFAULT_NS;
+
 fn cap_of(knobs: &Knobs) -> plim_ratecap_params {
     plim_ratecap_params {
-        depth_ns: ratecap::DEPTH_DEFAULT_NS,
+        depth_ns: CAP_DEPTH_NS,
         half_life_ns: ratecap::HALF_LIFE_DEFAULT_NS,
         hard_permille: knobs.cap.map_or(0, |cap| cap.permille),
         soft_permille: knobs.soft_cap.map_or(0, |cap| cap.permille),

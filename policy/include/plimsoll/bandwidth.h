@@ -141,7 +141,8 @@ plim_bandwidth_count_periods(struct plim_bandwidth *pool, plim_u64 elapsed_perio
 	} else if (pool->period_usage_ns) {
 		stats->nr_periods += 1;
 	}
-	if (pool->period_usage_ns > pool->params.quota_ns) {
+	/* Without a burst, what is above the quota is a debt to the next period. */
+	if (pool->params.burst_ns && pool->period_usage_ns > pool->params.quota_ns) {
 		stats->nr_bursts += 1;
 		stats->burst_ns += pool->period_usage_ns - pool->params.quota_ns;
 	}
@@ -258,6 +259,21 @@ static __always_inline void plim_bandwidth_unthrottle(struct plim_bandwidth *poo
 }
 
 /*
+ * Books @ran_ns on a CPU, and asks for nothing. The first step of a charge; by
+ * itself for the part of a run before a boundary, ahead of the refill, so that
+ * each period counts what was run in it.
+ */
+static __always_inline void
+plim_bandwidth_book(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu, plim_u64 ran_ns)
+{
+	if (plim_bandwidth_is_unlimited(pool))
+		return;
+	ran_ns = plim_min(ran_ns, PLIM_ELAPSED_MAX_NS);
+	pool->period_usage_ns += ran_ns;
+	cpu->runtime_ns -= (plim_s64)ran_ns;
+}
+
+/*
  * Charges @ran_ns to a CPU and, where its local runtime is used up, takes
  * the debt and a slice from the pool. With @ran_ns 0: asks whether the
  * group may start to run on this CPU.
@@ -277,9 +293,7 @@ static __always_inline int plim_bandwidth_charge(struct plim_bandwidth *pool,
 			plim_bandwidth_unthrottle(pool, cpu, now_ns);
 		return 1;
 	}
-	ran_ns = plim_min(ran_ns, PLIM_ELAPSED_MAX_NS);
-	pool->period_usage_ns += ran_ns;
-	cpu->runtime_ns -= (plim_s64)ran_ns;
+	plim_bandwidth_book(pool, cpu, ran_ns);
 	if (cpu->runtime_ns > 0)
 		return 1;
 	if (cpu->throttled)

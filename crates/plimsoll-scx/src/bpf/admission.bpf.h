@@ -24,29 +24,21 @@
 #define PLIMSOLL_LIMITED_FLAGS (PLIMSOLL_QUOTA | PLIMSOLL_CAP | PLIMSOLL_CPU_LIMIT)
 
 /* Has a group's timer wake this CPU. Before the timer is armed. */
-static __always_inline u64 remember_refused(struct plimsoll_group *group, s32 cpu)
+static __always_inline void remember_refused(struct plimsoll_group *group, s32 cpu)
 {
-	__sync_fetch_and_or(&group->refused_cpus[(u32)cpu / 64 % PLIMSOLL_CPU_WORDS],
-			    1ULL << ((u32)cpu % 64));
-	return 0;
+	cpus_add(group->refused_cpus, cpu);
 }
 
 /* Wakes the CPUs that a group was refused. */
 __noinline int wake_refused(u32 slot)
 {
 	struct plimsoll_group *group = group_at(slot);
-	plim_u64 bit, *word;
 	u32 cpu;
 
 	if (!group)
 		return 0;
 	bpf_for (cpu, 0, nr_cpu_ids) {
-		word = &group->refused_cpus[cpu / 64 % PLIMSOLL_CPU_WORDS];
-		bit = 1ULL << (cpu % 64);
-		if (!(READ_ONCE(*word) & bit))
-			continue;
-		__sync_fetch_and_and(word, ~bit);
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		cpus_wake(group->refused_cpus, cpu);
 	}
 	return 0;
 }
@@ -69,6 +61,7 @@ __noinline u64 admit_one(u32 slot, s32 cpu, u64 now)
 		left_ns = cpu_limit_charge(group, gc, 0, now);
 		if (!left_ns) {
 			remember_refused(group, cpu);
+			remember(cpu, PLIMSOLL_LIMITED, slot, 0, 0);
 			group_timer_at(slot, plim_batch_limit_until_ns(&gc->limit));
 			return 0;
 		}
@@ -78,17 +71,20 @@ __noinline u64 admit_one(u32 slot, s32 cpu, u64 now)
 		left_ns = cap_run_ns(slot, now);
 		if (!left_ns) {
 			remember_refused(group, cpu);
+			remember(cpu, PLIMSOLL_CAPPED, slot, 0,
+				 plim_sub_floor(group->blocked_until_ns, now));
 			group_timer_at(slot, group->blocked_until_ns);
 			return 0;
 		}
 		slice_ns = plim_min(slice_ns, left_ns);
 	}
 	if (flags & PLIMSOLL_QUOTA) {
-		if (bandwidth_is_waited_for(slot, cpu))
-			return remember_refused(group, cpu);
-		left_ns = bandwidth_charge(slot, cpu, 0, now);
-		if (!left_ns)
-			return remember_refused(group, cpu);
+		left_ns = bandwidth_is_waited_for(slot, cpu) ? 0
+							     : bandwidth_charge(slot, cpu, 0, now);
+		if (!left_ns) {
+			remember_refused(group, cpu);
+			return 0;
+		}
 		slice_ns = plim_min(slice_ns, left_ns);
 	}
 	return slice_ns;
@@ -147,8 +143,8 @@ static __always_inline u64 admit_chain(u32 slot, s32 cpu, u64 now)
 	struct plimsoll_cpu *c = cpu_at(cpu);
 	struct plimsoll_group *group;
 	u64 slice_ns = PLIM_UNLIMITED, left_ns;
+	u32 depth, first = slot;
 	bool side = false;
-	u32 depth;
 
 	bpf_for (depth, 0, PLIMSOLL_DEPTH_MAX) {
 		group = group_at(slot);
@@ -165,8 +161,10 @@ static __always_inline u64 admit_chain(u32 slot, s32 cpu, u64 now)
 		if (slot >= PLIMSOLL_GROUPS_MAX)
 			break;
 	}
-	if (side && c && !side_take_place(c, cpu))
+	if (side && c && !side_take_place(c, cpu)) {
+		remember(cpu, PLIMSOLL_HEADROOM, first, 0, 0);
 		return 0;
+	}
 	return plim_max(slice_ns, SLICE_MIN_NS);
 }
 
@@ -199,7 +197,7 @@ static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s3
 }
 
 /* For how long a task may run under a cap of its own; 0: not now. */
-static __always_inline u64 task_run_ns(const struct task_ctx *t, const struct plimsoll_group *group,
+static __always_inline u64 task_run_ns(struct task_ctx *t, const struct plimsoll_group *group,
 				       u64 now)
 {
 	struct plim_ratecap_params params;
@@ -207,6 +205,7 @@ static __always_inline u64 task_run_ns(const struct task_ctx *t, const struct pl
 
 	if (!(group->params.flags & PLIMSOLL_PER_TASK))
 		return PLIM_UNLIMITED;
+	task_cap_follow(t, group, now);
 	params = group->params.cap;
 	if (!plim_ratecap_may_run(&t->cap, &params, now))
 		return 0;

@@ -12,16 +12,26 @@
 
 #include "state.bpf.h"
 
-/* Arms a group's timer for @when_ns, unless it is due earlier anyway. */
+/* A timer that has not fired by then was lost. */
+#define TIMER_LATE_NS (20 * PLIM_NSEC_PER_MSEC)
+
+/*
+ * Arms a group's timer for @when_ns, unless it is due earlier anyway. One that
+ * is due and has not fired yet is left alone: to start it again would put off
+ * what it is about to do.
+ */
 __noinline int group_timer_at(u32 slot, u64 when_ns)
 {
 	struct timer_value *value = bpf_map_lookup_elem(&group_timers, &slot);
 	/* The caller's may be older than the last time the timer fired. */
-	u64 now = bpf_ktime_get_ns();
+	u64 now = bpf_ktime_get_ns(), at_ns;
 
-	if (!value || (value->at_ns > now && value->at_ns <= when_ns))
+	if (!value)
 		return 0;
-	value->at_ns = when_ns;
+	at_ns = READ_ONCE(value->at_ns);
+	if (at_ns && at_ns <= when_ns && plim_sub_floor(now, at_ns) < TIMER_LATE_NS)
+		return 0;
+	WRITE_ONCE(value->at_ns, when_ns);
 	return bpf_timer_start(&value->timer, plim_sub_floor(when_ns, now), 0);
 }
 
@@ -59,14 +69,21 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 	struct plimsoll_group_cpu *gc = group_cpu_at(slot, cpu);
 	struct plim_bandwidth seen = {};
 	bool was_throttled, may_run;
-	u64 left_ns = 0, refilled, boundary_ns, order = 0;
+	u64 left_ns = 0, refilled, boundary_ns, order = 0, before_ns;
 
 	if (!group || !gc)
 		return PLIM_UNLIMITED;
 	bpf_spin_lock(&group->lock);
+	/* What of a run that has lasted until now came before the boundary. */
+	before_ns = plim_sub_floor(
+		ran_ns, plim_sub_floor(now, plim_bandwidth_next_boundary_ns(&group->pool)));
+	if (now >= plim_bandwidth_next_boundary_ns(&group->pool))
+		plim_bandwidth_book(&group->pool, &gc->bandwidth, before_ns);
+	else
+		before_ns = 0;
 	refilled = plim_bandwidth_refill(&group->pool, burst_on, now);
 	was_throttled = gc->bandwidth.throttled;
-	may_run = plim_bandwidth_charge(&group->pool, &gc->bandwidth, ran_ns, now);
+	may_run = plim_bandwidth_charge(&group->pool, &gc->bandwidth, ran_ns - before_ns, now);
 	if (gc->bandwidth.throttled && !was_throttled) {
 		order = gc->bandwidth.throttled_order;
 		group->throttled_ring[order % PLIMSOLL_CPUS_MAX] = cpu;
@@ -82,7 +99,8 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 	if (ran_ns || refilled)
 		trace_charge(slot, cpu, now, ran_ns, &seen, refilled, !may_run);
 	if (!may_run) {
-		group_timer_at(slot, boundary_ns);
+		/* Whoever refills has those served that were throttled before. */
+		group_timer_at(slot, refilled ? now : boundary_ns);
 		if (!was_throttled)
 			remember(cpu, PLIMSOLL_THROTTLED, slot, 0, ran_ns);
 	}
@@ -104,6 +122,28 @@ static __always_inline bool bandwidth_is_waited_for(u32 slot, s32 cpu)
 	return group->pool.nr_throttled_cpus &&
 	       group->pool.nr_throttled_cpus + READ_ONCE(group->nr_running) >=
 		       READ_ONCE(group->nr_runnable);
+}
+
+/* The group has lost its quota: nobody is throttled any more. */
+__noinline int bandwidth_end(u32 slot, u64 now)
+{
+	struct plimsoll_group *group = group_at(slot);
+	struct plimsoll_group_cpu *gc;
+	u32 cpu;
+
+	if (!group)
+		return 0;
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		gc = group_cpu_at(slot, cpu);
+		if (!gc)
+			break;
+		bpf_spin_lock(&group->lock);
+		if (gc->bandwidth.throttled)
+			plim_bandwidth_unthrottle(&group->pool, &gc->bandwidth, now);
+		gc->bandwidth.runtime_ns = plim_min(gc->bandwidth.runtime_ns, 0);
+		bpf_spin_unlock(&group->lock);
+	}
+	return 0;
 }
 
 /* The group has nothing more to run on this CPU for now. */

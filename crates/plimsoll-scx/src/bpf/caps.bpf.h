@@ -83,14 +83,35 @@ task_cap_reset(struct task_ctx *t, const struct plimsoll_group *group, u64 now)
 	t->background = 0;
 }
 
+/* A changed cap is felt at once: what was run under the old one is forgotten. */
+static __always_inline void
+task_cap_follow(struct task_ctx *t, const struct plimsoll_group *group, u64 now)
+{
+	if (t->generation != READ_ONCE(group->generation))
+		task_cap_reset(t, group, now);
+}
+
 static __always_inline void task_cap_charge(struct task_ctx *t, const struct plimsoll_group *group,
 					    u64 ran_ns, u64 start_ns, u64 now)
 {
 	struct plim_ratecap_params params = group->params.cap;
 
+	task_cap_follow(t, group, now);
 	plim_ratecap_charge(&t->cap, &params, start_ns, ran_ns);
 	plim_ratecap_rate_update(&t->cap, &params, ran_ns, now);
 	t->background = plim_ratecap_is_background(&t->cap, &params);
+}
+
+/* A task is no longer in the queue of the parked, however it came out. */
+static __always_inline void task_leaves_parked(struct task_ctx *t)
+{
+	struct plimsoll_group *group = group_at(t->slot);
+
+	if (!t->parked)
+		return;
+	t->parked = 0;
+	if (group)
+		__sync_fetch_and_sub(&group->nr_parked, 1);
 }
 
 /* Puts parked tasks whose time has come back into their queue. */
@@ -111,6 +132,7 @@ static __noinline u64 unpark(u32 slot, u64 now)
 		t = task_of(p);
 		if (!t)
 			continue;
+		task_cap_follow(t, group, now);
 		eligible_ns = plim_ratecap_eligible_ns(&t->cap, &params);
 		if (eligible_ns > now || ++seen > QUEUE_SCAN_MAX) {
 			/* In their order: the rest is later still. */
@@ -121,8 +143,7 @@ static __noinline u64 unpark(u32 slot, u64 now)
 		llc = llc_of(scx_bpf_task_cpu(p));
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, t->vruntime);
 		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, queue_id(index, llc), 0)) {
-			t->parked = 0;
-			__sync_fetch_and_sub(&group->nr_parked, 1);
+			task_leaves_parked(t);
 			queue_set_active(llc, index);
 			kick_idle_for(p, scx_bpf_task_cpu(p));
 		}

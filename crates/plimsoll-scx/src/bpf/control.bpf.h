@@ -41,6 +41,13 @@ static __always_inline void group_forget_cpus(u32 slot)
 	}
 }
 
+static __always_inline bool
+same_cap(const struct plimsoll_params *a, const struct plimsoll_params *b)
+{
+	return a->cap.hard_permille == b->cap.hard_permille && a->cap.depth_ns == b->cap.depth_ns &&
+	       (a->flags & PLIMSOLL_PER_TASK) == (b->flags & PLIMSOLL_PER_TASK);
+}
+
 /* Makes, changes or frees a group. */
 SEC("syscall")
 int plimsoll_apply(struct plimsoll_change *change)
@@ -48,11 +55,12 @@ int plimsoll_apply(struct plimsoll_change *change)
 	u64 now = bpf_ktime_get_ns();
 	struct plimsoll_group *group;
 	struct plimsoll_params params = change->params;
-	u32 slot = change->slot, fresh = change->fresh;
+	u32 slot = change->slot, fresh = change->fresh, was;
 
 	group = group_at(slot);
 	if (!group)
 		return -EINVAL;
+	was = group->params.flags;
 	if (fresh)
 		group_forget_cpus(slot);
 	bpf_spin_lock(&group->lock);
@@ -61,6 +69,9 @@ int plimsoll_apply(struct plimsoll_change *change)
 	} else {
 		plim_bandwidth_set(&group->pool, &params.bandwidth, burst_on, now);
 		plim_ratecap_set(&group->cap, &group->params.cap, &params.cap, now);
+		/* Each task's own bucket is for the cap that it was filled under. */
+		if (!same_cap(&group->params, &params))
+			group->generation++;
 	}
 	group->params = params;
 	if (params.flags & PLIMSOLL_SOFT_CAP && !(params.flags & PLIMSOLL_PER_TASK))
@@ -68,6 +79,8 @@ int plimsoll_apply(struct plimsoll_change *change)
 	else
 		group->background = 0;
 	bpf_spin_unlock(&group->lock);
+	if (!fresh && was & PLIMSOLL_QUOTA && !(params.flags & PLIMSOLL_QUOTA))
+		bandwidth_end(slot, now);
 	/* Whoever waits for what may have changed. */
 	group_timer_at(slot, now + 1);
 	return 0;
@@ -86,7 +99,8 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 	if (!value || !m)
 		return -EINVAL;
 	burst_on = change->burst_on;
-	server_runtime_ns = change->server_runtime_ns;
+	turn_runtime_ns = change->turn_runtime_ns;
+	turn_period_ns = change->turn_period_ns;
 	headroom_cpus = cpus_wanted;
 	if (cpus_wanted)
 		params.headroom_ppm = PLIM_PPM;

@@ -33,6 +33,7 @@ struct previous {
 /* A CPU's work space: too large for the stack. */
 struct pick_state {
 	u64 refused[PLIMSOLL_QUEUE_WORDS]; /* queues that may not run here now */
+	u32 tier_min; /* what comes before it is left out */
 	struct candidate best; /* of the last pick */
 	struct previous previous;
 };
@@ -51,7 +52,7 @@ static __always_inline bool comes_before(u32 tier, u64 vruntime, const struct ca
 	return plim_batch_before(vruntime, best->vruntime);
 }
 
-static __always_inline void consider(u32 index, struct candidate *best)
+static __always_inline void consider(u32 index, u32 tier_min, struct candidate *best)
 {
 	struct plimsoll_group *group = group_at(index / 2);
 	u32 tier;
@@ -59,7 +60,7 @@ static __always_inline void consider(u32 index, struct candidate *best)
 	if (!group)
 		return;
 	tier = tier_of(group, index & 1);
-	if (!comes_before(tier, group->vruntime, best))
+	if (tier < tier_min || !comes_before(tier, group->vruntime, best))
 		return;
 	best->vruntime = group->vruntime;
 	best->index = index;
@@ -87,7 +88,7 @@ __noinline u64 pick_queue(u32 llc)
 			continue;
 		bpf_for (bit, 0, 64) {
 			if (bits >> bit & 1)
-				consider(word * 64 + bit, &best);
+				consider(word * 64 + bit, state->tier_min, &best);
 			if (!(bits >> bit >> 1))
 				break;
 		}
@@ -342,6 +343,32 @@ static __always_inline bool dispatch_pull(u32 llc, s32 cpu, u64 now)
 	return false;
 }
 
+/*
+ * In mode all: the tolerance of batch work behind normal work that never pauses.
+ * In partial mode the kernel's ext server has it.
+ */
+static __always_inline bool
+dispatch_turn(struct pick_state *state, struct plimsoll_cpu *c, u32 llc, s32 cpu, u64 now)
+{
+	bool moved;
+
+	if (!mode_all || !turn_period_ns || now < c->turn_next_ns)
+		return false;
+	c->turn_next_ns = now + turn_period_ns;
+	if (pick_queue(llc) == PICK_NONE)
+		return false;
+	if (state->best.tier != PLIMSOLL_TIER_NORMAL &&
+	    !(state->previous.valid && state->previous.tier == PLIMSOLL_TIER_NORMAL))
+		return false;
+	state->previous.valid = false;
+	state->tier_min = PLIMSOLL_TIER_BATCH;
+	moved = dispatch_from(llc, cpu, now) == DISPATCH_MOVED;
+	state->tier_min = PLIMSOLL_TIER_NORMAL;
+	if (moved)
+		c->left_ns = plim_min(c->left_ns, turn_runtime_ns);
+	return moved;
+}
+
 static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 {
 	struct plimsoll_cpu *c = cpu_at(cpu);
@@ -369,6 +396,9 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 		arm_slice(c, cpu, c->room_until_ns - now, now);
 		return;
 	}
+	previous_init(&state->previous, t);
+	if (dispatch_turn(state, c, llc, cpu, now))
+		return;
 	previous_init(&state->previous, t);
 	verdict = dispatch_from(llc, cpu, now);
 	if (verdict == DISPATCH_PREVIOUS) {

@@ -20,18 +20,6 @@
  */
 #define CONTROL_NS PLIM_NSEC_PER_MSEC
 
-static __always_inline void side_cpu_mark(s32 cpu, bool runs)
-{
-	/* A mask and not a comparison, which the compiler may put too late. */
-	u32 word = (u32)cpu / 64 % PLIMSOLL_CPU_WORDS;
-	u64 bit = 1ULL << ((u32)cpu % 64);
-
-	if (runs)
-		__sync_fetch_and_or(&side_cpus[word], bit);
-	else
-		__sync_fetch_and_and(&side_cpus[word], ~bit);
-}
-
 /*
  * Whether one more CPU, @from_idle or not, may start side work now.
  * In the instant form a CPU that is idle now and starts side work is one idle
@@ -46,14 +34,10 @@ static __always_inline bool side_may_start(bool from_idle)
 	return !headroom_cpus || READ_ONCE(nr_idle) - (from_idle ? 1 : 0) >= (s32)headroom_cpus;
 }
 
-/* Remembers that this CPU would run side work if it might. */
-static __always_inline void side_remember_refused(s32 cpu)
-{
-	__sync_fetch_and_or(&side_refused[(u32)cpu / 64 % PLIMSOLL_CPU_WORDS],
-			    1ULL << ((u32)cpu % 64));
-}
-
-/* Takes a place for this CPU; false: there is none. */
+/*
+ * Takes a place for this CPU; false: there is none, and the CPU is woken when
+ * there is one.
+ */
 static __always_inline bool side_take_place(struct plimsoll_cpu *c, s32 cpu)
 {
 	bool from_idle = c->state == PLIMSOLL_CPU_IDLE;
@@ -62,18 +46,18 @@ static __always_inline bool side_take_place(struct plimsoll_cpu *c, s32 cpu)
 	if (c->side)
 		return true;
 	if (!side_may_start(from_idle)) {
-		side_remember_refused(cpu);
+		cpus_add(side_refused, cpu);
 		return false;
 	}
 	/* Two CPUs may have seen the same last place: the later gives it back. */
 	taken = __sync_fetch_and_add(&nr_side, 1);
 	if (headroom_on && taken >= READ_ONCE(side_allowed) && taken >= READ_ONCE(side_tolerated)) {
 		__sync_fetch_and_sub(&nr_side, 1);
-		side_remember_refused(cpu);
+		cpus_add(side_refused, cpu);
 		return false;
 	}
 	c->side = 1;
-	side_cpu_mark(cpu, true);
+	cpus_add(side_cpus, cpu);
 	return true;
 }
 
@@ -81,16 +65,16 @@ static __always_inline bool side_take_place(struct plimsoll_cpu *c, s32 cpu)
 static __always_inline void side_force_place(struct plimsoll_cpu *c, s32 cpu)
 {
 	c->side = 1;
-	side_cpu_mark(cpu, true);
+	cpus_add(side_cpus, cpu);
 	__sync_fetch_and_add(&nr_side, 1);
 }
 
+/* By the CPU itself or, if it has not run what it took the place for, by the audit. */
 static __always_inline void side_give_place(struct plimsoll_cpu *c, s32 cpu)
 {
-	if (!c->side)
+	if (!READ_ONCE(c->side) || !__sync_lock_test_and_set(&c->side, 0))
 		return;
-	c->side = 0;
-	side_cpu_mark(cpu, false);
+	cpus_remove(side_cpus, cpu);
 	__sync_fetch_and_sub(&nr_side, 1);
 }
 
@@ -109,14 +93,12 @@ __noinline int side_evict(s32 count)
 {
 	struct plimsoll_machine *m;
 	u32 cpu, key = 0;
-	u64 word;
 
 	m = bpf_map_lookup_elem(&machine, &key);
 	bpf_for (cpu, 0, nr_cpu_ids) {
 		if (count <= 0)
 			break;
-		word = READ_ONCE(side_cpus[cpu / 64 % PLIMSOLL_CPU_WORDS]);
-		if (!(word & (1ULL << (cpu % 64))))
+		if (!cpus_have(side_cpus, cpu))
 			continue;
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 		if (m)
@@ -130,19 +112,12 @@ __noinline int side_evict(s32 count)
 __noinline int side_invite(s32 count)
 {
 	u32 cpu;
-	u64 bit;
 
 	bpf_for (cpu, 0, nr_cpu_ids) {
-		u64 *word = &side_refused[cpu / 64 % PLIMSOLL_CPU_WORDS];
-
 		if (count <= 0)
 			break;
-		bit = 1ULL << (cpu % 64);
-		if (!(READ_ONCE(*word) & bit))
-			continue;
-		__sync_fetch_and_and(word, ~bit);
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-		count--;
+		if (cpus_wake(side_refused, cpu))
+			count--;
 	}
 	return 0;
 }

@@ -103,13 +103,18 @@ struct plimsoll_machine_change {
 	struct plim_headroom_params headroom;
 	plim_u32 headroom_cpus; /* the instant form; the share is ignored */
 	plim_u32 burst_on;
-	plim_u64 server_runtime_ns; /* of the kernel's ext server, per CPU; 0: none */
+	/*
+	 * The turns of batch work on each CPU that normal work keeps busy: the
+	 * kernel's ext server gives them, in mode all the scheduler. 0: none.
+	 */
+	plim_u64 turn_runtime_ns;
+	plim_u64 turn_period_ns;
 };
 
 /* One group. */
 struct plimsoll_group {
 	struct bpf_spin_lock lock; /* of all that is not said to be racy */
-	plim_u32 generation; /* how often the slot was given to a group */
+	plim_u32 generation; /* changes with the slot's group, and with a cap of each task */
 	struct plimsoll_params params;
 	struct plim_bandwidth pool;
 	struct plim_ratecap cap; /* of the tree */
@@ -162,12 +167,12 @@ struct plimsoll_cpu {
 	plim_u32 online;
 	plim_u64 left_ns; /* for the next task that starts here; 0: no limit */
 	plim_u64 slice_end_ns; /* of the present task; 0: no timer */
+	plim_u64 turn_next_ns; /* in mode all: the next turn of batch work */
 	plim_u64 room_until_ns; /* idle until then, for a fair task that waits */
 	plim_u64 room_next_ns; /* not again before */
 	plim_u64 room_wait_ns; /* between attempts */
 	plim_u64 nr_rooms; /* attempts */
 	plim_u64 nr_dispatches;
-	plim_u64 nr_kicks; /* atomic: slices that were ended by others */
 	plim_u32 next_decision;
 	plim_u32 tier; /* of the task of ours that runs; PLIMSOLL_TIERS: none */
 };
@@ -186,11 +191,10 @@ struct plimsoll_machine {
 };
 
 enum plimsoll_decision_kind {
-	PLIMSOLL_RAN = 1, /* a task began to run */
-	PLIMSOLL_THROTTLED, /* out of quota */
+	PLIMSOLL_THROTTLED = 1, /* out of quota */
 	PLIMSOLL_CAPPED, /* over its cap */
 	PLIMSOLL_LIMITED, /* at its limit of this CPU */
-	PLIMSOLL_HEADROOM, /* refused, or taken off, for headroom */
+	PLIMSOLL_HEADROOM, /* refused for headroom */
 	PLIMSOLL_PREEMPTED, /* by normal work */
 	PLIMSOLL_OVERDUE, /* run because it had waited too long */
 	PLIMSOLL_PULLED, /* from another LLC */
@@ -201,7 +205,7 @@ struct plimsoll_decision {
 	plim_u32 kind;
 	plim_u32 slot;
 	plim_u32 pid;
-	plim_u32 detail; /* microseconds: granted, waited or over */
+	plim_u32 detail; /* microseconds: left, waited or to wait */
 };
 
 struct plimsoll_decisions {

@@ -133,6 +133,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 		wake_for(p, cpu, enq_flags, now);
 		return;
 	}
+	task_leaves_parked(t);
 	task_refresh(p, t, now);
 	group = group_at(t->slot);
 	if (!group)
@@ -197,13 +198,7 @@ void BPF_STRUCT_OPS(plimsoll_quiescent, struct task_struct *p, u64 deq_flags)
 	count_runnable(t, false);
 	t->waiting_since_ns = 0;
 	/* It was taken out of whatever queue it waited in. */
-	if (t->parked) {
-		struct plimsoll_group *group = group_at(t->slot);
-
-		t->parked = 0;
-		if (group)
-			__sync_fetch_and_sub(&group->nr_parked, 1);
-	}
+	task_leaves_parked(t);
 }
 
 /*
@@ -211,7 +206,7 @@ void BPF_STRUCT_OPS(plimsoll_quiescent, struct task_struct *p, u64 deq_flags)
  * own cap leaves (for a task that comes round admission, because one of its
  * attributes was changed while it ran, it is asked for here; refused, it runs
  * for the shortest slice, which is a debt), and, where normal work waits for this CPU and only the
- * kernel's ext server lets us run at all, what that server has.
+ * kernel's ext server lets us run at all, what a turn of that server has.
  */
 static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_group *group,
 				   struct plimsoll_cpu *c, s32 cpu, u64 now)
@@ -221,8 +216,8 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 	c->left_ns = 0;
 	own_ns = task_run_ns(t, group, now);
 	left_ns = plim_max(plim_min(left_ns, own_ns), SLICE_MIN_NS);
-	if (server_runtime_ns && behind_normal(cpu))
-		left_ns = plim_min(left_ns, server_runtime_ns);
+	if (turn_runtime_ns && behind_normal(cpu))
+		left_ns = plim_min(left_ns, turn_runtime_ns);
 	return left_ns;
 }
 
@@ -258,6 +253,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 		gc->nr_overdue++;
 		remember(cpu, PLIMSOLL_OVERDUE, t->slot, p->pid, waited_ns);
 	}
+	task_leaves_parked(t);
 	t->waiting_since_ns = 0;
 	t->started_ns = now;
 	t->charged_ns = p->se.sum_exec_runtime;
@@ -410,6 +406,9 @@ static __noinline void audit_cpu(s32 cpu, u64 now)
 		cpu_enter(c, PLIMSOLL_CPU_IDLE, now);
 	else if (!idle && c->state == PLIMSOLL_CPU_IDLE)
 		cpu_enter(c, PLIMSOLL_CPU_OTHER, now);
+	/* A task was sent there, and normal work came first. */
+	if (c->state == PLIMSOLL_CPU_OTHER && c->tier == PLIMSOLL_TIERS)
+		side_give_place(c, cpu);
 }
 
 static int housekeeping_timer(void *map, int *key, struct bpf_timer *timer)

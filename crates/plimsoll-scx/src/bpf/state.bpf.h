@@ -17,7 +17,6 @@
 const volatile u32 nr_cpu_ids = 1;
 const volatile u32 nr_llcs = 1;
 const volatile bool mode_all;
-const volatile u32 watchdog_ms = 30000;
 /* The LLC of each CPU, counted from 0. */
 const volatile u32 cpu_llc[PLIMSOLL_CPUS_MAX];
 
@@ -43,7 +42,8 @@ s32 nr_online;
 bool headroom_on;
 u32 headroom_cpus;
 bool burst_on = true;
-u64 server_runtime_ns;
+u64 turn_runtime_ns;
+u64 turn_period_ns;
 /* The minimum of group vruntime, per tier. Racy: see struct plimsoll_group. */
 u64 groups_min_vruntime[PLIMSOLL_TIERS];
 /* Atomic: CPUs that run something of a lower tier, for each tier. */
@@ -54,9 +54,9 @@ s32 nr_lower[PLIMSOLL_TIERS];
  */
 bool overdue_waits[PLIMSOLL_LLCS_MAX];
 /* CPUs that were refused side work, a bit each; atomic. */
-u64 side_refused[PLIMSOLL_CPU_WORDS];
+plim_u64 side_refused[PLIMSOLL_CPU_WORDS];
 /* CPUs that run side work, a bit each; atomic. */
-u64 side_cpus[PLIMSOLL_CPU_WORDS];
+plim_u64 side_cpus[PLIMSOLL_CPU_WORDS];
 
 /*
  * Always 0. A count that begins with it is unknown to the verifier, which so
@@ -214,6 +214,40 @@ static __always_inline s32 nice_of(const struct task_struct *p)
 {
 	/* MAX_RT_PRIO + the 20 levels above nice 0; include/linux/sched/prio.h */
 	return p->static_prio - 120;
+}
+
+/*
+ * Sets of CPUs, a bit each; atomic. The word is chosen with a mask and not with
+ * a comparison, which the compiler may put too late for the verifier.
+ */
+static __always_inline plim_u64 *cpus_word(plim_u64 *set, s32 cpu)
+{
+	return &set[(u32)cpu / 64 % PLIMSOLL_CPU_WORDS];
+}
+
+static __always_inline void cpus_add(plim_u64 *set, s32 cpu)
+{
+	__sync_fetch_and_or(cpus_word(set, cpu), 1ULL << ((u32)cpu % 64));
+}
+
+static __always_inline void cpus_remove(plim_u64 *set, s32 cpu)
+{
+	__sync_fetch_and_and(cpus_word(set, cpu), ~(1ULL << ((u32)cpu % 64)));
+}
+
+static __always_inline bool cpus_have(plim_u64 *set, s32 cpu)
+{
+	return READ_ONCE(*cpus_word(set, cpu)) >> ((u32)cpu % 64) & 1;
+}
+
+/* Takes a CPU out of the set and wakes it. Returns whether it was in. */
+static __always_inline bool cpus_wake(plim_u64 *set, s32 cpu)
+{
+	if (!cpus_have(set, cpu))
+		return false;
+	cpus_remove(set, cpu);
+	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	return true;
 }
 
 /* Remembers a decision of this CPU for `plimsoll debug` and the dump. */

@@ -344,12 +344,10 @@ fn configure(skel: &mut OpenBpfSkel<'static>, cpus: &CpuMap, mode: Mode) -> libb
     if mode == Mode::All {
         ops.flags &= !SWITCH_PARTIAL;
     }
-    let watchdog_ms = ops.timeout_ms;
     if let Some(rodata) = skel.maps.rodata_data.as_deref_mut() {
         rodata.nr_cpu_ids = nr_cpu_ids;
         rodata.nr_llcs = cpus.nr_llcs;
         rodata.mode_all = mode == Mode::All;
-        rodata.watchdog_ms = watchdog_ms;
         for (place, llc) in rodata.cpu_llc.iter_mut().zip(&cpus.llcs) {
             *place = *llc;
         }

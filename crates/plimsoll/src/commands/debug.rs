@@ -147,7 +147,7 @@ fn cpus(snapshot: &Snapshot) -> String {
             cpu.llc.to_string(),
             output::percent(cpu.room_ppm.into()),
             cpu.nr_dispatches.to_string(),
-            cpu.nr_kicks.to_string(),
+            cpu.nr_rooms.to_string(),
         ]);
     }
     table.to_string()

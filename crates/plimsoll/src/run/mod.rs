@@ -185,11 +185,13 @@ pub fn keep_process(
     pid: i32,
 ) -> Result<ExitCode> {
     let told = "until it ends; SIGINT or SIGTERM releases it";
-    keep(hierarchy, runtime, planned, &format!("pid {pid}"), told)
+    let subject = format!("pid {pid}");
+    keep(hierarchy, runtime, planned, &subject, told, true)
 }
 
 /// Keeps a cgroup of somebody else's in the scheduler until nothing runs in it
-/// any more, or until somebody asks for release.
+/// any more, or until somebody asks for release. One that is empty is kept for
+/// what will run in it.
 pub fn keep_cgroup(
     hierarchy: &Arc<Hierarchy>,
     runtime: &RuntimeFolder,
@@ -198,23 +200,27 @@ pub fn keep_cgroup(
 ) -> Result<ExitCode> {
     let subject = format!("/{}", path.display());
     let told = "until nothing runs in it; SIGINT or SIGTERM releases it";
-    keep(hierarchy, runtime, planned, &subject, told)
+    keep(hierarchy, runtime, planned, &subject, told, false)
 }
 
+/// `has_run`: when nothing runs in it, that is the end, and not the beginning.
 fn keep(
     hierarchy: &Arc<Hierarchy>,
     runtime: &RuntimeFolder,
     planned: Planned,
     subject: &str,
     how_long: &str,
+    mut has_run: bool,
 ) -> Result<ExitCode> {
     let mut signals = Signals::register()?;
     let name = planned.policy.name.clone();
     let session = Session::start(hierarchy, runtime, planned, subject)?;
     session.serve();
     output::tell(&format!("{subject} is in group {name} {how_long}"));
-    while session.is_populated() {
-        if signals.wait(LINGER_INTERVAL) == Arrived::Ending {
+    while session.exists() {
+        let runs = session.is_populated();
+        has_run |= runs;
+        if has_run && !runs || signals.wait(LINGER_INTERVAL) == Arrived::Ending {
             break;
         }
     }

@@ -164,6 +164,14 @@ impl Session {
             .unwrap_or(false)
     }
 
+    /// Whether its cgroup is there, empty or not.
+    pub fn exists(&self) -> bool {
+        self.shared
+            .enforcer()
+            .is_populated(&self.shared.name)
+            .is_ok()
+    }
+
     /// What the group has used.
     pub fn sample(&self) -> Result<Sample> {
         Ok(self.shared.enforcer().sample(&self.shared.name)?)

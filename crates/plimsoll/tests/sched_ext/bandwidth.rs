@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::common::{Running, ms, nr_cpus, wait_until};
-use crate::rig::{Rig, SHORT, all_cpus, expect_all_within, expect_within, rates_of, rig};
+use crate::rig::{Rig, SHORT, all_cpus, expect_within, rates_of, rig};
 use plimsoll_engine::cgroup::CpuGroup;
 
 const MEASURED: Duration = Duration::from_secs(10);
@@ -19,18 +19,83 @@ fn a_quota_is_kept_within_1_percent_on_all_cpus() {
     expect_quota_on_all_cpus();
 }
 
+/// What groups use in some time and what their statistics say of it.
+struct Used {
+    percent: f64,
+    usage_ms: f64,
+    periods: f64,
+    throttled: f64,
+}
+
+fn used(rig: &Rig, names: &[&str], groups: &[CpuGroup]) -> Vec<Used> {
+    let counts = || {
+        let of = |name: &&str| {
+            let shown = rig.host.show(name)["statistics"].clone();
+            let quota = |what: &str| shown["quota"][what].as_f64().unwrap();
+            let ran = shown["usage_usec"].as_f64().unwrap();
+            [ran / 1000.0, quota("nr_periods"), quota("nr_throttled")]
+        };
+        names.iter().map(of).collect::<Vec<_>>()
+    };
+    let before = counts();
+    let groups: Vec<&CpuGroup> = groups.iter().collect();
+    let percents = rates_of(&groups, MEASURED);
+    let after = counts();
+    let risen = before.iter().zip(&after).zip(percents);
+    risen
+        .map(|((before, after), percent)| Used {
+            percent,
+            usage_ms: after[0] - before[0],
+            periods: after[1] - before[1],
+            throttled: after[2] - before[2],
+        })
+        .collect()
+}
+
+/// Over 10 s no more than the quota, and in each period that ended for want of quota no less. A
+/// virtual machine that stands still for a while misses the end of its periods, which is no
+/// fault of the scheduler's; so the lower bound is not on time.
+fn expect_quotas(rig: &Rig, names: &[&str], groups: &[CpuGroup], quota_ms: usize) {
+    let quota = quota_ms as f64;
+    let mut seen = String::new();
+    for _ in 0..3 {
+        let all = used(rig, names, groups);
+        let mut good = true;
+        for (name, used) in names.iter().zip(&all) {
+            let Used {
+                percent,
+                usage_ms,
+                periods,
+                throttled,
+            } = used;
+            let each = usage_ms / throttled;
+            let line = format!(
+                "{name}, {quota_ms}ms/100ms: {percent:.2} %, {throttled} of {periods} periods \
+                 throttled, {each:.2} ms for each of them\n"
+            );
+            print!("{line}");
+            seen.push_str(&line);
+            good &= *percent <= 1.01 * quota
+                && *throttled >= 0.8 * periods
+                // The periods at both ends are not whole.
+                && *usage_ms >= 0.99 * quota * (throttled - 2.0);
+        }
+        if good {
+            return;
+        }
+    }
+    panic!("quotas are not kept within 1 %:\n{seen}");
+}
+
 pub fn expect_quota_on_all_cpus() {
     let Some(rig) = rig() else { return };
     let cpus = nr_cpus();
     // 60 % of each.
-    let knobs = format!("--quota {}ms/100ms", 60 * cpus);
+    let quota_ms = 60 * cpus;
+    let knobs = format!("--quota {quota_ms}ms/100ms");
     let work = rig.batch_burners("work", &knobs, all_cpus(), cpus);
     thread::sleep(ms(300));
-    let expected = 60.0 * cpus as f64;
-    let what = format!("{knobs} on {cpus} CPUs");
-    expect_within(&what, expected, 0.01 * expected, || {
-        rates_of(&[&rig.host.batch("work")], MEASURED)[0]
-    });
+    expect_quotas(&rig, &["work"], &[rig.host.batch("work")], quota_ms);
     rig.assert_never_ejected("work");
     work.stop();
     rig.assert_nothing_left();
@@ -71,6 +136,13 @@ fn keep(rig: &Rig, group: &CpuGroup, quota_ms: usize) -> Running {
     keeper
 }
 
+/// The name of the group that a keeper has made of a cgroup.
+fn name_of(keeper: &Running) -> String {
+    let told = keeper.stderr();
+    let words = told.split("is in group ").nth(1).unwrap();
+    words.split_whitespace().next().unwrap().to_owned()
+}
+
 #[test]
 fn of_quotas_three_levels_deep_the_narrowest_is_kept_within_1_percent() {
     let Some(mut rig) = rig() else { return };
@@ -78,7 +150,7 @@ fn of_quotas_three_levels_deep_the_narrowest_is_kept_within_1_percent() {
     let mut keepers = Vec::new();
     let mut loads = Vec::new();
     let stacks = [("inwards", [80, 60, 40]), ("outwards", [40, 60, 80])];
-    let mut groups = Vec::new();
+    let (mut groups, mut names) = (Vec::new(), Vec::new());
     for (name, quotas) in stacks {
         let mut group = rig.host.group(name);
         for (level, quota) in quotas.into_iter().enumerate() {
@@ -87,17 +159,18 @@ fn of_quotas_three_levels_deep_the_narrowest_is_kept_within_1_percent() {
                 group = group.child("inner");
                 group.create().unwrap();
             }
-            keepers.push(keep(&rig, &group, quota * cpus));
+            let keeper = keep(&rig, &group, quota * cpus);
+            if quota == 40 {
+                names.push(name_of(&keeper));
+            }
+            keepers.push(keeper);
         }
         groups.push(group.parent().unwrap().parent().unwrap());
         loads.push(rig.fair_burners(&group, all_cpus(), cpus));
     }
     thread::sleep(ms(1000));
-    let expected = 40.0 * cpus as f64;
-    let what = "40 % of each CPU, inwards and outwards";
-    expect_all_within(what, &[expected; 2], 0.01 * expected, || {
-        rates_of(&[&groups[0], &groups[1]], MEASURED)
-    });
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    expect_quotas(&rig, &names, &groups, 40 * cpus);
     loads.into_iter().for_each(Running::kill_hard);
     // The innermost first: each puts back what it found.
     keepers.into_iter().rev().for_each(|keeper| {
@@ -167,17 +240,19 @@ fn statistics_agree_with_what_the_kernel_says_was_used() {
     // Each period ended throttled, but for those at the edges.
     assert!(periods >= 49.0, "{periods} periods");
     assert!((periods - risen("nr_throttled")).abs() <= 2.0);
-    // One task waits whenever its only CPU is throttled: 70 ms in each period.
-    let throttled = risen("throttled_usec") / periods / 1000.0;
+    // One task waits whenever its only CPU is throttled: 70 ms in each period. It is counted when
+    // it ends, so that at both edges one may be missing.
+    let throttled = risen("throttled_usec") / 1000.0;
+    let (expected, edges) = (70.0 * periods, 2.0 * 70.0);
     assert!(
-        (throttled - 70.0).abs() < 2.0,
-        "{throttled} ms throttled in each"
+        (throttled - expected).abs() < edges + 0.02 * expected,
+        "{throttled} ms throttled in {periods} periods"
     );
     assert!(
         (ran / periods / 1000.0 - 30.0).abs() < 0.9,
         "{ran} us in {periods}"
     );
-    assert_eq!(risen("nr_bursts"), 0.0);
+    assert_eq!(risen("nr_bursts"), 0.0, "there is no burst");
     work.stop();
     rig.assert_nothing_left();
 }

@@ -48,7 +48,7 @@ fn tasks_that_need_50_ms_500_ms_and_1_s_get_9_percent_under_a_cap_of_9() {
 fn a_tree_cap_holds_across_a_storm_of_short_processes() {
     let Some(rig) = rig() else { return };
     // What starting and ending processes costs here is unknown: what was used is what counts.
-    let load = "storm --processes 150 --parallel 8 --cpu-total 500ms";
+    let load = "storm --processes 1000 --parallel 8 --cpu-total 5s";
     expect_within("tree cap 50 %, in percent of it", 100.0, 3.0, || {
         let work = rig.batch("work", "--cap 50%", &["sleep", "600"]);
         let group = rig.host.batch("work");

@@ -238,6 +238,10 @@ impl Drop for Rig {
             let dump = text(&self.host.runtime().join("sched-ext.dump"));
             let start: Vec<&str> = dump.lines().take(30).collect();
             eprintln!("{}", start.join("\n"));
+            // What runs would run on, outside all limits.
+            for pid in self.host.base().all_processes().unwrap_or_default() {
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
             let mut restore = self.host.plimsoll(["restore"]);
             let _ = restore.status();
         }
