@@ -75,6 +75,13 @@ pub struct HeadroomSample {
     /// The headroom in force: the largest that any group asks for, in ppm of
     /// all CPUs.
     pub headroom_ppm: u32,
+    /// The same as it was asked for, such as `30%` or `2cpus`, where both forms
+    /// can hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_force: Option<String>,
+    /// What is asked for in the other form, and is less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overruled: Option<String>,
     /// What side work may use now, in ppm of all CPUs.
     pub allowance_ppm: u64,
     /// What side work used lately, in ppm of all CPUs.
@@ -147,13 +154,16 @@ impl BatchCounts {
 /// State of the BPF scheduler.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchedulerSample {
-    /// `running`, or `down`: then the group's tasks are ordinary ones in a
-    /// background cgroup.
+    /// `running`, `loading` or `down`: without it the group's tasks are
+    /// ordinary ones.
     pub state: String,
     /// `partial` or `all`.
     pub mode: String,
-    /// The process that keeps it in the kernel.
+    /// The process that keeps it in the kernel; 0: nobody.
     pub leader_pid: u32,
+    /// What is lost while it does not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<String>,
     /// How often it was loaded again since that process began to.
     pub nr_reloads: u64,
     /// Tasks that had waited for so long that they were run by the fair class.

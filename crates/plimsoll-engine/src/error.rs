@@ -61,6 +61,14 @@ pub enum EngineError {
         /// The name.
         name: String,
     },
+    /// A cgroup is in one group at most.
+    #[error("{target}: is in group `{name}` already; change that: plimsoll set {name}")]
+    CgroupTaken {
+        /// The cgroup.
+        target: String,
+        /// The group.
+        name: String,
+    },
     /// A name that cannot be a folder's.
     #[error(
         "name: `{name}` is not allowed; allowed: 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter or digit"

@@ -24,6 +24,9 @@ pub const VERSION: u32 = 1;
 pub const SOCKET_EXTENSION: &str = "sock";
 /// What the description of a side group is called, beside its journal.
 pub(crate) const SIDE_EXTENSION: &str = "side";
+/// What the description of a group of the BPF scheduler is called, beside its
+/// journal.
+pub(crate) const SCHEDULED_EXTENSION: &str = "scheduled";
 
 /// Who keeps a journal and why. Its first line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +89,25 @@ pub enum Entry {
     Schedule {
         /// The cgroup's folder.
         folder: PathBuf,
+        /// The policy of tasks of which nothing else is known: `SCHED_OTHER`,
+        /// or that of whoever starts them.
+        #[serde(default)]
+        policy: i32,
+    },
+    /// The policy of a task that was there before us, or came with one of its
+    /// own, is changed. Undone for its children too, which inherit it.
+    Repolicy {
+        /// The task.
+        tid: i32,
+        /// Its start time.
+        start_time: u64,
+        /// Its policy before: `SCHED_OTHER`, `SCHED_BATCH` or `SCHED_IDLE`.
+        old: i32,
+    },
+    /// A file of ours is written that others read. Undone by removing it.
+    Publish {
+        /// The file.
+        path: PathBuf,
     },
     /// BPF maps and programs are pinned. Undone by removing the folder.
     Pin {
@@ -162,6 +184,15 @@ impl Journal {
         Ok(path.exists().then_some(journal))
     }
 
+    /// Whether a living process keeps the journal at `path`. To be asked with
+    /// the runtime lock held: for a moment nobody can take the journal over.
+    pub(crate) fn is_kept(path: &Path) -> bool {
+        let Ok(file) = File::open(path) else {
+            return false;
+        };
+        matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+    }
+
     fn append_line(&mut self, line: &impl Serialize) -> Result<()> {
         let error = failed(&self.path);
         let mut text = serde_json::to_string(line).map_err(|e| error(e.into()))?;
@@ -206,10 +237,13 @@ impl Journal {
     /// When it cannot be removed.
     pub fn finish(self) -> Result<()> {
         let side = self.path.with_extension(SIDE_EXTENSION);
+        let scheduled = self.path.with_extension(SCHEDULED_EXTENSION);
         let beside = [
             self.path.with_extension(SOCKET_EXTENSION),
             temporary(&side),
             side,
+            temporary(&scheduled),
+            scheduled,
         ];
         for path in beside {
             // Not every group has them.
@@ -249,6 +283,15 @@ fn parse(text: &str) -> std::result::Result<(Option<Header>, Vec<Entry>), String
         })
         .collect::<std::result::Result<_, _>>()?;
     Ok((Some(header), entries))
+}
+
+/// What all journals in `folder` say, kept or not. Those that cannot be read
+/// are left out.
+pub fn entries_of_all(folder: &Path) -> Vec<Entry> {
+    let texts = list(folder).unwrap_or_default().into_iter();
+    let texts = texts.filter_map(|path| fs::read_to_string(path).ok());
+    let parsed = texts.filter_map(|text| parse(&text).ok());
+    parsed.flat_map(|(_, entries)| entries).collect()
 }
 
 /// Every journal in `folder`, by path.

@@ -15,8 +15,10 @@ pub mod host;
 pub mod journal;
 pub mod knobs;
 pub mod plan;
+pub mod policies;
 pub mod policy_set;
 pub mod runtime;
+pub mod scheduled;
 pub mod tasks;
 pub mod undo;
 

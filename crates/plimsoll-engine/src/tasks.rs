@@ -84,7 +84,8 @@ pub enum Policy {
 }
 
 impl Policy {
-    fn of(number: i32) -> Self {
+    /// What the kernel's number of a policy, with or without flags, means.
+    pub fn of(number: i32) -> Self {
         match number & !libc::SCHED_RESET_ON_FORK {
             libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE => Self::Fair,
             SCHED_EXT => Self::Ext,
@@ -93,21 +94,59 @@ impl Policy {
     }
 }
 
-/// The scheduling policy of a task. `None`: there is no such task.
-pub fn policy(tid: i32) -> Option<Policy> {
+/// The kernel's number of a task's policy, with its flags. `None`: there is no
+/// such task.
+pub fn policy_number(tid: i32) -> Option<i32> {
     // SAFETY: takes an integer only and touches no memory of ours.
     let number = unsafe { libc::sched_getscheduler(tid) };
-    (number >= 0).then(|| Policy::of(number))
+    (number >= 0).then_some(number)
 }
 
-/// The policy of a `SCHED_EXT` task while the fair class runs it for once.
-pub const LENT: i32 = libc::SCHED_BATCH;
+/// The scheduling policy of a task. `None`: there is no such task.
+pub fn policy(tid: i32) -> Option<Policy> {
+    policy_number(tid).map(Policy::of)
+}
+
+/// The policy of a `SCHED_EXT` task while the fair class runs it for once. The
+/// flag tells it from a task that is `SCHED_BATCH` by itself.
+pub const LENT: i32 = libc::SCHED_BATCH | libc::SCHED_RESET_ON_FORK;
 
 /// Whether a task has the policy of one that is lent to the fair class.
 pub fn is_lent(tid: i32) -> bool {
-    // SAFETY: takes an integer only and touches no memory of ours.
-    let number = unsafe { libc::sched_getscheduler(tid) };
-    number & !libc::SCHED_RESET_ON_FORK == LENT
+    policy_number(tid) == Some(LENT)
+}
+
+/// A task, told from a later one of the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TaskId {
+    /// Its number.
+    pub tid: i32,
+    /// When it was started, in clock ticks since boot.
+    pub start_time: u64,
+}
+
+impl TaskId {
+    /// The task that has this number now. `None`: there is none.
+    pub fn of(tid: i32) -> Option<Self> {
+        let start_time = start_time(tid)?;
+        Some(Self { tid, start_time })
+    }
+
+    /// Whether it is still there.
+    pub fn exists(self) -> bool {
+        Self::of(self.tid) == Some(self)
+    }
+}
+
+/// Whom a task has its policy from, if it never set one: the first thread of
+/// its process, or for that the parent process. `None`: it is gone.
+pub fn inherits_from(tid: i32) -> Option<i32> {
+    let status = procfs::process::Process::new(tid).ok()?.status().ok()?;
+    Some(if status.tgid == tid {
+        status.ppid
+    } else {
+        status.tgid
+    })
 }
 
 /// For how long a task has run, in nanoseconds. `None`: it is gone.
@@ -122,8 +161,9 @@ pub fn cpu(tid: i32) -> Option<u32> {
     u32::try_from(stat.processor?).ok()
 }
 
-/// Sets the scheduling policy of one task, `SCHED_EXT` or `SCHED_OTHER`. Its
-/// nice level stays. One that has just ended counts as set.
+/// Sets the scheduling policy of one task, with flags, to one that has no
+/// priority: the fair class's or `SCHED_EXT`. Its nice level stays. One that
+/// has just ended counts as set.
 ///
 /// # Errors
 /// When the kernel refuses: it may have no such policy.
@@ -155,6 +195,36 @@ mod tests {
     fn a_task_that_is_gone_has_no_policy() {
         // Above the kernel's largest pid.
         assert_eq!(policy(i32::MAX), None);
+        assert_eq!(TaskId::of(i32::MAX), None);
         assert!(set_policy(i32::MAX, libc::SCHED_OTHER).is_ok());
+    }
+
+    #[test]
+    fn a_later_task_of_the_same_number_is_another() {
+        let me = TaskId::of(std::process::id().cast_signed()).unwrap();
+        assert!(me.exists());
+        let before = TaskId {
+            start_time: me.start_time - 1,
+            ..me
+        };
+        assert!(!before.exists());
+    }
+
+    #[test]
+    fn a_batch_task_of_its_own_is_not_a_lent_one() {
+        let tid = nix::unistd::gettid().as_raw();
+        // Each test has a thread of its own.
+        set_policy(tid, libc::SCHED_BATCH).unwrap();
+        assert!(!is_lent(tid));
+        assert_eq!(policy(tid), Some(Policy::Fair));
+    }
+
+    #[test]
+    fn a_thread_has_its_policy_from_its_process_and_that_from_its_parent() {
+        let pid = std::process::id().cast_signed();
+        let tid = nix::unistd::gettid().as_raw();
+        assert_ne!(tid, pid);
+        assert_eq!(inherits_from(tid), Some(pid));
+        assert_eq!(inherits_from(pid), Some(nix::unistd::getppid().as_raw()));
     }
 }

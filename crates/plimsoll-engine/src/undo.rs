@@ -10,8 +10,9 @@ use crate::cgroup::layout::is_ours;
 use crate::cgroup::{read_text, threads_below, write_text};
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Header, Journal};
-use crate::runtime::{RuntimeFolder, RuntimeLock};
-use crate::tasks::{self, Policy};
+use crate::policies::Policies;
+use crate::runtime::{RuntimeFolder, RuntimeLock, temporary};
+use crate::tasks::{self, Policy, TaskId};
 
 /// A group that keeps forking is chased for this long.
 const EVACUATION_MAX: Duration = Duration::from_secs(10);
@@ -68,8 +69,17 @@ pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) {
                     report.note(tasks::set_nice(*tid, *old));
                 }
             }
-            Entry::Schedule { folder } => report.note(unschedule(folder)),
+            Entry::Schedule { folder, policy } => {
+                let policies = Policies::new(*policy).with(entries);
+                report.note(unschedule(folder, &policies));
+            }
+            Entry::Repolicy {
+                tid,
+                start_time,
+                old,
+            } => report.note(repolicy(*tid, *start_time, *old)),
             Entry::Pin { folder } => report.note(remove_pins(folder)),
+            Entry::Publish { path } => report.note(remove_file(path)),
         }
     }
 }
@@ -88,25 +98,55 @@ fn restore_value(path: &Path, old: &str, new: &str, report: &mut UndoReport) {
     }
 }
 
-/// Hands the tasks of a cgroup and of all below it back to the fair class.
-/// They fork meanwhile, and a child inherits the policy: once is not enough.
+/// Whether a task has a policy that it has from us.
+fn has_our_policy(tid: i32) -> bool {
+    tasks::policy(tid) == Some(Policy::Ext) || tasks::is_lent(tid)
+}
+
+/// Gives a task its policy back, if it has ours.
+fn repolicy(tid: i32, start_time: u64, old: i32) -> Result<()> {
+    let task = TaskId { tid, start_time };
+    if !has_our_policy(tid) || !task.exists() {
+        return Ok(());
+    }
+    let mut policies = Policies::default();
+    policies.remember(task, old);
+    policies.give_back(tid)
+}
+
+/// Hands the tasks of a cgroup and of all below it back to the fair class, each
+/// with the policy that it had. They fork meanwhile, and a child inherits the
+/// policy: once is not enough.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn unschedule(folder: &Path) -> Result<()> {
+pub fn unschedule(folder: &Path, policies: &Policies) -> Result<()> {
     let deadline = Instant::now() + EVACUATION_MAX;
     loop {
         let mut found = false;
         for tid in threads_below(folder) {
-            if tasks::policy(tid) == Some(Policy::Ext) || tasks::is_lent(tid) {
+            if has_our_policy(tid) {
                 found = true;
-                tasks::set_policy(tid, libc::SCHED_OTHER)?;
+                policies.give_back(tid)?;
             }
         }
         if !found || Instant::now() >= deadline {
             return Ok(());
         }
     }
+}
+
+/// Removes a file of ours, if it is there, and what it was to be replaced by.
+fn remove_file(path: &Path) -> Result<()> {
+    for path in [temporary(path), path.to_owned()] {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(EngineError::cgroup("remove", &path, error));
+            }
+            _ => (),
+        }
+    }
+    Ok(())
 }
 
 /// Removes what is pinned in a folder, and the folder.
@@ -279,4 +319,24 @@ pub fn recover(
     }
     report.problems.extend(runtime.release_shared(lock)?);
     Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_published_goes_with_what_was_to_replace_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        fs::write(&path, "{}").unwrap();
+        fs::write(temporary(&path), "{").unwrap();
+        let entries = [Entry::Publish { path }];
+        let mut report = UndoReport::default();
+        undo_entries(&entries, &mut report);
+        // It need not be there.
+        undo_entries(&entries, &mut report);
+        assert_eq!(report, UndoReport::default());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
 }

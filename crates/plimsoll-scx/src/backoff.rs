@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-/// The first wait; each further one is twice as long, …
+/// The first wait after a scheduler that was not healthy; each further one is
+/// twice as long, …
 const FIRST: Duration = Duration::from_secs(1);
 /// … but never longer than this.
 const LONGEST: Duration = Duration::from_secs(60);
-/// A scheduler that has run this long counts as healthy: the next wait is
-/// the first again.
+/// A scheduler that has run this long counts as healthy: it is loaded again at
+/// once, because limits may not hold until then.
 const HEALTHY: Duration = Duration::from_secs(60);
 
-/// Waits between attempts: 1, 2, 4 … 60 seconds.
+/// Waits between attempts: 1, 2, 4 … 60 seconds, none after a minute of health.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -26,6 +27,7 @@ impl Backoff {
     pub fn after_failure(&mut self, started: Option<Instant>, now: Instant) -> Instant {
         if started.is_some_and(|started| now.saturating_duration_since(started) >= HEALTHY) {
             self.next = FIRST;
+            return now;
         }
         let due = now + self.next;
         self.next = (self.next * 2).min(LONGEST);
@@ -48,13 +50,14 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_of_health_is_a_fresh_start() {
+    fn a_healthy_scheduler_is_loaded_again_at_once() {
         let mut backoff = Backoff::new();
         let start = Instant::now();
         for _ in 0..5 {
             backoff.after_failure(Some(start), start + Duration::from_secs(59));
         }
         let end = start + HEALTHY;
-        assert_eq!(backoff.after_failure(Some(start), end) - end, FIRST);
+        assert_eq!(backoff.after_failure(Some(start), end), end);
+        assert_eq!(backoff.after_failure(None, end) - end, FIRST);
     }
 }

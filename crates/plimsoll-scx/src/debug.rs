@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use plimsoll_engine::host::nr_cpus_online;
+use plimsoll_engine::knobs::Headroom;
 use plimsoll_engine::runtime::RuntimeFolder;
 use serde::Serialize;
 
@@ -58,8 +60,12 @@ pub struct Snapshot {
 pub struct Machine {
     /// Some group asks for headroom.
     pub headroom_on: bool,
-    /// Of all CPUs.
+    /// Of all CPUs; all of them, where a number of CPUs is kept idle.
     pub headroom_ppm: u32,
+    /// What holds: the largest demand, as it was asked for.
+    pub headroom: Option<String>,
+    /// What is asked for in the other form, and is less.
+    pub headroom_overruled: Option<String>,
     /// What side work may run in any case.
     pub tolerance_runtime_usec: u64,
     /// In this time.
@@ -241,11 +247,15 @@ fn machine_of(objects: &Objects) -> Machine {
         return Machine::default();
     };
     let headroom = &machine.headroom;
+    let demand = Demand::now(objects);
     // Without headroom the scheduler does not keep it; the ext servers do.
-    let tolerance = Demand::now(objects).tolerance;
+    let tolerance = demand.tolerance;
+    let text = |headroom: Option<Headroom>| headroom.map(|headroom| headroom.to_string());
     Machine {
         headroom_on: machine.headroom_on != 0,
         headroom_ppm: headroom.params.headroom_ppm,
+        headroom: text(demand.in_force(nr_cpus_online())),
+        headroom_overruled: text(demand.overruled(nr_cpus_online())),
         tolerance_runtime_usec: tolerance.runtime_ns / 1000,
         tolerance_period_usec: tolerance.period_ns / 1000,
         credit_usec: headroom.credit_ns / 1000,

@@ -1,18 +1,18 @@
 //! What this host has of what the scheduler needs.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::sys::statfs::{FsType, statfs};
 use plimsoll_engine::host::{Mode, SchedExt};
-use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::runtime::{RuntimeFolder, RuntimeLock};
 use serde::Serialize;
 
 use crate::control_error::ControlError;
 use crate::ext_server::ExtServer;
 use crate::objects::BPFFS;
 use crate::status::{Activity, Status};
-use crate::{Error, Kernel, State};
+use crate::{Error, Kernel, State, leader, status};
 
 /// The name of our scheduler in the kernel.
 const NAME: &str = "plimsoll";
@@ -51,13 +51,44 @@ impl Host {
     /// The mode of our scheduler, if it is loaded and keeps groups of this
     /// user. Costs two small reads.
     pub fn loaded(runtime: &RuntimeFolder) -> Option<Mode> {
-        let name = fs::read_to_string(LOADED).ok()?;
-        if !is_ours(name.trim()) {
+        if !Self::is_loaded() {
             return None;
         }
         let status = Status::published(runtime);
         let running = status.filter(|status| status.activity == Activity::Running);
         running.map(|status| status.mode)
+    }
+
+    /// Whether our scheduler is in the kernel, whoever keeps it.
+    pub(crate) fn is_loaded() -> bool {
+        fs::read_to_string(LOADED).is_ok_and(|name| is_ours(name.trim()))
+    }
+
+    /// Removes what leaders have published that are gone: their state, and the
+    /// kernel's dumps. Returns what was there.
+    ///
+    /// # Errors
+    /// When a file cannot be removed.
+    pub fn clean_up(
+        runtime: &RuntimeFolder,
+        _lock: &RuntimeLock,
+    ) -> Result<Vec<String>, ControlError> {
+        let left = [status::file(runtime), status::dump_file(runtime)];
+        let left: Vec<PathBuf> = left.into_iter().filter(|path| path.exists()).collect();
+        // Looked at second: the lock's file is not made for nothing.
+        if left.is_empty() || leader::is_led(runtime)? {
+            return Ok(Vec::new());
+        }
+        let mut removed = Vec::new();
+        for path in left {
+            let failed = |source| ControlError::change("remove what a leader has left", source);
+            fs::remove_file(&path).map_err(failed)?;
+            removed.extend(
+                path.file_name()
+                    .map(|name| name.to_string_lossy().into_owned()),
+            );
+        }
+        Ok(removed)
     }
 
     /// Looks, and changes nothing.
@@ -231,5 +262,22 @@ mod tests {
         };
         assert_eq!(loaded.sched_ext(None).unwrap().mode, Mode::All);
         assert!(loaded.sched_ext(Some(Mode::Partial)).is_err());
+    }
+
+    #[test]
+    fn what_a_killed_leader_published_is_removed_unless_there_is_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path());
+        let lock = runtime.lock().unwrap();
+        let files = [status::file(&runtime), status::dump_file(&runtime)];
+        assert!(Host::clean_up(&runtime, &lock).unwrap().is_empty());
+        files.iter().for_each(|file| fs::write(file, "").unwrap());
+        let led = leader::try_lock(&runtime).unwrap();
+        assert!(led.is_some());
+        assert!(Host::clean_up(&runtime, &lock).unwrap().is_empty());
+        drop(led);
+        let removed = Host::clean_up(&runtime, &lock).unwrap();
+        assert_eq!(removed, ["sched-ext.json", "sched-ext.dump"]);
+        assert!(files.iter().all(|file| !file.exists()));
     }
 }

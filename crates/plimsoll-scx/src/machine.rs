@@ -1,7 +1,7 @@
 //! What all groups together ask of the machine.
 
 use plimsoll_engine::host::nr_cpus_online;
-use plimsoll_engine::knobs::Tolerance;
+use plimsoll_engine::knobs::{Headroom, Tolerance};
 use plimsoll_engine::runtime::RuntimeLock;
 use plimsoll_policy::headroom;
 
@@ -18,8 +18,11 @@ use crate::params::tolerance_of;
 /// What a place for side work is worth: places follow from the core's credit
 /// every millisecond, and change half as often as with a grain of one.
 const GRAIN_NS: u64 = 2_000_000;
+/// The whole machine.
+const PPM: u64 = 1_000_000;
 
-/// The largest of what groups ask for.
+/// The largest of what groups ask for. Of the two forms of headroom the larger
+/// holds, see [`Demand::in_force`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// Of all CPUs, on average.
@@ -66,10 +69,10 @@ impl Demand {
                 grain_ns: GRAIN_NS,
                 tolerance_runtime_ns: self.tolerance.runtime_ns,
                 tolerance_period_ns: self.tolerance.period_ns,
-                headroom_ppm: self.headroom_ppm,
+                headroom_ppm: self.share_in_force(nr_cpus),
                 nr_cpus,
             },
-            headroom_cpus: self.headroom_cpus,
+            headroom_cpus: self.cpus_in_force(nr_cpus),
             burst_on: 1,
             turn_runtime_ns: turns.runtime_ns,
             turn_period_ns: turns.period_ns,
@@ -82,6 +85,47 @@ impl Demand {
 pub(crate) fn refresh(objects: &Objects, _lock: &RuntimeLock) -> Result<(), ControlError> {
     let demand = Demand::now(objects);
     objects.set_machine(&mut demand.change(nr_cpus_online()))
+}
+
+/// Which form of headroom holds.
+impl Demand {
+    /// The headroom that holds. A share and a number of CPUs are compared as
+    /// CPUs, the share rounded up; of two that are alike it is the number, which
+    /// keeps them idle at every instant and not on average.
+    pub fn in_force(&self, nr_cpus: u32) -> Option<Headroom> {
+        let of_share = u64::from(self.headroom_ppm) * u64::from(nr_cpus);
+        if self.headroom_cpus > 0 && u64::from(self.headroom_cpus) >= of_share.div_ceil(PPM) {
+            return Some(Headroom::Cpus(self.headroom_cpus));
+        }
+        (self.headroom_ppm > 0).then_some(Headroom::Share(self.headroom_ppm))
+    }
+
+    /// What the other form asks for, which is less.
+    pub fn overruled(&self, nr_cpus: u32) -> Option<Headroom> {
+        match self.in_force(nr_cpus)? {
+            Headroom::Cpus(_) if self.headroom_ppm > 0 => Some(Headroom::Share(self.headroom_ppm)),
+            Headroom::Share(_) if self.headroom_cpus > 0 => {
+                Some(Headroom::Cpus(self.headroom_cpus))
+            }
+            _ => None,
+        }
+    }
+
+    /// The share that holds, in ppm; 0: none does.
+    fn share_in_force(&self, nr_cpus: u32) -> u32 {
+        match self.in_force(nr_cpus) {
+            Some(Headroom::Share(ppm)) => ppm,
+            _ => 0,
+        }
+    }
+
+    /// The number of CPUs that holds; 0: none does.
+    fn cpus_in_force(&self, nr_cpus: u32) -> u32 {
+        match self.in_force(nr_cpus) {
+            Some(Headroom::Cpus(cpus)) => cpus,
+            _ => 0,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -106,6 +150,36 @@ mod tests {
         ]);
         assert_eq!((demand.headroom_ppm, demand.headroom_cpus), (300_000, 2));
         assert_eq!(demand.tolerance, "1ms/50ms".parse().unwrap());
+    }
+
+    #[test]
+    fn of_a_share_and_a_number_of_cpus_the_larger_holds() {
+        let both = |share, cpus| {
+            let groups = [
+                format!(r#"{{"class": "batch", "headroom": "{share}"}}"#),
+                format!(r#"{{"class": "batch", "headroom": "{cpus}"}}"#),
+            ];
+            demand(&[&groups[0], &groups[1]])
+        };
+        let text = |headroom: Option<Headroom>| headroom.map(|h| h.to_string());
+        // 30 % of 4 CPUs are 1.2: as much as 2.
+        for (share, cpus, nr_cpus, holds, other) in [
+            ("30%", "2cpus", 4, "2cpus", "30%"),
+            ("30%", "1cpus", 4, "30%", "1cpus"),
+            ("25%", "1cpus", 4, "1cpus", "25%"),
+            ("30%", "1cpus", 2, "1cpus", "30%"),
+            ("100%", "1cpus", 2, "100%", "1cpus"),
+        ] {
+            let demand = both(share, cpus);
+            assert_eq!(text(demand.in_force(nr_cpus)).unwrap(), holds);
+            assert_eq!(text(demand.overruled(nr_cpus)).unwrap(), other);
+        }
+        assert_eq!(demand(&[]).in_force(4), None);
+        let larger_share = both("30%", "1cpus");
+        assert_eq!(larger_share.cpus_in_force(4), 0);
+        assert_eq!(larger_share.share_in_force(4), 300_000);
+        let alone = demand(&[r#"{"class": "batch", "headroom": "30%"}"#]);
+        assert_eq!(alone.overruled(4), None);
     }
 
     #[test]

@@ -1,59 +1,178 @@
 //! The tasks of a group: they get the scheduler's policy, also those that
-//! come later.
+//! come later. What they had is remembered.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use plimsoll_engine::cgroup::threads_below;
-use plimsoll_engine::tasks::{self, Policy, SCHED_EXT};
+use plimsoll_engine::journal::Entry;
+use plimsoll_engine::policies::Policies;
+use plimsoll_engine::tasks::{self, LENT, Policy, SCHED_EXT, TaskId};
 
 /// A task that the leader has lent to the fair class is back after this time;
 /// until then it is left alone. Longer than a rescue takes.
 const LENT_MAX: Duration = Duration::from_secs(3);
 
+/// A task of a group that has not the scheduler's policy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    task: TaskId,
+    /// The kernel's number of its policy, with flags.
+    policy: i32,
+}
+
 /// What was seen of the tasks of one group.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Members {
     /// Told of: real-time tasks and those that cannot be moved.
-    told: HashSet<i32>,
+    told: HashSet<TaskId>,
     /// Since when a task is seen lent to the fair class.
-    lent: HashMap<i32, Instant>,
+    lent: HashMap<TaskId, Instant>,
+    /// What they get back.
+    pub policies: Policies,
 }
 
 impl Members {
-    /// Gives every task of a cgroup, and of all below it, the scheduler's
-    /// policy. Returns what people should know.
-    pub fn sweep(&mut self, folder: &Path, now: Instant) -> Vec<String> {
+    /// `policies`: what is known of them.
+    pub fn new(policies: Policies) -> Self {
+        Self {
+            told: HashSet::new(),
+            lent: HashMap::new(),
+            policies,
+        }
+    }
+
+    /// Looks for tasks of a cgroup, and of all below it, that are to get the
+    /// scheduler's policy.
+    pub fn look(&mut self, folder: &Path, now: Instant) -> Vec<Found> {
         let tids = threads_below(folder);
-        let mut messages = Vec::new();
+        let mut found = Vec::new();
         let mut lent = HashMap::new();
         for tid in &tids {
-            let seen = tasks::policy(*tid);
-            if seen == Some(Policy::Fair) && tasks::is_lent(*tid) {
-                let since = *self.lent.get(tid).unwrap_or(&now);
+            let policy = tasks::policy_number(*tid);
+            let Some(policy) = policy.filter(|number| Policy::of(*number) != Policy::Ext) else {
+                continue;
+            };
+            let Some(task) = TaskId::of(*tid) else {
+                continue;
+            };
+            if policy == LENT {
+                let since = *self.lent.get(&task).unwrap_or(&now);
                 if now.saturating_duration_since(since) < LENT_MAX {
-                    lent.insert(*tid, since);
+                    lent.insert(task, since);
                     continue;
                 }
             }
-            messages.extend(self.take(*tid, seen));
+            found.push(Found { task, policy });
         }
         self.lent = lent;
+        self.policies.adopt(&tids);
         if self.told.len() > tids.len() {
-            self.told.retain(|tid| tids.contains(tid));
+            self.told.retain(|task| tids.contains(&task.tid));
         }
-        messages
+        found
     }
 
-    fn take(&mut self, tid: i32, seen: Option<Policy>) -> Option<String> {
-        let problem = match seen {
-            None | Some(Policy::Ext) => return None,
-            Some(Policy::Fair) => tasks::set_policy(tid, SCHED_EXT).err()?.to_string(),
-            Some(Policy::Other) => "its real-time policy stays, no knob holds for it".into(),
+    /// What has to be written down before [`Members::take`]: policies that
+    /// nobody would guess.
+    pub fn to_record(&self, found: &[Found]) -> Vec<Entry> {
+        let entry = |found: &Found| {
+            let old = own_policy(found.policy)?;
+            (old != self.policies.of(found.task.tid)).then_some(Entry::Repolicy {
+                tid: found.task.tid,
+                start_time: found.task.start_time,
+                old,
+            })
+        };
+        found.iter().filter_map(entry).collect()
+    }
+
+    /// Gives tasks the scheduler's policy. Returns what people should know.
+    pub fn take(&mut self, found: &[Found], recorded: &[Entry]) -> Vec<String> {
+        for entry in recorded {
+            if let Entry::Repolicy {
+                tid,
+                start_time,
+                old,
+            } = *entry
+            {
+                self.policies.remember(TaskId { tid, start_time }, old);
+            }
+        }
+        found
+            .iter()
+            .filter_map(|found| self.take_one(found))
+            .collect()
+    }
+
+    fn take_one(&mut self, found: &Found) -> Option<String> {
+        let Found { task, policy } = *found;
+        let problem = if Policy::of(policy) == Policy::Other {
+            "its real-time policy stays, no knob holds for it".into()
+        } else if task.exists() {
+            let wanted = SCHED_EXT | flags_of(policy);
+            tasks::set_policy(task.tid, wanted).err()?.to_string()
+        } else {
+            return None;
         };
         self.told
-            .insert(tid)
-            .then(|| format!("task {tid}: {problem}"))
+            .insert(task)
+            .then(|| format!("task {}: {problem}", task.tid))
+    }
+}
+
+/// The flags of a policy that are the task's own.
+fn flags_of(policy: i32) -> i32 {
+    match policy {
+        LENT => 0,
+        number => number & libc::SCHED_RESET_ON_FORK,
+    }
+}
+
+/// The policy of the fair class that a task has by itself. `None`: it has
+/// another, or is lent.
+fn own_policy(policy: i32) -> Option<i32> {
+    let is_own = policy != LENT && Policy::of(policy) == Policy::Fair;
+    is_own.then_some(policy & !libc::SCHED_RESET_ON_FORK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(policy: i32) -> Found {
+        Found {
+            task: TaskId::of(std::process::id().cast_signed()).unwrap(),
+            policy,
+        }
+    }
+
+    #[test]
+    fn only_what_nobody_would_guess_is_written_down() {
+        let members = Members::new(Policies::new(libc::SCHED_OTHER));
+        let all = [libc::SCHED_OTHER, libc::SCHED_FIFO, LENT].map(found);
+        assert!(members.to_record(&all).is_empty());
+        let idle = found(libc::SCHED_IDLE | libc::SCHED_RESET_ON_FORK);
+        let entries = members.to_record(&[idle]);
+        let expected = Entry::Repolicy {
+            tid: idle.task.tid,
+            start_time: idle.task.start_time,
+            old: libc::SCHED_IDLE,
+        };
+        assert_eq!(entries, [expected]);
+        // Started from where that is the rule.
+        let idle_by_birth = Members::new(Policies::new(libc::SCHED_IDLE));
+        assert!(idle_by_birth.to_record(&[idle]).is_empty());
+    }
+
+    #[test]
+    fn a_task_that_has_become_another_is_left_alone() {
+        let mut members = Members::new(Policies::default());
+        let mut later = found(libc::SCHED_OTHER);
+        later.task.start_time -= 1;
+        let before = tasks::policy_number(later.task.tid);
+        assert!(members.take(&[later], &[]).is_empty());
+        assert_eq!(tasks::policy_number(later.task.tid), before);
     }
 }

@@ -8,7 +8,6 @@ use plimsoll_engine::enforcer::{
 };
 use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::knobs::Knobs;
-use plimsoll_policy::headroom;
 
 use crate::bpf_intf::{
     plim_bandwidth_stats, plimsoll_cpu, plimsoll_cpu_state_PLIMSOLL_CPU_IDLE as CPU_IDLE,
@@ -152,8 +151,8 @@ impl MachineUse {
         }
     }
 
-    /// The state of headroom. `demand`: what all groups ask for; `sides`: the groups of this process that share
-    /// the allowance.
+    /// The state of headroom. `demand`: what all groups ask for; `sides`: the
+    /// groups of this process that share the allowance.
     pub fn sample(
         &self,
         machine: &plimsoll_machine,
@@ -161,8 +160,8 @@ impl MachineUse {
         sides: Vec<String>,
     ) -> HeadroomSample {
         let params = &machine.headroom.params;
-        let cpus_ppm = headroom::from_cpus_ppm(demand.headroom_cpus, nr_cpus_online());
-        let headroom_ppm = demand.headroom_ppm.max(cpus_ppm);
+        let in_force = demand.in_force(nr_cpus_online());
+        let headroom_ppm = in_force.map_or(0, |headroom| headroom.share_ppm(nr_cpus_online()));
         let used_ppm = self.nonside_ppm;
         let nr_cpus = u64::from(params.nr_cpus).max(1);
         let tolerance_ppm = params.tolerance_runtime_ns.saturating_mul(PPM)
@@ -170,6 +169,10 @@ impl MachineUse {
             / nr_cpus;
         HeadroomSample {
             headroom_ppm,
+            in_force: in_force.map(|headroom| headroom.to_string()),
+            overruled: demand
+                .overruled(nr_cpus_online())
+                .map(|headroom| headroom.to_string()),
             allowance_ppm: PPM
                 .saturating_sub(used_ppm + u64::from(headroom_ppm))
                 .max(tolerance_ppm),

@@ -1,9 +1,10 @@
 //! Which cgroup has which slot in the scheduler's tables.
 //!
 //! The tables themselves say it; they change under the runtime lock only. A
-//! slot whose cgroup is gone, because its keeper was killed and the cgroup
-//! removed, is free again.
+//! cgroup has one slot at most. A slot whose cgroup or whose keeper is gone is
+//! free again.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
@@ -12,6 +13,7 @@ use std::path::Path;
 use plimsoll_engine::EngineError;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::runtime::RuntimeLock;
+use plimsoll_engine::scheduled::ScheduledGroup;
 
 use crate::bpf_intf::{
     plimsoll_change, plimsoll_group_flags_PLIMSOLL_USED as USED,
@@ -65,28 +67,25 @@ pub(crate) struct Place<'a> {
     pub folder: &'a Path,
 }
 
-/// Gives a cgroup a slot. What it counted before is forgotten.
+/// Gives a cgroup a slot, or finds the one that it has, and sets its
+/// parameters. `is_new`: what the slot has counted is forgotten.
 ///
 /// # Errors
 /// When all are taken, or the scheduler refuses the parameters.
 pub(crate) fn register(
     objects: &Objects,
-    _lock: &RuntimeLock,
+    lock: &RuntimeLock,
     place: Place<'_>,
     knobs: &Knobs,
+    is_new: bool,
 ) -> Result<u32, ControlError> {
     let id = cgroup_id(place.folder)?;
-    let free = || {
-        lowest_free(objects.shared.nr_slots_used(), |slot| {
-            is_used(objects, slot)
-        })
-    };
-    let mut slot = free();
-    if slot.is_none() {
-        collect(objects, _lock, place.root);
-        slot = free();
+    if let Some(slot) = slot_of(objects, id) {
+        apply(objects, slot, is_new, place, knobs)?;
+        objects.shared.tell_groups_changed();
+        return Ok(slot);
     }
-    let slot = slot.ok_or(ControlError::TooManyGroups(GROUPS_MAX - FIRST))?;
+    let slot = free_slot(objects, lock, place.root)?;
     apply(objects, slot, true, place, knobs)?;
     objects.shared.use_slot(slot);
     objects.set_slot(id, slot)?;
@@ -94,11 +93,55 @@ pub(crate) fn register(
     Ok(slot)
 }
 
-/// Changes the parameters of a cgroup that has a slot.
-///
-/// # Errors
-/// When the scheduler refuses them.
-pub(crate) fn apply(
+/// The slot of a cgroup, by its number.
+fn slot_of(objects: &Objects, id: u64) -> Option<u32> {
+    objects.slot_of(id).filter(|slot| {
+        let group = objects.group(*slot);
+        group.is_some_and(|group| group.params.flags & USED != 0 && group.params.cgroup_id == id)
+    })
+}
+
+/// Whether a cgroup that is there has this slot.
+pub(crate) fn is_slot_of(objects: &Objects, slot: u32, folder: &Path) -> bool {
+    cgroup_id(folder).is_ok_and(|id| slot_of(objects, id) == Some(slot))
+}
+
+/// The lowest slot that is free, or becomes so.
+fn free_slot(objects: &Objects, lock: &RuntimeLock, root: &Path) -> Result<u32, ControlError> {
+    let free = || {
+        lowest_free(objects.shared.nr_slots_used(), |slot| {
+            is_used(objects, slot)
+        })
+    };
+    free()
+        .or_else(|| {
+            collect(objects, lock, root, None);
+            free()
+        })
+        .ok_or(ControlError::TooManyGroups(GROUPS_MAX - FIRST))
+}
+
+/// Registers groups with a scheduler that knows none yet. One whose cgroup is
+/// gone, or that is one too many, is left to its keeper, which will say so.
+pub(crate) fn register_known(
+    objects: &Objects,
+    lock: &RuntimeLock,
+    root: &Path,
+    mut groups: Vec<ScheduledGroup>,
+) {
+    // A group finds the one around it, which so has to come first.
+    groups.sort_by_key(|group| group.folder.components().count());
+    for group in groups {
+        let place = Place {
+            root,
+            folder: &group.folder,
+        };
+        let _ = register(objects, lock, place, &group.knobs, true);
+    }
+}
+
+/// Sets the parameters of a slot's cgroup.
+fn apply(
     objects: &Objects,
     slot: u32,
     fresh: bool,
@@ -135,8 +178,20 @@ pub(crate) fn release(
     })
 }
 
-/// Takes back the slots of cgroups that are gone. Returns how many.
-pub(crate) fn collect(objects: &Objects, lock: &RuntimeLock, root: &Path) -> usize {
+/// The numbers of the cgroups of these groups, as far as they are there.
+pub(crate) fn cgroup_ids(groups: &[ScheduledGroup]) -> HashSet<u64> {
+    let ids = groups.iter().map(|group| cgroup_id(&group.folder));
+    ids.flatten().collect()
+}
+
+/// Takes back the slots of cgroups that are gone and, if it is told which
+/// cgroups have a keeper, of those that have none. Returns how many.
+pub(crate) fn collect(
+    objects: &Objects,
+    lock: &RuntimeLock,
+    root: &Path,
+    kept: Option<&HashSet<u64>>,
+) -> usize {
     let Ok(mount) = File::open(root) else {
         return 0;
     };
@@ -144,7 +199,9 @@ pub(crate) fn collect(objects: &Objects, lock: &RuntimeLock, root: &Path) -> usi
         let Some(group) = objects.group(*slot) else {
             return false;
         };
-        group.params.flags & USED != 0 && is_gone(&mount, group.params.cgroup_id)
+        let id = group.params.cgroup_id;
+        group.params.flags & USED != 0
+            && (kept.is_some_and(|kept| !kept.contains(&id)) || is_gone(&mount, id))
     };
     let left = (FIRST..objects.shared.nr_slots_used()).filter(is_left);
     left.filter(|slot| release(objects, lock, *slot).is_ok())

@@ -7,6 +7,8 @@ use plimsoll_engine::host::Mode;
 use plimsoll_engine::runtime::{RuntimeFolder, write_atomically};
 use serde::{Deserialize, Serialize};
 
+use crate::host::Host;
+
 /// What the scheduler is doing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -46,8 +48,21 @@ pub struct Status {
 }
 
 /// Where it is published.
-fn file(runtime: &RuntimeFolder) -> PathBuf {
+pub(crate) fn file(runtime: &RuntimeFolder) -> PathBuf {
     runtime.path().join("sched-ext.json")
+}
+
+/// Where the kernel's dump of a scheduler that it threw out is put.
+pub(crate) fn dump_file(runtime: &RuntimeFolder) -> PathBuf {
+    runtime.path().join("sched-ext.dump")
+}
+
+/// What is lost until a scheduler in this mode is loaded again.
+pub(crate) fn loss_without(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Partial => "no limit holds, but groups stay in the background",
+        Mode::All => "no limit of a normal group holds; batch groups stay in the background",
+    }
 }
 
 impl Status {
@@ -66,8 +81,28 @@ impl Status {
         serde_json::from_slice(&std::fs::read(file(runtime)).ok()?).ok()
     }
 
+    /// What is so now: a scheduler that nobody keeps, or that is not in the
+    /// kernel, is down. Costs two small reads.
+    pub(crate) fn now(runtime: &RuntimeFolder, mode: Mode) -> Self {
+        let unknown = Self {
+            activity: Activity::Down,
+            mode,
+            ..Self::default()
+        };
+        let published = Self::published(runtime).unwrap_or(unknown);
+        published.seen_with(Host::is_loaded())
+    }
+
+    fn seen_with(mut self, is_loaded: bool) -> Self {
+        if self.activity == Activity::Running && !is_loaded {
+            self.activity = Activity::Down;
+        }
+        self
+    }
+
     /// As part of a group's statistics.
     pub(crate) fn sample(self) -> SchedulerSample {
+        let is_running = self.activity == Activity::Running;
         let state = match self.activity {
             Activity::Loading => "loading",
             Activity::Running => "running",
@@ -79,8 +114,30 @@ impl Status {
             leader_pid: self.leader_pid,
             nr_reloads: self.nr_reloads,
             nr_rescues: self.nr_rescues,
+            loss: (!is_running).then(|| loss_without(self.mode).into()),
             last_exit: self.last_exit,
             dump: self.dump,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_scheduler_it_is_said_whose_limits_do_not_hold() {
+        let running = Status {
+            activity: Activity::Running,
+            mode: Mode::All,
+            ..Status::default()
+        };
+        assert_eq!(running.clone().seen_with(true).sample().loss, None);
+        // Its leader was killed: what it published is still there.
+        let sample = running.seen_with(false).sample();
+        assert_eq!(sample.state, "down");
+        assert!(sample.loss.unwrap().contains("normal group"));
+        let nobody = Status::now(&RuntimeFolder::at("/nonexistent"), Mode::Partial);
+        assert!(nobody.sample().loss.unwrap().contains("in the background"));
     }
 }

@@ -5,16 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::RingBufferBuilder;
-use plimsoll_engine::host::{Mode, nr_cpus_online};
-use plimsoll_engine::journal::Journal;
-use plimsoll_engine::tasks::{self, Policy, SCHED_EXT};
+use plimsoll_engine::EngineError;
+use plimsoll_engine::host::Mode;
+use plimsoll_engine::journal::{self, Journal};
+use plimsoll_engine::policies::Policies;
+use plimsoll_engine::scheduled::ScheduledGroup;
+use plimsoll_engine::tasks::{self, Policy, SCHED_EXT, TaskId};
 
 use super::Context;
 use super::rescue::Rescuer;
+use super::servers::Servers;
 use crate::bpf_intf::plimsoll_event;
 use crate::control_error::ControlError;
-use crate::ext_server::{ExtServer, Setting};
-use crate::machine::Demand;
 use crate::objects::{Objects, value_of};
 use crate::status::Status;
 use crate::{ExitReport, Scheduler, slots};
@@ -22,7 +24,7 @@ use crate::{ExitReport, Scheduler, slots};
 /// How long an event of the scheduler is waited for. No event, and no exit of
 /// the scheduler, is seen later than this.
 const POLL: Duration = Duration::from_millis(50);
-/// How often slots are taken back whose cgroup is gone.
+/// How often slots are taken back whose cgroup or keeper is gone.
 const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The duties of the leader towards one loaded scheduler.
@@ -30,8 +32,7 @@ pub(super) struct Duties<'a> {
     context: &'a Context,
     scheduler: &'a Scheduler,
     objects: Objects,
-    servers: Option<ExtServer>,
-    groups_seen: Option<u32>,
+    servers: Servers,
     collected: Instant,
     rescuer: Rescuer,
 }
@@ -42,8 +43,7 @@ impl<'a> Duties<'a> {
             context,
             scheduler,
             objects: Objects::open()?,
-            servers: ExtServer::of_this_host(),
-            groups_seen: None,
+            servers: Servers::of_this_host(context.mode),
             collected: Instant::now(),
             rescuer: Rescuer::default(),
         })
@@ -81,9 +81,13 @@ impl<'a> Duties<'a> {
                 self.follow(event);
             }
             if let Some(journal) = journal.as_deref_mut() {
-                self.set_servers(journal);
+                let followed = self.servers.follow(&self.objects, journal);
+                if let Err(error) = followed {
+                    self.context.messages.tell(format!("tolerance: {error}"));
+                }
             }
             let now = Instant::now();
+            self.servers.restart(&self.objects, now);
             self.collect(now);
             self.rescue(now, status);
         }
@@ -103,16 +107,35 @@ impl<'a> Duties<'a> {
         } else {
             vec![tid]
         };
-        for tid in tids {
-            let policy = match (self.is_managed(tid), tasks::policy(tid)) {
-                (true, Some(Policy::Fair)) => SCHED_EXT,
-                (false, Some(Policy::Ext)) => libc::SCHED_OTHER,
-                _ => continue,
-            };
-            if let Err(error) = tasks::set_policy(tid, policy) {
+        let mut known = None;
+        for task in tids.into_iter().filter_map(TaskId::of) {
+            if let Err(error) = self.follow_one(task, &mut known) {
                 self.context.messages.tell(error.to_string());
             }
         }
+    }
+
+    /// `known`: what tasks had before, once it was looked up.
+    fn follow_one(&self, task: TaskId, known: &mut Option<Policies>) -> Result<(), EngineError> {
+        let Some(policy) = tasks::policy_number(task.tid) else {
+            return Ok(());
+        };
+        let is_managed = self.is_managed(task.tid);
+        let is_plain = policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_OTHER;
+        // It may have become another since the event.
+        if is_managed && is_plain && task.exists() {
+            // One with another policy has to be written down first: its keeper
+            // does that and takes it.
+            return tasks::set_policy(task.tid, SCHED_EXT | policy);
+        }
+        if !is_managed && Policy::of(policy) == Policy::Ext && task.exists() {
+            let journals = self.context.runtime.path();
+            let known = known.get_or_insert_with(|| {
+                Policies::default().with(&journal::entries_of_all(journals))
+            });
+            return known.give_back(task.tid);
+        }
+        Ok(())
     }
 
     fn is_managed(&self, tid: i32) -> bool {
@@ -124,31 +147,18 @@ impl<'a> Duties<'a> {
         })
     }
 
-    /// The ext servers follow the tolerance that the groups ask for.
-    fn set_servers(&mut self, journal: &mut Journal) {
-        let changed = self.objects.shared.groups_changed();
-        let Some(servers) = &self.servers else { return };
-        if self.context.mode == Mode::All || self.groups_seen == Some(changed) {
-            return;
-        }
-        self.groups_seen = Some(changed);
-        let tolerance = Demand::now(&self.objects).tolerance;
-        let setting = Setting::of(tolerance, nr_cpus_online());
-        if let Err(error) = servers.set(setting, journal) {
-            self.context.messages.tell(format!("tolerance: {error}"));
-        }
-    }
-
     fn collect(&mut self, now: Instant) {
         if now < self.collected + COLLECT_INTERVAL {
             return;
         }
         self.collected = now;
-        let Ok(lock) = self.context.runtime.lock() else {
+        let runtime = &self.context.runtime;
+        let Ok(lock) = runtime.lock() else {
             return;
         };
         let root = self.context.hierarchy.mount_point();
-        if slots::collect(&self.objects, &lock, root) > 0 {
+        let kept = slots::cgroup_ids(&ScheduledGroup::all(runtime, &lock));
+        if slots::collect(&self.objects, &lock, root, Some(&kept)) > 0 {
             // What is gone asks for nothing any more.
             if let Err(error) = crate::machine::refresh(&self.objects, &lock) {
                 self.context.messages.tell(error.to_string());
@@ -161,7 +171,7 @@ impl<'a> Duties<'a> {
             return;
         }
         let link = self.scheduler.skel().links.plimsoll_overdue.as_ref();
-        let rescued = self.rescuer.tick(now, link, self.servers.as_ref());
+        let rescued = self.rescuer.tick(now, link, self.servers.there());
         if rescued > 0 {
             status.nr_rescues += rescued;
             status.publish(&self.context.runtime);

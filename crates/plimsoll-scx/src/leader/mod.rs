@@ -6,6 +6,7 @@
 
 mod duties;
 mod rescue;
+mod servers;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,9 @@ use plimsoll_engine::cgroup::Hierarchy;
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::journal::{self, Entry, Header, Journal};
 use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::plan::is_scheduled;
 use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::scheduled::ScheduledGroup;
 use plimsoll_engine::undo;
 
 use crate::backoff::Backoff;
@@ -29,7 +32,7 @@ use crate::objects::{self, Objects, PIN_FOLDER};
 use crate::skel::OpenBpfSkel;
 use crate::status::{Activity, Status};
 use crate::topology::CpuMap;
-use crate::{ExitReport, Kernel, Scheduler, machine};
+use crate::{ExitReport, Kernel, Scheduler, machine, slots, status};
 use duties::Duties;
 
 /// The leader's journal. No group has such a name.
@@ -136,8 +139,13 @@ impl Drop for Leader {
     }
 }
 
+/// Whether somebody leads.
+pub(crate) fn is_led(runtime: &RuntimeFolder) -> Result<bool, ControlError> {
+    Ok(try_lock(runtime)?.is_none())
+}
+
 /// The lock of whoever leads. `None`: somebody else does.
-fn try_lock(runtime: &RuntimeFolder) -> Result<Option<File>, ControlError> {
+pub(crate) fn try_lock(runtime: &RuntimeFolder) -> Result<Option<File>, ControlError> {
     let path = runtime.path().join("sched-ext.lock");
     let failed = |source| plimsoll_engine::EngineError::Journal {
         path: path.clone(),
@@ -165,7 +173,13 @@ fn begin_journal(runtime: &RuntimeFolder) -> Result<Journal, ControlError> {
         subject: "the sched_ext scheduler".into(),
         knobs: Knobs::default(),
     };
-    Ok(Journal::create(runtime.path(), &header)?)
+    let mut journal = Journal::create(runtime.path(), &header)?;
+    // Of a leader that was killed before it could write that down.
+    Status::withdraw(runtime);
+    journal.record(&[Entry::Publish {
+        path: status::file(runtime),
+    }])?;
+    Ok(journal)
 }
 
 /// One leader's time.
@@ -186,6 +200,7 @@ impl Term {
     fn serve(&mut self, first_load: &Sender<Result<(), ControlError>>, keep_trying: bool) {
         let mut backoff = Backoff::new();
         let mut loaded_before = false;
+        self.publish(Activity::Loading);
         while !self.is_over() {
             let failed = match self.load() {
                 Ok(scheduler) => {
@@ -226,8 +241,8 @@ impl Term {
         let reason = error.to_string();
         if self.status.last_exit.as_ref() != Some(&reason) {
             self.context.messages.tell(format!(
-                "the scheduler cannot be loaded: {reason}; groups stay in the background, \
-                 it is tried again"
+                "the scheduler cannot be loaded: {reason}; it is tried again, until then {}",
+                status::loss_without(self.context.mode)
             ));
         }
         self.status.last_exit = Some(reason);
@@ -240,19 +255,36 @@ impl Term {
         let cpus = CpuMap::of_this_host()?;
         let mode = self.context.mode;
         let mut scheduler = Scheduler::load(&Kernel::host(), |skel| configure(skel, &cpus, mode))?;
-        scheduler.attach()?;
         self.pin(&mut scheduler)?;
+        let objects = Objects::open()?;
+        // Before it schedules anything, so that no task is without its group.
+        self.register_known(&objects)?;
+        scheduler.attach()?;
         self.status.dropped_ops = scheduler
             .dropped_ops()
             .iter()
             .map(|op| (*op).to_owned())
             .collect();
-        let objects = Objects::open()?;
         machine::refresh(&objects, &self.context.runtime.lock()?)?;
         self.status.groups_id = objects.id;
         self.status.load_usec = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.publish(Activity::Running);
         Ok(scheduler)
+    }
+
+    /// Registers the groups of all living processes.
+    fn register_known(&self, objects: &Objects) -> Result<(), ControlError> {
+        let Context {
+            hierarchy,
+            runtime,
+            mode,
+            ..
+        } = &self.context;
+        let lock = runtime.lock()?;
+        let mut groups = ScheduledGroup::all(runtime, &lock);
+        groups.retain(|group| is_scheduled(&group.knobs, *mode));
+        slots::register_known(objects, &lock, hierarchy.mount_point(), groups);
+        Ok(())
     }
 
     /// Replaces the pins of whatever was loaded before.
@@ -300,7 +332,8 @@ impl Term {
         if let Some(path) = &dump {
             message.push_str(&format!("; dump: {}", path.display()));
         }
-        message.push_str("; groups stay in the background until it is loaded again");
+        let loss = status::loss_without(self.context.mode);
+        message.push_str(&format!("; until it is loaded again {loss}"));
         self.context.messages.tell(message);
         self.status.last_exit = Some(report.to_string());
         self.status.dump = dump;
@@ -311,7 +344,7 @@ impl Term {
         if report.dump.is_empty() {
             return None;
         }
-        let path = self.context.runtime.path().join("sched-ext.dump");
+        let path = status::dump_file(&self.context.runtime);
         fs::write(&path, &report.dump).ok()?;
         Some(path)
     }

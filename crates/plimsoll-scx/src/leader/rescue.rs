@@ -2,16 +2,17 @@
 //! throw the scheduler out.
 //!
 //! Behind normal work that never pauses, batch tasks run on the ext server's
-//! time. Where there is none, or the kernel has stopped it, a task that has
-//! waited for 12 s is lent to the fair class until it has run for once. Its
-//! cgroup is marked idle, so that this is harmless.
+//! time. Where there is none, or that does not help, a task that has waited for
+//! longer than the scheduler itself lets it (TELL_OVERDUE_NS in
+//! `src/bpf/control.bpf.h`) is lent to the fair class until it has run for once.
+//! Its cgroup is marked idle, so that this is harmless.
 
 use std::collections::HashSet;
 use std::io::Read as _;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{Iter, Link};
-use plimsoll_engine::tasks::{self, LENT, Policy, SCHED_EXT};
+use plimsoll_engine::tasks::{self, LENT, Policy, TaskId};
 
 use crate::ext_server::ExtServer;
 
@@ -45,7 +46,9 @@ fn parse(text: &str) -> Vec<Overdue> {
 /// A task that is lent to the fair class.
 #[derive(Debug)]
 struct Lent {
-    tid: i32,
+    task: TaskId,
+    /// The kernel's number of its policy, with flags.
+    policy: i32,
     run_ns: u64,
     until: Instant,
 }
@@ -55,7 +58,7 @@ struct Lent {
 pub(super) struct Rescuer {
     looked: Option<Instant>,
     /// Seen the last time, when their CPU's server was started again.
-    suspects: HashSet<i32>,
+    suspects: HashSet<TaskId>,
     lent: Vec<Lent>,
 }
 
@@ -79,40 +82,44 @@ impl Rescuer {
             return 0;
         }
         self.looked = Some(now);
-        let mut overdue = list.and_then(read_list).unwrap_or_default();
+        let overdue = list.and_then(read_list).unwrap_or_default();
         // Others are not the scheduler's, whatever it remembers of them.
-        overdue.retain(|task| tasks::policy(task.tid) == Some(Policy::Ext));
+        let ours = |task: &Overdue| tasks::policy(task.tid) == Some(Policy::Ext);
+        let overdue = overdue.iter().filter(|task| ours(task));
+        let overdue: Vec<TaskId> = overdue.filter_map(|task| TaskId::of(task.tid)).collect();
         let (late, suspects) = self.judge(&overdue, servers.is_some());
-        for tid in &suspects {
-            if let (Some(servers), Some(cpu)) = (servers, tasks::cpu(*tid)) {
+        for task in &suspects {
+            if let (Some(servers), Some(cpu)) = (servers, tasks::cpu(task.tid)) {
                 // If that does not help, the task is lent at the next look.
                 let _ = servers.restart(cpu);
             }
         }
         self.suspects = suspects;
         late.into_iter()
-            .map(|tid| u64::from(self.lend(tid, now)))
+            .map(|task| u64::from(self.lend(task, now)))
             .sum()
     }
 
     /// Whom to lend now, and for whom to try the server first.
-    fn judge(&self, overdue: &[Overdue], has_server: bool) -> (Vec<i32>, HashSet<i32>) {
-        let tids = overdue.iter().map(|task| task.tid);
-        let waiting = tids.filter(|tid| self.lent.iter().all(|lent| lent.tid != *tid));
-        let (late, first): (Vec<i32>, Vec<i32>) =
-            waiting.partition(|tid| !has_server || self.suspects.contains(tid));
+    fn judge(&self, overdue: &[TaskId], has_server: bool) -> (Vec<TaskId>, HashSet<TaskId>) {
+        let is_lent = |task: &TaskId| self.lent.iter().any(|lent| lent.task == *task);
+        let waiting = overdue.iter().copied().filter(|task| !is_lent(task));
+        let (late, first): (Vec<TaskId>, Vec<TaskId>) =
+            waiting.partition(|task| !has_server || self.suspects.contains(task));
         (late, first.into_iter().collect())
     }
 
-    fn lend(&mut self, tid: i32, now: Instant) -> bool {
-        let Some(run_ns) = tasks::run_ns(tid) else {
+    fn lend(&mut self, task: TaskId, now: Instant) -> bool {
+        let found = (tasks::run_ns(task.tid), tasks::policy_number(task.tid));
+        let (Some(run_ns), Some(policy)) = found else {
             return false;
         };
-        if tasks::set_policy(tid, LENT).is_err() {
+        if !task.exists() || tasks::set_policy(task.tid, LENT).is_err() {
             return false;
         }
         self.lent.push(Lent {
-            tid,
+            task,
+            policy,
             run_ns,
             until: now + LENT_MAX,
         });
@@ -121,13 +128,15 @@ impl Rescuer {
 
     fn take_back(&mut self, now: Instant) {
         self.lent.retain(|lent| {
-            let has_run = tasks::run_ns(lent.tid).is_none_or(|run_ns| run_ns > lent.run_ns);
+            let tid = lent.task.tid;
+            let has_run = tasks::run_ns(tid).is_none_or(|run_ns| run_ns > lent.run_ns);
             if !has_run && now < lent.until {
                 return true;
             }
-            // It may have left its group or been given another policy since.
-            if tasks::is_lent(lent.tid) {
-                let _ = tasks::set_policy(lent.tid, SCHED_EXT);
+            // It may have left its group, been given another policy or ended, and
+            // another has its number.
+            if tasks::is_lent(tid) && lent.task.exists() {
+                let _ = tasks::set_policy(tid, lent.policy);
             }
             false
         });
@@ -151,34 +160,45 @@ fn read_list(link: &Link) -> Option<Vec<Overdue>> {
 mod tests {
     use super::*;
 
+    const TASK: TaskId = TaskId {
+        tid: 12,
+        start_time: 100,
+    };
+    const LATER: TaskId = TaskId {
+        tid: 12,
+        start_time: 200,
+    };
+
     #[test]
     fn the_longest_wait_comes_first_and_garbage_is_skipped() {
-        let list = parse("12 1 12001\n\nx y z\n13 4\n14 2 15000\n");
+        let list = parse("12 1 22001\n\nx y z\n13 4\n14 2 25000\n");
         let tids: Vec<i32> = list.iter().map(|task| task.tid).collect();
         assert_eq!(tids, [14, 12]);
     }
 
     #[test]
     fn with_a_server_a_task_is_lent_at_the_second_look_only() {
-        let overdue = parse("12 1 12001\n");
         let mut rescuer = Rescuer::default();
-        let (late, suspects) = rescuer.judge(&overdue, true);
-        assert!(late.is_empty() && suspects.contains(&12));
+        let (late, suspects) = rescuer.judge(&[TASK], true);
+        assert!(late.is_empty() && suspects.contains(&TASK));
         rescuer.suspects = suspects;
-        assert_eq!(rescuer.judge(&overdue, true).0, [12]);
+        assert_eq!(rescuer.judge(&[TASK], true).0, [TASK]);
+        // Another has its number since.
+        assert!(rescuer.judge(&[LATER], true).0.is_empty());
     }
 
     #[test]
     fn without_a_server_a_task_is_lent_at_once_and_once() {
-        let overdue = parse("12 1 12001\n");
         let mut rescuer = Rescuer::default();
-        assert_eq!(rescuer.judge(&overdue, false).0, [12]);
+        assert_eq!(rescuer.judge(&[TASK], false).0, [TASK]);
         rescuer.lent.push(Lent {
-            tid: 12,
+            task: TASK,
+            policy: tasks::SCHED_EXT,
             run_ns: 0,
             until: Instant::now(),
         });
-        assert!(rescuer.judge(&overdue, false).0.is_empty());
+        assert!(rescuer.judge(&[TASK], false).0.is_empty());
+        assert_eq!(rescuer.judge(&[LATER], false).0, [LATER]);
         rescuer.lent.clear();
     }
 }

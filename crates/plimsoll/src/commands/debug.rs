@@ -50,10 +50,10 @@ fn overview(snapshot: &Snapshot) -> String {
         }
     }
     let machine = &snapshot.machine;
-    let headroom = if machine.headroom_on {
-        output::percent(machine.headroom_ppm.into())
-    } else {
-        "off".into()
+    let headroom = match (&machine.headroom, &machine.headroom_overruled) {
+        (Some(in_force), Some(less)) => format!("{in_force} ({less} is asked too, and less)"),
+        (Some(in_force), None) => in_force.clone(),
+        (None, _) => "off".into(),
     };
     add(
         "headroom",

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use plimsoll_engine::runtime::RuntimeFolder;
-use plimsoll_engine::undo;
+use plimsoll_engine::undo::{self, UndoReport};
 use serde::Serialize;
 
 use crate::cli::OutputArgs;
@@ -16,11 +16,27 @@ struct Restored {
     problems: Vec<String>,
 }
 
+/// Undoes it, and removes what was only for reading.
+fn recover(runtime: &RuntimeFolder) -> Result<UndoReport> {
+    let lock = runtime.lock()?;
+    #[allow(
+        unused_mut,
+        reason = "a build without the scheduler has no more to undo"
+    )]
+    let mut report = undo::recover(runtime, &lock, true)?;
+    #[cfg(feature = "sched-ext")]
+    match plimsoll_scx::Host::clean_up(runtime, &lock) {
+        Ok(removed) => report.undone.extend(removed),
+        Err(error) => report.problems.push(error.to_string()),
+    }
+    Ok(report)
+}
+
 /// Undoes everything that no living process keeps, and every `set`.
 pub fn run(args: OutputArgs) -> Result<ExitCode> {
     let runtime = RuntimeFolder::of_this_user();
     runtime.create()?;
-    let report = undo::recover(&runtime, &runtime.lock()?, true)?;
+    let report = recover(&runtime)?;
     let good = report.problems.is_empty();
     if args.json {
         let document = Restored {

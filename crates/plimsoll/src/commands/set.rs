@@ -5,12 +5,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use plimsoll_engine::cgroup::{CpuGroup, Hierarchy, check_foreign, set_foreign};
+use plimsoll_engine::enforcer::EnforcerKind;
+use plimsoll_engine::host::Mode;
 use plimsoll_engine::policy_set::Selector;
 use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::scheduled::ScheduledGroup;
 use plimsoll_engine::{EngineError, undo};
 
-use crate::cli::SetArgs;
-use crate::control::{self, Request};
+use crate::cli::{EnforcerChoice, PlanArgs, SetArgs};
+use crate::control::{self, GroupState, Request};
 use crate::error::{CommandError, Result};
 use crate::output;
 use crate::run::choice::Means;
@@ -54,6 +57,7 @@ fn set_group(runtime: &RuntimeFolder, name: &str, args: &SetArgs) -> Result<bool
     let Some(state) = control::ask(runtime, name, Request::Show)? else {
         return Ok(false);
     };
+    check_choice(&state, &args.plan)?;
     let quota = state.knobs.quota;
     let present = quota.map(|q| plimsoll_engine::knobs::Bandwidth::of(q, state.knobs.burst));
     let knobs = args.knobs.knobs(present).map_err(EngineError::from)?;
@@ -69,6 +73,47 @@ fn set_group(runtime: &RuntimeFolder, name: &str, args: &SetArgs) -> Result<bool
     };
     show::print_group(&state.ok_or_else(gone)?, args.json)?;
     Ok(true)
+}
+
+/// What enforces a group is chosen when it begins: its cgroups, its journal and
+/// its tasks depend on it.
+fn check_choice(state: &GroupState, plan: &PlanArgs) -> Result<()> {
+    let name = &state.name;
+    let (is, other) = match state.enforcer {
+        EnforcerKind::Cgroup => ("cgroup", EnforcerChoice::SchedExt),
+        EnforcerKind::SchedExt => ("sched-ext", EnforcerChoice::Cgroup),
+    };
+    if plan.enforcer == other {
+        let asked = if is == "cgroup" {
+            "sched-ext"
+        } else {
+            "cgroup"
+        };
+        return Err(CommandError::Other(format!(
+            "enforcer: `{asked}` cannot take over group `{name}`, which `{is}` enforces; \
+             allowed: auto, {is} (or end the group and start it again)"
+        )));
+    }
+    let statistics = state.statistics.as_ref();
+    let scheduler = statistics.and_then(|all| all.scheduler.as_ref());
+    // In mode all, every group has a scheduler.
+    let mode = scheduler.map_or(Mode::Partial.to_string(), |scheduler| {
+        scheduler.mode.clone()
+    });
+    let wanted = plan.mode.map(|mode| Mode::from(mode).to_string());
+    match wanted.filter(|wanted| *wanted != mode) {
+        Some(wanted) => Err(CommandError::Other(format!(
+            "mode: `{wanted}` cannot be had for group `{name}`; allowed: {mode}"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The group that a cgroup is already, if a living process keeps it.
+fn group_of_cgroup(runtime: &RuntimeFolder, folder: &Path) -> Option<String> {
+    // Without a runtime folder nobody keeps anything.
+    let lock = runtime.lock().ok()?;
+    Some(ScheduledGroup::of_cgroup(runtime, &lock, folder)?.name)
 }
 
 /// A process: it gets a group of its own for as long as this command runs.
@@ -119,6 +164,12 @@ fn set_cgroup(
         what: "group, cgroup or process",
     };
     let path = hierarchy.resolve(&args.target).map_err(|_| no_target())?;
+    // A cgroup has one keeper.
+    if let Some(name) = group_of_cgroup(runtime, &hierarchy.cpu_folder(&path))
+        && set_group(runtime, &name, args)?
+    {
+        return Ok(ExitCode::SUCCESS);
+    }
     let group = CpuGroup::at(hierarchy, &path);
     let knobs = args
         .knobs
@@ -141,4 +192,65 @@ fn set_cgroup(
     set_foreign(hierarchy, runtime, path, &planned.policy.knobs)?;
     show::print_cgroup(&group, args.json)?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn plan(words: &str) -> PlanArgs {
+        let all = format!("plimsoll set g --cap 5% {words}");
+        match Cli::try_parse_from(all.split_whitespace()).unwrap().command {
+            Command::Set(args) => args.plan,
+            _ => panic!("not set"),
+        }
+    }
+
+    fn state(enforcer: EnforcerKind) -> GroupState {
+        GroupState {
+            name: "g".into(),
+            subject: "true".into(),
+            cgroup: "/g".into(),
+            pid: 1,
+            knobs: Default::default(),
+            plan: serde_json::Value::Null,
+            enforcer,
+            statistics: None,
+        }
+    }
+
+    #[test]
+    fn another_enforcer_or_mode_than_the_groups_is_refused() {
+        for (is, words, expected) in [
+            (
+                EnforcerKind::Cgroup,
+                "--enforcer sched-ext",
+                "allowed: auto, cgroup",
+            ),
+            (
+                EnforcerKind::SchedExt,
+                "--enforcer cgroup",
+                "allowed: auto, sched-ext",
+            ),
+            (EnforcerKind::SchedExt, "--mode all", "allowed: partial"),
+            (EnforcerKind::Cgroup, "--mode all", "allowed: partial"),
+        ] {
+            let refused = check_choice(&state(is), &plan(words)).unwrap_err();
+            let message = refused.to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+        for (is, words) in [
+            (EnforcerKind::Cgroup, "--enforcer cgroup"),
+            (
+                EnforcerKind::SchedExt,
+                "--enforcer sched-ext --mode partial",
+            ),
+            (EnforcerKind::SchedExt, "--enforcer auto"),
+        ] {
+            check_choice(&state(is), &plan(words)).unwrap();
+        }
+    }
 }

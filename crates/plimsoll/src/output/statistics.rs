@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use plimsoll_engine::cgroup::CpuStat;
-use plimsoll_engine::enforcer::{BatchCounts, Sample, SchedulerSample};
+use plimsoll_engine::enforcer::{BatchCounts, HeadroomSample, Sample, SchedulerSample};
 use serde::Serialize;
 
 use super::{json, percent};
@@ -41,14 +41,17 @@ fn scheduled(counts: &BatchCounts) -> String {
 }
 
 fn scheduler_state(scheduler: &SchedulerSample) -> String {
+    let keeper = match scheduler.leader_pid {
+        0 => "nobody".into(),
+        pid => format!("pid {pid}"),
+    };
     let mut text = format!(
-        "{}, mode {}, kept by pid {}; {} tasks rescued, {} reloads",
-        scheduler.state,
-        scheduler.mode,
-        scheduler.leader_pid,
-        scheduler.nr_rescues,
-        scheduler.nr_reloads
+        "{}, mode {}, kept by {keeper}; {} tasks rescued, {} reloads",
+        scheduler.state, scheduler.mode, scheduler.nr_rescues, scheduler.nr_reloads
     );
+    if let Some(loss) = &scheduler.loss {
+        text = format!("{loss}: {text}");
+    }
     if let Some(reason) = &scheduler.last_exit {
         text.push_str(&format!("; last exit: {reason}"));
     }
@@ -56,6 +59,16 @@ fn scheduler_state(scheduler: &SchedulerSample) -> String {
         text.push_str(&format!(", dump in {}", dump.display()));
     }
     text
+}
+
+/// What holds of what is asked for.
+fn headroom_asked(headroom: &HeadroomSample) -> String {
+    let share = percent(headroom.headroom_ppm.into());
+    match (&headroom.in_force, &headroom.overruled) {
+        (Some(in_force), Some(less)) => format!("{in_force} asked ({less} too, which is less)"),
+        (Some(in_force), None) => format!("{in_force} asked"),
+        (None, _) => format!("{share} asked"),
+    }
 }
 
 /// What to show of a sample, name and value.
@@ -95,8 +108,8 @@ pub fn statistics_rows(sample: &Sample) -> Vec<(&'static str, String)> {
         rows.push((
             "headroom",
             format!(
-                "{} asked; side {}, everything else {}, allowance {} of all CPUs; short by {} so far",
-                percent(headroom.headroom_ppm.into()),
+                "{}; side {}, everything else {}, allowance {} of all CPUs; short by {} so far",
+                headroom_asked(headroom),
                 percent(headroom.side_ppm),
                 percent(headroom.nonside_ppm),
                 percent(headroom.allowance_ppm),
@@ -143,4 +156,51 @@ pub fn run_statistics(sample: &Sample, as_json: bool) -> Result<()> {
         rows.iter().map(line).collect::<Vec<_>>().join("\n")
     };
     writeln!(std::io::stderr().lock(), "{text}").map_err(CommandError::io("standard error"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(sample: &Sample, name: &str) -> String {
+        let rows = statistics_rows(sample);
+        let found = rows.into_iter().find(|(row, _)| *row == name);
+        found.unwrap().1
+    }
+
+    #[test]
+    fn a_demand_that_another_overrules_is_shown() {
+        let sample = Sample {
+            headroom: Some(HeadroomSample {
+                headroom_ppm: 500_000,
+                in_force: Some("1cpus".into()),
+                overruled: Some("30%".into()),
+                ..HeadroomSample::default()
+            }),
+            ..Sample::default()
+        };
+        let text = row(&sample, "headroom");
+        assert!(
+            text.starts_with("1cpus asked (30% too, which is less);"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn limits_that_do_not_hold_come_first() {
+        let sample = Sample {
+            scheduler: Some(SchedulerSample {
+                state: "down".into(),
+                mode: "all".into(),
+                loss: Some("no limit of a normal group holds".into()),
+                ..SchedulerSample::default()
+            }),
+            ..Sample::default()
+        };
+        let text = row(&sample, "scheduler");
+        assert!(
+            text.starts_with("no limit of a normal group holds: down, mode all, kept by nobody"),
+            "{text}"
+        );
+    }
 }

@@ -4,6 +4,9 @@
 //! nice, weight, journal and undo, and all of a group that the scheduler does
 //! not schedule. What the scheduler enforces is left out there.
 
+mod follow;
+mod registry;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,41 +20,22 @@ use plimsoll_engine::plan::is_scheduled;
 use plimsoll_engine::policy_set::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::tasks::SCHED_EXT;
-use plimsoll_engine::undo::{self, UndoReport};
+use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
-use crate::control_error::ControlError;
-use crate::host::Host;
 use crate::leader::{Context, Leader, Messages};
-use crate::machine::{self, Demand};
-use crate::members::Members;
-use crate::objects::{self, Objects};
+use crate::machine::Demand;
+use crate::objects::Objects;
 use crate::sample::{Counts, MachineUse};
-use crate::slots::{self, Place};
-use crate::status::{Activity, Status};
+use crate::status::Status;
+use registry::Scheduled;
 
 /// How often tasks are looked for, and whether there is another scheduler.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a scheduler that somebody else loads is waited for.
-const START_MAX: Duration = Duration::from_secs(30);
-/// How often it is looked for meanwhile.
-const START_INTERVAL: Duration = Duration::from_millis(20);
-
-/// A group that the scheduler schedules.
-#[derive(Debug)]
-struct Scheduled {
-    /// The folder of its cgroup.
-    folder: PathBuf,
-    /// Its place in the scheduler that is loaded now, if one is.
-    slot: Option<u32>,
-    members: Members,
-    /// What earlier schedulers have counted of it.
-    earlier: Counts,
-}
-
 #[derive(Debug)]
 struct Group {
     name: String,
+    selector: Selector,
     knobs: Knobs,
     /// A cgroup that somebody else made; `None`: it is ours.
     held: Option<HeldCgroup>,
@@ -69,6 +53,8 @@ pub struct SchedExtEnforcer {
     machine_use: MachineUse,
     looked: Option<Instant>,
     last_problem: Option<String>,
+    /// As last told, of normal groups in mode all.
+    limits_hold: bool,
     /// Last: the scheduler goes after all that it schedules.
     leader: Option<Leader>,
 }
@@ -120,57 +106,11 @@ impl SchedExtEnforcer {
             machine_use: MachineUse::default(),
             looked: None,
             last_problem: None,
+            limits_hold: true,
             leader: None,
         };
         enforcer.find_scheduler()?;
         Ok((enforcer, left_behind))
-    }
-
-    /// Waits until there is a scheduler; loads it if nobody else does.
-    fn find_scheduler(&mut self) -> std::result::Result<(), ControlError> {
-        let deadline = Instant::now() + START_MAX;
-        loop {
-            if let Some((leader, first_load)) = Leader::try_start(&self.context, false)? {
-                // The thread ends before it answers only if it panics.
-                let gone = |_| ControlError::NotReady("the scheduler's thread has failed".into());
-                first_load.recv().map_err(gone)??;
-                self.leader = Some(leader);
-            }
-            if self.open_scheduler()? {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                let status = Status::published(&self.context.runtime);
-                let why = status.and_then(|status| status.last_exit);
-                return Err(ControlError::NotReady(format!(
-                    "the scheduler is not there ({})",
-                    why.as_deref().unwrap_or("it is being loaded")
-                )));
-            }
-            std::thread::sleep(START_INTERVAL);
-        }
-    }
-
-    /// Opens the scheduler that its leader says is running.
-    fn open_scheduler(&mut self) -> std::result::Result<bool, ControlError> {
-        let runtime = &self.context.runtime;
-        let Some(status) = Status::published(runtime) else {
-            return Ok(false);
-        };
-        if status.activity != Activity::Running || objects::pinned_id() != Some(status.groups_id) {
-            return Ok(false);
-        }
-        let Some(loaded) = Host::loaded(runtime) else {
-            // Its leader was killed.
-            return Ok(false);
-        };
-        if loaded != self.context.mode {
-            return Err(ControlError::OtherMode {
-                loaded: loaded.to_string(),
-            });
-        }
-        self.objects = Some(Objects::open()?);
-        Ok(true)
     }
 
     fn index(&self, name: &str) -> Result<usize> {
@@ -229,144 +169,6 @@ impl SchedExtEnforcer {
         self.context.mode == Mode::Partial
     }
 
-    /// Hands a group, whose cgroup is there, to the scheduler.
-    fn hand_over(&mut self, index: usize) -> Result<()> {
-        let folder = self.cgroup(index)?.cpu_file("");
-        if self.is_partial() {
-            let folder = folder.clone();
-            self.record(index, &[Entry::Schedule { folder }])?;
-        }
-        self.groups[index].scheduled = Some(Scheduled {
-            folder,
-            slot: None,
-            members: Members::default(),
-            earlier: Counts::default(),
-        });
-        self.register(index)?;
-        self.sweep(index, Instant::now());
-        Ok(())
-    }
-
-    /// Gives a group a slot of the scheduler that is loaded now.
-    fn register(&mut self, index: usize) -> Result<()> {
-        let Some(objects) = &self.objects else {
-            return Ok(());
-        };
-        let group = &mut self.groups[index];
-        let Some(scheduled) = &mut group.scheduled else {
-            return Ok(());
-        };
-        let place = Place {
-            root: self.context.hierarchy.mount_point(),
-            folder: &scheduled.folder,
-        };
-        let lock = self.context.runtime.lock()?;
-        scheduled.slot = Some(slots::register(objects, &lock, place, &group.knobs)?);
-        Ok(machine::refresh(objects, &lock)?)
-    }
-
-    /// Changes the parameters of a group that has a slot.
-    fn apply(&mut self, index: usize) -> Result<()> {
-        let group = &self.groups[index];
-        let (Some(objects), Some(scheduled)) = (&self.objects, &group.scheduled) else {
-            return Ok(());
-        };
-        let Some(slot) = scheduled.slot else {
-            return self.register(index);
-        };
-        let place = Place {
-            root: self.context.hierarchy.mount_point(),
-            folder: &scheduled.folder,
-        };
-        let lock = self.context.runtime.lock()?;
-        slots::apply(objects, slot, false, place, &group.knobs)?;
-        objects.shared.tell_groups_changed();
-        Ok(machine::refresh(objects, &lock)?)
-    }
-
-    /// Takes a group back from the scheduler: its tasks, then its slot.
-    fn take_back(&mut self, index: usize, report: &mut UndoReport) {
-        let Some(scheduled) = self.groups[index].scheduled.take() else {
-            return;
-        };
-        let mut note = |result: Result<()>| {
-            report.problems.extend(result.err().map(|e| e.to_string()));
-        };
-        if self.context.mode == Mode::Partial {
-            note(undo::unschedule(&scheduled.folder));
-        }
-        let (Some(objects), Some(slot)) = (&self.objects, scheduled.slot) else {
-            return;
-        };
-        match self.context.runtime.lock() {
-            Ok(lock) => {
-                note(slots::release(objects, &lock, slot).map_err(EngineError::from));
-                note(machine::refresh(objects, &lock).map_err(EngineError::from));
-            }
-            Err(error) => note(Err(error)),
-        }
-    }
-
-    fn sweep(&mut self, index: usize, now: Instant) {
-        if !self.is_partial() {
-            return;
-        }
-        let group = &mut self.groups[index];
-        if let Some(scheduled) = &mut group.scheduled {
-            for message in scheduled.members.sweep(&scheduled.folder, now) {
-                self.context.messages.tell(message);
-            }
-        }
-    }
-
-    /// Leads if nobody else does any more, follows the leader to another
-    /// scheduler, and looks for tasks that have come.
-    fn look(&mut self, now: Instant) -> Result<()> {
-        if self.leader.as_ref().is_some_and(Leader::has_ended) {
-            self.leader = None;
-        }
-        if self.leader.is_none()
-            && let Some((leader, _)) = Leader::try_start(&self.context, true)?
-        {
-            self.leader = Some(leader);
-        }
-        let known = self.objects.as_ref().map(|objects| objects.id);
-        if let Some(pinned) = objects::pinned_id()
-            && known != Some(pinned)
-        {
-            self.follow()?;
-        }
-        for index in 0..self.groups.len() {
-            self.sweep(index, now);
-        }
-        if let Some(objects) = &self.objects {
-            self.machine_use.observe(objects, now);
-        }
-        Ok(())
-    }
-
-    /// There is another scheduler: the groups go there. What the old one
-    /// counted can still be read.
-    fn follow(&mut self) -> Result<()> {
-        if let Some(old) = self.objects.take() {
-            let scheduled = self.groups.iter_mut().filter_map(|g| g.scheduled.as_mut());
-            for scheduled in scheduled {
-                if let Some(slot) = scheduled.slot.take() {
-                    let counted = Counts::of(&old, slot);
-                    scheduled.earlier = counted.after(&scheduled.earlier);
-                }
-            }
-        }
-        if !self.open_scheduler()? {
-            return Ok(());
-        }
-        self.machine_use = MachineUse::default();
-        for index in 0..self.groups.len() {
-            self.register(index)?;
-        }
-        Ok(())
-    }
-
     fn headroom_sample(&self, sample: &mut Sample) {
         let Some(objects) = &self.objects else { return };
         let demand = Demand::now(objects);
@@ -391,12 +193,13 @@ impl Enforcer for SchedExtEnforcer {
         let held = self.make(group, subject)?;
         self.groups.push(Group {
             name: group.name.clone(),
+            selector: group.selector.clone(),
             knobs: group.knobs.clone(),
             held,
             scheduled: None,
         });
         if is_scheduled(&group.knobs, mode)
-            && let Err(error) = self.hand_over(self.groups.len() - 1)
+            && let Err(error) = self.hand_over_new(self.groups.len() - 1)
         {
             self.undo();
             return Err(error);
@@ -443,13 +246,15 @@ impl Enforcer for SchedExtEnforcer {
             return Ok(());
         }
         let folder = self.cgroup(index)?.cpu_file("");
-        let scheduled = self.groups[index].scheduled.as_ref();
-        let changed = if scheduled.is_some_and(|scheduled| scheduled.folder == folder) {
-            self.apply(index)
-        } else {
-            // It is another cgroup now: tasks have moved with their policy.
-            self.take_back(index, &mut UndoReport::default());
-            self.hand_over(index)
+        let changed = match &self.groups[index].scheduled {
+            Some(scheduled) if scheduled.folder == folder => self.apply(index),
+            Some(scheduled) => {
+                // It is another cgroup now: tasks have moved with their policy.
+                let policies = scheduled.members.policies.clone();
+                self.take_back(index, &mut UndoReport::default());
+                self.hand_over(index, policies)
+            }
+            None => self.hand_over_new(index),
         };
         if changed.is_err() {
             self.groups[index].knobs = old;
@@ -507,7 +312,7 @@ impl Enforcer for SchedExtEnforcer {
         if group.knobs.headroom.is_some() {
             self.headroom_sample(&mut sample);
         }
-        sample.scheduler = Status::published(&self.context.runtime).map(Status::sample);
+        sample.scheduler = Some(Status::now(&self.context.runtime, self.context.mode).sample());
         Ok(sample)
     }
 

@@ -1,0 +1,179 @@
+//! Groups go to the scheduler and come back: cgroup, slot, tasks.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use plimsoll_engine::host::nr_cpus_online;
+use plimsoll_engine::journal::Entry;
+use plimsoll_engine::policies::Policies;
+use plimsoll_engine::policy_set::Selector;
+use plimsoll_engine::runtime::RuntimeLock;
+use plimsoll_engine::scheduled::ScheduledGroup;
+use plimsoll_engine::tasks::{self, Policy};
+use plimsoll_engine::undo::{self, UndoReport};
+use plimsoll_engine::{EngineError, Result};
+
+use super::SchedExtEnforcer;
+use crate::machine::{self, Demand};
+use crate::members::Members;
+use crate::sample::Counts;
+use crate::slots::{self, Place};
+
+/// A group that the scheduler schedules.
+#[derive(Debug)]
+pub(super) struct Scheduled {
+    /// The folder of its cgroup.
+    pub folder: PathBuf,
+    /// Its place in the scheduler that is loaded now, if one is.
+    pub slot: Option<u32>,
+    pub members: Members,
+    /// What earlier schedulers have counted of it.
+    pub earlier: Counts,
+}
+
+/// The policy of what this process starts.
+fn own_policy() -> i32 {
+    let own = tasks::policy_number(0).filter(|number| Policy::of(*number) == Policy::Fair);
+    own.map_or(libc::SCHED_OTHER, |number| {
+        number & !libc::SCHED_RESET_ON_FORK
+    })
+}
+
+impl SchedExtEnforcer {
+    /// Hands a group, whose cgroup is there, to the scheduler.
+    pub(super) fn hand_over_new(&mut self, index: usize) -> Result<()> {
+        let policy = match self.groups[index].selector {
+            Selector::Command => own_policy(),
+            _ => libc::SCHED_OTHER,
+        };
+        self.hand_over(index, Policies::new(policy))
+    }
+
+    /// The same with tasks that the scheduler had before: `policies` is what
+    /// they get back.
+    pub(super) fn hand_over(&mut self, index: usize, policies: Policies) -> Result<()> {
+        let folder = self.cgroup(index)?.cpu_file("");
+        let policy = policies.default_policy();
+        // First: another process may have the cgroup, and its tasks.
+        self.announce(index, folder.clone(), &self.context.runtime.lock()?)?;
+        self.groups[index].scheduled = Some(Scheduled {
+            folder: folder.clone(),
+            slot: None,
+            members: Members::new(policies),
+            earlier: Counts::default(),
+        });
+        if self.is_partial() {
+            self.record(index, &[Entry::Schedule { folder, policy }])?;
+        }
+        self.register(index, true)?;
+        self.tell_larger_headroom(index);
+        self.sweep(index, Instant::now())
+    }
+
+    /// Lets whoever loads the scheduler again know of a group.
+    fn announce(&self, index: usize, folder: PathBuf, lock: &RuntimeLock) -> Result<()> {
+        let group = &self.groups[index];
+        let announced = ScheduledGroup {
+            name: group.name.clone(),
+            folder,
+            knobs: group.knobs.clone(),
+        };
+        announced.announce(&self.context.runtime, lock)
+    }
+
+    /// Gives a group a slot of the scheduler that is loaded now, or finds the
+    /// one that it has. `is_new`: what the slot has counted is not the group's.
+    pub(super) fn register(&mut self, index: usize, is_new: bool) -> Result<()> {
+        let Some(objects) = &self.objects else {
+            return Ok(());
+        };
+        let group = &mut self.groups[index];
+        let Some(scheduled) = &mut group.scheduled else {
+            return Ok(());
+        };
+        let place = Place {
+            root: self.context.hierarchy.mount_point(),
+            folder: &scheduled.folder,
+        };
+        let lock = self.context.runtime.lock()?;
+        let slot = slots::register(objects, &lock, place, &group.knobs, is_new)?;
+        scheduled.slot = Some(slot);
+        Ok(machine::refresh(objects, &lock)?)
+    }
+
+    /// Changes the parameters of a group.
+    pub(super) fn apply(&mut self, index: usize) -> Result<()> {
+        let Some(scheduled) = &self.groups[index].scheduled else {
+            return Ok(());
+        };
+        let folder = scheduled.folder.clone();
+        self.announce(index, folder, &self.context.runtime.lock()?)?;
+        self.register(index, false)?;
+        self.tell_larger_headroom(index);
+        Ok(())
+    }
+
+    /// Several groups may ask for headroom: the largest demand holds.
+    fn tell_larger_headroom(&self, index: usize) {
+        let (Some(objects), Some(own)) = (&self.objects, self.groups[index].knobs.headroom) else {
+            return;
+        };
+        let in_force = Demand::now(objects).in_force(nr_cpus_online());
+        if let Some(larger) = in_force.filter(|larger| *larger != own) {
+            self.context.messages.tell(format!(
+                "headroom {own}: another group asks for more, {larger}, which holds for all"
+            ));
+        }
+    }
+
+    /// Takes a group back from the scheduler: its tasks, then its slot.
+    pub(super) fn take_back(&mut self, index: usize, report: &mut UndoReport) {
+        let Some(scheduled) = self.groups[index].scheduled.take() else {
+            return;
+        };
+        let mut note = |result: Result<()>| {
+            report.problems.extend(result.err().map(|e| e.to_string()));
+        };
+        if self.is_partial() {
+            let policies = &scheduled.members.policies;
+            note(undo::unschedule(&scheduled.folder, policies));
+        }
+        let runtime = &self.context.runtime;
+        let lock = match runtime.lock() {
+            Ok(lock) => lock,
+            Err(error) => return note(Err(error)),
+        };
+        ScheduledGroup::withdraw(runtime, &lock, &self.groups[index].name);
+        if let (Some(objects), Some(slot)) = (&self.objects, scheduled.slot) {
+            // Unless it has been taken back already.
+            if slots::is_slot_of(objects, slot, &scheduled.folder) {
+                note(slots::release(objects, &lock, slot).map_err(EngineError::from));
+            }
+            note(machine::refresh(objects, &lock).map_err(EngineError::from));
+        }
+    }
+
+    /// Looks for tasks that have come, and gives them the scheduler's policy.
+    pub(super) fn sweep(&mut self, index: usize, now: Instant) -> Result<()> {
+        if !self.is_partial() {
+            return Ok(());
+        }
+        let Some(scheduled) = &mut self.groups[index].scheduled else {
+            return Ok(());
+        };
+        let found = scheduled.members.look(&scheduled.folder, now);
+        if found.is_empty() {
+            return Ok(());
+        }
+        let entries = scheduled.members.to_record(&found);
+        if !entries.is_empty() {
+            self.record(index, &entries)?;
+        }
+        if let Some(scheduled) = &mut self.groups[index].scheduled {
+            for message in scheduled.members.take(&found, &entries) {
+                self.context.messages.tell(message);
+            }
+        }
+        Ok(())
+    }
+}
