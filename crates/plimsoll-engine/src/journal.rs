@@ -4,7 +4,8 @@
 //! lines below the runtime folder, locked for as long as the process lives.
 //! A journal that is not locked belongs to a process that is gone, however
 //! it went: the next start undoes it. `plimsoll set` leaves a journal that
-//! is meant to outlive it; only `restore` undoes that.
+//! is meant to outlive it; only `restore` undoes that. What several processes
+//! use together has one journal that all of them keep; the last undoes it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -184,13 +185,67 @@ impl Journal {
         Ok(path.exists().then_some(journal))
     }
 
-    /// Whether a living process keeps the journal at `path`. To be asked with
-    /// the runtime lock held: for a moment nobody can take the journal over.
-    pub(crate) fn is_kept(path: &Path) -> bool {
+    /// Lets others keep the journal too, see [`Journal::join`].
+    ///
+    /// # Errors
+    /// When it cannot be locked.
+    pub fn share(&self) -> Result<()> {
+        self.file.lock_shared().map_err(failed(&self.path))
+    }
+
+    /// Keeps the journal at `path` together with those who share it. As long
+    /// as one of them lives nobody can take it over. To be called with the
+    /// runtime lock held, as is [`Journal::leave`]: for a moment the lock is
+    /// nobody's. `None`: there is none, or one process keeps it alone.
+    ///
+    /// # Errors
+    /// When it cannot be opened or locked.
+    pub fn join(path: &Path) -> Result<Option<Self>> {
+        let file = match OpenOptions::new().read(true).append(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(failed(path))?,
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Some(Self {
+                file,
+                path: path.to_owned(),
+            })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(source)) => Err(failed(path)(source)),
+        }
+    }
+
+    /// The same journal and the same lock, for another thread to write to.
+    ///
+    /// # Errors
+    /// When this process has too many open files.
+    pub fn try_clone(&self) -> Result<Self> {
+        Ok(Self {
+            file: self.file.try_clone().map_err(failed(&self.path))?,
+            path: self.path.clone(),
+        })
+    }
+
+    /// Keeps a shared journal no longer. Who is the last to leave gets it.
+    ///
+    /// # Errors
+    /// When it cannot be locked.
+    pub fn leave(self) -> Result<Option<Self>> {
+        match self.file.try_lock() {
+            Ok(()) => Ok(Some(self)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(source)) => Err(failed(&self.path)(source)),
+        }
+    }
+
+    /// Whether a living process keeps the journal at `path`, alone or with
+    /// others. To be asked with the runtime lock held: for a moment nobody can
+    /// take the journal over.
+    pub fn is_kept(path: &Path) -> bool {
         let Ok(file) = File::open(path) else {
             return false;
         };
-        matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+        matches!(file.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     fn append_line(&mut self, line: &impl Serialize) -> Result<()> {
@@ -391,6 +446,24 @@ mod tests {
             .unwrap();
         assert!(Journal::take_over(&path).unwrap().is_none());
         assert!(list(folder.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_shared_journal_goes_to_whoever_leaves_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Journal::create(folder.path(), &header("a")).unwrap();
+        let path = first.path().to_owned();
+        assert!(Journal::join(&path).unwrap().is_none(), "it is kept alone");
+        first.share().unwrap();
+        let second = Journal::join(&path).unwrap().unwrap();
+        assert!(Journal::take_over(&path).unwrap().is_none());
+        assert!(first.leave().unwrap().is_none());
+        assert!(Journal::take_over(&path).unwrap().is_none());
+        let mut last = second.leave().unwrap().unwrap();
+        assert_eq!(last.read().unwrap().0, Some(header("a")));
+        assert!(Journal::join(&path).unwrap().is_none(), "it is undone");
+        last.finish().unwrap();
+        assert!(Journal::join(&path).unwrap().is_none());
     }
 
     #[test]

@@ -2,6 +2,10 @@
 
 use std::ffi::c_char;
 use std::fmt;
+use std::ptr;
+use std::sync::atomic::{Ordering, fence};
+
+use crate::skel::types::user_exit_info;
 
 /// Those of the kernel's `enum scx_exit_kind` (kernel/sched/ext_internal.h)
 /// that have names here. User space reads them, so they keep their numbers.
@@ -74,6 +78,30 @@ pub struct ExitReport {
 }
 
 impl ExitReport {
+    /// What the kernel has recorded, without the dump; `None`: nothing yet.
+    ///
+    /// # Safety
+    /// The record is there and aligned while this runs. The kernel may write
+    /// to it meanwhile.
+    pub(crate) unsafe fn of(record: *const user_exit_info) -> Option<Self> {
+        // SAFETY: as the caller says. It is read anew each time, for the
+        // kernel writes it at any time.
+        let kind = unsafe { ptr::read_volatile(&raw const (*record).kind) };
+        if kind == 0 {
+            return None;
+        }
+        // The kernel writes the kind last, after a barrier.
+        fence(Ordering::Acquire);
+        // SAFETY: as the caller says; the record does not change any more.
+        let record = unsafe { &*record };
+        Some(Self::new(
+            kind,
+            record.exit_code,
+            &record.reason,
+            &record.msg,
+        ))
+    }
+
     pub(crate) fn new(kind: i32, code: i64, reason: &[c_char], message: &[c_char]) -> Self {
         Self {
             kind: ExitKind::of(kind),

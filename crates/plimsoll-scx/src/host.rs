@@ -32,6 +32,9 @@ pub struct Readiness {
     pub loaded: Option<String>,
     /// That is ours, in this mode, and keeps groups of this user.
     pub mode: Option<Mode>,
+    /// That is ours, and all who kept it were killed: the next start or
+    /// `plimsoll restore` takes it out.
+    pub is_left_behind: bool,
     /// Callbacks that the kernel lacks, and what is lost.
     pub missing_ops: Vec<&'static str>,
     /// There is an ext server, and it can be set.
@@ -49,9 +52,12 @@ pub struct Host;
 
 impl Host {
     /// The mode of our scheduler, if it is loaded and keeps groups of this
-    /// user. Costs two small reads.
+    /// user. Costs two small reads and a lock.
     pub fn loaded(runtime: &RuntimeFolder) -> Option<Mode> {
         if !Self::is_loaded() {
+            return None;
+        }
+        if leader::is_left_behind(runtime) {
             return None;
         }
         let status = Status::published(runtime);
@@ -64,19 +70,18 @@ impl Host {
         fs::read_to_string(LOADED).is_ok_and(|name| is_ours(name.trim()))
     }
 
-    /// Removes what leaders have published that are gone: their state, and the
-    /// kernel's dumps. Returns what was there.
+    /// Removes what leaders have published, if nobody keeps the scheduler any
+    /// more: their state, and the kernel's dumps. Returns what was there.
     ///
     /// # Errors
     /// When a file cannot be removed.
     pub fn clean_up(
         runtime: &RuntimeFolder,
-        _lock: &RuntimeLock,
+        lock: &RuntimeLock,
     ) -> Result<Vec<String>, ControlError> {
         let left = [status::file(runtime), status::dump_file(runtime)];
         let left: Vec<PathBuf> = left.into_iter().filter(|path| path.exists()).collect();
-        // Looked at second: the lock's file is not made for nothing.
-        if left.is_empty() || leader::is_led(runtime)? {
+        if left.is_empty() || leader::is_kept(runtime, lock) {
             return Ok(Vec::new());
         }
         let mut removed = Vec::new();
@@ -99,6 +104,7 @@ impl Host {
             state: "disabled".into(),
             loaded: None,
             mode: None,
+            is_left_behind: false,
             missing_ops: Vec::new(),
             has_ext_server: ExtServer::of_this_host().is_some(),
             is_root: nix::unistd::geteuid().is_root(),
@@ -115,6 +121,8 @@ impl Host {
             Err(error) => found.problem = Some(error.to_string()),
         }
         found.mode = Self::loaded(runtime);
+        let is_ours = found.loaded.as_deref().is_some_and(is_ours);
+        found.is_left_behind = is_ours && leader::is_left_behind(runtime);
         if found.problem.is_none() {
             found.problem = found.missing();
         }
@@ -123,7 +131,7 @@ impl Host {
 }
 
 /// Libraries may append a version.
-fn is_ours(scheduler: &str) -> bool {
+pub(crate) fn is_ours(scheduler: &str) -> bool {
     let rest = scheduler.strip_prefix(NAME);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }
@@ -147,7 +155,7 @@ impl Readiness {
             ));
         }
         match &self.loaded {
-            Some(_) if self.mode.is_some() => None,
+            Some(_) if self.mode.is_some() || self.is_left_behind => None,
             Some(name) if is_ours(name) => {
                 Some("the scheduler is kept by a plimsoll that has another runtime folder".into())
             }
@@ -198,6 +206,7 @@ mod tests {
             state: "disabled".into(),
             loaded: None,
             mode: None,
+            is_left_behind: false,
             missing_ops: Vec::new(),
             has_ext_server: true,
             is_root: true,
@@ -249,6 +258,12 @@ mod tests {
             ..ready()
         };
         assert_eq!(loaded.missing(), None);
+        let left_behind = Readiness {
+            is_left_behind: true,
+            mode: None,
+            ..loaded
+        };
+        assert_eq!(left_behind.missing(), None);
     }
 
     #[test]
@@ -265,17 +280,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_leader_published_is_removed_unless_there_is_another() {
+    fn what_was_published_is_removed_unless_somebody_keeps_the_scheduler() {
         let folder = tempfile::tempdir().unwrap();
         let runtime = RuntimeFolder::at(folder.path());
         let lock = runtime.lock().unwrap();
         let files = [status::file(&runtime), status::dump_file(&runtime)];
         assert!(Host::clean_up(&runtime, &lock).unwrap().is_empty());
+        let kept = leader::create_journal(&runtime).unwrap();
         files.iter().for_each(|file| fs::write(file, "").unwrap());
-        let led = leader::try_lock(&runtime).unwrap();
-        assert!(led.is_some());
         assert!(Host::clean_up(&runtime, &lock).unwrap().is_empty());
-        drop(led);
+        drop(kept);
         let removed = Host::clean_up(&runtime, &lock).unwrap();
         assert_eq!(removed, ["sched-ext.json", "sched-ext.dump"]);
         assert!(files.iter().all(|file| !file.exists()));

@@ -3,9 +3,19 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::host::Mode;
 
 use crate::btf::KernelTypes;
+use crate::host::is_ours;
 use crate::{Error, capture};
+
+/// No scheduler takes longer to go.
+const GOING_MAX: Duration = Duration::from_secs(10);
+/// How often it is looked whether it is gone.
+const GOING_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Hands the list of callbacks that not every supported kernel has to another
 /// macro. When `struct sched_ext_ops` gets a new one, it is added here.
@@ -89,6 +99,39 @@ impl Kernel {
                 name.unwrap_or_else(|| "it is coming or going".into()),
             )),
         }
+    }
+
+    /// Waits until a scheduler of ours that was taken out is gone: the kernel
+    /// does that after its last pin was removed.
+    ///
+    /// # Errors
+    ///
+    /// When it does not go, or another one is loaded.
+    pub(crate) fn wait_until_free(&self) -> Result<(), Error> {
+        let deadline = Instant::now() + GOING_MAX;
+        loop {
+            match self.require_free() {
+                Err(Error::OtherScheduler(name))
+                    if (is_ours(&name) || self.state()? == State::Changing)
+                        && Instant::now() < deadline =>
+                {
+                    thread::sleep(GOING_INTERVAL);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Which tasks the scheduler that is loaded schedules. `None`: there is
+    /// none.
+    pub(crate) fn mode(&self) -> Option<Mode> {
+        self.scheduler().ok()??;
+        let (_, text) = self.read("switch_all").ok()?;
+        Some(if text == "1" {
+            Mode::All
+        } else {
+            Mode::Partial
+        })
     }
 
     /// The kernel's types. Reading them takes some milliseconds.
@@ -210,6 +253,20 @@ mod tests {
         assert_eq!(free.scheduler().unwrap(), None);
         let (_root, busy) = kernel(&[("sched_ext/root/ops", "lavd_1.1.4\n")]);
         assert_eq!(busy.scheduler().unwrap().as_deref(), Some("lavd_1.1.4"));
+    }
+
+    #[test]
+    fn the_mode_is_that_of_the_loaded_scheduler() {
+        let (_root, free) = kernel(&[("sched_ext/switch_all", "0\n")]);
+        assert_eq!(free.mode(), None);
+        for (text, mode) in [("0\n", Mode::Partial), ("1\n", Mode::All)] {
+            let files = [
+                ("sched_ext/root/ops", "plimsoll\n"),
+                ("sched_ext/switch_all", text),
+            ];
+            let (_root, busy) = kernel(&files);
+            assert_eq!(busy.mode(), Some(mode));
+        }
     }
 
     #[test]

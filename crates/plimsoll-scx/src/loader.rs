@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{Ordering, fence};
 
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
@@ -13,7 +13,7 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, Program};
 use crate::btf::import_enumerators;
 use crate::kernel::{missing_ops, with_optional_ops};
 use crate::skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel};
-use crate::{Error, ExitReport, Kernel, capture};
+use crate::{ControlError, Error, ExitReport, Kernel, capture, objects};
 
 /// How much room the kernel's dump gets if the scheduler does not say.
 const DUMP_BYTES: u32 = 32 * 1024;
@@ -101,15 +101,8 @@ impl Scheduler {
     /// it was detached; `None` while it runs. Cheap while it runs.
     pub fn exited(&self) -> Option<ExitReport> {
         let uei = &self.skel.maps.data_data.as_deref()?.uei;
-        // SAFETY: a reference is valid and aligned. The kernel writes to this
-        // memory at any time, so it has to be read anew each time.
-        let kind = unsafe { ptr::read_volatile(&raw const uei.kind) };
-        if kind == 0 {
-            return None;
-        }
-        // The kernel writes the kind last, after a barrier.
-        fence(Ordering::Acquire);
-        let report = ExitReport::new(kind, uei.exit_code, &uei.reason, &uei.msg);
+        // SAFETY: a reference is valid and aligned.
+        let report = unsafe { ExitReport::of(uei) }?;
         let dump = self
             .skel
             .maps
@@ -117,6 +110,25 @@ impl Scheduler {
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
         // A report without a dump is better than none.
         Some(report.with_dump(&dump.ok().flatten().unwrap_or_default()))
+    }
+
+    /// Pins the links, so that the scheduler goes on when this is dropped and
+    /// when this process ends. That of the scheduler itself comes last.
+    pub(crate) fn pin_links(&mut self, folder: &Path) -> Result<(), ControlError> {
+        let links = &mut self.skel.links;
+        let links = [
+            (links.plimsoll_attached.as_mut(), objects::LINK_ATTACHED),
+            (links.plimsoll_overdue.as_mut(), objects::LINK_OVERDUE),
+            (self.link.as_mut(), objects::LINK),
+        ];
+        for (link, name) in links {
+            let path = folder.join(name);
+            // Attached by now.
+            let Some(link) = link else { continue };
+            link.pin(&path)
+                .map_err(|source| ControlError::Pin { path, source })?;
+        }
+        Ok(())
     }
 
     /// The optional callbacks that the kernel lacks and the scheduler has: it

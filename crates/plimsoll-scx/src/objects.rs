@@ -1,12 +1,13 @@
 //! The scheduler's maps and programs as any process of the user reaches them:
 //! through their pins in the BPF file system.
 
+use std::fs;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Program, libbpf_sys};
+use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Program, libbpf_sys};
 
 use crate::bpf_intf::{
     plimsoll_change, plimsoll_cpu, plimsoll_decisions, plimsoll_group, plimsoll_group_cpu,
@@ -20,6 +21,13 @@ use crate::skel::BpfSkel;
 pub(crate) const BPFFS: &str = "/sys/fs/bpf";
 /// Where our pins are in it.
 pub(crate) const PIN_FOLDER: &str = "/sys/fs/bpf/plimsoll";
+
+/// The link of the scheduler itself: it schedules as long as this is pinned.
+pub(crate) const LINK: &str = "link";
+/// The link of the probe that tells which tasks are moved.
+pub(crate) const LINK_ATTACHED: &str = "link_attached";
+/// The link of the list of tasks that have waited for too long.
+pub(crate) const LINK_OVERDUE: &str = "link_overdue";
 
 /// A type of the interface that any bytes of its size are a value of.
 ///
@@ -88,6 +96,12 @@ pub(crate) fn pin(skel: &mut BpfSkel<'static>, folder: &Path) -> Result<(), Erro
         maps.decisions,
         maps.group_of_cgroup,
         maps.data,
+        maps.data_uei_dump,
+        maps.events,
+        // The kernel stops the timers of a map that no pin and no process has.
+        maps.group_timers,
+        maps.slice_timers,
+        maps.machine_timers,
         progs.plimsoll_apply,
         progs.plimsoll_set_machine,
         maps.groups
@@ -95,10 +109,55 @@ pub(crate) fn pin(skel: &mut BpfSkel<'static>, folder: &Path) -> Result<(), Erro
     Ok(())
 }
 
+/// An error about the pin of that name.
+fn failed(name: &str) -> impl FnOnce(libbpf_rs::Error) -> Error {
+    let path = Path::new(PIN_FOLDER).join(name);
+    move |source| Error::Pin { path, source }
+}
+
+/// A map that is pinned.
+pub(crate) fn open_map(name: &str) -> Result<MapHandle, Error> {
+    MapHandle::from_pinned_path(Path::new(PIN_FOLDER).join(name)).map_err(failed(name))
+}
+
+/// A map of such values that is pinned.
+fn open_map_of<T: Plain>(name: &str) -> Result<MapHandle, Error> {
+    let map = open_map(name)?;
+    if map.value_size() as usize == size_of::<T>() {
+        Ok(map)
+    } else {
+        Err(Error::OtherVersion)
+    }
+}
+
+fn open_program(name: &str) -> Result<OwnedFd, Error> {
+    Program::fd_from_pinned_path(Path::new(PIN_FOLDER).join(name)).map_err(failed(name))
+}
+
+/// A link that is pinned.
+pub(crate) fn open_link(name: &str) -> Result<Link, Error> {
+    Link::open(Path::new(PIN_FOLDER).join(name)).map_err(failed(name))
+}
+
+/// Takes the scheduler whose pins are in `folder` out of the kernel: when this
+/// returns it has ended. Its maps stay pinned, and can be read. Where there is
+/// nothing, nothing is done.
+pub(crate) fn remove_links(folder: &Path) {
+    let pin = folder.join(LINK);
+    if pin.exists()
+        && let Ok(link) = Link::open(&pin)
+    {
+        // If the kernel cannot, it does so once the pin is gone.
+        let _ = link.detach();
+    }
+    for name in [LINK, LINK_OVERDUE, LINK_ATTACHED] {
+        let _ = fs::remove_file(folder.join(name));
+    }
+}
+
 /// The kernel's number of the map of groups that is pinned now.
 pub(crate) fn pinned_id() -> Option<u32> {
-    let groups = MapHandle::from_pinned_path(Path::new(PIN_FOLDER).join("groups")).ok()?;
-    Some(groups.info().ok()?.info.id)
+    Some(open_map("groups").ok()?.info().ok()?.info.id)
 }
 
 impl Objects {
@@ -107,36 +166,20 @@ impl Objects {
     /// # Errors
     /// When there is nothing, or it is of another version of this program.
     pub fn open() -> Result<Self, Error> {
-        let folder = Path::new(PIN_FOLDER);
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source: libbpf_rs::Error| Error::Pin { path, source }
-        };
-        let map = |name: &str| {
-            let path = folder.join(name);
-            MapHandle::from_pinned_path(&path).map_err(failed(&path))
-        };
-        let program = |name: &str| {
-            let path = folder.join(name);
-            Program::fd_from_pinned_path(&path).map_err(failed(&path))
-        };
-        let groups = map("groups")?;
-        if groups.value_size() as usize != size_of::<plimsoll_group>() {
-            return Err(Error::OtherVersion);
-        }
-        let cpus = map("cpus")?;
+        let groups = open_map_of::<plimsoll_group>("groups")?;
+        let cpus = open_map_of::<plimsoll_cpu>("cpus")?;
         Ok(Self {
-            id: groups.info().map_err(failed(folder))?.info.id,
+            id: groups.info().map_err(failed("groups"))?.info.id,
             groups,
             nr_cpu_ids: cpus.max_entries(),
             cpus,
-            group_cpus: map("group_cpus")?,
-            machine: map("machine")?,
-            decisions: map("decisions")?,
-            group_of_cgroup: map("group_of_cgroup")?,
-            apply: program("plimsoll_apply")?,
-            set_machine: program("plimsoll_set_machine")?,
-            shared: SharedData::map(&map("data")?)?,
+            group_cpus: open_map_of::<plimsoll_group_cpu>("group_cpus")?,
+            machine: open_map_of::<plimsoll_machine>("machine")?,
+            decisions: open_map_of::<plimsoll_decisions>("decisions")?,
+            group_of_cgroup: open_map("group_of_cgroup")?,
+            apply: open_program("plimsoll_apply")?,
+            set_machine: open_program("plimsoll_set_machine")?,
+            shared: SharedData::map(&open_map("data")?)?,
         })
     }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use libbpf_rs::{MapCore, MapHandle};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::ExitReport;
 use crate::control_error::ControlError as Error;
 use crate::skel::types;
 
@@ -45,6 +46,21 @@ impl SharedData {
         // SAFETY: the offset is that of a field within the mapping, which
         // lives as long as `self`; the compiler of the BPF program aligns it.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().byte_add(offset).cast()) }
+    }
+
+    /// What the scheduler has left behind, if the kernel has thrown it out;
+    /// `None` while it runs. Without the dump.
+    pub fn exited(&self) -> Option<ExitReport> {
+        // SAFETY: the offset is that of the record within the mapping, which
+        // lives as long as `self`.
+        unsafe {
+            ExitReport::of(
+                self.start
+                    .as_ptr()
+                    .byte_add(offset_of!(types::data, uei))
+                    .cast(),
+            )
+        }
     }
 
     /// Tasks look up their group again.

@@ -29,7 +29,7 @@ pub struct Status {
     pub activity: Activity,
     /// Which tasks it schedules.
     pub mode: Mode,
-    /// The process that keeps it in the kernel.
+    /// The process that looks after it.
     pub leader_pid: u32,
     /// The kernel's number of its map of groups, while it runs.
     pub groups_id: u32,
@@ -71,7 +71,7 @@ impl Status {
         let _ = write_atomically(&file(runtime), self, false);
     }
 
-    /// Nobody keeps a scheduler any more.
+    /// Nobody keeps the scheduler any more.
     pub(crate) fn withdraw(runtime: &RuntimeFolder) {
         let _ = std::fs::remove_file(file(runtime));
     }

@@ -10,7 +10,7 @@ use plimsoll_engine::knobs::Class;
 use super::SchedExtEnforcer;
 use crate::control_error::ControlError;
 use crate::host::Host;
-use crate::leader::Leader;
+use crate::leader::{FirstLoad, Hold, Leader};
 use crate::objects::{self, Objects};
 use crate::sample::{Counts, MachineUse};
 use crate::status::{Activity, Status};
@@ -24,8 +24,9 @@ impl SchedExtEnforcer {
     /// Waits until there is a scheduler; loads it if nobody else does.
     pub(super) fn find_scheduler(&mut self) -> std::result::Result<(), ControlError> {
         let deadline = Instant::now() + START_MAX;
+        self.hold = Some(Hold::take(&self.context)?);
         loop {
-            if let Some((leader, first_load)) = Leader::try_start(&self.context, false)? {
+            if let Some((leader, first_load)) = self.try_lead(false)? {
                 // The thread ends before it answers only if it panics.
                 let gone = |_| ControlError::NotReady("the scheduler's thread has failed".into());
                 first_load.recv().map_err(gone)??;
@@ -46,6 +47,17 @@ impl SchedExtEnforcer {
         }
     }
 
+    /// Leads, if nobody else does.
+    fn try_lead(
+        &self,
+        keep_trying: bool,
+    ) -> std::result::Result<Option<(Leader, FirstLoad)>, ControlError> {
+        match &self.hold {
+            Some(hold) => Leader::try_start(&self.context, hold, keep_trying),
+            None => Ok(None),
+        }
+    }
+
     /// Opens the scheduler that its leader says is running.
     fn open_scheduler(&mut self) -> std::result::Result<bool, ControlError> {
         let runtime = &self.context.runtime;
@@ -56,7 +68,7 @@ impl SchedExtEnforcer {
             return Ok(false);
         }
         let Some(loaded) = Host::loaded(runtime) else {
-            // Its leader was killed.
+            // The kernel has just thrown it out.
             return Ok(false);
         };
         if loaded != self.context.mode {
@@ -75,7 +87,7 @@ impl SchedExtEnforcer {
             self.leader = None;
         }
         if self.leader.is_none()
-            && let Some((leader, _)) = Leader::try_start(&self.context, true)?
+            && let Some((leader, _)) = self.try_lead(true)?
         {
             self.leader = Some(leader);
         }

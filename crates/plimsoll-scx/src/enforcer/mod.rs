@@ -23,7 +23,7 @@ use plimsoll_engine::tasks::SCHED_EXT;
 use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
-use crate::leader::{Context, Leader, Messages};
+use crate::leader::{Context, Hold, Leader, Messages};
 use crate::machine::Demand;
 use crate::objects::Objects;
 use crate::sample::{Counts, MachineUse};
@@ -55,8 +55,9 @@ pub struct SchedExtEnforcer {
     last_problem: Option<String>,
     /// As last told, of normal groups in mode all.
     limits_hold: bool,
-    /// Last: the scheduler goes after all that it schedules.
     leader: Option<Leader>,
+    /// Last: the scheduler goes after all that it schedules.
+    hold: Option<Hold>,
 }
 
 /// What is left of knobs for the stock kernel.
@@ -108,6 +109,7 @@ impl SchedExtEnforcer {
             last_problem: None,
             limits_hold: true,
             leader: None,
+            hold: None,
         };
         enforcer.find_scheduler()?;
         Ok((enforcer, left_behind))
@@ -335,6 +337,7 @@ impl Enforcer for SchedExtEnforcer {
         report.problems.extend(stock.problems);
         self.objects = None;
         self.leader = None;
+        self.hold = None;
         report.problems.extend(self.context.messages.take());
         report
     }

@@ -14,12 +14,12 @@ use plimsoll_engine::tasks::{self, Policy, SCHED_EXT, TaskId};
 
 use super::Context;
 use super::rescue::Rescuer;
+use super::running::Running;
 use super::servers::Servers;
 use crate::bpf_intf::plimsoll_event;
-use crate::control_error::ControlError;
 use crate::objects::{Objects, value_of};
 use crate::status::Status;
-use crate::{ExitReport, Scheduler, slots};
+use crate::{ExitReport, slots};
 
 /// How long an event of the scheduler is waited for. No event, and no exit of
 /// the scheduler, is seen later than this.
@@ -27,26 +27,26 @@ const POLL: Duration = Duration::from_millis(50);
 /// How often slots are taken back whose cgroup or keeper is gone.
 const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The duties of the leader towards one loaded scheduler.
+/// The duties of the leader towards the scheduler that is loaded.
 pub(super) struct Duties<'a> {
     context: &'a Context,
-    scheduler: &'a Scheduler,
-    objects: Objects,
+    running: &'a Running,
+    objects: &'a Objects,
     servers: Servers,
     collected: Instant,
     rescuer: Rescuer,
 }
 
 impl<'a> Duties<'a> {
-    pub fn begin(context: &'a Context, scheduler: &'a Scheduler) -> Result<Self, ControlError> {
-        Ok(Self {
+    pub fn of(context: &'a Context, running: &'a Running) -> Self {
+        Self {
             context,
-            scheduler,
-            objects: Objects::open()?,
+            running,
+            objects: &running.objects,
             servers: Servers::of_this_host(context.mode),
             collected: Instant::now(),
             rescuer: Rescuer::default(),
-        })
+        }
     }
 
     /// Does them until the scheduler is thrown out (its report) or `stop` is
@@ -54,19 +54,18 @@ impl<'a> Duties<'a> {
     pub fn perform(
         mut self,
         status: &mut Status,
-        mut journal: Option<&mut Journal>,
+        journal: &mut Journal,
         stop: &AtomicBool,
     ) -> Option<ExitReport> {
         let arrived = RefCell::new(Vec::new());
         let mut events = RingBufferBuilder::new();
-        let maps = &self.scheduler.skel().maps;
         let note = |bytes: &[u8]| {
             arrived
                 .borrow_mut()
                 .extend(value_of::<plimsoll_event>(bytes));
             0
         };
-        let added = events.add(&maps.events, note).map(drop);
+        let added = events.add(&self.running.events, note).map(drop);
         let ring = added.and_then(|()| events.build());
         while !stop.load(Ordering::Relaxed) {
             match &ring {
@@ -74,20 +73,18 @@ impl<'a> Duties<'a> {
                 Ok(ring) => drop(ring.poll(self.rescuer.wait(POLL))),
                 Err(_) => std::thread::sleep(POLL),
             }
-            if let Some(report) = self.scheduler.exited() {
+            if let Some(report) = self.running.exited() {
                 return Some(report);
             }
             for event in arrived.take() {
                 self.follow(event);
             }
-            if let Some(journal) = journal.as_deref_mut() {
-                let followed = self.servers.follow(&self.objects, journal);
-                if let Err(error) = followed {
-                    self.context.messages.tell(format!("tolerance: {error}"));
-                }
+            let followed = self.servers.follow(self.objects, journal);
+            if let Err(error) = followed {
+                self.context.messages.tell(format!("tolerance: {error}"));
             }
             let now = Instant::now();
-            self.servers.restart(&self.objects, now);
+            self.servers.restart(self.objects, now);
             self.collect(now);
             self.rescue(now, status);
         }
@@ -143,7 +140,7 @@ impl<'a> Duties<'a> {
         let root = self.context.hierarchy.mount_point();
         folders.is_ok_and(|folders| {
             let cpu_folder = folders.first();
-            cpu_folder.is_some_and(|folder| slots::nearest(&self.objects, root, folder).is_some())
+            cpu_folder.is_some_and(|folder| slots::nearest(self.objects, root, folder).is_some())
         })
     }
 
@@ -158,9 +155,9 @@ impl<'a> Duties<'a> {
         };
         let root = self.context.hierarchy.mount_point();
         let kept = slots::cgroup_ids(&ScheduledGroup::all(runtime, &lock));
-        if slots::collect(&self.objects, &lock, root, Some(&kept)) > 0 {
+        if slots::collect(self.objects, &lock, root, Some(&kept)) > 0 {
             // What is gone asks for nothing any more.
-            if let Err(error) = crate::machine::refresh(&self.objects, &lock) {
+            if let Err(error) = crate::machine::refresh(self.objects, &lock) {
                 self.context.messages.tell(error.to_string());
             }
         }
@@ -170,8 +167,8 @@ impl<'a> Duties<'a> {
         if self.context.mode == Mode::All {
             return;
         }
-        let link = self.scheduler.skel().links.plimsoll_overdue.as_ref();
-        let rescued = self.rescuer.tick(now, link, self.servers.there());
+        let list = Some(&self.running.overdue);
+        let rescued = self.rescuer.tick(now, list, self.servers.there());
         if rescued > 0 {
             status.nr_rescues += rescued;
             status.publish(&self.context.runtime);

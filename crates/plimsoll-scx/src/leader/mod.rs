@@ -1,11 +1,14 @@
-//! The leader: the one process that keeps the scheduler in the kernel, and
-//! what it does for the groups of all others.
+//! The leader: the one process that loads the scheduler, looks after it, and
+//! does for the groups of all others what is done once.
 //!
-//! Whoever holds the lock leads. The kernel frees a dead process's lock and
-//! takes its scheduler out; the next one loads it anew.
+//! Whoever holds the lock leads. The scheduler outlives its leader, see
+//! `hold.rs`: when one ends, or is killed, the kernel frees its lock, and the
+//! next one goes on with the scheduler that is there.
 
 mod duties;
+mod hold;
 mod rescue;
+mod running;
 mod servers;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -18,12 +21,10 @@ use std::time::{Duration, Instant};
 
 use plimsoll_engine::cgroup::Hierarchy;
 use plimsoll_engine::host::Mode;
-use plimsoll_engine::journal::{self, Entry, Header, Journal};
-use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::journal::{Entry, Journal};
 use plimsoll_engine::plan::is_scheduled;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::scheduled::ScheduledGroup;
-use plimsoll_engine::undo;
 
 use crate::backoff::Backoff;
 use crate::bpf_intf::plimsoll_limits_PLIMSOLL_GROUPS_MAX as GROUPS_MAX;
@@ -34,9 +35,11 @@ use crate::status::{Activity, Status};
 use crate::topology::CpuMap;
 use crate::{ExitReport, Kernel, Scheduler, machine, slots, status};
 use duties::Duties;
+#[cfg(test)]
+pub(crate) use hold::create as create_journal;
+pub(crate) use hold::{Hold, is_kept, is_left_behind};
+use running::Running;
 
-/// The leader's journal. No group has such a name.
-const JOURNAL: &str = ".sched-ext";
 /// While there is nothing to watch, the leader looks this often whether it
 /// should end.
 const IDLE: Duration = Duration::from_millis(50);
@@ -73,14 +76,14 @@ pub(crate) struct Context {
     pub messages: Messages,
 }
 
-/// The leader's thread. Dropping it takes the scheduler out of the kernel.
+/// The leader's thread. Dropping it leaves the scheduler to the next leader.
 #[derive(Debug)]
 pub(crate) struct Leader {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// How the first load went.
+/// Whether there is a scheduler, once it was taken over or loaded.
 pub(crate) type FirstLoad = Receiver<Result<(), ControlError>>;
 
 impl Leader {
@@ -91,23 +94,27 @@ impl Leader {
     /// When the lock or the journal cannot be had.
     pub fn try_start(
         context: &Context,
+        hold: &Hold,
         keep_trying: bool,
     ) -> Result<Option<(Self, FirstLoad)>, ControlError> {
+        let Some(journal) = hold.journal()? else {
+            return Ok(None);
+        };
         let Some(lock) = try_lock(&context.runtime)? else {
             return Ok(None);
         };
-        let journal = begin_journal(&context.runtime)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, first_load) = channel();
         let mut term = Term {
             _lock: lock,
-            journal: Some(journal),
+            journal,
             context: context.clone(),
             stop: Arc::clone(&stop),
             status: Status {
                 mode: context.mode,
                 leader_pid: std::process::id(),
-                ..Status::default()
+                // Of the leader before, if there was one.
+                ..Status::published(&context.runtime).unwrap_or_default()
             },
         };
         let thread = thread::spawn(move || {
@@ -133,19 +140,14 @@ impl Drop for Leader {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // If it panicked, the kernel has its link and its lock back.
+            // If it panicked, its lock is free all the same.
             let _ = thread.join();
         }
     }
 }
 
-/// Whether somebody leads.
-pub(crate) fn is_led(runtime: &RuntimeFolder) -> Result<bool, ControlError> {
-    Ok(try_lock(runtime)?.is_none())
-}
-
 /// The lock of whoever leads. `None`: somebody else does.
-pub(crate) fn try_lock(runtime: &RuntimeFolder) -> Result<Option<File>, ControlError> {
+fn try_lock(runtime: &RuntimeFolder) -> Result<Option<File>, ControlError> {
     let path = runtime.path().join("sched-ext.lock");
     let failed = |source| plimsoll_engine::EngineError::Journal {
         path: path.clone(),
@@ -161,31 +163,10 @@ pub(crate) fn try_lock(runtime: &RuntimeFolder) -> Result<Option<File>, ControlE
     }
 }
 
-/// Undoes what a leader that was killed has left, and starts a journal.
-fn begin_journal(runtime: &RuntimeFolder) -> Result<Journal, ControlError> {
-    let _lock = runtime.lock()?;
-    undo::recover_journal(&Journal::path_of(runtime.path(), JOURNAL))?;
-    let header = Header {
-        version: journal::VERSION,
-        name: JOURNAL.into(),
-        pid: std::process::id(),
-        persistent: false,
-        subject: "the sched_ext scheduler".into(),
-        knobs: Knobs::default(),
-    };
-    let mut journal = Journal::create(runtime.path(), &header)?;
-    // Of a leader that was killed before it could write that down.
-    Status::withdraw(runtime);
-    journal.record(&[Entry::Publish {
-        path: status::file(runtime),
-    }])?;
-    Ok(journal)
-}
-
 /// One leader's time.
 struct Term {
     _lock: File,
-    journal: Option<Journal>,
+    journal: Journal,
     context: Context,
     stop: Arc<AtomicBool>,
     status: Status,
@@ -196,26 +177,21 @@ impl Term {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Loads the scheduler, again and again if it must be.
+    /// Looks after the scheduler, and loads it again and again if it must be.
     fn serve(&mut self, first_load: &Sender<Result<(), ControlError>>, keep_trying: bool) {
         let mut backoff = Backoff::new();
-        let mut loaded_before = false;
-        self.publish(Activity::Loading);
+        let mut is_first = !keep_trying;
         while !self.is_over() {
-            let failed = match self.load() {
-                Ok(scheduler) => {
-                    if loaded_before {
-                        self.status.nr_reloads += 1;
-                        self.publish(Activity::Running);
-                    }
-                    loaded_before = true;
+            let failed = match self.adopt_or_load(is_first) {
+                Ok(running) => {
+                    is_first = false;
                     // Whoever asked may have stopped waiting.
                     let _ = first_load.send(Ok(()));
                     let started = Instant::now();
-                    self.watch(scheduler);
+                    self.watch(&running);
                     Some(started)
                 }
-                Err(error) if !loaded_before && !keep_trying => {
+                Err(error) if is_first => {
                     let _ = first_load.send(Err(error));
                     return;
                 }
@@ -229,6 +205,27 @@ impl Term {
                 thread::sleep(IDLE);
             }
         }
+    }
+
+    /// Goes on with the scheduler that another leader has left, or loads one.
+    /// Who has no group yet takes nothing from others.
+    fn adopt_or_load(&mut self, has_no_group: bool) -> Result<Running, ControlError> {
+        match Running::left_by_another(self.context.mode) {
+            Ok(Some(running)) => {
+                self.status.groups_id = running.objects.id;
+                self.publish(Activity::Running);
+                return Ok(running);
+            }
+            Ok(None) => (),
+            Err(error) if has_no_group => return Err(error),
+            Err(error) => {
+                self.context.messages.tell(format!(
+                    "the scheduler cannot be taken over, it is loaded anew: {error}"
+                ));
+                objects::remove_links(Path::new(PIN_FOLDER));
+            }
+        }
+        self.load()
     }
 
     fn publish(&mut self, activity: Activity) {
@@ -250,26 +247,44 @@ impl Term {
     }
 
     /// Brings the scheduler into the kernel and lets others find it.
-    fn load(&mut self) -> Result<Scheduler, ControlError> {
+    fn load(&mut self) -> Result<Running, ControlError> {
         let begun = Instant::now();
         let cpus = CpuMap::of_this_host()?;
         let mode = self.context.mode;
-        let mut scheduler = Scheduler::load(&Kernel::host(), |skel| configure(skel, &cpus, mode))?;
-        self.pin(&mut scheduler)?;
-        let objects = Objects::open()?;
-        // Before it schedules anything, so that no task is without its group.
-        self.register_known(&objects)?;
-        scheduler.attach()?;
+        if self.status.groups_id == 0 {
+            self.publish(Activity::Loading);
+        }
+        let kernel = Kernel::host();
+        kernel.wait_until_free()?;
+        let mut scheduler = Scheduler::load(&kernel, |skel| configure(skel, &cpus, mode))?;
+        let running = self.bring_in(&mut scheduler);
+        // What is not looked after must not stay.
+        let running = running.inspect_err(|_| objects::remove_links(Path::new(PIN_FOLDER)))?;
         self.status.dropped_ops = scheduler
             .dropped_ops()
             .iter()
             .map(|op| (*op).to_owned())
             .collect();
-        machine::refresh(&objects, &self.context.runtime.lock()?)?;
-        self.status.groups_id = objects.id;
+        if self.status.groups_id != 0 {
+            self.status.nr_reloads += 1;
+        }
+        self.status.groups_id = running.objects.id;
         self.status.load_usec = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.publish(Activity::Running);
-        Ok(scheduler)
+        Ok(running)
+    }
+
+    /// Lets the scheduler schedule, with all groups, and outlive this process.
+    fn bring_in(&mut self, scheduler: &mut Scheduler) -> Result<Running, ControlError> {
+        self.pin(scheduler)?;
+        // Before it schedules anything, so that no task is without its group.
+        self.register_known(&Objects::open()?)?;
+        scheduler.attach()?;
+        // Last: whoever finds the scheduler's link finds the rest.
+        scheduler.pin_links(Path::new(PIN_FOLDER))?;
+        let running = Running::open()?;
+        machine::refresh(&running.objects, &self.context.runtime.lock()?)?;
+        Ok(running)
     }
 
     /// Registers the groups of all living processes.
@@ -291,11 +306,9 @@ impl Term {
     fn pin(&mut self, scheduler: &mut Scheduler) -> Result<(), ControlError> {
         let folder = Path::new(PIN_FOLDER);
         let failed = |source| ControlError::change("make room for pins", source);
-        if let Some(journal) = &mut self.journal {
-            journal.record(&[Entry::Pin {
-                folder: folder.to_owned(),
-            }])?;
-        }
+        self.journal.record(&[Entry::Pin {
+            folder: folder.to_owned(),
+        }])?;
         fs::create_dir_all(folder).map_err(failed)?;
         for entry in fs::read_dir(folder).map_err(failed)?.flatten() {
             fs::remove_file(entry.path()).map_err(failed)?;
@@ -305,25 +318,14 @@ impl Term {
 
     /// Does the leader's duties until the scheduler is thrown out, or the
     /// term is over.
-    fn watch(&mut self, mut scheduler: Scheduler) {
-        let exit = match Duties::begin(&self.context, &scheduler) {
-            Ok(duties) => {
-                let journal = self.journal.as_mut();
-                duties.perform(&mut self.status, journal, &self.stop)
-            }
-            Err(error) => {
-                self.tell_failure(&error);
-                return;
-            }
-        };
-        let Some(report) = exit else {
-            // The term is over.
-            scheduler.detach();
-            return;
-        };
-        // Frees what the kernel still has of it.
-        drop(scheduler);
-        self.tell_exit(&report);
+    fn watch(&mut self, running: &Running) {
+        let duties = Duties::of(&self.context, running);
+        let exit = duties.perform(&mut self.status, &mut self.journal, &self.stop);
+        if let Some(report) = exit {
+            // Frees what the kernel still has of it.
+            objects::remove_links(Path::new(PIN_FOLDER));
+            self.tell_exit(&report);
+        }
     }
 
     fn tell_exit(&mut self, report: &ExitReport) {
@@ -347,21 +349,6 @@ impl Term {
         let path = status::dump_file(&self.context.runtime);
         fs::write(&path, &report.dump).ok()?;
         Some(path)
-    }
-}
-
-impl Drop for Term {
-    fn drop(&mut self) {
-        Status::withdraw(&self.context.runtime);
-        let Some(journal) = self.journal.take() else {
-            return;
-        };
-        let mut report = undo::UndoReport::default();
-        let undone = undo::undo_journal(journal, &mut report);
-        report.problems.extend(undone.err().map(|e| e.to_string()));
-        for problem in report.problems {
-            self.context.messages.tell(problem);
-        }
     }
 }
 

@@ -212,6 +212,9 @@ fn print_sched_ext(report: &SchedExtReport) -> Result<()> {
     let ready = &report.ready;
     let loaded = match (&ready.loaded, ready.mode) {
         (Some(name), Some(mode)) => format!("{name}, mode {mode}"),
+        (Some(name), None) if ready.is_left_behind => {
+            format!("{name}, left behind; `plimsoll restore` takes it out")
+        }
         (Some(name), None) => name.clone(),
         (None, _) => "nothing".into(),
     };

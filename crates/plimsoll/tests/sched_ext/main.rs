@@ -17,6 +17,7 @@ mod cpu_limit;
 mod exits;
 mod fairness;
 mod four_cpus;
+mod handover;
 mod headroom;
 mod left_behind;
 mod reload;
