@@ -87,6 +87,16 @@ struct {
 	__type(value, struct place_state);
 } place_states SEC(".maps");
 
+/* Whether any CPU is idle: seldom so when it matters what a wake-up costs. */
+static __always_inline bool any_cpu_is_idle(void)
+{
+	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
+	bool any = !bpf_cpumask_empty(idle);
+
+	scx_bpf_put_idle_cpumask(idle);
+	return any;
+}
+
 /*
  * The best idle CPU for a task, by the core's order: where it runs soonest,
  * then a whole idle core, then the most room. -1: none is idle.
@@ -101,6 +111,8 @@ __noinline s32 place_on_idle(struct task_struct *p __arg_trusted, s32 prev_cpu, 
 
 	state = bpf_map_lookup_elem(&place_states, &zero);
 	if (!state)
+		return -1;
+	if (!any_cpu_is_idle())
 		return -1;
 	state->best = -1;
 	idle_cores = scx_bpf_get_idle_smtmask();
@@ -118,6 +130,9 @@ __noinline s32 place_on_idle(struct task_struct *p __arg_trusted, s32 prev_cpu, 
 			continue;
 		state->best = cpu;
 		state->best_known = state->known;
+		/* No CPU is better than that. */
+		if (state->known.core_idle && state->known.room_ppm >= PLIM_PPM)
+			break;
 	}
 	scx_bpf_put_idle_cpumask(idle_cores);
 	/* Claimed, so that of several tasks that wake at once each gets its own. */

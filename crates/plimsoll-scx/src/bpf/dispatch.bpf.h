@@ -68,6 +68,29 @@ static __always_inline void consider(u32 index, u32 tier_min, struct candidate *
 	best->valid = true;
 }
 
+/*
+ * Whether any queue of an LLC may have tasks. A CPU asks each time that it goes
+ * idle, and then it is seldom so.
+ */
+__noinline int any_queue_active(u32 llc)
+{
+	u32 word, words = nr_slots_used / 32 + 1;
+
+	llc %= PLIMSOLL_LLCS_MAX;
+	/* Groups come to low slots first. */
+	if (READ_ONCE(active_queues[llc][0]))
+		return 1;
+	if (words == 1)
+		return 0;
+	bpf_for (word, 0, PLIMSOLL_QUEUE_WORDS) {
+		if (word >= words)
+			break;
+		if (READ_ONCE(active_queues[llc][word]))
+			return 1;
+	}
+	return 0;
+}
+
 /* The queue of an LLC to serve first, of those not refused yet. */
 __noinline u64 pick_queue(u32 llc)
 {
@@ -152,7 +175,18 @@ static __always_inline u64 slice_of_left(u64 left_ns)
 	return plim_max(plim_min(left_ns, PLIM_BATCH_SLICE_DEFAULT_NS), CAP_CROWD_RUN_MIN_NS);
 }
 
-/* Ends the slice of the task that begins now in time. */
+static __always_inline void slice_timer_start(struct timer_value *value, u64 end_ns, u64 now)
+{
+	value->at_ns = end_ns;
+	bpf_timer_start(&value->timer, plim_sub_floor(end_ns, now), BPF_F_TIMER_CPU_PIN);
+}
+
+/*
+ * Ends the slice of the task that begins now in time. To start a timer is dearer
+ * than all else here, so it is done only if none is due by then: of tasks that
+ * follow one another in a few microseconds each, only the first starts it. Here
+ * and in the timer itself is always the same CPU, and never both at once.
+ */
 static __always_inline void arm_slice(struct plimsoll_cpu *c, s32 cpu, u64 left_ns, u64 now)
 {
 	u64 slice_ns = slice_of_left(left_ns);
@@ -165,8 +199,9 @@ static __always_inline void arm_slice(struct plimsoll_cpu *c, s32 cpu, u64 left_
 	}
 	c->slice_end_ns = now + slice_ns;
 	value = bpf_map_lookup_elem(&slice_timers, &key);
-	if (value)
-		bpf_timer_start(&value->timer, slice_ns, BPF_F_TIMER_CPU_PIN);
+	/* One that is due before then arms itself again: see slice_timer(). */
+	if (value && (value->at_ns <= now || value->at_ns > c->slice_end_ns))
+		slice_timer_start(value, c->slice_end_ns, now);
 }
 
 /* The end of a slice that is shorter than a tick. */
@@ -175,15 +210,18 @@ static int slice_timer(void *map, int *key, struct bpf_timer *timer)
 	u64 now = bpf_ktime_get_ns(), end_ns;
 	s32 cpu = *key;
 	struct plimsoll_cpu *c = cpu_at(cpu);
+	u32 index = cpu;
+	struct timer_value *value = bpf_map_lookup_elem(&slice_timers, &index);
 
-	if (!c)
+	if (!c || !value)
 		return 0;
+	value->at_ns = 0;
 	end_ns = READ_ONCE(c->slice_end_ns);
 	if (!end_ns)
 		return 0;
 	/* Another task has started since, with a slice of its own. */
 	if (end_ns > now + 20 * PLIM_NSEC_PER_USEC) {
-		bpf_timer_start(timer, end_ns - now, BPF_F_TIMER_CPU_PIN);
+		slice_timer_start(value, end_ns, now);
 		return 0;
 	}
 	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
@@ -246,6 +284,8 @@ __noinline int dispatch_from(u32 llc, s32 cpu, u64 now)
 	state = bpf_map_lookup_elem(&pick_states, &zero);
 	if (!state || !c)
 		return DISPATCH_NONE;
+	if (!any_queue_active(llc))
+		return state->previous.valid ? DISPATCH_PREVIOUS : DISPATCH_NONE;
 	__builtin_memset(state->refused, 0, sizeof(state->refused));
 	bpf_for (attempt, 0, ATTEMPTS_MAX) {
 		picked = pick_queue(llc);
@@ -287,6 +327,27 @@ static __always_inline bool behind_normal(s32 cpu)
 	struct rq *rq = (struct rq *)bpf_per_cpu_ptr(&runqueues, (u32)cpu);
 
 	return !mode_all && rq && rq->cfs.h_nr_runnable;
+}
+
+/*
+ * Behind normal work it is the kernel's ext server that asks. Given nothing, it
+ * stops, and starts again only with the first task that comes to this CPU: a
+ * lone task would wait until the watchdog bites. A turn that lasts beyond the
+ * server's deadline, near which it begins, is followed by the next at once. So
+ * the task that has run goes on, until the server has nothing left. Returns
+ * whether it may.
+ */
+static __always_inline bool keep_for_server(struct task_struct *prev, struct task_ctx *t,
+					    struct plimsoll_cpu *c, s32 cpu, u64 now)
+{
+	struct plimsoll_group *group = group_at(t->slot);
+
+	if (!group || !behind_normal(cpu) || !task_run_ns(t, group, now) ||
+	    !admit(t->slot, cpu, now))
+		return false;
+	scx_bpf_task_set_slice(prev, SLICE_MIN_NS);
+	arm_slice(c, cpu, SLICE_MIN_NS, now);
+	return true;
 }
 
 /* Lets the present task run on. Returns whether it may. */
@@ -355,6 +416,7 @@ dispatch_turn(struct pick_state *state, struct plimsoll_cpu *c, u32 llc, s32 cpu
 	if (!mode_all || !turn_period_ns || now < c->turn_next_ns)
 		return false;
 	c->turn_next_ns = now + turn_period_ns;
+	__builtin_memset(state->refused, 0, sizeof(state->refused));
 	if (pick_queue(llc) == PICK_NONE)
 		return false;
 	if (state->best.tier != PLIMSOLL_TIER_NORMAL &&
@@ -369,12 +431,19 @@ dispatch_turn(struct pick_state *state, struct plimsoll_cpu *c, u32 llc, s32 cpu
 	return moved;
 }
 
+/* In partial mode the usual case: the kernel asks each time that a CPU goes idle. */
+static __always_inline bool nothing_waits(u32 llc)
+{
+	return nr_llcs == 1 && !READ_ONCE(overdue_waits[llc]) && !any_queue_active(llc);
+}
+
 static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 {
 	struct plimsoll_cpu *c = cpu_at(cpu);
 	struct pick_state *state;
 	struct task_ctx *t = NULL;
 	u32 llc = llc_of(cpu), zero = 0;
+	bool previous_runs;
 	int verdict;
 
 	state = bpf_map_lookup_elem(&pick_states, &zero);
@@ -382,7 +451,10 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 		return;
 	c->nr_dispatches++;
 	c->left_ns = 0;
-	if (prev && prev->scx.flags & SCX_TASK_QUEUED) {
+	previous_runs = prev && prev->scx.flags & SCX_TASK_QUEUED;
+	if (!previous_runs && !c->side && nothing_waits(llc))
+		return;
+	if (previous_runs) {
 		t = task_of(prev);
 		if (t)
 			charge_task(prev, t, cpu, now);
@@ -391,7 +463,8 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 		side_give_place(c, cpu);
 	if (dispatch_overdue(c, cpu))
 		return;
-	if (now < c->room_until_ns) {
+	/* With normal work here the CPU does not go idle. */
+	if (now < c->room_until_ns && !behind_normal(cpu)) {
 		side_give_place(c, cpu);
 		arm_slice(c, cpu, c->room_until_ns - now, now);
 		return;
@@ -410,8 +483,9 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 	if (verdict == DISPATCH_MOVED)
 		return;
 	state->previous.valid = false;
-	if (!dispatch_pull(llc, cpu, now))
-		side_give_place(c, cpu);
+	if (dispatch_pull(llc, cpu, now) || (t && keep_for_server(prev, t, c, cpu, now)))
+		return;
+	side_give_place(c, cpu);
 }
 
 #endif /* PLIMSOLL_DISPATCH_BPF_H */

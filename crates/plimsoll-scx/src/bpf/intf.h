@@ -172,6 +172,7 @@ struct plimsoll_cpu {
 	plim_u64 room_next_ns; /* not again before */
 	plim_u64 room_wait_ns; /* between attempts */
 	plim_u64 nr_rooms; /* attempts */
+	plim_u32 room_ticks; /* in a row at which a fair task waited */
 	plim_u64 nr_dispatches;
 	plim_u32 next_decision;
 	plim_u32 tier; /* of the task of ours that runs; PLIMSOLL_TIERS: none */

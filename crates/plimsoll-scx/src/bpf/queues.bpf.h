@@ -69,19 +69,32 @@ static __always_inline void queue_set_active(u32 llc, u32 index)
 }
 
 /*
- * Clears the bit of a queue that was seen empty, unless a task has come or is
- * about to: the kernel queues a task only after ops.enqueue() has returned, so
- * what is runnable and does not run may be on its way.
+ * Whether a queue has tasks or is about to get one: the kernel queues a task only
+ * after ops.enqueue() has returned, so what is runnable and does not run may be
+ * on its way.
+ */
+static __always_inline bool queue_has_more(u32 llc, u32 index)
+{
+	struct plimsoll_group *group = group_at(index / 2);
+
+	return scx_bpf_dsq_nr_queued(queue_id(index, llc)) > 0 ||
+	       (group && READ_ONCE(group->nr_runnable) > READ_ONCE(group->nr_running));
+}
+
+/*
+ * Clears the bit of a queue that gave this CPU nothing, unless it has tasks, such
+ * as those bound to other CPUs: a CPU that looked while the bit was off would go
+ * idle and leave them waiting.
  */
 static __always_inline void queue_clear_active(u32 llc, u32 index)
 {
-	struct plimsoll_group *group = group_at(index / 2);
 	u64 *word = active_word(llc, index);
 	u64 bit = 1ULL << (index % 64);
 
+	if (queue_has_more(llc, index))
+		return;
 	__sync_fetch_and_and(word, ~bit);
-	if (scx_bpf_dsq_nr_queued(queue_id(index, llc)) > 0 ||
-	    (group && READ_ONCE(group->nr_runnable) > READ_ONCE(group->nr_running)))
+	if (queue_has_more(llc, index))
 		__sync_fetch_and_or(word, bit);
 }
 

@@ -17,6 +17,8 @@
 /* No more CPUs, and no more waiting tasks of each, are looked at. */
 #define ROOM_CPUS_MAX 64
 #define ROOM_TASKS_MAX 8
+/* At so many ticks in a row one has to wait: most wait for a moment only. */
+#define ROOM_TICKS 2
 /* The balancer runs at ticks: two of them, at 250 Hz. */
 #define ROOM_IDLE_NS (10 * PLIM_NSEC_PER_MSEC)
 /* In vain, the next attempt comes later, up to a hundredth of the time. */
@@ -79,9 +81,13 @@ static __always_inline bool room_tick(struct plimsoll_cpu *c, s32 cpu, u64 now)
 	if (now < c->room_next_ns)
 		return false;
 	if (!fair_task_waits_for(cpu)) {
+		c->room_ticks = 0;
 		c->room_wait_ns = ROOM_WAIT_MIN_NS;
 		return false;
 	}
+	if (++c->room_ticks < ROOM_TICKS)
+		return false;
+	c->room_ticks = 0;
 	c->room_until_ns = now + ROOM_IDLE_NS;
 	c->room_next_ns = c->room_until_ns + c->room_wait_ns;
 	c->room_wait_ns = plim_min(c->room_wait_ns * 2, ROOM_WAIT_MAX_NS);

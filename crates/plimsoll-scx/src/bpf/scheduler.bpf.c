@@ -315,7 +315,7 @@ void BPF_STRUCT_OPS(plimsoll_tick, struct task_struct *p)
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct plimsoll_cpu *c = cpu_at(cpu);
 
-	if (mode_all || !c || c->tier == PLIMSOLL_TIERS)
+	if (mode_all || !c || c->tier == PLIMSOLL_TIERS || behind_normal(cpu))
 		return;
 	if (room_tick(c, cpu, bpf_ktime_get_ns()))
 		scx_bpf_task_set_slice(p, 0);
