@@ -7,6 +7,8 @@
 //! | [`storm`] | thousands of short-lived processes | what a cap costs a build or a clean-up |
 //! | [`need`] | tasks that need exactly *d* seconds of CPU | the rate that a capped task achieves |
 //! | [`steady`] | a set share of the machine, with steps | how a headroom loop follows a main load |
+//! | [`wake`] | a periodic sleeper | how late a task gets the CPU that it wakes on |
+//! | [`contend`] | a task that holds a lock, and one that waits for it | what priority inversion costs |
 //!
 //! Every demand is in **CPU time** of the thread or process that burns it. Preemption and
 //! throttling therefore show as time that passes, never as work that is left out. Every random
@@ -34,9 +36,11 @@ pub mod burn;
 pub mod cli;
 
 mod clock;
+pub mod contend;
 pub mod demand;
 mod error;
 pub mod limits;
+mod lock;
 mod machine;
 mod measure;
 pub mod need;
@@ -55,10 +59,13 @@ mod stop;
 pub mod storm;
 pub mod tcp;
 mod units;
+mod waits;
+pub mod wake;
 mod wire;
 
 pub use arrivals::Arrivals;
 pub use burn::{Burn, BurnConfig, BurnReport};
+pub use contend::{HoldConfig, HoldReport, LockKind, WaitConfig, WaitReport};
 pub use demand::Demand;
 pub use error::LoadError;
 pub use machine::available_cpus;
@@ -69,3 +76,4 @@ pub use service::{Service, ServiceConfig};
 pub use steady::{Steady, SteadyConfig, SteadyReport};
 pub use stop::Stop;
 pub use storm::{StormConfig, StormReport};
+pub use wake::{WakeConfig, WakeReport};

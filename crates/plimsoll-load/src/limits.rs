@@ -44,3 +44,9 @@ pub const STEPS_MAX: usize = 1_000;
 /// CPU time that a thread of a steady load may owe before the rest is written off (and reported):
 /// without a bound, a long starvation would be followed by as long a rush.
 pub const STEADY_DEBT_MAX: Duration = Duration::from_secs(1);
+/// Shortest and longest time between two wake-ups, or between two rounds of waiting for a lock.
+pub const EVERY_RANGE: (Duration, Duration) = (Duration::from_micros(100), Duration::from_secs(60));
+/// Shortest and longest time that a lock is held, in CPU time.
+pub const SECTION_RANGE: (Duration, Duration) = (Duration::from_micros(1), Duration::from_secs(10));
+/// Most MiB of one write to a file that is a lock.
+pub const WRITE_MIB_MAX: u64 = 1_024;

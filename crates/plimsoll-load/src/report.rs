@@ -7,9 +7,11 @@
 
 use std::fmt;
 
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::Totals;
+use crate::stop::Stop;
 use crate::units::{micros, ratio};
 
 /// Name and version of the JSON form.
@@ -20,7 +22,8 @@ pub const SCHEMA: &str = "plimsoll.load/1";
 pub struct Document<T> {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// Which workload: `service`, `request`, `serve`, `burn`, `storm`, `need` or `steady`.
+    /// Which workload: `service`, `request`, `serve`, `burn`, `storm`, `need`, `steady`,
+    /// `wake`, `hold` or `wait`.
     pub command: String,
     /// The report; its fields stand beside `schema` and `command`.
     #[serde(flatten)]
@@ -50,6 +53,17 @@ pub enum Ending {
     ConnectionLost,
 }
 
+impl Ending {
+    /// Of a run that nothing but `stop` ends early.
+    pub(crate) fn by(stop: &Stop) -> Self {
+        if stop.is_set() {
+            Self::Stopped
+        } else {
+            Self::Complete
+        }
+    }
+}
+
 /// Latencies of a run, in microseconds; all 0 if there was no request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
@@ -69,22 +83,21 @@ pub struct Latency {
 
 impl Latency {
     pub(crate) fn of(totals: &Totals) -> Self {
+        let mean_us = ratio(totals.latency_sum_ns as f64 / 1e3, totals.requests() as f64);
+        Self::of_histogram(&totals.latency, totals.latency_max_ns, mean_us)
+    }
+
+    /// Quantiles of a histogram in ns. Its maximum and mean are exact, and so come beside it.
+    pub(crate) fn of_histogram(histogram: &Histogram<u64>, max_ns: u64, mean_us: f64) -> Self {
         // Buckets report their upper edge, which may lie just above the largest value.
-        let quantile = |q| {
-            micros(
-                totals
-                    .latency
-                    .value_at_quantile(q)
-                    .min(totals.latency_max_ns),
-            )
-        };
+        let quantile = |q| micros(histogram.value_at_quantile(q).min(max_ns));
         Self {
             p50_us: quantile(0.5),
             p90_us: quantile(0.9),
             p99_us: quantile(0.99),
             p999_us: quantile(0.999),
-            max_us: micros(totals.latency_max_ns),
-            mean_us: ratio(totals.latency_sum_ns as f64 / 1e3, totals.requests() as f64),
+            max_us: micros(max_ns),
+            mean_us,
         }
     }
 }
@@ -244,7 +257,7 @@ impl ServiceReport {
 }
 
 impl Latency {
-    fn fmt_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(crate) fn fmt_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = [
             ("p50", self.p50_us),
             ("p90", self.p90_us),

@@ -82,6 +82,11 @@ pub struct Machine {
     pub nr_evictions: u64,
     /// Idle CPUs that normal tasks took.
     pub nr_takeovers: u64,
+    /// Time in which fewer CPUs were idle than `--headroom Ncpus` asks for although side work ran
+    /// above its tolerance.
+    pub shortage_usec: u64,
+    /// Such times, by how long they were: under 2, 4, 8 … µs, and in the end all longer ones.
+    pub nr_shortages: Vec<u64>,
 }
 
 /// One group.
@@ -264,6 +269,8 @@ fn machine_of(objects: &Objects) -> Machine {
         nr_updates: machine.nr_updates,
         nr_evictions: machine.nr_evictions,
         nr_takeovers: machine.nr_takeovers,
+        shortage_usec: machine.shortage_ns / 1000,
+        nr_shortages: machine.nr_shortages.to_vec(),
     }
 }
 

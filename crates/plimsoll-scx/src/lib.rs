@@ -33,6 +33,7 @@ mod shared;
 mod slots;
 mod status;
 mod topology;
+pub mod trace;
 
 pub use control_error::ControlError;
 pub use enforcer::SchedExtEnforcer;

@@ -11,7 +11,7 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Program, libbpf_sys};
 
 use crate::bpf_intf::{
     plimsoll_change, plimsoll_cpu, plimsoll_decisions, plimsoll_group, plimsoll_group_cpu,
-    plimsoll_machine, plimsoll_machine_change,
+    plimsoll_machine, plimsoll_machine_change, plimsoll_trace,
 };
 use crate::control_error::ControlError as Error;
 use crate::shared::SharedData;
@@ -47,6 +47,7 @@ plain!(
     plimsoll_cpu,
     plimsoll_machine,
     plimsoll_decisions,
+    plimsoll_trace,
     crate::bpf_intf::plimsoll_event
 );
 
@@ -66,6 +67,8 @@ pub(crate) struct Objects {
     machine: MapHandle,
     decisions: MapHandle,
     group_of_cgroup: MapHandle,
+    /// Lines of the trace. One reads at a time.
+    pub trace: MapHandle,
     apply: OwnedFd,
     set_machine: OwnedFd,
     /// Its variables.
@@ -95,6 +98,7 @@ pub(crate) fn pin(skel: &mut BpfSkel<'static>, folder: &Path) -> Result<(), Erro
         maps.machine,
         maps.decisions,
         maps.group_of_cgroup,
+        maps.trace,
         maps.data,
         maps.data_uei_dump,
         maps.events,
@@ -177,6 +181,7 @@ impl Objects {
             machine: open_map_of::<plimsoll_machine>("machine")?,
             decisions: open_map_of::<plimsoll_decisions>("decisions")?,
             group_of_cgroup: open_map("group_of_cgroup")?,
+            trace: open_map("trace")?,
             apply: open_program("plimsoll_apply")?,
             set_machine: open_program("plimsoll_set_machine")?,
             shared: SharedData::map(&open_map("data")?)?,

@@ -5,7 +5,7 @@ use std::mem::{offset_of, size_of};
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use libbpf_rs::{MapCore, MapHandle};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
@@ -85,6 +85,17 @@ impl SharedData {
     pub fn use_slot(&self, slot: u32) {
         self.variable(offset_of!(types::data, nr_slots_used))
             .fetch_max(slot + 1, Ordering::AcqRel);
+    }
+
+    /// Has the bandwidth of the group in `slot` traced until the scheduler's clock shows
+    /// `until_ns`.
+    pub fn trace(&self, slot: u32, until_ns: u64) {
+        self.variable(offset_of!(types::data, trace_slot))
+            .store(slot, Ordering::Relaxed);
+        let until = offset_of!(types::data, trace_until_ns);
+        // SAFETY: as for `variable`; a field of 64 bits is aligned to as many.
+        let until = unsafe { AtomicU64::from_ptr(self.start.as_ptr().byte_add(until).cast()) };
+        until.store(until_ns, Ordering::Release);
     }
 }
 

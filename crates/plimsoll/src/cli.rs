@@ -3,10 +3,14 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+#[cfg(feature = "sched-ext")]
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::knobs::Bandwidth;
+#[cfg(feature = "sched-ext")]
+use plimsoll_engine::knobs::units::duration_ns;
 use plimsoll_engine::knobs::{
     Burst, Cap, Class, CpuLimit, CpuMax, Headroom, KnobError, Knobs, Nice, Quota, SoftCap,
     Tolerance, Weight,
@@ -33,6 +37,11 @@ Examples:
 What `set` does to a group of `run` ends with that group. What it does to a cgroup lasts
 until `plimsoll restore`. A pid gets a group of its own for as long as `set` runs.";
 
+#[cfg(feature = "sched-ext")]
+const DEBUG_EXAMPLES: &str = "Examples:
+  plimsoll debug
+  plimsoll debug --trace encode --duration 5s > trace.jsonl";
+
 /// Fills a Linux server with batch work up to a safe line and never past it.
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version, max_term_width = 100)]
@@ -56,7 +65,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Dump the state of the scheduler: groups, CPUs, last decisions
     #[cfg(feature = "sched-ext")]
-    Debug(OutputArgs),
+    #[command(after_help = DEBUG_EXAMPLES)]
+    Debug(DebugArgs),
     /// Undo whatever an earlier process left behind, and every `set`
     Restore(OutputArgs),
     /// See the main job on this machine in about a minute
@@ -81,6 +91,37 @@ pub struct OutputArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `debug`.
+#[cfg(feature = "sched-ext")]
+#[derive(Debug, Args)]
+pub struct DebugArgs {
+    /// Instead, print a line of JSON for each change of this group's quota, as it happens
+    #[arg(long, value_name = "GROUP")]
+    pub trace: Option<String>,
+    /// For how long, such as 500ms or 10s
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "10s",
+        value_parser = trace_time,
+        requires = "trace",
+        allow_hyphen_values = true
+    )]
+    pub duration: Duration,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(feature = "sched-ext")]
+fn trace_time(text: &str) -> Result<Duration, String> {
+    let ns = duration_ns(text).map_err(|error| {
+        let problem = error.problem();
+        format!("{problem}; allowed is a number with a unit, such as 500ms or 10s")
+    })?;
+    Ok(Duration::from_nanos(ns))
 }
 
 /// Arguments of `doctor`.

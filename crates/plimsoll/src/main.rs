@@ -36,7 +36,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Set(args) => commands::set::run(&args),
         Command::Show(args) => commands::show::run(&args),
         #[cfg(feature = "sched-ext")]
-        Command::Debug(args) => commands::debug::run(args),
+        Command::Debug(args) => commands::debug::run(&args),
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Restore(args) => commands::restore::run(args),
         Command::Demo(args) => demo::run(&args),

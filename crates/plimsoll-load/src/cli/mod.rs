@@ -4,6 +4,7 @@
 
 mod output;
 mod requests;
+mod waiting;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crate::storm::{self, StormConfig};
 use crate::units::check_duration;
 use output::{Progress, print, watch};
 use requests::{RequestArgs, ServeArgs, ServiceArgs};
+use waiting::{HoldArgs, WaitArgs, WakeArgs};
 
 /// Measurable workloads.
 #[derive(Debug, clap::Args)]
@@ -57,6 +59,15 @@ enum Command {
     /// Hold a share of the whole machine
     #[command(after_help = STEADY_EXAMPLES)]
     Steady(SteadyArgs),
+    /// Sleep and wake up; report how late
+    #[command(after_help = waiting::WAKE_EXAMPLES)]
+    Wake(WakeArgs),
+    /// Hold a lock that a `wait` asks for, again and again
+    #[command(after_help = waiting::LOCK_EXAMPLES)]
+    Hold(HoldArgs),
+    /// Ask for the lock that a `hold` has, again and again; report the waits
+    #[command(after_help = waiting::LOCK_EXAMPLES)]
+    Wait(WaitArgs),
 }
 
 const BURN_EXAMPLES: &str = "Examples:
@@ -173,6 +184,9 @@ pub fn run(args: Args) -> Result<ExitCode, LoadError> {
         Command::Storm(args) => storm(&args, json, &stop)?,
         Command::Need(args) => need(&args, json, &stop)?,
         Command::Steady(args) => steady(&args, json, &stop)?,
+        Command::Wake(args) => waiting::wake(&args, json, &stop)?,
+        Command::Hold(args) => waiting::hold(&args, json, &stop)?,
+        Command::Wait(args) => waiting::wait(&args, json, &stop)?,
     };
     Ok(match stop.signal() {
         Some(signal) => ExitCode::from(128 + signal),
@@ -367,6 +381,12 @@ mod tests {
             ("load request --connect 10.0.0.1:5", "connect", "10.0.0.1:5"),
             ("load serve --listen 0.0.0.0:0", "listen", "0.0.0.0:0"),
             ("load serve --listen ", "listen", ""),
+            ("load wake --every 0s", "every", "0s"),
+            ("load wake --duration 25h", "duration", "1day 1h"),
+            ("load hold /no/lock --section 0s", "section", "0s"),
+            ("load hold /no/lock --pause 1h", "pause", "1h"),
+            ("load hold /dev/null --write-mib 0", "write-mib", "0"),
+            ("load wait /no/lock --every 2m", "every", "2m"),
         ] {
             let text = refusal(line);
             let first = text.lines().next().unwrap_or_default();

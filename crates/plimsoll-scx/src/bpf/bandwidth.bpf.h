@@ -35,28 +35,24 @@ __noinline int group_timer_at(u32 slot, u64 when_ns)
 	return bpf_timer_start(&value->timer, plim_sub_floor(when_ns, now), 0);
 }
 
-static __always_inline void trace_charge(u32 slot, s32 cpu, u64 now, u64 ran_ns,
-					 const struct plim_bandwidth *pool, u64 refilled,
-					 bool throttled)
+static __always_inline bool is_traced(u32 slot, u64 now)
 {
-	struct plimsoll_trace *line;
+	return slot == READ_ONCE(trace_slot) && now < READ_ONCE(trace_until_ns);
+}
 
-	if (!trace_on)
-		return;
-	line = bpf_ringbuf_reserve(&trace, sizeof(*line), 0);
-	if (!line)
-		return;
-	*line = (struct plimsoll_trace){
-		.when_ns = now,
-		.ran_ns = ran_ns,
-		.pool_ns = pool->runtime_ns,
-		.boundary_ns = pool->boundary_ns,
-		.slot = slot,
-		.cpu = cpu,
-		.throttled = throttled,
-		.refilled = refilled,
-	};
-	bpf_ringbuf_submit(line, 0);
+/* Ends a line: with the group locked, so that lines come in the order of their numbers. */
+static __always_inline void trace_note(struct plimsoll_group *group, struct plimsoll_trace *line)
+{
+	line->pool_ns = group->pool.runtime_ns;
+	line->boundary_ns = group->pool.boundary_ns;
+	line->sequence = ++group->nr_traced;
+}
+
+/* Hands a noted line to who reads. A full buffer shows as a gap in the numbers. */
+static __always_inline void trace_emit(struct plimsoll_trace *line)
+{
+	if (line->sequence)
+		bpf_ringbuf_output(&trace, line, sizeof(*line), 0);
 }
 
 /*
@@ -67,13 +63,20 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 {
 	struct plimsoll_group *group = group_at(slot);
 	struct plimsoll_group_cpu *gc = group_cpu_at(slot, cpu);
-	struct plim_bandwidth seen = {};
-	bool was_throttled, may_run;
+	struct plimsoll_trace line = {
+		.kind = PLIMSOLL_CHARGED,
+		.when_ns = now,
+		.ran_ns = ran_ns,
+		.slot = slot,
+		.cpu = cpu,
+	};
+	bool was_throttled, may_run, traced = is_traced(slot, now);
 	u64 left_ns = 0, refilled, boundary_ns, order = 0, before_ns;
 
 	if (!group || !gc)
 		return PLIM_UNLIMITED;
 	bpf_spin_lock(&group->lock);
+	line.local_ns = gc->bandwidth.runtime_ns;
 	/* What of a run that has lasted until now came before the boundary. */
 	before_ns = plim_sub_floor(
 		ran_ns, plim_sub_floor(now, plim_bandwidth_next_boundary_ns(&group->pool)));
@@ -92,12 +95,13 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 		left_ns = plim_bandwidth_is_unlimited(&group->pool) ? PLIM_UNLIMITED
 								    : (u64)gc->bandwidth.runtime_ns;
 	boundary_ns = plim_bandwidth_next_boundary_ns(&group->pool);
-	seen.runtime_ns = group->pool.runtime_ns;
-	seen.boundary_ns = group->pool.boundary_ns;
+	line.refilled = refilled;
+	line.throttled = gc->bandwidth.throttled;
+	if (traced && (ran_ns || refilled || line.throttled != was_throttled))
+		trace_note(group, &line);
 	bpf_spin_unlock(&group->lock);
 
-	if (ran_ns || refilled)
-		trace_charge(slot, cpu, now, ran_ns, &seen, refilled, !may_run);
+	trace_emit(&line);
 	if (!may_run) {
 		/* Whoever refills has those served that were throttled before. */
 		group_timer_at(slot, refilled ? now : boundary_ns);
@@ -166,7 +170,9 @@ __noinline int bandwidth_return(u32 slot, s32 cpu)
  */
 __noinline s32 bandwidth_serve_first(u32 slot, u64 now)
 {
+	struct plimsoll_trace line = { .kind = PLIMSOLL_SERVED, .when_ns = now, .slot = slot };
 	struct plimsoll_group *group = group_at(slot);
+	bool traced = is_traced(slot, now);
 	struct plimsoll_group_cpu *gc;
 	u64 order, last;
 	s32 cpu, served;
@@ -181,7 +187,9 @@ __noinline s32 bandwidth_serve_first(u32 slot, u64 now)
 	gc = group_cpu_at(slot, cpu);
 	if (!gc)
 		return -1;
+	line.cpu = cpu;
 	bpf_spin_lock(&group->lock);
+	line.local_ns = gc->bandwidth.runtime_ns;
 	if (!gc->bandwidth.throttled || gc->bandwidth.throttled_order != order) {
 		/* It has become free in another way. */
 		group->served_order = order + 1;
@@ -189,28 +197,35 @@ __noinline s32 bandwidth_serve_first(u32 slot, u64 now)
 	} else if (plim_bandwidth_serve(&group->pool, &gc->bandwidth, now)) {
 		group->served_order = order + 1;
 		served = cpu;
+		if (traced)
+			trace_note(group, &line);
 	} else {
 		served = -2;
 	}
 	bpf_spin_unlock(&group->lock);
+	trace_emit(&line);
 	return served;
 }
 
 /* Refills and serves the throttled, in their order. When its timer fires. */
 __noinline int bandwidth_serve_all(u32 slot, u64 now)
 {
+	struct plimsoll_trace line = { .kind = PLIMSOLL_REFILLED, .when_ns = now, .slot = slot };
 	struct plimsoll_group *group = group_at(slot);
+	bool more = false, traced = is_traced(slot, now);
 	u64 boundary_ns;
-	bool more = false;
 	s32 cpu;
 	u32 i;
 
 	if (!group)
 		return 0;
 	bpf_spin_lock(&group->lock);
-	plim_bandwidth_refill(&group->pool, burst_on, now);
+	line.refilled = plim_bandwidth_refill(&group->pool, burst_on, now);
 	boundary_ns = plim_bandwidth_next_boundary_ns(&group->pool);
+	if (traced && line.refilled)
+		trace_note(group, &line);
 	bpf_spin_unlock(&group->lock);
+	trace_emit(&line);
 
 	bpf_for (i, 0, PLIMSOLL_CPUS_MAX) {
 		cpu = bandwidth_serve_first(slot, now);

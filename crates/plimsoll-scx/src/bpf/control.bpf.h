@@ -13,7 +13,7 @@
  * User space looks after tasks that have waited this long: longer than it takes
  * to be overdue here, so that it meets only those that the kernel lets starve.
  */
-#define TELL_OVERDUE_NS (22 * PLIM_NSEC_PER_SEC)
+#define TELL_OVERDUE_NS (10 * PLIM_NSEC_PER_SEC)
 
 static __always_inline void
 group_begin(struct plimsoll_group *group, const struct plimsoll_params *params, u64 now)
@@ -114,6 +114,7 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 		plim_headroom_set(&m->headroom, &params);
 	}
 	m->headroom_on = on;
+	m->shortage_since_ns = 0;
 	bpf_spin_unlock(&m->lock);
 	headroom_on = on;
 	if (on)

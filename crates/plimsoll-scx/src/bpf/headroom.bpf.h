@@ -88,6 +88,52 @@ static __always_inline bool side_is_over(void)
 	return headroom_cpus && READ_ONCE(nr_idle) < (s32)headroom_cpus;
 }
 
+/* Under 2, 4, 8 … µs. */
+static __always_inline u32 shortage_length(u64 length_ns)
+{
+	u64 length_us = length_ns / PLIM_NSEC_PER_USEC;
+	u32 i;
+
+	for (i = 0; i < PLIMSOLL_SHORTAGES - 1; i++) {
+		if (length_us < 2ULL << i)
+			break;
+	}
+	return i;
+}
+
+/*
+ * Measures shortages: to be called after each change of what one is made of.
+ * Looks under the lock, so that whoever comes last sees what all have done.
+ */
+__noinline int shortage_look(u64 now)
+{
+	struct plimsoll_machine *m;
+	bool is_short;
+	u32 key = 0;
+
+	if (!headroom_cpus)
+		return 0;
+	m = bpf_map_lookup_elem(&machine, &key);
+	if (!m)
+		return 0;
+	if (!READ_ONCE(m->shortage_since_ns) && READ_ONCE(nr_idle) >= (s32)headroom_cpus)
+		return 0;
+	bpf_spin_lock(&m->lock);
+	is_short = READ_ONCE(nr_idle) < (s32)headroom_cpus &&
+		   READ_ONCE(nr_side) > READ_ONCE(side_tolerated);
+	if (is_short && !m->shortage_since_ns) {
+		m->shortage_since_ns = now;
+	} else if (!is_short && m->shortage_since_ns) {
+		u64 length_ns = plim_elapsed_ns(now, m->shortage_since_ns);
+
+		m->shortage_since_ns = 0;
+		m->shortage_ns += length_ns;
+		m->nr_shortages[shortage_length(length_ns) % PLIMSOLL_SHORTAGES]++;
+	}
+	bpf_spin_unlock(&m->lock);
+	return 0;
+}
+
 /* Takes side work off up to @count CPUs. */
 __noinline int side_evict(s32 count)
 {
@@ -217,6 +263,7 @@ static int headroom_update(void *map, int *key, struct bpf_timer *timer)
 		side_invite(-over);
 	else if (headroom_cpus && READ_ONCE(nr_idle) != (s32)headroom_cpus)
 		side_settle();
+	shortage_look(now);
 	bpf_timer_start(timer, CONTROL_NS, 0);
 	return 0;
 }

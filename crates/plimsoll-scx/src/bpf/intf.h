@@ -42,6 +42,8 @@ enum plimsoll_limits {
 	PLIMSOLL_SLOT_NONE = 0xffffffff,
 	/* The last decisions that each CPU remembers. */
 	PLIMSOLL_DECISIONS = 32,
+	/* Lengths of shortages that are told apart; the last begins with 32 ms. */
+	PLIMSOLL_SHORTAGES = 16,
 };
 
 /* How a group is treated. */
@@ -135,6 +137,7 @@ struct plimsoll_group {
 	plim_u64 refused_cpus[PLIMSOLL_CPU_WORDS];
 	/* The order in which CPUs were throttled; written under the lock. */
 	plim_u64 served_order;
+	plim_u64 nr_traced; /* lines of its trace; under the lock */
 	plim_u32 throttled_ring[PLIMSOLL_CPUS_MAX];
 };
 
@@ -187,8 +190,15 @@ struct plimsoll_machine {
 	plim_u64 side_ns;
 	plim_u64 nr_updates;
 	plim_u64 nr_evictions; /* atomic: side tasks taken off for headroom */
-	/* Instant form: time in which fewer CPUs were idle although side work ran. */
+	/*
+	 * Instant form: a shortage is a time in which fewer CPUs are idle than were
+	 * asked for although side work runs above its tolerance.
+	 */
 	plim_u64 nr_takeovers; /* atomic: main tasks that took an idle CPU */
+	plim_u64 shortage_since_ns; /* 0: there is none */
+	plim_u64 shortage_ns;
+	/* That have ended, by length: under 2, 4, 8 … µs; the last: all longer. */
+	plim_u64 nr_shortages[PLIMSOLL_SHORTAGES];
 };
 
 enum plimsoll_decision_kind {
@@ -226,16 +236,25 @@ struct plimsoll_event {
 	plim_u32 threadgroup; /* the whole process */
 };
 
-/* One line of the trace, if it is on: what was charged and when. */
+enum plimsoll_trace_kind {
+	PLIMSOLL_CHARGED = 1, /* what was run, or that a CPU was throttled */
+	PLIMSOLL_REFILLED, /* by the timer; a charge may find a boundary as well */
+	PLIMSOLL_SERVED, /* a throttled CPU may run again */
+};
+
+/* One line of the trace of a group's bandwidth. */
 struct plimsoll_trace {
+	plim_u64 sequence; /* of the group's lines, without a gap */
 	plim_u64 when_ns;
-	plim_u64 ran_ns;
+	plim_u64 ran_ns; /* until then */
+	plim_s64 local_ns; /* left to the CPU before that */
 	plim_u64 pool_ns; /* left in the pool afterwards */
-	plim_u64 boundary_ns; /* of the present period */
-	plim_u32 slot;
+	plim_u64 boundary_ns; /* of the period that has begun */
+	plim_u64 refilled; /* boundaries that were found to have passed */
+	plim_u32 kind;
 	plim_u32 cpu;
-	plim_u32 throttled; /* as a consequence */
-	plim_u32 refilled; /* periods, just before */
+	plim_u32 throttled; /* afterwards */
+	plim_u32 slot;
 };
 
 #endif /* PLIMSOLL_INTF_H */

@@ -26,8 +26,12 @@
 #define PARKED_ID_BASE (2ULL << 32)
 #define OVERDUE_ID_BASE (3ULL << 32)
 
-/* Waiting this long makes a task overdue; the watchdog's limit is 30 s. */
-#define OVERDUE_NS (20 * PLIM_NSEC_PER_SEC)
+/*
+ * Waiting this long makes a task overdue. The watchdog's limit is 30 s; a task that
+ * waits inside a section that RCU waits for is a stall after 21 s, which ends the
+ * scheduler, too (CONFIG_RCU_CPU_STALL_TIMEOUT).
+ */
+#define OVERDUE_NS (8 * PLIM_NSEC_PER_SEC)
 #define HOUSEKEEPING_NS PLIM_NSEC_PER_SEC
 /* No more CPUs are looked at for one task. */
 #define KICK_CPUS_MAX 64

@@ -294,6 +294,7 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 	__sync_fetch_and_sub(&group->nr_running, 1);
 	cpu_enter(c, PLIMSOLL_CPU_OTHER, now);
 	side_give_place(c, cpu);
+	shortage_look(now);
 	c->slice_end_ns = 0;
 	if (!runnable)
 		return;
@@ -335,6 +336,7 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 		headroom_on_idle(cpu);
 	else
 		headroom_on_busy(c->side);
+	shortage_look(now);
 }
 
 void BPF_STRUCT_OPS(plimsoll_enable, struct task_struct *p)

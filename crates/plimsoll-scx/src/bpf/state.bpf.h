@@ -23,7 +23,9 @@ const volatile u32 cpu_llc[PLIMSOLL_CPUS_MAX];
 /* Written by user space while the scheduler runs. */
 u32 groups_changed = 1; /* tasks look up their group again */
 u32 nr_slots_used = 1;
-bool trace_on;
+/* Whose bandwidth is traced, and until when: who reads the trace renews it. */
+u32 trace_slot = PLIMSOLL_SLOT_NONE;
+u64 trace_until_ns = 1;
 
 /*
  * Which queues have tasks, a bit each, per LLC. Set atomically by whoever

@@ -5,12 +5,16 @@ use std::process::ExitCode;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_scx::debug::Snapshot;
 
-use crate::cli::OutputArgs;
+use super::trace;
+use crate::cli::DebugArgs;
 use crate::error::{CommandError, Result};
 use crate::output;
 
 /// Dumps the scheduler's state, and changes nothing.
-pub fn run(args: OutputArgs) -> Result<ExitCode> {
+pub fn run(args: &DebugArgs) -> Result<ExitCode> {
+    if let Some(group) = &args.trace {
+        return trace::run(group, args.duration);
+    }
     let snapshot = Snapshot::take(&RuntimeFolder::of_this_user());
     let snapshot = snapshot.map_err(|error| CommandError::Other(format!("debug: {error}")))?;
     if args.json {
@@ -59,13 +63,15 @@ fn overview(snapshot: &Snapshot) -> String {
         "headroom",
         format!(
             "{headroom}; credit {} us, allowance {} us, short by {} us; {} updates, \
-             {} evictions, {} takeovers",
+             {} evictions, {} takeovers, {} shortages of {} us in all",
             machine.credit_usec,
             machine.allowance_usec,
             machine.shortfall_usec,
             machine.nr_updates,
             machine.nr_evictions,
-            machine.nr_takeovers
+            machine.nr_takeovers,
+            machine.nr_shortages.iter().sum::<u64>(),
+            machine.shortage_usec
         ),
     );
     add(

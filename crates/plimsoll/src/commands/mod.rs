@@ -7,3 +7,5 @@ pub mod documents;
 pub mod restore;
 pub mod set;
 pub mod show;
+#[cfg(feature = "sched-ext")]
+pub mod trace;

@@ -25,5 +25,8 @@ mod rig;
 mod servers;
 mod stress;
 mod strictness;
+mod tolerance;
+mod trace;
 mod undo;
+mod wakeup;
 mod watchdog;

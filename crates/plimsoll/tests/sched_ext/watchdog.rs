@@ -13,26 +13,28 @@ const LONGER: Duration = Duration::from_secs(36);
 fn tiny_caps_full_headroom_and_saturating_normal_load_never_get_the_scheduler_ejected() {
     let Some(mut rig) = rig() else { return };
     let fair = rig.host.group("fair");
+    // All but one have normal work that never sleeps, so that both are seen: waiting for normal
+    // work, and for limits.
+    let busy = (1u64 << (nr_cpus() - 1)) - 1;
+    assert!(busy > 0, "this takes two CPUs");
     let groups = [
-        ("tiny", "--cap 0.1%", 2),
-        ("crowd", "--cap 5%", 200),
-        ("each", "--cap 0.1% --per-task", 20),
-        ("side", "--headroom 100% --tolerance 0", 2),
-        ("work", "", 2),
+        ("tiny", "--cap 0.1%", 2, all_cpus()),
+        ("crowd", "--cap 5%", 200, all_cpus()),
+        ("each", "--cap 0.1% --per-task", 20, all_cpus()),
+        ("side", "--headroom 100% --tolerance 0", 2, all_cpus()),
+        ("behind", "", 2, busy),
     ];
     // Limited once they are there: to start a program takes 0.2 s of CPU time here, which is
     // minutes under such a cap.
     let running: Vec<_> = groups
         .iter()
-        .map(|(name, _, count)| rig.batch_burners(name, "--tolerance 0", all_cpus(), *count))
+        .map(|(name, _, count, cpus)| rig.batch_burners(name, "--tolerance 0", *cpus, *count))
         .collect();
-    for (name, knobs, _) in groups.iter().filter(|(_, knobs, _)| !knobs.is_empty()) {
+    for (name, knobs, ..) in groups.iter().filter(|(_, knobs, ..)| !knobs.is_empty()) {
         let words = ["set", *name].into_iter().chain(knobs.split_whitespace());
         rig.host.run(words).good();
     }
-    // On all CPUs but one, so that both are seen: waiting for normal work, and for limits.
-    let busy = nr_cpus() - 1;
-    let rivals = (busy > 0).then(|| rig.fair_burners(&fair, (1 << busy) - 1, 2 * busy));
+    let rivals = rig.fair_burners(&fair, busy, 2 * (nr_cpus() - 1));
     let tids: Vec<(&str, i32)> = groups
         .iter()
         .flat_map(|(name, ..)| {
@@ -60,9 +62,7 @@ fn tiny_caps_full_headroom_and_saturating_normal_load_never_get_the_scheduler_ej
         rig.assert_never_ejected(name);
     }
     assert!(waited.is_empty(), "did not run in {LONGER:?}: {waited:?}");
-    if let Some(rivals) = rivals {
-        rivals.kill_hard();
-    }
+    rivals.kill_hard();
     // To end on a signal of its own takes CPU time, too.
     for ((name, ..), keeper) in groups.iter().zip(running) {
         rig.end(name, keeper);

@@ -1,0 +1,129 @@
+//! The commands about waiting: for a CPU, and for a lock.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::duration;
+use super::output::{Progress, print};
+use crate::contend::{self, HoldConfig, LockKind, WaitConfig};
+use crate::error::LoadError;
+use crate::stop::Stop;
+use crate::wake::{self, WakeConfig};
+
+pub(super) const WAKE_EXAMPLES: &str = "Examples:
+  load wake --every 2ms --duration 10s
+  taskset -c 1 plimsoll load wake --json";
+
+pub(super) const LOCK_EXAMPLES: &str = "Examples:
+  plimsoll run --class batch -- plimsoll load hold /dev/shm/lock --duration 30s
+  plimsoll load wait /dev/shm/lock --duration 20s
+  plimsoll run --class batch -- plimsoll load hold /dev/shm/lock --write-mib 4
+  plimsoll load wait /dev/shm/lock --write
+
+FILE is made if it is not there. The lock is in its memory; with --write-mib and --write it
+is the kernel's own lock of the file, which is held while somebody writes to it.";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct WakeArgs {
+    /// Time between two wake-ups, 100us to 1m
+    #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = duration, allow_hyphen_values = true)]
+    every: Duration,
+    /// How long, up to 24h
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
+    duration: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct HoldArgs {
+    /// What both sides name
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// CPU time for which the lock is held, 1us to 10s
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = duration, allow_hyphen_values = true)]
+    section: Duration,
+    /// Hold the kernel's lock of the file instead, by writing so much at a time, 1 to 1024 MiB
+    #[arg(
+        long,
+        value_name = "MIB",
+        conflicts_with = "section",
+        allow_hyphen_values = true
+    )]
+    write_mib: Option<u64>,
+    /// CPU time between two sections, 1us to 10s
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = duration, allow_hyphen_values = true)]
+    pause: Duration,
+    /// How long, up to 24h
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
+    duration: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct WaitArgs {
+    /// What both sides name
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Ask for the kernel's lock of the file instead, by writing a byte
+    #[arg(long)]
+    write: bool,
+    /// Time between the end of a round and the next, 100us to 1m
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = duration, allow_hyphen_values = true)]
+    every: Duration,
+    /// How long, up to 24h
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
+    duration: Duration,
+}
+
+fn seconds_so_far(progress: &mut Progress, elapsed: Duration) {
+    progress.show(|| format!("{} s", elapsed.as_secs()));
+}
+
+pub(super) fn wake(args: &WakeArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
+    let config = WakeConfig {
+        every: args.every,
+        duration: args.duration,
+    };
+    let mut progress = Progress::new();
+    let report = wake::run(&config, stop, |elapsed| {
+        seconds_so_far(&mut progress, elapsed);
+    })?;
+    progress.clear();
+    print(json, "wake", report)?;
+    Ok(true)
+}
+
+pub(super) fn hold(args: &HoldArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
+    let config = HoldConfig {
+        file: args.file.clone(),
+        write_mib: args.write_mib,
+        section: args.section,
+        pause: args.pause,
+        duration: args.duration,
+    };
+    let mut progress = Progress::new();
+    let report = contend::hold(&config, stop, |elapsed| {
+        seconds_so_far(&mut progress, elapsed);
+    })?;
+    progress.clear();
+    print(json, "hold", report)?;
+    Ok(true)
+}
+
+pub(super) fn wait(args: &WaitArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
+    let config = WaitConfig {
+        file: args.file.clone(),
+        lock: if args.write {
+            LockKind::File
+        } else {
+            LockKind::Memory
+        },
+        every: args.every,
+        duration: args.duration,
+    };
+    let mut progress = Progress::new();
+    let report = contend::wait(&config, stop, |elapsed| {
+        seconds_so_far(&mut progress, elapsed);
+    })?;
+    progress.clear();
+    print(json, "wait", report)?;
+    Ok(true)
+}

@@ -1,0 +1,374 @@
+//! A task that holds a lock for short sections, and one that waits for it: what does it cost an
+//! important task that an unimportant one holds what it needs?
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{CpuClock, burn, now_ns, precise_timers, sleep_until};
+use crate::error::LoadError;
+use crate::limits::{DURATION_MAX, DURATION_MIN, EVERY_RANGE, SECTION_RANGE, WRITE_MIB_MAX};
+use crate::lock::{self, FileLock, MemoryLock};
+use crate::report::{Ending, Latency, row};
+use crate::stop::Stop;
+use crate::units::{check_count, check_duration, nanos, seconds};
+use crate::waits::Waits;
+
+/// Which lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LockKind {
+    /// One in memory that is shared through the file; who waits for it sleeps on a futex.
+    Memory,
+    /// The kernel's own, of the file: held while somebody writes to it.
+    File,
+}
+
+/// Settings of a task that holds a lock again and again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HoldConfig {
+    /// The file that both tasks name.
+    pub file: PathBuf,
+    /// `Some`: each section is a write of so many MiB, 1 to [`WRITE_MIB_MAX`], to the file, which
+    /// holds the kernel's lock. `None`: each burns `section` under a lock in memory.
+    pub write_mib: Option<u64>,
+    /// CPU time of a section, see [`SECTION_RANGE`].
+    pub section: Duration,
+    /// CPU time between two sections, see [`SECTION_RANGE`].
+    pub pause: Duration,
+    /// How long, [`DURATION_MIN`] to [`DURATION_MAX`].
+    pub duration: Duration,
+}
+
+/// What the holder saw.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HoldReport {
+    /// Which lock.
+    pub lock: LockKind,
+    /// Time since the start.
+    pub elapsed_seconds: f64,
+    /// CPU time used.
+    pub cpu_seconds: f64,
+    /// Sections.
+    pub sections: u64,
+    /// From the start of a section to its end, waits for the CPU included.
+    pub held: Latency,
+    /// How the run ended.
+    pub ending: Ending,
+}
+
+impl fmt::Display for HoldReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (elapsed, cpu) = (self.elapsed_seconds, self.cpu_seconds);
+        row(f, "elapsed", format_args!("{elapsed:.3} s, CPU {cpu:.3} s"))?;
+        row(f, "sections", format_args!("{}", self.sections))?;
+        writeln!(f, "lock held")?;
+        self.held.fmt_table(f)
+    }
+}
+
+/// Settings of a task that waits for a lock again and again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitConfig {
+    /// The file that both tasks name.
+    pub file: PathBuf,
+    /// Which lock.
+    pub lock: LockKind,
+    /// Time between the end of a round and the next, see [`EVERY_RANGE`].
+    pub every: Duration,
+    /// How long, [`DURATION_MIN`] to [`DURATION_MAX`].
+    pub duration: Duration,
+}
+
+/// What the waiter saw.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WaitReport {
+    /// Which lock.
+    pub lock: LockKind,
+    /// Time since the start.
+    pub elapsed_seconds: f64,
+    /// Times that it asked for the lock.
+    pub rounds: u64,
+    /// Of those, found it held; `null` for the kernel's lock, which does not tell.
+    pub contended: Option<u64>,
+    /// Of those, had not got it when the run was stopped. Their wait until then is in `wait`.
+    pub unfinished: u64,
+    /// From the asking until it had the lock. For the kernel's lock: until its byte was written.
+    pub wait: Latency,
+    /// How late rounds began, which has nothing to do with the lock: what any such task waits for
+    /// a CPU.
+    pub late: Latency,
+    /// How the run ended.
+    pub ending: Ending,
+}
+
+impl fmt::Display for WaitReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        row(f, "elapsed", format_args!("{:.3} s", self.elapsed_seconds))?;
+        let contended = self.contended.map_or_else(String::new, |contended| {
+            format!(", {contended} of them found the lock held")
+        });
+        row(f, "rounds", format_args!("{}{contended}", self.rounds))?;
+        writeln!(f, "wait for the lock")?;
+        self.wait.fmt_table(f)?;
+        writeln!(f, "wait for a CPU at the start of a round")?;
+        self.late.fmt_table(f)
+    }
+}
+
+/// One of the two locks, as the holder uses it.
+enum Held {
+    Memory(MemoryLock),
+    File(FileLock),
+}
+
+/// Holds the lock in the calling thread, section after section, until the time is over or `stop`
+/// is set. After each section `progress` is called with the time since the start.
+///
+/// A holder that is killed leaves a lock in memory held for ever: take another file.
+///
+/// # Errors
+/// [`LoadError::Invalid`] for a setting out of range or a file that is something else,
+/// [`LoadError::Io`] if the file can't be used.
+pub fn hold(
+    config: &HoldConfig,
+    stop: &Stop,
+    mut progress: impl FnMut(Duration),
+) -> Result<HoldReport, LoadError> {
+    check_duration("section", config.section, SECTION_RANGE)?;
+    check_duration("pause", config.pause, SECTION_RANGE)?;
+    check_duration("duration", config.duration, (DURATION_MIN, DURATION_MAX))?;
+    let lock = held_lock(config)?;
+    let mut held = Waits::new()?;
+    let (start_ns, cpu_start_ns) = (now_ns(), CpuClock::Thread.now_ns());
+    let end_ns = start_ns.saturating_add(nanos(config.duration));
+    while now_ns() < end_ns && !stop.is_set() {
+        if let Some(section_ns) = section(&lock, nanos(config.section), stop)? {
+            held.add(section_ns);
+        }
+        burn_for(nanos(config.pause));
+        progress(Duration::from_nanos(now_ns() - start_ns));
+    }
+    Ok(HoldReport {
+        lock: match lock {
+            Held::Memory(_) => LockKind::Memory,
+            Held::File(_) => LockKind::File,
+        },
+        elapsed_seconds: seconds(now_ns() - start_ns),
+        cpu_seconds: seconds(CpuClock::Thread.now_ns() - cpu_start_ns),
+        sections: held.count(),
+        held: held.latency(),
+        ending: Ending::by(stop),
+    })
+}
+
+fn held_lock(config: &HoldConfig) -> Result<Held, LoadError> {
+    let Some(mib) = config.write_mib else {
+        return Ok(Held::Memory(MemoryLock::of(&lock::open(&config.file)?)?));
+    };
+    check_count("write-mib", mib, WRITE_MIB_MAX)?;
+    let file = FileLock::of(lock::open(&config.file)?, (mib << 20) as usize);
+    // The first write makes the file longer, which takes longer than any other.
+    file.fill()?;
+    Ok(Held::File(file))
+}
+
+/// Returns for how long it held the lock; `None` if it was stopped before it had it.
+fn section(lock: &Held, section_ns: u64, stop: &Stop) -> Result<Option<u64>, LoadError> {
+    let from_ns = match lock {
+        Held::File(file) => {
+            let from_ns = now_ns();
+            file.fill()?;
+            from_ns
+        }
+        Held::Memory(memory) => {
+            if !memory.try_take() && !memory.take(|| stop.is_set()) {
+                return Ok(None);
+            }
+            let from_ns = now_ns();
+            burn_for(section_ns);
+            memory.release();
+            from_ns
+        }
+    };
+    Ok(Some(now_ns() - from_ns))
+}
+
+fn burn_for(cpu_ns: u64) {
+    burn(CpuClock::Thread, cpu_ns, &AtomicBool::new(false));
+}
+
+/// Asks for the lock in the calling thread, round after round, until the time is over or `stop`
+/// is set. After each round `progress` is called with the time since the start.
+///
+/// # Errors
+/// [`LoadError::Invalid`] for a setting out of range or a file that is something else,
+/// [`LoadError::Io`] if the file can't be used.
+pub fn wait(
+    config: &WaitConfig,
+    stop: &Stop,
+    mut progress: impl FnMut(Duration),
+) -> Result<WaitReport, LoadError> {
+    check_duration("every", config.every, EVERY_RANGE)?;
+    check_duration("duration", config.duration, (DURATION_MIN, DURATION_MAX))?;
+    let lock = match config.lock {
+        LockKind::Memory => Held::Memory(MemoryLock::of(&lock::open(&config.file)?)?),
+        LockKind::File => Held::File(FileLock::of(lock::open(&config.file)?, 0)),
+    };
+    let (mut waits, mut late) = (Waits::new()?, Waits::new()?);
+    let (mut contended, mut unfinished) = (0, 0);
+    precise_timers();
+    let start_ns = now_ns();
+    let end_ns = start_ns.saturating_add(nanos(config.duration));
+    let mut due_ns = start_ns;
+    while due_ns < end_ns && !stop.is_set() {
+        sleep_until(due_ns);
+        let asked_ns = now_ns();
+        if asked_ns < due_ns {
+            continue;
+        }
+        late.add(asked_ns - due_ns);
+        let asked = ask(&lock, stop)?;
+        waits.add(now_ns() - asked_ns);
+        contended += u64::from(asked.contended);
+        unfinished += u64::from(!asked.done);
+        due_ns = now_ns().saturating_add(nanos(config.every));
+        progress(Duration::from_nanos(asked_ns - start_ns));
+    }
+    Ok(WaitReport {
+        lock: config.lock,
+        elapsed_seconds: seconds(now_ns() - start_ns),
+        rounds: waits.count(),
+        contended: (config.lock == LockKind::Memory).then_some(contended),
+        unfinished,
+        wait: waits.latency(),
+        late: late.latency(),
+        ending: Ending::by(stop),
+    })
+}
+
+/// How one round went.
+struct Asked {
+    contended: bool,
+    done: bool,
+}
+
+fn ask(lock: &Held, stop: &Stop) -> Result<Asked, LoadError> {
+    let memory = match lock {
+        Held::Memory(memory) => memory,
+        Held::File(file) => {
+            file.touch()?;
+            return Ok(Asked {
+                contended: false,
+                done: true,
+            });
+        }
+    };
+    let contended = !memory.try_take();
+    let done = !contended || memory.take(|| stop.is_set());
+    if done {
+        memory.release();
+    }
+    Ok(Asked { contended, done })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hold_config(folder: &tempfile::TempDir, write_mib: Option<u64>) -> HoldConfig {
+        HoldConfig {
+            file: folder.path().join("lock"),
+            write_mib,
+            section: Duration::from_millis(5),
+            pause: Duration::from_micros(1),
+            duration: Duration::from_millis(300),
+        }
+    }
+
+    fn wait_config(folder: &tempfile::TempDir, lock: LockKind) -> WaitConfig {
+        WaitConfig {
+            file: folder.path().join("lock"),
+            lock,
+            every: Duration::from_millis(1),
+            duration: Duration::from_millis(200),
+        }
+    }
+
+    #[test]
+    fn a_lock_that_is_nearly_always_held_is_waited_for_and_got() {
+        let folder = tempfile::tempdir().unwrap();
+        let (held, waited) = std::thread::scope(|scope| {
+            let holder = scope.spawn(|| hold(&hold_config(&folder, None), &Stop::new(), |_| {}));
+            std::thread::sleep(Duration::from_millis(20));
+            let config = wait_config(&folder, LockKind::Memory);
+            let waited = wait(&config, &Stop::new(), |_| {}).unwrap();
+            (holder.join().unwrap().unwrap(), waited)
+        });
+        assert!(held.sections > 1 && held.held.p50_us >= 5_000.0, "{held:?}");
+        assert!(waited.contended > Some(0), "{waited:?}");
+        assert!(waited.wait.max_us > 100.0, "{waited:?}");
+        assert_eq!((waited.unfinished, waited.ending), (0, Ending::Complete));
+    }
+
+    #[test]
+    fn a_free_lock_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        for lock in [LockKind::Memory, LockKind::File] {
+            let waited = wait(&wait_config(&folder, lock), &Stop::new(), |_| {}).unwrap();
+            assert!(waited.rounds > 0 && waited.contended.unwrap_or(0) == 0);
+            assert_eq!(waited.lock, lock);
+        }
+    }
+
+    #[test]
+    fn the_kernels_lock_is_held_by_writing() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = hold(&hold_config(&folder, Some(1)), &Stop::new(), |_| {}).unwrap();
+        assert!(held.sections > 0 && held.lock == LockKind::File);
+        let file = folder.path().join("lock");
+        assert!(file.metadata().unwrap().len() > 1 << 20);
+    }
+
+    #[test]
+    fn who_waits_for_a_lock_that_nobody_releases_can_be_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = wait_config(&folder, LockKind::Memory);
+        let lock = MemoryLock::of(&lock::open(&config.file).unwrap()).unwrap();
+        assert!(lock.try_take());
+        let stop = Stop::new();
+        let waited = std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| wait(&config, &stop, |_| {}));
+            std::thread::sleep(Duration::from_millis(20));
+            stop.set();
+            waiter.join().unwrap().unwrap()
+        });
+        assert_eq!((waited.rounds, waited.unfinished), (1, 1));
+        assert_eq!(waited.ending, Ending::Stopped);
+    }
+
+    #[test]
+    fn bad_settings_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let bad = |config: HoldConfig| hold(&config, &Stop::new(), |_| {}).is_err();
+        assert!(bad(hold_config(&folder, Some(0))));
+        assert!(bad(HoldConfig {
+            section: Duration::ZERO,
+            ..hold_config(&folder, None)
+        }));
+        assert!(
+            wait(
+                &WaitConfig {
+                    every: Duration::ZERO,
+                    ..wait_config(&folder, LockKind::Memory)
+                },
+                &Stop::new(),
+                |_| {}
+            )
+            .is_err()
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! A periodic sleeper: how late does a task run when its time has come?
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{now_ns, precise_timers, sleep_until};
+use crate::error::LoadError;
+use crate::limits::{DURATION_MAX, DURATION_MIN, EVERY_RANGE};
+use crate::report::{Ending, Latency, row};
+use crate::stop::Stop;
+use crate::units::{check_duration, nanos, seconds};
+use crate::waits::Waits;
+
+/// Settings of a periodic sleeper.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WakeConfig {
+    /// Time between two wake-ups, see [`EVERY_RANGE`].
+    pub every: Duration,
+    /// How long, [`DURATION_MIN`] to [`DURATION_MAX`].
+    pub duration: Duration,
+}
+
+/// What the sleeper saw.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WakeReport {
+    /// Time between two wake-ups.
+    pub every_us: f64,
+    /// Time since the start.
+    pub elapsed_seconds: f64,
+    /// Wake-ups that were due. One that is so late that the next is due as well leaves none out.
+    pub wakeups: u64,
+    /// From the time that a wake-up was due until the task ran.
+    pub latency: Latency,
+    /// How the run ended.
+    pub ending: Ending,
+}
+
+impl fmt::Display for WakeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        row(
+            f,
+            "wake-ups",
+            format_args!("{}, every {} us", self.wakeups, self.every_us),
+        )?;
+        row(f, "elapsed", format_args!("{:.3} s", self.elapsed_seconds))?;
+        self.latency.fmt_table(f)
+    }
+}
+
+/// Sleeps and wakes in the calling thread until the time is over or `stop` is set. After each
+/// wake-up `progress` is called with the time since the start.
+///
+/// # Errors
+/// [`LoadError::Invalid`] for a setting out of range.
+pub fn run(
+    config: &WakeConfig,
+    stop: &Stop,
+    mut progress: impl FnMut(Duration),
+) -> Result<WakeReport, LoadError> {
+    check_duration("every", config.every, EVERY_RANGE)?;
+    check_duration("duration", config.duration, (DURATION_MIN, DURATION_MAX))?;
+    let mut latency = Waits::new()?;
+    let every_ns = nanos(config.every);
+    precise_timers();
+    let start_ns = now_ns();
+    let end_ns = start_ns.saturating_add(nanos(config.duration));
+    let mut due_ns = start_ns.saturating_add(every_ns);
+    while due_ns <= end_ns && !stop.is_set() {
+        sleep_until(due_ns);
+        let now = now_ns();
+        // A signal may have ended the sleep.
+        if now < due_ns {
+            continue;
+        }
+        latency.add(now - due_ns);
+        due_ns = due_ns.saturating_add(every_ns);
+        progress(Duration::from_nanos(now - start_ns));
+    }
+    Ok(WakeReport {
+        every_us: config.every.as_secs_f64() * 1e6,
+        elapsed_seconds: seconds(now_ns() - start_ns),
+        wakeups: latency.count(),
+        latency: latency.latency(),
+        ending: Ending::by(stop),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(every: Duration) -> WakeConfig {
+        WakeConfig {
+            every,
+            duration: Duration::from_millis(30),
+        }
+    }
+
+    #[test]
+    fn every_wakeup_that_was_due_is_counted_however_late() {
+        let config = config(Duration::from_millis(1));
+        let report = run(&config, &Stop::new(), |_| {
+            // Three are due meanwhile.
+            std::thread::sleep(Duration::from_millis(3));
+        })
+        .unwrap();
+        assert_eq!((report.wakeups, report.ending), (30, Ending::Complete));
+        assert!(report.latency.max_us >= 2_000.0, "{report:?}");
+    }
+
+    #[test]
+    fn a_stopped_run_reports_what_was_measured() {
+        let stop = Stop::new();
+        let every = Duration::from_millis(1);
+        let report = run(&config(every), &stop, |_| stop.set()).unwrap();
+        assert_eq!((report.wakeups, report.ending), (1, Ending::Stopped));
+    }
+
+    #[test]
+    fn bad_settings_are_refused() {
+        let bad = |every| run(&config(every), &Stop::new(), |_| {}).is_err();
+        assert!(bad(Duration::ZERO));
+        assert!(bad(Duration::from_secs(61)));
+    }
+}

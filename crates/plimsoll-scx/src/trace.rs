@@ -1,0 +1,275 @@
+//! A trace of one group's bandwidth, as the scheduler accounts for it: for `plimsoll debug`.
+//!
+//! The scheduler writes a line for each charge, refill and CPU that may run again, for as long as
+//! somebody reads: a reader that is killed is not renewed, and the trace ends within a second.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use libbpf_rs::{RingBuffer, RingBufferBuilder};
+use serde::Serialize;
+
+use crate::bpf_intf::{
+    plimsoll_group, plimsoll_group_flags_PLIMSOLL_QUOTA as QUOTA,
+    plimsoll_limits_PLIMSOLL_SLOT_NONE as SLOT_NONE, plimsoll_trace,
+    plimsoll_trace_kind_PLIMSOLL_CHARGED as CHARGED,
+    plimsoll_trace_kind_PLIMSOLL_REFILLED as REFILLED,
+};
+use crate::control_error::ControlError;
+use crate::objects::{Objects, PIN_FOLDER, value_of};
+use crate::sample::monotonic_ns;
+use crate::slots::cgroup_id;
+
+/// For so long the scheduler goes on without being asked again.
+const LEASE_NS: u64 = 1_000_000_000;
+/// Lines are read this often: the buffer holds thousands.
+const POLL: Duration = Duration::from_millis(20);
+
+/// A line of the trace. Times are in nanoseconds, points in time of CLOCK_MONOTONIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Line {
+    /// The group before the first change that is traced.
+    Begin(State),
+    /// A run was charged to a CPU, or the CPU was throttled.
+    Charged(Change),
+    /// The timer found that a boundary had passed.
+    Refilled(Change),
+    /// A CPU that was throttled may run again.
+    Served(Change),
+    /// The group after the last.
+    End(State),
+}
+
+/// A group's bandwidth at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct State {
+    /// Of the last change before: the next has one more, and so on. What is missing was lost,
+    /// because nobody read in time.
+    pub sequence: u64,
+    /// CPUs that the machine can have.
+    pub nr_cpus: u32,
+    /// Quota.
+    pub quota_ns: u64,
+    /// Period.
+    pub period_ns: u64,
+    /// Burst.
+    pub burst_ns: u64,
+    /// What a CPU takes from the pool at a time.
+    pub slice_ns: u64,
+    /// Left in the pool.
+    pub pool_ns: u64,
+    /// The present period began then.
+    pub boundary_ns: u64,
+    /// Used in it.
+    pub period_usage_ns: u64,
+    /// CPUs that are throttled.
+    pub nr_throttled_cpus: u32,
+    /// Periods so far in which the group was active.
+    pub nr_periods: u64,
+    /// Of those, ended throttled.
+    pub nr_throttled: u64,
+    /// Summed over CPUs; of a throttled CPU, once it may run again.
+    pub throttled_ns: u64,
+    /// Periods whose usage exceeded the quota.
+    pub nr_bursts: u64,
+    /// By how much.
+    pub exceeded_ns: u64,
+}
+
+/// One change of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// In the order in which they happened, which lines of two CPUs may not be printed in.
+    pub sequence: u64,
+    /// When.
+    pub when_ns: u64,
+    /// Where; 0 for a refill by the timer.
+    pub cpu: u32,
+    /// What was run there until then.
+    pub ran_ns: u64,
+    /// What the CPU had left of what it took from the pool, before that; negative: a debt.
+    pub local_ns: i64,
+    /// Left in the pool afterwards.
+    pub pool_ns: u64,
+    /// The last boundary that has passed.
+    pub boundary_ns: u64,
+    /// Boundaries that had passed unnoticed, this one included.
+    pub refilled: u64,
+    /// The CPU is throttled afterwards.
+    pub throttled: bool,
+}
+
+fn line_of(found: &plimsoll_trace) -> Line {
+    let change = Change {
+        sequence: found.sequence,
+        when_ns: found.when_ns,
+        cpu: found.cpu,
+        ran_ns: found.ran_ns,
+        local_ns: found.local_ns,
+        pool_ns: found.pool_ns,
+        boundary_ns: found.boundary_ns,
+        refilled: found.refilled,
+        throttled: found.throttled != 0,
+    };
+    match found.kind {
+        CHARGED => Line::Charged(change),
+        REFILLED => Line::Refilled(change),
+        _ => Line::Served(change),
+    }
+}
+
+fn state_of(group: &plimsoll_group, nr_cpus: u32) -> State {
+    let (pool, params) = (&group.pool, &group.pool.params);
+    State {
+        sequence: group.nr_traced,
+        nr_cpus,
+        quota_ns: params.quota_ns,
+        period_ns: params.period_ns,
+        burst_ns: params.burst_ns,
+        slice_ns: params.slice_ns,
+        pool_ns: pool.runtime_ns,
+        boundary_ns: pool.boundary_ns,
+        period_usage_ns: pool.period_usage_ns,
+        nr_throttled_cpus: pool.nr_throttled_cpus,
+        nr_periods: pool.stats.nr_periods,
+        nr_throttled: pool.stats.nr_throttled,
+        throttled_ns: pool.stats.throttled_ns,
+        nr_bursts: pool.stats.nr_bursts,
+        exceeded_ns: pool.stats.burst_ns,
+    }
+}
+
+/// A trace that is being recorded.
+#[derive(Debug)]
+struct Recorder {
+    objects: Objects,
+    slot: u32,
+    /// Held by whoever reads: the buffer gives each line once.
+    _turn: File,
+}
+
+impl Recorder {
+    fn start(cgroup: &Path) -> Result<Self, ControlError> {
+        let failed = |source| ControlError::change("trace", source);
+        let turn = File::open(PIN_FOLDER).map_err(failed)?;
+        if turn.try_lock().is_err() {
+            let problem = "another `plimsoll debug --trace` runs; there can be one at a time";
+            return Err(ControlError::NotReady(problem.into()));
+        }
+        let objects = Objects::open()?;
+        let slot = objects.slot_of(cgroup_id(cgroup)?);
+        let has_quota = |slot: &u32| {
+            let group = objects.group(*slot);
+            group.is_some_and(|group| group.params.flags & QUOTA != 0)
+        };
+        let Some(slot) = slot.filter(has_quota) else {
+            let problem = "the scheduler keeps no quota for this group; give it --quota";
+            return Err(ControlError::NotReady(problem.into()));
+        };
+        Ok(Self {
+            objects,
+            slot,
+            _turn: turn,
+        })
+    }
+
+    fn state(&self) -> Result<State, ControlError> {
+        let group = self.objects.group(self.slot);
+        let gone = || ControlError::NotReady("the scheduler has ended".into());
+        Ok(state_of(&group.ok_or_else(gone)?, self.objects.nr_cpu_ids))
+    }
+
+    fn renew(&self) {
+        self.objects
+            .shared
+            .trace(self.slot, monotonic_ns() + LEASE_NS);
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.objects.shared.trace(SLOT_NONE, 0);
+    }
+}
+
+/// Traces the group of a cgroup (its folder) for as long as `go_on` says true, which it is asked
+/// some 50 times a second. `on_line` gets every line; when it says false the trace ends.
+///
+/// # Errors
+/// When no scheduler of ours is loaded, the group has no quota, or somebody else traces.
+pub fn record(
+    cgroup: &Path,
+    mut go_on: impl FnMut() -> bool,
+    mut on_line: impl FnMut(Line) -> bool,
+) -> Result<(), ControlError> {
+    let recorder = Recorder::start(cgroup)?;
+    let arrived = RefCell::new(Vec::new());
+    let ring = ring(&recorder, &arrived)?;
+    // What an earlier reader has left.
+    let _ = ring.consume();
+    arrived.take();
+    let mut wanted = on_line(Line::Begin(recorder.state()?));
+    let mut pass_on = |ring: &RingBuffer<'_>, timeout| {
+        // An error is an interruption.
+        let _ = ring.poll(timeout);
+        arrived.take().iter().map(line_of).all(&mut on_line)
+    };
+    while wanted && go_on() {
+        recorder.renew();
+        wanted = pass_on(&ring, POLL);
+    }
+    recorder.objects.shared.trace(SLOT_NONE, 0);
+    // A charge that has just begun ends within this time.
+    if wanted && pass_on(&ring, POLL) && pass_on(&ring, Duration::ZERO) {
+        on_line(Line::End(recorder.state()?));
+    }
+    Ok(())
+}
+
+fn ring<'a>(
+    recorder: &'a Recorder,
+    arrived: &'a RefCell<Vec<plimsoll_trace>>,
+) -> Result<RingBuffer<'a>, ControlError> {
+    let failed = |source| ControlError::change("read the trace", source);
+    let mut ring = RingBufferBuilder::new();
+    let note = |bytes: &[u8]| {
+        arrived
+            .borrow_mut()
+            .extend(value_of::<plimsoll_trace>(bytes));
+        0
+    };
+    ring.add(&recorder.objects.trace, note).map_err(failed)?;
+    ring.build().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_tells_what_kind_of_change_it_is() {
+        let found = plimsoll_trace {
+            sequence: 7,
+            when_ns: 9,
+            ran_ns: 5,
+            local_ns: -3,
+            pool_ns: 1,
+            boundary_ns: 8,
+            refilled: 2,
+            kind: CHARGED,
+            cpu: 1,
+            throttled: 1,
+            slot: 4,
+        };
+        let text = serde_json::to_string(&line_of(&found)).unwrap();
+        assert_eq!(
+            text,
+            r#"{"kind":"charged","sequence":7,"when_ns":9,"cpu":1,"ran_ns":5,"local_ns":-3,"pool_ns":1,"boundary_ns":8,"refilled":2,"throttled":true}"#
+        );
+        let served = line_of(&plimsoll_trace { kind: 3, ..found });
+        assert!(matches!(served, Line::Served(change) if change.cpu == 1));
+    }
+}

@@ -1,0 +1,68 @@
+//! `plimsoll debug --trace`: what is charged to a group's quota, as it happens.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::EngineError;
+use plimsoll_engine::cgroup::{CpuGroup, Hierarchy};
+use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_load::Stop;
+use plimsoll_scx::trace::{self, Line};
+use serde::Serialize;
+
+use crate::control::{self, Request};
+use crate::error::{CommandError, Result};
+use crate::output;
+
+/// The first line says what all are.
+#[derive(Serialize)]
+struct First {
+    schema: &'static str,
+    #[serde(flatten)]
+    line: Line,
+}
+
+/// Prints a line of JSON for each change of the group's bandwidth until `duration` is over, or
+/// SIGINT or SIGTERM comes.
+pub fn run(group: &str, duration: Duration) -> Result<ExitCode> {
+    let stop = Stop::on_signals()?;
+    let cgroup = cgroup_of(group)?.cpu_file("");
+    let begun = Instant::now();
+    let mut printed = Ok(());
+    let recorded = trace::record(
+        &cgroup,
+        || begun.elapsed() < duration && !stop.is_set(),
+        |line| {
+            printed = print(line);
+            printed.is_ok()
+        },
+    );
+    recorded.map_err(|error| CommandError::Other(format!("debug: {error}")))?;
+    printed?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cgroup_of(group: &str) -> Result<CpuGroup> {
+    let runtime = RuntimeFolder::of_this_user();
+    let no_target = || EngineError::NoTarget {
+        target: group.to_owned(),
+        what: "group",
+    };
+    let state = control::ask(&runtime, group, Request::Show)?.ok_or_else(no_target)?;
+    let hierarchy = Arc::new(Hierarchy::find()?);
+    let path = hierarchy.resolve(&state.cgroup.display().to_string())?;
+    Ok(CpuGroup::at(&hierarchy, path))
+}
+
+fn print(line: Line) -> Result<()> {
+    let text = match line {
+        Line::Begin(_) => serde_json::to_string(&First {
+            schema: "plimsoll.trace/1",
+            line,
+        }),
+        _ => serde_json::to_string(&line),
+    };
+    let text = text.map_err(|error| CommandError::Other(format!("cannot print JSON: {error}")))?;
+    output::print_line(&text)
+}

@@ -1,0 +1,367 @@
+//! Ten thousand periods of a quota, charge by charge, as `plimsoll debug --trace` tells them.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::Deserialize;
+
+use crate::common::{Running, ms, wait_until};
+use crate::rig::{Rig, SHORT, all_cpus, rig};
+
+const PERIODS: u64 = 10_000;
+/// Two periods in each 4 ms, and some more than enough.
+const MEASURED: Duration = Duration::from_millis(2 * PERIODS + 1_500);
+
+/// The group at the begin or the end.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct State {
+    sequence: u64,
+    nr_cpus: u64,
+    quota_ns: u64,
+    period_ns: u64,
+    slice_ns: u64,
+    pool_ns: u64,
+    boundary_ns: u64,
+    period_usage_ns: u64,
+    nr_throttled_cpus: u64,
+    nr_periods: u64,
+    nr_throttled: u64,
+    throttled_ns: u64,
+    nr_bursts: u64,
+    exceeded_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Change {
+    sequence: u64,
+    when_ns: u64,
+    cpu: u64,
+    ran_ns: u64,
+    local_ns: i64,
+    pool_ns: u64,
+    boundary_ns: u64,
+    refilled: u64,
+    throttled: bool,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Line {
+    Begin(State),
+    Charged(Change),
+    Refilled(Change),
+    Served(Change),
+    End(State),
+}
+
+impl Line {
+    fn change(&self) -> Option<&Change> {
+        match self {
+            Self::Charged(change) | Self::Refilled(change) | Self::Served(change) => Some(change),
+            Self::Begin(_) | Self::End(_) => None,
+        }
+    }
+}
+
+/// A whole trace, its changes in their order.
+struct Trace {
+    begin: State,
+    changes: Vec<Line>,
+    end: State,
+}
+
+impl Trace {
+    fn parse(text: &str) -> Self {
+        let lines = text.lines().map(|line| {
+            let parsed: Line = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+            parsed
+        });
+        let mut lines: Vec<Line> = lines.collect();
+        let (Some(Line::End(end)), Line::Begin(begin)) = (lines.pop(), lines.remove(0)) else {
+            panic!("begin or end is missing");
+        };
+        let number = |line: &Line| line.change().map_or(0, |change| change.sequence);
+        lines.sort_by_key(number);
+        let expected = begin.sequence + 1..=end.sequence;
+        assert!(
+            lines.iter().map(number).eq(expected.clone()),
+            "lines were lost: {} of {expected:?}",
+            lines.len()
+        );
+        Self {
+            begin,
+            changes: lines,
+            end,
+        }
+    }
+
+    fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.changes.iter().filter_map(Line::change)
+    }
+
+    fn ran_ns(&self) -> u64 {
+        self.changes().map(|change| change.ran_ns).sum()
+    }
+
+    fn refills(&self) -> u64 {
+        self.changes().map(|change| change.refilled).sum()
+    }
+
+    /// How far each run went past what its CPU had left, in ns, the least first.
+    fn overruns(&self) -> Vec<u64> {
+        let runs = self.changes().filter(|change| change.ran_ns > 0);
+        let mut over: Vec<u64> = runs
+            .map(|run| {
+                run.ran_ns
+                    .saturating_sub(run.local_ns.max(0).unsigned_abs())
+            })
+            .collect();
+        over.sort_unstable();
+        over
+    }
+
+    /// The most by which the usage of a window exceeds what was in the pool at its start and its
+    /// refills, over all windows that begin and end with any change.
+    fn worst_excess_ns(&self) -> i64 {
+        let quota_ns = self.begin.quota_ns.cast_signed();
+        // Usage less refills since the begin, and the pool, after each change.
+        let mut points = vec![(0, self.begin.pool_ns.cast_signed())];
+        let mut sum = 0;
+        for change in self.changes() {
+            sum += change.ran_ns.cast_signed() - change.refilled.cast_signed() * quota_ns;
+            points.push((sum, change.pool_ns.cast_signed()));
+        }
+        let (mut highest, mut worst) = (i64::MIN, i64::MIN);
+        for (sum, pool) in points.into_iter().rev() {
+            highest = highest.max(sum);
+            worst = worst.max(highest - sum - pool);
+        }
+        worst
+    }
+}
+
+/// The counters, worked out anew.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Counters {
+    nr_periods: u64,
+    nr_throttled: u64,
+    throttled_ns: u64,
+    nr_bursts: u64,
+    exceeded_ns: u64,
+}
+
+impl Counters {
+    fn of(state: &State) -> Self {
+        Self {
+            nr_periods: state.nr_periods,
+            nr_throttled: state.nr_throttled,
+            throttled_ns: state.throttled_ns,
+            nr_bursts: state.nr_bursts,
+            exceeded_ns: state.exceeded_ns,
+        }
+    }
+
+    /// A period has ended, and `more` behind it that nobody saw begin.
+    fn close(&mut self, usage_ns: u64, quota_ns: u64, more: u64, is_throttled: bool) {
+        if is_throttled {
+            self.nr_periods += 1 + more;
+            self.nr_throttled += 1 + more;
+        } else if usage_ns > 0 {
+            self.nr_periods += 1;
+        }
+        if usage_ns > quota_ns {
+            self.nr_bursts += 1;
+            self.exceeded_ns += usage_ns - quota_ns;
+        }
+    }
+
+    /// What they are at the end, by the trace.
+    fn by(trace: &Trace) -> Self {
+        let mut counters = Self::of(&trace.begin);
+        let (quota_ns, period_ns) = (trace.begin.quota_ns, trace.begin.period_ns);
+        let mut usage_ns = trace.begin.period_usage_ns;
+        let mut boundary_ns = trace.begin.boundary_ns;
+        let mut throttled_since = BTreeMap::new();
+        for line in &trace.changes {
+            let Some(change) = line.change() else {
+                continue;
+            };
+            let mut ran_ns = change.ran_ns;
+            if change.refilled > 0 {
+                let first_ns = boundary_ns + period_ns;
+                boundary_ns += change.refilled * period_ns;
+                assert_eq!(boundary_ns, change.boundary_ns, "{change:?}");
+                // What was run ahead of the boundary is the ended period's.
+                let behind_ns = ran_ns.min(change.when_ns.saturating_sub(first_ns));
+                usage_ns += ran_ns - behind_ns;
+                let is_throttled = !throttled_since.is_empty();
+                counters.close(usage_ns, quota_ns, change.refilled - 1, is_throttled);
+                (usage_ns, ran_ns) = (0, behind_ns);
+            }
+            usage_ns += ran_ns;
+            match line {
+                Line::Charged(change) if change.throttled => {
+                    throttled_since.entry(change.cpu).or_insert(change.when_ns);
+                }
+                Line::Served(change) => {
+                    let since_ns = throttled_since.remove(&change.cpu).unwrap();
+                    // Two CPUs may read the clock in one order and take the lock in the other.
+                    counters.throttled_ns += change.when_ns.saturating_sub(since_ns);
+                }
+                _ => (),
+            }
+        }
+        counters
+    }
+
+    /// As `show` has them.
+    fn shown(rig: &Rig) -> Self {
+        let shown = rig.host.show("work");
+        let quota = &shown["statistics"]["quota"];
+        let count = |name: &str| quota[name].as_u64().unwrap();
+        Self {
+            nr_periods: count("nr_periods"),
+            nr_throttled: count("nr_throttled"),
+            throttled_ns: count("throttled_usec"),
+            nr_bursts: count("nr_bursts"),
+            exceeded_ns: count("burst_usec"),
+        }
+    }
+
+    fn in_usec(self) -> Self {
+        Self {
+            throttled_ns: self.throttled_ns / 1000,
+            exceeded_ns: self.exceeded_ns / 1000,
+            ..self
+        }
+    }
+}
+
+fn start_trace(rig: &Rig) -> Running {
+    let words = ["debug", "--trace", "work", "--duration", "100s"];
+    let tracer = rig.host.start(words);
+    wait_until("it is traced", SHORT, || tracer.stdout().contains('\n'));
+    tracer
+}
+
+/// Traces a group that is stopped before and afterwards, so that its counters stand still when
+/// they are read. Returns what the kernel says it used meanwhile, too.
+fn record(rig: &Rig) -> (Trace, u64) {
+    let group = rig.host.batch("work");
+    let pids = group.all_processes().unwrap();
+    let tell = |signal| {
+        for pid in &pids {
+            kill(Pid::from_raw(*pid), signal).unwrap();
+        }
+        // A throttled task stops once it may run.
+        thread::sleep(ms(300));
+    };
+    tell(Signal::SIGSTOP);
+    let used_ns = group.usage_ns().unwrap();
+    let tracer = start_trace(rig);
+    tell(Signal::SIGCONT);
+    thread::sleep(MEASURED);
+    tell(Signal::SIGSTOP);
+    let used_ns = group.usage_ns().unwrap() - used_ns;
+    let traced = tracer.stop();
+    assert_eq!(traced.status.code(), Some(0), "{}", traced.stderr);
+    let trace = Trace::parse(&traced.stdout);
+    let shown = Counters::shown(rig);
+    assert_eq!(shown, Counters::of(&trace.end).in_usec(), "show");
+    tell(Signal::SIGCONT);
+    (trace, used_ns)
+}
+
+#[test]
+fn over_10000_periods_no_window_exceeds_its_bound_and_the_counters_are_what_the_trace_says() {
+    let Some(rig) = rig() else { return };
+    // First less than the quota, in bursts; then more.
+    let load = "steady --percent 18 --grain 10ms --duration 600s --step-to 70 --step-at 14s";
+    let work = rig.batch_load("work", "--quota 1ms/2ms --burst 2ms", all_cpus(), load);
+    let group = rig.host.batch("work");
+    // What it takes to start the program and its threads is behind it then.
+    wait_until("it runs", SHORT, || {
+        group.usage_ns().is_ok_and(|ns| ns > 500_000_000)
+    });
+    let (trace, used_ns) = record(&rig);
+    let (begin, counted) = (trace.begin, Counters::by(&trace));
+    println!(
+        "{} changes, {} periods",
+        trace.changes.len(),
+        trace.refills()
+    );
+    println!(
+        "counters before {:?}\n and after {counted:?}",
+        Counters::of(&begin)
+    );
+    let over = trace.overruns();
+    let at = |share: f64| over[((over.len() - 1) as f64 * share) as usize] as f64 / 1000.0;
+    println!(
+        "{} runs; past what was left, p50 {:.0}, p99 {:.0}, p99.9 {:.0}, most {:.0} us",
+        over.len(),
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(1.0)
+    );
+    let slack_ns = begin.nr_cpus * (begin.slice_ns + over.last().unwrap());
+    println!(
+        "the worst window: {} us above its refills, of {} us that are allowed",
+        trace.worst_excess_ns() / 1000,
+        slack_ns / 1000
+    );
+    let share = 100.0 * used_ns as f64 / (trace.refills() * begin.period_ns) as f64;
+    println!(
+        "used {used_ns} ns, traced {} ns, {share:.2} % of a CPU",
+        trace.ran_ns()
+    );
+    assert_eq!(begin.nr_throttled_cpus, 0);
+    assert!(trace.refills() >= PERIODS);
+    assert!(trace.worst_excess_ns() <= slack_ns.cast_signed());
+    assert_eq!(
+        counted,
+        Counters::of(&trace.end),
+        "the trace, and the scheduler"
+    );
+    // The kernel's own is in microseconds, and read a moment before the tasks have stopped.
+    assert!(
+        trace.ran_ns().abs_diff(used_ns) < 2_000_000,
+        "the trace, and the kernel"
+    );
+    rig.assert_never_ejected("work");
+    work.stop();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn a_trace_needs_a_group_with_a_quota_and_is_read_by_one_at_a_time() {
+    let Some(rig) = rig() else { return };
+    let work = rig.batch_burners("work", "--quota 30ms/100ms", 1, 1);
+    let other = rig.batch_burners("other", "", 1, 1);
+    let refused = |group: &str| {
+        let said = rig
+            .host
+            .run(["debug", "--trace", group, "--duration", "1s"]);
+        assert_eq!(said.code(), 125, "{said:?}");
+        said.one_line().to_owned()
+    };
+    assert!(refused("other").contains("--quota"));
+    assert!(refused("nobody").contains("nobody"));
+    let tracer = start_trace(&rig);
+    assert!(refused("work").contains("one at a time"));
+    thread::sleep(ms(500));
+    tracer.kill_hard();
+    // Nobody reads any more, and the next one starts with an empty buffer.
+    thread::sleep(ms(1500));
+    let finished = rig
+        .host
+        .run(["debug", "--trace", "work", "--duration", "1s"]);
+    let trace = Trace::parse(&finished.good().stdout);
+    assert!(trace.refills() >= 9, "{} periods in 1 s", trace.refills());
+    other.stop();
+    work.stop();
+    rig.assert_nothing_left();
+}
