@@ -10,16 +10,21 @@ BIN := target/release/plimsoll
 # of its own, so that the two do not overwrite each other.
 DEMO_DIR := target/demo
 SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh)' 2>/dev/null)
+# The scheduler's tests that are part of make test, and the kernels they run on.
+SCHED_EXT_KERNELS := 6.18 7
+SCHED_EXT_QUICK := ^(undo|exits|handover|left_behind|reload|bandwidth|cpu_limit|fairness)::
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'crates/plimsoll-scx/src/bpf/*' 2>/dev/null)
 
-.PHONY: build demo test lint unit bpf prove native-test vm-test deny report figures install clean help
+.PHONY: build demo test lint unit bpf prove native-test vm-test sched-ext-test deny report figures bench install clean help
 
 help:
 	@echo "make demo         see the main job on this machine, in about a minute"
 	@echo "make test         everything: lints, units, proofs, native and VM tests"
 	@echo "make build        the release binary, $(BIN)"
+	@echo "make sched-ext-test  all tests of the scheduler, in VMs; an hour"
 	@echo "make install      into PREFIX (/usr/local)"
 	@echo "make figures      measure the figures that the README quotes"
+	@echo "make bench        measure in a virtual machine what the scheduler costs"
 	@echo "single parts: lint unit bpf prove native-test vm-test deny report"
 
 build:
@@ -73,7 +78,18 @@ native-test: build
 vm-test: build
 	tools/install-deps vm
 	vm/selftest
-	crates/plimsoll/tests/in-vm
+	crates/plimsoll/tests/in-vm --except sched_ext
+	for kernel in $(SCHED_EXT_KERNELS); do \
+		crates/plimsoll/tests/in-vm --kernel "$$kernel" --timeout 900 --filter '$(SCHED_EXT_QUICK)' sched_ext; \
+	done
+
+# All tests of the scheduler, also those that take minutes or a quiet machine.
+sched-ext-test: build
+	tools/install-deps vm
+	for kernel in $(SCHED_EXT_KERNELS); do \
+		crates/plimsoll/tests/in-vm --kernel "$$kernel" --timeout 3600 --skip four_cpus:: sched_ext; \
+		crates/plimsoll/tests/in-vm --kernel "$$kernel" --timeout 900 --cpus 4 --filter four_cpus:: sched_ext; \
+	done
 
 # A short demo, whose report is looked at with a browser.
 report: build
@@ -83,6 +99,11 @@ report: build
 
 figures: build
 	bench/figures
+
+# The first time, scx_lavd is built to compare with.
+bench: build
+	tools/install-deps vm bench
+	bench/scheduler
 
 PREFIX ?= /usr/local
 install: build

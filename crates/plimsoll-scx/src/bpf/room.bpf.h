@@ -21,9 +21,9 @@
 #define ROOM_TICKS 2
 /* The balancer runs at ticks: two of them, at 250 Hz. */
 #define ROOM_IDLE_NS (10 * PLIM_NSEC_PER_MSEC)
-/* In vain, the next attempt comes later, up to a hundredth of the time. */
+/* In vain, the next attempt comes later, up to a sixth of the time. */
 #define ROOM_WAIT_MIN_NS (10 * PLIM_NSEC_PER_MSEC)
-#define ROOM_WAIT_MAX_NS PLIM_NSEC_PER_SEC
+#define ROOM_WAIT_MAX_NS (50 * PLIM_NSEC_PER_MSEC)
 
 static __always_inline bool task_may_use(struct task_struct *p, s32 cpu)
 {

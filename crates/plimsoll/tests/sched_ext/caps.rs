@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{ms, tasks_below, wait_until};
+use crate::common::{ms, native_or_vm, tasks_below, wait_until};
 use crate::rig::{
     SHORT, all_cpus, binary_word, burners, expect_all_within, expect_within, rates_of,
     rates_of_tasks, rig,
@@ -13,8 +13,14 @@ use crate::rig::{
 #[test]
 fn tasks_that_need_50_ms_500_ms_and_1_s_get_9_percent_under_a_cap_of_9() {
     let Some(rig) = rig() else { return };
-    // The least and the most, in percent.
-    let rows = [("50ms", 9.0, 11.0), ("500ms", 8.7, 9.3), ("1s", 8.8, 9.2)];
+    // The least and the most, in percent. A virtual machine that stands still for longer than
+    // the bucket is deep (4 ms) loses what it could have run; it never gets more.
+    let least = |native| native_or_vm(native, 8.0);
+    let rows = [
+        ("50ms", least(9.0), 11.0),
+        ("500ms", least(8.7), 9.3),
+        ("1s", least(8.8), 9.2),
+    ];
     let mut tries = Vec::new();
     let good = (0..3).any(|_| {
         // Each on a CPU of its own, all at the same time.
@@ -87,7 +93,10 @@ fn under_a_cap_per_task_each_task_gets_its_own_also_forked_ones() {
         tids.len() == 4
     });
     let what = "threads and processes, percent of a CPU each";
-    expect_all_within(what, &[20.0; 4], 0.4, || {
+    // No more than 20.4; less in a machine that stands still now and then.
+    let least = native_or_vm(19.6, 18.0);
+    let (middle, half) = ((20.4 + least) / 2.0, (20.4 - least) / 2.0);
+    expect_all_within(what, &[middle; 4], half, || {
         rates_of_tasks(&tids, Duration::from_secs(4))
     });
     rig.end("work", work);

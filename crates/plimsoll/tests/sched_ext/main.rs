@@ -4,7 +4,7 @@
 //! sched_ext`. One file per mechanism. What is asserted are counters of the kernel and of the
 //! scheduler, over windows that begin when the load has started; the emulated machine stands
 //! still now and then, and its counters with it, so that shares hold all the same.
-// Not in CI yet: run by tests/sched_ext/in-vm, which sets the feature.
+// tests/in-vm sets the feature.
 #![cfg(feature = "vm-sched-ext")]
 #![allow(clippy::unwrap_used)]
 
@@ -19,6 +19,7 @@ mod fairness;
 mod four_cpus;
 mod handover;
 mod headroom;
+mod inversion;
 mod left_behind;
 mod reload;
 mod rig;
