@@ -15,9 +15,9 @@ use crate::ext_server::Setting;
 use crate::objects::Objects;
 use crate::params::tolerance_of;
 
-/// What a place for side work is worth: places follow from the core's credit
-/// every millisecond, and change half as often as with a grain of one.
-const GRAIN_NS: u64 = 2_000_000;
+/// How much credit each CPU may have: the scheduler updates it every
+/// millisecond, and what is earned while an update is late must not be lost.
+const GRAIN_NS: u64 = 6_000_000;
 /// The whole machine.
 const PPM: u64 = 1_000_000;
 

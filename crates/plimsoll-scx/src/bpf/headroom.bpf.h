@@ -14,11 +14,10 @@
 
 #include "accounting.bpf.h"
 
-/*
- * How often the share form closes an interval. The core's grain, in which
- * places are handed out, is longer: it is set by user space.
- */
+/* How often the share form closes an interval. */
 #define CONTROL_NS PLIM_NSEC_PER_MSEC
+/* See places_of_credit(). It bounds how late side work makes room. */
+#define SPARE_NS (3 * CONTROL_NS)
 
 /*
  * Whether one more CPU, @from_idle or not, may start side work now.
@@ -169,17 +168,30 @@ __noinline int side_invite(s32 count)
 }
 
 /*
- * Turns what may be run until the next update into places. Less than a whole
- * grain is a place too if it is all that there will be: tolerance.
+ * Turns what may be run into places: as many whole CPUs as the law left in the
+ * last interval, and one more while there is credit for it. That one comes when
+ * SPARE_NS have been saved and goes when they are used up, and not in every
+ * interval: to take a task off a CPU and to bring it back costs more than it
+ * gives if it runs for a moment only. A debt of as much costs a place. Less than a
+ * whole place is one, too, if it is all that there will be: tolerance.
  */
-static __always_inline s32 places_of_grant(const struct plim_headroom *headroom, u64 grant_ns)
+static __always_inline s32 places_of_credit(const struct plim_headroom *headroom, u64 elapsed_ns,
+					    bool *spare)
 {
-	u64 grain_ns = plim_max(headroom->params.grain_ns, 1);
-	s32 places = grant_ns / grain_ns;
+	s64 credit_ns = headroom->credit_ns, tolerance_ns = headroom->tolerance_credit_ns;
+	s32 places = headroom->allowance_ns / plim_max(elapsed_ns, 1);
 
-	if (!places && headroom->tolerance_credit_ns > 0 &&
-	    headroom->tolerance_credit_ns >= (s64)headroom->params.tolerance_runtime_ns)
-		places = 1;
+	if (credit_ns >= (s64)SPARE_NS)
+		*spare = true;
+	else if (credit_ns <= 0)
+		*spare = false;
+	if (*spare)
+		places++;
+	else if (credit_ns <= -(s64)SPARE_NS)
+		places--;
+	if (places <= 0)
+		places = tolerance_ns > 0 &&
+			 tolerance_ns >= (s64)headroom->params.tolerance_runtime_ns;
 	return places;
 }
 
@@ -225,10 +237,11 @@ static __always_inline void side_settle(void)
 /* Closes an interval; in the share form every millisecond. */
 static int headroom_update(void *map, int *key, struct bpf_timer *timer)
 {
-	u64 now = bpf_ktime_get_ns(), idle_ns, side_ns, ran_ns, capacity_ns, grant_ns;
+	u64 now = bpf_ktime_get_ns(), idle_ns, side_ns, ran_ns, elapsed_ns, capacity_ns;
 	struct plimsoll_machine *m;
 	s32 allowed, over;
 	u32 zero = 0;
+	bool spare;
 
 	m = bpf_map_lookup_elem(&machine, &zero);
 	if (!m || !headroom_on)
@@ -237,15 +250,18 @@ static int headroom_update(void *map, int *key, struct bpf_timer *timer)
 
 	bpf_spin_lock(&m->lock);
 	m->headroom.params.nr_cpus = plim_max(READ_ONCE(nr_online), 1);
-	capacity_ns = plim_elapsed_ns(now, m->headroom.updated_ns) * m->headroom.params.nr_cpus;
+	elapsed_ns = plim_elapsed_ns(now, m->headroom.updated_ns);
+	capacity_ns = elapsed_ns * m->headroom.params.nr_cpus;
 	ran_ns = side_ns - m->side_ns;
-	grant_ns = plim_headroom_update(&m->headroom,
-					plim_sub_floor(capacity_ns, idle_ns - m->idle_ns + ran_ns),
-					ran_ns, now);
+	plim_headroom_update(&m->headroom,
+			     plim_sub_floor(capacity_ns, idle_ns - m->idle_ns + ran_ns), ran_ns,
+			     now);
 	m->idle_ns = idle_ns;
 	m->side_ns = side_ns;
 	m->nr_updates++;
-	allowed = places_of_grant(&m->headroom, grant_ns);
+	spare = m->spare;
+	allowed = places_of_credit(&m->headroom, elapsed_ns, &spare);
+	m->spare = spare;
 	bpf_spin_unlock(&m->lock);
 
 	/*

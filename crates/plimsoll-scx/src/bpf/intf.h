@@ -185,6 +185,7 @@ struct plimsoll_cpu {
 struct plimsoll_machine {
 	struct bpf_spin_lock lock;
 	plim_u32 headroom_on;
+	plim_u32 spare; /* the share form has a place more than whole CPUs allow */
 	struct plim_headroom headroom;
 	plim_u64 idle_ns; /* of all CPUs, at the last update */
 	plim_u64 side_ns;

@@ -485,7 +485,8 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(plimsoll_init)
 
 	if (!group)
 		return -ENOENT;
-	group->params.flags = PLIMSOLL_USED | (mode_all ? 0 : PLIMSOLL_BATCH);
+	/* What a killed keeper leaves behind is here, and yields to headroom as before. */
+	group->params.flags = PLIMSOLL_USED | (mode_all ? 0 : PLIMSOLL_BATCH | PLIMSOLL_SIDE);
 	group->params.parent = PLIMSOLL_SLOT_NONE;
 	group->params.weight = PLIM_GROUP_WEIGHT_DEFAULT;
 	cpus_init(bpf_ktime_get_ns());
