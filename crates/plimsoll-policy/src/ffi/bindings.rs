@@ -297,6 +297,14 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
+    #[link_name = "plim_bandwidth_book__extern"]
+    pub fn plim_bandwidth_book(
+        pool: *mut plim_bandwidth,
+        cpu: *mut plim_bandwidth_cpu,
+        ran_ns: plim_u64,
+    );
+}
+unsafe extern "C" {
     #[link_name = "plim_bandwidth_charge__extern"]
     pub fn plim_bandwidth_charge(
         pool: *mut plim_bandwidth,
