@@ -256,7 +256,8 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	task_leaves_parked(t);
 	t->waiting_since_ns = 0;
 	t->started_ns = now;
-	t->charged_ns = p->se.sum_exec_runtime;
+	/* What it ran between ops.stopping() and the switch, when it went to sleep. */
+	charge_task(p, t, cpu, now);
 	__sync_fetch_and_add(&group->nr_running, 1);
 	group->min_vruntime = plim_batch_later(group->min_vruntime, t->vruntime);
 	tier = tier_of(group, t->background) % PLIMSOLL_TIERS;
