@@ -1,7 +1,10 @@
 //! The commands about waiting: for a CPU, and for a lock.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use serde::Serialize;
 
 use super::duration;
 use super::output::{Progress, print};
@@ -73,8 +76,17 @@ pub(super) struct WaitArgs {
     duration: Duration,
 }
 
-fn seconds_so_far(progress: &mut Progress, elapsed: Duration) {
-    progress.show(|| format!("{} s", elapsed.as_secs()));
+/// Shows how far `run` is, and prints what it reports.
+fn run_and_print<R: Serialize + Display>(
+    json: bool,
+    name: &'static str,
+    run: impl FnOnce(&mut dyn FnMut(Duration)) -> Result<R, LoadError>,
+) -> Result<bool, LoadError> {
+    let mut progress = Progress::new();
+    let report = run(&mut |elapsed| progress.show(|| format!("{} s", elapsed.as_secs())))?;
+    progress.clear();
+    print(json, name, report)?;
+    Ok(true)
 }
 
 pub(super) fn wake(args: &WakeArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
@@ -82,13 +94,7 @@ pub(super) fn wake(args: &WakeArgs, json: bool, stop: &Stop) -> Result<bool, Loa
         every: args.every,
         duration: args.duration,
     };
-    let mut progress = Progress::new();
-    let report = wake::run(&config, stop, |elapsed| {
-        seconds_so_far(&mut progress, elapsed);
-    })?;
-    progress.clear();
-    print(json, "wake", report)?;
-    Ok(true)
+    run_and_print(json, "wake", |progress| wake::run(&config, stop, progress))
 }
 
 pub(super) fn hold(args: &HoldArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
@@ -99,13 +105,9 @@ pub(super) fn hold(args: &HoldArgs, json: bool, stop: &Stop) -> Result<bool, Loa
         pause: args.pause,
         duration: args.duration,
     };
-    let mut progress = Progress::new();
-    let report = contend::hold(&config, stop, |elapsed| {
-        seconds_so_far(&mut progress, elapsed);
-    })?;
-    progress.clear();
-    print(json, "hold", report)?;
-    Ok(true)
+    run_and_print(json, "hold", |progress| {
+        contend::hold(&config, stop, progress)
+    })
 }
 
 pub(super) fn wait(args: &WaitArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
@@ -119,11 +121,7 @@ pub(super) fn wait(args: &WaitArgs, json: bool, stop: &Stop) -> Result<bool, Loa
         every: args.every,
         duration: args.duration,
     };
-    let mut progress = Progress::new();
-    let report = contend::wait(&config, stop, |elapsed| {
-        seconds_so_far(&mut progress, elapsed);
-    })?;
-    progress.clear();
-    print(json, "wait", report)?;
-    Ok(true)
+    run_and_print(json, "wait", |progress| {
+        contend::wait(&config, stop, progress)
+    })
 }

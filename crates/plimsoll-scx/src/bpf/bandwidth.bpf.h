@@ -71,19 +71,18 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 		.cpu = cpu,
 	};
 	bool was_throttled, may_run, traced = is_traced(slot, now);
-	u64 left_ns = 0, refilled, boundary_ns, order = 0, before_ns;
+	u64 left_ns = 0, refilled, boundary_ns, order = 0, before_ns = 0;
 
 	if (!group || !gc)
 		return PLIM_UNLIMITED;
 	bpf_spin_lock(&group->lock);
 	line.local_ns = gc->bandwidth.runtime_ns;
-	/* What of a run that has lasted until now came before the boundary. */
-	before_ns = plim_sub_floor(
-		ran_ns, plim_sub_floor(now, plim_bandwidth_next_boundary_ns(&group->pool)));
-	if (now >= plim_bandwidth_next_boundary_ns(&group->pool))
+	boundary_ns = plim_bandwidth_next_boundary_ns(&group->pool);
+	if (now >= boundary_ns) {
+		/* What of a run that has lasted until now came before the boundary. */
+		before_ns = plim_sub_floor(ran_ns, now - boundary_ns);
 		plim_bandwidth_book(&group->pool, &gc->bandwidth, before_ns);
-	else
-		before_ns = 0;
+	}
 	refilled = plim_bandwidth_refill(&group->pool, burst_on, now);
 	was_throttled = gc->bandwidth.throttled;
 	may_run = plim_bandwidth_charge(&group->pool, &gc->bandwidth, ran_ns - before_ns, now);

@@ -411,7 +411,7 @@ static __always_inline bool dispatch_pull(u32 llc, s32 cpu, u64 now)
 static __always_inline bool
 dispatch_turn(struct pick_state *state, struct plimsoll_cpu *c, u32 llc, s32 cpu, u64 now)
 {
-	bool moved;
+	bool moved, previous_valid = state->previous.valid;
 
 	if (!mode_all || !turn_period_ns || now < c->turn_next_ns)
 		return false;
@@ -420,12 +420,13 @@ dispatch_turn(struct pick_state *state, struct plimsoll_cpu *c, u32 llc, s32 cpu
 	if (pick_queue(llc) == PICK_NONE)
 		return false;
 	if (state->best.tier != PLIMSOLL_TIER_NORMAL &&
-	    !(state->previous.valid && state->previous.tier == PLIMSOLL_TIER_NORMAL))
+	    !(previous_valid && state->previous.tier == PLIMSOLL_TIER_NORMAL))
 		return false;
 	state->previous.valid = false;
 	state->tier_min = PLIMSOLL_TIER_BATCH;
 	moved = dispatch_from(llc, cpu, now) == DISPATCH_MOVED;
 	state->tier_min = PLIMSOLL_TIER_NORMAL;
+	state->previous.valid = previous_valid;
 	if (moved)
 		c->left_ns = plim_min(c->left_ns, turn_runtime_ns);
 	return moved;
@@ -472,7 +473,6 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 	previous_init(&state->previous, t);
 	if (dispatch_turn(state, c, llc, cpu, now))
 		return;
-	previous_init(&state->previous, t);
 	verdict = dispatch_from(llc, cpu, now);
 	if (verdict == DISPATCH_PREVIOUS) {
 		if (t && extend_previous(prev, t, c, cpu, now))

@@ -79,16 +79,11 @@ fn set_group(runtime: &RuntimeFolder, name: &str, args: &SetArgs) -> Result<bool
 /// its tasks depend on it.
 fn check_choice(state: &GroupState, plan: &PlanArgs) -> Result<()> {
     let name = &state.name;
-    let (is, other) = match state.enforcer {
-        EnforcerKind::Cgroup => ("cgroup", EnforcerChoice::SchedExt),
-        EnforcerKind::SchedExt => ("sched-ext", EnforcerChoice::Cgroup),
+    let (is, asked, other) = match state.enforcer {
+        EnforcerKind::Cgroup => ("cgroup", "sched-ext", EnforcerChoice::SchedExt),
+        EnforcerKind::SchedExt => ("sched-ext", "cgroup", EnforcerChoice::Cgroup),
     };
     if plan.enforcer == other {
-        let asked = if is == "cgroup" {
-            "sched-ext"
-        } else {
-            "cgroup"
-        };
         return Err(CommandError::Other(format!(
             "enforcer: `{asked}` cannot take over group `{name}`, which `{is}` enforces; \
              allowed: auto, {is} (or end the group and start it again)"
