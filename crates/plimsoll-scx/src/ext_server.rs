@@ -20,7 +20,7 @@ const RUNTIME_MIN_NS: u64 = 100_000;
 /// batch task holds for a moment.
 const PERIOD_MIN_NS: u64 = 20_000_000;
 /// The kernel takes up to 2^22 µs.
-const PERIOD_MAX_NS: u64 = 4_000_000_000;
+pub(crate) const PERIOD_MAX_NS: u64 = 4_000_000_000;
 
 /// What the server of one CPU gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

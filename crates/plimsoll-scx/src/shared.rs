@@ -48,6 +48,11 @@ impl SharedData {
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().byte_add(offset).cast()) }
     }
 
+    fn long_variable(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as for `variable`; a field of 64 bits is aligned to as many.
+        unsafe { AtomicU64::from_ptr(self.start.as_ptr().byte_add(offset).cast()) }
+    }
+
     /// What the scheduler has left behind, if the kernel has thrown it out;
     /// `None` while it runs. Without the dump.
     pub fn exited(&self) -> Option<ExitReport> {
@@ -92,10 +97,15 @@ impl SharedData {
     pub fn trace(&self, slot: u32, until_ns: u64) {
         self.variable(offset_of!(types::data, trace_slot))
             .store(slot, Ordering::Relaxed);
-        let until = offset_of!(types::data, trace_until_ns);
-        // SAFETY: as for `variable`; a field of 64 bits is aligned to as many.
-        let until = unsafe { AtomicU64::from_ptr(self.start.as_ptr().byte_add(until).cast()) };
-        until.store(until_ns, Ordering::Release);
+        self.long_variable(offset_of!(types::data, trace_until_ns))
+            .store(until_ns, Ordering::Release);
+    }
+
+    /// What batch work has run, ever, while normal work waited for its CPU, and one
+    /// nanosecond.
+    pub fn tolerated_ns(&self) -> u64 {
+        self.long_variable(offset_of!(types::data, tolerated_ns))
+            .load(Ordering::Relaxed)
     }
 }
 

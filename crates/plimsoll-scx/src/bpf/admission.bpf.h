@@ -186,10 +186,13 @@ static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s3
 {
 	u64 ran_ns = p->se.sum_exec_runtime - t->charged_ns;
 	struct plimsoll_group *group = group_at(t->slot);
+	struct plimsoll_cpu *c = cpu_at(cpu);
 
-	if (!group || !ran_ns)
+	if (!group || !c || !ran_ns)
 		return;
 	t->charged_ns += ran_ns;
+	if (c->behind)
+		__sync_fetch_and_add(&tolerated_ns, ran_ns);
 	vruntime_charge(t, group, p, ran_ns);
 	if (group->params.flags & PLIMSOLL_PER_TASK)
 		task_cap_charge(t, group, ran_ns, plim_sub_floor(now, ran_ns), now);

@@ -345,6 +345,7 @@ static __always_inline bool keep_for_server(struct task_struct *prev, struct tas
 	if (!group || !behind_normal(cpu) || !task_run_ns(t, group, now) ||
 	    !admit(t->slot, cpu, now))
 		return false;
+	c->behind = 1;
 	scx_bpf_task_set_slice(prev, SLICE_MIN_NS);
 	arm_slice(c, cpu, SLICE_MIN_NS, now);
 	return true;
@@ -366,6 +367,7 @@ static __always_inline bool extend_previous(struct task_struct *prev, struct tas
 	if (!left_ns)
 		return false;
 	left_ns = plim_min(left_ns, own_ns);
+	c->behind = 0;
 	scx_bpf_task_set_slice(prev, slice_of_left(left_ns));
 	arm_slice(c, cpu, left_ns, now);
 	return true;
@@ -427,9 +429,18 @@ dispatch_turn(struct pick_state *state, struct plimsoll_cpu *c, u32 llc, s32 cpu
 	moved = dispatch_from(llc, cpu, now) == DISPATCH_MOVED;
 	state->tier_min = PLIMSOLL_TIER_NORMAL;
 	state->previous.valid = previous_valid;
-	if (moved)
+	if (moved) {
 		c->left_ns = plim_min(c->left_ns, turn_runtime_ns);
+		c->turn = 1;
+	}
 	return moved;
+}
+
+/* A turn that was too long puts the next one off. */
+static __always_inline void turn_charge(struct plimsoll_cpu *c, u64 ran_ns)
+{
+	if (turn_runtime_ns && ran_ns > turn_runtime_ns)
+		c->turn_next_ns += (ran_ns - turn_runtime_ns) * turn_period_ns / turn_runtime_ns;
 }
 
 /* In partial mode the usual case: the kernel asks each time that a CPU goes idle. */

@@ -179,6 +179,8 @@ struct plimsoll_cpu {
 	plim_u64 nr_dispatches;
 	plim_u32 next_decision;
 	plim_u32 tier; /* of the task of ours that runs; PLIMSOLL_TIERS: none */
+	plim_u32 turn; /* in mode all: one was given to what starts next */
+	plim_u32 behind; /* what runs, runs on its tolerance: normal work waits */
 };
 
 /* The machine. Under the lock, if not said otherwise. */

@@ -216,7 +216,9 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 	c->left_ns = 0;
 	own_ns = task_run_ns(t, group, now);
 	left_ns = plim_max(plim_min(left_ns, own_ns), SLICE_MIN_NS);
-	if (turn_runtime_ns && behind_normal(cpu))
+	c->behind = turn_runtime_ns && (c->turn || behind_normal(cpu));
+	c->turn = 0;
+	if (c->behind)
 		left_ns = plim_min(left_ns, turn_runtime_ns);
 	return left_ns;
 }
@@ -289,6 +291,8 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 		return;
 	charge_task(p, t, cpu, now);
 	return_chain(t->slot, cpu);
+	if (mode_all && c->behind)
+		turn_charge(c, plim_elapsed_ns(now, t->started_ns));
 	t->started_ns = 0;
 	count_tier(c->tier, -1);
 	c->tier = PLIMSOLL_TIERS;

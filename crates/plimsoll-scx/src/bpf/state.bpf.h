@@ -26,6 +26,11 @@ u32 nr_slots_used = 1;
 /* Whose bandwidth is traced, and until when: who reads the trace renews it. */
 u32 trace_slot = PLIMSOLL_SLOT_NONE;
 u64 trace_until_ns = 1;
+/*
+ * Read by user space: what batch work has run, ever, while normal work waited.
+ * Atomic, a few times for each turn. It begins at 1 to be with the variables above.
+ */
+u64 tolerated_ns = 1;
 
 /*
  * Which queues have tasks, a bit each, per LLC. Set atomically by whoever

@@ -79,12 +79,11 @@ impl<'a> Duties<'a> {
             for event in arrived.take() {
                 self.follow(event);
             }
-            let followed = self.servers.follow(self.objects, journal);
+            let now = Instant::now();
+            let followed = self.servers.tick(self.objects, journal, now);
             if let Err(error) = followed {
                 self.context.messages.tell(format!("tolerance: {error}"));
             }
-            let now = Instant::now();
-            self.servers.restart(self.objects, now);
             self.collect(now);
             self.rescue(now, status);
         }

@@ -10,6 +10,7 @@ mod hold;
 mod rescue;
 mod running;
 mod servers;
+mod stretch;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_engine::host::{Mode, nr_cpus_online};
 use plimsoll_engine::journal::Journal;
+use plimsoll_engine::knobs::Tolerance;
 
 use crate::bpf_intf::{
     plimsoll_cpu, plimsoll_cpu_state_PLIMSOLL_CPU_OTHER as CPU_OTHER, plimsoll_group,
@@ -24,6 +25,8 @@ use crate::machine::Demand;
 use crate::objects::Objects;
 use crate::sample::monotonic_ns;
 
+use super::stretch::Stretch;
+
 /// How often it is looked whether something waits for a server.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// No more servers are started at one look; the next goes on with others.
@@ -32,8 +35,10 @@ const RESTARTS_MAX: usize = 32;
 /// The leader's care of the ext servers.
 pub(super) struct Servers {
     servers: Option<ExtServer>,
-    /// What they were last set to.
-    setting: Option<Setting>,
+    /// What they were last set to follow, and to which period.
+    period_ns: u64,
+    tolerance: Tolerance,
+    stretch: Stretch,
     groups_seen: Option<u32>,
     looked: Option<Instant>,
     /// When each CPU's was last started, by the clock of the scheduler's maps.
@@ -49,7 +54,9 @@ impl Servers {
                 Mode::Partial => ExtServer::of_this_host(),
                 Mode::All => None,
             },
-            setting: None,
+            period_ns: 0,
+            tolerance: Tolerance::default(),
+            stretch: Stretch::default(),
             groups_seen: None,
             looked: None,
             restarted_ns: HashMap::new(),
@@ -61,46 +68,68 @@ impl Servers {
         self.servers.as_ref()
     }
 
-    /// Sets them to the tolerance that groups ask for, if groups have changed.
+    /// Sets them to the tolerance that groups ask for, where groups have changed
+    /// or turns last longer than thought, and starts those again that the kernel
+    /// has stopped.
     ///
     /// # Errors
     /// When the kernel refuses, or the journal cannot be kept.
-    pub fn follow(&mut self, objects: &Objects, journal: &mut Journal) -> Result<(), ControlError> {
-        let changed = objects.shared.groups_changed();
+    pub fn tick(
+        &mut self,
+        objects: &Objects,
+        journal: &mut Journal,
+        now: Instant,
+    ) -> Result<(), ControlError> {
         let Some(servers) = &self.servers else {
             return Ok(());
         };
-        if self.groups_seen == Some(changed) {
-            return Ok(());
+        let changed = objects.shared.groups_changed();
+        let mut is_new = self.groups_seen != Some(changed);
+        if is_new {
+            self.groups_seen = Some(changed);
+            self.tolerance = Demand::now(objects).tolerance;
         }
-        self.groups_seen = Some(changed);
-        let setting = Setting::of(Demand::now(objects).tolerance, nr_cpus_online());
-        self.setting = Some(setting);
-        servers.set(setting, journal)
+        let is_due = self.looked.is_none_or(|at| now >= at + LOOK_INTERVAL);
+        if is_due {
+            self.looked = Some(now);
+            let tolerated_ns = objects.shared.tolerated_ns();
+            is_new |= self
+                .stretch
+                .look(self.tolerance, tolerated_ns, monotonic_ns());
+        }
+        if is_new {
+            let setting = Setting::of(self.tolerance, nr_cpus_online());
+            let setting = self.stretch.of(setting);
+            self.period_ns = setting.period_ns;
+            servers.set(setting, journal)?;
+        }
+        if is_due && anything_waits(objects) {
+            restart(servers, objects, self.period_ns, &mut self.restarted_ns);
+        }
+        Ok(())
     }
+}
 
-    /// Starts those again that the kernel seems to have stopped while something
-    /// waits for them.
-    pub fn restart(&mut self, objects: &Objects, now: Instant) {
-        let (Some(servers), Some(setting)) = (&self.servers, self.setting) else {
-            return;
-        };
-        if self.looked.is_some_and(|at| now < at + LOOK_INTERVAL) {
-            return;
-        }
-        self.looked = Some(now);
-        let now_ns = monotonic_ns();
-        let slots = plimsoll_limits_PLIMSOLL_SLOT_DEFAULT..objects.shared.nr_slots_used();
-        let mut groups = slots.filter_map(|slot| objects.group(slot));
-        if !groups.any(|group| waits(&group, now_ns)) {
-            return;
-        }
-        let all = (0..objects.nr_cpu_ids).filter_map(|cpu| Some((cpu, objects.cpu(cpu)?)));
-        for cpu in starved(all, &self.restarted_ns, setting.period_ns, now_ns) {
-            self.restarted_ns.insert(cpu, now_ns);
-            // One that went offline has none. The next look is for others.
-            let _ = servers.restart(cpu);
-        }
+fn anything_waits(objects: &Objects) -> bool {
+    let now_ns = monotonic_ns();
+    let slots = plimsoll_limits_PLIMSOLL_SLOT_DEFAULT..objects.shared.nr_slots_used();
+    let mut groups = slots.filter_map(|slot| objects.group(slot));
+    groups.any(|group| waits(&group, now_ns))
+}
+
+/// Starts those servers again that the kernel seems to have stopped.
+fn restart(
+    servers: &ExtServer,
+    objects: &Objects,
+    period_ns: u64,
+    restarted_ns: &mut HashMap<u32, u64>,
+) {
+    let now_ns = monotonic_ns();
+    let all = (0..objects.nr_cpu_ids).filter_map(|cpu| Some((cpu, objects.cpu(cpu)?)));
+    for cpu in starved(all, restarted_ns, period_ns, now_ns) {
+        restarted_ns.insert(cpu, now_ns);
+        // One that went offline has none. The next look is for others.
+        let _ = servers.restart(cpu);
     }
 }
 

@@ -106,9 +106,18 @@ fn a_quota_of_1_ms_in_100_ms_is_kept_within_10_percent_over_a_second() {
     let Some(rig) = rig() else { return };
     let work = rig.batch_burners("work", "--quota 1ms/100ms", all_cpus(), 1);
     thread::sleep(ms(2000));
-    expect_within("1ms/100ms, percent of a CPU", 1.0, 0.1, || {
-        rates_of(&[&rig.host.batch("work")], Duration::from_secs(1))[0]
+    // One run of 1 ms is as much as a tenth of what a second has. So where slices end late, a
+    // second has one too many and the next one too few: no debt is forgotten, and on average of
+    // all seconds it has to be right, too.
+    let mut seconds = Vec::new();
+    let is_near = |percent: f64| (percent - 1.0).abs() <= 0.1;
+    let is_kept = (0..20).any(|_| {
+        seconds.push(rates_of(&[&rig.host.batch("work")], Duration::from_secs(1))[0]);
+        let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
+        is_near(seconds[seconds.len() - 1]) && is_near(mean)
     });
+    println!("1ms/100ms, percent of a CPU in each second: {seconds:.2?}");
+    assert!(is_kept, "expected 1.00 ± 0.10: {seconds:.2?}");
     work.stop();
     rig.assert_nothing_left();
 }
