@@ -27,6 +27,7 @@ const REQUIRED: &[&str] = &[
     "SCX_KICK_IDLE",
     "SCX_KICK_PREEMPT",
     "SCX_TASK_QUEUED",
+    "SCX_TASK_RESET_RUNNABLE_AT",
 ];
 
 /// The types of a kernel.

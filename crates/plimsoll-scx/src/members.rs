@@ -1,18 +1,13 @@
 //! The tasks of a group: they get the scheduler's policy, also those that
 //! come later. What they had is remembered.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use plimsoll_engine::cgroup::threads_below;
 use plimsoll_engine::journal::Entry;
 use plimsoll_engine::policies::Policies;
 use plimsoll_engine::tasks::{self, LENT, Policy, SCHED_EXT, TaskId};
-
-/// A task that the leader has lent to the fair class is back after this time;
-/// until then it is left alone. Longer than a rescue takes.
-const LENT_MAX: Duration = Duration::from_secs(3);
 
 /// A task of a group that has not the scheduler's policy.
 #[derive(Debug, Clone, Copy)]
@@ -27,8 +22,6 @@ pub(crate) struct Found {
 pub(crate) struct Members {
     /// Told of: real-time tasks and those that cannot be moved.
     told: HashSet<TaskId>,
-    /// Since when a task is seen lent to the fair class.
-    lent: HashMap<TaskId, Instant>,
     /// What they get back.
     pub policies: Policies,
 }
@@ -38,17 +31,16 @@ impl Members {
     pub fn new(policies: Policies) -> Self {
         Self {
             told: HashSet::new(),
-            lent: HashMap::new(),
             policies,
         }
     }
 
     /// Looks for tasks of a cgroup, and of all below it, that are to get the
-    /// scheduler's policy.
-    pub fn look(&mut self, folder: &Path, now: Instant) -> Vec<Found> {
+    /// scheduler's policy. One that the leader has lent to the fair class, as
+    /// `is_lent` says of those that may be, is the leader's to take back.
+    pub fn look(&mut self, folder: &Path, is_lent: impl Fn(i32) -> bool) -> Vec<Found> {
         let tids = threads_below(folder);
         let mut found = Vec::new();
-        let mut lent = HashMap::new();
         for tid in &tids {
             let policy = tasks::policy_number(*tid);
             let Some(policy) = policy.filter(|number| Policy::of(*number) != Policy::Ext) else {
@@ -57,16 +49,10 @@ impl Members {
             let Some(task) = TaskId::of(*tid) else {
                 continue;
             };
-            if policy == LENT {
-                let since = *self.lent.get(&task).unwrap_or(&now);
-                if now.saturating_duration_since(since) < LENT_MAX {
-                    lent.insert(task, since);
-                    continue;
-                }
+            if policy != LENT || !is_lent(*tid) {
+                found.push(Found { task, policy });
             }
-            found.push(Found { task, policy });
         }
-        self.lent = lent;
         self.policies.adopt(&tids);
         if self.told.len() > tids.len() {
             self.told.retain(|task| tids.contains(&task.tid));

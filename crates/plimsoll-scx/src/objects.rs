@@ -11,7 +11,7 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Program, libbpf_sys};
 
 use crate::bpf_intf::{
     plimsoll_change, plimsoll_cpu, plimsoll_decisions, plimsoll_group, plimsoll_group_cpu,
-    plimsoll_machine, plimsoll_machine_change, plimsoll_trace,
+    plimsoll_look, plimsoll_machine, plimsoll_machine_change, plimsoll_trace,
 };
 use crate::control_error::ControlError as Error;
 use crate::shared::SharedData;
@@ -71,6 +71,7 @@ pub(crate) struct Objects {
     pub trace: MapHandle,
     apply: OwnedFd,
     set_machine: OwnedFd,
+    look: OwnedFd,
     /// Its variables.
     pub shared: SharedData,
     /// The kernel's number of the map of groups: tells one load from the next.
@@ -108,6 +109,7 @@ pub(crate) fn pin(skel: &mut BpfSkel<'static>, folder: &Path) -> Result<(), Erro
         maps.machine_timers,
         progs.plimsoll_apply,
         progs.plimsoll_set_machine,
+        progs.plimsoll_look,
         maps.groups
     );
     Ok(())
@@ -184,6 +186,7 @@ impl Objects {
             trace: open_map("trace")?,
             apply: open_program("plimsoll_apply")?,
             set_machine: open_program("plimsoll_set_machine")?,
+            look: open_program("plimsoll_look")?,
             shared: SharedData::map(&open_map("data")?)?,
         })
     }
@@ -251,6 +254,19 @@ impl Objects {
     pub fn set_machine(&self, change: &mut plimsoll_machine_change) -> Result<(), Error> {
         run_program(&self.set_machine, change)
             .map_err(|source| Error::change("set the machine", source))
+    }
+
+    /// Whether a task is on a CPU now, and how long it has waited; `None`: there
+    /// is no such task.
+    pub fn look(&self, tid: i32) -> Option<plimsoll_look> {
+        let mut look = plimsoll_look {
+            tid: tid.cast_unsigned(),
+            on_cpu: 0,
+            waited_ns: 0,
+            known: 0,
+        };
+        run_program(&self.look, &mut look).ok()?;
+        Some(look)
     }
 }
 

@@ -122,7 +122,16 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 	return 0;
 }
 
-/* One line for each of our tasks that has waited too long. */
+/* include/uapi/linux/sched.h */
+#define SCHED_BATCH 3
+
+/* Whether user space has put a task into the fair class; LENT in tasks.rs. */
+static __always_inline bool is_lent(const struct task_struct *task)
+{
+	return task->policy == SCHED_BATCH && BPF_CORE_READ_BITFIELD(task, sched_reset_on_fork);
+}
+
+/* One line for each of our tasks that has waited too long, or is lent for having done so. */
 SEC("iter/task")
 int plimsoll_overdue(struct bpf_iter__task *ctx)
 {
@@ -134,9 +143,15 @@ int plimsoll_overdue(struct bpf_iter__task *ctx)
 	if (!p)
 		return 0;
 	t = bpf_task_storage_get(&tasks, p, NULL, 0);
-	if (!t || !t->waiting_since_ns)
+	if (!t)
 		return 0;
-	waited_ns = plim_elapsed_ns(now, t->waiting_since_ns);
+	if (is_lent(p)) {
+		BPF_SEQ_PRINTF(seq, "%d %u lent\n", p->pid, t->slot);
+		return 0;
+	}
+	if (!t->watched_since_ns)
+		return 0;
+	waited_ns = plim_elapsed_ns(now, t->watched_since_ns);
 	if (waited_ns < TELL_OVERDUE_NS)
 		return 0;
 	BPF_SEQ_PRINTF(seq, "%d %u %llu\n", p->pid, t->slot, waited_ns / PLIM_NSEC_PER_MSEC);

@@ -99,6 +99,14 @@ struct plimsoll_change {
 	struct plimsoll_params params;
 };
 
+/* What the program plimsoll_look finds out of a task. */
+struct plimsoll_look {
+	plim_u32 tid; /* set by who asks */
+	plim_u32 on_cpu; /* it runs at this moment */
+	plim_u64 waited_ns; /* if it waits: for so long, for the kernel's watchdog */
+	plim_u64 known; /* it is, or was, a task of this scheduler */
+};
+
 /* What user space asks the program plimsoll_set_machine for. */
 struct plimsoll_machine_change {
 	/* The share form if headroom_cpus is 0; 0 ppm: no headroom. */

@@ -17,6 +17,7 @@
 #define PLIMSOLL_QUEUES_BPF_H
 
 #include "state.bpf.h"
+#include "watchdog.bpf.h"
 
 /*
  * A queue's index: slot * 2, + 1 for background. Its id adds the LLC. Ids
@@ -26,12 +27,6 @@
 #define PARKED_ID_BASE (2ULL << 32)
 #define OVERDUE_ID_BASE (3ULL << 32)
 
-/*
- * Waiting this long makes a task overdue. The watchdog's limit is 30 s; a task that
- * waits inside a section that RCU waits for is a stall after 21 s, which ends the
- * scheduler, too (CONFIG_RCU_CPU_STALL_TIMEOUT).
- */
-#define OVERDUE_NS (8 * PLIM_NSEC_PER_SEC)
 #define HOUSEKEEPING_NS PLIM_NSEC_PER_SEC
 /* No more CPUs are looked at for one task. */
 #define KICK_CPUS_MAX 64
@@ -171,9 +166,7 @@ static __noinline int move_overdue(u64 dsq_id, u64 now)
 		if (++seen > QUEUE_SCAN_MAX)
 			break;
 		t = task_of(p);
-		if (!t || !t->waiting_since_ns)
-			continue;
-		if (plim_elapsed_ns(now, t->waiting_since_ns) < OVERDUE_NS && !is_dying(p))
+		if (!t || !(is_overdue(t, now) || is_dying(p)))
 			continue;
 		cpu = scx_bpf_task_cpu(p);
 		t->overdue = 1;
@@ -190,6 +183,7 @@ static int housekeeping(void *map, int *key, struct bpf_timer *timer)
 	u64 now = bpf_ktime_get_ns();
 	u32 slot, llc;
 
+	watchdog_measure_jiffy(now);
 	bpf_for (slot, 0, nr_slots_used) {
 		bpf_for (llc, 0, nr_llcs) {
 			move_overdue(queue_id(queue_index(slot, false), llc), now);

@@ -22,6 +22,7 @@
 #include "queues.bpf.h"
 #include "room.bpf.h"
 #include "state.bpf.h"
+#include "watchdog.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 
@@ -127,7 +128,8 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, PLIM_BATCH_SLICE_DEFAULT_NS, enq_flags);
 		return;
 	}
-	if (is_dying(p)) {
+	if (is_dying(p) || is_overdue(t, now)) {
+		t->overdue = !is_dying(p);
 		scx_bpf_dsq_insert(p, overdue_id(llc), SLICE_MIN_NS, enq_flags);
 		WRITE_ONCE(overdue_waits[llc % PLIMSOLL_LLCS_MAX], true);
 		wake_for(p, cpu, enq_flags, now);
@@ -184,6 +186,7 @@ void BPF_STRUCT_OPS(plimsoll_runnable, struct task_struct *p, u64 enq_flags)
 	task_refresh(p, t, now);
 	count_runnable(t, true);
 	t->waiting_since_ns = now;
+	t->watched_since_ns = watched_since_ns(p, now);
 	group = group_at(t->slot);
 	if (group)
 		vruntime_place(t, group, p);
@@ -197,6 +200,7 @@ void BPF_STRUCT_OPS(plimsoll_quiescent, struct task_struct *p, u64 deq_flags)
 		return;
 	count_runnable(t, false);
 	t->waiting_since_ns = 0;
+	t->watched_since_ns = 0;
 	/* It was taken out of whatever queue it waited in. */
 	task_leaves_parked(t);
 }
@@ -257,6 +261,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	}
 	task_leaves_parked(t);
 	t->waiting_since_ns = 0;
+	t->watched_since_ns = 0;
 	t->started_ns = now;
 	/* What it ran between ops.stopping() and the switch, when it went to sleep. */
 	charge_task(p, t, cpu, now);
@@ -304,6 +309,7 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 	if (!runnable)
 		return;
 	t->waiting_since_ns = now;
+	t->watched_since_ns = now;
 	if (p->scx.slice) {
 		gc->nr_preempted++;
 		remember(cpu, PLIMSOLL_PREEMPTED, t->slot, p->pid, p->scx.slice);
@@ -364,6 +370,7 @@ void BPF_STRUCT_OPS(plimsoll_disable, struct task_struct *p)
 		return;
 	count_runnable(t, false);
 	t->waiting_since_ns = 0;
+	t->watched_since_ns = 0;
 }
 
 void BPF_STRUCT_OPS(plimsoll_cgroup_move, struct task_struct *p, struct cgroup *from,

@@ -104,7 +104,7 @@ impl SchedExtEnforcer {
                 // Its leader has registered it already, and it counts.
                 self.register(index, false)?;
             }
-            self.sweep(index, now)?;
+            self.sweep(index)?;
         }
         if let Some(objects) = &self.objects {
             self.machine_use.observe(objects, now);

@@ -1,7 +1,6 @@
 //! Groups go to the scheduler and come back: cgroup, slot, tasks.
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::journal::Entry;
@@ -67,7 +66,7 @@ impl SchedExtEnforcer {
         }
         self.register(index, true)?;
         self.tell_larger_headroom(index);
-        self.sweep(index, Instant::now())
+        self.sweep(index)
     }
 
     /// Lets whoever loads the scheduler again know of a group.
@@ -154,14 +153,19 @@ impl SchedExtEnforcer {
     }
 
     /// Looks for tasks that have come, and gives them the scheduler's policy.
-    pub(super) fn sweep(&mut self, index: usize, now: Instant) -> Result<()> {
+    pub(super) fn sweep(&mut self, index: usize) -> Result<()> {
         if !self.is_partial() {
             return Ok(());
         }
         let Some(scheduled) = &mut self.groups[index].scheduled else {
             return Ok(());
         };
-        let found = scheduled.members.look(&scheduled.folder, now);
+        let objects = self.objects.as_ref();
+        let is_lent = |tid| {
+            let look = objects.and_then(|objects| objects.look(tid));
+            look.is_some_and(|look| look.known != 0)
+        };
+        let found = scheduled.members.look(&scheduled.folder, is_lent);
         if found.is_empty() {
             return Ok(());
         }

@@ -70,7 +70,7 @@ impl<'a> Duties<'a> {
         while !stop.load(Ordering::Relaxed) {
             match &ring {
                 // An error is an interruption; the next round polls again.
-                Ok(ring) => drop(ring.poll(self.rescuer.wait(POLL))),
+                Ok(ring) => drop(ring.poll(self.rescuer.wait(POLL, Instant::now()))),
                 Err(_) => std::thread::sleep(POLL),
             }
             if let Some(report) = self.running.exited() {
@@ -124,7 +124,8 @@ impl<'a> Duties<'a> {
             // does that and takes it.
             return tasks::set_policy(task.tid, SCHED_EXT | policy);
         }
-        if !is_managed && Policy::of(policy) == Policy::Ext && task.exists() {
+        let is_ours = Policy::of(policy) == Policy::Ext || self.is_lent(task.tid, policy);
+        if !is_managed && is_ours && task.exists() {
             let journals = self.context.runtime.path();
             let known = known.get_or_insert_with(|| {
                 Policies::default().with(&journal::entries_of_all(journals))
@@ -132,6 +133,11 @@ impl<'a> Duties<'a> {
             return known.give_back(task.tid);
         }
         Ok(())
+    }
+
+    fn is_lent(&self, tid: i32, policy: i32) -> bool {
+        let look = || self.objects.look(tid);
+        policy == tasks::LENT && look().is_some_and(|look| look.known != 0)
     }
 
     fn is_managed(&self, tid: i32) -> bool {
@@ -167,7 +173,8 @@ impl<'a> Duties<'a> {
             return;
         }
         let list = Some(&self.running.overdue);
-        let rescued = self.rescuer.tick(now, list, self.servers.there());
+        let look = |tid| self.objects.look(tid);
+        let rescued = self.rescuer.tick(now, list, self.servers.there(), look);
         if rescued > 0 {
             status.nr_rescues += rescued;
             status.publish(&self.context.runtime);

@@ -4,24 +4,42 @@
 //! Behind normal work that never pauses, batch tasks run on the ext server's
 //! time. Where there is none, or that does not help, a task that has waited for
 //! longer than the scheduler itself lets it (TELL_OVERDUE_NS in
-//! `src/bpf/control.bpf.h`) is lent to the fair class until it has run for once.
-//! Its cgroup is marked idle, so that this is harmless.
+//! `src/bpf/control.bpf.h`) is lent to the fair class until it has run there. Its
+//! cgroup is marked idle, so that this is harmless.
+//!
+//! It has to come back while it runs. The kernel's watchdog goes on counting from
+//! when a task began to wait until it runs in our class, whatever it did
+//! elsewhere, and changing the class of a task that runs makes it run in the new
+//! one. So lent tasks are looked at often, and whoever did not run after all is
+//! lent again at once.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::io::Read as _;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{Iter, Link};
 use plimsoll_engine::tasks::{self, LENT, Policy, TaskId};
 
+use crate::bpf_intf::plimsoll_look;
 use crate::ext_server::ExtServer;
 
 /// How often it is looked for tasks that have waited for too long.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-/// How often it is looked whether a task has run that was lent.
-const CARE_INTERVAL: Duration = Duration::from_millis(20);
-/// No task is lent for longer.
-const LENT_MAX: Duration = Duration::from_secs(2);
+/// How often it is looked whether tasks run that were lent a short while ago. It is
+/// less than the slice that the fair class gives them.
+const CARE_INTERVAL: Duration = Duration::from_millis(2);
+/// And those that were lent before that.
+const LATE_CARE_INTERVAL: Duration = Duration::from_millis(20);
+const SHORT_WHILE: Duration = Duration::from_secs(5);
+/// No more are looked at in one go; the next goes on with others.
+const CARES_MAX: usize = 32;
+/// A task that was not seen running though it has run, as when there is no other CPU
+/// to see it from, is tried that often.
+const TRY_INTERVAL: Duration = Duration::from_secs(2);
+/// It may take that long to run once it is back.
+const RUNS_WITHIN: Duration = Duration::from_millis(1);
+/// For the watchdog it has run, if it says that it has waited for less.
+const JUST_RAN_NS: u64 = 1_000_000_000;
 
 /// One line of the scheduler's list of tasks that have waited for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,17 +48,22 @@ struct Overdue {
     waited_ms: u64,
 }
 
-/// The tasks in a list of lines "tid slot waited_ms", the longest wait first.
-fn parse(text: &str) -> Vec<Overdue> {
-    let line = |line: &str| {
-        let mut words = line.split_whitespace();
-        let tid = words.next()?.parse().ok()?;
-        let waited_ms = words.nth(1)?.parse().ok()?;
-        Some(Overdue { tid, waited_ms })
-    };
-    let mut all: Vec<Overdue> = text.lines().filter_map(line).collect();
-    all.sort_by_key(|task| std::cmp::Reverse(task.waited_ms));
-    all
+/// The tasks in a list of lines "tid slot waited_ms", the longest wait first; and
+/// those of lines "tid slot lent".
+fn parse(text: &str) -> (Vec<Overdue>, Vec<i32>) {
+    let (mut overdue, mut lent) = (Vec::new(), Vec::new());
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [tid, _, what] = words[..] else { continue };
+        let Ok(tid) = tid.parse() else { continue };
+        if what == "lent" {
+            lent.push(tid);
+        } else if let Ok(waited_ms) = what.parse() {
+            overdue.push(Overdue { tid, waited_ms });
+        }
+    }
+    overdue.sort_by_key(|task| std::cmp::Reverse(task.waited_ms));
+    (overdue, lent)
 }
 
 /// A task that is lent to the fair class.
@@ -49,8 +72,10 @@ struct Lent {
     task: TaskId,
     /// The kernel's number of its policy, with flags.
     policy: i32,
+    /// What it had run then, and when that was.
     run_ns: u64,
-    until: Instant,
+    since: Instant,
+    tried: Instant,
 }
 
 /// Looks after tasks that have waited for too long.
@@ -59,22 +84,30 @@ pub(super) struct Rescuer {
     looked: Option<Instant>,
     /// Seen the last time, when their CPU's server was started again.
     suspects: HashSet<TaskId>,
-    lent: Vec<Lent>,
+    /// Those first that were not looked at for longest.
+    lent: VecDeque<Lent>,
 }
 
 impl Rescuer {
     /// How long the caller may wait until the next call.
-    pub fn wait(&self, most: Duration) -> Duration {
-        if self.lent.is_empty() {
-            most
-        } else {
-            most.min(CARE_INTERVAL)
+    pub fn wait(&self, most: Duration, now: Instant) -> Duration {
+        let is_new = |lent: &Lent| now < lent.since + SHORT_WHILE;
+        match self.lent.iter().any(is_new) {
+            true => most.min(CARE_INTERVAL),
+            false if self.lent.is_empty() => most,
+            false => most.min(LATE_CARE_INTERVAL),
         }
     }
 
     /// Does what falls due. Returns how many tasks it has lent.
-    pub fn tick(&mut self, now: Instant, list: Option<&Link>, servers: Option<&ExtServer>) -> u64 {
-        self.take_back(now);
+    pub fn tick(
+        &mut self,
+        now: Instant,
+        list: Option<&Link>,
+        servers: Option<&ExtServer>,
+        look: impl Fn(i32) -> Option<plimsoll_look>,
+    ) -> u64 {
+        self.take_back(now, &look);
         if self
             .looked
             .is_some_and(|looked| now < looked + LOOK_INTERVAL)
@@ -82,7 +115,8 @@ impl Rescuer {
             return 0;
         }
         self.looked = Some(now);
-        let overdue = list.and_then(read_list).unwrap_or_default();
+        let (overdue, lent) = list.and_then(read_list).unwrap_or_default();
+        self.adopt(&lent, now);
         // Others are not the scheduler's, whatever it remembers of them.
         let ours = |task: &Overdue| tasks::policy(task.tid) == Some(Policy::Ext);
         let overdue = overdue.iter().filter(|task| ours(task));
@@ -98,6 +132,21 @@ impl Rescuer {
         late.into_iter()
             .map(|task| u64::from(self.lend(task, now)))
             .sum()
+    }
+
+    /// Takes over what another leader has lent, which was killed since.
+    fn adopt(&mut self, tids: &[i32], now: Instant) {
+        for task in tids.iter().copied().filter_map(TaskId::of) {
+            if !self.lent.iter().any(|lent| lent.task == task) {
+                self.lent.push_back(Lent {
+                    task,
+                    policy: tasks::SCHED_EXT,
+                    run_ns: 0,
+                    since: now,
+                    tried: now,
+                });
+            }
+        }
     }
 
     /// Whom to lend now, and for whom to try the server first.
@@ -117,40 +166,84 @@ impl Rescuer {
         if !task.exists() || tasks::set_policy(task.tid, LENT).is_err() {
             return false;
         }
-        self.lent.push(Lent {
+        self.lent.push_back(Lent {
             task,
             policy,
             run_ns,
-            until: now + LENT_MAX,
+            since: now,
+            tried: now,
         });
         true
     }
 
-    fn take_back(&mut self, now: Instant) {
-        self.lent.retain(|lent| {
-            let tid = lent.task.tid;
-            let has_run = tasks::run_ns(tid).is_none_or(|run_ns| run_ns > lent.run_ns);
-            if !has_run && now < lent.until {
-                return true;
+    fn take_back(&mut self, now: Instant, look: &impl Fn(i32) -> Option<plimsoll_look>) {
+        for _ in 0..self.lent.len().min(CARES_MAX) {
+            let Some(mut lent) = self.lent.pop_front() else {
+                return;
+            };
+            if lent.stays(now, look) {
+                self.lent.push_back(lent);
             }
-            // It may have left its group, been given another policy or ended, and
-            // another has its number.
-            if tasks::is_lent(tid) && lent.task.exists() {
-                let _ = tasks::set_policy(tid, lent.policy);
-            }
-            false
-        });
+        }
+    }
+}
+
+impl Lent {
+    /// Takes the task back, if it runs. Returns whether it is lent still.
+    fn stays(&mut self, now: Instant, look: &impl Fn(i32) -> Option<plimsoll_look>) -> bool {
+        let tid = self.task.tid;
+        let runs = match look(tid) {
+            None => return false,
+            Some(seen) => seen.on_cpu != 0,
+        };
+        let is_due = now >= self.tried + TRY_INTERVAL;
+        if !runs && !is_due {
+            return true;
+        }
+        self.tried = now;
+        // It may have left its group, been given another policy or ended, and
+        // another has its number.
+        if !tasks::is_lent(tid) || !self.task.exists() {
+            return false;
+        }
+        let has_run = tasks::run_ns(tid).is_none_or(|run_ns| run_ns > self.run_ns);
+        if !runs && !has_run {
+            return true;
+        }
+        if tasks::set_policy(tid, self.policy).is_err() || ran_within(RUNS_WITHIN, tid, look) {
+            return false;
+        }
+        tasks::set_policy(tid, LENT).is_ok()
+    }
+}
+
+/// Whether a task that is back in our class runs in it, for the watchdog.
+fn ran_within(time: Duration, tid: i32, look: &impl Fn(i32) -> Option<plimsoll_look>) -> bool {
+    let until = Instant::now() + time;
+    loop {
+        match look(tid) {
+            Some(seen) if seen.on_cpu == 0 && seen.waited_ns >= JUST_RAN_NS => (),
+            _ => return true,
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(time / 10);
     }
 }
 
 impl Drop for Rescuer {
     /// Whatever is lent goes back; undo looks for tasks of our policy.
     fn drop(&mut self) {
-        self.take_back(Instant::now() + LENT_MAX);
+        for lent in &self.lent {
+            if tasks::is_lent(lent.task.tid) && lent.task.exists() {
+                let _ = tasks::set_policy(lent.task.tid, lent.policy);
+            }
+        }
     }
 }
 
-fn read_list(link: &Link) -> Option<Vec<Overdue>> {
+fn read_list(link: &Link) -> Option<(Vec<Overdue>, Vec<i32>)> {
     let mut text = String::new();
     Iter::new(link).ok()?.read_to_string(&mut text).ok()?;
     Some(parse(&text))
@@ -169,11 +262,84 @@ mod tests {
         start_time: 200,
     };
 
+    fn lent(task: TaskId) -> Lent {
+        let now = Instant::now();
+        Lent {
+            task,
+            policy: tasks::SCHED_EXT,
+            run_ns: 0,
+            since: now,
+            tried: now,
+        }
+    }
+
+    #[test]
+    fn a_lent_task_is_kept_until_it_runs_and_let_go_when_it_has_ended() {
+        let waits = |tid: i32| {
+            Some(plimsoll_look {
+                tid: tid.cast_unsigned(),
+                on_cpu: 0,
+                waited_ns: 12 * JUST_RAN_NS,
+                known: 1,
+            })
+        };
+        let mut rescuer = Rescuer::default();
+        assert_eq!(rescuer.wait(SHORT_WHILE, Instant::now()), SHORT_WHILE);
+        rescuer.lent.push_back(lent(TASK));
+        let now = Instant::now();
+        assert_eq!(rescuer.wait(SHORT_WHILE, now), CARE_INTERVAL);
+        assert_eq!(
+            rescuer.wait(SHORT_WHILE, now + SHORT_WHILE),
+            LATE_CARE_INTERVAL
+        );
+        rescuer.take_back(now, &waits);
+        assert_eq!(rescuer.lent.len(), 1);
+        rescuer.take_back(now, &|_| None);
+        assert!(rescuer.lent.is_empty());
+    }
+
+    #[test]
+    fn what_a_killed_leader_has_lent_is_taken_over_once() {
+        let own = std::process::id().cast_signed();
+        let mut rescuer = Rescuer::default();
+        rescuer.adopt(&[own, i32::MAX], Instant::now());
+        rescuer.adopt(&[own], Instant::now());
+        let tids: Vec<i32> = rescuer.lent.iter().map(|lent| lent.task.tid).collect();
+        assert_eq!(tids, [own]);
+        rescuer.lent.clear();
+    }
+
+    #[test]
+    fn many_lent_tasks_are_looked_at_in_turns() {
+        let mut rescuer = Rescuer::default();
+        let tids = 1..=3 * i32::try_from(CARES_MAX).unwrap() / 2;
+        let all = tids.map(|tid| TaskId {
+            tid,
+            start_time: 100,
+        });
+        rescuer.lent.extend(all.map(lent));
+        let seen = std::cell::RefCell::new(HashSet::new());
+        let look = |tid: i32| {
+            seen.borrow_mut().insert(tid);
+            Some(plimsoll_look {
+                tid: tid.cast_unsigned(),
+                on_cpu: 0,
+                waited_ns: 0,
+                known: 1,
+            })
+        };
+        rescuer.take_back(Instant::now(), &look);
+        assert_eq!(seen.borrow().len(), CARES_MAX);
+        rescuer.take_back(Instant::now(), &look);
+        assert_eq!(seen.borrow().len(), 3 * CARES_MAX / 2);
+        rescuer.lent.clear();
+    }
+
     #[test]
     fn the_longest_wait_comes_first_and_garbage_is_skipped() {
-        let list = parse("12 1 22001\n\nx y z\n13 4\n14 2 25000\n");
-        let tids: Vec<i32> = list.iter().map(|task| task.tid).collect();
-        assert_eq!(tids, [14, 12]);
+        let (overdue, lent) = parse("12 1 22001\n\nx y z\n13 4\n15 3 lent\n14 2 25000\nx 1 lent\n");
+        let tids: Vec<i32> = overdue.iter().map(|task| task.tid).collect();
+        assert_eq!((&tids[..], &lent[..]), (&[14, 12][..], &[15][..]));
     }
 
     #[test]
@@ -191,12 +357,7 @@ mod tests {
     fn without_a_server_a_task_is_lent_at_once_and_once() {
         let mut rescuer = Rescuer::default();
         assert_eq!(rescuer.judge(&[TASK], false).0, [TASK]);
-        rescuer.lent.push(Lent {
-            task: TASK,
-            policy: tasks::SCHED_EXT,
-            run_ns: 0,
-            until: Instant::now(),
-        });
+        rescuer.lent.push_back(lent(TASK));
         assert!(rescuer.judge(&[TASK], false).0.is_empty());
         assert_eq!(rescuer.judge(&[LATER], false).0, [LATER]);
         rescuer.lent.clear();

@@ -256,15 +256,23 @@ fn record(rig: &Rig) -> (Trace, u64) {
         for pid in &pids {
             kill(Pid::from_raw(*pid), signal).unwrap();
         }
-        // A throttled task stops once it may run.
-        thread::sleep(ms(300));
     };
-    tell(Signal::SIGSTOP);
+    // A throttled task stops once it may run.
+    let stop = || {
+        tell(Signal::SIGSTOP);
+        let mut before = Counters::shown(rig);
+        wait_until("its counters stand still", SHORT, || {
+            thread::sleep(ms(300));
+            let now = Counters::shown(rig);
+            std::mem::replace(&mut before, now) == now
+        });
+    };
+    stop();
     let used_ns = group.usage_ns().unwrap();
     let tracer = start_trace(rig);
     tell(Signal::SIGCONT);
     thread::sleep(MEASURED);
-    tell(Signal::SIGSTOP);
+    stop();
     let used_ns = group.usage_ns().unwrap() - used_ns;
     let traced = tracer.stop();
     assert_eq!(traced.status.code(), Some(0), "{}", traced.stderr);

@@ -45,7 +45,9 @@ fn context_switch_us(cpu: usize) -> f64 {
         let mut first: File = there_in.into();
         let begun = Instant::now();
         first.write_all(&[1]).unwrap();
-        bytes_through(back_out.into(), first, BYTES - 1);
+        let mut last: File = back_out.into();
+        bytes_through(last.try_clone().unwrap(), first, BYTES - 1);
+        last.read_exact(&mut [0]).unwrap();
         begun.elapsed()
     });
     let took = begin.join().unwrap();

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the kernel's watchdog sees of a task.
+ *
+ * It counts from p->scx.runnable_at, which is renewed only when a task has run
+ * in this class. Who waited here, was in another class for a while and comes
+ * back, or had its nice level changed, waits since then as the watchdog sees it,
+ * however often it ran elsewhere or was queued anew.
+ */
+#ifndef PLIMSOLL_WATCHDOG_BPF_H
+#define PLIMSOLL_WATCHDOG_BPF_H
+
+#include "state.bpf.h"
+
+/*
+ * What has waited this long runs, whatever its limits say. The watchdog's limit is
+ * 30 s; a task that waits inside a section that RCU waits for is a stall after 21 s,
+ * which ends the scheduler, too (CONFIG_RCU_CPU_STALL_TIMEOUT).
+ */
+#define OVERDUE_NS (8 * PLIM_NSEC_PER_SEC)
+
+/* Jiffies are as long as the kernel was built. Written by housekeeping only. */
+u64 first_jiffies, first_ns;
+u64 jiffy_ns;
+
+static __always_inline void watchdog_measure_jiffy(u64 now)
+{
+	u64 jiffies = bpf_jiffies64();
+
+	if (!first_ns) {
+		first_jiffies = jiffies;
+		first_ns = now;
+	} else if (jiffies > first_jiffies) {
+		WRITE_ONCE(jiffy_ns, plim_elapsed_ns(now, first_ns) / (jiffies - first_jiffies));
+	}
+}
+
+/* For how long a task that waits has waited, as the watchdog sees it. */
+static __always_inline u64 watchdog_waited_ns(const struct task_struct *p)
+{
+	return plim_elapsed_ns(bpf_jiffies64(), p->scx.runnable_at) * READ_ONCE(jiffy_ns);
+}
+
+/* Since when a task waits that is queued in this class now. */
+static __always_inline u64 watched_since_ns(const struct task_struct *p, u64 now)
+{
+	return plim_max(plim_sub_floor(now, watchdog_waited_ns(p)), 1);
+}
+
+static __always_inline bool is_overdue(const struct task_ctx *t, u64 now)
+{
+	return t->watched_since_ns && plim_elapsed_ns(now, t->watched_since_ns) >= OVERDUE_NS;
+}
+
+/* Looks at one task: whether it is on a CPU, and if not how long it has waited. */
+SEC("syscall")
+int plimsoll_look(struct plimsoll_look *look)
+{
+	struct task_struct *p = bpf_task_from_pid(look->tid);
+	struct rq *rq;
+
+	if (!p)
+		return -ESRCH;
+	rq = (struct rq *)bpf_per_cpu_ptr(&runqueues, (u32)scx_bpf_task_cpu(p));
+	look->on_cpu = rq && BPF_CORE_READ(rq, curr, pid) == p->pid;
+	look->waited_ns = p->scx.flags & SCX_TASK_RESET_RUNNABLE_AT ? 0 : watchdog_waited_ns(p);
+	look->known = task_of(p) ? 1 : 0;
+	bpf_task_release(p);
+	return 0;
+}
+
+#endif /* PLIMSOLL_WATCHDOG_BPF_H */
