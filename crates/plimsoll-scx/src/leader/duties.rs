@@ -1,7 +1,8 @@
 //! What the leader does while the scheduler runs.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::RingBufferBuilder;
@@ -17,6 +18,7 @@ use super::rescue::Rescuer;
 use super::running::Running;
 use super::servers::Servers;
 use crate::bpf_intf::plimsoll_event;
+use crate::ext_server::ExtServer;
 use crate::objects::{Objects, value_of};
 use crate::status::Status;
 use crate::{ExitReport, slots};
@@ -34,7 +36,6 @@ pub(super) struct Duties<'a> {
     objects: &'a Objects,
     servers: Servers,
     collected: Instant,
-    rescuer: Rescuer,
 }
 
 impl<'a> Duties<'a> {
@@ -45,17 +46,37 @@ impl<'a> Duties<'a> {
             objects: &running.objects,
             servers: Servers::of_this_host(context.mode),
             collected: Instant::now(),
-            rescuer: Rescuer::default(),
         }
     }
 
     /// Does them until the scheduler is thrown out (its report) or `stop` is
     /// set (`None`).
     pub fn perform(
+        self,
+        status: &mut Status,
+        journal: &mut Journal,
+        stop: &AtomicBool,
+    ) -> Option<ExitReport> {
+        let (rescued, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+        let running = self.running;
+        let is_partial = self.context.mode == Mode::Partial;
+        thread::scope(|scope| {
+            if is_partial {
+                scope.spawn(|| rescue_until(&ended, running, &rescued));
+            }
+            let report = self.follow_all(status, journal, stop, &rescued);
+            ended.store(true, Ordering::Relaxed);
+            report
+        })
+    }
+
+    /// All of them but the rescue.
+    fn follow_all(
         mut self,
         status: &mut Status,
         journal: &mut Journal,
         stop: &AtomicBool,
+        rescued: &AtomicU64,
     ) -> Option<ExitReport> {
         let arrived = RefCell::new(Vec::new());
         let mut events = RingBufferBuilder::new();
@@ -70,8 +91,8 @@ impl<'a> Duties<'a> {
         while !stop.load(Ordering::Relaxed) {
             match &ring {
                 // An error is an interruption; the next round polls again.
-                Ok(ring) => drop(ring.poll(self.rescuer.wait(POLL, Instant::now()))),
-                Err(_) => std::thread::sleep(POLL),
+                Ok(ring) => drop(ring.poll(POLL)),
+                Err(_) => thread::sleep(POLL),
             }
             if let Some(report) = self.running.exited() {
                 return Some(report);
@@ -85,7 +106,11 @@ impl<'a> Duties<'a> {
                 self.context.messages.tell(format!("tolerance: {error}"));
             }
             self.collect(now);
-            self.rescue(now, status);
+            let rescued = rescued.swap(0, Ordering::Relaxed);
+            if rescued > 0 {
+                status.nr_rescues += rescued;
+                status.publish(&self.context.runtime);
+            }
         }
         None
     }
@@ -167,17 +192,20 @@ impl<'a> Duties<'a> {
             }
         }
     }
+}
 
-    fn rescue(&mut self, now: Instant, status: &mut Status) {
-        if self.context.mode == Mode::All {
-            return;
-        }
-        let list = Some(&self.running.overdue);
-        let look = |tid| self.objects.look(tid);
-        let rescued = self.rescuer.tick(now, list, self.servers.there(), look);
-        if rescued > 0 {
-            status.nr_rescues += rescued;
-            status.publish(&self.context.runtime);
-        }
+/// Rescues tasks until it is told to end. In a thread of its own, and without the
+/// files of cgroups: a task that waits may be inside a section that RCU waits for,
+/// then whoever changes a cgroup waits for that task with the cgroups' lock, and
+/// whoever reads them waits, too.
+fn rescue_until(ended: &AtomicBool, running: &Running, rescued: &AtomicU64) {
+    let mut rescuer = Rescuer::default();
+    let servers = ExtServer::of_this_host();
+    let look = |tid| running.objects.look(tid);
+    while !ended.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        let count = rescuer.tick(now, Some(&running.overdue), servers.as_ref(), look);
+        rescued.fetch_add(count, Ordering::Relaxed);
+        thread::sleep(rescuer.wait(POLL, now));
     }
 }

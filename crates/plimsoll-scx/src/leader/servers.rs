@@ -63,11 +63,6 @@ impl Servers {
         }
     }
 
-    /// The servers, if there are any.
-    pub fn there(&self) -> Option<&ExtServer> {
-        self.servers.as_ref()
-    }
-
     /// Sets them to the tolerance that groups ask for, where groups have changed
     /// or turns last longer than thought, and starts those again that the kernel
     /// has stopped.

@@ -85,6 +85,8 @@ fn a_tolerance_of_0_gives_next_to_nothing_and_the_scheduler_is_never_ejected() {
     let knobs = "--tolerance 0";
     let seconds = each_second(&mut rig, knobs);
     let (mean, _) = told(knobs, &seconds);
-    assert!(mean <= 1.0, "{mean:.2} ms");
+    // Without a server the fair class has to help out, which gives an idle cgroup 3 of 1,027 parts.
+    let most = if has_ext_server() { 1.0 } else { 5.0 };
+    assert!(mean <= most, "{mean:.2} ms");
     assert!(mean > 0.0, "nothing in {SECONDS} s");
 }
