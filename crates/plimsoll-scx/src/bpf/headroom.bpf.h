@@ -234,10 +234,24 @@ static __always_inline void side_settle(void)
 		side_evict(plim_min(-spare, READ_ONCE(nr_side) - READ_ONCE(side_tolerated)));
 }
 
+/*
+ * What is neither idle nor side work, of @free_ns of both. CPUs that change while
+ * they are read are further than the others; what is so too much in this interval is
+ * missing in the next. Cut off at 0 instead, main work would be seen where there is none.
+ */
+static __always_inline u64 nonside_of(struct plimsoll_machine *m, u64 elapsed_ns, u64 free_ns)
+{
+	u64 capacity_ns = elapsed_ns * m->headroom.params.nr_cpus;
+
+	free_ns += m->carry_ns;
+	m->carry_ns = plim_min(plim_sub_floor(free_ns, capacity_ns), capacity_ns);
+	return plim_sub_floor(capacity_ns, free_ns);
+}
+
 /* Closes an interval; in the share form every millisecond. */
 static int headroom_update(void *map, int *key, struct bpf_timer *timer)
 {
-	u64 now = bpf_ktime_get_ns(), idle_ns, side_ns, ran_ns, elapsed_ns, capacity_ns;
+	u64 now = bpf_ktime_get_ns(), idle_ns, side_ns, ran_ns, elapsed_ns, nonside_ns;
 	struct plimsoll_machine *m;
 	s32 allowed, over;
 	u32 zero = 0;
@@ -251,11 +265,9 @@ static int headroom_update(void *map, int *key, struct bpf_timer *timer)
 	bpf_spin_lock(&m->lock);
 	m->headroom.params.nr_cpus = plim_max(READ_ONCE(nr_online), 1);
 	elapsed_ns = plim_elapsed_ns(now, m->headroom.updated_ns);
-	capacity_ns = elapsed_ns * m->headroom.params.nr_cpus;
-	ran_ns = side_ns - m->side_ns;
-	plim_headroom_update(&m->headroom,
-			     plim_sub_floor(capacity_ns, idle_ns - m->idle_ns + ran_ns), ran_ns,
-			     now);
+	ran_ns = plim_sub_floor(side_ns, m->side_ns);
+	nonside_ns = nonside_of(m, elapsed_ns, plim_sub_floor(idle_ns, m->idle_ns) + ran_ns);
+	plim_headroom_update(&m->headroom, nonside_ns, ran_ns, now);
 	m->idle_ns = idle_ns;
 	m->side_ns = side_ns;
 	m->nr_updates++;

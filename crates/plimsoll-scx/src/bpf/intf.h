@@ -199,6 +199,7 @@ struct plimsoll_machine {
 	struct plim_headroom headroom;
 	plim_u64 idle_ns; /* of all CPUs, at the last update */
 	plim_u64 side_ns;
+	plim_u64 carry_ns; /* idle and side time that is for the next interval */
 	plim_u64 nr_updates;
 	plim_u64 nr_evictions; /* atomic: side tasks taken off for headroom */
 	/*

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::common::{ms, native_or_vm, nr_cpus};
+use crate::common::{ms, nr_cpus};
 use crate::rig::{Rig, all_cpus, expect_within, rig, stamped};
 
 /// Shares of the machine over a second, in percent, by the scheduler's counters.
@@ -60,8 +60,7 @@ fn idle_time_is_the_headroom_in_each_row_of_the_table() {
         });
         thread::sleep(ms(1_200));
         let what = format!("main {percent} %: idle less what the law says");
-        // To take a task off a CPU and bring it back is dear in an emulator, and is not side work.
-        expect_within(&what, 0.0, native_or_vm(2.0, 5.0), || {
+        expect_within(&what, 0.0, 2.0, || {
             let seen = shares(&rig, 2);
             let room = (70.0 - seen.nonside).max(tolerance);
             let lawful = 100.0 - seen.nonside - room;
