@@ -83,17 +83,21 @@ fn where_fair_work_fills_every_cpu_batch_gets_its_tolerance_and_no_more() {
     // One more than CPUs: while the fair class balances them, each CPU has always one, but
     // which has two changes.
     let rivals = rig.fair_burners(&fair, all_cpus(), cpus + 1);
-    let (middle, half) = if has_ext_server() {
-        let half = native_or_vm(0.63, 0.75) * TOLERANCE;
-        (half, half)
-    } else {
-        (0.0, 0.05)
-    };
-    expect_within("batch, percent of one CPU", middle, half, || {
+    let measure = || {
         let shares = rates_of(&[&batch, &fair], MEASURED);
         println!("batch {:.3} %, fair {:.2} %", shares[0], shares[1]);
-        shares[0]
-    });
+        shares
+    };
+    if has_ext_server() {
+        let half = native_or_vm(0.63, 0.75) * TOLERANCE;
+        expect_within("batch, percent of one CPU", half, half, || measure()[0]);
+    } else {
+        // The load balancer of these kernels counts batch tasks as if they were fair ones. So it
+        // may leave all of the fair ones at one CPU, for which there are as many at the other.
+        let fair_least = 100.0 * (cpus - 1) as f64 - 3.0;
+        let shares = measure();
+        assert!(shares[1] >= fair_least, "{shares:.2?}");
+    }
     rivals.kill_hard();
     rig.assert_never_ejected("work");
     work.stop();
