@@ -87,7 +87,7 @@ vm-test: build
 sched-ext-test: build
 	tools/install-deps vm
 	for kernel in $(SCHED_EXT_KERNELS); do \
-		crates/plimsoll/tests/in-vm --kernel "$$kernel" --timeout 3600 --skip four_cpus:: sched_ext; \
+		crates/plimsoll/tests/in-vm --kernel "$$kernel" --long --timeout 3600 --skip four_cpus:: sched_ext; \
 		crates/plimsoll/tests/in-vm --kernel "$$kernel" --timeout 900 --cpus 4 --filter four_cpus:: sched_ext; \
 	done
 

@@ -11,6 +11,11 @@ use nix::unistd::Pid;
 use crate::common::{ms, nr_cpus, wait_until};
 use crate::rig::{SHORT, all_cpus, burners, rates_of, rig, rig_in_vm};
 
+/// Whether tests are to last: `in-vm --long`.
+fn is_long() -> bool {
+    std::env::var_os("PLIMSOLL_TEST_LONG").is_some()
+}
+
 #[test]
 fn a_thousand_cgroups_come_and_go_below_a_group_and_a_process_with_them() {
     let Some(rig) = rig() else { return };
@@ -19,7 +24,11 @@ fn a_thousand_cgroups_come_and_go_below_a_group_and_a_process_with_them() {
     let nomad = rig.fair_load(&group, all_cpus(), "burn --threads 2 --duration 600s");
     let start = Instant::now();
     let mut made = 0;
-    while made < 1000 && start.elapsed() < Duration::from_secs(20) {
+    let goes_on = |made, elapsed| match is_long() {
+        true => elapsed < Duration::from_secs(60),
+        false => made < 1000 && elapsed < Duration::from_secs(20),
+    };
+    while goes_on(made, start.elapsed()) {
         let child = group.child(&format!("c{made}"));
         child.create().unwrap();
         child.add_process(nomad.pid()).unwrap();
@@ -115,16 +124,17 @@ fn processes_come_and_go_under_every_knob() {
 }
 
 #[test]
-fn the_scheduler_is_loaded_and_unloaded_twenty_times_and_nothing_is_left() {
+fn the_scheduler_is_loaded_and_unloaded_again_and_again_and_nothing_is_left() {
     let Some(rig) = rig() else { return };
     let start = Instant::now();
-    for round in 0..20 {
+    let rounds = if is_long() { 100 } else { 20 };
+    for round in 0..rounds {
         let finished = rig
             .batch("work", "--quota 50ms/100ms", &["true"])
             .finish(Duration::from_secs(30))
             .good();
         assert_eq!(finished.stderr, "", "round {round}");
     }
-    println!("20 times in {:.1?}", start.elapsed());
+    println!("{rounds} times in {:.1?}", start.elapsed());
     rig.assert_nothing_left();
 }
