@@ -75,7 +75,14 @@ impl Members {
     }
 
     /// Gives tasks the scheduler's policy. Returns what people should know.
-    pub fn take(&mut self, found: &[Found], recorded: &[Entry]) -> Vec<String> {
+    /// One that `is_late` for the kernel's watchdog is lent to the fair class instead,
+    /// and the leader takes it when it runs.
+    pub fn take(
+        &mut self,
+        found: &[Found],
+        recorded: &[Entry],
+        is_late: impl Fn(i32) -> bool,
+    ) -> Vec<String> {
         for entry in recorded {
             if let Entry::Repolicy {
                 tid,
@@ -88,16 +95,19 @@ impl Members {
         }
         found
             .iter()
-            .filter_map(|found| self.take_one(found))
+            .filter_map(|found| self.take_one(found, &is_late))
             .collect()
     }
 
-    fn take_one(&mut self, found: &Found) -> Option<String> {
+    fn take_one(&mut self, found: &Found, is_late: impl Fn(i32) -> bool) -> Option<String> {
         let Found { task, policy } = *found;
         let problem = if Policy::of(policy) == Policy::Other {
             "its real-time policy stays, no knob holds for it".into()
         } else if task.exists() {
-            let wanted = SCHED_EXT | flags_of(policy);
+            let wanted = match is_late(task.tid) {
+                true => LENT,
+                false => SCHED_EXT | flags_of(policy),
+            };
             tasks::set_policy(task.tid, wanted).err()?.to_string()
         } else {
             return None;
@@ -158,7 +168,7 @@ mod tests {
         let mut later = found(libc::SCHED_OTHER);
         later.task.start_time -= 1;
         let before = tasks::policy_number(later.task.tid);
-        assert!(members.take(&[later], &[]).is_empty());
+        assert!(members.take(&[later], &[], |_| false).is_empty());
         assert_eq!(tasks::policy_number(later.task.tid), before);
     }
 }

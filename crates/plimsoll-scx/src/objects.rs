@@ -51,6 +51,17 @@ plain!(
     crate::bpf_intf::plimsoll_event
 );
 
+/// What a look begins with.
+pub(crate) const NO_LOOK: plimsoll_look = plimsoll_look {
+    tid: 0,
+    on_cpu: 0,
+    waited_ns: 0,
+    known: 0,
+    asleep: 0,
+    any_cpu_idle: 0,
+    pad: 0,
+};
+
 /// The value that bytes from the kernel stand for.
 pub(crate) fn value_of<T: Plain>(bytes: &[u8]) -> Option<T> {
     // SAFETY: there are enough bytes, `Plain` says that any will do, and the
@@ -256,14 +267,22 @@ impl Objects {
             .map_err(|source| Error::change("set the machine", source))
     }
 
+    /// Whether the kernel's watchdog thinks of a task as one that has waited for
+    /// long, though it was in another class. Put into ours while it waits, it would
+    /// be taken for a stall; see `leader/rescue.rs`.
+    pub fn is_late(&self, tid: i32) -> bool {
+        const LATE_NS: u64 = 10_000_000_000;
+        let is_late =
+            |seen: plimsoll_look| seen.known != 0 && seen.on_cpu == 0 && seen.waited_ns >= LATE_NS;
+        self.look(tid).is_some_and(is_late)
+    }
+
     /// Whether a task is on a CPU now, and how long it has waited; `None`: there
     /// is no such task.
     pub fn look(&self, tid: i32) -> Option<plimsoll_look> {
         let mut look = plimsoll_look {
             tid: tid.cast_unsigned(),
-            on_cpu: 0,
-            waited_ns: 0,
-            known: 0,
+            ..NO_LOOK
         };
         run_program(&self.look, &mut look).ok()?;
         Some(look)

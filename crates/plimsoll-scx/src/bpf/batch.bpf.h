@@ -87,16 +87,6 @@ struct {
 	__type(value, struct place_state);
 } place_states SEC(".maps");
 
-/* Whether any CPU is idle: seldom so when it matters what a wake-up costs. */
-static __always_inline bool any_cpu_is_idle(void)
-{
-	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
-	bool any = !bpf_cpumask_empty(idle);
-
-	scx_bpf_put_idle_cpumask(idle);
-	return any;
-}
-
 /*
  * The best idle CPU for a task, by the core's order: where it runs soonest,
  * then a whole idle core, then the most room. -1: none is idle.

@@ -110,6 +110,7 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 		plim_headroom_init(&m->headroom, &params, now);
 		m->idle_ns = idle_ns;
 		m->side_ns = side_ns;
+		m->carry_ns = 0;
 	} else if (on) {
 		plim_headroom_set(&m->headroom, &params);
 	}

@@ -436,11 +436,18 @@ dispatch_turn(struct pick_state *state, struct plimsoll_cpu *c, u32 llc, s32 cpu
 	return moved;
 }
 
+/* No turn puts the next one off for longer: a machine that stands still is no turn. */
+#define TURN_OFF_MAX_NS PLIM_NSEC_PER_SEC
+#define TURN_RAN_MAX_NS (100 * PLIM_NSEC_PER_MSEC)
+
 /* A turn that was too long puts the next one off. */
 static __always_inline void turn_charge(struct plimsoll_cpu *c, u64 ran_ns)
 {
-	if (turn_runtime_ns && ran_ns > turn_runtime_ns)
-		c->turn_next_ns += (ran_ns - turn_runtime_ns) * turn_period_ns / turn_runtime_ns;
+	u64 late_ns = plim_sub_floor(plim_min(ran_ns, TURN_RAN_MAX_NS), turn_runtime_ns);
+
+	if (turn_runtime_ns)
+		c->turn_next_ns +=
+			plim_min(late_ns * turn_period_ns / turn_runtime_ns, TURN_OFF_MAX_NS);
 }
 
 /* In partial mode the usual case: the kernel asks each time that a CPU goes idle. */
@@ -463,6 +470,7 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 		return;
 	c->nr_dispatches++;
 	c->left_ns = 0;
+	c->turn = 0;
 	previous_runs = prev && prev->scx.flags & SCX_TASK_QUEUED;
 	if (!previous_runs && !c->side && nothing_waits(llc))
 		return;

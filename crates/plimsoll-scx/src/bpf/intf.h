@@ -104,7 +104,10 @@ struct plimsoll_look {
 	plim_u32 tid; /* set by who asks */
 	plim_u32 on_cpu; /* it runs at this moment */
 	plim_u64 waited_ns; /* if it waits: for so long, for the kernel's watchdog */
-	plim_u64 known; /* it is, or was, a task of this scheduler */
+	plim_u32 known; /* it is, or was, a task of this scheduler */
+	plim_u32 asleep; /* it neither runs nor waits */
+	plim_u32 any_cpu_idle;
+	plim_u32 pad;
 };
 
 /* What user space asks the program plimsoll_set_machine for. */

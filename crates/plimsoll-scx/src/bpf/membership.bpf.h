@@ -108,7 +108,7 @@ int BPF_PROG(plimsoll_attached, struct cgroup *cgrp, const char *path, struct ta
 
 	if (slot != PLIMSOLL_SLOT_DEFAULT)
 		tell(PLIMSOLL_JOINED, p->pid, slot, threadgroup);
-	else if (p->policy == 7 /* SCHED_EXT */ && !mode_all)
+	else if (!mode_all && task_of(p)) /* of this scheduler, also while it is lent */
 		tell(PLIMSOLL_LEFT, p->pid, slot, threadgroup);
 	return 0;
 }

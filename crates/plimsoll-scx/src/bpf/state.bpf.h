@@ -279,4 +279,14 @@ __noinline int remember(s32 cpu, u32 kind, u32 slot, u32 pid, u64 detail_ns)
 	return 0;
 }
 
+/* Whether any CPU is idle: seldom so when it matters what a wake-up costs. */
+static __always_inline bool any_cpu_is_idle(void)
+{
+	const struct cpumask *idle = scx_bpf_get_idle_cpumask();
+	bool any = !bpf_cpumask_empty(idle);
+
+	scx_bpf_put_idle_cpumask(idle);
+	return any;
+}
+
 #endif /* PLIMSOLL_STATE_BPF_H */

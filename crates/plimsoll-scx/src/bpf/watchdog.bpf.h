@@ -65,6 +65,8 @@ int plimsoll_look(struct plimsoll_look *look)
 	look->on_cpu = rq && BPF_CORE_READ(rq, curr, pid) == p->pid;
 	look->waited_ns = p->scx.flags & SCX_TASK_RESET_RUNNABLE_AT ? 0 : watchdog_waited_ns(p);
 	look->known = task_of(p) ? 1 : 0;
+	look->asleep = p->__state != 0; /* TASK_RUNNING, which is runnable, too */
+	look->any_cpu_idle = any_cpu_is_idle();
 	bpf_task_release(p);
 	return 0;
 }

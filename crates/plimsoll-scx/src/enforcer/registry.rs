@@ -174,7 +174,9 @@ impl SchedExtEnforcer {
             self.record(index, &entries)?;
         }
         if let Some(scheduled) = &mut self.groups[index].scheduled {
-            for message in scheduled.members.take(&found, &entries) {
+            let objects = self.objects.as_ref();
+            let is_late = |tid| objects.is_some_and(|objects| objects.is_late(tid));
+            for message in scheduled.members.take(&found, &entries, is_late) {
                 self.context.messages.tell(message);
             }
         }

@@ -64,9 +64,8 @@ impl<'a> Duties<'a> {
             if is_partial {
                 scope.spawn(|| rescue_until(&ended, running, &rescued));
             }
-            let report = self.follow_all(status, journal, stop, &rescued);
-            ended.store(true, Ordering::Relaxed);
-            report
+            let _ends = EndsThen(&ended);
+            self.follow_all(status, journal, stop, &rescued)
         })
     }
 
@@ -147,7 +146,11 @@ impl<'a> Duties<'a> {
         if is_managed && is_plain && task.exists() {
             // One with another policy has to be written down first: its keeper
             // does that and takes it.
-            return tasks::set_policy(task.tid, SCHED_EXT | policy);
+            let wanted = match self.objects.is_late(task.tid) {
+                true => tasks::LENT,
+                false => SCHED_EXT | policy,
+            };
+            return tasks::set_policy(task.tid, wanted);
         }
         let is_ours = Policy::of(policy) == Policy::Ext || self.is_lent(task.tid, policy);
         if !is_managed && is_ours && task.exists() {
@@ -194,6 +197,15 @@ impl<'a> Duties<'a> {
     }
 }
 
+/// Tells the other thread to end, however this one does.
+struct EndsThen<'a>(&'a AtomicBool);
+
+impl Drop for EndsThen<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Rescues tasks until it is told to end. In a thread of its own, and without the
 /// files of cgroups: a task that waits may be inside a section that RCU waits for,
 /// then whoever changes a cgroup waits for that task with the cgroups' lock, and
@@ -206,6 +218,6 @@ fn rescue_until(ended: &AtomicBool, running: &Running, rescued: &AtomicU64) {
         let now = Instant::now();
         let count = rescuer.tick(now, Some(&running.overdue), servers.as_ref(), look);
         rescued.fetch_add(count, Ordering::Relaxed);
-        thread::sleep(rescuer.wait(POLL, now));
+        thread::sleep(rescuer.wait(POLL));
     }
 }

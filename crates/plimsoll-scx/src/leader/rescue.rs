@@ -18,6 +18,7 @@ use std::io::Read as _;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{Iter, Link};
+use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::tasks::{self, LENT, Policy, TaskId};
 
 use crate::bpf_intf::plimsoll_look;
@@ -25,17 +26,15 @@ use crate::ext_server::ExtServer;
 
 /// How often it is looked for tasks that have waited for too long.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-/// How often it is looked whether tasks run that were lent a short while ago. It is
-/// less than the slice that the fair class gives them.
+/// How often it is looked whether lent tasks run. It is less than the slice that the fair class gives them.
 const CARE_INTERVAL: Duration = Duration::from_millis(2);
-/// And those that were lent before that.
-const LATE_CARE_INTERVAL: Duration = Duration::from_millis(20);
-const SHORT_WHILE: Duration = Duration::from_secs(5);
 /// No more are looked at in one go; the next goes on with others.
 const CARES_MAX: usize = 32;
-/// A task that was not seen running though it has run, as when there is no other CPU
-/// to see it from, is tried that often.
+/// A task that was not seen running, though it has run or sleeps, is tried that often.
 const TRY_INTERVAL: Duration = Duration::from_secs(2);
+/// But not one that the watchdog would bite for at once, if that looked just then. With
+/// one CPU there is no other to see it from.
+const LATE_NS: u64 = 20_000_000_000;
 /// It may take that long to run once it is back.
 const RUNS_WITHIN: Duration = Duration::from_millis(1);
 /// For the watchdog it has run, if it says that it has waited for less.
@@ -72,9 +71,8 @@ struct Lent {
     task: TaskId,
     /// The kernel's number of its policy, with flags.
     policy: i32,
-    /// What it had run then, and when that was.
+    /// What it had run then, or when it was tried last, and when that was.
     run_ns: u64,
-    since: Instant,
     tried: Instant,
 }
 
@@ -90,12 +88,11 @@ pub(super) struct Rescuer {
 
 impl Rescuer {
     /// How long the caller may wait until the next call.
-    pub fn wait(&self, most: Duration, now: Instant) -> Duration {
-        let is_new = |lent: &Lent| now < lent.since + SHORT_WHILE;
-        match self.lent.iter().any(is_new) {
-            true => most.min(CARE_INTERVAL),
-            false if self.lent.is_empty() => most,
-            false => most.min(LATE_CARE_INTERVAL),
+    pub fn wait(&self, most: Duration) -> Duration {
+        if self.lent.is_empty() {
+            most
+        } else {
+            most.min(CARE_INTERVAL)
         }
     }
 
@@ -142,7 +139,6 @@ impl Rescuer {
                     task,
                     policy: tasks::SCHED_EXT,
                     run_ns: 0,
-                    since: now,
                     tried: now,
                 });
             }
@@ -170,7 +166,6 @@ impl Rescuer {
             task,
             policy,
             run_ns,
-            since: now,
             tried: now,
         });
         true
@@ -189,15 +184,15 @@ impl Rescuer {
 }
 
 impl Lent {
-    /// Takes the task back, if it runs. Returns whether it is lent still.
+    /// Takes the task back, if it runs or will as soon as it wakes up. Returns
+    /// whether it is lent still.
     fn stays(&mut self, now: Instant, look: &impl Fn(i32) -> Option<plimsoll_look>) -> bool {
         let tid = self.task.tid;
-        let runs = match look(tid) {
-            None => return false,
-            Some(seen) => seen.on_cpu != 0,
+        let Some(seen) = look(tid) else {
+            return false;
         };
-        let is_due = now >= self.tried + TRY_INTERVAL;
-        if !runs && !is_due {
+        let runs = seen.on_cpu != 0;
+        if !runs && now < self.tried + TRY_INTERVAL {
             return true;
         }
         self.tried = now;
@@ -206,14 +201,19 @@ impl Lent {
         if !tasks::is_lent(tid) || !self.task.exists() {
             return false;
         }
-        let has_run = tasks::run_ns(tid).is_none_or(|run_ns| run_ns > self.run_ns);
-        if !runs && !has_run {
+        let wakes_to_idle = !runs && seen.asleep != 0 && seen.any_cpu_idle != 0;
+        let run_ns = tasks::run_ns(tid).unwrap_or(0);
+        let may_try = run_ns > self.run_ns && (seen.waited_ns < LATE_NS || nr_cpus_online() == 1);
+        if !runs && !wakes_to_idle && !may_try {
             return true;
         }
-        if tasks::set_policy(tid, self.policy).is_err() || ran_within(RUNS_WITHIN, tid, look) {
-            return false;
-        }
-        tasks::set_policy(tid, LENT).is_ok()
+        self.run_ns = run_ns;
+        let is_back = tasks::set_policy(tid, self.policy).is_err()
+            || wakes_to_idle
+            || ran_within(RUNS_WITHIN, tid, look);
+        // Unless somebody else has taken it meanwhile.
+        let is_ours = || tasks::policy(tid) == Some(Policy::Ext) && self.task.exists();
+        !is_back && is_ours() && tasks::set_policy(tid, LENT).is_ok()
     }
 }
 
@@ -252,6 +252,7 @@ fn read_list(link: &Link) -> Option<(Vec<Overdue>, Vec<i32>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::NO_LOOK;
 
     const TASK: TaskId = TaskId {
         tid: 12,
@@ -268,7 +269,6 @@ mod tests {
             task,
             policy: tasks::SCHED_EXT,
             run_ns: 0,
-            since: now,
             tried: now,
         }
     }
@@ -278,20 +278,15 @@ mod tests {
         let waits = |tid: i32| {
             Some(plimsoll_look {
                 tid: tid.cast_unsigned(),
-                on_cpu: 0,
                 waited_ns: 12 * JUST_RAN_NS,
-                known: 1,
+                ..NO_LOOK
             })
         };
         let mut rescuer = Rescuer::default();
-        assert_eq!(rescuer.wait(SHORT_WHILE, Instant::now()), SHORT_WHILE);
+        assert_eq!(rescuer.wait(TRY_INTERVAL), TRY_INTERVAL);
         rescuer.lent.push_back(lent(TASK));
         let now = Instant::now();
-        assert_eq!(rescuer.wait(SHORT_WHILE, now), CARE_INTERVAL);
-        assert_eq!(
-            rescuer.wait(SHORT_WHILE, now + SHORT_WHILE),
-            LATE_CARE_INTERVAL
-        );
+        assert_eq!(rescuer.wait(TRY_INTERVAL), CARE_INTERVAL);
         rescuer.take_back(now, &waits);
         assert_eq!(rescuer.lent.len(), 1);
         rescuer.take_back(now, &|_| None);
@@ -323,9 +318,8 @@ mod tests {
             seen.borrow_mut().insert(tid);
             Some(plimsoll_look {
                 tid: tid.cast_unsigned(),
-                on_cpu: 0,
                 waited_ns: 0,
-                known: 1,
+                ..NO_LOOK
             })
         };
         rescuer.take_back(Instant::now(), &look);

@@ -82,18 +82,23 @@ impl Servers {
         let mut is_new = self.groups_seen != Some(changed);
         if is_new {
             self.groups_seen = Some(changed);
-            self.tolerance = Demand::now(objects).tolerance;
+            let tolerance = Demand::now(objects).tolerance;
+            if tolerance != self.tolerance {
+                // Turns are of another length now.
+                self.stretch = Stretch::default();
+            }
+            self.tolerance = tolerance;
         }
+        let setting = Setting::of(self.tolerance, nr_cpus_online());
         let is_due = self.looked.is_none_or(|at| now >= at + LOOK_INTERVAL);
         if is_due {
             self.looked = Some(now);
             let tolerated_ns = objects.shared.tolerated_ns();
             is_new |= self
                 .stretch
-                .look(self.tolerance, tolerated_ns, monotonic_ns());
+                .look(self.tolerance, setting, tolerated_ns, monotonic_ns());
         }
         if is_new {
-            let setting = Setting::of(self.tolerance, nr_cpus_online());
             let setting = self.stretch.of(setting);
             self.period_ns = setting.period_ns;
             servers.set(setting, journal)?;
