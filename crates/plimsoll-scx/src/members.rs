@@ -37,8 +37,8 @@ impl Members {
 
     /// Looks for tasks of a cgroup, and of all below it, that are to get the
     /// scheduler's policy. One that the leader has lent to the fair class, as
-    /// `is_lent` says of those that may be, is the leader's to take back.
-    pub fn look(&mut self, folder: &Path, is_lent: impl Fn(i32) -> bool) -> Vec<Found> {
+    /// `is_lent` says of its number and policy, is the leader's to take back.
+    pub fn look(&mut self, folder: &Path, is_lent: impl Fn(i32, i32) -> bool) -> Vec<Found> {
         let tids = threads_below(folder);
         let mut found = Vec::new();
         for tid in &tids {
@@ -49,7 +49,7 @@ impl Members {
             let Some(task) = TaskId::of(*tid) else {
                 continue;
             };
-            if policy != LENT || !is_lent(*tid) {
+            if !is_lent(*tid, policy) {
                 found.push(Found { task, policy });
             }
         }
@@ -74,9 +74,8 @@ impl Members {
         found.iter().filter_map(entry).collect()
     }
 
-    /// Gives tasks the scheduler's policy. Returns what people should know.
-    /// One that `is_late` for the kernel's watchdog is lent to the fair class instead,
-    /// and the leader takes it when it runs.
+    /// Gives tasks the scheduler's policy, as [`policy_of_member`] has it. Returns
+    /// what people should know.
     pub fn take(
         &mut self,
         found: &[Found],
@@ -104,10 +103,7 @@ impl Members {
         let problem = if Policy::of(policy) == Policy::Other {
             "its real-time policy stays, no knob holds for it".into()
         } else if task.exists() {
-            let wanted = match is_late(task.tid) {
-                true => LENT,
-                false => SCHED_EXT | flags_of(policy),
-            };
+            let wanted = policy_of_member(policy, is_late(task.tid));
             tasks::set_policy(task.tid, wanted).err()?.to_string()
         } else {
             return None;
@@ -115,6 +111,16 @@ impl Members {
         self.told
             .insert(task)
             .then(|| format!("task {}: {problem}", task.tid))
+    }
+}
+
+/// The policy of a task of a group that had another. One that `is_late` for the
+/// kernel's watchdog is lent to the fair class, and the leader takes it when it runs.
+pub(crate) fn policy_of_member(policy: i32, is_late: bool) -> i32 {
+    if is_late {
+        LENT
+    } else {
+        SCHED_EXT | flags_of(policy)
     }
 }
 

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Program, libbpf_sys};
+use plimsoll_engine::tasks::LENT;
 
 use crate::bpf_intf::{
     plimsoll_change, plimsoll_cpu, plimsoll_decisions, plimsoll_group, plimsoll_group_cpu,
@@ -275,6 +276,12 @@ impl Objects {
         let is_late =
             |seen: plimsoll_look| seen.known != 0 && seen.on_cpu == 0 && seen.waited_ns >= LATE_NS;
         self.look(tid).is_some_and(is_late)
+    }
+
+    /// Whether a task of such a policy is one of this scheduler's that a leader has
+    /// lent to the fair class, and not one that has that policy by itself.
+    pub fn is_lent(&self, tid: i32, policy: i32) -> bool {
+        policy == LENT && self.look(tid).is_some_and(|seen| seen.known != 0)
     }
 
     /// Whether a task is on a CPU now, and how long it has waited; `None`: there

@@ -161,10 +161,7 @@ impl SchedExtEnforcer {
             return Ok(());
         };
         let objects = self.objects.as_ref();
-        let is_lent = |tid| {
-            let look = objects.and_then(|objects| objects.look(tid));
-            look.is_some_and(|look| look.known != 0)
-        };
+        let is_lent = |tid, policy| objects.is_some_and(|objects| objects.is_lent(tid, policy));
         let found = scheduled.members.look(&scheduled.folder, is_lent);
         if found.is_empty() {
             return Ok(());

@@ -11,7 +11,7 @@ use plimsoll_engine::host::Mode;
 use plimsoll_engine::journal::{self, Journal};
 use plimsoll_engine::policies::Policies;
 use plimsoll_engine::scheduled::ScheduledGroup;
-use plimsoll_engine::tasks::{self, Policy, SCHED_EXT, TaskId};
+use plimsoll_engine::tasks::{self, Policy, TaskId};
 
 use super::Context;
 use super::rescue::Rescuer;
@@ -19,6 +19,7 @@ use super::running::Running;
 use super::servers::Servers;
 use crate::bpf_intf::plimsoll_event;
 use crate::ext_server::ExtServer;
+use crate::members::policy_of_member;
 use crate::objects::{Objects, value_of};
 use crate::status::Status;
 use crate::{ExitReport, slots};
@@ -146,13 +147,10 @@ impl<'a> Duties<'a> {
         if is_managed && is_plain && task.exists() {
             // One with another policy has to be written down first: its keeper
             // does that and takes it.
-            let wanted = match self.objects.is_late(task.tid) {
-                true => tasks::LENT,
-                false => SCHED_EXT | policy,
-            };
+            let wanted = policy_of_member(policy, self.objects.is_late(task.tid));
             return tasks::set_policy(task.tid, wanted);
         }
-        let is_ours = Policy::of(policy) == Policy::Ext || self.is_lent(task.tid, policy);
+        let is_ours = Policy::of(policy) == Policy::Ext || self.objects.is_lent(task.tid, policy);
         if !is_managed && is_ours && task.exists() {
             let journals = self.context.runtime.path();
             let known = known.get_or_insert_with(|| {
@@ -161,11 +159,6 @@ impl<'a> Duties<'a> {
             return known.give_back(task.tid);
         }
         Ok(())
-    }
-
-    fn is_lent(&self, tid: i32, policy: i32) -> bool {
-        let look = || self.objects.look(tid);
-        policy == tasks::LENT && look().is_some_and(|look| look.known != 0)
     }
 
     fn is_managed(&self, tid: i32) -> bool {
@@ -216,7 +209,7 @@ fn rescue_until(ended: &AtomicBool, running: &Running, rescued: &AtomicU64) {
     let look = |tid| running.objects.look(tid);
     while !ended.load(Ordering::Relaxed) {
         let now = Instant::now();
-        let count = rescuer.tick(now, Some(&running.overdue), servers.as_ref(), look);
+        let count = rescuer.tick(now, &running.overdue, servers.as_ref(), look);
         rescued.fetch_add(count, Ordering::Relaxed);
         thread::sleep(rescuer.wait(POLL));
     }

@@ -26,7 +26,8 @@ use crate::ext_server::ExtServer;
 
 /// How often it is looked for tasks that have waited for too long.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-/// How often it is looked whether lent tasks run. It is less than the slice that the fair class gives them.
+/// How often it is looked whether lent tasks run. It is less than the slice that the
+/// fair class gives them.
 const CARE_INTERVAL: Duration = Duration::from_millis(2);
 /// No more are looked at in one go; the next goes on with others.
 const CARES_MAX: usize = 32;
@@ -100,7 +101,7 @@ impl Rescuer {
     pub fn tick(
         &mut self,
         now: Instant,
-        list: Option<&Link>,
+        list: &Link,
         servers: Option<&ExtServer>,
         look: impl Fn(i32) -> Option<plimsoll_look>,
     ) -> u64 {
@@ -112,7 +113,7 @@ impl Rescuer {
             return 0;
         }
         self.looked = Some(now);
-        let (overdue, lent) = list.and_then(read_list).unwrap_or_default();
+        let (overdue, lent) = read_list(list).unwrap_or_default();
         self.adopt(&lent, now);
         // Others are not the scheduler's, whatever it remembers of them.
         let ours = |task: &Overdue| tasks::policy(task.tid) == Some(Policy::Ext);
@@ -135,12 +136,8 @@ impl Rescuer {
     fn adopt(&mut self, tids: &[i32], now: Instant) {
         for task in tids.iter().copied().filter_map(TaskId::of) {
             if !self.lent.iter().any(|lent| lent.task == task) {
-                self.lent.push_back(Lent {
-                    task,
-                    policy: tasks::SCHED_EXT,
-                    run_ns: 0,
-                    tried: now,
-                });
+                self.lent
+                    .push_back(Lent::new(task, tasks::SCHED_EXT, 0, now));
             }
         }
     }
@@ -162,12 +159,7 @@ impl Rescuer {
         if !task.exists() || tasks::set_policy(task.tid, LENT).is_err() {
             return false;
         }
-        self.lent.push_back(Lent {
-            task,
-            policy,
-            run_ns,
-            tried: now,
-        });
+        self.lent.push_back(Lent::new(task, policy, run_ns, now));
         true
     }
 
@@ -184,6 +176,15 @@ impl Rescuer {
 }
 
 impl Lent {
+    fn new(task: TaskId, policy: i32, run_ns: u64, tried: Instant) -> Self {
+        Self {
+            task,
+            policy,
+            run_ns,
+            tried,
+        }
+    }
+
     /// Takes the task back, if it runs or will as soon as it wakes up. Returns
     /// whether it is lent still.
     fn stays(&mut self, now: Instant, look: &impl Fn(i32) -> Option<plimsoll_look>) -> bool {
@@ -264,13 +265,7 @@ mod tests {
     };
 
     fn lent(task: TaskId) -> Lent {
-        let now = Instant::now();
-        Lent {
-            task,
-            policy: tasks::SCHED_EXT,
-            run_ns: 0,
-            tried: now,
-        }
+        Lent::new(task, tasks::SCHED_EXT, 0, Instant::now())
     }
 
     #[test]

@@ -89,29 +89,35 @@ impl Servers {
             }
             self.tolerance = tolerance;
         }
-        let setting = Setting::of(self.tolerance, nr_cpus_online());
         let is_due = self.looked.is_none_or(|at| now >= at + LOOK_INTERVAL);
+        if !is_new && !is_due {
+            return Ok(());
+        }
+        let (setting, now_ns) = (
+            Setting::of(self.tolerance, nr_cpus_online()),
+            monotonic_ns(),
+        );
         if is_due {
             self.looked = Some(now);
             let tolerated_ns = objects.shared.tolerated_ns();
             is_new |= self
                 .stretch
-                .look(self.tolerance, setting, tolerated_ns, monotonic_ns());
+                .look(self.tolerance, setting, tolerated_ns, now_ns);
         }
         if is_new {
             let setting = self.stretch.of(setting);
             self.period_ns = setting.period_ns;
             servers.set(setting, journal)?;
         }
-        if is_due && anything_waits(objects) {
-            restart(servers, objects, self.period_ns, &mut self.restarted_ns);
+        if is_due && anything_waits(objects, now_ns) {
+            let restarted_ns = &mut self.restarted_ns;
+            restart(servers, objects, self.period_ns, restarted_ns, now_ns);
         }
         Ok(())
     }
 }
 
-fn anything_waits(objects: &Objects) -> bool {
-    let now_ns = monotonic_ns();
+fn anything_waits(objects: &Objects, now_ns: u64) -> bool {
     let slots = plimsoll_limits_PLIMSOLL_SLOT_DEFAULT..objects.shared.nr_slots_used();
     let mut groups = slots.filter_map(|slot| objects.group(slot));
     groups.any(|group| waits(&group, now_ns))
@@ -123,8 +129,8 @@ fn restart(
     objects: &Objects,
     period_ns: u64,
     restarted_ns: &mut HashMap<u32, u64>,
+    now_ns: u64,
 ) {
-    let now_ns = monotonic_ns();
     let all = (0..objects.nr_cpu_ids).filter_map(|cpu| Some((cpu, objects.cpu(cpu)?)));
     for cpu in starved(all, restarted_ns, period_ns, now_ns) {
         restarted_ns.insert(cpu, now_ns);

@@ -145,6 +145,17 @@ mod tests {
         had
     }
 
+    /// After 20 s in which batch work had a whole CPU; and what it has run.
+    fn at_its_longest() -> (Stretch, u64) {
+        let mut stretch = Stretch::default();
+        let mut ran_ns = 0;
+        for second in 0..20 {
+            ran_ns += 1000 * MS;
+            stretch.look(TOLERANCE, SETTING, ran_ns, second * 1000 * MS);
+        }
+        (stretch, ran_ns)
+    }
+
     #[test]
     fn turns_that_end_in_time_come_as_often_as_the_tolerance_says() {
         let mut stretch = Stretch::default();
@@ -190,12 +201,7 @@ mod tests {
 
     #[test]
     fn turns_that_come_less_than_once_a_second_come_more_often_again_too() {
-        let mut stretch = Stretch::default();
-        let mut ran_ns = 0;
-        for second in 0..20 {
-            ran_ns += 1000 * MS;
-            stretch.look(TOLERANCE, SETTING, ran_ns, second * 1000 * MS);
-        }
+        let (mut stretch, mut ran_ns) = at_its_longest();
         // The machine was slow and is not any more: a turn of 0.1 ms every other second.
         for second in 20..900 {
             ran_ns += if second % 2 == 0 { MS / 10 } else { 0 };
@@ -206,12 +212,7 @@ mod tests {
 
     #[test]
     fn no_period_is_longer_than_the_kernel_takes() {
-        let mut stretch = Stretch::default();
-        let mut ran_ns = 0;
-        for second in 0..20 {
-            ran_ns += 1000 * MS;
-            stretch.look(TOLERANCE, SETTING, ran_ns, second * 1000 * MS);
-        }
+        let (mut stretch, _) = at_its_longest();
         assert_eq!(stretch.of(SETTING).period_ns, PERIOD_MAX_NS);
         let long = Setting {
             runtime_ns: MS / 10,
