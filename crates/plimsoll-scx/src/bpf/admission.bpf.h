@@ -22,6 +22,9 @@
 
 /* Flags of a group or of one above it that make admission look. */
 #define PLIMSOLL_LIMITED_FLAGS (PLIMSOLL_QUOTA | PLIMSOLL_CAP | PLIMSOLL_CPU_LIMIT)
+/* Those for which a task always goes through its queue. */
+#define PLIMSOLL_QUEUED_FLAGS                                                                      \
+	(PLIMSOLL_CAP | PLIMSOLL_SOFT_CAP | PLIMSOLL_PER_TASK | PLIMSOLL_CPU_LIMIT)
 
 /* Has a group's timer wake this CPU. Before the timer is armed. */
 static __always_inline void remember_refused(struct plimsoll_group *group, s32 cpu)
@@ -179,6 +182,42 @@ __noinline u64 admit(u32 slot, s32 cpu, u64 now)
 	if (!left_ns)
 		return_chain(slot, cpu);
 	return left_ns;
+}
+
+/*
+ * Whether a waking task of a group may go to an idle CPU at once, and not by way
+ * of its queue: where nothing but quotas limits it, and those have runtime. That
+ * is a look without locks; the CPU asks in full when the task begins. If the
+ * runtime is gone by then, the task runs for the shortest slice, which is a debt.
+ */
+__noinline int admits_at_once(u32 slot, s32 cpu, u64 now)
+{
+	struct plimsoll_cpu *c = cpu_at(cpu);
+	struct plimsoll_group_cpu *gc;
+	struct plimsoll_group *group;
+	u32 depth, flags;
+
+	/* That one is idle so that fair tasks may come. */
+	if (!c || now < READ_ONCE(c->room_until_ns))
+		return 0;
+	bpf_for (depth, 0, PLIMSOLL_DEPTH_MAX) {
+		group = group_at(slot);
+		if (!group)
+			break;
+		flags = group->params.flags;
+		if (flags & PLIMSOLL_QUEUED_FLAGS || (headroom_on && flags & PLIMSOLL_SIDE))
+			return 0;
+		gc = flags & PLIMSOLL_QUOTA ? group_cpu_at(slot, cpu) : NULL;
+		if (gc && (gc->bandwidth.throttled ||
+			   gc->bandwidth.runtime_ns + (s64)group->pool.runtime_ns <= 0))
+			return 0;
+		slot = group->params.parent;
+		if (slot >= PLIMSOLL_GROUPS_MAX)
+			break;
+	}
+	/* What another group was granted there, and did not run. */
+	WRITE_ONCE(c->left_ns, 0);
+	return 1;
 }
 
 /* Books what a running task has run since it was last charged. */

@@ -44,9 +44,22 @@ static __always_inline bool is_plain(const struct plimsoll_group *group)
 	       group->params.parent >= PLIMSOLL_GROUPS_MAX;
 }
 
+/* Places the group of a task that may run among the others of its tier. */
+static __always_inline u32 group_joins(struct plimsoll_group *group, const struct task_ctx *t,
+				       u32 llc)
+{
+	u32 tier = tier_of(group, t->background);
+	u64 queue = queue_id(queue_index(t->slot, t->background), llc);
+	bool had_work = READ_ONCE(group->nr_running) || scx_bpf_dsq_nr_queued(queue);
+
+	group_place(group, tier, had_work ? GROUP_LAG_NS : PLIM_BATCH_SLICE_DEFAULT_NS);
+	return tier;
+}
+
 s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct task_ctx *t = task_of(p);
+	u64 now = bpf_ktime_get_ns();
 	struct plimsoll_group *group;
 	bool is_idle = false;
 	s32 cpu;
@@ -54,13 +67,17 @@ s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	group = t ? group_at(t->slot) : NULL;
 	if (!group)
 		return prev_cpu;
-	if (!is_plain(group)) {
-		cpu = place_on_idle(p, prev_cpu, bpf_ktime_get_ns());
-		return cpu >= 0 ? cpu : prev_cpu;
+	if (is_plain(group)) {
+		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
+	} else {
+		cpu = place_on_idle(p, prev_cpu, now);
+		is_idle = cpu >= 0 && admits_at_once(t->slot, cpu, now);
+		if (cpu < 0)
+			cpu = prev_cpu;
 	}
-	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
 	if (is_idle && t->groups_seen == READ_ONCE(groups_changed)) {
-		vruntime_place(t, group, p);
+		t->background = 0;
+		group_joins(group, t, llc_of(cpu));
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, PLIM_BATCH_SLICE_DEFAULT_NS, 0);
 	}
 	return cpu;
@@ -156,11 +173,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	if ((group->params.flags & SOFT_PER_TASK) != SOFT_PER_TASK)
 		t->background = 0;
 	index = queue_index(t->slot, t->background);
-	tier = tier_of(group, t->background);
-	group_place(group, tier,
-		    scx_bpf_dsq_nr_queued(queue_id(index, llc)) || READ_ONCE(group->nr_running)
-			    ? GROUP_LAG_NS
-			    : PLIM_BATCH_SLICE_DEFAULT_NS);
+	tier = group_joins(group, t, llc);
 	scx_bpf_dsq_insert_vtime(p, queue_id(index, llc), PLIM_BATCH_SLICE_DEFAULT_NS, t->vruntime,
 				 enq_flags);
 	queue_set_active(llc, index);
