@@ -274,6 +274,27 @@ static __always_inline plim_u64 plim_headroom_update(struct plim_headroom *headr
 	return plim_headroom_grant_ns(headroom);
 }
 
+/* The longest overrun that is remembered, as time on one CPU: not for ever. */
+#define PLIM_HEADROOM_OVERRUN_MAX_NS (100 * PLIM_NSEC_PER_MSEC)
+
+/*
+ * For enforcers that grant the tolerance as turns of a whole CPU, and cannot end
+ * one in time: on a virtual CPU that its host holds up, a turn of 1 ms may last
+ * 10. What side work ran beyond the law is remembered, and there is no turn
+ * before the tolerance of the time since has paid for it. The bucket above
+ * forgives all that is longer than one turn.
+ *
+ * @overrun_ns: what is not paid yet. @over_ns: run beyond the law in @elapsed_ns.
+ * Returns what is not paid yet now: 0: side work may have a turn.
+ */
+static __always_inline plim_u64 plim_headroom_overrun_ns(const struct plim_headroom_params *params,
+							 plim_u64 overrun_ns, plim_u64 over_ns,
+							 plim_u64 elapsed_ns)
+{
+	overrun_ns = plim_min(overrun_ns + over_ns, PLIM_HEADROOM_OVERRUN_MAX_NS);
+	return plim_sub_floor(overrun_ns, plim_headroom_tolerance_ns(params, elapsed_ns));
+}
+
 /* One side group's claim on a grant. */
 struct plim_headroom_side {
 	plim_u64 want_ns; /* the most it can use; PLIM_UNLIMITED: anything */

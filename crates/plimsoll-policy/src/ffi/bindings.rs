@@ -42,6 +42,7 @@ pub const PLIM_TOLERANCE_PERIOD_DEFAULT_NS: u64 = 100000000;
 pub const PLIM_TOLERANCE_PERIOD_MIN_NS: u64 = 1000000;
 pub const PLIM_TOLERANCE_PERIOD_MAX_NS: u64 = 10000000000;
 pub const PLIM_TOLERANCE_RUNTIME_MAX_NS: u64 = 1000000000;
+pub const PLIM_HEADROOM_OVERRUN_MAX_NS: u64 = 100000000;
 pub const PLIM_HEADROOM_SIDES_MAX: u32 = 64;
 pub const PLIM_CAP_MIN_PERMILLE: u32 = 1;
 pub const PLIM_CAP_MAX_PERMILLE: u32 = 8192000;
@@ -667,6 +668,15 @@ unsafe extern "C" {
         nonside_ns: plim_u64,
         side_ns: plim_u64,
         now_ns: plim_u64,
+    ) -> plim_u64;
+}
+unsafe extern "C" {
+    #[link_name = "plim_headroom_overrun_ns__extern"]
+    pub fn plim_headroom_overrun_ns(
+        params: *const plim_headroom_params,
+        overrun_ns: plim_u64,
+        over_ns: plim_u64,
+        elapsed_ns: plim_u64,
     ) -> plim_u64;
 }
 #[repr(C)]

@@ -57,6 +57,7 @@ plim_u64 plim_headroom_earn_tolerance__extern(struct plim_headroom *headroom, pl
 void plim_headroom_count_shortfall__extern(struct plim_headroom *headroom, plim_u64 elapsed_ns, plim_u64 nonside_ns, plim_u64 side_ns) { plim_headroom_count_shortfall(headroom, elapsed_ns, nonside_ns, side_ns); }
 plim_u64 plim_headroom_grant_ns__extern(const struct plim_headroom *headroom) { return plim_headroom_grant_ns(headroom); }
 plim_u64 plim_headroom_update__extern(struct plim_headroom *headroom, plim_u64 nonside_ns, plim_u64 side_ns, plim_u64 now_ns) { return plim_headroom_update(headroom, nonside_ns, side_ns, now_ns); }
+plim_u64 plim_headroom_overrun_ns__extern(const struct plim_headroom_params *params, plim_u64 overrun_ns, plim_u64 over_ns, plim_u64 elapsed_ns) { return plim_headroom_overrun_ns(params, overrun_ns, over_ns, elapsed_ns); }
 plim_u64 plim_headroom_side_weight__extern(const struct plim_headroom_side *side) { return plim_headroom_side_weight(side); }
 plim_u64 plim_headroom_split_round__extern(struct plim_headroom_side *sides, plim_u32 nr_sides, plim_u64 left_ns) { return plim_headroom_split_round(sides, nr_sides, left_ns); }
 void plim_headroom_split__extern(struct plim_headroom_side *sides, plim_u32 nr_sides, plim_u64 grant_ns) { plim_headroom_split(sides, nr_sides, grant_ns); }

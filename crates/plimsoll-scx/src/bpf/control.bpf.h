@@ -116,6 +116,9 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 	}
 	m->headroom_on = on;
 	m->shortage_since_ns = 0;
+	m->missing_cpus = 0;
+	m->over_cpus = 0;
+	m->over_since_ns = now;
 	bpf_spin_unlock(&m->lock);
 	headroom_on = on;
 	if (on)

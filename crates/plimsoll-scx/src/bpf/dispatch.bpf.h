@@ -7,6 +7,7 @@
 
 #include "admission.bpf.h"
 #include "queues.bpf.h"
+#include "room.bpf.h"
 
 /* No queue; an index is much smaller. */
 #define PICK_NONE (~0ULL)
@@ -485,9 +486,13 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 		return;
 	/* With normal work here the CPU does not go idle. */
 	if (now < c->room_until_ns && !behind_normal(cpu)) {
-		side_give_place(c, cpu);
-		arm_slice(c, cpu, c->room_until_ns - now, now);
-		return;
+		u64 room_ns = room_left_ns(c, cpu, now);
+
+		if (room_ns) {
+			side_give_place(c, cpu);
+			arm_slice(c, cpu, room_ns, now);
+			return;
+		}
 	}
 	previous_init(&state->previous, t);
 	if (dispatch_turn(state, c, llc, cpu, now))

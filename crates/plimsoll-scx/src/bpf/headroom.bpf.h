@@ -100,6 +100,21 @@ static __always_inline u32 shortage_length(u64 length_ns)
 	return i;
 }
 
+/* Books what has been since the last change of who is idle and what runs. Under the lock. */
+static __always_inline void over_book(struct plimsoll_machine *m, u64 now)
+{
+	s32 missing = (s32)headroom_cpus - READ_ONCE(nr_idle), side = READ_ONCE(nr_side);
+	u64 elapsed_ns = plim_elapsed_ns(now, m->over_since_ns);
+
+	if (m->shortage_since_ns)
+		m->missing_ns += elapsed_ns * m->missing_cpus;
+	m->over_ns += elapsed_ns * m->over_cpus;
+	m->over_since_ns = plim_max(now, m->over_since_ns);
+	m->missing_cpus = plim_max(missing, 0);
+	/* Be it on their tolerance. */
+	m->over_cpus = plim_min(m->missing_cpus, plim_max(side, 0));
+}
+
 /*
  * Measures shortages: to be called after each change of what one is made of.
  * Looks under the lock, so that whoever comes last sees what all have done.
@@ -115,9 +130,11 @@ __noinline int shortage_look(u64 now)
 	m = bpf_map_lookup_elem(&machine, &key);
 	if (!m)
 		return 0;
-	if (!READ_ONCE(m->shortage_since_ns) && READ_ONCE(nr_idle) >= (s32)headroom_cpus)
+	if (!READ_ONCE(m->shortage_since_ns) && !READ_ONCE(m->over_cpus) &&
+	    READ_ONCE(nr_idle) >= (s32)headroom_cpus)
 		return 0;
 	bpf_spin_lock(&m->lock);
+	over_book(m, now);
 	is_short = READ_ONCE(nr_idle) < (s32)headroom_cpus &&
 		   READ_ONCE(nr_side) > READ_ONCE(side_tolerated);
 	if (is_short && !m->shortage_since_ns) {
@@ -248,10 +265,28 @@ static __always_inline u64 nonside_of(struct plimsoll_machine *m, u64 elapsed_ns
 	return plim_sub_floor(capacity_ns, free_ns);
 }
 
+/*
+ * Closes an interval of the instant form, of which the core knows no more than
+ * that nothing is left. Returns whether side work still has to pay for what it ran
+ * beyond its tolerance.
+ */
+static __always_inline bool
+over_update(struct plimsoll_machine *m, u64 shortfall_ns, u64 elapsed_ns, u64 now)
+{
+	over_book(m, now);
+	m->headroom.shortfall_ns = shortfall_ns + m->missing_ns;
+	m->overrun_ns = plim_headroom_overrun_ns(&m->headroom.params, m->overrun_ns, m->over_ns,
+						 elapsed_ns);
+	m->missing_ns = 0;
+	m->over_ns = 0;
+	return m->overrun_ns > 0;
+}
+
 /* Closes an interval; in the share form every millisecond. */
 static int headroom_update(void *map, int *key, struct bpf_timer *timer)
 {
-	u64 now = bpf_ktime_get_ns(), idle_ns, side_ns, ran_ns, elapsed_ns, nonside_ns;
+	u64 now = bpf_ktime_get_ns(), idle_ns, side_ns, ran_ns, elapsed_ns, nonside_ns,
+	    shortfall_ns;
 	struct plimsoll_machine *m;
 	s32 allowed, over;
 	u32 zero = 0;
@@ -267,6 +302,7 @@ static int headroom_update(void *map, int *key, struct bpf_timer *timer)
 	elapsed_ns = plim_elapsed_ns(now, m->headroom.updated_ns);
 	ran_ns = plim_sub_floor(side_ns, m->side_ns);
 	nonside_ns = nonside_of(m, elapsed_ns, plim_sub_floor(idle_ns, m->idle_ns) + ran_ns);
+	shortfall_ns = m->headroom.shortfall_ns;
 	plim_headroom_update(&m->headroom, nonside_ns, ran_ns, now);
 	m->idle_ns = idle_ns;
 	m->side_ns = side_ns;
@@ -274,6 +310,8 @@ static int headroom_update(void *map, int *key, struct bpf_timer *timer)
 	spare = m->spare;
 	allowed = places_of_credit(&m->headroom, elapsed_ns, &spare);
 	m->spare = spare;
+	if (headroom_cpus && over_update(m, shortfall_ns, elapsed_ns, now))
+		allowed = 0;
 	bpf_spin_unlock(&m->lock);
 
 	/*

@@ -214,6 +214,13 @@ struct plimsoll_machine {
 	plim_u64 shortage_ns;
 	/* That have ended, by length: under 2, 4, 8 … µs; the last: all longer. */
 	plim_u64 nr_shortages[PLIMSOLL_SHORTAGES];
+	/* Instant form, since the last change: idle CPUs too few, and side work too many. */
+	plim_u32 missing_cpus;
+	plim_u32 over_cpus;
+	plim_u64 over_since_ns;
+	plim_u64 missing_ns; /* in this interval, in shortages */
+	plim_u64 over_ns; /* in this interval */
+	plim_u64 overrun_ns; /* see plim_headroom_overrun_ns() */
 };
 
 enum plimsoll_decision_kind {

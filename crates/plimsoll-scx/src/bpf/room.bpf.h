@@ -12,7 +12,7 @@
 #ifndef PLIMSOLL_ROOM_BPF_H
 #define PLIMSOLL_ROOM_BPF_H
 
-#include "dispatch.bpf.h"
+#include "state.bpf.h"
 
 /* No more CPUs, and no more waiting tasks of each, are looked at. */
 #define ROOM_CPUS_MAX 64
@@ -21,6 +21,8 @@
 #define ROOM_TICKS 2
 /* The balancer runs at ticks: two of them, at 250 Hz. */
 #define ROOM_IDLE_NS (10 * PLIM_NSEC_PER_MSEC)
+/* It ends as soon as nobody waits any more. */
+#define ROOM_LOOK_NS (2 * PLIM_NSEC_PER_MSEC)
 /* In vain, the next attempt comes later, up to a sixth of the time. */
 #define ROOM_WAIT_MIN_NS (10 * PLIM_NSEC_PER_MSEC)
 #define ROOM_WAIT_MAX_NS (50 * PLIM_NSEC_PER_MSEC)
@@ -93,6 +95,15 @@ static __always_inline bool room_tick(struct plimsoll_cpu *c, s32 cpu, u64 now)
 	c->room_wait_ns = plim_min(c->room_wait_ns * 2, ROOM_WAIT_MAX_NS);
 	c->nr_rooms++;
 	return true;
+}
+
+/* For how long this CPU, which makes room, stays idle before it looks again; 0: no more. */
+static __always_inline u64 room_left_ns(struct plimsoll_cpu *c, s32 cpu, u64 now)
+{
+	if (fair_task_waits_for(cpu))
+		return plim_min(c->room_until_ns - now, ROOM_LOOK_NS);
+	c->room_until_ns = now;
+	return 0;
 }
 
 #endif /* PLIMSOLL_ROOM_BPF_H */
