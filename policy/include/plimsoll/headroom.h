@@ -274,8 +274,12 @@ static __always_inline plim_u64 plim_headroom_update(struct plim_headroom *headr
 	return plim_headroom_grant_ns(headroom);
 }
 
-/* The longest overrun that is remembered, as time on one CPU: not for ever. */
-#define PLIM_HEADROOM_OVERRUN_MAX_NS (100 * PLIM_NSEC_PER_MSEC)
+/*
+ * The longest overrun that is remembered, in turns of the tolerance: side work, which
+ * may have run for a moment too long with every CPU that main work took, is not left
+ * without tolerance for longer than as many of its periods.
+ */
+#define PLIM_HEADROOM_OVERRUN_MAX_TURNS 20
 
 /*
  * For enforcers that grant the tolerance as turns of a whole CPU, and cannot end
@@ -291,7 +295,8 @@ static __always_inline plim_u64 plim_headroom_overrun_ns(const struct plim_headr
 							 plim_u64 overrun_ns, plim_u64 over_ns,
 							 plim_u64 elapsed_ns)
 {
-	overrun_ns = plim_min(overrun_ns + over_ns, PLIM_HEADROOM_OVERRUN_MAX_NS);
+	overrun_ns = plim_min(overrun_ns + over_ns,
+			      PLIM_HEADROOM_OVERRUN_MAX_TURNS * params->tolerance_runtime_ns);
 	return plim_sub_floor(overrun_ns, plim_headroom_tolerance_ns(params, elapsed_ns));
 }
 

@@ -197,8 +197,8 @@ __noinline int admits_at_once(u32 slot, s32 cpu, u64 now)
 	struct plimsoll_group *group;
 	u32 depth, flags;
 
-	/* That one is idle so that fair tasks may come. */
-	if (!c || now < READ_ONCE(c->room_until_ns))
+	/* That one is idle so that fair tasks may come, or one has come just now. */
+	if (!c || now < READ_ONCE(c->room_until_ns) || behind_normal(cpu))
 		return 0;
 	bpf_for (depth, 0, PLIMSOLL_DEPTH_MAX) {
 		group = group_at(slot);
@@ -206,6 +206,9 @@ __noinline int admits_at_once(u32 slot, s32 cpu, u64 now)
 			break;
 		flags = group->params.flags;
 		if (flags & PLIMSOLL_QUEUED_FLAGS || (headroom_on && flags & PLIMSOLL_SIDE))
+			return 0;
+		/* It would be there before a normal task that wakes before that CPU looks. */
+		if (mode_all && flags & PLIMSOLL_BATCH)
 			return 0;
 		gc = flags & PLIMSOLL_QUOTA ? group_cpu_at(slot, cpu) : NULL;
 		if (gc && (gc->bandwidth.throttled ||
@@ -215,8 +218,6 @@ __noinline int admits_at_once(u32 slot, s32 cpu, u64 now)
 		if (slot >= PLIMSOLL_GROUPS_MAX)
 			break;
 	}
-	/* What another group was granted there, and did not run. */
-	WRITE_ONCE(c->left_ns, 0);
 	return 1;
 }
 

@@ -143,7 +143,8 @@ __noinline int bandwidth_end(u32 slot, u64 now)
 		bpf_spin_lock(&group->lock);
 		if (gc->bandwidth.throttled)
 			plim_bandwidth_unthrottle(&group->pool, &gc->bandwidth, now);
-		gc->bandwidth.runtime_ns = plim_min(gc->bandwidth.runtime_ns, 0);
+		if (gc->bandwidth.runtime_ns > 0)
+			gc->bandwidth.runtime_ns = 0;
 		bpf_spin_unlock(&group->lock);
 	}
 	return 0;

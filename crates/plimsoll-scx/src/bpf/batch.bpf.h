@@ -47,9 +47,13 @@ vruntime_place(struct task_ctx *t, struct plimsoll_group *group, const struct ta
 static __always_inline void group_place(struct plimsoll_group *group, u32 tier, u64 lag_ns)
 {
 	u32 weight = plim_batch_group_weight(group->params.weight);
+	u64 before = group->vruntime, placed;
 
-	group->vruntime = plim_batch_place(
-		group->vruntime, groups_min_vruntime[tier % PLIMSOLL_TIERS], lag_ns, weight);
+	placed = plim_batch_place(before, groups_min_vruntime[tier % PLIMSOLL_TIERS], lag_ns,
+				  weight);
+	/* Others charge it meanwhile: seldom written, seldom lost. */
+	if (placed != before)
+		group->vruntime = placed;
 }
 
 /* For how long batch work of a group may run on this CPU in this window. */
@@ -111,8 +115,9 @@ __noinline s32 place_on_idle(struct task_struct *p __arg_trusted, s32 prev_cpu, 
 			break;
 		cpu = ((u32)prev_cpu + i) % nr_cpu_ids;
 		c = cpu_at(cpu);
+		/* One that makes room is idle so that fair tasks may come. */
 		if (!c || !c->online || c->state != PLIMSOLL_CPU_IDLE ||
-		    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		    now < READ_ONCE(c->room_until_ns) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		batch_cpu_of(c, cpu, bpf_cpumask_test_cpu(cpu, idle_cores), now, &state->known);
 		if (state->best >= 0 && !plim_batch_better_cpu(&state->known, &state->best_known,

@@ -117,7 +117,12 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 	m->headroom_on = on;
 	m->shortage_since_ns = 0;
 	m->missing_cpus = 0;
+	m->missing_ns = 0;
 	m->over_cpus = 0;
+	m->over_ns = 0;
+	m->tolerated_ns = READ_ONCE(tolerated_ns);
+	if (!was_on)
+		m->overrun_ns = 0;
 	m->over_since_ns = now;
 	bpf_spin_unlock(&m->lock);
 	headroom_on = on;

@@ -238,6 +238,7 @@ static __always_inline bool dispatch_overdue(struct plimsoll_cpu *c, s32 cpu)
 		return false;
 	if (scx_bpf_dsq_move_to_local(overdue_id(llc), 0)) {
 		c->left_ns = SLICE_MIN_NS;
+		c->left_slot = PLIMSOLL_SLOT_NONE;
 		return true;
 	}
 	if (!scx_bpf_dsq_nr_queued(overdue_id(llc))) {
@@ -306,6 +307,7 @@ __noinline int dispatch_from(u32 llc, s32 cpu, u64 now)
 		}
 		if (scx_bpf_dsq_move_to_local(queue_id(index, llc), 0)) {
 			c->left_ns = left_ns;
+			c->left_slot = index / 2;
 			return DISPATCH_MOVED;
 		}
 		/* Empty, or all of its tasks are bound to other CPUs. */
@@ -317,17 +319,6 @@ __noinline int dispatch_from(u32 llc, s32 cpu, u64 now)
 	/* More groups than that wait for something: look again soon. */
 	arm_slice(c, cpu, PLIM_NSEC_PER_MSEC, now);
 	return DISPATCH_NONE;
-}
-
-/*
- * Whether normal work waits for this CPU: then only the kernel's ext server lets
- * us run, and whether it goes on doing so is for the kernel to say.
- */
-static __always_inline bool behind_normal(s32 cpu)
-{
-	struct rq *rq = (struct rq *)bpf_per_cpu_ptr(&runqueues, (u32)cpu);
-
-	return !mode_all && rq && rq->cfs.h_nr_runnable;
 }
 
 /*
@@ -468,6 +459,9 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 
 	state = bpf_map_lookup_elem(&pick_states, &zero);
 	if (!c || !state)
+		return;
+	/* What is moved to this CPU now would wait there behind normal work. */
+	if (!has_ext_server() && behind_normal(cpu))
 		return;
 	c->nr_dispatches++;
 	c->left_ns = 0;

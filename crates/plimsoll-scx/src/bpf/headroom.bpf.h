@@ -103,16 +103,16 @@ static __always_inline u32 shortage_length(u64 length_ns)
 /* Books what has been since the last change of who is idle and what runs. Under the lock. */
 static __always_inline void over_book(struct plimsoll_machine *m, u64 now)
 {
-	s32 missing = (s32)headroom_cpus - READ_ONCE(nr_idle), side = READ_ONCE(nr_side);
+	s32 idle = READ_ONCE(nr_idle), side = READ_ONCE(nr_side);
 	u64 elapsed_ns = plim_elapsed_ns(now, m->over_since_ns);
 
 	if (m->shortage_since_ns)
 		m->missing_ns += elapsed_ns * m->missing_cpus;
 	m->over_ns += elapsed_ns * m->over_cpus;
 	m->over_since_ns = plim_max(now, m->over_since_ns);
-	m->missing_cpus = plim_max(missing, 0);
+	m->missing_cpus = idle < (s32)headroom_cpus ? headroom_cpus - idle : 0;
 	/* Be it on their tolerance. */
-	m->over_cpus = plim_min(m->missing_cpus, plim_max(side, 0));
+	m->over_cpus = side > 0 ? plim_min(m->missing_cpus, side) : 0;
 }
 
 /*
@@ -267,13 +267,19 @@ static __always_inline u64 nonside_of(struct plimsoll_machine *m, u64 elapsed_ns
 
 /*
  * Closes an interval of the instant form, of which the core knows no more than
- * that nothing is left. Returns whether side work still has to pay for what it ran
+ * that nothing is left. Side work ran @ran_ns in it: a place may be held for a task
+ * that does not run yet. Returns whether side work still has to pay for what it ran
  * beyond its tolerance.
  */
 static __always_inline bool
-over_update(struct plimsoll_machine *m, u64 shortfall_ns, u64 elapsed_ns, u64 now)
+over_update(struct plimsoll_machine *m, u64 shortfall_ns, u64 ran_ns, u64 elapsed_ns, u64 now)
 {
+	u64 tolerated = READ_ONCE(tolerated_ns);
+
 	over_book(m, now);
+	/* What runs behind normal work is of the same tolerance. */
+	m->over_ns = plim_min(m->over_ns, ran_ns) + tolerated - m->tolerated_ns;
+	m->tolerated_ns = tolerated;
 	m->headroom.shortfall_ns = shortfall_ns + m->missing_ns;
 	m->overrun_ns = plim_headroom_overrun_ns(&m->headroom.params, m->overrun_ns, m->over_ns,
 						 elapsed_ns);
@@ -310,7 +316,7 @@ static int headroom_update(void *map, int *key, struct bpf_timer *timer)
 	spare = m->spare;
 	allowed = places_of_credit(&m->headroom, elapsed_ns, &spare);
 	m->spare = spare;
-	if (headroom_cpus && over_update(m, shortfall_ns, elapsed_ns, now))
+	if (headroom_cpus && over_update(m, shortfall_ns, ran_ns, elapsed_ns, now))
 		allowed = 0;
 	bpf_spin_unlock(&m->lock);
 

@@ -179,7 +179,8 @@ struct plimsoll_cpu {
 	plim_u32 slot; /* that runs, while batch or normal work of ours does */
 	plim_u32 side; /* holds a place for side work */
 	plim_u32 online;
-	plim_u64 left_ns; /* for the next task that starts here; 0: no limit */
+	plim_u64 left_ns; /* for the next task of that group that starts here; 0: ask */
+	plim_u32 left_slot; /* PLIMSOLL_SLOT_NONE: of any */
 	plim_u64 slice_end_ns; /* of the present task; 0: no timer */
 	plim_u64 turn_next_ns; /* in mode all: the next turn of batch work */
 	plim_u64 room_until_ns; /* idle until then, for a fair task that waits */
@@ -220,6 +221,7 @@ struct plimsoll_machine {
 	plim_u64 over_since_ns;
 	plim_u64 missing_ns; /* in this interval, in shortages */
 	plim_u64 over_ns; /* in this interval */
+	plim_u64 tolerated_ns; /* behind normal work, at the last update */
 	plim_u64 overrun_ns; /* see plim_headroom_overrun_ns() */
 };
 

@@ -78,7 +78,8 @@ s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	if (is_idle && t->groups_seen == READ_ONCE(groups_changed)) {
 		t->background = 0;
 		group_joins(group, t, llc_of(cpu));
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, PLIM_BATCH_SLICE_DEFAULT_NS, 0);
+		/* Should other work take that CPU first, it comes to ops.enqueue() after all. */
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, PLIM_BATCH_SLICE_DEFAULT_NS, SCX_ENQ_IMMED);
 	}
 	return cpu;
 }
@@ -228,12 +229,16 @@ void BPF_STRUCT_OPS(plimsoll_quiescent, struct task_struct *p, u64 deq_flags)
 static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_group *group,
 				   struct plimsoll_cpu *c, s32 cpu, u64 now)
 {
-	u64 left_ns = c->left_ns ? c->left_ns : admit(t->slot, cpu, now), own_ns;
+	/* A task that came to this CPU at once may be before the one that was granted it. */
+	bool granted = c->left_slot == t->slot || c->left_slot == PLIMSOLL_SLOT_NONE;
+	u64 left_ns = granted ? c->left_ns : 0, own_ns;
 
+	if (!left_ns)
+		left_ns = admit(t->slot, cpu, now);
 	c->left_ns = 0;
 	own_ns = task_run_ns(t, group, now);
 	left_ns = plim_max(plim_min(left_ns, own_ns), SLICE_MIN_NS);
-	c->behind = turn_runtime_ns && (c->turn || behind_normal(cpu));
+	c->behind = turn_runtime_ns && ((c->turn && granted) || behind_normal(cpu));
 	c->turn = 0;
 	if (c->behind)
 		left_ns = plim_min(left_ns, turn_runtime_ns);

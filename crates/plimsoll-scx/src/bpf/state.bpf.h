@@ -279,6 +279,23 @@ __noinline int remember(s32 cpu, u32 kind, u32 slot, u32 pid, u64 detail_ns)
 	return 0;
 }
 
+/*
+ * Whether normal work waits for this CPU: then only the kernel's ext server lets
+ * us run, and whether it goes on doing so is for the kernel to say.
+ */
+static __always_inline bool behind_normal(s32 cpu)
+{
+	struct rq *rq = (struct rq *)bpf_per_cpu_ptr(&runqueues, (u32)cpu);
+
+	return !mode_all && rq && rq->cfs.h_nr_runnable;
+}
+
+/* Whether the kernel has a server that runs this class behind normal work. */
+static __always_inline bool has_ext_server(void)
+{
+	return bpf_core_field_exists(struct rq, ext_server);
+}
+
 /* Whether any CPU is idle: seldom so when it matters what a wake-up costs. */
 static __always_inline bool any_cpu_is_idle(void)
 {
