@@ -168,6 +168,10 @@ pub struct SchedulerSample {
     pub nr_reloads: u64,
     /// Tasks that had waited for so long that they were run by the fair class.
     pub nr_rescues: u64,
+    /// Tasks that were run at once, because they held a lock of the kernel for which
+    /// normal work waited.
+    #[serde(default)]
+    pub nr_promotions: u64,
     /// Why it was last thrown out, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<String>,

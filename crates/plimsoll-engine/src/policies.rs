@@ -111,7 +111,8 @@ impl Policies {
     pub fn give_back(&self, tid: i32) -> Result<()> {
         let flags = match tasks::policy_number(tid) {
             // The flag is what tells it from others.
-            None | Some(tasks::LENT) => 0,
+            None => 0,
+            Some(number) if tasks::is_away(number) => 0,
             Some(number) => number & libc::SCHED_RESET_ON_FORK,
         };
         tasks::set_policy(tid, self.of(tid) | flags)

@@ -111,6 +111,17 @@ pub fn policy(tid: i32) -> Option<Policy> {
 /// flag tells it from a task that is `SCHED_BATCH` by itself.
 pub const LENT: i32 = libc::SCHED_BATCH | libc::SCHED_RESET_ON_FORK;
 
+/// The policy of a `SCHED_EXT` task that holds a lock for which other work waits,
+/// while it runs before all that. The flag tells it from a task that is
+/// `SCHED_DEADLINE` by itself.
+pub const PROMOTED: i32 = libc::SCHED_DEADLINE | libc::SCHED_RESET_ON_FORK;
+
+/// Whether a policy is that of a `SCHED_EXT` task that another class runs for a
+/// while.
+pub fn is_away(policy: i32) -> bool {
+    policy == LENT || policy == PROMOTED
+}
+
 /// Whether a task has the policy of one that is lent to the fair class.
 pub fn is_lent(tid: i32) -> bool {
     policy_number(tid) == Some(LENT)
@@ -159,6 +170,32 @@ pub fn run_ns(tid: i32) -> Option<u64> {
 pub fn cpu(tid: i32) -> Option<u32> {
     let stat = procfs::process::Process::new(tid).ok()?.stat().ok()?;
     u32::try_from(stat.processor?).ok()
+}
+
+/// Has a task run before all ordinary ones: no more than `runtime_ns` in each
+/// `period_ns`, which the kernel enforces, whatever becomes of the caller. One that
+/// has just ended counts as set.
+///
+/// # Errors
+/// When the kernel refuses: it wants a task that may run on every CPU.
+pub fn promote(tid: i32, runtime_ns: u64, period_ns: u64) -> Result<()> {
+    let attributes = libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: libc::SCHED_DEADLINE.cast_unsigned(),
+        sched_flags: libc::SCHED_FLAG_RESET_ON_FORK.cast_unsigned().into(),
+        sched_nice: 0,
+        sched_priority: 0,
+        sched_runtime: runtime_ns,
+        sched_deadline: period_ns,
+        sched_period: period_ns,
+    };
+    // SAFETY: the kernel reads one `sched_attr`, whose size is in it and which lives
+    // until the call returns.
+    let returned =
+        unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attributes, 0u32) };
+    unless_gone(if returned == 0 { 0 } else { -1 }, tid, || {
+        "set scheduling policy SCHED_DEADLINE".to_owned()
+    })
 }
 
 /// Sets the scheduling policy of one task, with flags, to one that has no

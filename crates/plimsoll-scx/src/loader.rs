@@ -118,6 +118,8 @@ impl Scheduler {
         let links = &mut self.skel.links;
         let links = [
             (links.plimsoll_attached.as_mut(), objects::LINK_ATTACHED),
+            (links.plimsoll_contended.as_mut(), objects::LINK_CONTENDED),
+            (links.plimsoll_acquired.as_mut(), objects::LINK_ACQUIRED),
             (links.plimsoll_overdue.as_mut(), objects::LINK_OVERDUE),
             (self.link.as_mut(), objects::LINK),
         ];

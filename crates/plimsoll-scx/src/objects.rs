@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Program, libbpf_sys};
-use plimsoll_engine::tasks::LENT;
+use plimsoll_engine::tasks::is_away;
 
 use crate::bpf_intf::{
     plimsoll_change, plimsoll_cpu, plimsoll_decisions, plimsoll_group, plimsoll_group_cpu,
@@ -27,6 +27,9 @@ pub(crate) const PIN_FOLDER: &str = "/sys/fs/bpf/plimsoll";
 pub(crate) const LINK: &str = "link";
 /// The link of the probe that tells which tasks are moved.
 pub(crate) const LINK_ATTACHED: &str = "link_attached";
+/// The links of the probes that tell who holds a lock that others wait for.
+pub(crate) const LINK_CONTENDED: &str = "link_contended";
+pub(crate) const LINK_ACQUIRED: &str = "link_acquired";
 /// The link of the list of tasks that have waited for too long.
 pub(crate) const LINK_OVERDUE: &str = "link_overdue";
 
@@ -115,6 +118,7 @@ pub(crate) fn pin(skel: &mut BpfSkel<'static>, folder: &Path) -> Result<(), Erro
         maps.data,
         maps.data_uei_dump,
         maps.events,
+        maps.holders,
         // The kernel stops the timers of a map that no pin and no process has.
         maps.group_timers,
         maps.slice_timers,
@@ -168,7 +172,8 @@ pub(crate) fn remove_links(folder: &Path) {
         // If the kernel cannot, it does so once the pin is gone.
         let _ = link.detach();
     }
-    for name in [LINK, LINK_OVERDUE, LINK_ATTACHED] {
+    let probes = [LINK_OVERDUE, LINK_ATTACHED, LINK_CONTENDED, LINK_ACQUIRED];
+    for name in [LINK].into_iter().chain(probes) {
         let _ = fs::remove_file(folder.join(name));
     }
 }
@@ -279,9 +284,9 @@ impl Objects {
     }
 
     /// Whether a task of such a policy is one of this scheduler's that a leader has
-    /// lent to the fair class, and not one that has that policy by itself.
+    /// lent to the fair class or promoted, and not one that has that policy by itself.
     pub fn is_lent(&self, tid: i32, policy: i32) -> bool {
-        policy == LENT && self.look(tid).is_some_and(|seen| seen.known != 0)
+        is_away(policy) && self.look(tid).is_some_and(|seen| seen.known != 0)
     }
 
     /// Whether a task is on a CPU now, and how long it has waited; `None`: there

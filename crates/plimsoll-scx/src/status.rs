@@ -37,6 +37,9 @@ pub struct Status {
     pub nr_reloads: u64,
     /// Tasks that the fair class had to run.
     pub nr_rescues: u64,
+    /// Tasks that held a lock for which normal work waited, and ran at once.
+    #[serde(default)]
+    pub nr_promotions: u64,
     /// How long the last load took.
     pub load_usec: u64,
     /// Why it was thrown out or not loaded, last.
@@ -114,6 +117,7 @@ impl Status {
             leader_pid: self.leader_pid,
             nr_reloads: self.nr_reloads,
             nr_rescues: self.nr_rescues,
+            nr_promotions: self.nr_promotions,
             loss: (!is_running).then(|| loss_without(self.mode).into()),
             last_exit: self.last_exit,
             dump: self.dump,

@@ -8,6 +8,7 @@
 
 #include "bandwidth.bpf.h"
 #include "headroom.bpf.h"
+#include "holders.bpf.h"
 
 /*
  * User space looks after tasks that have waited this long: longer than it takes
@@ -131,16 +132,22 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 	return 0;
 }
 
-/* include/uapi/linux/sched.h */
-#define SCHED_BATCH 3
-
 /* Whether user space has put a task into the fair class; LENT in tasks.rs. */
 static __always_inline bool is_lent(const struct task_struct *task)
 {
-	return task->policy == SCHED_BATCH && BPF_CORE_READ_BITFIELD(task, sched_reset_on_fork);
+	return task->policy == POLICY_BATCH && BPF_CORE_READ_BITFIELD(task, sched_reset_on_fork);
 }
 
-/* One line for each of our tasks that has waited too long, or is lent for having done so. */
+/* Whether user space has it run at once, for it holds a lock; PROMOTED in tasks.rs. */
+static __always_inline bool is_promoted(const struct task_struct *task)
+{
+	return task->policy == POLICY_DEADLINE && BPF_CORE_READ_BITFIELD(task, sched_reset_on_fork);
+}
+
+/*
+ * One line for each of our tasks that has waited too long, is lent for having done
+ * so, or runs at once for holding a lock.
+ */
 SEC("iter/task")
 int plimsoll_overdue(struct bpf_iter__task *ctx)
 {
@@ -156,6 +163,10 @@ int plimsoll_overdue(struct bpf_iter__task *ctx)
 		return 0;
 	if (is_lent(p)) {
 		BPF_SEQ_PRINTF(seq, "%d %u lent\n", p->pid, t->slot);
+		return 0;
+	}
+	if (is_promoted(p)) {
+		BPF_SEQ_PRINTF(seq, "%d %u promoted\n", p->pid, t->slot);
 		return 0;
 	}
 	if (!t->watched_since_ns)

@@ -251,6 +251,8 @@ struct plimsoll_decisions {
 enum plimsoll_event_kind {
 	PLIMSOLL_JOINED = 1, /* a task was moved into a managed cgroup */
 	PLIMSOLL_LEFT, /* and out of one */
+	PLIMSOLL_HOLDS, /* a task waits for a CPU, and holds what normal work waits for */
+	PLIMSOLL_RELEASED, /* it does so no more */
 };
 
 struct plimsoll_event {

@@ -18,6 +18,7 @@
 #include "dispatch.bpf.h"
 #include "dump.bpf.h"
 #include "headroom.bpf.h"
+#include "holders.bpf.h"
 #include "membership.bpf.h"
 #include "queues.bpf.h"
 #include "room.bpf.h"
@@ -155,6 +156,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	task_leaves_parked(t);
 	task_refresh(p, t, now);
+	holder_waits(p, t);
 	group = group_at(t->slot);
 	if (!group)
 		return;
@@ -371,12 +373,16 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 void BPF_STRUCT_OPS(plimsoll_enable, struct task_struct *p)
 {
 	struct task_ctx *t;
+	u64 awaited;
 
 	/* Without memory it is treated as one of no group; see enqueue. */
 	t = bpf_task_storage_get(&tasks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!t)
 		return;
+	/* What it holds, it holds in whatever class it was. */
+	awaited = t->awaited;
 	__builtin_memset(t, 0, sizeof(*t));
+	t->awaited = awaited;
 	t->charged_ns = p->se.sum_exec_runtime;
 }
 

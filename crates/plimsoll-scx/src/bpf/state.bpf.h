@@ -173,6 +173,7 @@ struct task_ctx {
 	u64 charged_ns; /* of its sum_exec_runtime */
 	u64 started_ns; /* 0: does not run */
 	u64 waiting_since_ns; /* 0: does not wait */
+	u64 awaited; /* a lock that it holds and normal work waits for; 0: none */
 	u64 watched_since_ns; /* the same as the kernel's watchdog sees it */
 	struct plim_ratecap cap; /* of its own, with per-task caps */
 	u32 generation; /* of the group in which the cap was set up */

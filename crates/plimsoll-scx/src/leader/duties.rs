@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use libbpf_rs::RingBufferBuilder;
+use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use plimsoll_engine::EngineError;
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::journal::{self, Journal};
@@ -14,6 +14,7 @@ use plimsoll_engine::scheduled::ScheduledGroup;
 use plimsoll_engine::tasks::{self, Policy, TaskId};
 
 use super::Context;
+use super::promote::Promoter;
 use super::rescue::Rescuer;
 use super::running::Running;
 use super::servers::Servers;
@@ -58,15 +59,15 @@ impl<'a> Duties<'a> {
         journal: &mut Journal,
         stop: &AtomicBool,
     ) -> Option<ExitReport> {
-        let (rescued, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (counts, ended) = (Counts::default(), AtomicBool::new(false));
         let running = self.running;
         let is_partial = self.context.mode == Mode::Partial;
         thread::scope(|scope| {
             if is_partial {
-                scope.spawn(|| rescue_until(&ended, running, &rescued));
+                scope.spawn(|| rescue_until(&ended, running, &counts));
             }
             let _ends = EndsThen(&ended);
-            self.follow_all(status, journal, stop, &rescued)
+            self.follow_all(status, journal, stop, &counts)
         })
     }
 
@@ -76,24 +77,12 @@ impl<'a> Duties<'a> {
         status: &mut Status,
         journal: &mut Journal,
         stop: &AtomicBool,
-        rescued: &AtomicU64,
+        counts: &Counts,
     ) -> Option<ExitReport> {
         let arrived = RefCell::new(Vec::new());
-        let mut events = RingBufferBuilder::new();
-        let note = |bytes: &[u8]| {
-            arrived
-                .borrow_mut()
-                .extend(value_of::<plimsoll_event>(bytes));
-            0
-        };
-        let added = events.add(&self.running.events, note).map(drop);
-        let ring = added.and_then(|()| events.build());
+        let ring = ring_of(&self.running.events, &arrived);
         while !stop.load(Ordering::Relaxed) {
-            match &ring {
-                // An error is an interruption; the next round polls again.
-                Ok(ring) => drop(ring.poll(POLL)),
-                Err(_) => thread::sleep(POLL),
-            }
+            wait_for(&ring, POLL);
             if let Some(report) = self.running.exited() {
                 return Some(report);
             }
@@ -106,9 +95,11 @@ impl<'a> Duties<'a> {
                 self.context.messages.tell(format!("tolerance: {error}"));
             }
             self.collect(now);
-            let rescued = rescued.swap(0, Ordering::Relaxed);
-            if rescued > 0 {
+            let rescued = counts.rescued.swap(0, Ordering::Relaxed);
+            let promoted = counts.promoted.swap(0, Ordering::Relaxed);
+            if rescued + promoted > 0 {
                 status.nr_rescues += rescued;
+                status.nr_promotions += promoted;
                 status.publish(&self.context.runtime);
             }
         }
@@ -190,6 +181,36 @@ impl<'a> Duties<'a> {
     }
 }
 
+/// What the other thread has done since it was last asked.
+#[derive(Default)]
+struct Counts {
+    rescued: AtomicU64,
+    promoted: AtomicU64,
+}
+
+/// A ring of events, whose polls leave what has come in `arrived`.
+fn ring_of<'a>(
+    map: &MapHandle,
+    arrived: &'a RefCell<Vec<plimsoll_event>>,
+) -> libbpf_rs::Result<RingBuffer<'a>> {
+    let mut builder = RingBufferBuilder::new();
+    builder.add(map, move |bytes: &[u8]| {
+        arrived
+            .borrow_mut()
+            .extend(value_of::<plimsoll_event>(bytes));
+        0
+    })?;
+    builder.build()
+}
+
+/// Waits for an event. An error is an interruption; the next round waits again.
+fn wait_for(ring: &libbpf_rs::Result<RingBuffer<'_>>, most: Duration) {
+    match ring {
+        Ok(ring) => drop(ring.poll(most)),
+        Err(_) => thread::sleep(most),
+    }
+}
+
 /// Tells the other thread to end, however this one does.
 struct EndsThen<'a>(&'a AtomicBool);
 
@@ -202,15 +223,25 @@ impl Drop for EndsThen<'_> {
 /// Rescues tasks until it is told to end. In a thread of its own, and without the
 /// files of cgroups: a task that waits may be inside a section that RCU waits for,
 /// then whoever changes a cgroup waits for that task with the cgroups' lock, and
-/// whoever reads them waits, too.
-fn rescue_until(ended: &AtomicBool, running: &Running, rescued: &AtomicU64) {
+/// whoever reads them waits, too. The same thread has holders of locks run at once.
+fn rescue_until(ended: &AtomicBool, running: &Running, counts: &Counts) {
     let mut rescuer = Rescuer::default();
+    let mut promoter = Promoter::new(Instant::now());
     let servers = ExtServer::of_this_host();
     let look = |tid| running.objects.look(tid);
+    let is_late = |tid| running.objects.is_late(tid);
+    let arrived = RefCell::new(Vec::new());
+    let ring = ring_of(&running.holders, &arrived);
     while !ended.load(Ordering::Relaxed) {
         let now = Instant::now();
+        for event in arrived.take() {
+            promoter.follow(event, is_late);
+        }
+        let promoted = promoter.tick(now, is_late);
+        counts.promoted.fetch_add(promoted, Ordering::Relaxed);
         let count = rescuer.tick(now, &running.overdue, servers.as_ref(), look);
-        rescued.fetch_add(count, Ordering::Relaxed);
-        thread::sleep(rescuer.wait(POLL));
+        promoter.adopt(&std::mem::take(&mut rescuer.seen_promoted), is_late);
+        counts.rescued.fetch_add(count, Ordering::Relaxed);
+        wait_for(&ring, promoter.wait(rescuer.wait(POLL)));
     }
 }

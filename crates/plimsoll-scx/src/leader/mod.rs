@@ -7,6 +7,7 @@
 
 mod duties;
 mod hold;
+mod promote;
 mod rescue;
 mod running;
 mod servers;

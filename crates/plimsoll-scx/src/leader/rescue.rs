@@ -48,22 +48,32 @@ struct Overdue {
     waited_ms: u64,
 }
 
-/// The tasks in a list of lines "tid slot waited_ms", the longest wait first; and
-/// those of lines "tid slot lent".
-fn parse(text: &str) -> (Vec<Overdue>, Vec<i32>) {
-    let (mut overdue, mut lent) = (Vec::new(), Vec::new());
+/// What the scheduler's list says: lines "tid slot waited_ms", "tid slot lent" and
+/// "tid slot promoted".
+#[derive(Debug, Default)]
+struct List {
+    /// The longest wait first.
+    overdue: Vec<Overdue>,
+    lent: Vec<i32>,
+    promoted: Vec<i32>,
+}
+
+fn parse(text: &str) -> List {
+    let mut list = List::default();
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [tid, _, what] = words[..] else { continue };
         let Ok(tid) = tid.parse() else { continue };
-        if what == "lent" {
-            lent.push(tid);
-        } else if let Ok(waited_ms) = what.parse() {
-            overdue.push(Overdue { tid, waited_ms });
+        match (what, what.parse()) {
+            ("lent", _) => list.lent.push(tid),
+            ("promoted", _) => list.promoted.push(tid),
+            (_, Ok(waited_ms)) => list.overdue.push(Overdue { tid, waited_ms }),
+            _ => (),
         }
     }
-    overdue.sort_by_key(|task| std::cmp::Reverse(task.waited_ms));
-    (overdue, lent)
+    list.overdue
+        .sort_by_key(|task| std::cmp::Reverse(task.waited_ms));
+    list
 }
 
 /// A task that is lent to the fair class.
@@ -85,6 +95,8 @@ pub(super) struct Rescuer {
     suspects: HashSet<TaskId>,
     /// Those first that were not looked at for longest.
     lent: VecDeque<Lent>,
+    /// Tasks that run at once for holding a lock, at the last look.
+    pub seen_promoted: Vec<i32>,
 }
 
 impl Rescuer {
@@ -113,8 +125,13 @@ impl Rescuer {
             return 0;
         }
         self.looked = Some(now);
-        let (overdue, lent) = read_list(list).unwrap_or_default();
+        let List {
+            overdue,
+            lent,
+            promoted,
+        } = read_list(list).unwrap_or_default();
         self.adopt(&lent, now);
+        self.seen_promoted = promoted;
         // Others are not the scheduler's, whatever it remembers of them.
         let ours = |task: &Overdue| tasks::policy(task.tid) == Some(Policy::Ext);
         let overdue = overdue.iter().filter(|task| ours(task));
@@ -244,7 +261,7 @@ impl Drop for Rescuer {
     }
 }
 
-fn read_list(link: &Link) -> Option<(Vec<Overdue>, Vec<i32>)> {
+fn read_list(link: &Link) -> Option<List> {
     let mut text = String::new();
     Iter::new(link).ok()?.read_to_string(&mut text).ok()?;
     Some(parse(&text))
@@ -326,9 +343,11 @@ mod tests {
 
     #[test]
     fn the_longest_wait_comes_first_and_garbage_is_skipped() {
-        let (overdue, lent) = parse("12 1 22001\n\nx y z\n13 4\n15 3 lent\n14 2 25000\nx 1 lent\n");
-        let tids: Vec<i32> = overdue.iter().map(|task| task.tid).collect();
-        assert_eq!((&tids[..], &lent[..]), (&[14, 12][..], &[15][..]));
+        let text = "12 1 22001\n\nx y z\n13 4\n15 3 lent\n14 2 25000\nx 1 lent\n16 1 promoted\n";
+        let list = parse(text);
+        let tids: Vec<i32> = list.overdue.iter().map(|task| task.tid).collect();
+        assert_eq!((&tids[..], &list.lent[..]), (&[14, 12][..], &[15][..]));
+        assert_eq!(list.promoted, [16]);
     }
 
     #[test]

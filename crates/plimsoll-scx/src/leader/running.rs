@@ -19,6 +19,8 @@ pub(super) struct Running {
     pub overdue: Link,
     /// What it tells as it happens.
     pub events: MapHandle,
+    /// Who holds a lock that normal work waits for, as it happens.
+    pub holders: MapHandle,
     dump: MapHandle,
 }
 
@@ -32,6 +34,7 @@ impl Running {
             objects: Objects::open()?,
             overdue: objects::open_link(objects::LINK_OVERDUE)?,
             events: objects::open_map("events")?,
+            holders: objects::open_map("holders")?,
             dump: objects::open_map("data_uei_dump")?,
         })
     }

@@ -42,8 +42,12 @@ fn overview(snapshot: &Snapshot) -> String {
         add(
             "leader",
             format!(
-                "pid {}, mode {}; loaded in {load_ms} ms, {} reloads, {} tasks rescued",
-                status.leader_pid, status.mode, status.nr_reloads, status.nr_rescues
+                "pid {}, mode {}; loaded in {load_ms} ms, {} reloads, {} tasks rescued, {} run for a lock",
+                status.leader_pid,
+                status.mode,
+                status.nr_reloads,
+                status.nr_rescues,
+                status.nr_promotions
             ),
         );
         if let Some(reason) = &status.last_exit {

@@ -46,8 +46,12 @@ fn scheduler_state(scheduler: &SchedulerSample) -> String {
         pid => format!("pid {pid}"),
     };
     let mut text = format!(
-        "{}, mode {}, kept by {keeper}; {} tasks rescued, {} reloads",
-        scheduler.state, scheduler.mode, scheduler.nr_rescues, scheduler.nr_reloads
+        "{}, mode {}, kept by {keeper}; {} tasks rescued, {} run for a lock, {} reloads",
+        scheduler.state,
+        scheduler.mode,
+        scheduler.nr_rescues,
+        scheduler.nr_promotions,
+        scheduler.nr_reloads
     );
     if let Some(loss) = &scheduler.loss {
         text = format!("{loss}: {text}");

@@ -201,9 +201,9 @@ fn batch_work_gets_all_of_the_cpus_that_nobody_wants() {
     let work = rig.batch_burners("work", "", all_cpus(), cpus);
     let rivals = rig.fair_burners(&fair, (1 << half) - 1, half);
     let batch = rig.host.batch("work");
-    // SPEC: at least 98 % of the free time is used. Emulated, changing tasks takes 2 % of it.
+    // SPEC: at least 98 % of the free time is used. Emulated, changing tasks takes 2 to 4 % of it.
     let free = (cpus - half) as f64;
-    let used_min = 100.0 - native_or_vm(2.0, 4.0);
+    let used_min = 100.0 - native_or_vm(2.0, 6.0);
     expect_within("idle, percent of the free half", 0.0, 2.0, || {
         let idle_before = idle_seconds();
         let shares = rates_of(&[&batch, &fair], MEASURED);
