@@ -112,7 +112,7 @@ impl Policies {
         let flags = match tasks::policy_number(tid) {
             // The flag is what tells it from others.
             None => 0,
-            Some(number) if tasks::is_away(number) => 0,
+            Some(number) if tasks::is_away(tid, number) => 0,
             Some(number) => number & libc::SCHED_RESET_ON_FORK,
         };
         tasks::set_policy(tid, self.of(tid) | flags)

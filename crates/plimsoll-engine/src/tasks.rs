@@ -112,14 +112,50 @@ pub fn policy(tid: i32) -> Option<Policy> {
 pub const LENT: i32 = libc::SCHED_BATCH | libc::SCHED_RESET_ON_FORK;
 
 /// The policy of a `SCHED_EXT` task that holds a lock for which other work waits,
-/// while it runs before all that. The flag tells it from a task that is
-/// `SCHED_DEADLINE` by itself.
+/// while it runs before all that.
 pub const PROMOTED: i32 = libc::SCHED_DEADLINE | libc::SCHED_RESET_ON_FORK;
 
-/// Whether a policy is that of a `SCHED_EXT` task that another class runs for a
-/// while.
-pub fn is_away(policy: i32) -> bool {
-    policy == LENT || policy == PROMOTED
+/// What a promoted task may run in each period: the last digits tell it from a task
+/// that is `SCHED_DEADLINE` by itself. `src/bpf/holders.bpf.h` of plimsoll-scx has the
+/// same number.
+const PROMOTED_RUNTIME_NS: u64 = 5_000_011;
+const PROMOTED_PERIOD_NS: u64 = 20_000_003;
+
+const NO_ATTRIBUTES: libc::sched_attr = libc::sched_attr {
+    size: size_of::<libc::sched_attr>() as u32,
+    sched_policy: 0,
+    sched_flags: 0,
+    sched_nice: 0,
+    sched_priority: 0,
+    sched_runtime: 0,
+    sched_deadline: 0,
+    sched_period: 0,
+};
+
+/// Whether a task of such a policy is promoted: see [`promote`].
+pub fn is_promoted(tid: i32, policy: i32) -> bool {
+    if policy != PROMOTED {
+        return false;
+    }
+    let mut found = NO_ATTRIBUTES;
+    // SAFETY: the kernel writes no more than `found.size` bytes to `found`.
+    let returned = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getattr,
+            tid,
+            &raw mut found,
+            NO_ATTRIBUTES.size,
+            0u32,
+        )
+    };
+    returned == 0
+        && (found.sched_runtime, found.sched_period) == (PROMOTED_RUNTIME_NS, PROMOTED_PERIOD_NS)
+}
+
+/// Whether a task of such a policy is a `SCHED_EXT` task that another class runs for
+/// a while.
+pub fn is_away(tid: i32, policy: i32) -> bool {
+    policy == LENT || is_promoted(tid, policy)
 }
 
 /// Whether a task has the policy of one that is lent to the fair class.
@@ -172,30 +208,29 @@ pub fn cpu(tid: i32) -> Option<u32> {
     u32::try_from(stat.processor?).ok()
 }
 
-/// Has a task run before all ordinary ones: no more than `runtime_ns` in each
-/// `period_ns`, which the kernel enforces, whatever becomes of the caller. One that
-/// has just ended counts as set.
+/// Has a task run before all ordinary ones, for 5 ms in each 20 ms and no more, which
+/// the kernel enforces, whatever becomes of the caller.
 ///
 /// # Errors
-/// When the kernel refuses: it wants a task that may run on every CPU.
-pub fn promote(tid: i32, runtime_ns: u64, period_ns: u64) -> Result<()> {
+/// EPERM where it may not run on every CPU, EBUSY where too many do so already, ESRCH.
+pub fn promote(tid: i32) -> std::io::Result<()> {
     let attributes = libc::sched_attr {
-        size: size_of::<libc::sched_attr>() as u32,
         sched_policy: libc::SCHED_DEADLINE.cast_unsigned(),
         sched_flags: libc::SCHED_FLAG_RESET_ON_FORK.cast_unsigned().into(),
-        sched_nice: 0,
-        sched_priority: 0,
-        sched_runtime: runtime_ns,
-        sched_deadline: period_ns,
-        sched_period: period_ns,
+        sched_runtime: PROMOTED_RUNTIME_NS,
+        sched_deadline: PROMOTED_PERIOD_NS,
+        sched_period: PROMOTED_PERIOD_NS,
+        ..NO_ATTRIBUTES
     };
     // SAFETY: the kernel reads one `sched_attr`, whose size is in it and which lives
     // until the call returns.
     let returned =
         unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attributes, 0u32) };
-    unless_gone(if returned == 0 { 0 } else { -1 }, tid, || {
-        "set scheduling policy SCHED_DEADLINE".to_owned()
-    })
+    if returned == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
+    }
 }
 
 /// Sets the scheduling policy of one task, with flags, to one that has no

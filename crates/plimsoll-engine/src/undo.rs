@@ -101,7 +101,7 @@ fn restore_value(path: &Path, old: &str, new: &str, report: &mut UndoReport) {
 /// Whether a task has a policy that it has from us.
 fn has_our_policy(tid: i32) -> bool {
     tasks::policy_number(tid)
-        .is_some_and(|policy| Policy::of(policy) == Policy::Ext || tasks::is_away(policy))
+        .is_some_and(|policy| Policy::of(policy) == Policy::Ext || tasks::is_away(tid, policy))
 }
 
 /// Gives a task its policy back, if it has ours.

@@ -119,6 +119,7 @@ pub(crate) fn pin(skel: &mut BpfSkel<'static>, folder: &Path) -> Result<(), Erro
         maps.data_uei_dump,
         maps.events,
         maps.holders,
+        maps.late,
         // The kernel stops the timers of a map that no pin and no process has.
         maps.group_timers,
         maps.slice_timers,
@@ -286,7 +287,7 @@ impl Objects {
     /// Whether a task of such a policy is one of this scheduler's that a leader has
     /// lent to the fair class or promoted, and not one that has that policy by itself.
     pub fn is_lent(&self, tid: i32, policy: i32) -> bool {
-        is_away(policy) && self.look(tid).is_some_and(|seen| seen.known != 0)
+        is_away(tid, policy) && self.look(tid).is_some_and(|seen| seen.known != 0)
     }
 
     /// Whether a task is on a CPU now, and how long it has waited; `None`: there

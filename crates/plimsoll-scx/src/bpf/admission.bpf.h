@@ -231,8 +231,11 @@ static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s3
 	if (!group || !c || !ran_ns)
 		return;
 	t->charged_ns += ran_ns;
-	if (c->behind)
+	if (c->behind) {
 		__sync_fetch_and_add(&tolerated_ns, ran_ns);
+		if (READ_ONCE(nr_idle) >= (s32)headroom_cpus)
+			__sync_fetch_and_add(&tolerated_apart_ns, ran_ns);
+	}
 	vruntime_charge(t, group, p, ran_ns);
 	if (group->params.flags & PLIMSOLL_PER_TASK)
 		task_cap_charge(t, group, ran_ns, plim_sub_floor(now, ran_ns), now);

@@ -121,7 +121,7 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 	m->missing_ns = 0;
 	m->over_cpus = 0;
 	m->over_ns = 0;
-	m->tolerated_ns = READ_ONCE(tolerated_ns);
+	m->tolerated_ns = READ_ONCE(tolerated_apart_ns);
 	if (!was_on)
 		m->overrun_ns = 0;
 	m->over_since_ns = now;
@@ -141,7 +141,7 @@ static __always_inline bool is_lent(const struct task_struct *task)
 /* Whether user space has it run at once, for it holds a lock; PROMOTED in tasks.rs. */
 static __always_inline bool is_promoted(const struct task_struct *task)
 {
-	return task->policy == POLICY_DEADLINE && BPF_CORE_READ_BITFIELD(task, sched_reset_on_fork);
+	return task->policy == POLICY_DEADLINE && task->dl.dl_runtime == PROMOTED_RUNTIME_NS;
 }
 
 /*

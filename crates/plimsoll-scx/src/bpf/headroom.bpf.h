@@ -274,7 +274,7 @@ static __always_inline u64 nonside_of(struct plimsoll_machine *m, u64 elapsed_ns
 static __always_inline bool
 over_update(struct plimsoll_machine *m, u64 shortfall_ns, u64 ran_ns, u64 elapsed_ns, u64 now)
 {
-	u64 tolerated = READ_ONCE(tolerated_ns);
+	u64 tolerated = READ_ONCE(tolerated_apart_ns);
 
 	over_book(m, now);
 	/* What runs behind normal work is of the same tolerance. */

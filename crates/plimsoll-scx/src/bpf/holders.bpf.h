@@ -14,11 +14,14 @@
 #define PLIMSOLL_HOLDERS_BPF_H
 
 #include "state.bpf.h"
+#include "watchdog.bpf.h"
 
 /* include/uapi/linux/sched.h */
 #define POLICY_BATCH 3
 #define POLICY_DEADLINE 6
 #define POLICY_EXT 7
+/* What a promoted task may run at a time, and nobody else; PROMOTED_RUNTIME_NS in tasks.rs. */
+#define PROMOTED_RUNTIME_NS 5000011
 /* include/trace/events/lock.h: what kind of lock it is. */
 #define LOCK_SPIN (1U << 0)
 #define LOCK_READ (1U << 1)
@@ -45,6 +48,12 @@ struct {
 	__uint(max_entries, 1 << 16);
 } holders SEC(".maps");
 
+/* Tasks that the watchdog takes for late as soon as they wake; see tell_late(). */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 14);
+} late SEC(".maps");
+
 static __always_inline void tell_holder(u32 kind, u32 tid)
 {
 	struct plimsoll_event *event = bpf_ringbuf_reserve(&holders, sizeof(*event), 0);
@@ -61,8 +70,10 @@ static __always_inline bool may_be_told(struct task_struct *p)
 {
 	u32 policy = BPF_CORE_READ(p, policy);
 
-	return policy == POLICY_EXT || ((policy == POLICY_BATCH || policy == POLICY_DEADLINE) &&
-					BPF_CORE_READ_BITFIELD_PROBED(p, sched_reset_on_fork));
+	if (policy == POLICY_DEADLINE)
+		return BPF_CORE_READ(p, dl.dl_runtime) == PROMOTED_RUNTIME_NS;
+	return policy == POLICY_EXT ||
+	       (policy == POLICY_BATCH && BPF_CORE_READ_BITFIELD_PROBED(p, sched_reset_on_fork));
 }
 
 /* Before Linux 7.1. */
@@ -112,13 +123,53 @@ static __always_inline u32 holder_of(void *lock, u32 flags)
 	return BPF_CORE_READ(owner, pid);
 }
 
+/* Tells of a task that waits for a CPU and holds a lock, once. */
+static __always_inline void tell_holds(struct task_ctx *t, u32 tid)
+{
+	if (t->told)
+		return;
+	t->told = 1;
+	tell_holder(PLIMSOLL_HOLDS, tid);
+}
+
+/* A task does not hold a lock any more for which normal work waits. */
+static __always_inline void released(u32 tid, u64 key)
+{
+	struct task_struct *holder = bpf_task_from_pid(tid);
+	struct task_ctx *t;
+
+	if (!holder)
+		return;
+	t = task_of(holder);
+	if (t && t->awaited == key) {
+		WRITE_ONCE(t->awaited, 0);
+		if (t->told)
+			tell_holder(PLIMSOLL_RELEASED, tid);
+		t->told = 0;
+	}
+	bpf_task_release(holder);
+}
+
+/* Marks the holder of a lock, in place of another if there was one. */
+static __always_inline void mark_holder(struct task_ctx *t, u64 key, u32 tid)
+{
+	u32 *found = bpf_map_lookup_elem(&awaited, &key), former;
+
+	if (found && *found == tid && t->awaited == key)
+		return;
+	former = found ? *found : tid;
+	bpf_map_update_elem(&awaited, &key, &tid, BPF_ANY);
+	if (former != tid)
+		released(former, key);
+	WRITE_ONCE(t->awaited, key);
+}
+
 /* A task begins to wait for a lock. */
 SEC("tp_btf/contention_begin")
 int BPF_PROG(plimsoll_contended, void *lock, unsigned int flags)
 {
 	struct task_struct *waiter = bpf_get_current_task_btf(), *holder;
 	struct task_ctx *t;
-	u64 key = (u64)lock;
 	u32 tid;
 
 	if (mode_all || may_be_told(waiter))
@@ -130,35 +181,19 @@ int BPF_PROG(plimsoll_contended, void *lock, unsigned int flags)
 	if (!holder)
 		return 0;
 	t = task_of(holder);
-	if (t && t->awaited != key) {
-		WRITE_ONCE(t->awaited, key);
-		bpf_map_update_elem(&awaited, &key, &tid, BPF_ANY);
-		/* One that runs is told when it has to wait: holder_waits(). */
+	if (t) {
+		mark_holder(t, (u64)lock, tid);
+		/* One that runs is told of when it has to wait: holder_waits(). */
 		if (READ_ONCE(t->waiting_since_ns) || holder->policy != POLICY_EXT)
-			tell_holder(PLIMSOLL_HOLDS, tid);
+			tell_holds(t, tid);
 	}
 	bpf_task_release(holder);
 	return 0;
 }
 
-/* A task does not hold a lock any more for which normal work waits. */
-static __always_inline void released(u32 tid, u64 key)
-{
-	struct task_struct *holder = bpf_task_from_pid(tid);
-	struct task_ctx *t;
-
-	tell_holder(PLIMSOLL_RELEASED, tid);
-	if (!holder)
-		return;
-	t = task_of(holder);
-	if (t && t->awaited == key)
-		WRITE_ONCE(t->awaited, 0);
-	bpf_task_release(holder);
-}
-
 /*
- * A task has waited for a lock, and has it now: who held it does so no more. If
- * that is one of ours, normal work goes on waiting, for this one.
+ * A task has waited for a lock, and has it now, or (@ret) has given up: who held it
+ * does so no more. If one of ours has it, normal work goes on waiting, for this one.
  */
 SEC("tp_btf/contention_end")
 int BPF_PROG(plimsoll_acquired, void *lock, int ret)
@@ -166,7 +201,7 @@ int BPF_PROG(plimsoll_acquired, void *lock, int ret)
 	struct task_struct *taker = bpf_get_current_task_btf();
 	u64 key = (u64)lock;
 	struct task_ctx *t;
-	u32 *found, tid, taker_tid;
+	u32 *found, tid;
 
 	if (mode_all)
 		return 0;
@@ -174,27 +209,51 @@ int BPF_PROG(plimsoll_acquired, void *lock, int ret)
 	if (!found)
 		return 0;
 	tid = *found;
-	taker_tid = taker->pid;
 	t = may_be_told(taker) ? task_of(taker) : NULL;
 	if (!t) {
 		bpf_map_delete_elem(&awaited, &key);
 		released(tid, key);
-		return 0;
+	} else if (!ret) {
+		/* It runs; told of when it has to wait. */
+		mark_holder(t, key, taker->pid);
 	}
-	if (tid == taker_tid)
-		return 0;
-	bpf_map_update_elem(&awaited, &key, &taker_tid, BPF_ANY);
-	released(tid, key);
-	/* It runs; told when it has to wait. */
-	WRITE_ONCE(t->awaited, key);
 	return 0;
 }
 
-/* A task of ours is queued: does normal work wait for it? */
-static __always_inline void holder_waits(const struct task_struct *p, const struct task_ctx *t)
+/* A task of ours waits for a CPU: does normal work wait for it? */
+static __always_inline void holder_waits(const struct task_struct *p, struct task_ctx *t)
 {
-	if (READ_ONCE(t->awaited))
-		tell_holder(PLIMSOLL_HOLDS, p->pid);
+	u64 key = READ_ONCE(t->awaited);
+	u32 *found;
+
+	if (!key)
+		return;
+	found = bpf_map_lookup_elem(&awaited, &key);
+	if (found && *found == p->pid) {
+		tell_holds(t, p->pid);
+		return;
+	}
+	/* Another has that lock since. */
+	WRITE_ONCE(t->awaited, 0);
+	t->told = 0;
+}
+
+/*
+ * A task wakes that the watchdog takes for one that has waited for long: it was
+ * taken back from another class while it slept. It has to be run now.
+ */
+static __always_inline void tell_late(const struct task_struct *p)
+{
+	struct plimsoll_event *event;
+
+	if (mode_all || p->scx.flags & SCX_TASK_RESET_RUNNABLE_AT ||
+	    watchdog_waited_ns(p) < OVERDUE_NS)
+		return;
+	event = bpf_ringbuf_reserve(&late, sizeof(*event), 0);
+	if (!event)
+		return;
+	*event = (struct plimsoll_event){ .kind = PLIMSOLL_LATE, .tid = p->pid };
+	bpf_ringbuf_submit(event, 0);
 }
 
 #endif /* PLIMSOLL_HOLDERS_BPF_H */

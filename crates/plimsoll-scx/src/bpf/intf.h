@@ -253,6 +253,7 @@ enum plimsoll_event_kind {
 	PLIMSOLL_LEFT, /* and out of one */
 	PLIMSOLL_HOLDS, /* a task waits for a CPU, and holds what normal work waits for */
 	PLIMSOLL_RELEASED, /* it does so no more */
+	PLIMSOLL_LATE, /* a task wakes, and the watchdog takes it for one that waited */
 };
 
 struct plimsoll_event {

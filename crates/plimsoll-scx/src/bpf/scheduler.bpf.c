@@ -156,7 +156,6 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	task_leaves_parked(t);
 	task_refresh(p, t, now);
-	holder_waits(p, t);
 	group = group_at(t->slot);
 	if (!group)
 		return;
@@ -171,6 +170,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert_vtime(p, parked_id(t->slot), SLICE_MIN_NS, eligible_ns,
 					 enq_flags);
 		group_timer_at(t->slot, eligible_ns);
+		holder_waits(p, t);
 		return;
 	}
 	if ((group->params.flags & SOFT_PER_TASK) != SOFT_PER_TASK)
@@ -182,7 +182,10 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	queue_set_active(llc, index);
 	if (t->background)
 		group_timer_at(t->slot, now + BACKGROUND_GRAIN_NS);
-	if (!wake_for(p, cpu, enq_flags, now) && READ_ONCE(nr_lower[tier % PLIMSOLL_TIERS]) > 0)
+	if (wake_for(p, cpu, enq_flags, now))
+		return;
+	holder_waits(p, t);
+	if (READ_ONCE(nr_lower[tier % PLIMSOLL_TIERS]) > 0)
 		preempt_lower(p, cpu, tier);
 }
 
@@ -203,6 +206,7 @@ void BPF_STRUCT_OPS(plimsoll_runnable, struct task_struct *p, u64 enq_flags)
 	count_runnable(t, true);
 	t->waiting_since_ns = now;
 	t->watched_since_ns = watched_since_ns(p, now);
+	tell_late(p);
 	group = group_at(t->slot);
 	if (group)
 		vruntime_place(t, group, p);
@@ -299,6 +303,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	cpu_enter(c, is_batch(group) ? PLIMSOLL_CPU_BATCH : PLIMSOLL_CPU_OTHER, now);
 	scx_bpf_task_set_slice(p, slice_of_left(left_ns));
 	arm_slice(c, cpu, left_ns, now);
+	shortage_look(now);
 }
 
 void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)

@@ -31,6 +31,8 @@ u64 trace_until_ns = 1;
  * Atomic, a few times for each turn. It begins at 1 to be with the variables above.
  */
 u64 tolerated_ns = 1;
+/* Of that, while as many CPUs were idle as are asked for: else it is in over_ns. Atomic. */
+u64 tolerated_apart_ns;
 
 /*
  * Which queues have tasks, a bit each, per LLC. Set atomically by whoever
@@ -181,6 +183,7 @@ struct task_ctx {
 	u8 parked;
 	u8 counted; /* in the group's nr_runnable */
 	u8 overdue;
+	u8 told; /* as the holder of a lock */
 };
 
 struct {

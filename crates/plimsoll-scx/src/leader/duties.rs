@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -65,6 +66,7 @@ impl<'a> Duties<'a> {
         thread::scope(|scope| {
             if is_partial {
                 scope.spawn(|| rescue_until(&ended, running, &counts));
+                scope.spawn(|| promote_until(&ended, running, &counts));
             }
             let _ends = EndsThen(&ended);
             self.follow_all(status, journal, stop, &counts)
@@ -181,11 +183,12 @@ impl<'a> Duties<'a> {
     }
 }
 
-/// What the other thread has done since it was last asked.
+/// What the other threads have done since they were last asked, and tell each other.
 #[derive(Default)]
 struct Counts {
     rescued: AtomicU64,
     promoted: AtomicU64,
+    seen_promoted: Mutex<Vec<i32>>,
 }
 
 /// A ring of events, whose polls leave what has come in `arrived`.
@@ -211,7 +214,7 @@ fn wait_for(ring: &libbpf_rs::Result<RingBuffer<'_>>, most: Duration) {
     }
 }
 
-/// Tells the other thread to end, however this one does.
+/// Tells the other threads to end, however this one does.
 struct EndsThen<'a>(&'a AtomicBool);
 
 impl Drop for EndsThen<'_> {
@@ -223,12 +226,34 @@ impl Drop for EndsThen<'_> {
 /// Rescues tasks until it is told to end. In a thread of its own, and without the
 /// files of cgroups: a task that waits may be inside a section that RCU waits for,
 /// then whoever changes a cgroup waits for that task with the cgroups' lock, and
-/// whoever reads them waits, too. The same thread has holders of locks run at once.
+/// whoever reads them waits, too.
 fn rescue_until(ended: &AtomicBool, running: &Running, counts: &Counts) {
     let mut rescuer = Rescuer::default();
-    let mut promoter = Promoter::new(Instant::now());
     let servers = ExtServer::of_this_host();
     let look = |tid| running.objects.look(tid);
+    let arrived = RefCell::new(Vec::new());
+    let ring = ring_of(&running.late, &arrived);
+    while !ended.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        let late: Vec<plimsoll_event> = arrived.take();
+        let late = late.iter().map(|event| event.tid.cast_signed());
+        let count = rescuer.lend_late(late, now, look)
+            + rescuer.tick(now, &running.overdue, servers.as_ref(), look);
+        counts.rescued.fetch_add(count, Ordering::Relaxed);
+        let seen = std::mem::take(&mut rescuer.seen_promoted);
+        *counts
+            .seen_promoted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = seen;
+        wait_for(&ring, rescuer.wait(POLL));
+    }
+}
+
+/// Has holders of locks run at once until it is told to end. In a thread of its own:
+/// changes of the deadline class take the lock of the cpusets, which a task that
+/// waits may hold.
+fn promote_until(ended: &AtomicBool, running: &Running, counts: &Counts) {
+    let mut promoter = Promoter::new(Instant::now());
     let is_late = |tid| running.objects.is_late(tid);
     let arrived = RefCell::new(Vec::new());
     let ring = ring_of(&running.holders, &arrived);
@@ -239,9 +264,9 @@ fn rescue_until(ended: &AtomicBool, running: &Running, counts: &Counts) {
         }
         let promoted = promoter.tick(now, is_late);
         counts.promoted.fetch_add(promoted, Ordering::Relaxed);
-        let count = rescuer.tick(now, &running.overdue, servers.as_ref(), look);
-        promoter.adopt(&std::mem::take(&mut rescuer.seen_promoted), is_late);
-        counts.rescued.fetch_add(count, Ordering::Relaxed);
-        wait_for(&ring, promoter.wait(rescuer.wait(POLL)));
+        let seen = counts.seen_promoted.lock();
+        let seen = std::mem::take(&mut *seen.unwrap_or_else(PoisonError::into_inner));
+        promoter.adopt(&seen, is_late);
+        wait_for(&ring, promoter.wait(POLL));
     }
 }

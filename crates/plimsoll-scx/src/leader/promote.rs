@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::tasks::{self, LENT, PROMOTED, Policy, SCHED_EXT, TaskId};
+use plimsoll_engine::tasks::{self, LENT, Policy, SCHED_EXT, TaskId};
 
 use crate::bpf_intf::{
     plimsoll_event, plimsoll_event_kind_PLIMSOLL_HOLDS as HOLDS,
@@ -16,17 +16,15 @@ use crate::bpf_intf::{
 };
 use crate::members::policy_of_member;
 
-/// What a promoted task may run, and in what time: a short section at once, and of a
-/// long one a quarter of a CPU.
-const RUNTIME_NS: u64 = 5_000_000;
-const PERIOD_NS: u64 = 20_000_000;
+/// What a promotion is charged at first. The kernel gives a quarter of a CPU.
+const PREPAID_NS: i64 = 5_000_000;
 /// What all of them may run in all: 10 % of one CPU, and as much of a second at once.
 const BUDGET_PPM: u64 = 100_000;
 const BUDGET_MAX_NS: i64 = 100_000_000;
 /// Whoever holds a lock for longer goes on in its turns.
 const LONGEST: Duration = Duration::from_millis(200);
 /// So many at once, and so many that wait for it.
-const PROMOTED_MAX: usize = 16;
+const PROMOTED_MAX: usize = 3;
 const WAITING_MAX: usize = 256;
 /// How often it is looked whether there is budget again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
@@ -57,10 +55,9 @@ impl Budget {
         self.left_ns
     }
 
-    fn charge(&mut self, ran_ns: u64) {
-        self.left_ns = self
-            .left_ns
-            .saturating_sub(i64::try_from(ran_ns).unwrap_or(i64::MAX));
+    /// Less than 0: a refund.
+    fn charge(&mut self, ran_ns: i64) {
+        self.left_ns = self.left_ns.saturating_sub(ran_ns);
     }
 }
 
@@ -72,6 +69,17 @@ struct Promoted {
     policy: i32,
     run_ns: u64,
     since: Instant,
+}
+
+impl Promoted {
+    /// What it has run since; of one that is gone, the most that it can have.
+    fn ran_ns(&self) -> i64 {
+        let ran_ns = match tasks::run_ns(self.task.tid) {
+            Some(run_ns) if self.task.exists() => run_ns.saturating_sub(self.run_ns),
+            _ => u64::try_from(self.since.elapsed().as_nanos() / 4).unwrap_or(u64::MAX),
+        };
+        i64::try_from(ran_ns).unwrap_or(i64::MAX)
+    }
 }
 
 /// Has holders of locks run at once, and takes them back.
@@ -124,6 +132,10 @@ impl Promoter {
         self.end(|promoted| now >= promoted.since + LONGEST, is_late);
         let mut count = 0;
         for tid in std::mem::take(&mut self.waiting) {
+            if self.promoted.len() >= PROMOTED_MAX || self.budget.left_ns(now) <= 0 {
+                self.waiting.push(tid);
+                continue;
+            }
             match self.promote(tid, now) {
                 Some(true) => count += 1,
                 Some(false) => self.waiting.push(tid),
@@ -153,10 +165,12 @@ impl Promoter {
         if Policy::of(policy) != Policy::Ext {
             return None;
         }
-        if self.promoted.len() >= PROMOTED_MAX || self.budget.left_ns(now) <= 0 {
-            return Some(false);
+        match tasks::promote(tid) {
+            Ok(()) => self.budget.charge(PREPAID_NS),
+            // Others have what there is of the deadline class.
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Some(false),
+            Err(_) => return None,
         }
-        tasks::promote(tid, RUNTIME_NS, PERIOD_NS).ok()?;
         self.promoted.push(Promoted {
             task,
             policy,
@@ -174,8 +188,7 @@ impl Promoter {
         let ended: Vec<Promoted> = ended;
         for promoted in ended {
             take_back(promoted.task, promoted.policy, &is_late);
-            let run_ns = tasks::run_ns(promoted.task.tid).unwrap_or(promoted.run_ns);
-            self.budget.charge(run_ns.saturating_sub(promoted.run_ns));
+            self.budget.charge(promoted.ran_ns() - PREPAID_NS);
         }
     }
 }
@@ -183,7 +196,8 @@ impl Promoter {
 /// Gives a promoted task the scheduler's policy again, unless it has got another
 /// meanwhile.
 fn take_back(task: TaskId, policy: i32, is_late: &impl Fn(i32) -> bool) {
-    if tasks::policy_number(task.tid) == Some(PROMOTED) && task.exists() {
+    let is_promoted = |policy| tasks::is_promoted(task.tid, policy);
+    if tasks::policy_number(task.tid).is_some_and(is_promoted) && task.exists() {
         let policy = policy_of_member(policy, is_late(task.tid));
         let _ = tasks::set_policy(task.tid, policy);
     }

@@ -149,6 +149,23 @@ impl Rescuer {
             .sum()
     }
 
+    /// Lends tasks that are late for the watchdog as soon as they wake. Returns how
+    /// many.
+    pub fn lend_late(
+        &mut self,
+        tids: impl Iterator<Item = i32>,
+        now: Instant,
+        look: impl Fn(i32) -> Option<plimsoll_look>,
+    ) -> u64 {
+        // One that has run since has nothing to fear.
+        let waits = |seen: plimsoll_look| seen.on_cpu == 0 && seen.waited_ns >= JUST_RAN_NS;
+        let is_ours =
+            |tid: &i32| tasks::policy(*tid) == Some(Policy::Ext) && look(*tid).is_some_and(waits);
+        let tasks: Vec<TaskId> = tids.filter(is_ours).filter_map(TaskId::of).collect();
+        let lent = tasks.into_iter().map(|task| self.lend(task, now));
+        lent.map(u64::from).sum()
+    }
+
     /// Takes over what another leader has lent, which was killed since.
     fn adopt(&mut self, tids: &[i32], now: Instant) {
         for task in tids.iter().copied().filter_map(TaskId::of) {

@@ -21,6 +21,8 @@ pub(super) struct Running {
     pub events: MapHandle,
     /// Who holds a lock that normal work waits for, as it happens.
     pub holders: MapHandle,
+    /// Who wakes and is late for the watchdog at once.
+    pub late: MapHandle,
     dump: MapHandle,
 }
 
@@ -35,6 +37,7 @@ impl Running {
             overdue: objects::open_link(objects::LINK_OVERDUE)?,
             events: objects::open_map("events")?,
             holders: objects::open_map("holders")?,
+            late: objects::open_map("late")?,
             dump: objects::open_map("data_uei_dump")?,
         })
     }

@@ -164,7 +164,7 @@ fn a_promoted_task_that_nobody_looks_after_is_taken_back() {
     let Some(mut rig) = rig() else { return };
     let work = rig.batch_burners("work", "", all_cpus(), 1);
     let tid = burners(&rig.host.batch("work"))[0];
-    tasks::promote(tid, 1_000_000, 100_000_000).unwrap();
+    tasks::promote(tid).unwrap();
     assert_eq!(tasks::policy_number(tid), Some(tasks::PROMOTED));
     wait_until("it is the scheduler's again", SHORT, || {
         tasks::policy(tid) == Some(Policy::Ext)
