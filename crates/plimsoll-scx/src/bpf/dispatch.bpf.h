@@ -6,169 +6,12 @@
 #define PLIMSOLL_DISPATCH_BPF_H
 
 #include "admission.bpf.h"
-#include "queues.bpf.h"
+#include "balance.bpf.h"
+#include "pick.bpf.h"
 #include "room.bpf.h"
 
-/* No queue; an index is much smaller. */
-#define PICK_NONE (~0ULL)
 /* Groups that are tried before a CPU gives up until something changes. */
 #define ATTEMPTS_MAX 64
-
-/* The best queue so far. */
-struct candidate {
-	u64 vruntime;
-	u32 index;
-	u32 tier;
-	bool valid;
-};
-
-/* The task that runs on this CPU and would go on. */
-struct previous {
-	u64 group_vruntime;
-	u64 vruntime;
-	u32 index; /* of its queue */
-	u32 tier;
-	bool valid;
-};
-
-/* A CPU's work space: too large for the stack. */
-struct pick_state {
-	u64 refused[PLIMSOLL_QUEUE_WORDS]; /* queues that may not run here now */
-	u32 tier_min; /* what comes before it is left out */
-	struct candidate best; /* of the last pick */
-	struct previous previous;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct pick_state);
-} pick_states SEC(".maps");
-
-static __always_inline bool comes_before(u32 tier, u64 vruntime, const struct candidate *best)
-{
-	if (!best->valid || tier != best->tier)
-		return !best->valid || tier < best->tier;
-	return plim_batch_before(vruntime, best->vruntime);
-}
-
-static __always_inline void consider(u32 index, u32 tier_min, struct candidate *best)
-{
-	struct plimsoll_group *group = group_at(index / 2);
-	u32 tier;
-
-	if (!group)
-		return;
-	tier = tier_of(group, index & 1);
-	if (tier < tier_min || !comes_before(tier, group->vruntime, best))
-		return;
-	best->vruntime = group->vruntime;
-	best->index = index;
-	best->tier = tier;
-	best->valid = true;
-}
-
-/*
- * Whether any queue of an LLC may have tasks. A CPU asks each time that it goes
- * idle, and then it is seldom so.
- */
-__noinline int any_queue_active(u32 llc)
-{
-	u32 word, words = nr_slots_used / 32 + 1;
-
-	llc %= PLIMSOLL_LLCS_MAX;
-	/* Groups come to low slots first. */
-	if (READ_ONCE(active_queues[llc][0]))
-		return 1;
-	if (words == 1)
-		return 0;
-	bpf_for (word, 0, PLIMSOLL_QUEUE_WORDS) {
-		if (word >= words)
-			break;
-		if (READ_ONCE(active_queues[llc][word]))
-			return 1;
-	}
-	return 0;
-}
-
-/* The queue of an LLC to serve first, of those not refused yet. */
-__noinline u64 pick_queue(u32 llc)
-{
-	u32 word, words = nr_slots_used / 32 + 1, bit, zero = 0;
-	struct candidate best = {};
-	struct pick_state *state;
-	u64 bits;
-
-	state = bpf_map_lookup_elem(&pick_states, &zero);
-	if (!state)
-		return PICK_NONE;
-	llc %= PLIMSOLL_LLCS_MAX;
-	bpf_for (word, 0, PLIMSOLL_QUEUE_WORDS) {
-		if (word >= words)
-			break;
-		bits = READ_ONCE(active_queues[llc][word]) & ~state->refused[word];
-		if (!bits)
-			continue;
-		bpf_for (bit, 0, 64) {
-			if (bits >> bit & 1)
-				consider(word * 64 + bit, state->tier_min, &best);
-			if (!(bits >> bit >> 1))
-				break;
-		}
-	}
-	state->best = best;
-	return best.valid ? best.index : PICK_NONE;
-}
-
-static __always_inline void refuse(struct pick_state *state, u32 index)
-{
-	state->refused[index / 64 % PLIMSOLL_QUEUE_WORDS] |= 1ULL << (index % 64);
-}
-
-/* What is known of the task that a queue would give first. */
-struct first_task {
-	u64 vruntime;
-	u64 waiting_since_ns;
-	bool found;
-};
-
-__noinline int first_of(u64 dsq_id, struct first_task *first)
-{
-	struct task_struct *p;
-	struct task_ctx *t;
-
-	if (!first)
-		return 0;
-	first->found = false;
-	if (!scx_bpf_dsq_nr_queued(dsq_id))
-		return 0;
-	bpf_for_each (scx_dsq, p, dsq_id, 0) {
-		first->found = true;
-		first->vruntime = p->scx.dsq_vtime;
-		t = task_of(p);
-		first->waiting_since_ns = t ? t->waiting_since_ns : 0;
-		break;
-	}
-	return 0;
-}
-
-/*
- * Whether the task that has just used up its slice comes before the queue that
- * was picked: by its group, and within the same group by itself.
- */
-static __always_inline bool previous_comes_first(const struct pick_state *state, u32 llc)
-{
-	const struct previous *previous = &state->previous;
-	struct first_task first = {};
-
-	if (!previous->valid)
-		return false;
-	if (state->best.index != previous->index)
-		return comes_before(previous->tier, previous->group_vruntime, &state->best);
-	first_of(queue_id(previous->index, llc), &first);
-	return !first.found || !plim_batch_before(first.vruntime, previous->vruntime);
-}
 
 /* The slice of a task that may run for @left_ns, and no longer. */
 static __always_inline u64 slice_of_left(u64 left_ns)
@@ -398,6 +241,27 @@ static __always_inline bool dispatch_pull(u32 llc, s32 cpu, u64 now)
 	return false;
 }
 
+/* Takes a task of an LLC whose tasks wait for longer than those of this one. */
+__noinline int dispatch_balance(u32 llc, s32 cpu, u64 now)
+{
+	u32 other = longest_wait(llc, now);
+	struct pick_state *state;
+	bool previous_valid;
+	u32 zero = 0;
+	int verdict;
+
+	state = bpf_map_lookup_elem(&pick_states, &zero);
+	if (!state || other == llc)
+		return DISPATCH_NONE;
+	previous_valid = state->previous.valid;
+	state->previous.valid = false;
+	verdict = dispatch_from(other, cpu, now);
+	state->previous.valid = previous_valid;
+	if (verdict == DISPATCH_MOVED)
+		remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
+	return verdict;
+}
+
 /*
  * In mode all: the tolerance of batch work behind normal work that never pauses.
  * In partial mode the kernel's ext server has it.
@@ -490,6 +354,8 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 	}
 	previous_init(&state->previous, t);
 	if (dispatch_turn(state, c, llc, cpu, now))
+		return;
+	if (balance_is_due(c, now) && dispatch_balance(llc, cpu, now) == DISPATCH_MOVED)
 		return;
 	verdict = dispatch_from(llc, cpu, now);
 	if (verdict == DISPATCH_PREVIOUS) {

@@ -187,6 +187,7 @@ struct plimsoll_cpu {
 	plim_u64 room_next_ns; /* not again before */
 	plim_u64 room_wait_ns; /* between attempts */
 	plim_u64 nr_rooms; /* attempts */
+	plim_u64 balance_next_ns; /* LLCs are not compared before */
 	plim_u32 room_ticks; /* in a row at which a fair task waited */
 	plim_u64 nr_dispatches;
 	plim_u32 next_decision;

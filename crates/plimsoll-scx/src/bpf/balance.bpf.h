@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Balance between LLCs whose CPUs all have work: from time to time a CPU takes a
+ * task from where tasks wait for longer, as the core has it. (A CPU that has nothing
+ * to do takes what it finds: see should_pull() in dispatch.bpf.h.)
+ */
+#ifndef PLIMSOLL_BALANCE_BPF_H
+#define PLIMSOLL_BALANCE_BPF_H
+
+#include "accounting.bpf.h"
+#include "pick.bpf.h"
+
+/* A CPU compares LLCs no more often. */
+#define BALANCE_NS PLIM_BATCH_SLICE_DEFAULT_NS
+/* No more CPUs are added up. */
+#define BALANCE_CPUS_MAX PLIMSOLL_CPUS_MAX
+
+static __always_inline bool balance_is_due(struct plimsoll_cpu *c, u64 now)
+{
+	if (nr_llcs == 1 || now < c->balance_next_ns)
+		return false;
+	c->balance_next_ns = now + BALANCE_NS;
+	return true;
+}
+
+/*
+ * What the core has to know of an LLC, as of one CPU: the room of its mean CPU, and
+ * how many tasks of the group that comes first there wait for each.
+ */
+__noinline int llc_wait_of(u32 llc, u64 now, struct plim_batch_cpu *known)
+{
+	u64 room_ppm = count_from, picked;
+	u32 cpus = count_from, cpu;
+	struct plimsoll_cpu *c;
+
+	if (!known)
+		return 0;
+	known->nr_queued = 0;
+	known->running_batch = 1;
+	known->running_normal = 0;
+	bpf_for (cpu, 0, BALANCE_CPUS_MAX) {
+		if (cpu >= nr_cpu_ids)
+			break;
+		c = cpu_at(cpu);
+		if (!c || !c->online || c->llc != llc)
+			continue;
+		room_ppm += cpu_room_ppm(c, now);
+		cpus++;
+	}
+	if (!cpus)
+		return 0;
+	known->room_ppm = room_ppm / cpus;
+	picked = pick_queue(llc);
+	if (picked != PICK_NONE)
+		known->nr_queued = (scx_bpf_dsq_nr_queued(queue_id(picked, llc)) + cpus - 1) / cpus;
+	return 0;
+}
+
+/* An LLC from which a CPU of @llc is to take a task; @llc itself: none. */
+__noinline u32 longest_wait(u32 llc, u64 now)
+{
+	struct plim_batch_cpu from = {}, to = {};
+	struct pick_state *state;
+	u32 i, other, zero = 0;
+
+	state = bpf_map_lookup_elem(&pick_states, &zero);
+	if (!state)
+		return llc;
+	__builtin_memset(state->refused, 0, sizeof(state->refused));
+	llc_wait_of(llc, now, &to);
+	bpf_for (i, 1, PLIMSOLL_LLCS_MAX) {
+		if (i >= nr_llcs)
+			break;
+		other = (llc + i) % nr_llcs;
+		llc_wait_of(other, now, &from);
+		if (plim_batch_should_pull(&from, &to, PLIM_BATCH_SLICE_DEFAULT_NS))
+			return other;
+	}
+	return llc;
+}
+
+#endif /* PLIMSOLL_BALANCE_BPF_H */
