@@ -175,7 +175,11 @@ fn a_cap_per_task_finds_tasks_that_start_later() {
     wait_until_all_spin(&group, 2);
     expect_within("the second burner", 25.0, native_or_vm(1.0, 2.0), || {
         let rates = task_rates(&group, Duration::from_secs(2));
-        assert_eq!(rates.len(), 2, "{rates:?}");
+        // Tasks are moved to groups of their own while they are listed, and one may be missed.
+        if rates.len() != 2 {
+            println!("{} of 2 tasks were seen", rates.len());
+            return 0.0;
+        }
         let distance = |rate: &f64| (rate - 25.0).abs();
         if distance(&rates[0]) > distance(&rates[1]) {
             rates[0]
