@@ -12,8 +12,6 @@
 
 /* A CPU compares LLCs no more often. */
 #define BALANCE_NS PLIM_BATCH_SLICE_DEFAULT_NS
-/* No more CPUs are added up. */
-#define BALANCE_CPUS_MAX PLIMSOLL_CPUS_MAX
 
 static __always_inline bool balance_is_due(struct plimsoll_cpu *c, u64 now)
 {
@@ -38,9 +36,7 @@ __noinline int llc_wait_of(u32 llc, u64 now, struct plim_batch_cpu *known)
 	known->nr_queued = 0;
 	known->running_batch = 1;
 	known->running_normal = 0;
-	bpf_for (cpu, 0, BALANCE_CPUS_MAX) {
-		if (cpu >= nr_cpu_ids)
-			break;
+	bpf_for (cpu, 0, nr_cpu_ids) {
 		c = cpu_at(cpu);
 		if (!c || !c->online || c->llc != llc)
 			continue;

@@ -132,18 +132,6 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 	return 0;
 }
 
-/* Whether user space has put a task into the fair class; LENT in tasks.rs. */
-static __always_inline bool is_lent(const struct task_struct *task)
-{
-	return task->policy == POLICY_BATCH && BPF_CORE_READ_BITFIELD(task, sched_reset_on_fork);
-}
-
-/* Whether user space has it run at once, for it holds a lock; PROMOTED in tasks.rs. */
-static __always_inline bool is_promoted(const struct task_struct *task)
-{
-	return task->policy == POLICY_DEADLINE && task->dl.dl_runtime == PROMOTED_RUNTIME_NS;
-}
-
 /*
  * One line for each of our tasks that has waited too long, is lent for having done
  * so, or runs at once for holding a lock.

@@ -225,6 +225,15 @@ static __always_inline void previous_init(struct previous *previous, const struc
 	previous->vruntime = t->vruntime;
 }
 
+/* Serves the queues of another LLC. Returns whether a task was moved to this CPU. */
+static __always_inline bool pull_from(u32 other, s32 cpu, u64 now)
+{
+	if (dispatch_from(other, cpu, now) != DISPATCH_MOVED)
+		return false;
+	remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
+	return true;
+}
+
 static __always_inline bool dispatch_pull(u32 llc, s32 cpu, u64 now)
 {
 	u32 i, other;
@@ -233,10 +242,8 @@ static __always_inline bool dispatch_pull(u32 llc, s32 cpu, u64 now)
 		if (i >= nr_llcs)
 			break;
 		other = (llc + i) % nr_llcs;
-		if (dispatch_from(other, cpu, now) == DISPATCH_MOVED) {
-			remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
+		if (pull_from(other, cpu, now))
 			return true;
-		}
 	}
 	return false;
 }
@@ -246,20 +253,17 @@ __noinline int dispatch_balance(u32 llc, s32 cpu, u64 now)
 {
 	u32 other = longest_wait(llc, now);
 	struct pick_state *state;
-	bool previous_valid;
+	bool previous_valid, moved;
 	u32 zero = 0;
-	int verdict;
 
 	state = bpf_map_lookup_elem(&pick_states, &zero);
 	if (!state || other == llc)
-		return DISPATCH_NONE;
+		return 0;
 	previous_valid = state->previous.valid;
 	state->previous.valid = false;
-	verdict = dispatch_from(other, cpu, now);
+	moved = pull_from(other, cpu, now);
 	state->previous.valid = previous_valid;
-	if (verdict == DISPATCH_MOVED)
-		remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
-	return verdict;
+	return moved;
 }
 
 /*
@@ -355,7 +359,7 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 	previous_init(&state->previous, t);
 	if (dispatch_turn(state, c, llc, cpu, now))
 		return;
-	if (balance_is_due(c, now) && dispatch_balance(llc, cpu, now) == DISPATCH_MOVED)
+	if (balance_is_due(c, now) && dispatch_balance(llc, cpu, now))
 		return;
 	verdict = dispatch_from(llc, cpu, now);
 	if (verdict == DISPATCH_PREVIOUS) {

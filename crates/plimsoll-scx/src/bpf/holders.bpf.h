@@ -65,15 +65,24 @@ static __always_inline void tell_holder(u32 kind, u32 tid)
 	bpf_ringbuf_submit(event, 0);
 }
 
+/* Whether user space has put a task into the fair class; LENT in tasks.rs. */
+static __always_inline bool is_lent(struct task_struct *p)
+{
+	return BPF_CORE_READ(p, policy) == POLICY_BATCH &&
+	       BPF_CORE_READ_BITFIELD_PROBED(p, sched_reset_on_fork);
+}
+
+/* Whether user space has it run at once, for it holds a lock; PROMOTED in tasks.rs. */
+static __always_inline bool is_promoted(struct task_struct *p)
+{
+	return BPF_CORE_READ(p, policy) == POLICY_DEADLINE &&
+	       BPF_CORE_READ(p, dl.dl_runtime) == PROMOTED_RUNTIME_NS;
+}
+
 /* Whether a task is one of ours, also while another class runs it. */
 static __always_inline bool may_be_told(struct task_struct *p)
 {
-	u32 policy = BPF_CORE_READ(p, policy);
-
-	if (policy == POLICY_DEADLINE)
-		return BPF_CORE_READ(p, dl.dl_runtime) == PROMOTED_RUNTIME_NS;
-	return policy == POLICY_EXT ||
-	       (policy == POLICY_BATCH && BPF_CORE_READ_BITFIELD_PROBED(p, sched_reset_on_fork));
+	return BPF_CORE_READ(p, policy) == POLICY_EXT || is_lent(p) || is_promoted(p);
 }
 
 /* Before Linux 7.1. */
