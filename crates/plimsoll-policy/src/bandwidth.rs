@@ -255,9 +255,19 @@ impl Pool {
     /// Charges a run of `ran_ns` that ended at `now_ns` to a CPU; 0 only asks.
     /// Returns whether the group may go on running there. If not, the CPU is
     /// throttled.
+    #[inline]
     pub fn charge(&mut self, cpu: &mut Cpu, ran_ns: u64, now_ns: u64) -> bool {
         // SAFETY: touches the pool and the CPU only, borrowed exclusively.
         unsafe { ffi::plim_bandwidth_charge(&mut self.raw, &mut cpu.raw, ran_ns, now_ns) != 0 }
+    }
+
+    /// Books a run of `ran_ns` on a CPU and asks for nothing. For the part of a
+    /// run before a boundary, ahead of [`refill`](Self::refill), so that each
+    /// period counts what was run in it; and for work that is over.
+    #[inline]
+    pub fn book(&mut self, cpu: &mut Cpu, ran_ns: u64) {
+        // SAFETY: touches the pool and the CPU only, borrowed exclusively.
+        unsafe { ffi::plim_bandwidth_book(&mut self.raw, &mut cpu.raw, ran_ns) }
     }
 
     /// Serves one throttled CPU from the pool, its debt first. Returns whether
@@ -284,6 +294,7 @@ impl Pool {
     /// The group has nothing left to run on this CPU: what it holds goes back
     /// to the pool, all but [`LOCAL_KEPT_NS`], as far as the pool has room. If
     /// anything did, CPUs that are throttled can be served.
+    #[inline]
     pub fn give_back(&mut self, cpu: &mut Cpu, burst_on: bool) {
         // SAFETY: touches the pool and the CPU only, borrowed exclusively.
         unsafe {

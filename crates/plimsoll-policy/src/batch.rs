@@ -41,6 +41,7 @@ pub fn group_weight(group_weight: u32) -> u32 {
 /// How far running `ran_ns` moves the virtual runtime of a task or group of
 /// this weight. Rounded up: time is never free.
 #[must_use]
+#[inline]
 pub fn vruntime_delta(ran_ns: u64, weight: u32) -> u64 {
     // SAFETY: a pure function of two integers, defined for all of them.
     unsafe { ffi::plim_batch_vruntime_delta(ran_ns, weight) }
@@ -48,6 +49,7 @@ pub fn vruntime_delta(ran_ns: u64, weight: u32) -> u64 {
 
 /// Whether virtual runtime `a` runs before `b`, also after a wrap.
 #[must_use]
+#[inline]
 pub fn before(a_vruntime: u64, b_vruntime: u64) -> bool {
     // SAFETY: a pure function of two integers, defined for all of them.
     unsafe { ffi::plim_batch_before(a_vruntime, b_vruntime) != 0 }
@@ -55,6 +57,7 @@ pub fn before(a_vruntime: u64, b_vruntime: u64) -> bool {
 
 /// The later of two virtual runtimes: what a queue's minimum moves to.
 #[must_use]
+#[inline]
 pub fn later(a_vruntime: u64, b_vruntime: u64) -> u64 {
     // SAFETY: a pure function of two integers, defined for all of them.
     unsafe { ffi::plim_batch_later(a_vruntime, b_vruntime) }
@@ -63,6 +66,7 @@ pub fn later(a_vruntime: u64, b_vruntime: u64) -> u64 {
 /// Where a task that slept, or is new, joins a queue: where it was, but no
 /// further back than one slice before the queue's minimum.
 #[must_use]
+#[inline]
 pub fn place(vruntime: u64, min_vruntime: u64, slice_ns: u64, weight: u32) -> u64 {
     // SAFETY: a pure function of integers, defined for all of them.
     unsafe { ffi::plim_batch_place(vruntime, min_vruntime, slice_ns, weight) }
@@ -71,6 +75,7 @@ pub fn place(vruntime: u64, min_vruntime: u64, slice_ns: u64, weight: u32) -> u6
 /// A virtual runtime carried from one queue to another: its distance from the
 /// minimum stays.
 #[must_use]
+#[inline]
 pub fn migrate(vruntime: u64, from_min_vruntime: u64, to_min_vruntime: u64) -> u64 {
     // SAFETY: a pure function of integers, defined for all of them.
     unsafe { ffi::plim_batch_migrate(vruntime, from_min_vruntime, to_min_vruntime) }
