@@ -50,7 +50,7 @@ unit:
 	tools/install-deps build scx lint
 	$(CARGO) test --workspace --lib --bins
 	$(CARGO) test --workspace --doc
-	$(CARGO) test -p plimsoll-policy --tests
+	$(CARGO) test -p plimsoll-policy -p plimsoll-sim --tests
 
 # The core's headers are the kernel's too: they must compile for BPF.
 bpf:

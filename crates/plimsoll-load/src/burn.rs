@@ -48,6 +48,17 @@ impl Default for BurnConfig {
     }
 }
 
+impl BurnConfig {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// [`LoadError::Invalid`] names the first field that is out of range.
+    pub fn validate(&self) -> Result<(), LoadError> {
+        check_count("threads", self.burners as u64, THREADS_MAX as u64)?;
+        check_duration("duration", self.duration, (DURATION_MIN, DURATION_MAX))
+    }
+}
+
 /// What burners have done, so far or in the end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BurnReport {
@@ -131,8 +142,7 @@ impl Burn {
     /// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if a thread or process
     /// can't be started.
     pub fn start(config: &BurnConfig) -> Result<Self, LoadError> {
-        check_count("threads", config.burners as u64, THREADS_MAX as u64)?;
-        check_duration("duration", config.duration, (DURATION_MIN, DURATION_MAX))?;
+        config.validate()?;
         let mut burn = Self {
             config: config.clone(),
             started: Instant::now(),

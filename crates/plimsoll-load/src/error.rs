@@ -18,6 +18,9 @@ pub enum LoadError {
         /// What would have been accepted.
         allowed: String,
     },
+    /// Something in a trace is not allowed. Nothing has been started.
+    #[error(transparent)]
+    Trace(#[from] Box<TraceProblem>),
     /// The operating system refused something.
     #[error("{doing}: {source}")]
     Io {
@@ -40,6 +43,24 @@ pub enum LoadError {
         /// What the thread was for.
         role: &'static str,
     },
+}
+
+/// What is not allowed in a trace, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}:{column}: {field}: '{value}' is not allowed: {allowed}")]
+pub struct TraceProblem {
+    /// The file, as it was named.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// Which value of the line.
+    pub field: &'static str,
+    /// What is there.
+    pub value: String,
+    /// What would have been accepted.
+    pub allowed: String,
 }
 
 impl LoadError {

@@ -32,6 +32,7 @@
 //! ```
 
 pub mod arrivals;
+mod asked;
 pub mod burn;
 pub mod cli;
 
@@ -50,7 +51,7 @@ mod queue;
 mod random;
 pub mod report;
 mod run;
-mod schedule;
+pub mod schedule;
 mod series;
 pub mod service;
 mod shared;
@@ -58,22 +59,26 @@ pub mod steady;
 mod stop;
 pub mod storm;
 pub mod tcp;
+pub mod trace;
 mod units;
 mod waits;
 pub mod wake;
 mod wire;
 
 pub use arrivals::Arrivals;
+pub use asked::{ArrivalKind, ArrivalsAsked};
 pub use burn::{Burn, BurnConfig, BurnReport};
 pub use contend::{HoldConfig, HoldReport, LockKind, WaitConfig, WaitReport};
 pub use demand::Demand;
-pub use error::LoadError;
+pub use error::{LoadError, TraceProblem};
 pub use machine::available_cpus;
 pub use need::{NeedConfig, NeedReport};
 pub use report::{Document, Latency, SCHEMA, SeriesPoint, ServiceReport};
 pub use run::{OpenLoop, Snapshot};
+pub use schedule::{Request, Requests};
 pub use service::{Service, ServiceConfig};
 pub use steady::{Steady, SteadyConfig, SteadyReport};
 pub use stop::Stop;
 pub use storm::{StormConfig, StormReport};
+pub use trace::Trace;
 pub use wake::{WakeConfig, WakeReport};

@@ -29,6 +29,10 @@ pub const QUEUE_MAX: usize = 65_536;
 pub const SERIES_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// Most intervals of a time series.
 pub const SERIES_POINTS_MAX: u128 = 10_000;
+/// Most requests of a trace.
+pub const TRACE_REQUESTS_MAX: usize = 10_000_000;
+/// Largest file of a trace.
+pub const TRACE_BYTES_MAX: u64 = 1 << 30;
 /// Most TCP connections that a server holds at once.
 pub const CONNECTIONS_MAX: usize = 64;
 /// Most processes of one storm.

@@ -27,6 +27,17 @@ pub struct NeedConfig {
     pub tasks: usize,
 }
 
+impl NeedConfig {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// [`LoadError::Invalid`] names the first field that is out of range.
+    pub fn validate(&self) -> Result<(), LoadError> {
+        check_duration("need", self.cpu, (Duration::from_micros(1), DURATION_MAX))?;
+        check_count("tasks", self.tasks as u64, THREADS_MAX as u64)
+    }
+}
+
 /// One task.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TaskReport {
@@ -104,8 +115,7 @@ pub fn run(
     stop: &Stop,
     mut progress: impl FnMut(Duration),
 ) -> Result<NeedReport, LoadError> {
-    check_duration("need", config.cpu, (Duration::from_micros(1), DURATION_MAX))?;
-    check_count("tasks", config.tasks as u64, THREADS_MAX as u64)?;
+    config.validate()?;
     let halt = Halt(Arc::default());
     let started = Instant::now();
     let demand_ns = nanos(config.cpu);

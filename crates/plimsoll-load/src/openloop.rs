@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use crate::clock::{now_ns, precise_timers, sleep_until};
 use crate::error::LoadError;
 use crate::measure::{LATENCY_MAX_NS, Measure, Timing};
-use crate::schedule::{Request, Schedule};
+use crate::schedule::{Request, Requests};
 use crate::service::ServiceConfig;
 use crate::units::nanos;
 
@@ -51,15 +51,12 @@ pub(crate) fn spawn_generator(
     lane: usize,
     sink: impl Sink,
 ) -> Result<JoinHandle<Lag>, LoadError> {
-    let schedule = Schedule::new(
-        config.arrivals.times(config.seed),
-        config.demand.draws(config.seed)?,
-    );
+    let requests = config.requests(config.seed)?;
     let lag = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
         .map_err(|e| LoadError::io("allocating a histogram", std::io::Error::other(e)))?;
     let measure = Arc::clone(measure);
     spawn("load-generator", move || {
-        generate(schedule, &measure, lane, &sink, lag)
+        generate(requests, &measure, lane, &sink, lag)
     })
 }
 
@@ -75,7 +72,7 @@ pub(crate) fn spawn<T: Send + 'static>(
 }
 
 fn generate(
-    schedule: Schedule,
+    requests: Requests,
     measure: &Measure,
     lane: usize,
     sink: &impl Sink,
@@ -84,7 +81,7 @@ fn generate(
     precise_timers();
     let timing = &measure.timing;
     let mut refused = false;
-    for request in schedule {
+    for request in requests {
         if !refused && !sleep_until_due(timing, request.intended_ns) {
             break;
         }

@@ -88,7 +88,8 @@ impl Latency {
     }
 
     /// Quantiles of a histogram in ns. Its maximum and mean are exact, and so come beside it.
-    pub(crate) fn of_histogram(histogram: &Histogram<u64>, max_ns: u64, mean_us: f64) -> Self {
+    #[must_use]
+    pub fn of_histogram(histogram: &Histogram<u64>, max_ns: u64, mean_us: f64) -> Self {
         // Buckets report their upper edge, which may lie just above the largest value.
         let quantile = |q| micros(histogram.value_at_quantile(q).min(max_ns));
         Self {

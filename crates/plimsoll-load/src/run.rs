@@ -142,8 +142,8 @@ impl OpenLoop {
         let lag_us = |q| micros(lag.value_at_quantile(q).min(lag.max()));
         ServiceReport {
             seed: self.config.seed,
-            arrivals: self.config.arrivals.to_string(),
-            service: self.config.demand.to_string(),
+            arrivals: self.config.arrivals_in_words(),
+            service: self.config.demand_in_words(),
             workers: self.workers,
             warmup_seconds: self.config.warmup.as_secs_f64(),
             measured_seconds: seconds(measured_ns),
@@ -158,7 +158,7 @@ impl OpenLoop {
             } else {
                 1.0 - failures as f64 / requests as f64
             },
-            rate_asked_per_second: self.config.arrivals.mean_rate(),
+            rate_asked_per_second: self.config.mean_rate(),
             rate_arrived_per_second: per_second(requests),
             rate_achieved_per_second: per_second(totals.answered_in_time),
             latency: Latency::of(totals),

@@ -1,43 +1,63 @@
 //! The requests of a run, known before it starts.
 
 use std::iter::Zip;
+use std::sync::Arc;
 
 use crate::arrivals::ArrivalTimes;
 use crate::demand::Draws;
+use crate::trace::Trace;
 
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Request {
+pub struct Request {
     /// Position in the schedule, from 0.
-    pub(crate) id: u64,
-    /// When it arrives, in ns after the start of the run. Latency counts from here.
-    pub(crate) intended_ns: u64,
-    /// CPU time that it needs.
-    pub(crate) demand_ns: u64,
+    pub id: u64,
+    /// When it arrives, in ns after the start of the run, warm-up included. Latency counts from
+    /// here.
+    pub intended_ns: u64,
+    /// CPU time that it needs, in ns.
+    pub demand_ns: u64,
 }
 
-/// Requests in order of arrival, without end.
+/// Requests in order of arrival; see [`ServiceConfig::requests`](crate::ServiceConfig::requests).
 #[derive(Debug, Clone)]
-pub(crate) struct Schedule {
-    source: Zip<ArrivalTimes, Draws>,
+pub struct Requests {
+    source: Source,
     next_id: u64,
 }
 
-impl Schedule {
-    pub(crate) fn new(arrivals: ArrivalTimes, demands: Draws) -> Self {
+#[derive(Debug, Clone)]
+enum Source {
+    /// Without end.
+    Drawn(Box<Zip<ArrivalTimes, Draws>>),
+    Traced(Arc<Trace>),
+}
+
+impl Requests {
+    pub(crate) fn drawn(arrivals: ArrivalTimes, demands: Draws) -> Self {
         Self {
-            source: arrivals.zip(demands),
+            source: Source::Drawn(Box::new(arrivals.zip(demands))),
+            next_id: 0,
+        }
+    }
+
+    pub(crate) fn traced(trace: Arc<Trace>) -> Self {
+        Self {
+            source: Source::Traced(trace),
             next_id: 0,
         }
     }
 }
 
-impl Iterator for Schedule {
+impl Iterator for Requests {
     type Item = Request;
 
     fn next(&mut self) -> Option<Request> {
-        let (intended_ns, demand_ns) = self.source.next()?;
         let id = self.next_id;
+        let (intended_ns, demand_ns) = match &mut self.source {
+            Source::Drawn(draws) => draws.next()?,
+            Source::Traced(trace) => *trace.requests().get(usize::try_from(id).ok()?)?,
+        };
         self.next_id += 1;
         Some(Request {
             id,

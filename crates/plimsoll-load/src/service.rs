@@ -18,8 +18,9 @@ use crate::measure::Measure;
 use crate::openloop::{Sink, new_measure, spawn};
 use crate::queue::Queue;
 use crate::run::{Backend, OpenLoop};
-use crate::schedule::Request;
-use crate::units::{check_count, check_duration, check_number};
+use crate::schedule::{Request, Requests};
+use crate::trace::Trace;
+use crate::units::{check_count, check_duration, check_number, nanos, ratio};
 
 /// Settings of a run of requests.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +29,8 @@ pub struct ServiceConfig {
     pub arrivals: Arrivals,
     /// CPU time that each needs.
     pub demand: Demand,
+    /// Requests from a file: if set, they take the place of `arrivals`, `demand` and `seed`.
+    pub trace: Option<Arc<Trace>>,
     /// Worker threads, 1 to [`THREADS_MAX`]. Not used over TCP, where the server has its own.
     pub workers: usize,
     /// Measured time, [`DURATION_MIN`] to [`DURATION_MAX`].
@@ -54,6 +57,7 @@ impl Default for ServiceConfig {
             demand: Demand::Constant {
                 value: Duration::from_micros(300),
             },
+            trace: None,
             workers: available_cpus().min(THREADS_MAX),
             duration: Duration::from_secs(10),
             warmup: Duration::from_millis(500),
@@ -66,13 +70,55 @@ impl Default for ServiceConfig {
 }
 
 impl ServiceConfig {
+    /// The requests of a run with this seed, in order of arrival: what a run sends, and fit to be
+    /// fed to a model of it. Endless unless from a trace; a run takes those that arrive before its
+    /// end.
+    ///
+    /// # Errors
+    /// As [`Demand::validate`].
+    pub fn requests(&self, seed: u64) -> Result<Requests, LoadError> {
+        Ok(match &self.trace {
+            Some(trace) => Requests::traced(Arc::clone(trace)),
+            None => Requests::drawn(self.arrivals.times(seed), self.demand.draws(seed)?),
+        })
+    }
+
+    /// Requests per second to expect of the measured time.
+    #[must_use]
+    pub fn mean_rate(&self) -> f64 {
+        let Some(trace) = &self.trace else {
+            return self.arrivals.mean_rate();
+        };
+        let warmup_ns = nanos(self.warmup);
+        let count = trace.count_within(warmup_ns, warmup_ns.saturating_add(nanos(self.duration)));
+        ratio(count as f64, self.duration.as_secs_f64())
+    }
+
+    /// When requests arrive, in words.
+    pub(crate) fn arrivals_in_words(&self) -> String {
+        match &self.trace {
+            Some(trace) => format!("trace {}", trace.file()),
+            None => self.arrivals.to_string(),
+        }
+    }
+
+    /// What they need, in words.
+    pub(crate) fn demand_in_words(&self) -> String {
+        match &self.trace {
+            Some(_) => "as in the trace".to_owned(),
+            None => self.demand.to_string(),
+        }
+    }
+
     /// Checks every field.
     ///
     /// # Errors
     /// [`LoadError::Invalid`] names the first field that is out of range.
     pub fn validate(&self) -> Result<(), LoadError> {
-        self.arrivals.validate()?;
-        self.demand.validate()?;
+        if self.trace.is_none() {
+            self.arrivals.validate()?;
+            self.demand.validate()?;
+        }
         check_count("workers", self.workers as u64, THREADS_MAX as u64)?;
         check_duration("duration", self.duration, (DURATION_MIN, DURATION_MAX))?;
         check_duration("warmup", self.warmup, (Duration::ZERO, DURATION_MAX))?;
@@ -83,7 +129,7 @@ impl ServiceConfig {
         )?;
         check_duration("grace", self.grace, (Duration::ZERO, DURATION_MAX))?;
         let total = self.warmup + self.duration;
-        let requests = self.arrivals.mean_rate() * total.as_secs_f64();
+        let requests = self.mean_rate() * total.as_secs_f64();
         check_number(
             "rate × (warmup + duration)",
             requests,
@@ -323,6 +369,24 @@ mod tests {
         let (one, two) = (run(), run());
         assert_eq!(one.requests, two.requests);
         assert_eq!(one.cpu_asked_seconds, two.cpu_asked_seconds);
+    }
+
+    #[test]
+    fn a_trace_takes_the_place_of_the_draws() {
+        let text = "arrival,cpu\n10ms,100us\n20ms,200us\n60ms,300us\n2s,1ms\n";
+        let config = ServiceConfig {
+            trace: Some(Arc::new(Trace::parse("t.csv", text).unwrap())),
+            warmup: Duration::from_millis(15),
+            // Not allowed, and not looked at.
+            ..short(0.0, Duration::ZERO)
+        };
+        let requests: Vec<u64> = config.requests(7).unwrap().map(|r| r.demand_ns).collect();
+        assert_eq!(requests, [100_000, 200_000, 300_000, 1_000_000]);
+        let report = Service::start(&config).unwrap().finish().unwrap();
+        assert_eq!((report.requests, report.unfinished), (2, 0));
+        assert!((report.cpu_asked_seconds - 0.000_5).abs() < 1e-12);
+        assert!((report.rate_asked_per_second - 5.0).abs() < 1e-9);
+        assert_eq!(report.arrivals, "trace t.csv");
     }
 
     #[test]

@@ -29,6 +29,23 @@ pub struct StormConfig {
     pub parallel: usize,
 }
 
+impl StormConfig {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// [`LoadError::Invalid`] names the first field that is out of range.
+    pub fn validate(&self) -> Result<(), LoadError> {
+        check_count(
+            "processes",
+            self.processes.into(),
+            STORM_PROCESSES_MAX.into(),
+        )?;
+        check_count("parallel", self.parallel as u64, STORM_PARALLEL_MAX as u64)?;
+        let range = (Duration::from_micros(1), STORM_CPU_EACH_MAX);
+        check_duration("cpu-each", self.cpu_each, range)
+    }
+}
+
 /// What a storm came to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StormReport {
@@ -115,18 +132,7 @@ pub fn run(
     stop: &Stop,
     progress: impl FnMut(u32),
 ) -> Result<StormReport, LoadError> {
-    check_count(
-        "processes",
-        config.processes.into(),
-        STORM_PROCESSES_MAX.into(),
-    )?;
-    check_count(
-        "parallel",
-        config.parallel as u64,
-        STORM_PARALLEL_MAX as u64,
-    )?;
-    let range = (Duration::from_micros(1), STORM_CPU_EACH_MAX);
-    check_duration("cpu-each", config.cpu_each, range)?;
+    config.validate()?;
 
     let board = Board::new(0)?;
     let tally = Tally::default();

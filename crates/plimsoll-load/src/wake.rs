@@ -22,6 +22,17 @@ pub struct WakeConfig {
     pub duration: Duration,
 }
 
+impl WakeConfig {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// [`LoadError::Invalid`] names the first field that is out of range.
+    pub fn validate(&self) -> Result<(), LoadError> {
+        check_duration("every", self.every, EVERY_RANGE)?;
+        check_duration("duration", self.duration, (DURATION_MIN, DURATION_MAX))
+    }
+}
+
 /// What the sleeper saw.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WakeReport {
@@ -59,8 +70,7 @@ pub fn run(
     stop: &Stop,
     mut progress: impl FnMut(Duration),
 ) -> Result<WakeReport, LoadError> {
-    check_duration("every", config.every, EVERY_RANGE)?;
-    check_duration("duration", config.duration, (DURATION_MIN, DURATION_MAX))?;
+    config.validate()?;
     let mut latency = Waits::new()?;
     let every_ns = nanos(config.every);
     precise_timers();

@@ -299,8 +299,12 @@ fn steady(args: &SteadyArgs, json: bool, stop: &Stop) -> Result<bool, LoadError>
     Ok(true)
 }
 
-/// Reads a duration with its unit. What is too long or too short is said later, with the range.
-fn duration(text: &str) -> Result<Duration, String> {
+/// Reads a duration with its unit, as all workloads do. What is too long or too short is said
+/// later, with the range.
+///
+/// # Errors
+/// Says what is wrong with `text`, and what is allowed.
+pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|e| format!("{e}; allowed is a number with a unit, as 500us, 2ms, 1.5s or 1m"))
 }

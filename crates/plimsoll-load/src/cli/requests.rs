@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use clap::ValueEnum;
 
 use super::duration;
 use super::output::{print, watch};
 use crate::arrivals::Arrivals;
+use crate::asked::{ArrivalKind, ArrivalsAsked};
 use crate::demand::Demand;
 use crate::error::LoadError;
 use crate::limits::{DURATION_MAX, DURATION_MIN, THREADS_MAX};
@@ -19,6 +19,7 @@ use crate::run::OpenLoop;
 use crate::service::{Service, ServiceConfig};
 use crate::stop::Stop;
 use crate::tcp::{self, Server, ServerConfig};
+use crate::trace::Trace;
 use crate::units::check_duration;
 
 pub(super) const SERVICE_EXAMPLES: &str = "\
@@ -30,24 +31,19 @@ Demands (CPU time of a request):
   const:TIME              exp:MEAN                 uniform:LEAST,MOST
   lognormal:MEAN,SIGMA    pareto:MEAN,ALPHA        bimodal:SHORT,LONG,SHARE_OF_LONG
 
+A trace has a first line `arrival,cpu` and a line for each request, in order of arrival: when it
+arrives after the start of the run (warm-up included), and the CPU time that it needs. A plain
+number is in seconds; units are allowed, as in `12.5ms,300us`.
+
 Examples:
   load service --rate 300 --service const:300us --duration 10s
   load service --rate 500 --service exp:1ms --series latency.csv --series-interval 100ms
-  load service --burst-size 40 --burst-every 1s --burst-spread 10ms --rate 50 --json";
+  load service --burst-size 40 --burst-every 1s --burst-spread 10ms --rate 50 --json
+  load service --trace requests.csv --duration 60s";
 
 pub(super) const SPLIT_EXAMPLES: &str = "Examples:
   load serve --listen 127.0.0.1:7117 --workers 2
   load request --connect 127.0.0.1:7117 --rate 300 --service exp:1ms --duration 10s";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
-    /// Independent requests: exponential gaps
-    Poisson,
-    /// Equal gaps
-    Uniform,
-    /// Bursts, with a Poisson stream of --rate beneath if that is given
-    Bursty,
-}
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ServiceArgs {
@@ -85,7 +81,7 @@ pub(super) struct RequestArgs {
 struct StreamArgs {
     /// Arrival process [default: poisson, or bursty if --burst-size is given]
     #[arg(long, value_enum)]
-    arrivals: Option<Kind>,
+    arrivals: Option<ArrivalKind>,
     /// Mean requests per second, 0.001 to 1000000 [default: 300, or 0 beneath bursts]
     #[arg(long, value_name = "PER_SECOND", allow_hyphen_values = true)]
     rate: Option<f64>,
@@ -101,6 +97,13 @@ struct StreamArgs {
     /// Distribution of the CPU time of a request, 1us to 10s; see below
     #[arg(long, value_name = "DEMAND", default_value = "const:300us")]
     service: Demand,
+    /// Take arrivals and CPU times from this CSV file; see below
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["arrivals", "rate", "burst_size", "burst_every", "burst_spread", "service", "seed"]
+    )]
+    trace: Option<PathBuf>,
     /// Measured time, up to 24h
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
     duration: Duration,
@@ -127,51 +130,23 @@ struct StreamArgs {
 
 impl StreamArgs {
     fn arrivals(&self) -> Result<Arrivals, LoadError> {
-        let bursty =
-            self.burst_size.is_some() || self.burst_every.is_some() || self.burst_spread.is_some();
-        let by_default = if bursty { Kind::Bursty } else { Kind::Poisson };
-        let kind = self.arrivals.unwrap_or(by_default);
-        if kind == Kind::Bursty {
-            return self.bursts();
-        }
-        if let Some(size) = self.burst_size {
-            return Err(LoadError::invalid(
-                "burst-size",
-                size,
-                "only with --arrivals bursty",
-            ));
-        }
-        if let Some(every) = self.burst_every.or(self.burst_spread) {
-            let every = humantime::format_duration(every);
-            return Err(LoadError::invalid(
-                "burst-every, burst-spread",
-                every,
-                "only with --arrivals bursty",
-            ));
-        }
-        let rate = self.rate.unwrap_or(300.0);
-        Ok(match kind {
-            Kind::Uniform => Arrivals::Uniform { rate },
-            Kind::Poisson | Kind::Bursty => Arrivals::Poisson { rate },
-        })
-    }
-
-    fn bursts(&self) -> Result<Arrivals, LoadError> {
-        let missing =
-            |field| LoadError::invalid(field, "none", "bursts need --burst-size and --burst-every");
-        Ok(Arrivals::Bursts {
-            size: self.burst_size.ok_or_else(|| missing("burst-size"))?,
-            every: self.burst_every.ok_or_else(|| missing("burst-every"))?,
-            spread: self.burst_spread.unwrap_or_default(),
-            base_rate: self.rate.unwrap_or(0.0),
-        })
+        let asked = ArrivalsAsked {
+            kind: self.arrivals,
+            rate: self.rate,
+            burst_size: self.burst_size,
+            burst_every: self.burst_every,
+            burst_spread: self.burst_spread,
+        };
+        asked.arrivals()
     }
 
     fn config(&self, workers: Option<usize>) -> Result<ServiceConfig, LoadError> {
+        let trace = self.trace.as_deref().map(Trace::read).transpose()?;
         let interval = self.series.as_ref().map(|_| Duration::from_millis(250));
         Ok(ServiceConfig {
             arrivals: self.arrivals()?,
             demand: self.service,
+            trace: trace.map(Arc::new),
             workers: workers.unwrap_or(available_cpus().min(THREADS_MAX)),
             duration: self.duration,
             warmup: self.warmup,

@@ -1,5 +1,6 @@
 //! A synthetic main load: a set share of the whole machine, in steps over time.
 
+mod pace;
 mod report;
 
 use std::sync::Arc;
@@ -9,13 +10,14 @@ use std::time::Duration;
 
 use crate::clock::{CpuClock, burn_from, now_ns, precise_timers, sleep_until};
 use crate::error::LoadError;
-use crate::limits::{DURATION_MAX, DURATION_MIN, GRAIN_RANGE, STEADY_DEBT_MAX, STEPS_MAX};
+use crate::limits::{DURATION_MAX, DURATION_MIN, GRAIN_RANGE, STEPS_MAX};
 use crate::machine::{allowed_cpus, pin_to};
 use crate::openloop::spawn;
 use crate::profile::Profile;
 use crate::report::Ending;
 use crate::units::{check_count, check_duration, check_number, nanos, show};
 
+pub use pace::{Pace, Turn};
 use report::Figures;
 pub use report::{PhaseReport, SteadyReport};
 
@@ -88,6 +90,13 @@ impl SteadyConfig {
         Ok(())
     }
 
+    /// What thread `index` of `count` does when, counted from 0. Asked by the threads of a real
+    /// run, and fit to be asked by a model of them. Settings must be [valid](Self::validate).
+    #[must_use]
+    pub fn pace(&self, index: u64, count: u64) -> Pace {
+        Pace::new(self, index, count)
+    }
+
     fn profile(&self) -> Profile {
         let steps = self.steps.iter().map(|s| (nanos(s.at), s.percent / 100.0));
         Profile::new(self.percent / 100.0, steps, nanos(self.duration))
@@ -138,14 +147,13 @@ impl Steady {
         let (count, pin) = (cpus.len() as u64, config.pin);
         for (index, cpu) in (0..).zip(cpus) {
             let shared = Arc::clone(&steady.shared);
-            // Grains begin spread over their length: CPUs are then busy in turn, not in step.
-            let offset_ns = shared.grain_ns * index / count;
+            let pace = config.pace(index, count);
             steady.threads.push(spawn("load-steady", move || {
                 if pin {
                     // Refused only if the CPU has just gone; the kernel then places the thread.
                     let _ = pin_to(cpu);
                 }
-                shared.hold(offset_ns);
+                shared.hold(pace);
             })?);
         }
         Ok(steady)
@@ -217,55 +225,30 @@ impl Shared {
         now_ns().saturating_sub(self.origin_ns)
     }
 
-    /// A thread: runs what it owes up to the end of each grain, then sleeps until that end.
-    fn hold(&self, offset_ns: u64) {
+    /// A thread.
+    fn hold(&self, mut pace: Pace) {
         precise_timers();
         let base_ns = CpuClock::Thread.now_ns();
-        let (mut used_ns, mut written_off_ns) = (0, 0);
+        let mut used_ns = 0;
         while !self.stop.load(Ordering::Relaxed) {
-            let at_ns = self.elapsed_ns();
-            let Some(index) = self.profile.index_at(at_ns) else {
+            let Some(turn) = pace.turn(self.elapsed_ns(), used_ns) else {
                 break;
             };
-            let grain_end_ns = next_grain(at_ns, self.grain_ns, offset_ns);
-            let until_ns = grain_end_ns.min(self.profile.phases()[index].to_ns);
-            let due_ns = self.profile.due_ns(until_ns).saturating_sub(written_off_ns);
-            let excess_ns = due_ns
-                .saturating_sub(used_ns)
-                .saturating_sub(nanos(STEADY_DEBT_MAX));
-            written_off_ns += excess_ns;
-            self.written_off_ns.fetch_add(excess_ns, Ordering::Relaxed);
-            // No more than a grain in one go, so that the end of a phase is not run over.
-            let target_ns = (due_ns - excess_ns).min(used_ns + self.grain_ns);
-            let burnt = burn_from(CpuClock::Thread, base_ns, target_ns, &self.stop);
-            self.used_ns[index].fetch_add(burnt.cpu_ns - used_ns, Ordering::Relaxed);
+            self.written_off_ns
+                .fetch_add(turn.written_off_ns, Ordering::Relaxed);
+            let burnt = burn_from(CpuClock::Thread, base_ns, turn.target_ns, &self.stop);
+            self.used_ns[turn.phase].fetch_add(burnt.cpu_ns - used_ns, Ordering::Relaxed);
             used_ns = burnt.cpu_ns;
-            if used_ns + excess_ns >= due_ns {
-                sleep_until(self.origin_ns + until_ns);
+            if used_ns >= turn.due_ns {
+                sleep_until(self.origin_ns + turn.until_ns);
             }
         }
     }
 }
 
-/// The first grain boundary after `at_ns`; boundaries lie at `offset_ns + k × grain_ns`.
-fn next_grain(at_ns: u64, grain_ns: u64, offset_ns: u64) -> u64 {
-    let shifted = at_ns + grain_ns - offset_ns;
-    (shifted / grain_ns) * grain_ns + offset_ns
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn grains_follow_each_other() {
-        assert_eq!(next_grain(0, 10, 0), 10);
-        assert_eq!(next_grain(9, 10, 0), 10);
-        assert_eq!(next_grain(10, 10, 0), 20);
-        assert_eq!(next_grain(0, 10, 5), 5);
-        assert_eq!(next_grain(5, 10, 5), 15);
-        assert_eq!(next_grain(14, 10, 5), 15);
-    }
 
     #[test]
     fn no_more_is_used_than_is_due() {

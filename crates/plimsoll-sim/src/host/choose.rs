@@ -1,0 +1,366 @@
+//! Which task a CPU runs next, and for how long.
+
+use plimsoll_policy::batch;
+
+use super::clock::{scaled, stretched, work_of_ns};
+use super::engine::Host;
+use super::limits::Verdict;
+use super::observe::{Observer, Span};
+use super::task::{ENDLESS, NONE, State};
+use super::{FAIR_SLICE_NS, work::Step};
+
+/// A task that may run.
+struct Chosen {
+    task: u32,
+    batch: bool,
+    /// When its limits want to be asked again.
+    limit_ns: u64,
+    /// Until when batch work may run here.
+    batch_until_ns: u64,
+}
+
+impl<O: Observer> Host<O> {
+    /// The CPU goes on with what it runs, or takes the best of what waits, or
+    /// goes idle.
+    pub(super) fn choose(&mut self, cpu: u32) {
+        let index = cpu as usize;
+        let current = self.cpus[index].current;
+        if current != NONE {
+            self.charge(cpu, true);
+            if self.goes_on(cpu) {
+                return;
+            }
+            self.put_back(cpu);
+            self.balance(cpu);
+        }
+        match self.next_task(cpu) {
+            Some(chosen) => self.start(cpu, &chosen),
+            None => self.go_idle(cpu),
+        }
+        // Who was put back may have found a CPU that is idle.
+        if current != NONE && self.tasks[current as usize].state == State::Queued {
+            self.tell_idle_cpu(current);
+        }
+    }
+
+    /// Whether the present task goes on, with a new slice if need be.
+    fn goes_on(&mut self, cpu: u32) -> bool {
+        let now_ns = self.clock.now_ns;
+        let own = &mut self.cpus[cpu as usize];
+        let gives_way = std::mem::take(&mut own.give_way);
+        let (task, batch) = (own.current, own.batch);
+        let slice_is_over = own.slice_end_ns <= now_ns;
+        let in_turn = own.turn_end_ns > now_ns;
+        if batch != self.is_batch(task) || gives_way && in_turn != batch {
+            return false;
+        }
+        if batch && !in_turn && !(self.fair_is_empty(cpu) && self.batch_stays(cpu)) {
+            return false;
+        }
+        if gives_way || slice_is_over {
+            let others_wait = if batch {
+                self.batch_waits_at(cpu)
+            } else {
+                !self.fair_is_empty(cpu)
+            };
+            if others_wait {
+                return false;
+            }
+        }
+        let Verdict::Run(limit_ns) = self.ask_limits(cpu, task, true) else {
+            return false;
+        };
+        if slice_is_over {
+            self.begin_slice(cpu);
+        }
+        self.cpus[cpu as usize].limit_end_ns = now_ns.saturating_add(limit_ns);
+        self.set_timer(cpu);
+        true
+    }
+
+    /// Whether headroom lets the batch work that runs here go on.
+    fn batch_stays(&mut self, cpu: u32) -> bool {
+        let now_ns = self.clock.now_ns;
+        let until_ns = self.cpus[cpu as usize].batch_until_ns;
+        if until_ns != u64::MAX {
+            if until_ns > now_ns {
+                return true;
+            }
+            // This CPU is not idle: all that are, are others.
+            let until_ns = self.side.take(self.idle.count(), now_ns);
+            self.cpus[cpu as usize].batch_until_ns = until_ns;
+            return until_ns > now_ns;
+        }
+        self.side.idle_cpus == 0 || self.idle.count() >= self.side.idle_cpus
+    }
+
+    /// The present task goes back to its queue.
+    fn put_back(&mut self, cpu: u32) {
+        let own = &self.cpus[cpu as usize];
+        let (task, early) = (own.current, own.slice_end_ns > self.clock.now_ns);
+        self.leave(cpu);
+        let group = self.tasks[task as usize].group as usize;
+        if early {
+            self.groups[group].counters.nr_preemptions += 1;
+        }
+        self.tasks[task as usize].runnable_ns = self.clock.now_ns;
+        self.queue(task, cpu);
+    }
+
+    fn next_task(&mut self, cpu: u32) -> Option<Chosen> {
+        loop {
+            let now_ns = self.clock.now_ns;
+            let in_turn = self.cpus[cpu as usize].turn_end_ns > now_ns;
+            if !in_turn {
+                if let Some(task) = self.take_fair(cpu) {
+                    if let Some(chosen) = self.try_task(cpu, task, false) {
+                        return Some(chosen);
+                    }
+                    continue;
+                }
+                if self.pull_fair(cpu) {
+                    continue;
+                }
+            }
+            let others_idle = self.idle.count() - u32::from(self.idle.contains(cpu));
+            let has_room = in_turn || self.side.has_room(others_idle, now_ns);
+            let task = has_room.then(|| self.take_batch(cpu)).flatten();
+            if let Some(task) = task {
+                if let Some(mut chosen) = self.try_task(cpu, task, true) {
+                    if in_turn {
+                        chosen.batch_until_ns = self.cpus[cpu as usize].turn_end_ns;
+                    } else if chosen.batch {
+                        chosen.batch_until_ns = self.side.take(others_idle, now_ns);
+                    }
+                    return Some(chosen);
+                }
+                continue;
+            }
+            if !in_turn {
+                return None;
+            }
+            self.cpus[cpu as usize].turn_end_ns = 0;
+        }
+    }
+
+    /// A task just taken from a queue: runs if its limits allow, else waits for
+    /// them off the queues.
+    fn try_task(&mut self, cpu: u32, task: u32, batch: bool) -> Option<Chosen> {
+        match self.ask_limits(cpu, task, false) {
+            Verdict::Run(limit_ns) => Some(Chosen {
+                task,
+                batch,
+                limit_ns,
+                batch_until_ns: u64::MAX,
+            }),
+            refusal => {
+                self.park(cpu, task, refusal);
+                None
+            }
+        }
+    }
+
+    fn start(&mut self, cpu: u32, chosen: &Chosen) {
+        let now_ns = self.clock.now_ns;
+        let was_idle = self.idle.contains(cpu);
+        let task = &mut self.tasks[chosen.task as usize];
+        task.state = State::Running;
+        task.cpu = cpu;
+        let group = &mut self.groups[task.group as usize];
+        let running_place = group.running.len() as u32;
+        group.running.push(cpu);
+        group.counters.wait_ns += now_ns - task.runnable_ns.max(self.from_ns.min(now_ns));
+        let own = &mut self.cpus[cpu as usize];
+        let switches = own.last != chosen.task;
+        let cost = if switches {
+            work_of_ns(self.machine.switch_cost_ns)
+        } else {
+            0
+        };
+        group.counters.nr_switches += u64::from(switches);
+        own.running_place = running_place;
+        own.last = chosen.task;
+        own.current = chosen.task;
+        own.batch = chosen.batch;
+        own.since_ns = now_ns;
+        own.charged_ns = now_ns;
+        own.work_mark = self.clock.work + cost;
+        own.limit_end_ns = now_ns.saturating_add(chosen.limit_ns);
+        own.batch_until_ns = chosen.batch_until_ns;
+        own.give_way = false;
+        self.clock.count(chosen.batch, true);
+        self.batch_on.set(cpu, chosen.batch);
+        if was_idle {
+            self.idle.set(cpu, false);
+            self.core_changes(cpu);
+        }
+        self.begin_slice(cpu);
+        self.set_timer(cpu);
+        self.set_end(cpu);
+        if !chosen.batch && self.side.idle_cpus > self.idle.count() {
+            self.take_batch_off_a_cpu(cpu);
+        }
+    }
+
+    /// An idle CPU fewer than asked for: batch work leaves another one.
+    fn take_batch_off_a_cpu(&mut self, cpu: u32) {
+        let mut from = cpu;
+        for _ in 0..self.batch_on.count() {
+            let Some(other) = self.batch_on.next_from(from) else {
+                return;
+            };
+            let own = &self.cpus[other as usize];
+            if own.batch_until_ns == u64::MAX && !own.must_choose {
+                self.must_choose(other);
+                return;
+            }
+            from = (other + 1) % self.machine.cpus;
+        }
+    }
+
+    /// A new slice: its queue's minimum moves up to the task.
+    fn begin_slice(&mut self, cpu: u32) {
+        let own = &mut self.cpus[cpu as usize];
+        let slice_ns = if own.batch {
+            batch::SLICE_DEFAULT_NS
+        } else {
+            FAIR_SLICE_NS
+        };
+        own.slice_end_ns = self.clock.now_ns + slice_ns;
+        let task = &self.tasks[own.current as usize];
+        let least = &mut self.minima[task.home as usize];
+        *least = batch::later(*least, task.vruntime);
+    }
+
+    /// When the CPU chooses next, unless something happens before.
+    pub(super) fn set_timer(&mut self, cpu: u32) {
+        let own = &self.cpus[cpu as usize];
+        let end_ns = own
+            .slice_end_ns
+            .min(own.limit_end_ns)
+            .min(own.batch_until_ns);
+        self.timers.set(cpu, end_ns.max(self.clock.now_ns + 1));
+    }
+
+    /// When the work of the present task is done.
+    pub(super) fn set_end(&mut self, cpu: u32) {
+        let own = &self.cpus[cpu as usize];
+        let left = self.tasks[own.current as usize].left;
+        let end = own.work_mark.saturating_add(stretched(left, own.rate_ppm));
+        if left == ENDLESS || end == ENDLESS {
+            self.ends.cancel(cpu);
+        } else {
+            self.ends.set(cpu, end);
+        }
+    }
+
+    /// Books the work done since the last look.
+    pub(super) fn book_work(&mut self, cpu: u32) {
+        let own = &mut self.cpus[cpu as usize];
+        // Still busy with the change of tasks.
+        let Some(elapsed) = self.clock.work.checked_sub(own.work_mark) else {
+            return;
+        };
+        own.work_mark = self.clock.work;
+        let done = scaled(elapsed, own.rate_ppm);
+        let task = &mut self.tasks[own.current as usize];
+        task.done += done;
+        if task.left != ENDLESS {
+            task.left = task.left.saturating_sub(done);
+        }
+    }
+
+    /// The work of the present task is done: it goes on with other work, or
+    /// leaves.
+    pub(super) fn complete(&mut self, cpu: u32) {
+        let task = self.cpus[cpu as usize].current;
+        self.charge(cpu, false);
+        self.tasks[task as usize].left = 0;
+        let step = self.next_step(task);
+        if step == Step::Work {
+            self.cpus[cpu as usize].work_mark = self.clock.work;
+            self.set_end(cpu);
+            return;
+        }
+        self.leave(cpu);
+        let own = &mut self.tasks[task as usize];
+        own.state = State::Asleep;
+        self.groups[own.group as usize].weight_sum -= u64::from(own.weight);
+        if let Step::SleepUntil(at_ns) = step {
+            self.timers.set(self.owners.task(task), at_ns);
+        }
+        self.must_choose(cpu);
+    }
+
+    /// The present task is taken off the CPU. The caller says where it goes.
+    fn leave(&mut self, cpu: u32) {
+        let now_ns = self.clock.now_ns;
+        let own = &mut self.cpus[cpu as usize];
+        let (task, batch) = (own.current, own.batch);
+        own.current = NONE;
+        let span = Span {
+            cpu,
+            group: self.tasks[task as usize].group,
+            task: self.tasks[task as usize].number,
+            start_ns: own.since_ns,
+            end_ns: now_ns,
+            batch,
+        };
+        if batch && own.turn_end_ns <= now_ns {
+            self.side.give_back(own.batch_until_ns, now_ns);
+        }
+        if span.end_ns > span.start_ns {
+            self.observer.ran(&span);
+        }
+        self.ends.cancel(cpu);
+        self.clock.count(batch, false);
+        self.batch_on.set(cpu, false);
+        let place = self.cpus[cpu as usize].running_place as usize;
+        let group = &mut self.groups[span.group as usize];
+        group.running.swap_remove(place);
+        if let Some(&moved) = group.running.get(place) {
+            self.cpus[moved as usize].running_place = place as u32;
+        }
+        self.give_back_runtime(span.group, cpu);
+    }
+
+    fn go_idle(&mut self, cpu: u32) {
+        self.timers.cancel(cpu);
+        if !self.idle.contains(cpu) {
+            self.idle.set(cpu, true);
+            self.core_changes(cpu);
+        }
+        self.look_again_later();
+    }
+
+    /// A CPU has become busy or idle: what its core's others do changes.
+    fn core_changes(&mut self, cpu: u32) {
+        let threads = self.machine.threads_per_core;
+        if threads == 1 {
+            self.idle_cores.set(cpu, self.idle.contains(cpu));
+            return;
+        }
+        let first = cpu - cpu % threads;
+        let busy = (first..first + threads)
+            .filter(|&c| !self.idle.contains(c))
+            .count();
+        self.idle_cores.set(first, busy == 0);
+        let rate_ppm = if busy > 1 {
+            u64::from(self.machine.sibling_speed_ppm)
+        } else {
+            plimsoll_policy::PPM
+        };
+        for sibling in first..first + threads {
+            if self.cpus[sibling as usize].rate_ppm == rate_ppm {
+                continue;
+            }
+            if self.cpus[sibling as usize].current == NONE {
+                self.cpus[sibling as usize].rate_ppm = rate_ppm;
+                continue;
+            }
+            self.book_work(sibling);
+            self.cpus[sibling as usize].rate_ppm = rate_ppm;
+            self.set_end(sibling);
+        }
+    }
+}

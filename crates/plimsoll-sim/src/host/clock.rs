@@ -1,0 +1,158 @@
+//! Virtual time, and the work that CPUs do in it.
+//!
+//! Two clocks. Wall time, in which slices and periods end. And a clock of
+//! work, which runs slower the more CPUs are busy: what a whole core does
+//! that shares nothing but the machine. A task whose work has an end has it
+//! at a reading of that clock, so that no timer has to be moved when the
+//! speed of all CPUs changes at once.
+
+use plimsoll_policy::PPM;
+
+use crate::scenario::Machine;
+
+use super::task::{WORK_PER_NS, WORK_SHIFT};
+
+#[derive(Debug)]
+pub(super) struct Clock {
+    pub(super) now_ns: u64,
+    /// The clock of work.
+    pub(super) work: u64,
+    /// Work per nanosecond, by the number of busy CPUs.
+    speeds: Vec<u64>,
+    speed: u64,
+    /// CPUs that run normal work, and batch work.
+    nr_normal: u64,
+    nr_batch: u64,
+    /// CPU time of each up to now.
+    pub(super) normal_ns: u64,
+    pub(super) batch_ns: u64,
+}
+
+impl Clock {
+    pub(super) fn new(machine: &Machine) -> Self {
+        Self {
+            now_ns: 0,
+            work: 0,
+            speeds: (0..=machine.cpus)
+                .map(|busy| speed(machine, busy))
+                .collect(),
+            speed: WORK_PER_NS,
+            nr_normal: 0,
+            nr_batch: 0,
+            normal_ns: 0,
+            batch_ns: 0,
+        }
+    }
+
+    /// Moves on to `now_ns`, which is not before now.
+    pub(super) fn advance(&mut self, now_ns: u64) {
+        let elapsed_ns = now_ns - self.now_ns;
+        self.now_ns = now_ns;
+        self.work += elapsed_ns * self.speed;
+        self.normal_ns += elapsed_ns * self.nr_normal;
+        self.batch_ns += elapsed_ns * self.nr_batch;
+    }
+
+    /// When the clock of work will show `work`, if nothing changes.
+    pub(super) fn when(&self, work: u64) -> u64 {
+        let left = work.saturating_sub(self.work);
+        let left_ns = if self.speed == WORK_PER_NS {
+            left.div_ceil(WORK_PER_NS)
+        } else {
+            left.div_ceil(self.speed)
+        };
+        self.now_ns.saturating_add(left_ns)
+    }
+
+    /// One CPU more, or less, is busy with normal or batch work.
+    pub(super) fn count(&mut self, batch: bool, begins: bool) {
+        let count = if batch {
+            &mut self.nr_batch
+        } else {
+            &mut self.nr_normal
+        };
+        if begins {
+            *count += 1;
+        } else {
+            *count -= 1;
+        }
+        self.speed = self.speeds[(self.nr_normal + self.nr_batch) as usize];
+    }
+
+    pub(super) fn nr_batch(&self) -> u64 {
+        self.nr_batch
+    }
+}
+
+/// What a CPU does in a nanosecond while `busy` of the machine's are: less in
+/// proportion to how many of the others are.
+fn speed(machine: &Machine, busy: u32) -> u64 {
+    let others = u64::from(machine.cpus - 1);
+    if others == 0 || busy < 2 {
+        return WORK_PER_NS;
+    }
+    let contended_ppm = u64::from(machine.contention_ppm) * u64::from(busy - 1) / others;
+    WORK_PER_NS * PPM / (PPM + contended_ppm)
+}
+
+/// Work done at `rate_ppm`, at most 1,000,000, while the clock of work moved by
+/// `elapsed`.
+pub(super) fn scaled(elapsed: u64, rate_ppm: u64) -> u64 {
+    if rate_ppm == PPM {
+        return elapsed;
+    }
+    // Wholes and rest apart, so that no product wraps.
+    elapsed / PPM * rate_ppm + elapsed % PPM * rate_ppm / PPM
+}
+
+/// How far the clock of work moves until `work` is done at `rate_ppm`.
+pub(super) fn stretched(work: u64, rate_ppm: u64) -> u64 {
+    if rate_ppm == PPM {
+        return work;
+    }
+    let rest = (work % rate_ppm * PPM).div_ceil(rate_ppm);
+    (work / rate_ppm).saturating_mul(PPM).saturating_add(rest)
+}
+
+/// Nanoseconds of a whole CPU as work; longer than any run: without end.
+pub(super) fn work_of_ns(ns: u64) -> u64 {
+    if ns > super::LONGEST_NS {
+        return super::task::ENDLESS;
+    }
+    ns << WORK_SHIFT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_slows_down_with_the_other_busy_cpus() {
+        let machine = Machine {
+            contention_ppm: 500_000,
+            ..Machine::of_cpus(5)
+        };
+        let mut clock = Clock::new(&machine);
+        clock.count(false, true);
+        clock.advance(1_000);
+        assert_eq!(clock.work, 1_000 * WORK_PER_NS);
+        for _ in 0..4 {
+            clock.count(true, true);
+        }
+        // All five are busy: half as long again.
+        clock.advance(2_500);
+        let done_ns = clock.work as f64 / WORK_PER_NS as f64;
+        assert!((done_ns - 2_000.0).abs() < 0.01, "{done_ns}");
+        assert_eq!((clock.normal_ns, clock.batch_ns), (2_500, 6_000));
+        let when_ns = clock.when(clock.work + 1_000 * WORK_PER_NS);
+        assert!((4_000..=4_001).contains(&when_ns), "{when_ns}");
+    }
+
+    #[test]
+    fn scaling_there_and_back_loses_no_work() {
+        for work in [1, 999, 1 << 40] {
+            assert!(scaled(stretched(work, 600_000), 600_000) >= work);
+        }
+        assert_eq!(work_of_ns(u64::MAX), u64::MAX);
+    }
+}

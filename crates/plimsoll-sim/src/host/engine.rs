@@ -1,0 +1,616 @@
+//! The host: what happens when.
+
+use plimsoll_policy::{NSEC_PER_MSEC, batch};
+
+use crate::scenario::{Machine, Scenario};
+
+use super::clock::{Clock, work_of_ns};
+use super::cpu::Cpu;
+use super::cpuset::CpuSet;
+use super::group::Group;
+use super::observe::Observer;
+use super::runqueue::RunQueue;
+use super::side::{GRAIN_NS, Side};
+use super::task::{NONE, OwnCap, State, Task};
+use super::timers::Timers;
+use super::work::Step;
+use super::workload::{self, Kind, Work};
+use super::{HostError, LONGEST_NS};
+
+/// How often usage rates are compared with soft caps.
+const RATES_EVERY_NS: u64 = 10 * NSEC_PER_MSEC;
+
+/// Whose timer expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Cpu(u32),
+    Task(u32),
+    /// The next request of a workload.
+    Arrival(u32),
+    /// A group's period.
+    Period(u32),
+    /// A group's bucket.
+    Cap(u32),
+    /// The window of per-CPU limits.
+    Window,
+    /// Usage rates.
+    Rates,
+    /// The headroom controller.
+    Grain,
+    /// A turn of batch work behind normal work.
+    Turn,
+    /// Idle CPUs look for waiting work.
+    Balance,
+    WarmUp,
+}
+
+/// The numbers of timers: owners of a kind stand together.
+#[derive(Debug)]
+pub(super) struct Owners {
+    tasks: u32,
+    arrivals: u32,
+    periods: u32,
+    caps: u32,
+    singles: u32,
+}
+
+impl Owners {
+    const SINGLES: [Owner; 6] = [
+        Owner::Window,
+        Owner::Rates,
+        Owner::Grain,
+        Owner::Turn,
+        Owner::Balance,
+        Owner::WarmUp,
+    ];
+
+    fn new(cpus: u32, tasks: usize, works: usize, groups: usize) -> Self {
+        let arrivals = cpus + tasks as u32;
+        let periods = arrivals + works as u32;
+        let caps = periods + groups as u32;
+        Self {
+            tasks: cpus,
+            arrivals,
+            periods,
+            caps,
+            singles: caps + groups as u32,
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.singles as usize + Self::SINGLES.len()
+    }
+
+    fn of(&self, number: u32) -> Owner {
+        if number < self.tasks {
+            Owner::Cpu(number)
+        } else if number < self.arrivals {
+            Owner::Task(number - self.tasks)
+        } else if number < self.periods {
+            Owner::Arrival(number - self.arrivals)
+        } else if number < self.caps {
+            Owner::Period(number - self.periods)
+        } else if number < self.singles {
+            Owner::Cap(number - self.caps)
+        } else {
+            Self::SINGLES[(number - self.singles) as usize]
+        }
+    }
+
+    pub(super) fn task(&self, task: u32) -> u32 {
+        self.tasks + task
+    }
+
+    fn arrival(&self, work: u32) -> u32 {
+        self.arrivals + work
+    }
+
+    pub(super) fn period(&self, group: u32) -> u32 {
+        self.periods + group
+    }
+
+    pub(super) fn cap(&self, group: u32) -> u32 {
+        self.caps + group
+    }
+
+    pub(super) fn window(&self) -> u32 {
+        self.singles
+    }
+
+    fn rates(&self) -> u32 {
+        self.singles + 1
+    }
+
+    fn grain(&self) -> u32 {
+        self.singles + 2
+    }
+
+    fn turn(&self) -> u32 {
+        self.singles + 3
+    }
+
+    pub(super) fn balance(&self) -> u32 {
+        self.singles + 4
+    }
+
+    fn warm_up(&self) -> u32 {
+        self.singles + 5
+    }
+}
+
+/// A host in virtual time, at some moment of a scenario.
+#[derive(Debug)]
+pub struct Host<O: Observer = ()> {
+    pub(super) machine: Machine,
+    pub(super) seed: u64,
+    pub(super) from_ns: u64,
+    pub(super) end_ns: u64,
+    pub(super) clock: Clock,
+    /// In wall time.
+    pub(super) timers: Timers,
+    /// Of the tasks that CPUs run, when their work is done: in work.
+    pub(super) ends: Timers,
+    pub(super) owners: Owners,
+    pub(super) cpus: Vec<Cpu>,
+    pub(super) tasks: Vec<Task>,
+    pub(super) groups: Vec<Group>,
+    pub(super) works: Vec<Work>,
+    /// Batch tasks, by last-level cache.
+    pub(super) shared: Vec<RunQueue>,
+    /// The least virtual runtime of each queue: those of the fair class by
+    /// CPU, then those of the batch class by cache. Never goes back.
+    pub(super) minima: Vec<u64>,
+    pub(super) idle: CpuSet,
+    /// First CPUs of cores that are idle as a whole.
+    pub(super) idle_cores: CpuSet,
+    /// CPUs that run batch work.
+    pub(super) batch_on: CpuSet,
+    /// CPUs on which tasks of the fair class wait.
+    pub(super) fair_waits: CpuSet,
+    pub(super) side: Side,
+    /// CPUs that choose a task anew before time goes on.
+    choosers: Vec<u32>,
+    /// Changes with every use: spreads what is tried in turn.
+    pub(super) rotation: u32,
+    pub(super) next_ticket: u32,
+    pub(super) next_number: u32,
+    /// What batch work had run when it last had a turn.
+    batch_at_turn_ns: u64,
+    /// What the classes had run at the end of the warm-up.
+    pub(super) normal_before_ns: u64,
+    pub(super) batch_before_ns: u64,
+    pub(super) events: u64,
+    pub(super) observer: O,
+}
+
+impl Host {
+    /// A host at the start of a scenario.
+    ///
+    /// # Errors
+    /// Says what of the scenario cannot be.
+    pub fn new(scenario: &Scenario) -> Result<Self, HostError> {
+        Self::with_observer(scenario, ())
+    }
+}
+
+impl<O: Observer> Host<O> {
+    /// A host at the start of a scenario, watched.
+    ///
+    /// # Errors
+    /// Says what of the scenario cannot be.
+    pub fn with_observer(scenario: &Scenario, observer: O) -> Result<Self, HostError> {
+        let machine = scenario.machine;
+        machine.check()?;
+        if scenario.groups.is_empty() {
+            return Err(HostError::NoGroups);
+        }
+        let (from_ns, length_ns) = (scenario.warmup_ns, scenario.duration_ns);
+        let end_ns = from_ns.saturating_add(length_ns);
+        if length_ns == 0 || end_ns > LONGEST_NS {
+            return Err(HostError::Length { asked_ns: end_ns });
+        }
+        let cpus = machine.cpus;
+        let llcs = cpus / machine.cpus_per_llc;
+        let mut idle = CpuSet::new(cpus);
+        let mut idle_cores = CpuSet::new(cpus);
+        for cpu in 0..cpus {
+            idle.set(cpu, true);
+            idle_cores.set(cpu, cpu.is_multiple_of(machine.threads_per_core));
+        }
+        let mut host = Self {
+            machine,
+            seed: scenario.seed,
+            from_ns,
+            end_ns,
+            clock: Clock::new(&machine),
+            timers: Timers::new(0),
+            ends: Timers::new(cpus as usize),
+            owners: Owners::new(cpus, 0, 0, 0),
+            cpus: (0..cpus).map(|_| Cpu::new()).collect(),
+            tasks: Vec::new(),
+            groups: Vec::new(),
+            works: Vec::new(),
+            shared: (0..llcs).map(|_| RunQueue::default()).collect(),
+            minima: vec![0; (cpus + llcs) as usize],
+            idle,
+            idle_cores,
+            batch_on: CpuSet::new(cpus),
+            fair_waits: CpuSet::new(cpus),
+            side: Side::new(scenario)?,
+            choosers: Vec::new(),
+            rotation: 0,
+            next_ticket: 0,
+            next_number: 0,
+            batch_at_turn_ns: 0,
+            normal_before_ns: 0,
+            batch_before_ns: 0,
+            events: 0,
+            observer,
+        };
+        host.populate(scenario)?;
+        host.begin();
+        Ok(host)
+    }
+
+    fn populate(&mut self, scenario: &Scenario) -> Result<(), HostError> {
+        for (index, group) in scenario.groups.iter().enumerate() {
+            let own = Group::new(&group.name, &group.knobs, self.machine.cpus)?;
+            self.groups.push(own);
+            for work in &group.workloads {
+                let beginning = workload::begin(work, self.machine.cpus, self.from_ns, self.end_ns)
+                    .map_err(|source| HostError::Workload {
+                        group: group.name.clone(),
+                        source: Box::new(source),
+                    })?;
+                self.add_work(index as u32, beginning);
+            }
+        }
+        let (tasks, works, groups) = (self.tasks.len(), self.works.len(), self.groups.len());
+        self.owners = Owners::new(self.machine.cpus, tasks, works, groups);
+        self.timers = Timers::new(self.owners.count());
+        Ok(())
+    }
+
+    fn add_work(&mut self, group: u32, beginning: workload::Beginning) {
+        let first = self.tasks.len() as u32;
+        let work = self.works.len() as u32;
+        let own = &self.groups[group as usize];
+        let weight = batch::weight(own.nice);
+        let caps = own.task_caps;
+        for (lane, role) in beginning.roles.iter().enumerate() {
+            let cpu = (first + lane as u32) % self.machine.cpus;
+            self.tasks.push(Task {
+                number: self.next_number,
+                group,
+                workload: work,
+                cpu: if beginning.pinned { lane as u32 } else { cpu },
+                pinned: beginning.pinned,
+                state: State::Asleep,
+                role: *role,
+                background: false,
+                weight,
+                vruntime: 0,
+                home: cpu,
+                ticket: 0,
+                runnable_ns: 0,
+                left: work_of_ns(beginning.work_ns),
+                own: caps.and_then(|params| OwnCap::new(params, 0)),
+                cpu_ns: 0,
+                done: 0,
+            });
+            self.next_number += 1;
+        }
+        self.works.push(Work {
+            group,
+            kind: beginning.kind,
+            tasks: first..self.tasks.len() as u32,
+        });
+    }
+
+    /// Sets the first timers and starts the tasks that begin with work.
+    fn begin(&mut self) {
+        self.timers.set(self.owners.warm_up(), self.from_ns);
+        for group in 0..self.groups.len() as u32 {
+            if let Some(pool) = &self.groups[group as usize].pool {
+                self.timers
+                    .set(self.owners.period(group), pool.next_boundary_ns());
+            }
+        }
+        if self.groups.iter().any(Group::has_soft_cap) {
+            self.timers.set(self.owners.rates(), RATES_EVERY_NS);
+        }
+        if self.side.is_limited() {
+            self.timers.set(self.owners.grain(), GRAIN_NS);
+        }
+        let batch = |group: &Group| group.batch || group.has_soft_cap();
+        if self.side.tolerance_runtime_ns > 0 && self.groups.iter().any(batch) {
+            let period_ns = self.side.tolerance_period_ns;
+            self.timers.set(self.owners.turn(), period_ns);
+        }
+        for work in 0..self.works.len() as u32 {
+            if let Kind::Service(service) = &self.works[work as usize].kind
+                && let Some(next) = service.next
+            {
+                self.timers.set(self.owners.arrival(work), next.intended_ns);
+            }
+        }
+        for task in 0..self.tasks.len() as u32 {
+            match self.first_step(task) {
+                Step::Work => self.begin_task(task),
+                Step::SleepUntil(at_ns) => self.timers.set(self.owners.task(task), at_ns),
+                Step::Block | Step::End => {}
+            }
+        }
+        self.settle();
+    }
+
+    /// Virtual time since the start of the warm-up.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.clock.now_ns
+    }
+
+    /// When the run is over.
+    #[must_use]
+    pub fn end_ns(&self) -> u64 {
+        self.end_ns
+    }
+
+    /// Whether it is.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.clock.now_ns >= self.end_ns
+    }
+
+    /// How many events there have been: timers that expired, and work that was done.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// The observer, with what it has seen.
+    pub fn into_observer(self) -> O {
+        self.observer
+    }
+
+    /// Goes on until `until_ns` of virtual time, or to the end of the run if
+    /// that comes first. In how many steps a run is done makes no difference.
+    pub fn run_until(&mut self, until_ns: u64) {
+        let until_ns = until_ns.min(self.end_ns);
+        loop {
+            let timer = self.timers.first();
+            let end = self.ends.first();
+            let timer_ns = timer.map_or(u64::MAX, |(at_ns, _)| at_ns);
+            let end_ns = end.map_or(u64::MAX, |(work, _)| self.clock.when(work));
+            let next_ns = timer_ns.min(end_ns);
+            if next_ns > until_ns {
+                break;
+            }
+            self.clock.advance(next_ns);
+            self.events += 1;
+            // Whose work is done just as its slice ends has done it.
+            match (end, timer) {
+                (Some((_, cpu)), _) if end_ns <= timer_ns => self.complete(cpu),
+                (_, Some((_, owner))) => self.expire(owner),
+                _ => break,
+            }
+            self.settle();
+        }
+        if until_ns > self.clock.now_ns {
+            self.clock.advance(until_ns);
+        }
+    }
+
+    fn expire(&mut self, owner: u32) {
+        let kind = self.owners.of(owner);
+        // These set their timer anew, or take it back.
+        match kind {
+            Owner::Cpu(cpu) => return self.must_choose(cpu),
+            Owner::Arrival(work) => return self.request_arrives(work),
+            Owner::Period(group) => return self.period_ends(group),
+            Owner::Rates => return self.compare_rates(),
+            Owner::Grain => return self.grain_ends(),
+            Owner::Turn => return self.turn_is_due(),
+            _ => self.timers.cancel(owner),
+        }
+        match kind {
+            Owner::Task(task) => self.task_is_due(task),
+            Owner::Cap(group) => self.cap_lets_run(group),
+            Owner::Window => self.window_ends(),
+            Owner::Balance => self.rouse_idle_cpus(),
+            _ => self.begin_measuring(),
+        }
+    }
+
+    /// Lets CPUs choose until all have what they want.
+    fn settle(&mut self) {
+        let mut place = 0;
+        while let Some(&cpu) = self.choosers.get(place) {
+            place += 1;
+            self.cpus[cpu as usize].must_choose = false;
+            self.choose(cpu);
+        }
+        self.choosers.clear();
+    }
+
+    /// A CPU chooses anew before time goes on.
+    pub(super) fn must_choose(&mut self, cpu: u32) {
+        let own = &mut self.cpus[cpu as usize];
+        if !own.must_choose {
+            own.must_choose = true;
+            self.choosers.push(cpu);
+        }
+    }
+
+    fn task_is_due(&mut self, task: u32) {
+        match self.tasks[task as usize].state {
+            State::Parked => self.unpark(task),
+            _ => match self.due_step(task) {
+                Step::Work => self.wake(task),
+                Step::SleepUntil(at_ns) => self.timers.set(self.owners.task(task), at_ns),
+                Step::Block | Step::End => {}
+            },
+        }
+    }
+
+    fn request_arrives(&mut self, work: u32) {
+        let end_ns = self.end_ns;
+        let Kind::Service(service) = &mut self.works[work as usize].kind else {
+            return;
+        };
+        let Some(request) = service.next else { return };
+        service.arrive(request);
+        service.advance(end_ns);
+        let timer = self.owners.arrival(work);
+        match service.next {
+            Some(next) => self.timers.set(timer, next.intended_ns),
+            None => self.timers.cancel(timer),
+        }
+        let worker = service.free.pop();
+        if let Some(worker) = worker
+            && self.due_step(worker) == Step::Work
+        {
+            self.wake(worker);
+        }
+    }
+
+    /// A grain of the headroom controller is over.
+    fn grain_ends(&mut self) {
+        let now_ns = self.clock.now_ns;
+        let (normal_ns, batch_ns) = (self.clock.normal_ns, self.clock.batch_ns);
+        let grant_ns = self.side.update(normal_ns, batch_ns, now_ns);
+        self.observer
+            .happened(now_ns, super::Event::Granted { grant_ns });
+        self.timers.set(self.owners.grain(), now_ns + GRAIN_NS);
+        self.rotation = self.rotation.wrapping_add(1);
+        self.deal_grant();
+        self.rouse_idle_cpus();
+    }
+
+    /// CPUs that run batch work get their pieces of the new grant, in turn.
+    fn deal_grant(&mut self) {
+        let now_ns = self.clock.now_ns;
+        let cpus = self.machine.cpus;
+        let first = self.rotation % cpus;
+        let mut nr_left = self.batch_on.count();
+        let mut from = first;
+        while nr_left > 0 {
+            let Some(cpu) = self.batch_on.next_from(from) else {
+                break;
+            };
+            nr_left -= 1;
+            from = (cpu + 1) % cpus;
+            let own = &mut self.cpus[cpu as usize];
+            if own.batch_until_ns == u64::MAX || own.turn_end_ns > now_ns {
+                continue;
+            }
+            let until_ns = self.side.take(self.idle.count(), now_ns);
+            own.batch_until_ns = until_ns;
+            if until_ns > now_ns {
+                self.set_timer(cpu);
+            } else {
+                self.must_choose(cpu);
+            }
+        }
+    }
+
+    /// Batch work that normal work keeps from running gets a turn.
+    fn turn_is_due(&mut self) {
+        let now_ns = self.clock.now_ns;
+        let period_ns = self.side.tolerance_period_ns;
+        self.timers.set(self.owners.turn(), now_ns + period_ns);
+        let ran_ns = self.clock.batch_ns - self.batch_at_turn_ns;
+        self.batch_at_turn_ns = self.clock.batch_ns;
+        if self.clock.nr_batch() > 0 || ran_ns > self.side.tolerance_runtime_ns {
+            return;
+        }
+        let cpus = self.machine.cpus;
+        self.rotation = self.rotation.wrapping_add(1);
+        let first = self.rotation % cpus;
+        let waits =
+            |cpu: &u32| self.batch_waits_at(*cpu) && self.cpus[*cpu as usize].current != NONE;
+        let Some(cpu) = (first..cpus).chain(0..first).find(waits) else {
+            return;
+        };
+        let own = &mut self.cpus[cpu as usize];
+        own.turn_end_ns = now_ns + self.side.tolerance_runtime_ns;
+        own.give_way = true;
+        self.must_choose(cpu);
+    }
+
+    /// The warm-up is over: all figures begin anew.
+    fn begin_measuring(&mut self) {
+        for cpu in 0..self.machine.cpus {
+            self.charge(cpu, false);
+        }
+        self.normal_before_ns = self.clock.normal_ns;
+        self.batch_before_ns = self.clock.batch_ns;
+        self.side.begin_measuring();
+        for group in &mut self.groups {
+            group.counters = super::group::Counters::default();
+            group.stats_before = group
+                .pool
+                .map_or_else(Default::default, |pool| pool.stats());
+        }
+        for task in &mut self.tasks {
+            task.cpu_ns = 0;
+            task.done = 0;
+        }
+    }
+
+    /// Compares the usage rates of groups and tasks with their soft caps.
+    fn compare_rates(&mut self) {
+        let now_ns = self.clock.now_ns;
+        self.timers
+            .set(self.owners.rates(), now_ns + RATES_EVERY_NS);
+        for group in 0..self.groups.len() {
+            if !self.groups[group].has_soft_cap() {
+                continue;
+            }
+            for place in 0..self.groups[group].running.len() {
+                let cpu = self.groups[group].running[place];
+                self.charge(cpu, false);
+            }
+            let own = &mut self.groups[group];
+            let was = own.background;
+            if let Some(bucket) = &mut own.bucket {
+                bucket.rate_update(own.rate_ran_ns, now_ns);
+                own.rate_ran_ns = 0;
+                own.background = bucket.is_background();
+            }
+            let all_change = own.background != was;
+            for task in 0..self.tasks.len() {
+                if self.tasks[task].group as usize == group && (self.rate_task(task) || all_change)
+                {
+                    self.change_class(task as u32);
+                }
+            }
+        }
+    }
+
+    /// Whether a task's own usage rate changes its class.
+    fn rate_task(&mut self, task: usize) -> bool {
+        let now_ns = self.clock.now_ns;
+        let task = &mut self.tasks[task];
+        let Some(own) = &mut task.own else {
+            return false;
+        };
+        own.bucket.rate_update(own.rate_ran_ns, now_ns);
+        own.rate_ran_ns = 0;
+        let background = own.bucket.is_background();
+        let changes = background != task.background;
+        task.background = background;
+        changes
+    }
+
+    /// Whether a task belongs to the batch class now.
+    pub(super) fn is_batch(&self, task: u32) -> bool {
+        let task = &self.tasks[task as usize];
+        let group = &self.groups[task.group as usize];
+        group.batch || group.background || task.background
+    }
+
+    pub(super) fn llc_of(&self, cpu: u32) -> u32 {
+        cpu / self.machine.cpus_per_llc
+    }
+}

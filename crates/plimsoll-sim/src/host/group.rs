@@ -1,0 +1,146 @@
+//! A group of the scenario: its knobs as the core takes them, and what the
+//! core keeps for it.
+
+use std::collections::VecDeque;
+
+use plimsoll_engine::knobs::{Bandwidth, Class, Knobs};
+use plimsoll_policy::bandwidth::{self, Pool};
+use plimsoll_policy::batch::{self, Limit};
+use plimsoll_policy::ratecap::{self, Bucket};
+
+use super::HostError;
+
+/// A group's part of one CPU.
+#[derive(Debug, Clone)]
+pub(super) struct OnCpu {
+    pub(super) limit: Limit,
+    /// Its tasks in the CPU's queue of the fair class.
+    pub(super) nr_queued: u32,
+    /// Its tasks that wait for runtime on this CPU.
+    pub(super) throttled: Vec<u32>,
+    /// Its tasks that wait for the next window of the CPU's limit.
+    pub(super) limited: Vec<u32>,
+}
+
+/// Since the end of the warm-up.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Counters {
+    pub(super) cpu_ns: u64,
+    pub(super) batch_ns: u64,
+    pub(super) wait_ns: u64,
+    pub(super) nr_switches: u64,
+    pub(super) nr_preemptions: u64,
+    pub(super) nr_capped: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) name: String,
+    pub(super) batch: bool,
+    /// Over its soft cap: in the batch class for now.
+    pub(super) background: bool,
+    /// In the unit of task weights.
+    pub(super) weight: u32,
+    /// Of its runnable tasks, summed.
+    pub(super) weight_sum: u64,
+    pub(super) nice: i32,
+    pub(super) pool: Option<Pool>,
+    /// Statistics of the pool at the end of the warm-up.
+    pub(super) stats_before: bandwidth::Stats,
+    /// By CPU, where it has a quota; else empty.
+    pub(super) lanes: Vec<bandwidth::Cpu>,
+    /// By CPU, where it has a quota or a limit of each CPU; else empty.
+    pub(super) on_cpu: Vec<OnCpu>,
+    /// Of one CPU.
+    pub(super) limit_ppm: Option<u32>,
+    /// The bucket of the whole group, where it has a cap of its own.
+    pub(super) bucket: Option<Bucket>,
+    /// Of each task's bucket, where caps hold for each task.
+    pub(super) task_caps: Option<ratecap::Params>,
+    /// Tasks that wait for the bucket of the group.
+    pub(super) capped: VecDeque<u32>,
+    /// What it ran since its usage rate was last looked at.
+    pub(super) rate_ran_ns: u64,
+    /// CPUs that it runs on now.
+    pub(super) running: Vec<u32>,
+    pub(super) counters: Counters,
+}
+
+impl Group {
+    pub(super) fn new(name: &str, knobs: &Knobs, cpus: u32) -> Result<Self, HostError> {
+        let refused = |problem: String| HostError::Group {
+            group: name.to_owned(),
+            problem,
+        };
+        knobs.check().map_err(|error| refused(error.to_string()))?;
+        let pool = pool(knobs).map_err(|error| refused(error.to_string()))?;
+        let caps = caps(knobs);
+        let bucket = caps
+            .map(|params| Bucket::new(params, 0))
+            .transpose()
+            .map_err(|error| refused(error.to_string()))?
+            .filter(|_| !knobs.per_task);
+        let limit_ppm = knobs.cpu_limit.map(|limit| limit.ppm);
+        let lanes = if pool.is_some() { cpus } else { 0 };
+        let parts = if limit_ppm.is_some() { cpus } else { lanes };
+        let on_cpu = OnCpu {
+            limit: Limit::new(0),
+            nr_queued: 0,
+            throttled: Vec::new(),
+            limited: Vec::new(),
+        };
+        let weight = knobs
+            .weight
+            .map_or(batch::GROUP_WEIGHT_DEFAULT, |w| w.weight);
+        Ok(Self {
+            name: name.to_owned(),
+            batch: knobs.class == Some(Class::Batch),
+            background: bucket.as_ref().is_some_and(Bucket::is_background),
+            weight: batch::group_weight(weight),
+            weight_sum: 0,
+            nice: knobs.nice.map_or(0, |nice| nice.nice),
+            pool,
+            stats_before: bandwidth::Stats::default(),
+            lanes: vec![bandwidth::Cpu::default(); lanes as usize],
+            on_cpu: vec![on_cpu; parts as usize],
+            limit_ppm,
+            bucket,
+            task_caps: caps.filter(|_| knobs.per_task),
+            capped: VecDeque::new(),
+            rate_ran_ns: 0,
+            running: Vec::new(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Whether its usage rate decides about the class of its tasks.
+    pub(super) fn has_soft_cap(&self) -> bool {
+        let params = self.bucket.as_ref().map(Bucket::params).or(self.task_caps);
+        params.is_some_and(|params| params.soft_permille.is_some())
+    }
+}
+
+fn pool(knobs: &Knobs) -> Result<Option<Pool>, bandwidth::ParamError> {
+    let Some(quota) = knobs.quota.filter(|quota| quota.quota_ns.is_some()) else {
+        return Ok(None);
+    };
+    let bandwidth = Bandwidth::of(quota, knobs.burst);
+    let params = bandwidth::Params {
+        period_ns: quota.period_ns,
+        quota_ns: quota.quota_ns,
+        burst_ns: bandwidth.burst_ns,
+        ..bandwidth::Params::default()
+    };
+    Pool::new(params, 0).map(Some)
+}
+
+fn caps(knobs: &Knobs) -> Option<ratecap::Params> {
+    if knobs.cap.is_none() && knobs.soft_cap.is_none() {
+        return None;
+    }
+    Some(ratecap::Params {
+        hard_permille: knobs.cap.map_or(0, |cap| cap.permille),
+        soft_permille: knobs.soft_cap.map(|cap| cap.permille),
+        ..ratecap::Params::default()
+    })
+}

@@ -1,0 +1,279 @@
+//! Quota, caps and limits: whether a task may run on a CPU, for how long, and
+//! what it ran.
+
+use plimsoll_policy::batch;
+use plimsoll_policy::ratecap::Bucket;
+
+use super::engine::Host;
+use super::observe::{Event, Observer};
+use super::task::{NONE, State};
+
+/// What the limits of a task say. Times are lengths, but where they end in `at`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It may run so long, then they want to be asked again.
+    Run(u64),
+    /// The group has no runtime on this CPU.
+    Throttled,
+    /// The group is over its cap until then.
+    Capped(u64),
+    /// The task is over its own cap until then.
+    OwnCapped(u64),
+    /// The group has had its part of this CPU.
+    Limited(u64),
+}
+
+/// Where several CPUs share a bucket, how long one runs before it is asked
+/// again: a change on another CPU is noticed that late.
+const SHARED_RUN_NS: u64 = plimsoll_policy::NSEC_PER_MSEC;
+/// How much later those of a capped group are tried that found no CPU.
+const CAP_RETRY_NS: u64 = plimsoll_policy::NSEC_PER_MSEC;
+
+/// The shortest run, as in the kernel: a task that has just become eligible
+/// would be over its cap again after a few nanoseconds. What it runs too long
+/// is charged, and waited for.
+const CAPPED_RUN_MIN_NS: u64 = plimsoll_policy::NSEC_PER_MSEC;
+
+/// For how long a bucket's owner may run, or when it may.
+fn bucket_run_ns(bucket: &Bucket, nr_running: u32, now_ns: u64) -> Result<u64, u64> {
+    if !bucket.may_run(now_ns) {
+        return Err(bucket.eligible_ns());
+    }
+    let run_ns = bucket.run_ns(nr_running, now_ns);
+    Ok(run_ns.map_or(u64::MAX, |ns| ns.max(CAPPED_RUN_MIN_NS)))
+}
+
+impl<O: Observer> Host<O> {
+    /// Whether `task` may run on `cpu`; `runs` says that it already does. A
+    /// group in its quota is given a slice of it.
+    pub(super) fn ask_limits(&mut self, cpu: u32, task: u32, runs: bool) -> Verdict {
+        let now_ns = self.clock.now_ns;
+        let group = &mut self.groups[self.tasks[task as usize].group as usize];
+        let mut run_ns = u64::MAX;
+        if let Some(bucket) = &group.bucket {
+            let nr_running = group.running.len() as u32 + u32::from(!runs);
+            match bucket_run_ns(bucket, nr_running, now_ns) {
+                Ok(ns) if nr_running > 1 => run_ns = ns.min(SHARED_RUN_NS),
+                Ok(ns) => run_ns = ns,
+                Err(at_ns) => return Verdict::Capped(at_ns),
+            }
+        }
+        if let Some(own) = &self.tasks[task as usize].own {
+            match bucket_run_ns(&own.bucket, 1, now_ns) {
+                Ok(ns) => run_ns = run_ns.min(ns),
+                Err(at_ns) => return Verdict::OwnCapped(at_ns),
+            }
+        }
+        if let Some(limit_ppm) = group.limit_ppm {
+            let limit = &mut group.on_cpu[cpu as usize].limit;
+            match limit.charge(limit_ppm, 0, now_ns) {
+                0 => return Verdict::Limited(limit.until_ns()),
+                ns => run_ns = run_ns.min(ns),
+            }
+        }
+        if let Some(pool) = &mut group.pool {
+            let lane = &mut group.lanes[cpu as usize];
+            let was_throttled = lane.is_throttled();
+            if !pool.charge(lane, 0, now_ns) {
+                if !was_throttled {
+                    let group = self.tasks[task as usize].group;
+                    self.observer
+                        .happened(now_ns, Event::Throttled { group, cpu });
+                }
+                return Verdict::Throttled;
+            }
+            run_ns = run_ns.min(lane.runtime_ns().max(1) as u64);
+        }
+        Verdict::Run(run_ns)
+    }
+
+    /// A runnable task waits off the queues for what refused it.
+    pub(super) fn park(&mut self, cpu: u32, task: u32, refusal: Verdict) {
+        let own = &mut self.tasks[task as usize];
+        own.state = State::Parked;
+        let index = own.group;
+        let group = &mut self.groups[index as usize];
+        match refusal {
+            Verdict::Run(_) => {}
+            Verdict::Throttled => group.on_cpu[cpu as usize].throttled.push(task),
+            Verdict::Limited(at_ns) => {
+                group.on_cpu[cpu as usize].limited.push(task);
+                self.timers.set(self.owners.window(), at_ns);
+            }
+            Verdict::OwnCapped(at_ns) => {
+                group.counters.nr_capped += 1;
+                self.timers.set(self.owners.task(task), at_ns);
+            }
+            Verdict::Capped(at_ns) => {
+                group.counters.nr_capped += 1;
+                group.capped.push_back(task);
+                self.timers.set(self.owners.cap(index), at_ns);
+            }
+        }
+    }
+
+    /// A parked task is back in a queue.
+    pub(super) fn unpark(&mut self, task: u32) {
+        let cpu = self.place_of(task);
+        self.rejoin(task);
+        self.queue(task, cpu);
+        self.tell_cpu(task, cpu);
+    }
+
+    /// Charges what the present task of a CPU ran since the last time. `asks`:
+    /// it would go on, so that its group may need more runtime; else the time
+    /// is only booked.
+    pub(super) fn charge(&mut self, cpu: u32, asks: bool) {
+        let now_ns = self.clock.now_ns;
+        let own = &mut self.cpus[cpu as usize];
+        let ran_ns = now_ns - own.charged_ns;
+        if own.current == NONE || ran_ns == 0 {
+            return;
+        }
+        let (start_ns, current, in_batch) = (own.charged_ns, own.current, own.batch);
+        own.charged_ns = now_ns;
+        self.book_work(cpu);
+        let moved = self.vruntime_moved(current, ran_ns);
+        let task = &mut self.tasks[current as usize];
+        task.cpu_ns += ran_ns;
+        task.vruntime = task.vruntime.wrapping_add(moved);
+        if let Some(own) = &mut task.own {
+            own.bucket.charge(start_ns, ran_ns);
+            own.rate_ran_ns += ran_ns;
+        }
+        let group = &mut self.groups[task.group as usize];
+        group.counters.cpu_ns += ran_ns;
+        group.rate_ran_ns += ran_ns;
+        if in_batch {
+            group.counters.batch_ns += ran_ns;
+        }
+        if let Some(bucket) = &mut group.bucket {
+            bucket.charge(start_ns, ran_ns);
+        }
+        if let Some(limit_ppm) = group.limit_ppm {
+            group.on_cpu[cpu as usize]
+                .limit
+                .charge(limit_ppm, ran_ns, now_ns);
+        }
+        if let Some(pool) = &mut group.pool {
+            let lane = &mut group.lanes[cpu as usize];
+            if !asks {
+                pool.book(lane, ran_ns);
+            } else if !pool.charge(lane, ran_ns, now_ns) {
+                let group = task.group;
+                self.observer
+                    .happened(now_ns, Event::Throttled { group, cpu });
+            }
+        }
+    }
+
+    /// How far a run moves the virtual runtime of a task: by its own weight
+    /// among its group's runnable tasks, and by the group's weight.
+    pub(super) fn vruntime_moved(&self, task: u32, ran_ns: u64) -> u64 {
+        let task = &self.tasks[task as usize];
+        let group = &self.groups[task.group as usize];
+        let among_tasks = batch::vruntime_delta(ran_ns, task.weight);
+        let weight_sum = group.weight_sum.max(u64::from(task.weight));
+        let spread = among_tasks.saturating_mul(weight_sum) / u64::from(batch::WEIGHT_NICE_0);
+        batch::vruntime_delta(spread, group.weight)
+    }
+
+    /// The group may have nothing more to run on a CPU: what it does not need
+    /// there goes back to its pool.
+    pub(super) fn give_back_runtime(&mut self, index: u32, cpu: u32) {
+        let group = &mut self.groups[index as usize];
+        let Some(pool) = &mut group.pool else { return };
+        if group.on_cpu[cpu as usize].nr_queued > 0 {
+            return;
+        }
+        pool.give_back(&mut group.lanes[cpu as usize], true);
+        if pool.nr_throttled_cpus() > 0 && pool.runtime_ns() > 0 {
+            self.serve(index);
+        }
+    }
+
+    /// A period of a group is over: what it ran is booked, the pool is
+    /// refilled, and throttled CPUs are served.
+    pub(super) fn period_ends(&mut self, index: u32) {
+        let now_ns = self.clock.now_ns;
+        for place in 0..self.groups[index as usize].running.len() {
+            let cpu = self.groups[index as usize].running[place];
+            self.charge(cpu, false);
+        }
+        let Some(pool) = &mut self.groups[index as usize].pool else {
+            return;
+        };
+        pool.refill(true, now_ns);
+        let runtime_ns = pool.runtime_ns();
+        let (next_ns, nr_throttled) = (pool.next_boundary_ns(), pool.nr_throttled_cpus());
+        self.timers.set(self.owners.period(index), next_ns);
+        let group = index;
+        self.observer
+            .happened(now_ns, Event::Refilled { group, runtime_ns });
+        if nr_throttled > 0 {
+            self.serve(index);
+        }
+    }
+
+    /// Serves throttled CPUs from the pool, and lets their tasks go on.
+    fn serve(&mut self, index: u32) {
+        let now_ns = self.clock.now_ns;
+        let group = &mut self.groups[index as usize];
+        let Some(pool) = &mut group.pool else { return };
+        let throttled: Vec<u32> = (0..group.lanes.len() as u32)
+            .filter(|&cpu| group.lanes[cpu as usize].is_throttled())
+            .collect();
+        pool.serve_in_order(&mut group.lanes, now_ns);
+        for cpu in throttled {
+            let group = &mut self.groups[index as usize];
+            if group.lanes[cpu as usize].is_throttled() {
+                continue;
+            }
+            let tasks = std::mem::take(&mut group.on_cpu[cpu as usize].throttled);
+            let group = index;
+            self.observer
+                .happened(now_ns, Event::Unthrottled { group, cpu });
+            self.rejoin_on(cpu, tasks);
+        }
+    }
+
+    /// Tasks that waited for a CPU's limits queue there again.
+    fn rejoin_on(&mut self, cpu: u32, tasks: Vec<u32>) {
+        for task in tasks {
+            self.rejoin(task);
+            self.queue(task, cpu);
+            self.tell_cpu(task, cpu);
+        }
+    }
+
+    /// Windows of per-CPU limits are over, of all groups at once.
+    pub(super) fn window_ends(&mut self) {
+        for group in 0..self.groups.len() {
+            if self.groups[group].limit_ppm.is_none() {
+                continue;
+            }
+            for cpu in 0..self.machine.cpus {
+                let limited = &mut self.groups[group].on_cpu[cpu as usize].limited;
+                if !limited.is_empty() {
+                    let tasks = std::mem::take(limited);
+                    self.rejoin_on(cpu, tasks);
+                }
+            }
+        }
+    }
+
+    /// A capped group may run again: as many of its tasks as there are CPUs
+    /// are tried, those first that have waited longest.
+    pub(super) fn cap_lets_run(&mut self, index: u32) {
+        for _ in 0..self.machine.cpus {
+            let Some(task) = self.groups[index as usize].capped.pop_front() else {
+                return;
+            };
+            self.unpark(task);
+        }
+        if !self.groups[index as usize].capped.is_empty() {
+            let at_ns = self.clock.now_ns + CAP_RETRY_NS;
+            self.timers.set(self.owners.cap(index), at_ns);
+        }
+    }
+}

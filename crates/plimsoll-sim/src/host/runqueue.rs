@@ -1,0 +1,156 @@
+//! A run queue: tasks by virtual runtime, those of one by age.
+
+use plimsoll_policy::batch::before;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waiting {
+    pub(super) vruntime: u64,
+    pub(super) task: u32,
+    /// Which stay of the task in a queue this is: one that was taken out from
+    /// the middle leaves its entry behind, with an old number.
+    pub(super) ticket: u32,
+}
+
+impl Waiting {
+    fn precedes(&self, other: &Self) -> bool {
+        if self.vruntime == other.vruntime {
+            return (self.ticket.wrapping_sub(other.ticket) as i32) < 0;
+        }
+        before(self.vruntime, other.vruntime)
+    }
+}
+
+/// A binary heap in the core's order, which is right also after a wrap.
+#[derive(Debug, Default)]
+pub(super) struct RunQueue {
+    heap: Vec<Waiting>,
+}
+
+impl RunQueue {
+    pub(super) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    pub(super) fn first(&self) -> Option<&Waiting> {
+        self.heap.first()
+    }
+
+    pub(super) fn push(&mut self, waiting: Waiting) {
+        self.heap.push(waiting);
+        let mut place = self.heap.len() - 1;
+        while place > 0 {
+            let parent = (place - 1) / 2;
+            if !waiting.precedes(&self.heap[parent]) {
+                break;
+            }
+            self.heap[place] = self.heap[parent];
+            place = parent;
+        }
+        self.heap[place] = waiting;
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Waiting> {
+        let last = self.heap.pop()?;
+        let Some(first) = self.heap.first().copied() else {
+            return Some(last);
+        };
+        self.sink(0, last);
+        Some(first)
+    }
+
+    /// Takes out one that `may_go`, of the last few in the heap: none of the
+    /// first to run, at a bounded cost.
+    pub(super) fn take_late(&mut self, may_go: impl Fn(&Waiting) -> bool) -> Option<Waiting> {
+        const LOOKED_AT: usize = 8;
+        let len = self.heap.len();
+        let place = (len.saturating_sub(LOOKED_AT)..len)
+            .rev()
+            .find(|&place| may_go(&self.heap[place]))?;
+        let taken = self.heap[place];
+        let last = self.heap.pop()?;
+        if place < self.heap.len() {
+            // It may belong further up or further down.
+            let mut place = place;
+            while place > 0 && last.precedes(&self.heap[(place - 1) / 2]) {
+                self.heap[place] = self.heap[(place - 1) / 2];
+                place = (place - 1) / 2;
+            }
+            self.sink(place, last);
+        }
+        Some(taken)
+    }
+
+    fn sink(&mut self, mut place: usize, waiting: Waiting) {
+        let len = self.heap.len();
+        loop {
+            let mut child = 2 * place + 1;
+            if child >= len {
+                break;
+            }
+            if child + 1 < len && self.heap[child + 1].precedes(&self.heap[child]) {
+                child += 1;
+            }
+            if !self.heap[child].precedes(&waiting) {
+                break;
+            }
+            self.heap[place] = self.heap[child];
+            place = child;
+        }
+        self.heap[place] = waiting;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use rand_pcg::Pcg64;
+    use rand_pcg::rand_core::{Rng, SeedableRng};
+
+    fn waiting(vruntime: u64, ticket: u32) -> Waiting {
+        Waiting {
+            vruntime,
+            task: ticket,
+            ticket,
+        }
+    }
+
+    #[test]
+    fn tasks_come_out_by_vruntime_across_a_wrap_whatever_was_taken_out() {
+        let mut random = Pcg64::seed_from_u64(2);
+        let mut queue = RunQueue::default();
+        let base = u64::MAX - 500;
+        let mut model = Vec::new();
+        for ticket in 0..2_000 {
+            let ahead = u64::from(random.next_u32() % 1_000);
+            queue.push(waiting(base.wrapping_add(ahead), ticket));
+            model.push((ahead, ticket));
+            if ticket % 3 == 0 {
+                let taken = queue.take_late(|w| w.ticket % 2 == 0);
+                model.retain(|&(_, t)| Some(t) != taken.map(|w| w.ticket));
+            }
+        }
+        model.sort_unstable();
+        assert_eq!(queue.len(), model.len());
+        for (_, ticket) in model {
+            assert_eq!(queue.pop().map(|w| w.ticket), Some(ticket));
+        }
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn of_equals_the_oldest_comes_first() {
+        let mut queue = RunQueue::default();
+        for ticket in [u32::MAX - 1, u32::MAX, 0, 1] {
+            queue.push(waiting(7, ticket));
+        }
+        let order: Vec<u32> = std::iter::from_fn(|| queue.pop())
+            .map(|w| w.ticket)
+            .collect();
+        assert_eq!(order, [u32::MAX - 1, u32::MAX, 0, 1]);
+    }
+}

@@ -1,0 +1,162 @@
+//! How much batch work may run now: headroom in its two forms, and the
+//! tolerance that keeps batch work alive.
+
+use plimsoll_engine::knobs::{Headroom, Knobs};
+use plimsoll_policy::headroom::{self, Controller, Params};
+use plimsoll_policy::{NSEC_PER_MSEC, PPM};
+
+use crate::scenario::Scenario;
+
+use super::HostError;
+
+/// How often the allowance is looked at, as the scheduler in the kernel does.
+pub(super) const GRAIN_NS: u64 = NSEC_PER_MSEC;
+/// What is left of a grant is not handed out in smaller pieces: a change of
+/// tasks would cost more than it brings.
+const PIECE_MIN_NS: u64 = 100_000;
+
+/// The headroom of all groups together: the largest demand wins.
+#[derive(Debug)]
+pub(super) struct Side {
+    /// Keeps the law. Without headroom there is none.
+    controller: Option<Controller>,
+    /// So many CPUs are to be idle at every instant.
+    pub(super) idle_cpus: u32,
+    /// Of the grant, not handed out yet.
+    budget_ns: u64,
+    /// The end of the present grain.
+    pub(super) grain_end_ns: u64,
+    /// What batch work may run in a period behind normal work.
+    pub(super) tolerance_runtime_ns: u64,
+    pub(super) tolerance_period_ns: u64,
+    pub(super) headroom_ppm: u32,
+    /// Shortfall up to the end of the warm-up.
+    shortfall_before_ns: u64,
+    /// Totals at the last update.
+    normal_ns: u64,
+    batch_ns: u64,
+}
+
+impl Side {
+    pub(super) fn new(scenario: &Scenario) -> Result<Self, HostError> {
+        let cpus = scenario.machine.cpus;
+        let knobs = || scenario.groups.iter().map(|group| &group.knobs);
+        let demand = |knobs: &&Knobs| knobs.headroom.map_or(0, |h| h.share_ppm(cpus));
+        let main = knobs()
+            .max_by_key(demand)
+            .filter(|main| main.headroom.is_some());
+        // The tolerance is that of whoever asks for headroom, else the batch groups' own.
+        let tolerance = main.and_then(|main| main.tolerance).or_else(|| {
+            knobs()
+                .filter_map(|k| k.tolerance)
+                .max_by_key(|t| t.runtime_ns)
+        });
+        let (runtime_ns, period_ns) = tolerance.map_or(
+            (
+                headroom::TOLERANCE_RUNTIME_DEFAULT_NS,
+                headroom::TOLERANCE_PERIOD_DEFAULT_NS,
+            ),
+            |t| (t.runtime_ns, t.period_ns),
+        );
+        let asked = main.and_then(|main| main.headroom);
+        let idle_cpus = match asked {
+            Some(Headroom::Cpus(count)) => count.min(cpus),
+            _ => 0,
+        };
+        let headroom_ppm = asked.map_or(0, |asked| asked.share_ppm(cpus));
+        // With a number of CPUs, the instant decides. The controller then
+        // only hands out the tolerance.
+        let kept_ppm = if idle_cpus > 0 {
+            PPM as u32
+        } else {
+            headroom_ppm
+        };
+        let controller = asked
+            .map(|_| {
+                let params = Params {
+                    window_ns: headroom::WINDOW_DEFAULT_NS,
+                    grain_ns: GRAIN_NS,
+                    tolerance_runtime_ns: runtime_ns,
+                    tolerance_period_ns: period_ns,
+                    headroom_ppm: kept_ppm,
+                    nr_cpus: cpus,
+                };
+                Controller::new(params, 0)
+            })
+            .transpose()
+            .map_err(|error| HostError::Headroom(error.to_string()))?;
+        Ok(Self {
+            controller,
+            idle_cpus,
+            budget_ns: 0,
+            grain_end_ns: 0,
+            tolerance_runtime_ns: runtime_ns,
+            tolerance_period_ns: period_ns,
+            headroom_ppm,
+            shortfall_before_ns: 0,
+            normal_ns: 0,
+            batch_ns: 0,
+        })
+    }
+
+    pub(super) fn is_limited(&self) -> bool {
+        self.controller.is_some()
+    }
+
+    /// Closes a grain, up to whose end normal and batch work ran so much in
+    /// all. Returns the new grant.
+    pub(super) fn update(&mut self, normal_ns: u64, batch_ns: u64, now_ns: u64) -> u64 {
+        let Some(controller) = &mut self.controller else {
+            return 0;
+        };
+        let nonside_ns = normal_ns - self.normal_ns;
+        let side_ns = batch_ns - self.batch_ns;
+        (self.normal_ns, self.batch_ns) = (normal_ns, batch_ns);
+        self.budget_ns = controller.update(nonside_ns, side_ns, now_ns);
+        self.grain_end_ns = now_ns + GRAIN_NS;
+        self.budget_ns
+    }
+
+    /// Whether batch work may start on a CPU while `idle` others are idle.
+    pub(super) fn has_room(&self, idle: u32, now_ns: u64) -> bool {
+        if self.controller.is_none() || self.idle_cpus > 0 && idle >= self.idle_cpus {
+            return true;
+        }
+        self.piece_ns(now_ns) > 0
+    }
+
+    fn piece_ns(&self, now_ns: u64) -> u64 {
+        let left_ns = self.grain_end_ns.saturating_sub(now_ns);
+        let piece_ns = left_ns.min(self.budget_ns);
+        if piece_ns < PIECE_MIN_NS && piece_ns < left_ns {
+            return 0;
+        }
+        piece_ns
+    }
+
+    /// Until when batch work may run on a CPU while `idle` others are idle.
+    pub(super) fn take(&mut self, idle: u32, now_ns: u64) -> u64 {
+        if self.controller.is_none() || self.idle_cpus > 0 && idle >= self.idle_cpus {
+            return u64::MAX;
+        }
+        let piece_ns = self.piece_ns(now_ns);
+        self.budget_ns -= piece_ns;
+        now_ns + piece_ns
+    }
+
+    /// Gives back what is left of what was taken until `until_ns`.
+    pub(super) fn give_back(&mut self, until_ns: u64, now_ns: u64) {
+        if until_ns != u64::MAX && until_ns <= self.grain_end_ns {
+            self.budget_ns += until_ns.saturating_sub(now_ns);
+        }
+    }
+
+    pub(super) fn begin_measuring(&mut self) {
+        self.shortfall_before_ns = self.controller.map_or(0, |c| c.shortfall_ns());
+    }
+
+    pub(super) fn shortfall_ns(&self) -> Option<u64> {
+        self.controller
+            .map(|controller| controller.shortfall_ns() - self.shortfall_before_ns)
+    }
+}

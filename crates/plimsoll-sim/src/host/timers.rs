@@ -1,0 +1,167 @@
+//! Timers: at most one for each of a fixed set of owners.
+//!
+//! A heap of four children a node that knows where each owner's timer is, so
+//! that a timer is moved or taken back in logarithmic time and none is ever
+//! out of date. Of two at one time, the lower owner's comes first: the order
+//! of events depends on nothing else.
+
+/// No place in the heap.
+const NOWHERE: u32 = u32::MAX;
+const CHILDREN: usize = 4;
+
+/// Time above, owner below: one comparison orders both.
+type Entry = u128;
+
+fn entry(at: u64, owner: u32) -> Entry {
+    Entry::from(at) << 32 | Entry::from(owner)
+}
+
+fn owner_of(entry: Entry) -> u32 {
+    entry as u32
+}
+
+/// Timers of owners `0 .. owners`. The unit of time is the caller's.
+#[derive(Debug)]
+pub(super) struct Timers {
+    heap: Vec<Entry>,
+    /// Where in the heap the timer of each owner is.
+    places: Vec<u32>,
+}
+
+impl Timers {
+    pub(super) fn new(owners: usize) -> Self {
+        Self {
+            heap: Vec::with_capacity(owners),
+            places: vec![NOWHERE; owners],
+        }
+    }
+
+    /// The first to expire: when, and whose.
+    pub(super) fn first(&self) -> Option<(u64, u32)> {
+        let first = *self.heap.first()?;
+        Some(((first >> 32) as u64, owner_of(first)))
+    }
+
+    /// Sets the owner's timer, or moves it.
+    pub(super) fn set(&mut self, owner: u32, at: u64) {
+        let entry = entry(at, owner);
+        let place = self.places[owner as usize];
+        if place == NOWHERE {
+            self.heap.push(entry);
+            self.rise(self.heap.len() - 1, entry);
+            return;
+        }
+        let place = place as usize;
+        if entry < self.heap[place] {
+            self.rise(place, entry);
+        } else {
+            self.sink(place, entry);
+        }
+    }
+
+    pub(super) fn is_set(&self, owner: u32) -> bool {
+        self.places[owner as usize] != NOWHERE
+    }
+
+    /// Takes the owner's timer back, if there is one.
+    pub(super) fn cancel(&mut self, owner: u32) {
+        let place = self.places[owner as usize];
+        if place == NOWHERE {
+            return;
+        }
+        let place = place as usize;
+        self.places[owner as usize] = NOWHERE;
+        let Some(last) = self.heap.pop() else { return };
+        if place == self.heap.len() {
+            return;
+        }
+        if last < self.heap[place] {
+            self.rise(place, last);
+        } else {
+            self.sink(place, last);
+        }
+    }
+
+    fn put(&mut self, place: usize, entry: Entry) {
+        self.heap[place] = entry;
+        self.places[owner_of(entry) as usize] = place as u32;
+    }
+
+    fn rise(&mut self, mut place: usize, entry: Entry) {
+        while place > 0 {
+            let parent = (place - 1) / CHILDREN;
+            if self.heap[parent] <= entry {
+                break;
+            }
+            self.put(place, self.heap[parent]);
+            place = parent;
+        }
+        self.put(place, entry);
+    }
+
+    fn sink(&mut self, mut place: usize, entry: Entry) {
+        loop {
+            let first = place * CHILDREN + 1;
+            let end = (first + CHILDREN).min(self.heap.len());
+            let Some((&head, others)) = self.heap.get(first..end).and_then(<[_]>::split_first)
+            else {
+                break;
+            };
+            let (mut child, mut least) = (first, head);
+            for (step, &other) in others.iter().enumerate() {
+                if other < least {
+                    (child, least) = (first + 1 + step, other);
+                }
+            }
+            if entry <= least {
+                break;
+            }
+            self.put(place, least);
+            place = child;
+        }
+        self.put(place, entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    use rand_pcg::Pcg64;
+    use rand_pcg::rand_core::{Rng, SeedableRng};
+
+    #[test]
+    fn timers_fire_in_order_whatever_is_set_moved_and_cancelled() {
+        let mut random = Pcg64::seed_from_u64(1);
+        let mut timers = Timers::new(100);
+        let mut model = BTreeMap::new();
+        for _ in 0..20_000 {
+            let owner = random.next_u32() % 100;
+            let at = u64::from(random.next_u32() % 1_000);
+            if random.next_u32() % 3 == 0 {
+                timers.cancel(owner);
+                model.remove(&owner);
+            } else {
+                timers.set(owner, at);
+                model.insert(owner, at);
+            }
+            let first = model.iter().map(|(&owner, &at)| (at, owner)).min();
+            assert_eq!(timers.first(), first);
+        }
+    }
+
+    #[test]
+    fn of_two_at_one_time_the_lower_owner_comes_first() {
+        let mut timers = Timers::new(8);
+        for owner in [5, 2, 7, 3] {
+            timers.set(owner, 10);
+        }
+        let mut order = Vec::new();
+        while let Some((_, owner)) = timers.first() {
+            order.push(owner);
+            timers.cancel(owner);
+        }
+        assert_eq!(order, [2, 3, 5, 7]);
+    }
+}

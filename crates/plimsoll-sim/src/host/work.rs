@@ -1,0 +1,169 @@
+//! What the tasks of a workload do next.
+
+use super::clock::work_of_ns;
+use super::engine::Host;
+use super::observe::Observer;
+use super::task::{OwnCap, Role};
+use super::workload::{Kind, WAKE_NS};
+
+/// What a task does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It has work.
+    Work,
+    SleepUntil(u64),
+    /// It waits to be woken.
+    Block,
+    /// It has ended.
+    End,
+}
+
+impl<O: Observer> Host<O> {
+    /// How a task begins.
+    pub(super) fn first_step(&mut self, task: u32) -> Step {
+        let work = self.tasks[task as usize].workload as usize;
+        match (self.tasks[task as usize].role, &mut self.works[work].kind) {
+            (Role::Worker { .. }, Kind::Service(service)) => {
+                service.free.push(task);
+                Step::Block
+            }
+            (Role::Steady { .. }, _) => self.steady_step(task),
+            (Role::Sleeper { due_ns }, _) => Step::SleepUntil(due_ns),
+            _ => Step::Work,
+        }
+    }
+
+    /// A task that slept or waited is due.
+    pub(super) fn due_step(&mut self, task: u32) -> Step {
+        match self.tasks[task as usize].role {
+            Role::Worker { .. } => self.serve_next(task),
+            Role::Steady { .. } => self.steady_step(task),
+            _ => Step::Work,
+        }
+    }
+
+    /// A task has done its work.
+    pub(super) fn next_step(&mut self, task: u32) -> Step {
+        let now_ns = self.clock.now_ns;
+        let work = self.tasks[task as usize].workload as usize;
+        match (self.tasks[task as usize].role, &mut self.works[work].kind) {
+            (Role::Worker { arrived_ns }, Kind::Service(service)) => {
+                service.answer(arrived_ns, now_ns);
+                let step = self.serve_next(task);
+                if step == Step::Block
+                    && let Kind::Service(service) = &mut self.works[work].kind
+                {
+                    service.free.push(task);
+                }
+                step
+            }
+            (Role::Process, Kind::Storm { .. }) => self.process_ends(task),
+            (
+                Role::Needy,
+                Kind::Need {
+                    unfinished,
+                    ended_ns,
+                },
+            ) => {
+                *unfinished -= 1;
+                *ended_ns = now_ns;
+                Step::End
+            }
+            (Role::Steady { .. }, _) => self.steady_step(task),
+            (Role::Sleeper { due_ns }, Kind::Wake { .. }) => self.sleeper_step(task, due_ns),
+            _ => Step::End,
+        }
+    }
+
+    /// The worker takes the request that has waited longest.
+    fn serve_next(&mut self, task: u32) -> Step {
+        let own = &mut self.tasks[task as usize];
+        let Kind::Service(service) = &mut self.works[own.workload as usize].kind else {
+            return Step::End;
+        };
+        let Some(request) = service.queue.pop_front() else {
+            return Step::Block;
+        };
+        own.role = Role::Worker {
+            arrived_ns: request.intended_ns,
+        };
+        own.left = work_of_ns(request.demand_ns);
+        Step::Work
+    }
+
+    /// The thread of a steady load turns to its next grain.
+    fn steady_step(&mut self, task: u32) -> Step {
+        let now_ns = self.clock.now_ns;
+        let own = &mut self.tasks[task as usize];
+        let Role::Steady { lane, given_ns } = &mut own.role else {
+            return Step::End;
+        };
+        let Kind::Steady { paces } = &mut self.works[own.workload as usize].kind else {
+            return Step::End;
+        };
+        let Some(turn) = paces[*lane as usize].turn(now_ns, *given_ns) else {
+            return Step::End;
+        };
+        if turn.target_ns > *given_ns {
+            own.left = work_of_ns(turn.target_ns - *given_ns);
+            *given_ns = turn.target_ns;
+            return Step::Work;
+        }
+        Step::SleepUntil(turn.until_ns)
+    }
+
+    /// Another process takes the place of the one that ended: a new task, with
+    /// a cap of its own where each has one.
+    fn process_ends(&mut self, task: u32) -> Step {
+        let now_ns = self.clock.now_ns;
+        let own = &mut self.tasks[task as usize];
+        let Kind::Storm {
+            left,
+            each_ns,
+            nr_ended,
+            ended_ns,
+            unfinished,
+        } = &mut self.works[own.workload as usize].kind
+        else {
+            return Step::End;
+        };
+        *ended_ns = now_ns;
+        *nr_ended += 1;
+        if *left == 0 {
+            *unfinished -= 1;
+            return Step::End;
+        }
+        *left -= 1;
+        own.left = work_of_ns(*each_ns);
+        own.number = self.next_number;
+        self.next_number += 1;
+        let caps = self.groups[own.group as usize].task_caps;
+        own.own = caps.and_then(|params| OwnCap::new(params, now_ns));
+        // On the CPU that its parent ran on, at its parent's place: it was
+        // forked there.
+        Step::Work
+    }
+
+    fn sleeper_step(&mut self, task: u32, due_ns: u64) -> Step {
+        let now_ns = self.clock.now_ns;
+        let own = &mut self.tasks[task as usize];
+        let Kind::Wake {
+            every_ns,
+            late,
+            from_ns,
+        } = &mut self.works[own.workload as usize].kind
+        else {
+            return Step::End;
+        };
+        if due_ns >= *from_ns {
+            late.add((now_ns - due_ns).saturating_sub(WAKE_NS));
+        }
+        let next_ns = due_ns + *every_ns;
+        own.role = Role::Sleeper { due_ns: next_ns };
+        own.left = work_of_ns(WAKE_NS);
+        if next_ns <= now_ns {
+            return Step::Work;
+        }
+        Step::SleepUntil(next_ns)
+    }
+}

@@ -1,0 +1,1 @@
+//! What bursts of some groups cost the others: a Monte Carlo experiment.

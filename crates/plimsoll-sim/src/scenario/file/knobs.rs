@@ -1,0 +1,60 @@
+//! The knobs of a group: the words and forms of the command line.
+
+use plimsoll_engine::knobs::{Burst, CpuMax, Knobs, Quota};
+
+use super::error::FileError;
+use super::table::Table;
+
+/// Their keys.
+pub(super) const KEYS: [&str; 12] = [
+    "class",
+    "nice",
+    "weight",
+    "quota",
+    "burst",
+    "cpu-max",
+    "cap",
+    "soft-cap",
+    "per-task",
+    "headroom",
+    "tolerance",
+    "cpu-limit",
+];
+
+/// Reads and checks them.
+pub(super) fn read(group: &Table) -> Result<Knobs, FileError> {
+    let (quota, burst) = bandwidth(group)?;
+    let knobs = Knobs {
+        class: group.parsed("class")?,
+        nice: group.parsed("nice")?,
+        weight: group.parsed("weight")?,
+        quota,
+        burst,
+        cap: group.parsed("cap")?,
+        soft_cap: group.parsed("soft-cap")?,
+        per_task: group.flag("per-task")?,
+        headroom: group.parsed("headroom")?,
+        tolerance: group.parsed("tolerance")?,
+        cpu_limit: group.parsed("cpu-limit")?,
+    };
+    match knobs.check() {
+        Ok(()) => Ok(knobs),
+        Err(error) => Err(group.error(error.knob, error.to_string())),
+    }
+}
+
+fn bandwidth(group: &Table) -> Result<(Option<Quota>, Option<Burst>), FileError> {
+    let Some(line) = group.parsed::<CpuMax>("cpu-max")? else {
+        return Ok((group.parsed("quota")?, group.parsed("burst")?));
+    };
+    for other in ["quota", "burst"] {
+        if let Some(entry) = group.find(other) {
+            let allowed = "cpu-max alone, or quota and burst";
+            return Err(group.refused(entry, "stands beside cpu-max", allowed));
+        }
+    }
+    let (quota, burst) = line
+        .complete(None)
+        .map_err(|error| group.error("cpu-max", error.to_string()))?;
+    Ok((Some(quota), burst))
+}

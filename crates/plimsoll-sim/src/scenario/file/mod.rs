@@ -1,0 +1,342 @@
+//! Scenarios from TOML files.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `document` | the text as a tree whose parts know where they stand |
+//! | `table` | values of a table by their keys |
+//! | `variants` | what a variant lays over the rest |
+//! | `knobs`, `workloads` | what stands in a group |
+//! | `error` | what is wrong, and where |
+
+mod document;
+mod error;
+mod knobs;
+mod table;
+#[cfg(test)]
+mod tests;
+mod variants;
+mod workloads;
+
+use std::path::Path;
+use std::time::Duration;
+
+use plimsoll_engine::policy_set::check_name;
+
+pub use error::FileError;
+
+use super::{Group, Machine, Scenario, Workload, workload_seed};
+use document::Entries;
+use error::Source;
+use table::Table;
+use workloads::Surroundings;
+
+/// The keys at the top of a file.
+const KEYS: [&str; 7] = [
+    "about", "duration", "warmup", "seed", "machine", "group", "variant",
+];
+/// The keys of a machine.
+const MACHINE_KEYS: [&str; 6] = [
+    "cpus",
+    "threads-per-core",
+    "cpus-per-llc",
+    "contention",
+    "sibling-speed",
+    "switch-cost",
+];
+/// Warm-up where a file says nothing.
+const WARMUP_DEFAULT: Duration = Duration::from_millis(500);
+/// Seed where a file says nothing.
+const SEED_DEFAULT: u64 = 1;
+/// Shortest measured time.
+const DURATION_MIN: Duration = Duration::from_millis(1);
+/// Longest run, warm-up included.
+pub const RUN_MAX: Duration = Duration::from_secs(4 * 3_600);
+/// The largest file that is read.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// What takes the place of what a file says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// Seed of all variants.
+    pub seed: Option<u64>,
+    /// Measured time of all variants.
+    pub duration: Option<Duration>,
+}
+
+/// A file: one scenario, or several that are variants of each other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScenarioFile {
+    /// One line that says what it shows.
+    pub about: String,
+    /// At least one.
+    pub runs: Vec<Run>,
+}
+
+/// A scenario of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// The variant's name; `None` in a file that has no variants.
+    pub variant: Option<String>,
+    /// What is run.
+    pub scenario: Scenario,
+}
+
+impl ScenarioFile {
+    /// Reads and checks a file. Names of other files in it start from its folder.
+    ///
+    /// # Errors
+    /// Says in one line what is wrong: file, line, column, field, value, and what is allowed.
+    pub fn read(path: &Path, overrides: Overrides) -> Result<Self, FileError> {
+        let name = path.display().to_string();
+        let unreadable = |reason: String| FileError::Unreadable {
+            file: name.clone(),
+            reason,
+        };
+        let length = std::fs::metadata(path).map_err(|e| unreadable(e.to_string()))?;
+        if length.len() > FILE_BYTES_MAX {
+            let reason = format!("longer than {FILE_BYTES_MAX} bytes");
+            return Err(unreadable(reason));
+        }
+        let text = std::fs::read_to_string(path).map_err(|e| unreadable(e.to_string()))?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Self::parse(&name, &text, folder, overrides)
+    }
+
+    /// Checks a text. `name` is for messages; names of other files start from `folder`.
+    ///
+    /// # Errors
+    /// As [`ScenarioFile::read`].
+    pub fn parse(
+        name: &str,
+        text: &str,
+        folder: &Path,
+        overrides: Overrides,
+    ) -> Result<Self, FileError> {
+        let source = Source::new(name, text);
+        let mut entries = document::parse(&source)?;
+        Table::new(&source, 0, &entries, "a scenario").check_keys(&KEYS)?;
+        let variants = variants::take(&source, &mut entries)?;
+        let reader = Reader {
+            source: &source,
+            folder,
+            overrides,
+        };
+        // Also where variants are what is run: what they do not touch is checked once.
+        let base = reader.scenario(&entries)?;
+        let about = base.about.clone();
+        if variants.is_empty() {
+            let run = Run {
+                variant: None,
+                scenario: base,
+            };
+            let runs = vec![run];
+            return Ok(Self { about, runs });
+        }
+        let run = |variant: &variants::Overlaid| {
+            let mut scenario = reader.scenario(&variant.entries)?;
+            let stays = |group: &Group| !variant.without.contains(&group.name);
+            scenario.groups.retain(stays);
+            Ok(Run {
+                variant: Some(variant.name.clone()),
+                scenario,
+            })
+        };
+        let runs: Result<_, FileError> = variants.iter().map(run).collect();
+        Ok(Self { about, runs: runs? })
+    }
+
+    /// Keeps one variant.
+    ///
+    /// # Errors
+    /// If there is none of that name. `file`: for the message.
+    pub fn only(mut self, file: &str, variant: &str) -> Result<Self, FileError> {
+        let is_it = |run: &Run| run.variant.as_deref() == Some(variant);
+        if self.runs.iter().any(is_it) {
+            self.runs.retain(is_it);
+            return Ok(self);
+        }
+        let names: Vec<_> = self
+            .runs
+            .into_iter()
+            .filter_map(|run| run.variant)
+            .collect();
+        let allowed = match names.as_slice() {
+            [] => "none, the file has no variants".to_owned(),
+            names => names.join(", "),
+        };
+        Err(FileError::NoVariant {
+            file: file.to_owned(),
+            name: variant.to_owned(),
+            allowed,
+        })
+    }
+}
+
+/// Reads the tree of one scenario.
+struct Reader<'a> {
+    source: &'a Source,
+    folder: &'a Path,
+    overrides: Overrides,
+}
+
+impl Reader<'_> {
+    fn scenario(&self, entries: &Entries) -> Result<Scenario, FileError> {
+        let top = Table::new(self.source, 0, entries, "a scenario");
+        let machine = machine(&top)?;
+        let (duration, warmup) = self.times(&top)?;
+        let around = Surroundings {
+            cpus: machine.cpus,
+            duration,
+            warmup,
+            folder: self.folder,
+        };
+        let seed = top.whole("seed")?.unwrap_or(SEED_DEFAULT);
+        let seed = self.overrides.seed.unwrap_or(seed);
+        let about = top.text("about", "a sentence in quotes")?;
+        let mut scenario = Scenario {
+            about: about.unwrap_or_default().to_owned(),
+            machine,
+            groups: groups(&top, &around)?,
+            duration_ns: nanos(duration),
+            warmup_ns: nanos(warmup),
+            seed,
+        };
+        seed_workloads(&mut scenario);
+        Ok(scenario)
+    }
+
+    /// Measured time and warm-up.
+    fn times(&self, top: &Table) -> Result<(Duration, Duration), FileError> {
+        let warmup = top.time("warmup")?.unwrap_or(WARMUP_DEFAULT);
+        let given = top.time("duration")?;
+        let Some(duration) = self.overrides.duration.or(given) else {
+            let problem = "duration: `` is missing; allowed: the measured time, such as \"10s\"";
+            return Err(top.error("duration", problem));
+        };
+        let allowed = "1ms or more, and with the warm-up at most 4h";
+        if duration < DURATION_MIN || duration > RUN_MAX {
+            let problem = format!("duration: `{duration:?}` is out of range; allowed: {allowed}");
+            return Err(top.error("duration", problem));
+        }
+        if warmup > RUN_MAX || warmup + duration > RUN_MAX {
+            let key = top.find("warmup").map_or("duration", |_| "warmup");
+            let total = warmup.saturating_add(duration);
+            let problem = format!("{key}: `{total:?}` in all is too long; allowed: {allowed}");
+            return Err(top.error(key, problem));
+        }
+        Ok((duration, warmup))
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    // RUN_MAX fits many times.
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Gives every service the seed of its place.
+fn seed_workloads(scenario: &mut Scenario) {
+    let workloads = scenario.groups.iter_mut().flat_map(|g| &mut g.workloads);
+    for (place, workload) in (0..).zip(workloads) {
+        if let Workload::Service(config) = workload {
+            config.seed = workload_seed(scenario.seed, place);
+        }
+    }
+}
+
+fn machine(top: &Table) -> Result<Machine, FileError> {
+    let no_entries = Entries::new();
+    let table = top
+        .table("machine", "a machine")?
+        .unwrap_or(top.empty(&no_entries, "a machine"));
+    table.check_keys(&MACHINE_KEYS)?;
+    let here = u32::try_from(plimsoll_load::available_cpus()).unwrap_or(u32::MAX);
+    let defaults = Machine::of_cpus(table.whole("cpus")?.unwrap_or(here));
+    let machine = Machine {
+        threads_per_core: table
+            .whole("threads-per-core")?
+            .unwrap_or(defaults.threads_per_core),
+        cpus_per_llc: table
+            .whole("cpus-per-llc")?
+            .unwrap_or(defaults.cpus_per_llc),
+        contention_ppm: share(&table, "contention")?.unwrap_or(defaults.contention_ppm),
+        sibling_speed_ppm: share(&table, "sibling-speed")?.unwrap_or(defaults.sibling_speed_ppm),
+        switch_cost_ns: table
+            .time("switch-cost")?
+            .map_or(defaults.switch_cost_ns, nanos),
+        ..defaults
+    };
+    match machine.check() {
+        Ok(()) => Ok(machine),
+        Err(error) => Err(match table.find(error.field) {
+            Some(entry) => table.refused(entry, "is not allowed", &error.allowed),
+            // One that was not given does not go with one that was.
+            None => table.error("cpus", format!("machine: {error}")),
+        }),
+    }
+}
+
+/// A percentage, in ppm.
+fn share(table: &Table, key: &str) -> Result<Option<u32>, FileError> {
+    const ALLOWED: &str = "a percentage in quotes, such as \"30%\"";
+    let Some(text) = table.text(key, ALLOWED)? else {
+        return Ok(None);
+    };
+    let ppm = plimsoll_engine::knobs::units::percent_ppm(text);
+    match ppm.map(u32::try_from) {
+        Ok(Ok(ppm)) => Ok(Some(ppm)),
+        Ok(Err(_)) => Err(table.error(
+            key,
+            format!("{key}: `{text}` is too large; allowed: {ALLOWED}"),
+        )),
+        Err(error) => {
+            let problem = format!("{key}: `{text}` {}; allowed: {ALLOWED}", error.problem());
+            Err(table.error(key, problem))
+        }
+    }
+}
+
+fn groups(top: &Table, around: &Surroundings) -> Result<Vec<Group>, FileError> {
+    let tables = top.tables("group", "a group")?;
+    if tables.is_empty() {
+        let problem = "group: `` is missing; allowed: one [[group]] or more";
+        return Err(top.error("group", problem));
+    }
+    let mut groups: Vec<Group> = Vec::with_capacity(tables.len());
+    for table in &tables {
+        let group = group(table, around)?;
+        if groups.iter().any(|other| other.name == group.name) {
+            let problem = format!(
+                "name: `{}` is another group's too; allowed: a name of its own",
+                group.name
+            );
+            return Err(table.error("name", problem));
+        }
+        groups.push(group);
+    }
+    Ok(groups)
+}
+
+fn group(table: &Table, around: &Surroundings) -> Result<Group, FileError> {
+    let mut keys = vec!["name", "workload"];
+    keys.extend(knobs::KEYS);
+    table.check_keys(&keys)?;
+    const NAME: &str = "the group's name in quotes";
+    let Some(name) = table.text("name", NAME)? else {
+        return Err(table.error("name", format!("name: `` is missing; allowed: {NAME}")));
+    };
+    check_name(name).map_err(|error| table.error("name", format!("name: {error}")))?;
+    let knobs = knobs::read(table)?;
+    let workloads = table.tables("workload", "a workload")?;
+    if workloads.is_empty() {
+        let problem = format!(
+            "workload: `` is missing in group {name}; allowed: one [[group.workload]] or more"
+        );
+        return Err(table.error("workload", problem));
+    }
+    let workloads = workloads.iter().map(|table| workloads::read(table, around));
+    Ok(Group {
+        name: name.to_owned(),
+        knobs,
+        workloads: workloads.collect::<Result<_, _>>()?,
+    })
+}

@@ -1,0 +1,310 @@
+//! The workloads of a group: the names, parameters and defaults of `plimsoll load`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_load::limits::THREADS_MAX;
+use plimsoll_load::steady::Step;
+use plimsoll_load::{
+    ArrivalsAsked, BurnConfig, LoadError, NeedConfig, ServiceConfig, SteadyConfig, StormConfig,
+    Trace, WakeConfig,
+};
+
+use super::error::FileError;
+use super::table::{Table, nearest};
+use crate::scenario::Workload;
+
+/// The kinds, with the keys of each.
+pub(super) const KINDS: [(&str, &[&str]); 6] = [
+    (
+        "service",
+        &[
+            "kind",
+            "rate",
+            "arrivals",
+            "burst-size",
+            "burst-every",
+            "burst-spread",
+            "service",
+            "trace",
+            "workers",
+            "deadline",
+        ],
+    ),
+    ("burn", &["kind", "threads", "processes"]),
+    (
+        "storm",
+        &["kind", "processes", "cpu-total", "cpu-each", "parallel"],
+    ),
+    ("need", &["kind", "cpu", "tasks"]),
+    (
+        "steady",
+        &["kind", "percent", "step-to", "step-at", "grain", "no-pin"],
+    ),
+    ("wake", &["kind", "every"]),
+];
+
+/// Kinds of `plimsoll load` that a scenario cannot have, and why.
+const NOT_HERE: [(&str, &str); 4] = [
+    (
+        "serve",
+        "listens on a real socket; service has requests and workers in one",
+    ),
+    (
+        "request",
+        "talks to a real socket; service has requests and workers in one",
+    ),
+    (
+        "hold",
+        "takes a lock of the real kernel, which has no model",
+    ),
+    (
+        "wait",
+        "asks for a lock of the real kernel, which has no model",
+    ),
+];
+
+/// Parameters of `plimsoll load` that belong to the whole scenario, or have no sense in it.
+const OF_THE_SCENARIO: [(&str, &str); 4] = [
+    ("duration", "is the scenario's"),
+    ("warmup", "is the scenario's"),
+    ("seed", "is the scenario's"),
+    (
+        "grace",
+        "has no place in a scenario: what is not answered at its end counts as not answered",
+    ),
+];
+
+/// What the readers of workloads need to know of the rest.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    /// CPUs of the machine: where nothing else is said, that many workers or burners.
+    pub(super) cpus: u32,
+    /// Measured time.
+    pub(super) duration: Duration,
+    /// Time before that.
+    pub(super) warmup: Duration,
+    /// Where the names of other files start from.
+    pub(super) folder: &'a Path,
+}
+
+impl Surroundings<'_> {
+    /// How long a workload that knows no warm-up runs.
+    fn whole(&self) -> Duration {
+        self.warmup + self.duration
+    }
+
+    fn one_per_cpu(&self) -> usize {
+        (self.cpus as usize).min(THREADS_MAX)
+    }
+}
+
+/// Reads and checks a workload.
+pub(super) fn read(table: &Table, around: &Surroundings) -> Result<Workload, FileError> {
+    let kind = kind(table)?;
+    let keys = KINDS.iter().find(|(name, _)| *name == kind);
+    let keys = keys.map_or(&["kind"] as &[&str], |(_, keys)| *keys);
+    check_keys(table, kind, keys)?;
+    let (workload, checked) = match kind {
+        "service" => service(table, around)?,
+        "burn" => burn(table, around)?,
+        "storm" => storm(table)?,
+        "need" => need(table)?,
+        "steady" => steady(table, around)?,
+        _ => wake(table, around)?,
+    };
+    match checked {
+        Ok(()) => Ok(workload),
+        Err(error) => Err(located(table, &error)),
+    }
+}
+
+type Checked = (Workload, Result<(), LoadError>);
+
+fn kind<'a>(table: &Table<'a>) -> Result<&'a str, FileError> {
+    let names = KINDS.map(|(name, _)| name);
+    let allowed = names.join(", ");
+    let Some(kind) = table.text("kind", &allowed)? else {
+        let problem = format!("kind: `` is missing; allowed: {allowed}");
+        return Err(table.error("kind", problem));
+    };
+    if names.contains(&kind) {
+        return Ok(kind);
+    }
+    let why = NOT_HERE.iter().find(|(name, _)| *name == kind);
+    let problem = match (why, nearest(kind, names.into_iter())) {
+        (Some((_, why)), _) => (*why).to_owned(),
+        (None, Some(near)) => format!("is no kind of workload (perhaps `{near}`?)"),
+        (None, None) => "is no kind of workload".to_owned(),
+    };
+    let problem = format!("kind: `{kind}` {problem}; allowed: {allowed}");
+    Err(table.error("kind", problem))
+}
+
+fn check_keys(table: &Table, kind: &str, keys: &[&str]) -> Result<(), FileError> {
+    for entry in table.entries() {
+        if keys.contains(&entry.key.as_str()) {
+            continue;
+        }
+        let why = OF_THE_SCENARIO.iter().find(|(key, _)| *key == entry.key);
+        let Some((key, why)) = why else {
+            return Err(table.unknown(entry, keys));
+        };
+        let allowed = keys.join(", ");
+        let problem = format!("`{key}` of a {kind} {why}; allowed: {allowed}");
+        return Err(table.error_at(&entry.key_span, problem));
+    }
+    Ok(())
+}
+
+/// An error of the workload's own check, at the value that it is about.
+fn located(table: &Table, error: &LoadError) -> FileError {
+    let LoadError::Invalid { field, .. } = error else {
+        return table.error("", error.to_string());
+    };
+    // Some are about several fields, or name one as the command line does.
+    let words = field.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    let given = |word: &&str| table.find(word).is_some();
+    let key = match *field {
+        "need" => "cpu",
+        _ => words.into_iter().find(given).unwrap_or(""),
+    };
+    let key = match (key, table.find("cpu-total")) {
+        ("", Some(_)) if *field == "cpu-each" => "cpu-total",
+        _ => key,
+    };
+    table.error(key, error.to_string())
+}
+
+fn service(table: &Table, around: &Surroundings) -> Result<Checked, FileError> {
+    let defaults = ServiceConfig::default();
+    let trace = trace(table, around.folder)?;
+    let arrivals = asked(table)?.arrivals();
+    let arrivals = arrivals.map_err(|error| located(table, &error))?;
+    let config = ServiceConfig {
+        arrivals,
+        demand: table.parsed("service")?.unwrap_or(defaults.demand),
+        trace,
+        workers: table.whole("workers")?.unwrap_or(around.one_per_cpu()),
+        deadline: table.time("deadline")?.unwrap_or(defaults.deadline),
+        duration: around.duration,
+        warmup: around.warmup,
+        ..defaults
+    };
+    let checked = config.validate();
+    Ok((Workload::Service(config), checked))
+}
+
+fn asked(table: &Table) -> Result<ArrivalsAsked, FileError> {
+    Ok(ArrivalsAsked {
+        kind: table.parsed("arrivals")?,
+        rate: table.number("rate")?,
+        burst_size: table.whole("burst-size")?,
+        burst_every: table.time("burst-every")?,
+        burst_spread: table.time("burst-spread")?,
+    })
+}
+
+fn trace(table: &Table, folder: &Path) -> Result<Option<Arc<Trace>>, FileError> {
+    let Some(name) = table.text("trace", "the name of a CSV file")? else {
+        return Ok(None);
+    };
+    const INSTEAD: [&str; 6] = [
+        "rate",
+        "arrivals",
+        "burst-size",
+        "burst-every",
+        "burst-spread",
+        "service",
+    ];
+    if let Some(entry) = INSTEAD.iter().find_map(|key| table.find(key)) {
+        let allowed = "either a trace or draws";
+        return Err(table.refused(entry, "stands beside a trace, which tells it", allowed));
+    }
+    match Trace::read(&folder.join(name)) {
+        Ok(trace) => Ok(Some(Arc::new(trace))),
+        // What is wrong inside has a place of its own, which comes behind that of the name.
+        Err(error) => Err(table.error("trace", format!("trace: {error}"))),
+    }
+}
+
+fn burn(table: &Table, around: &Surroundings) -> Result<Checked, FileError> {
+    let config = BurnConfig {
+        burners: table.whole("threads")?.unwrap_or(around.one_per_cpu()),
+        processes: table.flag("processes")?,
+        duration: around.whole(),
+    };
+    let checked = config.validate();
+    Ok((Workload::Burn(config), checked))
+}
+
+fn storm(table: &Table) -> Result<Checked, FileError> {
+    let processes = table.whole("processes")?.unwrap_or(2_000);
+    let (each, total) = (table.time("cpu-each")?, table.time("cpu-total")?);
+    let cpu_each = match (each, total) {
+        (Some(each), None) => each,
+        (None, Some(total)) => total / processes.max(1),
+        _ => {
+            let problem = "storm: `` has not one of cpu-total and cpu-each; allowed: either";
+            return Err(table.error("cpu-each", problem));
+        }
+    };
+    let config = StormConfig {
+        processes,
+        cpu_each,
+        parallel: table.whole("parallel")?.unwrap_or(1),
+    };
+    let checked = config.validate();
+    Ok((Workload::Storm(config), checked))
+}
+
+fn need(table: &Table) -> Result<Checked, FileError> {
+    let Some(cpu) = table.time("cpu")? else {
+        let problem =
+            "cpu: `` is missing; allowed: the CPU time that each task needs, such as \"500ms\"";
+        return Err(table.error("cpu", problem));
+    };
+    let config = NeedConfig {
+        cpu,
+        tasks: table.whole("tasks")?.unwrap_or(1),
+    };
+    let checked = config.validate();
+    Ok((Workload::Need(config), checked))
+}
+
+fn steady(table: &Table, around: &Surroundings) -> Result<Checked, FileError> {
+    let Some(percent) = table.number("percent")? else {
+        let problem = "percent: `` is missing; allowed: a share of the machine, 0 to 100";
+        return Err(table.error("percent", problem));
+    };
+    let (to, at) = (table.numbers("step-to")?, table.times("step-at")?);
+    if to.len() != at.len() {
+        let problem = format!(
+            "step-at: `{} times` does not go with step-to; allowed: as many as there, {}",
+            at.len(),
+            to.len()
+        );
+        return Err(table.error("step-at", problem));
+    }
+    let steps = at.into_iter().zip(to);
+    let defaults = SteadyConfig::default();
+    let config = SteadyConfig {
+        percent,
+        steps: steps.map(|(at, percent)| Step { at, percent }).collect(),
+        grain: table.time("grain")?.unwrap_or(defaults.grain),
+        duration: around.whole(),
+        pin: !table.flag("no-pin")?,
+    };
+    let checked = config.validate();
+    Ok((Workload::Steady(config), checked))
+}
+
+fn wake(table: &Table, around: &Surroundings) -> Result<Checked, FileError> {
+    let config = WakeConfig {
+        every: table.time("every")?.unwrap_or(Duration::from_millis(2)),
+        duration: around.whole(),
+    };
+    let checked = config.validate();
+    Ok((Workload::Wake(config), checked))
+}

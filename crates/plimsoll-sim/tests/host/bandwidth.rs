@@ -1,0 +1,180 @@
+//! Quota and burst.
+
+use plimsoll_policy::bandwidth::{Cpu, Params, Pool};
+use plimsoll_sim::host::{Event, Host, Observer, Span};
+
+use crate::fixture::{MSEC, SEC, assert_near, burn, group, latency, of, run, scenario, service};
+
+#[test]
+fn a_quota_is_kept_exactly_on_any_number_of_cpus() {
+    for cpus in [1, 2, 8] {
+        let knobs = r#""quota": "60ms/100ms""#;
+        let report = run(&scenario(
+            cpus,
+            10 * SEC,
+            vec![group("g", knobs, vec![burn(12)])],
+        ));
+        let own = of(&report, "g");
+        assert_near("CPUs used", own.cpus_used, 0.6, 0.001);
+        let bandwidth = own.bandwidth.unwrap();
+        assert_eq!((bandwidth.nr_periods, bandwidth.nr_throttled), (100, 100));
+    }
+}
+
+#[derive(Default)]
+struct Watch {
+    spans: Vec<Span>,
+    pools: Vec<(u64, u64)>,
+    throttled: Vec<u64>,
+}
+
+impl Observer for Watch {
+    fn ran(&mut self, span: &Span) {
+        self.spans.push(*span);
+    }
+
+    fn happened(&mut self, now_ns: u64, event: Event) {
+        match event {
+            Event::Refilled { runtime_ns, .. } => self.pools.push((now_ns, runtime_ns)),
+            Event::Throttled { .. } => self.throttled.push(now_ns),
+            _ => {}
+        }
+    }
+}
+
+/// The core driven directly: a pool, its part on one CPU, and a task there.
+struct Direct {
+    pool: Pool,
+    cpu: Cpu,
+    now_ns: u64,
+}
+
+impl Direct {
+    /// A run up to `end_ns`: whenever the runtime of the CPU is used up, the
+    /// core is asked for more.
+    fn run(&mut self, end_ns: u64) {
+        loop {
+            let left_ns = u64::try_from(self.cpu.runtime_ns()).unwrap_or(0);
+            if left_ns == 0 || self.now_ns + left_ns >= end_ns {
+                break;
+            }
+            self.now_ns += left_ns;
+            assert!(self.pool.charge(&mut self.cpu, left_ns, self.now_ns));
+        }
+        self.pool.book(&mut self.cpu, end_ns - self.now_ns);
+        self.now_ns = end_ns;
+    }
+
+    fn begin(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        assert!(
+            self.pool.charge(&mut self.cpu, 0, now_ns),
+            "ran while throttled"
+        );
+    }
+
+    /// The task sleeps, or is throttled.
+    fn end(&mut self, throttled: bool) {
+        if throttled {
+            assert!(!self.pool.charge(&mut self.cpu, 0, self.now_ns));
+        } else {
+            self.pool.give_back(&mut self.cpu, true);
+        }
+    }
+
+    fn serve(&mut self) {
+        let now_ns = self.now_ns;
+        self.pool
+            .serve_in_order(std::slice::from_mut(&mut self.cpu), now_ns);
+    }
+}
+
+/// A service of one worker under a quota with burst. What it ran when is
+/// charged to a pool of the core, driven directly: what is in the pool after
+/// each of 1,000 refills, when it is throttled, and all statistics must be
+/// the same, to the nanosecond.
+#[test]
+fn accounting_is_that_of_the_core_driven_directly_period_by_period() {
+    let knobs = r#""quota": "50ms/100ms", "burst": "30ms""#;
+    let work = vec![service(450.0, "exp:1ms", 1, 5)];
+    let scenario = scenario(1, 100 * SEC, vec![group("g", knobs, work)]);
+    let mut host = Host::with_observer(&scenario, Watch::default()).unwrap();
+    host.run_until(u64::MAX);
+    let figures = host.report().groups[0].bandwidth.unwrap();
+    let watch = host.into_observer();
+    assert_eq!(watch.pools.len(), 1_000);
+
+    let params = Params {
+        quota_ns: Some(50 * MSEC),
+        burst_ns: 30 * MSEC,
+        ..Params::default()
+    };
+    let (pool, cpu) = (Pool::new(params, 0).unwrap(), Cpu::default());
+    let mut direct = Direct {
+        pool,
+        cpu,
+        now_ns: 0,
+    };
+    let mut spans = watch.spans.iter().peekable();
+    let mut begun = false;
+    for &(boundary_ns, runtime_ns) in &watch.pools {
+        while let Some(span) = spans.next_if(|span| span.end_ns <= boundary_ns) {
+            if !std::mem::take(&mut begun) {
+                direct.begin(span.start_ns);
+            }
+            direct.run(span.end_ns);
+            direct.end(watch.throttled.contains(&span.end_ns));
+        }
+        if let Some(across) = spans.peek().filter(|span| span.start_ns < boundary_ns) {
+            if !begun {
+                direct.begin(across.start_ns);
+            }
+            direct.run(boundary_ns);
+            begun = true;
+        }
+        direct.now_ns = boundary_ns;
+        direct.pool.refill(true, boundary_ns);
+        assert_eq!(
+            direct.pool.runtime_ns(),
+            runtime_ns,
+            "in the pool at {boundary_ns}"
+        );
+        direct.serve();
+    }
+    let stats = direct.pool.stats();
+    assert_eq!(figures.nr_periods, stats.nr_periods);
+    assert_eq!(figures.nr_throttled, stats.nr_throttled);
+    assert_eq!(figures.throttled_ns, stats.throttled_ns);
+    assert_eq!(figures.nr_bursts, stats.nr_bursts);
+    assert_eq!(figures.burst_ns, stats.burst_ns);
+    assert!(
+        figures.nr_bursts > 10 && figures.nr_throttled >= 10,
+        "{figures:?}"
+    );
+}
+
+#[test]
+fn a_burst_within_the_average_is_not_throttled() {
+    let tail = |knobs: &str| {
+        let mut bursts = service(0.001, "const:1ms", 2, 1);
+        if let plimsoll_sim::scenario::Workload::Service(config) = &mut bursts {
+            config.arrivals = plimsoll_load::Arrivals::Bursts {
+                size: 24,
+                every: std::time::Duration::from_millis(310),
+                spread: std::time::Duration::ZERO,
+                base_rate: 0.0,
+            };
+        }
+        let report = run(&scenario(
+            2,
+            30 * SEC,
+            vec![group("g", knobs, vec![bursts])],
+        ));
+        latency(of(&report, "g")).1
+    };
+    let free = tail("");
+    let throttled = tail(r#""quota": "16ms/100ms""#);
+    let bursting = tail(r#""quota": "16ms/100ms", "burst": "16ms""#);
+    assert!(throttled > 5.0 * free, "{throttled} {free}");
+    assert!(bursting <= 1.1 * free, "{bursting} {free}");
+}

@@ -1,0 +1,117 @@
+//! The batch class.
+
+use crate::fixture::{SEC, assert_near, burn, group, latency, of, run, scenario, service, steady};
+
+#[test]
+fn batch_work_gets_its_tolerance_behind_saturating_normal_work_and_no_more() {
+    let groups = vec![
+        group("main", "", vec![burn(4)]),
+        group("side", r#""class": "batch""#, vec![burn(4)]),
+    ];
+    let report = run(&scenario(4, 20 * SEC, groups));
+    // 1 ms in 100 ms, of one CPU.
+    assert_near("side", of(&report, "side").cpus_used, 0.01, 0.0005);
+}
+
+#[test]
+fn a_tolerance_of_0_is_none() {
+    let groups = vec![
+        group("main", "", vec![burn(2)]),
+        group(
+            "side",
+            r#""class": "batch", "tolerance": "0""#,
+            vec![burn(2)],
+        ),
+    ];
+    assert_eq!(of(&run(&scenario(2, 5 * SEC, groups)), "side").cpu_ns, 0);
+}
+
+#[test]
+fn nice_levels_and_group_weights_share_batch_time() {
+    let class = r#""class": "batch""#;
+    let groups = vec![
+        group("nice0", &format!(r#"{class}, "nice": "0""#), vec![burn(1)]),
+        group(
+            "light",
+            &format!(r#"{class}, "weight": "100""#),
+            vec![burn(5)],
+        ),
+        group(
+            "heavy",
+            &format!(r#"{class}, "weight": "300""#),
+            vec![burn(2)],
+        ),
+    ];
+    let report = run(&scenario(1, 20 * SEC, groups));
+    for (name, share) in [("nice0", 0.2), ("light", 0.2), ("heavy", 0.6)] {
+        assert_near(name, of(&report, name).cpus_used, share, 0.005);
+    }
+}
+
+#[test]
+fn sixty_four_batch_tasks_share_four_cpus_within_5_percent() {
+    let groups = vec![group("side", r#""class": "batch""#, vec![burn(64)])];
+    let report = run(&scenario(4, 20 * SEC, groups));
+    match report.groups[0].workloads[0] {
+        plimsoll_sim::host::WorkloadReport::Burn {
+            work_least_ns,
+            work_most_ns,
+            ..
+        } => assert!(
+            work_most_ns as f64 <= 1.05 * work_least_ns as f64,
+            "{work_least_ns} {work_most_ns}"
+        ),
+        ref other => panic!("{other:?}"),
+    }
+    assert!(report.machine.idle_ratio < 1e-6);
+}
+
+#[test]
+fn a_service_beside_batch_work_is_as_fast_as_alone() {
+    let web = || group("web", "", vec![service(600.0, "exp:1ms", 2, 3)]);
+    let alone = latency(of(&run(&scenario(2, 60 * SEC, vec![web()])), "web"));
+    let side = group("side", r#""class": "batch""#, vec![burn(4)]);
+    let report = run(&scenario(2, 60 * SEC, vec![web(), side]));
+    let beside = latency(of(&report, "web"));
+    assert!(beside.1 <= 1.05 * alone.1, "{beside:?} {alone:?}");
+    assert!(report.machine.idle_ratio < 0.001, "{:?}", report.machine);
+    let side = group("side", "", vec![burn(4)]);
+    let beside_fair = latency(of(&run(&scenario(2, 60 * SEC, vec![web(), side])), "web"));
+    assert!(beside_fair.1 > 2.0 * alone.1, "{beside_fair:?} {alone:?}");
+}
+
+#[test]
+fn batch_work_flows_to_the_free_half() {
+    // Normal load on two of four CPUs, as many batch tasks as CPUs.
+    let groups = vec![
+        group("main", "", vec![burn(2)]),
+        group("side", r#""class": "batch""#, vec![burn(4)]),
+    ];
+    let report = run(&scenario(4, 10 * SEC, groups));
+    assert_near("main", of(&report, "main").cpus_used, 2.0, 0.02);
+    assert_near("side", of(&report, "side").cpus_used, 2.0, 0.02);
+}
+
+#[test]
+fn a_limit_of_each_cpu_is_kept() {
+    let knobs = r#""class": "batch", "cpu-limit": "50%""#;
+    let report = run(&scenario(
+        3,
+        10 * SEC,
+        vec![group("side", knobs, vec![burn(6)])],
+    ));
+    assert_near("side", of(&report, "side").cpus_used, 1.5, 0.015);
+}
+
+#[test]
+fn batch_tasks_of_two_caches_share_alike() {
+    let groups = vec![
+        group("main", "", vec![steady(30.0, 10 * SEC)]),
+        group("side", r#""class": "batch""#, vec![burn(12)]),
+    ];
+    let mut scenario = scenario(8, 10 * SEC, groups);
+    scenario.machine.cpus_per_llc = 4;
+    scenario.machine.threads_per_core = 2;
+    let report = run(&scenario);
+    assert!(report.machine.idle_ratio < 0.002, "{:?}", report.machine);
+}

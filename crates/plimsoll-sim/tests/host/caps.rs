@@ -1,0 +1,111 @@
+//! Rate caps: the table of SPEC section 4, in virtual time.
+
+use plimsoll_load::StormConfig;
+use plimsoll_sim::host::WorkloadReport;
+use plimsoll_sim::scenario::Workload;
+
+use crate::fixture::{MSEC, SEC, assert_near, burn, group, need, of, run, scenario};
+
+fn rate(cap: &str, cpu_ns: u64) -> f64 {
+    let knobs = format!(r#""cap": "{cap}""#);
+    let report = run(&scenario(
+        2,
+        200 * SEC,
+        vec![group("g", &knobs, vec![need(cpu_ns, 1)])],
+    ));
+    match report.groups[0].workloads[0] {
+        WorkloadReport::Need {
+            complete: true,
+            rate,
+            ..
+        } => 100.0 * rate,
+        ref other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_task_gets_its_cap_from_the_first_millisecond() {
+    for (cpu_ns, least, most) in [
+        (10 * MSEC, 9.0, 19.0),
+        (50 * MSEC, 9.0, 11.0),
+        (100 * MSEC, 9.0, 10.0),
+        (500 * MSEC, 8.7, 9.3),
+        (SEC, 8.8, 9.2),
+        (5 * SEC, 8.9, 9.1),
+        (10 * SEC, 8.9, 9.1),
+    ] {
+        let rate = rate("9%", cpu_ns);
+        assert!((least..=most).contains(&rate), "{cpu_ns}: {rate}");
+    }
+    assert_near("90 %", rate("90%", SEC), 90.0, 0.3);
+}
+
+fn storm(knobs: &str) -> f64 {
+    let storm = Workload::Storm(StormConfig {
+        processes: 2_000,
+        cpu_each: std::time::Duration::from_micros(950),
+        parallel: 1,
+    });
+    let report = run(&scenario(
+        2,
+        100 * SEC,
+        vec![group("g", knobs, vec![storm])],
+    ));
+    match report.groups[0].workloads[0] {
+        WorkloadReport::Storm {
+            processes: 2_000,
+            elapsed_ns,
+            ..
+        } => elapsed_ns as f64 / 1e9,
+        ref other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_cap_holds_across_a_fork_storm() {
+    let free = storm("");
+    assert_near("uncapped, s", free, 1.9, 0.01);
+    assert_near("90 %, s", storm(r#""cap": "90%""#), 2.11, 0.063);
+    assert_near("10 %, s", storm(r#""cap": "10%""#), 19.0, 0.57);
+    let per_task = storm(r#""cap": "90%", "per-task": true"#);
+    assert!(per_task <= 1.1 * free, "{per_task} {free}");
+}
+
+#[test]
+fn each_task_has_a_cap_of_its_own() {
+    let knobs = r#""cap": "20%", "per-task": true"#;
+    let report = run(&scenario(
+        2,
+        10 * SEC,
+        vec![group("g", knobs, vec![burn(4)])],
+    ));
+    assert_near("four of 20 %", report.groups[0].cpus_used, 0.8, 0.005);
+    let knobs = r#""cap": "20%""#;
+    let report = run(&scenario(
+        2,
+        10 * SEC,
+        vec![group("g", knobs, vec![burn(4)])],
+    ));
+    assert_near("20 % together", report.groups[0].cpus_used, 0.2, 0.002);
+}
+
+#[test]
+fn a_soft_cap_yields_to_others_only() {
+    let alone = run(&scenario(
+        1,
+        20 * SEC,
+        vec![group("soft", r#""soft-cap": "10%""#, vec![burn(1)])],
+    ));
+    assert_near("alone", alone.groups[0].cpus_used, 1.0, 0.001);
+    let groups = vec![
+        group("soft", r#""soft-cap": "10%""#, vec![burn(1)]),
+        group("other", "", vec![burn(1)]),
+    ];
+    let report = run(&scenario(1, 60 * SEC, groups));
+    assert_near(
+        "with competition",
+        of(&report, "soft").cpus_used,
+        0.11,
+        0.015,
+    );
+}

@@ -1,0 +1,89 @@
+//! Headroom: the table of the source, and the form in whole CPUs.
+
+use plimsoll_policy::NSEC_PER_MSEC;
+
+use crate::fixture::{SEC, assert_near, burn, group, run, scenario, steady};
+
+#[test]
+fn the_table_of_the_source() {
+    for (main, side, idle) in [
+        (30.0, 40.0, 30.0),
+        (40.0, 30.0, 30.0),
+        (50.0, 20.0, 30.0),
+        (60.0, 10.0, 30.0),
+        (70.0, 0.0, 30.0),
+        (80.0, 0.0, 20.0),
+    ] {
+        let groups = vec![
+            group("main", r#""headroom": "30%""#, vec![steady(main, 11 * SEC)]),
+            group("side", r#""class": "batch""#, vec![burn(8)]),
+        ];
+        let mut scenario = scenario(4, 10 * SEC, groups);
+        scenario.warmup_ns = SEC;
+        let machine = run(&scenario).machine;
+        assert_near("main", 100.0 * machine.normal_ratio, main, 0.2);
+        assert_near("side", 100.0 * machine.batch_ratio, side, 1.0);
+        assert_near("idle", 100.0 * machine.idle_ratio, idle, 1.0);
+    }
+}
+
+#[test]
+fn without_main_load_side_work_gets_all_but_the_headroom() {
+    let groups = vec![group(
+        "side",
+        r#""class": "batch", "headroom": "25%""#,
+        vec![burn(8)],
+    )];
+    let report = run(&scenario(4, 10 * SEC, groups));
+    assert_near("idle", report.machine.idle_ratio, 0.25, 0.002);
+}
+
+#[test]
+fn whole_cpus_are_idle_at_every_instant() {
+    let groups = vec![
+        group("main", r#""headroom": "1cpus""#, vec![burn(2)]),
+        group("side", r#""class": "batch""#, vec![burn(4)]),
+    ];
+    let report = run(&scenario(4, 10 * SEC, groups));
+    assert_near("side", report.machine.batch_ratio, 0.25, 0.001);
+    assert_near("idle", report.machine.idle_ratio, 0.25, 0.001);
+}
+
+#[test]
+fn a_short_main_load_is_answered_within_a_grain() {
+    // The headroom is a third; main takes all of it at 5 s, and more.
+    let groups = vec![
+        group(
+            "main",
+            r#""headroom": "30%", "tolerance": "0""#,
+            vec![{
+                let plimsoll_sim::scenario::Workload::Steady(mut config) = steady(10.0, 10 * SEC)
+                else {
+                    unreachable!("steady() makes a steady load")
+                };
+                config.steps = vec![plimsoll_load::steady::Step {
+                    at: std::time::Duration::from_secs(5),
+                    percent: 75.0,
+                }];
+                plimsoll_sim::scenario::Workload::Steady(config)
+            }],
+        ),
+        group("side", r#""class": "batch""#, vec![burn(8)]),
+    ];
+    let scenario = scenario(4, 10 * SEC, groups);
+    let mut host = plimsoll_sim::host::Host::new(&scenario).unwrap();
+    let mut side_ns = |at_ns| {
+        host.run_until(at_ns);
+        host.report().groups[1].cpu_ns
+    };
+    let before = side_ns(5 * SEC);
+    let within = side_ns(5 * SEC + 5 * NSEC_PER_MSEC);
+    let later = side_ns(5 * SEC + 400 * NSEC_PER_MSEC);
+    // No more than two grains of what it had.
+    assert!(
+        within - before <= 2 * 4 * NSEC_PER_MSEC,
+        "{}",
+        within - before
+    );
+    assert_eq!(later, within);
+}

@@ -1,0 +1,10 @@
+//! The host simulator against theory, against the core driven directly, and
+//! against what each mechanism promises.
+
+mod bandwidth;
+mod batch;
+mod caps;
+mod fixture;
+mod headroom;
+mod repeatable;
+mod theory;
