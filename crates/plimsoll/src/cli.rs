@@ -71,6 +71,14 @@ pub enum Command {
     Restore(OutputArgs),
     /// See the main job on this machine in about a minute
     Demo(DemoArgs),
+    /// Try it in virtual time, where nothing is at stake
+    Sim(crate::sim::Args),
+    /// Run a scenario on the model, and on this machine beside it
+    #[command(after_help = crate::bench::EXAMPLES)]
+    Bench(crate::bench::Args),
+    /// The workloads of one group of a benchmark
+    #[command(hide = true)]
+    Launch(crate::bench::launch::Args),
     /// Run a measurable workload
     Load(plimsoll_load::cli::Args),
     /// Print a completion script for a shell

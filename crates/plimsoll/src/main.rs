@@ -1,12 +1,16 @@
 //! The `plimsoll` command.
 
+mod bench;
 mod cli;
 mod commands;
 mod control;
 mod demo;
 mod error;
+mod meter;
+mod nested;
 mod output;
 mod run;
+mod sim;
 
 use std::process::ExitCode;
 
@@ -40,6 +44,9 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Restore(args) => commands::restore::run(args),
         Command::Demo(args) => demo::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Launch(args) => bench::launch::run(&args),
         Command::Load(args) => Ok(plimsoll_load::cli::run(args)?),
         Command::Completions { shell } => Ok(commands::documents::completions(shell)),
         Command::Man { folder } => commands::documents::man_pages(&folder),

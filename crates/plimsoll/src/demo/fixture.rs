@@ -7,8 +7,9 @@ use plimsoll_engine::host::Capabilities;
 use plimsoll_load::{Latency, SeriesPoint};
 
 use super::options::Options;
-use super::outcome::{Burners, BusyPoint, Host, Outcome, PhaseResult};
+use super::outcome::{Burners, Host, Outcome, PhaseResult};
 use super::scenario::{Phase, Scenario};
+use crate::meter::BusyPoint;
 
 /// A machine.
 pub fn host() -> Capabilities {

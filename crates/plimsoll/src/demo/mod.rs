@@ -8,8 +8,6 @@
 //! | --- | --- |
 //! | `options` | what was asked for |
 //! | `scenario` | the phases and their commands |
-//! | `child` | one running command |
-//! | `meter` | how busy the machine is, over time |
 //! | `runner` | running and measuring a phase |
 //! | `outcome` | what was measured; the JSON schema |
 //! | `findings` | what the figures say, in sentences |
@@ -17,11 +15,9 @@
 //! | `progress` | the live line on standard error |
 //! | `report` | the HTML page and its plots |
 
-mod child;
 mod findings;
 #[cfg(test)]
 mod fixture;
-mod meter;
 mod options;
 mod outcome;
 mod progress;

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::options::Options;
 use super::scenario::Scenario;
+use crate::meter::BusyPoint;
 
 /// Name and version of the JSON form.
 pub const SCHEMA: &str = "plimsoll.demo/1";
@@ -108,15 +109,6 @@ pub struct PhaseResult {
     pub series: Vec<SeriesPoint>,
     /// Machine utilisation over time.
     pub busy_series: Vec<BusyPoint>,
-}
-
-/// The machine's utilisation around a point in time.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct BusyPoint {
-    /// The middle of the interval, in seconds after the end of the warm-up.
-    pub at_seconds: f64,
-    /// Busy time ÷ (CPUs × elapsed).
-    pub busy_ratio: f64,
 }
 
 /// What burners got done.

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use plimsoll_engine::cgroup::Hierarchy;
 use plimsoll_load::{BurnReport, Document, ServiceReport, Stop};
 
-use super::child::{Ended, Running};
-use super::meter::Meter;
 use super::outcome::{Burners, Outcome, PhaseResult, milliseconds, percent};
 use super::progress::Progress;
-use super::scenario::{GRACE, Part, Phase, Scenario, WARMUP};
+use super::scenario::{GRACE, Job, Part, Phase, Scenario, WARMUP};
 use crate::error::{CommandError, Result};
+use crate::meter::Meter;
+use crate::nested::{Ended, Leash, Running};
 
 /// How often the commands of a phase are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -94,7 +94,11 @@ impl<'a> Runner<'a> {
     /// somebody asks for an end. Whatever happens, nothing runs on.
     fn until_service_ends(&mut self, phase: &Phase) -> Result<Finished> {
         let mut meter = Meter::start(self.hierarchy, self.cpus)?;
-        let start = |job| Running::start(&self.program, phase.key, job);
+        let start = |job: &Job| {
+            let what = format!("demo: phase {}: the {}", phase.key, job.role.name());
+            let arguments = job.arguments(&self.program);
+            Running::start(&self.program, arguments, what, Leash::None)
+        };
         let mut burners = phase.burners.as_ref().map(start).transpose()?;
         if burners.is_some() {
             thread::sleep(LEAD);

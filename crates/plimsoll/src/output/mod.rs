@@ -1,10 +1,14 @@
 //! What people and programs read: tables and JSON.
 
 mod json;
+mod picture;
+mod progress;
 mod statistics;
 mod table;
 
 pub use json::print as print_json;
+pub use picture::Picture;
+pub use progress::Progress;
 pub use statistics::{run_statistics, statistics_rows};
 pub use table::{borderless, print_line};
 

@@ -8,11 +8,11 @@ use comfy_table::{ContentArrangement, Table};
 use crate::error::{CommandError, Result};
 
 /// A table without lines, two spaces between columns.
-pub fn borderless<const N: usize>(header: [&str; N]) -> Table {
+pub fn borderless<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header);
+    table.set_header(header.into_iter().collect::<Vec<_>>());
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }

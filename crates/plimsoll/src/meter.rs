@@ -4,12 +4,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_engine::cgroup::{BusyMeter, Hierarchy};
+use serde::Serialize;
 
-use super::outcome::BusyPoint;
 use crate::error::Result;
 
 /// Time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+
+/// The machine's utilisation around a point in time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct BusyPoint {
+    /// The middle of the interval, in seconds after the end of the warm-up.
+    pub at_seconds: f64,
+    /// Busy time ÷ (CPUs × elapsed).
+    pub busy_ratio: f64,
+}
 
 /// What happened between two looks.
 #[derive(Debug, Clone, Copy)]

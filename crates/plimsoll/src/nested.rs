@@ -1,8 +1,10 @@
-//! One running command, from its start to its report.
+//! Plimsoll started by itself: one running command, from its start to its
+//! report.
 
+use std::ffi::OsStr;
 use std::io::Read;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -12,7 +14,6 @@ use plimsoll_engine::enforcer::Sample;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::scenario::{Job, Role};
 use crate::error::{CommandError, Result};
 
 /// No command prints more.
@@ -22,11 +23,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// A command that was told to end does so in this time, or is told again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// What holds a command to this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leash {
+    /// Nothing; its standard input is empty.
+    None,
+    /// Its standard input, a pipe.
+    Stdin,
+}
+
 /// A command. Dropping it ends it.
 #[derive(Debug)]
 pub struct Running {
-    role: Role,
-    phase: &'static str,
+    what: String,
     child: Child,
     readers: Option<(JoinHandle<String>, JoinHandle<String>)>,
 }
@@ -34,8 +43,7 @@ pub struct Running {
 /// What a command has left.
 #[derive(Debug)]
 pub struct Ended {
-    role: Role,
-    phase: &'static str,
+    what: String,
     status: ExitStatus,
     output: String,
     errors: String,
@@ -54,29 +62,49 @@ fn reader(stream: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
 }
 
 impl Running {
-    /// Starts a job of a phase.
-    pub fn start(program: &Path, phase: &'static str, job: &Job) -> Result<Self> {
+    /// Starts the program with arguments. `what` it is begins every message.
+    /// With a leash it reads from a pipe that ends with this process.
+    pub fn start<S: AsRef<OsStr>>(
+        program: &Path,
+        arguments: impl IntoIterator<Item = S>,
+        what: impl Into<String>,
+        leash: Leash,
+    ) -> Result<Self> {
+        let what = what.into();
+        let stdin = match leash {
+            Leash::None => Stdio::null(),
+            Leash::Stdin => Stdio::piped(),
+        };
         let mut child = Command::new(program)
-            .args(job.arguments(program))
-            .stdin(Stdio::null())
+            .args(arguments)
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(CommandError::io("demo: cannot start plimsoll itself"))?;
+            .map_err(CommandError::io(format!(
+                "{what}: cannot start plimsoll itself"
+            )))?;
         let readers = (reader(child.stdout.take()), reader(child.stderr.take()));
         Ok(Self {
-            role: job.role,
-            phase,
+            what,
             child,
             readers: Some(readers),
         })
+    }
+
+    /// The end of its leash, once.
+    pub fn take_leash(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
     }
 
     /// Whether it has ended.
     pub fn has_ended(&mut self) -> Result<bool> {
         let status = self.child.try_wait();
         Ok(status
-            .map_err(CommandError::io("demo: cannot wait for a command"))?
+            .map_err(CommandError::io(format!(
+                "{}: cannot wait for it",
+                self.what
+            )))?
             .is_some())
     }
 
@@ -107,7 +135,10 @@ impl Running {
             let _ = self.child.kill();
         }
         let waited = self.child.wait();
-        waited.map_err(CommandError::io("demo: cannot wait for a command"))
+        waited.map_err(CommandError::io(format!(
+            "{}: cannot wait for it",
+            self.what
+        )))
     }
 
     /// Ends it, if it has not ended, and takes what it has printed.
@@ -120,8 +151,7 @@ impl Running {
             .map(|(output, errors)| (read(output), read(errors)))
             .unwrap_or_default();
         Ok(Ended {
-            role: self.role,
-            phase: self.phase,
+            what: std::mem::take(&mut self.what),
             status,
             output,
             errors,
@@ -145,11 +175,7 @@ impl Ended {
             .filter_map(|line| line.strip_prefix("plimsoll: "))
             .next_back();
         let reason = said.map_or_else(|| self.status.to_string(), str::to_owned);
-        CommandError::Other(format!(
-            "demo: phase {}: the {} failed: {reason}",
-            self.phase,
-            self.role.name()
-        ))
+        CommandError::Other(format!("{} failed: {reason}", self.what))
     }
 
     /// The report, if it printed one.
@@ -168,6 +194,11 @@ impl Ended {
         Some(document.statistics)
     }
 
+    /// All that it printed.
+    pub fn output(&self) -> &str {
+        &self.output
+    }
+
     /// What Plimsoll warned of, a sentence each.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
         self.errors
@@ -184,8 +215,7 @@ mod tests {
 
     fn ended(output: &str, errors: &str, status: i32) -> Ended {
         Ended {
-            role: Role::Burners,
-            phase: "batch",
+            what: "demo: phase batch: the burners".into(),
             status: ExitStatus::from_raw(status),
             output: output.into(),
             errors: errors.into(),

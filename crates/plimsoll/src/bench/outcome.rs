@@ -1,0 +1,164 @@
+//! What a benchmark came to, for people and as JSON.
+//!
+//! # JSON
+//! `plimsoll bench --json` prints one object: [`Outcome`] beside `schema`.
+//! Within `plimsoll.bench/1` fields are only ever added.
+
+use std::path::Path;
+
+use comfy_table::CellAlignment;
+use plimsoll_sim::host::HostReport;
+use plimsoll_sim::scenario::{Run, ScenarioFile};
+use serde::Serialize;
+
+use super::figures::{self, Figure, GroupFigures, Unit};
+use super::real::RealOutcome;
+use crate::error::Result;
+use crate::output::{borderless, print_line};
+use crate::sim::host::table::{percent, time};
+
+/// Name and version of the JSON form.
+pub const SCHEMA: &str = "plimsoll.bench/1";
+/// Where there is no such figure.
+const NONE: &str = "-";
+
+/// All that was run of a file.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// The version of Plimsoll.
+    pub version: String,
+    /// The file, as it was named.
+    pub file: String,
+    /// The file's line about itself.
+    pub about: String,
+    /// Whether it was run on this machine, too.
+    pub real: bool,
+    /// The runs; fewer than the file has if somebody asked for an end.
+    pub runs: Vec<RunOutcome>,
+}
+
+/// One run.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunOutcome {
+    /// The variant's name; `null` in a file that has none.
+    pub variant: Option<String>,
+    /// Whether all of it came to its planned end.
+    pub complete: bool,
+    /// Virtual time measured on the model.
+    pub model_seconds: f64,
+    /// Time measured on this machine; `null` if nothing was.
+    pub real_seconds: Option<f64>,
+    /// How busy the machine was.
+    pub machine: Figure,
+    /// In the order of the file.
+    pub groups: Vec<GroupFigures>,
+    /// What `run` warned of, a sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Outcome {
+    /// Nothing run yet.
+    pub fn new(path: &Path, file: &ScenarioFile, real: bool) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").into(),
+            file: path.display().to_string(),
+            about: file.about.clone(),
+            real,
+            runs: Vec::new(),
+        }
+    }
+}
+
+impl RunOutcome {
+    /// Puts both side by side.
+    pub fn new(run: &Run, model: &HostReport, real: Option<RealOutcome>) -> Self {
+        let real = real.as_ref();
+        Self {
+            variant: run.variant.clone(),
+            complete: model.complete && real.is_none_or(|real| real.complete),
+            model_seconds: model.measured_ns as f64 / 1e9,
+            real_seconds: real.map(|real| real.measured.as_secs_f64()),
+            machine: figures::machine(model, real),
+            groups: figures::groups(model, real),
+            notes: real.map_or_else(Vec::new, |real| real.notes.clone()),
+        }
+    }
+}
+
+/// Prints everything to standard output.
+pub fn print(outcome: &Outcome) -> Result<()> {
+    print_line(&text(outcome))
+}
+
+fn text(outcome: &Outcome) -> String {
+    let mut parts = vec![outcome.about.clone()];
+    for run in &outcome.runs {
+        if let Some(variant) = &run.variant {
+            parts.push(format!("Variant {variant}"));
+        }
+        parts.push(table(run));
+        parts.extend(run.notes.iter().map(|note| format!("Note: {note}.")));
+        if !run.complete {
+            parts.push("Ended early: these are the figures so far.".into());
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n\n")
+}
+
+/// A row for each figure.
+fn table(run: &RunOutcome) -> String {
+    let mut table = borderless(["GROUP", "OF", "FIGURE", "MODEL", "REAL", "DIFFERENCE"]);
+    let groups = run.groups.iter();
+    let rows = groups.flat_map(|group| group.figures.iter().map(|f| (group.name.as_str(), f)));
+    for (group, figure) in std::iter::once(("", &run.machine)).chain(rows) {
+        table.add_row([
+            group.to_owned(),
+            figure.of.clone(),
+            figure.figure.to_owned(),
+            value(figure.unit, figure.model),
+            figure
+                .real
+                .map_or_else(|| NONE.into(), |real| value(figure.unit, real)),
+            figure
+                .difference
+                .map_or_else(|| NONE.into(), |d| difference(figure.unit, d)),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+fn value(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::Cpus => format!("{value:.3}"),
+        Unit::Ratio => percent(value),
+        Unit::Us => time(value),
+        Unit::Seconds => format!("{value:.3} s"),
+        Unit::Count => format!("{value:.0}"),
+    }
+}
+
+/// With its sign; shares differ by points.
+fn difference(unit: Unit, difference: f64) -> String {
+    let sign = if difference < 0.0 { "-" } else { "+" };
+    match unit {
+        Unit::Ratio => format!("{:+.1} points", 100.0 * difference),
+        _ => format!("{sign}{}", value(unit, difference.abs())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_have_their_sign_and_unit() {
+        assert_eq!(difference(Unit::Ratio, -0.021), "-2.1 points");
+        assert_eq!(difference(Unit::Us, 1_234.0), "+1.23 ms");
+        assert_eq!(difference(Unit::Cpus, -0.5), "-0.500");
+        assert_eq!(difference(Unit::Count, 3.0), "+3");
+    }
+}

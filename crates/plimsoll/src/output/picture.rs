@@ -1,0 +1,140 @@
+//! Pictures: drawn once, as SVG, and written as that or as PNG.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use resvg::tiny_skia::{Pixmap, Transform};
+use resvg::usvg::{Options, Tree, fontdb};
+
+use crate::error::{CommandError, Result};
+
+/// Pixels of a PNG for each of the drawing: sharp on screens of today.
+const SCALE: f32 = 2.0;
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Svg,
+    Png,
+}
+
+/// A file for a picture.
+#[derive(Debug, Clone)]
+pub struct Picture {
+    path: PathBuf,
+    format: Format,
+}
+
+impl Picture {
+    /// Checks that a file of that name can be written, which decides the format.
+    pub fn check(path: &Path) -> Result<Self> {
+        let format = match path.extension().and_then(|end| end.to_str()) {
+            Some("svg") => Format::Svg,
+            Some("png") => Format::Png,
+            _ => {
+                return Err(CommandError::Other(format!(
+                    "plot: `{}` is of no format known; allowed: a name that ends in .svg or .png",
+                    path.display()
+                )));
+            }
+        };
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            return Err(CommandError::Other(format!(
+                "plot: `{}` cannot be written; allowed: a file in a folder that is there",
+                path.display()
+            )));
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            format,
+        })
+    }
+
+    /// Writes a drawing.
+    pub fn write(&self, svg: &str) -> Result<()> {
+        let bytes = match self.format {
+            Format::Svg => svg.as_bytes().to_owned(),
+            Format::Png => png(svg)?,
+        };
+        let what = format!("plot: cannot write {}", self.path.display());
+        fs::write(&self.path, bytes).map_err(CommandError::io(what))
+    }
+}
+
+/// A drawing as PNG, with the fonts of this system.
+fn png(svg: &str) -> Result<Vec<u8>> {
+    let failed = |why: String| CommandError::Other(format!("plot: cannot make a PNG: {why}"));
+    let mut fonts = fontdb::Database::new();
+    fonts.load_system_fonts();
+    if fonts.is_empty() {
+        let why = "this system has no fonts; a name that ends in .svg needs none";
+        return Err(failed(why.into()));
+    }
+    // What a plain "sans-serif" stands for differs by system; any is better than none.
+    let proportional = fonts.faces().filter(|face| !face.monospaced);
+    let names = proportional.flat_map(|face| face.families.iter().map(|(name, _)| name));
+    let names: Vec<String> = names.cloned().collect();
+    let named_so = names.iter().find(|name| name.contains("Sans"));
+    if let Some(name) = named_so.or(names.first()) {
+        fonts.set_sans_serif_family(name);
+    }
+    let options = Options {
+        fontdb: Arc::new(fonts),
+        ..Options::default()
+    };
+    let tree = Tree::from_str(svg, &options).map_err(|error| failed(error.to_string()))?;
+    let size = tree.size().to_int_size().scale_by(SCALE);
+    let size = size.ok_or_else(|| failed("it is too large".into()))?;
+    let mut pixels =
+        Pixmap::new(size.width(), size.height()).ok_or_else(|| failed("it is too large".into()))?;
+    resvg::render(
+        &tree,
+        Transform::from_scale(SCALE, SCALE),
+        &mut pixels.as_mut(),
+    );
+    pixels
+        .encode_png()
+        .map_err(|error| failed(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DRAWING: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"20\" height=\"10\">\
+                           <rect width=\"20\" height=\"10\" fill=\"red\"/></svg>";
+
+    #[test]
+    fn the_name_decides_the_format() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["p.svg", "p.png"] {
+            let path = folder.path().join(name);
+            Picture::check(&path).unwrap().write(DRAWING).unwrap();
+        }
+        let png = fs::read(folder.path().join("p.png")).unwrap();
+        assert_eq!(&png[1..4], b"PNG");
+        // Width and height, behind the header of the first chunk.
+        assert_eq!(
+            (&png[16..20], &png[20..24]),
+            (&[0, 0, 0, 40][..], &[0, 0, 0, 20][..])
+        );
+        let svg = fs::read_to_string(folder.path().join("p.svg")).unwrap();
+        assert_eq!(svg, DRAWING);
+    }
+
+    #[test]
+    fn other_names_and_folders_that_are_not_there_are_refused() {
+        for name in ["p.pdf", "p", "/no/such/p.svg"] {
+            let error = Picture::check(Path::new(name)).unwrap_err().to_string();
+            assert!(
+                error.contains(name) && error.contains("allowed: "),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Pictures: for each run the machine's use over time, and beside it the
+//! latencies of its groups.
+
+use plimsoll_load::Latency;
+use plimsoll_sim::host::WorkloadReport;
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::outcome::{Outcome, RunOutcome};
+use super::table::time;
+use super::usage::{Point, Usage};
+use crate::error::{CommandError, Result};
+
+const INK: RGBColor = RGBColor(31, 35, 40);
+const MUTED: RGBColor = RGBColor(101, 109, 118);
+const GRID: RGBColor = RGBColor(216, 222, 228);
+const NORMAL: RGBColor = RGBColor(45, 106, 178);
+const BATCH: RGBColor = RGBColor(224, 142, 52);
+const IDLE: RGBColor = RGBColor(240, 242, 244);
+/// Lines of groups, told apart also by those who see few colours (Okabe and
+/// Ito's palette, the strong ones).
+const LINES: [RGBColor; 5] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(110, 110, 110),
+];
+
+const WIDTH: i32 = 1120;
+/// Above the rows: the title and what the colours are.
+const HEAD: i32 = 62;
+/// One run: its name, its panels, the names of their axes.
+const ROW: i32 = 186;
+const NAME: i32 = 26;
+const PANEL: i32 = 124;
+const FOOT: i32 = 12;
+/// The panel of utilisation, from and to.
+const USE: (i32, i32) = (58, 600);
+/// The panel of latencies, from and to; the names of its lines stand behind it.
+const LATENCY: (i32, i32) = (690, 980);
+const FONT: &str = "sans-serif";
+const SMALL: f64 = 13.0;
+/// The percentiles, from left to right.
+const PERCENTILES: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
+/// More rows than this no person looks at.
+const ROWS_MAX: usize = 40;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Linear = Cartesian2d<RangedCoordf64, RangedCoordf64>;
+type Panel<'a> = DrawingArea<SVGBackend<'a>, Linear>;
+
+fn failed(error: impl std::fmt::Display) -> CommandError {
+    CommandError::Other(format!("plot: cannot draw: {error}"))
+}
+
+/// Draws all runs, one below the other. `usages`: of each, in the same order.
+pub fn draw(outcome: &Outcome, usages: &[Usage]) -> Result<String> {
+    let rows = outcome.runs.len().min(ROWS_MAX);
+    // At most ROWS_MAX.
+    let height = HEAD + ROW * rows as i32 + FOOT;
+    let mut text = String::new();
+    {
+        let size = (WIDTH.unsigned_abs(), height.unsigned_abs());
+        let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
+        root.fill(&WHITE).map_err(failed)?;
+        head(&root, &outcome.about)?;
+        let scale = Scale::of(&outcome.runs);
+        for (index, (run, usage)) in outcome.runs.iter().zip(usages).take(rows).enumerate() {
+            let row = Row {
+                root: &root,
+                top: HEAD + ROW * index as i32,
+            };
+            row.name(run)?;
+            row.usage(
+                &usage.points(run.report.measured_ns),
+                run.report.measured_ns,
+            )?;
+            row.latencies(&lines(run), &scale)?;
+        }
+        root.present().map_err(failed)?;
+    }
+    Ok(text)
+}
+
+/// A text's style.
+fn label(size: f64, colour: &RGBColor, horizontal: HPos, vertical: VPos) -> TextStyle<'_> {
+    TextStyle::from((FONT, size).into_font())
+        .color(colour)
+        .pos(Pos::new(horizontal, vertical))
+}
+
+fn text_at(root: &Area, text: &str, style: &TextStyle, at: (i32, i32)) -> Result<()> {
+    root.draw(&Text::new(text.to_owned(), at, style.clone()))
+        .map_err(failed)
+}
+
+/// The title, and what the colours are.
+fn head(root: &Area, about: &str) -> Result<()> {
+    let style = label(17.0, &INK, HPos::Left, VPos::Top);
+    text_at(root, about, &style, (USE.0, 10))?;
+    let style = label(SMALL, &MUTED, HPos::Left, VPos::Center);
+    let parts = [("normal", NORMAL), ("batch", BATCH), ("idle", IDLE)];
+    let mut left = USE.0;
+    for (name, colour) in parts {
+        let corners = [(left, 41), (left + 14, 53)];
+        root.draw(&Rectangle::new(corners, colour.filled()))
+            .map_err(failed)?;
+        root.draw(&Rectangle::new(corners, GRID)).map_err(failed)?;
+        text_at(root, name, &style, (left + 20, 47))?;
+        left += 88;
+    }
+    let style = label(SMALL, &MUTED, HPos::Left, VPos::Center);
+    text_at(root, "share of the machine over time", &style, (left, 47))?;
+    text_at(root, "latency, log scale", &style, (LATENCY.0, 47))
+}
+
+/// A group's latencies.
+struct Line {
+    name: String,
+    us: [f64; 5],
+}
+
+/// What has latencies, of all groups.
+fn lines(run: &RunOutcome) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for group in &run.report.groups {
+        for workload in &group.workloads {
+            let (name, latency): (String, &Latency) = match workload {
+                WorkloadReport::Service { latency, .. } => (group.name.clone(), latency),
+                WorkloadReport::Wake { late, .. } => (format!("{} wakes", group.name), late),
+                _ => continue,
+            };
+            let us = [
+                latency.p50_us,
+                latency.p90_us,
+                latency.p99_us,
+                latency.p999_us,
+                latency.max_us,
+            ];
+            if latency.max_us > 0.0 {
+                lines.push(Line { name, us });
+            }
+        }
+    }
+    lines
+}
+
+/// The logarithm of latencies, over those of all runs, so that they compare.
+struct Scale {
+    low: f64,
+    high: f64,
+}
+
+impl Scale {
+    fn of(runs: &[RunOutcome]) -> Self {
+        let all = || runs.iter().flat_map(lines).flat_map(|line| line.us);
+        let low = all().map(|us| us.max(1.0)).fold(f64::MAX, f64::min);
+        let high = all().fold(1.0, f64::max);
+        if low > high {
+            return Self {
+                low: 2.0,
+                high: 5.0,
+            };
+        }
+        // A panel is not to be narrower than a decade.
+        let (low, high) = ((low * 0.7).log10(), (high * 1.5).log10());
+        Self {
+            low: low.min(high - 1.0),
+            high,
+        }
+    }
+
+    /// The powers of ten; over many, every other.
+    fn ticks(&self) -> impl Iterator<Item = f64> {
+        let step = if self.high - self.low > 4.0 { 2 } else { 1 };
+        let first = self.low.ceil() as i32;
+        (first..=self.high.floor() as i32)
+            .step_by(step)
+            .map(f64::from)
+    }
+}
+
+/// A place for one run.
+struct Row<'a, 'b> {
+    root: &'b Area<'a>,
+    top: i32,
+}
+
+impl<'a> Row<'a, '_> {
+    /// A panel of the row; values grow upwards.
+    fn panel(&self, (left, right): (i32, i32), x: f64, y: std::ops::Range<f64>) -> Panel<'a> {
+        let top = self.top + NAME;
+        let pixels = (left..right, top + PANEL..top);
+        self.root
+            .clone()
+            .shrink((left, top), (right - left, PANEL))
+            .apply_coord_spec(Linear::new(0.0..x, y, pixels))
+    }
+
+    fn name(&self, run: &RunOutcome) -> Result<()> {
+        let name = run.variant.as_deref().unwrap_or_default();
+        let machine = &run.report.machine;
+        let shares = format!(
+            "normal {:.0} %, batch {:.0} %, idle {:.0} %",
+            100.0 * machine.normal_ratio,
+            100.0 * machine.batch_ratio,
+            100.0 * machine.idle_ratio
+        );
+        let style = label(15.0, &INK, HPos::Left, VPos::Bottom);
+        text_at(self.root, name, &style, (USE.0, self.top + NAME - 5))?;
+        let style = label(SMALL, &MUTED, HPos::Right, VPos::Bottom);
+        text_at(self.root, &shares, &style, (USE.1, self.top + NAME - 5))
+    }
+
+    /// A line across a panel, with its name on the left.
+    fn grid(&self, panel: &Panel, value: f64, name: &str) -> Result<()> {
+        let ends = vec![(0.0, value), (panel.get_x_range().end, value)];
+        let (left, y) = panel.map_coordinate(&ends[0]);
+        panel.draw(&PathElement::new(ends, GRID)).map_err(failed)?;
+        let style = label(SMALL, &MUTED, HPos::Right, VPos::Center);
+        text_at(self.root, name, &style, (left - 6, y))
+    }
+
+    fn usage(&self, points: &[Point], measured_ns: u64) -> Result<()> {
+        let seconds = (measured_ns as f64 / 1e9).max(1e-9);
+        let panel = self.panel(USE, seconds, 0.0..1.0);
+        let corners = [(0.0, 0.0), (seconds, 1.0)];
+        panel
+            .draw(&Rectangle::new(corners, IDLE.filled()))
+            .map_err(failed)?;
+        // Each class upon what is below it, as steps: an interval has one value.
+        let half = points.first().map_or(0.0, |point| point.at_seconds);
+        let normal = |p: &Point| p.normal_ratio;
+        let both = |p: &Point| p.normal_ratio + p.batch_ratio;
+        for (colour, height) in [(BATCH, &both as &dyn Fn(&Point) -> f64), (NORMAL, &normal)] {
+            let mut area = vec![(0.0, 0.0)];
+            for point in points {
+                let height = height(point).min(1.0);
+                area.push((point.at_seconds - half, height));
+                area.push((point.at_seconds + half, height));
+            }
+            let end = points.last().map_or(0.0, |p| p.at_seconds + half);
+            area.push((end, 0.0));
+            panel
+                .draw(&Polygon::new(area, colour.filled()))
+                .map_err(failed)?;
+        }
+        for (value, name) in [(0.0, "0 %"), (0.5, "50 %"), (1.0, "100 %")] {
+            self.grid(&panel, value, name)?;
+        }
+        self.seconds(&panel, seconds)
+    }
+
+    /// Names of round times below a panel.
+    fn seconds(&self, panel: &Panel, length: f64) -> Result<()> {
+        let magnitude = 10_f64.powf((length / 6.0).log10().floor());
+        let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * magnitude);
+        let step = steps.into_iter().find(|step| length / step <= 8.0);
+        let step = step.unwrap_or(length);
+        let style = label(SMALL, &MUTED, HPos::Center, VPos::Top);
+        for index in 0..=(length / step + 1e-9) as u32 {
+            let at = f64::from(index) * step;
+            let (x, y) = panel.map_coordinate(&(at, 0.0));
+            // No more digits than the step has.
+            let name = (at * 1e6).round() / 1e6;
+            text_at(self.root, &format!("{name} s"), &style, (x, y + 5))?;
+        }
+        Ok(())
+    }
+
+    fn latencies(&self, lines: &[Line], scale: &Scale) -> Result<()> {
+        if lines.is_empty() {
+            let style = label(SMALL, &MUTED, HPos::Left, VPos::Center);
+            let middle = self.top + NAME + PANEL / 2;
+            return text_at(
+                self.root,
+                "nothing here has a latency",
+                &style,
+                (LATENCY.0, middle),
+            );
+        }
+        let panel = self.panel(LATENCY, 5.0, scale.low..scale.high);
+        for tick in scale.ticks() {
+            self.grid(
+                &panel,
+                tick,
+                &time(10_f64.powf(tick)).replace(".00", "").replace(".0", ""),
+            )?;
+        }
+        let style = label(SMALL, &MUTED, HPos::Center, VPos::Top);
+        for (index, name) in (0_u32..).zip(PERCENTILES) {
+            let (x, y) = panel.map_coordinate(&(f64::from(index) + 0.5, scale.low));
+            text_at(self.root, name, &style, (x, y + 5))?;
+        }
+        let mut taken: Vec<i32> = Vec::new();
+        for (line, colour) in lines.iter().zip(LINES.iter().cycle()) {
+            let y = self.line(&panel, line, *colour)?;
+            // The names of lines that end close to each other give way downwards.
+            let y = taken.iter().fold(y, |y, other| {
+                if (y - other).abs() < 14 {
+                    other + 14
+                } else {
+                    y
+                }
+            });
+            taken.push(y);
+            let style = label(SMALL, colour, HPos::Left, VPos::Center);
+            let text = format!("{} {}", line.name, time(line.us[4]));
+            text_at(self.root, &text, &style, (LATENCY.1 + 4, y))?;
+        }
+        Ok(())
+    }
+
+    /// Draws a line and returns how high it ends.
+    fn line(&self, panel: &Panel, line: &Line, colour: RGBColor) -> Result<i32> {
+        let points = (0_u32..).zip(line.us);
+        let points: Vec<(f64, f64)> = points
+            .map(|(index, us)| (f64::from(index) + 0.5, us.max(1.0).log10()))
+            .collect();
+        for point in &points {
+            panel
+                .draw(&Circle::new(*point, 3, colour.filled()))
+                .map_err(failed)?;
+        }
+        let (_, y) = panel.map_coordinate(&points[points.len() - 1]);
+        panel
+            .draw(&PathElement::new(points, colour.stroke_width(2)))
+            .map_err(failed)?;
+        Ok(y)
+    }
+}

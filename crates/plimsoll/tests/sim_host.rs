@@ -1,0 +1,393 @@
+//! `sim host` and `bench` as a user runs them. Needs no privilege and changes nothing.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Two groups on two CPUs: requests under a quota with burst, and batch work below them.
+const SMALL: &str = r#"
+about = "requests beside batch work"
+duration = "2s"
+warmup = "200ms"
+seed = 3
+
+[machine]
+cpus = 2
+
+[[group]]
+name = "web"
+quota = "20ms/100ms"
+burst = "10ms"
+headroom = "20%"
+
+[[group.workload]]
+kind = "service"
+rate = 300
+service = "exp:1ms"
+
+[[group]]
+name = "side"
+class = "batch"
+
+[[group.workload]]
+kind = "burn"
+"#;
+
+const VARIANTS: &str = r#"
+[[variant]]
+name = "alone"
+without = ["side"]
+
+[[variant]]
+name = "batch"
+
+[[variant]]
+name = "fair"
+group.side.class = "normal"
+group.web.headroom = "none"
+"#;
+
+/// A folder with a scenario.
+struct Folder {
+    folder: TempDir,
+}
+
+impl Folder {
+    fn with(text: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("s.toml"), text).unwrap();
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Plimsoll with these words, in the folder.
+    fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(common::binary());
+        command
+            .args(words.split_whitespace())
+            .current_dir(self.folder.path())
+            .env_remove("PLIMSOLL_ENFORCER")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, words: &str) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    /// What it prints where it must succeed.
+    fn good(&self, words: &str) -> String {
+        let output = self.run(words);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, words: &str) -> Value {
+        serde_json::from_str(&self.good(words)).unwrap()
+    }
+
+    /// The one line that it says where it must fail.
+    fn refusal(&self, words: &str) -> String {
+        let output = self.run(words);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(125), "{words}: {errors}");
+        assert_eq!(output.stdout, b"", "{words}");
+        assert_eq!(errors.lines().count(), 1, "{words}: {errors}");
+        errors.trim_end().to_owned()
+    }
+}
+
+#[test]
+fn the_table_has_a_row_for_each_group_and_the_machines_shares() {
+    let table = Folder::with(SMALL).good("sim host s.toml");
+    assert!(table.starts_with("requests beside batch work\n"), "{table}");
+    for part in [
+        "GROUP",
+        "THROTTLED",
+        "P99.9",
+        "web ",
+        "side ",
+        "MACHINE",
+        "2 CPUs",
+        "2.000 s",
+    ] {
+        assert!(table.contains(part), "{part} in\n{table}");
+    }
+    assert!(table.lines().all(|line| !line.ends_with(' ')), "{table}");
+}
+
+#[test]
+fn the_json_has_the_reports_of_all_variants() {
+    let text = format!("{SMALL}{VARIANTS}");
+    let json = Folder::with(&text).json("sim host s.toml --json");
+    assert_eq!(json["schema"], "plimsoll.sim-host/1");
+    assert_eq!(json["file"], "s.toml");
+    let runs = json["runs"].as_array().unwrap();
+    let names: Vec<_> = runs
+        .iter()
+        .map(|run| run["variant"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["alone", "batch", "fair"]);
+    for run in runs {
+        assert_eq!((&run["complete"], &run["seed"]), (&true.into(), &3.into()));
+        assert_eq!(run["measured_ns"], 2_000_000_000_u64);
+        let share = |name: &str| run["machine"][name].as_f64().unwrap();
+        let sum = share("normal_ratio") + share("batch_ratio") + share("idle_ratio");
+        assert!((sum - 1.0).abs() < 1e-9, "{run}");
+        let web = &run["groups"][0];
+        assert_eq!(web["name"], "web");
+        assert!(
+            web["bandwidth"]["nr_periods"].as_u64().unwrap() > 0,
+            "{web}"
+        );
+        let service = &web["workloads"][0];
+        assert_eq!(service["workload"], "service");
+        assert!(
+            service["latency"]["p99_us"].as_f64().unwrap() > 0.0,
+            "{service}"
+        );
+    }
+    // The same requests, whoever else is there.
+    let requests: Vec<_> = runs
+        .iter()
+        .map(|run| &run["groups"][0]["workloads"][0]["requests"])
+        .collect();
+    assert!(
+        requests.windows(2).all(|two| two[0] == two[1]),
+        "{requests:?}"
+    );
+    assert_eq!(runs[0]["groups"].as_array().unwrap().len(), 1);
+    assert_eq!(runs[0]["machine"]["batch_ratio"], 0.0);
+    assert!(runs[1]["machine"]["batch_ratio"].as_f64().unwrap() > 0.5);
+    assert_eq!(runs[2]["machine"]["batch_ratio"], 0.0);
+}
+
+#[test]
+fn the_same_seed_is_the_same_run_and_flags_overrule_the_file() {
+    let folder = Folder::with(SMALL);
+    let first = folder.good("sim host s.toml --json");
+    assert_eq!(first, folder.good("sim host s.toml --json --seed 3"));
+    let other = folder.json("sim host s.toml --json --seed 4 --duration 1s");
+    let run = &other["runs"][0];
+    assert_eq!(
+        (&run["seed"], &run["measured_ns"]),
+        (&4.into(), &1_000_000_000_u64.into())
+    );
+    assert_ne!(first, folder.good("sim host s.toml --json --seed 4"));
+}
+
+#[test]
+fn one_variant_can_be_run_alone() {
+    let folder = Folder::with(&format!("{SMALL}{VARIANTS}"));
+    let json = folder.json("sim host s.toml --variant fair --json");
+    assert_eq!(json["runs"].as_array().unwrap().len(), 1);
+    let refusal = folder.refusal("sim host s.toml --variant unfair");
+    let expected = "plimsoll: variant: `unfair` is not in s.toml; allowed: alone, batch, fair";
+    assert_eq!(refusal, expected);
+}
+
+#[test]
+fn a_trace_has_slices_of_each_cpu_that_do_not_overlap() {
+    let folder = Folder::with(&format!("{SMALL}{VARIANTS}"));
+    folder.good("sim host s.toml --trace-out t.json");
+    let text = fs::read_to_string(folder.path("t.json")).unwrap();
+    let trace: Value = serde_json::from_str(&text).unwrap();
+    let mut slices: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
+    let mut used_us = BTreeMap::new();
+    let mut phases = BTreeMap::new();
+    for event in trace["traceEvents"].as_array().unwrap() {
+        let phase = event["ph"].as_str().unwrap();
+        *phases.entry(phase.to_owned()).or_insert(0_u64) += 1;
+        if phase == "X" {
+            let number = |key: &str| event[key].as_f64().unwrap();
+            let track = (
+                event["pid"].as_u64().unwrap(),
+                event["tid"].as_u64().unwrap(),
+            );
+            let start = number("ts");
+            slices
+                .entry(track)
+                .or_default()
+                .push((start, start + number("dur")));
+            let group = event["name"].as_str().unwrap().to_owned();
+            *used_us.entry((track.0, group)).or_insert(0.0) += number("dur");
+        }
+    }
+    // Three runs of two CPUs.
+    assert_eq!(slices.len(), 6, "{:?}", slices.keys());
+    for (track, slices) in &mut slices {
+        slices.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for two in slices.windows(2) {
+            // Microseconds with three digits: half of the last is rounding.
+            assert!(two[0].1 <= two[1].0 + 0.000_5, "{two:?} on {track:?}");
+        }
+        assert!(slices.last().unwrap().1 <= 2_200_000.001, "within the run");
+    }
+    // The quota of 20 % of a CPU is on the track as it is in the table.
+    let web = used_us[&(1, "web".to_owned())];
+    assert!((300_000.0..500_000.0).contains(&web), "{web}");
+    for phase in ["M", "X", "i", "C"] {
+        assert!(phases[phase] > 0, "{phases:?}");
+    }
+}
+
+#[test]
+fn pictures_are_drawn_in_both_formats() {
+    let folder = Folder::with(&format!("{SMALL}{VARIANTS}"));
+    folder.good("sim host s.toml --plot p.svg");
+    let svg = fs::read_to_string(folder.path("p.svg")).unwrap();
+    for part in ["<svg", "alone", "fair", "p99.9", "idle"] {
+        assert!(svg.contains(part), "{part}");
+    }
+    let refusal = folder.refusal("sim host s.toml --plot p.gif");
+    assert!(
+        refusal.contains("p.gif") && refusal.contains(".svg or .png"),
+        "{refusal}"
+    );
+    let refusal = folder.refusal("sim host s.toml --plot no/such/p.svg");
+    assert!(refusal.contains("no/such/p.svg"), "{refusal}");
+}
+
+#[test]
+fn bad_scenarios_get_one_line_with_their_place() {
+    for (text, words) in [
+        (
+            SMALL.replace("rate = 300", "rate = -3"),
+            "s.toml:18:8: rate: '-3' is not allowed: a number",
+        ),
+        (
+            SMALL.replace("cpus = 2", "cpus = 0"),
+            "s.toml:8:8: cpus: `0` is not allowed; allowed: 1 to",
+        ),
+        (
+            SMALL.replace("rate", "raet"),
+            "s.toml:18:1: `raet` is no key of a workload (perhaps `rate`?)",
+        ),
+        (
+            SMALL.replace("exp:1ms", "exp:0s"),
+            "s.toml:19:11: service: '0s' is not allowed",
+        ),
+        (
+            format!("{SMALL}{VARIANTS}").replace("[\"side\"]", "[\"sied\"]"),
+            "`sied` is no group",
+        ),
+    ] {
+        for command in ["sim host s.toml", "bench s.toml", "bench s.toml --real"] {
+            let refusal = Folder::with(&text).refusal(command);
+            assert!(refusal.contains(words), "{command}: {refusal}");
+        }
+    }
+    let folder = Folder::with(SMALL);
+    assert!(
+        folder
+            .refusal("sim host other.toml")
+            .contains("other.toml: cannot be read: No such")
+    );
+    assert!(
+        folder
+            .refusal("sim host s.toml --duration 0s")
+            .contains("duration")
+    );
+    assert!(
+        folder
+            .refusal("sim host s.toml --duration 5")
+            .contains("--duration")
+    );
+    assert!(
+        folder
+            .refusal("sim host s.toml --trace-out no/t.json")
+            .contains("trace-out")
+    );
+}
+
+#[test]
+fn an_interrupted_run_prints_what_it_has() {
+    // Three hours of this take far longer than the test waits.
+    let text = SMALL
+        .replace("rate = 300", "rate = 50000")
+        .replace("exp:1ms", "exp:5us");
+    let text = text
+        .replace("quota = \"20ms/100ms\"", "")
+        .replace("burst = \"10ms\"", "");
+    let folder = Folder::with(&text);
+    let mut command = folder.command("sim host s.toml --json --duration 3h --trace-out t.json");
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It has begun when it writes its trace.
+    let begun = Instant::now();
+    while fs::metadata(folder.path("t.json")).map_or(0, |file| file.len()) < 100_000 {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        thread::sleep(Duration::from_millis(5));
+    }
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let run = &json["runs"][0];
+    assert_eq!(run["complete"], false);
+    let measured_ns = run["measured_ns"].as_u64().unwrap();
+    assert!(
+        measured_ns > 0 && measured_ns < 3 * 3_600 * 1_000_000_000,
+        "{measured_ns}"
+    );
+    let trace = fs::read_to_string(folder.path("t.json")).unwrap();
+    serde_json::from_str::<Value>(&trace).unwrap();
+}
+
+#[test]
+fn a_benchmark_without_the_machine_has_the_models_figures_alone() {
+    let folder = Folder::with(SMALL);
+    let json = folder.json("bench s.toml --json");
+    assert_eq!(
+        (&json["schema"], &json["real"]),
+        (&"plimsoll.bench/1".into(), &false.into())
+    );
+    let run = &json["runs"][0];
+    assert_eq!(
+        (&run["complete"], &run["real_seconds"]),
+        (&true.into(), &Value::Null)
+    );
+    let figures = run["groups"][0]["figures"].as_array().unwrap();
+    let of = |name: &str| {
+        figures
+            .iter()
+            .find(|figure| figure["figure"] == name)
+            .unwrap()
+    };
+    assert!(of("CPUs used")["model"].as_f64().unwrap() > 0.0);
+    assert!(of("throttled periods")["model"].as_f64().unwrap() > 0.0);
+    assert_eq!(of("p99")["real"], Value::Null);
+    let table = folder.good("bench s.toml");
+    assert!(
+        table.contains("DIFFERENCE") && table.contains("throttled periods"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_scenario_of_another_machine_is_not_run_on_this_one() {
+    let text = SMALL.replace("cpus = 2", "cpus = 999");
+    let refusal = Folder::with(&text).refusal("bench s.toml --real");
+    let expected = "s.toml: machine.cpus: `999` is another machine's; allowed with --real: ";
+    assert!(refusal.contains(expected), "{refusal}");
+}
