@@ -133,6 +133,19 @@ fn the_table_has_a_row_for_each_group_and_the_machines_shares() {
 }
 
 #[test]
+fn columns_without_any_figure_are_left_out() {
+    let text = SMALL.replace("headroom = \"20%\"", "");
+    let text = text
+        .replace("quota = \"20ms/100ms\"", "")
+        .replace("burst = \"10ms\"", "");
+    let table = Folder::with(&text).good("sim host s.toml");
+    for column in ["THROTTLED", "HEADROOM", "SHORT"] {
+        assert!(!table.contains(column), "{column} in\n{table}");
+    }
+    assert!(table.contains("IDLE") && table.contains("DONE"), "{table}");
+}
+
+#[test]
 fn the_json_has_the_reports_of_all_variants() {
     let text = format!("{SMALL}{VARIANTS}");
     let json = Folder::with(&text).json("sim host s.toml --json");

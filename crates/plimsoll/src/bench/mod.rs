@@ -35,9 +35,9 @@ use real::{Machine, RealOutcome};
 
 /// Shown below the help.
 pub const EXAMPLES: &str = "Examples:
-  plimsoll bench scenarios/two-cpus.toml
-  plimsoll bench scenarios/two-cpus.toml --real
-  plimsoll bench scenarios/two-cpus.toml --real --enforcer cgroup --json
+  plimsoll bench scenarios/real.toml
+  plimsoll bench scenarios/real.toml --real
+  plimsoll bench scenarios/real.toml --real --enforcer cgroup --json
 
 With --real it needs what `plimsoll run` needs, and takes as long as the scenario says.";
 

@@ -1,8 +1,8 @@
 //! The tables on the terminal.
 
-use comfy_table::{CellAlignment, Table};
+use comfy_table::CellAlignment;
 use plimsoll_load::Latency;
-use plimsoll_sim::host::{BandwidthFigures, GroupReport, WorkloadReport};
+use plimsoll_sim::host::{BandwidthFigures, GroupReport, HeadroomFigures, WorkloadReport};
 
 use super::outcome::{Outcome, RunOutcome};
 use crate::error::Result;
@@ -10,24 +10,13 @@ use crate::output::{borderless, print_line};
 
 /// Where there is no such figure.
 const NONE: &str = "-";
-/// The columns behind the variant.
-const COLUMNS: [&str; 14] = [
-    "GROUP",
-    "CPUS",
-    "WAIT",
-    "SWITCHES",
-    "THROTTLED",
-    "WORK",
-    "MEAN",
-    "P50",
-    "P90",
-    "P99",
-    "P99.9",
-    "MAX",
-    "FAILED",
-    "DONE",
+/// What groups used and had to wait for.
+const GROUP_COLUMNS: [&str; 5] = ["GROUP", "CPUS", "WAIT", "SWITCHES", "THROTTLED"];
+/// What their workloads came to. Words stand in the first two.
+const WORK_COLUMNS: [&str; 10] = [
+    "GROUP", "WORK", "MEAN", "P50", "P90", "P99", "P99.9", "MAX", "FAILED", "DONE",
 ];
-/// The columns behind the variant, of the second table.
+/// How the machine's time was used.
 const MACHINE_COLUMNS: [&str; 6] = ["MACHINE", "NORMAL", "BATCH", "IDLE", "HEADROOM", "SHORT"];
 
 /// A time in microseconds with three digits or so.
@@ -60,60 +49,68 @@ pub fn print(outcome: &Outcome) -> Result<()> {
 }
 
 fn text(outcome: &Outcome) -> String {
-    let has_variants = outcome.runs.iter().any(|run| run.variant.is_some());
     let mut parts = vec![
         outcome.about.clone(),
-        groups(&outcome.runs, has_variants),
-        machines(&outcome.runs, has_variants),
+        table(&outcome.runs, &GROUP_COLUMNS, 1, groups),
+        table(&outcome.runs, &WORK_COLUMNS, 2, works),
+        table(&outcome.runs, &MACHINE_COLUMNS, 1, machine),
         measured(&outcome.runs),
     ];
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
 }
 
-/// A table whose first columns are words.
-fn table(columns: &[&str], rows: Vec<Vec<String>>, has_variants: bool) -> String {
+/// A table of all runs, with their variants where there are any. The first
+/// `words` columns are words, which stand on the left. A column without any
+/// figure is left out.
+fn table(
+    runs: &[RunOutcome],
+    columns: &[&str],
+    words: usize,
+    rows_of: impl Fn(&RunOutcome) -> Vec<Vec<String>>,
+) -> String {
+    let rows: Vec<(&RunOutcome, Vec<String>)> = runs
+        .iter()
+        .flat_map(|run| rows_of(run).into_iter().map(move |row| (run, row)))
+        .collect();
+    let has_variants = runs.iter().any(|run| run.variant.is_some());
+    let has_figures = |column: &usize| rows.iter().any(|(_, row)| row[*column] != NONE);
+    let kept: Vec<usize> = (0..columns.len()).filter(has_figures).collect();
     let variant = has_variants.then_some("VARIANT");
-    let mut table = borderless(variant.into_iter().chain(columns.iter().copied()));
-    for row in rows {
-        table.add_row(row);
+    let mut table = borderless(variant.into_iter().chain(kept.iter().map(|&i| columns[i])));
+    for (run, row) in &rows {
+        let variant = has_variants.then(|| run.variant.clone().unwrap_or_default());
+        table.add_row(
+            variant
+                .into_iter()
+                .chain(kept.iter().map(|&i| row[i].clone())),
+        );
     }
-    align(&mut table, usize::from(has_variants) + 1);
+    let words = words + usize::from(has_variants);
+    for column in table.column_iter_mut().skip(words) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
     table.to_string()
 }
 
-/// Words stand on the left, figures on the right.
-fn align(table: &mut Table, words: usize) {
-    let work = COLUMNS.iter().position(|name| *name == "WORK");
-    let work = work.map(|index| index + words - 1);
-    for (index, column) in table.column_iter_mut().enumerate() {
-        if index >= words && Some(index) != work {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+fn groups(run: &RunOutcome) -> Vec<Vec<String>> {
+    let row = |group: &GroupReport| {
+        let name = std::iter::once(group.name.clone());
+        name.chain(own(group)).collect()
+    };
+    run.report.groups.iter().map(row).collect()
 }
 
-/// A row for each workload; a group's own figures stand in the first.
-fn groups(runs: &[RunOutcome], has_variants: bool) -> String {
-    let mut rows = Vec::new();
-    for run in runs {
-        for group in &run.report.groups {
-            for (index, workload) in group.workloads.iter().enumerate() {
-                let mut row = Vec::with_capacity(COLUMNS.len() + 1);
-                if has_variants {
-                    row.push(run.variant.clone().unwrap_or_default());
-                }
-                row.push(group.name.clone());
-                row.extend(match index {
-                    0 => own(group),
-                    _ => [const { String::new() }; 4],
-                });
-                row.extend(work(workload));
-                rows.push(row);
-            }
-        }
-    }
-    table(&COLUMNS, rows, has_variants)
+fn works(run: &RunOutcome) -> Vec<Vec<String>> {
+    let groups = run.report.groups.iter();
+    let rows = groups.flat_map(|group| {
+        let row = |workload| {
+            let name = std::iter::once(group.name.clone());
+            name.chain(work(workload)).collect()
+        };
+        group.workloads.iter().map(row)
+    });
+    rows.collect()
 }
 
 /// What a group used and had to wait for.
@@ -200,33 +197,18 @@ fn without_latency(name: &str, done: String) -> Vec<String> {
     cells
 }
 
-/// How the machine's time was used.
-fn machines(runs: &[RunOutcome], has_variants: bool) -> String {
-    let row = |run: &RunOutcome| {
-        let (machine, headroom) = (&run.report.machine, &run.report.headroom);
-        let mut row = Vec::with_capacity(MACHINE_COLUMNS.len() + 1);
-        if has_variants {
-            row.push(run.variant.clone().unwrap_or_default());
-        }
-        row.push(format!("{} CPUs", machine.cpus));
-        row.extend(
-            [
-                machine.normal_ratio,
-                machine.batch_ratio,
-                machine.idle_ratio,
-            ]
-            .map(percent),
-        );
-        row.push(headroom.map_or_else(|| NONE.into(), |h| percent(h.headroom_ratio)));
-        let short = |ns: u64| format!("{:.3} s", ns as f64 / 1e9);
-        row.push(headroom.map_or_else(|| NONE.into(), |h| short(h.shortfall_ns)));
-        row
-    };
-    table(
-        &MACHINE_COLUMNS,
-        runs.iter().map(row).collect(),
-        has_variants,
-    )
+fn machine(run: &RunOutcome) -> Vec<Vec<String>> {
+    let (machine, headroom) = (&run.report.machine, &run.report.headroom);
+    let of_headroom =
+        |show: fn(&HeadroomFigures) -> String| headroom.as_ref().map_or_else(|| NONE.into(), show);
+    vec![vec![
+        format!("{} CPUs", machine.cpus),
+        percent(machine.normal_ratio),
+        percent(machine.batch_ratio),
+        percent(machine.idle_ratio),
+        of_headroom(|h| percent(h.headroom_ratio)),
+        of_headroom(|h| format!("{:.3} s", h.shortfall_ns as f64 / 1e9)),
+    ]]
 }
 
 /// How much was simulated.
