@@ -173,13 +173,18 @@ impl Scale {
         }
     }
 
-    /// The powers of ten; over many, every other.
-    fn ticks(&self) -> impl Iterator<Item = f64> {
-        let step = if self.high - self.low > 4.0 { 2 } else { 1 };
-        let first = self.low.ceil() as i32;
-        (first..=self.high.floor() as i32)
-            .step_by(step)
-            .map(f64::from)
+    /// Round times, as logarithms: 1, 2 and 5 over few powers of ten, over more
+    /// these alone, over many every other.
+    fn ticks(&self) -> Vec<f64> {
+        let span = self.high - self.low;
+        let steps: &[f64] = if span > 2.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+        let every = if span > 4.0 { 2 } else { 1 };
+        let powers = (self.low.floor() as i32..=self.high.floor() as i32).step_by(every);
+        let ticks =
+            powers.flat_map(|power| steps.iter().map(move |s| f64::from(power) + s.log10()));
+        ticks
+            .filter(|tick| (self.low..=self.high).contains(tick))
+            .collect()
     }
 }
 
