@@ -258,15 +258,21 @@ impl ServiceReport {
 }
 
 impl Latency {
-    pub(crate) fn fmt_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns = [
+    /// All but the mean, in µs, from the median to the largest.
+    #[must_use]
+    pub fn quantiles(&self) -> [(&'static str, f64); 5] {
+        [
             ("p50", self.p50_us),
             ("p90", self.p90_us),
             ("p99", self.p99_us),
             ("p99.9", self.p999_us),
             ("max", self.max_us),
-            ("mean", self.mean_us),
-        ];
+        ]
+    }
+
+    pub(crate) fn fmt_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut columns = self.quantiles().to_vec();
+        columns.push(("mean", self.mean_us));
         let heads: String = columns
             .iter()
             .map(|(name, _)| format!("{name:>10}"))

@@ -242,19 +242,13 @@ fn of_workload(
 
 fn latencies(of: &str, model: &Latency, real: Option<&Latency>, figures: &mut Vec<Figure>) {
     let all = |latency: &Latency| {
-        [
-            latency.mean_us,
-            latency.p50_us,
-            latency.p90_us,
-            latency.p99_us,
-            latency.p999_us,
-            latency.max_us,
-        ]
+        let mean = std::iter::once(("mean", latency.mean_us));
+        mean.chain(latency.quantiles())
     };
-    let names = ["mean", "p50", "p90", "p99", "p99.9", "max"];
-    let real = real.map(all);
-    for (index, (name, model)) in names.into_iter().zip(all(model)).enumerate() {
-        figures.push(figure(of, name, Unit::Us, model, real.map(|us| us[index])));
+    let mut real = real.into_iter().flat_map(all);
+    for (name, model) in all(model) {
+        let real = real.next().map(|(_, us)| us);
+        figures.push(figure(of, name, Unit::Us, model, real));
     }
 }
 

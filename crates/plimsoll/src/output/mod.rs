@@ -1,5 +1,6 @@
 //! What people and programs read: tables and JSON.
 
+pub mod drawing;
 mod json;
 mod picture;
 mod progress;

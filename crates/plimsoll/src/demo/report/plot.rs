@@ -3,13 +3,15 @@
 use std::ops::Range;
 
 use plimsoll_load::SeriesPoint;
-use plotters::coord::types::RangedCoordf64;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::{HPos, VPos};
 
 use super::super::outcome::{PhaseResult, milliseconds, percent};
-use crate::error::{CommandError, Result};
+use crate::error::Result;
+use crate::output::drawing::{
+    self, Area, Panel, dotted_line, failed, label, text_at, text_upwards,
+};
 
 /// The colours, by what they are for. The page gives each role its colour in
 /// light and in dark; these values only stand for the roles until then.
@@ -43,17 +45,8 @@ const FOOT: i32 = 44;
 /// Left of the panels: the scales.
 const LEFT: i32 = 84;
 const RIGHT: i32 = 14;
-const FONT: &str = "sans-serif";
 /// The size of scales.
 const SMALL: f64 = 14.0;
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-type Linear = Cartesian2d<RangedCoordf64, RangedCoordf64>;
-type Panel<'a> = DrawingArea<SVGBackend<'a>, Linear>;
-
-fn failed(error: impl std::fmt::Display) -> CommandError {
-    CommandError::Other(format!("report: cannot draw: {error}"))
-}
 
 /// Places on the time axis: phases of equal length one after another.
 struct Bands {
@@ -73,19 +66,13 @@ impl Bands {
 
 /// Draws phases side by side: latency above, utilisation below.
 pub fn timeline(phases: &[PhaseResult], phase_seconds: f64) -> Result<String> {
-    let mut text = String::new();
-    {
-        let height = HEAD + LATENCY_HEIGHT + GAP + BUSY_HEIGHT + FOOT;
-        let size = (WIDTH.unsigned_abs(), height.unsigned_abs());
-        let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
-        let bands = Bands {
-            length: phase_seconds,
-            count: phases.len(),
-        };
-        draw(&root, phases, &bands)?;
-        root.present().map_err(failed)?;
-    }
-    Ok(themed(text))
+    let height = HEAD + LATENCY_HEIGHT + GAP + BUSY_HEIGHT + FOOT;
+    let bands = Bands {
+        length: phase_seconds,
+        count: phases.len(),
+    };
+    let svg = drawing::svg((WIDTH, height), |root| draw(root, phases, &bands))?;
+    Ok(themed(svg))
 }
 
 /// Roles instead of colours, and no fixed size.
@@ -134,11 +121,8 @@ fn panel<'a>(
     (top, height): (i32, i32),
     values: Range<f64>,
 ) -> Panel<'a> {
-    let pixels = (LEFT..WIDTH - RIGHT, top + height..top);
-    let width = WIDTH - LEFT - RIGHT;
-    root.clone()
-        .shrink((LEFT, top), (width, height))
-        .apply_coord_spec(Linear::new(0.0..bands.end(), values, pixels))
+    let across = (LEFT, WIDTH - RIGHT);
+    drawing::panel(root, across, (top, height), 0.0..bands.end(), values)
 }
 
 /// The logarithm of latency in microseconds, over what was measured.
@@ -171,39 +155,14 @@ impl LatencyScale {
         }
     }
 
-    /// 1, 2 and 5 of each decade; over many decades only 1.
     fn ticks(&self) -> Vec<(f64, String)> {
-        let steps: &[f64] = if self.high - self.low > 3.0 {
-            &[1.0]
-        } else {
-            &[1.0, 2.0, 5.0]
+        let name = |tick: f64| {
+            let ms = 10_f64.powf(tick) / 1e3;
+            (tick, format!("{} ms", (ms * 1e4).round() / 1e4))
         };
-        let mut ticks = Vec::new();
-        let mut decade = self.low.floor();
-        while decade <= self.high {
-            for step in steps {
-                let value = decade + step.log10();
-                if (self.low..=self.high).contains(&value) {
-                    let ms = step * 10_f64.powf(decade) / 1e3;
-                    ticks.push((value, format!("{} ms", (ms * 1e4).round() / 1e4)));
-                }
-            }
-            decade += 1.0;
-        }
-        ticks
+        let ticks = drawing::log_ticks(&(self.low..self.high));
+        ticks.into_iter().map(name).collect()
     }
-}
-
-/// A text's style.
-fn label(size: f64, colour: &RGBColor, horizontal: HPos, vertical: VPos) -> TextStyle<'_> {
-    TextStyle::from((FONT, size).into_font())
-        .color(colour)
-        .pos(Pos::new(horizontal, vertical))
-}
-
-fn text_at(root: &Area, text: &str, style: &TextStyle, at: (i32, i32)) -> Result<()> {
-    root.draw(&Text::new(text.to_owned(), at, style.clone()))
-        .map_err(failed)
 }
 
 /// Every other phase lies on a shade.
@@ -219,23 +178,13 @@ fn shade(panel: &Panel, bands: &Bands) -> Result<()> {
 }
 
 fn grid_line(root: &Area, panel: &Panel, value: f64, name: &str) -> Result<()> {
-    let ends = vec![
-        (panel.get_x_range().start, value),
-        (panel.get_x_range().end, value),
-    ];
-    let at = panel.map_coordinate(&ends[0]);
-    panel.draw(&PathElement::new(ends, GRID)).map_err(failed)?;
-    let style = label(SMALL, &MUTED, HPos::Right, VPos::Center);
-    text_at(root, name, &style, (LEFT - 8, at.1))
+    let words = label(SMALL, &MUTED, HPos::Right, VPos::Center);
+    drawing::grid_line(root, panel, value, name, (GRID, &words))
 }
 
 fn axis_title(root: &Area, middle: i32, name: &str) -> Result<()> {
     let style = label(SMALL, &MUTED, HPos::Center, VPos::Top);
-    let font = (FONT, SMALL)
-        .into_font()
-        .transform(FontTransform::Rotate270);
-    let style = TextStyle { font, ..style };
-    text_at(root, name, &style, (2, middle))
+    text_upwards(root, name, &style, (2, middle))
 }
 
 /// A dashed line at the p99 of the first phase, which the others are
@@ -288,12 +237,7 @@ fn latency_line(panel: &Panel, colour: RGBColor, mut points: Vec<(f64, f64)>) ->
     for (_, us) in &mut points {
         *us = us.max(1.0).log10();
     }
-    for point in &points {
-        let dot = Circle::new(*point, 2, colour.filled());
-        panel.draw(&dot).map_err(failed)?;
-    }
-    let line = PathElement::new(points, colour.stroke_width(2));
-    panel.draw(&line).map_err(failed)
+    dotted_line(panel, points, colour, 2)
 }
 
 fn busy_area(panel: &Panel, start: f64, phase: &PhaseResult) -> Result<()> {
@@ -316,10 +260,7 @@ fn busy_area(panel: &Panel, start: f64, phase: &PhaseResult) -> Result<()> {
 
 /// Seconds below a phase; the last is where the next begins, and is left out.
 fn time_labels(root: &Area, panel: &Panel, start: f64, length: f64) -> Result<()> {
-    let step = [1.0, 2.0, 5.0, 10.0]
-        .into_iter()
-        .find(|step| length / step <= 5.0)
-        .unwrap_or(20.0);
+    let step = drawing::round_step(length, 5.0);
     let style = label(SMALL, &MUTED, HPos::Center, VPos::Top);
     let mut second = 0.0;
     while second < length - step / 4.0 {

@@ -1,17 +1,18 @@
 //! Pictures: for each run the machine's use over time, and beside it the
 //! latencies of its groups.
 
+use std::ops::Range;
+
 use plimsoll_load::Latency;
 use plimsoll_sim::host::WorkloadReport;
-use plotters::coord::Shift;
-use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::{HPos, VPos};
 
 use super::outcome::{Outcome, RunOutcome};
 use super::table::time;
 use super::usage::{Point, Usage};
-use crate::error::{CommandError, Result};
+use crate::error::Result;
+use crate::output::drawing::{self, Area, Panel, dotted_line, failed, label, text_at};
 
 const INK: RGBColor = RGBColor(31, 35, 40);
 const MUTED: RGBColor = RGBColor(101, 109, 118);
@@ -41,60 +42,33 @@ const FOOT: i32 = 12;
 const USE: (i32, i32) = (58, 600);
 /// The panel of latencies, from and to; the names of its lines stand behind it.
 const LATENCY: (i32, i32) = (690, 980);
-const FONT: &str = "sans-serif";
 const SMALL: f64 = 13.0;
 /// The percentiles, from left to right.
 const PERCENTILES: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
 /// More rows than this no person looks at.
 const ROWS_MAX: usize = 40;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Linear = Cartesian2d<RangedCoordf64, RangedCoordf64>;
-type Panel<'a> = DrawingArea<SVGBackend<'a>, Linear>;
-
-fn failed(error: impl std::fmt::Display) -> CommandError {
-    CommandError::Other(format!("plot: cannot draw: {error}"))
-}
-
 /// Draws all runs, one below the other. `usages`: of each, in the same order.
 pub fn draw(outcome: &Outcome, usages: &[Usage]) -> Result<String> {
     let rows = outcome.runs.len().min(ROWS_MAX);
     // At most ROWS_MAX.
     let height = HEAD + ROW * rows as i32 + FOOT;
-    let mut text = String::new();
-    {
-        let size = (WIDTH.unsigned_abs(), height.unsigned_abs());
-        let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
+    drawing::svg((WIDTH, height), |root| {
         root.fill(&WHITE).map_err(failed)?;
-        head(&root, &outcome.about)?;
+        head(root, &outcome.about)?;
         let scale = Scale::of(&outcome.runs);
         for (index, (run, usage)) in outcome.runs.iter().zip(usages).take(rows).enumerate() {
             let row = Row {
-                root: &root,
+                root,
                 top: HEAD + ROW * index as i32,
             };
+            let measured_ns = run.report.measured_ns;
             row.name(run)?;
-            row.usage(
-                &usage.points(run.report.measured_ns),
-                run.report.measured_ns,
-            )?;
+            row.usage(&usage.points(measured_ns), measured_ns)?;
             row.latencies(&lines(run), &scale)?;
         }
-        root.present().map_err(failed)?;
-    }
-    Ok(text)
-}
-
-/// A text's style.
-fn label(size: f64, colour: &RGBColor, horizontal: HPos, vertical: VPos) -> TextStyle<'_> {
-    TextStyle::from((FONT, size).into_font())
-        .color(colour)
-        .pos(Pos::new(horizontal, vertical))
-}
-
-fn text_at(root: &Area, text: &str, style: &TextStyle, at: (i32, i32)) -> Result<()> {
-    root.draw(&Text::new(text.to_owned(), at, style.clone()))
-        .map_err(failed)
+        Ok(())
+    })
 }
 
 /// The title, and what the colours are.
@@ -133,13 +107,7 @@ fn lines(run: &RunOutcome) -> Vec<Line> {
                 WorkloadReport::Wake { late, .. } => (format!("{} wakes", group.name), late),
                 _ => continue,
             };
-            let us = [
-                latency.p50_us,
-                latency.p90_us,
-                latency.p99_us,
-                latency.p999_us,
-                latency.max_us,
-            ];
+            let us = latency.quantiles().map(|(_, us)| us);
             if latency.max_us > 0.0 {
                 lines.push(Line { name, us });
             }
@@ -172,20 +140,6 @@ impl Scale {
             high,
         }
     }
-
-    /// Round times, as logarithms: 1, 2 and 5 over few powers of ten, over more
-    /// these alone, over many every other.
-    fn ticks(&self) -> Vec<f64> {
-        let span = self.high - self.low;
-        let steps: &[f64] = if span > 2.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-        let every = if span > 4.0 { 2 } else { 1 };
-        let powers = (self.low.floor() as i32..=self.high.floor() as i32).step_by(every);
-        let ticks =
-            powers.flat_map(|power| steps.iter().map(move |s| f64::from(power) + s.log10()));
-        ticks
-            .filter(|tick| (self.low..=self.high).contains(tick))
-            .collect()
-    }
 }
 
 /// A place for one run.
@@ -195,14 +149,9 @@ struct Row<'a, 'b> {
 }
 
 impl<'a> Row<'a, '_> {
-    /// A panel of the row; values grow upwards.
-    fn panel(&self, (left, right): (i32, i32), x: f64, y: std::ops::Range<f64>) -> Panel<'a> {
-        let top = self.top + NAME;
-        let pixels = (left..right, top + PANEL..top);
-        self.root
-            .clone()
-            .shrink((left, top), (right - left, PANEL))
-            .apply_coord_spec(Linear::new(0.0..x, y, pixels))
+    /// A panel of the row.
+    fn panel(&self, across: (i32, i32), x: f64, y: Range<f64>) -> Panel<'a> {
+        drawing::panel(self.root, across, (self.top + NAME, PANEL), 0.0..x, y)
     }
 
     fn name(&self, run: &RunOutcome) -> Result<()> {
@@ -220,13 +169,9 @@ impl<'a> Row<'a, '_> {
         text_at(self.root, &shares, &style, (USE.1, self.top + NAME - 5))
     }
 
-    /// A line across a panel, with its name on the left.
     fn grid(&self, panel: &Panel, value: f64, name: &str) -> Result<()> {
-        let ends = vec![(0.0, value), (panel.get_x_range().end, value)];
-        let (left, y) = panel.map_coordinate(&ends[0]);
-        panel.draw(&PathElement::new(ends, GRID)).map_err(failed)?;
-        let style = label(SMALL, &MUTED, HPos::Right, VPos::Center);
-        text_at(self.root, name, &style, (left - 6, y))
+        let words = label(SMALL, &MUTED, HPos::Right, VPos::Center);
+        drawing::grid_line(self.root, panel, value, name, (GRID, &words))
     }
 
     fn usage(&self, points: &[Point], measured_ns: u64) -> Result<()> {
@@ -261,10 +206,7 @@ impl<'a> Row<'a, '_> {
 
     /// Names of round times below a panel.
     fn seconds(&self, panel: &Panel, length: f64) -> Result<()> {
-        let magnitude = 10_f64.powf((length / 6.0).log10().floor());
-        let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * magnitude);
-        let step = steps.into_iter().find(|step| length / step <= 8.0);
-        let step = step.unwrap_or(length);
+        let step = drawing::round_step(length, 8.0);
         let style = label(SMALL, &MUTED, HPos::Center, VPos::Top);
         for index in 0..=(length / step + 1e-9) as u32 {
             let at = f64::from(index) * step;
@@ -288,7 +230,7 @@ impl<'a> Row<'a, '_> {
             );
         }
         let panel = self.panel(LATENCY, 5.0, scale.low..scale.high);
-        for tick in scale.ticks() {
+        for tick in drawing::log_ticks(&(scale.low..scale.high)) {
             self.grid(
                 &panel,
                 tick,
@@ -325,15 +267,8 @@ impl<'a> Row<'a, '_> {
         let points: Vec<(f64, f64)> = points
             .map(|(index, us)| (f64::from(index) + 0.5, us.max(1.0).log10()))
             .collect();
-        for point in &points {
-            panel
-                .draw(&Circle::new(*point, 3, colour.filled()))
-                .map_err(failed)?;
-        }
         let (_, y) = panel.map_coordinate(&points[points.len() - 1]);
-        panel
-            .draw(&PathElement::new(points, colour.stroke_width(2)))
-            .map_err(failed)?;
+        dotted_line(panel, points, colour, 3)?;
         Ok(y)
     }
 }

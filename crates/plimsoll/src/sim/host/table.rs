@@ -176,16 +176,8 @@ fn work(report: &WorkloadReport) -> Vec<String> {
 }
 
 fn with_latency(name: &str, latency: &Latency, failed: String, done: String) -> Vec<String> {
-    let times = [
-        latency.mean_us,
-        latency.p50_us,
-        latency.p90_us,
-        latency.p99_us,
-        latency.p999_us,
-        latency.max_us,
-    ];
-    let mut cells = vec![name.to_owned()];
-    cells.extend(times.map(time));
+    let mut cells = vec![name.to_owned(), time(latency.mean_us)];
+    cells.extend(latency.quantiles().map(|(_, us)| time(us)));
     cells.extend([failed, done]);
     cells
 }

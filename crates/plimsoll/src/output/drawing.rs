@@ -1,0 +1,153 @@
+//! What the drawings have in common: panels, scales and words.
+
+use std::ops::Range;
+
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::error::{CommandError, Result};
+
+/// What words are set in; whoever shows the picture has one of that kind.
+pub const FONT: &str = "sans-serif";
+
+/// All of a drawing, in pixels.
+pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Linear = Cartesian2d<RangedCoordf64, RangedCoordf64>;
+/// A part of it, in values.
+pub type Panel<'a> = DrawingArea<SVGBackend<'a>, Linear>;
+
+/// The error of a drawing.
+pub fn failed(error: impl std::fmt::Display) -> CommandError {
+    CommandError::Other(format!("plot: cannot draw: {error}"))
+}
+
+/// Makes a drawing of `width` by `height` pixels.
+pub fn svg(
+    (width, height): (i32, i32),
+    draw: impl FnOnce(&Area<'_>) -> Result<()>,
+) -> Result<String> {
+    let mut text = String::new();
+    {
+        let size = (width.unsigned_abs(), height.unsigned_abs());
+        let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
+        draw(&root)?;
+        root.present().map_err(failed)?;
+    }
+    Ok(text)
+}
+
+/// A text's style.
+pub fn label(size: f64, colour: &RGBColor, horizontal: HPos, vertical: VPos) -> TextStyle<'_> {
+    TextStyle::from((FONT, size).into_font())
+        .color(colour)
+        .pos(Pos::new(horizontal, vertical))
+}
+
+/// Writes something.
+pub fn text_at(root: &Area, text: &str, style: &TextStyle, at: (i32, i32)) -> Result<()> {
+    root.draw(&Text::new(text.to_owned(), at, style.clone()))
+        .map_err(failed)
+}
+
+/// Writes something from below to above.
+pub fn text_upwards(root: &Area, text: &str, style: &TextStyle, at: (i32, i32)) -> Result<()> {
+    let font = style.font.clone().transform(FontTransform::Rotate270);
+    let style = TextStyle {
+        font,
+        ..style.clone()
+    };
+    text_at(root, text, &style, at)
+}
+
+/// The part of a drawing between these pixels; values grow to the right and
+/// upwards.
+pub fn panel<'a>(
+    root: &Area<'a>,
+    (left, right): (i32, i32),
+    (top, height): (i32, i32),
+    x: Range<f64>,
+    y: Range<f64>,
+) -> Panel<'a> {
+    let pixels = (left..right, top + height..top);
+    root.clone()
+        .shrink((left, top), (right - left, height))
+        .apply_coord_spec(Linear::new(x, y, pixels))
+}
+
+/// A line across a panel at a value, with its name on the left.
+pub fn grid_line(
+    root: &Area,
+    panel: &Panel,
+    value: f64,
+    name: &str,
+    (line, words): (RGBColor, &TextStyle),
+) -> Result<()> {
+    let (from, to) = (panel.get_x_range().start, panel.get_x_range().end);
+    let ends = vec![(from, value), (to, value)];
+    let (left, y) = panel.map_coordinate(&ends[0]);
+    panel.draw(&PathElement::new(ends, line)).map_err(failed)?;
+    text_at(root, name, words, (left - 7, y))
+}
+
+/// A line with a dot at each of its points.
+pub fn dotted_line(
+    panel: &Panel,
+    points: Vec<(f64, f64)>,
+    colour: RGBColor,
+    radius: u32,
+) -> Result<()> {
+    for point in &points {
+        let dot = Circle::new(*point, radius, colour.filled());
+        panel.draw(&dot).map_err(failed)?;
+    }
+    let line = PathElement::new(points, colour.stroke_width(2));
+    panel.draw(&line).map_err(failed)
+}
+
+/// The logarithms of round values in a range of logarithms: 1, 2 and 5 over few
+/// powers of ten, over more these alone, over many every other.
+pub fn log_ticks(range: &Range<f64>) -> Vec<f64> {
+    let span = range.end - range.start;
+    let steps: &[f64] = if span > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let every = if span > 4.0 { 2 } else { 1 };
+    let powers = (range.start.floor() as i32..=range.end.floor() as i32).step_by(every);
+    let ticks = powers.flat_map(|power| steps.iter().map(move |s| f64::from(power) + s.log10()));
+    ticks
+        .filter(|tick| (range.start..=range.end).contains(tick))
+        .collect()
+}
+
+/// The distance of round values, of which at most `most` fit into `length`.
+pub fn round_step(length: f64, most: f64) -> f64 {
+    let magnitude = 10_f64.powf((length / most).log10().floor());
+    let steps = [1.0, 2.0, 5.0].map(|step| step * magnitude);
+    let step = steps.into_iter().find(|step| length / step <= most);
+    step.unwrap_or(10.0 * magnitude)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(low: f64, high: f64) -> Vec<f64> {
+        let ticks = log_ticks(&(low.log10()..high.log10()));
+        ticks.into_iter().map(|t| 10_f64.powf(t).round()).collect()
+    }
+
+    #[test]
+    fn few_powers_of_ten_have_steps_between() {
+        assert_eq!(values(7.0, 120.0), [10.0, 20.0, 50.0, 100.0]);
+        assert_eq!(values(90.0, 120_000.0), [100.0, 1e3, 1e4, 1e5]);
+        assert_eq!(values(9.0, 2e6), [100.0, 1e4, 1e6]);
+    }
+
+    #[test]
+    fn round_steps_are_as_few_as_asked() {
+        assert_eq!(
+            [60.0, 10.0, 9.0, 0.7].map(|length| round_step(length, 8.0)),
+            [10.0, 2.0, 2.0, 0.1]
+        );
+    }
+}
