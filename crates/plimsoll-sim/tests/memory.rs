@@ -1,58 +1,50 @@
-//! What a task of the host simulator takes in memory. Alone in its process:
-//! what others allocate would count.
+//! What a task of the host simulator takes of memory. In a binary of its own:
+//! the heap of the whole process is counted.
 
-use plimsoll_engine::knobs::Knobs;
-use plimsoll_load::{Arrivals, BurnConfig, Demand, ServiceConfig};
+#[path = "../benches/host/scenario.rs"]
+mod scenario;
+
 use plimsoll_sim::host::Host;
-use plimsoll_sim::scenario::{Group, Machine, Scenario, Workload};
 
-/// Pages that the process has in memory, in bytes.
-fn resident_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/statm").expect("proc is mounted");
-    let pages = text.split(' ').nth(1).and_then(|word| word.parse().ok());
-    pages.map_or(0, |pages: u64| pages * 4096)
+#[global_allocator]
+static COUNTING: dhat::Alloc = dhat::Alloc;
+
+/// The most that the heap held while a host of so many tasks ran.
+fn most_bytes(tasks: u32, group_max: u32) -> usize {
+    const EVENTS: u64 = 400_000;
+    let scenario = scenario::mixed(128, tasks, group_max);
+    let _counting = dhat::Profiler::builder().testing().build();
+    let mut host = Host::new(&scenario).expect("the scenario can be run");
+    let mut until_ns = 0;
+    while host.events() < EVENTS {
+        until_ns += 1_000_000;
+        host.run_until(until_ns);
+    }
+    dhat::HeapStats::get().max_bytes
 }
 
+/// What each of 100,000 more tasks takes.
+fn bytes_each(group_max: u32) -> usize {
+    const MORE: u32 = 100_000;
+    let few = most_bytes(1_000, group_max);
+    let many = most_bytes(1_000 + MORE, group_max);
+    println!("groups of {group_max}: {few} bytes with 1,000 tasks, {many} with 101,000");
+    (many - few) / MORE as usize
+}
+
+/// A service has a histogram of its latencies, which is some 140 KiB; in
+/// groups of 100 tasks that is most of what a task takes.
 #[test]
 fn a_task_takes_less_than_a_kibibyte() {
-    const GROUPS: u32 = 100;
-    const TASKS: u32 = 100_000;
-    let each = (TASKS / GROUPS) as usize;
-    let group = |index| Group {
-        name: format!("g{index}"),
-        knobs: serde_json::from_str::<Knobs>(match index % 3 {
-            0 => r#"{"class": "batch"}"#,
-            1 => r#"{"quota": "2cpus", "burst": "100ms"}"#,
-            _ => "{}",
-        })
-        .unwrap(),
-        workloads: vec![if index % 2 == 0 {
-            Workload::Burn(BurnConfig {
-                burners: each,
-                ..BurnConfig::default()
-            })
-        } else {
-            Workload::Service(ServiceConfig {
-                arrivals: Arrivals::Poisson { rate: 500.0 },
-                demand: "exp:500us".parse::<Demand>().unwrap(),
-                workers: each,
-                ..ServiceConfig::default()
-            })
-        }],
-    };
-    let scenario = Scenario {
-        about: String::new(),
-        machine: Machine::of_cpus(128),
-        groups: (0..GROUPS).map(group).collect(),
-        duration_ns: 1_000_000_000,
-        warmup_ns: 0,
-        seed: 1,
-    };
-    let before = resident_bytes();
-    let mut host = Host::new(&scenario).unwrap();
-    host.run_until(u64::MAX);
-    let each = (resident_bytes() - before) / u64::from(TASKS);
-    println!("{each} bytes a task, {} events", host.events());
-    assert!(each < 1_024, "{each} bytes a task");
-    assert!(each > 64, "measured nothing: {each}");
+    let in_large_groups = bytes_each(1_000);
+    let in_small_groups = bytes_each(scenario::GROUP_MAX);
+    println!(
+        "{in_large_groups} bytes for each task in groups of 1,000; in groups of 100, {in_small_groups}"
+    );
+    assert!(in_large_groups < 512, "{in_large_groups} bytes");
+    assert!(in_small_groups < 1_024, "{in_small_groups} bytes");
+    assert!(
+        in_large_groups > 16,
+        "{in_large_groups} bytes: what was counted?"
+    );
 }

@@ -13,7 +13,7 @@ use plimsoll_sim::host::Host;
 use plimsoll_sim::scenario::Scenario;
 
 use plain::Plain;
-use scenario::mixed;
+use scenario::{GROUP_MAX, mixed};
 
 /// About so many events are one measurement.
 const EVENTS: u64 = 200_000;
@@ -48,7 +48,7 @@ fn host(criterion: &mut Criterion, group: &str, name: BenchmarkId, scenario: &Sc
 
 fn by_cpus(criterion: &mut Criterion) {
     for cpus in [2, 8, 32, 128, 1_024] {
-        let scenario = mixed(cpus, 40 * cpus);
+        let scenario = mixed(cpus, 40 * cpus, GROUP_MAX);
         host(
             criterion,
             "host, 40 tasks a CPU",
@@ -60,7 +60,7 @@ fn by_cpus(criterion: &mut Criterion) {
 
 fn by_tasks(criterion: &mut Criterion) {
     for tasks in [10, 100, 1_000, 10_000, 100_000] {
-        let scenario = mixed(8, tasks);
+        let scenario = mixed(8, tasks, GROUP_MAX);
         host(
             criterion,
             "host, 8 CPUs",
@@ -73,7 +73,7 @@ fn by_tasks(criterion: &mut Criterion) {
 /// Per virtual time, not per event: the two count events differently.
 fn beside_plain(criterion: &mut Criterion) {
     for cpus in [2, 16, 128] {
-        let scenario = mixed(cpus, 40 * cpus);
+        let scenario = mixed(cpus, 40 * cpus, GROUP_MAX);
         let (until_ns, _) = length(&scenario);
         let until_ns = until_ns / 20;
         let mut group = criterion.benchmark_group(format!("{cpus} CPUs, µs of virtual time"));

@@ -5,14 +5,14 @@ use plimsoll_load::{Arrivals, BurnConfig, Demand, ServiceConfig};
 use plimsoll_sim::scenario::{Group, Machine, Scenario, Workload};
 
 /// Tasks of one group, at most.
-const GROUP_MAX: u32 = 100;
+pub const GROUP_MAX: u32 = 100;
 const DEMAND: std::time::Duration = std::time::Duration::from_micros(500);
 
-/// `tasks`, half of them workers of services, half of them batch burners, on
-/// `cpus` in caches of up to 16.
-pub fn mixed(cpus: u32, tasks: u32) -> Scenario {
+/// `tasks`, half of them workers of services, half of them batch burners, in
+/// groups of `group_max` at most, on `cpus` in caches of up to 16.
+pub fn mixed(cpus: u32, tasks: u32, group_max: u32) -> Scenario {
     let half = (tasks / 2).max(1);
-    let groups = half.div_ceil(GROUP_MAX);
+    let groups = half.div_ceil(group_max);
     let each = (half / groups) as usize;
     let rate = 0.5 * f64::from(cpus) / DEMAND.as_secs_f64() / f64::from(groups);
     let service = |index| Group {
