@@ -9,6 +9,7 @@ use super::cpu::Cpu;
 use super::cpuset::CpuSet;
 use super::group::Group;
 use super::observe::Observer;
+use super::owners::{Owner, Owners};
 use super::runqueue::RunQueue;
 use super::side::{GRAIN_NS, Side};
 use super::task::{NONE, OwnCap, State, Task};
@@ -19,124 +20,6 @@ use super::{HostError, LONGEST_NS};
 
 /// How often usage rates are compared with soft caps.
 const RATES_EVERY_NS: u64 = 10 * NSEC_PER_MSEC;
-
-/// Whose timer expired.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Owner {
-    Cpu(u32),
-    Task(u32),
-    /// The next request of a workload.
-    Arrival(u32),
-    /// A group's period.
-    Period(u32),
-    /// A group's bucket.
-    Cap(u32),
-    /// The window of per-CPU limits.
-    Window,
-    /// Usage rates.
-    Rates,
-    /// The headroom controller.
-    Grain,
-    /// A turn of batch work behind normal work.
-    Turn,
-    /// Idle CPUs look for waiting work.
-    Balance,
-    WarmUp,
-}
-
-/// The numbers of timers: owners of a kind stand together.
-#[derive(Debug)]
-pub(super) struct Owners {
-    tasks: u32,
-    arrivals: u32,
-    periods: u32,
-    caps: u32,
-    singles: u32,
-}
-
-impl Owners {
-    const SINGLES: [Owner; 6] = [
-        Owner::Window,
-        Owner::Rates,
-        Owner::Grain,
-        Owner::Turn,
-        Owner::Balance,
-        Owner::WarmUp,
-    ];
-
-    fn new(cpus: u32, tasks: usize, works: usize, groups: usize) -> Self {
-        let arrivals = cpus + tasks as u32;
-        let periods = arrivals + works as u32;
-        let caps = periods + groups as u32;
-        Self {
-            tasks: cpus,
-            arrivals,
-            periods,
-            caps,
-            singles: caps + groups as u32,
-        }
-    }
-
-    fn count(&self) -> usize {
-        self.singles as usize + Self::SINGLES.len()
-    }
-
-    fn of(&self, number: u32) -> Owner {
-        if number < self.tasks {
-            Owner::Cpu(number)
-        } else if number < self.arrivals {
-            Owner::Task(number - self.tasks)
-        } else if number < self.periods {
-            Owner::Arrival(number - self.arrivals)
-        } else if number < self.caps {
-            Owner::Period(number - self.periods)
-        } else if number < self.singles {
-            Owner::Cap(number - self.caps)
-        } else {
-            Self::SINGLES[(number - self.singles) as usize]
-        }
-    }
-
-    pub(super) fn task(&self, task: u32) -> u32 {
-        self.tasks + task
-    }
-
-    fn arrival(&self, work: u32) -> u32 {
-        self.arrivals + work
-    }
-
-    pub(super) fn period(&self, group: u32) -> u32 {
-        self.periods + group
-    }
-
-    pub(super) fn cap(&self, group: u32) -> u32 {
-        self.caps + group
-    }
-
-    pub(super) fn window(&self) -> u32 {
-        self.singles
-    }
-
-    fn rates(&self) -> u32 {
-        self.singles + 1
-    }
-
-    fn grain(&self) -> u32 {
-        self.singles + 2
-    }
-
-    fn turn(&self) -> u32 {
-        self.singles + 3
-    }
-
-    pub(super) fn balance(&self) -> u32 {
-        self.singles + 4
-    }
-
-    fn warm_up(&self) -> u32 {
-        self.singles + 5
-    }
-}
 
 /// A host in virtual time, at some moment of a scenario.
 #[derive(Debug)]

@@ -7,6 +7,7 @@
 //! | file | subject |
 //! | --- | --- |
 //! | `engine.rs` | the host: what happens when |
+//! | `timers.rs`, `owners.rs` | timers, and whose they are |
 //! | `clock.rs` | virtual time, and the work that CPUs do in it |
 //! | `choose.rs` | which task a CPU runs next, and for how long |
 //! | `place.rs` | on which CPU a task that wakes up waits |
@@ -36,6 +37,7 @@ mod figures;
 mod group;
 mod limits;
 mod observe;
+mod owners;
 mod place;
 mod report;
 mod runqueue;

@@ -1,0 +1,119 @@
+//! Whose timers there are, and their numbers.
+
+/// Whose timer expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    Cpu(u32),
+    Task(u32),
+    /// The next request of a workload.
+    Arrival(u32),
+    /// A group's period.
+    Period(u32),
+    /// A group's bucket.
+    Cap(u32),
+    /// The window of per-CPU limits.
+    Window,
+    /// Usage rates.
+    Rates,
+    /// The headroom controller.
+    Grain,
+    /// A turn of batch work behind normal work.
+    Turn,
+    /// Idle CPUs look for waiting work.
+    Balance,
+    WarmUp,
+}
+
+/// The numbers of timers: owners of a kind stand together.
+#[derive(Debug)]
+pub(super) struct Owners {
+    tasks: u32,
+    arrivals: u32,
+    periods: u32,
+    caps: u32,
+    singles: u32,
+}
+
+impl Owners {
+    const SINGLES: [Owner; 6] = [
+        Owner::Window,
+        Owner::Rates,
+        Owner::Grain,
+        Owner::Turn,
+        Owner::Balance,
+        Owner::WarmUp,
+    ];
+
+    pub(super) fn new(cpus: u32, tasks: usize, works: usize, groups: usize) -> Self {
+        let arrivals = cpus + tasks as u32;
+        let periods = arrivals + works as u32;
+        let caps = periods + groups as u32;
+        Self {
+            tasks: cpus,
+            arrivals,
+            periods,
+            caps,
+            singles: caps + groups as u32,
+        }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.singles as usize + Self::SINGLES.len()
+    }
+
+    pub(super) fn of(&self, number: u32) -> Owner {
+        if number < self.tasks {
+            Owner::Cpu(number)
+        } else if number < self.arrivals {
+            Owner::Task(number - self.tasks)
+        } else if number < self.periods {
+            Owner::Arrival(number - self.arrivals)
+        } else if number < self.caps {
+            Owner::Period(number - self.periods)
+        } else if number < self.singles {
+            Owner::Cap(number - self.caps)
+        } else {
+            Self::SINGLES[(number - self.singles) as usize]
+        }
+    }
+
+    pub(super) fn task(&self, task: u32) -> u32 {
+        self.tasks + task
+    }
+
+    pub(super) fn arrival(&self, work: u32) -> u32 {
+        self.arrivals + work
+    }
+
+    pub(super) fn period(&self, group: u32) -> u32 {
+        self.periods + group
+    }
+
+    pub(super) fn cap(&self, group: u32) -> u32 {
+        self.caps + group
+    }
+
+    pub(super) fn window(&self) -> u32 {
+        self.singles
+    }
+
+    pub(super) fn rates(&self) -> u32 {
+        self.singles + 1
+    }
+
+    pub(super) fn grain(&self) -> u32 {
+        self.singles + 2
+    }
+
+    pub(super) fn turn(&self) -> u32 {
+        self.singles + 3
+    }
+
+    pub(super) fn balance(&self) -> u32 {
+        self.singles + 4
+    }
+
+    pub(super) fn warm_up(&self) -> u32 {
+        self.singles + 5
+    }
+}

@@ -1,0 +1,92 @@
+//! Groups and knobs that cannot be.
+
+use super::*;
+
+#[test]
+fn bad_groups_and_knobs_are_refused_at_the_value() {
+    refused(
+        "duration = '1s'\n",
+        "1:1",
+        &["group: `` is missing; allowed: one [[group]]"],
+    );
+    refused(
+        "duration = '1s'\n[group]\nname = 'a'\n",
+        "2:1",
+        &["group: `a table` is a table"],
+    );
+    let empty = "duration = '1s'\n[[group]]\nname = 'a'\n";
+    refused(
+        empty,
+        "2:1",
+        &["workload: `` is missing in group a; allowed: one [[group.workload]]"],
+    );
+    let twice = format!(
+        "{}[[group]]\nname = 'a'\n[[group.workload]]\nkind = 'burn'\n",
+        with("a", "a")
+    );
+    refused(&twice, "12:8", &["name: `a` is another group's too"]);
+    refused(&with("name = 'a'\n", ""), "4:1", &["name: `` is missing"]);
+    refused(&with("'a'", "'a b'"), "5:8", &["name: ", "a b"]);
+    for (other, place, words) in [
+        (
+            "weight = 0",
+            "6:10",
+            "weight: `0` is out of range; allowed: a whole number from 1",
+        ),
+        (
+            "weight = true",
+            "6:10",
+            "weight: `true` is true or false; allowed: a text",
+        ),
+        ("nice = 20", "6:8", "nice: `20` is out of range"),
+        (
+            "class = 'idle'",
+            "6:9",
+            "class: `idle` is not a class; allowed: normal or batch",
+        ),
+        (
+            "quota = '600ms/2s'",
+            "6:9",
+            "quota: `600ms/2s` has a period outside",
+        ),
+        (
+            "burst = '1ms'",
+            "6:9",
+            "burst: `1ms` has no effect without quota",
+        ),
+        (
+            "per-task = true",
+            "6:12",
+            "per-task: `true` has no effect without cap",
+        ),
+        (
+            "per-task = 'yes'",
+            "6:12",
+            "per-task: `yes` is a text; allowed: true or false",
+        ),
+        ("cap = '25'", "6:7", "cap: `25` has no unit"),
+        ("headroom = '101%'", "6:12", "headroom: `101%` is more than"),
+        (
+            "tolerance = '1ms/100ms'",
+            "6:13",
+            "tolerance: `1ms/100ms` has no effect",
+        ),
+        (
+            "cpu-limit = '80%'",
+            "6:13",
+            "cpu-limit: `80%` has no effect without class batch",
+        ),
+        (
+            "cpu-max = 'x'",
+            "6:11",
+            "cpu-max: `x` has a value that is no number",
+        ),
+        (
+            "cpu-max = '50000'\nquota = '1cpus'",
+            "7:9",
+            "quota: `1cpus` stands beside cpu-max",
+        ),
+    ] {
+        refused(&with("weight = 100", other), place, &[words, "allowed: "]);
+    }
+}
