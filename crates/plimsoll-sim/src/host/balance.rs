@@ -99,7 +99,8 @@ impl<O: Observer> Host<O> {
         false
     }
 
-    /// Moves a waiting task from one CPU to another, if one may be moved.
+    /// Moves a waiting task from one CPU to another, if one may be moved. Who
+    /// calls for another than the chooser's own queue tells that CPU.
     fn move_fair(&mut self, from: u32, to: u32) -> bool {
         let tasks = &self.tasks;
         let may_go = |w: &Waiting| !tasks[w.task as usize].pinned && is_current(tasks, w);

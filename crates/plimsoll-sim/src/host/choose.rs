@@ -192,6 +192,7 @@ impl<O: Observer> Host<O> {
         self.batch_on.set(cpu, chosen.batch);
         if was_idle {
             self.idle.set(cpu, false);
+            self.claim(cpu);
             self.core_changes(cpu);
         }
         self.begin_slice(cpu);
@@ -330,6 +331,7 @@ impl<O: Observer> Host<O> {
             self.idle.set(cpu, true);
             self.core_changes(cpu);
         }
+        self.release(cpu);
         self.look_again_later();
     }
 
@@ -337,14 +339,12 @@ impl<O: Observer> Host<O> {
     fn core_changes(&mut self, cpu: u32) {
         let threads = self.machine.threads_per_core;
         if threads == 1 {
-            self.idle_cores.set(cpu, self.idle.contains(cpu));
             return;
         }
         let first = cpu - cpu % threads;
         let busy = (first..first + threads)
             .filter(|&c| !self.idle.contains(c))
             .count();
-        self.idle_cores.set(first, busy == 0);
         let rate_ppm = if busy > 1 {
             u64::from(self.machine.sibling_speed_ppm)
         } else {

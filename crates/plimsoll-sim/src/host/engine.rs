@@ -44,8 +44,10 @@ pub struct Host<O: Observer = ()> {
     /// CPU, then those of the batch class by cache. Never goes back.
     pub(super) minima: Vec<u64>,
     pub(super) idle: CpuSet,
-    /// First CPUs of cores that are idle as a whole.
-    pub(super) idle_cores: CpuSet,
+    /// Of the idle ones, those that no task is on its way to.
+    pub(super) free: CpuSet,
+    /// First CPUs of cores that are free as a whole.
+    pub(super) free_cores: CpuSet,
     /// CPUs that run batch work.
     pub(super) batch_on: CpuSet,
     /// CPUs on which tasks of the fair class wait.
@@ -95,10 +97,10 @@ impl<O: Observer> Host<O> {
         let cpus = machine.cpus;
         let llcs = cpus / machine.cpus_per_llc;
         let mut idle = CpuSet::new(cpus);
-        let mut idle_cores = CpuSet::new(cpus);
+        let mut free_cores = CpuSet::new(cpus);
         for cpu in 0..cpus {
             idle.set(cpu, true);
-            idle_cores.set(cpu, cpu.is_multiple_of(machine.threads_per_core));
+            free_cores.set(cpu, cpu.is_multiple_of(machine.threads_per_core));
         }
         let mut host = Self {
             machine,
@@ -115,8 +117,9 @@ impl<O: Observer> Host<O> {
             works: Vec::new(),
             shared: (0..llcs).map(|_| RunQueue::default()).collect(),
             minima: vec![0; (cpus + llcs) as usize],
+            free: idle.clone(),
             idle,
-            idle_cores,
+            free_cores,
             batch_on: CpuSet::new(cpus),
             fair_waits: CpuSet::new(cpus),
             side: Side::new(scenario)?,

@@ -109,7 +109,7 @@ impl<O: Observer> Host<O> {
     pub(super) fn place_of(&mut self, task: u32) -> u32 {
         let own = &self.tasks[task as usize];
         let last = own.cpu;
-        if own.pinned || self.idle.contains(last) && !self.prefers_another_core(last) {
+        if own.pinned || self.free.contains(last) && !self.prefers_another_core(last) {
             return last;
         }
         let llc = self.machine.cpus_per_llc;
@@ -141,21 +141,38 @@ impl<O: Observer> Host<O> {
         last
     }
 
+    /// A task is on its way to a CPU: no other goes there because it is idle.
+    pub(super) fn claim(&mut self, cpu: u32) {
+        self.free.set(cpu, false);
+        self.free_cores
+            .set(cpu - cpu % self.machine.threads_per_core, false);
+    }
+
+    /// A CPU is idle, and no task is on its way there.
+    pub(super) fn release(&mut self, cpu: u32) {
+        self.free.set(cpu, true);
+        let threads = self.machine.threads_per_core;
+        let first = cpu - cpu % threads;
+        let is_free = (first..first + threads).all(|sibling| self.free.contains(sibling));
+        self.free_cores.set(first, is_free);
+    }
+
     /// An idle CPU with a busy sibling, while a whole core is idle near by.
     fn prefers_another_core(&self, cpu: u32) -> bool {
         let threads = self.machine.threads_per_core;
-        threads > 1 && !self.idle_cores.contains(cpu - cpu % threads) && self.idle_cores.count() > 0
+        threads > 1 && !self.free_cores.contains(cpu - cpu % threads) && self.free_cores.count() > 0
     }
 
-    /// The best idle CPU of `start .. end`, `last` being in it: by the core's
-    /// order, which prefers a core that is idle as a whole.
+    /// The best idle CPU of `start .. end` that no task is on its way to, `last`
+    /// being among them: by the core's order, which prefers a core that is idle
+    /// as a whole.
     fn best_idle(&self, last: u32, start: u32, end: u32) -> Option<u32> {
-        let any = self.idle.next_within(last, start, end)?;
+        let any = self.free.next_within(last, start, end)?;
         let threads = self.machine.threads_per_core;
         if threads == 1 {
             return Some(any);
         }
-        let Some(whole) = self.idle_cores.next_within(last, start, end) else {
+        let Some(whole) = self.free_cores.next_within(last, start, end) else {
             return Some(any);
         };
         let known = |core_idle| batch::Cpu {
@@ -163,7 +180,7 @@ impl<O: Observer> Host<O> {
             room_ppm: plimsoll_policy::PPM as u32,
             ..batch::Cpu::default()
         };
-        let any_is_whole = self.idle_cores.contains(any - any % threads);
+        let any_is_whole = self.free_cores.contains(any - any % threads);
         let better = batch::better_cpu(&known(true), &known(any_is_whole), batch::SLICE_DEFAULT_NS);
         Some(if better { whole } else { any })
     }
@@ -176,6 +193,7 @@ impl<O: Observer> Host<O> {
         }
         let own = &self.cpus[cpu as usize];
         if own.current == NONE || own.batch {
+            self.claim(cpu);
             self.must_choose(cpu);
             return;
         }
@@ -205,6 +223,7 @@ impl<O: Observer> Host<O> {
         let (cpu, pinned) = (own.cpu, own.pinned);
         if pinned {
             if self.idle.contains(cpu) {
+                self.claim(cpu);
                 self.must_choose(cpu);
             }
             return;
@@ -212,7 +231,10 @@ impl<O: Observer> Host<O> {
         let llc = self.machine.cpus_per_llc;
         let start = cpu - cpu % llc;
         match self.best_idle(cpu, start, start + llc) {
-            Some(idle) => self.must_choose(idle),
+            Some(idle) => {
+                self.claim(idle);
+                self.must_choose(idle);
+            }
             None => self.look_again_later(),
         }
     }

@@ -6,5 +6,6 @@ mod batch;
 mod caps;
 mod fixture;
 mod headroom;
+mod placement;
 mod repeatable;
 mod theory;
