@@ -98,7 +98,7 @@ impl<O: Observer> Host<O> {
             Verdict::Throttled => group.on_cpu[cpu as usize].throttled.push(task),
             Verdict::Limited(at_ns) => {
                 group.on_cpu[cpu as usize].limited.push(task);
-                self.timers.set(self.owners.window(), at_ns);
+                self.timers.set_no_later(self.owners.window(), at_ns);
             }
             Verdict::OwnCapped(at_ns) => {
                 group.counters.nr_capped += 1;

@@ -59,6 +59,15 @@ impl Timers {
         }
     }
 
+    /// Sets the owner's timer, unless it expires sooner as it is.
+    pub(super) fn set_no_later(&mut self, owner: u32, at: u64) {
+        let place = self.places[owner as usize];
+        let is_sooner = |entry: &Entry| (entry >> 32) as u64 <= at;
+        if !self.heap.get(place as usize).is_some_and(is_sooner) {
+            self.set(owner, at);
+        }
+    }
+
     pub(super) fn is_set(&self, owner: u32) -> bool {
         self.places[owner as usize] != NOWHERE
     }
@@ -148,6 +157,15 @@ mod tests {
             }
             let first = model.iter().map(|(&owner, &at)| (at, owner)).min();
             assert_eq!(timers.first(), first);
+        }
+    }
+
+    #[test]
+    fn a_timer_for_several_expires_for_the_first_of_them() {
+        let mut timers = Timers::new(2);
+        for (at, first) in [(10, 10), (20, 10), (5, 5)] {
+            timers.set_no_later(1, at);
+            assert_eq!(timers.first(), Some((first, 1)));
         }
     }
 

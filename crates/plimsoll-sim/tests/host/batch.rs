@@ -1,6 +1,11 @@
 //! The batch class.
 
-use crate::fixture::{SEC, assert_near, burn, group, latency, of, run, scenario, service, steady};
+use plimsoll_load::Arrivals;
+use plimsoll_sim::host::Host;
+
+use crate::fixture::{
+    MSEC, SEC, assert_near, burn, group, latency, of, run, scenario, service, steady,
+};
 
 #[test]
 fn batch_work_gets_its_tolerance_behind_saturating_normal_work_and_no_more() {
@@ -114,4 +119,37 @@ fn batch_tasks_of_two_caches_share_alike() {
     scenario.machine.threads_per_core = 2;
     let report = run(&scenario);
     assert!(report.machine.idle_ratio < 0.002, "{:?}", report.machine);
+}
+
+/// Side work with 1 % of each of two CPUs. One task is there from the start;
+/// another comes 1 ms before the end of a window and runs up to that end. What
+/// both ran of each 100 ms, in ms.
+fn side_by_window(windows: u64) -> Vec<u64> {
+    let mut late = service(1.0, "const:500ms", 1, 1);
+    if let plimsoll_sim::scenario::Workload::Service(config) = &mut late {
+        config.arrivals = Arrivals::Uniform {
+            rate: 1_000.0 / 99.0,
+        };
+    }
+    let groups = vec![group(
+        "side",
+        r#""class": "batch", "cpu-limit": "1%""#,
+        vec![burn(1), late],
+    )];
+    let scenario = scenario(2, windows * 100 * MSEC, groups);
+    let mut host = Host::new(&scenario).unwrap();
+    let mut before_ns = 0;
+    (1..=windows)
+        .map(|window| {
+            host.run_until(window * 100 * MSEC);
+            let cpu_ns = host.report().groups[0].cpu_ns;
+            (cpu_ns - std::mem::replace(&mut before_ns, cpu_ns)) / MSEC
+        })
+        .collect()
+}
+
+#[test]
+fn a_limited_cpu_goes_on_with_the_next_window_whatever_others_wait_for() {
+    let ran_ms = side_by_window(3);
+    assert!(ran_ms.iter().all(|&ms| ms >= 1), "{ran_ms:?}");
 }
