@@ -1,7 +1,7 @@
 //! Quota, caps and limits: whether a task may run on a CPU, for how long, and
 //! what it ran.
 
-use plimsoll_policy::batch;
+use plimsoll_policy::batch::{self, Limit};
 use plimsoll_policy::ratecap::Bucket;
 
 use super::engine::Host;
@@ -41,6 +41,18 @@ fn bucket_run_ns(bucket: &Bucket, nr_running: u32, now_ns: u64) -> Result<u64, u
     }
     let run_ns = bucket.run_ns(nr_running, now_ns);
     Ok(run_ns.map_or(u64::MAX, |ns| ns.max(CAPPED_RUN_MIN_NS)))
+}
+
+/// Charges a run to the limit of a CPU: what was run before the end of a window
+/// to that window. A bucket has no windows, and a pool is told at each boundary.
+fn charge_limit(limit: &mut Limit, limit_ppm: u32, start_ns: u64, now_ns: u64) {
+    let mut from_ns = start_ns;
+    let end_ns = limit.until_ns();
+    if start_ns < end_ns && end_ns <= now_ns {
+        limit.charge(limit_ppm, end_ns - start_ns, end_ns - 1);
+        from_ns = end_ns;
+    }
+    limit.charge(limit_ppm, now_ns - from_ns, now_ns);
 }
 
 impl<O: Observer> Host<O> {
@@ -151,9 +163,8 @@ impl<O: Observer> Host<O> {
             bucket.charge(start_ns, ran_ns);
         }
         if let Some(limit_ppm) = group.limit_ppm {
-            group.on_cpu[cpu as usize]
-                .limit
-                .charge(limit_ppm, ran_ns, now_ns);
+            let limit = &mut group.on_cpu[cpu as usize].limit;
+            charge_limit(limit, limit_ppm, start_ns, now_ns);
         }
         if let Some(pool) = &mut group.pool {
             let lane = &mut group.lanes[cpu as usize];

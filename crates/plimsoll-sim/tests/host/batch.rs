@@ -153,3 +153,8 @@ fn a_limited_cpu_goes_on_with_the_next_window_whatever_others_wait_for() {
     let ran_ms = side_by_window(3);
     assert!(ran_ms.iter().all(|&ms| ms >= 1), "{ran_ms:?}");
 }
+
+#[test]
+fn a_run_counts_in_the_window_of_the_limit_that_it_was_in() {
+    assert_eq!(side_by_window(4), [2, 2, 2, 2]);
+}
