@@ -281,6 +281,10 @@ impl<O: Observer> Host<O> {
         if step == Step::Work {
             self.cpus[cpu as usize].work_mark = self.clock.work;
             self.set_end(cpu);
+            // Another process has taken its place, which may not be over a soft cap.
+            if self.is_batch(task) != self.cpus[cpu as usize].batch {
+                self.change_class(task);
+            }
             return;
         }
         self.leave(cpu);

@@ -165,6 +165,7 @@ impl<O: Observer> Host<O> {
         let caps = own.task_caps;
         for (lane, role) in beginning.roles.iter().enumerate() {
             let cpu = (first + lane as u32) % self.machine.cpus;
+            let own = caps.and_then(|params| OwnCap::new(params, 0));
             self.tasks.push(Task {
                 number: self.next_number,
                 group,
@@ -173,14 +174,14 @@ impl<O: Observer> Host<O> {
                 pinned: beginning.pinned,
                 state: State::Asleep,
                 role: *role,
-                background: false,
+                background: own.as_ref().is_some_and(|own| own.bucket.is_background()),
                 weight,
                 vruntime: 0,
                 home: cpu,
                 ticket: 0,
                 runnable_ns: 0,
                 left: work_of_ns(beginning.work_ns),
-                own: caps.and_then(|params| OwnCap::new(params, 0)),
+                own,
                 cpu_ns: 0,
                 done: 0,
             });

@@ -139,6 +139,10 @@ impl<O: Observer> Host<O> {
         self.next_number += 1;
         let caps = self.groups[own.group as usize].task_caps;
         own.own = caps.and_then(|params| OwnCap::new(params, now_ns));
+        own.background = own
+            .own
+            .as_ref()
+            .is_some_and(|cap| cap.bucket.is_background());
         // On the CPU that its parent ran on, at its parent's place: it was
         // forked there.
         Step::Work

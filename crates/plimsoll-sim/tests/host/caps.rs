@@ -1,7 +1,7 @@
 //! Rate caps: the table of SPEC section 4, in virtual time.
 
 use plimsoll_load::StormConfig;
-use plimsoll_sim::host::WorkloadReport;
+use plimsoll_sim::host::{Host, Observer, Span, WorkloadReport};
 use plimsoll_sim::scenario::Workload;
 
 use crate::fixture::{MSEC, SEC, assert_near, burn, group, need, of, run, scenario};
@@ -108,4 +108,54 @@ fn a_soft_cap_yields_to_others_only() {
         0.11,
         0.015,
     );
+}
+
+#[test]
+fn a_soft_cap_of_0_is_background_from_the_first_nanosecond() {
+    for knobs in [
+        r#""soft-cap": "0%""#,
+        r#""soft-cap": "0%", "per-task": true"#,
+    ] {
+        let groups = vec![
+            group("soft", knobs, vec![burn(1)]),
+            group("other", "", vec![burn(1)]),
+        ];
+        let mut host = Host::new(&scenario(1, SEC, groups)).unwrap();
+        // The tolerance has its first turn after 100 ms.
+        host.run_until(99 * MSEC);
+        assert_eq!(host.report().groups[0].cpu_ns, 0, "{knobs}");
+    }
+}
+
+#[derive(Default)]
+struct Spans(Vec<Span>);
+
+impl Observer for Spans {
+    fn ran(&mut self, span: &Span) {
+        self.0.push(*span);
+    }
+}
+
+#[test]
+fn a_process_does_not_inherit_what_its_parent_used_of_a_soft_cap() {
+    // Usage rates are looked at in between.
+    const EACH_NS: u64 = 503 * MSEC;
+    let storm = Workload::Storm(StormConfig {
+        processes: 3,
+        cpu_each: std::time::Duration::from_nanos(EACH_NS),
+        parallel: 1,
+    });
+    let knobs = r#""soft-cap": "10%", "per-task": true"#;
+    let scenario = scenario(1, 2 * SEC, vec![group("soft", knobs, vec![storm])]);
+    let mut host = Host::with_observer(&scenario, Spans::default()).unwrap();
+    host.run_until(u64::MAX);
+    let spans = host.into_observer().0;
+    for process in 0..3 {
+        let in_fair = |span: &&Span| span.task == process && !span.batch;
+        let first = spans
+            .iter()
+            .find(in_fair)
+            .expect("it begins in the fair class");
+        assert_eq!(first.start_ns, u64::from(process) * EACH_NS);
+    }
 }
