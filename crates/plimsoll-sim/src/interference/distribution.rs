@@ -1,0 +1,101 @@
+//! What groups may want in a period.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::samples::Samples;
+
+/// The source's shape of the Pareto distribution.
+pub const PARETO_ALPHA_DEFAULT: f64 = 4.0;
+/// The shape of the lognormal distribution where none is given: the standard
+/// deviation is 1.3 times the mean.
+pub const SIGMA_DEFAULT: f64 = 1.0;
+/// The Poisson distribution counts tenths of the quota, as the source does.
+pub(super) const POISSON_STEPS: f64 = 10.0;
+/// Shapes of the Pareto distribution: at 1 it has no mean.
+const PARETO_ALPHA: (f64, f64) = (1.1, 100.0);
+/// Shapes of the lognormal distribution: at 5 the mean is an outlier.
+const SIGMA: (f64, f64) = (0.01, 5.0);
+
+/// How demand is distributed over periods. Periods are independent of each
+/// other.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Distribution {
+    /// Exponential.
+    Exponential,
+    /// Tenths of the quota: Poisson with ten times the mean, divided by ten.
+    Poisson,
+    /// Pareto, its smallest value such that the mean is right.
+    Pareto {
+        /// The shape, 1.1 to 100; up to 2, the variance is infinite and
+        /// intervals mean little.
+        alpha: f64,
+    },
+    /// Lognormal.
+    Lognormal {
+        /// Standard deviation of the logarithm, 0.01 to 5.
+        sigma: f64,
+    },
+    /// Measured demand, drawn with replacement: a mean stretches it.
+    Empirical(Arc<Samples>),
+}
+
+impl Distribution {
+    /// Its name: `exponential`, `poisson`, `pareto`, `lognormal`, `empirical`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Exponential => "exponential",
+            Self::Poisson => "poisson",
+            Self::Pareto { .. } => "pareto",
+            Self::Lognormal { .. } => "lognormal",
+            Self::Empirical(_) => "empirical",
+        }
+    }
+
+    /// Its own mean, if it has one that need not be given.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        match self {
+            Self::Empirical(samples) => Some(samples.mean()),
+            _ => None,
+        }
+    }
+
+    /// The square of standard deviation over mean, where the mean is `mean`
+    /// quotas; infinite for a Pareto distribution whose shape is 2 or less.
+    #[must_use]
+    pub fn variation_squared(&self, mean: f64) -> f64 {
+        match self {
+            Self::Exponential => 1.0,
+            Self::Poisson => (POISSON_STEPS * mean).recip(),
+            Self::Pareto { alpha } if *alpha <= 2.0 => f64::INFINITY,
+            Self::Pareto { alpha } => (alpha * (alpha - 2.0)).recip(),
+            Self::Lognormal { sigma } => (sigma * sigma).exp_m1(),
+            Self::Empirical(samples) => samples.variation_squared(),
+        }
+    }
+
+    /// What is out of range: field, value, allowed.
+    pub(super) fn problem(&self) -> Option<String> {
+        let (field, value, (least, most)) = match self {
+            Self::Pareto { alpha } => ("alpha", *alpha, PARETO_ALPHA),
+            Self::Lognormal { sigma } => ("sigma", *sigma, SIGMA),
+            _ => return None,
+        };
+        let is_allowed = (least..=most).contains(&value);
+        (!is_allowed)
+            .then(|| format!("{field}: `{value}` is out of range; allowed: {least} to {most}"))
+    }
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Pareto { alpha } => write!(f, "pareto (alpha {alpha})"),
+            Self::Lognormal { sigma } => write!(f, "lognormal (sigma {sigma})"),
+            Self::Empirical(samples) => write!(f, "empirical ({})", samples.file()),
+            _ => f.write_str(self.name()),
+        }
+    }
+}

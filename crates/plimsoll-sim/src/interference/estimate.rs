@@ -1,0 +1,139 @@
+//! What counts say, and with which confidence.
+
+use serde::Serialize;
+
+use super::experiment::BATCHES;
+use super::tally::Tally;
+
+/// Student's t of 1 to 31 degrees of freedom at 97.5 %: half of a 95 %
+/// interval. NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
+const STUDENT: [f64; BATCHES - 1] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042, 2.040,
+];
+
+/// A mean with its 95 % confidence interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The mean.
+    pub mean: f64,
+    /// The interval is the mean plus and minus this; `None` with fewer than
+    /// two whole batches, or more than [`BATCHES`]. 0 where all batches are alike: then nothing that was
+    /// looked for may have been seen.
+    pub half_width: Option<f64>,
+}
+
+impl Estimate {
+    /// The method of batch means: batches are far longer than what happens in
+    /// one period is remembered, so their means are independent, and their
+    /// spread says how far the mean of all is off (Student's t).
+    #[must_use]
+    pub fn of_batches(mean: f64, batches: &[f64]) -> Self {
+        Self {
+            mean,
+            half_width: half_width(batches),
+        }
+    }
+
+    /// Whether the interval contains a value.
+    #[must_use]
+    pub fn contains(&self, value: f64) -> bool {
+        self.half_width
+            .is_some_and(|half_width| (value - self.mean).abs() <= half_width)
+    }
+}
+
+fn half_width(batches: &[f64]) -> Option<f64> {
+    let student = STUDENT.get(batches.len().checked_sub(2)?)?;
+    let count = batches.len() as f64;
+    let mean = batches.iter().sum::<f64>() / count;
+    let squares: f64 = batches.iter().map(|batch| (batch - mean).powi(2)).sum();
+    let of_mean = (squares / (count - 1.0) / count).sqrt();
+    Some(student * of_mean)
+}
+
+/// The figures of one cell: a row of groups under one setting of burst.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CellReport {
+    /// Periods that count.
+    pub periods: u64,
+    /// Whether these are all that were asked for.
+    pub complete: bool,
+    /// E(WCET), in periods.
+    pub wcet: Estimate,
+    /// P(WCET > 1), 0 to 1: the share of periods that miss their deadline.
+    pub missed: Estimate,
+    /// CPU time used, as a share of the machine.
+    pub utilisation: Estimate,
+    /// Periods by their WCET: 1, 2, …, up to the longest there was or
+    /// [`LENGTHS`](super::LENGTHS).
+    pub wcet_counts: Vec<u64>,
+    /// Periods with a longer WCET than that.
+    pub longer: u64,
+    /// The longest WCET.
+    pub wcet_max: u64,
+}
+
+/// What is known of one batch.
+#[derive(Debug, Clone)]
+pub(super) struct Batch {
+    /// Whether it was run to its end.
+    pub(super) complete: bool,
+    /// Of each column.
+    pub(super) tallies: Vec<Tally>,
+}
+
+impl CellReport {
+    /// Of one column of all batches there are, of `of` that were asked for.
+    pub(super) fn of_column(column: usize, batches: &[&Batch], of: usize) -> Self {
+        let mut all = Tally::default();
+        let mut whole = Vec::with_capacity(batches.len());
+        for batch in batches {
+            let tally = &batch.tallies[column];
+            all.add(tally);
+            if batch.complete {
+                whole.push(tally);
+            }
+        }
+        let estimate = |figure: fn(&Tally) -> f64| {
+            let means: Vec<f64> = whole.iter().map(|tally| figure(tally)).collect();
+            Estimate::of_batches(figure(&all), &means)
+        };
+        let seen = all.by_length.iter().rposition(|count| *count > 0);
+        Self {
+            periods: all.periods,
+            complete: whole.len() == of,
+            wcet: estimate(Tally::wcet_mean),
+            missed: estimate(Tally::missed),
+            utilisation: estimate(Tally::utilisation),
+            wcet_counts: all.by_length[..seen.map_or(0, |last| last + 1)].to_vec(),
+            longer: all.longer,
+            wcet_max: all.wcet_max,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_that_of_the_textbook() {
+        // Mean 3, s² = 2.5, t(4) = 2.776.
+        let estimate = Estimate::of_batches(3.0, &[1.0, 2.0, 3.0, 4.0, 5.0]);
+        let half_width = estimate.half_width.unwrap();
+        assert!(
+            (half_width - 2.776 * 0.5_f64.sqrt()).abs() < 1e-5,
+            "{half_width}"
+        );
+        assert!(estimate.contains(4.9) && !estimate.contains(5.0));
+    }
+
+    #[test]
+    fn one_batch_has_no_interval() {
+        let estimate = Estimate::of_batches(3.0, &[3.0]);
+        assert_eq!(estimate.half_width, None);
+        assert!(!estimate.contains(3.0));
+    }
+}

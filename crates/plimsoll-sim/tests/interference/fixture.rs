@@ -1,0 +1,63 @@
+//! Experiments of one row.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicU64;
+
+use plimsoll_sim::interference::{
+    Burst, CellReport, Distribution, Experiment, Group, Row, Sampler, Watch,
+};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng as _;
+
+/// `groups` of equal quota, under each of `bursts`.
+pub fn equal(distribution: Distribution, groups: usize, mean: f64, bursts: &[Burst]) -> Row {
+    let group = Group {
+        quota: 1.0 / groups as f64,
+        mean: Some(mean),
+    };
+    Row {
+        distribution,
+        groups: vec![group; groups],
+        correlation: 0.0,
+        columns: bursts.iter().map(|burst| vec![*burst; groups]).collect(),
+    }
+}
+
+/// Runs rows to their end.
+pub fn run(rows: Vec<Row>, periods: u64, seed: u64, threads: usize) -> Vec<Vec<CellReport>> {
+    let experiment = Experiment {
+        rows,
+        periods,
+        seed,
+    };
+    let done = AtomicU64::new(0);
+    let watch = Watch {
+        is_over: &|| false,
+        done: &done,
+    };
+    let threads = NonZeroUsize::new(threads).expect("at least one");
+    experiment.run(threads, &watch).expect("it can be run")
+}
+
+/// The draws of a row's groups, period by period.
+pub struct Draws {
+    sampler: Sampler,
+    rng: Xoshiro256PlusPlus,
+    demand_ns: Vec<f64>,
+}
+
+impl Draws {
+    pub fn new(row: &Row, lanes: usize, seed: u64) -> Self {
+        Self {
+            sampler: Sampler::new(&row.distribution, &row.groups, row.correlation),
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            demand_ns: vec![0.0; lanes],
+        }
+    }
+
+    /// The demand of the next period.
+    pub fn next(&mut self) -> &[f64] {
+        self.sampler.draw(&mut self.rng, &mut self.demand_ns);
+        &self.demand_ns
+    }
+}

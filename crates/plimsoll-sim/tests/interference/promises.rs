@@ -1,0 +1,162 @@
+//! What holds of any experiment, and what is refused.
+
+use plimsoll_sim::interference::{
+    Burst, CellReport, Distribution, Experiment, Group, Machine, Row,
+};
+use proptest::prelude::*;
+
+use crate::fixture::{Draws, equal, run};
+
+fn distribution() -> impl Strategy<Value = Distribution> {
+    prop_oneof![
+        Just(Distribution::Exponential),
+        Just(Distribution::Poisson),
+        (1.5..8.0).prop_map(|alpha| Distribution::Pareto { alpha }),
+        (0.1..2.0).prop_map(|sigma| Distribution::Lognormal { sigma }),
+    ]
+}
+
+/// Quotas that sum up to 1 at most, and means.
+fn groups() -> impl Strategy<Value = Vec<Group>> {
+    prop::collection::vec((0.1..1.0, 0.05..0.95), 1..12).prop_map(|parts| {
+        let sum: f64 = parts.iter().map(|(quota, _)| quota).sum();
+        let group = |(quota, mean): (f64, f64)| Group {
+            quota: quota / sum,
+            mean: Some(mean),
+        };
+        parts.into_iter().map(group).collect()
+    })
+}
+
+fn row() -> impl Strategy<Value = Row> {
+    (distribution(), groups(), prop_oneof![Just(0.0), 0.0..=1.0]).prop_map(
+        |(distribution, groups, correlation)| Row {
+            distribution,
+            correlation,
+            columns: [
+                Burst::Quotas(0.0),
+                Burst::Quotas(0.7),
+                Burst::Quotas(3.0),
+                Burst::Unlimited,
+            ]
+            .map(|burst| vec![burst; groups.len()])
+            .to_vec(),
+            groups,
+        },
+    )
+}
+
+fn check(cell: &CellReport) {
+    assert!((0.0..=1.0).contains(&cell.missed.mean));
+    assert!(cell.wcet.mean >= 1.0 + cell.missed.mean - 1e-12);
+    assert!((0.0..=1.0).contains(&cell.utilisation.mean));
+    assert_eq!(
+        cell.wcet_counts.iter().sum::<u64>() + cell.longer,
+        cell.periods
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn figures_are_probabilities_and_means(row in row(), seed in any::<u64>()) {
+        for cell in &run(vec![row], 1_000, seed, 1)[0] {
+            check(cell);
+        }
+    }
+
+    /// Up to what chance does to single periods: a burst taken earlier is not
+    /// there later.
+    #[test]
+    fn a_larger_burst_never_interferes_much_less(row in row(), seed in any::<u64>()) {
+        let cells = &run(vec![row], 2_000, seed, 1)[0];
+        prop_assert_eq!(cells[0].missed.mean, 0.0);
+        for pair in cells.windows(2) {
+            prop_assert!(pair[0].missed.mean <= pair[1].missed.mean + 0.02, "{:?}", pair);
+        }
+    }
+
+    /// Nothing is used that is not there, and nothing is lost: without
+    /// limits on bursts, CPU is idle only when nobody wants any.
+    #[test]
+    fn a_period_uses_no_more_than_the_machine(row in row(), seed in any::<u64>()) {
+        for bursts in &row.columns {
+            let mut machine = Machine::new(&row.groups, bursts).unwrap();
+            let mut draws = Draws::new(&row, machine.lanes(), seed);
+            let capacity_ns = machine.capacity_ns();
+            for _ in 0..200 {
+                let period = machine.period(draws.next());
+                prop_assert!((0.0..=capacity_ns).contains(&period.used_ns));
+                prop_assert!(period.is_met || period.used_ns == capacity_ns);
+            }
+        }
+    }
+}
+
+fn refusal(row: Row, periods: u64) -> String {
+    let experiment = Experiment {
+        rows: vec![row],
+        periods,
+        seed: 1,
+    };
+    let refused = experiment.check().unwrap_err().to_string();
+    assert!(
+        refused.contains("; allowed: ") && !refused.contains('\n'),
+        "{refused}"
+    );
+    refused
+}
+
+#[test]
+fn what_is_out_of_range_is_refused_by_name() {
+    let good = || equal(Distribution::Exponential, 5, 0.5, &[Burst::Unlimited]);
+    assert!(refusal(good(), 999).starts_with("periods: `999`"));
+    assert!(refusal(good(), 1_000_000_000_001).starts_with("periods: "));
+    for (mean, shown) in [
+        (0.0, "`0%`"),
+        (-0.1, "`-10%`"),
+        (1.0, "`100%`"),
+        (f64::NAN, "`NaN%`"),
+    ] {
+        let row = equal(Distribution::Exponential, 5, mean, &[Burst::Unlimited]);
+        assert!(refusal(row, 1_000).starts_with(&format!("mean: {shown}")));
+    }
+    for burst in [-0.5, 1_001.0, f64::NAN] {
+        let row = equal(Distribution::Exponential, 5, 0.5, &[Burst::Quotas(burst)]);
+        assert!(refusal(row, 1_000).starts_with("burst: "));
+    }
+    for alpha in [1.0, 101.0, f64::NAN] {
+        let row = equal(Distribution::Pareto { alpha }, 5, 0.5, &[Burst::Unlimited]);
+        assert!(refusal(row, 1_000).starts_with("alpha: "));
+    }
+    let row = equal(
+        Distribution::Lognormal { sigma: 5.1 },
+        5,
+        0.5,
+        &[Burst::Unlimited],
+    );
+    assert!(refusal(row, 1_000).starts_with("sigma: `5.1`"));
+    for correlation in [-0.1, 1.1, f64::NAN] {
+        let row = Row {
+            correlation,
+            ..good()
+        };
+        assert!(refusal(row, 1_000).starts_with("correlation: "));
+    }
+    let mut row = good();
+    row.groups[0].quota = 0.3;
+    assert!(refusal(row.clone(), 1_000).starts_with("quota: `110"));
+    row.groups[0].quota = 0.0001;
+    assert!(refusal(row.clone(), 1_000).starts_with("quota: `0.01%`"));
+    row.groups[0] = Group {
+        quota: 0.1,
+        mean: None,
+    };
+    assert!(refusal(row.clone(), 1_000).starts_with("mean: "));
+    row.groups.clear();
+    assert!(refusal(row, 1_000).starts_with("groups: `0`"));
+    let mut row = good();
+    row.columns[0].pop();
+    assert!(refusal(row, 1_000).starts_with("burst: `4`"));
+}

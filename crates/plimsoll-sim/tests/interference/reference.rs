@@ -1,0 +1,76 @@
+//! Beside the pseudo-code, written plainly.
+
+use plimsoll_sim::interference::{Burst, Distribution, Machine};
+
+use crate::fixture::{Draws, equal, run};
+use crate::plain::Plain;
+
+fn distributions() -> [Distribution; 4] {
+    [
+        Distribution::Exponential,
+        Distribution::Poisson,
+        Distribution::Pareto { alpha: 4.0 },
+        Distribution::Lognormal { sigma: 1.0 },
+    ]
+}
+
+fn quotas(burst: Burst) -> f64 {
+    match burst {
+        Burst::Quotas(quotas) => quotas,
+        Burst::Unlimited => f64::INFINITY,
+    }
+}
+
+#[test]
+fn the_same_draws_meet_and_miss_the_same_deadlines_as_the_pseudo_code() {
+    const PERIODS: usize = 20_000;
+    let bursts = [0.0, 0.5, 1.0, 2.0].map(Burst::Quotas);
+    for burst in bursts.into_iter().chain([Burst::Unlimited]) {
+        for (distribution, groups) in distributions().into_iter().zip([5, 20, 3, 7]) {
+            let row = equal(distribution, groups, 0.9, &[burst]);
+            let mut machine = Machine::new(&row.groups, &row.columns[0]).unwrap();
+            let mut plain = Plain::new(groups, machine.quota_ns()[0], quotas(burst));
+            let mut draws = Draws::new(&row, machine.lanes(), 11);
+            let mut missed = 0;
+            for period in 0..PERIODS {
+                let demand_ns = draws.next();
+                let is_met = machine.period(demand_ns).is_met;
+                let expected = plain.period(demand_ns);
+                let place = format!("{}, {burst:?}, period {period}", row.distribution);
+                assert_eq!(is_met, expected, "{place}");
+                missed += usize::from(!is_met);
+            }
+            let may_miss = burst != Burst::Quotas(0.0);
+            assert_eq!(missed > PERIODS / 200, may_miss, "{missed}");
+        }
+    }
+}
+
+#[test]
+fn other_draws_give_the_pseudo_codes_figures_within_the_interval() {
+    const PERIODS: u64 = 100_000;
+    for distribution in distributions() {
+        let row = equal(distribution, 5, 0.8, &[Burst::Quotas(1.0)]);
+        let machine = Machine::new(&row.groups, &row.columns[0]).unwrap();
+        let mut plain = Plain::new(5, machine.quota_ns()[0], 1.0);
+        let mut draws = Draws::new(&row, machine.lanes(), 99);
+        (0..PERIODS).for_each(|_| {
+            plain.period(draws.next());
+        });
+        let list = &plain.wcet_list;
+        let wcet = list.iter().sum::<u64>() as f64 / list.len() as f64;
+        let missed = list.iter().filter(|wcet| **wcet > 1).count() as f64 / list.len() as f64;
+        let cell = run(vec![row.clone()], PERIODS, 1, 2).remove(0).remove(0);
+        // Both are estimates: the difference has √2 times the spread of one,
+        // and eight are looked at.
+        for (ours, plain) in [(cell.wcet, wcet), (cell.missed, missed)] {
+            let within = 2.0 * ours.half_width.unwrap();
+            let difference = (ours.mean - plain).abs();
+            assert!(
+                difference < within,
+                "{}: {ours:?} {plain}",
+                row.distribution
+            );
+        }
+    }
+}

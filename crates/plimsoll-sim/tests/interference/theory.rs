@@ -1,0 +1,87 @@
+//! Limits and closed forms.
+
+use plimsoll_sim::interference::{Burst, Distribution, Group, Row};
+
+use crate::fixture::{equal, run};
+
+#[test]
+fn without_burst_every_period_meets_its_deadline() {
+    for mean in [0.3, 0.95] {
+        let row = equal(Distribution::Exponential, 4, mean, &[Burst::Quotas(0.0)]);
+        let cell = &run(vec![row], 20_000, 1, 2)[0][0];
+        assert_eq!((cell.wcet.mean, cell.missed.mean), (1.0, 0.0));
+        assert_eq!(cell.wcet_counts, [20_000]);
+        assert_eq!((cell.longer, cell.wcet_max), (0, 1));
+    }
+}
+
+/// One group that has the whole machine and bursts without limit: a queue with
+/// an exponential batch of work in each period, served at one quota a period.
+/// Nobody else leaves it anything, so it misses its deadline for as long as it
+/// has more to do than it can: Lindley's walk `W' = max(W + D − 1, 0)`, which is
+/// the waiting time of D/M/1. There, `P(W > 0) = σ`, the root below 1 of
+/// `σ = e^{−(1 − σ)/u}` (L. Kleinrock, Queueing Systems I, 6.4).
+fn waits(u: f64) -> f64 {
+    (0..1_000).fold(0.0, |sigma: f64, _| (-(1.0 - sigma) / u).exp())
+}
+
+#[test]
+fn one_group_alone_is_a_queue_with_constant_service() {
+    for u in [0.5, 0.8] {
+        let row = equal(Distribution::Exponential, 1, u, &[Burst::Unlimited]);
+        let cell = run(vec![row], 400_000, 3, 2).remove(0).remove(0);
+        let expected = waits(u);
+        // One in 20 intervals misses what it is for; twice it does not.
+        let within = 2.0 * cell.missed.half_width.unwrap();
+        let difference = (cell.missed.mean - expected).abs();
+        assert!(difference < within, "{:?} {expected}", cell.missed);
+        assert!(within < 0.03 * expected, "{within}");
+    }
+}
+
+#[test]
+fn utilisation_is_what_is_asked_for_where_bursts_have_no_limit() {
+    let groups = vec![
+        Group {
+            quota: 0.5,
+            mean: Some(0.8),
+        },
+        Group {
+            quota: 0.25,
+            mean: Some(0.4),
+        },
+    ];
+    let row = Row {
+        distribution: Distribution::Pareto { alpha: 4.0 },
+        groups,
+        correlation: 0.0,
+        columns: vec![vec![Burst::Unlimited; 2]],
+    };
+    let cell = run(vec![row], 100_000, 3, 2).remove(0).remove(0);
+    let difference = (cell.utilisation.mean - 0.5).abs();
+    assert!(difference < 2.0 * cell.utilisation.half_width.unwrap());
+}
+
+#[test]
+fn groups_that_move_together_interfere_more() {
+    let apart = equal(Distribution::Exponential, 10, 0.6, &[Burst::Quotas(2.0)]);
+    let rows = [0.0, 0.4, 0.8].map(|correlation| Row {
+        correlation,
+        ..apart.clone()
+    });
+    let cells = run(rows.to_vec(), 50_000, 3, 2);
+    let missed: Vec<f64> = cells.iter().map(|row| row[0].missed.mean).collect();
+    assert!(
+        missed[0] < 0.5 * missed[1] && missed[1] < missed[2],
+        "{missed:?}"
+    );
+}
+
+#[test]
+fn spare_machine_takes_bursts_in() {
+    let mut row = equal(Distribution::Exponential, 5, 0.7, &[Burst::Quotas(2.0)]);
+    let full = run(vec![row.clone()], 50_000, 3, 2)[0][0].missed.mean;
+    row.groups.iter_mut().for_each(|group| group.quota *= 0.6);
+    let spare = run(vec![row], 50_000, 3, 2)[0][0].missed.mean;
+    assert!(spare < 0.1 * full, "{spare} {full}");
+}
