@@ -240,7 +240,8 @@ impl<O: Observer> Host<O> {
             .slice_end_ns
             .min(own.limit_end_ns)
             .min(own.batch_until_ns);
-        self.timers.set(cpu, end_ns.max(self.clock.now_ns + 1));
+        let at_ns = end_ns.max(self.clock.now_ns + 1);
+        self.timers.set(self.owners.cpu(cpu), at_ns);
     }
 
     /// When the work of the present task is done.
@@ -330,7 +331,7 @@ impl<O: Observer> Host<O> {
     }
 
     fn go_idle(&mut self, cpu: u32) {
-        self.timers.cancel(cpu);
+        self.timers.cancel(self.owners.cpu(cpu));
         if !self.idle.contains(cpu) {
             self.idle.set(cpu, true);
             self.core_changes(cpu);

@@ -3,6 +3,8 @@
 /// Whose timer expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
+    /// The headroom controller.
+    Grain,
     Cpu(u32),
     Task(u32),
     /// The next request of a workload.
@@ -15,8 +17,6 @@ pub(super) enum Owner {
     Window,
     /// Usage rates.
     Rates,
-    /// The headroom controller.
-    Grain,
     /// A turn of batch work behind normal work.
     Turn,
     /// Idle CPUs look for waiting work.
@@ -24,7 +24,9 @@ pub(super) enum Owner {
     WarmUp,
 }
 
-/// The numbers of timers: owners of a kind stand together.
+/// The numbers of timers: owners of a kind stand together. Of timers that
+/// expire at one moment, the lowest number is served first: the headroom
+/// controller hands out the next grain before the last one ends on any CPU.
 #[derive(Debug)]
 pub(super) struct Owners {
     tasks: u32,
@@ -35,21 +37,23 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    const SINGLES: [Owner; 6] = [
+    const GRAIN: u32 = 0;
+    const CPUS: u32 = 1;
+    const SINGLES: [Owner; 5] = [
         Owner::Window,
         Owner::Rates,
-        Owner::Grain,
         Owner::Turn,
         Owner::Balance,
         Owner::WarmUp,
     ];
 
     pub(super) fn new(cpus: u32, tasks: usize, works: usize, groups: usize) -> Self {
-        let arrivals = cpus + tasks as u32;
+        let first_task = Self::CPUS + cpus;
+        let arrivals = first_task + tasks as u32;
         let periods = arrivals + works as u32;
         let caps = periods + groups as u32;
         Self {
-            tasks: cpus,
+            tasks: first_task,
             arrivals,
             periods,
             caps,
@@ -62,8 +66,10 @@ impl Owners {
     }
 
     pub(super) fn of(&self, number: u32) -> Owner {
-        if number < self.tasks {
-            Owner::Cpu(number)
+        if number == Self::GRAIN {
+            Owner::Grain
+        } else if number < self.tasks {
+            Owner::Cpu(number - Self::CPUS)
         } else if number < self.arrivals {
             Owner::Task(number - self.tasks)
         } else if number < self.periods {
@@ -75,6 +81,14 @@ impl Owners {
         } else {
             Self::SINGLES[(number - self.singles) as usize]
         }
+    }
+
+    pub(super) fn grain(&self) -> u32 {
+        Self::GRAIN
+    }
+
+    pub(super) fn cpu(&self, cpu: u32) -> u32 {
+        Self::CPUS + cpu
     }
 
     pub(super) fn task(&self, task: u32) -> u32 {
@@ -101,19 +115,15 @@ impl Owners {
         self.singles + 1
     }
 
-    pub(super) fn grain(&self) -> u32 {
+    pub(super) fn turn(&self) -> u32 {
         self.singles + 2
     }
 
-    pub(super) fn turn(&self) -> u32 {
+    pub(super) fn balance(&self) -> u32 {
         self.singles + 3
     }
 
-    pub(super) fn balance(&self) -> u32 {
-        self.singles + 4
-    }
-
     pub(super) fn warm_up(&self) -> u32 {
-        self.singles + 5
+        self.singles + 4
     }
 }

@@ -87,3 +87,17 @@ fn a_short_main_load_is_answered_within_a_grain() {
     );
     assert_eq!(later, within);
 }
+
+#[test]
+fn a_batch_task_keeps_its_slice_while_the_allowance_lasts() {
+    let groups = vec![group(
+        "side",
+        r#""class": "batch", "headroom": "25%""#,
+        vec![burn(12)],
+    )];
+    let report = run(&scenario(4, 10 * SEC, groups));
+    // Three CPUs, slices of 4 ms.
+    let slices = 10 * 3 * SEC / (4 * NSEC_PER_MSEC);
+    let switches = report.groups[0].nr_switches;
+    assert!(switches < slices + slices / 20, "{switches} of {slices}");
+}
