@@ -5,6 +5,7 @@
 //! settings under three bursts each.
 
 use super::distribution::{Distribution, PARETO_ALPHA_DEFAULT};
+use super::estimate::{CellReport, Estimate};
 use super::experiment::Row;
 use super::machine::{Burst, Group};
 
@@ -20,6 +21,26 @@ pub struct PublishedCell {
     pub wcet: f64,
     /// P(WCET > 1), 0 to 1; of percentages with two digits behind the point.
     pub missed: f64,
+}
+
+/// Half of the last digit of E(WCET), and of P(WCET > 1).
+const ROUNDED: (f64, f64) = (0.000_05, 0.000_05);
+/// The source's figures are estimates, too, of about as many periods: the
+/// difference of the two has √2 times the spread of one. This many times the
+/// interval of one is what 1 in 250 differences exceed.
+const TIMES: f64 = 2.0;
+
+impl PublishedCell {
+    /// Whether chance and the digits that are not printed explain what ours
+    /// is off.
+    #[must_use]
+    pub fn agrees(&self, ours: &CellReport) -> bool {
+        let within = |ours: Estimate, printed: f64, rounded: f64| {
+            let by_chance = TIMES * ours.half_width.unwrap_or(f64::INFINITY);
+            (ours.mean - printed).abs() <= by_chance + rounded
+        };
+        within(ours.wcet, self.wcet, ROUNDED.0) && within(ours.missed, self.missed, ROUNDED.1)
+    }
 }
 
 /// A row as printed.

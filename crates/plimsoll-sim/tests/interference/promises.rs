@@ -100,7 +100,7 @@ fn refusal(row: Row, periods: u64) -> String {
         periods,
         seed: 1,
     };
-    let refused = experiment.check().unwrap_err().to_string();
+    let refused = experiment.check().expect_err("it is refused").to_string();
     assert!(
         refused.contains("; allowed: ") && !refused.contains('\n'),
         "{refused}"

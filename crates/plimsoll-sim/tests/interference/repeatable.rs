@@ -19,7 +19,7 @@ fn rows() -> Vec<Row> {
 }
 
 fn json(seed: u64, threads: usize) -> String {
-    serde_json::to_string(&run(rows(), 10_007, seed, threads)).unwrap()
+    serde_json::to_string(&run(rows(), 10_007, seed, threads)).expect("it is JSON")
 }
 
 #[test]

@@ -1,0 +1,364 @@
+//! What is asked: from the command line to rows of an experiment.
+
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use plimsoll_engine::knobs::KnobError;
+use plimsoll_engine::knobs::units::{percent_ppm, show_percent};
+use plimsoll_sim::interference::{
+    Burst, Distribution, Group, PARETO_ALPHA_DEFAULT, Row, SIGMA_DEFAULT, Samples,
+};
+
+use crate::error::{CommandError, Result};
+
+const DISTRIBUTIONS: &str =
+    "exponential, poisson, pareto, pareto:ALPHA, lognormal, lognormal:SIGMA, empirical";
+const GROUP: &str = "quota=10%,mean=70%,burst=200%,count=3, of which quota is needed";
+/// The most groups of one `--group`.
+const COUNT_MAX: usize = plimsoll_sim::interference::GROUPS_MAX;
+/// Means where none is asked for, in ppm: the source's.
+const MEANS_PPM: [u64; 4] = [300_000, 500_000, 700_000, 900_000];
+/// Numbers of groups where none is asked for: the source's.
+const GROUPS: [usize; 2] = [5, 20];
+
+/// A share of something, written as `70%`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    ppm: u64,
+}
+
+impl Share {
+    fn ratio(self) -> f64 {
+        self.ppm as f64 / 1e6
+    }
+
+    fn parse(knob: &'static str, text: &str) -> std::result::Result<Self, KnobError> {
+        let ppm = percent_ppm(text)
+            .map_err(|error| KnobError::new(knob, text, error.problem(), "a share such as 70%"))?;
+        Ok(Self { ppm })
+    }
+}
+
+/// Parses `--mean`.
+pub fn mean(text: &str) -> std::result::Result<Share, KnobError> {
+    Share::parse("mean", text)
+}
+
+/// A burst, as it was written: `200%` of the quota, or `unlimited`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BurstAsked(Option<Share>);
+
+impl BurstAsked {
+    fn burst(self) -> Burst {
+        self.0
+            .map_or(Burst::Unlimited, |share| Burst::Quotas(share.ratio()))
+    }
+}
+
+impl FromStr for BurstAsked {
+    type Err = KnobError;
+
+    fn from_str(text: &str) -> std::result::Result<Self, KnobError> {
+        if text == "unlimited" {
+            return Ok(Self(None));
+        }
+        let ppm = percent_ppm(text).map_err(|error| {
+            let allowed = "a share of the quota such as 200%, or unlimited";
+            KnobError::new("burst", text, error.problem(), allowed)
+        })?;
+        Ok(Self(Some(Share { ppm })))
+    }
+}
+
+/// As the user would write it.
+pub fn show_burst(burst: Burst) -> String {
+    match burst {
+        Burst::Quotas(quotas) => show_percent((quotas * 1e6).round() as u64),
+        Burst::Unlimited => "unlimited".into(),
+    }
+}
+
+/// A distribution, as it was written.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DistributionAsked {
+    /// One that needs nothing else.
+    Known(Distribution),
+    /// That of the samples.
+    Empirical,
+}
+
+impl FromStr for DistributionAsked {
+    type Err = KnobError;
+
+    fn from_str(text: &str) -> std::result::Result<Self, KnobError> {
+        let refused = |problem| KnobError::new("distribution", text, problem, DISTRIBUTIONS);
+        let (name, shape) = match text.split_once(':') {
+            Some((name, shape)) => {
+                let shape: f64 = shape
+                    .parse()
+                    .map_err(|_| refused("has a shape that is no number"))?;
+                (name, Some(shape))
+            }
+            None => (text, None),
+        };
+        let known = match (name, shape) {
+            ("exponential", None) => Distribution::Exponential,
+            ("poisson", None) => Distribution::Poisson,
+            ("pareto", shape) => Distribution::Pareto {
+                alpha: shape.unwrap_or(PARETO_ALPHA_DEFAULT),
+            },
+            ("lognormal", shape) => Distribution::Lognormal {
+                sigma: shape.unwrap_or(SIGMA_DEFAULT),
+            },
+            ("empirical", None) => return Ok(Self::Empirical),
+            ("exponential" | "poisson" | "empirical", Some(_)) => {
+                return Err(refused("has no shape"));
+            }
+            _ => return Err(refused("is no distribution known here")),
+        };
+        Ok(Self::Known(known))
+    }
+}
+
+/// One `--group`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GroupAsked {
+    group: Group,
+    burst: Burst,
+    count: usize,
+}
+
+impl FromStr for GroupAsked {
+    type Err = KnobError;
+
+    fn from_str(text: &str) -> std::result::Result<Self, KnobError> {
+        let refused = |problem: String| KnobError::new("group", text, problem, GROUP);
+        let (mut quota, mut mean, mut burst, mut count) = (None, None, None, None);
+        for part in text.split(',') {
+            let Some((key, value)) = part.split_once('=') else {
+                return Err(refused(format!("has `{part}`, which is no KEY=VALUE")));
+            };
+            let is_new = match key {
+                "quota" => quota
+                    .replace(Share::parse("quota", value)?.ratio())
+                    .is_none(),
+                "mean" | "u" => mean.replace(Share::parse("mean", value)?.ratio()).is_none(),
+                "burst" => burst
+                    .replace(value.parse::<BurstAsked>()?.burst())
+                    .is_none(),
+                "count" => {
+                    let number = value
+                        .parse()
+                        .ok()
+                        .filter(|count| (1..=COUNT_MAX).contains(count));
+                    let number: usize = number.ok_or_else(|| {
+                        refused(format!("has the count `{value}`, not 1 to {COUNT_MAX}"))
+                    })?;
+                    count.replace(number).is_none()
+                }
+                _ => return Err(refused(format!("has `{key}`, which is no key of it"))),
+            };
+            if !is_new {
+                return Err(refused(format!("has `{key}` twice")));
+            }
+        }
+        let quota = quota.ok_or_else(|| refused("has no quota".into()))?;
+        Ok(Self {
+            group: Group { quota, mean },
+            burst: burst.unwrap_or(Burst::Quotas(0.0)),
+            count: count.unwrap_or(1),
+        })
+    }
+}
+
+/// Which rows are asked for.
+#[derive(Debug, Clone, clap::Args)]
+pub struct RowArgs {
+    /// What groups want in a period: exponential, poisson, pareto[:ALPHA],
+    /// lognormal[:SIGMA] or empirical [default: exponential; with --samples: empirical]
+    #[arg(long, value_name = "D,…", value_delimiter = ',')]
+    distribution: Vec<DistributionAsked>,
+    /// File of measured demand, CSV or JSON: CPU per period as shares of the quota
+    #[arg(long, value_name = "FILE")]
+    samples: Option<std::path::PathBuf>,
+    /// Mean demand as shares of the quota [default: 30%,50%,70%,90%; of samples: their own]
+    #[arg(long, value_name = "U,…", value_delimiter = ',', value_parser = mean, allow_hyphen_values = true)]
+    mean: Vec<Share>,
+    /// Numbers of groups, whose quotas are equal parts of the machine [default: 5,20]
+    #[arg(
+        long,
+        value_name = "M,…",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
+    groups: Vec<usize>,
+    /// Bursts as shares of the quota, or unlimited [default: 100%,200%,unlimited]
+    #[arg(
+        long,
+        value_name = "B,…",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
+    burst: Vec<BurstAsked>,
+    /// Groups of different quotas instead; again for each kind of group. Quota is a share of the
+    /// machine, mean and burst are shares of the quota
+    #[arg(
+        long,
+        value_name = "quota=Q,mean=U,burst=B,count=N",
+        conflicts_with_all = ["mean", "groups", "burst"]
+    )]
+    group: Vec<GroupAsked>,
+    /// How much the groups' demands move together, 0 to 1
+    #[arg(
+        long,
+        value_name = "R",
+        default_value_t = 0.0,
+        allow_hyphen_values = true
+    )]
+    correlation: f64,
+}
+
+impl RowArgs {
+    /// The rows.
+    pub fn rows(&self) -> Result<Vec<Row>> {
+        let distributions = self.distributions()?;
+        let mut rows = Vec::new();
+        for distribution in &distributions {
+            if !self.group.is_empty() {
+                rows.push(self.unequal(distribution));
+                continue;
+            }
+            for groups in or_default(&self.groups, &GROUPS) {
+                let row = |mean| self.equal(distribution, *groups, mean);
+                match self.means(distribution) {
+                    means if means.is_empty() => rows.push(row(None)),
+                    means => rows.extend(means.into_iter().map(|mean| row(Some(mean.ratio())))),
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// None: the samples' own.
+    fn means(&self, distribution: &Distribution) -> Vec<Share> {
+        if self.mean.is_empty() && distribution.mean().is_none() {
+            return MEANS_PPM.map(|ppm| Share { ppm }).to_vec();
+        }
+        self.mean.clone()
+    }
+
+    fn equal(&self, distribution: &Distribution, groups: usize, mean: Option<f64>) -> Row {
+        let group = Group {
+            quota: 1.0 / groups as f64,
+            mean,
+        };
+        // What is out of range is refused before it is run.
+        let count = groups.min(COUNT_MAX + 1);
+        let default = plimsoll_sim::interference::published::BURSTS;
+        let bursts: Vec<Burst> = self.burst.iter().map(|burst| burst.burst()).collect();
+        let bursts = or_default(&bursts, &default).iter();
+        Row {
+            distribution: distribution.clone(),
+            groups: vec![group; count],
+            correlation: self.correlation,
+            columns: bursts.map(|burst| vec![*burst; count]).collect(),
+        }
+    }
+
+    fn unequal(&self, distribution: &Distribution) -> Row {
+        let each = self.group.iter();
+        let each =
+            each.flat_map(|asked| std::iter::repeat_n((asked.group, asked.burst), asked.count));
+        let (groups, bursts) = each.unzip();
+        Row {
+            distribution: distribution.clone(),
+            groups,
+            correlation: self.correlation,
+            columns: vec![bursts],
+        }
+    }
+
+    fn distributions(&self) -> Result<Vec<Distribution>> {
+        let samples = self.samples.as_deref().map(read).transpose()?;
+        if self.distribution.is_empty() {
+            return Ok(vec![samples.map_or(Distribution::Exponential, |samples| {
+                Distribution::Empirical(samples)
+            })]);
+        }
+        let needs_them = self.distribution.contains(&DistributionAsked::Empirical);
+        if needs_them != samples.is_some() {
+            return Err(CommandError::Other(
+                "samples: a file and the distribution `empirical` need each other; \
+                 allowed: --samples FILE alone"
+                    .into(),
+            ));
+        }
+        let asked = self.distribution.iter();
+        let known = asked.filter_map(|asked| match asked {
+            DistributionAsked::Known(distribution) => Some(distribution.clone()),
+            DistributionAsked::Empirical => samples.clone().map(Distribution::Empirical),
+        });
+        Ok(known.collect())
+    }
+}
+
+fn or_default<'a, T>(asked: &'a [T], default: &'a [T]) -> &'a [T] {
+    if asked.is_empty() { default } else { asked }
+}
+
+fn read(path: &Path) -> Result<Arc<Samples>> {
+    let shown = path.display().to_string();
+    let text = std::fs::read_to_string(path)
+        .map_err(CommandError::io(format!("{shown}: cannot be read")))?;
+    let samples = Samples::parse(&shown, &text);
+    let samples = samples.map_err(|error| CommandError::Other(error.to_string()))?;
+    Ok(Arc::new(samples))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distributions_have_shapes_where_they_can() {
+        let parsed = |text: &str| text.parse::<DistributionAsked>();
+        let pareto = Distribution::Pareto { alpha: 2.5 };
+        assert_eq!(parsed("pareto:2.5"), Ok(DistributionAsked::Known(pareto)));
+        let default = Distribution::Lognormal { sigma: 1.0 };
+        assert_eq!(parsed("lognormal"), Ok(DistributionAsked::Known(default)));
+        for bad in ["exponential:2", "pareto:x", "normal", ""] {
+            let error = parsed(bad).unwrap_err().to_string();
+            assert!(error.contains("allowed: exponential, "), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_group_is_read_in_any_order_of_its_keys() {
+        let group: GroupAsked = "burst=unlimited,u=70%,count=3,quota=12.5%".parse().unwrap();
+        let expected = GroupAsked {
+            group: Group {
+                quota: 0.125,
+                mean: Some(0.7),
+            },
+            burst: Burst::Unlimited,
+            count: 3,
+        };
+        assert_eq!(group, expected);
+        for (bad, word) in [
+            ("mean=70%", "has no quota"),
+            ("quota=10%,quota=20%", "`quota` twice"),
+            ("quota=10", "has no unit"),
+            ("quota=10%,burst=much", "unlimited"),
+            ("quota=10%,count=0", "count `0`"),
+            ("quota=10%,qouta=1%", "`qouta`"),
+            ("10%", "KEY=VALUE"),
+        ] {
+            let error = bad.parse::<GroupAsked>().unwrap_err().to_string();
+            assert!(
+                error.contains(word) && error.contains("; allowed: "),
+                "{error}"
+            );
+        }
+    }
+}

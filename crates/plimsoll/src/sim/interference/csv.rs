@@ -1,0 +1,41 @@
+//! The cells as CSV, a line for each.
+
+use super::outcome::{Cell, Outcome};
+
+const HEADER: &str = "distribution,shape,groups,mean,burst,correlation,periods,complete,\
+                      wcet,wcet_half_width,missed,missed_half_width,\
+                      utilisation,utilisation_half_width,wcet_max";
+
+/// What is not there is empty. No field has a comma or a quotation mark.
+fn optional(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+fn line(cell: &Cell) -> String {
+    let report = &cell.report;
+    let mut fields = vec![
+        cell.distribution.to_owned(),
+        optional(cell.shape),
+        cell.groups.to_string(),
+        cell.mean.to_string(),
+        optional(cell.burst.as_ref()),
+        cell.correlation.to_string(),
+        report.periods.to_string(),
+        report.complete.to_string(),
+    ];
+    for estimate in [report.wcet, report.missed, report.utilisation] {
+        fields.push(estimate.mean.to_string());
+        fields.push(optional(estimate.half_width));
+    }
+    fields.push(report.wcet_max.to_string());
+    fields.join(",")
+}
+
+/// All of it, without a newline at its end.
+pub fn text(outcome: &Outcome) -> String {
+    let lines = outcome.cells.iter().map(line);
+    std::iter::once(HEADER.to_owned())
+        .chain(lines)
+        .collect::<Vec<_>>()
+        .join("\n")
+}

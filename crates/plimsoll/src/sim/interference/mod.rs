@@ -1,0 +1,179 @@
+//! `plimsoll sim interference`: what bursts of some groups cost the others.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `ask` | which rows are asked for |
+//! | `outcome` | what they came to; the JSON schema |
+//! | `table`, `csv` | other forms of it |
+//! | `plot` | the picture |
+
+mod ask;
+mod csv;
+mod outcome;
+mod plot;
+mod table;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use plimsoll_load::Stop;
+use plimsoll_sim::interference::published::{self, PublishedRow};
+use plimsoll_sim::interference::{CellReport, Experiment, Watch};
+
+use super::host::exit_code;
+use crate::error::{CommandError, Result};
+use crate::output::{self, Picture, Progress, print_line};
+use outcome::{Outcome, SCHEMA};
+
+/// Shown below the help.
+pub const EXAMPLES: &str = "Examples:
+  plimsoll sim interference --mean 70% --groups 10 --burst 100%,400%
+  plimsoll sim interference --samples usage.csv --groups 20 --correlation 0.3
+  plimsoll sim interference --group quota=50%,mean=60%,burst=100% \\
+      --group quota=10%,mean=80%,burst=unlimited,count=5
+  plimsoll sim interference --published --plot published.svg";
+
+/// How often progress is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// More threads than this only get in each other's way.
+const THREADS_MAX: usize = 1_024;
+
+/// Arguments of `sim interference`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    rows: ask::RowArgs,
+    /// Run the table of the source, and print ours beside its figures
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "distribution", "samples", "mean", "groups", "burst", "group", "correlation"
+        ]
+    )]
+    published: bool,
+    /// Periods of each cell
+    #[arg(long, value_name = "N", default_value_t = published::PERIODS, allow_hyphen_values = true)]
+    periods: u64,
+    /// Seed: the same gives the same result
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        allow_hyphen_values = true
+    )]
+    seed: u64,
+    /// Threads; the result does not depend on it [default: one for each CPU]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    threads: Option<usize>,
+    /// Print JSON
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print CSV, a line for each cell
+    #[arg(long)]
+    csv: bool,
+    /// Draw P(WCET > 1) against utilisation into this file, .svg or .png
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+/// Runs the experiment and prints what it came to.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let source = if args.published {
+        published::rows()
+    } else {
+        Vec::new()
+    };
+    let experiment = Experiment {
+        rows: match args.published {
+            true => source.iter().map(PublishedRow::row).collect(),
+            false => args.rows.rows()?,
+        },
+        periods: args.periods,
+        seed: args.seed,
+    };
+    experiment
+        .check()
+        .map_err(|error| CommandError::Other(error.to_string()))?;
+    let threads = threads(args.threads)?;
+    let picture = args.plot.as_deref().map(Picture::check).transpose()?;
+    let stop = Stop::on_signals()?;
+    let reports = simulate(&experiment, threads, &stop)?;
+    let outcome = Outcome::new(&experiment, reports, &source);
+    if outcome.cells.is_empty() {
+        return Ok(exit_code(&stop));
+    }
+    print(&outcome, args)?;
+    if let Some(picture) = picture {
+        picture.write(&plot::draw(&outcome)?)?;
+    }
+    Ok(exit_code(&stop))
+}
+
+fn threads(asked: Option<usize>) -> Result<NonZeroUsize> {
+    let Some(asked) = asked else {
+        let cpus = std::thread::available_parallelism();
+        return Ok(cpus.unwrap_or(NonZeroUsize::MIN));
+    };
+    NonZeroUsize::new(asked)
+        .filter(|threads| threads.get() <= THREADS_MAX)
+        .ok_or_else(|| {
+            let problem =
+                format!("threads: `{asked}` is out of range; allowed: 1 to {THREADS_MAX}");
+            CommandError::Other(problem)
+        })
+}
+
+/// Runs it on threads, and tells meanwhile how far it is.
+fn simulate(
+    experiment: &Experiment,
+    threads: NonZeroUsize,
+    stop: &Stop,
+) -> Result<Vec<Vec<CellReport>>> {
+    let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let watch = Watch {
+        is_over: &|| stop.is_set(),
+        done: &done,
+    };
+    let work = experiment.work().max(1);
+    let mut progress = Progress::new();
+    let here = std::thread::current();
+    let reports = std::thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            let reports = experiment.run(threads, &watch);
+            is_over.store(true, Ordering::Release);
+            here.unpark();
+            reports
+        });
+        // It may also end by a panic.
+        while !is_over.load(Ordering::Acquire) && !running.is_finished() {
+            progress.show(|| {
+                let share = done.load(Ordering::Relaxed) as f64 / work as f64;
+                let cells: usize = experiment.rows.iter().map(|row| row.columns.len()).sum();
+                format!(
+                    "{cells} cells simulated to {:.0} %",
+                    (100.0 * share).min(100.0)
+                )
+            });
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+        running.join()
+    });
+    drop(progress);
+    match reports {
+        Ok(reports) => reports.map_err(|error| CommandError::Other(error.to_string())),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+fn print(outcome: &Outcome, args: &Args) -> Result<()> {
+    if args.json {
+        return output::print_json(SCHEMA, outcome);
+    }
+    print_line(&match args.csv {
+        true => csv::text(outcome),
+        false => table::text(outcome),
+    })
+}

@@ -1,0 +1,169 @@
+//! What an experiment came to, and its JSON form.
+//!
+//! # JSON
+//! `plimsoll sim interference --json` prints one object: [`Outcome`] beside
+//! `schema`. Within `plimsoll.sim-interference/1` fields are only ever added.
+//! Ratios are 1 for the whole.
+
+use plimsoll_sim::interference::published::{PublishedCell, PublishedRow};
+use plimsoll_sim::interference::{Burst, CellReport, Distribution, Experiment, Row};
+use serde::Serialize;
+
+use super::ask::show_burst;
+
+/// Name and version of the JSON form.
+pub const SCHEMA: &str = "plimsoll.sim-interference/1";
+
+/// All cells.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// The version of Plimsoll.
+    pub version: &'static str,
+    /// The seed.
+    pub seed: u64,
+    /// Periods of each cell that were asked for.
+    pub periods: u64,
+    /// Whether all of them were run.
+    pub complete: bool,
+    /// The cells, by row and burst; those of which nothing was run are missing.
+    pub cells: Vec<Cell>,
+}
+
+/// One row of groups under one burst.
+#[derive(Debug, Clone, Serialize)]
+pub struct Cell {
+    /// `exponential`, `poisson`, `pareto`, `lognormal` or `empirical`.
+    pub distribution: &'static str,
+    /// α of Pareto, σ of lognormal.
+    pub shape: Option<f64>,
+    /// The file of samples.
+    pub samples: Option<String>,
+    /// How many groups.
+    pub groups: usize,
+    /// Mean demand as a ratio of the quotas.
+    pub mean: f64,
+    /// As on the command line; `null` where groups differ.
+    pub burst: Option<String>,
+    /// 0 to 1.
+    pub correlation: f64,
+    /// The groups, where they differ.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Member>,
+    /// What came of it.
+    #[serde(flatten)]
+    pub report: CellReport,
+    /// What the source has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published: Option<Published>,
+}
+
+/// One of several groups that differ.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Member {
+    /// Ratio of the machine.
+    pub quota: f64,
+    /// Ratio of the quota.
+    pub mean: f64,
+    /// As on the command line.
+    pub burst: String,
+}
+
+/// A cell of the source's table.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Published {
+    /// E(WCET).
+    pub wcet: f64,
+    /// P(WCET > 1), as a ratio.
+    pub missed: f64,
+    /// Whether ours is as far off as chance and the printed digits explain.
+    pub agrees: bool,
+}
+
+impl Published {
+    fn new(printed: &PublishedCell, report: &CellReport) -> Self {
+        Self {
+            wcet: printed.wcet,
+            missed: printed.missed,
+            agrees: printed.agrees(report),
+        }
+    }
+}
+
+/// The members of a row, if they differ.
+fn members(row: &Row, bursts: &[Burst]) -> Vec<Member> {
+    let own_mean = row.distribution.mean().unwrap_or(0.0);
+    let member = |(group, burst): (&plimsoll_sim::interference::Group, &Burst)| Member {
+        quota: group.quota,
+        mean: group.mean.unwrap_or(own_mean),
+        burst: show_burst(*burst),
+    };
+    let members: Vec<Member> = row.groups.iter().zip(bursts).map(member).collect();
+    if members.windows(2).all(|two| two[0] == two[1]) {
+        return Vec::new();
+    }
+    members
+}
+
+/// Mean demand over all quotas.
+fn mean(row: &Row) -> f64 {
+    let own_mean = row.distribution.mean().unwrap_or(0.0);
+    let quotas: f64 = row.groups.iter().map(|group| group.quota).sum();
+    let wanted = row
+        .groups
+        .iter()
+        .map(|g| g.quota * g.mean.unwrap_or(own_mean));
+    wanted.sum::<f64>() / quotas
+}
+
+fn cell(row: &Row, bursts: &[Burst], report: CellReport, printed: Option<&PublishedCell>) -> Cell {
+    let (shape, samples) = match &row.distribution {
+        Distribution::Pareto { alpha } => (Some(*alpha), None),
+        Distribution::Lognormal { sigma } => (Some(*sigma), None),
+        Distribution::Empirical(samples) => (None, Some(samples.file().to_owned())),
+        _ => (None, None),
+    };
+    let is_same = bursts.windows(2).all(|two| two[0] == two[1]);
+    Cell {
+        distribution: row.distribution.name(),
+        shape,
+        samples,
+        groups: row.groups.len(),
+        mean: mean(row),
+        burst: bursts
+            .first()
+            .filter(|_| is_same)
+            .map(|burst| show_burst(*burst)),
+        correlation: row.correlation,
+        members: members(row, bursts),
+        published: printed.map(|printed| Published::new(printed, &report)),
+        report,
+    }
+}
+
+impl Outcome {
+    /// Of an experiment and its reports. `published`: its rows in the source,
+    /// or nothing.
+    pub fn new(
+        experiment: &Experiment,
+        reports: Vec<Vec<CellReport>>,
+        published: &[PublishedRow],
+    ) -> Self {
+        let complete = reports.iter().flatten().all(|report| report.complete);
+        let mut cells = Vec::new();
+        for (index, (row, reports)) in experiment.rows.iter().zip(reports).enumerate() {
+            for (column, (bursts, report)) in row.columns.iter().zip(reports).enumerate() {
+                let printed = published.get(index).and_then(|row| row.cells.get(column));
+                if report.periods > 0 {
+                    cells.push(cell(row, bursts, report, printed));
+                }
+            }
+        }
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            seed: experiment.seed,
+            periods: experiment.periods,
+            complete,
+            cells,
+        }
+    }
+}
