@@ -20,6 +20,7 @@ pub mod policy_set;
 pub mod runtime;
 pub mod scheduled;
 pub mod tasks;
+pub mod toml_file;
 pub mod undo;
 
 pub use error::{EngineError, Result};

@@ -3,6 +3,8 @@
 //! Utilisation and throttled share agree within 3 points. Latencies are not
 //! compared: what else runs on a shared machine is not in the model.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::path::{Path, PathBuf};

@@ -5,10 +5,11 @@
 mod file;
 mod machine;
 
-pub use file::{FileError, Overrides, Run, ScenarioFile};
+pub use file::{Overrides, Run, ScenarioFile};
 pub use machine::{Machine, MachineError};
 
 use plimsoll_engine::knobs::Knobs;
+pub use plimsoll_engine::toml_file::FileError;
 use plimsoll_load::{BurnConfig, NeedConfig, ServiceConfig, SteadyConfig, StormConfig, WakeConfig};
 
 /// An experiment.

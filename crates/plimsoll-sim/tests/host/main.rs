@@ -1,6 +1,8 @@
 //! The host simulator against theory, against the core driven directly, and
 //! against what each mechanism promises.
 
+#![allow(clippy::unwrap_used)]
+
 mod bandwidth;
 mod batch;
 mod caps;

@@ -2,16 +2,12 @@
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `document` | the text as a tree whose parts know where they stand |
-//! | `table` | values of a table by their keys |
 //! | `variants` | what a variant lays over the rest |
-//! | `knobs`, `workloads` | what stands in a group |
-//! | `error` | what is wrong, and where |
+//! | `workloads` | what stands in a group beside its knobs |
+//!
+//! How the text is read, and how an error points into it:
+//! [`plimsoll_engine::toml_file`].
 
-mod document;
-mod error;
-mod knobs;
-mod table;
 #[cfg(test)]
 mod tests;
 mod variants;
@@ -21,13 +17,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_engine::policy_set::check_name;
-
-pub use error::FileError;
+use plimsoll_engine::toml_file::{Entries, FileError, KNOB_KEYS, Source, Table, parse, read_knobs};
 
 use super::{Group, Machine, Scenario, Workload, workload_seed};
-use document::Entries;
-use error::Source;
-use table::Table;
 use workloads::Surroundings;
 
 /// The keys at the top of a file.
@@ -51,8 +43,6 @@ const SEED_DEFAULT: u64 = 1;
 const DURATION_MIN: Duration = Duration::from_millis(1);
 /// Longest run, warm-up included.
 pub const RUN_MAX: Duration = Duration::from_secs(4 * 3_600);
-/// The largest file that is read.
-const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// What takes the place of what a file says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,19 +77,9 @@ impl ScenarioFile {
     /// # Errors
     /// Says in one line what is wrong: file, line, column, field, value, and what is allowed.
     pub fn read(path: &Path, overrides: Overrides) -> Result<Self, FileError> {
-        let name = path.display().to_string();
-        let unreadable = |reason: String| FileError::Unreadable {
-            file: name.clone(),
-            reason,
-        };
-        let length = std::fs::metadata(path).map_err(|e| unreadable(e.to_string()))?;
-        if length.len() > FILE_BYTES_MAX {
-            let reason = format!("longer than {FILE_BYTES_MAX} bytes");
-            return Err(unreadable(reason));
-        }
-        let text = std::fs::read_to_string(path).map_err(|e| unreadable(e.to_string()))?;
+        let source = Source::read(path)?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        Self::parse(&name, &text, folder, overrides)
+        Self::of(&source, folder, overrides)
     }
 
     /// Checks a text. `name` is for messages; names of other files start from `folder`.
@@ -112,12 +92,15 @@ impl ScenarioFile {
         folder: &Path,
         overrides: Overrides,
     ) -> Result<Self, FileError> {
-        let source = Source::new(name, text);
-        let mut entries = document::parse(&source)?;
-        Table::new(&source, 0, &entries, "a scenario").check_keys(&KEYS)?;
-        let variants = variants::take(&source, &mut entries)?;
+        Self::of(&Source::new(name, text), folder, overrides)
+    }
+
+    fn of(source: &Source, folder: &Path, overrides: Overrides) -> Result<Self, FileError> {
+        let mut entries = parse(source)?;
+        Table::new(source, 0, &entries, "a scenario").check_keys(&KEYS)?;
+        let variants = variants::take(source, &mut entries)?;
         let reader = Reader {
-            source: &source,
+            source,
             folder,
             overrides,
         };
@@ -164,8 +147,9 @@ impl ScenarioFile {
             [] => "none, the file has no variants".to_owned(),
             names => names.join(", "),
         };
-        Err(FileError::NoVariant {
+        Err(FileError::Missing {
             file: file.to_owned(),
+            what: "variant",
             name: variant.to_owned(),
             allowed,
         })
@@ -318,14 +302,14 @@ fn groups(top: &Table, around: &Surroundings) -> Result<Vec<Group>, FileError> {
 
 fn group(table: &Table, around: &Surroundings) -> Result<Group, FileError> {
     let mut keys = vec!["name", "workload"];
-    keys.extend(knobs::KEYS);
+    keys.extend(KNOB_KEYS);
     table.check_keys(&keys)?;
     const NAME: &str = "the group's name in quotes";
     let Some(name) = table.text("name", NAME)? else {
         return Err(table.error("name", format!("name: `` is missing; allowed: {NAME}")));
     };
     check_name(name).map_err(|error| table.error("name", format!("name: {error}")))?;
-    let knobs = knobs::read(table)?;
+    let knobs = read_knobs(table)?;
     let workloads = table.tables("workload", "a workload")?;
     if workloads.is_empty() {
         let problem = format!(

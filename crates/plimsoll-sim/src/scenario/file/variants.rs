@@ -6,10 +6,11 @@
 //! `"none"` is taken away. This is done on the text's tree, so that an error points at what was
 //! written, wherever that is.
 
-use super::document::{Entries, Entry, Node, Value};
-use super::error::{FileError, Source};
-use super::table::{Table, nearest};
-use super::{knobs, workloads};
+use plimsoll_engine::toml_file::{
+    Entries, Entry, FileError, KNOB_KEYS, Node, Source, Table, Value, nearest,
+};
+
+use super::workloads;
 
 /// What takes a knob or parameter away.
 const NONE: &str = "none";
@@ -139,7 +140,7 @@ fn over_groups(entries: &mut Entries, variant: &Table) -> Result<(), FileError> 
     for entry in over.entries() {
         let newer = over.below(entry, "a group of a variant")?;
         let mut kinds = workloads::KINDS.map(|(kind, _)| kind).to_vec();
-        kinds.extend(knobs::KEYS);
+        kinds.extend(KNOB_KEYS);
         newer.check_keys(&kinds)?;
         let Some(group) = groups(entries).find(|group| name_of(group) == Some(&entry.key)) else {
             let problem = format!("group: {}", no_group(entries, &entry.key));

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_engine::toml_file::{FileError, Table, nearest};
 use plimsoll_load::limits::THREADS_MAX;
 use plimsoll_load::steady::Step;
 use plimsoll_load::{
@@ -11,8 +12,6 @@ use plimsoll_load::{
     Trace, WakeConfig,
 };
 
-use super::error::FileError;
-use super::table::{Table, nearest};
 use crate::scenario::Workload;
 
 /// The kinds, with the keys of each.

@@ -5,15 +5,15 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::document::{Entries, Entry, Node, Span, Value};
 use super::error::{FileError, Source};
+use super::tree::{Entries, Entry, Node, Span, Value};
 
 /// Two words that differ in more than this share of their letters are not a slip.
 const SLIP_MOST: f64 = 0.4;
 
 /// A table of the file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Table<'a> {
+pub struct Table<'a> {
     source: &'a Source,
     /// Where it begins.
     start: usize,
@@ -23,12 +23,10 @@ pub(super) struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    pub(super) fn new(
-        source: &'a Source,
-        start: usize,
-        entries: &'a Entries,
-        what: &'a str,
-    ) -> Self {
+    /// A table that begins at a byte of the text. `what` it describes is for messages, as in
+    /// "a group".
+    #[must_use]
+    pub fn new(source: &'a Source, start: usize, entries: &'a Entries, what: &'a str) -> Self {
         Self {
             source,
             start,
@@ -38,12 +36,16 @@ impl<'a> Table<'a> {
     }
 
     /// A table that is not in the file, in place of one that could be.
-    pub(super) fn empty(&self, entries: &'a Entries, what: &'a str) -> Self {
+    #[must_use]
+    pub fn empty(&self, entries: &'a Entries, what: &'a str) -> Self {
         Self::new(self.source, self.start, entries, what)
     }
 
     /// Refuses every key that is not in `known`.
-    pub(super) fn check_keys(&self, known: &[&str]) -> Result<(), FileError> {
+    ///
+    /// # Errors
+    /// Names the first other key, and the one that was probably meant.
+    pub fn check_keys(&self, known: &[&str]) -> Result<(), FileError> {
         match self
             .entries
             .iter()
@@ -55,7 +57,8 @@ impl<'a> Table<'a> {
     }
 
     /// The error of a key that means nothing here.
-    pub(super) fn unknown(&self, entry: &Entry, known: &[&str]) -> FileError {
+    #[must_use]
+    pub fn unknown(&self, entry: &Entry, known: &[&str]) -> FileError {
         let meant = nearest(&entry.key, known.iter().copied())
             .map_or_else(String::new, |near| format!(" (perhaps `{near}`?)"));
         let problem = format!(
@@ -67,27 +70,34 @@ impl<'a> Table<'a> {
         self.source.error(entry.key_span.start, problem)
     }
 
-    pub(super) fn entries(&self) -> &'a Entries {
+    /// All of it.
+    #[must_use]
+    pub fn entries(&self) -> &'a Entries {
         self.entries
     }
 
-    pub(super) fn find(&self, key: &str) -> Option<&'a Entry> {
+    /// The entry of a key.
+    #[must_use]
+    pub fn find(&self, key: &str) -> Option<&'a Entry> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 
     /// An error about the value of `key`, or, where that is not given, about the table.
-    pub(super) fn error(&self, key: &str, problem: impl AsRef<str>) -> FileError {
+    #[must_use]
+    pub fn error(&self, key: &str, problem: impl AsRef<str>) -> FileError {
         let start = self.find(key).map_or(self.start, |e| e.node.span.start);
         self.source.error(start, problem)
     }
 
     /// An error about a value.
-    pub(super) fn error_at(&self, span: &Span, problem: impl AsRef<str>) -> FileError {
+    #[must_use]
+    pub fn error_at(&self, span: &Span, problem: impl AsRef<str>) -> FileError {
         self.source.error(span.start, problem)
     }
 
     /// The error of a value that is not of the type or range that is wanted.
-    pub(super) fn refused(&self, entry: &Entry, problem: &str, allowed: &str) -> FileError {
+    #[must_use]
+    pub fn refused(&self, entry: &Entry, problem: &str, allowed: &str) -> FileError {
         self.refused_node(&entry.key, &entry.node, problem, allowed)
     }
 
@@ -107,7 +117,10 @@ impl<'a> Table<'a> {
     }
 
     /// A text.
-    pub(super) fn text(&self, key: &str, allowed: &str) -> Result<Option<&'a str>, FileError> {
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn text(&self, key: &str, allowed: &str) -> Result<Option<&'a str>, FileError> {
         match self.find(key) {
             None => Ok(None),
             Some(entry) => match &entry.node.value {
@@ -118,7 +131,10 @@ impl<'a> Table<'a> {
     }
 
     /// A value that reads itself from text; a number is as good as the text of it.
-    pub(super) fn parsed<T>(&self, key: &str) -> Result<Option<T>, FileError>
+    ///
+    /// # Errors
+    /// When it does not read itself from that.
+    pub fn parsed<T>(&self, key: &str) -> Result<Option<T>, FileError>
     where
         T: FromStr<Err: Display>,
     {
@@ -136,7 +152,10 @@ impl<'a> Table<'a> {
     }
 
     /// A time with its unit.
-    pub(super) fn time(&self, key: &str) -> Result<Option<Duration>, FileError> {
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn time(&self, key: &str) -> Result<Option<Duration>, FileError> {
         match self.find(key) {
             None => Ok(None),
             Some(entry) => self.time_of(key, &entry.node).map(Some),
@@ -144,7 +163,10 @@ impl<'a> Table<'a> {
     }
 
     /// A list of times.
-    pub(super) fn times(&self, key: &str) -> Result<Vec<Duration>, FileError> {
+    ///
+    /// # Errors
+    /// When one of them is none.
+    pub fn times(&self, key: &str) -> Result<Vec<Duration>, FileError> {
         self.list(key, "a list of times, such as [\"2s\", \"6s\"]", |node| {
             self.time_of(key, node)
         })
@@ -154,7 +176,7 @@ impl<'a> Table<'a> {
         const ALLOWED: &str =
             "a time with its unit in quotes, such as \"500us\", \"2ms\" or \"1.5s\"";
         match &node.value {
-            Value::Text(text) => plimsoll_load::cli::duration(text)
+            Value::Text(text) => humantime::parse_duration(text)
                 .map_err(|_| self.refused_node(key, node, "is no time", ALLOWED)),
             other => {
                 let problem = format!("is {}", other.kind());
@@ -164,7 +186,10 @@ impl<'a> Table<'a> {
     }
 
     /// A number, NaN and infinite ones included: those are refused with the range.
-    pub(super) fn number(&self, key: &str) -> Result<Option<f64>, FileError> {
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn number(&self, key: &str) -> Result<Option<f64>, FileError> {
         match self.find(key) {
             None => Ok(None),
             Some(entry) => self.number_of(key, &entry.node).map(Some),
@@ -172,7 +197,10 @@ impl<'a> Table<'a> {
     }
 
     /// A list of numbers.
-    pub(super) fn numbers(&self, key: &str) -> Result<Vec<f64>, FileError> {
+    ///
+    /// # Errors
+    /// When one of them is something else.
+    pub fn numbers(&self, key: &str) -> Result<Vec<f64>, FileError> {
         self.list(key, "a list of numbers, such as [60, 20]", |node| {
             self.number_of(key, node)
         })
@@ -205,7 +233,10 @@ impl<'a> Table<'a> {
     }
 
     /// A whole number that fits.
-    pub(super) fn whole<T>(&self, key: &str) -> Result<Option<T>, FileError>
+    ///
+    /// # Errors
+    /// When it is something else, or does not fit.
+    pub fn whole<T>(&self, key: &str) -> Result<Option<T>, FileError>
     where
         T: FromStr + Bounds,
     {
@@ -226,7 +257,10 @@ impl<'a> Table<'a> {
     }
 
     /// True or false; false where it is not given.
-    pub(super) fn flag(&self, key: &str) -> Result<bool, FileError> {
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn flag(&self, key: &str) -> Result<bool, FileError> {
         match self.find(key) {
             None => Ok(false),
             Some(entry) => match entry.node.value {
@@ -237,7 +271,10 @@ impl<'a> Table<'a> {
     }
 
     /// A list of texts, each with where it stands.
-    pub(super) fn words(&self, key: &str) -> Result<Vec<(&'a str, &'a Span)>, FileError> {
+    ///
+    /// # Errors
+    /// When it is something else, or has something else.
+    pub fn words(&self, key: &str) -> Result<Vec<(&'a str, &'a Span)>, FileError> {
         const ALLOWED: &str = "a list of names, such as [\"batch\"]";
         let Some(entry) = self.find(key) else {
             return Ok(Vec::new());
@@ -256,7 +293,10 @@ impl<'a> Table<'a> {
     }
 
     /// A table below this one.
-    pub(super) fn table(&self, key: &str, what: &'a str) -> Result<Option<Self>, FileError> {
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn table(&self, key: &str, what: &'a str) -> Result<Option<Self>, FileError> {
         match self.find(key) {
             None => Ok(None),
             Some(entry) => self.below(entry, what).map(Some),
@@ -264,7 +304,10 @@ impl<'a> Table<'a> {
     }
 
     /// The value of an entry as a table.
-    pub(super) fn below(&self, entry: &'a Entry, what: &'a str) -> Result<Self, FileError> {
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn below(&self, entry: &'a Entry, what: &'a str) -> Result<Self, FileError> {
         match &entry.node.value {
             Value::Table(entries) => {
                 Ok(Self::new(self.source, entry.node.span.start, entries, what))
@@ -274,7 +317,10 @@ impl<'a> Table<'a> {
     }
 
     /// The tables of a list, `[[key]]` each.
-    pub(super) fn tables(&self, key: &str, what: &'a str) -> Result<Vec<Self>, FileError> {
+    ///
+    /// # Errors
+    /// When it is something else, or has something else.
+    pub fn tables(&self, key: &str, what: &'a str) -> Result<Vec<Self>, FileError> {
         let Some(entry) = self.find(key) else {
             return Ok(Vec::new());
         };
@@ -294,7 +340,8 @@ impl<'a> Table<'a> {
 }
 
 /// The most that a whole number can be.
-pub(super) trait Bounds {
+pub trait Bounds {
+    /// That.
     const MOST: u64;
 }
 
@@ -311,7 +358,8 @@ impl Bounds for usize {
 }
 
 /// The word that was probably meant, if one is near.
-pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let distance = |other: &str| strsim::damerau_levenshtein(word, other);
     let near = known.min_by_key(|other| distance(other))?;
     let longest = word.chars().count().max(near.chars().count());

@@ -8,41 +8,52 @@ use toml::de::{DeTable, DeValue};
 use super::error::{FileError, Source};
 
 /// Where something stands, in bytes of the text.
-pub(super) type Span = Range<usize>;
+pub type Span = Range<usize>;
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
-    pub(super) span: Span,
-    pub(super) value: Value,
+pub struct Node {
+    /// Where it stands.
+    pub span: Span,
+    /// What it is.
+    pub value: Value,
 }
 
 /// A value.
 #[derive(Debug, Clone)]
-pub(super) enum Value {
+pub enum Value {
+    /// In quotes.
     Text(String),
     /// An integer or a float as it is written, without underscores.
     Number(String),
+    /// True or false.
     Flag(bool),
+    /// In brackets, or tables of the same name.
     List(Vec<Node>),
+    /// Keys and their values.
     Table(Entries),
+    /// A date or a time of day, which nothing here wants.
     Date,
 }
 
 /// The entries of a table, in the order of the text.
-pub(super) type Entries = Vec<Entry>;
+pub type Entries = Vec<Entry>;
 
 /// A key and its value.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
-    pub(super) key: String,
-    pub(super) key_span: Span,
-    pub(super) node: Node,
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Where that stands.
+    pub key_span: Span,
+    /// The value.
+    pub node: Node,
 }
 
 impl Value {
     /// What it is, in words.
-    pub(super) fn kind(&self) -> &'static str {
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
         match self {
             Self::Text(_) => "a text",
             Self::Number(_) => "a number",
@@ -55,7 +66,10 @@ impl Value {
 }
 
 /// The tree of a text.
-pub(super) fn parse(source: &Source) -> Result<Entries, FileError> {
+///
+/// # Errors
+/// When it is no TOML: where, and why.
+pub fn parse(source: &Source) -> Result<Entries, FileError> {
     match DeTable::parse(source.text()) {
         Ok(table) => Ok(entries(table.into_inner())),
         Err(error) => {

@@ -1,12 +1,12 @@
 //! The knobs of a group: the words and forms of the command line.
 
-use plimsoll_engine::knobs::{Burst, CpuMax, Knobs, Quota};
+use crate::knobs::{Burst, CpuMax, Knobs, Quota};
 
 use super::error::FileError;
 use super::table::Table;
 
 /// Their keys.
-pub(super) const KEYS: [&str; 12] = [
+pub const KEYS: [&str; 12] = [
     "class",
     "nice",
     "weight",
@@ -22,7 +22,10 @@ pub(super) const KEYS: [&str; 12] = [
 ];
 
 /// Reads and checks them.
-pub(super) fn read(group: &Table) -> Result<Knobs, FileError> {
+///
+/// # Errors
+/// Points at the first that is not allowed, or does not go with another.
+pub fn read(group: &Table) -> Result<Knobs, FileError> {
     let (quota, burst) = bandwidth(group)?;
     let knobs = Knobs {
         class: group.parsed("class")?,

@@ -1,0 +1,19 @@
+//! Files that people write, in TOML: read so that every error points at line
+//! and column and says what is allowed.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `error.rs` | what is wrong, and where |
+//! | `tree.rs` | a text as a tree whose every part knows where it stands |
+//! | `table.rs` | values by their keys, each of the type that is wanted |
+//! | `knobs.rs` | the knobs of a group, with the words of the command line |
+
+mod error;
+mod knobs;
+mod table;
+mod tree;
+
+pub use error::{FileError, Source};
+pub use knobs::{KEYS as KNOB_KEYS, read as read_knobs};
+pub use table::{Bounds, Table, nearest};
+pub use tree::{Entries, Entry, Node, Span, Value, parse};
