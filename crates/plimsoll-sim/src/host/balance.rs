@@ -25,7 +25,7 @@ impl<O: Observer> Host<O> {
                 self.fair_waits.set(cpu, false);
             }
             if is_current(&self.tasks, &waiting) {
-                self.count_out(waiting.task, cpu);
+                self.dequeued(waiting.task);
                 return Some(waiting.task);
             }
         }
@@ -33,11 +33,15 @@ impl<O: Observer> Host<O> {
         None
     }
 
-    fn count_out(&mut self, task: u32, cpu: u32) {
-        let group = self.tasks[task as usize].group as usize;
-        if let Some(part) = self.groups[group].on_cpu.get_mut(cpu as usize) {
-            part.nr_queued -= 1;
-        }
+    /// How many tasks of the fair class wait on a CPU.
+    fn fair_len(&self, cpu: u32) -> u32 {
+        self.cpus[cpu as usize].fair.len() as u32 + self.nr_held[cpu as usize]
+    }
+
+    /// How many batch tasks wait in a cache.
+    fn batch_len(&self, llc: u32) -> u32 {
+        let nr_held = self.nr_held[(self.machine.cpus + llc) as usize];
+        self.shared[llc as usize].len() as u32 + nr_held
     }
 
     pub(super) fn fair_is_empty(&self, cpu: u32) -> bool {
@@ -60,9 +64,15 @@ impl<O: Observer> Host<O> {
                 self.shared[llc].pop()
             };
             match waiting {
-                Some(waiting) if is_current(&self.tasks, &waiting) => return Some(waiting.task),
+                Some(waiting) if is_current(&self.tasks, &waiting) => {
+                    self.dequeued(waiting.task);
+                    return Some(waiting.task);
+                }
                 Some(_) => {}
-                None => return self.pull_batch(cpu),
+                None => {
+                    let pulled = self.pull_batch(cpu);
+                    return pulled.or_else(|| self.pull_held(cpu));
+                }
             }
         }
     }
@@ -111,7 +121,7 @@ impl<O: Observer> Host<O> {
         if own.fair.is_empty() {
             self.fair_waits.set(from, false);
         }
-        self.count_out(waiting.task, from);
+        self.dequeued(waiting.task);
         self.queue(waiting.task, to);
         true
     }
@@ -126,6 +136,7 @@ impl<O: Observer> Host<O> {
             if !self.shared[llc as usize].is_empty() && self.should_pull(llc, cpu) {
                 while let Some(waiting) = self.shared[llc as usize].pop() {
                     if is_current(&self.tasks, &waiting) {
+                        self.dequeued(waiting.task);
                         self.queue(waiting.task, cpu);
                         return self.take_batch(cpu);
                     }
@@ -139,7 +150,7 @@ impl<O: Observer> Host<O> {
         let from = self.known_of(llc);
         let own = &self.cpus[cpu as usize];
         let to = batch::Cpu {
-            nr_queued: self.shared[self.llc_of(cpu) as usize].len() as u32,
+            nr_queued: self.batch_len(self.llc_of(cpu)),
             room_ppm: plimsoll_policy::PPM as u32,
             running_normal: own.runs_normal(),
             running_batch: own.runs_batch(),
@@ -160,7 +171,7 @@ impl<O: Observer> Host<O> {
         let on_batch = self.batch_on.next_within(start, start, end).is_some();
         batch::Cpu {
             waited_ns: now_ns - since_ns,
-            nr_queued: (queue.len() as u32).div_ceil(size),
+            nr_queued: self.batch_len(llc).div_ceil(size),
             room_ppm: plimsoll_policy::PPM as u32,
             running_normal: !on_batch,
             running_batch: on_batch,
@@ -177,21 +188,21 @@ impl<O: Observer> Host<O> {
         }
         self.rotation = self.rotation.wrapping_add(1);
         let other = (cpu + 1 + self.rotation % (cpus - 1)) % cpus;
-        let here = self.cpus[cpu as usize].fair.len();
-        let there = self.cpus[other as usize].fair.len();
+        let here = self.fair_len(cpu);
+        let there = self.fair_len(other);
         if there >= here + 2 {
             self.move_fair(other, cpu);
         } else if here >= there + 2 {
             self.move_fair(cpu, other);
         }
         let (llc, other_llc) = (self.llc_of(cpu), self.llc_of(other));
-        let mine = &self.shared[llc as usize];
         if llc != other_llc
-            && self.shared[other_llc as usize].len() > mine.len() + 1
+            && self.batch_len(other_llc) > self.batch_len(llc) + 1
             && self.should_pull(other_llc, cpu)
         {
             while let Some(waiting) = self.shared[other_llc as usize].pop() {
                 if is_current(&self.tasks, &waiting) {
+                    self.dequeued(waiting.task);
                     self.queue(waiting.task, cpu);
                     break;
                 }

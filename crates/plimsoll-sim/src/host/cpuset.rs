@@ -17,6 +17,21 @@ impl CpuSet {
         }
     }
 
+    pub(super) fn full(len: u32) -> Self {
+        let mut all = Self::new(len);
+        all.fill();
+        all
+    }
+
+    /// Everyone is a member.
+    pub(super) fn fill(&mut self) {
+        for (word, place) in self.words.iter_mut().zip(0..) {
+            let members = (self.len - place * 64).min(64);
+            *word = u64::MAX >> (64 - members);
+        }
+        self.count = self.len;
+    }
+
     pub(super) fn count(&self) -> u32 {
         self.count
     }
@@ -37,11 +52,14 @@ impl CpuSet {
         }
     }
 
-    /// The first member from `cpu` on that is below `end`.
-    fn first_between(&self, cpu: u32, end: u32) -> Option<u32> {
+    /// The first member from `cpu` on that is below `end`; of those in `also`,
+    /// where there is such a set.
+    fn first_between(&self, cpu: u32, end: u32, also: Option<&Self>) -> Option<u32> {
         let mut from = cpu;
         while from < end {
-            let word = self.words[(from / 64) as usize] & (u64::MAX << (from % 64));
+            let index = (from / 64) as usize;
+            let also = also.map_or(u64::MAX, |also| also.words[index]);
+            let word = self.words[index] & also & (u64::MAX << (from % 64));
             if word != 0 {
                 let found = from / 64 * 64 + word.trailing_zeros();
                 return (found < end).then_some(found);
@@ -54,11 +72,22 @@ impl CpuSet {
     /// The first member from `cpu` on, round within `start .. end`, which
     /// `cpu` is in.
     pub(super) fn next_within(&self, cpu: u32, start: u32, end: u32) -> Option<u32> {
+        self.next_of_both(None, cpu, start, end)
+    }
+
+    /// The same, of those that are in `also` too, a set of as many.
+    pub(super) fn next_of_both(
+        &self,
+        also: Option<&Self>,
+        cpu: u32,
+        start: u32,
+        end: u32,
+    ) -> Option<u32> {
         if self.count == 0 {
             return None;
         }
-        self.first_between(cpu, end)
-            .or_else(|| self.first_between(start, cpu))
+        self.first_between(cpu, end, also)
+            .or_else(|| self.first_between(start, cpu, also))
     }
 
     /// The first member from `cpu` on, round all CPUs.
@@ -88,5 +117,22 @@ mod tests {
         set.set(199, false);
         assert_eq!(set.next_from(65), Some(3));
         assert_eq!(set.count(), 2);
+    }
+
+    #[test]
+    fn a_member_of_two_sets_is_in_both() {
+        let mut all = CpuSet::full(130);
+        assert_eq!((all.count(), all.next_from(129)), (130, Some(129)));
+        let mut few = CpuSet::new(130);
+        for cpu in [5, 70, 129] {
+            few.set(cpu, true);
+        }
+        all.set(70, false);
+        let next = |cpu| few.next_of_both(Some(&all), cpu, 0, 130);
+        assert_eq!(
+            (next(0), next(6), next(70)),
+            (Some(5), Some(129), Some(129))
+        );
+        assert_eq!(few.next_of_both(Some(&all), 64, 64, 128), None);
     }
 }

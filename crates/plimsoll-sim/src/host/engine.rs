@@ -8,6 +8,7 @@ use super::clock::{Clock, work_of_ns};
 use super::cpu::Cpu;
 use super::cpuset::CpuSet;
 use super::group::Group;
+use super::held::Place;
 use super::observe::Observer;
 use super::owners::{Owner, Owners};
 use super::runqueue::RunQueue;
@@ -38,11 +39,17 @@ pub struct Host<O: Observer = ()> {
     pub(super) tasks: Vec<Task>,
     pub(super) groups: Vec<Group>,
     pub(super) works: Vec<Work>,
+    /// Those with a limit of each CPU.
+    pub(super) limited_groups: Vec<u32>,
     /// Batch tasks, by last-level cache.
     pub(super) shared: Vec<RunQueue>,
     /// The least virtual runtime of each queue: those of the fair class by
     /// CPU, then those of the batch class by cache. Never goes back.
     pub(super) minima: Vec<u64>,
+    /// Of each queue: tasks that are held off it and may run now.
+    pub(super) nr_held: Vec<u32>,
+    /// Places where tasks are held that may have opened.
+    pub(super) openings: Vec<(u32, Place)>,
     pub(super) idle: CpuSet,
     /// Of the idle ones, those that no task is on its way to.
     pub(super) free: CpuSet,
@@ -115,8 +122,11 @@ impl<O: Observer> Host<O> {
             tasks: Vec::new(),
             groups: Vec::new(),
             works: Vec::new(),
+            limited_groups: Vec::new(),
             shared: (0..llcs).map(|_| RunQueue::default()).collect(),
             minima: vec![0; (cpus + llcs) as usize],
+            nr_held: vec![0; (cpus + llcs) as usize],
+            openings: Vec::new(),
             free: idle.clone(),
             idle,
             free_cores,
@@ -140,7 +150,10 @@ impl<O: Observer> Host<O> {
 
     fn populate(&mut self, scenario: &Scenario) -> Result<(), HostError> {
         for (index, group) in scenario.groups.iter().enumerate() {
-            let own = Group::new(&group.name, &group.knobs, self.machine.cpus)?;
+            let own = Group::new(&group.name, &group.knobs, &self.machine)?;
+            if own.limit_ppm.is_some() {
+                self.limited_groups.push(index as u32);
+            }
             self.groups.push(own);
             for work in &group.workloads {
                 let beginning = workload::begin(work, self.machine.cpus, self.from_ns, self.end_ns)
@@ -311,11 +324,13 @@ impl<O: Observer> Host<O> {
 
     /// Lets CPUs choose until all have what they want.
     fn settle(&mut self) {
+        self.open_places();
         let mut place = 0;
         while let Some(&cpu) = self.choosers.get(place) {
             place += 1;
             self.cpus[cpu as usize].must_choose = false;
             self.choose(cpu);
+            self.open_places();
         }
         self.choosers.clear();
     }

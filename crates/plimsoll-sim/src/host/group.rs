@@ -8,7 +8,11 @@ use plimsoll_policy::bandwidth::{self, Pool};
 use plimsoll_policy::batch::{self, Limit};
 use plimsoll_policy::ratecap::{self, Bucket};
 
+use crate::scenario::Machine;
+
 use super::HostError;
+use super::cpuset::CpuSet;
+use super::held::Held;
 
 /// A group's part of one CPU.
 #[derive(Debug, Clone)]
@@ -17,9 +21,9 @@ pub(super) struct OnCpu {
     /// Its tasks in the CPU's queue of the fair class.
     pub(super) nr_queued: u32,
     /// Its tasks that wait for runtime on this CPU.
-    pub(super) throttled: Vec<u32>,
-    /// Its tasks that wait for the next window of the CPU's limit.
-    pub(super) limited: Vec<u32>,
+    pub(super) throttled: Held,
+    /// Its tasks that are bound to this CPU and wait for room in its limit.
+    pub(super) limited: Held,
 }
 
 /// Since the end of the warm-up.
@@ -51,8 +55,17 @@ pub(super) struct Group {
     pub(super) lanes: Vec<bandwidth::Cpu>,
     /// By CPU, where it has a quota or a limit of each CPU; else empty.
     pub(super) on_cpu: Vec<OnCpu>,
+    /// CPUs without runtime, in the order in which it ran out.
+    pub(super) throttled_cpus: VecDeque<u32>,
     /// Of one CPU.
     pub(super) limit_ppm: Option<u32>,
+    /// Where it has a limit of each CPU: those that have room in this window,
+    /// as far as is known.
+    pub(super) room: Option<CpuSet>,
+    /// By cache, where it has a limit: its tasks that wait for room.
+    pub(super) limited: Vec<Held>,
+    /// The caches where there are any.
+    pub(super) limited_llcs: CpuSet,
     /// The bucket of the whole group, where it has a cap of its own.
     pub(super) bucket: Option<Bucket>,
     /// Of each task's bucket, where caps hold for each task.
@@ -67,7 +80,8 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) fn new(name: &str, knobs: &Knobs, cpus: u32) -> Result<Self, HostError> {
+    pub(super) fn new(name: &str, knobs: &Knobs, machine: &Machine) -> Result<Self, HostError> {
+        let cpus = machine.cpus;
         let refused = |problem: String| HostError::Group {
             group: name.to_owned(),
             problem,
@@ -86,9 +100,10 @@ impl Group {
         let on_cpu = OnCpu {
             limit: Limit::new(0),
             nr_queued: 0,
-            throttled: Vec::new(),
-            limited: Vec::new(),
+            throttled: Held::new(),
+            limited: Held::new(),
         };
+        let llcs = limit_ppm.map_or(0, |_| machine.cpus / machine.cpus_per_llc);
         let weight = knobs
             .weight
             .map_or(batch::GROUP_WEIGHT_DEFAULT, |w| w.weight);
@@ -103,7 +118,11 @@ impl Group {
             stats_before: bandwidth::Stats::default(),
             lanes: vec![bandwidth::Cpu::default(); lanes as usize],
             on_cpu: vec![on_cpu; parts as usize],
+            throttled_cpus: VecDeque::new(),
             limit_ppm,
+            room: limit_ppm.map(|_| CpuSet::full(cpus)),
+            limited: vec![Held::new(); llcs as usize],
+            limited_llcs: CpuSet::new(llcs),
             bucket,
             task_caps: caps.filter(|_| knobs.per_task),
             capped: VecDeque::new(),
@@ -111,6 +130,11 @@ impl Group {
             running: Vec::new(),
             counters: Counters::default(),
         })
+    }
+
+    /// Whether it has room in the limit of a CPU, as far as is known.
+    pub(super) fn has_room_on(&self, cpu: u32) -> bool {
+        self.room.as_ref().is_none_or(|room| room.contains(cpu))
     }
 
     /// Whether its usage rate decides about the class of its tasks.

@@ -5,6 +5,7 @@ use plimsoll_policy::batch::{self, Limit};
 use plimsoll_policy::ratecap::Bucket;
 
 use super::engine::Host;
+use super::held::Place;
 use super::observe::{Event, Observer};
 use super::task::{NONE, State};
 
@@ -88,9 +89,7 @@ impl<O: Observer> Host<O> {
             let was_throttled = lane.is_throttled();
             if !pool.charge(lane, 0, now_ns) {
                 if !was_throttled {
-                    let group = self.tasks[task as usize].group;
-                    self.observer
-                        .happened(now_ns, Event::Throttled { group, cpu });
+                    self.throttled(self.tasks[task as usize].group, cpu);
                 }
                 return Verdict::Throttled;
             }
@@ -107,10 +106,18 @@ impl<O: Observer> Host<O> {
         let group = &mut self.groups[index as usize];
         match refusal {
             Verdict::Run(_) => {}
-            Verdict::Throttled => group.on_cpu[cpu as usize].throttled.push(task),
+            Verdict::Throttled => self.hold(task, Place::Quota(cpu)),
             Verdict::Limited(at_ns) => {
-                group.on_cpu[cpu as usize].limited.push(task);
+                let place = if own.pinned {
+                    Place::Limit(cpu)
+                } else {
+                    Place::Cache(cpu / self.machine.cpus_per_llc)
+                };
+                if let Some(room) = &mut group.room {
+                    room.set(cpu, false);
+                }
                 self.timers.set_no_later(self.owners.window(), at_ns);
+                self.hold(task, place);
             }
             Verdict::OwnCapped(at_ns) => {
                 group.counters.nr_capped += 1;
@@ -172,10 +179,17 @@ impl<O: Observer> Host<O> {
                 pool.book(lane, ran_ns);
             } else if !pool.charge(lane, ran_ns, now_ns) {
                 let group = task.group;
-                self.observer
-                    .happened(now_ns, Event::Throttled { group, cpu });
+                self.throttled(group, cpu);
             }
         }
+    }
+
+    /// A group has run out of runtime on a CPU.
+    fn throttled(&mut self, group: u32, cpu: u32) {
+        self.groups[group as usize].throttled_cpus.push_back(cpu);
+        self.place_changes(group, Place::Quota(cpu));
+        self.observer
+            .happened(self.clock.now_ns, Event::Throttled { group, cpu });
     }
 
     /// How far a run moves the virtual runtime of a task: by its own weight
@@ -194,7 +208,8 @@ impl<O: Observer> Host<O> {
     pub(super) fn give_back_runtime(&mut self, index: u32, cpu: u32) {
         let group = &mut self.groups[index as usize];
         let Some(pool) = &mut group.pool else { return };
-        if group.on_cpu[cpu as usize].nr_queued > 0 {
+        let part = &group.on_cpu[cpu as usize];
+        if part.nr_queued > 0 || !part.throttled.is_empty() {
             return;
         }
         pool.give_back(&mut group.lanes[cpu as usize], true);
@@ -226,48 +241,48 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// Serves throttled CPUs from the pool, and lets their tasks go on.
+    /// Serves throttled CPUs from the pool, and lets their tasks go on: first
+    /// throttled, first served, which is the core's order.
     fn serve(&mut self, index: u32) {
         let now_ns = self.clock.now_ns;
         let group = &mut self.groups[index as usize];
         let Some(pool) = &mut group.pool else { return };
-        let throttled: Vec<u32> = (0..group.lanes.len() as u32)
-            .filter(|&cpu| group.lanes[cpu as usize].is_throttled())
-            .collect();
-        pool.serve_in_order(&mut group.lanes, now_ns);
-        for cpu in throttled {
-            let group = &mut self.groups[index as usize];
-            if group.lanes[cpu as usize].is_throttled() {
-                continue;
-            }
-            let tasks = std::mem::take(&mut group.on_cpu[cpu as usize].throttled);
+        let mut served = Vec::new();
+        while let Some(&cpu) = group.throttled_cpus.front()
+            && pool.serve(&mut group.lanes[cpu as usize], now_ns)
+        {
+            group.throttled_cpus.pop_front();
+            served.push(cpu);
+        }
+        // Only when all of them are out of debt does any take a slice.
+        served.sort_unstable();
+        for cpu in served {
             let group = index;
             self.observer
                 .happened(now_ns, Event::Unthrottled { group, cpu });
-            self.rejoin_on(cpu, tasks);
-        }
-    }
-
-    /// Tasks that waited for a CPU's limits queue there again.
-    fn rejoin_on(&mut self, cpu: u32, tasks: Vec<u32>) {
-        for task in tasks {
-            self.rejoin(task);
-            self.queue(task, cpu);
-            self.tell_cpu(task, cpu);
+            self.count_held(index, Place::Quota(cpu));
+            self.let_in(index, Place::Quota(cpu));
         }
     }
 
     /// Windows of per-CPU limits are over, of all groups at once.
     pub(super) fn window_ends(&mut self) {
-        for group in 0..self.groups.len() {
-            if self.groups[group].limit_ppm.is_none() {
-                continue;
+        for place in 0..self.limited_groups.len() {
+            let index = self.limited_groups[place];
+            if let Some(room) = &mut self.groups[index as usize].room {
+                room.fill();
             }
             for cpu in 0..self.machine.cpus {
-                let limited = &mut self.groups[group].on_cpu[cpu as usize].limited;
-                if !limited.is_empty() {
-                    let tasks = std::mem::take(limited);
-                    self.rejoin_on(cpu, tasks);
+                if !self.groups[index as usize].on_cpu[cpu as usize]
+                    .limited
+                    .is_empty()
+                {
+                    self.place_changes(index, Place::Limit(cpu));
+                }
+            }
+            for llc in 0..self.shared.len() as u32 {
+                if !self.groups[index as usize].limited[llc as usize].is_empty() {
+                    self.place_changes(index, Place::Cache(llc));
                 }
             }
         }

@@ -13,6 +13,7 @@
 //! | `place.rs` | on which CPU a task that wakes up waits |
 //! | `balance.rs` | what a CPU takes from others |
 //! | `limits.rs` | quota, caps and limits: whether a task may run, and what it ran |
+//! | `held.rs` | tasks that wait off the queues for quota or limit |
 //! | `side.rs` | headroom and tolerance |
 //! | `workload.rs`, `work.rs` | the workloads, and what their tasks do next |
 //! | `figures.rs` | what is reported |
@@ -35,6 +36,7 @@ mod cpuset;
 mod engine;
 mod figures;
 mod group;
+mod held;
 mod limits;
 mod observe;
 mod owners;

@@ -109,12 +109,14 @@ impl<O: Observer> Host<O> {
     pub(super) fn place_of(&mut self, task: u32) -> u32 {
         let own = &self.tasks[task as usize];
         let last = own.cpu;
-        if own.pinned || self.free.contains(last) && !self.prefers_another_core(last) {
+        let group = &self.groups[own.group as usize];
+        let here = || self.free.contains(last) && group.has_room_on(last);
+        if own.pinned || here() && !self.prefers_another_core(last) {
             return last;
         }
         let llc = self.machine.cpus_per_llc;
         let (start, end) = (last - last % llc, last - last % llc + llc);
-        if let Some(cpu) = self.best_idle(last, start, end) {
+        if let Some(cpu) = self.best_idle(task, last, start, end) {
             return cpu;
         }
         let is_batch = self.is_batch(task);
@@ -129,7 +131,7 @@ impl<O: Observer> Host<O> {
                 return cpu;
             }
         }
-        if let Some(cpu) = self.best_idle(last, 0, self.machine.cpus) {
+        if let Some(cpu) = self.best_idle(task, last, 0, self.machine.cpus) {
             return cpu;
         }
         if !is_batch
@@ -163,16 +165,19 @@ impl<O: Observer> Host<O> {
         threads > 1 && !self.free_cores.contains(cpu - cpu % threads) && self.free_cores.count() > 0
     }
 
-    /// The best idle CPU of `start .. end` that no task is on its way to, `last`
-    /// being among them: by the core's order, which prefers a core that is idle
-    /// as a whole.
-    fn best_idle(&self, last: u32, start: u32, end: u32) -> Option<u32> {
-        let any = self.free.next_within(last, start, end)?;
+    /// The best idle CPU of `start .. end` that no task is on its way to and
+    /// where the limit of a task's group has room, `last` being among them: by
+    /// the core's order, which prefers a core that is idle as a whole.
+    pub(super) fn best_idle(&self, task: u32, last: u32, start: u32, end: u32) -> Option<u32> {
+        let group = &self.groups[self.tasks[task as usize].group as usize];
+        let room = group.room.as_ref();
+        let any = self.free.next_of_both(room, last, start, end)?;
         let threads = self.machine.threads_per_core;
         if threads == 1 {
             return Some(any);
         }
-        let Some(whole) = self.free_cores.next_within(last, start, end) else {
+        let whole = self.free_cores.next_of_both(room, last, start, end);
+        let Some(whole) = whole else {
             return Some(any);
         };
         let known = |core_idle| batch::Cpu {
@@ -230,7 +235,7 @@ impl<O: Observer> Host<O> {
         }
         let llc = self.machine.cpus_per_llc;
         let start = cpu - cpu % llc;
-        match self.best_idle(cpu, start, start + llc) {
+        match self.best_idle(task, cpu, start, start + llc) {
             Some(idle) => {
                 self.claim(idle);
                 self.must_choose(idle);
@@ -250,11 +255,7 @@ impl<O: Observer> Host<O> {
             }
             State::Queued => {
                 // The entry in the other queue is out of date from here on.
-                let group = &mut self.groups[own.group as usize];
-                let was_fair = own.home < self.machine.cpus;
-                if was_fair && let Some(part) = group.on_cpu.get_mut(cpu as usize) {
-                    part.nr_queued -= 1;
-                }
+                self.dequeued(task);
                 self.queue(task, cpu);
                 self.tell_cpu(task, cpu);
             }

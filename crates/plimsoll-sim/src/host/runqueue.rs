@@ -21,7 +21,7 @@ impl Waiting {
 }
 
 /// A binary heap in the core's order, which is right also after a wrap.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct RunQueue {
     heap: Vec<Waiting>,
 }

@@ -4,7 +4,7 @@ use plimsoll_load::Arrivals;
 use plimsoll_sim::host::Host;
 
 use crate::fixture::{
-    MSEC, SEC, assert_near, burn, group, latency, of, run, scenario, service, steady,
+    MSEC, SEC, assert_near, burn, group, latency, need, of, run, scenario, service, steady,
 };
 
 #[test]
@@ -157,4 +157,26 @@ fn a_limited_cpu_goes_on_with_the_next_window_whatever_others_wait_for() {
 #[test]
 fn a_run_counts_in_the_window_of_the_limit_that_it_was_in() {
     assert_eq!(side_by_window(4), [2, 2, 2, 2]);
+}
+
+/// Side work has half of each CPU. By 50 ms it has used up the one that normal
+/// work leaves to it; from 60 ms on it has the other one.
+fn side_on_the_other_cpu(cpus_per_llc: u32) -> u64 {
+    let groups = vec![
+        group("main", "", vec![need(60 * MSEC, 1)]),
+        group(
+            "side",
+            r#""class": "batch", "cpu-limit": "50%""#,
+            vec![burn(3)],
+        ),
+    ];
+    let mut scenario = scenario(2, 100 * MSEC, groups);
+    scenario.machine.cpus_per_llc = cpus_per_llc;
+    of(&run(&scenario), "side").cpu_ns
+}
+
+#[test]
+fn a_task_refused_by_the_limit_of_a_cpu_runs_where_the_limit_has_room() {
+    assert_eq!(side_on_the_other_cpu(2), 90 * MSEC, "in its cache");
+    assert_eq!(side_on_the_other_cpu(1), 90 * MSEC, "in another cache");
 }
