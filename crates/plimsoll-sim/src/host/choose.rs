@@ -195,6 +195,7 @@ impl<O: Observer> Host<O> {
             self.claim(cpu);
             self.core_changes(cpu);
         }
+        self.rate_from_now(chosen.task);
         self.begin_slice(cpu);
         self.set_timer(cpu);
         self.set_end(cpu);

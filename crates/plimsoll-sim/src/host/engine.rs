@@ -1,6 +1,6 @@
 //! The host: what happens when.
 
-use plimsoll_policy::{NSEC_PER_MSEC, batch};
+use plimsoll_policy::batch;
 
 use crate::scenario::{Machine, Scenario};
 
@@ -11,6 +11,7 @@ use super::group::Group;
 use super::held::Place;
 use super::observe::Observer;
 use super::owners::{Owner, Owners};
+use super::rates::{RATES_EVERY_NS, Rates};
 use super::runqueue::RunQueue;
 use super::side::{GRAIN_NS, Side};
 use super::task::{NONE, OwnCap, State, Task};
@@ -18,9 +19,6 @@ use super::timers::Timers;
 use super::work::Step;
 use super::workload::{self, Kind, Work};
 use super::{HostError, LONGEST_NS};
-
-/// How often usage rates are compared with soft caps.
-const RATES_EVERY_NS: u64 = 10 * NSEC_PER_MSEC;
 
 /// A host in virtual time, at some moment of a scenario.
 #[derive(Debug)]
@@ -60,6 +58,7 @@ pub struct Host<O: Observer = ()> {
     /// CPUs on which tasks of the fair class wait.
     pub(super) fair_waits: CpuSet,
     pub(super) side: Side,
+    pub(super) rates: Rates,
     /// CPUs that choose a task anew before time goes on.
     choosers: Vec<u32>,
     /// Changes with every use: spreads what is tried in turn.
@@ -133,6 +132,7 @@ impl<O: Observer> Host<O> {
             batch_on: CpuSet::new(cpus),
             fair_waits: CpuSet::new(cpus),
             side: Side::new(scenario)?,
+            rates: Rates::default(),
             choosers: Vec::new(),
             rotation: 0,
             next_ticket: 0,
@@ -150,9 +150,14 @@ impl<O: Observer> Host<O> {
 
     fn populate(&mut self, scenario: &Scenario) -> Result<(), HostError> {
         for (index, group) in scenario.groups.iter().enumerate() {
-            let own = Group::new(&group.name, &group.knobs, &self.machine)?;
+            let mut own = Group::new(&group.name, &group.knobs, &self.machine)?;
+            let first = self.tasks.len() as u32;
+            own.tasks = first..first;
             if own.limit_ppm.is_some() {
                 self.limited_groups.push(index as u32);
+            }
+            if own.bucket.is_some() && own.has_soft_cap() {
+                self.rates.groups.push(index as u32);
             }
             self.groups.push(own);
             for work in &group.workloads {
@@ -200,10 +205,12 @@ impl<O: Observer> Host<O> {
             });
             self.next_number += 1;
         }
+        let end = self.tasks.len() as u32;
+        self.groups[group as usize].tasks.end = end;
         self.works.push(Work {
             group,
             kind: beginning.kind,
-            tasks: first..self.tasks.len() as u32,
+            tasks: first..end,
         });
     }
 
@@ -458,51 +465,6 @@ impl<O: Observer> Host<O> {
             task.cpu_ns = 0;
             task.done = 0;
         }
-    }
-
-    /// Compares the usage rates of groups and tasks with their soft caps.
-    fn compare_rates(&mut self) {
-        let now_ns = self.clock.now_ns;
-        self.timers
-            .set(self.owners.rates(), now_ns + RATES_EVERY_NS);
-        for group in 0..self.groups.len() {
-            if !self.groups[group].has_soft_cap() {
-                continue;
-            }
-            for place in 0..self.groups[group].running.len() {
-                let cpu = self.groups[group].running[place];
-                self.charge(cpu, false);
-            }
-            let own = &mut self.groups[group];
-            let was = own.background;
-            if let Some(bucket) = &mut own.bucket {
-                bucket.rate_update(own.rate_ran_ns, now_ns);
-                own.rate_ran_ns = 0;
-                own.background = bucket.is_background();
-            }
-            let all_change = own.background != was;
-            for task in 0..self.tasks.len() {
-                if self.tasks[task].group as usize == group && (self.rate_task(task) || all_change)
-                {
-                    self.change_class(task as u32);
-                }
-            }
-        }
-    }
-
-    /// Whether a task's own usage rate changes its class.
-    fn rate_task(&mut self, task: usize) -> bool {
-        let now_ns = self.clock.now_ns;
-        let task = &mut self.tasks[task];
-        let Some(own) = &mut task.own else {
-            return false;
-        };
-        own.bucket.rate_update(own.rate_ran_ns, now_ns);
-        own.rate_ran_ns = 0;
-        let background = own.bucket.is_background();
-        let changes = background != task.background;
-        task.background = background;
-        changes
     }
 
     /// Whether a task belongs to the batch class now.

@@ -2,6 +2,7 @@
 //! core keeps for it.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use plimsoll_engine::knobs::{Bandwidth, Class, Knobs};
 use plimsoll_policy::bandwidth::{self, Pool};
@@ -40,6 +41,8 @@ pub(super) struct Counters {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) name: String,
+    /// Its tasks, which stand together.
+    pub(super) tasks: Range<u32>,
     pub(super) batch: bool,
     /// Over its soft cap: in the batch class for now.
     pub(super) background: bool,
@@ -109,6 +112,7 @@ impl Group {
             .map_or(batch::GROUP_WEIGHT_DEFAULT, |w| w.weight);
         Ok(Self {
             name: name.to_owned(),
+            tasks: 0..0,
             batch: knobs.class == Some(Class::Batch),
             background: bucket.as_ref().is_some_and(Bucket::is_background),
             weight: batch::group_weight(weight),

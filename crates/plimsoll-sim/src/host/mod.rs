@@ -14,6 +14,7 @@
 //! | `balance.rs` | what a CPU takes from others |
 //! | `limits.rs` | quota, caps and limits: whether a task may run, and what it ran |
 //! | `held.rs` | tasks that wait off the queues for quota or limit |
+//! | `rates.rs` | usage rates against soft caps |
 //! | `side.rs` | headroom and tolerance |
 //! | `workload.rs`, `work.rs` | the workloads, and what their tasks do next |
 //! | `figures.rs` | what is reported |
@@ -41,6 +42,7 @@ mod limits;
 mod observe;
 mod owners;
 mod place;
+mod rates;
 mod report;
 mod runqueue;
 mod side;

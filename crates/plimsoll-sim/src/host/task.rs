@@ -81,6 +81,10 @@ pub(super) struct OwnCap {
     pub(super) bucket: Bucket,
     /// What the task ran since its usage rate was last looked at.
     pub(super) rate_ran_ns: u64,
+    /// It has run since, and its rate is looked at next time.
+    pub(super) is_rated: bool,
+    /// While it does not run and is over its soft cap: when it no longer is.
+    pub(super) decayed_ns: u64,
 }
 
 impl OwnCap {
@@ -91,6 +95,8 @@ impl OwnCap {
         Some(Box::new(Self {
             bucket,
             rate_ran_ns: 0,
+            is_rated: false,
+            decayed_ns: 0,
         }))
     }
 }

@@ -138,7 +138,11 @@ impl<O: Observer> Host<O> {
         own.number = self.next_number;
         self.next_number += 1;
         let caps = self.groups[own.group as usize].task_caps;
+        let is_rated = own.own.as_ref().is_some_and(|cap| cap.is_rated);
         own.own = caps.and_then(|params| OwnCap::new(params, now_ns));
+        if let Some(cap) = &mut own.own {
+            cap.is_rated = is_rated;
+        }
         own.background = own
             .own
             .as_ref()

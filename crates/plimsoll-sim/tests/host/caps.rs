@@ -97,17 +97,18 @@ fn a_soft_cap_yields_to_others_only() {
         vec![group("soft", r#""soft-cap": "10%""#, vec![burn(1)])],
     ));
     assert_near("alone", alone.groups[0].cpus_used, 1.0, 0.001);
-    let groups = vec![
-        group("soft", r#""soft-cap": "10%""#, vec![burn(1)]),
-        group("other", "", vec![burn(1)]),
-    ];
-    let report = run(&scenario(1, 60 * SEC, groups));
-    assert_near(
-        "with competition",
-        of(&report, "soft").cpus_used,
-        0.11,
-        0.015,
-    );
+    for knobs in [
+        r#""soft-cap": "10%""#,
+        r#""soft-cap": "10%", "per-task": true"#,
+    ] {
+        let groups = vec![
+            group("soft", knobs, vec![burn(1)]),
+            group("other", "", vec![burn(1)]),
+        ];
+        let report = run(&scenario(1, 60 * SEC, groups));
+        let used = of(&report, "soft").cpus_used;
+        assert_near(knobs, used, 0.11, 0.015);
+    }
 }
 
 #[test]

@@ -1,0 +1,221 @@
+//! Usage rates against soft caps.
+//!
+//! Rates of tasks are looked at while they run. The rate of one that does not can
+//! only fall: when it will be below the soft cap is known beforehand.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use plimsoll_policy::NSEC_PER_MSEC;
+use plimsoll_policy::ratecap::Bucket;
+
+use super::engine::Host;
+use super::observe::Observer;
+use super::task::{OwnCap, State};
+
+/// How often usage rates are compared with soft caps.
+pub(super) const RATES_EVERY_NS: u64 = 10 * NSEC_PER_MSEC;
+
+/// Whose rates are looked at, and when.
+#[derive(Debug, Default)]
+pub(super) struct Rates {
+    /// Groups whose tasks share a soft cap.
+    pub(super) groups: Vec<u32>,
+    /// Tasks with a soft cap of their own that have run since the last time.
+    ran: Vec<u32>,
+    /// Those of them that were not running any more and were over their cap, by
+    /// when they no longer are. Out of date where the task says otherwise.
+    decays: BinaryHeap<Reverse<(u64, u32)>>,
+    last_ns: u64,
+}
+
+/// When the rate of a bucket over its soft cap will have fallen to it, at one of
+/// the moments at which rates are looked at; never, where the cap is 0.
+fn decayed_ns(bucket: &Bucket, now_ns: u64) -> Option<u64> {
+    let at_ns = |step: u64| now_ns + step * RATES_EVERY_NS;
+    let is_over = |step: u64| {
+        let mut probe = *bucket;
+        probe.rate_update(0, at_ns(step));
+        probe.is_background()
+    };
+    let half_life_steps = bucket.params().half_life_ns / RATES_EVERY_NS + 1;
+    let mut over = 0;
+    // No rate is left after so many half-lives.
+    let mut under = 32 * half_life_steps;
+    if is_over(under) {
+        return None;
+    }
+    while under - over > 1 {
+        let middle = over.midpoint(under);
+        if is_over(middle) {
+            over = middle;
+        } else {
+            under = middle;
+        }
+    }
+    Some(at_ns(under))
+}
+
+impl OwnCap {
+    /// Whether its class depends on its rate.
+    fn has_rate(&self) -> bool {
+        let soft = self.bucket.params().soft_permille;
+        soft.is_some_and(|permille| permille > 0)
+    }
+}
+
+impl<O: Observer> Host<O> {
+    /// A task begins to run: its rate is looked at from now on.
+    pub(super) fn rate_from_now(&mut self, task: u32) {
+        let Some(own) = &mut self.tasks[task as usize].own else {
+            return;
+        };
+        if own.is_rated || !own.has_rate() {
+            return;
+        }
+        own.is_rated = true;
+        own.bucket.rate_update(0, self.rates.last_ns);
+        self.rates.ran.push(task);
+    }
+
+    /// Compares the usage rates of groups and tasks with their soft caps.
+    pub(super) fn compare_rates(&mut self) {
+        let now_ns = self.clock.now_ns;
+        self.rates.last_ns = now_ns;
+        self.timers
+            .set(self.owners.rates(), now_ns + RATES_EVERY_NS);
+        for place in 0..self.rates.groups.len() {
+            self.rate_group(self.rates.groups[place]);
+        }
+        for task in std::mem::take(&mut self.rates.ran) {
+            self.rate_task(task);
+        }
+        while let Some(&Reverse((at_ns, task))) = self.rates.decays.peek()
+            && at_ns <= now_ns
+        {
+            self.rates.decays.pop();
+            let own = self.tasks[task as usize].own.as_ref();
+            if own.is_some_and(|own| own.decayed_ns == at_ns && !own.is_rated) {
+                self.rate_task(task);
+            }
+        }
+    }
+
+    /// Compares a group's rate. Where its class changes, that of all its tasks
+    /// does: at their cost, each time.
+    fn rate_group(&mut self, index: u32) {
+        for place in 0..self.groups[index as usize].running.len() {
+            let cpu = self.groups[index as usize].running[place];
+            self.charge(cpu, false);
+        }
+        let own = &mut self.groups[index as usize];
+        let was = own.background;
+        if let Some(bucket) = &mut own.bucket {
+            bucket.rate_update(own.rate_ran_ns, self.clock.now_ns);
+            own.rate_ran_ns = 0;
+            own.background = bucket.is_background();
+        }
+        if own.background != was {
+            for task in own.tasks.clone() {
+                self.change_class(task);
+            }
+        }
+    }
+
+    /// Compares a task's rate.
+    fn rate_task(&mut self, task: u32) {
+        let now_ns = self.clock.now_ns;
+        let runs = self.tasks[task as usize].state == State::Running;
+        if runs {
+            self.charge(self.tasks[task as usize].cpu, false);
+        }
+        let shown = &mut self.tasks[task as usize];
+        let Some(own) = &mut shown.own else { return };
+        own.bucket.rate_update(own.rate_ran_ns, now_ns);
+        own.rate_ran_ns = 0;
+        own.is_rated = runs;
+        let background = own.bucket.is_background();
+        let changes = background != shown.background;
+        shown.background = background;
+        if runs {
+            self.rates.ran.push(task);
+        } else if background && let Some(at_ns) = decayed_ns(&own.bucket, now_ns) {
+            own.decayed_ns = at_ns;
+            self.rates.decays.push(Reverse((at_ns, task)));
+        }
+        if changes {
+            self.change_class(task);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_engine::knobs::Knobs;
+    use plimsoll_load::BurnConfig;
+    use plimsoll_policy::NSEC_PER_SEC;
+    use plimsoll_policy::ratecap::Params;
+
+    use crate::scenario::{Group, Machine, Scenario, Workload};
+
+    use super::*;
+
+    #[test]
+    fn only_rates_of_tasks_that_have_run_are_looked_at() {
+        let burn = Workload::Burn(BurnConfig {
+            burners: 2_000,
+            ..BurnConfig::default()
+        });
+        let knobs = r#"{"soft-cap": "1%", "per-task": true}"#;
+        let group = Group {
+            name: "g".into(),
+            knobs: serde_json::from_str::<Knobs>(knobs).unwrap(),
+            workloads: vec![burn],
+        };
+        let scenario = Scenario {
+            about: String::new(),
+            machine: Machine::of_cpus(2),
+            groups: vec![group],
+            duration_ns: 10 * NSEC_PER_SEC,
+            warmup_ns: 0,
+            seed: 1,
+        };
+        let mut host = Host::new(&scenario).unwrap();
+        let mut least = usize::MAX;
+        for tick in 1..1_000 {
+            host.run_until(tick * RATES_EVERY_NS - 1);
+            let looks = host.rates.ran.len();
+            // Two CPUs, slices of 2.8 ms and more.
+            assert!(looks <= 2 * 5, "{looks} looks at {tick}");
+            least = least.min(looks);
+        }
+        assert!(least > 0);
+        assert!(host.rates.decays.len() <= 2_000, "each task falls once");
+    }
+
+    #[test]
+    fn when_a_rate_has_decayed_is_the_first_look_at_which_it_is_not_over() {
+        for soft_permille in [1, 10, 300, 999] {
+            let params = Params {
+                soft_permille: Some(soft_permille),
+                ..Params::default()
+            };
+            let mut bucket = Bucket::new(params, 0).unwrap();
+            let mut now_ns = 0;
+            while !bucket.is_background() {
+                now_ns += 10 * NSEC_PER_MSEC;
+                bucket.rate_update(11 * NSEC_PER_MSEC, now_ns);
+            }
+            let at_ns = decayed_ns(&bucket, now_ns).unwrap();
+            let is_over = |at_ns| {
+                let mut probe = bucket;
+                probe.rate_update(0, at_ns);
+                probe.is_background()
+            };
+            assert!(
+                !is_over(at_ns) && is_over(at_ns - RATES_EVERY_NS),
+                "{at_ns}"
+            );
+        }
+    }
+}
