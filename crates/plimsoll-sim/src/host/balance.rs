@@ -4,10 +4,12 @@ use plimsoll_policy::batch;
 
 use super::engine::Host;
 use super::observe::Observer;
-use super::runqueue::Waiting;
+use super::runqueue::{RunQueue, Waiting};
 use super::task::{State, Task};
 
-/// How many other CPUs are tried by one that looks for work.
+/// How many other CPUs, or caches, are tried by one that looks for work, before
+/// it leaves the rest for the next time. One is enough, but where what waits may
+/// not run here, or has not waited for long.
 const VICTIMS_MAX: u32 = 4;
 
 /// Whether an entry of a run queue is the one that counts.
@@ -16,26 +18,45 @@ fn is_current(tasks: &[Task], waiting: &Waiting) -> bool {
     task.ticket == waiting.ticket && task.state == State::Queued
 }
 
+/// Whether the first of the tasks that are bound to a CPU comes before the others.
+fn comes_first(bound: &RunQueue, others: &RunQueue) -> bool {
+    match (bound.first(), others.first()) {
+        (Some(bound), Some(other)) => bound.precedes(other),
+        (bound, _) => bound.is_some(),
+    }
+}
+
 impl<O: Observer> Host<O> {
     /// Takes the next task of the fair class that waits on a CPU.
     pub(super) fn take_fair(&mut self, cpu: u32) -> Option<u32> {
-        let own = &mut self.cpus[cpu as usize];
-        while let Some(waiting) = own.fair.pop() {
-            if own.fair.is_empty() {
-                self.fair_waits.set(cpu, false);
-            }
+        loop {
+            let own = &mut self.cpus[cpu as usize];
+            let waiting = if comes_first(&own.fair_bound, &own.fair) {
+                own.fair_bound.pop()
+            } else {
+                own.fair.pop()
+            };
+            self.fair_changes(cpu);
+            let waiting = waiting?;
             if is_current(&self.tasks, &waiting) {
                 self.dequeued(waiting.task);
                 return Some(waiting.task);
             }
         }
-        self.fair_waits.set(cpu, false);
-        None
+    }
+
+    /// What waits on a CPU in the fair class, or what the CPU runs, has changed.
+    pub(super) fn fair_changes(&mut self, cpu: u32) {
+        let own = &self.cpus[cpu as usize];
+        let gives = own.runs_batch() && own.turn_end_ns <= self.clock.now_ns;
+        self.fair_waits.set(cpu, !own.fair.is_empty());
+        self.giving.set(cpu, gives && self.fair_is_empty(cpu));
     }
 
     /// How many tasks of the fair class wait on a CPU.
     fn fair_len(&self, cpu: u32) -> u32 {
-        self.cpus[cpu as usize].fair.len() as u32 + self.nr_held[cpu as usize]
+        let own = &self.cpus[cpu as usize];
+        (own.fair.len() + own.fair_bound.len()) as u32 + self.nr_held[cpu as usize]
     }
 
     /// How many batch tasks wait in a cache.
@@ -45,23 +66,21 @@ impl<O: Observer> Host<O> {
     }
 
     pub(super) fn fair_is_empty(&self, cpu: u32) -> bool {
-        self.cpus[cpu as usize].fair.is_empty()
+        let own = &self.cpus[cpu as usize];
+        own.fair.is_empty() && own.fair_bound.is_empty()
     }
 
     /// Takes the next batch task that may run on a CPU.
     pub(super) fn take_batch(&mut self, cpu: u32) -> Option<u32> {
-        let llc = self.llc_of(cpu) as usize;
+        let llc = self.llc_of(cpu);
         loop {
-            let bound = self.cpus[cpu as usize].bound.first();
-            let shared = self.shared[llc].first();
-            let bound_first = match (bound, shared) {
-                (Some(bound), Some(shared)) => batch::before(bound.vruntime, shared.vruntime),
-                (bound, _) => bound.is_some(),
-            };
-            let waiting = if bound_first {
-                self.cpus[cpu as usize].bound.pop()
+            let own = &mut self.cpus[cpu as usize];
+            let waiting = if comes_first(&own.bound, &self.shared[llc as usize]) {
+                let waiting = own.bound.pop();
+                self.bound_waits.set(cpu, !own.bound.is_empty());
+                waiting
             } else {
-                self.shared[llc].pop()
+                self.pop_shared(llc)
             };
             match waiting {
                 Some(waiting) if is_current(&self.tasks, &waiting) => {
@@ -74,6 +93,23 @@ impl<O: Observer> Host<O> {
                     return pulled.or_else(|| self.pull_held(cpu));
                 }
             }
+        }
+    }
+
+    fn pop_shared(&mut self, llc: u32) -> Option<Waiting> {
+        let queue = &mut self.shared[llc as usize];
+        let waiting = queue.pop()?;
+        self.nr_shared -= 1;
+        self.batch_waits.set(llc, !queue.is_empty());
+        Some(waiting)
+    }
+
+    /// Drops entries before the first that counts.
+    fn clear_first(&mut self, llc: u32) {
+        while let Some(first) = self.shared[llc as usize].first()
+            && !is_current(&self.tasks, first)
+        {
+            self.pop_shared(llc);
         }
     }
 
@@ -91,39 +127,51 @@ impl<O: Observer> Host<O> {
         }
         let llc = self.machine.cpus_per_llc;
         let start = cpu - cpu % llc;
-        self.pull_fair_within(cpu, start, start + llc)
-            || llc < self.machine.cpus && self.pull_fair_within(cpu, 0, self.machine.cpus)
+        if self
+            .pull_fair_within(cpu, cpu, start, start + llc)
+            .is_none()
+        {
+            return true;
+        }
+        // What was looked at in vain is last to be looked at next time.
+        let from = self.cpus[cpu as usize].pull_from;
+        let next = self.pull_fair_within(cpu, from, 0, self.machine.cpus);
+        self.cpus[cpu as usize].pull_from = next.unwrap_or(cpu);
+        next.is_none()
     }
 
-    fn pull_fair_within(&mut self, cpu: u32, start: u32, end: u32) -> bool {
-        let mut from = cpu;
+    /// Tries CPUs of `start .. end`, those from `from` on first. Returns where to
+    /// go on looking, or none where a task was found.
+    fn pull_fair_within(&mut self, cpu: u32, from: u32, start: u32, end: u32) -> Option<u32> {
+        let mut from = from;
         for _ in 0..VICTIMS_MAX {
             let Some(victim) = self.fair_waits.next_within(from, start, end) else {
-                return false;
+                break;
             };
-            if victim != cpu && self.move_fair(victim, cpu) {
-                return true;
+            if victim != cpu && self.move_fair(victim, cpu).is_some() {
+                return None;
             }
             from = if victim + 1 < end { victim + 1 } else { start };
         }
-        false
+        Some(from)
     }
 
-    /// Moves a waiting task from one CPU to another, if one may be moved. Who
-    /// calls for another than the chooser's own queue tells that CPU.
-    fn move_fair(&mut self, from: u32, to: u32) -> bool {
-        let tasks = &self.tasks;
-        let may_go = |w: &Waiting| !tasks[w.task as usize].pinned && is_current(tasks, w);
-        let own = &mut self.cpus[from as usize];
-        let Some(waiting) = own.fair.take_late(may_go) else {
-            return false;
+    /// Moves a waiting task from one CPU to another, if one may be moved: like the
+    /// kernel's, load balancing leaves alone what is throttled where it would go.
+    fn move_fair(&mut self, from: u32, to: u32) -> Option<u32> {
+        let (tasks, groups) = (&self.tasks, &self.groups);
+        let counts = |w: &Waiting| is_current(tasks, w);
+        let may_go = |w: &Waiting| {
+            let group = &groups[tasks[w.task as usize].group as usize];
+            let lane = group.lanes.get(to as usize);
+            !lane.is_some_and(|lane| lane.is_throttled())
         };
-        if own.fair.is_empty() {
-            self.fair_waits.set(from, false);
-        }
-        self.dequeued(waiting.task);
-        self.queue(waiting.task, to);
-        true
+        let taken = self.cpus[from as usize].fair.take_late(counts, may_go);
+        self.fair_changes(from);
+        let task = taken?.task;
+        self.dequeued(task);
+        self.queue(task, to);
+        Some(task)
     }
 
     /// A CPU of another cache may have batch tasks that wait for too long: the
@@ -131,19 +179,35 @@ impl<O: Observer> Host<O> {
     fn pull_batch(&mut self, cpu: u32) -> Option<u32> {
         let own_llc = self.llc_of(cpu);
         let nr_llcs = self.shared.len() as u32;
-        for step in 1..nr_llcs {
-            let llc = (own_llc + step) % nr_llcs;
-            if !self.shared[llc as usize].is_empty() && self.should_pull(llc, cpu) {
-                while let Some(waiting) = self.shared[llc as usize].pop() {
-                    if is_current(&self.tasks, &waiting) {
-                        self.dequeued(waiting.task);
-                        self.queue(waiting.task, cpu);
-                        return self.take_batch(cpu);
-                    }
-                }
+        let mut from = own_llc;
+        for attempt in 0..VICTIMS_MAX {
+            let llc = self.batch_waits.next_from(from)?;
+            // Once round.
+            if attempt > 0 && llc == self.batch_waits.next_from(own_llc)? {
+                return None;
             }
+            self.clear_first(llc);
+            if self.batch_waits.contains(llc) && self.should_pull(llc, cpu) {
+                return self.pull_first(llc, cpu);
+            }
+            from = (llc + 1) % nr_llcs;
+        }
+        // There are more: others come first next time.
+        self.rotation = self.rotation.wrapping_add(1);
+        let llc = (own_llc + self.rotation) % nr_llcs;
+        let llc = self.batch_waits.next_from(llc)?;
+        self.clear_first(llc);
+        if self.batch_waits.contains(llc) && self.should_pull(llc, cpu) {
+            return self.pull_first(llc, cpu);
         }
         None
+    }
+
+    fn pull_first(&mut self, llc: u32, cpu: u32) -> Option<u32> {
+        let task = self.pop_shared(llc)?.task;
+        self.dequeued(task);
+        self.queue(task, cpu);
+        self.take_batch(cpu)
     }
 
     fn should_pull(&self, llc: u32, cpu: u32) -> bool {
@@ -192,51 +256,151 @@ impl<O: Observer> Host<O> {
         let there = self.fair_len(other);
         if there >= here + 2 {
             self.move_fair(other, cpu);
-        } else if here >= there + 2 {
-            self.move_fair(cpu, other);
+        } else if here >= there + 2
+            && let Some(task) = self.move_fair(cpu, other)
+        {
+            self.tell_cpu(task, other);
         }
         let (llc, other_llc) = (self.llc_of(cpu), self.llc_of(other));
-        if llc != other_llc
-            && self.batch_len(other_llc) > self.batch_len(llc) + 1
-            && self.should_pull(other_llc, cpu)
-        {
-            while let Some(waiting) = self.shared[other_llc as usize].pop() {
-                if is_current(&self.tasks, &waiting) {
-                    self.dequeued(waiting.task);
-                    self.queue(waiting.task, cpu);
-                    break;
-                }
+        if llc != other_llc && self.batch_len(other_llc) > self.batch_len(llc) + 1 {
+            self.clear_first(other_llc);
+            if self.should_pull(other_llc, cpu)
+                && let Some(waiting) = self.pop_shared(other_llc)
+            {
+                self.dequeued(waiting.task);
+                self.queue(waiting.task, cpu);
             }
         }
     }
 
-    /// Idle CPUs look again, after the longest that batch work is to wait.
-    pub(super) fn look_again_later(&mut self) {
-        if self.shared.len() < 2 || self.shared.iter().all(|queue| queue.is_empty()) {
-            return;
+    /// Idle CPUs look again for batch work of other caches.
+    pub(super) fn look_again_for_batch(&mut self) {
+        if self.nr_shared > 0 && self.shared.len() > 1 {
+            self.look_again_later();
         }
-        let at_ns = self.clock.now_ns + batch::WAIT_MAX_NS;
+    }
+
+    /// Idle CPUs look again, after the longest that a task is to wait.
+    pub(super) fn look_again_later(&mut self) {
         if !self.timers.is_set(self.owners.balance()) {
+            let at_ns = self.clock.now_ns + batch::WAIT_MAX_NS;
             self.timers.set(self.owners.balance(), at_ns);
         }
     }
 
-    /// Idle CPUs choose anew where batch work waits, as many as there are
-    /// tasks for.
+    /// Idle CPUs choose anew where work waits, as many as there is work for and
+    /// room.
     pub(super) fn rouse_idle_cpus(&mut self) {
-        let mut nr_waiting: usize = self.shared.iter().map(|queue| queue.len()).sum();
         let cpus = self.machine.cpus;
-        let mut from = self.rotation % cpus;
-        for _ in 0..self.idle.count() {
+        let first = self.rotation % cpus;
+        let mut from = first;
+        for _ in 0..self.bound_waits.count() {
+            let idle = Some(&self.idle);
+            let Some(cpu) = self.bound_waits.next_of_both(idle, from, 0, cpus) else {
+                break;
+            };
+            self.must_choose(cpu);
+            from = (cpu + 1) % cpus;
+        }
+        let nr_idle = self.idle.count();
+        let nr_places = self.side.nr_places(nr_idle, self.clock.now_ns);
+        let nr_useful = self.fair_waits.count() + self.nr_shared.min(nr_places);
+        let mut from = first;
+        for _ in 0..nr_useful.min(nr_idle) {
             let Some(cpu) = self.idle.next_from(from) else {
                 return;
             };
-            let is_bound = !self.cpus[cpu as usize].bound.is_empty();
-            if is_bound || nr_waiting > 0 {
-                nr_waiting = nr_waiting.saturating_sub(1);
-                self.must_choose(cpu);
-            }
+            self.must_choose(cpu);
             from = (cpu + 1) % cpus;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_engine::knobs::Knobs;
+    use plimsoll_load::{BurnConfig, ServiceConfig, SteadyConfig};
+
+    use crate::host::task::NONE;
+    use crate::scenario::{Group, Machine, Scenario, Workload};
+
+    use super::*;
+
+    /// A host of four CPUs whose `sleepers` are its first tasks and sleep.
+    fn host(sleepers: usize, others: Vec<(&str, Workload)>) -> Host {
+        let service = Workload::Service(ServiceConfig {
+            workers: sleepers,
+            ..ServiceConfig::default()
+        });
+        let groups = [("{}", service)].into_iter().chain(others);
+        let groups = groups.enumerate().map(|(index, (knobs, workload))| Group {
+            name: format!("g{index}"),
+            knobs: serde_json::from_str::<Knobs>(knobs).unwrap(),
+            workloads: vec![workload],
+        });
+        let scenario = Scenario {
+            about: String::new(),
+            machine: Machine::of_cpus(4),
+            groups: groups.collect(),
+            duration_ns: 1_000_000_000,
+            warmup_ns: 0,
+            seed: 1,
+        };
+        Host::new(&scenario).unwrap()
+    }
+
+    #[test]
+    fn an_idle_cpu_that_is_given_a_task_runs_it() {
+        let mut host = host(4, vec![]);
+        for task in 0..4 {
+            host.queue(task, 0);
+        }
+        for _ in 0..3 {
+            host.balance(0);
+        }
+        for cpu in 1..4 {
+            let own = &host.cpus[cpu];
+            assert!(own.fair.is_empty() || own.must_choose, "{cpu} was not told");
+        }
+        assert!(host.cpus[1..].iter().any(|cpu| !cpu.fair.is_empty()));
+    }
+
+    #[test]
+    fn tasks_that_wake_at_one_moment_take_different_cpus_from_batch_work() {
+        let burn = Workload::Burn(BurnConfig {
+            burners: 4,
+            ..BurnConfig::default()
+        });
+        let mut host = host(4, vec![(r#"{"class": "batch"}"#, burn)]);
+        assert!(host.cpus.iter().all(|cpu| cpu.batch && cpu.current != NONE));
+        for task in 0..4 {
+            host.tasks[task].cpu = 0;
+            host.wake(task as u32);
+        }
+        let mut cpus: Vec<u32> = host.tasks[..4].iter().map(|task| task.cpu).collect();
+        cpus.sort_unstable();
+        assert_eq!(cpus, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn bound_tasks_hide_no_other_from_a_cpu_that_looks_for_work() {
+        let bound = || {
+            Workload::Steady(SteadyConfig {
+                pin: true,
+                ..SteadyConfig::default()
+            })
+        };
+        let mut host = host(4, (0..12).map(|_| ("{}", bound())).collect());
+        host.queue(0, 0);
+        let on_cpu_0 = |task: &Task| task.pinned && task.cpu == 0;
+        let bound: Vec<u32> = (0..host.tasks.len() as u32)
+            .filter(|&task| on_cpu_0(&host.tasks[task as usize]))
+            .collect();
+        assert_eq!(bound.len(), 12);
+        for task in bound {
+            host.queue(task, 0);
+        }
+        assert!(host.pull_fair(1));
+        assert_eq!(host.tasks[0].cpu, 1);
     }
 }

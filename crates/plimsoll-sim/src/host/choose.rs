@@ -73,6 +73,10 @@ impl<O: Observer> Host<O> {
         if slice_is_over {
             self.begin_slice(cpu);
         }
+        if batch {
+            // A turn may be over.
+            self.fair_changes(cpu);
+        }
         self.cpus[cpu as usize].limit_end_ns = now_ns.saturating_add(limit_ns);
         self.set_timer(cpu);
         true
@@ -190,6 +194,7 @@ impl<O: Observer> Host<O> {
         own.give_way = false;
         self.clock.count(chosen.batch, true);
         self.batch_on.set(cpu, chosen.batch);
+        self.fair_changes(cpu);
         if was_idle {
             self.idle.set(cpu, false);
             self.claim(cpu);
@@ -322,6 +327,7 @@ impl<O: Observer> Host<O> {
         self.ends.cancel(cpu);
         self.clock.count(batch, false);
         self.batch_on.set(cpu, false);
+        self.giving.set(cpu, false);
         let place = self.cpus[cpu as usize].running_place as usize;
         let group = &mut self.groups[span.group as usize];
         group.running.swap_remove(place);
@@ -338,7 +344,7 @@ impl<O: Observer> Host<O> {
             self.core_changes(cpu);
         }
         self.release(cpu);
-        self.look_again_later();
+        self.look_again_for_batch();
     }
 
     /// A CPU has become busy or idle: what its core's others do changes.

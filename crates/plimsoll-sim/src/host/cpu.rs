@@ -32,14 +32,18 @@ pub(super) struct Cpu {
     pub(super) must_choose: bool,
     /// What it runs has to give way before its slice ends.
     pub(super) give_way: bool,
+    /// Where it looks next for tasks that wait elsewhere.
+    pub(super) pull_from: u32,
     /// Of the fair class.
     pub(super) fair: RunQueue,
+    /// Of the fair class, those that may run nowhere else.
+    pub(super) fair_bound: RunQueue,
     /// Batch tasks that may run nowhere else.
     pub(super) bound: RunQueue,
 }
 
 impl Cpu {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(cpu: u32) -> Self {
         Self {
             current: NONE,
             batch: false,
@@ -55,7 +59,9 @@ impl Cpu {
             turn_end_ns: 0,
             must_choose: false,
             give_way: false,
+            pull_from: cpu,
             fair: RunQueue::default(),
+            fair_bound: RunQueue::default(),
             bound: RunQueue::default(),
         }
     }

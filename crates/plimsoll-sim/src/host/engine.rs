@@ -55,8 +55,17 @@ pub struct Host<O: Observer = ()> {
     pub(super) free_cores: CpuSet,
     /// CPUs that run batch work.
     pub(super) batch_on: CpuSet,
-    /// CPUs on which tasks of the fair class wait.
+    /// Of those, the ones that are as good as idle for normal work: no turn keeps
+    /// it off, and none is on its way.
+    pub(super) giving: CpuSet,
+    /// CPUs on which tasks of the fair class wait that may run elsewhere.
     pub(super) fair_waits: CpuSet,
+    /// CPUs on which batch tasks wait that may run nowhere else.
+    pub(super) bound_waits: CpuSet,
+    /// Caches whose batch tasks wait.
+    pub(super) batch_waits: CpuSet,
+    /// Entries in the queues of all caches.
+    pub(super) nr_shared: u32,
     pub(super) side: Side,
     pub(super) rates: Rates,
     /// CPUs that choose a task anew before time goes on.
@@ -117,7 +126,7 @@ impl<O: Observer> Host<O> {
             timers: Timers::new(0),
             ends: Timers::new(cpus as usize),
             owners: Owners::new(cpus, 0, 0, 0),
-            cpus: (0..cpus).map(|_| Cpu::new()).collect(),
+            cpus: (0..cpus).map(Cpu::new).collect(),
             tasks: Vec::new(),
             groups: Vec::new(),
             works: Vec::new(),
@@ -130,7 +139,11 @@ impl<O: Observer> Host<O> {
             idle,
             free_cores,
             batch_on: CpuSet::new(cpus),
+            giving: CpuSet::new(cpus),
             fair_waits: CpuSet::new(cpus),
+            bound_waits: CpuSet::new(cpus),
+            batch_waits: CpuSet::new(llcs),
+            nr_shared: 0,
             side: Side::new(scenario)?,
             rates: Rates::default(),
             choosers: Vec::new(),

@@ -42,14 +42,15 @@ impl<O: Observer> Host<O> {
 
     fn machine_figures(&self) -> MachineFigures {
         let cpus = self.machine.cpus;
-        let all_ns = (self.measured_ns() * u64::from(cpus)).max(1) as f64;
-        let normal_ratio = (self.clock.normal_ns - self.normal_before_ns) as f64 / all_ns;
-        let batch_ratio = (self.clock.batch_ns - self.batch_before_ns) as f64 / all_ns;
+        let all_ns = self.measured_ns() * u64::from(cpus);
+        let normal_ns = self.clock.normal_ns - self.normal_before_ns;
+        let batch_ns = self.clock.batch_ns - self.batch_before_ns;
+        let ratio = |ns: u64| ns as f64 / all_ns.max(1) as f64;
         MachineFigures {
             cpus,
-            normal_ratio,
-            batch_ratio,
-            idle_ratio: 1.0 - normal_ratio - batch_ratio,
+            normal_ratio: ratio(normal_ns),
+            batch_ratio: ratio(batch_ns),
+            idle_ratio: ratio(all_ns - normal_ns - batch_ns),
         }
     }
 

@@ -95,13 +95,21 @@ impl<O: Observer> Host<O> {
             if let Some(part) = group.on_cpu.get_mut(cpu as usize) {
                 part.nr_queued += 1;
             }
-            self.cpus[cpu as usize].fair.push(waiting);
-            self.fair_waits.set(cpu, true);
+            let queues = &mut self.cpus[cpu as usize];
+            if own.pinned {
+                queues.fair_bound.push(waiting);
+            } else {
+                queues.fair.push(waiting);
+            }
+            self.fair_changes(cpu);
         } else if own.pinned {
             self.cpus[cpu as usize].bound.push(waiting);
+            self.bound_waits.set(cpu, true);
         } else {
             let llc = self.llc_of(cpu);
             self.shared[llc as usize].push(waiting);
+            self.batch_waits.set(llc, true);
+            self.nr_shared += 1;
         }
     }
 
@@ -122,22 +130,14 @@ impl<O: Observer> Host<O> {
         let is_batch = self.is_batch(task);
         if !is_batch {
             // A CPU with batch work only is as good as idle.
-            if self.cpus[last as usize].runs_batch() && self.fair_is_empty(last) {
-                return last;
-            }
-            if let Some(cpu) = self.batch_on.next_within(last, start, end)
-                && self.fair_is_empty(cpu)
-            {
+            if let Some(cpu) = self.giving.next_within(last, start, end) {
                 return cpu;
             }
         }
         if let Some(cpu) = self.best_idle(task, last, 0, self.machine.cpus) {
             return cpu;
         }
-        if !is_batch
-            && let Some(cpu) = self.batch_on.next_from(last)
-            && self.fair_is_empty(cpu)
-        {
+        if !is_batch && let Some(cpu) = self.giving.next_from(last) {
             return cpu;
         }
         last
@@ -209,7 +209,7 @@ impl<O: Observer> Host<O> {
         if batch::before(waking, self.tasks[current as usize].vruntime) {
             self.cpus[cpu as usize].give_way = true;
             self.must_choose(cpu);
-        } else if self.idle.count() > 0 {
+        } else if self.free.count() > 0 && !self.tasks[task as usize].pinned {
             // It waits here although CPUs elsewhere are idle: one may take it.
             self.look_again_later();
         }
@@ -240,7 +240,7 @@ impl<O: Observer> Host<O> {
                 self.claim(idle);
                 self.must_choose(idle);
             }
-            None => self.look_again_later(),
+            None => self.look_again_for_batch(),
         }
     }
 

@@ -12,7 +12,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    fn precedes(&self, other: &Self) -> bool {
+    pub(super) fn precedes(&self, other: &Self) -> bool {
         if self.vruntime == other.vruntime {
             return (self.ticket.wrapping_sub(other.ticket) as i32) < 0;
         }
@@ -63,13 +63,20 @@ impl RunQueue {
     }
 
     /// Takes out one that `may_go`, of the last few in the heap: none of the
-    /// first to run, at a bounded cost.
-    pub(super) fn take_late(&mut self, may_go: impl Fn(&Waiting) -> bool) -> Option<Waiting> {
+    /// first to run, at a bounded cost, as the kernel detaches no more than 32 at
+    /// a time from the end of its list. Entries at the end that do not count any
+    /// more are dropped.
+    pub(super) fn take_late(
+        &mut self,
+        counts: impl Fn(&Waiting) -> bool,
+        may_go: impl Fn(&Waiting) -> bool,
+    ) -> Option<Waiting> {
         const LOOKED_AT: usize = 8;
+        while self.heap.pop_if(|last| !counts(last)).is_some() {}
         let len = self.heap.len();
         let place = (len.saturating_sub(LOOKED_AT)..len)
             .rev()
-            .find(|&place| may_go(&self.heap[place]))?;
+            .find(|&place| counts(&self.heap[place]) && may_go(&self.heap[place]))?;
         let taken = self.heap[place];
         let last = self.heap.pop()?;
         if place < self.heap.len() {
@@ -130,7 +137,7 @@ mod tests {
             queue.push(waiting(base.wrapping_add(ahead), ticket));
             model.push((ahead, ticket));
             if ticket % 3 == 0 {
-                let taken = queue.take_late(|w| w.ticket % 2 == 0);
+                let taken = queue.take_late(|_| true, |w| w.ticket % 2 == 0);
                 model.retain(|&(_, t)| Some(t) != taken.map(|w| w.ticket));
             }
         }
@@ -139,6 +146,18 @@ mod tests {
         for (_, ticket) in model {
             assert_eq!(queue.pop().map(|w| w.ticket), Some(ticket));
         }
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn entries_that_do_not_count_hide_none_that_do() {
+        let mut queue = RunQueue::default();
+        for ticket in 0..20 {
+            queue.push(waiting(u64::from(ticket), ticket));
+        }
+        let taken = queue.take_late(|w| w.ticket < 3, |_| true);
+        assert_eq!(taken.map(|w| w.ticket), Some(2));
+        assert_eq!(queue.take_late(|_| false, |_| true).map(|w| w.ticket), None);
         assert!(queue.is_empty());
     }
 

@@ -125,6 +125,20 @@ impl Side {
         self.piece_ns(now_ns) > 0
     }
 
+    /// On how many CPUs batch work may start at most, while `idle` of them are.
+    pub(super) fn nr_places(&self, idle: u32, now_ns: u64) -> u32 {
+        if self.controller.is_none() {
+            return u32::MAX;
+        }
+        let left_ns = self.grain_end_ns.saturating_sub(now_ns).max(1);
+        let pieces = self.budget_ns.div_ceil(left_ns);
+        let beyond = match self.idle_cpus {
+            0 => 0,
+            idle_cpus => idle.saturating_sub(idle_cpus),
+        };
+        beyond.saturating_add(u32::try_from(pieces).unwrap_or(u32::MAX))
+    }
+
     fn piece_ns(&self, now_ns: u64) -> u64 {
         let left_ns = self.grain_end_ns.saturating_sub(now_ns);
         let piece_ns = left_ns.min(self.budget_ns);
