@@ -247,6 +247,7 @@ impl Pool {
     /// Refills for every boundary passed since the last call, and returns
     /// their number. `burst_on` is the global switch. Where any has passed,
     /// serve the throttled CPUs.
+    #[inline]
     pub fn refill(&mut self, burst_on: bool, now_ns: u64) -> u64 {
         // SAFETY: touches the pool only, whose parameters were checked.
         unsafe { ffi::plim_bandwidth_refill(&mut self.raw, c_int::from(burst_on), now_ns) }

@@ -16,8 +16,9 @@ const PERIOD_NS: u64 = PERIOD_MIN_NS;
 /// - Periods in which a group uses no more than its quota only fill the pool.
 ///   So it makes no difference how a total of unused quota is spread over
 ///   them: whole idle periods first, the rest in one, is the same.
-/// - As long as what was spent was there at the last settlement, and what was
-///   gained had room then, no order of the two touches either end of the pool.
+/// - As long as what was spent was there at the last settlement, and what is
+///   left of it fits into the burst together with what was gained, no order of
+///   the two touches either end of the pool.
 ///
 /// Times are whole nanoseconds, in an `f64` where the machine's sums need them.
 #[derive(Debug, Clone)]
@@ -28,12 +29,17 @@ pub(super) struct Account {
     now_ns: u64,
     quota_ns: u64,
     burst_ns: u64,
-    /// Saved at the last settlement.
+}
+
+/// What an account has in hand: all that most periods need to know of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hand {
+    /// What was saved at the last settlement, less what was spent since.
+    left_ns: f64,
+    /// What was saved at the last settlement.
     saved_ns: f64,
-    /// What could be saved beyond that.
-    room_ns: f64,
-    /// Used beyond the quota since then.
-    spent_ns: f64,
+    /// The most that can be saved.
+    burst_ns: f64,
 }
 
 impl Account {
@@ -47,47 +53,33 @@ impl Account {
             burst_ns,
             slice_ns: SLICE_MIN_NS,
         };
-        let mut account = Self {
+        Ok(Self {
             pool: Pool::new(params, 0)?,
             cpu: Cpu::default(),
             now_ns: 0,
             quota_ns,
             burst_ns,
-            saved_ns: 0.0,
-            room_ns: 0.0,
-            spent_ns: 0.0,
-        };
-        account.look();
-        Ok(account)
+        })
     }
 
-    /// How much of `wanted_ns` beyond its quota the group may use in this
-    /// period. `gained_ns` is what it left of its quota in the periods before,
-    /// since the account last set it to 0.
-    #[inline]
-    pub(super) fn offer(&mut self, wanted_ns: f64, gained_ns: &mut f64) -> f64 {
-        if wanted_ns > self.saved_ns - self.spent_ns || *gained_ns > self.room_ns {
-            self.settle(*gained_ns);
-            *gained_ns = 0.0;
+    /// What is in hand at a boundary, everything told.
+    pub(super) fn hand(&self) -> Hand {
+        let saved_ns = self.saved_ns();
+        Hand {
+            left_ns: saved_ns,
+            saved_ns,
+            burst_ns: self.burst_ns as f64,
         }
-        wanted_ns.min(self.saved_ns - self.spent_ns)
     }
 
-    /// The group used `used_ns` beyond its quota: at most what it was offered.
-    #[inline]
-    pub(super) fn spend(&mut self, used_ns: f64) {
-        self.spent_ns += used_ns;
-    }
-
-    /// Tells the core what happened since it was last told.
-    fn settle(&mut self, gained_ns: f64) {
-        if gained_ns == 0.0 && self.spent_ns == 0.0 {
-            return;
-        }
+    /// Tells the core what happened since it was last told: `gained_ns` of the
+    /// quota was left, and what the hand lacks was spent.
+    fn settle(&mut self, hand: &mut Hand, gained_ns: f64) {
         // Whole, not negative and below 2^53.
-        let (gained_ns, spent_ns) = (gained_ns as u64, self.spent_ns as u64);
-        let boundaries = gained_ns / self.quota_ns + 1;
-        let used_ns = spent_ns + self.quota_ns - gained_ns % self.quota_ns;
+        let spent_ns = (hand.saved_ns - hand.left_ns) as i64 as u64;
+        let gained_ns = gained_ns as i64 as u64;
+        let (boundaries, rest_ns) = self.boundaries(gained_ns);
+        let used_ns = spent_ns + self.quota_ns - rest_ns;
         // The CPU takes a slice beyond what it ran, and runs that as well:
         // nothing stays with it, and the pool says what the group has.
         let last_ns = used_ns.min(SLICE_MIN_NS);
@@ -98,21 +90,69 @@ impl Account {
         self.pool.book(&mut self.cpu, last_ns);
         self.now_ns += boundaries * PERIOD_NS;
         self.pool.refill(true, self.now_ns);
-        self.spent_ns = 0.0;
-        self.look();
+        hand.saved_ns = self.saved_ns();
+        hand.left_ns = hand.saved_ns;
     }
 
-    /// Reads the pool, just behind a boundary.
+    /// In how many periods that much is left of the quota, and how much of it
+    /// in the last.
     #[inline]
-    fn look(&mut self) {
-        let left_ns = self
-            .pool
-            .runtime_ns()
-            .saturating_add_signed(self.cpu.runtime_ns());
-        let saved_ns = left_ns.saturating_sub(self.quota_ns);
-        self.saved_ns = saved_ns as f64;
-        self.room_ns = self.burst_ns.saturating_sub(saved_ns) as f64;
+    fn boundaries(&self, gained_ns: u64) -> (u64, u64) {
+        // Mostly; a division takes longer than the rest of the settlement.
+        if gained_ns < self.quota_ns {
+            return (1, gained_ns);
+        }
+        (gained_ns / self.quota_ns + 1, gained_ns % self.quota_ns)
     }
+
+    /// What the pool holds beyond the quota, just behind a boundary.
+    #[inline]
+    fn saved_ns(&self) -> f64 {
+        // What the CPU keeps is not negative: it was never charged too much.
+        let left_ns = self.pool.runtime_ns() + self.cpu.runtime_ns().unsigned_abs();
+        // With a demand that ends within a slice of the quota, a CPU may keep
+        // less than that beyond the burst.
+        let saved_ns = left_ns.saturating_sub(self.quota_ns);
+        // Below 2^53. From a signed number it is a single instruction.
+        saved_ns.min(self.burst_ns) as i64 as f64
+    }
+}
+
+impl Hand {
+    /// Spends as much of `wanted_ns` beyond its quota as the group may use in
+    /// this period, and returns it. `gained_ns` is what it left of its quota in
+    /// the periods before, since this last set it to 0.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        account: &mut Account,
+        wanted_ns: f64,
+        gained_ns: &mut f64,
+    ) -> f64 {
+        let is_untold = (*gained_ns > 0.0) | (self.left_ns < self.saved_ns);
+        let is_short = (wanted_ns > self.left_ns) & is_untold;
+        // Without a branch for each: none of them can be predicted.
+        if is_short | (self.left_ns + *gained_ns > self.burst_ns) {
+            account.settle(self, *gained_ns);
+            *gained_ns = 0.0;
+        }
+        let taken_ns = lesser(wanted_ns, self.left_ns);
+        self.left_ns -= taken_ns;
+        taken_ns
+    }
+
+    /// Spends `used_ns` of what has been given back. Negative: gives back what
+    /// has been taken in this period and was not used.
+    #[inline]
+    pub(super) fn spend(&mut self, used_ns: f64) {
+        self.left_ns -= used_ns;
+    }
+}
+
+/// [`f64::min`] also looks for what is not a number.
+#[inline]
+pub(super) fn lesser(a: f64, b: f64) -> f64 {
+    if a < b { a } else { b }
 }
 
 #[cfg(test)]
@@ -173,6 +213,7 @@ mod tests {
             let eighth_ns = QUOTA_NS / 8;
             let burst_ns = burst * eighth_ns;
             let mut account = Account::new(QUOTA_NS, Some(burst_ns)).unwrap();
+            let mut hand = account.hand();
             let mut gained_ns = 0.0;
             let mut plain = stepwise(burst_ns);
             for demand in demands {
@@ -182,11 +223,10 @@ mod tests {
                     plain.period(need_ns);
                 } else {
                     let excess_ns = need_ns - QUOTA_NS;
-                    let offered_ns = account.offer(excess_ns as f64, &mut gained_ns);
+                    let offered_ns = hand.take(&mut account, excess_ns as f64, &mut gained_ns);
                     let expected_ns = excess_ns.min(plain.saved_ns());
                     prop_assert_eq!(offered_ns, expected_ns as f64);
-                    account.spend(offered_ns);
-                    plain.period(QUOTA_NS + expected_ns);
+                            plain.period(QUOTA_NS + expected_ns);
                 }
             }
         }
@@ -196,7 +236,7 @@ mod tests {
     fn without_a_burst_nothing_is_offered() {
         let mut account = Account::new(QUOTA_NS, Some(0)).unwrap();
         let mut gained_ns = 5.0 * QUOTA_NS as f64;
-        assert_eq!(account.offer(1.0, &mut gained_ns), 0.0);
+        assert_eq!(account.hand().take(&mut account, 1.0, &mut gained_ns), 0.0);
     }
 
     #[test]
@@ -204,6 +244,6 @@ mod tests {
         let mut account = Account::new(QUOTA_NS, None).unwrap();
         let mut gained_ns = 900.0 * QUOTA_NS as f64;
         let all = gained_ns;
-        assert_eq!(account.offer(1e15, &mut gained_ns), all);
+        assert_eq!(account.hand().take(&mut account, 1e15, &mut gained_ns), all);
     }
 }

@@ -1,9 +1,11 @@
 //! One period of all groups: demand, quota, sharing, deadline.
 
+use std::array::from_fn;
+
 use plimsoll_policy::RUNTIME_MAX_NS;
 use plimsoll_policy::bandwidth::ParamError;
 
-use super::account::Account;
+use super::account::{Account, Hand, lesser};
 
 /// The most groups.
 pub const GROUPS_MAX: usize = 1_000;
@@ -67,6 +69,7 @@ pub struct Machine {
     backlog_ns: Vec<f64>,
     gained_ns: Vec<f64>,
     accounts: Vec<Account>,
+    hands: Vec<Hand>,
     /// Groups that want more than their quota.
     over: Vec<usize>,
     /// What they want of it and may have, in the same order.
@@ -119,6 +122,7 @@ impl Machine {
             quota_ns,
             backlog_ns: vec![0.0; lanes],
             gained_ns: vec![0.0; lanes],
+            hands: accounts.iter().map(Account::hand).collect(),
             accounts,
             over: vec![0; lanes],
             offered_ns: vec![0.0; lanes],
@@ -148,8 +152,7 @@ impl Machine {
     /// nanoseconds, [`lanes`](Self::lanes) of them.
     #[inline]
     pub fn period(&mut self, demand_ns: &[f64]) -> Period {
-        let idle_ns = self.use_quotas(demand_ns);
-        let over = self.list_over();
+        let (idle_ns, over) = self.use_quotas(demand_ns);
         let quotas_used_ns = self.quotas_ns - idle_ns;
         if over == 0 {
             return Period {
@@ -158,11 +161,10 @@ impl Machine {
             };
         }
         let free_ns = self.spare_ns + idle_ns;
-        let offered_ns = self.offer(over);
+        let offered_ns = self.grant_all(over);
         let is_met = offered_ns <= free_ns;
-        if is_met {
-            self.grant_all(over);
-        } else {
+        if !is_met {
+            self.take_back_all(over);
             self.share(over, free_ns);
         }
         Period {
@@ -171,56 +173,52 @@ impl Machine {
         }
     }
 
-    /// Each group uses its quota as far as it has work. Returns what they leave.
+    /// Each group uses its quota as far as it has work. Returns what they
+    /// leave, and how many want more: those are listed in `over`.
     #[inline]
-    fn use_quotas(&mut self, demand_ns: &[f64]) -> f64 {
+    fn use_quotas(&mut self, demand_ns: &[f64]) -> (f64, usize) {
         let mut idle_ns = [0.0; LANES];
-        let quotas = self.quota_ns.chunks_exact(LANES);
-        let backlogs = self.backlog_ns.chunks_exact_mut(LANES);
-        let gains = self.gained_ns.chunks_exact_mut(LANES);
-        let demands = demand_ns.chunks_exact(LANES);
-        for (((quota, backlog), gained), demand) in quotas.zip(backlogs).zip(gains).zip(demands) {
-            for lane in 0..LANES {
-                let left = quota[lane] - (backlog[lane] + demand[lane]);
-                let idle = left.max(0.0);
-                backlog[lane] = idle - left;
-                gained[lane] = (gained[lane] + idle).min(GAINED_MAX_NS);
-                idle_ns[lane] += idle;
+        let mut over = 0;
+        let quotas = self.quota_ns.as_chunks::<LANES>().0.iter();
+        let backlogs = self.backlog_ns.as_chunks_mut::<LANES>().0;
+        let gains = self.gained_ns.as_chunks_mut::<LANES>().0;
+        let demands = demand_ns.as_chunks::<LANES>().0;
+        let lanes = quotas.zip(backlogs).zip(gains).zip(demands);
+        for (first, (((quota, backlog), gained), demand)) in (0..).step_by(LANES).zip(lanes) {
+            let left: [f64; LANES] = from_fn(|lane| quota[lane] - (backlog[lane] + demand[lane]));
+            let idle = left.map(|left| if left > 0.0 { left } else { 0.0 });
+            *backlog = from_fn(|lane| idle[lane] - left[lane]);
+            *gained = from_fn(|lane| lesser(gained[lane] + idle[lane], GAINED_MAX_NS));
+            idle_ns = from_fn(|lane| idle_ns[lane] + idle[lane]);
+            // Without a branch: whether a group is over cannot be predicted.
+            for (lane, left) in left.iter().enumerate() {
+                self.over[over] = first + lane;
+                over += usize::from(left.is_sign_negative());
             }
         }
-        idle_ns.iter().sum()
+        (idle_ns.iter().sum(), over)
     }
 
-    /// Lists the groups that want more than their quota, and counts them.
+    /// Grants those groups all that they want and may have, as if there were
+    /// enough for everybody, which mostly there is. Returns the sum.
     #[inline]
-    fn list_over(&mut self) -> usize {
-        let mut over = 0;
-        // Without a branch: whether a group is over cannot be predicted.
-        for (group, backlog_ns) in self.backlog_ns[..self.groups].iter().enumerate() {
-            self.over[over] = group;
-            over += usize::from(*backlog_ns > 0.0);
-        }
-        over
-    }
-
-    /// Asks how much those groups may have, and sums it up.
-    #[inline]
-    fn offer(&mut self, over: usize) -> f64 {
+    fn grant_all(&mut self, over: usize) -> f64 {
         let mut sum_ns = 0.0;
         for (group, offered_ns) in self.over[..over].iter().zip(&mut self.offered_ns) {
-            let gained_ns = &mut self.gained_ns[*group];
-            *offered_ns = self.accounts[*group].offer(self.backlog_ns[*group], gained_ns);
+            let account = &mut self.accounts[*group];
+            let (backlog_ns, gained_ns) =
+                (&mut self.backlog_ns[*group], &mut self.gained_ns[*group]);
+            *offered_ns = self.hands[*group].take(account, *backlog_ns, gained_ns);
+            *backlog_ns -= *offered_ns;
             sum_ns += *offered_ns;
         }
         sum_ns
     }
 
-    /// There is enough for everybody.
-    #[inline]
-    fn grant_all(&mut self, over: usize) {
-        for (group, granted_ns) in self.over[..over].iter().zip(&self.offered_ns) {
-            self.backlog_ns[*group] -= granted_ns;
-            self.accounts[*group].spend(*granted_ns);
+    /// Undoes that. Sums of whole numbers are exact.
+    fn take_back_all(&mut self, over: usize) {
+        for index in 0..over {
+            self.grant(self.over[index], -self.offered_ns[index]);
         }
     }
 
@@ -258,7 +256,9 @@ impl Machine {
     fn share_evenly(&mut self, left: usize, per_quota: f64, mut free_ns: f64) {
         for index in 0..left {
             let group = self.over[index];
-            let granted_ns = (per_quota * self.quota_ns[group]).floor().min(free_ns);
+            // Whole: a cast, because without SSE 4.1 `floor` is a call.
+            let share_ns = (per_quota * self.quota_ns[group]) as i64 as f64;
+            let granted_ns = lesser(share_ns, free_ns);
             self.grant(group, granted_ns);
             self.offered_ns[index] -= granted_ns;
             free_ns -= granted_ns;
@@ -272,7 +272,7 @@ impl Machine {
 
     fn grant(&mut self, group: usize, granted_ns: f64) {
         self.backlog_ns[group] -= granted_ns;
-        self.accounts[group].spend(granted_ns);
+        self.hands[group].spend(granted_ns);
     }
 }
 

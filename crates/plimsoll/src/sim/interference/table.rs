@@ -16,15 +16,17 @@ const COLUMNS: [&str; 8] = [
     "P99",
     "MAX",
 ];
-const PUBLISHED_COLUMNS: [&str; 8] = [
+const PUBLISHED_COLUMNS: [&str; 10] = [
     "DEMAND",
-    "GROUPS",
+    "M",
     "MEAN",
     "BURST",
     "E(WCET)",
     "SOURCE",
-    "P(WCET > 1)",
+    "DIFF",
+    "P(>1) IN %",
     "SOURCE",
+    "DIFF",
 ];
 /// How many columns are words.
 const WORDS: usize = 1;
@@ -101,9 +103,14 @@ fn published_row(cell: &Cell, source: &Published) -> Vec<String> {
     let report = &cell.report;
     let star = if source.agrees { "" } else { " *" };
     let mut row = asked(cell).to_vec();
-    row.extend([wcet(report), format!("{:.4}", source.wcet)]);
-    row.push(format!("{} %", estimate(report.missed, 100.0, 2)));
-    row.push(format!("{:.2} %{star}", 100.0 * source.missed));
+    row.extend([
+        wcet(report),
+        format!("{:.4}", source.wcet),
+        format!("{:+.4}", report.wcet.mean - source.wcet),
+        estimate(report.missed, 100.0, 2),
+        format!("{:.2}", 100.0 * source.missed),
+        format!("{:+.2}{star}", 100.0 * (report.missed.mean - source.missed)),
+    ]);
     row
 }
 
@@ -128,11 +135,10 @@ fn cells(outcome: &Outcome) -> String {
         });
     }
     align(&mut table);
-    if is_published {
-        // A star stands behind its figure.
-        if let Some(last) = table.column_mut(PUBLISHED_COLUMNS.len() - 1) {
-            last.set_cell_alignment(CellAlignment::Left);
-        }
+    // A star stands behind its figure.
+    let last = table.column_mut(PUBLISHED_COLUMNS.len() - 1);
+    if let Some(last) = last.filter(|_| is_published) {
+        last.set_cell_alignment(CellAlignment::Left);
     }
     table.to_string()
 }
@@ -157,7 +163,7 @@ fn members(members: &[Member]) -> String {
 /// What the columns are, and how much was run.
 fn notes(outcome: &Outcome) -> String {
     let mut text = format!(
-        "WCET: periods until the deadline is met. Intervals are of 95 % confidence.\n\
+        "WCET: periods until the deadline is met; ±: 95 % confidence.\n\
          {} periods each, seed {}.",
         outcome.periods, outcome.seed
     );
