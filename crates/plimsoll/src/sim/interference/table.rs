@@ -122,12 +122,11 @@ fn align(table: &mut Table) {
 
 fn cells(outcome: &Outcome) -> String {
     let is_published = outcome.cells.iter().any(|cell| cell.published.is_some());
-    let columns = if is_published {
-        PUBLISHED_COLUMNS
-    } else {
-        COLUMNS
+    let columns: &[&str] = match is_published {
+        true => &PUBLISHED_COLUMNS,
+        false => &COLUMNS,
     };
-    let mut table = borderless(columns);
+    let mut table = borderless(columns.iter().copied());
     for cell in &outcome.cells {
         table.add_row(match &cell.published {
             Some(source) => published_row(cell, source),
