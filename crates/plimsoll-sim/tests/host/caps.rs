@@ -160,3 +160,30 @@ fn a_process_does_not_inherit_what_its_parent_used_of_a_soft_cap() {
         assert_eq!(first.start_ns, u64::from(process) * EACH_NS);
     }
 }
+
+/// CPUs used by burners under a cap, on a machine all of whose CPUs they have.
+fn used_under_cap(percent: u32, burners: usize, cpus: u32, threads_per_core: u32) -> f64 {
+    let knobs = format!(r#""cap": "{percent}%""#);
+    let groups = vec![group("g", &knobs, vec![burn(burners)])];
+    let mut scenario = scenario(cpus, 10 * SEC, groups);
+    scenario.machine.threads_per_core = threads_per_core;
+    run(&scenario).groups[0].cpus_used
+}
+
+#[test]
+fn a_cap_above_one_cpu_is_reached_on_several() {
+    for (percent, burners, cpus, threads_per_core) in [
+        (150, 2, 2, 1),
+        (150, 4, 4, 2),
+        (250, 3, 4, 2),
+        (250, 40, 4, 1),
+        (700, 8, 8, 2),
+    ] {
+        let used = used_under_cap(percent, burners, cpus, threads_per_core);
+        let what = format!("{percent} %, {burners} burners on {cpus} CPUs");
+        assert_near(&what, used, f64::from(percent) / 100.0, 0.001);
+    }
+    // No more than there is.
+    assert_near("one task", used_under_cap(150, 1, 4, 1), 1.0, 1e-6);
+    assert_near("one CPU", used_under_cap(150, 4, 1, 1), 1.0, 1e-6);
+}
