@@ -292,6 +292,33 @@ impl<'a> Table<'a> {
         nodes.iter().map(word).collect()
     }
 
+    /// A text or number, or a list of them, each with where it stands; empty where the key is
+    /// not given.
+    ///
+    /// # Errors
+    /// When it is something else, or has something else.
+    pub fn one_or_more(
+        &self,
+        key: &str,
+        allowed: &str,
+    ) -> Result<Vec<(&'a str, &'a Span)>, FileError> {
+        let Some(entry) = self.find(key) else {
+            return Ok(Vec::new());
+        };
+        let nodes = match &entry.node.value {
+            Value::List(nodes) => nodes.as_slice(),
+            _ => std::slice::from_ref(&entry.node),
+        };
+        let word = |node: &'a Node| match &node.value {
+            Value::Text(text) | Value::Number(text) => Ok((text.as_str(), &node.span)),
+            other => {
+                let problem = format!("is {}", other.kind());
+                Err(self.refused_node(key, node, &problem, allowed))
+            }
+        };
+        nodes.iter().map(word).collect()
+    }
+
     /// A table below this one.
     ///
     /// # Errors

@@ -1,0 +1,194 @@
+//! The configuration file.
+//!
+//! Read whole, checked whole, and immutable from then on: a file with a
+//! mistake changes nothing. What of it belongs to whom is found out by
+//! [`matching`](crate::matching).
+
+mod patterns;
+mod rule;
+#[cfg(test)]
+mod tests;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use plimsoll_engine::host::Mode;
+use plimsoll_engine::toml_file::{Entries, FileError, KNOB_KEYS, Source, Table, parse};
+
+pub use patterns::{Patterns, Wildcards};
+pub use rule::{Match, Rule};
+
+/// Where the file is, unless another is named.
+pub const PATH_DEFAULT: &str = "/etc/plimsoll/plimsoll.toml";
+/// The version of the file.
+const VERSION: u32 = 1;
+/// Where metrics are served, unless the file says otherwise.
+const METRICS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
+/// What switches a setting off.
+const NONE: &str = "none";
+/// The keys at the top of the file.
+const KEYS: [&str; 7] = [
+    "version",
+    "mode",
+    "enforcer",
+    "enforce",
+    "allow-xattr",
+    "metrics",
+    "group",
+];
+
+/// Which interface of the kernel enforces the groups.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EnforcerWanted {
+    /// The best that the host has.
+    #[default]
+    Auto,
+    /// Plimsoll's BPF scheduler.
+    SchedExt,
+    /// The stock kernel's control groups.
+    Cgroup,
+}
+
+/// Everything that the operator asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Which tasks a BPF scheduler schedules.
+    pub mode: Mode,
+    /// What enforces the groups.
+    pub enforcer: EnforcerWanted,
+    /// Write a kernel file again that somebody else has changed, in place of
+    /// telling and leaving it.
+    pub enforce: bool,
+    /// The knobs that the owner of a cgroup may set in its extended
+    /// attributes; none unless the operator says so.
+    pub allow_xattr: Vec<String>,
+    /// Where metrics are served; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// In the order of the file, which is their precedence.
+    pub rules: Vec<Rule>,
+}
+
+impl Default for Config {
+    /// That of an empty file.
+    fn default() -> Self {
+        Self {
+            mode: Mode::default(),
+            enforcer: EnforcerWanted::default(),
+            enforce: false,
+            allow_xattr: Vec::new(),
+            metrics: Some(METRICS_DEFAULT),
+            rules: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// In one line: file, line, column, field, value, and what is allowed.
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        Self::of(&Source::read(path)?)
+    }
+
+    /// Checks a text. `name` is for messages.
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    pub fn parse(name: &str, text: &str) -> Result<Self, FileError> {
+        Self::of(&Source::new(name, text))
+    }
+
+    fn of(source: &Source) -> Result<Self, FileError> {
+        let entries = parse(source)?;
+        let top = Table::new(source, 0, &entries, "the configuration");
+        top.check_keys(&KEYS)?;
+        check_version(&top)?;
+        Ok(Self {
+            mode: mode(&top)?,
+            enforcer: enforcer(&top)?,
+            enforce: top.flag("enforce")?,
+            allow_xattr: allow_xattr(&top)?,
+            metrics: metrics(&top)?,
+            rules: rule::read_all(&top)?,
+        })
+    }
+}
+
+fn check_version(top: &Table) -> Result<(), FileError> {
+    let version: Option<u32> = top.whole("version")?;
+    if version == Some(VERSION) {
+        return Ok(());
+    }
+    let given = version.map_or_else(String::new, |version| version.to_string());
+    let problem =
+        format!("version: `{given}` is not one that this plimsoll reads; allowed: {VERSION}");
+    Err(top.error("version", problem))
+}
+
+/// One of a few words.
+fn word<T: Copy>(
+    table: &Table,
+    key: &str,
+    words: &[(&str, T)],
+    default: T,
+) -> Result<T, FileError> {
+    let allowed: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+    let allowed = allowed.join(", ");
+    let Some(text) = table.text(key, &allowed)? else {
+        return Ok(default);
+    };
+    let found = words.iter().find(|(word, _)| *word == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        table.error(
+            key,
+            format!("{key}: `{text}` is not allowed; allowed: {allowed}"),
+        )
+    })
+}
+
+fn mode(top: &Table) -> Result<Mode, FileError> {
+    let words = [("partial", Mode::Partial), ("all", Mode::All)];
+    word(top, "mode", &words, Mode::default())
+}
+
+fn enforcer(top: &Table) -> Result<EnforcerWanted, FileError> {
+    let words = [
+        ("auto", EnforcerWanted::Auto),
+        ("sched-ext", EnforcerWanted::SchedExt),
+        ("cgroup", EnforcerWanted::Cgroup),
+    ];
+    word(top, "enforcer", &words, EnforcerWanted::default())
+}
+
+fn allow_xattr(top: &Table) -> Result<Vec<String>, FileError> {
+    let mut knobs = Vec::new();
+    for (knob, span) in top.words("allow-xattr")? {
+        if !KNOB_KEYS.contains(&knob) {
+            let problem = format!(
+                "allow-xattr: `{knob}` is no knob; allowed: {}",
+                KNOB_KEYS.join(", ")
+            );
+            return Err(top.error_at(span, problem));
+        }
+        knobs.push(knob.to_owned());
+    }
+    Ok(knobs)
+}
+
+fn metrics(top: &Table) -> Result<Option<SocketAddr>, FileError> {
+    const ALLOWED: &str = "an address with its port such as \"127.0.0.1:9464\" or \"[::1]:9464\", \
+                           or \"none\"";
+    let no_entries = Entries::new();
+    let table = top.table("metrics", "the metrics")?;
+    let table = table.unwrap_or_else(|| top.empty(&no_entries, "the metrics"));
+    table.check_keys(&["listen"])?;
+    match table.text("listen", ALLOWED)? {
+        None => Ok(Some(METRICS_DEFAULT)),
+        Some(NONE) => Ok(None),
+        Some(text) => text.parse().map(Some).map_err(|_| {
+            let problem = format!("listen: `{text}` is no address; allowed: {ALLOWED}");
+            table.error("listen", problem)
+        }),
+    }
+}

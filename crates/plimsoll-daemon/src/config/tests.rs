@@ -1,0 +1,185 @@
+//! What a file may say, and what is said of one that may not.
+
+use super::*;
+
+const EXAMPLE: &str = r#"
+version = 1
+mode = "all"
+enforcer = "cgroup"
+enforce = true
+allow-xattr = ["class", "nice"]
+
+[metrics]
+listen = "[::1]:9000"
+
+[[group]]
+name = "web"
+match = { cgroup = "/system.slice/nginx.service" }
+headroom = "30%"
+tolerance = "1ms/100ms"
+
+[[group]]
+name = "encode"
+match = { unit = "encode-*.service" }
+class = "batch"
+nice = 10
+cpu-limit = "80%"
+
+[[group]]
+name = "tenants"
+match = { cgroup = ["/tenants.slice/*", "/old.slice/*"] }
+quota = "2cpus"
+burst = "100ms"
+
+[[group]]
+name = "compilers"
+match = { executable = "rustc", user = ["root", 1000], command = "rustc *" }
+class = "batch"
+"#;
+
+#[test]
+fn a_file_is_read_whole() {
+    let config = Config::parse("p.toml", EXAMPLE).unwrap();
+    assert_eq!(config.mode, Mode::All);
+    assert_eq!(config.enforcer, EnforcerWanted::Cgroup);
+    assert!(config.enforce);
+    assert_eq!(config.allow_xattr, ["class", "nice"]);
+    assert_eq!(config.metrics, Some("[::1]:9000".parse().unwrap()));
+    let names: Vec<_> = config.rules.iter().map(|rule| rule.name.as_str()).collect();
+    assert_eq!(names, ["web", "encode", "tenants", "compilers"]);
+    let tenants = &config.rules[2];
+    assert!(!tenants.matches.is_of_processes());
+    assert!(
+        tenants
+            .matches
+            .cgroup
+            .as_ref()
+            .unwrap()
+            .match_text("/old.slice/x")
+    );
+    assert_eq!(tenants.knobs.quota.unwrap().to_string(), "200ms/100ms");
+    let compilers = &config.rules[3].matches;
+    assert!(compilers.is_of_processes());
+    let uids: Vec<_> = compilers
+        .users
+        .as_ref()
+        .unwrap()
+        .iter()
+        .map(|u| u.as_raw())
+        .collect();
+    assert_eq!(uids, [0, 1000]);
+}
+
+#[test]
+fn a_file_with_a_version_is_enough() {
+    let config = Config::parse("p.toml", "version = 1").unwrap();
+    assert_eq!(config, Config::default());
+    let none = Config::parse("p.toml", "version = 1\nmetrics.listen = \"none\"").unwrap();
+    assert_eq!(none.metrics, None);
+}
+
+/// A file with one group, whose match and knobs are given.
+fn group(rest: &str) -> String {
+    format!("version = 1\n[[group]]\nname = \"g\"\n{rest}\n")
+}
+
+#[test]
+fn what_is_not_allowed_is_named_with_its_place() {
+    let matched = "match = { cgroup = \"/a\" }\n";
+    for (text, expected) in [
+        (String::new(), "p.toml:1:1: version: `` is not one"),
+        ("version = 2".into(), "p.toml:1:11: version: `2` is not one"),
+        (
+            "version = 1\nmod = 1".into(),
+            "p.toml:2:1: `mod` is no key of the configuration (perhaps `mode`?)",
+        ),
+        (
+            "version = 1\nmode = \"some\"".into(),
+            "p.toml:2:8: mode: `some` is not allowed; allowed: partial, all",
+        ),
+        (
+            "version = 1\nallow-xattr = [\"clas\"]".into(),
+            "p.toml:2:16: allow-xattr: `clas` is no knob; allowed: class, ",
+        ),
+        (
+            "version = 1\nmetrics.listen = \"9464\"".into(),
+            "p.toml:2:18: listen: `9464` is no address; allowed: ",
+        ),
+        (group(""), "p.toml:2:1: match: `` is missing"),
+        (
+            group("match = {}"),
+            "match: `` is empty; allowed: one or more of cgroup, unit, ",
+        ),
+        (
+            group("match = { cgrop = \"/a\" }"),
+            "p.toml:4:11: `cgrop` is no key of a match (perhaps `cgroup`?)",
+        ),
+        (
+            group("match = { cgroup = \"a\" }"),
+            "p.toml:4:20: cgroup: `a` does not begin with a `/`",
+        ),
+        (
+            group("match = { cgroup = \"/\" }"),
+            "cgroup: `/` is the root",
+        ),
+        (
+            group("match = { cgroup = [\"/a\", \"/b[\"] }"),
+            "p.toml:4:27: cgroup: `/b[` is no pattern",
+        ),
+        (group("match = { unit = [] }"), "unit: `a list` is empty"),
+        (
+            group("match = { user = \"no-such-user\" }"),
+            "p.toml:4:18: user: `no-such-user` is no user of this host",
+        ),
+        (
+            group(&format!("{matched}quota = \"0ms/100ms\"")),
+            "p.toml:5:9: quota: ",
+        ),
+        (
+            group(&format!("{matched}quotta = \"1ms/100ms\"")),
+            "p.toml:5:1: `quotta` is no key of a group (perhaps `quota`?)",
+        ),
+        (
+            group(&format!("{matched}burst = \"1ms\"")),
+            "p.toml:5:9: burst: `1ms` has no effect without quota",
+        ),
+        (
+            format!("{}[[group]]\nname = \"g\"\n", group(matched)),
+            "p.toml:6:1: match: `` is missing",
+        ),
+        (
+            format!("{}[[group]]\nname = \"h\"\n{matched}", group(matched)),
+            "cgroup `/a` is claimed by group `g` too",
+        ),
+        (
+            format!(
+                "{}[[group]]\nname = \"g\"\nmatch = {{ unit = \"x\" }}",
+                group(matched)
+            ),
+            "name: `g` is another group's too",
+        ),
+    ] {
+        let error = Config::parse("p.toml", &text).unwrap_err().to_string();
+        assert!(
+            error.contains(expected),
+            "{text}\n{error}\nexpected {expected}"
+        );
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn patterns_of_several_rules_may_overlap() {
+    let text = group("match = { cgroup = \"/a\" }")
+        + "[[group]]\nname = \"rest\"\nmatch = { cgroup = \"/*\" }\n";
+    assert_eq!(Config::parse("p.toml", &text).unwrap().rules.len(), 2);
+}
+
+proptest::proptest! {
+    /// Whatever is in the file, there is an answer.
+    #[test]
+    fn no_text_ends_the_reader(text in "\\PC*") {
+        let _ = Config::parse("p.toml", &text);
+        let _ = Config::parse("p.toml", &group(&text));
+    }
+}

@@ -1,0 +1,3 @@
+//! What an operator installs and forgets.
+
+pub mod config;
