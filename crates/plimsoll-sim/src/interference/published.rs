@@ -126,7 +126,8 @@ pub fn rows() -> Vec<PublishedRow> {
                 mean: f64::from(*percent) / 100.0,
                 cells: cells.map(|(wcet, percent)| PublishedCell {
                     wcet,
-                    missed: percent / 100.0,
+                    // As close to what is printed as it can be.
+                    missed: (percent * 100.0).round() / 1e4,
                 }),
             };
             printed.iter().map(row)

@@ -12,6 +12,11 @@ use crate::error::{CommandError, Result};
 /// Pixels of a PNG for each of the drawing: sharp on screens of today.
 const SCALE: f32 = 2.0;
 
+/// Servers have no fonts. A subset of DejaVu Sans, its licence beside it.
+const FONT: &[u8] = include_bytes!("font/dejavu-sans.ttf");
+/// What the font calls itself.
+const FONT_FAMILY: &str = "DejaVu Sans";
+
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
@@ -66,24 +71,14 @@ impl Picture {
     }
 }
 
-/// A drawing as PNG, with the fonts of this system.
+/// A drawing as PNG, with a font that is the same on every system.
 fn png(svg: &str) -> Result<Vec<u8>> {
     let failed = |why: String| CommandError::Other(format!("plot: cannot make a PNG: {why}"));
     let mut fonts = fontdb::Database::new();
-    fonts.load_system_fonts();
-    if fonts.is_empty() {
-        let why = "this system has no fonts; a name that ends in .svg needs none";
-        return Err(failed(why.into()));
-    }
-    // What a plain "sans-serif" stands for differs by system; any is better than none.
-    let proportional = fonts.faces().filter(|face| !face.monospaced);
-    let names = proportional.flat_map(|face| face.families.iter().map(|(name, _)| name));
-    let names: Vec<String> = names.cloned().collect();
-    let named_so = names.iter().find(|name| name.contains("Sans"));
-    if let Some(name) = named_so.or(names.first()) {
-        fonts.set_sans_serif_family(name);
-    }
+    fonts.load_font_data(FONT.to_vec());
+    fonts.set_sans_serif_family(FONT_FAMILY);
     let options = Options {
+        font_family: FONT_FAMILY.into(),
         fontdb: Arc::new(fonts),
         ..Options::default()
     };
@@ -125,6 +120,20 @@ mod tests {
         );
         let svg = fs::read_to_string(folder.path().join("p.svg")).unwrap();
         assert_eq!(svg, DRAWING);
+    }
+
+    #[test]
+    fn a_png_has_its_text_on_a_system_without_fonts() {
+        let drawing = |text: &str| {
+            format!(
+                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"60\" height=\"20\">\
+                 <text x=\"2\" y=\"15\" font-family=\"sans-serif\">{text}</text></svg>"
+            )
+        };
+        let blank = png(&drawing("")).unwrap();
+        for text in ["M", "50 %", "±", "α"] {
+            assert!(png(&drawing(text)).unwrap() != blank, "{text}");
+        }
     }
 
     #[test]

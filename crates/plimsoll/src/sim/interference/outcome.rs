@@ -112,7 +112,8 @@ fn mean(row: &Row) -> f64 {
         .groups
         .iter()
         .map(|g| g.quota * g.mean.unwrap_or(own_mean));
-    wanted.sum::<f64>() / quotas
+    // Without what binary fractions add to decimal ones.
+    (wanted.sum::<f64>() / quotas * 1e9).round() / 1e9
 }
 
 fn cell(row: &Row, bursts: &[Burst], report: CellReport, printed: Option<&PublishedCell>) -> Cell {

@@ -133,7 +133,7 @@ fn head(root: &Area, bursts: &[&str]) -> Result<()> {
         at += 92;
     }
     text(
-        "ring: none seen; bars: 95 % confidence",
+        "ring: 0.001 % or less; bars: 95 % confidence",
         &style,
         (at + 4, 48),
     )

@@ -1,0 +1,295 @@
+//! `sim interference` as a user runs it. Needs no privilege and changes nothing.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A folder to run in.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn with(name: &str, text: &str) -> Self {
+        let folder = Self::new();
+        fs::write(folder.path(name), text).unwrap();
+        folder
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// `plimsoll sim interference` with these words.
+    fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(common::binary());
+        command
+            .args(["sim", "interference"])
+            .args(words.split_whitespace())
+            .current_dir(self.0.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, words: &str) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    /// What it prints where it must succeed.
+    fn good(&self, words: &str) -> String {
+        let output = self.run(words);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, words: &str) -> Value {
+        serde_json::from_str(&self.good(&format!("{words} --json"))).unwrap()
+    }
+
+    /// The one line that it says where it must fail.
+    fn refusal(&self, words: &str) -> String {
+        let output = self.run(words);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(125), "{words}: {errors}");
+        assert_eq!(output.stdout, b"", "{words}");
+        assert_eq!(errors.lines().count(), 1, "{words}: {errors}");
+        errors.trim_end().to_owned()
+    }
+}
+
+const SMALL: &str = "--mean 70% --groups 5 --burst 0%,100%,unlimited --periods 50000";
+
+#[test]
+fn the_table_has_a_row_for_each_cell() {
+    let table = Folder::new().good(SMALL);
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .filter(|line| line.starts_with("exponential"))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows.len(), 3, "{table}");
+    let bursts: Vec<&str> = rows.iter().map(|row| row[3]).collect();
+    assert_eq!(bursts, ["0%", "100%", "unlimited"]);
+    assert!(
+        rows[0].join(" ").contains("1.0000 ± 0.0000 none seen"),
+        "{table}"
+    );
+    assert!(rows[1].join(" ").contains(" % "), "{table}");
+    let widest = table.lines().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(100), "{table}");
+}
+
+#[test]
+fn the_json_has_every_figure_and_does_not_depend_on_threads() {
+    let folder = Folder::new();
+    let document = folder.json(&format!("{SMALL} --seed 9 --threads 1"));
+    assert_eq!(document["schema"], "plimsoll.sim-interference/1");
+    assert_eq!(
+        (&document["seed"], &document["complete"]),
+        (&9.into(), &true.into())
+    );
+    let cell = &document["cells"][2];
+    assert_eq!(cell["burst"], "unlimited");
+    assert_eq!(cell["mean"], 0.7);
+    for (figure, low, high) in [
+        ("wcet", 1.38, 1.48),
+        ("missed", 0.21, 0.235),
+        ("utilisation", 0.69, 0.71),
+    ] {
+        let mean = cell[figure]["mean"].as_f64().unwrap();
+        assert!((low..high).contains(&mean), "{cell}");
+        assert!(cell[figure]["half_width"].as_f64().unwrap() > 0.0, "{cell}");
+    }
+    let counts = cell["wcet_counts"].as_array().unwrap();
+    let counted: u64 = counts.iter().map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(counted + cell["longer"].as_u64().unwrap(), 50_000);
+    for threads in [2, 7] {
+        let same = folder.json(&format!("{SMALL} --seed 9 --threads {threads}"));
+        assert_eq!(same, document, "{threads} threads");
+    }
+}
+
+#[test]
+fn the_csv_has_as_many_fields_in_each_line() {
+    let csv = Folder::new().good(&format!("{SMALL} --csv --distribution pareto:3,lognormal"));
+    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(lines.len(), 7);
+    assert!(
+        lines.iter().all(|line| line.len() == lines[0].len()),
+        "{csv}"
+    );
+    assert_eq!(lines[1][..5], ["pareto", "3", "5", "0.7", "0%"]);
+    assert_eq!(lines[6][..2], ["lognormal", "1"]);
+}
+
+#[test]
+fn the_sources_table_is_run_beside_its_figures() {
+    let folder = Folder::new();
+    let document = folder.json("--published --periods 50000");
+    let cells = document["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 48);
+    let agrees = |cell: &&Value| cell["published"]["agrees"] == true;
+    let agreeing = cells.iter().filter(agrees).count();
+    // With so few periods, not all that differ are seen to.
+    assert!((33..=44).contains(&agreeing), "{agreeing}");
+    assert_eq!(cells[11]["published"]["wcet"], 3.7937);
+    let table = folder.good("--published --periods 50000");
+    assert!(table.contains(" cells differ from the source"), "{table}");
+    let widest = table.lines().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(100), "{table}");
+}
+
+#[test]
+fn groups_may_differ() {
+    let words = "--group quota=50%,mean=60%,burst=100% \
+                 --group quota=10%,u=80%,burst=unlimited,count=4 --periods 20000";
+    let document = Folder::new().json(words);
+    let cell = &document["cells"][0];
+    assert_eq!((&cell["groups"], &cell["burst"]), (&5.into(), &Value::Null));
+    let members = cell["members"].as_array().unwrap();
+    assert_eq!(
+        (members.len(), &members[4]["burst"]),
+        (5, &"unlimited".into())
+    );
+    // 0.5 · 0.6 + 4 · 0.1 · 0.8 of 0.9.
+    assert!((cell["mean"].as_f64().unwrap() - 0.62 / 0.9).abs() < 1e-9);
+    let table = Folder::new().good(words);
+    assert!(
+        table.contains("QUOTA") && table.contains("mixed"),
+        "{table}"
+    );
+}
+
+#[test]
+fn measured_demand_is_read_from_a_file() {
+    let folder = Folder::with("usage.csv", "cpu\n10%\n0.3\n0.2\n180%\n");
+    let words = "--samples usage.csv --groups 4 --burst 200% --periods 20000";
+    let own = folder.json(words);
+    assert_eq!(own["cells"][0]["distribution"], "empirical");
+    assert_eq!(own["cells"][0]["samples"], "usage.csv");
+    assert_eq!(own["cells"][0]["mean"], 0.6);
+    let stretched = folder.json(&format!("{words} --mean 30%"));
+    assert_eq!(stretched["cells"][0]["mean"], 0.3);
+    let missed = |document: &Value| document["cells"][0]["missed"]["mean"].as_f64().unwrap();
+    assert!(missed(&stretched) < missed(&own));
+    let together = folder.json(&format!("{words} --correlation 0.9"));
+    assert!(missed(&together) > missed(&own));
+}
+
+#[test]
+fn pictures_are_drawn_in_both_formats() {
+    let folder = Folder::new();
+    let words = "--mean 50%,80% --groups 4 --periods 20000 --plot";
+    folder.good(&format!("{words} p.svg"));
+    let svg = fs::read_to_string(folder.path("p.svg")).unwrap();
+    for part in [
+        "exponential, 4 groups",
+        "unlimited",
+        "log scale",
+        "utilisation",
+    ] {
+        assert!(svg.contains(part), "{part}");
+    }
+    folder.good(&format!("{words} p.png"));
+    assert_eq!(&fs::read(folder.path("p.png")).unwrap()[1..4], b"PNG");
+}
+
+#[test]
+fn bad_input_gets_one_line_that_says_what_is_allowed() {
+    let folder = Folder::with("bad.csv", "cpu\n0.4\n\n0.3\n");
+    fs::write(folder.path("bad.json"), "[0.4,\n -1]").unwrap();
+    for (words, start) in [
+        ("--samples bad.csv", "bad.csv:3:1: cpu: `` is no number"),
+        (
+            "--samples bad.json",
+            "bad.json:2:3: cpu: `-1` is out of range",
+        ),
+        (
+            "--samples none.csv",
+            "none.csv: cannot be read: No such file",
+        ),
+        ("--distribution empirical", "samples: "),
+        ("--mean 0%", "mean: `0%`"),
+        ("--mean 100%", "mean: `100%`"),
+        ("--groups 0", "groups: `0`"),
+        ("--groups 1001", "groups: `1001`"),
+        ("--burst 100001%", "burst: `100001%`"),
+        ("--correlation 1.5", "correlation: `1.5`"),
+        ("--correlation NaN", "correlation: `NaN`"),
+        ("--periods 10", "periods: `10`"),
+        ("--threads 0", "threads: `0`"),
+        ("--distribution pareto:1", "alpha: `1`"),
+        ("--group quota=60%,mean=50%,count=2", "quota: `120%`"),
+        ("--group quota=60%", "mean: "),
+        ("--plot p.gif", "plot: `p.gif`"),
+    ] {
+        let refusal = folder.refusal(words);
+        let start = format!("plimsoll: {start}");
+        assert!(refusal.starts_with(&start), "{words}: {refusal}");
+        assert!(
+            refusal.contains("allowed: ") || refusal.contains("cannot be read"),
+            "{refusal}"
+        );
+    }
+    for (words, part) in [
+        ("--mean 70", "mean: `70` has no unit"),
+        ("--mean NaN%", "mean: `NaN%` is not a number"),
+        ("--mean -5%", "mean: `-5%` is negative"),
+        ("--burst much", "burst: `much` is not a number"),
+        ("--distribution normal", "distribution: `normal`"),
+        ("--group 10%", "group: `10%`"),
+        ("--group quota=10% --mean 30%", "--mean"),
+        ("--published --mean 30%", "--mean"),
+        ("--json --csv", "--csv"),
+    ] {
+        let refusal = folder.refusal(words);
+        assert!(refusal.contains(part), "{words}: {refusal}");
+    }
+}
+
+#[test]
+fn a_signal_prints_what_was_computed_so_far() {
+    let folder = Folder::new();
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+        let mut child = folder
+            .command("--periods 1000000000 --mean 70% --groups 5 --json")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        // It tells how far it is: then it is under way.
+        let mut said = String::new();
+        let errors = child.stderr.take().unwrap();
+        BufReader::new(errors).read_line(&mut said).unwrap();
+        assert!(said.contains("3 cells simulated to 0 %"), "{said}");
+        kill(pid, signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code));
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["complete"], false);
+        let cells = document["cells"].as_array().unwrap();
+        assert_eq!(cells.len(), 3);
+        for cell in cells {
+            let periods = cell["periods"].as_u64().unwrap();
+            assert!((1..1_000_000_000).contains(&periods), "{cell}");
+            assert!(
+                (1.1..1.5).contains(&cell["wcet"]["mean"].as_f64().unwrap()),
+                "{cell}"
+            );
+        }
+    }
+}
