@@ -265,7 +265,7 @@ fn a_signal_prints_what_was_computed_so_far() {
     let folder = Folder::new();
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
         let mut child = folder
-            .command("--periods 1000000000 --mean 70% --groups 5 --json")
+            .command("--periods 1000000000000 --mean 70% --groups 5 --json")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -275,7 +275,7 @@ fn a_signal_prints_what_was_computed_so_far() {
         let mut said = String::new();
         let errors = child.stderr.take().unwrap();
         BufReader::new(errors).read_line(&mut said).unwrap();
-        assert!(said.contains("3 cells simulated to 0 %"), "{said}");
+        assert!(said.contains("3 cells simulated to "), "{said}");
         kill(pid, signal).unwrap();
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(code));
@@ -285,7 +285,7 @@ fn a_signal_prints_what_was_computed_so_far() {
         assert_eq!(cells.len(), 3);
         for cell in cells {
             let periods = cell["periods"].as_u64().unwrap();
-            assert!((1..1_000_000_000).contains(&periods), "{cell}");
+            assert!((1..1_000_000_000_000).contains(&periods), "{cell}");
             assert!(
                 (1.1..1.5).contains(&cell["wcet"]["mean"].as_f64().unwrap()),
                 "{cell}"
