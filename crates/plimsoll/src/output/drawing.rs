@@ -12,6 +12,23 @@ use crate::error::{CommandError, Result};
 /// What words are set in; whoever shows the picture has one of that kind.
 pub const FONT: &str = "sans-serif";
 
+/// What is read first.
+pub const INK: RGBColor = RGBColor(31, 35, 40);
+/// What is read when it is looked for.
+pub const MUTED: RGBColor = RGBColor(101, 109, 118);
+/// What only guides the eye.
+pub const GRID: RGBColor = RGBColor(216, 222, 228);
+/// Lines, told apart also by those who see few colours (Okabe and Ito's
+/// palette, the strong ones).
+pub const LINES: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(110, 110, 110),
+];
+
 /// All of a drawing, in pixels.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Linear = Cartesian2d<RangedCoordf64, RangedCoordf64>;

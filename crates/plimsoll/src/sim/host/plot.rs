@@ -12,23 +12,13 @@ use super::outcome::{Outcome, RunOutcome};
 use super::table::time;
 use super::usage::{Point, Usage};
 use crate::error::Result;
-use crate::output::drawing::{self, Area, Panel, dotted_line, failed, label, text_at};
+use crate::output::drawing::{
+    self, Area, GRID, INK, LINES, MUTED, Panel, dotted_line, failed, label, text_at,
+};
 
-const INK: RGBColor = RGBColor(31, 35, 40);
-const MUTED: RGBColor = RGBColor(101, 109, 118);
-const GRID: RGBColor = RGBColor(216, 222, 228);
 const NORMAL: RGBColor = RGBColor(45, 106, 178);
 const BATCH: RGBColor = RGBColor(224, 142, 52);
 const IDLE: RGBColor = RGBColor(240, 242, 244);
-/// Lines of groups, told apart also by those who see few colours (Okabe and
-/// Ito's palette, the strong ones).
-const LINES: [RGBColor; 5] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(110, 110, 110),
-];
 
 const WIDTH: i32 = 1120;
 /// Above the rows: the title and what the colours are.

@@ -2,38 +2,23 @@
 //! and number of groups, a curve for each burst.
 
 use plotters::chart::{ChartBuilder, ChartContext};
-use plotters::coord::Shift;
 use plotters::coord::combinators::LogCoord;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::{HPos, VPos};
 
 use super::outcome::{Cell, Outcome};
-use crate::error::{CommandError, Result};
+use crate::error::Result;
+use crate::output::drawing::{self, Area, FONT, GRID, INK, LINES, MUTED, failed, label, text_at};
 
-const INK: RGBColor = RGBColor(31, 35, 40);
-const MUTED: RGBColor = RGBColor(101, 109, 118);
-const GRID: RGBColor = RGBColor(216, 222, 228);
-/// Curves, told apart also by those who see few colours (Okabe and Ito's
-/// palette, the strong ones).
-const CURVES: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(110, 110, 110),
-];
-
-const PANEL: (u32, u32) = (460, 300);
+const PANEL: (i32, i32) = (460, 300);
 /// Above the panels: the title and what the colours are.
-const HEAD: u32 = 70;
-const MARGIN: u32 = 14;
+const HEAD: i32 = 70;
+const MARGIN: i32 = 14;
 /// Panels beside each other.
 const ACROSS: usize = 2;
 /// More panels than this no person looks at.
 const PANELS_MAX: usize = 24;
-const FONT: &str = "sans-serif";
 const SMALL: f64 = 13.0;
 /// The lowest value of the scale. With a million periods, ten of them.
 const FLOOR: f64 = 1e-5;
@@ -41,19 +26,7 @@ const FLOOR: f64 = 1e-5;
 /// apart.
 const APART: f64 = 0.004;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, LogCoord<f64>>>;
-
-fn failed(error: impl std::fmt::Display) -> CommandError {
-    CommandError::Other(format!("plot: cannot draw: {error}"))
-}
-
-/// A text's style.
-fn label(size: f64, colour: &RGBColor) -> TextStyle<'_> {
-    TextStyle::from((FONT, size).into_font())
-        .color(colour)
-        .pos(Pos::new(HPos::Left, VPos::Center))
-}
 
 /// What a panel is of.
 fn title(cell: &Cell) -> String {
@@ -89,54 +62,44 @@ pub fn draw(outcome: &Outcome) -> Result<String> {
     }
     let across = panels.len().clamp(1, ACROSS);
     // Both are at most PANELS_MAX.
-    let (columns, rows) = (across as u32, panels.len().div_ceil(across) as u32);
+    let (columns, rows) = (across as i32, panels.len().div_ceil(across) as i32);
     let size = (
         columns * PANEL.0 + 2 * MARGIN,
         HEAD + rows * PANEL.1 + MARGIN,
     );
-    let mut text = String::new();
-    {
-        let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
+    drawing::svg(size, |root| {
         root.fill(&WHITE).map_err(failed)?;
-        head(&root, &bursts)?;
+        head(root, &bursts)?;
         let range = utilisations(&outcome.cells);
-        for (index, cells) in panels.into_iter().enumerate() {
-            let left = MARGIN + PANEL.0 * (index % across) as u32;
-            let top = HEAD + PANEL.1 * (index / across) as u32;
-            // Pictures are smaller than 2^31.
-            let corner = (left as i32, top as i32);
-            panel(&root.clone().shrink(corner, PANEL), cells, &bursts, range)?;
+        for (index, cells) in panels.iter().enumerate() {
+            let left = MARGIN + PANEL.0 * (index % across) as i32;
+            let top = HEAD + PANEL.1 * (index / across) as i32;
+            let place = root.clone().shrink((left, top), PANEL);
+            panel(&place, cells, &bursts, range)?;
         }
-        root.present().map_err(failed)?;
-    }
-    Ok(text)
+        Ok(())
+    })
 }
 
 /// The title, and what the colours are.
 fn head(root: &Area, bursts: &[&str]) -> Result<()> {
-    let text = |text: &str, style: &TextStyle, at: (i32, i32)| {
-        root.draw(&Text::new(text.to_owned(), at, style.clone()))
-            .map_err(failed)
-    };
-    let left = MARGIN as i32 + 6;
+    let left = MARGIN + 6;
     let title = "How often bursts cost somebody a deadline: P(WCET > 1)";
-    text(title, &label(17.0, &INK), (left, 20))?;
-    let style = label(SMALL, &MUTED);
-    text("burst", &style, (left, 48))?;
+    let style = label(17.0, &INK, HPos::Left, VPos::Center);
+    text_at(root, title, &style, (left, 20))?;
+    let style = label(SMALL, &MUTED, HPos::Left, VPos::Center);
+    text_at(root, "burst", &style, (left, 48))?;
     let mut at = left + 44;
-    for (burst, colour) in bursts.iter().zip(CURVES.iter().cycle()) {
+    for (burst, colour) in bursts.iter().zip(LINES.iter().cycle()) {
         let line = PathElement::new([(at, 48), (at + 20, 48)], colour.stroke_width(2));
         root.draw(&line).map_err(failed)?;
         root.draw(&Circle::new((at + 10, 48), 3, colour.filled()))
             .map_err(failed)?;
-        text(burst, &style, (at + 26, 48))?;
+        text_at(root, burst, &style, (at + 26, 48))?;
         at += 92;
     }
-    text(
-        "ring: 0.001 % or less; bars: 95 % confidence",
-        &style,
-        (at + 4, 48),
-    )
+    let legend = "ring: 0.001 % or less; bars: 95 % confidence";
+    text_at(root, legend, &style, (at + 4, 48))
 }
 
 /// From the least to the most busy, with some room.
@@ -170,7 +133,7 @@ fn panel(root: &Area, cells: &[Cell], bursts: &[&str], (low, high): (f64, f64)) 
         .y_label_formatter(&|ratio| percent(*ratio))
         .draw()
         .map_err(failed)?;
-    for (index, (name, colour)) in bursts.iter().zip(CURVES.iter().cycle()).enumerate() {
+    for (index, (name, colour)) in bursts.iter().zip(LINES.iter().cycle()).enumerate() {
         let own: Vec<&Cell> = cells.iter().filter(|cell| burst(cell) == *name).collect();
         let shift = (index as f64 - (bursts.len() as f64 - 1.0) / 2.0) * APART * (high - low);
         curve(&mut chart, &own, shift, *colour)?;
