@@ -1,3 +1,4 @@
 //! What an operator installs and forgets.
 
 pub mod config;
+pub mod matching;
