@@ -258,7 +258,9 @@ impl<O: Observer> Host<O> {
             self.move_fair(other, cpu);
         } else if here >= there + 2
             && let Some(task) = self.move_fair(cpu, other)
+            && !self.cpus[other as usize].runs_normal()
         {
+            // Nobody is preempted: two CPUs could do it to each other without end.
             self.tell_cpu(task, other);
         }
         let (llc, other_llc) = (self.llc_of(cpu), self.llc_of(other));
