@@ -187,7 +187,7 @@ impl<O: Observer> Host<O> {
                 return None;
             }
             self.clear_first(llc);
-            if self.batch_waits.contains(llc) && self.should_pull(llc, cpu) {
+            if self.batch_waits.contains(llc) && self.should_pull(llc, cpu, 0) {
                 return self.pull_first(llc, cpu);
             }
             from = (llc + 1) % nr_llcs;
@@ -197,7 +197,7 @@ impl<O: Observer> Host<O> {
         let llc = (own_llc + self.rotation) % nr_llcs;
         let llc = self.batch_waits.next_from(llc)?;
         self.clear_first(llc);
-        if self.batch_waits.contains(llc) && self.should_pull(llc, cpu) {
+        if self.batch_waits.contains(llc) && self.should_pull(llc, cpu, 0) {
             return self.pull_first(llc, cpu);
         }
         None
@@ -210,11 +210,13 @@ impl<O: Observer> Host<O> {
         self.take_batch(cpu)
     }
 
-    fn should_pull(&self, llc: u32, cpu: u32) -> bool {
+    /// Whether a CPU, where `nr_queued` batch tasks wait that it may run, takes the
+    /// first of another cache.
+    fn should_pull(&self, llc: u32, cpu: u32, nr_queued: u32) -> bool {
         let from = self.known_of(llc);
         let own = &self.cpus[cpu as usize];
         let to = batch::Cpu {
-            nr_queued: self.batch_len(self.llc_of(cpu)),
+            nr_queued,
             room_ppm: plimsoll_policy::PPM as u32,
             running_normal: own.runs_normal(),
             running_batch: own.runs_batch(),
@@ -266,7 +268,7 @@ impl<O: Observer> Host<O> {
         let (llc, other_llc) = (self.llc_of(cpu), self.llc_of(other));
         if llc != other_llc && self.batch_len(other_llc) > self.batch_len(llc) + 1 {
             self.clear_first(other_llc);
-            if self.should_pull(other_llc, cpu)
+            if self.should_pull(other_llc, cpu, self.batch_len(llc))
                 && let Some(waiting) = self.pop_shared(other_llc)
             {
                 self.dequeued(waiting.task);
@@ -294,8 +296,7 @@ impl<O: Observer> Host<O> {
     /// room.
     pub(super) fn rouse_idle_cpus(&mut self) {
         let cpus = self.machine.cpus;
-        let first = self.rotation % cpus;
-        let mut from = first;
+        let mut from = 0;
         for _ in 0..self.bound_waits.count() {
             let idle = Some(&self.idle);
             let Some(cpu) = self.bound_waits.next_of_both(idle, from, 0, cpus) else {
@@ -307,14 +308,16 @@ impl<O: Observer> Host<O> {
         let nr_idle = self.idle.count();
         let nr_places = self.side.nr_places(nr_idle, self.clock.now_ns);
         let nr_useful = self.fair_waits.count() + self.nr_shared.min(nr_places);
-        let mut from = first;
+        // Others than last time come first: what waits may be refused on some.
+        let mut from = self.rouse_from;
         for _ in 0..nr_useful.min(nr_idle) {
             let Some(cpu) = self.idle.next_from(from) else {
-                return;
+                break;
             };
             self.must_choose(cpu);
             from = (cpu + 1) % cpus;
         }
+        self.rouse_from = from;
     }
 }
 

@@ -304,20 +304,38 @@ impl<O: Observer> Host<O> {
         self.must_choose(cpu);
     }
 
+    fn span(&self, cpu: u32, task: u32, since_ns: u64, batch: bool) -> Span {
+        let own = &self.tasks[task as usize];
+        Span {
+            cpu,
+            group: own.group,
+            task: own.number,
+            start_ns: since_ns,
+            end_ns: self.clock.now_ns,
+            batch,
+        }
+    }
+
+    /// The observer is told what runs now, up to now.
+    pub(super) fn show_running(&mut self) {
+        for cpu in 0..self.machine.cpus {
+            let own = &self.cpus[cpu as usize];
+            if own.current != NONE && own.since_ns < self.clock.now_ns {
+                let span = self.span(cpu, own.current, own.since_ns, own.batch);
+                self.observer.ran(&span);
+            }
+        }
+    }
+
     /// The present task is taken off the CPU. The caller says where it goes.
     fn leave(&mut self, cpu: u32) {
         let now_ns = self.clock.now_ns;
         let own = &mut self.cpus[cpu as usize];
         let (task, batch) = (own.current, own.batch);
         own.current = NONE;
-        let span = Span {
-            cpu,
-            group: self.tasks[task as usize].group,
-            task: self.tasks[task as usize].number,
-            start_ns: own.since_ns,
-            end_ns: now_ns,
-            batch,
-        };
+        let since_ns = own.since_ns;
+        let span = self.span(cpu, task, since_ns, batch);
+        let own = &mut self.cpus[cpu as usize];
         if batch && own.turn_end_ns <= now_ns {
             self.side.give_back(own.batch_until_ns, now_ns);
         }

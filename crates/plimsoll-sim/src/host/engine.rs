@@ -72,6 +72,8 @@ pub struct Host<O: Observer = ()> {
     choosers: Vec<u32>,
     /// Changes with every use: spreads what is tried in turn.
     pub(super) rotation: u32,
+    /// The CPU that is roused first, if it is idle, where work waits.
+    pub(super) rouse_from: u32,
     pub(super) next_ticket: u32,
     pub(super) next_number: u32,
     /// What batch work had run when it last had a turn.
@@ -148,6 +150,7 @@ impl<O: Observer> Host<O> {
             rates: Rates::default(),
             choosers: Vec::new(),
             rotation: 0,
+            rouse_from: 0,
             next_ticket: 0,
             next_number: 0,
             batch_at_turn_ns: 0,
@@ -288,8 +291,9 @@ impl<O: Observer> Host<O> {
         self.events
     }
 
-    /// The observer, with what it has seen.
-    pub fn into_observer(self) -> O {
+    /// The observer, with what it has seen: what still runs too, up to now.
+    pub fn into_observer(mut self) -> O {
+        self.show_running();
         self.observer
     }
 
@@ -361,6 +365,12 @@ impl<O: Observer> Host<O> {
         if !own.must_choose {
             own.must_choose = true;
             self.choosers.push(cpu);
+        }
+    }
+
+    pub(super) fn choose_if_idle(&mut self, cpu: u32) {
+        if self.idle.contains(cpu) {
+            self.must_choose(cpu);
         }
     }
 

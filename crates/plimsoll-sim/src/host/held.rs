@@ -118,7 +118,8 @@ impl<O: Observer> Host<O> {
         held.counted = counts;
     }
 
-    /// Idle CPUs of other caches take tasks whose own cache has no room for them.
+    /// Idle CPUs of other caches take tasks while no CPU of their own is idle and
+    /// has room for them.
     fn move_held(&mut self, group: u32, llc: u32) {
         loop {
             let own = &mut self.groups[group as usize];
@@ -127,6 +128,11 @@ impl<O: Observer> Host<O> {
                 return;
             };
             let near = self.tasks[task as usize].cpu;
+            let size = self.machine.cpus_per_llc;
+            let (start, end) = (llc * size, (llc + 1) * size);
+            if self.best_idle(task, near, start, end).is_some() {
+                return;
+            }
             let Some(cpu) = self.best_idle(task, near, 0, self.machine.cpus) else {
                 return;
             };
@@ -180,10 +186,11 @@ impl<O: Observer> Host<O> {
         if own.held(place).let_in != NONE {
             return;
         }
-        if !own.is_open(place, self.machine.cpus_per_llc) {
-            if let Place::Cache(llc) = place {
-                self.move_held(group, llc);
-            }
+        let is_open = own.is_open(place, self.machine.cpus_per_llc);
+        if let Place::Cache(llc) = place {
+            self.move_held(group, llc);
+        }
+        if !is_open {
             return;
         }
         let Some(task) = self.take_held(group, place) else {

@@ -269,6 +269,12 @@ impl<O: Observer> Host<O> {
     pub(super) fn window_ends(&mut self) {
         for place in 0..self.limited_groups.len() {
             let index = self.limited_groups[place];
+            // One that was let in may wait for another CPU that is busy.
+            for cpu in 0..self.machine.cpus {
+                if !self.groups[index as usize].has_room_on(cpu) && self.batch_waits_at(cpu) {
+                    self.choose_if_idle(cpu);
+                }
+            }
             if let Some(room) = &mut self.groups[index as usize].room {
                 room.fill();
             }

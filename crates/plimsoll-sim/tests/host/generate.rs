@@ -129,3 +129,28 @@ pub fn of(machine: Machine, groups: Vec<Group>, duration_ns: u64) -> Scenario {
         seed: 1,
     }
 }
+
+/// Groups of burners only, batch or not, some with a limit of each CPU.
+pub fn burners() -> impl Strategy<Value = Vec<(Group, u32)>> {
+    let knobs = prop::sample::select(vec![
+        "",
+        r#""weight": "300""#,
+        r#""class": "batch""#,
+        r#""class": "batch", "cpu-limit": "60%""#,
+        r#""class": "batch", "cpu-limit": "25%""#,
+    ]);
+    let group = (knobs, 1..=12u32)
+        .prop_map(|(knobs, count)| (group("burners", knobs, vec![burn(count as usize)]), count));
+    prop::collection::vec(group, 1..=3)
+}
+
+/// Normal work that comes and goes, and leaves CPUs to others for a time.
+pub fn comings_and_goings(duration_ns: u64) -> impl Strategy<Value = Vec<Group>> {
+    let works = prop::collection::vec(workloads(duration_ns), 0..=2);
+    works.prop_map(|works| {
+        let works = works
+            .into_iter()
+            .filter(|work| !matches!(work, Workload::Burn(_)));
+        works.map(|work| group("others", "", vec![work])).collect()
+    })
+}

@@ -7,8 +7,8 @@ use plimsoll_sim::scenario::{Group, Scenario};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use crate::fixture::MSEC;
-use crate::generate::scenarios;
+use crate::fixture::{MSEC, burn, group, service};
+use crate::generate::{burners, comings_and_goings, machines, of, scenarios};
 
 /// How long a run is, in virtual time.
 const LENGTH_NS: u64 = 600 * MSEC;
@@ -36,8 +36,7 @@ impl Observer for Spans {
     }
 }
 
-/// Runs a scenario. Spans are in the order of their starts; those of what runs
-/// at the end are missing.
+/// Runs a scenario. Spans are in the order of their starts.
 fn watch(scenario: &Scenario) -> (HostReport, Vec<Span>) {
     let mut host = Host::with_observer(scenario, Spans::default()).unwrap();
     host.run_until(u64::MAX);
@@ -85,8 +84,8 @@ fn check_conserved(scenario: &Scenario, report: &HostReport, spans: &[Span]) {
     }
     for (index, group) in report.groups.iter().enumerate() {
         let of_group = spans.iter().filter(|span| span.group as usize == index);
-        let ended_ns: u64 = of_group.map(|span| part(span, 0, LENGTH_NS)).sum();
-        assert!(ended_ns <= group.cpu_ns, "{group:?}");
+        let ran_ns: u64 = of_group.map(|span| span.end_ns - span.start_ns).sum();
+        assert_eq!(ran_ns, group.cpu_ns, "{group:?}");
     }
 }
 
@@ -148,22 +147,54 @@ fn check_limit(group: &Group, cpus: u32, spans: &[Span]) {
     }
 }
 
-/// No request is answered twice or without work. Of a group without limits, with
-/// nobody else, none is forgotten.
-fn check_requests(scenario: &Scenario, report: &HostReport) {
-    for group in &report.groups {
-        for work in &group.workloads {
-            if let WorkloadReport::Service {
-                requests, answered, ..
-            } = work
-            {
-                assert!(answered <= requests, "{work:?}");
+/// Tasks that always want to run: whose they are, how many, and what they may use
+/// of each CPU in a window.
+struct Waiters {
+    group: u32,
+    count: usize,
+    limit_ns: u64,
+}
+
+/// The longest time that a CPU was idle although one of `waiters` waited that
+/// might have run there.
+fn longest_idle_beside(waiters: &Waiters, cpus: u32, spans: &[Span]) -> u64 {
+    let mut edges: Vec<u64> = spans.iter().flat_map(|s| [s.start_ns, s.end_ns]).collect();
+    edges.extend((0..=LENGTH_NS / WINDOW_NS).map(|window| window * WINDOW_NS));
+    edges.sort_unstable();
+    edges.dedup();
+    let mut begins = spans.iter().peekable();
+    let mut running: Vec<Option<&Span>> = vec![None; cpus as usize];
+    let mut used_ns = vec![0; cpus as usize];
+    let mut idle_ns = vec![0; cpus as usize];
+    let mut longest_ns = 0;
+    for pair in edges.windows(2) {
+        let (from_ns, to_ns) = (pair[0], pair[1]);
+        running
+            .iter_mut()
+            .for_each(|on| *on = on.filter(|span| span.end_ns > from_ns));
+        while let Some(span) = begins.next_if(|span| span.start_ns <= from_ns) {
+            running[span.cpu as usize] = Some(span);
+        }
+        if from_ns % WINDOW_NS == 0 {
+            used_ns.fill(0);
+        }
+        let is_waiter = |on: &Option<&Span>| on.is_some_and(|span| span.group == waiters.group);
+        let waits = running.iter().filter(|on| is_waiter(on)).count() < waiters.count;
+        for cpu in 0..cpus as usize {
+            if is_waiter(&running[cpu]) {
+                used_ns[cpu] += to_ns - from_ns;
             }
-            if let WorkloadReport::Wake { wakeups, .. } = work {
-                assert!(*wakeups <= scenario.duration_ns / MSEC, "{work:?}");
-            }
+            let might_run = waits && used_ns[cpu] < waiters.limit_ns;
+            let idles = running[cpu].is_none() && might_run;
+            idle_ns[cpu] = if idles {
+                idle_ns[cpu] + to_ns - from_ns
+            } else {
+                0
+            };
+            longest_ns = longest_ns.max(idle_ns[cpu]);
         }
     }
+    longest_ns
 }
 
 proptest! {
@@ -172,7 +203,6 @@ proptest! {
     fn limits_hold_and_cpu_time_is_conserved(scenario in scenarios(LENGTH_NS)) {
         let (report, spans) = watch(&scenario);
         check_conserved(&scenario, &report, &spans);
-        check_requests(&scenario, &report);
         let cpus = scenario.machine.cpus;
         for (index, group) in scenario.groups.iter().enumerate() {
             let own = spans.iter().filter(|span| span.group as usize == index);
@@ -197,5 +227,76 @@ proptest! {
             host.run_until(host.now_ns() + step_ns);
         }
         prop_assert_eq!(whole, host.report());
+    }
+}
+
+proptest! {
+    #![proptest_config(config(150))]
+    #[test]
+    fn no_cpu_idles_beside_a_task_that_may_run_there(
+        machine in machines(),
+        burners in burners(),
+        others in comings_and_goings(LENGTH_NS),
+    ) {
+        let (first, counts): (Vec<Group>, Vec<u32>) = burners.into_iter().unzip();
+        let groups: Vec<Group> = first.into_iter().chain(others).collect();
+        let scenario = of(machine, groups, LENGTH_NS);
+        let (_, spans) = watch(&scenario);
+        for (index, count) in counts.into_iter().enumerate() {
+            let limit = scenario.groups[index].knobs.cpu_limit;
+            let waiters = Waiters {
+                group: index as u32,
+                count: count as usize,
+                limit_ns: limit.map_or(u64::MAX, |limit| WINDOW_NS / 1_000_000 * u64::from(limit.ppm)),
+            };
+            let longest_ns = longest_idle_beside(&waiters, machine.cpus, &spans);
+            prop_assert!(longest_ns <= 2 * MSEC, "group {index}: {longest_ns} ns");
+        }
+    }
+
+    #[test]
+    fn batch_work_gets_its_tolerance_beside_saturating_work_and_no_more(
+        machine in machines(),
+        normal in 1..3usize,
+        batch in prop::collection::vec(1..10usize, 1..=3),
+        runtime_ms in 0..=5u64,
+        period_ms in 10..=100u64,
+    ) {
+        let normal = group("main", "", vec![burn(2 * normal * machine.cpus as usize)]);
+        let tolerance = format!(r#""class": "batch", "tolerance": "{runtime_ms}ms/{period_ms}ms""#);
+        let batch = batch.into_iter().map(|count| group("side", &tolerance, vec![burn(count)]));
+        let groups = std::iter::once(normal).chain(batch).collect();
+        let (report, _) = watch(&of(machine, groups, LENGTH_NS));
+        let batch_ns: u64 = report.groups.iter().map(|group| group.batch_ns).sum();
+        let turns = LENGTH_NS / MSEC / period_ms;
+        let all_ns = turns * runtime_ms * MSEC;
+        prop_assert!(batch_ns <= all_ns, "{batch_ns} of {all_ns}");
+        prop_assert!(batch_ns + runtime_ms * MSEC >= all_ns, "{batch_ns} of {all_ns}");
+    }
+
+    #[test]
+    fn each_request_is_answered_once_and_for_its_work(
+        cpus in 1..=8u32,
+        batch in 0..=8usize,
+        workers in 1..=8usize,
+        load in 0.01..0.5f64,
+        seed in any::<u64>(),
+    ) {
+        const DEMAND_NS: u64 = 700_000;
+        let rate = load * f64::from(cpus.min(workers as u32)) * 1e9 / DEMAND_NS as f64;
+        let groups = vec![
+            group("web", "", vec![service(rate, "const:700us", workers, seed)]),
+            group("side", r#""class": "batch""#, vec![burn(batch.max(1))]),
+        ];
+        let machine = crate::fixture::machine(cpus);
+        let (report, _) = watch(&of(machine, groups, LENGTH_NS));
+        let cpu_ns = report.groups[0].cpu_ns;
+        let WorkloadReport::Service { requests, answered, .. } = report.groups[0].workloads[0] else {
+            return Err(TestCaseError::fail("not a service"));
+        };
+        prop_assert!(answered * DEMAND_NS <= cpu_ns);
+        prop_assert!(cpu_ns <= (answered + workers as u64) * DEMAND_NS);
+        // All but those that have just come.
+        prop_assert!(answered <= requests && requests <= answered + 30, "{answered} of {requests}");
     }
 }
