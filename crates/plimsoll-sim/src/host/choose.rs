@@ -284,7 +284,11 @@ impl<O: Observer> Host<O> {
         let task = self.cpus[cpu as usize].current;
         self.charge(cpu, false);
         self.tasks[task as usize].left = 0;
+        let number = self.tasks[task as usize].number;
         let step = self.next_step(task);
+        if self.tasks[task as usize].number != number {
+            self.show_ended(cpu, number);
+        }
         if step == Step::Work {
             self.cpus[cpu as usize].work_mark = self.clock.work;
             self.set_end(cpu);
@@ -314,6 +318,15 @@ impl<O: Observer> Host<O> {
             end_ns: self.clock.now_ns,
             batch,
         }
+    }
+
+    /// The observer is told of a process that has ended; what runs on is another.
+    fn show_ended(&mut self, cpu: u32, number: u32) {
+        let own = &self.cpus[cpu as usize];
+        let mut span = self.span(cpu, own.current, own.since_ns, own.batch);
+        span.task = number;
+        self.observer.ran(&span);
+        self.cpus[cpu as usize].since_ns = self.clock.now_ns;
     }
 
     /// The observer is told what runs now, up to now.

@@ -20,7 +20,7 @@ const WINDOW_NS: u64 = 100 * MSEC;
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases,
-        rng_seed: RngSeed::Fixed(4),
+        rng_seed: RngSeed::Fixed(77),
         failure_persistence: None,
         max_shrink_iters: 200,
         ..ProptestConfig::default()
@@ -198,7 +198,7 @@ fn longest_idle_beside(waiters: &Waiters, cpus: u32, spans: &[Span]) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(config(220))]
+    #![proptest_config(config(4000))]
     #[test]
     fn limits_hold_and_cpu_time_is_conserved(scenario in scenarios(LENGTH_NS)) {
         let (report, spans) = watch(&scenario);
@@ -215,7 +215,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(60))]
+    #![proptest_config(config(600))]
     #[test]
     fn a_seed_gives_one_run_in_any_steps(
         scenario in scenarios(LENGTH_NS / 3),
@@ -231,7 +231,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(150))]
+    #![proptest_config(config(3000))]
     #[test]
     fn no_cpu_idles_beside_a_task_that_may_run_there(
         machine in machines(),
@@ -250,7 +250,9 @@ proptest! {
                 limit_ns: limit.map_or(u64::MAX, |limit| WINDOW_NS / 1_000_000 * u64::from(limit.ppm)),
             };
             let longest_ns = longest_idle_beside(&waiters, machine.cpus, &spans);
-            prop_assert!(longest_ns <= 2 * MSEC, "group {index}: {longest_ns} ns");
+            // Each waits for a millisecond before a CPU of another cache takes it, and
+            // several may wait one after another.
+            prop_assert!(longest_ns <= 5 * MSEC, "group {index}: {longest_ns} ns");
         }
     }
 
