@@ -14,7 +14,7 @@ use super::owners::{Owner, Owners};
 use super::rates::{RATES_EVERY_NS, Rates};
 use super::runqueue::RunQueue;
 use super::side::{GRAIN_NS, Side};
-use super::task::{NONE, OwnCap, State, Task};
+use super::task::{OwnCap, State, Task};
 use super::timers::Timers;
 use super::work::Step;
 use super::workload::{self, Kind, Work};
@@ -77,7 +77,7 @@ pub struct Host<O: Observer = ()> {
     pub(super) next_ticket: u32,
     pub(super) next_number: u32,
     /// What batch work had run when it last had a turn.
-    batch_at_turn_ns: u64,
+    pub(super) batch_at_turn_ns: u64,
     /// What the classes had run at the end of the warm-up.
     pub(super) normal_before_ns: u64,
     pub(super) batch_before_ns: u64,
@@ -404,70 +404,6 @@ impl<O: Observer> Host<O> {
         {
             self.wake(worker);
         }
-    }
-
-    /// A grain of the headroom controller is over.
-    fn grain_ends(&mut self) {
-        let now_ns = self.clock.now_ns;
-        let (normal_ns, batch_ns) = (self.clock.normal_ns, self.clock.batch_ns);
-        let grant_ns = self.side.update(normal_ns, batch_ns, now_ns);
-        self.observer
-            .happened(now_ns, super::Event::Granted { grant_ns });
-        self.timers.set(self.owners.grain(), now_ns + GRAIN_NS);
-        self.rotation = self.rotation.wrapping_add(1);
-        self.deal_grant();
-        self.rouse_idle_cpus();
-    }
-
-    /// CPUs that run batch work get their pieces of the new grant, in turn.
-    fn deal_grant(&mut self) {
-        let now_ns = self.clock.now_ns;
-        let cpus = self.machine.cpus;
-        let first = self.rotation % cpus;
-        let mut nr_left = self.batch_on.count();
-        let mut from = first;
-        while nr_left > 0 {
-            let Some(cpu) = self.batch_on.next_from(from) else {
-                break;
-            };
-            nr_left -= 1;
-            from = (cpu + 1) % cpus;
-            let own = &mut self.cpus[cpu as usize];
-            if own.batch_until_ns == u64::MAX || own.turn_end_ns > now_ns {
-                continue;
-            }
-            let until_ns = self.side.take(self.idle.count(), now_ns);
-            own.batch_until_ns = until_ns;
-            if until_ns > now_ns {
-                self.set_timer(cpu);
-            } else {
-                self.must_choose(cpu);
-            }
-        }
-    }
-
-    /// Batch work that normal work keeps from running gets a turn.
-    fn turn_is_due(&mut self) {
-        let now_ns = self.clock.now_ns;
-        let period_ns = self.side.tolerance_period_ns;
-        self.timers.set(self.owners.turn(), now_ns + period_ns);
-        let ran_ns = self.clock.batch_ns - self.batch_at_turn_ns;
-        self.batch_at_turn_ns = self.clock.batch_ns;
-        if self.clock.nr_batch() > 0 || ran_ns > self.side.tolerance_runtime_ns {
-            return;
-        }
-        let cpus = self.machine.cpus;
-        self.rotation = self.rotation.wrapping_add(1);
-        let first = self.rotation % cpus;
-        let waits =
-            |cpu: &u32| self.batch_waits_at(*cpu) && self.cpus[*cpu as usize].current != NONE;
-        let Some(cpu) = (first..cpus).chain(0..first).find(waits) else {
-            return;
-        };
-        let own = &mut self.cpus[cpu as usize];
-        own.turn_end_ns = now_ns + self.side.tolerance_runtime_ns;
-        own.give_way = true;
-        self.must_choose(cpu);
     }
 
     /// The warm-up is over: all figures begin anew.

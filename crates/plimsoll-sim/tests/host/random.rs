@@ -198,7 +198,7 @@ fn longest_idle_beside(waiters: &Waiters, cpus: u32, spans: &[Span]) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(config(4000))]
+    #![proptest_config(config(2500))]
     #[test]
     fn limits_hold_and_cpu_time_is_conserved(scenario in scenarios(LENGTH_NS)) {
         let (report, spans) = watch(&scenario);
@@ -215,7 +215,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(600))]
+    #![proptest_config(config(400))]
     #[test]
     fn a_seed_gives_one_run_in_any_steps(
         scenario in scenarios(LENGTH_NS / 3),
@@ -231,7 +231,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(3000))]
+    #![proptest_config(config(1500))]
     #[test]
     fn no_cpu_idles_beside_a_task_that_may_run_there(
         machine in machines(),
