@@ -29,7 +29,7 @@ fn comes_first(bound: &RunQueue, others: &RunQueue) -> bool {
 impl<O: Observer> Host<O> {
     /// Takes the next task of the fair class that waits on a CPU.
     pub(super) fn take_fair(&mut self, cpu: u32) -> Option<u32> {
-        loop {
+        while !self.fair_is_empty(cpu) {
             let own = &mut self.cpus[cpu as usize];
             let waiting = if comes_first(&own.fair_bound, &own.fair) {
                 own.fair_bound.pop()
@@ -43,6 +43,7 @@ impl<O: Observer> Host<O> {
                 return Some(waiting.task);
             }
         }
+        None
     }
 
     /// What waits on a CPU in the fair class, or what the CPU runs, has changed.

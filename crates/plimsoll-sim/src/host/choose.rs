@@ -73,8 +73,9 @@ impl<O: Observer> Host<O> {
         if slice_is_over {
             self.begin_slice(cpu);
         }
-        if batch {
-            // A turn may be over.
+        let own = &mut self.cpus[cpu as usize];
+        if batch && own.turn_end_ns != 0 && !in_turn {
+            own.turn_end_ns = 0;
             self.fair_changes(cpu);
         }
         self.cpus[cpu as usize].limit_end_ns = now_ns.saturating_add(limit_ns);
@@ -193,8 +194,10 @@ impl<O: Observer> Host<O> {
         own.batch_until_ns = chosen.batch_until_ns;
         own.give_way = false;
         self.clock.count(chosen.batch, true);
-        self.batch_on.set(cpu, chosen.batch);
-        self.fair_changes(cpu);
+        if chosen.batch {
+            self.batch_on.set(cpu, true);
+            self.fair_changes(cpu);
+        }
         if was_idle {
             self.idle.set(cpu, false);
             self.claim(cpu);
@@ -357,8 +360,10 @@ impl<O: Observer> Host<O> {
         }
         self.ends.cancel(cpu);
         self.clock.count(batch, false);
-        self.batch_on.set(cpu, false);
-        self.giving.set(cpu, false);
+        if batch {
+            self.batch_on.set(cpu, false);
+            self.giving.set(cpu, false);
+        }
         let place = self.cpus[cpu as usize].running_place as usize;
         let group = &mut self.groups[span.group as usize];
         group.running.swap_remove(place);
