@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io::Read;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
@@ -28,7 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub enum Leash {
     /// Nothing; its standard input is empty.
     None,
-    /// Its standard input, a pipe.
+    /// Its standard input, a pipe. A signal from the terminal does not reach
+    /// it: whoever holds the leash ends it in order.
     Stdin,
 }
 
@@ -75,15 +77,18 @@ impl Running {
             Leash::None => Stdio::null(),
             Leash::Stdin => Stdio::piped(),
         };
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(arguments)
             .stdin(stdin)
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(CommandError::io(format!(
-                "{what}: cannot start plimsoll itself"
-            )))?;
+            .stderr(Stdio::piped());
+        if leash == Leash::Stdin {
+            command.process_group(0);
+        }
+        let mut child = command.spawn().map_err(CommandError::io(format!(
+            "{what}: cannot start plimsoll itself"
+        )))?;
         let readers = (reader(child.stdout.take()), reader(child.stderr.take()));
         Ok(Self {
             what,

@@ -82,7 +82,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Some(machine) if !stop.is_set() => machine.run(run, &stop)?,
             _ => None,
         };
-        outcome.runs.push(RunOutcome::new(run, &model, real));
+        outcome
+            .runs
+            .push(RunOutcome::new(run, &model, real, args.real));
         if stop.is_set() {
             break;
         }

@@ -70,12 +70,14 @@ impl Outcome {
 }
 
 impl RunOutcome {
-    /// Puts both side by side.
-    pub fn new(run: &Run, model: &HostReport, real: Option<RealOutcome>) -> Self {
+    /// Puts both side by side. `on_machine`: whether it was to run on this
+    /// machine, too.
+    pub fn new(run: &Run, model: &HostReport, real: Option<RealOutcome>, on_machine: bool) -> Self {
         let real = real.as_ref();
+        let machine_complete = real.map_or(!on_machine, |real| real.complete);
         Self {
             variant: run.variant.clone(),
-            complete: model.complete && real.is_none_or(|real| real.complete),
+            complete: model.complete && machine_complete,
             model_seconds: model.measured_ns as f64 / 1e9,
             real_seconds: real.map(|real| real.measured.as_secs_f64()),
             machine: figures::machine(model, real),

@@ -29,6 +29,8 @@ use crate::output::Progress;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often groups are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// A signal to all processes of a session may reach the groups this much earlier.
+const SIGNAL_SPREAD: Duration = Duration::from_millis(200);
 /// For how long one burner runs alone to tell what a CPU can do.
 const CALIBRATION: Duration = Duration::from_millis(500);
 
@@ -114,8 +116,15 @@ impl Machine {
     }
 
     /// Runs a scenario; `None` if somebody asked for an end before anything was
-    /// measured. Whatever happens, nothing runs on.
+    /// measured, or ended the groups too. Whatever happens, nothing runs on.
     pub fn run(&self, run: &Run, stop: &Stop) -> Result<Option<RealOutcome>> {
+        match self.measure(run, stop) {
+            Err(_) if stop.wait(SIGNAL_SPREAD) => Ok(None),
+            outcome => outcome,
+        }
+    }
+
+    fn measure(&self, run: &Run, stop: &Stop) -> Result<Option<RealOutcome>> {
         self.calibrate(&run.scenario)?;
         let name = run.variant.as_deref().unwrap_or("scenario");
         let mut progress = Progress::new();
