@@ -278,6 +278,24 @@ fn pictures_are_drawn_in_both_formats() {
 }
 
 #[test]
+fn files_are_whole_also_when_nothing_can_be_printed() {
+    let folder = Folder::with(SMALL);
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    for words in [
+        "sim host s.toml --trace-out t.json --plot p.svg",
+        "sim interference --periods 1000 --plot p.svg",
+    ] {
+        let output = folder.command(words).stdout(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        let svg = fs::read_to_string(folder.path("p.svg")).unwrap();
+        assert!(svg.trim_end().ends_with("</svg>"), "{svg}");
+        fs::remove_file(folder.path("p.svg")).unwrap();
+    }
+    let trace = fs::read_to_string(folder.path("t.json")).unwrap();
+    serde_json::from_str::<Value>(&trace).unwrap();
+}
+
+#[test]
 fn bad_scenarios_get_one_line_with_their_place() {
     for (text, words) in [
         (

@@ -104,10 +104,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let stop = Stop::on_signals()?;
     let mut outcome = Outcome::new(&args.scenario.file, &file);
     let mut usages = Vec::new();
-    for run in &file.runs {
-        if stop.is_set() {
-            break;
-        }
+    let mut each = |run: &Run| -> Result<()> {
         let watch = Watch {
             timeline: timeline.as_mut().map(|file| file.begin(run)),
             usage: picture.is_some().then(|| Usage::of(&run.scenario)),
@@ -115,18 +112,32 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let (done, watch) = simulate(run, watch, &stop, file.runs.len())?;
         usages.extend(watch.usage);
         outcome.runs.push(done);
+        Ok(())
+    };
+    let mut runs = file.runs.iter().take_while(|_| !stop.is_set());
+    let simulated = runs.try_for_each(&mut each);
+    // Whatever becomes of the rest, the files hold what was simulated.
+    let written = write_files(timeline, picture, &outcome, &usages);
+    simulated?;
+    if !outcome.runs.is_empty() {
+        print(&outcome, args.json)?;
     }
-    if outcome.runs.is_empty() {
-        return Ok(exit_code(&stop));
-    }
-    print(&outcome, args.json)?;
-    if let Some(timeline) = timeline {
-        timeline.finish()?;
-    }
-    if let Some(picture) = picture {
-        picture.write(&plot::draw(&outcome, &usages)?)?;
-    }
+    written?;
     Ok(exit_code(&stop))
+}
+
+/// Ends the trace and draws the picture.
+fn write_files(
+    timeline: Option<TimelineFile>,
+    picture: Option<Picture>,
+    outcome: &Outcome,
+    usages: &[Usage],
+) -> Result<()> {
+    let timeline = timeline.map_or(Ok(()), TimelineFile::finish);
+    if let Some(picture) = picture.filter(|_| !outcome.runs.is_empty()) {
+        picture.write(&plot::draw(outcome, usages)?)?;
+    }
+    timeline
 }
 
 /// Runs one scenario of a file.

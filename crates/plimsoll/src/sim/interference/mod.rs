@@ -105,10 +105,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if outcome.cells.is_empty() {
         return Ok(exit_code(&stop));
     }
+    let drawn = match picture {
+        Some(picture) => plot::draw(&outcome).and_then(|svg| picture.write(&svg)),
+        None => Ok(()),
+    };
     print(&outcome, args)?;
-    if let Some(picture) = picture {
-        picture.write(&plot::draw(&outcome)?)?;
-    }
+    drawn?;
     Ok(exit_code(&stop))
 }
 
