@@ -32,6 +32,9 @@ pub(super) struct Side {
     /// What batch work may run in a period behind normal work.
     pub(super) tolerance_runtime_ns: u64,
     pub(super) tolerance_period_ns: u64,
+    /// What batch work ran beyond its tolerance and has not paid for yet with a
+    /// shorter turn. At most a whole turn.
+    overrun_ns: u64,
     pub(super) headroom_ppm: u32,
     /// Shortfall up to the end of the warm-up.
     shortfall_before_ns: u64,
@@ -95,6 +98,7 @@ impl Side {
             grain_end_ns: 0,
             tolerance_runtime_ns: runtime_ns,
             tolerance_period_ns: period_ns,
+            overrun_ns: 0,
             headroom_ppm,
             shortfall_before_ns: 0,
             normal_ns: 0,
@@ -168,6 +172,15 @@ impl Side {
         }
     }
 
+    /// How long the turn that is due may be, after a period of the tolerance in
+    /// which batch work ran `ran_ns`. 0: it is skipped.
+    fn next_turn_ns(&mut self, ran_ns: u64) -> u64 {
+        let turn_ns = self.tolerance_runtime_ns;
+        let overrun_ns = (self.overrun_ns + ran_ns).saturating_sub(turn_ns);
+        self.overrun_ns = overrun_ns.min(turn_ns);
+        turn_ns - self.overrun_ns
+    }
+
     pub(super) fn begin_measuring(&mut self) {
         self.shortfall_before_ns = self.controller.map_or(0, |c| c.shortfall_ns());
     }
@@ -208,6 +221,11 @@ impl<O: Observer> Host<O> {
             if own.batch_until_ns == u64::MAX || own.turn_end_ns > now_ns {
                 continue;
             }
+            // The end of a turn is normal work's, whatever the new grant.
+            if own.batch_until_ns == own.turn_end_ns {
+                self.must_choose(cpu);
+                continue;
+            }
             let until_ns = self.side.take(self.idle.count(), now_ns);
             own.batch_until_ns = until_ns;
             if until_ns > now_ns {
@@ -225,7 +243,8 @@ impl<O: Observer> Host<O> {
         self.timers.set(self.owners.turn(), now_ns + period_ns);
         let ran_ns = self.clock.batch_ns - self.batch_at_turn_ns;
         self.batch_at_turn_ns = self.clock.batch_ns;
-        if self.clock.nr_batch() > 0 || ran_ns > self.side.tolerance_runtime_ns {
+        let turn_ns = self.side.next_turn_ns(ran_ns);
+        if self.clock.nr_batch() > 0 || turn_ns == 0 {
             return;
         }
         let cpus = self.machine.cpus;
@@ -237,7 +256,7 @@ impl<O: Observer> Host<O> {
             return;
         };
         let own = &mut self.cpus[cpu as usize];
-        own.turn_end_ns = now_ns + self.side.tolerance_runtime_ns;
+        own.turn_end_ns = now_ns + turn_ns;
         own.give_way = true;
         self.must_choose(cpu);
     }

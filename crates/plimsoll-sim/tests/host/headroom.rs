@@ -101,3 +101,49 @@ fn a_batch_task_keeps_its_slice_while_the_allowance_lasts() {
     let switches = report.groups[0].nr_switches;
     assert!(switches < slices + slices / 20, "{switches} of {slices}");
 }
+
+/// What side work with a tolerance of `runtime` in 100 ms gets behind two
+/// endless normal tasks on two CPUs, in CPUs.
+fn behind_saturating_work(headroom: &str, runtime: &str) -> f64 {
+    let knobs = format!(r#""headroom": "{headroom}", "tolerance": "{runtime}/100ms""#);
+    let groups = vec![
+        group("main", &knobs, vec![burn(2)]),
+        group("side", r#""class": "batch""#, vec![burn(2)]),
+    ];
+    run(&scenario(2, 60 * SEC, groups)).groups[1].cpus_used
+}
+
+#[test]
+fn headroom_leaves_side_work_its_whole_tolerance() {
+    for headroom in ["1%", "30%", "100%", "1cpus"] {
+        for (runtime, cpus) in [
+            ("500us", 0.005),
+            ("1ms", 0.01),
+            ("2500us", 0.025),
+            ("5ms", 0.05),
+            ("20ms", 0.2),
+            ("50ms", 0.5),
+            ("100ms", 1.0),
+        ] {
+            let what = format!("headroom {headroom}, {runtime} in 100 ms");
+            let used = behind_saturating_work(headroom, runtime);
+            assert_near(&what, used, cpus, 0.01 * cpus);
+        }
+    }
+}
+
+#[test]
+fn what_side_work_ran_between_its_turns_shortens_the_next_and_cancels_none() {
+    // Main leaves 2 % of both CPUs, which headroom keeps from side work; the
+    // Headroom takes what main leaves; side work lives on its tolerance.
+    let groups = vec![
+        group(
+            "main",
+            r#""headroom": "30%", "tolerance": "5ms/100ms""#,
+            vec![steady(98.0, 60 * SEC)],
+        ),
+        group("side", r#""class": "batch""#, vec![burn(2)]),
+    ];
+    let used = run(&scenario(2, 60 * SEC, groups)).groups[1].cpus_used;
+    assert_near("side", used, 0.05, 0.002);
+}
