@@ -177,22 +177,17 @@ impl<O: Observer> Host<O> {
         group.counters.wait_ns += now_ns - task.runnable_ns.max(self.from_ns.min(now_ns));
         let own = &mut self.cpus[cpu as usize];
         let switches = own.last != chosen.task;
-        let cost = if switches {
-            work_of_ns(self.machine.switch_cost_ns)
-        } else {
-            0
-        };
-        group.counters.nr_switches += u64::from(switches);
         own.running_place = running_place;
         own.last = chosen.task;
         own.current = chosen.task;
         own.batch = chosen.batch;
         own.since_ns = now_ns;
         own.charged_ns = now_ns;
-        own.work_mark = self.clock.work + cost;
         own.limit_end_ns = now_ns.saturating_add(chosen.limit_ns);
         own.batch_until_ns = chosen.batch_until_ns;
         own.give_way = false;
+        let cost = self.switch_cost(chosen.task, switches);
+        self.cpus[cpu as usize].work_mark = self.clock.work + cost;
         self.clock.count(chosen.batch, true);
         if chosen.batch {
             self.batch_on.set(cpu, true);
@@ -210,6 +205,17 @@ impl<O: Observer> Host<O> {
         if !chosen.batch && self.side.idle_cpus > self.idle.count() {
             self.take_batch_off_a_cpu(cpu);
         }
+    }
+
+    /// What a CPU works before a task that it turns to gets on: something where
+    /// another one ran last, which counts as a change of tasks.
+    fn switch_cost(&mut self, task: u32, switches: bool) -> u64 {
+        if !switches {
+            return 0;
+        }
+        let group = self.tasks[task as usize].group as usize;
+        self.groups[group].counters.nr_switches += 1;
+        work_of_ns(self.machine.switch_cost_ns)
     }
 
     /// An idle CPU fewer than asked for: batch work leaves another one.
@@ -289,11 +295,13 @@ impl<O: Observer> Host<O> {
         self.tasks[task as usize].left = 0;
         let number = self.tasks[task as usize].number;
         let step = self.next_step(task);
-        if self.tasks[task as usize].number != number {
+        let is_another = self.tasks[task as usize].number != number;
+        if is_another {
             self.show_ended(cpu, number);
         }
         if step == Step::Work {
-            self.cpus[cpu as usize].work_mark = self.clock.work;
+            let cost = self.switch_cost(task, is_another);
+            self.cpus[cpu as usize].work_mark = self.clock.work + cost;
             self.set_end(cpu);
             // Another process has taken its place, which may not be over a soft cap.
             if self.is_batch(task) != self.cpus[cpu as usize].batch {

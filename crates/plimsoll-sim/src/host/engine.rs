@@ -14,7 +14,7 @@ use super::owners::{Owner, Owners};
 use super::rates::{RATES_EVERY_NS, Rates};
 use super::runqueue::RunQueue;
 use super::side::{GRAIN_NS, Side};
-use super::task::{OwnCap, State, Task};
+use super::task::{OwnCap, Role, State, Task};
 use super::timers::Timers;
 use super::work::Step;
 use super::workload::{self, Kind, Work};
@@ -406,7 +406,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// The warm-up is over: all figures begin anew.
+    /// The warm-up is over: all figures begin anew, but those of what has a
+    /// beginning and an end of its own.
     fn begin_measuring(&mut self) {
         for cpu in 0..self.machine.cpus {
             self.charge(cpu, false);
@@ -421,7 +422,9 @@ impl<O: Observer> Host<O> {
                 .map_or_else(Default::default, |pool| pool.stats());
         }
         for task in &mut self.tasks {
-            task.cpu_ns = 0;
+            if !matches!(task.role, Role::Process | Role::Needy) {
+                task.cpu_ns = 0;
+            }
             task.done = 0;
         }
     }

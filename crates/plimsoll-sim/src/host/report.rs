@@ -3,7 +3,9 @@
 use plimsoll_load::Latency;
 use serde::Serialize;
 
-/// A run, or what of it was done. Warm-up is in none of the figures.
+/// A run, or what of it was done. Warm-up is in none of the figures, but for
+/// `storm` and `need`, which have a beginning and an end of their own: theirs
+/// are from the start of the run on, as those of `plimsoll load` are.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HostReport {
     /// Seed of all random draws.
@@ -112,11 +114,11 @@ pub enum WorkloadReport {
     },
     /// Short-lived processes.
     Storm {
-        /// That ended.
+        /// That ended, in the warm-up too.
         processes: u64,
         /// From the first start to the last end, or to the end of the run.
         elapsed_ns: u64,
-        /// CPU time used.
+        /// CPU time used in that time.
         cpu_ns: u64,
     },
     /// A set amount of CPU time.
@@ -125,7 +127,7 @@ pub enum WorkloadReport {
         complete: bool,
         /// From the start to the last end, or to the end of the run.
         elapsed_ns: u64,
-        /// CPU time used.
+        /// CPU time used in that time.
         cpu_ns: u64,
         /// CPU time ÷ elapsed time.
         rate: f64,

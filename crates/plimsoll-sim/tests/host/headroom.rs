@@ -134,7 +134,6 @@ fn headroom_leaves_side_work_its_whole_tolerance() {
 
 #[test]
 fn what_side_work_ran_between_its_turns_shortens_the_next_and_cancels_none() {
-    // Main leaves 2 % of both CPUs, which headroom keeps from side work; the
     // Headroom takes what main leaves; side work lives on its tolerance.
     let groups = vec![
         group(

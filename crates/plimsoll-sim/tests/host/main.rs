@@ -13,3 +13,4 @@ mod placement;
 mod random;
 mod repeatable;
 mod theory;
+mod workloads;
