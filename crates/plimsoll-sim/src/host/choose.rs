@@ -173,6 +173,7 @@ impl<O: Observer> Host<O> {
         task.cpu = cpu;
         let group = &mut self.groups[task.group as usize];
         let running_place = group.running.len() as u32;
+        group.charge_bucket(now_ns);
         group.running.push(cpu);
         group.counters.wait_ns += now_ns - task.runnable_ns.max(self.from_ns.min(now_ns));
         let own = &mut self.cpus[cpu as usize];
@@ -199,6 +200,7 @@ impl<O: Observer> Host<O> {
             self.core_changes(cpu);
         }
         self.rate_from_now(chosen.task);
+        self.first_shares_bucket(self.tasks[chosen.task as usize].group);
         self.begin_slice(cpu);
         self.set_timer(cpu);
         self.set_end(cpu);
@@ -374,6 +376,7 @@ impl<O: Observer> Host<O> {
         }
         let place = self.cpus[cpu as usize].running_place as usize;
         let group = &mut self.groups[span.group as usize];
+        group.charge_bucket(now_ns);
         group.running.swap_remove(place);
         if let Some(&moved) = group.running.get(place) {
             self.cpus[moved as usize].running_place = place as u32;

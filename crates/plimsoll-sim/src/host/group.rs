@@ -71,6 +71,8 @@ pub(super) struct Group {
     pub(super) limited_llcs: CpuSet,
     /// The bucket of the whole group, where it has a cap of its own.
     pub(super) bucket: Option<Bucket>,
+    /// Up to when that bucket is charged.
+    bucket_charged_ns: u64,
     /// Of each task's bucket, where caps hold for each task.
     pub(super) task_caps: Option<ratecap::Params>,
     /// Tasks that wait for the bucket of the group.
@@ -128,6 +130,7 @@ impl Group {
             limited: vec![Held::new(); llcs as usize],
             limited_llcs: CpuSet::new(llcs),
             bucket,
+            bucket_charged_ns: 0,
             task_caps: caps.filter(|_| knobs.per_task),
             capped: VecDeque::new(),
             rate_ran_ns: 0,
@@ -139,6 +142,19 @@ impl Group {
     /// Whether it has room in the limit of a CPU, as far as is known.
     pub(super) fn has_room_on(&self, cpu: u32) -> bool {
         self.room.as_ref().is_none_or(|room| room.contains(cpu))
+    }
+
+    /// Charges its bucket for all CPUs that it runs on, up to now: before it runs
+    /// on more or fewer, so that each stretch is charged with those it had, and
+    /// none after a later one.
+    pub(super) fn charge_bucket(&mut self, now_ns: u64) {
+        let start_ns = std::mem::replace(&mut self.bucket_charged_ns, now_ns);
+        let ran_ns = (now_ns - start_ns) * self.running.len() as u64;
+        if let Some(bucket) = &mut self.bucket
+            && ran_ns > 0
+        {
+            bucket.charge(start_ns, ran_ns);
+        }
     }
 
     /// Whether its usage rate decides about the class of its tasks.

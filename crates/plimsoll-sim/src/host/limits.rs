@@ -63,6 +63,7 @@ impl<O: Observer> Host<O> {
         let now_ns = self.clock.now_ns;
         let group = &mut self.groups[self.tasks[task as usize].group as usize];
         let mut run_ns = u64::MAX;
+        group.charge_bucket(now_ns);
         if let Some(bucket) = &group.bucket {
             let nr_running = group.running.len() as u32 + u32::from(!runs);
             match bucket_run_ns(bucket, nr_running, now_ns) {
@@ -96,6 +97,21 @@ impl<O: Observer> Host<O> {
             run_ns = run_ns.min(lane.runtime_ns().max(1) as u64);
         }
         Verdict::Run(run_ns)
+    }
+
+    /// A capped group runs on a second CPU: the first, which had the cap for
+    /// itself, is asked again as soon as this one.
+    pub(super) fn first_shares_bucket(&mut self, index: u32) {
+        let group = &self.groups[index as usize];
+        let (Some(_), &[first, _]) = (&group.bucket, &group.running[..]) else {
+            return;
+        };
+        let shared_end_ns = self.clock.now_ns + SHARED_RUN_NS;
+        let own = &mut self.cpus[first as usize];
+        if own.limit_end_ns > shared_end_ns {
+            own.limit_end_ns = shared_end_ns;
+            self.set_timer(first);
+        }
     }
 
     /// A runnable task waits off the queues for what refused it.
@@ -166,9 +182,7 @@ impl<O: Observer> Host<O> {
         if in_batch {
             group.counters.batch_ns += ran_ns;
         }
-        if let Some(bucket) = &mut group.bucket {
-            bucket.charge(start_ns, ran_ns);
-        }
+        group.charge_bucket(now_ns);
         if let Some(limit_ppm) = group.limit_ppm {
             let limit = &mut group.on_cpu[cpu as usize].limit;
             charge_limit(limit, limit_ppm, start_ns, now_ns);

@@ -1,6 +1,6 @@
 //! Rate caps: the table of SPEC section 4, in virtual time.
 
-use plimsoll_load::StormConfig;
+use plimsoll_load::{StormConfig, WakeConfig};
 use plimsoll_sim::host::{Host, Observer, Span, WorkloadReport};
 use plimsoll_sim::scenario::Workload;
 
@@ -186,4 +186,35 @@ fn a_cap_above_one_cpu_is_reached_on_several() {
     // No more than there is.
     assert_near("one task", used_under_cap(150, 1, 4, 1), 1.0, 1e-6);
     assert_near("one CPU", used_under_cap(150, 4, 1, 1), 1.0, 1e-6);
+}
+
+/// CPUs used by burners and by tasks that wake, all under one cap.
+fn used_with_wakes(percent: u32, burners: usize, every_ns: u64) -> f64 {
+    let wake = Workload::Wake(WakeConfig {
+        every: std::time::Duration::from_nanos(every_ns),
+        duration: std::time::Duration::from_secs(20),
+    });
+    let knobs = format!(r#""cap": "{percent}%""#);
+    let groups = vec![group("g", &knobs, vec![burn(burners), wake])];
+    run(&scenario(8, 20 * SEC, groups)).groups[0].cpus_used
+}
+
+#[test]
+fn a_group_that_comes_and_goes_on_other_cpus_gets_all_of_its_cap() {
+    for (percent, burners, every_ms) in [
+        (90, 1, 10),
+        (100, 1, 1),
+        (100, 1, 10),
+        (150, 1, 1),
+        (210, 2, 3),
+        (250, 2, 1),
+        (350, 3, 3),
+    ] {
+        let used = used_with_wakes(percent, burners, every_ms * MSEC);
+        // A wake is 5 µs of work.
+        let wants = burners as f64 + 0.005 / every_ms as f64;
+        let should = wants.min(f64::from(percent) / 100.0);
+        let what = format!("{percent} %, {burners} burners, a wake each {every_ms} ms");
+        assert_near(&what, used, should, 0.001);
+    }
 }
