@@ -10,7 +10,7 @@
 //! none is earlier than the one before it. After the last line nothing arrives.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
@@ -41,6 +41,10 @@ impl Trace {
         let name = path.display().to_string();
         let failed = |e| LoadError::io(format!("reading the trace {name}"), e);
         let mut bytes = Vec::new();
+        // Before it is opened: to open a pipe is to wait for its other end.
+        if !path.metadata().map_err(failed)?.is_file() {
+            return Err(failed(io::Error::other("it is no regular file")));
+        }
         let file = File::open(path).map_err(failed)?;
         file.take(TRACE_BYTES_MAX + 1)
             .read_to_end(&mut bytes)
@@ -66,6 +70,7 @@ impl Trace {
     /// # Errors
     /// As [`Trace::read`].
     pub fn parse(name: &str, text: &str) -> Result<Self, LoadError> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut lines = text.lines().zip(1..);
         let (first, _) = lines.next().unwrap_or_default();
         if !first.split(',').map(str::trim).eq(HEADER) {
@@ -211,7 +216,8 @@ mod tests {
 
     #[test]
     fn seconds_and_units_read_alike() {
-        let text = "arrival,cpu\n0,300us\n 0.0125 , 0.0003\n12.5ms,1e-6\r\n1m,10s\n";
+        // With the mark that some spreadsheets put before all.
+        let text = "\u{feff}arrival,cpu\n0,300us\n 0.0125 , 0.0003\n12.5ms,1e-6\r\n1m,10s\n";
         let trace = Trace::parse("t.csv", text).unwrap();
         let expected = [
             (0, 300_000),
@@ -263,6 +269,9 @@ mod tests {
         std::fs::write(&path, b"arrival,cpu\n\xff\xfe\n").unwrap();
         let error = Trace::read(&path).unwrap_err().to_string();
         assert!(error.contains("t.csv:2:1: trace: "), "{error}");
-        assert!(Trace::read(folder.path()).is_err());
+        for other in [Path::new("/dev/zero"), folder.path()] {
+            let error = Trace::read(other).unwrap_err().to_string();
+            assert!(error.ends_with("it is no regular file"), "{error}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! What is wrong with a file, and where.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 use thiserror::Error;
@@ -44,6 +46,41 @@ pub enum FileError {
     },
 }
 
+/// The text of a file of up to `bytes_max` bytes.
+///
+/// # Errors
+/// When it cannot be read, is longer, no regular file or no text: with the line
+/// of the first byte that is none.
+pub fn read_text(path: &Path, bytes_max: u64) -> Result<String, FileError> {
+    let file = path.display().to_string();
+    let unreadable = |reason: String| FileError::Unreadable {
+        file: file.clone(),
+        reason,
+    };
+    let failed = |error: std::io::Error| unreadable(error.to_string());
+    // Before it is opened: to open a pipe is to wait for its other end.
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(unreadable("it is no regular file".into()));
+    }
+    let mut bytes = Vec::new();
+    let mut reader = File::open(path).map_err(failed)?.take(bytes_max + 1);
+    reader.read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(unreadable(format!("longer than {bytes_max} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line_start = good.iter().rposition(|byte| *byte == b'\n');
+        let line = &good[line_start.map_or(0, |newline| newline + 1)..];
+        FileError::At {
+            file: file.clone(),
+            line: 1 + good.iter().filter(|byte| **byte == b'\n').count(),
+            column: 1 + String::from_utf8_lossy(line).chars().count(),
+            problem: "bytes that are no text; allowed: text in UTF-8".into(),
+        }
+    })
+}
+
 /// A text, its name, and how to point into it.
 #[derive(Debug)]
 pub struct Source {
@@ -64,20 +101,10 @@ impl Source {
     /// A file's text.
     ///
     /// # Errors
-    /// When it cannot be read, is no text, or is longer than 4 MiB.
+    /// As [`read_text`], of up to 4 MiB.
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let name = path.display().to_string();
-        let unreadable = |reason: String| FileError::Unreadable {
-            file: name.clone(),
-            reason,
-        };
-        let length = std::fs::metadata(path).map_err(|e| unreadable(e.to_string()))?;
-        if length.len() > FILE_BYTES_MAX {
-            let reason = format!("longer than {FILE_BYTES_MAX} bytes");
-            return Err(unreadable(reason));
-        }
-        let text = std::fs::read_to_string(path).map_err(|e| unreadable(e.to_string()))?;
-        Ok(Self::new(&name, &text))
+        let text = read_text(path, FILE_BYTES_MAX)?;
+        Ok(Self::new(&path.display().to_string(), &text))
     }
 
     /// All of it.
@@ -102,6 +129,31 @@ impl Source {
             line: 1 + before.matches('\n').count(),
             column: 1 + before[line_start..].chars().count(),
             problem: problem.as_ref().replace(char::is_control, " "),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_short_text_is_refused_before_it_fills_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.toml");
+        std::fs::write(&path, "12345").unwrap();
+        assert_eq!(read_text(&path, 5).unwrap(), "12345");
+        let error = read_text(&path, 4).unwrap_err().to_string();
+        assert!(error.ends_with("longer than 4 bytes"), "{error}");
+        std::fs::write(&path, b"a = 1\nb = '\xff'\n").unwrap();
+        let error = read_text(&path, 99).unwrap_err().to_string();
+        assert!(
+            error.contains("s.toml:2:6: bytes that are no text"),
+            "{error}"
+        );
+        for other in [Path::new("/dev/zero"), folder.path()] {
+            let error = read_text(other, 5).unwrap_err().to_string();
+            assert!(error.ends_with("it is no regular file"), "{error}");
         }
     }
 }

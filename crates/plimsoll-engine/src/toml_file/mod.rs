@@ -13,7 +13,7 @@ mod knobs;
 mod table;
 mod tree;
 
-pub use error::{FileError, Source};
+pub use error::{FileError, Source, read_text};
 pub use knobs::{KEYS as KNOB_KEYS, read as read_knobs};
 pub use table::{Bounds, Table, nearest};
 pub use tree::{Entries, Entry, Node, Span, Value, parse};

@@ -48,7 +48,9 @@ pub struct Group {
 /// [`workload_seed`] of the scenario's and its place in the file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Workload {
-    /// Requests and the workers that serve them.
+    /// Requests and the workers that serve them. The model keeps 24 bytes for
+    /// each request that waits, and has no bound on how many do: a service that
+    /// cannot keep up takes memory for all that arrive.
     Service(ServiceConfig),
     /// Endless work.
     Burn(BurnConfig),
@@ -71,7 +73,24 @@ pub fn workload_seed(seed: u64, place: u64) -> u64 {
     seed.wrapping_add(place.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
+/// The most tasks of a scenario at a time: the model takes some 200 bytes for
+/// each.
+pub const TASKS_MAX: u64 = 1_000_000;
+
 impl Workload {
+    /// How many tasks it has at a time on a machine of so many CPUs.
+    #[must_use]
+    pub fn tasks(&self, cpus: u32) -> u64 {
+        match self {
+            Self::Service(config) => config.workers as u64,
+            Self::Burn(config) => config.burners as u64,
+            Self::Storm(config) => u64::from(config.processes).min(config.parallel as u64),
+            Self::Need(config) => config.tasks as u64,
+            Self::Steady(_) => u64::from(cpus),
+            Self::Wake(_) => 1,
+        }
+    }
+
     /// The word for it, as on the command line.
     #[must_use]
     pub fn name(&self) -> &'static str {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use plimsoll_engine::policy_set::check_name;
 use plimsoll_engine::toml_file::{Entries, FileError, KNOB_KEYS, Source, Table, parse, read_knobs};
 
-use super::{Group, Machine, Scenario, Workload, workload_seed};
+use super::{Group, Machine, Scenario, TASKS_MAX, Workload, workload_seed};
 use workloads::Surroundings;
 
 /// The keys at the top of a file.
@@ -286,11 +286,25 @@ fn groups(top: &Table, around: &Surroundings) -> Result<Vec<Group>, FileError> {
         return Err(top.error("group", problem));
     }
     let mut groups: Vec<Group> = Vec::with_capacity(tables.len());
+    let mut nr_tasks = 0;
     for table in &tables {
         let group = group(table, around)?;
         if groups.iter().any(|other| other.name == group.name) {
             let problem = format!(
                 "name: `{}` is another group's too; allowed: a name of its own",
+                group.name
+            );
+            return Err(table.error("name", problem));
+        }
+        nr_tasks += group
+            .workloads
+            .iter()
+            .map(|w| w.tasks(around.cpus))
+            .sum::<u64>();
+        if nr_tasks > TASKS_MAX {
+            let problem = format!(
+                "workload: `{nr_tasks}` tasks in all with group {} are too many; \
+                 allowed: up to {TASKS_MAX}",
                 group.name
             );
             return Err(table.error("name", problem));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use plimsoll_engine::knobs::KnobError;
 use plimsoll_engine::knobs::units::{percent_ppm, show_percent};
+use plimsoll_engine::toml_file::read_text;
 use plimsoll_sim::interference::{
     Burst, Distribution, Group, PARETO_ALPHA_DEFAULT, Row, SIGMA_DEFAULT, Samples,
 };
@@ -15,6 +16,9 @@ use crate::error::{CommandError, Result};
 const DISTRIBUTIONS: &str =
     "exponential, poisson, pareto, pareto:ALPHA, lognormal, lognormal:SIGMA, empirical";
 const GROUP: &str = "quota=10%,mean=70%,burst=200%,count=3, of which quota is needed";
+/// The largest file of samples: the most values that one may have, with all
+/// their digits.
+const SAMPLES_BYTES_MAX: u64 = 256 << 20;
 /// The most groups of one `--group`.
 const COUNT_MAX: usize = plimsoll_sim::interference::GROUPS_MAX;
 /// Means where none is asked for, in ppm: the source's.
@@ -309,8 +313,8 @@ fn or_default<'a, T>(asked: &'a [T], default: &'a [T]) -> &'a [T] {
 
 fn read(path: &Path) -> Result<Arc<Samples>> {
     let shown = path.display().to_string();
-    let text = std::fs::read_to_string(path)
-        .map_err(CommandError::io(format!("{shown}: cannot be read")))?;
+    let text = read_text(path, SAMPLES_BYTES_MAX);
+    let text = text.map_err(|error| CommandError::Other(error.to_string()))?;
     let samples = Samples::parse(&shown, &text);
     let samples = samples.map_err(|error| CommandError::Other(error.to_string()))?;
     Ok(Arc::new(samples))

@@ -90,3 +90,24 @@ fn bad_groups_and_knobs_are_refused_at_the_value() {
         refused(&with("weight = 100", other), place, &[words, "allowed: "]);
     }
 }
+
+#[test]
+fn more_tasks_than_fit_into_memory_are_refused() {
+    let steady = |name: &str, times: usize| {
+        let work = "[[group.workload]]\nkind = 'steady'\npercent = 1\n".repeat(times);
+        format!("[[group]]\nname = '{name}'\n{work}")
+    };
+    let file = |times| {
+        let machine = "duration = '1s'\nmachine.cpus = 8000\n";
+        format!("{machine}{}{}", steady("a", 100), steady("b", times))
+    };
+    good(&file(25));
+    refused(
+        &file(26),
+        "306:8",
+        &[
+            "workload: `1008000` tasks in all with group b",
+            "up to 1000000",
+        ],
+    );
+}
