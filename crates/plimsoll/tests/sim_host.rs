@@ -386,6 +386,35 @@ fn an_interrupted_run_prints_what_it_has() {
 }
 
 #[test]
+fn progress_is_told_when_many_short_variants_take_long_together() {
+    let mut text = SMALL.to_owned();
+    // Each a moment; together they take far longer than the test waits.
+    for n in 0..2_000 {
+        text += &format!(
+            "[[variant]]\nname = 'v{n}'\nduration = '{}ms'\n",
+            60_000 + n
+        );
+    }
+    let folder = Folder::with(&text);
+    for command in ["sim host s.toml", "bench s.toml"] {
+        let errors = fs::File::create(folder.path("errors")).unwrap();
+        let mut child = folder
+            .command(command)
+            .stdout(Stdio::null())
+            .stderr(errors)
+            .spawn()
+            .unwrap();
+        let told = || fs::read_to_string(folder.path("errors")).unwrap();
+        while !told().contains("simulated (") {
+            assert!(child.try_wait().unwrap().is_none(), "{command}: {}", told());
+            thread::sleep(Duration::from_millis(5));
+        }
+        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
 fn a_benchmark_without_the_machine_has_the_models_figures_alone() {
     let folder = Folder::with(SMALL);
     let json = folder.json("bench s.toml --json");

@@ -76,10 +76,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let stop = Stop::on_signals()?;
     let mut outcome = Outcome::new(&args.scenario.file, &file, args.real);
+    let mut progress = Progress::new();
     for run in &file.runs {
-        let model = model(run, &stop)?;
+        let model = model(run, &stop, &mut progress)?;
         let real: Option<RealOutcome> = match &machine {
-            Some(machine) if !stop.is_set() => machine.run(run, &stop)?,
+            Some(machine) if !stop.is_set() => machine.run(run, &stop, &mut progress)?,
             _ => None,
         };
         outcome
@@ -89,6 +90,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             break;
         }
     }
+    drop(progress);
     if args.json {
         output::print_json(SCHEMA, &outcome)?;
     } else {
@@ -117,8 +119,11 @@ fn check_machine(path: &Path, file: &ScenarioFile) -> Result<()> {
 }
 
 /// What the model says.
-fn model(run: &Run, stop: &Stop) -> Result<plimsoll_sim::host::HostReport> {
-    let mut progress = Progress::new();
+fn model(
+    run: &Run,
+    stop: &Stop,
+    progress: &mut Progress,
+) -> Result<plimsoll_sim::host::HostReport> {
     let name = run.variant.as_deref();
     let mut tell = |so_far: &drive::SoFar| progress.show(|| so_far.line(name));
     let (report, ()) = drive::to_the_end(&run.scenario, (), stop, &mut tell)?;

@@ -117,17 +117,26 @@ impl Machine {
 
     /// Runs a scenario; `None` if somebody asked for an end before anything was
     /// measured, or ended the groups too. Whatever happens, nothing runs on.
-    pub fn run(&self, run: &Run, stop: &Stop) -> Result<Option<RealOutcome>> {
-        match self.measure(run, stop) {
+    pub fn run(
+        &self,
+        run: &Run,
+        stop: &Stop,
+        progress: &mut Progress,
+    ) -> Result<Option<RealOutcome>> {
+        match self.measure(run, stop, progress) {
             Err(_) if stop.wait(SIGNAL_SPREAD) => Ok(None),
             outcome => outcome,
         }
     }
 
-    fn measure(&self, run: &Run, stop: &Stop) -> Result<Option<RealOutcome>> {
+    fn measure(
+        &self,
+        run: &Run,
+        stop: &Stop,
+        progress: &mut Progress,
+    ) -> Result<Option<RealOutcome>> {
         self.calibrate(&run.scenario)?;
         let name = run.variant.as_deref().unwrap_or("scenario");
-        let mut progress = Progress::new();
         let mut crowd = self.gather(&run.scenario)?;
         if !self.wait_for_groups(&mut crowd, stop)? {
             return Ok(None);

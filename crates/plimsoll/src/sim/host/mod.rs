@@ -104,18 +104,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let stop = Stop::on_signals()?;
     let mut outcome = Outcome::new(&args.scenario.file, &file);
     let mut usages = Vec::new();
+    let mut progress = Progress::new();
     let mut each = |run: &Run| -> Result<()> {
         let watch = Watch {
             timeline: timeline.as_mut().map(|file| file.begin(run)),
             usage: picture.is_some().then(|| Usage::of(&run.scenario)),
         };
-        let (done, watch) = simulate(run, watch, &stop, file.runs.len())?;
+        let (done, watch) = simulate(run, watch, &stop, file.runs.len(), &mut progress)?;
         usages.extend(watch.usage);
         outcome.runs.push(done);
         Ok(())
     };
     let mut runs = file.runs.iter().take_while(|_| !stop.is_set());
     let simulated = runs.try_for_each(&mut each);
+    drop(progress);
     // Whatever becomes of the rest, the files hold what was simulated.
     let written = write_files(timeline, picture, &outcome, &usages);
     simulated?;
@@ -146,8 +148,8 @@ fn simulate<'a>(
     watch: Watch<'a>,
     stop: &Stop,
     of: usize,
+    progress: &mut Progress,
 ) -> Result<(RunOutcome, Watch<'a>)> {
-    let mut progress = Progress::new();
     let name = run.variant.as_deref().filter(|_| of > 1);
     let mut tell = |so_far: &drive::SoFar| progress.show(|| so_far.line(name));
     let (report, watch) = if watch.is_blind() {
