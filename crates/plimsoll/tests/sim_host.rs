@@ -315,6 +315,11 @@ fn bad_scenarios_get_one_line_with_their_place() {
             "s.toml:19:11: service: '0s' is not allowed",
         ),
         (
+            format!("{SMALL}{VARIANTS}")
+                .replace("\"none\"", "\"20%\"\ngroup.web.tolerance = \"2s/5s\""),
+            "s.toml:39:23: tolerance: `2s/5s` has a runtime out of range; allowed: ",
+        ),
+        (
             format!("{SMALL}{VARIANTS}").replace("[\"side\"]", "[\"sied\"]"),
             "`sied` is no group",
         ),
@@ -448,6 +453,6 @@ fn a_benchmark_without_the_machine_has_the_models_figures_alone() {
 fn a_scenario_of_another_machine_is_not_run_on_this_one() {
     let text = SMALL.replace("cpus = 2", "cpus = 999");
     let refusal = Folder::with(&text).refusal("bench s.toml --real");
-    let expected = "s.toml: machine.cpus: `999` is another machine's; allowed with --real: ";
+    let expected = "s.toml:8:8: cpus: `999` is another machine's; allowed with --real: ";
     assert!(refusal.contains(expected), "{refusal}");
 }

@@ -11,8 +11,7 @@ use super::units::{self, PPM};
 
 const HEADROOM_FORMS: &str =
     "a share of the machine from 0% to 100% such as 30%, or whole CPUs such as 2cpus";
-const TOLERANCE_FORMS: &str =
-    "RUNTIME/PERIOD such as 1ms/100ms (period of 1ms to 10s, runtime up to the period), or 0";
+const TOLERANCE_FORMS: &str = "RUNTIME/PERIOD such as 1ms/100ms (period of 1ms to 10s, runtime up to the period and 1s), or 0";
 
 /// Idle CPU to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +100,9 @@ impl FromStr for Tolerance {
         if runtime_ns > period_ns {
             return Err(error("has a runtime longer than its period"));
         }
+        if runtime_ns > core::TOLERANCE_RUNTIME_MAX_NS {
+            return Err(error("has a runtime out of range"));
+        }
         Ok(Self {
             runtime_ns,
             period_ns,
@@ -140,7 +142,15 @@ mod tests {
         for text in ["101%", "-1%", "1.5cpus", "30", "", "NaN%"] {
             assert!(text.parse::<Headroom>().is_err(), "{text}");
         }
-        for text in ["1ms", "2ms/1ms", "1ms/20s", "1ms/0ms", "-1ms/100ms", ""] {
+        for text in [
+            "1ms",
+            "2ms/1ms",
+            "2s/5s",
+            "1ms/20s",
+            "1ms/0ms",
+            "-1ms/100ms",
+            "",
+        ] {
             assert!(text.parse::<Tolerance>().is_err(), "{text}");
         }
     }

@@ -122,14 +122,22 @@ impl Source {
     /// An error at a byte of the text. The problem becomes one line.
     #[must_use]
     pub fn error(&self, start: usize, problem: impl AsRef<str>) -> FileError {
-        let before = self.text.get(..start).unwrap_or(&self.text);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let (line, column) = self.place(start);
         FileError::At {
             file: self.file.clone(),
-            line: 1 + before.matches('\n').count(),
-            column: 1 + before[line_start..].chars().count(),
+            line,
+            column,
             problem: problem.as_ref().replace(char::is_control, " "),
         }
+    }
+
+    /// Line, and column in characters, of a byte of the text, both from 1.
+    #[must_use]
+    pub fn place(&self, start: usize) -> (usize, usize) {
+        let before = self.text.get(..start).unwrap_or(&self.text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let column = 1 + before[line_start..].chars().count();
+        (1 + before.matches('\n').count(), column)
     }
 }
 

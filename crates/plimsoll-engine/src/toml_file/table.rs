@@ -89,6 +89,13 @@ impl<'a> Table<'a> {
         self.source.error(start, problem)
     }
 
+    /// Line and column of the value of `key`, or, where that is not given, of the table.
+    #[must_use]
+    pub fn place(&self, key: &str) -> (usize, usize) {
+        let start = self.find(key).map_or(self.start, |e| e.node.span.start);
+        self.source.place(start)
+    }
+
     /// An error about a value.
     #[must_use]
     pub fn error_at(&self, span: &Span, problem: impl AsRef<str>) -> FileError {

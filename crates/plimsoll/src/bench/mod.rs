@@ -112,8 +112,10 @@ fn check_machine(path: &Path, file: &ScenarioFile) -> Result<()> {
     let variant = run.variant.as_ref();
     let variant = variant.map_or_else(String::new, |name| format!(" in variant {name}"));
     Err(CommandError::Other(format!(
-        "{}: machine.cpus: `{}`{variant} is another machine's; allowed with --real: {here}, as here",
+        "{}:{}:{}: cpus: `{}`{variant} is another machine's; allowed with --real: {here}, as here",
         path.display(),
+        run.cpus_at.0,
+        run.cpus_at.1,
         run.scenario.machine.cpus
     )))
 }

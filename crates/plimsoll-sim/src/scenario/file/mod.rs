@@ -69,6 +69,9 @@ pub struct Run {
     pub variant: Option<String>,
     /// What is run.
     pub scenario: Scenario,
+    /// Line and column of its number of CPUs, or of the file's start where that
+    /// says nothing.
+    pub cpus_at: (usize, usize),
 }
 
 impl ScenarioFile {
@@ -108,21 +111,14 @@ impl ScenarioFile {
         let base = reader.scenario(&entries)?;
         let about = base.about.clone();
         if variants.is_empty() {
-            let run = Run {
-                variant: None,
-                scenario: base,
-            };
-            let runs = vec![run];
+            let runs = vec![reader.run(&entries, None, base)?];
             return Ok(Self { about, runs });
         }
         let run = |variant: &variants::Overlaid| {
             let mut scenario = reader.scenario(&variant.entries)?;
             let stays = |group: &Group| !variant.without.contains(&group.name);
             scenario.groups.retain(stays);
-            Ok(Run {
-                variant: Some(variant.name.clone()),
-                scenario,
-            })
+            reader.run(&variant.entries, Some(variant.name.clone()), scenario)
         };
         let runs: Result<_, FileError> = variants.iter().map(run).collect();
         Ok(Self { about, runs: runs? })
@@ -187,6 +183,24 @@ impl Reader<'_> {
         };
         seed_workloads(&mut scenario);
         Ok(scenario)
+    }
+
+    /// What is run.
+    fn run(
+        &self,
+        entries: &Entries,
+        variant: Option<String>,
+        scenario: Scenario,
+    ) -> Result<Run, FileError> {
+        let top = Table::new(self.source, 0, entries, "a scenario");
+        let no_entries = Entries::new();
+        let machine = top.table("machine", "a machine")?;
+        let machine = machine.unwrap_or(top.empty(&no_entries, "a machine"));
+        Ok(Run {
+            variant,
+            scenario,
+            cpus_at: machine.place("cpus"),
+        })
     }
 
     /// Measured time and warm-up.
