@@ -26,6 +26,9 @@ pub(super) struct Clock {
     /// CPU time of each up to now.
     pub(super) normal_ns: u64,
     pub(super) batch_ns: u64,
+    /// Idle CPUs that are missing now, and for how long some were, summed.
+    pub(super) missing_cpus: u32,
+    pub(super) missing_ns: u64,
 }
 
 impl Clock {
@@ -41,6 +44,8 @@ impl Clock {
             nr_batch: 0,
             normal_ns: 0,
             batch_ns: 0,
+            missing_cpus: 0,
+            missing_ns: 0,
         }
     }
 
@@ -51,6 +56,7 @@ impl Clock {
         self.work += elapsed_ns * self.speed;
         self.normal_ns += elapsed_ns * self.nr_normal;
         self.batch_ns += elapsed_ns * self.nr_batch;
+        self.missing_ns += elapsed_ns * u64::from(self.missing_cpus);
     }
 
     /// When the clock of work will show `work`, if nothing changes.
@@ -146,6 +152,16 @@ mod tests {
         assert_eq!((clock.normal_ns, clock.batch_ns), (2_500, 6_000));
         let when_ns = clock.when(clock.work + 1_000 * WORK_PER_NS);
         assert!((4_000..=4_001).contains(&when_ns), "{when_ns}");
+    }
+
+    #[test]
+    fn missing_cpus_add_up_over_time() {
+        let mut clock = Clock::new(&Machine::of_cpus(4));
+        for (missing_cpus, until_ns) in [(2, 100), (0, 400), (1, 450)] {
+            clock.missing_cpus = missing_cpus;
+            clock.advance(until_ns);
+        }
+        assert_eq!(clock.missing_ns, 2 * 100 + 50);
     }
 
     #[test]

@@ -357,6 +357,7 @@ impl<O: Observer> Host<O> {
             self.open_places();
         }
         self.choosers.clear();
+        self.look_for_missing_cpus();
     }
 
     /// A CPU chooses anew before time goes on.
@@ -414,7 +415,7 @@ impl<O: Observer> Host<O> {
         }
         self.normal_before_ns = self.clock.normal_ns;
         self.batch_before_ns = self.clock.batch_ns;
-        self.side.begin_measuring();
+        self.side.begin_measuring(self.clock.missing_ns);
         for group in &mut self.groups {
             group.counters = super::group::Counters::default();
             group.stats_before = group

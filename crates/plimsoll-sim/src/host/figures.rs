@@ -19,7 +19,7 @@ impl<O: Observer> Host<O> {
         let groups = (0..self.groups.len()).map(|index| self.group_report(index));
         let headroom = self
             .side
-            .shortfall_ns()
+            .shortfall_ns(self.clock.missing_ns)
             .map(|shortfall_ns| HeadroomFigures {
                 headroom_ratio: f64::from(self.side.headroom_ppm) / PPM as f64,
                 shortfall_ns,

@@ -181,17 +181,52 @@ impl Side {
         turn_ns - self.overrun_ns
     }
 
-    pub(super) fn begin_measuring(&mut self) {
-        self.shortfall_before_ns = self.controller.map_or(0, |c| c.shortfall_ns());
+    /// The clock has counted `missing_ns` of missing idle CPUs so far.
+    pub(super) fn begin_measuring(&mut self, missing_ns: u64) {
+        self.shortfall_before_ns = self.shortfall_in_all_ns(missing_ns).unwrap_or(0);
     }
 
-    pub(super) fn shortfall_ns(&self) -> Option<u64> {
-        self.controller
-            .map(|controller| controller.shortfall_ns() - self.shortfall_before_ns)
+    pub(super) fn shortfall_ns(&self, missing_ns: u64) -> Option<u64> {
+        self.shortfall_in_all_ns(missing_ns)
+            .map(|in_all_ns| in_all_ns - self.shortfall_before_ns)
+    }
+
+    /// With a number of CPUs the controller knows of none that are missing: it
+    /// is asked for all of them.
+    fn shortfall_in_all_ns(&self, missing_ns: u64) -> Option<u64> {
+        let controller = self.controller.as_ref()?;
+        Some(if self.idle_cpus > 0 {
+            missing_ns
+        } else {
+            controller.shortfall_ns()
+        })
     }
 }
 
 impl<O: Observer> Host<O> {
+    /// Where so many CPUs are to be idle: how many are missing while batch work
+    /// runs that has more than its tolerance.
+    pub(super) fn look_for_missing_cpus(&mut self) {
+        let missing_cpus = self.side.idle_cpus.saturating_sub(self.idle.count());
+        self.clock.missing_cpus = if missing_cpus > 0 && self.batch_is_above_tolerance() {
+            missing_cpus
+        } else {
+            0
+        };
+    }
+
+    /// Whether a CPU runs batch work that is neither on a turn nor on a grant.
+    fn batch_is_above_tolerance(&self) -> bool {
+        let mut from = 0;
+        while let Some(cpu) = self.batch_on.next_within(from, from, self.machine.cpus) {
+            if self.cpus[cpu as usize].batch_until_ns == u64::MAX {
+                return true;
+            }
+            from = cpu + 1;
+        }
+        false
+    }
+
     /// A grain of the headroom controller is over.
     pub(super) fn grain_ends(&mut self) {
         let now_ns = self.clock.now_ns;

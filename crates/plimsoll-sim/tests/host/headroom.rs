@@ -1,8 +1,9 @@
 //! Headroom: the table of the source, and the form in whole CPUs.
 
 use plimsoll_policy::NSEC_PER_MSEC;
+use plimsoll_sim::scenario::Workload;
 
-use crate::fixture::{SEC, assert_near, burn, group, run, scenario, steady};
+use crate::fixture::{SEC, assert_near, burn, group, need, run, scenario, steady};
 
 #[test]
 fn the_table_of_the_source() {
@@ -145,4 +146,36 @@ fn what_side_work_ran_between_its_turns_shortens_the_next_and_cancels_none() {
     ];
     let used = run(&scenario(2, 60 * SEC, groups)).groups[1].cpus_used;
     assert_near("side", used, 0.05, 0.002);
+}
+
+/// The shortfall of a headroom of two of four CPUs, in ms.
+fn shortfall_of_two_cpus_ms(main: Workload, tolerance: &str) -> f64 {
+    let knobs = format!(r#""headroom": "2cpus", "tolerance": "{tolerance}""#);
+    let groups = vec![
+        group("main", &knobs, vec![main]),
+        group("side", r#""class": "batch""#, vec![burn(4)]),
+    ];
+    let report = run(&scenario(4, 10 * SEC, groups));
+    report.headroom.unwrap().shortfall_ns as f64 / 1e6
+}
+
+#[test]
+fn whole_cpus_that_are_idle_are_no_shortfall() {
+    let shortfall_ms = shortfall_of_two_cpus_ms(need(NSEC_PER_MSEC, 1), "1ms/100ms");
+    assert_near("two idle CPUs", shortfall_ms, 0.0, 0.0);
+}
+
+#[test]
+fn side_work_that_has_its_tolerance_alone_makes_no_shortfall() {
+    let shortfall_ms = shortfall_of_two_cpus_ms(burn(4), "20ms/100ms");
+    assert_near("four busy CPUs", shortfall_ms, 0.0, 0.0);
+}
+
+#[test]
+fn side_work_above_its_tolerance_makes_a_shortfall_of_the_idle_cpus_that_are_missing() {
+    // Main leaves all four CPUs at once. Side work takes the two that are free
+    // for it, and has saved up a tolerance of 10 ms, of which both of the others
+    // and the two themselves use 3.8 ms in each grain: two are missing for three.
+    let shortfall_ms = shortfall_of_two_cpus_ms(need(50 * NSEC_PER_MSEC, 4), "20ms/100ms");
+    assert_near("four side tasks", shortfall_ms, 2.0 * 3.0, 0.0);
 }
