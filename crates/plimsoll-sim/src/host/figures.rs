@@ -103,12 +103,15 @@ impl<O: Observer> Host<O> {
         let running_ns = self.running_ns(|task, _| work.tasks.contains(&task));
         let cpu_ns = tasks.iter().map(|task| task.cpu_ns).sum::<u64>() + running_ns;
         match &work.kind {
-            Kind::Service(service) => WorkloadReport::Service {
-                requests: service.nr_arrived,
-                answered: service.nr_answered,
-                failures: service.nr_failed + service.nr_overdue(now_ns, self.overdue_now(work)),
-                latency: service.latency.latency(),
-            },
+            Kind::Service(service) => {
+                let given_up_ns = service.given_up_ns(now_ns, self.in_service(work));
+                WorkloadReport::Service {
+                    requests: service.nr_arrived,
+                    answered: service.nr_answered,
+                    failures: service.nr_failed + given_up_ns.len() as u64,
+                    latency: service.latency.latency_with(&given_up_ns),
+                }
+            }
             Kind::Burn => {
                 let done_ns = |task| self.done_ns(task);
                 let done = work.tasks.clone().map(done_ns);
@@ -154,8 +157,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// Requests that are being served.
-    fn overdue_now<'a>(&'a self, work: &'a Work) -> impl Iterator<Item = u64> + 'a {
+    /// When the requests arrived that are being served.
+    fn in_service<'a>(&'a self, work: &'a Work) -> impl Iterator<Item = u64> + 'a {
         let tasks = &self.tasks[work.tasks.start as usize..work.tasks.end as usize];
         let busy = tasks.iter().filter(|task| task.state != State::Asleep);
         busy.filter_map(|task| match task.role {

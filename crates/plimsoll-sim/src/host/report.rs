@@ -96,9 +96,12 @@ pub enum WorkloadReport {
         requests: u64,
         /// Of those, answered.
         answered: u64,
-        /// Answered after the deadline, or not at all.
+        /// Answered after the deadline, or not at all. Without an answer at the
+        /// end are those that have waited longer than the deadline or the grace,
+        /// whichever is shorter; the others that are under way are neither.
         failures: u64,
-        /// From arrival to answer; of those not answered, to the end.
+        /// From arrival to answer; of those not answered, to the end. All 0 where
+        /// there is neither answer nor failure.
         latency: Latency,
     },
     /// Endless work.

@@ -45,7 +45,8 @@ impl Waits {
         self.count += 1;
         self.latest.push(ns);
         if self.latest.len() == AT_ONCE {
-            record(&mut self.histogram, &mut self.latest);
+            record(&mut self.histogram, self.latest.iter());
+            self.latest.clear();
         }
         self.max_ns = self.max_ns.max(ns);
         self.sum_ns += u128::from(ns);
@@ -56,17 +57,25 @@ impl Waits {
     }
 
     pub(super) fn latency(&self) -> Latency {
-        let mean_us = self.sum_ns as f64 / self.count.max(1) as f64 / 1e3;
+        self.latency_with(&[])
+    }
+
+    /// With times of those that still wait.
+    pub(super) fn latency_with(&self, waiting_ns: &[u64]) -> Latency {
+        let count = self.count + waiting_ns.len() as u64;
+        let more_ns: u128 = waiting_ns.iter().copied().map(u128::from).sum();
+        let mean_us = (self.sum_ns + more_ns) as f64 / count.max(1) as f64 / 1e3;
+        let max_ns = waiting_ns.iter().copied().fold(self.max_ns, u64::max);
         let mut histogram = self.histogram.clone();
-        record(&mut histogram, &mut self.latest.clone());
-        Latency::of_histogram(&histogram, self.max_ns, mean_us)
+        record(&mut histogram, self.latest.iter().chain(waiting_ns));
+        Latency::of_histogram(&histogram, max_ns, mean_us)
     }
 }
 
-fn record(histogram: &mut Histogram<u64>, times_ns: &mut Vec<u64>) {
-    for ns in times_ns.drain(..) {
+fn record<'a>(histogram: &mut Histogram<u64>, times_ns: impl Iterator<Item = &'a u64>) {
+    for ns in times_ns {
         // It grows as it must, so that no value is too large for it.
-        let _ = histogram.record(ns);
+        let _ = histogram.record(*ns);
     }
 }
 
@@ -79,6 +88,8 @@ pub(super) struct Service {
     /// Workers without a request; the last to finish is the first to go on.
     pub(super) free: Vec<u32>,
     deadline_ns: u64,
+    /// How long a request waits at most before it counts as not answered.
+    patience_ns: u64,
     from_ns: u64,
     pub(super) nr_arrived: u64,
     pub(super) nr_answered: u64,
@@ -97,16 +108,23 @@ impl Service {
         self.queue.push_back(request);
     }
 
-    /// Requests without an answer that are past their deadline: those that
-    /// wait, and those in service, which arrived at `in_service`.
-    pub(super) fn nr_overdue(&self, now_ns: u64, in_service: impl Iterator<Item = u64>) -> u64 {
+    /// How long those requests have waited that count as not answered, of those
+    /// that wait and those in service, which arrived at `in_service`: they are
+    /// past their deadline, or have waited for as long as `plimsoll load` waits
+    /// after its end. What becomes of the others cannot be known.
+    pub(super) fn given_up_ns(
+        &self,
+        now_ns: u64,
+        in_service: impl Iterator<Item = u64>,
+    ) -> Vec<u64> {
         let waiting = self.queue.iter().map(|request| request.intended_ns);
         let measured = waiting
             .chain(in_service)
             .filter(|&at_ns| at_ns >= self.from_ns);
         measured
-            .filter(|at_ns| now_ns - at_ns > self.deadline_ns)
-            .count() as u64
+            .map(|at_ns| now_ns - at_ns)
+            .filter(|&waited_ns| waited_ns > self.patience_ns)
+            .collect()
     }
 
     pub(super) fn answer(&mut self, arrived_ns: u64, now_ns: u64) {
@@ -193,6 +211,7 @@ pub(super) fn begin(
                 queue: VecDeque::new(),
                 free: Vec::new(),
                 deadline_ns: ns(config.deadline),
+                patience_ns: ns(config.deadline.min(config.grace)),
                 from_ns,
                 nr_arrived: 0,
                 nr_answered: 0,

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use plimsoll_load::StormConfig;
+use plimsoll_load::{Arrivals, StormConfig};
 use plimsoll_sim::host::WorkloadReport;
 use plimsoll_sim::scenario::{Scenario, Workload};
 
-use crate::fixture::{MSEC, SEC, assert_near, burn, group, need, run, scenario};
+use crate::fixture::{MSEC, SEC, assert_near, burn, group, need, run, scenario, service};
 
 fn storm(processes: u32, cpu_ns: u64, parallel: usize) -> Workload {
     Workload::Storm(StormConfig {
@@ -94,4 +94,65 @@ fn the_warm_up_counts_for_no_endless_work() {
         } => assert_eq!((cpu_ns, work_ns), (10 * SEC, 10 * SEC)),
         other => panic!("{other:?}"),
     }
+}
+
+/// Answers, failures, and mean and largest latency in ms, of a service that
+/// answers 100 of 200 requests a second for 10 s.
+fn overloaded(knobs: &str, deadline_ns: u64) -> (u64, u64, f64, f64) {
+    let mut web = service(200.0, "const:10ms", 1, 1);
+    if let Workload::Service(config) = &mut web {
+        config.arrivals = Arrivals::Uniform { rate: 200.0 };
+        config.deadline = Duration::from_nanos(deadline_ns);
+        config.grace = Duration::from_secs(1);
+    }
+    let groups = vec![
+        group("web", knobs, vec![web]),
+        group("main", "", vec![burn(usize::from(!knobs.is_empty()))]),
+    ];
+    match run(&scenario(1, 10 * SEC, groups))
+        .groups
+        .remove(0)
+        .workloads
+        .remove(0)
+    {
+        WorkloadReport::Service {
+            answered,
+            failures,
+            latency,
+            ..
+        } => (
+            answered,
+            failures,
+            latency.mean_us / 1e3,
+            latency.max_us / 1e3,
+        ),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn requests_that_are_not_answered_are_failures_and_have_waited() {
+    let (answered, failures, mean_ms, max_ms) = overloaded("", 60 * SEC);
+    // Half of what arrives is answered, the last of it 5 s late. What arrived in
+    // the last second may yet be answered.
+    assert_near("answered", answered as f64, 1_000.0, 1.0);
+    assert_near("failures", failures as f64, 1_000.0 - 200.0, 1.0);
+    // Half wait 0 to 5 s, the others 1 to 5 s.
+    assert_near(
+        "mean",
+        mean_ms,
+        (1_000.0 * 2_500.0 + 800.0 * 3_000.0) / 1_800.0,
+        20.0,
+    );
+    assert_near("max", max_ms, 5_000.0, 20.0);
+}
+
+#[test]
+fn a_service_that_answers_nothing_fails_and_its_requests_wait_to_the_end() {
+    let starved = r#""class": "batch", "tolerance": "0""#;
+    let (answered, failures, mean_ms, max_ms) = overloaded(starved, 50 * MSEC);
+    assert_eq!(answered, 0);
+    assert_near("failures", failures as f64, 2_000.0 - 10.0, 1.0);
+    assert_near("mean", mean_ms, 5_025.0, 10.0);
+    assert_near("max", max_ms, 10_000.0, 10.0);
 }

@@ -135,6 +135,9 @@ fn throttled(figures: &BandwidthFigures) -> String {
     }
 }
 
+/// Where [`work`] has the failures: behind its name and six latencies.
+const FAILED: usize = 7;
+
 /// What a workload came to: its name, six latencies, failures, and what it did.
 fn work(report: &WorkloadReport) -> Vec<String> {
     let seconds = |ns: u64| format!("{:.3} s", ns as f64 / 1e9);
@@ -146,11 +149,12 @@ fn work(report: &WorkloadReport) -> Vec<String> {
             latency,
         } => with_latency(
             "service",
-            latency,
+            (answered + failed > 0).then_some(latency),
             failures(*failed, *requests),
             format!("{answered} of {requests}"),
         ),
         WorkloadReport::Wake { wakeups, late } => {
+            let late = (*wakeups > 0).then_some(late);
             with_latency("wake", late, NONE.into(), format!("{wakeups} wake-ups"))
         }
         WorkloadReport::Burn { work_ns, .. } => without_latency("burn", seconds(*work_ns)),
@@ -175,7 +179,17 @@ fn work(report: &WorkloadReport) -> Vec<String> {
     }
 }
 
-fn with_latency(name: &str, latency: &Latency, failed: String, done: String) -> Vec<String> {
+fn with_latency(
+    name: &str,
+    latency: Option<&Latency>,
+    failed: String,
+    done: String,
+) -> Vec<String> {
+    let Some(latency) = latency else {
+        let mut cells = without_latency(name, done);
+        cells[FAILED] = failed;
+        return cells;
+    };
     let mut cells = vec![name.to_owned(), time(latency.mean_us)];
     cells.extend(latency.quantiles().map(|(_, us)| time(us)));
     cells.extend([failed, done]);
@@ -228,6 +242,29 @@ mod tests {
             "0 us", "19 us", "999 us", "1.00 ms", "20.1 ms", "115 ms", "48.6 s",
         ];
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_latency_that_nobody_measured_is_not_0() {
+        let service = |answered, failures| {
+            work(&WorkloadReport::Service {
+                requests: 5,
+                answered,
+                failures,
+                latency: Latency::default(),
+            })
+        };
+        assert!(service(0, 0)[1..FAILED].iter().all(|cell| cell == NONE));
+        assert_eq!(service(0, 0)[FAILED..], ["0", "0 of 5"]);
+        for measured in [service(1, 0), service(0, 1)] {
+            assert!(measured[1..FAILED].iter().all(|cell| cell == "0 us"));
+            assert_eq!(measured.len(), service(0, 0).len());
+        }
+        let wakes = |wakeups| {
+            let late = Latency::default();
+            work(&WorkloadReport::Wake { wakeups, late })
+        };
+        assert_eq!((wakes(0)[1].as_str(), wakes(1)[1].as_str()), (NONE, "0 us"));
     }
 
     #[test]
