@@ -188,7 +188,7 @@ impl<O: Observer> Host<O> {
                 return None;
             }
             self.clear_first(llc);
-            if self.batch_waits.contains(llc) && self.should_pull(llc, cpu, 0) {
+            if self.batch_waits.contains(llc) && self.should_pull(llc) {
                 return self.pull_first(llc, cpu);
             }
             from = (llc + 1) % nr_llcs;
@@ -198,7 +198,7 @@ impl<O: Observer> Host<O> {
         let llc = (own_llc + self.rotation) % nr_llcs;
         let llc = self.batch_waits.next_from(llc)?;
         self.clear_first(llc);
-        if self.batch_waits.contains(llc) && self.should_pull(llc, cpu, 0) {
+        if self.batch_waits.contains(llc) && self.should_pull(llc) {
             return self.pull_first(llc, cpu);
         }
         None
@@ -211,19 +211,13 @@ impl<O: Observer> Host<O> {
         self.take_batch(cpu)
     }
 
-    /// Whether a CPU, where `nr_queued` batch tasks wait that it may run, takes the
-    /// first of another cache.
-    fn should_pull(&self, llc: u32, cpu: u32, nr_queued: u32) -> bool {
-        let from = self.known_of(llc);
-        let own = &self.cpus[cpu as usize];
+    /// Whether a CPU that has nothing to run takes the first batch task of a cache.
+    fn should_pull(&self, llc: u32) -> bool {
         let to = batch::Cpu {
-            nr_queued,
             room_ppm: plimsoll_policy::PPM as u32,
-            running_normal: own.runs_normal(),
-            running_batch: own.runs_batch(),
             ..batch::Cpu::default()
         };
-        batch::should_pull(&from, &to, batch::SLICE_DEFAULT_NS)
+        batch::should_pull(&self.known_of(llc), &to, batch::SLICE_DEFAULT_NS)
     }
 
     /// What load balancing knows of the CPUs of a cache, as if they were one.
@@ -246,15 +240,40 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// At the end of a slice: one other CPU, or one other cache, is looked at
-    /// for more, or less, to do than here.
-    pub(super) fn balance(&mut self, cpu: u32) {
+    /// The CPU that one compares itself with.
+    fn compared_with(&mut self, cpu: u32) -> u32 {
         let cpus = self.machine.cpus;
-        if cpus == 1 {
+        self.rotation = self.rotation.wrapping_add(1);
+        (cpu + 1 + self.rotation % (cpus - 1)) % cpus
+    }
+
+    /// At the end of a slice: one other CPU, and its cache, is looked at for more,
+    /// or less, to do than here. `task`, which had the slice, is queued again.
+    pub(super) fn balance(&mut self, cpu: u32, task: u32) {
+        if self.machine.cpus == 1 {
             return;
         }
-        self.rotation = self.rotation.wrapping_add(1);
-        let other = (cpu + 1 + self.rotation % (cpus - 1)) % cpus;
+        let other = self.compared_with(cpu);
+        self.balance_fair(cpu, other);
+        if self.is_batch(task) {
+            let is_among = u32::from(!self.tasks[task as usize].pinned);
+            let nr_others = self.batch_len(self.llc_of(cpu)).saturating_sub(is_among);
+            self.balance_batch(cpu, other, nr_others);
+        }
+    }
+
+    /// At the end of the slice of a batch task that nobody here waits behind, and
+    /// that would go on: whether a task was taken from another cache.
+    pub(super) fn balance_lone_batch(&mut self, cpu: u32) -> bool {
+        if self.shared.len() == 1 || self.nr_shared == 0 {
+            return false;
+        }
+        let other = self.compared_with(cpu);
+        let nr_others = self.batch_len(self.llc_of(cpu));
+        self.balance_batch(cpu, other, nr_others)
+    }
+
+    fn balance_fair(&mut self, cpu: u32, other: u32) {
         let here = self.fair_len(cpu);
         let there = self.fair_len(other);
         if there >= here + 2 {
@@ -266,16 +285,32 @@ impl<O: Observer> Host<O> {
             // Nobody is preempted: two CPUs could do it to each other without end.
             self.tell_cpu(task, other);
         }
+    }
+
+    /// Takes the first batch task of another CPU's cache where more of them wait
+    /// than here, the one whose slice is over left out. Where there is one task
+    /// more than can be shared evenly, it goes round: so all get the same in the
+    /// long run. Returns whether one was taken.
+    fn balance_batch(&mut self, cpu: u32, other: u32, nr_others: u32) -> bool {
         let (llc, other_llc) = (self.llc_of(cpu), self.llc_of(other));
-        if llc != other_llc && self.batch_len(other_llc) > self.batch_len(llc) + 1 {
-            self.clear_first(other_llc);
-            if self.should_pull(other_llc, cpu, self.batch_len(llc))
-                && let Some(waiting) = self.pop_shared(other_llc)
-            {
-                self.dequeued(waiting.task);
-                self.queue(waiting.task, cpu);
-            }
+        if llc == other_llc || self.batch_len(other_llc) <= nr_others {
+            return false;
         }
+        self.clear_first(other_llc);
+        let here = batch::Cpu {
+            nr_queued: nr_others / self.machine.cpus_per_llc,
+            room_ppm: plimsoll_policy::PPM as u32,
+            ..batch::Cpu::default()
+        };
+        if !batch::better_cpu(&here, &self.known_of(other_llc), batch::SLICE_DEFAULT_NS) {
+            return false;
+        }
+        let Some(waiting) = self.pop_shared(other_llc) else {
+            return false;
+        };
+        self.dequeued(waiting.task);
+        self.queue(waiting.task, cpu);
+        true
     }
 
     /// Idle CPUs look again for batch work of other caches.
@@ -362,7 +397,7 @@ mod tests {
             host.queue(task, 0);
         }
         for _ in 0..3 {
-            host.balance(0);
+            host.balance(0, 3);
         }
         for cpu in 1..4 {
             let own = &host.cpus[cpu];

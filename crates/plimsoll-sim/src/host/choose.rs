@@ -31,7 +31,7 @@ impl<O: Observer> Host<O> {
                 return;
             }
             self.put_back(cpu);
-            self.balance(cpu);
+            self.balance(cpu, current);
         }
         match self.next_task(cpu) {
             Some(chosen) => self.start(cpu, &chosen),
@@ -59,7 +59,7 @@ impl<O: Observer> Host<O> {
         }
         if gives_way || slice_is_over {
             let others_wait = if batch {
-                self.batch_waits_at(cpu)
+                self.batch_waits_at(cpu) || slice_is_over && self.balance_lone_batch(cpu)
             } else {
                 !self.fair_is_empty(cpu)
             };

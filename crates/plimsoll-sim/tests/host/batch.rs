@@ -180,3 +180,28 @@ fn a_task_refused_by_the_limit_of_a_cpu_runs_where_the_limit_has_room() {
     assert_eq!(side_on_the_other_cpu(2), 90 * MSEC, "in its cache");
     assert_eq!(side_on_the_other_cpu(1), 90 * MSEC, "in another cache");
 }
+
+/// What those burners ran that ran least and most, in CPUs.
+fn least_and_most(cpus: u32, cpus_per_llc: u32, burners: usize, knobs: &str) -> (f64, f64) {
+    let mut scenario = scenario(cpus, 20 * SEC, vec![group("g", knobs, vec![burn(burners)])]);
+    scenario.machine.cpus_per_llc = cpus_per_llc;
+    match run(&scenario).groups[0].workloads[0] {
+        plimsoll_sim::host::WorkloadReport::Burn {
+            work_least_ns,
+            work_most_ns,
+            ..
+        } => (work_least_ns as f64 / 20e9, work_most_ns as f64 / 20e9),
+        ref other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn batch_tasks_share_alike_where_caches_cannot_have_the_same_number() {
+    for (cpus, cpus_per_llc, burners) in [(6, 2, 8), (6, 2, 7), (8, 4, 12), (8, 2, 13), (8, 4, 9)] {
+        let (least, most) = least_and_most(cpus, cpus_per_llc, burners, r#""class": "batch""#);
+        let share = f64::from(cpus) / burners as f64;
+        let what = format!("{burners} burners on {cpus} CPUs, {cpus_per_llc} a cache");
+        assert_near(&format!("{what}: least"), least, share, 0.03 * share);
+        assert_near(&format!("{what}: most"), most, share, 0.03 * share);
+    }
+}
