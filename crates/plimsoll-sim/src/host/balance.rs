@@ -26,6 +26,14 @@ fn comes_first(bound: &RunQueue, others: &RunQueue) -> bool {
     }
 }
 
+/// A number without visible order, for one that counts up: the finalizer of
+/// MurmurHash3 (Appleby, public domain).
+fn mixed(number: u32) -> u32 {
+    let number = (number ^ number >> 16).wrapping_mul(0x85eb_ca6b);
+    let number = (number ^ number >> 13).wrapping_mul(0xc2b2_ae35);
+    number ^ number >> 16
+}
+
 impl<O: Observer> Host<O> {
     /// Takes the next task of the fair class that waits on a CPU.
     pub(super) fn take_fair(&mut self, cpu: u32) -> Option<u32> {
@@ -240,11 +248,13 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// The CPU that one compares itself with.
+    /// The CPU that one compares itself with. Which it is follows no order: in
+    /// any simple one, a task that is handed on each time may come round among a
+    /// few CPUs and never reach the others.
     fn compared_with(&mut self, cpu: u32) -> u32 {
         let cpus = self.machine.cpus;
         self.rotation = self.rotation.wrapping_add(1);
-        (cpu + 1 + self.rotation % (cpus - 1)) % cpus
+        (cpu + 1 + mixed(self.rotation) % (cpus - 1)) % cpus
     }
 
     /// At the end of a slice: one other CPU, and its cache, is looked at for more,

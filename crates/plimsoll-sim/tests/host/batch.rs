@@ -205,3 +205,16 @@ fn batch_tasks_share_alike_where_caches_cannot_have_the_same_number() {
         assert_near(&format!("{what}: most"), most, share, 0.03 * share);
     }
 }
+
+#[test]
+fn nobody_is_left_out_where_a_task_too_many_goes_round() {
+    for knobs in ["", r#""class": "batch""#] {
+        for (cpus, burners) in [(3, 4), (4, 5), (5, 7), (6, 7), (8, 11)] {
+            let (least, most) = least_and_most(cpus, 1, burners, knobs);
+            let share = f64::from(cpus) / burners as f64;
+            let what = format!("{burners} burners on {cpus} CPUs, {{{knobs}}}");
+            assert_near(&format!("{what}: least"), least, share, 0.03 * share);
+            assert_near(&format!("{what}: most"), most, share, 0.03 * share);
+        }
+    }
+}
