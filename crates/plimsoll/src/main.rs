@@ -81,7 +81,12 @@ fn one_line(text: &str) -> String {
             line.trim_start_matches("error: ")
                 .trim_start_matches("tip: ")
         });
-    kept.collect::<Vec<_>>().join("; ")
+    let text = kept.collect::<Vec<_>>().join("; ");
+    // What the standard library says of a number names nothing that is allowed.
+    text.replace(
+        ": invalid digit found in string",
+        ": it is no whole number; allowed: digits alone, such as 10",
+    )
 }
 
 #[cfg(test)]
@@ -104,6 +109,18 @@ mod tests {
             typo.contains("--qouta") && typo.contains("'--quota'"),
             "{typo}"
         );
+        for words in [
+            "interference --groups -1",
+            "interference --periods 1e6",
+            "host f --seed -1",
+        ] {
+            let words = format!("plimsoll sim {words}");
+            let number = message(&words.split(' ').collect::<Vec<_>>());
+            assert!(
+                number.ends_with("it is no whole number; allowed: digits alone, such as 10"),
+                "{number}"
+            );
+        }
         let command = message(&["plimsoll", "retsore"]);
         assert!(command.contains("'restore'"), "{command}");
     }

@@ -13,6 +13,7 @@
 //! value is a share of the group's quota; with a percent sign, in percent.
 
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::error::Category;
 use thiserror::Error;
 
 /// The largest value, in quotas.
@@ -21,6 +22,9 @@ const VALUE_MAX: f64 = 10_000.0;
 const VALUES_MAX: usize = 10_000_000;
 /// The name of the column, or of the field, that counts.
 const COLUMN: &str = "cpu";
+
+/// What a JSON file may be.
+const JSON_FORMS: &str = "an array of numbers, or an object with one under `cpu`";
 
 /// Why a file cannot be used. One line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -203,6 +207,10 @@ fn from_json(file: &str, text: &str) -> Result<Vec<f64>, SamplesError> {
         // The message ends with the place, which is said before it.
         let place = format!(" at line {} column {}", error.line(), error.column());
         let problem = text.strip_suffix(&place).unwrap_or(&text);
+        let problem = match error.classify() {
+            Category::Data => problem.to_owned(),
+            _ => format!("cpu: {problem}; allowed: {JSON_FORMS}, and nothing behind it"),
+        };
         SamplesError {
             file: file.to_owned(),
             line,
@@ -219,7 +227,7 @@ impl<'de> Visitor<'de> for Document {
     type Value = Vec<f64>;
 
     fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str("an array of numbers, or an object with one under `cpu`")
+        f.write_str(JSON_FORMS)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<f64>, A::Error> {
@@ -238,6 +246,9 @@ impl<'de> Visitor<'de> for Document {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<f64>, A::Error> {
         let mut values = None;
         while let Some(key) = map.next_key::<String>()? {
+            if key == COLUMN && values.is_some() {
+                return Err(A::Error::custom("cpu: is there twice; allowed: once"));
+            }
             if key == COLUMN {
                 values = Some(map.next_value::<Array>()?.0);
             } else {
@@ -305,6 +316,21 @@ mod tests {
             "{refused}"
         );
         refused
+    }
+
+    #[test]
+    fn json_that_is_none_or_has_two_answers_is_refused_with_what_is_allowed() {
+        for (text, words) in [
+            ("", "1:1: cpu: EOF while parsing a value; allowed: an array"),
+            ("[1] x", "1:5: cpu: trailing characters; allowed: an array"),
+            (
+                "{\"cpu\": [1], \"cpu\": [2]}",
+                "cpu: is there twice; allowed: once",
+            ),
+        ] {
+            let error = refusal("s.json", text);
+            assert!(error.contains(words), "{error}");
+        }
     }
 
     #[test]

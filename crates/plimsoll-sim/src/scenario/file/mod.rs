@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use plimsoll_engine::policy_set::check_name;
 use plimsoll_engine::toml_file::{Entries, FileError, KNOB_KEYS, Source, Table, parse, read_knobs};
+use plimsoll_policy::CPUS_MAX;
 
 use super::{Group, Machine, Scenario, TASKS_MAX, Workload, workload_seed};
 use workloads::Surroundings;
@@ -248,7 +249,13 @@ fn machine(top: &Table) -> Result<Machine, FileError> {
         .unwrap_or(top.empty(&no_entries, "a machine"));
     table.check_keys(&MACHINE_KEYS)?;
     let here = u32::try_from(plimsoll_load::available_cpus()).unwrap_or(u32::MAX);
-    let defaults = Machine::of_cpus(table.whole("cpus")?.unwrap_or(here));
+    let cpus = table
+        .whole("cpus")
+        .map_err(|error| match table.find("cpus") {
+            Some(entry) => table.refused(entry, "is not allowed", &format!("1 to {CPUS_MAX}")),
+            None => error,
+        })?;
+    let defaults = Machine::of_cpus(cpus.unwrap_or(here));
     let machine = Machine {
         threads_per_core: table
             .whole("threads-per-core")?
@@ -336,7 +343,7 @@ fn group(table: &Table, around: &Surroundings) -> Result<Group, FileError> {
     let Some(name) = table.text("name", NAME)? else {
         return Err(table.error("name", format!("name: `` is missing; allowed: {NAME}")));
     };
-    check_name(name).map_err(|error| table.error("name", format!("name: {error}")))?;
+    check_name(name).map_err(|error| table.error("name", error.to_string()))?;
     let knobs = read_knobs(table)?;
     let workloads = table.tables("workload", "a workload")?;
     if workloads.is_empty() {

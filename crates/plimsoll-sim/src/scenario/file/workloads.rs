@@ -173,7 +173,12 @@ fn located(table: &Table, error: &LoadError) -> FileError {
         ("", Some(_)) if *field == "cpu-each" => "cpu-total",
         _ => key,
     };
-    table.error(key, error.to_string())
+    let text = error.to_string();
+    match text.strip_prefix("need: ") {
+        // The command line has no name for it.
+        Some(rest) => table.error(key, format!("cpu: {rest}")),
+        None => table.error(key, text),
+    }
 }
 
 fn service(table: &Table, around: &Surroundings) -> Result<Checked, FileError> {
@@ -244,7 +249,11 @@ fn storm(table: &Table) -> Result<Checked, FileError> {
     let cpu_each = match (each, total) {
         (Some(each), None) => each,
         (None, Some(total)) => total / processes.max(1),
-        _ => {
+        (Some(_), Some(_)) => {
+            let problem = "cpu-each: stands beside cpu-total; allowed: one of the two";
+            return Err(table.error("cpu-each", problem));
+        }
+        (None, None) => {
             let problem = "storm: `` has not one of cpu-total and cpu-each; allowed: either";
             return Err(table.error("cpu-each", problem));
         }

@@ -50,7 +50,7 @@ pub struct ScenarioArgs {
     #[arg(long, value_name = "NAME")]
     pub variant: Option<String>,
     /// Seed, in place of the file's
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub seed: Option<u64>,
     /// Measured time, in place of the file's, such as 30s
     #[arg(long, value_name = "TIME", value_parser = plimsoll_load::cli::duration, allow_hyphen_values = true)]

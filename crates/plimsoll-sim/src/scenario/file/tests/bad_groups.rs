@@ -26,7 +26,7 @@ fn bad_groups_and_knobs_are_refused_at_the_value() {
     );
     refused(&twice, "12:8", &["name: `a` is another group's too"]);
     refused(&with("name = 'a'\n", ""), "4:1", &["name: `` is missing"]);
-    refused(&with("'a'", "'a b'"), "5:8", &["name: ", "a b"]);
+    refused(&with("'a'", "'a b'"), "5:8", &["5:8: name: `a b` is"]);
     for (other, place, words) in [
         (
             "weight = 0",
@@ -109,5 +109,21 @@ fn more_tasks_than_fit_into_memory_are_refused() {
             "workload: `1008000` tasks in all with group b",
             "up to 1000000",
         ],
+    );
+}
+
+#[test]
+fn errors_name_the_key_of_the_file_and_its_own_range() {
+    let work =
+        |work: &str| format!("duration = '1s'\n[[group]]\nname = 'a'\n[[group.workload]]\n{work}");
+    let need = work("kind = 'need'\ncpu = '0s'\n");
+    refused(&need, "6:7", &["6:7: cpu: '0s' is not allowed"]);
+    let storm = work("kind = 'storm'\ncpu-each = '1ms'\ncpu-total = '1s'\n");
+    refused(&storm, "6:12", &["cpu-each: stands beside cpu-total"]);
+    let machine = format!("machine.cpus = -1\n{need}");
+    refused(
+        &machine,
+        "1:16",
+        &["cpus: `-1` is not allowed; allowed: 1 to 8192"],
     );
 }

@@ -13,7 +13,7 @@ fn bad_machines_are_refused_at_the_value() {
         (
             "cpus = 'many'",
             "3:8",
-            "cpus: `many` is a text; allowed: a whole number",
+            "cpus: `many` is not allowed; allowed: 1 to 8192",
         ),
         (
             "cpus = 3\nthreads-per-core = 2",

@@ -134,7 +134,7 @@ fn bad_other_workloads_are_refused_at_the_value() {
         (
             "kind = 'need'\ncpu = '0s'",
             "6:7",
-            "need: '0s' is not allowed",
+            "cpu: '0s' is not allowed",
         ),
         ("kind = 'need'\ncpu = '1s'\ntasks = 0", "7:9", "tasks: '0'"),
         ("kind = 'steady'", "4:1", "percent: `` is missing"),
