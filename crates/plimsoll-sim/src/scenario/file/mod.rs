@@ -175,7 +175,11 @@ impl Reader<'_> {
         let seed = self.overrides.seed.unwrap_or(seed);
         let about = top.text("about", "a sentence in quotes")?;
         let mut scenario = Scenario {
-            about: about.unwrap_or_default().to_owned(),
+            // It goes to terminals and into pictures.
+            about: about
+                .unwrap_or_default()
+                .trim()
+                .replace(char::is_control, " "),
             machine,
             groups: groups(&top, &around)?,
             duration_ns: nanos(duration),

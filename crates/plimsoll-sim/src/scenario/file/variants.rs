@@ -59,6 +59,11 @@ fn overlay(base: &Entries, variant: &Table) -> Result<Overlaid, FileError> {
     let Some(name) = name else {
         return Err(variant.error("name", format!("name: `` is missing; allowed: {NAME}")));
     };
+    if name.contains(char::is_control) {
+        let problem =
+            format!("name: `{name}` has control characters; allowed: {NAME}, in one line");
+        return Err(variant.error("name", problem));
+    }
     let mut entries = base.clone();
     for key in ["about", "duration", "warmup", "seed"] {
         if let Some(entry) = variant.find(key) {

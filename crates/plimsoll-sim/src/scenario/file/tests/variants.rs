@@ -50,3 +50,12 @@ fn one_variant_can_be_picked() {
     let error = good(ALL).only("s.toml", "less").unwrap_err().to_string();
     assert!(error.ends_with("none, the file has no variants"), "{error}");
 }
+
+#[test]
+fn nothing_that_steers_a_terminal_comes_out_of_a_file() {
+    let rest = "duration = '1s'\n[[group]]\nname = 'a'\n[[group.workload]]\nkind = 'burn'\n";
+    let text = format!("about = \"a \\u001b[31mred\\u0007\\nline\\n\"\n{rest}");
+    assert_eq!(good(&text).about, "a  [31mred  line");
+    let text = format!("{rest}[[variant]]\nname = \"v\\u001b[31m\"\n");
+    refused(&text, "7:8", &["name: `v [31m` has control characters"]);
+}
