@@ -296,6 +296,20 @@ fn files_are_whole_also_when_nothing_can_be_printed() {
 }
 
 #[test]
+fn outputs_have_files_of_their_own() {
+    let folder = Folder::with(SMALL);
+    for words in [
+        "sim host s.toml --trace-out ./s.toml",
+        "sim host s.toml --trace-out ./p.svg --plot p.svg",
+    ] {
+        let refusal = folder.refusal(words);
+        assert!(refusal.contains("allowed: one of its own"), "{refusal}");
+    }
+    assert_eq!(fs::read_to_string(folder.path("s.toml")).unwrap(), SMALL);
+    assert!(!folder.path("p.svg").exists());
+}
+
+#[test]
 fn bad_scenarios_get_one_line_with_their_place() {
     for (text, words) in [
         (

@@ -96,6 +96,7 @@ pub struct Args {
 /// Runs the scenario, all its variants one after another, and prints what they came to.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let file = args.scenario.read()?;
+    check_outputs(args)?;
     let picture = args.plot.as_deref().map(Picture::check).transpose()?;
     let mut timeline = match &args.trace_out {
         Some(path) => Some(TimelineFile::create(path, file.runs.len())?),
@@ -126,6 +127,36 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     written?;
     Ok(exit_code(&stop))
+}
+
+/// Refuses to write over the scenario, and two things into one file.
+fn check_outputs(args: &Args) -> Result<()> {
+    let outputs = [("trace-out", &args.trace_out), ("plot", &args.plot)];
+    let mut taken = vec![whole(&args.scenario.file)];
+    for (field, path) in outputs {
+        let Some(path) = path else { continue };
+        if taken.contains(&whole(path)) {
+            return Err(CommandError::Other(format!(
+                "{field}: `{}` is the scenario's or another output's file; allowed: one of its own",
+                path.display()
+            )));
+        }
+        taken.push(whole(path));
+    }
+    Ok(())
+}
+
+/// A file's one name, by whichever it was given; it need not be there yet.
+fn whole(path: &Path) -> PathBuf {
+    if let Ok(path) = path.canonicalize() {
+        return path;
+    }
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize();
+    match (folder, path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => path.to_owned(),
+    }
 }
 
 /// Ends the trace and draws the picture.
