@@ -6,7 +6,7 @@ use super::clock::{scaled, stretched, work_of_ns};
 use super::engine::Host;
 use super::limits::Verdict;
 use super::observe::{Observer, Span};
-use super::task::{ENDLESS, NONE, State};
+use super::task::{ENDLESS, NONE, State, WORK_PER_NS};
 use super::{FAIR_SLICE_NS, work::Step};
 
 /// A task that may run.
@@ -187,8 +187,7 @@ impl<O: Observer> Host<O> {
         own.limit_end_ns = now_ns.saturating_add(chosen.limit_ns);
         own.batch_until_ns = chosen.batch_until_ns;
         own.give_way = false;
-        let cost = self.switch_cost(chosen.task, switches);
-        self.cpus[cpu as usize].work_mark = self.clock.work + cost;
+        self.begin_work(cpu, switches);
         self.clock.count(chosen.batch, true);
         if chosen.batch {
             self.batch_on.set(cpu, true);
@@ -209,15 +208,18 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// What a CPU works before a task that it turns to gets on: something where
-    /// another one ran last, which counts as a change of tasks.
-    fn switch_cost(&mut self, task: u32, switches: bool) -> u64 {
-        if !switches {
-            return 0;
+    /// The present task gets on from now, or, where another one ran last, when
+    /// the change of tasks is paid for.
+    fn begin_work(&mut self, cpu: u32, switches: bool) {
+        let own = &mut self.cpus[cpu as usize];
+        own.work_mark = self.clock.work;
+        own.time_mark_ns = self.clock.now_ns;
+        if switches {
+            own.work_mark += work_of_ns(self.machine.switch_cost_ns);
+            own.time_mark_ns += self.machine.switch_cost_ns;
+            let group = self.tasks[own.current as usize].group as usize;
+            self.groups[group].counters.nr_switches += 1;
         }
-        let group = self.tasks[task as usize].group as usize;
-        self.groups[group].counters.nr_switches += 1;
-        work_of_ns(self.machine.switch_cost_ns)
     }
 
     /// An idle CPU fewer than asked for: batch work leaves another one.
@@ -264,7 +266,13 @@ impl<O: Observer> Host<O> {
     /// When the work of the present task is done.
     pub(super) fn set_end(&mut self, cpu: u32) {
         let own = &self.cpus[cpu as usize];
-        let left = self.tasks[own.current as usize].left;
+        let task = &self.tasks[own.current as usize];
+        let left = task.left;
+        if task.role.burns_time() {
+            let end_ns = own.time_mark_ns + left.div_ceil(WORK_PER_NS);
+            self.time_ends.set(cpu, end_ns);
+            return;
+        }
         let end = own.work_mark.saturating_add(stretched(left, own.rate_ppm));
         if left == ENDLESS || end == ENDLESS {
             self.ends.cancel(cpu);
@@ -275,14 +283,21 @@ impl<O: Observer> Host<O> {
 
     /// Books the work done since the last look.
     pub(super) fn book_work(&mut self, cpu: u32) {
+        let now_ns = self.clock.now_ns;
         let own = &mut self.cpus[cpu as usize];
+        let task = &mut self.tasks[own.current as usize];
+        if task.role.burns_time() {
+            let ran_ns = now_ns.saturating_sub(own.time_mark_ns);
+            own.time_mark_ns += ran_ns;
+            task.left = task.left.saturating_sub(work_of_ns(ran_ns));
+            return;
+        }
         // Still busy with the change of tasks.
         let Some(elapsed) = self.clock.work.checked_sub(own.work_mark) else {
             return;
         };
         own.work_mark = self.clock.work;
         let done = scaled(elapsed, own.rate_ppm);
-        let task = &mut self.tasks[own.current as usize];
         task.done += done;
         if task.left != ENDLESS {
             task.left = task.left.saturating_sub(done);
@@ -302,8 +317,7 @@ impl<O: Observer> Host<O> {
             self.show_ended(cpu, number);
         }
         if step == Step::Work {
-            let cost = self.switch_cost(task, is_another);
-            self.cpus[cpu as usize].work_mark = self.clock.work + cost;
+            self.begin_work(cpu, is_another);
             self.set_end(cpu);
             // Another process has taken its place, which may not be over a soft cap.
             if self.is_batch(task) != self.cpus[cpu as usize].batch {
@@ -369,6 +383,7 @@ impl<O: Observer> Host<O> {
             self.observer.ran(&span);
         }
         self.ends.cancel(cpu);
+        self.time_ends.cancel(cpu);
         self.clock.count(batch, false);
         if batch {
             self.batch_on.set(cpu, false);

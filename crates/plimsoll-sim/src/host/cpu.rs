@@ -22,6 +22,8 @@ pub(super) struct Cpu {
     pub(super) batch_until_ns: u64,
     /// Work since this reading of the work clock is not booked yet.
     pub(super) work_mark: u64,
+    /// CPU time since then is not booked yet, of tasks that burn CPU time.
+    pub(super) time_mark_ns: u64,
     /// Its speed, of a core that nobody shares.
     pub(super) rate_ppm: u64,
     /// Ran last, if it is still there.
@@ -54,6 +56,7 @@ impl Cpu {
             limit_end_ns: 0,
             batch_until_ns: u64::MAX,
             work_mark: 0,
+            time_mark_ns: 0,
             rate_ppm: plimsoll_policy::PPM,
             last: NONE,
             turn_end_ns: 0,

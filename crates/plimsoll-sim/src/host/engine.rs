@@ -32,6 +32,8 @@ pub struct Host<O: Observer = ()> {
     pub(super) timers: Timers,
     /// Of the tasks that CPUs run, when their work is done: in work.
     pub(super) ends: Timers,
+    /// Of those that burn CPU time, when they have: in wall time.
+    pub(super) time_ends: Timers,
     pub(super) owners: Owners,
     pub(super) cpus: Vec<Cpu>,
     pub(super) tasks: Vec<Task>,
@@ -127,6 +129,7 @@ impl<O: Observer> Host<O> {
             clock: Clock::new(&machine),
             timers: Timers::new(0),
             ends: Timers::new(cpus as usize),
+            time_ends: Timers::new(cpus as usize),
             owners: Owners::new(cpus, 0, 0, 0),
             cpus: (0..cpus).map(Cpu::new).collect(),
             tasks: Vec::new(),
@@ -303,9 +306,9 @@ impl<O: Observer> Host<O> {
         let until_ns = until_ns.min(self.end_ns);
         loop {
             let timer = self.timers.first();
-            let end = self.ends.first();
+            let end = self.first_end();
             let timer_ns = timer.map_or(u64::MAX, |(at_ns, _)| at_ns);
-            let end_ns = end.map_or(u64::MAX, |(work, _)| self.clock.when(work));
+            let end_ns = end.map_or(u64::MAX, |(at_ns, _)| at_ns);
             let next_ns = timer_ns.min(end_ns);
             if next_ns > until_ns {
                 break;
@@ -323,6 +326,13 @@ impl<O: Observer> Host<O> {
         if until_ns > self.clock.now_ns {
             self.clock.advance(until_ns);
         }
+    }
+
+    /// The first task that is done: when, and on which CPU.
+    fn first_end(&self) -> Option<(u64, u32)> {
+        let end = self.ends.first();
+        let end = end.map(|(work, cpu)| (self.clock.when(work), cpu));
+        end.into_iter().chain(self.time_ends.first()).min()
     }
 
     fn expire(&mut self, owner: u32) {

@@ -44,6 +44,14 @@ pub(super) enum Role {
     },
 }
 
+impl Role {
+    /// Whether what it has to do is CPU time, whatever gets done in it: as the
+    /// real ones, which go by the clock of their thread or process.
+    pub(super) fn burns_time(self) -> bool {
+        matches!(self, Self::Process | Self::Needy | Self::Steady { .. })
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Task {
     /// A number of its own; each process of a storm gets a new one.
@@ -67,7 +75,7 @@ pub(super) struct Task {
     pub(super) ticket: u32,
     /// Since when it has been waiting, while it is queued or parked.
     pub(super) runnable_ns: u64,
-    /// Work to do before it asks for more.
+    /// Work, or CPU time in the same unit, to do before it asks for more.
     pub(super) left: u64,
     /// Its own bucket, where caps hold for each task.
     pub(super) own: Option<Box<OwnCap>>,

@@ -6,7 +6,7 @@ use plimsoll_load::{Arrivals, StormConfig};
 use plimsoll_sim::host::WorkloadReport;
 use plimsoll_sim::scenario::{Scenario, Workload};
 
-use crate::fixture::{MSEC, SEC, assert_near, burn, group, need, run, scenario, service};
+use crate::fixture::{MSEC, SEC, assert_near, burn, group, need, run, scenario, service, steady};
 
 fn storm(processes: u32, cpu_ns: u64, parallel: usize) -> Workload {
     Workload::Storm(StormConfig {
@@ -155,4 +155,37 @@ fn a_service_that_answers_nothing_fails_and_its_requests_wait_to_the_end() {
     assert_near("failures", failures as f64, 2_000.0 - 10.0, 1.0);
     assert_near("mean", mean_ms, 5_025.0, 10.0);
     assert_near("max", max_ms, 10_000.0, 10.0);
+}
+
+/// Beside batch work that makes everything take twice as long.
+fn contended(workload: Workload) -> WorkloadReport {
+    let groups = vec![
+        group("main", "", vec![workload]),
+        group("side", r#""class": "batch""#, vec![burn(4)]),
+    ];
+    let mut scenario = scenario(4, 10 * SEC, groups);
+    scenario.machine.contention_ppm = 1_000_000;
+    first_work(&scenario)
+}
+
+#[test]
+fn a_set_share_and_a_set_amount_of_cpu_time_are_just_that_under_contention() {
+    match contended(steady(40.0, 10 * SEC)) {
+        WorkloadReport::Steady {
+            percent_achieved, ..
+        } => assert_near("steady", percent_achieved, 40.0, 0.1),
+        other => panic!("{other:?}"),
+    }
+    match contended(need(SEC, 1)) {
+        WorkloadReport::Need {
+            cpu_ns, elapsed_ns, ..
+        } => assert_eq!((cpu_ns, elapsed_ns), (SEC, SEC)),
+        other => panic!("{other:?}"),
+    }
+    match contended(storm(1_000, 2 * MSEC, 2)) {
+        WorkloadReport::Storm {
+            cpu_ns, elapsed_ns, ..
+        } => assert_eq!((cpu_ns, elapsed_ns), (2 * SEC, SEC)),
+        other => panic!("{other:?}"),
+    }
 }
