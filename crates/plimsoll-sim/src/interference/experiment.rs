@@ -1,8 +1,9 @@
 //! Rows of cells, cut into batches, on threads.
 
+use std::collections::VecDeque;
 use std::num::NonZeroUsize;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use plimsoll_policy::bandwidth::ParamError;
 use thiserror::Error;
@@ -28,6 +29,8 @@ const WARMUP_TIMES: f64 = 20.0;
 const WARMUP: (f64, f64) = (200.0, 100_000.0);
 /// Looks at the watch after so many periods: some 50 µs with 20 groups.
 const LOOK_EVERY: u64 = 512;
+/// A batch goes on for so many periods before others have their turn.
+const TURN: u64 = 16 * LOOK_EVERY;
 /// Runs that go on when a batch ends are followed for no longer than this.
 const FOLLOW_MAX: u64 = 1_000_000;
 /// What shares of quotas may exceed 1 by, for thirds do not sum up to 1.
@@ -169,19 +172,26 @@ impl Experiment {
         watch: &Watch,
     ) -> Result<Vec<Vec<CellReport>>, ExperimentError> {
         self.check()?;
+        let turns = Turns::new(self, threads);
         let tasks = self.rows.len() * BATCHES;
-        let next = AtomicUsize::new(0);
         let batches: Vec<Mutex<Option<Batch>>> = (0..tasks).map(|_| Mutex::new(None)).collect();
         let failed = Mutex::new(None);
         let work = || {
             while !(watch.is_over)() {
-                let task = next.fetch_add(1, Ordering::Relaxed);
-                let Some(place) = batches.get(task) else {
-                    break;
-                };
-                match self.run_batch(task % self.rows.len(), task / self.rows.len(), watch) {
-                    Ok(batch) => set(place, batch),
-                    Err(error) => set(&failed, error),
+                match turns.next() {
+                    Ok(Some((task, mut running))) => {
+                        if running.turn(watch) {
+                            set(&batches[task], running.into_batch());
+                            turns.ended();
+                        } else {
+                            turns.again(task, running);
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        set(&failed, error);
+                        break;
+                    }
                 }
             }
         };
@@ -191,6 +201,9 @@ impl Experiment {
             }
             work();
         });
+        for (task, running) in turns.into_waiting() {
+            set(&batches[task], running.into_batch());
+        }
         if let Some(error) = take(failed) {
             return Err(error.into());
         }
@@ -209,7 +222,7 @@ impl Experiment {
         columns.map(cell).collect()
     }
 
-    fn run_batch(&self, row: usize, batch: usize, watch: &Watch) -> Result<Batch, ParamError> {
+    fn begin_batch(&self, row: usize, batch: usize) -> Result<Running, ParamError> {
         let of = &self.rows[row];
         let plan = Plan::of(of, self.periods);
         let columns = of.columns.iter();
@@ -221,21 +234,82 @@ impl Experiment {
             columns: machines
                 .map(|machine| machine.map(Column::new))
                 .collect::<Result<_, _>>()?,
+            warmup_left: plan.warmup,
+            left: plan.batch(batch),
+            complete: false,
         };
         let lanes = running
             .columns
             .first()
             .map_or(0, |column| column.machine.lanes());
         running.demand_ns.resize(lanes, 0.0);
-        let mut complete = running.stretch(plan.warmup, watch);
-        running.columns.iter_mut().for_each(Column::begin);
-        complete = complete && running.stretch(plan.batch(batch), watch);
-        complete = complete && running.follow(watch);
-        let columns = running.columns.into_iter();
-        Ok(Batch {
-            complete,
-            tallies: columns.map(Column::into_tally).collect(),
-        })
+        Ok(running)
+    }
+}
+
+/// Batches that take turns: as many of each row, and so many that some wait while
+/// each thread has one, or a thread that runs more than others would bring on its
+/// own row only. So all rows are about as far at any time. Whose turn it is makes
+/// no difference to what a batch computes.
+struct Turns<'a> {
+    experiment: &'a Experiment,
+    /// How many batches are under way at once.
+    most: usize,
+    state: Mutex<TurnsState>,
+}
+
+#[derive(Default)]
+struct TurnsState {
+    /// Tasks begun: the first batch of each row, then the second ones, and so on.
+    begun: usize,
+    /// Batches under way, those that threads have included.
+    nr_open: usize,
+    /// Those of them that wait for their next turn, by task.
+    waiting: VecDeque<(usize, Running)>,
+}
+
+impl<'a> Turns<'a> {
+    fn new(experiment: &'a Experiment, threads: NonZeroUsize) -> Self {
+        let rows = experiment.rows.len().max(1);
+        Self {
+            experiment,
+            most: rows * (2 * threads.get()).div_ceil(rows),
+            state: Mutex::default(),
+        }
+    }
+
+    /// The batch that is next, if there is one that no other thread has.
+    fn next(&self) -> Result<Option<(usize, Running)>, ParamError> {
+        let rows = self.experiment.rows.len();
+        let mut state = self.lock();
+        if state.nr_open == self.most || state.begun == rows * BATCHES {
+            return Ok(state.waiting.pop_front());
+        }
+        let task = state.begun;
+        state.begun += 1;
+        state.nr_open += 1;
+        drop(state);
+        let running = self.experiment.begin_batch(task % rows, task / rows)?;
+        Ok(Some((task, running)))
+    }
+
+    /// A batch waits for its next turn.
+    fn again(&self, task: usize, running: Running) {
+        self.lock().waiting.push_back((task, running));
+    }
+
+    /// A batch is done.
+    fn ended(&self) {
+        self.lock().nr_open -= 1;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TurnsState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn into_waiting(self) -> VecDeque<(usize, Running)> {
+        let state = self.state.into_inner();
+        state.unwrap_or_else(PoisonError::into_inner).waiting
     }
 }
 
@@ -245,15 +319,11 @@ fn percent(share: f64) -> f64 {
 }
 
 fn set<T>(place: &Mutex<Option<T>>, value: T) {
-    *place
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(value);
+    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
 }
 
 fn take<T>(place: Mutex<Option<T>>) -> Option<T> {
-    place
-        .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+    place.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A batch under way.
@@ -262,11 +332,35 @@ struct Running {
     rng: rand_xoshiro::Xoshiro256PlusPlus,
     demand_ns: Vec<f64>,
     columns: Vec<Column>,
+    /// Periods to go of the warm-up.
+    warmup_left: u64,
+    /// Periods to go of those that count.
+    left: u64,
+    /// Whether it was run to its end.
+    complete: bool,
 }
 
 impl Running {
-    /// Runs so many periods. Returns whether to go on.
-    fn stretch(&mut self, periods: u64, watch: &Watch) -> bool {
+    /// Goes on for [`TURN`] periods. Returns whether the batch is done.
+    fn turn(&mut self, watch: &Watch) -> bool {
+        let warmup = self.warmup_left.min(TURN);
+        if warmup > 0 {
+            self.warmup_left -= self.stretch(warmup, watch);
+            if self.warmup_left == 0 {
+                self.columns.iter_mut().for_each(Column::begin);
+            }
+            return false;
+        }
+        self.left -= self.stretch(self.left.min(TURN), watch);
+        if self.left > 0 {
+            return false;
+        }
+        self.complete = !(watch.is_over)() && self.follow(watch);
+        true
+    }
+
+    /// Runs so many periods, or fewer if it is over. Returns how many.
+    fn stretch(&mut self, periods: u64, watch: &Watch) -> u64 {
         let mut left = periods;
         while left > 0 {
             let some = left.min(LOOK_EVERY);
@@ -278,10 +372,22 @@ impl Running {
             }
             left -= some;
             if !watch.goes_on(some) {
-                return false;
+                break;
             }
         }
-        true
+        periods - left
+    }
+
+    /// What is known of it: nothing, as long as it is warmed up.
+    fn into_batch(mut self) -> Batch {
+        if self.warmup_left > 0 {
+            self.columns.iter_mut().for_each(Column::begin);
+        }
+        let columns = self.columns.into_iter();
+        Batch {
+            complete: self.complete,
+            tallies: columns.map(Column::into_tally).collect(),
+        }
     }
 
     /// Follows runs that began in the batch to their end. Returns whether to go on.

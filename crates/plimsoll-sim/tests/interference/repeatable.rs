@@ -76,6 +76,30 @@ fn an_early_end_returns_what_was_computed_of_all_rows() {
 }
 
 #[test]
+fn an_end_in_the_first_batches_returns_as_much_of_each_row() {
+    const EACH: u64 = 60_000;
+    let experiment = Experiment {
+        rows: rows().into_iter().cycle().take(9).collect(),
+        periods: 1_000_000_000,
+        seed: 1,
+    };
+    for threads in [1, 2, 12] {
+        let done = AtomicU64::new(0);
+        let watch = Watch {
+            is_over: &|| done.load(Ordering::Relaxed) > 9 * EACH,
+            done: &done,
+        };
+        let threads = NonZeroUsize::new(threads).unwrap();
+        let cells = experiment.run(threads, &watch).unwrap();
+        let of_cells: Vec<u64> = cells.iter().flatten().map(|cell| cell.periods).collect();
+        for periods in &of_cells {
+            let is_alike = (EACH / 4..4 * EACH).contains(periods);
+            assert!(is_alike, "{threads} threads: {of_cells:?}");
+        }
+    }
+}
+
+#[test]
 fn an_end_before_the_first_batch_returns_nothing_and_says_so() {
     let experiment = Experiment {
         rows: rows(),
