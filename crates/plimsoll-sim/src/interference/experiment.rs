@@ -1,9 +1,8 @@
 //! Rows of cells, cut into batches, on threads.
 
-use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use plimsoll_policy::bandwidth::ParamError;
 use thiserror::Error;
@@ -13,6 +12,7 @@ use super::estimate::{Batch, CellReport};
 use super::machine::{BURST_MAX, Burst, GROUPS_MAX, Group, Machine, QUOTA_MIN};
 use super::sampler::{Sampler, stream};
 use super::tally::Tally;
+use super::turns::Turns;
 
 /// Each row is cut into so many batches. Enough that Student's t is close to
 /// the normal, few enough that each is long.
@@ -222,7 +222,8 @@ impl Experiment {
         columns.map(cell).collect()
     }
 
-    fn begin_batch(&self, row: usize, batch: usize) -> Result<Running, ParamError> {
+    /// A batch of a row at its start.
+    pub(super) fn begin_batch(&self, row: usize, batch: usize) -> Result<Running, ParamError> {
         let of = &self.rows[row];
         let plan = Plan::of(of, self.periods);
         let columns = of.columns.iter();
@@ -247,72 +248,6 @@ impl Experiment {
     }
 }
 
-/// Batches that take turns: as many of each row, and so many that some wait while
-/// each thread has one, or a thread that runs more than others would bring on its
-/// own row only. So all rows are about as far at any time. Whose turn it is makes
-/// no difference to what a batch computes.
-struct Turns<'a> {
-    experiment: &'a Experiment,
-    /// How many batches are under way at once.
-    most: usize,
-    state: Mutex<TurnsState>,
-}
-
-#[derive(Default)]
-struct TurnsState {
-    /// Tasks begun: the first batch of each row, then the second ones, and so on.
-    begun: usize,
-    /// Batches under way, those that threads have included.
-    nr_open: usize,
-    /// Those of them that wait for their next turn, by task.
-    waiting: VecDeque<(usize, Running)>,
-}
-
-impl<'a> Turns<'a> {
-    fn new(experiment: &'a Experiment, threads: NonZeroUsize) -> Self {
-        let rows = experiment.rows.len().max(1);
-        Self {
-            experiment,
-            most: rows * (2 * threads.get()).div_ceil(rows),
-            state: Mutex::default(),
-        }
-    }
-
-    /// The batch that is next, if there is one that no other thread has.
-    fn next(&self) -> Result<Option<(usize, Running)>, ParamError> {
-        let rows = self.experiment.rows.len();
-        let mut state = self.lock();
-        if state.nr_open == self.most || state.begun == rows * BATCHES {
-            return Ok(state.waiting.pop_front());
-        }
-        let task = state.begun;
-        state.begun += 1;
-        state.nr_open += 1;
-        drop(state);
-        let running = self.experiment.begin_batch(task % rows, task / rows)?;
-        Ok(Some((task, running)))
-    }
-
-    /// A batch waits for its next turn.
-    fn again(&self, task: usize, running: Running) {
-        self.lock().waiting.push_back((task, running));
-    }
-
-    /// A batch is done.
-    fn ended(&self) {
-        self.lock().nr_open -= 1;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TurnsState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn into_waiting(self) -> VecDeque<(usize, Running)> {
-        let state = self.state.into_inner();
-        state.unwrap_or_else(PoisonError::into_inner).waiting
-    }
-}
-
 /// Percent, without what binary fractions add to decimal ones.
 fn percent(share: f64) -> f64 {
     (share * 1e8).round() / 1e6
@@ -327,7 +262,7 @@ fn take<T>(place: Mutex<Option<T>>) -> Option<T> {
 }
 
 /// A batch under way.
-struct Running {
+pub(super) struct Running {
     sampler: Sampler,
     rng: rand_xoshiro::Xoshiro256PlusPlus,
     demand_ns: Vec<f64>,

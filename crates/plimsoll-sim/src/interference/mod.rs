@@ -50,6 +50,7 @@ pub mod published;
 mod sampler;
 mod samples;
 mod tally;
+mod turns;
 
 pub use distribution::{Distribution, PARETO_ALPHA_DEFAULT, SIGMA_DEFAULT};
 pub use estimate::{CellReport, Estimate};
