@@ -16,6 +16,7 @@ mod workloads;
 use std::path::Path;
 use std::time::Duration;
 
+use plimsoll_engine::knobs::{Headroom, Knobs};
 use plimsoll_engine::policy_set::check_name;
 use plimsoll_engine::toml_file::{Entries, FileError, KNOB_KEYS, Source, Table, parse, read_knobs};
 use plimsoll_policy::CPUS_MAX;
@@ -339,6 +340,22 @@ fn groups(top: &Table, around: &Surroundings) -> Result<Vec<Group>, FileError> {
     Ok(groups)
 }
 
+/// Refuses knobs that change nothing on this machine.
+fn check_effects(table: &Table, knobs: &Knobs, cpus: u32) -> Result<(), FileError> {
+    let endless = knobs.quota.is_some_and(|quota| quota.quota_ns.is_none());
+    if let Some(entry) = table.find("burst").filter(|_| endless) {
+        let allowed = "together with a quota that ends";
+        return Err(table.refused(entry, "has no effect without a limit", allowed));
+    }
+    match (knobs.headroom, table.find("headroom")) {
+        (Some(Headroom::Cpus(asked)), Some(entry)) if asked > cpus => {
+            let allowed = format!("up to the machine's, {cpus}cpus");
+            Err(table.refused(entry, "is more than the machine has", &allowed))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn group(table: &Table, around: &Surroundings) -> Result<Group, FileError> {
     let mut keys = vec!["name", "workload"];
     keys.extend(KNOB_KEYS);
@@ -349,6 +366,7 @@ fn group(table: &Table, around: &Surroundings) -> Result<Group, FileError> {
     };
     check_name(name).map_err(|error| table.error("name", error.to_string()))?;
     let knobs = read_knobs(table)?;
+    check_effects(table, &knobs, around.cpus)?;
     let workloads = table.tables("workload", "a workload")?;
     if workloads.is_empty() {
         let problem = format!(

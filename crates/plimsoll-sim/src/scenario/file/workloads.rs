@@ -183,7 +183,7 @@ fn located(table: &Table, error: &LoadError) -> FileError {
 
 fn service(table: &Table, around: &Surroundings) -> Result<Checked, FileError> {
     let defaults = ServiceConfig::default();
-    let trace = trace(table, around.folder)?;
+    let trace = trace(table, around)?;
     let arrivals = asked(table)?.arrivals();
     let arrivals = arrivals.map_err(|error| located(table, &error))?;
     let config = ServiceConfig {
@@ -210,10 +210,11 @@ fn asked(table: &Table) -> Result<ArrivalsAsked, FileError> {
     })
 }
 
-fn trace(table: &Table, folder: &Path) -> Result<Option<Arc<Trace>>, FileError> {
+fn trace(table: &Table, around: &Surroundings) -> Result<Option<Arc<Trace>>, FileError> {
     let Some(name) = table.text("trace", "the name of a CSV file")? else {
         return Ok(None);
     };
+    let end_ns = u64::try_from(around.whole().as_nanos()).unwrap_or(u64::MAX);
     const INSTEAD: [&str; 6] = [
         "rate",
         "arrivals",
@@ -226,7 +227,14 @@ fn trace(table: &Table, folder: &Path) -> Result<Option<Arc<Trace>>, FileError> 
         let allowed = "either a trace or draws";
         return Err(table.refused(entry, "stands beside a trace, which tells it", allowed));
     }
-    match Trace::read(&folder.join(name)) {
+    match Trace::read(&around.folder.join(name)) {
+        Ok(trace) if trace.count_within(0, end_ns) == 0 => {
+            let problem = format!(
+                "trace: `{name}` has no request before the end; allowed: one that arrives \
+                 within warm-up and duration"
+            );
+            Err(table.error("trace", problem))
+        }
         Ok(trace) => Ok(Some(Arc::new(trace))),
         // What is wrong inside has a place of its own, which comes behind that of the name.
         Err(error) => Err(table.error("trace", format!("trace: {error}"))),

@@ -127,3 +127,27 @@ fn errors_name_the_key_of_the_file_and_its_own_range() {
         &["cpus: `-1` is not allowed; allowed: 1 to 8192"],
     );
 }
+
+#[test]
+fn knobs_without_effect_on_the_machine_are_refused() {
+    let with = |knobs: &str| {
+        let work = "[[group.workload]]\nkind = 'burn'\n";
+        format!("duration = '1s'\nmachine.cpus = 4\n[[group]]\nname = 'a'\n{knobs}\n{work}")
+    };
+    let burst = with("quota = 'max'\nburst = '1ms'");
+    refused(
+        &burst,
+        "6:9",
+        &["burst: `1ms` has no effect without a limit"],
+    );
+    good(&with("headroom = '4cpus'"));
+    let headroom = with("headroom = '5cpus'");
+    refused(
+        &headroom,
+        "5:12",
+        &[
+            "headroom: `5cpus` is more",
+            "allowed: up to the machine's, 4cpus",
+        ],
+    );
+}

@@ -24,6 +24,12 @@ fn traces_are_read_from_beside_the_file() {
         error.contains("s.toml:9:9: trace: ") && error.contains("t.csv:3:5: cpu: 'none'"),
         "{error}"
     );
+    std::fs::write(folder.path().join("t.csv"), "arrival,cpu\n90000,1ms\n").unwrap();
+    let error = read().unwrap_err().to_string();
+    assert!(
+        error.contains("s.toml:9:9: trace: `t.csv` has no request before the end"),
+        "{error}"
+    );
     std::fs::write(
         folder.path().join("t.csv"),
         "arrival,cpu\n0.1,1ms\n0.2,2ms\n",
