@@ -1,21 +1,47 @@
 //! Ending a workload early, by call or by signal.
 
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::error::LoadError;
 
 /// Set by [`Stop::set`]: no signal has this number.
 const BY_CALL: usize = usize::MAX;
-/// How often waits look at the flag.
+/// How often waits look at the flag where nothing wakes them.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A flag that ends workloads early. Clones share the flag; once set it stays set.
-#[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<AtomicUsize>);
+///
+/// Who waits for it sleeps until it is set: a thread that looked from time to
+/// time would wake up beside the work that it waits for, and the kernel gives
+/// a group in which somebody wakes up another share.
+#[derive(Debug, Clone)]
+pub struct Stop {
+    reason: Arc<AtomicUsize>,
+    /// What is written to the second can be read from the first, by all who
+    /// wait, for ever. `None`: the process has no file left to open.
+    bell: Option<Arc<(UnixStream, UnixStream)>>,
+}
+
+impl Default for Stop {
+    fn default() -> Self {
+        let bell = UnixStream::pair().and_then(|(ear, hand)| {
+            hand.set_nonblocking(true)?;
+            Ok(Arc::new((ear, hand)))
+        });
+        Self {
+            reason: Arc::default(),
+            bell: bell.ok(),
+        }
+    }
+}
 
 impl Stop {
     /// A flag that only [`Stop::set`] sets.
@@ -32,9 +58,14 @@ impl Stop {
         let stop = Self::new();
         for signal in [SIGINT, SIGTERM] {
             let value = signal.unsigned_abs() as usize;
-            signal_hook::flag::register_usize(signal, Arc::clone(&stop.0), value).map_err(|e| {
-                LoadError::io(format!("installing the handler of signal {signal}"), e)
-            })?;
+            let failed = |e| LoadError::io(format!("installing the handler of signal {signal}"), e);
+            signal_hook::flag::register_usize(signal, Arc::clone(&stop.reason), value)
+                .map_err(failed)?;
+            if let Some(bell) = &stop.bell {
+                let hand = bell.1.try_clone().map_err(failed)?;
+                // Behind the flag: handlers run in the order in which they were installed.
+                signal_hook::low_level::pipe::register(signal, hand).map_err(failed)?;
+            }
         }
         Ok(stop)
     }
@@ -43,20 +74,24 @@ impl Stop {
     pub fn set(&self) {
         // A signal that came first keeps its place: it decides the exit code.
         let _ = self
-            .0
+            .reason
             .compare_exchange(0, BY_CALL, Ordering::Relaxed, Ordering::Relaxed);
+        if let Some(bell) = &self.bell {
+            // One that is full has woken everybody.
+            let _ = (&bell.1).write(&[0]);
+        }
     }
 
     /// Whether an end was asked for.
     #[must_use]
     pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0
+        self.reason.load(Ordering::Relaxed) != 0
     }
 
     /// The number of the signal that asked for the end, if it was one.
     #[must_use]
     pub fn signal(&self) -> Option<u8> {
-        u8::try_from(self.0.load(Ordering::Relaxed))
+        u8::try_from(self.reason.load(Ordering::Relaxed))
             .ok()
             .filter(|&n| n != 0)
     }
@@ -70,9 +105,23 @@ impl Stop {
             if left.is_zero() {
                 return false;
             }
-            std::thread::sleep(left.min(LOOK_EVERY));
+            self.sleep(left);
         }
         true
+    }
+
+    /// Sleeps for `at_most`, or until something has rung.
+    fn sleep(&self, at_most: Duration) {
+        let Some(bell) = &self.bell else {
+            std::thread::sleep(at_most.min(LOOK_EVERY));
+            return;
+        };
+        // Never shorter than asked: who woke too early would look again at once.
+        let at_most = at_most.saturating_add(Duration::from_micros(999));
+        let timeout = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::MAX);
+        let ear = PollFd::new(bell.0.as_fd(), PollFlags::POLLIN);
+        // A signal that is not one of ours ends it early, and it begins again.
+        let _ = poll(&mut [ear], timeout);
     }
 }
 
@@ -87,6 +136,21 @@ mod tests {
         stop.clone().set();
         assert!(stop.is_set() && stop.wait(Duration::from_secs(3600)));
         assert_eq!(stop.signal(), None);
+    }
+
+    #[test]
+    fn a_call_wakes_all_who_wait() {
+        let stop = Stop::new();
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                let stop = stop.clone();
+                std::thread::spawn(move || stop.wait(Duration::from_secs(3600)))
+            })
+            .collect();
+        stop.set();
+        for thread in waiting {
+            assert!(thread.join().unwrap());
+        }
     }
 
     #[test]

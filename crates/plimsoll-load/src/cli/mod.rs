@@ -21,7 +21,7 @@ use crate::steady::{Steady, SteadyConfig, Step};
 use crate::stop::Stop;
 use crate::storm::{self, StormConfig};
 use crate::units::check_duration;
-use output::{Progress, print, watch};
+use output::{Progress, print, watch, watch_for};
 use requests::{RequestArgs, ServeArgs, ServiceArgs};
 use waiting::{HoldArgs, WaitArgs, WakeArgs};
 
@@ -206,9 +206,9 @@ fn burn(args: &BurnArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
         duration: args.duration,
     })?;
     match args.report_every {
-        None => watch(
+        None => watch_for(
             stop,
-            || burn.is_over(),
+            || args.duration.saturating_sub(burn.elapsed()),
             || {
                 let so_far = burn.snapshot();
                 format!("{:.0} s, {} units", so_far.elapsed_seconds, so_far.units)

@@ -94,6 +94,21 @@ impl Progress {
     }
 }
 
+/// Waits for as long as `left` says, or until `stop` is set, and shows progress
+/// meanwhile. Where nobody sees that, it sleeps all the time.
+pub(super) fn watch_for(stop: &Stop, left: impl Fn() -> Duration, line: impl Fn() -> String) {
+    let mut progress = Progress::new();
+    let every = if progress.terminal {
+        UPDATE_EVERY
+    } else {
+        Duration::MAX
+    };
+    while !left().is_zero() && !stop.wait(left().min(every)) {
+        progress.show(&line);
+    }
+    progress.clear();
+}
+
 /// Waits until `is_over`, or until `stop` is set, and shows progress meanwhile.
 pub(super) fn watch(stop: &Stop, is_over: impl Fn() -> bool, line: impl Fn() -> String) {
     let mut progress = Progress::new();

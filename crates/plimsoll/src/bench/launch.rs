@@ -24,7 +24,10 @@ pub const COMMAND: &str = "launch";
 /// Stands between the arguments of two workloads.
 pub const AND: &str = "+";
 /// How often it looks after its workloads and for signals, in ms.
-const LOOK_EVERY_MS: u8 = 20;
+const LOOK_EVERY_MS: u16 = 20;
+/// The same while the workloads run. It is seldom, because whoever wakes up in
+/// a group changes the share that the kernel gives to it.
+const LOOK_SELDOM_MS: u16 = 1_000;
 /// Workloads that began a moment late end a moment late, and a service waits a
 /// second for answers that are due.
 const GRACE: Duration = Duration::from_millis(1_500);
@@ -57,7 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let stop = Stop::on_signals()?;
     let stdin = std::io::stdin();
     loop {
-        match listen(&stdin)? {
+        match listen(&stdin, LOOK_EVERY_MS)? {
             Word::Start => break,
             Word::End => return Ok(ExitCode::SUCCESS),
             Word::Nothing if stop.is_set() => return Ok(exit_code(&stop)),
@@ -71,7 +74,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut running = loads.iter().map(start).collect::<Result<Vec<_>>>()?;
     let mut told = false;
     // A workload that ends early does not end the others, and the group stays.
-    while !stop.is_set() && listen(&stdin)? != Word::End {
+    while !stop.is_set() && listen(&stdin, LOOK_SELDOM_MS)? != Word::End {
         let mut all_ended = true;
         for load in &mut running {
             all_ended &= load.has_ended()?;
@@ -129,10 +132,10 @@ fn finish(load: Running) -> Result<()> {
 }
 
 /// Waits a moment for the other end of the pipe.
-fn listen(stdin: &Stdin) -> Result<Word> {
+fn listen(stdin: &Stdin, at_most_ms: u16) -> Result<Word> {
     let failed = |error: std::io::Error| CommandError::io("launch: cannot read its input")(error);
     let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
-    match poll(&mut fds, PollTimeout::from(LOOK_EVERY_MS)) {
+    match poll(&mut fds, PollTimeout::from(at_most_ms)) {
         Ok(0) | Err(nix::errno::Errno::EINTR) => return Ok(Word::Nothing),
         Ok(_) => (),
         Err(error) => return Err(failed(error.into())),
