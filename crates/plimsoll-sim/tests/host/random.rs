@@ -251,8 +251,10 @@ proptest! {
             };
             let longest_ns = longest_idle_beside(&waiters, machine.cpus, &spans);
             // Each waits for a millisecond before a CPU of another cache takes it, and
-            // several may wait one after another.
-            prop_assert!(longest_ns <= 5 * MSEC, "group {index}: {longest_ns} ns");
+            // one of each cache may wait behind another.
+            let nr_llcs = u64::from(machine.cpus / machine.cpus_per_llc);
+            let most_ns = (nr_llcs + 1).max(5) * MSEC;
+            prop_assert!(longest_ns <= most_ns, "group {index}: {longest_ns} ns");
         }
     }
 
