@@ -76,12 +76,14 @@ deny:
 native-test: build
 	$(CARGO) test --release -p plimsoll --tests -- --nocapture
 
-# Model and machine are compared by native-test alone: an emulated CPU takes a
-# quarter longer for a burst of requests, which no model of a host can know.
+# What is about the simulators is tested by native-test alone: they ask nothing
+# of a kernel, and where they are compared with the machine, an emulated CPU takes
+# a quarter longer for a burst of requests, which no model of a host can know.
+NOT_IN_VM := $(addprefix --except ,sched_ext model bench sim_host sim_interference)
 vm-test: build
 	tools/install-deps vm
 	vm/selftest
-	crates/plimsoll/tests/in-vm --except sched_ext --except model
+	crates/plimsoll/tests/in-vm $(NOT_IN_VM)
 	for kernel in $(SCHED_EXT_KERNELS); do \
 		crates/plimsoll/tests/in-vm --kernel "$$kernel" --timeout 900 --filter '$(SCHED_EXT_QUICK)' sched_ext; \
 	done
