@@ -70,7 +70,9 @@ fn a_tree_cap_holds_across_a_storm_of_short_processes() {
     let (processes, wanted) = native_or_vm((2_000, 1.9), (60, 1.0));
     // What the program itself takes to start is not the storm's, and what
     // starting and ending the processes costs on this machine is.
-    let (_, startup) = storm(&host, "", 1, Duration::from_micros(1));
+    // The first start also reads the program from the disk.
+    let starts = (0..3).map(|_| storm(&host, "", 1, Duration::from_micros(1)).1);
+    let startup = starts.fold(f64::INFINITY, f64::min);
     let probe = Duration::from_secs_f64(wanted / 2.0);
     let (_, used) = storm(&host, "", processes, probe);
     let used = used - startup;
