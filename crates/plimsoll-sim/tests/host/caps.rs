@@ -1,10 +1,10 @@
 //! Rate caps: the table of SPEC section 4, in virtual time.
 
 use plimsoll_load::{StormConfig, WakeConfig};
-use plimsoll_sim::host::{Host, Observer, Span, WorkloadReport};
+use plimsoll_sim::host::{Host, Span, WorkloadReport};
 use plimsoll_sim::scenario::Workload;
 
-use crate::fixture::{MSEC, SEC, assert_near, burn, group, need, of, run, scenario};
+use crate::fixture::{MSEC, SEC, Spans, assert_near, burn, group, need, of, run, scenario};
 
 fn rate(cap: &str, cpu_ns: u64) -> f64 {
     let knobs = format!(r#""cap": "{cap}""#);
@@ -125,15 +125,6 @@ fn a_soft_cap_of_0_is_background_from_the_first_nanosecond() {
         // The tolerance has its first turn after 100 ms.
         host.run_until(99 * MSEC);
         assert_eq!(host.report().groups[0].cpu_ns, 0, "{knobs}");
-    }
-}
-
-#[derive(Default)]
-struct Spans(Vec<Span>);
-
-impl Observer for Spans {
-    fn ran(&mut self, span: &Span) {
-        self.0.push(*span);
     }
 }
 

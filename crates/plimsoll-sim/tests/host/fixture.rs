@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_load::{Arrivals, BurnConfig, Demand, NeedConfig, ServiceConfig, SteadyConfig};
-use plimsoll_sim::host::{GroupReport, Host, HostReport, WorkloadReport};
+use plimsoll_sim::host::{GroupReport, Host, HostReport, Observer, Span, WorkloadReport};
 use plimsoll_sim::scenario::{Group, Machine, Scenario, Workload};
 
 pub const MSEC: u64 = 1_000_000;
@@ -96,4 +96,14 @@ pub fn assert_near(what: &str, is: f64, should: f64, within: f64) {
         (is - should).abs() <= within,
         "{what}: {is}, expected {should} ± {within}"
     );
+}
+
+/// What ran where, in the order of the ends.
+#[derive(Default)]
+pub struct Spans(pub Vec<Span>);
+
+impl Observer for Spans {
+    fn ran(&mut self, span: &Span) {
+        self.0.push(*span);
+    }
 }

@@ -2,12 +2,12 @@
 //! in every run.
 
 use plimsoll_policy::{bandwidth, ratecap};
-use plimsoll_sim::host::{Host, HostReport, Observer, Span, WorkloadReport};
+use plimsoll_sim::host::{Host, HostReport, Span, WorkloadReport};
 use plimsoll_sim::scenario::{Group, Scenario};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use crate::fixture::{MSEC, burn, group, service};
+use crate::fixture::{MSEC, Spans, burn, group, service};
 use crate::generate::{burners, comings_and_goings, machines, of, scenarios};
 
 /// How long a run is, in virtual time.
@@ -24,15 +24,6 @@ fn config(cases: u32) -> ProptestConfig {
         failure_persistence: None,
         max_shrink_iters: 200,
         ..ProptestConfig::default()
-    }
-}
-
-#[derive(Default)]
-struct Spans(Vec<Span>);
-
-impl Observer for Spans {
-    fn ran(&mut self, span: &Span) {
-        self.0.push(*span);
     }
 }
 

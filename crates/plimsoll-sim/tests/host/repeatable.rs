@@ -1,9 +1,9 @@
 //! The same seed gives the same run, in however many steps.
 
-use plimsoll_sim::host::{Host, Observer, Span};
+use plimsoll_sim::host::{Host, Span};
 use plimsoll_sim::scenario::Scenario;
 
-use crate::fixture::{MSEC, SEC, burn, group, run, scenario, service, steady};
+use crate::fixture::{MSEC, SEC, Spans, burn, group, run, scenario, service, steady};
 
 fn busy() -> Scenario {
     let groups = vec![
@@ -30,15 +30,6 @@ fn busy() -> Scenario {
     scenario.machine.threads_per_core = 2;
     scenario.machine.contention_ppm = 300_000;
     scenario
-}
-
-#[derive(Default)]
-struct Spans(Vec<Span>);
-
-impl Observer for Spans {
-    fn ran(&mut self, span: &Span) {
-        self.0.push(*span);
-    }
 }
 
 #[test]
