@@ -207,6 +207,26 @@ pub trait Enforcer: Send {
     /// When the kernel refuses; then nothing is left of it.
     fn add(&mut self, group: &GroupPolicy, subject: &str) -> Result<()>;
 
+    /// Takes many groups, as [`Enforcer::add`] takes one: each is added or
+    /// refused by itself. Cheaper than one by one.
+    fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>> {
+        let add = |(group, subject): &(GroupPolicy, String)| self.add(group, subject);
+        groups.iter().map(add).collect()
+    }
+
+    /// Moves a process that runs already into a group; it and what it starts
+    /// from now on stay there until the group ends.
+    ///
+    /// # Errors
+    /// When there is no such group or process, or the kernel refuses.
+    fn add_process(&mut self, name: &str, pid: i32) -> Result<()>;
+
+    /// Puts back what was done for one group, and forgets it.
+    ///
+    /// # Errors
+    /// When there is no such group.
+    fn remove(&mut self, name: &str) -> Result<UndoReport>;
+
     /// What a process needs to move itself into a group before it starts
     /// its command.
     ///
@@ -249,6 +269,21 @@ pub trait Enforcer: Send {
     /// # Errors
     /// When the group is gone.
     fn sample(&self, name: &str) -> Result<Sample>;
+
+    /// CPU time that a group has used so far: of [`Enforcer::sample`] the part
+    /// that costs next to nothing.
+    ///
+    /// # Errors
+    /// When the group is gone.
+    fn usage_usec(&self, name: &str) -> Result<u64>;
+
+    /// State of the headroom controller, which all groups share.
+    fn headroom(&self) -> Option<HeadroomSample>;
+
+    /// State of the BPF scheduler, if groups are enforced by one.
+    fn scheduler(&self) -> Option<SchedulerSample> {
+        None
+    }
 
     /// Whether anything still runs in a group.
     ///

@@ -20,6 +20,8 @@ pub enum Selector {
     Cgroup(PathBuf),
     /// A process that runs already, and its descendants from now on.
     Process(i32),
+    /// Processes that are moved in one by one, and their descendants.
+    Processes,
 }
 
 /// One group and what is asked of it.
@@ -51,7 +53,8 @@ impl PolicySet {
             group.knobs.check()?;
             let same = |other: &&GroupPolicy| {
                 other.name == group.name
-                    || (other.selector == group.selector && group.selector != Selector::Command)
+                    || (other.selector == group.selector
+                        && !matches!(group.selector, Selector::Command | Selector::Processes))
             };
             if groups[..index].iter().any(|other| same(&other)) {
                 return Err(EngineError::NameTaken {

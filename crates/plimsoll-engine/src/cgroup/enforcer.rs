@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::group::{CpuGroup, Membership};
 use super::hierarchy::Hierarchy;
 use super::managed::ManagedGroup;
-use crate::enforcer::{Enforcer, Sample};
+use crate::enforcer::{Enforcer, HeadroomSample, Sample};
 use crate::error::{EngineError, Result};
 use crate::host::Capabilities;
 use crate::journal::Entry;
@@ -93,6 +93,18 @@ impl Enforcer for CgroupEnforcer {
         Ok(())
     }
 
+    fn add_process(&mut self, name: &str, pid: i32) -> Result<()> {
+        self.group_mut(name)?.take_in(pid)
+    }
+
+    fn remove(&mut self, name: &str) -> Result<UndoReport> {
+        let index = self.groups.iter().position(|group| group.name() == name);
+        let mut group = self.groups.remove(index.ok_or_else(|| no_group(name))?);
+        let mut report = UndoReport::default();
+        group.undo(&mut report);
+        Ok(report)
+    }
+
     fn membership(&self, name: &str) -> Result<Membership> {
         self.group(name)?.membership()
     }
@@ -123,6 +135,14 @@ impl Enforcer for CgroupEnforcer {
 
     fn sample(&self, name: &str) -> Result<Sample> {
         self.group(name)?.sample()
+    }
+
+    fn usage_usec(&self, name: &str) -> Result<u64> {
+        self.group(name)?.usage_usec()
+    }
+
+    fn headroom(&self) -> Option<HeadroomSample> {
+        self.groups.iter().find_map(ManagedGroup::headroom_sample)
     }
 
     fn is_populated(&self, name: &str) -> Result<bool> {

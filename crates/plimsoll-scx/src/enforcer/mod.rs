@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_engine::cgroup::{CgroupEnforcer, CpuGroup, HeldCgroup, Hierarchy, Membership};
-use plimsoll_engine::enforcer::{Enforcer, EnforcerKind, Sample};
+use plimsoll_engine::enforcer::{Enforcer, EnforcerKind, HeadroomSample, Sample, SchedulerSample};
 use plimsoll_engine::host::{Capabilities, Mode};
 use plimsoll_engine::journal::Entry;
 use plimsoll_engine::knobs::Knobs;
@@ -171,13 +171,13 @@ impl SchedExtEnforcer {
         self.context.mode == Mode::Partial
     }
 
-    fn headroom_sample(&self, sample: &mut Sample) {
-        let Some(objects) = &self.objects else { return };
+    fn headroom_sample(&self) -> Option<HeadroomSample> {
+        let objects = self.objects.as_ref()?;
         let demand = Demand::now(objects);
         let scheduled = self.groups.iter().filter(|group| group.scheduled.is_some());
         let sides = scheduled.map(|group| group.name.clone()).collect();
-        let machine = objects.machine();
-        sample.headroom = machine.map(|machine| self.machine_use.sample(&machine, &demand, sides));
+        let machine = objects.machine()?;
+        Some(self.machine_use.sample(&machine, &demand, sides))
     }
 }
 
@@ -207,6 +207,28 @@ impl Enforcer for SchedExtEnforcer {
             return Err(error);
         }
         Ok(())
+    }
+
+    fn add_process(&mut self, name: &str, pid: i32) -> Result<()> {
+        // Its tasks are handed to the scheduler by the next look.
+        self.looked = None;
+        self.stock.add_process(name, pid)
+    }
+
+    fn remove(&mut self, name: &str) -> Result<UndoReport> {
+        let index = self.index(name)?;
+        let mut report = UndoReport::default();
+        self.take_back(index, &mut report);
+        let mut group = self.groups.remove(index);
+        match &mut group.held {
+            Some(held) => held.undo(&mut report),
+            None => {
+                let stock = self.stock.remove(name)?;
+                report.undone.extend(stock.undone);
+                report.problems.extend(stock.problems);
+            }
+        }
+        Ok(report)
     }
 
     fn membership(&self, name: &str) -> Result<Membership> {
@@ -312,10 +334,22 @@ impl Enforcer for SchedExtEnforcer {
         now.after(&scheduled.earlier)
             .fill(&mut sample, &group.knobs);
         if group.knobs.headroom.is_some() {
-            self.headroom_sample(&mut sample);
+            sample.headroom = self.headroom_sample();
         }
-        sample.scheduler = Some(Status::now(&self.context.runtime, self.context.mode).sample());
+        sample.scheduler = self.scheduler();
         Ok(sample)
+    }
+
+    fn usage_usec(&self, name: &str) -> Result<u64> {
+        Ok(self.cgroup(self.index(name)?)?.usage_ns()? / 1000)
+    }
+
+    fn headroom(&self) -> Option<HeadroomSample> {
+        self.headroom_sample()
+    }
+
+    fn scheduler(&self) -> Option<SchedulerSample> {
+        Some(Status::now(&self.context.runtime, self.context.mode).sample())
     }
 
     fn is_populated(&self, name: &str) -> Result<bool> {

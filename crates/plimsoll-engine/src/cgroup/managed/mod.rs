@@ -205,7 +205,7 @@ impl ManagedGroup {
     }
 
     /// Moves a process that runs already into the group.
-    fn take_in(&mut self, pid: i32) -> Result<()> {
+    pub fn take_in(&mut self, pid: i32) -> Result<()> {
         let from = self.hierarchy.folders_of(pid)?;
         let no_process = || EngineError::NoTarget {
             target: pid.to_string(),

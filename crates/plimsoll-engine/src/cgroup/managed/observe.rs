@@ -77,7 +77,7 @@ impl ManagedGroup {
         let per_task = self.controls.per_task.as_ref();
         let soft_cap = self.controls.soft_cap.as_ref();
         Ok(Sample {
-            usage_usec: (self.layout.top.usage_ns()? + self.carried.usage_ns) / 1000,
+            usage_usec: self.usage_usec()?,
             processes: self.layout.top.all_processes()?.len() as u64,
             quota: stat(Layer::Quota, &self.carried.quota)?,
             cap: stat(Layer::Cap, &self.carried.cap)?,
@@ -91,7 +91,13 @@ impl ManagedGroup {
         })
     }
 
-    fn headroom_sample(&self) -> Option<HeadroomSample> {
+    /// CPU time that it has used.
+    pub fn usage_usec(&self) -> Result<u64> {
+        Ok((self.layout.top.usage_ns()? + self.carried.usage_ns) / 1000)
+    }
+
+    /// State of the headroom controller, if the group has to do with it.
+    pub fn headroom_sample(&self) -> Option<HeadroomSample> {
         self.controls.headroom.as_ref()?.sample()
     }
 }

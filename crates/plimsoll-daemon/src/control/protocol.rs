@@ -1,0 +1,134 @@
+//! Requests and answers.
+//!
+//! A connection carries any number of requests, one after the other, each a
+//! line of JSON of limited length, each answered by one line.
+
+use std::path::PathBuf;
+
+use plimsoll_engine::knobs::Knobs;
+use serde::{Deserialize, Serialize};
+
+use crate::state::{Group, State};
+
+/// The version of requests and answers.
+pub const VERSION: u32 = 1;
+/// No request is longer.
+pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
+/// The socket's name in the runtime folder.
+pub const SOCKET: &str = "control.sock";
+
+/// A request with its version.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Envelope {
+    /// `VERSION`.
+    pub version: u32,
+    /// What is asked.
+    pub request: Request,
+}
+
+/// What can be asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// The state; anybody may ask.
+    Show {
+        /// Only this: the name of a group, the path of a cgroup with a `/` in
+        /// front, or a pid.
+        #[serde(default)]
+        target: Option<String>,
+        /// With the plan of each group, and the counts of each CPU.
+        #[serde(default)]
+        details: bool,
+    },
+    /// Lay knobs over those of the file and of attributes.
+    Set(Box<Set>),
+    /// Forget what was `set`: the file and the attributes hold again.
+    Reset {
+        /// As of `show`.
+        target: String,
+    },
+    /// Make a group for a process of the asker's that is about to start a
+    /// command, and move it there. The group ends with its processes.
+    Run(Box<Run>),
+    /// What a group of `run` has used, and that it is not needed any more.
+    End {
+        /// The group's name.
+        name: String,
+        /// Put its processes back although some still run.
+        release: bool,
+    },
+    /// Read the configuration file again.
+    Reload,
+    /// All that the daemon knows of itself, as text for people.
+    Debug,
+}
+
+/// Knobs for a target.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Set {
+    /// As of `show`; a cgroup or a process that is in no group gets one.
+    pub target: String,
+    /// What is asked for.
+    pub knobs: Knobs,
+    /// Go on without what cannot be enforced.
+    #[serde(default)]
+    pub best_effort: bool,
+    /// Say what would be done, and do nothing.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// A group for a command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// The group's name.
+    pub name: String,
+    /// The process; it has to be the asker's own.
+    pub pid: i32,
+    /// The command, for people.
+    pub subject: String,
+    /// What is asked for.
+    pub knobs: Knobs,
+    /// Go on without what cannot be enforced.
+    #[serde(default)]
+    pub best_effort: bool,
+    /// Say what would be done, and do nothing.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// To `show`.
+    State(Box<State>),
+    /// To `set`, `reset`, `run` and `end`: the groups as they are now, or as
+    /// they would be.
+    Groups {
+        /// The groups.
+        groups: Vec<Group>,
+        /// What people should be told, a line each.
+        #[serde(default)]
+        warnings: Vec<String>,
+    },
+    /// To `reload`.
+    Reloaded {
+        /// The file.
+        config: PathBuf,
+        /// Groups of the file.
+        rules: usize,
+        /// Groups that are there now.
+        groups: usize,
+        /// What people should be told, a line each.
+        #[serde(default)]
+        warnings: Vec<String>,
+    },
+    /// To `debug`.
+    Text(String),
+    /// Why not: one line.
+    Refused(String),
+}
