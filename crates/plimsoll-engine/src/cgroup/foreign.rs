@@ -289,6 +289,7 @@ fn write_all(
             tid,
             start_time,
             old,
+            new: Some(nice.nice),
         };
         journal.record(std::slice::from_ref(&entry))?;
         done.push(entry);

@@ -233,6 +233,7 @@ impl ManagedGroup {
                 tid,
                 start_time,
                 old,
+                new: None,
             }])?;
             tasks::set_nice(tid, nice)?;
         }
