@@ -260,7 +260,7 @@ pub(crate) fn least_bandwidth() -> Bandwidth {
 
 /// What is left of a bandwidth in the kernel's files, which count in
 /// microseconds.
-fn in_whole_usec(bandwidth: Bandwidth) -> Bandwidth {
+pub(crate) fn in_whole_usec(bandwidth: Bandwidth) -> Bandwidth {
     let cut = |ns: u64| ns / NSEC_PER_USEC * NSEC_PER_USEC;
     Bandwidth {
         quota: Quota {

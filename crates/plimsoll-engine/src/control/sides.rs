@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Version;
 use crate::error::{EngineError, Result};
-use crate::journal::SIDE_EXTENSION;
+use crate::journal::{SIDE_EXTENSION, file_stem};
 use crate::knobs::{Headroom, Tolerance};
 use crate::runtime::{RuntimeFolder, write_atomically};
 
@@ -35,7 +35,8 @@ pub(crate) struct SideDescription {
 
 impl SideDescription {
     fn path(runtime: &RuntimeFolder, name: &str) -> PathBuf {
-        runtime.path().join(format!("{name}.{SIDE_EXTENSION}"))
+        let stem = file_stem(name);
+        runtime.path().join(format!("{stem}.{SIDE_EXTENSION}"))
     }
 
     /// Announces the group to the controller.

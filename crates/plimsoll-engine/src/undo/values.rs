@@ -23,7 +23,8 @@ fn is_idle_mark(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "cpu.idle")
 }
 
-fn is_refused(error: &EngineError) -> bool {
+/// Whether the kernel takes no such value now.
+pub(crate) fn is_refused(error: &EngineError) -> bool {
     matches!(error, EngineError::Cgroup { source, .. } if source.raw_os_error() == Some(libc::EINVAL))
 }
 
