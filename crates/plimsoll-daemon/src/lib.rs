@@ -1,7 +1,9 @@
 //! What an operator installs and forgets.
 
+pub mod attributes;
 pub mod config;
 pub mod control;
 pub mod matching;
+pub mod processes;
 pub mod state;
 pub mod watch;
