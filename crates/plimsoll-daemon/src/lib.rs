@@ -5,5 +5,6 @@ pub mod config;
 pub mod control;
 pub mod matching;
 pub mod processes;
+pub mod metrics;
 pub mod state;
 pub mod watch;
