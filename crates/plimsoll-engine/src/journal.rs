@@ -23,8 +23,6 @@ pub const VERSION: u32 = 1;
 
 /// What a group's control socket is called, beside its journal.
 pub const SOCKET_EXTENSION: &str = "sock";
-/// What the description of a side group is called, beside its journal.
-pub(crate) const SIDE_EXTENSION: &str = "side";
 /// What the description of a group of the BPF scheduler is called, beside its
 /// journal.
 pub(crate) const SCHEDULED_EXTENSION: &str = "scheduled";
@@ -291,12 +289,9 @@ impl Journal {
     /// # Errors
     /// When it cannot be removed.
     pub fn finish(self) -> Result<()> {
-        let side = self.path.with_extension(SIDE_EXTENSION);
         let scheduled = self.path.with_extension(SCHEDULED_EXTENSION);
         let beside = [
             self.path.with_extension(SOCKET_EXTENSION),
-            temporary(&side),
-            side,
             temporary(&scheduled),
             scheduled,
         ];

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::cgroup::layout::is_ours;
 use crate::cgroup::{read_text, threads_below, write_text};
+use crate::control::headroom;
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Header, Journal};
 use crate::policies::Policies;
@@ -302,6 +303,8 @@ pub fn recover(
     everything: bool,
 ) -> Result<UndoReport> {
     let mut report = UndoReport::default();
+    // First: a controller elsewhere would write what is put back.
+    headroom::forget_dead(runtime);
     for path in journal::list(runtime.path())? {
         let Some(mut journal) = Journal::take_over(&path)? else {
             continue;

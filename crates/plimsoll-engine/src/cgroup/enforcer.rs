@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::group::{CpuGroup, Membership};
 use super::hierarchy::Hierarchy;
 use super::managed::ManagedGroup;
+use crate::control::headroom::HeadroomDuty;
 use crate::enforcer::{Enforcer, HeadroomSample, Sample};
 use crate::error::{EngineError, Result};
 use crate::host::Capabilities;
@@ -22,6 +23,8 @@ pub struct CgroupEnforcer {
     hierarchy: Arc<Hierarchy>,
     runtime: RuntimeFolder,
     capabilities: Capabilities,
+    /// Before the groups: it must be dropped before they put quotas back.
+    duty: HeadroomDuty,
     groups: Vec<ManagedGroup>,
 }
 
@@ -49,6 +52,7 @@ impl CgroupEnforcer {
             hierarchy: Arc::clone(hierarchy),
             runtime: runtime.clone(),
             capabilities: Capabilities::of_this_host(hierarchy),
+            duty: HeadroomDuty::new(hierarchy, runtime),
             groups: Vec::new(),
         };
         Ok((enforcer, left_behind))
@@ -88,7 +92,13 @@ impl Enforcer for CgroupEnforcer {
     }
 
     fn add(&mut self, group: &GroupPolicy, subject: &str) -> Result<()> {
-        let managed = ManagedGroup::create(&self.hierarchy, &self.runtime, group, subject)?;
+        let managed = ManagedGroup::create(
+            &self.hierarchy,
+            &self.runtime,
+            group,
+            subject,
+            &mut self.duty,
+        )?;
         self.groups.push(managed);
         Ok(())
     }
@@ -101,7 +111,7 @@ impl Enforcer for CgroupEnforcer {
         let index = self.groups.iter().position(|group| group.name() == name);
         let mut group = self.groups.remove(index.ok_or_else(|| no_group(name))?);
         let mut report = UndoReport::default();
-        group.undo(&mut report);
+        group.undo(&mut self.duty, &mut report);
         Ok(report)
     }
 
@@ -118,7 +128,9 @@ impl Enforcer for CgroupEnforcer {
     }
 
     fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
-        self.group_mut(name)?.change(knobs)
+        let group = self.groups.iter_mut().find(|group| group.name() == name);
+        let group = group.ok_or_else(|| no_group(name))?;
+        group.change(knobs, &mut self.duty)
     }
 
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
@@ -130,11 +142,15 @@ impl Enforcer for CgroupEnforcer {
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
+        match self.duty.tick(now) {
+            Ok(due) => next = [next, due].into_iter().flatten().min(),
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
         first_error.map_or(Ok(next), Err)
     }
 
     fn sample(&self, name: &str) -> Result<Sample> {
-        self.group(name)?.sample()
+        self.group(name)?.sample(&self.duty)
     }
 
     fn usage_usec(&self, name: &str) -> Result<u64> {
@@ -142,7 +158,7 @@ impl Enforcer for CgroupEnforcer {
     }
 
     fn headroom(&self) -> Option<HeadroomSample> {
-        self.groups.iter().find_map(ManagedGroup::headroom_sample)
+        self.duty.sample()
     }
 
     fn is_populated(&self, name: &str) -> Result<bool> {
@@ -152,7 +168,7 @@ impl Enforcer for CgroupEnforcer {
     fn undo(&mut self) -> UndoReport {
         let mut report = UndoReport::default();
         while let Some(mut group) = self.groups.pop() {
-            group.undo(&mut report);
+            group.undo(&mut self.duty, &mut report);
         }
         report
     }
