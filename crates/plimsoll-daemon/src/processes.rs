@@ -178,10 +178,10 @@ mod tests {
     #[test]
     fn a_process_is_what_it_runs_and_as_whom() {
         let Some(hierarchy) = hierarchy() else { return };
-        let sleeper = Sleeper::start(Command::new("sleep").args(["60", "0 1"]));
+        let sleeper = Sleeper::start(Command::new("sleep").args(["60", "0"]));
         let found = look(&hierarchy, sleeper.pid()).unwrap();
         assert_eq!(found.task, TaskId::of(sleeper.pid()).unwrap());
-        assert_eq!(found.process.command, "sleep 60 0 1");
+        assert_eq!(found.process.command, "sleep 60 0");
         assert_eq!(found.process.uid, nix::unistd::geteuid());
         let executable = found.process.executable.unwrap();
         // On some systems it is one program for all.
