@@ -1,7 +1,10 @@
 //! What an operator installs and forgets.
 
+pub mod attributes;
 pub mod config;
 pub mod control;
 pub mod matching;
+pub mod metrics;
+pub mod processes;
 pub mod state;
 pub mod watch;

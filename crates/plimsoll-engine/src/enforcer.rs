@@ -97,8 +97,11 @@ pub struct HeadroomSample {
     pub nr_writes: u64,
     /// CPU time that the controller itself used.
     pub controller_usec: u64,
-    /// The groups that share the allowance.
+    /// The groups that share the allowance, or the first of them.
     pub sides: Vec<String>,
+    /// How many they are in all.
+    #[serde(default)]
+    pub nr_sides: u64,
 }
 
 /// What a BPF scheduler counts of a group.

@@ -182,6 +182,7 @@ impl MachineUse {
             nr_updates: machine.nr_updates,
             nr_writes: 0,
             controller_usec: 0,
+            nr_sides: sides.len() as u64,
             sides,
         }
     }

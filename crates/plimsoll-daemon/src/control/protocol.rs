@@ -1,7 +1,8 @@
 //! Requests and answers.
 //!
 //! A connection carries any number of requests, one after the other, each a
-//! line of JSON of limited length, each answered by one line.
+//! line of JSON of limited length, each answered by one line. A client may be
+//! left between two requests when others wait; it connects again.
 
 use std::path::PathBuf;
 
@@ -131,4 +132,6 @@ pub enum Answer {
     Text(String),
     /// Why not: one line.
     Refused(String),
+    /// Too many ask at once: ask again on a new connection.
+    Busy,
 }

@@ -9,6 +9,7 @@ use super::group::{CpuGroup, Membership};
 use super::held::HeldGroups;
 use super::hierarchy::Hierarchy;
 use super::managed::ManagedGroup;
+use crate::control::headroom::HeadroomDuty;
 use crate::enforcer::{Enforcer, HeadroomSample, Sample};
 use crate::error::{EngineError, Result};
 use crate::host::Capabilities;
@@ -29,6 +30,8 @@ pub struct CgroupEnforcer {
     hierarchy: Arc<Hierarchy>,
     runtime: RuntimeFolder,
     capabilities: Capabilities,
+    /// Before the groups: it must be dropped before they put quotas back.
+    duty: HeadroomDuty,
     groups: BTreeMap<String, ManagedGroup>,
     held: HeldGroups,
 }
@@ -57,6 +60,7 @@ impl CgroupEnforcer {
             hierarchy: Arc::clone(hierarchy),
             runtime: runtime.clone(),
             capabilities: Capabilities::of_this_host(hierarchy),
+            duty: HeadroomDuty::new(hierarchy, runtime),
             groups: BTreeMap::new(),
             held: HeldGroups::new(hierarchy, runtime),
         };
@@ -103,7 +107,13 @@ impl CgroupEnforcer {
 
     fn add_own(&mut self, group: &GroupPolicy, subject: &str) -> Result<()> {
         self.check_name(&group.name)?;
-        let managed = ManagedGroup::create(&self.hierarchy, &self.runtime, group, subject)?;
+        let managed = ManagedGroup::create(
+            &self.hierarchy,
+            &self.runtime,
+            group,
+            subject,
+            &mut self.duty,
+        )?;
         self.groups.insert(group.name.clone(), managed);
         Ok(())
     }
@@ -123,7 +133,7 @@ impl Enforcer for CgroupEnforcer {
             return self.add_own(group, subject);
         }
         self.check_name(&group.name)?;
-        let results = self.held.add_all(std::iter::once(group));
+        let results = self.held.add_all(std::iter::once(group), &mut self.duty);
         results.into_iter().collect()
     }
 
@@ -141,7 +151,8 @@ impl Enforcer for CgroupEnforcer {
             results.push(done);
         }
         // All at once.
-        let done = self.held.add_all(held.iter().map(|(_, group)| *group));
+        let policies = held.iter().map(|(_, group)| *group);
+        let done = self.held.add_all(policies, &mut self.duty);
         for ((index, _), done) in held.into_iter().zip(done) {
             results[index] = done;
         }
@@ -150,18 +161,18 @@ impl Enforcer for CgroupEnforcer {
 
     fn add_process(&mut self, name: &str, pid: i32) -> Result<()> {
         if self.held.contains(name) {
-            return self.held.take_in(name, pid);
+            return self.held.take_in(name, pid, &mut self.duty);
         }
         self.group_mut(name)?.take_in(pid)
     }
 
     fn remove(&mut self, name: &str) -> Result<UndoReport> {
         if self.held.contains(name) {
-            return self.held.remove(name);
+            return self.held.remove(name, &mut self.duty);
         }
         let mut group = self.groups.remove(name).ok_or_else(|| no_group(name))?;
         let mut report = UndoReport::default();
-        group.undo(&mut report);
+        group.undo(&mut self.duty, &mut report);
         Ok(report)
     }
 
@@ -178,7 +189,7 @@ impl Enforcer for CgroupEnforcer {
 
     fn reapply(&mut self, name: &str) -> Result<()> {
         if self.held.contains(name) {
-            return self.held.reapply(name);
+            return self.held.reapply(name, &mut self.duty);
         }
         self.group_mut(name)?.reapply()
     }
@@ -206,16 +217,18 @@ impl Enforcer for CgroupEnforcer {
 
     fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
         if self.held.contains(name) {
-            return self.held.change(name, knobs);
+            return self.held.change(name, knobs, &mut self.duty);
         }
-        self.group_mut(name)?.change(knobs)
+        let group = self.groups.get_mut(name).ok_or_else(|| no_group(name))?;
+        group.change(knobs, &mut self.duty)
     }
 
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
         let mut next: Option<Instant> = None;
         let mut first_error = None;
         let own = self.groups.values_mut().map(|group| group.tick(now));
-        for ticked in own.chain(std::iter::once_with(|| self.held.tick(now))) {
+        let others = [self.held.tick(now), self.duty.tick(now)];
+        for ticked in own.chain(others) {
             match ticked {
                 Ok(due) => next = [next, due].into_iter().flatten().min(),
                 Err(error) => first_error = first_error.or(Some(error)),
@@ -226,9 +239,9 @@ impl Enforcer for CgroupEnforcer {
 
     fn sample(&self, name: &str) -> Result<Sample> {
         if self.held.contains(name) {
-            return self.held.sample(name);
+            return self.held.sample(name, &self.duty);
         }
-        self.group(name)?.sample()
+        self.group(name)?.sample(&self.duty)
     }
 
     fn usage_usec(&self, name: &str) -> Result<u64> {
@@ -239,9 +252,7 @@ impl Enforcer for CgroupEnforcer {
     }
 
     fn headroom(&self) -> Option<HeadroomSample> {
-        let own = self.groups.values();
-        let mut own = own.filter_map(ManagedGroup::headroom_sample);
-        own.next().or_else(|| self.held.headroom())
+        self.duty.sample()
     }
 
     fn is_populated(&self, name: &str) -> Result<bool> {
@@ -254,9 +265,9 @@ impl Enforcer for CgroupEnforcer {
     fn undo(&mut self) -> UndoReport {
         let mut report = UndoReport::default();
         for (_, mut group) in std::mem::take(&mut self.groups) {
-            group.undo(&mut report);
+            group.undo(&mut self.duty, &mut report);
         }
-        self.held.undo(&mut report);
+        self.held.undo(&mut self.duty, &mut report);
         report
     }
 }

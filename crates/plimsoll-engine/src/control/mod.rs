@@ -3,7 +3,6 @@
 
 pub(crate) mod headroom;
 pub(crate) mod per_task;
-pub(crate) mod sides;
 pub(crate) mod soft_cap;
 
 use std::time::Instant;

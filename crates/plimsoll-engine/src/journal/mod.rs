@@ -27,8 +27,6 @@ pub use text::{Sound, file_stem};
 
 /// What a group's control socket is called, beside its journal.
 pub const SOCKET_EXTENSION: &str = "sock";
-/// What the description of a side group is called, beside its journal.
-pub(crate) const SIDE_EXTENSION: &str = "side";
 /// What the description of a group of the BPF scheduler is called, beside its
 /// journal.
 pub(crate) const SCHEDULED_EXTENSION: &str = "scheduled";
@@ -315,13 +313,10 @@ impl Journal {
     }
 
     fn remove_what_is_beside(&self) {
-        let side = self.path.with_extension(SIDE_EXTENSION);
         let scheduled = self.path.with_extension(SCHEDULED_EXTENSION);
         let beside = [
             self.path.with_extension(SOCKET_EXTENSION),
             temporary(&self.path),
-            temporary(&side),
-            side,
             temporary(&scheduled),
             scheduled,
         ];

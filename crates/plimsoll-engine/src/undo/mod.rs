@@ -12,6 +12,7 @@ pub(crate) use values::{is_refused, restore_files, restore_nice};
 
 use crate::cgroup::layout::{has_group_of_ours, is_ours};
 use crate::cgroup::{read_text, threads_below, write_text};
+use crate::control::headroom;
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Header, Journal};
 use crate::policies::Policies;
@@ -355,6 +356,8 @@ pub fn recover(
     everything: bool,
 ) -> Result<UndoReport> {
     let mut report = UndoReport::default();
+    // First: a controller elsewhere would write what is put back.
+    headroom::forget_dead(runtime);
     report.problems.extend(runtime.mend_shared(lock)?);
     for path in journal::list(runtime.path())? {
         let done = recover_one(&path, runtime, lock, everything, &mut report);

@@ -9,7 +9,7 @@ use super::values::{Change, Values};
 use crate::cgroup::group::{CpuGroup, WEIGHT_DEFAULT};
 use crate::cgroup::hierarchy::Hierarchy;
 use crate::cgroup::layout::{KERNEL_PERIOD_MAX_NS, fit_below};
-use crate::control::sides::SideDescription;
+use crate::control::headroom::SideDescription;
 use crate::enforcer::Sample;
 use crate::error::Result;
 use crate::journal::{Entry, TaskRestore};

@@ -22,9 +22,9 @@ use kept::{KeptJournal, copy_of};
 use super::group::CpuGroup;
 use super::hierarchy::Hierarchy;
 use super::managed::explain_busy;
-use crate::control::headroom::HeadroomLink;
+use crate::control::headroom::HeadroomDuty;
 use crate::control::soft_cap::SoftCapLoop;
-use crate::enforcer::{HeadroomSample, Sample};
+use crate::enforcer::Sample;
 use crate::error::{EngineError, Result};
 use crate::journal::{Entry, Journal};
 use crate::knobs::{Class, Knobs};
@@ -40,8 +40,6 @@ pub(super) struct HeldGroups {
     groups: HashMap<Box<str>, Held>,
     /// Those that have a loop.
     soft_caps: HashMap<Box<str>, SoftCapLoop>,
-    /// Those that share the allowance of side work.
-    sides: HashMap<Box<str>, HeadroomLink>,
     /// Of all groups; without it, each has its own.
     shared: Option<KeptJournal>,
 }
@@ -61,7 +59,6 @@ impl HeldGroups {
             runtime: runtime.clone(),
             groups: HashMap::new(),
             soft_caps: HashMap::new(),
-            sides: HashMap::new(),
             shared: None,
         }
     }
@@ -125,6 +122,7 @@ impl HeldGroups {
     pub fn add_all<'a>(
         &mut self,
         policies: impl Iterator<Item = &'a GroupPolicy>,
+        duty: &mut HeadroomDuty,
     ) -> Vec<Result<()>> {
         let nr_groups = self.groups.len();
         if let Some(shared) = &mut self.shared {
@@ -146,7 +144,7 @@ impl HeldGroups {
         for (index, prepared) in prepared.into_iter().enumerate() {
             results.push(match prepared {
                 Ok(prepared) => match prepared.execute() {
-                    Ok(()) => Some(self.take_new(prepared)),
+                    Ok(()) => Some(self.take_new(prepared, duty)),
                     Err(error) if undo::is_refused(&error) => {
                         again.push((index, prepared));
                         None
@@ -160,7 +158,7 @@ impl HeldGroups {
         // below are there.
         for (index, prepared) in again {
             results[index] = Some(match prepared.execute() {
-                Ok(()) => self.take_new(prepared),
+                Ok(()) => self.take_new(prepared, duty),
                 Err(error) => self.give_up(prepared, error),
             });
         }
@@ -278,17 +276,17 @@ impl HeldGroups {
         }
     }
 
-    fn take_new(&mut self, prepared: Prepared) -> Result<()> {
+    fn take_new(&mut self, prepared: Prepared, duty: &mut HeadroomDuty) -> Result<()> {
         let name = prepared.name.clone();
-        let taken = self.take(prepared);
+        let taken = self.take(prepared, duty);
         if taken.is_err() {
-            let _ = self.remove(&name);
+            let _ = self.remove(&name, duty);
         }
         taken
     }
 
     /// The group is as it should be now.
-    fn take(&mut self, prepared: Prepared) -> Result<()> {
+    fn take(&mut self, prepared: Prepared, duty: &mut HeadroomDuty) -> Result<()> {
         let Prepared {
             name,
             group,
@@ -307,18 +305,22 @@ impl HeldGroups {
         if let Some(journal) = self.journal_of(&name) {
             journal.note(afterwards);
         }
-        self.start_loops(&name, &group, &old)
+        self.start_loops(&name, &group, &old, duty)
     }
 
     /// Starts what has to run from user space.
-    fn start_loops(&mut self, name: &str, group: &CpuGroup, old: &Knobs) -> Result<()> {
+    fn start_loops(
+        &mut self,
+        name: &str,
+        group: &CpuGroup,
+        old: &Knobs,
+        duty: &mut HeadroomDuty,
+    ) -> Result<()> {
         self.start_soft_cap(name, group, old)?;
-        self.sides.remove(name);
-        if let Some(side) = self.get(name)?.side(name, group) {
-            let link = HeadroomLink::new(&self.hierarchy, &self.runtime, &side)?;
-            self.sides.insert(name.into(), link);
+        match self.get(name)?.side(name, group) {
+            Some(side) => duty.add(&side),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn start_soft_cap(&mut self, name: &str, group: &CpuGroup, old: &Knobs) -> Result<()> {
@@ -358,7 +360,7 @@ impl HeldGroups {
 
     /// Sets other knobs; what there was at first is what there will be. A knob
     /// that is asked for no more is put back.
-    pub fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
+    pub fn change(&mut self, name: &str, knobs: &Knobs, duty: &mut HeadroomDuty) -> Result<()> {
         check_held(knobs)?;
         let nr_groups = self.groups.len();
         let group = self.cgroup(name)?;
@@ -367,17 +369,26 @@ impl HeldGroups {
             journal.tidy(nr_groups);
             journal.record(&prepared.entries)?;
         }
-        prepared.execute()?;
+        if knobs.headroom.is_none() {
+            // First: what is put back must stay as it was.
+            duty.remove(name);
+        }
+        if let Err(error) = prepared.execute() {
+            if let Some(side) = self.get(name)?.side(name, &prepared.group) {
+                duty.add(&side)?;
+            }
+            return Err(error);
+        }
         let held = self.groups.remove(name);
         prepared.name = name.into();
         prepared.held = held.ok_or_else(|| super::enforcer::no_group(name))?;
-        self.take(prepared)
+        self.take(prepared, duty)
     }
 
     /// Writes again what others have changed.
-    pub fn reapply(&mut self, name: &str) -> Result<()> {
+    pub fn reapply(&mut self, name: &str, duty: &mut HeadroomDuty) -> Result<()> {
         let knobs = self.knobs(name)?.clone();
-        self.change(name, &knobs)
+        self.change(name, &knobs, duty)
     }
 
     /// What others have changed since the last time.
@@ -387,7 +398,7 @@ impl HeldGroups {
     }
 
     /// Moves a process in.
-    pub fn take_in(&mut self, name: &str, pid: i32) -> Result<()> {
+    pub fn take_in(&mut self, name: &str, pid: i32, duty: &mut HeadroomDuty) -> Result<()> {
         let group = self.cgroup(name)?;
         let entry = self.hierarchy.move_entry(pid)?;
         self.record(name, std::slice::from_ref(&entry))?;
@@ -395,20 +406,20 @@ impl HeldGroups {
         group.add_process(pid)?;
         match self.get(name)?.knobs.nice {
             // A newcomer gets it too.
-            Some(_) => self.reapply(name),
+            Some(_) => self.reapply(name, duty),
             None => Ok(()),
         }
     }
 
     /// Puts everything of one group back.
-    pub fn remove(&mut self, name: &str) -> Result<UndoReport> {
+    pub fn remove(&mut self, name: &str, duty: &mut HeadroomDuty) -> Result<UndoReport> {
         let nr_groups = self.groups.len();
         let held = self.groups.remove(name);
         let mut held = held.ok_or_else(|| super::enforcer::no_group(name))?;
         let group = held.cgroup(&self.hierarchy, name);
         let mut report = UndoReport::default();
         self.soft_caps.remove(name);
-        self.sides.remove(name);
+        duty.remove(name);
         if held.journal.is_some() {
             held.finish(&mut report);
             return Ok(report);
@@ -423,9 +434,17 @@ impl HeldGroups {
     }
 
     /// Puts everything back.
-    pub fn undo(&mut self, report: &mut UndoReport) {
+    pub fn undo(&mut self, duty: &mut HeadroomDuty, report: &mut UndoReport) {
+        for (name, held) in &self.groups {
+            if held.knobs.headroom.is_some() {
+                duty.remove(name);
+            }
+        }
+        self.undo_alone(report);
+    }
+
+    fn undo_alone(&mut self, report: &mut UndoReport) {
         self.soft_caps.clear();
-        self.sides.clear();
         let mut released = Vec::new();
         for (name, mut held) in std::mem::take(&mut self.groups) {
             let group = held.cgroup(&self.hierarchy, &name);
@@ -474,27 +493,16 @@ impl HeldGroups {
                 true
             }
         });
-        for link in self.sides.values_mut() {
-            match link.tick(now) {
-                Ok(due) => next = Some(next.map_or(due, |next| next.min(due))),
-                Err(error) => first_error = first_error.or(Some(error)),
-            }
-        }
         first_error.map_or(Ok(next), Err)
     }
 
     /// What a group has used.
-    pub fn sample(&self, name: &str) -> Result<Sample> {
+    pub fn sample(&self, name: &str, duty: &HeadroomDuty) -> Result<Sample> {
         let held = self.get(name)?;
         let mut sample = held.sample(&self.cgroup(name)?)?;
-        sample.headroom = self.sides.get(name).and_then(HeadroomLink::sample);
+        sample.headroom = held.knobs.headroom.and_then(|_| duty.sample());
         sample.soft_cap = self.soft_caps.get(name).map(SoftCapLoop::sample);
         Ok(sample)
-    }
-
-    /// State of the headroom controller, if any group has to do with it.
-    pub fn headroom(&self) -> Option<HeadroomSample> {
-        self.sides.values().find_map(HeadroomLink::sample)
     }
 
     pub fn usage_usec(&self, name: &str) -> Result<u64> {
@@ -503,9 +511,9 @@ impl HeldGroups {
 }
 
 impl Drop for HeldGroups {
-    /// Also on a panic.
+    /// Also on a panic. Whoever owns this has dropped the headroom's duty by now.
     fn drop(&mut self) {
-        self.undo(&mut UndoReport::default());
+        self.undo_alone(&mut UndoReport::default());
     }
 }
 

@@ -7,9 +7,8 @@ use crate::cgroup::group::WEIGHT_DEFAULT;
 use crate::cgroup::layout::{
     KERNEL_PERIOD_MAX_NS, Layer, cap_bandwidth, fit_below, layer_bandwidth,
 };
-use crate::control::headroom::HeadroomLink;
+use crate::control::headroom::SideDescription;
 use crate::control::per_task::PerTaskCaps;
-use crate::control::sides::SideDescription;
 use crate::control::soft_cap::SoftCapLoop;
 use crate::error::Result;
 use crate::knobs::{Bandwidth, Quota};
@@ -17,14 +16,13 @@ use crate::knobs::{Bandwidth, Quota};
 /// The loops of one group, those that its knobs need.
 #[derive(Debug, Default)]
 pub(super) struct Controls {
-    pub headroom: Option<HeadroomLink>,
     pub soft_cap: Option<SoftCapLoop>,
     pub per_task: Option<PerTaskCaps>,
 }
 
 impl Controls {
     pub fn is_empty(&self) -> bool {
-        self.headroom.is_none() && self.soft_cap.is_none() && self.per_task.is_none()
+        self.soft_cap.is_none() && self.per_task.is_none()
     }
 }
 
@@ -39,12 +37,11 @@ impl ManagedGroup {
         outer.map_or_else(Bandwidth::unlimited, |layer| layer_bandwidth(layer, knobs))
     }
 
-    pub(super) fn headroom_control(&self) -> Result<Option<HeadroomLink>> {
-        let (Some(headroom), Some(group)) =
-            (self.knobs.headroom, self.layout.layer(Layer::Headroom))
-        else {
-            return Ok(None);
-        };
+    /// What the headroom controller has to know of it; `None`: it is no side
+    /// group.
+    pub(super) fn side(&self) -> Option<SideDescription> {
+        let headroom = self.knobs.headroom?;
+        let group = self.layout.layer(Layer::Headroom)?;
         let all = Bandwidth {
             quota: Quota {
                 quota_ns: Some(plimsoll_policy::RUNTIME_MAX_NS),
@@ -53,7 +50,7 @@ impl ManagedGroup {
             burst_ns: 0,
         };
         let most = fit_below(&self.outer_bandwidth(), all, self.hierarchy.version());
-        let side = SideDescription {
+        Some(SideDescription {
             name: self.name.clone(),
             weight: self
                 .knobs
@@ -67,8 +64,7 @@ impl ManagedGroup {
                 .quota
                 .quota_ns
                 .unwrap_or(plimsoll_policy::RUNTIME_MAX_NS),
-        };
-        HeadroomLink::new(&self.hierarchy, &self.runtime, &side).map(Some)
+        })
     }
 
     pub(super) fn soft_cap_control(&self) -> Result<Option<SoftCapLoop>> {

@@ -14,6 +14,7 @@ use super::group::{CpuGroup, Membership, WEIGHT_DEFAULT};
 use super::hierarchy::{Hierarchy, Version};
 use super::layout::{Layer, Layout, layer_bandwidth, least_bandwidth};
 use super::stat::CpuStat;
+use crate::control::headroom::HeadroomDuty;
 use crate::control::soft_cap::set_background;
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Header, Journal};
@@ -62,6 +63,7 @@ impl ManagedGroup {
         runtime: &RuntimeFolder,
         policy: &GroupPolicy,
         subject: &str,
+        duty: &mut HeadroomDuty,
     ) -> Result<Self> {
         let layout = Layout::new(hierarchy, &policy.name, 0, &policy.knobs);
         let header = Header {
@@ -97,11 +99,12 @@ impl ManagedGroup {
             if let Selector::Process(pid) = policy.selector {
                 group.take_in(pid)?;
             }
-            group.start_controls()
+            group.start_controls(duty)
         });
         match built {
             Ok(()) => Ok(group),
             Err(error) => {
+                duty.remove(&group.name);
                 group.undo_locked(&lock, &mut UndoReport::default());
                 Err(error)
             }
@@ -232,11 +235,13 @@ impl ManagedGroup {
     }
 
     /// Starts what has to run from user space for the present knobs.
-    fn start_controls(&mut self) -> Result<()> {
-        // The old ones have to withdraw first: a side is announced by name.
+    fn start_controls(&mut self, duty: &mut HeadroomDuty) -> Result<()> {
         self.controls = Controls::default();
+        match self.side() {
+            Some(side) => duty.add(&side)?,
+            None => duty.remove(&self.name),
+        }
         self.controls = Controls {
-            headroom: self.headroom_control()?,
             soft_cap: self.soft_cap_control()?,
             per_task: self.per_task_control(),
         };
@@ -244,7 +249,7 @@ impl ManagedGroup {
     }
 
     /// Replaces the knobs.
-    pub fn change(&mut self, knobs: &Knobs) -> Result<()> {
+    pub fn change(&mut self, knobs: &Knobs, duty: &mut HeadroomDuty) -> Result<()> {
         let generation = self.generation + 1;
         let new = Layout::new(&self.hierarchy, &self.name, generation, knobs);
         let same = self.layout.same_shape(&new) && self.knobs.per_task == knobs.per_task;
@@ -267,7 +272,7 @@ impl ManagedGroup {
             return Err(error);
         }
         self.foreign_changes.clear();
-        self.start_controls()
+        self.start_controls(duty)
     }
 
     /// Writes again what others have changed.
@@ -375,9 +380,6 @@ impl ManagedGroup {
         if self.controls.is_empty() {
             return Ok(Some(next));
         }
-        if let Some(control) = &mut self.controls.headroom {
-            next = next.min(control.tick(now)?);
-        }
         if let Some(control) = &mut self.controls.soft_cap {
             next = next.min(control.tick(now)?);
         }
@@ -393,7 +395,13 @@ impl ManagedGroup {
     }
 
     /// Puts everything back.
-    pub fn undo(&mut self, report: &mut UndoReport) {
+    pub fn undo(&mut self, duty: &mut HeadroomDuty, report: &mut UndoReport) {
+        // First: what is put back must stay as it was.
+        duty.remove(&self.name);
+        self.undo_alone(report);
+    }
+
+    fn undo_alone(&mut self, report: &mut UndoReport) {
         match self.runtime.lock() {
             Ok(lock) => self.undo_locked(&lock, report),
             Err(error) => report.problems.push(error.to_string()),
@@ -417,10 +425,11 @@ impl ManagedGroup {
 }
 
 impl Drop for ManagedGroup {
-    /// Also on a panic: nothing stays limited after us.
+    /// Also on a panic: nothing stays limited after us. Whoever owns the group
+    /// has dropped the headroom's duty by now.
     fn drop(&mut self) {
         if self.journal.is_some() {
-            self.undo(&mut UndoReport::default());
+            self.undo_alone(&mut UndoReport::default());
         }
     }
 }

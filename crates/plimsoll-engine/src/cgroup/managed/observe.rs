@@ -5,9 +5,10 @@ use std::path::Path;
 use super::ManagedGroup;
 use crate::cgroup::layout::Layer;
 use crate::cgroup::{CpuGroup, CpuStat};
+use crate::control::headroom::HeadroomDuty;
 use crate::control::per_task::PerTaskCaps;
 use crate::control::soft_cap::SoftCapLoop;
-use crate::enforcer::{HeadroomSample, Sample};
+use crate::enforcer::Sample;
 use crate::error::Result;
 use crate::knobs::units;
 
@@ -68,7 +69,7 @@ impl ManagedGroup {
     }
 
     /// What it has used.
-    pub fn sample(&self) -> Result<Sample> {
+    pub fn sample(&self, duty: &HeadroomDuty) -> Result<Sample> {
         let stat = |layer, before: &CpuStat| {
             let group: Option<&CpuGroup> = self.layout.layer(layer);
             group
@@ -86,7 +87,7 @@ impl ManagedGroup {
             soft_cap: soft_cap
                 .map(SoftCapLoop::sample)
                 .or_else(|| per_task.and_then(PerTaskCaps::soft_cap_sample)),
-            headroom: self.headroom_sample(),
+            headroom: self.side().and_then(|_| duty.sample()),
             foreign_changes: self.foreign_changes.clone(),
             ..Sample::default()
         })
@@ -95,11 +96,6 @@ impl ManagedGroup {
     /// CPU time that it has used.
     pub fn usage_usec(&self) -> Result<u64> {
         Ok((self.layout.top.usage_ns()? + self.carried.usage_ns) / 1000)
-    }
-
-    /// State of the headroom controller, if the group has to do with it.
-    pub fn headroom_sample(&self) -> Option<HeadroomSample> {
-        self.controls.headroom.as_ref()?.sample()
     }
 }
 

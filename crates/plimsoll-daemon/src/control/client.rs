@@ -1,0 +1,241 @@
+//! Asking a daemon.
+
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::sockopt::SendTimeout;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket};
+use nix::sys::time::{TimeVal, TimeValLike as _};
+use thiserror::Error;
+
+use super::protocol::{Answer, Envelope, REQUEST_BYTES_MAX, Request, VERSION};
+
+/// A daemon that has not answered after this time is not waited for.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// After being told to come back.
+const COME_BACK: Duration = Duration::from_millis(50);
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// The connection failed.
+    #[error("the daemon at {path}: {what}: {source}", path = path.display())]
+    Failed {
+        /// The socket.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// It has gone, or was restarted, while it was asked.
+    #[error("the daemon at {path} has ended the connection; it may be restarting: try again", path = path.display())]
+    Ended {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// It has too much to do.
+    #[error("the daemon at {path} has not answered after {} s", after.as_secs(), path = path.display())]
+    TooLate {
+        /// The socket.
+        path: PathBuf,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// The request does not fit into one line.
+    #[error("the request is longer than {REQUEST_BYTES_MAX} bytes")]
+    TooLong,
+    /// It speaks otherwise.
+    #[error("the daemon at {path} answers what this plimsoll does not understand ({problem}); the two may be of different versions: restart the daemon", path = path.display())]
+    OtherLanguage {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with the answer.
+        problem: String,
+    },
+}
+
+/// A connection to a daemon.
+pub struct Client {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+    answer_within: Duration,
+}
+
+impl Client {
+    /// Connects. `None`: nobody listens there.
+    ///
+    /// # Errors
+    /// When somebody may listen, but does not take the connection.
+    pub fn connect(path: &Path) -> Result<Option<Self>, ClientError> {
+        Self::connect_within(path, ANSWER_WITHIN)
+    }
+
+    /// The same, with another time to wait for each answer.
+    ///
+    /// # Errors
+    /// As of [`Client::connect`].
+    pub fn connect_within(path: &Path, within: Duration) -> Result<Option<Self>, ClientError> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::WouldBlock => ClientError::TooLate {
+                path: path.into(),
+                after: within,
+            },
+            _ => ClientError::Failed {
+                path: path.into(),
+                what: "cannot connect",
+                source,
+            },
+        };
+        match open(path, within) {
+            Ok(stream) => Ok(Some(Self {
+                path: path.into(),
+                stream: BufReader::new(stream),
+                answer_within: within,
+            })),
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound
+                | io::ErrorKind::ConnectionRefused
+                | io::ErrorKind::NotADirectory => Ok(None),
+                _ => Err(failed(error)),
+            },
+        }
+    }
+
+    /// Asks, and waits for the answer. A daemon that is busy, or that has left
+    /// this client for others before it was asked to show, is asked again.
+    ///
+    /// # Errors
+    /// When no answer comes in time, or none that can be understood.
+    pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
+        let deadline = Instant::now() + self.answer_within;
+        let may_repeat = matches!(request, Request::Show { .. } | Request::Debug);
+        let mut repeated = false;
+        loop {
+            match self.ask_once(request, deadline) {
+                Ok(Answer::Busy) if Instant::now() < deadline => sleep(COME_BACK),
+                Ok(Answer::Busy) => return Err(self.too_late()),
+                Err(ClientError::Ended { .. }) if may_repeat && !repeated => repeated = true,
+                other => return other,
+            }
+            self.reconnect(deadline)?;
+        }
+    }
+
+    fn reconnect(&mut self, deadline: Instant) -> Result<(), ClientError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match Self::connect_within(&self.path, left.max(COME_BACK))? {
+            Some(fresh) => self.stream = fresh.stream,
+            None => return Err(self.ended()),
+        }
+        Ok(())
+    }
+
+    fn too_late(&self) -> ClientError {
+        ClientError::TooLate {
+            path: self.path.clone(),
+            after: self.answer_within,
+        }
+    }
+
+    fn ended(&self) -> ClientError {
+        ClientError::Ended {
+            path: self.path.clone(),
+        }
+    }
+
+    /// What an error of the stream means.
+    fn failed(&self, what: &'static str, source: io::Error) -> ClientError {
+        match source.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => self.too_late(),
+            io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::UnexpectedEof => self.ended(),
+            _ => ClientError::Failed {
+                path: self.path.clone(),
+                what,
+                source,
+            },
+        }
+    }
+
+    fn ask_once(&mut self, request: &Request, deadline: Instant) -> Result<Answer, ClientError> {
+        let envelope = Envelope {
+            version: VERSION,
+            request: request.clone(),
+        };
+        let mut line = serde_json::to_vec(&envelope).map_err(|_| ClientError::TooLong)?;
+        if line.len() > REQUEST_BYTES_MAX {
+            return Err(ClientError::TooLong);
+        }
+        line.push(b'\n');
+        let sent = self
+            .limit(deadline)
+            .and_then(|()| self.stream.get_mut().write_all(&line));
+        match sent {
+            // It may have said why before it went.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            other => other.map_err(|error| self.failed("cannot ask", error))?,
+        }
+        let answer = self.read_line(deadline)?;
+        serde_json::from_slice(&answer).map_err(|error| ClientError::OtherLanguage {
+            path: self.path.clone(),
+            problem: error.to_string(),
+        })
+    }
+
+    /// Nothing is waited for beyond the deadline.
+    fn limit(&self, deadline: Instant) -> io::Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Some(left.max(Duration::from_millis(1)));
+        self.stream.get_ref().set_read_timeout(left)?;
+        self.stream.get_ref().set_write_timeout(left)
+    }
+
+    fn read_line(&mut self, deadline: Instant) -> Result<Vec<u8>, ClientError> {
+        let mut line = Vec::new();
+        loop {
+            if Instant::now() >= deadline {
+                return Err(self.too_late());
+            }
+            let read = self.limit(deadline).and_then(|()| self.stream.fill_buf());
+            let (length, is_whole) = match read {
+                Ok([]) => return Err(self.ended()),
+                Ok(bytes) => match bytes.iter().position(|byte| *byte == b'\n') {
+                    Some(end) => {
+                        line.extend_from_slice(&bytes[..end]);
+                        (end + 1, true)
+                    }
+                    None => {
+                        line.extend_from_slice(bytes);
+                        (bytes.len(), false)
+                    }
+                },
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(self.failed("cannot read its answer", error)),
+            };
+            self.stream.consume(length);
+            if is_whole {
+                return Ok(line);
+            }
+        }
+    }
+}
+
+/// Connects; waits no longer than `within` for a place in the queue.
+fn open(path: &Path, within: Duration) -> io::Result<UnixStream> {
+    let file = socket(
+        AddressFamily::Unix,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
+    let ms = i64::try_from(within.as_millis()).unwrap_or(i64::MAX).max(1);
+    setsockopt(&file, SendTimeout, &TimeVal::milliseconds(ms))?;
+    connect(file.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(UnixStream::from(file))
+}

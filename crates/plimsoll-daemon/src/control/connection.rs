@@ -1,0 +1,279 @@
+//! One client: what it has sent, what it has yet to be sent, and how long it
+//! may take for either.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::peer::Peer;
+use super::protocol::{Answer, Envelope, REQUEST_BYTES_MAX, VERSION};
+use super::server::Handler;
+
+/// A request has to be whole this long after its first byte.
+pub const WHOLE_WITHIN: Duration = Duration::from_secs(5);
+/// A client that reads nothing of its answer for this long is left.
+pub const READ_SOMETHING_WITHIN: Duration = Duration::from_secs(5);
+/// An answer has to be read to its end within this time.
+pub const READ_ALL_WITHIN: Duration = Duration::from_secs(30);
+/// A client that asks nothing for this long is left.
+pub const ASK_WITHIN: Duration = Duration::from_secs(120);
+/// So much is read at once, that nobody keeps the others waiting.
+const PIECE_BYTES: usize = 16 * 1024;
+
+/// Only the version of a request, whatever else there is.
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
+/// What a connection does now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    /// Nothing is outstanding on either side.
+    Idle,
+    /// A part of a request is here.
+    Asking,
+    /// A part of an answer is not read yet.
+    Answering,
+}
+
+/// One client.
+pub struct Connection {
+    stream: UnixStream,
+    peer: Peer,
+    received: Vec<u8>,
+    unsent: Vec<u8>,
+    sent: usize,
+    /// When it began to do what it does.
+    began: Instant,
+    /// When a byte last went either way.
+    moved: Instant,
+    /// Nothing more is read from it.
+    is_last: bool,
+}
+
+/// The client is gone, or is to be left.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ended;
+
+impl Connection {
+    /// A new client.
+    ///
+    /// # Errors
+    /// When the socket cannot be made to never block.
+    pub fn new(stream: UnixStream, peer: Peer) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        let now = Instant::now();
+        Ok(Self {
+            stream,
+            peer,
+            received: Vec::new(),
+            unsent: Vec::new(),
+            sent: 0,
+            began: now,
+            moved: now,
+            is_last: false,
+        })
+    }
+
+    /// Who it is.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// The socket, to wait on.
+    pub fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// What it does now.
+    pub fn doing(&self) -> Doing {
+        if !self.unsent.is_empty() {
+            Doing::Answering
+        } else if self.received.is_empty() {
+            Doing::Idle
+        } else {
+            Doing::Asking
+        }
+    }
+
+    /// Bytes that are kept for it.
+    pub fn unsent_bytes(&self) -> usize {
+        self.unsent.capacity()
+    }
+
+    /// How long nothing has moved.
+    pub fn stalled_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.moved)
+    }
+
+    /// Whether a whole request is here that nobody has answered.
+    pub fn has_request(&self) -> bool {
+        self.doing() == Doing::Asking && self.received.contains(&b'\n')
+    }
+
+    /// When it will have taken too long.
+    pub fn deadline(&self) -> Instant {
+        match self.doing() {
+            Doing::Idle => self.moved + ASK_WITHIN,
+            Doing::Asking => self.began + WHOLE_WITHIN,
+            Doing::Answering => {
+                (self.moved + READ_SOMETHING_WITHIN).min(self.began + READ_ALL_WITHIN)
+            }
+        }
+    }
+
+    /// Takes what has come.
+    ///
+    /// # Errors
+    /// When the client is gone.
+    pub fn receive(&mut self) -> Result<(), Ended> {
+        // Until it has read its answer, it has to keep what else it asks.
+        if self.is_last || self.doing() == Doing::Answering || self.has_request() {
+            return Ok(());
+        }
+        let mut piece = [0; PIECE_BYTES];
+        match self.stream.read(&mut piece) {
+            Ok(0) => Err(Ended),
+            Ok(length) => {
+                self.moved = Instant::now();
+                if self.received.is_empty() {
+                    self.began = self.moved;
+                }
+                self.received.extend_from_slice(&piece[..length]);
+                Ok(())
+            }
+            Err(error) if is_passing(&error) => Ok(()),
+            Err(_) => Err(Ended),
+        }
+    }
+
+    /// Answers the next request, if a whole one is here, or says that it will
+    /// never be one.
+    pub fn answer(&mut self, handler: &dyn Handler) {
+        if self.doing() != Doing::Asking {
+            return;
+        }
+        match self.received.iter().position(|byte| *byte == b'\n') {
+            Some(end) if end <= REQUEST_BYTES_MAX => {
+                let answer = answer_line(&self.peer, &self.received[..end], handler);
+                self.received.drain(..=end);
+                self.send(&answer);
+            }
+            None if self.received.len() <= REQUEST_BYTES_MAX => {}
+            _ => {
+                handler.unreadable(&self.peer);
+                self.refuse(&format!(
+                    "the request is longer than {REQUEST_BYTES_MAX} bytes"
+                ));
+            }
+        }
+    }
+
+    /// Refuses whatever the client may want, and reads nothing more.
+    pub fn refuse(&mut self, why: &str) {
+        self.end_with(&Answer::Refused(why.into()));
+    }
+
+    /// Tells the client something, and reads nothing more.
+    pub fn end_with(&mut self, answer: &Answer) {
+        self.received = Vec::new();
+        self.is_last = true;
+        self.send(answer);
+    }
+
+    fn send(&mut self, answer: &Answer) {
+        let text = serde_json::to_vec(answer).or_else(|error| {
+            serde_json::to_vec(&Answer::Refused(format!("the answer is no JSON: {error}")))
+        });
+        // The second is a text, which always is JSON.
+        self.unsent = text.unwrap_or_default();
+        self.unsent.push(b'\n');
+        self.sent = 0;
+        self.began = Instant::now();
+        self.moved = self.began;
+    }
+
+    /// Sends as much as the client takes.
+    ///
+    /// # Errors
+    /// When the client is gone, or has been told the last that it is told.
+    pub fn transmit(&mut self) -> Result<(), Ended> {
+        while self.sent < self.unsent.len() {
+            match self.stream.write(&self.unsent[self.sent..]) {
+                Ok(0) => return Err(Ended),
+                Ok(length) => {
+                    self.sent += length;
+                    self.moved = Instant::now();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Err(Ended),
+            }
+        }
+        if self.is_last {
+            return Err(Ended);
+        }
+        if !self.unsent.is_empty() {
+            // Megabytes are not kept for an idle client.
+            self.unsent = Vec::new();
+            self.sent = 0;
+            self.began = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Leaves a client that takes too long; one that has not yet asked is
+    /// told why.
+    ///
+    /// # Errors
+    /// When that is now.
+    pub fn check_deadline(&mut self, now: Instant) -> Result<(), Ended> {
+        if now < self.deadline() {
+            return Ok(());
+        }
+        if self.doing() == Doing::Asking {
+            let seconds = WHOLE_WITHIN.as_secs();
+            self.refuse(&format!("the request is not whole after {seconds} s"));
+            return self.transmit();
+        }
+        Err(Ended)
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+/// Answers one line.
+fn answer_line(peer: &Peer, line: &[u8], handler: &dyn Handler) -> Answer {
+    let refused = |why: String| {
+        handler.unreadable(peer);
+        Answer::Refused(why)
+    };
+    let version = match serde_json::from_slice::<Version>(line) {
+        Ok(stated) => stated.version,
+        Err(error) => return refused(format!("not a request: {error}")),
+    };
+    if version != VERSION {
+        return refused(format!(
+            "the request is of version {version} and the daemon speaks version {VERSION}: \
+             the command and the daemon are not of the same Plimsoll; restart the older one"
+        ));
+    }
+    let request = match serde_json::from_slice::<Envelope>(line) {
+        Ok(envelope) => envelope.request,
+        Err(error) => return refused(format!("not a request: {error}")),
+    };
+    // A fault in answering one must not make the daemon deaf for all others.
+    let answer = catch_unwind(AssertUnwindSafe(|| handler.answer(peer, request)));
+    answer.unwrap_or_else(|_| {
+        Answer::Refused("the daemon failed at this request; see its log".into())
+    })
+}

@@ -1,0 +1,140 @@
+//! What has to be known of a process before anything is done for its owner.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use plimsoll_engine::cgroup::{CpuGroup, Hierarchy};
+use plimsoll_engine::tasks;
+
+/// The weight of a cgroup that nobody has changed.
+const WEIGHT_DEFAULT: u32 = 100;
+
+/// A process as it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: i32,
+    /// The user that all of its numbers name: the real, the effective, the
+    /// saved one and that for files. `None`: they differ, it has the rights
+    /// of somebody else, and is nobody's own.
+    pub owner: Option<u32>,
+    /// When it was started, in clock ticks since boot.
+    pub started: u64,
+    /// The highest nice level of its threads.
+    pub nice: i32,
+}
+
+impl Process {
+    /// Looks. `None`: there is no such process.
+    pub fn read(pid: i32) -> Option<Self> {
+        let started = tasks::start_time(pid)?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let nice = tasks::threads(pid)
+            .into_iter()
+            .filter_map(|tid| tasks::nice(tid).ok())
+            .max()?;
+        let process = Self {
+            pid,
+            owner: owner(&status),
+            started,
+            nice,
+        };
+        // All of it was read of the same process.
+        process.is_still_there().then_some(process)
+    }
+
+    /// Whether it is still this process that has the number. After something
+    /// was done to the number, this tells to whom.
+    pub fn is_still_there(&self) -> bool {
+        tasks::start_time(self.pid) == Some(self.started)
+    }
+}
+
+/// The owner, from the text of `/proc/PID/status`.
+fn owner(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    let numbers: Option<Vec<u32>> = line
+        .split_whitespace()
+        .map(|word| word.parse().ok())
+        .collect();
+    let numbers = numbers.filter(|numbers| numbers.len() == 4)?;
+    numbers
+        .iter()
+        .all(|uid| *uid == numbers[0])
+        .then_some(numbers[0])
+}
+
+/// The cgroup whose limits a process would leave if it was moved into a group
+/// of Plimsoll's: one that it is in, directly or further up, with a quota, an
+/// idle mark, less than the usual weight or a limit of memory.
+pub fn confined_by(hierarchy: &Arc<Hierarchy>, pid: i32) -> Option<String> {
+    let folders = hierarchy.folders_of(pid).ok()?;
+    let path = folders
+        .first()?
+        .strip_prefix(hierarchy.mount_point())
+        .ok()?;
+    let confines = |path: &&Path| !path.as_os_str().is_empty() && has_limits(hierarchy, path);
+    let found = path.ancestors().find(confines)?;
+    Some(format!("/{}", found.display()))
+}
+
+fn has_limits(hierarchy: &Arc<Hierarchy>, path: &Path) -> bool {
+    let group = CpuGroup::at(hierarchy, path);
+    // What a cgroup has no file for does not limit it.
+    let quota = group
+        .read_bandwidth()
+        .is_ok_and(|set| set.quota.quota_ns.is_some());
+    let idle = group.read_idle().unwrap_or(false);
+    let weight = group
+        .read_weight()
+        .is_ok_and(|weight| weight < WEIGHT_DEFAULT);
+    // On v2, these go with the cgroup too; on v1 the files are elsewhere.
+    let memory = ["memory.max", "memory.high"].into_iter().any(|name| {
+        fs::read_to_string(group.cpu_file(name)).is_ok_and(|text| text.trim() != "max")
+    });
+    quota || idle || weight || memory
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn who_owns_a_process_is_read_from_all_four_numbers() {
+        let status = "Name:\tx\nUid:\t1000\t1000\t1000\t1000\nGid:\t0\t0\t0\t0\n";
+        assert_eq!(owner(status), Some(1000));
+        for numbers in [
+            "0\t1000\t1000\t1000",
+            "1000\t0\t1000\t1000",
+            "1000\t1000\t0\t1000",
+            "1000\t1000\t1000\t0",
+            "1000\t1000\t1000",
+            "",
+            "x\tx\tx\tx",
+        ] {
+            assert_eq!(owner(&format!("Uid:\t{numbers}\n")), None, "{numbers}");
+        }
+        assert_eq!(owner("Name:\tUid:\t1"), None);
+    }
+
+    #[test]
+    fn a_process_is_told_from_a_later_one() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let process = Process::read(pid).unwrap();
+        assert_eq!(process.owner, Some(nix::unistd::geteuid().as_raw()));
+        assert!(process.is_still_there());
+        let later = Process {
+            started: process.started + 1,
+            ..process.clone()
+        };
+        assert!(!later.is_still_there());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!process.is_still_there());
+        assert_eq!(Process::read(pid), None);
+    }
+}

@@ -1,0 +1,139 @@
+//! Lines for the journal, or for a terminal.
+//!
+//! Under systemd each line begins with its priority, as `sd-daemon(3)` has it.
+//! Whatever happens in a loop can happen a thousand times a second: of one
+//! kind only so many lines are written in some time.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// So many lines of one kind …
+const LINES_MAX: u32 = 20;
+/// … are written in this time.
+const SPAN: Duration = Duration::from_secs(10);
+
+/// How much a line matters, with its number in `syslog(3)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    /// Something does not hold that was asked for.
+    Error = 3,
+    /// Somebody should look at it.
+    Warning = 4,
+    /// What happens in the life of the daemon.
+    Info = 6,
+    /// What happens to each group.
+    Debug = 7,
+}
+
+/// Writes lines on standard error.
+#[derive(Debug)]
+pub struct Log {
+    /// For the journal, which has its own time stamps.
+    for_journal: bool,
+    least: Priority,
+    written: Mutex<HashMap<&'static str, Written>>,
+}
+
+#[derive(Debug)]
+struct Written {
+    since: Instant,
+    lines: u32,
+}
+
+impl Log {
+    /// For wherever standard error leads to.
+    #[must_use]
+    pub fn new(least: Priority) -> Self {
+        Self {
+            for_journal: std::env::var_os("JOURNAL_STREAM").is_some(),
+            least,
+            written: Mutex::default(),
+        }
+    }
+
+    /// Writes a line. `kind` is what its number is limited by.
+    pub fn write(&self, priority: Priority, kind: &'static str, text: &str) {
+        if priority as u8 > self.least as u8 {
+            return;
+        }
+        let Some(suppressed) = self.admit(kind, Instant::now()) else {
+            return;
+        };
+        if suppressed > 0 {
+            self.put(priority, &format!("({suppressed} more lines about {kind} were left out)"));
+        }
+        self.put(priority, text);
+    }
+
+    /// Whether a line of a kind may be written; if so, how many were not since
+    /// the last.
+    fn admit(&self, kind: &'static str, now: Instant) -> Option<u32> {
+        let mut written = self
+            .written
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let of_kind = written.entry(kind).or_insert(Written {
+            since: now,
+            lines: 0,
+        });
+        let mut suppressed = 0;
+        if now.saturating_duration_since(of_kind.since) >= SPAN {
+            suppressed = of_kind.lines.saturating_sub(LINES_MAX);
+            *of_kind = Written {
+                since: now,
+                lines: 0,
+            };
+        }
+        of_kind.lines = of_kind.lines.saturating_add(1);
+        (of_kind.lines <= LINES_MAX).then_some(suppressed)
+    }
+
+    fn put(&self, priority: Priority, text: &str) {
+        let text = text.replace(char::is_control, " ");
+        // Nobody reads: the work must go on.
+        let _ = if self.for_journal {
+            writeln!(std::io::stderr(), "<{}>{text}", priority as u8)
+        } else {
+            writeln!(std::io::stderr(), "plimsoll: {text}")
+        };
+    }
+
+    /// Something does not hold that was asked for.
+    pub fn error(&self, kind: &'static str, text: &str) {
+        self.write(Priority::Error, kind, text);
+    }
+
+    /// Somebody should look at it.
+    pub fn warning(&self, kind: &'static str, text: &str) {
+        self.write(Priority::Warning, kind, text);
+    }
+
+    /// What happens in the life of the daemon.
+    pub fn info(&self, kind: &'static str, text: &str) {
+        self.write(Priority::Info, kind, text);
+    }
+
+    /// What happens to each group.
+    pub fn debug(&self, kind: &'static str, text: &str) {
+        self.write(Priority::Debug, kind, text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_one_kind_is_cut_and_told() {
+        let log = Log::new(Priority::Debug);
+        let start = Instant::now();
+        let admitted = (0..100).filter(|_| log.admit("flood", start).is_some());
+        assert_eq!(admitted.count(), LINES_MAX as usize);
+        assert_eq!(log.admit("another", start), Some(0));
+        let left_out = 100 - LINES_MAX;
+        assert_eq!(log.admit("flood", start + SPAN), Some(left_out));
+        assert_eq!(log.admit("flood", start + SPAN), Some(0));
+    }
+}

@@ -1,0 +1,302 @@
+//! The state as OpenMetrics text.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use plimsoll_engine::enforcer::EnforcerKind;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabel, EncodeLabelSet, EncodeLabelValue, LabelSetEncoder,
+    LabelValueEncoder, MetricEncoder, NoLabelSet,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::families::{Family, Kind, OF_GROUPS, OF_THE_STATE, Value, seconds_of};
+use crate::state::{Group, Histogram, Origin, State};
+
+const PREFIX: &str = "plimsoll";
+
+/// What the state of the BPF scheduler can be; other words are shown too.
+const SCHEDULER_STATES: [&str; 3] = ["running", "loading", "down"];
+
+/// The state as OpenMetrics 1.0 text, which ends with `# EOF`.
+///
+/// Every metric is described, also if nothing here has it.
+#[must_use]
+pub fn openmetrics(state: impl Into<Arc<State>>) -> String {
+    let mut registry = Registry::with_prefix(PREFIX);
+    registry.register_collector(Box::new(Exposition(state.into())));
+    let mut text = String::new();
+    // A string takes all that is written to it, and no value here can be refused.
+    encode(&mut text, &registry).expect("writing to a string does not fail");
+    text
+}
+
+struct Exposition(Arc<State>);
+
+impl fmt::Debug for Exposition {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Exposition")
+    }
+}
+
+impl Collector for Exposition {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let state = &*self.0;
+        let groups = labelled(&state.groups);
+        for family in OF_THE_STATE {
+            let unit = family.unit();
+            let mut metric = describe(&mut encoder, family, unit.as_ref())?;
+            if let Some(value) = (family.value)(state) {
+                write_value(&mut metric, family.kind, value)?;
+            }
+        }
+        for family in OF_GROUPS {
+            let unit = family.unit();
+            let mut metric = describe(&mut encoder, family, unit.as_ref())?;
+            for (labels, group) in &groups {
+                if let Some(value) = (family.value)(group) {
+                    write_value(&mut metric.encode_family(labels)?, family.kind, value)?;
+                }
+            }
+        }
+        write_group_info(&mut encoder, &groups)?;
+        write_daemon_info(&mut encoder, state)?;
+        write_scheduler_state(&mut encoder, state)?;
+        write_control_delay(&mut encoder, &state.daemon.control_delay)
+    }
+}
+
+fn describe<'a, T>(
+    encoder: &'a mut DescriptorEncoder<'_>,
+    family: &Family<T>,
+    unit: Option<&'a Unit>,
+) -> Result<MetricEncoder<'a>, fmt::Error> {
+    let kind = match family.kind {
+        Kind::Counter => MetricType::Counter,
+        Kind::Gauge => MetricType::Gauge,
+    };
+    encoder.encode_descriptor(family.name, family.help, unit, kind)
+}
+
+fn write_value(metric: &mut MetricEncoder<'_>, kind: Kind, value: Value) -> fmt::Result {
+    match kind {
+        Kind::Counter => metric.encode_counter::<NoLabelSet, _, u64>(&value, None),
+        Kind::Gauge => metric.encode_gauge(&value),
+    }
+}
+
+fn write_group_info(
+    encoder: &mut DescriptorEncoder<'_>,
+    groups: &[(GroupLabels<'_>, &Group)],
+) -> fmt::Result {
+    let help = "What is asked of the group and who asks";
+    let mut metric = encoder.encode_descriptor("group", help, None, MetricType::Info)?;
+    for (labels, group) in groups {
+        let class = group.knobs.class.map(|class| class.to_string());
+        let about = [
+            ("class", class.as_deref().unwrap_or_default()),
+            ("origin", origin_name(group.origin)),
+        ];
+        metric.encode_family(labels)?.encode_info(&about)?;
+    }
+    Ok(())
+}
+
+fn write_daemon_info(encoder: &mut DescriptorEncoder<'_>, state: &State) -> fmt::Result {
+    let daemon = &state.daemon;
+    let help = "The program that runs";
+    let version = Escaped(&daemon.version);
+    encoder
+        .encode_descriptor("build", help, None, MetricType::Info)?
+        .encode_info(&[("version", version)])?;
+    let help = "How the daemon was set up";
+    let about = [
+        ("enforcer", enforcer_name(daemon.enforcer).to_owned()),
+        ("mode", daemon.mode.to_string()),
+        ("enforce", daemon.enforce.to_string()),
+    ];
+    encoder
+        .encode_descriptor("daemon", help, None, MetricType::Info)?
+        .encode_info(&about)
+}
+
+fn write_scheduler_state(encoder: &mut DescriptorEncoder<'_>, state: &State) -> fmt::Result {
+    let help = "1 for the state that the BPF scheduler is in, 0 for the others";
+    let mut metric = encoder.encode_descriptor("scheduler_state", help, None, MetricType::Gauge)?;
+    let Some(scheduler) = &state.scheduler else {
+        return Ok(());
+    };
+    let unknown = !SCHEDULER_STATES.contains(&scheduler.state.as_str());
+    let unknown = unknown.then_some(scheduler.state.as_str());
+    for name in SCHEDULER_STATES.into_iter().chain(unknown) {
+        let labels = [("state", Escaped(name))];
+        let holds = i64::from(scheduler.state == name);
+        metric.encode_family(&labels)?.encode_gauge(&holds)?;
+    }
+    Ok(())
+}
+
+fn write_control_delay(encoder: &mut DescriptorEncoder<'_>, delay: &Histogram) -> fmt::Result {
+    let help = "How late the daemon's control loop was";
+    let (name, kind) = ("daemon_control_delay", MetricType::Histogram);
+    let mut metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), kind)?;
+    // The library writes the largest number as infinity.
+    let bounds = delay.bounds_usec.iter().map(|usec| seconds_of(*usec));
+    let counts = delay.counts.iter().copied().chain(std::iter::repeat(0));
+    let buckets: Vec<(f64, u64)> = bounds.chain([f64::MAX]).zip(counts).collect();
+    let count = buckets.iter().map(|(_, count)| count).sum();
+    metric.encode_histogram::<NoLabelSet>(seconds_of(delay.sum_usec), count, &buckets, None)
+}
+
+fn origin_name(origin: Origin) -> &'static str {
+    match origin {
+        Origin::CommandLine => "command-line",
+        Origin::Attributes => "attributes",
+        Origin::File => "file",
+    }
+}
+
+fn enforcer_name(kind: EnforcerKind) -> &'static str {
+    match kind {
+        EnforcerKind::Cgroup => "cgroup",
+        EnforcerKind::SchedExt => "sched-ext",
+    }
+}
+
+/// What tells a group from all others.
+#[derive(Debug)]
+struct GroupLabels<'a> {
+    group: &'a str,
+    cgroup: Cow<'a, str>,
+    /// Only where the other two are another group's too.
+    name: Option<&'a str>,
+}
+
+impl EncodeLabelSet for GroupLabels<'_> {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        ("group", Escaped(self.group)).encode(encoder.encode_label())?;
+        ("cgroup", Escaped(&self.cgroup)).encode(encoder.encode_label())?;
+        match self.name {
+            Some(name) => ("name", Escaped(name)).encode(encoder.encode_label()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The groups, each with its labels.
+fn labelled(groups: &[Group]) -> Vec<(GroupLabels<'_>, &Group)> {
+    let mut alike: HashMap<(&str, &Path), u32> = HashMap::new();
+    for group in groups {
+        *alike.entry((&group.group, &group.cgroup)).or_default() += 1;
+    }
+    let with_labels = groups.iter().map(|group| {
+        let is_alone = alike[&(group.group.as_str(), group.cgroup.as_path())] == 1;
+        let labels = GroupLabels {
+            group: &group.group,
+            cgroup: group.cgroup.to_string_lossy(),
+            name: (!is_alone).then_some(&group.name),
+        };
+        (labels, group)
+    });
+    with_labels.collect()
+}
+
+/// A label's value with what the format reserves written as it demands, which
+/// the client library leaves to its users.
+#[derive(Debug, Clone, Copy)]
+struct Escaped<'a>(&'a str);
+
+impl EncodeLabelValue for Escaped<'_> {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        let mut rest = self.0;
+        while let Some(at) = rest.find(['\\', '"', '\n']) {
+            encoder.write_str(&rest[..at])?;
+            encoder.write_str(match rest.as_bytes()[at] {
+                b'\n' => "\\n",
+                b'"' => "\\\"",
+                _ => "\\\\",
+            })?;
+            rest = &rest[at + 1..];
+        }
+        encoder.write_str(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(name: &str, group: &str, cgroup: &str) -> Group {
+        Group {
+            name: name.into(),
+            group: group.into(),
+            cgroup: cgroup.into(),
+            ..Group::default()
+        }
+    }
+
+    fn text_of(groups: Vec<Group>) -> String {
+        openmetrics(State {
+            groups,
+            ..State::default()
+        })
+    }
+
+    #[test]
+    fn what_the_format_reserves_is_escaped_in_labels() {
+        let text = text_of(vec![group("a", "say \"no\"\nor", "/b\\c")]);
+        let expected = r#"plimsoll_group_applied{group="say \"no\"\nor",cgroup="/b\\c"} 0"#;
+        assert!(text.lines().any(|line| line == expected), "{text}");
+    }
+
+    #[test]
+    fn the_name_is_a_label_only_where_nothing_else_differs() {
+        let text = text_of(vec![
+            group("one", "web", ""),
+            group("two", "web", ""),
+            group("/web", "web", "/web"),
+        ]);
+        let applied =
+            |labels: &str| text.contains(&format!("plimsoll_group_applied{{{labels}}} 0\n"));
+        assert!(applied(r#"group="web",cgroup="",name="one""#), "{text}");
+        assert!(applied(r#"group="web",cgroup="",name="two""#), "{text}");
+        assert!(applied(r#"group="web",cgroup="/web""#), "{text}");
+    }
+
+    #[test]
+    fn a_histogram_is_summed_up_and_its_last_bucket_has_no_bound() {
+        let mut state = State::default();
+        state.daemon.control_delay = Histogram {
+            bounds_usec: vec![1000, 10_000],
+            counts: vec![5, 2, 1],
+            sum_usec: 2_500_000,
+        };
+        let text = openmetrics(state);
+        let name = "plimsoll_daemon_control_delay_seconds";
+        for line in [
+            r#"_bucket{le="0.001"} 5"#,
+            r#"_bucket{le="0.01"} 7"#,
+            r#"_bucket{le="+Inf"} 8"#,
+            "_count 8",
+            "_sum 2.5",
+        ] {
+            assert!(text.contains(&format!("{name}{line}\n")), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_number_beyond_the_largest_gauge_is_the_largest() {
+        let mut state = State::default();
+        state.daemon.resident_bytes = u64::MAX;
+        state.daemon.counters.requests = u64::MAX;
+        let text = openmetrics(state);
+        assert!(text.contains("plimsoll_daemon_resident_memory_bytes 9223372036854775807\n"));
+        assert!(text.contains("plimsoll_daemon_requests_total 18446744073709551615\n"));
+    }
+}

@@ -1,0 +1,289 @@
+//! Which metrics there are: a table of names, units and help, and where in the
+//! state each value comes from.
+
+use plimsoll_engine::cgroup::CpuStat;
+use plimsoll_engine::enforcer::{
+    BatchCounts, HeadroomSample, PerTaskSample, Sample, SchedulerSample, SoftCapSample,
+};
+use prometheus_client::encoding::{
+    CounterValueEncoder, EncodeCounterValue, EncodeGaugeValue, GaugeValueEncoder,
+};
+use prometheus_client::registry::Unit;
+
+use crate::state::{Group, State};
+
+/// What is counted has no unit.
+const NO_UNIT: &str = "";
+const SECONDS: &str = "seconds";
+const RATIO: &str = "ratio";
+const BYTES: &str = "bytes";
+
+/// Whether a value only grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+}
+
+/// The value of a metric, in its base unit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Value {
+    Whole(u64),
+    Real(f64),
+}
+
+impl EncodeCounterValue for Value {
+    fn encode(&self, encoder: &mut CounterValueEncoder<'_>) -> std::fmt::Result {
+        match self {
+            Self::Whole(whole) => EncodeCounterValue::encode(whole, encoder),
+            Self::Real(real) => EncodeCounterValue::encode(real, encoder),
+        }
+    }
+}
+
+impl EncodeGaugeValue for Value {
+    fn encode(&self, encoder: &mut GaugeValueEncoder<'_>) -> std::fmt::Result {
+        match self {
+            Self::Whole(whole) => {
+                let whole = i64::try_from(*whole).unwrap_or(i64::MAX);
+                EncodeGaugeValue::encode(&whole, encoder)
+            }
+            Self::Real(real) => EncodeGaugeValue::encode(real, encoder),
+        }
+    }
+}
+
+/// One metric: of each `T`, at most one value.
+#[derive(Debug)]
+pub(super) struct Family<T> {
+    /// Without prefix, unit and `_total`.
+    pub name: &'static str,
+    pub unit: &'static str,
+    pub kind: Kind,
+    pub help: &'static str,
+    /// `None`: this `T` has no such thing.
+    pub value: fn(&T) -> Option<Value>,
+}
+
+impl<T> Family<T> {
+    pub(super) fn unit(&self) -> Option<Unit> {
+        // The client library's own word for a ratio is `ratios`, which nobody
+        // else uses.
+        (self.unit != NO_UNIT).then(|| Unit::Other(self.unit.to_owned()))
+    }
+}
+
+const fn counter<T>(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    value: fn(&T) -> Option<Value>,
+) -> Family<T> {
+    let kind = Kind::Counter;
+    Family {
+        name,
+        unit,
+        kind,
+        help,
+        value,
+    }
+}
+
+const fn gauge<T>(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    value: fn(&T) -> Option<Value>,
+) -> Family<T> {
+    let kind = Kind::Gauge;
+    Family {
+        name,
+        unit,
+        kind,
+        help,
+        value,
+    }
+}
+
+/// In seconds.
+pub(super) fn seconds_of(usec: u64) -> f64 {
+    usec as f64 / 1e6
+}
+
+fn seconds(usec: u64) -> Option<Value> {
+    Some(Value::Real(seconds_of(usec)))
+}
+
+fn ratio(ppm: u64) -> Option<Value> {
+    Some(Value::Real(ppm as f64 / 1e6))
+}
+
+fn count(number: u64) -> Option<Value> {
+    Some(Value::Whole(number))
+}
+
+fn flag(holds: bool) -> Option<Value> {
+    count(u64::from(holds))
+}
+
+fn used(group: &Group) -> Option<&Sample> {
+    group.statistics.as_ref()
+}
+
+fn quota(group: &Group) -> Option<&CpuStat> {
+    used(group)?.quota.as_ref()
+}
+
+fn cap(group: &Group) -> Option<&CpuStat> {
+    used(group)?.cap.as_ref()
+}
+
+fn per_task(group: &Group) -> Option<&PerTaskSample> {
+    used(group)?.per_task.as_ref()
+}
+
+fn soft_cap(group: &Group) -> Option<&SoftCapSample> {
+    used(group)?.soft_cap.as_ref()
+}
+
+fn batch(group: &Group) -> Option<&BatchCounts> {
+    Some(&used(group)?.batch.as_ref()?.total)
+}
+
+fn headroom(state: &State) -> Option<&HeadroomSample> {
+    state.headroom.as_ref()
+}
+
+fn scheduler(state: &State) -> Option<&SchedulerSample> {
+    state.scheduler.as_ref()
+}
+
+/// Of each group.
+#[rustfmt::skip] // One metric is easier to find by its name at the start of a line.
+pub(super) const OF_GROUPS: &[Family<Group>] = &[
+    gauge("group_applied", NO_UNIT, "1 if the group is applied, 0 if it is not",
+        |group| flag(group.statistics.is_some())),
+    gauge("group_problem", NO_UNIT, "1 if the group is not, or not wholly, as it was asked for",
+        |group| flag(group.problem.is_some())),
+    gauge("group_foreign_changes", NO_UNIT, "Kernel files of the group that somebody else has changed",
+        |group| count(used(group)?.foreign_changes.len() as u64)),
+    gauge("processes", NO_UNIT, "Processes in the group now",
+        |group| count(used(group)?.processes)),
+    counter("cpu_usage", SECONDS, "CPU time used, by tasks that have ended too",
+        |group| seconds(used(group)?.usage_usec)),
+
+    gauge("cfs_quota", RATIO, "Quota by its period: 1 is one CPU. Missing if unlimited",
+        |group| ratio(group.knobs.quota?.rate_ppm()?)),
+    counter("cfs_periods", NO_UNIT, "Periods of the quota that elapsed while the group was active",
+        |group| count(quota(group)?.nr_periods)),
+    counter("cfs_throttled_periods", NO_UNIT, "Of the periods of the quota, those that ended throttled",
+        |group| count(quota(group)?.nr_throttled)),
+    counter("cfs_throttled", SECONDS, "Time spent throttled by the quota, summed over CPUs",
+        |group| seconds(quota(group)?.throttled_usec)),
+    counter("cfs_burst_periods", NO_UNIT, "Of the periods of the quota, those whose usage exceeded it",
+        |group| count(quota(group)?.nr_bursts)),
+    counter("cfs_burst", SECONDS, "By how much the usage of periods exceeded the quota, summed",
+        |group| seconds(quota(group)?.burst_usec)),
+
+    gauge("cap_limit", RATIO, "Hard cap that is asked for: 1 is one CPU",
+        |group| ratio(u64::from(group.knobs.cap?.permille) * 1000)),
+    counter("cap_periods", NO_UNIT, "Periods of the hard cap that elapsed while the group was active",
+        |group| count(cap(group)?.nr_periods)),
+    counter("cap_throttled_periods", NO_UNIT, "Of the periods of the hard cap, those that ended throttled",
+        |group| count(cap(group)?.nr_throttled)),
+    counter("cap_throttled", SECONDS, "Time spent throttled by the hard cap, summed over CPUs",
+        |group| seconds(cap(group)?.throttled_usec)),
+
+    gauge("per_task_cap_tasks", NO_UNIT, "Tasks that have a cap of their own now",
+        |group| count(per_task(group)?.tasks)),
+    counter("per_task_cap_tasks_seen", NO_UNIT, "Tasks that were given a cap of their own",
+        |group| count(per_task(group)?.tasks_total)),
+    counter("per_task_cap_periods", NO_UNIT, "Of all tasks with a cap of their own, periods that elapsed while active",
+        |group| count(per_task(group)?.nr_periods)),
+    counter("per_task_cap_throttled_periods", NO_UNIT, "Of the periods of tasks with a cap of their own, those that ended throttled",
+        |group| count(per_task(group)?.nr_throttled)),
+
+    gauge("soft_cap_limit", RATIO, "Soft cap that is asked for: 1 is one CPU",
+        |group| ratio(u64::from(group.knobs.soft_cap?.permille) * 1000)),
+    gauge("soft_cap_rate", RATIO, "Usage rate that the soft cap is compared with, a decaying average: 1 is one CPU",
+        |group| ratio(soft_cap(group)?.rate_ppm)),
+    gauge("soft_cap_background", NO_UNIT, "1 if the group is over its soft cap, and so in the background",
+        |group| flag(soft_cap(group)?.background)),
+    counter("soft_cap_switches", NO_UNIT, "Times that the group went into the background or came back",
+        |group| count(soft_cap(group)?.nr_switches)),
+
+    counter("batch_run", SECONDS, "Time in which the BPF scheduler ran the group's tasks",
+        |group| seconds(batch(group)?.run_usec)),
+    counter("batch_wait", SECONDS, "Time for which the group's tasks waited until the BPF scheduler ran them",
+        |group| seconds(batch(group)?.wait_usec)),
+    counter("batch_switches", NO_UNIT, "Times that the BPF scheduler began to run a task of the group",
+        |group| count(batch(group)?.nr_switches)),
+    counter("batch_preemptions", NO_UNIT, "Of the switches, those that normal work stopped with time left",
+        |group| count(batch(group)?.nr_preempted)),
+    counter("batch_overdue", NO_UNIT, "Of the switches, those because the task had waited for too long",
+        |group| count(batch(group)?.nr_overdue)),
+];
+
+/// Of the machine, and of what holds for all of it.
+#[rustfmt::skip]
+pub(super) const OF_THE_STATE: &[Family<State>] = &[
+    gauge("machine_cpus", NO_UNIT, "CPUs that are online",
+        |state| count(u64::from(state.machine.nr_cpus))),
+    counter("machine_busy", SECONDS, "CPU time of everything",
+        |state| seconds(state.machine.busy_usec)),
+    counter("machine_batch", SECONDS, "Of the CPU time of everything, that of batch groups that are managed",
+        |state| seconds(state.machine.batch_usec)),
+
+    gauge("headroom", RATIO, "Headroom in force, of all CPUs",
+        |state| ratio(u64::from(headroom(state)?.headroom_ppm))),
+    gauge("headroom_allowance", RATIO, "What side work may use now, of all CPUs",
+        |state| ratio(headroom(state)?.allowance_ppm)),
+    gauge("headroom_side", RATIO, "What side work used lately, of all CPUs",
+        |state| ratio(headroom(state)?.side_ppm)),
+    gauge("headroom_nonside", RATIO, "What everything but side work used lately, of all CPUs",
+        |state| ratio(headroom(state)?.nonside_ppm)),
+    gauge("headroom_side_groups", NO_UNIT, "Groups that share the allowance",
+        |state| count(headroom(state)?.sides.len() as u64)),
+    counter("headroom_shortfall", SECONDS, "CPU time that idle time fell short of the headroom while side work ran above its tolerance",
+        |state| seconds(headroom(state)?.headroom_shortfall_usec)),
+    counter("headroom_updates", NO_UNIT, "Times that the headroom controller ran",
+        |state| count(headroom(state)?.nr_updates)),
+    counter("headroom_writes", NO_UNIT, "Quotas that the headroom controller wrote",
+        |state| count(headroom(state)?.nr_writes)),
+    counter("headroom_controller_cpu", SECONDS, "CPU time that the headroom controller itself used",
+        |state| seconds(headroom(state)?.controller_usec)),
+
+    counter("scheduler_reloads", NO_UNIT, "Times that the BPF scheduler was loaded again",
+        |state| count(scheduler(state)?.nr_reloads)),
+    counter("scheduler_rescues", NO_UNIT, "Tasks that waited so long for the BPF scheduler that the fair class ran them",
+        |state| count(scheduler(state)?.nr_rescues)),
+    counter("scheduler_promotions", NO_UNIT, "Tasks run at once because they held a lock of the kernel for which normal work waited",
+        |state| count(scheduler(state)?.nr_promotions)),
+
+    gauge("daemon_uptime", SECONDS, "Time since the daemon started",
+        |state| seconds(state.daemon.uptime_usec)),
+    gauge("daemon_groups", NO_UNIT, "Groups that the daemon knows, also those that are not applied",
+        |state| count(state.groups.len() as u64)),
+    gauge("daemon_problems", NO_UNIT, "Things about the daemon itself that somebody should look at",
+        |state| count(state.daemon.problems.len() as u64)),
+    gauge("daemon_resident_memory", BYTES, "Resident memory of the daemon",
+        |state| count(state.daemon.resident_bytes)),
+    counter("daemon_cpu", SECONDS, "CPU time that the daemon used",
+        |state| seconds(state.daemon.cpu_usec)),
+    counter("daemon_reloads", NO_UNIT, "Configurations that were taken over, the first included",
+        |state| count(state.daemon.counters.reloads)),
+    counter("daemon_reloads_refused", NO_UNIT, "Configurations that were refused",
+        |state| count(state.daemon.counters.reloads_refused)),
+    counter("daemon_attributes_refused", NO_UNIT, "Attributes of cgroups that were ignored",
+        |state| count(state.daemon.counters.attributes_refused)),
+    counter("daemon_foreign_changes", NO_UNIT, "Changes of the kernel's files by others that were noticed",
+        |state| count(state.daemon.counters.foreign_changes)),
+    counter("daemon_apply_failures", NO_UNIT, "Groups that could not be applied, each time counted",
+        |state| count(state.daemon.counters.apply_failures)),
+    counter("daemon_requests", NO_UNIT, "Requests on the control socket",
+        |state| count(state.daemon.counters.requests)),
+    counter("daemon_requests_refused", NO_UNIT, "Of the requests on the control socket, those refused",
+        |state| count(state.daemon.counters.requests_refused)),
+    counter("daemon_events_lost", NO_UNIT, "Times that the kernel's queue of events ran over and everything was looked at again",
+        |state| count(state.daemon.counters.events_lost)),
+];

@@ -1,0 +1,222 @@
+//! Serves the metrics over HTTP, from one thread.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use super::negotiation::Format;
+use super::reply::{Reply, Texts};
+
+/// Connections at once. For another one, the oldest is closed, so that nobody
+/// can keep Prometheus out by holding all.
+const MAX_CONNECTIONS: usize = 32;
+
+/// For a request's head, and how long a connection may be idle.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// For all requests of a connection; then it ends after the present one.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// For the present one.
+const LAST_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between attempts when the kernel has no connection for us.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// Of a request's head.
+const MAX_HEAD_BYTES: usize = 16 << 10;
+const MAX_HEADERS: usize = 64;
+
+const INDEX: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+    <title>Plimsoll</title></head>\n<body><h1>Plimsoll</h1>\
+    <p><a href=\"/metrics\">Metrics</a></p></body></html>\n";
+
+/// Makes the text that is served.
+type Render = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// Serves metrics until it is stopped or dropped.
+///
+/// `GET /metrics` answers with OpenMetrics, or in the older text format of
+/// Prometheus whoever does not ask for OpenMetrics. Slow, idle and too many
+/// clients are cut off.
+#[derive(Debug)]
+pub struct MetricsServer {
+    local_addr: SocketAddr,
+    /// Dropped to stop.
+    running: Option<oneshot::Sender<Infallible>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MetricsServer {
+    /// Listens on `address` (port 0: any that is free) and serves what `render`
+    /// makes: OpenMetrics text, as of [`openmetrics`](super::openmetrics).
+    ///
+    /// `render` is called by the server's thread, never twice at a time, and
+    /// not more than once a second while a text is still being sent. While it
+    /// runs nobody is served, so it should not wait for long.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on, or there is no thread to be had.
+    pub fn start(address: SocketAddr, render: Render) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let local_addr = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (running, stopped) = oneshot::channel::<Infallible>();
+        let listener = {
+            let _context = runtime.enter();
+            tokio::net::TcpListener::from_std(listener)?
+        };
+        let thread = std::thread::Builder::new()
+            .name("metrics".into())
+            .spawn(move || {
+                runtime.spawn(serve(listener, Arc::new(Service::new(render))));
+                // All that is sent is that the sender is gone. With the runtime
+                // every connection ends.
+                let _ = runtime.block_on(stopped);
+            })?;
+        Ok(Self {
+            local_addr,
+            running: Some(running),
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Closes every connection and waits for the thread to end.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for MetricsServer {
+    fn drop(&mut self) {
+        self.running.take();
+        if let Some(thread) = self.thread.take() {
+            // A panic in it has been reported already.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn serve(listener: tokio::net::TcpListener, service: Arc<Service>) {
+    let mut connections = VecDeque::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(ACCEPT_AGAIN).await;
+            continue;
+        };
+        connections.retain(|task: &tokio::task::JoinHandle<()>| !task.is_finished());
+        if connections.len() >= MAX_CONNECTIONS
+            && let Some(oldest) = connections.pop_front()
+        {
+            oldest.abort();
+        }
+        connections.push_back(tokio::spawn(converse(stream, Arc::clone(&service))));
+    }
+}
+
+/// Answers the requests of one connection. How it ends concerns only the client.
+async fn converse(stream: TcpStream, service: Arc<Service>) {
+    let answer = service_fn(move |request| {
+        let response = service.answer(&request);
+        async { Ok::<_, Infallible>(response) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS)
+        .serve_connection(TokioIo::new(stream), answer);
+    let mut connection = pin!(connection);
+    if timeout(CONNECTION_TIMEOUT, connection.as_mut())
+        .await
+        .is_err()
+    {
+        connection.as_mut().graceful_shutdown();
+        let _ = timeout(LAST_REPLY_TIMEOUT, connection).await;
+    }
+}
+
+/// What answers requests.
+struct Service {
+    render: Render,
+    texts: Mutex<Texts>,
+}
+
+impl Service {
+    fn new(render: Render) -> Self {
+        let texts = Mutex::default();
+        Self { render, texts }
+    }
+
+    fn answer(&self, request: &Request<Incoming>) -> Response<Reply> {
+        let path = request.uri().path();
+        if !["/", "/metrics"].contains(&path) {
+            return plain(StatusCode::NOT_FOUND, "there is only /metrics\n");
+        }
+        if ![Method::GET, Method::HEAD].contains(request.method()) {
+            let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+            let allowed = HeaderValue::from_static("GET, HEAD");
+            refusal.headers_mut().insert(ALLOW, allowed);
+            return refusal;
+        }
+        if path == "/" {
+            return response(
+                StatusCode::OK,
+                "text/html; charset=utf-8",
+                Reply::short(INDEX),
+            );
+        }
+        let accept = request.headers().get_all(ACCEPT).iter();
+        let accept: Vec<_> = accept.filter_map(|value| value.to_str().ok()).collect();
+        let format = Format::accepted(&accept.join(","));
+        let reply = match *request.method() {
+            Method::HEAD => Reply::Short(None),
+            _ => self.metrics(format),
+        };
+        response(StatusCode::OK, format.content_type(), reply)
+    }
+
+    fn metrics(&self, format: Format) -> Reply {
+        // A panic in the callback leaves the texts as they were.
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = texts.current(|| (self.render)());
+        Reply::Metrics {
+            text,
+            at: 0,
+            format,
+        }
+    }
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Reply> {
+    response(status, "text/plain; charset=utf-8", Reply::short(text))
+}
+
+fn response(status: StatusCode, content_type: &'static str, reply: Reply) -> Response<Reply> {
+    let mut response = Response::new(reply);
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static(content_type);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}

@@ -1,0 +1,283 @@
+//! What the kernel tells of processes, in `/proc`.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::Path;
+
+use nix::unistd::Uid;
+use plimsoll_engine::cgroup::Hierarchy;
+use plimsoll_engine::tasks::{self, TaskId};
+
+use crate::matching::Process;
+
+/// How much of a command line is looked at.
+const COMMAND_BYTES_MAX: u64 = 4096;
+/// `stat` and `status` are far shorter.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+/// `PF_KTHREAD` (include/linux/sched.h): a thread of the kernel's own.
+const FLAG_KERNEL_THREAD: u64 = 0x0020_0000;
+/// What the kernel puts behind the path of a file that was removed.
+const REMOVED: &str = " (deleted)";
+
+/// A process, and which one of that number it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Tells it from a later one of the same pid.
+    pub task: TaskId,
+    /// What rules match.
+    pub process: Process,
+}
+
+/// Looks at a process. `None`: there is none of that pid that could be moved.
+/// It has gone, has ended and only waits for its parent to notice, is a thread
+/// of a process, or is one of the kernel's own threads, which nobody may move.
+#[must_use]
+pub fn look(hierarchy: &Hierarchy, pid: i32) -> Option<Found> {
+    let task = TaskId::of(pid)?;
+    let folder = format!("/proc/{pid}");
+    let folder = Path::new(&folder);
+    if is_kernel_thread(folder)? {
+        return None;
+    }
+    let process = Process {
+        uid: effective_uid(folder, pid)?,
+        cgroup: cgroup(hierarchy, pid)?,
+        executable: executable(folder),
+        command: command(folder)?,
+    };
+    // All of it is of one process only if none other has its number by now.
+    (tasks::start_time(pid) == Some(task.start_time)).then_some(Found { task, process })
+}
+
+/// The pids of all processes of the host, threads of the kernel among them.
+#[must_use]
+pub fn all() -> Vec<i32> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+fn read(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).ok()?;
+    file.take(bytes_max).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Whether it is a thread of the kernel's own. `None`: it has gone or ended.
+fn is_kernel_thread(folder: &Path) -> Option<bool> {
+    let stat = read(&folder.join("stat"), FILE_BYTES_MAX)?;
+    let (state, flags) = state_and_flags(&stat)?;
+    let has_ended = matches!(state, b'Z' | b'X' | b'x');
+    (!has_ended).then_some(flags & FLAG_KERNEL_THREAD != 0)
+}
+
+/// The state's letter and the flags of a task (proc_pid_stat(5), fields 3 and
+/// 9). Its name comes before them, in brackets, and may have any bytes.
+fn state_and_flags(stat: &[u8]) -> Option<(u8, u64)> {
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
+    let mut fields = rest.split_whitespace();
+    let state = *fields.next()?.as_bytes().first()?;
+    Some((state, fields.nth(5)?.parse().ok()?))
+}
+
+/// Who it runs as. `None`: it has gone, or is a thread of a process.
+fn effective_uid(folder: &Path, pid: i32) -> Option<Uid> {
+    let status = read(&folder.join("status"), FILE_BYTES_MAX)?;
+    uid_of_status(&String::from_utf8_lossy(&status), pid)
+}
+
+/// The effective uid (`Uid:` has real, effective, saved and file system's).
+fn uid_of_status(status: &str, pid: i32) -> Option<Uid> {
+    let values = |key: &str| {
+        let mut lines = status.lines();
+        let line = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+        line.map(str::split_whitespace)
+    };
+    let process: i32 = values("Tgid")?.next()?.parse().ok()?;
+    let uid = values("Uid")?.nth(1)?.parse().ok()?;
+    (process == pid).then(|| Uid::from_raw(uid))
+}
+
+/// Its cgroup below the mount point, with a `/` in front.
+fn cgroup(hierarchy: &Hierarchy, pid: i32) -> Option<String> {
+    let folders = hierarchy.folders_of(pid).ok()?;
+    let path = folders.first()?.strip_prefix(hierarchy.mount_point());
+    Some(format!("/{}", path.ok()?.to_string_lossy()))
+}
+
+/// The file that it runs. `None`: it is not ours to see.
+fn executable(folder: &Path) -> Option<String> {
+    let path = fs::read_link(folder.join("exe")).ok()?;
+    let path = path.to_string_lossy();
+    Some(path.strip_suffix(REMOVED).unwrap_or(&path).to_owned())
+}
+
+fn command(folder: &Path) -> Option<String> {
+    let bytes = read(&folder.join("cmdline"), COMMAND_BYTES_MAX)?;
+    Some(command_of(&bytes))
+}
+
+/// The words of a command line, which end in a zero byte each, with one space
+/// between them.
+fn command_of(bytes: &[u8]) -> String {
+    // A program may have written over its words and left zeros behind them.
+    let end = bytes.iter().rposition(|byte| *byte != 0);
+    let bytes = &bytes[..end.map_or(0, |last| last + 1)];
+    String::from_utf8_lossy(bytes).replace('\0', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn hierarchy() -> Option<Hierarchy> {
+        let found = Hierarchy::find();
+        if let Err(error) = &found {
+            eprintln!("SKIPPED: what /proc tells of a process: {error}");
+        }
+        found.ok()
+    }
+
+    /// A process that ends with the test.
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        /// Returns when it runs its program. The kernel lets go of whoever
+        /// started it a little before that, while it has no command line.
+        fn start(command: &mut Command) -> Self {
+            let sleeper = Self(command.stdin(Stdio::null()).spawn().unwrap());
+            let file = format!("/proc/{}/cmdline", sleeper.pid());
+            let until = Instant::now() + Duration::from_secs(30);
+            while fs::read(&file).unwrap().is_empty() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            sleeper
+        }
+
+        fn pid(&self) -> i32 {
+            self.0.id().cast_signed()
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_process_is_what_it_runs_and_as_whom() {
+        let Some(hierarchy) = hierarchy() else { return };
+        let sleeper = Sleeper::start(Command::new("sleep").args(["60", "0"]));
+        let found = look(&hierarchy, sleeper.pid()).unwrap();
+        assert_eq!(found.task, TaskId::of(sleeper.pid()).unwrap());
+        assert_eq!(found.process.command, "sleep 60 0");
+        assert_eq!(found.process.uid, nix::unistd::geteuid());
+        let executable = found.process.executable.unwrap();
+        // On some systems it is one program for all.
+        let name = Path::new(&executable).file_name().unwrap();
+        assert!(["sleep", "coreutils", "busybox"].contains(&name.to_str().unwrap()));
+        assert!(executable.starts_with('/'));
+        let me = look(&hierarchy, std::process::id().cast_signed()).unwrap();
+        assert_eq!(found.process.cgroup, me.process.cgroup, "it is inherited");
+        assert!(found.process.cgroup.starts_with('/'));
+    }
+
+    #[test]
+    fn a_file_that_was_removed_keeps_its_name() {
+        let Some(hierarchy) = hierarchy() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("sleeper");
+        let sleep = ["/bin/sleep", "/usr/bin/sleep"].map(Path::new);
+        let sleep = sleep.into_iter().find(|path| path.exists()).unwrap();
+        fs::copy(sleep, &file).unwrap();
+        let sleeper = Sleeper::start(Command::new(&file).arg("60"));
+        fs::remove_file(&file).unwrap();
+        let found = look(&hierarchy, sleeper.pid()).unwrap();
+        assert_eq!(
+            found.process.executable,
+            Some(file.to_string_lossy().into_owned())
+        );
+    }
+
+    #[test]
+    fn a_long_command_line_is_cut() {
+        let Some(hierarchy) = hierarchy() else { return };
+        let sleeper = Sleeper::start(Command::new("sleep").args(["60", &"0".repeat(50_000)]));
+        let command = look(&hierarchy, sleeper.pid()).unwrap().process.command;
+        assert_eq!(command.len() as u64, COMMAND_BYTES_MAX);
+        assert!(command.starts_with("sleep 60 000"));
+    }
+
+    #[test]
+    fn what_has_ended_or_is_a_thread_is_no_process() {
+        let Some(hierarchy) = hierarchy() else { return };
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let until = Instant::now() + Duration::from_secs(30);
+        // It ends, and is not waited for yet.
+        while look(&hierarchy, pid).is_some() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(look(&hierarchy, pid), None);
+        assert!(tasks::start_time(pid).is_some(), "it is still to be seen");
+        child.wait().unwrap();
+        let thread = nix::unistd::gettid().as_raw();
+        assert_ne!(thread, std::process::id().cast_signed());
+        assert_eq!(look(&hierarchy, thread), None);
+        assert_eq!(look(&hierarchy, i32::MAX), None);
+    }
+
+    #[test]
+    fn a_kernel_thread_is_told_by_its_flag_whatever_its_name() {
+        let kthreadd = b"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0";
+        let (state, flags) = state_and_flags(kthreadd).unwrap();
+        assert_eq!(
+            (state, flags & FLAG_KERNEL_THREAD),
+            (b'S', FLAG_KERNEL_THREAD)
+        );
+        let (state, flags) = state_and_flags(b"9 (a) R 1 \xff) S 1 9 9 0 -1 4194560 1 0").unwrap();
+        assert_eq!((state, flags & FLAG_KERNEL_THREAD), (b'S', 0));
+        assert_eq!(state_and_flags(b"9 (a) S 1 9"), None);
+        // Some hosts show their kernel's threads, others do not.
+        let Some(hierarchy) = hierarchy() else { return };
+        if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+            assert_eq!(look(&hierarchy, 2), None);
+        }
+    }
+
+    #[test]
+    fn it_is_the_effective_user_who_counts() {
+        let status = "Name:\tx\nTgid:\t7\nPid:\t7\nUid:\t1000\t0\t5\t6\nGid:\t1\t1\t1\t1\n";
+        assert_eq!(uid_of_status(status, 7), Some(Uid::from_raw(0)));
+        assert_eq!(uid_of_status(status, 8), None);
+        assert_eq!(uid_of_status("Tgid:\t7\n", 7), None);
+    }
+
+    #[test]
+    fn words_have_one_space_between_them() {
+        assert_eq!(command_of(b"a\0b c\0\0d\0\0\0"), "a b c  d");
+        assert_eq!(command_of(b"\0\0"), "");
+        assert_eq!(command_of(b"a\xff\0"), "a\u{fffd}");
+    }
+
+    #[test]
+    fn all_processes_are_listed_once() {
+        let mut pids = all();
+        assert!(pids.contains(&std::process::id().cast_signed()));
+        let count = pids.len();
+        pids.sort_unstable();
+        pids.dedup();
+        assert_eq!(pids.len(), count);
+    }
+}

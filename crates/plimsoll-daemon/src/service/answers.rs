@@ -1,0 +1,467 @@
+//! Requests, and what is answered.
+
+use std::path::Path;
+
+use plimsoll_engine::cgroup::is_ours;
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::policy_set::check_name;
+
+use super::Service;
+use super::remembered::{Command, Override};
+use super::wish::{self, Place, Wish};
+use crate::control::authority::{self, Facts, Target};
+use crate::control::peer::Peer;
+use crate::control::protocol::{Answer, Request, Run, Set};
+use crate::control::target::{self, Process};
+use crate::processes;
+use crate::state::{Group, Origin};
+
+/// What somebody has named.
+enum Found {
+    /// A group of the file.
+    Rule(String),
+    /// A cgroup of somebody else's, with a `/` in front.
+    Cgroup(String),
+    /// A group of a command or of a process.
+    Command(String),
+    /// A process that has no group of its own.
+    Process(Process),
+}
+
+/// Why not: one line for people.
+type Refused = String;
+
+fn one_line(error: impl std::fmt::Display) -> Refused {
+    error.to_string()
+}
+
+fn group_of(pid: i32) -> String {
+    format!("pid-{pid}")
+}
+
+impl Service {
+    pub(super) fn answer(&mut self, peer: &Peer, request: Request) -> Answer {
+        self.try_answer(peer, request).unwrap_or_else(|refused| {
+            self.counters.requests_refused += 1;
+            Answer::Refused(refused)
+        })
+    }
+
+    fn try_answer(&mut self, peer: &Peer, request: Request) -> Result<Answer, Refused> {
+        match &request {
+            Request::Show { target, details } => self.show(target.as_deref(), *details),
+            Request::Set(set) => self.set(peer, &request, set),
+            Request::Reset { target } => self.reset(peer, &request, target),
+            Request::Run(run) => self.begin_run(peer, &request, run),
+            Request::End { name, release } => self.end_run(peer, &request, name, *release),
+            Request::Reload => {
+                authority::check(peer, &request, &Facts::default()).map_err(one_line)?;
+                self.answer_reload()
+            }
+            Request::Debug => {
+                authority::check(peer, &request, &Facts::default()).map_err(one_line)?;
+                Ok(Answer::Text(self.debug_text()))
+            }
+        }
+    }
+
+    fn answer_reload(&mut self) -> Result<Answer, Refused> {
+        let warnings = self.reload()?;
+        Ok(Answer::Reloaded {
+            config: self.config_path.clone(),
+            rules: self.config.rules.len(),
+            groups: self.book.len(),
+            warnings,
+        })
+    }
+
+    fn debug_text(&mut self) -> String {
+        let state = self.state(Some(&[]), true);
+        let mut text = format!(
+            "groups {}, cgroups {}, with attributes {}, demand {:?}\n",
+            self.book.len(),
+            self.known.len(),
+            self.attributes.len(),
+            self.demand
+        );
+        let processes = self.processes.as_ref().map_or("not watched", |w| w.method());
+        text += &format!("processes: {processes}\n");
+        for (name, entry) in self.book.entries() {
+            if let Some(problem) = &entry.problem {
+                text += &format!("{name}: {problem}\n");
+            }
+        }
+        text += &serde_json::to_string_pretty(&state).unwrap_or_default();
+        text
+    }
+
+    fn find(&self, name: &str) -> Result<Found, Refused> {
+        if let Ok(pid) = name.parse::<i32>() {
+            if self.remembered.commands.contains_key(&group_of(pid)) {
+                return Ok(Found::Command(group_of(pid)));
+            }
+            let process = Process::read(pid).ok_or(format!("{name}: no such process"))?;
+            return Ok(Found::Process(process));
+        }
+        if self.remembered.commands.contains_key(name) {
+            return Ok(Found::Command(name.to_owned()));
+        }
+        if self.config.rules.iter().any(|rule| rule.name == name) {
+            return Ok(Found::Rule(name.to_owned()));
+        }
+        let no_such = || format!("{name}: no such group, cgroup or process");
+        if !name.starts_with('/') {
+            return Err(no_such());
+        }
+        let path = self.hierarchy.resolve(name).map_err(|_| no_such())?;
+        let path = Path::new("/").join(path);
+        if is_ours(&path) {
+            return self.group_at(&path).ok_or_else(no_such);
+        }
+        let path = path.to_str().ok_or_else(no_such)?.to_owned();
+        if path == "/" {
+            return Err(format!("{name}: is the root, which has no limits"));
+        }
+        Ok(Found::Cgroup(path))
+    }
+
+    /// The group of Plimsoll's own that is at, or above, a path.
+    fn group_at(&self, path: &Path) -> Option<Found> {
+        let enforcer = self.shared().enforcer();
+        let own = self.book.entries().filter_map(|(name, entry)| {
+            let wish = entry.wish.as_ref()?;
+            (wish.place != Place::Cgroup).then_some((name, wish))
+        });
+        for (name, wish) in own {
+            let shown = enforcer.shown_path(name);
+            if shown.is_ok_and(|shown| path.starts_with(shown)) {
+                return Some(match wish.place {
+                    Place::Processes => Found::Rule(name.clone()),
+                    _ => Found::Command(name.clone()),
+                });
+            }
+        }
+        None
+    }
+
+    /// The entries of the book that somebody means.
+    fn names_of(&self, found: &Found) -> Vec<String> {
+        match found {
+            Found::Command(name) => vec![name.clone()],
+            Found::Cgroup(path) => vec![path.clone()],
+            Found::Rule(rule) => {
+                let of_rule = self.book.entries().filter(|(_, entry)| {
+                    entry.wish.as_ref().is_some_and(|wish| wish.group == *rule)
+                });
+                of_rule.map(|(name, _)| name.clone()).collect()
+            }
+            Found::Process(process) => self.names_of_process(process.pid),
+        }
+    }
+
+    /// The group of the cgroup in which a process is.
+    fn names_of_process(&self, pid: i32) -> Vec<String> {
+        let Some(found) = processes::look(&self.hierarchy, pid) else {
+            return Vec::new();
+        };
+        let path = Path::new(&found.process.cgroup);
+        if is_ours(path) {
+            let found = self.group_at(path);
+            return found.map_or_else(Vec::new, |found| self.names_of(&found));
+        }
+        let above = path.ancestors().filter_map(Path::to_str);
+        let names = above.filter(|path| self.book.get(path).is_some());
+        names.take(1).map(str::to_owned).collect()
+    }
+
+    fn show(&mut self, target: Option<&str>, details: bool) -> Result<Answer, Refused> {
+        let Some(target) = target else {
+            return Ok(Answer::State(Box::new(self.state(None, details))));
+        };
+        let found = self.find(target)?;
+        let mut names = self.names_of(&found);
+        names.retain(|name| self.book.get(name).is_some());
+        Ok(Answer::State(Box::new(self.state(Some(&names), details))))
+    }
+
+    fn facts(&self, peer: &Peer, found: &Found) -> Facts {
+        let headroom = self.shared().enforcer().headroom();
+        let in_force = |sample: plimsoll_engine::enforcer::HeadroomSample| {
+            let text = sample.in_force.unwrap_or_default();
+            text.parse().ok().or({
+                let ppm = sample.headroom_ppm;
+                (ppm > 0).then_some(plimsoll_engine::knobs::Headroom::Share(ppm))
+            })
+        };
+        let owned = self.remembered.commands.values();
+        let mut facts = Facts {
+            headroom: headroom.and_then(in_force),
+            owned_groups: owned.filter(|command| command.uid == peer.uid).count(),
+            ..Facts::default()
+        };
+        match found {
+            Found::Rule(_) | Found::Cgroup(_) => (),
+            Found::Command(name) => {
+                if let Some(command) = self.remembered.commands.get(name) {
+                    facts.target = Target::Group { owner: command.uid };
+                    facts.knobs = command.knobs.clone();
+                    facts.bound = command.bound.clone();
+                    facts.nice = Process::read(command.pid).map_or(0, |process| process.nice);
+                }
+            }
+            Found::Process(process) => {
+                facts.nice = process.nice;
+                let confined_by = self
+                    .names_of_process(process.pid)
+                    .into_iter()
+                    .next()
+                    .or_else(|| target::confined_by(&self.hierarchy, process.pid));
+                facts.target = Target::Process {
+                    owner: process.owner,
+                    confined_by,
+                };
+            }
+        }
+        facts
+    }
+
+    fn set(&mut self, peer: &Peer, request: &Request, set: &Set) -> Result<Answer, Refused> {
+        if set.knobs.is_empty() {
+            return Err("set: no knob is given".into());
+        }
+        let found = self.find(&set.target)?;
+        authority::check(peer, request, &self.facts(peer, &found)).map_err(one_line)?;
+        match &found {
+            Found::Process(process) => {
+                let name = group_of(process.pid);
+                let command = Command {
+                    pid: process.pid,
+                    start_time: process.started,
+                    uid: process.owner.unwrap_or(0),
+                    subject: format!("pid {}", process.pid),
+                    knobs: set.knobs.clone(),
+                    bound: if process.owner == Some(peer.uid) {
+                        Knobs::default()
+                    } else {
+                        set.knobs.clone()
+                    },
+                    best_effort: set.best_effort,
+                    folder: Default::default(),
+                    members: Vec::new(),
+                };
+                self.begin(&name, command, set.dry_run)
+            }
+            Found::Command(name) => self.set_command(peer, name, set),
+            Found::Rule(key) | Found::Cgroup(key) => self.set_override(&found, key, set),
+        }
+    }
+
+    fn set_command(&mut self, peer: &Peer, name: &str, set: &Set) -> Result<Answer, Refused> {
+        let before = self.remembered.commands.get(name).cloned();
+        let before = before.ok_or(format!("{name}: no such group"))?;
+        let mut command = before.clone();
+        command.knobs = command.knobs.overlaid(&set.knobs);
+        if peer.uid != command.uid {
+            command.bound = command.bound.overlaid(&set.knobs);
+        }
+        command.best_effort |= set.best_effort;
+        if set.dry_run {
+            return self.planned(name, &command.wish(name));
+        }
+        self.begin_command(name, command);
+        self.settle();
+        if let Some(problem) = self.book.failure(name) {
+            self.begin_command(name, before);
+            self.settle();
+            return Err(problem);
+        }
+        self.remember();
+        Ok(self.groups_now(&[name.to_owned()]))
+    }
+
+    fn set_override(&mut self, found: &Found, key: &str, set: &Set) -> Result<Answer, Refused> {
+        let before = self.remembered.overrides.get(key).cloned();
+        let mut asked = before.clone().unwrap_or_default();
+        asked.knobs = asked.knobs.overlaid(&set.knobs);
+        asked.best_effort |= set.best_effort;
+        self.remembered.overrides.insert(key.to_owned(), asked);
+        if set.dry_run {
+            let wish = self.wish_of(found);
+            self.put_override(key, before);
+            let wish = wish.ok_or(format!("{key}: cannot be in a group"))?;
+            return self.planned(key, &wish);
+        }
+        self.ask_found(found);
+        self.settle();
+        let names = self.names_of(found);
+        let problem = names.iter().find_map(|name| self.book.failure(name));
+        if let Some(problem) = problem {
+            self.put_override(key, before);
+            self.ask_found(found);
+            self.settle();
+            return Err(problem);
+        }
+        self.remember();
+        Ok(self.groups_now(&names))
+    }
+
+    fn put_override(&mut self, key: &str, asked: Option<Override>) {
+        match asked {
+            Some(asked) => self.remembered.overrides.insert(key.to_owned(), asked),
+            None => self.remembered.overrides.remove(key),
+        };
+    }
+
+    /// What would be asked of a group of the file, or of a cgroup.
+    fn wish_of(&self, found: &Found) -> Option<Wish> {
+        match found {
+            Found::Cgroup(path) => self.wish_of_cgroup(path),
+            Found::Rule(name) => {
+                let rule = self.config.rules.iter().find(|rule| rule.name == *name)?;
+                let place = if rule.matches.is_of_processes() {
+                    Place::Processes
+                } else {
+                    Place::Cgroup
+                };
+                Some(self.wish_of_rule(rule, place))
+            }
+            _ => None,
+        }
+    }
+
+    /// Asks again for all that an override has to do with.
+    fn ask_found(&mut self, found: &Found) {
+        match found {
+            Found::Cgroup(path) => self.ask_cgroup(path),
+            Found::Rule(_) => {
+                self.ask_rules();
+                for name in self.names_of(found) {
+                    if name.starts_with('/') {
+                        self.ask_cgroup(&name);
+                    }
+                }
+            }
+            _ => (),
+        }
+    }
+
+    fn reset(&mut self, peer: &Peer, request: &Request, target: &str) -> Result<Answer, Refused> {
+        let found = self.find(target)?;
+        authority::check(peer, request, &self.facts(peer, &found)).map_err(one_line)?;
+        let key = match &found {
+            Found::Rule(key) | Found::Cgroup(key) => key.clone(),
+            // What was set for a process is all that its group is for.
+            Found::Command(name) if *name == group_of(self.first_process(name)) => {
+                self.end_command(name);
+                self.settle();
+                return Ok(self.groups_now(&[]));
+            }
+            _ => return Err(format!("{target}: nothing was `set` for it")),
+        };
+        if self.remembered.overrides.remove(&key).is_none() {
+            return Err(format!("{target}: nothing was `set` for it"));
+        }
+        let names = self.names_of(&found);
+        self.ask_found(&found);
+        self.settle();
+        self.remember();
+        Ok(self.groups_now(&names))
+    }
+
+    fn first_process(&self, name: &str) -> i32 {
+        let command = self.remembered.commands.get(name);
+        command.map_or(0, |command| command.pid)
+    }
+
+    fn begin_run(&mut self, peer: &Peer, request: &Request, run: &Run) -> Result<Answer, Refused> {
+        check_name(&run.name).map_err(one_line)?;
+        let process = Process::read(run.pid).ok_or(format!("{}: no such process", run.pid))?;
+        let (owner, start_time) = (process.owner, process.started);
+        let found = Found::Process(process);
+        authority::check(peer, request, &self.facts(peer, &found)).map_err(one_line)?;
+        let is_rule = self.config.rules.iter().any(|rule| rule.name == run.name);
+        if is_rule || self.book.get(&run.name).is_some() {
+            let name = run.name.clone();
+            return Err(plimsoll_engine::EngineError::NameTaken { name }.to_string());
+        }
+        let command = Command {
+            pid: run.pid,
+            start_time,
+            uid: owner.unwrap_or(0),
+            subject: run.subject.clone(),
+            knobs: run.knobs.clone(),
+            bound: Knobs::default(),
+            best_effort: run.best_effort,
+            folder: Default::default(),
+            members: Vec::new(),
+        };
+        self.begin(&run.name, command, run.dry_run)
+    }
+
+    /// Makes a group for a process, or says what it would be.
+    fn begin(&mut self, name: &str, command: Command, dry_run: bool) -> Result<Answer, Refused> {
+        if dry_run {
+            return self.planned(name, &command.wish(name));
+        }
+        self.begin_command(name, command);
+        self.settle();
+        if let Some(problem) = self.book.failure(name) {
+            self.end_command(name);
+            self.settle();
+            return Err(problem);
+        }
+        self.note_folders();
+        Ok(self.groups_now(&[name.to_owned()]))
+    }
+
+    fn end_run(
+        &mut self,
+        peer: &Peer,
+        request: &Request,
+        name: &str,
+        release: bool,
+    ) -> Result<Answer, Refused> {
+        if !self.remembered.commands.contains_key(name) {
+            return Err(format!("{name}: no such group"));
+        }
+        let found = Found::Command(name.to_owned());
+        authority::check(peer, request, &self.facts(peer, &found)).map_err(one_line)?;
+        let last = self.groups_now(&[name.to_owned()]);
+        let populated = self.shared().enforcer().is_populated(name).unwrap_or(false);
+        if release || !populated {
+            self.end_command(name);
+            self.settle();
+        }
+        Ok(last)
+    }
+
+    fn groups_now(&self, names: &[String]) -> Answer {
+        let groups = self.groups(names, true);
+        let problems = groups.iter().filter_map(|group| group.problem.clone());
+        Answer::Groups {
+            warnings: problems.collect(),
+            groups,
+        }
+    }
+
+    /// What would be done, and by what.
+    fn planned(&self, name: &str, wish: &Wish) -> Result<Answer, Refused> {
+        let knobs = wish::laid_down(wish, self.demand, self.planner.nr_cpus());
+        let planned = self.planner.plan(&wish.place, &knobs, wish.best_effort);
+        let planned = planned.map_err(one_line)?;
+        let group = Group {
+            name: name.to_owned(),
+            group: wish.group.clone(),
+            origin: Origin::CommandLine,
+            subject: wish.subject.clone(),
+            knobs: planned.knobs,
+            plan: serde_json::to_value(&planned.plan.items).unwrap_or_default(),
+            problem: planned.loss.clone(),
+            ..Group::default()
+        };
+        Ok(Answer::Groups {
+            groups: vec![group],
+            warnings: planned.plan.warnings.into_iter().chain(planned.loss).collect(),
+        })
+    }
+}

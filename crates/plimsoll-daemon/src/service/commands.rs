@@ -1,0 +1,200 @@
+//! Groups of commands and of single processes: they end with what runs in
+//! them, and outlive a restart of the daemon.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::tasks;
+
+use super::Service;
+use super::remembered::{Command, Remembered};
+use super::wish::{Place, Wish};
+use crate::state::Origin;
+
+/// A group whose command has ended is kept for whoever wants to know what it
+/// has used.
+const KEPT_EMPTY: Duration = Duration::from_secs(5);
+
+/// Processes with their start times, by group.
+pub(super) type Members = BTreeMap<String, Vec<(i32, u64)>>;
+
+/// The processes of a cgroup and of all below it, with their start times.
+fn processes_below(folder: &Path) -> Vec<(i32, u64)> {
+    let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    let pids = text.lines().filter_map(|line| line.parse().ok());
+    let mut members: Vec<(i32, u64)> = pids
+        .filter_map(|pid| Some((pid, tasks::start_time(pid)?)))
+        .collect();
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            members.extend(processes_below(&entry.path()));
+        }
+    }
+    members
+}
+
+fn lives((pid, start_time): (i32, u64)) -> bool {
+    tasks::start_time(pid) == Some(start_time)
+}
+
+/// Who is in the groups of commands that an earlier daemon kept, or was when
+/// that was stopped.
+pub(super) fn members(remembered: &Remembered) -> Members {
+    let of_command = |command: &Command| {
+        let mut members = processes_below(&command.folder);
+        members.extend(&command.members);
+        members.push((command.pid, command.start_time));
+        members.sort_unstable();
+        members.dedup();
+        members.retain(|member| lives(*member));
+        members
+    };
+    let commands = remembered.commands.iter();
+    commands
+        .map(|(name, command)| (name.clone(), of_command(command)))
+        .collect()
+}
+
+impl Service {
+    /// Asks for the groups of commands that an earlier daemon kept and that
+    /// still run.
+    pub(super) fn ask_commands(&mut self, members: &Members) {
+        self.remembered.commands.retain(|name, command| {
+            let first = members.get(name).and_then(|living| living.first());
+            if !lives((command.pid, command.start_time))
+                && let Some((pid, start_time)) = first
+            {
+                (command.pid, command.start_time) = (*pid, *start_time);
+            }
+            first.is_some()
+        });
+        let commands = self.remembered.commands.iter();
+        let wishes: Vec<(String, Wish)> = commands
+            .map(|(name, command)| (name.clone(), command.wish(name)))
+            .collect();
+        for (name, wish) in wishes {
+            self.book.ask(&name, Some(wish));
+        }
+        self.remember();
+    }
+
+    /// Moves those into their groups again that were in them before.
+    pub(super) fn take_back_members(&mut self, members: &Members) {
+        for (name, members) in members {
+            if self.book.get(name).is_none_or(|e| e.applied.is_none()) {
+                continue;
+            }
+            for (pid, start_time) in members {
+                if lives((*pid, *start_time)) && !self.is_member(name, *pid) {
+                    let added = self.shared().enforcer().add_process(name, *pid);
+                    if let Err(error) = added
+                        && lives((*pid, *start_time))
+                    {
+                        let text = format!("{name}: cannot take back process {pid}: {error}");
+                        self.log.error("member", &text);
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_member(&self, name: &str, pid: i32) -> bool {
+        let shown = self.shared().enforcer().shown_path(name);
+        let process = crate::processes::look(&self.hierarchy, pid);
+        match (shown, process) {
+            (Ok(shown), Some(process)) => Path::new(&process.cgroup).starts_with(shown),
+            _ => false,
+        }
+    }
+
+    /// A group for a process, or other knobs for one that is there.
+    pub(super) fn begin_command(&mut self, name: &str, command: Command) {
+        self.book.ask(name, Some(command.wish(name)));
+        self.remembered.commands.insert(name.to_owned(), command);
+    }
+
+    /// Puts back what was done for a command.
+    pub(super) fn end_command(&mut self, name: &str) {
+        self.remembered.commands.remove(name);
+        self.empty_since.remove(name);
+        self.book.ask(name, None);
+        self.remember();
+    }
+
+    /// Notes where the groups of commands are, for after a kill.
+    pub(super) fn note_folders(&mut self) {
+        let mut changed = false;
+        for (name, command) in &mut self.remembered.commands {
+            let shown = self.control.shared().enforcer().shown_path(name);
+            let Ok(shown) = shown else { continue };
+            let below = shown.strip_prefix("/").unwrap_or(&shown);
+            let folder = self.hierarchy.cpu_folder(below);
+            changed |= folder != command.folder;
+            command.folder = folder;
+        }
+        if changed {
+            self.remember();
+        }
+    }
+
+    /// Notes who is in the groups of commands, before all is put back.
+    pub(super) fn remember_members(&mut self) {
+        if self.remembered.commands.is_empty() {
+            return;
+        }
+        self.note_folders();
+        for command in self.remembered.commands.values_mut() {
+            command.members = processes_below(&command.folder);
+        }
+        self.remember();
+    }
+
+    /// Ends the groups in which nothing runs any more.
+    pub(super) fn end_commands(&mut self) {
+        let now = Instant::now();
+        let names: Vec<String> = self.remembered.commands.keys().cloned().collect();
+        for name in names {
+            let Some(entry) = self.book.get(&name) else {
+                continue;
+            };
+            let populated = match entry.applied {
+                // A group that is gone is empty.
+                Some(_) => self.shared().enforcer().is_populated(&name).unwrap_or(false),
+                None => self
+                    .remembered
+                    .commands
+                    .get(&name)
+                    .is_some_and(|command| lives((command.pid, command.start_time))),
+            };
+            if populated {
+                self.empty_since.remove(&name);
+                continue;
+            }
+            let since = *self.empty_since.entry(name.clone()).or_insert(now);
+            if now.saturating_duration_since(since) >= KEPT_EMPTY {
+                self.end_command(&name);
+            }
+        }
+    }
+}
+
+impl Command {
+    /// What is asked of its group.
+    pub fn wish(&self, name: &str) -> Wish {
+        Wish {
+            group: name.to_owned(),
+            origin: Origin::CommandLine,
+            place: Place::Command {
+                pid: self.pid,
+                start_time: self.start_time,
+                uid: self.uid,
+            },
+            knobs: self.knobs.clone(),
+            subject: self.subject.clone(),
+            best_effort: self.best_effort,
+        }
+    }
+}

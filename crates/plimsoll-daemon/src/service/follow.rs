@@ -1,0 +1,304 @@
+//! What comes and goes on the host, and what that means for the groups.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::cgroup::is_ours;
+use plimsoll_engine::knobs::Knobs;
+
+use super::Service;
+use super::wish::{Place, Wish};
+use crate::attributes;
+use crate::config::Rule;
+use crate::processes;
+use crate::state::Origin;
+use crate::watch::{CgroupChange, ProcessWatch};
+
+/// A cgroup to which somebody writes again and again is looked at this often.
+const AUDIT_INTERVAL: Duration = Duration::from_millis(500);
+
+impl Service {
+    /// Follows what has happened to cgroups.
+    pub(super) fn follow_cgroups(&mut self) {
+        let changes = match self.cgroups.changes() {
+            Ok(changes) => changes,
+            Err(error) => {
+                let problem = format!("cannot read what happens to cgroups: {error}");
+                self.note_problem("watch", Some(problem));
+                return;
+            }
+        };
+        let overflows = self.cgroups.overflows();
+        self.counters.events_lost += overflows - self.overflows;
+        self.overflows = overflows;
+        self.take_changes(changes);
+    }
+
+    pub(super) fn take_changes(&mut self, changes: Vec<CgroupChange>) {
+        for change in changes {
+            match change {
+                CgroupChange::Appeared(path) => {
+                    self.read_attributes(&path);
+                    self.ask_cgroup(&path);
+                    self.known.insert(path);
+                }
+                CgroupChange::Gone(path) => {
+                    self.known.remove(&path);
+                    self.attributes.remove(&path);
+                    self.written.remove(&path);
+                    self.cgroup_has_gone(&path);
+                }
+                CgroupChange::Attributes(path) => {
+                    self.read_attributes(&path);
+                    self.ask_cgroup(&path);
+                }
+                CgroupChange::Written(path) => {
+                    if self.book.get(&path).is_some_and(|e| e.applied.is_some()) {
+                        let at = Instant::now() + AUDIT_INTERVAL;
+                        self.written.entry(path).or_insert(at);
+                    }
+                }
+            }
+        }
+    }
+
+    fn cgroup_has_gone(&mut self, path: &str) {
+        if self.book.get(path).is_some() {
+            // At once: one of the same path that comes next is another.
+            self.book.ask(path, None);
+            self.take_away(path);
+            return;
+        }
+        // Somebody has removed one of ours: it is made again.
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let is_applied = |entry: &super::book::Entry| {
+            entry.applied.is_some() && entry.wish.as_ref().is_some_and(|w| w.place != Place::Cgroup)
+        };
+        if is_ours(Path::new(path)) && self.book.get(name).is_some_and(is_applied) {
+            let shown = self.shared().enforcer().shown_path(name);
+            if shown.is_ok_and(|shown| shown == Path::new(path)) {
+                // What of it is left is put back.
+                let _ = self.shared().enforcer().remove(name);
+                self.book.removed(name);
+                self.book.unsettle(name);
+                let text = format!("{path}: was removed by somebody else; it is made again");
+                self.log.warning("removed", &text);
+            }
+        }
+    }
+
+    fn read_attributes(&mut self, path: &str) {
+        let folder = self.hierarchy.cpu_folder(Path::new(&path[1..]));
+        let read = attributes::read(&folder, &self.config.allow_xattr);
+        for refused in &read.refused {
+            self.counters.attributes_refused += 1;
+            self.log.warning("attributes", &format!("{path}: {refused}"));
+        }
+        if read.knobs.is_empty() {
+            self.attributes.remove(path);
+        } else {
+            self.attributes.insert(path.to_owned(), read.knobs);
+        }
+    }
+
+    pub(super) fn read_all_attributes(&mut self) {
+        let known: Vec<String> = self.known.iter().cloned().collect();
+        for path in known {
+            self.read_attributes(&path);
+        }
+    }
+
+    /// Asks for every cgroup what file, attributes and command line say.
+    pub(super) fn ask_all_cgroups(&mut self) {
+        let known: Vec<String> = self.known.iter().cloned().collect();
+        for path in known {
+            self.ask_cgroup(&path);
+        }
+    }
+
+    pub(super) fn ask_cgroup(&mut self, path: &str) {
+        let wish = self.wish_of_cgroup(path);
+        self.book.ask(path, wish);
+    }
+
+    /// What is asked of a cgroup; `None`: nothing, it is nobody's business.
+    pub(super) fn wish_of_cgroup(&self, path: &str) -> Option<Wish> {
+        if path == "/" || is_ours(Path::new(path)) {
+            return None;
+        }
+        let rule = self.config.claim_of_cgroup(path).map(|claim| claim.rule);
+        let mut wish = match rule {
+            Some(rule) => self.wish_of_rule(rule, Place::Cgroup),
+            None => Wish {
+                group: path.to_owned(),
+                origin: Origin::File,
+                place: Place::Cgroup,
+                knobs: Knobs::default(),
+                subject: String::new(),
+                best_effort: false,
+            },
+        };
+        let by_rule = rule.and_then(|rule| self.remembered.overrides.get(&rule.name));
+        if let Some(attributes) = self.attributes.get(path) {
+            // The command line stays above what the attributes say.
+            wish.knobs = wish.knobs.overlaid(attributes);
+            if let Some(asked) = by_rule {
+                wish.knobs = wish.knobs.overlaid(&asked.knobs);
+            }
+            wish.origin = wish.origin.min(Origin::Attributes);
+        }
+        let own = self.remembered.overrides.get(path);
+        if let Some(asked) = own {
+            wish.knobs = wish.knobs.overlaid(&asked.knobs);
+            wish.best_effort |= asked.best_effort;
+            wish.origin = Origin::CommandLine;
+        }
+        let anybody = rule.is_some() || own.is_some() || self.attributes.contains_key(path);
+        anybody.then_some(wish)
+    }
+
+    /// What the file and the command line ask of a group of the file.
+    pub(super) fn wish_of_rule(&self, rule: &Rule, place: Place) -> Wish {
+        let mut wish = Wish {
+            group: rule.name.clone(),
+            origin: Origin::File,
+            place,
+            knobs: rule.knobs.clone(),
+            subject: String::new(),
+            best_effort: false,
+        };
+        if let Some(asked) = self.remembered.overrides.get(&rule.name) {
+            wish.knobs = wish.knobs.overlaid(&asked.knobs);
+            wish.best_effort = asked.best_effort;
+            wish.origin = Origin::CommandLine;
+        }
+        wish
+    }
+
+    /// Asks for the groups that are made of processes; those that the file has
+    /// no more go.
+    pub(super) fn ask_rules(&mut self) {
+        let of_processes = |rule: &&Rule| rule.matches.is_of_processes();
+        let wishes: Vec<Wish> = self
+            .config
+            .rules
+            .iter()
+            .filter(of_processes)
+            .map(|rule| self.wish_of_rule(rule, Place::Processes))
+            .collect();
+        let is_left = |name: &str| !wishes.iter().any(|wish| wish.group == name);
+        let gone = self.book.entries().filter(|(name, entry)| {
+            let wish = entry.wish.as_ref();
+            wish.is_some_and(|wish| wish.place == Place::Processes) && is_left(name)
+        });
+        let gone: Vec<String> = gone.map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            self.book.ask(&name, None);
+        }
+        for wish in wishes {
+            let name = wish.group.clone();
+            self.book.ask(&name, Some(wish));
+        }
+    }
+
+    /// Watches processes if a group is made of them, and takes in those that
+    /// are there.
+    pub(super) fn watch_processes(&mut self) {
+        if !self.config.has_process_rules() {
+            self.processes = None;
+            return;
+        }
+        if self.processes.is_none() {
+            let watch = ProcessWatch::start();
+            let text = format!("processes are noticed by {}", watch.method());
+            self.log.info("processes", &text);
+            self.processes = Some(watch);
+        }
+        self.look_at_processes(&processes::all());
+    }
+
+    /// Follows what has happened to processes.
+    pub(super) fn follow_processes(&mut self) {
+        let Some(watch) = &mut self.processes else {
+            return;
+        };
+        let changes = watch.changes();
+        if changes.lost {
+            self.counters.events_lost += 1;
+            self.look_at_processes(&processes::all());
+        } else {
+            self.look_at_processes(&changes.appeared);
+        }
+    }
+
+    /// Moves processes into their groups. One that is in a group of Plimsoll's
+    /// stays there: it was put there by name, or is a descendant of a member.
+    fn look_at_processes(&mut self, pids: &[i32]) {
+        for pid in pids {
+            let Some(process) = processes::look(&self.hierarchy, *pid) else {
+                continue;
+            };
+            if is_ours(Path::new(&process.cgroup)) || is_this_process(*pid) {
+                continue;
+            }
+            let Some(claim) = self.config.claim_of_process(&process) else {
+                continue;
+            };
+            let name = claim.rule.name.clone();
+            if self.book.get(&name).is_none_or(|e| e.applied.is_none()) {
+                // It is looked at again when the group is there.
+                continue;
+            }
+            let added = self.shared().enforcer().add_process(&name, *pid);
+            match added {
+                Ok(()) => {
+                    let text = format!("{name}: took in process {pid} ({})", process.command);
+                    self.log.debug("member", &text);
+                }
+                Err(error) if error.is_gone() || !is_there(*pid) => (),
+                Err(error) => {
+                    self.counters.apply_failures += 1;
+                    let text = format!("{name}: cannot take in process {pid}: {error}");
+                    self.log.warning("member", &text);
+                }
+            }
+        }
+    }
+
+    /// Looks at groups of whose kernel files somebody has written one.
+    pub(super) fn look_at_written(&mut self) {
+        let now = Instant::now();
+        let due = self.written.iter().filter(|(_, at)| **at <= now);
+        let due: Vec<String> = due.map(|(path, _)| path.clone()).collect();
+        for path in due {
+            self.written.remove(&path);
+            if self.book.get(&path).is_none_or(|e| e.applied.is_none()) {
+                continue;
+            }
+            let found = self.shared().enforcer().audit(&path).unwrap_or_default();
+            self.counters.foreign_changes += found.len() as u64;
+            for change in &found {
+                let done = if self.config.enforce {
+                    "it is written again"
+                } else {
+                    "it stays until the next change of ours"
+                };
+                self.log.warning("foreign change", &format!("{change}; {done}"));
+            }
+            if !found.is_empty() && self.config.enforce {
+                let again = self.shared().enforcer().reapply(&path);
+                if let Err(error) = again {
+                    self.log.error("apply", &format!("{path}: {error}"));
+                }
+            }
+        }
+    }
+}
+
+fn is_this_process(pid: i32) -> bool {
+    i32::try_from(std::process::id()).is_ok_and(|own| own == pid)
+}
+
+fn is_there(pid: i32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}

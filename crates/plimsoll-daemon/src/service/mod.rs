@@ -1,0 +1,291 @@
+//! The service: keeps what is in force equal to what is asked, as cgroups and
+//! processes come and go.
+//!
+//! One thread reads events and requests, matches, and has the enforcer apply;
+//! another, the control loop, does what falls due every few milliseconds. They
+//! share the enforcer, and the control loop goes first.
+
+mod answers;
+mod apply;
+mod book;
+mod commands;
+mod control_loop;
+mod follow;
+mod handle;
+mod planner;
+mod remembered;
+mod report;
+mod start;
+mod wish;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use plimsoll_engine::cgroup::{BusyMeter, Hierarchy};
+use plimsoll_engine::enforcer::Enforcer;
+use plimsoll_engine::host::{Mode, SchedExt};
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::undo::UndoReport;
+
+use crate::config::{Config, EnforcerWanted};
+use crate::log::Log;
+use crate::state::Counters;
+use crate::watch::{CgroupWatch, ProcessWatch};
+use book::Book;
+pub use control_loop::Heartbeat;
+use control_loop::{ControlLoop, Shared};
+pub use handle::Handle;
+use handle::{Inbox, Message};
+use planner::Planner;
+use remembered::Remembered;
+use wish::Demand;
+
+/// Without events, the service looks after itself this often.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// What enforces groups, freshly started.
+pub struct Enforcing {
+    /// The enforcer.
+    pub enforcer: Box<dyn Enforcer>,
+    /// The BPF scheduler behind it; `None`: stock knobs alone.
+    pub scheduler: Option<SchedExt>,
+    /// What earlier processes had left behind, and was undone.
+    pub left_behind: UndoReport,
+}
+
+/// Starts what enforces groups: the one thing that differs between builds.
+pub trait Starter: Send {
+    /// Starts the enforcer that the operator wants, or the best that the host
+    /// has.
+    ///
+    /// # Errors
+    /// When what is wanted cannot be had on this host.
+    fn start(&mut self, wanted: EnforcerWanted, mode: Mode) -> plimsoll_engine::Result<Enforcing>;
+}
+
+/// What a service is started with.
+pub struct Options {
+    /// The configuration file.
+    pub config: PathBuf,
+    /// Where journals and the socket are.
+    pub runtime: RuntimeFolder,
+    /// The cgroups of the host.
+    pub hierarchy: Arc<Hierarchy>,
+    /// Starts enforcers.
+    pub starter: Box<dyn Starter>,
+    /// Called while control loop and service are alive.
+    pub heartbeat: Heartbeat,
+    /// Where lines go.
+    pub log: Arc<Log>,
+}
+
+/// The service.
+pub struct Service {
+    config_path: PathBuf,
+    runtime: RuntimeFolder,
+    hierarchy: Arc<Hierarchy>,
+    starter: Box<dyn Starter>,
+    log: Arc<Log>,
+    config: Config,
+    /// What is wrong with it, where it was damaged at the start.
+    config_problems: Vec<String>,
+    /// Other things that somebody should look at, by what they are about.
+    problems: BTreeMap<&'static str, String>,
+    planner: Planner,
+    control: ControlLoop,
+    cgroups: CgroupWatch,
+    /// Events that the watch had lost when it was last asked.
+    overflows: u64,
+    /// The cgroups that there are.
+    known: BTreeSet<String>,
+    /// What the owners of cgroups ask for, as far as they may.
+    attributes: BTreeMap<String, Knobs>,
+    /// Those to which somebody has written, with when they are looked at.
+    written: BTreeMap<String, Instant>,
+    /// Groups of commands in which nothing runs any more.
+    empty_since: BTreeMap<String, Instant>,
+    /// Only if a group is made of processes.
+    processes: Option<ProcessWatch>,
+    book: Book,
+    demand: Option<Demand>,
+    remembered: Remembered,
+    /// It could not be written: is tried again.
+    remembered_is_stale: bool,
+    busy: BusyMeter,
+    busy_usec: u64,
+    /// What each batch group had used when it was last asked.
+    batch_seen: BTreeMap<String, u64>,
+    batch_usec: u64,
+    counters: Counters,
+    started: Instant,
+    housekept: Instant,
+    inbox: Inbox,
+    stopping: bool,
+}
+
+impl Service {
+    fn shared(&self) -> &Arc<Shared> {
+        self.control.shared()
+    }
+
+    /// Where requests are sent.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.inbox.handle()
+    }
+
+    /// The configuration that holds.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Works until it is told to stop, and puts everything back.
+    pub fn run(mut self) -> UndoReport {
+        while !self.stopping {
+            self.shared().service_is_alive();
+            self.wait();
+            self.follow_cgroups();
+            self.follow_processes();
+            self.answer_all();
+            self.look_at_written();
+            let now = Instant::now();
+            if now.saturating_duration_since(self.housekept) >= HOUSEKEEPING {
+                self.housekept = now;
+                self.keep_house();
+            }
+            self.settle();
+        }
+        self.end()
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&self) {
+        if self.book.has_unsettled() {
+            return;
+        }
+        let now = Instant::now();
+        let due = [
+            Some(self.housekept + HOUSEKEEPING),
+            self.book.due(),
+            self.cgroups.due(),
+            self.processes.as_ref().and_then(ProcessWatch::due),
+            self.written.values().min().copied(),
+        ];
+        let due = due.into_iter().flatten().min().unwrap_or(now);
+        let mut fds = vec![
+            PollFd::new(self.inbox.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.cgroups.as_fd(), PollFlags::POLLIN),
+        ];
+        if let Some(fd) = self.processes.as_ref().and_then(ProcessWatch::fd) {
+            fds.push(PollFd::new(fd, PollFlags::POLLIN));
+        }
+        // One more, so that it is due when it is over.
+        let wait = due.saturating_duration_since(now).as_millis() + 1;
+        let wait = PollTimeout::try_from(wait.min(1_000)).unwrap_or(PollTimeout::ZERO);
+        // Interrupted by a signal, there is nothing to do.
+        let _ = poll(&mut fds, wait);
+    }
+
+    fn answer_all(&mut self) {
+        for message in self.inbox.take() {
+            match message {
+                Message::Ask {
+                    peer,
+                    request,
+                    reply,
+                } => {
+                    self.counters.requests += 1;
+                    let answer = self.answer(&peer, request);
+                    // Who asked may have gone.
+                    let _ = reply.send(answer);
+                }
+                Message::State { reply } => {
+                    let state = self.state(None, false);
+                    let _ = reply.send(state);
+                }
+                Message::Reload => {
+                    // Told by the reload itself.
+                    let _ = self.reload();
+                }
+                Message::Stop => self.stopping = true,
+            }
+        }
+    }
+
+    /// What has to be looked at from time to time.
+    fn keep_house(&mut self) {
+        if !self.control.is_running() {
+            // What a loop did that is gone nobody does: the supervisor's
+            // restart is the way out, and all is undone before.
+            self.log.error("control", "the control thread has failed; stopping");
+            self.stopping = true;
+            return;
+        }
+        for message in self.shared().take_messages() {
+            self.log.warning("enforcer", &message);
+        }
+        let problem = self.shared().problem();
+        self.note_problem("control", problem);
+        let unwatched = self.cgroups.unwatched();
+        let problem = (unwatched > 0).then(|| {
+            format!(
+                "{unwatched} cgroups cannot be watched and are looked at once a second: the \
+                 kernel's limit fs.inotify.max_user_watches is reached"
+            )
+        });
+        self.note_problem("watches", problem);
+        if let Ok(busy_ns) = self.busy.busy_ns() {
+            self.busy_usec += busy_ns / 1_000;
+        }
+        self.note_folders();
+        self.end_commands();
+        if self.remembered_is_stale {
+            self.remember();
+        }
+    }
+
+    /// Notes or clears what somebody should look at, and tells it once.
+    fn note_problem(&mut self, about: &'static str, problem: Option<String>) {
+        match problem {
+            None => {
+                if self.problems.remove(about).is_some() {
+                    self.log.info(about, &format!("{about}: as it should be again"));
+                }
+            }
+            Some(problem) => {
+                if self.problems.get(about) != Some(&problem) {
+                    self.log.warning(about, &problem);
+                    self.problems.insert(about, problem);
+                }
+            }
+        }
+    }
+
+    /// Writes down what the next start has to know.
+    fn remember(&mut self) {
+        let written = self.remembered.write(&self.runtime);
+        self.remembered_is_stale = written.is_err();
+        let problem = written.err().map(|error| {
+            format!("{error}; what is `set` does not outlive this daemon until it can be written")
+        });
+        self.note_problem("remembered", problem);
+    }
+
+    /// Puts everything back.
+    fn end(mut self) -> UndoReport {
+        self.remember_members();
+        let mut enforcer = self.shared().enforcer();
+        let report = enforcer.undo();
+        drop(enforcer);
+        for problem in &report.problems {
+            self.log.warning("undo", problem);
+        }
+        report
+    }
+}

@@ -1,0 +1,146 @@
+//! What was asked on the command line, for the next start: it holds until it
+//! is taken back, not until the daemon is restarted.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::runtime::{RuntimeFolder, write_atomically};
+use serde::{Deserialize, Serialize};
+
+/// The file in the runtime folder.
+const FILE: &str = "remembered.json";
+
+/// A group of a command or of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Command {
+    /// The first process, and when it started.
+    pub pid: i32,
+    pub start_time: u64,
+    /// Whose it is.
+    pub uid: u32,
+    /// For people.
+    pub subject: String,
+    pub knobs: Knobs,
+    /// Of these, what others than its owner have asked for.
+    #[serde(default)]
+    pub bound: Knobs,
+    #[serde(default)]
+    pub best_effort: bool,
+    /// Where its processes were when it was written last.
+    pub folder: PathBuf,
+    /// Those that were in it when the daemon was stopped, with their start
+    /// times; after a kill they are found in the folder.
+    #[serde(default)]
+    pub members: Vec<(i32, u64)>,
+}
+
+/// Knobs of `set`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Override {
+    pub knobs: Knobs,
+    #[serde(default)]
+    pub best_effort: bool,
+}
+
+/// All of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Remembered {
+    /// By the name of a group of the file, or the path of a cgroup.
+    #[serde(default)]
+    pub overrides: BTreeMap<String, Override>,
+    /// By the group's name.
+    #[serde(default)]
+    pub commands: BTreeMap<String, Command>,
+}
+
+fn path(runtime: &RuntimeFolder) -> PathBuf {
+    runtime.path().join(FILE)
+}
+
+impl Remembered {
+    /// What was written last. A damaged file is put aside and told.
+    pub fn read(runtime: &RuntimeFolder) -> (Self, Option<String>) {
+        let path = path(runtime);
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return (Self::default(), None);
+            }
+            Err(error) => return (Self::default(), Some(format!("{}: {error}", path.display()))),
+            Ok(bytes) => bytes,
+        };
+        match serde_json::from_slice(&bytes) {
+            Ok(read) => (read, None),
+            Err(error) => {
+                let aside = path.with_extension("json.damaged");
+                // What cannot be moved is overwritten by the next write.
+                let _ = fs::rename(&path, &aside);
+                let problem = format!(
+                    "{}: is damaged ({error}) and was put aside as {}; what was `set` before \
+                     does not hold any more",
+                    path.display(),
+                    aside.display()
+                );
+                (Self::default(), Some(problem))
+            }
+        }
+    }
+
+    /// Writes it down.
+    ///
+    /// # Errors
+    /// When the disk is full; what was written before is still there.
+    pub fn write(&self, runtime: &RuntimeFolder) -> io::Result<()> {
+        let path = path(runtime);
+        if *self == Self::default() {
+            return match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        }
+        let written = write_atomically(&path, self, true);
+        written.map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one() -> Remembered {
+        let mut all = Remembered::default();
+        let knobs = serde_json::from_str(r#"{"class": "batch"}"#).unwrap();
+        let asked = Override {
+            knobs,
+            best_effort: true,
+        };
+        all.overrides.insert("/a".into(), asked);
+        all
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_leaves_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path());
+        assert_eq!(Remembered::read(&runtime), (Remembered::default(), None));
+        one().write(&runtime).unwrap();
+        assert_eq!(Remembered::read(&runtime), (one(), None));
+        Remembered::default().write(&runtime).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_damaged_file_is_put_aside_and_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path());
+        fs::write(path(&runtime), "{\"overrides\": 7").unwrap();
+        let (read, problem) = Remembered::read(&runtime);
+        assert_eq!(read, Remembered::default());
+        assert!(problem.unwrap().contains("remembered.json.damaged"));
+        assert_eq!(Remembered::read(&runtime), (Remembered::default(), None));
+    }
+}

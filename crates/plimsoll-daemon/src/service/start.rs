@@ -1,0 +1,229 @@
+//! From nothing to a service, and from one configuration to the next.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use plimsoll_engine::cgroup::BusyMeter;
+use plimsoll_engine::host::Mode;
+use plimsoll_engine::undo::UndoReport;
+use plimsoll_engine::EngineError;
+use thiserror::Error;
+
+use super::book::Book;
+use super::commands;
+use super::control_loop::ControlLoop;
+use super::handle::Inbox;
+use super::planner::Planner;
+use super::remembered::Remembered;
+use super::wish::Place;
+use super::{Options, Service};
+use crate::config::{Config, EnforcerWanted};
+use crate::state::Counters;
+use crate::watch::CgroupWatch;
+
+/// What all cgroups of somebody else's are kept in.
+const JOURNAL: &str = "daemon";
+
+/// Why a service cannot be started.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The enforcer could not be had.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Events of the kernel could not be had.
+    #[error("cannot watch cgroups: {0}")]
+    Watch(std::io::Error),
+    /// No file could be opened.
+    #[error("cannot start the service: {0}")]
+    Start(std::io::Error),
+}
+
+impl Service {
+    /// Undoes what an earlier process left behind and applies the
+    /// configuration: what is sound of it, if it is damaged.
+    ///
+    /// # Errors
+    /// When nothing can be enforced at all.
+    pub fn start(mut options: Options) -> std::result::Result<Self, StartError> {
+        let log = options.log;
+        let (config, config_problems) = Config::read_sound(&options.config);
+        for problem in &config_problems {
+            log.error("configuration", problem);
+        }
+        let (remembered, problem) = Remembered::read(&options.runtime);
+        if let Some(problem) = problem {
+            log.error("remembered", &problem);
+        }
+        // Before they are undone: their processes go back to where they were.
+        let members = commands::members(&remembered);
+        let enforcing = options.starter.start(config.enforcer, config.mode)?;
+        report_undo(&log, &enforcing.left_behind);
+        let planner = Planner::new(&options.hierarchy, enforcing.scheduler);
+        let mut enforcer = enforcing.enforcer;
+        enforcer.keep_cgroups_in(JOURNAL);
+        let control = ControlLoop::start(enforcer, options.heartbeat);
+        let watch = CgroupWatch::start(options.hierarchy.mount_point());
+        let (cgroups, changes) = watch.map_err(StartError::Watch)?;
+        let busy = BusyMeter::start(&options.hierarchy)?;
+        let now = Instant::now();
+        let mut service = Self {
+            config_path: options.config,
+            runtime: options.runtime,
+            hierarchy: options.hierarchy,
+            starter: options.starter,
+            log,
+            config,
+            config_problems,
+            problems: BTreeMap::new(),
+            planner,
+            control,
+            cgroups,
+            overflows: 0,
+            known: BTreeSet::new(),
+            attributes: BTreeMap::new(),
+            written: BTreeMap::new(),
+            empty_since: BTreeMap::new(),
+            processes: None,
+            book: Book::default(),
+            demand: None,
+            remembered,
+            remembered_is_stale: false,
+            busy,
+            busy_usec: 0,
+            batch_seen: BTreeMap::new(),
+            batch_usec: 0,
+            counters: Counters::default(),
+            started: now,
+            housekept: now,
+            inbox: Inbox::new().map_err(StartError::Start)?,
+            stopping: false,
+        };
+        service.counters.reloads = 1;
+        service.ask_commands(&members);
+        service.take_changes(changes);
+        service.ask_rules();
+        service.settle();
+        service.take_back_members(&members);
+        service.watch_processes();
+        let groups = service.book.len();
+        let rules = service.config.rules.len();
+        let config = service.config_path.display().to_string();
+        let text = format!("{config}: {rules} groups of the file, {groups} in force");
+        service.log.info("service", &text);
+        Ok(service)
+    }
+
+    /// Reads the configuration again: all of it, or nothing of it. Returns
+    /// what people should be told.
+    ///
+    /// # Errors
+    /// The line that is told to people.
+    pub(super) fn reload(&mut self) -> std::result::Result<Vec<String>, String> {
+        let reloaded = self.try_reload();
+        match &reloaded {
+            Ok(warnings) => {
+                self.counters.reloads += 1;
+                self.config_problems.clear();
+                let text = format!("{}: reloaded", self.config_path.display());
+                self.log.info("configuration", &text);
+                for warning in warnings {
+                    self.log.warning("configuration", warning);
+                }
+            }
+            Err(problem) => {
+                self.counters.reloads_refused += 1;
+                let text = format!("{problem}; what was in force still is");
+                self.log.error("configuration", &text);
+            }
+        }
+        reloaded
+    }
+
+    fn try_reload(&mut self) -> std::result::Result<Vec<String>, String> {
+        let config = Config::read(&self.config_path).map_err(|error| error.to_string())?;
+        let same_enforcer =
+            config.enforcer == self.config.enforcer && config.mode == self.config.mode;
+        let mut members = Vec::new();
+        if same_enforcer {
+            self.check_rules(&config)?;
+        } else {
+            self.remember_members();
+            members = commands::members(&self.remembered);
+            let changed = self.change_enforcer(&config);
+            if changed.is_err() {
+                self.settle();
+                self.take_back_members(&members);
+            }
+            changed?;
+        }
+        let mut warnings = Vec::new();
+        if config.metrics != self.config.metrics {
+            warnings.push("metrics.listen: another address takes a restart of the daemon".into());
+        }
+        let attributes_changed = config.allow_xattr != self.config.allow_xattr;
+        self.config = config;
+        if attributes_changed {
+            self.read_all_attributes();
+        }
+        self.ask_rules();
+        self.ask_all_cgroups();
+        self.settle();
+        self.take_back_members(&members);
+        self.watch_processes();
+        Ok(warnings)
+    }
+
+    /// Whether this host can enforce what is asked for.
+    fn check_rules(&self, config: &Config) -> std::result::Result<(), String> {
+        for rule in &config.rules {
+            let place = if rule.matches.is_of_processes() {
+                Place::Processes
+            } else {
+                Place::Cgroup
+            };
+            let wish = self.wish_of_rule(rule, place);
+            let knobs = super::wish::laid_down(&wish, None, self.planner.nr_cpus());
+            self.planner
+                .plan(&wish.place, &knobs, false)
+                .map_err(|error| {
+                    let file = self.config_path.display();
+                    format!("{file}: group `{}`: {error}", rule.name)
+                })?;
+        }
+        Ok(())
+    }
+
+    /// Puts another enforcer in the place of the present one. Between the two
+    /// nothing is limited, for as long as it takes.
+    fn change_enforcer(&mut self, config: &Config) -> std::result::Result<(), String> {
+        let changed = self
+            .install(config.enforcer, config.mode)
+            .and_then(|()| self.check_rules(config));
+        if changed.is_err() {
+            let (enforcer, mode) = (self.config.enforcer, self.config.mode);
+            self.install(enforcer, mode)?;
+        }
+        changed
+    }
+
+    fn install(&mut self, wanted: EnforcerWanted, mode: Mode) -> std::result::Result<(), String> {
+        report_undo(&self.log, &self.shared().enforcer().undo());
+        self.book.forget_applied();
+        let started = self.starter.start(wanted, mode);
+        let enforcing = started.map_err(|error| error.to_string())?;
+        let mut enforcer = enforcing.enforcer;
+        enforcer.keep_cgroups_in(JOURNAL);
+        drop(self.control.replace(enforcer));
+        self.planner = Planner::new(&self.hierarchy, enforcing.scheduler);
+        Ok(())
+    }
+}
+
+fn report_undo(log: &crate::log::Log, report: &UndoReport) {
+    for undone in &report.undone {
+        log.info("undo", &format!("{undone}: put back as it was before an earlier process"));
+    }
+    for problem in &report.problems {
+        log.warning("undo", problem);
+    }
+}

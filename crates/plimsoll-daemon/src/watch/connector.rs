@@ -1,0 +1,382 @@
+//! The kernel's process events connector (Documentation/driver-api/connector.rst,
+//! include/uapi/linux/cn_proc.h): a netlink socket that tells of every process
+//! that is started, runs another program or becomes another user's.
+//!
+//! It takes `CAP_NET_ADMIN` and the first network, process and user
+//! namespaces of the host.
+
+use std::io::{self, ErrorKind};
+use std::mem::offset_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use netlink_sys::protocols::NETLINK_CONNECTOR;
+use netlink_sys::{Socket, SocketAddr};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::{setsockopt, sockopt};
+
+/// Room in the kernel for some thousand events that were not read yet.
+pub(super) const QUEUE_BYTES: usize = 8 << 20;
+/// An event is less than a hundred bytes.
+const MESSAGE_BYTES_MAX: usize = 512;
+/// More than the queue has room for: whoever reads comes to an end, however
+/// fast others write.
+const MESSAGES_MAX: usize = 64 * 1024;
+/// The multicast group and the address of process events (`CN_IDX_PROC`).
+const PROCESSES: u32 = 1;
+
+/// A message of the connector (`struct nlmsghdr`, then `struct cn_msg`).
+#[repr(C)]
+struct Message {
+    length: u32,
+    kind: u16,
+    flags: u16,
+    netlink_sequence: u32,
+    port: u32,
+    index: u32,
+    value: u32,
+    sequence: u32,
+    acknowledged: u32,
+    data_length: u16,
+    data_flags: u16,
+    event: Event,
+}
+
+/// `struct proc_event`, as far as it is of interest. In a message it follows
+/// at once, without a gap that would align it.
+#[repr(C, packed(4))]
+struct Event {
+    what: u32,
+    cpu: u32,
+    timestamp_ns: u64,
+    /// Of a fork: thread and process of the parent, then those of the child.
+    /// Of the acknowledgement of a request: the error. Else: thread and
+    /// process.
+    ids: [i32; 4],
+}
+
+const DATA: usize = offset_of!(Message, event);
+const WHAT: usize = DATA + offset_of!(Event, what);
+const IDS: usize = DATA + offset_of!(Event, ids);
+
+/// What happened (`enum what`).
+const ACKNOWLEDGED: u32 = 0;
+const FORK: u32 = 1;
+const EXEC: u32 = 2;
+const UID: u32 = 4;
+const NAME: u32 = 0x200;
+
+/// What can be asked for (`enum proc_cn_mcast_op`).
+const LISTEN: u32 = 1;
+const IGNORE: u32 = 2;
+
+/// What a message says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// A process has appeared or is another now.
+    Process(i32),
+    /// What came of a request: its number, and an error or 0.
+    Answer { request: u32, error: i32 },
+}
+
+/// The connector, listening.
+#[derive(Debug)]
+pub(super) struct Connector {
+    socket: Socket,
+    /// The number of its requests. All listeners hear the answers to all.
+    request: u32,
+}
+
+impl Connector {
+    /// Begins to listen. `queue_bytes` is room in the kernel for events that
+    /// were not read yet.
+    ///
+    /// # Errors
+    /// When the kernel has no connector, or it is not for this process.
+    pub(super) fn start(queue_bytes: usize) -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_CONNECTOR)?;
+        socket.set_non_blocking(true)?;
+        attach_filter(&socket)?;
+        // The first takes a privilege, the second has a limit.
+        let forced = setsockopt(&socket, sockopt::RcvBufForce, &queue_bytes);
+        let _ = forced.or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &queue_bytes));
+        socket.bind(&SocketAddr::new(0, 1 << (PROCESSES - 1)))?;
+        let mut address = SocketAddr::new(0, 0);
+        socket.get_address(&mut address)?;
+        let connector = Self {
+            socket,
+            request: address.port_number(),
+        };
+        connector.ask(LISTEN)?;
+        connector.expect_answer()?;
+        Ok(connector)
+    }
+
+    fn ask(&self, what: u32) -> io::Result<()> {
+        let message = request_bytes(self.request, what);
+        self.socket.send_to(&message, &SocketAddr::new(0, 0), 0)?;
+        Ok(())
+    }
+
+    /// The kernel answers before it returns from the request, or, where
+    /// namespaces are not the first ones, may not answer at all.
+    fn expect_answer(&self) -> io::Result<()> {
+        for _ in 0..MESSAGES_MAX {
+            match self.receive() {
+                Ok(Some(Told::Answer { request, error })) if request == self.request => {
+                    return match error {
+                        0 => Ok(()),
+                        error => Err(io::Error::from_raw_os_error(error)),
+                    };
+                }
+                Ok(_) => (),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::new(
+            ErrorKind::Unsupported,
+            "the kernel does not answer",
+        ))
+    }
+
+    /// Reads all events, and calls `each` with the process of each. Returns
+    /// whether some were lost because the queue was full.
+    ///
+    /// # Errors
+    /// When nothing more can be expected of the socket.
+    pub(super) fn read(&self, mut each: impl FnMut(i32)) -> io::Result<bool> {
+        let mut is_lost = false;
+        for _ in 0..MESSAGES_MAX {
+            match self.receive() {
+                Ok(Some(Told::Process(pid))) => each(pid),
+                Ok(_) => (),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => is_lost = true,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(is_lost)
+    }
+
+    /// The next message, if it is one that is of interest.
+    fn receive(&self) -> io::Result<Option<Told>> {
+        let mut buffer = [0; MESSAGE_BYTES_MAX];
+        loop {
+            let mut room = &mut buffer[..];
+            match self.socket.recv_from(&mut room, 0) {
+                Ok((length, sender)) => {
+                    let is_kernel = sender.port_number() == 0;
+                    let message = &buffer[..length.min(MESSAGE_BYTES_MAX)];
+                    return Ok(told(message).filter(|_| is_kernel));
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => (),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        // Kernels before 6.6 count who listens, and do not notice who has
+        // stopped without a word.
+        let _ = self.ask(IGNORE);
+    }
+}
+
+impl AsFd for Connector {
+    /// Readable when there are events.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Reads a message.
+fn told(message: &[u8]) -> Option<Told> {
+    let word = |offset: usize| -> Option<u32> {
+        let bytes = message.get(offset..offset + 4)?;
+        Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+    };
+    let id = |index: usize| word(IDS + 4 * index).map(u32::cast_signed);
+    if word(offset_of!(Message, index))? != PROCESSES {
+        return None;
+    }
+    let (thread, process) = match word(WHAT)? {
+        ACKNOWLEDGED => {
+            // The kernel adds one. (It overwrites the sequence number.)
+            let acknowledged = word(offset_of!(Message, acknowledged))?;
+            let request = acknowledged.wrapping_sub(1);
+            let error = id(0)?;
+            return Some(Told::Answer { request, error });
+        }
+        FORK => (id(2)?, id(3)?),
+        EXEC | UID | NAME => (id(0)?, id(1)?),
+        _ => return None,
+    };
+    (thread == process).then_some(Told::Process(process))
+}
+
+/// A request to the kernel, of some number.
+fn request_bytes(request: u32, what: u32) -> Vec<u8> {
+    let data = what.to_ne_bytes();
+    let length = (DATA + data.len()) as u32;
+    let mut message = Vec::with_capacity(DATA + data.len());
+    message.extend(length.to_ne_bytes());
+    message.extend((libc::NLMSG_DONE as u16).to_ne_bytes());
+    message.extend(0u16.to_ne_bytes());
+    // Netlink's own sequence number and port, then the connector's address
+    // (index and value), sequence number and what is acknowledged.
+    for word in [0, 0, PROCESSES, 1, 0, request] {
+        message.extend(word.to_ne_bytes());
+    }
+    message.extend((data.len() as u16).to_ne_bytes());
+    message.extend(0u16.to_ne_bytes());
+    message.extend(data);
+    message
+}
+
+/// Has the kernel drop what [`told`] would, above all the many threads that
+/// are started and ended, before it wakes this process up.
+fn attach_filter(socket: &impl AsRawFd) -> io::Result<()> {
+    let mut filter = filter();
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the kernel reads one `sock_fprog`, and as many instructions as
+    // that says; both live until the call returns.
+    let returned = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    Errno::result(returned)?;
+    Ok(())
+}
+
+/// The filter, in classic BPF. That loads words in network byte order, so they
+/// are compared with swapped ones. Jumps count from the next instruction.
+fn filter() -> [libc::sock_filter; 16] {
+    const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    const KEEP: u32 = libc::BPF_MISC | libc::BPF_TAX;
+    const IF: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const IF_KEPT: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_X;
+    const GO: u32 = libc::BPF_JMP | libc::BPF_JA;
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    let step = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let id = |index: usize| (IDS + 4 * index) as u32;
+    [
+        step(LOAD, WHAT as u32, 0, 0),
+        step(IF, ACKNOWLEDGED.to_be(), 13, 0), // take it
+        step(IF, FORK.to_be(), 7, 0),          // the child's ids
+        step(IF, EXEC.to_be(), 2, 0),          // the ids
+        step(IF, UID.to_be(), 1, 0),           // the ids
+        step(IF, NAME.to_be(), 0, 8),          // the ids, or drop it
+        step(LOAD, id(0), 0, 0),
+        step(KEEP, 0, 0, 0),
+        step(LOAD, id(1), 0, 0),
+        step(GO, 3, 0, 0), // compare
+        step(LOAD, id(2), 0, 0),
+        step(KEEP, 0, 0, 0),
+        step(LOAD, id(3), 0, 0),
+        step(IF_KEPT, 0, 1, 0), // a process, not one of its threads: take it
+        step(RETURN, 0, 0, 0),
+        step(RETURN, u32::MAX, 0, 0),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A message as the kernel sends it.
+    fn message(what: u32, ids: [i32; 4]) -> Vec<u8> {
+        let mut bytes = request_bytes(78, 0);
+        bytes.truncate(DATA);
+        bytes.extend(what.to_ne_bytes());
+        bytes.extend([0; 12]);
+        bytes.extend(ids.into_iter().flat_map(i32::to_ne_bytes));
+        bytes.extend([0; 8]);
+        bytes
+    }
+
+    #[test]
+    fn places_are_those_of_the_kernels_structures() {
+        assert_eq!((DATA, WHAT, IDS), (36, 36, 52));
+        assert_eq!(request_bytes(1, LISTEN).len(), 40);
+    }
+
+    #[test]
+    fn what_makes_a_process_another_is_told_of_it() {
+        for (what, ids, expected) in [
+            (FORK, [1, 1, 9, 9], Some(Told::Process(9))),
+            (FORK, [1, 1, 9, 8], None),
+            (EXEC, [9, 9, 0, 0], Some(Told::Process(9))),
+            (UID, [9, 9, 0, 0], Some(Told::Process(9))),
+            (UID, [9, 8, 0, 0], None),
+            (NAME, [9, 9, 0, 0], Some(Told::Process(9))),
+            (NAME, [9, 8, 0, 0], None),
+            // Another group, a coredump, the end.
+            (0x40, [9, 9, 0, 0], None),
+            (0x4000_0000, [9, 9, 0, 0], None),
+            (0x8000_0000, [9, 9, 0, 0], None),
+            (
+                ACKNOWLEDGED,
+                [1, 0, 0, 0],
+                Some(Told::Answer {
+                    request: 77,
+                    error: 1,
+                }),
+            ),
+        ] {
+            assert_eq!(told(&message(what, ids)), expected, "{what:#x} {ids:?}");
+        }
+        assert_eq!(told(&message(FORK, [1; 4])[..60]), None);
+        assert_eq!(told(&[]), None);
+    }
+
+    proptest! {
+        /// The kernel lets through what is told, and nothing else: the filter
+        /// does the same on a socket of another family.
+        #[test]
+        fn the_filter_drops_what_is_not_told(
+            what in prop::sample::select(vec![ACKNOWLEDGED, FORK, EXEC, UID, NAME, 0x40, 0x80, 0x100,
+                0x2000_0000, 0x4000_0000, 0x8000_0000, 3]),
+            ids in prop::array::uniform4(1..4i32),
+            length in 0..76usize,
+        ) {
+            let (sender, receiver) = UnixDatagram::pair().unwrap();
+            receiver.set_nonblocking(true).unwrap();
+            attach_filter(&receiver).unwrap();
+            let whole = message(what, ids);
+            let message = &whole[..whole.len().min(length.max(20))];
+            // A datagram that the filter drops may come back as an error.
+            let _ = sender.send(message);
+            let is_there = receiver.recv(&mut [0; 128]).is_ok();
+            if message.len() == whole.len() {
+                prop_assert_eq!(is_there, told(message).is_some());
+            } else if told(message).is_some() {
+                prop_assert!(is_there);
+            }
+        }
+
+        #[test]
+        fn no_message_ends_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = told(&bytes);
+        }
+    }
+}

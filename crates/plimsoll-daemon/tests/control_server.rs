@@ -1,0 +1,120 @@
+//! The control socket, with a handler of the tests' own.
+
+#![allow(clippy::unwrap_used)]
+
+mod control_common;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+
+use control_common::{Echo, Rig, state_of};
+use plimsoll_daemon::control::client::{Client, ClientError};
+use plimsoll_daemon::control::protocol::{Answer, Request, Set};
+use plimsoll_daemon::control::server::{Server, ServerError};
+use plimsoll_engine::knobs::Knobs;
+
+fn show() -> Request {
+    Request::Show {
+        target: None,
+        details: false,
+    }
+}
+
+#[test]
+fn many_requests_of_one_client_are_answered_in_order() {
+    let rig = Rig::new(Echo::default());
+    let mut client = rig.client();
+    for number in 0..100 {
+        let request = Request::Reset {
+            target: format!("group-{number}"),
+        };
+        let answer = client.ask(&request).unwrap();
+        assert_eq!(answer, Answer::Text(format!("{request:?}")));
+    }
+    assert_eq!(rig.handler.answered(), 100);
+}
+
+#[test]
+fn anybody_may_connect_and_nobody_finds_it_once_it_has_stopped() {
+    let rig = Rig::new(Echo::default());
+    let mode = std::fs::metadata(&rig.path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o666);
+    rig.server.stop();
+    assert!(!rig.path.exists());
+    assert!(Client::connect(&rig.path).unwrap().is_none());
+}
+
+#[test]
+fn a_dead_socket_is_replaced_and_a_living_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists() && Client::connect(&path).unwrap().is_none());
+
+    let server = Server::bind(&path, Arc::new(Echo::default())).unwrap();
+    assert!(Client::connect(&path).unwrap().is_some());
+    let second = Server::bind(&path, Arc::new(Echo::default()));
+    assert!(matches!(second, Err(ServerError::Taken { .. })));
+    server.stop();
+}
+
+#[test]
+fn a_later_daemons_socket_is_left_alone() {
+    let rig = Rig::new(Echo::default());
+    std::fs::remove_file(&rig.path).unwrap();
+    let later = Server::bind(&rig.path, Arc::new(Echo::default())).unwrap();
+    rig.server.stop();
+    assert!(Client::connect(&rig.path).unwrap().is_some());
+    later.stop();
+}
+
+#[test]
+fn megabytes_arrive_whole() {
+    let state = state_of(10_000);
+    let rig = Rig::new(Echo::answering(Answer::State(Box::new(state.clone()))));
+    let mut client = rig.client();
+    let Answer::State(answer) = client.ask(&show()).unwrap() else {
+        panic!("not a state")
+    };
+    assert_eq!(answer.groups.len(), 10_000);
+    assert_eq!(*answer, state);
+}
+
+#[test]
+fn a_request_that_does_not_fit_is_not_sent() {
+    let rig = Rig::new(Echo::default());
+    let request = Request::Set(Box::new(Set {
+        target: "x".repeat(70_000),
+        knobs: Knobs::default(),
+        best_effort: false,
+        dry_run: false,
+    }));
+    let refused = rig.client().ask(&request).unwrap_err();
+    assert!(matches!(refused, ClientError::TooLong));
+    assert_eq!(rig.handler.answered(), 0);
+}
+
+#[test]
+fn another_version_is_told_apart() {
+    let rig = Rig::new(Echo::default());
+    let answer = rig.exchange(b"{\"version\":2,\"request\":{\"new\":[]},\"more\":1}\n");
+    let Answer::Refused(why) = serde_json::from_str(&answer).unwrap() else {
+        panic!("{answer}")
+    };
+    assert!(
+        why.contains("version 2") && why.contains("version 1"),
+        "{why}"
+    );
+    assert_eq!(rig.handler.answered(), 0);
+    assert_eq!(rig.handler.unreadable(), 1);
+}
+
+#[test]
+fn a_daemon_that_fails_at_one_request_answers_the_next() {
+    let rig = Rig::new(Echo::panicking_at_debug());
+    let mut client = rig.client();
+    let answer = client.ask(&Request::Debug).unwrap();
+    assert!(matches!(answer, Answer::Refused(why) if why.contains("failed")));
+    assert!(matches!(client.ask(&show()).unwrap(), Answer::Text(_)));
+}

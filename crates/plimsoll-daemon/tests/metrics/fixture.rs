@@ -1,0 +1,199 @@
+//! States to make metrics of.
+
+use plimsoll_daemon::state::{Counters, Daemon, Group, Histogram, Machine, Origin, State};
+use plimsoll_engine::cgroup::CpuStat;
+use plimsoll_engine::enforcer::{
+    BatchCounts, BatchSample, EnforcerKind, HeadroomSample, PerTaskSample, Sample, SchedulerSample,
+    SoftCapSample,
+};
+use plimsoll_engine::knobs::{Class, Knobs};
+
+/// What a state is to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Health {
+    Good,
+    /// Everything that an alert is about.
+    Bad,
+}
+
+/// A state with everything in it, `second` seconds after the start: every
+/// counter grows by a steady amount each second.
+pub fn state(second: u64, health: Health) -> State {
+    let is_bad = health == Health::Bad;
+    let usec = second * 1_000_000;
+    State {
+        daemon: daemon(second, is_bad),
+        machine: Machine {
+            at_usec: usec,
+            nr_cpus: 8,
+            busy_usec: usec * 5,
+            batch_usec: usec * 2,
+        },
+        headroom: Some(HeadroomSample {
+            headroom_ppm: 300_000,
+            allowance_ppm: 250_000,
+            side_ppm: 245_000,
+            nonside_ppm: 450_000,
+            headroom_shortfall_usec: if is_bad { usec / 2 } else { usec / 1000 },
+            nr_updates: second * 100,
+            nr_writes: second * 10,
+            controller_usec: usec / 500,
+            sides: vec!["encode".into()],
+            ..HeadroomSample::default()
+        }),
+        scheduler: Some(SchedulerSample {
+            state: if is_bad { "down" } else { "running" }.into(),
+            mode: "partial".into(),
+            nr_reloads: if is_bad { second } else { 1 },
+            nr_rescues: if is_bad { second } else { 2 },
+            nr_promotions: second * 3,
+            ..SchedulerSample::default()
+        }),
+        groups: vec![
+            encode(second, is_bad),
+            tenant(second, is_bad),
+            unapplied(is_bad),
+        ],
+    }
+}
+
+fn daemon(second: u64, is_bad: bool) -> Daemon {
+    let failures = if is_bad { second } else { 1 };
+    Daemon {
+        pid: 1,
+        version: "0.1.0".into(),
+        uptime_usec: second * 1_000_000,
+        enforcer: EnforcerKind::SchedExt,
+        problems: vec!["rule web is not used".to_owned(); usize::from(is_bad)],
+        counters: Counters {
+            reloads: second,
+            reloads_refused: failures,
+            attributes_refused: failures,
+            foreign_changes: failures,
+            apply_failures: failures,
+            requests: second * 5,
+            requests_refused: failures,
+            events_lost: failures,
+        },
+        control_delay: Histogram {
+            bounds_usec: vec![1000, 10_000, 100_000, 1_000_000],
+            counts: if is_bad {
+                vec![second * 90, 0, 0, second * 10, 0]
+            } else {
+                vec![second * 90, second * 10, 0, 0, 0]
+            },
+            sum_usec: second * 10_000,
+        },
+        resident_bytes: if is_bad { 80 << 20 } else { 12 << 20 },
+        cpu_usec: second * 1500,
+        ..Daemon::default()
+    }
+}
+
+fn knobs(class: Option<Class>, quota: &str) -> Knobs {
+    Knobs {
+        class,
+        quota: Some(quota.parse().unwrap()),
+        ..Knobs::default()
+    }
+}
+
+/// A batch group of Plimsoll's own with every limit there is.
+fn encode(second: u64, is_bad: bool) -> Group {
+    let usec = second * 1_000_000;
+    Group {
+        name: "encode".into(),
+        group: "encode".into(),
+        origin: Origin::CommandLine,
+        cgroup: "/plimsoll/encode".into(),
+        knobs: Knobs {
+            cap: Some("150%".parse().unwrap()),
+            soft_cap: Some("50%".parse().unwrap()),
+            ..knobs(Some(Class::Batch), "2cpus")
+        },
+        statistics: Some(Sample {
+            usage_usec: usec * 2,
+            processes: 7,
+            quota: Some(limited(second, 1)),
+            cap: Some(limited(second, 2)),
+            per_task: Some(PerTaskSample {
+                tasks: 3,
+                tasks_total: second,
+                nr_periods: second * 100,
+                nr_throttled: second * 5,
+            }),
+            soft_cap: Some(SoftCapSample {
+                rate_ppm: 450_000,
+                background: true,
+                nr_switches: second / 10,
+            }),
+            batch: Some(BatchSample {
+                total: BatchCounts {
+                    run_usec: if is_bad { second } else { usec * 2 },
+                    wait_usec: usec * 3,
+                    nr_switches: second * 500,
+                    nr_preempted: second * 50,
+                    nr_overdue: second / 10,
+                },
+                cpus: Vec::new(),
+            }),
+            foreign_changes: vec!["cpu.max".to_owned(); usize::from(is_bad)],
+            ..Sample::default()
+        }),
+        problem: is_bad.then(|| "cpu.max was changed by somebody else".to_owned()),
+        ..Group::default()
+    }
+}
+
+/// A cgroup of somebody else's, whose name needs care.
+fn tenant(second: u64, is_bad: bool) -> Group {
+    let path = "/tenants.slice/a \"quoted\" one";
+    Group {
+        name: path.into(),
+        group: "tenants".into(),
+        cgroup: path.into(),
+        knobs: knobs(None, "200ms/100ms"),
+        statistics: Some(Sample {
+            usage_usec: second * 900_000,
+            processes: 2,
+            quota: Some(limited(second, if is_bad { 6 } else { 1 })),
+            ..Sample::default()
+        }),
+        ..Group::default()
+    }
+}
+
+fn unapplied(is_bad: bool) -> Group {
+    Group {
+        name: "/system.slice/web.service".into(),
+        group: "web".into(),
+        cgroup: "/system.slice/web.service".into(),
+        statistics: (!is_bad).then(Sample::default),
+        problem: is_bad.then(|| "cpu.max: permission denied".to_owned()),
+        ..Group::default()
+    }
+}
+
+/// Ten periods a second, of which so many are throttled.
+fn limited(second: u64, throttled: u64) -> CpuStat {
+    CpuStat {
+        nr_periods: second * 10,
+        nr_throttled: second * throttled,
+        throttled_usec: second * throttled * 20_000,
+        nr_bursts: second,
+        burst_usec: second * 15_000,
+    }
+}
+
+/// As many groups with a quota as asked for.
+pub fn many_groups(number: u64) -> State {
+    let groups = (0..number).map(|n| Group {
+        name: format!("/tenants.slice/tenant-{n}.service"),
+        cgroup: format!("/tenants.slice/tenant-{n}.service").into(),
+        ..tenant(n + 1, false)
+    });
+    State {
+        groups: groups.collect(),
+        ..state(10, Health::Good)
+    }
+}

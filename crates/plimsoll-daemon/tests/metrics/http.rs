@@ -1,0 +1,83 @@
+//! A small HTTP client.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    /// In lower case, a line each.
+    pub head: String,
+    pub body: String,
+}
+
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    stream
+}
+
+/// Asks once; `None`: there was no answer.
+pub fn try_request(
+    address: SocketAddr,
+    method: &str,
+    target: &str,
+    headers: &str,
+) -> Option<Answer> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .ok()?;
+    let request =
+        format!("{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    let answer = String::from_utf8(answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let head = head.to_lowercase();
+    let is_chunked = head.contains("transfer-encoding: chunked");
+    Some(Answer {
+        status: head.split(' ').nth(1)?.parse().ok()?,
+        body: if is_chunked {
+            join_chunks(body)?
+        } else {
+            body.to_owned()
+        },
+        head,
+    })
+}
+
+pub fn request(address: SocketAddr, method: &str, target: &str, headers: &str) -> Answer {
+    try_request(address, method, target, headers).expect("an answer")
+}
+
+pub fn get(address: SocketAddr, target: &str) -> Answer {
+    request(address, "GET", target, "")
+}
+
+fn join_chunks(mut body: &str) -> Option<String> {
+    let mut joined = String::new();
+    loop {
+        let (size, rest) = body.split_once("\r\n")?;
+        let size = usize::from_str_radix(size, 16).ok()?;
+        if size == 0 {
+            return Some(joined);
+        }
+        joined.push_str(rest.get(..size)?);
+        body = rest.get(size..)?.strip_prefix("\r\n")?;
+    }
+}
+
+/// For the query of a target.
+pub fn percent_encoded(text: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(encode).collect()
+}

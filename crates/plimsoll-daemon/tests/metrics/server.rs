@@ -1,0 +1,226 @@
+//! The server, with good and bad clients.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plimsoll_daemon::metrics::{MetricsServer, classic, openmetrics};
+
+use crate::fixture::{self, Health};
+use crate::http::{connect, get, request, try_request};
+
+const ACCEPT_OPENMETRICS: &str = "Accept: application/openmetrics-text; version=1.0.0\r\n";
+
+fn start(render: impl Fn() -> String + Send + Sync + 'static) -> MetricsServer {
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    MetricsServer::start(loopback, Arc::new(render)).unwrap()
+}
+
+fn start_with_state() -> (MetricsServer, String) {
+    let text = openmetrics(fixture::state(100, Health::Good));
+    let served = text.clone();
+    (start(move || served.clone()), text)
+}
+
+#[test]
+fn a_client_gets_the_format_that_it_asks_for() {
+    let (server, text) = start_with_state();
+    let answer = request(server.local_addr(), "GET", "/metrics", ACCEPT_OPENMETRICS);
+    assert_eq!(answer.status, 200);
+    let content_type = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert!(answer.head.contains(content_type), "{}", answer.head);
+    assert_eq!(answer.body, text);
+
+    let answer = get(server.local_addr(), "/metrics");
+    assert_eq!(answer.status, 200);
+    let content_type = "content-type: text/plain; version=0.0.4; charset=utf-8";
+    assert!(answer.head.contains(content_type), "{}", answer.head);
+    assert_eq!(answer.body, classic(&text));
+}
+
+#[test]
+fn a_browser_finds_the_way_and_the_rest_is_refused() {
+    let (server, _) = start_with_state();
+    let address = server.local_addr();
+    let page = get(address, "/");
+    assert_eq!(page.status, 200);
+    assert!(page.body.contains("href=\"/metrics\""), "{}", page.body);
+    assert_eq!(get(address, "/secret").status, 404);
+    let refused = request(address, "POST", "/metrics", "Content-Length: 0\r\n");
+    assert_eq!(refused.status, 405);
+    assert!(
+        refused.head.contains("allow: get, head"),
+        "{}",
+        refused.head
+    );
+    let head = request(address, "HEAD", "/metrics", "");
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+}
+
+#[test]
+fn the_text_is_never_made_twice_at_once_and_always_anew() {
+    static RUNNING: AtomicU64 = AtomicU64::new(0);
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let server = start(|| {
+        assert_eq!(RUNNING.fetch_add(1, Ordering::SeqCst), 0);
+        thread::sleep(Duration::from_millis(20));
+        RUNNING.fetch_sub(1, Ordering::SeqCst);
+        format!("made {}\n# EOF\n", MADE.fetch_add(1, Ordering::SeqCst))
+    });
+    let address = server.local_addr();
+    let ask = || request(address, "GET", "/metrics", ACCEPT_OPENMETRICS).body;
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+        for client in clients {
+            assert!(client.join().unwrap().starts_with("made "));
+        }
+    });
+    let (first, second) = (ask(), ask());
+    assert_ne!(first, second);
+}
+
+#[test]
+fn a_connection_serves_several_requests() {
+    let (server, text) = start_with_state();
+    let mut stream = connect(server.local_addr());
+    for _ in 0..3 {
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: test\r\n{ACCEPT_OPENMETRICS}\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"# EOF\n") {
+            let mut part = [0; 4096];
+            let length = stream.read(&mut part).unwrap();
+            assert!(length > 0, "closed");
+            answer.extend_from_slice(&part[..length]);
+        }
+        assert!(String::from_utf8(answer).unwrap().ends_with(&text));
+    }
+}
+
+#[test]
+fn a_request_that_is_too_large_or_no_request_is_refused() {
+    let (server, text) = start_with_state();
+    let address = server.local_addr();
+    let large = format!("X-Large: {}\r\n", "x".repeat(64 << 10));
+    let many: String = (0..100).map(|n| format!("X-{n}: y\r\n")).collect();
+    for headers in [large, many] {
+        // The connection may be reset before the refusal is read.
+        if let Some(refused) = try_request(address, "GET", "/metrics", &headers) {
+            assert_eq!(refused.status, 431);
+        }
+    }
+    let mut stream = connect(address);
+    stream
+        .write_all(b"\x16\x03\x01 no http at all\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    assert!(!answer.contains(" 200 "), "{answer}");
+    assert_eq!(
+        request(address, "GET", "/metrics", ACCEPT_OPENMETRICS).body,
+        text
+    );
+}
+
+#[test]
+fn idle_connections_without_number_keep_nobody_out() {
+    let (server, text) = start_with_state();
+    let idle: Vec<_> = (0..200)
+        .map(|_| {
+            let mut stream = connect(server.local_addr());
+            // One that was closed for others may be noticed only here.
+            let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHo");
+            stream
+        })
+        .collect();
+    let answer = request(server.local_addr(), "GET", "/metrics", ACCEPT_OPENMETRICS);
+    assert_eq!(answer.body, text);
+    let is_open = |mut stream: &std::net::TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        let error = stream.read(&mut [0; 1]).err();
+        error.is_some_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    let open = idle.iter().filter(|stream| is_open(stream)).count();
+    assert!(open < 33, "{open} of 200 connections are still open");
+}
+
+/// In a process of its own, whose memory no other test uses.
+#[test]
+fn clients_that_never_read_take_little_memory_and_keep_nobody_out() {
+    const ALONE: &str = "PLIMSOLL_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return clients_that_never_read();
+    }
+    let name = "server::clients_that_never_read_take_little_memory_and_keep_nobody_out";
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args([name, "--exact", "--nocapture"])
+        .env(ALONE, "1");
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let is_good = output.status.success() && said.contains("1 passed");
+    assert!(is_good, "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn clients_that_never_read() {
+    let state = Arc::new(fixture::many_groups(5000));
+    let text = openmetrics(Arc::clone(&state));
+    let server = start(move || openmetrics(Arc::clone(&state)));
+    let before = resident_bytes();
+    let request_text = format!("GET /metrics HTTP/1.1\r\nHost: test\r\n{ACCEPT_OPENMETRICS}\r\n");
+    let deaf: Vec<_> = (0..30)
+        .map(|_| {
+            let mut stream = connect(server.local_addr());
+            stream.write_all(request_text.as_bytes()).unwrap();
+            thread::sleep(Duration::from_millis(150));
+            stream
+        })
+        .collect();
+    let grown = resident_bytes().saturating_sub(before);
+    // Two texts, and what the connections have taken of them.
+    let allowed = 3 * text.len() as u64 + 30 * (512 << 10);
+    println!(
+        "30 deaf clients, {} bytes each: {grown} bytes more",
+        text.len()
+    );
+    assert!(grown < allowed, "{grown} of {allowed}");
+    let answer = request(server.local_addr(), "GET", "/metrics", ACCEPT_OPENMETRICS);
+    assert!(answer.body == text);
+    drop(deaf);
+}
+
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+#[test]
+fn it_stops_at_once_and_frees_its_address() {
+    let (server, _) = start_with_state();
+    let address = server.local_addr();
+    let mut idle = connect(address);
+    assert_eq!(get(address, "/metrics").status, 200);
+    let start = Instant::now();
+    server.stop();
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(idle.read(&mut [0; 1]).unwrap_or(0), 0);
+    assert!(try_request(address, "GET", "/metrics", "").is_none());
+    let taken = MetricsServer::start(address, Arc::new(String::new));
+    assert_eq!(taken.unwrap().local_addr(), address);
+}
+
+#[test]
+fn an_address_in_use_is_an_error() {
+    let (server, _) = start_with_state();
+    let second = MetricsServer::start(server.local_addr(), Arc::new(String::new));
+    assert_eq!(second.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+}

@@ -1,0 +1,111 @@
+//! The text by itself.
+
+use std::time::{Duration, Instant};
+
+use plimsoll_daemon::metrics::{classic, openmetrics};
+use plimsoll_daemon::state::State;
+
+use crate::fixture::{self, Health};
+use crate::strict::Text;
+use crate::tools;
+
+#[test]
+fn a_strict_reader_takes_the_text_of_every_state() {
+    let empty = Text::read(&openmetrics(State::default()));
+    let full = Text::read(&openmetrics(fixture::state(100, Health::Good)));
+    Text::read(&openmetrics(fixture::state(100, Health::Bad)));
+    let names = |text: &Text| text.metrics.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(
+        names(&empty),
+        names(&full),
+        "described whether or not it is there"
+    );
+    for (name, metric) in &full.metrics {
+        let has_value = full.values.iter().any(|value| value.name.starts_with(name));
+        assert!(
+            has_value,
+            "{name} has no value in a state that has it all: {metric:?}"
+        );
+    }
+}
+
+#[test]
+fn values_are_in_base_units() {
+    let text = Text::read(&openmetrics(fixture::state(100, Health::Good)));
+    let value = |name: &str, group: Option<&str>| {
+        let values = text.values_of(name);
+        let is_it = |labels: &std::collections::BTreeMap<String, String>| {
+            labels.get("group").map(String::as_str) == group
+        };
+        let mut found = values.iter().filter(|value| is_it(&value.labels));
+        let first = found.next().unwrap_or_else(|| panic!("{name}"));
+        assert!(found.next().is_none(), "{name}");
+        first.value
+    };
+    let of_encode = |name: &str| value(name, Some("encode"));
+    assert_eq!(of_encode("plimsoll_cpu_usage_seconds_total"), 200.0);
+    assert_eq!(of_encode("plimsoll_cfs_quota_ratio"), 2.0);
+    assert_eq!(of_encode("plimsoll_cfs_periods_total"), 1000.0);
+    assert_eq!(of_encode("plimsoll_cfs_throttled_periods_total"), 100.0);
+    assert_eq!(of_encode("plimsoll_cfs_throttled_seconds_total"), 2.0);
+    assert_eq!(of_encode("plimsoll_cfs_burst_periods_total"), 100.0);
+    assert_eq!(of_encode("plimsoll_cfs_burst_seconds_total"), 1.5);
+    assert_eq!(of_encode("plimsoll_cap_limit_ratio"), 1.5);
+    assert_eq!(of_encode("plimsoll_cap_throttled_periods_total"), 200.0);
+    assert_eq!(of_encode("plimsoll_soft_cap_rate_ratio"), 0.45);
+    assert_eq!(of_encode("plimsoll_soft_cap_background"), 1.0);
+    assert_eq!(of_encode("plimsoll_batch_wait_seconds_total"), 300.0);
+    assert_eq!(value("plimsoll_machine_busy_seconds_total", None), 500.0);
+    assert_eq!(value("plimsoll_headroom_ratio", None), 0.3);
+    assert_eq!(
+        value("plimsoll_headroom_shortfall_seconds_total", None),
+        0.1
+    );
+    assert_eq!(
+        value("plimsoll_daemon_resident_memory_bytes", None),
+        f64::from(12 << 20)
+    );
+}
+
+#[test]
+fn a_throttle_count_is_never_without_its_periods() {
+    let text = Text::read(&openmetrics(fixture::state(100, Health::Bad)));
+    let mut checked = 0;
+    for value in &text.values {
+        let Some((limit, _)) = value.name.split_once("_throttled_") else {
+            continue;
+        };
+        let periods = text.values_of(&format!("{limit}_periods_total"));
+        let own = periods.iter().find(|one| one.labels == value.labels);
+        assert!(own.is_some(), "{value:?}");
+        checked += 1;
+    }
+    assert!(checked >= 7, "{checked}");
+}
+
+#[test]
+fn promtool_finds_nothing_to_say_about_the_names() {
+    if !tools::are_here() {
+        return;
+    }
+    for health in [Health::Good, Health::Bad] {
+        let text = classic(&openmetrics(fixture::state(100, health)));
+        tools::promtool(&["check", "metrics"], &text);
+    }
+}
+
+/// The bounds are wide, for a build without optimisation beside other work.
+#[test]
+fn ten_thousand_groups_are_written_in_bounded_time_and_size() {
+    let state = fixture::many_groups(10_000);
+    let start = Instant::now();
+    let text = openmetrics(state);
+    let took = start.elapsed();
+    println!("10,000 groups: {} bytes in {took:?}", text.len());
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(text.len() < 16 << 20, "{}", text.len());
+    assert_eq!(
+        Text::read(&text).values_of("plimsoll_processes").len(),
+        10_000
+    );
+}

@@ -1,0 +1,150 @@
+//! Which sides are measured every time, and which only in turns.
+//!
+//! Nothing here asks the kernel: it is bookkeeping.
+
+use std::time::{Duration, Instant};
+
+/// A side that used next to nothing for this long is dormant, …
+const DORMANT_AFTER: Duration = Duration::from_millis(200);
+/// … and one that could not have run, for it had used up what it was given,
+/// after this long: meanwhile the kernel has refilled its pool.
+const DORMANT_AFTER_HUNGER: Duration = Duration::from_millis(1_200);
+/// What is next to nothing, within these times.
+const QUIET_NS: u64 = 50_000;
+/// A dormant side that has used this much within a second is active again. A
+/// quarter of what it may use: one that needs more is never held up for long.
+const WAKE_NS: u64 = 250_000;
+const WAKE_WINDOW: Duration = Duration::from_secs(1);
+/// All dormant sides are looked at within a millisecond for each, …
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+/// … but it need not be faster than this, …
+const ROUND_MIN: Duration = Duration::from_millis(200);
+/// … nor may it take longer than this.
+pub(super) const ROUND_MAX: Duration = Duration::from_secs(1);
+
+/// What a side has used lately.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Activity {
+    since: Instant,
+    used_ns: u64,
+}
+
+impl Activity {
+    pub fn starting_at(now: Instant) -> Self {
+        Self {
+            since: now,
+            used_ns: 0,
+        }
+    }
+
+    /// Of an active side: whether it is dormant from now on.
+    pub fn falls_asleep(&mut self, used_ns: u64, is_hungry: bool, now: Instant) -> bool {
+        self.used_ns = self.used_ns.saturating_add(used_ns);
+        if self.used_ns >= QUIET_NS {
+            *self = Self::starting_at(now);
+            return false;
+        }
+        let after = if is_hungry {
+            DORMANT_AFTER_HUNGER
+        } else {
+            DORMANT_AFTER
+        };
+        let asleep = now.saturating_duration_since(self.since) >= after;
+        if asleep {
+            *self = Self::starting_at(now);
+        }
+        asleep
+    }
+
+    /// Of a dormant side: whether it is active from now on.
+    pub fn wakes_up(&mut self, used_ns: u64, now: Instant) -> bool {
+        if now.saturating_duration_since(self.since) >= WAKE_WINDOW {
+            *self = Self::starting_at(now);
+        }
+        self.used_ns = self.used_ns.saturating_add(used_ns);
+        let awake = self.used_ns >= WAKE_NS;
+        if awake {
+            *self = Self::starting_at(now);
+        }
+        awake
+    }
+}
+
+/// How many of `nr_dormant` sides to look at, `elapsed` after the last look.
+pub(super) fn nr_looks(nr_dormant: usize, elapsed: Duration) -> usize {
+    let round = LOOK_INTERVAL
+        .saturating_mul(u32::try_from(nr_dormant).unwrap_or(u32::MAX))
+        .clamp(ROUND_MIN, ROUND_MAX);
+    let looks = (nr_dormant as u128 * elapsed.as_nanos()).div_ceil(round.as_nanos());
+    usize::try_from(looks).map_or(nr_dormant, |looks| looks.min(nr_dormant))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRAIN: Duration = Duration::from_millis(10);
+
+    /// Feeds the same use every 10 ms; says after how many it fell asleep.
+    fn sleeps_after(used_ns: u64, is_hungry: bool) -> Option<u32> {
+        let start = Instant::now();
+        let mut activity = Activity::starting_at(start);
+        (1..1_000).find(|tick| activity.falls_asleep(used_ns, is_hungry, start + GRAIN * *tick))
+    }
+
+    #[test]
+    fn a_side_that_does_not_run_is_dormant_after_200_ms() {
+        assert_eq!(sleeps_after(0, false), Some(20));
+        assert_eq!(sleeps_after(1_000, false), Some(20));
+        assert_eq!(sleeps_after(100_000, false), None);
+    }
+
+    #[test]
+    fn a_side_that_waits_for_room_is_not_taken_for_an_idle_one() {
+        assert_eq!(sleeps_after(0, true), Some(120));
+    }
+
+    #[test]
+    fn a_side_that_needs_more_than_it_holds_wakes_up_however_often_it_is_looked_at() {
+        // 2 ms a second: twice what it may run.
+        for looks_a_second in [1_u32, 5, 100] {
+            let start = Instant::now();
+            let mut activity = Activity::starting_at(start);
+            let pause = Duration::from_secs(1) / looks_a_second;
+            let used_ns = 2_000_000 / u64::from(looks_a_second);
+            let woken = (1..=2 * looks_a_second)
+                .find(|look| activity.wakes_up(used_ns, start + pause * *look))
+                .unwrap();
+            assert!(pause * woken <= Duration::from_secs(1), "{looks_a_second}");
+        }
+    }
+
+    #[test]
+    fn a_side_that_hardly_runs_stays_dormant() {
+        let start = Instant::now();
+        let mut activity = Activity::starting_at(start);
+        for second in 1..60 {
+            let now = start + Duration::from_secs(second);
+            assert!(!activity.wakes_up(200_000, now));
+        }
+    }
+
+    #[test]
+    fn all_are_looked_at_within_200_ms_or_a_second() {
+        for (nr_dormant, looks, round) in [
+            (0, 0, 0),
+            (1, 1, 1),
+            (20, 1, 20),
+            (100, 5, 20),
+            (200, 10, 20),
+            (500, 10, 50),
+            (1_000, 10, 100),
+            (5_000, 50, 100),
+        ] {
+            assert_eq!(nr_looks(nr_dormant, GRAIN), looks, "{nr_dormant}");
+            assert_eq!(nr_dormant.div_ceil(looks.max(1)), round, "{nr_dormant}");
+        }
+        // After a pause everybody is looked at, once.
+        assert_eq!(nr_looks(1_000, Duration::from_secs(7)), 1_000);
+    }
+}

@@ -1,0 +1,491 @@
+//! The controller, in the process that holds its lock.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use plimsoll_policy::headroom::{self as core, Controller, Params, Side};
+
+use super::activity::nr_looks;
+use super::announce::{ControllerLock, Others, SideDescription, SidesLock, state_file};
+use super::side::{ControlledSide, Keeper};
+use super::{GRAIN, SCAN_INTERVAL, share};
+use crate::cgroup::{BusyMeter, Hierarchy};
+use crate::control::CoreClock;
+use crate::enforcer::HeadroomSample;
+use crate::error::{EngineError, Result};
+use crate::host::nr_cpus_online;
+use crate::knobs::Tolerance;
+use crate::runtime::{RuntimeFolder, write_atomically};
+
+/// How often the state is published.
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a side that could not be measured is left alone.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// No more of the active sides that only wait for room are measured at once.
+const MEASURED_MAX: usize = 64;
+/// No more side work is remembered that was measured late.
+const UNBOOKED_MAX_NS: u64 = 100_000_000;
+/// No more names are published.
+const NAMES_MAX: usize = 32;
+
+/// Sums over the time since the last publication.
+#[derive(Debug, Default)]
+struct Sums {
+    elapsed_ns: u64,
+    side_ns: u64,
+    nonside_ns: u64,
+    allowance_ns: u64,
+}
+
+/// A side that cannot be controlled now: its cgroup was removed, mostly.
+#[derive(Debug)]
+struct LostSide {
+    description: SideDescription,
+    keeper: Keeper,
+    since: Instant,
+}
+
+impl LostSide {
+    fn of(side: ControlledSide, now: Instant) -> Self {
+        Self {
+            description: side.description,
+            keeper: side.keeper,
+            since: now,
+        }
+    }
+}
+
+/// The controller.
+#[derive(Debug)]
+pub(super) struct Leader {
+    _lock: ControllerLock,
+    hierarchy: Arc<Hierarchy>,
+    runtime: RuntimeFolder,
+    clock: CoreClock,
+    controller: Controller,
+    busy: BusyMeter,
+    others: Others,
+    /// Measured every time.
+    active: Vec<Box<ControlledSide>>,
+    /// Looked at in turns, the first is the next.
+    dormant: VecDeque<Box<ControlledSide>>,
+    lost: Vec<LostSide>,
+    /// Sides have come, gone or changed since the parameters were set.
+    is_changed: bool,
+    /// Where the turn of the active sides that wait begins.
+    turn: usize,
+    /// Side work that was measured, but not told to the core yet.
+    unbooked_ns: u64,
+    nr_cpus: u32,
+    updated: Instant,
+    scanned: Option<Instant>,
+    published: Instant,
+    sums: Sums,
+    sample: HeadroomSample,
+}
+
+impl Leader {
+    /// Starts without any side.
+    pub fn start(
+        lock: ControllerLock,
+        hierarchy: &Arc<Hierarchy>,
+        runtime: &RuntimeFolder,
+        now: Instant,
+    ) -> Result<Self> {
+        let nr_cpus = nr_cpus_online();
+        let params = params_of(std::iter::empty(), nr_cpus);
+        let controller = Controller::new(params, 0).map_err(|error| EngineError::Control {
+            name: "headroom".into(),
+            problem: error.to_string(),
+        })?;
+        Ok(Self {
+            _lock: lock,
+            hierarchy: Arc::clone(hierarchy),
+            runtime: runtime.clone(),
+            clock: CoreClock::starting_at(now),
+            controller,
+            busy: BusyMeter::start(hierarchy)?,
+            others: Others::default(),
+            active: Vec::new(),
+            dormant: VecDeque::new(),
+            lost: Vec::new(),
+            is_changed: true,
+            turn: 0,
+            unbooked_ns: 0,
+            nr_cpus,
+            updated: now,
+            scanned: None,
+            published: now,
+            sums: Sums::default(),
+            sample: HeadroomSample::default(),
+        })
+    }
+
+    /// Controls a side of this process, or what has changed about one.
+    pub fn keep(&mut self, side: &SideDescription) {
+        self.control(side.clone(), Keeper::Here, Instant::now());
+    }
+
+    /// Never writes the quota of that side of this process again.
+    pub fn forget(&mut self, name: &str) {
+        self.drop_sides(|side, keeper| *keeper == Keeper::Here && side.name == name);
+    }
+
+    /// Controls none of those that `is_unwanted` says any more.
+    fn drop_sides(&mut self, is_unwanted: impl Fn(&SideDescription, &Keeper) -> bool) {
+        self.is_changed = true;
+        let stays = |side: &Box<ControlledSide>| !is_unwanted(&side.description, &side.keeper);
+        self.active.retain(stays);
+        self.dormant.retain(stays);
+        self.lost
+            .retain(|side| !is_unwanted(&side.description, &side.keeper));
+    }
+
+    fn control(&mut self, description: SideDescription, keeper: Keeper, now: Instant) {
+        self.is_changed = true;
+        let is_it = |side: &Box<ControlledSide>| {
+            side.keeper == keeper && side.description.name == description.name
+        };
+        let active = self.active.iter().position(is_it);
+        let known = match active {
+            Some(index) => Some(self.active.swap_remove(index)),
+            None => {
+                let dormant = self.dormant.iter().position(is_it);
+                dormant.and_then(|index| self.dormant.remove(index))
+            }
+        };
+        self.lost
+            .retain(|side| side.keeper != keeper || side.description.name != description.name);
+        match known {
+            Some(mut side) if side.description.group == description.group => {
+                side.redescribe(description, now);
+                self.active.push(side);
+            }
+            _ => self.open(description, keeper, now),
+        }
+    }
+
+    fn open(&mut self, description: SideDescription, keeper: Keeper, now: Instant) {
+        match ControlledSide::open(&self.hierarchy, description.clone(), keeper.clone(), now) {
+            Ok(side) => self.active.push(Box::new(side)),
+            Err(_) => self.lost.push(LostSide {
+                description,
+                keeper,
+                since: now,
+            }),
+        }
+    }
+
+    /// Follows what other processes have announced or withdrawn, and tries
+    /// again what has failed.
+    fn look_for_sides(&mut self, own: &Path, now: Instant) {
+        if self.others.scan(&self.runtime, own, now) {
+            self.follow_others(now);
+        }
+        let is_due = |side: &LostSide| now.saturating_duration_since(side.since) >= RETRY_INTERVAL;
+        let lost = std::mem::take(&mut self.lost);
+        let (due, later): (Vec<_>, Vec<_>) = lost.into_iter().partition(is_due);
+        self.lost = later;
+        for side in due {
+            self.open(side.description, side.keeper, now);
+            self.is_changed = true;
+        }
+    }
+
+    fn follow_others(&mut self, now: Instant) {
+        let others = std::mem::take(&mut self.others);
+        let mut wanted: HashMap<(&Path, &str), &SideDescription> = others
+            .sides()
+            .map(|(path, side)| ((path, side.name.as_str()), side))
+            .collect();
+        self.drop_sides(|side, keeper| match keeper {
+            Keeper::Here => false,
+            Keeper::Elsewhere(path) => !wanted.contains_key(&(path.as_path(), side.name.as_str())),
+        });
+        let known = self.active.iter().chain(&self.dormant);
+        let known = known.map(|side| (&side.description, &side.keeper));
+        let lost = self
+            .lost
+            .iter()
+            .map(|side| (&side.description, &side.keeper));
+        for (side, keeper) in known.chain(lost) {
+            if let Keeper::Elsewhere(path) = keeper {
+                let key = (path.as_path(), side.name.as_str());
+                if wanted.get(&key) == Some(&side) {
+                    wanted.remove(&key);
+                }
+            }
+        }
+        let new = wanted.into_iter();
+        let new = new.map(|((path, _), side)| (side.clone(), Keeper::Elsewhere(path.to_owned())));
+        for (side, keeper) in new.collect::<Vec<_>>() {
+            self.control(side, keeper, now);
+        }
+        self.others = others;
+    }
+
+    /// Sets what the sides ask for together, if that may have changed.
+    fn set_params(&mut self) {
+        if !std::mem::take(&mut self.is_changed) {
+            return;
+        }
+        let nr_cpus = nr_cpus_online();
+        let sides = self.active.iter().chain(&self.dormant);
+        let params = params_of(sides.map(|side| &side.description), nr_cpus);
+        // Only out of range where the core's own limits are: 8192 CPUs.
+        if self.controller.set(params).is_ok() {
+            self.nr_cpus = nr_cpus;
+        }
+    }
+
+    /// Closes the interval since the last call. `own`: what this process has
+    /// announced itself.
+    ///
+    /// # Errors
+    /// When the machine's use cannot be measured.
+    pub fn tick(&mut self, now: Instant, own: &Path) -> Result<()> {
+        let before_usec = thread_cpu_usec();
+        let result = self.run(now, own);
+        self.sample.controller_usec += thread_cpu_usec().saturating_sub(before_usec);
+        result
+    }
+
+    fn run(&mut self, now: Instant, own: &Path) -> Result<()> {
+        let is_recent = |scanned| now.saturating_duration_since(scanned) < SCAN_INTERVAL;
+        if !self.scanned.is_some_and(is_recent) {
+            self.scanned = Some(now);
+            self.look_for_sides(own, now);
+        }
+        self.set_params();
+        let elapsed = now.saturating_duration_since(self.updated);
+        self.updated = now;
+        let busy_ns = self.busy.busy_ns()?;
+        let drowsy = self.measure_active(now);
+        self.look_at_dormant(elapsed, now);
+        // What was measured late may be more than the machine did just now.
+        let side_ns = self.unbooked_ns.min(busy_ns);
+        self.unbooked_ns = (self.unbooked_ns - side_ns).min(UNBOOKED_MAX_NS);
+        let nonside_ns = busy_ns - side_ns;
+        let now_ns = self.clock.at(now);
+        let grant_ns = self.controller.update(nonside_ns, side_ns, now_ns);
+        self.write_quotas(grant_ns, drowsy, now);
+        self.count(elapsed, nonside_ns, side_ns);
+        if now.saturating_duration_since(self.published) >= PUBLISH_INTERVAL {
+            self.published = now;
+            self.publish();
+        }
+        Ok(())
+    }
+
+    /// Measures the active sides: all that have room to run in, and of those
+    /// that wait for it so many at a time. Takes out those that are dormant
+    /// from now on.
+    fn measure_active(&mut self, now: Instant) -> Vec<Box<ControlledSide>> {
+        let nr_active = self.active.len();
+        let first = self.turn % nr_active.max(1);
+        self.turn = if nr_active > MEASURED_MAX {
+            first + MEASURED_MAX
+        } else {
+            0
+        };
+        let mut drowsy = Vec::new();
+        for (index, mut side) in std::mem::take(&mut self.active).into_iter().enumerate() {
+            let place = (index + nr_active - first) % nr_active;
+            if place >= MEASURED_MAX && side.is_hungry() {
+                self.active.push(side);
+                continue;
+            }
+            let Ok(used_ns) = side.measure() else {
+                self.lost.push(LostSide::of(*side, now));
+                continue;
+            };
+            self.unbooked_ns += used_ns;
+            let is_hungry = side.is_hungry();
+            if side.activity.falls_asleep(used_ns, is_hungry, now) {
+                drowsy.push(side);
+            } else {
+                self.active.push(side);
+            }
+        }
+        drowsy
+    }
+
+    /// Looks at those dormant sides whose turn it is.
+    fn look_at_dormant(&mut self, elapsed: Duration, now: Instant) {
+        for _ in 0..nr_looks(self.dormant.len(), elapsed) {
+            let Some(mut side) = self.dormant.pop_front() else {
+                return;
+            };
+            let Ok(used_ns) = side.measure() else {
+                self.lost.push(LostSide::of(*side, now));
+                continue;
+            };
+            self.unbooked_ns += used_ns;
+            if side.activity.wakes_up(used_ns, now) {
+                self.active.push(side);
+            } else {
+                self.dormant.push_back(side);
+            }
+        }
+    }
+
+    /// What each active side may run until the next time.
+    fn shares(&mut self, grant_ns: u64) -> Vec<u64> {
+        let claim = |side: &Box<ControlledSide>| Side {
+            want_ns: side.want_ns(),
+            share_ns: 0,
+            weight: side.description.weight,
+        };
+        let mut claims: Vec<Side> = self.active.iter().map(claim).collect();
+        let debts_ns: u64 = self.active.iter().map(|side| side.debt_ns).sum();
+        share::split(&mut claims, grant_ns.saturating_add(debts_ns));
+        let debts = self.active.iter_mut().map(|side| &mut side.debt_ns);
+        share::pay_debts(claims.iter_mut().zip(debts).collect(), grant_ns);
+        let waiting = self.active.iter_mut().map(|side| &mut side.waited_ns);
+        share::pool_small_shares(claims.iter_mut().zip(waiting).collect());
+        claims.iter().map(|claim| claim.share_ns).collect()
+    }
+
+    /// A side that refuses its quota keeps the one that it has, and does not
+    /// keep the others from theirs: it is tried again.
+    fn write_quotas(&mut self, grant_ns: u64, drowsy: Vec<Box<ControlledSide>>, now: Instant) {
+        let shares = self.shares(grant_ns);
+        let sides = self.active.iter().chain(&drowsy);
+        let permit = Permit::take(&self.others, &self.runtime, sides);
+        for (side, share_ns) in self.active.iter_mut().zip(shares) {
+            if let Some(quota_ns) = side.next_quota_ns(share_ns, now)
+                && permit.allows(&side.keeper)
+                && side.write(quota_ns, now).is_ok()
+            {
+                self.sample.nr_writes += 1;
+            }
+        }
+        for mut side in drowsy {
+            let is_settled = match side.last_quota_ns() {
+                None => true,
+                Some(quota_ns) => {
+                    let wrote = permit.allows(&side.keeper) && side.write(quota_ns, now).is_ok();
+                    self.sample.nr_writes += u64::from(wrote);
+                    wrote
+                }
+            };
+            if is_settled {
+                side.rest();
+                self.dormant.push_back(side);
+            } else {
+                self.active.push(side);
+            }
+        }
+    }
+
+    fn count(&mut self, elapsed: Duration, nonside_ns: u64, side_ns: u64) {
+        self.sums.elapsed_ns += u64::try_from(elapsed.as_nanos()).unwrap_or(0);
+        self.sums.side_ns += side_ns;
+        self.sums.nonside_ns += nonside_ns;
+        self.sums.allowance_ns += self.controller.allowance_ns();
+        self.sample.nr_updates += 1;
+    }
+
+    fn publish(&mut self) {
+        // CPUs come and go.
+        self.is_changed = true;
+        let sums = std::mem::take(&mut self.sums);
+        let capacity_ns = (sums.elapsed_ns * u64::from(self.nr_cpus)).max(1);
+        let ppm = |part_ns: u64| part_ns.saturating_mul(1_000_000) / capacity_ns;
+        self.sample.headroom_ppm = self.controller.params().headroom_ppm;
+        self.sample.allowance_ppm = ppm(sums.allowance_ns);
+        self.sample.side_ppm = ppm(sums.side_ns);
+        self.sample.nonside_ppm = ppm(sums.nonside_ns);
+        self.sample.headroom_shortfall_usec = self.controller.shortfall_ns() / 1000;
+        let sides = self.active.iter().chain(&self.dormant);
+        let mut names: Vec<&str> = sides.map(|side| side.description.name.as_str()).collect();
+        names.sort_unstable();
+        self.sample.nr_sides = names.len() as u64;
+        names.truncate(NAMES_MAX);
+        self.sample.sides = names.into_iter().map(str::to_owned).collect();
+        if !self.others.is_empty() {
+            // For those who keep the others. Whoever shows it can live
+            // without; the control must go on.
+            let _ = write_atomically(&state_file(&self.runtime), &self.sample, false);
+        }
+    }
+
+    /// What the controller says of itself.
+    pub fn sample(&self) -> HeadroomSample {
+        self.sample.clone()
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        // The next leader writes its own.
+        let _ = std::fs::remove_file(state_file(&self.runtime));
+    }
+}
+
+/// What may be written, for as long as it lives: all sides of this process,
+/// and those of others that are still announced.
+struct Permit<'a> {
+    others: &'a Others,
+    lock: Option<SidesLock>,
+}
+
+impl<'a> Permit<'a> {
+    fn take<'b>(
+        others: &'a Others,
+        runtime: &RuntimeFolder,
+        mut sides: impl Iterator<Item = &'b Box<ControlledSide>>,
+    ) -> Self {
+        let is_needed = sides.any(|side| side.keeper != Keeper::Here);
+        // Where somebody has it, others' sides wait for the next time.
+        let lock = is_needed.then(|| SidesLock::try_take(runtime).ok().flatten());
+        let lock = lock.flatten();
+        Self { others, lock }
+    }
+
+    fn allows(&self, keeper: &Keeper) -> bool {
+        match keeper {
+            Keeper::Here => true,
+            Keeper::Elsewhere(path) => self.lock.is_some() && self.others.is_current(path),
+        }
+    }
+}
+
+/// The state that the controller of this user has published last.
+pub(super) fn published(runtime: &RuntimeFolder) -> Option<HeadroomSample> {
+    serde_json::from_slice(&std::fs::read(state_file(runtime)).ok()?).ok()
+}
+
+/// CPU time of the calling thread.
+fn thread_cpu_usec() -> u64 {
+    use nix::time::{ClockId, clock_gettime};
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
+    u64::try_from(time.unwrap_or_default().as_micros()).unwrap_or(0)
+}
+
+/// What all side groups ask for together: the largest headroom, the smallest
+/// tolerance.
+fn params_of<'a>(sides: impl Iterator<Item = &'a SideDescription>, nr_cpus: u32) -> Params {
+    let rate = |tolerance: &Tolerance| {
+        u128::from(tolerance.runtime_ns) * 1_000_000 / u128::from(tolerance.period_ns.max(1))
+    };
+    let mut headroom_ppm = 0;
+    let mut smallest: Option<Tolerance> = None;
+    for side in sides {
+        headroom_ppm = headroom_ppm.max(side.headroom.share_ppm(nr_cpus));
+        if smallest.is_none_or(|smallest| rate(&side.tolerance) < rate(&smallest)) {
+            smallest = Some(side.tolerance);
+        }
+    }
+    let tolerance = smallest.unwrap_or_default();
+    Params {
+        window_ns: core::WINDOW_DEFAULT_NS,
+        grain_ns: GRAIN.as_nanos() as u64,
+        tolerance_runtime_ns: tolerance.runtime_ns,
+        tolerance_period_ns: tolerance.period_ns,
+        headroom_ppm,
+        nr_cpus,
+    }
+}
