@@ -92,9 +92,12 @@ pub enum Entry {
     Released {
         /// Files, or cgroups with all files in them.
         paths: Vec<PathBuf>,
-        /// Tasks.
+        /// Tasks whose nice level was changed.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tasks: Vec<i32>,
+        /// Processes that were moved.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        processes: Vec<i32>,
     },
     /// The tasks of a cgroup and of all below it are handed to a BPF
     /// scheduler. Undone by handing all of them back to the fair class.

@@ -18,6 +18,7 @@ use std::time::Instant;
 pub use check::{check_foreign, check_held};
 use group::{Held, Prepared};
 use kept::{KeptJournal, copy_of};
+use values::released;
 
 use super::group::CpuGroup;
 use super::hierarchy::Hierarchy;
@@ -26,7 +27,7 @@ use crate::control::headroom::HeadroomDuty;
 use crate::control::soft_cap::SoftCapLoop;
 use crate::enforcer::Sample;
 use crate::error::{EngineError, Result};
-use crate::journal::{Entry, Journal};
+use crate::journal::{Entry, FileRestore, Journal};
 use crate::knobs::{Class, Knobs};
 use crate::policy_set::{GroupPolicy, Selector};
 use crate::runtime::RuntimeFolder;
@@ -40,6 +41,9 @@ pub(super) struct HeldGroups {
     groups: HashMap<Box<str>, Held>,
     /// Those that have a loop.
     soft_caps: HashMap<Box<str>, SoftCapLoop>,
+    /// Of groups that are removed: what the kernel did not take back, because
+    /// of limits that are still held above or below.
+    late: Vec<FileRestore>,
     /// Of all groups; without it, each has its own.
     shared: Option<KeptJournal>,
 }
@@ -59,6 +63,7 @@ impl HeldGroups {
             runtime: runtime.clone(),
             groups: HashMap::new(),
             soft_caps: HashMap::new(),
+            late: Vec::new(),
             shared: None,
         }
     }
@@ -424,10 +429,15 @@ impl HeldGroups {
             held.finish(&mut report);
             return Ok(report);
         }
-        held.restore(&group, &mut report);
+        held.restore_tasks(&mut report);
+        let mut files = std::mem::take(&mut self.late);
+        files.extend(held.values.restores(&group));
+        let refused = undo::try_restore_files(&files, &mut report);
+        self.late = refused.into_iter().map(|(file, _)| file.clone()).collect();
         report.undone.push(name.into());
         if let Some(shared) = &mut self.shared {
-            shared.note(vec![held.released(&group)]);
+            let late = self.late.iter().map(FileRestore::entry);
+            shared.note(std::iter::once(held.released(&group)).chain(late).collect());
             shared.tidy(nr_groups);
         }
         Ok(report)
@@ -445,17 +455,24 @@ impl HeldGroups {
 
     fn undo_alone(&mut self, report: &mut UndoReport) {
         self.soft_caps.clear();
-        let mut released = Vec::new();
+        let mut files = std::mem::take(&mut self.late);
+        let mut released = files
+            .iter()
+            .map(|file| released(&file.path))
+            .collect::<Vec<_>>();
         for (name, mut held) in std::mem::take(&mut self.groups) {
             let group = held.cgroup(&self.hierarchy, &name);
             if held.journal.is_some() {
                 held.finish(report);
                 continue;
             }
-            held.restore(&group, report);
+            held.restore_tasks(report);
+            files.extend(held.values.restores(&group));
             released.push(held.released(&group));
             report.undone.push(name.into());
         }
+        // All at once: the kernel may take some only after others.
+        undo::restore_files(&files, report);
         let Some(mut shared) = self.shared.take() else {
             return;
         };
