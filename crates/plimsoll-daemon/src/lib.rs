@@ -4,7 +4,7 @@ pub mod attributes;
 pub mod config;
 pub mod control;
 pub mod matching;
-pub mod processes;
 pub mod metrics;
+pub mod processes;
 pub mod state;
 pub mod watch;

@@ -6,7 +6,7 @@
 
 mod fixture;
 mod http;
-
+mod prometheus;
 mod server;
 mod strict;
 mod text;
