@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod documents;
 mod fixture;
 mod http;
 mod prometheus;
