@@ -155,7 +155,9 @@ impl Model {
         }
         let old = (!is_first).then_some(&self.state);
         self.rates = rates::between(old, &look.state);
-        self.history.take(&look.state, &self.rates);
+        if self.rates.interval_usec > 0 {
+            self.history.take(&look.state, &self.rates);
+        }
         self.state = look.state;
         self.arrange();
         true
@@ -526,6 +528,6 @@ mod tests {
         };
         assert!(!model.take(again));
         assert_eq!(model.rates, rates);
-        assert_eq!(model.history.of("a").len(), 2);
+        assert_eq!(model.history.of("a").len(), 1);
     }
 }

@@ -163,7 +163,7 @@ plimsoll top - 4 groups, 2 CPUs, daemon up 3h12m
 █ normal 30.0%  ▒ batch 40.0%  · idle 30.0%  ┃ side work stops at 70.0%
 headroom 30%: side work 39.9% of 40.0% allowed; short by 1.234 s so far
 ! broken: no such cgroup
-tenant - last 2 s
+tenant - last 1 s
 CPU            0.0%
 most           0.0%
 throttled     30.0%
@@ -196,7 +196,7 @@ fn details_on_40_by_10() {
 plimsoll top - 4 groups, 2 CPUs, daemon
 ████████████▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒┃···········
 █ 30.0% ▒ 40.0% · 30.0% ┃ 70.0%
-encode - last 2 s
+encode - last 1 s
 CPU           80.0%                    ▆
 throttled      0.0%
 waiting        0.0%
