@@ -3,7 +3,6 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-#[cfg(feature = "sched-ext")]
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -61,6 +60,9 @@ pub enum Command {
     Set(SetArgs),
     /// Show groups: knobs, what enforces each, statistics
     Show(ShowArgs),
+    /// The same, live, in a terminal
+    #[command(after_help = crate::top::EXAMPLES)]
+    Top(TopArgs),
     /// Say what this host can enforce, by which mechanism, with what loss
     Doctor(DoctorArgs),
     /// Dump the state of the scheduler: groups, CPUs, last decisions
@@ -312,6 +314,29 @@ pub struct ShowArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Time between two looks, 200ms to 60s
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "1s",
+        value_parser = crate::top::interval,
+        allow_hyphen_values = true
+    )]
+    pub interval: Duration,
+    /// Print one table after one interval, and end
+    #[arg(long)]
+    pub once: bool,
+    /// Print JSON
+    #[arg(long, requires = "once")]
+    pub json: bool,
+    /// What the groups are sorted by
+    #[arg(long, value_enum, value_name = "COLUMN", default_value = "cpu")]
+    pub sort: crate::top::Column,
 }
 
 /// Arguments of `demo`.

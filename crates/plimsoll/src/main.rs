@@ -11,6 +11,7 @@ mod nested;
 mod output;
 mod run;
 mod sim;
+mod top;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Run(args) => run::run(&args),
         Command::Set(args) => commands::set::run(&args),
         Command::Show(args) => commands::show::run(&args),
+        Command::Top(args) => top::run(&args),
         #[cfg(feature = "sched-ext")]
         Command::Debug(args) => commands::debug::run(&args),
         Command::Doctor(args) => commands::doctor::run(args),
