@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{Resource, getrlimit};
 use plimsoll_policy::headroom::{self as core, Controller, Params, Side};
 
 use super::activity::nr_looks;
@@ -79,6 +80,8 @@ pub(super) struct Leader {
     /// Side work that was measured, but not told to the core yet.
     unbooked_ns: u64,
     nr_cpus: u32,
+    /// No more of this process's files are kept open.
+    files_max: u64,
     updated: Instant,
     scanned: Option<Instant>,
     published: Instant,
@@ -115,6 +118,7 @@ impl Leader {
             turn: 0,
             unbooked_ns: 0,
             nr_cpus,
+            files_max: files_max(),
             updated: now,
             scanned: None,
             published: now,
@@ -291,13 +295,14 @@ impl Leader {
             0
         };
         let mut drowsy = Vec::new();
+        let keep_open = files_of(nr_active) <= self.files_max;
         for (index, mut side) in std::mem::take(&mut self.active).into_iter().enumerate() {
             let place = (index + nr_active - first) % nr_active;
             if place >= MEASURED_MAX && side.is_hungry() {
                 self.active.push(side);
                 continue;
             }
-            let Ok(used_ns) = side.measure() else {
+            let Ok(used_ns) = side.measure(keep_open) else {
                 self.lost.push(LostSide::of(*side, now));
                 continue;
             };
@@ -314,11 +319,12 @@ impl Leader {
 
     /// Looks at those dormant sides whose turn it is.
     fn look_at_dormant(&mut self, elapsed: Duration, now: Instant) {
+        let keep_open = files_of(self.active.len() + self.dormant.len()) <= self.files_max;
         for _ in 0..nr_looks(self.dormant.len(), elapsed) {
             let Some(mut side) = self.dormant.pop_front() else {
                 return;
             };
-            let Ok(used_ns) = side.measure() else {
+            let Ok(used_ns) = side.measure(keep_open) else {
                 self.lost.push(LostSide::of(*side, now));
                 continue;
             };
@@ -354,10 +360,11 @@ impl Leader {
         let shares = self.shares(grant_ns);
         let sides = self.active.iter().chain(&drowsy);
         let permit = Permit::take(&self.others, &self.runtime, sides);
+        let keep_open = files_of(self.active.len()) <= self.files_max;
         for (side, share_ns) in self.active.iter_mut().zip(shares) {
             if let Some(quota_ns) = side.next_quota_ns(share_ns, now)
                 && permit.allows(&side.keeper)
-                && side.write(quota_ns, now).is_ok()
+                && side.write(quota_ns, keep_open, now).is_ok()
             {
                 self.sample.nr_writes += 1;
             }
@@ -366,7 +373,8 @@ impl Leader {
             let is_settled = match side.last_quota_ns() {
                 None => true,
                 Some(quota_ns) => {
-                    let wrote = permit.allows(&side.keeper) && side.write(quota_ns, now).is_ok();
+                    let wrote =
+                        permit.allows(&side.keeper) && side.write(quota_ns, false, now).is_ok();
                     self.sample.nr_writes += u64::from(wrote);
                     wrote
                 }
@@ -456,6 +464,16 @@ impl<'a> Permit<'a> {
 /// The state that the controller of this user has published last.
 pub(super) fn published(runtime: &RuntimeFolder) -> Option<HeadroomSample> {
     serde_json::from_slice(&std::fs::read(state_file(runtime)).ok()?).ok()
+}
+
+/// Half of the files that this process may have open.
+fn files_max() -> u64 {
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(now, _)| now / 2)
+}
+
+/// What so many sides keep open: usage and quota of each.
+fn files_of(nr_sides: usize) -> u64 {
+    2 * nr_sides as u64
 }
 
 /// CPU time of the calling thread.

@@ -12,6 +12,8 @@ mod announce;
 mod leader;
 mod share;
 mod side;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +50,8 @@ pub(crate) struct HeadroomDuty {
     is_outdated: bool,
     announced: Option<Instant>,
     leader: Option<Box<Leader>>,
-    tried: Option<Instant>,
+    /// When to do anything next; `None`: at once.
+    due: Option<Instant>,
 }
 
 impl HeadroomDuty {
@@ -62,7 +65,7 @@ impl HeadroomDuty {
             is_outdated: false,
             announced: None,
             leader: None,
-            tried: None,
+            due: None,
         }
     }
 
@@ -88,6 +91,7 @@ impl HeadroomDuty {
         if let Some(leader) = &mut self.leader {
             leader.keep(side);
         }
+        self.due = None;
         Ok(())
     }
 
@@ -137,19 +141,21 @@ impl HeadroomDuty {
         if self.sides.is_empty() {
             return Ok(None);
         }
+        // Others have the caller come more often.
+        if let Some(due) = self.due.filter(|due| now < *due) {
+            return Ok(Some(due));
+        }
+        self.due = Some(now + SCAN_INTERVAL);
         let announced = self.announce_if_due(now);
         if self.leader.is_none() {
-            let lately = |tried| now.saturating_duration_since(tried) < SCAN_INTERVAL;
-            if !self.tried.is_some_and(lately) {
-                self.tried = Some(now);
-                self.try_to_lead(now)?;
-            }
+            self.try_to_lead(now)?;
         }
-        let Some(leader) = &mut self.leader else {
-            return announced.map(|()| Some(now + SCAN_INTERVAL));
-        };
-        leader.tick(now, self.announcement.path())?;
-        Ok(Some(now + GRAIN))
+        if let Some(leader) = &mut self.leader {
+            self.due = Some(now + GRAIN);
+            leader.tick(now, self.announcement.path())?;
+            return Ok(self.due);
+        }
+        announced.map(|()| self.due)
     }
 
     fn try_to_lead(&mut self, now: Instant) -> Result<()> {
