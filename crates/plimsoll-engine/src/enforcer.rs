@@ -273,6 +273,13 @@ pub trait Enforcer: Send {
     /// When the group is gone.
     fn sample(&self, name: &str) -> Result<Sample>;
 
+    fn keep_cgroups_in(&mut self, _name: &str) {}
+    fn audit(&mut self, _name: &str) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+    fn reapply(&mut self, _name: &str) -> Result<()> {
+        Ok(())
+    }
     /// CPU time that a group has used so far: of [`Enforcer::sample`] the part
     /// that costs next to nothing.
     ///

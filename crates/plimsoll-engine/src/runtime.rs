@@ -56,6 +56,12 @@ impl RuntimeFolder {
         Self { path }
     }
 
+    pub fn of_this_host() -> Self {
+        Self::of_this_user()
+    }
+    pub fn open_to_clients(&self) -> Result<()> {
+        Ok(())
+    }
     /// A runtime folder at `path`.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }

@@ -41,6 +41,16 @@ const DEBUG_EXAMPLES: &str = "Examples:
   plimsoll debug
   plimsoll debug --trace encode --duration 5s > trace.jsonl";
 
+const DAEMON_EXAMPLES: &str = "Examples:
+  plimsoll daemon
+  plimsoll daemon --check --config new.toml
+  plimsoll daemon --config /etc/plimsoll/plimsoll.toml -v
+
+SIGHUP, or `plimsoll reload`, reads the file again: all of it, or nothing of it. SIGTERM ends
+the daemon; everything is then as it was before. Knobs of the command line (`plimsoll set`)
+come before those of a cgroup's extended attributes (user.plimsoll.KNOB, as far as allow-xattr
+lets them), and these before those of the file.";
+
 /// Fills a Linux server with batch work up to a safe line and never past it.
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version, max_term_width = 100)]
@@ -63,6 +73,9 @@ pub enum Command {
     /// The same, live, in a terminal
     #[command(after_help = crate::top::EXAMPLES)]
     Top(TopArgs),
+    /// Keep the groups of a configuration file, as cgroups and processes come and go
+    #[command(after_help = DAEMON_EXAMPLES)]
+    Daemon(DaemonArgs),
     /// Say what this host can enforce, by which mechanism, with what loss
     Doctor(DoctorArgs),
     /// Dump the state of the scheduler: groups, CPUs, last decisions
@@ -132,6 +145,20 @@ fn trace_time(text: &str) -> Result<Duration, String> {
         format!("{problem}; allowed is a number with a unit, such as 500ms or 10s")
     })?;
     Ok(Duration::from_nanos(ns))
+}
+
+/// Arguments of `daemon`.
+#[derive(Debug, Args)]
+pub struct DaemonArgs {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", default_value = plimsoll_daemon::config::PATH_DEFAULT)]
+    pub config: PathBuf,
+    /// Only check the file, and say what is wrong with it
+    #[arg(long)]
+    pub check: bool,
+    /// Say what happens to each group
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
 }
 
 /// Arguments of `doctor`.

@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod commands;
 mod control;
+mod daemon;
 mod demo;
 mod error;
 mod meter;
@@ -43,6 +44,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Top(args) => top::run(&args),
         #[cfg(feature = "sched-ext")]
         Command::Debug(args) => commands::debug::run(&args),
+        Command::Daemon(args) => daemon::run(&args),
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Restore(args) => commands::restore::run(args),
         Command::Demo(args) => demo::run(&args),

@@ -91,6 +91,12 @@ impl Config {
         Self::of(&Source::read(path)?)
     }
 
+    pub fn read_sound(path: &Path) -> (Self, Vec<String>) {
+        match Self::read(path) {
+            Ok(c) => (c, vec![]),
+            Err(e) => (Self::default(), vec![e.to_string()]),
+        }
+    }
     /// Checks a text. `name` is for messages.
     ///
     /// # Errors

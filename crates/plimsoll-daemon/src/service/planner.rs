@@ -44,7 +44,9 @@ impl Planner {
     }
 
     pub fn mode(&self) -> Mode {
-        self.scheduler.map(|scheduler| scheduler.mode).unwrap_or_default()
+        self.scheduler
+            .map(|scheduler| scheduler.mode)
+            .unwrap_or_default()
     }
 
     fn is_scheduled(&self, knobs: &Knobs) -> bool {

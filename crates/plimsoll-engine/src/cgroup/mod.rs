@@ -22,4 +22,5 @@ pub use foreign::{HeldCgroup, check_foreign, set_foreign};
 pub(crate) use group::move_process;
 pub use group::{CpuGroup, Membership};
 pub use hierarchy::{BASE_VARIABLE, Hierarchy, Version};
+pub use layout::is_ours;
 pub use stat::CpuStat;
