@@ -255,6 +255,37 @@ pub trait Enforcer: Send {
     /// When the kernel refuses.
     fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()>;
 
+    /// Keeps cgroups that somebody else made in one journal of that name, and
+    /// not each in its own: for whoever keeps thousands. To be called once,
+    /// before the first of them.
+    ///
+    /// # Errors
+    /// When the journal cannot be kept, or another process keeps it.
+    fn keep_cgroups_in(&mut self, _name: &str) -> Result<()> {
+        Ok(())
+    }
+
+    /// Looks at the kernel files of a group now. Returns what others have
+    /// changed there since we wrote, as far as that was not told before, and
+    /// adds it to the `foreign_changes` of the group's sample. Theirs stays
+    /// until knobs are applied again. Groups of our own are looked at once a
+    /// second too; cgroups of somebody else only by this.
+    ///
+    /// # Errors
+    /// When the group is gone.
+    fn audit(&mut self, _name: &str) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    /// Writes what is wanted of a group again where others have changed it,
+    /// and forgets what was found.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn reapply(&mut self, _name: &str) -> Result<()> {
+        Ok(())
+    }
+
     /// Does what falls due by `now`, and says when it wants to be called
     /// again; `None`: it has nothing to do.
     ///
@@ -273,13 +304,6 @@ pub trait Enforcer: Send {
     /// When the group is gone.
     fn sample(&self, name: &str) -> Result<Sample>;
 
-    fn keep_cgroups_in(&mut self, _name: &str) {}
-    fn audit(&mut self, _name: &str) -> Result<Vec<String>> {
-        Ok(Vec::new())
-    }
-    fn reapply(&mut self, _name: &str) -> Result<()> {
-        Ok(())
-    }
     /// CPU time that a group has used so far: of [`Enforcer::sample`] the part
     /// that costs next to nothing.
     ///

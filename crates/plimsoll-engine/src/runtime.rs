@@ -2,7 +2,9 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +15,9 @@ use crate::error::{EngineError, Result};
 
 /// Names another runtime folder; for tests.
 pub const RUNTIME_VARIABLE: &str = "PLIMSOLL_RUNTIME_DIR";
+
+/// Files in the runtime folder are for its user alone.
+pub(crate) const PRIVATE: u32 = 0o600;
 
 /// The folder that all processes of one user share.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,12 +61,15 @@ impl RuntimeFolder {
         Self { path }
     }
 
+    /// The runtime folder of root, where any user finds the daemon's socket:
+    /// `/run/plimsoll`.
     pub fn of_this_host() -> Self {
-        Self::of_this_user()
+        let named = std::env::var_os(RUNTIME_VARIABLE).map(PathBuf::from);
+        Self {
+            path: named.unwrap_or_else(|| "/run/plimsoll".into()),
+        }
     }
-    pub fn open_to_clients(&self) -> Result<()> {
-        Ok(())
-    }
+
     /// A runtime folder at `path`.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
@@ -97,6 +105,17 @@ impl RuntimeFolder {
         Ok(())
     }
 
+    /// Lets everybody reach what is in it by name, as the socket of a daemon
+    /// has to be. Nobody else can list it, and all other files in it are for
+    /// its user alone.
+    ///
+    /// # Errors
+    /// When it is not there or somebody else's.
+    pub fn open_to_clients(&self) -> Result<()> {
+        let permissions = fs::Permissions::from_mode(0o711);
+        fs::set_permissions(&self.path, permissions).map_err(|e| self.failed(e))
+    }
+
     /// Waits for the lock. It is released when the guard is dropped or its
     /// process ends, however it ends.
     ///
@@ -108,6 +127,7 @@ impl RuntimeFolder {
             .create(true)
             .truncate(false)
             .write(true)
+            .mode(PRIVATE)
             .open(path);
         let file = file.map_err(|e| self.failed(e))?;
         file.lock().map_err(|e| self.failed(e))?;
@@ -130,6 +150,31 @@ impl RuntimeFolder {
                 let bytes = other.map_err(|e| self.failed(e))?;
                 serde_json::from_slice(&bytes).map_err(|e| self.failed(e.into()))
             }
+        }
+    }
+
+    /// Puts what is shared aside if it is damaged: nothing of it is undone
+    /// then. Returns what to say about it.
+    ///
+    /// # Errors
+    /// When it cannot be read or renamed.
+    pub fn mend_shared(&self, lock: &RuntimeLock) -> Result<Option<String>> {
+        match self.shared(lock) {
+            Err(EngineError::Journal { source, .. })
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+                ) =>
+            {
+                let path = self.shared_file();
+                let aside = set_aside(&path).map_err(|e| self.failed(e))?;
+                Ok(Some(format!(
+                    "{}: is damaged ({source}), so that empty groups may be left; it is kept as {}",
+                    path.display(),
+                    aside.display()
+                )))
+            }
+            other => other.map(|_| None),
         }
     }
 
@@ -193,13 +238,28 @@ pub(crate) fn temporary(path: &Path) -> PathBuf {
     name.into()
 }
 
+/// Renames a damaged file, so that nothing finds it but people. Returns where it
+/// is.
+pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".damaged");
+    let aside = PathBuf::from(name);
+    fs::rename(path, &aside)?;
+    Ok(aside)
+}
+
 /// Replaces a file by the JSON of `value` in one step.
 ///
 /// # Errors
 /// When the folder is not writable.
 pub fn write_atomically(path: &Path, value: &impl Serialize, sync: bool) -> io::Result<()> {
     let temporary = temporary(path);
-    let file = File::create(&temporary)?;
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(PRIVATE)
+        .open(&temporary)?;
     serde_json::to_writer(&file, value)?;
     if sync {
         file.sync_data()?;
@@ -210,6 +270,43 @@ pub fn write_atomically(path: &Path, value: &impl Serialize, sync: bool) -> io::
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn only_a_folder_that_is_open_to_clients_can_be_entered_by_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path().join("run"));
+        runtime.create().unwrap();
+        assert_eq!(mode(runtime.path()), 0o700);
+        let lock = runtime.lock().unwrap();
+        let shared = Shared {
+            created: vec!["/x".into()],
+            ..Shared::default()
+        };
+        runtime.set_shared(&lock, &shared).unwrap();
+        runtime.open_to_clients().unwrap();
+        runtime.create().unwrap();
+        assert_eq!(mode(runtime.path()), 0o711);
+        assert_eq!(mode(&runtime.path().join("lock")), 0o600);
+        assert_eq!(mode(&runtime.shared_file()), 0o600);
+    }
+
+    #[test]
+    fn what_is_shared_but_damaged_is_put_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path());
+        let lock = runtime.lock().unwrap();
+        assert_eq!(runtime.mend_shared(&lock).unwrap(), None);
+        for text in ["{\"created\": [", "", "nonsense"] {
+            fs::write(runtime.shared_file(), text).unwrap();
+            let problem = runtime.mend_shared(&lock).unwrap().unwrap();
+            assert!(problem.contains("shared.json.damaged"), "{problem}");
+            assert_eq!(runtime.shared(&lock).unwrap(), Shared::default());
+        }
+    }
 
     #[test]
     fn what_is_shared_goes_with_its_last_user() {

@@ -60,7 +60,7 @@ impl Service {
         report_undo(&log, &enforcing.left_behind);
         let planner = Planner::new(&options.hierarchy, enforcing.scheduler);
         let mut enforcer = enforcing.enforcer;
-        enforcer.keep_cgroups_in(JOURNAL);
+        enforcer.keep_cgroups_in(JOURNAL)?;
         let control = ControlLoop::start(enforcer, options.heartbeat);
         let watch = CgroupWatch::start(options.hierarchy.mount_point());
         let (cgroups, changes) = watch.map_err(StartError::Watch)?;
@@ -210,7 +210,8 @@ impl Service {
         let started = self.starter.start(wanted, mode);
         let enforcing = started.map_err(|error| error.to_string())?;
         let mut enforcer = enforcing.enforcer;
-        enforcer.keep_cgroups_in(JOURNAL);
+        let kept = enforcer.keep_cgroups_in(JOURNAL);
+        kept.map_err(|error| error.to_string())?;
         drop(self.control.replace(enforcer));
         self.planner = Planner::new(&self.hierarchy, enforcing.scheduler);
         Ok(())

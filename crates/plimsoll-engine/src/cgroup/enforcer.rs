@@ -1,10 +1,12 @@
 //! The enforcer for stock kernels.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::group::{CpuGroup, Membership};
+use super::held::HeldGroups;
 use super::hierarchy::Hierarchy;
 use super::managed::ManagedGroup;
 use crate::control::headroom::HeadroomDuty;
@@ -13,11 +15,16 @@ use crate::error::{EngineError, Result};
 use crate::host::Capabilities;
 use crate::journal::Entry;
 use crate::knobs::Knobs;
-use crate::policy_set::GroupPolicy;
+use crate::policy_set::{GroupPolicy, Selector};
 use crate::runtime::RuntimeFolder;
 use crate::undo::{self, UndoReport};
 
 /// Makes knobs come true through control groups, version 1 or 2.
+///
+/// A group whose selector is a cgroup of somebody else's is that cgroup; its
+/// name may be any, such as its path with a `/` in front. Its knobs are set
+/// on it, nothing is moved. Its nice level is given to the tasks that are in
+/// it at that time, those that come later have their own.
 #[derive(Debug)]
 pub struct CgroupEnforcer {
     hierarchy: Arc<Hierarchy>,
@@ -25,10 +32,11 @@ pub struct CgroupEnforcer {
     capabilities: Capabilities,
     /// Before the groups: it must be dropped before they put quotas back.
     duty: HeadroomDuty,
-    groups: Vec<ManagedGroup>,
+    groups: BTreeMap<String, ManagedGroup>,
+    held: HeldGroups,
 }
 
-fn no_group(name: &str) -> EngineError {
+pub(super) fn no_group(name: &str) -> EngineError {
     EngineError::NoTarget {
         target: name.into(),
         what: "group",
@@ -53,27 +61,29 @@ impl CgroupEnforcer {
             runtime: runtime.clone(),
             capabilities: Capabilities::of_this_host(hierarchy),
             duty: HeadroomDuty::new(hierarchy, runtime),
-            groups: Vec::new(),
+            groups: BTreeMap::new(),
+            held: HeldGroups::new(hierarchy, runtime),
         };
         Ok((enforcer, left_behind))
     }
 
     fn group(&self, name: &str) -> Result<&ManagedGroup> {
-        let group = self.groups.iter().find(|group| group.name() == name);
-        group.ok_or_else(|| no_group(name))
+        self.groups.get(name).ok_or_else(|| no_group(name))
     }
 
     fn group_mut(&mut self, name: &str) -> Result<&mut ManagedGroup> {
-        let group = self.groups.iter_mut().find(|group| group.name() == name);
-        group.ok_or_else(|| no_group(name))
+        self.groups.get_mut(name).ok_or_else(|| no_group(name))
     }
 
     /// A group's outermost cgroup.
     ///
     /// # Errors
     /// When there is no such group.
-    pub fn cgroup(&self, name: &str) -> Result<&CpuGroup> {
-        Ok(self.group(name)?.cgroup())
+    pub fn cgroup(&self, name: &str) -> Result<CpuGroup> {
+        if self.held.contains(name) {
+            return self.held.cgroup(name);
+        }
+        Ok(self.group(name)?.cgroup().clone())
     }
 
     /// Writes into a group's journal what another enforcer is about to do
@@ -82,8 +92,35 @@ impl CgroupEnforcer {
     /// # Errors
     /// When there is no such group, or the journal cannot be kept.
     pub fn record(&mut self, name: &str, entries: &[Entry]) -> Result<()> {
+        if self.held.contains(name) {
+            return self.held.record(name, entries);
+        }
         self.group_mut(name)?.record(entries)
     }
+
+    fn check_name(&self, name: &str) -> Result<()> {
+        if self.groups.contains_key(name) || self.held.contains(name) {
+            return Err(EngineError::NameTaken { name: name.into() });
+        }
+        Ok(())
+    }
+
+    fn add_own(&mut self, group: &GroupPolicy, subject: &str) -> Result<()> {
+        self.check_name(&group.name)?;
+        let managed = ManagedGroup::create(
+            &self.hierarchy,
+            &self.runtime,
+            group,
+            subject,
+            &mut self.duty,
+        )?;
+        self.groups.insert(group.name.clone(), managed);
+        Ok(())
+    }
+}
+
+fn is_held(group: &GroupPolicy) -> bool {
+    matches!(group.selector, Selector::Cgroup(_))
 }
 
 impl Enforcer for CgroupEnforcer {
@@ -92,68 +129,125 @@ impl Enforcer for CgroupEnforcer {
     }
 
     fn add(&mut self, group: &GroupPolicy, subject: &str) -> Result<()> {
-        let managed = ManagedGroup::create(
-            &self.hierarchy,
-            &self.runtime,
-            group,
-            subject,
-            &mut self.duty,
-        )?;
-        self.groups.push(managed);
-        Ok(())
+        if !is_held(group) {
+            return self.add_own(group, subject);
+        }
+        self.check_name(&group.name)?;
+        let results = self.held.add_all(std::iter::once(group), &mut self.duty);
+        results.into_iter().collect()
+    }
+
+    fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>> {
+        let (mut held, mut results) = (Vec::new(), Vec::new());
+        for (index, (group, subject)) in groups.iter().enumerate() {
+            let done = if is_held(group) {
+                self.check_name(&group.name)
+            } else {
+                self.add_own(group, subject)
+            };
+            if is_held(group) && done.is_ok() {
+                held.push((index, group));
+            }
+            results.push(done);
+        }
+        // All at once.
+        let policies = held.iter().map(|(_, group)| *group);
+        let done = self.held.add_all(policies, &mut self.duty);
+        for ((index, _), done) in held.into_iter().zip(done) {
+            results[index] = done;
+        }
+        results
     }
 
     fn add_process(&mut self, name: &str, pid: i32) -> Result<()> {
+        if self.held.contains(name) {
+            return self.held.take_in(name, pid, &mut self.duty);
+        }
         self.group_mut(name)?.take_in(pid)
     }
 
     fn remove(&mut self, name: &str) -> Result<UndoReport> {
-        let index = self.groups.iter().position(|group| group.name() == name);
-        let mut group = self.groups.remove(index.ok_or_else(|| no_group(name))?);
+        if self.held.contains(name) {
+            return self.held.remove(name, &mut self.duty);
+        }
+        let mut group = self.groups.remove(name).ok_or_else(|| no_group(name))?;
         let mut report = UndoReport::default();
         group.undo(&mut self.duty, &mut report);
         Ok(report)
     }
 
+    fn keep_cgroups_in(&mut self, name: &str) -> Result<()> {
+        self.held.keep_in(name)
+    }
+
+    fn audit(&mut self, name: &str) -> Result<Vec<String>> {
+        if self.held.contains(name) {
+            return self.held.audit(name);
+        }
+        Ok(self.group_mut(name)?.audit())
+    }
+
+    fn reapply(&mut self, name: &str) -> Result<()> {
+        if self.held.contains(name) {
+            return self.held.reapply(name, &mut self.duty);
+        }
+        self.group_mut(name)?.reapply()
+    }
+
     fn membership(&self, name: &str) -> Result<Membership> {
+        if self.held.contains(name) {
+            return self.held.cgroup(name)?.membership();
+        }
         self.group(name)?.membership()
     }
 
     fn knobs(&self, name: &str) -> Result<&Knobs> {
+        if self.held.contains(name) {
+            return self.held.knobs(name);
+        }
         Ok(self.group(name)?.knobs())
     }
 
     fn shown_path(&self, name: &str) -> Result<PathBuf> {
+        if self.held.contains(name) {
+            return self.held.shown_path(name);
+        }
         Ok(self.group(name)?.shown_path())
     }
 
     fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
-        let group = self.groups.iter_mut().find(|group| group.name() == name);
-        let group = group.ok_or_else(|| no_group(name))?;
+        if self.held.contains(name) {
+            return self.held.change(name, knobs, &mut self.duty);
+        }
+        let group = self.groups.get_mut(name).ok_or_else(|| no_group(name))?;
         group.change(knobs, &mut self.duty)
     }
 
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
         let mut next: Option<Instant> = None;
         let mut first_error = None;
-        for group in &mut self.groups {
-            match group.tick(now) {
+        let own = self.groups.values_mut().map(|group| group.tick(now));
+        let others = [self.held.tick(now), self.duty.tick(now)];
+        for ticked in own.chain(others) {
+            match ticked {
                 Ok(due) => next = [next, due].into_iter().flatten().min(),
                 Err(error) => first_error = first_error.or(Some(error)),
             }
-        }
-        match self.duty.tick(now) {
-            Ok(due) => next = [next, due].into_iter().flatten().min(),
-            Err(error) => first_error = first_error.or(Some(error)),
         }
         first_error.map_or(Ok(next), Err)
     }
 
     fn sample(&self, name: &str) -> Result<Sample> {
+        if self.held.contains(name) {
+            return self.held.sample(name, &self.duty);
+        }
         self.group(name)?.sample(&self.duty)
     }
 
     fn usage_usec(&self, name: &str) -> Result<u64> {
+        if self.held.contains(name) {
+            return self.held.usage_usec(name);
+        }
         self.group(name)?.usage_usec()
     }
 
@@ -162,14 +256,18 @@ impl Enforcer for CgroupEnforcer {
     }
 
     fn is_populated(&self, name: &str) -> Result<bool> {
+        if self.held.contains(name) {
+            return self.held.cgroup(name)?.is_populated();
+        }
         self.group(name)?.is_populated()
     }
 
     fn undo(&mut self) -> UndoReport {
         let mut report = UndoReport::default();
-        while let Some(mut group) = self.groups.pop() {
+        for (_, mut group) in std::mem::take(&mut self.groups) {
             group.undo(&mut self.duty, &mut report);
         }
+        self.held.undo(&mut self.duty, &mut report);
         report
     }
 }

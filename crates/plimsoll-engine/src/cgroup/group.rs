@@ -314,14 +314,27 @@ impl CpuGroup {
     /// # Errors
     /// When the kernel file cannot be read.
     pub fn read_weight(&self) -> Result<u32> {
-        match self.version() {
-            Version::V2 => files::read_number(&self.cpu_file("cpu.weight")),
-            Version::V1 => {
-                let shares: u64 = files::read_number(&self.cpu_file("cpu.shares"))?;
-                let weight = (shares * u64::from(WEIGHT_DEFAULT)).div_ceil(SHARES_DEFAULT);
-                Ok(u32::try_from(weight).unwrap_or(u32::MAX))
-            }
-        }
+        let (path, _) = self.weight_setting(WEIGHT_DEFAULT);
+        let text = files::read_text(&path)?;
+        self.weight_of(&path, &text)
+    }
+
+    /// What the text of its weight's file means.
+    pub(crate) fn weight_of(&self, path: &Path, text: &str) -> Result<u32> {
+        let number: u64 = text.parse().map_err(|_| EngineError::Unreadable {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        })?;
+        let weight = match self.version() {
+            Version::V2 => number,
+            Version::V1 => (number * u64::from(WEIGHT_DEFAULT)).div_ceil(SHARES_DEFAULT),
+        };
+        Ok(u32::try_from(weight).unwrap_or(u32::MAX))
+    }
+
+    /// Whether it has a weight, and so the cpu controller.
+    pub(crate) fn has_weight(&self) -> bool {
+        self.weight_setting(WEIGHT_DEFAULT).0.exists()
     }
 
     fn burst_file(&self) -> PathBuf {
@@ -403,6 +416,21 @@ impl CpuGroup {
             steps.push((self.burst_file(), us(new_burst_ns)));
         }
         steps
+    }
+
+    /// The files of quota, period and burst, with what stands there for
+    /// `bandwidth`.
+    pub fn bandwidth_settings(&self, bandwidth: &Bandwidth) -> Vec<(PathBuf, String)> {
+        let us = |ns: u64| (ns / 1000).to_string();
+        let mut settings = vec![self.quota_setting(bandwidth)];
+        if self.version() == Version::V1 {
+            let period = us(bandwidth.quota.period_ns);
+            settings.push((self.cpu_file("cpu.cfs_period_us"), period));
+        }
+        if self.has_burst() {
+            settings.push((self.burst_file(), us(bandwidth.burst_ns)));
+        }
+        settings
     }
 
     /// Sets quota, period and burst.

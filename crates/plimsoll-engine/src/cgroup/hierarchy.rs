@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use super::files;
 use crate::error::{EngineError, Result};
+use crate::journal::Entry;
+use crate::tasks;
 
 /// Names the cgroup below which groups are created, instead of the top; for
 /// tests and for containers. A path as in `/proc/PID/cgroup`.
@@ -328,6 +330,23 @@ impl Hierarchy {
             .as_ref()
             .and_then(|tree| place_in(tree, "cpuacct"));
         Ok([cpu, cpuacct].into_iter().flatten().collect())
+    }
+
+    /// What is to be written down before a process is moved.
+    ///
+    /// # Errors
+    /// When there is no such process.
+    pub(crate) fn move_entry(&self, pid: i32) -> Result<Entry> {
+        let from = self.folders_of(pid)?;
+        let start_time = tasks::start_time(pid).ok_or_else(|| EngineError::NoTarget {
+            target: pid.to_string(),
+            what: "process",
+        })?;
+        Ok(Entry::Move {
+            pid,
+            start_time,
+            from,
+        })
     }
 
     /// Where a path that a user gave is below the mount point: either as in

@@ -35,6 +35,14 @@ pub(crate) fn has_group_of_its_own(folder: &Path) -> bool {
     entries.any(|entry| entry.is_ok_and(|entry| is_ours(&entry.file_name())))
 }
 
+/// Whether one of our groups, or the parent of some, is directly in `folder`.
+pub(crate) fn has_group_of_ours(folder: &Path) -> bool {
+    let Ok(mut entries) = fs::read_dir(folder) else {
+        return false;
+    };
+    entries.any(|entry| entry.is_ok_and(|entry| is_ours(Path::new(&entry.file_name()))))
+}
+
 /// Whether a cgroup is one of ours, or below one.
 pub fn is_ours(folder: &Path) -> bool {
     folder.components().any(|component| {
@@ -252,7 +260,7 @@ pub(crate) fn least_bandwidth() -> Bandwidth {
 
 /// What is left of a bandwidth in the kernel's files, which count in
 /// microseconds.
-fn in_whole_usec(bandwidth: Bandwidth) -> Bandwidth {
+pub(crate) fn in_whole_usec(bandwidth: Bandwidth) -> Bandwidth {
     let cut = |ns: u64| ns / NSEC_PER_USEC * NSEC_PER_USEC;
     Bandwidth {
         quota: Quota {

@@ -7,11 +7,11 @@
 mod follow;
 mod registry;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::cgroup::{CgroupEnforcer, CpuGroup, HeldCgroup, Hierarchy, Membership};
+use plimsoll_engine::cgroup::{CgroupEnforcer, CpuGroup, Hierarchy, Membership};
 use plimsoll_engine::enforcer::{Enforcer, EnforcerKind, HeadroomSample, Sample, SchedulerSample};
 use plimsoll_engine::host::{Capabilities, Mode};
 use plimsoll_engine::journal::Entry;
@@ -37,8 +37,6 @@ struct Group {
     name: String,
     selector: Selector,
     knobs: Knobs,
-    /// A cgroup that somebody else made; `None`: it is ours.
-    held: Option<HeldCgroup>,
     /// `None`: stock knobs do all.
     scheduled: Option<Scheduled>,
 }
@@ -60,25 +58,19 @@ pub struct SchedExtEnforcer {
     hold: Option<Hold>,
 }
 
-/// What is left of knobs for the stock kernel.
-fn stock_part(knobs: &Knobs, mode: Mode) -> Knobs {
+/// What is left of knobs for the stock kernel. It takes no weight for a cgroup
+/// with an idle mark of its own, as one of somebody else's has; the scheduler
+/// does.
+fn stock_part(knobs: &Knobs, selector: &Selector, mode: Mode) -> Knobs {
     if !is_scheduled(knobs, mode) {
         return knobs.clone();
     }
+    let is_ours = !matches!(selector, Selector::Cgroup(_));
     Knobs {
         class: knobs.class,
         nice: knobs.nice,
-        weight: knobs.weight,
+        weight: knobs.weight.filter(|_| is_ours),
         ..Knobs::default()
-    }
-}
-
-/// The kernel takes no weight for a cgroup with an idle mark of its own; the
-/// scheduler does.
-fn without_weight(knobs: Knobs) -> Knobs {
-    Knobs {
-        weight: None,
-        ..knobs
     }
 }
 
@@ -123,48 +115,19 @@ impl SchedExtEnforcer {
         })
     }
 
-    fn cgroup(&self, index: usize) -> Result<&CpuGroup> {
-        let group = &self.groups[index];
-        match &group.held {
-            Some(held) => Ok(held.cgroup()),
-            None => self.stock.cgroup(&group.name),
-        }
+    fn cgroup(&self, index: usize) -> Result<CpuGroup> {
+        self.stock.cgroup(&self.groups[index].name)
     }
 
     fn record(&mut self, index: usize, entries: &[Entry]) -> Result<()> {
-        let group = &mut self.groups[index];
-        match &mut group.held {
-            Some(held) => held.record(entries),
-            None => self.stock.record(&group.name, entries),
-        }
-    }
-
-    /// Makes the cgroup of a group, or takes that of somebody else.
-    fn make(&mut self, group: &GroupPolicy, subject: &str) -> Result<Option<HeldCgroup>> {
-        let knobs = stock_part(&group.knobs, self.context.mode);
-        if let Selector::Cgroup(path) = &group.selector {
-            let Context {
-                hierarchy, runtime, ..
-            } = &self.context;
-            let (path, knobs) = (path.clone(), without_weight(knobs));
-            return HeldCgroup::hold(hierarchy, runtime, &group.name, path, &knobs).map(Some);
-        }
-        let stock = GroupPolicy {
-            knobs,
-            ..group.clone()
-        };
-        self.stock.add(&stock, subject)?;
-        Ok(None)
+        self.stock.record(&self.groups[index].name, entries)
     }
 
     /// Sets what the stock kernel enforces of new knobs.
     fn change_stock(&mut self, index: usize, knobs: &Knobs) -> Result<()> {
-        let part = stock_part(knobs, self.context.mode);
-        let group = &mut self.groups[index];
-        match &mut group.held {
-            Some(held) => held.set(&without_weight(part)),
-            None => self.stock.change(&group.name, &part),
-        }
+        let group = &self.groups[index];
+        let part = stock_part(knobs, &group.selector, self.context.mode);
+        self.stock.change(&group.name, &part)
     }
 
     fn is_partial(&self) -> bool {
@@ -192,18 +155,22 @@ impl Enforcer for SchedExtEnforcer {
 
     fn add(&mut self, group: &GroupPolicy, subject: &str) -> Result<()> {
         let mode = self.context.mode;
-        let held = self.make(group, subject)?;
+        let stock = GroupPolicy {
+            knobs: stock_part(&group.knobs, &group.selector, mode),
+            ..group.clone()
+        };
+        self.stock.add(&stock, subject)?;
         self.groups.push(Group {
             name: group.name.clone(),
             selector: group.selector.clone(),
             knobs: group.knobs.clone(),
-            held,
             scheduled: None,
         });
         if is_scheduled(&group.knobs, mode)
             && let Err(error) = self.hand_over_new(self.groups.len() - 1)
         {
-            self.undo();
+            // What there is to say about it is said by the error.
+            let _ = self.remove(&group.name);
             return Err(error);
         }
         Ok(())
@@ -219,26 +186,29 @@ impl Enforcer for SchedExtEnforcer {
         let index = self.index(name)?;
         let mut report = UndoReport::default();
         self.take_back(index, &mut report);
-        let mut group = self.groups.remove(index);
-        match &mut group.held {
-            Some(held) => held.undo(&mut report),
-            None => {
-                let stock = self.stock.remove(name)?;
-                report.undone.extend(stock.undone);
-                report.problems.extend(stock.problems);
-            }
-        }
+        self.groups.remove(index);
+        let stock = self.stock.remove(name)?;
+        report.undone.extend(stock.undone);
+        report.problems.extend(stock.problems);
         Ok(report)
     }
 
+    fn keep_cgroups_in(&mut self, name: &str) -> Result<()> {
+        self.stock.keep_cgroups_in(name)
+    }
+
+    fn audit(&mut self, name: &str) -> Result<Vec<String>> {
+        self.stock.audit(name)
+    }
+
+    fn reapply(&mut self, name: &str) -> Result<()> {
+        self.stock.reapply(name)
+    }
+
     fn membership(&self, name: &str) -> Result<Membership> {
-        let index = self.index(name)?;
-        let mut membership = self.cgroup(index)?.membership()?;
-        if self.groups[index].held.is_none() {
-            // Inside its limits, where stock knobs have made cgroups for them.
-            membership = self.stock.membership(name)?;
-        }
-        let group = &self.groups[index];
+        let group = &self.groups[self.index(name)?];
+        // Inside its limits, where stock knobs have made cgroups for them.
+        let mut membership = self.stock.membership(name)?;
         if group.scheduled.is_some() && self.is_partial() {
             membership.policy = Some(SCHED_EXT);
         }
@@ -250,8 +220,7 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn shown_path(&self, name: &str) -> Result<PathBuf> {
-        let index = self.index(name)?;
-        Ok(Path::new("/").join(self.cgroup(index)?.path()))
+        self.stock.shown_path(name)
     }
 
     fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
@@ -316,14 +285,7 @@ impl Enforcer for SchedExtEnforcer {
     fn sample(&self, name: &str) -> Result<Sample> {
         let index = self.index(name)?;
         let group = &self.groups[index];
-        let mut sample = match &group.held {
-            Some(held) => Sample {
-                usage_usec: held.cgroup().usage_ns()? / 1000,
-                processes: held.cgroup().all_processes()?.len() as u64,
-                ..Sample::default()
-            },
-            None => self.stock.sample(name)?,
-        };
+        let mut sample = self.stock.sample(name)?;
         let Some(scheduled) = &group.scheduled else {
             return Ok(sample);
         };
@@ -341,7 +303,7 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn usage_usec(&self, name: &str) -> Result<u64> {
-        Ok(self.cgroup(self.index(name)?)?.usage_ns()? / 1000)
+        self.stock.usage_usec(name)
     }
 
     fn headroom(&self) -> Option<HeadroomSample> {
@@ -353,17 +315,13 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn is_populated(&self, name: &str) -> Result<bool> {
-        let index = self.index(name)?;
-        self.cgroup(index)?.is_populated()
+        self.stock.is_populated(name)
     }
 
     fn undo(&mut self) -> UndoReport {
         let mut report = UndoReport::default();
         for index in 0..self.groups.len() {
             self.take_back(index, &mut report);
-            if let Some(held) = &mut self.groups[index].held {
-                held.undo(&mut report);
-            }
         }
         self.groups.clear();
         let stock = self.stock.undo();
@@ -382,7 +340,8 @@ mod tests {
     use super::*;
 
     fn part(json: &str, mode: Mode) -> Knobs {
-        stock_part(&serde_json::from_str(json).unwrap(), mode)
+        let knobs = serde_json::from_str(json).unwrap();
+        stock_part(&knobs, &Selector::Command, mode)
     }
 
     #[test]

@@ -209,17 +209,8 @@ impl ManagedGroup {
 
     /// Moves a process that runs already into the group.
     pub fn take_in(&mut self, pid: i32) -> Result<()> {
-        let from = self.hierarchy.folders_of(pid)?;
-        let no_process = || EngineError::NoTarget {
-            target: pid.to_string(),
-            what: "process",
-        };
-        let start_time = tasks::start_time(pid).ok_or_else(no_process)?;
-        self.record(&[Entry::Move {
-            pid,
-            start_time,
-            from,
-        }])?;
+        let entry = self.hierarchy.move_entry(pid)?;
+        self.record(&[entry])?;
         self.layout.leaf.add_process(pid)?;
         if let Some(nice) = self.knobs.nice {
             self.renice(pid, nice.nice)?;
@@ -236,6 +227,7 @@ impl ManagedGroup {
                 tid,
                 start_time,
                 old,
+                new: None,
             }])?;
             tasks::set_nice(tid, nice)?;
         }
@@ -281,6 +273,17 @@ impl ManagedGroup {
         }
         self.foreign_changes.clear();
         self.start_controls(duty)
+    }
+
+    /// Writes again what others have changed.
+    pub fn reapply(&mut self) -> Result<()> {
+        let layout = self.layout.clone();
+        if let (Some(group), None) = (&layout.background, self.knobs.soft_cap) {
+            set_background(group, true, WEIGHT_DEFAULT)?;
+        }
+        self.set_values(&layout, &self.knobs.clone())?;
+        self.foreign_changes.clear();
+        Ok(())
     }
 
     fn renice_all(
@@ -349,11 +352,6 @@ impl ManagedGroup {
     /// Its outermost cgroup.
     pub fn cgroup(&self) -> &CpuGroup {
         &self.layout.top
-    }
-
-    /// The group's name.
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     /// Where a user finds it, as in `/proc/PID/cgroup`.
@@ -438,7 +436,7 @@ impl Drop for ManagedGroup {
 
 /// v2 refuses controllers for the children of a cgroup that has processes of
 /// its own; that message alone helps nobody.
-fn explain_busy(error: EngineError, base: &CpuGroup) -> EngineError {
+pub(super) fn explain_busy(error: EngineError, base: &CpuGroup) -> EngineError {
     match &error {
         EngineError::Cgroup { source, .. } if source.raw_os_error() == Some(libc::EBUSY) => {
             EngineError::NoPermission {

@@ -17,8 +17,9 @@ const FOREIGN_CHANGES_MAX: usize = 32;
 
 impl ManagedGroup {
     /// Notices what somebody else wrote to files that are ours, or that the
-    /// group was removed. Theirs stays until knobs are applied again.
-    pub(super) fn audit(&mut self) {
+    /// group was removed. Theirs stays until knobs are applied again. Returns
+    /// what is new.
+    pub fn audit(&mut self) -> Vec<String> {
         let mut found = Vec::new();
         if !self.layout.top.exists() {
             found.push(format!(
@@ -57,14 +58,14 @@ impl ManagedGroup {
                 shown(self.layout.top.path())
             ));
         }
-        for change in found {
-            if !self.foreign_changes.contains(&change) {
-                if self.foreign_changes.len() >= FOREIGN_CHANGES_MAX {
-                    self.foreign_changes.remove(0);
-                }
-                self.foreign_changes.push(change);
+        found.retain(|change| !self.foreign_changes.contains(change));
+        for change in &found {
+            if self.foreign_changes.len() >= FOREIGN_CHANGES_MAX {
+                self.foreign_changes.remove(0);
             }
+            self.foreign_changes.push(change.clone());
         }
+        found
     }
 
     /// What it has used.

@@ -1,12 +1,16 @@
 //! Putting things back as they were found.
 
+mod values;
+
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::cgroup::layout::is_ours;
+pub(crate) use values::{is_refused, restore_files, restore_nice};
+
+use crate::cgroup::layout::{has_group_of_ours, is_ours};
 use crate::cgroup::{read_text, threads_below, write_text};
 use crate::control::headroom;
 use crate::error::{EngineError, Result};
@@ -36,67 +40,103 @@ impl UndoReport {
     }
 }
 
-/// Undoes entries, the last first.
+/// Undoes entries: first the values of files and tasks, then all else, the last
+/// first.
 pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) {
-    for entry in entries.iter().rev() {
-        match entry {
-            Entry::Create {
-                folders,
-                evacuate_to,
-            } => {
-                for (index, folder) in folders.iter().enumerate() {
-                    report.note(remove_group(
-                        folder,
-                        evacuate_to.get(index).map(PathBuf::as_path),
-                    ));
-                }
-            }
-            Entry::Write { path, old, new } => restore_value(path, old, new, report),
-            Entry::Move {
-                pid,
-                start_time,
-                from,
-            } => {
-                if tasks::start_time(*pid) == Some(*start_time) {
-                    report.note(move_back(from, *pid));
-                }
-            }
-            Entry::Renice {
-                tid,
-                start_time,
-                old,
-            } => {
-                if tasks::start_time(*tid) == Some(*start_time) {
-                    report.note(tasks::set_nice(*tid, *old));
-                }
-            }
-            Entry::Schedule { folder, policy } => {
-                let policies = Policies::new(*policy).with(entries);
-                report.note(unschedule(folder, &policies));
-            }
-            Entry::Repolicy {
-                tid,
-                start_time,
-                old,
-            } => report.note(repolicy(*tid, *start_time, *old)),
-            Entry::Pin { folder } => report.note(remove_pins(folder)),
-            Entry::Publish { path } => report.note(remove_file(path)),
+    let (files, tasks, others) = journal::restores(entries.to_vec());
+    restore_files(&files, report);
+    for restore in &tasks {
+        restore_nice(restore, report);
+    }
+    for entry in others.iter().rev() {
+        undo_entry(entry, entries, report);
+    }
+    for entry in others.iter().rev() {
+        if let Entry::Enable { path } = entry {
+            report.note(disable(path));
         }
     }
 }
 
-/// Writes the old value, unless somebody else has written another since:
-/// then theirs stays.
-fn restore_value(path: &Path, old: &str, new: &str, report: &mut UndoReport) {
-    match read_text(path) {
-        Ok(now) if now == old => (),
-        Ok(now) if now == new => report.note(write_text(path, old)),
-        Ok(now) => report.problems.push(format!(
-            "{}: holds `{now}`, which is not ours (`{new}`); left as it is, it was `{old}`",
-            path.display()
-        )),
-        Err(error) => report.note(Err(error)),
+/// Undoes an entry that is no value of a file or a task, one of `all`.
+fn undo_entry(entry: &Entry, all: &[Entry], report: &mut UndoReport) {
+    match entry {
+        Entry::Create {
+            folders,
+            evacuate_to,
+        } => {
+            for (index, folder) in folders.iter().enumerate() {
+                report.note(remove_group(
+                    folder,
+                    evacuate_to.get(index).map(PathBuf::as_path),
+                ));
+            }
+        }
+        Entry::Move {
+            pid,
+            start_time,
+            from,
+        } => {
+            if tasks::start_time(*pid) == Some(*start_time) {
+                report.note(move_back(from, *pid));
+            }
+        }
+        Entry::Schedule { folder, policy } => {
+            let policies = Policies::new(*policy).with(all);
+            report.note(unschedule(folder, &policies));
+        }
+        Entry::Repolicy {
+            tid,
+            start_time,
+            old,
+        } => report.note(repolicy(*tid, *start_time, *old)),
+        Entry::Pin { folder } => report.note(remove_pins(folder)),
+        Entry::Publish { path } => report.note(remove_file(path)),
+        // Of files and tasks; after all others; nothing to undo.
+        Entry::Write { .. }
+        | Entry::Control { .. }
+        | Entry::Renice { .. }
+        | Entry::Enable { .. }
+        | Entry::Released { .. } => (),
     }
+}
+
+/// Takes the cpu controller back from the children of a cgroup, unless groups
+/// of ours are among them: those go by [`hand_over_enabled`].
+fn disable(path: &Path) -> Result<()> {
+    let is_in_use = path.parent().is_some_and(has_group_of_ours);
+    let enabled = read_text(path)?;
+    if is_in_use || !enabled.split_whitespace().any(|name| name == "cpu") {
+        return Ok(());
+    }
+    write_text(path, "-cpu")
+}
+
+/// Leaves `+cpu` that groups of ours still need to whoever is the last of them
+/// to go.
+///
+/// # Errors
+/// When what is shared cannot be read or written.
+pub(crate) fn hand_over_enabled(
+    entries: &[Entry],
+    runtime: &RuntimeFolder,
+    lock: &RuntimeLock,
+) -> Result<()> {
+    let enabled = entries.iter().filter_map(|entry| match entry {
+        Entry::Enable { path } if path.parent().is_some_and(has_group_of_ours) => Some(path),
+        _ => None,
+    });
+    let enabled: Vec<&PathBuf> = enabled.collect();
+    if enabled.is_empty() {
+        return Ok(());
+    }
+    let mut shared = runtime.shared(lock)?;
+    for path in enabled {
+        if !shared.enabled.contains(path) {
+            shared.enabled.push(path.clone());
+        }
+    }
+    runtime.set_shared(lock, &shared)
 }
 
 /// Whether a task has a policy that it has from us.
@@ -250,21 +290,33 @@ fn remove_tree(folder: &Path) -> std::io::Result<()> {
 }
 
 /// Undoes a journal whole and removes it. While a group of it is still
-/// there, the journal stays for the next attempt.
+/// there, the journal stays for the next attempt. Of one that is damaged, what
+/// can be read is undone, and it is kept aside.
 ///
 /// # Errors
 /// When the journal cannot be read or removed.
 pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()> {
-    let (header, entries) = journal.read()?;
-    undo_entries(&entries, report);
-    let left = entries.iter().any(|entry| match entry {
+    let sound = journal.read_sound()?;
+    undo_entries(&sound.entries, report);
+    let left = sound.entries.iter().any(|entry| match entry {
         Entry::Create { folders, .. } => folders.iter().any(|folder| folder.exists()),
         _ => false,
     });
     if left {
         return Ok(());
     }
-    if let Some(header) = header {
+    if !sound.damaged.is_empty() {
+        let path = journal.path().to_owned();
+        let aside = journal.set_aside()?;
+        report.problems.push(format!(
+            "{}: is damaged ({}); all else of it is undone, and it is kept as {}",
+            path.display(),
+            sound.damaged.join("; "),
+            aside.display()
+        ));
+        return Ok(());
+    }
+    if let Some(header) = sound.header {
         report.undone.push(if header.persistent {
             header.subject
         } else {
@@ -293,7 +345,8 @@ fn outlives_its_process(header: Option<&Header>) -> bool {
 }
 
 /// Undoes what processes left behind that are gone: all of it, or, unless
-/// `everything`, what was not meant to stay.
+/// `everything`, what was not meant to stay. A journal that cannot be undone
+/// is a problem of the report, and no reason not to start.
 ///
 /// # Errors
 /// When the runtime folder cannot be read.
@@ -305,24 +358,31 @@ pub fn recover(
     let mut report = UndoReport::default();
     // First: a controller elsewhere would write what is put back.
     headroom::forget_dead(runtime);
+    report.problems.extend(runtime.mend_shared(lock)?);
     for path in journal::list(runtime.path())? {
-        let Some(mut journal) = Journal::take_over(&path)? else {
-            continue;
-        };
-        let (header, _) = match journal.read() {
-            Ok(read) => read,
-            Err(error) => {
-                report.problems.push(error.to_string());
-                continue;
-            }
-        };
-        if outlives_its_process(header.as_ref()) && !everything {
-            continue;
-        }
-        undo_journal(journal, &mut report)?;
+        let done = recover_one(&path, runtime, lock, everything, &mut report);
+        report.problems.extend(done.err().map(|e| e.to_string()));
     }
     report.problems.extend(runtime.release_shared(lock)?);
     Ok(report)
+}
+
+fn recover_one(
+    path: &Path,
+    runtime: &RuntimeFolder,
+    lock: &RuntimeLock,
+    everything: bool,
+    report: &mut UndoReport,
+) -> Result<()> {
+    let Some(mut journal) = Journal::take_over(path)? else {
+        return Ok(());
+    };
+    let sound = journal.read_sound()?;
+    if outlives_its_process(sound.header.as_ref()) && !everything {
+        return Ok(());
+    }
+    hand_over_enabled(&sound.entries, runtime, lock)?;
+    undo_journal(journal, report)
 }
 
 #[cfg(test)]

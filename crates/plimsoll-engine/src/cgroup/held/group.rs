@@ -1,0 +1,303 @@
+//! One cgroup that is held.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::kept::KeptJournal;
+use super::values::{Change, Values};
+use crate::cgroup::group::{CpuGroup, WEIGHT_DEFAULT};
+use crate::cgroup::hierarchy::Hierarchy;
+use crate::cgroup::layout::{KERNEL_PERIOD_MAX_NS, fit_below};
+use crate::control::headroom::SideDescription;
+use crate::enforcer::Sample;
+use crate::error::Result;
+use crate::journal::{Entry, TaskRestore};
+use crate::knobs::{Bandwidth, Knobs, Nice, Quota};
+use crate::tasks::{self, TaskId};
+use crate::undo::{self, UndoReport};
+
+/// Of what others keep changing, only so many are remembered.
+const FOREIGN_CHANGES_MAX: usize = 32;
+
+/// A cgroup that is held.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// Below the mount point; `None`: as its name says.
+    path: Option<Box<Path>>,
+    pub knobs: Knobs,
+    pub values: Values,
+    pub tasks: Vec<TaskRestore>,
+    /// Processes that were moved here, as they are in the journal.
+    pub moved: Vec<Entry>,
+    pub foreign_changes: Vec<String>,
+    /// `None`: it shares one.
+    pub journal: Option<KeptJournal>,
+}
+
+/// What is known of a group before its knobs change.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known<'a> {
+    pub values: &'a Values,
+    tasks: &'a [TaskRestore],
+    nice: Option<Nice>,
+}
+
+impl Held {
+    pub fn new(name: &str, path: &Path) -> Self {
+        let is_named_so = Path::new(name).strip_prefix("/").is_ok_and(|it| it == path);
+        Self {
+            path: (!is_named_so).then(|| path.into()),
+            ..Self::default()
+        }
+    }
+
+    fn path<'a>(&'a self, name: &'a str) -> &'a Path {
+        let name = || Path::new(name.trim_start_matches('/'));
+        self.path.as_deref().unwrap_or_else(name)
+    }
+
+    pub fn is_at(&self, name: &str, path: &Path) -> bool {
+        self.path(name) == path
+    }
+
+    pub fn cgroup(&self, hierarchy: &Arc<Hierarchy>, name: &str) -> CpuGroup {
+        CpuGroup::at(hierarchy, self.path(name))
+    }
+
+    pub fn known(&self) -> Known<'_> {
+        Known {
+            values: &self.values,
+            tasks: &self.tasks,
+            nice: self.knobs.nice,
+        }
+    }
+
+    /// Puts everything back, but for what only its journal knows.
+    pub fn restore(&mut self, group: &CpuGroup, report: &mut UndoReport) {
+        undo::restore_files(&self.values.restores(group), report);
+        for restore in &self.tasks {
+            undo::restore_nice(restore, report);
+        }
+        undo::undo_entries(&self.moved, report);
+    }
+
+    /// Undoes its own journal, if it has one.
+    pub fn finish(&mut self, report: &mut UndoReport) {
+        if let Some(journal) = self.journal.take()
+            && let Err(error) = undo::undo_journal(journal.into_journal(), report)
+        {
+            report.problems.push(error.to_string());
+        }
+    }
+
+    /// That it is put back.
+    pub fn released(&self, group: &CpuGroup) -> Entry {
+        let moved = self.moved.iter().filter_map(|entry| match entry {
+            Entry::Move { pid, .. } => Some(*pid),
+            _ => None,
+        });
+        let reniced = self.tasks.iter().map(|restore| restore.task.tid);
+        Entry::Released {
+            paths: vec![folder_of(group)],
+            tasks: reniced.chain(moved).collect(),
+        }
+    }
+
+    /// How it shares the allowance of side work, if it asks for headroom.
+    pub fn side(&self, name: &str, group: &CpuGroup) -> Option<SideDescription> {
+        let knobs = &self.knobs;
+        let headroom = knobs.headroom?;
+        let weight = knobs.weight.map(|weight| weight.weight);
+        Some(SideDescription {
+            name: name.into(),
+            weight: weight.unwrap_or(WEIGHT_DEFAULT),
+            headroom,
+            tolerance: knobs.tolerance.unwrap_or_default(),
+            version: group.hierarchy().version(),
+            group: group.path().to_owned(),
+            quota_max_ns: quota_max_ns(group),
+        })
+    }
+
+    pub fn audit(&mut self, group: &CpuGroup) -> Result<Vec<String>> {
+        let found = self.values.audit(group)?;
+        self.foreign_changes.extend(found.iter().cloned());
+        let surplus = self
+            .foreign_changes
+            .len()
+            .saturating_sub(FOREIGN_CHANGES_MAX);
+        self.foreign_changes.drain(..surplus);
+        Ok(found)
+    }
+
+    pub fn sample(&self, group: &CpuGroup) -> Result<Sample> {
+        let stat = |wanted: bool| wanted.then(|| group.stat()).transpose();
+        Ok(Sample {
+            usage_usec: usage_usec(group)?,
+            processes: group.all_processes()?.len() as u64,
+            quota: stat(self.knobs.quota.is_some())?,
+            cap: stat(self.knobs.cap.is_some())?,
+            foreign_changes: self.foreign_changes.clone(),
+            ..Sample::default()
+        })
+    }
+}
+
+/// The most that the headroom controller may write: v1 refuses a rate above
+/// those of the cgroups around it.
+fn quota_max_ns(group: &CpuGroup) -> u64 {
+    let mut most = Bandwidth {
+        quota: Quota {
+            quota_ns: Some(plimsoll_policy::RUNTIME_MAX_NS),
+            period_ns: KERNEL_PERIOD_MAX_NS,
+        },
+        burst_ns: 0,
+    };
+    let mut above = group.parent();
+    while let Some(parent) = above {
+        // The root has no quota to read.
+        if let Ok(outer) = parent.read_bandwidth() {
+            most = fit_below(&outer, most, group.hierarchy().version());
+        }
+        above = parent.parent();
+    }
+    let quota_ns = most.quota.quota_ns;
+    quota_ns.unwrap_or(plimsoll_policy::RUNTIME_MAX_NS)
+}
+
+/// Its folder, as the parent of its files is written.
+fn folder_of(group: &CpuGroup) -> PathBuf {
+    let file = group.cpu_file("cgroup.procs");
+    file.parent().map(Path::to_owned).unwrap_or(file)
+}
+
+/// CPU time that a cgroup has used. One of v1 that somebody else made need not
+/// have a twin that counts it.
+pub(super) fn usage_usec(group: &CpuGroup) -> Result<u64> {
+    match group.usage_ns() {
+        Err(error) if error.is_gone() && group.exists() => Ok(0),
+        other => Ok(other? / 1000),
+    }
+}
+
+/// A change of knobs that is worked out and not done yet.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub name: Box<str>,
+    pub group: CpuGroup,
+    pub held: Held,
+    pub knobs: Knobs,
+    change: Change,
+    /// What it comes to.
+    pub values: Values,
+    /// The same for the nice levels of tasks.
+    pub tasks: Vec<TaskRestore>,
+    /// Tasks with the level that they are to get and that they had.
+    renice: Vec<(i32, i32, i32)>,
+    /// To be on disk before.
+    pub entries: Vec<Entry>,
+    /// To be written down after.
+    pub afterwards: Vec<Entry>,
+}
+
+impl Prepared {
+    /// Looks at what is there now, and works out what has to be done.
+    pub fn new(group: CpuGroup, known: Known<'_>, knobs: &Knobs) -> Result<Self> {
+        let mut change = Change::plan(&group, known.values, knobs)?;
+        let mut prepared = Self {
+            name: "".into(),
+            group,
+            held: Held::default(),
+            knobs: knobs.clone(),
+            values: std::mem::take(&mut change.values),
+            tasks: Vec::new(),
+            renice: Vec::new(),
+            entries: std::mem::take(&mut change.entries),
+            afterwards: std::mem::take(&mut change.afterwards),
+            change,
+        };
+        match knobs.nice {
+            Some(nice) => prepared.set_nice(nice, known)?,
+            None if known.nice.is_some() => prepared.reset_nice(known),
+            None => (),
+        }
+        Ok(prepared)
+    }
+
+    /// Every task that is there now gets the level, but for those that
+    /// somebody else has given another since.
+    fn set_nice(&mut self, nice: Nice, known: Known<'_>) -> Result<()> {
+        let mut known_tasks: HashMap<TaskId, &TaskRestore> = HashMap::new();
+        known_tasks.extend(known.tasks.iter().map(|restore| (restore.task, restore)));
+        let processes = self.group.all_processes()?;
+        for tid in processes.into_iter().flat_map(tasks::threads) {
+            let (Some(task), Ok(now)) = (TaskId::of(tid), tasks::nice(tid)) else {
+                continue;
+            };
+            let restore = known_tasks.get(&task);
+            let old = restore.map_or(now, |restore| restore.old);
+            if restore.is_none_or(|restore| restore.ours != [nice.nice]) {
+                self.entries.push(Entry::Renice {
+                    tid,
+                    start_time: task.start_time,
+                    old,
+                    new: Some(nice.nice),
+                });
+            }
+            let ours = vec![nice.nice];
+            self.tasks.push(TaskRestore { task, old, ours });
+            if now != nice.nice {
+                self.renice.push((tid, nice.nice, now));
+            }
+        }
+        Ok(())
+    }
+
+    fn reset_nice(&mut self, known: Known<'_>) {
+        let mut back = Vec::new();
+        for restore in known.tasks.iter().filter(|restore| restore.task.exists()) {
+            let tid = restore.task.tid;
+            back.push(tid);
+            match tasks::nice(tid) {
+                Ok(now) if restore.ours.contains(&now) && now != restore.old => {
+                    self.renice.push((tid, restore.old, now));
+                }
+                _ => (),
+            }
+        }
+        self.afterwards.push(Entry::Released {
+            paths: Vec::new(),
+            tasks: back,
+        });
+    }
+
+    /// Does it. When the kernel refuses, everything is as it was before.
+    pub fn execute(&self) -> Result<()> {
+        self.change.execute()?;
+        for (tid, nice, _) in &self.renice {
+            if let Err(error) = tasks::set_nice(*tid, *nice) {
+                self.revert();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes back to what was there before.
+    pub fn revert(&self) {
+        self.change.revert();
+        for (tid, _, before) in &self.renice {
+            // As far as it goes: what was refused may be refused again.
+            let _ = tasks::set_nice(*tid, *before);
+        }
+    }
+
+    /// That a new group has not come to be.
+    pub fn released(&self) -> Entry {
+        Entry::Released {
+            paths: vec![folder_of(&self.group)],
+            tasks: self.tasks.iter().map(|restore| restore.task.tid).collect(),
+        }
+    }
+}

@@ -1,0 +1,531 @@
+//! Cgroups that somebody else made, whose knobs are changed for as long as
+//! this process lives.
+//!
+//! There may be thousands: no file stays open for one of them, nothing is
+//! looked at by a timer, and what is done for one costs the same however many
+//! there are. Only a soft cap and headroom take a loop.
+
+mod check;
+mod group;
+mod kept;
+mod values;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+pub use check::{check_foreign, check_held};
+use group::{Held, Prepared};
+use kept::{KeptJournal, copy_of};
+
+use super::group::CpuGroup;
+use super::hierarchy::Hierarchy;
+use super::managed::explain_busy;
+use crate::control::headroom::HeadroomDuty;
+use crate::control::soft_cap::SoftCapLoop;
+use crate::enforcer::Sample;
+use crate::error::{EngineError, Result};
+use crate::journal::{Entry, Journal};
+use crate::knobs::{Class, Knobs};
+use crate::policy_set::{GroupPolicy, Selector};
+use crate::runtime::RuntimeFolder;
+use crate::undo::{self, UndoReport};
+
+/// All cgroups of others that this process holds, by name.
+#[derive(Debug)]
+pub(super) struct HeldGroups {
+    hierarchy: Arc<Hierarchy>,
+    runtime: RuntimeFolder,
+    groups: HashMap<Box<str>, Held>,
+    /// Those that have a loop.
+    soft_caps: HashMap<Box<str>, SoftCapLoop>,
+    /// Of all groups; without it, each has its own.
+    shared: Option<KeptJournal>,
+}
+
+/// The cgroup that a group is.
+fn path_of(policy: &GroupPolicy) -> Result<&Path> {
+    match &policy.selector {
+        Selector::Cgroup(path) => Ok(path),
+        _ => Err(super::enforcer::no_group(&policy.name)),
+    }
+}
+
+impl HeldGroups {
+    pub fn new(hierarchy: &Arc<Hierarchy>, runtime: &RuntimeFolder) -> Self {
+        Self {
+            hierarchy: Arc::clone(hierarchy),
+            runtime: runtime.clone(),
+            groups: HashMap::new(),
+            soft_caps: HashMap::new(),
+            shared: None,
+        }
+    }
+
+    /// Has one journal for all groups from now on.
+    pub fn keep_in(&mut self, name: &str) -> Result<()> {
+        let subject = "cgroups of others".to_owned();
+        let name = format!("{name}+");
+        let journal = KeptJournal::create(&self.runtime, &name, subject, &Knobs::default())?;
+        self.shared = Some(journal);
+        Ok(())
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        self.groups.contains_key(name)
+    }
+
+    fn get(&self, name: &str) -> Result<&Held> {
+        let held = self.groups.get(name);
+        held.ok_or_else(|| super::enforcer::no_group(name))
+    }
+
+    fn get_mut(&mut self, name: &str) -> Result<&mut Held> {
+        let held = self.groups.get_mut(name);
+        held.ok_or_else(|| super::enforcer::no_group(name))
+    }
+
+    /// The cgroup of a group.
+    pub fn cgroup(&self, name: &str) -> Result<CpuGroup> {
+        Ok(self.get(name)?.cgroup(&self.hierarchy, name))
+    }
+
+    pub fn knobs(&self, name: &str) -> Result<&Knobs> {
+        Ok(&self.get(name)?.knobs)
+    }
+
+    pub fn shown_path(&self, name: &str) -> Result<PathBuf> {
+        Ok(Path::new("/").join(self.cgroup(name)?.path()))
+    }
+
+    /// The journal that a group is in.
+    fn journal_of(&mut self, name: &str) -> Option<&mut KeptJournal> {
+        let own = self
+            .groups
+            .get_mut(name)
+            .and_then(|held| held.journal.as_mut());
+        own.or(self.shared.as_mut())
+    }
+
+    /// Writes down what is about to be done to a group.
+    pub fn record(&mut self, name: &str, entries: &[Entry]) -> Result<()> {
+        let nr_groups = self.groups.len();
+        let Some(journal) = self.journal_of(name) else {
+            return Err(super::enforcer::no_group(name));
+        };
+        journal.tidy(nr_groups);
+        journal.record(entries)
+    }
+
+    /// Holds cgroups and sets their knobs. Each is held or refused by itself.
+    pub fn add_all<'a>(
+        &mut self,
+        policies: impl Iterator<Item = &'a GroupPolicy>,
+        duty: &mut HeadroomDuty,
+    ) -> Vec<Result<()>> {
+        let nr_groups = self.groups.len();
+        if let Some(shared) = &mut self.shared {
+            shared.tidy(nr_groups);
+        }
+        let mut prepared: Vec<Result<Prepared>> = Vec::new();
+        let mut names: HashMap<&str, ()> = HashMap::new();
+        for policy in policies {
+            let is_new = names.insert(&policy.name, ()).is_none();
+            prepared.push(if is_new {
+                self.prepare_new(policy)
+            } else {
+                Err(name_taken(&policy.name))
+            });
+        }
+        self.record_all(&mut prepared);
+        let mut results: Vec<Option<Result<()>>> = Vec::new();
+        let mut again = Vec::new();
+        for (index, prepared) in prepared.into_iter().enumerate() {
+            results.push(match prepared {
+                Ok(prepared) => match prepared.execute() {
+                    Ok(()) => Some(self.take_new(prepared, duty)),
+                    Err(error) if undo::is_refused(&error) => {
+                        again.push((index, prepared));
+                        None
+                    }
+                    Err(error) => Some(self.give_up(prepared, error)),
+                },
+                Err(error) => Some(Err(error)),
+            });
+        }
+        // The kernel refuses some values until those of a cgroup above or
+        // below are there.
+        for (index, prepared) in again {
+            results[index] = Some(match prepared.execute() {
+                Ok(()) => self.take_new(prepared, duty),
+                Err(error) => self.give_up(prepared, error),
+            });
+        }
+        results.into_iter().flatten().collect()
+    }
+
+    /// Looks at what is there now, and finds out what has to be done.
+    fn prepare_new(&mut self, policy: &GroupPolicy) -> Result<Prepared> {
+        let path = path_of(policy)?;
+        check_held(&policy.knobs)?;
+        let group = CpuGroup::at(&self.hierarchy, path);
+        self.check_new(&policy.name, &group)?;
+        self.hierarchy.check_writable(path)?;
+        let mut held = Held::new(&policy.name, path);
+        if self.shared.is_none() {
+            let subject = format!("/{}", path.display());
+            let journal = KeptJournal::create(&self.runtime, &policy.name, subject, &policy.knobs)?;
+            held.journal = Some(journal);
+        }
+        let prepared = self
+            .give_controller(&group, &mut held)
+            .and_then(|()| Prepared::new(group, held.known(), &policy.knobs));
+        match prepared {
+            Ok(mut prepared) => {
+                prepared.name = policy.name.as_str().into();
+                prepared.held = held;
+                Ok(prepared)
+            }
+            Err(error) => {
+                held.finish(&mut UndoReport::default());
+                Err(error)
+            }
+        }
+    }
+
+    fn check_new(&self, name: &str, group: &CpuGroup) -> Result<()> {
+        if group.path().as_os_str().is_empty() {
+            return Err(EngineError::NoTarget {
+                target: "/".into(),
+                what: "cgroup with knobs",
+            });
+        }
+        if self.contains(name) {
+            return Err(name_taken(name));
+        }
+        let shown = format!("/{}", group.path().display());
+        let is_same = |(name, held): (&Box<str>, &Held)| held.is_at(name, group.path());
+        let other = match name == shown {
+            // All others that are named by their path are other cgroups.
+            true => None,
+            false => self.groups.iter().find(|entry| is_same(*entry)),
+        };
+        match other {
+            Some((name, _)) => Err(EngineError::CgroupTaken {
+                target: shown,
+                name: name.to_string(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// v2: gives a cgroup the cpu controller if it has none, from the nearest
+    /// above it that has.
+    fn give_controller(&mut self, group: &CpuGroup, held: &mut Held) -> Result<()> {
+        if group.has_weight() {
+            return Ok(());
+        }
+        let folder = group.cpu_file("");
+        // Says so if it is gone.
+        std::fs::metadata(&folder)
+            .map_err(|source| EngineError::cgroup("find", &folder, source))?;
+        let mut missing = Vec::new();
+        let mut above = group.parent();
+        while let Some(parent) = above {
+            if parent.children_enabled()? {
+                break;
+            }
+            above = parent.parent();
+            missing.push(parent);
+        }
+        for parent in missing.into_iter().rev() {
+            let path = parent.subtree_control();
+            if let Some(journal) = held.journal.as_mut().or(self.shared.as_mut()) {
+                journal.record(&[Entry::Enable { path }])?;
+            }
+            parent
+                .enable_children()
+                .map_err(|error| explain_busy(error, &parent))?;
+        }
+        Ok(())
+    }
+
+    /// Writes down what all are about to do, at once where they share a
+    /// journal. Those of which it cannot be written down fail.
+    fn record_all(&mut self, prepared: &mut [Result<Prepared>]) {
+        let mut together: Vec<Entry> = Vec::new();
+        for one in prepared.iter_mut() {
+            let Ok(ready) = one else { continue };
+            let Some(own) = &mut ready.held.journal else {
+                together.append(&mut ready.entries);
+                continue;
+            };
+            if let Err(error) = own.record(&ready.entries) {
+                ready.held.finish(&mut UndoReport::default());
+                *one = Err(error);
+            }
+        }
+        let Some(shared) = &mut self.shared else {
+            return;
+        };
+        if let Err(error) = shared.record(&together) {
+            for one in prepared.iter_mut().filter(|one| one.is_ok()) {
+                *one = Err(copy_of(&error));
+            }
+        }
+    }
+
+    fn take_new(&mut self, prepared: Prepared, duty: &mut HeadroomDuty) -> Result<()> {
+        let name = prepared.name.clone();
+        let taken = self.take(prepared, duty);
+        if taken.is_err() {
+            let _ = self.remove(&name, duty);
+        }
+        taken
+    }
+
+    /// The group is as it should be now.
+    fn take(&mut self, prepared: Prepared, duty: &mut HeadroomDuty) -> Result<()> {
+        let Prepared {
+            name,
+            group,
+            mut held,
+            knobs,
+            values,
+            tasks,
+            afterwards,
+            ..
+        } = prepared;
+        held.values = values;
+        held.tasks = tasks;
+        held.foreign_changes.clear();
+        let old = std::mem::replace(&mut held.knobs, knobs);
+        self.groups.insert(name.clone(), held);
+        if let Some(journal) = self.journal_of(&name) {
+            journal.note(afterwards);
+        }
+        self.start_loops(&name, &group, &old, duty)
+    }
+
+    /// Starts what has to run from user space.
+    fn start_loops(
+        &mut self,
+        name: &str,
+        group: &CpuGroup,
+        old: &Knobs,
+        duty: &mut HeadroomDuty,
+    ) -> Result<()> {
+        self.start_soft_cap(name, group, old)?;
+        match self.get(name)?.side(name, group) {
+            Some(side) => duty.add(&side),
+            None => Ok(()),
+        }
+    }
+
+    fn start_soft_cap(&mut self, name: &str, group: &CpuGroup, old: &Knobs) -> Result<()> {
+        let knobs = &self.get(name)?.knobs;
+        let cap = knobs.soft_cap.filter(|_| knobs.class != Some(Class::Batch));
+        let same = (old.soft_cap, old.weight) == (knobs.soft_cap, knobs.weight);
+        match cap {
+            Some(_) if same && self.soft_caps.contains_key(name) => (),
+            Some(cap) => {
+                let weight = match knobs.weight {
+                    Some(weight) => weight.weight,
+                    None => self.get(name)?.values.weight_at_first(group)?,
+                };
+                let control = SoftCapLoop::new(group.clone(), cap, weight, Instant::now())?;
+                self.soft_caps.insert(name.into(), control);
+            }
+            None => {
+                self.soft_caps.remove(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// A new group that could not be made so.
+    fn give_up(&mut self, mut prepared: Prepared, error: EngineError) -> Result<()> {
+        let released = prepared.released();
+        match prepared.held.journal.is_some() {
+            true => prepared.held.finish(&mut UndoReport::default()),
+            false => {
+                if let Some(shared) = &mut self.shared {
+                    shared.note(vec![released]);
+                }
+            }
+        }
+        Err(error)
+    }
+
+    /// Sets other knobs; what there was at first is what there will be. A knob
+    /// that is asked for no more is put back.
+    pub fn change(&mut self, name: &str, knobs: &Knobs, duty: &mut HeadroomDuty) -> Result<()> {
+        check_held(knobs)?;
+        let nr_groups = self.groups.len();
+        let group = self.cgroup(name)?;
+        let mut prepared = Prepared::new(group, self.get(name)?.known(), knobs)?;
+        if let Some(journal) = self.journal_of(name) {
+            journal.tidy(nr_groups);
+            journal.record(&prepared.entries)?;
+        }
+        if knobs.headroom.is_none() {
+            // First: what is put back must stay as it was.
+            duty.remove(name);
+        }
+        if let Err(error) = prepared.execute() {
+            if let Some(side) = self.get(name)?.side(name, &prepared.group) {
+                duty.add(&side)?;
+            }
+            return Err(error);
+        }
+        let held = self.groups.remove(name);
+        prepared.name = name.into();
+        prepared.held = held.ok_or_else(|| super::enforcer::no_group(name))?;
+        self.take(prepared, duty)
+    }
+
+    /// Writes again what others have changed.
+    pub fn reapply(&mut self, name: &str, duty: &mut HeadroomDuty) -> Result<()> {
+        let knobs = self.knobs(name)?.clone();
+        self.change(name, &knobs, duty)
+    }
+
+    /// What others have changed since the last time.
+    pub fn audit(&mut self, name: &str) -> Result<Vec<String>> {
+        let group = self.cgroup(name)?;
+        self.get_mut(name)?.audit(&group)
+    }
+
+    /// Moves a process in.
+    pub fn take_in(&mut self, name: &str, pid: i32, duty: &mut HeadroomDuty) -> Result<()> {
+        let group = self.cgroup(name)?;
+        let entry = self.hierarchy.move_entry(pid)?;
+        self.record(name, std::slice::from_ref(&entry))?;
+        self.get_mut(name)?.moved.push(entry);
+        group.add_process(pid)?;
+        match self.get(name)?.knobs.nice {
+            // A newcomer gets it too.
+            Some(_) => self.reapply(name, duty),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts everything of one group back.
+    pub fn remove(&mut self, name: &str, duty: &mut HeadroomDuty) -> Result<UndoReport> {
+        let nr_groups = self.groups.len();
+        let held = self.groups.remove(name);
+        let mut held = held.ok_or_else(|| super::enforcer::no_group(name))?;
+        let group = held.cgroup(&self.hierarchy, name);
+        let mut report = UndoReport::default();
+        self.soft_caps.remove(name);
+        duty.remove(name);
+        if held.journal.is_some() {
+            held.finish(&mut report);
+            return Ok(report);
+        }
+        held.restore(&group, &mut report);
+        report.undone.push(name.into());
+        if let Some(shared) = &mut self.shared {
+            shared.note(vec![held.released(&group)]);
+            shared.tidy(nr_groups);
+        }
+        Ok(report)
+    }
+
+    /// Puts everything back.
+    pub fn undo(&mut self, duty: &mut HeadroomDuty, report: &mut UndoReport) {
+        for (name, held) in &self.groups {
+            if held.knobs.headroom.is_some() {
+                duty.remove(name);
+            }
+        }
+        self.undo_alone(report);
+    }
+
+    fn undo_alone(&mut self, report: &mut UndoReport) {
+        self.soft_caps.clear();
+        let mut released = Vec::new();
+        for (name, mut held) in std::mem::take(&mut self.groups) {
+            let group = held.cgroup(&self.hierarchy, &name);
+            if held.journal.is_some() {
+                held.finish(report);
+                continue;
+            }
+            held.restore(&group, report);
+            released.push(held.released(&group));
+            report.undone.push(name.into());
+        }
+        let Some(mut shared) = self.shared.take() else {
+            return;
+        };
+        shared.note(released);
+        if let Err(error) = self.finish_shared(shared, report) {
+            report.problems.push(error.to_string());
+        }
+    }
+
+    /// What else is in the journal that all share.
+    fn finish_shared(&self, shared: KeptJournal, report: &mut UndoReport) -> Result<()> {
+        let mut journal = shared.into_journal();
+        let lock = self.runtime.lock()?;
+        let entries = journal.read_sound()?.entries;
+        undo::hand_over_enabled(&entries, &self.runtime, &lock)?;
+        let mut rest = UndoReport::default();
+        undo::undo_journal(journal, &mut rest)?;
+        report.problems.extend(rest.problems);
+        Ok(())
+    }
+
+    /// Does what falls due; returns when to call again.
+    pub fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
+        let mut next: Option<Instant> = None;
+        let mut first_error = None;
+        self.soft_caps.retain(|_, control| match control.tick(now) {
+            Ok(due) => {
+                next = Some(next.map_or(due, |next| next.min(due)));
+                true
+            }
+            // It has nothing to limit any more.
+            Err(error) if error.is_gone() => false,
+            Err(error) => {
+                first_error.get_or_insert(error);
+                true
+            }
+        });
+        first_error.map_or(Ok(next), Err)
+    }
+
+    /// What a group has used.
+    pub fn sample(&self, name: &str, duty: &HeadroomDuty) -> Result<Sample> {
+        let held = self.get(name)?;
+        let mut sample = held.sample(&self.cgroup(name)?)?;
+        sample.headroom = held.knobs.headroom.and_then(|_| duty.sample());
+        sample.soft_cap = self.soft_caps.get(name).map(SoftCapLoop::sample);
+        Ok(sample)
+    }
+
+    pub fn usage_usec(&self, name: &str) -> Result<u64> {
+        group::usage_usec(&self.cgroup(name)?)
+    }
+}
+
+impl Drop for HeldGroups {
+    /// Also on a panic. Whoever owns this has dropped the headroom's duty by now.
+    fn drop(&mut self) {
+        self.undo_alone(&mut UndoReport::default());
+    }
+}
+
+/// Sets knobs of a cgroup that nobody holds afterwards; the journal does. A
+/// knob that is not spoken of stays as it is.
+pub(super) fn set_once(group: CpuGroup, knobs: &Knobs, journal: &mut Journal) -> Result<()> {
+    let nothing = Held::default();
+    let prepared = Prepared::new(group, nothing.known(), knobs)?;
+    journal.record(&prepared.entries)?;
+    prepared.execute()
+}
+
+fn name_taken(name: &str) -> EngineError {
+    EngineError::NameTaken { name: name.into() }
+}

@@ -1,0 +1,408 @@
+//! Which kernel files of a held cgroup are written for its knobs, in which
+//! order, and what they held at first.
+
+use std::path::{Path, PathBuf};
+
+use crate::cgroup::files;
+use crate::cgroup::group::{CpuGroup, WEIGHT_BACKGROUND, WEIGHT_DEFAULT};
+use crate::cgroup::layout::{cap_bandwidth, in_whole_usec, least_bandwidth};
+use crate::error::{EngineError, Result};
+use crate::journal::{Entry, FileRestore};
+use crate::knobs::{Bandwidth, Class, Knobs};
+use crate::undo::{self, UndoReport};
+
+/// What is known of a kernel file's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keeping {
+    /// It is what we wrote, unless somebody else wrote since.
+    Written,
+    /// The weight of an idle cgroup: the kernel has forgotten it.
+    Remembered,
+    /// A loop of ours writes it all the time.
+    Driven,
+}
+
+/// A kernel file of a held cgroup.
+#[derive(Debug, Clone)]
+struct HeldFile {
+    name: Box<str>,
+    /// What it held at first.
+    old: Box<str>,
+    /// What we wrote last.
+    ours: Box<str>,
+    keeping: Keeping,
+    /// What somebody else wrote, once that has been told.
+    told: Option<Box<str>>,
+}
+
+/// The kernel files of a held cgroup that are ours to put back.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Values {
+    files: Vec<HeldFile>,
+    /// What its quota was at first, where that is among the files.
+    bandwidth: Option<Bandwidth>,
+}
+
+/// What it takes to get from one set of knobs to another.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    /// What it comes to.
+    pub values: Values,
+    /// To be on disk before the first step.
+    pub entries: Vec<Entry>,
+    /// The writes, in an order in which the kernel takes them.
+    steps: Vec<(PathBuf, String)>,
+    /// To be written down after the last step.
+    pub afterwards: Vec<Entry>,
+    /// How to go back, should a step fail.
+    back: Vec<FileRestore>,
+}
+
+impl Values {
+    fn get(&self, path: &Path) -> Option<&HeldFile> {
+        let name = path.file_name()?.to_str()?;
+        self.files.iter().find(|file| &*file.name == name)
+    }
+
+    /// How to put them back.
+    pub fn restores(&self, group: &CpuGroup) -> Vec<FileRestore> {
+        let restore = |file: &HeldFile| FileRestore {
+            path: group.cpu_file(&file.name),
+            old: file.old.clone().into(),
+            ours: vec![file.ours.clone().into()],
+            driven: file.keeping == Keeping::Driven,
+        };
+        self.files.iter().map(restore).collect()
+    }
+
+    /// The weight that it had at first.
+    pub fn weight_at_first(&self, group: &CpuGroup) -> Result<u32> {
+        let (path, _) = group.weight_setting(WEIGHT_DEFAULT);
+        match self.get(&path) {
+            Some(file) => Ok(group.weight_of(&path, &file.old)?),
+            None => group.read_weight(),
+        }
+    }
+
+    /// What others have written since we did, as far as it was not told yet.
+    pub fn audit(&mut self, group: &CpuGroup) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        for file in &mut self.files {
+            if file.keeping != Keeping::Written {
+                continue;
+            }
+            let now = files::read_text(&group.cpu_file(&file.name))?;
+            if now == *file.ours {
+                file.told = None;
+            } else if file.told.as_deref() != Some(&*now) {
+                found.push(format!(
+                    "/{}: {} was changed to `{now}`",
+                    group.path().display(),
+                    file.name
+                ));
+                file.told = Some(now.into());
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Change {
+    /// Finds out what has to be written so that `knobs` hold for a group of
+    /// which `known` is known.
+    pub fn plan(group: &CpuGroup, known: &Values, knobs: &Knobs) -> Result<Self> {
+        let mut planner = Planner {
+            group,
+            known,
+            change: Self::default(),
+        };
+        planner.weigh(knobs)?;
+        planner.limit(knobs)?;
+        Ok(planner.finish())
+    }
+
+    /// Writes. What is written when the kernel refuses one is taken back.
+    pub fn execute(&self) -> Result<()> {
+        for (path, text) in &self.steps {
+            if let Err(error) = files::write_text(path, text) {
+                self.revert();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes back to what was there before the first step.
+    pub fn revert(&self) {
+        undo::restore_files(&self.back, &mut UndoReport::default());
+    }
+}
+
+struct Planner<'a> {
+    group: &'a CpuGroup,
+    known: &'a Values,
+    change: Change,
+}
+
+impl Planner<'_> {
+    /// What a file held at first.
+    fn old(&self, path: &Path) -> Result<String> {
+        match self.known.get(path) {
+            Some(file) => Ok(file.old.clone().into()),
+            None => files::read_text(path),
+        }
+    }
+
+    fn step(&mut self, path: &Path, text: &str) {
+        self.change.steps.push((path.to_owned(), text.to_owned()));
+    }
+
+    /// Takes a file among those that are ours; `new` is what it will hold.
+    fn keep(&mut self, path: &Path, old: &str, new: &str, keeping: Keeping) {
+        let known = self.known.get(path);
+        let same = |file: &HeldFile| &*file.ours == new && file.keeping == keeping;
+        let (path, name) = (path.to_owned(), path.file_name().unwrap_or_default());
+        let write = Entry::Write {
+            path: path.clone(),
+            old: old.into(),
+            new: new.into(),
+        };
+        if keeping == Keeping::Driven {
+            if !known.is_some_and(|file| file.keeping == Keeping::Driven) {
+                self.change.entries.push(Entry::Control {
+                    path,
+                    old: old.into(),
+                });
+            }
+        } else if known.is_some_and(|file| file.keeping == Keeping::Driven) {
+            // From now on a value can be told from that of somebody else.
+            self.change.afterwards.push(released(path));
+            self.change.afterwards.push(write);
+        } else if !known.is_some_and(same) && old != new {
+            self.change.entries.push(write);
+        }
+        self.change.values.files.push(HeldFile {
+            name: name.to_string_lossy().into(),
+            old: old.into(),
+            ours: new.into(),
+            keeping,
+            told: None,
+        });
+    }
+
+    /// Whether somebody else has written a file since we did.
+    fn is_theirs(&self, path: &Path) -> bool {
+        self.known.get(path).is_some_and(|file| {
+            file.keeping == Keeping::Written
+                && files::read_text(path).is_ok_and(|now| now != *file.ours)
+        })
+    }
+
+    /// The idle mark and the weight. The kernel forgets the weight of a
+    /// cgroup that is marked idle, and gives it the default when the mark is
+    /// cleared.
+    fn weigh(&mut self, knobs: &Knobs) -> Result<()> {
+        let batch = knobs.class.map(|class| class == Class::Batch);
+        let driven = knobs.soft_cap.is_some() && batch != Some(true);
+        let wanted = knobs.weight.map(|weight| weight.weight);
+        if !self.group.has_idle() {
+            let background = (batch == Some(true)).then_some(WEIGHT_BACKGROUND);
+            return self.weigh_alone(background.or(wanted), driven, false);
+        }
+        let mark = self.group.cpu_file("cpu.idle");
+        let is_idle = self.group.read_idle()?;
+        let old = self.old(&mark)?;
+        if driven {
+            self.keep(&mark, &old, &old, Keeping::Driven);
+            return self.weigh_alone(wanted, true, is_idle);
+        }
+        let known = self.known.get(&mark).is_some();
+        let idle = match batch {
+            Some(idle) => idle,
+            None if known && !self.is_theirs(&mark) => old == "1",
+            None => is_idle,
+        };
+        if idle && wanted.is_some() {
+            return Err(no_weight(knobs));
+        }
+        let text = if idle { "1" } else { "0" };
+        if batch.is_some() {
+            self.keep(&mark, &old, text, Keeping::Written);
+        }
+        if idle {
+            self.remember_weight(is_idle)?;
+        }
+        if idle != is_idle {
+            self.step(&mark, text);
+        }
+        if idle {
+            return Ok(());
+        }
+        self.weigh_alone(wanted, false, is_idle)
+    }
+
+    /// From where the weight has to be put back when the mark is cleared.
+    fn remember_weight(&mut self, is_idle: bool) -> Result<()> {
+        let (path, default) = self.group.weight_setting(WEIGHT_DEFAULT);
+        if is_idle && self.known.get(&path).is_none() {
+            return Ok(());
+        }
+        let old = self.old(&path)?;
+        if old != default || self.known.get(&path).is_some() {
+            self.keep(&path, &old, &default, Keeping::Remembered);
+        }
+        Ok(())
+    }
+
+    /// The weight of a cgroup that is not idle, or is not from now on, if it
+    /// `was_idle`.
+    fn weigh_alone(&mut self, wanted: Option<u32>, driven: bool, was_idle: bool) -> Result<()> {
+        let (path, default) = self.group.weight_setting(WEIGHT_DEFAULT);
+        let known = self.known.get(&path);
+        let now = if was_idle {
+            default
+        } else {
+            files::read_text(&path)?
+        };
+        let old = known.map_or_else(|| now.clone(), |file| file.old.clone().into());
+        if driven {
+            self.keep(&path, &old, &old, Keeping::Driven);
+            return Ok(());
+        }
+        let text = match wanted {
+            Some(weight) => self.group.weight_setting(weight).1,
+            // Put back, unless it is somebody else's now.
+            None if known.is_some() && (was_idle || !self.is_theirs(&path)) => old.clone(),
+            None => return Ok(()),
+        };
+        if wanted.is_some() {
+            self.keep(&path, &old, &text, Keeping::Written);
+        }
+        if text != now {
+            self.step(&path, &text);
+        }
+        Ok(())
+    }
+
+    /// The quota, which may be a cap or what the headroom controller writes.
+    fn limit(&mut self, knobs: &Knobs) -> Result<()> {
+        let now = self.group.read_bandwidth()?;
+        let found = self.known.bandwidth.unwrap_or(now);
+        let (quota_file, _) = self.group.quota_setting(&now);
+        let wanted = if knobs.headroom.is_some() {
+            let known = self.known.get(&quota_file);
+            let is_driven = known.is_some_and(|file| file.keeping == Keeping::Driven);
+            let mut least = least_bandwidth();
+            if is_driven && now.quota.quota_ns.is_some() {
+                // The loop's last word stands until the next.
+                least.quota.quota_ns = now.quota.quota_ns;
+            }
+            Some(least)
+        } else {
+            wanted_bandwidth(knobs, &found)
+        };
+        let Some(wanted) = wanted else {
+            if self.known.bandwidth.is_some() {
+                self.unlimit(&now, &found);
+            }
+            return Ok(());
+        };
+        let old = self.group.bandwidth_settings(&found);
+        for ((path, old), (_, new)) in old.into_iter().zip(self.group.bandwidth_settings(&wanted)) {
+            let driven = knobs.headroom.is_some() && path == quota_file;
+            let (new, keeping) = match driven {
+                true => (&old, Keeping::Driven),
+                false => (&new, Keeping::Written),
+            };
+            self.keep(&path, &old, new, keeping);
+        }
+        self.change.values.bandwidth = Some(found);
+        self.bandwidth_steps(&now, &wanted);
+        Ok(())
+    }
+
+    /// Puts the quota back that was there at first, unless somebody else has
+    /// written another.
+    fn unlimit(&mut self, now: &Bandwidth, found: &Bandwidth) {
+        let settings = self.group.bandwidth_settings(found);
+        if !settings.iter().any(|(path, _)| self.is_theirs(path)) {
+            self.bandwidth_steps(now, found);
+        }
+    }
+
+    fn bandwidth_steps(&mut self, now: &Bandwidth, wanted: &Bandwidth) {
+        // Writing a quota refills it: what is there already is left alone.
+        let mut there = self.group.bandwidth_settings(now);
+        for (path, text) in self.group.bandwidth_steps(now, wanted) {
+            let present = there.iter_mut().find(|(file, _)| *file == path);
+            match present {
+                Some((_, present)) if *present == text => continue,
+                Some((_, present)) => present.clone_from(&text),
+                None => (),
+            }
+            self.step(&path, &text);
+        }
+    }
+
+    fn finish(self) -> Change {
+        let mut change = self.change;
+        for file in &self.known.files {
+            let path = self.group.cpu_file(&file.name);
+            if change.values.get(&path).is_none() {
+                change.afterwards.push(released(path));
+            }
+        }
+        let stepped = |path: &Path| change.steps.iter().any(|(step, _)| step == path);
+        let all = self.known.files.iter().chain(&change.values.files);
+        let mut back: Vec<FileRestore> = Vec::new();
+        for file in all {
+            let path = self.group.cpu_file(&file.name);
+            if !stepped(&path) || back.iter().any(|restore| restore.path == path) {
+                continue;
+            }
+            let before = self.known.get(&path);
+            back.push(FileRestore {
+                old: before.map_or(&file.old, |file| &file.ours).to_string(),
+                ours: Vec::new(),
+                driven: true,
+                path,
+            });
+        }
+        change.back = back;
+        change
+    }
+}
+
+fn released(path: PathBuf) -> Entry {
+    Entry::Released {
+        paths: vec![path],
+        tasks: Vec::new(),
+    }
+}
+
+fn no_weight(knobs: &Knobs) -> EngineError {
+    EngineError::NotEnforceable {
+        knob: "weight",
+        value: knobs
+            .weight
+            .map_or_else(String::new, |weight| weight.to_string()),
+        reason: "an idle cgroup has no weight".into(),
+    }
+}
+
+/// What the kernel is to have. A burst that is not spoken of stays, as far as
+/// the kernel takes it beside the new quota.
+fn wanted_bandwidth(knobs: &Knobs, old: &Bandwidth) -> Option<Bandwidth> {
+    let wanted = match (knobs.quota, knobs.cap) {
+        (Some(quota), _) => {
+            let kept_ns = old.burst_ns.min(quota.quota_ns.unwrap_or(0));
+            Bandwidth {
+                quota,
+                burst_ns: knobs.burst.map_or(kept_ns, |burst| burst.burst_ns),
+            }
+        }
+        (None, Some(cap)) => cap_bandwidth(cap),
+        (None, None) => return None,
+    };
+    Some(in_whole_usec(wanted))
+}

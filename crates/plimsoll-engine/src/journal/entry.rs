@@ -1,0 +1,129 @@
+//! The lines of a journal.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::knobs::Knobs;
+
+/// The version of the lines that are written. Version 1, which had fewer
+/// kinds of them, is read too; lines of a later one are refused, not guessed
+/// at.
+pub const VERSION: u32 = 2;
+
+/// Who keeps a journal and why. Its first line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// [`VERSION`] of the plimsoll that wrote it.
+    pub version: u32,
+    /// The group's name.
+    pub name: String,
+    /// Who wrote it; for people, the lock is what counts.
+    pub pid: u32,
+    /// Outlives the process that wrote it, until `restore`.
+    pub persistent: bool,
+    /// The command of a `run`, or the target of a `set`.
+    pub subject: String,
+    /// What was asked for.
+    pub knobs: Knobs,
+}
+
+/// One change, with what it takes to undo it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Entry {
+    /// A cgroup is created, one folder a hierarchy. Undone by moving what
+    /// still runs in it to `evacuate_to` and removing it.
+    Create {
+        /// The folders.
+        folders: Vec<PathBuf>,
+        /// Where its processes go.
+        evacuate_to: Vec<PathBuf>,
+    },
+    /// A kernel file that was there before us is written.
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What it held.
+        old: String,
+        /// What it holds now.
+        new: String,
+    },
+    /// A process that was there before us is moved.
+    Move {
+        /// The process.
+        pid: i32,
+        /// Its start time, which tells it from a later one of the same pid.
+        start_time: u64,
+        /// Where it was.
+        from: Vec<PathBuf>,
+    },
+    /// The nice level of a task that was there before us is changed.
+    Renice {
+        /// The task.
+        tid: i32,
+        /// Its start time.
+        start_time: u64,
+        /// Its nice level before.
+        old: i32,
+        /// What it is set to; when it has another at the end, that stays.
+        /// `None`: it gets `old` back whatever it has.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        new: Option<i32>,
+    },
+    /// A kernel file that was there before us is written all the time by a
+    /// loop of ours. Undone by writing `old`, whatever it holds: a value of
+    /// somebody else cannot be told from one of the loop. A weight is left out
+    /// where the cgroup is idle in the end, for then it has none.
+    Control {
+        /// The file.
+        path: PathBuf,
+        /// What it held before the loop.
+        old: String,
+    },
+    /// `+cpu` is written to a `cgroup.subtree_control` that was there before
+    /// us. Undone by `-cpu`, unless groups of ours are directly below.
+    Enable {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What was written above of these is put back: nothing of it is left to
+    /// undo.
+    Released {
+        /// Files, or cgroups with all files in them.
+        paths: Vec<PathBuf>,
+        /// Tasks.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tasks: Vec<i32>,
+    },
+    /// The tasks of a cgroup and of all below it are handed to a BPF
+    /// scheduler. Undone by handing all of them back to the fair class.
+    Schedule {
+        /// The cgroup's folder.
+        folder: PathBuf,
+        /// The policy of tasks of which nothing else is known: `SCHED_OTHER`,
+        /// or that of whoever starts them.
+        #[serde(default)]
+        policy: i32,
+    },
+    /// The policy of a task that was there before us, or came with one of its
+    /// own, is changed. Undone for its children too, which inherit it.
+    Repolicy {
+        /// The task.
+        tid: i32,
+        /// Its start time.
+        start_time: u64,
+        /// Its policy before: `SCHED_OTHER`, `SCHED_BATCH` or `SCHED_IDLE`.
+        old: i32,
+    },
+    /// A file of ours is written that others read. Undone by removing it.
+    Publish {
+        /// The file.
+        path: PathBuf,
+    },
+    /// BPF maps and programs are pinned. Undone by removing the folder.
+    Pin {
+        /// A folder of ours in a BPF file system.
+        folder: PathBuf,
+    },
+}

@@ -1,0 +1,220 @@
+//! What of a journal is still to be undone.
+//!
+//! The same file may be written many times while a group is kept. What counts
+//! is what it held at first, and what we wrote: that tells whether somebody
+//! else has written since.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use super::entry::Entry;
+use crate::tasks::TaskId;
+
+/// How to put back one kernel file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileRestore {
+    pub path: PathBuf,
+    /// What it held at first.
+    pub old: String,
+    /// What we wrote, the last at the end. Anything else is somebody else's,
+    /// and stays.
+    pub ours: Vec<String>,
+    /// A loop wrote it: there is no telling whose a value is.
+    pub driven: bool,
+}
+
+/// How to put back the nice level of one task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TaskRestore {
+    pub task: TaskId,
+    /// What it had at first.
+    pub old: i32,
+    /// What we gave it, as `ours` of a file. Empty: it is put back whatever
+    /// it has.
+    pub ours: Vec<i32>,
+}
+
+/// The entries that still count: those of what was put back are left out.
+fn unreleased(entries: Vec<Entry>) -> Vec<Entry> {
+    let mut paths: HashSet<PathBuf> = HashSet::new();
+    let mut tasks: HashSet<i32> = HashSet::new();
+    let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
+    for entry in entries.into_iter().rev() {
+        let is_released = |path: &Path| {
+            paths.contains(path) || path.parent().is_some_and(|parent| paths.contains(parent))
+        };
+        let released = match &entry {
+            Entry::Released {
+                paths: more,
+                tasks: tids,
+            } => {
+                paths.extend(more.iter().cloned());
+                tasks.extend(tids);
+                true
+            }
+            Entry::Write { path, .. } | Entry::Control { path, .. } => is_released(path),
+            Entry::Schedule { folder, .. } => paths.contains(folder),
+            Entry::Renice { tid, .. } => tasks.contains(tid),
+            Entry::Move { pid, .. } => tasks.contains(pid),
+            _ => false,
+        };
+        if !released {
+            kept.push(entry);
+        }
+    }
+    kept.reverse();
+    kept
+}
+
+/// What is to be put back of files and tasks, in the order in which they were
+/// written first, and all other entries.
+pub(crate) fn restores(entries: Vec<Entry>) -> (Vec<FileRestore>, Vec<TaskRestore>, Vec<Entry>) {
+    let mut files: Vec<FileRestore> = Vec::new();
+    let mut tasks: Vec<TaskRestore> = Vec::new();
+    let mut file_of: HashMap<PathBuf, usize> = HashMap::new();
+    let mut task_of: HashMap<TaskId, usize> = HashMap::new();
+    let mut others = Vec::new();
+    for entry in unreleased(entries) {
+        let (path, old, new) = match entry {
+            Entry::Write { path, old, new } => (path, old, Some(new)),
+            Entry::Control { path, old } => (path, old, None),
+            Entry::Renice {
+                tid,
+                start_time,
+                old,
+                new,
+            } => {
+                let task = TaskId { tid, start_time };
+                let index = *task_of.entry(task).or_insert_with(|| {
+                    let ours = Vec::new();
+                    tasks.push(TaskRestore { task, old, ours });
+                    tasks.len() - 1
+                });
+                tasks[index].ours.extend(new);
+                continue;
+            }
+            other => {
+                others.push(other);
+                continue;
+            }
+        };
+        let index = *file_of.entry(path).or_insert_with_key(|path| {
+            files.push(FileRestore {
+                path: path.clone(),
+                old,
+                ours: Vec::new(),
+                driven: false,
+            });
+            files.len() - 1
+        });
+        files[index].driven |= new.is_none();
+        files[index].ours.extend(new);
+    }
+    (files, tasks, others)
+}
+
+/// Whether there is anything left to undo of an entry of another kind.
+fn is_live(entry: &Entry) -> bool {
+    match entry {
+        Entry::Publish { path } => path.exists(),
+        Entry::Repolicy {
+            tid, start_time, ..
+        }
+        | Entry::Move {
+            pid: tid,
+            start_time,
+            ..
+        } => TaskId {
+            tid: *tid,
+            start_time: *start_time,
+        }
+        .exists(),
+        _ => true,
+    }
+}
+
+/// The shortest journal that undoes the same.
+pub(crate) fn live(entries: Vec<Entry>) -> Vec<Entry> {
+    let (files, tasks, mut live) = restores(entries);
+    live.retain(is_live);
+    for file in files {
+        let (path, old) = (file.path, file.old);
+        live.push(match file.ours.into_iter().last() {
+            Some(new) if !file.driven => Entry::Write { path, old, new },
+            _ => Entry::Control { path, old },
+        });
+    }
+    let tasks = tasks.into_iter().filter(|restore| restore.task.exists());
+    live.extend(tasks.map(|restore| Entry::Renice {
+        tid: restore.task.tid,
+        start_time: restore.task.start_time,
+        old: restore.old,
+        new: restore.ours.last().copied(),
+    }));
+    live
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(path: &str, old: &str, new: &str) -> Entry {
+        Entry::Write {
+            path: path.into(),
+            old: old.into(),
+            new: new.into(),
+        }
+    }
+
+    fn released(path: &str) -> Entry {
+        Entry::Released {
+            paths: vec![path.into()],
+            tasks: vec![7],
+        }
+    }
+
+    #[test]
+    fn the_first_old_value_counts_and_the_chain_does_not_grow() {
+        let mut entries = vec![write("/g/w", "50", "1")];
+        entries.extend((2..10).map(|n| write("/g/w", "50", &n.to_string())));
+        assert_eq!(live(entries.clone()), [write("/g/w", "50", "9")]);
+        let control = Entry::Control {
+            path: "/g/w".into(),
+            old: "50".into(),
+        };
+        entries.push(control.clone());
+        assert_eq!(live(entries), [control]);
+    }
+
+    #[test]
+    fn what_was_put_back_is_forgotten_and_what_came_after_is_not() {
+        let renice = |old| Entry::Renice {
+            tid: 7,
+            start_time: 1,
+            old,
+            new: Some(5),
+        };
+        let enable = Entry::Enable {
+            path: "/g/cgroup.subtree_control".into(),
+        };
+        let before = vec![
+            enable.clone(),
+            write("/g/a/w", "1", "2"),
+            write("/g/w", "1", "2"),
+            renice(0),
+            released("/g/a"),
+            write("/g/a/w", "3", "4"),
+            renice(1),
+        ];
+        let (files, tasks, others) = restores(before.clone());
+        let found: Vec<_> = files.iter().map(|file| (&*file.path, &*file.old)).collect();
+        assert_eq!(
+            found,
+            [(Path::new("/g/w"), "1"), (Path::new("/g/a/w"), "3")]
+        );
+        assert_eq!((tasks.len(), tasks[0].old), (1, 1));
+        assert_eq!(others, [enable]);
+        let one_file = [before, vec![released("/g/w")]].concat();
+        assert_eq!(restores(one_file).0.len(), 1);
+    }
+}

@@ -1,0 +1,363 @@
+//! What was done to the system, written down before it is done.
+//!
+//! Every process that changes something keeps one journal: a file of JSON
+//! lines below the runtime folder, locked for as long as the process lives.
+//! A journal that is not locked belongs to a process that is gone, however
+//! it went: the next start undoes it. `plimsoll set` leaves a journal that
+//! is meant to outlive it; only `restore` undoes that. What several processes
+//! use together has one journal that all of them keep; the last undoes it.
+
+mod entry;
+mod live;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::error::{EngineError, Result};
+use crate::runtime::{PRIVATE, set_aside, temporary};
+
+pub use entry::{Entry, Header, VERSION};
+pub(crate) use live::{FileRestore, TaskRestore, live, restores};
+pub use text::{Sound, file_stem};
+
+/// What a group's control socket is called, beside its journal.
+pub const SOCKET_EXTENSION: &str = "sock";
+/// What the description of a group of the BPF scheduler is called, beside its
+/// journal.
+pub(crate) const SCHEDULED_EXTENSION: &str = "scheduled";
+
+/// A journal that this process keeps.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> EngineError {
+    move |source| EngineError::Journal {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn invalid(path: &Path, problem: &str) -> EngineError {
+    failed(path)(io::Error::new(io::ErrorKind::InvalidData, problem))
+}
+
+/// Whether an open file is the one that `path` leads to.
+fn is_at(file: &File, path: &Path) -> bool {
+    let id = |data: fs::Metadata| (data.dev(), data.ino());
+    matches!(
+        (file.metadata().map(id), fs::metadata(path).map(id)),
+        (Ok(open), Ok(found)) if open == found
+    )
+}
+
+impl Journal {
+    /// Where the journal of that name is, or would be.
+    pub fn path_of(folder: &Path, name: &str) -> PathBuf {
+        folder.join(format!("{}.journal", file_stem(name)))
+    }
+
+    /// Starts a journal in `folder`.
+    ///
+    /// # Errors
+    /// `NameTaken` when there is one of that name already.
+    pub fn create(folder: &Path, header: &Header) -> Result<Self> {
+        let path = Self::path_of(folder, &header.name);
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create_new(true)
+            .mode(PRIVATE)
+            .open(&path);
+        let file = match file {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(EngineError::NameTaken {
+                    name: header.name.clone(),
+                });
+            }
+            other => other.map_err(failed(&path))?,
+        };
+        file.lock().map_err(failed(&path))?;
+        let mut journal = Self { file, path };
+        let line = text::line(header).map_err(failed(&journal.path))?;
+        if let Err(error) = journal.append(&line) {
+            // A file without a header would keep the name for nothing.
+            let _ = fs::remove_file(&journal.path);
+            return Err(error);
+        }
+        Ok(journal)
+    }
+
+    /// Takes over the journal at `path` if the process that kept it is gone.
+    /// `None`: it is still kept, or has just been removed.
+    ///
+    /// # Errors
+    /// When it cannot be opened or locked.
+    pub fn take_over(path: &Path) -> Result<Option<Self>> {
+        let file = match OpenOptions::new().read(true).append(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(failed(path))?,
+        };
+        match file.try_lock() {
+            Ok(()) => (),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(source)) => return Err(failed(path)(source)),
+        }
+        // Its keeper may have removed or replaced it between open and lock.
+        let is_it = is_at(&file, path);
+        let path = path.to_owned();
+        Ok(is_it.then_some(Self { file, path }))
+    }
+
+    /// Lets others keep the journal too, see [`Journal::join`].
+    ///
+    /// # Errors
+    /// When it cannot be locked.
+    pub fn share(&self) -> Result<()> {
+        self.file.lock_shared().map_err(failed(&self.path))
+    }
+
+    /// Keeps the journal at `path` together with those who share it. As long
+    /// as one of them lives nobody can take it over. To be called with the
+    /// runtime lock held, as is [`Journal::leave`]: for a moment the lock is
+    /// nobody's. `None`: there is none, or one process keeps it alone.
+    ///
+    /// # Errors
+    /// When it cannot be opened or locked.
+    pub fn join(path: &Path) -> Result<Option<Self>> {
+        let file = match OpenOptions::new().read(true).append(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(failed(path))?,
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Some(Self {
+                file,
+                path: path.to_owned(),
+            })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(source)) => Err(failed(path)(source)),
+        }
+    }
+
+    /// The same journal and the same lock, for another thread to write to.
+    ///
+    /// # Errors
+    /// When this process has too many open files.
+    pub fn try_clone(&self) -> Result<Self> {
+        Ok(Self {
+            file: self.file.try_clone().map_err(failed(&self.path))?,
+            path: self.path.clone(),
+        })
+    }
+
+    /// Keeps a shared journal no longer. Who is the last to leave gets it.
+    ///
+    /// # Errors
+    /// When it cannot be locked.
+    pub fn leave(self) -> Result<Option<Self>> {
+        match self.file.try_lock() {
+            Ok(()) => Ok(Some(self)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(source)) => Err(failed(&self.path)(source)),
+        }
+    }
+
+    /// Whether a living process keeps the journal at `path`, alone or with
+    /// others. To be asked with the runtime lock held: for a moment nobody can
+    /// take the journal over.
+    pub fn is_kept(path: &Path) -> bool {
+        loop {
+            let Ok(file) = File::open(path) else {
+                return false;
+            };
+            if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+                return true;
+            }
+            // Unless its keeper has just replaced it by another.
+            if is_at(&file, path) || !path.exists() {
+                return false;
+            }
+        }
+    }
+
+    fn append(&mut self, text: &str) -> Result<()> {
+        let error = failed(&self.path);
+        let length = self.file.metadata().map_err(&error)?.len();
+        self.file.write_all(text.as_bytes()).map_err(|source| {
+            // Half a line, on a full disk, would spoil the ones that follow
+            // it; where it cannot be cut off, at least nothing was changed.
+            let _ = self.file.set_len(length);
+            error(source)
+        })
+    }
+
+    /// Writes entries down and waits until they are on disk. Only then may
+    /// the changes be made.
+    ///
+    /// # Errors
+    /// When the disk is full or broken: then nothing may be changed, and none
+    /// of the entries is in the journal.
+    pub fn record(&mut self, entries: &[Entry]) -> Result<()> {
+        self.note(entries)?;
+        self.file.sync_data().map_err(failed(&self.path))
+    }
+
+    /// Writes down what has been done, which need not be on disk: when it is
+    /// lost, it is only undone again.
+    ///
+    /// # Errors
+    /// When the disk is full or broken.
+    pub fn note(&mut self, entries: &[Entry]) -> Result<()> {
+        let text = text::lines(entries).map_err(failed(&self.path))?;
+        self.append(&text)
+    }
+
+    fn bytes(&mut self) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.file.rewind()?;
+        self.file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// What was written so far. A last line that was cut off stands for a
+    /// change that was never made.
+    ///
+    /// # Errors
+    /// When it cannot be read, is damaged or of a later version.
+    pub fn read(&mut self) -> Result<(Option<Header>, Vec<Entry>)> {
+        let sound = self.read_sound()?;
+        match sound.damaged.first() {
+            Some(problem) => Err(invalid(&self.path, problem)),
+            None => Ok((sound.header, sound.entries)),
+        }
+    }
+
+    /// What can be read of it, also where something else has damaged it.
+    ///
+    /// # Errors
+    /// When it cannot be read at all or is of a later version.
+    pub fn read_sound(&mut self) -> Result<Sound> {
+        let bytes = self.bytes().map_err(failed(&self.path))?;
+        text::parse(&bytes).map_err(|problem| invalid(&self.path, &problem))
+    }
+
+    /// Writes the journal anew, in one step: whoever looks finds the old one
+    /// or the new one, and either is kept. What has been put back is left out,
+    /// and of each file and task only what was there at first and what we
+    /// wrote last is kept. To be called while no change is under way. Returns
+    /// how many entries are left.
+    ///
+    /// # Errors
+    /// When it cannot be read or written; then it is as it was.
+    pub fn rewrite(&mut self) -> Result<usize> {
+        let (header, entries) = self.read()?;
+        let error = failed(&self.path);
+        let entries = live(entries);
+        let mut text = match &header {
+            Some(header) => text::line(header).map_err(&error)?,
+            None => return Ok(0),
+        };
+        text.push_str(&text::lines(&entries).map_err(&error)?);
+        let new = temporary(&self.path);
+        let replaced = self.replace(&new, &text);
+        if replaced.is_err() {
+            let _ = fs::remove_file(&new);
+        }
+        self.file = replaced.map_err(error)?;
+        Ok(entries.len())
+    }
+
+    fn replace(&self, new: &Path, text: &str) -> io::Result<File> {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(PRIVATE)
+            .open(new)?;
+        file.lock()?;
+        file.set_len(0)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_data()?;
+        fs::rename(new, &self.path)?;
+        Ok(file)
+    }
+
+    /// Keeps a damaged journal aside, where nothing looks for it again.
+    /// Returns where it is.
+    ///
+    /// # Errors
+    /// When it cannot be renamed.
+    pub fn set_aside(self) -> Result<PathBuf> {
+        let aside = set_aside(&self.path).map_err(failed(&self.path))?;
+        self.remove_what_is_beside();
+        Ok(aside)
+    }
+
+    /// Everything is undone: the journal goes, and what lay beside it.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn finish(self) -> Result<()> {
+        self.remove_what_is_beside();
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&self.path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn remove_what_is_beside(&self) {
+        let scheduled = self.path.with_extension(SCHEDULED_EXTENSION);
+        let beside = [
+            self.path.with_extension(SOCKET_EXTENSION),
+            temporary(&self.path),
+            temporary(&scheduled),
+            scheduled,
+        ];
+        for path in beside {
+            // Not every group has them.
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// What all journals in `folder` say, kept or not. Those that cannot be read
+/// are left out.
+pub fn entries_of_all(folder: &Path) -> Vec<Entry> {
+    let texts = list(folder).unwrap_or_default().into_iter();
+    let texts = texts.filter_map(|path| fs::read(path).ok());
+    let parsed = texts.filter_map(|bytes| text::parse(&bytes).ok());
+    parsed.flat_map(|sound| sound.entries).collect()
+}
+
+/// Every journal in `folder`, by path.
+///
+/// # Errors
+/// When the folder is there but cannot be read.
+pub fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(failed(folder))?,
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "journal")
+        })
+        .collect();
+    paths.sort();
+    Ok(paths)
+}

@@ -1,0 +1,135 @@
+use super::*;
+use crate::knobs::Knobs;
+
+fn header(name: &str) -> Header {
+    Header {
+        version: VERSION,
+        name: name.into(),
+        pid: 1,
+        persistent: false,
+        subject: "true".into(),
+        knobs: Knobs::default(),
+    }
+}
+
+fn entry(old: &str) -> Entry {
+    Entry::Write {
+        path: "/x".into(),
+        old: old.into(),
+        new: "n".into(),
+    }
+}
+
+#[test]
+fn what_is_recorded_is_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::create(folder.path(), &header("a")).unwrap();
+    journal.record(&[entry("1"), entry("2")]).unwrap();
+    let (found, entries) = journal.read().unwrap();
+    assert_eq!(found, Some(header("a")));
+    assert_eq!(entries, [entry("1"), entry("2")]);
+}
+
+#[test]
+fn a_kept_journal_is_not_taken_over_and_a_left_one_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Journal::create(folder.path(), &header("a")).unwrap();
+    let path = journal.path().to_owned();
+    assert!(Journal::take_over(&path).unwrap().is_none());
+    drop(journal);
+    assert_eq!(list(folder.path()).unwrap(), std::slice::from_ref(&path));
+    Journal::take_over(&path)
+        .unwrap()
+        .unwrap()
+        .finish()
+        .unwrap();
+    assert!(Journal::take_over(&path).unwrap().is_none());
+    assert!(list(folder.path()).unwrap().is_empty());
+}
+
+#[test]
+fn a_shared_journal_goes_to_whoever_leaves_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Journal::create(folder.path(), &header("a")).unwrap();
+    let path = first.path().to_owned();
+    assert!(Journal::join(&path).unwrap().is_none(), "it is kept alone");
+    first.share().unwrap();
+    let second = Journal::join(&path).unwrap().unwrap();
+    assert!(Journal::take_over(&path).unwrap().is_none());
+    assert!(first.leave().unwrap().is_none());
+    assert!(Journal::take_over(&path).unwrap().is_none());
+    let mut last = second.leave().unwrap().unwrap();
+    assert_eq!(last.read().unwrap().0, Some(header("a")));
+    assert!(Journal::join(&path).unwrap().is_none(), "it is undone");
+    last.finish().unwrap();
+    assert!(Journal::join(&path).unwrap().is_none());
+}
+
+#[test]
+fn a_name_is_taken_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let _journal = Journal::create(folder.path(), &header("a")).unwrap();
+    let error = Journal::create(folder.path(), &header("a")).unwrap_err();
+    assert!(matches!(error, EngineError::NameTaken { .. }));
+}
+
+#[test]
+fn a_journal_that_is_written_anew_says_the_same_and_stays_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::create(folder.path(), &header("a")).unwrap();
+    let path = journal.path().to_owned();
+    let entries: Vec<Entry> = (0..100).map(|n| entry(&n.to_string())).collect();
+    journal.record(&entries).unwrap();
+    let long = fs::metadata(&path).unwrap();
+    assert_eq!(journal.rewrite().unwrap(), 1);
+    let short = fs::metadata(&path).unwrap();
+    assert!(short.len() < long.len() && short.mode() & 0o777 == PRIVATE);
+    assert!(Journal::is_kept(&path));
+    assert!(Journal::take_over(&path).unwrap().is_none());
+    journal.record(&[entry("x")]).unwrap();
+    let (found, entries) = journal.read().unwrap();
+    assert_eq!((found, entries.len()), (Some(header("a")), 2));
+    drop(journal);
+    assert!(Journal::take_over(&path).unwrap().is_some());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn one_that_was_replaced_between_open_and_lock_is_not_taken_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.journal");
+    fs::write(&path, "").unwrap();
+    let file = File::open(&path).unwrap();
+    assert!(is_at(&file, &path));
+    fs::rename(&path, folder.path().join("other")).unwrap();
+    assert!(!is_at(&file, &path));
+    fs::write(&path, "").unwrap();
+    assert!(!is_at(&file, &path));
+}
+
+#[test]
+fn what_does_not_fit_on_the_disk_is_not_in_the_journal() {
+    let mut journal = Journal {
+        file: OpenOptions::new().write(true).open("/dev/full").unwrap(),
+        path: "/dev/full".into(),
+    };
+    let error = journal.record(&[entry("1")]).unwrap_err().to_string();
+    assert!(error.contains("cannot keep the journal"), "{error}");
+    assert!(error.contains("No space left"), "{error}");
+}
+
+#[test]
+fn a_damaged_journal_is_read_as_far_as_it_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::create(folder.path(), &header("a")).unwrap();
+    journal.record(&[entry("1")]).unwrap();
+    journal.append("{\"write\": 7}\n").unwrap();
+    journal.record(&[entry("2")]).unwrap();
+    assert!(journal.read().unwrap_err().to_string().contains("line 3"));
+    assert!(journal.rewrite().is_err());
+    let sound = journal.read_sound().unwrap();
+    assert_eq!(sound.entries, [entry("1"), entry("2")]);
+    let aside = journal.set_aside().unwrap();
+    assert!(aside.ends_with("a.journal.damaged") && aside.exists());
+    assert!(list(folder.path()).unwrap().is_empty());
+}

@@ -1,0 +1,208 @@
+//! A journal as text: JSON, a line each.
+
+use std::fmt::Write as _;
+use std::io;
+
+use serde::Serialize;
+
+use super::entry::{Entry, Header, VERSION};
+
+/// The longest name that is a file's as it stands, but for the extension.
+const STEM_LENGTH_MAX: usize = 200;
+/// What is kept of a longer one.
+const STEM_LENGTH_CUT: usize = 150;
+
+/// What a journal says, as far as it can be read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sound {
+    /// `None`: nothing was written yet, or its line is damaged.
+    pub header: Option<Header>,
+    /// All entries that can be read.
+    pub entries: Vec<Entry>,
+    /// The lines that cannot, with their number and what is wrong.
+    pub damaged: Vec<String>,
+}
+
+/// One line.
+pub(super) fn line(value: &impl Serialize) -> io::Result<String> {
+    let mut text = serde_json::to_string(value)?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// A line each.
+pub(super) fn lines(entries: &[Entry]) -> io::Result<String> {
+    let mut text = String::new();
+    for entry in entries {
+        text.push_str(&line(entry)?);
+    }
+    Ok(text)
+}
+
+/// What a journal's text says. A line without its end was cut off by a crash.
+///
+/// # Errors
+/// When it is of a later version.
+pub(super) fn parse(bytes: &[u8]) -> Result<Sound, String> {
+    let mut sound = Sound::default();
+    let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
+        return Ok(sound);
+    };
+    for (index, line) in bytes[..end].split(|byte| *byte == b'\n').enumerate() {
+        let damaged = |error: serde_json::Error| format!("line {}: {error}", index + 1);
+        if index > 0 {
+            match serde_json::from_slice(line) {
+                Ok(entry) => sound.entries.push(entry),
+                Err(error) => sound.damaged.push(damaged(error)),
+            }
+            continue;
+        }
+        check_version(line)?;
+        match serde_json::from_slice(line) {
+            Ok(header) => sound.header = Some(header),
+            Err(error) => sound.damaged.push(damaged(error)),
+        }
+    }
+    Ok(sound)
+}
+
+/// Refuses a header of a later version, whatever else that says.
+fn check_version(line: &[u8]) -> Result<(), String> {
+    let header: serde_json::Value = serde_json::from_slice(line).unwrap_or_default();
+    match header["version"].as_u64() {
+        Some(version) if !(1..=u64::from(VERSION)).contains(&version) => Err(format!(
+            "it is of version {version}, this is version {VERSION}; use the plimsoll that wrote it"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What the files of a group are called, without their extension: its name,
+/// where that is good for a file, else the name with all else escaped. No two
+/// names share one.
+pub fn file_stem(name: &str) -> String {
+    let mut stem = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'+') {
+            stem.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(stem, "%{byte:02X}");
+        }
+    }
+    if stem.len() > STEM_LENGTH_MAX {
+        stem.truncate(STEM_LENGTH_CUT);
+        let _ = write!(stem, "%{:016x}", fnv1a(name.as_bytes()));
+    }
+    stem
+}
+
+/// The FNV-1a hash: the same in every process.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knobs::Knobs;
+
+    fn header(version: u32) -> Header {
+        Header {
+            version,
+            name: "a".into(),
+            pid: 1,
+            persistent: false,
+            subject: "true".into(),
+            knobs: Knobs::default(),
+        }
+    }
+
+    fn entry(old: &str) -> Entry {
+        Entry::Write {
+            path: "/x".into(),
+            old: old.into(),
+            new: "n".into(),
+        }
+    }
+
+    #[test]
+    fn a_torn_last_line_is_a_change_never_made() {
+        let whole = line(&header(VERSION)).unwrap();
+        let one = line(&entry("1")).unwrap();
+        for cut in 0..one.len() - 1 {
+            let sound = parse(format!("{whole}{one}{}", &one[..cut]).as_bytes()).unwrap();
+            assert_eq!(sound.entries, [entry("1")]);
+            assert_eq!(sound.damaged, <[String; 0]>::default());
+        }
+        for cut in 0..whole.len() - 1 {
+            assert_eq!(parse(&whole.as_bytes()[..cut]).unwrap(), Sound::default());
+        }
+    }
+
+    #[test]
+    fn damage_in_the_middle_is_told_and_the_rest_is_read() {
+        let whole = line(&header(VERSION)).unwrap();
+        let one = line(&entry("1")).unwrap();
+        let two = line(&entry("2")).unwrap();
+        let mut bytes = format!("{whole}{one}garbage\n").into_bytes();
+        bytes.extend([0xff, 0, b'\n']);
+        bytes.extend(two.as_bytes());
+        let sound = parse(&bytes).unwrap();
+        assert_eq!(sound.header, Some(header(VERSION)));
+        assert_eq!(sound.entries, [entry("1"), entry("2")]);
+        let lines: Vec<_> = sound.damaged.iter().map(|text| &text[..7]).collect();
+        assert_eq!(lines, ["line 3:", "line 4:"]);
+        let headless = parse(format!("{{\n{one}").as_bytes()).unwrap();
+        assert_eq!((headless.header, headless.damaged.len()), (None, 1));
+        assert_eq!(headless.entries, [entry("1")]);
+    }
+
+    #[test]
+    fn a_later_version_is_refused_and_an_earlier_one_is_read() {
+        let later = line(&header(VERSION + 1)).unwrap();
+        assert!(parse(later.as_bytes()).unwrap_err().contains("version 3"));
+        let strange = b"{\"version\": 9, \"is\": \"otherwise quite different\"}\n";
+        assert!(parse(strange).unwrap_err().contains("version 9"));
+        // As version 1 wrote it.
+        let old = concat!(
+            r#"{"version":1,"name":"encode","pid":77,"persistent":false,"#,
+            r#""subject":"sh -c true","knobs":{"class":"batch","per-task":false}}"#,
+            "\n",
+            r#"{"create":{"folders":["/c/plimsoll-batch/encode"],"evacuate_to":["/c"]}}"#,
+            "\n",
+            r#"{"write":{"path":"/c/web/cpu.shares","old":"1024","new":"512"}}"#,
+            "\n",
+            r#"{"move":{"pid":9,"start_time":5,"from":["/c/web"]}}"#,
+            "\n",
+            r#"{"renice":{"tid":9,"start_time":5,"old":3}}"#,
+            "\n",
+            r#"{"schedule":{"folder":"/c/plimsoll-batch/encode"}}"#,
+            "\n",
+        );
+        let sound = parse(old.as_bytes()).unwrap();
+        assert!(sound.damaged.is_empty(), "{:?}", sound.damaged);
+        assert_eq!(sound.header.unwrap().version, 1);
+        assert_eq!(sound.entries.len(), 5);
+        let renice = Entry::Renice {
+            tid: 9,
+            start_time: 5,
+            old: 3,
+            new: None,
+        };
+        assert_eq!(sound.entries[3], renice);
+    }
+
+    #[test]
+    fn every_name_has_a_file_of_its_own() {
+        for name in ["web", "set+web+a", ".sched-ext", "x_y.z-1", "daemon+"] {
+            assert_eq!(file_stem(name), name);
+        }
+        assert_eq!(file_stem("/a/b c"), "%2Fa%2Fb%20c");
+        let long = "/".to_owned() + &"x/".repeat(2000);
+        let (one, other) = (file_stem(&long), file_stem(&format!("{long}y")));
+        assert!(one.len() <= STEM_LENGTH_MAX && one != other);
+    }
+}

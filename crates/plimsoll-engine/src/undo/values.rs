@@ -1,0 +1,184 @@
+//! Putting back the values of kernel files and the nice levels of tasks.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use super::UndoReport;
+use crate::cgroup::{read_text, write_text};
+use crate::error::{EngineError, Result};
+use crate::journal::{FileRestore, TaskRestore};
+use crate::tasks;
+
+/// What a weight's file holds once the idle mark of its cgroup is cleared;
+/// `None`: it is no weight's file.
+fn default_weight(path: &Path) -> Option<&'static str> {
+    match path.file_name()?.to_str()? {
+        "cpu.shares" => Some("1024"),
+        "cpu.weight" => Some("100"),
+        _ => None,
+    }
+}
+
+fn is_idle_mark(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == "cpu.idle")
+}
+
+/// Whether the kernel takes no such value now.
+pub(crate) fn is_refused(error: &EngineError) -> bool {
+    matches!(error, EngineError::Cgroup { source, .. } if source.raw_os_error() == Some(libc::EINVAL))
+}
+
+/// Writes the old value of each file, unless somebody else has written another
+/// since: then theirs stays, and the report says so. Idle marks go first: they
+/// decide about weights. A cgroup that is gone is no problem.
+///
+/// The kernel refuses a quota below the burst, and in version 1 one above that
+/// of the cgroup around it: what it refuses is tried again once others are back.
+pub(crate) fn restore_files(files: &[FileRestore], report: &mut UndoReport) {
+    let (marks, others): (Vec<_>, Vec<_>) = files
+        .iter()
+        .rev()
+        .partition(|file| is_idle_mark(&file.path));
+    let marked: HashSet<&Path> = marks.iter().filter_map(|file| file.path.parent()).collect();
+    let mut left = [marks, others].concat();
+    loop {
+        let mut refused = Vec::new();
+        for file in &left {
+            match restore_file(file, &marked, report) {
+                Err(error) if is_refused(&error) => refused.push((*file, error)),
+                other => report.note(other),
+            }
+        }
+        if refused.len() == left.len() {
+            let errors = refused.into_iter().map(|(_, error)| error.to_string());
+            report.problems.extend(errors);
+            return;
+        }
+        left = refused.into_iter().map(|(file, _)| file).collect();
+    }
+}
+
+/// `marked`: the cgroups whose idle mark was ours to set or clear.
+fn restore_file(
+    file: &FileRestore,
+    marked: &HashSet<&Path>,
+    report: &mut UndoReport,
+) -> Result<()> {
+    let FileRestore {
+        path, old, ours, ..
+    } = file;
+    let now = read_text(path)?;
+    if now == *old {
+        return Ok(());
+    }
+    let default = default_weight(path);
+    if default.is_some() && read_text(&path.with_file_name("cpu.idle")).is_ok_and(|it| it == "1") {
+        // An idle cgroup has no weight.
+        return Ok(());
+    }
+    let is_cleared = default == Some(&now) && path.parent().is_some_and(|at| marked.contains(at));
+    if file.driven || is_cleared || ours.contains(&now) {
+        return write_text(path, old);
+    }
+    report.problems.push(format!(
+        "{}: holds `{now}`, which is not ours (`{}`); left as it is, it was `{old}`",
+        path.display(),
+        ours.last().unwrap_or(old)
+    ));
+    Ok(())
+}
+
+/// Gives a task its nice level back, unless it has been given another since.
+pub(crate) fn restore_nice(restore: &TaskRestore, report: &mut UndoReport) {
+    let TaskRestore { task, old, ours } = restore;
+    let Ok(now) = tasks::nice(task.tid) else {
+        return;
+    };
+    if now == *old || !task.exists() {
+        return;
+    }
+    if ours.is_empty() || ours.contains(&now) {
+        return report.note(tasks::set_nice(task.tid, *old));
+    }
+    report.problems.push(format!(
+        "task {}: has nice {now}, which is not ours; left as it is, it was {old}",
+        task.tid
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn restore(path: &Path, old: &str, ours: &[&str], driven: bool) -> FileRestore {
+        FileRestore {
+            path: path.into(),
+            old: old.into(),
+            ours: ours.iter().map(|text| (*text).to_owned()).collect(),
+            driven,
+        }
+    }
+
+    #[test]
+    fn values_of_others_stay_but_where_a_loop_wrote() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let (ours, theirs, driven) = (file("a", "5"), file("b", "9"), file("c", "9"));
+        let files = [
+            restore(&ours, "1", &["5", "6"], false),
+            restore(&theirs, "1", &["5", "6"], false),
+            restore(&driven, "1", &[], true),
+            restore(&folder.path().join("gone/x"), "1", &["5"], false),
+        ];
+        let mut report = UndoReport::default();
+        restore_files(&files, &mut report);
+        assert_eq!(report.problems.len(), 1, "{report:?}");
+        assert!(report.problems[0].contains("b: holds `9`"), "{report:?}");
+        let texts = [ours, theirs, driven].map(|path| fs::read_to_string(path).unwrap());
+        assert_eq!(texts, ["1", "9", "1"]);
+    }
+
+    #[test]
+    fn the_idle_mark_decides_about_the_weight() {
+        for (found, weight_after) in [("0", "50"), ("1", "1024")] {
+            let folder = tempfile::tempdir().unwrap();
+            let (idle, weight) = (
+                folder.path().join("cpu.idle"),
+                folder.path().join("cpu.shares"),
+            );
+            let ours = if found == "0" { "1" } else { "0" };
+            fs::write(&idle, ours).unwrap();
+            // As the kernel leaves it once the mark is cleared.
+            fs::write(&weight, "1024").unwrap();
+            let files = [
+                restore(&idle, found, &[ours], false),
+                restore(&weight, "50", &["300"], false),
+            ];
+            let mut report = UndoReport::default();
+            restore_files(&files, &mut report);
+            assert_eq!(report, UndoReport::default());
+            assert_eq!(fs::read_to_string(&idle).unwrap(), found);
+            // The kernel takes a whole text, a file keeps what is behind it.
+            let weight = fs::read_to_string(&weight).unwrap();
+            assert!(weight.starts_with(weight_after), "{weight}");
+        }
+    }
+
+    #[test]
+    fn a_nice_level_that_somebody_else_gave_stays() {
+        let tid = nix::unistd::gettid().as_raw();
+        let task = tasks::TaskId::of(tid).unwrap();
+        let old = tasks::nice(tid).unwrap();
+        tasks::set_nice(tid, 18).unwrap();
+        let ours = vec![17];
+        let mut report = UndoReport::default();
+        restore_nice(&TaskRestore { task, old, ours }, &mut report);
+        assert_eq!((report.problems.len(), tasks::nice(tid).unwrap()), (1, 18));
+    }
+}
