@@ -127,8 +127,14 @@ impl Leader {
         })
     }
 
-    /// Controls a side of this process, or what has changed about one.
+    /// Controls a side of this process that it has not controlled before.
     pub fn keep(&mut self, side: &SideDescription) {
+        self.is_changed = true;
+        self.open(side.clone(), Keeper::Here, self.updated);
+    }
+
+    /// Follows what has changed about a side of this process.
+    pub fn keep_changed(&mut self, side: &SideDescription) {
         self.control(side.clone(), Keeper::Here, self.updated);
     }
 

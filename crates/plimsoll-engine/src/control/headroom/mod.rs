@@ -79,7 +79,7 @@ impl HeadroomDuty {
         if self.sides.get(&side.name) == Some(side) {
             return Ok(());
         }
-        self.sides.insert(side.name.clone(), side.clone());
+        let before = self.sides.insert(side.name.clone(), side.clone());
         self.is_outdated = true;
         // One by one would be the whole file for each of a thousand.
         if self.sides.len() == 1
@@ -89,7 +89,10 @@ impl HeadroomDuty {
             return Err(error);
         }
         if let Some(leader) = &mut self.leader {
-            leader.keep(side);
+            match before {
+                None => leader.keep(side),
+                Some(_) => leader.keep_changed(side),
+            }
         }
         self.due = None;
         Ok(())
