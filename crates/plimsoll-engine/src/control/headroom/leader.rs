@@ -127,9 +127,15 @@ impl Leader {
         })
     }
 
-    /// Controls a side of this process, or what has changed about one.
+    /// Controls a side of this process that it has not controlled before.
     pub fn keep(&mut self, side: &SideDescription) {
-        self.control(side.clone(), Keeper::Here, Instant::now());
+        self.is_changed = true;
+        self.open(side.clone(), Keeper::Here, self.updated);
+    }
+
+    /// Follows what has changed about a side of this process.
+    pub fn keep_changed(&mut self, side: &SideDescription) {
+        self.control(side.clone(), Keeper::Here, self.updated);
     }
 
     /// Never writes the quota of that side of this process again.
@@ -346,7 +352,9 @@ impl Leader {
         };
         let mut claims: Vec<Side> = self.active.iter().map(claim).collect();
         let debts_ns: u64 = self.active.iter().map(|side| side.debt_ns).sum();
-        share::split(&mut claims, grant_ns.saturating_add(debts_ns));
+        let modest = self.active.iter().map(|side| side.modest_want_ns());
+        let modest_ns: Vec<u64> = modest.collect();
+        share::share_out(&mut claims, &modest_ns, grant_ns.saturating_add(debts_ns));
         let debts = self.active.iter_mut().map(|side| &mut side.debt_ns);
         share::pay_debts(claims.iter_mut().zip(debts).collect(), grant_ns);
         let waiting = self.active.iter_mut().map(|side| &mut side.waited_ns);

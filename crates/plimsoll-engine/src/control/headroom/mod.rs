@@ -79,17 +79,20 @@ impl HeadroomDuty {
         if self.sides.get(&side.name) == Some(side) {
             return Ok(());
         }
-        self.sides.insert(side.name.clone(), side.clone());
+        let before = self.sides.insert(side.name.clone(), side.clone());
         self.is_outdated = true;
         // One by one would be the whole file for each of a thousand.
         if self.sides.len() == 1
-            && let Err(error) = self.announce(Instant::now())
+            && let Err(error) = self.announce()
         {
             self.remove(&side.name);
             return Err(error);
         }
         if let Some(leader) = &mut self.leader {
-            leader.keep(side);
+            match before {
+                None => leader.keep(side),
+                Some(_) => leader.keep_changed(side),
+            }
         }
         self.due = None;
         Ok(())
@@ -115,8 +118,7 @@ impl HeadroomDuty {
         }
     }
 
-    fn announce(&mut self, now: Instant) -> Result<()> {
-        self.announced = Some(now);
+    fn announce(&mut self) -> Result<()> {
         self.announcement.write(self.sides.values())?;
         self.is_outdated = false;
         Ok(())
@@ -127,7 +129,8 @@ impl HeadroomDuty {
         if !self.is_outdated || self.announced.is_some_and(lately) {
             return Ok(());
         }
-        self.announce(now)
+        self.announced = Some(now);
+        self.announce()
     }
 
     /// Runs the controller, if it runs here, or sees whether it should.

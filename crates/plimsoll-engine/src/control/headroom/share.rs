@@ -33,6 +33,33 @@ pub(super) fn split(claims: &mut [Side], grant_ns: u64) {
     }
 }
 
+/// Shares a grant like [`split`]. Where that leaves somebody who waits for room
+/// with less than the kernel takes, and that can be mended, everybody claims
+/// no more than in `modest_ns`, in the same order: many sides that hold the
+/// least that there is and hardly use it must not keep the grant from those
+/// that would.
+pub(super) fn share_out(claims: &mut [Side], modest_ns: &[u64], grant_ns: u64) {
+    split(claims, grant_ns);
+    let waits = |claim: &Side| {
+        claim.want_ns == core::WANT_ANYTHING_NS && claim.share_ns < KERNEL_QUOTA_MIN_NS
+    };
+    if !claims.iter().any(waits) {
+        return;
+    }
+    let modest = |(claim, want_ns): (&Side, &u64)| Side {
+        want_ns: *want_ns,
+        ..*claim
+    };
+    let mut modest: Vec<Side> = claims.iter().zip(modest_ns).map(modest).collect();
+    split(&mut modest, grant_ns);
+    let waiting = modest
+        .iter()
+        .filter(|claim| claim.want_ns == core::WANT_ANYTHING_NS);
+    if waiting.map(|claim| claim.share_ns).sum::<u64>() >= KERNEL_QUOTA_MIN_NS {
+        claims.copy_from_slice(&modest);
+    }
+}
+
 /// Lets each side pay from its share for what it overran before: the grant is
 /// net of what all overran. Where one cannot pay all of it, the others have
 /// too much, and are cut to the grant.
@@ -141,6 +168,24 @@ mod tests {
                 assert!(claims.iter().all(|claim| claim.share_ns <= claim.want_ns));
             }
         }
+    }
+
+    #[test]
+    fn who_waits_is_not_kept_from_what_many_others_hardly_use() {
+        let light = Side {
+            want_ns: KERNEL_QUOTA_MIN_NS,
+            share_ns: 0,
+            weight: 100,
+        };
+        let mut claims = vec![light; 99];
+        claims.push(hungry(100));
+        let mut modest_ns = vec![20_000; 99];
+        modest_ns.push(core::WANT_ANYTHING_NS);
+        share_out(&mut claims, &modest_ns, 14_000_000);
+        assert_eq!(claims[99].share_ns, 14_000_000 - 99 * 20_000);
+        // Where it is too little for the kernel all the same, it stays fair.
+        share_out(&mut claims, &modest_ns, 2_000_000);
+        assert_eq!(claims[99].share_ns, 20_000);
     }
 
     #[test]

@@ -134,6 +134,18 @@ impl ControlledSide {
         self.used_ns.saturating_mul(2).max(KERNEL_QUOTA_MIN_NS)
     }
 
+    /// The least that it can do with until the next time, where many wait for
+    /// room: one that runs, and holds enough to go on like that, does not wait
+    /// itself. One that does not run may be held up, whatever it still seems to
+    /// hold: a CPU may have taken it.
+    pub fn modest_want_ns(&self) -> u64 {
+        let can_go_on = self.used_ns > 0 && self.left_ns >= self.used_ns.saturating_mul(4);
+        if self.is_hungry() && !can_go_on {
+            return core::WANT_ANYTHING_NS;
+        }
+        self.used_ns.saturating_mul(2)
+    }
+
     fn is_refused(&self, now: Instant) -> bool {
         is_within(self.refused, REFUSED_INTERVAL, now)
     }
