@@ -239,10 +239,8 @@ impl CgroupWatch {
                     self.follow_child(&child, news);
                 }
             }
-            Some(name) if mask.contains(EventMask::MODIFY) => {
-                if name.as_encoded_bytes().starts_with(CPU_FILES) {
-                    news.written(&path);
-                }
+            Some(name) if mask.contains(EventMask::MODIFY) && is_of_cpu(name) => {
+                news.written(&path);
             }
             None if mask.contains(EventMask::ATTRIB) => news.attributes(&path),
             _ => (),
@@ -392,6 +390,10 @@ impl AsFd for CgroupWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }
+}
+
+fn is_of_cpu(file: &OsStr) -> bool {
+    file.as_encoded_bytes().starts_with(CPU_FILES)
 }
 
 /// A child's path. One whose name is no text is nobody's target.
