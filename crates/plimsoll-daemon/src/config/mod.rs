@@ -41,6 +41,9 @@ const VERSION: u32 = 1;
 const METRICS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 /// What switches a setting off.
 const NONE: &str = "none";
+/// How many problems of a file are told. One of nothing but damage has as many
+/// as lines.
+const PROBLEMS_MAX: usize = 1000;
 /// The keys at the top of the file.
 const KEYS: [&str; 7] = [
     "version",
@@ -144,16 +147,25 @@ impl Config {
 /// A value, or its default and a problem.
 fn sound<T: Default>(value: Result<T, FileError>, problems: &mut Vec<FileError>) -> T {
     value.unwrap_or_else(|problem| {
-        problems.push(problem);
+        tell(problems, problem);
         T::default()
     })
+}
+
+/// Keeps a problem, unless there are more than are told.
+fn tell(problems: &mut Vec<FileError>, problem: FileError) {
+    if problems.len() <= PROBLEMS_MAX {
+        problems.push(problem);
+    }
 }
 
 /// A problem for each key that means nothing in a table.
 fn check_keys(table: &Table, known: &[&str], problems: &mut Vec<FileError>) {
     let entries = table.entries().iter();
     let unknown = entries.filter(|entry| !known.contains(&entry.key.as_str()));
-    problems.extend(unknown.map(|entry| table.unknown(entry, known)));
+    for entry in unknown {
+        tell(problems, table.unknown(entry, known));
+    }
 }
 
 fn check_version(top: &Table) -> Result<(), FileError> {
@@ -223,7 +235,7 @@ fn metrics(top: &Table, problems: &mut Vec<FileError>) -> Option<SocketAddr> {
     let table = table.unwrap_or_else(|| top.empty(&no_entries, "the metrics"));
     check_keys(&table, &["listen"], problems);
     listen(&table).unwrap_or_else(|problem| {
-        problems.push(problem);
+        tell(problems, problem);
         Some(METRICS_DEFAULT)
     })
 }

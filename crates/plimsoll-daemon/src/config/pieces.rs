@@ -8,13 +8,16 @@ use std::ops::Range;
 
 use plimsoll_engine::toml_file::{FileError, Source, parse};
 
+use super::tell;
+
 /// How many lines a value before the first table may have.
 const VALUE_LINES_MAX: usize = 32;
-/// How many lines before the first table are looked at.
-const TOP_LINES_MAX: usize = 1000;
+/// How much is parsed to find the values before the first table; what comes
+/// behind that is left out.
+const TOP_BYTES_MAX: usize = 4 << 20;
 /// How many pieces that are sound by themselves but not together, such as the
 /// same table twice, are left out before all is given up.
-const CONFLICTS_MAX: usize = 64;
+const CONFLICTS_MAX: usize = 16;
 
 /// The text with all damage blanked out. It is TOML.
 pub(super) fn sound(name: &str, text: &str, problems: &mut Vec<FileError>) -> String {
@@ -28,9 +31,7 @@ pub(super) fn sound(name: &str, text: &str, problems: &mut Vec<FileError>) -> St
     pieces.check_top(top_end);
     let ends = starts.iter().skip(1).copied().chain([pieces.lines.len()]);
     for piece in starts.iter().copied().zip(ends).map(|(a, b)| a..b) {
-        if let Err(error) = pieces.parse(piece.clone()) {
-            pieces.leave_out(piece, error);
-        }
+        pieces.leave_out_unless_sound(piece);
     }
     pieces.leave_out_conflicts(&starts);
     pieces.lines.concat()
@@ -79,6 +80,12 @@ impl Pieces<'_> {
         })
     }
 
+    fn leave_out_unless_sound(&mut self, lines: Range<usize>) {
+        if let Err(error) = self.parse(lines.clone()) {
+            self.leave_out(lines, error);
+        }
+    }
+
     /// Blanks out some lines.
     fn leave_out(&mut self, lines: Range<usize>, error: FileError) {
         let (first, last) = (lines.start + 1, lines.end);
@@ -92,7 +99,7 @@ impl Pieces<'_> {
             true => format!("line {first} is left out"),
             false => format!("lines {first} to {last} are left out"),
         };
-        self.problems.push(match error {
+        let told = match error {
             FileError::At {
                 file,
                 line,
@@ -105,40 +112,40 @@ impl Pieces<'_> {
                 problem: format!("{problem}; {what}"),
             },
             other => other,
-        });
+        };
+        tell(self.problems, told);
     }
 
-    /// What comes before the first table: one value after the other, each as
-    /// many lines as it takes.
+    /// What comes before the first table: one value after the other.
     fn check_top(&mut self, end: usize) {
         if self.parse(0..end).is_ok() {
             return;
         }
         let mut line = 0;
-        while line < end.min(TOP_LINES_MAX) {
-            let longest = (line + VALUE_LINES_MAX).min(end);
-            // A value only goes on in the next line if something is open.
-            let longest = match self.lines[line].contains(['[', '{', '"', '\'']) {
-                true => longest,
-                false => line + 1,
-            };
-            match (line + 1..=longest).find(|after| self.parse(line..*after).is_ok()) {
-                Some(after) => line = after,
-                None => {
-                    let error = self.parse(line..line + 1);
-                    if let Err(error) = error {
-                        self.leave_out(line..line + 1, error);
-                    }
-                    line += 1;
-                }
+        let mut bytes = 0;
+        while line < end && bytes < TOP_BYTES_MAX {
+            let value = self.value_at(line, end, &mut bytes);
+            let after = value.unwrap_or(line + 1);
+            if value.is_none() {
+                self.leave_out_unless_sound(line..after);
             }
+            line = after;
         }
-        if line < end {
-            let rest = self.parse(line..end);
-            if let Err(error) = rest {
-                self.leave_out(line..end, error);
-            }
-        }
+        self.leave_out_unless_sound(line..end);
+    }
+
+    /// The line behind the value that begins in a line, if it is sound.
+    fn value_at(&self, line: usize, end: usize, bytes: &mut usize) -> Option<usize> {
+        // It only goes on in the next line if something is open.
+        let lines = match self.lines[line].contains(['[', '{', '"', '\'']) {
+            true => VALUE_LINES_MAX,
+            false => 1,
+        };
+        (line + 1..=end.min(line + lines)).find(|after| {
+            let value = &self.lines[line..*after];
+            *bytes += value.iter().map(String::len).sum::<usize>();
+            self.parse(line..*after).is_ok()
+        })
     }
 
     /// Leaves out pieces that do not go with those before.
@@ -160,8 +167,6 @@ impl Pieces<'_> {
             };
             self.leave_out(piece, error);
         }
-        if let Err(error) = self.parse(0..self.lines.len()) {
-            self.leave_out(0..self.lines.len(), error);
-        }
+        self.leave_out_unless_sound(0..self.lines.len());
     }
 }

@@ -8,6 +8,7 @@ use plimsoll_engine::policy_set::check_name;
 use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Source, Table, Value, read_knobs};
 
 use super::patterns::{Patterns, Wildcards, is_literal};
+use super::{sound, tell};
 
 /// The keys of a match.
 const MATCH_KEYS: [&str; 5] = ["cgroup", "unit", "executable", "user", "command"];
@@ -71,7 +72,7 @@ pub(super) fn read_all(source: &Source, top: &Table, problems: &mut Vec<FileErro
         _ => &[],
     };
     // Those that are no tables at all.
-    problems.extend(top.tables("group", "a group").err());
+    sound(top.tables("group", "a group"), problems);
     let mut taken = Taken::default();
     let mut rules = Vec::new();
     for node in nodes {
@@ -81,7 +82,7 @@ pub(super) fn read_all(source: &Source, top: &Table, problems: &mut Vec<FileErro
         let table = Table::new(source, node.span.start, entries, "a group");
         match read(&table).and_then(|rule| taken.take(&table, rule)) {
             Ok(rule) => rules.push(rule),
-            Err(problem) => problems.push(problem),
+            Err(problem) => tell(problems, problem),
         }
     }
     rules

@@ -6,10 +6,7 @@ use std::path::Path;
 
 use plimsoll_engine::toml_file::{Entries, FileError, Source, parse};
 
-use super::{Config, pieces};
-
-/// A file of nothing but damage is not told line by line.
-const PROBLEMS_MAX: usize = 1000;
+use super::{Config, PROBLEMS_MAX, pieces, tell};
 
 impl Config {
     /// Reads a file as far as it is sound, for a daemon that has to start:
@@ -53,7 +50,7 @@ impl Config {
                 let text = pieces::sound(name, source.text(), &mut problems);
                 let source = Source::new(name, &text);
                 let entries = parse(&source).unwrap_or_else(|problem| {
-                    problems.push(problem);
+                    tell(&mut problems, problem);
                     Entries::new()
                 });
                 Self::take(&source, &entries, &mut problems)
@@ -67,8 +64,7 @@ fn lines(name: &str, problems: &[FileError]) -> Vec<String> {
     let told = problems.iter().take(PROBLEMS_MAX);
     let mut lines: Vec<String> = told.map(ToString::to_string).collect();
     if problems.len() > PROBLEMS_MAX {
-        let more = problems.len() - PROBLEMS_MAX;
-        lines.push(format!("{name}: {more} more problems, which are not told"));
+        lines.push(format!("{name}: has more problems, which are not told"));
     }
     lines
 }
@@ -270,6 +266,22 @@ mod tests {
             assert!(problems.len() <= PROBLEMS_MAX + 1);
             assert!(!problems.is_empty());
         }
+    }
+
+    #[test]
+    fn a_large_file_of_damaged_groups_is_read_soon() {
+        let groups: String = (0..10_000).map(group).collect();
+        let text = format!("{TOP}{}", groups.replace("\"batch\"", "\"botch\"")) + &group(10_000);
+        let start = std::time::Instant::now();
+        let (config, problems) = Config::parse_sound("p.toml", &text);
+        assert_eq!(names(&config), [name_of(10_000)]);
+        assert_eq!(problems.len(), PROBLEMS_MAX + 1);
+        assert_eq!(
+            problems[PROBLEMS_MAX],
+            "p.toml: has more problems, which are not told"
+        );
+        let taken = start.elapsed();
+        assert!(taken < std::time::Duration::from_secs(20), "{taken:?}");
     }
 
     proptest! {
