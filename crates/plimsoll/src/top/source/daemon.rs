@@ -1,12 +1,12 @@
 //! The daemon's control socket, as `top` uses it: one connection for all
 //! looks, made again when it is lost.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plimsoll_daemon::control::protocol::{Answer, Envelope, Request, SOCKET, VERSION};
+use plimsoll_daemon::control::client::{Client, ClientError};
+use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::state::State;
 use plimsoll_engine::runtime::{RUNTIME_VARIABLE, RuntimeFolder};
 use thiserror::Error;
@@ -15,20 +15,21 @@ use crate::error::CommandError;
 
 /// Where the daemon of the machine is.
 const SYSTEM_FOLDER: &str = "/run/plimsoll";
-/// The daemon may take so long.
-const TIMEOUT: Duration = Duration::from_secs(5);
-/// The state of 10,000 groups with all that can be known of them is shorter.
-const ANSWER_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// The daemon may take so long before people are told.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why there is no state.
 #[derive(Debug, Error)]
 pub enum Unanswered {
     /// Nobody listens.
-    #[error("{0}")]
-    Nobody(String),
-    /// Somebody does, but does not answer, or answers something else.
-    #[error("{0}")]
-    Broken(String),
+    #[error("nobody listens at {}", .0.display())]
+    Nobody(PathBuf),
+    /// Somebody may, but there is no answer that can be understood.
+    #[error(transparent)]
+    Failed(#[from] ClientError),
+    /// An answer, but no state.
+    #[error("the daemon answers: {0}")]
+    Refused(String),
 }
 
 impl From<Unanswered> for CommandError {
@@ -41,32 +42,7 @@ impl From<Unanswered> for CommandError {
 pub struct Connection {
     /// Where to look for the daemon, one after the other.
     sockets: Vec<PathBuf>,
-    stream: Option<BufReader<UnixStream>>,
-}
-
-fn connect(path: &Path) -> Result<BufReader<UnixStream>, Unanswered> {
-    let failed = |error: io::Error| Unanswered::Nobody(format!("{}: {error}", path.display()));
-    let stream = UnixStream::connect(path).map_err(failed)?;
-    stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
-    stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
-    Ok(BufReader::new(stream))
-}
-
-fn exchange(stream: &mut BufReader<UnixStream>, line: &str) -> io::Result<Answer> {
-    stream.get_mut().write_all(line.as_bytes())?;
-    let mut answer = String::new();
-    stream.take(ANSWER_BYTES_MAX).read_line(&mut answer)?;
-    if !answer.ends_with('\n') {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(serde_json::from_str(&answer)?)
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-    )
+    client: Option<Client>,
 }
 
 impl Connection {
@@ -80,68 +56,53 @@ impl Connection {
         }
         Self {
             sockets,
-            stream: None,
+            client: None,
         }
     }
 
     /// The state; with a group, of that alone and with its plan.
     ///
     /// # Errors
-    /// When nobody listens, or does not answer.
+    /// When nobody listens, or there is no state in the answer.
     pub fn state(&mut self, group: Option<&str>) -> Result<State, Unanswered> {
-        let envelope = Envelope {
-            version: VERSION,
-            request: Request::Show {
-                target: group.map(str::to_owned),
-                details: group.is_some(),
-            },
+        let request = Request::Show {
+            target: group.map(str::to_owned),
+            details: group.is_some(),
         };
-        let text = serde_json::to_string(&envelope);
-        let mut line = text.map_err(|error| Unanswered::Broken(error.to_string()))?;
-        line.push('\n');
-        let broken = |error| Unanswered::Broken(format!("the daemon did not answer: {error}"));
-        if let Some(mut stream) = self.stream.take() {
-            match exchange(&mut stream, &line) {
-                Ok(answer) => {
-                    self.stream = Some(stream);
-                    return state_of(answer);
-                }
-                Err(error) if is_timeout(&error) => return Err(broken(error)),
-                // It was connected to a daemon that has ended since.
-                Err(_) => (),
-            }
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => self.connect()?,
+        };
+        // After an error it is connected anew, to whoever listens then.
+        let answer = client.ask(&request)?;
+        self.client = Some(client);
+        match answer {
+            Answer::State(state) => Ok(*state),
+            Answer::Refused(reason) => Err(Unanswered::Refused(reason)),
+            _ => Err(Unanswered::Refused("something else than a state".into())),
         }
-        let mut stream = self.connect()?;
-        let answer = exchange(&mut stream, &line).map_err(broken)?;
-        self.stream = Some(stream);
-        state_of(answer)
     }
 
-    fn connect(&self) -> Result<BufReader<UnixStream>, Unanswered> {
-        let mut first_problem = None;
+    fn connect(&self) -> Result<Client, Unanswered> {
         for path in &self.sockets {
-            match connect(path) {
-                Ok(stream) => return Ok(stream),
-                Err(problem) => first_problem = first_problem.or(Some(problem)),
+            match Client::connect_within(path, ANSWER_WITHIN) {
+                Ok(Some(client)) => return Ok(client),
+                Ok(None) => (),
+                // A daemon's folder is open to everybody; this one is that of
+                // somebody else's runs.
+                Err(ClientError::Failed { source, .. })
+                    if source.kind() == io::ErrorKind::PermissionDenied => {}
+                Err(error) => return Err(error.into()),
             }
         }
-        let nowhere = || Unanswered::Nobody("there is no control socket".into());
-        Err(first_problem.unwrap_or_else(nowhere))
-    }
-}
-
-fn state_of(answer: Answer) -> Result<State, Unanswered> {
-    match answer {
-        Answer::State(state) => Ok(*state),
-        Answer::Refused(reason) => Err(Unanswered::Broken(reason)),
-        _ => Err(Unanswered::Broken(
-            "the daemon answered something else".into(),
-        )),
+        let first = self.sockets.first().cloned();
+        Err(Unanswered::Nobody(first.unwrap_or_default()))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
     use std::os::unix::net::UnixListener;
     use std::thread;
 
@@ -154,10 +115,7 @@ mod tests {
         let (stream, _) = listener.accept().unwrap();
         let mut reader = BufReader::new(&stream);
         for answer in answers {
-            let mut line = String::new();
-            reader.read_line(&mut line).unwrap();
-            let asked: Envelope = serde_json::from_str(&line).unwrap();
-            assert_eq!(asked.version, VERSION);
+            reader.read_line(&mut String::new()).unwrap();
             writeln!(&stream, "{answer}").unwrap();
         }
     }
@@ -167,7 +125,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut connection = Connection {
             sockets: vec![folder.path().join(SOCKET)],
-            stream: None,
+            client: None,
         };
         assert!(matches!(connection.state(None), Err(Unanswered::Nobody(_))));
 
@@ -177,17 +135,19 @@ mod tests {
         let refused = serde_json::to_string(&Answer::Refused("not today".into())).unwrap();
         let server = thread::spawn(move || {
             serve(&listener, &[good.clone(), good.clone()]);
-            serve(&listener, &[refused, good]);
-            serve(&listener, &["garbage".into()]);
+            serve(&listener, &[refused, good.clone(), "garbage".into()]);
+            serve(&listener, &[good]);
         });
         assert_eq!(connection.state(None).unwrap(), state);
         assert_eq!(connection.state(Some("encode")).unwrap(), state);
-        let error = connection.state(None).unwrap_err();
-        assert_eq!(error.to_string(), "not today");
-        assert_eq!(connection.state(None).unwrap(), state);
         let error = connection.state(None).unwrap_err().to_string();
-        assert!(error.starts_with("the daemon did not answer: "), "{error}");
+        assert_eq!(error, "the daemon answers: not today");
+        assert_eq!(connection.state(None).unwrap(), state);
+        let error = connection.state(None).unwrap_err();
+        assert!(matches!(error, Unanswered::Failed(_)), "{error}");
+        assert_eq!(connection.state(None).unwrap(), state);
         server.join().unwrap();
+        connection.client = None;
         assert!(matches!(connection.state(None), Err(Unanswered::Nobody(_))));
     }
 }
