@@ -28,8 +28,10 @@ use crate::error::{CommandError, Result};
 pub enum Event {
     /// Somebody pressed a key.
     Key(Key),
-    /// The screen has another size, or has to be drawn anew.
+    /// The screen has another size.
     Resized,
+    /// Somebody has written over the screen.
+    Spoilt,
     /// Everything was looked at.
     Looked(Result<Look>),
     /// The plan of a group, if it is still there.
@@ -132,7 +134,7 @@ fn key_event(code: KeyCode, with_control: bool) -> Option<Event> {
     let key = match code {
         KeyCode::Char('c') if with_control => return Some(Event::Key(Key::Interrupt)),
         KeyCode::Char('z') if with_control => return Some(Event::Suspend),
-        KeyCode::Char('l') if with_control => return Some(Event::Resized),
+        KeyCode::Char('l') if with_control => return Some(Event::Spoilt),
         KeyCode::Char(_) if with_control => return None,
         KeyCode::Char(letter) => Key::Char(letter),
         KeyCode::Enter => Key::Enter,

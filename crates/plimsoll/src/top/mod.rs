@@ -110,6 +110,7 @@ fn live(mut model: Model) -> Result<Option<i32>> {
                 Reaction::GoOn => (),
                 Reaction::GetPlan(group) => events.wish_plan(group),
                 Reaction::Suspend => screen.suspend()?,
+                Reaction::Forget => screen.forget()?,
                 Reaction::End(signal) => return Ok(signal),
             }
             next = events.at_hand();
@@ -121,6 +122,7 @@ enum Reaction {
     GoOn,
     GetPlan(String),
     Suspend,
+    Forget,
     End(Option<i32>),
 }
 
@@ -145,6 +147,7 @@ fn react(model: &mut Model, event: Event) -> Reaction {
             Reaction::GoOn
         }
         Event::Suspend => Reaction::Suspend,
+        Event::Spoilt => Reaction::Forget,
         Event::Signal(signal) => Reaction::End(Some(signal)),
         Event::HungUp => Reaction::End(None),
     }

@@ -7,7 +7,7 @@ use super::look::Look;
 use crate::top::columns::COLUMNS;
 use crate::top::model::Model;
 
-const KEYS: [(&str, &str); 11] = [
+const KEYS: [(&str, &str); 13] = [
     ("up, down, j, k", "move the cursor"),
     ("PgUp, PgDn", "by a page"),
     ("Home, End", "to the first, to the last"),
@@ -19,6 +19,8 @@ const KEYS: [(&str, &str); 11] = [
     ("p", "pause; go on"),
     ("?", "this; back"),
     ("q, Ctrl-C", "end"),
+    ("Ctrl-Z", "stop until fg"),
+    ("Ctrl-L", "draw all of it again"),
 ];
 
 const MEANINGS: [(&str, &str); 6] = [
