@@ -79,6 +79,7 @@ metrics-test:
 
 # Optimised, as the guest of vm-test needs them.
 native-test: build
+	tools/install-deps native
 	$(CARGO) test --release -p plimsoll --tests -- --nocapture
 
 # What is about the simulators is tested by native-test alone: they ask nothing

@@ -33,7 +33,7 @@ pub enum Event {
     /// Somebody has written over the screen.
     Spoilt,
     /// Everything was looked at.
-    Looked(Result<Look>),
+    Looked(Box<Result<Look>>),
     /// The plan of a group, if it is still there.
     Plan(String, Option<Value>),
     /// A signal arrived.
@@ -162,7 +162,7 @@ fn look_again_and_again(
 ) {
     loop {
         let begun = Instant::now();
-        if queue.send(Event::Looked(source.look())).is_err() {
+        if queue.send(Event::Looked(Box::new(source.look()))).is_err() {
             return;
         }
         loop {

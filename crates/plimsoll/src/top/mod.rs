@@ -134,14 +134,18 @@ fn react(model: &mut Model, event: Event) -> Reaction {
             Effect::Quit => Reaction::End(None),
         },
         Event::Resized => Reaction::GoOn,
-        Event::Looked(Ok(look)) => {
-            model.take(look);
-            Reaction::GoOn
-        }
-        Event::Looked(Err(error)) => {
-            model.fail(error.to_string());
-            Reaction::GoOn
-        }
+        Event::Looked(looked) => match *looked {
+            Ok(look) => {
+                model.take(look);
+                // A knob may have been changed meanwhile.
+                let details = model.of_details();
+                details.map_or(Reaction::GoOn, |group| Reaction::GetPlan(group.into()))
+            }
+            Err(error) => {
+                model.fail(error.to_string());
+                Reaction::GoOn
+            }
+        },
         Event::Plan(group, plan) => {
             model.plan = plan.map(|plan| (group, plan));
             Reaction::GoOn

@@ -202,6 +202,12 @@ impl Model {
         self.rows.get(self.cursor_row()).copied()
     }
 
+    /// The group whose details are shown.
+    pub fn of_details(&self) -> Option<&str> {
+        let index = self.selected().filter(|_| self.screen == Screen::Details)?;
+        Some(&self.state.groups[index].name)
+    }
+
     fn cursor_row(&self) -> usize {
         let Cursor::On(name) = &self.cursor else {
             return 0;
@@ -496,10 +502,9 @@ mod tests {
         assert_eq!(model.screen, Screen::Details);
         // Another group is first now.
         model.take(look(2, &[group("a", 900_000), group("b", 300_000)]));
-        let selected = model.selected().unwrap();
-        assert_eq!(model.state.groups[selected].name, "b");
+        assert_eq!(model.of_details(), Some("b"));
         model.press(Key::Escape);
-        assert_eq!(model.screen, Screen::Table);
+        assert_eq!((model.screen, model.of_details()), (Screen::Table, None));
         assert_eq!(model.press(Key::Char('q')), Effect::Quit);
     }
 

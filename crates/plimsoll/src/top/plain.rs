@@ -56,13 +56,14 @@ fn text(model: &mut Model) -> String {
 
 fn machine(model: &Model) -> String {
     let nr_cpus = model.state.machine.nr_cpus;
+    let plural = if nr_cpus == 1 { "" } else { "s" };
     match &model.rates.machine {
         Some(machine) => format!(
-            "{nr_cpus} CPUs: normal {}%, batch {}%, idle {}%",
+            "{nr_cpus} CPU{plural}: normal {}%, batch {}%, idle {}%",
             tenths(Some(machine.normal_ppm)),
             tenths(Some(machine.batch_ppm)),
             tenths(Some(machine.idle_ppm))
         ),
-        None => format!("{nr_cpus} CPUs"),
+        None => format!("{nr_cpus} CPU{plural}"),
     }
 }

@@ -23,29 +23,27 @@ const NAME_WIDTH: usize = 12;
 /// From these heights on, sparklines have two lines, and three.
 const TALLER_HEIGHTS_MIN: [u16; 2] = [14, 24];
 
+/// What fills the height at least, so that little looks like little.
+const FULL_PPM: u64 = PPM;
+
 /// What is plotted.
 struct Series {
     name: &'static str,
     value: fn(&Point) -> Option<u32>,
-    /// What fills the height at least, so that little looks like little.
-    full_ppm: u64,
 }
 
 const SERIES: [Series; 3] = [
     Series {
         name: "CPU",
         value: |point| point.cpu_ppm,
-        full_ppm: PPM,
     },
     Series {
         name: "throttled",
         value: |point| point.throttled_ppm,
-        full_ppm: PPM,
     },
     Series {
         name: "waiting",
         value: |point| point.wait_ppm,
-        full_ppm: PPM,
     },
 ];
 
@@ -173,12 +171,12 @@ fn sparkline(series: &Series, points: &[&Point], look: &Look, area: Rect, buffer
             ..area
         },
     ];
+    let percent = |ppm: Option<u64>| match ppm {
+        Some(_) => format!("{}%", tenths(ppm)),
+        None => tenths(None),
+    };
     let newest = points.last().and_then(|point| (series.value)(point));
-    let newest = newest.map_or_else(
-        || "-".into(),
-        |ppm| format!("{}%", tenths(Some(ppm.into()))),
-    );
-    let text = format!("{:<11}{newest:>8}", series.name);
+    let text = format!("{:<11}{:>8}", series.name, percent(newest.map(u64::from)));
     buffer.set_stringn(label.x, area.y, text, label.width.into(), look.title());
     let values = points
         .iter()
@@ -186,14 +184,14 @@ fn sparkline(series: &Series, points: &[&Point], look: &Look, area: Rect, buffer
     let missing = usize::from(plot.width).saturating_sub(points.len());
     let values: Vec<Option<u64>> = std::iter::repeat_n(None, missing).chain(values).collect();
     let shown = &values[values.len() - usize::from(plot.width)..];
-    let most = shown.iter().flatten().copied().max().unwrap_or(0);
+    let most = shown.iter().flatten().copied().max();
     if area.height > 1 {
-        let text = format!("{:<11}{:>7}%", "most", tenths(Some(most)));
+        let text = format!("{:<11}{:>8}", "most", percent(most));
         buffer.set_stringn(label.x, area.y + 1, text, label.width.into(), look.faint());
     }
     Sparkline::default()
         .data(shown)
-        .max(most.max(series.full_ppm))
+        .max(most.unwrap_or(0).max(FULL_PPM))
         .bar_set(look.levels())
         .absent_value_symbol(" ")
         .style(look.normal())

@@ -88,6 +88,7 @@ fn scrolled_lines(model: &mut Model, lines: &[String], area: Rect, buffer: &mut 
 fn uptime(usec: u64) -> String {
     let minutes = usec / 60_000_000;
     match (minutes / 1_440, minutes / 60 % 24, minutes % 60) {
+        (0, 0, 0) => format!("{}s", usec / 1_000_000),
         (0, 0, minutes) => format!("{minutes}m"),
         (0, hours, minutes) => format!("{hours}h{minutes:02}m"),
         (days, hours, _) => format!("{days}d{hours:02}h"),
