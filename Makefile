@@ -15,7 +15,7 @@ SCHED_EXT_KERNELS := 6.18 7
 SCHED_EXT_QUICK := ^(undo|exits|handover|left_behind|reload|bandwidth|cpu_limit|fairness)::
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'crates/plimsoll-scx/src/bpf/*' 2>/dev/null)
 
-.PHONY: build demo test lint unit bpf prove native-test vm-test sched-ext-test deny report figures bench sim-bench install clean help
+.PHONY: build demo test lint unit bpf prove native-test vm-test sched-ext-test deny metrics-test report figures bench sim-bench install clean help
 
 help:
 	@echo "make demo         see the main job on this machine, in about a minute"
@@ -26,7 +26,7 @@ help:
 	@echo "make figures      measure the figures that the README quotes"
 	@echo "make bench        measure in a virtual machine what the scheduler costs"
 	@echo "make sim-bench    measure what the simulators cost"
-	@echo "single parts: lint unit bpf prove native-test vm-test deny report"
+	@echo "single parts: lint unit bpf prove native-test vm-test deny metrics-test report"
 
 build:
 	tools/install-deps build scx
@@ -37,7 +37,7 @@ demo:
 	$(CARGO) build --release -p plimsoll --no-default-features --target-dir $(DEMO_DIR)
 	$(DEMO_DIR)/release/plimsoll demo
 
-test: lint unit bpf prove deny native-test vm-test report
+test: lint unit bpf prove deny metrics-test native-test vm-test report
 	@echo "all parts passed"
 
 lint:
@@ -72,8 +72,14 @@ deny:
 		echo "SKIPPED: advisories, for there is no advisory database here; 'cargo deny fetch' gets one"; \
 	fi
 
+# With a real Prometheus on loopback.
+metrics-test:
+	tools/install-deps build metrics
+	PLIMSOLL_REQUIRE_PROMETHEUS=1 $(CARGO) test -p plimsoll-daemon --test metrics
+
 # Optimised, as the guest of vm-test needs them.
 native-test: build
+	tools/install-deps native
 	$(CARGO) test --release -p plimsoll --tests -- --nocapture
 
 # What is about the simulators is tested by native-test alone: they ask nothing

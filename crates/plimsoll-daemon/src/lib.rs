@@ -3,8 +3,10 @@
 pub mod attributes;
 pub mod config;
 pub mod control;
+pub mod log;
 pub mod matching;
 pub mod metrics;
 pub mod processes;
+pub mod service;
 pub mod state;
 pub mod watch;

@@ -62,7 +62,10 @@ impl Log {
             return;
         };
         if suppressed > 0 {
-            self.put(priority, &format!("({suppressed} more lines about {kind} were left out)"));
+            self.put(
+                priority,
+                &format!("({suppressed} more lines about {kind} were left out)"),
+            );
         }
         self.put(priority, text);
     }

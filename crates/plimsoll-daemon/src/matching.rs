@@ -42,11 +42,8 @@ impl Config {
     /// front.
     #[must_use]
     pub fn claim_of_cgroup(&self, path: &str) -> Option<Claim<'_>> {
-        let of_cgroups = self
-            .rules
-            .iter()
-            .filter(|rule| !rule.matches.is_of_processes());
-        first(of_cgroups.filter(|rule| rule.matches.cgroup_is(path)))
+        let candidates = self.rules.candidates(path, unit_at(path));
+        first(candidates.filter(|rule| rule.matches.cgroup_is(path)))
     }
 
     /// The group of a process, as far as groups are made of processes.
@@ -71,10 +68,8 @@ impl Match {
     /// below it do not: they are part of it.
     fn cgroup_is(&self, path: &str) -> bool {
         let cgroup = |patterns: &Patterns| patterns.match_text(path);
-        let unit = |patterns: &Patterns| {
-            let own = path.rsplit('/').next().unwrap_or_default();
-            is_unit(own) && patterns.match_text(own)
-        };
+        let unit =
+            |patterns: &Patterns| unit_at(path).is_some_and(|unit| patterns.match_text(unit));
         self.cgroup.as_ref().is_none_or(cgroup) && self.unit.as_ref().is_none_or(unit)
     }
 
@@ -104,6 +99,11 @@ fn is_unit(name: &str) -> bool {
     UNIT_ENDS
         .iter()
         .any(|end| name.len() > end.len() && name.ends_with(end))
+}
+
+/// The systemd unit that a cgroup is.
+fn unit_at(path: &str) -> Option<&str> {
+    path.rsplit('/').next().filter(|name| is_unit(name))
 }
 
 /// The systemd unit of a cgroup: the innermost one on its path.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::unistd::Uid;
 use plimsoll_engine::cgroup::Hierarchy;
-use plimsoll_engine::tasks::{self, TaskId};
+use plimsoll_engine::tasks::TaskId;
 
 use crate::matching::Process;
 
@@ -33,10 +33,10 @@ pub struct Found {
 /// of a process, or is one of the kernel's own threads, which nobody may move.
 #[must_use]
 pub fn look(hierarchy: &Hierarchy, pid: i32) -> Option<Found> {
-    let task = TaskId::of(pid)?;
     let folder = format!("/proc/{pid}");
     let folder = Path::new(&folder);
-    if is_kernel_thread(folder)? {
+    let stat = Stat::read(folder)?;
+    if stat.has_ended || stat.is_kernel_thread {
         return None;
     }
     let process = Process {
@@ -45,8 +45,13 @@ pub fn look(hierarchy: &Hierarchy, pid: i32) -> Option<Found> {
         executable: executable(folder),
         command: command(folder)?,
     };
+    let task = TaskId {
+        tid: pid,
+        start_time: stat.start_time,
+    };
     // All of it is of one process only if none other has its number by now.
-    (tasks::start_time(pid) == Some(task.start_time)).then_some(Found { task, process })
+    let is_same = Stat::read(folder)?.start_time == task.start_time;
+    is_same.then_some(Found { task, process })
 }
 
 /// The pids of all processes of the host, threads of the kernel among them.
@@ -68,22 +73,34 @@ fn read(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Whether it is a thread of the kernel's own. `None`: it has gone or ended.
-fn is_kernel_thread(folder: &Path) -> Option<bool> {
-    let stat = read(&folder.join("stat"), FILE_BYTES_MAX)?;
-    let (state, flags) = state_and_flags(&stat)?;
-    let has_ended = matches!(state, b'Z' | b'X' | b'x');
-    (!has_ended).then_some(flags & FLAG_KERNEL_THREAD != 0)
+/// What is of interest in a task's `stat` (proc_pid_stat(5)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stat {
+    has_ended: bool,
+    is_kernel_thread: bool,
+    /// In clock ticks since boot.
+    start_time: u64,
 }
 
-/// The state's letter and the flags of a task (proc_pid_stat(5), fields 3 and
-/// 9). Its name comes before them, in brackets, and may have any bytes.
-fn state_and_flags(stat: &[u8]) -> Option<(u8, u64)> {
-    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
-    let mut fields = rest.split_whitespace();
-    let state = *fields.next()?.as_bytes().first()?;
-    Some((state, fields.nth(5)?.parse().ok()?))
+impl Stat {
+    fn read(folder: &Path) -> Option<Self> {
+        Self::parse(&read(&folder.join("stat"), FILE_BYTES_MAX)?)
+    }
+
+    /// The task's name is the second field. It stands in brackets, and may
+    /// have any bytes.
+    fn parse(stat: &[u8]) -> Option<Self> {
+        let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+        let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
+        // From the third field on.
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let number = |field: usize| -> Option<u64> { fields.get(field - 3)?.parse().ok() };
+        Some(Self {
+            has_ended: matches!(*fields.first()?, "Z" | "X" | "x"),
+            is_kernel_thread: number(9)? & FLAG_KERNEL_THREAD != 0,
+            start_time: number(22)?,
+        })
+    }
 }
 
 /// Who it runs as. `None`: it has gone, or is a thread of a process.
@@ -230,7 +247,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(look(&hierarchy, pid), None);
-        assert!(tasks::start_time(pid).is_some(), "it is still to be seen");
+        assert!(TaskId::of(pid).is_some(), "it is still to be seen");
         child.wait().unwrap();
         let thread = nix::unistd::gettid().as_raw();
         assert_ne!(thread, std::process::id().cast_signed());
@@ -240,15 +257,21 @@ mod tests {
 
     #[test]
     fn a_kernel_thread_is_told_by_its_flag_whatever_its_name() {
-        let kthreadd = b"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0";
-        let (state, flags) = state_and_flags(kthreadd).unwrap();
-        assert_eq!(
-            (state, flags & FLAG_KERNEL_THREAD),
-            (b'S', FLAG_KERNEL_THREAD)
-        );
-        let (state, flags) = state_and_flags(b"9 (a) R 1 \xff) S 1 9 9 0 -1 4194560 1 0").unwrap();
-        assert_eq!((state, flags & FLAG_KERNEL_THREAD), (b'S', 0));
-        assert_eq!(state_and_flags(b"9 (a) S 1 9"), None);
+        let kthreadd = b"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 7 0 0";
+        let expected = Stat {
+            has_ended: false,
+            is_kernel_thread: true,
+            start_time: 7,
+        };
+        assert_eq!(Stat::parse(kthreadd), Some(expected));
+        let tricky = b"9 (a) S 1 \xff) Z 1 9 9 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 8 0 0";
+        let expected = Stat {
+            has_ended: true,
+            is_kernel_thread: false,
+            start_time: 8,
+        };
+        assert_eq!(Stat::parse(tricky), Some(expected));
+        assert_eq!(Stat::parse(b"9 (a) S 1 9"), None);
         // Some hosts show their kernel's threads, others do not.
         let Some(hierarchy) = hierarchy() else { return };
         if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {

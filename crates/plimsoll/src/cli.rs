@@ -3,7 +3,6 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-#[cfg(feature = "sched-ext")]
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -42,6 +41,16 @@ const DEBUG_EXAMPLES: &str = "Examples:
   plimsoll debug
   plimsoll debug --trace encode --duration 5s > trace.jsonl";
 
+const DAEMON_EXAMPLES: &str = "Examples:
+  plimsoll daemon
+  plimsoll daemon --check --config new.toml
+  plimsoll daemon --config /etc/plimsoll/plimsoll.toml -v
+
+SIGHUP, or `plimsoll reload`, reads the file again: all of it, or nothing of it. SIGTERM ends
+the daemon; everything is then as it was before. Knobs of the command line (`plimsoll set`)
+come before those of a cgroup's extended attributes (user.plimsoll.KNOB, as far as allow-xattr
+lets them), and these before those of the file.";
+
 /// Fills a Linux server with batch work up to a safe line and never past it.
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version, max_term_width = 100)]
@@ -61,6 +70,12 @@ pub enum Command {
     Set(SetArgs),
     /// Show groups: knobs, what enforces each, statistics
     Show(ShowArgs),
+    /// The same, live, in a terminal
+    #[command(after_help = crate::top::EXAMPLES)]
+    Top(TopArgs),
+    /// Keep the groups of a configuration file, as cgroups and processes come and go
+    #[command(after_help = DAEMON_EXAMPLES)]
+    Daemon(DaemonArgs),
     /// Say what this host can enforce, by which mechanism, with what loss
     Doctor(DoctorArgs),
     /// Dump the state of the scheduler: groups, CPUs, last decisions
@@ -130,6 +145,20 @@ fn trace_time(text: &str) -> Result<Duration, String> {
         format!("{problem}; allowed is a number with a unit, such as 500ms or 10s")
     })?;
     Ok(Duration::from_nanos(ns))
+}
+
+/// Arguments of `daemon`.
+#[derive(Debug, Args)]
+pub struct DaemonArgs {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", default_value = plimsoll_daemon::config::PATH_DEFAULT)]
+    pub config: PathBuf,
+    /// Only check the file, and say what is wrong with it
+    #[arg(long)]
+    pub check: bool,
+    /// Say what happens to each group
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
 }
 
 /// Arguments of `doctor`.
@@ -312,6 +341,29 @@ pub struct ShowArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Time between two looks, 200ms to 60s
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "1s",
+        value_parser = crate::top::interval,
+        allow_hyphen_values = true
+    )]
+    pub interval: Duration,
+    /// Print one table after one interval, and end
+    #[arg(long)]
+    pub once: bool,
+    /// Print JSON
+    #[arg(long, requires = "once")]
+    pub json: bool,
+    /// What the groups are sorted by
+    #[arg(long, value_enum, value_name = "COLUMN", default_value = "cpu")]
+    pub sort: crate::top::Column,
 }
 
 /// Arguments of `demo`.

@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod commands;
 mod control;
+mod daemon;
 mod demo;
 mod error;
 mod meter;
@@ -11,6 +12,7 @@ mod nested;
 mod output;
 mod run;
 mod sim;
+mod top;
 
 use std::process::ExitCode;
 
@@ -39,8 +41,10 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Run(args) => run::run(&args),
         Command::Set(args) => commands::set::run(&args),
         Command::Show(args) => commands::show::run(&args),
+        Command::Top(args) => top::run(&args),
         #[cfg(feature = "sched-ext")]
         Command::Debug(args) => commands::debug::run(&args),
+        Command::Daemon(args) => daemon::run(&args),
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Restore(args) => commands::restore::run(args),
         Command::Demo(args) => demo::run(&args),

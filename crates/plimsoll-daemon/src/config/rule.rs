@@ -1,11 +1,14 @@
 //! The groups of the file: what belongs to each, and its knobs.
 
+use std::collections::{HashMap, HashSet};
+
 use nix::unistd::{Uid, User};
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::policy_set::check_name;
-use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Table, read_knobs};
+use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Source, Table, Value, read_knobs};
 
 use super::patterns::{Patterns, Wildcards, is_literal};
+use super::{sound, tell};
 
 /// The keys of a match.
 const MATCH_KEYS: [&str; 5] = ["cgroup", "unit", "executable", "user", "command"];
@@ -61,38 +64,64 @@ impl Match {
     }
 }
 
-/// Reads all groups.
-pub(super) fn read_all(top: &Table) -> Result<Vec<Rule>, FileError> {
-    let mut rules: Vec<Rule> = Vec::new();
-    for table in top.tables("group", "a group")? {
-        let rule = read(&table)?;
-        if rules.iter().any(|other| other.name == rule.name) {
-            let problem = format!(
-                "name: `{}` is another group's too; allowed: a name of its own",
-                rule.name
-            );
-            return Err(table.error("name", problem));
+/// Reads all groups. Those that cannot be read, or take what is another's, are
+/// left out, each with one problem.
+pub(super) fn read_all(source: &Source, top: &Table, problems: &mut Vec<FileError>) -> Vec<Rule> {
+    let nodes = match top.find("group").map(|entry| &entry.node.value) {
+        Some(Value::List(nodes)) => nodes.as_slice(),
+        _ => &[],
+    };
+    // Those that are no tables at all.
+    sound(top.tables("group", "a group"), problems);
+    let mut taken = Taken::default();
+    let mut rules = Vec::new();
+    for node in nodes {
+        let Value::Table(entries) = &node.value else {
+            continue;
+        };
+        let table = Table::new(source, node.span.start, entries, "a group");
+        match read(&table).and_then(|rule| taken.take(&table, rule)) {
+            Ok(rule) => rules.push(rule),
+            Err(problem) => tell(problems, problem),
         }
-        refuse_second_claim(&table, &rules, &rule)?;
-        rules.push(rule);
     }
-    Ok(rules)
+    rules
 }
 
-/// Two groups cannot claim the same cgroup. What patterns claim is only known
-/// where they meet one: there the first group of the file has it.
-fn refuse_second_claim(table: &Table, rules: &[Rule], rule: &Rule) -> Result<(), FileError> {
-    for path in rule.matches.literal_cgroups() {
-        let claims = |other: &&Rule| other.matches.literal_cgroups().any(|theirs| theirs == path);
-        if let Some(other) = rules.iter().find(claims) {
-            let problem = format!(
-                "match: cgroup `{path}` is claimed by group `{}` too; allowed: one group for each",
-                other.name
-            );
-            return Err(table.error("match", problem));
+/// What earlier groups have.
+#[derive(Default)]
+struct Taken {
+    names: HashSet<String>,
+    /// Cgroups, and the names of the groups that claim them.
+    cgroups: HashMap<String, String>,
+}
+
+impl Taken {
+    /// Two groups cannot have the same name, nor claim the same cgroup. What
+    /// patterns claim is only known where they meet one: there the first group
+    /// of the file has it.
+    fn take(&mut self, table: &Table, rule: Rule) -> Result<Rule, FileError> {
+        let name = &rule.name;
+        if self.names.contains(name) {
+            let problem =
+                format!("name: `{name}` is another group's too; allowed: a name of its own");
+            return Err(table.error("name", problem));
         }
+        for path in rule.matches.literal_cgroups() {
+            if let Some(other) = self.cgroups.get(path) {
+                let problem = format!(
+                    "match: cgroup `{path}` is claimed by group `{other}` too; allowed: one group \
+                     for each"
+                );
+                return Err(table.error("match", problem));
+            }
+        }
+        let paths = rule.matches.literal_cgroups();
+        self.cgroups
+            .extend(paths.map(|path| (path.to_owned(), name.clone())));
+        self.names.insert(name.clone());
+        Ok(rule)
     }
-    Ok(())
 }
 
 fn read(table: &Table) -> Result<Rule, FileError> {

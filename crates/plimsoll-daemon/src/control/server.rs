@@ -167,7 +167,10 @@ pub fn serve(stream: UnixStream, peer: Peer, handler: &dyn Handler) -> io::Resul
     let mut client = Connection::new(stream, peer)?;
     loop {
         let now = Instant::now();
-        let left = client.deadline().saturating_duration_since(now);
+        let left = match client.has_request() {
+            true => Duration::ZERO,
+            false => client.deadline().saturating_duration_since(now),
+        };
         let mut files = [PollFd::new(client.stream().as_fd(), events(&client))];
         poll(&mut files, timeout(left))?;
         let is_ready = files[0].any().unwrap_or(false);

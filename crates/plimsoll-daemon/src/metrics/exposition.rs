@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::{self, Write};
-use std::path::Path;
 use std::sync::Arc;
 
 use plimsoll_engine::enforcer::EnforcerKind;
@@ -191,15 +190,19 @@ impl EncodeLabelSet for GroupLabels<'_> {
 
 /// The groups, each with its labels.
 fn labelled(groups: &[Group]) -> Vec<(GroupLabels<'_>, &Group)> {
-    let mut alike: HashMap<(&str, &Path), u32> = HashMap::new();
+    // As they are shown: two paths that are no UTF-8 can look the same.
+    let mut alike: HashMap<(&str, Cow<'_, str>), u32> = HashMap::new();
     for group in groups {
-        *alike.entry((&group.group, &group.cgroup)).or_default() += 1;
+        let key = (group.group.as_str(), group.cgroup.to_string_lossy());
+        *alike.entry(key).or_default() += 1;
     }
     let with_labels = groups.iter().map(|group| {
-        let is_alone = alike[&(group.group.as_str(), group.cgroup.as_path())] == 1;
+        let key = (group.group.as_str(), group.cgroup.to_string_lossy());
+        let is_alone = alike[&key] == 1;
+        let (name, cgroup) = key;
         let labels = GroupLabels {
-            group: &group.group,
-            cgroup: group.cgroup.to_string_lossy(),
+            group: name,
+            cgroup,
             name: (!is_alone).then_some(&group.name),
         };
         (labels, group)
@@ -230,6 +233,9 @@ impl EncodeLabelValue for Escaped<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     fn group(name: &str, group: &str, cgroup: &str) -> Group {
@@ -261,12 +267,24 @@ mod tests {
             group("one", "web", ""),
             group("two", "web", ""),
             group("/web", "web", "/web"),
+            Group {
+                cgroup: OsStr::from_bytes(b"/\xfe").into(),
+                ..group("three", "web", "")
+            },
+            Group {
+                cgroup: OsStr::from_bytes(b"/\xff").into(),
+                ..group("four", "web", "")
+            },
         ]);
         let applied =
             |labels: &str| text.contains(&format!("plimsoll_group_applied{{{labels}}} 0\n"));
         assert!(applied(r#"group="web",cgroup="",name="one""#), "{text}");
         assert!(applied(r#"group="web",cgroup="",name="two""#), "{text}");
         assert!(applied(r#"group="web",cgroup="/web""#), "{text}");
+        assert!(
+            applied("group=\"web\",cgroup=\"/\u{fffd}\",name=\"four\""),
+            "{text}"
+        );
     }
 
     #[test]

@@ -69,6 +69,8 @@ impl Texts {
 pub(super) enum Reply {
     /// Something short.
     Short(Option<Bytes>),
+    /// Nothing, and how long it would be is not known.
+    HeadOnly,
     /// The metrics, and how much of the text was sent.
     Metrics {
         text: Arc<Text>,
@@ -98,6 +100,7 @@ impl Body for Reply {
     ) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
         let data = match &mut *self {
             Self::Short(bytes) => bytes.take().map(Ok),
+            Self::HeadOnly => None,
             Self::Metrics { text, at, format } => match &*text.lock() {
                 None => Some(Err(CutOff)),
                 Some(text) => next_chunk(text, at, *format).map(Ok),
@@ -108,6 +111,7 @@ impl Body for Reply {
 
     fn size_hint(&self) -> SizeHint {
         match self {
+            Self::HeadOnly => SizeHint::default(),
             Self::Short(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Self::Metrics { text, at, format } => match (&*text.lock(), format) {
                 (Some(text), Format::OpenMetrics) => SizeHint::with_exact((text.len() - at) as u64),

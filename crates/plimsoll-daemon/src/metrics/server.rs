@@ -191,7 +191,7 @@ impl Service {
         let accept: Vec<_> = accept.filter_map(|value| value.to_str().ok()).collect();
         let format = Format::accepted(&accept.join(","));
         let reply = match *request.method() {
-            Method::HEAD => Reply::Short(None),
+            Method::HEAD => Reply::HeadOnly,
             _ => self.metrics(format),
         };
         response(StatusCode::OK, format.content_type(), reply)

@@ -84,7 +84,10 @@ impl Service {
             self.attributes.len(),
             self.demand
         );
-        let processes = self.processes.as_ref().map_or("not watched", |w| w.method());
+        let processes = self
+            .processes
+            .as_ref()
+            .map_or("not watched", |w| w.method());
         text += &format!("processes: {processes}\n");
         for (name, entry) in self.book.entries() {
             if let Some(problem) = &entry.problem {
@@ -461,7 +464,12 @@ impl Service {
         };
         Ok(Answer::Groups {
             groups: vec![group],
-            warnings: planned.plan.warnings.into_iter().chain(planned.loss).collect(),
+            warnings: planned
+                .plan
+                .warnings
+                .into_iter()
+                .chain(planned.loss)
+                .collect(),
         })
     }
 }

@@ -35,12 +35,8 @@ impl Service {
         if !self.book.needs_settling(Instant::now()) {
             return;
         }
-        let nr_cpus = self.planner.nr_cpus();
-        let demand = wish::demand(self.book.wishes(), nr_cpus);
-        if demand != self.demand {
-            self.demand = demand;
-            // Of those that it does not concern nothing will differ.
-            self.book.unsettle_all();
+        if self.book.take_changed() {
+            self.find_demand();
         }
         let mut settled = false;
         loop {
@@ -54,6 +50,16 @@ impl Service {
         }
         if settled {
             self.shared().look_now();
+        }
+    }
+
+    /// What main groups ask the others for may have changed.
+    fn find_demand(&mut self) {
+        let demand = wish::demand(self.book.wishes(), self.planner.nr_cpus());
+        if demand != self.demand {
+            self.demand = demand;
+            // Of those that it does not concern nothing will differ.
+            self.book.unsettle_all();
         }
     }
 

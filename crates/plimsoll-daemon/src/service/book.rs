@@ -33,6 +33,8 @@ pub(super) struct Book {
     unsettled: BTreeSet<String>,
     /// When those that failed are tried again.
     retries: BTreeMap<String, Instant>,
+    /// Something is asked that was not, or not any more.
+    has_changed: bool,
 }
 
 impl Book {
@@ -80,8 +82,14 @@ impl Book {
                 self.entries.insert(name.to_owned(), entry);
             }
         }
+        self.has_changed = true;
         self.unsettle(name);
         true
+    }
+
+    /// Whether what is asked has changed since the last call.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
     }
 
     /// What is in force has to be compared with what is asked.
@@ -133,7 +141,7 @@ impl Book {
 
     /// Whether there is anything to compare, or to try again.
     pub fn needs_settling(&self, now: Instant) -> bool {
-        self.has_unsettled() || self.due().is_some_and(|due| due <= now)
+        self.has_changed || self.has_unsettled() || self.due().is_some_and(|due| due <= now)
     }
 
     pub fn has_unsettled(&self) -> bool {

@@ -105,7 +105,7 @@ impl Service {
         let shown = self.shared().enforcer().shown_path(name);
         let process = crate::processes::look(&self.hierarchy, pid);
         match (shown, process) {
-            (Ok(shown), Some(process)) => Path::new(&process.cgroup).starts_with(shown),
+            (Ok(shown), Some(found)) => Path::new(&found.process.cgroup).starts_with(shown),
             _ => false,
         }
     }
@@ -162,7 +162,11 @@ impl Service {
             };
             let populated = match entry.applied {
                 // A group that is gone is empty.
-                Some(_) => self.shared().enforcer().is_populated(&name).unwrap_or(false),
+                Some(_) => self
+                    .shared()
+                    .enforcer()
+                    .is_populated(&name)
+                    .unwrap_or(false),
                 None => self
                     .remembered
                     .commands

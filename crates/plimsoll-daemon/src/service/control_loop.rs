@@ -12,6 +12,8 @@ use crate::state::Histogram;
 
 /// Without anything due, the thread looks this often.
 const IDLE_INTERVAL: Duration = Duration::from_millis(200);
+/// When one group cannot be controlled, the others are no later than this.
+const PACE_AFTER_ERROR: Duration = Duration::from_millis(10);
 /// Upper bounds of the histogram of delays.
 const BOUNDS_USEC: [u64; 10] = [
     100, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 100_000, 1_000_000, 10_000_000,
@@ -199,7 +201,8 @@ fn keep_control(shared: &Shared, heartbeat: &Heartbeat) {
             }
             Err(error) => {
                 *lock(&shared.problem) = Some(error.to_string());
-                None
+                // The other groups go on at their own pace.
+                Some(now + PACE_AFTER_ERROR)
             }
         };
         if !shared.service_is_silent() {

@@ -72,7 +72,11 @@ impl Service {
         // Somebody has removed one of ours: it is made again.
         let name = path.rsplit('/').next().unwrap_or_default();
         let is_applied = |entry: &super::book::Entry| {
-            entry.applied.is_some() && entry.wish.as_ref().is_some_and(|w| w.place != Place::Cgroup)
+            entry.applied.is_some()
+                && entry
+                    .wish
+                    .as_ref()
+                    .is_some_and(|w| w.place != Place::Cgroup)
         };
         if is_ours(Path::new(path)) && self.book.get(name).is_some_and(is_applied) {
             let shown = self.shared().enforcer().shown_path(name);
@@ -89,10 +93,15 @@ impl Service {
 
     fn read_attributes(&mut self, path: &str) {
         let folder = self.hierarchy.cpu_folder(Path::new(&path[1..]));
-        let read = attributes::read(&folder, &self.config.allow_xattr);
+        let rule = self.config.claim_of_cgroup(path).map(|claim| claim.rule);
+        let read = match rule {
+            Some(rule) => attributes::read_above(&folder, &self.config.allow_xattr, &rule.knobs),
+            None => attributes::read(&folder, &self.config.allow_xattr),
+        };
         for refused in &read.refused {
             self.counters.attributes_refused += 1;
-            self.log.warning("attributes", &format!("{path}: {refused}"));
+            self.log
+                .warning("attributes", &format!("{path}: {refused}"));
         }
         if read.knobs.is_empty() {
             self.attributes.remove(path);
@@ -235,9 +244,10 @@ impl Service {
     /// stays there: it was put there by name, or is a descendant of a member.
     fn look_at_processes(&mut self, pids: &[i32]) {
         for pid in pids {
-            let Some(process) = processes::look(&self.hierarchy, *pid) else {
+            let Some(found) = processes::look(&self.hierarchy, *pid) else {
                 continue;
             };
+            let process = found.process;
             if is_ours(Path::new(&process.cgroup)) || is_this_process(*pid) {
                 continue;
             }
@@ -283,7 +293,8 @@ impl Service {
                 } else {
                     "it stays until the next change of ours"
                 };
-                self.log.warning("foreign change", &format!("{change}; {done}"));
+                self.log
+                    .warning("foreign change", &format!("{change}; {done}"));
             }
             if !found.is_empty() && self.config.enforce {
                 let again = self.shared().enforcer().reapply(&path);

@@ -223,7 +223,8 @@ impl Service {
         if !self.control.is_running() {
             // What a loop did that is gone nobody does: the supervisor's
             // restart is the way out, and all is undone before.
-            self.log.error("control", "the control thread has failed; stopping");
+            self.log
+                .error("control", "the control thread has failed; stopping");
             self.stopping = true;
             return;
         }
@@ -255,7 +256,8 @@ impl Service {
         match problem {
             None => {
                 if self.problems.remove(about).is_some() {
-                    self.log.info(about, &format!("{about}: as it should be again"));
+                    self.log
+                        .info(about, &format!("{about}: as it should be again"));
                 }
             }
             Some(problem) => {

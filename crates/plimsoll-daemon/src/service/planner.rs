@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_engine::cgroup::{Hierarchy, check_foreign};
+use plimsoll_engine::cgroup::{Hierarchy, check_held};
 use plimsoll_engine::host::{Capabilities, Mode, SchedExt};
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::plan::{Plan, is_scheduled};
@@ -44,7 +44,9 @@ impl Planner {
     }
 
     pub fn mode(&self) -> Mode {
-        self.scheduler.map(|scheduler| scheduler.mode).unwrap_or_default()
+        self.scheduler
+            .map(|scheduler| scheduler.mode)
+            .unwrap_or_default()
     }
 
     fn is_scheduled(&self, knobs: &Knobs) -> bool {
@@ -70,7 +72,7 @@ impl Planner {
         plan.check(best_effort).map_err(without_flag)?;
         let knobs = plan.enforceable(PLANNED, &knobs);
         if *place == Place::Cgroup && !self.is_scheduled(&knobs) {
-            check_foreign(&knobs)?;
+            check_held(&knobs)?;
         }
         Ok(Planned { knobs, plan, loss })
     }

@@ -68,7 +68,12 @@ impl Remembered {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return (Self::default(), None);
             }
-            Err(error) => return (Self::default(), Some(format!("{}: {error}", path.display()))),
+            Err(error) => {
+                return (
+                    Self::default(),
+                    Some(format!("{}: {error}", path.display())),
+                );
+            }
             Ok(bytes) => bytes,
         };
         match serde_json::from_slice(&bytes) {
@@ -101,9 +106,8 @@ impl Remembered {
             };
         }
         let written = write_atomically(&path, self, true);
-        written.map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-        })
+        written
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
 }
 

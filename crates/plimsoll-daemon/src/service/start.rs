@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use plimsoll_engine::EngineError;
 use plimsoll_engine::cgroup::BusyMeter;
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::undo::UndoReport;
-use plimsoll_engine::EngineError;
 use thiserror::Error;
 
 use super::book::Book;
@@ -60,7 +60,7 @@ impl Service {
         report_undo(&log, &enforcing.left_behind);
         let planner = Planner::new(&options.hierarchy, enforcing.scheduler);
         let mut enforcer = enforcing.enforcer;
-        enforcer.keep_cgroups_in(JOURNAL);
+        enforcer.keep_cgroups_in(JOURNAL)?;
         let control = ControlLoop::start(enforcer, options.heartbeat);
         let watch = CgroupWatch::start(options.hierarchy.mount_point());
         let (cgroups, changes) = watch.map_err(StartError::Watch)?;
@@ -143,7 +143,7 @@ impl Service {
         let config = Config::read(&self.config_path).map_err(|error| error.to_string())?;
         let same_enforcer =
             config.enforcer == self.config.enforcer && config.mode == self.config.mode;
-        let mut members = Vec::new();
+        let mut members = commands::Members::new();
         if same_enforcer {
             self.check_rules(&config)?;
         } else {
@@ -160,11 +160,9 @@ impl Service {
         if config.metrics != self.config.metrics {
             warnings.push("metrics.listen: another address takes a restart of the daemon".into());
         }
-        let attributes_changed = config.allow_xattr != self.config.allow_xattr;
         self.config = config;
-        if attributes_changed {
-            self.read_all_attributes();
-        }
+        // What is allowed, and beside what, may have changed.
+        self.read_all_attributes();
         self.ask_rules();
         self.ask_all_cgroups();
         self.settle();
@@ -212,7 +210,8 @@ impl Service {
         let started = self.starter.start(wanted, mode);
         let enforcing = started.map_err(|error| error.to_string())?;
         let mut enforcer = enforcing.enforcer;
-        enforcer.keep_cgroups_in(JOURNAL);
+        let kept = enforcer.keep_cgroups_in(JOURNAL);
+        kept.map_err(|error| error.to_string())?;
         drop(self.control.replace(enforcer));
         self.planner = Planner::new(&self.hierarchy, enforcing.scheduler);
         Ok(())
@@ -221,7 +220,10 @@ impl Service {
 
 fn report_undo(log: &crate::log::Log, report: &UndoReport) {
     for undone in &report.undone {
-        log.info("undo", &format!("{undone}: put back as it was before an earlier process"));
+        log.info(
+            "undo",
+            &format!("{undone}: put back as it was before an earlier process"),
+        );
     }
     for problem in &report.problems {
         log.warning("undo", problem);

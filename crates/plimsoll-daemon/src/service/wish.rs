@@ -72,10 +72,7 @@ fn larger(one: Option<Headroom>, other: Option<Headroom>, nr_cpus: u32) -> Optio
 }
 
 /// The largest headroom and the smallest tolerance that main groups ask for.
-pub(super) fn demand<'a>(
-    wishes: impl Iterator<Item = &'a Wish>,
-    nr_cpus: u32,
-) -> Option<Demand> {
+pub(super) fn demand<'a>(wishes: impl Iterator<Item = &'a Wish>, nr_cpus: u32) -> Option<Demand> {
     let mains = wishes.filter(|wish| wish.is_main() && wish.knobs.headroom.is_some());
     mains.fold(None, |demand: Option<Demand>, wish| {
         let asked = wish.knobs.headroom;

@@ -2,8 +2,10 @@
 
 #![allow(dead_code)]
 
+use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -86,6 +88,9 @@ pub struct Rig {
 impl Rig {
     pub fn new(handler: Echo) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        // Users come too.
+        let mode = Permissions::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), mode).unwrap();
         let path = folder.path().join("control.sock");
         let handler = Arc::new(handler);
         let server = Server::bind(&path, handler.clone()).unwrap();
@@ -139,4 +144,18 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Makes this thread, and it alone, one of another user's: whom it connects to
+/// is told so. For root.
+pub fn as_user(uid: u32) {
+    use nix::libc::{SYS_setgroups, SYS_setresgid, SYS_setresuid, syscall};
+    // SAFETY: an empty list of groups is not read; the others take numbers. The
+    // system calls change this thread's credentials, no memory.
+    let changed = unsafe {
+        syscall(SYS_setgroups, 0, std::ptr::null::<u32>()) == 0
+            && syscall(SYS_setresgid, uid, uid, uid) == 0
+            && syscall(SYS_setresuid, uid, uid, uid) == 0
+    };
+    assert!(changed, "{}", std::io::Error::last_os_error());
 }

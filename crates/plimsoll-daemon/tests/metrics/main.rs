@@ -4,9 +4,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod documents;
 mod fixture;
 mod http;
-
+mod prometheus;
 mod server;
 mod strict;
 mod text;

@@ -59,6 +59,7 @@ fn a_browser_finds_the_way_and_the_rest_is_refused() {
     );
     let head = request(address, "HEAD", "/metrics", "");
     assert_eq!((head.status, head.body.as_str()), (200, ""));
+    assert!(!head.head.contains("content-length: 0"), "{}", head.head);
 }
 
 #[test]
@@ -124,6 +125,27 @@ fn a_request_that_is_too_large_or_no_request_is_refused() {
         request(address, "GET", "/metrics", ACCEPT_OPENMETRICS).body,
         text
     );
+}
+
+#[test]
+fn a_request_that_is_never_finished_is_given_up() {
+    let (server, _) = start_with_state();
+    let mut slow = connect(server.local_addr());
+    let start = Instant::now();
+    slow.set_nonblocking(true).unwrap();
+    // A byte now and then does not help.
+    while slow.write_all(b"G").is_ok() {
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "it is still open"
+        );
+        let read = slow.read(&mut [0; 1024]);
+        let is_open = read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+        if !is_open {
+            break;
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
 }
 
 #[test]

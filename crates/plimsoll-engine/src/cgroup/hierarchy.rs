@@ -84,6 +84,20 @@ fn tree_of(mount: &MountInfo, membership: &ProcessCGroup) -> Tree {
 }
 
 impl Hierarchy {
+    /// A folder in the shape of a v1 hierarchy.
+    #[cfg(test)]
+    pub(crate) fn at_folder(folder: &Path) -> Self {
+        Self {
+            version: Version::V1,
+            cpu: Tree {
+                mount_point: folder.to_owned(),
+                own: PathBuf::new(),
+            },
+            cpuacct: None,
+            base: PathBuf::new(),
+        }
+    }
+
     /// Finds the cpu controller of this host for this process.
     ///
     /// # Errors

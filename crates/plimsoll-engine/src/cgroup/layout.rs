@@ -44,7 +44,7 @@ pub(crate) fn has_group_of_ours(folder: &Path) -> bool {
 }
 
 /// Whether a cgroup is one of ours, or below one.
-pub(crate) fn is_ours(folder: &Path) -> bool {
+pub fn is_ours(folder: &Path) -> bool {
     folder.components().any(|component| {
         let name = component.as_os_str();
         name == PARENT_NORMAL

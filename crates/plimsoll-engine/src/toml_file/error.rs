@@ -86,15 +86,19 @@ pub fn read_text(path: &Path, bytes_max: u64) -> Result<String, FileError> {
 pub struct Source {
     file: String,
     text: String,
+    /// Where each line begins, in bytes: a long file may have many errors.
+    line_starts: Vec<usize>,
 }
 
 impl Source {
     /// A text. `file` is what messages call it.
     #[must_use]
     pub fn new(file: &str, text: &str) -> Self {
+        let newlines = text.match_indices('\n').map(|(at, _)| at + 1);
         Self {
             file: file.to_owned(),
             text: text.to_owned(),
+            line_starts: std::iter::once(0).chain(newlines).collect(),
         }
     }
 
@@ -135,15 +139,37 @@ impl Source {
     #[must_use]
     pub fn place(&self, start: usize) -> (usize, usize) {
         let before = self.text.get(..start).unwrap_or(&self.text);
-        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let column = 1 + before[line_start..].chars().count();
-        (1 + before.matches('\n').count(), column)
+        let line = self
+            .line_starts
+            .partition_point(|first| *first <= before.len());
+        // The first line begins at 0, so there is one.
+        let column = 1 + before[self.line_starts[line - 1]..].chars().count();
+        (line, column)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_is_a_line_and_a_column_in_characters() {
+        let source = Source::new("s.toml", "a\nüb\n\nc");
+        let places = [
+            (0, 1, 1),
+            (1, 1, 2),
+            (2, 2, 1),
+            (4, 2, 2),
+            (6, 3, 1),
+            (7, 4, 1),
+            (8, 4, 2),
+        ];
+        for (start, line, column) in places {
+            assert_eq!(source.place(start), (line, column), "{start}");
+        }
+        assert_eq!(source.place(99), (4, 2));
+        assert_eq!(Source::new("s.toml", "").place(0), (1, 1));
+    }
 
     #[test]
     fn what_is_no_short_text_is_refused_before_it_fills_memory() {

@@ -13,7 +13,7 @@ use plimsoll_daemon::config::Config;
 use plimsoll_daemon::control::protocol::SOCKET;
 use plimsoll_daemon::control::server::Server;
 use plimsoll_daemon::log::{Log, Priority};
-use plimsoll_daemon::metrics::{MetricsServer, exposition};
+use plimsoll_daemon::metrics::{MetricsServer, openmetrics};
 use plimsoll_daemon::service::{Handle, Options, Service};
 use plimsoll_engine::cgroup::Hierarchy;
 use plimsoll_engine::runtime::RuntimeFolder;
@@ -130,16 +130,12 @@ fn serve(
     log: &Arc<Log>,
 ) -> Result<(Server, Option<MetricsServer>)> {
     let path = runtime.path().join(SOCKET);
-    let listening = Server::start(&path, Arc::new(service.handle()));
-    let control = listening.map_err(CommandError::io(format!(
-        "{}: cannot listen",
-        path.display()
-    )))?;
+    let control = Server::bind(&path, Arc::new(service.handle())).map_err(other)?;
     let Some(address) = service.config().metrics else {
         return Ok((control, None));
     };
     let handle = service.handle();
-    let text = move || handle.state().map_or_else(String::new, |state| exposition::encode(&state));
+    let text = move || handle.state().map_or_else(String::new, openmetrics);
     let metrics = match MetricsServer::start(address, Arc::new(text)) {
         Ok(metrics) => metrics,
         Err(error) => {
@@ -148,7 +144,10 @@ fn serve(
             return Err(CommandError::io(what)(error));
         }
     };
-    log.info("metrics", &format!("metrics at http://{}/metrics", metrics.local_addr()));
+    log.info(
+        "metrics",
+        &format!("metrics at http://{}/metrics", metrics.local_addr()),
+    );
     Ok((control, Some(metrics)))
 }
 

@@ -28,7 +28,8 @@ impl Supervisor {
     fn tell(&self, states: &[NotifyState]) {
         // Without a supervisor, this does nothing.
         if let Err(error) = sd_notify::notify(false, states) {
-            self.log.warning("notify", &format!("cannot reach the supervisor: {error}"));
+            self.log
+                .warning("notify", &format!("cannot reach the supervisor: {error}"));
         }
     }
 

@@ -4,7 +4,7 @@ mod controls;
 mod observe;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,8 @@ use crate::undo::{self, UndoReport};
 
 /// How often kernel files are read again to see whether somebody else wrote.
 const AUDIT_INTERVAL: Duration = Duration::from_secs(1);
+/// A journal is not written anew for fewer processes.
+const MOVED_MIN: usize = 1024;
 /// A group that keeps forking is chased for this long.
 const MOVE_MAX: Duration = Duration::from_secs(10);
 
@@ -52,6 +54,10 @@ pub(crate) struct ManagedGroup {
     evacuate_to: Vec<PathBuf>,
     audited: Instant,
     foreign_changes: Vec<String>,
+    /// Processes moved here since the journal was written anew, and how many
+    /// it takes for the next time.
+    nr_moved: usize,
+    moved_max: usize,
     /// `None` once it is undone.
     journal: Option<Journal>,
 }
@@ -77,6 +83,10 @@ impl ManagedGroup {
         let evacuate_to = match policy.selector {
             // Its descendants go where it came from, not where we are.
             Selector::Process(pid) => hierarchy.folders_of(pid)?,
+            // Members come from anywhere, and each goes back there; of their
+            // descendants nobody wrote down where they belong. Our own place
+            // would end them with us.
+            Selector::Processes => hierarchy.folders(Path::new("")),
             _ => hierarchy.own_folders(),
         };
         let lock = runtime.lock()?;
@@ -93,6 +103,8 @@ impl ManagedGroup {
             evacuate_to,
             audited: Instant::now(),
             foreign_changes: Vec::new(),
+            nr_moved: 0,
+            moved_max: MOVED_MIN,
             journal: Some(journal),
         };
         let built = group.build(&lock, &group.layout.clone()).and_then(|()| {
@@ -210,12 +222,27 @@ impl ManagedGroup {
     /// Moves a process that runs already into the group.
     pub fn take_in(&mut self, pid: i32) -> Result<()> {
         let entry = self.hierarchy.move_entry(pid)?;
+        self.tidy_journal();
         self.record(&[entry])?;
         self.layout.leaf.add_process(pid)?;
         if let Some(nice) = self.knobs.nice {
             self.renice(pid, nice.nice)?;
         }
         Ok(())
+    }
+
+    /// Processes come and go for as long as a service lives: those that have
+    /// gone are left out of the journal from time to time.
+    fn tidy_journal(&mut self) {
+        self.nr_moved += 1;
+        if let Some(journal) = &mut self.journal
+            && self.nr_moved >= self.moved_max
+        {
+            // On a full disk it stays as it is, and is tried again later.
+            let nr_live = journal.rewrite().unwrap_or(self.nr_moved);
+            self.nr_moved = 0;
+            self.moved_max = MOVED_MIN.max(nr_live);
+        }
     }
 
     fn renice(&mut self, pid: i32, nice: i32) -> Result<()> {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{Resource, getrlimit};
 use plimsoll_policy::headroom::{self as core, Controller, Params, Side};
 
 use super::activity::nr_looks;
@@ -79,6 +80,8 @@ pub(super) struct Leader {
     /// Side work that was measured, but not told to the core yet.
     unbooked_ns: u64,
     nr_cpus: u32,
+    /// No more of this process's files are kept open.
+    files_max: u64,
     updated: Instant,
     scanned: Option<Instant>,
     published: Instant,
@@ -115,6 +118,7 @@ impl Leader {
             turn: 0,
             unbooked_ns: 0,
             nr_cpus,
+            files_max: files_max(),
             updated: now,
             scanned: None,
             published: now,
@@ -123,9 +127,15 @@ impl Leader {
         })
     }
 
-    /// Controls a side of this process, or what has changed about one.
+    /// Controls a side of this process that it has not controlled before.
     pub fn keep(&mut self, side: &SideDescription) {
-        self.control(side.clone(), Keeper::Here, Instant::now());
+        self.is_changed = true;
+        self.open(side.clone(), Keeper::Here, self.updated);
+    }
+
+    /// Follows what has changed about a side of this process.
+    pub fn keep_changed(&mut self, side: &SideDescription) {
+        self.control(side.clone(), Keeper::Here, self.updated);
     }
 
     /// Never writes the quota of that side of this process again.
@@ -291,13 +301,14 @@ impl Leader {
             0
         };
         let mut drowsy = Vec::new();
+        let keep_open = files_of(nr_active) <= self.files_max;
         for (index, mut side) in std::mem::take(&mut self.active).into_iter().enumerate() {
             let place = (index + nr_active - first) % nr_active;
             if place >= MEASURED_MAX && side.is_hungry() {
                 self.active.push(side);
                 continue;
             }
-            let Ok(used_ns) = side.measure() else {
+            let Ok(used_ns) = side.measure(keep_open) else {
                 self.lost.push(LostSide::of(*side, now));
                 continue;
             };
@@ -314,11 +325,12 @@ impl Leader {
 
     /// Looks at those dormant sides whose turn it is.
     fn look_at_dormant(&mut self, elapsed: Duration, now: Instant) {
+        let keep_open = files_of(self.active.len() + self.dormant.len()) <= self.files_max;
         for _ in 0..nr_looks(self.dormant.len(), elapsed) {
             let Some(mut side) = self.dormant.pop_front() else {
                 return;
             };
-            let Ok(used_ns) = side.measure() else {
+            let Ok(used_ns) = side.measure(keep_open) else {
                 self.lost.push(LostSide::of(*side, now));
                 continue;
             };
@@ -340,7 +352,9 @@ impl Leader {
         };
         let mut claims: Vec<Side> = self.active.iter().map(claim).collect();
         let debts_ns: u64 = self.active.iter().map(|side| side.debt_ns).sum();
-        share::split(&mut claims, grant_ns.saturating_add(debts_ns));
+        let modest = self.active.iter().map(|side| side.modest_want_ns());
+        let modest_ns: Vec<u64> = modest.collect();
+        share::share_out(&mut claims, &modest_ns, grant_ns.saturating_add(debts_ns));
         let debts = self.active.iter_mut().map(|side| &mut side.debt_ns);
         share::pay_debts(claims.iter_mut().zip(debts).collect(), grant_ns);
         let waiting = self.active.iter_mut().map(|side| &mut side.waited_ns);
@@ -354,10 +368,11 @@ impl Leader {
         let shares = self.shares(grant_ns);
         let sides = self.active.iter().chain(&drowsy);
         let permit = Permit::take(&self.others, &self.runtime, sides);
+        let keep_open = files_of(self.active.len()) <= self.files_max;
         for (side, share_ns) in self.active.iter_mut().zip(shares) {
             if let Some(quota_ns) = side.next_quota_ns(share_ns, now)
                 && permit.allows(&side.keeper)
-                && side.write(quota_ns, now).is_ok()
+                && side.write(quota_ns, keep_open, now).is_ok()
             {
                 self.sample.nr_writes += 1;
             }
@@ -366,7 +381,8 @@ impl Leader {
             let is_settled = match side.last_quota_ns() {
                 None => true,
                 Some(quota_ns) => {
-                    let wrote = permit.allows(&side.keeper) && side.write(quota_ns, now).is_ok();
+                    let wrote =
+                        permit.allows(&side.keeper) && side.write(quota_ns, false, now).is_ok();
                     self.sample.nr_writes += u64::from(wrote);
                     wrote
                 }
@@ -456,6 +472,16 @@ impl<'a> Permit<'a> {
 /// The state that the controller of this user has published last.
 pub(super) fn published(runtime: &RuntimeFolder) -> Option<HeadroomSample> {
     serde_json::from_slice(&std::fs::read(state_file(runtime)).ok()?).ok()
+}
+
+/// Half of the files that this process may have open.
+fn files_max() -> u64 {
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(now, _)| now / 2)
+}
+
+/// What so many sides keep open: usage and quota of each.
+fn files_of(nr_sides: usize) -> u64 {
+    2 * nr_sides as u64
 }
 
 /// CPU time of the calling thread.

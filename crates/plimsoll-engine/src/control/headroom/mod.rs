@@ -12,6 +12,8 @@ mod announce;
 mod leader;
 mod share;
 mod side;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +50,8 @@ pub(crate) struct HeadroomDuty {
     is_outdated: bool,
     announced: Option<Instant>,
     leader: Option<Box<Leader>>,
-    tried: Option<Instant>,
+    /// When to do anything next; `None`: at once.
+    due: Option<Instant>,
 }
 
 impl HeadroomDuty {
@@ -62,7 +65,7 @@ impl HeadroomDuty {
             is_outdated: false,
             announced: None,
             leader: None,
-            tried: None,
+            due: None,
         }
     }
 
@@ -76,18 +79,22 @@ impl HeadroomDuty {
         if self.sides.get(&side.name) == Some(side) {
             return Ok(());
         }
-        self.sides.insert(side.name.clone(), side.clone());
+        let before = self.sides.insert(side.name.clone(), side.clone());
         self.is_outdated = true;
         // One by one would be the whole file for each of a thousand.
         if self.sides.len() == 1
-            && let Err(error) = self.announce(Instant::now())
+            && let Err(error) = self.announce()
         {
             self.remove(&side.name);
             return Err(error);
         }
         if let Some(leader) = &mut self.leader {
-            leader.keep(side);
+            match before {
+                None => leader.keep(side),
+                Some(_) => leader.keep_changed(side),
+            }
         }
+        self.due = None;
         Ok(())
     }
 
@@ -111,8 +118,7 @@ impl HeadroomDuty {
         }
     }
 
-    fn announce(&mut self, now: Instant) -> Result<()> {
-        self.announced = Some(now);
+    fn announce(&mut self) -> Result<()> {
         self.announcement.write(self.sides.values())?;
         self.is_outdated = false;
         Ok(())
@@ -123,7 +129,8 @@ impl HeadroomDuty {
         if !self.is_outdated || self.announced.is_some_and(lately) {
             return Ok(());
         }
-        self.announce(now)
+        self.announced = Some(now);
+        self.announce()
     }
 
     /// Runs the controller, if it runs here, or sees whether it should.
@@ -137,19 +144,21 @@ impl HeadroomDuty {
         if self.sides.is_empty() {
             return Ok(None);
         }
+        // Others have the caller come more often.
+        if let Some(due) = self.due.filter(|due| now < *due) {
+            return Ok(Some(due));
+        }
+        self.due = Some(now + SCAN_INTERVAL);
         let announced = self.announce_if_due(now);
         if self.leader.is_none() {
-            let lately = |tried| now.saturating_duration_since(tried) < SCAN_INTERVAL;
-            if !self.tried.is_some_and(lately) {
-                self.tried = Some(now);
-                self.try_to_lead(now)?;
-            }
+            self.try_to_lead(now)?;
         }
-        let Some(leader) = &mut self.leader else {
-            return announced.map(|()| Some(now + SCAN_INTERVAL));
-        };
-        leader.tick(now, self.announcement.path())?;
-        Ok(Some(now + GRAIN))
+        if let Some(leader) = &mut self.leader {
+            self.due = Some(now + GRAIN);
+            leader.tick(now, self.announcement.path())?;
+            return Ok(self.due);
+        }
+        announced.map(|()| self.due)
     }
 
     fn try_to_lead(&mut self, now: Instant) -> Result<()> {

@@ -33,6 +33,33 @@ pub(super) fn split(claims: &mut [Side], grant_ns: u64) {
     }
 }
 
+/// Shares a grant like [`split`]. Where that leaves somebody who waits for room
+/// with less than the kernel takes, and that can be mended, everybody claims
+/// no more than in `modest_ns`, in the same order: many sides that hold the
+/// least that there is and hardly use it must not keep the grant from those
+/// that would.
+pub(super) fn share_out(claims: &mut [Side], modest_ns: &[u64], grant_ns: u64) {
+    split(claims, grant_ns);
+    let waits = |claim: &Side| {
+        claim.want_ns == core::WANT_ANYTHING_NS && claim.share_ns < KERNEL_QUOTA_MIN_NS
+    };
+    if !claims.iter().any(waits) {
+        return;
+    }
+    let modest = |(claim, want_ns): (&Side, &u64)| Side {
+        want_ns: *want_ns,
+        ..*claim
+    };
+    let mut modest: Vec<Side> = claims.iter().zip(modest_ns).map(modest).collect();
+    split(&mut modest, grant_ns);
+    let waiting = modest
+        .iter()
+        .filter(|claim| claim.want_ns == core::WANT_ANYTHING_NS);
+    if waiting.map(|claim| claim.share_ns).sum::<u64>() >= KERNEL_QUOTA_MIN_NS {
+        claims.copy_from_slice(&modest);
+    }
+}
+
 /// Lets each side pay from its share for what it overran before: the grant is
 /// net of what all overran. Where one cannot pay all of it, the others have
 /// too much, and are cut to the grant.
@@ -81,13 +108,103 @@ pub(super) fn pool_small_shares(mut sides: Vec<(&mut Side, &mut u64)>) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn small_shares_reach_everybody_in_turn() {
-        let hungry = |weight| Side {
+    fn hungry(weight: u32) -> Side {
+        Side {
             want_ns: core::WANT_ANYTHING_NS,
             share_ns: 0,
             weight,
+        }
+    }
+
+    fn total_ns(claims: &[Side]) -> u64 {
+        claims.iter().map(|claim| claim.share_ns).sum()
+    }
+
+    /// Claims of every kind.
+    fn mixed(count: u64) -> Vec<Side> {
+        let claim = |index: u64| Side {
+            want_ns: match index % 4 {
+                0 => core::WANT_ANYTHING_NS,
+                other => other * 100_000 * (1 + index % 7),
+            },
+            share_ns: 0,
+            weight: [0, 1, 100, 333, 10_000, 70_000][(index % 6) as usize],
         };
+        (0..count).map(claim).collect()
+    }
+
+    #[test]
+    fn many_sides_share_as_few_do_in_the_core() {
+        for grant_ns in [0, 1, 999_999, 20_000_000, 3_000_000_000] {
+            let mut few = mixed(core::SIDES_MAX as u64);
+            let mut many = few.clone();
+            // One more, which wants nothing, takes it out of the core's reach.
+            many.push(Side {
+                want_ns: 0,
+                share_ns: 0,
+                weight: 100,
+            });
+            split(&mut few, grant_ns);
+            split(&mut many, grant_ns);
+            for (few, many) in few.iter().zip(&many) {
+                let off_ns = few.share_ns.abs_diff(many.share_ns);
+                assert!(off_ns <= 100, "grant {grant_ns}: {few:?} {many:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_many_sides_get_together_is_the_grant_and_no_more() {
+        for count in [65, 128, 129, 1_000, 5_000] {
+            for grant_ns in [0, 1, 14_000_000, 40_000_000] {
+                let mut claims = vec![hungry(100); count];
+                split(&mut claims, grant_ns);
+                let given_ns = total_ns(&claims);
+                assert!(given_ns <= grant_ns, "{count}: {given_ns} of {grant_ns}");
+                assert!(grant_ns - given_ns <= count as u64, "{count}: {given_ns}");
+                let mut claims = mixed(count as u64);
+                split(&mut claims, grant_ns);
+                assert!(total_ns(&claims) <= grant_ns);
+                assert!(claims.iter().all(|claim| claim.share_ns <= claim.want_ns));
+            }
+        }
+    }
+
+    #[test]
+    fn who_waits_is_not_kept_from_what_many_others_hardly_use() {
+        let light = Side {
+            want_ns: KERNEL_QUOTA_MIN_NS,
+            share_ns: 0,
+            weight: 100,
+        };
+        let mut claims = vec![light; 99];
+        claims.push(hungry(100));
+        let mut modest_ns = vec![20_000; 99];
+        modest_ns.push(core::WANT_ANYTHING_NS);
+        share_out(&mut claims, &modest_ns, 14_000_000);
+        assert_eq!(claims[99].share_ns, 14_000_000 - 99 * 20_000);
+        // Where it is too little for the kernel all the same, it stays fair.
+        share_out(&mut claims, &modest_ns, 2_000_000);
+        assert_eq!(claims[99].share_ns, 20_000);
+    }
+
+    #[test]
+    fn who_overran_pays_and_nobody_gets_more_than_the_grant_for_it() {
+        let grant_ns = 10_000_000;
+        let mut debts_ns = vec![0; 100];
+        debts_ns[0] = 1_000_000;
+        debts_ns[1] = 50_000_000;
+        let mut claims = vec![hungry(100); 100];
+        split(&mut claims, grant_ns + debts_ns.iter().sum::<u64>());
+        pay_debts(claims.iter_mut().zip(&mut debts_ns).collect(), grant_ns);
+        assert!(total_ns(&claims) <= grant_ns);
+        assert_eq!(claims[1].share_ns, 0);
+        assert!(debts_ns[1] < 50_000_000);
+        assert!(claims[2].share_ns >= grant_ns / 101);
+    }
+
+    #[test]
+    fn small_shares_reach_everybody_in_turn() {
         let mut sides = [hungry(100), hungry(100), hungry(200)];
         let mut waited_ns = [0; 3];
         let mut pieces = [0; 3];
@@ -104,5 +221,21 @@ mod tests {
         for (count, fair) in pieces.into_iter().zip([100, 100, 200]) {
             assert!(count.abs_diff(fair) <= 40, "{pieces:?}");
         }
+    }
+    #[test]
+    fn each_of_a_thousand_has_its_turn() {
+        let mut waited_ns = vec![0; 1_000];
+        let mut pieces = vec![0; 1_000];
+        // 20 pieces a time.
+        for _ in 0..100 {
+            let mut claims = vec![hungry(100); 1_000];
+            split(&mut claims, 20 * KERNEL_QUOTA_MIN_NS);
+            pool_small_shares(claims.iter_mut().zip(&mut waited_ns).collect());
+            assert!(total_ns(&claims) <= 20 * KERNEL_QUOTA_MIN_NS);
+            for (count, claim) in pieces.iter_mut().zip(&claims) {
+                *count += claim.share_ns / KERNEL_QUOTA_MIN_NS;
+            }
+        }
+        assert!(pieces.iter().all(|count| (1..=3).contains(count)));
     }
 }

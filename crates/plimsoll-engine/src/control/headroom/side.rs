@@ -41,9 +41,10 @@ pub(super) struct ControlledSide {
     pub keeper: Keeper,
     pub activity: Activity,
     group: CpuGroup,
-    usage: UsageCounter,
+    /// Kept open where there are files to spare.
+    usage: Option<UsageCounter>,
     usage_ns: u64,
-    /// Open while it is active.
+    /// Kept open while it is active.
     quota_file: Option<File>,
     /// The quota that stands in the file; `None`: not known.
     quota_ns: Option<u64>,
@@ -77,7 +78,7 @@ impl ControlledSide {
             description,
             keeper,
             group,
-            usage,
+            usage: None,
             quota_file: None,
             quota_ns: None,
             left_ns: KERNEL_QUOTA_MIN_NS,
@@ -99,9 +100,18 @@ impl ControlledSide {
         self.refused = None;
     }
 
-    /// Reads what it used since the last time.
-    pub fn measure(&mut self) -> Result<u64> {
-        let usage_ns = self.usage.read_ns()?;
+    /// Reads what it used since the last time. `keep_open`: it is fast the next
+    /// time, but takes a file.
+    ///
+    /// # Errors
+    /// When its cgroup is gone.
+    pub fn measure(&mut self, keep_open: bool) -> Result<u64> {
+        let usage = match self.usage.take() {
+            Some(usage) => usage,
+            None => UsageCounter::open(self.group.usage_file(), self.description.version)?,
+        };
+        let usage_ns = usage.read_ns()?;
+        self.usage = keep_open.then_some(usage);
         self.used_ns = usage_ns.saturating_sub(self.usage_ns);
         self.usage_ns = usage_ns;
         let over_ns = self.used_ns.saturating_sub(self.left_ns);
@@ -122,6 +132,18 @@ impl ControlledSide {
             return core::WANT_ANYTHING_NS;
         }
         self.used_ns.saturating_mul(2).max(KERNEL_QUOTA_MIN_NS)
+    }
+
+    /// The least that it can do with until the next time, where many wait for
+    /// room: one that runs, and holds enough to go on like that, does not wait
+    /// itself. One that does not run may be held up, whatever it still seems to
+    /// hold: a CPU may have taken it.
+    pub fn modest_want_ns(&self) -> u64 {
+        let can_go_on = self.used_ns > 0 && self.left_ns >= self.used_ns.saturating_mul(4);
+        if self.is_hungry() && !can_go_on {
+            return core::WANT_ANYTHING_NS;
+        }
+        self.used_ns.saturating_mul(2)
     }
 
     fn is_refused(&self, now: Instant) -> bool {
@@ -163,7 +185,7 @@ impl ControlledSide {
     ///
     /// # Errors
     /// When the kernel refuses; it is not asked again for a while.
-    pub fn write(&mut self, quota_ns: u64, now: Instant) -> Result<()> {
+    pub fn write(&mut self, quota_ns: u64, keep_open: bool, now: Instant) -> Result<()> {
         let (path, text) = self.group.quota_setting(&quota_of(quota_ns));
         let file = match self.quota_file.take() {
             Some(file) => Ok(file),
@@ -178,7 +200,7 @@ impl ControlledSide {
                 source,
             ));
         }
-        self.quota_file = Some(file);
+        self.quota_file = keep_open.then_some(file);
         self.refused = None;
         self.quota_ns = Some(quota_ns);
         self.left_ns = quota_ns;

@@ -1,0 +1,343 @@
+//! What is told of folders, and of the cgroups of this host.
+
+use std::fs;
+
+use super::*;
+
+fn appeared(path: &str) -> CgroupChange {
+    CgroupChange::Appeared(path.into())
+}
+
+fn gone(path: &str) -> CgroupChange {
+    CgroupChange::Gone(path.into())
+}
+
+fn start(folder: &Path) -> CgroupWatch {
+    CgroupWatch::start(folder).unwrap().0
+}
+
+#[test]
+fn what_is_there_at_first_has_appeared() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("a/b")).unwrap();
+    fs::write(folder.path().join("file"), "").unwrap();
+    let (mut watch, changes) = CgroupWatch::start(folder.path()).unwrap();
+    assert_eq!(changes, [appeared("/"), appeared("/a"), appeared("/a/b")]);
+    assert_eq!(watch.changes().unwrap(), []);
+}
+
+#[test]
+fn a_tree_that_is_made_at_once_appears_once_and_goes_from_the_inside() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut watch = start(folder.path());
+    fs::create_dir_all(folder.path().join("a/b/c")).unwrap();
+    fs::create_dir(folder.path().join("ab")).unwrap();
+    let mut changes = watch.changes().unwrap();
+    changes.sort();
+    assert_eq!(
+        changes,
+        [
+            appeared("/a"),
+            appeared("/a/b"),
+            appeared("/a/b/c"),
+            appeared("/ab")
+        ]
+    );
+    fs::remove_dir_all(folder.path().join("a")).unwrap();
+    let changes = watch.changes().unwrap();
+    assert_eq!(changes, [gone("/a/b/c"), gone("/a/b"), gone("/a")]);
+    fs::create_dir(folder.path().join("a")).unwrap();
+    assert_eq!(watch.changes().unwrap(), [appeared("/a")]);
+}
+
+#[test]
+fn a_renamed_one_is_another() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("a/b")).unwrap();
+    let mut watch = start(folder.path());
+    fs::rename(folder.path().join("a"), folder.path().join("x")).unwrap();
+    let changes = watch.changes().unwrap();
+    assert_eq!(
+        changes,
+        [gone("/a/b"), gone("/a"), appeared("/x"), appeared("/x/b")]
+    );
+}
+
+#[test]
+fn attributes_are_told_of_the_cgroup_that_has_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("a");
+    fs::create_dir(&own).unwrap();
+    let mut watch = start(folder.path());
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    fs::set_permissions(&own, permissions).unwrap();
+    let changes = watch.changes().unwrap();
+    assert_eq!(changes, [CgroupChange::Attributes("/a".into())]);
+}
+
+#[test]
+fn after_lost_events_it_is_as_if_none_were() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("old/below")).unwrap();
+    fs::create_dir_all(folder.path().join("same/below")).unwrap();
+    let mut watch = start(folder.path());
+    fs::remove_dir_all(folder.path().join("old")).unwrap();
+    fs::remove_dir_all(folder.path().join("same")).unwrap();
+    fs::create_dir(folder.path().join("new")).unwrap();
+    fs::create_dir(folder.path().join("same")).unwrap();
+    let mut news = News::default();
+    watch.look_again(&mut news);
+    let is_unseen = |change: &CgroupChange| {
+        matches!(
+            change,
+            CgroupChange::Attributes(_) | CgroupChange::Written(_)
+        )
+    };
+    let mut changes = news.changes;
+    assert_eq!(changes.iter().filter(|change| is_unseen(change)).count(), 6);
+    changes.retain(|change| !is_unseen(change));
+    let goes = changes
+        .iter()
+        .filter(|change| matches!(change, CgroupChange::Gone(_)));
+    let expected = [
+        gone("/old/below"),
+        gone("/old"),
+        gone("/same/below"),
+        gone("/same"),
+    ];
+    assert_eq!(
+        goes.collect::<Vec<_>>(),
+        expected.iter().collect::<Vec<_>>()
+    );
+    changes.retain(|change| matches!(change, CgroupChange::Appeared(_)));
+    changes.sort();
+    assert_eq!(changes, [appeared("/new"), appeared("/same")]);
+    assert_known(&watch, &["/", "/new", "/same"]);
+    // The events that were not lost after all leave the same ones known.
+    watch.changes().unwrap();
+    assert_known(&watch, &["/", "/new", "/same"]);
+    fs::create_dir(folder.path().join("same/later")).unwrap();
+    assert_eq!(watch.changes().unwrap(), [appeared("/same/later")]);
+}
+
+/// What is known is this, and each path is kept once.
+fn assert_known(watch: &CgroupWatch, expected: &[&str]) {
+    let known: Vec<&str> = watch.watches.keys().map(|path| path.as_ref()).collect();
+    assert_eq!(known, expected);
+    let watched = watch
+        .watches
+        .iter()
+        .filter_map(|(path, watch)| Some((path, watch.as_ref()?)));
+    let mut count = 0;
+    for (path, descriptor) in watched {
+        assert!(Arc::ptr_eq(path, &watch.paths[descriptor]), "{path}");
+        count += 1;
+    }
+    assert_eq!(count, watch.paths.len());
+    assert_eq!(watch.watches.len() - count, watch.unwatched);
+    assert_eq!(watch.due.is_some(), watch.unwatched > 0);
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_an_error() {
+    assert!(CgroupWatch::start(Path::new("/no/such/folder")).is_err());
+}
+
+#[test]
+fn a_written_file_of_the_controller_is_told_once_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("a");
+    fs::create_dir(&own).unwrap();
+    let mut watch = start(folder.path());
+    for file in [
+        "cpu.max",
+        "cgroup.procs",
+        "memory.max",
+        "cpu.idle",
+        "cpu.max",
+    ] {
+        fs::write(own.join(file), "1").unwrap();
+    }
+    assert_eq!(
+        watch.changes().unwrap(),
+        [CgroupChange::Written("/a".into())]
+    );
+    fs::write(own.join("tasks"), "1").unwrap();
+    assert_eq!(watch.changes().unwrap(), []);
+    fs::write(own.join("cpu.max"), "2").unwrap();
+    fs::remove_dir_all(&own).unwrap();
+    fs::create_dir(&own).unwrap();
+    fs::write(own.join("cpu.max"), "2").unwrap();
+    let changes = watch.changes().unwrap();
+    assert_eq!(
+        changes[..2],
+        [CgroupChange::Written("/a".into()), gone("/a")]
+    );
+    assert_eq!(changes[2], appeared("/a"));
+}
+
+#[test]
+fn those_that_cannot_be_watched_are_looked_at_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir_all(path("a/b/c")).unwrap();
+    let (mut watch, changes) = CgroupWatch::start_with(folder.path(), 2).unwrap();
+    assert_eq!(changes.len(), 4);
+    assert_known(&watch, &["/", "/a", "/a/b", "/a/b/c"]);
+    assert_eq!(watch.unwatched(), 2);
+    // Of the first, its parent tells; of what is in it, nobody does.
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    fs::set_permissions(path("a/b"), permissions).unwrap();
+    fs::create_dir(path("a/b/d")).unwrap();
+    fs::remove_dir(path("a/b/c")).unwrap();
+    let changes = watch.changes_at(watch.due().unwrap() - Duration::from_millis(1));
+    assert_eq!(changes.unwrap(), [CgroupChange::Attributes("/a/b".into())]);
+    let changes = watch.changes_at(watch.due().unwrap()).unwrap();
+    let unseen = |path: &str| {
+        [
+            CgroupChange::Attributes(path.into()),
+            CgroupChange::Written(path.into()),
+        ]
+    };
+    let expected = [
+        unseen("/a/b").to_vec(),
+        vec![appeared("/a/b/d"), gone("/a/b/c")],
+    ]
+    .concat();
+    assert_eq!(changes, expected);
+    assert_known(&watch, &["/", "/a", "/a/b", "/a/b/d"]);
+    // As if the limit had been raised.
+    watch.watches_max = 9;
+    watch.changes_at(watch.due().unwrap()).unwrap();
+    assert_eq!((watch.unwatched(), watch.due()), (0, None));
+    assert_known(&watch, &["/", "/a", "/a/b", "/a/b/d"]);
+    fs::create_dir(path("a/b/d/e")).unwrap();
+    assert_eq!(watch.changes().unwrap(), [appeared("/a/b/d/e")]);
+    fs::remove_dir_all(path("a")).unwrap();
+    watch.changes().unwrap();
+    assert_known(&watch, &["/"]);
+}
+
+#[test]
+fn a_queue_that_overran_is_counted_and_nothing_is_missed() {
+    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events");
+    let limit: usize = limit.map_or(usize::MAX, |text| text.trim().parse().unwrap());
+    if limit > 100_000 {
+        eprintln!("SKIPPED: a queue that overran: it has room for {limit} events");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["cpu.a", "cpu.b"].map(|name| fs::File::create(folder.path().join(name)).unwrap());
+    let mut watch = start(folder.path());
+    for number in 0..limit + 100 {
+        // Two after each other that are the same are one to the kernel.
+        std::io::Write::write_all(&mut &files[number % 2], b"1").unwrap();
+    }
+    fs::create_dir_all(folder.path().join("late/below")).unwrap();
+    let changes = watch.changes().unwrap();
+    assert_eq!(watch.overflows(), 1);
+    assert!(changes.contains(&appeared("/late")) && changes.contains(&appeared("/late/below")));
+    assert_known(&watch, &["/", "/late", "/late/below"]);
+}
+
+#[test]
+fn ten_thousand_that_come_and_go_in_a_flood_are_each_told_once() {
+    const COUNT: usize = 10_000;
+    let folder = tempfile::tempdir().unwrap();
+    let (mut watch, _) = CgroupWatch::start_with(folder.path(), COUNT / 2).unwrap();
+    let path = |number: usize| folder.path().join(format!("s{}/c{number}", number % 10));
+    let mut told = BTreeMap::new();
+    let mut tell = |changes: Vec<CgroupChange>| {
+        for change in changes {
+            match change {
+                CgroupChange::Appeared(path) => assert_eq!(told.insert(path, true), None),
+                CgroupChange::Gone(path) => assert_eq!(told.insert(path, false), Some(true)),
+                CgroupChange::Attributes(_) | CgroupChange::Written(_) => (),
+            }
+        }
+    };
+    for number in 0..COUNT {
+        fs::create_dir_all(path(number)).unwrap();
+        if number % 1000 == 999 {
+            tell(watch.changes().unwrap());
+        }
+    }
+    assert_eq!(watch.watches.len(), 1 + 10 + COUNT);
+    for number in 0..COUNT {
+        fs::remove_dir(path(number)).unwrap();
+        if number % 1000 == 999 {
+            tell(watch.changes().unwrap());
+        }
+    }
+    assert_eq!(told.len(), 10 + COUNT);
+    assert_eq!(watch.watches.len(), 1 + 10);
+    assert_eq!(watch.unwatched, 0);
+}
+
+/// A cgroup of the test's own, which it removes.
+struct Cgroup(std::path::PathBuf);
+
+impl Cgroup {
+    fn make(what: &str) -> Option<Self> {
+        let hierarchy = plimsoll_engine::cgroup::Hierarchy::find();
+        let hierarchy = match hierarchy {
+            Ok(hierarchy) => hierarchy,
+            Err(error) => {
+                eprintln!("SKIPPED: {what}: {error}");
+                return None;
+            }
+        };
+        let name = format!(
+            "plimsoll-watch-{}-{}",
+            std::process::id(),
+            nix::unistd::gettid()
+        );
+        let folder = hierarchy.cpu_folder(&hierarchy.base().join(name));
+        match fs::create_dir(&folder) {
+            Ok(()) => Some(Self(folder)),
+            Err(error) => {
+                eprintln!("SKIPPED: {what}: cannot make a cgroup ({error})");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        for entry in fs::read_dir(&self.0).unwrap().flatten() {
+            let _ = fs::remove_dir(entry.path());
+        }
+        fs::remove_dir(&self.0).unwrap();
+    }
+}
+
+#[test]
+fn cgroups_tell_as_folders_do() {
+    let Some(cgroup) = Cgroup::make("changes of cgroups") else {
+        return;
+    };
+    let mut watch = start(&cgroup.0);
+    let child = cgroup.0.join("child");
+    fs::create_dir(&child).unwrap();
+    assert_eq!(watch.changes().unwrap(), [appeared("/child")]);
+    xattr::set(&child, "user.plimsoll.class", b"batch").unwrap();
+    let attributes = CgroupChange::Attributes("/child".into());
+    assert_eq!(watch.changes().unwrap(), [attributes]);
+    let weight = ["cpu.weight", "cpu.shares"].map(|name| child.join(name));
+    let weight = weight.iter().find(|file| file.exists()).unwrap();
+    fs::write(weight, "200").unwrap();
+    assert_eq!(
+        watch.changes().unwrap(),
+        [CgroupChange::Written("/child".into())]
+    );
+    fs::remove_dir(&child).unwrap();
+    fs::create_dir(&child).unwrap();
+    assert_eq!(
+        watch.changes().unwrap(),
+        [gone("/child"), appeared("/child")]
+    );
+    fs::remove_dir(&child).unwrap();
+    assert_eq!(watch.changes().unwrap(), [gone("/child")]);
+    assert_known(&watch, &["/"]);
+}

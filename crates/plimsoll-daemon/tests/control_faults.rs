@@ -1,0 +1,193 @@
+//! Clients that do what they should not: none holds up another.
+
+#![allow(clippy::unwrap_used)]
+
+mod control_common;
+
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use control_common::{Echo, Rig, as_user, state_of, wait_until};
+use plimsoll_daemon::control::protocol::{Answer, Request};
+use plimsoll_daemon::control::server::{CLIENTS_MAX, USER_CLIENTS_MAX};
+
+const REQUEST: &[u8] = b"{\"version\":1,\"request\":\"reload\"}\n";
+/// Far more than it takes, far less than the deadlines that others have.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Asks as a client that does what it should.
+#[track_caller]
+fn is_answered_soon(rig: &Rig) {
+    let began = Instant::now();
+    rig.client().ask(&Request::Reload).unwrap();
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+}
+
+#[test]
+fn garbage_is_refused_line_by_line() {
+    let rig = Rig::new(Echo::default());
+    let answers = rig.exchange(b"garbage\n\n\xff\xfe\n{\"version\":1}\n[[[[\n");
+    assert_eq!(answers.lines().count(), 5);
+    for line in answers.lines() {
+        let answer: Answer = serde_json::from_str(line).unwrap();
+        assert!(matches!(answer, Answer::Refused(why) if why.starts_with("not a request")));
+    }
+    assert_eq!(rig.handler.answered(), 0);
+    assert_eq!(rig.handler.unreadable(), 5);
+}
+
+#[test]
+fn half_a_request_is_not_waited_for() {
+    let rig = Rig::new(Echo::default());
+    let mut halves: Vec<UnixStream> = (0..10).map(|_| rig.connect()).collect();
+    for half in &mut halves {
+        half.write_all(&REQUEST[..20]).unwrap();
+    }
+    is_answered_soon(&rig);
+    for mut half in halves {
+        let mut answer = String::new();
+        half.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("not whole after 5 s"), "{answer}");
+    }
+    assert_eq!(rig.handler.answered(), 1);
+}
+
+#[test]
+fn a_request_drop_by_drop_is_not_waited_for_either() {
+    let rig = Rig::new(Echo::default());
+    let mut slow = rig.connect();
+    let began = Instant::now();
+    // One byte at a time would take a minute and more.
+    let refused = std::iter::repeat(b' ').take(600).any(|byte| {
+        std::thread::sleep(Duration::from_millis(100));
+        slow.write_all(&[byte]).is_err()
+    });
+    assert!(refused && began.elapsed() < SOON, "{:?}", began.elapsed());
+}
+
+#[test]
+fn silent_clients_give_way_to_those_who_ask() {
+    let rig = Rig::new(Echo::default());
+    let silent: Vec<UnixStream> = (0..CLIENTS_MAX).map(|_| rig.connect()).collect();
+    is_answered_soon(&rig);
+    drop(silent);
+}
+
+#[test]
+fn clients_that_never_read_hold_up_nobody() {
+    let state = Answer::State(Box::new(state_of(5_000)));
+    let rig = Rig::new(Echo::answering(state));
+    let deaf: Vec<UnixStream> = (0..CLIENTS_MAX - 1)
+        .map(|_| {
+            let mut stream = rig.connect();
+            stream.write_all(REQUEST).unwrap();
+            stream
+        })
+        .collect();
+    wait_until("they are being answered", || rig.handler.answered() > 3);
+    is_answered_soon(&rig);
+    drop(deaf);
+    is_answered_soon(&rig);
+}
+
+#[test]
+fn clients_that_vanish_leave_nothing_behind() {
+    let rig = Rig::new(Echo::answering(Answer::State(Box::new(state_of(2_000)))));
+    for number in 0..300 {
+        let mut stream = rig.connect();
+        let missing = number % 3;
+        stream
+            .write_all(&REQUEST[..REQUEST.len() - missing])
+            .unwrap();
+        if missing == 0 && number % 2 == 0 {
+            let _ = stream.read(&mut [0; 100]);
+        }
+    }
+    is_answered_soon(&rig);
+}
+
+/// All at once, each on a thread of its own.
+fn crowd(rig: &Rig, uid: Option<u32>, clients: usize) -> usize {
+    let answered = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..clients {
+            scope.spawn(|| {
+                uid.inspect(|uid| as_user(*uid));
+                let answer = rig.client().ask(&Request::Reload).unwrap();
+                assert_eq!(answer, Answer::Text("Reload".into()));
+                answered.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+    });
+    answered.into_inner()
+}
+
+#[test]
+fn five_hundred_clients_at_once_are_all_answered() {
+    let rig = Rig::new(Echo::taking(Duration::from_millis(1)));
+    assert_eq!(crowd(&rig, None, 500), 500);
+    assert_eq!(rig.handler.answered(), 500);
+}
+
+#[test]
+fn five_hundred_clients_of_a_user_are_all_answered() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let rig = Rig::new(Echo::taking(Duration::from_millis(1)));
+    assert_eq!(crowd(&rig, Some(1000), 500), 500);
+    assert_eq!(rig.handler.answered(), 500);
+}
+
+#[test]
+fn users_leave_places_for_operators() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let rig = Rig::new(Echo::default());
+    let halves = std::thread::scope(|scope| {
+        let connect = || {
+            as_user(1000);
+            // Half a request is not resting: these keep their places.
+            let one = |_| {
+                let mut stream = rig.connect();
+                let _ = stream.write_all(b"{");
+                stream
+            };
+            (0..2 * CLIENTS_MAX).map(one).collect::<Vec<_>>()
+        };
+        scope.spawn(connect).join().unwrap()
+    });
+    let began = Instant::now();
+    rig.client().ask(&Request::Reload).unwrap();
+    // Before those have had their time.
+    assert!(
+        began.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        began.elapsed()
+    );
+    let is_busy = |mut stream: UnixStream| {
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        let mut text = String::new();
+        let _ = stream.read_to_string(&mut text);
+        text.contains("busy")
+    };
+    let busy = halves.into_iter().map(is_busy).filter(|is| *is).count();
+    assert_eq!(busy, 2 * CLIENTS_MAX - USER_CLIENTS_MAX);
+}
+
+#[test]
+fn a_client_that_hangs_up_its_writing_side_still_reads_all() {
+    let state = state_of(3_000);
+    let rig = Rig::new(Echo::answering(Answer::State(Box::new(state.clone()))));
+    let mut stream = rig.connect();
+    stream.write_all(REQUEST).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let answer: Answer = serde_json::from_str(&text).unwrap();
+    assert_eq!(answer, Answer::State(Box::new(state)));
+}

@@ -1,0 +1,343 @@
+//! Whatever a client sends, and whatever a user asks for.
+
+#![allow(clippy::unwrap_used)]
+
+mod control_common;
+
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+use control_common::Echo;
+use plimsoll_daemon::control::authority::{Facts, Target, check};
+use plimsoll_daemon::control::peer::Peer;
+use plimsoll_daemon::control::protocol::{Answer, Envelope, Request, Run, Set, VERSION};
+use plimsoll_daemon::control::server::serve;
+use plimsoll_engine::knobs::{
+    Burst, Cap, Class, CpuLimit, Headroom, Knobs, Nice, Quota, SoftCap, Tolerance, Weight,
+};
+use proptest::collection::vec;
+use proptest::option::of;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+const USER: u32 = 1000;
+
+fn user() -> Peer {
+    Peer {
+        uid: USER,
+        gid: USER,
+        pid: 1,
+        groups: vec![USER],
+        is_operator: false,
+    }
+}
+
+prop_compose! {
+    fn quota()(quota_ms in of(1u64..4000), period_ms in 1u64..=1000) -> Quota {
+        Quota {
+            quota_ns: quota_ms.map(|ms| ms * 1_000_000),
+            period_ns: period_ms * 1_000_000,
+        }
+    }
+}
+
+fn headroom() -> impl Strategy<Value = Headroom> {
+    prop_oneof![
+        (0u32..=1_000_000).prop_map(Headroom::Share),
+        (0u32..4).prop_map(Headroom::Cpus),
+    ]
+}
+
+fn tolerance() -> impl Strategy<Value = Tolerance> {
+    let periods = (0u64..=100, 1u64..=10).prop_map(|(runtime, period)| Tolerance {
+        runtime_ns: runtime * 100_000,
+        period_ns: period * 100_000_000,
+    });
+    prop_oneof![Just(Tolerance::default()), periods]
+}
+
+prop_compose! {
+    fn knobs()(
+        class in of(select(vec![Class::Normal, Class::Batch])),
+        nice in of(-20i32..=19),
+        weight in of(1u32..=10_000),
+        quota in of(quota()),
+        burst in of(0u64..2000),
+        cap in of(1u32..2000),
+        soft_cap in of(0u32..2000),
+        per_task in any::<bool>(),
+        headroom in of(headroom()),
+        tolerance in of(tolerance()),
+        limit in of(1u32..=1_000_000),
+        // Few at a time, that some requests are allowed.
+        kept in vec(prop::bool::weighted(0.3), 11),
+    ) -> Knobs {
+        Knobs {
+            class: class.filter(|_| kept[0]),
+            nice: nice.filter(|_| kept[1]).map(|nice| Nice { nice }),
+            weight: weight.filter(|_| kept[2]).map(|weight| Weight { weight }),
+            quota: quota.filter(|_| kept[3]),
+            burst: burst.filter(|_| kept[4]).map(|ms| Burst { burst_ns: ms * 1_000_000 }),
+            cap: cap.filter(|_| kept[5]).map(|permille| Cap { permille }),
+            soft_cap: soft_cap.filter(|_| kept[6]).map(|permille| SoftCap { permille }),
+            per_task: per_task && kept[7],
+            headroom: headroom.filter(|_| kept[8]),
+            tolerance: tolerance.filter(|_| kept[9]),
+            cpu_limit: limit.filter(|_| kept[10]).map(|ppm| CpuLimit { ppm }),
+        }
+    }
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let set = (any::<String>(), knobs(), any::<bool>(), any::<bool>()).prop_map(
+        |(target, knobs, best_effort, dry_run)| {
+            Request::Set(Box::new(Set {
+                target,
+                knobs,
+                best_effort,
+                dry_run,
+            }))
+        },
+    );
+    let run = (any::<String>(), any::<i32>(), knobs(), any::<bool>()).prop_map(
+        |(name, pid, knobs, dry_run)| {
+            Request::Run(Box::new(Run {
+                subject: name.clone(),
+                name,
+                pid,
+                knobs,
+                best_effort: false,
+                dry_run,
+            }))
+        },
+    );
+    let show = (of(any::<String>()), any::<bool>())
+        .prop_map(|(target, details)| Request::Show { target, details });
+    prop_oneof![
+        set,
+        run,
+        show,
+        any::<String>().prop_map(|target| Request::Reset { target }),
+        (any::<String>(), any::<bool>()).prop_map(|(name, release)| Request::End { name, release }),
+        Just(Request::Reload),
+        Just(Request::Debug),
+    ]
+}
+
+/// What a server says to bytes that are all a client ever sends, and how
+/// many requests it found in them.
+fn converse(bytes: &[u8]) -> (Vec<Answer>, usize) {
+    let (mut client, server) = UnixStream::pair().unwrap();
+    let bytes = bytes.to_vec();
+    let handler = Echo::default();
+    let text = std::thread::scope(|scope| {
+        scope.spawn(|| serve(server, user(), &handler).unwrap());
+        let mut reader = client.try_clone().unwrap();
+        let text = scope.spawn(move || {
+            let mut text = String::new();
+            // Hung up on before all was read, it is reset.
+            let _ = reader.read_to_string(&mut text);
+            text
+        });
+        let _ = client.write_all(&bytes);
+        let _ = client.shutdown(Shutdown::Write);
+        text.join().unwrap()
+    });
+    let answers = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    (answers.collect(), handler.answered())
+}
+
+fn line(request: &Request) -> Vec<u8> {
+    let envelope = Envelope {
+        version: VERSION,
+        request: request.clone(),
+    };
+    let mut line = serde_json::to_vec(&envelope).unwrap();
+    line.push(b'\n');
+    line
+}
+
+fn lines_in(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// One way to spoil a request.
+#[derive(Debug, Clone)]
+enum Fault {
+    Replace(Index, u8),
+    Insert(Index, u8),
+    Remove(Index),
+    Repeat(Index, usize),
+    Cut(Index),
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Fault::Replace(at, byte)),
+        (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Fault::Insert(at, byte)),
+        any::<Index>().prop_map(Fault::Remove),
+        (any::<Index>(), 2usize..200).prop_map(|(at, times)| Fault::Repeat(at, times)),
+        any::<Index>().prop_map(Fault::Cut),
+    ]
+}
+
+fn spoil(bytes: &mut Vec<u8>, fault: &Fault) {
+    if bytes.is_empty() {
+        return;
+    }
+    match fault {
+        Fault::Replace(at, byte) => *at.get_mut(bytes) = *byte,
+        Fault::Insert(at, byte) => bytes.insert(at.index(bytes.len()), *byte),
+        Fault::Remove(at) => drop(bytes.remove(at.index(bytes.len()))),
+        Fault::Repeat(at, times) => {
+            let at = at.index(bytes.len());
+            let piece = vec![bytes[at]; *times];
+            bytes.splice(at..at, piece);
+        }
+        Fault::Cut(at) => bytes.truncate(at.index(bytes.len())),
+    }
+}
+
+/// What a group may do, larger is more. In the order: class, nice level,
+/// weight, CPU time at once, burst, cap, soft cap, caps for each task, limit
+/// of each CPU.
+fn power(knobs: &Knobs, nice: i32) -> [i64; 9] {
+    let unlimited = i64::MAX;
+    let number = |value: Option<u64>| value.map_or(unlimited, |value| value.cast_signed());
+    let capped = knobs.cap.is_some() || knobs.soft_cap.is_some();
+    let quota_ns = knobs.quota.and_then(|quota| quota.quota_ns);
+    [
+        i64::from(knobs.class != Some(Class::Batch)),
+        -i64::from(nice),
+        knobs.weight.map_or(100, |set| set.weight.into()),
+        number(quota_ns),
+        quota_ns.map_or(unlimited, |_| {
+            knobs.burst.map_or(0, |set| set.burst_ns.cast_signed())
+        }),
+        number(knobs.cap.map(|cap| cap.permille.into())),
+        number(knobs.soft_cap.map(|cap| cap.permille.into())),
+        i64::from(knobs.per_task || !capped),
+        number(knobs.cpu_limit.map(|limit| limit.ppm.into())),
+    ]
+}
+
+/// CPU time per time that a quota allows, as a fraction that is compared
+/// without rounding.
+fn is_faster(new: &Knobs, old: &Knobs) -> bool {
+    let rate = |knobs: &Knobs| Some((knobs.quota?.quota_ns?, knobs.quota?.period_ns));
+    match (rate(new), rate(old)) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some((quota, period)), Some((old_quota, old_period))) => {
+            u128::from(quota) * u128::from(old_period) > u128::from(old_quota) * u128::from(period)
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn any_bytes_get_an_answer_for_each_line_and_no_more(
+        bytes in vec(prop_oneof![4 => any::<u8>(), 1 => Just(b'\n')], 0..4000)
+    ) {
+        let (answers, requests) = converse(&bytes);
+        prop_assert_eq!(answers.len(), lines_in(&bytes));
+        prop_assert_eq!(requests, 0);
+    }
+
+    #[test]
+    fn every_request_arrives_as_it_was_sent(requests in vec(request(), 1..5)) {
+        let bytes: Vec<u8> = requests.iter().flat_map(line).collect();
+        let (answers, answered) = converse(&bytes);
+        let echoes = requests.iter().map(|request| Answer::Text(format!("{request:?}")));
+        prop_assert_eq!(answers, echoes.collect::<Vec<_>>());
+        prop_assert_eq!(answered, requests.len());
+    }
+
+    #[test]
+    fn a_spoilt_request_does_not_spoil_the_next(
+        request in request(), faults in vec(fault(), 1..4)
+    ) {
+        let mut bytes = line(&request);
+        faults.iter().for_each(|fault| spoil(&mut bytes, fault));
+        bytes.push(b'\n');
+        bytes.extend(line(&Request::Reload));
+        let (answers, _) = converse(&bytes);
+        prop_assert_eq!(answers.len(), lines_in(&bytes));
+        prop_assert_eq!(answers.last(), Some(&Answer::Text("Reload".into())));
+    }
+
+    #[test]
+    fn who_is_no_operator_touches_only_what_is_their_own(
+        request in request(),
+        owner in of(0u32..3),
+        is_group in any::<bool>(),
+        confined in any::<bool>(),
+        bound in knobs(),
+    ) {
+        let owner = owner.map(|number| if number == 0 { USER } else { number });
+        let target = match (is_group, owner) {
+            (true, Some(owner)) => Target::Group { owner },
+            (true, None) => Target::Others,
+            (false, owner) => Target::Process {
+                owner,
+                confined_by: confined.then(|| "/user.slice".into()),
+            },
+        };
+        let facts = Facts { target: target.clone(), knobs: bound.clone(), bound, ..Facts::default() };
+        if check(&user(), &request, &facts).is_ok() {
+            let is_own = match target {
+                Target::Group { owner } => owner == USER,
+                Target::Process { owner, confined_by } => {
+                    owner == Some(USER) && confined_by.is_none()
+                }
+                Target::Others => false,
+            };
+            let only_looks = matches!(request, Request::Show { .. });
+            prop_assert!(is_own || only_looks);
+            prop_assert!(!matches!(request, Request::Reload | Request::Debug));
+        }
+    }
+
+    #[test]
+    fn no_number_of_requests_ends_with_less_restriction(
+        bound in knobs(), nice in -20i32..=19, headroom in of(headroom()),
+        asked in vec(knobs(), 1..12),
+    ) {
+        let nice = bound.nice.map_or(nice, |set| set.nice);
+        let before = power(&Knobs { weight: bound.weight.or(Some(Weight { weight: 100 })), ..bound.clone() }, nice);
+        let mut facts = Facts {
+            target: Target::Group { owner: USER },
+            knobs: bound.clone(),
+            bound: bound.clone(),
+            nice,
+            headroom,
+            ..Facts::default()
+        };
+        for knobs in asked {
+            let was_batch = facts.knobs.class == Some(Class::Batch);
+            let set = Set { target: "job".into(), knobs: knobs.clone(), best_effort: false, dry_run: false };
+            if check(&user(), &Request::Set(Box::new(set)), &facts).is_err() {
+                continue;
+            }
+            facts.knobs = facts.knobs.overlaid(&knobs);
+            facts.nice = knobs.nice.map_or(facts.nice, |set| set.nice);
+            let now = power(&facts.knobs, facts.nice);
+            for (place, (now, before)) in now.iter().zip(&before).enumerate() {
+                prop_assert!(now <= before, "{place}: {before} has become {now}");
+            }
+            prop_assert!(!is_faster(&facts.knobs, &bound));
+            prop_assert!(!was_batch || facts.knobs.class == Some(Class::Batch));
+            // What holds for others too.
+            match (knobs.headroom, headroom) {
+                (None | Some(Headroom::Share(0) | Headroom::Cpus(0)), _) => {}
+                (Some(Headroom::Share(new)), Some(Headroom::Share(old))) => prop_assert!(new <= old),
+                (Some(Headroom::Cpus(new)), Some(Headroom::Cpus(old))) => prop_assert!(new <= old),
+                other => prop_assert!(false, "{other:?}"),
+            }
+            prop_assert!(knobs.tolerance.is_none_or(|tolerance| tolerance == facts.tolerance));
+        }
+    }
+}

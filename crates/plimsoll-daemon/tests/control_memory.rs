@@ -1,0 +1,72 @@
+//! What a server keeps for clients is limited. Alone in its process, whose
+//! memory is measured.
+
+#![allow(clippy::unwrap_used)]
+
+mod control_common;
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use control_common::{Echo, Rig, state_of, wait_until};
+use plimsoll_daemon::control::protocol::{Answer, Request};
+use plimsoll_daemon::control::server::CLIENTS_MAX;
+
+const MIB: u64 = 1 << 20;
+
+/// The most memory that this process had resident since `forget_peak`.
+fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let kib = line.unwrap().split_whitespace().nth(1).unwrap();
+    kib.parse::<u64>().unwrap() * 1024
+}
+
+fn forget_peak() {
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+}
+
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn neither_a_gigabyte_nor_megabytes_that_nobody_reads_are_kept() {
+    let rig = Rig::new(Echo::answering(Answer::State(Box::new(state_of(5_000)))));
+    let files = open_files();
+    forget_peak();
+    let before = peak_bytes();
+
+    // A gigabyte on one line, and one on many.
+    for piece in [&[b'x'; 65_536][..], &b"{}\n".repeat(20_000)[..]] {
+        let mut stream = rig.connect();
+        stream
+            .set_write_timeout(Some(Duration::from_secs(1)))
+            .unwrap();
+        let mut sent = 0;
+        while sent < 1 << 30 && stream.write_all(piece).is_ok() {
+            sent += piece.len();
+        }
+        assert!(sent < 1 << 30, "it took everything");
+    }
+    let grown = peak_bytes() - before;
+    assert!(grown < 8 * MIB, "{grown} bytes");
+
+    let deaf: Vec<UnixStream> = (0..CLIENTS_MAX)
+        .map(|_| {
+            let mut stream = rig.connect();
+            stream
+                .write_all(b"{\"version\":1,\"request\":\"reload\"}\n")
+                .unwrap();
+            stream
+        })
+        .collect();
+    // Each of these answers has more than 2 MB.
+    wait_until("many are being answered", || rig.handler.answered() > 20);
+    let grown = peak_bytes() - before;
+    assert!(grown < 40 * MIB, "{grown} bytes");
+    drop(deaf);
+    rig.client().ask(&Request::Debug).unwrap();
+    wait_until("their files are closed", || open_files() <= files);
+}

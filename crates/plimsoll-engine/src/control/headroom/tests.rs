@@ -1,0 +1,403 @@
+//! The duty on a folder that looks like a hierarchy, with a clock of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::cgroup::Version;
+use crate::knobs::Tolerance;
+
+/// What an owner puts back, and nobody else writes.
+const PUT_BACK: &str = "-1 put back";
+
+struct Rig {
+    folder: TempDir,
+    hierarchy: Arc<Hierarchy>,
+    runtime: RuntimeFolder,
+    now: Instant,
+}
+
+impl Rig {
+    fn new() -> Self {
+        // In memory, where there is such a folder: thousands of small files.
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let folder = folder.unwrap();
+        fs::write(folder.path().join("cpuacct.usage"), "0").unwrap();
+        let runtime = RuntimeFolder::at(folder.path().join("run"));
+        runtime.create().unwrap();
+        Self {
+            hierarchy: Arc::new(Hierarchy::at_folder(folder.path())),
+            folder,
+            runtime,
+            now: Instant::now(),
+        }
+    }
+
+    fn duty(&self) -> HeadroomDuty {
+        HeadroomDuty::new(&self.hierarchy, &self.runtime)
+    }
+
+    fn file(&self, group: &str, name: &str) -> PathBuf {
+        self.folder.path().join(group).join(name)
+    }
+
+    /// A cgroup, and what its keeper says of it.
+    fn side(&self, name: &str) -> SideDescription {
+        fs::create_dir(self.folder.path().join(name)).unwrap();
+        fs::write(self.file(name, "cpuacct.usage"), "0").unwrap();
+        fs::write(self.file(name, "cpu.cfs_quota_us"), "").unwrap();
+        SideDescription {
+            name: name.into(),
+            weight: 100,
+            headroom: "30%".parse().unwrap(),
+            tolerance: Tolerance::default(),
+            version: Version::V1,
+            group: name.into(),
+            quota_max_ns: plimsoll_policy::RUNTIME_MAX_NS,
+        }
+    }
+
+    /// The group runs for so long, and so does the machine.
+    fn run(&self, group: &str, ns: u64) {
+        for path in [
+            self.file(group, "cpuacct.usage"),
+            self.file("", "cpuacct.usage"),
+        ] {
+            let used_ns: u64 = fs::read_to_string(&path).unwrap().parse().unwrap();
+            fs::write(path, (used_ns + ns).to_string()).unwrap();
+        }
+    }
+
+    fn set_quota(&self, group: &str, text: &str) {
+        fs::write(self.file(group, "cpu.cfs_quota_us"), text).unwrap();
+    }
+
+    /// What was written to its quota since it was asked for last.
+    fn take_quota(&self, group: &str) -> String {
+        let text = fs::read_to_string(self.file(group, "cpu.cfs_quota_us")).unwrap();
+        self.set_quota(group, "");
+        text
+    }
+
+    fn tick(&mut self, duties: &mut [&mut HeadroomDuty]) {
+        self.now += GRAIN;
+        for duty in duties {
+            duty.tick(self.now).unwrap();
+        }
+    }
+
+    fn ticks(&mut self, count: u32, duties: &mut [&mut HeadroomDuty]) {
+        (0..count).for_each(|_| self.tick(duties));
+    }
+
+    /// Ticks with a group that runs all the time, until its quota is written.
+    fn ticks_until_room(&mut self, group: &str, duties: &mut [&mut HeadroomDuty]) -> u32 {
+        self.take_quota(group);
+        let got_room = |rig: &Self| {
+            rig.take_quota(group)
+                .parse()
+                .is_ok_and(|us: u64| us > 1_000)
+        };
+        (1..=300)
+            .find(|_| {
+                self.run(group, 2_000_000);
+                self.tick(duties);
+                got_room(self)
+            })
+            .unwrap()
+    }
+}
+
+fn announcements(runtime: &RuntimeFolder) -> Vec<PathBuf> {
+    let entries = fs::read_dir(runtime.path().join("sides"));
+    let entries = entries.into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+#[test]
+fn a_thousand_idle_sides_are_given_the_least_once_and_left_alone() {
+    let mut rig = Rig::new();
+    let mut duty = rig.duty();
+    for index in 0..1_000 {
+        duty.add(&rig.side(&format!("side-{index}"))).unwrap();
+    }
+    rig.ticks(200, &mut [&mut duty]);
+    let sample = duty.sample().unwrap();
+    assert_eq!(sample.nr_sides, 1_000);
+    assert_eq!(sample.sides.len(), 32);
+    assert_eq!(sample.nr_updates, 200);
+    assert_eq!(sample.nr_writes, 1_000);
+    assert_eq!(rig.take_quota("side-0"), "1000");
+    // One process, one file.
+    assert_eq!(announcements(&rig.runtime).len(), 1);
+}
+
+#[test]
+fn a_side_that_wakes_up_has_room_within_200_ms_or_a_second() {
+    for (count, most) in [(1, 3), (20, 23), (500, 53), (1_000, 103)] {
+        let mut rig = Rig::new();
+        let mut duty = rig.duty();
+        for index in 0..count {
+            duty.add(&rig.side(&format!("side-{index}"))).unwrap();
+        }
+        rig.ticks(100, &mut [&mut duty]);
+        let ticks = rig.ticks_until_room("side-0", &mut [&mut duty]);
+        assert!(ticks <= most, "{count} sides: {ticks} ticks");
+        // As long as it runs it is measured every time.
+        for _ in 0..20 {
+            rig.run("side-0", 14_000_000);
+            rig.tick(&mut [&mut duty]);
+            assert_ne!(rig.take_quota("side-0"), "");
+        }
+    }
+}
+
+#[test]
+fn many_that_hardly_run_do_not_keep_one_from_its_room() {
+    let mut rig = Rig::new();
+    let mut duty = rig.duty();
+    for index in 0..100 {
+        duty.add(&rig.side(&format!("light-{index}"))).unwrap();
+    }
+    duty.add(&rig.side("heavy")).unwrap();
+    let mut given_usec = 0;
+    for tick in 0..200 {
+        for index in 0..100 {
+            rig.run(&format!("light-{index}"), 20_000);
+        }
+        rig.run("heavy", 5_000_000);
+        rig.tick(&mut [&mut duty]);
+        let quota_usec: u64 = rig.take_quota("heavy").parse().unwrap_or(0);
+        given_usec += if tick >= 100 { quota_usec } else { 0 };
+    }
+    // The others use 2 ms in 10 ms, of the 14 that there are on two CPUs.
+    let nr_cpus = u64::from(crate::host::nr_cpus_online());
+    let free_usec = 100 * (7_000 * nr_cpus - 2_000 - 5_000);
+    assert!(given_usec > free_usec / 2, "{given_usec} of {free_usec} us");
+}
+
+#[test]
+fn a_removed_side_is_never_written_again() {
+    let mut rig = Rig::new();
+    let mut duty = rig.duty();
+    for name in ["runs", "sleeps", "stays"] {
+        duty.add(&rig.side(name)).unwrap();
+    }
+    for _ in 0..50 {
+        rig.run("runs", 5_000_000);
+        rig.run("stays", 5_000_000);
+        rig.tick(&mut [&mut duty]);
+    }
+    duty.remove("runs");
+    duty.remove("sleeps");
+    rig.set_quota("runs", PUT_BACK);
+    rig.set_quota("sleeps", PUT_BACK);
+    rig.take_quota("stays");
+    for _ in 0..300 {
+        rig.run("runs", 5_000_000);
+        rig.run("sleeps", 5_000_000);
+        rig.run("stays", 5_000_000);
+        rig.tick(&mut [&mut duty]);
+    }
+    assert_eq!(rig.take_quota("runs"), PUT_BACK);
+    assert_eq!(rig.take_quota("sleeps"), PUT_BACK);
+    assert_ne!(rig.take_quota("stays"), "");
+    duty.remove("stays");
+    assert_eq!(duty.tick(rig.now).unwrap(), None);
+    assert_eq!(announcements(&rig.runtime), [PathBuf::new(); 0]);
+}
+
+#[test]
+fn a_side_that_another_process_withdraws_is_never_written_again() {
+    let mut rig = Rig::new();
+    let (mut leader, mut other) = (rig.duty(), rig.duty());
+    leader.add(&rig.side("ours")).unwrap();
+    rig.tick(&mut [&mut leader]);
+    for name in ["theirs", "too"] {
+        other.add(&rig.side(name)).unwrap();
+    }
+    for _ in 0..50 {
+        rig.run("theirs", 5_000_000);
+        rig.run("too", 5_000_000);
+        rig.tick(&mut [&mut leader, &mut other]);
+    }
+    assert_ne!(rig.take_quota("theirs"), "", "it is controlled from here");
+    assert_ne!(rig.take_quota("too"), "", "it is controlled from here");
+    other.remove("theirs");
+    rig.set_quota("theirs", PUT_BACK);
+    // The other process may be busy and not come to tell that one remains.
+    for _ in 0..15 {
+        rig.run("theirs", 5_000_000);
+        rig.run("too", 5_000_000);
+        rig.tick(&mut [&mut leader]);
+    }
+    assert_eq!(rig.take_quota("too"), "");
+    for _ in 0..50 {
+        rig.run("theirs", 5_000_000);
+        rig.run("too", 5_000_000);
+        rig.tick(&mut [&mut leader, &mut other]);
+    }
+    assert_eq!(rig.take_quota("theirs"), PUT_BACK);
+    assert_ne!(rig.take_quota("too"), "", "it is controlled again");
+}
+
+#[test]
+fn several_processes_have_one_controller_with_the_largest_headroom() {
+    let mut rig = Rig::new();
+    let (mut first, mut second) = (rig.duty(), rig.duty());
+    first.add(&rig.side("first")).unwrap();
+    let greedy = SideDescription {
+        headroom: "45%".parse().unwrap(),
+        ..rig.side("second")
+    };
+    second.add(&greedy).unwrap();
+    rig.ticks(250, &mut [&mut first, &mut second]);
+    for duty in [&first, &second] {
+        let sample = duty.sample().unwrap();
+        assert_eq!(sample.headroom_ppm, 450_000);
+        assert_eq!(sample.sides, ["first", "second"]);
+    }
+    drop(first);
+    rig.ticks(150, &mut [&mut second]);
+    let sample = second.sample().unwrap();
+    assert_eq!(sample.sides, ["second"]);
+    assert!(sample.nr_updates >= 100, "it has taken over");
+    second
+        .add(&SideDescription {
+            headroom: "10%".parse().unwrap(),
+            ..greedy
+        })
+        .unwrap();
+    rig.ticks(250, &mut [&mut second]);
+    assert_eq!(second.sample().unwrap().headroom_ppm, 100_000);
+}
+
+#[test]
+fn what_a_dead_process_announced_is_controlled_until_it_is_forgotten() {
+    let mut rig = Rig::new();
+    let orphan = rig.side("orphan");
+    let folder = rig.runtime.path().join("sides");
+    fs::create_dir(&folder).unwrap();
+    let text = serde_json::to_vec(&[&orphan]).unwrap();
+    fs::write(folder.join("1-0.sides"), text).unwrap();
+    fs::write(folder.join("1-1.sides"), "{ half").unwrap();
+    fs::write(folder.join("1-2.sides.new"), "[").unwrap();
+    let mut duty = rig.duty();
+    duty.add(&rig.side("ours")).unwrap();
+    rig.ticks(5, &mut [&mut duty]);
+    rig.ticks_until_room("orphan", &mut [&mut duty]);
+    forget_dead(&rig.runtime);
+    rig.set_quota("orphan", PUT_BACK);
+    for _ in 0..150 {
+        rig.run("orphan", 5_000_000);
+        rig.tick(&mut [&mut duty]);
+    }
+    assert_eq!(rig.take_quota("orphan"), PUT_BACK);
+    assert_eq!(
+        announcements(&rig.runtime).len(),
+        1,
+        "only the living one's"
+    );
+    rig.ticks(100, &mut [&mut duty]);
+    assert_eq!(duty.sample().unwrap().sides, ["ours"]);
+}
+
+#[test]
+fn a_side_that_fails_is_tried_again_and_does_not_disturb_the_others() {
+    let mut rig = Rig::new();
+    let mut duty = rig.duty();
+    for name in ["refuses", "vanishes", "stays"] {
+        duty.add(&rig.side(name)).unwrap();
+    }
+    // It cannot be written, …
+    let quota = rig.file("refuses", "cpu.cfs_quota_us");
+    fs::remove_file(&quota).unwrap();
+    fs::create_dir(&quota).unwrap();
+    rig.ticks(30, &mut [&mut duty]);
+    // … nor this one be read.
+    fs::write(rig.file("vanishes", "cpuacct.usage"), "").unwrap();
+    rig.ticks_until_room("stays", &mut [&mut duty]);
+    fs::remove_dir(&quota).unwrap();
+    rig.set_quota("refuses", "");
+    fs::write(rig.file("vanishes", "cpuacct.usage"), "0").unwrap();
+    rig.ticks(150, &mut [&mut duty]);
+    assert_eq!(rig.take_quota("refuses"), "1000");
+    rig.ticks_until_room("refuses", &mut [&mut duty]);
+    rig.ticks_until_room("vanishes", &mut [&mut duty]);
+}
+
+#[test]
+fn a_controller_that_is_called_late_hands_out_no_more_than_usual() {
+    let mut rig = Rig::new();
+    let mut duty = rig.duty();
+    duty.add(&rig.side("side")).unwrap();
+    rig.ticks_until_room("side", &mut [&mut duty]);
+    for pause in [1, 5, 60, 3_600] {
+        rig.take_quota("side");
+        // Stopped, with the whole machine idle but for this.
+        rig.now += Duration::from_secs(pause);
+        rig.run("side", 20_000_000);
+        rig.tick(&mut [&mut duty]);
+        let most_usec = GRAIN.as_micros() as u64 * u64::from(crate::host::nr_cpus_online());
+        let quota_usec: u64 = rig.take_quota("side").parse().unwrap();
+        assert!(
+            (1_000..=most_usec).contains(&quota_usec),
+            "{pause} s: {quota_usec} us"
+        );
+        rig.ticks_until_room("side", &mut [&mut duty]);
+    }
+}
+
+#[test]
+fn what_is_put_back_amid_a_controllers_work_stays() {
+    let mut rig = Rig::new();
+    let (mut leader, mut other) = (rig.duty(), rig.duty());
+    leader.add(&rig.side("ours")).unwrap();
+    rig.tick(&mut [&mut leader]);
+    let theirs = rig.side("theirs");
+    let ends = AtomicBool::new(false);
+    let (mut nr_controlled, mut overwritten) = (0, 0);
+    thread::scope(|scope| {
+        let (rig, ends) = (&rig, &ends);
+        scope.spawn(move || {
+            let mut now = rig.now;
+            while !ends.load(Ordering::Relaxed) {
+                now += GRAIN;
+                leader.tick(now).unwrap();
+            }
+        });
+        for round in 1..=100 {
+            other.add(&theirs).unwrap();
+            let start = Instant::now();
+            let mut used_ns: u64 = round * 1_000_000_000;
+            // Until it is controlled, and every tick writes.
+            while rig.take_quota("theirs").is_empty() && start.elapsed() < Duration::from_secs(1) {
+                used_ns += 5_000_000;
+                fs::write(rig.file("theirs", "cpuacct.usage"), used_ns.to_string()).unwrap();
+                thread::sleep(Duration::from_micros(200));
+            }
+            nr_controlled += u32::from(start.elapsed() < Duration::from_secs(1));
+            other.remove("theirs");
+            rig.set_quota("theirs", PUT_BACK);
+            thread::sleep(Duration::from_millis(1));
+            overwritten += u32::from(rig.take_quota("theirs") != PUT_BACK);
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(overwritten, 0, "of {nr_controlled} rounds");
+    assert!(nr_controlled > 50, "{nr_controlled} rounds tested anything");
+}
+
+#[test]
+fn a_folder_that_takes_no_announcement_refuses_the_first_side() {
+    let rig = Rig::new();
+    fs::write(rig.runtime.path().join("sides"), "in the way").unwrap();
+    let mut duty = rig.duty();
+    assert!(duty.add(&rig.side("side")).is_err());
+    assert_eq!(duty.tick(rig.now).unwrap(), None);
+    assert!(Path::new(&rig.runtime.path().join("sides")).is_file());
+}

@@ -1,0 +1,204 @@
+//! The columns of the table: names, order, and what is in them.
+
+use std::cmp::Ordering;
+
+use clap::ValueEnum;
+use plimsoll_daemon::state::Group;
+use plimsoll_engine::knobs::{Class, Knobs};
+
+use super::rates::GroupRates;
+use crate::output::one_line;
+
+/// A column, and so what the table can be sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Column {
+    /// The group's name
+    Group,
+    /// normal or batch
+    Class,
+    /// CPU time, in percent of one CPU
+    Cpu,
+    /// Periods that ended throttled, in percent
+    Throttled,
+    /// Periods that used more than the quota, in percent
+    Bursts,
+    /// Time for which tasks waited, in percent; 200% is two tasks all the time
+    Wait,
+    /// Processes in the group
+    Processes,
+    /// What is asked of it
+    Knobs,
+}
+
+/// All of them, from left to right.
+pub const COLUMNS: [Column; 8] = [
+    Column::Group,
+    Column::Class,
+    Column::Cpu,
+    Column::Throttled,
+    Column::Bursts,
+    Column::Wait,
+    Column::Processes,
+    Column::Knobs,
+];
+
+impl Column {
+    /// Its header.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Group => "GROUP",
+            Self::Class => "CLASS",
+            Self::Cpu => "CPU%",
+            Self::Throttled => "THR%",
+            Self::Bursts => "BURST%",
+            Self::Wait => "WAIT%",
+            Self::Processes => "PROCS",
+            Self::Knobs => "KNOBS",
+        }
+    }
+
+    /// The key that sorts by it.
+    pub fn key(self) -> char {
+        match self {
+            Self::Group => 'g',
+            Self::Class => 's',
+            Self::Cpu => 'c',
+            Self::Throttled => 't',
+            Self::Bursts => 'b',
+            Self::Wait => 'w',
+            Self::Processes => 'o',
+            Self::Knobs => 'n',
+        }
+    }
+
+    /// Whether it is of numbers, of which the largest matter most.
+    pub fn is_number(self) -> bool {
+        !matches!(self, Self::Group | Self::Class | Self::Knobs)
+    }
+
+    /// The column so many places to the right, around the end.
+    pub fn shifted(self, places: isize) -> Self {
+        let count = COLUMNS.len().cast_signed();
+        let here = COLUMNS.iter().position(|column| *column == self);
+        let place = here.unwrap_or(0).cast_signed() + places;
+        COLUMNS[place.rem_euclid(count).cast_unsigned()]
+    }
+
+    /// What is in it of one group, fit for a terminal.
+    pub fn text(self, group: &Group, rates: &GroupRates) -> String {
+        match self {
+            Self::Group => one_line(&group.name),
+            Self::Class => class(group).to_string(),
+            Self::Cpu => tenths(rates.cpu_ppm),
+            Self::Throttled => tenths(rates.throttled_ppm),
+            Self::Bursts => tenths(rates.bursts_ppm),
+            Self::Wait => tenths(rates.wait_ppm),
+            Self::Processes => match &group.statistics {
+                Some(sample) => sample.processes.to_string(),
+                None => "-".into(),
+            },
+            Self::Knobs => knob_words(&group.knobs).join(" "),
+        }
+    }
+
+    /// The order of two groups by this column: numbers from the largest on,
+    /// what is not known last.
+    pub fn compare(self, one: (&Group, &GroupRates), two: (&Group, &GroupRates)) -> Ordering {
+        let number = |(group, rates): (&Group, &GroupRates)| match self {
+            Self::Cpu => rates.cpu_ppm,
+            Self::Throttled => rates.throttled_ppm,
+            Self::Bursts => rates.bursts_ppm,
+            Self::Wait => rates.wait_ppm,
+            Self::Processes => group.statistics.as_ref().map(|sample| sample.processes),
+            Self::Group | Self::Class | Self::Knobs => None,
+        };
+        match self {
+            Self::Group => one.0.name.cmp(&two.0.name),
+            Self::Class => (class(one.0) as u8).cmp(&(class(two.0) as u8)),
+            Self::Knobs => knob_words(&one.0.knobs).cmp(&knob_words(&two.0.knobs)),
+            _ => number(two).cmp(&number(one)),
+        }
+    }
+}
+
+/// The class of a group: normal, if nothing is asked.
+pub fn class(group: &Group) -> Class {
+    group.knobs.class.unwrap_or(Class::Normal)
+}
+
+/// Percent with one digit behind the point, without the sign; `-`: not known.
+pub fn tenths(ppm: Option<u64>) -> String {
+    let Some(ppm) = ppm else {
+        return "-".into();
+    };
+    let tenths = ppm.saturating_add(500) / 1_000;
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
+/// The knobs but for the class, which has a column of its own.
+pub fn knob_words(knobs: &Knobs) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut add = |name: &str, value: Option<String>| {
+        words.extend(value.map(|value| format!("{name}={value}")));
+    };
+    add("headroom", knobs.headroom.map(|v| v.to_string()));
+    add("quota", knobs.quota.map(|v| v.to_string()));
+    add("burst", knobs.burst.map(|v| v.to_string()));
+    add("cap", knobs.cap.map(|v| v.to_string()));
+    add("soft-cap", knobs.soft_cap.map(|v| v.to_string()));
+    add("cpu-limit", knobs.cpu_limit.map(|v| v.to_string()));
+    add("nice", knobs.nice.map(|v| v.to_string()));
+    add("weight", knobs.weight.map(|v| v.to_string()));
+    add("tolerance", knobs.tolerance.map(|v| v.to_string()));
+    if knobs.per_task {
+        words.push("per-task".into());
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::testing::group;
+
+    #[test]
+    fn every_column_has_a_key_of_its_own() {
+        let mut keys: Vec<char> = COLUMNS.iter().map(|column| column.key()).collect();
+        // What the other keys are.
+        keys.extend("rpq?/".chars());
+        let count = keys.len();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), count);
+    }
+
+    #[test]
+    fn columns_follow_each_other_around_the_end() {
+        assert_eq!(Column::Group.shifted(-1), Column::Knobs);
+        assert_eq!(Column::Knobs.shifted(1), Column::Group);
+        assert_eq!(Column::Cpu.shifted(1), Column::Throttled);
+    }
+
+    #[test]
+    fn what_is_not_known_comes_last() {
+        let group = group("one", 0);
+        let rates = |cpu_ppm| GroupRates {
+            cpu_ppm,
+            ..GroupRates::default()
+        };
+        let (some, none) = (rates(Some(0)), rates(None));
+        let order = Column::Cpu.compare((&group, &some), (&group, &none));
+        assert_eq!(order, Ordering::Less);
+        assert_eq!(tenths(None), "-");
+        assert_eq!(tenths(Some(1_234_567)), "123.5");
+        assert_eq!(tenths(Some(999)), "0.1");
+    }
+
+    #[test]
+    fn a_name_cannot_steer_the_terminal() {
+        let mut group = group("one", 0);
+        group.name = "a\u{1b}[2Jb\nc".into();
+        let text = Column::Group.text(&group, &GroupRates::default());
+        assert_eq!(text, "a [2Jb c");
+    }
+}

@@ -1,0 +1,261 @@
+//! One group: what it did in the last minutes, and all that is known of it.
+
+use std::time::Duration;
+
+use plimsoll_daemon::state::{Group, Origin};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Line;
+use ratatui::widgets::{Sparkline, Widget as _};
+use serde_json::Value;
+
+use super::look::Look;
+use crate::output::{one_line, statistics_rows};
+use crate::top::columns::{class, knob_words, tenths};
+use crate::top::history::Point;
+use crate::top::model::Model;
+use crate::top::rates::PPM;
+
+/// A sparkline's name and value stand left of it.
+const LABEL_WIDTH: u16 = 22;
+/// Names of what is known stand left of it.
+const NAME_WIDTH: usize = 12;
+/// From these heights on, sparklines have two lines, and three.
+const TALLER_HEIGHTS_MIN: [u16; 2] = [14, 24];
+
+/// What fills the height at least, so that little looks like little.
+const FULL_PPM: u64 = PPM;
+
+/// What is plotted.
+struct Series {
+    name: &'static str,
+    value: fn(&Point) -> Option<u32>,
+}
+
+const SERIES: [Series; 3] = [
+    Series {
+        name: "CPU",
+        value: |point| point.cpu_ppm,
+    },
+    Series {
+        name: "throttled",
+        value: |point| point.throttled_ppm,
+    },
+    Series {
+        name: "waiting",
+        value: |point| point.wait_ppm,
+    },
+];
+
+/// Where a group comes from, in words.
+fn origin(group: &Group) -> String {
+    let from = match group.origin {
+        Origin::CommandLine => "the command line",
+        Origin::Attributes => "extended attributes of the cgroup",
+        Origin::File => "the configuration file",
+    };
+    if group.group == group.name {
+        from.into()
+    } else {
+        format!("{from}, group {}", one_line(&group.group))
+    }
+}
+
+/// What enforces each knob, a line each.
+fn plan_lines(plan: &Value) -> Vec<String> {
+    let items = plan.as_array().map(Vec::as_slice).unwrap_or_default();
+    let line = |item: &Value| {
+        let text = |key: &str| one_line(item.get(key).and_then(Value::as_str).unwrap_or_default());
+        let enforced = format!("{}={}: {}", text("knob"), text("value"), text("mechanism"));
+        match text("fidelity").as_str() {
+            "exact" => enforced,
+            "approximate" => format!("{enforced}; lost: {}", text("loss")),
+            _ => format!("{enforced}; NOT ENFORCED: {}", text("reason")),
+        }
+    };
+    items.iter().map(line).collect()
+}
+
+/// All that is known of a group, name and value.
+fn known(group: &Group, plan: Option<&Value>) -> Vec<(&'static str, String)> {
+    let mut rows = Vec::new();
+    if let Some(problem) = &group.problem {
+        rows.push(("PROBLEM", one_line(problem)));
+    }
+    let knobs = knob_words(&group.knobs);
+    rows.push(("class", class(group).to_string()));
+    rows.push((
+        "knobs",
+        if knobs.is_empty() {
+            "none".into()
+        } else {
+            knobs.join(" ")
+        },
+    ));
+    rows.push(("from", origin(group)));
+    rows.push(("cgroup", one_line(&group.cgroup.display().to_string())));
+    if !group.subject.is_empty() {
+        rows.push(("runs", one_line(&group.subject)));
+    }
+    if let Some(sample) = &group.statistics {
+        let statistics = statistics_rows(sample).into_iter();
+        rows.extend(statistics.map(|(name, value)| (name, one_line(&value))));
+    }
+    if let Some(plan) = plan {
+        rows.extend(plan_lines(plan).into_iter().map(|line| ("enforced", line)));
+    }
+    rows
+}
+
+/// Cuts a value into lines of `width`, at spaces where there are any.
+fn wrapped(value: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in value.split(' ') {
+        let mut word: Vec<char> = word.chars().collect();
+        loop {
+            let line = lines.last_mut().map_or(0, |line| line.chars().count());
+            let space = usize::from(line > 0);
+            if line + space + word.len() <= width {
+                if let Some(last) = lines.last_mut() {
+                    last.push_str(if space == 1 { " " } else { "" });
+                    last.extend(word);
+                }
+                break;
+            }
+            if line > 0 {
+                lines.push(String::new());
+            } else {
+                // One word that is longer than a line.
+                let rest = word.split_off(width.max(1));
+                lines.pop();
+                lines.push(word.into_iter().collect());
+                lines.push(String::new());
+                word = rest;
+            }
+        }
+    }
+    lines
+}
+
+fn text_lines(rows: &[(&'static str, String)], width: u16) -> Vec<String> {
+    let width = usize::from(width).saturating_sub(NAME_WIDTH).max(1);
+    let lines = rows.iter().flat_map(|(name, value)| {
+        let pieces = wrapped(value, width).into_iter().enumerate();
+        pieces.map(move |(number, piece)| {
+            let name = if number == 0 { *name } else { "" };
+            format!("{name:<NAME_WIDTH$}{piece}")
+        })
+    });
+    lines.collect()
+}
+
+fn duration_words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0 => format!("{} ms", time.as_millis()),
+        1..120 => format!("{seconds} s"),
+        _ => format!("{} min", seconds / 60),
+    }
+}
+
+/// Draws one sparkline with its label. The newest value is at the right end.
+fn sparkline(series: &Series, points: &[&Point], look: &Look, area: Rect, buffer: &mut Buffer) {
+    let [label, plot] = [
+        Rect {
+            width: LABEL_WIDTH.min(area.width),
+            ..area
+        },
+        Rect {
+            x: area.x + LABEL_WIDTH.min(area.width),
+            width: area.width.saturating_sub(LABEL_WIDTH),
+            ..area
+        },
+    ];
+    let percent = |ppm: Option<u64>| match ppm {
+        Some(_) => format!("{}%", tenths(ppm)),
+        None => tenths(None),
+    };
+    let newest = points.last().and_then(|point| (series.value)(point));
+    let text = format!("{:<11}{:>8}", series.name, percent(newest.map(u64::from)));
+    buffer.set_stringn(label.x, area.y, text, label.width.into(), look.title());
+    let values = points
+        .iter()
+        .map(|point| (series.value)(point).map(u64::from));
+    let missing = usize::from(plot.width).saturating_sub(points.len());
+    let values: Vec<Option<u64>> = std::iter::repeat_n(None, missing).chain(values).collect();
+    let shown = &values[values.len() - usize::from(plot.width)..];
+    let most = shown.iter().flatten().copied().max();
+    if area.height > 1 {
+        let text = format!("{:<11}{:>8}", "most", percent(most));
+        buffer.set_stringn(label.x, area.y + 1, text, label.width.into(), look.faint());
+    }
+    Sparkline::default()
+        .data(shown)
+        .max(most.unwrap_or(0).max(FULL_PPM))
+        .bar_set(look.levels())
+        .absent_value_symbol(" ")
+        .style(look.normal())
+        .render(plot, buffer);
+}
+
+/// Draws the details of the group under the cursor.
+pub fn draw(model: &mut Model, look: &Look, area: Rect, buffer: &mut Buffer) {
+    let Some(index) = model.selected() else {
+        buffer.set_stringn(
+            area.x,
+            area.y,
+            "the group is gone",
+            area.width.into(),
+            look.alarm(),
+        );
+        return;
+    };
+    let name = model.state.groups[index].name.clone();
+    let taller = TALLER_HEIGHTS_MIN
+        .iter()
+        .filter(|least| area.height >= **least);
+    let height = 1 + u16::try_from(taller.count()).unwrap_or(0);
+    let columns = usize::from(area.width.saturating_sub(LABEL_WIDTH));
+    let points: Vec<&Point> = model.history.of(&name).collect();
+    let points = &points[points.len().saturating_sub(columns)..];
+    let span = duration_words(model.interval * u32::try_from(points.len()).unwrap_or(u32::MAX));
+    let title = Line::styled(format!("{} - last {span}", one_line(&name)), look.title());
+    buffer.set_line(area.x, area.y, &title, area.width);
+    let mut y = area.y + 1;
+    for series in &SERIES {
+        if y + height <= area.bottom() {
+            let line = Rect { y, height, ..area };
+            sparkline(series, points, look, line, buffer);
+        }
+        y += height;
+    }
+    let (group, _) = model.group(index);
+    let plan = model.plan.as_ref().filter(|(of, _)| *of == name);
+    let lines = text_lines(&known(group, plan.map(|(_, plan)| plan)), area.width);
+    super::scrolled_lines(
+        model,
+        &lines,
+        Rect {
+            y,
+            height: area.bottom().saturating_sub(y),
+            ..area
+        },
+        buffer,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_values_are_cut_at_spaces_or_where_they_must() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("abcdefgh ij", 3), ["abc", "def", "gh", "ij"]);
+        assert_eq!(wrapped("", 3), [""]);
+        assert_eq!(wrapped("ab", 0), ["a", "b", ""]);
+        let rows = [("knobs", "quota=2cpus burst=10ms".to_owned())];
+        let expected = ["knobs       quota=2cpus", "            burst=10ms"];
+        assert_eq!(text_lines(&rows, 24), expected);
+    }
+}

@@ -1,0 +1,172 @@
+//! Colours and signs, as far as the terminal has them.
+
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::symbols::bar;
+
+/// Signs that this terminal can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Signs {
+    /// Fills the bar's normal part.
+    pub normal: &'static str,
+    /// Its batch part.
+    pub batch: &'static str,
+    /// Its idle part.
+    pub idle: &'static str,
+    /// The headroom line.
+    pub line: &'static str,
+    /// Stands for what does not fit.
+    pub cut: &'static str,
+    /// The column that the table is sorted by, from its first value on.
+    pub sorted: &'static str,
+    /// The same, reversed.
+    pub reversed: &'static str,
+}
+
+const UNICODE: Signs = Signs {
+    normal: "█",
+    batch: "▒",
+    idle: "·",
+    line: "┃",
+    cut: "…",
+    sorted: "▾",
+    reversed: "▴",
+};
+
+const ASCII: Signs = Signs {
+    normal: "#",
+    batch: "=",
+    idle: ".",
+    line: "|",
+    cut: "~",
+    sorted: "*",
+    reversed: "^",
+};
+
+const ASCII_LEVELS: bar::Set = bar::Set {
+    full: "#",
+    seven_eighths: "#",
+    three_quarters: "+",
+    five_eighths: "+",
+    half: "=",
+    three_eighths: "=",
+    one_quarter: "-",
+    one_eighth: "_",
+    empty: " ",
+};
+
+/// How things look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    has_colours: bool,
+    is_unicode: bool,
+}
+
+/// Whether the locale's characters are Unicode, by the first variable that
+/// says anything.
+fn is_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let named = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(|name| variable(name).filter(|value| !value.is_empty()));
+    let named = named.unwrap_or_default().to_lowercase();
+    named.contains("utf-8") || named.contains("utf8")
+}
+
+impl Look {
+    /// As the environment wants it.
+    pub fn of_environment() -> Self {
+        Self::of(|name| std::env::var(name).ok())
+    }
+
+    /// As these variables want it.
+    pub fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
+        Self {
+            has_colours: variable("NO_COLOR").is_none_or(|value| value.is_empty()),
+            is_unicode: is_unicode(variable),
+        }
+    }
+
+    /// The signs.
+    pub fn signs(&self) -> &'static Signs {
+        if self.is_unicode { &UNICODE } else { &ASCII }
+    }
+
+    /// What sparklines are made of.
+    pub fn levels(&self) -> bar::Set<'static> {
+        if self.is_unicode {
+            bar::NINE_LEVELS
+        } else {
+            ASCII_LEVELS
+        }
+    }
+
+    fn coloured(&self, colour: Color) -> Style {
+        if self.has_colours {
+            Style::new().fg(colour)
+        } else {
+            Style::new()
+        }
+    }
+
+    /// Normal work.
+    pub fn normal(&self) -> Style {
+        self.coloured(Color::Green)
+    }
+
+    /// Batch work.
+    pub fn batch(&self) -> Style {
+        self.coloured(Color::Blue)
+    }
+
+    /// Idle time, and what matters less.
+    pub fn faint(&self) -> Style {
+        self.coloured(Color::DarkGray)
+    }
+
+    /// The headroom line.
+    pub fn line(&self) -> Style {
+        self.coloured(Color::Yellow).add_modifier(Modifier::BOLD)
+    }
+
+    /// What somebody should look at.
+    pub fn alarm(&self) -> Style {
+        self.coloured(Color::Red).add_modifier(Modifier::BOLD)
+    }
+
+    /// Names of things.
+    pub fn title(&self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    /// The row under the cursor, and headers.
+    pub fn reversed(&self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_decides_on_colours_and_signs() {
+        let look = |pairs: &[(&str, &str)]| {
+            Look::of(|name| {
+                let found = pairs.iter().find(|(key, _)| *key == name);
+                found.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert_eq!(look(&[("LANG", "de_DE.UTF-8")]).signs(), &UNICODE);
+        assert_eq!(look(&[]).signs(), &ASCII);
+        assert_eq!(look(&[("LC_ALL", "C"), ("LANG", "C.utf8")]).signs(), &ASCII);
+        assert_eq!(
+            look(&[("LC_ALL", ""), ("LANG", "C.utf8")]).signs(),
+            &UNICODE
+        );
+        assert_eq!(look(&[]).normal().fg, Some(Color::Green));
+        assert_eq!(look(&[("NO_COLOR", "")]).normal().fg, Some(Color::Green));
+        let plain = look(&[("NO_COLOR", "1")]);
+        for style in [plain.normal(), plain.batch(), plain.line(), plain.alarm()] {
+            assert_eq!((style.fg, style.bg), (None, None));
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The table of groups. Only the rows that fit are made.
+
+use plimsoll_daemon::state::Group;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Span;
+
+use super::look::Look;
+use crate::top::columns::{COLUMNS, Column};
+use crate::top::model::Model;
+
+/// In front of each row: the cursor, or that the group has a problem.
+const MARK_WIDTH: u16 = 2;
+/// Names have at least this, and knobs as much as is left behind them.
+const GROUP_WIDTH_MIN: u16 = 12;
+/// Most names fit into this.
+const GROUP_WIDTH_GOOD: u16 = 20;
+/// With knobs on the screen, names have no more.
+const GROUP_WIDTH_MAX: u16 = 48;
+/// Knobs in less are not worth it.
+const KNOBS_WIDTH_MIN: u16 = 12;
+/// As columns become too many, these go, one after the other.
+const EXPENDABLE: [Column; 6] = [
+    Column::Knobs,
+    Column::Bursts,
+    Column::Wait,
+    Column::Processes,
+    Column::Class,
+    Column::Throttled,
+];
+
+fn width_min(column: Column) -> u16 {
+    match column {
+        Column::Group => GROUP_WIDTH_MIN,
+        Column::Class | Column::Throttled => 6,
+        Column::Cpu | Column::Bursts | Column::Wait | Column::Processes => 7,
+        Column::Knobs => KNOBS_WIDTH_MIN,
+    }
+}
+
+/// The columns that fit into `width`, each with its own width. The one that
+/// the table is sorted by is always among them.
+fn columns(width: u16, sort: Column) -> Vec<(Column, u16)> {
+    let mut shown = COLUMNS.to_vec();
+    let needed = |shown: &[Column]| {
+        // One column between two.
+        let widths = shown.iter().map(|column| width_min(*column) + 1);
+        MARK_WIDTH + widths.sum::<u16>() - 1
+    };
+    for column in EXPENDABLE {
+        if needed(&shown) > width && column != sort {
+            shown.retain(|kept| *kept != column);
+        }
+    }
+    let mut left = width.saturating_sub(needed(&shown));
+    let has_knobs = shown.contains(&Column::Knobs);
+    let widened = |column: Column| {
+        let mut more = 0;
+        if column == Column::Group {
+            // First names that can be read, then half of it, as long as
+            // there are knobs as well.
+            more = left;
+            if has_knobs {
+                let readable = left.min(GROUP_WIDTH_GOOD - GROUP_WIDTH_MIN);
+                more = readable + (left - readable) / 2;
+                more = more.min(GROUP_WIDTH_MAX - GROUP_WIDTH_MIN);
+            }
+            left -= more;
+        } else if column == Column::Knobs {
+            more = left;
+        }
+        (column, width_min(column) + more)
+    };
+    shown.into_iter().map(widened).collect()
+}
+
+/// `text` in exactly `width` columns. Of what is too long, `keep_end` keeps the end.
+fn fitted(text: &str, width: u16, to_the_right: bool, keep_end: bool, look: &Look) -> String {
+    let width = usize::from(width);
+    let columns = |text: &str| Span::raw(text).width();
+    let cut = look.signs().cut;
+    let mut text = text.to_owned();
+    if columns(&text) > width {
+        let mut letters: Vec<char> = text.chars().collect();
+        while !letters.is_empty() {
+            letters.remove(if keep_end { 0 } else { letters.len() - 1 });
+            let kept: String = letters.iter().collect();
+            if columns(&kept) < width {
+                text = if keep_end {
+                    format!("{cut}{kept}")
+                } else {
+                    format!("{kept}{cut}")
+                };
+                break;
+            }
+        }
+    }
+    let padding = " ".repeat(width.saturating_sub(columns(&text)));
+    if to_the_right {
+        padding + &text
+    } else {
+        text + &padding
+    }
+}
+
+fn header(model: &Model, shown: &[(Column, u16)], look: &Look) -> String {
+    let signs = look.signs();
+    let cell = |(column, width): &(Column, u16)| {
+        let mut title = column.title().to_owned();
+        if *column == model.sort {
+            title += if model.is_reversed {
+                signs.reversed
+            } else {
+                signs.sorted
+            };
+        }
+        fitted(&title, *width, column.is_number(), false, look)
+    };
+    let cells: Vec<String> = shown.iter().map(cell).collect();
+    " ".repeat(MARK_WIDTH.into()) + &cells.join(" ")
+}
+
+fn mark(group: &Group, is_cursor: bool) -> &'static str {
+    match (is_cursor, group.problem.is_some()) {
+        (true, true) => ">!",
+        (true, false) => "> ",
+        (false, true) => " !",
+        (false, false) => "  ",
+    }
+}
+
+/// Draws header and rows.
+pub fn draw(model: &mut Model, look: &Look, area: Rect, buffer: &mut Buffer) {
+    let shown = columns(area.width, model.sort);
+    let end = usize::from(area.width);
+    let text = header(model, &shown, look);
+    buffer.set_stringn(area.x, area.y, text, end, look.reversed());
+    let rows = model.page(area.height.saturating_sub(1).into());
+    if rows.is_empty() && area.height > 1 {
+        let why = match (model.asked, model.filter.is_empty()) {
+            (None, _) => "",
+            (_, true) => "  no groups",
+            (_, false) => "  no group contains the filter",
+        };
+        buffer.set_stringn(area.x, area.y + 1, why, end, look.faint());
+    }
+    for (line, (index, is_cursor)) in (area.y + 1..area.bottom()).zip(rows) {
+        let (group, rates) = model.group(index);
+        let cells = shown.iter().map(|(column, width)| {
+            let text = column.text(group, rates);
+            let is_name = *column == Column::Group;
+            fitted(&text, *width, column.is_number(), is_name, look)
+        });
+        let cells: Vec<String> = cells.collect();
+        let text = format!("{}{}", mark(group, is_cursor), cells.join(" "));
+        let style = match (is_cursor, group.problem.is_some()) {
+            (true, _) => look.reversed(),
+            (false, true) => look.alarm(),
+            (false, false) => ratatui::style::Style::new(),
+        };
+        buffer.set_stringn(area.x, line, text, end, style);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_fill_the_width_and_the_sorted_one_stays() {
+        for width in 40..=250 {
+            for sort in COLUMNS {
+                let shown = columns(width, sort);
+                assert!(shown.iter().any(|(column, _)| *column == sort));
+                assert!(shown.iter().any(|(column, _)| *column == Column::Cpu));
+                let sum: u16 = shown.iter().map(|(_, width)| width + 1).sum();
+                assert_eq!(sum - 1 + MARK_WIDTH, width, "{shown:?}");
+            }
+        }
+        assert_eq!(columns(80, Column::Cpu).len(), COLUMNS.len());
+    }
+
+    #[test]
+    fn of_what_is_too_long_the_telling_end_is_kept() {
+        let look = Look::of(|_| Some("C.UTF-8".into()));
+        let name = "/system.slice/nginx.service";
+        assert_eq!(fitted(name, 14, false, true, &look), "…nginx.service");
+        assert_eq!(fitted("quota=2cpus", 8, false, false, &look), "quota=2…");
+        assert_eq!(fitted("12.5", 6, true, false, &look), "  12.5");
+        // Two columns each.
+        assert_eq!(fitted("漢字漢字", 4, false, false, &look), "漢… ");
+    }
+}

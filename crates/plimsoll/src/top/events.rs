@@ -1,0 +1,183 @@
+//! All that `top` waits for, in one queue. Each source of events blocks in a
+//! thread of its own.
+//!
+//! The reader of keys never notices that its terminal was closed: it reads
+//! nothing, over and over. So another thread waits for that, and the end of the
+//! program is the end of the reader.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use ratatui::crossterm::event::{
+    self, Event as TerminalEvent, KeyCode, KeyEventKind, KeyModifiers,
+};
+use serde_json::Value;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use signal_hook::iterator::Signals;
+
+use super::model::Key;
+use super::source::{Look, Source};
+use crate::error::{CommandError, Result};
+
+/// What can happen.
+pub enum Event {
+    /// Somebody pressed a key.
+    Key(Key),
+    /// The screen has another size.
+    Resized,
+    /// Somebody has written over the screen.
+    Spoilt,
+    /// Everything was looked at.
+    Looked(Box<Result<Look>>),
+    /// The plan of a group, if it is still there.
+    Plan(String, Option<Value>),
+    /// A signal arrived.
+    Signal(i32),
+    /// Somebody wants the terminal back for a while.
+    Suspend,
+    /// The terminal was closed.
+    HungUp,
+}
+
+/// The queue.
+pub struct Events {
+    queue: Receiver<Event>,
+    wishes: Sender<String>,
+}
+
+impl Events {
+    /// Starts to wait for everything.
+    pub fn start(source: Source, interval: Duration) -> Result<Self> {
+        let (sender, queue) = channel();
+        let (wishes, wished) = channel();
+        let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP]);
+        let signals = signals.map_err(CommandError::io("cannot handle signals"))?;
+        let for_signals = sender.clone();
+        thread::spawn(move || wait_for_signals(signals, &for_signals));
+        let for_hang_up = sender.clone();
+        thread::spawn(move || {
+            wait_for_hang_up([io::stdin().as_fd(), io::stdout().as_fd()]);
+            let _ = for_hang_up.send(Event::HungUp);
+        });
+        let for_keys = sender.clone();
+        thread::spawn(move || wait_for_keys(&for_keys));
+        thread::spawn(move || look_again_and_again(source, interval, &wished, &sender));
+        Ok(Self { queue, wishes })
+    }
+
+    /// Waits for the next event.
+    pub fn next(&self) -> Event {
+        // Every sender is gone only if every thread is.
+        self.queue.recv().unwrap_or(Event::HungUp)
+    }
+
+    /// The next event, if there is one already.
+    pub fn at_hand(&self) -> Option<Event> {
+        self.queue.try_recv().ok()
+    }
+
+    /// Asks for the plan of a group.
+    pub fn wish_plan(&self, group: String) {
+        // Without anybody to get it there is none.
+        let _ = self.wishes.send(group);
+    }
+}
+
+fn wait_for_signals(mut signals: Signals, queue: &Sender<Event>) {
+    for signal in signals.forever() {
+        let event = match signal {
+            SIGTSTP => Event::Suspend,
+            ending => Event::Signal(ending),
+        };
+        if queue.send(event).is_err() {
+            return;
+        }
+    }
+}
+
+/// Returns once one of the two is no terminal any more.
+fn wait_for_hang_up(both: [BorrowedFd<'_>; 2]) {
+    loop {
+        // Errors and hang-ups are reported without being asked for.
+        let mut watched = both.map(|fd| PollFd::new(fd, PollFlags::empty()));
+        match poll(&mut watched, PollTimeout::NONE) {
+            Err(Errno::EINTR) => (),
+            _ => return,
+        }
+    }
+}
+
+fn wait_for_keys(queue: &Sender<Event>) {
+    loop {
+        let event = match event::read() {
+            Ok(TerminalEvent::Resize(..)) => Some(Event::Resized),
+            Ok(TerminalEvent::Key(key)) if key.kind != KeyEventKind::Release => {
+                let with_control = key.modifiers.contains(KeyModifiers::CONTROL);
+                key_event(key.code, with_control)
+            }
+            Ok(_) => None,
+            Err(_) => Some(Event::HungUp),
+        };
+        let is_end = matches!(event, Some(Event::HungUp));
+        if event.is_some_and(|event| queue.send(event).is_err()) || is_end {
+            return;
+        }
+    }
+}
+
+fn key_event(code: KeyCode, with_control: bool) -> Option<Event> {
+    let key = match code {
+        KeyCode::Char('c') if with_control => return Some(Event::Key(Key::Interrupt)),
+        KeyCode::Char('z') if with_control => return Some(Event::Suspend),
+        KeyCode::Char('l') if with_control => return Some(Event::Spoilt),
+        KeyCode::Char(_) if with_control => return None,
+        KeyCode::Char(letter) => Key::Char(letter),
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Esc => Key::Escape,
+        KeyCode::Backspace => Key::Backspace,
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::PageUp => Key::PageUp,
+        KeyCode::PageDown => Key::PageDown,
+        KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
+        KeyCode::Left => Key::Left,
+        KeyCode::Right => Key::Right,
+        _ => return None,
+    };
+    Some(Event::Key(key))
+}
+
+/// Looks once in every interval, and at plans in between.
+fn look_again_and_again(
+    mut source: Source,
+    interval: Duration,
+    wished: &Receiver<String>,
+    queue: &Sender<Event>,
+) {
+    loop {
+        let begun = Instant::now();
+        if queue.send(Event::Looked(Box::new(source.look()))).is_err() {
+            return;
+        }
+        loop {
+            let left = interval.saturating_sub(begun.elapsed());
+            match wished.recv_timeout(left) {
+                Ok(group) => {
+                    // Without an answer the details go without a plan.
+                    let plan = source.plan(&group).unwrap_or_default();
+                    if queue.send(Event::Plan(group, plan)).is_err() {
+                        return;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+}

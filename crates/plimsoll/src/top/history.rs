@@ -1,0 +1,109 @@
+//! What groups did in the last minutes. Bounded.
+
+use std::collections::{HashMap, VecDeque};
+
+use plimsoll_daemon::state::State;
+
+use super::rates::{GroupRates, Rates};
+
+/// Points that are kept of one group.
+pub const POINTS_MAX: usize = 300;
+/// Points that are kept of all groups together: 12 MiB.
+const ALL_POINTS_MAX: usize = 500_000;
+
+/// One group in one interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Point {
+    /// CPU time, in ppm of one CPU.
+    pub cpu_ppm: Option<u32>,
+    /// Throttled periods, in ppm of all.
+    pub throttled_ppm: Option<u32>,
+    /// Waiting, in ppm of the time elapsed.
+    pub wait_ppm: Option<u32>,
+}
+
+impl From<&GroupRates> for Point {
+    fn from(rates: &GroupRates) -> Self {
+        let narrow = |ppm: Option<u64>| ppm.map(|ppm| u32::try_from(ppm).unwrap_or(u32::MAX));
+        Self {
+            cpu_ppm: narrow(rates.cpu_ppm),
+            throttled_ppm: narrow(rates.throttled_ppm),
+            wait_ppm: narrow(rates.wait_ppm),
+        }
+    }
+}
+
+/// The last points of every group that is there.
+#[derive(Debug, Default)]
+pub struct History {
+    groups: HashMap<String, VecDeque<Point>>,
+}
+
+impl History {
+    /// Takes a point of every group; forgets groups that are gone.
+    pub fn take(&mut self, state: &State, rates: &Rates) {
+        let most = POINTS_MAX.min(ALL_POINTS_MAX / state.groups.len().max(1));
+        let mut before = std::mem::take(&mut self.groups);
+        for (group, rates) in state.groups.iter().zip(&rates.groups) {
+            let (name, mut points) = before
+                .remove_entry(&group.name)
+                .unwrap_or_else(|| (group.name.clone(), VecDeque::new()));
+            points.push_back(rates.into());
+            let surplus = points.len().saturating_sub(most);
+            points.drain(..surplus);
+            self.groups.insert(name, points);
+        }
+    }
+
+    /// The points of a group, the oldest first.
+    pub fn of(&self, name: &str) -> impl DoubleEndedIterator<Item = &Point> + ExactSizeIterator {
+        static NONE: VecDeque<Point> = VecDeque::new();
+        self.groups.get(name).unwrap_or(&NONE).iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::testing::{group, state};
+
+    #[test]
+    fn history_is_bounded_and_ends_with_its_group() {
+        let mut history = History::default();
+        let both = state(&[group("one", 0), group("two", 0)]);
+        let one = state(&[group("one", 0)]);
+        let rates = |cpu_ppm| Rates {
+            groups: vec![
+                GroupRates {
+                    cpu_ppm: Some(cpu_ppm),
+                    ..GroupRates::default()
+                };
+                2
+            ],
+            ..Rates::default()
+        };
+        for number in 0..POINTS_MAX as u64 + 50 {
+            history.take(&both, &rates(number));
+        }
+        let points: Vec<&Point> = history.of("two").collect();
+        assert_eq!(points.len(), POINTS_MAX);
+        assert_eq!(points[0].cpu_ppm, Some(50));
+        history.take(&one, &rates(u64::MAX));
+        assert_eq!(history.of("two").len(), 0);
+        assert_eq!(
+            history.of("one").next_back().unwrap().cpu_ppm,
+            Some(u32::MAX)
+        );
+
+        let many: Vec<_> = (0..5_000).map(|n| group(&format!("g{n:05}"), 0)).collect();
+        let many = state(&many);
+        let none = Rates {
+            groups: vec![GroupRates::default(); 5_000],
+            ..Rates::default()
+        };
+        for _ in 0..120 {
+            history.take(&many, &none);
+        }
+        assert_eq!(history.of("g00007").len(), ALL_POINTS_MAX / 5_000);
+    }
+}

@@ -1,0 +1,77 @@
+//! `--once --json`: the document `plimsoll.top/1`.
+
+use plimsoll_daemon::state::Origin;
+use plimsoll_engine::enforcer::HeadroomSample;
+use plimsoll_engine::knobs::{Class, Knobs};
+use serde::Serialize;
+
+use super::columns::class;
+use super::model::Model;
+use super::rates::{GroupRates, MachineRates};
+use super::source::Asked;
+use crate::error::Result;
+use crate::output;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    asked: Option<Asked>,
+    interval_usec: u64,
+    machine: Machine,
+    headroom: Option<&'a HeadroomSample>,
+    problems: &'a [String],
+    groups: Vec<Group<'a>>,
+}
+
+#[derive(Serialize)]
+struct Machine {
+    nr_cpus: u32,
+    #[serde(flatten)]
+    rates: Option<MachineRates>,
+}
+
+#[derive(Serialize)]
+struct Group<'a> {
+    name: &'a str,
+    group: &'a str,
+    origin: Origin,
+    cgroup: String,
+    subject: &'a str,
+    class: Class,
+    knobs: &'a Knobs,
+    #[serde(flatten)]
+    rates: &'a GroupRates,
+    processes: Option<u64>,
+    problem: Option<&'a str>,
+}
+
+/// Prints what the model knows.
+pub fn print(model: &mut Model) -> Result<()> {
+    let rows = model.page(usize::MAX);
+    let groups = rows.iter().map(|(index, _)| {
+        let (group, rates) = model.group(*index);
+        Group {
+            name: &group.name,
+            group: &group.group,
+            origin: group.origin,
+            cgroup: group.cgroup.display().to_string(),
+            subject: &group.subject,
+            class: class(group),
+            knobs: &group.knobs,
+            rates,
+            processes: group.statistics.as_ref().map(|sample| sample.processes),
+            problem: group.problem.as_deref(),
+        }
+    });
+    let document = Document {
+        asked: model.asked,
+        interval_usec: model.rates.interval_usec,
+        machine: Machine {
+            nr_cpus: model.state.machine.nr_cpus,
+            rates: model.rates.machine,
+        },
+        headroom: model.state.headroom.as_ref(),
+        problems: &model.state.daemon.problems,
+        groups: groups.collect(),
+    };
+    output::print_json("plimsoll.top/1", &document)
+}

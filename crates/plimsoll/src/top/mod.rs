@@ -1,0 +1,182 @@
+//! `plimsoll top`: the groups, live, in a terminal.
+
+mod columns;
+mod draw;
+mod events;
+mod history;
+mod json;
+mod model;
+mod plain;
+mod rates;
+mod source;
+mod terminal;
+#[cfg(test)]
+mod testing;
+
+use std::io::{self, IsTerminal as _};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_engine::knobs::units::duration_ns;
+use signal_hook::low_level::emulate_default_handler;
+
+pub use columns::Column;
+
+use crate::cli::TopArgs;
+use crate::error::{CommandError, Result};
+use draw::Look as Appearance;
+use events::{Event, Events};
+use model::{Effect, Model};
+use source::Source;
+use terminal::Screen;
+
+/// Shown by `--help`.
+pub const EXAMPLES: &str = "Examples:
+  plimsoll top
+  plimsoll top --interval 5s --sort throttled
+  plimsoll top --once
+  plimsoll top --once --json
+
+Press ? for the keys. Where the locale is not UTF-8, or with NO_COLOR set, it does without.";
+
+const INTERVAL_MIN: Duration = Duration::from_millis(200);
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
+
+/// The time between two looks, as it is written.
+///
+/// # Errors
+/// When it is no time, or out of range.
+pub fn interval(text: &str) -> std::result::Result<Duration, String> {
+    let allowed = "allowed: a time from 200ms to 60s, such as 1s";
+    let ns = duration_ns(text).map_err(|error| format!("{}; {allowed}", error.problem()))?;
+    let interval = Duration::from_nanos(ns);
+    if (INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) {
+        Ok(interval)
+    } else {
+        Err(format!("is out of range; {allowed}"))
+    }
+}
+
+/// Shows the groups until somebody has seen enough.
+pub fn run(args: &TopArgs) -> Result<ExitCode> {
+    let model = Model::new(args.interval, args.sort);
+    if args.once {
+        return once(model, args.json);
+    }
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
+    if is_dumb || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        let problem = "top needs a terminal as standard input and output; `top --once` does not";
+        return Err(CommandError::Other(problem.into()));
+    }
+    let ended_by = live(model)?;
+    if let Some(signal) = ended_by {
+        // Whoever waits for us sees what ended us.
+        let _ = emulate_default_handler(signal);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn once(mut model: Model, as_json: bool) -> Result<ExitCode> {
+    let mut source = Source::new();
+    model.take(source.look()?);
+    thread::sleep(model.interval);
+    model.take(source.look()?);
+    if as_json {
+        json::print(&mut model)?;
+    } else {
+        plain::print(&mut model)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Until somebody ends it. The signal that did, if it was one.
+fn live(mut model: Model) -> Result<Option<i32>> {
+    let appearance = Appearance::of_environment();
+    let mut screen = Screen::take()?;
+    let events = Events::start(Source::new(), model.interval)?;
+    loop {
+        let drawn = screen
+            .terminal
+            .draw(|frame| draw::draw(&mut model, &appearance, frame));
+        if drawn.is_err() {
+            // Nobody is left to draw for.
+            return Ok(None);
+        }
+        let mut next = Some(events.next());
+        // All that has happened by now is drawn at once.
+        while let Some(event) = next {
+            match react(&mut model, event) {
+                Reaction::GoOn => (),
+                Reaction::GetPlan(group) => events.wish_plan(group),
+                Reaction::Suspend => screen.suspend()?,
+                Reaction::Forget => screen.forget()?,
+                Reaction::End(signal) => return Ok(signal),
+            }
+            next = events.at_hand();
+        }
+    }
+}
+
+enum Reaction {
+    GoOn,
+    GetPlan(String),
+    Suspend,
+    Forget,
+    End(Option<i32>),
+}
+
+fn react(model: &mut Model, event: Event) -> Reaction {
+    match event {
+        Event::Key(key) => match model.press(key) {
+            Effect::Redraw => Reaction::GoOn,
+            Effect::Plan(group) => Reaction::GetPlan(group),
+            Effect::Quit => Reaction::End(None),
+        },
+        Event::Resized => Reaction::GoOn,
+        Event::Looked(looked) => match *looked {
+            Ok(look) => {
+                model.take(look);
+                // A knob may have been changed meanwhile.
+                let details = model.of_details();
+                details.map_or(Reaction::GoOn, |group| Reaction::GetPlan(group.into()))
+            }
+            Err(error) => {
+                model.fail(error.to_string());
+                Reaction::GoOn
+            }
+        },
+        Event::Plan(group, plan) => {
+            model.plan = plan.map(|plan| (group, plan));
+            Reaction::GoOn
+        }
+        Event::Suspend => Reaction::Suspend,
+        Event::Spoilt => Reaction::Forget,
+        Event::Signal(signal) => Reaction::End(Some(signal)),
+        Event::HungUp => Reaction::End(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_have_a_range() {
+        assert_eq!(interval("200ms"), Ok(Duration::from_millis(200)));
+        assert_eq!(interval("60s"), Ok(Duration::from_secs(60)));
+        for bad in [
+            "199ms",
+            "61s",
+            "0s",
+            "-1s",
+            "1",
+            "",
+            "fast",
+            "99999999999999999999s",
+        ] {
+            let problem = interval(bad).unwrap_err();
+            assert!(problem.contains("200ms to 60s"), "{bad}: {problem}");
+        }
+    }
+}

@@ -1,0 +1,538 @@
+//! What is on the screen and what keys do to it. Pure.
+
+use std::time::Duration;
+
+use plimsoll_daemon::state::{Group, State};
+use serde_json::Value;
+
+use super::columns::{COLUMNS, Column};
+use super::history::History;
+use super::rates::{self, GroupRates, Rates};
+use super::source::{Asked, Look};
+
+/// No filter is longer.
+const FILTER_CHARS_MAX: usize = 60;
+
+/// What fills the screen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Screen {
+    /// The table of groups.
+    #[default]
+    Table,
+    /// One group.
+    Details,
+    /// The keys.
+    Help,
+}
+
+/// The keys that mean something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    /// A letter or a sign.
+    Char(char),
+    /// Control and C.
+    Interrupt,
+    /// Return.
+    Enter,
+    /// Escape.
+    Escape,
+    /// Rubs out what was typed last.
+    Backspace,
+    /// Arrow keys and their like.
+    Up,
+    /// One line down.
+    Down,
+    /// One page up.
+    PageUp,
+    /// One page down.
+    PageDown,
+    /// To the beginning.
+    Home,
+    /// To the end.
+    End,
+    /// One column to the left.
+    Left,
+    /// One column to the right.
+    Right,
+}
+
+/// What the loop has to do about a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Draw.
+    Redraw,
+    /// Get the plan of this group, and draw.
+    Plan(String),
+    /// End.
+    Quit,
+}
+
+/// Where the cursor is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+enum Cursor {
+    /// On the first row, whichever group that is.
+    #[default]
+    First,
+    /// On a group, wherever it is.
+    On(String),
+}
+
+/// What is on the screen.
+#[derive(Debug)]
+pub struct Model {
+    /// Time between two looks.
+    pub interval: Duration,
+    /// Who was asked last.
+    pub asked: Option<Asked>,
+    /// What was seen last.
+    pub state: State,
+    /// What happened before that.
+    pub rates: Rates,
+    /// What happened in the last minutes.
+    pub history: History,
+    /// Why the last look failed.
+    pub problem: Option<String>,
+    /// Nothing new is shown.
+    pub is_paused: bool,
+    /// What fills the screen.
+    pub screen: Screen,
+    /// Lines that are above the screen, of what is longer than it.
+    pub scroll: usize,
+    /// The plan of the group whose details are shown, and its name.
+    pub plan: Option<(String, Value)>,
+    /// What the table is sorted by.
+    pub sort: Column,
+    /// The other way round.
+    pub is_reversed: bool,
+    /// Only groups that contain this.
+    pub filter: String,
+    /// It is being typed.
+    pub is_typing: bool,
+    /// Of the state's groups, those that are shown, in order.
+    rows: Vec<usize>,
+    cursor: Cursor,
+    /// The row at the top of the table.
+    first_row: usize,
+    /// Rows of the table that fit.
+    page: usize,
+}
+
+impl Model {
+    /// Nothing was seen yet.
+    pub fn new(interval: Duration, sort: Column) -> Self {
+        Self {
+            interval,
+            asked: None,
+            state: State::default(),
+            rates: Rates::default(),
+            history: History::default(),
+            problem: None,
+            is_paused: false,
+            screen: Screen::Table,
+            scroll: 0,
+            plan: None,
+            sort,
+            is_reversed: false,
+            filter: String::new(),
+            is_typing: false,
+            rows: Vec::new(),
+            cursor: Cursor::First,
+            first_row: 0,
+            page: 1,
+        }
+    }
+
+    /// Takes what was seen. `false`: there is nothing new to draw.
+    pub fn take(&mut self, look: Look) -> bool {
+        if self.is_paused {
+            return false;
+        }
+        let had_problem = self.problem.take().is_some();
+        let is_first = self.asked.replace(look.asked) != Some(look.asked);
+        let is_same = look.state.machine.at_usec == self.state.machine.at_usec;
+        if is_same && !is_first {
+            return had_problem;
+        }
+        let old = (!is_first).then_some(&self.state);
+        self.rates = rates::between(old, &look.state);
+        if self.rates.interval_usec > 0 {
+            self.history.take(&look.state, &self.rates);
+        }
+        self.state = look.state;
+        self.arrange();
+        true
+    }
+
+    /// Takes why nothing was seen.
+    pub fn fail(&mut self, problem: String) {
+        if !self.is_paused {
+            self.problem = Some(problem);
+        }
+    }
+
+    /// A group and what it did.
+    pub fn group(&self, index: usize) -> (&Group, &GroupRates) {
+        (&self.state.groups[index], &self.rates.groups[index])
+    }
+
+    /// How many groups the filter lets through.
+    pub fn nr_rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Says how many rows fit, and gets those: the groups and whether the
+    /// cursor is there.
+    pub fn page(&mut self, fitting: usize) -> Vec<(usize, bool)> {
+        self.page = fitting.max(1);
+        let cursor = self.cursor_row();
+        let lowest = (cursor + 1).saturating_sub(self.page);
+        let last_page = self.rows.len().saturating_sub(self.page);
+        self.first_row = self
+            .first_row
+            .clamp(lowest, cursor.max(lowest))
+            .min(last_page);
+        let rows = self.rows.iter().enumerate().skip(self.first_row);
+        rows.take(fitting)
+            .map(|(row, index)| (*index, row == cursor))
+            .collect()
+    }
+
+    /// The group under the cursor.
+    pub fn selected(&self) -> Option<usize> {
+        self.rows.get(self.cursor_row()).copied()
+    }
+
+    /// The group whose details are shown.
+    pub fn of_details(&self) -> Option<&str> {
+        let index = self.selected().filter(|_| self.screen == Screen::Details)?;
+        Some(&self.state.groups[index].name)
+    }
+
+    fn cursor_row(&self) -> usize {
+        let Cursor::On(name) = &self.cursor else {
+            return 0;
+        };
+        let row = self
+            .rows
+            .iter()
+            .position(|index| self.state.groups[*index].name == *name);
+        row.unwrap_or(0)
+    }
+
+    /// Filters and sorts.
+    fn arrange(&mut self) {
+        let wanted = self.filter.to_lowercase();
+        let contains = |text: &str| text.to_lowercase().contains(&wanted);
+        let groups = self.state.groups.iter().enumerate();
+        let passes = groups.filter(|(_, group)| {
+            wanted.is_empty()
+                || contains(&group.name)
+                || contains(&group.group)
+                || contains(&group.subject)
+        });
+        let mut rows: Vec<usize> = passes.map(|(index, _)| index).collect();
+        rows.sort_by(|one, two| {
+            let order = self.sort.compare(self.group(*one), self.group(*two));
+            let order = if self.is_reversed {
+                order.reverse()
+            } else {
+                order
+            };
+            // Groups are sorted by name already.
+            order.then(one.cmp(two))
+        });
+        self.rows = rows;
+        if let Cursor::On(name) = &self.cursor
+            && self.state.groups.iter().all(|group| group.name != *name)
+        {
+            self.cursor = Cursor::First;
+        }
+    }
+
+    fn move_to(&mut self, row: usize) {
+        let row = row.min(self.rows.len().saturating_sub(1));
+        self.cursor = match self.rows.get(row) {
+            Some(index) if row > 0 => Cursor::On(self.state.groups[*index].name.clone()),
+            _ => Cursor::First,
+        };
+    }
+
+    fn sort_by(&mut self, column: Column) {
+        self.sort = column;
+        self.arrange();
+    }
+
+    /// Does what a key says.
+    pub fn press(&mut self, key: Key) -> Effect {
+        if key == Key::Interrupt {
+            return Effect::Quit;
+        }
+        if self.is_typing {
+            self.type_filter(key);
+            return Effect::Redraw;
+        }
+        match (self.screen, key) {
+            (_, Key::Char('q')) => return Effect::Quit,
+            (_, Key::Char('p')) => self.is_paused = !self.is_paused,
+            (Screen::Help, Key::Char('?') | Key::Escape | Key::Enter)
+            | (Screen::Details, Key::Escape | Key::Enter) => self.open(Screen::Table),
+            (_, Key::Char('?')) => self.open(Screen::Help),
+            (Screen::Table, Key::Enter) => return self.open_details(),
+            (Screen::Table, key) => self.press_in_table(key),
+            (_, key) => self.scroll_by(key),
+        }
+        Effect::Redraw
+    }
+
+    fn open(&mut self, screen: Screen) {
+        self.screen = screen;
+        self.scroll = 0;
+    }
+
+    fn open_details(&mut self) -> Effect {
+        let Some(index) = self.selected() else {
+            return Effect::Redraw;
+        };
+        let name = self.state.groups[index].name.clone();
+        // The details stay with their group, also where it is the first.
+        self.cursor = Cursor::On(name.clone());
+        self.plan = None;
+        self.open(Screen::Details);
+        Effect::Plan(name)
+    }
+
+    fn press_in_table(&mut self, key: Key) {
+        let row = self.cursor_row();
+        match key {
+            Key::Up | Key::Char('k') => self.move_to(row.saturating_sub(1)),
+            Key::Down | Key::Char('j') => self.move_to(row + 1),
+            Key::PageUp => self.move_to(row.saturating_sub(self.page)),
+            Key::PageDown | Key::Char(' ') => self.move_to(row + self.page),
+            Key::Home => self.move_to(0),
+            Key::End => self.move_to(usize::MAX),
+            Key::Char('<') | Key::Left => self.sort_by(self.sort.shifted(-1)),
+            Key::Char('>') | Key::Right => self.sort_by(self.sort.shifted(1)),
+            Key::Char('r') => {
+                self.is_reversed = !self.is_reversed;
+                self.arrange();
+            }
+            Key::Char('/') => self.is_typing = true,
+            Key::Escape => {
+                self.filter.clear();
+                self.arrange();
+            }
+            Key::Char(letter) => {
+                if let Some(column) = COLUMNS.iter().find(|column| column.key() == letter) {
+                    self.sort_by(*column);
+                }
+            }
+            Key::Enter | Key::Backspace | Key::Interrupt => (),
+        }
+    }
+
+    fn scroll_by(&mut self, key: Key) {
+        self.scroll = match key {
+            Key::Up | Key::Char('k') => self.scroll.saturating_sub(1),
+            Key::Down | Key::Char('j') => self.scroll + 1,
+            Key::PageUp => self.scroll.saturating_sub(self.page),
+            Key::PageDown | Key::Char(' ') => self.scroll + self.page,
+            Key::Home => 0,
+            Key::End => usize::MAX / 2,
+            _ => self.scroll,
+        };
+    }
+
+    /// Which of `length` lines are on a screen of `fitting` lines, from the
+    /// first of them on.
+    pub fn scrolled(&mut self, length: usize, fitting: usize) -> usize {
+        self.page = fitting.max(1);
+        self.scroll = self.scroll.min(length.saturating_sub(fitting));
+        self.scroll
+    }
+
+    fn type_filter(&mut self, key: Key) {
+        match key {
+            Key::Char(letter) if self.filter.chars().count() < FILTER_CHARS_MAX => {
+                self.filter.push(letter);
+            }
+            Key::Backspace => {
+                self.filter.pop();
+            }
+            Key::Enter => self.is_typing = false,
+            Key::Escape => {
+                self.is_typing = false;
+                self.filter.clear();
+            }
+            _ => (),
+        }
+        self.arrange();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::testing::{group, state};
+
+    fn look(at_seconds: u64, groups: &[Group]) -> Look {
+        let mut state = state(groups);
+        state.machine.at_usec += at_seconds * 1_000_000;
+        let asked = Asked::Daemon;
+        Look { asked, state }
+    }
+
+    /// Groups a, b, c and d that use 10, 30, 20 and 0 % of a CPU.
+    fn four() -> Model {
+        let mut model = Model::new(Duration::from_secs(1), Column::Cpu);
+        let names = ["a", "b", "c", "d"];
+        let used = [100_000, 300_000, 200_000, 0];
+        let before: Vec<Group> = names.iter().map(|name| group(name, 0)).collect();
+        let after: Vec<Group> = names.iter().zip(used).map(|(n, u)| group(n, u)).collect();
+        assert!(model.take(look(0, &before)));
+        assert!(model.take(look(1, &after)));
+        model
+    }
+
+    fn shown(model: &mut Model, fitting: usize) -> String {
+        let rows = model.page(fitting);
+        let name = |(index, cursor): &(usize, bool)| {
+            let name = &model.state.groups[*index].name;
+            if *cursor {
+                name.to_uppercase()
+            } else {
+                name.clone()
+            }
+        };
+        rows.iter().map(name).collect::<Vec<_>>().join("")
+    }
+
+    fn press(model: &mut Model, keys: &str) {
+        for key in keys.chars() {
+            model.press(Key::Char(key));
+        }
+    }
+
+    #[test]
+    fn groups_are_sorted_by_any_column() {
+        let mut model = four();
+        assert_eq!(shown(&mut model, 9), "Bcad");
+        press(&mut model, "r");
+        assert_eq!(shown(&mut model, 9), "Dacb");
+        press(&mut model, "rg");
+        assert_eq!(shown(&mut model, 9), "Abcd");
+        press(&mut model, ">>");
+        assert_eq!(
+            (model.sort, shown(&mut model, 9)),
+            (Column::Cpu, "Bcad".into())
+        );
+        press(&mut model, "<");
+        assert_eq!(
+            (model.sort, shown(&mut model, 9)),
+            (Column::Class, "Abcd".into())
+        );
+    }
+
+    #[test]
+    fn the_cursor_stays_on_the_first_row_until_it_is_moved_and_then_on_its_group() {
+        let mut model = four();
+        press(&mut model, "g");
+        assert_eq!(shown(&mut model, 9), "Abcd");
+        press(&mut model, "c");
+        assert_eq!(shown(&mut model, 9), "Bcad");
+        model.press(Key::Down);
+        press(&mut model, "g");
+        assert_eq!(shown(&mut model, 9), "abCd");
+        // Its group is gone.
+        model.take(look(2, &[group("a", 0), group("b", 0)]));
+        assert_eq!(shown(&mut model, 9), "Ab");
+        model.take(look(3, &[]));
+        assert_eq!(
+            (shown(&mut model, 9).as_str(), model.selected()),
+            ("", None)
+        );
+        assert_eq!(model.press(Key::Enter), Effect::Redraw);
+        assert_eq!(model.screen, Screen::Table);
+    }
+
+    #[test]
+    fn pages_follow_the_cursor() {
+        let mut model = four();
+        assert_eq!(shown(&mut model, 2), "Bc");
+        model.press(Key::Down);
+        assert_eq!(shown(&mut model, 2), "bC");
+        model.press(Key::Down);
+        assert_eq!(shown(&mut model, 2), "cA");
+        model.press(Key::Up);
+        assert_eq!(shown(&mut model, 2), "Ca");
+        model.press(Key::End);
+        assert_eq!(shown(&mut model, 2), "aD");
+        model.press(Key::PageUp);
+        assert_eq!(shown(&mut model, 2), "Ca");
+        // A larger screen has no empty rows below while there are groups above.
+        assert_eq!(shown(&mut model, 4), "bCad");
+        model.press(Key::Home);
+        assert_eq!(shown(&mut model, 3), "Bca");
+        assert_eq!(shown(&mut model, 0), "");
+    }
+
+    #[test]
+    fn a_filter_holds_while_it_is_typed_and_until_escape() {
+        let mut model = four();
+        press(&mut model, "/");
+        press(&mut model, "Q");
+        assert_eq!(
+            (shown(&mut model, 9).as_str(), model.screen),
+            ("", Screen::Table)
+        );
+        model.press(Key::Backspace);
+        press(&mut model, "B");
+        model.press(Key::Enter);
+        assert_eq!(
+            (shown(&mut model, 9).as_str(), model.is_typing),
+            ("B", false)
+        );
+        model.press(Key::Escape);
+        assert_eq!(shown(&mut model, 9), "Bcad");
+    }
+
+    #[test]
+    fn details_are_of_the_group_under_the_cursor() {
+        let mut model = four();
+        assert_eq!(model.press(Key::Enter), Effect::Plan("b".into()));
+        assert_eq!(model.screen, Screen::Details);
+        // Another group is first now.
+        model.take(look(2, &[group("a", 900_000), group("b", 300_000)]));
+        assert_eq!(model.of_details(), Some("b"));
+        model.press(Key::Escape);
+        assert_eq!((model.screen, model.of_details()), (Screen::Table, None));
+        assert_eq!(model.press(Key::Char('q')), Effect::Quit);
+    }
+
+    #[test]
+    fn nothing_changes_while_paused_and_problems_go_with_the_next_answer() {
+        let mut model = four();
+        press(&mut model, "p");
+        assert!(!model.take(look(2, &[])));
+        model.fail("lost".into());
+        assert_eq!((model.nr_rows(), model.problem.as_ref()), (4, None));
+        press(&mut model, "p");
+        model.fail("lost".into());
+        assert_eq!(model.problem.as_deref(), Some("lost"));
+        assert_eq!(model.nr_rows(), 4, "what was seen last stays");
+        assert!(model.take(look(2, &[])));
+        assert_eq!((model.nr_rows(), model.problem.as_ref()), (0, None));
+    }
+
+    #[test]
+    fn the_same_moment_again_is_not_a_new_interval() {
+        let mut model = four();
+        let rates = model.rates.clone();
+        let again = Look {
+            asked: Asked::Daemon,
+            state: model.state.clone(),
+        };
+        assert!(!model.take(again));
+        assert_eq!(model.rates, rates);
+        assert_eq!(model.history.of("a").len(), 1);
+    }
+}

@@ -1,0 +1,236 @@
+//! From two states to rates. Pure.
+//!
+//! Counters only grow while who counts lives. One that went backwards belongs
+//! to something that began anew: then there is no rate, rather than a wrong one.
+
+use plimsoll_daemon::state::{Group, Machine, State};
+use plimsoll_engine::cgroup::CpuStat;
+use plimsoll_engine::enforcer::Sample;
+use serde::Serialize;
+
+/// One whole, in ppm.
+pub const PPM: u64 = 1_000_000;
+
+/// What the machine's CPUs did, in ppm of all of them. Normal, batch and idle
+/// add up to one whole.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct MachineRates {
+    /// Work that is not of a batch group.
+    pub normal_ppm: u64,
+    /// Work of batch groups that are managed.
+    pub batch_ppm: u64,
+    /// No work.
+    pub idle_ppm: u64,
+}
+
+/// What one group did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct GroupRates {
+    /// CPU time used, in ppm of one CPU.
+    pub cpu_ppm: Option<u64>,
+    /// Periods of its limits that elapsed while it was active.
+    pub nr_periods: Option<u64>,
+    /// Of those, ended throttled, in ppm.
+    pub throttled_ppm: Option<u64>,
+    /// Of those, used more than the quota, in ppm.
+    pub bursts_ppm: Option<u64>,
+    /// Time for which its tasks waited for a CPU, summed over tasks, in ppm
+    /// of the time elapsed.
+    pub wait_ppm: Option<u64>,
+}
+
+/// What happened between two states.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Time between the two; 0 for the first state of all.
+    pub interval_usec: u64,
+    /// The machine.
+    pub machine: Option<MachineRates>,
+    /// The groups, in the order of the later state.
+    pub groups: Vec<GroupRates>,
+}
+
+/// `part` of `whole` in ppm; `None` of nothing.
+fn share_ppm(part: u64, whole: u64) -> Option<u64> {
+    let ppm = (u128::from(part) * u128::from(PPM)).checked_div(u128::from(whole))?;
+    Some(u64::try_from(ppm).unwrap_or(u64::MAX))
+}
+
+/// The rates between two states; `new` is the later one.
+pub fn between(old: Option<&State>, new: &State) -> Rates {
+    let nothing = || Rates {
+        groups: vec![GroupRates::default(); new.groups.len()],
+        ..Rates::default()
+    };
+    // Another daemon counts anew.
+    let Some(old) = old.filter(|old| old.daemon.pid == new.daemon.pid) else {
+        return nothing();
+    };
+    let Some(elapsed_usec) = new.machine.at_usec.checked_sub(old.machine.at_usec) else {
+        return nothing();
+    };
+    // Both are sorted by name, so that one pass finds the pairs.
+    let mut earlier = old.groups.iter().peekable();
+    let rates_of = |group: &Group| {
+        while earlier.next_if(|old| old.name < group.name).is_some() {}
+        let before = earlier.next_if(|old| old.name == group.name);
+        before.map_or_else(GroupRates::default, |old| {
+            group_rates(old, group, elapsed_usec)
+        })
+    };
+    Rates {
+        interval_usec: elapsed_usec,
+        machine: machine_rates(&old.machine, &new.machine),
+        groups: new.groups.iter().map(rates_of).collect(),
+    }
+}
+
+fn machine_rates(old: &Machine, new: &Machine) -> Option<MachineRates> {
+    let elapsed_usec = new.at_usec.checked_sub(old.at_usec)?;
+    let capacity_usec = elapsed_usec.saturating_mul(u64::from(new.nr_cpus));
+    let busy_usec = new.busy_usec.checked_sub(old.busy_usec)?;
+    let batch_usec = new.batch_usec.checked_sub(old.batch_usec)?;
+    // The two are not read at the same instant.
+    let busy_ppm = share_ppm(busy_usec.max(batch_usec), capacity_usec)?.min(PPM);
+    let batch_ppm = share_ppm(batch_usec, capacity_usec)?.min(busy_ppm);
+    Some(MachineRates {
+        normal_ppm: busy_ppm - batch_ppm,
+        batch_ppm,
+        idle_ppm: PPM - busy_ppm,
+    })
+}
+
+/// The counts of all limits of a group; `None`: it has none.
+pub fn limits(sample: &Sample) -> Option<CpuStat> {
+    let per_task = sample.per_task.map(|tasks| CpuStat {
+        nr_periods: tasks.nr_periods,
+        nr_throttled: tasks.nr_throttled,
+        ..CpuStat::default()
+    });
+    let all = [sample.quota, sample.cap, per_task];
+    all.into_iter().flatten().reduce(|sum, one| sum.plus(&one))
+}
+
+fn group_rates(old: &Group, new: &Group, elapsed_usec: u64) -> GroupRates {
+    let (Some(old), Some(new)) = (&old.statistics, &new.statistics) else {
+        return GroupRates::default();
+    };
+    let grown = |new: u64, old: u64| new.checked_sub(old);
+    let Some(used_usec) = grown(new.usage_usec, old.usage_usec) else {
+        return GroupRates::default();
+    };
+    let mut rates = GroupRates {
+        cpu_ppm: share_ppm(used_usec, elapsed_usec),
+        ..GroupRates::default()
+    };
+    if let (Some(old), Some(new)) = (limits(old), limits(new))
+        && let Some(periods) = grown(new.nr_periods, old.nr_periods)
+    {
+        rates.nr_periods = Some(periods);
+        // A group that was not active was not throttled either.
+        let of_periods =
+            |count: Option<u64>| count.map(|count| share_ppm(count, periods).unwrap_or(0).min(PPM));
+        rates.throttled_ppm = of_periods(grown(new.nr_throttled, old.nr_throttled));
+        rates.bursts_ppm = of_periods(grown(new.nr_bursts, old.nr_bursts));
+    }
+    if let (Some(old), Some(new)) = (&old.batch, &new.batch) {
+        let waited = grown(new.total.wait_usec, old.total.wait_usec);
+        rates.wait_ppm = waited.and_then(|usec| share_ppm(usec, elapsed_usec));
+    }
+    rates
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::testing::{group, state};
+
+    #[test]
+    fn normal_batch_and_idle_are_the_whole_machine() {
+        let mut old = state(&[]);
+        let mut new = old.clone();
+        new.machine.at_usec += 1_000_000;
+        new.machine.busy_usec += 1_400_000;
+        new.machine.batch_usec += 800_000;
+        let machine = between(Some(&old), &new).machine.unwrap();
+        let expected = MachineRates {
+            normal_ppm: 300_000,
+            batch_ppm: 400_000,
+            idle_ppm: 300_000,
+        };
+        assert_eq!(machine, expected);
+
+        // More than there is: the two counters were read one after the other.
+        new.machine.busy_usec = old.machine.busy_usec + 2_100_000;
+        new.machine.batch_usec = old.machine.batch_usec + 2_200_000;
+        let machine = between(Some(&old), &new).machine.unwrap();
+        assert_eq!(machine.batch_ppm, PPM);
+        assert_eq!(machine.normal_ppm + machine.idle_ppm, 0);
+
+        old.machine.at_usec = new.machine.at_usec;
+        assert_eq!(between(Some(&old), &new).machine, None, "no time passed");
+    }
+
+    #[test]
+    fn rates_are_of_the_time_between_the_states() {
+        let old = state(&[group("encode", 500_000)]);
+        let mut new = state(&[group("aaa", 7), group("encode", 1_500_000)]);
+        new.machine.at_usec += 2_000_000;
+        let after = new.groups[1].statistics.as_mut().unwrap();
+        let quota = after.quota.as_mut().unwrap();
+        quota.nr_periods += 20;
+        quota.nr_throttled += 5;
+        quota.nr_bursts += 1;
+        after.batch.as_mut().unwrap().total.wait_usec += 3_000_000;
+        let rates = between(Some(&old), &new);
+        assert_eq!(rates.interval_usec, 2_000_000);
+        assert_eq!(rates.groups[0], GroupRates::default(), "it is new");
+        let expected = GroupRates {
+            cpu_ppm: Some(500_000),
+            nr_periods: Some(20),
+            throttled_ppm: Some(250_000),
+            bursts_ppm: Some(50_000),
+            wait_ppm: Some(1_500_000),
+        };
+        assert_eq!(rates.groups[1], expected);
+    }
+
+    #[test]
+    fn what_began_anew_has_no_rate() {
+        let old = state(&[group("encode", 500_000)]);
+        let mut new = state(&[group("encode", 400_000)]);
+        new.machine.at_usec += 1_000_000;
+        new.machine.busy_usec = 1;
+        let rates = between(Some(&old), &new);
+        assert_eq!(rates.groups, [GroupRates::default()]);
+        assert_eq!(rates.machine, None);
+
+        let mut restarted = state(&[group("encode", 900_000)]);
+        restarted.machine.at_usec += 1_000_000;
+        restarted.daemon.pid += 1;
+        let rates = between(Some(&old), &restarted);
+        assert_eq!((rates.interval_usec, rates.machine), (0, None));
+        assert_eq!(rates.groups, [GroupRates::default()]);
+
+        let mut back_in_time = old.clone();
+        back_in_time.machine.at_usec -= 1;
+        assert_eq!(between(Some(&old), &back_in_time).machine, None);
+    }
+
+    #[test]
+    fn an_inactive_group_is_not_throttled_and_one_without_limits_has_no_periods() {
+        let mut old = state(&[group("idle", 5)]);
+        let mut new = old.clone();
+        new.machine.at_usec += 1_000_000;
+        let rates = between(Some(&old), &new).groups[0];
+        assert_eq!((rates.nr_periods, rates.throttled_ppm), (Some(0), Some(0)));
+        for state in [&mut old, &mut new] {
+            let sample = state.groups[0].statistics.as_mut().unwrap();
+            sample.quota = None;
+            sample.batch = None;
+        }
+        let rates = between(Some(&old), &new).groups[0];
+        assert_eq!(rates.cpu_ppm, Some(0));
+        assert_eq!((rates.throttled_ppm, rates.wait_ppm), (None, None));
+    }
+}

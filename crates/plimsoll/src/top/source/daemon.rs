@@ -1,0 +1,153 @@
+//! The daemon's control socket, as `top` uses it: one connection for all
+//! looks, made again when it is lost.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use plimsoll_daemon::control::client::{Client, ClientError};
+use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
+use plimsoll_daemon::state::State;
+use plimsoll_engine::runtime::{RUNTIME_VARIABLE, RuntimeFolder};
+use thiserror::Error;
+
+use crate::error::CommandError;
+
+/// Where the daemon of the machine is.
+const SYSTEM_FOLDER: &str = "/run/plimsoll";
+/// The daemon may take so long before people are told.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Why there is no state.
+#[derive(Debug, Error)]
+pub enum Unanswered {
+    /// Nobody listens.
+    #[error("nobody listens at {}", .0.display())]
+    Nobody(PathBuf),
+    /// Somebody may, but there is no answer that can be understood.
+    #[error(transparent)]
+    Failed(#[from] ClientError),
+    /// An answer, but no state.
+    #[error("the daemon answers: {0}")]
+    Refused(String),
+}
+
+impl From<Unanswered> for CommandError {
+    fn from(unanswered: Unanswered) -> Self {
+        Self::Other(unanswered.to_string())
+    }
+}
+
+/// A connection to the daemon, while there is one.
+pub struct Connection {
+    /// Where to look for the daemon, one after the other.
+    sockets: Vec<PathBuf>,
+    client: Option<Client>,
+}
+
+impl Connection {
+    /// Not connected yet. For users other than root, the daemon is the
+    /// machine's.
+    pub fn new(runtime: &RuntimeFolder) -> Self {
+        let mut sockets = vec![runtime.path().join(SOCKET)];
+        if std::env::var_os(RUNTIME_VARIABLE).is_none() {
+            sockets.push(Path::new(SYSTEM_FOLDER).join(SOCKET));
+            sockets.dedup();
+        }
+        Self {
+            sockets,
+            client: None,
+        }
+    }
+
+    /// The state; with a group, of that alone and with its plan.
+    ///
+    /// # Errors
+    /// When nobody listens, or there is no state in the answer.
+    pub fn state(&mut self, group: Option<&str>) -> Result<State, Unanswered> {
+        let request = Request::Show {
+            target: group.map(str::to_owned),
+            details: group.is_some(),
+        };
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => self.connect()?,
+        };
+        // After an error it is connected anew, to whoever listens then.
+        let answer = client.ask(&request)?;
+        self.client = Some(client);
+        match answer {
+            Answer::State(state) => Ok(*state),
+            Answer::Refused(reason) => Err(Unanswered::Refused(reason)),
+            _ => Err(Unanswered::Refused("something else than a state".into())),
+        }
+    }
+
+    fn connect(&self) -> Result<Client, Unanswered> {
+        for path in &self.sockets {
+            match Client::connect_within(path, ANSWER_WITHIN) {
+                Ok(Some(client)) => return Ok(client),
+                Ok(None) => (),
+                // A daemon's folder is open to everybody; this one is that of
+                // somebody else's runs.
+                Err(ClientError::Failed { source, .. })
+                    if source.kind() == io::ErrorKind::PermissionDenied => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let first = self.sockets.first().cloned();
+        Err(Unanswered::Nobody(first.unwrap_or_default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+    use crate::top::testing;
+
+    /// Serves one connection: each line gets the next of `answers`; then it
+    /// is closed.
+    fn serve(listener: &UnixListener, answers: &[String]) {
+        let (stream, _) = listener.accept().unwrap();
+        let mut reader = BufReader::new(&stream);
+        for answer in answers {
+            reader.read_line(&mut String::new()).unwrap();
+            writeln!(&stream, "{answer}").unwrap();
+        }
+    }
+
+    #[test]
+    fn a_lost_connection_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut connection = Connection {
+            sockets: vec![folder.path().join(SOCKET)],
+            client: None,
+        };
+        assert!(matches!(connection.state(None), Err(Unanswered::Nobody(_))));
+
+        let listener = UnixListener::bind(folder.path().join(SOCKET)).unwrap();
+        let state = testing::state(&[testing::group("encode", 5)]);
+        let good = serde_json::to_string(&Answer::State(Box::new(state.clone()))).unwrap();
+        let refused = serde_json::to_string(&Answer::Refused("not today".into())).unwrap();
+        let server = thread::spawn(move || {
+            serve(&listener, &[good.clone(), good.clone()]);
+            serve(&listener, &[refused, good.clone(), "garbage".into()]);
+            serve(&listener, &[good]);
+        });
+        assert_eq!(connection.state(None).unwrap(), state);
+        assert_eq!(connection.state(Some("encode")).unwrap(), state);
+        let error = connection.state(None).unwrap_err().to_string();
+        assert_eq!(error, "the daemon answers: not today");
+        assert_eq!(connection.state(None).unwrap(), state);
+        let error = connection.state(None).unwrap_err();
+        assert!(matches!(error, Unanswered::Failed(_)), "{error}");
+        assert_eq!(connection.state(None).unwrap(), state);
+        server.join().unwrap();
+        connection.client = None;
+        assert!(matches!(connection.state(None), Err(Unanswered::Nobody(_))));
+    }
+}

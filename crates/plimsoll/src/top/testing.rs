@@ -1,0 +1,43 @@
+//! States for the unit tests.
+
+use plimsoll_daemon::state::{Daemon, Group, Machine, Origin, State};
+use plimsoll_engine::cgroup::CpuStat;
+use plimsoll_engine::enforcer::{BatchSample, Sample};
+
+/// A group that has used so much CPU time, with a quota, scheduled by a
+/// BPF scheduler.
+pub fn group(name: &str, usage_usec: u64) -> Group {
+    Group {
+        name: name.into(),
+        group: name.into(),
+        origin: Origin::File,
+        cgroup: format!("/tests/{name}").into(),
+        statistics: Some(Sample {
+            usage_usec,
+            processes: 1,
+            quota: Some(CpuStat::default()),
+            batch: Some(BatchSample::default()),
+            ..Sample::default()
+        }),
+        ..Group::default()
+    }
+}
+
+/// A state of two CPUs, ten seconds after the start of the clock.
+pub fn state(groups: &[Group]) -> State {
+    State {
+        daemon: Daemon {
+            pid: 4711,
+            uptime_usec: 11_520_000_000,
+            ..Daemon::default()
+        },
+        machine: Machine {
+            at_usec: 10_000_000,
+            nr_cpus: 2,
+            busy_usec: 5_000_000,
+            batch_usec: 1_000_000,
+        },
+        groups: groups.to_vec(),
+        ..State::default()
+    }
+}
