@@ -87,8 +87,8 @@ pub enum Entry {
         /// The file.
         path: PathBuf,
     },
-    /// What was written above of these is put back: nothing of it is left to
-    /// undo.
+    /// What was written above of these is put back, or removed: nothing of it is
+    /// left to undo.
     Released {
         /// Files, or cgroups with all files in them.
         paths: Vec<PathBuf>,

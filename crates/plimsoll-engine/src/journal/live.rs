@@ -70,7 +70,9 @@ fn unreleased(entries: Vec<Entry>) -> Vec<Entry> {
                 processes.extend(pids);
                 true
             }
-            Entry::Write { path, .. } | Entry::Control { path, .. } => is_released(path),
+            Entry::Write { path, .. } | Entry::Control { path, .. } | Entry::Publish { path } => {
+                is_released(path)
+            }
             Entry::Schedule { folder, .. } => paths.contains(folder),
             Entry::Renice { tid, .. } => tasks.contains(tid),
             Entry::Move { pid, .. } => processes.contains(pid),
