@@ -91,7 +91,11 @@ fn a_damaged_list_of_shared_changes_is_put_aside_and_told() {
 
 #[test]
 fn a_damaged_journal_is_told_and_does_not_keep_the_daemon_from_working() {
-    for damage in [&b"garbage\n"[..], b"{\"version\":1}\n{]\n", b"\0\0\0\0\0\0\n"] {
+    for damage in [
+        &b"garbage\n"[..],
+        b"{\"version\":1}\n{]\n",
+        b"\0\0\0\0\0\0\n",
+    ] {
         let said = start_with_damage("daemon.journal", damage);
         assert!(said.contains("journal"), "{said}");
     }
@@ -102,7 +106,10 @@ fn a_journal_that_was_cut_off_is_undone_as_far_as_it_goes() {
     let mut host = Host::shared();
     let (one, two) = (host.group("g1"), host.group("g2"));
     let pattern = format!("{}/g*", host.base_path());
-    let mut daemon = Daemon::start(&host, &rule("all", &of_cgroup(&pattern), "quota = \"30ms/100ms\""));
+    let mut daemon = Daemon::start(
+        &host,
+        &rule("all", &of_cgroup(&pattern), "quota = \"30ms/100ms\""),
+    );
     daemon.kill_hard();
     let path = host.runtime().join("daemon.journal");
     let mut bytes = fs::read(&path).unwrap();
@@ -110,6 +117,11 @@ fn a_journal_that_was_cut_off_is_undone_as_far_as_it_goes() {
     fs::write(&path, bytes).unwrap();
     daemon.write("");
     daemon.restart();
-    assert_eq!((quota_us(&one), quota_us(&two)), (-1, -1), "{}", daemon.log());
+    assert_eq!(
+        (quota_us(&one), quota_us(&two)),
+        (-1, -1),
+        "{}",
+        daemon.log()
+    );
     daemon.stop();
 }

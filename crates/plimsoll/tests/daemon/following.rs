@@ -54,7 +54,10 @@ fn a_process_that_comes_later_is_in_its_group_within_the_promised_time() {
 fn a_tree_of_cgroups_that_is_made_at_once_is_found_to_its_depth() {
     let host = host_with_children();
     let pattern = format!("{}/deep/**", host.base_path());
-    let daemon = Daemon::start(&host, &rule("deep", &of_cgroup(&pattern), "class = \"batch\""));
+    let daemon = Daemon::start(
+        &host,
+        &rule("deep", &of_cgroup(&pattern), "class = \"batch\""),
+    );
     let top = host.base().child("deep");
     let mut path = top.clone();
     let mut groups = vec![];
@@ -88,7 +91,12 @@ fn what_goes_is_forgotten_and_what_comes_in_its_place_is_limited_anew() {
         remove_group(&group);
     }
     wait_until("it is forgotten", SHORT, || daemon.names().is_empty());
-    assert_eq!(daemon.state().daemon.counters.apply_failures, 0, "{}", daemon.log());
+    assert_eq!(
+        daemon.state().daemon.counters.apply_failures,
+        0,
+        "{}",
+        daemon.log()
+    );
     daemon.stop();
 }
 
@@ -172,14 +180,20 @@ fn a_thousand_groups_are_in_force_within_a_second_and_shown_within_a_twentieth()
         many.child(&format!("g{index}")).create().unwrap();
     }
     let pattern = format!("{}/many/*", host.base_path());
-    let mut daemon = Daemon::ready(&host, &rule("many", &of_cgroup(&pattern), "class = \"batch\""));
+    let mut daemon = Daemon::ready(
+        &host,
+        &rule("many", &of_cgroup(&pattern), "class = \"batch\""),
+    );
     daemon.take_as_before();
     daemon.write("");
     daemon.restart();
     daemon.write(&rule("many", &of_cgroup(&pattern), "class = \"batch\""));
     let start = Instant::now();
     daemon.reload().good();
-    println!("{GROUPS} groups applied in {:.1?} (aim: 1 s)", start.elapsed());
+    println!(
+        "{GROUPS} groups applied in {:.1?} (aim: 1 s)",
+        start.elapsed()
+    );
     assert_eq!(daemon.names().len(), GROUPS);
     let shows = (0..5).map(|_| {
         let start = Instant::now();
@@ -190,6 +204,9 @@ fn a_thousand_groups_are_in_force_within_a_second_and_shown_within_a_twentieth()
     println!("{GROUPS} groups shown in {least:.1?} (aim: 50 ms)");
     assert!(least < crate::common::patience(Duration::from_millis(500)));
     assert!(is_idle(&many.child("g0")) && is_idle(&many.child("g999")));
-    assert_eq!(daemon.group(&shown(&many.child("g7"))).unwrap().group, "many");
+    assert_eq!(
+        daemon.group(&shown(&many.child("g7"))).unwrap().group,
+        "many"
+    );
     daemon.stop();
 }

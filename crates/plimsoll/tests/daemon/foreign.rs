@@ -9,7 +9,9 @@ use crate::common::{Host, ms, patience, wait_until};
 use crate::rig::{Daemon, SHORT, is_idle, of_cgroup, quota_us, rule, shown, wait_for_quota};
 
 fn write_quota(group: &CpuGroup, quota: &str) {
-    group.write_bandwidth(&Bandwidth::of(quota.parse().unwrap(), None)).unwrap();
+    group
+        .write_bandwidth(&Bandwidth::of(quota.parse().unwrap(), None))
+        .unwrap();
 }
 
 fn seen(daemon: &Daemon) -> u64 {
@@ -24,7 +26,10 @@ fn a_foreign_change_is_noticed_within_a_second_told_and_respected() {
     let daemon = Daemon::start(&host, &text);
     assert_eq!(seen(&daemon), 0);
     let mut took = Vec::new();
-    for (round, quota) in ["60ms/100ms", "70ms/100ms", "80ms/100ms"].iter().enumerate() {
+    for (round, quota) in ["60ms/100ms", "70ms/100ms", "80ms/100ms"]
+        .iter()
+        .enumerate()
+    {
         let start = Instant::now();
         write_quota(&group, quota);
         wait_until("it is noticed", SHORT, || seen(&daemon) > round as u64);
@@ -36,7 +41,10 @@ fn a_foreign_change_is_noticed_within_a_second_told_and_respected() {
     std::thread::sleep(ms(1_500));
     assert_eq!(quota_us(&group), 80_000, "theirs stays");
     let log = daemon.log();
-    assert!(log.contains(&shown(&group)) && log.contains("foreign") || log.contains("changed"), "{log}");
+    assert!(
+        log.contains(&shown(&group)) && log.contains("foreign") || log.contains("changed"),
+        "{log}"
+    );
     let told = format!("{:?}", daemon.group(&shown(&group)).unwrap());
     assert!(told.contains("changed"), "{told}");
     // Until the next explicit apply.
@@ -67,7 +75,11 @@ fn with_enforce_a_foreign_change_is_written_over() {
     let mut host = Host::shared();
     let (web, jobs) = (host.group("web"), host.group("jobs"));
     let text = "enforce = true\n".to_owned()
-        + &rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\", weight = 300")
+        + &rule(
+            "web",
+            &of_cgroup(&shown(&web)),
+            "quota = \"30ms/100ms\", weight = 300",
+        )
         + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
     let daemon = Daemon::start(&host, &text);
     for round in 1..=3 {
@@ -89,8 +101,11 @@ fn what_the_daemon_itself_writes_is_no_foreign_change() {
     let mut host = Host::shared();
     let (web, jobs) = (host.group("web"), host.group("jobs"));
     let text = |quota: u32| {
-        rule("web", &of_cgroup(&shown(&web)), &format!("quota = \"{quota}ms/100ms\", headroom = \"30%\""))
-            + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"")
+        rule(
+            "web",
+            &of_cgroup(&shown(&web)),
+            &format!("quota = \"{quota}ms/100ms\", headroom = \"30%\""),
+        ) + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"")
     };
     let burner = host.start_load_in(&jobs, "burn --threads 2 --duration 600s");
     let daemon = Daemon::start(&host, &text(30));

@@ -9,8 +9,11 @@ fn what_a_main_group_asks_for_limits_batch_groups_and_goes_with_it() {
     let jobs = host.group("jobs");
     let limited = host.group("limited");
     let base = host.base_path();
-    let text = rule("main", &of_cgroup(&format!("{base}/main")), "headroom = \"30%\"")
-        + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"")
+    let text = rule(
+        "main",
+        &of_cgroup(&format!("{base}/main")),
+        "headroom = \"30%\"",
+    ) + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"")
         + &rule("other", &of_cgroup(&shown(&limited)), "class = \"normal\"");
     let daemon = Daemon::start(&host, &text);
     assert!(is_idle(&jobs));
@@ -24,7 +27,9 @@ fn what_a_main_group_asks_for_limits_batch_groups_and_goes_with_it() {
         assert_eq!(quota_us(&main), -1, "a main group needs nothing itself");
         assert_eq!(quota_us(&limited), -1, "normal groups leave nothing");
         crate::rig::remove_group(&main);
-        wait_until("its quota is as it was found", SHORT, || quota_us(&jobs) == -1);
+        wait_until("its quota is as it was found", SHORT, || {
+            quota_us(&jobs) == -1
+        });
         assert!(is_idle(&jobs));
     }
     daemon.stop();
@@ -55,13 +60,21 @@ fn batch_groups_that_come_later_leave_the_room_too() {
     let main = host.group("main");
     let base = host.base_path();
     let text = rule("main", &of_cgroup(&shown(&main)), "headroom = \"30%\"")
-        + &rule("jobs", &of_cgroup(&format!("{base}/job-*")), "class = \"batch\"");
+        + &rule(
+            "jobs",
+            &of_cgroup(&format!("{base}/job-*")),
+            "class = \"batch\"",
+        );
     let daemon = Daemon::start(&host, &text);
     let job = host.base().child("job-1");
     job.create().unwrap();
-    wait_until("it is limited", SHORT, || is_idle(&job) && quota_us(&job) > 0);
+    wait_until("it is limited", SHORT, || {
+        is_idle(&job) && quota_us(&job) > 0
+    });
     crate::rig::remove_group(&job);
-    wait_until("it is forgotten", SHORT, || daemon.group(&shown(&job)).is_none());
+    wait_until("it is forgotten", SHORT, || {
+        daemon.group(&shown(&job)).is_none()
+    });
     daemon.stop();
 }
 
@@ -79,7 +92,11 @@ fn the_largest_headroom_of_all_main_groups_holds() {
     assert_eq!(ppm(), Some(450_000), "{}", daemon.log());
     daemon.reload_with(&text("headroom = \"10%\""));
     assert_eq!(ppm(), Some(200_000));
-    daemon.reload_with(&rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\""));
+    daemon.reload_with(&rule(
+        "jobs",
+        &of_cgroup(&shown(&jobs)),
+        "class = \"batch\"",
+    ));
     assert_eq!(quota_us(&jobs), -1);
     daemon.stop();
 }
@@ -96,7 +113,9 @@ fn a_quota_that_a_batch_group_had_before_is_as_it_was_found() {
     let text = rule("main", &of_cgroup(&shown(&main)), "headroom = \"30%\"")
         + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
     let daemon = Daemon::start(&host, &text);
-    wait_until("the controller has written", SHORT, || quota_us(&jobs) != 90_000);
+    wait_until("the controller has written", SHORT, || {
+        quota_us(&jobs) != 90_000
+    });
     daemon.reload_with("");
     assert_eq!(jobs.read_bandwidth().unwrap(), old);
     daemon.stop();

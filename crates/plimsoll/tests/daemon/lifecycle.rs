@@ -24,14 +24,28 @@ fn a_stop_puts_everything_back_as_it_was_found() {
     web.write_bandwidth(&old).unwrap();
     let sleeper = Sleeper::new(&format!("plimsoll-stop-{}", std::process::id()));
     let running = host.start_in(&home, sleeper.words());
-    let text = rule("web", &of_cgroup(&shown(&web)), "weight = 50, quota = \"20ms/50ms\"")
-        + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\", nice = 5")
-        + &rule("main", &of_cgroup(&shown(&home)), "headroom = \"30%\"")
-        + &rule("work", &format!("executable = \"{}\"", sleeper.path()), "class = \"batch\"");
+    let text = rule(
+        "web",
+        &of_cgroup(&shown(&web)),
+        "weight = 50, quota = \"20ms/50ms\"",
+    ) + &rule(
+        "jobs",
+        &of_cgroup(&shown(&jobs)),
+        "class = \"batch\", nice = 5",
+    ) + &rule("main", &of_cgroup(&shown(&home)), "headroom = \"30%\"")
+        + &rule(
+            "work",
+            &format!("executable = \"{}\"", sleeper.path()),
+            "class = \"batch\"",
+        );
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let daemon = Daemon::start(&host, &text);
         wait_until_in(&daemon, running.pid(), "work");
-        assert!(is_idle(&jobs) && quota_us(&web) == 20_000, "{}", daemon.log());
+        assert!(
+            is_idle(&jobs) && quota_us(&web) == 20_000,
+            "{}",
+            daemon.log()
+        );
         daemon.send(signal);
         daemon.stop();
         assert!(is_alive(running.pid()));
@@ -59,7 +73,10 @@ fn a_second_daemon_is_refused_and_the_first_goes_on() {
 fn a_check_reads_the_file_and_does_nothing() {
     let mut host = Host::shared();
     let group = host.group("web");
-    let daemon = Daemon::ready(&host, &rule("web", &of_cgroup(&shown(&group)), "quota = \"1cpus\""));
+    let daemon = Daemon::ready(
+        &host,
+        &rule("web", &of_cgroup(&shown(&group)), "quota = \"1cpus\""),
+    );
     let config = daemon.config();
     let check = || host.run(["daemon", "--check", "--config", config.to_str().unwrap()]);
     let good = check().good();
@@ -67,7 +84,10 @@ fn a_check_reads_the_file_and_does_nothing() {
     daemon.write_raw("version = 1\nmode = \"some\"\n");
     let bad = check();
     assert_eq!(bad.code(), 125);
-    assert!(bad.one_line().contains("plimsoll.toml:2:8: mode: `some`"), "{bad:?}");
+    assert!(
+        bad.one_line().contains("plimsoll.toml:2:8: mode: `some`"),
+        "{bad:?}"
+    );
     fs::remove_file(&config).unwrap();
     let missing = check();
     assert_eq!(missing.code(), 125);
@@ -80,7 +100,8 @@ fn a_check_goes_on_beside_a_daemon_that_runs() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
     let config = daemon.config();
-    host.run(["daemon", "--check", "--config", config.to_str().unwrap()]).good();
+    host.run(["daemon", "--check", "--config", config.to_str().unwrap()])
+        .good();
     daemon.stop();
 }
 
@@ -121,7 +142,10 @@ fn an_address_that_is_taken_is_told_and_nothing_stays_limited() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let log = daemon.log();
-    assert!(log.contains("metrics.listen") && log.contains(&address.to_string()), "{log}");
+    assert!(
+        log.contains("metrics.listen") && log.contains(&address.to_string()),
+        "{log}"
+    );
     daemon.assert_as_before();
 }
 
@@ -142,9 +166,15 @@ fn starts_and_stops_one_after_the_other_leave_nothing() {
 #[test]
 fn a_stop_in_the_middle_of_a_start_leaves_nothing() {
     let mut host = Host::shared();
-    let groups: Vec<_> = (0..40).map(|index| host.group(&format!("g{index}"))).collect();
+    let groups: Vec<_> = (0..40)
+        .map(|index| host.group(&format!("g{index}")))
+        .collect();
     let pattern = format!("{}/g*", host.base_path());
-    let text = rule("all", &of_cgroup(&pattern), "quota = \"30ms/100ms\", weight = 40");
+    let text = rule(
+        "all",
+        &of_cgroup(&pattern),
+        "quota = \"30ms/100ms\", weight = 40",
+    );
     let mut daemon = Daemon::ready(&host, &text);
     for step in 0..20 {
         daemon.launch();

@@ -4,15 +4,21 @@ use nix::sys::signal::Signal;
 
 use crate::common::{Host, wait_until};
 use crate::rig::{
-    Daemon, SHORT, Sleeper, is_idle, is_in, members, of_cgroup, quota_us, rule, shown, wait_for_quota,
-    wait_until_in,
+    Daemon, SHORT, Sleeper, is_idle, is_in, members, of_cgroup, quota_us, rule, shown,
+    wait_for_quota, wait_until_in,
 };
 
 #[test]
 fn a_hangup_and_the_command_both_read_the_file_again() {
     let mut host = Host::shared();
     let group = host.group("web");
-    let text = |quota: &str| rule("web", &of_cgroup(&shown(&group)), &format!("quota = \"{quota}\""));
+    let text = |quota: &str| {
+        rule(
+            "web",
+            &of_cgroup(&shown(&group)),
+            &format!("quota = \"{quota}\""),
+        )
+    };
     let daemon = Daemon::start(&host, &text("30ms/100ms"));
     daemon.write(&text("40ms/100ms"));
     daemon.send(Signal::SIGHUP);
@@ -37,7 +43,10 @@ fn a_bad_file_leaves_everything_as_it_is_and_is_told_in_one_line() {
         (of("web", &web, "quoat = \"30ms/100ms\""), "quoat"),
         (of("web", &web, "") + &of("web", &jobs, ""), "web"),
         (of("web", &web, "quota = \"40ms/100ms\"") + "[[group]\n", ""),
-        (of("web", &web, "per-task = true, cap = \"20%\""), "per-task"),
+        (
+            of("web", &web, "per-task = true, cap = \"20%\""),
+            "per-task",
+        ),
         (of("web", &web, "headroom = \"130%\""), "130%"),
     ] {
         // The rest is sound, and other than what runs.
@@ -46,7 +55,10 @@ fn a_bad_file_leaves_everything_as_it_is_and_is_told_in_one_line() {
         assert_eq!(refused.code(), 125, "{bad}: {refused:?}");
         let line = refused.one_line();
         let file = daemon.config();
-        assert!(line.contains(file.to_str().unwrap()) && line.contains(expected), "{line}");
+        assert!(
+            line.contains(file.to_str().unwrap()) && line.contains(expected),
+            "{line}"
+        );
         assert_eq!(host.snapshot(), running, "{bad}");
     }
     // With the place in the file.
@@ -79,8 +91,12 @@ fn a_group_that_is_dropped_from_the_file_is_put_back_at_once() {
     let kept = of("jobs", &jobs, "class = \"batch\"");
     let all = of("web", &web, "quota = \"30ms/100ms\", weight = 500")
         + &kept
-        + &rule("work", &format!("executable = \"{}\"", sleeper.path()), "class = \"batch\"");
-    let daemon = Daemon::start(&host, &all);
+        + &rule(
+            "work",
+            &format!("executable = \"{}\"", sleeper.path()),
+            "class = \"batch\"",
+        );
+    let mut daemon = Daemon::start(&host, &all);
     wait_until_in(&daemon, running.pid(), "work");
     assert_eq!(web.read_weight().unwrap(), 500);
     daemon.reload_with(&kept);

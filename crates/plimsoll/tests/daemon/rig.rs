@@ -180,7 +180,13 @@ impl<'h> Daemon<'h> {
             let running = self.running.as_mut().expect("it was not started");
             let ended = !running.is_running();
             assert!(!ended, "the daemon has ended: {}", self.log());
-            if self.try_ask(&Request::Show { target: Some("0".into()), details: false }).is_some() {
+            if self
+                .try_ask(&Request::Show {
+                    target: Some("0".into()),
+                    details: false,
+                })
+                .is_some()
+            {
                 return;
             }
             let late = start.elapsed() > patience(SHORT);
@@ -210,7 +216,10 @@ impl<'h> Daemon<'h> {
 
     /// All that it has said.
     pub fn log(&self) -> String {
-        let now = self.running.as_ref().map_or_else(String::new, Running::stderr);
+        let now = self
+            .running
+            .as_ref()
+            .map_or_else(String::new, Running::stderr);
         format!("{}{now}", self.earlier)
     }
 
@@ -250,7 +259,10 @@ impl<'h> Daemon<'h> {
     }
 
     pub fn state(&self) -> State {
-        match self.ask(&Request::Show { target: None, details: true }) {
+        match self.ask(&Request::Show {
+            target: None,
+            details: true,
+        }) {
             Answer::State(state) => *state,
             other => panic!("no state but {other:?}"),
         }

@@ -17,7 +17,11 @@ fn a_rule_claims_the_cgroups_that_its_glob_matches_and_no_others() {
     let (one, two, other) = (host.group("job-1"), host.group("job-2"), host.group("web"));
     let below = host.group("job-1/part");
     let pattern = format!("{}/job-*", host.base_path());
-    let text = rule("jobs", &of_cgroup(&pattern), "quota = \"30ms/100ms\", burst = \"10ms\"");
+    let text = rule(
+        "jobs",
+        &of_cgroup(&pattern),
+        "quota = \"30ms/100ms\", burst = \"10ms\"",
+    );
     let daemon = Daemon::start(&host, &text);
     assert_eq!(bandwidth_us(&one), (30_000, 100_000, 10_000));
     assert_eq!(bandwidth_us(&two), (30_000, 100_000, 10_000));
@@ -48,8 +52,15 @@ fn the_first_rule_of_the_file_that_claims_a_cgroup_has_it() {
     let mut host = Host::shared();
     let (exact, rest) = (host.group("a"), host.group("b"));
     let base = host.base_path();
-    let text = rule("exact", &of_cgroup(&format!("{base}/a")), "quota = \"20ms/100ms\"")
-        + &rule("all", &of_cgroup(&format!("{base}/*")), "quota = \"40ms/100ms\"");
+    let text = rule(
+        "exact",
+        &of_cgroup(&format!("{base}/a")),
+        "quota = \"20ms/100ms\"",
+    ) + &rule(
+        "all",
+        &of_cgroup(&format!("{base}/*")),
+        "quota = \"40ms/100ms\"",
+    );
     let daemon = Daemon::start(&host, &text);
     assert_eq!((quota_us(&exact), quota_us(&rest)), (20_000, 40_000));
     assert_eq!(daemon.group(&shown(&exact)).unwrap().group, "exact");
@@ -84,8 +95,15 @@ fn a_rule_claims_processes_by_their_executable_wherever_they_start() {
     let by_name = Sleeper::new(&format!("plimsoll-name-{}", std::process::id()));
     let before = host.start_in(&home, by_path.words());
     let file_name = by_name.path().rsplit('/').next().unwrap();
-    let text = rule("by-path", &format!("executable = \"{}\"", by_path.path()), "class = \"batch\"")
-        + &rule("by-name", &format!("executable = \"{file_name}\""), "quota = \"50ms/100ms\"");
+    let text = rule(
+        "by-path",
+        &format!("executable = \"{}\"", by_path.path()),
+        "class = \"batch\"",
+    ) + &rule(
+        "by-name",
+        &format!("executable = \"{file_name}\""),
+        "quota = \"50ms/100ms\"",
+    );
     let daemon = Daemon::start(&host, &text);
     // One that was there before, and one that comes later.
     wait_until_in(&daemon, before.pid(), "by-path");
@@ -105,7 +123,11 @@ fn a_rule_claims_processes_by_their_executable_wherever_they_start() {
 fn a_rule_claims_processes_by_who_runs_them() {
     let mut host = Host::shared();
     let home = host.group("home");
-    let text = rule("theirs", &format!("user = \"{SOMEBODY}\""), "class = \"batch\"");
+    let text = rule(
+        "theirs",
+        &format!("user = \"{SOMEBODY}\""),
+        "class = \"batch\"",
+    );
     let sleeper = Sleeper::new("sleeper");
     let daemon = Daemon::start(&host, &text);
     let mut command = sleeper.command();
@@ -128,7 +150,14 @@ fn a_process_that_becomes_somebody_else_is_claimed_then() {
     let daemon = Daemon::start(&host, &text);
     // `setpriv` changes the user in the process that runs on.
     let ids = [format!("--reuid={uid}"), format!("--regid={uid}")];
-    let words = ["setpriv", &ids[0], &ids[1], "--clear-groups", "sleep", "600"];
+    let words = [
+        "setpriv",
+        &ids[0],
+        &ids[1],
+        "--clear-groups",
+        "sleep",
+        "600",
+    ];
     let theirs = host.start_in(&home, words);
     wait_until_in(&daemon, theirs.pid(), "theirs");
     theirs.kill_hard();
@@ -155,7 +184,9 @@ fn a_rule_claims_processes_by_their_command_line() {
     other.kill_hard();
     kill_all(&members(&host, "marked"));
     kill_all(&home.processes().unwrap());
-    wait_until("all have ended", SHORT, || home.processes().unwrap().is_empty());
+    wait_until("all have ended", SHORT, || {
+        home.processes().unwrap().is_empty()
+    });
     daemon.stop();
 }
 

@@ -26,7 +26,11 @@ fn the_exit_code_is_the_commands_own() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
     for code in [0, 3, 125, 255] {
-        assert_eq!(host.run(sh(&["--cap", "50%"], &format!("exit {code}"))).code(), code);
+        assert_eq!(
+            host.run(sh(&["--cap", "50%"], &format!("exit {code}")))
+                .code(),
+            code
+        );
     }
     for signal in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGSEGV] {
         let finished = host.run(sh(&[], &format!("kill -{} $$", signal as i32)));
@@ -34,7 +38,10 @@ fn the_exit_code_is_the_commands_own() {
     }
     let missing = host.run(["run", "--cap", "20%", "--", "no-such-command"]);
     assert_eq!(missing.code(), 127);
-    assert!(missing.one_line().contains("no-such-command"), "{missing:?}");
+    assert!(
+        missing.one_line().contains("no-such-command"),
+        "{missing:?}"
+    );
     let folder = tempfile::tempdir().unwrap();
     let refused = host.run(["run", "--", folder.path().to_str().unwrap()]);
     assert_eq!(refused.code(), 126, "{refused:?}");
@@ -50,7 +57,16 @@ fn what_cannot_be_had_is_refused_before_the_command_starts() {
     let daemon = Daemon::start(&host, &text);
     for words in [
         &["run", "--quota", "much", "--", "echo", "ran"][..],
-        &["run", "--cpu-limit", "50%", "--class", "batch", "--", "echo", "ran"],
+        &[
+            "run",
+            "--cpu-limit",
+            "50%",
+            "--class",
+            "batch",
+            "--",
+            "echo",
+            "ran",
+        ],
         &["run", "--name", "web", "--cap", "20%", "--", "echo", "ran"],
         &["run", "--name", "a/b", "--cap", "20%", "--", "echo", "ran"],
     ] {
@@ -65,7 +81,11 @@ fn what_cannot_be_had_is_refused_before_the_command_starts() {
 fn the_command_runs_in_a_group_that_the_daemon_keeps_and_that_goes_with_it() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
-    let running = start(&host, &["--name", "job", "--quota", "40ms/100ms"], "sleep 600");
+    let running = start(
+        &host,
+        &["--name", "job", "--quota", "40ms/100ms"],
+        "sleep 600",
+    );
     let group = host.normal("job");
     assert_eq!(bandwidth_us(&group).0, 40_000, "{}", daemon.log());
     let kept = daemon.group("job").unwrap();
@@ -108,15 +128,40 @@ fn signals_are_passed_on() {
 fn statistics_and_the_plan_are_printed_when_asked_for() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
-    let words = ["run", "--stats", "--json", "--quota", "50ms/100ms", "--", "sh", "-c",
-        "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"];
+    let words = [
+        "run",
+        "--stats",
+        "--json",
+        "--quota",
+        "50ms/100ms",
+        "--",
+        "sh",
+        "-c",
+        "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done",
+    ];
     let finished = host.run(words).good();
     let stats = finished.stats();
     let usage = stats.to_string();
-    assert!(usage.contains("usage_usec") && usage.contains("nr_periods"), "{usage}");
+    assert!(
+        usage.contains("usage_usec") && usage.contains("nr_periods"),
+        "{usage}"
+    );
     let before = host.snapshot();
-    let planned = host.run(["run", "--dry-run", "--quota", "50ms/100ms", "--", "echo", "ran"]).good();
-    assert!(planned.stdout.contains("quota") && !planned.stdout.contains("ran"), "{planned:?}");
+    let planned = host
+        .run([
+            "run",
+            "--dry-run",
+            "--quota",
+            "50ms/100ms",
+            "--",
+            "echo",
+            "ran",
+        ])
+        .good();
+    assert!(
+        planned.stdout.contains("quota") && !planned.stdout.contains("ran"),
+        "{planned:?}"
+    );
     assert_eq!(host.snapshot(), before);
     wait_until("no group is left", SHORT, || daemon.names().is_empty());
     daemon.stop();
@@ -162,9 +207,15 @@ fn a_command_survives_restarts_and_kills_of_the_daemon_and_has_its_limits_again(
 fn what_a_command_leaves_running_stays_limited_until_it_ends() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
-    let running = start(&host, &["--name", "job", "--quota", "40ms/100ms"], "sleep 600 & exit 0");
+    let running = start(
+        &host,
+        &["--name", "job", "--quota", "40ms/100ms"],
+        "sleep 600 & exit 0",
+    );
     let group = host.normal("job");
-    wait_until("only the rest runs", SHORT, || group.all_processes().unwrap().len() == 1);
+    wait_until("only the rest runs", SHORT, || {
+        group.all_processes().unwrap().len() == 1
+    });
     assert_eq!(bandwidth_us(&group).0, 40_000);
     kill_all(&members(&host, "job"));
     assert_eq!(running.finish(SHORT).code(), 0);
@@ -176,7 +227,11 @@ fn what_a_command_leaves_running_stays_limited_until_it_ends() {
 fn a_run_that_is_killed_leaves_its_command_limited_and_nothing_once_that_ends() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
-    let running = start(&host, &["--name", "job", "--quota", "40ms/100ms"], "exec sleep 600");
+    let running = start(
+        &host,
+        &["--name", "job", "--quota", "40ms/100ms"],
+        "exec sleep 600",
+    );
     let group = host.normal("job");
     running.kill_hard();
     let left = group.all_processes().unwrap();
@@ -200,7 +255,11 @@ fn many_commands_at_once_all_run_and_nothing_is_left() {
         .collect();
     for (index, running) in runs.into_iter().enumerate() {
         let finished = running.finish(SHORT);
-        assert_eq!(finished.code(), i32::try_from(index).unwrap(), "{finished:?}");
+        assert_eq!(
+            finished.code(),
+            i32::try_from(index).unwrap(),
+            "{finished:?}"
+        );
     }
     wait_until("no group is left", SHORT, || daemon.names().is_empty());
     daemon.stop();

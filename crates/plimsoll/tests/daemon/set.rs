@@ -13,11 +13,18 @@ fn a_group_of_the_file_is_set_and_reset_by_its_name() {
     let mut host = Host::shared();
     let (one, two) = (host.group("job-1"), host.group("job-2"));
     let pattern = format!("{}/job-*", host.base_path());
-    let daemon = Daemon::start(&host, &rule("jobs", &of_cgroup(&pattern), "quota = \"60ms/100ms\""));
-    host.run(["set", "jobs", "--quota", "30ms/100ms", "--burst", "5ms"]).good();
+    let daemon = Daemon::start(
+        &host,
+        &rule("jobs", &of_cgroup(&pattern), "quota = \"60ms/100ms\""),
+    );
+    host.run(["set", "jobs", "--quota", "30ms/100ms", "--burst", "5ms"])
+        .good();
     assert_eq!(bandwidth_us(&one), (30_000, 100_000, 5_000));
     assert_eq!(bandwidth_us(&two), (30_000, 100_000, 5_000));
-    assert_eq!(daemon.group(&shown(&one)).unwrap().origin, Origin::CommandLine);
+    assert_eq!(
+        daemon.group(&shown(&one)).unwrap().origin,
+        Origin::CommandLine
+    );
     // One that comes later has it, too.
     let three = host.base().child("job-3");
     three.create().unwrap();
@@ -42,7 +49,8 @@ fn a_cgroup_that_no_rule_claims_is_set_and_reset_by_its_path() {
     host.run(["set", &name, "--class", "batch"]).good();
     assert!(is_idle(&group));
     assert_eq!(daemon.names(), [name.clone()]);
-    host.run(["set", &name, "--class", "normal", "--cap", "25%"]).good();
+    host.run(["set", &name, "--class", "normal", "--cap", "25%"])
+        .good();
     assert!(!is_idle(&group));
     assert_eq!(quota_us(&group), 2_500);
     host.run(["set", &name, "--reset"]).good();
@@ -57,7 +65,7 @@ fn a_process_gets_a_group_of_its_own_until_it_is_reset_or_ends() {
     let home = host.group("home");
     let sleeper = Sleeper::new("sleeper");
     let running = host.start_in(&home, sleeper.words());
-    let daemon = Daemon::start(&host, "");
+    let mut daemon = Daemon::start(&host, "");
     let (pid, group) = (running.pid().to_string(), format!("pid-{}", running.pid()));
     host.run(["set", &pid, "--class", "batch"]).good();
     wait_until_in(&daemon, running.pid(), &group);
@@ -69,7 +77,9 @@ fn a_process_gets_a_group_of_its_own_until_it_is_reset_or_ends() {
     assert!(daemon.names().is_empty());
     host.run(["set", &pid, "--class", "batch"]).good();
     running.kill_hard();
-    wait_until("its group goes with it", SHORT, || daemon.names().is_empty());
+    wait_until("its group goes with it", SHORT, || {
+        daemon.names().is_empty()
+    });
     assert!(!host.batch(&group).exists());
     daemon.end();
 }
@@ -84,8 +94,10 @@ fn what_is_set_outlives_a_restart_and_a_kill() {
     let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"60ms/100ms\"");
     let mut daemon = Daemon::start(&host, &text);
     host.run(["set", "web", "--quota", "30ms/100ms"]).good();
-    host.run(["set", &shown(&foreign), "--class", "batch"]).good();
-    host.run(["set", &running.pid().to_string(), "--class", "batch"]).good();
+    host.run(["set", &shown(&foreign), "--class", "batch"])
+        .good();
+    host.run(["set", &running.pid().to_string(), "--class", "batch"])
+        .good();
     for hard in [false, true, false, true] {
         if hard {
             daemon.kill_hard();
@@ -103,7 +115,8 @@ fn what_is_set_outlives_a_restart_and_a_kill() {
     }
     host.run(["set", "web", "--reset"]).good();
     host.run(["set", &shown(&foreign), "--reset"]).good();
-    host.run(["set", &running.pid().to_string(), "--reset"]).good();
+    host.run(["set", &running.pid().to_string(), "--reset"])
+        .good();
     assert_eq!((quota_us(&web), is_idle(&foreign)), (60_000, false));
     running.kill_hard();
     daemon.end();
@@ -118,8 +131,14 @@ fn what_cannot_be_set_is_refused_in_one_line_and_changes_nothing() {
     let daemon = Daemon::start(&host, &text);
     let running = host.snapshot();
     for (words, expected) in [
-        (&["set", "no-such-group", "--cap", "20%"][..], "no-such-group"),
-        (&["set", "/no/such/cgroup", "--cap", "20%"], "/no/such/cgroup"),
+        (
+            &["set", "no-such-group", "--cap", "20%"][..],
+            "no-such-group",
+        ),
+        (
+            &["set", "/no/such/cgroup", "--cap", "20%"],
+            "/no/such/cgroup",
+        ),
         (&["set", "4194304", "--cap", "20%"], "4194304"),
         (&["set", "/", "--cap", "20%"], "root"),
         (&["set", "web", "--per-task", "--cap", "20%"], ""),
@@ -142,7 +161,9 @@ fn a_dry_run_says_what_would_be_and_does_nothing() {
     let group = host.group("web");
     let daemon = Daemon::start(&host, "");
     let before = host.snapshot();
-    let finished = host.run(["set", &shown(&group), "--cap", "25%", "--dry-run"]).good();
+    let finished = host
+        .run(["set", &shown(&group), "--cap", "25%", "--dry-run"])
+        .good();
     assert!(finished.stdout.contains("cap"), "{finished:?}");
     assert_eq!(host.snapshot(), before);
     assert!(daemon.names().is_empty());

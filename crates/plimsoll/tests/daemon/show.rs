@@ -18,7 +18,12 @@ fn the_table_has_a_line_for_each_group_and_json_has_all_of_it() {
     let document = json.json();
     let schema = document["schema"].as_str().unwrap();
     assert!(schema.starts_with("plimsoll."), "{schema}");
-    for word in [&shown(&web), &shown(&jobs), "attributes_refused", "foreign_changes"] {
+    for word in [
+        &shown(&web),
+        &shown(&jobs),
+        "attributes_refused",
+        "foreign_changes",
+    ] {
         assert!(json.stdout.contains(word), "{word}: {}", json.stdout);
     }
     daemon.stop();
@@ -33,7 +38,10 @@ fn one_group_is_shown_by_its_name_its_cgroup_or_a_process_in_it() {
     let daemon = Daemon::start(&host, &text);
     for target in ["web", &shown(&web), &sleeper.pid().to_string()] {
         let text = host.run(["show", target]).good().stdout;
-        assert!(text.contains("30ms/100ms") && text.contains(&shown(&web)), "{target}: {text}");
+        assert!(
+            text.contains("30ms/100ms") && text.contains(&shown(&web)),
+            "{target}: {text}"
+        );
         host.run(["show", target, "--json"]).good().json();
     }
     let missing = host.run(["show", "no-such-group"]);
@@ -55,8 +63,12 @@ fn of_a_group_that_could_not_be_applied_the_reason_is_shown() {
         None,
     ))
     .unwrap();
-    let text = rule("inside", &of_cgroup(&shown(&inside)), "quota = \"80ms/100ms\"");
-    let daemon = Daemon::start(&host, &text);
+    let text = rule(
+        "inside",
+        &of_cgroup(&shown(&inside)),
+        "quota = \"80ms/100ms\"",
+    );
+    let mut daemon = Daemon::start(&host, &text);
     let group = daemon.group(&shown(&inside)).unwrap();
     if host.is_v2() {
         assert_eq!(group.problem, None);
@@ -67,7 +79,8 @@ fn of_a_group_that_could_not_be_applied_the_reason_is_shown() {
         let table = host.run(["show"]).good().stdout;
         assert!(table.contains("inside"), "{table}");
         // Once there is room, it is tried again.
-        web.write_bandwidth(&plimsoll_engine::knobs::Bandwidth::unlimited()).unwrap();
+        web.write_bandwidth(&plimsoll_engine::knobs::Bandwidth::unlimited())
+            .unwrap();
         crate::rig::wait_for_quota(&daemon, &inside, 80_000);
         assert_eq!(daemon.group(&shown(&inside)).unwrap().problem, None);
     }

@@ -70,7 +70,9 @@ fn a_user_may_run_under_restrictions_and_they_hold() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
     let user = Account::new();
-    let words = ["run", "--class", "batch", "--cap", "40%", "--name", "theirs", "--", "sleep", "600"];
+    let words = [
+        "run", "--class", "batch", "--cap", "40%", "--name", "theirs", "--", "sleep", "600",
+    ];
     let running = user.start(&host, &words);
     let group = host.batch("theirs");
     wait_until("it runs in its group", SHORT, || {
@@ -85,9 +87,20 @@ fn a_user_may_run_under_restrictions_and_they_hold() {
     let line = user.refused(&host, &["set", "theirs", "--cap", "30%"]);
     assert!(line.contains("cap"), "{line}");
     user.refused(&host, &["set", "theirs", "--class", "normal"]);
-    assert_eq!(daemon.group("theirs").unwrap().knobs.cap.unwrap().to_string(), "10%");
+    assert_eq!(
+        daemon
+            .group("theirs")
+            .unwrap()
+            .knobs
+            .cap
+            .unwrap()
+            .to_string(),
+        "10%"
+    );
     assert_eq!(running.stop().code(), 128 + 15);
-    wait_until("the group has gone", SHORT, || daemon.group("theirs").is_none());
+    wait_until("the group has gone", SHORT, || {
+        daemon.group("theirs").is_none()
+    });
     daemon.stop();
 }
 
@@ -115,11 +128,15 @@ fn a_user_may_raise_nothing_reload_nothing_and_touch_nobody_else() {
     let sleeper = Sleeper::new("sleeper");
     let ours = host.start_in(&home, sleeper.words());
     let anothers = start_as(&host, &sleeper, USER - 1);
-    let daemon = Daemon::start(&host, &text);
-    let mine = host.start(["run", "--class", "batch", "--name", "mine", "--", "sleep", "600"]);
+    let mut daemon = Daemon::start(&host, &text);
+    let mine = host.start([
+        "run", "--class", "batch", "--name", "mine", "--", "sleep", "600",
+    ]);
     wait_until("it runs", SHORT, || daemon.group("mine").is_some());
     wait_until("it is in its group", SHORT, || {
-        host.batch("mine").all_processes().is_ok_and(|all| !all.is_empty())
+        host.batch("mine")
+            .all_processes()
+            .is_ok_and(|all| !all.is_empty())
     });
     let before = host.snapshot();
     let user = Account::new();
@@ -163,7 +180,11 @@ fn the_runtime_folder_shows_users_the_socket_and_nothing_else() {
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(host.runtime()), 0o711);
     for entry in fs::read_dir(host.runtime()).unwrap().flatten() {
-        let expected = if entry.file_name() == "control.sock" { 0o666 } else { 0o600 };
+        let expected = if entry.file_name() == "control.sock" {
+            0o666
+        } else {
+            0o600
+        };
         assert_eq!(mode(&entry.path()), expected, "{}", entry.path().display());
     }
     host.run(["set", "web", "--reset"]).good();
