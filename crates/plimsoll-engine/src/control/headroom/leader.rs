@@ -248,6 +248,8 @@ impl Leader {
         if self.controller.set(params).is_ok() {
             self.nr_cpus = nr_cpus;
         }
+        // What is in force is known at once; what is measured is published.
+        self.sample.headroom_ppm = self.controller.params().headroom_ppm;
     }
 
     /// Closes the interval since the last call. `own`: what this process has
