@@ -10,10 +10,13 @@
 mod common;
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Host, Running, expect_within, ms, native_or_vm, nr_cpus, tasks_below, wait_until};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use plimsoll_engine::cgroup::{BusyMeter, CpuGroup};
 
 /// In percent of the machine.
@@ -334,6 +337,50 @@ fn two_side_groups_share_by_weight_and_the_controller_survives_its_keeper() {
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
     }
     second.stop();
+    host.assert_clean();
+}
+
+/// Side work that waits until somebody writes into a pipe, and then runs.
+fn start_sleeper(host: &Host, name: &str, pipe: &Path) -> Running {
+    mkfifo(pipe, Mode::S_IRWXU).unwrap();
+    let script = "read -r line <\"$0\"; while :; do :; done";
+    let words = format!("run --name {name} --headroom 30% -- sh -c");
+    let words: Vec<&str> = words.split(' ').collect();
+    let running = host.start(words.into_iter().chain([script, pipe.to_str().unwrap()]));
+    let group = host.normal(name);
+    wait_until("it is there", Duration::from_secs(10), || {
+        group.is_populated().unwrap_or(false)
+    });
+    running
+}
+
+#[test]
+fn a_side_group_that_wakes_up_after_seconds_of_idleness_has_room_at_once() {
+    const HELD_NS: u64 = 1_000_000;
+    let mut host = Host::alone();
+    let main = host.group("main");
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let side = start_side(&host, "side", "");
+    let sleeper = start_sleeper(&host, "sleeper", &pipe);
+    let group = host.normal("sleeper");
+    thread::sleep(Duration::from_secs(4));
+    let mut meter = Meter::start(&host, &[host.normal("side"), group.clone()], &main);
+    // Dormant, it holds the least that the kernel takes.
+    let quota_ns = group.read_bandwidth().unwrap().quota.quota_ns;
+    assert_eq!(quota_ns, Some(HELD_NS));
+    meter.wait_for_quiet();
+    let before_ns = group.usage_ns().unwrap();
+    std::fs::write(&pipe, "go\n").unwrap();
+    // It holds 1 ms, and the kernel adds as much each second: that alone would
+    // take 3 s. On a busy machine it has a part of the tolerance, 10 ms a second.
+    let time = wait_until("it has room", Duration::from_secs(10), || {
+        group.usage_ns().unwrap() - before_ns > 4 * HELD_NS
+    });
+    println!("4 ms were used {time:?} after it woke up");
+    assert!(time < Duration::from_millis(2_500), "{time:?}");
+    sleeper.stop();
+    side.stop();
     host.assert_clean();
 }
 
