@@ -17,7 +17,11 @@ use std::time::{Duration, Instant};
 use common::{Host, Running, expect_within, ms, native_or_vm, nr_cpus, tasks_below, wait_until};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use plimsoll_engine::cgroup::{BusyMeter, CpuGroup};
+use plimsoll_engine::cgroup::{BusyMeter, CgroupEnforcer, CpuGroup};
+use plimsoll_engine::enforcer::Enforcer;
+use plimsoll_engine::knobs::{Bandwidth, Quota};
+use plimsoll_engine::policy_set::{GroupPolicy, Selector};
+use plimsoll_engine::runtime::RuntimeFolder;
 
 /// In percent of the machine.
 const HEADROOM: f64 = 30.0;
@@ -382,6 +386,74 @@ fn a_side_group_that_wakes_up_after_seconds_of_idleness_has_room_at_once() {
     sleeper.stop();
     side.stop();
     host.assert_clean();
+}
+
+/// The cgroup that an enforcer holds has the quota that it had, and keeps it.
+fn hold_and_withdraw(host: &Host, groups: &[CpuGroup], controller: &str) {
+    let before: Vec<_> = groups.iter().map(|g| g.read_bandwidth().unwrap()).collect();
+    let runtime = RuntimeFolder::at(host.runtime());
+    let (mut enforcer, _) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
+    let name = |group: &CpuGroup| format!("/{}", group.path().display());
+    for group in groups {
+        let policy = GroupPolicy {
+            name: name(group),
+            selector: Selector::Cgroup(group.path().to_owned()),
+            knobs: serde_json::from_str(r#"{"headroom": "30%"}"#).unwrap(),
+        };
+        enforcer.add(&policy, "a test").unwrap();
+    }
+    let tick_for = |enforcer: &mut CgroupEnforcer, time: Duration| {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            enforcer.tick(Instant::now()).unwrap();
+            thread::sleep(ms(5));
+        }
+    };
+    tick_for(&mut enforcer, ms(1_500));
+    for (group, before) in groups.iter().zip(&before) {
+        assert_ne!(group.read_bandwidth().unwrap(), *before);
+    }
+    for (index, group) in groups.iter().enumerate() {
+        enforcer.remove(&name(group)).unwrap();
+        for _ in 0..10 {
+            let now = group.read_bandwidth().unwrap();
+            assert_eq!(now, before[index], "{controller}: {}", name(group));
+            tick_for(&mut enforcer, ms(30));
+        }
+    }
+    // Once more, for those that went first.
+    let after: Vec<_> = groups.iter().map(|g| g.read_bandwidth().unwrap()).collect();
+    assert_eq!(after, before, "{controller}");
+    assert_eq!(enforcer.undo().problems, [""; 0]);
+}
+
+#[test]
+fn the_quota_of_a_withdrawn_side_stays_as_it_was_wherever_the_controller_runs() {
+    let mut host = Host::shared();
+    let groups = ["free", "limited"].map(|name| host.group(name));
+    let half = Quota {
+        quota_ns: Some(50_000_000),
+        period_ns: 100_000_000,
+    };
+    groups[1]
+        .write_bandwidth(&Bandwidth::of(half, None))
+        .unwrap();
+    let loads = groups
+        .each_ref()
+        .map(|group| host.start_load_in(group, "burn --threads 1 --duration 300s"));
+    hold_and_withdraw(&host, &groups, "the controller here");
+    let other = start_side(&host, "other", "");
+    wait_until("the other controls", Duration::from_secs(10), || {
+        sides(&host, "other") == ["other"]
+    });
+    hold_and_withdraw(&host, &groups, "the controller elsewhere");
+    wait_until(
+        "the other has none but its own",
+        Duration::from_secs(5),
+        || sides(&host, "other") == ["other"],
+    );
+    other.stop();
+    loads.into_iter().for_each(|load| drop(load.stop()));
 }
 
 #[test]
