@@ -34,7 +34,7 @@ fn user() -> Peer {
 }
 
 prop_compose! {
-    fn quota()(quota_ms in of(1u64..4000), period_ms in 1u64..=1000) -> Quota {
+    fn quota()(quota_ms in of(1u64..6), period_ms in 1u64..6) -> Quota {
         Quota {
             quota_ns: quota_ms.map(|ms| ms * 1_000_000),
             period_ns: period_ms * 1_000_000,
@@ -44,7 +44,7 @@ prop_compose! {
 
 fn headroom() -> impl Strategy<Value = Headroom> {
     prop_oneof![
-        (0u32..=1_000_000).prop_map(Headroom::Share),
+        (0u32..6).prop_map(Headroom::Share),
         (0u32..4).prop_map(Headroom::Cpus),
     ]
 }
@@ -60,16 +60,17 @@ fn tolerance() -> impl Strategy<Value = Tolerance> {
 prop_compose! {
     fn knobs()(
         class in of(select(vec![Class::Normal, Class::Batch])),
-        nice in of(-20i32..=19),
-        weight in of(1u32..=10_000),
+        // Close together: it is neighbours that are confused.
+        nice in of(-3i32..=3),
+        weight in of(97u32..=103),
         quota in of(quota()),
-        burst in of(0u64..2000),
-        cap in of(1u32..2000),
-        soft_cap in of(0u32..2000),
+        burst in of(0u64..4),
+        cap in of(1u32..6),
+        soft_cap in of(0u32..6),
         per_task in any::<bool>(),
         headroom in of(headroom()),
         tolerance in of(tolerance()),
-        limit in of(1u32..=1_000_000),
+        limit in of(1u32..6),
         // Few at a time, that some requests are allowed.
         kept in vec(prop::bool::weighted(0.3), 11),
     ) -> Knobs {
@@ -236,7 +237,7 @@ fn is_faster(new: &Knobs, old: &Knobs) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
     fn any_bytes_get_an_answer_for_each_line_and_no_more(
@@ -303,7 +304,7 @@ proptest! {
 
     #[test]
     fn no_number_of_requests_ends_with_less_restriction(
-        bound in knobs(), nice in -20i32..=19, headroom in of(headroom()),
+        bound in knobs(), nice in -3i32..=3, headroom in of(headroom()),
         asked in vec(knobs(), 1..12),
     ) {
         let nice = bound.nice.map_or(nice, |set| set.nice);
@@ -322,8 +323,10 @@ proptest! {
             if check(&user(), &Request::Set(Box::new(set)), &facts).is_err() {
                 continue;
             }
+            let before_nice = facts.nice;
             facts.knobs = facts.knobs.overlaid(&knobs);
             facts.nice = knobs.nice.map_or(facts.nice, |set| set.nice);
+            prop_assert!(knobs.nice.is_none_or(|set| set.nice >= before_nice));
             let now = power(&facts.knobs, facts.nice);
             for (place, (now, before)) in now.iter().zip(&before).enumerate() {
                 prop_assert!(now <= before, "{place}: {before} has become {now}");

@@ -32,14 +32,21 @@ Examples:
   plimsoll set encode --cap 50%
   plimsoll set /system.slice/backup.service --class batch
   plimsoll set 4711 --class batch --headroom 30%
+  plimsoll set /system.slice/backup.service --reset
 
-What `set` does to a group of `run` ends with that group. What it does to a cgroup lasts
-until `plimsoll restore`. A pid gets a group of its own for as long as `set` runs.";
+What `set` does to a group of `run` ends with that group. With a daemon, what it does to a
+cgroup or a group of the file lasts until --reset, and a pid has a group of its own until it
+and all that it starts have ended. Without one, what it does to a cgroup lasts until
+`plimsoll restore`, and a pid has a group of its own for as long as `set` runs.";
 
 #[cfg(feature = "sched-ext")]
 const DEBUG_EXAMPLES: &str = "Examples:
   plimsoll debug
   plimsoll debug --trace encode --duration 5s > trace.jsonl";
+#[cfg(not(feature = "sched-ext"))]
+const DEBUG_EXAMPLES: &str = "Examples:
+  plimsoll debug
+  plimsoll debug --json";
 
 const DAEMON_EXAMPLES: &str = "Examples:
   plimsoll daemon
@@ -78,8 +85,9 @@ pub enum Command {
     Daemon(DaemonArgs),
     /// Say what this host can enforce, by which mechanism, with what loss
     Doctor(DoctorArgs),
-    /// Dump the state of the scheduler: groups, CPUs, last decisions
-    #[cfg(feature = "sched-ext")]
+    /// Make the daemon read its configuration file again: all of it, or nothing of it
+    Reload(OutputArgs),
+    /// Dump the state of daemon and scheduler: groups, CPUs, last decisions
     #[command(after_help = DEBUG_EXAMPLES)]
     Debug(DebugArgs),
     /// Undo whatever an earlier process left behind, and every `set`
@@ -117,13 +125,14 @@ pub struct OutputArgs {
 }
 
 /// Arguments of `debug`.
-#[cfg(feature = "sched-ext")]
 #[derive(Debug, Args)]
 pub struct DebugArgs {
     /// Instead, print a line of JSON for each change of this group's quota, as it happens
+    #[cfg(feature = "sched-ext")]
     #[arg(long, value_name = "GROUP")]
     pub trace: Option<String>,
     /// For how long, such as 500ms or 10s
+    #[cfg(feature = "sched-ext")]
     #[arg(
         long,
         value_name = "TIME",
@@ -328,6 +337,9 @@ pub struct SetArgs {
     pub knobs: KnobArgs,
     #[command(flatten)]
     pub plan: PlanArgs,
+    /// Instead, make the daemon forget what was `set`: the file holds again
+    #[arg(long)]
+    pub reset: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

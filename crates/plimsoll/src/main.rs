@@ -5,6 +5,7 @@ mod cli;
 mod commands;
 mod control;
 mod daemon;
+mod daemon_client;
 mod demo;
 mod error;
 mod meter;
@@ -42,7 +43,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Set(args) => commands::set::run(&args),
         Command::Show(args) => commands::show::run(&args),
         Command::Top(args) => top::run(&args),
-        #[cfg(feature = "sched-ext")]
+        Command::Reload(args) => commands::reload::run(args),
         Command::Debug(args) => commands::debug::run(&args),
         Command::Daemon(args) => daemon::run(&args),
         Command::Doctor(args) => commands::doctor::run(args),

@@ -10,11 +10,18 @@
 mod common;
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Host, Running, expect_within, ms, native_or_vm, nr_cpus, tasks_below, wait_until};
-use plimsoll_engine::cgroup::{BusyMeter, CpuGroup};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use plimsoll_engine::cgroup::{BusyMeter, CgroupEnforcer, CpuGroup};
+use plimsoll_engine::enforcer::Enforcer;
+use plimsoll_engine::knobs::{Bandwidth, Quota};
+use plimsoll_engine::policy_set::{GroupPolicy, Selector};
+use plimsoll_engine::runtime::RuntimeFolder;
 
 /// In percent of the machine.
 const HEADROOM: f64 = 30.0;
@@ -335,6 +342,118 @@ fn two_side_groups_share_by_weight_and_the_controller_survives_its_keeper() {
     }
     second.stop();
     host.assert_clean();
+}
+
+/// Side work that waits until somebody writes into a pipe, and then runs.
+fn start_sleeper(host: &Host, name: &str, pipe: &Path) -> Running {
+    mkfifo(pipe, Mode::S_IRWXU).unwrap();
+    let script = "read -r line <\"$0\"; while :; do :; done";
+    let words = format!("run --name {name} --headroom 30% -- sh -c");
+    let words: Vec<&str> = words.split(' ').collect();
+    let running = host.start(words.into_iter().chain([script, pipe.to_str().unwrap()]));
+    let group = host.normal(name);
+    wait_until("it is there", Duration::from_secs(10), || {
+        group.is_populated().unwrap_or(false)
+    });
+    running
+}
+
+#[test]
+fn a_side_group_that_wakes_up_after_seconds_of_idleness_has_room_at_once() {
+    const HELD_NS: u64 = 1_000_000;
+    let mut host = Host::alone();
+    let main = host.group("main");
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let side = start_side(&host, "side", "");
+    let sleeper = start_sleeper(&host, "sleeper", &pipe);
+    let group = host.normal("sleeper");
+    thread::sleep(Duration::from_secs(4));
+    let mut meter = Meter::start(&host, &[host.normal("side"), group.clone()], &main);
+    // Dormant, it holds the least that the kernel takes.
+    let quota_ns = group.read_bandwidth().unwrap().quota.quota_ns;
+    assert_eq!(quota_ns, Some(HELD_NS));
+    meter.wait_for_quiet();
+    let before_ns = group.usage_ns().unwrap();
+    std::fs::write(&pipe, "go\n").unwrap();
+    // It holds 1 ms, and the kernel adds as much each second: that alone would
+    // take 3 s. On a busy machine it has a part of the tolerance, 10 ms a second.
+    let time = wait_until("it has room", Duration::from_secs(10), || {
+        group.usage_ns().unwrap() - before_ns > 4 * HELD_NS
+    });
+    println!("4 ms were used {time:?} after it woke up");
+    assert!(time < Duration::from_millis(2_500), "{time:?}");
+    sleeper.stop();
+    side.stop();
+    host.assert_clean();
+}
+
+/// The cgroup that an enforcer holds has the quota that it had, and keeps it.
+fn hold_and_withdraw(host: &Host, groups: &[CpuGroup], controller: &str) {
+    let before: Vec<_> = groups.iter().map(|g| g.read_bandwidth().unwrap()).collect();
+    let runtime = RuntimeFolder::at(host.runtime());
+    let (mut enforcer, _) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
+    let name = |group: &CpuGroup| format!("/{}", group.path().display());
+    for group in groups {
+        let policy = GroupPolicy {
+            name: name(group),
+            selector: Selector::Cgroup(group.path().to_owned()),
+            knobs: serde_json::from_str(r#"{"headroom": "30%"}"#).unwrap(),
+        };
+        enforcer.add(&policy, "a test").unwrap();
+    }
+    let tick_for = |enforcer: &mut CgroupEnforcer, time: Duration| {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            enforcer.tick(Instant::now()).unwrap();
+            thread::sleep(ms(5));
+        }
+    };
+    tick_for(&mut enforcer, ms(1_500));
+    for (group, before) in groups.iter().zip(&before) {
+        assert_ne!(group.read_bandwidth().unwrap(), *before);
+    }
+    for (index, group) in groups.iter().enumerate() {
+        enforcer.remove(&name(group)).unwrap();
+        for _ in 0..10 {
+            let now = group.read_bandwidth().unwrap();
+            assert_eq!(now, before[index], "{controller}: {}", name(group));
+            tick_for(&mut enforcer, ms(30));
+        }
+    }
+    // Once more, for those that went first.
+    let after: Vec<_> = groups.iter().map(|g| g.read_bandwidth().unwrap()).collect();
+    assert_eq!(after, before, "{controller}");
+    assert_eq!(enforcer.undo().problems, [""; 0]);
+}
+
+#[test]
+fn the_quota_of_a_withdrawn_side_stays_as_it_was_wherever_the_controller_runs() {
+    let mut host = Host::shared();
+    let groups = ["free", "limited"].map(|name| host.group(name));
+    let half = Quota {
+        quota_ns: Some(50_000_000),
+        period_ns: 100_000_000,
+    };
+    groups[1]
+        .write_bandwidth(&Bandwidth::of(half, None))
+        .unwrap();
+    let loads = groups
+        .each_ref()
+        .map(|group| host.start_load_in(group, "burn --threads 1 --duration 300s"));
+    hold_and_withdraw(&host, &groups, "the controller here");
+    let other = start_side(&host, "other", "");
+    wait_until("the other controls", Duration::from_secs(10), || {
+        sides(&host, "other") == ["other"]
+    });
+    hold_and_withdraw(&host, &groups, "the controller elsewhere");
+    wait_until(
+        "the other has none but its own",
+        Duration::from_secs(5),
+        || sides(&host, "other") == ["other"],
+    );
+    other.stop();
+    loads.into_iter().for_each(|load| drop(load.stop()));
 }
 
 #[test]

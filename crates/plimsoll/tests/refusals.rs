@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::{Finished, Host, wait_until};
@@ -297,8 +297,10 @@ fn a_change_of_a_running_group_that_is_refused_leaves_it_as_it_was() {
     let host = Host::shared();
     let words = "run --name g --quota 50ms/100ms --burst 20ms -- sleep 60";
     let running = host.start(words.split(' '));
+    // It enters one hierarchy after the other.
+    let is_there = |folder: &PathBuf| !common::text(&folder.join("cgroup.procs")).is_empty();
     wait_until("it runs", Duration::from_secs(10), || {
-        host.normal("g").is_populated().unwrap_or(false)
+        host.normal("g").folders().iter().all(is_there)
     });
     for knobs in [
         &["--quota", "1ms/2s"][..],

@@ -67,7 +67,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects. `None`: nobody listens there.
+    /// Connects. `None`: nobody listens there, as far as this user may know.
     ///
     /// # Errors
     /// When somebody may listen, but does not take the connection.
@@ -99,6 +99,7 @@ impl Client {
             })),
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound
+                | io::ErrorKind::PermissionDenied
                 | io::ErrorKind::ConnectionRefused
                 | io::ErrorKind::NotADirectory => Ok(None),
                 _ => Err(failed(error)),

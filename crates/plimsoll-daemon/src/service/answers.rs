@@ -116,6 +116,9 @@ impl Service {
         if !name.starts_with('/') {
             return Err(no_such());
         }
+        if name.trim_matches('/').is_empty() {
+            return Err(format!("{name}: is the root, which has no limits"));
+        }
         let path = self.hierarchy.resolve(name).map_err(|_| no_such())?;
         let path = Path::new("/").join(path);
         if is_ours(&path) {

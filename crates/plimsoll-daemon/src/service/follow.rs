@@ -45,6 +45,7 @@ impl Service {
                 CgroupChange::Gone(path) => {
                     self.known.remove(&path);
                     self.attributes.remove(&path);
+                    self.attributes_refused.remove(&path);
                     self.written.remove(&path);
                     self.cgroup_has_gone(&path);
                 }
@@ -98,15 +99,30 @@ impl Service {
             Some(rule) => attributes::read_above(&folder, &self.config.allow_xattr, &rule.knobs),
             None => attributes::read(&folder, &self.config.allow_xattr),
         };
-        for refused in &read.refused {
-            self.counters.attributes_refused += 1;
-            self.log
-                .warning("attributes", &format!("{path}: {refused}"));
-        }
+        self.note_refused(path, read.refused);
         if read.knobs.is_empty() {
             self.attributes.remove(path);
         } else {
             self.attributes.insert(path.to_owned(), read.knobs);
+        }
+    }
+
+    /// Tells and counts what is ignored, once for each change.
+    fn note_refused(&mut self, path: &str, refused: Vec<String>) {
+        let before = self.attributes_refused.get(path);
+        if before.map_or(&[][..], Vec::as_slice) == refused {
+            return;
+        }
+        for line in &refused {
+            if before.is_none_or(|before| !before.contains(line)) {
+                self.counters.attributes_refused += 1;
+                self.log.warning("attributes", &format!("{path}: {line}"));
+            }
+        }
+        if refused.is_empty() {
+            self.attributes_refused.remove(path);
+        } else {
+            self.attributes_refused.insert(path.to_owned(), refused);
         }
     }
 
@@ -221,6 +237,8 @@ impl Service {
             let watch = ProcessWatch::start();
             let text = format!("processes are noticed by {}", watch.method());
             self.log.info("processes", &text);
+            let refused = watch.refused().map(str::to_owned);
+            self.note_problem("processes", refused);
             self.processes = Some(watch);
         }
         self.look_at_processes(&processes::all());
@@ -228,9 +246,14 @@ impl Service {
 
     /// Follows what has happened to processes.
     pub(super) fn follow_processes(&mut self) {
+        let now = Instant::now();
+        if self.processes_again(now).is_some() {
+            return;
+        }
         let Some(watch) = &mut self.processes else {
             return;
         };
+        self.processes_read = now;
         let changes = watch.changes();
         if changes.lost {
             self.counters.events_lost += 1;

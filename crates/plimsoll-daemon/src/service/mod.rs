@@ -45,6 +45,8 @@ use planner::Planner;
 use remembered::Remembered;
 use wish::Demand;
 
+/// Processes may start a thousand times a second: they are looked at together.
+const PROCESSES_INTERVAL: Duration = Duration::from_millis(10);
 /// Without events, the service looks after itself this often.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
@@ -105,12 +107,15 @@ pub struct Service {
     known: BTreeSet<String>,
     /// What the owners of cgroups ask for, as far as they may.
     attributes: BTreeMap<String, Knobs>,
+    /// What of it was ignored, as it was told last.
+    attributes_refused: BTreeMap<String, Vec<String>>,
     /// Those to which somebody has written, with when they are looked at.
     written: BTreeMap<String, Instant>,
     /// Groups of commands in which nothing runs any more.
     empty_since: BTreeMap<String, Instant>,
     /// Only if a group is made of processes.
     processes: Option<ProcessWatch>,
+    processes_read: Instant,
     book: Book,
     demand: Option<Demand>,
     remembered: Remembered,
@@ -175,6 +180,7 @@ impl Service {
             self.book.due(),
             self.cgroups.due(),
             self.processes.as_ref().and_then(ProcessWatch::due),
+            self.processes_again(now),
             self.written.values().min().copied(),
         ];
         let due = due.into_iter().flatten().min().unwrap_or(now);
@@ -182,7 +188,9 @@ impl Service {
             PollFd::new(self.inbox.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.cgroups.as_fd(), PollFlags::POLLIN),
         ];
-        if let Some(fd) = self.processes.as_ref().and_then(ProcessWatch::fd) {
+        if let (None, Some(processes)) = (self.processes_again(now), &self.processes)
+            && let Some(fd) = processes.fd()
+        {
             fds.push(PollFd::new(fd, PollFlags::POLLIN));
         }
         // One more, so that it is due when it is over.
@@ -190,6 +198,12 @@ impl Service {
         let wait = PollTimeout::try_from(wait.min(1_000)).unwrap_or(PollTimeout::ZERO);
         // Interrupted by a signal, there is nothing to do.
         let _ = poll(&mut fds, wait);
+    }
+
+    /// When processes are looked at again, if they were just now.
+    fn processes_again(&self, now: Instant) -> Option<Instant> {
+        let at = self.processes_read + PROCESSES_INTERVAL;
+        (self.processes.is_some() && now < at).then_some(at)
     }
 
     fn answer_all(&mut self) {

@@ -1,9 +1,9 @@
 //! The commands that are short enough for one file each.
 
-#[cfg(feature = "sched-ext")]
 pub mod debug;
 pub mod doctor;
 pub mod documents;
+pub mod reload;
 pub mod restore;
 pub mod set;
 pub mod show;

@@ -5,6 +5,7 @@ mod starter;
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -102,6 +103,7 @@ fn lock(runtime: &RuntimeFolder) -> Result<File> {
         .truncate(false)
         .read(true)
         .write(true)
+        .mode(0o600)
         .open(&path);
     let mut file = file.map_err(failed)?;
     match file.try_lock() {

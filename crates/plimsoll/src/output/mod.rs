@@ -10,7 +10,7 @@ mod table;
 pub use json::print as print_json;
 pub use picture::Picture;
 pub use progress::Progress;
-pub use statistics::{run_statistics, statistics_rows};
+pub use statistics::{cpu_time, run_statistics, statistics_rows};
 pub use table::{borderless, print_line};
 
 use std::io::Write as _;
@@ -20,6 +20,11 @@ use plimsoll_engine::plan::{Fidelity, Plan, PlanItem};
 use serde::Serialize;
 
 use crate::error::Result;
+
+/// The columns of a plan.
+const PLAN_HEADER: [&str; 4] = ["KNOB", "VALUE", "ENFORCED BY", "LOSS"];
+/// A plan without items.
+const NO_KNOBS: &str = "no knobs: the command runs in a group of its own, unlimited";
 
 /// Text of others, fit for one line of a terminal.
 pub fn one_line(text: &str) -> String {
@@ -42,9 +47,9 @@ pub fn plan(plan: &Plan, as_json: bool) -> Result<()> {
         return json::print("plimsoll.plan/1", &Document { plan: &plan.items });
     }
     if plan.items.is_empty() {
-        return print_line("no knobs: the command runs in a group of its own, unlimited");
+        return print_line(NO_KNOBS);
     }
-    let mut table = borderless(["KNOB", "VALUE", "ENFORCED BY", "LOSS"]);
+    let mut table = borderless(PLAN_HEADER);
     for item in &plan.items {
         table.add_row([
             item.knob,
@@ -54,6 +59,42 @@ pub fn plan(plan: &Plan, as_json: bool) -> Result<()> {
         ]);
     }
     print_line(&table.to_string())
+}
+
+/// The same of a plan that came as JSON. `None`: it has no items.
+pub fn plan_table(plan: &serde_json::Value) -> Option<String> {
+    let items = plan.as_array().filter(|items| !items.is_empty())?;
+    let text = |item: &serde_json::Value, key: &str| {
+        let value = item.get(key).and_then(serde_json::Value::as_str);
+        value.unwrap_or_default().to_owned()
+    };
+    let mut table = borderless(PLAN_HEADER);
+    for item in items {
+        let loss = match text(item, "fidelity").as_str() {
+            "exact" => "none".to_owned(),
+            "approximate" => text(item, "loss"),
+            _ => format!("NOT ENFORCED: {}", text(item, "reason")),
+        };
+        table.add_row([
+            text(item, "knob"),
+            text(item, "value"),
+            text(item, "mechanism"),
+            loss,
+        ]);
+    }
+    Some(table.to_string())
+}
+
+/// Prints a plan that came as JSON.
+pub fn print_plan(plan: &serde_json::Value, as_json: bool) -> Result<()> {
+    if as_json {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            plan: &'a serde_json::Value,
+        }
+        return json::print("plimsoll.plan/1", &Document { plan });
+    }
+    print_line(plan_table(plan).as_deref().unwrap_or(NO_KNOBS))
 }
 
 /// What is lost, in a few words.

@@ -14,6 +14,11 @@ fn seconds(usec: u64) -> String {
     format!("{}.{:03} s", usec / 1_000_000, usec / 1000 % 1000)
 }
 
+/// CPU time that a group has used.
+pub fn cpu_time(sample: &Sample) -> String {
+    seconds(sample.usage_usec)
+}
+
 /// A throttle count never without its periods.
 fn throttling(stat: &CpuStat) -> String {
     let throttled = format!(
@@ -78,7 +83,7 @@ fn headroom_asked(headroom: &HeadroomSample) -> String {
 /// What to show of a sample, name and value.
 pub fn statistics_rows(sample: &Sample) -> Vec<(&'static str, String)> {
     let mut rows = vec![
-        ("cpu time", seconds(sample.usage_usec)),
+        ("cpu time", cpu_time(sample)),
         ("processes", sample.processes.to_string()),
     ];
     if let Some(stat) = &sample.quota {

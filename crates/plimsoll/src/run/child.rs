@@ -82,15 +82,12 @@ fn cannot_join(reason: i32) -> CommandError {
 /// Starts a command in a group. Streams, terminal, folder and environment
 /// are the ones of this process.
 pub fn spawn(words: &[OsString], membership: Membership, nice: Option<i32>) -> Result<Child> {
-    let shown = words[0].to_string_lossy().into_owned();
     let files: Vec<RawFd> = membership
         .files
         .iter()
         .map(|file| file.as_raw_fd())
         .collect();
     let policy = membership.policy;
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]);
     let prepare = move || {
         close_own_files(&files);
         if !files.iter().all(|file| join(*file)) {
@@ -105,9 +102,24 @@ pub fn spawn(words: &[OsString], membership: Membership, nice: Option<i32>) -> R
         }
         Ok(())
     };
-    // SAFETY: between fork and exec, `prepare` makes system calls only; it
-    // neither allocates nor locks. `Vec` iteration and making an error of a
-    // number do not allocate.
+    let started = spawn_after(words, prepare);
+    // The files are open until the command has joined.
+    drop(membership);
+    started
+}
+
+/// Starts a command once its process has done `prepare`, which makes system
+/// calls only: it neither allocates nor locks.
+pub fn spawn_after(
+    words: &[OsString],
+    prepare: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+) -> Result<Child> {
+    let shown = words[0].to_string_lossy().into_owned();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    // SAFETY: between fork and exec, `prepare` makes system calls only, as its
+    // callers promise. `Vec` iteration and making an error of a number do not
+    // allocate.
     unsafe { command.pre_exec(prepare) };
     command
         .spawn()

@@ -1,7 +1,9 @@
 //! `plimsoll run`: a command in a group of its own.
 
+mod by_daemon;
 mod child;
 pub mod choice;
+mod held;
 pub mod session;
 mod signals;
 
@@ -18,6 +20,7 @@ use plimsoll_engine::policy_set::{GroupPolicy, PolicySet, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
 
 use crate::cli::{PlanArgs, RunArgs};
+use crate::daemon_client::Daemon;
 use crate::error::Result;
 use crate::output;
 use choice::Means;
@@ -137,6 +140,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         .knobs(None)
         .map_err(plimsoll_engine::EngineError::from)?;
     let hierarchy = Arc::new(Hierarchy::find()?);
+    if hierarchy.check_permission().is_err()
+        && let Some(daemon) = Daemon::find()?
+    {
+        return by_daemon::run(daemon, args, &knobs);
+    }
     let name = args
         .name
         .clone()

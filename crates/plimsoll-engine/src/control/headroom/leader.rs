@@ -9,8 +9,9 @@ use nix::sys::resource::{Resource, getrlimit};
 use plimsoll_policy::headroom::{self as core, Controller, Params, Side};
 
 use super::activity::nr_looks;
-use super::announce::{ControllerLock, Others, SideDescription, SidesLock, state_file};
-use super::side::{ControlledSide, Keeper};
+use super::announce::{ControllerLock, Others, SideDescription, state_file};
+use super::permit::{Keeper, Permit};
+use super::side::ControlledSide;
 use super::{GRAIN, SCAN_INTERVAL, share};
 use crate::cgroup::{BusyMeter, Hierarchy};
 use crate::control::CoreClock;
@@ -69,9 +70,9 @@ pub(super) struct Leader {
     busy: BusyMeter,
     others: Others,
     /// Measured every time.
-    active: Vec<Box<ControlledSide>>,
+    active: Vec<ControlledSide>,
     /// Looked at in turns, the first is the next.
-    dormant: VecDeque<Box<ControlledSide>>,
+    dormant: VecDeque<ControlledSide>,
     lost: Vec<LostSide>,
     /// Sides have come, gone or changed since the parameters were set.
     is_changed: bool,
@@ -86,15 +87,19 @@ pub(super) struct Leader {
     scanned: Option<Instant>,
     published: Instant,
     sums: Sums,
+    /// Of earlier controllers of this process.
+    shortfall_usec: u64,
     sample: HeadroomSample,
 }
 
 impl Leader {
-    /// Starts without any side.
+    /// Starts without any side. `counted`: what earlier ones of this process
+    /// counted, from where it goes on.
     pub fn start(
         lock: ControllerLock,
         hierarchy: &Arc<Hierarchy>,
         runtime: &RuntimeFolder,
+        counted: &HeadroomSample,
         now: Instant,
     ) -> Result<Self> {
         let nr_cpus = nr_cpus_online();
@@ -123,7 +128,13 @@ impl Leader {
             scanned: None,
             published: now,
             sums: Sums::default(),
-            sample: HeadroomSample::default(),
+            shortfall_usec: counted.headroom_shortfall_usec,
+            sample: HeadroomSample {
+                nr_updates: counted.nr_updates,
+                nr_writes: counted.nr_writes,
+                controller_usec: counted.controller_usec,
+                ..HeadroomSample::default()
+            },
         })
     }
 
@@ -146,7 +157,7 @@ impl Leader {
     /// Controls none of those that `is_unwanted` says any more.
     fn drop_sides(&mut self, is_unwanted: impl Fn(&SideDescription, &Keeper) -> bool) {
         self.is_changed = true;
-        let stays = |side: &Box<ControlledSide>| !is_unwanted(&side.description, &side.keeper);
+        let stays = |side: &ControlledSide| !is_unwanted(&side.description, &side.keeper);
         self.active.retain(stays);
         self.dormant.retain(stays);
         self.lost
@@ -155,7 +166,7 @@ impl Leader {
 
     fn control(&mut self, description: SideDescription, keeper: Keeper, now: Instant) {
         self.is_changed = true;
-        let is_it = |side: &Box<ControlledSide>| {
+        let is_it = |side: &ControlledSide| {
             side.keeper == keeper && side.description.name == description.name
         };
         let active = self.active.iter().position(is_it);
@@ -179,7 +190,7 @@ impl Leader {
 
     fn open(&mut self, description: SideDescription, keeper: Keeper, now: Instant) {
         match ControlledSide::open(&self.hierarchy, description.clone(), keeper.clone(), now) {
-            Ok(side) => self.active.push(Box::new(side)),
+            Ok(side) => self.active.push(side),
             Err(_) => self.lost.push(LostSide {
                 description,
                 keeper,
@@ -248,6 +259,8 @@ impl Leader {
         if self.controller.set(params).is_ok() {
             self.nr_cpus = nr_cpus;
         }
+        // What is in force is known at once; what is measured is published.
+        self.sample.headroom_ppm = self.controller.params().headroom_ppm;
     }
 
     /// Closes the interval since the last call. `own`: what this process has
@@ -292,7 +305,7 @@ impl Leader {
     /// Measures the active sides: all that have room to run in, and of those
     /// that wait for it so many at a time. Takes out those that are dormant
     /// from now on.
-    fn measure_active(&mut self, now: Instant) -> Vec<Box<ControlledSide>> {
+    fn measure_active(&mut self, now: Instant) -> Vec<ControlledSide> {
         let nr_active = self.active.len();
         let first = self.turn % nr_active.max(1);
         self.turn = if nr_active > MEASURED_MAX {
@@ -309,7 +322,7 @@ impl Leader {
                 continue;
             }
             let Ok(used_ns) = side.measure(keep_open) else {
-                self.lost.push(LostSide::of(*side, now));
+                self.lost.push(LostSide::of(side, now));
                 continue;
             };
             self.unbooked_ns += used_ns;
@@ -331,7 +344,7 @@ impl Leader {
                 return;
             };
             let Ok(used_ns) = side.measure(keep_open) else {
-                self.lost.push(LostSide::of(*side, now));
+                self.lost.push(LostSide::of(side, now));
                 continue;
             };
             self.unbooked_ns += used_ns;
@@ -345,7 +358,7 @@ impl Leader {
 
     /// What each active side may run until the next time.
     fn shares(&mut self, grant_ns: u64) -> Vec<u64> {
-        let claim = |side: &Box<ControlledSide>| Side {
+        let claim = |side: &ControlledSide| Side {
             want_ns: side.want_ns(),
             share_ns: 0,
             weight: side.description.weight,
@@ -364,10 +377,11 @@ impl Leader {
 
     /// A side that refuses its quota keeps the one that it has, and does not
     /// keep the others from theirs: it is tried again.
-    fn write_quotas(&mut self, grant_ns: u64, drowsy: Vec<Box<ControlledSide>>, now: Instant) {
+    fn write_quotas(&mut self, grant_ns: u64, drowsy: Vec<ControlledSide>, now: Instant) {
         let shares = self.shares(grant_ns);
         let sides = self.active.iter().chain(&drowsy);
-        let permit = Permit::take(&self.others, &self.runtime, sides);
+        let keepers = sides.map(|side| &side.keeper);
+        let permit = Permit::take(&self.others, &self.runtime, keepers);
         let keep_open = files_of(self.active.len()) <= self.files_max;
         for (side, share_ns) in self.active.iter_mut().zip(shares) {
             if let Some(quota_ns) = side.next_quota_ns(share_ns, now)
@@ -414,7 +428,8 @@ impl Leader {
         self.sample.allowance_ppm = ppm(sums.allowance_ns);
         self.sample.side_ppm = ppm(sums.side_ns);
         self.sample.nonside_ppm = ppm(sums.nonside_ns);
-        self.sample.headroom_shortfall_usec = self.controller.shortfall_ns() / 1000;
+        self.sample.headroom_shortfall_usec =
+            self.shortfall_usec + self.controller.shortfall_ns() / 1000;
         let sides = self.active.iter().chain(&self.dormant);
         let mut names: Vec<&str> = sides.map(|side| side.description.name.as_str()).collect();
         names.sort_unstable();
@@ -441,34 +456,6 @@ impl Drop for Leader {
     }
 }
 
-/// What may be written, for as long as it lives: all sides of this process,
-/// and those of others that are still announced.
-struct Permit<'a> {
-    others: &'a Others,
-    lock: Option<SidesLock>,
-}
-
-impl<'a> Permit<'a> {
-    fn take<'b>(
-        others: &'a Others,
-        runtime: &RuntimeFolder,
-        mut sides: impl Iterator<Item = &'b Box<ControlledSide>>,
-    ) -> Self {
-        let is_needed = sides.any(|side| side.keeper != Keeper::Here);
-        // Where somebody has it, others' sides wait for the next time.
-        let lock = is_needed.then(|| SidesLock::try_take(runtime).ok().flatten());
-        let lock = lock.flatten();
-        Self { others, lock }
-    }
-
-    fn allows(&self, keeper: &Keeper) -> bool {
-        match keeper {
-            Keeper::Here => true,
-            Keeper::Elsewhere(path) => self.lock.is_some() && self.others.is_current(path),
-        }
-    }
-}
-
 /// The state that the controller of this user has published last.
 pub(super) fn published(runtime: &RuntimeFolder) -> Option<HeadroomSample> {
     serde_json::from_slice(&std::fs::read(state_file(runtime)).ok()?).ok()
@@ -479,7 +466,7 @@ fn files_max() -> u64 {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(now, _)| now / 2)
 }
 
-/// What so many sides keep open: usage and quota of each.
+/// Of so many sides usage and quota.
 fn files_of(nr_sides: usize) -> u64 {
     2 * nr_sides as u64
 }

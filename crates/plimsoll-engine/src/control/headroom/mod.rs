@@ -6,10 +6,50 @@
 //! at once, so the loop itself is the refill; the period is the longest
 //! there is (1 s), and if the loop stops, a side group gets no more than
 //! one such quota per second.
+//!
+//! # Thousands of side groups
+//!
+//! Most side groups do nothing most of the time. One that used less than
+//! 50 µs in 200 ms, and was not held up, becomes *dormant*: it keeps the least
+//! quota that the kernel takes, 1 ms a second, and has no part in the sharing.
+//! With n dormant sides, each is looked at once within n ms, but not more often
+//! than it takes to see all within 200 ms, and not less often than every
+//! second: n / 20 of up to 200 sides every 10 ms, 10 of up to 1,000 sides, and
+//! n / 100 of more. One that has used 250 µs within a second is active again.
+//! So
+//!
+//! - a side group that wakes up is measured, and has room where there is any,
+//!   within 200 ms (up to 200 dormant sides) or a second, and 10 ms;
+//! - until then it has run at most what its quota gave it, 1 ms a second
+//!   besides the 1 ms that its pool held. Nobody can tell that time from other
+//!   work before it is looked at, so it counts as such, and side work that is
+//!   measured late is told to the core as soon as there is as much use of the
+//!   machine to take it from: the law is kept for all work together at any
+//!   time.
+//!
+//! Active sides are measured every time. Where more than 64 are active, those
+//! of them that have used up what they were given, and so cannot run before
+//! the kernel or the next write refills their pool, take turns of 64.
+//!
+//! # Who may write a quota
+//!
+//! A quota has one keeper, the process whose group it is: it has set it and
+//! puts it back. The controller writes it in between, and may run in another
+//! process. So the keeper first withdraws the side, and puts the quota back
+//! then. In the same process, [`HeadroomDuty::remove`] takes the side from the
+//! controller. In another, the controller writes only with the lock of the
+//! announcements held, and after a look whether the announcement is still the
+//! one that it has read; withdrawing takes the same lock. The announcement of
+//! a process that was killed is withdrawn by whoever undoes its journal,
+//! before that.
+//!
+//! A side that cannot be measured or refuses its quota keeps what it has, and
+//! is tried again; the others are controlled as ever.
 
 mod activity;
 mod announce;
 mod leader;
+mod permit;
 mod share;
 mod side;
 #[cfg(test)]
@@ -50,6 +90,8 @@ pub(crate) struct HeadroomDuty {
     is_outdated: bool,
     announced: Option<Instant>,
     leader: Option<Box<Leader>>,
+    /// What the controllers counted that ran here before.
+    counted: HeadroomSample,
     /// When to do anything next; `None`: at once.
     due: Option<Instant>,
 }
@@ -65,6 +107,7 @@ impl HeadroomDuty {
             is_outdated: false,
             announced: None,
             leader: None,
+            counted: HeadroomSample::default(),
             due: None,
         }
     }
@@ -114,7 +157,10 @@ impl HeadroomDuty {
         self.is_outdated = true;
         if self.sides.is_empty() {
             self.is_outdated = false;
-            self.leader = None;
+            // Whoever has sides left may have the lock.
+            if let Some(leader) = self.leader.take() {
+                self.counted = leader.sample();
+            }
         }
     }
 
@@ -165,7 +211,7 @@ impl HeadroomDuty {
         let Some(lock) = ControllerLock::try_take(&self.runtime)? else {
             return Ok(());
         };
-        let mut leader = Leader::start(lock, &self.hierarchy, &self.runtime, now)?;
+        let mut leader = Leader::start(lock, &self.hierarchy, &self.runtime, &self.counted, now)?;
         self.sides.values().for_each(|side| leader.keep(side));
         self.leader = Some(Box::new(leader));
         Ok(())

@@ -2,7 +2,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use plimsoll_policy::headroom as core;
 
 use super::activity::Activity;
 use super::announce::SideDescription;
+use super::permit::Keeper;
 use crate::cgroup::layout::{KERNEL_PERIOD_MAX_NS, KERNEL_QUOTA_MIN_NS};
 use crate::cgroup::{CpuGroup, Hierarchy, UsageCounter};
 use crate::error::{EngineError, Result};
@@ -23,16 +23,6 @@ const WRITE_STEP_NS: u64 = 200_000;
 const REWRITE_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a quota that the kernel refused is not tried again.
 const REFUSED_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Whose side it is, and so who puts its quota back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Keeper {
-    /// This process, which tells the controller before it does.
-    Here,
-    /// The process that announces it in this file, which withdraws it before
-    /// it does.
-    Elsewhere(PathBuf),
-}
 
 /// One side group under control.
 #[derive(Debug)]

@@ -208,7 +208,7 @@ fn a_removed_side_is_never_written_again() {
     assert_ne!(rig.take_quota("stays"), "");
     duty.remove("stays");
     assert_eq!(duty.tick(rig.now).unwrap(), None);
-    assert_eq!(announcements(&rig.runtime), [PathBuf::new(); 0]);
+    assert!(announcements(&rig.runtime).is_empty());
 }
 
 #[test]
@@ -390,6 +390,20 @@ fn what_is_put_back_amid_a_controllers_work_stays() {
     });
     assert_eq!(overwritten, 0, "of {nr_controlled} rounds");
     assert!(nr_controlled > 50, "{nr_controlled} rounds tested anything");
+}
+
+#[test]
+fn what_was_counted_stays_counted_when_the_last_side_goes_and_comes_back() {
+    let mut rig = Rig::new();
+    let mut duty = rig.duty();
+    let side = rig.side("side");
+    duty.add(&side).unwrap();
+    rig.ticks(10, &mut [&mut duty]);
+    duty.remove("side");
+    duty.add(&side).unwrap();
+    rig.ticks(5, &mut [&mut duty]);
+    let sample = duty.sample().unwrap();
+    assert_eq!((sample.nr_updates, sample.nr_writes), (15, 2));
 }
 
 #[test]

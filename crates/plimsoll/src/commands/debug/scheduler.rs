@@ -1,31 +1,21 @@
-//! `plimsoll debug`: what the scheduler is doing, in all detail.
-
-use std::process::ExitCode;
+//! What the scheduler is doing, in all detail.
 
 use plimsoll_engine::runtime::RuntimeFolder;
-use plimsoll_scx::debug::Snapshot;
+pub use plimsoll_scx::debug::Snapshot;
 
-use super::trace;
-use crate::cli::DebugArgs;
 use crate::error::{CommandError, Result};
 use crate::output;
 
-/// Dumps the scheduler's state, and changes nothing.
-pub fn run(args: &DebugArgs) -> Result<ExitCode> {
-    if let Some(group) = &args.trace {
-        return trace::run(group, args.duration);
-    }
+/// Takes the scheduler's state, and changes nothing.
+pub fn take() -> Result<Option<Snapshot>> {
     let snapshot = Snapshot::take(&RuntimeFolder::of_this_user());
-    let snapshot = snapshot.map_err(|error| CommandError::Other(format!("debug: {error}")))?;
-    if args.json {
-        output::print_json("plimsoll.debug/1", &snapshot)?;
-    } else {
-        print(&snapshot)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    snapshot
+        .map(Some)
+        .map_err(|error| CommandError::Other(format!("debug: {error}")))
 }
 
-fn print(snapshot: &Snapshot) -> Result<()> {
+/// Prints it for people.
+pub fn print(snapshot: &Snapshot) -> Result<()> {
     output::print_line(&overview(snapshot))?;
     output::print_line(&format!("\n{}", groups(snapshot)))?;
     output::print_line(&format!("\n{}", cpus(snapshot)))?;

@@ -1,8 +1,12 @@
 //! `plimsoll show`: groups, what enforces their knobs, and what they used.
 
+pub mod served;
+
+use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use plimsoll_daemon::state::Daemon as DaemonState;
 use plimsoll_engine::cgroup::{CpuGroup, CpuStat, Hierarchy};
 use plimsoll_engine::journal::{self, Journal};
 use plimsoll_engine::knobs::Knobs;
@@ -12,15 +16,20 @@ use serde::Serialize;
 
 use crate::cli::ShowArgs;
 use crate::control::{self, GroupState, Request};
-use crate::error::Result;
+use crate::daemon_client::Daemon;
+use crate::error::{CommandError, Result};
 use crate::output;
+use served::Served;
 
-/// What `show` knows of one journal.
+/// What `show` knows of one group.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 enum Shown {
     /// A living process keeps it.
     Group(Box<GroupState>),
+    /// The daemon keeps it.
+    #[serde(rename = "group")]
+    Served(Box<Served>),
     /// `set` changed a cgroup of somebody else's.
     Set {
         /// The cgroup.
@@ -64,34 +73,88 @@ fn knob_words(knobs: &Knobs) -> String {
 /// Shows all groups, or one target.
 pub fn run(args: &ShowArgs) -> Result<ExitCode> {
     let runtime = RuntimeFolder::of_this_user();
-    let Some(target) = &args.target else {
-        let all = all_groups(&runtime)?;
-        print_all(&all, args.json)?;
-        return Ok(ExitCode::SUCCESS);
-    };
-    if let Some(state) = control::ask(&runtime, target, Request::Show)? {
-        print_group(&state, args.json)?;
-        return Ok(ExitCode::SUCCESS);
+    match &args.target {
+        Some(target) => show_target(&runtime, target, args.json)?,
+        None => show_all(&runtime, args.json)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_target(runtime: &RuntimeFolder, target: &str, as_json: bool) -> Result<()> {
+    if let Some(state) = control::ask(runtime, target, Request::Show)? {
+        return print_group(&state, as_json);
     }
     let hierarchy = Arc::new(Hierarchy::find()?);
+    if let Some(groups) = served_target(&hierarchy, target)? {
+        return served::print(&groups, as_json);
+    }
     let folder = match target.parse::<i32>() {
         Ok(pid) => hierarchy
             .folders_of(pid)?
             .first()
             .map(|path| path.display().to_string()),
-        Err(_) => Some(target.clone()),
+        Err(_) => Some(target.to_owned()),
     };
     let no_target = || EngineError::NoTarget {
-        target: target.clone(),
+        target: target.to_owned(),
         what: "group, cgroup or process",
     };
     let folder = folder.ok_or_else(no_target)?;
     let path = hierarchy.resolve(&folder).map_err(|_| no_target())?;
-    print_cgroup(&CpuGroup::at(&hierarchy, path), args.json)?;
-    Ok(ExitCode::SUCCESS)
+    print_cgroup(&CpuGroup::at(&hierarchy, path), as_json)
 }
 
-fn all_groups(runtime: &RuntimeFolder) -> Result<Vec<Shown>> {
+/// What a target is called where the daemon is asked: a cgroup by its path
+/// below the mount point.
+pub fn name_for_daemon(hierarchy: &Hierarchy, target: &str) -> String {
+    match hierarchy.resolve(target) {
+        Ok(path) if target.contains('/') => format!("/{}", path.display()),
+        _ => target.to_owned(),
+    }
+}
+
+/// The target as groups of the daemon's. `None`: there is no daemon, or it
+/// knows of no such group: then the kernel may know the target.
+fn served_target(hierarchy: &Hierarchy, target: &str) -> Result<Option<Vec<Served>>> {
+    let Some(mut daemon) = Daemon::find()? else {
+        return Ok(None);
+    };
+    let state = daemon.show(Some(&name_for_daemon(hierarchy, target)));
+    let groups = state.map(|state| served::of_state(state).0);
+    Ok(groups.ok().filter(|groups| !groups.is_empty()))
+}
+
+fn show_all(runtime: &RuntimeFolder, as_json: bool) -> Result<()> {
+    let runs = kept_by_runs(runtime);
+    // A daemon that does not answer hides nothing else.
+    let state = Daemon::find().and_then(|daemon| daemon.map(|mut d| d.show(None)).transpose());
+    let state = state.unwrap_or_else(|error| {
+        output::tell(&error.to_string());
+        None
+    });
+    let Some(state) = state else {
+        return print_all(&runs?, None, as_json);
+    };
+    let mut all = match runs {
+        // The daemon's folder, of which others see only the socket.
+        Err(error) if is_denied(&error) => Vec::new(),
+        runs => runs?,
+    };
+    let (groups, daemon) = served::of_state(state);
+    let groups = groups.into_iter().map(Box::new).map(Shown::Served);
+    all.extend(groups);
+    print_all(&all, Some(&daemon), as_json)
+}
+
+fn is_denied(error: &CommandError) -> bool {
+    let CommandError::Engine(EngineError::Journal { source, .. }) = error else {
+        return false;
+    };
+    source.kind() == ErrorKind::PermissionDenied
+}
+
+/// The groups of `run`, and what was `set` without a daemon.
+fn kept_by_runs(runtime: &RuntimeFolder) -> Result<Vec<Shown>> {
     let mut all = Vec::new();
     for path in journal::list(runtime.path())? {
         let name = path
@@ -128,52 +191,77 @@ fn all_groups(runtime: &RuntimeFolder) -> Result<Vec<Shown>> {
     Ok(all)
 }
 
-fn print_all(all: &[Shown], as_json: bool) -> Result<()> {
+/// `daemon`: the one whose groups are among them.
+fn print_all(all: &[Shown], daemon: Option<&DaemonState>, as_json: bool) -> Result<()> {
     if as_json {
         #[derive(Serialize)]
         struct Document<'a> {
             groups: &'a [Shown],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            daemon: Option<&'a DaemonState>,
         }
-        return output::print_json("plimsoll.show/1", &Document { groups: all });
+        let groups = all;
+        return output::print_json("plimsoll.show/1", &Document { groups, daemon });
     }
-    if all.is_empty() {
-        return output::print_line("no groups");
+    match all {
+        [] => output::print_line("no groups")?,
+        all => output::print_line(&table_of(all, daemon.is_some()))?,
     }
-    let mut table = output::borderless(["GROUP", "PROCESSES", "CPU TIME", "KNOBS", "RUNS"]);
+    for problem in daemon.iter().flat_map(|daemon| &daemon.problems) {
+        output::print_line(&format!("PROBLEM: {}", output::one_line(problem)))?;
+    }
+    Ok(())
+}
+
+/// All groups in one table; `with_origin` says where each comes from.
+fn table_of(all: &[Shown], with_origin: bool) -> String {
+    let columns = ["GROUP", "ORIGIN", "PROCESSES", "CPU TIME", "KNOBS", "RUNS"];
+    let kept = |column: &usize| with_origin || *column != 1;
+    let select = |row: [String; 6]| {
+        let cells = row.into_iter().enumerate();
+        cells
+            .filter(|(column, _)| kept(column))
+            .map(|(_, cell)| cell)
+    };
+    let header = columns.into_iter().enumerate();
+    let header = header
+        .filter(|(column, _)| kept(column))
+        .map(|(_, name)| name);
+    let mut table = output::borderless(header);
     for shown in all {
-        match shown {
-            Shown::Group(state) => {
+        table.add_row(select(shown.row()));
+    }
+    table.to_string()
+}
+
+impl Shown {
+    /// Name, origin, processes, CPU time, knobs, and what runs in it.
+    fn row(&self) -> [String; 6] {
+        let dash = || "-".to_owned();
+        match self {
+            Self::Group(state) => {
                 let sample = state.statistics.clone().unwrap_or_default();
-                let rows = output::statistics_rows(&sample);
-                let cpu_time = rows
-                    .first()
-                    .map(|(_, value)| value.clone())
-                    .unwrap_or_default();
-                table.add_row([
+                [
                     state.name.clone(),
+                    "run".into(),
                     sample.processes.to_string(),
-                    cpu_time,
+                    output::cpu_time(&sample),
                     knob_words(&state.knobs),
                     state.subject.clone(),
-                ]);
+                ]
             }
-            Shown::Set { target, knobs } => {
+            Self::Served(served) => served.row(),
+            Self::Set { target, knobs } => {
                 let how = "set; `plimsoll restore` undoes it".into();
-                table.add_row([
-                    target.clone(),
-                    "-".into(),
-                    "-".into(),
-                    knob_words(knobs),
-                    how,
-                ]);
+                let (target, words) = (target.clone(), knob_words(knobs));
+                [target, "set".into(), dash(), dash(), words, how]
             }
-            Shown::LeftBehind { name, subject } => {
+            Self::LeftBehind { name, subject } => {
                 let how = format!("LEFT BEHIND by `{subject}`; `plimsoll restore` undoes it");
-                table.add_row([name.clone(), "-".into(), "-".into(), "-".into(), how]);
+                [name.clone(), dash(), dash(), dash(), dash(), how]
             }
         }
     }
-    output::print_line(&table.to_string())
 }
 
 /// Prints one group of ours.
@@ -201,31 +289,15 @@ pub fn print_group(state: &GroupState, as_json: bool) -> Result<()> {
         );
     }
     output::print_line(&lines.join("\n"))?;
-    let text = |item: &serde_json::Value, key: &str| {
-        item.get(key)
-            .and_then(serde_json::Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let Some(items) = state.plan.as_array().filter(|items| !items.is_empty()) else {
-        return Ok(());
-    };
-    let mut table = output::borderless(["KNOB", "VALUE", "ENFORCED BY", "LOSS"]);
-    for item in items {
-        let loss = match text(item, "fidelity").as_str() {
-            "exact" => "none".to_owned(),
-            "approximate" => text(item, "loss"),
-            _ => format!("NOT ENFORCED: {}", text(item, "reason")),
-        };
-        table.add_row([
-            text(item, "knob"),
-            text(item, "value"),
-            text(item, "mechanism"),
-            loss,
-        ]);
+    print_plan_below(&state.plan)
+}
+
+/// The plan of a group, below what else there is to say of it.
+fn print_plan_below(plan: &serde_json::Value) -> Result<()> {
+    match output::plan_table(plan) {
+        Some(table) => output::print_line(&format!("\n{table}")),
+        None => Ok(()),
     }
-    output::print_line("")?;
-    output::print_line(&table.to_string())
 }
 
 /// A cgroup as the kernel has it.

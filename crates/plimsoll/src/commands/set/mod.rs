@@ -1,9 +1,12 @@
 //! `plimsoll set`: change a running group, a cgroup or a process.
 
+mod by_daemon;
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use nix::unistd::{AccessFlags, access, geteuid};
 use plimsoll_engine::cgroup::{CpuGroup, Hierarchy, check_foreign, set_foreign};
 use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::host::Mode;
@@ -29,9 +32,17 @@ pub fn run(args: &SetArgs) -> Result<ExitCode> {
             .knobs(None)
             .map_err(EngineError::from)?
             .is_empty();
-    if nothing {
-        let message = "set: no knob is given; see `plimsoll set --help` for the knobs";
-        return Err(CommandError::Other(message.into()));
+    match (args.reset, nothing) {
+        (true, true) => return by_daemon::reset(args),
+        (true, false) => {
+            let message = "set: --reset forgets all knobs; allowed: --reset alone, or knobs";
+            return Err(CommandError::Other(message.into()));
+        }
+        (false, true) => {
+            let message = "set: no knob is given; see `plimsoll set --help` for the knobs";
+            return Err(CommandError::Other(message.into()));
+        }
+        (false, false) => (),
     }
     let runtime = RuntimeFolder::of_this_user();
     if set_group(&runtime, &args.target, args)? {
@@ -41,6 +52,7 @@ pub fn run(args: &SetArgs) -> Result<ExitCode> {
     match args.target.parse::<i32>() {
         // An earlier `set` of the same process may keep it.
         Ok(pid) if set_group(&runtime, &process_group(pid), args)? => Ok(ExitCode::SUCCESS),
+        Ok(_) if by_daemon::set(&hierarchy, args)? => Ok(ExitCode::SUCCESS),
         Ok(pid) => set_process(&hierarchy, &runtime, pid, args),
         Err(_) => set_cgroup(&hierarchy, &runtime, args),
     }
@@ -148,6 +160,13 @@ fn schedule_cgroup(
     run::keep_cgroup(hierarchy, runtime, planned, path)
 }
 
+/// Whether a cgroup was given to this user, who is not root: the daemon is
+/// not asked for what they may do themselves.
+fn is_delegated(hierarchy: &Hierarchy, path: &Path) -> bool {
+    let processes = hierarchy.cpu_folder(path).join("cgroup.procs");
+    !geteuid().is_root() && access(&processes, AccessFlags::W_OK).is_ok()
+}
+
 /// A cgroup of somebody else's.
 fn set_cgroup(
     hierarchy: &Arc<Hierarchy>,
@@ -158,13 +177,22 @@ fn set_cgroup(
         target: args.target.clone(),
         what: "group, cgroup or process",
     };
-    let path = hierarchy.resolve(&args.target).map_err(|_| no_target())?;
+    let path = hierarchy.resolve(&args.target).map_err(|_| no_target());
     // A cgroup has one keeper.
-    if let Some(name) = group_of_cgroup(runtime, &hierarchy.cpu_folder(&path))
+    if let Ok(path) = &path
+        && let Some(name) = group_of_cgroup(runtime, &hierarchy.cpu_folder(path))
         && set_group(runtime, &name, args)?
     {
         return Ok(ExitCode::SUCCESS);
     }
+    // What is no cgroup may be a group of the daemon's.
+    let is_delegated = path
+        .as_ref()
+        .is_ok_and(|path| is_delegated(hierarchy, path));
+    if !is_delegated && by_daemon::set(hierarchy, args)? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let path = path?;
     let group = CpuGroup::at(hierarchy, &path);
     let knobs = args
         .knobs

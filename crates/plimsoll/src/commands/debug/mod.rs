@@ -1,0 +1,74 @@
+//! `plimsoll debug`: what daemon and scheduler are doing, in all detail.
+
+#[cfg(feature = "sched-ext")]
+mod scheduler;
+#[cfg(not(feature = "sched-ext"))]
+#[path = "no_scheduler.rs"]
+mod scheduler;
+
+use std::process::ExitCode;
+
+use plimsoll_daemon::control::protocol::{Answer, Request};
+use serde::Serialize;
+
+use crate::cli::DebugArgs;
+use crate::daemon_client::{Daemon, NO_DAEMON, not_meant};
+use crate::error::{CommandError, Result};
+use crate::output;
+use scheduler::Snapshot;
+
+/// What is known.
+#[derive(Serialize)]
+struct Document {
+    #[serde(flatten)]
+    scheduler: Option<Snapshot>,
+    /// The daemon's own words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    daemon: Option<String>,
+}
+
+/// Dumps the state of both, and changes nothing. Where only one can be had,
+/// that is told, and no failure.
+pub fn run(args: &DebugArgs) -> Result<ExitCode> {
+    #[cfg(feature = "sched-ext")]
+    if let Some(group) = &args.trace {
+        return super::trace::run(group, args.duration);
+    }
+    let daemon = Daemon::find().and_then(|found| found.map(text_of).transpose());
+    let document = match (scheduler::take(), daemon) {
+        (Err(error), Ok(None)) | (Err(_) | Ok(None), Err(error)) => return Err(error),
+        (Ok(None), Ok(None)) => return Err(CommandError::Other(NO_DAEMON.into())),
+        (scheduler, daemon) => Document {
+            scheduler: tell_error(scheduler).flatten(),
+            daemon: tell_error(daemon).flatten(),
+        },
+    };
+    if args.json {
+        output::print_json("plimsoll.debug/1", &document)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(snapshot) = &document.scheduler {
+        scheduler::print(snapshot)?;
+    }
+    if let Some(text) = &document.daemon {
+        let heading = match document.scheduler {
+            Some(_) => "\ndaemon\n",
+            None => "daemon\n",
+        };
+        output::print_line(&format!("{heading}{}", text.trim_end()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell_error<T>(result: Result<T>) -> Option<T> {
+    result
+        .inspect_err(|error| output::tell(&error.to_string()))
+        .ok()
+}
+
+fn text_of(mut daemon: Daemon) -> Result<String> {
+    match daemon.ask(&Request::Debug)? {
+        Answer::Text(text) => Ok(text),
+        other => Err(not_meant(&other)),
+    }
+}

@@ -1,0 +1,84 @@
+//! `plimsoll reload`: the daemon reads its configuration file again.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use plimsoll_daemon::control::protocol::{Answer, Request};
+use serde::Serialize;
+
+use crate::cli::OutputArgs;
+use crate::daemon_client::{Daemon, not_meant};
+use crate::error::Result;
+use crate::output;
+
+/// What has come of it.
+#[derive(Debug, Serialize)]
+struct Reloaded {
+    config: PathBuf,
+    /// Groups of the file.
+    rules: usize,
+    /// Groups that are there now.
+    groups: usize,
+    warnings: Vec<String>,
+}
+
+/// Asks the daemon, and says what it has found.
+pub fn run(args: OutputArgs) -> Result<ExitCode> {
+    let reloaded = match Daemon::needed()?.ask(&Request::Reload)? {
+        Answer::Reloaded {
+            config,
+            rules,
+            groups,
+            warnings,
+        } => Reloaded {
+            config,
+            rules,
+            groups,
+            warnings,
+        },
+        other => return Err(not_meant(&other)),
+    };
+    for warning in &reloaded.warnings {
+        output::tell(warning);
+    }
+    if args.json {
+        output::print_json("plimsoll.reload/1", &reloaded)?;
+    } else {
+        output::print_line(&sentence(&reloaded))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn sentence(reloaded: &Reloaded) -> String {
+    let plural = match reloaded.rules {
+        1 => "",
+        _ => "s",
+    };
+    format!(
+        "reloaded {}: {} group{plural} of the file, {} in force",
+        reloaded.config.display(),
+        reloaded.rules,
+        reloaded.groups
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_says_what_was_reloaded() {
+        let mut reloaded = Reloaded {
+            config: "/etc/plimsoll/plimsoll.toml".into(),
+            rules: 3,
+            groups: 120,
+            warnings: Vec::new(),
+        };
+        assert_eq!(
+            sentence(&reloaded),
+            "reloaded /etc/plimsoll/plimsoll.toml: 3 groups of the file, 120 in force"
+        );
+        reloaded.rules = 1;
+        assert!(sentence(&reloaded).contains(": 1 group of the file, "));
+    }
+}

@@ -1,0 +1,224 @@
+//! Groups that the daemon keeps.
+
+use plimsoll_daemon::state::{Daemon, Group, Origin, State};
+use plimsoll_engine::enforcer::EnforcerKind;
+use serde::Serialize;
+
+use super::knob_words;
+use crate::error::Result;
+use crate::output;
+
+/// A group of the daemon's, with what all of its groups have in common.
+#[derive(Debug, Serialize)]
+pub struct Served {
+    #[serde(flatten)]
+    group: Group,
+    /// The process that keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    /// Which interface of the kernel it is made of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enforcer: Option<EnforcerKind>,
+}
+
+/// The groups of a state, and the daemon itself.
+pub fn of_state(state: State) -> (Vec<Served>, Daemon) {
+    let (pid, enforcer) = (state.daemon.pid, state.daemon.enforcer);
+    let served = |group| Served {
+        group,
+        pid: Some(pid),
+        enforcer: Some(enforcer),
+    };
+    let groups = state.groups.into_iter().map(served).collect();
+    (groups, state.daemon)
+}
+
+/// Where a group's knobs come from.
+fn origin(group: &Group) -> &'static str {
+    match group.origin {
+        Origin::CommandLine => "command-line",
+        Origin::Attributes => "attributes",
+        Origin::File => "file",
+    }
+}
+
+/// What is in a group, or what it belongs to; first of all, what is wrong.
+fn remark(group: &Group) -> String {
+    match (&group.problem, group.subject.is_empty()) {
+        (Some(problem), _) => format!("PROBLEM: {problem}"),
+        (None, false) => group.subject.clone(),
+        (None, true) if group.group != group.name => group.group.clone(),
+        (None, true) => "-".into(),
+    }
+}
+
+impl Served {
+    /// Its row in the table of all groups.
+    pub fn row(&self) -> [String; 6] {
+        let group = &self.group;
+        let sample = group.statistics.as_ref();
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+        [
+            group.name.clone(),
+            origin(group).into(),
+            or_dash(sample.map(|sample| sample.processes.to_string())),
+            or_dash(sample.map(output::cpu_time)),
+            knob_words(&group.knobs),
+            output::one_line(&remark(group)),
+        ]
+    }
+
+    /// All that there is to say of it, above its plan.
+    fn lines(&self) -> Vec<String> {
+        let group = &self.group;
+        let mut rows = vec![("group", group.name.clone())];
+        if group.group != group.name {
+            rows.push(("belongs to", group.group.clone()));
+        }
+        let keeper = self.pid.map_or(String::new(), |pid| {
+            format!(" (kept by the daemon, pid {pid})")
+        });
+        rows.push(("origin", format!("{}{keeper}", origin(group))));
+        if !group.cgroup.as_os_str().is_empty() {
+            rows.push(("cgroup", group.cgroup.display().to_string()));
+        }
+        if !group.subject.is_empty() {
+            rows.push(("runs", output::one_line(&group.subject)));
+        }
+        rows.push(("knobs", knob_words(&group.knobs)));
+        if let Some(problem) = &group.problem {
+            rows.push(("PROBLEM", output::one_line(problem)));
+        }
+        if let Some(sample) = &group.statistics {
+            rows.extend(output::statistics_rows(sample));
+        }
+        let line = |(name, value): (&str, String)| format!("{name:<12}{value}");
+        rows.into_iter().map(line).collect()
+    }
+}
+
+/// Prints groups one below the other, with the plan of each.
+pub fn print(groups: &[Served], as_json: bool) -> Result<()> {
+    if as_json {
+        return print_json(groups);
+    }
+    for (index, served) in groups.iter().enumerate() {
+        if index > 0 {
+            output::print_line("")?;
+        }
+        output::print_line(&served.lines().join("\n"))?;
+        super::print_plan_below(&served.group.plan)?;
+    }
+    Ok(())
+}
+
+/// One group is a `group`, as without a daemon; several are `groups`.
+fn print_json(groups: &[Served]) -> Result<()> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    enum Document<'a> {
+        Group(&'a Served),
+        Groups(&'a [Served]),
+    }
+    let document = match groups {
+        [one] => Document::Group(one),
+        several => Document::Groups(several),
+    };
+    output::print_json("plimsoll.show/1", &document)
+}
+
+/// Prints groups as they are after a change.
+pub fn print_changed(groups: Vec<Group>, as_json: bool) -> Result<()> {
+    let served = |group| Served {
+        group,
+        pid: None,
+        enforcer: None,
+    };
+    let groups: Vec<Served> = groups.into_iter().map(served).collect();
+    print(&groups, as_json)
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_engine::enforcer::Sample;
+
+    use super::*;
+
+    fn served(group: Group) -> Served {
+        let state = State {
+            groups: vec![group],
+            daemon: Daemon {
+                pid: 42,
+                ..Daemon::default()
+            },
+            ..State::default()
+        };
+        of_state(state).0.remove(0)
+    }
+
+    fn tenant() -> Group {
+        Group {
+            name: "/tenants.slice/a.service".into(),
+            group: "tenants".into(),
+            cgroup: "/tenants.slice/a.service".into(),
+            statistics: Some(Sample {
+                usage_usec: 1_500_000,
+                processes: 3,
+                ..Sample::default()
+            }),
+            ..Group::default()
+        }
+    }
+
+    #[test]
+    fn a_row_says_where_its_knobs_come_from() {
+        let row = served(tenant()).row();
+        let expected = [
+            "/tenants.slice/a.service",
+            "file",
+            "3",
+            "1.500 s",
+            "none",
+            "tenants",
+        ];
+        assert_eq!(row, expected);
+    }
+
+    #[test]
+    fn a_problem_is_shown_before_all_else() {
+        let group = Group {
+            problem: Some("it is gone\nand more".into()),
+            statistics: None,
+            subject: "true".into(),
+            origin: Origin::CommandLine,
+            ..tenant()
+        };
+        let row = served(group.clone()).row();
+        assert_eq!(row[1..4], ["command-line", "-", "-"]);
+        assert_eq!(row[5], "PROBLEM: it is gone and more");
+        let lines = served(group).lines();
+        assert!(lines.contains(&"PROBLEM     it is gone and more".into()));
+        assert!(lines.contains(&"belongs to  tenants".into()));
+        assert!(lines[2].ends_with("(kept by the daemon, pid 42)"));
+        assert!(!lines.iter().any(|line| line.contains('\n')));
+    }
+
+    #[test]
+    fn json_has_the_fields_of_other_groups_and_more() {
+        let value = serde_json::to_value(served(tenant())).unwrap();
+        for field in [
+            "name",
+            "cgroup",
+            "pid",
+            "knobs",
+            "plan",
+            "enforcer",
+            "statistics",
+            "origin",
+            "group",
+        ] {
+            assert!(value.get(field).is_some(), "{field}: {value}");
+        }
+        assert_eq!(value["origin"], "file");
+    }
+}

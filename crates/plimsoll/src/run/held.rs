@@ -1,0 +1,176 @@
+//! A command that has a process already, and is not yet run: until then the
+//! process can be moved into its group.
+
+use std::ffi::OsString;
+use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _, pipe};
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::process::Child;
+use std::thread::JoinHandle;
+
+use super::child;
+use crate::error::{CommandError, Result};
+
+/// What lets the command go.
+const GO: u8 = b'g';
+
+/// A process before its command. Dropped, it ends without having run it.
+pub struct Held {
+    pid: i32,
+    /// Closed without a word, it ends the process.
+    go: Option<PipeWriter>,
+    /// Starting a command returns only once it runs.
+    starter: Option<JoinHandle<Result<Child>>>,
+}
+
+impl Held {
+    /// Makes a process for a command.
+    pub fn start(words: &[OsString]) -> Result<Self> {
+        let failed = |error| CommandError::io("cannot make a pipe")(error);
+        let (mut told, tell) = pipe().map_err(failed)?;
+        let (wait, go) = pipe().map_err(failed)?;
+        let starter = start_waiting(
+            words.to_vec(),
+            Gate {
+                tell,
+                wait,
+                go: go.as_raw_fd(),
+            },
+        );
+        let mut held = Self {
+            pid: 0,
+            go: Some(go),
+            starter: Some(starter),
+        };
+        let mut pid = [0; 4];
+        match told.read_exact(&mut pid) {
+            Ok(()) => held.pid = i32::from_ne_bytes(pid),
+            // There is no process, and why is what starting it says.
+            Err(error) => {
+                held.join()?;
+                return Err(CommandError::io("cannot start the command")(error));
+            }
+        }
+        Ok(held)
+    }
+
+    /// The process.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Runs the command.
+    pub fn let_go(mut self) -> Result<Child> {
+        if let Some(mut go) = self.go.take() {
+            // If it is dead already, joining says so.
+            let _ = go.write_all(&[GO]);
+        }
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<Child> {
+        drop(self.go.take());
+        let lost = || CommandError::Other("the command could not be started".into());
+        let starter = self.starter.take().ok_or_else(lost)?;
+        starter.join().map_err(|_| lost())?
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.starter.is_some() {
+            // It never ran: that is what was wanted.
+            let _ = self.join();
+        }
+    }
+}
+
+/// What the process has of us until it is let go.
+struct Gate {
+    /// Where it tells its number.
+    tell: PipeWriter,
+    /// Where it waits.
+    wait: PipeReader,
+    /// The other end of that, of which it has a copy.
+    go: RawFd,
+}
+
+fn start_waiting(words: Vec<OsString>, gate: Gate) -> JoinHandle<Result<Child>> {
+    std::thread::spawn(move || {
+        let (tell, wait, go) = (gate.tell.as_raw_fd(), gate.wait.as_raw_fd(), gate.go);
+        // Moved here, they are open until the command runs.
+        let _gate = gate;
+        child::spawn_after(&words, move || pass(tell, wait, go))
+    })
+}
+
+/// Between fork and exec: tells the number, and waits to be let go.
+fn pass(tell: RawFd, wait: RawFd, go: RawFd) -> io::Result<()> {
+    // SAFETY: plain system calls on numbers of files that this process, a
+    // child, has copies of; the buffers are on the stack and as long as told.
+    unsafe {
+        // Else it would wait for itself.
+        libc::close(go);
+        let pid = libc::getpid().to_ne_bytes();
+        if libc::write(tell, pid.as_ptr().cast(), pid.len()) != pid.len().cast_signed() {
+            return Err(io::Error::last_os_error());
+        }
+        let mut word = 0u8;
+        loop {
+            match libc::read(wait, (&raw mut word).cast(), 1) {
+                1 if word == GO => return Ok(()),
+                -1 if io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
+                _ => return Err(io::Error::from_raw_os_error(libc::ECANCELED)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn words(script: &str) -> Vec<OsString> {
+        ["sh", "-c", script].map(OsString::from).to_vec()
+    }
+
+    #[test]
+    fn a_command_runs_when_it_is_let_go_and_not_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let mark = folder.path().join("mark");
+        let held = Held::start(&words(&format!("echo $$ > {}", mark.display()))).unwrap();
+        let pid = held.pid();
+        assert!(std::path::Path::new(&format!("/proc/{pid}")).exists());
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!mark.exists());
+        let mut child = held.let_go().unwrap();
+        assert_eq!(child.id().cast_signed(), pid);
+        assert!(child.wait().unwrap().success());
+        let told = std::fs::read_to_string(mark).unwrap();
+        assert_eq!(told.trim(), pid.to_string());
+    }
+
+    #[test]
+    fn a_command_that_is_dropped_never_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let mark = folder.path().join("mark");
+        let held = Held::start(&words(&format!("touch {}", mark.display()))).unwrap();
+        let process = format!("/proc/{}", held.pid());
+        let began = Instant::now();
+        drop(held);
+        assert!(began.elapsed() < Duration::from_secs(20));
+        assert!(!std::path::Path::new(&process).exists());
+        assert!(!mark.exists());
+    }
+
+    #[test]
+    fn what_cannot_be_run_says_so_once_it_is_let_go() {
+        let held = Held::start(&["/nowhere/at-all".into()]).unwrap();
+        let error = held.let_go().unwrap_err();
+        assert!(matches!(error, CommandError::NotFound { .. }), "{error}");
+        let folder = std::env::temp_dir().into_os_string();
+        let error = Held::start(&[folder]).unwrap().let_go().unwrap_err();
+        assert!(matches!(error, CommandError::CannotRun { .. }), "{error}");
+    }
+}

@@ -1,0 +1,166 @@
+//! What keys and looks do to the model.
+
+use super::*;
+use crate::top::testing::{group, state};
+
+fn look(at_seconds: u64, groups: &[Group]) -> Look {
+    let mut state = state(groups);
+    state.machine.at_usec += at_seconds * 1_000_000;
+    let asked = Asked::Daemon;
+    Look { asked, state }
+}
+
+/// Groups a, b, c and d that use 10, 30, 20 and 0 % of a CPU.
+fn four() -> Model {
+    let mut model = Model::new(Duration::from_secs(1), Column::Cpu);
+    let names = ["a", "b", "c", "d"];
+    let used = [100_000, 300_000, 200_000, 0];
+    let before: Vec<Group> = names.iter().map(|name| group(name, 0)).collect();
+    let after: Vec<Group> = names.iter().zip(used).map(|(n, u)| group(n, u)).collect();
+    assert!(model.take(look(0, &before)));
+    assert!(model.take(look(1, &after)));
+    model
+}
+
+fn shown(model: &mut Model, fitting: usize) -> String {
+    let rows = model.page(fitting);
+    let name = |(index, cursor): &(usize, bool)| {
+        let name = &model.state.groups[*index].name;
+        if *cursor {
+            name.to_uppercase()
+        } else {
+            name.clone()
+        }
+    };
+    rows.iter().map(name).collect::<Vec<_>>().join("")
+}
+
+fn press(model: &mut Model, keys: &str) {
+    for key in keys.chars() {
+        model.press(Key::Char(key));
+    }
+}
+
+#[test]
+fn groups_are_sorted_by_any_column() {
+    let mut model = four();
+    assert_eq!(shown(&mut model, 9), "Bcad");
+    press(&mut model, "r");
+    assert_eq!(shown(&mut model, 9), "Dacb");
+    press(&mut model, "rg");
+    assert_eq!(shown(&mut model, 9), "Abcd");
+    press(&mut model, ">>");
+    assert_eq!(
+        (model.sort, shown(&mut model, 9)),
+        (Column::Cpu, "Bcad".into())
+    );
+    press(&mut model, "<");
+    assert_eq!(
+        (model.sort, shown(&mut model, 9)),
+        (Column::Class, "Abcd".into())
+    );
+}
+
+#[test]
+fn the_cursor_stays_on_the_first_row_until_it_is_moved_and_then_on_its_group() {
+    let mut model = four();
+    press(&mut model, "g");
+    assert_eq!(shown(&mut model, 9), "Abcd");
+    press(&mut model, "c");
+    assert_eq!(shown(&mut model, 9), "Bcad");
+    model.press(Key::Down);
+    press(&mut model, "g");
+    assert_eq!(shown(&mut model, 9), "abCd");
+    // Its group is gone.
+    model.take(look(2, &[group("a", 0), group("b", 0)]));
+    assert_eq!(shown(&mut model, 9), "Ab");
+    model.take(look(3, &[]));
+    assert_eq!(
+        (shown(&mut model, 9).as_str(), model.selected()),
+        ("", None)
+    );
+    assert_eq!(model.press(Key::Enter), Effect::Redraw);
+    assert_eq!(model.screen, Screen::Table);
+}
+
+#[test]
+fn pages_follow_the_cursor() {
+    let mut model = four();
+    assert_eq!(shown(&mut model, 2), "Bc");
+    model.press(Key::Down);
+    assert_eq!(shown(&mut model, 2), "bC");
+    model.press(Key::Down);
+    assert_eq!(shown(&mut model, 2), "cA");
+    model.press(Key::Up);
+    assert_eq!(shown(&mut model, 2), "Ca");
+    model.press(Key::End);
+    assert_eq!(shown(&mut model, 2), "aD");
+    model.press(Key::PageUp);
+    assert_eq!(shown(&mut model, 2), "Ca");
+    // A larger screen has no empty rows below while there are groups above.
+    assert_eq!(shown(&mut model, 4), "bCad");
+    model.press(Key::Home);
+    assert_eq!(shown(&mut model, 3), "Bca");
+    assert_eq!(shown(&mut model, 0), "");
+}
+
+#[test]
+fn a_filter_holds_while_it_is_typed_and_until_escape() {
+    let mut model = four();
+    press(&mut model, "/");
+    press(&mut model, "Q");
+    assert_eq!(
+        (shown(&mut model, 9).as_str(), model.screen),
+        ("", Screen::Table)
+    );
+    model.press(Key::Backspace);
+    press(&mut model, "B");
+    model.press(Key::Enter);
+    assert_eq!(
+        (shown(&mut model, 9).as_str(), model.is_typing),
+        ("B", false)
+    );
+    model.press(Key::Escape);
+    assert_eq!(shown(&mut model, 9), "Bcad");
+}
+
+#[test]
+fn details_are_of_the_group_under_the_cursor() {
+    let mut model = four();
+    assert_eq!(model.press(Key::Enter), Effect::Plan("b".into()));
+    assert_eq!(model.screen, Screen::Details);
+    // Another group is first now.
+    model.take(look(2, &[group("a", 900_000), group("b", 300_000)]));
+    assert_eq!(model.of_details(), Some("b"));
+    model.press(Key::Escape);
+    assert_eq!((model.screen, model.of_details()), (Screen::Table, None));
+    assert_eq!(model.press(Key::Char('q')), Effect::Quit);
+}
+
+#[test]
+fn nothing_changes_while_paused_and_problems_go_with_the_next_answer() {
+    let mut model = four();
+    press(&mut model, "p");
+    assert!(!model.take(look(2, &[])));
+    model.fail("lost".into());
+    assert_eq!((model.nr_rows(), model.problem.as_ref()), (4, None));
+    press(&mut model, "p");
+    model.fail("lost".into());
+    assert_eq!(model.problem.as_deref(), Some("lost"));
+    assert_eq!(model.nr_rows(), 4, "what was seen last stays");
+    assert!(model.take(look(2, &[])));
+    assert_eq!((model.nr_rows(), model.problem.as_ref()), (0, None));
+}
+
+#[test]
+fn the_same_moment_again_is_not_a_new_interval() {
+    let mut model = four();
+    let rates = model.rates.clone();
+    let again = Look {
+        asked: Asked::Daemon,
+        state: model.state.clone(),
+    };
+    assert!(!model.take(again));
+    assert_eq!(model.rates, rates);
+    assert_eq!(model.history.of("a").len(), 1);
+}

@@ -1,0 +1,137 @@
+//! Attributes of cgroups, and who comes before whom.
+
+use plimsoll_daemon::state::Origin;
+use plimsoll_engine::cgroup::CpuGroup;
+
+use crate::common::{Host, wait_until};
+use crate::rig::{
+    AttributesTurn, Daemon, SHORT, expect_prompt, is_idle, of_cgroup, quota_us, remove_attribute,
+    remove_group, rule, set_attribute, shown, wait_for_quota,
+};
+
+fn refused(daemon: &Daemon) -> u64 {
+    daemon.state().daemon.counters.attributes_refused
+}
+
+fn claim(group: &CpuGroup, knobs: &str) -> String {
+    rule("claimed", &of_cgroup(&shown(group)), knobs)
+}
+
+#[test]
+fn the_command_line_comes_before_an_attribute_and_that_before_the_file() {
+    let mut host = Host::shared();
+    let _turn = AttributesTurn::take();
+    let group = host.group("tenant");
+    let name = shown(&group);
+    let text = "allow-xattr = [\"quota\"]\n".to_owned() + &claim(&group, "quota = \"60ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    let origin = || daemon.group(&name).unwrap().origin;
+    assert_eq!((quota_us(&group), origin()), (60_000, Origin::File));
+    set_attribute(&group, "quota", "50ms/100ms");
+    wait_for_quota(&daemon, &group, 50_000);
+    assert_eq!(origin(), Origin::Attributes);
+    host.run(["set", &name, "--quota", "40ms/100ms"]).good();
+    assert_eq!((quota_us(&group), origin()), (40_000, Origin::CommandLine));
+    // What is said below does not matter as long as somebody above says it.
+    set_attribute(&group, "quota", "70ms/100ms");
+    daemon.reload_with(
+        &("allow-xattr = [\"quota\"]\n".to_owned() + &claim(&group, "quota = \"80ms/100ms\"")),
+    );
+    assert_eq!(quota_us(&group), 40_000);
+    host.run(["set", &name, "--reset"]).good();
+    wait_for_quota(&daemon, &group, 70_000);
+    remove_attribute(&group, "quota");
+    wait_for_quota(&daemon, &group, 80_000);
+    assert_eq!(origin(), Origin::File);
+    daemon.stop();
+}
+
+#[test]
+fn an_attribute_is_in_force_within_the_promised_time_and_goes_with_it() {
+    let mut host = Host::shared();
+    let _turn = AttributesTurn::take();
+    let group = host.group("tenant");
+    // No rule claims it: its owner does.
+    let daemon = Daemon::start(&host, "allow-xattr = [\"class\"]\n");
+    assert!(daemon.names().is_empty());
+    expect_prompt("an attribute is in force after", |_| {
+        set_attribute(&group, "class", "batch");
+        let took = wait_until("it is a batch group", SHORT, || is_idle(&group));
+        remove_attribute(&group, "class");
+        wait_until("it is as it was", SHORT, || !is_idle(&group));
+        took
+    });
+    assert!(daemon.names().is_empty());
+    daemon.stop();
+}
+
+#[test]
+fn an_attribute_of_a_knob_that_is_not_allowed_is_ignored_and_counted() {
+    let mut host = Host::shared();
+    let _turn = AttributesTurn::take();
+    let group = host.group("tenant");
+    let text = "allow-xattr = [\"class\"]\n".to_owned() + &claim(&group, "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    let before = refused(&daemon);
+    set_attribute(&group, "quota", "90ms/100ms");
+    wait_until("it is counted", SHORT, || refused(&daemon) > before);
+    daemon.wait_for_log("user.plimsoll.quota: `90ms/100ms`");
+    assert_eq!(quota_us(&group), 30_000);
+    // Once it is allowed, it holds.
+    let allowed = text.replace("[\"class\"]", "[\"class\", \"quota\"]");
+    daemon.reload_with(&allowed);
+    wait_for_quota(&daemon, &group, 90_000);
+    daemon.reload_with(&text);
+    wait_for_quota(&daemon, &group, 30_000);
+    remove_attribute(&group, "quota");
+    daemon.stop();
+}
+
+#[test]
+fn a_bad_attribute_is_ignored_logged_and_counted_and_a_sound_one_beside_it_holds() {
+    let mut host = Host::shared();
+    let _turn = AttributesTurn::take();
+    let group = host.group("tenant");
+    let daemon = Daemon::start(&host, "allow-xattr = [\"class\", \"nice\", \"quota\"]\n");
+    let mut seen = refused(&daemon);
+    set_attribute(&group, "class", "batch");
+    wait_until("it is a batch group", SHORT, || is_idle(&group));
+    for (knob, value) in [
+        ("quota", "much"),
+        ("nice", "99"),
+        ("quota", ""),
+        ("colour", "blue"),
+        ("quota", "\u{1b}[2J"),
+        ("quota", &"9".repeat(2_000)),
+    ] {
+        set_attribute(&group, knob, value);
+        wait_until("it is counted", SHORT, || refused(&daemon) > seen);
+        seen = refused(&daemon);
+        assert!(is_idle(&group), "{knob}={value}");
+        assert_eq!(quota_us(&group), -1);
+        remove_attribute(&group, knob);
+    }
+    let log = daemon.log();
+    assert!(log.contains("user.plimsoll.quota: `much`"), "{log}");
+    assert!(log.contains("user.plimsoll.nice: `99`"), "{log}");
+    assert!(!log.contains('\u{1b}'), "{log:?}");
+    remove_attribute(&group, "class");
+    daemon.stop();
+}
+
+#[test]
+fn a_cgroup_that_comes_with_attributes_has_them_and_is_forgotten_with_them() {
+    let mut host = Host::shared();
+    let _turn = AttributesTurn::take();
+    host.group("bystander");
+    let daemon = Daemon::start(&host, "allow-xattr = [\"class\"]\n");
+    for _ in 0..10 {
+        let group = host.base().child("short");
+        group.create().unwrap();
+        set_attribute(&group, "class", "batch");
+        wait_until("it is a batch group", SHORT, || is_idle(&group));
+        remove_group(&group);
+    }
+    wait_until("it is forgotten", SHORT, || daemon.names().is_empty());
+    daemon.stop();
+}

@@ -1,0 +1,212 @@
+//! Cgroups and processes that come and go while the daemon runs.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{Host, wait_until};
+use crate::rig::{
+    Daemon, SHORT, Sleeper, expect_prompt, is_idle, of_cgroup, quota_us, remove_group, rule, shown,
+    wait_for_quota, wait_until_in,
+};
+
+fn jobs(host: &Host) -> String {
+    let pattern = format!("{}/job-*", host.base_path());
+    rule("jobs", &of_cgroup(&pattern), "quota = \"30ms/100ms\"")
+}
+
+/// The host's base lets its children have knobs.
+fn host_with_children() -> Host {
+    let mut host = Host::shared();
+    host.group("bystander");
+    host
+}
+
+#[test]
+fn a_cgroup_that_comes_later_is_limited_within_the_promised_time() {
+    let host = host_with_children();
+    let daemon = Daemon::start(&host, &jobs(&host));
+    expect_prompt("a new cgroup is limited after", |attempt| {
+        let group = host.base().child(&format!("job-{attempt}"));
+        group.create().unwrap();
+        let took = wait_for_quota(&daemon, &group, 30_000);
+        remove_group(&group);
+        took
+    });
+    daemon.stop();
+}
+
+#[test]
+fn a_process_that_comes_later_is_in_its_group_within_the_promised_time() {
+    let mut host = Host::shared();
+    let home = host.group("home");
+    let sleeper = Sleeper::new(&format!("plimsoll-late-{}", std::process::id()));
+    let matches = format!("executable = \"{}\"", sleeper.path());
+    let daemon = Daemon::start(&host, &rule("late", &matches, "class = \"batch\""));
+    expect_prompt("a new process is in its group after", |_| {
+        let running = host.start_in(&home, sleeper.words());
+        let took = wait_until_in(&daemon, running.pid(), "late");
+        running.kill_hard();
+        took
+    });
+    daemon.stop();
+}
+
+#[test]
+fn a_tree_of_cgroups_that_is_made_at_once_is_found_to_its_depth() {
+    let host = host_with_children();
+    let pattern = format!("{}/deep/**", host.base_path());
+    let daemon = Daemon::start(
+        &host,
+        &rule("deep", &of_cgroup(&pattern), "class = \"batch\""),
+    );
+    let top = host.base().child("deep");
+    let mut path = top.clone();
+    let mut groups = vec![];
+    for level in 0..8 {
+        path.create().unwrap();
+        path.enable_children().unwrap();
+        path = path.child(&format!("level-{level}"));
+        groups.push(path.clone());
+    }
+    groups.pop();
+    for group in &groups {
+        wait_until("it is a batch group", SHORT, || is_idle(group));
+    }
+    assert_eq!(daemon.names().len(), groups.len());
+    for group in groups.iter().rev() {
+        remove_group(group);
+    }
+    remove_group(&top);
+    wait_until("all are forgotten", SHORT, || daemon.names().is_empty());
+    daemon.stop();
+}
+
+#[test]
+fn what_goes_is_forgotten_and_what_comes_in_its_place_is_limited_anew() {
+    let host = host_with_children();
+    let daemon = Daemon::start(&host, &jobs(&host));
+    let group = host.base().child("job-same");
+    for _ in 0..20 {
+        group.create().unwrap();
+        wait_for_quota(&daemon, &group, 30_000);
+        remove_group(&group);
+    }
+    wait_until("it is forgotten", SHORT, || daemon.names().is_empty());
+    assert_eq!(
+        daemon.state().daemon.counters.apply_failures,
+        0,
+        "{}",
+        daemon.log()
+    );
+    daemon.stop();
+}
+
+#[test]
+fn a_renamed_cgroup_goes_by_its_new_name() {
+    let mut host = Host::shared();
+    if host.is_v2() {
+        println!("SKIPPED: cgroup v2 has no renaming");
+        return;
+    }
+    host.group("bystander");
+    let daemon = Daemon::start(&host, &jobs(&host));
+    let group = host.base().child("other");
+    group.create().unwrap();
+    let renamed = host.base().child("job-renamed");
+    for (from, to) in group.folders().iter().zip(renamed.folders()) {
+        std::fs::rename(from, to).unwrap();
+    }
+    wait_for_quota(&daemon, &renamed, 30_000);
+    remove_group(&renamed);
+    wait_until("it is forgotten", SHORT, || daemon.names().is_empty());
+    daemon.stop();
+}
+
+#[test]
+fn a_group_whose_processes_end_stays_for_the_next() {
+    let mut host = Host::shared();
+    let home = host.group("home");
+    let sleeper = Sleeper::new(&format!("plimsoll-next-{}", std::process::id()));
+    let matches = format!("executable = \"{}\"", sleeper.path());
+    let daemon = Daemon::start(&host, &rule("next", &matches, "quota = \"40ms/100ms\""));
+    for _ in 0..5 {
+        let running = host.start_in(&home, sleeper.words());
+        wait_until_in(&daemon, running.pid(), "next");
+        running.kill_hard();
+    }
+    wait_until("nobody is left", SHORT, || {
+        host.normal("next").all_processes().unwrap().is_empty()
+    });
+    assert_eq!(quota_us(&host.normal("next")), 40_000);
+    assert_eq!(daemon.names(), ["next"]);
+    daemon.stop();
+}
+
+#[test]
+fn a_group_of_the_daemons_own_that_somebody_removes_is_made_again() {
+    let mut host = Host::shared();
+    host.group("home");
+    let sleeper = Sleeper::new(&format!("plimsoll-again-{}", std::process::id()));
+    let matches = format!("executable = \"{}\"", sleeper.path());
+    let daemon = Daemon::start(&host, &rule("again", &matches, "quota = \"40ms/100ms\""));
+    let group = host.normal("again");
+    wait_for_quota(&daemon, &group, 40_000);
+    let before = std::fs::metadata(group.cpu_file("")).unwrap();
+    remove_once(&group);
+    wait_until("it is there again", SHORT, || {
+        use std::os::unix::fs::MetadataExt as _;
+        std::fs::metadata(group.cpu_file("")).is_ok_and(|now| now.ino() != before.ino())
+    });
+    wait_for_quota(&daemon, &group, 40_000);
+    daemon.stop();
+}
+
+/// Removes a cgroup and does not mind that it comes again.
+fn remove_once(group: &plimsoll_engine::cgroup::CpuGroup) {
+    for folder in group.folders() {
+        for child in crate::common::folders_below(&folder) {
+            let _ = std::fs::remove_dir(child);
+        }
+        std::fs::remove_dir(folder).unwrap();
+    }
+}
+
+#[test]
+fn a_thousand_groups_are_in_force_within_a_second_and_shown_within_a_twentieth() {
+    const GROUPS: usize = 1_000;
+    let mut host = Host::shared();
+    let many = host.group("many");
+    many.enable_children().unwrap();
+    for index in 0..GROUPS {
+        many.child(&format!("g{index}")).create().unwrap();
+    }
+    let pattern = format!("{}/many/*", host.base_path());
+    let mut daemon = Daemon::ready(
+        &host,
+        &rule("many", &of_cgroup(&pattern), "class = \"batch\""),
+    );
+    daemon.take_as_before();
+    daemon.write("");
+    daemon.restart();
+    daemon.write(&rule("many", &of_cgroup(&pattern), "class = \"batch\""));
+    let start = Instant::now();
+    daemon.reload().good();
+    println!(
+        "{GROUPS} groups applied in {:.1?} (aim: 1 s)",
+        start.elapsed()
+    );
+    assert_eq!(daemon.names().len(), GROUPS);
+    let shows = (0..5).map(|_| {
+        let start = Instant::now();
+        daemon.state();
+        start.elapsed()
+    });
+    let least: Duration = shows.min().unwrap();
+    println!("{GROUPS} groups shown in {least:.1?} (aim: 50 ms)");
+    assert!(least < crate::common::patience(Duration::from_millis(500)));
+    assert!(is_idle(&many.child("g0")) && is_idle(&many.child("g999")));
+    assert_eq!(
+        daemon.group(&shown(&many.child("g7"))).unwrap().group,
+        "many"
+    );
+    daemon.stop();
+}

@@ -1,0 +1,120 @@
+//! Kernel files that others write while the daemon keeps them.
+
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_engine::knobs::Bandwidth;
+
+use crate::common::{Host, ms, patience, wait_until};
+use crate::rig::{Daemon, SHORT, is_idle, of_cgroup, quota_us, rule, shown, wait_for_quota};
+
+fn write_quota(group: &CpuGroup, quota: &str) {
+    group
+        .write_bandwidth(&Bandwidth::of(quota.parse().unwrap(), None))
+        .unwrap();
+}
+
+fn seen(daemon: &Daemon) -> u64 {
+    daemon.state().daemon.counters.foreign_changes
+}
+
+#[test]
+fn a_foreign_change_is_noticed_within_a_second_told_and_respected() {
+    let mut host = Host::shared();
+    let group = host.group("web");
+    let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    assert_eq!(seen(&daemon), 0);
+    let mut took = Vec::new();
+    for (round, quota) in ["60ms/100ms", "70ms/100ms", "80ms/100ms"]
+        .iter()
+        .enumerate()
+    {
+        let start = Instant::now();
+        write_quota(&group, quota);
+        wait_until("it is noticed", SHORT, || seen(&daemon) > round as u64);
+        took.push(start.elapsed());
+    }
+    println!("a foreign change is noticed after {took:.1?}, promised 1 s");
+    let least = took.iter().min().unwrap();
+    assert!(*least <= patience(Duration::from_secs(1)), "{took:?}");
+    std::thread::sleep(ms(1_500));
+    assert_eq!(quota_us(&group), 80_000, "theirs stays");
+    let log = daemon.log();
+    assert!(
+        log.contains(&shown(&group)) && log.contains("foreign") || log.contains("changed"),
+        "{log}"
+    );
+    let told = format!("{:?}", daemon.group(&shown(&group)).unwrap());
+    assert!(told.contains("changed"), "{told}");
+    // Until the next explicit apply.
+    host.run(["set", "web", "--quota", "40ms/100ms"]).good();
+    assert_eq!(quota_us(&group), 40_000);
+    host.run(["set", "web", "--reset"]).good();
+    assert_eq!(quota_us(&group), 30_000);
+    daemon.stop();
+}
+
+#[test]
+fn what_others_wrote_last_is_left_to_them_at_the_end() {
+    let mut host = Host::shared();
+    let group = host.group("web");
+    let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+    let mut daemon = Daemon::start(&host, &text);
+    write_quota(&group, "60ms/100ms");
+    daemon.send(nix::sys::signal::Signal::SIGTERM);
+    while daemon.is_running() {
+        std::thread::sleep(ms(5));
+    }
+    assert_eq!(quota_us(&group), 60_000);
+    assert!(daemon.log().contains("60"), "{}", daemon.log());
+}
+
+#[test]
+fn with_enforce_a_foreign_change_is_written_over() {
+    let mut host = Host::shared();
+    let (web, jobs) = (host.group("web"), host.group("jobs"));
+    let text = "enforce = true\n".to_owned()
+        + &rule(
+            "web",
+            &of_cgroup(&shown(&web)),
+            "quota = \"30ms/100ms\", weight = 300",
+        )
+        + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
+    let daemon = Daemon::start(&host, &text);
+    for round in 1..=3 {
+        write_quota(&web, "60ms/100ms");
+        wait_for_quota(&daemon, &web, 30_000);
+        web.write_weight(50).unwrap();
+        wait_until("the weight is written again", SHORT, || {
+            web.read_weight().unwrap() == 300
+        });
+        jobs.write_idle(false).unwrap();
+        wait_until("it is a batch group again", SHORT, || is_idle(&jobs));
+        assert!(seen(&daemon) >= 3 * round, "{}", seen(&daemon));
+    }
+    daemon.stop();
+}
+
+#[test]
+fn what_the_daemon_itself_writes_is_no_foreign_change() {
+    let mut host = Host::shared();
+    let (web, jobs) = (host.group("web"), host.group("jobs"));
+    let text = |quota: u32| {
+        rule(
+            "web",
+            &of_cgroup(&shown(&web)),
+            &format!("quota = \"{quota}ms/100ms\", headroom = \"30%\""),
+        ) + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"")
+    };
+    let burner = host.start_load_in(&jobs, "burn --threads 2 --duration 600s");
+    let daemon = Daemon::start(&host, &text(30));
+    for quota in 31..40 {
+        daemon.reload_with(&text(quota));
+        std::thread::sleep(ms(200));
+    }
+    std::thread::sleep(ms(1_200));
+    assert_eq!(seen(&daemon), 0, "{}", daemon.log());
+    burner.kill_hard();
+    daemon.stop();
+}

@@ -1,0 +1,122 @@
+//! Room that batch groups leave to main groups.
+
+use crate::common::{Host, wait_until};
+use crate::rig::{Daemon, SHORT, is_idle, of_cgroup, quota_us, rule, shown};
+
+#[test]
+fn what_a_main_group_asks_for_limits_batch_groups_and_goes_with_it() {
+    let mut host = Host::shared();
+    let jobs = host.group("jobs");
+    let limited = host.group("limited");
+    let base = host.base_path();
+    let text = rule(
+        "main",
+        &of_cgroup(&format!("{base}/main")),
+        "headroom = \"30%\"",
+    ) + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"")
+        + &rule("other", &of_cgroup(&shown(&limited)), "class = \"normal\"");
+    let daemon = Daemon::start(&host, &text);
+    assert!(is_idle(&jobs));
+    assert_eq!(quota_us(&jobs), -1, "nobody asks for room yet");
+    let main = host.base().child("main");
+    for _ in 0..3 {
+        main.create().unwrap();
+        wait_until("batch work is limited", SHORT, || quota_us(&jobs) > 0);
+        let state = daemon.state();
+        assert_eq!(state.headroom.unwrap().headroom_ppm, 300_000);
+        assert_eq!(quota_us(&main), -1, "a main group needs nothing itself");
+        assert_eq!(quota_us(&limited), -1, "normal groups leave nothing");
+        crate::rig::remove_group(&main);
+        wait_until("its quota is as it was found", SHORT, || {
+            quota_us(&jobs) == -1
+        });
+        assert!(is_idle(&jobs));
+    }
+    daemon.stop();
+}
+
+#[test]
+fn a_limited_batch_group_keeps_to_what_is_left() {
+    let mut host = Host::alone();
+    let (main, jobs) = (host.group("main"), host.group("jobs"));
+    let burner = host.start_load_in(&jobs, "burn --threads 4 --duration 600s");
+    let text = rule("main", &of_cgroup(&shown(&main)), "headroom = \"60%\"")
+        + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
+    let daemon = Daemon::start(&host, &text);
+    wait_until("batch work is limited", SHORT, || quota_us(&jobs) > 0);
+    // What others on this machine use is taken off, too: so no more than this.
+    let most = 40.0 * crate::common::nr_cpus() as f64 + 6.0;
+    let attempts = (0..5).map(|_| crate::common::rate_percent(&jobs, crate::common::ms(1_500)));
+    let rate = attempts.fold(f64::MAX, f64::min);
+    println!("batch work beside a headroom of 60 %: {rate:.1} % of one CPU, at most {most:.1}");
+    assert!(rate <= most, "{}", daemon.log());
+    burner.kill_hard();
+    daemon.stop();
+}
+
+#[test]
+fn batch_groups_that_come_later_leave_the_room_too() {
+    let mut host = Host::shared();
+    let main = host.group("main");
+    let base = host.base_path();
+    let text = rule("main", &of_cgroup(&shown(&main)), "headroom = \"30%\"")
+        + &rule(
+            "jobs",
+            &of_cgroup(&format!("{base}/job-*")),
+            "class = \"batch\"",
+        );
+    let daemon = Daemon::start(&host, &text);
+    let job = host.base().child("job-1");
+    job.create().unwrap();
+    wait_until("it is limited", SHORT, || {
+        is_idle(&job) && quota_us(&job) > 0
+    });
+    crate::rig::remove_group(&job);
+    wait_until("it is forgotten", SHORT, || {
+        daemon.group(&shown(&job)).is_none()
+    });
+    daemon.stop();
+}
+
+#[test]
+fn the_largest_headroom_of_all_main_groups_holds() {
+    let mut host = Host::shared();
+    let (one, two, jobs) = (host.group("one"), host.group("two"), host.group("jobs"));
+    let text = |two_asks: &str| {
+        rule("one", &of_cgroup(&shown(&one)), "headroom = \"20%\"")
+            + &rule("two", &of_cgroup(&shown(&two)), two_asks)
+            + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"")
+    };
+    let daemon = Daemon::start(&host, &text("headroom = \"45%\""));
+    let ppm = || daemon.state().headroom.map(|sample| sample.headroom_ppm);
+    assert_eq!(ppm(), Some(450_000), "{}", daemon.log());
+    daemon.reload_with(&text("headroom = \"10%\""));
+    assert_eq!(ppm(), Some(200_000));
+    daemon.reload_with(&rule(
+        "jobs",
+        &of_cgroup(&shown(&jobs)),
+        "class = \"batch\"",
+    ));
+    assert_eq!(quota_us(&jobs), -1);
+    daemon.stop();
+}
+
+#[test]
+fn a_quota_that_a_batch_group_had_before_is_as_it_was_found() {
+    let mut host = Host::shared();
+    let (main, jobs) = (host.group("main"), host.group("jobs"));
+    let old = plimsoll_engine::knobs::Bandwidth::of(
+        "90ms/100ms".parse().unwrap(),
+        Some("20ms".parse().unwrap()),
+    );
+    jobs.write_bandwidth(&old).unwrap();
+    let text = rule("main", &of_cgroup(&shown(&main)), "headroom = \"30%\"")
+        + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
+    let daemon = Daemon::start(&host, &text);
+    wait_until("the controller has written", SHORT, || {
+        quota_us(&jobs) != 90_000
+    });
+    daemon.reload_with("");
+    assert_eq!(jobs.read_bandwidth().unwrap(), old);
+    daemon.stop();
+}

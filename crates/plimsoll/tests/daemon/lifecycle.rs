@@ -1,0 +1,190 @@
+//! Start, stop, and who may be there.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use crate::common::{Host, is_alive};
+use crate::rig::{
+    Daemon, SHORT, Sleeper, is_idle, of_cgroup, quota_us, rule, shown, wait_until_in,
+};
+
+#[test]
+fn a_stop_puts_everything_back_as_it_was_found() {
+    let mut host = Host::shared();
+    let (web, jobs, home) = (host.group("web"), host.group("jobs"), host.group("home"));
+    web.write_weight(333).unwrap();
+    let old = plimsoll_engine::knobs::Bandwidth::of(
+        "70ms/100ms".parse().unwrap(),
+        Some("30ms".parse().unwrap()),
+    );
+    web.write_bandwidth(&old).unwrap();
+    let sleeper = Sleeper::new(&format!("plimsoll-stop-{}", std::process::id()));
+    let running = host.start_in(&home, sleeper.words());
+    let text = rule(
+        "web",
+        &of_cgroup(&shown(&web)),
+        "weight = 50, quota = \"20ms/50ms\"",
+    ) + &rule(
+        "jobs",
+        &of_cgroup(&shown(&jobs)),
+        "class = \"batch\", nice = 5",
+    ) + &rule("main", &of_cgroup(&shown(&home)), "headroom = \"30%\"")
+        + &rule(
+            "work",
+            &format!("executable = \"{}\"", sleeper.path()),
+            "class = \"batch\"",
+        );
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let daemon = Daemon::start(&host, &text);
+        wait_until_in(&daemon, running.pid(), "work");
+        assert!(
+            is_idle(&jobs) && quota_us(&web) == 20_000,
+            "{}",
+            daemon.log()
+        );
+        daemon.send(signal);
+        daemon.stop();
+        assert!(is_alive(running.pid()));
+    }
+}
+
+#[test]
+fn a_second_daemon_is_refused_and_the_first_goes_on() {
+    let mut host = Host::shared();
+    let group = host.group("web");
+    let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    let running = host.snapshot();
+    let config = daemon.config();
+    let second = host.run(["daemon", "--config", config.to_str().unwrap()]);
+    assert_eq!(second.code(), 125, "{second:?}");
+    let line = second.one_line();
+    assert!(line.contains(&daemon.pid().to_string()), "{line}");
+    assert_eq!(host.snapshot(), running);
+    daemon.reload().good();
+    daemon.stop();
+}
+
+#[test]
+fn a_check_reads_the_file_and_does_nothing() {
+    let mut host = Host::shared();
+    let group = host.group("web");
+    let daemon = Daemon::ready(
+        &host,
+        &rule("web", &of_cgroup(&shown(&group)), "quota = \"1cpus\""),
+    );
+    let config = daemon.config();
+    let check = || host.run(["daemon", "--check", "--config", config.to_str().unwrap()]);
+    let good = check().good();
+    assert!(good.stdout.contains("1 group"), "{good:?}");
+    daemon.write_raw("version = 1\nmode = \"some\"\n");
+    let bad = check();
+    assert_eq!(bad.code(), 125);
+    assert!(
+        bad.one_line().contains("plimsoll.toml:2:8: mode: `some`"),
+        "{bad:?}"
+    );
+    fs::remove_file(&config).unwrap();
+    let missing = check();
+    assert_eq!(missing.code(), 125);
+    assert!(missing.one_line().contains("plimsoll.toml"), "{missing:?}");
+    daemon.assert_as_before();
+}
+
+#[test]
+fn a_check_goes_on_beside_a_daemon_that_runs() {
+    let host = Host::shared();
+    let daemon = Daemon::start(&host, "");
+    let config = daemon.config();
+    host.run(["daemon", "--check", "--config", config.to_str().unwrap()])
+        .good();
+    daemon.stop();
+}
+
+#[test]
+fn metrics_are_served_on_the_address_of_the_file() {
+    let mut host = Host::shared();
+    let group = host.group("web");
+    let text = "[metrics]\nlisten = \"127.0.0.1:0\"\n".to_owned()
+        + &rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    daemon.wait_for_log("metrics at http://");
+    let log = daemon.log();
+    let address = log.split("metrics at http://").nth(1).unwrap();
+    let address = address.split('/').next().unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(SHORT)).unwrap();
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("plimsoll_"), "{answer}");
+    assert!(answer.contains(&shown(&group)), "{answer}");
+    daemon.stop();
+}
+
+#[test]
+fn an_address_that_is_taken_is_told_and_nothing_stays_limited() {
+    let mut host = Host::shared();
+    let group = host.group("web");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let text = format!("[metrics]\nlisten = \"{address}\"\n")
+        + &rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+    let mut daemon = Daemon::ready(&host, &text);
+    daemon.launch();
+    while daemon.is_running() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let log = daemon.log();
+    assert!(
+        log.contains("metrics.listen") && log.contains(&address.to_string()),
+        "{log}"
+    );
+    daemon.assert_as_before();
+}
+
+#[test]
+fn starts_and_stops_one_after_the_other_leave_nothing() {
+    let mut host = Host::shared();
+    let group = host.group("web");
+    let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+    let mut daemon = Daemon::ready(&host, &text);
+    for _ in 0..10 {
+        daemon.restart();
+        assert_eq!(quota_us(&group), 30_000);
+        daemon.end();
+        daemon.assert_as_before();
+    }
+}
+
+#[test]
+fn a_stop_in_the_middle_of_a_start_leaves_nothing() {
+    let mut host = Host::shared();
+    let groups: Vec<_> = (0..40)
+        .map(|index| host.group(&format!("g{index}")))
+        .collect();
+    let pattern = format!("{}/g*", host.base_path());
+    let text = rule(
+        "all",
+        &of_cgroup(&pattern),
+        "quota = \"30ms/100ms\", weight = 40",
+    );
+    let mut daemon = Daemon::ready(&host, &text);
+    for step in 0..20 {
+        daemon.launch();
+        std::thread::sleep(Duration::from_millis(3 * step));
+        daemon.send(Signal::SIGTERM);
+        while daemon.is_running() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Before it hears signals it ends by them, and has done nothing yet.
+        daemon.assert_as_before();
+    }
+    assert_eq!(quota_us(&groups[0]), -1);
+}

@@ -1,0 +1,21 @@
+//! `plimsoll daemon` from end to end: what an operator and the users of a host
+//! are promised, looked at in the kernel's files.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod attributes;
+mod damage;
+mod following;
+mod foreign;
+mod headroom;
+mod lifecycle;
+mod reload;
+mod rig;
+mod rules;
+mod run;
+mod set;
+mod show;
+mod users;

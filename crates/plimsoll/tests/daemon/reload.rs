@@ -1,0 +1,148 @@
+//! From one configuration to the next: all of it, or nothing of it.
+
+use nix::sys::signal::Signal;
+
+use crate::common::{Host, wait_until};
+use crate::rig::{
+    Daemon, SHORT, Sleeper, is_idle, is_in, members, of_cgroup, quota_us, rule, shown,
+    wait_for_quota, wait_until_in,
+};
+
+#[test]
+fn a_hangup_and_the_command_both_read_the_file_again() {
+    let mut host = Host::shared();
+    let group = host.group("web");
+    let text = |quota: &str| {
+        rule(
+            "web",
+            &of_cgroup(&shown(&group)),
+            &format!("quota = \"{quota}\""),
+        )
+    };
+    let daemon = Daemon::start(&host, &text("30ms/100ms"));
+    daemon.write(&text("40ms/100ms"));
+    daemon.send(Signal::SIGHUP);
+    wait_for_quota(&daemon, &group, 40_000);
+    daemon.write(&text("50ms/100ms"));
+    daemon.reload().good();
+    assert_eq!(quota_us(&group), 50_000, "a reload answers when it is done");
+    assert_eq!(daemon.state().daemon.counters.reloads, 3);
+    daemon.stop();
+}
+
+#[test]
+fn a_bad_file_leaves_everything_as_it_is_and_is_told_in_one_line() {
+    let mut host = Host::shared();
+    let (web, jobs) = (host.group("web"), host.group("jobs"));
+    let of = |name: &str, group, knobs: &str| rule(name, &of_cgroup(&shown(group)), knobs);
+    let good = of("web", &web, "quota = \"30ms/100ms\"") + &of("jobs", &jobs, "class = \"batch\"");
+    let daemon = Daemon::start(&host, &good);
+    let running = host.snapshot();
+    for (bad, expected) in [
+        (of("web", &web, "quota = \"much\""), "`much`"),
+        (of("web", &web, "quoat = \"30ms/100ms\""), "quoat"),
+        (of("web", &web, "") + &of("web", &jobs, ""), "web"),
+        (of("web", &web, "quota = \"40ms/100ms\"") + "[[group]\n", ""),
+        (
+            of("web", &web, "per-task = true, cap = \"20%\""),
+            "per-task",
+        ),
+        (of("web", &web, "headroom = \"130%\""), "130%"),
+    ] {
+        // The rest is sound, and other than what runs.
+        daemon.write(&(of("other", &jobs, "quota = \"20ms/100ms\"") + &bad));
+        let refused = daemon.reload();
+        assert_eq!(refused.code(), 125, "{bad}: {refused:?}");
+        let line = refused.one_line();
+        let file = daemon.config();
+        assert!(
+            line.contains(file.to_str().unwrap()) && line.contains(expected),
+            "{line}"
+        );
+        assert_eq!(host.snapshot(), running, "{bad}");
+    }
+    // With the place in the file.
+    daemon.write_raw("version = 1\n[metrics]\nlisten = \"none\"\n[[group]]\nname = 7\n");
+    let refused = daemon.reload();
+    let line = refused.one_line();
+    assert!(line.contains("plimsoll.toml:5:8"), "{line}");
+    let counters = daemon.state().daemon.counters;
+    assert_eq!((counters.reloads, counters.reloads_refused), (1, 7));
+    // The same by signal: nobody is there to be told but the log.
+    daemon.send(Signal::SIGHUP);
+    wait_until("it is counted", SHORT, || {
+        daemon.state().daemon.counters.reloads_refused == 8
+    });
+    assert_eq!(host.snapshot(), running);
+    daemon.write(&good);
+    daemon.reload().good();
+    assert_eq!(host.snapshot(), running);
+    daemon.stop();
+}
+
+#[test]
+fn a_group_that_is_dropped_from_the_file_is_put_back_at_once() {
+    let mut host = Host::shared();
+    let (web, jobs, home) = (host.group("web"), host.group("jobs"), host.group("home"));
+    web.write_weight(250).unwrap();
+    let sleeper = Sleeper::new(&format!("plimsoll-drop-{}", std::process::id()));
+    let running = host.start_in(&home, sleeper.words());
+    let of = |name: &str, group, knobs: &str| rule(name, &of_cgroup(&shown(group)), knobs);
+    let kept = of("jobs", &jobs, "class = \"batch\"");
+    let all = of("web", &web, "quota = \"30ms/100ms\", weight = 500")
+        + &kept
+        + &rule(
+            "work",
+            &format!("executable = \"{}\"", sleeper.path()),
+            "class = \"batch\"",
+        );
+    let mut daemon = Daemon::start(&host, &all);
+    wait_until_in(&daemon, running.pid(), "work");
+    assert_eq!(web.read_weight().unwrap(), 500);
+    daemon.reload_with(&kept);
+    assert_eq!(quota_us(&web), -1);
+    assert_eq!(web.read_weight().unwrap(), 250);
+    assert!(home.processes().unwrap().contains(&running.pid()));
+    assert!(!is_in(&host, running.pid(), "work"));
+    assert!(!host.batch("work").exists());
+    assert!(is_idle(&jobs), "what is in both files holds all the time");
+    daemon.reload_with(&all);
+    wait_until_in(&daemon, running.pid(), "work");
+    running.kill_hard();
+    wait_until("it has ended", SHORT, || members(&host, "work").is_empty());
+    daemon.reload_with("");
+    assert!(daemon.names().is_empty());
+    daemon.end();
+    assert_eq!((quota_us(&web), is_idle(&jobs)), (-1, false));
+}
+
+#[test]
+fn a_group_that_changes_its_claim_lets_go_of_the_old_and_takes_the_new() {
+    let mut host = Host::shared();
+    let (old, new) = (host.group("old"), host.group("new"));
+    let text = |group| rule("one", &of_cgroup(&shown(group)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text(&old));
+    assert_eq!((quota_us(&old), quota_us(&new)), (30_000, -1));
+    daemon.reload_with(&text(&new));
+    assert_eq!((quota_us(&old), quota_us(&new)), (-1, 30_000));
+    daemon.stop();
+}
+
+#[test]
+fn reloads_one_after_the_other_end_with_the_last() {
+    let mut host = Host::shared();
+    let group = host.group("web");
+    let text = |ms: u64| {
+        let knobs = format!("quota = \"{ms}ms/100ms\", burst = \"{}ms\"", ms / 2);
+        rule("web", &of_cgroup(&shown(&group)), &knobs)
+    };
+    let daemon = Daemon::start(&host, &text(10));
+    for round in 0..30 {
+        daemon.write(&text(10 + 2 * round));
+        daemon.send(Signal::SIGHUP);
+    }
+    daemon.write(&text(90));
+    daemon.reload().good();
+    wait_for_quota(&daemon, &group, 90_000);
+    daemon.stop();
+}

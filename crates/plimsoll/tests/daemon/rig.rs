@@ -1,0 +1,488 @@
+//! A daemon of a test's own: its configuration claims nothing but what is
+//! below the test's cgroup, and everything is compared when it has gone.
+
+// The tests of faults use a part of it.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use plimsoll_daemon::control::client::Client;
+use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
+use plimsoll_daemon::state::{Group, State};
+use plimsoll_engine::cgroup::CpuGroup;
+
+use crate::common::{
+    Finished, Host, Running, assert_same, bandwidth_us, binary, in_vm, knob, membership, ms,
+    patience, wait_until,
+};
+
+/// What anything of a daemon's may take.
+pub const SHORT: Duration = Duration::from_secs(20);
+/// Within this time what has changed is in force. What is asserted is longer:
+/// other tests have the machine, too.
+pub const PROMISED: Duration = Duration::from_millis(200);
+/// Attempts at a promise about time on a machine that others use.
+const ATTEMPTS: usize = 5;
+
+/// The path of a cgroup as a rule has it.
+pub fn shown(group: &CpuGroup) -> String {
+    format!("/{}", group.path().display())
+}
+
+/// A group of the file: `name`, what it matches, its knobs.
+pub fn rule(name: &str, matches: &str, knobs: &str) -> String {
+    let mut text = format!("[[group]]\nname = \"{name}\"\nmatch = {{ {matches} }}\n");
+    for knob in knobs.split(", ").filter(|knob| !knob.is_empty()) {
+        writeln!(text, "{knob}").unwrap();
+    }
+    text
+}
+
+/// What a match of a cgroup is.
+pub fn of_cgroup(pattern: &str) -> String {
+    format!("cgroup = \"{pattern}\"")
+}
+
+/// Only one daemon at a time may take attributes: they are on cgroups that
+/// every other daemon sees, too.
+pub struct AttributesTurn {
+    _file: File,
+}
+
+impl AttributesTurn {
+    pub fn take() -> Self {
+        let path = std::env::temp_dir().join("plimsoll-tests-attributes.lock");
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path)
+            .unwrap();
+        file.lock().unwrap();
+        Self { _file: file }
+    }
+}
+
+/// A daemon with its configuration.
+pub struct Daemon<'h> {
+    pub host: &'h Host,
+    folder: tempfile::TempDir,
+    /// What `plimsoll daemon` is started by, if not directly.
+    wrapper: Vec<String>,
+    running: Option<Running>,
+    before: BTreeMap<PathBuf, String>,
+    /// What earlier ones have said.
+    earlier: String,
+}
+
+impl<'h> Daemon<'h> {
+    /// Starts one; `text` is its configuration but for the version and the
+    /// metrics.
+    pub fn start(host: &'h Host, text: &str) -> Self {
+        let mut daemon = Self::ready(host, text);
+        daemon.restart();
+        daemon
+    }
+
+    /// One that is not started yet.
+    pub fn ready(host: &'h Host, text: &str) -> Self {
+        let daemon = Self {
+            host,
+            folder: tempfile::tempdir().unwrap(),
+            wrapper: Vec::new(),
+            running: None,
+            before: host.snapshot(),
+            earlier: String::new(),
+        };
+        daemon.write(text);
+        daemon
+    }
+
+    /// Starts it by another program, such as `nsenter`.
+    pub fn wrapped(mut self, words: &[&str]) -> Self {
+        self.wrapper = words.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.folder.path().join("plimsoll.toml")
+    }
+
+    /// Replaces the configuration, in one step as an editor does.
+    pub fn write(&self, text: &str) {
+        let metrics = if text.contains("[metrics]") {
+            ""
+        } else {
+            "[metrics]\nlisten = \"none\"\n"
+        };
+        // Keys come before tables.
+        let tables = text.find("[[").unwrap_or(text.len());
+        let (top, tables) = text.split_at(tables);
+        self.write_raw(&format!("version = 1\n{top}\n{metrics}\n{tables}"));
+    }
+
+    /// The same, just as it is.
+    pub fn write_raw(&self, text: &str) {
+        let new = self.folder.path().join("new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, self.config()).unwrap();
+    }
+
+    /// Takes this for what there was before it was started.
+    pub fn take_as_before(&mut self) {
+        self.before = self.host.snapshot();
+    }
+
+    pub fn before(&self) -> &BTreeMap<PathBuf, String> {
+        &self.before
+    }
+
+    fn command(&self) -> Command {
+        let config = self.config();
+        let words = ["daemon", "-v", "--config", config.to_str().unwrap()];
+        let plain = self.host.plimsoll(words);
+        let Some((first, rest)) = self.wrapper.split_first() else {
+            return plain;
+        };
+        let mut wrapped = Command::new(first);
+        wrapped
+            .args(rest)
+            .arg(plain.get_program())
+            .args(plain.get_args());
+        self.host.confine(&mut wrapped);
+        wrapped
+    }
+
+    /// Starts it, and waits until it answers.
+    pub fn restart(&mut self) {
+        self.launch();
+        self.wait_until_it_answers();
+    }
+
+    /// Starts it without waiting.
+    pub fn launch(&mut self) {
+        self.note_log();
+        self.running = Some(self.host.spawn(self.command()));
+    }
+
+    pub fn wait_until_it_answers(&mut self) {
+        let start = Instant::now();
+        loop {
+            let running = self.running.as_mut().expect("it was not started");
+            let ended = !running.is_running();
+            assert!(!ended, "the daemon has ended: {}", self.log());
+            if self
+                .try_ask(&Request::Show {
+                    target: Some("0".into()),
+                    details: false,
+                })
+                .is_some()
+            {
+                return;
+            }
+            let late = start.elapsed() > patience(SHORT);
+            assert!(!late, "the daemon does not answer: {}", self.log());
+            thread::sleep(ms(5));
+        }
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.running.as_mut().is_some_and(Running::is_running)
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.running.as_ref().expect("it does not run").pid()
+    }
+
+    pub fn send(&self, signal: Signal) {
+        self.running.as_ref().expect("it does not run").send(signal);
+    }
+
+    fn note_log(&mut self) {
+        if let Some(running) = &self.running {
+            self.earlier += &running.stderr();
+            self.earlier += "---- another start ----\n";
+        }
+    }
+
+    /// All that it has said.
+    pub fn log(&self) -> String {
+        let now = self
+            .running
+            .as_ref()
+            .map_or_else(String::new, Running::stderr);
+        format!("{}{now}", self.earlier)
+    }
+
+    /// Waits until it has said something.
+    pub fn wait_for_log(&self, what: &str) {
+        let start = Instant::now();
+        while !self.log().contains(what) {
+            let late = start.elapsed() > patience(SHORT);
+            assert!(!late, "it never says {what:?}: {}", self.log());
+            thread::sleep(ms(5));
+        }
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.host.runtime().join(SOCKET)
+    }
+
+    /// The same as its process sees it.
+    pub fn socket_of_process(&self) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.pid()));
+        root.join(self.socket().strip_prefix("/").unwrap())
+    }
+
+    fn try_ask(&self, request: &Request) -> Option<Answer> {
+        let path = if self.wrapper.is_empty() {
+            self.socket()
+        } else {
+            self.socket_of_process()
+        };
+        let mut client = Client::connect(&path).ok()??;
+        client.ask(request).ok()
+    }
+
+    pub fn ask(&self, request: &Request) -> Answer {
+        self.try_ask(request)
+            .unwrap_or_else(|| panic!("no answer to {request:?}: {}", self.log()))
+    }
+
+    pub fn state(&self) -> State {
+        match self.ask(&Request::Show {
+            target: None,
+            details: true,
+        }) {
+            Answer::State(state) => *state,
+            other => panic!("no state but {other:?}"),
+        }
+    }
+
+    /// A group by its unique name.
+    pub fn group(&self, name: &str) -> Option<Group> {
+        let groups = self.state().groups.into_iter();
+        groups.into_iter().find(|group| group.name == name)
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        let groups = self.state().groups;
+        groups.into_iter().map(|group| group.name).collect()
+    }
+
+    /// `plimsoll reload`.
+    pub fn reload(&self) -> Finished {
+        self.host.run(["reload"])
+    }
+
+    /// Replaces the configuration and has it read.
+    pub fn reload_with(&self, text: &str) {
+        self.write(text);
+        self.reload().good();
+    }
+
+    /// Kills it without a chance to clean up.
+    pub fn kill_hard(&mut self) {
+        self.note_log();
+        self.running.take().expect("it does not run").kill_hard();
+    }
+
+    /// Ends it as a supervisor does.
+    pub fn end(&mut self) -> Finished {
+        self.note_log();
+        let finished = self.running.take().expect("it does not run").stop();
+        assert_eq!(finished.code(), 0, "{}", finished.stderr);
+        finished
+    }
+
+    /// Ends it, and compares.
+    pub fn stop(mut self) -> Finished {
+        let finished = self.end();
+        self.assert_as_before();
+        finished
+    }
+
+    pub fn assert_as_before(&self) {
+        assert_same(&self.before, &self.host.snapshot());
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let log = self.log();
+            let from = log.char_indices().nth_back(6_000).map_or(0, |(at, _)| at);
+            eprintln!("the daemon said: {}", &log[from..]);
+        }
+    }
+}
+
+/// The quota in microseconds per period of the same, -1 for none.
+pub fn quota_us(group: &CpuGroup) -> i64 {
+    bandwidth_us(group).0
+}
+
+pub fn is_idle(group: &CpuGroup) -> bool {
+    knob(group, "cpu.idle") == "1"
+}
+
+/// Waits until a cgroup has a quota; panics with what it has.
+pub fn wait_for_quota(daemon: &Daemon, group: &CpuGroup, expected_us: i64) -> Duration {
+    let start = Instant::now();
+    loop {
+        let now = group.read_bandwidth().ok().map(|_| quota_us(group));
+        if now == Some(expected_us) {
+            return start.elapsed();
+        }
+        assert!(
+            start.elapsed() < patience(SHORT),
+            "{} has quota {now:?} and not {expected_us}: {}",
+            shown(group),
+            daemon.log()
+        );
+        thread::sleep(ms(1));
+    }
+}
+
+/// Tries up to some times until something takes no longer than was promised;
+/// a machine that others use may be late now and then, a service that is late
+/// always is. Prints every figure.
+pub fn expect_prompt(what: &str, mut measure: impl FnMut(usize) -> Duration) {
+    let most = patience(PROMISED);
+    let mut seen = Vec::new();
+    for attempt in 0..ATTEMPTS {
+        let took = measure(attempt);
+        seen.push(took);
+        if took <= most {
+            println!("{what}: {seen:.1?}, promised {PROMISED:?}, asserted {most:?}");
+            return;
+        }
+    }
+    panic!("{what}: {seen:.1?}, asserted {most:?}");
+}
+
+/// Changes an attribute of a cgroup as its owner does.
+pub fn set_attribute(group: &CpuGroup, knob: &str, value: &str) {
+    let name = format!("user.plimsoll.{knob}");
+    xattr::set(group.cpu_file(""), name, value.as_bytes()).unwrap();
+}
+
+pub fn remove_attribute(group: &CpuGroup, knob: &str) {
+    xattr::remove(group.cpu_file(""), format!("user.plimsoll.{knob}")).unwrap();
+}
+
+/// Removes a cgroup of the test's own, as soon as nothing is in it.
+pub fn remove_group(group: &CpuGroup) {
+    wait_until("the cgroup is removed", SHORT, || {
+        for folder in group.folders() {
+            let _ = fs::remove_dir(folder);
+        }
+        !group.cpu_file("").exists()
+    });
+}
+
+/// A process that waits, under a name that no other on the machine has: what
+/// a rule claims by it is the test's.
+pub struct Sleeper {
+    folder: tempfile::TempDir,
+    words: Vec<String>,
+}
+
+impl Sleeper {
+    pub fn new(name: &str) -> Self {
+        // In the VM, what programs do depends on their name.
+        let (program, words) = if in_vm() {
+            (binary(), "load burn --threads 1 --duration 600s")
+        } else {
+            ("/usr/bin/sleep".into(), "600")
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let open = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(folder.path(), open.clone()).unwrap();
+        let copy = folder.path().join(name);
+        fs::copy(program, &copy).unwrap();
+        fs::set_permissions(&copy, open).unwrap();
+        let words = words.split(' ').map(str::to_owned);
+        let words = std::iter::once(copy.to_str().unwrap().to_owned()).chain(words);
+        Self {
+            folder,
+            words: words.collect(),
+        }
+    }
+
+    pub fn path(&self) -> &str {
+        &self.words[0]
+    }
+
+    pub fn words(&self) -> &[String] {
+        &self.words
+    }
+
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).stdin(Stdio::null());
+        command
+    }
+}
+
+/// Whether a folder is that of a group of Plimsoll's: one that was rebuilt has
+/// its name with a `+` and a number behind it.
+fn is_named(folder: &str, name: &str) -> bool {
+    let rest = folder.strip_prefix(name);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
+}
+
+/// A group of Plimsoll's own, wherever it is now.
+pub fn own_group(host: &Host, name: &str) -> Option<CpuGroup> {
+    let parents = ["plimsoll", "plimsoll-batch"].map(|parent| host.base().child(parent));
+    let groups = parents.iter().flat_map(CpuGroup::children);
+    let mut named = groups.filter(|group| {
+        let folder = group.path().file_name().unwrap_or_default();
+        is_named(&folder.to_string_lossy(), name)
+    });
+    named.next()
+}
+
+/// The processes of one of Plimsoll's groups.
+pub fn members(host: &Host, name: &str) -> Vec<i32> {
+    let group = own_group(host, name);
+    let members = group.and_then(|group| group.all_processes().ok());
+    members.unwrap_or_default()
+}
+
+/// Whether a process is in one of Plimsoll's groups of that name.
+pub fn is_in(host: &Host, pid: i32, name: &str) -> bool {
+    members(host, name).contains(&pid)
+}
+
+/// Ends processes that are not children of this one.
+pub fn kill_all(pids: &[i32]) {
+    for pid in pids {
+        // One that has ended already is as good.
+        let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+    }
+}
+
+/// Waits until a process is in one of Plimsoll's groups.
+pub fn wait_until_in(daemon: &Daemon, pid: i32, name: &str) -> Duration {
+    let start = Instant::now();
+    while !is_in(daemon.host, pid, name) {
+        assert!(
+            start.elapsed() < patience(SHORT),
+            "{pid} is not in {name} but in {}: {}",
+            membership(pid),
+            daemon.log()
+        );
+        thread::sleep(ms(1));
+    }
+    start.elapsed()
+}

@@ -1,0 +1,211 @@
+//! What a group of the file claims.
+
+use std::os::unix::process::CommandExt as _;
+
+use crate::common::{Host, bandwidth_us, wait_until};
+use crate::rig::{
+    Daemon, SHORT, Sleeper, is_idle, is_in, kill_all, members, of_cgroup, quota_us, rule, shown,
+    wait_for_quota, wait_until_in,
+};
+
+/// A user that no other process on the machine is.
+const SOMEBODY: u32 = 54_321;
+
+#[test]
+fn a_rule_claims_the_cgroups_that_its_glob_matches_and_no_others() {
+    let mut host = Host::shared();
+    let (one, two, other) = (host.group("job-1"), host.group("job-2"), host.group("web"));
+    let below = host.group("job-1/part");
+    let pattern = format!("{}/job-*", host.base_path());
+    let text = rule(
+        "jobs",
+        &of_cgroup(&pattern),
+        "quota = \"30ms/100ms\", burst = \"10ms\"",
+    );
+    let daemon = Daemon::start(&host, &text);
+    assert_eq!(bandwidth_us(&one), (30_000, 100_000, 10_000));
+    assert_eq!(bandwidth_us(&two), (30_000, 100_000, 10_000));
+    assert_eq!(quota_us(&other), -1);
+    // A `*` stops at a `/`.
+    assert_eq!(quota_us(&below), -1);
+    assert_eq!(daemon.names(), [shown(&one), shown(&two)]);
+    daemon.stop();
+}
+
+#[test]
+fn a_rule_claims_the_cgroups_of_units_by_their_name() {
+    let mut host = Host::shared();
+    let unit = format!("encode-{}", std::process::id());
+    let job = host.group(&format!("{unit}-a.service"));
+    let inside = host.group(&format!("{unit}-a.service/worker"));
+    let other = host.group("other.service");
+    let matches = format!("unit = \"{unit}-*.service\"");
+    let daemon = Daemon::start(&host, &rule("encode", &matches, "class = \"batch\""));
+    assert!(is_idle(&job), "{}", daemon.log());
+    assert!(!is_idle(&other));
+    drop(inside);
+    daemon.stop();
+}
+
+#[test]
+fn the_first_rule_of_the_file_that_claims_a_cgroup_has_it() {
+    let mut host = Host::shared();
+    let (exact, rest) = (host.group("a"), host.group("b"));
+    let base = host.base_path();
+    let text = rule(
+        "exact",
+        &of_cgroup(&format!("{base}/a")),
+        "quota = \"20ms/100ms\"",
+    ) + &rule(
+        "all",
+        &of_cgroup(&format!("{base}/*")),
+        "quota = \"40ms/100ms\"",
+    );
+    let daemon = Daemon::start(&host, &text);
+    assert_eq!((quota_us(&exact), quota_us(&rest)), (20_000, 40_000));
+    assert_eq!(daemon.group(&shown(&exact)).unwrap().group, "exact");
+    assert_eq!(daemon.group(&shown(&rest)).unwrap().group, "all");
+    daemon.stop();
+}
+
+#[test]
+fn every_knob_that_the_kernel_keeps_is_laid_on_a_claimed_cgroup() {
+    let mut host = Host::shared();
+    let groups = ["w", "b", "c", "q"].map(|name| host.group(name));
+    let base = host.base_path();
+    let rule = |name: &str, knobs| rule(name, &of_cgroup(&format!("{base}/{name}")), knobs);
+    let text = rule("w", "weight = 300")
+        + &rule("b", "class = \"batch\"")
+        + &rule("c", "cap = \"25%\"")
+        + &rule("q", "cpu-max = \"30000 50000 10000\"");
+    let daemon = Daemon::start(&host, &text);
+    assert_eq!(groups[0].read_weight().unwrap(), 300, "{}", daemon.log());
+    assert!(is_idle(&groups[1]));
+    let (quota, period, _) = bandwidth_us(&groups[2]);
+    assert_eq!(quota * 4, i64::try_from(period).unwrap());
+    assert_eq!(bandwidth_us(&groups[3]), (30_000, 50_000, 10_000));
+    daemon.stop();
+}
+
+#[test]
+fn a_rule_claims_processes_by_their_executable_wherever_they_start() {
+    let mut host = Host::shared();
+    let home = host.group("home");
+    let by_path = Sleeper::new(&format!("plimsoll-path-{}", std::process::id()));
+    let by_name = Sleeper::new(&format!("plimsoll-name-{}", std::process::id()));
+    let before = host.start_in(&home, by_path.words());
+    let file_name = by_name.path().rsplit('/').next().unwrap();
+    let text = rule(
+        "by-path",
+        &format!("executable = \"{}\"", by_path.path()),
+        "class = \"batch\"",
+    ) + &rule(
+        "by-name",
+        &format!("executable = \"{file_name}\""),
+        "quota = \"50ms/100ms\"",
+    );
+    let daemon = Daemon::start(&host, &text);
+    // One that was there before, and one that comes later.
+    wait_until_in(&daemon, before.pid(), "by-path");
+    let later = host.start_in(&home, by_name.words());
+    wait_until_in(&daemon, later.pid(), "by-name");
+    wait_for_quota(&daemon, &host.normal("by-name"), 50_000);
+    let bystander = host.start_in(&home, ["sleep", "600"]);
+    assert!(!is_in(&host, bystander.pid(), "by-path"));
+    // What the daemon gave back is where it was: the snapshot says so.
+    later.kill_hard();
+    bystander.kill_hard();
+    daemon.stop();
+    assert!(home.processes().unwrap().contains(&before.pid()));
+}
+
+#[test]
+fn a_rule_claims_processes_by_who_runs_them() {
+    let mut host = Host::shared();
+    let home = host.group("home");
+    let text = rule(
+        "theirs",
+        &format!("user = \"{SOMEBODY}\""),
+        "class = \"batch\"",
+    );
+    let sleeper = Sleeper::new("sleeper");
+    let daemon = Daemon::start(&host, &text);
+    let mut command = sleeper.command();
+    command.uid(SOMEBODY).gid(SOMEBODY);
+    let theirs = host.spawn(command);
+    let ours = host.start_in(&home, sleeper.words());
+    wait_until_in(&daemon, theirs.pid(), "theirs");
+    assert!(!is_in(&host, ours.pid(), "theirs"));
+    ours.kill_hard();
+    theirs.kill_hard();
+    daemon.stop();
+}
+
+#[test]
+fn a_process_that_becomes_somebody_else_is_claimed_then() {
+    let mut host = Host::shared();
+    let home = host.group("home");
+    let uid = SOMEBODY + 1;
+    let text = rule("theirs", &format!("user = {uid}"), "class = \"batch\"");
+    let daemon = Daemon::start(&host, &text);
+    // `setpriv` changes the user in the process that runs on.
+    let ids = [format!("--reuid={uid}"), format!("--regid={uid}")];
+    let words = [
+        "setpriv",
+        &ids[0],
+        &ids[1],
+        "--clear-groups",
+        "sleep",
+        "600",
+    ];
+    let theirs = host.start_in(&home, words);
+    wait_until_in(&daemon, theirs.pid(), "theirs");
+    theirs.kill_hard();
+    daemon.stop();
+}
+
+#[test]
+fn a_rule_claims_processes_by_their_command_line() {
+    let mut host = Host::shared();
+    let home = host.group("home");
+    let mark = format!("mark-{}", std::process::id());
+    let matches = format!("command = \"sh -c *{mark}*\"");
+    let daemon = Daemon::start(&host, &rule("marked", &matches, "class = \"batch\""));
+    let script = |mark: &str| format!("sleep 600; : {mark}");
+    let marked = host.start_in(&home, ["sh", "-c", &script(&mark)]);
+    let other = host.start_in(&home, ["sh", "-c", &script("other")]);
+    wait_until_in(&daemon, marked.pid(), "marked");
+    assert!(!is_in(&host, other.pid(), "marked"));
+    // What a member starts is a member.
+    wait_until("its child is there, too", SHORT, || {
+        members(&host, "marked").len() >= 2
+    });
+    marked.kill_hard();
+    other.kill_hard();
+    kill_all(&members(&host, "marked"));
+    kill_all(&home.processes().unwrap());
+    wait_until("all have ended", SHORT, || {
+        home.processes().unwrap().is_empty()
+    });
+    daemon.stop();
+}
+
+#[test]
+fn all_that_a_match_names_has_to_hold() {
+    let mut host = Host::shared();
+    let (inside, outside) = (host.group("in"), host.group("out"));
+    let sleeper = Sleeper::new(&format!("plimsoll-both-{}", std::process::id()));
+    let matches = format!(
+        "cgroup = \"{}\", executable = \"{}\"",
+        shown(&inside),
+        sleeper.path()
+    );
+    let daemon = Daemon::start(&host, &rule("both", &matches, "class = \"batch\""));
+    let neither = host.start_in(&outside, sleeper.words());
+    let both = host.start_in(&inside, sleeper.words());
+    wait_until_in(&daemon, both.pid(), "both");
+    assert!(!is_in(&host, neither.pid(), "both"));
+    both.kill_hard();
+    neither.kill_hard();
+    daemon.stop();
+}

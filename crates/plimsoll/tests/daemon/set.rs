@@ -1,0 +1,171 @@
+//! What is set on the command line while the daemon runs.
+
+use plimsoll_daemon::state::Origin;
+
+use crate::common::{Host, bandwidth_us, wait_until};
+use crate::rig::{
+    Daemon, SHORT, Sleeper, is_idle, is_in, of_cgroup, quota_us, rule, shown, wait_for_quota,
+    wait_until_in,
+};
+
+#[test]
+fn a_group_of_the_file_is_set_and_reset_by_its_name() {
+    let mut host = Host::shared();
+    let (one, two) = (host.group("job-1"), host.group("job-2"));
+    let pattern = format!("{}/job-*", host.base_path());
+    let daemon = Daemon::start(
+        &host,
+        &rule("jobs", &of_cgroup(&pattern), "quota = \"60ms/100ms\""),
+    );
+    host.run(["set", "jobs", "--quota", "30ms/100ms", "--burst", "5ms"])
+        .good();
+    assert_eq!(bandwidth_us(&one), (30_000, 100_000, 5_000));
+    assert_eq!(bandwidth_us(&two), (30_000, 100_000, 5_000));
+    assert_eq!(
+        daemon.group(&shown(&one)).unwrap().origin,
+        Origin::CommandLine
+    );
+    // One that comes later has it, too.
+    let three = host.base().child("job-3");
+    three.create().unwrap();
+    wait_for_quota(&daemon, &three, 30_000);
+    crate::rig::remove_group(&three);
+    // Knobs add up.
+    host.run(["set", "jobs", "--weight", "300"]).good();
+    assert_eq!((quota_us(&one), one.read_weight().unwrap()), (30_000, 300));
+    host.run(["set", "jobs", "--reset"]).good();
+    assert_eq!(bandwidth_us(&one), (60_000, 100_000, 0));
+    assert_eq!(one.read_weight().unwrap(), 100);
+    assert_eq!(host.run(["set", "jobs", "--reset"]).code(), 125);
+    daemon.stop();
+}
+
+#[test]
+fn a_cgroup_that_no_rule_claims_is_set_and_reset_by_its_path() {
+    let mut host = Host::shared();
+    let group = host.group("foreign");
+    let name = shown(&group);
+    let daemon = Daemon::start(&host, "");
+    host.run(["set", &name, "--class", "batch"]).good();
+    assert!(is_idle(&group));
+    assert_eq!(daemon.names(), [name.clone()]);
+    host.run(["set", &name, "--class", "normal", "--cap", "25%"])
+        .good();
+    assert!(!is_idle(&group));
+    assert_eq!(quota_us(&group), 2_500);
+    host.run(["set", &name, "--reset"]).good();
+    assert_eq!(quota_us(&group), -1);
+    assert!(daemon.names().is_empty());
+    daemon.stop();
+}
+
+#[test]
+fn a_process_gets_a_group_of_its_own_until_it_is_reset_or_ends() {
+    let mut host = Host::shared();
+    let home = host.group("home");
+    let sleeper = Sleeper::new("sleeper");
+    let running = host.start_in(&home, sleeper.words());
+    let mut daemon = Daemon::start(&host, "");
+    let (pid, group) = (running.pid().to_string(), format!("pid-{}", running.pid()));
+    host.run(["set", &pid, "--class", "batch"]).good();
+    wait_until_in(&daemon, running.pid(), &group);
+    // `set` has ended; what it has set has not.
+    host.run(["set", &pid, "--cap", "30%"]).good();
+    assert!(is_in(&host, running.pid(), &group));
+    host.run(["set", &pid, "--reset"]).good();
+    assert!(home.processes().unwrap().contains(&running.pid()));
+    assert!(daemon.names().is_empty());
+    host.run(["set", &pid, "--class", "batch"]).good();
+    running.kill_hard();
+    wait_until("its group goes with it", SHORT, || {
+        daemon.names().is_empty()
+    });
+    assert!(!host.batch(&group).exists());
+    daemon.end();
+}
+
+#[test]
+fn what_is_set_outlives_a_restart_and_a_kill() {
+    let mut host = Host::shared();
+    let (web, foreign, home) = (host.group("web"), host.group("foreign"), host.group("home"));
+    let sleeper = Sleeper::new("sleeper");
+    let running = host.start_in(&home, sleeper.words());
+    let group = format!("pid-{}", running.pid());
+    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"60ms/100ms\"");
+    let mut daemon = Daemon::start(&host, &text);
+    host.run(["set", "web", "--quota", "30ms/100ms"]).good();
+    host.run(["set", &shown(&foreign), "--class", "batch"])
+        .good();
+    host.run(["set", &running.pid().to_string(), "--class", "batch"])
+        .good();
+    for hard in [false, true, false, true] {
+        if hard {
+            daemon.kill_hard();
+            assert_eq!(quota_us(&web), 30_000, "what is limited stays limited");
+        } else {
+            daemon.end();
+            assert_eq!(quota_us(&web), -1, "all is put back");
+            assert!(!is_idle(&foreign));
+            assert!(home.processes().unwrap().contains(&running.pid()));
+        }
+        daemon.restart();
+        assert_eq!(quota_us(&web), 30_000, "{}", daemon.log());
+        assert!(is_idle(&foreign));
+        assert!(is_in(&host, running.pid(), &group), "{}", daemon.log());
+    }
+    host.run(["set", "web", "--reset"]).good();
+    host.run(["set", &shown(&foreign), "--reset"]).good();
+    host.run(["set", &running.pid().to_string(), "--reset"])
+        .good();
+    assert_eq!((quota_us(&web), is_idle(&foreign)), (60_000, false));
+    running.kill_hard();
+    daemon.end();
+}
+
+#[test]
+fn what_cannot_be_set_is_refused_in_one_line_and_changes_nothing() {
+    let mut host = Host::shared();
+    let group = host.group("web");
+    let name = shown(&group);
+    let text = rule("web", &of_cgroup(&name), "quota = \"60ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    let running = host.snapshot();
+    for (words, expected) in [
+        (
+            &["set", "no-such-group", "--cap", "20%"][..],
+            "no-such-group",
+        ),
+        (
+            &["set", "/no/such/cgroup", "--cap", "20%"],
+            "/no/such/cgroup",
+        ),
+        (&["set", "4194304", "--cap", "20%"], "4194304"),
+        (&["set", "/", "--cap", "20%"], "root"),
+        (&["set", "web", "--per-task", "--cap", "20%"], ""),
+        (&["set", "web", "--soft-cap", "20%"], "soft-cap"),
+        (&["set", &name, "--cap", "20%"], "quota"),
+        (&["set", "web"], "no knob"),
+    ] {
+        let refused = host.run(words.iter());
+        assert_eq!(refused.code(), 125, "{words:?}: {refused:?}");
+        let line = refused.one_line();
+        assert!(line.contains(expected), "{words:?}: {line}");
+        assert_eq!(host.snapshot(), running, "{words:?}");
+    }
+    daemon.stop();
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_and_does_nothing() {
+    let mut host = Host::shared();
+    let group = host.group("web");
+    let daemon = Daemon::start(&host, "");
+    let before = host.snapshot();
+    let finished = host
+        .run(["set", &shown(&group), "--cap", "25%", "--dry-run"])
+        .good();
+    assert!(finished.stdout.contains("cap"), "{finished:?}");
+    assert_eq!(host.snapshot(), before);
+    assert!(daemon.names().is_empty());
+    daemon.stop();
+}

@@ -1,0 +1,88 @@
+//! What `show` shows of a daemon.
+
+use crate::common::Host;
+use crate::rig::{Daemon, of_cgroup, rule, shown};
+
+#[test]
+fn the_table_has_a_line_for_each_group_and_json_has_all_of_it() {
+    let mut host = Host::shared();
+    let (web, jobs) = (host.group("web"), host.group("jobs"));
+    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"")
+        + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
+    let daemon = Daemon::start(&host, &text);
+    let table = host.run(["show"]).good().stdout;
+    for word in ["web", "jobs", "30ms/100ms", "batch"] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+    let json = host.run(["show", "--json"]).good();
+    let document = json.json();
+    let schema = document["schema"].as_str().unwrap();
+    assert!(schema.starts_with("plimsoll."), "{schema}");
+    for word in [
+        &shown(&web),
+        &shown(&jobs),
+        "attributes_refused",
+        "foreign_changes",
+    ] {
+        assert!(json.stdout.contains(word), "{word}: {}", json.stdout);
+    }
+    daemon.stop();
+}
+
+#[test]
+fn one_group_is_shown_by_its_name_its_cgroup_or_a_process_in_it() {
+    let mut host = Host::shared();
+    let web = host.group("web");
+    let sleeper = host.start_in(&web, ["sleep", "600"]);
+    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    for target in ["web", &shown(&web), &sleeper.pid().to_string()] {
+        let text = host.run(["show", target]).good().stdout;
+        assert!(
+            text.contains("30ms/100ms") && text.contains(&shown(&web)),
+            "{target}: {text}"
+        );
+        host.run(["show", target, "--json"]).good().json();
+    }
+    let missing = host.run(["show", "no-such-group"]);
+    assert_eq!(missing.code(), 125);
+    assert!(missing.one_line().contains("no-such-group"), "{missing:?}");
+    sleeper.kill_hard();
+    daemon.stop();
+}
+
+#[test]
+fn of_a_group_that_could_not_be_applied_the_reason_is_shown() {
+    let mut host = Host::shared();
+    let web = host.group("web");
+    // v1 refuses a child more than its parent has; v2 lets it be, in vain.
+    let inside = host.group("web/inside");
+    web.enable_children().unwrap();
+    web.write_bandwidth(&plimsoll_engine::knobs::Bandwidth::of(
+        "20ms/100ms".parse().unwrap(),
+        None,
+    ))
+    .unwrap();
+    let text = rule(
+        "inside",
+        &of_cgroup(&shown(&inside)),
+        "quota = \"80ms/100ms\"",
+    );
+    let mut daemon = Daemon::start(&host, &text);
+    let group = daemon.group(&shown(&inside)).unwrap();
+    if host.is_v2() {
+        assert_eq!(group.problem, None);
+    } else {
+        let problem = group.problem.expect("the kernel has refused it");
+        assert!(problem.contains("cpu.cfs_quota_us"), "{problem}");
+        assert!(daemon.state().daemon.counters.apply_failures >= 1);
+        let table = host.run(["show"]).good().stdout;
+        assert!(table.contains("inside"), "{table}");
+        // Once there is room, it is tried again.
+        web.write_bandwidth(&plimsoll_engine::knobs::Bandwidth::unlimited())
+            .unwrap();
+        crate::rig::wait_for_quota(&daemon, &inside, 80_000);
+        assert_eq!(daemon.group(&shown(&inside)).unwrap().problem, None);
+    }
+    daemon.end();
+}

@@ -1,0 +1,192 @@
+//! What somebody who is no operator may do, and what not.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+
+use crate::common::{Finished, Host, Running, binary, wait_until};
+use crate::rig::{Daemon, SHORT, Sleeper, is_idle, of_cgroup, quota_us, rule, shown};
+
+const USER: u32 = 65_534;
+
+/// A copy of the binary that anybody can reach.
+struct Account {
+    folder: tempfile::TempDir,
+}
+
+impl Account {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || fs::Permissions::from_mode(0o755);
+        fs::set_permissions(folder.path(), open()).unwrap();
+        let copy = folder.path().join("plimsoll");
+        fs::copy(binary(), &copy).unwrap();
+        fs::set_permissions(copy, open()).unwrap();
+        Self { folder }
+    }
+
+    fn start(&self, host: &Host, words: &[&str]) -> Running {
+        let mut command = std::process::Command::new(self.folder.path().join("plimsoll"));
+        // As root it also drops the groups.
+        command.args(words).uid(USER).gid(USER).current_dir("/");
+        host.confine(&mut command);
+        host.spawn(command)
+    }
+
+    fn run(&self, host: &Host, words: &[&str]) -> Finished {
+        self.start(host, words).finish(SHORT)
+    }
+
+    fn refused(&self, host: &Host, words: &[&str]) -> String {
+        let refused = self.run(host, words);
+        assert_eq!(refused.code(), 125, "{words:?}: {refused:?}");
+        refused.one_line().to_owned()
+    }
+}
+
+/// A process of a user's.
+fn start_as(host: &Host, sleeper: &Sleeper, uid: u32) -> Running {
+    let mut command = sleeper.command();
+    command.uid(uid).gid(uid);
+    host.spawn(command)
+}
+
+#[test]
+fn anybody_may_look() {
+    let mut host = Host::shared();
+    let group = host.group("web");
+    let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    let user = Account::new();
+    let all = user.run(&host, &["show"]).good();
+    assert!(all.stdout.contains("web"), "{all:?}");
+    user.run(&host, &["show", "web", "--json"]).good().json();
+    user.run(&host, &["show", &shown(&group)]).good();
+    daemon.stop();
+}
+
+#[test]
+fn a_user_may_run_under_restrictions_and_they_hold() {
+    let host = Host::shared();
+    let daemon = Daemon::start(&host, "");
+    let user = Account::new();
+    let words = [
+        "run", "--class", "batch", "--cap", "40%", "--name", "theirs", "--", "sleep", "600",
+    ];
+    let running = user.start(&host, &words);
+    let group = host.batch("theirs");
+    wait_until("it runs in its group", SHORT, || {
+        group.all_processes().is_ok_and(|all| !all.is_empty())
+    });
+    let shown = daemon.group("theirs").unwrap();
+    assert_eq!(shown.knobs.cap.unwrap().to_string(), "40%");
+    // Its own group it may restrict more, but for what others have set.
+    user.run(&host, &["set", "theirs", "--cap", "20%"]).good();
+    user.run(&host, &["set", "theirs", "--cap", "30%"]).good();
+    host.run(["set", "theirs", "--cap", "10%"]).good();
+    let line = user.refused(&host, &["set", "theirs", "--cap", "30%"]);
+    assert!(line.contains("cap"), "{line}");
+    user.refused(&host, &["set", "theirs", "--class", "normal"]);
+    assert_eq!(
+        daemon
+            .group("theirs")
+            .unwrap()
+            .knobs
+            .cap
+            .unwrap()
+            .to_string(),
+        "10%"
+    );
+    assert_eq!(running.stop().code(), 128 + 15);
+    wait_until("the group has gone", SHORT, || {
+        daemon.group("theirs").is_none()
+    });
+    daemon.stop();
+}
+
+#[test]
+fn a_user_may_restrict_a_process_of_their_own() {
+    let host = Host::shared();
+    let sleeper = Sleeper::new("sleeper");
+    let theirs = start_as(&host, &sleeper, USER);
+    let daemon = Daemon::start(&host, "");
+    let user = Account::new();
+    let pid = theirs.pid().to_string();
+    user.run(&host, &["set", &pid, "--class", "batch"]).good();
+    crate::rig::wait_until_in(&daemon, theirs.pid(), &format!("pid-{pid}"));
+    user.refused(&host, &["set", &pid, "--class", "normal"]);
+    user.run(&host, &["set", &pid, "--reset"]).good();
+    theirs.kill_hard();
+    daemon.stop();
+}
+
+#[test]
+fn a_user_may_raise_nothing_reload_nothing_and_touch_nobody_else() {
+    let mut host = Host::shared();
+    let (web, home) = (host.group("web"), host.group("home"));
+    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
+    let sleeper = Sleeper::new("sleeper");
+    let ours = host.start_in(&home, sleeper.words());
+    let anothers = start_as(&host, &sleeper, USER - 1);
+    let mut daemon = Daemon::start(&host, &text);
+    let mine = host.start([
+        "run", "--class", "batch", "--name", "mine", "--", "sleep", "600",
+    ]);
+    wait_until("it runs", SHORT, || daemon.group("mine").is_some());
+    wait_until("it is in its group", SHORT, || {
+        host.batch("mine")
+            .all_processes()
+            .is_ok_and(|all| !all.is_empty())
+    });
+    let before = host.snapshot();
+    let user = Account::new();
+    let name = shown(&web);
+    let (ours_pid, anothers_pid) = (ours.pid().to_string(), anothers.pid().to_string());
+    for words in [
+        &["set", "web", "--quota", "20ms/100ms"][..],
+        &["set", "web", "--reset"],
+        &["set", &name, "--class", "batch"],
+        &["set", &shown(&home), "--class", "batch"],
+        &["set", "mine", "--cap", "10%"],
+        &["set", &ours_pid, "--class", "batch"],
+        &["set", &anothers_pid, "--class", "batch"],
+        &["reload"],
+        &["run", "--nice", "-5", "--", "true"],
+        &["run", "--weight", "1000", "--", "true"],
+        &["run", "--headroom", "30%", "--", "true"],
+        &["run", "--class", "batch", "--headroom", "30%", "--", "true"],
+        &["run", "--name", "web", "--", "true"],
+        &["run", "--name", "mine", "--", "true"],
+    ] {
+        let line = user.refused(&host, words);
+        println!("{words:?}: {line}");
+        assert_eq!(host.snapshot(), before, "{words:?}");
+    }
+    assert_eq!(quota_us(&web), 30_000);
+    assert!(!is_idle(&home));
+    mine.stop();
+    ours.kill_hard();
+    anothers.kill_hard();
+    daemon.end();
+}
+
+#[test]
+fn the_runtime_folder_shows_users_the_socket_and_nothing_else() {
+    let mut host = Host::shared();
+    let web = host.group("web");
+    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    host.run(["set", "web", "--quota", "40ms/100ms"]).good();
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(host.runtime()), 0o711);
+    for entry in fs::read_dir(host.runtime()).unwrap().flatten() {
+        let expected = if entry.file_name() == "control.sock" {
+            0o666
+        } else {
+            0o600
+        };
+        assert_eq!(mode(&entry.path()), expected, "{}", entry.path().display());
+    }
+    host.run(["set", "web", "--reset"]).good();
+    daemon.stop();
+}

@@ -1,0 +1,2 @@
+//! Faults.
+#![allow(clippy::unwrap_used)]
