@@ -1,8 +1,10 @@
 //! The groups that a BPF scheduler schedules, each kept by a process of its
 //! own.
 //!
-//! Each leaves a description beside its journal, so that whoever loads the
-//! scheduler again knows them all, and knows whose keeper is gone.
+//! Each leaves a description in the runtime folder, named as its cgroup, so
+//! that whoever loads the scheduler again knows them all, and knows whose
+//! keeper is gone. Whether a cgroup is in a group is one look, however many
+//! there are.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, Result};
-use crate::journal::{Journal, SCHEDULED_EXTENSION};
+use crate::journal::{Journal, SCHEDULED_EXTENSION, file_stem};
 use crate::knobs::Knobs;
 use crate::runtime::{RuntimeFolder, RuntimeLock, write_atomically};
 
@@ -23,35 +25,62 @@ pub struct ScheduledGroup {
     pub folder: PathBuf,
     /// What is asked of it.
     pub knobs: Knobs,
-}
-
-fn path_of(runtime: &RuntimeFolder, name: &str) -> PathBuf {
-    let file = format!("{name}.{SCHEDULED_EXTENSION}");
-    runtime.path().join(file)
+    /// The name of the journal that its keeper keeps; `None`: its own name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<String>,
 }
 
 impl ScheduledGroup {
+    /// The file that describes the group of a cgroup, to be in the journal as
+    /// [`Entry::Publish`] before it is written.
+    ///
+    /// [`Entry::Publish`]: crate::journal::Entry::Publish
+    pub fn file(runtime: &RuntimeFolder, folder: &Path) -> PathBuf {
+        // With or without a slash at the end.
+        let folder: PathBuf = folder.components().collect();
+        let stem = file_stem(&folder.to_string_lossy());
+        runtime.path().join(format!("{stem}.{SCHEDULED_EXTENSION}"))
+    }
+
+    fn read(path: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(path).ok()?).ok()
+    }
+
+    fn is_kept(&self, runtime: &RuntimeFolder) -> bool {
+        let name = self.journal.as_ref().unwrap_or(&self.name);
+        Journal::is_kept(&Journal::path_of(runtime.path(), name))
+    }
+
+    /// Whether the cgroup is in no other group.
+    ///
+    /// # Errors
+    /// Names the group that it is in.
+    pub fn check_free(&self, runtime: &RuntimeFolder, lock: &RuntimeLock) -> Result<()> {
+        let other = Self::of_cgroup(runtime, lock, &self.folder);
+        match other.filter(|other| other.name != self.name) {
+            None => Ok(()),
+            Some(other) => Err(EngineError::CgroupTaken {
+                target: self.folder.display().to_string(),
+                name: other.name,
+            }),
+        }
+    }
+
     /// Announces the group, or what has changed of it. Its journal is there.
     ///
     /// # Errors
     /// When the cgroup is in another group already, or the file cannot be
     /// written.
     pub fn announce(&self, runtime: &RuntimeFolder, lock: &RuntimeLock) -> Result<()> {
-        let other = Self::of_cgroup(runtime, lock, &self.folder);
-        if let Some(other) = other.filter(|other| other.name != self.name) {
-            return Err(EngineError::CgroupTaken {
-                target: self.folder.display().to_string(),
-                name: other.name,
-            });
-        }
-        let path = path_of(runtime, &self.name);
+        self.check_free(runtime, lock)?;
+        let path = Self::file(runtime, &self.folder);
         write_atomically(&path, self, false).map_err(|source| EngineError::Journal { path, source })
     }
 
     /// The group is not the scheduler's any more.
-    pub fn withdraw(runtime: &RuntimeFolder, _lock: &RuntimeLock, name: &str) {
+    pub fn withdraw(runtime: &RuntimeFolder, _lock: &RuntimeLock, folder: &Path) {
         // Gone already is what is wanted; without its keeper it says nothing.
-        let _ = fs::remove_file(path_of(runtime, name));
+        let _ = fs::remove_file(Self::file(runtime, folder));
     }
 
     /// All groups whose keeper lives, by name. Unreadable ones are left out:
@@ -66,23 +95,18 @@ impl ScheduledGroup {
         };
         let paths = entries.flatten().map(|entry| entry.path()).filter(is_one);
         let mut groups: Vec<Self> = paths
-            .filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok())
-            .filter(|group: &Self| Journal::is_kept(&Journal::path_of(runtime.path(), &group.name)))
+            .filter_map(|path| Self::read(&path))
+            .filter(|group| group.is_kept(runtime))
             .collect();
         groups.sort_by(|a, b| a.name.cmp(&b.name));
         groups
     }
 
     /// The group that a cgroup is, if its keeper lives.
-    pub fn of_cgroup(runtime: &RuntimeFolder, lock: &RuntimeLock, folder: &Path) -> Option<Self> {
-        let mut all = Self::all(runtime, lock).into_iter();
-        all.find(|group| same(&group.folder, folder))
+    pub fn of_cgroup(runtime: &RuntimeFolder, _lock: &RuntimeLock, folder: &Path) -> Option<Self> {
+        let group = Self::read(&Self::file(runtime, folder))?;
+        group.is_kept(runtime).then_some(group)
     }
-}
-
-/// Whether two paths are the same, with or without a slash at the end.
-fn same(a: &Path, b: &Path) -> bool {
-    a.components().eq(b.components())
 }
 
 #[cfg(test)]
@@ -107,6 +131,7 @@ mod tests {
             name: name.into(),
             folder: folder.into(),
             knobs: Knobs::default(),
+            journal: None,
         }
     }
 
@@ -130,9 +155,10 @@ mod tests {
         drop(a);
         assert_eq!(names(&runtime, &lock), ["b.1"]);
         // Ended: nothing is left.
+        ScheduledGroup::withdraw(&runtime, &lock, Path::new("/x/b/"));
         b.finish().unwrap();
         assert!(names(&runtime, &lock).is_empty());
-        assert!(!path_of(&runtime, "b.1").exists());
+        assert!(!ScheduledGroup::file(&runtime, Path::new("/x/b")).exists());
     }
 
     #[test]
@@ -147,6 +173,12 @@ mod tests {
         let taken = group("second", "/x").announce(&runtime, &lock);
         let message = taken.unwrap_err().to_string();
         assert!(message.contains("plimsoll set first"), "{message}");
+        let shared = ScheduledGroup {
+            journal: Some("second".into()),
+            ..group("/y", "/y")
+        };
+        shared.announce(&runtime, &lock).unwrap();
+        assert_eq!(names(&runtime, &lock), ["/y", "first"]);
         drop(first);
         group("second", "/x").announce(&runtime, &lock).unwrap();
     }

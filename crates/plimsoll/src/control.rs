@@ -5,7 +5,9 @@
 //! One request a connection: a line of JSON of limited length, answered by
 //! a line of JSON.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -127,10 +129,11 @@ pub fn serve(stream: UnixStream, answer: impl FnOnce(Request) -> Answer) {
 
 /// Listens for requests to a group of ours.
 pub fn listen(path: &Path) -> Result<UnixListener> {
-    UnixListener::bind(path).map_err(CommandError::io(format!(
-        "{}: cannot listen",
-        path.display()
-    )))
+    let failed = || CommandError::io(format!("{}: cannot listen", path.display()));
+    let listener = UnixListener::bind(path).map_err(failed())?;
+    // The folder may be open to others.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed())?;
+    Ok(listener)
 }
 
 /// Asks a group. `None`: nobody listens.

@@ -98,6 +98,11 @@ impl CgroupEnforcer {
         self.group_mut(name)?.record(entries)
     }
 
+    /// The name of the journal that a group is in.
+    pub fn journal_name<'a>(&'a self, name: &'a str) -> &'a str {
+        self.held.journal_name(name).unwrap_or(name)
+    }
+
     fn check_name(&self, name: &str) -> Result<()> {
         if self.groups.contains_key(name) || self.held.contains(name) {
             return Err(EngineError::NameTaken { name: name.into() });
@@ -133,7 +138,7 @@ impl Enforcer for CgroupEnforcer {
             return self.add_own(group, subject);
         }
         self.check_name(&group.name)?;
-        let results = self.held.add_all(std::iter::once(group), &mut self.duty);
+        let results = self.held.add_all(&[group], &mut self.duty);
         results.into_iter().collect()
     }
 
@@ -151,8 +156,8 @@ impl Enforcer for CgroupEnforcer {
             results.push(done);
         }
         // All at once.
-        let policies = held.iter().map(|(_, group)| *group);
-        let done = self.held.add_all(policies, &mut self.duty);
+        let policies: Vec<&GroupPolicy> = held.iter().map(|(_, group)| *group).collect();
+        let done = self.held.add_all(&policies, &mut self.duty);
         for ((index, _), done) in held.into_iter().zip(done) {
             results[index] = done;
         }

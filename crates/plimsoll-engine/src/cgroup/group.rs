@@ -87,6 +87,15 @@ impl CpuGroup {
         self.hierarchy.cpu_folder(&self.path).is_dir()
     }
 
+    /// Whether it is there, as an error.
+    pub(crate) fn check_exists(&self) -> Result<()> {
+        let folder = self.hierarchy.cpu_folder(&self.path);
+        match fs::metadata(&folder) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(EngineError::cgroup("find", &folder, source)),
+        }
+    }
+
     /// Creates it; what is there already is left alone.
     ///
     /// # Errors

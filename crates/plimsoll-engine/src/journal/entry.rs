@@ -87,14 +87,17 @@ pub enum Entry {
         /// The file.
         path: PathBuf,
     },
-    /// What was written above of these is put back: nothing of it is left to
-    /// undo.
+    /// What was written above of these is put back, or removed: nothing of it is
+    /// left to undo.
     Released {
         /// Files, or cgroups with all files in them.
         paths: Vec<PathBuf>,
-        /// Tasks.
+        /// Tasks whose nice level was changed.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tasks: Vec<i32>,
+        /// Processes that were moved.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        processes: Vec<i32>,
     },
     /// The tasks of a cgroup and of all below it are handed to a BPF
     /// scheduler. Undone by handing all of them back to the fair class.

@@ -23,6 +23,21 @@ pub(crate) struct FileRestore {
     pub driven: bool,
 }
 
+impl FileRestore {
+    /// The one entry that says the same.
+    pub fn entry(&self) -> Entry {
+        let (path, old) = (self.path.clone(), self.old.clone());
+        match self.ours.last() {
+            Some(new) if !self.driven => Entry::Write {
+                path,
+                old,
+                new: new.clone(),
+            },
+            _ => Entry::Control { path, old },
+        }
+    }
+}
+
 /// How to put back the nice level of one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TaskRestore {
@@ -38,6 +53,7 @@ pub(crate) struct TaskRestore {
 fn unreleased(entries: Vec<Entry>) -> Vec<Entry> {
     let mut paths: HashSet<PathBuf> = HashSet::new();
     let mut tasks: HashSet<i32> = HashSet::new();
+    let mut processes: HashSet<i32> = HashSet::new();
     let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
     for entry in entries.into_iter().rev() {
         let is_released = |path: &Path| {
@@ -47,15 +63,19 @@ fn unreleased(entries: Vec<Entry>) -> Vec<Entry> {
             Entry::Released {
                 paths: more,
                 tasks: tids,
+                processes: pids,
             } => {
                 paths.extend(more.iter().cloned());
                 tasks.extend(tids);
+                processes.extend(pids);
                 true
             }
-            Entry::Write { path, .. } | Entry::Control { path, .. } => is_released(path),
+            Entry::Write { path, .. } | Entry::Control { path, .. } | Entry::Publish { path } => {
+                is_released(path)
+            }
             Entry::Schedule { folder, .. } => paths.contains(folder),
             Entry::Renice { tid, .. } => tasks.contains(tid),
-            Entry::Move { pid, .. } => tasks.contains(pid),
+            Entry::Move { pid, .. } => processes.contains(pid),
             _ => false,
         };
         if !released {
@@ -137,13 +157,7 @@ fn is_live(entry: &Entry) -> bool {
 pub(crate) fn live(entries: Vec<Entry>) -> Vec<Entry> {
     let (files, tasks, mut live) = restores(entries);
     live.retain(is_live);
-    for file in files {
-        let (path, old) = (file.path, file.old);
-        live.push(match file.ours.into_iter().last() {
-            Some(new) if !file.driven => Entry::Write { path, old, new },
-            _ => Entry::Control { path, old },
-        });
-    }
+    live.extend(files.iter().map(FileRestore::entry));
     let tasks = tasks.into_iter().filter(|restore| restore.task.exists());
     live.extend(tasks.map(|restore| Entry::Renice {
         tid: restore.task.tid,
@@ -170,6 +184,7 @@ mod tests {
         Entry::Released {
             paths: vec![path.into()],
             tasks: vec![7],
+            processes: Vec::new(),
         }
     }
 
@@ -197,10 +212,16 @@ mod tests {
         let enable = Entry::Enable {
             path: "/g/cgroup.subtree_control".into(),
         };
+        let moved = Entry::Move {
+            pid: 7,
+            start_time: 1,
+            from: vec!["/h".into()],
+        };
         let before = vec![
             enable.clone(),
             write("/g/a/w", "1", "2"),
             write("/g/w", "1", "2"),
+            moved.clone(),
             renice(0),
             released("/g/a"),
             write("/g/a/w", "3", "4"),
@@ -213,7 +234,7 @@ mod tests {
             [(Path::new("/g/w"), "1"), (Path::new("/g/a/w"), "3")]
         );
         assert_eq!((tasks.len(), tasks[0].old), (1, 1));
-        assert_eq!(others, [enable]);
+        assert_eq!(others, [enable, moved]);
         let one_file = [before, vec![released("/g/w")]].concat();
         assert_eq!(restores(one_file).0.len(), 1);
     }

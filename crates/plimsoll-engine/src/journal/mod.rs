@@ -27,8 +27,7 @@ pub use text::{Sound, file_stem};
 
 /// What a group's control socket is called, beside its journal.
 pub const SOCKET_EXTENSION: &str = "sock";
-/// What the description of a group of the BPF scheduler is called, beside its
-/// journal.
+/// What the description of a group of the BPF scheduler is called.
 pub(crate) const SCHEDULED_EXTENSION: &str = "scheduled";
 
 /// A journal that this process keeps.
@@ -313,12 +312,9 @@ impl Journal {
     }
 
     fn remove_what_is_beside(&self) {
-        let scheduled = self.path.with_extension(SCHEDULED_EXTENSION);
         let beside = [
             self.path.with_extension(SOCKET_EXTENSION),
             temporary(&self.path),
-            temporary(&scheduled),
-            scheduled,
         ];
         for path in beside {
             // Not every group has them.

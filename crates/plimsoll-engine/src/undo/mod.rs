@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub(crate) use values::{is_refused, restore_files, restore_nice};
+pub(crate) use values::{is_refused, restore_files, restore_nice, try_restore_files};
 
 use crate::cgroup::layout::{has_group_of_ours, is_ours};
 use crate::cgroup::{read_text, threads_below, write_text};

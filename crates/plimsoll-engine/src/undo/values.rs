@@ -29,12 +29,22 @@ pub(crate) fn is_refused(error: &EngineError) -> bool {
 }
 
 /// Writes the old value of each file, unless somebody else has written another
-/// since: then theirs stays, and the report says so. Idle marks go first: they
-/// decide about weights. A cgroup that is gone is no problem.
-///
-/// The kernel refuses a quota below the burst, and in version 1 one above that
-/// of the cgroup around it: what it refuses is tried again once others are back.
+/// since: then theirs stays, and the report says so. A cgroup that is gone is
+/// no problem.
 pub(crate) fn restore_files(files: &[FileRestore], report: &mut UndoReport) {
+    for (_, error) in try_restore_files(files, report) {
+        report.problems.push(error.to_string());
+    }
+}
+
+/// The same; returns the files whose value the kernel refuses for now. It takes
+/// no quota below the burst, and in version 1 none above that of the cgroup
+/// around it: what it refuses is tried again once others are back. Idle marks
+/// go first: they decide about weights.
+pub(crate) fn try_restore_files<'a>(
+    files: &'a [FileRestore],
+    report: &mut UndoReport,
+) -> Vec<(&'a FileRestore, EngineError)> {
     let (marks, others): (Vec<_>, Vec<_>) = files
         .iter()
         .rev()
@@ -50,9 +60,7 @@ pub(crate) fn restore_files(files: &[FileRestore], report: &mut UndoReport) {
             }
         }
         if refused.len() == left.len() {
-            let errors = refused.into_iter().map(|(_, error)| error.to_string());
-            report.problems.extend(errors);
-            return;
+            return refused;
         }
         left = refused.into_iter().map(|(file, _)| file).collect();
     }

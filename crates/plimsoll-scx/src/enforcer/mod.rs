@@ -7,6 +7,7 @@
 mod follow;
 mod registry;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,6 +47,8 @@ struct Group {
 pub struct SchedExtEnforcer {
     stock: CgroupEnforcer,
     groups: Vec<Group>,
+    /// Where each of them is, by name.
+    places: HashMap<String, usize>,
     objects: Option<Objects>,
     context: Context,
     machine_use: MachineUse,
@@ -89,6 +92,7 @@ impl SchedExtEnforcer {
         let mut enforcer = Self {
             stock,
             groups: Vec::new(),
+            places: HashMap::new(),
             objects: None,
             context: Context {
                 hierarchy: Arc::clone(hierarchy),
@@ -108,11 +112,13 @@ impl SchedExtEnforcer {
     }
 
     fn index(&self, name: &str) -> Result<usize> {
-        let found = self.groups.iter().position(|group| group.name == name);
-        found.ok_or_else(|| EngineError::NoTarget {
-            target: name.into(),
-            what: "group",
-        })
+        self.places
+            .get(name)
+            .copied()
+            .ok_or_else(|| EngineError::NoTarget {
+                target: name.into(),
+                what: "group",
+            })
     }
 
     fn cgroup(&self, index: usize) -> Result<CpuGroup> {
@@ -128,6 +134,34 @@ impl SchedExtEnforcer {
         let group = &self.groups[index];
         let part = stock_part(knobs, &group.selector, self.context.mode);
         self.stock.change(&group.name, &part)
+    }
+
+    /// What the stock kernel is to do for a group.
+    fn stock_policy(&self, group: &GroupPolicy) -> GroupPolicy {
+        GroupPolicy {
+            knobs: stock_part(&group.knobs, &group.selector, self.context.mode),
+            ..group.clone()
+        }
+    }
+
+    /// Takes a group whose cgroup is there.
+    fn take(&mut self, group: &GroupPolicy) -> Result<()> {
+        let index = self.groups.len();
+        self.places.insert(group.name.clone(), index);
+        self.groups.push(Group {
+            name: group.name.clone(),
+            selector: group.selector.clone(),
+            knobs: group.knobs.clone(),
+            scheduled: None,
+        });
+        if is_scheduled(&group.knobs, self.context.mode)
+            && let Err(error) = self.hand_over_new(index)
+        {
+            // What there is to say about it is said by the error.
+            let _ = self.remove(&group.name);
+            return Err(error);
+        }
+        Ok(())
     }
 
     fn is_partial(&self) -> bool {
@@ -154,26 +188,20 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn add(&mut self, group: &GroupPolicy, subject: &str) -> Result<()> {
-        let mode = self.context.mode;
-        let stock = GroupPolicy {
-            knobs: stock_part(&group.knobs, &group.selector, mode),
-            ..group.clone()
-        };
+        let stock = self.stock_policy(group);
         self.stock.add(&stock, subject)?;
-        self.groups.push(Group {
-            name: group.name.clone(),
-            selector: group.selector.clone(),
-            knobs: group.knobs.clone(),
-            scheduled: None,
-        });
-        if is_scheduled(&group.knobs, mode)
-            && let Err(error) = self.hand_over_new(self.groups.len() - 1)
-        {
-            // What there is to say about it is said by the error.
-            let _ = self.remove(&group.name);
-            return Err(error);
-        }
-        Ok(())
+        self.take(group)
+    }
+
+    fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>> {
+        let stock = groups.iter();
+        let stock = stock.map(|(group, subject)| (self.stock_policy(group), subject.clone()));
+        let stock: Vec<(GroupPolicy, String)> = stock.collect();
+        let added = self.stock.add_all(&stock);
+        let taken = added.into_iter().zip(groups);
+        taken
+            .map(|(added, (group, _))| added.and_then(|()| self.take(group)))
+            .collect()
     }
 
     fn add_process(&mut self, name: &str, pid: i32) -> Result<()> {
@@ -186,7 +214,11 @@ impl Enforcer for SchedExtEnforcer {
         let index = self.index(name)?;
         let mut report = UndoReport::default();
         self.take_back(index, &mut report);
-        self.groups.remove(index);
+        self.places.remove(name);
+        self.groups.swap_remove(index);
+        if let Some(moved) = self.groups.get(index) {
+            self.places.insert(moved.name.clone(), index);
+        }
         let stock = self.stock.remove(name)?;
         report.undone.extend(stock.undone);
         report.problems.extend(stock.problems);
@@ -324,6 +356,7 @@ impl Enforcer for SchedExtEnforcer {
             self.take_back(index, &mut report);
         }
         self.groups.clear();
+        self.places.clear();
         let stock = self.stock.undo();
         report.undone.extend(stock.undone);
         report.problems.extend(stock.problems);

@@ -1,6 +1,6 @@
 //! Groups go to the scheduler and come back: cgroup, slot, tasks.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::journal::Entry;
@@ -54,7 +54,7 @@ impl SchedExtEnforcer {
         let folder = self.cgroup(index)?.cpu_file("");
         let policy = policies.default_policy();
         // First: another process may have the cgroup, and its tasks.
-        self.announce(index, folder.clone(), &self.context.runtime.lock()?)?;
+        self.announce_new(index, &folder)?;
         self.groups[index].scheduled = Some(Scheduled {
             folder: folder.clone(),
             slot: None,
@@ -70,14 +70,37 @@ impl SchedExtEnforcer {
     }
 
     /// Lets whoever loads the scheduler again know of a group.
-    fn announce(&self, index: usize, folder: PathBuf, lock: &RuntimeLock) -> Result<()> {
+    fn announce_new(&mut self, index: usize, folder: &Path) -> Result<()> {
+        let runtime = self.context.runtime.clone();
+        let lock = runtime.lock()?;
+        let group = self.announcement(index, folder);
+        // What is in our journal is removed in the end: it must be ours.
+        group.check_free(&runtime, &lock)?;
+        let path = ScheduledGroup::file(&runtime, folder);
+        self.record(index, &[Entry::Publish { path }])?;
+        group.announce(&runtime, &lock)
+    }
+
+    fn announcement(&self, index: usize, folder: &Path) -> ScheduledGroup {
         let group = &self.groups[index];
-        let announced = ScheduledGroup {
+        ScheduledGroup {
             name: group.name.clone(),
-            folder,
+            folder: folder.to_owned(),
             knobs: group.knobs.clone(),
+            journal: Some(self.stock.journal_name(&group.name).to_owned()),
+        }
+    }
+
+    /// The announcement is gone, and may be somebody else's from now on.
+    fn withdraw(&mut self, index: usize, folder: &Path, lock: &RuntimeLock) -> Result<()> {
+        let runtime = &self.context.runtime;
+        ScheduledGroup::withdraw(runtime, lock, folder);
+        let released = Entry::Released {
+            paths: vec![ScheduledGroup::file(runtime, folder)],
+            tasks: Vec::new(),
+            processes: Vec::new(),
         };
-        announced.announce(&self.context.runtime, lock)
+        self.record(index, &[released])
     }
 
     /// Gives a group a slot of the scheduler that is loaded now, or finds the
@@ -105,8 +128,9 @@ impl SchedExtEnforcer {
         let Some(scheduled) = &self.groups[index].scheduled else {
             return Ok(());
         };
-        let folder = scheduled.folder.clone();
-        self.announce(index, folder, &self.context.runtime.lock()?)?;
+        let group = self.announcement(index, &scheduled.folder);
+        let runtime = &self.context.runtime;
+        group.announce(runtime, &runtime.lock()?)?;
         self.register(index, false)?;
         self.tell_larger_headroom(index);
         Ok(())
@@ -137,12 +161,11 @@ impl SchedExtEnforcer {
             let policies = &scheduled.members.policies;
             note(undo::unschedule(&scheduled.folder, policies));
         }
-        let runtime = &self.context.runtime;
-        let lock = match runtime.lock() {
+        let lock = match self.context.runtime.lock() {
             Ok(lock) => lock,
             Err(error) => return note(Err(error)),
         };
-        ScheduledGroup::withdraw(runtime, &lock, &self.groups[index].name);
+        note(self.withdraw(index, &scheduled.folder, &lock));
         if let (Some(objects), Some(slot)) = (&self.objects, scheduled.slot) {
             // Unless it has been taken back already.
             if slots::is_slot_of(objects, slot, &scheduled.folder) {

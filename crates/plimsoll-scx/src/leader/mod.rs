@@ -14,6 +14,8 @@ mod servers;
 mod stretch;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -156,7 +158,8 @@ fn try_lock(runtime: &RuntimeFolder) -> Result<Option<File>, ControlError> {
         source,
     };
     let mut options = OpenOptions::new();
-    let file = options.create(true).truncate(false).write(true).open(&path);
+    options.create(true).truncate(false).write(true).mode(0o600);
+    let file = options.open(&path);
     let file = file.map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
@@ -349,7 +352,10 @@ impl Term {
             return None;
         }
         let path = status::dump_file(&self.context.runtime);
-        fs::write(&path, &report.dump).ok()?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(true).write(true).mode(0o600);
+        let mut file = options.open(&path).ok()?;
+        file.write_all(report.dump.as_bytes()).ok()?;
         Some(path)
     }
 }

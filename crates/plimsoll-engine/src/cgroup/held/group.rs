@@ -73,9 +73,8 @@ impl Held {
         }
     }
 
-    /// Puts everything back, but for what only its journal knows.
-    pub fn restore(&mut self, group: &CpuGroup, report: &mut UndoReport) {
-        undo::restore_files(&self.values.restores(group), report);
+    /// Puts all but the files back.
+    pub fn restore_tasks(&self, report: &mut UndoReport) {
         for restore in &self.tasks {
             undo::restore_nice(restore, report);
         }
@@ -97,10 +96,10 @@ impl Held {
             Entry::Move { pid, .. } => Some(*pid),
             _ => None,
         });
-        let reniced = self.tasks.iter().map(|restore| restore.task.tid);
         Entry::Released {
             paths: vec![folder_of(group)],
-            tasks: reniced.chain(moved).collect(),
+            tasks: self.tasks.iter().map(|restore| restore.task.tid).collect(),
+            processes: moved.collect(),
         }
     }
 
@@ -269,6 +268,7 @@ impl Prepared {
         self.afterwards.push(Entry::Released {
             paths: Vec::new(),
             tasks: back,
+            processes: Vec::new(),
         });
     }
 
@@ -298,6 +298,7 @@ impl Prepared {
         Entry::Released {
             paths: vec![folder_of(&self.group)],
             tasks: self.tasks.iter().map(|restore| restore.task.tid).collect(),
+            processes: Vec::new(),
         }
     }
 }

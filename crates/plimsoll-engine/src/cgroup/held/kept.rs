@@ -16,6 +16,7 @@ const ENTRIES_EACH: usize = 6;
 #[derive(Debug)]
 pub(super) struct KeptJournal {
     journal: Journal,
+    name: String,
     nr_entries: usize,
     /// When it was written anew.
     nr_live: usize,
@@ -43,10 +44,15 @@ impl KeptJournal {
         let _lock = runtime.lock()?;
         Ok(Self {
             journal: Journal::create(runtime.path(), &header)?,
+            name: header.name,
             nr_entries: 0,
             nr_live: 0,
             late: Vec::new(),
         })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Writes down what is about to be done.

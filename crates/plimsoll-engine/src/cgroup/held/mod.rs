@@ -10,7 +10,7 @@ mod group;
 mod kept;
 mod values;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,6 +18,7 @@ use std::time::Instant;
 pub use check::{check_foreign, check_held};
 use group::{Held, Prepared};
 use kept::{KeptJournal, copy_of};
+use values::released;
 
 use super::group::CpuGroup;
 use super::hierarchy::Hierarchy;
@@ -26,11 +27,15 @@ use crate::control::headroom::HeadroomDuty;
 use crate::control::soft_cap::SoftCapLoop;
 use crate::enforcer::Sample;
 use crate::error::{EngineError, Result};
-use crate::journal::{Entry, Journal};
+use crate::journal::{Entry, FileRestore, Journal};
 use crate::knobs::{Class, Knobs};
 use crate::policy_set::{GroupPolicy, Selector};
 use crate::runtime::RuntimeFolder;
 use crate::undo::{self, UndoReport};
+
+/// So many are prepared and written down at once: what is prepared takes memory
+/// until it is done.
+const TOGETHER_MAX: usize = 1_000;
 
 /// All cgroups of others that this process holds, by name.
 #[derive(Debug)]
@@ -40,6 +45,9 @@ pub(super) struct HeldGroups {
     groups: HashMap<Box<str>, Held>,
     /// Those that have a loop.
     soft_caps: HashMap<Box<str>, SoftCapLoop>,
+    /// Of groups that are removed: what the kernel did not take back, because
+    /// of limits that are still held above or below.
+    late: Vec<FileRestore>,
     /// Of all groups; without it, each has its own.
     shared: Option<KeptJournal>,
 }
@@ -59,6 +67,7 @@ impl HeldGroups {
             runtime: runtime.clone(),
             groups: HashMap::new(),
             soft_caps: HashMap::new(),
+            late: Vec::new(),
             shared: None,
         }
     }
@@ -70,6 +79,13 @@ impl HeldGroups {
         let journal = KeptJournal::create(&self.runtime, &name, subject, &Knobs::default())?;
         self.shared = Some(journal);
         Ok(())
+    }
+
+    /// The name of the journal that a group shares with others.
+    pub fn journal_name(&self, name: &str) -> Option<&str> {
+        let held = self.groups.get(name)?;
+        let shared = self.shared.as_ref()?;
+        held.journal.is_none().then(|| shared.name())
     }
 
     pub fn contains(&self, name: &str) -> bool {
@@ -119,50 +135,61 @@ impl HeldGroups {
     }
 
     /// Holds cgroups and sets their knobs. Each is held or refused by itself.
-    pub fn add_all<'a>(
+    pub fn add_all(
         &mut self,
-        policies: impl Iterator<Item = &'a GroupPolicy>,
+        policies: &[&GroupPolicy],
         duty: &mut HeadroomDuty,
     ) -> Vec<Result<()>> {
+        let mut results = Vec::with_capacity(policies.len());
+        let mut again = Vec::new();
+        for some in policies.chunks(TOGETHER_MAX) {
+            self.add_some(some, duty, &mut results, &mut again);
+        }
+        // The kernel refuses some values until those of a cgroup above or
+        // below are there.
+        for (index, prepared) in again {
+            results[index] = match prepared.execute() {
+                Ok(()) => self.take_new(prepared, duty),
+                Err(error) => self.give_up(prepared, error),
+            };
+        }
+        results
+    }
+
+    fn add_some(
+        &mut self,
+        policies: &[&GroupPolicy],
+        duty: &mut HeadroomDuty,
+        results: &mut Vec<Result<()>>,
+        again: &mut Vec<(usize, Prepared)>,
+    ) {
         let nr_groups = self.groups.len();
         if let Some(shared) = &mut self.shared {
             shared.tidy(nr_groups);
         }
-        let mut prepared: Vec<Result<Prepared>> = Vec::new();
-        let mut names: HashMap<&str, ()> = HashMap::new();
+        let mut prepared: Vec<Result<Prepared>> = Vec::with_capacity(policies.len());
+        let mut names = HashSet::new();
         for policy in policies {
-            let is_new = names.insert(&policy.name, ()).is_none();
-            prepared.push(if is_new {
+            prepared.push(if names.insert(&policy.name) {
                 self.prepare_new(policy)
             } else {
                 Err(name_taken(&policy.name))
             });
         }
         self.record_all(&mut prepared);
-        let mut results: Vec<Option<Result<()>>> = Vec::new();
-        let mut again = Vec::new();
-        for (index, prepared) in prepared.into_iter().enumerate() {
+        for prepared in prepared {
             results.push(match prepared {
                 Ok(prepared) => match prepared.execute() {
-                    Ok(()) => Some(self.take_new(prepared, duty)),
+                    Ok(()) => self.take_new(prepared, duty),
                     Err(error) if undo::is_refused(&error) => {
-                        again.push((index, prepared));
-                        None
+                        again.push((results.len(), prepared));
+                        Err(error)
                     }
-                    Err(error) => Some(self.give_up(prepared, error)),
+                    Err(error) => self.give_up(prepared, error),
                 },
-                Err(error) => Some(Err(error)),
+                Err(error) => Err(error),
             });
         }
-        // The kernel refuses some values until those of a cgroup above or
-        // below are there.
-        for (index, prepared) in again {
-            results[index] = Some(match prepared.execute() {
-                Ok(()) => self.take_new(prepared, duty),
-                Err(error) => self.give_up(prepared, error),
-            });
-        }
-        results.into_iter().flatten().collect()
     }
 
     /// Looks at what is there now, and finds out what has to be done.
@@ -205,13 +232,12 @@ impl HeldGroups {
             return Err(name_taken(name));
         }
         let shown = format!("/{}", group.path().display());
-        let is_same = |(name, held): (&Box<str>, &Held)| held.is_at(name, group.path());
-        let other = match name == shown {
+        if name == shown {
             // All others that are named by their path are other cgroups.
-            true => None,
-            false => self.groups.iter().find(|entry| is_same(*entry)),
-        };
-        match other {
+            return Ok(());
+        }
+        let mut all = self.groups.iter();
+        match all.find(|(name, held)| held.is_at(name, group.path())) {
             Some((name, _)) => Err(EngineError::CgroupTaken {
                 target: shown,
                 name: name.to_string(),
@@ -394,6 +420,7 @@ impl HeldGroups {
     /// What others have changed since the last time.
     pub fn audit(&mut self, name: &str) -> Result<Vec<String>> {
         let group = self.cgroup(name)?;
+        group.check_exists()?;
         self.get_mut(name)?.audit(&group)
     }
 
@@ -424,10 +451,15 @@ impl HeldGroups {
             held.finish(&mut report);
             return Ok(report);
         }
-        held.restore(&group, &mut report);
+        held.restore_tasks(&mut report);
+        let mut files = std::mem::take(&mut self.late);
+        files.extend(held.values.restores(&group));
+        let refused = undo::try_restore_files(&files, &mut report);
+        self.late = refused.into_iter().map(|(file, _)| file.clone()).collect();
         report.undone.push(name.into());
         if let Some(shared) = &mut self.shared {
-            shared.note(vec![held.released(&group)]);
+            let late = self.late.iter().map(FileRestore::entry);
+            shared.note(std::iter::once(held.released(&group)).chain(late).collect());
             shared.tidy(nr_groups);
         }
         Ok(report)
@@ -445,17 +477,24 @@ impl HeldGroups {
 
     fn undo_alone(&mut self, report: &mut UndoReport) {
         self.soft_caps.clear();
-        let mut released = Vec::new();
+        let mut files = std::mem::take(&mut self.late);
+        let mut released = files
+            .iter()
+            .map(|file| released(&file.path))
+            .collect::<Vec<_>>();
         for (name, mut held) in std::mem::take(&mut self.groups) {
             let group = held.cgroup(&self.hierarchy, &name);
             if held.journal.is_some() {
                 held.finish(report);
                 continue;
             }
-            held.restore(&group, report);
+            held.restore_tasks(report);
+            files.extend(held.values.restores(&group));
             released.push(held.released(&group));
             report.undone.push(name.into());
         }
+        // All at once: the kernel may take some only after others.
+        undo::restore_files(&files, report);
         let Some(mut shared) = self.shared.take() else {
             return;
         };

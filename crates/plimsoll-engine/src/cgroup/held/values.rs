@@ -176,7 +176,7 @@ impl Planner<'_> {
             }
         } else if known.is_some_and(|file| file.keeping == Keeping::Driven) {
             // From now on a value can be told from that of somebody else.
-            self.change.afterwards.push(released(path));
+            self.change.afterwards.push(released(&path));
             self.change.afterwards.push(write);
         } else if !known.is_some_and(same) && old != new {
             self.change.entries.push(write);
@@ -349,7 +349,7 @@ impl Planner<'_> {
         for file in &self.known.files {
             let path = self.group.cpu_file(&file.name);
             if change.values.get(&path).is_none() {
-                change.afterwards.push(released(path));
+                change.afterwards.push(released(&path));
             }
         }
         let stepped = |path: &Path| change.steps.iter().any(|(step, _)| step == path);
@@ -373,10 +373,12 @@ impl Planner<'_> {
     }
 }
 
-fn released(path: PathBuf) -> Entry {
+/// That a file is put back.
+pub(super) fn released(path: &Path) -> Entry {
     Entry::Released {
-        paths: vec![path],
+        paths: vec![path.to_owned()],
         tasks: Vec::new(),
+        processes: Vec::new(),
     }
 }
 
