@@ -15,7 +15,7 @@ SCHED_EXT_KERNELS := 6.18 7
 SCHED_EXT_QUICK := ^(undo|exits|handover|left_behind|reload|bandwidth|cpu_limit|fairness)::
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'crates/plimsoll-scx/src/bpf/*' 2>/dev/null)
 
-.PHONY: build demo test lint unit bpf prove native-test vm-test sched-ext-test deny metrics-test report figures bench sim-bench install clean help
+.PHONY: build demo test lint unit bpf prove native-test vm-test systemd-test sched-ext-test deny metrics-test report figures bench sim-bench install clean help
 
 help:
 	@echo "make demo         see the main job on this machine, in about a minute"
@@ -26,7 +26,7 @@ help:
 	@echo "make figures      measure the figures that the README quotes"
 	@echo "make bench        measure in a virtual machine what the scheduler costs"
 	@echo "make sim-bench    measure what the simulators cost"
-	@echo "single parts: lint unit bpf prove native-test vm-test deny metrics-test report"
+	@echo "single parts: lint unit bpf prove native-test vm-test systemd-test deny metrics-test report"
 
 build:
 	tools/install-deps build scx
@@ -37,7 +37,7 @@ demo:
 	$(CARGO) build --release -p plimsoll --no-default-features --target-dir $(DEMO_DIR)
 	$(DEMO_DIR)/release/plimsoll demo
 
-test: lint unit bpf prove deny metrics-test native-test vm-test report
+test: lint unit bpf prove deny metrics-test native-test vm-test systemd-test report
 	@echo "all parts passed"
 
 lint:
@@ -94,6 +94,11 @@ vm-test: build
 		crates/plimsoll/tests/in-vm --kernel "$$kernel" --timeout 900 --filter '$(SCHED_EXT_QUICK)' sched_ext; \
 	done
 
+# The service's unit under this machine's systemd, in a VM.
+systemd-test: build
+	tools/install-deps vm
+	crates/plimsoll/tests/systemd-in-vm
+
 # All tests of the scheduler, also those that take minutes or a quiet machine.
 sched-ext-test: build
 	tools/install-deps vm
@@ -122,9 +127,22 @@ sim-bench:
 	$(CARGO) bench -p plimsoll-sim
 
 PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+# A configuration that is there stays; the example is in share/doc, too.
 install: build
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/plimsoll
 	$(BIN) man $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(BIN) completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/plimsoll
+	$(BIN) completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_plimsoll
+	$(BIN) completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/plimsoll.fish
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' deploy/systemd/plimsoll.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/plimsoll.service
+	install -D -m 644 deploy/sysusers/plimsoll.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/plimsoll.conf
+	install -D -m 644 deploy/plimsoll.toml $(DESTDIR)$(PREFIX)/share/doc/plimsoll/plimsoll.toml
+	if [[ ! -e $(DESTDIR)$(SYSCONFDIR)/plimsoll/plimsoll.toml ]]; then \
+		install -D -m 644 deploy/plimsoll.toml $(DESTDIR)$(SYSCONFDIR)/plimsoll/plimsoll.toml; \
+	fi
 
 clean:
 	$(CARGO) clean

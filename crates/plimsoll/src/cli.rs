@@ -91,7 +91,7 @@ pub enum Command {
     #[command(after_help = DEBUG_EXAMPLES)]
     Debug(DebugArgs),
     /// Undo whatever an earlier process left behind, and every `set`
-    Restore(OutputArgs),
+    Restore(RestoreArgs),
     /// See the main job on this machine in about a minute
     Demo(DemoArgs),
     /// Try it in virtual time, where nothing is at stake
@@ -122,6 +122,17 @@ pub struct OutputArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `restore`.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct RestoreArgs {
+    /// Only what a daemon that is gone has left behind, for its service manager: what
+    /// was `set` without a daemon stays, and the next daemon takes up the rest
+    #[arg(long)]
+    pub of_daemon: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// Arguments of `debug`.

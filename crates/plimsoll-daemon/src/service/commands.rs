@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::tasks;
 
 use super::Service;
@@ -56,6 +57,38 @@ pub(super) fn members(remembered: &Remembered) -> Members {
     commands
         .map(|(name, command)| (name.clone(), of_command(command)))
         .collect()
+}
+
+/// Notes who is in the groups that a daemon kept which is gone, before they are
+/// undone: the next one takes them back. Returns what is wrong with what that
+/// daemon had written down.
+///
+/// # Errors
+/// When it cannot be written down.
+pub fn hand_over(runtime: &RuntimeFolder) -> std::io::Result<Option<String>> {
+    let (mut remembered, problem) = Remembered::read(runtime);
+    let members = members(&remembered);
+    for (name, command) in &mut remembered.commands {
+        command.members = members.get(name).cloned().unwrap_or_default();
+    }
+    if !remembered.commands.is_empty() {
+        remembered.write(runtime)?;
+    }
+    Ok(problem)
+}
+
+/// Forgets what was asked of a daemon that is gone. Returns its names.
+///
+/// # Errors
+/// When it cannot be written down.
+pub fn forget(runtime: &RuntimeFolder) -> std::io::Result<Vec<String>> {
+    let (remembered, _) = Remembered::read(runtime);
+    Remembered::default().write(runtime)?;
+    let Remembered {
+        overrides,
+        commands,
+    } = remembered;
+    Ok(overrides.into_keys().chain(commands.into_keys()).collect())
 }
 
 impl Service {

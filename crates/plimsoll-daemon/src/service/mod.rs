@@ -37,6 +37,7 @@ use crate::log::Log;
 use crate::state::Counters;
 use crate::watch::{CgroupWatch, ProcessWatch};
 use book::Book;
+pub use commands::{forget, hand_over};
 pub use control_loop::Heartbeat;
 use control_loop::{ControlLoop, Shared};
 pub use handle::Handle;

@@ -2,12 +2,14 @@
 
 use std::process::ExitCode;
 
+use plimsoll_daemon::service;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::{self, UndoReport};
 use serde::Serialize;
 
-use crate::cli::OutputArgs;
-use crate::error::{EXIT_FAILED, Result};
+use crate::cli::RestoreArgs;
+use crate::daemon;
+use crate::error::{CommandError, EXIT_FAILED, Result};
 use crate::output;
 
 #[derive(Serialize)]
@@ -16,14 +18,15 @@ struct Restored {
     problems: Vec<String>,
 }
 
-/// Undoes it, and removes what was only for reading.
-fn recover(runtime: &RuntimeFolder) -> Result<UndoReport> {
+/// Undoes it, and removes what was only for reading. `everything`: every
+/// `set`, too.
+fn recover(runtime: &RuntimeFolder, everything: bool) -> Result<UndoReport> {
     let lock = runtime.lock()?;
     #[allow(
         unused_mut,
         reason = "a build without the scheduler has no more to undo"
     )]
-    let mut report = undo::recover(runtime, &lock, true)?;
+    let mut report = undo::recover(runtime, &lock, everything)?;
     #[cfg(feature = "sched-ext")]
     match plimsoll_scx::Host::clean_up(runtime, &lock) {
         Ok(removed) => report.undone.extend(removed),
@@ -32,13 +35,48 @@ fn recover(runtime: &RuntimeFolder) -> Result<UndoReport> {
     Ok(report)
 }
 
-/// Undoes everything that no living process keeps, and every `set`.
-pub fn run(args: OutputArgs) -> Result<ExitCode> {
+/// What a daemon left behind that is gone. What was asked of it stays written
+/// down for the next one.
+fn recover_from_daemon() -> Result<UndoReport> {
+    let runtime = RuntimeFolder::of_this_host();
+    runtime.create()?;
+    let Ok(_kept_out) = daemon::keep_out(&runtime)? else {
+        return Ok(UndoReport::default());
+    };
+    let problem = service::hand_over(&runtime);
+    let problem = problem.map_err(CommandError::io("cannot note who is in which group"))?;
+    let mut report = recover(&runtime, false)?;
+    report.problems.extend(problem);
+    Ok(report)
+}
+
+/// What nobody keeps any more, and every `set`; also those that no daemon
+/// keeps now, but the next one would.
+fn recover_everything() -> Result<UndoReport> {
     let runtime = RuntimeFolder::of_this_user();
     runtime.create()?;
-    let report = recover(&runtime)?;
+    if runtime != RuntimeFolder::of_this_host() {
+        return recover(&runtime, true);
+    }
+    let kept_out = daemon::keep_out(&runtime)?;
+    let mut report = recover(&runtime, true)?;
+    if kept_out.is_ok() {
+        let forgotten = service::forget(&runtime);
+        let failed = CommandError::io("cannot forget what was set for the daemon");
+        report.undone.extend(forgotten.map_err(failed)?);
+    }
+    Ok(report)
+}
+
+/// Undoes everything that no living process keeps, and every `set`.
+pub fn run(args: RestoreArgs) -> Result<ExitCode> {
+    let report = if args.of_daemon {
+        recover_from_daemon()?
+    } else {
+        recover_everything()?
+    };
     let good = report.problems.is_empty();
-    if args.json {
+    if args.output.json {
         let document = Restored {
             undone: report.undone,
             problems: report.problems,

@@ -96,6 +96,23 @@ fn other(error: impl std::fmt::Display) -> CommandError {
 /// One daemon keeps a runtime folder. The lock goes with its process, however
 /// that ends.
 fn lock(runtime: &RuntimeFolder) -> Result<File> {
+    let mut file = keep_out(runtime)?.map_err(|pid| {
+        CommandError::Other(format!(
+            "a daemon runs already (pid {pid}); end it first, or change its file and use \
+             `plimsoll reload`"
+        ))
+    })?;
+    let failed = CommandError::io("cannot write the daemon's lock");
+    let written = file
+        .set_len(0)
+        .and_then(|()| writeln!(file, "{}", std::process::id()));
+    written.map_err(failed)?;
+    Ok(file)
+}
+
+/// Keeps every daemon out for as long as the file is open; if one runs, its
+/// pid comes back instead.
+pub fn keep_out(runtime: &RuntimeFolder) -> Result<std::result::Result<File, String>> {
     let path = runtime.path().join(LOCK);
     let failed = |error| CommandError::io(format!("{}: cannot lock", path.display()))(error);
     let file = OpenOptions::new()
@@ -107,22 +124,15 @@ fn lock(runtime: &RuntimeFolder) -> Result<File> {
         .open(&path);
     let mut file = file.map_err(failed)?;
     match file.try_lock() {
-        Ok(()) => (),
-        Err(TryLockError::Error(error)) => return Err(failed(error)),
+        Ok(()) => Ok(Ok(file)),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
             // Only for the message.
             let _ = file.read_to_string(&mut pid);
-            return Err(CommandError::Other(format!(
-                "a daemon runs already (pid {}); end it first, or change its file and use \
-                 `plimsoll reload`",
-                pid.trim()
-            )));
+            Ok(Err(pid.trim().to_owned()))
         }
     }
-    file.set_len(0).map_err(failed)?;
-    writeln!(file, "{}", std::process::id()).map_err(failed)?;
-    Ok(file)
 }
 
 /// Begins to answer: on the control socket, and with metrics.

@@ -19,7 +19,7 @@ use plimsoll_engine::plan::{Fidelity, Plan};
 use plimsoll_engine::policy_set::{GroupPolicy, PolicySet, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
 
-use crate::cli::{PlanArgs, RunArgs};
+use crate::cli::{EnforcerChoice, PlanArgs, RunArgs};
 use crate::daemon_client::Daemon;
 use crate::error::Result;
 use crate::output;
@@ -133,6 +133,15 @@ fn subject_of(command: &[OsString]) -> String {
     subject
 }
 
+/// Whether root asks for nothing but what a daemon, if one runs, has chosen
+/// for the whole host. The daemon goes on when this process is killed, and
+/// knows the names of all groups. Whoever has a subtree of cgroups of their
+/// own may do there what the daemon would let them do nowhere.
+fn leaves_choice_to_daemon(plan: &PlanArgs) -> bool {
+    let is_open = plan.enforcer == EnforcerChoice::Auto && plan.mode.is_none();
+    is_open && nix::unistd::geteuid().is_root()
+}
+
 /// Runs a command under knobs and undoes everything when it ends.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let knobs = args
@@ -140,9 +149,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         .knobs(None)
         .map_err(plimsoll_engine::EngineError::from)?;
     let hierarchy = Arc::new(Hierarchy::find()?);
-    if hierarchy.check_permission().is_err()
-        && let Some(daemon) = Daemon::find()?
-    {
+    let is_for_daemon =
+        hierarchy.check_permission().is_err() || leaves_choice_to_daemon(&args.plan);
+    if is_for_daemon && let Some(daemon) = Daemon::find()? {
         return by_daemon::run(daemon, args, &knobs);
     }
     let name = args

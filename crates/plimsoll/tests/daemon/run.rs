@@ -84,7 +84,7 @@ fn the_command_runs_in_a_group_that_the_daemon_keeps_and_that_goes_with_it() {
     let running = start(
         &host,
         &["--name", "job", "--quota", "40ms/100ms"],
-        "sleep 600",
+        "exec sleep 600",
     );
     let group = host.normal("job");
     assert_eq!(bandwidth_us(&group).0, 40_000, "{}", daemon.log());

@@ -1,0 +1,113 @@
+//! What is in the runtime folder is not what was expected, or it is gone.
+
+use std::fs;
+
+use plimsoll_engine::cgroup::CpuGroup;
+
+use crate::common::{Host, wait_until};
+use crate::rig::{Daemon, SHORT, of_cgroup, quota_us, remove_group, rule, shown};
+
+/// A journal of somebody who has gone, as that version wrote it.
+fn journal(version: u32, group: &CpuGroup) -> String {
+    // The kernel's file, where the quota is all of it.
+    let (file, old, new) = if group.cpu_file("cpu.max").exists() {
+        ("cpu.max", "max 100000", "20000 100000")
+    } else {
+        ("cpu.cfs_quota_us", "-1", "20000")
+    };
+    let path = group.cpu_file(file);
+    fs::write(&path, new).unwrap();
+    let header = format!(
+        "{{\"version\":{version},\"name\":\"old\",\"pid\":1,\"persistent\":false,\
+         \"subject\":\"old\",\"knobs\":{{}}}}"
+    );
+    let path = path.display();
+    format!("{header}\n{{\"write\":{{\"path\":\"{path}\",\"old\":\"{old}\",\"new\":\"{new}\"}}}}\n")
+}
+
+#[test]
+fn what_an_older_version_left_behind_is_undone() {
+    let mut host = Host::shared();
+    let group = host.group("web");
+    let mut daemon = Daemon::ready(&host, "");
+    let path = host.runtime().join("old.journal");
+    fs::write(&path, journal(1, &group)).unwrap();
+    assert_eq!(quota_us(&group), 20_000);
+    daemon.restart();
+    assert_eq!(quota_us(&group), -1, "{}", daemon.log());
+    assert!(!path.exists());
+    assert!(daemon.log().contains("old"), "{}", daemon.log());
+    daemon.stop();
+}
+
+#[test]
+fn a_journal_of_a_later_version_is_told_and_not_guessed_at() {
+    let mut host = Host::shared();
+    let group = host.group("web");
+    let mut daemon = Daemon::ready(&host, "");
+    let path = host.runtime().join("old.journal");
+    fs::write(&path, journal(99, &group)).unwrap();
+    daemon.restart();
+    assert_eq!(quota_us(&group), 20_000);
+    assert!(path.exists());
+    assert!(daemon.log().contains("version 99"), "{}", daemon.log());
+    daemon.end();
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn what_set_left_without_a_daemon_is_put_back_by_restore_beside_one() {
+    let mut host = Host::shared();
+    let (web, other) = (host.group("web"), host.group("other"));
+    let target = shown(&other);
+    host.run(["set", &target, "--quota", "20ms/100ms"]).good();
+    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
+    let mut daemon = Daemon::start(&host, &text);
+    assert_eq!(quota_us(&other), 20_000, "a `set` outlives whoever made it");
+    host.run(["restore"]).good();
+    assert_eq!((quota_us(&other), quota_us(&web)), (-1, 30_000));
+    daemon.end();
+    assert_eq!(quota_us(&web), -1);
+}
+
+#[test]
+fn without_its_runtime_folder_it_keeps_what_it_keeps_and_puts_it_back() {
+    let mut host = Host::shared();
+    let web = host.group("web");
+    let base = host.base_path();
+    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"")
+        + &rule(
+            "later",
+            &of_cgroup(&format!("{base}/later-*")),
+            "quota = \"40ms/100ms\"",
+        );
+    let mut daemon = Daemon::start(&host, &text);
+    fs::remove_dir_all(host.runtime()).unwrap();
+    let later = host.base().child("later-1");
+    later.create().unwrap();
+    std::thread::sleep(crate::common::patience(crate::common::ms(2_500)));
+    assert!(daemon.is_running(), "{}", daemon.log());
+    assert_eq!(quota_us(&web), 30_000);
+    // Nobody knew how to put it back if the daemon were killed now: so either
+    // that is written down again, or it is left alone.
+    println!("one that came later has quota {}", quota_us(&later));
+    let told = daemon.log();
+    assert!(
+        host.runtime().join("daemon.journal").exists()
+            || told.contains("daemon.journal")
+            || quota_us(&later) == -1,
+        "{told}"
+    );
+    daemon.send(nix::sys::signal::Signal::SIGTERM);
+    wait_until("it has ended", SHORT, || !daemon.is_running());
+    assert_eq!(
+        (quota_us(&web), quota_us(&later)),
+        (-1, -1),
+        "{}",
+        daemon.log()
+    );
+    daemon.restart();
+    assert_eq!(quota_us(&web), 30_000);
+    remove_group(&later);
+    daemon.stop();
+}

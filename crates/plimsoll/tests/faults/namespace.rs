@@ -1,0 +1,75 @@
+//! A mount namespace in which the runtime folder is a file system of its own,
+//! small enough to be filled.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::common::{Host, Running, wait_until};
+use crate::rig::SHORT;
+
+/// Room for journals and what is remembered.
+const SIZE: &str = "256k";
+
+/// It goes with the process that holds it.
+pub struct SmallDisk {
+    holder: Running,
+    runtime: PathBuf,
+}
+
+impl SmallDisk {
+    pub fn new(host: &Host) -> Self {
+        let runtime = host.runtime().to_owned();
+        let script = format!(
+            "mount --make-rprivate / && mount -t tmpfs -o size={SIZE},mode=700 tmpfs {} && \
+             echo ready && exec sleep 100000",
+            runtime.display()
+        );
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", &script]);
+        let holder = host.spawn(command);
+        wait_until("the file system is mounted", SHORT, || {
+            holder.stdout().contains("ready")
+        });
+        Self { holder, runtime }
+    }
+
+    /// What is started by these words is in it.
+    pub fn enter(&self) -> [String; 5] {
+        let pid = self.holder.pid().to_string();
+        ["nsenter", "-t", &pid, "-m", "--"].map(str::to_owned)
+    }
+
+    /// A file of the runtime folder, as seen from here.
+    pub fn path(&self, name: &str) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.holder.pid()));
+        root.join(self.runtime.strip_prefix("/").unwrap())
+            .join(name)
+    }
+
+    /// Fills it to the last byte.
+    pub fn fill(&self) {
+        let mut file = File::create(self.path("filler")).unwrap();
+        let piece = [0; 1024];
+        while file.write_all(&piece).is_ok() {}
+        while file.write_all(&piece[..1]).is_ok() {}
+    }
+
+    /// Makes room again.
+    pub fn free(&self) {
+        // It may have room already.
+        let _ = fs::remove_file(self.path("filler"));
+    }
+
+    /// What is there, but for locks and the socket.
+    pub fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path("")).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> = names
+            .filter(|name| name != "lock" && !name.ends_with(".lock"))
+            .collect();
+        names.sort();
+        names
+    }
+}

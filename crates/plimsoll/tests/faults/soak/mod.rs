@@ -1,0 +1,260 @@
+//! All faults at random, for as long as is asked for.
+//!
+//! `PLIMSOLL_SOAK_SECONDS` says how long (30 s, and 20 minutes with `make
+//! soak`), `PLIMSOLL_SEED` repeats a sequence; not its timing, which is the
+//! machine's.
+
+mod actions;
+mod model;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use model::{Model, Slot, WORK, knobs};
+use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_engine::knobs::{Bandwidth, Knobs};
+
+use super::namespace::SmallDisk;
+use super::random::Random;
+use crate::common::{Host, Running, ms, native_or_vm, patience};
+use crate::rig::{AttributesTurn, Daemon, Sleeper, is_in, kill_all, members, own_group, quota_us};
+
+const SECONDS_VARIABLE: &str = "PLIMSOLL_SOAK_SECONDS";
+/// Between two looks at everything.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(7);
+/// What failed for want of room is tried again after a while.
+const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+/// So many of the last actions are told when something fails.
+const TOLD: usize = 40;
+/// The quota of each command of `run`.
+const RUN_QUOTA_US: i64 = 40_000;
+/// Cgroups that come and go, of each kind.
+const SLOTS: [(&str, usize); 5] = [("q", 6), ("b", 4), ("c", 3), ("m", 2), ("n", 4)];
+
+/// A command of `plimsoll run`.
+struct Run {
+    name: String,
+    running: Running,
+}
+
+struct Soak<'h> {
+    random: Random,
+    host: &'h Host,
+    disk: &'h SmallDisk,
+    daemon: Daemon<'h>,
+    model: Model,
+    sleeper: Sleeper,
+    home: CpuGroup,
+    /// Processes that the group of processes claims, and others in the VM.
+    members: Vec<Running>,
+    runs: Vec<Run>,
+    nr_runs: u64,
+    /// Clients that never read.
+    deaf: Vec<std::os::unix::net::UnixStream>,
+    started: Instant,
+    log: Vec<String>,
+    counts: BTreeMap<&'static str, u64>,
+    nr_checkpoints: u64,
+}
+
+impl Drop for Soak<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let from = self.log.len().saturating_sub(TOLD);
+            eprintln!("the last actions:\n{}", self.log[from..].join("\n"));
+            eprintln!("{}={}", super::random::SEED_VARIABLE, self.random.seed);
+        }
+    }
+}
+
+impl<'h> Soak<'h> {
+    fn tell(&mut self, what: String) {
+        let at = self.started.elapsed().as_secs_f64();
+        self.log.push(format!("{at:9.3} {what}"));
+    }
+
+    /// Everything that is not as it has to be.
+    fn problems(&self) -> Vec<String> {
+        let mut problems = self.model.problems();
+        for member in &self.members {
+            let is_member = is_in(self.host, member.pid(), WORK);
+            let is_home = self.home.processes().unwrap().contains(&member.pid());
+            if (is_member, is_home) != (self.model.has_work, !self.model.has_work) {
+                problems.push(format!("process {}: member {is_member}", member.pid()));
+            }
+        }
+        for run in &self.runs {
+            let quota = own_group(self.host, &run.name).map(|group| quota_us(&group));
+            let members = members(self.host, &run.name).len();
+            if quota != Some(RUN_QUOTA_US) || members == 0 {
+                problems.push(format!(
+                    "{}: quota {quota:?}, {members} processes",
+                    run.name
+                ));
+            }
+        }
+        let mut names = self.model.names();
+        names.extend(self.runs.iter().map(|run| run.name.clone()));
+        names.extend(self.model.has_work.then(|| WORK.to_owned()));
+        let now: BTreeSet<String> = self.daemon.names().into_iter().collect();
+        let differ = names.symmetric_difference(&now);
+        let differ: Vec<&String> = differ.collect();
+        if !differ.is_empty() {
+            problems.push(format!(
+                "groups that are there and should not, or the reverse: {differ:?}"
+            ));
+        }
+        problems
+    }
+
+    /// All faults are over: everything has to become as the policy says.
+    fn checkpoint(&mut self) {
+        self.tell("checkpoint".into());
+        let start = Instant::now();
+        loop {
+            let problems = self.problems();
+            if problems.is_empty() {
+                break;
+            }
+            assert!(
+                start.elapsed() < patience(SETTLED_WITHIN),
+                "after {:.1?} not as the policy says:\n{}\nthe daemon knows: {:#?}",
+                start.elapsed(),
+                problems.join("\n"),
+                self.daemon
+                    .state()
+                    .groups
+                    .iter()
+                    .filter(|group| group.problem.is_some())
+                    .collect::<Vec<_>>()
+            );
+            thread::sleep(ms(20));
+        }
+        let took = start.elapsed();
+        if took > Duration::from_secs(2) {
+            self.tell(format!(
+                "it took {took:.1?} until all was as the policy says"
+            ));
+        }
+        self.nr_checkpoints += 1;
+    }
+
+    /// Ends what was started, stops, and compares with what was before.
+    fn end(&mut self) {
+        for run in std::mem::take(&mut self.runs) {
+            self.end_run(run);
+        }
+        for member in std::mem::take(&mut self.members) {
+            member.kill_hard();
+        }
+        for index in 0..self.model.slots.len() {
+            if self.model.slots[index].is_there {
+                self.forget_attributes(index);
+                if !self.model.slots[index].is_permanent {
+                    self.remove(index);
+                }
+            }
+        }
+        self.checkpoint();
+        self.daemon.end();
+        self.daemon.assert_as_before();
+    }
+}
+
+/// What the file says at first.
+fn first_rules() -> BTreeMap<String, Knobs> {
+    let rules = [
+        ("quota", r#"{"quota": "20ms/100ms", "weight": "50"}"#),
+        ("batch", r#"{"class": "batch"}"#),
+        ("cap", r#"{"cap": "25%"}"#),
+        ("main", r#"{"headroom": "30%"}"#),
+    ];
+    let rules = rules.map(|(name, json)| (name.to_owned(), knobs(json)));
+    rules.into_iter().collect()
+}
+
+/// One cgroup of each kind that is there all the time, with values of its own.
+fn permanent(host: &mut Host) -> Vec<Slot> {
+    let mut slots = Vec::new();
+    for (kind, quota, weight) in [
+        ("q", "80ms/100ms", 250),
+        ("b", "90ms/100ms", 100),
+        ("c", "70ms/50ms", 333),
+        ("n", "max", 20),
+    ] {
+        let group = host.group(&format!("{kind}-permanent"));
+        group.write_weight(weight).unwrap();
+        let found = Bandwidth::of(quota.parse().unwrap(), None);
+        group.write_bandwidth(&found).unwrap();
+        slots.push(Slot::permanent(group));
+    }
+    slots
+}
+
+fn duration() -> Duration {
+    let asked = std::env::var(SECONDS_VARIABLE).ok();
+    Duration::from_secs(asked.map_or(native_or_vm(30, 60), |text| text.parse().unwrap()))
+}
+
+#[test]
+fn after_all_faults_every_knob_is_as_the_policy_says_and_in_the_end_as_before() {
+    let random = Random::of_this_run("soak");
+    let mut host = Host::shared();
+    let _turn = AttributesTurn::take();
+    let home = host.group("home");
+    let mut slots = permanent(&mut host);
+    for (kind, number) in SLOTS {
+        slots.extend((0..number).map(|index| Slot::new(&host, &format!("{kind}-{index}"))));
+    }
+    let burner = host.start_load_in(&slots[1].group, "burn --threads 1 --duration 100000s");
+    let disk = SmallDisk::new(&host);
+    let sleeper = Sleeper::new(&format!("plimsoll-soak-{}", std::process::id()));
+    let model = Model {
+        slots,
+        rules: first_rules(),
+        has_work: true,
+        overrides: BTreeMap::new(),
+    };
+    let enter = disk.enter();
+    let words: Vec<&str> = enter.iter().map(String::as_str).collect();
+    let text = model.text(&host, sleeper.path());
+    let mut daemon = Daemon::ready(&host, &text).wrapped(&words);
+    daemon.restart();
+    let mut soak = Soak {
+        random,
+        host: &host,
+        disk: &disk,
+        daemon,
+        model,
+        sleeper,
+        home,
+        members: Vec::new(),
+        runs: Vec::new(),
+        nr_runs: 0,
+        deaf: Vec::new(),
+        started: Instant::now(),
+        log: Vec::new(),
+        counts: BTreeMap::new(),
+        nr_checkpoints: 0,
+    };
+    let (duration, mut looked) = (duration(), Instant::now());
+    while soak.started.elapsed() < duration {
+        soak.act();
+        if looked.elapsed() >= CHECKPOINT_INTERVAL {
+            soak.checkpoint();
+            looked = Instant::now();
+        }
+    }
+    soak.checkpoint();
+    soak.end();
+    let total: u64 = soak.counts.values().sum();
+    println!(
+        "soak of {duration:?}: {total} actions, {} checkpoints",
+        soak.nr_checkpoints
+    );
+    for (action, count) in &soak.counts {
+        println!("{count:8} {action}");
+    }
+    kill_all(&[burner.pid()]);
+}

@@ -1,0 +1,149 @@
+//! Who is asked: the daemon, a daemon that comes and goes, running commands.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{Host, wait_until};
+use crate::rig::{Doing, GROUPS, SOON, ScriptedDaemon, Terminal, is_skipped};
+use crate::{Scene, bar};
+
+#[test]
+fn a_daemon_that_goes_away_is_waited_for() {
+    if is_skipped() {
+        return;
+    }
+    let mut scene = Scene::new(&[]);
+    scene.top("");
+    drop(scene.daemon.take());
+    let screen = scene.terminal.until_shown("no answer; trying again");
+    assert!(
+        screen.contains(&bar(80)),
+        "what was seen last stays:\n{screen}"
+    );
+    scene.daemon = Some(ScriptedDaemon::start(
+        scene.runtime.path(),
+        GROUPS[..2].to_vec(),
+    ));
+    scene.terminal.until("the daemon is back", |screen| {
+        screen.contains("2 groups") && !screen.contains("no answer")
+    });
+}
+
+/// CPU time of a process and its waited-for children, in ticks of 10 ms.
+fn cpu_ticks(pid: i32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = stat.rsplit(") ").next().unwrap();
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn a_thousand_groups_cost_little() {
+    if is_skipped() {
+        return;
+    }
+    let names: Vec<&'static str> = (0..1_000)
+        .map(|number| &*Box::leak(format!("/tenants.slice/tenant-{number:04}").into_boxed_str()))
+        .collect();
+    let groups = names.iter().map(|name| Doing { name, ..GROUPS[1] });
+    let mut scene = Scene::new(&[]);
+    drop(scene.daemon.take());
+    scene.daemon = Some(ScriptedDaemon::start(
+        scene.runtime.path(),
+        groups.collect(),
+    ));
+    scene.terminal.type_line("plimsoll top --interval 1s");
+    scene.terminal.until_shown("80.0");
+    let pid = scene.terminal.child();
+    let before = cpu_ticks(pid);
+    let time = Duration::from_secs(5);
+    thread::sleep(time);
+    let ticks = cpu_ticks(pid) - before;
+    println!("top with 1,000 groups: {ticks} ticks of 10 ms in {time:?}");
+    // Without optimisation a look takes about 20 ms, with it a few.
+    let most = if cfg!(debug_assertions) { 60 } else { 25 };
+    assert!(ticks <= most, "{ticks} ticks of 10 ms in {time:?}");
+    scene.terminal.press(&["g", "End"]);
+    scene.terminal.until_shown("tenant-0999");
+}
+
+#[test]
+fn without_a_daemon_it_shows_the_runs() {
+    if is_skipped() {
+        return;
+    }
+    let host = Host::shared();
+    let run = host.start_load(
+        "--class batch --cap 40% --name crunch",
+        "burn --threads 1 --duration 300s",
+    );
+    wait_until("it runs", SOON, || {
+        host.run(["show"]).stdout.contains("crunch")
+    });
+    let terminal = Terminal::new(&[], |command| host.confine(command));
+    terminal.type_line("plimsoll top --interval 1s");
+    terminal.until("its rate", |screen| {
+        let row = screen
+            .lines()
+            .find(|line| line.starts_with("> crunch"))
+            .unwrap_or("");
+        let mut words = row.split_whitespace().skip(3);
+        let rate = words.next().and_then(|word| word.parse::<f64>().ok());
+        screen.contains("1 group, ")
+            && screen.contains("no daemon")
+            && row.contains("cap=40%")
+            && rate.is_some_and(|rate| (25.0..45.0).contains(&rate))
+    });
+    terminal.press(&["Enter"]);
+    let screen = terminal.until("its plan", |screen| {
+        screen.contains("from        the command line") && screen.contains("enforced    cap=40%")
+    });
+    assert!(screen.contains("runs        "), "{screen}");
+    terminal.press(&["q"]);
+    run.stop();
+    terminal.type_line("plimsoll top --once");
+    terminal.until_shown("no groups");
+}
+
+#[test]
+fn a_daemon_with_groups_of_its_own_is_shown() {
+    if is_skipped() {
+        return;
+    }
+    let mut host = Host::shared();
+    let group = host.group("tenant");
+    let path = format!("/{}", group.path().display());
+    let config = host.runtime().join("plimsoll.toml");
+    let text = format!(
+        "version = 1\n[metrics]\nlisten = \"none\"\n[[group]]\nname = \"tenants\"\n\
+         match = {{ cgroup = \"{path}\" }}\nquota = \"20ms/100ms\"\n"
+    );
+    fs::write(&config, text).unwrap();
+    let words = ["daemon", "--config", config.to_str().unwrap()];
+    let daemon = host.start(words);
+    let load = host.start_load_in(&group, "burn --threads 1 --duration 300s");
+    let terminal = Terminal::new(&[], |command| host.confine(command));
+    terminal.resize(120, 30);
+    terminal.type_line("plimsoll top --interval 1s");
+    let throttled = |screen: &str| {
+        let row = screen.lines().find(|line| line.contains("/tenant "));
+        let words: Vec<&str> = row.unwrap_or("").split_whitespace().collect();
+        let number = |place: usize| words.get(place)?.parse::<f64>().ok();
+        // The cursor, the name, the class, and then the rates.
+        number(3).is_some_and(|cpu| (2.0..30.0).contains(&cpu))
+            && number(4).is_some_and(|throttled| throttled > 0.0)
+    };
+    let screen = terminal.until("a throttled group", throttled);
+    assert!(screen.contains("1 group, "), "{screen}");
+    assert!(screen.contains("daemon up "), "{screen}");
+    assert!(screen.contains("quota=20ms/100ms"), "{screen}");
+    terminal.press(&["Enter"]);
+    terminal.until("its plan", |screen| {
+        screen.contains("from        the configuration file, group tenants")
+            && screen.contains("enforced    quota=20ms/100ms: cpu.")
+    });
+    load.kill_hard();
+    daemon.stop().good();
+    terminal.until_shown("no answer; trying again");
+}

@@ -1,0 +1,97 @@
+//! How it ends: the terminal is given back.
+
+use std::fs;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::common::{is_alive, wait_until};
+use crate::rig::{SOON, is_skipped};
+use crate::{Scene, bar};
+
+#[test]
+fn quitting_gives_the_screen_and_the_shell_back() {
+    if is_skipped() {
+        return;
+    }
+    let scene = Scene::new(&[]);
+    let terminal = &scene.terminal;
+    terminal.type_line("echo before-top");
+    for (key, status) in [("q", "0"), ("C-c", "0")] {
+        scene.top("");
+        assert!(!terminal.screen().contains("before-top"));
+        terminal.press(&[key]);
+        scene.assert_given_back(status);
+        terminal.type_line("clear; echo before-top");
+    }
+}
+
+#[test]
+fn a_signal_gives_the_screen_back_and_ends_top() {
+    if is_skipped() {
+        return;
+    }
+    let scene = Scene::new(&[]);
+    for signal in [
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+    ] {
+        scene
+            .terminal
+            .type_line("clear; ulimit -c 0; echo before-top");
+        scene.top("");
+        kill(Pid::from_raw(scene.terminal.child()), signal).unwrap();
+        scene.assert_given_back(&(128 + signal as i32).to_string());
+    }
+}
+
+#[test]
+fn stopping_gives_the_screen_back_until_it_goes_on() {
+    if is_skipped() {
+        return;
+    }
+    let scene = Scene::new(&[]);
+    let terminal = &scene.terminal;
+    terminal.type_line("echo before-top");
+    scene.top("");
+    terminal.press(&["C-z"]);
+    terminal.until("the screen of the shell", |screen| {
+        screen.contains("before-top") && !screen.contains("plimsoll top - ")
+    });
+    terminal.type_line("stty -a");
+    terminal.until_shown(" icanon");
+    terminal.type_line("fg");
+    terminal.until("top again", |screen| screen.contains(&bar(80)));
+    terminal.press(&["q"]);
+    scene.assert_given_back("0");
+}
+
+#[test]
+fn a_closed_terminal_ends_top_with_and_without_a_signal() {
+    if is_skipped() {
+        return;
+    }
+    // In a session of its own it gets no signal when the terminal goes. It would
+    // notice when it draws the next time, but that is not due for a minute.
+    for prefix in ["", "setsid -w "] {
+        let scene = Scene::new(&[]);
+        let line = format!("{prefix}plimsoll top --interval 60s");
+        scene.terminal.type_line(&line);
+        scene.terminal.until_shown("plimsoll top - 3 groups");
+        let mut pid = scene.terminal.child();
+        if !prefix.is_empty() {
+            let children = format!("/proc/{pid}/task/{pid}/children");
+            let children = fs::read_to_string(children).unwrap();
+            pid = children
+                .split_whitespace()
+                .next()
+                .map_or(pid, |child| child.parse().unwrap());
+        }
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+        assert_eq!(name, "plimsoll\n");
+        scene.terminal.close();
+        wait_until("it has ended", SOON, || !is_alive(pid));
+    }
+}
