@@ -135,7 +135,7 @@ mod tests {
         let mut kept = KeptJournal::create(&runtime, "d+", "x".into(), &Knobs::default()).unwrap();
         for number in 0..=2 * (ENTRIES_MIN + ENTRIES_EACH) {
             kept.tidy(1);
-            kept.record(&[entry(number)]).unwrap();
+            kept.note(vec![entry(number)]);
         }
         assert!(kept.nr_entries > 1_000);
         // Of many cgroups, as many are usual.
