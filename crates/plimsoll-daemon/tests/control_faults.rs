@@ -61,7 +61,7 @@ fn a_request_drop_by_drop_is_not_waited_for_either() {
     let mut slow = rig.connect();
     let began = Instant::now();
     // One byte at a time would take a minute and more.
-    let refused = std::iter::repeat(b' ').take(600).any(|byte| {
+    let refused = std::iter::repeat_n(b' ', 600).any(|byte| {
         std::thread::sleep(Duration::from_millis(100));
         slow.write_all(&[byte]).is_err()
     });
