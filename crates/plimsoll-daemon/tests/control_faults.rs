@@ -59,9 +59,11 @@ fn half_a_request_is_not_waited_for() {
 fn a_request_that_was_whole_in_time_outlives_a_long_answer() {
     // Longer than any request may take to be whole.
     let rig = Rig::new(Echo::taking(Duration::from_secs(6)));
+    let mut other = rig.connect();
     let mut half = rig.connect();
     half.write_all(&REQUEST[..20]).unwrap();
-    let mut other = rig.connect();
+    // It arrives before the other asks.
+    std::thread::sleep(Duration::from_millis(200));
     other.write_all(REQUEST).unwrap();
     wait_until("the other is being answered", || {
         rig.handler.answered() == 1
