@@ -267,33 +267,44 @@ impl Service {
     /// stays there: it was put there by name, or is a descendant of a member.
     fn look_at_processes(&mut self, pids: &[i32]) {
         for pid in pids {
-            let Some(found) = processes::look(&self.hierarchy, *pid) else {
-                continue;
-            };
-            let process = found.process;
-            if is_ours(Path::new(&process.cgroup)) || is_this_process(*pid) {
-                continue;
-            }
-            let Some(claim) = self.config.claim_of_process(&process) else {
-                continue;
-            };
-            let name = claim.rule.name.clone();
-            if self.book.get(&name).is_none_or(|e| e.applied.is_none()) {
-                // It is looked at again when the group is there.
-                continue;
-            }
-            let added = self.shared().enforcer().add_process(&name, *pid);
-            match added {
-                Ok(()) => {
-                    let text = format!("{name}: took in process {pid} ({})", process.command);
-                    self.log.debug("member", &text);
+            self.look_at_process(*pid, None);
+        }
+    }
+
+    /// `parents`: the group of the process that has started it. What a member
+    /// started before it was noticed belongs to its group, unless a rule
+    /// claims it by itself.
+    fn look_at_process(&mut self, pid: i32, parents: Option<&str>) {
+        let Some(found) = processes::look(&self.hierarchy, pid) else {
+            return;
+        };
+        let process = found.process;
+        if is_ours(Path::new(&process.cgroup)) || is_this_process(pid) {
+            return;
+        }
+        let claim = self.config.claim_of_process(&process);
+        let claimed = claim.map(|claim| claim.rule.name.clone());
+        let Some(name) = claimed.or_else(|| parents.map(str::to_owned)) else {
+            return;
+        };
+        if self.book.get(&name).is_none_or(|e| e.applied.is_none()) {
+            // It is looked at again when the group is there.
+            return;
+        }
+        let added = self.shared().enforcer().add_process(&name, pid);
+        match added {
+            Ok(()) => {
+                let text = format!("{name}: took in process {pid} ({})", process.command);
+                self.log.debug("member", &text);
+                for child in processes::children(pid) {
+                    self.look_at_process(child, Some(&name));
                 }
-                Err(error) if error.is_gone() || !is_there(*pid) => (),
-                Err(error) => {
-                    self.counters.apply_failures += 1;
-                    let text = format!("{name}: cannot take in process {pid}: {error}");
-                    self.log.warning("member", &text);
-                }
+            }
+            Err(error) if error.is_gone() || !is_there(pid) => (),
+            Err(error) => {
+                self.counters.apply_failures += 1;
+                let text = format!("{name}: cannot take in process {pid}: {error}");
+                self.log.warning("member", &text);
             }
         }
     }
