@@ -351,9 +351,8 @@ fn start_sleeper(host: &Host, name: &str, pipe: &Path) -> Running {
     let words = format!("run --name {name} --headroom 30% -- sh -c");
     let words: Vec<&str> = words.split(' ').collect();
     let running = host.start(words.into_iter().chain([script, pipe.to_str().unwrap()]));
-    let group = host.normal(name);
     wait_until("it is there", Duration::from_secs(10), || {
-        group.is_populated().unwrap_or(false)
+        host.normal(name).is_populated().unwrap_or(false)
     });
     running
 }
