@@ -115,3 +115,44 @@ pub(super) fn copy_of(error: &EngineError) -> EngineError {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(number: usize) -> Entry {
+        Entry::Write {
+            path: "/g/cpu.weight".into(),
+            old: "50".into(),
+            new: number.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_journal_is_written_anew_once_most_of_it_is_of_no_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path());
+        let mut kept = KeptJournal::create(&runtime, "d+", "x".into(), &Knobs::default()).unwrap();
+        for number in 0..=2 * (ENTRIES_MIN + ENTRIES_EACH) {
+            kept.tidy(1);
+            kept.note(vec![entry(number)]);
+        }
+        assert!(kept.nr_entries > 1_000);
+        // Of many cgroups, as many are usual.
+        kept.tidy(1_000);
+        assert!(kept.nr_entries > 1_000);
+        kept.tidy(1);
+        assert_eq!(kept.nr_entries, 1);
+        let mut journal = kept.into_journal();
+        assert_eq!(journal.read().unwrap().1, [entry(1_036)]);
+    }
+
+    #[test]
+    fn a_failure_is_told_to_all_who_share_the_journal() {
+        let full = EngineError::Journal {
+            path: "/run/x".into(),
+            source: io::Error::from_raw_os_error(libc::ENOSPC),
+        };
+        assert_eq!(copy_of(&full).to_string(), full.to_string());
+    }
+}

@@ -5,37 +5,32 @@
 //! looked at by a timer, and what is done for one costs the same however many
 //! there are. Only a soft cap and headroom take a loop.
 
+mod add;
 mod check;
 mod group;
 mod kept;
 mod values;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 pub use check::{check_foreign, check_held};
 use group::{Held, Prepared};
-use kept::{KeptJournal, copy_of};
+use kept::KeptJournal;
 use values::released;
 
 use super::group::CpuGroup;
 use super::hierarchy::Hierarchy;
-use super::managed::explain_busy;
 use crate::control::headroom::HeadroomDuty;
 use crate::control::soft_cap::SoftCapLoop;
 use crate::enforcer::Sample;
-use crate::error::{EngineError, Result};
+use crate::error::Result;
 use crate::journal::{Entry, FileRestore, Journal};
 use crate::knobs::{Class, Knobs};
-use crate::policy_set::{GroupPolicy, Selector};
 use crate::runtime::RuntimeFolder;
 use crate::undo::{self, UndoReport};
-
-/// So many are prepared and written down at once: what is prepared takes memory
-/// until it is done.
-const TOGETHER_MAX: usize = 1_000;
 
 /// All cgroups of others that this process holds, by name.
 #[derive(Debug)]
@@ -50,14 +45,6 @@ pub(super) struct HeldGroups {
     late: Vec<FileRestore>,
     /// Of all groups; without it, each has its own.
     shared: Option<KeptJournal>,
-}
-
-/// The cgroup that a group is.
-fn path_of(policy: &GroupPolicy) -> Result<&Path> {
-    match &policy.selector {
-        Selector::Cgroup(path) => Ok(path),
-        _ => Err(super::enforcer::no_group(&policy.name)),
-    }
 }
 
 impl HeldGroups {
@@ -134,183 +121,6 @@ impl HeldGroups {
         journal.record(entries)
     }
 
-    /// Holds cgroups and sets their knobs. Each is held or refused by itself.
-    pub fn add_all(
-        &mut self,
-        policies: &[&GroupPolicy],
-        duty: &mut HeadroomDuty,
-    ) -> Vec<Result<()>> {
-        let mut results = Vec::with_capacity(policies.len());
-        let mut again = Vec::new();
-        for some in policies.chunks(TOGETHER_MAX) {
-            self.add_some(some, duty, &mut results, &mut again);
-        }
-        // The kernel refuses some values until those of a cgroup above or
-        // below are there.
-        for (index, prepared) in again {
-            results[index] = match prepared.execute() {
-                Ok(()) => self.take_new(prepared, duty),
-                Err(error) => self.give_up(prepared, error),
-            };
-        }
-        results
-    }
-
-    fn add_some(
-        &mut self,
-        policies: &[&GroupPolicy],
-        duty: &mut HeadroomDuty,
-        results: &mut Vec<Result<()>>,
-        again: &mut Vec<(usize, Prepared)>,
-    ) {
-        let nr_groups = self.groups.len();
-        if let Some(shared) = &mut self.shared {
-            shared.tidy(nr_groups);
-        }
-        let mut prepared: Vec<Result<Prepared>> = Vec::with_capacity(policies.len());
-        let mut names = HashSet::new();
-        for policy in policies {
-            prepared.push(if names.insert(&policy.name) {
-                self.prepare_new(policy)
-            } else {
-                Err(name_taken(&policy.name))
-            });
-        }
-        self.record_all(&mut prepared);
-        for prepared in prepared {
-            results.push(match prepared {
-                Ok(prepared) => match prepared.execute() {
-                    Ok(()) => self.take_new(prepared, duty),
-                    Err(error) if undo::is_refused(&error) => {
-                        again.push((results.len(), prepared));
-                        Err(error)
-                    }
-                    Err(error) => self.give_up(prepared, error),
-                },
-                Err(error) => Err(error),
-            });
-        }
-    }
-
-    /// Looks at what is there now, and finds out what has to be done.
-    fn prepare_new(&mut self, policy: &GroupPolicy) -> Result<Prepared> {
-        let path = path_of(policy)?;
-        check_held(&policy.knobs)?;
-        let group = CpuGroup::at(&self.hierarchy, path);
-        self.check_new(&policy.name, &group)?;
-        self.hierarchy.check_writable(path)?;
-        let mut held = Held::new(&policy.name, path);
-        if self.shared.is_none() {
-            let subject = format!("/{}", path.display());
-            let journal = KeptJournal::create(&self.runtime, &policy.name, subject, &policy.knobs)?;
-            held.journal = Some(journal);
-        }
-        let prepared = self
-            .give_controller(&group, &mut held)
-            .and_then(|()| Prepared::new(group, held.known(), &policy.knobs));
-        match prepared {
-            Ok(mut prepared) => {
-                prepared.name = policy.name.as_str().into();
-                prepared.held = held;
-                Ok(prepared)
-            }
-            Err(error) => {
-                held.finish(&mut UndoReport::default());
-                Err(error)
-            }
-        }
-    }
-
-    fn check_new(&self, name: &str, group: &CpuGroup) -> Result<()> {
-        if group.path().as_os_str().is_empty() {
-            return Err(EngineError::NoTarget {
-                target: "/".into(),
-                what: "cgroup with knobs",
-            });
-        }
-        if self.contains(name) {
-            return Err(name_taken(name));
-        }
-        let shown = format!("/{}", group.path().display());
-        if name == shown {
-            // All others that are named by their path are other cgroups.
-            return Ok(());
-        }
-        let mut all = self.groups.iter();
-        match all.find(|(name, held)| held.is_at(name, group.path())) {
-            Some((name, _)) => Err(EngineError::CgroupTaken {
-                target: shown,
-                name: name.to_string(),
-            }),
-            None => Ok(()),
-        }
-    }
-
-    /// v2: gives a cgroup the cpu controller if it has none, from the nearest
-    /// above it that has.
-    fn give_controller(&mut self, group: &CpuGroup, held: &mut Held) -> Result<()> {
-        if group.has_weight() {
-            return Ok(());
-        }
-        let folder = group.cpu_file("");
-        // Says so if it is gone.
-        std::fs::metadata(&folder)
-            .map_err(|source| EngineError::cgroup("find", &folder, source))?;
-        let mut missing = Vec::new();
-        let mut above = group.parent();
-        while let Some(parent) = above {
-            if parent.children_enabled()? {
-                break;
-            }
-            above = parent.parent();
-            missing.push(parent);
-        }
-        for parent in missing.into_iter().rev() {
-            let path = parent.subtree_control();
-            if let Some(journal) = held.journal.as_mut().or(self.shared.as_mut()) {
-                journal.record(&[Entry::Enable { path }])?;
-            }
-            parent
-                .enable_children()
-                .map_err(|error| explain_busy(error, &parent))?;
-        }
-        Ok(())
-    }
-
-    /// Writes down what all are about to do, at once where they share a
-    /// journal. Those of which it cannot be written down fail.
-    fn record_all(&mut self, prepared: &mut [Result<Prepared>]) {
-        let mut together: Vec<Entry> = Vec::new();
-        for one in prepared.iter_mut() {
-            let Ok(ready) = one else { continue };
-            let Some(own) = &mut ready.held.journal else {
-                together.append(&mut ready.entries);
-                continue;
-            };
-            if let Err(error) = own.record(&ready.entries) {
-                ready.held.finish(&mut UndoReport::default());
-                *one = Err(error);
-            }
-        }
-        let Some(shared) = &mut self.shared else {
-            return;
-        };
-        if let Err(error) = shared.record(&together) {
-            for one in prepared.iter_mut().filter(|one| one.is_ok()) {
-                *one = Err(copy_of(&error));
-            }
-        }
-    }
-
-    fn take_new(&mut self, prepared: Prepared, duty: &mut HeadroomDuty) -> Result<()> {
-        let name = prepared.name.clone();
-        let taken = self.take(prepared, duty);
-        if taken.is_err() {
-            let _ = self.remove(&name, duty);
-        }
-        taken
-    }
-
     /// The group is as it should be now.
     fn take(&mut self, prepared: Prepared, duty: &mut HeadroomDuty) -> Result<()> {
         let Prepared {
@@ -368,20 +178,6 @@ impl HeldGroups {
             }
         }
         Ok(())
-    }
-
-    /// A new group that could not be made so.
-    fn give_up(&mut self, mut prepared: Prepared, error: EngineError) -> Result<()> {
-        let released = prepared.released();
-        match prepared.held.journal.is_some() {
-            true => prepared.held.finish(&mut UndoReport::default()),
-            false => {
-                if let Some(shared) = &mut self.shared {
-                    shared.note(vec![released]);
-                }
-            }
-        }
-        Err(error)
     }
 
     /// Sets other knobs; what there was at first is what there will be. A knob
@@ -563,8 +359,4 @@ pub(super) fn set_once(group: CpuGroup, knobs: &Knobs, journal: &mut Journal) ->
     let prepared = Prepared::new(group, nothing.known(), knobs)?;
     journal.record(&prepared.entries)?;
     prepared.execute()
-}
-
-fn name_taken(name: &str) -> EngineError {
-    EngineError::NameTaken { name: name.into() }
 }

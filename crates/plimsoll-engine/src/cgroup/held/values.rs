@@ -408,3 +408,128 @@ fn wanted_bandwidth(knobs: &Knobs, old: &Bandwidth) -> Option<Bandwidth> {
     };
     Some(in_whole_usec(wanted))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::cgroup::Hierarchy;
+
+    /// A folder in the shape of a v1 cgroup. The kernel is not behind it: only
+    /// what is planned can be looked at.
+    fn cgroup(folder: &tempfile::TempDir, values: &[(&str, &str)]) -> CpuGroup {
+        let group = CpuGroup::at(&Arc::new(Hierarchy::at_folder(folder.path())), "g");
+        fs::create_dir(group.cpu_file("")).unwrap();
+        let found = [
+            ("cpu.idle", "0"),
+            ("cpu.shares", "512"),
+            ("cpu.cfs_quota_us", "70000"),
+            ("cpu.cfs_period_us", "100000"),
+            ("cpu.cfs_burst_us", "30000"),
+        ];
+        for (name, text) in found.iter().chain(values) {
+            fs::write(group.cpu_file(name), text).unwrap();
+        }
+        group
+    }
+
+    fn plan(group: &CpuGroup, known: &Values, json: &str) -> Change {
+        Change::plan(group, known, &serde_json::from_str(json).unwrap()).unwrap()
+    }
+
+    fn steps(change: &Change) -> Vec<(&str, &str)> {
+        let steps = change.steps.iter().map(|(path, text)| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            (name, text.as_str())
+        });
+        steps.collect()
+    }
+
+    #[test]
+    fn nothing_is_written_that_is_there_already() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = cgroup(&folder, &[]);
+        let json = r#"{"class": "normal", "weight": "50", "quota": "70ms/100ms", "burst": "30ms"}"#;
+        let change = plan(&group, &Values::default(), json);
+        assert!(steps(&change).is_empty() && change.entries.is_empty());
+        // But that it is wanted is known: a foreign change is noticed.
+        assert_eq!(change.values.files.len(), 5);
+        fs::write(group.cpu_file("cpu.shares"), "2").unwrap();
+        let mut values = change.values;
+        assert_eq!(values.audit(&group).unwrap().len(), 1);
+        assert!(values.audit(&group).unwrap().is_empty());
+        let again = plan(&group, &values, json);
+        assert_eq!(steps(&again), [("cpu.shares", "512")]);
+    }
+
+    #[test]
+    fn the_weight_goes_with_the_idle_mark_and_comes_back_after_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = cgroup(&folder, &[]);
+        let batch = plan(&group, &Values::default(), r#"{"class": "batch"}"#);
+        assert_eq!(steps(&batch), [("cpu.idle", "1")]);
+        // Both are in the journal.
+        assert_eq!(batch.entries.len(), 2);
+        fs::write(group.cpu_file("cpu.idle"), "1").unwrap();
+        fs::write(group.cpu_file("cpu.shares"), "3").unwrap();
+        let mut values = batch.values;
+        assert!(values.audit(&group).unwrap().is_empty());
+        let none = plan(&group, &values, "{}");
+        assert_eq!(steps(&none), [("cpu.idle", "0"), ("cpu.shares", "512")]);
+        assert!(none.values.files.is_empty() && none.afterwards.len() == 2);
+        let heavy = plan(&group, &values, r#"{"weight": "300"}"#);
+        assert_eq!(steps(&heavy), [("cpu.idle", "0"), ("cpu.shares", "3072")]);
+        let restores = heavy.values.restores(&group);
+        assert_eq!(restores[0].old, "512");
+    }
+
+    #[test]
+    fn a_quota_that_is_asked_for_no_more_is_put_back_unless_it_is_somebody_elses() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = cgroup(&folder, &[]);
+        let capped = plan(&group, &Values::default(), r#"{"cap": "20%"}"#);
+        let texts = [("cpu.cfs_quota_us", "2000"), ("cpu.cfs_period_us", "10000")];
+        let ours: Vec<_> = [&texts[..], &[("cpu.cfs_burst_us", "1000")]].concat();
+        for (name, text) in &ours {
+            assert!(steps(&capped).contains(&(name, text)), "{name}");
+            fs::write(group.cpu_file(name), text).unwrap();
+        }
+        let none = plan(&group, &capped.values, "{}");
+        assert_eq!(steps(&none).last(), Some(&("cpu.cfs_burst_us", "30000")));
+        fs::write(group.cpu_file("cpu.cfs_quota_us"), "5000").unwrap();
+        assert!(steps(&plan(&group, &capped.values, "{}")).is_empty());
+    }
+
+    #[test]
+    fn what_a_loop_writes_is_journalled_once_and_put_back_whatever_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = cgroup(&folder, &[]);
+        let json = r#"{"headroom": "30%"}"#;
+        let first = plan(&group, &Values::default(), json);
+        let is_control = |entry: &&Entry| matches!(entry, Entry::Control { .. });
+        assert_eq!(first.entries.iter().filter(is_control).count(), 1);
+        for (name, text) in [
+            ("cpu.cfs_quota_us", "123456"),
+            ("cpu.cfs_period_us", "1000000"),
+            ("cpu.cfs_burst_us", "0"),
+        ] {
+            fs::write(group.cpu_file(name), text).unwrap();
+        }
+        let again = plan(&group, &first.values, json);
+        assert!(steps(&again).is_empty() && again.entries.is_empty());
+        let restores = again.values.restores(&group);
+        let quota = restores.iter().find(|file| file.driven).unwrap();
+        assert_eq!(quota.old, "70000");
+    }
+
+    #[test]
+    fn a_cgroup_that_is_gone_is_told_as_such() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = CpuGroup::at(&Arc::new(Hierarchy::at_folder(folder.path())), "gone");
+        let weight = serde_json::from_str(r#"{"weight": "5"}"#).unwrap();
+        let error = Change::plan(&group, &Values::default(), &weight).unwrap_err();
+        assert!(error.is_gone(), "{error}");
+    }
+}
