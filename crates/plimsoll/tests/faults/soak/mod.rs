@@ -97,7 +97,10 @@ impl<'h> Soak<'h> {
         let mut names = self.model.names();
         names.extend(self.runs.iter().map(|run| run.name.clone()));
         names.extend(self.model.has_work.then(|| WORK.to_owned()));
-        let now: BTreeSet<String> = self.daemon.names().into_iter().collect();
+        // Cgroups of others may have attributes, too.
+        let base = self.host.base_path();
+        let is_ours = |name: &String| !name.starts_with('/') || name.starts_with(&base);
+        let now: BTreeSet<String> = self.daemon.names().into_iter().filter(is_ours).collect();
         let differ = names.symmetric_difference(&now);
         let differ: Vec<&String> = differ.collect();
         if !differ.is_empty() {
