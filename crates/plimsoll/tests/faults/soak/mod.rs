@@ -210,7 +210,7 @@ fn after_all_faults_every_knob_is_as_the_policy_says_and_in_the_end_as_before() 
     for (kind, number) in SLOTS {
         slots.extend((0..number).map(|index| Slot::new(&host, &format!("{kind}-{index}"))));
     }
-    let burner = host.start_load_in(&slots[1].group, "burn --threads 1 --duration 100000s");
+    let burner = host.start_load_in(&slots[1].group, "burn --threads 1 --duration 86000s");
     let disk = SmallDisk::new(&host);
     let sleeper = Sleeper::new(&format!("plimsoll-soak-{}", std::process::id()));
     let model = Model {
