@@ -68,6 +68,7 @@ impl Service {
         let now = Instant::now();
         let mut service = Self {
             config_path: options.config,
+            runtime_identity: super::folder_identity(&options.runtime),
             runtime: options.runtime,
             hierarchy: options.hierarchy,
             starter: options.starter,
