@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::cgroup::is_ours;
+use plimsoll_engine::cgroup::{group_of, is_ours};
 use plimsoll_engine::knobs::Knobs;
 
 use super::Service;
@@ -54,9 +54,11 @@ impl Service {
                     self.ask_cgroup(&path);
                 }
                 CgroupChange::Written(path) => {
-                    if self.book.get(&path).is_some_and(|e| e.applied.is_some()) {
+                    let own = group_of(Path::new(&path)).map(str::to_owned);
+                    let name = own.unwrap_or(path);
+                    if self.book.get(&name).is_some_and(|e| e.applied.is_some()) {
                         let at = Instant::now() + AUDIT_INTERVAL;
-                        self.written.entry(path).or_insert(at);
+                        self.written.entry(name).or_insert(at);
                     }
                 }
             }
@@ -222,6 +224,12 @@ impl Service {
         }
         for wish in wishes {
             let name = wish.group.clone();
+            if self.remembered.commands.contains_key(&name) {
+                // Only at a start: a reload is refused.
+                let text = format!("{name}: a command has a group of that name; it stays");
+                self.log.error("configuration", &text);
+                continue;
+            }
             self.book.ask(&name, Some(wish));
         }
     }
