@@ -15,7 +15,7 @@ SCHED_EXT_KERNELS := 6.18 7
 SCHED_EXT_QUICK := ^(undo|exits|handover|left_behind|reload|bandwidth|cpu_limit|fairness)::
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'crates/plimsoll-scx/src/bpf/*' 2>/dev/null)
 
-.PHONY: build demo test lint unit bpf prove native-test vm-test systemd-test sched-ext-test deny metrics-test report figures bench sim-bench install clean help
+.PHONY: build demo test lint unit bpf prove native-test vm-test systemd-test sched-ext-test deny metrics-test report figures bench sim-bench soak install clean help
 
 help:
 	@echo "make demo         see the main job on this machine, in about a minute"
@@ -26,6 +26,7 @@ help:
 	@echo "make figures      measure the figures that the README quotes"
 	@echo "make bench        measure in a virtual machine what the scheduler costs"
 	@echo "make sim-bench    measure what the simulators cost"
+	@echo "make soak         the daemon under all faults at random, for 20 minutes"
 	@echo "single parts: lint unit bpf prove native-test vm-test systemd-test deny metrics-test report"
 
 build:
@@ -125,6 +126,11 @@ bench: build
 sim-bench:
 	tools/install-deps build
 	$(CARGO) bench -p plimsoll-sim
+
+# The daemon on this machine, with every fault that can be had, for 20 minutes;
+# native-test has half a minute of it.
+soak: build
+	bench/soak
 
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc

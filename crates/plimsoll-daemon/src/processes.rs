@@ -54,6 +54,21 @@ pub fn look(hierarchy: &Hierarchy, pid: i32) -> Option<Found> {
     is_same.then_some(Found { task, process })
 }
 
+/// The processes that a process has started and that are still its children.
+/// Those of a process that has gone are nobody's to tell.
+#[must_use]
+pub fn children(pid: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let texts =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let of_thread = |text: String| -> Vec<i32> {
+        let pids = text.split_whitespace();
+        pids.filter_map(|pid| pid.parse().ok()).collect()
+    };
+    texts.flat_map(of_thread).collect()
+}
+
 /// The pids of all processes of the host, threads of the kernel among them.
 #[must_use]
 pub fn all() -> Vec<i32> {

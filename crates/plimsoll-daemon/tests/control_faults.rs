@@ -56,12 +56,32 @@ fn half_a_request_is_not_waited_for() {
 }
 
 #[test]
+fn a_request_that_was_whole_in_time_outlives_a_long_answer() {
+    // Longer than any request may take to be whole.
+    let rig = Rig::new(Echo::taking(Duration::from_secs(6)));
+    let mut other = rig.connect();
+    let mut half = rig.connect();
+    half.write_all(&REQUEST[..20]).unwrap();
+    // It arrives before the other asks.
+    std::thread::sleep(Duration::from_millis(200));
+    other.write_all(REQUEST).unwrap();
+    wait_until("the other is being answered", || {
+        rig.handler.answered() == 1
+    });
+    half.write_all(&REQUEST[20..]).unwrap();
+    half.set_read_timeout(Some(SOON)).unwrap();
+    let mut answer = [0; 64];
+    let length = half.read(&mut answer).unwrap();
+    assert_eq!(&answer[..length], b"{\"text\":\"Reload\"}\n");
+}
+
+#[test]
 fn a_request_drop_by_drop_is_not_waited_for_either() {
     let rig = Rig::new(Echo::default());
     let mut slow = rig.connect();
     let began = Instant::now();
     // One byte at a time would take a minute and more.
-    let refused = std::iter::repeat(b' ').take(600).any(|byte| {
+    let refused = std::iter::repeat_n(b' ', 600).any(|byte| {
         std::thread::sleep(Duration::from_millis(100));
         slow.write_all(&[byte]).is_err()
     });

@@ -265,6 +265,10 @@ pub trait Enforcer: Send {
         Ok(())
     }
 
+    /// From now on the caller notices what others write to kernel files, and
+    /// calls [`Enforcer::audit`]: no timer does.
+    fn leave_audits_to_caller(&mut self) {}
+
     /// Looks at the kernel files of a group now. Returns what others have
     /// changed there since we wrote, as far as that was not told before, and
     /// adds it to the `foreign_changes` of the group's sample. Theirs stays

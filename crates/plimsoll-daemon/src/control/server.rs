@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{Backlog, listen};
 use thiserror::Error;
@@ -172,7 +173,7 @@ pub fn serve(stream: UnixStream, peer: Peer, handler: &dyn Handler) -> io::Resul
             false => client.deadline().saturating_duration_since(now),
         };
         let mut files = [PollFd::new(client.stream().as_fd(), events(&client))];
-        poll(&mut files, timeout(left))?;
+        poll_unless_interrupted(&mut files, timeout(left))?;
         let is_ready = files[0].any().unwrap_or(false);
         if turn(&mut client, is_ready, true, handler).is_err() {
             return Ok(());
@@ -199,6 +200,14 @@ fn timeout(time: Duration) -> PollTimeout {
         .unwrap_or(PollTimeout::MAX)
 }
 
+/// Waits. A signal ends that early, with nothing ready.
+fn poll_unless_interrupted(files: &mut [PollFd], time: PollTimeout) -> io::Result<()> {
+    match poll(files, time) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Does for a client what can be done now: one request at most.
 fn turn(
     client: &mut Connection,
@@ -212,6 +221,9 @@ fn turn(
             return Err(Ended);
         }
         client.transmit()?;
+        client.receive()?;
+    } else if client.doing() == Doing::Asking && client.deadline() <= Instant::now() {
+        // The rest may have come while another was answered.
         client.receive()?;
     }
     if may_answer {
@@ -271,7 +283,7 @@ impl Service {
         let clients = self.clients.iter();
         files.extend(clients.map(|client| PollFd::new(client.stream().as_fd(), events(client))));
         let left = self.due(now).saturating_duration_since(now);
-        poll(&mut files, timeout(left))?;
+        poll_unless_interrupted(&mut files, timeout(left))?;
         let is_ready = |file: &PollFd| file.any().unwrap_or(false);
         Ok(Ready {
             stopped: is_ready(&files[0]),
@@ -286,8 +298,11 @@ impl Service {
 
     /// Whether so much is kept for clients that nothing more may be.
     fn is_laden(&self) -> bool {
-        let unsent = self.clients.iter().map(Connection::unsent_bytes);
-        unsent.sum::<usize>() > UNSENT_BYTES_MAX
+        self.unsent_bytes() > UNSENT_BYTES_MAX
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        self.clients.iter().map(Connection::unsent_bytes).sum()
     }
 
     /// When something falls due that no client announces.
@@ -309,16 +324,14 @@ impl Service {
 
     /// Serves those that have something for us, or for whom we have something.
     fn serve_all(&mut self, ready: &[bool]) {
-        let mut index = 0;
-        let mut is_laden = self.is_laden();
-        let handler = Arc::clone(&self.handler);
+        let mut ready = ready.iter();
+        let mut unsent = self.unsent_bytes();
+        let handler = &*self.handler;
         self.clients.retain_mut(|client| {
-            let is_ready = ready.get(index).copied().unwrap_or(false);
-            index += 1;
+            let is_ready = ready.next().is_some_and(|is_ready| *is_ready);
             let before = client.unsent_bytes();
-            let stays = turn(client, is_ready, !is_laden, &*handler).is_ok();
-            // What one answer adds holds for the next one already.
-            is_laden |= client.unsent_bytes() > before.max(UNSENT_BYTES_MAX / 4);
+            let stays = turn(client, is_ready, unsent <= UNSENT_BYTES_MAX, handler).is_ok();
+            unsent = unsent + client.unsent_bytes() - before;
             stays
         });
     }

@@ -173,9 +173,11 @@ impl Service {
             .book
             .wish(name)
             .is_some_and(|wish| wish.place == Place::Cgroup);
-        if is_cgroup && !self.folder_exists(name) {
+        let is_another = error.is_gone() && self.book.failure(name).is_none();
+        if is_cgroup && (is_another || !self.folder_exists(name)) {
             // It went between match and write: there is nothing to do, and
-            // nothing to tell. The watch tells that it has gone.
+            // nothing to tell. The watch tells that it has gone, and that
+            // another of its name is there.
             self.book.failed(name, error.to_string(), Instant::now());
             return;
         }

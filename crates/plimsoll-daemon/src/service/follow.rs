@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::cgroup::is_ours;
+use plimsoll_engine::cgroup::{group_of, is_ours};
 use plimsoll_engine::knobs::Knobs;
 
 use super::Service;
@@ -54,9 +54,11 @@ impl Service {
                     self.ask_cgroup(&path);
                 }
                 CgroupChange::Written(path) => {
-                    if self.book.get(&path).is_some_and(|e| e.applied.is_some()) {
+                    let own = group_of(Path::new(&path)).map(str::to_owned);
+                    let name = own.unwrap_or(path);
+                    if self.book.get(&name).is_some_and(|e| e.applied.is_some()) {
                         let at = Instant::now() + AUDIT_INTERVAL;
-                        self.written.entry(path).or_insert(at);
+                        self.written.entry(name).or_insert(at);
                     }
                 }
             }
@@ -222,6 +224,12 @@ impl Service {
         }
         for wish in wishes {
             let name = wish.group.clone();
+            if self.remembered.commands.contains_key(&name) {
+                // Only at a start: a reload is refused.
+                let text = format!("{name}: a command has a group of that name; it stays");
+                self.log.error("configuration", &text);
+                continue;
+            }
             self.book.ask(&name, Some(wish));
         }
     }
@@ -267,33 +275,44 @@ impl Service {
     /// stays there: it was put there by name, or is a descendant of a member.
     fn look_at_processes(&mut self, pids: &[i32]) {
         for pid in pids {
-            let Some(found) = processes::look(&self.hierarchy, *pid) else {
-                continue;
-            };
-            let process = found.process;
-            if is_ours(Path::new(&process.cgroup)) || is_this_process(*pid) {
-                continue;
-            }
-            let Some(claim) = self.config.claim_of_process(&process) else {
-                continue;
-            };
-            let name = claim.rule.name.clone();
-            if self.book.get(&name).is_none_or(|e| e.applied.is_none()) {
-                // It is looked at again when the group is there.
-                continue;
-            }
-            let added = self.shared().enforcer().add_process(&name, *pid);
-            match added {
-                Ok(()) => {
-                    let text = format!("{name}: took in process {pid} ({})", process.command);
-                    self.log.debug("member", &text);
+            self.look_at_process(*pid, None);
+        }
+    }
+
+    /// `parents`: the group of the process that has started it. What a member
+    /// started before it was noticed belongs to its group, unless a rule
+    /// claims it by itself.
+    fn look_at_process(&mut self, pid: i32, parents: Option<&str>) {
+        let Some(found) = processes::look(&self.hierarchy, pid) else {
+            return;
+        };
+        let process = found.process;
+        if is_ours(Path::new(&process.cgroup)) || is_this_process(pid) {
+            return;
+        }
+        let claim = self.config.claim_of_process(&process);
+        let claimed = claim.map(|claim| claim.rule.name.clone());
+        let Some(name) = claimed.or_else(|| parents.map(str::to_owned)) else {
+            return;
+        };
+        if self.book.get(&name).is_none_or(|e| e.applied.is_none()) {
+            // It is looked at again when the group is there.
+            return;
+        }
+        let added = self.shared().enforcer().add_process(&name, pid);
+        match added {
+            Ok(()) => {
+                let text = format!("{name}: took in process {pid} ({})", process.command);
+                self.log.debug("member", &text);
+                for child in processes::children(pid) {
+                    self.look_at_process(child, Some(&name));
                 }
-                Err(error) if error.is_gone() || !is_there(*pid) => (),
-                Err(error) => {
-                    self.counters.apply_failures += 1;
-                    let text = format!("{name}: cannot take in process {pid}: {error}");
-                    self.log.warning("member", &text);
-                }
+            }
+            Err(error) if error.is_gone() || !is_there(pid) => (),
+            Err(error) => {
+                self.counters.apply_failures += 1;
+                let text = format!("{name}: cannot take in process {pid}: {error}");
+                self.log.warning("member", &text);
             }
         }
     }

@@ -20,6 +20,7 @@ mod wish;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -91,6 +92,8 @@ pub struct Options {
 pub struct Service {
     config_path: PathBuf,
     runtime: RuntimeFolder,
+    /// Which folder that was at the start.
+    runtime_identity: Option<(u64, u64)>,
     hierarchy: Arc<Hierarchy>,
     starter: Box<dyn Starter>,
     log: Arc<Log>,
@@ -132,6 +135,12 @@ pub struct Service {
     housekept: Instant,
     inbox: Inbox,
     stopping: bool,
+}
+
+/// Device and inode of the runtime folder; `None`: it is not there.
+fn folder_identity(runtime: &RuntimeFolder) -> Option<(u64, u64)> {
+    let found = std::fs::metadata(runtime.path()).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 impl Service {
@@ -256,6 +265,14 @@ impl Service {
             )
         });
         self.note_problem("watches", problem);
+        let problem = (folder_identity(&self.runtime) != self.runtime_identity).then(|| {
+            format!(
+                "{}: was removed, and with it what is written down of what was done: after a kill \
+                 it could not be put back; restart the daemon",
+                self.runtime.path().display()
+            )
+        });
+        self.note_problem("runtime", problem);
         if let Ok(busy_ns) = self.busy.busy_ns() {
             self.busy_usec += busy_ns / 1_000;
         }

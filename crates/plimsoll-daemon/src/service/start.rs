@@ -61,6 +61,7 @@ impl Service {
         let planner = Planner::new(&options.hierarchy, enforcing.scheduler);
         let mut enforcer = enforcing.enforcer;
         enforcer.keep_cgroups_in(JOURNAL)?;
+        enforcer.leave_audits_to_caller();
         let control = ControlLoop::start(enforcer, options.heartbeat);
         let watch = CgroupWatch::start(options.hierarchy.mount_point());
         let (cgroups, changes) = watch.map_err(StartError::Watch)?;
@@ -68,6 +69,7 @@ impl Service {
         let now = Instant::now();
         let mut service = Self {
             config_path: options.config,
+            runtime_identity: super::folder_identity(&options.runtime),
             runtime: options.runtime,
             hierarchy: options.hierarchy,
             starter: options.starter,
@@ -176,6 +178,14 @@ impl Service {
     /// Whether this host can enforce what is asked for.
     fn check_rules(&self, config: &Config) -> std::result::Result<(), String> {
         for rule in &config.rules {
+            if rule.matches.is_of_processes() && self.remembered.commands.contains_key(&rule.name) {
+                return Err(format!(
+                    "{}: group `{}`: a command has a group of that name now; choose another, or \
+                     end the command first",
+                    self.config_path.display(),
+                    rule.name
+                ));
+            }
             let place = if rule.matches.is_of_processes() {
                 Place::Processes
             } else {
@@ -214,6 +224,7 @@ impl Service {
         let mut enforcer = enforcing.enforcer;
         let kept = enforcer.keep_cgroups_in(JOURNAL);
         kept.map_err(|error| error.to_string())?;
+        enforcer.leave_audits_to_caller();
         drop(self.control.replace(enforcer));
         self.planner = Planner::new(&self.hierarchy, enforcing.scheduler);
         Ok(())

@@ -34,6 +34,8 @@ pub struct CgroupEnforcer {
     duty: HeadroomDuty,
     groups: BTreeMap<String, ManagedGroup>,
     held: HeldGroups,
+    /// Nobody else notices what others write.
+    audits: bool,
 }
 
 pub(super) fn no_group(name: &str) -> EngineError {
@@ -63,6 +65,7 @@ impl CgroupEnforcer {
             duty: HeadroomDuty::new(hierarchy, runtime),
             groups: BTreeMap::new(),
             held: HeldGroups::new(hierarchy, runtime),
+            audits: true,
         };
         Ok((enforcer, left_behind))
     }
@@ -181,6 +184,10 @@ impl Enforcer for CgroupEnforcer {
         Ok(report)
     }
 
+    fn leave_audits_to_caller(&mut self) {
+        self.audits = false;
+    }
+
     fn keep_cgroups_in(&mut self, name: &str) -> Result<()> {
         self.held.keep_in(name)
     }
@@ -231,7 +238,11 @@ impl Enforcer for CgroupEnforcer {
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
         let mut next: Option<Instant> = None;
         let mut first_error = None;
-        let own = self.groups.values_mut().map(|group| group.tick(now));
+        let audits = self.audits;
+        let own = self
+            .groups
+            .values_mut()
+            .map(|group| group.tick(now, audits));
         let others = [self.held.tick(now), self.duty.tick(now)];
         for ticked in own.chain(others) {
             match ticked {

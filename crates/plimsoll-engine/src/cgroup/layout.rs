@@ -53,6 +53,27 @@ pub fn is_ours(folder: &Path) -> bool {
     })
 }
 
+/// The name of the group of ours that a cgroup is, or is below one of.
+pub fn group_of(folder: &Path) -> Option<&str> {
+    let mut parts = folder.components().map(|part| part.as_os_str());
+    while let Some(part) = parts.next() {
+        let soft = part
+            .to_str()
+            .and_then(|part| part.strip_prefix(PREFIX_SOFT));
+        if soft.is_some() {
+            return soft.map(without_generation);
+        }
+        if part == PARENT_NORMAL || part == PARENT_BATCH {
+            return parts.next()?.to_str().map(without_generation);
+        }
+    }
+    None
+}
+
+fn without_generation(folder: &str) -> &str {
+    folder.split('+').next().unwrap_or(folder)
+}
+
 /// The parent of normal groups.
 const PARENT_NORMAL: &str = "plimsoll";
 /// The parent of batch groups; it carries the idle mark.

@@ -24,5 +24,5 @@ pub(crate) use group::move_process;
 pub use group::{CpuGroup, Membership};
 pub use held::{check_foreign, check_held};
 pub use hierarchy::{BASE_VARIABLE, Hierarchy, Version};
-pub use layout::is_ours;
+pub use layout::{group_of, is_ours};
 pub use stat::CpuStat;

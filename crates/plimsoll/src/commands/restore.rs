@@ -1,7 +1,9 @@
 //! `plimsoll restore`: undo what earlier processes left behind.
 
+use std::fs;
 use std::process::ExitCode;
 
+use plimsoll_daemon::control::protocol::SOCKET;
 use plimsoll_daemon::service;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::{self, UndoReport};
@@ -35,6 +37,12 @@ fn recover(runtime: &RuntimeFolder, everything: bool) -> Result<UndoReport> {
     Ok(report)
 }
 
+/// Nobody listens there any more.
+fn remove_socket(runtime: &RuntimeFolder) {
+    // The next daemon replaces one that cannot be removed.
+    let _ = fs::remove_file(runtime.path().join(SOCKET));
+}
+
 /// What a daemon left behind that is gone. What was asked of it stays written
 /// down for the next one.
 fn recover_from_daemon() -> Result<UndoReport> {
@@ -43,6 +51,7 @@ fn recover_from_daemon() -> Result<UndoReport> {
     let Ok(_kept_out) = daemon::keep_out(&runtime)? else {
         return Ok(UndoReport::default());
     };
+    remove_socket(&runtime);
     let problem = service::hand_over(&runtime);
     let problem = problem.map_err(CommandError::io("cannot note who is in which group"))?;
     let mut report = recover(&runtime, false)?;
@@ -61,6 +70,7 @@ fn recover_everything() -> Result<UndoReport> {
     let kept_out = daemon::keep_out(&runtime)?;
     let mut report = recover(&runtime, true)?;
     if kept_out.is_ok() {
+        remove_socket(&runtime);
         let forgotten = service::forget(&runtime);
         let failed = CommandError::io("cannot forget what was set for the daemon");
         report.undone.extend(forgotten.map_err(failed)?);

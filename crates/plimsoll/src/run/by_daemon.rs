@@ -50,7 +50,8 @@ pub fn run(mut daemon: Daemon, args: &RunArgs, knobs: &Knobs) -> Result<ExitCode
     if let Some(signal) = signals.ending_now() {
         // Sent before there was a command that it could have reached.
         drop(held);
-        end(&name, true)?;
+        // What has failed of this, the daemon does by itself.
+        let _ = end(&name, true);
         return Ok(child::killed_by(signal));
     }
     let mut child = match held.let_go() {

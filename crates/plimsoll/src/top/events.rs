@@ -114,20 +114,33 @@ fn wait_for_hang_up(both: [BorrowedFd<'_>; 2]) {
 
 fn wait_for_keys(queue: &Sender<Event>) {
     loop {
-        let event = match event::read() {
-            Ok(TerminalEvent::Resize(..)) => Some(Event::Resized),
+        let events = match event::read() {
+            Ok(TerminalEvent::Resize(..)) => vec![Event::Resized],
             Ok(TerminalEvent::Key(key)) if key.kind != KeyEventKind::Release => {
-                let with_control = key.modifiers.contains(KeyModifiers::CONTROL);
-                key_event(key.code, with_control)
+                key_events(key.code, key.modifiers)
             }
-            Ok(_) => None,
-            Err(_) => Some(Event::HungUp),
+            Ok(_) => Vec::new(),
+            Err(_) => vec![Event::HungUp],
         };
-        let is_end = matches!(event, Some(Event::HungUp));
-        if event.is_some_and(|event| queue.send(event).is_err()) || is_end {
-            return;
+        for event in events {
+            let is_end = matches!(event, Event::HungUp);
+            if queue.send(event).is_err() || is_end {
+                return;
+            }
         }
     }
+}
+
+/// What a key means. Escape and a key that arrive together, as over a slow
+/// line, look like that key with Alt; nothing here is done with Alt.
+fn key_events(code: KeyCode, modifiers: KeyModifiers) -> Vec<Event> {
+    let with_control = modifiers.contains(KeyModifiers::CONTROL);
+    let escape = modifiers.contains(KeyModifiers::ALT);
+    let escape = escape.then_some(Event::Key(Key::Escape));
+    escape
+        .into_iter()
+        .chain(key_event(code, with_control))
+        .collect()
 }
 
 fn key_event(code: KeyCode, with_control: bool) -> Option<Event> {
@@ -179,5 +192,36 @@ fn look_again_and_again(
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(code: KeyCode, modifiers: KeyModifiers) -> Vec<Key> {
+        let events = key_events(code, modifiers).into_iter();
+        let key = |event| match event {
+            Event::Key(key) => Some(key),
+            _ => None,
+        };
+        events.filter_map(key).collect()
+    }
+
+    #[test]
+    fn escape_just_before_a_key_is_not_lost() {
+        let (none, alt) = (KeyModifiers::NONE, KeyModifiers::ALT);
+        assert_eq!(keys(KeyCode::Char('c'), none), [Key::Char('c')]);
+        let both = keys(KeyCode::Char('c'), alt);
+        assert_eq!(both, [Key::Escape, Key::Char('c')]);
+    }
+
+    #[test]
+    fn letters_with_control_are_not_letters() {
+        let control = KeyModifiers::CONTROL;
+        assert_eq!(keys(KeyCode::Char('c'), control), [Key::Interrupt]);
+        assert_eq!(keys(KeyCode::Char('r'), control), []);
+        let stop = key_events(KeyCode::Char('z'), control);
+        assert!(matches!(stop[..], [Event::Suspend]));
     }
 }

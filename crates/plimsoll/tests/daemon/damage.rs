@@ -96,7 +96,7 @@ fn a_damaged_journal_is_told_and_does_not_keep_the_daemon_from_working() {
         b"{\"version\":1}\n{]\n",
         b"\0\0\0\0\0\0\n",
     ] {
-        let said = start_with_damage("daemon.journal", damage);
+        let said = start_with_damage("daemon+.journal", damage);
         assert!(said.contains("journal"), "{said}");
     }
 }
@@ -111,7 +111,7 @@ fn a_journal_that_was_cut_off_is_undone_as_far_as_it_goes() {
         &rule("all", &of_cgroup(&pattern), "quota = \"30ms/100ms\""),
     );
     daemon.kill_hard();
-    let path = host.runtime().join("daemon.journal");
+    let path = host.runtime().join("daemon+.journal");
     let mut bytes = fs::read(&path).unwrap();
     bytes.extend_from_slice(b"{\"write\":{\"path\":\"/x\",\"ol");
     fs::write(&path, bytes).unwrap();

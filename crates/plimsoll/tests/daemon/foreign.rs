@@ -115,6 +115,6 @@ fn what_the_daemon_itself_writes_is_no_foreign_change() {
     }
     std::thread::sleep(ms(1_200));
     assert_eq!(seen(&daemon), 0, "{}", daemon.log());
-    burner.kill_hard();
     daemon.stop();
+    burner.kill_hard();
 }

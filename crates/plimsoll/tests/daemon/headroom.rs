@@ -22,8 +22,10 @@ fn what_a_main_group_asks_for_limits_batch_groups_and_goes_with_it() {
     for _ in 0..3 {
         main.create().unwrap();
         wait_until("batch work is limited", SHORT, || quota_us(&jobs) > 0);
-        let state = daemon.state();
-        assert_eq!(state.headroom.unwrap().headroom_ppm, 300_000);
+        wait_until("the controller tells", SHORT, || {
+            let headroom = daemon.state().headroom;
+            headroom.is_some_and(|headroom| headroom.headroom_ppm == 300_000)
+        });
         assert_eq!(quota_us(&main), -1, "a main group needs nothing itself");
         assert_eq!(quota_us(&limited), -1, "normal groups leave nothing");
         crate::rig::remove_group(&main);
@@ -50,8 +52,8 @@ fn a_limited_batch_group_keeps_to_what_is_left() {
     let rate = attempts.fold(f64::MAX, f64::min);
     println!("batch work beside a headroom of 60 %: {rate:.1} % of one CPU, at most {most:.1}");
     assert!(rate <= most, "{}", daemon.log());
-    burner.kill_hard();
     daemon.stop();
+    burner.kill_hard();
 }
 
 #[test]

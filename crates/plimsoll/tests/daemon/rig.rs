@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -390,6 +390,14 @@ pub fn remove_group(group: &CpuGroup) {
     });
 }
 
+/// Copies a program for anybody to run. By another process: this one's children
+/// would have the copy open for a moment, and then nobody could run it.
+pub fn copy_program(program: &Path, copy: &Path) {
+    let status = Command::new("cp").arg(program).arg(copy).status().unwrap();
+    assert!(status.success());
+    fs::set_permissions(copy, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 /// A process that waits, under a name that no other on the machine has: what
 /// a rule claims by it is the test's.
 pub struct Sleeper {
@@ -403,14 +411,13 @@ impl Sleeper {
         let (program, words) = if in_vm() {
             (binary(), "load burn --threads 1 --duration 600s")
         } else {
-            ("/usr/bin/sleep".into(), "600")
+            (PathBuf::from("/usr/bin/sleep"), "600")
         };
         let folder = tempfile::tempdir().unwrap();
         let open = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(folder.path(), open.clone()).unwrap();
+        fs::set_permissions(folder.path(), open).unwrap();
         let copy = folder.path().join(name);
-        fs::copy(program, &copy).unwrap();
-        fs::set_permissions(&copy, open).unwrap();
+        copy_program(&program, &copy);
         let words = words.split(' ').map(str::to_owned);
         let words = std::iter::once(copy.to_str().unwrap().to_owned()).chain(words);
         Self {

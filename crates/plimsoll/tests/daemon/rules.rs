@@ -169,7 +169,7 @@ fn a_rule_claims_processes_by_their_command_line() {
     let mut host = Host::shared();
     let home = host.group("home");
     let mark = format!("mark-{}", std::process::id());
-    let matches = format!("command = \"sh -c *{mark}*\"");
+    let matches = format!("command = \"sh -c sleep*{mark}*\"");
     let daemon = Daemon::start(&host, &rule("marked", &matches, "class = \"batch\""));
     let script = |mark: &str| format!("sleep 600; : {mark}");
     let marked = host.start_in(&home, ["sh", "-c", &script(&mark)]);

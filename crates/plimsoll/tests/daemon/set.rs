@@ -142,7 +142,6 @@ fn what_cannot_be_set_is_refused_in_one_line_and_changes_nothing() {
         (&["set", "4194304", "--cap", "20%"], "4194304"),
         (&["set", "/", "--cap", "20%"], "root"),
         (&["set", "web", "--per-task", "--cap", "20%"], ""),
-        (&["set", "web", "--soft-cap", "20%"], "soft-cap"),
         (&["set", &name, "--cap", "20%"], "quota"),
         (&["set", "web"], "no knob"),
     ] {

@@ -47,8 +47,8 @@ fn one_group_is_shown_by_its_name_its_cgroup_or_a_process_in_it() {
     let missing = host.run(["show", "no-such-group"]);
     assert_eq!(missing.code(), 125);
     assert!(missing.one_line().contains("no-such-group"), "{missing:?}");
-    sleeper.kill_hard();
     daemon.stop();
+    sleeper.kill_hard();
 }
 
 #[test]

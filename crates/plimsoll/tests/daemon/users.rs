@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 
 use crate::common::{Finished, Host, Running, binary, wait_until};
-use crate::rig::{Daemon, SHORT, Sleeper, is_idle, of_cgroup, quota_us, rule, shown};
+use crate::rig::{Daemon, SHORT, Sleeper, copy_program, is_idle, of_cgroup, quota_us, rule, shown};
 
 const USER: u32 = 65_534;
 
@@ -17,11 +17,8 @@ struct Account {
 impl Account {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let open = || fs::Permissions::from_mode(0o755);
-        fs::set_permissions(folder.path(), open()).unwrap();
-        let copy = folder.path().join("plimsoll");
-        fs::copy(binary(), &copy).unwrap();
-        fs::set_permissions(copy, open()).unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        copy_program(&binary(), &folder.path().join("plimsoll"));
         Self { folder }
     }
 

@@ -69,8 +69,8 @@ fn after_standing_still_for_seconds_it_goes_on_as_before() {
         daemon.send(Signal::SIGCONT);
         scene.assert_it_works(&daemon);
     }
-    burner.kill_hard();
     daemon.stop();
+    burner.kill_hard();
 }
 
 fn wall_clock(words: &[&str]) -> String {
@@ -96,6 +96,6 @@ fn a_clock_on_the_wall_that_jumps_changes_nothing() {
         scene.assert_it_works(&daemon);
     }
     wall_clock(&["-s", &format!("@{now}")]);
-    burner.kill_hard();
     daemon.stop();
+    burner.kill_hard();
 }

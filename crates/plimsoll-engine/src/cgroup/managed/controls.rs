@@ -20,12 +20,6 @@ pub(super) struct Controls {
     pub per_task: Option<PerTaskCaps>,
 }
 
-impl Controls {
-    pub fn is_empty(&self) -> bool {
-        self.soft_cap.is_none() && self.per_task.is_none()
-    }
-}
-
 impl ManagedGroup {
     /// The bandwidth of the innermost limit outside the headroom's.
     fn outer_bandwidth(&self) -> Bandwidth {

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit};
-use plimsoll_policy::headroom::{self as core, Controller, Params, Side};
+use plimsoll_policy::headroom::{Controller, Side};
 
 use super::activity::nr_looks;
 use super::announce::{ControllerLock, Others, SideDescription, state_file};
+use super::demand::params_of;
 use super::permit::{Keeper, Permit};
 use super::side::ControlledSide;
-use super::{GRAIN, SCAN_INTERVAL, share};
+use super::{SCAN_INTERVAL, share};
 use crate::cgroup::{BusyMeter, Hierarchy};
 use crate::control::CoreClock;
 use crate::enforcer::HeadroomSample;
 use crate::error::{EngineError, Result};
 use crate::host::nr_cpus_online;
-use crate::knobs::Tolerance;
 use crate::runtime::{RuntimeFolder, write_atomically};
 
 /// How often the state is published.
@@ -443,6 +443,11 @@ impl Leader {
         }
     }
 
+    /// Whether any side has to be measured every time.
+    pub fn is_busy(&self) -> bool {
+        !self.active.is_empty()
+    }
+
     /// What the controller says of itself.
     pub fn sample(&self) -> HeadroomSample {
         self.sample.clone()
@@ -476,29 +481,4 @@ fn thread_cpu_usec() -> u64 {
     use nix::time::{ClockId, clock_gettime};
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
     u64::try_from(time.unwrap_or_default().as_micros()).unwrap_or(0)
-}
-
-/// What all side groups ask for together: the largest headroom, the smallest
-/// tolerance.
-fn params_of<'a>(sides: impl Iterator<Item = &'a SideDescription>, nr_cpus: u32) -> Params {
-    let rate = |tolerance: &Tolerance| {
-        u128::from(tolerance.runtime_ns) * 1_000_000 / u128::from(tolerance.period_ns.max(1))
-    };
-    let mut headroom_ppm = 0;
-    let mut smallest: Option<Tolerance> = None;
-    for side in sides {
-        headroom_ppm = headroom_ppm.max(side.headroom.share_ppm(nr_cpus));
-        if smallest.is_none_or(|smallest| rate(&side.tolerance) < rate(&smallest)) {
-            smallest = Some(side.tolerance);
-        }
-    }
-    let tolerance = smallest.unwrap_or_default();
-    Params {
-        window_ns: core::WINDOW_DEFAULT_NS,
-        grain_ns: GRAIN.as_nanos() as u64,
-        tolerance_runtime_ns: tolerance.runtime_ns,
-        tolerance_period_ns: tolerance.period_ns,
-        headroom_ppm,
-        nr_cpus,
-    }
 }

@@ -16,10 +16,11 @@
 //! than it takes to see all within 200 ms, and not less often than every
 //! second: n / 20 of up to 200 sides every 10 ms, 10 of up to 1,000 sides, and
 //! n / 100 of more. One that has used 250 µs within a second is active again.
-//! So
+//! While all are dormant the loop runs every 50 ms, and looks at five times as
+//! many. So
 //!
 //! - a side group that wakes up is measured, and has room where there is any,
-//!   within 200 ms (up to 200 dormant sides) or a second, and 10 ms;
+//!   within 200 ms (up to 200 dormant sides) or a second, and 50 ms;
 //! - until then it has run at most what its quota gave it, 1 ms a second
 //!   besides the 1 ms that its pool held. Nobody can tell that time from other
 //!   work before it is looked at, so it counts as such, and side work that is
@@ -48,6 +49,7 @@
 
 mod activity;
 mod announce;
+mod demand;
 mod leader;
 mod permit;
 mod share;
@@ -70,6 +72,8 @@ use crate::runtime::RuntimeFolder;
 
 /// How often the loop runs.
 const GRAIN: Duration = Duration::from_millis(10);
+/// How often it runs while no side is active.
+const RESTING_GRAIN: Duration = Duration::from_millis(50);
 /// How often other processes' sides are looked for, the lock is tried and
 /// changed announcements are written.
 const SCAN_INTERVAL: Duration = Duration::from_millis(100);
@@ -202,6 +206,9 @@ impl HeadroomDuty {
         if let Some(leader) = &mut self.leader {
             self.due = Some(now + GRAIN);
             leader.tick(now, self.announcement.path())?;
+            if !leader.is_busy() {
+                self.due = Some(now + RESTING_GRAIN);
+            }
             return Ok(self.due);
         }
         announced.map(|()| self.due)

@@ -129,7 +129,8 @@ fn a_thousand_idle_sides_are_given_the_least_once_and_left_alone() {
     let sample = duty.sample().unwrap();
     assert_eq!(sample.nr_sides, 1_000);
     assert_eq!(sample.sides.len(), 32);
-    assert_eq!(sample.nr_updates, 200);
+    // 20 until all are dormant, and one in 50 ms for 1.8 s.
+    assert_eq!(sample.nr_updates, 20 + 36);
     assert_eq!(sample.nr_writes, 1_000);
     assert_eq!(rig.take_quota("side-0"), "1000");
     // One process, one file.
@@ -138,7 +139,7 @@ fn a_thousand_idle_sides_are_given_the_least_once_and_left_alone() {
 
 #[test]
 fn a_side_that_wakes_up_has_room_within_200_ms_or_a_second() {
-    for (count, most) in [(1, 3), (20, 23), (500, 53), (1_000, 103)] {
+    for (count, most) in [(1, 7), (20, 27), (500, 57), (1_000, 107)] {
         let mut rig = Rig::new();
         let mut duty = rig.duty();
         for index in 0..count {
@@ -265,7 +266,7 @@ fn several_processes_have_one_controller_with_the_largest_headroom() {
     rig.ticks(150, &mut [&mut second]);
     let sample = second.sample().unwrap();
     assert_eq!(sample.sides, ["second"]);
-    assert!(sample.nr_updates >= 100, "it has taken over");
+    assert!(sample.nr_updates >= 20, "it has taken over");
     second
         .add(&SideDescription {
             headroom: "10%".parse().unwrap(),

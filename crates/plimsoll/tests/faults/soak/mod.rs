@@ -97,7 +97,10 @@ impl<'h> Soak<'h> {
         let mut names = self.model.names();
         names.extend(self.runs.iter().map(|run| run.name.clone()));
         names.extend(self.model.has_work.then(|| WORK.to_owned()));
-        let now: BTreeSet<String> = self.daemon.names().into_iter().collect();
+        // Cgroups of others may have attributes, too.
+        let base = self.host.base_path();
+        let is_ours = |name: &String| !name.starts_with('/') || name.starts_with(&base);
+        let now: BTreeSet<String> = self.daemon.names().into_iter().filter(is_ours).collect();
         let differ = names.symmetric_difference(&now);
         let differ: Vec<&String> = differ.collect();
         if !differ.is_empty() {
@@ -207,7 +210,7 @@ fn after_all_faults_every_knob_is_as_the_policy_says_and_in_the_end_as_before() 
     for (kind, number) in SLOTS {
         slots.extend((0..number).map(|index| Slot::new(&host, &format!("{kind}-{index}"))));
     }
-    let burner = host.start_load_in(&slots[1].group, "burn --threads 1 --duration 100000s");
+    let burner = host.start_load_in(&slots[1].group, "burn --threads 1 --duration 86000s");
     let disk = SmallDisk::new(&host);
     let sleeper = Sleeper::new(&format!("plimsoll-soak-{}", std::process::id()));
     let model = Model {
