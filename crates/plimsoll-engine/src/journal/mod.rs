@@ -64,6 +64,11 @@ impl Journal {
         folder.join(format!("{}.journal", file_stem(name)))
     }
 
+    /// Where the journal is that a file lies beside.
+    pub(crate) fn beside(path: &Path) -> PathBuf {
+        path.with_extension("journal")
+    }
+
     /// Starts a journal in `folder`.
     ///
     /// # Errors

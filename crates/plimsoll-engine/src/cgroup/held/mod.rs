@@ -44,6 +44,15 @@ pub(super) struct HeldGroups {
     shared: Option<KeptJournal>,
 }
 
+/// The name of the journal that [`Enforcer::keep_cgroups_in`] begins: none that
+/// a group can have.
+///
+/// [`Enforcer::keep_cgroups_in`]: crate::enforcer::Enforcer::keep_cgroups_in
+#[must_use]
+pub fn shared_journal(name: &str) -> String {
+    format!("{name}+")
+}
+
 /// The cgroup that a group is.
 fn path_of(policy: &GroupPolicy) -> Result<&Path> {
     match &policy.selector {
@@ -66,7 +75,7 @@ impl HeldGroups {
     /// Has one journal for all groups from now on.
     pub fn keep_in(&mut self, name: &str) -> Result<()> {
         let subject = "cgroups of others".to_owned();
-        let name = format!("{name}+");
+        let name = shared_journal(name);
         let journal = KeptJournal::create(&self.runtime, &name, subject, &Knobs::default())?;
         self.shared = Some(journal);
         Ok(())
