@@ -91,7 +91,8 @@ NOT_IN_VM := $(addprefix --except ,sched_ext model bench sim_host sim_interferen
 vm-test: build
 	tools/install-deps vm
 	vm/selftest
-	crates/plimsoll/tests/in-vm $(NOT_IN_VM)
+	crates/plimsoll/tests/in-vm $(NOT_IN_VM) --except daemon --except faults
+	crates/plimsoll/tests/in-vm --timeout 1800 daemon faults
 	for kernel in $(SCHED_EXT_KERNELS); do \
 		crates/plimsoll/tests/in-vm --kernel "$$kernel" --timeout 900 --filter '$(SCHED_EXT_QUICK)' sched_ext; \
 	done

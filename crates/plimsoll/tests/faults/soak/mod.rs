@@ -23,6 +23,8 @@ use crate::rig::{AttributesTurn, Daemon, Sleeper, is_in, kill_all, members, own_
 const SECONDS_VARIABLE: &str = "PLIMSOLL_SOAK_SECONDS";
 /// Between two looks at everything.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(7);
+/// So many between two lines about them.
+const CHECKPOINTS_TOLD: u64 = 8;
 /// What failed for want of room is tried again after a while.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 /// So many of the last actions are told when something fails.
@@ -143,6 +145,19 @@ impl<'h> Soak<'h> {
         self.nr_checkpoints += 1;
     }
 
+    /// Now and then, for whoever watches.
+    fn print_progress(&self) {
+        if self.nr_checkpoints.is_multiple_of(CHECKPOINTS_TOLD) {
+            let seconds = self.started.elapsed().as_secs();
+            let total: u64 = self.counts.values().sum();
+            let memory = self.daemon.state().daemon.resident_bytes >> 20;
+            println!(
+                "{seconds} s: {total} actions, {} checkpoints; the daemon has {memory} MiB",
+                self.nr_checkpoints
+            );
+        }
+    }
+
     /// Ends what was started, stops, and compares with what was before.
     fn end(&mut self) {
         for run in std::mem::take(&mut self.runs) {
@@ -246,6 +261,7 @@ fn after_all_faults_every_knob_is_as_the_policy_says_and_in_the_end_as_before() 
         soak.act();
         if looked.elapsed() >= CHECKPOINT_INTERVAL {
             soak.checkpoint();
+            soak.print_progress();
             looked = Instant::now();
         }
     }
