@@ -124,10 +124,18 @@ impl<'h> Daemon<'h> {
         } else {
             "[metrics]\nlisten = \"none\"\n"
         };
+        // What a scheduler does has tests of its own.
+        let enforcer = if text.contains("enforcer") {
+            ""
+        } else {
+            "enforcer = \"cgroup\""
+        };
         // Keys come before tables.
         let tables = text.find("[[").unwrap_or(text.len());
         let (top, tables) = text.split_at(tables);
-        self.write_raw(&format!("version = 1\n{top}\n{metrics}\n{tables}"));
+        self.write_raw(&format!(
+            "version = 1\n{enforcer}\n{top}\n{metrics}\n{tables}"
+        ));
     }
 
     /// The same, just as it is.
