@@ -13,6 +13,7 @@ mod foreign;
 mod headroom;
 mod lifecycle;
 mod reload;
+mod restore;
 mod rig;
 mod rules;
 mod run;
