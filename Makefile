@@ -12,7 +12,7 @@ DEMO_DIR := target/demo
 SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh)' 2>/dev/null)
 # The scheduler's tests that are part of make test, and the kernels they run on.
 SCHED_EXT_KERNELS := 6.18 7
-SCHED_EXT_QUICK := ^(undo|exits|handover|left_behind|reload|bandwidth|cpu_limit|fairness)::
+SCHED_EXT_QUICK := ^(undo|exits|handover|left_behind|reload|bandwidth|cpu_limit|fairness|daemon)::
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'crates/plimsoll-scx/src/bpf/*' 2>/dev/null)
 
 .PHONY: build demo test lint unit bpf prove native-test vm-test systemd-test sched-ext-test deny metrics-test report figures bench sim-bench soak install clean help

@@ -302,6 +302,12 @@ pub trait Enforcer: Send {
         Vec::new()
     }
 
+    /// What of a group's knobs does not hold at present, though they were
+    /// accepted.
+    fn problem(&self, _name: &str) -> Option<String> {
+        None
+    }
+
     /// What a group has used.
     ///
     /// # Errors

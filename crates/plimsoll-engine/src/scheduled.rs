@@ -6,6 +6,7 @@
 //! keeper is gone. Whether a cgroup is in a group is one look, however many
 //! there are.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -94,10 +95,16 @@ impl ScheduledGroup {
             extension.is_some_and(|extension| extension == SCHEDULED_EXTENSION)
         };
         let paths = entries.flatten().map(|entry| entry.path()).filter(is_one);
-        let mut groups: Vec<Self> = paths
-            .filter_map(|path| Self::read(&path))
-            .filter(|group| group.is_kept(runtime))
-            .collect();
+        // Thousands may share one journal.
+        let mut kept: HashMap<String, bool> = HashMap::new();
+        let is_kept = |group: &Self| {
+            let name = group.journal.as_ref().unwrap_or(&group.name);
+            *kept
+                .entry(name.clone())
+                .or_insert_with(|| group.is_kept(runtime))
+        };
+        let read = paths.filter_map(|path| Self::read(&path));
+        let mut groups: Vec<Self> = read.filter(is_kept).collect();
         groups.sort_by(|a, b| a.name.cmp(&b.name));
         groups
     }

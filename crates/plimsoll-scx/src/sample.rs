@@ -152,12 +152,14 @@ impl MachineUse {
     }
 
     /// The state of headroom. `demand`: what all groups ask for; `sides`: the
-    /// groups of this process that share the allowance.
+    /// groups of this process that share the allowance, or the first of them;
+    /// `nr_sides`: how many they are.
     pub fn sample(
         &self,
         machine: &plimsoll_machine,
         demand: &Demand,
         sides: Vec<String>,
+        nr_sides: u64,
     ) -> HeadroomSample {
         let params = &machine.headroom.params;
         let in_force = demand.in_force(nr_cpus_online());
@@ -182,7 +184,7 @@ impl MachineUse {
             nr_updates: machine.nr_updates,
             nr_writes: 0,
             controller_usec: 0,
-            nr_sides: sides.len() as u64,
+            nr_sides,
             sides,
         }
     }

@@ -27,6 +27,9 @@ use crate::params;
 /// The first slot that a group can have.
 pub(crate) const FIRST: u32 = SLOT_DEFAULT + 1;
 
+/// So many groups can have one.
+pub(crate) const NR_SLOTS: u32 = GROUPS_MAX - FIRST;
+
 /// The kernel's number of a cgroup: that of its folder.
 ///
 /// # Errors
@@ -47,10 +50,12 @@ pub(crate) fn nearest(objects: &Objects, root: &Path, folder: &Path) -> Option<u
     ids.find_map(|id| objects.slot_of(id))
 }
 
-/// The lowest slot that is not in use. `is_used` is asked in order.
-fn lowest_free(nr_used: u32, is_used: impl Fn(u32) -> bool) -> Option<u32> {
-    let free = (FIRST..nr_used.max(FIRST)).find(|slot| !is_used(*slot));
-    free.or_else(|| (nr_used.max(FIRST) < GROUPS_MAX).then_some(nr_used.max(FIRST)))
+/// The lowest slot from `from` on that is not in use. `is_used` is asked in
+/// order.
+fn lowest_free(from: u32, nr_used: u32, is_used: impl Fn(u32) -> bool) -> Option<u32> {
+    let end = nr_used.max(FIRST);
+    let free = (from.max(FIRST)..end).find(|slot| !is_used(*slot));
+    free.or_else(|| (end < GROUPS_MAX).then_some(end))
 }
 
 fn is_used(objects: &Objects, slot: u32) -> bool {
@@ -60,37 +65,90 @@ fn is_used(objects: &Objects, slot: u32) -> bool {
 
 /// A cgroup that the scheduler is to know.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+struct Place<'a> {
     /// Where cgroups are mounted.
-    pub root: &'a Path,
+    root: &'a Path,
     /// The cgroup's folder.
-    pub folder: &'a Path,
+    folder: &'a Path,
 }
 
-/// Gives a cgroup a slot, or finds the one that it has, and sets its
-/// parameters. `is_new`: what the slot has counted is forgotten.
-///
-/// # Errors
-/// When all are taken, or the scheduler refuses the parameters.
-pub(crate) fn register(
-    objects: &Objects,
-    lock: &RuntimeLock,
-    place: Place<'_>,
-    knobs: &Knobs,
-    is_new: bool,
-) -> Result<u32, ControlError> {
-    let id = cgroup_id(place.folder)?;
-    if let Some(slot) = slot_of(objects, id) {
-        apply(objects, slot, is_new, place, knobs)?;
-        objects.shared.tell_groups_changed();
-        return Ok(slot);
+/// Gives slots to cgroups, for as long as the lock is held: then all below the
+/// one that was given last are in use, and need not be looked at again.
+pub(crate) struct Registrar<'a> {
+    objects: &'a Objects,
+    lock: &'a RuntimeLock,
+    /// Where cgroups are mounted.
+    root: &'a Path,
+    next: u32,
+    may_collect: bool,
+}
+
+impl<'a> Registrar<'a> {
+    pub fn new(objects: &'a Objects, lock: &'a RuntimeLock, root: &'a Path) -> Self {
+        Self {
+            objects,
+            lock,
+            root,
+            next: FIRST,
+            may_collect: true,
+        }
     }
-    let slot = free_slot(objects, lock, place.root)?;
-    apply(objects, slot, true, place, knobs)?;
-    objects.shared.use_slot(slot);
-    objects.set_slot(id, slot)?;
-    objects.shared.tell_groups_changed();
-    Ok(slot)
+
+    /// One that leaves it to the leader to find slots whose cgroup is gone.
+    pub fn without_collecting(mut self) -> Self {
+        self.may_collect = false;
+        self
+    }
+
+    /// Gives a cgroup a slot, or finds the one that it has, and sets its
+    /// parameters. `is_new`: what the slot has counted is forgotten.
+    ///
+    /// # Errors
+    /// When all are taken, or the scheduler refuses the parameters.
+    pub fn register(
+        &mut self,
+        folder: &Path,
+        knobs: &Knobs,
+        is_new: bool,
+    ) -> Result<u32, ControlError> {
+        let objects = self.objects;
+        let place = Place {
+            root: self.root,
+            folder,
+        };
+        let id = cgroup_id(folder)?;
+        if let Some(slot) = slot_of(objects, id) {
+            apply(objects, slot, is_new, place, knobs)?;
+            objects.shared.tell_groups_changed();
+            return Ok(slot);
+        }
+        let slot = self.free_slot()?;
+        apply(objects, slot, true, place, knobs)?;
+        objects.shared.use_slot(slot);
+        objects.set_slot(id, slot)?;
+        objects.shared.tell_groups_changed();
+        self.next = slot + 1;
+        Ok(slot)
+    }
+
+    /// The lowest slot that is free, or becomes so.
+    fn free_slot(&mut self) -> Result<u32, ControlError> {
+        let free = |from| {
+            lowest_free(from, self.objects.shared.nr_slots_used(), |slot| {
+                is_used(self.objects, slot)
+            })
+        };
+        if let Some(slot) = free(self.next) {
+            return Ok(slot);
+        }
+        if std::mem::take(&mut self.may_collect)
+            && collect(self.objects, self.lock, self.root, None) > 0
+            && let Some(slot) = free(FIRST)
+        {
+            return Ok(slot);
+        }
+        Err(ControlError::TooManyGroups(NR_SLOTS))
+    }
 }
 
 /// The slot of a cgroup, by its number.
@@ -101,24 +159,9 @@ fn slot_of(objects: &Objects, id: u64) -> Option<u32> {
     })
 }
 
-/// Whether a cgroup that is there has this slot.
-pub(crate) fn is_slot_of(objects: &Objects, slot: u32, folder: &Path) -> bool {
-    cgroup_id(folder).is_ok_and(|id| slot_of(objects, id) == Some(slot))
-}
-
-/// The lowest slot that is free, or becomes so.
-fn free_slot(objects: &Objects, lock: &RuntimeLock, root: &Path) -> Result<u32, ControlError> {
-    let free = || {
-        lowest_free(objects.shared.nr_slots_used(), |slot| {
-            is_used(objects, slot)
-        })
-    };
-    free()
-        .or_else(|| {
-            collect(objects, lock, root, None);
-            free()
-        })
-        .ok_or(ControlError::TooManyGroups(GROUPS_MAX - FIRST))
+/// Whether the cgroup of that number, which may be gone, has this slot.
+pub(crate) fn is_slot_of(objects: &Objects, slot: u32, id: u64) -> bool {
+    slot_of(objects, id) == Some(slot)
 }
 
 /// Registers groups with a scheduler that knows none yet. One whose cgroup is
@@ -131,12 +174,9 @@ pub(crate) fn register_known(
 ) {
     // A group finds the one around it, which so has to come first.
     groups.sort_by_key(|group| group.folder.components().count());
+    let mut registrar = Registrar::new(objects, lock, root);
     for group in groups {
-        let place = Place {
-            root,
-            folder: &group.folder,
-        };
-        let _ = register(objects, lock, place, &group.knobs, true);
+        let _ = registrar.register(&group.folder, &group.knobs, true);
     }
 }
 
@@ -256,17 +296,21 @@ mod tests {
 
     #[test]
     fn the_lowest_free_slot_is_taken() {
-        assert_eq!(lowest_free(1, |_| true), Some(1));
-        assert_eq!(lowest_free(4, |_| true), Some(4));
-        assert_eq!(lowest_free(4, |slot| slot != 2), Some(2));
+        assert_eq!(lowest_free(FIRST, 1, |_| true), Some(1));
+        assert_eq!(lowest_free(FIRST, 4, |_| true), Some(4));
+        assert_eq!(lowest_free(FIRST, 4, |slot| slot != 2), Some(2));
+        // Those below are known to be in use.
+        assert_eq!(lowest_free(3, 4, |slot| slot != 2), Some(4));
         // Before anything was counted.
-        assert_eq!(lowest_free(0, |_| true), Some(FIRST));
+        assert_eq!(lowest_free(FIRST, 0, |_| true), Some(FIRST));
     }
 
     #[test]
     fn a_full_table_has_no_free_slot() {
-        assert_eq!(lowest_free(GROUPS_MAX, |_| true), None);
-        assert_eq!(lowest_free(GROUPS_MAX, |slot| slot != 9), Some(9));
-        assert_eq!(lowest_free(GROUPS_MAX - 1, |_| true), Some(GROUPS_MAX - 1));
+        let free = |nr_used, is_used: fn(u32) -> bool| lowest_free(FIRST, nr_used, is_used);
+        assert_eq!(free(GROUPS_MAX, |_| true), None);
+        assert_eq!(free(GROUPS_MAX, |slot| slot != 9), Some(9));
+        assert_eq!(free(GROUPS_MAX - 1, |_| true), Some(GROUPS_MAX - 1));
+        assert_eq!(lowest_free(GROUPS_MAX, GROUPS_MAX, |_| false), None);
     }
 }

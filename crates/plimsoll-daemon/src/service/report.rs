@@ -16,6 +16,13 @@ use crate::state::{Daemon, Group, Machine, State};
 /// So many groups are looked at before the control loop has its turn.
 const CHUNK: usize = 16;
 
+/// What the enforcer says of one group.
+struct Seen {
+    sample: Option<Sample>,
+    shown: Option<PathBuf>,
+    problem: Option<String>,
+}
+
 fn usec(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
@@ -61,32 +68,33 @@ impl Service {
     pub(super) fn groups(&self, names: &[String], details: bool) -> Vec<Group> {
         let mut groups = Vec::with_capacity(names.len());
         for chunk in names.chunks(CHUNK) {
-            let samples: Vec<(Option<Sample>, Option<PathBuf>)> = {
+            let seen: Vec<Seen> = {
                 let enforcer = self.shared().enforcer();
-                let sample = |name: &String| {
+                let see = |name: &String| {
                     let applied = self.book.get(name).is_some_and(|e| e.applied.is_some());
-                    let sample = applied.then(|| enforcer.sample(name).ok()).flatten();
-                    (sample, enforcer.shown_path(name).ok())
+                    Seen {
+                        sample: applied.then(|| enforcer.sample(name).ok()).flatten(),
+                        shown: enforcer.shown_path(name).ok(),
+                        problem: enforcer.problem(name),
+                    }
                 };
-                chunk.iter().map(sample).collect()
+                chunk.iter().map(see).collect()
             };
-            for (name, (sample, shown)) in chunk.iter().zip(samples) {
+            for (name, seen) in chunk.iter().zip(seen) {
                 if let Some(entry) = self.book.get(name) {
-                    groups.extend(self.group(name, entry, sample, shown, details));
+                    groups.extend(self.group(name, entry, seen, details));
                 }
             }
         }
         groups
     }
 
-    fn group(
-        &self,
-        name: &str,
-        entry: &Entry,
-        sample: Option<Sample>,
-        shown: Option<PathBuf>,
-        details: bool,
-    ) -> Option<Group> {
+    fn group(&self, name: &str, entry: &Entry, seen: Seen, details: bool) -> Option<Group> {
+        let Seen {
+            sample,
+            shown,
+            problem,
+        } = seen;
         let wish = entry.wish.as_ref()?;
         let cgroup = match wish.place {
             Place::Cgroup => Path::new(name).to_owned(),
@@ -122,7 +130,7 @@ impl Service {
             ),
             plan: plan.unwrap_or_default(),
             statistics: sample,
-            problem: entry.problem.clone(),
+            problem: entry.problem.clone().or(problem),
         })
     }
 

@@ -1,24 +1,36 @@
 //! Finding the scheduler, and following it: it may be loaded by another
 //! process, be thrown out and be loaded again.
 
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::Result;
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::knobs::Class;
+use plimsoll_engine::{Result, undo};
 
 use super::SchedExtEnforcer;
+use super::handover::Scheduled;
 use crate::control_error::ControlError;
 use crate::host::Host;
 use crate::leader::{FirstLoad, Hold, Leader};
+use crate::machine;
 use crate::objects::{self, Objects};
 use crate::sample::{Counts, MachineUse};
+use crate::slots::Registrar;
 use crate::status::{Activity, Status};
 
 /// How long a scheduler that somebody else loads is waited for.
 const START_MAX: Duration = Duration::from_secs(30);
 /// How often it is looked for meanwhile.
 const START_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How often a place is sought for groups that have none.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// The tasks of so many groups are looked for each time. All newcomers but
+/// those with a policy of their own are the scheduler's at once, without this.
+const SWEEPS_EACH: usize = 8;
 
 impl SchedExtEnforcer {
     /// Waits until there is a scheduler; loads it if nobody else does.
@@ -76,7 +88,7 @@ impl SchedExtEnforcer {
                 loaded: loaded.to_string(),
             });
         }
-        self.objects = Some(Objects::open()?);
+        self.objects = Some(Arc::new(Objects::open()?));
         Ok(true)
     }
 
@@ -98,26 +110,126 @@ impl SchedExtEnforcer {
             self.follow()?;
         }
         self.tell_whether_limits_hold();
-        for index in 0..self.groups.len() {
-            let scheduled = self.groups[index].scheduled.as_ref();
-            if scheduled.is_some_and(|scheduled| scheduled.slot.is_none()) {
-                // Its leader has registered it already, and it counts.
-                self.register(index, false)?;
+        // What is wrong with one group is no reason to leave out another.
+        let mut first_error = self.place_all(now).err();
+        for name in self.to_sweep() {
+            if let Err(error) = self.sweep(&name) {
+                first_error = first_error.or(Some(error));
             }
-            self.sweep(index)?;
         }
         if let Some(objects) = &self.objects {
             self.machine_use.observe(objects, now);
         }
-        Ok(())
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// Gives slots to those that have none: after another scheduler was
+    /// loaded, or when one has become free.
+    fn place_all(&mut self, now: Instant) -> Result<()> {
+        let is_due = now >= self.retry;
+        let without = self
+            .scheduled
+            .iter()
+            .filter(|(_, scheduled)| scheduled.slot.is_none() && (is_due || !scheduled.waits));
+        let without: Vec<(String, bool)> = without
+            .map(|(name, scheduled)| (name.clone(), scheduled.waits))
+            .collect();
+        let Some(objects) = self.objects.clone() else {
+            return Ok(());
+        };
+        if without.is_empty() && !self.machine_is_stale {
+            return Ok(());
+        }
+        if is_due {
+            self.retry = now + RETRY_INTERVAL;
+        }
+        let lock = self.context.runtime.lock()?;
+        let hierarchy = self.context.hierarchy.clone();
+        let mut registrar = Registrar::new(&objects, &lock, hierarchy.mount_point());
+        if without.iter().all(|(_, waits)| *waits) {
+            // They have been told that all are taken.
+            registrar = registrar.without_collecting();
+        }
+        let (mut lost, mut first_error) = (Vec::new(), None);
+        let mut is_full = false;
+        for (name, waited) in without {
+            if waited && is_full {
+                continue;
+            }
+            // Its leader has registered it already, and it counts.
+            match self.register(&name, &mut registrar, waited) {
+                Ok(()) => {
+                    let waits = self.scheduled.get(&name).is_some_and(|group| group.waits);
+                    is_full |= waits;
+                    if waits && !waited {
+                        lost.push(name);
+                    }
+                }
+                // Its cgroup is about to be forgotten.
+                Err(error) if error.is_gone() => (),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        let told = machine::refresh(&objects, &lock);
+        self.machine_is_stale = told.is_err();
+        drop(lock);
+        self.recent_headroom.forget();
+        for name in lost {
+            self.lose_place(&name);
+        }
+        told?;
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// A group had a slot, and there is none for it in the scheduler that was
+    /// loaded since: its tasks are ordinary ones again.
+    fn lose_place(&mut self, name: &str) {
+        let Some(scheduled) = self.scheduled.get(name) else {
+            return;
+        };
+        if self.is_partial() {
+            // The leader gives those back that this misses.
+            let _ = undo::unschedule(&scheduled.folder, &scheduled.members.policies);
+        }
+    }
+
+    /// The groups whose tasks are looked at now: those into which the leader
+    /// saw some come, and of all others the next few.
+    fn to_sweep(&mut self) -> BTreeSet<String> {
+        let newcomers = self.context.newcomers.take();
+        if !self.is_partial() {
+            return BTreeSet::new();
+        }
+        let later = (Bound::Excluded(&*self.swept), Bound::Unbounded);
+        let earlier = (Bound::Unbounded, Bound::Included(&*self.swept));
+        let in_turn = self.scheduled.range::<str, _>(later);
+        let in_turn = in_turn.chain(self.scheduled.range::<str, _>(earlier));
+        let in_turn = in_turn.filter(|(_, scheduled)| !scheduled.waits);
+        let mut names: Vec<String> = in_turn
+            .take(SWEEPS_EACH)
+            .map(|(name, _)| name.clone())
+            .collect();
+        if let Some(last) = names.last() {
+            self.swept.clone_from(last);
+        }
+        if !newcomers.is_empty() {
+            let is_one = |scheduled: &Scheduled| {
+                let slot = scheduled.slot;
+                slot.is_some_and(|slot| newcomers.contains(&slot))
+            };
+            let all = self.scheduled.iter();
+            let named = all.filter(|(_, scheduled)| is_one(scheduled));
+            names.extend(named.map(|(name, _)| name.clone()));
+        }
+        names.into_iter().collect()
     }
 
     /// There is another scheduler: the groups are to go there. What the old one
     /// counted can still be read.
     fn follow(&mut self) -> Result<()> {
         if let Some(old) = self.objects.take() {
-            let scheduled = self.groups.iter_mut().filter_map(|g| g.scheduled.as_mut());
-            for scheduled in scheduled {
+            for scheduled in self.scheduled.values_mut() {
+                scheduled.waits = false;
                 if let Some(slot) = scheduled.slot.take() {
                     let counted = Counts::of(&old, slot);
                     scheduled.earlier = counted.after(&scheduled.earlier);
@@ -142,11 +254,10 @@ impl SchedExtEnforcer {
             return;
         }
         let normal = self
-            .groups
+            .scheduled
             .iter()
-            .filter(|group| group.scheduled.is_some() && group.knobs.class != Some(Class::Batch));
-        for group in normal {
-            let name = &group.name;
+            .filter(|(_, scheduled)| scheduled.knobs.class != Some(Class::Batch));
+        for (name, _) in normal {
             self.context.messages.tell(if hold {
                 format!("group {name}: its limits hold again")
             } else {

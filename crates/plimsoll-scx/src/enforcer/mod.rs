@@ -5,14 +5,15 @@
 //! not schedule. What the scheduler enforces is left out there.
 
 mod follow;
-mod registry;
+mod handover;
+mod recent;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::cgroup::{CgroupEnforcer, CpuGroup, Hierarchy, Membership};
+use plimsoll_engine::cgroup::{CgroupEnforcer, Hierarchy, Membership};
 use plimsoll_engine::enforcer::{Enforcer, EnforcerKind, HeadroomSample, Sample, SchedulerSample};
 use plimsoll_engine::host::{Capabilities, Mode};
 use plimsoll_engine::journal::Entry;
@@ -24,38 +25,65 @@ use plimsoll_engine::tasks::SCHED_EXT;
 use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
-use crate::leader::{Context, Hold, Leader, Messages};
+use crate::leader::{Context, Hold, Leader, Messages, Newcomers};
 use crate::machine::Demand;
 use crate::objects::Objects;
 use crate::sample::{Counts, MachineUse};
 use crate::status::Status;
-use registry::Scheduled;
+use handover::Scheduled;
+use recent::Recent;
 
 /// How often tasks are looked for, and whether there is another scheduler.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-#[derive(Debug)]
-struct Group {
-    name: String,
-    selector: Selector,
-    knobs: Knobs,
-    /// `None`: stock knobs do all.
-    scheduled: Option<Scheduled>,
+/// No more groups are named as those that share the headroom.
+const SIDES_MAX: usize = 32;
+
+/// Where the processes of a group are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A command is started in it.
+    Command,
+    /// Processes are moved into it.
+    Processes,
+    /// It is a cgroup of somebody else's.
+    Cgroup,
+}
+
+impl Kind {
+    fn of(selector: &Selector) -> Self {
+        match selector {
+            Selector::Command => Self::Command,
+            Selector::Cgroup(_) => Self::Cgroup,
+            _ => Self::Processes,
+        }
+    }
 }
 
 /// Makes knobs come true through Plimsoll's BPF scheduler.
 #[derive(Debug)]
 pub struct SchedExtEnforcer {
     stock: CgroupEnforcer,
-    groups: Vec<Group>,
-    /// Where each of them is, by name.
-    places: HashMap<String, usize>,
-    objects: Option<Objects>,
+    /// All groups.
+    kinds: BTreeMap<String, Kind>,
+    /// Those that are the scheduler's; of the others stock knobs do all.
+    scheduled: BTreeMap<String, Scheduled>,
+    /// There may be more groups than the scheduler has places for.
+    keeps_many: bool,
+    objects: Option<Arc<Objects>>,
     context: Context,
     machine_use: MachineUse,
+    /// What the groups ask of the machine is not what the scheduler was told.
+    machine_is_stale: bool,
     looked: Option<Instant>,
+    /// The last group whose tasks were looked at.
+    swept: String,
+    /// When those for which there was no place are tried again.
+    retry: Instant,
     last_problem: Option<String>,
     /// As last told, of normal groups in mode all.
     limits_hold: bool,
+    recent_headroom: Recent<Option<HeadroomSample>>,
+    recent_scheduler: Recent<SchedulerSample>,
     leader: Option<Leader>,
     /// Last: the scheduler goes after all that it schedules.
     hold: Option<Hold>,
@@ -64,15 +92,14 @@ pub struct SchedExtEnforcer {
 /// What is left of knobs for the stock kernel. It takes no weight for a cgroup
 /// with an idle mark of its own, as one of somebody else's has; the scheduler
 /// does.
-fn stock_part(knobs: &Knobs, selector: &Selector, mode: Mode) -> Knobs {
+fn stock_part(knobs: &Knobs, kind: Kind, mode: Mode) -> Knobs {
     if !is_scheduled(knobs, mode) {
         return knobs.clone();
     }
-    let is_ours = !matches!(selector, Selector::Cgroup(_));
     Knobs {
         class: knobs.class,
         nice: knobs.nice,
-        weight: knobs.weight.filter(|_| is_ours),
+        weight: knobs.weight.filter(|_| kind != Kind::Cgroup),
         ..Knobs::default()
     }
 }
@@ -91,19 +118,26 @@ impl SchedExtEnforcer {
         let (stock, left_behind) = CgroupEnforcer::start(hierarchy, runtime)?;
         let mut enforcer = Self {
             stock,
-            groups: Vec::new(),
-            places: HashMap::new(),
+            kinds: BTreeMap::new(),
+            scheduled: BTreeMap::new(),
+            keeps_many: false,
             objects: None,
             context: Context {
                 hierarchy: Arc::clone(hierarchy),
                 runtime: runtime.clone(),
                 mode,
                 messages: Messages::default(),
+                newcomers: Newcomers::default(),
             },
             machine_use: MachineUse::default(),
+            machine_is_stale: false,
             looked: None,
+            swept: String::new(),
+            retry: Instant::now(),
             last_problem: None,
             limits_hold: true,
+            recent_headroom: Recent::default(),
+            recent_scheduler: Recent::default(),
             leader: None,
             hold: None,
         };
@@ -111,70 +145,42 @@ impl SchedExtEnforcer {
         Ok((enforcer, left_behind))
     }
 
-    fn index(&self, name: &str) -> Result<usize> {
-        self.places
-            .get(name)
-            .copied()
-            .ok_or_else(|| EngineError::NoTarget {
-                target: name.into(),
-                what: "group",
-            })
+    fn kind_of(&self, name: &str) -> Result<Kind> {
+        let found = self.kinds.get(name).copied();
+        found.ok_or_else(|| EngineError::NoTarget {
+            target: name.into(),
+            what: "group",
+        })
     }
 
-    fn cgroup(&self, index: usize) -> Result<CpuGroup> {
-        self.stock.cgroup(&self.groups[index].name)
+    fn folder(&self, name: &str) -> Result<PathBuf> {
+        Ok(self.stock.cgroup(name)?.cpu_file(""))
     }
 
-    fn record(&mut self, index: usize, entries: &[Entry]) -> Result<()> {
-        self.stock.record(&self.groups[index].name, entries)
-    }
-
-    /// Sets what the stock kernel enforces of new knobs.
-    fn change_stock(&mut self, index: usize, knobs: &Knobs) -> Result<()> {
-        let group = &self.groups[index];
-        let part = stock_part(knobs, &group.selector, self.context.mode);
-        self.stock.change(&group.name, &part)
-    }
-
-    /// What the stock kernel is to do for a group.
-    fn stock_policy(&self, group: &GroupPolicy) -> GroupPolicy {
-        GroupPolicy {
-            knobs: stock_part(&group.knobs, &group.selector, self.context.mode),
-            ..group.clone()
-        }
-    }
-
-    /// Takes a group whose cgroup is there.
-    fn take(&mut self, group: &GroupPolicy) -> Result<()> {
-        let index = self.groups.len();
-        self.places.insert(group.name.clone(), index);
-        self.groups.push(Group {
-            name: group.name.clone(),
-            selector: group.selector.clone(),
-            knobs: group.knobs.clone(),
-            scheduled: None,
-        });
-        if is_scheduled(&group.knobs, self.context.mode)
-            && let Err(error) = self.hand_over_new(index)
-        {
-            // What there is to say about it is said by the error.
-            let _ = self.remove(&group.name);
-            return Err(error);
-        }
-        Ok(())
+    fn record(&mut self, name: &str, entries: &[Entry]) -> Result<()> {
+        self.stock.record(name, entries)
     }
 
     fn is_partial(&self) -> bool {
         self.context.mode == Mode::Partial
     }
 
-    fn headroom_sample(&self) -> Option<HeadroomSample> {
+    fn headroom_now(&self) -> Option<HeadroomSample> {
         let objects = self.objects.as_ref()?;
         let demand = Demand::now(objects);
-        let scheduled = self.groups.iter().filter(|group| group.scheduled.is_some());
-        let sides = scheduled.map(|group| group.name.clone()).collect();
+        let sides = self.scheduled.keys().take(SIDES_MAX).cloned().collect();
+        let nr_sides = self.scheduled.len() as u64;
         let machine = objects.machine()?;
-        Some(self.machine_use.sample(&machine, &demand, sides))
+        Some(self.machine_use.sample(&machine, &demand, sides, nr_sides))
+    }
+
+    /// The part of a group that stock knobs do.
+    fn stock_policy(&self, group: &GroupPolicy) -> GroupPolicy {
+        let kind = Kind::of(&group.selector);
+        GroupPolicy {
+            knobs: stock_part(&group.knobs, kind, self.context.mode),
+            ..group.clone()
+        }
     }
 }
 
@@ -188,49 +194,61 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn add(&mut self, group: &GroupPolicy, subject: &str) -> Result<()> {
-        let stock = self.stock_policy(group);
-        self.stock.add(&stock, subject)?;
-        self.take(group)
+        let one = [(group.clone(), subject.to_owned())];
+        self.add_all(&one).into_iter().collect()
     }
 
     fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>> {
         let stock = groups.iter();
         let stock = stock.map(|(group, subject)| (self.stock_policy(group), subject.clone()));
-        let stock: Vec<(GroupPolicy, String)> = stock.collect();
-        let added = self.stock.add_all(&stock);
-        let taken = added.into_iter().zip(groups);
-        taken
-            .map(|(added, (group, _))| added.and_then(|()| self.take(group)))
-            .collect()
+        let mut results = self.stock.add_all(&stock.collect::<Vec<_>>());
+        let added = groups.iter().zip(&results).enumerate();
+        let added = added.filter(|(_, (_, result))| result.is_ok());
+        let added: Vec<(usize, &GroupPolicy)> = added
+            .map(|(index, ((group, _), _))| (index, group))
+            .collect();
+        for (_, group) in &added {
+            let kind = Kind::of(&group.selector);
+            self.kinds.insert(group.name.clone(), kind);
+        }
+        let mode = self.context.mode;
+        let is_scheduled = |(_, group): &(usize, &GroupPolicy)| is_scheduled(&group.knobs, mode);
+        let new: Vec<(usize, &GroupPolicy)> = added.into_iter().filter(is_scheduled).collect();
+        let groups = new.iter().map(|(_, group)| (&*group.name, &group.knobs));
+        let done = self.hand_over_new(&groups.collect::<Vec<_>>());
+        for ((index, group), done) in new.into_iter().zip(done) {
+            if done.is_err() {
+                // What there is to say about it is said by the error.
+                let _ = self.remove(&group.name);
+            }
+            results[index] = done;
+        }
+        results
     }
 
     fn add_process(&mut self, name: &str, pid: i32) -> Result<()> {
-        // Its tasks are handed to the scheduler by the next look.
-        self.looked = None;
-        self.stock.add_process(name, pid)
+        self.stock.add_process(name, pid)?;
+        self.sweep(name)
     }
 
     fn remove(&mut self, name: &str) -> Result<UndoReport> {
-        let index = self.index(name)?;
+        self.kind_of(name)?;
         let mut report = UndoReport::default();
-        self.take_back(index, &mut report);
-        self.places.remove(name);
-        self.groups.swap_remove(index);
-        if let Some(moved) = self.groups.get(index) {
-            self.places.insert(moved.name.clone(), index);
-        }
+        self.take_back(&[name], &mut report);
+        self.kinds.remove(name);
         let stock = self.stock.remove(name)?;
         report.undone.extend(stock.undone);
         report.problems.extend(stock.problems);
         Ok(report)
     }
 
-    fn leave_audits_to_caller(&mut self) {
-        self.stock.leave_audits_to_caller();
+    fn keep_cgroups_in(&mut self, name: &str) -> Result<()> {
+        self.keeps_many = true;
+        self.stock.keep_cgroups_in(name)
     }
 
-    fn keep_cgroups_in(&mut self, name: &str) -> Result<()> {
-        self.stock.keep_cgroups_in(name)
+    fn leave_audits_to_caller(&mut self) {
+        self.stock.leave_audits_to_caller();
     }
 
     fn audit(&mut self, name: &str) -> Result<Vec<String>> {
@@ -242,17 +260,20 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn membership(&self, name: &str) -> Result<Membership> {
-        let group = &self.groups[self.index(name)?];
         // Inside its limits, where stock knobs have made cgroups for them.
         let mut membership = self.stock.membership(name)?;
-        if group.scheduled.is_some() && self.is_partial() {
+        let scheduled = self.scheduled.get(name);
+        if scheduled.is_some_and(|scheduled| !scheduled.waits) && self.is_partial() {
             membership.policy = Some(SCHED_EXT);
         }
         Ok(membership)
     }
 
     fn knobs(&self, name: &str) -> Result<&Knobs> {
-        Ok(&self.groups[self.index(name)?].knobs)
+        match self.scheduled.get(name) {
+            Some(scheduled) => Ok(&scheduled.knobs),
+            None => self.stock.knobs(name),
+        }
     }
 
     fn shown_path(&self, name: &str) -> Result<PathBuf> {
@@ -260,35 +281,27 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
-        let index = self.index(name)?;
+        let kind = self.kind_of(name)?;
         let mode = self.context.mode;
+        let part = stock_part(knobs, kind, mode);
         if !is_scheduled(knobs, mode) {
-            let mut report = UndoReport::default();
-            self.take_back(index, &mut report);
-            for problem in report.problems {
-                self.context.messages.tell(problem);
-            }
+            self.take_back_and_tell(name);
+            return self.stock.change(name, &part);
         }
-        self.change_stock(index, knobs)?;
-        let old = std::mem::replace(&mut self.groups[index].knobs, knobs.clone());
-        if !is_scheduled(knobs, mode) {
-            return Ok(());
-        }
-        let folder = self.cgroup(index)?.cpu_file("");
-        let changed = match &self.groups[index].scheduled {
-            Some(scheduled) if scheduled.folder == folder => self.apply(index),
+        self.stock.change(name, &part)?;
+        let folder = self.folder(name)?;
+        match self.scheduled.get(name) {
+            Some(scheduled) if scheduled.folder == folder => self.apply(name, knobs),
             Some(scheduled) => {
                 // It is another cgroup now: tasks have moved with their policy.
                 let policies = scheduled.members.policies.clone();
-                self.take_back(index, &mut UndoReport::default());
-                self.hand_over(index, policies)
+                self.take_back(&[name], &mut UndoReport::default());
+                self.hand_over(vec![(name, knobs, policies)])
+                    .into_iter()
+                    .collect()
             }
-            None => self.hand_over_new(index),
-        };
-        if changed.is_err() {
-            self.groups[index].knobs = old;
+            None => self.hand_over_new(&[(name, knobs)]).into_iter().collect(),
         }
-        changed
     }
 
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
@@ -318,11 +331,13 @@ impl Enforcer for SchedExtEnforcer {
         self.context.messages.take()
     }
 
+    fn problem(&self, name: &str) -> Option<String> {
+        self.scheduled.get(name)?.problem(self.context.mode)
+    }
+
     fn sample(&self, name: &str) -> Result<Sample> {
-        let index = self.index(name)?;
-        let group = &self.groups[index];
         let mut sample = self.stock.sample(name)?;
-        let Some(scheduled) = &group.scheduled else {
+        let Some(scheduled) = self.scheduled.get(name) else {
             return Ok(sample);
         };
         let now = match (&self.objects, scheduled.slot) {
@@ -330,9 +345,9 @@ impl Enforcer for SchedExtEnforcer {
             _ => Counts::default(),
         };
         now.after(&scheduled.earlier)
-            .fill(&mut sample, &group.knobs);
-        if group.knobs.headroom.is_some() {
-            sample.headroom = self.headroom_sample();
+            .fill(&mut sample, &scheduled.knobs);
+        if scheduled.knobs.headroom.is_some() {
+            sample.headroom = self.headroom();
         }
         sample.scheduler = self.scheduler();
         Ok(sample)
@@ -343,11 +358,12 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn headroom(&self) -> Option<HeadroomSample> {
-        self.headroom_sample()
+        self.recent_headroom.get(|| self.headroom_now())
     }
 
     fn scheduler(&self) -> Option<SchedulerSample> {
-        Some(Status::now(&self.context.runtime, self.context.mode).sample())
+        let now = || Status::now(&self.context.runtime, self.context.mode).sample();
+        Some(self.recent_scheduler.get(now))
     }
 
     fn is_populated(&self, name: &str) -> Result<bool> {
@@ -356,11 +372,10 @@ impl Enforcer for SchedExtEnforcer {
 
     fn undo(&mut self) -> UndoReport {
         let mut report = UndoReport::default();
-        for index in 0..self.groups.len() {
-            self.take_back(index, &mut report);
-        }
-        self.groups.clear();
-        self.places.clear();
+        let names: Vec<String> = self.scheduled.keys().cloned().collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.take_back(&names, &mut report);
+        self.kinds.clear();
         let stock = self.stock.undo();
         report.undone.extend(stock.undone);
         report.problems.extend(stock.problems);
@@ -378,7 +393,7 @@ mod tests {
 
     fn part(json: &str, mode: Mode) -> Knobs {
         let knobs = serde_json::from_str(json).unwrap();
-        stock_part(&knobs, &Selector::Command, mode)
+        stock_part(&knobs, Kind::Command, mode)
     }
 
     #[test]
@@ -389,6 +404,13 @@ mod tests {
         let left = part(all, Mode::Partial);
         let expected = r#"{"class": "batch", "nice": "5", "weight": "50"}"#;
         assert_eq!(left, serde_json::from_str(expected).unwrap());
+    }
+
+    #[test]
+    fn a_cgroup_of_somebody_elses_has_its_weight_from_the_scheduler() {
+        let knobs = serde_json::from_str(r#"{"class": "batch", "weight": "50"}"#).unwrap();
+        let left = stock_part(&knobs, Kind::Cgroup, Mode::Partial);
+        assert_eq!(left, serde_json::from_str(r#"{"class": "batch"}"#).unwrap());
     }
 
     #[test]

@@ -29,8 +29,10 @@ use crate::{ExitReport, slots};
 /// How long an event of the scheduler is waited for. No event, and no exit of
 /// the scheduler, is seen later than this.
 const POLL: Duration = Duration::from_millis(50);
-/// How often slots are taken back whose cgroup or keeper is gone.
+/// How often slots are taken back whose cgroup or keeper is gone …
 const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
+/// … and so much more seldom for each as many: all are looked at.
+const COLLECT_SLOTS: u32 = 64;
 
 /// The duties of the leader towards the scheduler that is loaded.
 pub(super) struct Duties<'a> {
@@ -134,14 +136,20 @@ impl<'a> Duties<'a> {
         let Some(policy) = tasks::policy_number(task.tid) else {
             return Ok(());
         };
-        let is_managed = self.is_managed(task.tid);
+        let slot = self.managed_in(task.tid);
+        let is_managed = slot.is_some();
         let is_plain = policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_OTHER;
         // It may have become another since the event.
         if is_managed && is_plain && task.exists() {
-            // One with another policy has to be written down first: its keeper
-            // does that and takes it.
             let wanted = policy_of_member(policy, self.objects.is_late(task.tid));
             return tasks::set_policy(task.tid, wanted);
+        }
+        if let Some(slot) = slot
+            && Policy::of(policy) == Policy::Fair
+        {
+            // What it had has to be written down first: its keeper does that
+            // and takes it.
+            self.context.newcomers.note(slot);
         }
         let is_ours = Policy::of(policy) == Policy::Ext || self.objects.is_lent(task.tid, policy);
         if !is_managed && is_ours && task.exists() {
@@ -154,17 +162,16 @@ impl<'a> Duties<'a> {
         Ok(())
     }
 
-    fn is_managed(&self, tid: i32) -> bool {
-        let folders = self.context.hierarchy.folders_of(tid);
+    /// The slot of the nearest managed cgroup that a task is in.
+    fn managed_in(&self, tid: i32) -> Option<u32> {
+        let folders = self.context.hierarchy.folders_of(tid).ok()?;
         let root = self.context.hierarchy.mount_point();
-        folders.is_ok_and(|folders| {
-            let cpu_folder = folders.first();
-            cpu_folder.is_some_and(|folder| slots::nearest(self.objects, root, folder).is_some())
-        })
+        slots::nearest(self.objects, root, folders.first()?)
     }
 
     fn collect(&mut self, now: Instant) {
-        if now < self.collected + COLLECT_INTERVAL {
+        let slowdown = 1 + self.objects.shared.nr_slots_used() / COLLECT_SLOTS;
+        if now < self.collected + COLLECT_INTERVAL * slowdown {
             return;
         }
         self.collected = now;

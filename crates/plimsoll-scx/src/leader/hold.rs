@@ -148,6 +148,7 @@ mod tests {
             runtime: RuntimeFolder::at(folder.path()),
             mode: Mode::Partial,
             messages: Messages::default(),
+            newcomers: crate::leader::Newcomers::default(),
         }
     }
 

@@ -13,6 +13,7 @@ mod running;
 mod servers;
 mod stretch;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -71,6 +72,24 @@ impl Messages {
     }
 }
 
+/// The slots of groups into which tasks have come that only their keeper may
+/// take: for the one that is in the leader's process, from any thread.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Newcomers(Arc<Mutex<BTreeSet<u32>>>);
+
+impl Newcomers {
+    pub fn note(&self, slot: u32) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(slot);
+    }
+
+    pub fn take(&self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// What the leader works with.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
@@ -78,6 +97,7 @@ pub(crate) struct Context {
     pub runtime: RuntimeFolder,
     pub mode: Mode,
     pub messages: Messages,
+    pub newcomers: Newcomers,
 }
 
 /// The leader's thread. Dropping it leaves the scheduler to the next leader.

@@ -14,6 +14,9 @@ mod common;
 mod bandwidth;
 mod caps;
 mod cpu_limit;
+mod daemon;
+#[path = "../daemon/rig.rs"]
+mod daemon_rig;
 mod exits;
 mod fairness;
 mod four_cpus;

@@ -1,0 +1,365 @@
+//! Groups go to the scheduler and come back: cgroup, slot, tasks.
+
+use std::path::{Path, PathBuf};
+
+use plimsoll_engine::host::{Mode, nr_cpus_online};
+use plimsoll_engine::journal::Entry;
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::policies::Policies;
+use plimsoll_engine::runtime::RuntimeLock;
+use plimsoll_engine::scheduled::ScheduledGroup;
+use plimsoll_engine::tasks::{self, Policy};
+use plimsoll_engine::undo::{self, UndoReport};
+use plimsoll_engine::{EngineError, Result};
+
+use super::{Kind, SchedExtEnforcer};
+use crate::control_error::ControlError;
+use crate::machine::{self, Demand};
+use crate::members::Members;
+use crate::objects::Objects;
+use crate::sample::Counts;
+use crate::slots::{self, Registrar};
+
+/// With more slots than this, what all groups ask for together is summed up
+/// once for many changes, and not after each.
+const SLOTS_AT_ONCE: u32 = 64;
+
+/// A group that the scheduler schedules.
+#[derive(Debug)]
+pub(super) struct Scheduled {
+    pub knobs: Knobs,
+    /// The folder of its cgroup.
+    pub folder: PathBuf,
+    /// The kernel's number of that, which may be gone.
+    pub cgroup_id: u64,
+    /// Its place in the scheduler that is loaded now, if one is.
+    pub slot: Option<u32>,
+    /// All places were taken: it is in the background by stock knobs alone.
+    pub waits: bool,
+    pub members: Members,
+    /// What earlier schedulers have counted of it.
+    pub earlier: Counts,
+}
+
+impl Scheduled {
+    /// What is not as it was asked for.
+    pub fn problem(&self, mode: Mode) -> Option<String> {
+        let left = match mode {
+            Mode::Partial => "it is in the background by the kernel's idle mark alone",
+            Mode::All => "no limit of it holds",
+        };
+        let full = ControlError::TooManyGroups(slots::NR_SLOTS);
+        self.waits
+            .then(|| format!("{full}; until one of them goes {left}"))
+    }
+}
+
+/// The policy of what this process starts.
+fn own_policy() -> i32 {
+    let own = tasks::policy_number(0).filter(|number| Policy::of(*number) == Policy::Fair);
+    own.map_or(libc::SCHED_OTHER, |number| {
+        number & !libc::SCHED_RESET_ON_FORK
+    })
+}
+
+/// The same failure of another group.
+fn copy_of(error: &EngineError) -> EngineError {
+    EngineError::SchedExt {
+        problem: error.to_string(),
+    }
+}
+
+impl SchedExtEnforcer {
+    /// Hands groups, whose cgroups are there, to the scheduler: each goes or
+    /// fails by itself.
+    pub(super) fn hand_over_new(&mut self, groups: &[(&str, &Knobs)]) -> Vec<Result<()>> {
+        let policy = |name: &str| match self.kinds.get(name) {
+            Some(Kind::Command) => own_policy(),
+            _ => libc::SCHED_OTHER,
+        };
+        let groups = groups.iter();
+        let groups = groups.map(|(name, knobs)| (*name, *knobs, Policies::new(policy(name))));
+        self.hand_over(groups.collect())
+    }
+
+    /// The same with tasks that the scheduler had before: the policies are
+    /// what they get back.
+    pub(super) fn hand_over(&mut self, groups: Vec<(&str, &Knobs, Policies)>) -> Vec<Result<()>> {
+        let names: Vec<&str> = groups.iter().map(|(name, ..)| *name).collect();
+        if names.is_empty() {
+            return Vec::new();
+        }
+        let mut results = match self.context.runtime.lock() {
+            Ok(lock) => self.hand_over_locked(groups, &lock),
+            Err(error) => names.iter().map(|_| Err(copy_of(&error))).collect(),
+        };
+        let mut failed = Vec::new();
+        for (name, result) in names.into_iter().zip(&mut results) {
+            if result.is_ok() {
+                self.tell_larger_headroom(name);
+                *result = self.sweep(name);
+            }
+            if result.is_err() {
+                failed.push(name);
+            }
+        }
+        self.take_back(&failed, &mut UndoReport::default());
+        results
+    }
+
+    fn hand_over_locked(
+        &mut self,
+        groups: Vec<(&str, &Knobs, Policies)>,
+        lock: &RuntimeLock,
+    ) -> Vec<Result<()>> {
+        let objects = self.objects.clone();
+        let hierarchy = self.context.hierarchy.clone();
+        let root = hierarchy.mount_point();
+        let mut registrar = objects
+            .as_ref()
+            .map(|objects| Registrar::new(objects, lock, root));
+        let mut results = Vec::with_capacity(groups.len());
+        for (name, knobs, policies) in groups {
+            let begun = self.begin(name, knobs, policies, lock);
+            results.push(begun.and_then(|()| match &mut registrar {
+                Some(registrar) => self.register(name, registrar, true),
+                None => Ok(()),
+            }));
+        }
+        if let Err(error) = self.tell_machine(lock) {
+            results = results
+                .into_iter()
+                .map(|result| result.and_then(|()| Err(copy_of(&error))))
+                .collect();
+        }
+        results
+    }
+
+    /// Makes a group known to whoever loads the scheduler, and to undo.
+    fn begin(
+        &mut self,
+        name: &str,
+        knobs: &Knobs,
+        policies: Policies,
+        lock: &RuntimeLock,
+    ) -> Result<()> {
+        let folder = self.folder(name)?;
+        let cgroup_id = slots::cgroup_id(&folder)?;
+        let announced = self.announcement(name, &folder, knobs);
+        let runtime = self.context.runtime.clone();
+        // First: another process may have the cgroup, and its tasks. And what is
+        // in our journal is removed in the end: it must be ours.
+        announced.check_free(&runtime, lock)?;
+        let path = ScheduledGroup::file(&runtime, &folder);
+        self.record(name, &[Entry::Publish { path }])?;
+        announced.announce(&runtime, lock)?;
+        let policy = policies.default_policy();
+        let scheduled = Scheduled {
+            knobs: knobs.clone(),
+            folder: folder.clone(),
+            cgroup_id,
+            slot: None,
+            waits: false,
+            members: Members::new(policies),
+            earlier: Counts::default(),
+        };
+        self.scheduled.insert(name.to_owned(), scheduled);
+        if self.is_partial() {
+            self.record(name, &[Entry::Schedule { folder, policy }])?;
+        }
+        Ok(())
+    }
+
+    /// What whoever loads the scheduler again has to know of a group.
+    fn announcement(&self, name: &str, folder: &Path, knobs: &Knobs) -> ScheduledGroup {
+        ScheduledGroup {
+            name: name.to_owned(),
+            folder: folder.to_owned(),
+            knobs: knobs.clone(),
+            journal: Some(self.stock.journal_name(name).to_owned()),
+        }
+    }
+
+    /// The announcement is gone, and may be somebody else's from now on.
+    fn withdraw(&mut self, name: &str, folder: &Path, lock: &RuntimeLock) -> Result<()> {
+        let runtime = &self.context.runtime;
+        ScheduledGroup::withdraw(runtime, lock, folder);
+        let released = Entry::Released {
+            paths: vec![ScheduledGroup::file(runtime, folder)],
+            tasks: Vec::new(),
+            processes: Vec::new(),
+        };
+        self.record(name, &[released])
+    }
+
+    /// Gives a group a slot of the scheduler that is loaded now, or finds the
+    /// one that it has. `is_new`: what the slot has counted is not the group's.
+    /// Where there may be more of them than places one for which there is none waits.
+    pub(super) fn register(
+        &mut self,
+        name: &str,
+        registrar: &mut Registrar<'_>,
+        is_new: bool,
+    ) -> Result<()> {
+        let may_wait = self.keeps_many;
+        let Some(scheduled) = self.scheduled.get_mut(name) else {
+            return Ok(());
+        };
+        match registrar.register(&scheduled.folder, &scheduled.knobs, is_new) {
+            Ok(slot) => {
+                scheduled.slot = Some(slot);
+                scheduled.waits = false;
+                Ok(())
+            }
+            Err(ControlError::TooManyGroups(_)) if may_wait => {
+                scheduled.slot = None;
+                scheduled.waits = true;
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Tells the scheduler what its groups ask for together: at once, or, if
+    /// that takes long, at the next look.
+    pub(super) fn tell_machine(&mut self, lock: &RuntimeLock) -> Result<()> {
+        let Some(objects) = &self.objects else {
+            return Ok(());
+        };
+        self.recent_headroom.forget();
+        if objects.shared.nr_slots_used() > SLOTS_AT_ONCE {
+            self.machine_is_stale = true;
+            self.looked = None;
+            return Ok(());
+        }
+        self.machine_is_stale = false;
+        Ok(machine::refresh(objects, lock)?)
+    }
+
+    /// Changes the parameters of a group.
+    pub(super) fn apply(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
+        let Some(scheduled) = self.scheduled.get_mut(name) else {
+            return Ok(());
+        };
+        let old = std::mem::replace(&mut scheduled.knobs, knobs.clone());
+        let applied = self.apply_new(name);
+        match (&applied, self.scheduled.get_mut(name)) {
+            (Err(_), Some(scheduled)) => scheduled.knobs = old,
+            _ => self.tell_larger_headroom(name),
+        }
+        applied
+    }
+
+    fn apply_new(&mut self, name: &str) -> Result<()> {
+        let Some(scheduled) = self.scheduled.get(name) else {
+            return Ok(());
+        };
+        let announced = self.announcement(name, &scheduled.folder, &scheduled.knobs);
+        let is_placed = !scheduled.waits;
+        let lock = self.context.runtime.lock()?;
+        announced.announce(&self.context.runtime, &lock)?;
+        if let (Some(objects), true) = (self.objects.clone(), is_placed) {
+            let hierarchy = self.context.hierarchy.clone();
+            let mut registrar = Registrar::new(&objects, &lock, hierarchy.mount_point());
+            self.register(name, &mut registrar, false)?;
+        }
+        self.tell_machine(&lock)
+    }
+
+    /// Several groups may ask for headroom: the largest demand holds. Who keeps
+    /// the groups of others sees to that alone.
+    fn tell_larger_headroom(&self, name: &str) {
+        let own = self.scheduled.get(name).and_then(|own| own.knobs.headroom);
+        let (Some(objects), Some(own), false) = (&self.objects, own, self.keeps_many) else {
+            return;
+        };
+        let in_force = Demand::now(objects).in_force(nr_cpus_online());
+        if let Some(larger) = in_force.filter(|larger| *larger != own) {
+            self.context.messages.tell(format!(
+                "headroom {own}: another group asks for more, {larger}, which holds for all"
+            ));
+        }
+    }
+
+    /// Takes groups back from the scheduler: their tasks, then their slots.
+    /// One that the scheduler has not is left as it is.
+    pub(super) fn take_back(&mut self, names: &[&str], report: &mut UndoReport) {
+        let mut taken = Vec::with_capacity(names.len());
+        for name in names {
+            let Some(scheduled) = self.scheduled.remove(*name) else {
+                continue;
+            };
+            if self.is_partial() {
+                let policies = &scheduled.members.policies;
+                note(report, undo::unschedule(&scheduled.folder, policies));
+            }
+            taken.push((*name, scheduled));
+        }
+        if taken.is_empty() {
+            return;
+        }
+        let lock = match self.context.runtime.lock() {
+            Ok(lock) => lock,
+            Err(error) => return note(report, Err(error)),
+        };
+        for (name, scheduled) in taken {
+            note(report, self.withdraw(name, &scheduled.folder, &lock));
+            if let (Some(objects), Some(slot)) = (&self.objects, scheduled.slot) {
+                note(report, release(objects, &lock, slot, scheduled.cgroup_id));
+                // Who waits can have it.
+                self.retry = std::time::Instant::now();
+            }
+        }
+        note(report, self.tell_machine(&lock));
+    }
+
+    /// The same for one that others than its user are told of.
+    pub(super) fn take_back_and_tell(&mut self, name: &str) {
+        let mut report = UndoReport::default();
+        self.take_back(&[name], &mut report);
+        for problem in report.problems {
+            self.context.messages.tell(problem);
+        }
+    }
+
+    /// Looks for tasks that have come, and gives them the scheduler's policy.
+    pub(super) fn sweep(&mut self, name: &str) -> Result<()> {
+        if !self.is_partial() {
+            return Ok(());
+        }
+        let scheduled = self.scheduled.get_mut(name);
+        let Some(scheduled) = scheduled.filter(|scheduled| !scheduled.waits) else {
+            return Ok(());
+        };
+        let objects = self.objects.as_ref();
+        let is_lent = |tid, policy| objects.is_some_and(|objects| objects.is_lent(tid, policy));
+        let found = scheduled.members.look(&scheduled.folder, is_lent);
+        if found.is_empty() {
+            return Ok(());
+        }
+        let entries = scheduled.members.to_record(&found);
+        if !entries.is_empty() {
+            self.record(name, &entries)?;
+        }
+        if let Some(scheduled) = self.scheduled.get_mut(name) {
+            let objects = self.objects.as_ref();
+            let is_late = |tid| objects.is_some_and(|objects| objects.is_late(tid));
+            for message in scheduled.members.take(&found, &entries, is_late) {
+                self.context.messages.tell(message);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn note(report: &mut UndoReport, result: Result<()>) {
+    report.problems.extend(result.err().map(|e| e.to_string()));
+}
+
+/// Frees a slot, unless it has been taken back already.
+fn release(objects: &Objects, lock: &RuntimeLock, slot: u32, cgroup_id: u64) -> Result<()> {
+    if !slots::is_slot_of(objects, slot, cgroup_id) {
+        return Ok(());
+    }
+    slots::release(objects, lock, slot).map_err(EngineError::from)
+}

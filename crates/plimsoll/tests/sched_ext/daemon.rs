@@ -1,0 +1,547 @@
+//! The daemon on the BPF scheduler: cgroups of others, as they come and go.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_engine::enforcer::{EnforcerKind, SchedulerSample};
+use plimsoll_engine::tasks;
+use serde_json::Value;
+
+use crate::common::{ms, nr_cpus, tasks_below, text, wait_until};
+use crate::daemon_rig::{
+    Daemon, SHORT, Sleeper, expect_prompt, is_idle, kill_all, members, of_cgroup, quota_us,
+    remove_group, rule, shown, wait_until_in,
+};
+use crate::rig::{
+    Rig, all_cpus, are_fair, are_scheduled, burners, describe, expect_all_within, expect_within,
+    rates_of, rig, rig_in_vm,
+};
+
+const STATE: &str = "/sys/kernel/sched_ext/state";
+
+/// A batch group of the file for all cgroups of the base that are called so.
+fn jobs(rig: &Rig, knobs: &str) -> String {
+    let pattern = format!("{}/job-*", rig.host.base_path());
+    rule("jobs", &of_cgroup(&pattern), &with_class(knobs))
+}
+
+fn with_class(knobs: &str) -> String {
+    let comma = if knobs.is_empty() { "" } else { ", " };
+    format!("class = \"batch\"{comma}{knobs}")
+}
+
+fn main_with(group: &CpuGroup, headroom: &str) -> String {
+    let knobs = format!("headroom = \"{headroom}\"");
+    rule("main", &of_cgroup(&shown(group)), &knobs)
+}
+
+fn scheduler(daemon: &Daemon) -> SchedulerSample {
+    daemon.state().scheduler.expect("no scheduler")
+}
+
+/// The slots that are in use.
+fn slots(rig: &Rig) -> Vec<Value> {
+    rig.debug()["groups"].as_array().unwrap().clone()
+}
+
+fn slots_of_groups(rig: &Rig) -> usize {
+    let of_groups = |group: &&Value| group["slot"] != 0;
+    slots(rig).iter().filter(of_groups).count()
+}
+
+/// Waits until all tasks of a cgroup are the scheduler's.
+fn wait_until_scheduled(daemon: &Daemon, group: &CpuGroup) {
+    let start = Instant::now();
+    loop {
+        let tids = tasks_below(group);
+        if !tids.is_empty() && are_scheduled(&tids) {
+            return;
+        }
+        let late = start.elapsed() > SHORT * 8;
+        assert!(!late, "{:?}: {}", describe(&tids), daemon.log());
+        thread::sleep(ms(5));
+    }
+}
+
+fn remove_all(groups: &[CpuGroup]) {
+    groups.iter().for_each(remove_group);
+}
+
+/// Panics unless the daemon's scheduler is the first, and was never in trouble.
+fn assert_never_ejected(daemon: &Daemon) {
+    let scheduler = scheduler(daemon);
+    assert_eq!(scheduler.state, "running", "{scheduler:?}");
+    assert_eq!(scheduler.nr_reloads, 0, "{scheduler:?}");
+    assert_eq!(scheduler.last_exit, None, "{scheduler:?}");
+}
+
+#[test]
+fn batch_cgroups_are_the_schedulers_and_normal_ones_are_left_alone() {
+    let Some(mut rig) = rig() else { return };
+    let (early, web) = (rig.host.group("job-early"), rig.host.group("web"));
+    let before = rig.fair_burners(&early, 1, 1);
+    let beside = rig.fair_burners(&web, all_cpus(), 1);
+    let text_of = jobs(&rig, "") + &rule("web", &of_cgroup(&shown(&web)), "nice = 3");
+    let daemon = Daemon::start(&rig.host, &text_of);
+    assert_eq!(text(Path::new(STATE)).trim(), "enabled");
+    wait_until_scheduled(&daemon, &early);
+    let late = rig.host.base().child("job-late");
+    late.create().unwrap();
+    wait_until("it is in force", SHORT, || is_idle(&late));
+    let after = rig.fair_burners(&late, 2, 1);
+    wait_until_scheduled(&daemon, &late);
+    assert!(are_fair(&tasks_below(&web)), "a normal group is touched");
+    // Beside it, a command of root's joins the same scheduler.
+    let own = rig.batch_burners("own", "", 1, 1);
+    wait_until_scheduled(&daemon, &rig.host.batch("own"));
+    assert_eq!(slots_of_groups(&rig), 3);
+    let scheduler = scheduler(&daemon);
+    assert_eq!(i64::from(scheduler.leader_pid), i64::from(daemon.pid()));
+    assert_eq!(daemon.state().daemon.enforcer, EnforcerKind::SchedExt);
+    let json = rig
+        .host
+        .run(["show", &shown(&late), "--json"])
+        .good()
+        .json();
+    println!("{json}");
+    let run_usec = || {
+        let group = daemon.group(&shown(&late)).unwrap();
+        let statistics = group.statistics.unwrap();
+        assert_eq!(statistics.scheduler.unwrap().state, "running");
+        statistics.batch.unwrap().total.run_usec
+    };
+    wait_until("its time is counted", SHORT, || run_usec() > 100_000);
+    assert_never_ejected(&daemon);
+    rig.end("own", own);
+    after.kill_hard();
+    wait_until("it can be removed", SHORT, || tasks_below(&late).is_empty());
+    remove_group(&late);
+    wait_until("it is forgotten", SHORT, || {
+        daemon.group(&shown(&late)).is_none() && slots_of_groups(&rig) == 1
+    });
+    daemon.stop();
+    assert!(are_fair(&tasks_below(&early)));
+    before.kill_hard();
+    beside.kill_hard();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn quota_with_burst_above_it_holds_and_a_reload_changes_it() {
+    let Some(mut rig) = rig() else { return };
+    let job = rig.host.group("job-1");
+    let load = rig.fair_burners(&job, 1, 1);
+    let quota = |ms: u32| {
+        let knobs = format!("quota = \"{ms}ms/100ms\", burst = \"250ms\"");
+        jobs(&rig, &knobs)
+    };
+    let daemon = Daemon::start(&rig.host, &quota(20));
+    wait_until_scheduled(&daemon, &job);
+    assert_eq!(quota_us(&job), -1, "the scheduler does it");
+    let expect = |percent: f64| {
+        let what = format!("a quota of {percent} % through the daemon");
+        expect_within(&what, percent, 0.8, || {
+            rates_of(&[&job], Duration::from_secs(3))[0]
+        });
+    };
+    expect(20.0);
+    daemon.reload_with(&quota(40));
+    expect(40.0);
+    let group = daemon.group(&shown(&job)).unwrap();
+    assert!(group.problem.is_none(), "{group:?}");
+    assert!(group.statistics.unwrap().quota.unwrap().nr_periods > 10);
+    // What the stock kernel could not do is said when it has to.
+    daemon.write(&format!("enforcer = \"cgroup\"\n{}", quota(40)));
+    let refused = daemon.reload();
+    assert_ne!(refused.code(), 0);
+    assert!(refused.stderr.contains("burst"), "{refused:?}");
+    wait_until_scheduled(&daemon, &job);
+    expect(40.0);
+    daemon.reload_with("");
+    wait_until("it is an ordinary cgroup", SHORT, || {
+        are_fair(&tasks_below(&job)) && !is_idle(&job)
+    });
+    assert_eq!(slots_of_groups(&rig), 0);
+    daemon.stop();
+    load.kill_hard();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn headroom_of_a_main_group_is_kept_as_a_share_and_as_cpus() {
+    let Some(mut rig) = rig() else { return };
+    let cpus = nr_cpus();
+    let (main, job) = (rig.host.group("main"), rig.host.group("job-1"));
+    let load = rig.fair_burners(&job, all_cpus(), cpus);
+    let text_of = |headroom: &str| main_with(&main, headroom) + &jobs(&rig, "");
+    let daemon = Daemon::start(&rig.host, &text_of("30%"));
+    wait_until_scheduled(&daemon, &job);
+    let all = 100.0 * cpus as f64;
+    // Less what the machine itself needs.
+    let expect = |what: &str, percent: f64| {
+        let what = format!("{what}: batch work, percent of one CPU");
+        expect_within(&what, percent - 4.0, 7.0, || {
+            rates_of(&[&job], Duration::from_secs(3))[0]
+        });
+    };
+    expect("a headroom of 30 %", 0.7 * all);
+    assert_eq!(daemon.state().headroom.unwrap().headroom_ppm, 300_000);
+    daemon.reload_with(&text_of("1cpus"));
+    expect("a headroom of 1cpus", all - 100.0);
+    let sample = daemon.state().headroom.unwrap();
+    assert_eq!(sample.in_force.as_deref(), Some("1cpus"), "{sample:?}");
+    let busy = rig.fair_burners(&main, 1, 1);
+    let left = (all - 200.0).max(5.0);
+    expect("1cpus beside a CPU that is taken", left);
+    busy.kill_hard();
+    // With the main group goes what it asked for.
+    wait_until("it is empty", SHORT, || tasks_below(&main).is_empty());
+    remove_group(&main);
+    expect("without a main group", all);
+    main.create().unwrap();
+    daemon.stop();
+    load.kill_hard();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn cgroups_that_come_and_go_do_not_use_up_the_places() {
+    let Some(mut rig) = rig() else { return };
+    rig.host.group("web");
+    let daemon = Daemon::start(&rig.host, &jobs(&rig, ""));
+    let job = rig.host.base().child("job-1");
+    for _ in 0..150 {
+        job.create().unwrap();
+        let start = Instant::now();
+        while !is_idle(&job) {
+            assert!(start.elapsed() < SHORT * 8, "{}", daemon.log());
+            thread::sleep(ms(1));
+        }
+        remove_group(&job);
+    }
+    wait_until("all are forgotten", SHORT, || {
+        daemon.names().is_empty() && slots_of_groups(&rig) == 0
+    });
+    assert_never_ejected(&daemon);
+    daemon.stop();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn more_batch_cgroups_than_places_wait_in_the_background_and_are_told() {
+    const PLACES: usize = 1023;
+    const MORE: usize = 12;
+    let Some(mut rig) = rig_in_vm() else { return };
+    rig.host.group("web");
+    let group = |number: usize| rig.host.base().child(&format!("job-{number:04}"));
+    let all: Vec<CpuGroup> = (0..PLACES + MORE).map(group).collect();
+    for group in &all {
+        group.create().unwrap();
+    }
+    let start = Instant::now();
+    let mut daemon = Daemon::start(&rig.host, &jobs(&rig, "quota = \"50ms/100ms\""));
+    wait_until("all are in force", SHORT * 4, || {
+        is_idle(&all[PLACES + MORE - 1])
+    });
+    println!("{} groups in force after {:?}", all.len(), start.elapsed());
+    let waiting = || {
+        let start = Instant::now();
+        let groups = daemon.state().groups;
+        println!("asked for {} groups: {:?}", groups.len(), start.elapsed());
+        let waits = groups.into_iter().filter(|group| group.problem.is_some());
+        waits.collect::<Vec<_>>()
+    };
+    let seen = waiting();
+    assert_eq!(seen.len(), MORE, "{}", daemon.log());
+    let problem = seen[0].problem.clone().unwrap();
+    println!("{problem}");
+    assert!(
+        problem.contains("1023") && problem.contains("idle mark"),
+        "{problem}"
+    );
+    assert!(all.iter().all(is_idle));
+    // What runs in one that waits is an ordinary task, in the background.
+    let last = all.last().unwrap();
+    let load = rig.fair_burners(last, 1, 1);
+    thread::sleep(ms(500));
+    assert!(are_fair(&tasks_below(last)));
+    // Its turn comes.
+    for group in &all[..MORE] {
+        remove_group(group);
+    }
+    wait_until_scheduled(&daemon, last);
+    wait_until("nobody waits", SHORT, || waiting().is_empty());
+    expect_within("its quota of 50 %", 50.0, 2.0, || {
+        rates_of(&[last], Duration::from_secs(2))[0]
+    });
+    let before = daemon.state().daemon.cpu_usec;
+    let start = Instant::now();
+    thread::sleep(Duration::from_secs(5));
+    let used = (daemon.state().daemon.cpu_usec - before) as f64 / 1e4;
+    let percent = used / start.elapsed().as_secs_f64();
+    println!("the daemon uses {percent:.2} % of an emulated CPU, two requests included");
+    daemon.end();
+    assert!(!is_idle(last) && are_fair(&tasks_below(last)));
+    load.kill_hard();
+    remove_all(&all[MORE..]);
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn a_scheduler_that_is_thrown_out_is_loaded_again_with_all_groups() {
+    let Some(mut rig) = rig_in_vm() else { return };
+    let (main, one, two) = (
+        rig.host.group("main"),
+        rig.host.group("job-1"),
+        rig.host.group("job-2"),
+    );
+    let loads = [rig.fair_burners(&one, 1, 1), rig.fair_burners(&two, 2, 1)];
+    let text_of = main_with(&main, "10%") + &jobs(&rig, "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&rig.host, &text_of);
+    for group in [&one, &two] {
+        wait_until_scheduled(&daemon, group);
+    }
+    for reloads in 1..=2 {
+        fs::write("/proc/sysrq-trigger", "S").unwrap();
+        wait_until("it is loaded again", SHORT, || {
+            let scheduler = scheduler(&daemon);
+            scheduler.state == "running" && scheduler.nr_reloads == reloads
+        });
+        daemon.wait_for_log("thrown out");
+        wait_until("all are its again", SHORT, || slots_of_groups(&rig) == 2);
+        for group in [&one, &two] {
+            wait_until_scheduled(&daemon, group);
+        }
+        expect_all_within("quotas of 30 % afterwards", &[30.0, 30.0], 0.8, || {
+            rates_of(&[&one, &two], Duration::from_secs(3))
+        });
+        let state = daemon.state();
+        assert_eq!(state.headroom.unwrap().headroom_ppm, 100_000);
+        assert!(state.scheduler.unwrap().last_exit.is_some());
+        assert!(state.groups.iter().all(|group| group.problem.is_none()));
+    }
+    daemon.stop();
+    loads.into_iter().for_each(|load| load.kill_hard());
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn limits_hold_while_a_killed_daemon_is_gone_and_under_the_next() {
+    let Some(mut rig) = rig() else { return };
+    let job = rig.host.group("job-1");
+    let load = rig.fair_burners(&job, 1, 1);
+    let quota = "quota = \"30ms/100ms\"";
+    let mut daemon = Daemon::start(&rig.host, &jobs(&rig, quota));
+    wait_until_scheduled(&daemon, &job);
+    let expect = |when: &str| {
+        let what = format!("a quota of 30 % {when}");
+        expect_within(&what, 30.0, 0.8, || {
+            rates_of(&[&job], Duration::from_secs(3))[0]
+        });
+    };
+    for _ in 0..2 {
+        daemon.kill_hard();
+        assert_eq!(text(Path::new(STATE)).trim(), "enabled");
+        expect("without its daemon");
+        daemon.restart();
+        wait_until_scheduled(&daemon, &job);
+        expect("under the next");
+        assert_eq!(slots_of_groups(&rig), 1);
+        assert_never_ejected(&daemon);
+    }
+    // Where there is no next one, `restore` puts everything back.
+    daemon.kill_hard();
+    rig.host.run(["restore"]).good();
+    assert!(are_fair(&tasks_below(&job)) && !is_idle(&job));
+    daemon.restart();
+    wait_until_scheduled(&daemon, &job);
+    daemon.stop();
+    assert!(are_fair(&tasks_below(&job)) && !is_idle(&job));
+    load.kill_hard();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn a_reload_goes_to_the_stock_kernel_and_back() {
+    let Some(mut rig) = rig() else { return };
+    let job = rig.host.group("job-1");
+    let load = rig.fair_burners(&job, 1, 1);
+    let text_of = |enforcer: &str| {
+        let jobs = jobs(&rig, "quota = \"30ms/100ms\"");
+        format!("enforcer = \"{enforcer}\"\n{jobs}")
+    };
+    let daemon = Daemon::start(&rig.host, &text_of("auto"));
+    for _ in 0..2 {
+        wait_until_scheduled(&daemon, &job);
+        assert_eq!(quota_us(&job), -1);
+        daemon.reload_with(&text_of("cgroup"));
+        assert_eq!(daemon.state().daemon.enforcer, EnforcerKind::Cgroup);
+        assert!(are_fair(&tasks_below(&job)) && is_idle(&job));
+        assert_eq!(quota_us(&job), 30_000);
+        assert_eq!(text(Path::new(STATE)).trim(), "disabled");
+        daemon.reload_with(&text_of("sched-ext"));
+        assert_eq!(daemon.state().daemon.enforcer, EnforcerKind::SchedExt);
+    }
+    wait_until_scheduled(&daemon, &job);
+    expect_within("a quota of 30 % in the end", 30.0, 0.8, || {
+        rates_of(&[&job], Duration::from_secs(3))[0]
+    });
+    daemon.stop();
+    load.kill_hard();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn in_mode_all_normal_groups_are_the_schedulers_too() {
+    let Some(mut rig) = rig_in_vm() else { return };
+    let (job, web) = (rig.host.group("job-1"), rig.host.group("web"));
+    let loads = [rig.fair_burners(&job, 1, 1), rig.fair_burners(&web, 2, 1)];
+    let burst = "quota = \"20ms/100ms\", burst = \"100ms\"";
+    let text_of = |mode: &str, web_knobs: &str| {
+        let web = rule("web", &of_cgroup(&shown(&web)), web_knobs);
+        format!(
+            "mode = \"{mode}\"\n{}{web}",
+            jobs(&rig, "quota = \"30ms/100ms\"")
+        )
+    };
+    let daemon = Daemon::start(&rig.host, &text_of("all", burst));
+    assert_eq!(scheduler(&daemon).mode, "all");
+    expect_all_within("quotas of 30 and 20 %", &[30.0, 20.0], 1.0, || {
+        rates_of(&[&job, &web], Duration::from_secs(3))
+    });
+    daemon.reload_with(&text_of("partial", "quota = \"20ms/100ms\""));
+    assert_eq!(scheduler(&daemon).mode, "partial");
+    wait_until_scheduled(&daemon, &job);
+    assert!(are_fair(&tasks_below(&web)));
+    assert_eq!(quota_us(&web), 20_000);
+    daemon.reload_with(&text_of("all", burst));
+    assert_eq!(quota_us(&web), -1);
+    expect_all_within("the same again", &[30.0, 20.0], 1.0, || {
+        rates_of(&[&job, &web], Duration::from_secs(3))
+    });
+    daemon.stop();
+    loads.into_iter().for_each(|load| load.kill_hard());
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn processes_that_a_rule_claims_are_the_schedulers_at_once_and_get_their_policy_back() {
+    let Some(rig) = rig() else { return };
+    let sleeper = Sleeper::new("plimsoll-scx-sleeper");
+    let matches = format!("executable = \"{}\"", sleeper.path());
+    let daemon = Daemon::start(&rig.host, &rule("taken", &matches, &with_class("")));
+    let mut running = Vec::new();
+    for policy in [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE] {
+        expect_prompt("from its start to the scheduler's policy", |_| {
+            // As `chrt` does: the policy is there before the program.
+            let before = tasks::policy_number(0).unwrap();
+            let mut command = sleeper.command();
+            // SAFETY: only system calls.
+            unsafe {
+                use std::os::unix::process::CommandExt as _;
+                command.pre_exec(move || {
+                    let priority = libc::sched_param { sched_priority: 0 };
+                    match libc::sched_setscheduler(0, policy, &raw const priority) {
+                        0 => Ok(()),
+                        _ => Err(std::io::Error::last_os_error()),
+                    }
+                });
+            }
+            let start = Instant::now();
+            let child = rig.host.spawn(command);
+            assert_eq!(tasks::policy_number(0).unwrap(), before);
+            let pid = child.pid();
+            running.push((child, policy));
+            wait_until_in(&daemon, pid, "taken");
+            wait_until("it is the scheduler's", SHORT, || are_scheduled(&[pid]));
+            start.elapsed()
+        });
+    }
+    assert!(!members(&rig.host, "taken").is_empty());
+    daemon.stop();
+    for (child, policy) in &running {
+        assert_eq!(tasks::policy_number(child.pid()), Some(*policy));
+    }
+    kill_all(
+        &running
+            .iter()
+            .map(|(child, _)| child.pid())
+            .collect::<Vec<_>>(),
+    );
+    running.into_iter().for_each(|(child, _)| child.kill_hard());
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn batch_cgroups_make_room_within_5_ms_and_come_back_within_100_ms() {
+    reaction(0);
+}
+
+#[test]
+fn so_they_do_beside_200_others() {
+    reaction(200);
+}
+
+/// Over the 100 ms that begin 5 ms after the main load has jumped, and 100 ms after it fell.
+fn reaction(others: usize) {
+    const STEPS: usize = 8;
+    const ATTEMPTS: usize = 3;
+    let Some(mut rig) = rig() else { return };
+    let cpus = nr_cpus();
+    assert!(cpus >= 2, "this takes two CPUs");
+    let half = cpus / 2;
+    let (main, job) = (rig.host.group("main"), rig.host.group("job-busy"));
+    let idle = (0..others).map(|number| rig.host.base().child(&format!("job-{number}")));
+    let idle: Vec<CpuGroup> = idle.collect();
+    idle.iter().for_each(|group| group.create().unwrap());
+    let load = rig.fair_burners(&main, (1 << half) - 1, half);
+    let side = rig.fair_burners(&job, all_cpus(), cpus);
+    let text_of = main_with(&main, "30%") + &jobs(&rig, "");
+    let daemon = Daemon::start(&rig.host, &text_of);
+    wait_until("all are in force", SHORT, || {
+        slots_of_groups(&rig) == others + 1
+    });
+    wait_until_scheduled(&daemon, &job);
+    let over_100_ms = |wait: Duration| {
+        thread::sleep(wait);
+        let (start, before) = crate::rig::stamped(|| job.usage_ns().unwrap());
+        thread::sleep(ms(100));
+        let (end, after) = crate::rig::stamped(|| job.usage_ns().unwrap());
+        100.0 * (after - before) as f64 / ((end - start).as_nanos() as f64 * cpus as f64)
+    };
+    let median = |mut all: Vec<f64>| {
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    let mut tries = Vec::new();
+    // Of 70 % without main load, 20 % are left beside half of the CPUs. The machine's own work
+    // takes a few.
+    let good = (0..ATTEMPTS).any(|_| {
+        let (mut free, mut jumped) = (Vec::new(), Vec::new());
+        for _ in 0..STEPS {
+            load.send(Signal::SIGSTOP);
+            free.push(over_100_ms(ms(100)));
+            thread::sleep(ms(800));
+            load.send(Signal::SIGCONT);
+            jumped.push(over_100_ms(ms(5)));
+            thread::sleep(ms(800));
+        }
+        println!("main gone: {free:.1?}; main back: {jumped:.1?}");
+        let (free, jumped) = (median(free), median(jumped));
+        tries.push((free, jumped));
+        (60.0..=72.0).contains(&free) && (10.0..=22.0).contains(&jumped)
+    });
+    println!("batch work beside {others} others, percent with main gone and back: {tries:.1?}");
+    assert!(good, "{tries:.1?}: {}", daemon.log());
+    assert!(burners(&job).len() == cpus);
+    assert_never_ejected(&daemon);
+    daemon.stop();
+    load.kill_hard();
+    side.kill_hard();
+    remove_all(&idle);
+    rig.assert_nothing_left();
+}
