@@ -84,7 +84,7 @@ fn batch_cgroups_are_the_schedulers_and_normal_ones_are_left_alone() {
     let Some(mut rig) = rig() else { return };
     let (early, web) = (rig.host.group("job-early"), rig.host.group("web"));
     let before = rig.fair_burners(&early, 1, 1);
-    let beside = rig.fair_burners(&web, all_cpus(), 1);
+    let beside = rig.host.start_in(&web, ["sleep", "600"]);
     let text_of = jobs(&rig, "") + &rule("web", &of_cgroup(&shown(&web)), "nice = 3");
     let daemon = Daemon::start(&rig.host, &text_of);
     assert_eq!(text(Path::new(STATE)).trim(), "enabled");
