@@ -11,14 +11,14 @@ use plimsoll_engine::enforcer::{EnforcerKind, SchedulerSample};
 use plimsoll_engine::tasks;
 use serde_json::Value;
 
-use crate::common::{ms, nr_cpus, tasks_below, text, wait_until};
+use crate::common::{ms, nr_cpus, tasks_below, text, threads_of, wait_until};
 use crate::daemon_rig::{
     Daemon, SHORT, Sleeper, expect_prompt, is_idle, kill_all, members, of_cgroup, quota_us,
     remove_group, rule, shown, wait_until_in,
 };
 use crate::rig::{
     Rig, all_cpus, are_fair, are_scheduled, burners, describe, expect_all_within, expect_within,
-    rates_of, rig, rig_in_vm,
+    rates_of, rates_of_tasks, rig, rig_in_vm,
 };
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
@@ -69,6 +69,14 @@ fn wait_until_scheduled(daemon: &Daemon, group: &CpuGroup) {
 
 fn remove_all(groups: &[CpuGroup]) {
     groups.iter().for_each(remove_group);
+}
+
+/// Prints what the daemon's threads use while nothing happens.
+fn tell_cost(daemon: &Daemon) {
+    let tids = threads_of(daemon.pid());
+    let rates = rates_of_tasks(&tids, Duration::from_secs(5));
+    let sum: f64 = rates.iter().sum();
+    println!("the daemon uses {sum:.2} % of an emulated CPU, by threads {rates:.2?}");
 }
 
 /// Panics unless the daemon's scheduler is the first, and was never in trouble.
@@ -278,12 +286,7 @@ fn more_batch_cgroups_than_places_wait_in_the_background_and_are_told() {
     expect_within("its quota of 50 %", 50.0, 2.0, || {
         rates_of(&[last], Duration::from_secs(2))[0]
     });
-    let before = daemon.state().daemon.cpu_usec;
-    let start = Instant::now();
-    thread::sleep(Duration::from_secs(5));
-    let used = (daemon.state().daemon.cpu_usec - before) as f64 / 1e4;
-    let percent = used / start.elapsed().as_secs_f64();
-    println!("the daemon uses {percent:.2} % of an emulated CPU, two requests included");
+    tell_cost(&daemon);
     daemon.end();
     assert!(!is_idle(last) && are_fair(&tasks_below(last)));
     load.kill_hard();
@@ -305,25 +308,23 @@ fn a_scheduler_that_is_thrown_out_is_loaded_again_with_all_groups() {
     for group in [&one, &two] {
         wait_until_scheduled(&daemon, group);
     }
-    for reloads in 1..=1 {
-        fs::write("/proc/sysrq-trigger", "S").unwrap();
-        wait_until("it is loaded again", SHORT, || {
-            let scheduler = scheduler(&daemon);
-            scheduler.state == "running" && scheduler.nr_reloads == reloads
-        });
-        daemon.wait_for_log("thrown out");
-        wait_until("all are its again", SHORT, || slots_of_groups(&rig) == 2);
-        for group in [&one, &two] {
-            wait_until_scheduled(&daemon, group);
-        }
-        expect_all_within("quotas of 30 % afterwards", &[30.0, 30.0], 0.8, || {
-            rates_of(&[&one, &two], Duration::from_secs(3))
-        });
-        let state = daemon.state();
-        assert_eq!(state.headroom.unwrap().headroom_ppm, 100_000);
-        assert!(state.scheduler.unwrap().last_exit.is_some());
-        assert!(state.groups.iter().all(|group| group.problem.is_none()));
+    fs::write("/proc/sysrq-trigger", "S").unwrap();
+    wait_until("it is loaded again", SHORT, || {
+        let scheduler = scheduler(&daemon);
+        scheduler.state == "running" && scheduler.nr_reloads == 1
+    });
+    daemon.wait_for_log("thrown out");
+    wait_until("all are its again", SHORT, || slots_of_groups(&rig) == 2);
+    for group in [&one, &two] {
+        wait_until_scheduled(&daemon, group);
     }
+    expect_all_within("quotas of 30 % afterwards", &[30.0, 30.0], 0.8, || {
+        rates_of(&[&one, &two], Duration::from_secs(3))
+    });
+    let state = daemon.state();
+    assert_eq!(state.headroom.unwrap().headroom_ppm, 100_000);
+    assert!(state.scheduler.unwrap().last_exit.is_some());
+    assert!(state.groups.iter().all(|group| group.problem.is_none()));
     daemon.stop();
     loads.into_iter().for_each(|load| load.kill_hard());
     rig.assert_nothing_left();
@@ -538,6 +539,7 @@ fn reaction(others: usize) {
     println!("batch work beside {others} others, percent with main gone and back: {tries:.1?}");
     assert!(good, "{tries:.1?}: {}", daemon.log());
     assert!(burners(&job).len() == cpus);
+    tell_cost(&daemon);
     assert_never_ejected(&daemon);
     daemon.stop();
     load.kill_hard();
