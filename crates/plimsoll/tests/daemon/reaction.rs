@@ -98,11 +98,14 @@ fn reaction(others: usize) {
         }
         let (free, jumped) = (median(&free), median(&jumped));
         tries.push((free, jumped));
-        free.abs() <= within && jumped.abs() <= within
+        // Too much is what must not be; an emulated machine loses some.
+        [free, jumped]
+            .iter()
+            .all(|more| (-2.0 * within..=within).contains(more))
     });
     println!(
         "batch work beside {others} others, percent of the machine more than the law says: \
-         main gone and back: {tries:.1?}, ± {within}"
+         main gone and back: {tries:.1?}, at most {within}"
     );
     let state = daemon.state();
     println!("{:?}\n{:?}", state.headroom, state.daemon.control_delay);
