@@ -15,7 +15,7 @@ SCHED_EXT_KERNELS := 6.18 7
 SCHED_EXT_QUICK := ^(undo|exits|handover|left_behind|reload|bandwidth|cpu_limit|fairness|daemon)::
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'crates/plimsoll-scx/src/bpf/*' 2>/dev/null)
 
-.PHONY: build demo test lint unit bpf prove native-test vm-test systemd-test sched-ext-test deny metrics-test report figures bench sim-bench soak install clean help
+.PHONY: build demo test lint unit bpf prove native-test vm-test systemd-test sched-ext-test deny metrics-test report figures bench bench-daemon sim-bench soak install clean help
 
 help:
 	@echo "make demo         see the main job on this machine, in about a minute"
@@ -25,6 +25,7 @@ help:
 	@echo "make install      into PREFIX (/usr/local)"
 	@echo "make figures      measure the figures that the README quotes"
 	@echo "make bench        measure in a virtual machine what the scheduler costs"
+	@echo "make bench-daemon  measure what the daemon costs and how soon it reacts"
 	@echo "make sim-bench    measure what the simulators cost"
 	@echo "make soak         the daemon under all faults at random, for 20 minutes"
 	@echo "single parts: lint unit bpf prove native-test vm-test systemd-test deny metrics-test report"
@@ -121,6 +122,9 @@ figures: build
 bench: build
 	tools/install-deps vm bench
 	bench/scheduler
+
+bench-daemon: build
+	PLIMSOLL_BIN=$(BIN) bench/daemon
 
 # With nothing else running; ends with a table of all that was measured.
 sim-bench:

@@ -22,7 +22,7 @@ pub use files::{read_text, threads_below, write_text};
 pub use foreign::set_foreign;
 pub(crate) use group::move_process;
 pub use group::{CpuGroup, Membership};
-pub use held::{check_foreign, check_held};
+pub use held::{check_foreign, check_held, shared_journal};
 pub use hierarchy::{BASE_VARIABLE, Hierarchy, Version};
 pub use layout::{group_of, is_ours};
 pub use stat::CpuStat;

@@ -47,6 +47,15 @@ pub(super) struct HeldGroups {
     shared: Option<KeptJournal>,
 }
 
+/// The name of the journal that [`Enforcer::keep_cgroups_in`] begins: none that
+/// a group can have.
+///
+/// [`Enforcer::keep_cgroups_in`]: crate::enforcer::Enforcer::keep_cgroups_in
+#[must_use]
+pub fn shared_journal(name: &str) -> String {
+    format!("{name}+")
+}
+
 impl HeldGroups {
     pub fn new(hierarchy: &Arc<Hierarchy>, runtime: &RuntimeFolder) -> Self {
         Self {
@@ -62,7 +71,7 @@ impl HeldGroups {
     /// Has one journal for all groups from now on.
     pub fn keep_in(&mut self, name: &str) -> Result<()> {
         let subject = "cgroups of others".to_owned();
-        let name = format!("{name}+");
+        let name = shared_journal(name);
         let journal = KeptJournal::create(&self.runtime, &name, subject, &Knobs::default())?;
         self.shared = Some(journal);
         Ok(())
