@@ -48,7 +48,7 @@ fn a_cgroup_that_no_rule_claims_is_set_and_reset_by_its_path() {
     let daemon = Daemon::start(&host, "");
     host.run(["set", &name, "--class", "batch"]).good();
     assert!(is_idle(&group));
-    assert_eq!(daemon.names(), [name.clone()]);
+    assert_eq!(daemon.names(), std::slice::from_ref(&name));
     host.run(["set", &name, "--class", "normal", "--cap", "25%"])
         .good();
     assert!(!is_idle(&group));
