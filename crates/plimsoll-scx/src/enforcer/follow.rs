@@ -112,7 +112,7 @@ impl SchedExtEnforcer {
         self.tell_whether_limits_hold();
         // What is wrong with one group is no reason to leave out another.
         let mut first_error = self.place_all(now).err();
-        for name in self.to_sweep() {
+        for name in self.next_to_sweep() {
             if let Err(error) = self.sweep(&name) {
                 first_error = first_error.or(Some(error));
             }
@@ -195,7 +195,7 @@ impl SchedExtEnforcer {
 
     /// The groups whose tasks are looked at now: those into which the leader
     /// saw some come, and of all others the next few.
-    fn to_sweep(&mut self) -> BTreeSet<String> {
+    fn next_to_sweep(&mut self) -> BTreeSet<String> {
         let newcomers = self.context.newcomers.take();
         if !self.is_partial() {
             return BTreeSet::new();

@@ -109,9 +109,18 @@ impl Servers {
             self.period_ns = setting.period_ns;
             servers.set(setting, journal)?;
         }
-        if is_due && anything_waits(objects, now_ns) {
-            let restarted_ns = &mut self.restarted_ns;
-            restart(servers, objects, self.period_ns, restarted_ns, now_ns);
+        if !is_due {
+            return Ok(());
+        }
+        let all = (0..objects.nr_cpu_ids).filter_map(|cpu| Some((cpu, objects.cpu(cpu)?)));
+        let late = starved(all, &self.restarted_ns, self.period_ns, now_ns);
+        // Last: there may be a thousand groups.
+        if !late.is_empty() && anything_waits(objects, now_ns) {
+            for cpu in late {
+                self.restarted_ns.insert(cpu, now_ns);
+                // One that went offline has none. The next look is for others.
+                let _ = servers.restart(cpu);
+            }
         }
         Ok(())
     }
@@ -121,22 +130,6 @@ fn anything_waits(objects: &Objects, now_ns: u64) -> bool {
     let slots = plimsoll_limits_PLIMSOLL_SLOT_DEFAULT..objects.shared.nr_slots_used();
     let mut groups = slots.filter_map(|slot| objects.group(slot));
     groups.any(|group| waits(&group, now_ns))
-}
-
-/// Starts those servers again that the kernel seems to have stopped.
-fn restart(
-    servers: &ExtServer,
-    objects: &Objects,
-    period_ns: u64,
-    restarted_ns: &mut HashMap<u32, u64>,
-    now_ns: u64,
-) {
-    let all = (0..objects.nr_cpu_ids).filter_map(|cpu| Some((cpu, objects.cpu(cpu)?)));
-    for cpu in starved(all, restarted_ns, period_ns, now_ns) {
-        restarted_ns.insert(cpu, now_ns);
-        // One that went offline has none. The next look is for others.
-        let _ = servers.restart(cpu);
-    }
 }
 
 /// Whether tasks of a group wait that it would let run. One that starves is

@@ -161,7 +161,7 @@ fn who_holds_the_kernels_lock_of_a_file_that_a_fair_task_waits_for_runs_at_once(
 /// As a leader leaves it that was killed just then.
 #[test]
 fn a_promoted_task_that_nobody_looks_after_is_taken_back() {
-    let Some(mut rig) = rig() else { return };
+    let Some(rig) = rig() else { return };
     let work = rig.batch_burners("work", "", all_cpus(), 1);
     let tid = burners(&rig.host.batch("work"))[0];
     tasks::promote(tid).unwrap();
