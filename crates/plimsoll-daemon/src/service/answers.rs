@@ -352,7 +352,12 @@ impl Service {
     }
 
     fn reset(&mut self, peer: &Peer, request: &Request, target: &str) -> Result<Answer, Refused> {
-        let found = self.find(target)?;
+        let found = self.find(target).or_else(|refused| {
+            // What was set for a cgroup that has gone would hold for the next
+            // one of its name.
+            let was_set = self.remembered.overrides.contains_key(target);
+            was_set.then(|| Found::Cgroup(target.to_owned())).ok_or(refused)
+        })?;
         authority::check(peer, request, &self.facts(peer, &found)).map_err(one_line)?;
         let key = match &found {
             Found::Rule(key) | Found::Cgroup(key) => key.clone(),
@@ -367,9 +372,12 @@ impl Service {
         if self.remembered.overrides.remove(&key).is_none() {
             return Err(format!("{target}: nothing was `set` for it"));
         }
-        let names = self.names_of(&found);
-        self.ask_found(&found);
-        self.settle();
+        let mut names = self.names_of(&found);
+        if names.iter().any(|name| self.book.get(name).is_some()) {
+            self.ask_found(&found);
+            self.settle();
+        }
+        names.retain(|name| self.book.get(name).is_some());
         self.remember();
         Ok(self.groups_now(&names))
     }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use plimsoll_engine::EngineError;
 use plimsoll_engine::cgroup::BusyMeter;
+use plimsoll_engine::enforcer::Enforcer;
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::undo::UndoReport;
 use thiserror::Error;
@@ -60,8 +61,7 @@ impl Service {
         report_undo(&log, &enforcing.left_behind);
         let planner = Planner::new(&options.hierarchy, enforcing.scheduler);
         let mut enforcer = enforcing.enforcer;
-        enforcer.keep_cgroups_in(JOURNAL)?;
-        enforcer.leave_audits_to_caller();
+        take_charge(enforcer.as_mut(), &log)?;
         let control = ControlLoop::start(enforcer, options.heartbeat);
         let watch = CgroupWatch::start(options.hierarchy.mount_point());
         let (cgroups, changes) = watch.map_err(StartError::Watch)?;
@@ -222,12 +222,27 @@ impl Service {
         let started = self.starter.start(wanted, mode);
         let enforcing = started.map_err(|error| error.to_string())?;
         let mut enforcer = enforcing.enforcer;
-        let kept = enforcer.keep_cgroups_in(JOURNAL);
-        kept.map_err(|error| error.to_string())?;
-        enforcer.leave_audits_to_caller();
+        take_charge(enforcer.as_mut(), &self.log).map_err(|error| error.to_string())?;
         drop(self.control.replace(enforcer));
         self.planner = Planner::new(&self.hierarchy, enforcing.scheduler);
         Ok(())
+    }
+}
+
+/// Has one journal for all cgroups of others, and notices what is written.
+fn take_charge(enforcer: &mut dyn Enforcer, log: &crate::log::Log) -> plimsoll_engine::Result<()> {
+    enforcer.leave_audits_to_caller();
+    match enforcer.keep_cgroups_in(JOURNAL) {
+        // One of another version is there, which `restore` of that can undo.
+        Err(EngineError::NameTaken { .. }) => {
+            let name = format!("{JOURNAL}-{}", std::process::id());
+            let text = format!(
+                "a journal `{JOURNAL}` that cannot be undone is left; this daemon keeps `{name}`"
+            );
+            log.error("journal", &text);
+            enforcer.keep_cgroups_in(&name)
+        }
+        other => other,
     }
 }
 
