@@ -7,6 +7,7 @@ use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::policy_set::check_name;
 
 use super::Service;
+use super::planner;
 use super::remembered::{Command, Override};
 use super::wish::{self, Place, Wish};
 use crate::control::authority::{self, Facts, Target};
@@ -78,11 +79,12 @@ impl Service {
     fn debug_text(&mut self) -> String {
         let state = self.state(Some(&[]), true);
         let mut text = format!(
-            "groups {}, cgroups {}, with attributes {}, demand {:?}\n",
+            "groups {}, cgroups {}, with attributes {}, demanded headroom {}\n",
             self.book.len(),
             self.known.len(),
             self.attributes.len(),
             self.demand
+                .map_or_else(|| "none".into(), |demand| demand.to_string())
         );
         let processes = self
             .processes
@@ -356,7 +358,9 @@ impl Service {
             // What was set for a cgroup that has gone would hold for the next
             // one of its name.
             let was_set = self.remembered.overrides.contains_key(target);
-            was_set.then(|| Found::Cgroup(target.to_owned())).ok_or(refused)
+            was_set
+                .then(|| Found::Cgroup(target.to_owned()))
+                .ok_or(refused)
         })?;
         authority::check(peer, request, &self.facts(peer, &found)).map_err(one_line)?;
         let key = match &found {
@@ -469,7 +473,7 @@ impl Service {
             origin: Origin::CommandLine,
             subject: wish.subject.clone(),
             knobs: planned.knobs,
-            plan: serde_json::to_value(&planned.plan.items).unwrap_or_default(),
+            plan: planner::shown(&planned.plan, name),
             problem: planned.loss.clone(),
             ..Group::default()
         };

@@ -47,6 +47,7 @@ impl Service {
                     self.attributes.remove(&path);
                     self.attributes_refused.remove(&path);
                     self.written.remove(&path);
+                    self.changed_by_others.remove(&path);
                     self.cgroup_has_gone(&path);
                 }
                 CgroupChange::Attributes(path) => {
@@ -338,12 +339,27 @@ impl Service {
                 self.log
                     .warning("foreign change", &format!("{change}; {done}"));
             }
-            if !found.is_empty() && self.config.enforce {
-                let again = self.shared().enforcer().reapply(&path);
-                if let Err(error) = again {
-                    self.log.error("apply", &format!("{path}: {error}"));
-                }
+            if found.is_empty() {
+                continue;
             }
+            if self.config.enforce {
+                self.write_again(&path);
+            } else {
+                self.changed_by_others.insert(path);
+            }
+        }
+    }
+}
+
+impl Service {
+    /// Writes what is wanted of a group where somebody has changed it.
+    pub(super) fn write_again(&mut self, name: &str) {
+        if self.book.get(name).is_none_or(|e| e.applied.is_none()) {
+            return;
+        }
+        let again = self.shared().enforcer().reapply(name);
+        if let Err(error) = again {
+            self.log.error("apply", &format!("{name}: {error}"));
         }
     }
 }

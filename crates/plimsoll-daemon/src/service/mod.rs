@@ -115,6 +115,8 @@ pub struct Service {
     attributes_refused: BTreeMap<String, Vec<String>>,
     /// Those to which somebody has written, with when they are looked at.
     written: BTreeMap<String, Instant>,
+    /// Groups in which somebody has changed a file, and theirs was respected.
+    changed_by_others: BTreeSet<String>,
     /// Groups of commands in which nothing runs any more.
     empty_since: BTreeMap<String, Instant>,
     /// Only if a group is made of processes.

@@ -21,6 +21,16 @@ pub(super) struct Planner {
     scheduler: Option<SchedExt>,
 }
 
+/// The plan as it is answered, of the group of that name.
+pub(super) fn shown(plan: &Plan, name: &str) -> serde_json::Value {
+    let mut items = plan.items.clone();
+    for item in &mut items {
+        item.group = name.to_owned();
+    }
+    // It has string keys only: it always serialises.
+    serde_json::to_value(items).unwrap_or_default()
+}
+
 /// A wish as far as this host can make it true.
 pub(super) struct Planned {
     /// What is enforced.

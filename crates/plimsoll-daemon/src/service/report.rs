@@ -10,6 +10,7 @@ use plimsoll_engine::knobs::Class;
 
 use super::Service;
 use super::book::Entry;
+use super::planner;
 use super::wish::Place;
 use crate::state::{Daemon, Group, Machine, State};
 
@@ -111,7 +112,7 @@ impl Service {
             }
             sample
         });
-        let plan = details.then(|| self.plan_of(entry)).flatten();
+        let plan = details.then(|| self.plan_of(name, entry)).flatten();
         Some(Group {
             name: name.to_owned(),
             group: wish.group.clone(),
@@ -134,11 +135,11 @@ impl Service {
         })
     }
 
-    fn plan_of(&self, entry: &Entry) -> Option<serde_json::Value> {
+    fn plan_of(&self, name: &str, entry: &Entry) -> Option<serde_json::Value> {
         let wish = entry.wish.as_ref()?;
         let knobs = super::wish::laid_down(wish, self.demand, self.planner.nr_cpus());
         let planned = self.planner.plan(&wish.place, &knobs, true).ok()?;
-        serde_json::to_value(&planned.plan.items).ok()
+        Some(planner::shown(&planned.plan, name))
     }
 
     fn daemon(&self) -> Daemon {

@@ -85,6 +85,7 @@ impl Service {
             attributes: BTreeMap::new(),
             attributes_refused: BTreeMap::new(),
             written: BTreeMap::new(),
+            changed_by_others: BTreeSet::new(),
             empty_since: BTreeMap::new(),
             processes: None,
             processes_read: now,
@@ -170,6 +171,10 @@ impl Service {
         self.ask_rules();
         self.ask_all_cgroups();
         self.settle();
+        // A reload is an explicit apply: it ends the respect for others.
+        for name in std::mem::take(&mut self.changed_by_others) {
+            self.write_again(&name);
+        }
         self.take_back_members(&members);
         self.watch_processes();
         Ok(warnings)

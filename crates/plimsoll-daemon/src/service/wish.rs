@@ -1,5 +1,7 @@
 //! What is asked of one group, from whom, and what follows for the others.
 
+use std::fmt;
+
 use plimsoll_engine::knobs::{Class, Headroom, Knobs, Tolerance};
 
 use crate::state::Origin;
@@ -55,6 +57,16 @@ impl Wish {
 pub(super) struct Demand {
     headroom: Headroom,
     tolerance: Option<Tolerance>,
+}
+
+impl fmt::Display for Demand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.headroom)?;
+        match self.tolerance {
+            Some(tolerance) => write!(f, " with tolerance {tolerance}"),
+            None => Ok(()),
+        }
+    }
 }
 
 fn rate(tolerance: Tolerance) -> u128 {
