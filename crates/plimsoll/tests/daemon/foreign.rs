@@ -48,6 +48,11 @@ fn a_foreign_change_is_noticed_within_a_second_told_and_respected() {
     let told = format!("{:?}", daemon.group(&shown(&group)).unwrap());
     assert!(told.contains("changed"), "{told}");
     // Until the next explicit apply.
+    daemon.reload().good();
+    assert_eq!(quota_us(&group), 30_000, "{}", daemon.log());
+    let before = seen(&daemon);
+    write_quota(&group, "80ms/100ms");
+    wait_until("it is noticed again", SHORT, || seen(&daemon) > before);
     host.run(["set", "web", "--quota", "40ms/100ms"]).good();
     assert_eq!(quota_us(&group), 40_000);
     host.run(["set", "web", "--reset"]).good();
