@@ -97,7 +97,8 @@ fn ten_thousand_claimed_cgroups_are_held_in_bounded_memory() {
 
 #[test]
 fn a_thousand_idle_groups_do_not_keep_the_daemon_awake() {
-    let mut host = Host::shared();
+    // Cgroups of other tests would wake it, too.
+    let mut host = Host::alone();
     let groups = make(&mut host, 1_000);
     let mut daemon = Daemon::ready(&host, &jobs(&host, "quota = \"30ms/100ms\""));
     daemon.restart();
@@ -121,7 +122,7 @@ fn a_thousand_idle_groups_do_not_keep_the_daemon_awake() {
 
 #[test]
 fn headroom_of_a_thousand_idle_groups_wakes_one_loop_and_not_a_thousand() {
-    let mut host = Host::shared();
+    let mut host = Host::alone();
     let main = host.group("main");
     let groups = make(&mut host, 1_000);
     let text = jobs(&host, "class = \"batch\"")

@@ -182,6 +182,10 @@ impl Service {
         for command in self.remembered.commands.values_mut() {
             command.members = processes_below(&command.folder);
         }
+        // Of those that have ended the next daemon need not know.
+        self.remembered
+            .commands
+            .retain(|_, command| !command.members.is_empty());
         self.remember();
     }
 
