@@ -183,9 +183,9 @@ impl Service {
             command.members = processes_below(&command.folder);
         }
         // Of those that have ended the next daemon need not know.
-        self.remembered
-            .commands
-            .retain(|_, command| !command.members.is_empty());
+        self.remembered.commands.retain(|_, command| {
+            !command.members.is_empty() || lives((command.pid, command.start_time))
+        });
         self.remember();
     }
 
