@@ -125,7 +125,11 @@ impl<'a> Registrar<'a> {
         let slot = self.free_slot()?;
         apply(objects, slot, true, place, knobs)?;
         objects.shared.use_slot(slot);
-        objects.set_slot(id, slot)?;
+        if let Err(error) = objects.set_slot(id, slot) {
+            // Nothing leads to it: it would be lost.
+            let _ = release(objects, self.lock, slot);
+            return Err(error.into());
+        }
         objects.shared.tell_groups_changed();
         self.next = slot + 1;
         Ok(slot)

@@ -259,6 +259,16 @@ fn check_caps(asked: &Knobs, facts: &Facts) -> Result<(), Refusal> {
 /// is.
 fn check_machine(asked: &Knobs, facts: &Facts) -> Result<(), Refusal> {
     let is_batch = facts.knobs.overlaid(asked).class == Some(Class::Batch);
+    if let (Some(new), Some(old)) = (asked.headroom, facts.bound.headroom)
+        && !is_within(old, Some(new))
+    {
+        return Err(only_operators(&format!("set a headroom below {old}")));
+    }
+    if let (Some(new), Some(old)) = (asked.tolerance, facts.bound.tolerance)
+        && new != old
+    {
+        return Err(only_operators(&format!("set another tolerance than {old}")));
+    }
     if let Some(wanted) = asked.headroom {
         if !is_batch {
             return Err(only_operators("ask for headroom for work of class normal"));

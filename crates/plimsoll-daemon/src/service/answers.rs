@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use plimsoll_engine::cgroup::is_ours;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::policy_set::check_name;
 
@@ -36,8 +35,11 @@ fn one_line(error: impl std::fmt::Display) -> Refused {
     error.to_string()
 }
 
+/// What the name of the group of a single process begins with.
+const PROCESS_GROUP: &str = "pid-";
+
 fn group_of(pid: i32) -> String {
-    format!("pid-{pid}")
+    format!("{PROCESS_GROUP}{pid}")
 }
 
 impl Service {
@@ -102,7 +104,10 @@ impl Service {
 
     fn find(&self, name: &str) -> Result<Found, Refused> {
         if let Ok(pid) = name.parse::<i32>() {
-            if self.remembered.commands.contains_key(&group_of(pid)) {
+            // Its children may have outlived a process whose number is another's
+            // by now.
+            let own = self.remembered.commands.get(&group_of(pid));
+            if own.is_some_and(|command| command.pid == pid && command.lives()) {
                 return Ok(Found::Command(group_of(pid)));
             }
             let process = Process::read(pid).ok_or(format!("{name}: no such process"))?;
@@ -123,7 +128,7 @@ impl Service {
         }
         let path = self.hierarchy.resolve(name).map_err(|_| no_such())?;
         let path = Path::new("/").join(path);
-        if is_ours(&path) {
+        if self.hierarchy.is_ours(&path) {
             return self.group_at(&path).ok_or_else(no_such);
         }
         let path = path.to_str().ok_or_else(no_such)?.to_owned();
@@ -173,7 +178,7 @@ impl Service {
             return Vec::new();
         };
         let path = Path::new(&found.process.cgroup);
-        if is_ours(path) {
+        if self.hierarchy.is_ours(path) {
             let found = self.group_at(path);
             return found.map_or_else(Vec::new, |found| self.names_of(&found));
         }
@@ -214,7 +219,7 @@ impl Service {
                     facts.target = Target::Group { owner: command.uid };
                     facts.knobs = command.knobs.clone();
                     facts.bound = command.bound.clone();
-                    facts.nice = Process::read(command.pid).map_or(0, |process| process.nice);
+                    facts.nice = command.nice();
                 }
             }
             Found::Process(process) => {
@@ -393,6 +398,13 @@ impl Service {
 
     fn begin_run(&mut self, peer: &Peer, request: &Request, run: &Run) -> Result<Answer, Refused> {
         check_name(&run.name).map_err(one_line)?;
+        if run.name.starts_with(PROCESS_GROUP) {
+            return Err(format!(
+                "name: `{}` is not allowed; names that begin with `{PROCESS_GROUP}` are those of \
+                 groups of `plimsoll set PID`",
+                run.name
+            ));
+        }
         let process = Process::read(run.pid).ok_or(format!("{}: no such process", run.pid))?;
         let (owner, start_time) = (process.owner, process.started);
         let found = Found::Process(process);
@@ -421,9 +433,11 @@ impl Service {
         if dry_run {
             return self.planned(name, &command.wish(name));
         }
+        let lives = command.clone();
         self.begin_command(name, command);
         self.settle();
-        if let Some(problem) = self.book.failure(name) {
+        let recycled = (!lives.lives()).then(|| format!("{}: no such process", lives.pid));
+        if let Some(problem) = self.book.failure(name).or(recycled) {
             self.end_command(name);
             self.settle();
             return Err(problem);

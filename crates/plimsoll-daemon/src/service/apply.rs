@@ -51,6 +51,9 @@ impl Service {
         if settled {
             self.shared().look_now();
         }
+        if std::mem::take(&mut self.processes_are_new) {
+            self.watch_processes();
+        }
     }
 
     /// What main groups ask the others for may have changed.
@@ -86,7 +89,7 @@ impl Service {
                         },
                         loss: planned.loss,
                     }),
-                    Some(applied) if applied == planned.knobs => {
+                    Some(applied) if applied == planned.knobs && !entry.is_doubtful => {
                         self.book.applied(name, applied, planned.loss);
                     }
                     Some(_) => self.change(name, planned.knobs, planned.loss),
@@ -118,10 +121,8 @@ impl Service {
                 Ok(()) => {
                     self.tell_applied(&name, &policy.knobs, &loss);
                     self.book.applied(&name, policy.knobs, loss);
-                    if policy.selector == Selector::Processes {
-                        // Its processes may have come before it.
-                        self.watch_processes();
-                    }
+                    // Its processes may have come before it.
+                    self.processes_are_new |= policy.selector == Selector::Processes;
                 }
                 Err(error) => self.note_failure(&name, &error),
             }

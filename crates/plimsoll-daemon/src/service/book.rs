@@ -22,6 +22,8 @@ pub(super) struct Entry {
     pub applied: Option<Knobs>,
     /// Why it is not, or not wholly, as it was asked for.
     pub problem: Option<String>,
+    /// A change has failed half-way: what is in force is not known for sure.
+    pub is_doubtful: bool,
     failures: u32,
 }
 
@@ -77,6 +79,7 @@ impl Book {
                     wish,
                     applied: None,
                     problem: None,
+                    is_doubtful: false,
                     failures: 0,
                 };
                 self.entries.insert(name.to_owned(), entry);
@@ -158,6 +161,7 @@ impl Book {
         if let Some(entry) = self.entries.get_mut(name) {
             entry.applied = Some(knobs);
             entry.problem = loss;
+            entry.is_doubtful = false;
             entry.failures = 0;
         }
     }
@@ -185,6 +189,7 @@ impl Book {
         };
         let is_new = entry.problem.as_ref() != Some(&problem);
         entry.problem = Some(problem);
+        entry.is_doubtful = true;
         let delay = RETRY_FIRST * 2u32.pow(entry.failures.min(6));
         entry.failures = entry.failures.saturating_add(1);
         let at = now + delay.min(RETRY_MAX);

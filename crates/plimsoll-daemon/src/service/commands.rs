@@ -12,11 +12,16 @@ use plimsoll_engine::tasks;
 use super::Service;
 use super::remembered::{Command, Remembered};
 use super::wish::{Place, Wish};
+use crate::control::target::Process;
+use crate::processes;
 use crate::state::Origin;
 
 /// A group whose command has ended is kept for whoever wants to know what it
 /// has used.
 const KEPT_EMPTY: Duration = Duration::from_secs(5);
+
+/// The weakest level of `setpriority(2)`.
+const NICE_MAX: i32 = 19;
 
 /// Processes with their start times, by group.
 pub(super) type Members = BTreeMap<String, Vec<(i32, u64)>>;
@@ -96,7 +101,8 @@ impl Service {
     /// still run.
     pub(super) fn ask_commands(&mut self, members: &Members) {
         self.remembered.commands.retain(|name, command| {
-            let first = members.get(name).and_then(|living| living.first());
+            let of_group = members.get(name).into_iter().flatten();
+            let first = of_group.into_iter().find(|member| lives(**member));
             if !lives((command.pid, command.start_time))
                 && let Some((pid, start_time)) = first
             {
@@ -121,22 +127,37 @@ impl Service {
                 continue;
             }
             for (pid, start_time) in members {
-                if lives((*pid, *start_time)) && !self.is_member(name, *pid) {
-                    let added = self.shared().enforcer().add_process(name, *pid);
-                    if let Err(error) = added
-                        && lives((*pid, *start_time))
-                    {
-                        let text = format!("{name}: cannot take back process {pid}: {error}");
-                        self.log.error("member", &text);
-                    }
+                if lives((*pid, *start_time)) {
+                    self.take_back(name, *pid);
                 }
+            }
+        }
+    }
+
+    /// A process with all that it has started while it was in no group.
+    fn take_back(&mut self, name: &str, pid: i32) {
+        if !self.is_member(name, pid) {
+            let added = self.shared().enforcer().add_process(name, pid);
+            if let Err(error) = added
+                && tasks::start_time(pid).is_some()
+            {
+                let text = format!("{name}: cannot take back process {pid}: {error}");
+                self.log.error("member", &text);
+                return;
+            }
+        }
+        for child in processes::children(pid) {
+            let elsewhere = processes::look(&self.hierarchy, child)
+                .is_some_and(|found| !self.hierarchy.is_ours(Path::new(&found.process.cgroup)));
+            if elsewhere {
+                self.take_back(name, child);
             }
         }
     }
 
     fn is_member(&self, name: &str, pid: i32) -> bool {
         let shown = self.shared().enforcer().shown_path(name);
-        let process = crate::processes::look(&self.hierarchy, pid);
+        let process = processes::look(&self.hierarchy, pid);
         match (shown, process) {
             (Ok(shown), Some(found)) => Path::new(&found.process.cgroup).starts_with(shown),
             _ => false,
@@ -183,9 +204,16 @@ impl Service {
             command.members = processes_below(&command.folder);
         }
         // Of those that have ended the next daemon need not know.
-        self.remembered.commands.retain(|_, command| {
-            !command.members.is_empty() || lives((command.pid, command.start_time))
-        });
+        let has_ended = |command: &Command| command.members.is_empty() && !command.lives();
+        let commands = self.remembered.commands.iter();
+        let ended: Vec<String> = commands
+            .filter(|(_, command)| has_ended(command))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in ended {
+            self.remembered.commands.remove(&name);
+            self.book.ask(&name, None);
+        }
         self.remember();
     }
 
@@ -223,6 +251,19 @@ impl Service {
 }
 
 impl Command {
+    /// Whether its first process is there.
+    pub fn lives(&self) -> bool {
+        lives((self.pid, self.start_time))
+    }
+
+    /// The highest nice level of its processes; where none is found, the
+    /// highest that there is: nobody is let go below what is not known.
+    pub fn nice(&self) -> i32 {
+        let processes = processes_below(&self.folder).into_iter();
+        let levels = processes.filter_map(|(pid, _)| Some(Process::read(pid)?.nice));
+        levels.max().unwrap_or(NICE_MAX)
+    }
+
     /// What is asked of its group.
     pub fn wish(&self, name: &str) -> Wish {
         Wish {

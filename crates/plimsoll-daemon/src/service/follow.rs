@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::cgroup::{group_of, is_ours};
 use plimsoll_engine::knobs::Knobs;
 
 use super::Service;
@@ -16,6 +15,8 @@ use crate::watch::{CgroupChange, ProcessWatch};
 
 /// A cgroup to which somebody writes again and again is looked at this often.
 const AUDIT_INTERVAL: Duration = Duration::from_millis(500);
+/// Of the attributes of one cgroup that are ignored, so many are told.
+const REFUSED_MAX: usize = 4;
 
 impl Service {
     /// Follows what has happened to cgroups.
@@ -55,7 +56,7 @@ impl Service {
                     self.ask_cgroup(&path);
                 }
                 CgroupChange::Written(path) => {
-                    let own = group_of(Path::new(&path)).map(str::to_owned);
+                    let own = self.hierarchy.group_of(Path::new(&path)).map(str::to_owned);
                     let name = own.unwrap_or(path);
                     if self.book.get(&name).is_some_and(|e| e.applied.is_some()) {
                         let at = Instant::now() + AUDIT_INTERVAL;
@@ -82,7 +83,7 @@ impl Service {
                     .as_ref()
                     .is_some_and(|w| w.place != Place::Cgroup)
         };
-        if is_ours(Path::new(path)) && self.book.get(name).is_some_and(is_applied) {
+        if self.hierarchy.is_ours(Path::new(path)) && self.book.get(name).is_some_and(is_applied) {
             let shown = self.shared().enforcer().shown_path(name);
             if shown.is_ok_and(|shown| shown == Path::new(path)) {
                 // What of it is left is put back.
@@ -111,7 +112,9 @@ impl Service {
     }
 
     /// Tells and counts what is ignored, once for each change.
-    fn note_refused(&mut self, path: &str, refused: Vec<String>) {
+    fn note_refused(&mut self, path: &str, mut refused: Vec<String>) {
+        // Anybody may write as many as they like.
+        refused.truncate(REFUSED_MAX);
         let before = self.attributes_refused.get(path);
         if before.map_or(&[][..], Vec::as_slice) == refused {
             return;
@@ -151,7 +154,7 @@ impl Service {
 
     /// What is asked of a cgroup; `None`: nothing, it is nobody's business.
     pub(super) fn wish_of_cgroup(&self, path: &str) -> Option<Wish> {
-        if path == "/" || is_ours(Path::new(path)) {
+        if path == "/" || self.hierarchy.is_ours(Path::new(path)) {
             return None;
         }
         let rule = self.config.claim_of_cgroup(path).map(|claim| claim.rule);
@@ -288,7 +291,7 @@ impl Service {
             return;
         };
         let process = found.process;
-        if is_ours(Path::new(&process.cgroup)) || is_this_process(pid) {
+        if self.hierarchy.is_ours(Path::new(&process.cgroup)) || is_this_process(pid) {
             return;
         }
         let claim = self.config.claim_of_process(&process);

@@ -122,6 +122,8 @@ pub struct Service {
     /// Only if a group is made of processes.
     processes: Option<ProcessWatch>,
     processes_read: Instant,
+    /// A group that is made of processes has come to be.
+    processes_are_new: bool,
     book: Book,
     demand: Option<Demand>,
     remembered: Remembered,

@@ -89,6 +89,7 @@ impl Service {
             empty_since: BTreeMap::new(),
             processes: None,
             processes_read: now,
+            processes_are_new: false,
             book: Book::default(),
             demand: None,
             remembered,
@@ -216,7 +217,12 @@ impl Service {
             .and_then(|()| self.check_rules(config));
         if changed.is_err() {
             let (enforcer, mode) = (self.config.enforcer, self.config.mode);
-            self.install(enforcer, mode)?;
+            if let Err(error) = self.install(enforcer, mode) {
+                // Nothing is enforced now: another start is the way out.
+                self.log.error("enforcer", &format!("{error}; ending"));
+                self.stopping = true;
+                return Err(error);
+            }
         }
         changed
     }

@@ -263,6 +263,26 @@ impl Hierarchy {
         &self.base
     }
 
+    fn below_base<'a>(&self, path: &'a Path) -> Option<&'a Path> {
+        let path = path.strip_prefix("/").unwrap_or(path);
+        path.strip_prefix(self.base()).ok()
+    }
+
+    /// Whether a cgroup, by its path below the mount point, is one of those
+    /// that are created below the base, or below one. Anybody may call a cgroup
+    /// of their own so elsewhere: that is none.
+    pub fn is_ours(&self, path: &Path) -> bool {
+        let first = self
+            .below_base(path)
+            .and_then(|path| path.components().next());
+        first.is_some_and(|first| super::layout::is_own_name(first.as_os_str()))
+    }
+
+    /// The name of the group that such a cgroup belongs to.
+    pub fn group_of<'a>(&self, path: &'a Path) -> Option<&'a str> {
+        super::layout::group_of(self.below_base(path)?)
+    }
+
     /// Whether groups are created at the very top, so that they compete with
     /// everything on the machine.
     pub fn is_top(&self) -> bool {

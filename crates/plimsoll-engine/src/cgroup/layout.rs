@@ -43,31 +43,31 @@ pub(crate) fn has_group_of_ours(folder: &Path) -> bool {
     entries.any(|entry| entry.is_ok_and(|entry| is_ours(Path::new(&entry.file_name()))))
 }
 
-/// Whether a cgroup is one of ours, or below one.
-pub fn is_ours(folder: &Path) -> bool {
-    folder.components().any(|component| {
-        let name = component.as_os_str();
-        name == PARENT_NORMAL
-            || name == PARENT_BATCH
-            || name.as_encoded_bytes().starts_with(PREFIX_SOFT.as_bytes())
-    })
+/// Whether a cgroup's folder may be one of ours, or below one: by its names
+/// alone, wherever it is.
+pub(crate) fn is_ours(folder: &Path) -> bool {
+    folder
+        .components()
+        .any(|component| is_own_name(component.as_os_str()))
 }
 
-/// The name of the group of ours that a cgroup is, or is below one of.
-pub fn group_of(folder: &Path) -> Option<&str> {
-    let mut parts = folder.components().map(|part| part.as_os_str());
-    while let Some(part) = parts.next() {
-        let soft = part
-            .to_str()
-            .and_then(|part| part.strip_prefix(PREFIX_SOFT));
-        if soft.is_some() {
-            return soft.map(without_generation);
-        }
-        if part == PARENT_NORMAL || part == PARENT_BATCH {
-            return parts.next()?.to_str().map(without_generation);
-        }
+/// Whether the first folder below the base is called so, it is one of ours.
+pub(crate) fn is_own_name(name: &OsStr) -> bool {
+    name == PARENT_NORMAL
+        || name == PARENT_BATCH
+        || name.as_encoded_bytes().starts_with(PREFIX_SOFT.as_bytes())
+}
+
+/// The name of the group of ours that a cgroup is, or is below one of; its path
+/// is below the base.
+pub(crate) fn group_of(below_base: &Path) -> Option<&str> {
+    let mut parts = below_base.components().map(|part| part.as_os_str());
+    let first = parts.next()?;
+    if first == PARENT_NORMAL || first == PARENT_BATCH {
+        return parts.next()?.to_str().map(without_generation);
     }
-    None
+    let soft = first.to_str()?.strip_prefix(PREFIX_SOFT);
+    soft.map(without_generation)
 }
 
 fn without_generation(folder: &str) -> &str {

@@ -24,5 +24,4 @@ pub(crate) use group::move_process;
 pub use group::{CpuGroup, Membership};
 pub use held::{check_foreign, check_held, shared_journal};
 pub use hierarchy::{BASE_VARIABLE, Hierarchy, Version};
-pub use layout::{group_of, is_ours};
 pub use stat::CpuStat;

@@ -2,6 +2,7 @@
 
 mod values;
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 pub(crate) use values::{is_refused, restore_files, restore_nice, try_restore_files};
 
 use crate::cgroup::layout::{has_group_of_ours, is_ours};
-use crate::cgroup::{read_text, threads_below, write_text};
+use crate::cgroup::{read_ids, read_text, threads_below, write_text};
 use crate::control::headroom;
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Header, Journal};
@@ -48,13 +49,43 @@ pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) {
     for restore in &tasks {
         restore_nice(restore, report);
     }
+    let members = members(entries);
     for entry in others.iter().rev() {
-        undo_entry(entry, entries, report);
+        // One that somebody else has moved on since stays there.
+        let is_elsewhere = match (entry, &members) {
+            (Entry::Move { pid, .. }, Some(members)) => !members.contains(pid),
+            _ => false,
+        };
+        if !is_elsewhere {
+            undo_entry(entry, entries, report);
+        }
     }
     for entry in others.iter().rev() {
         if let Entry::Enable { path } = entry {
             report.note(disable(path));
         }
+    }
+}
+
+/// The processes of all cgroups that were created; `None`: none were, and
+/// processes were moved to a place of somebody else's.
+fn members(entries: &[Entry]) -> Option<HashSet<i32>> {
+    let mut found = None;
+    for entry in entries {
+        if let Entry::Create { folders, .. } = entry {
+            let members: &mut HashSet<i32> = found.get_or_insert_default();
+            folders
+                .iter()
+                .for_each(|folder| add_members(folder, members));
+        }
+    }
+    found
+}
+
+fn add_members(folder: &Path, members: &mut HashSet<i32>) {
+    members.extend(read_ids(&folder.join("cgroup.procs")).unwrap_or_default());
+    for child in below(folder) {
+        add_members(&child, members);
     }
 }
 

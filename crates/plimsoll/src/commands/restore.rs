@@ -52,10 +52,16 @@ fn recover_from_daemon() -> Result<UndoReport> {
         return Ok(UndoReport::default());
     };
     remove_socket(&runtime);
-    let problem = service::hand_over(&runtime);
-    let problem = problem.map_err(CommandError::io("cannot note who is in which group"))?;
+    // Whatever comes of it, nothing may stay limited.
+    let handed_over = service::hand_over(&runtime);
     let mut report = recover(&runtime, false)?;
-    report.problems.extend(problem);
+    match handed_over {
+        Ok(problem) => report.problems.extend(problem),
+        Err(error) => {
+            let problem = format!("cannot note who is in which group: {error}");
+            report.problems.push(problem);
+        }
+    }
     Ok(report)
 }
 

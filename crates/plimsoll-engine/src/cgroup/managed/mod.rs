@@ -332,7 +332,14 @@ impl ManagedGroup {
     fn rebuild(&mut self, new: Layout, generation: u32) -> Result<()> {
         let runtime = self.runtime.clone();
         let lock = runtime.lock()?;
-        self.build(&lock, &new)?;
+        let is_new = !new.top.exists();
+        if let Err(error) = self.build(&lock, &new) {
+            // What there is of it would be in the way of the next attempt.
+            for folder in new.top.folders().into_iter().filter(|_| is_new) {
+                let _ = undo::remove_group(&folder, None);
+            }
+            return Err(error);
+        }
         let old = std::mem::replace(&mut self.layout, new);
         self.generation = generation;
         let deadline = Instant::now() + MOVE_MAX;
