@@ -26,6 +26,10 @@ fn so_they_do_beside_200_others() {
     reaction(200);
 }
 
+/// So much of the machine may stay unused, in percent, in a window that begins
+/// when the room changes.
+const LOST_MAX: f64 = 25.0;
+
 /// What batch work uses in a window, and what it may by the law, in percent of
 /// the machine.
 #[derive(Debug, Clone, Copy)]
@@ -98,10 +102,11 @@ fn reaction(others: usize) {
         }
         let (free, jumped) = (median(&free), median(&jumped));
         tries.push((free, jumped));
-        // Too much is what must not be; an emulated machine loses some.
+        // Too much is what must not be. What is lost depends on what else the
+        // machine does in windows as short as these.
         [free, jumped]
             .iter()
-            .all(|more| (-2.0 * within..=within).contains(more))
+            .all(|more| (-LOST_MAX..=within).contains(more))
     });
     println!(
         "batch work beside {others} others, percent of the machine more than the law says: \
