@@ -67,7 +67,8 @@ fn owner(status: &str) -> Option<u32> {
 
 /// The cgroup whose limits a process would leave if it was moved into a group
 /// of Plimsoll's: one that it is in, directly or further up, with a quota, an
-/// idle mark, less than the usual weight or a limit of memory.
+/// idle mark, less than the usual weight, CPUs of its own, or a limit of memory
+/// or I/O.
 pub fn confined_by(hierarchy: &Arc<Hierarchy>, pid: i32) -> Option<String> {
     let folders = hierarchy.folders_of(pid).ok()?;
     let path = folders
@@ -90,10 +91,16 @@ fn has_limits(hierarchy: &Arc<Hierarchy>, path: &Path) -> bool {
         .read_weight()
         .is_ok_and(|weight| weight < WEIGHT_DEFAULT);
     // On v2, these go with the cgroup too; on v1 the files are elsewhere.
-    let memory = ["memory.max", "memory.high"].into_iter().any(|name| {
-        fs::read_to_string(group.cpu_file(name)).is_ok_and(|text| text.trim() != "max")
-    });
-    quota || idle || weight || memory
+    let text = |name: &str| fs::read_to_string(group.cpu_file(name)).unwrap_or_default();
+    let memory = ["memory.max", "memory.high", "memory.swap.max"]
+        .into_iter()
+        .any(|name| !matches!(text(name).trim(), "" | "max"));
+    // Without a limit these are empty. `pids.max` is not looked at: systemd
+    // sets it on the slice of every user.
+    let others = ["cpuset.cpus", "io.max"]
+        .into_iter()
+        .any(|name| !text(name).trim().is_empty());
+    quota || idle || weight || memory || others
 }
 
 #[cfg(test)]
