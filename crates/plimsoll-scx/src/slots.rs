@@ -128,7 +128,7 @@ impl<'a> Registrar<'a> {
         if let Err(error) = objects.set_slot(id, slot) {
             // Nothing leads to it: it would be lost.
             let _ = release(objects, self.lock, slot);
-            return Err(error.into());
+            return Err(error);
         }
         objects.shared.tell_groups_changed();
         self.next = slot + 1;
