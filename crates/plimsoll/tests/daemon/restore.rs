@@ -15,8 +15,8 @@ fn start_two(host: &Host) -> Running {
         "run", "--name", "job", "--cap", "50%", "--", "sh", "-c", script,
     ]);
     wait_until("it runs", SHORT, || running.stdout().contains("ready"));
-    // The shell and its two children.
-    wait_until("all are there", SHORT, || members(host, "job").len() == 3);
+    // The shell and its children: some shells become the last themselves.
+    wait_until("all are there", SHORT, || members(host, "job").len() >= 2);
     running
 }
 

@@ -11,6 +11,9 @@ use crate::rig::{
 /// A user that no other process on the machine is.
 const SOMEBODY: u32 = 54_321;
 
+/// Of util-linux: a shell of busybox prefers its own, which cannot do it.
+const SETPRIV: &str = "/usr/bin/setpriv";
+
 #[test]
 fn a_rule_claims_the_cgroups_that_its_glob_matches_and_no_others() {
     let mut host = Host::shared();
@@ -150,14 +153,7 @@ fn a_process_that_becomes_somebody_else_is_claimed_then() {
     let daemon = Daemon::start(&host, &text);
     // `setpriv` changes the user in the process that runs on.
     let ids = [format!("--reuid={uid}"), format!("--regid={uid}")];
-    let words = [
-        "setpriv",
-        &ids[0],
-        &ids[1],
-        "--clear-groups",
-        "sleep",
-        "600",
-    ];
+    let words = [SETPRIV, &ids[0], &ids[1], "--clear-groups", "sleep", "600"];
     let theirs = host.start_in(&home, words);
     wait_until_in(&daemon, theirs.pid(), "theirs");
     theirs.kill_hard();
