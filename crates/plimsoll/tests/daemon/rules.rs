@@ -29,8 +29,8 @@ fn a_rule_claims_the_cgroups_that_its_glob_matches_and_no_others() {
     assert_eq!(bandwidth_us(&one), (30_000, 100_000, 10_000));
     assert_eq!(bandwidth_us(&two), (30_000, 100_000, 10_000));
     assert_eq!(quota_us(&other), -1);
-    // A `*` stops at a `/`.
-    assert_eq!(quota_us(&below), -1);
+    // A `*` stops at a `/`. On v2 it has no quota to look at.
+    assert!(host.is_v2() || quota_us(&below) == -1);
     assert_eq!(daemon.names(), [shown(&one), shown(&two)]);
     daemon.stop();
 }
