@@ -7,6 +7,9 @@ mod common;
 #[path = "daemon/rig.rs"]
 mod rig;
 
+/// What the daemons of these tests enforce with, unless they say otherwise.
+const ENFORCER: &str = "cgroup";
+
 use std::fs;
 use std::thread;
 use std::time::Duration;

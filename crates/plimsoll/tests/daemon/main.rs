@@ -21,3 +21,6 @@ mod run;
 mod set;
 mod show;
 mod users;
+
+/// What the daemons of these tests enforce with, unless they say otherwise.
+const ENFORCER: &str = "cgroup";

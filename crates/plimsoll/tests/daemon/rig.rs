@@ -126,9 +126,9 @@ impl<'h> Daemon<'h> {
         };
         // What a scheduler does has tests of its own.
         let enforcer = if text.contains("enforcer") {
-            ""
+            String::new()
         } else {
-            "enforcer = \"cgroup\""
+            format!("enforcer = \"{}\"", crate::ENFORCER)
         };
         // Keys come before tables.
         let tables = text.find("[[").unwrap_or(text.len());

@@ -19,3 +19,6 @@ mod left_behind;
 mod namespace;
 mod random;
 mod soak;
+
+/// What the daemons of these tests enforce with, unless they say otherwise.
+const ENFORCER: &str = "cgroup";

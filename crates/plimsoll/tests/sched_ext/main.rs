@@ -34,3 +34,6 @@ mod trace;
 mod undo;
 mod wakeup;
 mod watchdog;
+
+/// What the daemons of these tests enforce with, unless they say otherwise.
+const ENFORCER: &str = "auto";
