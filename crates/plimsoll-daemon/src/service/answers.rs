@@ -331,12 +331,7 @@ impl Service {
             Found::Cgroup(path) => self.wish_of_cgroup(path),
             Found::Rule(name) => {
                 let rule = self.config.rules.iter().find(|rule| rule.name == *name)?;
-                let place = if rule.matches.is_of_processes() {
-                    Place::Processes
-                } else {
-                    Place::Cgroup
-                };
-                Some(self.wish_of_rule(rule, place))
+                Some(self.wish_of_rule(rule))
             }
             _ => None,
         }

@@ -150,7 +150,7 @@ impl Service {
 
     /// Puts back what was done for a group that is not asked for any more.
     pub(super) fn take_away(&mut self, name: &str) {
-        if self.book.get(name).is_some_and(|e| e.applied.is_some()) {
+        if self.book.is_applied(name) {
             let removed = self.shared().enforcer().remove(name);
             match removed {
                 Ok(report) => {

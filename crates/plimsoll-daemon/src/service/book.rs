@@ -49,6 +49,12 @@ impl Book {
         self.entries.get(name)
     }
 
+    /// Whether the enforcer has it.
+    pub fn is_applied(&self, name: &str) -> bool {
+        let entry = self.entries.get(name);
+        entry.is_some_and(|entry| entry.applied.is_some())
+    }
+
     pub fn wish(&self, name: &str) -> Option<&Wish> {
         self.entries.get(name)?.wish.as_ref()
     }

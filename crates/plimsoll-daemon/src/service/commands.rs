@@ -123,7 +123,7 @@ impl Service {
     /// Moves those into their groups again that were in them before.
     pub(super) fn take_back_members(&mut self, members: &Members) {
         for (name, members) in members {
-            if self.book.get(name).is_none_or(|e| e.applied.is_none()) {
+            if !self.book.is_applied(name) {
                 continue;
             }
             for (pid, start_time) in members {

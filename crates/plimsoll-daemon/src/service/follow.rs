@@ -58,7 +58,7 @@ impl Service {
                 CgroupChange::Written(path) => {
                     let own = self.hierarchy.group_of(Path::new(&path)).map(str::to_owned);
                     let name = own.unwrap_or(path);
-                    if self.book.get(&name).is_some_and(|e| e.applied.is_some()) {
+                    if self.book.is_applied(&name) {
                         let at = Instant::now() + AUDIT_INTERVAL;
                         self.written.entry(name).or_insert(at);
                     }
@@ -159,7 +159,7 @@ impl Service {
         }
         let rule = self.config.claim_of_cgroup(path).map(|claim| claim.rule);
         let mut wish = match rule {
-            Some(rule) => self.wish_of_rule(rule, Place::Cgroup),
+            Some(rule) => self.wish_of_rule(rule),
             None => Wish {
                 group: path.to_owned(),
                 origin: Origin::File,
@@ -189,7 +189,12 @@ impl Service {
     }
 
     /// What the file and the command line ask of a group of the file.
-    pub(super) fn wish_of_rule(&self, rule: &Rule, place: Place) -> Wish {
+    pub(super) fn wish_of_rule(&self, rule: &Rule) -> Wish {
+        let place = if rule.matches.is_of_processes() {
+            Place::Processes
+        } else {
+            Place::Cgroup
+        };
         let mut wish = Wish {
             group: rule.name.clone(),
             origin: Origin::File,
@@ -215,7 +220,7 @@ impl Service {
             .rules
             .iter()
             .filter(of_processes)
-            .map(|rule| self.wish_of_rule(rule, Place::Processes))
+            .map(|rule| self.wish_of_rule(rule))
             .collect();
         let is_left = |name: &str| !wishes.iter().any(|wish| wish.group == name);
         let gone = self.book.entries().filter(|(name, entry)| {
@@ -299,7 +304,7 @@ impl Service {
         let Some(name) = claimed.or_else(|| parents.map(str::to_owned)) else {
             return;
         };
-        if self.book.get(&name).is_none_or(|e| e.applied.is_none()) {
+        if !self.book.is_applied(&name) {
             // It is looked at again when the group is there.
             return;
         }
@@ -328,7 +333,7 @@ impl Service {
         let due: Vec<String> = due.map(|(path, _)| path.clone()).collect();
         for path in due {
             self.written.remove(&path);
-            if self.book.get(&path).is_none_or(|e| e.applied.is_none()) {
+            if !self.book.is_applied(&path) {
                 continue;
             }
             let found = self.shared().enforcer().audit(&path).unwrap_or_default();
@@ -357,7 +362,7 @@ impl Service {
 impl Service {
     /// Writes what is wanted of a group where somebody has changed it.
     pub(super) fn write_again(&mut self, name: &str) {
-        if self.book.get(name).is_none_or(|e| e.applied.is_none()) {
+        if !self.book.is_applied(name) {
             return;
         }
         let again = self.shared().enforcer().reapply(name);

@@ -72,7 +72,7 @@ impl Service {
             let seen: Vec<Seen> = {
                 let enforcer = self.shared().enforcer();
                 let see = |name: &String| {
-                    let applied = self.book.get(name).is_some_and(|e| e.applied.is_some());
+                    let applied = self.book.is_applied(name);
                     Seen {
                         sample: applied.then(|| enforcer.sample(name).ok()).flatten(),
                         shown: enforcer.shown_path(name).ok(),

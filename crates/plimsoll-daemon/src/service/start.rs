@@ -16,7 +16,6 @@ use super::control_loop::ControlLoop;
 use super::handle::Inbox;
 use super::planner::Planner;
 use super::remembered::Remembered;
-use super::wish::Place;
 use super::{Options, Service};
 use crate::config::{Config, EnforcerWanted};
 use crate::state::Counters;
@@ -192,12 +191,7 @@ impl Service {
                     rule.name
                 ));
             }
-            let place = if rule.matches.is_of_processes() {
-                Place::Processes
-            } else {
-                Place::Cgroup
-            };
-            let wish = self.wish_of_rule(rule, place);
+            let wish = self.wish_of_rule(rule);
             let knobs = super::wish::laid_down(&wish, None, self.planner.nr_cpus());
             self.planner
                 .plan(&wish.place, &knobs, false)
