@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::knobs::KnobError;
+use crate::runtime::LockBusy;
 
 /// An error of the engine, one readable line each.
 #[derive(Debug, Error)]
@@ -99,6 +100,9 @@ pub enum EngineError {
         /// What is missing or went wrong.
         problem: String,
     },
+    /// Another process of ours holds the lock of the runtime folder.
+    #[error(transparent)]
+    LockBusy(LockBusy),
     /// The journal could not be kept, so nothing was changed.
     #[error("{path}: cannot keep the journal: {source}", path = path.display())]
     Journal {

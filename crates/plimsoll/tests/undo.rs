@@ -14,8 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use common::{
-    Host, expect_within, is_alive, knob, membership, ms, native_or_vm, rate_percent, task_ns,
-    threads_of, wait_until,
+    Host, StoppedHolder, expect_within, is_alive, knob, membership, ms, native_or_vm, rate_percent,
+    task_ns, threads_of, wait_until,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -82,6 +82,32 @@ fn sigterm_releases_descendants_that_run_on() {
         }
         host.assert_clean();
     }
+}
+
+#[test]
+fn a_stopped_process_with_the_lock_leaves_nothing_limited() {
+    let host = Host::shared();
+    let group = host.normal("late");
+    let running = host.start("run --name late --cap 20% -- sleep 600".split(' '));
+    wait_until("the group is there", SHORT, || {
+        group.processes().is_ok_and(|found| !found.is_empty())
+    });
+    let holder = StoppedHolder::of(host.runtime());
+    let told = format!("held by process {} (flock), which is stopped", holder.pid());
+    for words in ["run --cap 20% -- true", "restore"] {
+        let refused = host.run(words.split(' '));
+        assert_eq!(refused.code(), 125);
+        assert!(refused.one_line().contains(&told), "{}", refused.stderr);
+    }
+    running.send(Signal::SIGTERM);
+    let finished = running.finish(SHORT);
+    assert_eq!(finished.code(), 128 + 15);
+    assert!(finished.stderr.contains(&told), "{}", finished.stderr);
+    assert!(!group.exists());
+    drop(holder);
+    // The empty parent goes with the next who has the lock.
+    host.run(["restore"]).good();
+    host.assert_clean();
 }
 
 #[test]

@@ -184,8 +184,12 @@ impl Service {
         }
         self.counters.apply_failures += 1;
         let problem = error.to_string();
-        if self.book.failed(name, problem.clone(), Instant::now()) {
+        let now = Instant::now();
+        if self.book.failed(name, problem.clone(), now) {
             self.log.error("apply", &format!("{name}: {problem}"));
+        }
+        if matches!(error, EngineError::LockBusy(_)) {
+            self.book.retry_soon(name, now);
         }
     }
 

@@ -202,6 +202,14 @@ impl Book {
         self.retries.insert(name.to_owned(), at);
         is_new
     }
+
+    /// What has failed did so for a reason that may be over at any time: the
+    /// next attempt is no later for it.
+    pub fn retry_soon(&mut self, name: &str, now: Instant) {
+        if let Some(at) = self.retries.get_mut(name) {
+            *at = now + RETRY_FIRST;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -253,6 +261,9 @@ mod tests {
             now += next;
         }
         assert_eq!(delay, RETRY_MAX);
+        book.failed("/a", "full".into(), now);
+        book.retry_soon("/a", now);
+        assert_eq!(book.due(), Some(now + RETRY_FIRST));
         book.take_unsettled(10, now);
         book.applied("/a", Knobs::default(), None);
         assert_eq!(book.due(), None);

@@ -62,6 +62,8 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
         log: Arc::clone(&log),
     });
     let service = service.map_err(other)?;
+    // Until here nothing else had to be done; a start that fails is done again.
+    runtime.is_of_service();
     let handle = service.handle();
     let served = serve(&service, &runtime, &log);
     let (control, metrics) = match served {

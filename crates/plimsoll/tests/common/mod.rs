@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
+use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -272,6 +273,38 @@ impl Drop for Running {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A process that holds the lock of a runtime folder and is stopped, as by
+/// Ctrl-Z; it is ended with the test.
+pub struct StoppedHolder(Child);
+
+impl StoppedHolder {
+    pub fn of(runtime: &Path) -> Self {
+        let mut command = Command::new("flock");
+        command.arg("-x").arg(runtime.join("lock"));
+        // What it starts has the lock, too, and ends with its input.
+        command.args(["sh", "-c", "echo held; cat"]);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = [0; 5];
+        let output = child.stdout.as_mut().unwrap();
+        output.read_exact(&mut line).unwrap();
+        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGSTOP).unwrap();
+        Self(child)
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.0.id().cast_signed()
+    }
+}
+
+impl Drop for StoppedHolder {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

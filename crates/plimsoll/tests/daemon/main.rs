@@ -12,6 +12,7 @@ mod following;
 mod foreign;
 mod headroom;
 mod lifecycle;
+mod lock;
 mod reaction;
 mod reload;
 mod restore;

@@ -109,6 +109,7 @@ pub(super) fn copy_of(error: &EngineError) -> EngineError {
                 io::Error::from_raw_os_error,
             ),
         },
+        EngineError::LockBusy(busy) => EngineError::LockBusy(busy.clone()),
         other => EngineError::Control {
             name: "journal".into(),
             problem: other.to_string(),

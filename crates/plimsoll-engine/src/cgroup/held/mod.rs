@@ -318,6 +318,8 @@ impl HeldGroups {
         let mut rest = UndoReport::default();
         undo::undo_journal(journal, &mut rest)?;
         report.problems.extend(rest.problems);
+        // Also of groups that went while the lock was not to be had.
+        report.problems.extend(self.runtime.release_shared(&lock)?);
         Ok(())
     }
 

@@ -440,25 +440,26 @@ impl ManagedGroup {
         self.undo_alone(report);
     }
 
+    /// What is the group's own is put back also without the lock: nobody else
+    /// touches it. What is left then, an empty parent, goes with the next who
+    /// has the lock.
     fn undo_alone(&mut self, report: &mut UndoReport) {
-        match self.runtime.lock() {
-            Ok(lock) => self.undo_locked(&lock, report),
-            Err(error) => report.problems.push(error.to_string()),
-        }
+        let lock = self.runtime.lock();
+        self.undo_own(report);
+        let released = lock.and_then(|lock| self.runtime.release_shared(&lock));
+        note(released, report);
     }
 
     fn undo_locked(&mut self, lock: &RuntimeLock, report: &mut UndoReport) {
+        self.undo_own(report);
+        note(self.runtime.release_shared(lock), report);
+    }
+
+    fn undo_own(&mut self, report: &mut UndoReport) {
         self.controls = Controls::default();
-        let Some(journal) = self.journal.take() else {
-            return;
-        };
-        let undone = undo::undo_journal(journal, report);
-        let released = self.runtime.release_shared(lock);
-        for result in [undone.map(|()| Vec::new()), released] {
-            match result {
-                Ok(problems) => report.problems.extend(problems),
-                Err(error) => report.problems.push(error.to_string()),
-            }
+        if let Some(journal) = self.journal.take() {
+            let undone = undo::undo_journal(journal, report);
+            note(undone.map(|()| Vec::new()), report);
         }
     }
 }
@@ -470,6 +471,13 @@ impl Drop for ManagedGroup {
         if self.journal.is_some() {
             self.undo_alone(&mut UndoReport::default());
         }
+    }
+}
+
+fn note(problems: Result<Vec<String>>, report: &mut UndoReport) {
+    match problems {
+        Ok(problems) => report.problems.extend(problems),
+        Err(error) => report.problems.push(error.to_string()),
     }
 }
 

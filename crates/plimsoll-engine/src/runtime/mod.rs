@@ -1,17 +1,22 @@
 //! The runtime folder: journals, what they share, and one lock for both.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+mod lock;
+
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::layout::has_group_of_its_own;
 use crate::cgroup::{read_text, write_text};
 use crate::error::{EngineError, Result};
+use lock::Patience;
+pub use lock::{LockBusy, RuntimeLock};
 
 /// Names another runtime folder; for tests.
 pub const RUNTIME_VARIABLE: &str = "PLIMSOLL_RUNTIME_DIR";
@@ -20,16 +25,19 @@ pub const RUNTIME_VARIABLE: &str = "PLIMSOLL_RUNTIME_DIR";
 pub(crate) const PRIVATE: u32 = 0o600;
 
 /// The folder that all processes of one user share.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct RuntimeFolder {
     path: PathBuf,
+    patience: Arc<Patience>,
 }
 
-/// Held while journals come and go, and while what they share is changed.
-#[derive(Debug)]
-pub struct RuntimeLock {
-    _file: File,
+impl PartialEq for RuntimeFolder {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
 }
+
+impl Eq for RuntimeFolder {}
 
 /// Changes that belong to no single group: whoever leaves last undoes them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,21 +66,22 @@ impl RuntimeFolder {
                 None => format!("/tmp/plimsoll-{uid}").into(),
             }
         });
-        Self { path }
+        Self::at(path)
     }
 
     /// The runtime folder of root, where any user finds the daemon's socket:
     /// `/run/plimsoll`.
     pub fn of_this_host() -> Self {
         let named = std::env::var_os(RUNTIME_VARIABLE).map(PathBuf::from);
-        Self {
-            path: named.unwrap_or_else(|| "/run/plimsoll".into()),
-        }
+        Self::at(named.unwrap_or_else(|| "/run/plimsoll".into()))
     }
 
     /// A runtime folder at `path`.
     pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self {
+            path: path.into(),
+            patience: Arc::default(),
+        }
     }
 
     /// Where it is.
@@ -116,11 +125,21 @@ impl RuntimeFolder {
         fs::set_permissions(&self.path, permissions).map_err(|e| self.failed(e))
     }
 
-    /// Waits for the lock. It is released when the guard is dropped or its
-    /// process ends, however it ends.
+    /// A service uses this, and all copies of it, from now on: it cannot wait
+    /// for long, and tries again later what it has to do.
+    pub fn is_of_service(&self) {
+        self.patience.is_of_service();
+    }
+
+    /// Waits for the lock: up to a minute, a service for some seconds. For a
+    /// process that is stopped while it holds it, three seconds, a service for
+    /// less than one. It is released when the guard is dropped or its process
+    /// ends, however it ends.
     ///
     /// # Errors
-    /// When the folder is not there or not writable.
+    /// When the folder is not there or not writable. [`EngineError::LockBusy`],
+    /// which names who holds it, when it was not to be had in time: then
+    /// nothing was changed.
     pub fn lock(&self) -> Result<RuntimeLock> {
         let path = self.path.join("lock");
         let file = OpenOptions::new()
@@ -130,8 +149,7 @@ impl RuntimeFolder {
             .mode(PRIVATE)
             .open(path);
         let file = file.map_err(|e| self.failed(e))?;
-        file.lock().map_err(|e| self.failed(e))?;
-        Ok(RuntimeLock { _file: file })
+        lock::take(file, &self.path, &self.patience)
     }
 
     /// The file that says what all journals share.
