@@ -71,6 +71,20 @@ pub enum Entry {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         new: Option<i32>,
     },
+    /// The tasks of a cgroup are given a nice level, which what they start
+    /// inherits. Undone for those that came since and have it: they get that of
+    /// the nearest task they descend from of which it is known, else `old`.
+    /// What cannot be undone: of a task that has left the cgroup before, nobody
+    /// knows that it is from there; and one that gave itself that very level
+    /// cannot be told from one that inherited it.
+    ReniceGroup {
+        /// The cgroup's `cgroup.procs`.
+        processes: PathBuf,
+        /// What most of its tasks had before.
+        old: i32,
+        /// What they are set to.
+        new: i32,
+    },
     /// A kernel file that was there before us is written all the time by a
     /// loop of ours. Undone by writing `old`, whatever it holds: a value of
     /// somebody else cannot be told from one of the loop. A weight is left out

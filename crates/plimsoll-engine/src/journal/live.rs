@@ -49,6 +49,38 @@ pub(crate) struct TaskRestore {
     pub ours: Vec<i32>,
 }
 
+/// How to put back the nice level of tasks that have inherited it in a cgroup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GroupRestore {
+    /// The cgroup's `cgroup.procs`.
+    pub processes: PathBuf,
+    /// What most tasks had at first.
+    pub old: i32,
+    /// What we gave them.
+    pub ours: Vec<i32>,
+}
+
+impl GroupRestore {
+    /// The one entry that says nearly the same: of the levels, the last.
+    pub fn entry(&self) -> Entry {
+        Entry::ReniceGroup {
+            processes: self.processes.clone(),
+            old: self.old,
+            new: self.ours.last().copied().unwrap_or(self.old),
+        }
+    }
+}
+
+/// What is to be put back, in the order in which it was changed first.
+#[derive(Debug, Default)]
+pub(crate) struct Restores {
+    pub files: Vec<FileRestore>,
+    pub tasks: Vec<TaskRestore>,
+    pub groups: Vec<GroupRestore>,
+    /// All other entries.
+    pub others: Vec<Entry>,
+}
+
 /// The entries that still count: those of what was put back are left out.
 fn unreleased(entries: Vec<Entry>) -> Vec<Entry> {
     let mut paths: HashSet<PathBuf> = HashSet::new();
@@ -73,6 +105,7 @@ fn unreleased(entries: Vec<Entry>) -> Vec<Entry> {
             Entry::Write { path, .. } | Entry::Control { path, .. } | Entry::Publish { path } => {
                 is_released(path)
             }
+            Entry::ReniceGroup { processes, .. } => is_released(processes),
             Entry::Schedule { folder, .. } => paths.contains(folder),
             Entry::Renice { tid, .. } => tasks.contains(tid),
             Entry::Move { pid, .. } => processes.contains(pid),
@@ -86,14 +119,17 @@ fn unreleased(entries: Vec<Entry>) -> Vec<Entry> {
     kept
 }
 
-/// What is to be put back of files and tasks, in the order in which they were
-/// written first, and all other entries.
-pub(crate) fn restores(entries: Vec<Entry>) -> (Vec<FileRestore>, Vec<TaskRestore>, Vec<Entry>) {
-    let mut files: Vec<FileRestore> = Vec::new();
-    let mut tasks: Vec<TaskRestore> = Vec::new();
+/// What is to be put back.
+pub(crate) fn restores(entries: Vec<Entry>) -> Restores {
+    let mut restores = Restores::default();
+    let Restores {
+        files,
+        tasks,
+        groups,
+        others,
+    } = &mut restores;
     let mut file_of: HashMap<PathBuf, usize> = HashMap::new();
     let mut task_of: HashMap<TaskId, usize> = HashMap::new();
-    let mut others = Vec::new();
     for entry in unreleased(entries) {
         let (path, old, new) = match entry {
             Entry::Write { path, old, new } => (path, old, Some(new)),
@@ -113,6 +149,21 @@ pub(crate) fn restores(entries: Vec<Entry>) -> (Vec<FileRestore>, Vec<TaskRestor
                 tasks[index].ours.extend(new);
                 continue;
             }
+            Entry::ReniceGroup {
+                processes,
+                old,
+                new,
+            } => {
+                match groups.iter_mut().find(|it| it.processes == processes) {
+                    Some(known) => known.ours.push(new),
+                    None => groups.push(GroupRestore {
+                        processes,
+                        old,
+                        ours: vec![new],
+                    }),
+                }
+                continue;
+            }
             other => {
                 others.push(other);
                 continue;
@@ -130,7 +181,7 @@ pub(crate) fn restores(entries: Vec<Entry>) -> (Vec<FileRestore>, Vec<TaskRestor
         files[index].driven |= new.is_none();
         files[index].ours.extend(new);
     }
-    (files, tasks, others)
+    restores
 }
 
 /// Whether there is anything left to undo of an entry of another kind.
@@ -155,8 +206,15 @@ fn is_live(entry: &Entry) -> bool {
 
 /// The shortest journal that undoes the same.
 pub(crate) fn live(entries: Vec<Entry>) -> Vec<Entry> {
-    let (files, tasks, mut live) = restores(entries);
+    let Restores {
+        files,
+        tasks,
+        groups,
+        others: mut live,
+    } = restores(entries);
     live.retain(is_live);
+    let groups = groups.iter().filter(|group| group.processes.exists());
+    live.extend(groups.map(GroupRestore::entry));
     live.extend(files.iter().map(FileRestore::entry));
     let tasks = tasks.into_iter().filter(|restore| restore.task.exists());
     live.extend(tasks.map(|restore| Entry::Renice {
@@ -202,6 +260,28 @@ mod tests {
     }
 
     #[test]
+    fn the_first_level_of_a_group_counts_and_it_goes_with_its_cgroup() {
+        let folder = tempfile::tempdir().unwrap();
+        let processes = folder.path().join("cgroup.procs");
+        std::fs::write(&processes, "").unwrap();
+        let renice = |old, new| Entry::ReniceGroup {
+            processes: processes.clone(),
+            old,
+            new,
+        };
+        let all = vec![renice(2, 5), renice(4, 7)];
+        let found = restores(all.clone()).groups;
+        assert_eq!((found[0].old, &*found[0].ours), (2, &[5, 7][..]));
+        assert_eq!(live(all.clone()), [renice(2, 7)]);
+        for path in [&processes, folder.path()] {
+            let all = [all.clone(), vec![released(path.to_str().unwrap())]].concat();
+            assert!(restores(all).groups.is_empty());
+        }
+        std::fs::remove_file(&processes).unwrap();
+        assert!(live(all).is_empty());
+    }
+
+    #[test]
     fn what_was_put_back_is_forgotten_and_what_came_after_is_not() {
         let renice = |old| Entry::Renice {
             tid: 7,
@@ -227,7 +307,13 @@ mod tests {
             write("/g/a/w", "3", "4"),
             renice(1),
         ];
-        let (files, tasks, others) = restores(before.clone());
+        let Restores {
+            files,
+            tasks,
+            groups,
+            others,
+        } = restores(before.clone());
+        assert!(groups.is_empty());
         let found: Vec<_> = files.iter().map(|file| (&*file.path, &*file.old)).collect();
         assert_eq!(
             found,
@@ -236,6 +322,6 @@ mod tests {
         assert_eq!((tasks.len(), tasks[0].old), (1, 1));
         assert_eq!(others, [enable, moved]);
         let one_file = [before, vec![released("/g/w")]].concat();
-        assert_eq!(restores(one_file).0.len(), 1);
+        assert_eq!(restores(one_file).files.len(), 1);
     }
 }

@@ -22,7 +22,7 @@ use crate::error::{EngineError, Result};
 use crate::runtime::{PRIVATE, set_aside, temporary};
 
 pub use entry::{Entry, Header, VERSION};
-pub(crate) use live::{FileRestore, TaskRestore, live, restores};
+pub(crate) use live::{FileRestore, GroupRestore, Restores, TaskRestore, live, restores};
 pub use text::{Sound, file_stem};
 
 /// What a group's control socket is called, beside its journal.

@@ -226,8 +226,9 @@ mod tests {
             let path = runtime.path().join("lock");
             let mut command = Command::new("flock");
             command.args(["--no-fork", "-x"]).arg(&path);
-            command.args(["sh", "-c", "echo held; exec sleep 600"]);
-            let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+            command.args(["sh", "-c", "echo held; read line"]);
+            let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
             let mut line = [0; 4];
             let mut output = child.stdout.take().unwrap();
             output.read_exact(&mut line).unwrap();
@@ -266,7 +267,7 @@ mod tests {
         assert_eq!(busy.holder_pid(), Some(pid));
         let message = busy.to_string();
         let shown = folder.path().display();
-        let start = format!("{shown}: its lock is held by process {pid} (sleep), which is stopped");
+        let start = format!("{shown}: its lock is held by process {pid} (sh), which is stopped");
         assert!(message.starts_with(&start), "{message}");
         assert!(message.contains(&format!("kill -CONT {pid}")), "{message}");
         drop(other);

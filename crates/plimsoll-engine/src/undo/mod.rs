@@ -1,5 +1,6 @@
 //! Putting things back as they were found.
 
+mod nice;
 mod values;
 
 use std::collections::HashSet;
@@ -9,13 +10,14 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub(crate) use values::{is_refused, restore_files, restore_nice, try_restore_files};
+pub(crate) use nice::{Lineage, commonest_level, restore_group, restore_nice};
+pub(crate) use values::{is_refused, restore_files, try_restore_files};
 
 use crate::cgroup::layout::{has_group_of_ours, is_ours};
 use crate::cgroup::{read_ids, read_text, threads_below, write_text};
 use crate::control::headroom;
 use crate::error::{EngineError, Result};
-use crate::journal::{self, Entry, Header, Journal};
+use crate::journal::{self, Entry, Header, Journal, Restores};
 use crate::policies::Policies;
 use crate::runtime::{RuntimeFolder, RuntimeLock, temporary};
 use crate::tasks::{self, Policy, TaskId};
@@ -44,10 +46,18 @@ impl UndoReport {
 /// Undoes entries: first the values of files and tasks, then all else, the last
 /// first.
 pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) {
-    let (files, tasks, others) = journal::restores(entries.to_vec());
+    let Restores {
+        files,
+        tasks,
+        groups,
+        others,
+    } = journal::restores(entries.to_vec());
     restore_files(&files, report);
     for restore in &tasks {
         restore_nice(restore, report);
+    }
+    for group in &groups {
+        restore_group(group, &tasks, report);
     }
     let members = members(entries);
     for entry in others.iter().rev() {
@@ -127,6 +137,7 @@ fn undo_entry(entry: &Entry, all: &[Entry], report: &mut UndoReport) {
         Entry::Write { .. }
         | Entry::Control { .. }
         | Entry::Renice { .. }
+        | Entry::ReniceGroup { .. }
         | Entry::Enable { .. }
         | Entry::Released { .. } => (),
     }

@@ -1,4 +1,4 @@
-//! Putting back the values of kernel files and the nice levels of tasks.
+//! Putting back the values of kernel files.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -6,8 +6,7 @@ use std::path::Path;
 use super::UndoReport;
 use crate::cgroup::{read_text, write_text};
 use crate::error::{EngineError, Result};
-use crate::journal::{FileRestore, TaskRestore};
-use crate::tasks;
+use crate::journal::FileRestore;
 
 /// What a weight's file holds once the idle mark of its cgroup is cleared;
 /// `None`: it is no weight's file.
@@ -96,24 +95,6 @@ fn restore_file(
     Ok(())
 }
 
-/// Gives a task its nice level back, unless it has been given another since.
-pub(crate) fn restore_nice(restore: &TaskRestore, report: &mut UndoReport) {
-    let TaskRestore { task, old, ours } = restore;
-    let Ok(now) = tasks::nice(task.tid) else {
-        return;
-    };
-    if now == *old || !task.exists() {
-        return;
-    }
-    if ours.is_empty() || ours.contains(&now) {
-        return report.note(tasks::set_nice(task.tid, *old));
-    }
-    report.problems.push(format!(
-        "task {}: has nice {now}, which is not ours; left as it is, it was {old}",
-        task.tid
-    ));
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -176,17 +157,5 @@ mod tests {
             let weight = fs::read_to_string(&weight).unwrap();
             assert!(weight.starts_with(weight_after), "{weight}");
         }
-    }
-
-    #[test]
-    fn a_nice_level_that_somebody_else_gave_stays() {
-        let tid = nix::unistd::gettid().as_raw();
-        let task = tasks::TaskId::of(tid).unwrap();
-        let old = tasks::nice(tid).unwrap();
-        tasks::set_nice(tid, 18).unwrap();
-        let ours = vec![17];
-        let mut report = UndoReport::default();
-        restore_nice(&TaskRestore { task, old, ours }, &mut report);
-        assert_eq!((report.problems.len(), tasks::nice(tid).unwrap()), (1, 18));
     }
 }

@@ -1,6 +1,6 @@
 //! One cgroup that is held.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::cgroup::layout::{KERNEL_PERIOD_MAX_NS, fit_below};
 use crate::control::headroom::SideDescription;
 use crate::enforcer::Sample;
 use crate::error::Result;
-use crate::journal::{Entry, TaskRestore};
+use crate::journal::{self, Entry, GroupRestore, Restores, TaskRestore};
 use crate::knobs::{Bandwidth, Knobs, Nice, Quota};
 use crate::tasks::{self, TaskId};
-use crate::undo::{self, UndoReport};
+use crate::undo::{self, Lineage, UndoReport};
 
 /// Of what others keep changing, only so many are remembered.
 const FOREIGN_CHANGES_MAX: usize = 32;
@@ -28,6 +28,8 @@ pub(super) struct Held {
     pub knobs: Knobs,
     pub values: Values,
     pub tasks: Vec<TaskRestore>,
+    /// Of what these start; `None`: none has a nice level from us.
+    pub descendants: Option<GroupRestore>,
     /// Processes that were moved here, as they are in the journal.
     pub moved: Vec<Entry>,
     pub foreign_changes: Vec<String>,
@@ -40,6 +42,8 @@ pub(super) struct Held {
 pub(super) struct Known<'a> {
     pub values: &'a Values,
     tasks: &'a [TaskRestore],
+    descendants: Option<&'a GroupRestore>,
+    moved: &'a [Entry],
     nice: Option<Nice>,
 }
 
@@ -69,7 +73,21 @@ impl Held {
         Known {
             values: &self.values,
             tasks: &self.tasks,
+            descendants: self.descendants.as_ref(),
+            moved: &self.moved,
             nice: self.knobs.nice,
+        }
+    }
+
+    /// What a journal says of the tasks of a cgroup that nobody holds.
+    pub fn of_journal(entries: Vec<Entry>) -> Self {
+        let Restores {
+            tasks, mut groups, ..
+        } = journal::restores(entries);
+        Self {
+            tasks,
+            descendants: groups.pop(),
+            ..Self::default()
         }
     }
 
@@ -77,6 +95,9 @@ impl Held {
     pub fn restore_tasks(&self, report: &mut UndoReport) {
         for restore in &self.tasks {
             undo::restore_nice(restore, report);
+        }
+        if let Some(group) = &self.descendants {
+            undo::restore_group(group, &self.tasks, report);
         }
         undo::undo_entries(&self.moved, report);
     }
@@ -92,14 +113,10 @@ impl Held {
 
     /// That it is put back.
     pub fn released(&self, group: &CpuGroup) -> Entry {
-        let moved = self.moved.iter().filter_map(|entry| match entry {
-            Entry::Move { pid, .. } => Some(*pid),
-            _ => None,
-        });
         Entry::Released {
             paths: vec![folder_of(group)],
             tasks: self.tasks.iter().map(|restore| restore.task.tid).collect(),
-            processes: moved.collect(),
+            processes: moved_pids(&self.moved).collect(),
         }
     }
 
@@ -165,6 +182,14 @@ fn quota_max_ns(group: &CpuGroup) -> u64 {
     quota_ns.unwrap_or(plimsoll_policy::RUNTIME_MAX_NS)
 }
 
+/// The processes of such entries.
+fn moved_pids(moved: &[Entry]) -> impl Iterator<Item = i32> {
+    moved.iter().filter_map(|entry| match entry {
+        Entry::Move { pid, .. } => Some(*pid),
+        _ => None,
+    })
+}
+
 /// Its folder, as the parent of its files is written.
 fn folder_of(group: &CpuGroup) -> PathBuf {
     let file = group.cpu_file("cgroup.procs");
@@ -192,6 +217,10 @@ pub(super) struct Prepared {
     pub values: Values,
     /// The same for the nice levels of tasks.
     pub tasks: Vec<TaskRestore>,
+    /// And of what these start.
+    pub descendants: Option<GroupRestore>,
+    /// What had a level from us that is asked for no more.
+    let_go: Option<(GroupRestore, Vec<TaskRestore>)>,
     /// Tasks with the level that they are to get and that they had.
     renice: Vec<(i32, i32, i32)>,
     /// To be on disk before.
@@ -211,6 +240,8 @@ impl Prepared {
             knobs: knobs.clone(),
             values: std::mem::take(&mut change.values),
             tasks: Vec::new(),
+            descendants: None,
+            let_go: None,
             renice: Vec::new(),
             entries: std::mem::take(&mut change.entries),
             afterwards: std::mem::take(&mut change.afterwards),
@@ -224,18 +255,31 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// Every task that is there now gets the level, but for those that
-    /// somebody else has given another since.
+    /// Every task that is there now gets the level. One that has come since
+    /// the last time may have had that from us already, from whoever started
+    /// it.
     fn set_nice(&mut self, nice: Nice, known: Known<'_>) -> Result<()> {
         let mut known_tasks: HashMap<TaskId, &TaskRestore> = HashMap::new();
         known_tasks.extend(known.tasks.iter().map(|restore| (restore.task, restore)));
+        let mut lineage = known
+            .descendants
+            .map(|group| Lineage::new(group, known.tasks));
+        lineage.iter_mut().for_each(Lineage::look);
+        let moved: HashSet<i32> = moved_pids(known.moved).collect();
         let processes = self.group.all_processes()?;
         for tid in processes.into_iter().flat_map(tasks::threads) {
             let (Some(task), Ok(now)) = (TaskId::of(tid), tasks::nice(tid)) else {
                 continue;
             };
             let restore = known_tasks.get(&task);
-            let old = restore.map_or(now, |restore| restore.old);
+            let inherited = || match &lineage {
+                Some(lineage) if !moved.contains(&tid) => lineage.inherited(tid, now),
+                _ => None,
+            };
+            let old = match restore {
+                Some(restore) => restore.old,
+                None => inherited().unwrap_or(now),
+            };
             if restore.is_none_or(|restore| restore.ours != [nice.nice]) {
                 self.entries.push(Entry::Renice {
                     tid,
@@ -250,7 +294,29 @@ impl Prepared {
                 self.renice.push((tid, nice.nice, now));
             }
         }
+        self.descendants = known.descendants.cloned();
+        self.note_descendants(nice.nice);
         Ok(())
+    }
+
+    /// What these tasks start from now on has the level, too.
+    fn note_descendants(&mut self, nice: i32) {
+        let before = self.descendants.take();
+        let is_known = before
+            .as_ref()
+            .is_some_and(|group| group.ours.last() == Some(&nice));
+        self.descendants = before.or_else(|| {
+            Some(GroupRestore {
+                processes: self.group.cpu_file("cgroup.procs"),
+                old: undo::commonest_level(&self.tasks)?,
+                ours: Vec::new(),
+            })
+        });
+        if let Some(group) = self.descendants.as_mut().filter(|_| !is_known) {
+            group.ours.retain(|level| *level != nice);
+            group.ours.push(nice);
+            self.entries.push(group.entry());
+        }
     }
 
     fn reset_nice(&mut self, known: Known<'_>) {
@@ -265,8 +331,12 @@ impl Prepared {
                 _ => (),
             }
         }
+        self.let_go = known
+            .descendants
+            .map(|group| (group.clone(), known.tasks.to_vec()));
+        let descendants = known.descendants.map(|group| group.processes.clone());
         self.afterwards.push(Entry::Released {
-            paths: Vec::new(),
+            paths: descendants.into_iter().collect(),
             tasks: back,
             processes: Vec::new(),
         });
@@ -280,6 +350,10 @@ impl Prepared {
                 self.revert();
                 return Err(error);
             }
+        }
+        if let Some((group, tasks)) = &self.let_go {
+            // What is refused here was not refused above.
+            undo::restore_group(group, tasks, &mut UndoReport::default());
         }
         Ok(())
     }

@@ -139,11 +139,13 @@ impl HeldGroups {
             knobs,
             values,
             tasks,
+            descendants,
             afterwards,
             ..
         } = prepared;
         held.values = values;
         held.tasks = tasks;
+        held.descendants = descendants;
         held.foreign_changes.clear();
         let old = std::mem::replace(&mut held.knobs, knobs);
         self.groups.insert(name.clone(), held);
@@ -366,8 +368,9 @@ impl Drop for HeldGroups {
 /// Sets knobs of a cgroup that nobody holds afterwards; the journal does. A
 /// knob that is not spoken of stays as it is.
 pub(super) fn set_once(group: CpuGroup, knobs: &Knobs, journal: &mut Journal) -> Result<()> {
-    let nothing = Held::default();
-    let prepared = Prepared::new(group, nothing.known(), knobs)?;
+    let (_, entries) = journal.read()?;
+    let earlier = Held::of_journal(entries);
+    let prepared = Prepared::new(group, earlier.known(), knobs)?;
     journal.record(&prepared.entries)?;
     prepared.execute()
 }

@@ -1,6 +1,7 @@
 //! One group that this process manages: from nothing to undone.
 
 mod controls;
+mod nice;
 mod observe;
 
 use std::io;
@@ -58,6 +59,9 @@ pub(crate) struct ManagedGroup {
     /// it takes for the next time.
     nr_moved: usize,
     moved_max: usize,
+    /// The nice level that its tasks would have without us; `None`: none has
+    /// come yet.
+    nice_before: Option<i32>,
     /// `None` once it is undone.
     journal: Option<Journal>,
 }
@@ -89,6 +93,11 @@ impl ManagedGroup {
             Selector::Processes => hierarchy.folders(Path::new("")),
             _ => hierarchy.own_folders(),
         };
+        let nice_before = match policy.selector {
+            Selector::Command => Some(tasks::nice(std::process::id().cast_signed())?),
+            Selector::Process(pid) => Some(tasks::nice(pid)?),
+            _ => None,
+        };
         let lock = runtime.lock()?;
         let journal = Journal::create(runtime.path(), &header)?;
         let mut group = Self {
@@ -105,6 +114,7 @@ impl ManagedGroup {
             foreign_changes: Vec::new(),
             nr_moved: 0,
             moved_max: MOVED_MIN,
+            nice_before,
             journal: Some(journal),
         };
         let built = group.build(&lock, &group.layout.clone()).and_then(|()| {
@@ -145,6 +155,7 @@ impl ManagedGroup {
             folders: layout.top.folders(),
             evacuate_to: self.evacuate_to.clone(),
         }])?;
+        self.record_nice(layout)?;
         layout.top.create()?;
         for pair in layout.groups().windows(2) {
             pair[0].enable_children()?;
@@ -226,7 +237,7 @@ impl ManagedGroup {
         self.record(&[entry])?;
         self.layout.leaf.add_process(pid)?;
         if let Some(nice) = self.knobs.nice {
-            self.renice(pid, nice.nice)?;
+            self.renice(pid, nice.nice, None)?;
         }
         Ok(())
     }
@@ -243,22 +254,6 @@ impl ManagedGroup {
             self.nr_moved = 0;
             self.moved_max = MOVED_MIN.max(nr_live);
         }
-    }
-
-    fn renice(&mut self, pid: i32, nice: i32) -> Result<()> {
-        for tid in tasks::threads(pid) {
-            let (Some(start_time), Ok(old)) = (tasks::start_time(tid), tasks::nice(tid)) else {
-                continue;
-            };
-            self.record(&[Entry::Renice {
-                tid,
-                start_time,
-                old,
-                new: None,
-            }])?;
-            tasks::set_nice(tid, nice)?;
-        }
-        Ok(())
     }
 
     /// Starts what has to run from user space for the present knobs.
@@ -310,20 +305,6 @@ impl ManagedGroup {
         }
         self.set_values(&layout, &self.knobs.clone())?;
         self.foreign_changes.clear();
-        Ok(())
-    }
-
-    fn renice_all(
-        &mut self,
-        old: Option<crate::knobs::Nice>,
-        new: Option<crate::knobs::Nice>,
-    ) -> Result<()> {
-        let Some(new) = new.filter(|_| old != new) else {
-            return Ok(());
-        };
-        for pid in self.layout.top.all_processes()? {
-            self.renice(pid, new.nice)?;
-        }
         Ok(())
     }
 

@@ -1,0 +1,323 @@
+//! What is started while its parents have a nice level of Plimsoll's inherits
+//! it, and does not keep it.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::{Host, Running, is_alive, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
+use plimsoll_engine::cgroup::{CgroupEnforcer, CpuGroup};
+use plimsoll_engine::enforcer::Enforcer as _;
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::policy_set::{GroupPolicy, Selector};
+use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::tasks::{nice, set_nice};
+
+const SHORT: Duration = Duration::from_secs(20);
+
+/// Starts a process for each line that it reads, and says which.
+const SCRIPT: &str = r#"
+exec 3<>"$0"
+while read -r what <&3; do
+    case $what in
+        child) sleep 600 & echo $! ;;
+        orphan) (sleep 600 & echo $!) ;;
+    esac
+done
+"#;
+
+fn parent_of(pid: i32) -> i32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = stat.rsplit(") ").next().unwrap();
+    fields.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// A process that starts others when it is told to; all end with the test.
+struct Parent {
+    _folder: tempfile::TempDir,
+    orders: PathBuf,
+    running: Option<Running>,
+    words: Vec<String>,
+}
+
+impl Parent {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let orders = folder.path().join("orders");
+        mkfifo(&orders, Mode::S_IRWXU).unwrap();
+        let words = ["sh", "-c", SCRIPT, orders.to_str().unwrap()];
+        Self {
+            words: words.map(str::to_owned).to_vec(),
+            _folder: folder,
+            orders,
+            running: None,
+        }
+    }
+
+    fn in_group(host: &Host, group: &CpuGroup) -> Self {
+        let mut parent = Self::new();
+        parent.running = Some(host.start_in(group, &parent.words));
+        parent
+    }
+
+    fn under(host: &Host, words: &str) -> Self {
+        let mut parent = Self::new();
+        let words = words.split(' ').map(str::to_owned);
+        parent.running = Some(host.start(words.chain(parent.words.clone())));
+        parent
+    }
+
+    fn running(&self) -> &Running {
+        self.running.as_ref().unwrap()
+    }
+
+    fn pid(&self) -> i32 {
+        self.running().pid()
+    }
+
+    fn started(&self) -> Vec<i32> {
+        let text = self
+            .running
+            .as_ref()
+            .map_or_else(String::new, Running::stdout);
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| line.parse().unwrap()).collect()
+    }
+
+    fn start(&self, what: &str) -> i32 {
+        let before = self.started().len();
+        let mut orders = fs::File::options().write(true).open(&self.orders).unwrap();
+        writeln!(orders, "{what}").unwrap();
+        wait_until("it has started one", SHORT, || {
+            self.started().len() > before
+        });
+        self.started()[before]
+    }
+
+    fn child(&self) -> i32 {
+        self.start("child")
+    }
+
+    /// One whose parent has ended.
+    fn orphan(&self) -> i32 {
+        let pid = self.start("orphan");
+        // Its parent has the words of the one that reads the orders.
+        let words = || fs::read_to_string(format!("/proc/{}/cmdline", parent_of(pid)));
+        let orders = self.orders.to_str().unwrap();
+        wait_until("its parent has ended", SHORT, || {
+            words().is_ok_and(|words| !words.contains(orders))
+        });
+        pid
+    }
+
+    fn end_children(&self) {
+        for pid in self.started() {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            wait_until("it has ended", SHORT, || !is_alive(pid));
+        }
+    }
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        self.end_children();
+        if let Some(running) = self.running.take()
+            && is_alive(running.pid())
+        {
+            running.kill_hard();
+        }
+    }
+}
+
+fn levels(pids: &[i32]) -> Vec<i32> {
+    pids.iter().map(|pid| nice(*pid).unwrap()).collect()
+}
+
+/// The level of whoever starts the tests, and all that they start.
+fn own() -> i32 {
+    nice(std::process::id().cast_signed()).unwrap()
+}
+
+fn knobs(json: &str) -> Knobs {
+    serde_json::from_str(json).unwrap()
+}
+
+fn of_cgroup(group: &CpuGroup, json: &str) -> GroupPolicy {
+    GroupPolicy {
+        name: format!("/{}", group.path().display()),
+        selector: Selector::Cgroup(group.path().to_owned()),
+        knobs: knobs(json),
+    }
+}
+
+fn of_process(pid: i32, json: &str) -> GroupPolicy {
+    GroupPolicy {
+        name: "g".into(),
+        selector: Selector::Process(pid),
+        knobs: knobs(json),
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Removed,
+    WithoutTheKnob,
+    AfterAnotherLevel,
+    Undone,
+}
+
+const ENDS: [End; 4] = [
+    End::Removed,
+    End::WithoutTheKnob,
+    End::AfterAnotherLevel,
+    End::Undone,
+];
+
+/// Gives a group a level, has its parent start tasks, and takes it back.
+fn levels_at_the_end(
+    enforcer: &mut CgroupEnforcer,
+    group: &GroupPolicy,
+    parent: &Parent,
+    end: End,
+) {
+    // Another than that of whoever starts the tests.
+    set_nice(parent.pid(), 2).unwrap();
+    let earlier = parent.child();
+    enforcer.add(group, "").unwrap();
+    let name = &group.name;
+    let child = parent.child();
+    // A level of its own is nobody else's business.
+    let other = parent.child();
+    set_nice(other, 9).unwrap();
+    let mut started = vec![child, parent.orphan()];
+    assert_eq!(levels(&started), [7, 7], "{end:?}");
+    match end {
+        End::Removed => drop(enforcer.remove(name).unwrap()),
+        End::WithoutTheKnob => enforcer
+            .change(name, &knobs(r#"{"weight": "50"}"#))
+            .unwrap(),
+        End::AfterAnotherLevel => {
+            enforcer.change(name, &knobs(r#"{"nice": "8"}"#)).unwrap();
+            assert_eq!(levels(&started), [8, 8]);
+            started.push(parent.child());
+            set_nice(other, 9).unwrap();
+            drop(enforcer.remove(name).unwrap());
+        }
+        End::Undone => drop(enforcer.undo()),
+    }
+    started.push(parent.pid());
+    assert_eq!(levels(&started), vec![2; started.len()], "{end:?} {name}");
+    assert_eq!(nice(other).unwrap(), 9, "{end:?}");
+    assert_eq!(nice(earlier).unwrap(), 2, "{end:?}");
+    if matches!(end, End::WithoutTheKnob) {
+        drop(enforcer.remove(name).unwrap());
+    }
+    parent.end_children();
+}
+
+#[test]
+fn what_is_started_in_a_held_cgroup_does_not_keep_its_nice_level() {
+    let mut host = Host::shared();
+    let group = host.group("g");
+    let runtime = RuntimeFolder::at(host.runtime());
+    for is_shared in [false, true] {
+        for end in ENDS {
+            let parent = Parent::in_group(&host, &group);
+            let (mut enforcer, _) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
+            if is_shared {
+                enforcer.keep_cgroups_in("daemon").unwrap();
+            }
+            let policy = of_cgroup(&group, r#"{"nice": "7"}"#);
+            levels_at_the_end(&mut enforcer, &policy, &parent, end);
+        }
+    }
+}
+
+#[test]
+fn what_is_started_in_a_group_of_our_own_does_not_keep_its_nice_level() {
+    let mut host = Host::shared();
+    let home = host.group("home");
+    let runtime = RuntimeFolder::at(host.runtime());
+    for end in ENDS {
+        let parent = Parent::in_group(&host, &home);
+        let (mut enforcer, _) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
+        let policy = of_process(parent.pid(), r#"{"nice": "7"}"#);
+        levels_at_the_end(&mut enforcer, &policy, &parent, end);
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn restore_gives_back_what_was_inherited_from_a_set() {
+    let mut host = Host::shared();
+    let group = host.group("g");
+    let parent = Parent::in_group(&host, &group);
+    let target = format!("/{}", group.path().display());
+    let mut started = Vec::new();
+    for level in ["14", "16"] {
+        host.run(["set", &target, "--nice", level]).good();
+        started.extend([parent.child(), parent.orphan()]);
+    }
+    assert_eq!(levels(&started), [16; 4]);
+    host.run(["restore"]).good();
+    assert_eq!(levels(&started), [own(); 4]);
+    assert_eq!(nice(parent.pid()).unwrap(), own());
+}
+
+#[test]
+fn restore_after_a_kill_gives_back_what_was_inherited() {
+    let mut host = Host::shared();
+    let home = host.group("home");
+    let parent = Parent::in_group(&host, &home);
+    let words = ["set", &parent.pid().to_string(), "--nice", "15"];
+    let set = host.start(words);
+    wait_until("it has its level", SHORT, || {
+        nice(parent.pid()).unwrap() == 15 && set.stderr().contains("SIGTERM")
+    });
+    let started = [parent.child(), parent.orphan()];
+    assert_eq!(levels(&started), [15, 15]);
+    set.kill_hard();
+    host.run(["restore"]).good();
+    assert_eq!(levels(&started), [own(); 2]);
+    assert_eq!(nice(parent.pid()).unwrap(), own());
+    drop(parent);
+    host.assert_clean();
+}
+
+#[test]
+fn what_runs_on_after_a_run_has_the_level_of_whoever_started_that() {
+    let host = Host::shared();
+    for is_killed in [false, true] {
+        let parent = Parent::under(&host, "run --name run-on --nice 16 --");
+        wait_until("it runs", SHORT, || {
+            host.normal("run-on").is_populated().unwrap_or(false)
+        });
+        let started = [parent.child(), parent.orphan()];
+        assert_eq!(levels(&started), [16, 16]);
+        let command = parent_of(started[0]);
+        if is_killed {
+            parent.running().send(Signal::SIGKILL);
+            wait_until("it is dead", SHORT, || !is_alive(parent.pid()));
+            host.run(["restore"]).good();
+            assert_eq!(nice(command).unwrap(), own());
+            kill(Pid::from_raw(command), Signal::SIGKILL).unwrap();
+        } else {
+            kill(Pid::from_raw(command), Signal::SIGKILL).unwrap();
+            wait_until("it says that they run on", SHORT, || {
+                parent.running().stderr().contains("run on")
+            });
+            parent.running().send(Signal::SIGTERM);
+            wait_until("it has ended", SHORT, || !is_alive(parent.pid()));
+        }
+        assert_eq!(levels(&started), [own(); 2], "{is_killed}");
+    }
+    host.assert_clean();
+}
