@@ -81,10 +81,11 @@ impl Service {
     fn debug_text(&mut self) -> String {
         let state = self.state(Some(&[]), true);
         let mut text = format!(
-            "groups {}, cgroups {}, with attributes {}, demanded headroom {}\n",
+            "groups {}, cgroups {}, with attributes {} (read {} times), demanded headroom {}\n",
             self.book.len(),
             self.known.len(),
             self.attributes.len(),
+            self.attributes_read,
             self.demand
                 .map_or_else(|| "none".into(), |demand| demand.to_string())
         );

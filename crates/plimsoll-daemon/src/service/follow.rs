@@ -15,12 +15,25 @@ use crate::watch::{CgroupChange, ProcessWatch};
 
 /// A cgroup to which somebody writes again and again is looked at this often.
 const AUDIT_INTERVAL: Duration = Duration::from_millis(500);
+/// The attributes of a cgroup, which anybody may own and write to in a loop,
+/// are read this often.
+pub(super) const ATTRIBUTES_INTERVAL: Duration = Duration::from_millis(100);
+/// So long the watch is left alone after it told no news:
+/// long enough that who writes in a loop wakes nobody up each time, and short
+/// enough that the kernel's queue has room for what comes meanwhile.
+const CGROUPS_REST: Duration = Duration::from_millis(10);
+/// The same after the queue ran over: all cgroups have been looked at.
+const OVERFLOW_REST: Duration = Duration::from_millis(100);
 /// Of the attributes of one cgroup that are ignored, so many are told.
 const REFUSED_MAX: usize = 4;
 
 impl Service {
     /// Follows what has happened to cgroups.
     pub(super) fn follow_cgroups(&mut self) {
+        let now = Instant::now();
+        if self.cgroups_again(now).is_some() {
+            return;
+        }
         let changes = match self.cgroups.changes() {
             Ok(changes) => changes,
             Err(error) => {
@@ -30,40 +43,64 @@ impl Service {
             }
         };
         let overflows = self.cgroups.overflows();
-        self.counters.events_lost += overflows - self.overflows;
+        let lost = overflows - self.overflows;
+        self.counters.events_lost += lost;
         self.overflows = overflows;
-        self.take_changes(changes);
+        let is_told = !changes.is_empty();
+        let is_of_use = self.take_changes(changes);
+        if lost > 0 {
+            self.cgroups_rest_until = Instant::now() + OVERFLOW_REST;
+        } else if is_told && !is_of_use {
+            self.cgroups_rest_until = now + CGROUPS_REST;
+        }
     }
 
-    pub(super) fn take_changes(&mut self, changes: Vec<CgroupChange>) {
+    /// Returns whether any of them was news, and not put off.
+    pub(super) fn take_changes(&mut self, changes: Vec<CgroupChange>) -> bool {
+        let mut is_of_use = false;
         for change in changes {
             match change {
                 CgroupChange::Appeared(path) => {
+                    is_of_use = true;
                     self.read_attributes(&path);
                     self.ask_cgroup(&path);
                     self.known.insert(path);
                 }
                 CgroupChange::Gone(path) => {
+                    is_of_use = true;
                     self.known.remove(&path);
                     self.attributes.remove(&path);
                     self.attributes_refused.remove(&path);
+                    self.attributes_pace.forget(&path);
                     self.written.remove(&path);
                     self.changed_by_others.remove(&path);
                     self.cgroup_has_gone(&path);
                 }
                 CgroupChange::Attributes(path) => {
-                    self.read_attributes(&path);
-                    self.ask_cgroup(&path);
+                    if self.attributes_pace.admits(&path, Instant::now()) {
+                        is_of_use = true;
+                        self.read_attributes(&path);
+                        self.ask_cgroup(&path);
+                    }
                 }
                 CgroupChange::Written(path) => {
                     let own = self.hierarchy.group_of(Path::new(&path)).map(str::to_owned);
                     let name = own.unwrap_or(path);
-                    if self.book.is_applied(&name) {
-                        let at = Instant::now() + AUDIT_INTERVAL;
-                        self.written.entry(name).or_insert(at);
+                    if self.book.is_applied(&name) && !self.written.contains_key(&name) {
+                        is_of_use = true;
+                        self.written.insert(name, Instant::now() + AUDIT_INTERVAL);
                     }
                 }
             }
+        }
+        is_of_use
+    }
+
+    /// Reads the attributes that were written again too soon.
+    pub(super) fn look_at_attributes(&mut self) {
+        for path in self.attributes_pace.take_due(Instant::now()) {
+            self.read_attributes(&path);
+            self.ask_cgroup(&path);
         }
     }
 
@@ -97,6 +134,7 @@ impl Service {
     }
 
     fn read_attributes(&mut self, path: &str) {
+        self.attributes_read += 1;
         let folder = self.hierarchy.cpu_folder(Path::new(&path[1..]));
         let rule = self.config.claim_of_cgroup(path).map(|claim| claim.rule);
         let read = match rule {

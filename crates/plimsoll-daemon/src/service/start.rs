@@ -14,6 +14,7 @@ use super::book::Book;
 use super::commands;
 use super::control_loop::ControlLoop;
 use super::handle::Inbox;
+use super::pace::Pace;
 use super::planner::Planner;
 use super::remembered::Remembered;
 use super::{Options, Service};
@@ -80,9 +81,12 @@ impl Service {
             control,
             cgroups,
             overflows: 0,
+            cgroups_rest_until: now,
             known: BTreeSet::new(),
             attributes: BTreeMap::new(),
             attributes_refused: BTreeMap::new(),
+            attributes_pace: Pace::new(super::follow::ATTRIBUTES_INTERVAL),
+            attributes_read: 0,
             written: BTreeMap::new(),
             changed_by_others: BTreeSet::new(),
             empty_since: BTreeMap::new(),

@@ -1,5 +1,8 @@
 //! Attributes of cgroups, and who comes before whom.
 
+use std::time::{Duration, Instant};
+
+use plimsoll_daemon::control::protocol::{Answer, Request};
 use plimsoll_daemon::state::Origin;
 use plimsoll_engine::cgroup::CpuGroup;
 
@@ -133,5 +136,49 @@ fn a_cgroup_that_comes_with_attributes_has_them_and_is_forgotten_with_them() {
         remove_group(&group);
     }
     wait_until("it is forgotten", SHORT, || daemon.names().is_empty());
+    daemon.stop();
+}
+
+/// How often the daemon has read the attributes of any cgroup.
+fn nr_reads(daemon: &Daemon) -> u64 {
+    let Answer::Text(text) = daemon.ask(&Request::Debug) else {
+        panic!("no text");
+    };
+    let (_, rest) = text.split_once("(read ").unwrap();
+    rest.split_once(" times)").unwrap().0.parse().unwrap()
+}
+
+#[test]
+fn attributes_that_are_written_in_a_loop_are_read_ten_times_a_second_and_the_last_one_holds() {
+    const LOOP: Duration = Duration::from_secs(3);
+    let mut host = Host::shared();
+    let _turn = AttributesTurn::take();
+    let group = host.group("tenant");
+    let daemon = Daemon::start(&host, "allow-xattr = [\"quota\"]\n");
+    let cpu_usec = || daemon.state().daemon.cpu_usec;
+    let (reads, cpu_before_usec, start) = (nr_reads(&daemon), cpu_usec(), Instant::now());
+    let mut nr_writes: u64 = 0;
+    while start.elapsed() < LOOP {
+        // The same again is a write, too.
+        set_attribute(
+            &group,
+            "quota",
+            ["30ms/100ms", "31ms/100ms"][nr_writes as usize / 64 % 2],
+        );
+        nr_writes += 1;
+    }
+    let took = start.elapsed();
+    let reads = nr_reads(&daemon) - reads;
+    let cpu_usec = cpu_usec() - cpu_before_usec;
+    let busy = cpu_usec as f64 / took.as_micros() as f64;
+    println!(
+        "{nr_writes} writes in {took:.1?}: read {reads} times, {:.1} % CPU",
+        100.0 * busy
+    );
+    set_attribute(&group, "quota", "50ms/100ms");
+    wait_for_quota(&daemon, &group, 50_000);
+    // Ten times a second; what else comes and goes on the host is read, too.
+    assert!(reads <= 20 * took.as_secs() + 100, "{reads} of {nr_writes}");
+    remove_attribute(&group, "quota");
     daemon.stop();
 }

@@ -227,6 +227,8 @@ impl CgroupWatch {
         };
         match event.name {
             _ if mask.contains(EventMask::IGNORED) => self.remove_tree(&path, news),
+            // Anybody may cause very many of these: see `follow_child`.
+            Some(_) if mask.contains(EventMask::ATTRIB) && self.unwatched == 0 => (),
             Some(name) if mask.contains(EventMask::ISDIR) => {
                 let Some(child) = child_of(&path, name) else {
                     return;
