@@ -218,6 +218,7 @@ mod tests {
             knobs: Knobs::default(),
             subject: String::new(),
             best_effort: false,
+            rival: None,
         }
     }
 

@@ -277,6 +277,7 @@ impl Command {
             knobs: self.knobs.clone(),
             subject: self.subject.clone(),
             best_effort: self.best_effort,
+            rival: None,
         }
     }
 }

@@ -187,7 +187,19 @@ impl Service {
 
     pub(super) fn ask_cgroup(&mut self, path: &str) {
         let wish = self.wish_of_cgroup(path);
+        self.tell_contest(path, wish.as_ref());
         self.book.ask(path, wish);
+    }
+
+    /// Tells once that two groups of the file claim the same cgroups.
+    fn tell_contest(&mut self, path: &str, wish: Option<&Wish>) {
+        let Some((wish, text)) = wish.and_then(|wish| Some((wish, wish.contest()?))) else {
+            return;
+        };
+        let rivals = (wish.group.clone(), wish.rival.clone().unwrap_or_default());
+        if self.rivals_told.insert(rivals) {
+            self.log.warning("rivals", &format!("{path}: {text}"));
+        }
     }
 
     /// What is asked of a cgroup; `None`: nothing, it is nobody's business.
@@ -195,9 +207,13 @@ impl Service {
         if path == "/" || self.hierarchy.is_ours(Path::new(path)) {
             return None;
         }
-        let rule = self.config.claim_of_cgroup(path).map(|claim| claim.rule);
-        let mut wish = match rule {
-            Some(rule) => self.wish_of_rule(rule),
+        let claim = self.config.claim_of_cgroup(path);
+        let rule = claim.map(|claim| claim.rule);
+        let mut wish = match claim {
+            Some(claim) => Wish {
+                rival: claim.rival.map(|rival| rival.name.clone()),
+                ..self.wish_of_rule(claim.rule)
+            },
             None => Wish {
                 group: path.to_owned(),
                 origin: Origin::File,
@@ -205,6 +221,7 @@ impl Service {
                 knobs: Knobs::default(),
                 subject: String::new(),
                 best_effort: false,
+                rival: None,
             },
         };
         let by_rule = rule.and_then(|rule| self.remembered.overrides.get(&rule.name));
@@ -240,6 +257,7 @@ impl Service {
             knobs: rule.knobs.clone(),
             subject: String::new(),
             best_effort: false,
+            rival: None,
         };
         if let Some(asked) = self.remembered.overrides.get(&rule.name) {
             wish.knobs = wish.knobs.overlaid(&asked.knobs);

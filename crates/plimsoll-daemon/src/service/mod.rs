@@ -125,6 +125,8 @@ pub struct Service {
     written: BTreeMap<String, Instant>,
     /// Groups in which somebody has changed a file, and theirs was respected.
     changed_by_others: BTreeSet<String>,
+    /// Groups of the file of which one claims what another has, as it was told.
+    rivals_told: BTreeSet<(String, String)>,
     /// Groups of commands in which nothing runs any more.
     empty_since: BTreeMap<String, Instant>,
     /// Only if a group is made of processes.

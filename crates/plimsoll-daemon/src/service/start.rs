@@ -89,6 +89,7 @@ impl Service {
             attributes_read: 0,
             written: BTreeMap::new(),
             changed_by_others: BTreeSet::new(),
+            rivals_told: BTreeSet::new(),
             empty_since: BTreeMap::new(),
             processes: None,
             processes_read: now,
@@ -170,6 +171,7 @@ impl Service {
             warnings.push("metrics.listen: another address takes a restart of the daemon".into());
         }
         self.config = config;
+        self.rivals_told.clear();
         // What is allowed, and beside what, may have changed.
         self.read_all_attributes();
         self.ask_rules();
