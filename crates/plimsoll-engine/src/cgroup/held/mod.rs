@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use add::give_controller;
 pub use check::{check_foreign, check_held};
 use group::{Held, Prepared};
 use kept::KeptJournal;
@@ -195,6 +196,8 @@ impl HeldGroups {
         check_held(knobs)?;
         let nr_groups = self.groups.len();
         let group = self.cgroup(name)?;
+        // Somebody may have switched it off since.
+        give_controller(&group, self.journal_of(name))?;
         let mut prepared = Prepared::new(group, self.get(name)?.known(), knobs)?;
         if let Some(journal) = self.journal_of(name) {
             journal.tidy(nr_groups);
