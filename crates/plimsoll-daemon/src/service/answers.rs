@@ -338,14 +338,19 @@ impl Service {
         }
     }
 
-    /// Asks again for all that an override has to do with.
+    /// Asks again for all that an override has to do with: attributes, too,
+    /// may be possible beside it or not.
     fn ask_found(&mut self, found: &Found) {
         match found {
-            Found::Cgroup(path) => self.ask_cgroup(path),
+            Found::Cgroup(path) => {
+                self.read_attributes(path);
+                self.ask_cgroup(path);
+            }
             Found::Rule(_) => {
                 self.ask_rules();
                 for name in self.names_of(found) {
                     if name.starts_with('/') {
+                        self.read_attributes(&name);
                         self.ask_cgroup(&name);
                     }
                 }

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::EngineError;
+use plimsoll_engine::knobs::{KnobError, Knobs};
 
 use super::Service;
 use super::wish::{Place, Wish};
@@ -133,19 +134,31 @@ impl Service {
         }
     }
 
-    fn read_attributes(&mut self, path: &str) {
+    pub(super) fn read_attributes(&mut self, path: &str) {
         self.attributes_read += 1;
         let folder = self.hierarchy.cpu_folder(Path::new(&path[1..]));
-        let rule = self.config.claim_of_cgroup(path).map(|claim| claim.rule);
-        let read = match rule {
-            Some(rule) => attributes::read_above(&folder, &self.config.allow_xattr, &rule.knobs),
-            None => attributes::read(&folder, &self.config.allow_xattr),
-        };
+        let allowed = &self.config.allow_xattr;
+        let read = attributes::read_checked(&folder, allowed, &|knobs| self.check(path, knobs));
         self.note_refused(path, read.refused);
         if read.knobs.is_empty() {
             self.attributes.remove(path);
         } else {
             self.attributes.insert(path.to_owned(), read.knobs);
+        }
+    }
+
+    /// Whether the knobs of a cgroup's attributes can be had beside what the
+    /// file and the command line ask. Otherwise its owner could have all of it
+    /// fail.
+    fn check(&self, path: &str, attributes: &Knobs) -> Result<(), KnobError> {
+        let plan = |attributes| match self.wish_beside(path, attributes) {
+            Some(wish) => self.planner.check(&wish),
+            None => Ok(()),
+        };
+        match plan(Some(attributes)) {
+            // What cannot be had without them either is not their fault.
+            Err(error) if plan(None).is_ok() => Err(as_knob(error)),
+            _ => Ok(()),
         }
     }
 
@@ -204,6 +217,11 @@ impl Service {
 
     /// What is asked of a cgroup; `None`: nothing, it is nobody's business.
     pub(super) fn wish_of_cgroup(&self, path: &str) -> Option<Wish> {
+        self.wish_beside(path, self.attributes.get(path))
+    }
+
+    /// The same, as if its attributes were these.
+    fn wish_beside(&self, path: &str, attributes: Option<&Knobs>) -> Option<Wish> {
         if path == "/" || self.hierarchy.is_ours(Path::new(path)) {
             return None;
         }
@@ -225,7 +243,7 @@ impl Service {
             },
         };
         let by_rule = rule.and_then(|rule| self.remembered.overrides.get(&rule.name));
-        if let Some(attributes) = self.attributes.get(path) {
+        if let Some(attributes) = attributes {
             // The command line stays above what the attributes say.
             wish.knobs = wish.knobs.overlaid(attributes);
             if let Some(asked) = by_rule {
@@ -239,7 +257,7 @@ impl Service {
             wish.best_effort |= asked.best_effort;
             wish.origin = Origin::CommandLine;
         }
-        let anybody = rule.is_some() || own.is_some() || self.attributes.contains_key(path);
+        let anybody = rule.is_some() || own.is_some() || attributes.is_some();
         anybody.then_some(wish)
     }
 
@@ -425,6 +443,20 @@ impl Service {
         if let Err(error) = again {
             self.log.error("apply", &format!("{name}: {error}"));
         }
+    }
+}
+
+/// What is wrong with an attribute.
+fn as_knob(error: EngineError) -> KnobError {
+    const ALLOWED: &str = "what this host can do beside the group's other knobs";
+    match error {
+        EngineError::Knob(error) => error,
+        EngineError::NotEnforceable {
+            knob,
+            value,
+            reason,
+        } => KnobError::new(knob, value, format!("cannot be here: {reason}"), ALLOWED),
+        other => KnobError::new("", "", other.to_string(), ALLOWED),
     }
 }
 

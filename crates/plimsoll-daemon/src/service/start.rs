@@ -198,13 +198,10 @@ impl Service {
                 ));
             }
             let wish = self.wish_of_rule(rule);
-            let knobs = super::wish::laid_down(&wish, None, self.planner.nr_cpus());
-            self.planner
-                .plan(&wish.place, &knobs, false)
-                .map_err(|error| {
-                    let file = self.config_path.display();
-                    format!("{file}: group `{}`: {error}", rule.name)
-                })?;
+            self.planner.check(&wish).map_err(|error| {
+                let file = self.config_path.display();
+                format!("{file}: group `{}`: {error}", rule.name)
+            })?;
         }
         Ok(())
     }

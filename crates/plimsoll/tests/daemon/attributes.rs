@@ -6,7 +6,7 @@ use plimsoll_daemon::control::protocol::{Answer, Request};
 use plimsoll_daemon::state::Origin;
 use plimsoll_engine::cgroup::CpuGroup;
 
-use crate::common::{Host, wait_until};
+use crate::common::{Host, bandwidth_us, wait_until};
 use crate::rig::{
     AttributesTurn, Daemon, SHORT, expect_prompt, is_idle, of_cgroup, quota_us, remove_attribute,
     remove_group, rule, set_attribute, shown, wait_for_quota,
@@ -120,6 +120,58 @@ fn a_bad_attribute_is_ignored_logged_and_counted_and_a_sound_one_beside_it_holds
     assert!(!log.contains('\u{1b}'), "{log:?}");
     remove_attribute(&group, "class");
     daemon.stop();
+}
+
+#[test]
+fn an_attribute_that_cannot_be_had_beside_the_file_does_not_undo_the_file() {
+    let mut host = Host::shared();
+    let _turn = AttributesTurn::take();
+    let (jobs, web) = (host.group("jobs"), host.group("web"));
+    let text = "allow-xattr = [\"weight\", \"burst\", \"cap\", \"per-task\"]\n".to_owned()
+        + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"")
+        + &rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
+    // Sound and allowed, each of them; but an idle cgroup has no weight, and
+    // a cgroup one quota.
+    let set_all = || {
+        set_attribute(&jobs, "weight", "200");
+        set_attribute(&web, "weight", "300");
+        set_attribute(&web, "burst", "80ms");
+        set_attribute(&web, "cap", "90%");
+        set_attribute(&web, "per-task", "true");
+    };
+    let expect = |daemon: &Daemon| {
+        assert!(is_idle(&jobs), "{}", daemon.log());
+        assert_eq!(bandwidth_us(&web), (30_000, 100_000, 0), "{}", daemon.log());
+        assert_eq!(web.read_weight().unwrap(), 300);
+        for what in [
+            "jobs: user.plimsoll.weight: `200` cannot",
+            "web: user.plimsoll.burst: `80ms`",
+        ] {
+            assert!(daemon.log().contains(what), "{}", daemon.log());
+        }
+        assert_eq!(daemon.group(&shown(&jobs)).unwrap().problem, None);
+        assert_eq!(daemon.group(&shown(&web)).unwrap().problem, None);
+    };
+    set_all();
+    let mut daemon = Daemon::start(&host, &text);
+    expect(&daemon);
+    assert!(refused(&daemon) >= 3);
+    daemon.reload().good();
+    expect(&daemon);
+    // Nor what is `set`, and it holds again when that does not.
+    host.run(["set", &shown(&web), "--class", "batch"]).good();
+    assert!(is_idle(&web));
+    host.run(["set", &shown(&web), "--reset"]).good();
+    assert!(!is_idle(&web));
+    expect(&daemon);
+    daemon.end();
+    for (group, knobs) in [
+        (&jobs, &["weight"][..]),
+        (&web, &["weight", "burst", "cap", "per-task"]),
+    ] {
+        knobs.iter().for_each(|knob| remove_attribute(group, knob));
+    }
+    daemon.assert_as_before();
 }
 
 #[test]

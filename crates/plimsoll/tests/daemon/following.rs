@@ -160,9 +160,10 @@ fn a_group_of_the_daemons_own_that_somebody_removes_is_made_again() {
     daemon.stop();
 }
 
-/// Removes a cgroup and does not mind that it comes again.
+/// Removes a cgroup and does not mind that it comes again. The folder that is
+/// watched goes last: the daemon removes the others then.
 fn remove_once(group: &plimsoll_engine::cgroup::CpuGroup) {
-    for folder in group.folders() {
+    for folder in group.folders().into_iter().rev() {
         for child in crate::common::folders_below(&folder) {
             let _ = std::fs::remove_dir(child);
         }
