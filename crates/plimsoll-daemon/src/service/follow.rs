@@ -112,7 +112,11 @@ impl Service {
             self.take_away(path);
             return;
         }
-        // Somebody has removed one of ours: it is made again.
+        // Somebody has removed one of ours: it is made again. One that is there
+        // has been: this one was put back before, by ourselves.
+        if self.folder_exists(path) {
+            return;
+        }
         let name = path.rsplit('/').next().unwrap_or_default();
         let is_applied = |entry: &super::book::Entry| {
             entry.applied.is_some()

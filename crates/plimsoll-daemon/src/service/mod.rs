@@ -14,6 +14,7 @@ mod follow;
 mod handle;
 mod pace;
 mod planner;
+mod regroup;
 mod remembered;
 mod report;
 mod start;

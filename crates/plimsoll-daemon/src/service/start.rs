@@ -170,6 +170,7 @@ impl Service {
         if config.metrics != self.config.metrics {
             warnings.push("metrics.listen: another address takes a restart of the daemon".into());
         }
+        let processes = self.let_go_of_processes(&config);
         self.config = config;
         self.rivals_told.clear();
         // What is allowed, and beside what, may have changed.
@@ -183,6 +184,7 @@ impl Service {
         }
         self.take_back_members(&members);
         self.watch_processes();
+        self.take_back_unclaimed(&processes);
         Ok(warnings)
     }
 

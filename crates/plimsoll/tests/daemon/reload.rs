@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use nix::sys::signal::Signal;
 
-use crate::common::{Host, wait_until};
+use crate::common::{Host, ms, wait_until};
 use crate::rig::{
     Daemon, SHORT, Sleeper, is_idle, is_in, members, of_cgroup, quota_us, rule, shown,
     wait_for_quota, wait_until_in,
@@ -172,9 +172,12 @@ fn a_group_of_processes_that_changes_its_claim_lets_go_of_those_that_it_has() {
     let after = std::fs::metadata(host.normal("earlier").cpu_file("")).unwrap();
     assert_eq!(before.ino(), after.ino());
     assert!(is_in(&host, second, "work"), "{}", daemon.log());
+    // What the daemon itself has removed nobody else has.
+    std::thread::sleep(ms(300));
+    assert!(!daemon.log().contains("somebody else"), "{}", daemon.log());
+    daemon.stop();
     one.1.kill_hard();
     two.1.kill_hard();
-    daemon.stop();
 }
 
 #[test]
