@@ -94,7 +94,7 @@ impl HeldGroups {
         let group = CpuGroup::at(&self.hierarchy, path);
         self.check_new(&policy.name, &group)?;
         self.hierarchy.check_writable(path)?;
-        let mut held = Held::new(&policy.name, path);
+        let mut held = Held::new(&policy.name, &group);
         if self.shared.is_none() {
             let subject = format!("/{}", path.display());
             let journal = KeptJournal::create(&self.runtime, &policy.name, subject, &policy.knobs)?;
