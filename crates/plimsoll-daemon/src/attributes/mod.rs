@@ -23,6 +23,9 @@ const ATTRIBUTES_MAX: usize = 32;
 /// How much of a value or name that cannot be used is told.
 const TOLD_CHARACTERS_MAX: usize = 64;
 
+/// Whether attributes' knobs can be used beside what else is asked.
+pub type Check<'a> = dyn Fn(&Knobs) -> Result<(), KnobError> + 'a;
+
 /// What the owner of a cgroup asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attributes {
@@ -45,6 +48,13 @@ pub fn read(folder: &Path, allowed: &[String]) -> Attributes {
 /// which they override ([`Knobs::overlaid`]).
 #[must_use]
 pub fn read_above(folder: &Path, allowed: &[String], rule: &Knobs) -> Attributes {
+    read_checked(folder, allowed, &|knobs| rule.overlaid(knobs).check())
+}
+
+/// As [`read`]; `check` says whether knobs of the attributes can be used, and
+/// if not, which one is in the way.
+#[must_use]
+pub fn read_checked(folder: &Path, allowed: &[String], check: &Check) -> Attributes {
     let names = names(folder);
     if names.is_empty() {
         return Attributes::default();
@@ -68,7 +78,7 @@ pub fn read_above(folder: &Path, allowed: &[String], rule: &Knobs) -> Attributes
         );
         reader.refused.push(problem);
     }
-    reader.leave_out_what_has_no_use(rule);
+    reader.leave_out_what_has_no_use(check);
     Attributes {
         knobs: reader.knobs,
         refused: reader.refused,
@@ -141,12 +151,12 @@ impl Reader<'_> {
         }
     }
 
-    /// Leaves out what does not go with the others, or with the rule's knobs,
+    /// Leaves out what does not go with the others, or with what else is asked,
     /// until the rest does.
-    fn leave_out_what_has_no_use(&mut self, rule: &Knobs) {
+    fn leave_out_what_has_no_use(&mut self, check: &Check) {
         self.leave_out_beside_cpu_max();
-        while let Err(error) = rule.overlaid(&self.knobs).check() {
-            let Some(index) = self.culprit(rule, &error) else {
+        while let Err(error) = check(&self.knobs) {
+            let Some(index) = self.culprit(check, &error) else {
                 return;
             };
             let (key, text) = self.taken.remove(index);
@@ -174,12 +184,12 @@ impl Reader<'_> {
 
     /// Which of the attributes has to go: the one that the error names, else
     /// the one without which there is no error, else the last.
-    fn culprit(&self, rule: &Knobs, error: &KnobError) -> Option<usize> {
+    fn culprit(&self, check: &Check, error: &KnobError) -> Option<usize> {
         let named = self.taken.iter().position(|(key, _)| *key == error.knob);
         let without = |index: &usize| {
             let mut knobs = self.knobs.clone();
             clear(&mut knobs, self.taken[*index].0);
-            rule.overlaid(&knobs).check().is_ok()
+            check(&knobs).is_ok()
         };
         named
             .or_else(|| (0..self.taken.len()).find(without))

@@ -19,7 +19,7 @@ fn taken(attributes: &[(&str, &[u8])], allowed: &[String], rule: &Knobs) -> Attr
     for (name, value) in attributes {
         reader.take(name, value);
     }
-    reader.leave_out_what_has_no_use(rule);
+    reader.leave_out_what_has_no_use(&|knobs| rule.overlaid(knobs).check());
     Attributes {
         knobs: reader.knobs,
         refused: reader.refused,

@@ -7,7 +7,7 @@ use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::policy_set::check_name;
 use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Source, Table, Value, read_knobs};
 
-use super::patterns::{Patterns, Wildcards, is_literal};
+use super::patterns::{Patterns, Wildcards};
 use super::{sound, tell};
 
 /// The keys of a match.
@@ -53,14 +53,18 @@ impl Match {
         self.executable.is_some() || self.users.is_some() || self.command.is_some()
     }
 
-    /// Paths of cgroups that stand for themselves alone, if nothing else is
-    /// asked of them.
-    fn literal_cgroups(&self) -> impl Iterator<Item = &str> {
-        let alone = !self.is_of_processes() && self.unit.is_none();
-        let patterns = self.cgroup.iter().filter(move |_| alone);
-        patterns
-            .flat_map(Patterns::texts)
-            .filter(|text| is_literal(text))
+    /// What of it two groups cannot both have, whatever cgroups there will be:
+    /// patterns, each with the key that it is of. Where both keys are given,
+    /// it takes a cgroup to find out.
+    fn claims(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let of = |key, patterns, other: &Option<Patterns>| {
+            let alone = !self.is_of_processes() && other.is_none();
+            let patterns: Option<&Patterns> = if alone { patterns } else { None };
+            let texts = patterns.into_iter().flat_map(Patterns::texts);
+            texts.map(move |text| (key, text))
+        };
+        let cgroups = of("cgroup", self.cgroup.as_ref(), &self.unit);
+        cgroups.chain(of("unit", self.unit.as_ref(), &self.cgroup))
     }
 }
 
@@ -92,14 +96,14 @@ pub(super) fn read_all(source: &Source, top: &Table, problems: &mut Vec<FileErro
 #[derive(Default)]
 struct Taken {
     names: HashSet<String>,
-    /// Cgroups, and the names of the groups that claim them.
-    cgroups: HashMap<String, String>,
+    /// Patterns with their keys, and the names of the groups that have them.
+    claims: HashMap<(&'static str, String), String>,
 }
 
 impl Taken {
-    /// Two groups cannot have the same name, nor claim the same cgroup. What
-    /// patterns claim is only known where they meet one: there the first group
-    /// of the file has it.
+    /// Two groups cannot have the same name, nor claim the same cgroups. What
+    /// different patterns claim is only known where they meet one: there the
+    /// first group of the file has it, and it is told.
     fn take(&mut self, table: &Table, rule: Rule) -> Result<Rule, FileError> {
         let name = &rule.name;
         if self.names.contains(name) {
@@ -107,18 +111,18 @@ impl Taken {
                 format!("name: `{name}` is another group's too; allowed: a name of its own");
             return Err(table.error("name", problem));
         }
-        for path in rule.matches.literal_cgroups() {
-            if let Some(other) = self.cgroups.get(path) {
+        for (key, pattern) in rule.matches.claims() {
+            if let Some(other) = self.claims.get(&(key, pattern.to_owned())) {
                 let problem = format!(
-                    "match: cgroup `{path}` is claimed by group `{other}` too; allowed: one group \
-                     for each"
+                    "match: {key} `{pattern}` is claimed by group `{other}` too; allowed: one \
+                     group for each"
                 );
                 return Err(table.error("match", problem));
             }
         }
-        let paths = rule.matches.literal_cgroups();
-        self.cgroups
-            .extend(paths.map(|path| (path.to_owned(), name.clone())));
+        let claims = rule.matches.claims();
+        let claims = claims.map(|(key, pattern)| ((key, pattern.to_owned()), name.clone()));
+        self.claims.extend(claims);
         self.names.insert(name.clone());
         Ok(rule)
     }

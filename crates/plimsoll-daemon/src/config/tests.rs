@@ -169,6 +169,37 @@ fn what_is_not_allowed_is_named_with_its_place() {
 }
 
 #[test]
+fn groups_with_the_same_pattern_are_refused_whatever_it_matches() {
+    for pattern in [
+        "cgroup = \"/a/*\"",
+        "unit = \"a.service\"",
+        "unit = \"*.slice\"",
+        "cgroup = [\"/b\", \"/**\"]",
+    ] {
+        let last = pattern.rsplit('"').nth(1).unwrap();
+        let text = group(&format!("match = {{ {pattern} }}"))
+            + &format!("[[group]]\nname = \"h\"\nmatch = {{ {pattern} }}\n");
+        let error = Config::parse("p.toml", &text).unwrap_err().to_string();
+        assert!(error.starts_with("p.toml:7:9: match: "), "{error}");
+        assert!(error.contains("is claimed by group `g` too"), "{error}");
+        assert!(
+            error.contains(&format!("`{last}`")) || pattern.contains('['),
+            "{error}"
+        );
+    }
+    // What has to be a unit, too, is less, and what is of processes is another
+    // matter.
+    for other in [
+        "cgroup = \"/a/*\", unit = \"x.service\"",
+        "cgroup = \"/a/*\", user = 0",
+    ] {
+        let text = group("match = { cgroup = \"/a/*\" }")
+            + &format!("[[group]]\nname = \"h\"\nmatch = {{ {other} }}\n");
+        assert_eq!(Config::parse("p.toml", &text).unwrap().rules.len(), 2);
+    }
+}
+
+#[test]
 fn patterns_of_several_rules_may_overlap() {
     let text = group("match = { cgroup = \"/a\" }")
         + "[[group]]\nname = \"rest\"\nmatch = { cgroup = \"/*\" }\n";

@@ -81,10 +81,11 @@ impl Service {
     fn debug_text(&mut self) -> String {
         let state = self.state(Some(&[]), true);
         let mut text = format!(
-            "groups {}, cgroups {}, with attributes {}, demanded headroom {}\n",
+            "groups {}, cgroups {}, with attributes {} (read {} times), demanded headroom {}\n",
             self.book.len(),
             self.known.len(),
             self.attributes.len(),
+            self.attributes_read,
             self.demand
                 .map_or_else(|| "none".into(), |demand| demand.to_string())
         );
@@ -337,14 +338,19 @@ impl Service {
         }
     }
 
-    /// Asks again for all that an override has to do with.
+    /// Asks again for all that an override has to do with: attributes, too,
+    /// may be possible beside it or not.
     fn ask_found(&mut self, found: &Found) {
         match found {
-            Found::Cgroup(path) => self.ask_cgroup(path),
+            Found::Cgroup(path) => {
+                self.read_attributes(path);
+                self.ask_cgroup(path);
+            }
             Found::Rule(_) => {
                 self.ask_rules();
                 for name in self.names_of(found) {
                     if name.starts_with('/') {
+                        self.read_attributes(&name);
                         self.ask_cgroup(&name);
                     }
                 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_engine::knobs::Knobs;
 
-use super::wish::Wish;
+use super::wish::{Place, Wish};
 
 /// After a failure, the next attempt is that much later, and twice as much
 /// each time …
@@ -53,6 +53,12 @@ impl Book {
     pub fn is_applied(&self, name: &str) -> bool {
         let entry = self.entries.get(name);
         entry.is_some_and(|entry| entry.applied.is_some())
+    }
+
+    /// Whether it is a group of the file that is made of processes.
+    pub fn is_of_processes(&self, name: &str) -> bool {
+        let wish = self.wish(name);
+        wish.is_some_and(|wish| wish.place == Place::Processes)
     }
 
     pub fn wish(&self, name: &str) -> Option<&Wish> {
@@ -215,7 +221,6 @@ impl Book {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::wish::Place;
     use crate::state::Origin;
 
     fn wish(group: &str) -> Wish {
@@ -226,6 +231,7 @@ mod tests {
             knobs: Knobs::default(),
             subject: String::new(),
             best_effort: false,
+            rival: None,
         }
     }
 

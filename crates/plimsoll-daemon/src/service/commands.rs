@@ -27,7 +27,7 @@ const NICE_MAX: i32 = 19;
 pub(super) type Members = BTreeMap<String, Vec<(i32, u64)>>;
 
 /// The processes of a cgroup and of all below it, with their start times.
-fn processes_below(folder: &Path) -> Vec<(i32, u64)> {
+pub(super) fn processes_below(folder: &Path) -> Vec<(i32, u64)> {
     let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
     let pids = text.lines().filter_map(|line| line.parse().ok());
     let mut members: Vec<(i32, u64)> = pids
@@ -42,7 +42,7 @@ fn processes_below(folder: &Path) -> Vec<(i32, u64)> {
     members
 }
 
-fn lives((pid, start_time): (i32, u64)) -> bool {
+pub(super) fn lives((pid, start_time): (i32, u64)) -> bool {
     tasks::start_time(pid) == Some(start_time)
 }
 
@@ -135,7 +135,7 @@ impl Service {
     }
 
     /// A process with all that it has started while it was in no group.
-    fn take_back(&mut self, name: &str, pid: i32) {
+    pub(super) fn take_back(&mut self, name: &str, pid: i32) {
         if !self.is_member(name, pid) {
             let added = self.shared().enforcer().add_process(name, pid);
             if let Err(error) = added
@@ -277,6 +277,7 @@ impl Command {
             knobs: self.knobs.clone(),
             subject: self.subject.clone(),
             best_effort: self.best_effort,
+            rival: None,
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::EngineError;
+use plimsoll_engine::knobs::{KnobError, Knobs};
 
 use super::Service;
 use super::wish::{Place, Wish};
@@ -15,12 +16,25 @@ use crate::watch::{CgroupChange, ProcessWatch};
 
 /// A cgroup to which somebody writes again and again is looked at this often.
 const AUDIT_INTERVAL: Duration = Duration::from_millis(500);
+/// The attributes of a cgroup, which anybody may own and write to in a loop,
+/// are read this often.
+pub(super) const ATTRIBUTES_INTERVAL: Duration = Duration::from_millis(100);
+/// So long the watch is left alone after it told no news:
+/// long enough that who writes in a loop wakes nobody up each time, and short
+/// enough that the kernel's queue has room for what comes meanwhile.
+const CGROUPS_REST: Duration = Duration::from_millis(10);
+/// The same after the queue ran over: all cgroups have been looked at.
+const OVERFLOW_REST: Duration = Duration::from_millis(100);
 /// Of the attributes of one cgroup that are ignored, so many are told.
 const REFUSED_MAX: usize = 4;
 
 impl Service {
     /// Follows what has happened to cgroups.
     pub(super) fn follow_cgroups(&mut self) {
+        let now = Instant::now();
+        if self.cgroups_again(now).is_some() {
+            return;
+        }
         let changes = match self.cgroups.changes() {
             Ok(changes) => changes,
             Err(error) => {
@@ -30,40 +44,64 @@ impl Service {
             }
         };
         let overflows = self.cgroups.overflows();
-        self.counters.events_lost += overflows - self.overflows;
+        let lost = overflows - self.overflows;
+        self.counters.events_lost += lost;
         self.overflows = overflows;
-        self.take_changes(changes);
+        let is_told = !changes.is_empty();
+        let is_of_use = self.take_changes(changes);
+        if lost > 0 {
+            self.cgroups_rest_until = Instant::now() + OVERFLOW_REST;
+        } else if is_told && !is_of_use {
+            self.cgroups_rest_until = now + CGROUPS_REST;
+        }
     }
 
-    pub(super) fn take_changes(&mut self, changes: Vec<CgroupChange>) {
+    /// Returns whether any of them was news, and not put off.
+    pub(super) fn take_changes(&mut self, changes: Vec<CgroupChange>) -> bool {
+        let mut is_of_use = false;
         for change in changes {
             match change {
                 CgroupChange::Appeared(path) => {
+                    is_of_use = true;
                     self.read_attributes(&path);
                     self.ask_cgroup(&path);
                     self.known.insert(path);
                 }
                 CgroupChange::Gone(path) => {
+                    is_of_use = true;
                     self.known.remove(&path);
                     self.attributes.remove(&path);
                     self.attributes_refused.remove(&path);
+                    self.attributes_pace.forget(&path);
                     self.written.remove(&path);
                     self.changed_by_others.remove(&path);
                     self.cgroup_has_gone(&path);
                 }
                 CgroupChange::Attributes(path) => {
-                    self.read_attributes(&path);
-                    self.ask_cgroup(&path);
+                    if self.attributes_pace.admits(&path, Instant::now()) {
+                        is_of_use = true;
+                        self.read_attributes(&path);
+                        self.ask_cgroup(&path);
+                    }
                 }
                 CgroupChange::Written(path) => {
                     let own = self.hierarchy.group_of(Path::new(&path)).map(str::to_owned);
                     let name = own.unwrap_or(path);
-                    if self.book.is_applied(&name) {
-                        let at = Instant::now() + AUDIT_INTERVAL;
-                        self.written.entry(name).or_insert(at);
+                    if self.book.is_applied(&name) && !self.written.contains_key(&name) {
+                        is_of_use = true;
+                        self.written.insert(name, Instant::now() + AUDIT_INTERVAL);
                     }
                 }
             }
+        }
+        is_of_use
+    }
+
+    /// Reads the attributes that were written again too soon.
+    pub(super) fn look_at_attributes(&mut self) {
+        for path in self.attributes_pace.take_due(Instant::now()) {
+            self.read_attributes(&path);
+            self.ask_cgroup(&path);
         }
     }
 
@@ -74,7 +112,11 @@ impl Service {
             self.take_away(path);
             return;
         }
-        // Somebody has removed one of ours: it is made again.
+        // Somebody has removed one of ours: it is made again. One that is there
+        // has been: this one was put back before, by ourselves.
+        if self.folder_exists(path) {
+            return;
+        }
         let name = path.rsplit('/').next().unwrap_or_default();
         let is_applied = |entry: &super::book::Entry| {
             entry.applied.is_some()
@@ -96,18 +138,31 @@ impl Service {
         }
     }
 
-    fn read_attributes(&mut self, path: &str) {
+    pub(super) fn read_attributes(&mut self, path: &str) {
+        self.attributes_read += 1;
         let folder = self.hierarchy.cpu_folder(Path::new(&path[1..]));
-        let rule = self.config.claim_of_cgroup(path).map(|claim| claim.rule);
-        let read = match rule {
-            Some(rule) => attributes::read_above(&folder, &self.config.allow_xattr, &rule.knobs),
-            None => attributes::read(&folder, &self.config.allow_xattr),
-        };
+        let allowed = &self.config.allow_xattr;
+        let read = attributes::read_checked(&folder, allowed, &|knobs| self.check(path, knobs));
         self.note_refused(path, read.refused);
         if read.knobs.is_empty() {
             self.attributes.remove(path);
         } else {
             self.attributes.insert(path.to_owned(), read.knobs);
+        }
+    }
+
+    /// Whether the knobs of a cgroup's attributes can be had beside what the
+    /// file and the command line ask. Otherwise its owner could have all of it
+    /// fail.
+    fn check(&self, path: &str, attributes: &Knobs) -> Result<(), KnobError> {
+        let plan = |attributes| match self.wish_beside(path, attributes) {
+            Some(wish) => self.planner.check(&wish),
+            None => Ok(()),
+        };
+        match plan(Some(attributes)) {
+            // What cannot be had without them either is not their fault.
+            Err(error) if plan(None).is_ok() => Err(as_knob(error)),
+            _ => Ok(()),
         }
     }
 
@@ -149,17 +204,38 @@ impl Service {
 
     pub(super) fn ask_cgroup(&mut self, path: &str) {
         let wish = self.wish_of_cgroup(path);
+        self.tell_contest(path, wish.as_ref());
         self.book.ask(path, wish);
+    }
+
+    /// Tells once that two groups of the file claim the same cgroups.
+    fn tell_contest(&mut self, path: &str, wish: Option<&Wish>) {
+        let Some((wish, text)) = wish.and_then(|wish| Some((wish, wish.contest()?))) else {
+            return;
+        };
+        let rivals = (wish.group.clone(), wish.rival.clone().unwrap_or_default());
+        if self.rivals_told.insert(rivals) {
+            self.log.warning("rivals", &format!("{path}: {text}"));
+        }
     }
 
     /// What is asked of a cgroup; `None`: nothing, it is nobody's business.
     pub(super) fn wish_of_cgroup(&self, path: &str) -> Option<Wish> {
+        self.wish_beside(path, self.attributes.get(path))
+    }
+
+    /// The same, as if its attributes were these.
+    fn wish_beside(&self, path: &str, attributes: Option<&Knobs>) -> Option<Wish> {
         if path == "/" || self.hierarchy.is_ours(Path::new(path)) {
             return None;
         }
-        let rule = self.config.claim_of_cgroup(path).map(|claim| claim.rule);
-        let mut wish = match rule {
-            Some(rule) => self.wish_of_rule(rule),
+        let claim = self.config.claim_of_cgroup(path);
+        let rule = claim.map(|claim| claim.rule);
+        let mut wish = match claim {
+            Some(claim) => Wish {
+                rival: claim.rival.map(|rival| rival.name.clone()),
+                ..self.wish_of_rule(claim.rule)
+            },
             None => Wish {
                 group: path.to_owned(),
                 origin: Origin::File,
@@ -167,10 +243,11 @@ impl Service {
                 knobs: Knobs::default(),
                 subject: String::new(),
                 best_effort: false,
+                rival: None,
             },
         };
         let by_rule = rule.and_then(|rule| self.remembered.overrides.get(&rule.name));
-        if let Some(attributes) = self.attributes.get(path) {
+        if let Some(attributes) = attributes {
             // The command line stays above what the attributes say.
             wish.knobs = wish.knobs.overlaid(attributes);
             if let Some(asked) = by_rule {
@@ -184,7 +261,7 @@ impl Service {
             wish.best_effort |= asked.best_effort;
             wish.origin = Origin::CommandLine;
         }
-        let anybody = rule.is_some() || own.is_some() || self.attributes.contains_key(path);
+        let anybody = rule.is_some() || own.is_some() || attributes.is_some();
         anybody.then_some(wish)
     }
 
@@ -202,6 +279,7 @@ impl Service {
             knobs: rule.knobs.clone(),
             subject: String::new(),
             best_effort: false,
+            rival: None,
         };
         if let Some(asked) = self.remembered.overrides.get(&rule.name) {
             wish.knobs = wish.knobs.overlaid(&asked.knobs);
@@ -369,6 +447,20 @@ impl Service {
         if let Err(error) = again {
             self.log.error("apply", &format!("{name}: {error}"));
         }
+    }
+}
+
+/// What is wrong with an attribute.
+fn as_knob(error: EngineError) -> KnobError {
+    const ALLOWED: &str = "what this host can do beside the group's other knobs";
+    match error {
+        EngineError::Knob(error) => error,
+        EngineError::NotEnforceable {
+            knob,
+            value,
+            reason,
+        } => KnobError::new(knob, value, format!("cannot be here: {reason}"), ALLOWED),
+        other => KnobError::new("", "", other.to_string(), ALLOWED),
     }
 }
 

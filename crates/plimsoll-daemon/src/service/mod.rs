@@ -12,7 +12,9 @@ mod commands;
 mod control_loop;
 mod follow;
 mod handle;
+mod pace;
 mod planner;
+mod regroup;
 mod remembered;
 mod report;
 mod start;
@@ -43,6 +45,7 @@ pub use control_loop::Heartbeat;
 use control_loop::{ControlLoop, Shared};
 pub use handle::Handle;
 use handle::{Inbox, Message};
+use pace::Pace;
 use planner::Planner;
 use remembered::Remembered;
 use wish::Demand;
@@ -107,16 +110,24 @@ pub struct Service {
     cgroups: CgroupWatch,
     /// Events that the watch had lost when it was last asked.
     overflows: u64,
+    /// Until then it is not asked: what it told last was no news.
+    cgroups_rest_until: Instant,
     /// The cgroups that there are.
     known: BTreeSet<String>,
     /// What the owners of cgroups ask for, as far as they may.
     attributes: BTreeMap<String, Knobs>,
     /// What of it was ignored, as it was told last.
     attributes_refused: BTreeMap<String, Vec<String>>,
+    /// How often those of one cgroup are read.
+    attributes_pace: Pace,
+    /// How often any were read.
+    attributes_read: u64,
     /// Those to which somebody has written, with when they are looked at.
     written: BTreeMap<String, Instant>,
     /// Groups in which somebody has changed a file, and theirs was respected.
     changed_by_others: BTreeSet<String>,
+    /// Groups of the file of which one claims what another has, as it was told.
+    rivals_told: BTreeSet<(String, String)>,
     /// Groups of commands in which nothing runs any more.
     empty_since: BTreeMap<String, Instant>,
     /// Only if a group is made of processes.
@@ -172,6 +183,7 @@ impl Service {
             self.follow_cgroups();
             self.follow_processes();
             self.answer_all();
+            self.look_at_attributes();
             self.look_at_written();
             let now = Instant::now();
             if now.saturating_duration_since(self.housekept) >= HOUSEKEEPING {
@@ -193,15 +205,17 @@ impl Service {
             Some(self.housekept + HOUSEKEEPING),
             self.book.due(),
             self.cgroups.due(),
+            self.cgroups_again(now),
+            self.attributes_pace.due(),
             self.processes.as_ref().and_then(ProcessWatch::due),
             self.processes_again(now),
             self.written.values().min().copied(),
         ];
         let due = due.into_iter().flatten().min().unwrap_or(now);
-        let mut fds = vec![
-            PollFd::new(self.inbox.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.cgroups.as_fd(), PollFlags::POLLIN),
-        ];
+        let mut fds = vec![PollFd::new(self.inbox.as_fd(), PollFlags::POLLIN)];
+        if self.cgroups_again(now).is_none() {
+            fds.push(PollFd::new(self.cgroups.as_fd(), PollFlags::POLLIN));
+        }
         if let (None, Some(processes)) = (self.processes_again(now), &self.processes)
             && let Some(fd) = processes.fd()
         {
@@ -212,6 +226,12 @@ impl Service {
         let wait = PollTimeout::try_from(wait.min(1_000)).unwrap_or(PollTimeout::ZERO);
         // Interrupted by a signal, there is nothing to do.
         let _ = poll(&mut fds, wait);
+    }
+
+    /// When the watch of cgroups is asked again, if it rests.
+    fn cgroups_again(&self, now: Instant) -> Option<Instant> {
+        let at = self.cgroups_rest_until;
+        (now < at).then_some(at)
     }
 
     /// When processes are looked at again, if they were just now.

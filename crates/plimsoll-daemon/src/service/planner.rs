@@ -9,7 +9,7 @@ use plimsoll_engine::plan::{Plan, is_scheduled};
 use plimsoll_engine::policy_set::{GroupPolicy, PolicySet, Selector};
 use plimsoll_engine::{EngineError, Result};
 
-use super::wish::Place;
+use super::wish::{self, Place, Wish};
 
 /// What the group is called in a plan that is only looked at.
 const PLANNED: &str = "planned";
@@ -85,6 +85,15 @@ impl Planner {
             check_held(&knobs)?;
         }
         Ok(Planned { knobs, plan, loss })
+    }
+
+    /// Whether a wish can be made true by itself, whatever room others demand.
+    ///
+    /// # Errors
+    /// As [`Planner::plan`].
+    pub fn check(&self, wish: &Wish) -> Result<()> {
+        let knobs = wish::laid_down(wish, None, self.nr_cpus());
+        self.plan(&wish.place, &knobs, wish.best_effort).map(drop)
     }
 
     /// A cgroup of somebody else's has one quota: what limits the group is

@@ -131,7 +131,7 @@ impl Service {
             ),
             plan: plan.unwrap_or_default(),
             statistics: sample,
-            problem: entry.problem.clone().or(problem),
+            problem: entry.problem.clone().or(problem).or_else(|| wish.contest()),
         })
     }
 

@@ -14,6 +14,7 @@ use super::book::Book;
 use super::commands;
 use super::control_loop::ControlLoop;
 use super::handle::Inbox;
+use super::pace::Pace;
 use super::planner::Planner;
 use super::remembered::Remembered;
 use super::{Options, Service};
@@ -80,11 +81,15 @@ impl Service {
             control,
             cgroups,
             overflows: 0,
+            cgroups_rest_until: now,
             known: BTreeSet::new(),
             attributes: BTreeMap::new(),
             attributes_refused: BTreeMap::new(),
+            attributes_pace: Pace::new(super::follow::ATTRIBUTES_INTERVAL),
+            attributes_read: 0,
             written: BTreeMap::new(),
             changed_by_others: BTreeSet::new(),
+            rivals_told: BTreeSet::new(),
             empty_since: BTreeMap::new(),
             processes: None,
             processes_read: now,
@@ -165,7 +170,9 @@ impl Service {
         if config.metrics != self.config.metrics {
             warnings.push("metrics.listen: another address takes a restart of the daemon".into());
         }
+        let processes = self.let_go_of_processes(&config);
         self.config = config;
+        self.rivals_told.clear();
         // What is allowed, and beside what, may have changed.
         self.read_all_attributes();
         self.ask_rules();
@@ -177,6 +184,7 @@ impl Service {
         }
         self.take_back_members(&members);
         self.watch_processes();
+        self.take_back_unclaimed(&processes);
         Ok(warnings)
     }
 
@@ -192,13 +200,10 @@ impl Service {
                 ));
             }
             let wish = self.wish_of_rule(rule);
-            let knobs = super::wish::laid_down(&wish, None, self.planner.nr_cpus());
-            self.planner
-                .plan(&wish.place, &knobs, false)
-                .map_err(|error| {
-                    let file = self.config_path.display();
-                    format!("{file}: group `{}`: {error}", rule.name)
-                })?;
+            self.planner.check(&wish).map_err(|error| {
+                let file = self.config_path.display();
+                format!("{file}: group `{}`: {error}", rule.name)
+            })?;
         }
         Ok(())
     }

@@ -38,11 +38,22 @@ pub(super) struct Wish {
     pub subject: String,
     /// Go on without what cannot be enforced.
     pub best_effort: bool,
+    /// The next group of the file that claims the cgroup.
+    pub rival: Option<String>,
 }
 
 impl Wish {
     fn is_batch(&self) -> bool {
         self.knobs.class == Some(Class::Batch)
+    }
+
+    /// What somebody who wrote the file may not have meant: two groups claim
+    /// the cgroup, and one has it.
+    pub fn contest(&self) -> Option<String> {
+        let (group, rival) = (&self.group, self.rival.as_ref()?);
+        Some(format!(
+            "group `{rival}` of the file claims it, too; `{group}` has it, which comes first"
+        ))
     }
 
     /// Whether its headroom is room that others have to leave to it. That of
@@ -124,6 +135,7 @@ mod tests {
             knobs: serde_json::from_str(json).unwrap(),
             subject: String::new(),
             best_effort: false,
+            rival: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -85,6 +86,23 @@ impl CpuGroup {
     /// Whether it is there.
     pub fn exists(&self) -> bool {
         self.hierarchy.cpu_folder(&self.path).is_dir()
+    }
+
+    /// Tells it from another that was made under its name; `None`: it is not
+    /// there.
+    pub(crate) fn identity(&self) -> Option<u64> {
+        let found = fs::metadata(self.hierarchy.cpu_folder(&self.path));
+        found.ok().map(|found| found.ino())
+    }
+
+    /// Whether it is the one of that identity, and not gone, as an error.
+    pub(crate) fn check_is(&self, identity: Option<u64>) -> Result<()> {
+        if self.identity() == identity {
+            return Ok(());
+        }
+        let gone = std::io::Error::from_raw_os_error(libc::ENOENT);
+        let folder = self.hierarchy.cpu_folder(&self.path);
+        Err(EngineError::cgroup("find", &folder, gone))
     }
 
     /// Whether it is there, as an error.

@@ -1,9 +1,12 @@
 //! Attributes of cgroups, and who comes before whom.
 
+use std::time::{Duration, Instant};
+
+use plimsoll_daemon::control::protocol::{Answer, Request};
 use plimsoll_daemon::state::Origin;
 use plimsoll_engine::cgroup::CpuGroup;
 
-use crate::common::{Host, wait_until};
+use crate::common::{Host, bandwidth_us, wait_until};
 use crate::rig::{
     AttributesTurn, Daemon, SHORT, expect_prompt, is_idle, of_cgroup, quota_us, remove_attribute,
     remove_group, rule, set_attribute, shown, wait_for_quota,
@@ -120,6 +123,58 @@ fn a_bad_attribute_is_ignored_logged_and_counted_and_a_sound_one_beside_it_holds
 }
 
 #[test]
+fn an_attribute_that_cannot_be_had_beside_the_file_does_not_undo_the_file() {
+    let mut host = Host::shared();
+    let _turn = AttributesTurn::take();
+    let (jobs, web) = (host.group("jobs"), host.group("web"));
+    let text = "allow-xattr = [\"weight\", \"burst\", \"cap\", \"per-task\"]\n".to_owned()
+        + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"")
+        + &rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
+    // Sound and allowed, each of them; but an idle cgroup has no weight, and
+    // a cgroup one quota.
+    let set_all = || {
+        set_attribute(&jobs, "weight", "200");
+        set_attribute(&web, "weight", "300");
+        set_attribute(&web, "burst", "80ms");
+        set_attribute(&web, "cap", "90%");
+        set_attribute(&web, "per-task", "true");
+    };
+    let expect = |daemon: &Daemon| {
+        assert!(is_idle(&jobs), "{}", daemon.log());
+        assert_eq!(bandwidth_us(&web), (30_000, 100_000, 0), "{}", daemon.log());
+        assert_eq!(web.read_weight().unwrap(), 300);
+        for what in [
+            "jobs: user.plimsoll.weight: `200` cannot",
+            "web: user.plimsoll.burst: `80ms`",
+        ] {
+            assert!(daemon.log().contains(what), "{}", daemon.log());
+        }
+        assert_eq!(daemon.group(&shown(&jobs)).unwrap().problem, None);
+        assert_eq!(daemon.group(&shown(&web)).unwrap().problem, None);
+    };
+    set_all();
+    let mut daemon = Daemon::start(&host, &text);
+    expect(&daemon);
+    assert!(refused(&daemon) >= 3);
+    daemon.reload().good();
+    expect(&daemon);
+    // Nor what is `set`, and it holds again when that does not.
+    host.run(["set", &shown(&web), "--class", "batch"]).good();
+    assert!(is_idle(&web));
+    host.run(["set", &shown(&web), "--reset"]).good();
+    assert!(!is_idle(&web));
+    expect(&daemon);
+    daemon.end();
+    for (group, knobs) in [
+        (&jobs, &["weight"][..]),
+        (&web, &["weight", "burst", "cap", "per-task"]),
+    ] {
+        knobs.iter().for_each(|knob| remove_attribute(group, knob));
+    }
+    daemon.assert_as_before();
+}
+
+#[test]
 fn a_cgroup_that_comes_with_attributes_has_them_and_is_forgotten_with_them() {
     let mut host = Host::shared();
     let _turn = AttributesTurn::take();
@@ -133,5 +188,49 @@ fn a_cgroup_that_comes_with_attributes_has_them_and_is_forgotten_with_them() {
         remove_group(&group);
     }
     wait_until("it is forgotten", SHORT, || daemon.names().is_empty());
+    daemon.stop();
+}
+
+/// How often the daemon has read the attributes of any cgroup.
+fn nr_reads(daemon: &Daemon) -> u64 {
+    let Answer::Text(text) = daemon.ask(&Request::Debug) else {
+        panic!("no text");
+    };
+    let (_, rest) = text.split_once("(read ").unwrap();
+    rest.split_once(" times)").unwrap().0.parse().unwrap()
+}
+
+#[test]
+fn attributes_that_are_written_in_a_loop_are_read_ten_times_a_second_and_the_last_one_holds() {
+    const LOOP: Duration = Duration::from_secs(3);
+    let mut host = Host::shared();
+    let _turn = AttributesTurn::take();
+    let group = host.group("tenant");
+    let daemon = Daemon::start(&host, "allow-xattr = [\"quota\"]\n");
+    let cpu_usec = || daemon.state().daemon.cpu_usec;
+    let (reads, cpu_before_usec, start) = (nr_reads(&daemon), cpu_usec(), Instant::now());
+    let mut nr_writes: u64 = 0;
+    while start.elapsed() < LOOP {
+        // The same again is a write, too.
+        set_attribute(
+            &group,
+            "quota",
+            ["30ms/100ms", "31ms/100ms"][nr_writes as usize / 64 % 2],
+        );
+        nr_writes += 1;
+    }
+    let took = start.elapsed();
+    let reads = nr_reads(&daemon) - reads;
+    let cpu_usec = cpu_usec() - cpu_before_usec;
+    let busy = cpu_usec as f64 / took.as_micros() as f64;
+    println!(
+        "{nr_writes} writes in {took:.1?}: read {reads} times, {:.1} % CPU",
+        100.0 * busy
+    );
+    set_attribute(&group, "quota", "50ms/100ms");
+    wait_for_quota(&daemon, &group, 50_000);
+    // Ten times a second; what else comes and goes on the host is read, too.
+    assert!(reads <= 20 * took.as_secs() + 100, "{reads} of {nr_writes}");
+    remove_attribute(&group, "quota");
     daemon.stop();
 }

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+use plimsoll_engine::knobs::Bandwidth;
+
 use crate::common::{Host, wait_until};
 use crate::rig::{
     Daemon, SHORT, Sleeper, expect_prompt, is_idle, of_cgroup, quota_us, remove_group, rule, shown,
@@ -101,6 +104,43 @@ fn what_goes_is_forgotten_and_what_comes_in_its_place_is_limited_anew() {
 }
 
 #[test]
+fn one_that_is_made_at_once_in_the_place_of_another_has_nothing_of_that() {
+    let mut host = Host::shared();
+    let web = of_cgroup(&shown(&host.group("web")));
+    let web = rule("web", &web, "headroom = \"30%\"");
+    let group = host.base().child("job-same");
+    let jobs = rule(
+        "jobs",
+        &of_cgroup(&format!("{}/job-*", host.base_path())),
+        "class = \"batch\"",
+    );
+    let mut daemon = Daemon::ready(&host, &(web + &jobs));
+    daemon.restart();
+    for _ in 0..3 {
+        daemon.send(Signal::SIGSTOP);
+        group.create().unwrap();
+        // What is found is not what a new one has.
+        group.write_weight(50).unwrap();
+        let found = Bandwidth::of("70ms/100ms".parse().unwrap(), None);
+        group.write_bandwidth(&found).unwrap();
+        daemon.send(Signal::SIGCONT);
+        wait_until("it is a batch group", SHORT, || is_idle(&group));
+        // The daemon hears of both at once.
+        daemon.send(Signal::SIGSTOP);
+        remove_group(&group);
+        group.create().unwrap();
+        daemon.send(Signal::SIGCONT);
+        wait_until("it is a batch group again", SHORT, || is_idle(&group));
+        daemon.end();
+        assert_eq!(group.read_weight().unwrap(), 100, "{}", daemon.log());
+        assert_eq!(quota_us(&group), -1, "{}", daemon.log());
+        remove_group(&group);
+        daemon.restart();
+    }
+    daemon.stop();
+}
+
+#[test]
 fn a_renamed_cgroup_goes_by_its_new_name() {
     let mut host = Host::shared();
     if host.is_v2() {
@@ -160,9 +200,10 @@ fn a_group_of_the_daemons_own_that_somebody_removes_is_made_again() {
     daemon.stop();
 }
 
-/// Removes a cgroup and does not mind that it comes again.
+/// Removes a cgroup and does not mind that it comes again. The folder that is
+/// watched goes last: the daemon removes the others then.
 fn remove_once(group: &plimsoll_engine::cgroup::CpuGroup) {
-    for folder in group.folders() {
+    for folder in group.folders().into_iter().rev() {
         for child in crate::common::folders_below(&folder) {
             let _ = std::fs::remove_dir(child);
         }

@@ -1,5 +1,6 @@
 //! Kernel files that others write while the daemon keeps them.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use plimsoll_engine::cgroup::CpuGroup;
@@ -122,4 +123,83 @@ fn what_the_daemon_itself_writes_is_no_foreign_change() {
     assert_eq!(seen(&daemon), 0, "{}", daemon.log());
     daemon.stop();
     burner.kill_hard();
+}
+
+/// Writes to the file that gives or takes the cgroups below one the controller.
+fn switch_controller(above: &CpuGroup, text: &str) {
+    fs::write(above.subtree_control(), text).unwrap();
+}
+
+/// v1 has no such switch.
+fn has_switch(host: &Host) -> bool {
+    if !host.is_v2() {
+        eprintln!("SKIPPED: only cgroup v2 takes a controller from a cgroup");
+    }
+    host.is_v2()
+}
+
+#[test]
+fn a_controller_that_somebody_switches_off_is_noticed_within_a_second_told_and_respected() {
+    let mut host = Host::shared();
+    if !has_switch(&host) {
+        return;
+    }
+    let slice = host.group("slice");
+    let group = host.group("slice/web");
+    let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    assert_eq!(quota_us(&group), 30_000);
+    for round in 1..=2 {
+        let start = Instant::now();
+        switch_controller(&slice, "-cpu");
+        wait_until("it is noticed", SHORT, || seen(&daemon) >= 2 * round - 1);
+        let took = start.elapsed();
+        println!("a controller that goes is noticed after {took:.1?}, promised 1 s");
+        assert!(took <= patience(Duration::from_secs(1)), "{took:?}");
+        let told = format!("{}: the cpu controller was switched off", shown(&group));
+        assert_eq!(daemon.log().matches(&told).count() as u64, round);
+        let shown = format!("{:?}", daemon.group(&shown(&group)).unwrap());
+        assert!(shown.contains("switched off"), "{shown}");
+        std::thread::sleep(ms(700));
+        assert!(!slice.children_enabled().unwrap(), "theirs stays");
+        // On again, it is without limits, which is noticed as well.
+        switch_controller(&slice, "+cpu");
+        wait_until("it is noticed", SHORT, || seen(&daemon) >= 2 * round);
+        assert_eq!(quota_us(&group), -1);
+        // Until the next explicit apply.
+        daemon.reload().good();
+        assert_eq!(quota_us(&group), 30_000, "{}", daemon.log());
+    }
+    switch_controller(&slice, "-cpu");
+    wait_until("it is noticed", SHORT, || seen(&daemon) >= 5);
+    // What has gone with it cannot be put back, and need not be.
+    daemon.stop();
+}
+
+#[test]
+fn with_enforce_a_controller_that_somebody_switches_off_is_switched_on_again() {
+    let mut host = Host::shared();
+    if !has_switch(&host) {
+        return;
+    }
+    let slice = host.group("slice");
+    let (web, jobs) = (host.group("slice/web"), host.group("slice/jobs"));
+    let text = "enforce = true\n".to_owned()
+        + &rule(
+            "web",
+            &of_cgroup(&shown(&web)),
+            "quota = \"30ms/100ms\", headroom = \"30%\"",
+        )
+        + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
+    let daemon = Daemon::start(&host, &text);
+    for round in 1..=3 {
+        switch_controller(&slice, "-cpu");
+        wait_until("it is noticed", SHORT, || seen(&daemon) >= 2 * round);
+        wait_for_quota(&daemon, &web, 30_000);
+        wait_until("it is a batch group again", SHORT, || {
+            jobs.has_idle() && is_idle(&jobs)
+        });
+        wait_until("it leaves headroom again", SHORT, || quota_us(&jobs) > 0);
+    }
+    daemon.stop();
 }

@@ -1,8 +1,10 @@
 //! From one configuration to the next: all of it, or nothing of it.
 
+use std::os::unix::fs::MetadataExt as _;
+
 use nix::sys::signal::Signal;
 
-use crate::common::{Host, wait_until};
+use crate::common::{Host, ms, wait_until};
 use crate::rig::{
     Daemon, SHORT, Sleeper, is_idle, is_in, members, of_cgroup, quota_us, rule, shown,
     wait_for_quota, wait_until_in,
@@ -126,6 +128,56 @@ fn a_group_that_changes_its_claim_lets_go_of_the_old_and_takes_the_new() {
     daemon.reload_with(&text(&new));
     assert_eq!((quota_us(&old), quota_us(&new)), (-1, 30_000));
     daemon.stop();
+}
+
+#[test]
+fn a_group_of_processes_that_changes_its_claim_lets_go_of_those_that_it_has() {
+    let mut host = Host::shared();
+    let home = host.group("home");
+    let [one, two] = ["one", "two"].map(|name| {
+        let sleeper = Sleeper::new(&format!("plimsoll-{name}-{}", std::process::id()));
+        let running = host.start_in(&home, sleeper.words());
+        (
+            format!("executable = \"{}\"", sleeper.path()),
+            running,
+            sleeper,
+        )
+    });
+    let (first, second) = (one.1.pid(), two.1.pid());
+    let batch = |name: &str, matches: &str| rule(name, matches, "class = \"batch\"");
+    let other = batch("other", "command = \"no such command\"");
+    let daemon = Daemon::start(&host, &(other.clone() + &batch("work", &one.0)));
+    wait_until_in(&daemon, first, "work");
+    // The same knobs for others.
+    daemon.reload_with(&(other.clone() + &batch("work", &two.0)));
+    wait_until_in(&daemon, second, "work");
+    assert!(
+        home.processes().unwrap().contains(&first),
+        "{}",
+        daemon.log()
+    );
+    // For both, and then an earlier group has the first.
+    let both = format!("cgroup = \"{0}\", user = 0", shown(&home));
+    let work = batch("work", &both);
+    daemon.reload_with(&(other.clone() + &work));
+    wait_until_in(&daemon, first, "work");
+    assert!(is_in(&host, second, "work"), "{}", daemon.log());
+    let earlier = rule("earlier", &one.0, "quota = \"30ms/100ms\"");
+    daemon.reload_with(&(earlier.clone() + &other + &work));
+    assert!(is_in(&host, first, "earlier"), "{}", daemon.log());
+    assert!(is_in(&host, second, "work"), "{}", daemon.log());
+    // Groups before the first difference keep who they have.
+    let before = std::fs::metadata(host.normal("earlier").cpu_file("")).unwrap();
+    daemon.reload_with(&(earlier + &work));
+    let after = std::fs::metadata(host.normal("earlier").cpu_file("")).unwrap();
+    assert_eq!(before.ino(), after.ino());
+    assert!(is_in(&host, second, "work"), "{}", daemon.log());
+    // What the daemon itself has removed nobody else has.
+    std::thread::sleep(ms(300));
+    assert!(!daemon.log().contains("somebody else"), "{}", daemon.log());
+    daemon.stop();
+    one.1.kill_hard();
+    two.1.kill_hard();
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::os::unix::process::CommandExt as _;
 
 use crate::common::{Host, bandwidth_us, wait_until};
 use crate::rig::{
-    Daemon, SHORT, Sleeper, is_idle, is_in, kill_all, members, of_cgroup, quota_us, rule, shown,
-    wait_for_quota, wait_until_in,
+    Daemon, SHORT, Sleeper, is_idle, is_in, kill_all, members, of_cgroup, quota_us, remove_group,
+    rule, shown, wait_for_quota, wait_until_in,
 };
 
 /// A user that no other process on the machine is.
@@ -68,6 +68,44 @@ fn the_first_rule_of_the_file_that_claims_a_cgroup_has_it() {
     assert_eq!((quota_us(&exact), quota_us(&rest)), (20_000, 40_000));
     assert_eq!(daemon.group(&shown(&exact)).unwrap().group, "exact");
     assert_eq!(daemon.group(&shown(&rest)).unwrap().group, "all");
+    daemon.stop();
+}
+
+#[test]
+fn a_cgroup_that_two_groups_claim_is_told_once_and_shown() {
+    let mut host = Host::shared();
+    let (exact, rest) = (host.group("a"), host.group("b"));
+    let base = host.base_path();
+    let all = rule(
+        "all",
+        &of_cgroup(&format!("{base}/*")),
+        "quota = \"40ms/100ms\"",
+    );
+    let text = rule(
+        "exact",
+        &of_cgroup(&format!("{base}/a")),
+        "quota = \"20ms/100ms\"",
+    ) + &all;
+    let daemon = Daemon::start(&host, &text);
+    let problem = |group| daemon.group(&shown(group)).unwrap().problem;
+    let told = "group `all` of the file claims it, too; `exact` has it, which comes first";
+    assert_eq!(problem(&exact).as_deref(), Some(told));
+    assert_eq!(problem(&rest), None);
+    // Another that is made again and again is no news.
+    for _ in 0..3 {
+        remove_group(&exact);
+        wait_until("it is forgotten", SHORT, || {
+            daemon.group(&shown(&exact)).is_none()
+        });
+        exact.create().unwrap();
+        wait_for_quota(&daemon, &exact, 20_000);
+    }
+    assert_eq!(daemon.log().matches(told).count(), 1, "{}", daemon.log());
+    // A file without the one leaves it to the other, who has no rival.
+    daemon.reload_with(&all);
+    assert_eq!(problem(&exact), None);
+    daemon.reload_with(&text);
+    assert_eq!(daemon.log().matches(told).count(), 2, "{}", daemon.log());
     daemon.stop();
 }
 

@@ -34,6 +34,9 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// What the names of the cpu controller's files begin with. Writes to other
 /// files are no business of Plimsoll's.
 const CPU_FILES: &[u8] = b"cpu.";
+/// v2: whoever writes here gives the cgroups directly below the controller's
+/// files, or takes them away, which the kernel tells nobody.
+const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
 /// What happened to a cgroup. Paths are below the mount point, with a `/` in
 /// front; the root is `/`.
@@ -46,7 +49,7 @@ pub enum CgroupChange {
     /// Its attributes may have changed, extended ones too.
     Attributes(String),
     /// Somebody, perhaps this process, may have written to one of its files
-    /// of the cpu controller.
+    /// of the cpu controller, or have given or taken it the controller.
     Written(String),
 }
 
@@ -227,6 +230,8 @@ impl CgroupWatch {
         };
         match event.name {
             _ if mask.contains(EventMask::IGNORED) => self.remove_tree(&path, news),
+            // Anybody may cause very many of these: see `follow_child`.
+            Some(_) if mask.contains(EventMask::ATTRIB) && self.unwatched == 0 => (),
             Some(name) if mask.contains(EventMask::ISDIR) => {
                 let Some(child) = child_of(&path, name) else {
                     return;
@@ -242,6 +247,9 @@ impl CgroupWatch {
             Some(name) if mask.contains(EventMask::MODIFY) && is_of_cpu(name) => {
                 news.written(&path);
             }
+            Some(name) if mask.contains(EventMask::MODIFY) && name == SUBTREE_CONTROL => {
+                self.children_may_differ(&path, news);
+            }
             None if mask.contains(EventMask::ATTRIB) => news.attributes(&path),
             _ => (),
         }
@@ -253,6 +261,15 @@ impl CgroupWatch {
         if let Some((path, None)) = self.watches.get_key_value(child) {
             news.attributes(path);
         }
+    }
+
+    /// The cgroups directly below one may have other files of the controller.
+    fn children_may_differ(&self, path: &str, news: &mut News) {
+        let (first, end) = bounds_below(path);
+        let below = (Bound::Excluded(&*first), Bound::Excluded(&*end));
+        let below = self.watches.range::<str, _>(below).map(|(path, _)| path);
+        let is_child = |other: &&Arc<str>| !other[first.len()..].contains('/');
+        below.filter(is_child).for_each(|child| news.written(child));
     }
 
     /// Watches a cgroup and all below it.
@@ -324,12 +341,8 @@ impl CgroupWatch {
     /// Forgets a cgroup and all below it.
     fn remove_tree(&mut self, path: &str, news: &mut News) {
         let path = path.trim_end_matches('/');
-        // `0` is what comes behind `/`.
-        let (first, end) = (format!("{path}/"), format!("{path}0"));
-        let below = (
-            Bound::Included(first.as_str()),
-            Bound::Excluded(end.as_str()),
-        );
+        let (first, end) = bounds_below(path);
+        let below = (Bound::Included(&*first), Bound::Excluded(&*end));
         let below = self.watches.range::<str, _>(below);
         let own = self.watches.get_key_value(path);
         let gone = own.into_iter().chain(below);
@@ -390,6 +403,13 @@ impl AsFd for CgroupWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }
+}
+
+/// Between these are the paths of all cgroups below one.
+fn bounds_below(path: &str) -> (String, String) {
+    let path = path.trim_end_matches('/');
+    // `0` is what comes behind `/`.
+    (format!("{path}/"), format!("{path}0"))
 }
 
 fn is_of_cpu(file: &OsStr) -> bool {

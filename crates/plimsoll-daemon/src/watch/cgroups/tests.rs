@@ -177,6 +177,26 @@ fn a_written_file_of_the_controller_is_told_once_and_no_other() {
 }
 
 #[test]
+fn who_switches_a_controller_for_the_children_of_a_cgroup_has_written_to_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["a/b/c", "a/d", "ab"] {
+        fs::create_dir_all(path(name)).unwrap();
+    }
+    let mut watch = start(folder.path());
+    let written = |path: &str| CgroupChange::Written(path.into());
+    for (name, expected) in [
+        ("a/cgroup.subtree_control", ["/a/b", "/a/d"].as_slice()),
+        ("cgroup.subtree_control", &["/a", "/ab"]),
+        ("ab/cgroup.subtree_control", &[]),
+    ] {
+        fs::write(path(name), "-cpu").unwrap();
+        let expected: Vec<_> = expected.iter().map(|path| written(path)).collect();
+        assert_eq!(watch.changes().unwrap(), expected, "{name}");
+    }
+}
+
+#[test]
 fn those_that_cannot_be_watched_are_looked_at_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

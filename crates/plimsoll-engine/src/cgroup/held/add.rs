@@ -94,14 +94,14 @@ impl HeldGroups {
         let group = CpuGroup::at(&self.hierarchy, path);
         self.check_new(&policy.name, &group)?;
         self.hierarchy.check_writable(path)?;
-        let mut held = Held::new(&policy.name, path);
+        let mut held = Held::new(&policy.name, &group);
         if self.shared.is_none() {
             let subject = format!("/{}", path.display());
             let journal = KeptJournal::create(&self.runtime, &policy.name, subject, &policy.knobs)?;
             held.journal = Some(journal);
         }
-        let prepared = self
-            .give_controller(&group, &mut held)
+        let journal = held.journal.as_mut().or(self.shared.as_mut());
+        let prepared = give_controller(&group, journal)
             .and_then(|()| Prepared::new(group, held.known(), &policy.knobs));
         match prepared {
             Ok(mut prepared) => {
@@ -139,37 +139,6 @@ impl HeldGroups {
             }),
             None => Ok(()),
         }
-    }
-
-    /// v2: gives a cgroup the cpu controller if it has none, from the nearest
-    /// above it that has.
-    fn give_controller(&mut self, group: &CpuGroup, held: &mut Held) -> Result<()> {
-        if group.has_weight() {
-            return Ok(());
-        }
-        let folder = group.cpu_file("");
-        // Says so if it is gone.
-        std::fs::metadata(&folder)
-            .map_err(|source| EngineError::cgroup("find", &folder, source))?;
-        let mut missing = Vec::new();
-        let mut above = group.parent();
-        while let Some(parent) = above {
-            if parent.children_enabled()? {
-                break;
-            }
-            above = parent.parent();
-            missing.push(parent);
-        }
-        for parent in missing.into_iter().rev() {
-            let path = parent.subtree_control();
-            if let Some(journal) = held.journal.as_mut().or(self.shared.as_mut()) {
-                journal.record(&[Entry::Enable { path }])?;
-            }
-            parent
-                .enable_children()
-                .map_err(|error| explain_busy(error, &parent))?;
-        }
-        Ok(())
     }
 
     /// Writes down what all are about to do, at once where they share a
@@ -219,6 +188,38 @@ impl HeldGroups {
         }
         Err(error)
     }
+}
+
+/// v2: gives a cgroup the cpu controller if it has none, from the nearest above
+/// it that has.
+pub(super) fn give_controller(
+    group: &CpuGroup,
+    mut journal: Option<&mut KeptJournal>,
+) -> Result<()> {
+    if group.has_weight() {
+        return Ok(());
+    }
+    // Says so if it is gone.
+    group.check_exists()?;
+    let mut missing = Vec::new();
+    let mut above = group.parent();
+    while let Some(parent) = above {
+        if parent.children_enabled()? {
+            break;
+        }
+        above = parent.parent();
+        missing.push(parent);
+    }
+    for parent in missing.into_iter().rev() {
+        let path = parent.subtree_control();
+        if let Some(journal) = &mut journal {
+            journal.record(&[Entry::Enable { path }])?;
+        }
+        parent
+            .enable_children()
+            .map_err(|error| explain_busy(error, &parent))?;
+    }
+    Ok(())
 }
 
 fn name_taken(name: &str) -> EngineError {

@@ -12,7 +12,7 @@ use crate::cgroup::layout::{KERNEL_PERIOD_MAX_NS, fit_below};
 use crate::control::headroom::SideDescription;
 use crate::enforcer::Sample;
 use crate::error::Result;
-use crate::journal::{self, Entry, GroupRestore, Restores, TaskRestore};
+use crate::journal::{self, Entry, FileRestore, GroupRestore, Restores, TaskRestore};
 use crate::knobs::{Bandwidth, Knobs, Nice, Quota};
 use crate::tasks::{self, TaskId};
 use crate::undo::{self, Lineage, UndoReport};
@@ -25,6 +25,8 @@ const FOREIGN_CHANGES_MAX: usize = 32;
 pub(super) struct Held {
     /// Below the mount point; `None`: as its name says.
     path: Option<Box<Path>>,
+    /// Which cgroup of that path it is: another has nothing of ours.
+    identity: Option<u64>,
     pub knobs: Knobs,
     pub values: Values,
     pub tasks: Vec<TaskRestore>,
@@ -48,10 +50,12 @@ pub(super) struct Known<'a> {
 }
 
 impl Held {
-    pub fn new(name: &str, path: &Path) -> Self {
+    pub fn new(name: &str, group: &CpuGroup) -> Self {
+        let path = group.path();
         let is_named_so = Path::new(name).strip_prefix("/").is_ok_and(|it| it == path);
         Self {
             path: (!is_named_so).then(|| path.into()),
+            identity: group.identity(),
             ..Self::default()
         }
     }
@@ -67,6 +71,19 @@ impl Held {
 
     pub fn cgroup(&self, hierarchy: &Arc<Hierarchy>, name: &str) -> CpuGroup {
         CpuGroup::at(hierarchy, self.path(name))
+    }
+
+    /// Whether it is still there, as an error: another of its path is not.
+    pub fn check_is_there(&self, group: &CpuGroup) -> Result<()> {
+        group.check_is(self.identity)
+    }
+
+    /// How to put its files back; none, if it is not there.
+    pub fn restores(&self, group: &CpuGroup) -> Vec<FileRestore> {
+        match self.check_is_there(group) {
+            Ok(()) => self.values.restores(group),
+            Err(_) => Vec::new(),
+        }
     }
 
     pub fn known(&self) -> Known<'_> {

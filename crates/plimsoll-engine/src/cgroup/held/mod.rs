@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use add::give_controller;
 pub use check::{check_foreign, check_held};
 use group::{Held, Prepared};
 use kept::KeptJournal;
@@ -197,6 +198,9 @@ impl HeldGroups {
         check_held(knobs)?;
         let nr_groups = self.groups.len();
         let group = self.cgroup(name)?;
+        self.get(name)?.check_is_there(&group)?;
+        // Somebody may have switched it off since.
+        give_controller(&group, self.journal_of(name))?;
         let mut prepared = Prepared::new(group, self.get(name)?.known(), knobs)?;
         if let Some(journal) = self.journal_of(name) {
             journal.tidy(nr_groups);
@@ -227,13 +231,14 @@ impl HeldGroups {
     /// What others have changed since the last time.
     pub fn audit(&mut self, name: &str) -> Result<Vec<String>> {
         let group = self.cgroup(name)?;
-        group.check_exists()?;
+        self.get(name)?.check_is_there(&group)?;
         self.get_mut(name)?.audit(&group)
     }
 
     /// Moves a process in.
     pub fn take_in(&mut self, name: &str, pid: i32, duty: &mut HeadroomDuty) -> Result<()> {
         let group = self.cgroup(name)?;
+        self.get(name)?.check_is_there(&group)?;
         let entry = self.hierarchy.move_entry(pid)?;
         self.record(name, std::slice::from_ref(&entry))?;
         self.get_mut(name)?.moved.push(entry);
@@ -260,7 +265,7 @@ impl HeldGroups {
         }
         held.restore_tasks(&mut report);
         let mut files = std::mem::take(&mut self.late);
-        files.extend(held.values.restores(&group));
+        files.extend(held.restores(&group));
         let refused = undo::try_restore_files(&files, &mut report);
         self.late = refused.into_iter().map(|(file, _)| file.clone()).collect();
         report.undone.push(name.into());
@@ -296,7 +301,7 @@ impl HeldGroups {
                 continue;
             }
             held.restore_tasks(report);
-            files.extend(held.values.restores(&group));
+            files.extend(held.restores(&group));
             released.push(held.released(&group));
             report.undone.push(name.into());
         }

@@ -41,6 +41,8 @@ pub(super) struct Values {
     files: Vec<HeldFile>,
     /// What its quota was at first, where that is among the files.
     bandwidth: Option<Bandwidth>,
+    /// That somebody has taken the files away has been told.
+    lost_is_told: bool,
 }
 
 /// What it takes to get from one set of knobs to another.
@@ -87,11 +89,20 @@ impl Values {
     /// What others have written since we did, as far as it was not told yet.
     pub fn audit(&mut self, group: &CpuGroup) -> Result<Vec<String>> {
         let mut found = Vec::new();
+        let mut has_lost_files = false;
         for file in &mut self.files {
+            let path = group.cpu_file(&file.name);
             if file.keeping != Keeping::Written {
+                has_lost_files |= file.keeping == Keeping::Driven && !path.exists();
                 continue;
             }
-            let now = files::read_text(&group.cpu_file(&file.name))?;
+            let now = match files::read_text(&path) {
+                Err(error) if error.is_gone() => {
+                    has_lost_files = true;
+                    continue;
+                }
+                other => other?,
+            };
             if now == *file.ours {
                 file.told = None;
             } else if file.told.as_deref() != Some(&*now) {
@@ -103,8 +114,26 @@ impl Values {
                 file.told = Some(now.into());
             }
         }
+        if has_lost_files {
+            // Or the cgroup itself has gone, which is nobody's change.
+            group.check_exists()?;
+        }
+        if has_lost_files && !self.lost_is_told {
+            found.push(lost_files(group));
+        }
+        self.lost_is_told = has_lost_files;
         Ok(found)
     }
+}
+
+/// What has become of a cgroup without files of the cpu controller.
+fn lost_files(group: &CpuGroup) -> String {
+    let switch = group.parent().map(|parent| parent.subtree_control());
+    let switch = switch.map_or_else(String::new, |switch| format!(" in {}", switch.display()));
+    format!(
+        "/{}: the cpu controller was switched off{switch}, and with it what was set here",
+        group.path().display()
+    )
 }
 
 impl Change {
@@ -462,6 +491,40 @@ mod tests {
         assert!(values.audit(&group).unwrap().is_empty());
         let again = plan(&group, &values, json);
         assert_eq!(steps(&again), [("cpu.shares", "512")]);
+    }
+
+    #[test]
+    fn files_that_go_with_the_controller_are_told_once_and_a_cgroup_that_goes_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        for json in [
+            r#"{"class": "batch", "headroom": "30%"}"#,
+            r#"{"weight": "50", "quota": "20ms/100ms"}"#,
+            r#"{"headroom": "30%"}"#,
+        ] {
+            let group = cgroup(&folder, &[]);
+            let mut values = plan(&group, &Values::default(), json).values;
+            for file in &values.files {
+                if file.keeping == Keeping::Written {
+                    fs::write(group.cpu_file(&file.name), &*file.ours).unwrap();
+                }
+            }
+            assert!(values.audit(&group).unwrap().is_empty());
+            for round in 0..2 {
+                for entry in fs::read_dir(group.cpu_file("")).unwrap() {
+                    fs::remove_file(entry.unwrap().path()).unwrap();
+                }
+                let found = values.audit(&group).unwrap();
+                assert_eq!(found.len(), 1, "{json} {round}: {found:?}");
+                assert!(found[0].starts_with("/g: the cpu controller was switched off in "));
+                assert!(values.audit(&group).unwrap().is_empty());
+                // Somebody switches it on again: then there are other values.
+                fs::remove_dir(group.cpu_file("")).unwrap();
+                cgroup(&folder, &[]);
+                values.audit(&group).unwrap();
+            }
+            fs::remove_dir_all(group.cpu_file("")).unwrap();
+            assert!(values.audit(&group).unwrap_err().is_gone());
+        }
     }
 
     #[test]

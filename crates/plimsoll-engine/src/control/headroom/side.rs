@@ -31,6 +31,8 @@ pub(super) struct ControlledSide {
     pub keeper: Keeper,
     pub activity: Activity,
     group: CpuGroup,
+    /// Which cgroup of that path it is.
+    identity: Option<u64>,
     /// Kept open where there are files to spare.
     usage: Option<UsageCounter>,
     usage_ns: u64,
@@ -67,6 +69,7 @@ impl ControlledSide {
             usage_ns: usage.read_ns()?,
             description,
             keeper,
+            identity: group.identity(),
             group,
             usage: None,
             quota_file: None,
@@ -179,7 +182,12 @@ impl ControlledSide {
         let (path, text) = self.group.quota_setting(&quota_of(quota_ns));
         let file = match self.quota_file.take() {
             Some(file) => Ok(file),
-            None => OpenOptions::new().write(true).open(&path),
+            None => {
+                // Another that was made in its place is nobody's side yet.
+                let same = self.group.check_is(self.identity);
+                same.inspect_err(|_| self.refused = Some(now))?;
+                OpenOptions::new().write(true).open(&path)
+            }
         };
         let file = file.map_err(|source| EngineError::cgroup("open", &path, source))?;
         if let Err(source) = file.write_at(text.as_bytes(), 0) {
