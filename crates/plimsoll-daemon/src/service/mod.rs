@@ -10,6 +10,7 @@ mod apply;
 mod book;
 mod commands;
 mod control_loop;
+mod facts;
 mod follow;
 mod handle;
 mod planner;
