@@ -140,6 +140,34 @@ mod tests {
     }
 
     #[test]
+    fn a_process_of_which_one_thread_is_anothers_is_nobodys() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let own = std::process::id().cast_signed();
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            use nix::libc::{SYS_gettid, SYS_setresuid, syscall};
+            // SAFETY: numbers only; the system calls change this thread's
+            // credentials and return its number.
+            let (changed, tid) = unsafe {
+                let changed = syscall(SYS_setresuid, 4_242, 4_242, 4_242);
+                (changed, syscall(SYS_gettid))
+            };
+            tell.send((changed, i32::try_from(tid).unwrap())).unwrap();
+            let _ = ended.recv();
+        });
+        let (changed, tid) = told.recv().unwrap();
+        assert_eq!(changed, 0);
+        for number in [own, tid] {
+            assert_eq!(Process::read(number).unwrap().owner, None, "{number}");
+        }
+        drop(end);
+        thread.join().unwrap();
+    }
+
+    #[test]
     fn a_process_is_told_from_a_later_one() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id().cast_signed();

@@ -189,7 +189,7 @@ impl Service {
         }
     }
 
-    fn folder_exists(&self, name: &str) -> bool {
+    pub(super) fn folder_exists(&self, name: &str) -> bool {
         let path = PathBuf::from(name.trim_start_matches('/'));
         self.hierarchy.cpu_folder(&path).is_dir()
     }
