@@ -236,14 +236,7 @@ impl Service {
             self.book.ask(&name, None);
         }
         for wish in wishes {
-            let name = wish.group.clone();
-            if self.remembered.commands.contains_key(&name) {
-                // Only at a start: a reload is refused.
-                let text = format!("{name}: a command has a group of that name; it stays");
-                self.log.error("configuration", &text);
-                continue;
-            }
-            self.book.ask(&name, Some(wish));
+            self.book.ask(&wish.group.clone(), Some(wish));
         }
     }
 

@@ -246,6 +246,43 @@ fn nobody_leaves_a_rule_in_the_moment_before_it_takes_them_in() {
 }
 
 #[test]
+fn a_name_that_a_user_was_first_to_take_does_not_hide_a_group_of_the_file() {
+    let mut host = Host::shared();
+    let web = host.group("web");
+    let mut daemon = Daemon::start(&host, "");
+    let user = Account::new();
+    let words = ["run", "--cap", "50%", "--name", "web", "--", "sleep", "600"];
+    let theirs = user.start(&host, &words);
+    wait_until("it runs", SHORT, || daemon.group("web").is_some());
+    daemon.write(&rule(
+        "web",
+        &of_cgroup(&shown(&web)),
+        "quota = \"30ms/100ms\"",
+    ));
+    let refused = daemon.reload();
+    assert_eq!(refused.code(), 125);
+    assert!(
+        refused
+            .one_line()
+            .contains("a command has a group of that name")
+    );
+    daemon.end();
+    daemon.restart();
+    assert!(
+        daemon
+            .log()
+            .contains("the command's of that name is `web-2`")
+    );
+    let cap = daemon.group("web-2").unwrap().knobs.cap;
+    assert_eq!(cap.unwrap().to_string(), "50%");
+    host.run(["set", "web", "--quota", "20ms/100ms"]).good();
+    assert_eq!(quota_us(&web), 20_000);
+    host.run(["set", "web", "--reset"]).good();
+    assert_eq!(theirs.stop().code(), 128 + 15);
+    daemon.end();
+}
+
+#[test]
 fn the_text_of_a_command_is_of_limited_length() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
