@@ -242,6 +242,7 @@ impl Service {
                     // Told by the reload itself.
                     let _ = self.reload();
                 }
+                Message::Problem { about, problem } => self.note_problem(about, problem),
                 Message::Stop => self.stopping = true,
             }
         }

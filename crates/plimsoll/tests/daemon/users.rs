@@ -175,7 +175,7 @@ fn a_user_may_raise_nothing_reload_nothing_and_touch_nobody_else() {
 }
 
 #[test]
-fn no_name_of_a_group_takes_the_daemons_socket_away() {
+fn no_name_of_a_group_takes_away_what_is_the_daemons_or_the_kernels() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
     let user = Account::new();
@@ -184,6 +184,11 @@ fn no_name_of_a_group_takes_the_daemons_socket_away() {
         user.run(&host, &words).good();
         wait_until("its group has gone", SHORT, || daemon.group(name).is_none());
     }
+    for name in ["tasks", "cgroup.procs", "cpu.idle"] {
+        let line = user.refused(&host, &["run", "--name", name, "--", "true"]);
+        assert!(line.contains("a file of the kernel's"), "{line}");
+    }
+    assert!(host.run(["show"]).good().stdout.lines().count() <= 1);
     daemon.stop();
 }
 
