@@ -7,7 +7,7 @@ mod control_common;
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use control_common::{Echo, Rig, as_user, state_of, wait_until};
@@ -111,6 +111,50 @@ fn clients_that_never_read_hold_up_nobody() {
     is_answered_soon(&rig);
     drop(deaf);
     is_answered_soon(&rig);
+}
+
+#[test]
+fn users_who_read_drop_by_drop_hold_up_no_operator_and_not_each_other() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let state = Answer::State(Box::new(state_of(5_000)));
+    let rig = Rig::new(Echo::answering(state));
+    let is_over = AtomicBool::new(false);
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            as_user(1000);
+            let ask = |_| {
+                let mut stream = rig.connect();
+                stream.set_nonblocking(true).unwrap();
+                stream.write_all(REQUEST).unwrap();
+                stream
+            };
+            let mut slow: Vec<UnixStream> = (0..USER_CLIENTS_MAX - 8).map(ask).collect();
+            while !is_over.load(Ordering::Relaxed) {
+                // Something always moves: none of them is ever seen to stand still.
+                for stream in &mut slow {
+                    let _ = stream.read(&mut [0; 4096]);
+                }
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        });
+        // More than what is kept for them.
+        wait_until("many are being answered", || rig.handler.answered() > 8);
+        rig.client().ask(&Request::Reload).unwrap();
+        println!("an operator was answered after {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(4));
+        let another = scope.spawn(|| {
+            as_user(1001);
+            rig.client().ask(&Request::Reload).unwrap();
+            began.elapsed()
+        });
+        let took = another.join().unwrap();
+        println!("another user was answered after {took:?}");
+        is_over.store(true, Ordering::Relaxed);
+        assert!(took < Duration::from_secs(28));
+    });
 }
 
 #[test]

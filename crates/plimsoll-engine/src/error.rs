@@ -72,7 +72,7 @@ pub enum EngineError {
     },
     /// A name that cannot be a folder's.
     #[error(
-        "name: `{name}` is not allowed; allowed: 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter or digit"
+        "name: `{name}` is not allowed; allowed: 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter or digit, and not the name of a file of the kernel's such as `tasks` or `cpu.max`"
     )]
     BadName {
         /// The name.

@@ -11,6 +11,14 @@ use crate::knobs::Knobs;
 /// The longest name of a group.
 const NAME_LENGTH_MAX: usize = 64;
 
+/// Files that the kernel puts into every cgroup …
+const KERNEL_FILES: [&str; 3] = ["notify_on_release", "release_agent", "tasks"];
+/// … and what the others begin with, before a `.`.
+const KERNEL_FILE_STEMS: [&str; 12] = [
+    "cgroup", "cpu", "cpuacct", "cpuset", "dmem", "hugetlb", "io", "irq", "memory", "misc", "pids",
+    "rdma",
+];
+
 /// What belongs to a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
@@ -79,12 +87,21 @@ pub fn check_name(name: &str) -> Result<()> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let good = name.len() <= NAME_LENGTH_MAX
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && name.chars().all(allowed);
+        && name.chars().all(allowed)
+        && !is_kernels(name);
     if good {
         Ok(())
     } else {
         Err(EngineError::BadName { name: name.into() })
     }
+}
+
+/// Whether a folder of that name may be in the way of one of the kernel's files,
+/// none of which has a `-` in its name.
+fn is_kernels(name: &str) -> bool {
+    let stem = name.split_once('.').map(|(stem, _)| stem);
+    let has_stem = stem.is_some_and(|stem| KERNEL_FILE_STEMS.contains(&stem));
+    KERNEL_FILES.contains(&name) || (has_stem && !name.contains('-'))
 }
 
 #[cfg(test)]
@@ -101,7 +118,15 @@ mod tests {
 
     #[test]
     fn names_stay_inside_their_folder() {
-        for name in ["a", "encode-1", "x_y.z", "7"] {
+        for name in [
+            "a",
+            "encode-1",
+            "x_y.z",
+            "7",
+            "cpu",
+            "cpu.test-17",
+            "tasks2",
+        ] {
             assert!(check_name(name).is_ok(), "{name}");
         }
         for name in [
@@ -112,6 +137,10 @@ mod tests {
             "a/b",
             "-x",
             ".hidden",
+            "tasks",
+            "cgroup.procs",
+            "cpu.max",
+            "cpuacct.usage_all",
             "a b",
             "a\n",
             &"x".repeat(65),

@@ -18,6 +18,10 @@ pub const WEIGHT_DEFAULT: u32 = 100;
 /// A user who is no operator has no more groups at a time.
 pub const USER_GROUPS_MAX: usize = 64;
 
+/// All of them together have no more: one may have the numbers of many users
+/// (`/etc/subuid`), and the BPF scheduler has 1,023 places for groups.
+pub const USERS_GROUPS_MAX: usize = 512;
+
 /// What the target of a request is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Target {
@@ -59,6 +63,11 @@ pub struct Facts {
     pub tolerance: Tolerance,
     /// Groups that the asker has by now.
     pub owned_groups: usize,
+    /// Groups that all users but root have by now.
+    pub users_groups: usize,
+    /// A cap that holds for each task by itself takes a cgroup for each, and
+    /// looking after all of them every few milliseconds.
+    pub tasks_take_cgroups: bool,
 }
 
 /// Why not: one line.
@@ -164,6 +173,11 @@ fn check_process(
             "have more than {USER_GROUPS_MAX} groups at a time"
         )));
     }
+    if facts.users_groups >= USERS_GROUPS_MAX {
+        return Err(only_operators(&format!(
+            "have groups beyond the {USERS_GROUPS_MAX} that all users have by now"
+        )));
+    }
     Ok(())
 }
 
@@ -241,6 +255,11 @@ fn check_caps(asked: &Knobs, facts: &Facts) -> Result<(), Refusal> {
         && new.permille > old.permille
     {
         return Err(only_operators(&format!("set a soft cap above {old}")));
+    }
+    if asked.per_task && facts.tasks_take_cgroups {
+        return Err(only_operators(
+            "let a cap hold for each task by itself, where each takes a cgroup of its own",
+        ));
     }
     let capped_together = (bound.cap.is_some() || bound.soft_cap.is_some()) && !bound.per_task;
     if asked.per_task && capped_together {

@@ -217,6 +217,37 @@ fn a_user_has_so_many_groups_and_no_more() {
 }
 
 #[test]
+fn the_numbers_of_many_users_get_no_more_groups_than_there_is_room_for() {
+    let with = |users_groups| Facts {
+        users_groups,
+        ..process(ALICE)
+    };
+    allowed(&run(batch()), &with(USERS_GROUPS_MAX - 1));
+    refused(&run(batch()), &with(USERS_GROUPS_MAX), "512");
+    refused(&set(batch()), &with(USERS_GROUPS_MAX), "512");
+}
+
+#[test]
+fn a_user_does_not_make_a_cgroup_for_each_task() {
+    let per_task = Knobs {
+        cap: knob("25%"),
+        per_task: true,
+        ..Knobs::default()
+    };
+    let taking = |facts| Facts {
+        tasks_take_cgroups: true,
+        ..facts
+    };
+    allowed(&run(per_task.clone()), &process(ALICE));
+    refused(
+        &run(per_task.clone()),
+        &taking(process(ALICE)),
+        "a cgroup of its own",
+    );
+    refused(&set(per_task), &taking(group(ALICE)), "a cgroup of its own");
+}
+
+#[test]
 fn class_nice_and_weight_only_go_down() {
     let normal = Knobs {
         class: Some(Class::Normal),

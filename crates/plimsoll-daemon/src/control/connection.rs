@@ -110,6 +110,11 @@ impl Connection {
         now.saturating_duration_since(self.moved)
     }
 
+    /// How long ago its answer was there, if it is being answered.
+    pub fn answered_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.began)
+    }
+
     /// Whether a whole request is here that nobody has answered.
     pub fn has_request(&self) -> bool {
         self.doing() == Doing::Asking && self.received.contains(&b'\n')

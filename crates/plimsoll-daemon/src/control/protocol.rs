@@ -15,6 +15,8 @@ use crate::state::{Group, State};
 pub const VERSION: u32 = 1;
 /// No request is longer.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
+/// What is longer of a command's text for people is cut off.
+pub const SUBJECT_CHARS_MAX: usize = 1024;
 /// The socket's name in the runtime folder.
 pub const SOCKET: &str = "control.sock";
 
@@ -89,7 +91,7 @@ pub struct Run {
     pub name: String,
     /// The process; it has to be the asker's own.
     pub pid: i32,
-    /// The command, for people.
+    /// The command, for people: up to [`SUBJECT_CHARS_MAX`] characters of it.
     pub subject: String,
     /// What is asked for.
     pub knobs: Knobs,

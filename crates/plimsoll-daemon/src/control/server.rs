@@ -29,10 +29,14 @@ pub const CLIENTS_MAX: usize = 64;
 pub const USER_CLIENTS_MAX: usize = 48;
 /// Clients that wait to be accepted.
 const WAITING_CLIENTS_MAX: i32 = 1024;
-/// No more than this and one answer is kept for clients that have not read it.
-const UNSENT_BYTES_MAX: usize = 16 << 20;
+/// No more than this and one answer is kept for operators who have not read it.
+const OPERATORS_UNSENT_BYTES_MAX: usize = 12 << 20;
+/// The same for all others: what they do not read holds up no operator.
+const USERS_UNSENT_BYTES_MAX: usize = 8 << 20;
 /// Where others wait, a client may do nothing for this long.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Where others wait, an answer has to be read to its end within this time.
+const READ_WHILE_OTHERS_WAIT: Duration = Duration::from_secs(5);
 /// Without room, and after an error of accepting, such as no file left.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -296,26 +300,18 @@ impl Service {
         self.clients.len() >= CLIENTS_MAX
     }
 
-    /// Whether so much is kept for clients that nothing more may be.
-    fn is_laden(&self) -> bool {
-        self.unsent_bytes() > UNSENT_BYTES_MAX
-    }
-
-    fn unsent_bytes(&self) -> usize {
-        self.clients.iter().map(Connection::unsent_bytes).sum()
-    }
-
     /// When something falls due that no client announces.
     fn due(&self, now: Instant) -> Instant {
-        let is_laden = self.is_laden();
+        let unsent = Unsent::of(&self.clients);
         let mut due = now + PATIENCE;
         for client in &self.clients {
-            due = due.min(match (client.has_request(), is_laden) {
+            due = due.min(match (client.has_request(), unsent.is_too_much(client)) {
                 (true, false) => now,
                 (true, true) => continue,
                 (false, _) => client.deadline(),
             });
         }
+        let is_laden = self.clients.iter().any(|client| unsent.is_too_much(client));
         if self.is_full() || is_laden || self.accept_after.is_some() {
             due = due.min(now + LOOK_AGAIN);
         }
@@ -325,13 +321,15 @@ impl Service {
     /// Serves those that have something for us, or for whom we have something.
     fn serve_all(&mut self, ready: &[bool]) {
         let mut ready = ready.iter();
-        let mut unsent = self.unsent_bytes();
+        let mut unsent = Unsent::of(&self.clients);
         let handler = &*self.handler;
         self.clients.retain_mut(|client| {
             let is_ready = ready.next().is_some_and(|is_ready| *is_ready);
             let before = client.unsent_bytes();
-            let stays = turn(client, is_ready, unsent <= UNSENT_BYTES_MAX, handler).is_ok();
-            unsent = unsent + client.unsent_bytes() - before;
+            let may_answer = !unsent.is_too_much(client);
+            let stays = turn(client, is_ready, may_answer, handler).is_ok();
+            let kept = unsent.kept_for(client);
+            *kept = *kept + client.unsent_bytes() - before;
             stays
         });
     }
@@ -340,11 +338,13 @@ impl Service {
     /// they cost a place, and later they cost memory.
     fn make_room(&mut self) {
         let now = Instant::now();
-        if self.is_laden() {
-            self.clients.retain(|client| {
-                client.doing() != Doing::Answering || client.stalled_for(now) < PATIENCE
-            });
-        }
+        let unsent = Unsent::of(&self.clients);
+        self.clients.retain(|client| {
+            client.doing() != Doing::Answering
+                || !unsent.is_too_much(client)
+                || (client.stalled_for(now) < PATIENCE
+                    && client.answered_for(now) < READ_WHILE_OTHERS_WAIT)
+        });
         if self.is_full() && self.is_awaited() {
             self.clients.retain(|client| !is_resting(client, now));
         }
@@ -404,6 +404,39 @@ impl Service {
                 true
             }
             None => false,
+        }
+    }
+}
+
+/// Bytes of answers that clients have not read yet.
+#[derive(Debug, Default)]
+struct Unsent {
+    operators: usize,
+    users: usize,
+}
+
+impl Unsent {
+    fn of(clients: &[Connection]) -> Self {
+        let mut unsent = Self::default();
+        for client in clients {
+            *unsent.kept_for(client) += client.unsent_bytes();
+        }
+        unsent
+    }
+
+    /// What is kept for clients like this one.
+    fn kept_for(&mut self, client: &Connection) -> &mut usize {
+        match client.peer().is_operator {
+            true => &mut self.operators,
+            false => &mut self.users,
+        }
+    }
+
+    /// Whether nothing more may be kept for clients like this one.
+    fn is_too_much(&self, client: &Connection) -> bool {
+        match client.peer().is_operator {
+            true => self.operators > OPERATORS_UNSENT_BYTES_MAX,
+            false => self.users > USERS_UNSENT_BYTES_MAX,
         }
     }
 }

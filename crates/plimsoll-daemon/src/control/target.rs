@@ -15,9 +15,9 @@ const WEIGHT_DEFAULT: u32 = 100;
 pub struct Process {
     /// Its number.
     pub pid: i32,
-    /// The user that all of its numbers name: the real, the effective, the
-    /// saved one and that for files. `None`: they differ, it has the rights
-    /// of somebody else, and is nobody's own.
+    /// The user that all numbers of all its threads name: the real, the
+    /// effective, the saved one and that for files. `None`: they differ, it
+    /// has the rights of somebody else, and is nobody's own.
     pub owner: Option<u32>,
     /// When it was started, in clock ticks since boot.
     pub started: u64,
@@ -29,14 +29,14 @@ impl Process {
     /// Looks. `None`: there is no such process.
     pub fn read(pid: i32) -> Option<Self> {
         let started = tasks::start_time(pid)?;
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let nice = tasks::threads(pid)
-            .into_iter()
-            .filter_map(|tid| tasks::nice(tid).ok())
+        let threads = tasks::threads(pid);
+        let nice = threads
+            .iter()
+            .filter_map(|tid| tasks::nice(*tid).ok())
             .max()?;
         let process = Self {
             pid,
-            owner: owner(&status),
+            owner: owner_of_all(pid, &threads),
             started,
             nice,
         };
@@ -51,7 +51,19 @@ impl Process {
     }
 }
 
-/// The owner, from the text of `/proc/PID/status`.
+/// The owner of a process: of all its threads. The kernel lets each have its
+/// own, and servers of files use that.
+fn owner_of_all(pid: i32, threads: &[i32]) -> Option<u32> {
+    let mut owners = threads.iter().filter_map(|tid| {
+        // A thread that has ended is nobody's.
+        let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+        Some(owner(&status))
+    });
+    let first = owners.next()??;
+    owners.all(|owner| owner == Some(first)).then_some(first)
+}
+
+/// The owner, from the text of a thread's `status`.
 fn owner(status: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     let numbers: Option<Vec<u32>> = line
@@ -125,6 +137,34 @@ mod tests {
             assert_eq!(owner(&format!("Uid:\t{numbers}\n")), None, "{numbers}");
         }
         assert_eq!(owner("Name:\tUid:\t1"), None);
+    }
+
+    #[test]
+    fn a_process_of_which_one_thread_is_anothers_is_nobodys() {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let own = std::process::id().cast_signed();
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            use nix::libc::{SYS_gettid, SYS_setresuid, syscall};
+            // SAFETY: numbers only; the system calls change this thread's
+            // credentials and return its number.
+            let (changed, tid) = unsafe {
+                let changed = syscall(SYS_setresuid, 4_242, 4_242, 4_242);
+                (changed, syscall(SYS_gettid))
+            };
+            tell.send((changed, i32::try_from(tid).unwrap())).unwrap();
+            let _ = ended.recv();
+        });
+        let (changed, tid) = told.recv().unwrap();
+        assert_eq!(changed, 0);
+        for number in [own, tid] {
+            assert_eq!(Process::read(number).unwrap().owner, None, "{number}");
+        }
+        drop(end);
+        thread.join().unwrap();
     }
 
     #[test]

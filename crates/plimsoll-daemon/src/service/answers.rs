@@ -9,15 +9,15 @@ use super::Service;
 use super::planner;
 use super::remembered::{Command, Override};
 use super::wish::{self, Place, Wish};
-use crate::control::authority::{self, Facts, Target};
+use crate::control::authority::{self, Facts};
 use crate::control::peer::Peer;
-use crate::control::protocol::{Answer, Request, Run, Set};
-use crate::control::target::{self, Process};
+use crate::control::protocol::{Answer, Request, Run, SUBJECT_CHARS_MAX, Set};
+use crate::control::target::Process;
 use crate::processes;
 use crate::state::{Group, Origin};
 
 /// What somebody has named.
-enum Found {
+pub(super) enum Found {
     /// A group of the file.
     Rule(String),
     /// A cgroup of somebody else's, with a `/` in front.
@@ -174,7 +174,7 @@ impl Service {
     }
 
     /// The group of the cgroup in which a process is.
-    fn names_of_process(&self, pid: i32) -> Vec<String> {
+    pub(super) fn names_of_process(&self, pid: i32) -> Vec<String> {
         let Some(found) = processes::look(&self.hierarchy, pid) else {
             return Vec::new();
         };
@@ -196,47 +196,6 @@ impl Service {
         let mut names = self.names_of(&found);
         names.retain(|name| self.book.get(name).is_some());
         Ok(Answer::State(Box::new(self.state(Some(&names), details))))
-    }
-
-    fn facts(&self, peer: &Peer, found: &Found) -> Facts {
-        let headroom = self.shared().enforcer().headroom();
-        let in_force = |sample: plimsoll_engine::enforcer::HeadroomSample| {
-            let text = sample.in_force.unwrap_or_default();
-            text.parse().ok().or({
-                let ppm = sample.headroom_ppm;
-                (ppm > 0).then_some(plimsoll_engine::knobs::Headroom::Share(ppm))
-            })
-        };
-        let owned = self.remembered.commands.values();
-        let mut facts = Facts {
-            headroom: headroom.and_then(in_force),
-            owned_groups: owned.filter(|command| command.uid == peer.uid).count(),
-            ..Facts::default()
-        };
-        match found {
-            Found::Rule(_) | Found::Cgroup(_) => (),
-            Found::Command(name) => {
-                if let Some(command) = self.remembered.commands.get(name) {
-                    facts.target = Target::Group { owner: command.uid };
-                    facts.knobs = command.knobs.clone();
-                    facts.bound = command.bound.clone();
-                    facts.nice = command.nice();
-                }
-            }
-            Found::Process(process) => {
-                facts.nice = process.nice;
-                let confined_by = self
-                    .names_of_process(process.pid)
-                    .into_iter()
-                    .next()
-                    .or_else(|| target::confined_by(&self.hierarchy, process.pid));
-                facts.target = Target::Process {
-                    owner: process.owner,
-                    confined_by,
-                };
-            }
-        }
-        facts
     }
 
     fn set(&mut self, peer: &Peer, request: &Request, set: &Set) -> Result<Answer, Refused> {
@@ -419,7 +378,7 @@ impl Service {
             pid: run.pid,
             start_time,
             uid: owner.unwrap_or(0),
-            subject: run.subject.clone(),
+            subject: run.subject.chars().take(SUBJECT_CHARS_MAX).collect(),
             knobs: run.knobs.clone(),
             bound: Knobs::default(),
             best_effort: run.best_effort,
@@ -434,6 +393,7 @@ impl Service {
         if dry_run {
             return self.planned(name, &command.wish(name));
         }
+        self.make_way(name)?;
         let lives = command.clone();
         self.begin_command(name, command);
         self.settle();
@@ -445,6 +405,25 @@ impl Service {
         }
         self.note_folders();
         Ok(self.groups_now(&[name.to_owned()]))
+    }
+
+    /// Ends a group of the same name in which nothing runs any more. One in
+    /// which something does keeps what it was given: a process whose number
+    /// is another's by now may have left others in it.
+    fn make_way(&mut self, name: &str) -> Result<(), Refused> {
+        if !self.remembered.commands.contains_key(name) {
+            return Ok(());
+        }
+        if self.shared().enforcer().is_populated(name).unwrap_or(false) {
+            return Err(format!(
+                "{name}: is the group of an earlier process with that number, and others run in \
+                 it; `plimsoll set {name}` changes theirs, and when they have ended there is \
+                 room for another"
+            ));
+        }
+        self.end_command(name);
+        self.settle();
+        Ok(())
     }
 
     fn end_run(

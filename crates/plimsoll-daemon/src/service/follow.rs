@@ -125,7 +125,11 @@ impl Service {
                     .as_ref()
                     .is_some_and(|w| w.place != Place::Cgroup)
         };
-        if self.hierarchy.is_ours(Path::new(path)) && self.book.get(name).is_some_and(is_applied) {
+        // One of the same name that we have made since is there.
+        if self.hierarchy.is_ours(Path::new(path))
+            && !self.folder_exists(path)
+            && self.book.get(name).is_some_and(is_applied)
+        {
             let shown = self.shared().enforcer().shown_path(name);
             if shown.is_ok_and(|shown| shown == Path::new(path)) {
                 // What of it is left is put back.
@@ -310,14 +314,7 @@ impl Service {
             self.book.ask(&name, None);
         }
         for wish in wishes {
-            let name = wish.group.clone();
-            if self.remembered.commands.contains_key(&name) {
-                // Only at a start: a reload is refused.
-                let text = format!("{name}: a command has a group of that name; it stays");
-                self.log.error("configuration", &text);
-                continue;
-            }
-            self.book.ask(&name, Some(wish));
+            self.book.ask(&wish.group.clone(), Some(wish));
         }
     }
 

@@ -27,6 +27,11 @@ pub(super) enum Message {
     State { reply: SyncSender<State> },
     /// Read the configuration again.
     Reload,
+    /// Note or clear what somebody should look at.
+    Problem {
+        about: &'static str,
+        problem: Option<String>,
+    },
     /// Put everything back and end.
     Stop,
 }
@@ -84,6 +89,12 @@ impl Handle {
     /// Reads the configuration again, some time soon.
     pub fn reload(&self) {
         self.send(Message::Reload);
+    }
+
+    /// Notes what is wrong about something beside the service, or that it is
+    /// not wrong any more: told once, and in every state until then.
+    pub fn note_problem(&self, about: &'static str, problem: Option<String>) {
+        self.send(Message::Problem { about, problem });
     }
 
     /// Ends the service.

@@ -10,6 +10,7 @@ mod apply;
 mod book;
 mod commands;
 mod control_loop;
+mod facts;
 mod follow;
 mod handle;
 mod pace;
@@ -261,6 +262,7 @@ impl Service {
                     // Told by the reload itself.
                     let _ = self.reload();
                 }
+                Message::Problem { about, problem } => self.note_problem(about, problem),
                 Message::Stop => self.stopping = true,
             }
         }

@@ -10,6 +10,8 @@ use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::runtime::{RuntimeFolder, write_atomically};
 use serde::{Deserialize, Serialize};
 
+/// What another name keeps of the one that was too much.
+const NAME_STEM_CHARS: usize = 40;
 /// The file in the runtime folder.
 const FILE: &str = "remembered.json";
 
@@ -93,6 +95,30 @@ impl Remembered {
         }
     }
 
+    /// Gives the groups of commands other names where the file has come to have
+    /// theirs: what an operator means by a name is what the file does. Returns
+    /// what people should be told.
+    pub fn make_way(&mut self, is_in_file: impl Fn(&str) -> bool) -> Vec<String> {
+        let names = self.commands.keys().filter(|name| is_in_file(name));
+        let names: Vec<String> = names.cloned().collect();
+        let mut told = Vec::new();
+        for name in names {
+            let stem: String = name.chars().take(NAME_STEM_CHARS).collect();
+            let is_free = |new: &String| !is_in_file(new) && !self.commands.contains_key(new);
+            let others = (2u64..).map(|number| format!("{stem}-{number}"));
+            let Some(other) = others.into_iter().find(is_free) else {
+                continue;
+            };
+            if let Some(command) = self.commands.remove(&name) {
+                told.push(format!(
+                    "{name}: is a group of the file now; the command's of that name is `{other}`"
+                ));
+                self.commands.insert(other, command);
+            }
+        }
+        told
+    }
+
     /// Writes it down.
     ///
     /// # Errors
@@ -135,6 +161,33 @@ mod tests {
         assert_eq!(Remembered::read(&runtime), (one(), None));
         Remembered::default().write(&runtime).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_command_makes_way_for_a_group_of_the_file() {
+        let command = |pid| Command {
+            pid,
+            start_time: 1,
+            uid: 1000,
+            subject: "sleep".into(),
+            knobs: Knobs::default(),
+            bound: Knobs::default(),
+            best_effort: false,
+            folder: PathBuf::new(),
+            members: Vec::new(),
+        };
+        let mut all = one();
+        for (name, pid) in [("web", 1), ("web-2", 2), ("job", 3)] {
+            all.commands.insert(name.into(), command(pid));
+        }
+        let told = all.make_way(|name| ["web", "web-3"].contains(&name));
+        assert_eq!(told.len(), 1);
+        assert!(told[0].contains("`web-4`"), "{told:?}");
+        let pids = all
+            .commands
+            .iter()
+            .map(|(name, of)| (name.as_str(), of.pid));
+        assert!(pids.eq([("job", 3), ("web-2", 2), ("web-4", 1)]));
     }
 
     #[test]

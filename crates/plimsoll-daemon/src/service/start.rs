@@ -51,9 +51,13 @@ impl Service {
         for problem in &config_problems {
             log.error("configuration", problem);
         }
-        let (remembered, problem) = Remembered::read(&options.runtime);
+        let (mut remembered, problem) = Remembered::read(&options.runtime);
         if let Some(problem) = problem {
             log.error("remembered", &problem);
+        }
+        for renamed in remembered.make_way(|name| config.rules.iter().any(|rule| rule.name == name))
+        {
+            log.warning("remembered", &renamed);
         }
         // Before they are undone: their processes go back to where they were.
         let members = commands::members(&remembered);
@@ -191,7 +195,7 @@ impl Service {
     /// Whether this host can enforce what is asked for.
     fn check_rules(&self, config: &Config) -> std::result::Result<(), String> {
         for rule in &config.rules {
-            if rule.matches.is_of_processes() && self.remembered.commands.contains_key(&rule.name) {
+            if self.remembered.commands.contains_key(&rule.name) {
                 return Err(format!(
                     "{}: group `{}`: a command has a group of that name now; choose another, or \
                      end the command first",

@@ -25,8 +25,9 @@ pub use entry::{Entry, Header, VERSION};
 pub(crate) use live::{FileRestore, GroupRestore, Restores, TaskRestore, live, restores};
 pub use text::{Sound, file_stem};
 
-/// What a group's control socket is called, beside its journal.
-pub const SOCKET_EXTENSION: &str = "sock";
+/// What a group's control socket is called, beside its journal. No group, whatever
+/// its name, may have the daemon's `control.sock` for its own.
+pub const SOCKET_EXTENSION: &str = "socket";
 /// What the description of a group of the BPF scheduler is called.
 pub(crate) const SCHEDULED_EXTENSION: &str = "scheduled";
 

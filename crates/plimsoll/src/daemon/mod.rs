@@ -1,5 +1,6 @@
 //! `plimsoll daemon`: the long-running service.
 
+mod metrics;
 mod notify;
 mod starter;
 
@@ -14,7 +15,6 @@ use plimsoll_daemon::config::Config;
 use plimsoll_daemon::control::protocol::SOCKET;
 use plimsoll_daemon::control::server::Server;
 use plimsoll_daemon::log::{Log, Priority};
-use plimsoll_daemon::metrics::{MetricsServer, openmetrics};
 use plimsoll_daemon::service::{Handle, Options, Service};
 use plimsoll_engine::cgroup::Hierarchy;
 use plimsoll_engine::runtime::RuntimeFolder;
@@ -24,6 +24,7 @@ use signal_hook::iterator::Signals;
 use crate::cli::DaemonArgs;
 use crate::error::{CommandError, Result};
 use crate::output;
+use metrics::Metrics;
 use notify::Supervisor;
 use starter::HostStarter;
 
@@ -35,6 +36,9 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
     if args.check {
         let config = Config::read(&args.config).map_err(other)?;
         let nr_groups = config.rules.len();
+        if let Some(warning) = config.metrics.and_then(metrics::warning_of) {
+            output::tell(&warning);
+        }
         output::print_line(&format!("{}: {nr_groups} groups", args.config.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -142,27 +146,19 @@ fn serve(
     service: &Service,
     runtime: &RuntimeFolder,
     log: &Arc<Log>,
-) -> Result<(Server, Option<MetricsServer>)> {
+) -> Result<(Server, Option<Metrics>)> {
     let path = runtime.path().join(SOCKET);
     let control = Server::bind(&path, Arc::new(service.handle())).map_err(other)?;
     let Some(address) = service.config().metrics else {
         return Ok((control, None));
     };
-    let handle = service.handle();
-    let text = move || handle.state().map_or_else(String::new, openmetrics);
-    let metrics = match MetricsServer::start(address, Arc::new(text)) {
-        Ok(metrics) => metrics,
+    match Metrics::start(address, service.handle(), Arc::clone(log)) {
+        Ok(metrics) => Ok((control, Some(metrics))),
         Err(error) => {
             control.stop();
-            let what = format!("metrics.listen: cannot serve metrics on `{address}`");
-            return Err(CommandError::io(what)(error));
+            Err(error)
         }
-    };
-    log.info(
-        "metrics",
-        &format!("metrics at http://{}/metrics", metrics.local_addr()),
-    );
-    Ok((control, Some(metrics)))
+    }
 }
 
 /// Signals mean what an operator expects of a service.

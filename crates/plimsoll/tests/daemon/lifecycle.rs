@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::common::{Host, is_alive};
+use crate::common::{Host, is_alive, wait_until};
 use crate::rig::{
     Daemon, SHORT, Sleeper, is_idle, of_cgroup, quota_us, rule, shown, wait_until_in,
 };
@@ -129,24 +129,26 @@ fn metrics_are_served_on_the_address_of_the_file() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_told_and_nothing_stays_limited() {
+fn an_address_that_is_taken_is_told_and_nothing_stays_unlimited_for_it() {
     let mut host = Host::shared();
     let group = host.group("web");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let text = format!("[metrics]\nlisten = \"{address}\"\n")
         + &rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
-    let mut daemon = Daemon::ready(&host, &text);
-    daemon.launch();
-    while daemon.is_running() {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let log = daemon.log();
-    assert!(
-        log.contains("metrics.listen") && log.contains(&address.to_string()),
-        "{log}"
-    );
-    daemon.assert_as_before();
+    let daemon = Daemon::start(&host, &text);
+    assert_eq!(quota_us(&group), 30_000);
+    daemon.wait_for_log("metrics.listen: cannot serve metrics");
+    let problems = daemon.state().daemon.problems;
+    let told = |problem: &String| problem.contains(&address.to_string());
+    assert!(problems.iter().any(told), "{problems:?}");
+    drop(taken);
+    daemon.wait_for_log("metrics at http://");
+    wait_until("nothing is wrong any more", SHORT, || {
+        daemon.state().daemon.problems.is_empty()
+    });
+    TcpStream::connect(address).unwrap();
+    daemon.stop();
 }
 
 #[test]

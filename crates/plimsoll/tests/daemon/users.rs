@@ -1,8 +1,15 @@
 //! What somebody who is no operator may do, and what not.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Stdio;
+use std::thread;
+
+use plimsoll_daemon::control::client::Client;
+use plimsoll_daemon::control::protocol::{Answer, Request, Run, SUBJECT_CHARS_MAX};
 
 use crate::common::{Finished, Host, Running, binary, wait_until};
 use crate::rig::{Daemon, SHORT, Sleeper, copy_program, is_idle, of_cgroup, quota_us, rule, shown};
@@ -165,6 +172,187 @@ fn a_user_may_raise_nothing_reload_nothing_and_touch_nobody_else() {
     ours.kill_hard();
     anothers.kill_hard();
     daemon.end();
+}
+
+#[test]
+fn no_name_of_a_group_takes_away_what_is_the_daemons_or_the_kernels() {
+    let host = Host::shared();
+    let daemon = Daemon::start(&host, "");
+    let user = Account::new();
+    for name in ["control", "control.sock", "daemon", "remembered", "lock"] {
+        let words = ["run", "--cap", "50%", "--name", name, "--", "true"];
+        user.run(&host, &words).good();
+        wait_until("its group has gone", SHORT, || daemon.group(name).is_none());
+    }
+    for name in ["tasks", "cgroup.procs", "cpu.idle"] {
+        let line = user.refused(&host, &["run", "--name", name, "--", "true"]);
+        assert!(line.contains("a file of the kernel's"), "{line}");
+    }
+    assert!(host.run(["show"]).good().stdout.lines().count() <= 1);
+    daemon.stop();
+}
+
+/// Asks as a user from this very process, faster than any command: what is
+/// asked is made when the connection is there.
+fn ask_as_user(socket: &Path, uid: u32, make_request: impl FnOnce() -> Request) -> Answer {
+    let connect = || {
+        use nix::libc::{SYS_setgroups, SYS_setresgid, SYS_setresuid, syscall};
+        // SAFETY: an empty list of groups is not read; the others take
+        // numbers. They change this thread's credentials, no memory.
+        let changed = unsafe {
+            syscall(SYS_setgroups, 0, std::ptr::null::<u32>()) == 0
+                && syscall(SYS_setresgid, uid, uid, uid) == 0
+                && syscall(SYS_setresuid, uid, uid, uid) == 0
+        };
+        assert!(changed, "{}", std::io::Error::last_os_error());
+        Client::connect(socket).unwrap().unwrap()
+    };
+    let mut client = thread::scope(|scope| scope.spawn(connect).join().unwrap());
+    client.ask(&make_request()).unwrap()
+}
+
+fn run_request(name: &str, pid: i32, subject: &str, knobs: &str) -> Request {
+    Request::Run(Box::new(Run {
+        name: name.into(),
+        pid,
+        subject: subject.into(),
+        knobs: serde_json::from_str(knobs).unwrap(),
+        best_effort: false,
+        dry_run: false,
+    }))
+}
+
+#[test]
+fn nobody_leaves_a_rule_in_the_moment_before_it_takes_them_in() {
+    const CLAIMED: u32 = USER - 7;
+    let host = Host::shared();
+    let text = rule("theirs", &format!("user = {CLAIMED}"), "cap = \"10%\"");
+    let daemon = Daemon::start(&host, &text);
+    let sleeper = Sleeper::new("sleeper");
+    let mut all = Vec::new();
+    for number in 0..20 {
+        let name = format!("free-{number}");
+        let answer = ask_as_user(&daemon.socket(), CLAIMED, || {
+            let process = start_as(&host, &sleeper, CLAIMED);
+            let request = run_request(&name, process.pid(), "sleeper", r#"{"cap": "90%"}"#);
+            all.push(process);
+            request
+        });
+        let Answer::Refused(why) = answer else {
+            panic!("{name}: {answer:?}")
+        };
+        assert!(why.contains("`theirs`, which limits it"), "{why}");
+    }
+    for process in all {
+        crate::rig::wait_until_in(&daemon, process.pid(), "theirs");
+        process.kill_hard();
+    }
+    daemon.stop();
+}
+
+#[test]
+fn a_name_that_a_user_was_first_to_take_does_not_hide_a_group_of_the_file() {
+    let mut host = Host::shared();
+    let web = host.group("web");
+    let mut daemon = Daemon::start(&host, "");
+    let user = Account::new();
+    let words = ["run", "--cap", "50%", "--name", "web", "--", "sleep", "600"];
+    let theirs = user.start(&host, &words);
+    wait_until("it runs", SHORT, || daemon.group("web").is_some());
+    daemon.write(&rule(
+        "web",
+        &of_cgroup(&shown(&web)),
+        "quota = \"30ms/100ms\"",
+    ));
+    let refused = daemon.reload();
+    assert_eq!(refused.code(), 125);
+    assert!(
+        refused
+            .one_line()
+            .contains("a command has a group of that name")
+    );
+    daemon.end();
+    daemon.restart();
+    assert!(
+        daemon
+            .log()
+            .contains("the command's of that name is `web-2`")
+    );
+    let cap = daemon.group("web-2").unwrap().knobs.cap;
+    assert_eq!(cap.unwrap().to_string(), "50%");
+    host.run(["set", "web", "--quota", "20ms/100ms"]).good();
+    assert_eq!(quota_us(&web), 20_000);
+    host.run(["set", "web", "--reset"]).good();
+    assert_eq!(theirs.stop().code(), 128 + 15);
+    daemon.end();
+}
+
+#[test]
+fn the_text_of_a_command_is_of_limited_length() {
+    let host = Host::shared();
+    let daemon = Daemon::start(&host, "");
+    let sleeper = Sleeper::new("sleeper");
+    let process = start_as(&host, &sleeper, USER);
+    let long = "ä".repeat(20_000);
+    let answer = daemon.ask(&run_request("long", process.pid(), &long, "{}"));
+    assert!(matches!(answer, Answer::Groups { .. }), "{answer:?}");
+    let shown = daemon.group("long").unwrap().subject;
+    assert_eq!(shown.chars().count(), SUBJECT_CHARS_MAX);
+    process.kill_hard();
+    daemon.stop();
+}
+
+/// Another process of a number that was a process's before.
+fn start_with_pid(host: &Host, sleeper: &Sleeper, pid: i32) -> Option<Running> {
+    for _ in 0..500 {
+        // The next process is the first free number after this one, unless
+        // others are faster.
+        fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).ok()?;
+        let process = start_as(host, sleeper, USER);
+        if process.pid() == pid {
+            return Some(process);
+        }
+        process.kill_hard();
+    }
+    None
+}
+
+#[test]
+fn a_later_process_of_the_same_number_does_not_loosen_what_an_earlier_one_left() {
+    if !Path::new("/proc/sys/kernel/ns_last_pid").exists() {
+        return;
+    }
+    let host = Host::shared();
+    let daemon = Daemon::start(&host, "");
+    let (user, sleeper) = (Account::new(), Sleeper::new("sleeper"));
+    let mut shell = std::process::Command::new("/bin/sh");
+    let script = format!("read line; {} & exit 0", sleeper.words().join(" "));
+    shell.args(["-c", &script]).uid(USER).gid(USER);
+    let mut first = shell.stdin(Stdio::piped()).spawn().unwrap();
+    let pid = first.id().cast_signed();
+    let (number, name) = (pid.to_string(), format!("pid-{pid}"));
+    host.run(["set", &number, "--cap", "10%"]).good();
+    first.stdin.take().unwrap().write_all(b"\n").unwrap();
+    first.wait().unwrap();
+    let left = crate::rig::members(&host, &name);
+    assert_eq!(left.len(), 1);
+
+    let Some(later) = start_with_pid(&host, &sleeper, pid) else {
+        panic!("no process got number {pid} in 500 attempts")
+    };
+    let line = user.refused(&host, &["set", &number, "--cap", "90%"]);
+    assert!(line.contains(&name), "{line}");
+    let cap = || daemon.group(&name).unwrap().knobs.cap.unwrap().to_string();
+    assert_eq!(cap(), "10%");
+    crate::rig::kill_all(&left);
+    wait_until("nothing is left in it", SHORT, || {
+        crate::rig::members(&host, &name).is_empty()
+    });
+    user.run(&host, &["set", &number, "--cap", "90%"]).good();
+    assert_eq!(cap(), "90%");
+    assert_eq!(crate::rig::members(&host, &name), [pid]);
+    later.kill_hard();
+    daemon.stop();
 }
 
 #[test]
