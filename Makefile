@@ -14,7 +14,7 @@ SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh
 SCHED_EXT_KERNELS := 6.18 7
 SCHED_EXT_QUICK := ^(undo|exits|handover|left_behind|reload|bandwidth|cpu_limit|fairness|daemon)::
 # Of these, what wants a quiet machine: sched-ext-test runs it.
-SCHED_EXT_NOT_QUICK := ^daemon::(reaction|in_mode_all)
+SCHED_EXT_NOT_QUICK := ^daemon::reaction
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'crates/plimsoll-scx/src/bpf/*' 2>/dev/null)
 
 .PHONY: build demo test lint unit bpf prove native-test vm-test systemd-test sched-ext-test deny metrics-test report figures bench bench-daemon sim-bench soak install clean help

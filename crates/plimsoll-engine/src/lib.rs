@@ -12,6 +12,7 @@ mod control;
 pub mod enforcer;
 mod error;
 pub mod host;
+pub mod huge_pages;
 pub mod journal;
 pub mod knobs;
 pub mod plan;

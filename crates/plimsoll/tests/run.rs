@@ -55,6 +55,34 @@ fn a_command_that_is_not_there_gives_127_and_one_that_cannot_run_126() {
     host.assert_clean();
 }
 
+/// Whether the kernel may make huge pages of a process's memory.
+fn huge_pages_of(status: &str) -> Vec<&str> {
+    let lines = status.lines();
+    let lines = lines.filter_map(|line| line.strip_prefix("THP_enabled:"));
+    lines.map(str::trim).collect()
+}
+
+#[test]
+fn the_kernel_does_not_hold_up_the_keeper_to_make_huge_pages_and_the_command_has_them() {
+    let host = Host::shared();
+    let script = "cat /proc/self/status /proc/$PPID/status";
+    let finished = host.run(sh(script)).good();
+    assert_eq!(huge_pages_of(&finished.stdout), ["1", "0"]);
+    // Where they were switched off before, they stay so for the command.
+    let mut command = host.plimsoll(sh(script));
+    // SAFETY: takes integers only, and is safe between fork and exec.
+    unsafe {
+        use std::os::unix::process::CommandExt as _;
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    let finished = host.spawn(command).finish(SHORT).good();
+    assert_eq!(huge_pages_of(&finished.stdout), ["0", "0"]);
+    host.assert_clean();
+}
+
 #[test]
 fn streams_folder_environment_and_arguments_are_the_commands_own() {
     let host = Host::shared();

@@ -95,6 +95,10 @@ impl SchedExtEnforcer {
     /// Leads if nobody else does any more, follows the leader to another
     /// scheduler, and looks for tasks that have come.
     pub(super) fn look(&mut self, now: Instant) -> Result<()> {
+        if self.hold.is_none() {
+            // All was undone. What is loaded since is another enforcer's.
+            return Ok(());
+        }
         if self.leader.as_ref().is_some_and(Leader::has_ended) {
             self.leader = None;
         }

@@ -17,6 +17,7 @@ use plimsoll_daemon::control::server::Server;
 use plimsoll_daemon::log::{Log, Priority};
 use plimsoll_daemon::service::{Handle, Options, Service};
 use plimsoll_engine::cgroup::Hierarchy;
+use plimsoll_engine::huge_pages;
 use plimsoll_engine::runtime::RuntimeFolder;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -47,6 +48,8 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
         _ => Priority::Debug,
     };
     let log = Arc::new(Log::new(least));
+    // An old kernel has no such switch; the service runs all the same.
+    let _ = huge_pages::do_without();
     let hierarchy = Arc::new(Hierarchy::find()?);
     hierarchy.check_permission()?;
     let runtime = RuntimeFolder::of_this_host();

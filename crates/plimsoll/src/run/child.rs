@@ -7,6 +7,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 
 use plimsoll_engine::cgroup::Membership;
+use plimsoll_engine::huge_pages;
 
 use crate::error::{CommandError, EXIT_FAILED, Result};
 
@@ -112,11 +113,15 @@ pub fn spawn(words: &[OsString], membership: Membership, nice: Option<i32>) -> R
 /// calls only: it neither allocates nor locks.
 pub fn spawn_after(
     words: &[OsString],
-    prepare: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+    mut prepare: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
 ) -> Result<Child> {
     let shown = words[0].to_string_lossy().into_owned();
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
+    let prepare = move || {
+        huge_pages::allow_again_in_child();
+        prepare()
+    };
     // SAFETY: between fork and exec, `prepare` makes system calls only, as its
     // callers promise. `Vec` iteration and making an error of a number do not
     // allocate.

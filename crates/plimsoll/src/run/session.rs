@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use plimsoll_engine::EngineError;
 use plimsoll_engine::cgroup::{CgroupEnforcer, Hierarchy, Membership};
 use plimsoll_engine::enforcer::{Enforcer, Sample};
+use plimsoll_engine::huge_pages;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::plan::Plan;
 use plimsoll_engine::policy_set::Selector;
@@ -97,6 +98,8 @@ impl Session {
             plan,
             means,
         } = planned;
+        // An old kernel has no such switch; the group is kept all the same.
+        let _ = huge_pages::do_without();
         let (mut enforcer, left_behind) = start_enforcer(means, hierarchy, runtime)?;
         report_problems(&left_behind);
         enforcer.add(&policy, subject)?;

@@ -53,6 +53,15 @@ fn a_stop_puts_everything_back_as_it_was_found() {
 }
 
 #[test]
+fn the_kernel_does_not_hold_up_the_daemon_to_make_huge_pages() {
+    let host = Host::shared();
+    let daemon = Daemon::start(&host, "");
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    assert!(status.contains("THP_enabled:\t0\n"), "{status}");
+    daemon.stop();
+}
+
+#[test]
 fn a_second_daemon_is_refused_and_the_first_goes_on() {
     let mut host = Host::shared();
     let group = host.group("web");
