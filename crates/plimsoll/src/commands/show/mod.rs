@@ -324,7 +324,7 @@ pub fn print_cgroup(group: &CpuGroup, as_json: bool) -> Result<()> {
         burst: knobs::Burst {
             burst_ns: bandwidth.burst_ns,
         },
-        usage_usec: group.usage_ns()? / 1000,
+        usage_usec: group.usage_usec()?,
         processes: group.all_processes()?.len(),
         statistics: group.stat()?,
     };
