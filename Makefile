@@ -17,14 +17,14 @@ SCHED_EXT_QUICK := ^(undo|exits|handover|left_behind|reload|bandwidth|cpu_limit|
 SCHED_EXT_NOT_QUICK := ^daemon::reaction
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'crates/plimsoll-scx/src/bpf/*' 2>/dev/null)
 
-.PHONY: build demo test lint unit bpf prove native-test vm-test systemd-test sched-ext-test deny metrics-test report figures bench bench-daemon sim-bench soak install clean help
+.PHONY: build demo test lint unit bpf prove native-test vm-test systemd-test sched-ext-test deny metrics-test report figures bench bench-daemon sim-bench soak install uninstall clean help
 
 help:
 	@echo "make demo         see the main job on this machine, in about a minute"
 	@echo "make test         everything: lints, units, proofs, native and VM tests"
 	@echo "make build        the release binary, $(BIN)"
 	@echo "make sched-ext-test  all tests of the scheduler, in VMs; an hour"
-	@echo "make install      into PREFIX (/usr/local)"
+	@echo "make install      into PREFIX (/usr/local); make uninstall takes it away"
 	@echo "make figures      measure the figures that the README quotes"
 	@echo "make bench        measure in a virtual machine what the scheduler costs"
 	@echo "make bench-daemon  measure what the daemon costs and how soon it reacts"
@@ -156,6 +156,13 @@ install: build
 	if [[ ! -e $(DESTDIR)$(SYSCONFDIR)/plimsoll/plimsoll.toml ]]; then \
 		install -D -m 644 deploy/plimsoll.toml $(DESTDIR)$(SYSCONFDIR)/plimsoll/plimsoll.toml; \
 	fi
+
+# What is in SYSCONFDIR is the operator's, and stays.
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/plimsoll $(DESTDIR)$(PREFIX)/share/man/man1/plimsoll{,-*}.1
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/plimsoll $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_plimsoll $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/plimsoll.fish
+	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/plimsoll.service $(DESTDIR)$(PREFIX)/lib/sysusers.d/plimsoll.conf
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/plimsoll
 
 clean:
 	$(CARGO) clean

@@ -77,7 +77,7 @@ pub enum Command {
     Set(SetArgs),
     /// Show groups: knobs, what enforces each, statistics
     Show(ShowArgs),
-    /// The same, live, in a terminal
+    /// Watch machine and groups, live, in a terminal
     #[command(after_help = crate::top::EXAMPLES)]
     Top(TopArgs),
     /// Keep the groups of a configuration file, as cgroups and processes come and go

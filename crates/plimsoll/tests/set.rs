@@ -76,6 +76,21 @@ fn a_cgroup_can_be_named_by_its_folder_too() {
     assert_eq!(bandwidth_us(&group), (-1, 100_000, 0));
 }
 
+/// On v1, where `cpu` and `cpuacct` are mounted apart, `mkdir` makes it in one of them.
+#[test]
+fn a_cgroup_that_nothing_counts_the_time_of_can_be_set_and_shown() {
+    let host = Host::shared();
+    let folder = host.base().cpu_file("uncounted");
+    fs::create_dir(&folder).unwrap();
+    let target = format!("{}/uncounted", host.base_path());
+    let set = host.run(["set", &target, "--cap", "50%", "--json"]).good();
+    assert_eq!(set.json()["cgroup"]["quota"], "10ms/20ms");
+    let shown = host.run(["show", &target, "--json"]).good();
+    assert_eq!(shown.json()["cgroup"]["usage_usec"], 0);
+    host.run(["restore"]).good();
+    fs::remove_dir(&folder).unwrap();
+}
+
 #[test]
 fn what_somebody_else_wrote_after_set_is_left_to_them() {
     let mut host = Host::shared();

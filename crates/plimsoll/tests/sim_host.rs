@@ -6,15 +6,15 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use tempfile::TempDir;
+
+use common::folder::Folder;
 
 /// Two groups on two CPUs: requests under a quota with burst, and batch work below them.
 const SMALL: &str = r#"
@@ -60,62 +60,13 @@ group.web.headroom = "none"
 "#;
 
 /// A folder with a scenario.
-struct Folder {
-    folder: TempDir,
-}
-
-impl Folder {
-    fn with(text: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("s.toml"), text).unwrap();
-        Self { folder }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// Plimsoll with these words, in the folder.
-    fn command(&self, words: &str) -> Command {
-        let mut command = Command::new(common::binary());
-        command
-            .args(words.split_whitespace())
-            .current_dir(self.folder.path())
-            .env_remove("PLIMSOLL_ENFORCER")
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, words: &str) -> Output {
-        self.command(words).output().unwrap()
-    }
-
-    /// What it prints where it must succeed.
-    fn good(&self, words: &str) -> String {
-        let output = self.run(words);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words}: {errors}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn json(&self, words: &str) -> Value {
-        serde_json::from_str(&self.good(words)).unwrap()
-    }
-
-    /// The one line that it says where it must fail.
-    fn refusal(&self, words: &str) -> String {
-        let output = self.run(words);
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(125), "{words}: {errors}");
-        assert_eq!(output.stdout, b"", "{words}");
-        assert_eq!(errors.lines().count(), 1, "{words}: {errors}");
-        errors.trim_end().to_owned()
-    }
+fn folder_with(text: &str) -> Folder {
+    Folder::for_command("").with("s.toml", text)
 }
 
 #[test]
 fn the_table_has_a_row_for_each_group_and_the_machines_shares() {
-    let table = Folder::with(SMALL).good("sim host s.toml");
+    let table = folder_with(SMALL).good("sim host s.toml");
     assert!(table.starts_with("requests beside batch work\n"), "{table}");
     for part in [
         "GROUP",
@@ -138,7 +89,7 @@ fn columns_without_any_figure_are_left_out() {
     let text = text
         .replace("quota = \"20ms/100ms\"", "")
         .replace("burst = \"10ms\"", "");
-    let table = Folder::with(&text).good("sim host s.toml");
+    let table = folder_with(&text).good("sim host s.toml");
     for column in ["THROTTLED", "HEADROOM", "SHORT"] {
         assert!(!table.contains(column), "{column} in\n{table}");
     }
@@ -148,7 +99,7 @@ fn columns_without_any_figure_are_left_out() {
 #[test]
 fn the_json_has_the_reports_of_all_variants() {
     let text = format!("{SMALL}{VARIANTS}");
-    let json = Folder::with(&text).json("sim host s.toml --json");
+    let json = folder_with(&text).json("sim host s.toml");
     assert_eq!(json["schema"], "plimsoll.sim-host/1");
     assert_eq!(json["file"], "s.toml");
     let runs = json["runs"].as_array().unwrap();
@@ -193,10 +144,10 @@ fn the_json_has_the_reports_of_all_variants() {
 
 #[test]
 fn the_same_seed_is_the_same_run_and_flags_overrule_the_file() {
-    let folder = Folder::with(SMALL);
+    let folder = folder_with(SMALL);
     let first = folder.good("sim host s.toml --json");
     assert_eq!(first, folder.good("sim host s.toml --json --seed 3"));
-    let other = folder.json("sim host s.toml --json --seed 4 --duration 1s");
+    let other = folder.json("sim host s.toml --seed 4 --duration 1s");
     let run = &other["runs"][0];
     assert_eq!(
         (&run["seed"], &run["measured_ns"]),
@@ -207,8 +158,8 @@ fn the_same_seed_is_the_same_run_and_flags_overrule_the_file() {
 
 #[test]
 fn one_variant_can_be_run_alone() {
-    let folder = Folder::with(&format!("{SMALL}{VARIANTS}"));
-    let json = folder.json("sim host s.toml --variant fair --json");
+    let folder = folder_with(&format!("{SMALL}{VARIANTS}"));
+    let json = folder.json("sim host s.toml --variant fair");
     assert_eq!(json["runs"].as_array().unwrap().len(), 1);
     let refusal = folder.refusal("sim host s.toml --variant unfair");
     let expected = "plimsoll: variant: `unfair` is not in s.toml; allowed: alone, batch, fair";
@@ -217,7 +168,7 @@ fn one_variant_can_be_run_alone() {
 
 #[test]
 fn a_trace_has_slices_of_each_cpu_that_do_not_overlap() {
-    let folder = Folder::with(&format!("{SMALL}{VARIANTS}"));
+    let folder = folder_with(&format!("{SMALL}{VARIANTS}"));
     folder.good("sim host s.toml --trace-out t.json");
     let text = fs::read_to_string(folder.path("t.json")).unwrap();
     let trace: Value = serde_json::from_str(&text).unwrap();
@@ -262,7 +213,7 @@ fn a_trace_has_slices_of_each_cpu_that_do_not_overlap() {
 
 #[test]
 fn pictures_are_drawn_in_both_formats() {
-    let folder = Folder::with(&format!("{SMALL}{VARIANTS}"));
+    let folder = folder_with(&format!("{SMALL}{VARIANTS}"));
     folder.good("sim host s.toml --plot p.svg");
     let svg = fs::read_to_string(folder.path("p.svg")).unwrap();
     for part in ["<svg", "alone", "fair", "p99.9", "idle"] {
@@ -279,7 +230,7 @@ fn pictures_are_drawn_in_both_formats() {
 
 #[test]
 fn files_are_whole_also_when_nothing_can_be_printed() {
-    let folder = Folder::with(SMALL);
+    let folder = folder_with(SMALL);
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();
     for words in [
         "sim host s.toml --trace-out t.json --plot p.svg",
@@ -297,7 +248,7 @@ fn files_are_whole_also_when_nothing_can_be_printed() {
 
 #[test]
 fn outputs_have_files_of_their_own() {
-    let folder = Folder::with(SMALL);
+    let folder = folder_with(SMALL);
     for words in [
         "sim host s.toml --trace-out ./s.toml",
         "sim host s.toml --trace-out ./p.svg --plot p.svg",
@@ -339,11 +290,11 @@ fn bad_scenarios_get_one_line_with_their_place() {
         ),
     ] {
         for command in ["sim host s.toml", "bench s.toml", "bench s.toml --real"] {
-            let refusal = Folder::with(&text).refusal(command);
+            let refusal = folder_with(&text).refusal(command);
             assert!(refusal.contains(words), "{command}: {refusal}");
         }
     }
-    let folder = Folder::with(SMALL);
+    let folder = folder_with(SMALL);
     assert!(
         folder
             .refusal("sim host other.toml")
@@ -375,7 +326,7 @@ fn an_interrupted_run_prints_what_it_has() {
     let text = text
         .replace("quota = \"20ms/100ms\"", "")
         .replace("burst = \"10ms\"", "");
-    let folder = Folder::with(&text);
+    let folder = folder_with(&text);
     let mut command = folder.command("sim host s.toml --json --duration 3h --trace-out t.json");
     let mut child = command
         .stdout(Stdio::piped())
@@ -414,7 +365,7 @@ fn progress_is_told_when_many_short_variants_take_long_together() {
             60_000 + n
         );
     }
-    let folder = Folder::with(&text);
+    let folder = folder_with(&text);
     for command in ["sim host s.toml", "bench s.toml"] {
         let errors = fs::File::create(folder.path("errors")).unwrap();
         let mut child = folder
@@ -435,8 +386,8 @@ fn progress_is_told_when_many_short_variants_take_long_together() {
 
 #[test]
 fn a_benchmark_without_the_machine_has_the_models_figures_alone() {
-    let folder = Folder::with(SMALL);
-    let json = folder.json("bench s.toml --json");
+    let folder = folder_with(SMALL);
+    let json = folder.json("bench s.toml");
     assert_eq!(
         (&json["schema"], &json["real"]),
         (&"plimsoll.bench/1".into(), &false.into())
@@ -466,7 +417,7 @@ fn a_benchmark_without_the_machine_has_the_models_figures_alone() {
 #[test]
 fn a_scenario_of_another_machine_is_not_run_on_this_one() {
     let text = SMALL.replace("cpus = 2", "cpus = 999");
-    let refusal = Folder::with(&text).refusal("bench s.toml --real");
+    let refusal = folder_with(&text).refusal("bench s.toml --real");
     let expected = "s.toml:8:8: cpus: `999` is another machine's; allowed with --real: ";
     assert!(refusal.contains(expected), "{refusal}");
 }

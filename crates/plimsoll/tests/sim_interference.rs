@@ -6,75 +6,24 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use tempfile::TempDir;
 
-/// A folder to run in.
-struct Folder(TempDir);
+use common::folder::Folder;
 
-impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn with(name: &str, text: &str) -> Self {
-        let folder = Self::new();
-        fs::write(folder.path(name), text).unwrap();
-        folder
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// `plimsoll sim interference` with these words.
-    fn command(&self, words: &str) -> Command {
-        let mut command = Command::new(common::binary());
-        command
-            .args(["sim", "interference"])
-            .args(words.split_whitespace())
-            .current_dir(self.0.path())
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, words: &str) -> Output {
-        self.command(words).output().unwrap()
-    }
-
-    /// What it prints where it must succeed.
-    fn good(&self, words: &str) -> String {
-        let output = self.run(words);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words}: {errors}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn json(&self, words: &str) -> Value {
-        serde_json::from_str(&self.good(&format!("{words} --json"))).unwrap()
-    }
-
-    /// The one line that it says where it must fail.
-    fn refusal(&self, words: &str) -> String {
-        let output = self.run(words);
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(125), "{words}: {errors}");
-        assert_eq!(output.stdout, b"", "{words}");
-        assert_eq!(errors.lines().count(), 1, "{words}: {errors}");
-        errors.trim_end().to_owned()
-    }
+/// A folder in which it runs.
+fn folder() -> Folder {
+    Folder::for_command("sim interference")
 }
 
 const SMALL: &str = "--mean 70% --groups 5 --burst 0%,100%,unlimited --periods 50000";
 
 #[test]
 fn the_table_has_a_row_for_each_cell() {
-    let table = Folder::new().good(SMALL);
+    let table = folder().good(SMALL);
     let rows: Vec<Vec<&str>> = table
         .lines()
         .filter(|line| line.starts_with("exponential"))
@@ -94,7 +43,7 @@ fn the_table_has_a_row_for_each_cell() {
 
 #[test]
 fn the_json_has_every_figure_and_does_not_depend_on_threads() {
-    let folder = Folder::new();
+    let folder = folder();
     let document = folder.json(&format!("{SMALL} --seed 9 --threads 1"));
     assert_eq!(document["schema"], "plimsoll.sim-interference/1");
     assert_eq!(
@@ -124,7 +73,7 @@ fn the_json_has_every_figure_and_does_not_depend_on_threads() {
 
 #[test]
 fn the_csv_has_as_many_fields_in_each_line() {
-    let csv = Folder::new().good(&format!("{SMALL} --csv --distribution pareto:3,lognormal"));
+    let csv = folder().good(&format!("{SMALL} --csv --distribution pareto:3,lognormal"));
     let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!(lines.len(), 7);
     assert!(
@@ -137,7 +86,7 @@ fn the_csv_has_as_many_fields_in_each_line() {
 
 #[test]
 fn the_sources_table_is_run_beside_its_figures() {
-    let folder = Folder::new();
+    let folder = folder();
     let document = folder.json("--published --periods 50000");
     let cells = document["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 48);
@@ -156,7 +105,7 @@ fn the_sources_table_is_run_beside_its_figures() {
 fn groups_may_differ() {
     let words = "--group quota=50%,mean=60%,burst=100% \
                  --group quota=10%,u=80%,burst=unlimited,count=4 --periods 20000";
-    let document = Folder::new().json(words);
+    let document = folder().json(words);
     let cell = &document["cells"][0];
     assert_eq!((&cell["groups"], &cell["burst"]), (&5.into(), &Value::Null));
     let members = cell["members"].as_array().unwrap();
@@ -166,7 +115,7 @@ fn groups_may_differ() {
     );
     // 0.5 · 0.6 + 4 · 0.1 · 0.8 of 0.9.
     assert!((cell["mean"].as_f64().unwrap() - 0.62 / 0.9).abs() < 1e-9);
-    let table = Folder::new().good(words);
+    let table = folder().good(words);
     assert!(
         table.contains("QUOTA") && table.contains("mixed"),
         "{table}"
@@ -175,7 +124,7 @@ fn groups_may_differ() {
 
 #[test]
 fn measured_demand_is_read_from_a_file() {
-    let folder = Folder::with("usage.csv", "cpu\n10%\n0.3\n0.2\n180%\n");
+    let folder = folder().with("usage.csv", "cpu\n10%\n0.3\n0.2\n180%\n");
     let words = "--samples usage.csv --groups 4 --burst 200% --periods 20000";
     let own = folder.json(words);
     assert_eq!(own["cells"][0]["distribution"], "empirical");
@@ -191,7 +140,7 @@ fn measured_demand_is_read_from_a_file() {
 
 #[test]
 fn pictures_are_drawn_in_both_formats() {
-    let folder = Folder::new();
+    let folder = folder();
     let words = "--mean 50%,80% --groups 4 --periods 20000 --plot";
     folder.good(&format!("{words} p.svg"));
     let svg = fs::read_to_string(folder.path("p.svg")).unwrap();
@@ -209,7 +158,7 @@ fn pictures_are_drawn_in_both_formats() {
 
 #[test]
 fn bad_input_gets_one_line_that_says_what_is_allowed() {
-    let folder = Folder::with("bad.csv", "cpu\n0.4\n\n0.3\n");
+    let folder = folder().with("bad.csv", "cpu\n0.4\n\n0.3\n");
     fs::write(folder.path("bad.json"), "[0.4,\n -1]").unwrap();
     for (words, start) in [
         ("--samples bad.csv", "bad.csv:3:1: cpu: `` is no number"),
@@ -262,7 +211,7 @@ fn bad_input_gets_one_line_that_says_what_is_allowed() {
 
 #[test]
 fn a_signal_prints_what_was_computed_so_far() {
-    let folder = Folder::new();
+    let folder = folder();
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
         let mut child = folder
             .command("--periods 1000000000000 --mean 70% --groups 5 --json")

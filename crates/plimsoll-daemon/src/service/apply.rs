@@ -130,8 +130,8 @@ impl Service {
     }
 
     fn tell_applied(&self, name: &str, knobs: &Knobs, loss: &Option<String>) {
-        let words = serde_json::to_string(knobs).unwrap_or_default();
-        self.log.debug("apply", &format!("{name}: {words}"));
+        self.log
+            .debug("apply", &format!("{name}: in force: {knobs}"));
         if let Some(loss) = loss {
             self.log.warning("apply", &format!("{name}: {loss}"));
         }

@@ -16,6 +16,8 @@ pub use class::{Class, CpuLimit, Nice, Weight};
 pub use error::KnobError;
 pub use headroom::{Headroom, Tolerance};
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// Everything that can be asked of one group. What is `None` is left alone.
@@ -119,6 +121,33 @@ impl Knobs {
     }
 }
 
+/// For people, on one line: `class=batch cap=50%`, or `none`.
+impl fmt::Display for Knobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = [
+            ("class", self.class.map(|v| v.to_string())),
+            ("nice", self.nice.map(|v| v.to_string())),
+            ("weight", self.weight.map(|v| v.to_string())),
+            ("quota", self.quota.map(|v| v.to_string())),
+            ("burst", self.burst.map(|v| v.to_string())),
+            ("cap", self.cap.map(|v| v.to_string())),
+            ("soft-cap", self.soft_cap.map(|v| v.to_string())),
+            ("per-task", self.per_task.then(|| "true".into())),
+            ("headroom", self.headroom.map(|v| v.to_string())),
+            ("tolerance", self.tolerance.map(|v| v.to_string())),
+            ("cpu-limit", self.cpu_limit.map(|v| v.to_string())),
+        ];
+        let words: Vec<String> = values
+            .into_iter()
+            .filter_map(|(knob, value)| Some(format!("{knob}={}", value?)))
+            .collect();
+        match words.is_empty() {
+            true => f.write_str("none"),
+            false => f.write_str(&words.join(" ")),
+        }
+    }
+}
+
 /// Implements serde through `FromStr` and `Display`, so that files and JSON
 /// use the same text as the command line.
 macro_rules! serde_as_text {
@@ -164,6 +193,13 @@ mod tests {
             let error = knobs(json).unwrap().check().unwrap_err();
             assert_eq!(error.knob, knob);
         }
+    }
+
+    #[test]
+    fn people_read_the_words_of_the_command_line() {
+        let all = knobs(r#"{"class": "batch", "cap": "25%", "per-task": true}"#).unwrap();
+        assert_eq!(all.to_string(), "class=batch cap=25% per-task=true");
+        assert_eq!(Knobs::default().to_string(), "none");
     }
 
     #[test]

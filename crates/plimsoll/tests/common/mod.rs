@@ -8,6 +8,8 @@
 // Every test binary uses a part of it.
 #![allow(dead_code)]
 
+pub mod folder;
+
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};

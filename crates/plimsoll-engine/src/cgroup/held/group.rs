@@ -167,7 +167,7 @@ impl Held {
     pub fn sample(&self, group: &CpuGroup) -> Result<Sample> {
         let stat = |wanted: bool| wanted.then(|| group.stat()).transpose();
         Ok(Sample {
-            usage_usec: usage_usec(group)?,
+            usage_usec: group.usage_usec()?,
             processes: group.all_processes()?.len() as u64,
             quota: stat(self.knobs.quota.is_some())?,
             cap: stat(self.knobs.cap.is_some())?,
@@ -211,15 +211,6 @@ fn moved_pids(moved: &[Entry]) -> impl Iterator<Item = i32> {
 fn folder_of(group: &CpuGroup) -> PathBuf {
     let file = group.cpu_file("cgroup.procs");
     file.parent().map(Path::to_owned).unwrap_or(file)
-}
-
-/// CPU time that a cgroup has used. One of v1 that somebody else made need not
-/// have a twin that counts it.
-pub(super) fn usage_usec(group: &CpuGroup) -> Result<u64> {
-    match group.usage_ns() {
-        Err(error) if error.is_gone() && group.exists() => Ok(0),
-        other => Ok(other? / 1000),
-    }
 }
 
 /// A change of knobs that is worked out and not done yet.

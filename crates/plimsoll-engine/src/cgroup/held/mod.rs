@@ -359,7 +359,7 @@ impl HeldGroups {
     }
 
     pub fn usage_usec(&self, name: &str) -> Result<u64> {
-        group::usage_usec(&self.cgroup(name)?)
+        self.cgroup(name)?.usage_usec()
     }
 }
 

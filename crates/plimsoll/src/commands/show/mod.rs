@@ -46,30 +46,6 @@ enum Shown {
     },
 }
 
-/// The knobs as words on one line.
-fn knob_words(knobs: &Knobs) -> String {
-    let mut words = Vec::new();
-    let mut add = |name: &str, value: Option<String>| {
-        words.extend(value.map(|value| format!("{name}={value}")));
-    };
-    add("class", knobs.class.map(|v| v.to_string()));
-    add("nice", knobs.nice.map(|v| v.to_string()));
-    add("weight", knobs.weight.map(|v| v.to_string()));
-    add("quota", knobs.quota.map(|v| v.to_string()));
-    add("burst", knobs.burst.map(|v| v.to_string()));
-    add("cap", knobs.cap.map(|v| v.to_string()));
-    add("soft-cap", knobs.soft_cap.map(|v| v.to_string()));
-    add("per-task", knobs.per_task.then(|| "true".into()));
-    add("headroom", knobs.headroom.map(|v| v.to_string()));
-    add("tolerance", knobs.tolerance.map(|v| v.to_string()));
-    add("cpu-limit", knobs.cpu_limit.map(|v| v.to_string()));
-    if words.is_empty() {
-        "none".into()
-    } else {
-        words.join(" ")
-    }
-}
-
 /// Shows all groups, or one target.
 pub fn run(args: &ShowArgs) -> Result<ExitCode> {
     let runtime = RuntimeFolder::of_this_user();
@@ -246,14 +222,14 @@ impl Shown {
                     "run".into(),
                     sample.processes.to_string(),
                     output::cpu_time(&sample),
-                    knob_words(&state.knobs),
+                    state.knobs.to_string(),
                     state.subject.clone(),
                 ]
             }
             Self::Served(served) => served.row(),
             Self::Set { target, knobs } => {
                 let how = "set; `plimsoll restore` undoes it".into();
-                let (target, words) = (target.clone(), knob_words(knobs));
+                let (target, words) = (target.clone(), knobs.to_string());
                 [target, "set".into(), dash(), dash(), words, how]
             }
             Self::LeftBehind { name, subject } => {
@@ -324,7 +300,7 @@ pub fn print_cgroup(group: &CpuGroup, as_json: bool) -> Result<()> {
         burst: knobs::Burst {
             burst_ns: bandwidth.burst_ns,
         },
-        usage_usec: group.usage_ns()? / 1000,
+        usage_usec: group.usage_usec()?,
         processes: group.all_processes()?.len(),
         statistics: group.stat()?,
     };

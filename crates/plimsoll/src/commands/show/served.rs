@@ -4,7 +4,6 @@ use plimsoll_daemon::state::{Daemon, Group, Origin, State};
 use plimsoll_engine::enforcer::EnforcerKind;
 use serde::Serialize;
 
-use super::knob_words;
 use crate::error::Result;
 use crate::output;
 
@@ -63,7 +62,7 @@ impl Served {
             origin(group).into(),
             or_dash(sample.map(|sample| sample.processes.to_string())),
             or_dash(sample.map(output::cpu_time)),
-            knob_words(&group.knobs),
+            group.knobs.to_string(),
             output::one_line(&remark(group)),
         ]
     }
@@ -85,7 +84,7 @@ impl Served {
         if !group.subject.is_empty() {
             rows.push(("runs", output::one_line(&group.subject)));
         }
-        rows.push(("knobs", knob_words(&group.knobs)));
+        rows.push(("knobs", group.knobs.to_string()));
         if let Some(problem) = &group.problem {
             rows.push(("PROBLEM", output::one_line(problem)));
         }
