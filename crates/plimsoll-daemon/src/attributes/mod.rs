@@ -36,25 +36,12 @@ pub struct Attributes {
 }
 
 /// Reads the attributes of a cgroup's folder. `allowed` are the knobs that
-/// the operator lets its owner set. A folder that has gone has none, nor has
-/// one on a file system without attributes.
+/// the operator lets its owner set; `check` says whether knobs of the
+/// attributes can be used beside what else is asked, and if not, which one is
+/// in the way. A folder that has gone has none, nor has one on a file system
+/// without attributes.
 #[must_use]
-pub fn read(folder: &Path, allowed: &[String]) -> Attributes {
-    read_above(folder, allowed, &Knobs::default())
-}
-
-/// As [`read`], for a cgroup that a rule of the configuration claims: the
-/// attributes only have to make sense together with what the rule asks for,
-/// which they override ([`Knobs::overlaid`]).
-#[must_use]
-pub fn read_above(folder: &Path, allowed: &[String], rule: &Knobs) -> Attributes {
-    read_checked(folder, allowed, &|knobs| rule.overlaid(knobs).check())
-}
-
-/// As [`read`]; `check` says whether knobs of the attributes can be used, and
-/// if not, which one is in the way.
-#[must_use]
-pub fn read_checked(folder: &Path, allowed: &[String], check: &Check) -> Attributes {
+pub fn read(folder: &Path, allowed: &[String], check: &Check) -> Attributes {
     let names = names(folder);
     if names.is_empty() {
         return Attributes::default();

@@ -35,6 +35,11 @@ fn knobs(json: &str) -> Knobs {
     serde_json::from_str(json).unwrap()
 }
 
+/// With nothing else asked, and all knobs allowed.
+fn read_alone(folder: &Path) -> Attributes {
+    read(folder, &all(), &Knobs::check)
+}
+
 #[test]
 fn every_knob_reads_as_it_does_everywhere() {
     let together = [
@@ -187,9 +192,9 @@ fn what_only_makes_sense_with_the_rule_is_taken_above_it() {
 
 #[test]
 fn a_folder_that_is_not_there_has_none() {
-    let gone = read(Path::new("/no/such/folder"), &all());
+    let gone = read_alone(Path::new("/no/such/folder"));
     assert_eq!(gone, Attributes::default());
-    assert_eq!(read(Path::new("/proc"), &all()), Attributes::default());
+    assert_eq!(read_alone(Path::new("/proc")), Attributes::default());
 }
 
 /// Sets an attribute, or says why not.
@@ -213,7 +218,7 @@ fn the_attributes_of_a_cgroup_are_read_and_those_of_others_left() {
         .and_then(|()| put(&folder, "headroom", b"30"))
         .and_then(|()| xattr::set(&folder, "user.other", b"1"))
         .and_then(|()| (0..40).try_for_each(|i| put(&folder, &format!("x{i}"), b"1")));
-    let attributes = read(&folder, &all());
+    let attributes = read_alone(&folder);
     std::fs::remove_dir(&folder).unwrap();
     if let Err(error) = set {
         eprintln!("SKIPPED: attributes of a cgroup: cannot set them ({error})");
@@ -223,7 +228,7 @@ fn the_attributes_of_a_cgroup_are_read_and_those_of_others_left() {
     assert_eq!(attributes.refused.len(), ATTRIBUTES_MAX);
     assert!(attributes.refused[0].starts_with("user.plimsoll.headroom: `30` "));
     assert!(attributes.refused[31].contains("`42` attributes are too many"));
-    assert_eq!(read(&folder, &all()), Attributes::default());
+    assert_eq!(read_alone(&folder), Attributes::default());
 }
 
 proptest! {

@@ -125,11 +125,7 @@ impl Service {
                     .as_ref()
                     .is_some_and(|w| w.place != Place::Cgroup)
         };
-        // One of the same name that we have made since is there.
-        if self.hierarchy.is_ours(Path::new(path))
-            && !self.folder_exists(path)
-            && self.book.get(name).is_some_and(is_applied)
-        {
+        if self.hierarchy.is_ours(Path::new(path)) && self.book.get(name).is_some_and(is_applied) {
             let shown = self.shared().enforcer().shown_path(name);
             if shown.is_ok_and(|shown| shown == Path::new(path)) {
                 // What of it is left is put back.
@@ -146,7 +142,7 @@ impl Service {
         self.attributes_read += 1;
         let folder = self.hierarchy.cpu_folder(Path::new(&path[1..]));
         let allowed = &self.config.allow_xattr;
-        let read = attributes::read_checked(&folder, allowed, &|knobs| self.check(path, knobs));
+        let read = attributes::read(&folder, allowed, &|knobs| self.check(path, knobs));
         self.note_refused(path, read.refused);
         if read.knobs.is_empty() {
             self.attributes.remove(path);
