@@ -270,7 +270,7 @@ mod tests {
         book.failed("/a", "full".into(), now);
         book.retry_soon("/a", now);
         assert_eq!(book.due(), Some(now + RETRY_FIRST));
-        book.take_unsettled(10, now);
+        book.take_unsettled(10, now + RETRY_FIRST);
         book.applied("/a", Knobs::default(), None);
         assert_eq!(book.due(), None);
         assert_eq!(book.get("/a").unwrap().problem, None);
