@@ -12,7 +12,7 @@ use crate::cgroup::layout::{KERNEL_PERIOD_MAX_NS, fit_below};
 use crate::control::headroom::SideDescription;
 use crate::enforcer::Sample;
 use crate::error::Result;
-use crate::journal::{self, Entry, GroupRestore, Restores, TaskRestore};
+use crate::journal::{self, Entry, FileRestore, GroupRestore, Restores, TaskRestore};
 use crate::knobs::{Bandwidth, Knobs, Nice, Quota};
 use crate::tasks::{self, TaskId};
 use crate::undo::{self, Lineage, UndoReport};
@@ -27,6 +27,9 @@ pub(super) struct Held {
     path: Option<Box<Path>>,
     pub knobs: Knobs,
     pub values: Values,
+    /// Files that were not put back when it was held before: the kernel did
+    /// not take that then.
+    pub earlier: Vec<FileRestore>,
     pub tasks: Vec<TaskRestore>,
     /// Of what these start; `None`: none has a nice level from us.
     pub descendants: Option<GroupRestore>,
@@ -80,13 +83,13 @@ impl Held {
     }
 
     /// What a journal says of the tasks of a cgroup that nobody holds.
-    pub fn of_journal(entries: Vec<Entry>) -> Self {
-        let Restores {
-            tasks, mut groups, ..
-        } = journal::restores(entries);
+    pub fn of_journal(entries: Vec<Entry>, group: &CpuGroup) -> Self {
+        let Restores { tasks, groups, .. } = journal::restores(entries);
+        let processes = group.cpu_file("cgroup.procs");
+        let mut groups = groups.into_iter();
         Self {
             tasks,
-            descendants: groups.pop(),
+            descendants: groups.find(|found| found.processes == processes),
             ..Self::default()
         }
     }
@@ -109,6 +112,23 @@ impl Held {
         {
             report.problems.push(error.to_string());
         }
+    }
+
+    /// How to put its files back: as they were before it was held the first
+    /// time.
+    pub fn restores(&self, group: &CpuGroup) -> Vec<FileRestore> {
+        let mut all = self.values.restores(group);
+        for earlier in &self.earlier {
+            match all.iter_mut().find(|file| file.path == earlier.path) {
+                Some(file) => {
+                    file.old.clone_from(&earlier.old);
+                    file.ours.extend(earlier.ours.iter().cloned());
+                    file.driven |= earlier.driven;
+                }
+                None => all.push(earlier.clone()),
+            }
+        }
+        all
     }
 
     /// That it is put back.
@@ -191,7 +211,7 @@ fn moved_pids(moved: &[Entry]) -> impl Iterator<Item = i32> {
 }
 
 /// Its folder, as the parent of its files is written.
-fn folder_of(group: &CpuGroup) -> PathBuf {
+pub(super) fn folder_of(group: &CpuGroup) -> PathBuf {
     let file = group.cpu_file("cgroup.procs");
     file.parent().map(Path::to_owned).unwrap_or(file)
 }
