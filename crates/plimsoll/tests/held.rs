@@ -428,6 +428,71 @@ fn a_damaged_journal_is_undone_as_far_as_it_goes_and_kept_aside() {
     assert_same(&before, &host.snapshot());
 }
 
+/// A cgroup with a quota of its own, in one without.
+fn nested(host: &mut Host) -> (CpuGroup, CpuGroup) {
+    let outer = host.group("z");
+    let inner = host.group("z/c");
+    let quota = "70ms/100ms".parse().unwrap();
+    inner.write_bandwidth(&Bandwidth::of(quota, None)).unwrap();
+    (outer, inner)
+}
+
+#[test]
+fn what_the_kernel_takes_back_only_later_is_put_back_later() {
+    let mut host = Host::shared();
+    let (outer, inner) = nested(&mut host);
+    let before = host.snapshot();
+    let mut enforcer = start_shared(&host);
+    let quota = |ms: u32| format!(r#"{{"quota": "{ms}ms/100ms"}}"#);
+    let outers = policy(&outer, &quota(20));
+    let inners = policy(&inner, &quota(15));
+    enforcer.add(&inners, "").unwrap();
+    enforcer.add(&outers, "").unwrap();
+    enforcer.remove(&inners.name).unwrap();
+    // Version 1 takes no quota above that of the cgroup around it: what was
+    // there at first waits for the outer one.
+    for ms in [10, 5, 7] {
+        let inners = policy(&inner, &quota(ms));
+        enforcer.add(&inners, "").unwrap();
+        assert_eq!(
+            enforcer.remove(&inners.name).unwrap().problems,
+            <[&str; 0]>::default()
+        );
+    }
+    let inners = policy(&inner, &quota(3));
+    enforcer.add(&inners, "").unwrap();
+    enforcer.remove(&outers.name).unwrap();
+    assert_eq!(bandwidth_us(&inner).0, 3_000);
+    enforcer.remove(&inners.name).unwrap();
+    drop(enforcer);
+    assert_same(&before, &host.snapshot());
+}
+
+#[test]
+fn what_the_kernel_refuses_at_the_end_is_tried_again_by_the_next_start() {
+    let mut host = Host::shared();
+    let (outer, inner) = nested(&mut host);
+    let before = host.snapshot();
+    let mut enforcer = start_shared(&host);
+    enforcer
+        .add(&policy(&inner, r#"{"quota": "10ms/100ms"}"#), "")
+        .unwrap();
+    // Somebody else's.
+    let quota = "20ms/100ms".parse().unwrap();
+    let none = outer.read_bandwidth().unwrap();
+    outer.write_bandwidth(&Bandwidth::of(quota, None)).unwrap();
+    let report = enforcer.undo();
+    drop(enforcer);
+    outer.write_bandwidth(&none).unwrap();
+    if !host.is_v2() {
+        assert_eq!(report.problems.len(), 1, "{report:?}");
+        let runtime = RuntimeFolder::at(host.runtime());
+        let (_, left) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
+        assert_eq!(left.problems, <[&str; 0]>::default());
+    }
+    assert_same(&before, &host.snapshot());
+}
+
 #[test]
 fn a_journal_of_version_1_is_undone() {
     let mut host = Host::shared();

@@ -109,6 +109,25 @@ fn what_somebody_else_wrote_after_set_is_left_to_them() {
 }
 
 #[test]
+fn restore_takes_limits_that_are_nested_in_any_order() {
+    let mut host = Host::shared();
+    let outer = host.group("z");
+    // Its journal is the first by name.
+    let inner = host.group("z/c");
+    let quota = "70ms/100ms".parse().unwrap();
+    inner
+        .write_bandwidth(&plimsoll_engine::knobs::Bandwidth::of(quota, None))
+        .unwrap();
+    let before = host.snapshot();
+    for (group, quota) in [(&inner, "10ms/100ms"), (&outer, "20ms/100ms")] {
+        host.run(["set", &shown(group), "--quota", quota]).good();
+    }
+    let restored = host.run(["restore"]).good();
+    assert_eq!(restored.stdout.lines().count(), 2, "{}", restored.stdout);
+    common::assert_same(&before, &host.snapshot());
+}
+
+#[test]
 fn set_on_a_pid_lasts_until_it_is_released() {
     let mut host = Host::shared();
     let home = host.group("home");

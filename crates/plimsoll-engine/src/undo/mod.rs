@@ -35,6 +35,11 @@ pub struct UndoReport {
 }
 
 impl UndoReport {
+    fn extend(&mut self, more: Self) {
+        self.undone.extend(more.undone);
+        self.problems.extend(more.problems);
+    }
+
     fn note(&mut self, result: Result<()>) {
         match result {
             Err(error) if !error.is_gone() => self.problems.push(error.to_string()),
@@ -44,15 +49,16 @@ impl UndoReport {
 }
 
 /// Undoes entries: first the values of files and tasks, then all else, the last
-/// first.
-pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) {
+/// first. Returns whether all is done: what the kernel refuses because of
+/// limits of other cgroups it may take later.
+pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
     let Restores {
         files,
         tasks,
         groups,
         others,
     } = journal::restores(entries.to_vec());
-    restore_files(&files, report);
+    let is_done = restore_files(&files, report);
     for restore in &tasks {
         restore_nice(restore, report);
     }
@@ -75,6 +81,7 @@ pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) {
             report.note(disable(path));
         }
     }
+    is_done
 }
 
 /// The processes of all cgroups that were created; `None`: none were, and
@@ -332,19 +339,20 @@ fn remove_tree(folder: &Path) -> std::io::Result<()> {
 }
 
 /// Undoes a journal whole and removes it. While a group of it is still
-/// there, the journal stays for the next attempt. Of one that is damaged, what
-/// can be read is undone, and it is kept aside.
+/// there, or the kernel refuses a value, the journal stays for the next
+/// attempt. Of one that is damaged, what can be read is undone, and it is kept
+/// aside.
 ///
 /// # Errors
 /// When the journal cannot be read or removed.
 pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()> {
     let sound = journal.read_sound()?;
-    undo_entries(&sound.entries, report);
+    let is_done = undo_entries(&sound.entries, report);
     let left = sound.entries.iter().any(|entry| match entry {
         Entry::Create { folders, .. } => folders.iter().any(|folder| folder.exists()),
         _ => false,
     });
-    if left {
+    if left || !is_done {
         return Ok(());
     }
     if !sound.damaged.is_empty() {
@@ -401,9 +409,23 @@ pub fn recover(
     // First: a controller elsewhere would write what is put back.
     headroom::forget_dead(runtime);
     report.problems.extend(runtime.mend_shared(lock)?);
-    for path in journal::list(runtime.path())? {
-        let done = recover_one(&path, runtime, lock, everything, &mut report);
-        report.problems.extend(done.err().map(|e| e.to_string()));
+    let mut paths = journal::list(runtime.path())?;
+    loop {
+        let nr_tried = paths.len();
+        let mut again = UndoReport::default();
+        paths.retain(|path| {
+            let mut one = UndoReport::default();
+            let done = recover_one(path, runtime, lock, everything, &mut one);
+            one.problems.extend(done.err().map(|e| e.to_string()));
+            let is_left = !one.problems.is_empty() && path.exists();
+            if is_left { &mut again } else { &mut report }.extend(one);
+            is_left
+        });
+        // What the kernel refused it may take once others are undone.
+        if paths.is_empty() || paths.len() == nr_tried {
+            report.extend(again);
+            break;
+        }
     }
     report.problems.extend(runtime.release_shared(lock)?);
     Ok(report)
@@ -439,9 +461,9 @@ mod tests {
         fs::write(temporary(&path), "{").unwrap();
         let entries = [Entry::Publish { path }];
         let mut report = UndoReport::default();
-        undo_entries(&entries, &mut report);
+        assert!(undo_entries(&entries, &mut report));
         // It need not be there.
-        undo_entries(&entries, &mut report);
+        assert!(undo_entries(&entries, &mut report));
         assert_eq!(report, UndoReport::default());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }

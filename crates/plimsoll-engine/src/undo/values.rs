@@ -29,11 +29,14 @@ pub(crate) fn is_refused(error: &EngineError) -> bool {
 
 /// Writes the old value of each file, unless somebody else has written another
 /// since: then theirs stays, and the report says so. A cgroup that is gone is
-/// no problem.
-pub(crate) fn restore_files(files: &[FileRestore], report: &mut UndoReport) {
-    for (_, error) in try_restore_files(files, report) {
+/// no problem. Returns whether the kernel has taken all.
+pub(crate) fn restore_files(files: &[FileRestore], report: &mut UndoReport) -> bool {
+    let refused = try_restore_files(files, report);
+    let is_done = refused.is_empty();
+    for (_, error) in refused {
         report.problems.push(error.to_string());
     }
+    is_done
 }
 
 /// The same; returns the files whose value the kernel refuses for now. It takes

@@ -5,14 +5,14 @@ use std::path::Path;
 
 use super::HeldGroups;
 use super::check::check_held;
-use super::group::{Held, Prepared};
+use super::group::{Held, Prepared, folder_of};
 use super::kept::{KeptJournal, copy_of};
 use crate::cgroup::enforcer::no_group;
 use crate::cgroup::group::CpuGroup;
 use crate::cgroup::managed::explain_busy;
 use crate::control::headroom::HeadroomDuty;
 use crate::error::{EngineError, Result};
-use crate::journal::Entry;
+use crate::journal::{Entry, FileRestore};
 use crate::policy_set::{GroupPolicy, Selector};
 use crate::undo::{self, UndoReport};
 
@@ -177,12 +177,17 @@ impl HeldGroups {
 
     /// A new group that could not be made so.
     fn give_up(&mut self, mut prepared: Prepared, error: EngineError) -> Result<()> {
-        let released = prepared.released();
+        let mut noted = vec![prepared.released()];
+        // Of when it was held before.
+        let folder = folder_of(&prepared.group);
+        let is_of_it = |file: &&FileRestore| file.path.parent() == Some(&folder);
+        let late = self.late.iter().filter(is_of_it);
+        noted.extend(late.map(FileRestore::entry));
         match prepared.held.journal.is_some() {
             true => prepared.held.finish(&mut UndoReport::default()),
             false => {
                 if let Some(shared) = &mut self.shared {
-                    shared.note(vec![released]);
+                    shared.note(noted);
                 }
             }
         }

@@ -29,6 +29,9 @@ pub(super) struct Held {
     identity: Option<u64>,
     pub knobs: Knobs,
     pub values: Values,
+    /// Files that were not put back when it was held before: the kernel did
+    /// not take that then.
+    pub earlier: Vec<FileRestore>,
     pub tasks: Vec<TaskRestore>,
     /// Of what these start; `None`: none has a nice level from us.
     pub descendants: Option<GroupRestore>,
@@ -78,14 +81,6 @@ impl Held {
         group.check_is(self.identity)
     }
 
-    /// How to put its files back; none, if it is not there.
-    pub fn restores(&self, group: &CpuGroup) -> Vec<FileRestore> {
-        match self.check_is_there(group) {
-            Ok(()) => self.values.restores(group),
-            Err(_) => Vec::new(),
-        }
-    }
-
     pub fn known(&self) -> Known<'_> {
         Known {
             values: &self.values,
@@ -97,13 +92,13 @@ impl Held {
     }
 
     /// What a journal says of the tasks of a cgroup that nobody holds.
-    pub fn of_journal(entries: Vec<Entry>) -> Self {
-        let Restores {
-            tasks, mut groups, ..
-        } = journal::restores(entries);
+    pub fn of_journal(entries: Vec<Entry>, group: &CpuGroup) -> Self {
+        let Restores { tasks, groups, .. } = journal::restores(entries);
+        let processes = group.cpu_file("cgroup.procs");
+        let mut groups = groups.into_iter();
         Self {
             tasks,
-            descendants: groups.pop(),
+            descendants: groups.find(|found| found.processes == processes),
             ..Self::default()
         }
     }
@@ -126,6 +121,26 @@ impl Held {
         {
             report.problems.push(error.to_string());
         }
+    }
+
+    /// How to put its files back: as they were before it was held the first
+    /// time. None, if it is not there any more.
+    pub fn restores(&self, group: &CpuGroup) -> Vec<FileRestore> {
+        if self.check_is_there(group).is_err() {
+            return Vec::new();
+        }
+        let mut all = self.values.restores(group);
+        for earlier in &self.earlier {
+            match all.iter_mut().find(|file| file.path == earlier.path) {
+                Some(file) => {
+                    file.old.clone_from(&earlier.old);
+                    file.ours.extend(earlier.ours.iter().cloned());
+                    file.driven |= earlier.driven;
+                }
+                None => all.push(earlier.clone()),
+            }
+        }
+        all
     }
 
     /// That it is put back.
@@ -208,7 +223,7 @@ fn moved_pids(moved: &[Entry]) -> impl Iterator<Item = i32> {
 }
 
 /// Its folder, as the parent of its files is written.
-fn folder_of(group: &CpuGroup) -> PathBuf {
+pub(super) fn folder_of(group: &CpuGroup) -> PathBuf {
     let file = group.cpu_file("cgroup.procs");
     file.parent().map(Path::to_owned).unwrap_or(file)
 }

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use add::give_controller;
 pub use check::{check_foreign, check_held};
-use group::{Held, Prepared};
+use group::{Held, Prepared, folder_of};
 use kept::KeptJournal;
 use values::released;
 
@@ -148,6 +148,9 @@ impl HeldGroups {
         held.tasks = tasks;
         held.descendants = descendants;
         held.foreign_changes.clear();
+        let folder = folder_of(&group);
+        let is_of_it = |file: &mut FileRestore| file.path.parent() == Some(&folder);
+        held.earlier.extend(self.late.extract_if(.., is_of_it));
         let old = std::mem::replace(&mut held.knobs, knobs);
         self.groups.insert(name.clone(), held);
         if let Some(journal) = self.journal_of(&name) {
@@ -265,13 +268,15 @@ impl HeldGroups {
         }
         held.restore_tasks(&mut report);
         let mut files = std::mem::take(&mut self.late);
+        let mut noted: Vec<Entry> = files.iter().map(|file| released(&file.path)).collect();
         files.extend(held.restores(&group));
         let refused = undo::try_restore_files(&files, &mut report);
         self.late = refused.into_iter().map(|(file, _)| file.clone()).collect();
         report.undone.push(name.into());
         if let Some(shared) = &mut self.shared {
-            let late = self.late.iter().map(FileRestore::entry);
-            shared.note(std::iter::once(held.released(&group)).chain(late).collect());
+            noted.push(held.released(&group));
+            noted.extend(self.late.iter().map(FileRestore::entry));
+            shared.note(noted);
             shared.tidy(nr_groups);
         }
         Ok(report)
@@ -306,10 +311,14 @@ impl HeldGroups {
             report.undone.push(name.into());
         }
         // All at once: the kernel may take some only after others.
-        undo::restore_files(&files, report);
+        let refused = undo::try_restore_files(&files, report);
         let Some(mut shared) = self.shared.take() else {
-            return;
+            let refused = refused.into_iter().map(|(_, error)| error.to_string());
+            return report.problems.extend(refused);
         };
+        // They are tried again with the journal, and if need be by whoever
+        // finds that.
+        released.extend(refused.iter().map(|(file, _)| file.entry()));
         shared.note(released);
         if let Err(error) = self.finish_shared(shared, report) {
             report.problems.push(error.to_string());
@@ -374,7 +383,7 @@ impl Drop for HeldGroups {
 /// knob that is not spoken of stays as it is.
 pub(super) fn set_once(group: CpuGroup, knobs: &Knobs, journal: &mut Journal) -> Result<()> {
     let (_, entries) = journal.read()?;
-    let earlier = Held::of_journal(entries);
+    let earlier = Held::of_journal(entries, &group);
     let prepared = Prepared::new(group, earlier.known(), knobs)?;
     journal.record(&prepared.entries)?;
     prepared.execute()
