@@ -6,9 +6,10 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
+use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plimsoll_engine::EngineError;
 use plimsoll_engine::knobs::Knobs;
@@ -16,9 +17,10 @@ use plimsoll_engine::runtime::RuntimeLock;
 use plimsoll_engine::scheduled::ScheduledGroup;
 
 use crate::bpf_intf::{
-    plimsoll_change, plimsoll_group_flags_PLIMSOLL_USED as USED,
+    plimsoll_change, plimsoll_group, plimsoll_group_flags_PLIMSOLL_USED as USED,
     plimsoll_limits_PLIMSOLL_GROUPS_MAX as GROUPS_MAX,
     plimsoll_limits_PLIMSOLL_SLOT_DEFAULT as SLOT_DEFAULT,
+    plimsoll_limits_PLIMSOLL_SLOT_NONE as SLOT_NONE,
 };
 use crate::control_error::ControlError;
 use crate::objects::Objects;
@@ -50,17 +52,37 @@ pub(crate) fn nearest(objects: &Objects, root: &Path, folder: &Path) -> Option<u
     ids.find_map(|id| objects.slot_of(id))
 }
 
-/// The lowest slot from `from` on that is not in use. `is_used` is asked in
-/// order.
-fn lowest_free(from: u32, nr_used: u32, is_used: impl Fn(u32) -> bool) -> Option<u32> {
-    let end = nr_used.max(FIRST);
-    let free = (from.max(FIRST)..end).find(|slot| !is_used(*slot));
-    free.or_else(|| (end < GROUPS_MAX).then_some(end))
+/// Looks for free slots one after another: all below it are known to be in use.
+#[derive(Debug)]
+struct Search(u32);
+
+impl Search {
+    fn new() -> Self {
+        Self(FIRST)
+    }
+
+    /// The lowest slot that is not in use. `is_used` is asked in order, and not again
+    /// once all were found to be in use.
+    fn next(&mut self, nr_used: u32, is_used: impl Fn(u32) -> bool) -> Option<u32> {
+        let end = nr_used.max(FIRST);
+        let free = (self.0..end).find(|slot| !is_used(*slot));
+        let free = free.or_else(|| (end.max(self.0) < GROUPS_MAX).then_some(end.max(self.0)));
+        self.0 = free.unwrap_or(GROUPS_MAX);
+        free
+    }
+
+    /// What was found is in use now.
+    fn take(&mut self, slot: u32) {
+        self.0 = slot + 1;
+    }
 }
 
 fn is_used(objects: &Objects, slot: u32) -> bool {
-    let group = objects.group(slot);
-    group.is_some_and(|group| group.params.flags & USED != 0)
+    objects.group(slot).is_some_and(|group| is_in_use(&group))
+}
+
+fn is_in_use(group: &plimsoll_group) -> bool {
+    group.params.flags & USED != 0
 }
 
 /// A cgroup that the scheduler is to know.
@@ -79,8 +101,10 @@ pub(crate) struct Registrar<'a> {
     lock: &'a RuntimeLock,
     /// Where cgroups are mounted.
     root: &'a Path,
-    next: u32,
+    search: Search,
     may_collect: bool,
+    /// One that was given a slot may be around groups that have theirs.
+    is_around: bool,
 }
 
 impl<'a> Registrar<'a> {
@@ -89,8 +113,9 @@ impl<'a> Registrar<'a> {
             objects,
             lock,
             root,
-            next: FIRST,
+            search: Search::new(),
             may_collect: true,
+            is_around: false,
         }
     }
 
@@ -131,35 +156,94 @@ impl<'a> Registrar<'a> {
             return Err(error);
         }
         objects.shared.tell_groups_changed();
-        self.next = slot + 1;
+        self.search.take(slot);
+        self.is_around |= has_cgroups_below(folder);
         Ok(slot)
+    }
+
+    /// After all are registered: what is below one of them is inside it now.
+    ///
+    /// # Errors
+    /// When the scheduler refuses.
+    pub fn nest(&self) -> Result<(), ControlError> {
+        match self.is_around {
+            true => nest(self.objects, self.lock, self.root),
+            false => Ok(()),
+        }
     }
 
     /// The lowest slot that is free, or becomes so.
     fn free_slot(&mut self) -> Result<u32, ControlError> {
-        let free = |from| {
-            lowest_free(from, self.objects.shared.nr_slots_used(), |slot| {
-                is_used(self.objects, slot)
-            })
-        };
-        if let Some(slot) = free(self.next) {
+        if let Some(slot) = self.search_on() {
             return Ok(slot);
         }
         if std::mem::take(&mut self.may_collect)
             && collect(self.objects, self.lock, self.root, None) > 0
-            && let Some(slot) = free(FIRST)
         {
-            return Ok(slot);
+            self.search = Search::new();
         }
-        Err(ControlError::TooManyGroups(NR_SLOTS))
+        self.search_on()
+            .ok_or(ControlError::TooManyGroups(NR_SLOTS))
     }
+
+    fn search_on(&mut self) -> Option<u32> {
+        let nr_used = self.objects.shared.nr_slots_used();
+        self.search
+            .next(nr_used, |slot| is_used(self.objects, slot))
+    }
+}
+
+/// Whether a cgroup has others in it. The kernel counts them as the folder's links.
+pub(crate) fn has_cgroups_below(folder: &Path) -> bool {
+    fs::metadata(folder).is_ok_and(|folder| folder.nlink() > 2)
+}
+
+/// Has each group be inside the nearest one around it, after one has come or gone
+/// that has cgroups below it. Looks at all of them.
+///
+/// # Errors
+/// When the scheduler refuses.
+pub(crate) fn nest(
+    objects: &Objects,
+    _lock: &RuntimeLock,
+    root: &Path,
+) -> Result<(), ControlError> {
+    let Ok(mount) = File::open(root) else {
+        return Ok(());
+    };
+    for slot in FIRST..objects.shared.nr_slots_used() {
+        let Some(group) = objects.group(slot).filter(is_in_use) else {
+            continue;
+        };
+        // One that is gone has no tasks.
+        let Some(folder) = folder_of(&mount, group.params.cgroup_id) else {
+            continue;
+        };
+        let mut params = group.params;
+        params.parent = slot_around(objects, root, &folder).unwrap_or(SLOT_NONE);
+        if params.parent != group.params.parent {
+            objects.apply(&mut plimsoll_change {
+                slot,
+                fresh: 0,
+                params,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The slot of the nearest managed cgroup around this one.
+fn slot_around(objects: &Objects, root: &Path, folder: &Path) -> Option<u32> {
+    folder
+        .parent()
+        .and_then(|above| nearest(objects, root, above))
 }
 
 /// The slot of a cgroup, by its number.
 fn slot_of(objects: &Objects, id: u64) -> Option<u32> {
     objects.slot_of(id).filter(|slot| {
         let group = objects.group(*slot);
-        group.is_some_and(|group| group.params.flags & USED != 0 && group.params.cgroup_id == id)
+        group.is_some_and(|group| is_in_use(&group) && group.params.cgroup_id == id)
     })
 }
 
@@ -192,8 +276,7 @@ fn apply(
     place: Place<'_>,
     knobs: &Knobs,
 ) -> Result<(), ControlError> {
-    let above = place.folder.parent();
-    let parent = above.and_then(|above| nearest(objects, place.root, above));
+    let parent = slot_around(objects, place.root, place.folder);
     let mut change = plimsoll_change {
         slot,
         fresh: u32::from(fresh),
@@ -244,12 +327,17 @@ pub(crate) fn collect(
             return false;
         };
         let id = group.params.cgroup_id;
-        group.params.flags & USED != 0
-            && (kept.is_some_and(|kept| !kept.contains(&id)) || is_gone(&mount, id))
+        is_in_use(&group) && (kept.is_some_and(|kept| !kept.contains(&id)) || is_gone(&mount, id))
     };
     let left = (FIRST..objects.shared.nr_slots_used()).filter(is_left);
-    left.filter(|slot| release(objects, lock, *slot).is_ok())
-        .count()
+    let count = left
+        .filter(|slot| release(objects, lock, *slot).is_ok())
+        .count();
+    if count > 0 && kept.is_some() {
+        // The next collection tries again.
+        let _ = nest(objects, lock, root);
+    }
+    count
 }
 
 /// A file handle of the file systems that show cgroups
@@ -263,9 +351,8 @@ struct Handle {
 
 const FILEID_KERNFS: libc::c_int = 0xfe;
 
-/// Whether there is no cgroup of that number any more. One that cannot be
-/// looked at counts as there.
-fn is_gone(mount: &File, id: u64) -> bool {
+/// Opens the folder of the cgroup of that number.
+fn open_cgroup(mount: &File, id: u64) -> io::Result<OwnedFd> {
     let mut handle = Handle {
         bytes: 8,
         kind: FILEID_KERNFS,
@@ -282,39 +369,72 @@ fn is_gone(mount: &File, id: u64) -> bool {
         )
     };
     match i32::try_from(file) {
-        Ok(file) if file >= 0 => {
-            // SAFETY: just opened, and nobody else's.
-            drop(unsafe { OwnedFd::from_raw_fd(file) });
-            false
-        }
-        _ => matches!(
-            std::io::Error::last_os_error().raw_os_error(),
-            Some(libc::ESTALE | libc::ENOENT)
-        ),
+        // SAFETY: just opened, and nobody else's.
+        Ok(file) if file >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(file) }),
+        _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Whether there is no cgroup of that number any more. One that cannot be
+/// looked at counts as there.
+fn is_gone(mount: &File, id: u64) -> bool {
+    let error = open_cgroup(mount, id).err();
+    let number = error.and_then(|error| error.raw_os_error());
+    matches!(number, Some(libc::ESTALE | libc::ENOENT))
+}
+
+/// Where the cgroup of that number is.
+fn folder_of(mount: &File, id: u64) -> Option<PathBuf> {
+    let folder = open_cgroup(mount, id).ok()?;
+    fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd())).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_lowest_free_slot_is_taken() {
-        assert_eq!(lowest_free(FIRST, 1, |_| true), Some(1));
-        assert_eq!(lowest_free(FIRST, 4, |_| true), Some(4));
-        assert_eq!(lowest_free(FIRST, 4, |slot| slot != 2), Some(2));
-        // Those below are known to be in use.
-        assert_eq!(lowest_free(3, 4, |slot| slot != 2), Some(4));
-        // Before anything was counted.
-        assert_eq!(lowest_free(FIRST, 0, |_| true), Some(FIRST));
+    /// The slots that a search finds, each of which is taken.
+    fn found(nr_used: u32, is_used: impl Fn(u32) -> bool) -> impl Iterator<Item = u32> {
+        let mut search = Search::new();
+        std::iter::from_fn(move || {
+            let slot = search.next(nr_used, &is_used)?;
+            search.take(slot);
+            Some(slot)
+        })
     }
 
     #[test]
-    fn a_full_table_has_no_free_slot() {
-        let free = |nr_used, is_used: fn(u32) -> bool| lowest_free(FIRST, nr_used, is_used);
-        assert_eq!(free(GROUPS_MAX, |_| true), None);
-        assert_eq!(free(GROUPS_MAX, |slot| slot != 9), Some(9));
-        assert_eq!(free(GROUPS_MAX - 1, |_| true), Some(GROUPS_MAX - 1));
-        assert_eq!(lowest_free(GROUPS_MAX, GROUPS_MAX, |_| false), None);
+    fn the_lowest_free_slots_are_taken() {
+        let first = |nr_used, is_used: fn(u32) -> bool| {
+            found(nr_used, is_used).take(3).collect::<Vec<u32>>()
+        };
+        assert_eq!(first(1, |_| true), [1, 2, 3]);
+        assert_eq!(first(4, |_| true), [4, 5, 6]);
+        assert_eq!(first(4, |slot| slot != 2), [2, 4, 5]);
+        // Before anything was counted.
+        assert_eq!(first(0, |_| true), [FIRST, FIRST + 1, FIRST + 2]);
+    }
+
+    #[test]
+    fn no_more_slots_are_found_than_there_are() {
+        let all = |nr_used, is_used: fn(u32) -> bool| found(nr_used, is_used).collect::<Vec<u32>>();
+        assert!(all(GROUPS_MAX, |_| true).is_empty());
+        assert_eq!(all(GROUPS_MAX, |slot| slot != 9), [9]);
+        assert_eq!(all(GROUPS_MAX - 1, |_| true), [GROUPS_MAX - 1]);
+        assert_eq!(all(0, |_| true).len(), NR_SLOTS as usize);
+    }
+
+    #[test]
+    fn when_all_are_in_use_it_is_not_looked_again_for_each_group() {
+        let looks = std::cell::Cell::new(0);
+        let mut search = Search::new();
+        for _ in 0..10_000 {
+            let is_used = |_| {
+                looks.set(looks.get() + 1);
+                true
+            };
+            assert_eq!(search.next(GROUPS_MAX, is_used), None);
+        }
+        assert_eq!(looks.get(), NR_SLOTS);
     }
 }

@@ -295,6 +295,9 @@ impl KnobArgs {
     }
 }
 
+/// What is used where `--enforcer` is not given.
+pub const ENFORCER_VARIABLE: &str = "PLIMSOLL_ENFORCER";
+
 /// How a plan is made and carried out.
 #[derive(Debug, Clone, Args)]
 pub struct PlanArgs {
@@ -303,7 +306,7 @@ pub struct PlanArgs {
         long,
         value_enum,
         default_value = "auto",
-        env = "PLIMSOLL_ENFORCER",
+        env = ENFORCER_VARIABLE,
         hide_env_values = true
     )]
     pub enforcer: EnforcerChoice,

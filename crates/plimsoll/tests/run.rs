@@ -279,8 +279,12 @@ fn the_command_is_in_its_group_from_its_first_instruction() {
 fn a_name_is_taken_as_long_as_its_group_lives() {
     let host = Host::shared();
     let first = host.start(["run", "--name", "mine", "--", "sleep", "60"]);
-    wait_until("it runs", SHORT, || {
-        host.normal("mine").is_populated().unwrap_or(false)
+    // On v1 it joins one hierarchy after the other.
+    wait_until("it is in all folders", SHORT, || {
+        let folders = host.normal("mine").folders();
+        let procs = folders.iter().map(|folder| folder.join("cgroup.procs"));
+        let mut members = procs.map(|file| fs::read_to_string(file).unwrap_or_default());
+        members.all(|members| !members.is_empty())
     });
     let before = host.snapshot();
     let second = host.run(["run", "--name", "mine", "--", "true"]);

@@ -415,6 +415,20 @@ fn a_benchmark_without_the_machine_has_the_models_figures_alone() {
 }
 
 #[test]
+fn an_enforcer_is_refused_where_nothing_is_enforced() {
+    let folder = Folder::with(SMALL);
+    let refusal = folder.refusal("bench s.toml --enforcer cgroup");
+    assert!(
+        refusal.contains("--enforcer") && refusal.contains("--real"),
+        "{refusal}"
+    );
+    // What other commands are told by a variable is no request.
+    let mut command = folder.command("bench s.toml");
+    let output = command.env("PLIMSOLL_ENFORCER", "cgroup").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
 fn a_scenario_of_another_machine_is_not_run_on_this_one() {
     let text = SMALL.replace("cpus = 2", "cpus = 999");
     let refusal = folder_with(&text).refusal("bench s.toml --real");

@@ -52,8 +52,8 @@ __noinline int llc_wait_of(u32 llc, u64 now, struct plim_batch_cpu *known)
 	return 0;
 }
 
-/* An LLC from which a CPU of @llc is to take a task; @llc itself: none. */
-__noinline u32 longest_wait(u32 llc, u64 now)
+/* The first LLC from which a CPU of @llc is to take a task; @llc itself: none. */
+__noinline u32 llc_to_pull_from(u32 llc, u64 now)
 {
 	struct plim_batch_cpu from = {}, to = {};
 	struct pick_state *state;

@@ -251,7 +251,7 @@ static __always_inline bool dispatch_pull(u32 llc, s32 cpu, u64 now)
 /* Takes a task of an LLC whose tasks wait for longer than those of this one. */
 __noinline int dispatch_balance(u32 llc, s32 cpu, u64 now)
 {
-	u32 other = longest_wait(llc, now);
+	u32 other = llc_to_pull_from(llc, now);
 	struct pick_state *state;
 	bool previous_valid, moved;
 	u32 zero = 0;

@@ -174,6 +174,7 @@ impl SchedExtEnforcer {
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
+        let nested = registrar.nest();
         let told = machine::refresh(&objects, &lock);
         self.machine_is_stale = told.is_err();
         drop(lock);
@@ -181,6 +182,7 @@ impl SchedExtEnforcer {
         for name in lost {
             self.lose_place(&name);
         }
+        nested?;
         told?;
         first_error.map_or(Ok(()), Err)
     }

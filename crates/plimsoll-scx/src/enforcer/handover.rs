@@ -126,7 +126,9 @@ impl SchedExtEnforcer {
                 None => Ok(()),
             }));
         }
-        if let Err(error) = self.tell_machine(lock) {
+        let nested = registrar.map_or(Ok(()), |registrar| registrar.nest());
+        let told = self.tell_machine(lock);
+        if let Err(error) = nested.map_err(EngineError::from).and(told) {
             results = results
                 .into_iter()
                 .map(|result| result.and_then(|()| Err(copy_of(&error))))
@@ -298,19 +300,50 @@ impl SchedExtEnforcer {
         if taken.is_empty() {
             return;
         }
-        let lock = match self.context.runtime.lock() {
-            Ok(lock) => lock,
-            Err(error) => return note(report, Err(error)),
-        };
+        match self.context.runtime.lock() {
+            Ok(lock) => self.take_slots_back(&taken, &lock, report),
+            Err(error) => note(report, Err(error)),
+        }
+        for name in self.overlapping(&taken) {
+            note(report, self.sweep(&name));
+        }
+    }
+
+    fn take_slots_back(
+        &mut self,
+        taken: &[(&str, Scheduled)],
+        lock: &RuntimeLock,
+        report: &mut UndoReport,
+    ) {
+        let mut was_around = false;
         for (name, scheduled) in taken {
-            note(report, self.withdraw(name, &scheduled.folder, &lock));
+            was_around |= slots::has_cgroups_below(&scheduled.folder);
+            note(report, self.withdraw(name, &scheduled.folder, lock));
             if let (Some(objects), Some(slot)) = (&self.objects, scheduled.slot) {
-                note(report, release(objects, &lock, slot, scheduled.cgroup_id));
+                note(report, release(objects, lock, slot, scheduled.cgroup_id));
                 // Who waits can have it.
                 self.retry = std::time::Instant::now();
             }
         }
-        note(report, self.tell_machine(&lock));
+        if let (Some(objects), true) = (&self.objects, was_around) {
+            let root = self.context.hierarchy.mount_point();
+            let nested = slots::nest(objects, lock, root);
+            note(report, nested.map_err(EngineError::from));
+        }
+        note(report, self.tell_machine(lock));
+    }
+
+    /// The groups that stay whose tasks are those of one that was taken back, too:
+    /// inside it or around it.
+    fn overlapping(&self, taken: &[(&str, Scheduled)]) -> Vec<String> {
+        let overlaps = |group: &Scheduled| {
+            taken.iter().any(|(_, gone)| {
+                group.folder.starts_with(&gone.folder) || gone.folder.starts_with(&group.folder)
+            })
+        };
+        let stay = self.scheduled.iter();
+        let stay = stay.filter(|(_, group)| overlaps(group));
+        stay.map(|(name, _)| name.clone()).collect()
     }
 
     /// The same for one that others than its user are told of.

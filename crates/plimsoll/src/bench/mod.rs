@@ -26,7 +26,7 @@ use plimsoll_engine::cgroup::Hierarchy;
 use plimsoll_load::Stop;
 use plimsoll_sim::scenario::{Run, ScenarioFile};
 
-use crate::cli::EnforcerChoice;
+use crate::cli::{ENFORCER_VARIABLE, EnforcerChoice};
 use crate::error::{CommandError, Result};
 use crate::output::{self, Progress};
 use crate::sim::host::{ScenarioArgs, drive, exit_code};
@@ -54,7 +54,7 @@ pub struct Args {
         long,
         value_enum,
         default_value = "auto",
-        env = "PLIMSOLL_ENFORCER",
+        env = ENFORCER_VARIABLE,
         hide_env_values = true
     )]
     enforcer: EnforcerChoice,
@@ -65,6 +65,7 @@ pub struct Args {
 
 /// Runs the scenario, all its variants one after another, and prints what they came to.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    check_enforcer(args)?;
     let file = args.scenario.read()?;
     let machine = if args.real {
         check_machine(&args.scenario.file, &file)?;
@@ -97,6 +98,17 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         outcome::print(&outcome)?;
     }
     Ok(exit_code(&stop))
+}
+
+/// The model has none. A variable may be there for other commands.
+fn check_enforcer(args: &Args) -> Result<()> {
+    let is_asked = args.enforcer != EnforcerChoice::Auto;
+    if args.real || !is_asked || std::env::var_os(ENFORCER_VARIABLE).is_some() {
+        return Ok(());
+    }
+    Err(CommandError::Other(
+        "--enforcer: without --real nothing is enforced; allowed with --real only".into(),
+    ))
 }
 
 /// A scenario of another machine cannot be run on this one.

@@ -265,6 +265,43 @@ fn cgroups_that_come_and_go_do_not_use_up_the_places() {
 }
 
 #[test]
+fn a_cgroup_is_inside_one_that_comes_later_and_not_in_what_has_its_place_after_it() {
+    let Some(mut rig) = rig() else { return };
+    let outer = rig.host.group("outer");
+    outer.enable_children().unwrap();
+    let (inner, other) = (rig.host.group("outer/inner"), rig.host.group("other"));
+    let loads = [
+        rig.fair_burners(&inner, 1, 1),
+        rig.fair_burners(&other, 2, 1),
+    ];
+    let of = |group: &CpuGroup, percent: u32| {
+        let knobs = with_class(&format!("quota = \"{percent}ms/100ms\""));
+        rule(&format!("of-{percent}"), &of_cgroup(&shown(group)), &knobs)
+    };
+    let expect = |what: &str, groups: &[&CpuGroup], percents: &[f64]| {
+        expect_all_within(what, percents, 1.0, || {
+            rates_of(groups, Duration::from_secs(3))
+        });
+    };
+    let daemon = Daemon::start(&rig.host, &of(&inner, 40));
+    wait_until_scheduled(&daemon, &inner);
+    expect("a quota of 40 % alone", &[&inner], &[40.0]);
+    daemon.reload_with(&(of(&inner, 40) + &of(&outer, 20)));
+    expect("inside a group with 20 %", &[&inner], &[20.0]);
+    // The other gets the place of the one that has gone.
+    daemon.reload_with(&of(&inner, 40));
+    assert!(are_scheduled(&tasks_below(&inner)), "no gap is left");
+    daemon.reload_with(&(of(&inner, 40) + &of(&other, 10)));
+    wait_until_scheduled(&daemon, &other);
+    let both = [&inner, &other];
+    expect("beside another with 10 %", &both, &[40.0, 10.0]);
+    assert_eq!(slots_of_groups(&rig), 2);
+    daemon.stop();
+    loads.into_iter().for_each(|load| load.kill_hard());
+    rig.assert_nothing_left();
+}
+
+#[test]
 fn more_batch_cgroups_than_places_wait_in_the_background_and_are_told() {
     const PLACES: usize = 1023;
     const MORE: usize = 12;
