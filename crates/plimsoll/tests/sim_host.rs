@@ -416,7 +416,7 @@ fn a_benchmark_without_the_machine_has_the_models_figures_alone() {
 
 #[test]
 fn an_enforcer_is_refused_where_nothing_is_enforced() {
-    let folder = Folder::with(SMALL);
+    let folder = folder_with(SMALL);
     let refusal = folder.refusal("bench s.toml --enforcer cgroup");
     assert!(
         refusal.contains("--enforcer") && refusal.contains("--real"),
