@@ -328,12 +328,16 @@ impl Journal {
     }
 }
 
+/// What the journal at `path` says now, kept or not. `None`: it cannot be read.
+pub(crate) fn peek(path: &Path) -> Option<Sound> {
+    text::parse(&fs::read(path).ok()?).ok()
+}
+
 /// What all journals in `folder` say, kept or not. Those that cannot be read
 /// are left out.
 pub fn entries_of_all(folder: &Path) -> Vec<Entry> {
-    let texts = list(folder).unwrap_or_default().into_iter();
-    let texts = texts.filter_map(|path| fs::read(path).ok());
-    let parsed = texts.filter_map(|bytes| text::parse(&bytes).ok());
+    let paths = list(folder).unwrap_or_default().into_iter();
+    let parsed = paths.filter_map(|path| peek(&path));
     parsed.flat_map(|sound| sound.entries).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Putting things back as they were found.
 
 mod nice;
+mod recover;
 mod values;
 
 use std::collections::HashSet;
@@ -10,14 +11,15 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use recover::{recover, recover_journal};
+
 pub(crate) use nice::{Lineage, commonest_level, restore_group, restore_nice};
 pub(crate) use values::{is_refused, restore_files, try_restore_files};
 
 use crate::cgroup::layout::{has_group_of_ours, is_ours};
 use crate::cgroup::{read_ids, read_text, threads_below, write_text};
-use crate::control::headroom;
 use crate::error::{EngineError, Result};
-use crate::journal::{self, Entry, Header, Journal, Restores};
+use crate::journal::{self, Entry, Journal, Restores};
 use crate::policies::Policies;
 use crate::runtime::{RuntimeFolder, RuntimeLock, temporary};
 use crate::tasks::{self, Policy, TaskId};
@@ -374,79 +376,6 @@ pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()>
         });
     }
     journal.finish()
-}
-
-/// Undoes the journal at `path`, if there is one and the process that kept it
-/// is gone.
-///
-/// # Errors
-/// When it cannot be read or removed.
-pub fn recover_journal(path: &Path) -> Result<UndoReport> {
-    let mut report = UndoReport::default();
-    if let Some(journal) = Journal::take_over(path)? {
-        undo_journal(journal, &mut report)?;
-    }
-    Ok(report)
-}
-
-/// Whether a journal is one that `recover` leaves to `restore`.
-fn outlives_its_process(header: Option<&Header>) -> bool {
-    header.is_some_and(|header| header.persistent)
-}
-
-/// Undoes what processes left behind that are gone: all of it, or, unless
-/// `everything`, what was not meant to stay. A journal that cannot be undone
-/// is a problem of the report, and no reason not to start.
-///
-/// # Errors
-/// When the runtime folder cannot be read.
-pub fn recover(
-    runtime: &RuntimeFolder,
-    lock: &RuntimeLock,
-    everything: bool,
-) -> Result<UndoReport> {
-    let mut report = UndoReport::default();
-    // First: a controller elsewhere would write what is put back.
-    headroom::forget_dead(runtime);
-    report.problems.extend(runtime.mend_shared(lock)?);
-    let mut paths = journal::list(runtime.path())?;
-    loop {
-        let nr_tried = paths.len();
-        let mut again = UndoReport::default();
-        paths.retain(|path| {
-            let mut one = UndoReport::default();
-            let done = recover_one(path, runtime, lock, everything, &mut one);
-            one.problems.extend(done.err().map(|e| e.to_string()));
-            let is_left = !one.problems.is_empty() && path.exists();
-            if is_left { &mut again } else { &mut report }.extend(one);
-            is_left
-        });
-        // What the kernel refused it may take once others are undone.
-        if paths.is_empty() || paths.len() == nr_tried {
-            report.extend(again);
-            break;
-        }
-    }
-    report.problems.extend(runtime.release_shared(lock)?);
-    Ok(report)
-}
-
-fn recover_one(
-    path: &Path,
-    runtime: &RuntimeFolder,
-    lock: &RuntimeLock,
-    everything: bool,
-    report: &mut UndoReport,
-) -> Result<()> {
-    let Some(mut journal) = Journal::take_over(path)? else {
-        return Ok(());
-    };
-    let sound = journal.read_sound()?;
-    if outlives_its_process(sound.header.as_ref()) && !everything {
-        return Ok(());
-    }
-    hand_over_enabled(&sound.entries, runtime, lock)?;
-    undo_journal(journal, report)
 }
 
 #[cfg(test)]
