@@ -190,6 +190,31 @@ pub(crate) fn hand_over_enabled(
     runtime.set_shared(lock, &shared)
 }
 
+/// The same as [`undo_journal`], with [`hand_over_enabled`] before it.
+///
+/// # Errors
+/// As both. Where the lock is not to be had, the journal stays for the next
+/// start, undone but for that.
+pub(crate) fn undo_and_hand_over(
+    mut journal: Journal,
+    runtime: &RuntimeFolder,
+    report: &mut UndoReport,
+) -> Result<()> {
+    let entries = journal.read_sound()?.entries;
+    let has_enabled = |entry: &Entry| matches!(entry, Entry::Enable { .. });
+    // Held to the end: who comes meanwhile would find `+cpu`, and not see to it.
+    let _lock = if entries.iter().any(has_enabled) {
+        let lock = runtime.lock().inspect_err(|_| {
+            undo_entries(&entries, report);
+        })?;
+        hand_over_enabled(&entries, runtime, &lock)?;
+        Some(lock)
+    } else {
+        None
+    };
+    undo_journal(journal, report)
+}
+
 /// Whether a task has a policy that it has from us.
 fn has_our_policy(tid: i32) -> bool {
     tasks::policy_number(tid)
@@ -381,6 +406,41 @@ pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::Header;
+
+    #[test]
+    fn a_controller_that_groups_of_ours_need_goes_with_the_last_of_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path().join("run"));
+        runtime.create().unwrap();
+        let control = folder.path().join("cgroup.subtree_control");
+        fs::write(&control, "cpu io").unwrap();
+        let group = folder.path().join("plimsoll");
+        fs::create_dir(&group).unwrap();
+        let undo_one = || {
+            let header = Header {
+                version: journal::VERSION,
+                name: "a".into(),
+                pid: 1,
+                persistent: false,
+                subject: "/a".into(),
+                knobs: Default::default(),
+            };
+            let mut journal = Journal::create(runtime.path(), &header).unwrap();
+            let path = control.clone();
+            journal.record(&[Entry::Enable { path }]).unwrap();
+            let mut report = UndoReport::default();
+            undo_and_hand_over(journal, &runtime, &mut report).unwrap();
+            assert!(report.problems.is_empty(), "{report:?}");
+        };
+        let shared = || runtime.shared(&runtime.lock().unwrap()).unwrap().enabled;
+        undo_one();
+        assert_eq!(fs::read_to_string(&control).unwrap(), "cpu io");
+        assert_eq!(shared(), [control.clone()]);
+        fs::remove_dir(&group).unwrap();
+        undo_one();
+        assert!(fs::read_to_string(&control).unwrap().starts_with("-cpu"));
+    }
 
     #[test]
     fn what_was_published_goes_with_what_was_to_replace_it() {
