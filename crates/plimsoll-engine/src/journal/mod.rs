@@ -49,7 +49,7 @@ fn invalid(path: &Path, problem: &str) -> EngineError {
 }
 
 /// Whether an open file is the one that `path` leads to.
-fn is_at(file: &File, path: &Path) -> bool {
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     let id = |data: fs::Metadata| (data.dev(), data.ino());
     matches!(
         (file.metadata().map(id), fs::metadata(path).map(id)),

@@ -173,6 +173,11 @@ pub(super) fn take(file: File, folder: &Path, patience: &Patience) -> Result<Run
     }
 }
 
+/// Whether the lock of a file is held by a process that is stopped.
+pub(crate) fn is_holder_stopped(file: &File) -> bool {
+    holder_of(file).is_some_and(|holder| holder.is_stopped)
+}
+
 /// The process that holds the lock of a file, as the kernel tells.
 fn holder_of(file: &File) -> Option<Holder> {
     let locks = fs::read_to_string("/proc/locks").ok()?;

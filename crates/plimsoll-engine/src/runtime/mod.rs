@@ -16,6 +16,7 @@ use crate::cgroup::layout::has_group_of_its_own;
 use crate::cgroup::{read_text, write_text};
 use crate::error::{EngineError, Result};
 use lock::Patience;
+pub(crate) use lock::is_holder_stopped;
 pub use lock::{LockBusy, RuntimeLock};
 
 /// Names another runtime folder; for tests.

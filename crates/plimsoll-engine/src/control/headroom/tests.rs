@@ -416,3 +416,15 @@ fn a_folder_that_takes_no_announcement_refuses_the_first_side() {
     assert_eq!(duty.tick(rig.now).unwrap(), None);
     assert!(Path::new(&rig.runtime.path().join("sides")).is_file());
 }
+
+#[test]
+fn the_controller_goes_on_without_the_runtime_folder() {
+    let mut rig = Rig::new();
+    let side = rig.side("a");
+    let mut duty = rig.duty();
+    duty.add(&side).unwrap();
+    rig.ticks(20, &mut [&mut duty]);
+    fs::remove_dir_all(rig.runtime.path()).unwrap();
+    rig.ticks(20, &mut [&mut duty]);
+    assert!(duty.leader.is_some());
+}
