@@ -110,9 +110,25 @@ impl Journal {
             Err(TryLockError::Error(source)) => return Err(failed(path)(source)),
         }
         // Its keeper may have removed or replaced it between open and lock.
-        let is_it = is_at(&file, path);
+        if !is_at(&file, path) {
+            return Ok(None);
+        }
         let path = path.to_owned();
-        Ok(is_it.then_some(Self { file, path }))
+        let mut journal = Self { file, path };
+        // Where it cannot be cut, what is there can be undone nevertheless.
+        let _ = journal.cut_torn_line();
+        Ok(Some(journal))
+    }
+
+    /// What is written from now on must not continue half a line.
+    fn cut_torn_line(&mut self) -> io::Result<()> {
+        let bytes = self.bytes()?;
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n');
+        let length = whole.map_or(0, |end| end + 1);
+        if length < bytes.len() {
+            self.file.set_len(length as u64)?;
+        }
+        Ok(())
     }
 
     /// Lets others keep the journal too, see [`Journal::join`].

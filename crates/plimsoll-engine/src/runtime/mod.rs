@@ -16,8 +16,8 @@ use crate::cgroup::layout::has_group_of_its_own;
 use crate::cgroup::{read_text, write_text};
 use crate::error::{EngineError, Result};
 use lock::Patience;
-pub(crate) use lock::is_holder_stopped;
 pub use lock::{LockBusy, RuntimeLock};
+pub(crate) use lock::{busy, is_holder_stopped};
 
 /// Names another runtime folder; for tests.
 pub const RUNTIME_VARIABLE: &str = "PLIMSOLL_RUNTIME_DIR";

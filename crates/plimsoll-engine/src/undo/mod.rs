@@ -436,7 +436,7 @@ mod tests {
         let shared = || runtime.shared(&runtime.lock().unwrap()).unwrap().enabled;
         undo_one();
         assert_eq!(fs::read_to_string(&control).unwrap(), "cpu io");
-        assert_eq!(shared(), [control.clone()]);
+        assert_eq!(shared(), std::slice::from_ref(&control));
         fs::remove_dir(&group).unwrap();
         undo_one();
         assert!(fs::read_to_string(&control).unwrap().starts_with("-cpu"));

@@ -28,7 +28,7 @@ use crate::cgroup::Version;
 use crate::error::{EngineError, Result};
 use crate::journal::is_at;
 use crate::knobs::{Headroom, Tolerance};
-use crate::runtime::{RuntimeFolder, is_holder_stopped, temporary};
+use crate::runtime::{RuntimeFolder, busy, is_holder_stopped, temporary};
 
 /// How long the lock of the announcements is waited for. It is held for
 /// microseconds, unless its holder was stopped amid them.
@@ -146,9 +146,13 @@ pub(super) struct SidesLock {
 }
 
 impl SidesLock {
+    fn path(runtime: &RuntimeFolder) -> PathBuf {
+        runtime.path().join("sides.lock")
+    }
+
     /// Takes the lock if nobody has it.
     pub fn try_take(runtime: &RuntimeFolder) -> Result<Option<Self>> {
-        let file = try_lock(&runtime.path().join("sides.lock"))?;
+        let file = try_lock(&Self::path(runtime))?;
         Ok(file.map(|file| Self { _file: file }))
     }
 
@@ -160,8 +164,8 @@ impl SidesLock {
                 return Ok(lock);
             }
             if start.elapsed() >= LOCK_MAX {
-                let stuck = io::Error::from(io::ErrorKind::TimedOut);
-                return Err(failed(&runtime.path().join("sides.lock"))(stuck));
+                let path = Self::path(runtime);
+                return Err(busy(&open_lock(&path)?, &path));
             }
             thread::sleep(Duration::from_millis(1));
         }

@@ -7,6 +7,7 @@ use std::thread;
 
 use tempfile::TempDir;
 
+use super::announce::SidesLock;
 use super::*;
 use crate::cgroup::Version;
 use crate::knobs::Tolerance;
@@ -427,4 +428,17 @@ fn the_controller_goes_on_without_the_runtime_folder() {
     fs::remove_dir_all(rig.runtime.path()).unwrap();
     rig.ticks(20, &mut [&mut duty]);
     assert!(duty.leader.is_some());
+}
+
+#[test]
+fn who_holds_up_an_announcement_is_named() {
+    let rig = Rig::new();
+    let side = rig.side("a");
+    let _held = SidesLock::try_take(&rig.runtime).unwrap().unwrap();
+    let error = rig.duty().add(&side).unwrap_err().to_string();
+    let holder = format!("held by process {} ", std::process::id());
+    assert!(
+        error.contains("sides.lock") && error.contains(&holder),
+        "{error}"
+    );
 }
