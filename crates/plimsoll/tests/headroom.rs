@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Host, Running, expect_within, ms, native_or_vm, nr_cpus, tasks_below, wait_until};
+use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use plimsoll_engine::cgroup::{BusyMeter, CgroupEnforcer, CpuGroup};
@@ -345,6 +346,49 @@ fn two_side_groups_share_by_weight_and_the_controller_survives_its_keeper() {
 }
 
 /// Side work that waits until somebody writes into a pipe, and then runs.
+/// How many files a process has locked.
+fn nr_locks(pid: i32) -> usize {
+    let locks = std::fs::read_to_string("/proc/locks").unwrap();
+    let of_it = |line: &&str| line.split_whitespace().nth(4) == Some(&*pid.to_string());
+    locks.lines().filter(of_it).count()
+}
+
+#[test]
+fn a_stopped_run_does_not_keep_the_controller_from_the_others() {
+    let host = Host::shared();
+    let first = start_side(&host, "first", "");
+    let second = start_side(&host, "second", "");
+    wait_until("both are controlled", Duration::from_secs(5), || {
+        sides(&host, "second") == ["first", "second"]
+    });
+    let (led, followed) = (nr_locks(first.pid()), nr_locks(second.pid()));
+    let updates = || {
+        let state = host.show("second");
+        state["statistics"]["headroom"]["nr_updates"].as_u64()
+    };
+    first.send(Signal::SIGSTOP);
+    let time = wait_until("the other controls", Duration::from_secs(5), || {
+        let then = updates();
+        thread::sleep(ms(300));
+        then.is_some() && updates() > then && nr_locks(second.pid()) > followed
+    });
+    println!("the other has taken over within {time:?}");
+    // It controls those of the stopped one, too, and keeps that when it goes on.
+    let both = || sides(&host, "second") == ["first", "second"];
+    wait_until("it controls both", Duration::from_secs(5), both);
+    first.send(Signal::SIGCONT);
+    wait_until("the first follows", Duration::from_secs(5), || {
+        nr_locks(first.pid()) < led
+    });
+    assert!(nr_locks(second.pid()) > followed);
+    second.stop();
+    wait_until("it leads again", Duration::from_secs(5), || {
+        nr_locks(first.pid()) == led && sides(&host, "first") == ["first"]
+    });
+    first.stop();
+    host.assert_clean();
+}
+
 fn start_sleeper(host: &Host, name: &str, pipe: &Path) -> Running {
     mkfifo(pipe, Mode::S_IRWXU).unwrap();
     let script = "read -r line <\"$0\"; while :; do :; done";

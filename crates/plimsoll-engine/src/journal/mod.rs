@@ -50,7 +50,7 @@ fn invalid(path: &Path, problem: &str) -> EngineError {
 }
 
 /// Whether an open file is the one that `path` leads to.
-fn is_at(file: &File, path: &Path) -> bool {
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     let id = |data: fs::Metadata| (data.dev(), data.ino());
     matches!(
         (file.metadata().map(id), fs::metadata(path).map(id)),
@@ -111,9 +111,25 @@ impl Journal {
             Err(TryLockError::Error(source)) => return Err(failed(path)(source)),
         }
         // Its keeper may have removed or replaced it between open and lock.
-        let is_it = is_at(&file, path);
+        if !is_at(&file, path) {
+            return Ok(None);
+        }
         let path = path.to_owned();
-        Ok(is_it.then_some(Self { file, path }))
+        let mut journal = Self { file, path };
+        // Where it cannot be cut, what is there can be undone nevertheless.
+        let _ = journal.cut_torn_line();
+        Ok(Some(journal))
+    }
+
+    /// What is written from now on must not continue half a line.
+    fn cut_torn_line(&mut self) -> io::Result<()> {
+        let bytes = self.bytes()?;
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n');
+        let length = whole.map_or(0, |end| end + 1);
+        if length < bytes.len() {
+            self.file.set_len(length as u64)?;
+        }
+        Ok(())
     }
 
     /// Lets others keep the journal too, see [`Journal::join`].
@@ -329,12 +345,16 @@ impl Journal {
     }
 }
 
+/// What the journal at `path` says now, kept or not. `None`: it cannot be read.
+pub(crate) fn peek(path: &Path) -> Option<Sound> {
+    text::parse(&fs::read(path).ok()?).ok()
+}
+
 /// What all journals in `folder` say, kept or not. Those that cannot be read
 /// are left out.
 pub fn entries_of_all(folder: &Path) -> Vec<Entry> {
-    let texts = list(folder).unwrap_or_default().into_iter();
-    let texts = texts.filter_map(|path| fs::read(path).ok());
-    let parsed = texts.filter_map(|bytes| text::parse(&bytes).ok());
+    let paths = list(folder).unwrap_or_default().into_iter();
+    let parsed = paths.filter_map(|path| peek(&path));
     parsed.flat_map(|sound| sound.entries).collect()
 }
 

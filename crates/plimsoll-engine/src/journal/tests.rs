@@ -48,6 +48,20 @@ fn a_kept_journal_is_not_taken_over_and_a_left_one_is() {
 }
 
 #[test]
+fn what_follows_a_torn_line_is_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::create(folder.path(), &header("a")).unwrap();
+    let path = journal.path().to_owned();
+    journal.record(&[entry("1")]).unwrap();
+    // As on a full disk, by one that was killed before it could cut it off.
+    journal.append("{\"write\": {\"pa").unwrap();
+    drop(journal);
+    let mut journal = Journal::take_over(&path).unwrap().unwrap();
+    journal.record(&[entry("2")]).unwrap();
+    assert_eq!(journal.read().unwrap().1, [entry("1"), entry("2")]);
+}
+
+#[test]
 fn a_shared_journal_goes_to_whoever_leaves_last() {
     let folder = tempfile::tempdir().unwrap();
     let first = Journal::create(folder.path(), &header("a")).unwrap();

@@ -162,15 +162,26 @@ pub(super) fn take(file: File, folder: &Path, patience: &Patience) -> Result<Run
             let holder = holder_of(&file);
             if is_over || holder.as_ref().is_some_and(|holder| holder.is_stopped) {
                 patience.note(wait_max, false);
-                return Err(EngineError::LockBusy(LockBusy {
-                    path: folder.to_owned(),
-                    holder,
-                }));
+                let path = folder.to_owned();
+                return Err(EngineError::LockBusy(LockBusy { path, holder }));
             }
         }
         thread::sleep(pause);
         pause = (2 * pause).min(PAUSE_MAX);
     }
+}
+
+/// That the lock of a file, which is at `path`, is held by another.
+pub(crate) fn busy(file: &File, path: &Path) -> EngineError {
+    EngineError::LockBusy(LockBusy {
+        path: path.to_owned(),
+        holder: holder_of(file),
+    })
+}
+
+/// Whether the lock of a file is held by a process that is stopped.
+pub(crate) fn is_holder_stopped(file: &File) -> bool {
+    holder_of(file).is_some_and(|holder| holder.is_stopped)
 }
 
 /// The process that holds the lock of a file, as the kernel tells.

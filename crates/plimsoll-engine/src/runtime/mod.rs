@@ -17,6 +17,7 @@ use crate::cgroup::{read_text, write_text};
 use crate::error::{EngineError, Result};
 use lock::Patience;
 pub use lock::{LockBusy, RuntimeLock};
+pub(crate) use lock::{busy, is_holder_stopped};
 
 /// Names another runtime folder; for tests.
 pub const RUNTIME_VARIABLE: &str = "PLIMSOLL_RUNTIME_DIR";

@@ -1,6 +1,7 @@
 //! Putting things back as they were found.
 
 mod nice;
+mod recover;
 mod values;
 
 use std::collections::HashSet;
@@ -10,14 +11,15 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use recover::{recover, recover_journal};
+
 pub(crate) use nice::{Lineage, commonest_level, restore_group, restore_nice};
 pub(crate) use values::{is_refused, restore_files, try_restore_files};
 
 use crate::cgroup::layout::{has_group_of_ours, is_ours};
 use crate::cgroup::{read_ids, read_text, threads_below, write_text};
-use crate::control::headroom;
 use crate::error::{EngineError, Result};
-use crate::journal::{self, Entry, Header, Journal, Restores};
+use crate::journal::{self, Entry, Journal, Restores};
 use crate::policies::Policies;
 use crate::runtime::{RuntimeFolder, RuntimeLock, temporary};
 use crate::tasks::{self, Policy, TaskId};
@@ -186,6 +188,31 @@ pub(crate) fn hand_over_enabled(
         }
     }
     runtime.set_shared(lock, &shared)
+}
+
+/// The same as [`undo_journal`], with [`hand_over_enabled`] before it.
+///
+/// # Errors
+/// As both. Where the lock is not to be had, the journal stays for the next
+/// start, undone but for that.
+pub(crate) fn undo_and_hand_over(
+    mut journal: Journal,
+    runtime: &RuntimeFolder,
+    report: &mut UndoReport,
+) -> Result<()> {
+    let entries = journal.read_sound()?.entries;
+    let has_enabled = |entry: &Entry| matches!(entry, Entry::Enable { .. });
+    // Held to the end: who comes meanwhile would find `+cpu`, and not see to it.
+    let _lock = if entries.iter().any(has_enabled) {
+        let lock = runtime.lock().inspect_err(|_| {
+            undo_entries(&entries, report);
+        })?;
+        hand_over_enabled(&entries, runtime, &lock)?;
+        Some(lock)
+    } else {
+        None
+    };
+    undo_journal(journal, report)
 }
 
 /// Whether a task has a policy that it has from us.
@@ -376,82 +403,44 @@ pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()>
     journal.finish()
 }
 
-/// Undoes the journal at `path`, if there is one and the process that kept it
-/// is gone.
-///
-/// # Errors
-/// When it cannot be read or removed.
-pub fn recover_journal(path: &Path) -> Result<UndoReport> {
-    let mut report = UndoReport::default();
-    if let Some(journal) = Journal::take_over(path)? {
-        undo_journal(journal, &mut report)?;
-    }
-    Ok(report)
-}
-
-/// Whether a journal is one that `recover` leaves to `restore`.
-fn outlives_its_process(header: Option<&Header>) -> bool {
-    header.is_some_and(|header| header.persistent)
-}
-
-/// Undoes what processes left behind that are gone: all of it, or, unless
-/// `everything`, what was not meant to stay. A journal that cannot be undone
-/// is a problem of the report, and no reason not to start.
-///
-/// # Errors
-/// When the runtime folder cannot be read.
-pub fn recover(
-    runtime: &RuntimeFolder,
-    lock: &RuntimeLock,
-    everything: bool,
-) -> Result<UndoReport> {
-    let mut report = UndoReport::default();
-    // First: a controller elsewhere would write what is put back.
-    headroom::forget_dead(runtime);
-    report.problems.extend(runtime.mend_shared(lock)?);
-    let mut paths = journal::list(runtime.path())?;
-    loop {
-        let nr_tried = paths.len();
-        let mut again = UndoReport::default();
-        paths.retain(|path| {
-            let mut one = UndoReport::default();
-            let done = recover_one(path, runtime, lock, everything, &mut one);
-            one.problems.extend(done.err().map(|e| e.to_string()));
-            let is_left = !one.problems.is_empty() && path.exists();
-            if is_left { &mut again } else { &mut report }.extend(one);
-            is_left
-        });
-        // What the kernel refused it may take once others are undone.
-        if paths.is_empty() || paths.len() == nr_tried {
-            report.extend(again);
-            break;
-        }
-    }
-    report.problems.extend(runtime.release_shared(lock)?);
-    Ok(report)
-}
-
-fn recover_one(
-    path: &Path,
-    runtime: &RuntimeFolder,
-    lock: &RuntimeLock,
-    everything: bool,
-    report: &mut UndoReport,
-) -> Result<()> {
-    let Some(mut journal) = Journal::take_over(path)? else {
-        return Ok(());
-    };
-    let sound = journal.read_sound()?;
-    if outlives_its_process(sound.header.as_ref()) && !everything {
-        return Ok(());
-    }
-    hand_over_enabled(&sound.entries, runtime, lock)?;
-    undo_journal(journal, report)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::Header;
+
+    #[test]
+    fn a_controller_that_groups_of_ours_need_goes_with_the_last_of_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path().join("run"));
+        runtime.create().unwrap();
+        let control = folder.path().join("cgroup.subtree_control");
+        fs::write(&control, "cpu io").unwrap();
+        let group = folder.path().join("plimsoll");
+        fs::create_dir(&group).unwrap();
+        let undo_one = || {
+            let header = Header {
+                version: journal::VERSION,
+                name: "a".into(),
+                pid: 1,
+                persistent: false,
+                subject: "/a".into(),
+                knobs: Default::default(),
+            };
+            let mut journal = Journal::create(runtime.path(), &header).unwrap();
+            let path = control.clone();
+            journal.record(&[Entry::Enable { path }]).unwrap();
+            let mut report = UndoReport::default();
+            undo_and_hand_over(journal, &runtime, &mut report).unwrap();
+            assert!(report.problems.is_empty(), "{report:?}");
+        };
+        let shared = || runtime.shared(&runtime.lock().unwrap()).unwrap().enabled;
+        undo_one();
+        assert_eq!(fs::read_to_string(&control).unwrap(), "cpu io");
+        assert_eq!(shared(), std::slice::from_ref(&control));
+        fs::remove_dir(&group).unwrap();
+        undo_one();
+        assert!(fs::read_to_string(&control).unwrap().starts_with("-cpu"));
+    }
 
     #[test]
     fn what_was_published_goes_with_what_was_to_replace_it() {

@@ -1,7 +1,7 @@
 //! `plimsoll restore` beside and after a daemon: for an operator, and for a
 //! service manager.
 
-use crate::common::{Host, Running, wait_until};
+use crate::common::{Host, Running, assert_same, wait_until};
 use crate::rig::{
     Daemon, SHORT, kill_all, members, of_cgroup, own_group, quota_us, rule, shown, wait_for_quota,
 };
@@ -43,6 +43,30 @@ fn after_a_kill_the_service_manager_undoes_and_the_next_daemon_takes_everything_
     running.finish(SHORT);
     host.run(["set", &shown(&web), "--reset"]).good();
     daemon.stop();
+}
+
+#[test]
+fn what_was_set_before_a_daemon_is_restored_after_it_and_not_forgotten_beside_it() {
+    let mut host = Host::shared();
+    let web = host.group("web");
+    let target = shown(&web);
+    let before = host.snapshot();
+    host.run(["set", &target, "--quota", "40ms/100ms"]).good();
+    let text = rule("web", &of_cgroup(&target), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    assert_eq!(quota_us(&web), 30_000, "{}", daemon.log());
+    let refused = host.run(["restore"]);
+    assert_eq!(refused.code(), 125);
+    let keeper = format!("{target}: stays as it is: process {}", daemon.pid());
+    assert!(refused.one_line().contains(&keeper), "{}", refused.stderr);
+    assert_eq!(quota_us(&web), 30_000);
+    daemon.stop();
+    assert_eq!(quota_us(&web), 40_000);
+    host.run(["restore"]).good();
+    assert_eq!(quota_us(&web), -1);
+    // But for what the daemon had written down, which was nothing.
+    let _ = std::fs::remove_file(host.runtime().join("remembered.json"));
+    assert_same(&before, &host.snapshot());
 }
 
 #[test]

@@ -110,7 +110,7 @@ impl HeldGroups {
                 Ok(prepared)
             }
             Err(error) => {
-                held.finish(&mut UndoReport::default());
+                held.finish(&self.runtime, &mut UndoReport::default());
                 Err(error)
             }
         }
@@ -152,7 +152,7 @@ impl HeldGroups {
                 continue;
             };
             if let Err(error) = own.record(&ready.entries) {
-                ready.held.finish(&mut UndoReport::default());
+                ready.held.finish(&self.runtime, &mut UndoReport::default());
                 *one = Err(error);
             }
         }
@@ -184,7 +184,9 @@ impl HeldGroups {
         let late = self.late.iter().filter(is_of_it);
         noted.extend(late.map(FileRestore::entry));
         match prepared.held.journal.is_some() {
-            true => prepared.held.finish(&mut UndoReport::default()),
+            true => prepared
+                .held
+                .finish(&self.runtime, &mut UndoReport::default()),
             false => {
                 if let Some(shared) = &mut self.shared {
                     shared.note(noted);

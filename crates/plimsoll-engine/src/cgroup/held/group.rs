@@ -14,6 +14,7 @@ use crate::enforcer::Sample;
 use crate::error::Result;
 use crate::journal::{self, Entry, FileRestore, GroupRestore, Restores, TaskRestore};
 use crate::knobs::{Bandwidth, Knobs, Nice, Quota};
+use crate::runtime::RuntimeFolder;
 use crate::tasks::{self, TaskId};
 use crate::undo::{self, Lineage, UndoReport};
 
@@ -115,9 +116,9 @@ impl Held {
     }
 
     /// Undoes its own journal, if it has one.
-    pub fn finish(&mut self, report: &mut UndoReport) {
+    pub fn finish(&mut self, runtime: &RuntimeFolder, report: &mut UndoReport) {
         if let Some(journal) = self.journal.take()
-            && let Err(error) = undo::undo_journal(journal.into_journal(), report)
+            && let Err(error) = undo::undo_and_hand_over(journal.into_journal(), runtime, report)
         {
             report.problems.push(error.to_string());
         }

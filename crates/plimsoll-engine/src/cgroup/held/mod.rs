@@ -263,7 +263,7 @@ impl HeldGroups {
         self.soft_caps.remove(name);
         duty.remove(name);
         if held.journal.is_some() {
-            held.finish(&mut report);
+            held.finish(&self.runtime, &mut report);
             return Ok(report);
         }
         held.restore_tasks(&mut report);
@@ -302,7 +302,7 @@ impl HeldGroups {
         for (name, mut held) in std::mem::take(&mut self.groups) {
             let group = held.cgroup(&self.hierarchy, &name);
             if held.journal.is_some() {
-                held.finish(report);
+                held.finish(&self.runtime, report);
                 continue;
             }
             held.restore_tasks(report);
@@ -327,14 +327,12 @@ impl HeldGroups {
 
     /// What else is in the journal that all share.
     fn finish_shared(&self, shared: KeptJournal, report: &mut UndoReport) -> Result<()> {
-        let mut journal = shared.into_journal();
-        let lock = self.runtime.lock()?;
-        let entries = journal.read_sound()?.entries;
-        undo::hand_over_enabled(&entries, &self.runtime, &lock)?;
         let mut rest = UndoReport::default();
-        undo::undo_journal(journal, &mut rest)?;
+        let undone = undo::undo_and_hand_over(shared.into_journal(), &self.runtime, &mut rest);
         report.problems.extend(rest.problems);
+        undone?;
         // Also of groups that went while the lock was not to be had.
+        let lock = self.runtime.lock()?;
         report.problems.extend(self.runtime.release_shared(&lock)?);
         Ok(())
     }

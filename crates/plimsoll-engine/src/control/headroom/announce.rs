@@ -26,8 +26,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Version;
 use crate::error::{EngineError, Result};
+use crate::journal::is_at;
 use crate::knobs::{Headroom, Tolerance};
-use crate::runtime::{RuntimeFolder, temporary};
+use crate::runtime::{RuntimeFolder, busy, is_holder_stopped, temporary};
 
 /// How long the lock of the announcements is waited for. It is held for
 /// microseconds, unless its holder was stopped amid them.
@@ -63,34 +64,77 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> EngineError + '_ {
     }
 }
 
-/// Takes the lock file `name` if nobody has it.
-fn try_lock(runtime: &RuntimeFolder, name: &str) -> Result<Option<File>> {
-    let path = runtime.path().join(name);
+fn open_lock(path: &Path) -> Result<File> {
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)
         .write(true)
         .mode(0o600)
-        .open(&path);
-    let file = file.map_err(failed(&path))?;
+        .open(path);
+    file.map_err(failed(path))
+}
+
+/// Takes a lock file if nobody has it.
+fn try_lock(path: &Path) -> Result<Option<File>> {
+    let file = open_lock(path)?;
     match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
+        // It may have been replaced between open and lock.
+        Ok(()) => Ok(is_at(&file, path).then_some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(source)) => Err(failed(&path)(source)),
+        Err(TryLockError::Error(source)) => Err(failed(path)(source)),
     }
 }
 
 /// Held by the one process that runs the controller.
+///
+/// One that is stopped while it holds it would keep everybody's side work at
+/// the last quota. Its file is replaced by another, and it is no controller any
+/// more when it goes on.
 #[derive(Debug)]
 pub(super) struct ControllerLock {
-    _file: File,
+    file: File,
+    path: PathBuf,
 }
 
 impl ControllerLock {
+    fn path(runtime: &RuntimeFolder) -> PathBuf {
+        runtime.path().join("headroom.lock")
+    }
+
     /// Takes the lock if nobody has it.
     pub fn try_take(runtime: &RuntimeFolder) -> Result<Option<Self>> {
-        let file = try_lock(runtime, "headroom.lock")?;
-        Ok(file.map(|file| Self { _file: file }))
+        let path = Self::path(runtime);
+        let file = try_lock(&path)?;
+        Ok(file.map(|file| Self { file, path }))
+    }
+
+    /// Whether it is held by a process that is stopped.
+    pub fn is_stuck(runtime: &RuntimeFolder) -> bool {
+        File::open(Self::path(runtime)).is_ok_and(|file| is_holder_stopped(&file))
+    }
+
+    /// Takes it from a process that is stopped. `None`: it goes on, or another
+    /// was faster; or it was stopped while it wrote quotas of others, and may
+    /// go on with that.
+    pub fn take_from_stuck(runtime: &RuntimeFolder) -> Result<Option<Self>> {
+        let Some(_sides) = SidesLock::try_take(runtime)? else {
+            return Ok(None);
+        };
+        if !Self::is_stuck(runtime) {
+            return Ok(None);
+        }
+        let path = Self::path(runtime);
+        let new = temporary(&path);
+        let file = open_lock(&new)?;
+        let replaced = file.try_lock().map_err(io::Error::from);
+        let replaced = replaced.and_then(|()| fs::rename(&new, &path));
+        replaced.map_err(failed(&path))?;
+        Ok(Some(Self { file, path }))
+    }
+
+    /// Whether nobody has taken it over. Without the runtime folder nobody can.
+    pub fn is_mine(&self) -> bool {
+        is_at(&self.file, &self.path) || !self.path.exists()
     }
 }
 
@@ -102,9 +146,13 @@ pub(super) struct SidesLock {
 }
 
 impl SidesLock {
+    fn path(runtime: &RuntimeFolder) -> PathBuf {
+        runtime.path().join("sides.lock")
+    }
+
     /// Takes the lock if nobody has it.
     pub fn try_take(runtime: &RuntimeFolder) -> Result<Option<Self>> {
-        let file = try_lock(runtime, "sides.lock")?;
+        let file = try_lock(&Self::path(runtime))?;
         Ok(file.map(|file| Self { _file: file }))
     }
 
@@ -116,8 +164,8 @@ impl SidesLock {
                 return Ok(lock);
             }
             if start.elapsed() >= LOCK_MAX {
-                let stuck = io::Error::from(io::ErrorKind::TimedOut);
-                return Err(failed(&runtime.path().join("sides.lock"))(stuck));
+                let path = Self::path(runtime);
+                return Err(busy(&open_lock(&path)?, &path));
             }
             thread::sleep(Duration::from_millis(1));
         }

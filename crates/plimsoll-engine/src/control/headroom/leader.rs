@@ -62,7 +62,7 @@ impl LostSide {
 /// The controller.
 #[derive(Debug)]
 pub(super) struct Leader {
-    _lock: ControllerLock,
+    lock: ControllerLock,
     hierarchy: Arc<Hierarchy>,
     runtime: RuntimeFolder,
     clock: CoreClock,
@@ -109,7 +109,7 @@ impl Leader {
             problem: error.to_string(),
         })?;
         Ok(Self {
-            _lock: lock,
+            lock,
             hierarchy: Arc::clone(hierarchy),
             runtime: runtime.clone(),
             clock: CoreClock::starting_at(now),
@@ -136,6 +136,12 @@ impl Leader {
                 ..HeadroomSample::default()
             },
         })
+    }
+
+    /// Whether it is still the one controller: another takes over from a
+    /// process that was stopped.
+    pub fn leads(&self) -> bool {
+        self.lock.is_mine()
     }
 
     /// Controls a side of this process that it has not controlled before.
@@ -457,7 +463,9 @@ impl Leader {
 impl Drop for Leader {
     fn drop(&mut self) {
         // The next leader writes its own.
-        let _ = std::fs::remove_file(state_file(&self.runtime));
+        if self.leads() {
+            let _ = std::fs::remove_file(state_file(&self.runtime));
+        }
     }
 }
 

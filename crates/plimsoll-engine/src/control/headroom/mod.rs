@@ -44,6 +44,9 @@
 //! a process that was killed is withdrawn by whoever undoes its journal,
 //! before that.
 //!
+//! A process that is stopped with the controller (Ctrl-Z) loses it to another
+//! after a second, and follows that when it goes on.
+//!
 //! A side that cannot be measured or refuses its quota keeps what it has, and
 //! is tried again; the others are controlled as ever.
 
@@ -77,6 +80,9 @@ const RESTING_GRAIN: Duration = Duration::from_millis(50);
 /// How often other processes' sides are looked for, the lock is tried and
 /// changed announcements are written.
 const SCAN_INTERVAL: Duration = Duration::from_millis(100);
+/// How often it is looked whether the process with the controller is stopped.
+/// If it is twice, another takes over.
+const STUCK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One process's part in the headroom of the host: it announces the side
 /// groups that are kept here, and runs the controller unless another process
@@ -94,6 +100,8 @@ pub(crate) struct HeadroomDuty {
     is_outdated: bool,
     announced: Option<Instant>,
     leader: Option<Box<Leader>>,
+    /// When another process was seen to lead, and whether it was stopped.
+    looked: Option<(Instant, bool)>,
     /// What the controllers counted that ran here before.
     counted: HeadroomSample,
     /// When to do anything next; `None`: at once.
@@ -111,6 +119,7 @@ impl HeadroomDuty {
             is_outdated: false,
             announced: None,
             leader: None,
+            looked: None,
             counted: HeadroomSample::default(),
             due: None,
         }
@@ -162,9 +171,13 @@ impl HeadroomDuty {
         if self.sides.is_empty() {
             self.is_outdated = false;
             // Whoever has sides left may have the lock.
-            if let Some(leader) = self.leader.take() {
-                self.counted = leader.sample();
-            }
+            self.resign();
+        }
+    }
+
+    fn resign(&mut self) {
+        if let Some(leader) = self.leader.take() {
+            self.counted = leader.sample();
         }
     }
 
@@ -200,6 +213,9 @@ impl HeadroomDuty {
         }
         self.due = Some(now + SCAN_INTERVAL);
         let announced = self.announce_if_due(now);
+        if self.leader.as_ref().is_some_and(|leader| !leader.leads()) {
+            self.resign();
+        }
         if self.leader.is_none() {
             self.try_to_lead(now)?;
         }
@@ -215,13 +231,30 @@ impl HeadroomDuty {
     }
 
     fn try_to_lead(&mut self, now: Instant) -> Result<()> {
-        let Some(lock) = ControllerLock::try_take(&self.runtime)? else {
+        let free = ControllerLock::try_take(&self.runtime)?;
+        let lock = match free {
+            None if self.others_are_stuck(now) => ControllerLock::take_from_stuck(&self.runtime)?,
+            lock => lock,
+        };
+        let Some(lock) = lock else {
             return Ok(());
         };
+        self.looked = None;
         let mut leader = Leader::start(lock, &self.hierarchy, &self.runtime, &self.counted, now)?;
         self.sides.values().for_each(|side| leader.keep(side));
         self.leader = Some(Box::new(leader));
         Ok(())
+    }
+
+    /// Whether the process that leads has been stopped for a while.
+    fn others_are_stuck(&mut self, now: Instant) -> bool {
+        let before = self.looked;
+        if before.is_some_and(|(at, _)| now.saturating_duration_since(at) < STUCK_INTERVAL) {
+            return false;
+        }
+        let is_stuck = ControllerLock::is_stuck(&self.runtime);
+        self.looked = Some((now, is_stuck));
+        is_stuck && before.is_some_and(|(_, was_stuck)| was_stuck)
     }
 
     /// The controller's state, wherever it runs; `None`: there is no side here,

@@ -7,6 +7,7 @@ use std::thread;
 
 use tempfile::TempDir;
 
+use super::announce::SidesLock;
 use super::*;
 use crate::cgroup::Version;
 use crate::knobs::Tolerance;
@@ -415,4 +416,29 @@ fn a_folder_that_takes_no_announcement_refuses_the_first_side() {
     assert!(duty.add(&rig.side("side")).is_err());
     assert_eq!(duty.tick(rig.now).unwrap(), None);
     assert!(Path::new(&rig.runtime.path().join("sides")).is_file());
+}
+
+#[test]
+fn the_controller_goes_on_without_the_runtime_folder() {
+    let mut rig = Rig::new();
+    let side = rig.side("a");
+    let mut duty = rig.duty();
+    duty.add(&side).unwrap();
+    rig.ticks(20, &mut [&mut duty]);
+    fs::remove_dir_all(rig.runtime.path()).unwrap();
+    rig.ticks(20, &mut [&mut duty]);
+    assert!(duty.leader.is_some());
+}
+
+#[test]
+fn who_holds_up_an_announcement_is_named() {
+    let rig = Rig::new();
+    let side = rig.side("a");
+    let _held = SidesLock::try_take(&rig.runtime).unwrap().unwrap();
+    let error = rig.duty().add(&side).unwrap_err().to_string();
+    let holder = format!("held by process {} ", std::process::id());
+    assert!(
+        error.contains("sides.lock") && error.contains(&holder),
+        "{error}"
+    );
 }

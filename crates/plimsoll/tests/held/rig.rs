@@ -1,0 +1,100 @@
+//! What all of these tests use.
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::cgroup::{CgroupEnforcer, CpuGroup};
+use plimsoll_engine::enforcer::Enforcer as _;
+use plimsoll_engine::knobs::{Bandwidth, Knobs};
+use plimsoll_engine::policy_set::{GroupPolicy, Selector};
+use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::undo::UndoReport;
+
+use crate::common::{Host, Running, ms};
+
+pub const SHORT: Duration = Duration::from_secs(20);
+
+pub fn knobs(json: &str) -> Knobs {
+    let knobs: Knobs = serde_json::from_str(json).unwrap();
+    knobs.check().unwrap();
+    knobs
+}
+
+pub fn name_of(group: &CpuGroup) -> String {
+    format!("/{}", group.path().display())
+}
+
+pub fn policy(group: &CpuGroup, json: &str) -> GroupPolicy {
+    GroupPolicy {
+        name: name_of(group),
+        selector: Selector::Cgroup(group.path().to_owned()),
+        knobs: knobs(json),
+    }
+}
+
+pub fn start(host: &Host) -> CgroupEnforcer {
+    let runtime = RuntimeFolder::at(host.runtime());
+    let (enforcer, left) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
+    assert_eq!(left, UndoReport::default());
+    enforcer
+}
+
+/// An enforcer that keeps all cgroups in one journal.
+pub fn start_shared(host: &Host) -> CgroupEnforcer {
+    let mut enforcer = start(host);
+    enforcer.keep_cgroups_in("daemon").unwrap();
+    enforcer
+}
+
+pub fn nice_of(pid: i32) -> i32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = stat.rsplit(") ").next().unwrap();
+    fields.split_whitespace().nth(16).unwrap().parse().unwrap()
+}
+
+/// Lets the loops run.
+pub fn tick_for(enforcer: &mut CgroupEnforcer, time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        enforcer.tick(Instant::now()).unwrap();
+        thread::sleep(ms(5));
+    }
+}
+
+/// A cgroup with knobs of its own.
+pub fn with_values(host: &mut Host, name: &str) -> CpuGroup {
+    let group = host.group(name);
+    group.write_weight(50).unwrap();
+    let quota = "70ms/100ms".parse().unwrap();
+    let old = Bandwidth::of(quota, Some("30ms".parse().unwrap()));
+    group.write_bandwidth(&old).unwrap();
+    group
+}
+
+/// A cgroup with a quota of its own, in one without.
+pub fn nested(host: &mut Host) -> (CpuGroup, CpuGroup) {
+    let outer = host.group("z");
+    let inner = host.group("z/c");
+    let quota = "70ms/100ms".parse().unwrap();
+    inner.write_bandwidth(&Bandwidth::of(quota, None)).unwrap();
+    (outer, inner)
+}
+
+pub fn remove_cgroup(group: &CpuGroup) {
+    for folder in group.folders() {
+        fs::remove_dir(folder).unwrap();
+    }
+}
+
+/// Runs an ignored test of this binary in a process of its own.
+pub fn helper(host: &Host, name: &str, shared: bool) -> Running {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--ignored", "--nocapture"]);
+    host.confine(&mut command);
+    if shared {
+        command.env("PLIMSOLL_TEST_SHARED", "1");
+    }
+    host.spawn(command)
+}
