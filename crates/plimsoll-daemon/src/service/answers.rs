@@ -290,7 +290,9 @@ impl Service {
             return Err(problem);
         }
         self.remember();
-        Ok(self.groups_now(&[name.to_owned()]))
+        let names = [name.to_owned()];
+        self.end_respect(&names);
+        Ok(self.groups_now(&names))
     }
 
     fn set_override(&mut self, found: &Found, key: &str, set: &Set) -> Result<Answer, Refused> {
@@ -316,6 +318,7 @@ impl Service {
             return Err(problem);
         }
         self.remember();
+        self.end_respect(&names);
         Ok(self.groups_now(&names))
     }
 
@@ -389,6 +392,7 @@ impl Service {
         }
         names.retain(|name| self.book.get(name).is_some());
         self.remember();
+        self.end_respect(&names);
         Ok(self.groups_now(&names))
     }
 

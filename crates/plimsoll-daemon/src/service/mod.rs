@@ -11,6 +11,7 @@ mod book;
 mod commands;
 mod control_loop;
 mod follow;
+mod foreign;
 mod handle;
 mod pace;
 mod planner;

@@ -170,6 +170,7 @@ impl Service {
         if config.metrics != self.config.metrics {
             warnings.push("metrics.listen: another address takes a restart of the daemon".into());
         }
+        self.look_at_all_written();
         let processes = self.let_go_of_processes(&config);
         self.config = config;
         self.rivals_told.clear();
@@ -179,9 +180,7 @@ impl Service {
         self.ask_all_cgroups();
         self.settle();
         // A reload is an explicit apply: it ends the respect for others.
-        for name in std::mem::take(&mut self.changed_by_others) {
-            self.write_again(&name);
-        }
+        self.end_all_respect();
         self.take_back_members(&members);
         self.watch_processes();
         self.take_back_unclaimed(&processes);
