@@ -121,6 +121,12 @@ impl Book {
         self.unsettled = self.entries.keys().cloned().collect();
     }
 
+    /// What failed is tried again now.
+    pub fn retry_all(&mut self) {
+        self.unsettled
+            .extend(std::mem::take(&mut self.retries).into_keys());
+    }
+
     /// Why it could not be done as asked; `None`: it was, or not tried yet.
     pub fn failure(&self, name: &str) -> Option<String> {
         let entry = self.entries.get(name)?;
@@ -259,7 +265,11 @@ mod tests {
             now += next;
         }
         assert_eq!(delay, RETRY_MAX);
-        book.take_unsettled(10, now);
+        book.failed("/a", "full".into(), now);
+        // Somebody may have mended what was in the way.
+        book.retry_all();
+        assert_eq!(book.due(), None);
+        assert_eq!(book.take_unsettled(10, now), ["/a"]);
         book.applied("/a", Knobs::default(), None);
         assert_eq!(book.due(), None);
         assert_eq!(book.get("/a").unwrap().problem, None);

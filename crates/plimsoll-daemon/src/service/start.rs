@@ -178,6 +178,7 @@ impl Service {
         self.read_all_attributes();
         self.ask_rules();
         self.ask_all_cgroups();
+        self.book.retry_all();
         self.settle();
         // A reload is an explicit apply: it ends the respect for others.
         self.end_all_respect();
