@@ -9,6 +9,7 @@ use super::Service;
 use super::planner;
 use super::remembered::{Command, Override};
 use super::wish::{self, Place, Wish};
+use crate::config::PROCESS_GROUP;
 use crate::control::authority::{self, Facts, Target};
 use crate::control::peer::Peer;
 use crate::control::protocol::{Answer, Request, Run, Set};
@@ -34,9 +35,6 @@ type Refused = String;
 fn one_line(error: impl std::fmt::Display) -> Refused {
     error.to_string()
 }
-
-/// What the name of the group of a single process begins with.
-const PROCESS_GROUP: &str = "pid-";
 
 fn group_of(pid: i32) -> String {
     format!("{PROCESS_GROUP}{pid}")

@@ -324,6 +324,7 @@ impl Service {
     /// Watches processes if a group is made of them, and takes in those that
     /// are there.
     pub(super) fn watch_processes(&mut self) {
+        self.processes_are_new = false;
         if !self.config.has_process_rules() {
             self.processes = None;
             return;

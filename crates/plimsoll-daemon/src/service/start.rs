@@ -112,7 +112,8 @@ impl Service {
         service.ask_commands(&members);
         service.take_changes(changes);
         service.ask_rules();
-        service.settle();
+        service.apply();
+        // First: who is in a group of a command is nobody else's.
         service.take_back_members(&members);
         service.watch_processes();
         let groups = service.book.len();
@@ -179,7 +180,7 @@ impl Service {
         self.ask_rules();
         self.ask_all_cgroups();
         self.book.retry_all();
-        self.settle();
+        self.apply();
         // A reload is an explicit apply: it ends the respect for others.
         self.end_all_respect();
         self.take_back_members(&members);
