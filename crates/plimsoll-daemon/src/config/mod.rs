@@ -41,6 +41,8 @@ const VERSION: u32 = 1;
 const METRICS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 /// What switches a setting off.
 const NONE: &str = "none";
+/// What the name of the group of a single process begins with.
+pub(crate) const PROCESS_GROUP: &str = "pid-";
 /// How many problems of a file are told. One of nothing but damage has as many
 /// as lines.
 const PROBLEMS_MAX: usize = 1000;

@@ -8,7 +8,7 @@ use plimsoll_engine::policy_set::check_name;
 use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Source, Table, Value, read_knobs};
 
 use super::patterns::{Patterns, Wildcards};
-use super::{sound, tell};
+use super::{PROCESS_GROUP, sound, tell};
 
 /// The keys of a match.
 const MATCH_KEYS: [&str; 5] = ["cgroup", "unit", "executable", "user", "command"];
@@ -137,6 +137,13 @@ fn read(table: &Table) -> Result<Rule, FileError> {
         return Err(table.error("name", format!("name: `` is missing; allowed: {NAME}")));
     };
     check_name(name).map_err(|error| table.error("name", format!("name: {error}")))?;
+    if name.starts_with(PROCESS_GROUP) {
+        let problem = format!(
+            "name: `{name}` is not allowed; allowed: one that does not begin with \
+             `{PROCESS_GROUP}`, as groups of `plimsoll set PID` do"
+        );
+        return Err(table.error("name", problem));
+    }
     Ok(Rule {
         name: name.to_owned(),
         matches: read_match(table)?,

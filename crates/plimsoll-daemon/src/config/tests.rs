@@ -126,6 +126,10 @@ fn what_is_not_allowed_is_named_with_its_place() {
             group("match = { cgroup = [\"/a\", \"/b[\"] }"),
             "p.toml:4:27: cgroup: `/b[` is no pattern",
         ),
+        (
+            group("match = { user = 0 }").replace("\"g\"", "\"pid-7\""),
+            "p.toml:3:8: name: `pid-7` is not allowed",
+        ),
         (group("match = { unit = [] }"), "unit: `a list` is empty"),
         (
             group("match = { user = \"no-such-user\" }"),

@@ -9,6 +9,7 @@ use super::Service;
 use super::planner;
 use super::remembered::{Command, Override};
 use super::wish::{self, Place, Wish};
+use crate::config::PROCESS_GROUP;
 use crate::control::authority::{self, Facts};
 use crate::control::peer::Peer;
 use crate::control::protocol::{Answer, Request, Run, SUBJECT_CHARS_MAX, Set};
@@ -34,9 +35,6 @@ type Refused = String;
 fn one_line(error: impl std::fmt::Display) -> Refused {
     error.to_string()
 }
-
-/// What the name of the group of a single process begins with.
-const PROCESS_GROUP: &str = "pid-";
 
 fn group_of(pid: i32) -> String {
     format!("{PROCESS_GROUP}{pid}")
@@ -76,31 +74,6 @@ impl Service {
             groups: self.book.len(),
             warnings,
         })
-    }
-
-    fn debug_text(&mut self) -> String {
-        let state = self.state(Some(&[]), true);
-        let mut text = format!(
-            "groups {}, cgroups {}, with attributes {} (read {} times), demanded headroom {}\n",
-            self.book.len(),
-            self.known.len(),
-            self.attributes.len(),
-            self.attributes_read,
-            self.demand
-                .map_or_else(|| "none".into(), |demand| demand.to_string())
-        );
-        let processes = self
-            .processes
-            .as_ref()
-            .map_or("not watched", |w| w.method());
-        text += &format!("processes: {processes}\n");
-        for (name, entry) in self.book.entries() {
-            if let Some(problem) = &entry.problem {
-                text += &format!("{name}: {problem}\n");
-            }
-        }
-        text += &serde_json::to_string_pretty(&state).unwrap_or_default();
-        text
     }
 
     fn find(&self, name: &str) -> Result<Found, Refused> {
@@ -249,7 +222,9 @@ impl Service {
             return Err(problem);
         }
         self.remember();
-        Ok(self.groups_now(&[name.to_owned()]))
+        let names = [name.to_owned()];
+        self.end_respect(&names);
+        Ok(self.groups_now(&names))
     }
 
     fn set_override(&mut self, found: &Found, key: &str, set: &Set) -> Result<Answer, Refused> {
@@ -275,6 +250,7 @@ impl Service {
             return Err(problem);
         }
         self.remember();
+        self.end_respect(&names);
         Ok(self.groups_now(&names))
     }
 
@@ -348,6 +324,7 @@ impl Service {
         }
         names.retain(|name| self.book.get(name).is_some());
         self.remember();
+        self.end_respect(&names);
         Ok(self.groups_now(&names))
     }
 

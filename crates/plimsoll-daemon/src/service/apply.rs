@@ -30,8 +30,16 @@ fn selector(name: &str, wish: &Wish) -> Selector {
 }
 
 impl Service {
-    /// Applies all that has changed.
+    /// Applies all that has changed, and takes in who belongs to new groups.
     pub(super) fn settle(&mut self) {
+        self.apply();
+        if self.processes_are_new {
+            self.watch_processes();
+        }
+    }
+
+    /// Applies all that has changed.
+    pub(super) fn apply(&mut self) {
         if !self.book.needs_settling(Instant::now()) {
             return;
         }
@@ -50,9 +58,6 @@ impl Service {
         }
         if settled {
             self.shared().look_now();
-        }
-        if std::mem::take(&mut self.processes_are_new) {
-            self.watch_processes();
         }
     }
 

@@ -317,6 +317,7 @@ impl Service {
     /// Watches processes if a group is made of them, and takes in those that
     /// are there.
     pub(super) fn watch_processes(&mut self) {
+        self.processes_are_new = false;
         if !self.config.has_process_rules() {
             self.processes = None;
             return;
@@ -394,51 +395,6 @@ impl Service {
                 let text = format!("{name}: cannot take in process {pid}: {error}");
                 self.log.warning("member", &text);
             }
-        }
-    }
-
-    /// Looks at groups of whose kernel files somebody has written one.
-    pub(super) fn look_at_written(&mut self) {
-        let now = Instant::now();
-        let due = self.written.iter().filter(|(_, at)| **at <= now);
-        let due: Vec<String> = due.map(|(path, _)| path.clone()).collect();
-        for path in due {
-            self.written.remove(&path);
-            if !self.book.is_applied(&path) {
-                continue;
-            }
-            let found = self.shared().enforcer().audit(&path).unwrap_or_default();
-            self.counters.foreign_changes += found.len() as u64;
-            for change in &found {
-                let done = if self.config.enforce {
-                    "it is written again"
-                } else {
-                    "it stays until the next change of ours"
-                };
-                self.log
-                    .warning("foreign change", &format!("{change}; {done}"));
-            }
-            if found.is_empty() {
-                continue;
-            }
-            if self.config.enforce {
-                self.write_again(&path);
-            } else {
-                self.changed_by_others.insert(path);
-            }
-        }
-    }
-}
-
-impl Service {
-    /// Writes what is wanted of a group where somebody has changed it.
-    pub(super) fn write_again(&mut self, name: &str) {
-        if !self.book.is_applied(name) {
-            return;
-        }
-        let again = self.shared().enforcer().reapply(name);
-        if let Err(error) = again {
-            self.log.error("apply", &format!("{name}: {error}"));
         }
     }
 }

@@ -12,6 +12,7 @@ mod commands;
 mod control_loop;
 mod facts;
 mod follow;
+mod foreign;
 mod handle;
 mod pace;
 mod planner;

@@ -65,6 +65,32 @@ impl Service {
         }
     }
 
+    /// All that is known, for people who look for a fault.
+    pub(super) fn debug_text(&mut self) -> String {
+        let state = self.state(Some(&[]), true);
+        let mut text = format!(
+            "groups {}, cgroups {}, with attributes {} (read {} times), demanded headroom {}\n",
+            self.book.len(),
+            self.known.len(),
+            self.attributes.len(),
+            self.attributes_read,
+            self.demand
+                .map_or_else(|| "none".into(), |demand| demand.to_string())
+        );
+        let processes = self
+            .processes
+            .as_ref()
+            .map_or("not watched", |w| w.method());
+        text += &format!("processes: {processes}\n");
+        for (name, entry) in self.book.entries() {
+            if let Some(problem) = &entry.problem {
+                text += &format!("{name}: {problem}\n");
+            }
+        }
+        text += &serde_json::to_string_pretty(&state).unwrap_or_default();
+        text
+    }
+
     /// Groups by their names, as they are now.
     pub(super) fn groups(&self, names: &[String], details: bool) -> Vec<Group> {
         let mut groups = Vec::with_capacity(names.len());

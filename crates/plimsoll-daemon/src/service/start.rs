@@ -116,7 +116,8 @@ impl Service {
         service.ask_commands(&members);
         service.take_changes(changes);
         service.ask_rules();
-        service.settle();
+        service.apply();
+        // First: who is in a group of a command is nobody else's.
         service.take_back_members(&members);
         service.watch_processes();
         let groups = service.book.len();
@@ -174,6 +175,7 @@ impl Service {
         if config.metrics != self.config.metrics {
             warnings.push("metrics.listen: another address takes a restart of the daemon".into());
         }
+        self.look_at_all_written();
         let processes = self.let_go_of_processes(&config);
         self.config = config;
         self.rivals_told.clear();
@@ -181,11 +183,10 @@ impl Service {
         self.read_all_attributes();
         self.ask_rules();
         self.ask_all_cgroups();
-        self.settle();
+        self.book.retry_all();
+        self.apply();
         // A reload is an explicit apply: it ends the respect for others.
-        for name in std::mem::take(&mut self.changed_by_others) {
-            self.write_again(&name);
-        }
+        self.end_all_respect();
         self.take_back_members(&members);
         self.watch_processes();
         self.take_back_unclaimed(&processes);

@@ -62,6 +62,30 @@ fn a_foreign_change_is_noticed_within_a_second_told_and_respected() {
 }
 
 #[test]
+fn an_explicit_apply_ends_what_others_wrote_just_before_and_asks_for_nothing_new() {
+    let mut host = Host::shared();
+    let group = host.group("web");
+    let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    for _ in 0..5 {
+        // Nobody has noticed it yet.
+        write_quota(&group, "60ms/100ms");
+        daemon.reload().good();
+        assert_eq!(quota_us(&group), 30_000, "{}", daemon.log());
+    }
+    for target in ["web", &shown(&group)] {
+        for _ in 0..3 {
+            host.run(["set", target, "--quota", "40ms/100ms"]).good();
+            assert_eq!(quota_us(&group), 40_000, "{}", daemon.log());
+            write_quota(&group, "60ms/100ms");
+        }
+        host.run(["set", target, "--reset"]).good();
+        assert_eq!(quota_us(&group), 30_000, "{}", daemon.log());
+    }
+    daemon.stop();
+}
+
+#[test]
 fn what_others_wrote_last_is_left_to_them_at_the_end() {
     let mut host = Host::shared();
     let group = host.group("web");

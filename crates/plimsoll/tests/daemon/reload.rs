@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 
 use nix::sys::signal::Signal;
+use plimsoll_engine::knobs::Bandwidth;
 
 use crate::common::{Host, ms, wait_until};
 use crate::rig::{
@@ -178,6 +179,30 @@ fn a_group_of_processes_that_changes_its_claim_lets_go_of_those_that_it_has() {
     daemon.stop();
     one.1.kill_hard();
     two.1.kill_hard();
+}
+
+#[test]
+fn what_has_failed_is_tried_again_at_once() {
+    let mut host = Host::shared();
+    if host.is_v2() {
+        println!("SKIPPED: cgroup v2 refuses no quota");
+        return;
+    }
+    let (above, group) = (host.group("above"), host.group("above/web"));
+    let limit = |quota: &str| Bandwidth::of(quota.parse().unwrap(), None);
+    above.write_bandwidth(&limit("20ms/100ms")).unwrap();
+    let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"50ms/100ms\"");
+    let mut daemon = Daemon::start(&host, &text);
+    let failures = || daemon.state().daemon.counters.apply_failures;
+    // The next attempt is seconds away.
+    wait_until("it has failed three times", SHORT, || failures() >= 3);
+    above.write_bandwidth(&limit("max")).unwrap();
+    daemon.reload().good();
+    assert_eq!(quota_us(&group), 50_000, "{}", daemon.log());
+    let problem = daemon.group(&shown(&group)).unwrap().problem;
+    assert_eq!(problem, None);
+    daemon.end();
+    assert_eq!(quota_us(&group), -1);
 }
 
 #[test]

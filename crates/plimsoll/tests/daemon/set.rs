@@ -1,11 +1,14 @@
 //! What is set on the command line while the daemon runs.
 
+use std::fs;
+use std::path::Path;
+
 use plimsoll_daemon::state::Origin;
 
 use crate::common::{Host, bandwidth_us, wait_until};
 use crate::rig::{
-    Daemon, SHORT, Sleeper, is_idle, is_in, of_cgroup, quota_us, rule, shown, wait_for_quota,
-    wait_until_in,
+    Daemon, SHORT, Sleeper, is_idle, is_in, kill_all, members, of_cgroup, quota_us, rule, shown,
+    wait_for_quota, wait_until_in,
 };
 
 #[test]
@@ -120,6 +123,62 @@ fn what_is_set_outlives_a_restart_and_a_kill() {
     assert_eq!((quota_us(&web), is_idle(&foreign)), (60_000, false));
     running.kill_hard();
     daemon.end();
+}
+
+#[test]
+fn what_a_process_that_was_set_has_started_stays_with_it_after_a_restart_and_goes_home() {
+    let mut host = Host::shared();
+    let home = host.group("home");
+    let sleeper = Sleeper::new(&format!("plimsoll-both-{}", std::process::id()));
+    let go = tempfile::NamedTempFile::new().unwrap();
+    let script = format!(
+        "while [ -e {} ]; do sleep 0.1; done; {} & wait",
+        go.path().display(),
+        sleeper.words().join(" ")
+    );
+    let running = host.start_in(&home, ["sh", "-c", &script]);
+    let (pid, group) = (running.pid(), format!("pid-{}", running.pid()));
+    let mut daemon = Daemon::start(&host, "");
+    host.run(["set", &pid.to_string(), "--class", "batch"])
+        .good();
+    drop(go);
+    let mut child = None;
+    wait_until("it has started another", SHORT, || {
+        let runs = |pid: &i32| {
+            let runs = fs::read_link(format!("/proc/{pid}/exe"));
+            runs.is_ok_and(|runs| runs == Path::new(sleeper.path()))
+        };
+        child = members(&host, &group).into_iter().find(runs);
+        child.is_some()
+    });
+    let child = child.unwrap();
+    // The file claims it as well. Its group is undone before the other.
+    let claim = rule(
+        "all",
+        &format!("executable = \"{}\"", sleeper.path()),
+        "quota = \"30ms/100ms\"",
+    );
+    daemon.reload_with(&claim);
+    assert!(is_in(&host, child, &group), "{}", daemon.log());
+    for kills in [false, true] {
+        if kills {
+            daemon.kill_hard();
+        } else {
+            daemon.end();
+            assert!(home.processes().unwrap().contains(&child));
+        }
+        daemon.restart();
+        assert!(is_in(&host, child, &group), "{}", daemon.log());
+        assert!(!daemon.log().contains("all: took in"), "{}", daemon.log());
+    }
+    daemon.end();
+    let back = home.processes().unwrap();
+    assert!(back.contains(&child) && back.contains(&pid), "{back:?}");
+    running.kill_hard();
+    kill_all(&[child]);
+    wait_until("all have ended", SHORT, || {
+        home.processes().unwrap().is_empty()
+    });
 }
 
 #[test]
