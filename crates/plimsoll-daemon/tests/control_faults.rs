@@ -158,6 +158,46 @@ fn users_who_read_drop_by_drop_hold_up_no_operator_and_not_each_other() {
 }
 
 #[test]
+fn users_who_come_faster_than_they_can_be_sent_away_hold_up_nobody() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let rig = Rig::new(Echo::default());
+    let is_over = AtomicBool::new(false);
+    let comers = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                as_user(1000);
+                // Some stay, with half a request: there is no room for more.
+                let mut halves: Vec<UnixStream> = (0..10).map(|_| rig.connect()).collect();
+                while !is_over.load(Ordering::Relaxed) {
+                    for half in &mut halves {
+                        if half.write_all(b"{").is_err() {
+                            *half = rig.connect();
+                        }
+                        for _ in 0..20 {
+                            drop(rig.connect());
+                        }
+                        comers.fetch_add(20, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        wait_until("they come", || comers.load(Ordering::Relaxed) > 5_000);
+        let mut longest = Duration::ZERO;
+        for _ in 0..10 {
+            let began = Instant::now();
+            rig.client().ask(&Request::Reload).unwrap();
+            longest = longest.max(began.elapsed());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        println!("an operator was answered within {longest:?}");
+        assert!(longest < Duration::from_secs(4), "{longest:?}");
+    });
+}
+
+#[test]
 fn clients_that_vanish_leave_nothing_behind() {
     let rig = Rig::new(Echo::answering(Answer::State(Box::new(state_of(2_000)))));
     for number in 0..300 {

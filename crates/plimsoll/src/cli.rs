@@ -39,6 +39,16 @@ cgroup or a group of the file lasts until --reset, and a pid has a group of its 
 and all that it starts have ended. Without one, what it does to a cgroup lasts until
 `plimsoll restore`, and a pid has a group of its own for as long as `set` runs.";
 
+const SHOW_EXAMPLES: &str = "Examples:
+  plimsoll show
+  plimsoll show encode
+  plimsoll show /system.slice/backup.service --json";
+
+const RELOAD_EXAMPLES: &str = "Examples:
+  plimsoll daemon --check && plimsoll reload
+
+With a bad file, what was in force still is; the exit code is 125.";
+
 #[cfg(feature = "sched-ext")]
 const DEBUG_EXAMPLES: &str = "Examples:
   plimsoll debug
@@ -76,6 +86,7 @@ pub enum Command {
     #[command(after_help = SET_EXAMPLES)]
     Set(SetArgs),
     /// Show groups: knobs, what enforces each, statistics
+    #[command(after_help = SHOW_EXAMPLES)]
     Show(ShowArgs),
     /// Watch machine and groups, live, in a terminal
     #[command(after_help = crate::top::EXAMPLES)]
@@ -86,6 +97,7 @@ pub enum Command {
     /// Say what this host can enforce, by which mechanism, with what loss
     Doctor(DoctorArgs),
     /// Make the daemon read its configuration file again: all of it, or nothing of it
+    #[command(after_help = RELOAD_EXAMPLES)]
     Reload(OutputArgs),
     /// Dump the state of daemon and scheduler: groups, CPUs, last decisions
     #[command(after_help = DEBUG_EXAMPLES)]
@@ -362,7 +374,7 @@ pub struct SetArgs {
 /// Arguments of `show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// Name of a group or path of a cgroup [default: all groups]
+    /// Name of a group, path of a cgroup, or pid [default: all groups]
     pub target: Option<String>,
     /// Print JSON
     #[arg(long)]

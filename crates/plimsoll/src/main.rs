@@ -86,7 +86,8 @@ fn one_line(text: &str) -> String {
             line.trim_start_matches("error: ")
                 .trim_start_matches("tip: ")
         });
-    let text = kept.collect::<Vec<_>>().join("; ");
+    // A list that follows a colon is a part of its sentence.
+    let text = kept.collect::<Vec<_>>().join("; ").replace(":; ", ": ");
     // What the standard library says of a number names nothing that is allowed.
     text.replace(
         ": invalid digit found in string",
@@ -126,6 +127,8 @@ mod tests {
                 "{number}"
             );
         }
+        let missing = message(&["plimsoll", "top", "--json"]);
+        assert!(missing.ends_with("provided: --once"), "{missing}");
         let command = message(&["plimsoll", "retsore"]);
         assert!(command.contains("'restore'"), "{command}");
     }

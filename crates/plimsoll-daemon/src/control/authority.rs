@@ -61,6 +61,8 @@ pub struct Facts {
     pub headroom: Option<Headroom>,
     /// Tolerance in force for all batch work.
     pub tolerance: Tolerance,
+    /// What batch work gets that asks for none.
+    pub tolerance_unasked: Tolerance,
     /// Groups that the asker has by now.
     pub owned_groups: usize,
     /// Groups that all users but root have by now.
@@ -299,12 +301,22 @@ fn check_machine(asked: &Knobs, facts: &Facts) -> Result<(), Refusal> {
             )));
         }
     }
-    match asked.tolerance {
-        Some(wanted) if !is_batch || wanted != facts.tolerance => Err(only_operators(&format!(
+    let own = facts.knobs.overlaid(asked).tolerance;
+    let is_another = match asked.tolerance {
+        Some(wanted) => !is_batch || wanted != facts.tolerance,
+        // Who leaves headroom brings a tolerance along.
+        None => {
+            asked.headroom.is_some()
+                && facts.headroom.is_some()
+                && own.unwrap_or(facts.tolerance_unasked) != facts.tolerance
+        }
+    };
+    match is_another {
+        true => Err(only_operators(&format!(
             "ask for another tolerance than there is ({}), which holds for all batch work",
             facts.tolerance
         ))),
-        _ => Ok(()),
+        false => Ok(()),
     }
 }
 

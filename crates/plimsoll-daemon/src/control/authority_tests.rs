@@ -382,6 +382,22 @@ fn what_holds_for_all_batch_work_is_not_for_one_user_to_say() {
     refused(&set(ask(Some("1%"), None)), &group(ALICE), "(none)");
     refused(&set(ask(None, Some("0"))), &present, "1ms/100ms");
     refused(&set(ask(None, Some("2ms/100ms"))), &present, "1ms/100ms");
+    let generous = Facts {
+        tolerance: "10ms/100ms".parse().unwrap(),
+        ..present.clone()
+    };
+    refused(
+        &set(ask(Some("30%"), Some("1ms/100ms"))),
+        &generous,
+        "(10ms/100ms)",
+    );
+    refused(&set(ask(Some("30%"), None)), &generous, "(10ms/100ms)");
+    allowed(&set(ask(Some("30%"), Some("10ms/100ms"))), &generous);
+    let laid_down = Facts {
+        tolerance_unasked: generous.tolerance,
+        ..generous
+    };
+    allowed(&set(ask(Some("30%"), None)), &laid_down);
     let of_normal = Knobs {
         class: None,
         ..ask(Some("30%"), None)

@@ -29,6 +29,9 @@ pub const CLIENTS_MAX: usize = 64;
 pub const USER_CLIENTS_MAX: usize = 48;
 /// Clients that wait to be accepted.
 const WAITING_CLIENTS_MAX: i32 = 1024;
+/// So many are accepted before those that are there have their turn: others may
+/// come faster than they can be told to come back.
+const ACCEPTED_AT_ONCE: usize = 64;
 /// No more than this and one answer is kept for operators who have not read it.
 const OPERATORS_UNSENT_BYTES_MAX: usize = 12 << 20;
 /// The same for all others: what they do not read holds up no operator.
@@ -266,7 +269,7 @@ impl Service {
             self.serve_all(&ready.clients);
             self.make_room();
             if ready.listener || self.accept_after.is_some_and(|at| at <= Instant::now()) {
-                self.accept_all();
+                self.accept_some();
             }
         }
     }
@@ -356,10 +359,13 @@ impl Service {
         poll(&mut files, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
-    /// Takes those that wait, while there is room.
-    fn accept_all(&mut self) {
+    /// Takes some of those that wait, while there is room.
+    fn accept_some(&mut self) {
         self.accept_after = None;
-        while !self.is_full() {
+        for _ in 0..ACCEPTED_AT_ONCE {
+            if self.is_full() {
+                return;
+            }
             match self.listener.accept() {
                 Ok((stream, _)) => self.take(stream),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -236,6 +236,8 @@ mod tests {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
+    use plimsoll_engine::enforcer::HeadroomSample;
+
     use super::*;
 
     fn group(name: &str, group: &str, cgroup: &str) -> Group {
@@ -306,6 +308,23 @@ mod tests {
         ] {
             assert!(text.contains(&format!("{name}{line}\n")), "{line}: {text}");
         }
+    }
+
+    #[test]
+    fn all_side_groups_are_counted_though_few_are_named() {
+        let headroom = HeadroomSample {
+            sides: vec!["/a".into(), "/b".into()],
+            nr_sides: 300,
+            ..HeadroomSample::default()
+        };
+        let text = openmetrics(State {
+            headroom: Some(headroom),
+            ..State::default()
+        });
+        assert!(
+            text.contains("plimsoll_headroom_side_groups 300\n"),
+            "{text}"
+        );
     }
 
     #[test]

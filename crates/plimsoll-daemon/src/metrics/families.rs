@@ -243,7 +243,7 @@ pub(super) const OF_THE_STATE: &[Family<State>] = &[
     gauge("headroom_nonside", RATIO, "What everything but side work used lately, of all CPUs",
         |state| ratio(headroom(state)?.nonside_ppm)),
     gauge("headroom_side_groups", NO_UNIT, "Groups that share the allowance",
-        |state| count(headroom(state)?.sides.len() as u64)),
+        |state| count(headroom(state)?.nr_sides)),
     counter("headroom_shortfall", SECONDS, "CPU time that idle time fell short of the headroom while side work ran above its tolerance",
         |state| seconds(headroom(state)?.headroom_shortfall_usec)),
     counter("headroom_updates", NO_UNIT, "Times that the headroom controller ran",

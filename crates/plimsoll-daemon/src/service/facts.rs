@@ -5,6 +5,7 @@ use plimsoll_engine::enforcer::EnforcerKind;
 
 use super::Service;
 use super::answers::Found;
+use super::wish;
 use crate::control::authority::{Facts, Target};
 use crate::control::peer::Peer;
 use crate::control::target;
@@ -22,7 +23,12 @@ impl Service {
             })
         };
         let owners = || self.remembered.commands.values().map(|command| command.uid);
+        let demanded = self.demand.and_then(|demand| demand.tolerance);
+        let nr_cpus = self.planner.nr_cpus();
+        let tolerance = wish::tolerance(self.book.wishes(), self.demand, nr_cpus);
         let mut facts = Facts {
+            tolerance: tolerance.or(demanded).unwrap_or_default(),
+            tolerance_unasked: demanded.unwrap_or_default(),
             headroom: headroom.and_then(in_force),
             owned_groups: owners().filter(|uid| *uid == peer.uid).count(),
             users_groups: owners().filter(|uid| *uid != 0).count(),

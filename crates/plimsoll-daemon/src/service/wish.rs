@@ -67,7 +67,7 @@ impl Wish {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Demand {
     headroom: Headroom,
-    tolerance: Option<Tolerance>,
+    pub tolerance: Option<Tolerance>,
 }
 
 impl fmt::Display for Demand {
@@ -123,6 +123,19 @@ pub(super) fn laid_down(wish: &Wish, demand: Option<Demand>, nr_cpus: u32) -> Kn
     knobs
 }
 
+/// The tolerance that holds for all side work: the smallest of those that leave
+/// headroom. `None`: nobody does.
+pub(super) fn tolerance<'a>(
+    wishes: impl Iterator<Item = &'a Wish>,
+    demand: Option<Demand>,
+    nr_cpus: u32,
+) -> Option<Tolerance> {
+    let laid_down = wishes.map(|wish| laid_down(wish, demand, nr_cpus));
+    let sides = laid_down.filter(|knobs| knobs.headroom.is_some());
+    let each = sides.map(|knobs| knobs.tolerance.unwrap_or_default());
+    each.min_by_key(|tolerance| rate(*tolerance))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +168,20 @@ mod tests {
         assert_eq!(batch, serde_json::from_str(expected).unwrap());
         let own = laid_down(&wishes[3], demand, 4);
         assert_eq!(own.headroom, Some(Headroom::Share(900_000)));
+    }
+
+    #[test]
+    fn the_smallest_tolerance_of_those_that_leave_headroom_holds_for_all() {
+        let main = wish(r#"{"headroom": "30%", "tolerance": "10ms/100ms"}"#);
+        let batch = wish(r#"{"class": "batch"}"#);
+        let own = wish(r#"{"class": "batch", "headroom": "10%", "tolerance": "5ms/100ms"}"#);
+        let tolerance_of = |wishes: &[&Wish]| {
+            let demand = demand(wishes.iter().copied(), 2);
+            tolerance(wishes.iter().copied(), demand, 2).map(|it| it.to_string())
+        };
+        assert_eq!(tolerance_of(&[&batch]), None);
+        assert_eq!(tolerance_of(&[&main, &batch]).unwrap(), "10ms/100ms");
+        assert_eq!(tolerance_of(&[&main, &batch, &own]).unwrap(), "5ms/100ms");
     }
 
     #[test]

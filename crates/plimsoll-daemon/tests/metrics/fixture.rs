@@ -39,6 +39,7 @@ pub fn state(second: u64, health: Health) -> State {
             nr_writes: second * 10,
             controller_usec: usec / 500,
             sides: vec!["encode".into()],
+            nr_sides: 1,
             ..HeadroomSample::default()
         }),
         scheduler: Some(SchedulerSample {

@@ -1,20 +1,31 @@
 //! Reading and writing kernel files, with the path in every error.
 
-use std::fs;
-use std::io::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 use crate::error::{EngineError, Result};
+
+/// What most files of a cgroup fit into.
+const FILE_BYTES: usize = 4096;
 
 /// The trimmed text of a kernel file.
 ///
 /// # Errors
 /// When it cannot be read.
 pub fn read_text(path: &Path) -> Result<String> {
-    match fs::read_to_string(path) {
+    match read_whole(path) {
         Ok(text) => Ok(text.trim_end().to_owned()),
         Err(source) => Err(EngineError::cgroup("read", path, source)),
     }
+}
+
+/// Most of the kernel's files in one call. `fs::read_to_string` believes their
+/// length of 0 and begins with a few bytes, which is dear for thousands of them.
+fn read_whole(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::with_capacity(FILE_BYTES);
+    File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// Writes `text` to a kernel file in one call.

@@ -1,7 +1,10 @@
 //! What `show` shows of a daemon.
 
+use std::fs;
+use std::path::Path;
+
 use crate::common::Host;
-use crate::rig::{Daemon, of_cgroup, rule, shown};
+use crate::rig::{Daemon, Sleeper, of_cgroup, rule, shown};
 
 #[test]
 fn the_table_has_a_line_for_each_group_and_json_has_all_of_it() {
@@ -85,4 +88,30 @@ fn of_a_group_that_could_not_be_applied_the_reason_is_shown() {
         assert_eq!(daemon.group(&shown(&inside)).unwrap().problem, None);
     }
     daemon.end();
+}
+
+#[test]
+fn a_process_is_shown_by_what_it_is_in() {
+    let mut host = Host::shared();
+    let web = host.group("web");
+    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    let sleeper = Sleeper::new("sleeper");
+    let process = host.start_in(&web, sleeper.words());
+    let pid = process.pid().to_string();
+    crate::common::wait_until("it is there", crate::rig::SHORT, || {
+        !web.processes().unwrap().is_empty()
+    });
+    let text = host.run(["show", &pid]).good().stdout;
+    assert!(text.contains(&shown(&web)), "{text}");
+    let root = host.hierarchy().cpu_folder(Path::new(""));
+    fs::write(root.join("cgroup.procs"), &pid).unwrap();
+    let refused = host.run(["show", &pid]);
+    assert_eq!(refused.code(), 125);
+    assert!(
+        refused.one_line().contains("the root cgroup"),
+        "{refused:?}"
+    );
+    process.kill_hard();
+    daemon.stop();
 }

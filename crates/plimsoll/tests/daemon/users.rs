@@ -288,6 +288,34 @@ fn a_name_that_a_user_was_first_to_take_does_not_hide_a_group_of_the_file() {
 }
 
 #[test]
+fn a_user_does_not_make_the_tolerance_of_all_batch_work_smaller() {
+    let mut host = Host::shared();
+    let (web, jobs) = (host.group("web"), host.group("jobs"));
+    let text = rule(
+        "web",
+        &of_cgroup(&shown(&web)),
+        "headroom = \"30%\", tolerance = \"10ms/100ms\"",
+    ) + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
+    let mut daemon = Daemon::start(&host, &text);
+    let user = Account::new();
+    let run = |tolerance: &'static str| {
+        let words = "run --class batch --headroom 10% --tolerance".split(' ');
+        words.chain([tolerance, "--", "true"]).collect::<Vec<_>>()
+    };
+    // The headroom has to be in force before anybody may ask for a part of it.
+    wait_until("headroom is in force", SHORT, || {
+        daemon
+            .state()
+            .headroom
+            .is_some_and(|it| it.headroom_ppm > 0)
+    });
+    let line = user.refused(&host, &run("1ms/100ms"));
+    assert!(line.contains("(10ms/100ms)"), "{line}");
+    user.run(&host, &run("10ms/100ms")).good();
+    daemon.end();
+}
+
+#[test]
 fn the_text_of_a_command_is_of_limited_length() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");

@@ -3,6 +3,7 @@
 pub mod served;
 
 use std::io::ErrorKind;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -76,6 +77,10 @@ fn show_target(runtime: &RuntimeFolder, target: &str, as_json: bool) -> Result<(
         what: "group, cgroup or process",
     };
     let folder = folder.ok_or_else(no_target)?;
+    if Path::new(&folder) == hierarchy.mount_point() {
+        let text = format!("{target}: is in no group but the root cgroup, which has no limits");
+        return Err(CommandError::Other(text));
+    }
     let path = hierarchy.resolve(&folder).map_err(|_| no_target())?;
     print_cgroup(&CpuGroup::at(&hierarchy, path), as_json)
 }

@@ -200,9 +200,18 @@ impl Model {
             .collect()
     }
 
-    /// The group under the cursor.
+    /// The group under the cursor; `None`: there is none, or its details are
+    /// shown and it has gone.
     pub fn selected(&self) -> Option<usize> {
-        self.rows.get(self.cursor_row()).copied()
+        match (&self.cursor, self.screen) {
+            (Cursor::On(name), Screen::Details) => self.index_of(name),
+            _ => self.rows.get(self.cursor_row()).copied(),
+        }
+    }
+
+    fn index_of(&self, name: &str) -> Option<usize> {
+        let mut groups = self.state.groups.iter();
+        groups.position(|group| group.name == name)
     }
 
     /// The group whose details are shown.
@@ -245,8 +254,15 @@ impl Model {
             order.then(one.cmp(two))
         });
         self.rows = rows;
+        self.leave_what_has_gone();
+    }
+
+    /// A cursor without its group goes to the first row; details wait for
+    /// theirs, and do not become those of another.
+    fn leave_what_has_gone(&mut self) {
         if let Cursor::On(name) = &self.cursor
-            && self.state.groups.iter().all(|group| group.name != *name)
+            && self.screen != Screen::Details
+            && self.index_of(name).is_none()
         {
             self.cursor = Cursor::First;
         }
@@ -290,6 +306,7 @@ impl Model {
     fn open(&mut self, screen: Screen) {
         self.screen = screen;
         self.scroll = 0;
+        self.leave_what_has_gone();
     }
 
     fn open_details(&mut self) -> Effect {

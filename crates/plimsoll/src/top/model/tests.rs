@@ -164,3 +164,21 @@ fn the_same_moment_again_is_not_a_new_interval() {
     assert_eq!(model.rates, rates);
     assert_eq!(model.history.of("a").len(), 1);
 }
+
+#[test]
+fn details_of_a_group_that_has_gone_do_not_become_those_of_another() {
+    let mut model = four();
+    model.press(Key::Down);
+    assert_eq!(model.press(Key::Enter), Effect::Plan("c".into()));
+    let without: Vec<Group> = ["a", "b", "d"].iter().map(|name| group(name, 9)).collect();
+    model.take(look(2, &without));
+    assert_eq!((model.of_details(), model.selected()), (None, None));
+    // It may come back, as by a restart of the daemon.
+    let again: Vec<Group> = ["a", "b", "c"].iter().map(|name| group(name, 9)).collect();
+    model.take(look(3, &again));
+    assert_eq!(model.of_details(), Some("c"));
+    model.take(look(4, &without));
+    model.press(Key::Escape);
+    assert_eq!(model.selected(), model.rows.first().copied());
+    assert!(model.selected().is_some());
+}
