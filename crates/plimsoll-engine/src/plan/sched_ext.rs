@@ -12,7 +12,7 @@ pub(super) struct Scheduler<'a> {
 
 /// What the scheduler's tasks get behind the fair class without an ext server.
 const RESCUE_ONLY: &str = "this kernel has no ext server (Linux 7.0 and later): behind \
-     saturating normal work, a task only runs once it has waited for 22s to 24s";
+     saturating normal work, a task only runs once it has waited for 10s to 12s";
 
 impl Scheduler<'_> {
     fn exact(mechanism: &str) -> How {

@@ -71,20 +71,20 @@ enum Command {
 }
 
 const BURN_EXAMPLES: &str = "Examples:
-  load burn --threads 4 --duration 10s
-  load burn --threads 4 --processes --report-every 1s --json";
+  plimsoll load burn --threads 4 --duration 10s
+  plimsoll load burn --threads 4 --processes --report-every 1s --json";
 
 const STORM_EXAMPLES: &str = "Examples:
-  load storm --processes 2000 --cpu-total 1.9s
-  load storm --processes 500 --cpu-each 2ms --parallel 4";
+  plimsoll load storm --processes 2000 --cpu-total 1.9s
+  plimsoll load storm --processes 500 --cpu-each 2ms --parallel 4";
 
 const NEED_EXAMPLES: &str = "Examples:
-  load need 0.5s
-  load need 50ms --tasks 4 --json";
+  plimsoll load need 0.5s
+  plimsoll load need 50ms --tasks 4 --json";
 
 const STEADY_EXAMPLES: &str = "Examples:
-  load steady --percent 40 --duration 10s
-  load steady --percent 40 --step-to 60 --step-at 2s --step-to 20 --step-at 6s";
+  plimsoll load steady --percent 40 --duration 10s
+  plimsoll load steady --percent 40 --step-to 60 --step-at 2s --step-to 20 --step-at 6s";
 
 #[derive(Debug, clap::Args)]
 struct BurnArgs {

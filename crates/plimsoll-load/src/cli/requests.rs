@@ -36,14 +36,14 @@ arrives after the start of the run (warm-up included), and the CPU time that it 
 number is in seconds; units are allowed, as in `12.5ms,300us`.
 
 Examples:
-  load service --rate 300 --service const:300us --duration 10s
-  load service --rate 500 --service exp:1ms --series latency.csv --series-interval 100ms
-  load service --burst-size 40 --burst-every 1s --burst-spread 10ms --rate 50 --json
-  load service --trace requests.csv --duration 60s";
+  plimsoll load service --rate 300 --service const:300us --duration 10s
+  plimsoll load service --rate 500 --service exp:1ms --series latency.csv --series-interval 100ms
+  plimsoll load service --burst-size 40 --burst-every 1s --burst-spread 10ms --rate 50 --json
+  plimsoll load service --trace requests.csv --duration 60s";
 
 pub(super) const SPLIT_EXAMPLES: &str = "Examples:
-  load serve --listen 127.0.0.1:7117 --workers 2
-  load request --connect 127.0.0.1:7117 --rate 300 --service exp:1ms --duration 10s";
+  plimsoll load serve --listen 127.0.0.1:7117 --workers 2
+  plimsoll load request --connect 127.0.0.1:7117 --rate 300 --service exp:1ms --duration 10s";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ServiceArgs {

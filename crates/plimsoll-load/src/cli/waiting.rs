@@ -14,7 +14,7 @@ use crate::stop::Stop;
 use crate::wake::{self, WakeConfig};
 
 pub(super) const WAKE_EXAMPLES: &str = "Examples:
-  load wake --every 2ms --duration 10s
+  plimsoll load wake --every 2ms --duration 10s
   taskset -c 1 plimsoll load wake --json";
 
 pub(super) const LOCK_EXAMPLES: &str = "Examples:

@@ -220,7 +220,7 @@ fn print_sched_ext(report: &SchedExtReport) -> Result<()> {
     };
     let servers = match (ready.is_supported, ready.has_ext_server) {
         (_, true) => "there; the tolerance sets them",
-        (true, false) => "not there; behind saturating normal work, a task waits for 12s",
+        (true, false) => "not there; behind saturating normal work, a task waits for 10s to 12s",
         (false, false) => "not there",
     };
     let missing = match ready.missing_ops.as_slice() {
