@@ -112,6 +112,7 @@ fn what_somebody_else_wrote_after_set_is_left_to_them() {
 fn restore_takes_limits_that_are_nested_in_any_order() {
     let mut host = Host::shared();
     let outer = host.group("z");
+    outer.enable_children().unwrap();
     // Its journal is the first by name.
     let inner = host.group("z/c");
     let quota = "70ms/100ms".parse().unwrap();

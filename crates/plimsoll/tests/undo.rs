@@ -93,7 +93,7 @@ fn a_stopped_process_with_the_lock_leaves_nothing_limited() {
         group.processes().is_ok_and(|found| !found.is_empty())
     });
     let holder = StoppedHolder::of(host.runtime());
-    let told = format!("held by process {} (flock), which is stopped", holder.pid());
+    let told = format!("kill -CONT {}", holder.pid());
     for words in ["run --cap 20% -- true", "restore"] {
         let refused = host.run(words.split(' '));
         assert_eq!(refused.code(), 125);

@@ -1,22 +1,28 @@
 use super::*;
-use crate::knobs::Knobs;
+use samples::{entry, header};
 
-fn header(name: &str) -> Header {
-    Header {
-        version: VERSION,
-        name: name.into(),
-        pid: 1,
-        persistent: false,
-        subject: "true".into(),
-        knobs: Knobs::default(),
+/// What journals of tests are made of.
+pub(super) mod samples {
+    use super::*;
+    use crate::knobs::Knobs;
+
+    pub fn header(name: &str) -> Header {
+        Header {
+            version: VERSION,
+            name: name.into(),
+            pid: 1,
+            persistent: false,
+            subject: "true".into(),
+            knobs: Knobs::default(),
+        }
     }
-}
 
-fn entry(old: &str) -> Entry {
-    Entry::Write {
-        path: "/x".into(),
-        old: old.into(),
-        new: "n".into(),
+    pub fn entry(old: &str) -> Entry {
+        Entry::Write {
+            path: "/x".into(),
+            old: old.into(),
+            new: "n".into(),
+        }
     }
 }
 

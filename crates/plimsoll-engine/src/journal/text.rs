@@ -107,24 +107,12 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::knobs::Knobs;
+    use crate::journal::tests::samples::{self, entry};
 
     fn header(version: u32) -> Header {
         Header {
             version,
-            name: "a".into(),
-            pid: 1,
-            persistent: false,
-            subject: "true".into(),
-            knobs: Knobs::default(),
-        }
-    }
-
-    fn entry(old: &str) -> Entry {
-        Entry::Write {
-            path: "/x".into(),
-            old: old.into(),
-            new: "n".into(),
+            ..samples::header("a")
         }
     }
 

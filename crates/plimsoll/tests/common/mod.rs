@@ -13,7 +13,7 @@ pub mod folder;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
-use nix::unistd::Pid;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
 use plimsoll_engine::cgroup::{CpuGroup, Hierarchy, Version};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -280,33 +281,38 @@ impl Drop for Running {
 
 /// A process that holds the lock of a runtime folder and is stopped, as by
 /// Ctrl-Z; it is ended with the test.
-pub struct StoppedHolder(Child);
+pub struct StoppedHolder(Pid);
 
 impl StoppedHolder {
     pub fn of(runtime: &Path) -> Self {
-        let mut command = Command::new("flock");
-        command.arg("-x").arg(runtime.join("lock"));
-        // What it starts has the lock, too, and ends with its input.
-        command.args(["sh", "-c", "echo held; cat"]);
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut line = [0; 5];
-        let output = child.stdout.as_mut().unwrap();
-        output.read_exact(&mut line).unwrap();
-        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGSTOP).unwrap();
+        let mut file = File::options();
+        let file = file.create(true).truncate(false).write(true);
+        let file = file.open(runtime.join("lock")).unwrap();
+        // SAFETY: the child makes system calls only, which are safe there, and
+        // never returns.
+        let child = match unsafe { fork() }.unwrap() {
+            ForkResult::Parent { child } => child,
+            // SAFETY: they take integers only; the file is open in the child.
+            ForkResult::Child => unsafe {
+                libc::flock(file.as_raw_fd(), libc::LOCK_EX);
+                libc::raise(libc::SIGSTOP);
+                libc::_exit(0)
+            },
+        };
+        let status = waitpid(child, Some(WaitPidFlag::WUNTRACED)).unwrap();
+        assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
         Self(child)
     }
 
     pub fn pid(&self) -> i32 {
-        self.0.id().cast_signed()
+        self.0.as_raw()
     }
 }
 
 impl Drop for StoppedHolder {
     fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = kill(self.0, Signal::SIGKILL);
+        let _ = waitpid(self.0, None);
     }
 }
 

@@ -24,7 +24,7 @@ fn a_stopped_process_with_the_lock_holds_up_nothing_but_what_needs_it() {
         "quota = \"40ms/100ms\"",
     );
     daemon.reload_with(&(waiting.clone() + &others));
-    let told = format!("its lock is held by process {} (flock)", holder.pid());
+    let told = format!("its lock is held by process {} (", holder.pid());
     daemon.wait_for_log(&told);
     assert_eq!(quota_us(&home), 40_000);
     let problem = daemon.group("waiting").unwrap().problem.unwrap();

@@ -76,6 +76,7 @@ pub fn with_values(host: &mut Host, name: &str) -> CpuGroup {
 /// A cgroup with a quota of its own, in one without.
 pub fn nested(host: &mut Host) -> (CpuGroup, CpuGroup) {
     let outer = host.group("z");
+    outer.enable_children().unwrap();
     let inner = host.group("z/c");
     let quota = "70ms/100ms".parse().unwrap();
     inner.write_bandwidth(&Bandwidth::of(quota, None)).unwrap();

@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::change::Change;
 use super::kept::KeptJournal;
-use super::values::{Change, Values};
+use super::values::Values;
 use crate::cgroup::group::{CpuGroup, WEIGHT_DEFAULT};
 use crate::cgroup::hierarchy::Hierarchy;
 use crate::cgroup::layout::{KERNEL_PERIOD_MAX_NS, fit_below};

@@ -6,6 +6,7 @@
 //! there are. Only a soft cap and headroom take a loop.
 
 mod add;
+mod change;
 mod check;
 mod group;
 mod kept;

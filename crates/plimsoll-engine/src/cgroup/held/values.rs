@@ -1,19 +1,17 @@
-//! Which kernel files of a held cgroup are written for its knobs, in which
-//! order, and what they held at first.
+//! The kernel files of a held cgroup that are ours to put back, and what they
+//! held at first.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::cgroup::files;
-use crate::cgroup::group::{CpuGroup, WEIGHT_BACKGROUND, WEIGHT_DEFAULT};
-use crate::cgroup::layout::{cap_bandwidth, in_whole_usec, least_bandwidth};
-use crate::error::{EngineError, Result};
+use crate::cgroup::group::{CpuGroup, WEIGHT_DEFAULT};
+use crate::error::Result;
 use crate::journal::{Entry, FileRestore};
-use crate::knobs::{Bandwidth, Class, Knobs};
-use crate::undo::{self, UndoReport};
+use crate::knobs::Bandwidth;
 
 /// What is known of a kernel file's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keeping {
+pub(super) enum Keeping {
     /// It is what we wrote, unless somebody else wrote since.
     Written,
     /// The weight of an idle cgroup: the kernel has forgotten it.
@@ -24,44 +22,29 @@ enum Keeping {
 
 /// A kernel file of a held cgroup.
 #[derive(Debug, Clone)]
-struct HeldFile {
-    name: Box<str>,
+pub(super) struct HeldFile {
+    pub name: Box<str>,
     /// What it held at first.
-    old: Box<str>,
+    pub old: Box<str>,
     /// What we wrote last.
-    ours: Box<str>,
-    keeping: Keeping,
+    pub ours: Box<str>,
+    pub keeping: Keeping,
     /// What somebody else wrote, once that has been told.
-    told: Option<Box<str>>,
+    pub told: Option<Box<str>>,
 }
 
 /// The kernel files of a held cgroup that are ours to put back.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Values {
-    files: Vec<HeldFile>,
+    pub files: Vec<HeldFile>,
     /// What its quota was at first, where that is among the files.
-    bandwidth: Option<Bandwidth>,
+    pub bandwidth: Option<Bandwidth>,
     /// That somebody has taken the files away has been told.
     lost_is_told: bool,
 }
 
-/// What it takes to get from one set of knobs to another.
-#[derive(Debug, Default)]
-pub(super) struct Change {
-    /// What it comes to.
-    pub values: Values,
-    /// To be on disk before the first step.
-    pub entries: Vec<Entry>,
-    /// The writes, in an order in which the kernel takes them.
-    steps: Vec<(PathBuf, String)>,
-    /// To be written down after the last step.
-    pub afterwards: Vec<Entry>,
-    /// How to go back, should a step fail.
-    back: Vec<FileRestore>,
-}
-
 impl Values {
-    fn get(&self, path: &Path) -> Option<&HeldFile> {
+    pub fn get(&self, path: &Path) -> Option<&HeldFile> {
         let name = path.file_name()?.to_str()?;
         self.files.iter().find(|file| &*file.name == name)
     }
@@ -136,463 +119,11 @@ fn lost_files(group: &CpuGroup) -> String {
     )
 }
 
-impl Change {
-    /// Finds out what has to be written so that `knobs` hold for a group of
-    /// which `known` is known.
-    pub fn plan(group: &CpuGroup, known: &Values, knobs: &Knobs) -> Result<Self> {
-        let mut planner = Planner {
-            group,
-            known,
-            change: Self::default(),
-        };
-        planner.weigh(knobs)?;
-        planner.limit(knobs)?;
-        Ok(planner.finish())
-    }
-
-    /// Writes. What is written when the kernel refuses one is taken back.
-    pub fn execute(&self) -> Result<()> {
-        for (path, text) in &self.steps {
-            if let Err(error) = files::write_text(path, text) {
-                self.revert();
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Goes back to what was there before the first step.
-    pub fn revert(&self) {
-        undo::restore_files(&self.back, &mut UndoReport::default());
-    }
-}
-
-struct Planner<'a> {
-    group: &'a CpuGroup,
-    known: &'a Values,
-    change: Change,
-}
-
-impl Planner<'_> {
-    /// What a file held at first.
-    fn old(&self, path: &Path) -> Result<String> {
-        match self.known.get(path) {
-            Some(file) => Ok(file.old.clone().into()),
-            None => files::read_text(path),
-        }
-    }
-
-    fn step(&mut self, path: &Path, text: &str) {
-        self.change.steps.push((path.to_owned(), text.to_owned()));
-    }
-
-    /// Takes a file among those that are ours; `new` is what it will hold.
-    fn keep(&mut self, path: &Path, old: &str, new: &str, keeping: Keeping) {
-        let known = self.known.get(path);
-        let same = |file: &HeldFile| &*file.ours == new && file.keeping == keeping;
-        let (path, name) = (path.to_owned(), path.file_name().unwrap_or_default());
-        let write = Entry::Write {
-            path: path.clone(),
-            old: old.into(),
-            new: new.into(),
-        };
-        if keeping == Keeping::Driven {
-            if !known.is_some_and(|file| file.keeping == Keeping::Driven) {
-                self.change.entries.push(Entry::Control {
-                    path,
-                    old: old.into(),
-                });
-            }
-        } else if known.is_some_and(|file| file.keeping == Keeping::Driven) {
-            // From now on a value can be told from that of somebody else.
-            self.change.afterwards.push(released(&path));
-            self.change.afterwards.push(write);
-        } else if !known.is_some_and(same) && old != new {
-            self.change.entries.push(write);
-        }
-        self.change.values.files.push(HeldFile {
-            name: name.to_string_lossy().into(),
-            old: old.into(),
-            ours: new.into(),
-            keeping,
-            told: None,
-        });
-    }
-
-    /// Whether somebody else has written a file since we did.
-    fn is_theirs(&self, path: &Path) -> bool {
-        self.known.get(path).is_some_and(|file| {
-            file.keeping == Keeping::Written
-                && files::read_text(path).is_ok_and(|now| now != *file.ours)
-        })
-    }
-
-    /// The idle mark and the weight. The kernel forgets the weight of a
-    /// cgroup that is marked idle, and gives it the default when the mark is
-    /// cleared.
-    fn weigh(&mut self, knobs: &Knobs) -> Result<()> {
-        let batch = knobs.class.map(|class| class == Class::Batch);
-        let driven = knobs.soft_cap.is_some() && batch != Some(true);
-        let wanted = knobs.weight.map(|weight| weight.weight);
-        if !self.group.has_idle() {
-            let background = (batch == Some(true)).then_some(WEIGHT_BACKGROUND);
-            return self.weigh_alone(background.or(wanted), driven, false);
-        }
-        let mark = self.group.cpu_file("cpu.idle");
-        let is_idle = self.group.read_idle()?;
-        let old = self.old(&mark)?;
-        if driven {
-            self.keep(&mark, &old, &old, Keeping::Driven);
-            return self.weigh_alone(wanted, true, is_idle);
-        }
-        let known = self.known.get(&mark).is_some();
-        let idle = match batch {
-            Some(idle) => idle,
-            None if known && !self.is_theirs(&mark) => old == "1",
-            None => is_idle,
-        };
-        if idle && wanted.is_some() {
-            return Err(no_weight(knobs));
-        }
-        let text = if idle { "1" } else { "0" };
-        if batch.is_some() {
-            self.keep(&mark, &old, text, Keeping::Written);
-        }
-        if idle {
-            self.remember_weight(is_idle)?;
-        }
-        if idle != is_idle {
-            self.step(&mark, text);
-        }
-        if idle {
-            return Ok(());
-        }
-        self.weigh_alone(wanted, false, is_idle)
-    }
-
-    /// From where the weight has to be put back when the mark is cleared.
-    fn remember_weight(&mut self, is_idle: bool) -> Result<()> {
-        let (path, default) = self.group.weight_setting(WEIGHT_DEFAULT);
-        if is_idle && self.known.get(&path).is_none() {
-            return Ok(());
-        }
-        let old = self.old(&path)?;
-        if old != default || self.known.get(&path).is_some() {
-            self.keep(&path, &old, &default, Keeping::Remembered);
-        }
-        Ok(())
-    }
-
-    /// The weight of a cgroup that is not idle, or is not from now on, if it
-    /// `was_idle`.
-    fn weigh_alone(&mut self, wanted: Option<u32>, driven: bool, was_idle: bool) -> Result<()> {
-        let (path, default) = self.group.weight_setting(WEIGHT_DEFAULT);
-        let known = self.known.get(&path);
-        let now = if was_idle {
-            default
-        } else {
-            files::read_text(&path)?
-        };
-        let old = known.map_or_else(|| now.clone(), |file| file.old.clone().into());
-        if driven {
-            self.keep(&path, &old, &old, Keeping::Driven);
-            return Ok(());
-        }
-        let text = match wanted {
-            Some(weight) => self.group.weight_setting(weight).1,
-            // Put back, unless it is somebody else's now.
-            None if known.is_some() && (was_idle || !self.is_theirs(&path)) => old.clone(),
-            None => return Ok(()),
-        };
-        if wanted.is_some() {
-            self.keep(&path, &old, &text, Keeping::Written);
-        }
-        if text != now {
-            self.step(&path, &text);
-        }
-        Ok(())
-    }
-
-    /// The quota, which may be a cap or what the headroom controller writes.
-    fn limit(&mut self, knobs: &Knobs) -> Result<()> {
-        let now = self.group.read_bandwidth()?;
-        let found = self.known.bandwidth.unwrap_or(now);
-        let (quota_file, _) = self.group.quota_setting(&now);
-        let wanted = if knobs.headroom.is_some() {
-            let known = self.known.get(&quota_file);
-            let is_driven = known.is_some_and(|file| file.keeping == Keeping::Driven);
-            let mut least = least_bandwidth();
-            if is_driven && now.quota.quota_ns.is_some() {
-                // The loop's last word stands until the next.
-                least.quota.quota_ns = now.quota.quota_ns;
-            }
-            Some(least)
-        } else {
-            wanted_bandwidth(knobs, &found)
-        };
-        let Some(wanted) = wanted else {
-            if self.known.bandwidth.is_some() {
-                self.unlimit(&now, &found);
-            }
-            return Ok(());
-        };
-        let old = self.group.bandwidth_settings(&found);
-        for ((path, old), (_, new)) in old.into_iter().zip(self.group.bandwidth_settings(&wanted)) {
-            let driven = knobs.headroom.is_some() && path == quota_file;
-            let (new, keeping) = match driven {
-                true => (&old, Keeping::Driven),
-                false => (&new, Keeping::Written),
-            };
-            self.keep(&path, &old, new, keeping);
-        }
-        self.change.values.bandwidth = Some(found);
-        self.bandwidth_steps(&now, &wanted);
-        Ok(())
-    }
-
-    /// Puts the quota back that was there at first, unless somebody else has
-    /// written another.
-    fn unlimit(&mut self, now: &Bandwidth, found: &Bandwidth) {
-        let settings = self.group.bandwidth_settings(found);
-        if !settings.iter().any(|(path, _)| self.is_theirs(path)) {
-            self.bandwidth_steps(now, found);
-        }
-    }
-
-    fn bandwidth_steps(&mut self, now: &Bandwidth, wanted: &Bandwidth) {
-        // Writing a quota refills it: what is there already is left alone.
-        let mut there = self.group.bandwidth_settings(now);
-        for (path, text) in self.group.bandwidth_steps(now, wanted) {
-            let present = there.iter_mut().find(|(file, _)| *file == path);
-            match present {
-                Some((_, present)) if *present == text => continue,
-                Some((_, present)) => present.clone_from(&text),
-                None => (),
-            }
-            self.step(&path, &text);
-        }
-    }
-
-    fn finish(self) -> Change {
-        let mut change = self.change;
-        for file in &self.known.files {
-            let path = self.group.cpu_file(&file.name);
-            if change.values.get(&path).is_none() {
-                change.afterwards.push(released(&path));
-            }
-        }
-        let stepped = |path: &Path| change.steps.iter().any(|(step, _)| step == path);
-        let all = self.known.files.iter().chain(&change.values.files);
-        let mut back: Vec<FileRestore> = Vec::new();
-        for file in all {
-            let path = self.group.cpu_file(&file.name);
-            if !stepped(&path) || back.iter().any(|restore| restore.path == path) {
-                continue;
-            }
-            let before = self.known.get(&path);
-            back.push(FileRestore {
-                old: before.map_or(&file.old, |file| &file.ours).to_string(),
-                ours: Vec::new(),
-                driven: true,
-                path,
-            });
-        }
-        change.back = back;
-        change
-    }
-}
-
 /// That a file is put back.
 pub(super) fn released(path: &Path) -> Entry {
     Entry::Released {
         paths: vec![path.to_owned()],
         tasks: Vec::new(),
         processes: Vec::new(),
-    }
-}
-
-fn no_weight(knobs: &Knobs) -> EngineError {
-    EngineError::NotEnforceable {
-        knob: "weight",
-        value: knobs
-            .weight
-            .map_or_else(String::new, |weight| weight.to_string()),
-        reason: "an idle cgroup has no weight".into(),
-    }
-}
-
-/// What the kernel is to have. A burst that is not spoken of stays, as far as
-/// the kernel takes it beside the new quota.
-fn wanted_bandwidth(knobs: &Knobs, old: &Bandwidth) -> Option<Bandwidth> {
-    let wanted = match (knobs.quota, knobs.cap) {
-        (Some(quota), _) => {
-            let kept_ns = old.burst_ns.min(quota.quota_ns.unwrap_or(0));
-            Bandwidth {
-                quota,
-                burst_ns: knobs.burst.map_or(kept_ns, |burst| burst.burst_ns),
-            }
-        }
-        (None, Some(cap)) => cap_bandwidth(cap),
-        (None, None) => return None,
-    };
-    Some(in_whole_usec(wanted))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::cgroup::Hierarchy;
-
-    /// A folder in the shape of a v1 cgroup. The kernel is not behind it: only
-    /// what is planned can be looked at.
-    fn cgroup(folder: &tempfile::TempDir, values: &[(&str, &str)]) -> CpuGroup {
-        let group = CpuGroup::at(&Arc::new(Hierarchy::at_folder(folder.path())), "g");
-        fs::create_dir(group.cpu_file("")).unwrap();
-        let found = [
-            ("cpu.idle", "0"),
-            ("cpu.shares", "512"),
-            ("cpu.cfs_quota_us", "70000"),
-            ("cpu.cfs_period_us", "100000"),
-            ("cpu.cfs_burst_us", "30000"),
-        ];
-        for (name, text) in found.iter().chain(values) {
-            fs::write(group.cpu_file(name), text).unwrap();
-        }
-        group
-    }
-
-    fn plan(group: &CpuGroup, known: &Values, json: &str) -> Change {
-        Change::plan(group, known, &serde_json::from_str(json).unwrap()).unwrap()
-    }
-
-    fn steps(change: &Change) -> Vec<(&str, &str)> {
-        let steps = change.steps.iter().map(|(path, text)| {
-            let name = path.file_name().unwrap().to_str().unwrap();
-            (name, text.as_str())
-        });
-        steps.collect()
-    }
-
-    #[test]
-    fn nothing_is_written_that_is_there_already() {
-        let folder = tempfile::tempdir().unwrap();
-        let group = cgroup(&folder, &[]);
-        let json = r#"{"class": "normal", "weight": "50", "quota": "70ms/100ms", "burst": "30ms"}"#;
-        let change = plan(&group, &Values::default(), json);
-        assert!(steps(&change).is_empty() && change.entries.is_empty());
-        // But that it is wanted is known: a foreign change is noticed.
-        assert_eq!(change.values.files.len(), 5);
-        fs::write(group.cpu_file("cpu.shares"), "2").unwrap();
-        let mut values = change.values;
-        assert_eq!(values.audit(&group).unwrap().len(), 1);
-        assert!(values.audit(&group).unwrap().is_empty());
-        let again = plan(&group, &values, json);
-        assert_eq!(steps(&again), [("cpu.shares", "512")]);
-    }
-
-    #[test]
-    fn files_that_go_with_the_controller_are_told_once_and_a_cgroup_that_goes_is_not() {
-        let folder = tempfile::tempdir().unwrap();
-        for json in [
-            r#"{"class": "batch", "headroom": "30%"}"#,
-            r#"{"weight": "50", "quota": "20ms/100ms"}"#,
-            r#"{"headroom": "30%"}"#,
-        ] {
-            let group = cgroup(&folder, &[]);
-            let mut values = plan(&group, &Values::default(), json).values;
-            for file in &values.files {
-                if file.keeping == Keeping::Written {
-                    fs::write(group.cpu_file(&file.name), &*file.ours).unwrap();
-                }
-            }
-            assert!(values.audit(&group).unwrap().is_empty());
-            for round in 0..2 {
-                for entry in fs::read_dir(group.cpu_file("")).unwrap() {
-                    fs::remove_file(entry.unwrap().path()).unwrap();
-                }
-                let found = values.audit(&group).unwrap();
-                assert_eq!(found.len(), 1, "{json} {round}: {found:?}");
-                assert!(found[0].starts_with("/g: the cpu controller was switched off in "));
-                assert!(values.audit(&group).unwrap().is_empty());
-                // Somebody switches it on again: then there are other values.
-                fs::remove_dir(group.cpu_file("")).unwrap();
-                cgroup(&folder, &[]);
-                values.audit(&group).unwrap();
-            }
-            fs::remove_dir_all(group.cpu_file("")).unwrap();
-            assert!(values.audit(&group).unwrap_err().is_gone());
-        }
-    }
-
-    #[test]
-    fn the_weight_goes_with_the_idle_mark_and_comes_back_after_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let group = cgroup(&folder, &[]);
-        let batch = plan(&group, &Values::default(), r#"{"class": "batch"}"#);
-        assert_eq!(steps(&batch), [("cpu.idle", "1")]);
-        // Both are in the journal.
-        assert_eq!(batch.entries.len(), 2);
-        fs::write(group.cpu_file("cpu.idle"), "1").unwrap();
-        fs::write(group.cpu_file("cpu.shares"), "3").unwrap();
-        let mut values = batch.values;
-        assert!(values.audit(&group).unwrap().is_empty());
-        let none = plan(&group, &values, "{}");
-        assert_eq!(steps(&none), [("cpu.idle", "0"), ("cpu.shares", "512")]);
-        assert!(none.values.files.is_empty() && none.afterwards.len() == 2);
-        let heavy = plan(&group, &values, r#"{"weight": "300"}"#);
-        assert_eq!(steps(&heavy), [("cpu.idle", "0"), ("cpu.shares", "3072")]);
-        let restores = heavy.values.restores(&group);
-        assert_eq!(restores[0].old, "512");
-    }
-
-    #[test]
-    fn a_quota_that_is_asked_for_no_more_is_put_back_unless_it_is_somebody_elses() {
-        let folder = tempfile::tempdir().unwrap();
-        let group = cgroup(&folder, &[]);
-        let capped = plan(&group, &Values::default(), r#"{"cap": "20%"}"#);
-        let texts = [("cpu.cfs_quota_us", "2000"), ("cpu.cfs_period_us", "10000")];
-        let ours: Vec<_> = [&texts[..], &[("cpu.cfs_burst_us", "1000")]].concat();
-        for (name, text) in &ours {
-            assert!(steps(&capped).contains(&(name, text)), "{name}");
-            fs::write(group.cpu_file(name), text).unwrap();
-        }
-        let none = plan(&group, &capped.values, "{}");
-        assert_eq!(steps(&none).last(), Some(&("cpu.cfs_burst_us", "30000")));
-        fs::write(group.cpu_file("cpu.cfs_quota_us"), "5000").unwrap();
-        assert!(steps(&plan(&group, &capped.values, "{}")).is_empty());
-    }
-
-    #[test]
-    fn what_a_loop_writes_is_journalled_once_and_put_back_whatever_it_is() {
-        let folder = tempfile::tempdir().unwrap();
-        let group = cgroup(&folder, &[]);
-        let json = r#"{"headroom": "30%"}"#;
-        let first = plan(&group, &Values::default(), json);
-        let is_control = |entry: &&Entry| matches!(entry, Entry::Control { .. });
-        assert_eq!(first.entries.iter().filter(is_control).count(), 1);
-        for (name, text) in [
-            ("cpu.cfs_quota_us", "123456"),
-            ("cpu.cfs_period_us", "1000000"),
-            ("cpu.cfs_burst_us", "0"),
-        ] {
-            fs::write(group.cpu_file(name), text).unwrap();
-        }
-        let again = plan(&group, &first.values, json);
-        assert!(steps(&again).is_empty() && again.entries.is_empty());
-        let restores = again.values.restores(&group);
-        let quota = restores.iter().find(|file| file.driven).unwrap();
-        assert_eq!(quota.old, "70000");
-    }
-
-    #[test]
-    fn a_cgroup_that_is_gone_is_told_as_such() {
-        let folder = tempfile::tempdir().unwrap();
-        let group = CpuGroup::at(&Arc::new(Hierarchy::at_folder(folder.path())), "gone");
-        let weight = serde_json::from_str(r#"{"weight": "5"}"#).unwrap();
-        let error = Change::plan(&group, &Values::default(), &weight).unwrap_err();
-        assert!(error.is_gone(), "{error}");
     }
 }
