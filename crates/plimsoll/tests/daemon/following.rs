@@ -125,7 +125,8 @@ fn one_that_is_made_at_once_in_the_place_of_another_has_nothing_of_that() {
         group.write_bandwidth(&found).unwrap();
         daemon.send(Signal::SIGCONT);
         wait_until("it is a batch group", SHORT, || is_idle(&group));
-        // The daemon hears of both at once.
+        // All has been written when it answers; then it hears of both at once.
+        daemon.state();
         daemon.send(Signal::SIGSTOP);
         remove_group(&group);
         group.create().unwrap();

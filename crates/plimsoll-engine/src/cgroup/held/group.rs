@@ -166,6 +166,7 @@ impl Held {
             tolerance: knobs.tolerance.unwrap_or_default(),
             version: group.hierarchy().version(),
             group: group.path().to_owned(),
+            identity: self.identity,
             quota_max_ns: quota_max_ns(group),
         })
     }

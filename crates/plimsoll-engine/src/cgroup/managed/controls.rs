@@ -54,6 +54,7 @@ impl ManagedGroup {
             tolerance: self.knobs.tolerance.unwrap_or_default(),
             version: self.hierarchy.version(),
             group: group.path().to_owned(),
+            identity: None,
             quota_max_ns: most
                 .quota
                 .quota_ns

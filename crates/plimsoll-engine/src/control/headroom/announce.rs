@@ -53,6 +53,9 @@ pub(crate) struct SideDescription {
     pub version: Version,
     /// The cgroup whose quota the controller writes, below the mount point.
     pub group: PathBuf,
+    /// Which cgroup of that path it is, where somebody else may make another.
+    #[serde(default)]
+    pub identity: Option<u64>,
     /// The most that its quota may be: v1 refuses more than its parents'.
     pub quota_max_ns: u64,
 }

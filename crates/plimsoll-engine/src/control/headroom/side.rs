@@ -31,8 +31,6 @@ pub(super) struct ControlledSide {
     pub keeper: Keeper,
     pub activity: Activity,
     group: CpuGroup,
-    /// Which cgroup of that path it is.
-    identity: Option<u64>,
     /// Kept open where there are files to spare.
     usage: Option<UsageCounter>,
     usage_ns: u64,
@@ -63,13 +61,13 @@ impl ControlledSide {
         now: Instant,
     ) -> Result<Self> {
         let group = CpuGroup::at(hierarchy, &description.group);
+        check_is_there(&group, &description)?;
         let usage = UsageCounter::open(group.usage_file(), description.version)?;
         Ok(Self {
             activity: Activity::starting_at(now),
             usage_ns: usage.read_ns()?,
             description,
             keeper,
-            identity: group.identity(),
             group,
             usage: None,
             quota_file: None,
@@ -183,9 +181,8 @@ impl ControlledSide {
         let file = match self.quota_file.take() {
             Some(file) => Ok(file),
             None => {
-                // Another that was made in its place is nobody's side yet.
-                let same = self.group.check_is(self.identity);
-                same.inspect_err(|_| self.refused = Some(now))?;
+                let there = check_is_there(&self.group, &self.description);
+                there.inspect_err(|_| self.refused = Some(now))?;
                 OpenOptions::new().write(true).open(&path)
             }
         };
@@ -204,6 +201,14 @@ impl ControlledSide {
         self.left_ns = quota_ns;
         self.written = Some(now);
         Ok(())
+    }
+}
+
+/// Another cgroup that was made in its place is nobody's side yet.
+fn check_is_there(group: &CpuGroup, description: &SideDescription) -> Result<()> {
+    match description.identity {
+        None => Ok(()),
+        identity => group.check_is(identity),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The duty on a folder that looks like a hierarchy, with a clock of its own.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -58,6 +59,7 @@ impl Rig {
             tolerance: Tolerance::default(),
             version: Version::V1,
             group: name.into(),
+            identity: None,
             quota_max_ns: plimsoll_policy::RUNTIME_MAX_NS,
         }
     }
@@ -276,6 +278,39 @@ fn several_processes_have_one_controller_with_the_largest_headroom() {
         .unwrap();
     rig.ticks(250, &mut [&mut second]);
     assert_eq!(second.sample().unwrap().headroom_ppm, 100_000);
+}
+
+#[test]
+fn a_cgroup_that_is_made_in_the_place_of_a_side_is_left_alone() {
+    let mut rig = Rig::new();
+    let mut duty = rig.duty();
+    let folder = rig.folder.path().join("side");
+    let mut side = rig.side("side");
+    side.identity = Some(fs::metadata(&folder).unwrap().ino());
+    duty.add(&side).unwrap();
+    rig.ticks(200, &mut [&mut duty]);
+    assert_eq!(rig.take_quota("side"), "1000");
+    // The new one is made first: else it may have the number of the old.
+    let aside = rig.folder.path().join("aside");
+    rig.side("aside");
+    fs::remove_dir_all(&folder).unwrap();
+    fs::rename(aside, &folder).unwrap();
+    for _ in 0..20 {
+        rig.run("side", 5_000_000);
+        rig.ticks(200, &mut [&mut duty]);
+    }
+    assert_eq!(rig.take_quota("side"), "");
+    // Nor is it taken for the old one by who begins to control that.
+    duty.remove("side");
+    duty.add(&side).unwrap();
+    rig.ticks(200, &mut [&mut duty]);
+    assert_eq!(rig.take_quota("side"), "");
+    // Its keeper has noticed, and describes the new one.
+    side.identity = Some(fs::metadata(&folder).unwrap().ino());
+    duty.remove("side");
+    duty.add(&side).unwrap();
+    rig.ticks(200, &mut [&mut duty]);
+    assert_eq!(rig.take_quota("side"), "1000");
 }
 
 #[test]
