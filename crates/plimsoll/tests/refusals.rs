@@ -233,13 +233,25 @@ fn unknown_words_are_refused_with_the_nearest_known_one() {
 
 #[test]
 fn targets_that_are_not_there_are_refused() {
-    let host = Host::shared();
+    let mut host = Host::shared();
+    let group = host.group("here");
     let missing = format!("{}/missing", host.base_path());
     // Its pid is free again once it has ended.
     let gone = host.start(["--version"]);
     let pid = gone.pid().to_string();
     gone.finish(Duration::from_secs(10)).good();
-    for target in [missing.as_str(), "nothing", &pid, "0", "-1", "99999999999"] {
+    // Above it, where nobody would look for it.
+    let above = format!("/{}/..", group.path().display());
+    let nowhere = [
+        missing.as_str(),
+        &above,
+        "nothing",
+        &pid,
+        "0",
+        "-1",
+        "99999999999",
+    ];
+    for target in nowhere {
         for words in [
             &["set", "--cap", "20%", "--", target][..],
             &["show", "--", target],

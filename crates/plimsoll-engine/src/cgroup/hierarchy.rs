@@ -370,15 +370,17 @@ impl Hierarchy {
     }
 
     /// Where a path that a user gave is below the mount point: either as in
-    /// `/proc/PID/cgroup`, or as a path in the file system.
+    /// `/proc/PID/cgroup`, or as a path in the file system. One with `..` in it
+    /// is none: who writes it means another cgroup than is easily seen.
     ///
     /// # Errors
     /// When there is no such cgroup.
     pub fn resolve(&self, target: &str) -> Result<PathBuf> {
         let path = Path::new(target);
         let below = path.strip_prefix(&self.cpu.mount_point).unwrap_or(path);
+        let goes_up = below.components().any(|c| c == Component::ParentDir);
         let below = relative(below);
-        if below.as_os_str().is_empty() || !self.cpu_folder(&below).is_dir() {
+        if goes_up || below.as_os_str().is_empty() || !self.cpu_folder(&below).is_dir() {
             return Err(EngineError::NoTarget {
                 target: target.into(),
                 what: "cgroup",
