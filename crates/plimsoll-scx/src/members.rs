@@ -2,7 +2,7 @@
 //! come later. What they had is remembered.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plimsoll_engine::cgroup::threads_below;
 use plimsoll_engine::journal::Entry;
@@ -35,11 +35,16 @@ impl Members {
         }
     }
 
-    /// Looks for tasks of a cgroup, and of all below it, that are to get the
-    /// scheduler's policy. One that the leader has lent to the fair class, as
+    /// Looks for tasks of a cgroup, and of all below it but for the groups `apart`,
+    /// that are to get the scheduler's policy. One that the leader has lent to the fair class, as
     /// `is_lent` says of its number and policy, is the leader's to take back.
-    pub fn look(&mut self, folder: &Path, is_lent: impl Fn(i32, i32) -> bool) -> Vec<Found> {
-        let tids = threads_below(folder);
+    pub fn look(
+        &mut self,
+        folder: &Path,
+        apart: &[PathBuf],
+        is_lent: impl Fn(i32, i32) -> bool,
+    ) -> Vec<Found> {
+        let tids = threads_below(folder, apart);
         let mut found = Vec::new();
         for tid in &tids {
             let policy = tasks::policy_number(*tid);

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{EngineError, Result};
 
@@ -63,9 +63,9 @@ pub(crate) fn read_ids(path: &Path) -> Result<Vec<i32>> {
         .collect())
 }
 
-/// The tasks (threads) of the cgroup at `folder` and of all below it. One
-/// that has vanished has none.
-pub fn threads_below(folder: &Path) -> Vec<i32> {
+/// The tasks (threads) of the cgroup at `folder` and of all below it, but not those
+/// of the cgroups `apart` and of all below them. One that has vanished has none.
+pub fn threads_below(folder: &Path, apart: &[PathBuf]) -> Vec<i32> {
     // v2 and v1 name the same thing differently.
     let own = ["cgroup.threads", "tasks"];
     let own = own
@@ -76,8 +76,9 @@ pub fn threads_below(folder: &Path) -> Vec<i32> {
         return tids;
     };
     for entry in entries.flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            tids.extend(threads_below(&entry.path()));
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_folder && !apart.contains(&entry.path()) {
+            tids.extend(threads_below(&entry.path(), apart));
         }
     }
     tids
@@ -94,9 +95,15 @@ mod tests {
         fs::create_dir_all(&v1).unwrap();
         fs::write(root.path().join("cgroup.threads"), "1\n2\n").unwrap();
         fs::write(v1.join("tasks"), "3\n").unwrap();
-        let mut tids = threads_below(root.path());
-        tids.sort_unstable();
-        assert_eq!(tids, [1, 2, 3]);
-        assert!(threads_below(&root.path().join("gone")).is_empty());
+        let sorted = |apart: &[PathBuf]| {
+            let mut tids = threads_below(root.path(), apart);
+            tids.sort_unstable();
+            tids
+        };
+        assert_eq!(sorted(&[]), [1, 2, 3]);
+        // With or without a slash at the end.
+        assert_eq!(sorted(&[root.path().join("a/b/")]), [1, 2]);
+        assert_eq!(sorted(&[root.path().join("a")]), [1, 2]);
+        assert!(threads_below(&root.path().join("gone"), &[]).is_empty());
     }
 }

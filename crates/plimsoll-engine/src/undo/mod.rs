@@ -133,7 +133,7 @@ fn undo_entry(entry: &Entry, all: &[Entry], report: &mut UndoReport) {
         }
         Entry::Schedule { folder, policy } => {
             let policies = Policies::new(*policy).with(all);
-            report.note(unschedule(folder, &policies));
+            report.note(unschedule(folder, &[], &policies));
         }
         Entry::Repolicy {
             tid,
@@ -232,17 +232,17 @@ fn repolicy(tid: i32, start_time: u64, old: i32) -> Result<()> {
     policies.give_back(tid)
 }
 
-/// Hands the tasks of a cgroup and of all below it back to the fair class, each
-/// with the policy that it had. They fork meanwhile, and a child inherits the
-/// policy: once is not enough.
+/// Hands the tasks of a cgroup and of all below it, but for the cgroups `apart`,
+/// back to the fair class, each with the policy that it had. They fork
+/// meanwhile, and a child inherits the policy: once is not enough.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn unschedule(folder: &Path, policies: &Policies) -> Result<()> {
+pub fn unschedule(folder: &Path, apart: &[PathBuf], policies: &Policies) -> Result<()> {
     let deadline = Instant::now() + EVACUATION_MAX;
     loop {
         let mut found = false;
-        for tid in threads_below(folder) {
+        for tid in threads_below(folder, apart) {
             if has_our_policy(tid) {
                 found = true;
                 policies.give_back(tid)?;

@@ -60,7 +60,7 @@ impl<'a> Lineage<'a> {
     pub fn look(&mut self) {
         let folder = self.group.processes.parent();
         self.members = folder
-            .map(threads_below)
+            .map(|folder| threads_below(folder, &[]))
             .unwrap_or_default()
             .into_iter()
             .collect();

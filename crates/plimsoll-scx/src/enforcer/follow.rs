@@ -195,7 +195,8 @@ impl SchedExtEnforcer {
         };
         if self.is_partial() {
             // The leader gives those back that this misses.
-            let _ = undo::unschedule(&scheduled.folder, &scheduled.members.policies);
+            let apart = self.inside(name);
+            let _ = undo::unschedule(&scheduled.folder, &apart, &scheduled.members.policies);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Groups go to the scheduler and come back: cgroup, slot, tasks.
 
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use plimsoll_engine::host::{Mode, nr_cpus_online};
@@ -292,8 +293,9 @@ impl SchedExtEnforcer {
                 continue;
             };
             if self.is_partial() {
-                let policies = &scheduled.members.policies;
-                note(report, undo::unschedule(&scheduled.folder, policies));
+                let (apart, policies) = (self.inside(name), &scheduled.members.policies);
+                let done = undo::unschedule(&scheduled.folder, &apart, policies);
+                note(report, done);
             }
             taken.push((*name, scheduled));
         }
@@ -304,7 +306,7 @@ impl SchedExtEnforcer {
             Ok(lock) => self.take_slots_back(&taken, &lock, report),
             Err(error) => note(report, Err(error)),
         }
-        for name in self.overlapping(&taken) {
+        for name in self.around(&taken) {
             note(report, self.sweep(&name));
         }
     }
@@ -333,16 +335,25 @@ impl SchedExtEnforcer {
         note(report, self.tell_machine(lock));
     }
 
-    /// The groups that stay whose tasks are those of one that was taken back, too:
-    /// inside it or around it.
-    fn overlapping(&self, taken: &[(&str, Scheduled)]) -> Vec<String> {
-        let overlaps = |group: &Scheduled| {
-            taken.iter().any(|(_, gone)| {
-                group.folder.starts_with(&gone.folder) || gone.folder.starts_with(&group.folder)
-            })
+    /// The cgroups inside that of a group which are groups themselves: what is in
+    /// those is theirs. A cgroup's group is called as its path.
+    pub(super) fn inside(&self, name: &str) -> Vec<PathBuf> {
+        let start = format!("{name}/");
+        let later = (Bound::Included(&*start), Bound::Unbounded);
+        let later = self.scheduled.range::<str, _>(later);
+        let inside = later.take_while(|(name, _)| name.starts_with(&start));
+        let placed = inside.filter(|(_, group)| !group.waits);
+        placed.map(|(_, group)| group.folder.clone()).collect()
+    }
+
+    /// The groups that stay around groups that were taken back: they get their tasks.
+    fn around(&self, taken: &[(&str, Scheduled)]) -> Vec<String> {
+        let is_around = |group: &Scheduled| {
+            let mut gone = taken.iter().map(|(_, gone)| gone);
+            gone.any(|gone| gone.folder.starts_with(&group.folder))
         };
         let stay = self.scheduled.iter();
-        let stay = stay.filter(|(_, group)| overlaps(group));
+        let stay = stay.filter(|(_, group)| is_around(group));
         stay.map(|(name, _)| name.clone()).collect()
     }
 
@@ -360,13 +371,14 @@ impl SchedExtEnforcer {
         if !self.is_partial() {
             return Ok(());
         }
+        let apart = self.inside(name);
         let scheduled = self.scheduled.get_mut(name);
         let Some(scheduled) = scheduled.filter(|scheduled| !scheduled.waits) else {
             return Ok(());
         };
         let objects = self.objects.as_ref();
         let is_lent = |tid, policy| objects.is_some_and(|objects| objects.is_lent(tid, policy));
-        let found = scheduled.members.look(&scheduled.folder, is_lent);
+        let found = scheduled.members.look(&scheduled.folder, &apart, is_lent);
         if found.is_empty() {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! The daemon on the BPF scheduler: cgroups of others, as they come and go.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,37 +16,14 @@ use crate::daemon_rig::{
     remove_group, rule, shown, wait_until_in,
 };
 use crate::rig::{
-    Rig, all_cpus, are_fair, are_scheduled, describe, expect_all_within, expect_within, rates_of,
-    rates_of_tasks, rig, rig_in_vm,
+    EagerHugePages, Rig, all_cpus, are_fair, are_scheduled, describe, expect_all_within,
+    expect_within, rates_of, rates_of_tasks, rig, rig_in_vm,
 };
 
+mod nested;
 mod reaction;
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
-
-/// Has the kernel make huge pages of all memory all the time. Its thread for that is behind
-/// every burner, and who has memory that it is at would wait as long.
-struct EagerHugePages(Vec<(PathBuf, String)>);
-
-impl EagerHugePages {
-    fn start() -> Self {
-        let folder = Path::new("/sys/kernel/mm/transparent_hugepage/khugepaged");
-        let files = ["scan_sleep_millisecs", "alloc_sleep_millisecs"];
-        let old = files.map(|file| (folder.join(file), text(&folder.join(file))));
-        for (file, _) in &old {
-            fs::write(file, "20").unwrap();
-        }
-        Self(old.into())
-    }
-}
-
-impl Drop for EagerHugePages {
-    fn drop(&mut self) {
-        for (file, old) in &self.0 {
-            let _ = fs::write(file, old);
-        }
-    }
-}
 
 /// A batch group of the file for all cgroups of the base that are called so.
 fn jobs(rig: &Rig, knobs: &str) -> String {
@@ -261,43 +238,6 @@ fn cgroups_that_come_and_go_do_not_use_up_the_places() {
     });
     assert_never_ejected(&daemon);
     daemon.stop();
-    rig.assert_nothing_left();
-}
-
-#[test]
-fn a_cgroup_is_inside_one_that_comes_later_and_not_in_what_has_its_place_after_it() {
-    let Some(mut rig) = rig() else { return };
-    let outer = rig.host.group("outer");
-    outer.enable_children().unwrap();
-    let (inner, other) = (rig.host.group("outer/inner"), rig.host.group("other"));
-    let loads = [
-        rig.fair_burners(&inner, 1, 1),
-        rig.fair_burners(&other, 2, 1),
-    ];
-    let of = |group: &CpuGroup, percent: u32| {
-        let knobs = with_class(&format!("quota = \"{percent}ms/100ms\""));
-        rule(&format!("of-{percent}"), &of_cgroup(&shown(group)), &knobs)
-    };
-    let expect = |what: &str, groups: &[&CpuGroup], percents: &[f64]| {
-        expect_all_within(what, percents, 1.0, || {
-            rates_of(groups, Duration::from_secs(3))
-        });
-    };
-    let daemon = Daemon::start(&rig.host, &of(&inner, 40));
-    wait_until_scheduled(&daemon, &inner);
-    expect("a quota of 40 % alone", &[&inner], &[40.0]);
-    daemon.reload_with(&(of(&inner, 40) + &of(&outer, 20)));
-    expect("inside a group with 20 %", &[&inner], &[20.0]);
-    // The other gets the place of the one that has gone.
-    daemon.reload_with(&of(&inner, 40));
-    assert!(are_scheduled(&tasks_below(&inner)), "no gap is left");
-    daemon.reload_with(&(of(&inner, 40) + &of(&other, 10)));
-    wait_until_scheduled(&daemon, &other);
-    let both = [&inner, &other];
-    expect("beside another with 10 %", &both, &[40.0, 10.0]);
-    assert_eq!(slots_of_groups(&rig), 2);
-    daemon.stop();
-    loads.into_iter().for_each(|load| load.kill_hard());
     rig.assert_nothing_left();
 }
 

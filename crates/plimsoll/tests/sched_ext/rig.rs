@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -256,6 +256,30 @@ impl Drop for Rig {
             }
             let mut restore = self.host.plimsoll(["restore"]);
             let _ = restore.status();
+        }
+    }
+}
+
+/// Has the kernel make huge pages of all memory all the time. Its thread for that is behind
+/// every burner, and who has memory that it is at would wait as long.
+pub struct EagerHugePages(Vec<(PathBuf, String)>);
+
+impl EagerHugePages {
+    pub fn start() -> Self {
+        let folder = Path::new("/sys/kernel/mm/transparent_hugepage/khugepaged");
+        let files = ["scan_sleep_millisecs", "alloc_sleep_millisecs"];
+        let old = files.map(|file| (folder.join(file), text(&folder.join(file))));
+        for (file, _) in &old {
+            fs::write(file, "20").unwrap();
+        }
+        Self(old.into())
+    }
+}
+
+impl Drop for EagerHugePages {
+    fn drop(&mut self) {
+        for (file, old) in &self.0 {
+            let _ = fs::write(file, old);
         }
     }
 }
