@@ -146,4 +146,7 @@ pub struct Group {
     /// Why it is not, or not wholly, as it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// What its operator may not have meant, though all is as it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }

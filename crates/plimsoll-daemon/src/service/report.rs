@@ -157,7 +157,8 @@ impl Service {
             ),
             plan: plan.unwrap_or_default(),
             statistics: sample,
-            problem: entry.problem.clone().or(problem).or_else(|| wish.contest()),
+            problem: entry.problem.clone().or(problem),
+            note: wish.contest(),
         })
     }
 

@@ -87,10 +87,12 @@ fn a_cgroup_that_two_groups_claim_is_told_once_and_shown() {
         "quota = \"20ms/100ms\"",
     ) + &all;
     let daemon = Daemon::start(&host, &text);
-    let problem = |group| daemon.group(&shown(group)).unwrap().problem;
+    let note = |group| daemon.group(&shown(group)).unwrap().note;
     let told = "group `all` of the file claims it, too; `exact` has it, which comes first";
-    assert_eq!(problem(&exact).as_deref(), Some(told));
-    assert_eq!(problem(&rest), None);
+    assert_eq!(note(&exact).as_deref(), Some(told));
+    assert_eq!(note(&rest), None);
+    // It is as the file has it: nobody has to be called.
+    assert_eq!(daemon.group(&shown(&exact)).unwrap().problem, None);
     // Another that is made again and again is no news.
     for _ in 0..3 {
         remove_group(&exact);
@@ -103,7 +105,7 @@ fn a_cgroup_that_two_groups_claim_is_told_once_and_shown() {
     assert_eq!(daemon.log().matches(told).count(), 1, "{}", daemon.log());
     // A file without the one leaves it to the other, who has no rival.
     daemon.reload_with(&all);
-    assert_eq!(problem(&exact), None);
+    assert_eq!(note(&exact), None);
     daemon.reload_with(&text);
     assert_eq!(daemon.log().matches(told).count(), 2, "{}", daemon.log());
     daemon.stop();

@@ -88,6 +88,9 @@ impl Served {
         if let Some(problem) = &group.problem {
             rows.push(("PROBLEM", output::one_line(problem)));
         }
+        if let Some(note) = &group.note {
+            rows.push(("note", output::one_line(note)));
+        }
         if let Some(sample) = &group.statistics {
             rows.extend(output::statistics_rows(sample));
         }

@@ -82,6 +82,9 @@ fn known(group: &Group, plan: Option<&Value>) -> Vec<(&'static str, String)> {
     if let Some(problem) = &group.problem {
         rows.push(("PROBLEM", one_line(problem)));
     }
+    if let Some(note) = &group.note {
+        rows.push(("note", one_line(note)));
+    }
     let knobs = knob_words(&group.knobs);
     rows.push(("class", class(group).to_string()));
     rows.push((

@@ -118,6 +118,7 @@ impl Runs {
                 plan: serde_json::Value::Null,
                 statistics: answer.statistics,
                 problem: None,
+                note: None,
             }
         });
         let mut groups: Vec<Group> = groups.collect();
