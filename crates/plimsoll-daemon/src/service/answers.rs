@@ -242,7 +242,10 @@ impl Service {
         self.ask_found(found);
         self.settle();
         let names = self.names_of(found);
-        let problem = names.iter().find_map(|name| self.book.failure(name));
+        // One of many that goes meanwhile is in nobody's way.
+        let is_meant = |name: &&String| *name == key || self.is_there(name);
+        let mut failures = names.iter().filter(is_meant);
+        let problem = failures.find_map(|name| self.book.failure(name));
         if let Some(problem) = problem {
             self.put_override(key, before);
             self.ask_found(found);
@@ -252,6 +255,11 @@ impl Service {
         self.remember();
         self.end_respect(&names);
         Ok(self.groups_now(&names))
+    }
+
+    /// Whether a group is there: one of Plimsoll's own is.
+    fn is_there(&self, name: &str) -> bool {
+        !name.starts_with('/') || self.folder_exists(name)
     }
 
     fn put_override(&mut self, key: &str, asked: Option<Override>) {

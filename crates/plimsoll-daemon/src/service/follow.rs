@@ -56,6 +56,12 @@ impl Service {
         }
     }
 
+    /// The same, although the watch rests.
+    pub(super) fn follow_cgroups_now(&mut self) {
+        self.cgroups_rest_until = Instant::now();
+        self.follow_cgroups();
+    }
+
     /// Returns whether any of them was news, and not put off.
     pub(super) fn take_changes(&mut self, changes: Vec<CgroupChange>) -> bool {
         let mut is_of_use = false;

@@ -17,8 +17,7 @@ impl Service {
 
     /// Looks at all of them now, also at those of which nobody has heard yet.
     pub(super) fn look_at_all_written(&mut self) {
-        self.cgroups_rest_until = Instant::now();
-        self.follow_cgroups();
+        self.follow_cgroups_now();
         let names: Vec<String> = self.written.keys().cloned().collect();
         for name in names {
             self.audit(&name);

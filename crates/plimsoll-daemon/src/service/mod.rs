@@ -243,7 +243,12 @@ impl Service {
     }
 
     fn answer_all(&mut self) {
-        for message in self.inbox.take() {
+        let messages = self.inbox.take();
+        if !messages.is_empty() {
+            // Who asks knows of what has happened before.
+            self.follow_cgroups_now();
+        }
+        for message in messages {
             match message {
                 Message::Ask {
                     peer,
