@@ -125,7 +125,11 @@ impl Handler for Handle {
             return Answer::Refused("the daemon is ending".into());
         }
         answer.recv_timeout(ANSWER_MAX).unwrap_or_else(|_| {
-            Answer::Refused("the daemon has not answered in time, or is ending".into())
+            Answer::Refused(format!(
+                "the daemon has not answered within {} s: it is ending, or still at work on it, \
+                 and then `plimsoll show` will tell",
+                ANSWER_MAX.as_secs()
+            ))
         })
     }
 }

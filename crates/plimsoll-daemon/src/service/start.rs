@@ -62,7 +62,11 @@ impl Service {
         // Before they are undone: their processes go back to where they were.
         let members = commands::members(&remembered);
         let enforcing = options.starter.start(config.enforcer, config.mode)?;
-        report_undo(&log, &enforcing.left_behind);
+        report_undo(
+            &log,
+            &enforcing.left_behind,
+            "as it was before an earlier process",
+        );
         let planner = Planner::new(&options.hierarchy, enforcing.scheduler);
         let mut enforcer = enforcing.enforcer;
         take_charge(enforcer.as_mut(), &log)?;
@@ -232,7 +236,8 @@ impl Service {
     }
 
     fn install(&mut self, wanted: EnforcerWanted, mode: Mode) -> std::result::Result<(), String> {
-        report_undo(&self.log, &self.shared().enforcer().undo());
+        let report = self.shared().enforcer().undo();
+        report_undo(&self.log, &report, "for another enforcer");
         self.book.forget_applied();
         let started = self.starter.start(wanted, mode);
         let enforcing = started.map_err(|error| error.to_string())?;
@@ -261,12 +266,10 @@ fn take_charge(enforcer: &mut dyn Enforcer, log: &crate::log::Log) -> plimsoll_e
     }
 }
 
-fn report_undo(log: &crate::log::Log, report: &UndoReport) {
+/// `how` reads on after "put back".
+fn report_undo(log: &crate::log::Log, report: &UndoReport, how: &str) {
     for undone in &report.undone {
-        log.info(
-            "undo",
-            &format!("{undone}: put back as it was before an earlier process"),
-        );
+        log.info("undo", &format!("{undone}: put back {how}"));
     }
     for problem in &report.problems {
         log.warning("undo", problem);
