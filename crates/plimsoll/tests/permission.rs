@@ -232,13 +232,11 @@ fn a_machine_without_a_cpu_controller_is_told_what_helps() {
     let mount = host.hierarchy().cpu_folder(Path::new(""));
     let before = host.snapshot();
     // In a mount namespace of its own, which ends with the command.
-    let script = r#"mount --make-rprivate / && umount -l "$MOUNT" || exit 99
+    let script = r#"umount -l "$MOUNT" || exit 99
         "$@"; code=$?; [ $code = 125 ] || exit 98
         "$0" doctor; exit $?"#;
-    let mut command = Command::new("unshare");
-    command
-        .args(["-m", "sh", "-c", script])
-        .arg(common::binary());
+    let mut command = common::with_own_mounts(script);
+    command.arg(common::binary());
     command
         .arg(common::binary())
         .args(["run", "--cap", "20%", "--", "true"]);
@@ -265,10 +263,10 @@ fn a_machine_whose_cgroups_are_read_only_is_told_what_helps() {
     let host = Host::shared();
     let mount = host.hierarchy().cpu_folder(Path::new(""));
     let before = host.snapshot();
-    let script = r#"mount --make-rprivate / && mount -o remount,bind,ro "$MOUNT" || exit 99; "$@""#;
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", script, "sh"]);
+    let script = r#"mount -o remount,bind,ro "$MOUNT" || exit 99; "$@""#;
+    let mut command = common::with_own_mounts(script);
     command
+        .arg("sh")
         .arg(common::binary())
         .args(["run", "--cap", "20%", "--", "true"]);
     command.env("MOUNT", &mount);

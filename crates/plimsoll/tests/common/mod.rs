@@ -279,6 +279,21 @@ impl Drop for Running {
     }
 }
 
+/// Runs a script of the shell in a mount namespace of its own, where nobody else
+/// sees what it mounts. Its words are to be added, `$0` first.
+pub fn with_own_mounts(script: &str) -> Command {
+    // In a chroot `/` is no mount point: there each mount is made private by
+    // itself. Where one is still shared, nothing is done that others would see.
+    let private = "mount --make-rprivate / 2>/dev/null || \
+                   cut -d' ' -f5 /proc/self/mountinfo | while read -r mount; do \
+                   mount --make-private \"$mount\" 2>/dev/null; done\n\
+                   if grep -q ' shared:' /proc/self/mountinfo; then exit 99; fi";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "--propagation", "unchanged", "sh", "-c"]);
+    command.arg(format!("{private}\n{script}"));
+    command
+}
+
 /// A process that holds the lock of a runtime folder and is stopped, as by
 /// Ctrl-Z; it is ended with the test.
 pub struct StoppedHolder(Pid);

@@ -4,9 +4,8 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::Command;
 
-use crate::common::{Host, Running, wait_until};
+use crate::common::{Host, Running, wait_until, with_own_mounts};
 use crate::rig::SHORT;
 
 /// Room for journals and what is remembered.
@@ -22,13 +21,10 @@ impl SmallDisk {
     pub fn new(host: &Host) -> Self {
         let runtime = host.runtime().to_owned();
         let script = format!(
-            "mount --make-rprivate / && mount -t tmpfs -o size={SIZE},mode=700 tmpfs {} && \
-             echo ready && exec sleep 100000",
+            "mount -t tmpfs -o size={SIZE},mode=700 tmpfs {} && echo ready && exec sleep 100000",
             runtime.display()
         );
-        let mut command = Command::new("unshare");
-        command.args(["-m", "sh", "-c", &script]);
-        let holder = host.spawn(command);
+        let holder = host.spawn(with_own_mounts(&script));
         wait_until("the file system is mounted", SHORT, || {
             holder.stdout().contains("ready")
         });
@@ -36,9 +32,10 @@ impl SmallDisk {
     }
 
     /// What is started by these words is in it.
-    pub fn enter(&self) -> [String; 5] {
+    pub fn enter(&self) -> [String; 6] {
         let pid = self.holder.pid().to_string();
-        ["nsenter", "-t", &pid, "-m", "--"].map(str::to_owned)
+        // Its root, too: that of the namespace is another in a chroot.
+        ["nsenter", "-t", &pid, "-m", "-r", "--"].map(str::to_owned)
     }
 
     /// A file of the runtime folder, as seen from here.
