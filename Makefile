@@ -101,7 +101,7 @@ vm-test: build
 
 # The service's unit under this machine's systemd, in a VM.
 systemd-test: build
-	tools/install-deps vm
+	tools/install-deps vm systemd
 	crates/plimsoll/tests/systemd-in-vm
 
 # All tests of the scheduler, also those that take minutes or a quiet machine.

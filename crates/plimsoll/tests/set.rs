@@ -80,6 +80,10 @@ fn a_cgroup_can_be_named_by_its_folder_too() {
 #[test]
 fn a_cgroup_that_nothing_counts_the_time_of_can_be_set_and_shown() {
     let host = Host::shared();
+    if host.is_v2() {
+        eprintln!("SKIPPED: cgroup v2 counts the time of every cgroup");
+        return;
+    }
     let folder = host.base().cpu_file("uncounted");
     fs::create_dir(&folder).unwrap();
     let target = format!("{}/uncounted", host.base_path());
