@@ -288,9 +288,16 @@ pub fn with_own_mounts(script: &str) -> Command {
                    cut -d' ' -f5 /proc/self/mountinfo | while read -r mount; do \
                    mount --make-private \"$mount\" 2>/dev/null; done\n\
                    if grep -q ' shared:' /proc/self/mountinfo; then exit 99; fi";
-    let mut command = Command::new("unshare");
-    command.args(["-m", "--propagation", "unchanged", "sh", "-c"]);
-    command.arg(format!("{private}\n{script}"));
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{private}\n{script}")]);
+    // SAFETY: one system call, which takes an integer only.
+    unsafe {
+        use std::os::unix::process::CommandExt as _;
+        command.pre_exec(|| match libc::unshare(libc::CLONE_NEWNS) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
     command
 }
 
