@@ -438,6 +438,12 @@ impl Sleeper {
         &self.words[0]
     }
 
+    /// The file's name, which is the same in every mount namespace.
+    pub fn name(&self) -> &str {
+        let name = self.path().rsplit('/').next();
+        name.unwrap_or_else(|| self.path())
+    }
+
     pub fn words(&self) -> &[String] {
         &self.words
     }

@@ -200,7 +200,7 @@ impl Soak<'_> {
     }
 
     fn write_config(&mut self) {
-        let text = self.model.text(self.host, self.sleeper.path());
+        let text = self.model.text(self.host, self.sleeper.name());
         self.daemon.write(&text);
     }
 
@@ -258,7 +258,7 @@ impl Soak<'_> {
     }
 
     fn reload_badly(&mut self) {
-        let good = self.model.text(self.host, self.sleeper.path());
+        let good = self.model.text(self.host, self.sleeper.name());
         let bad = *self.random.of::<&str>(&[
             "[[group]]\nname = 7\n",
             "[[group",

@@ -236,7 +236,7 @@ fn after_all_faults_every_knob_is_as_the_policy_says_and_in_the_end_as_before() 
     };
     let enter = disk.enter();
     let words: Vec<&str> = enter.iter().map(String::as_str).collect();
-    let text = model.text(&host, sleeper.path());
+    let text = model.text(&host, sleeper.name());
     let mut daemon = Daemon::ready(&host, &text).wrapped(&words);
     daemon.restart();
     let mut soak = Soak {
