@@ -286,15 +286,13 @@ impl Service {
     fn ask_found(&mut self, found: &Found) {
         match found {
             Found::Cgroup(path) => {
-                self.read_attributes(path);
-                self.ask_cgroup(path);
+                self.look_at_cgroup(path);
             }
             Found::Rule(_) => {
                 self.ask_rules();
                 for name in self.names_of(found) {
                     if name.starts_with('/') {
-                        self.read_attributes(&name);
-                        self.ask_cgroup(&name);
+                        self.look_at_cgroup(&name);
                     }
                 }
             }

@@ -69,8 +69,7 @@ impl Service {
             match change {
                 CgroupChange::Appeared(path) => {
                     is_of_use = true;
-                    self.read_attributes(&path);
-                    self.ask_cgroup(&path);
+                    self.look_at_cgroup(&path);
                     self.known.insert(path);
                 }
                 CgroupChange::Gone(path) => {
@@ -86,8 +85,7 @@ impl Service {
                 CgroupChange::Attributes(path) => {
                     if self.attributes_pace.admits(&path, Instant::now()) {
                         is_of_use = true;
-                        self.read_attributes(&path);
-                        self.ask_cgroup(&path);
+                        self.look_at_cgroup(&path);
                     }
                 }
                 CgroupChange::Written(path) => {
@@ -103,11 +101,17 @@ impl Service {
         is_of_use
     }
 
+    /// Asks for a cgroup what file, attributes and command line say, with its
+    /// attributes as they are now.
+    pub(super) fn look_at_cgroup(&mut self, path: &str) {
+        self.read_attributes(path);
+        self.ask_cgroup(path);
+    }
+
     /// Reads the attributes that were written again too soon.
     pub(super) fn look_at_attributes(&mut self) {
         for path in self.attributes_pace.take_due(Instant::now()) {
-            self.read_attributes(&path);
-            self.ask_cgroup(&path);
+            self.look_at_cgroup(&path);
         }
     }
 
@@ -144,7 +148,7 @@ impl Service {
         }
     }
 
-    pub(super) fn read_attributes(&mut self, path: &str) {
+    fn read_attributes(&mut self, path: &str) {
         self.attributes_read += 1;
         let folder = self.hierarchy.cpu_folder(Path::new(&path[1..]));
         let allowed = &self.config.allow_xattr;
@@ -208,7 +212,7 @@ impl Service {
         }
     }
 
-    pub(super) fn ask_cgroup(&mut self, path: &str) {
+    fn ask_cgroup(&mut self, path: &str) {
         let wish = self.wish_of_cgroup(path);
         self.tell_contest(path, wish.as_ref());
         self.book.ask(path, wish);
