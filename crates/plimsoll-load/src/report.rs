@@ -127,7 +127,7 @@ pub struct ServiceReport {
     pub seed: u64,
     /// Arrival process, in words.
     pub arrivals: String,
-    /// Distribution of the CPU demand, as on the command line.
+    /// Distribution of the CPU demand, as on the command line; `GET PATH` of a web server.
     pub service: String,
     /// Worker threads; `null` where the server has its own (`request`).
     pub workers: Option<usize>,

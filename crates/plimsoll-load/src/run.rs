@@ -18,6 +18,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 pub(crate) trait Backend: Send {
     /// Whether the service went away by itself.
     fn is_lost(&self) -> bool;
+    /// What a request needs, in words, if it is not the configuration that says so.
+    fn demand_in_words(&self) -> Option<String> {
+        None
+    }
     /// Ends the service and records every request that it still had as unfinished on `lane`.
     fn give_up(&mut self, measure: &Measure, lane: usize) -> Result<(), LoadError>;
 }
@@ -143,7 +147,10 @@ impl OpenLoop {
         ServiceReport {
             seed: self.config.seed,
             arrivals: self.config.arrivals_in_words(),
-            service: self.config.demand_in_words(),
+            service: self
+                .backend
+                .demand_in_words()
+                .unwrap_or_else(|| self.config.demand_in_words()),
             workers: self.workers,
             warmup_seconds: self.config.warmup.as_secs_f64(),
             measured_seconds: seconds(measured_ns),

@@ -44,7 +44,7 @@ enum Command {
     /// Serve requests that arrive over loopback TCP, until SIGINT, SIGTERM or --duration
     #[command(after_help = requests::SPLIT_EXAMPLES)]
     Serve(ServeArgs),
-    /// Send requests to a `serve` on this machine; report their latency
+    /// Send requests to a `serve` or a web server on this machine; report their latency
     #[command(after_help = requests::SPLIT_EXAMPLES)]
     Request(RequestArgs),
     /// Burn CPU time and count the work done
@@ -383,6 +383,7 @@ mod tests {
             ),
             ("load service --workers 0", "workers", "0"),
             ("load request --connect 10.0.0.1:5", "connect", "10.0.0.1:5"),
+            ("load request --connect 127.0.0.1:1 --http x", "http", "x"),
             ("load serve --listen 0.0.0.0:0", "listen", "0.0.0.0:0"),
             ("load serve --listen ", "listen", ""),
             ("load wake --every 0s", "every", "0s"),

@@ -18,7 +18,7 @@ use crate::report::{Ending, ServiceReport};
 use crate::run::OpenLoop;
 use crate::service::{Service, ServiceConfig};
 use crate::stop::Stop;
-use crate::tcp::{self, Server, ServerConfig};
+use crate::tcp::{self, HttpConfig, Server, ServerConfig};
 use crate::trace::Trace;
 use crate::units::check_duration;
 
@@ -43,7 +43,8 @@ Examples:
 
 pub(super) const SPLIT_EXAMPLES: &str = "Examples:
   plimsoll load serve --listen 127.0.0.1:7117 --workers 2
-  plimsoll load request --connect 127.0.0.1:7117 --rate 300 --service exp:1ms --duration 10s";
+  plimsoll load request --connect 127.0.0.1:7117 --rate 300 --service exp:1ms --duration 10s
+  plimsoll load request --connect 127.0.0.1:80 --http /index.html --rate 300";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ServiceArgs {
@@ -69,9 +70,21 @@ pub(super) struct ServeArgs {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct RequestArgs {
-    /// Address of the `serve`; only loopback is accepted
+    /// Address of the `serve`, or of a web server; only loopback is accepted
     #[arg(long, value_name = "ADDRESS", value_parser = |t: &str| tcp::parse_address("connect", t))]
     connect: SocketAddr,
+    /// Get this page from a web server instead, by HTTP/1.1
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["service", "trace"])]
+    http: Option<String>,
+    /// Connections to the web server, each with one request at a time, 1 to 64
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 16,
+        requires = "http",
+        allow_hyphen_values = true
+    )]
+    connections: usize,
     #[command(flatten)]
     stream: StreamArgs,
 }
@@ -182,7 +195,16 @@ pub(super) fn service(args: &ServiceArgs, json: bool, stop: &Stop) -> Result<boo
 pub(super) fn request(args: &RequestArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
     let config = args.stream.config(None)?;
     config.validate()?;
-    let run = tcp::request(args.connect, &config)?;
+    let run = match &args.http {
+        None => tcp::request(args.connect, &config)?,
+        Some(path) => {
+            let page = HttpConfig {
+                path: path.clone(),
+                connections: args.connections,
+            };
+            tcp::http(args.connect, &page, &config)?
+        }
+    };
     let file = args.stream.series_file()?;
     let report = follow(run, stop)?;
     conclude(&args.stream, file, json, "request", report)

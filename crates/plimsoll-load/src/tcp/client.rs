@@ -19,7 +19,7 @@ use crate::service::ServiceConfig;
 use crate::wire::{Frame, greet};
 
 /// How long a server may take to accept and to greet.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The reader's lane of the measurement; the generator's is the next.
 const READER_LANE: usize = 0;
 

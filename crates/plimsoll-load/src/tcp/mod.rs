@@ -1,16 +1,21 @@
 //! The request service split in two over loopback TCP: [`Server`] burns, [`request`] measures.
+//! [`http`] measures a web server instead.
 //!
 //! Loopback only, on both sides: the server burns CPU time for whoever asks, and over a network
 //! the latency would no longer be that of this machine's scheduler.
 
 mod client;
+mod http;
 mod server;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::error::LoadError;
+use crate::limits::CONNECTIONS_MAX;
+use crate::units::check_count;
 
 pub use client::request;
+pub use http::{HttpConfig, http};
 pub use server::{Server, ServerConfig, ServerReport};
 
 /// Reads `127.0.0.1:PORT`, `[::1]:PORT` or `localhost:PORT`; `field` is named in the error.
@@ -35,6 +40,10 @@ fn check_loopback(field: &'static str, address: SocketAddr) -> Result<(), LoadEr
         return Ok(());
     }
     Err(refuse(field, &address.to_string()))
+}
+
+fn check_connections(count: usize) -> Result<(), LoadError> {
+    check_count("connections", count as u64, CONNECTIONS_MAX as u64)
 }
 
 fn refuse(field: &'static str, text: &str) -> LoadError {

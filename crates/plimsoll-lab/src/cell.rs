@@ -1,0 +1,191 @@
+//! One cell of the matrix: a kernel, a number of CPUs, a policy and a workload.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::LabError;
+use crate::policy::Policy;
+use crate::workload::Workload;
+
+/// A kernel, with or without the scheduler's high-resolution tick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kernel {
+    pub version: Version,
+    /// `HRTICK` is set in the scheduler's features: the default on 7, not on 6.18.
+    pub hrtick: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    V6_18,
+    V7,
+}
+
+impl Version {
+    /// As `vm/run --kernel` has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V6_18 => "6.18",
+            Self::V7 => "7",
+        }
+    }
+
+    fn hrtick_by_default(self) -> bool {
+        self == Self::V7
+    }
+}
+
+impl Kernel {
+    /// As its authors ship it.
+    #[must_use]
+    pub const fn stock(version: Version) -> Self {
+        Self {
+            version,
+            hrtick: matches!(version, Version::V7),
+        }
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let suffix = match (self.hrtick, self.version.hrtick_by_default()) {
+            (true, false) => "-hrtick",
+            (false, true) => "-nohrtick",
+            _ => "",
+        };
+        write!(f, "{}{suffix}", self.version.name())
+    }
+}
+
+impl FromStr for Kernel {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        Ok(match word {
+            "6.18" => Self::stock(Version::V6_18),
+            "7" => Self::stock(Version::V7),
+            "6.18-hrtick" => Self {
+                version: Version::V6_18,
+                hrtick: true,
+            },
+            "7-nohrtick" => Self {
+                version: Version::V7,
+                hrtick: false,
+            },
+            _ => {
+                return Err(format!(
+                    "no kernel '{word}'; allowed: 6.18, 6.18-hrtick, 7, 7-nohrtick"
+                ));
+            }
+        })
+    }
+}
+
+/// CPUs and the last-level caches that share them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cpus {
+    pub count: u32,
+    pub llcs: u32,
+}
+
+impl Cpus {
+    pub const ONE: Self = Self { count: 1, llcs: 1 };
+    pub const TWO: Self = Self { count: 2, llcs: 1 };
+    pub const FOUR: Self = Self { count: 4, llcs: 2 };
+}
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.count)
+    }
+}
+
+impl FromStr for Cpus {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "1" => Ok(Self::ONE),
+            "2" => Ok(Self::TWO),
+            "4" => Ok(Self::FOUR),
+            _ => Err(format!(
+                "no machine of '{word}' CPUs; allowed: 1, 2, 4 (4 have two last-level caches)"
+            )),
+        }
+    }
+}
+
+/// One measurement of the matrix. Its name, `KERNEL/CPUS/POLICY/WORKLOAD`, is what
+/// `--cell` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cell {
+    pub kernel: Kernel,
+    pub cpus: Cpus,
+    pub workload: Workload,
+    pub policy: Policy,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            kernel,
+            cpus,
+            workload,
+            policy,
+        } = self;
+        write!(f, "{kernel}/{cpus}/{policy}/{workload}")
+    }
+}
+
+impl FromStr for Cell {
+    type Err = LabError;
+
+    fn from_str(name: &str) -> Result<Self, LabError> {
+        let bad = |why: String| LabError::Cell {
+            name: name.to_owned(),
+            why,
+        };
+        let words: Vec<&str> = name.split('/').collect();
+        let &[kernel, cpus, policy, workload] = words.as_slice() else {
+            return Err(bad("a cell is KERNEL/CPUS/POLICY/WORKLOAD, as in \
+                            7/2/sched-ext/service-400"
+                .to_owned()));
+        };
+        let cell = Self {
+            kernel: kernel.parse().map_err(bad)?,
+            cpus: cpus.parse().map_err(bad)?,
+            policy: policy.parse().map_err(bad)?,
+            workload: workload.parse().map_err(bad)?,
+        };
+        cell.workload.check(cell.policy, cell.cpus).map_err(bad)?;
+        Ok(cell)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_as_it_is_written() {
+        for name in [
+            "7/2/sched-ext/service-400",
+            "6.18-hrtick/4/cpu-idle/load-70",
+            "7/1/fair/pipe",
+        ] {
+            assert_eq!(name.parse::<Cell>().unwrap().to_string(), name);
+        }
+    }
+
+    #[test]
+    fn a_bad_name_is_told_with_the_allowed_ones() {
+        let of = |name: &str| name.parse::<Cell>().unwrap_err().to_string();
+        assert!(of("7/2/sched-ext").contains("KERNEL/CPUS/POLICY/WORKLOAD"));
+        assert!(of("5/2/alone/service-400").contains("allowed: 6.18, 6.18-hrtick, 7"));
+        assert!(of("7/3/alone/service-400").contains("allowed: 1, 2, 4"));
+        assert!(of("7/2/bogus/service-400").contains("allowed: alone, equal"));
+        assert!(of("7/2/alone/bogus").contains("allowed: service-400"));
+        assert!(of("7/2/alone/pipe").contains("pipe"));
+    }
+}

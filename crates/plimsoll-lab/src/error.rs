@@ -1,0 +1,38 @@
+//! Errors of the lab.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// One readable line each.
+#[derive(Debug, Error)]
+pub enum LabError {
+    #[error("cell '{name}': {why}")]
+    Cell { name: String, why: String },
+    #[error("{}: {source}", path.display())]
+    File {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("{}: {why}", path.display())]
+    Results { path: PathBuf, why: String },
+    #[error("cannot run {what}: {why}")]
+    Command { what: String, why: String },
+    /// Within the guest.
+    #[error("{0}")]
+    Guest(String),
+    #[error("cannot draw {what}: {why}")]
+    Drawing { what: String, why: String },
+    #[error("{0} of the cells failed")]
+    Failed(usize),
+}
+
+pub type Result<T> = std::result::Result<T, LabError>;
+
+impl LabError {
+    /// A file that cannot be read or written.
+    pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { path, source }
+    }
+}

@@ -1,0 +1,256 @@
+//! Batch work under a policy.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use super::group::Group;
+use super::{FOLDER, PLIMSOLL, text};
+use crate::cell::Cpus;
+use crate::error::{LabError, Result};
+use crate::policy::Policy;
+
+const STATE: &str = "/sys/kernel/sched_ext/state";
+const PROGRESS: &str = "/tmp/batch.out";
+/// A scheduler is loaded, and batch work has begun, within this time.
+const START_MAX: Duration = Duration::from_secs(60);
+/// Burners for each CPU.
+const BURNERS: u32 = 2;
+/// How often burners say how far they are; figures are exact to this much time.
+const REPORT_EVERY: &str = "100ms";
+
+/// Batch work that runs, and what keeps it back.
+#[derive(Debug)]
+pub struct Batch {
+    /// The command, or Plimsoll around it.
+    child: Option<Child>,
+    /// Whether Plimsoll is around it.
+    is_kept: bool,
+    scheduler: Option<Child>,
+}
+
+/// Work that the batch side has done so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Progress {
+    pub at_seconds: f64,
+    pub units: f64,
+    pub cpu_seconds: f64,
+}
+
+impl Batch {
+    /// Starts burners and waits until they run.
+    pub fn start(policy: Policy, cpus: Cpus) -> Result<Self> {
+        let mut batch = Self::scheduler_alone(policy)?;
+        if policy == Policy::Alone {
+            return Ok(batch);
+        }
+        let mut words = prefix(policy, cpus)?;
+        words.extend(burn(cpus));
+        batch.is_kept = matches!(policy, Policy::Stock(_) | Policy::SchedExt(_));
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        command
+            .stdout(create(PROGRESS)?)
+            .stderr(create("/tmp/batch.err")?);
+        batch.child = Some(spawn(&mut command)?);
+        batch.wait_for_work()?;
+        Ok(batch)
+    }
+
+    /// Somebody else's scheduler with no batch work, if the policy has one.
+    pub fn scheduler_alone(policy: Policy) -> Result<Self> {
+        let mut batch = Self {
+            child: None,
+            is_kept: false,
+            scheduler: None,
+        };
+        batch.load(policy)?;
+        Ok(batch)
+    }
+
+    /// Loads somebody else's scheduler for all tasks.
+    fn load(&mut self, policy: Policy) -> Result<()> {
+        let Some(peer) = policy.peer() else {
+            return Ok(());
+        };
+        let mut command = Command::new(Path::new(FOLDER).join(peer));
+        if policy == Policy::LavdBandwidth {
+            command.arg("--enable-cpu-bw");
+        }
+        let log = create("/tmp/scheduler.log")?;
+        let log_too = log
+            .try_clone()
+            .map_err(LabError::file("/tmp/scheduler.log"))?;
+        command.stdout(log).stderr(log_too);
+        let mut child = spawn(&mut command)?;
+        let loaded = wait(
+            || text(STATE).is_ok_and(|state| state == "enabled"),
+            || child.try_wait().is_ok_and(|status| status.is_none()),
+        );
+        if !loaded {
+            let _ = child.kill();
+            let log = fs::read_to_string("/tmp/scheduler.log").unwrap_or_default();
+            let line = log.lines().rfind(|line| !line.trim().is_empty());
+            return Err(LabError::Guest(format!(
+                "{peer} does not load: {}",
+                line.unwrap_or("it says nothing")
+            )));
+        }
+        self.scheduler = Some(child);
+        Ok(())
+    }
+
+    fn wait_for_work(&mut self) -> Result<()> {
+        let Some(child) = &mut self.child else {
+            return Ok(());
+        };
+        let begun = wait(
+            || Self::read().is_some(),
+            || child.try_wait().is_ok_and(|status| status.is_none()),
+        );
+        if begun {
+            return Ok(());
+        }
+        let errors = fs::read_to_string("/tmp/batch.err").unwrap_or_default();
+        let line = errors.lines().rfind(|line| !line.trim().is_empty());
+        Err(LabError::Guest(format!(
+            "the batch work does not start: {}",
+            line.unwrap_or("it says nothing")
+        )))
+    }
+
+    /// Progress of the batch work; zero without any.
+    pub fn progress(&self) -> Result<Progress> {
+        if self.child.is_none() {
+            return Ok(Progress::default());
+        }
+        Self::read().ok_or_else(|| LabError::Guest("the batch work says nothing".to_owned()))
+    }
+
+    fn read() -> Option<Progress> {
+        let said = fs::read_to_string(PROGRESS).ok()?;
+        let line: Value = said
+            .lines()
+            .rev()
+            .find_map(|line| serde_json::from_str(line).ok())?;
+        let number = |name: &str| line[name].as_f64();
+        Some(Progress {
+            at_seconds: number("elapsed_seconds")?,
+            units: number("units")?,
+            cpu_seconds: number("cpu_seconds")?,
+        })
+    }
+
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// The process that decides about it, if there is one.
+    #[must_use]
+    pub fn controller(&self) -> Option<u32> {
+        let keeper = self.child.as_ref().filter(|_| self.is_kept);
+        keeper.or(self.scheduler.as_ref()).map(Child::id)
+    }
+
+    /// Ends all of it.
+    pub fn end(&mut self) -> Result<()> {
+        for child in [self.child.take(), self.scheduler.take()]
+            .into_iter()
+            .flatten()
+        {
+            let pid = Pid::from_raw(child.id().cast_signed());
+            kill(pid, Signal::SIGTERM).map_err(|error| LabError::Guest(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Until a scheduler is loaded.
+pub fn wait_for_scheduler() -> Result<()> {
+    if wait(
+        || text(STATE).is_ok_and(|state| state == "enabled"),
+        || true,
+    ) {
+        return Ok(());
+    }
+    Err(LabError::Guest("no scheduler was loaded".to_owned()))
+}
+
+/// Words before the command of batch work: entry into a cgroup beside the service's, or Plimsoll.
+pub fn prefix(policy: Policy, cpus: Cpus) -> Result<Vec<String>> {
+    let owned = |words: String| words.split(' ').map(str::to_owned).collect();
+    let plimsoll = |enforcer: &str, headroom: u8| {
+        let headroom = match headroom {
+            0 => String::new(),
+            percent => format!("--headroom {percent}% "),
+        };
+        owned(format!(
+            "{PLIMSOLL} run --enforcer {enforcer} --class batch --name batch {headroom}--"
+        ))
+    };
+    match policy {
+        Policy::Stock(headroom) => return Ok(plimsoll("cgroup", headroom)),
+        Policy::SchedExt(headroom) => return Ok(plimsoll("sched-ext", headroom)),
+        _ => {}
+    }
+    let group = Group::make("batch")?;
+    let mut words = vec![
+        "sh".to_owned(),
+        "-c".to_owned(),
+        group.entry(),
+        "sh".to_owned(),
+    ];
+    match policy {
+        Policy::Weight1 => group.set("cpu.weight", "1")?,
+        Policy::CpuIdle => group.set("cpu.idle", "1")?,
+        Policy::SchedIdle => words.extend(owned("/usr/bin/chrt -i 0".to_owned())),
+        Policy::LavdBandwidth => {
+            group.set("cpu.max", &format!("{} 100000", 70_000 * cpus.count))?;
+        }
+        _ if policy.is_nice() => words.extend(owned("/usr/bin/nice -n 19".to_owned())),
+        _ => {}
+    }
+    Ok(words)
+}
+
+fn burn(cpus: Cpus) -> Vec<String> {
+    let burners = BURNERS * cpus.count;
+    let words = format!(
+        "{PLIMSOLL} load burn --threads {burners} --duration 1000s --report-every {REPORT_EVERY} --json"
+    );
+    words.split(' ').map(str::to_owned).collect()
+}
+
+fn create(path: &str) -> Result<File> {
+    File::create(path).map_err(LabError::file(path))
+}
+
+fn spawn(command: &mut Command) -> Result<Child> {
+    let what = command.get_program().to_string_lossy().into_owned();
+    command
+        .stdin(Stdio::null())
+        .spawn()
+        .map_err(|error| LabError::Command {
+            what,
+            why: error.to_string(),
+        })
+}
+
+/// Whether something came true while something else still held.
+fn wait(mut done: impl FnMut() -> bool, mut alive: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    while !done() {
+        if start.elapsed() > START_MAX || !alive() {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    true
+}

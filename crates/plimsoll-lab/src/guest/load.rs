@@ -1,0 +1,158 @@
+//! Plimsoll's own workloads as the main load.
+
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use super::PLIMSOLL;
+use super::counters::round;
+use super::group::Group;
+use crate::cell::Cpus;
+use crate::error::{LabError, Result};
+use crate::results::Figures;
+use crate::workload::Workload;
+
+/// Measured time of a service. The p99 of 10 s of 400 requests a second is within 3 % from seed to
+/// seed; that of 5 s was not.
+const SECONDS: u32 = 10;
+/// Measured time of a steady load, whose figures are sums.
+const STEADY_SECONDS: u32 = 5;
+const REQUEST_US: f64 = 300.0;
+/// A request answered later has failed.
+const DEADLINE: &str = "5ms";
+
+/// The flags of `plimsoll load service` for a workload.
+pub fn flags(workload: Workload, cpus: Cpus, seconds: u32) -> String {
+    let cpus = f64::from(cpus.count);
+    let at = |percent: u8, us: f64| f64::from(percent) / 100.0 * cpus * 1e6 / us;
+    let (rate, service, deadline) = match workload {
+        Workload::Load(percent) => (at(percent, REQUEST_US), "const:300us", DEADLINE),
+        // The source's 25 % of the machine; a deadline of 11 times the mean.
+        Workload::Bt1 => (at(25, REQUEST_US), "exp:300us", "3350us"),
+        Workload::Bt2 => (at(25, 5_000.0), "exp:5ms", "50ms"),
+        // The source's load 1.0 is 22 % of its machine.
+        Workload::Latency(percent) => (
+            at(22, 2_000.0) * f64::from(percent) / 100.0,
+            "exp:2ms",
+            "100ms",
+        ),
+        _ => (400.0, "const:300us", DEADLINE),
+    };
+    format!(
+        "--rate {rate:.0} --service {service} --deadline {deadline} --duration {seconds}s --seed 1"
+    )
+}
+
+/// Runs a request service in its group and reads its latencies.
+pub fn service(group: &Group, workload: Workload, cpus: Cpus) -> Result<Figures> {
+    latencies(&serve(group, workload, cpus, SECONDS)?)
+}
+
+/// Latencies, requests and failures of a service's report.
+pub fn latencies(said: &Value) -> Result<Figures> {
+    let mut figures = Figures::new();
+    for name in ["p50_us", "p90_us", "p99_us", "p999_us", "max_us", "mean_us"] {
+        let value = number(&said["latency"][name])?;
+        figures.insert(name.to_owned(), round(value, 1e3));
+    }
+    for name in ["requests", "failures"] {
+        figures.insert(name.to_owned(), number(&said[name])?);
+    }
+    Ok(figures)
+}
+
+/// Runs a request service in its group and returns its whole report.
+pub fn serve(group: &Group, workload: Workload, cpus: Cpus, seconds: u32) -> Result<Value> {
+    let flags = flags(workload, cpus, seconds);
+    if workload != Workload::Tcp400 {
+        return plimsoll(Some(group), &format!("load service {flags} --json"));
+    }
+    let mut server = command(Some(group), "load serve --listen 127.0.0.1:7117");
+    let mut server = Server(spawn(server.stdout(Stdio::piped()).stderr(Stdio::null()))?);
+    server.wait()?;
+    plimsoll(
+        Some(group),
+        &format!("load request --connect 127.0.0.1:7117 {flags} --json"),
+    )
+}
+
+/// A main load of so many percent of the machine.
+pub fn steady(group: &Group, percent: u8) -> Result<Figures> {
+    if percent == 0 {
+        std::thread::sleep(std::time::Duration::from_secs(STEADY_SECONDS.into()));
+        return Ok(Figures::new());
+    }
+    let said = plimsoll(
+        Some(group),
+        &format!("load steady --percent {percent} --duration {STEADY_SECONDS}s --json"),
+    )?;
+    let achieved = number(&said["percent_achieved"])? / 100.0;
+    Ok(Figures::from([(
+        "main_share".to_owned(),
+        round(achieved, 1e5),
+    )]))
+}
+
+/// A server that is ended with the measurement.
+struct Server(Child);
+
+impl Server {
+    /// Until it listens.
+    fn wait(&mut self) -> Result<()> {
+        for _ in 0..500 {
+            if std::net::TcpStream::connect("127.0.0.1:7117").is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        Err(LabError::Guest("the server does not listen".to_owned()))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn command(group: Option<&Group>, words: &str) -> Command {
+    let mut command = Command::new(PLIMSOLL);
+    command.args(words.split(' ')).stdin(Stdio::null());
+    if let Some(group) = group {
+        group.adopt(&mut command);
+    }
+    command
+}
+
+fn spawn(command: &mut Command) -> Result<Child> {
+    command.spawn().map_err(failed)
+}
+
+fn failed(error: std::io::Error) -> LabError {
+    LabError::Command {
+        what: PLIMSOLL.to_owned(),
+        why: error.to_string(),
+    }
+}
+
+/// Runs one of Plimsoll's commands in a group and reads the JSON that it prints.
+pub fn plimsoll(group: Option<&Group>, words: &str) -> Result<Value> {
+    let output = command(group, words).output().map_err(failed)?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let why = |text: &str| LabError::Command {
+        what: format!("plimsoll {words}"),
+        why: text.trim().replace('\n', "; "),
+    };
+    if !output.status.success() {
+        return Err(why(&String::from_utf8_lossy(&output.stderr)));
+    }
+    serde_json::from_str(said.trim()).map_err(|error| why(&error.to_string()))
+}
+
+pub fn number(value: &Value) -> Result<f64> {
+    value
+        .as_f64()
+        .ok_or_else(|| LabError::Guest(format!("no number: {value}")))
+}

@@ -1,0 +1,97 @@
+//! The guest's part: sets a policy up, runs a workload under it, and prints the figures.
+
+mod batch;
+mod counters;
+mod group;
+mod limits;
+mod load;
+mod switches;
+mod traced;
+mod web;
+
+pub use switches::pipe_back_and_forth;
+pub use web::SCRIPT;
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use crate::cell::{Cell, Kernel};
+use crate::error::{LabError, Result};
+use crate::results::{Figures, Outcome};
+use crate::workload::Workload;
+use batch::Batch;
+use counters::Window;
+use group::Group;
+
+/// Prefix of the line that carries an outcome.
+pub const RESULT: &str = "result ";
+/// Folder in the guest for the programs.
+pub const FOLDER: &str = "/lab";
+/// Plimsoll itself.
+pub const PLIMSOLL: &str = "/lab/plimsoll";
+
+const FEATURES: &str = "/sys/kernel/debug/sched/features";
+/// Batch work runs for so long before anything is measured.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// Measures one cell on this kernel and prints its outcome.
+pub fn run(cell: &Cell) -> Result<()> {
+    set_hrtick(cell.kernel)?;
+    let figures = measure(cell)?;
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let outcome = Outcome {
+        cell: cell.to_string(),
+        kernel: release.trim().to_owned(),
+        figures,
+    };
+    let text = serde_json::to_string(&outcome).map_err(|e| LabError::Guest(e.to_string()))?;
+    println!("{RESULT}{text}");
+    Ok(())
+}
+
+/// The kernel's own default is left as it is.
+fn set_hrtick(kernel: Kernel) -> Result<()> {
+    if kernel == Kernel::stock(kernel.version) {
+        return Ok(());
+    }
+    let word = if kernel.hrtick { "HRTICK" } else { "NO_HRTICK" };
+    fs::write(FEATURES, word).map_err(LabError::file(FEATURES))
+}
+
+fn measure(cell: &Cell) -> Result<Figures> {
+    match cell.workload {
+        Workload::Pipe | Workload::Hackbench => switches::measure(cell),
+        Workload::Burst(allowance) => limits::burst(cell, allowance),
+        Workload::Caps => limits::caps(cell),
+        Workload::Storm => limits::storm(cell),
+        Workload::Web => web::measure(cell),
+        _ => beside_batch(cell),
+    }
+}
+
+/// A service in a cgroup of its own, as under systemd, and batch work beside it.
+fn beside_batch(cell: &Cell) -> Result<Figures> {
+    let service = Group::make("service")?;
+    let mut batch = Batch::start(cell.policy, cell.cpus)?;
+    thread::sleep(SETTLE);
+    let window = Window::open(&batch)?;
+    let mut figures = match cell.workload {
+        Workload::Main(percent) => load::steady(&service, percent)?,
+        workload => load::service(&service, workload, cell.cpus)?,
+    };
+    figures.extend(window.close(&batch)?);
+    if !matches!(cell.workload, Workload::Main(_)) {
+        figures.extend(traced::inversions(&service, cell, &batch)?);
+    }
+    batch.end()?;
+    Ok(figures)
+}
+
+/// A file of the kernel's, without the newline.
+fn text(path: impl AsRef<Path>) -> Result<String> {
+    let path = path.as_ref();
+    let text = fs::read_to_string(path).map_err(LabError::file(path))?;
+    Ok(text.trim_end().to_owned())
+}

@@ -1,0 +1,206 @@
+//! Cost of a switch in instructions: on one CPU in virtual time a nanosecond is one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read as _, Write as _, pipe};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::batch::Batch;
+use super::counters::round;
+use super::{PLIMSOLL, text};
+use crate::cell::Cell;
+use crate::error::{LabError, Result};
+use crate::policy::Policy;
+use crate::results::Figures;
+use crate::workload::Workload;
+
+/// Round trips through the pipes, two switches each.
+const ROUND_TRIPS: u32 = 20_000;
+/// Round trips before that, for caches and counters that are made at first use.
+const WARM_UP: u32 = 2_000;
+/// Senders' messages in a group.
+const LOOPS: u32 = 100;
+/// More than one CPU can use: the quota is kept, and binds nobody.
+const QUOTA: &str = "--quota 400ms/100ms";
+
+/// Measures `pipe` or `hackbench` under a scheduler.
+pub fn measure(cell: &Cell) -> Result<Figures> {
+    let mut peer = Batch::scheduler_alone(cell.policy)?;
+    let mut sleeper = load_ours(cell.policy)?;
+    let words = benchmark(cell);
+    let (said, switches) = run(&words)?;
+    let mut figures = figures(cell, &said, switches)?;
+    if let Some(sleeper) = &mut sleeper {
+        figures.extend(callbacks(&words)?);
+        sleeper.kill().map_err(failed)?;
+    }
+    peer.end()?;
+    Ok(figures)
+}
+
+/// Loads Plimsoll's scheduler by a batch group that sleeps, if the policy is about it.
+fn load_ours(policy: Policy) -> Result<Option<Child>> {
+    let mode = match policy {
+        Policy::Unmanaged | Policy::Managed | Policy::ManagedQuota => "partial",
+        Policy::ModeAll => "all",
+        _ => return Ok(None),
+    };
+    let words = format!(
+        "run --enforcer sched-ext --mode {mode} --class batch --name sleeper -- \
+         {PLIMSOLL} load wake --every 1m --duration 1000s"
+    );
+    let mut command = Command::new(PLIMSOLL);
+    command.args(words.split_whitespace());
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let child = command.spawn().map_err(failed)?;
+    super::batch::wait_for_scheduler()?;
+    Ok(Some(child))
+}
+
+/// The command, inside a group if the policy has one.
+fn benchmark(cell: &Cell) -> Vec<String> {
+    let group = match cell.policy {
+        Policy::Managed => format!("{PLIMSOLL} run --enforcer sched-ext --class batch -- "),
+        Policy::ManagedQuota => {
+            format!("{PLIMSOLL} run --enforcer sched-ext --class batch {QUOTA} -- ")
+        }
+        _ => String::new(),
+    };
+    let command = match cell.workload {
+        Workload::Pipe => "/lab/plimsoll-lab pipe".to_owned(),
+        _ => format!("/lab/hackbench --groups 2 --loops {LOOPS}"),
+    };
+    let words = format!("{group}{command}");
+    words.split(' ').map(str::to_owned).collect()
+}
+
+/// Runs it; returns its words, and how often the kernel switched meanwhile.
+fn run(words: &[String]) -> Result<(String, u64)> {
+    let before = switches()?;
+    let mut command = Command::new(&words[0]);
+    let output = command.args(&words[1..]).stdin(Stdio::null()).output();
+    let output = output.map_err(failed)?;
+    let switches = switches()? - before;
+    if output.status.success() {
+        return Ok((
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+            switches,
+        ));
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(LabError::Guest(errors.trim().replace('\n', "; ")))
+}
+
+/// Runs it again and has the kernel count calls and instructions of the scheduler's callbacks,
+/// each switch. Counting itself takes some instructions.
+fn callbacks(words: &[String]) -> Result<Figures> {
+    let stats = Path::new("/proc/sys/kernel/bpf_stats_enabled");
+    fs::write(stats, "1").map_err(LabError::file(stats))?;
+    let before = programs()?;
+    let (_, switches) = run(words)?;
+    let after = programs()?;
+    fs::write(stats, "0").map_err(LabError::file(stats))?;
+    let mut figures = Figures::new();
+    for (name, (calls, ns)) in after {
+        let (calls_before, ns_before) = before.get(&name).copied().unwrap_or_default();
+        let each = |count: u64| count as f64 / switches as f64;
+        let (calls, ns) = (calls - calls_before, ns - ns_before);
+        // Rarer ones are not part of a switch.
+        if calls * 20 > switches {
+            figures.insert(format!("callback_{name}_calls"), round(each(calls), 1e3));
+            figures.insert(format!("callback_{name}_instructions"), each(ns).round());
+        }
+    }
+    Ok(figures)
+}
+
+/// Calls and run time of the scheduler's programs, by name.
+fn programs() -> Result<BTreeMap<String, (u64, u64)>> {
+    let output = Command::new("/lab/bpftool")
+        .args(["--json", "prog", "show"])
+        .output();
+    let output = output.map_err(failed)?;
+    let said: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| LabError::Guest(format!("bpftool: {error}")))?;
+    let all = said.as_array().into_iter().flatten();
+    let named = all.filter_map(|program| {
+        let name = program["name"].as_str()?.strip_prefix("plimsoll_")?;
+        let number = |name: &str| program[name].as_u64().unwrap_or(0);
+        Some((name.to_owned(), (number("run_cnt"), number("run_time_ns"))))
+    });
+    Ok(named.collect())
+}
+
+fn failed(error: std::io::Error) -> LabError {
+    LabError::Command {
+        what: "the benchmark".to_owned(),
+        why: error.to_string(),
+    }
+}
+
+fn figures(cell: &Cell, said: &str, switches: u64) -> Result<Figures> {
+    let bad = || LabError::Guest(format!("the benchmark says: {said}"));
+    let mut figures = Figures::new();
+    if cell.workload == Workload::Pipe {
+        let ns: f64 = said.trim().parse().map_err(|_| bad())?;
+        let each = ns / f64::from(2 * ROUND_TRIPS);
+        figures.insert("instructions_per_switch".to_owned(), each.round());
+        return Ok(figures);
+    }
+    let line = said.lines().find_map(|line| line.strip_prefix("Time: "));
+    let seconds: f64 = line
+        .and_then(|word| word.trim().parse().ok())
+        .ok_or_else(bad)?;
+    // 20 senders and 20 receivers in each of the groups.
+    let messages = f64::from(2 * 20 * 20 * LOOPS);
+    figures.insert(
+        "instructions_per_message".to_owned(),
+        (seconds * 1e9 / messages).round(),
+    );
+    figures.insert(
+        "switches_per_message".to_owned(),
+        round(switches as f64 / messages, 1e3),
+    );
+    Ok(figures)
+}
+
+/// All that the kernel has done since it booted.
+fn switches() -> Result<u64> {
+    let text = text("/proc/stat")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("ctxt "));
+    line.and_then(|word| word.parse().ok())
+        .ok_or_else(|| LabError::Guest("/proc/stat has no ctxt".to_owned()))
+}
+
+/// Sends a byte to another process and waits for its answer, again and again; prints how long
+/// it took, in nanoseconds.
+pub fn pipe_back_and_forth() -> Result<()> {
+    let (mut here, mut there_out) = pipe().map_err(failed)?;
+    let (mut there, mut here_out) = pipe().map_err(failed)?;
+    let answer = std::thread::spawn(move || -> std::io::Result<()> {
+        let mut byte = [0];
+        for _ in 0..WARM_UP + ROUND_TRIPS {
+            there.read_exact(&mut byte)?;
+            there_out.write_all(&byte)?;
+        }
+        Ok(())
+    });
+    let mut byte = [0];
+    let mut begun = Instant::now();
+    for round in 0..WARM_UP + ROUND_TRIPS {
+        if round == WARM_UP {
+            begun = Instant::now();
+        }
+        here_out.write_all(&byte).map_err(failed)?;
+        here.read_exact(&mut byte).map_err(failed)?;
+    }
+    println!("{}", begun.elapsed().as_nanos());
+    match answer.join() {
+        Ok(result) => result.map_err(failed),
+        Err(_) => Err(LabError::Guest("the other thread died".to_owned())),
+    }
+}

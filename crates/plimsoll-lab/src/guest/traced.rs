@@ -1,0 +1,66 @@
+//! How often batch work is picked while normal work is runnable on the same CPU.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use super::batch::Batch;
+use super::counters::round;
+use super::group::Group;
+use super::load;
+use crate::cell::Cell;
+use crate::error::{LabError, Result};
+use crate::inversions;
+use crate::results::Figures;
+
+const TRACING: &str = "/sys/kernel/tracing";
+const EVENTS: [&str; 3] = ["sched_switch", "sched_wakeup", "sched_migrate_task"];
+/// Of each CPU: some 100 bytes for each of the events of two seconds.
+const BUFFER_KIB: &str = "16384";
+/// What the threads of burners and of services are called.
+const BATCH: &str = "load-burner";
+const SERVICE: &str = "load-worker";
+/// Traced time; the figures of latency are of time that is not traced.
+const SECONDS: u32 = 2;
+
+/// Has the service run again, traced.
+pub fn inversions(service: &Group, cell: &Cell, batch: &Batch) -> Result<Figures> {
+    if !batch.is_there() {
+        return Ok(Figures::new());
+    }
+    set("buffer_size_kb", BUFFER_KIB)?;
+    for event in EVENTS {
+        set(&format!("events/sched/{event}/enable"), "1")?;
+    }
+    set("tracing_on", "1")?;
+    load::serve(service, cell.workload, cell.cpus, SECONDS)?;
+    set("tracing_on", "0")?;
+    let path = Path::new(TRACING).join("trace");
+    let trace = fs::read_to_string(&path).map_err(LabError::file(path))?;
+    for event in EVENTS {
+        set(&format!("events/sched/{event}/enable"), "0")?;
+    }
+    let seen = inversions::count(&trace, BATCH, SERVICE);
+    if seen.lost_events > 0 {
+        let lost = seen.lost_events;
+        return Err(LabError::Guest(format!("the trace lost {lost} events")));
+    }
+    let seconds = f64::from(SECONDS);
+    let ms = |time: Duration| round(time.as_secs_f64() * 1e3, 1e3);
+    Ok(Figures::from([
+        (
+            "inversions_per_second".to_owned(),
+            seen.picks as f64 / seconds,
+        ),
+        (
+            "inversion_ms_per_second".to_owned(),
+            ms(seen.total) / seconds,
+        ),
+        ("inversion_ms_longest".to_owned(), ms(seen.longest)),
+    ]))
+}
+
+fn set(file: &str, value: &str) -> Result<()> {
+    let path = Path::new(TRACING).join(file);
+    fs::write(&path, value).map_err(LabError::file(path))
+}

@@ -1,0 +1,60 @@
+//! A web server and its client, and a video encoder as batch work: `bench/webserver-guest`.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::batch::{self, Batch};
+use super::counters::round;
+use super::load::number;
+use crate::cell::Cell;
+use crate::error::{LabError, Result};
+use crate::policy::Policy;
+use crate::results::Figures;
+
+/// Its path in the guest.
+pub const SCRIPT: &str = "/lab/webserver-guest";
+
+/// Has the script serve, and encode under the cell's policy.
+pub fn measure(cell: &Cell) -> Result<Figures> {
+    let mut scheduler = Batch::scheduler_alone(cell.policy)?;
+    let mut command = Command::new(SCRIPT);
+    if cell.policy == Policy::Alone {
+        command.arg("--alone");
+    } else {
+        command.arg("--");
+        command.args(batch::prefix(cell.policy, cell.cpus)?);
+    }
+    let failed = |why: String| LabError::Command {
+        what: SCRIPT.to_owned(),
+        why,
+    };
+    let output = command
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let line = said.lines().find(|line| line.starts_with('{'));
+    let Some(line) = line.filter(|_| output.status.success()) else {
+        return Err(failed(errors.trim().replace('\n', "; ")));
+    };
+    scheduler.end()?;
+    figures(line).map_err(|error| failed(error.to_string()))
+}
+
+fn figures(line: &str) -> Result<Figures> {
+    let said: Value =
+        serde_json::from_str(line).map_err(|error| LabError::Guest(error.to_string()))?;
+    let mut figures = Figures::new();
+    for name in ["p50_us", "p99_us", "p999_us", "max_us"] {
+        figures.insert(name.to_owned(), round(number(&said[name])?, 1e3));
+    }
+    for name in ["requests", "failures"] {
+        figures.insert(name.to_owned(), number(&said[name])?);
+    }
+    if let Some(frames) = said["frames"].as_f64() {
+        let rate = frames / number(&said["seconds"])?;
+        figures.insert("batch_units_per_second".to_owned(), round(rate, 10.0));
+    }
+    Ok(figures)
+}

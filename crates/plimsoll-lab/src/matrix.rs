@@ -1,0 +1,177 @@
+//! Which cells there are: the chosen ones of `make lab`, and all of `make lab-full`.
+
+use crate::cell::{Cell, Cpus, Kernel, Version};
+use crate::policy::Policy;
+use crate::workload::{Allowance, Workload};
+
+const V6_18: Kernel = Kernel::stock(Version::V6_18);
+const V7: Kernel = Kernel::stock(Version::V7);
+const V6_18_HRTICK: Kernel = Kernel {
+    version: Version::V6_18,
+    hrtick: true,
+};
+
+/// The policies of the README's table.
+pub const HEADLINE: [Policy; 9] = [
+    Policy::Alone,
+    Policy::Equal,
+    Policy::Weight1,
+    Policy::CpuIdle,
+    Policy::Stock(0),
+    Policy::Stock(30),
+    Policy::SchedExt(0),
+    Policy::SchedExt(30),
+    Policy::Lavd,
+];
+
+/// The kernels whose results differ.
+pub const KERNELS: [Kernel; 3] = [V6_18, V6_18_HRTICK, V7];
+
+/// Who takes part in the source's latency table.
+pub const LATENCY: [Policy; 6] = [
+    Policy::Alone,
+    Policy::Weight1,
+    Policy::Stock(30),
+    Policy::Stock(20),
+    Policy::SchedExt(30),
+    Policy::SchedExt(20),
+];
+/// The source's loads, in percent of its load 1.0.
+pub const LATENCY_LOADS: [u8; 7] = [100, 110, 120, 130, 140, 150, 160];
+/// The main loads of headroom's table.
+pub const MAIN_LOADS: [u8; 6] = [30, 40, 50, 60, 70, 80];
+/// Shares of the machine that the service needs.
+pub const LOADS: [u8; 4] = [10, 30, 50, 70];
+pub const ALLOWANCES: [Allowance; 3] = [Allowance::All, Allowance::Quota, Allowance::QuotaAndBurst];
+/// Schedulers under which a switch is measured.
+pub const SWITCHES: [Policy; 6] = [
+    Policy::Fair,
+    Policy::Unmanaged,
+    Policy::Managed,
+    Policy::ManagedQuota,
+    Policy::ModeAll,
+    Policy::Lavd,
+];
+
+/// Cells in the order in which they were asked for, each once.
+#[derive(Debug, Default)]
+struct Cells(Vec<Cell>);
+
+impl Cells {
+    fn add(&mut self, kernel: Kernel, cpus: Cpus, policies: &[Policy], workload: Workload) {
+        for policy in policies {
+            let cell = Cell {
+                kernel,
+                cpus,
+                workload,
+                policy: *policy,
+            };
+            if workload.check(*policy, cpus).is_ok() && !self.0.contains(&cell) {
+                self.0.push(cell);
+            }
+        }
+    }
+}
+
+/// The README's table, and one of each kind.
+#[must_use]
+pub fn chosen() -> Vec<Cell> {
+    let mut cells = Cells::default();
+    for kernel in [V7, V6_18] {
+        cells.add(kernel, Cpus::TWO, &HEADLINE, Workload::Service400);
+    }
+    let few = [Policy::Alone, Policy::Stock(0), Policy::SchedExt(0)];
+    let hrtick = [Policy::Alone, Policy::Stock(0), Policy::Stock(30)];
+    cells.add(V6_18_HRTICK, Cpus::TWO, &hrtick, Workload::Service400);
+    cells.add(V7, Cpus::ONE, &few, Workload::Service400);
+    cells.add(V7, Cpus::FOUR, &few, Workload::Service400);
+    for percent in [30, 70] {
+        cells.add(V7, Cpus::TWO, &few, Workload::Load(percent));
+    }
+    cells.add(V7, Cpus::TWO, &few, Workload::Tcp400);
+    cells.add(V7, Cpus::TWO, &few, Workload::Web);
+    let pair = [Policy::Fair, Policy::Managed];
+    cells.add(V7, Cpus::ONE, &pair, Workload::Pipe);
+    cells.add(V7, Cpus::ONE, &pair, Workload::Hackbench);
+    cells.add(V7, Cpus::TWO, &[Policy::SchedExt(30)], Workload::Main(50));
+    for allowance in ALLOWANCES {
+        let stock = [Policy::Stock(0)];
+        cells.add(V7, Cpus::TWO, &stock, Workload::Burst(allowance));
+    }
+    cells.add(V7, Cpus::ONE, &[Policy::SchedExt(0)], Workload::Caps);
+    cells.0
+}
+
+/// Everything.
+#[must_use]
+pub fn full() -> Vec<Cell> {
+    let mut cells = Cells(chosen());
+    let all: Vec<Policy> = Policy::all().collect();
+    for kernel in KERNELS {
+        for cpus in [Cpus::ONE, Cpus::TWO, Cpus::FOUR] {
+            cells.add(kernel, cpus, &all, Workload::Service400);
+            for percent in LOADS {
+                cells.add(kernel, cpus, &all, Workload::Load(percent));
+            }
+            cells.add(kernel, cpus, &all, Workload::Tcp400);
+        }
+        cells.add(kernel, Cpus::TWO, &all, Workload::Web);
+        sources(&mut cells, kernel);
+    }
+    for kernel in [V6_18, V7] {
+        cells.add(kernel, Cpus::ONE, &SWITCHES, Workload::Pipe);
+        cells.add(kernel, Cpus::ONE, &SWITCHES, Workload::Hackbench);
+    }
+    cells.0
+}
+
+/// The experiments of the sources.
+fn sources(cells: &mut Cells, kernel: Kernel) {
+    let beside = [
+        Policy::Alone,
+        Policy::Equal,
+        Policy::Weight1,
+        Policy::Stock(0),
+        Policy::SchedExt(0),
+    ];
+    cells.add(kernel, Cpus::TWO, &beside, Workload::Bt1);
+    cells.add(kernel, Cpus::TWO, &beside, Workload::Bt2);
+    let headroom = [Policy::Stock(30), Policy::SchedExt(30)];
+    for percent in MAIN_LOADS {
+        cells.add(kernel, Cpus::TWO, &headroom, Workload::Main(percent));
+    }
+    for percent in LATENCY_LOADS {
+        cells.add(kernel, Cpus::TWO, &LATENCY, Workload::Latency(percent));
+    }
+    let enforcers = [Policy::Stock(0), Policy::SchedExt(0)];
+    for allowance in ALLOWANCES {
+        cells.add(kernel, Cpus::TWO, &enforcers, Workload::Burst(allowance));
+    }
+    cells.add(kernel, Cpus::ONE, &enforcers, Workload::Caps);
+    cells.add(kernel, Cpus::ONE, &enforcers, Workload::Storm);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chosen_cells_are_part_of_all_and_each_is_there_once() {
+        let all = full();
+        for cell in chosen() {
+            assert_eq!(
+                all.iter().filter(|other| **other == cell).count(),
+                1,
+                "{cell}"
+            );
+        }
+        assert!(all.len() > 300, "{}", all.len());
+    }
+
+    #[test]
+    fn each_name_leads_back_to_its_cell() {
+        for cell in full() {
+            assert_eq!(cell.to_string().parse::<Cell>().unwrap(), cell);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What stands between the service and the batch work.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How batch work is kept from the service, or, for the cost of a switch, which scheduler the
+/// benchmark itself runs under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Policy {
+    /// No batch work.
+    Alone,
+    /// A cgroup of the same weight beside the service's.
+    Equal,
+    /// The same, each task at nice 19.
+    Nice19,
+    /// A cgroup of weight 1.
+    Weight1,
+    /// A cgroup whose tasks are `SCHED_IDLE`.
+    SchedIdle,
+    /// A cgroup with `cpu.idle`.
+    CpuIdle,
+    /// `plimsoll run --class batch` on stock knobs, with a headroom in percent.
+    Stock(u8),
+    /// The same on the BPF scheduler.
+    SchedExt(u8),
+    /// `scx_lavd`, batch work at nice 19.
+    Lavd,
+    /// `scx_lavd --enable-cpu-bw`, batch work in a cgroup with a quota of 70 % of the machine.
+    LavdBandwidth,
+    /// Another scheduler of the registry; batch work at nice 19.
+    Bpfland,
+    Cosmos,
+    Flash,
+    /// The kernel's fair class, no scheduler loaded.
+    Fair,
+    /// The fair class beside a loaded BPF scheduler that has nothing to do.
+    Unmanaged,
+    /// In a batch group on the BPF scheduler.
+    Managed,
+    /// In a batch group with a quota that does not bind.
+    ManagedQuota,
+    /// In no group, with every task on the BPF scheduler.
+    ModeAll,
+}
+
+const NAMES: [(Policy, &str); 22] = [
+    (Policy::Alone, "alone"),
+    (Policy::Equal, "equal"),
+    (Policy::Nice19, "nice-19"),
+    (Policy::Weight1, "weight-1"),
+    (Policy::SchedIdle, "sched-idle"),
+    (Policy::CpuIdle, "cpu-idle"),
+    (Policy::Stock(0), "stock"),
+    (Policy::Stock(20), "stock+20"),
+    (Policy::Stock(30), "stock+30"),
+    (Policy::SchedExt(0), "sched-ext"),
+    (Policy::SchedExt(20), "sched-ext+20"),
+    (Policy::SchedExt(30), "sched-ext+30"),
+    (Policy::Lavd, "lavd"),
+    (Policy::LavdBandwidth, "lavd-bw"),
+    (Policy::Bpfland, "bpfland"),
+    (Policy::Cosmos, "cosmos"),
+    (Policy::Flash, "flash"),
+    (Policy::Fair, "fair"),
+    (Policy::Unmanaged, "unmanaged"),
+    (Policy::Managed, "managed"),
+    (Policy::ManagedQuota, "managed-quota"),
+    (Policy::ModeAll, "mode-all"),
+];
+
+impl Policy {
+    /// A scheduler that is not part of Plimsoll and has to be built first.
+    #[must_use]
+    pub fn peer(self) -> Option<&'static str> {
+        match self {
+            Self::Lavd | Self::LavdBandwidth => Some("scx_lavd"),
+            Self::Bpfland => Some("scx_bpfland"),
+            Self::Cosmos => Some("scx_cosmos"),
+            Self::Flash => Some("scx_flash"),
+            _ => None,
+        }
+    }
+
+    /// Whether batch work runs at nice 19.
+    #[must_use]
+    pub fn is_nice(self) -> bool {
+        self == Self::Nice19 || (self.peer().is_some() && self != Self::LavdBandwidth)
+    }
+
+    /// Whether it says how a benchmark of switches itself is scheduled.
+    #[must_use]
+    pub fn is_of_switches(self) -> bool {
+        matches!(
+            self,
+            Self::Fair | Self::Unmanaged | Self::Managed | Self::ManagedQuota | Self::ModeAll
+        ) || self == Self::Lavd
+    }
+
+    /// Whether it can stand beside a service.
+    #[must_use]
+    pub fn is_of_batch_work(self) -> bool {
+        self == Self::Lavd || !self.is_of_switches()
+    }
+
+    /// All of them, in the order in which tables show them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        NAMES.iter().map(|(policy, _)| *policy)
+    }
+
+    /// What a user would do, for a table.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Equal => "cgroup of equal weight",
+            Self::Nice19 => "the same, `nice -n 19`",
+            Self::Weight1 => "`cpu.weight` 1",
+            Self::SchedIdle => "`SCHED_IDLE` in a cgroup",
+            Self::CpuIdle => "`cpu.idle` 1",
+            Self::Stock(0) => "Plimsoll, stock knobs",
+            Self::Stock(20) => "Plimsoll, stock knobs, headroom 20 %",
+            Self::Stock(_) => "Plimsoll, stock knobs, headroom 30 %",
+            Self::SchedExt(0) => "Plimsoll, sched_ext",
+            Self::SchedExt(20) => "Plimsoll, sched_ext, headroom 20 %",
+            Self::SchedExt(_) => "Plimsoll, sched_ext, headroom 30 %",
+            Self::Lavd => "scx_lavd, nice 19",
+            Self::LavdBandwidth => "scx_lavd, `cpu.max` 70 %",
+            Self::Bpfland => "scx_bpfland, nice 19",
+            Self::Cosmos => "scx_cosmos, nice 19",
+            Self::Flash => "scx_flash, nice 19",
+            Self::Fair => "fair class",
+            Self::Unmanaged => "fair class beside Plimsoll's scheduler",
+            Self::Managed => "batch group, sched_ext",
+            Self::ManagedQuota => "batch group with a quota, sched_ext",
+            Self::ModeAll => "mode all",
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = NAMES.iter().find(|(policy, _)| policy == self);
+        f.write_str(name.map_or("?", |(_, name)| name))
+    }
+}
+
+impl FromStr for Policy {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let found = NAMES.iter().find(|(_, name)| *name == word);
+        found.map(|(policy, _)| *policy).ok_or_else(|| {
+            let names: Vec<&str> = NAMES.iter().map(|(_, name)| *name).collect();
+            format!("no policy '{word}'; allowed: {}", names.join(", "))
+        })
+    }
+}

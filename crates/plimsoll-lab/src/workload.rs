@@ -1,0 +1,140 @@
+//! What runs in a cell, and which figures it yields.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::cell::Cpus;
+use crate::policy::Policy;
+
+/// The workload of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Workload {
+    /// 400 requests a second of 300 µs, whatever the machine.
+    Service400,
+    /// Requests of 300 µs that need this share of the machine, in percent.
+    Load(u8),
+    /// The same 400 requests over loopback TCP: a client's threads wake a server's, and back.
+    Tcp400,
+    /// A web server and its client, and a video encoder as batch work.
+    Web,
+    /// Two processes that wake each other through pipes, on one CPU.
+    Pipe,
+    /// Groups of senders and receivers, on one CPU.
+    Hackbench,
+    /// Scenario 1 of the batch class's source: the share of requests answered in time.
+    Bt1,
+    /// Scenario 2 of the same: average latency.
+    Bt2,
+    /// The table of headroom's source: a main load of so many percent, and the rest.
+    Main(u8),
+    /// Headroom's latency table: requests of 2 ms at so many percent of the source's load 1.0.
+    Latency(u8),
+    /// The burst experiment: bursts of requests without quota, with one, with one and burst.
+    Burst(Allowance),
+    /// The caps table: tasks that need so much CPU, at 9 and 90 %.
+    Caps,
+    /// Many short processes under a cap of the tree and of each task.
+    Storm,
+}
+
+/// What the bursty service of [`Workload::Burst`] may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Allowance {
+    All,
+    Quota,
+    QuotaAndBurst,
+}
+
+const NAMES: [(Workload, &str); 32] = [
+    (Workload::Service400, "service-400"),
+    (Workload::Load(10), "load-10"),
+    (Workload::Load(30), "load-30"),
+    (Workload::Load(50), "load-50"),
+    (Workload::Load(70), "load-70"),
+    (Workload::Tcp400, "tcp-400"),
+    (Workload::Web, "web"),
+    (Workload::Pipe, "pipe"),
+    (Workload::Hackbench, "hackbench"),
+    (Workload::Bt1, "bt-1"),
+    (Workload::Bt2, "bt-2"),
+    (Workload::Main(0), "main-0"),
+    (Workload::Main(30), "main-30"),
+    (Workload::Main(40), "main-40"),
+    (Workload::Main(50), "main-50"),
+    (Workload::Main(60), "main-60"),
+    (Workload::Main(70), "main-70"),
+    (Workload::Main(80), "main-80"),
+    (Workload::Latency(100), "latency-100"),
+    (Workload::Latency(110), "latency-110"),
+    (Workload::Latency(120), "latency-120"),
+    (Workload::Latency(130), "latency-130"),
+    (Workload::Latency(140), "latency-140"),
+    (Workload::Latency(150), "latency-150"),
+    (Workload::Latency(160), "latency-160"),
+    (Workload::Burst(Allowance::All), "burst-no-quota"),
+    (Workload::Burst(Allowance::Quota), "burst-quota"),
+    (
+        Workload::Burst(Allowance::QuotaAndBurst),
+        "burst-quota-burst",
+    ),
+    (Workload::Caps, "caps"),
+    (Workload::Storm, "storm"),
+    (Workload::Load(90), "load-90"),
+    (Workload::Load(20), "load-20"),
+];
+
+impl Workload {
+    /// Whether it can be measured under this policy on this machine; else why not.
+    pub fn check(self, policy: Policy, cpus: Cpus) -> Result<(), String> {
+        let needs = |what: &str| Err(format!("{self} is measured {what}"));
+        match self {
+            Self::Pipe | Self::Hackbench if !policy.is_of_switches() => {
+                needs("under fair, unmanaged, managed, managed-quota, mode-all or lavd")
+            }
+            Self::Pipe | Self::Hackbench if cpus != Cpus::ONE => {
+                needs("on one CPU, where a nanosecond is an instruction")
+            }
+            Self::Burst(_) | Self::Caps | Self::Storm
+                if !matches!(policy, Policy::Stock(0) | Policy::SchedExt(0)) =>
+            {
+                needs("under stock or sched-ext, which enforce the limit")
+            }
+            Self::Pipe | Self::Hackbench | Self::Burst(_) | Self::Caps | Self::Storm => Ok(()),
+            _ if !policy.is_of_batch_work() => {
+                Err(format!("{policy} is a policy for pipe and hackbench"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// For a table.
+    #[must_use]
+    pub fn words(self) -> String {
+        match self {
+            Self::Service400 => "400 requests/s of 300 µs".to_owned(),
+            Self::Load(percent) => format!("requests of 300 µs, {percent} % of the machine"),
+            Self::Tcp400 => "400 requests/s of 300 µs over loopback TCP".to_owned(),
+            Self::Web => "web server beside a video encoder".to_owned(),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = NAMES.iter().find(|(workload, _)| workload == self);
+        f.write_str(name.map_or("?", |(_, name)| name))
+    }
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let found = NAMES.iter().find(|(_, name)| *name == word);
+        found.map(|(workload, _)| *workload).ok_or_else(|| {
+            let names: Vec<&str> = NAMES.iter().map(|(_, name)| *name).collect();
+            format!("no workload '{word}'; allowed: {}", names.join(", "))
+        })
+    }
+}
