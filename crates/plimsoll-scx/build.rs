@@ -1,35 +1,88 @@
 //! Compiles the BPF scheduler, and makes the Rust side of its skeleton and of
 //! the types that it shares with user space. Which clang: see
 //! `.cargo/config.toml`.
+//!
+//! The program is the same, byte for byte, in whatever folder the project lies. LLVM orders
+//! forward declared types in BTF by their addresses, and those depend on the lengths of the
+//! paths that the compiler meets. So it works on a copy whose paths have the same lengths
+//! everywhere.
 
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
 
 /// What scx_cargo takes additional compiler flags from.
 const EXTRA_CFLAGS: &str = "BPF_EXTRA_CFLAGS_PRE_INCL";
+/// The sources, and the core's headers: both in this folder and in that of the copy.
+const SOURCES: [&str; 2] = ["src/bpf", "../../policy/include"];
+/// The files that the crate includes.
+const OBJECT: &str = "bpf.bpf.o";
+const SKELETON: &str = "bpf_skel.rs";
+const SHARED_TYPES: &str = "bpf_intf.rs";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let policy = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../policy/include")
-        .canonicalize()?;
-
     // Folders: cargo looks at every file in them. Of the headers scx_cargo
     // would name only those that lie beside the program.
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=src/bpf");
-    println!("cargo::rerun-if-changed={}", policy.display());
+    for folder in SOURCES {
+        println!("cargo::rerun-if-changed={folder}");
+    }
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    // SAFETY: a build script has one thread, and none was started yet.
+    unsafe { env::set_var("TMPDIR", "/tmp") };
+    let copy = tempfile::Builder::new().prefix("plimsoll-").tempdir()?;
+    let here = copy.path().join("crates/plimsoll-scx");
+    fs::create_dir_all(&here)?;
+    for folder in SOURCES {
+        copy_folder(Path::new(folder), &here.join(folder))?;
+    }
+    build(&here)?;
+    for made in [OBJECT, SHARED_TYPES] {
+        fs::copy(made, out.join(made))?;
+    }
+    // The skeleton names the object by its path.
+    let skeleton = fs::read_to_string(SKELETON)?;
+    let object = fs::canonicalize(OBJECT)?;
+    fs::write(
+        out.join(SKELETON),
+        skeleton.replace(name_of(&object)?, name_of(&out.join(OBJECT))?),
+    )?;
+    Ok(())
+}
 
-    add_include_path(&policy);
+/// Makes everything in this folder, which is the current one from then on.
+fn build(here: &Path) -> Result<(), Box<dyn Error>> {
+    env::set_current_dir(here)?;
+    let mut flags = env::var(EXTRA_CFLAGS).unwrap_or_default();
+    flags.push_str(" -I../../policy/include -ffile-compilation-dir=/plimsoll");
+    // SAFETY: a build script has one thread, and none was started yet.
+    unsafe {
+        env::set_var(EXTRA_CFLAGS, flags);
+        env::set_var("OUT_DIR", ".");
+        env::set_var("PWD", here);
+    }
     scx_cargo::BpfBuilder::new()?
-        .enable_intf("src/bpf/intf.h", "bpf_intf.rs")
+        .enable_intf("src/bpf/intf.h", SHARED_TYPES)
         .enable_skel("src/bpf/scheduler.bpf.c", "bpf")
         .build()?;
     Ok(())
 }
 
-fn add_include_path(folder: &Path) {
-    let mut flags = std::env::var(EXTRA_CFLAGS).unwrap_or_default();
-    flags.push_str(&format!(" -I{}", folder.display()));
-    // SAFETY: a build script has one thread, and none was started yet.
-    unsafe { std::env::set_var(EXTRA_CFLAGS, flags) };
+fn name_of(path: &Path) -> io::Result<&str> {
+    path.to_str()
+        .ok_or_else(|| io::Error::other(format!("{} is not UTF-8", path.display())))
+}
+
+fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
 }

@@ -8,5 +8,7 @@ pub mod matching;
 pub mod metrics;
 pub mod processes;
 pub mod service;
+#[cfg(test)]
+mod skipped;
 pub mod state;
 pub mod watch;

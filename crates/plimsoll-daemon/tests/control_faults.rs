@@ -113,11 +113,14 @@ fn clients_that_never_read_hold_up_nobody() {
     is_answered_soon(&rig);
 }
 
+/// Clients of several users take root.
+fn assert_root() {
+    assert!(nix::unistd::geteuid().is_root(), "THIS TEST NEEDS ROOT");
+}
+
 #[test]
 fn users_who_read_drop_by_drop_hold_up_no_operator_and_not_each_other() {
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
+    assert_root();
     let state = Answer::State(Box::new(state_of(5_000)));
     let rig = Rig::new(Echo::answering(state));
     let is_over = AtomicBool::new(false);
@@ -159,9 +162,7 @@ fn users_who_read_drop_by_drop_hold_up_no_operator_and_not_each_other() {
 
 #[test]
 fn users_who_come_faster_than_they_can_be_sent_away_hold_up_nobody() {
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
+    assert_root();
     let rig = Rig::new(Echo::default());
     let is_over = AtomicBool::new(false);
     let comers = AtomicUsize::new(0);
@@ -238,9 +239,7 @@ fn five_hundred_clients_at_once_are_all_answered() {
 
 #[test]
 fn five_hundred_clients_of_a_user_are_all_answered() {
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
+    assert_root();
     let rig = Rig::new(Echo::taking(Duration::from_millis(1)));
     assert_eq!(crowd(&rig, Some(1000), 500), 500);
     assert_eq!(rig.handler.answered(), 500);
@@ -248,9 +247,7 @@ fn five_hundred_clients_of_a_user_are_all_answered() {
 
 #[test]
 fn users_leave_places_for_operators() {
-    if !nix::unistd::geteuid().is_root() {
-        return;
-    }
+    assert_root();
     let rig = Rig::new(Echo::default());
     let halves = std::thread::scope(|scope| {
         let connect = || {

@@ -1,11 +1,12 @@
 //! What this host has of what the scheduler needs.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::sys::statfs::{FsType, statfs};
 use plimsoll_engine::host::{Mode, SchedExt};
 use plimsoll_engine::runtime::{RuntimeFolder, RuntimeLock};
+use plimsoll_engine::undo::UndoReport;
 use serde::Serialize;
 
 use crate::control_error::ControlError;
@@ -70,30 +71,30 @@ impl Host {
         fs::read_to_string(LOADED).is_ok_and(|name| is_ours(name.trim()))
     }
 
-    /// Removes what leaders have published, if nobody keeps the scheduler any
-    /// more: their state, and the kernel's dumps. Returns what was there.
+    /// Takes the scheduler out of the kernel if nobody keeps it any more, and removes what leaders
+    /// have published: their state, and the kernel's dumps.
     ///
     /// # Errors
-    /// When a file cannot be removed.
+    /// When its journal cannot be had.
     pub fn clean_up(
         runtime: &RuntimeFolder,
         lock: &RuntimeLock,
-    ) -> Result<Vec<String>, ControlError> {
+    ) -> Result<UndoReport, ControlError> {
+        let mut report = leader::undo_left_behind(runtime, lock)?;
         let left = [status::file(runtime), status::dump_file(runtime)];
-        let left: Vec<PathBuf> = left.into_iter().filter(|path| path.exists()).collect();
-        if left.is_empty() || leader::is_kept(runtime, lock) {
-            return Ok(Vec::new());
+        if leader::is_kept(runtime, lock) {
+            return Ok(report);
         }
-        let mut removed = Vec::new();
-        for path in left {
-            let failed = |source| ControlError::change("remove what a leader has left", source);
-            fs::remove_file(&path).map_err(failed)?;
-            removed.extend(
-                path.file_name()
-                    .map(|name| name.to_string_lossy().into_owned()),
-            );
+        for path in left.into_iter().filter(|path| path.exists()) {
+            let name = path.file_name().map(|name| name.to_string_lossy());
+            match fs::remove_file(&path) {
+                Ok(()) => report.undone.extend(name.map(Into::into)),
+                Err(error) => report
+                    .problems
+                    .push(format!("cannot remove {}: {error}", path.display())),
+            }
         }
-        Ok(removed)
+        Ok(report)
     }
 
     /// Looks, and changes nothing.
@@ -285,13 +286,15 @@ mod tests {
         let runtime = RuntimeFolder::at(folder.path());
         let lock = runtime.lock().unwrap();
         let files = [status::file(&runtime), status::dump_file(&runtime)];
-        assert!(Host::clean_up(&runtime, &lock).unwrap().is_empty());
+        let nothing = UndoReport::default();
+        assert_eq!(Host::clean_up(&runtime, &lock).unwrap(), nothing);
         let kept = leader::create_journal(&runtime).unwrap();
         files.iter().for_each(|file| fs::write(file, "").unwrap());
-        assert!(Host::clean_up(&runtime, &lock).unwrap().is_empty());
+        assert_eq!(Host::clean_up(&runtime, &lock).unwrap(), nothing);
         drop(kept);
-        let removed = Host::clean_up(&runtime, &lock).unwrap();
-        assert_eq!(removed, ["sched-ext.json", "sched-ext.dump"]);
+        let removed = Host::clean_up(&runtime, &lock).unwrap().undone;
+        // The journal names what its leader has published.
+        assert_eq!(removed, [".sched-ext", "sched-ext.dump"]);
         assert!(files.iter().all(|file| !file.exists()));
     }
 }

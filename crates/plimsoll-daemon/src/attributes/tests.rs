@@ -205,13 +205,13 @@ fn put(folder: &Path, key: &str, value: &[u8]) -> std::io::Result<()> {
 #[test]
 fn the_attributes_of_a_cgroup_are_read_and_those_of_others_left() {
     let Ok(hierarchy) = plimsoll_engine::cgroup::Hierarchy::find() else {
-        eprintln!("SKIPPED: attributes of a cgroup: no cpu controller on this host");
+        crate::skipped::skip("no cpu controller on this host");
         return;
     };
     let name = format!("plimsoll-attributes-{}", std::process::id());
     let folder = hierarchy.cpu_folder(&hierarchy.base().join(name));
     if let Err(error) = std::fs::create_dir(&folder) {
-        eprintln!("SKIPPED: attributes of a cgroup: cannot make one ({error})");
+        crate::skipped::skip(&format!("cannot make a cgroup: {error}"));
         return;
     }
     let set = put(&folder, "class", b"batch")
@@ -221,7 +221,7 @@ fn the_attributes_of_a_cgroup_are_read_and_those_of_others_left() {
     let attributes = read_alone(&folder);
     std::fs::remove_dir(&folder).unwrap();
     if let Err(error) = set {
-        eprintln!("SKIPPED: attributes of a cgroup: cannot set them ({error})");
+        crate::skipped::skip(&format!("cannot set attributes of a cgroup: {error}"));
         return;
     }
     assert_eq!(attributes.knobs, knobs(r#"{"class": "batch"}"#));

@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_process_of_which_one_thread_is_anothers_is_nobodys() {
         if !nix::unistd::geteuid().is_root() {
-            eprintln!("SKIPPED: threads of several users, which takes root");
+            crate::skipped::skip("threads of several users take root");
             return;
         }
         let own = std::process::id().cast_signed();

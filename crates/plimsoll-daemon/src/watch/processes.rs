@@ -134,7 +134,7 @@ mod tests {
                 refused: None,
             }),
             Err(error) => {
-                eprintln!("SKIPPED: the kernel's process events, which take root: {error}");
+                crate::skipped::skip(&format!("process events take root: {error}"));
                 None
             }
         }

@@ -78,19 +78,22 @@ enum WholeMachine {
 impl WholeMachine {
     fn open(hierarchy: &Hierarchy) -> Result<Self> {
         let path = PathBuf::from("/proc/schedstat");
-        if files::read_text(&path).is_ok_and(|text| schedstat_run_ns(&text).is_some()) {
+        if files::read_text(&path).is_ok_and(|text| schedstat_run(&text).is_some()) {
             return Ok(Self::Schedstat(path));
         }
         let root = stat::stat_file(&hierarchy.cpu_folder(Path::new("")));
         Ok(Self::RootCgroup(UsageCounter::open(root, Version::V2)?))
     }
 
-    fn read_ns(&self) -> Result<u64> {
+    fn read(&self) -> Result<Run> {
         match self {
-            Self::RootCgroup(counter) => counter.read_ns(),
+            Self::RootCgroup(counter) => Ok(Run {
+                ns: counter.read_ns()?,
+                cpus: None,
+            }),
             Self::Schedstat(path) => {
                 let text = files::read_text(path)?;
-                schedstat_run_ns(&text).ok_or_else(|| EngineError::Unreadable {
+                schedstat_run(&text).ok_or_else(|| EngineError::Unreadable {
                     path: path.clone(),
                     text,
                 })
@@ -99,44 +102,77 @@ impl WholeMachine {
     }
 }
 
+/// The run time of all tasks together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    ns: u64,
+    /// Of how many CPUs, those that are online; `None`: of all, by ticks.
+    cpus: Option<u64>,
+}
+
 /// The run time of all CPUs: the seventh number of each `cpuN` line
 /// (Documentation/scheduler/sched-stats.rst).
-fn schedstat_run_ns(text: &str) -> Option<u64> {
+fn schedstat_run(text: &str) -> Option<Run> {
     let of_cpu = |line: &str| line.split_whitespace().nth(7)?.parse::<u64>().ok();
     let cpus = text.lines().filter(|line| line.starts_with("cpu"));
-    cpus.map(of_cpu)
-        .try_fold(None, |sum, run_ns| Some(Some(sum.unwrap_or(0) + run_ns?)))?
+    let all: Vec<u64> = cpus.map(of_cpu).collect::<Option<_>>()?;
+    (!all.is_empty()).then(|| Run {
+        ns: all.iter().sum(),
+        cpus: Some(all.len() as u64),
+    })
 }
 
 /// The root cgroup's own share of a v2 machine.
+///
+/// `/proc/schedstat` misses a running thread until the thread leaves its CPU, which may take
+/// seconds; the cgroups' counters miss nothing. Their difference is then too small, even negative,
+/// and rises at once when the thread leaves. So only a rise above the highest difference so far
+/// is work of the root cgroup, done since that difference was seen.
 #[derive(Debug, Default)]
 struct RootShare {
-    /// When, and with which counts, the present average began.
-    since: Option<(Instant, u64, u64)>,
+    /// When the difference was the highest, and how high, in ns; the CPUs that were counted.
+    highest: Option<(Instant, i64, Option<u64>)>,
+    looked: Option<Instant>,
     /// What the root cgroup's own tasks use, in ppm of one CPU.
     rate_ppm: u64,
+    /// The end of the present rate, which holds for as long as it was measured over.
+    until: Option<Instant>,
 }
 
 impl RootShare {
     fn is_due(&self, now: Instant) -> bool {
-        self.since
-            .is_none_or(|(since, ..)| now - since >= ROOT_AVERAGE)
+        self.looked.is_none_or(|then| now - then >= ROOT_AVERAGE)
     }
 
-    /// `all_ns`: the root's counter. `below_ns`: its children's, summed.
-    fn update(&mut self, now: Instant, all_ns: u64, below_ns: u64) {
-        let Some((since, first_all_ns, first_below_ns)) = self.since else {
-            self.since = Some((now, all_ns, below_ns));
-            return;
-        };
+    /// `all`: what all tasks ran. `below_ns`: the cgroups' counters, summed.
+    fn update(&mut self, now: Instant, all: Run, below_ns: u64) {
+        let is_first = self.until.is_none();
+        self.looked = Some(now);
+        let own_ns = all.ns.cast_signed().wrapping_sub(below_ns.cast_signed());
+        let (since, highest_ns, cpus) = *self.highest.get_or_insert((now, own_ns, all.cpus));
         let elapsed = now - since;
-        let all = all_ns.saturating_sub(first_all_ns);
-        let own_ns = all.saturating_sub(below_ns.saturating_sub(first_below_ns));
-        let elapsed_us = u64::try_from(elapsed.as_micros())
-            .unwrap_or(u64::MAX)
-            .max(1);
-        self.rate_ppm = own_ns.saturating_mul(1000) / elapsed_us;
-        self.since = Some((now, all_ns, below_ns));
+        let risen_ns = u64::try_from(own_ns.saturating_sub(highest_ns)).unwrap_or(0);
+        // Ticks count late for no longer than a look. A CPU that comes or goes has run for itself
+        // since the boot.
+        if risen_ns > 0 || all.cpus.is_none() || all.cpus != cpus {
+            self.highest = Some((now, own_ns, all.cpus));
+        }
+        if all.cpus != cpus || elapsed.is_zero() {
+            return;
+        }
+        let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        let most_ns = all
+            .cpus
+            .map_or(u64::MAX, |cpus| elapsed_ns.saturating_mul(cpus));
+        if risen_ns > 0 {
+            self.until = Some(now + elapsed);
+            // The first rise, or one beyond what the CPUs can run, has work from before `since`.
+            if all.cpus.is_none() || (!is_first && risen_ns <= most_ns) {
+                self.rate_ppm = risen_ns.saturating_mul(1000) / (elapsed_ns / 1000).max(1);
+            }
+        } else if self.until.is_none_or(|until| now >= until) {
+            self.rate_ppm = 0;
+        }
     }
 }
 
@@ -215,7 +251,7 @@ impl BusyMeter {
     /// v2: sees what the root cgroup's own tasks use, once a second.
     fn measure_root(&mut self, now: Instant, whole: WholeMachine) -> Result<()> {
         if self.root_share.is_due(now) {
-            self.root_share.update(now, whole.read_ns()?, self.below_ns);
+            self.root_share.update(now, whole.read()?, self.below_ns);
         }
         self.whole = Some(whole);
         Ok(())
@@ -261,29 +297,111 @@ impl BusyMeter {
 mod tests {
     use super::*;
 
+    /// Of two CPUs.
+    fn run(ns: u64) -> Run {
+        Run { ns, cpus: Some(2) }
+    }
+
+    fn at(start: Instant, seconds: u64) -> Instant {
+        start + Duration::from_secs(seconds)
+    }
+
+    const MS: u64 = 1_000_000;
+
     #[test]
     fn schedstat_is_summed_over_cpus() {
         let text = "version 17\ntimestamp 4294937296\ncpu0 0 0 0 0 0 0 500 7 9\n\
                     domain0 SMT 03 1 2 3\ncpu1 0 0 0 0 0 0 40 7 9\n";
-        assert_eq!(schedstat_run_ns(text), Some(540));
-        assert_eq!(schedstat_run_ns("version 17\n"), None);
-        assert_eq!(schedstat_run_ns("cpu0 0 0\n"), None);
+        assert_eq!(schedstat_run(text), Some(run(540)));
+        assert_eq!(schedstat_run("version 17\n"), None);
+        assert_eq!(schedstat_run("cpu0 0 0\n"), None);
     }
 
     #[test]
     fn the_root_share_is_what_the_children_did_not_use() {
         let start = Instant::now();
         let mut share = RootShare::default();
-        share.update(start, 1_000, 500);
+        share.update(start, run(1_000), 500);
         assert!(
             !share.is_due(start + Duration::from_millis(500)),
-            "half a second is too short"
+            "too soon"
         );
-        share.update(
-            start + Duration::from_secs(2),
-            1_000 + 900_000_000,
-            500 + 300_000_000,
-        );
-        assert_eq!(share.rate_ppm, 300_000);
+        for second in 1..4 {
+            let below_ns = second * 300 * MS;
+            share.update(
+                at(start, second),
+                run(below_ns + second * 200 * MS),
+                below_ns,
+            );
+        }
+        assert_eq!(share.rate_ppm, 200_000);
+    }
+
+    #[test]
+    fn a_thread_that_leaves_its_cpu_after_seconds_is_not_the_roots() {
+        let start = Instant::now();
+        let mut share = RootShare::default();
+        share.update(start, run(0), 0);
+        // The root has 10 ms a second. A child has a CPU for itself for 4 s, and leaves it for a
+        // moment.
+        let mut counted_ns = 0;
+        for second in 1..30 {
+            if second % 5 == 0 {
+                counted_ns = second * 1_000 * MS;
+            }
+            let all = run(counted_ns + second * 10 * MS);
+            share.update(at(start, second), all, second * 1_000 * MS);
+            // The first rise may have begun before the start.
+            let expected_ppm = if second < 10 { 0 } else { 10_000 };
+            assert_eq!(share.rate_ppm, expected_ppm, "in second {second}");
+        }
+    }
+
+    #[test]
+    fn what_ran_before_the_start_is_not_the_roots() {
+        let start = Instant::now();
+        let mut share = RootShare::default();
+        share.update(start, run(0), 3_600_000 * MS);
+        share.update(at(start, 1), run(3_600_000 * MS), 3_600_100 * MS);
+        assert_eq!(share.rate_ppm, 0, "the first rise");
+        share.update(at(start, 2), run(3_600_200 * MS), 3_600_200 * MS);
+        assert_eq!(share.rate_ppm, 100_000);
+        share.update(at(start, 3), run(3_610_000 * MS), 3_600_300 * MS);
+        assert_eq!(share.rate_ppm, 100_000, "two CPUs run 2 s in a second");
+        share.update(at(start, 4), run(3_610_200 * MS), 3_600_400 * MS);
+        assert_eq!(share.rate_ppm, 100_000);
+    }
+
+    #[test]
+    fn a_cpu_that_comes_or_goes_changes_nothing() {
+        let start = Instant::now();
+        let mut share = RootShare::default();
+        let hours_ns = 3_600_000 * MS;
+        for second in 0..4 {
+            share.update(at(start, second), run(hours_ns + second * 50 * MS), 0);
+        }
+        assert_eq!(share.rate_ppm, 50_000);
+        for second in 4..10 {
+            let one = Run {
+                ns: second * 50 * MS,
+                cpus: Some(1),
+            };
+            share.update(at(start, second), one, 0);
+            assert_eq!(share.rate_ppm, 50_000, "in second {second}");
+        }
+        share.update(at(start, 10), run(hours_ns + 500 * MS), 0);
+        assert_eq!(share.rate_ppm, 50_000);
+    }
+
+    #[test]
+    fn what_ticks_have_missed_is_forgotten() {
+        let start = Instant::now();
+        let mut share = RootShare::default();
+        let ticks = |ns| Run { ns, cpus: None };
+        share.update(start, ticks(0), 0);
+        share.update(at(start, 1), ticks(900 * MS), 1_000 * MS);
+        assert_eq!(share.rate_ppm, 0);
+        share.update(at(start, 2), ticks(950 * MS), 1_000 * MS);
+        assert_eq!(share.rate_ppm, 50_000);
     }
 }

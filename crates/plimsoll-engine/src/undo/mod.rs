@@ -37,7 +37,8 @@ pub struct UndoReport {
 }
 
 impl UndoReport {
-    fn extend(&mut self, more: Self) {
+    /// Adds what another undo did.
+    pub fn extend(&mut self, more: Self) {
         self.undone.extend(more.undone);
         self.problems.extend(more.problems);
     }

@@ -39,7 +39,7 @@ impl Hold {
         let lock = context.runtime.lock()?;
         let path = Journal::path_of(context.runtime.path(), JOURNAL);
         if let Some(left) = Journal::take_over(&path)? {
-            undo(left, &context.messages, &lock);
+            tell_problems(&context.messages, undo(left, &lock));
         }
         let journal = match Journal::join(&path)? {
             Some(journal) => journal,
@@ -66,7 +66,7 @@ impl Hold {
         };
         let lock = self.runtime.lock()?;
         if let Some(last) = journal.leave()? {
-            undo(last, &self.messages, &lock);
+            tell_problems(&self.messages, undo(last, &lock));
         }
         Ok(())
     }
@@ -100,8 +100,21 @@ pub(crate) fn create(runtime: &RuntimeFolder) -> Result<Journal, ControlError> {
     Ok(journal)
 }
 
+/// Undoes what killed keepers have left behind. When this returns, the kernel is free for another
+/// scheduler.
+///
+/// # Errors
+/// When the journal cannot be had.
+pub(crate) fn undo_left_behind(
+    runtime: &RuntimeFolder,
+    lock: &RuntimeLock,
+) -> Result<UndoReport, ControlError> {
+    let left = Journal::take_over(&Journal::path_of(runtime.path(), JOURNAL))?;
+    Ok(left.map_or_else(UndoReport::default, |left| undo(left, lock)))
+}
+
 /// Takes the scheduler out of the kernel and undoes all that was done for it.
-fn undo(mut journal: Journal, messages: &Messages, _lock: &RuntimeLock) {
+fn undo(mut journal: Journal, _lock: &RuntimeLock) -> UndoReport {
     // Without its pins it would go too, but some time later.
     let entries = journal.read().map(|(_, entries)| entries);
     for entry in entries.unwrap_or_default() {
@@ -112,6 +125,10 @@ fn undo(mut journal: Journal, messages: &Messages, _lock: &RuntimeLock) {
     let mut report = UndoReport::default();
     let undone = undo::undo_journal(journal, &mut report);
     report.problems.extend(undone.err().map(|e| e.to_string()));
+    report
+}
+
+fn tell_problems(messages: &Messages, report: UndoReport) {
     for problem in report.problems {
         messages.tell(problem);
     }

@@ -42,7 +42,7 @@ use crate::{ExitReport, Kernel, Scheduler, machine, slots, status};
 use duties::Duties;
 #[cfg(test)]
 pub(crate) use hold::create as create_journal;
-pub(crate) use hold::{Hold, is_kept, is_left_behind};
+pub(crate) use hold::{Hold, is_kept, is_left_behind, undo_left_behind};
 use running::Running;
 
 /// While there is nothing to watch, the leader looks this often whether it

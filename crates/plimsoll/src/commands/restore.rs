@@ -24,16 +24,14 @@ struct Restored {
 /// `set`, too.
 fn recover(runtime: &RuntimeFolder, everything: bool) -> Result<UndoReport> {
     let lock = runtime.lock()?;
-    #[allow(
-        unused_mut,
-        reason = "a build without the scheduler has no more to undo"
-    )]
-    let mut report = undo::recover(runtime, &lock, everything)?;
+    let mut report = UndoReport::default();
+    // First the scheduler, so that its tasks are ordinary ones.
     #[cfg(feature = "sched-ext")]
     match plimsoll_scx::Host::clean_up(runtime, &lock) {
-        Ok(removed) => report.undone.extend(removed),
+        Ok(cleaned) => report = cleaned,
         Err(error) => report.problems.push(error.to_string()),
     }
+    report.extend(undo::recover(runtime, &lock, everything)?);
     Ok(report)
 }
 

@@ -243,7 +243,7 @@ fn a_queue_that_overran_is_counted_and_nothing_is_missed() {
     let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events");
     let limit: usize = limit.map_or(usize::MAX, |text| text.trim().parse().unwrap());
     if limit > 100_000 {
-        eprintln!("SKIPPED: a queue that overran: it has room for {limit} events");
+        crate::skipped::skip(&format!("the queue has room for {limit} events"));
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -303,7 +303,7 @@ impl Cgroup {
         let hierarchy = match hierarchy {
             Ok(hierarchy) => hierarchy,
             Err(error) => {
-                eprintln!("SKIPPED: {what}: {error}");
+                crate::skipped::skip(&format!("{what}: {error}"));
                 return None;
             }
         };
@@ -316,7 +316,7 @@ impl Cgroup {
         match fs::create_dir(&folder) {
             Ok(()) => Some(Self(folder)),
             Err(error) => {
-                eprintln!("SKIPPED: {what}: cannot make a cgroup ({error})");
+                crate::skipped::skip(&format!("{what}: cannot make a cgroup: {error}"));
                 None
             }
         }
