@@ -38,25 +38,6 @@ fn what_a_main_group_asks_for_limits_batch_groups_and_goes_with_it() {
 }
 
 #[test]
-fn a_limited_batch_group_keeps_to_what_is_left() {
-    let mut host = Host::alone();
-    let (main, jobs) = (host.group("main"), host.group("jobs"));
-    let burner = host.start_load_in(&jobs, "burn --threads 4 --duration 600s");
-    let text = rule("main", &of_cgroup(&shown(&main)), "headroom = \"60%\"")
-        + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
-    let daemon = Daemon::start(&host, &text);
-    wait_until("batch work is limited", SHORT, || quota_us(&jobs) > 0);
-    // What others on this machine use is taken off, too: so no more than this.
-    let most = 40.0 * crate::common::nr_cpus() as f64 + 6.0;
-    let attempts = (0..5).map(|_| crate::common::rate_percent(&jobs, crate::common::ms(1_500)));
-    let rate = attempts.fold(f64::MAX, f64::min);
-    println!("batch work beside a headroom of 60 %: {rate:.1} % of one CPU, at most {most:.1}");
-    assert!(rate <= most, "{}", daemon.log());
-    daemon.stop();
-    burner.kill_hard();
-}
-
-#[test]
 fn batch_groups_that_come_later_leave_the_room_too() {
     let mut host = Host::shared();
     let main = host.group("main");

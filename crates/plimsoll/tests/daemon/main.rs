@@ -13,7 +13,6 @@ mod foreign;
 mod headroom;
 mod lifecycle;
 mod lock;
-mod reaction;
 mod reload;
 mod restore;
 mod rig;

@@ -1,9 +1,12 @@
 //! `plimsoll run` while a daemon keeps the groups.
 
+use std::time::Instant;
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use plimsoll_engine::cgroup::CpuGroup;
 
-use crate::common::{Host, Running, bandwidth_us, wait_until};
+use crate::common::{Host, Running, bandwidth_us, patience, wait_until};
 use crate::rig::{Daemon, SHORT, kill_all, members, of_cgroup, own_group, quota_us, rule, shown};
 
 fn sh<'a>(knobs: &[&'a str], script: &'a str) -> Vec<&'a str> {
@@ -180,7 +183,8 @@ fn a_command_survives_restarts_and_kills_of_the_daemon_and_has_its_limits_again(
         own_group(&host, "job").is_some_and(|group| quota_us(&group) == 40_000)
             && members(&host, "job").len() >= 2
     };
-    assert!(limited(), "{}", daemon.log());
+    // The shell says that it is ready before it starts its child.
+    wait_until("the child runs, limited", SHORT, limited);
     for hard in [true, false, true, false] {
         if hard {
             daemon.kill_hard();
@@ -203,6 +207,39 @@ fn a_command_survives_restarts_and_kills_of_the_daemon_and_has_its_limits_again(
     daemon.stop();
 }
 
+/// Looks all the time until a process is in a group, and gives the quota at that time.
+fn quota_of_the_first_process(group: &CpuGroup) -> i64 {
+    let begun = Instant::now();
+    while group.processes().unwrap_or_default().is_empty() {
+        assert!(begun.elapsed() < patience(SHORT), "no process comes");
+    }
+    quota_us(group)
+}
+
+#[test]
+fn a_process_is_in_its_group_only_once_the_quota_is_in_force() {
+    let host = Host::shared();
+    let daemon = Daemon::start(&host, "");
+    let group = host.normal("job");
+    // By the daemon, and by the command itself.
+    for enforcer in ["auto", "cgroup"] {
+        for _ in 0..20 {
+            let words =
+                format!("run --enforcer {enforcer} --name job --quota 40ms/100ms -- sleep 600");
+            let (running, quota) = std::thread::scope(|scope| {
+                let looks = scope.spawn(|| quota_of_the_first_process(&group));
+                (host.start(words.split(' ')), looks.join().unwrap())
+            });
+            assert_eq!(quota, 40_000, "{enforcer}: {}", daemon.log());
+            kill_all(&group.all_processes().unwrap());
+            running.finish(SHORT);
+            wait_until("the group has gone", SHORT, || !group.exists());
+        }
+    }
+    wait_until("it is forgotten", SHORT, || daemon.names().is_empty());
+    daemon.stop();
+}
+
 #[test]
 fn what_a_command_leaves_running_stays_limited_until_it_ends() {
     let host = Host::shared();
@@ -213,10 +250,13 @@ fn what_a_command_leaves_running_stays_limited_until_it_ends() {
         "sleep 600 & exit 0",
     );
     let group = host.normal("job");
+    // At first the one process may be the shell, which has not started the other yet.
+    let name = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
     wait_until("only the rest runs", SHORT, || {
-        group.all_processes().unwrap().len() == 1
+        let left = group.all_processes().unwrap();
+        left.len() == 1 && name(left[0]).is_ok_and(|name| name.trim() == "sleep")
     });
-    assert_eq!(bandwidth_us(&group).0, 40_000);
+    assert_eq!(bandwidth_us(&group).0, 40_000, "{}", daemon.log());
     kill_all(&members(&host, "job"));
     assert_eq!(running.finish(SHORT).code(), 0);
     wait_until("the group has gone", SHORT, || daemon.names().is_empty());

@@ -1,17 +1,16 @@
 //! The limit of each CPU.
 
 use std::thread;
-use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 use crate::common::{ms, nr_cpus};
-use crate::rig::{all_cpus, burners, expect_all_within, expect_within, rates_of_tasks, rig};
+use crate::rig::{MEASURED, all_cpus, assert_within, burners, rates_of_tasks, rig};
 
 #[test]
 fn a_cpu_limit_of_50_percent_holds_on_each_cpu() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let cpus = nr_cpus();
     let work = rig.batch_burners("work", "--cpu-limit 50%", all_cpus(), 2 * cpus);
     let tids = burners(&rig.host.batch("work"));
@@ -22,27 +21,25 @@ fn a_cpu_limit_of_50_percent_holds_on_each_cpu() {
         sched_setaffinity(Pid::from_raw(*tid), &set).unwrap();
     }
     thread::sleep(ms(500));
-    expect_all_within("of each CPU, percent", &vec![50.0; cpus], 1.0, || {
-        let rates = rates_of_tasks(&tids, Duration::from_secs(5));
-        (0..cpus)
-            .map(|cpu| rates[cpu] + rates[cpu + cpus])
-            .collect()
-    });
+    let rates = rates_of_tasks(&tids, MEASURED);
+    for cpu in 0..cpus {
+        let what = format!("of CPU {cpu}, percent");
+        assert_within(&what, rates[cpu] + rates[cpu + cpus], 49.0..=51.0);
+    }
     work.stop();
     rig.assert_nothing_left();
 }
 
 #[test]
 fn under_a_cpu_limit_unbound_tasks_use_all_cpus_up_to_it() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let cpus = nr_cpus();
     let work = rig.batch_burners("work", "--cpu-limit 50%", all_cpus(), 2 * cpus);
     let tids = burners(&rig.host.batch("work"));
     thread::sleep(ms(500));
-    expect_within("of all CPUs, percent", 50.0, 1.0, || {
-        let rates = rates_of_tasks(&tids, Duration::from_secs(5));
-        rates.iter().sum::<f64>() / cpus as f64
-    });
+    let rates = rates_of_tasks(&tids, MEASURED);
+    let each = rates.iter().sum::<f64>() / cpus as f64;
+    assert_within("of all CPUs, percent", each, 49.0..=51.0);
     let shown = rig.host.show("work");
     println!("{}", shown["statistics"]["batch"]["cpus"]);
     work.stop();

@@ -3,21 +3,21 @@
 use std::fs;
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use plimsoll_engine::cgroup::CpuGroup;
 use plimsoll_engine::enforcer::{EnforcerKind, SchedulerSample};
 use plimsoll_engine::tasks;
 use serde_json::Value;
 
-use crate::common::{ms, nr_cpus, tasks_below, text, threads_of, wait_until};
+use crate::common::{ms, nr_cpus, tasks_below, text, wait_until};
 use crate::daemon_rig::{
-    Daemon, SHORT, Sleeper, expect_prompt, is_idle, kill_all, members, of_cgroup, quota_us,
+    Daemon, PROMISED, SHORT, Sleeper, is_idle, kill_all, members, of_cgroup, quota_us,
     remove_group, rule, shown, wait_until_in,
 };
 use crate::rig::{
-    EagerHugePages, Rig, all_cpus, are_fair, are_scheduled, describe, expect_all_within,
-    expect_within, rates_of, rates_of_tasks, rig, rig_in_vm,
+    EagerHugePages, MEASURED, Rig, all_cpus, are_fair, are_scheduled, assert_quotas, assert_within,
+    describe, rates_of, rig,
 };
 
 mod nested;
@@ -73,14 +73,6 @@ fn remove_all(groups: &[CpuGroup]) {
     groups.iter().for_each(remove_group);
 }
 
-/// Prints what the daemon's threads use while nothing happens.
-fn tell_cost(daemon: &Daemon) {
-    let tids = threads_of(daemon.pid());
-    let rates = rates_of_tasks(&tids, Duration::from_secs(5));
-    let sum: f64 = rates.iter().sum();
-    println!("the daemon uses {sum:.2} % of an emulated CPU, by threads {rates:.2?}");
-}
-
 /// Panics unless the daemon's scheduler is the first, and was never in trouble.
 fn assert_never_ejected(daemon: &Daemon) {
     let scheduler = scheduler(daemon);
@@ -91,7 +83,7 @@ fn assert_never_ejected(daemon: &Daemon) {
 
 #[test]
 fn batch_cgroups_are_the_schedulers_and_normal_ones_are_left_alone() {
-    let Some(mut rig) = rig() else { return };
+    let mut rig = rig();
     let (early, web) = (rig.host.group("job-early"), rig.host.group("web"));
     let before = rig.fair_burners(&early, 1, 1);
     let beside = rig.host.start_in(&web, ["sleep", "600"]);
@@ -142,7 +134,7 @@ fn batch_cgroups_are_the_schedulers_and_normal_ones_are_left_alone() {
 
 #[test]
 fn quota_with_burst_above_it_holds_and_a_reload_changes_it() {
-    let Some(mut rig) = rig() else { return };
+    let mut rig = rig();
     let job = rig.host.group("job-1");
     let load = rig.fair_burners(&job, 1, 1);
     let quota = |ms: u32| {
@@ -152,12 +144,7 @@ fn quota_with_burst_above_it_holds_and_a_reload_changes_it() {
     let daemon = Daemon::start(&rig.host, &quota(20));
     wait_until_scheduled(&daemon, &job);
     assert_eq!(quota_us(&job), -1, "the scheduler does it");
-    let expect = |percent: f64| {
-        let what = format!("a quota of {percent} % through the daemon");
-        expect_within(&what, percent, 0.8, || {
-            rates_of(&[&job], Duration::from_secs(3))[0]
-        });
-    };
+    let expect = |percent: f64| assert_quotas("a quota of the daemon's", &[&job], &[percent]);
     expect(20.0);
     daemon.reload_with(&quota(40));
     expect(40.0);
@@ -183,7 +170,7 @@ fn quota_with_burst_above_it_holds_and_a_reload_changes_it() {
 
 #[test]
 fn headroom_of_a_main_group_is_kept_as_a_share_and_as_cpus() {
-    let Some(mut rig) = rig() else { return };
+    let mut rig = rig();
     let cpus = nr_cpus();
     let (main, job) = (rig.host.group("main"), rig.host.group("job-1"));
     let load = rig.fair_burners(&job, all_cpus(), cpus);
@@ -191,12 +178,12 @@ fn headroom_of_a_main_group_is_kept_as_a_share_and_as_cpus() {
     let daemon = Daemon::start(&rig.host, &text_of("30%"));
     wait_until_scheduled(&daemon, &job);
     let all = 100.0 * cpus as f64;
-    // Less what the machine itself needs.
+    // Within 2 points of the machine.
     let expect = |what: &str, percent: f64| {
-        let what = format!("{what}: batch work, percent of one CPU");
-        expect_within(&what, percent - 4.0, 7.0, || {
-            rates_of(&[&job], Duration::from_secs(3))[0]
-        });
+        let what = format!("{what}: batch work, percent of the machine");
+        let used = rates_of(&[&job], MEASURED)[0] / cpus as f64;
+        let lawful = percent / cpus as f64;
+        assert_within(&what, used, lawful - 2.0..=lawful + 2.0);
     };
     expect("a headroom of 30 %", 0.7 * all);
     assert_eq!(daemon.state().headroom.unwrap().headroom_ppm, 300_000);
@@ -205,7 +192,7 @@ fn headroom_of_a_main_group_is_kept_as_a_share_and_as_cpus() {
     let sample = daemon.state().headroom.unwrap();
     assert_eq!(sample.in_force.as_deref(), Some("1cpus"), "{sample:?}");
     let busy = rig.fair_burners(&main, 1, 1);
-    let left = (all - 200.0).max(5.0);
+    let left = (all - 200.0).max(1.0);
     expect("1cpus beside a CPU that is taken", left);
     busy.kill_hard();
     // With the main group goes what it asked for.
@@ -220,7 +207,7 @@ fn headroom_of_a_main_group_is_kept_as_a_share_and_as_cpus() {
 
 #[test]
 fn cgroups_that_come_and_go_do_not_use_up_the_places() {
-    let Some(mut rig) = rig() else { return };
+    let mut rig = rig();
     rig.host.group("web");
     let daemon = Daemon::start(&rig.host, &jobs(&rig, ""));
     let job = rig.host.base().child("job-1");
@@ -245,7 +232,7 @@ fn cgroups_that_come_and_go_do_not_use_up_the_places() {
 fn more_batch_cgroups_than_places_wait_in_the_background_and_are_told() {
     const PLACES: usize = 1023;
     const MORE: usize = 12;
-    let Some(mut rig) = rig_in_vm() else { return };
+    let mut rig = rig();
     rig.host.group("web");
     let group = |number: usize| rig.host.base().child(&format!("job-{number:04}"));
     let all: Vec<CpuGroup> = (0..PLACES + MORE).map(group).collect();
@@ -285,10 +272,7 @@ fn more_batch_cgroups_than_places_wait_in_the_background_and_are_told() {
     }
     wait_until_scheduled(&daemon, last);
     wait_until("nobody waits", SHORT, || waiting().is_empty());
-    expect_within("its quota of 50 %", 50.0, 2.0, || {
-        rates_of(&[last], Duration::from_secs(2))[0]
-    });
-    tell_cost(&daemon);
+    assert_quotas("its quota of 50 %", &[last], &[50.0]);
     daemon.end();
     assert!(!is_idle(last) && are_fair(&tasks_below(last)));
     load.kill_hard();
@@ -298,7 +282,7 @@ fn more_batch_cgroups_than_places_wait_in_the_background_and_are_told() {
 
 #[test]
 fn a_scheduler_that_is_thrown_out_is_loaded_again_with_all_groups() {
-    let Some(mut rig) = rig_in_vm() else { return };
+    let mut rig = rig();
     let (main, one, two) = (
         rig.host.group("main"),
         rig.host.group("job-1"),
@@ -320,9 +304,7 @@ fn a_scheduler_that_is_thrown_out_is_loaded_again_with_all_groups() {
     for group in [&one, &two] {
         wait_until_scheduled(&daemon, group);
     }
-    expect_all_within("quotas of 30 % afterwards", &[30.0, 30.0], 0.8, || {
-        rates_of(&[&one, &two], Duration::from_secs(3))
-    });
+    assert_quotas("quotas of 30 % afterwards", &[&one, &two], &[30.0; 2]);
     let state = daemon.state();
     assert_eq!(state.headroom.unwrap().headroom_ppm, 100_000);
     assert!(state.scheduler.unwrap().last_exit.is_some());
@@ -334,18 +316,13 @@ fn a_scheduler_that_is_thrown_out_is_loaded_again_with_all_groups() {
 
 #[test]
 fn limits_hold_while_a_killed_daemon_is_gone_and_under_the_next() {
-    let Some(mut rig) = rig() else { return };
+    let mut rig = rig();
     let job = rig.host.group("job-1");
     let load = rig.fair_burners(&job, 1, 1);
     let quota = "quota = \"30ms/100ms\"";
     let mut daemon = Daemon::start(&rig.host, &jobs(&rig, quota));
     wait_until_scheduled(&daemon, &job);
-    let expect = |when: &str| {
-        let what = format!("a quota of 30 % {when}");
-        expect_within(&what, 30.0, 0.8, || {
-            rates_of(&[&job], Duration::from_secs(3))[0]
-        });
-    };
+    let expect = |when: &str| assert_quotas(when, &[&job], &[30.0]);
     for _ in 0..2 {
         daemon.kill_hard();
         assert_eq!(text(Path::new(STATE)).trim(), "enabled");
@@ -370,7 +347,7 @@ fn limits_hold_while_a_killed_daemon_is_gone_and_under_the_next() {
 
 #[test]
 fn a_reload_goes_to_the_stock_kernel_and_back() {
-    let Some(mut rig) = rig() else { return };
+    let mut rig = rig();
     let job = rig.host.group("job-1");
     let load = rig.fair_burners(&job, 1, 1);
     let text_of = |enforcer: &str| {
@@ -390,9 +367,7 @@ fn a_reload_goes_to_the_stock_kernel_and_back() {
         assert_eq!(daemon.state().daemon.enforcer, EnforcerKind::SchedExt);
     }
     wait_until_scheduled(&daemon, &job);
-    expect_within("a quota of 30 % in the end", 30.0, 0.8, || {
-        rates_of(&[&job], Duration::from_secs(3))[0]
-    });
+    assert_quotas("a quota of 30 % in the end", &[&job], &[30.0]);
     daemon.stop();
     load.kill_hard();
     rig.assert_nothing_left();
@@ -400,7 +375,7 @@ fn a_reload_goes_to_the_stock_kernel_and_back() {
 
 #[test]
 fn in_mode_all_normal_groups_are_the_schedulers_too() {
-    let Some(mut rig) = rig_in_vm() else { return };
+    let mut rig = rig();
     let _eager = EagerHugePages::start();
     let (job, web) = (rig.host.group("job-1"), rig.host.group("web"));
     let loads = [rig.fair_burners(&job, 1, 1), rig.fair_burners(&web, 2, 1)];
@@ -414,9 +389,7 @@ fn in_mode_all_normal_groups_are_the_schedulers_too() {
     };
     let daemon = Daemon::start(&rig.host, &text_of("all", burst));
     assert_eq!(scheduler(&daemon).mode, "all");
-    expect_all_within("quotas of 30 and 20 %", &[30.0, 20.0], 1.0, || {
-        rates_of(&[&job, &web], Duration::from_secs(3))
-    });
+    assert_quotas("quotas of 30 and 20 %", &[&job, &web], &[30.0, 20.0]);
     daemon.reload_with(&text_of("partial", "quota = \"20ms/100ms\""));
     assert_eq!(scheduler(&daemon).mode, "partial");
     // The enforcer that has gone has no say in the mode of the next.
@@ -427,9 +400,7 @@ fn in_mode_all_normal_groups_are_the_schedulers_too() {
     assert_eq!(quota_us(&web), 20_000);
     daemon.reload_with(&text_of("all", burst));
     assert_eq!(quota_us(&web), -1);
-    expect_all_within("the same again", &[30.0, 20.0], 1.0, || {
-        rates_of(&[&job, &web], Duration::from_secs(3))
-    });
+    assert_quotas("the same again", &[&job, &web], &[30.0, 20.0]);
     daemon.stop();
     loads.into_iter().for_each(|load| load.kill_hard());
     rig.assert_nothing_left();
@@ -437,36 +408,35 @@ fn in_mode_all_normal_groups_are_the_schedulers_too() {
 
 #[test]
 fn processes_that_a_rule_claims_are_the_schedulers_at_once_and_get_their_policy_back() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let sleeper = Sleeper::new("plimsoll-scx-sleeper");
     let matches = format!("executable = \"{}\"", sleeper.path());
     let daemon = Daemon::start(&rig.host, &rule("taken", &matches, &with_class("")));
     let mut running = Vec::new();
     for policy in [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE] {
-        expect_prompt("from its start to the scheduler's policy", |_| {
-            // As `chrt` does: the policy is there before the program.
-            let before = tasks::policy_number(0).unwrap();
-            let mut command = sleeper.command();
-            // SAFETY: only system calls.
-            unsafe {
-                use std::os::unix::process::CommandExt as _;
-                command.pre_exec(move || {
-                    let priority = libc::sched_param { sched_priority: 0 };
-                    match libc::sched_setscheduler(0, policy, &raw const priority) {
-                        0 => Ok(()),
-                        _ => Err(std::io::Error::last_os_error()),
-                    }
-                });
-            }
-            let start = Instant::now();
-            let child = rig.host.spawn(command);
-            assert_eq!(tasks::policy_number(0).unwrap(), before);
-            let pid = child.pid();
-            running.push((child, policy));
-            wait_until_in(&daemon, pid, "taken");
-            wait_until("it is the scheduler's", SHORT, || are_scheduled(&[pid]));
-            start.elapsed()
-        });
+        // As `chrt` does: the policy is there before the program.
+        let before = tasks::policy_number(0).unwrap();
+        let mut command = sleeper.command();
+        // SAFETY: only system calls.
+        unsafe {
+            use std::os::unix::process::CommandExt as _;
+            command.pre_exec(move || {
+                let priority = libc::sched_param { sched_priority: 0 };
+                match libc::sched_setscheduler(0, policy, &raw const priority) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            });
+        }
+        let start = Instant::now();
+        let child = rig.host.spawn(command);
+        assert_eq!(tasks::policy_number(0).unwrap(), before);
+        let pid = child.pid();
+        running.push((child, policy));
+        wait_until_in(&daemon, pid, "taken");
+        wait_until("it is the scheduler's", SHORT, || are_scheduled(&[pid]));
+        let took = start.elapsed();
+        assert!(took <= PROMISED, "the scheduler's after {took:.1?}");
     }
     assert!(!members(&rig.host, "taken").is_empty());
     daemon.stop();

@@ -12,16 +12,15 @@ use plimsoll_engine::cgroup::CpuGroup;
 use plimsoll_engine::tasks::{self, Policy};
 use serde_json::Value;
 
-use crate::common::{Running, ms, native_or_vm, nr_cpus, wait_until};
-use crate::rig::{Rig, SHORT, all_cpus, binary_word, burners, has_ext_server, rig};
+use crate::common::{Running, known_defect, ms, nr_cpus, wait_until};
+use crate::rig::{Rig, SHORT, all_cpus, binary_word, burners, has_ext_server, is_within, rig};
 
-/// How long waits are measured. Without an ext server one may take half of it.
-fn measured() -> Duration {
-    Duration::from_secs(if has_ext_server() { 15 } else { 45 })
-}
-
-/// What the longest wait may be where there is no ext server: the watchdog's time.
-const WITHOUT_SERVER_MAX_MS: f64 = 30_000.0;
+/// How long the waiter asks.
+const ASKED: Duration = Duration::from_secs(4);
+/// The longest wait that SPEC 2 aims at.
+const BOUND_MS: f64 = 20.0;
+/// Without an ext server the waiter has its lock when the watchdog's time is over at the latest.
+const WITHOUT_SERVER_MAX: Duration = Duration::from_secs(30);
 
 /// A batch task that holds a lock again and again, and fair work on all CPUs.
 struct Crowd {
@@ -62,13 +61,13 @@ impl Crowd {
 
     /// What a fair task that wants the lock every 10 ms sees.
     fn wait(&self, rig: &Rig, how: &str) -> Value {
-        let seconds = measured().as_secs();
+        let seconds = ASKED.as_secs();
         let load = format!(
             "wait {} {how} --every 10ms --duration {seconds}s --json",
             self.lock
         );
         let waiter = rig.fair_load(&self.waiter, all_cpus(), &load);
-        waiter.finish(measured()).good().json()
+        waiter.finish(ASKED + WITHOUT_SERVER_MAX).good().json()
     }
 
     fn leave(self, rig: &Rig) {
@@ -87,8 +86,8 @@ impl Crowd {
     }
 }
 
-/// Prints what was seen, and returns the 99th percentile and the longest wait in ms.
-fn told(title: &str, report: &Value) -> (f64, f64) {
+/// Prints what was seen, and returns the longest wait in ms.
+fn longest_ms(title: &str, report: &Value) -> f64 {
     let of = |what: &str| {
         ["p50_us", "p90_us", "p99_us", "max_us"]
             .map(|quantile| report[what][quantile].as_f64().unwrap() / 1000.0)
@@ -99,69 +98,75 @@ fn told(title: &str, report: &Value) -> (f64, f64) {
          for a CPU alone {late:.2?} ms",
         report["rounds"], report["contended"]
     );
-    (wait[2], wait[3])
+    wait[3]
 }
 
-/// A fair task waits for a lock whose holder needs `section` of CPU. `with_server`: what the 99th
-/// percentile and the longest wait may be, in ms, where the kernel has an ext server.
-fn waits_are_bounded(title: &str, hold: (&str, usize), wait: &str, with_server: (f64, f64)) {
-    let Some(mut rig) = rig() else { return };
+/// Whether a fair task waits no longer than SPEC 2 aims at for a lock that a batch task holds.
+fn is_wait_bounded(title: &str, hold: (&str, usize), wait: &str) -> bool {
+    let mut rig = rig();
     let crowd = Crowd::gather(&mut rig, hold.0, hold.1);
     let report = crowd.wait(&rig, wait);
-    let (p99, most) = told(title, &report);
+    let longest = longest_ms(title, &report);
     crowd.leave(&rig);
+    let contended = report["contended"].as_u64();
+    assert!(contended > Some(0), "the lock was never held");
+    is_within("longest wait, ms", longest, 0.0..=BOUND_MS)
+}
+
+/// Why the wait is longer.
+fn beyond_one_turn() -> String {
     if has_ext_server() {
-        assert!(p99 <= with_server.0, "p99 {p99:.1} ms");
-        assert!(most <= with_server.1, "longest {most:.1} ms");
+        "issue 17: a section that outlasts a turn waits for another one, 36 ms instead of 20".into()
     } else {
-        assert!(most <= WITHOUT_SERVER_MAX_MS, "longest {most:.1} ms");
+        "issue 17: without an ext server a holder is helped after 10 s, and not within 20 ms".into()
     }
 }
 
-/// SPEC aims at 20 ms, which is the time between two turns. A section that is longer than what is
-/// left of a turn takes two. In the emulated machine a turn lasts five times its length, and turns
-/// come a fifth as often, so that batch work has no more than its tolerance.
+/// A turn of the ext server lasts 100 us: sections and turns have no common measure, so that a
+/// turn ends in every part of a section. Without a server there is one turn, which must end in a
+/// section.
 #[test]
 fn a_fair_task_gets_a_lock_that_a_batch_task_holds_in_bounded_time() {
-    waits_are_bounded(
-        "held for 100 us of CPU",
-        ("--section 100us --pause 100us", 0),
-        "",
-        native_or_vm((40.0, 60.0), (400.0, 2_000.0)),
-    );
+    let sections = if has_ext_server() {
+        "--section 100us --pause 37us"
+    } else {
+        "--section 100us --pause 1us"
+    };
+    let hold = (sections, 0);
+    let holds = is_wait_bounded("held for 100 us of CPU", hold, "");
+    known_defect(&beyond_one_turn(), holds);
 }
 
 /// Five tasks share the turns of all CPUs.
 #[test]
-fn a_lock_whose_holder_shares_its_turns_is_waited_for_longer_and_not_for_ever() {
-    waits_are_bounded(
-        "the same beside 4 batch burners",
-        ("--section 100us --pause 100us", 4),
-        "",
-        native_or_vm((100.0, 200.0), (2_000.0, 6_000.0)),
-    );
+fn a_lock_whose_holder_shares_its_turns_is_waited_for_in_bounded_time() {
+    let hold = ("--section 100us --pause 37us", 4);
+    let holds = is_wait_bounded("the same beside 4 batch burners", hold, "");
+    known_defect(&beyond_one_turn(), holds);
 }
 
 /// The section is a write of 1 MiB. The kernel shows who holds that lock, so it runs at once, on
-/// every kernel; emulated, a write takes 20 ms and not one, and the holder has used up what it may
-/// run so after a few.
+/// every kernel.
 #[test]
 fn who_holds_the_kernels_lock_of_a_file_that_a_fair_task_waits_for_runs_at_once() {
-    let Some(mut rig) = rig() else { return };
+    let mut rig = rig();
     let crowd = Crowd::gather(&mut rig, "--write-mib 1", 0);
     let report = crowd.wait(&rig, "--write");
-    let (p99, most) = told("lock of a file, held for a write of 1 MiB", &report);
+    let longest = longest_ms("lock of a file, held for a write of 1 MiB", &report);
     let promotions = rig.host.show("holder")["statistics"]["scheduler"]["nr_promotions"].as_u64();
     crowd.leave(&rig);
     assert!(promotions > Some(0), "{promotions:?}");
-    assert!(p99 <= native_or_vm(40.0, 1_000.0), "p99 {p99:.1} ms");
-    assert!(most <= native_or_vm(100.0, 4_000.0), "longest {most:.1} ms");
+    let holds = is_within("longest wait, ms", longest, 0.0..=BOUND_MS);
+    known_defect(
+        "issue 17: the holder of a file's lock is promoted late, 95 ms instead of 20",
+        holds,
+    );
 }
 
 /// As a leader leaves it that was killed just then.
 #[test]
 fn a_promoted_task_that_nobody_looks_after_is_taken_back() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let work = rig.batch_burners("work", "", all_cpus(), 1);
     let tid = burners(&rig.host.batch("work"))[0];
     tasks::promote(tid).unwrap();

@@ -1,12 +1,10 @@
 //! What holds while the scheduler is loaded again, and from when on it holds.
 
-use std::time::Duration;
-
 use nix::sys::signal::Signal;
 
 use crate::common::wait_until;
 use crate::left_behind::slots_of;
-use crate::rig::{SHORT, expect_within, rates_of, rig_in_vm};
+use crate::rig::{SHORT, assert_quotas, rig};
 
 /// Has the kernel throw the scheduler out.
 fn throw_out() {
@@ -15,7 +13,7 @@ fn throw_out() {
 
 #[test]
 fn groups_are_in_the_new_scheduler_before_their_keepers_have_looked() {
-    let Some(rig) = rig_in_vm() else { return };
+    let rig = rig();
     let lead = rig.batch("lead", "", &["sleep", "600"]);
     wait_until("it leads", SHORT, || {
         rig.host.batch("lead").is_populated().unwrap_or(false)
@@ -31,11 +29,7 @@ fn groups_are_in_the_new_scheduler_before_their_keepers_have_looked() {
         scheduler["state"] == "running" && scheduler["nr_reloads"] == 1
     });
     assert_eq!(slots_of(&rig, &group), 1);
-    let limited = |when: &str| {
-        expect_within(&format!("quota of 30 % {when}"), 30.0, 0.6, || {
-            rates_of(&[&group], Duration::from_secs(3))[0]
-        });
-    };
+    let limited = |when: &str| assert_quotas(when, &[&group], &[30.0]);
     limited("without its keeper");
     work.send(Signal::SIGCONT);
     wait_until("it counts on", SHORT, || {
@@ -51,7 +45,7 @@ fn groups_are_in_the_new_scheduler_before_their_keepers_have_looked() {
 
 #[test]
 fn in_mode_all_it_is_told_that_limits_of_normal_groups_do_not_hold() {
-    let Some(rig) = rig_in_vm() else { return };
+    let rig = rig();
     let mut words = vec!["run", "--enforcer", "sched-ext", "--mode", "all"];
     words.extend([
         "--name",

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,11 +15,13 @@ use plimsoll_engine::tasks::{self, Policy};
 use serde_json::Value;
 
 use crate::common::{
-    Finished, Host, Running, binary, in_vm, load_words, ms, task_ns, tasks_below, text, threads_of,
-    wait_until,
+    Finished, Host, Running, binary, in_vm, load_words, ms, nr_cpus, task_ns, tasks_below, text,
+    threads_of, wait_until,
 };
 
 pub const SHORT: Duration = Duration::from_secs(20);
+/// How long a rate is measured: 20 periods of a quota.
+pub const MEASURED: Duration = Duration::from_secs(2);
 
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 const EXT_SERVER: &str = "/sys/kernel/debug/sched/ext_server";
@@ -30,50 +33,22 @@ pub struct Rig {
     before: Kernel,
 }
 
-/// `None`, and a loud word, where there is nothing to test with. Never in the virtual machine.
-pub fn rig() -> Option<Rig> {
-    if !Path::new(SCHED_EXT).exists() {
-        assert!(!in_vm(), "this kernel has no sched_ext");
-        skip("this kernel has no sched_ext");
-        return None;
-    }
+/// A corner of this machine. Panics where it is not a virtual machine with sched_ext: these tests
+/// take the whole machine.
+pub fn rig() -> Rig {
+    assert!(
+        in_vm(),
+        "this disturbs the whole machine; run it in a virtual one: crates/plimsoll/tests/in-vm sched_ext"
+    );
+    assert!(
+        Path::new(SCHED_EXT).exists(),
+        "this kernel has no sched_ext"
+    );
     let host = Host::alone();
-    if in_vm() {
-        wait_until_bpf_is_gone();
-    }
+    wait_until_bpf_is_gone();
     let before = Kernel::now();
     assert_eq!(before.state, "disabled", "another scheduler is loaded");
-    measure_at_once();
-    Some(Rig { host, before })
-}
-
-/// As [`rig`], for what must not happen to a machine that others use.
-pub fn rig_in_vm() -> Option<Rig> {
-    if !in_vm() {
-        skip("it disturbs the whole machine");
-        return None;
-    }
-    rig()
-}
-
-fn skip(why: &str) {
-    let test = thread::current().name().unwrap_or("a test").to_owned();
-    eprintln!("SKIPPED: {test}: {why}; run it in the VM: crates/plimsoll/tests/in-vm sched_ext");
-}
-
-/// Who measures must not wait for what is measured.
-fn measure_at_once() {
-    let priority = libc::sched_param { sched_priority: 10 };
-    // SAFETY: the pointer is to a live local; pid 0 is the calling thread, the thread of this
-    // test. What it starts is an ordinary process again.
-    let result = unsafe {
-        libc::sched_setscheduler(
-            0,
-            libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
-            &raw const priority,
-        )
-    };
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    Rig { host, before }
 }
 
 /// What the kernel has that could be left behind.
@@ -302,7 +277,7 @@ fn bound_load(cpus: u64, load: &str) -> Vec<String> {
 
 /// All CPUs, as a mask.
 pub fn all_cpus() -> u64 {
-    (1 << crate::common::nr_cpus()) - 1
+    (1 << nr_cpus()) - 1
 }
 
 fn command_of(tid: i32) -> String {
@@ -340,60 +315,51 @@ pub fn ran_ns(tid: i32) -> u64 {
     task_ns(tid).unwrap_or(0)
 }
 
-/// Counters and the time at which they were read, to within half a millisecond if that is to be
-/// had at all: a virtual CPU may stand still between the two.
-pub fn stamped<T>(mut read: impl FnMut() -> T) -> (Instant, T) {
-    let mut best: Option<(Duration, Instant, T)> = None;
-    for _ in 0..20 {
-        let start = Instant::now();
-        let value = read();
-        let took = start.elapsed();
-        if best.as_ref().is_none_or(|(least, ..)| took < *least) {
-            best = Some((took, start + took / 2, value));
-        }
-        if took < Duration::from_micros(500) {
-            break;
-        }
-    }
-    let (_, at, value) = best.unwrap();
-    (at, value)
+/// Whether a figure is within its bounds. Prints both.
+pub fn is_within(what: &str, value: f64, bounds: RangeInclusive<f64>) -> bool {
+    let (least, most) = (bounds.start(), bounds.end());
+    println!("{what}: {value:.3}, promised {least:.3} to {most:.3}");
+    bounds.contains(&value)
 }
 
-/// As the older tests have it, with more attempts: a virtual machine whose host has other work
-/// stands still for tens of milliseconds, and a limit that is given in each 100 ms is lost then.
-pub fn expect_within(what: &str, expected: f64, tolerance: f64, mut measure: impl FnMut() -> f64) {
-    expect_all_within(what, &[expected], tolerance, || vec![measure()]);
+/// Panics unless a figure is within its bounds. One measurement is enough: in virtual time it
+/// is equal in every run.
+pub fn assert_within(what: &str, value: f64, bounds: RangeInclusive<f64>) {
+    let (least, most) = (*bounds.start(), *bounds.end());
+    assert!(
+        is_within(what, value, bounds),
+        "{what}: {value:.3}, promised {least:.3} to {most:.3}"
+    );
 }
 
-/// The same for several figures of one measurement.
-pub fn expect_all_within(
-    what: &str,
-    expected: &[f64],
-    tolerance: f64,
-    mut measure: impl FnMut() -> Vec<f64>,
-) {
-    const ATTEMPTS: usize = 6;
-    let mut seen = Vec::new();
-    for _ in 0..ATTEMPTS {
-        let values = measure();
-        assert_eq!(values.len(), expected.len());
-        let mut pairs = values.iter().zip(expected);
-        let good = pairs.all(|(value, expected)| (value - expected).abs() <= tolerance);
-        seen.push(values);
-        if good {
-            println!("{what}: {seen:.2?}, expected {expected:.2?} ± {tolerance:.2}");
-            return;
-        }
+/// The bounds of a figure that may be off by so many percent of it.
+pub fn about(value: f64, percent: f64) -> RangeInclusive<f64> {
+    let most_off = value * percent / 100.0;
+    value - most_off..=value + most_off
+}
+
+/// Bounds on the CPU time of a group over [`MEASURED`], in percent of one CPU like its quota. The
+/// group gets one refill of 100 ms more or less than twenty, and a slice of 5 ms more on each CPU
+/// (SPEC 1, the bound of a window).
+pub fn quota_bounds(quota: f64) -> RangeInclusive<f64> {
+    let (refill, slices) = (quota / 20.0, 100.0 * 5e6 * nr_cpus() as f64 / 2e9);
+    quota - refill..=quota + refill + slices
+}
+
+/// Panics unless each group uses its quota.
+pub fn assert_quotas(what: &str, groups: &[&CpuGroup], quotas: &[f64]) {
+    let rates = rates_of(groups, MEASURED);
+    for (rate, quota) in rates.into_iter().zip(quotas) {
+        let what = format!("{what}, percent of a CPU");
+        assert_within(&what, rate, quota_bounds(*quota));
     }
-    panic!("{what}: {seen:.2?}, expected {expected:.2?} ± {tolerance:.2}");
 }
 
 /// By how much counters rise over some time, in percent of it: of one CPU, for nanoseconds.
 pub fn rates(time: Duration, mut read: impl FnMut() -> Vec<u64>) -> Vec<f64> {
-    let (start, before) = stamped(&mut read);
+    let (start, before) = (Instant::now(), read());
     thread::sleep(time);
-    let (end, after) = stamped(&mut read);
-    let elapsed = (end - start).as_nanos() as f64;
+    let (elapsed, after) = (start.elapsed().as_nanos() as f64, read());
     let risen = after.iter().zip(&before).map(|(now, then)| now - then);
     risen.map(|ns| 100.0 * ns as f64 / elapsed).collect()
 }

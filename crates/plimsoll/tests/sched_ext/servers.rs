@@ -2,17 +2,13 @@
 
 use std::time::Duration;
 
-use crate::common::nr_cpus;
-use crate::rig::{all_cpus, expect_within, has_ext_server, rates_of, rig};
+use crate::common::{known_defect, nr_cpus};
+use crate::rig::{all_cpus, has_ext_server, is_within, rates_of, rig};
 
 #[test]
 fn a_group_that_was_throttled_behind_saturating_work_runs_in_its_next_periods_too() {
-    let Some(mut rig) = rig() else { return };
+    let mut rig = rig();
     let fair = rig.host.group("fair");
-    if !has_ext_server() {
-        eprintln!("SKIPPED: this kernel has no ext server");
-        return;
-    }
     let work = rig.batch_burners("work", "", all_cpus(), nr_cpus());
     let batch = rig.host.batch("work");
     // Less than the tolerance, so that it is throttled again and again; and each time the kernel
@@ -20,18 +16,20 @@ fn a_group_that_was_throttled_behind_saturating_work_runs_in_its_next_periods_to
     let set = |quota: &str| rig.host.run(["set", "work", "--quota", quota]).good();
     set("1ms/500ms");
     let rival = rig.fair_burners(&fair, all_cpus(), 2 * nr_cpus());
+    let shares = rates_of(&[&batch, &fair], Duration::from_secs(5));
+    println!("batch {:.3} %, fair {:.1} %", shares[0], shares[1]);
     // A turn may go over the quota by a bit, which is a debt; and of each period some time goes
     // by until a server is started again.
-    expect_within(
-        "quota behind fair work, percent of one CPU",
-        0.14,
-        0.08,
-        || {
-            let shares = rates_of(&[&batch, &fair], Duration::from_secs(10));
-            println!("batch {:.3} %, fair {:.1} %", shares[0], shares[1]);
-            shares[0]
-        },
-    );
+    let what = "quota behind fair work, percent of one CPU";
+    let holds = is_within(what, shares[0], 0.06..=0.22);
+    if has_ext_server() {
+        assert!(holds);
+    } else {
+        known_defect(
+            "issue 17: without an ext server a throttled group starves behind fair work",
+            holds,
+        );
+    }
     rival.kill_hard();
     rig.assert_never_ejected("work");
     set("max/500ms");

@@ -16,7 +16,7 @@ const MOVED_MAX: Duration = Duration::from_millis(100);
 
 #[test]
 fn threads_and_forked_and_executed_children_are_all_the_schedulers() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let script = r#""$0" load burn --threads 2 --duration 60s &
         "$0" load burn --threads 2 --processes --duration 60s &
         sh -c 'exec sleep 60' & wait"#;
@@ -39,7 +39,7 @@ fn threads_and_forked_and_executed_children_are_all_the_schedulers() {
 
 #[test]
 fn a_process_that_moves_in_gets_the_policy_and_gives_it_back_when_it_leaves() {
-    let Some(mut rig) = rig() else { return };
+    let mut rig = rig();
     let elsewhere = rig.host.group("elsewhere");
     let work = rig.batch("work", "", &["sleep", "600"]);
     let group = rig.host.batch("work");
@@ -52,18 +52,15 @@ fn a_process_that_moves_in_gets_the_policy_and_gives_it_back_when_it_leaves() {
         start.elapsed()
     };
     let (mut came, mut left) = (Vec::new(), Vec::new());
-    for _ in 0..7 {
+    for _ in 0..3 {
         group.add_process(guest.pid()).unwrap();
         came.push(time_until(&|| are_scheduled(&tids)));
         elsewhere.add_process(guest.pid()).unwrap();
         left.push(time_until(&|| are_fair(&tids)));
     }
     println!("scheduled after {came:.1?}, fair again after {left:.1?}");
-    for mut times in [came, left] {
-        times.sort();
-        // Most of the time: the emulated machine may stand still.
-        assert!(times[times.len() / 2] < MOVED_MAX, "{times:?}");
-    }
+    let all = came.iter().chain(&left);
+    assert!(all.max() < Some(&MOVED_MAX), "{came:.1?}, {left:.1?}");
     guest.kill_hard();
     work.stop();
     rig.assert_nothing_left();
@@ -71,7 +68,7 @@ fn a_process_that_moves_in_gets_the_policy_and_gives_it_back_when_it_leaves() {
 
 #[test]
 fn a_released_group_leaves_nothing_in_the_kernel_and_its_tasks_are_fair() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let knobs = "--quota 50ms/100ms --cpu-limit 80% --tolerance 3ms/100ms";
     let script = "sleep 60 & sleep 60 & exit 0";
     let work = rig.batch("family", knobs, &["sh", "-c", script]);
@@ -94,7 +91,7 @@ fn a_released_group_leaves_nothing_in_the_kernel_and_its_tasks_are_fair() {
 
 #[test]
 fn after_kill_9_of_its_keeper_restore_undoes_everything() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let work = rig.batch_burners("work", "--quota 20ms/100ms --tolerance 5ms/100ms", 1, 2);
     let group = rig.host.batch("work");
     // The ext servers follow within the leader's 50 ms.
@@ -116,7 +113,7 @@ fn after_kill_9_of_its_keeper_restore_undoes_everything() {
 
 #[test]
 fn groups_go_on_under_another_leader_when_theirs_is_killed() {
-    let Some(rig) = rig() else { return };
+    let rig = rig();
     let first = rig.batch("first", "", &["sleep", "600"]);
     wait_until("it is there", SHORT, || {
         rig.host.batch("first").is_populated().unwrap_or(false)

@@ -7,11 +7,11 @@ use crate::common::nr_cpus;
 use crate::rig::{all_cpus, burners, ran_ns, rig};
 
 /// The kernel's watchdog bites after 30 s.
-const LONGER: Duration = Duration::from_secs(36);
+const LONGER: Duration = Duration::from_secs(32);
 
 #[test]
 fn tiny_caps_full_headroom_and_saturating_normal_load_never_get_the_scheduler_ejected() {
-    let Some(mut rig) = rig() else { return };
+    let mut rig = rig();
     let fair = rig.host.group("fair");
     // All but one have normal work that never sleeps, so that both are seen: waiting for normal
     // work, and for limits.
@@ -24,8 +24,7 @@ fn tiny_caps_full_headroom_and_saturating_normal_load_never_get_the_scheduler_ej
         ("side", "--headroom 100% --tolerance 0", 2, all_cpus()),
         ("behind", "", 2, busy),
     ];
-    // Limited once they are there: to start a program takes 0.2 s of CPU time here, which is
-    // minutes under such a cap.
+    // Limited once they are there: to start a program would take minutes under such a cap.
     let running: Vec<_> = groups
         .iter()
         .map(|(name, _, count, cpus)| rig.batch_burners(name, "--tolerance 0", *cpus, *count))

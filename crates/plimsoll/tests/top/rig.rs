@@ -17,25 +17,19 @@ use plimsoll_engine::enforcer::{BatchSample, HeadroomSample, Sample};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::common::{binary, in_vm, wait_until};
+use crate::common::{binary, wait_until};
 
 /// What a look at the terminal may take to show what it has to.
 pub const SOON: Duration = Duration::from_secs(20);
 
-/// Whether these tests cannot be done here. Only the emulated machine has an
-/// excuse.
-pub fn is_skipped() -> bool {
-    if in_vm() {
-        eprintln!("SKIPPED: there is no tmux in the guest; make native-test does this");
-        return true;
-    }
+/// Panics where there is no terminal to look at.
+pub fn need_tmux() {
     let found = Command::new("tmux")
         .arg("-V")
         .stdout(Stdio::null())
         .status();
     let is_there = found.is_ok_and(|status| status.success());
     assert!(is_there, "THESE TESTS NEED TMUX: tools/install-deps native");
-    false
 }
 
 /// A shell in a terminal of tmux, with a server of its own.

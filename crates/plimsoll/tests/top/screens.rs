@@ -6,7 +6,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common::binary;
-use crate::rig::{GROUPS, ScriptedDaemon, is_skipped};
+use crate::rig::{GROUPS, ScriptedDaemon, need_tmux};
 use crate::{Scene, bar};
 
 /// The rows of the table: the first words.
@@ -28,9 +28,7 @@ fn names(screen: &str) -> Vec<String> {
 
 #[test]
 fn the_machine_with_its_headroom_line_and_the_groups() {
-    if is_skipped() {
-        return;
-    }
+    need_tmux();
     let scene = Scene::new(&[]);
     let screen = scene.top("");
     let lines: Vec<&str> = screen.lines().collect();
@@ -65,9 +63,7 @@ fn the_machine_with_its_headroom_line_and_the_groups() {
 
 #[test]
 fn keys_sort_filter_and_open_details() {
-    if is_skipped() {
-        return;
-    }
+    need_tmux();
     let scene = Scene::new(&[]);
     let terminal = &scene.terminal;
     let sorted = |what: &str, expected: [&str; 3]| {
@@ -122,9 +118,7 @@ fn keys_sort_filter_and_open_details() {
 
 #[test]
 fn any_size_from_40_by_10_on_will_do() {
-    if is_skipped() {
-        return;
-    }
+    need_tmux();
     let scene = Scene::new(&[]);
     let terminal = &scene.terminal;
     scene.top("");
@@ -146,9 +140,7 @@ fn any_size_from_40_by_10_on_will_do() {
 
 #[test]
 fn without_colours_and_without_utf_8_it_does_without() {
-    if is_skipped() {
-        return;
-    }
+    need_tmux();
     let is_coloured = |screen: &str| {
         let codes = screen.split("\u{1b}[").skip(1);
         let numbers = codes.flat_map(|code| code.split('m').next().unwrap_or("").split(';'));

@@ -5,14 +5,12 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{Host, wait_until};
-use crate::rig::{Doing, GROUPS, SOON, ScriptedDaemon, Terminal, is_skipped};
+use crate::rig::{Doing, GROUPS, SOON, ScriptedDaemon, Terminal, need_tmux};
 use crate::{Scene, bar};
 
 #[test]
 fn a_daemon_that_goes_away_is_waited_for() {
-    if is_skipped() {
-        return;
-    }
+    need_tmux();
     let mut scene = Scene::new(&[]);
     scene.top("");
     drop(scene.daemon.take());
@@ -40,9 +38,7 @@ fn cpu_ticks(pid: i32) -> u64 {
 
 #[test]
 fn a_thousand_groups_cost_little() {
-    if is_skipped() {
-        return;
-    }
+    need_tmux();
     let names: Vec<&'static str> = (0..1_000)
         .map(|number| &*Box::leak(format!("/tenants.slice/tenant-{number:04}").into_boxed_str()))
         .collect();
@@ -70,9 +66,7 @@ fn a_thousand_groups_cost_little() {
 
 #[test]
 fn without_a_daemon_it_shows_the_runs() {
-    if is_skipped() {
-        return;
-    }
+    need_tmux();
     let host = Host::shared();
     let run = host.start_load(
         "--class batch --cap 40% --name crunch",
@@ -108,9 +102,7 @@ fn without_a_daemon_it_shows_the_runs() {
 
 #[test]
 fn a_daemon_with_groups_of_its_own_is_shown() {
-    if is_skipped() {
-        return;
-    }
+    need_tmux();
     let mut host = Host::shared();
     let group = host.group("tenant");
     let path = format!("/{}", group.path().display());

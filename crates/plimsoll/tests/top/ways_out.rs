@@ -6,14 +6,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::common::{is_alive, wait_until};
-use crate::rig::{SOON, is_skipped};
+use crate::rig::{SOON, need_tmux};
 use crate::{Scene, bar};
 
 #[test]
 fn quitting_gives_the_screen_and_the_shell_back() {
-    if is_skipped() {
-        return;
-    }
+    need_tmux();
     let scene = Scene::new(&[]);
     let terminal = &scene.terminal;
     terminal.type_line("echo before-top");
@@ -28,9 +26,7 @@ fn quitting_gives_the_screen_and_the_shell_back() {
 
 #[test]
 fn a_signal_gives_the_screen_back_and_ends_top() {
-    if is_skipped() {
-        return;
-    }
+    need_tmux();
     let scene = Scene::new(&[]);
     for signal in [
         Signal::SIGTERM,
@@ -49,9 +45,7 @@ fn a_signal_gives_the_screen_back_and_ends_top() {
 
 #[test]
 fn stopping_gives_the_screen_back_until_it_goes_on() {
-    if is_skipped() {
-        return;
-    }
+    need_tmux();
     let scene = Scene::new(&[]);
     let terminal = &scene.terminal;
     terminal.type_line("echo before-top");
@@ -70,9 +64,7 @@ fn stopping_gives_the_screen_back_until_it_goes_on() {
 
 #[test]
 fn a_closed_terminal_ends_top_with_and_without_a_signal() {
-    if is_skipped() {
-        return;
-    }
+    need_tmux();
     // In a session of its own it gets no signal when the terminal goes. It would
     // notice when it draws the next time, but that is not due for a minute.
     for prefix in ["", "setsid -w "] {

@@ -1,7 +1,6 @@
 //! Groups of the daemon inside one another, which come and go by themselves.
 
 use std::thread;
-use std::time::Duration;
 
 use plimsoll_engine::cgroup::CpuGroup;
 use plimsoll_engine::tasks;
@@ -9,11 +8,11 @@ use plimsoll_engine::tasks;
 use super::{slots_of_groups, wait_until_scheduled, with_class};
 use crate::common::{ms, tasks_below};
 use crate::daemon_rig::{Daemon, of_cgroup, rule, shown};
-use crate::rig::{are_scheduled, expect_all_within, rates_of, rig};
+use crate::rig::{are_scheduled, assert_quotas, rig};
 
 #[test]
 fn a_cgroup_is_inside_one_that_comes_later_and_not_in_what_has_its_place_after_it() {
-    let Some(mut rig) = rig() else { return };
+    let mut rig = rig();
     let outer = rig.host.group("outer");
     outer.enable_children().unwrap();
     let (inner, other) = (rig.host.group("outer/inner"), rig.host.group("other"));
@@ -26,9 +25,7 @@ fn a_cgroup_is_inside_one_that_comes_later_and_not_in_what_has_its_place_after_i
         rule(&format!("of-{percent}"), &of_cgroup(&shown(group)), &knobs)
     };
     let expect = |what: &str, groups: &[&CpuGroup], percents: &[f64]| {
-        expect_all_within(what, percents, 1.0, || {
-            rates_of(groups, Duration::from_secs(3))
-        });
+        assert_quotas(what, groups, percents);
     };
     let daemon = Daemon::start(&rig.host, &of(&inner, 40));
     wait_until_scheduled(&daemon, &inner);
@@ -50,7 +47,7 @@ fn a_cgroup_is_inside_one_that_comes_later_and_not_in_what_has_its_place_after_i
 
 #[test]
 fn what_is_in_a_group_inside_another_keeps_its_own_policy_whichever_goes() {
-    let Some(mut rig) = rig() else { return };
+    let mut rig = rig();
     let outer = rig.host.group("outer");
     outer.enable_children().unwrap();
     let inner = rig.host.group("outer/inner");

@@ -1,27 +1,22 @@
-//! The host simulator against this machine: one scenario file, run by both.
+//! SPEC 5, the host simulator against a kernel: one scenario file, run by both.
 //!
 //! Utilisation and throttled share agree within 3 points. Latencies are not
-//! compared: what else runs on a shared machine is not in the model.
-
-#![allow(clippy::unwrap_used)]
-
-mod common;
+//! compared.
 
 use std::path::{Path, PathBuf};
 
-use common::Host;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::common::{self, Host};
+use crate::measured::assert_near;
+
 /// Percentage points.
 const WITHIN: f64 = 3.0;
-/// Others use this machine too. What is the model's fault is so every time.
-const TRIES: u32 = 4;
 
 /// A difference between model and machine, in points.
 #[derive(Debug)]
 struct Difference {
-    #[allow(dead_code, reason = "said in a panic")]
     what: String,
     points: f64,
 }
@@ -62,9 +57,8 @@ fn difference(what: String, (model, real): (f64, f64)) -> Difference {
     }
 }
 
-/// Runs a file on both. What others took of this machine while all its CPUs
-/// were wanted is missing in equal shares: `saturated` compares shares of what
-/// the groups used.
+/// Runs a file on both. `saturated`: all CPUs are wanted, and shares of what the groups used
+/// are compared; what the kernel itself takes is missing in equal parts.
 fn differences(host: &Host, path: &Path, saturated: bool) -> Vec<Difference> {
     let path = path.to_str().unwrap();
     let output = host
@@ -97,26 +91,21 @@ fn assert_agrees(text: &str, saturated: bool, nr_figures: usize) {
     let host = Host::alone();
     let folder = TempDir::new().unwrap();
     let path = file(&folder, text);
-    let mut seen = Vec::new();
-    for _ in 0..TRIES {
-        let differences = differences(&host, &path, saturated);
-        assert_eq!(differences.len(), nr_figures, "{differences:?}");
-        let agrees = differences.iter().all(|d| d.points.abs() <= WITHIN);
-        println!("{differences:#?}");
-        if agrees {
-            host.assert_clean();
-            return;
-        }
-        seen.push(differences);
+    let differences = differences(&host, &path, saturated);
+    assert_eq!(differences.len(), nr_figures, "{differences:?}");
+    for difference in &differences {
+        assert_near(&difference.what, difference.points, 0.0, WITHIN);
     }
-    panic!("in none of {TRIES} tries did model and machine agree: {seen:#?}");
+    host.assert_clean();
 }
 
+/// The 30 bursts of requests begin at 30 points of a period: when the first period begins, which
+/// the model cannot know, makes a difference for one of them at most.
 #[test]
-fn quotas_and_bursts_throttle_as_in_the_model() {
+fn quotas_and_bursts_throttle_as_in_the_model_within_3_points() {
     assert_agrees(
         r#"
-duration = "9300ms"
+duration = "9390ms"
 [[group]]
 name = "steady"
 workload = [{ kind = "steady", percent = 15 }]
@@ -127,12 +116,12 @@ workload = [{ kind = "burn", threads = 2 }]
 [[group]]
 name = "bursty"
 quota = "16ms/100ms"
-workload = [{ kind = "service", burst-size = 24, burst-every = "310ms", service = "const:1ms" }]
+workload = [{ kind = "service", burst-size = 24, burst-every = "313ms", service = "const:1ms" }]
 [[group]]
 name = "bursting"
 quota = "16ms/100ms"
 burst = "16ms"
-workload = [{ kind = "service", burst-size = 24, burst-every = "310ms", service = "const:1ms" }]
+workload = [{ kind = "service", burst-size = 24, burst-every = "313ms", service = "const:1ms" }]
 "#,
         false,
         7,
@@ -140,10 +129,10 @@ workload = [{ kind = "service", burst-size = 24, burst-every = "310ms", service 
 }
 
 #[test]
-fn headroom_leaves_side_work_as_much_as_in_the_model() {
+fn headroom_leaves_side_work_as_much_as_in_the_model_within_3_points() {
     assert_agrees(
         r#"
-duration = "6s"
+duration = "3s"
 warmup = "1s"
 [[group]]
 name = "main"
@@ -160,10 +149,10 @@ workload = [{ kind = "burn" }]
 }
 
 #[test]
-fn caps_hold_as_in_the_model() {
+fn caps_hold_as_in_the_model_within_3_points() {
     assert_agrees(
         r#"
-duration = "5s"
+duration = "3s"
 [[group]]
 name = "tree"
 cap = "20%"
@@ -184,10 +173,10 @@ workload = [{ kind = "burn", threads = 3 }]
 }
 
 #[test]
-fn weights_and_the_batch_class_share_as_in_the_model() {
+fn weights_and_the_batch_class_share_as_in_the_model_within_3_points() {
     assert_agrees(
         r#"
-duration = "5s"
+duration = "3s"
 [[group]]
 name = "light"
 weight = 100

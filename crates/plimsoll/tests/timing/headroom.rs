@@ -1,0 +1,170 @@
+//! SPEC 3, headroom by quotas: the table, the tolerance, sharing and the controller.
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+
+use crate::common::{Host, Running, ms, nr_cpus, wait_until};
+use crate::measured::{Meter, assert_near, assert_within, start_side, tolerance};
+
+/// In percent of the machine.
+const HEADROOM: f64 = 30.0;
+/// Each row of SPEC's table is kept within so many points.
+const WITHIN: f64 = 2.0;
+/// What a change of the load takes at most to be over.
+const SETTLED: Duration = Duration::from_millis(400);
+
+#[test]
+fn side_work_and_idle_time_are_those_of_the_table_within_2_points() {
+    let mut host = Host::alone();
+    let main = host.group("main");
+    let side = start_side(&host, "side", "30%", "");
+    let mut meter = Meter::start(&[host.normal("side")], &main);
+    for percent in [0, 30, 40, 50, 60, 70, 80] {
+        let load = (percent > 0).then(|| {
+            let load = format!("steady --percent {percent} --duration 300s");
+            host.start_load_in(&main, &load)
+        });
+        thread::sleep(SETTLED);
+        let shares = meter.over(ms(1_000));
+        let load_share = f64::from(percent);
+        // Else the row would be another.
+        assert_near("the main load", shares.main, load_share, 1.0);
+        let expected = (100.0 - HEADROOM - load_share).max(tolerance());
+        let what = format!("side work beside a main load of {percent} %");
+        assert_near(&what, shares.side, expected, WITHIN);
+        let idle = 100.0 - load_share - expected;
+        let what = format!("idle time beside a main load of {percent} %");
+        assert_near(&what, shares.idle, idle, WITHIN);
+        if let Some(load) = load {
+            load.stop();
+        }
+    }
+    side.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn side_work_gets_its_tolerance_when_the_main_load_leaves_no_room() {
+    let mut host = Host::alone();
+    let main = host.group("main");
+    let side = start_side(&host, "side", "30%", "");
+    let mut meter = Meter::start(&[host.normal("side")], &main);
+    let load = host.start_load_in(&main, "steady --percent 90 --duration 300s");
+    thread::sleep(SETTLED);
+    let shares = meter.over(ms(2_000));
+    // Of 1 ms in 100 ms the kernel's ticks make whole milliseconds.
+    let what = "side work beside a main load of 90 %, percent of the machine";
+    assert_within(what, shares.side, 0.9 * tolerance(), 2.0 * tolerance());
+    load.stop();
+    side.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn side_groups_share_the_allowance_by_weight_within_2_points() {
+    let mut host = Host::alone();
+    let main = host.group("main");
+    let first = start_side(&host, "first", "30%", "--weight 100");
+    let second = start_side(&host, "second", "30%", "--weight 300");
+    let groups = [host.normal("first"), host.normal("second")];
+    thread::sleep(ms(1_000));
+    let before = groups.each_ref().map(|group| group.usage_ns().unwrap());
+    let mut meter = Meter::start(&groups, &main);
+    let shares = meter.over(ms(1_500));
+    let used = |i: usize| (groups[i].usage_ns().unwrap() - before[i]) as f64;
+    let share = 100.0 * used(0) / (used(0) + used(1));
+    assert_near("share of weight 100 beside 300", share, 25.0, WITHIN);
+    assert_near("idle time", shares.idle, HEADROOM, WITHIN);
+    // The first has the controller; the other takes over, and still leaves room.
+    first.kill_hard();
+    thread::sleep(ms(1_500));
+    let shares = meter.over(ms(1_000));
+    let what = "idle time after the controller's process was killed";
+    assert_near(what, shares.idle, HEADROOM, WITHIN);
+    for pid in groups[0].all_processes().unwrap() {
+        let pid = nix::unistd::Pid::from_raw(pid);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    }
+    second.stop();
+    host.run(["restore"]).good();
+    host.assert_clean();
+}
+
+/// A group under headroom that waits for a line in a pipe, and then runs.
+fn start_sleeper(host: &Host, name: &str, pipe: &Path) -> Running {
+    mkfifo(pipe, Mode::S_IRWXU).unwrap();
+    let script = "read -r line <\"$0\"; while :; do :; done";
+    let words = format!("run --name {name} --headroom 30% -- sh -c");
+    let words: Vec<&str> = words.split(' ').collect();
+    let running = host.start(words.into_iter().chain([script, pipe.to_str().unwrap()]));
+    wait_until("it is there", Duration::from_secs(10), || {
+        host.normal(name).is_populated().unwrap_or(false)
+    });
+    running
+}
+
+#[test]
+fn a_side_group_that_wakes_up_has_its_share_within_100_ms() {
+    let mut host = Host::alone();
+    let main = host.group("main");
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let side = start_side(&host, "side", "30%", "");
+    let sleeper = start_sleeper(&host, "sleeper", &pipe);
+    let group = host.normal("sleeper");
+    thread::sleep(ms(1_500));
+    let mut meter = Meter::start(&[host.normal("side"), group.clone()], &main);
+    // Until then it holds the least that the kernel takes.
+    let quota_ns = group.read_bandwidth().unwrap().quota.quota_ns;
+    assert_eq!(quota_ns, Some(1_000_000));
+    std::fs::write(&pipe, "go\n").unwrap();
+    thread::sleep(ms(100));
+    let before = group.usage_ns().unwrap();
+    let shares = meter.over(ms(400));
+    let used = group.usage_ns().unwrap() - before;
+    // Of 70 % of the machine half is its due, and one thread uses no more than one CPU.
+    let share = 100.0 * used as f64 / (400e6 * nr_cpus() as f64);
+    assert_near("share of a group that has woken up", share, 35.0, WITHIN);
+    assert_near("idle time", shares.idle, HEADROOM, WITHIN);
+    sleeper.stop();
+    side.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn a_cap_holds_inside_a_headroom_within_a_point() {
+    let mut host = Host::alone();
+    let main = host.group("main");
+    let side = start_side(&host, "side", "30%", "--cap 20%");
+    let mut meter = Meter::start(&[host.normal("side")], &main);
+    thread::sleep(SETTLED);
+    let shares = meter.over(ms(2_000));
+    let cap = 20.0 / nr_cpus() as f64;
+    assert_near("side work under a cap of 20 %", shares.side, cap, 1.0);
+    side.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn the_headroom_controller_takes_under_1_percent_of_a_cpu() {
+    let host = Host::alone();
+    let side = host.start_load(
+        "--name side --headroom 30% --stats --json",
+        "burn --threads 2 --duration 2s",
+    );
+    let finished = side.finish(Duration::from_secs(30)).good();
+    let headroom = &finished.stats()["statistics"]["headroom"];
+    let count = |name: &str| headroom[name].as_f64().unwrap();
+    let controller = count("controller_usec");
+    // It runs once in 10 ms, and gives a group that always wants more some each time.
+    assert_within("updates in 2 s", count("nr_updates"), 190.0, 210.0);
+    let what = "writes, of updates";
+    assert_within(what, count("nr_writes") / count("nr_updates"), 0.9, 1.0);
+    let what = "the controller, percent of a CPU";
+    assert_within(what, 100.0 * controller / 2e6, 0.0, 1.0);
+    host.assert_clean();
+}

@@ -1,0 +1,27 @@
+//! Times and shares that SPEC.md promises, on a running kernel in virtual time.
+//!
+//! One instruction of the guest takes one nanosecond of its time, and nothing else runs in the
+//! guest: every figure is the same in every run, on any host. So each is measured once and
+//! compared with the promise itself. `crates/plimsoll/tests/in-vm --virtual-time timing` runs
+//! them; one file per mechanism.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../daemon/rig.rs"]
+mod rig;
+
+mod bandwidth;
+mod batch;
+mod caps;
+mod daemon;
+mod headroom;
+mod latency;
+mod measured;
+mod model;
+mod reaction;
+mod soft_cap;
+mod weights;
+
+/// What the daemons of these tests enforce with, unless they say otherwise.
+const ENFORCER: &str = "cgroup";

@@ -1,0 +1,88 @@
+//! SPEC 4, soft caps: beyond its cap a group gets what is left over, and all of it.
+
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_engine::cgroup::CpuGroup;
+
+use crate::common::{Host, knob, ms, on_one_cpu, rate_percent, wait_until, wait_until_busy};
+use crate::measured::assert_within;
+
+fn is_background(group: &CpuGroup) -> bool {
+    knob(group, "cpu.idle") == "1"
+}
+
+fn wait_until_background(group: &CpuGroup) {
+    wait_until("it is in the background", Duration::from_secs(10), || {
+        is_background(group)
+    });
+}
+
+#[test]
+fn over_its_soft_cap_a_group_gets_that_within_a_point_beside_a_normal_competitor() {
+    let mut host = Host::alone();
+    let rival = host.group("rival");
+    let group = host.soft("greedy");
+    let (_rival, _greedy) = on_one_cpu(|| {
+        (
+            host.start_load_in(&rival, "burn --threads 1 --duration 120s"),
+            host.start_load(
+                "--name greedy --soft-cap 10%",
+                "burn --threads 1 --duration 120s",
+            ),
+        )
+    });
+    wait_until_background(&group);
+    thread::sleep(ms(500));
+    // When its rate has fallen to its cap it is an equal again, until it is over it once more.
+    let (before, rival_before) = (group.usage_ns().unwrap(), rival.usage_ns().unwrap());
+    thread::sleep(ms(6_000));
+    let used = (group.usage_ns().unwrap() - before) as f64;
+    let rival_used = (rival.usage_ns().unwrap() - rival_before) as f64;
+    let share = 100.0 * used / (used + rival_used);
+    let what = "share of a group over a soft cap of 10 %";
+    // It overshoots by what it gets until the next look at its rate.
+    assert_within(what, share, 0.0, 11.0);
+}
+
+#[test]
+fn with_a_soft_cap_of_0_a_group_is_in_the_background_and_gets_at_most_1_percent() {
+    let mut host = Host::alone();
+    let rival = host.group("rival");
+    let group = host.soft("last");
+    let (_rival, _last) = on_one_cpu(|| {
+        (
+            host.start_load_in(&rival, "burn --threads 1 --duration 120s"),
+            host.start_load(
+                "--name last --soft-cap 0%",
+                "burn --threads 1 --duration 120s",
+            ),
+        )
+    });
+    wait_until_busy(&rival);
+    wait_until_background(&group);
+    let rate = rate_percent(&group, ms(3_000));
+    assert!(is_background(&group));
+    assert_within("share of a group over a soft cap of 0", rate, 0.0, 1.0);
+}
+
+#[test]
+fn over_its_soft_cap_but_alone_a_group_gets_98_percent_of_its_cpu() {
+    let host = Host::alone();
+    let group = host.soft("alone");
+    let _alone = host.start_load(
+        "--name alone --soft-cap 10%",
+        "burn --threads 1 --duration 120s",
+    );
+    wait_until_background(&group);
+    let rate = rate_percent(&group, ms(1_000));
+    assert_within(
+        "a group alone over its soft cap, percent",
+        rate,
+        98.0,
+        100.5,
+    );
+    let state = &host.show("alone")["statistics"]["soft_cap"];
+    assert_eq!(state["background"], true, "{state}");
+    assert!(state["rate_ppm"].as_u64().unwrap() > 500_000, "{state}");
+}
