@@ -116,11 +116,13 @@ fn page(results: &Results) -> String {
         "# Results\n\n\
          All figures of this page were measured in [virtual time](../vm/README.md): a distribution's \
          kernel in an emulator that counts instructions, one of which takes one nanosecond. They do \
-         not depend on the machine that repeats them, nor on how busy it is. `make lab-report` makes \
-         this page of [results.json](results.json), which `make lab` and `make lab-full` fill.\n\n\
+         not depend on how fast or how busy a machine is. They do depend on the bytes that the guest \
+         gets: another commit, compiler, kernel or C library gives other last digits. `make lab-report` \
+         makes this page of [results.json](results.json), which `make lab WRITE=docs/results.json` and \
+         `make lab-full WRITE=docs/results.json` fill.\n\n\
          Kernels: {}. {} cells.\n\n\
-         Each row names its cell. One command repeats it, in under two minutes on an idle \
-         machine:\n\n\
+         Each row names its cell. One command repeats it, in some two minutes on an idle machine once all \
+         is built (another project's scheduler takes some minutes more to build):\n\n\
          ```console\n$ make lab CELL=7/2/sched-ext/service-400\n```\n\n\
          What this shows is scheduling: who waits, how long, and how many instructions the scheduler \
          takes. It has no caches, no memory bandwidth, no frequencies, and SMT siblings that cost \

@@ -89,9 +89,9 @@ fn success(results: &Results) -> String {
     let mut table = Table::new(&[
         "server",
         "in time",
-        "printed",
+        "source",
         "machine busy",
-        "printed",
+        "source",
         "cell",
     ]);
     for kernel in KERNELS {
@@ -121,13 +121,13 @@ fn success(results: &Results) -> String {
         "Batch class, scenario 1: requests answered in time",
         "The source's server uses 25 % of its machine; 10 million requests a minute, each with a deadline. \
          Here: exponential requests of 300 µs, the same 25 %, a deadline of 3.35 ms, 10 s. The burners here \
-         take all that is left, the source's some.",
+         use all the CPU time that is left; the source's batch work used a part of it.",
         &table,
     )
 }
 
 fn latency_of_bt(results: &Results) -> String {
-    let mut table = Table::new(&["server", "mean µs", "× alone", "printed", "cell"]);
+    let mut table = Table::new(&["server", "mean µs", "× alone", "source", "cell"]);
     for kernel in KERNELS {
         let mean = |policy| figure(results, &cell(kernel, policy, Workload::Bt2), "mean_us");
         for policy in BESIDE {
@@ -160,7 +160,7 @@ fn shares(results: &Results) -> String {
         "main load",
         "enforcer",
         "idle",
-        "printed",
+        "source",
         "side work",
         "main",
         "cell",
@@ -200,15 +200,15 @@ fn latency(results: &Results) -> String {
         let mut table = Table::new(&[
             "load",
             "alone",
-            "printed",
+            "alone, source",
             "beside weight 1",
-            "printed",
+            "beside, source",
             "stock, 30 %",
             "stock, 20 %",
             "sched_ext, 30 %",
             "sched_ext, 20 %",
-            "printed, 30 %",
-            "printed, 20 %",
+            "30 %, source",
+            "20 %, source",
         ]);
         let mean = |policy, load| {
             figure(
@@ -269,11 +269,11 @@ fn burst(results: &Results) -> String {
         "enforcer",
         "p50 µs",
         "p99 µs",
-        "printed",
+        "source",
         "p99.9 µs",
-        "printed",
+        "source",
         "max µs",
-        "printed",
+        "source",
         "failed",
         "cell",
     ]);
@@ -327,8 +327,7 @@ fn caps(results: &Results) -> String {
                 workload: Workload::Caps,
                 policy,
             };
-            let mut table =
-                Table::new(&["task needs", "cap 90 %", "printed", "cap 9 %", "printed"]);
+            let mut table = Table::new(&["task needs", "cap 90 %", "source", "cap 9 %", "source"]);
             for (need, at_90, at_9) in PRINTED_CAPS {
                 let of = |cap: u32| figure(results, &cell, &format!("cap_{cap}_need_{need}_s"));
                 if of(90).is_some() {
@@ -351,7 +350,7 @@ fn caps(results: &Results) -> String {
     }
     format!(
         "## Rate caps: what a task achieves\n\nA single task that needs so much CPU time, under a hard cap. \
-         Those of 9 % run at the same time, each under its own. Printed: the figures of 2006.\n\n{text}"
+         Those of 9 % run at the same time, each under its own. Source: the figures of 2006.\n\n{text}"
     )
 }
 
@@ -362,7 +361,7 @@ fn storm(results: &Results) -> String {
         "elapsed",
         "CPU time",
         "CPU ÷ cap",
-        "printed",
+        "source",
         "cell",
     ]);
     for kernel in KERNELS {
@@ -401,7 +400,7 @@ fn storm(results: &Results) -> String {
         "Rate caps: many short processes",
         "2,000 processes that need 1.9 s of CPU together, as the source's clean-up of a source tree does; \
          that took 211 s under a cap of 10 % of each task. On the scheduler a tree under a cap of 10 % takes \
-         longer than its CPU time makes of it: it does not use all that it may while processes end and start.",
+         longer than CPU time ÷ cap: it leaves a part of its allowance unused while processes start and end.",
         &table,
     )
 }

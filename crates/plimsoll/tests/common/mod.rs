@@ -80,23 +80,6 @@ pub fn wait_until(what: &str, most: Duration, mut holds: impl FnMut() -> bool) -
     start.elapsed()
 }
 
-/// Measures up to `attempts` times until a figure is within its tolerance:
-/// what is shared and noisy may disturb a measurement, a broken limit spoils
-/// them all. Prints every figure.
-pub fn expect_within(what: &str, expected: f64, tolerance: f64, mut measure: impl FnMut() -> f64) {
-    const ATTEMPTS: usize = 3;
-    let mut seen = Vec::new();
-    for _ in 0..ATTEMPTS {
-        let value = measure();
-        seen.push(value);
-        if (value - expected).abs() <= tolerance {
-            println!("{what}: {seen:.2?}, expected {expected:.2} ± {tolerance:.2}");
-            return;
-        }
-    }
-    panic!("{what}: {seen:.2?}, expected {expected:.2} ± {tolerance:.2}");
-}
-
 /// States that a promise does not hold yet, for a reason that names the defect and the issue
 /// that mends it. Panics as soon as the promise holds, so that the mark goes with the defect.
 pub fn known_defect(reason: &str, holds: bool) {

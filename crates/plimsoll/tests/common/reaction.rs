@@ -28,7 +28,8 @@ pub struct Reaction {
     /// The length of a measurement after a jump: some turns in which side work comes and goes.
     /// Work that is late by a tenth of it is 3 to 5 points off.
     pub window: Duration,
-    /// How often the enforcer computes what side work may run.
+    /// The `grain` that the enforcer gives to the core: what each CPU may run beyond the law in a
+    /// single window. Only the mean shows that the reaction is in time.
     pub grain: Duration,
     /// The least that the main load gets, in percent of the machine; it wants half of it.
     pub main_least: f64,

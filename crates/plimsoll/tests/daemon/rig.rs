@@ -27,11 +27,8 @@ use crate::common::{
 
 /// What anything of a daemon's may take.
 pub const SHORT: Duration = Duration::from_secs(20);
-/// Within this time what has changed is in force. What is asserted is longer:
-/// other tests have the machine, too.
+/// Within this time a change is in force.
 pub const PROMISED: Duration = Duration::from_millis(200);
-/// Attempts at a promise about time on a machine that others use.
-const ATTEMPTS: usize = 5;
 
 /// The path of a cgroup as a rule has it.
 pub fn shown(group: &CpuGroup) -> String {
@@ -359,23 +356,6 @@ pub fn wait_for_quota(daemon: &Daemon, group: &CpuGroup, expected_us: i64) -> Du
         );
         thread::sleep(ms(1));
     }
-}
-
-/// Tries up to some times until something takes no longer than was promised;
-/// a machine that others use may be late now and then, a service that is late
-/// always is. Prints every figure.
-pub fn expect_prompt(what: &str, mut measure: impl FnMut(usize) -> Duration) {
-    let most = patience(PROMISED);
-    let mut seen = Vec::new();
-    for attempt in 0..ATTEMPTS {
-        let took = measure(attempt);
-        seen.push(took);
-        if took <= most {
-            println!("{what}: {seen:.1?}, promised {PROMISED:?}, asserted {most:?}");
-            return;
-        }
-    }
-    panic!("{what}: {seen:.1?}, asserted {most:?}");
 }
 
 /// Changes an attribute of a cgroup as its owner does.

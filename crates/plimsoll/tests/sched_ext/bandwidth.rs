@@ -127,7 +127,7 @@ fn the_cpu_max_of_a_cgroup_above_a_batch_cgroup_is_kept() {
     thread::sleep(ms(500));
     let rate = rates_of(&[&inner], MEASURED)[0];
     let what = "cpu.max of 20 % on a batch task, percent of a CPU";
-    let holds = is_within(what, rate, about(20.0, 1.0));
+    let holds = is_within(what, rate, quota_bounds(20.0));
     known_defect(
         "issue 17: cpu.max above a batch group is ignored, 100 % of a CPU instead of 20 %",
         holds,

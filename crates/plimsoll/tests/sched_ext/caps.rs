@@ -9,7 +9,8 @@ use crate::rig::{
     rates_of_tasks, rig,
 };
 
-/// The table of SPEC 4 at 9 %, but for the task that needs 10 s. All run at the same time.
+/// The table of SPEC 4 at 9 %, but for the task that needs 10 s, and so two minutes. All run at
+/// the same time.
 #[test]
 fn tasks_that_need_10_ms_to_5_s_get_9_percent_under_a_cap_of_9() {
     let rig = rig();

@@ -12,7 +12,7 @@ use crate::rig::{
 };
 
 #[test]
-fn with_1cpus_of_headroom_one_cpu_runs_nothing() {
+fn with_1cpus_of_headroom_side_work_gets_what_is_left_within_2_points() {
     let mut rig = rig();
     let cpus = nr_cpus();
     assert!(cpus >= 3, "this takes three CPUs");
@@ -27,7 +27,8 @@ fn with_1cpus_of_headroom_one_cpu_runs_nothing() {
         // Its tolerance is 1 % of one CPU.
         let lawful = free.max(1.0 / cpus as f64);
         let what = format!("{busy} CPUs taken: side work, percent of the machine");
-        assert_within(&what, used, lawful - 2.0..=lawful + 2.0);
+        let least = (lawful - 2.0).max(0.9 / cpus as f64);
+        assert_within(&what, used, least..=lawful + 2.0);
         if let Some(load) = load {
             load.kill_hard();
         }

@@ -133,7 +133,7 @@ fn a_leader_that_is_killed_leaves_the_scheduler_to_the_next_without_a_gap() {
 }
 
 #[test]
-fn who_does_not_lead_takes_the_scheduler_out_if_it_is_the_last() {
+fn the_last_keeper_takes_the_scheduler_out_even_if_it_does_not_lead() {
     let rig = rig();
     // The leader goes first, and the other ends before it can take over.
     for _ in 0..3 {

@@ -148,7 +148,7 @@ fn a_lock_whose_holder_shares_its_turns_is_waited_for_in_bounded_time() {
 /// The section is a write of 1 MiB. The kernel shows who holds that lock, so it runs at once, on
 /// every kernel.
 #[test]
-fn who_holds_the_kernels_lock_of_a_file_that_a_fair_task_waits_for_runs_at_once() {
+fn the_holder_of_a_files_lock_runs_at_once_when_a_fair_task_waits_for_it() {
     let mut rig = rig();
     let crowd = Crowd::gather(&mut rig, "--write-mib 1", 0);
     let report = crowd.wait(&rig, "--write");

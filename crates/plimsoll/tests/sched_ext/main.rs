@@ -1,7 +1,7 @@
 //! The sched_ext enforcer on a running kernel, through the real binary.
 //!
 //! These tests are for the virtual machine of `vm/run` in virtual time:
-//! `crates/plimsoll/tests/in-vm sched_ext`. One file per mechanism. Times and shares are those of
+//! `make sched-ext-test sched-ext-more`. One file per mechanism. Times and shares are those of
 //! SPEC, each measured once: a run can be repeated to the last digit. A promise that does not
 //! hold yet is marked with `known_defect`.
 #![allow(clippy::unwrap_used)]

@@ -38,7 +38,7 @@ pub struct Rig {
 pub fn rig() -> Rig {
     assert!(
         in_vm(),
-        "this disturbs the whole machine; run it in a virtual one: crates/plimsoll/tests/in-vm sched_ext"
+        "this disturbs the whole machine; run it in a virtual one: make sched-ext-test"
     );
     assert!(
         Path::new(SCHED_EXT).exists(),
@@ -235,8 +235,8 @@ impl Drop for Rig {
     }
 }
 
-/// Has the kernel make huge pages of all memory all the time. Its thread for that is behind
-/// every burner, and who has memory that it is at would wait as long.
+/// Has the kernel make huge pages of all memory all the time. Its thread for that, khugepaged,
+/// waits behind every burner, and blocks each process whose memory it has just begun to scan.
 pub struct EagerHugePages(Vec<(PathBuf, String)>);
 
 impl EagerHugePages {
@@ -339,11 +339,11 @@ pub fn about(value: f64, percent: f64) -> RangeInclusive<f64> {
 }
 
 /// Bounds on the CPU time of a group over [`MEASURED`], in percent of one CPU like its quota. The
-/// group gets one refill of 100 ms more or less than twenty, and a slice of 5 ms more on each CPU
+/// time of twenty periods has twenty refills; at each of its edges a CPU may hold a slice of 5 ms
 /// (SPEC 1, the bound of a window).
 pub fn quota_bounds(quota: f64) -> RangeInclusive<f64> {
-    let (refill, slices) = (quota / 20.0, 100.0 * 5e6 * nr_cpus() as f64 / 2e9);
-    quota - refill..=quota + refill + slices
+    let slices = 2.0 * 100.0 * 5e6 * nr_cpus() as f64 / MEASURED.as_nanos() as f64;
+    quota - slices..=quota + slices
 }
 
 /// Panics unless each group uses its quota.

@@ -22,10 +22,18 @@ fn beside_a_fair_spinner_a_batch_spinner_gets_its_tolerance_and_no_more() {
     let rival = rig.fair_burners(&fair, 1, 1);
     let shares = rates_of(&[&batch, &fair], MEASURED);
     println!("batch {:.3} %, fair {:.2} %", shares[0], shares[1]);
-    // Each CPU's ext server has its part of the tolerance. Kernels without a server give nothing.
-    let least = if has_ext_server() { 0.05 } else { 0.0 };
     let what = "batch beside fair, percent of its CPU";
-    assert_within(what, shares[0], least..=tolerance_most());
+    assert_within(what, shares[0], 0.0..=tolerance_most());
+    // Each CPU's ext server has its part of the tolerance.
+    let holds = shares[0] >= 0.9;
+    if has_ext_server() {
+        assert!(holds);
+    } else {
+        known_defect(
+            "issue 17: without an ext server batch work is starved below its tolerance",
+            holds,
+        );
+    }
     rival.kill_hard();
     rig.assert_never_ejected("work");
     work.stop();
@@ -38,7 +46,7 @@ fn gap_ms(finished: &Finished) -> f64 {
 }
 
 #[test]
-fn a_fair_spinner_sees_no_gap_5_ms_longer_than_alone() {
+fn a_fair_spinner_sees_no_gap_1_ms_longer_than_alone() {
     let mut rig = rig();
     let fair = rig.host.group("fair");
     let spin = |rig: &Rig| {
@@ -49,7 +57,7 @@ fn a_fair_spinner_sees_no_gap_5_ms_longer_than_alone() {
     let work = rig.batch_burners("work", "", 1, 1);
     let beside = spin(&rig);
     println!("longest gap alone {alone:.3} ms");
-    assert_within("longest gap beside batch, ms", beside, 0.0..=alone + 5.0);
+    assert_within("longest gap beside batch, ms", beside, 0.0..=alone + 1.0);
     rig.assert_never_ejected("work");
     work.stop();
     rig.assert_nothing_left();

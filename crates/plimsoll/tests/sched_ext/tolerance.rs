@@ -59,13 +59,18 @@ fn most_ms() -> f64 {
 fn a_tolerance_of_1_ms_in_100_ms_is_what_batch_gets_and_no_more() {
     let mut rig = rig();
     let Got { mean, most } = got(&mut rig, "--tolerance 1ms/100ms");
-    // Without a server the kernel gives nothing.
-    let least = if has_ext_server() {
-        RUNTIME_MS * PERIODS / 2.0
+    let limit = most_ms() * PERIODS;
+    assert_within("mean, ms in a second", mean, 0.0..=limit);
+    // All periods but that at the edge.
+    let is_given = mean >= 0.99 * RUNTIME_MS * PERIODS;
+    if has_ext_server() {
+        assert!(is_given);
     } else {
-        0.0
-    };
-    assert_within("mean, ms in a second", mean, least..=most_ms() * PERIODS);
+        known_defect(
+            "issue 17: without an ext server batch work is starved below its tolerance",
+            is_given,
+        );
+    }
     let holds = is_within("most, ms in any 100 ms", most, 0.0..=most_ms());
     known_defect(
         "issue 17: turns of the ext servers last too long, and those of lent tasks without a server",

@@ -2,8 +2,8 @@
 //!
 //! One instruction of the guest takes one nanosecond of its time, and nothing else runs in the
 //! guest: every figure is the same in every run, on any host. So each is measured once and
-//! compared with the promise itself. `crates/plimsoll/tests/in-vm --virtual-time timing` runs
-//! them; one file per mechanism.
+//! compared with the promise itself. `make timing-test` runs them; one
+//! file per mechanism.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]

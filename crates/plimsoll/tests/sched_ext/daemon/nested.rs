@@ -46,7 +46,7 @@ fn a_cgroup_is_inside_one_that_comes_later_and_not_in_what_has_its_place_after_i
 }
 
 #[test]
-fn what_is_in_a_group_inside_another_keeps_its_own_policy_whichever_goes() {
+fn a_task_of_a_nested_group_keeps_its_policy_whichever_group_goes() {
     let mut rig = rig();
     let outer = rig.host.group("outer");
     outer.enable_children().unwrap();
