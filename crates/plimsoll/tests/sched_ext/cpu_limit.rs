@@ -24,7 +24,7 @@ fn a_cpu_limit_of_50_percent_holds_on_each_cpu() {
     let rates = rates_of_tasks(&tids, MEASURED);
     for cpu in 0..cpus {
         let what = format!("of CPU {cpu}, percent");
-        assert_within(&what, rates[cpu] + rates[cpu + cpus], 49.0..=51.0);
+        assert_within(&what, rates[cpu] + rates[cpu + cpus], 49.5..=50.5);
     }
     work.stop();
     rig.assert_nothing_left();
@@ -39,7 +39,7 @@ fn under_a_cpu_limit_unbound_tasks_use_all_cpus_up_to_it() {
     thread::sleep(ms(500));
     let rates = rates_of_tasks(&tids, MEASURED);
     let each = rates.iter().sum::<f64>() / cpus as f64;
-    assert_within("of all CPUs, percent", each, 49.0..=51.0);
+    assert_within("of all CPUs, percent", each, 49.5..=50.5);
     let shown = rig.host.show("work");
     println!("{}", shown["statistics"]["batch"]["cpus"]);
     work.stop();

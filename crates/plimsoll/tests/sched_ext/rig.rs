@@ -346,8 +346,9 @@ pub fn quota_bounds(quota: f64) -> RangeInclusive<f64> {
     quota - slices..=quota + slices
 }
 
-/// Panics unless each group uses its quota.
+/// Panics unless each group uses its quota, once it has used up that of a whole period.
 pub fn assert_quotas(what: &str, groups: &[&CpuGroup], quotas: &[f64]) {
+    thread::sleep(ms(200));
     let rates = rates_of(groups, MEASURED);
     for (rate, quota) in rates.into_iter().zip(quotas) {
         let what = format!("{what}, percent of a CPU");

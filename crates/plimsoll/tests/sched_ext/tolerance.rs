@@ -61,8 +61,8 @@ fn a_tolerance_of_1_ms_in_100_ms_is_what_batch_gets_and_no_more() {
     let Got { mean, most } = got(&mut rig, "--tolerance 1ms/100ms");
     let limit = most_ms() * PERIODS;
     assert_within("mean, ms in a second", mean, 0.0..=limit);
-    // All periods but that at the edge.
-    let is_given = mean >= 0.99 * RUNTIME_MS * PERIODS;
+    // Short turns make up for those that have lasted too long, not to the last one.
+    let is_given = mean >= 0.9 * RUNTIME_MS * PERIODS;
     if has_ext_server() {
         assert!(is_given);
     } else {
