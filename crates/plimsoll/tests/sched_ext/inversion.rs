@@ -116,7 +116,7 @@ fn is_wait_bounded(title: &str, hold: (&str, usize), wait: &str) -> bool {
 /// Why the wait is longer.
 fn beyond_one_turn() -> String {
     if has_ext_server() {
-        "issue 17: a section that outlasts turns waits for others, 40 ms and more instead of 20"
+        "issue 17: a section that outlasts turns waits for many others, up to 1.1 s instead of 20 ms"
             .into()
     } else {
         "issue 17: without an ext server a holder is helped after 10 s, and not within 20 ms".into()
