@@ -102,8 +102,8 @@ pub fn tables(results: &Results) -> String {
 
 fn legend() -> &'static str {
     "Columns: `× alone` is p99 against the same service alone. Failed: answered after 5 ms, or never. \
-     Work: CPU time of batch work, against the cgroup of equal weight. A p99 is that of 4,000 requests; four seeds of an earlier build \
-     guest gave 785 to 825 µs beside Plimsoll's scheduler and 1,724 to 1,749 beside its stock class. Idle: \
+     Work: CPU time of batch work, against the cgroup of equal weight. A p99 is that of 4,000 requests; four seeds of one and the same \
+     build gave 785 to 825 µs beside Plimsoll's scheduler and 1,724 to 1,749 beside its stock class. Idle: \
      from sums of run time. Inversions: how often a second a CPU picked batch work while normal work was runnable on \
      it, and for how long at the most, from a trace of two more seconds. Controller: CPU time of the \
      process that keeps batch work back, of one CPU. The service is in a cgroup of its own, as under \
