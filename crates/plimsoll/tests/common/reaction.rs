@@ -18,7 +18,8 @@ const WITHIN: f64 = 2.0;
 const ROOM: Duration = Duration::from_millis(100);
 /// The window of the law.
 const LAW: Duration = Duration::from_millis(100);
-const STEPS: usize = 6;
+/// Shares of single windows of 30 ms are up to 3 points apart.
+const STEPS: usize = 12;
 
 /// An enforcer's promise.
 #[derive(Debug, Clone, Copy)]
@@ -68,10 +69,14 @@ impl Shares {
         }
     }
 
-    /// Whether the headroom is kept, and no more than the headroom. Others, such as the daemon,
-    /// may take of it, so soon before the end of a window that nothing could make up for it.
-    fn is_lawful(&self, within: f64) -> bool {
-        self.side + self.main <= 100.0 - HEADROOM + within && self.idle <= HEADROOM + within
+    /// Others, such as the daemon, may take of the headroom, so soon before the end of a window
+    /// that nothing could make up for it.
+    fn leaves_headroom(&self, within: f64) -> bool {
+        self.side + self.main <= 100.0 - HEADROOM + within
+    }
+
+    fn uses_the_rest(&self, within: f64) -> bool {
+        self.idle <= HEADROOM + within
     }
 }
 
@@ -115,9 +120,12 @@ pub fn is_prompt(promise: Reaction, load: &Running, main: &CpuGroup, side: &CpuG
             all.collect()
         };
         let (short, law) = (of(window), of(LAW));
-        let mean = Shares::mean(&short);
+        let (mean, mean_of_law) = (Shares::mean(&short), Shares::mean(&law));
         println!("FIGURE: {after:?} after it, {window:?}: mean {mean:.2?} of {short:.2?}");
-        let is_kept = mean.is_lawful(WITHIN) && law.iter().all(|shares| shares.is_lawful(grain));
+        let is_lawful = |one: &Shares| one.leaves_headroom(grain) && one.uses_the_rest(grain);
+        let is_kept = mean.leaves_headroom(WITHIN)
+            && mean_of_law.uses_the_rest(WITHIN)
+            && law.iter().all(is_lawful);
         (short, is_kept)
     };
     println!("The main load jumps.");
