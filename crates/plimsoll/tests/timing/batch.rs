@@ -42,7 +42,8 @@ fn batch_work_gets_98_percent_of_the_time_that_nobody_wants() {
     );
     wait_until_busy(&group);
     let rate = rate_percent(&group, ms(1_000));
-    assert_within("batch work alone on a CPU, percent", rate, 98.0, 100.0);
+    // The kernel counts a running task at its tick of 4 ms.
+    assert_within("batch work alone on a CPU, percent", rate, 98.0, 100.5);
     work.stop();
     host.assert_clean();
 }
