@@ -7,6 +7,8 @@ use plimsoll_engine::cgroup::CpuGroup;
 use crate::common::{known_defect, nr_cpus};
 use crate::rig::{Rig, all_cpus, is_within, rig};
 
+const RUNS: usize = 3;
+
 /// The p99 of a service that needs 70 % of the machine, in microseconds.
 fn p99_of_a_busy_service(rig: &Rig, group: &CpuGroup) -> f64 {
     let rate = 0.7 * nr_cpus() as f64 * 1e6 / 300.0;
@@ -25,7 +27,10 @@ fn p99_of_a_service_of_70_percent_of_the_machine_is_at_most_1_05_times_that_alon
     let main = rig.host.group("main");
     let alone = p99_of_a_busy_service(&rig, &main);
     let work = rig.batch_burners("work", "", all_cpus(), 2 * nr_cpus());
-    let beside = p99_of_a_busy_service(&rig, &main);
+    // Its queue does not grow each time: each of three has to be as fast.
+    let all = [(); RUNS].map(|()| p99_of_a_busy_service(&rig, &main));
+    println!("p99 beside batch work, us: {all:.0?}");
+    let beside = all.into_iter().fold(0.0, f64::max);
     println!("p99 alone {alone:.0} us, beside batch work {beside:.0} us");
     let what = "p99 beside batch work, of that alone";
     known_defect(
