@@ -23,7 +23,7 @@ use crate::workload::Workload;
 const GUEST_MAX_SECONDS: u32 = 400;
 const HOST_MAX_SECONDS: u32 = 1800;
 
-/// What is put into guests, and where results go.
+/// The files that guests get, and the folders of the results.
 #[derive(Debug)]
 pub struct Host {
     /// The project's folder.
@@ -93,7 +93,7 @@ impl Host {
         Ok(outcome)
     }
 
-    /// What the cell needs beside Plimsoll.
+    /// The programs that the cell needs beside Plimsoll.
     fn tools(&self, cell: &Cell) -> Result<Vec<Tool>> {
         let mut tools = Vec::new();
         if let Some(peer) = cell.policy.peer() {
@@ -287,7 +287,7 @@ fn brief(outcome: &Outcome) -> String {
     format!("{} figures", outcome.figures.len())
 }
 
-/// Where an installed program is.
+/// The path of an installed program.
 fn on_path(name: &str) -> Result<PathBuf> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let mut paths = std::env::split_paths(&folders).map(|folder| folder.join(name));

@@ -8,17 +8,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What a trace shows.
+/// The inversions of a trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inversions {
-    /// How often batch work was picked while normal work was runnable on that CPU. A pick that
+    /// The picks of batch work while normal work was runnable on that CPU. A pick that
     /// lasts until the end of the trace is not counted.
     pub picks: u64,
-    /// How long batch work ran after these picks, in all.
+    /// The run time of batch work after these picks, in all.
     pub total: Duration,
     /// The longest of them.
     pub longest: Duration,
-    /// How often batch work was picked while no normal work was runnable on that CPU.
+    /// The picks of batch work while no normal work was runnable on that CPU.
     pub picked_rightly: u64,
     /// What had run before the picks, and how often.
     pub after: BTreeMap<String, u64>,

@@ -22,7 +22,7 @@ const PROGRESS: &str = "/tmp/batch.out";
 const START_MAX: Duration = Duration::from_secs(60);
 /// Burners for each CPU.
 const BURNERS: u32 = 2;
-/// How often burners say how far they are; figures are exact to this much time.
+/// Burners report their progress at this interval; figures are exact to one interval.
 const REPORT_EVERY: &str = "100ms";
 
 /// Batch work that runs, and what keeps it back.
@@ -63,7 +63,7 @@ impl Batch {
         Ok(batch)
     }
 
-    /// Somebody else's scheduler with no batch work, if the policy has one.
+    /// Loads the scheduler of another project, if the policy has one, without batch work.
     pub fn scheduler_alone(policy: Policy) -> Result<Self> {
         let mut batch = Self {
             child: None,

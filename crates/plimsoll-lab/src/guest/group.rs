@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::error::{LabError, Result};
 
-/// Where the guest has cgroup v2.
+/// The guest's mount point of cgroup v2.
 pub const ROOT: &str = "/sys/fs/cgroup";
 
 /// A cgroup (version 2) below the root.

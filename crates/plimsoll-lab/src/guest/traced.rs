@@ -1,4 +1,4 @@
-//! How often batch work is picked while normal work is runnable on the same CPU.
+//! Counts picks of batch work while normal work is runnable on the same CPU.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ const TRACING: &str = "/sys/kernel/tracing";
 const EVENTS: [&str; 3] = ["sched_switch", "sched_wakeup", "sched_migrate_task"];
 /// Of each CPU: some 100 bytes for each of the events of two seconds.
 const BUFFER_KIB: &str = "16384";
-/// What the threads of burners and of services are called.
+/// The names of the threads of burners and of services.
 const BATCH: &str = "load-burner";
 const SERVICE: &str = "load-worker";
 /// Traced time; the figures of latency are of time that is not traced.

@@ -5,16 +5,13 @@ use std::time::Duration;
 
 use plimsoll_engine::cgroup::CpuGroup;
 
-use crate::common::{Host, knob, ms, on_one_cpu, rate_percent, wait_until, wait_until_busy};
+use crate::common::{Host, ms, on_one_cpu, rate_percent, wait_until, wait_until_busy};
 use crate::measured::assert_within;
-
-fn is_background(group: &CpuGroup) -> bool {
-    knob(group, "cpu.idle") == "1"
-}
+use crate::rig::is_idle;
 
 fn wait_until_background(group: &CpuGroup) {
     wait_until("it is in the background", Duration::from_secs(10), || {
-        is_background(group)
+        is_idle(group)
     });
 }
 
@@ -62,7 +59,7 @@ fn with_a_soft_cap_of_0_a_group_is_in_the_background_and_gets_at_most_1_percent(
     wait_until_busy(&rival);
     wait_until_background(&group);
     let rate = rate_percent(&group, ms(3_000));
-    assert!(is_background(&group));
+    assert!(is_idle(&group));
     assert_within("share of a group over a soft cap of 0", rate, 0.0, 1.0);
 }
 
