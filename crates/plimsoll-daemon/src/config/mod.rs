@@ -1,25 +1,20 @@
 //! The configuration file.
 //!
 //! Read whole, checked whole, and immutable from then on: a file with a
-//! mistake changes nothing. Only who starts with a damaged one makes do with
-//! what of it is sound ([`Config::read_sound`]). What of it belongs to whom is
-//! found out by [`matching`](crate::matching).
+//! mistake is refused as a whole and changes nothing. Which cgroups and
+//! processes its rules match is decided in [`matching`](crate::matching).
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `rule.rs` | one group: what belongs to it, and its knobs |
-//! | `rules.rs` | all groups, and which may claim a cgroup |
+//! | `rule.rs` | one group: what it matches, and its knobs |
+//! | `rules.rs` | all groups, and which match a cgroup |
 //! | `index.rs` | which patterns may match a text |
 //! | `patterns.rs` | patterns of paths, names and command lines |
-//! | `sound.rs` | a damaged file |
-//! | `pieces.rs` | the sound pieces of a text that is no TOML as a whole |
 
 mod index;
 mod patterns;
-mod pieces;
 mod rule;
 mod rules;
-mod sound;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +22,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use plimsoll_engine::host::Mode;
-use plimsoll_engine::toml_file::{Entries, FileError, KNOB_KEYS, Source, Table, parse};
+use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Source, Table, parse};
 
 pub use patterns::{Patterns, Wildcards};
 pub use rule::{Match, Rule};
@@ -43,9 +38,6 @@ const METRICS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHO
 const NONE: &str = "none";
 /// What the name of the group of a single process begins with.
 pub(crate) const PROCESS_GROUP: &str = "pid-";
-/// How many problems of a file are told. One of nothing but damage has as many
-/// as lines.
-const PROBLEMS_MAX: usize = 1000;
 /// The keys at the top of the file.
 const KEYS: [&str; 7] = [
     "version",
@@ -121,52 +113,17 @@ impl Config {
 
     fn of(source: &Source) -> Result<Self, FileError> {
         let entries = parse(source)?;
-        let mut problems = Vec::new();
-        let config = Self::take(source, &entries, &mut problems);
-        match problems.into_iter().next() {
-            Some(problem) => Err(problem),
-            None => Ok(config),
-        }
-    }
-
-    /// What is sound of a file: keys whose values are not have their defaults,
-    /// and groups that are not are left out.
-    fn take(source: &Source, entries: &Entries, problems: &mut Vec<FileError>) -> Self {
-        let top = Table::new(source, 0, entries, "the configuration");
-        check_keys(&top, &KEYS, problems);
-        sound(check_version(&top), problems);
-        Self {
-            mode: sound(mode(&top), problems),
-            enforcer: sound(enforcer(&top), problems),
-            enforce: sound(top.flag("enforce"), problems),
-            allow_xattr: sound(allow_xattr(&top), problems),
-            metrics: metrics(&top, problems),
-            rules: rule::read_all(source, &top, problems).into(),
-        }
-    }
-}
-
-/// A value, or its default and a problem.
-fn sound<T: Default>(value: Result<T, FileError>, problems: &mut Vec<FileError>) -> T {
-    value.unwrap_or_else(|problem| {
-        tell(problems, problem);
-        T::default()
-    })
-}
-
-/// Keeps a problem, unless there are more than are told.
-fn tell(problems: &mut Vec<FileError>, problem: FileError) {
-    if problems.len() <= PROBLEMS_MAX {
-        problems.push(problem);
-    }
-}
-
-/// A problem for each key that means nothing in a table.
-fn check_keys(table: &Table, known: &[&str], problems: &mut Vec<FileError>) {
-    let entries = table.entries().iter();
-    let unknown = entries.filter(|entry| !known.contains(&entry.key.as_str()));
-    for entry in unknown {
-        tell(problems, table.unknown(entry, known));
+        let top = Table::new(source, 0, &entries, "the configuration");
+        top.check_keys(&KEYS)?;
+        check_version(&top)?;
+        Ok(Self {
+            mode: mode(&top)?,
+            enforcer: enforcer(&top)?,
+            enforce: top.flag("enforce")?,
+            allow_xattr: allow_xattr(&top)?,
+            metrics: metrics(&top)?,
+            rules: rule::read_all(&top)?.into(),
+        })
     }
 }
 
@@ -231,15 +188,12 @@ fn allow_xattr(top: &Table) -> Result<Vec<String>, FileError> {
     Ok(knobs)
 }
 
-fn metrics(top: &Table, problems: &mut Vec<FileError>) -> Option<SocketAddr> {
-    let no_entries = Entries::new();
-    let table = sound(top.table("metrics", "the metrics"), problems);
-    let table = table.unwrap_or_else(|| top.empty(&no_entries, "the metrics"));
-    check_keys(&table, &["listen"], problems);
-    listen(&table).unwrap_or_else(|problem| {
-        tell(problems, problem);
-        Some(METRICS_DEFAULT)
-    })
+fn metrics(top: &Table) -> Result<Option<SocketAddr>, FileError> {
+    let Some(table) = top.table("metrics", "the metrics")? else {
+        return Ok(Some(METRICS_DEFAULT));
+    };
+    table.check_keys(&["listen"])?;
+    listen(&table)
 }
 
 fn listen(table: &Table) -> Result<Option<SocketAddr>, FileError> {

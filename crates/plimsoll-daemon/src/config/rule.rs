@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use nix::unistd::{Uid, User};
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::policy_set::check_name;
-use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Source, Table, Value, read_knobs};
+use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Table, read_knobs};
 
+use super::PROCESS_GROUP;
 use super::patterns::{Patterns, Wildcards};
-use super::{PROCESS_GROUP, sound, tell};
 
 /// The keys of a match.
 const MATCH_KEYS: [&str; 5] = ["cgroup", "unit", "executable", "user", "command"];
@@ -68,28 +68,12 @@ impl Match {
     }
 }
 
-/// Reads all groups. Those that cannot be read, or take what is another's, are
-/// left out, each with one problem.
-pub(super) fn read_all(source: &Source, top: &Table, problems: &mut Vec<FileError>) -> Vec<Rule> {
-    let nodes = match top.find("group").map(|entry| &entry.node.value) {
-        Some(Value::List(nodes)) => nodes.as_slice(),
-        _ => &[],
-    };
-    // Those that are no tables at all.
-    sound(top.tables("group", "a group"), problems);
+/// Reads all groups.
+pub(super) fn read_all(top: &Table) -> Result<Vec<Rule>, FileError> {
     let mut taken = Taken::default();
-    let mut rules = Vec::new();
-    for node in nodes {
-        let Value::Table(entries) = &node.value else {
-            continue;
-        };
-        let table = Table::new(source, node.span.start, entries, "a group");
-        match read(&table).and_then(|rule| taken.take(&table, rule)) {
-            Ok(rule) => rules.push(rule),
-            Err(problem) => tell(problems, problem),
-        }
-    }
-    rules
+    let tables = top.tables("group", "a group")?;
+    let rules = tables.iter().map(|table| taken.take(table, read(table)?));
+    rules.collect()
 }
 
 /// What earlier groups have.

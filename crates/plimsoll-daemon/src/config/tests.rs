@@ -173,6 +173,50 @@ fn what_is_not_allowed_is_named_with_its_place() {
 }
 
 #[test]
+fn one_mistake_refuses_the_whole_file() {
+    let good = group("match = { cgroup = \"/a\" }");
+    for (damaged, expected) in [
+        (good.clone() + "]]]", "p.toml:5:1: not TOML: "),
+        (good.clone() + "quota = \"2cpus", "p.toml:5:15: not TOML: "),
+        (good.clone() + "name = \"x\"", "p.toml:5:1: not TOML: "),
+        (
+            good.replace("[[group]]", "[metrics]\n[metrics]\n[[group]]"),
+            "p.toml:3:2: not TOML: ",
+        ),
+        (
+            "version = 1\ngroup = 1".into(),
+            "p.toml:2:9: group: `1` is a number",
+        ),
+        (
+            "version = 1\ngroup = [1, { name = \"g\", match = { cgroup = \"/a\" } }]".into(),
+            "p.toml:2:10: group: `1` has a number",
+        ),
+        (
+            good.clone() + "[group.matsch]\nx = 1",
+            "p.toml:5:8: `matsch` is no key",
+        ),
+    ] {
+        let error = Config::parse("p.toml", &damaged).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{damaged}\n{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.toml");
+    let refusal = || Config::read(&path).unwrap_err().to_string();
+    assert!(refusal().ends_with("cannot be read: No such file or directory (os error 2)"));
+    std::fs::write(&path, b"version = 1\nmode = \"\xff\"\n").unwrap();
+    let error = refusal();
+    assert!(
+        error.contains("p.toml:2:9: bytes that are no text"),
+        "{error}"
+    );
+}
+
+#[test]
 fn groups_with_the_same_pattern_are_refused_whatever_it_matches() {
     for pattern in [
         "cgroup = \"/a/*\"",

@@ -103,8 +103,6 @@ pub struct Service {
     starter: Box<dyn Starter>,
     log: Arc<Log>,
     config: Config,
-    /// What is wrong with it, where it was damaged at the start.
-    config_problems: Vec<String>,
     /// Other things that somebody should look at, by what they are about.
     problems: BTreeMap<&'static str, String>,
     planner: Planner,

@@ -170,7 +170,6 @@ impl Service {
     }
 
     fn daemon(&self) -> Daemon {
-        let problems = self.config_problems.iter().chain(self.problems.values());
         Daemon {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -179,7 +178,7 @@ impl Service {
             enforcer: self.shared().enforcer().kind(),
             mode: self.planner.mode(),
             enforce: self.config.enforce,
-            problems: problems.cloned().collect(),
+            problems: self.problems.values().cloned().collect(),
             counters: self.counters,
             control_delay: self.shared().delays(),
             resident_bytes: resident_bytes(),

@@ -7,6 +7,7 @@ use plimsoll_engine::EngineError;
 use plimsoll_engine::cgroup::BusyMeter;
 use plimsoll_engine::enforcer::Enforcer;
 use plimsoll_engine::host::Mode;
+use plimsoll_engine::toml_file::FileError;
 use plimsoll_engine::undo::UndoReport;
 use thiserror::Error;
 
@@ -28,6 +29,9 @@ const JOURNAL: &str = "daemon";
 /// Why a service cannot be started.
 #[derive(Debug, Error)]
 pub enum StartError {
+    /// The configuration is refused; nothing was touched.
+    #[error(transparent)]
+    Config(#[from] FileError),
     /// The enforcer could not be had.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -41,16 +45,14 @@ pub enum StartError {
 
 impl Service {
     /// Undoes what an earlier process left behind and applies the
-    /// configuration: what is sound of it, if it is damaged.
+    /// configuration.
     ///
     /// # Errors
-    /// When nothing can be enforced at all.
+    /// When the configuration is refused, before anything is undone, or
+    /// nothing can be enforced at all.
     pub fn start(mut options: Options) -> std::result::Result<Self, StartError> {
         let log = options.log;
-        let (config, config_problems) = Config::read_sound(&options.config);
-        for problem in &config_problems {
-            log.error("configuration", problem);
-        }
+        let config = Config::read(&options.config)?;
         let (mut remembered, problem) = Remembered::read(&options.runtime);
         if let Some(problem) = problem {
             log.error("remembered", &problem);
@@ -83,7 +85,6 @@ impl Service {
             starter: options.starter,
             log,
             config,
-            config_problems,
             problems: BTreeMap::new(),
             planner,
             control,
@@ -142,7 +143,6 @@ impl Service {
         match &reloaded {
             Ok(warnings) => {
                 self.counters.reloads += 1;
-                self.config_problems.clear();
                 let text = format!("{}: reloaded", self.config_path.display());
                 self.log.info("configuration", &text);
                 for warning in warnings {

@@ -1,52 +1,75 @@
-//! Damaged files: what is sound holds, and what is not is told.
+//! Damaged files: a configuration is refused as a whole; of the daemon's own
+//! files what can be read holds.
 
 use std::fs;
 
 use crate::common::{Host, wait_until};
 use crate::rig::{Daemon, SHORT, is_idle, of_cgroup, quota_us, rule, shown};
 
-#[test]
-fn of_a_damaged_configuration_the_sound_groups_hold_and_the_rest_is_told() {
-    let mut host = Host::shared();
-    let (web, jobs, bad) = (host.group("web"), host.group("jobs"), host.group("bad"));
-    let of = |name: &str, group, knobs: &str| rule(name, &of_cgroup(&shown(group)), knobs);
-    let text = of("web", &web, "quota = \"30ms/100ms\"")
-        + &of("bad", &bad, "quota = \"much\"")
-        + &of("jobs", &jobs, "class = \"batch\"");
-    let daemon = Daemon::start(&host, &text);
-    assert_eq!(quota_us(&web), 30_000, "{}", daemon.log());
-    assert!(is_idle(&jobs));
-    assert_eq!(quota_us(&bad), -1);
-    let problems = daemon.state().daemon.problems.join("\n");
-    assert!(problems.contains("`much`"), "{problems}");
-    assert!(daemon.log().contains("`much`"));
-    let shown = host.run(["show"]).good();
-    assert!((shown.stdout + &shown.stderr).contains("`much`"));
-    // Mended, it is told no more.
-    daemon.reload_with(&text.replace("much", "20ms/100ms"));
-    assert_eq!(quota_us(&bad), 20_000);
-    assert!(daemon.state().daemon.problems.is_empty());
-    daemon.stop();
+/// What `plimsoll daemon` says when it refuses its configuration. It fails if
+/// the daemon starts.
+fn refusal(daemon: &Daemon) -> String {
+    let config = daemon.config();
+    let refused = daemon
+        .host
+        .run(["daemon", "--config", config.to_str().unwrap()]);
+    assert_eq!(refused.code(), 125, "{refused:?}");
+    refused.one_line().to_owned()
 }
 
 #[test]
-fn a_configuration_that_cannot_be_read_at_all_is_told_and_the_daemon_waits_for_another() {
+fn a_daemon_does_not_start_with_a_broken_configuration() {
     let mut host = Host::shared();
-    let web = host.group("web");
-    let good = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
-    let mut daemon = Daemon::ready(&host, "");
-    for damage in [&b"\xff\xfe not text"[..], b"[[group\nname", b""] {
+    let (web, bad) = (host.group("web"), host.group("bad"));
+    let of = |name: &str, group, knobs: &str| rule(name, &of_cgroup(&shown(group)), knobs);
+    let daemon = Daemon::ready(&host, "");
+    let untouched = host.snapshot();
+    let good = of("web", &web, "quota = \"30ms/100ms\"");
+    daemon.write(&(good + &of("bad", &bad, "quota = \"much\"")));
+    let line = refusal(&daemon);
+    let place =
+        |line_and_column: &str| format!("{}:{line_and_column}: ", daemon.config().display());
+    assert!(line.contains(&place("14:9")), "{line}");
+    assert!(
+        line.contains("`much`") && line.contains("allowed"),
+        "{line}"
+    );
+    for (damage, expected) in [
+        (&b"\xff\xfe not text"[..], "1:1"),
+        (b"version = 1\n[[group\nname", "2:8"),
+        (b"", "1:1"),
+        (b"version = 7", "1:11"),
+    ] {
         fs::write(daemon.config(), damage).unwrap();
-        daemon.restart();
-        assert!(!daemon.state().daemon.problems.is_empty(), "{damage:?}");
-        daemon.write(&good);
-        daemon.reload().good();
-        assert_eq!(quota_us(&web), 30_000);
-        daemon.end();
+        let line = refusal(&daemon);
+        assert!(line.contains(&place(expected)), "{damage:?}: {line}");
     }
     fs::remove_file(daemon.config()).unwrap();
+    let line = refusal(&daemon);
+    assert!(line.contains("cannot be read"), "{line}");
+    assert_eq!(host.snapshot(), untouched);
+}
+
+#[test]
+fn a_start_with_a_broken_configuration_undoes_nothing_of_an_earlier_daemon() {
+    let mut host = Host::shared();
+    let (web, jobs) = (host.group("web"), host.group("jobs"));
+    let of = |name: &str, group, knobs: &str| rule(name, &of_cgroup(&shown(group)), knobs);
+    let good = of("web", &web, "quota = \"30ms/100ms\"") + &of("jobs", &jobs, "class = \"batch\"");
+    let mut daemon = Daemon::start(&host, &good);
+    daemon.kill_hard();
+    let left = host.snapshot();
+    let journal = host.runtime().join("daemon+.journal");
+    let written = fs::read(&journal).unwrap();
+    daemon.write(&good.replace("batch", "bach"));
+    assert!(refusal(&daemon).contains("`bach`"));
+    assert_eq!(host.snapshot(), left);
+    assert_eq!(fs::read(&journal).unwrap(), written);
+    assert_eq!((quota_us(&web), is_idle(&jobs)), (30_000, true));
+    // The next daemon takes it over, and puts everything back when it stops.
+    daemon.write(&good);
     daemon.restart();
-    assert!(!daemon.state().daemon.problems.is_empty());
+    assert_eq!((quota_us(&web), is_idle(&jobs)), (30_000, true));
     daemon.stop();
 }
 
