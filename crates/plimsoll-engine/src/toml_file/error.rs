@@ -1,7 +1,7 @@
-//! What is wrong with a file, and where.
+//! Errors of a file, and where they are in its text.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use thiserror::Error;
@@ -10,7 +10,7 @@ use thiserror::Error;
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Why a file cannot be used. One line.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Error)]
 pub enum FileError {
     /// Something in the file is not allowed.
     #[error("{file}:{line}:{column}: {problem}")]
@@ -24,60 +24,68 @@ pub enum FileError {
         /// Field, value and what is allowed.
         problem: String,
     },
-    /// The file cannot be read.
+    /// The system refuses to open or read the file.
     #[error("{file}: cannot be read: {reason}")]
     Unreadable {
         /// The file, as it was named.
         file: String,
-        /// What the system says.
-        reason: String,
+        /// The system's error.
+        reason: io::Error,
     },
-    /// Something that was asked for is not in it.
+    /// The path names a folder, a pipe or a device.
+    #[error("{file}: cannot be read: it is no regular file")]
+    NotRegular {
+        /// The file, as it was named.
+        file: String,
+    },
+    /// The file is longer than what is read of one.
+    #[error("{file}: cannot be read: longer than {bytes_max} bytes")]
+    TooLong {
+        /// The file, as it was named.
+        file: String,
+        /// The longest that is allowed.
+        bytes_max: u64,
+    },
+    /// A requested part of the file does not exist.
     #[error("{what}: `{name}` is not in {file}; allowed: {allowed}")]
     Missing {
         /// The file, as it was named.
         file: String,
-        /// What it would be.
+        /// The kind of the part.
         what: &'static str,
-        /// What was asked for.
+        /// The name that was given.
         name: String,
-        /// Which there are.
+        /// The names that exist.
         allowed: String,
     },
 }
 
-/// The text of a file of up to `bytes_max` bytes.
+/// Text of a file of up to `bytes_max` bytes.
 ///
 /// # Errors
-/// When it cannot be read, is longer, no regular file or no text: with the line
-/// of the first byte that is none.
+/// When it cannot be read, is longer, no regular file, or not UTF-8: with the
+/// line of the first byte that is not.
 pub fn read_text(path: &Path, bytes_max: u64) -> Result<String, FileError> {
     let file = path.display().to_string();
-    let unreadable = |reason: String| FileError::Unreadable {
+    let failed = |reason| FileError::Unreadable {
         file: file.clone(),
         reason,
     };
-    let failed = |error: std::io::Error| unreadable(error.to_string());
-    // Before it is opened: to open a pipe is to wait for its other end.
+    // Before the file is opened, because opening a pipe waits for its writer.
     if !std::fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(unreadable("it is no regular file".into()));
+        return Err(FileError::NotRegular { file });
     }
     let mut bytes = Vec::new();
     let mut reader = File::open(path).map_err(failed)?.take(bytes_max + 1);
     reader.read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > bytes_max {
-        return Err(unreadable(format!("longer than {bytes_max} bytes")));
+        return Err(FileError::TooLong { file, bytes_max });
     }
     String::from_utf8(bytes).map_err(|error| {
-        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line_start = good.iter().rposition(|byte| *byte == b'\n');
-        let line = &good[line_start.map_or(0, |newline| newline + 1)..];
-        FileError::At {
-            file: file.clone(),
-            line: 1 + good.iter().filter(|byte| **byte == b'\n').count(),
-            column: 1 + String::from_utf8_lossy(line).chars().count(),
-            problem: "bytes that are no text; allowed: text in UTF-8".into(),
-        }
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let valid = String::from_utf8_lossy(valid);
+        let problem = "bytes that are no text; allowed: text in UTF-8";
+        Source::new(&file, &valid).error(valid.len(), problem)
     })
 }
 
@@ -86,19 +94,15 @@ pub fn read_text(path: &Path, bytes_max: u64) -> Result<String, FileError> {
 pub struct Source {
     file: String,
     text: String,
-    /// Where each line begins, in bytes: a long file may have many errors.
-    line_starts: Vec<usize>,
 }
 
 impl Source {
     /// A text. `file` is what messages call it.
     #[must_use]
     pub fn new(file: &str, text: &str) -> Self {
-        let newlines = text.match_indices('\n').map(|(at, _)| at + 1);
         Self {
             file: file.to_owned(),
             text: text.to_owned(),
-            line_starts: std::iter::once(0).chain(newlines).collect(),
         }
     }
 
@@ -139,12 +143,9 @@ impl Source {
     #[must_use]
     pub fn place(&self, start: usize) -> (usize, usize) {
         let before = self.text.get(..start).unwrap_or(&self.text);
-        let line = self
-            .line_starts
-            .partition_point(|first| *first <= before.len());
-        // The first line begins at 0, so there is one.
-        let column = 1 + before[self.line_starts[line - 1]..].chars().count();
-        (line, column)
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let line = 1 + before.matches('\n').count();
+        (line, 1 + before[line_start..].chars().count())
     }
 }
 
