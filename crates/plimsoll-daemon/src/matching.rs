@@ -1,32 +1,32 @@
-//! What of a host belongs to which group of the configuration.
+//! Matches cgroups and processes to the rules of the configuration.
 
 use nix::unistd::Uid;
 
 use crate::config::{Config, Match, Patterns, Rule};
 
-/// What the name of a systemd unit that has a cgroup ends in.
+/// Endings of the names of systemd units that have a cgroup.
 const UNIT_ENDS: [&str; 3] = [".service", ".scope", ".slice"];
 
-/// What is known of a process.
+/// Properties of a process that rules match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     /// Its cgroup below the mount point, with a `/` in front.
     pub cgroup: String,
-    /// The file that it runs; `None`: that cannot be told, as of a kernel
+    /// The file that it runs; `None` if that is unknown, as of a kernel
     /// thread.
     pub executable: Option<String>,
-    /// Who runs it.
+    /// The user that runs it.
     pub uid: Uid,
     /// Its command line, the words with one space between them.
     pub command: String,
 }
 
-/// The groups that claim something, the one that has it first.
+/// The rules that match a cgroup or a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Claim<'a> {
-    /// Who has it: the first group of the file that matches.
+    /// The first of the file, to which it belongs.
     pub rule: &'a Rule,
-    /// The next one, which would have it without the first.
+    /// The second, which overlaps with the first.
     pub rival: Option<&'a Rule>,
 }
 
@@ -39,14 +39,14 @@ fn first<'a>(mut rules: impl Iterator<Item = &'a Rule>) -> Option<Claim<'a>> {
 
 impl Config {
     /// The group of a cgroup, by its path below the mount point with a `/` in
-    /// front.
+    /// front. A unit's own cgroup matches `unit`; those below it do not, because
+    /// they are part of it.
     #[must_use]
     pub fn claim_of_cgroup(&self, path: &str) -> Option<Claim<'_>> {
-        let candidates = self.rules.candidates(path, unit_at(path));
-        first(candidates.filter(|rule| rule.matches.cgroup_is(path)))
+        first(self.rules.matching(path, unit_at(path)))
     }
 
-    /// The group of a process, as far as groups are made of processes.
+    /// The group of a process, among the groups that are made of processes.
     #[must_use]
     pub fn claim_of_process(&self, process: &Process) -> Option<Claim<'_>> {
         let of_processes = self
@@ -64,15 +64,6 @@ impl Config {
 }
 
 impl Match {
-    /// Whether a cgroup belongs to the group. A unit's own cgroup does, those
-    /// below it do not: they are part of it.
-    fn cgroup_is(&self, path: &str) -> bool {
-        let cgroup = |patterns: &Patterns| patterns.match_text(path);
-        let unit =
-            |patterns: &Patterns| unit_at(path).is_some_and(|unit| patterns.match_text(unit));
-        self.cgroup.as_ref().is_none_or(cgroup) && self.unit.as_ref().is_none_or(unit)
-    }
-
     fn process_is(&self, process: &Process) -> bool {
         let cgroup = |patterns: &Patterns| patterns.match_text(&process.cgroup);
         let unit = |patterns: &Patterns| {
@@ -139,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_group_of_the_file_has_it_and_the_second_is_known() {
+    fn the_first_rule_matches_and_the_second_is_the_overlap() {
         let config = config("cgroup = \"/a/*\"\ncgroup = \"/a/b\"\ncgroup = \"/**\"");
         let claim = config.claim_of_cgroup("/a/b").unwrap();
         assert_eq!(
@@ -151,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_is_its_own_cgroup_wherever_it_is() {
+    fn a_unit_matches_its_own_cgroup_below_any_parent() {
         let config = config("unit = \"encode-*.service\"");
         assert!(of_cgroup(&config, "/system.slice/encode-7.service").is_some());
         assert!(of_cgroup(&config, "/user.slice/encode-7.service").is_some());
@@ -161,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_given_has_to_hold() {
+    fn all_given_conditions_have_to_hold() {
         for (matches, expected) in [
             ("executable = \"rustc\"", true),
             ("executable = \"/usr/lib/rust/bin/*\"", true),
@@ -181,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_processes_and_of_cgroups_do_not_meet() {
+    fn groups_of_processes_match_no_cgroups() {
         let config = config("user = 1000\ncgroup = \"/user.slice/**\"");
         assert!(config.has_process_rules());
         let cgroup = process().cgroup;

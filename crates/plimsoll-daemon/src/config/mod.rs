@@ -8,10 +8,8 @@
 //! | --- | --- |
 //! | `rule.rs` | one group: what it matches, and its knobs |
 //! | `rules.rs` | all groups, and which match a cgroup |
-//! | `index.rs` | which patterns may match a text |
 //! | `patterns.rs` | patterns of paths, names and command lines |
 
-mod index;
 mod patterns;
 mod rule;
 mod rules;
@@ -24,19 +22,19 @@ use std::path::Path;
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Source, Table, parse};
 
-pub use patterns::{Patterns, Wildcards};
+pub use patterns::Patterns;
 pub use rule::{Match, Rule};
 pub use rules::Rules;
 
-/// Where the file is, unless another is named.
+/// Path of the file, unless another is named.
 pub const PATH_DEFAULT: &str = "/etc/plimsoll/plimsoll.toml";
 /// The version of the file.
 const VERSION: u32 = 1;
-/// Where metrics are served, unless the file says otherwise.
+/// Address of the metrics, unless the file says otherwise.
 const METRICS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
-/// What switches a setting off.
+/// Value that switches a setting off.
 const NONE: &str = "none";
-/// What the name of the group of a single process begins with.
+/// Prefix of the name of a group of a single process.
 pub(crate) const PROCESS_GROUP: &str = "pid-";
 /// The keys at the top of the file.
 const KEYS: [&str; 7] = [
@@ -61,27 +59,27 @@ pub enum EnforcerWanted {
     Cgroup,
 }
 
-/// Everything that the operator asks for.
+/// The operator's configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// Which tasks a BPF scheduler schedules.
     pub mode: Mode,
-    /// What enforces the groups.
+    /// The backend that enforces the groups.
     pub enforcer: EnforcerWanted,
-    /// Write a kernel file again that somebody else has changed, in place of
-    /// telling and leaving it.
+    /// Write a kernel file again after an external change, in place of reporting
+    /// and leaving it.
     pub enforce: bool,
     /// The knobs that the owner of a cgroup may set in its extended
     /// attributes; none unless the operator says so.
     pub allow_xattr: Vec<String>,
-    /// Where metrics are served; `None`: nowhere.
+    /// Address of the metrics; `None` if they are not served.
     pub metrics: Option<SocketAddr>,
     /// In the order of the file, which is their precedence.
     pub rules: Rules,
 }
 
 impl Default for Config {
-    /// That of an empty file.
+    /// The configuration of an empty file.
     fn default() -> Self {
         Self {
             mode: Mode::default(),
@@ -122,7 +120,7 @@ impl Config {
             enforce: top.flag("enforce")?,
             allow_xattr: allow_xattr(&top)?,
             metrics: metrics(&top)?,
-            rules: rule::read_all(&top)?.into(),
+            rules: rules(&top)?,
         })
     }
 }
@@ -186,6 +184,11 @@ fn allow_xattr(top: &Table) -> Result<Vec<String>, FileError> {
         knobs.push(knob.to_owned());
     }
     Ok(knobs)
+}
+
+fn rules(top: &Table) -> Result<Rules, FileError> {
+    let rules = Rules::new(rule::read_all(top)?);
+    rules.map_err(|error| top.error("group", format!("match: {error}")))
 }
 
 fn metrics(top: &Table) -> Result<Option<SocketAddr>, FileError> {

@@ -1,6 +1,7 @@
 //! Patterns of paths, names and command lines.
 
-use globset::{Glob, GlobBuilder, GlobMatcher};
+use globset::{Glob, GlobBuilder, GlobSet};
+use thiserror::Error;
 
 /// What a `*` stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,179 +12,163 @@ pub enum Wildcards {
     OfText,
 }
 
-/// Patterns of which one has to match.
+/// Why a text is no pattern. Reads on after the text.
+#[derive(Debug, Error)]
+pub enum PatternError {
+    /// It has no character.
+    #[error("is empty")]
+    Empty,
+    /// It is the path of the root cgroup.
+    #[error("is the root, which has no limits")]
+    Root,
+    /// It is a relative path, which no cgroup has.
+    #[error("does not begin with a `/`")]
+    Relative,
+    /// It ends as no cgroup's path does.
+    #[error("ends in a `/`")]
+    TrailingSlash,
+    /// Its wildcards do not parse.
+    #[error("is no pattern ({})", .0.kind())]
+    Syntax(#[source] globset::Error),
+}
+
+/// Why parsed patterns cannot be compiled into one set: their automaton would
+/// take more than 10 MiB.
+#[derive(Debug, Error)]
+#[error(
+    "the patterns are too large together; allowed: about 20,000 short patterns with wildcards, \
+     any number without"
+)]
+pub struct TooLarge(#[from] globset::Error);
+
+/// Parses one pattern.
+///
+/// # Errors
+/// When it is empty, or its wildcards do not parse.
+pub(super) fn parse(text: &str, wildcards: Wildcards) -> Result<Glob, PatternError> {
+    if text.is_empty() {
+        return Err(PatternError::Empty);
+    }
+    GlobBuilder::new(text)
+        .literal_separator(wildcards == Wildcards::OfPaths)
+        .backslash_escape(true)
+        .build()
+        .map_err(PatternError::Syntax)
+}
+
+/// Parses the pattern of a cgroup's path.
+///
+/// # Errors
+/// As [`parse`], and when no cgroup below the root has such a path.
+pub(super) fn parse_cgroup(text: &str) -> Result<Glob, PatternError> {
+    match text.strip_prefix('/') {
+        None if !text.is_empty() => Err(PatternError::Relative),
+        Some("") => Err(PatternError::Root),
+        Some(path) if path.ends_with('/') => Err(PatternError::TrailingSlash),
+        _ => parse(text, Wildcards::OfPaths),
+    }
+}
+
+/// Alternative patterns: a text matches if one of them does.
 #[derive(Debug, Clone)]
 pub struct Patterns {
-    matchers: Vec<Matcher>,
-}
-
-#[derive(Debug, Clone)]
-enum Matcher {
-    /// It stands for itself alone, which takes no memory to find out.
-    Literal(String),
-    Glob(GlobMatcher),
-}
-
-impl Matcher {
-    fn new(text: &str, wildcards: Wildcards) -> Result<Self, globset::Error> {
-        let glob = compile(text, wildcards)?;
-        Ok(match is_literal(text) {
-            true => Self::Literal(text.to_owned()),
-            false => Self::Glob(glob.compile_matcher()),
-        })
-    }
-
-    fn is_match(&self, text: &str) -> bool {
-        match self {
-            Self::Literal(literal) => literal == text,
-            Self::Glob(matcher) => matcher.is_match(text),
-        }
-    }
-
-    fn text(&self) -> &str {
-        match self {
-            Self::Literal(literal) => literal,
-            Self::Glob(matcher) => matcher.glob().glob(),
-        }
-    }
+    globs: Vec<Glob>,
+    set: GlobSet,
 }
 
 impl Patterns {
     /// Compiles patterns.
     ///
     /// # Errors
-    /// The number of the first that is none, and what is wrong with it.
-    pub fn new(texts: &[&str], wildcards: Wildcards) -> Result<Self, (usize, String)> {
-        let compile = |(index, text): (usize, &&str)| {
-            let matcher = Matcher::new(text, wildcards);
-            matcher.map_err(|error| (index, error.kind().to_string()))
-        };
-        let matchers = texts.iter().enumerate().map(compile);
-        Ok(Self {
-            matchers: matchers.collect::<Result<_, _>>()?,
-        })
+    /// When they are too large together.
+    pub(super) fn new(globs: Vec<Glob>) -> Result<Self, TooLarge> {
+        let set = GlobSet::new(&globs)?;
+        Ok(Self { globs, set })
     }
 
-    /// Whether one of them matches all of a text.
+    /// Whether one of the patterns matches the whole text.
     #[must_use]
     pub fn match_text(&self, text: &str) -> bool {
-        self.matchers.iter().any(|matcher| matcher.is_match(text))
+        self.set.is_match(text)
     }
 
-    /// Them as they are written.
-    pub fn texts(&self) -> impl Iterator<Item = &str> {
-        self.matchers.iter().map(Matcher::text)
+    /// The patterns in the order of the file.
+    pub(super) fn globs(&self) -> &[Glob] {
+        &self.globs
     }
 }
 
 impl PartialEq for Patterns {
     fn eq(&self, other: &Self) -> bool {
-        self.texts().eq(other.texts())
+        self.globs == other.globs
     }
-}
-
-fn compile(text: &str, wildcards: Wildcards) -> Result<Glob, globset::Error> {
-    GlobBuilder::new(text)
-        .literal_separator(wildcards == Wildcards::OfPaths)
-        .backslash_escape(true)
-        .build()
-}
-
-/// What may stand for something else in a pattern.
-const SPECIAL: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
-
-/// Whether a pattern has no wildcard: then it stands for itself alone.
-pub(super) fn is_literal(text: &str) -> bool {
-    !text.contains(SPECIAL)
-}
-
-/// What every text that a pattern matches begins with, and what it ends in.
-pub(super) fn ends(pattern: &str) -> (&str, &str) {
-    let first = pattern.find(SPECIAL).unwrap_or(pattern.len());
-    let start = &pattern[..first];
-    let Some(last) = pattern.rfind(SPECIAL) else {
-        return (start, pattern);
-    };
-    let end = match pattern[last..].strip_prefix('\\') {
-        // What follows stands for itself, and is left out all the same.
-        Some(rest) => rest.get(rest.chars().next().map_or(0, char::len_utf8)..),
-        None => pattern.get(last + 1..),
-    };
-    // `**/` may be nothing at all, and so may be the `/` with it.
-    let end = end.unwrap_or_default();
-    let end = end.strip_prefix('/').unwrap_or(end);
-    (start.strip_suffix('/').unwrap_or(start), end)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn paths(text: &str) -> Patterns {
-        Patterns::new(&[text], Wildcards::OfPaths).unwrap()
+    fn patterns(texts: &[&str], wildcards: Wildcards) -> Patterns {
+        let globs = texts.iter().map(|text| parse(text, wildcards).unwrap());
+        Patterns::new(globs.collect()).unwrap()
+    }
+
+    fn path(text: &str) -> Patterns {
+        patterns(&[text], Wildcards::OfPaths)
     }
 
     #[test]
     fn a_star_in_a_path_is_one_part_of_it() {
-        let tenants = paths("/tenants.slice/*");
+        let tenants = path("/tenants.slice/*");
         assert!(tenants.match_text("/tenants.slice/a"));
         assert!(!tenants.match_text("/tenants.slice"));
         assert!(!tenants.match_text("/tenants.slice/a/b"));
-        assert!(paths("/tenants.slice/**").match_text("/tenants.slice/a/b"));
-        assert!(paths("/{a,b}.slice").match_text("/b.slice"));
+        assert!(path("/tenants.slice/**").match_text("/tenants.slice/a/b"));
+        assert!(path("/{a,b}.slice").match_text("/b.slice"));
     }
 
     #[test]
     fn a_star_in_text_is_anything() {
-        let command = Patterns::new(&["java *-jar */batch.jar*"], Wildcards::OfText).unwrap();
+        let command = patterns(&["java *-jar */batch.jar*"], Wildcards::OfText);
         assert!(command.match_text("java -Xmx1g -jar /opt/batch.jar --all"));
         assert!(!command.match_text("java -jar /opt/web.jar"));
     }
 
     #[test]
-    fn the_ends_of_a_pattern_are_those_of_all_that_it_matches() {
-        for (pattern, expected) in [
-            ("/a/b", ("/a/b", "/a/b")),
-            ("/a/b*.service", ("/a/b", ".service")),
-            ("/a/**", ("/a", "")),
-            ("**/b.scope", ("", "b.scope")),
-            ("/a/[b-c]x", ("/a", "x")),
-            ("/a/{b,c}/d", ("/a", "d")),
-            ("/a\\*b", ("/a", "b")),
-            ("/ä?ö", ("/ä", "ö")),
+    fn one_of_several_patterns_is_enough() {
+        let both = patterns(&["a", "b*"], Wildcards::OfText);
+        assert!(both.match_text("bc") && both.match_text("a") && !both.match_text("c"));
+    }
+
+    #[test]
+    fn patterns_that_no_cgroup_matches_are_refused() {
+        for (text, expected) in [
+            ("", "is empty"),
+            ("/", "is the root, which has no limits"),
+            ("a", "does not begin with a `/`"),
+            ("/a/", "ends in a `/`"),
+            ("/[b", "is no pattern (unclosed character class"),
         ] {
-            assert_eq!(ends(pattern), expected, "{pattern}");
+            let error = parse_cgroup(text).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{text}: {error}");
         }
     }
 
     proptest::proptest! {
+        /// The set decides by literal prefixes, suffixes and extensions where it
+        /// can; the answer must be that of the pattern's regular expression.
         #[test]
-        fn what_a_pattern_matches_has_its_ends(
-            pattern in "(/|\\*|\\?|\\[ab\\]|\\{a,b\\}|\\\\[*a]|[ab]){1,8}",
-            text in "[/ab*]{0,8}",
-            other_wildcards in proptest::prelude::any::<bool>(),
+        fn a_set_matches_as_its_patterns_do(
+            texts in proptest::collection::vec(
+                "(/|\\*|\\*\\*/|\\?|\\.|\\[ab\\]|\\{a,b\\}|\\\\[*a]|[ab.]){1,8}", 1..4),
+            text in "[/ab*.]{0,8}",
+            are_paths in proptest::prelude::any::<bool>(),
         ) {
-            let wildcards = if other_wildcards { Wildcards::OfText } else { Wildcards::OfPaths };
-            let Ok(patterns) = Patterns::new(&[&pattern], wildcards) else {
-                return Ok(());
-            };
-            if patterns.match_text(&text) {
-                let (start, end) = ends(&pattern);
-                proptest::prop_assert!(text.starts_with(start) && text.ends_with(end), "{pattern} {text}");
-            }
-            if is_literal(&pattern) {
-                proptest::prop_assert_eq!(patterns.match_text(&text), pattern == text);
-                proptest::prop_assert!(patterns.match_text(&pattern));
-            }
+            let wildcards = if are_paths { Wildcards::OfPaths } else { Wildcards::OfText };
+            let globs = texts.iter().filter_map(|text| parse(text, wildcards).ok());
+            let patterns = Patterns::new(globs.collect()).unwrap();
+            let expected = patterns.globs().iter().any(|glob| glob.compile_matcher().is_match(&text));
+            proptest::prop_assert_eq!(patterns.match_text(&text), expected, "{:?} {}", texts, text);
         }
-    }
-
-    #[test]
-    fn one_of_several_is_enough_and_the_bad_one_is_named() {
-        let both = Patterns::new(&["a", "b*"], Wildcards::OfText).unwrap();
-        assert!(both.match_text("bc") && both.match_text("a") && !both.match_text("c"));
-        let (index, problem) = Patterns::new(&["a", "[b"], Wildcards::OfText).unwrap_err();
-        assert_eq!(index, 1);
-        assert!(!problem.is_empty());
     }
 }

@@ -1,14 +1,15 @@
-//! The groups of the file: what belongs to each, and its knobs.
+//! The groups of the file: what each matches, and its knobs.
 
 use std::collections::{HashMap, HashSet};
 
+use globset::Glob;
 use nix::unistd::{Uid, User};
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::policy_set::check_name;
 use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Table, read_knobs};
 
 use super::PROCESS_GROUP;
-use super::patterns::{Patterns, Wildcards};
+use super::patterns::{PatternError, Patterns, Wildcards, parse, parse_cgroup};
 
 /// The keys of a match.
 const MATCH_KEYS: [&str; 5] = ["cgroup", "unit", "executable", "user", "command"];
@@ -18,18 +19,18 @@ const MATCH_KEYS: [&str; 5] = ["cgroup", "unit", "executable", "user", "command"
 pub struct Rule {
     /// Its name, unique in the file.
     pub name: String,
-    /// What belongs to it.
+    /// Cgroups or processes that belong to it.
     pub matches: Match,
-    /// What is asked of it.
+    /// The desired knobs.
     pub knobs: Knobs,
 }
 
-/// What belongs to a group: whatever all of these hold of that are given. At
-/// least one is.
+/// Conditions, all of which have to hold for what belongs to a group. At least
+/// one is given.
 ///
-/// With `executable`, `user` or `command` it is processes that belong to the
-/// group, which are moved into a cgroup of Plimsoll's; else it is cgroups,
-/// each of which has the knobs for itself.
+/// With `executable`, `user` or `command` processes belong to the group, which
+/// are moved into a cgroup of Plimsoll's; else cgroups, each of which has the
+/// knobs for itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Match {
     /// The cgroup's path below the mount point, with a `/` in front.
@@ -40,28 +41,28 @@ pub struct Match {
     /// The file that a process runs: its path, or, without a `/` in the
     /// pattern, its name.
     pub executable: Option<Patterns>,
-    /// Who runs it.
+    /// The user that runs it.
     pub users: Option<Vec<Uid>>,
     /// The command line, its words with one space between them.
     pub command: Option<Patterns>,
 }
 
 impl Match {
-    /// Whether it is processes that belong to the group.
+    /// Whether processes belong to the group.
     #[must_use]
     pub fn is_of_processes(&self) -> bool {
         self.executable.is_some() || self.users.is_some() || self.command.is_some()
     }
 
-    /// What of it two groups cannot both have, whatever cgroups there will be:
-    /// patterns, each with the key that it is of. Where both keys are given,
-    /// it takes a cgroup to find out.
-    fn claims(&self) -> impl Iterator<Item = (&'static str, &str)> {
+    /// Patterns that overlap with the same pattern of another group, whichever
+    /// cgroups exist, each with its key. Where both keys are given, the overlap
+    /// depends on the cgroup.
+    fn sole_patterns(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let of = |key, patterns, other: &Option<Patterns>| {
-            let alone = !self.is_of_processes() && other.is_none();
-            let patterns: Option<&Patterns> = if alone { patterns } else { None };
-            let texts = patterns.into_iter().flat_map(Patterns::texts);
-            texts.map(move |text| (key, text))
+            let is_sole = !self.is_of_processes() && other.is_none();
+            let patterns: Option<&Patterns> = if is_sole { patterns } else { None };
+            let globs = patterns.into_iter().flat_map(Patterns::globs);
+            globs.map(move |glob| (key, glob.glob()))
         };
         let cgroups = of("cgroup", self.cgroup.as_ref(), &self.unit);
         cgroups.chain(of("unit", self.unit.as_ref(), &self.cgroup))
@@ -70,45 +71,47 @@ impl Match {
 
 /// Reads all groups.
 pub(super) fn read_all(top: &Table) -> Result<Vec<Rule>, FileError> {
-    let mut taken = Taken::default();
+    let mut earlier = Earlier::default();
     let tables = top.tables("group", "a group")?;
-    let rules = tables.iter().map(|table| taken.take(table, read(table)?));
+    let rules = tables.iter().map(|table| {
+        let rule = read(table)?;
+        earlier.add(table, &rule)?;
+        Ok(rule)
+    });
     rules.collect()
 }
 
-/// What earlier groups have.
+/// Names and patterns of earlier groups.
 #[derive(Default)]
-struct Taken {
+struct Earlier {
     names: HashSet<String>,
-    /// Patterns with their keys, and the names of the groups that have them.
-    claims: HashMap<(&'static str, String), String>,
+    /// Patterns with their keys, and the names of their groups.
+    patterns: HashMap<(&'static str, String), String>,
 }
 
-impl Taken {
-    /// Two groups cannot have the same name, nor claim the same cgroups. What
-    /// different patterns claim is only known where they meet one: there the
-    /// first group of the file has it, and it is told.
-    fn take(&mut self, table: &Table, rule: Rule) -> Result<Rule, FileError> {
+impl Earlier {
+    /// Refuses a group with the name or a pattern of an earlier one. Whether
+    /// different patterns overlap is only known where both match a cgroup: the
+    /// first group of the file has it, and the overlap is reported.
+    fn add(&mut self, table: &Table, rule: &Rule) -> Result<(), FileError> {
         let name = &rule.name;
-        if self.names.contains(name) {
+        if !self.names.insert(name.clone()) {
             let problem =
                 format!("name: `{name}` is another group's too; allowed: a name of its own");
             return Err(table.error("name", problem));
         }
-        for (key, pattern) in rule.matches.claims() {
-            if let Some(other) = self.claims.get(&(key, pattern.to_owned())) {
+        for (key, pattern) in rule.matches.sole_patterns() {
+            let group = self.patterns.entry((key, pattern.to_owned()));
+            let group = group.or_insert_with(|| name.clone());
+            if group != name {
                 let problem = format!(
-                    "match: {key} `{pattern}` is claimed by group `{other}` too; allowed: one \
+                    "match: {key} `{pattern}` is a pattern of group `{group}`, too; allowed: one \
                      group for each"
                 );
                 return Err(table.error("match", problem));
             }
         }
-        let claims = rule.matches.claims();
-        let claims = claims.map(|(key, pattern)| ((key, pattern.to_owned()), name.clone()));
-        self.claims.extend(claims);
-        self.names.insert(name.clone());
-        Ok(rule)
+        Ok(())
     }
 }
 
@@ -148,23 +151,14 @@ fn read_match(group: &Table) -> Result<Match, FileError> {
         let problem = format!("match: `` is empty; allowed: one or more of {allowed}");
         return Err(group.error("match", problem));
     }
+    let of_paths = |text: &str| parse(text, Wildcards::OfPaths);
+    let of_text = |text: &str| parse(text, Wildcards::OfText);
     Ok(Match {
-        cgroup: cgroup_patterns(&table)?,
-        unit: patterns(&table, "unit", Wildcards::OfPaths, |_| Ok(()))?,
-        executable: patterns(&table, "executable", Wildcards::OfPaths, |_| Ok(()))?,
+        cgroup: patterns(&table, "cgroup", parse_cgroup)?,
+        unit: patterns(&table, "unit", of_paths)?,
+        executable: patterns(&table, "executable", of_paths)?,
         users: users(&table)?,
-        command: patterns(&table, "command", Wildcards::OfText, |_| Ok(()))?,
-    })
-}
-
-fn cgroup_patterns(table: &Table) -> Result<Option<Patterns>, FileError> {
-    patterns(table, "cgroup", Wildcards::OfPaths, |text| {
-        match text.strip_prefix('/') {
-            Some("") => Err("is the root, which has no limits"),
-            Some(path) if path.ends_with('/') => Err("ends in a `/`"),
-            Some(_) => Ok(()),
-            None => Err("does not begin with a `/`"),
-        }
+        command: patterns(&table, "command", of_text)?,
     })
 }
 
@@ -172,35 +166,24 @@ fn cgroup_patterns(table: &Table) -> Result<Option<Patterns>, FileError> {
 fn patterns(
     table: &Table,
     key: &str,
-    wildcards: Wildcards,
-    check: impl Fn(&str) -> Result<(), &'static str>,
+    parse: impl Fn(&str) -> Result<Glob, PatternError>,
 ) -> Result<Option<Patterns>, FileError> {
     const ALLOWED: &str = "a pattern, or a list of patterns, with * and ? for what may be anything";
-    let words = table.one_or_more(key, ALLOWED)?;
-    if words.is_empty() {
-        return match table.find(key) {
-            Some(entry) => Err(table.refused(entry, "is empty", ALLOWED)),
-            None => Ok(None),
-        };
-    }
-    let refused = |index: usize, problem: &str| {
-        let (text, span): (&str, _) = words[index];
-        let problem = format!("{key}: `{text}` {problem}; allowed: {ALLOWED}");
-        table.error_at(span, problem)
+    let Some(entry) = table.find(key) else {
+        return Ok(None);
     };
-    for (index, (text, _)) in words.iter().enumerate() {
-        let checked = if text.is_empty() {
-            Err("is empty")
-        } else {
-            check(text)
-        };
-        checked.map_err(|problem| refused(index, problem))?;
+    let mut globs = Vec::new();
+    for (text, span) in table.one_or_more(key, ALLOWED)? {
+        let glob = parse(text).map_err(|error| {
+            table.error_at(span, format!("{key}: `{text}` {error}; allowed: {ALLOWED}"))
+        });
+        globs.push(glob?);
     }
-    let texts: Vec<&str> = words.iter().map(|(text, _)| *text).collect();
-    let patterns = Patterns::new(&texts, wildcards);
-    patterns
-        .map(Some)
-        .map_err(|(index, problem)| refused(index, &format!("is no pattern ({problem})")))
+    if globs.is_empty() {
+        return Err(table.refused(entry, "is empty", ALLOWED));
+    }
+    let patterns = Patterns::new(globs).map(Some);
+    patterns.map_err(|error| table.error(key, format!("{key}: {error}")))
 }
 
 fn users(table: &Table) -> Result<Option<Vec<Uid>>, FileError> {
@@ -212,7 +195,7 @@ fn users(table: &Table) -> Result<Option<Vec<Uid>>, FileError> {
     for (text, span) in table.one_or_more("user", ALLOWED)? {
         let uid = match text.parse() {
             Ok(number) => Some(Uid::from_raw(number)),
-            // A host whose user database fails knows nobody.
+            // No user is known where the user database fails.
             Err(_) => User::from_name(text).ok().flatten().map(|user| user.uid),
         };
         let Some(uid) = uid else {

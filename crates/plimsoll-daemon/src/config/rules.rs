@@ -1,9 +1,10 @@
-//! All groups of the file, and which of them may claim a cgroup.
+//! All groups of the file, and which of them match a cgroup.
 
 use std::ops::Deref;
 
-use super::index::Index;
-use super::patterns::Patterns;
+use globset::{Glob, GlobSet};
+
+use super::patterns::{Patterns, TooLarge};
 use super::rule::Rule;
 
 /// The groups in the order of the file, which is their precedence. They read
@@ -11,55 +12,84 @@ use super::rule::Rule;
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     rules: Vec<Rule>,
-    paths: Index,
-    units: Index,
-    /// Groups that claim every cgroup.
-    everywhere: Vec<u32>,
+    /// Patterns of paths, of groups of cgroups.
+    paths: PatternSet,
+    /// Patterns of units, of groups of cgroups that have no pattern of a path.
+    units: PatternSet,
 }
 
 impl Rules {
-    /// The groups that may claim a cgroup, in the order of the file: all that
-    /// do, and some more. Its path is that below the mount point, with a `/` in
-    /// front, and `unit` is its own name if that is one of a systemd unit.
-    pub(crate) fn candidates(&self, path: &str, unit: Option<&str>) -> impl Iterator<Item = &Rule> {
-        let mut numbers = self.everywhere.clone();
-        self.paths.candidates(path, &mut numbers);
-        if let Some(unit) = unit {
-            self.units.candidates(unit, &mut numbers);
-        }
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers
-            .into_iter()
-            .map(|number| &self.rules[number as usize])
-    }
-}
-
-impl From<Vec<Rule>> for Rules {
-    fn from(rules: Vec<Rule>) -> Self {
-        let (mut paths, mut units, mut everywhere) = (Vec::new(), Vec::new(), Vec::new());
-        // A file of 4 MiB has fewer than 2^32.
-        let of_cgroups = (0u32..).zip(&rules);
-        for (number, rule) in of_cgroups.filter(|(_, rule)| !rule.matches.is_of_processes()) {
-            match (&rule.matches.cgroup, &rule.matches.unit) {
-                // Where both have to hold, one is enough to find it.
+    /// Compiles the patterns of all groups.
+    ///
+    /// # Errors
+    /// When they are too large together.
+    pub(super) fn new(rules: Vec<Rule>) -> Result<Self, TooLarge> {
+        let (mut paths, mut units) = (Vec::new(), Vec::new());
+        for (number, rule) in rules.iter().enumerate() {
+            let matches = &rule.matches;
+            if matches.is_of_processes() {
+                continue;
+            }
+            match (&matches.cgroup, &matches.unit) {
                 (Some(patterns), _) => paths.extend(numbered(patterns, number)),
                 (None, Some(patterns)) => units.extend(numbered(patterns, number)),
-                (None, None) => everywhere.push(number),
+                (None, None) => {}
             }
         }
-        let (paths, units) = (Index::new(&paths), Index::new(&units));
-        Self {
+        Ok(Self {
+            paths: PatternSet::new(paths)?,
+            units: PatternSet::new(units)?,
             rules,
-            paths,
-            units,
-            everywhere,
+        })
+    }
+
+    /// The groups of cgroups that match one, in the order of the file. `path`
+    /// is its path below the mount point, with a `/` in front; `unit` is its
+    /// own name, if that is a systemd unit's.
+    pub(crate) fn matching(&self, path: &str, unit: Option<&str>) -> impl Iterator<Item = &Rule> {
+        let mut numbers = self.paths.matching(path);
+        numbers.retain(|number| {
+            let patterns = self.rules[*number].matches.unit.as_ref();
+            patterns.is_none_or(|patterns| unit.is_some_and(|unit| patterns.match_text(unit)))
+        });
+        if let Some(unit) = unit {
+            numbers.extend(self.units.matching(unit));
         }
+        // In the order of the file, and once if several patterns match.
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.into_iter().map(|number| &self.rules[number])
     }
 }
 
-fn numbered(patterns: &Patterns, number: u32) -> impl Iterator<Item = (&str, u32)> {
-    patterns.texts().map(move |text| (text, number))
+fn numbered(patterns: &Patterns, rule: usize) -> impl Iterator<Item = (&Glob, usize)> {
+    patterns.globs().iter().map(move |glob| (glob, rule))
+}
+
+/// Patterns, each with the number of its rule.
+#[derive(Debug, Clone, Default)]
+struct PatternSet {
+    set: GlobSet,
+    /// By the number of the pattern in the set.
+    rules: Vec<usize>,
+}
+
+impl PatternSet {
+    fn new(patterns: Vec<(&Glob, usize)>) -> Result<Self, TooLarge> {
+        Ok(Self {
+            set: GlobSet::new(patterns.iter().map(|(glob, _)| glob))?,
+            rules: patterns.iter().map(|(_, rule)| *rule).collect(),
+        })
+    }
+
+    /// The rules of all patterns that match a text.
+    fn matching(&self, text: &str) -> Vec<usize> {
+        let patterns = self.set.matches(text);
+        patterns
+            .into_iter()
+            .map(|index| self.rules[index])
+            .collect()
+    }
 }
 
 impl Deref for Rules {
@@ -79,14 +109,131 @@ impl<'a> IntoIterator for &'a Rules {
     }
 }
 
-impl FromIterator<Rule> for Rules {
-    fn from_iter<T: IntoIterator<Item = Rule>>(rules: T) -> Self {
-        rules.into_iter().collect::<Vec<_>>().into()
-    }
-}
-
 impl PartialEq for Rules {
     fn eq(&self, other: &Self) -> bool {
         self.rules == other.rules
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::Config;
+    use super::*;
+
+    fn config(matches: impl Iterator<Item = String>) -> Config {
+        let mut text = String::from("version = 1\n");
+        for (index, matches) in matches.enumerate() {
+            text += &format!("[[group]]\nname = \"g{index}\"\nmatch = {{ {matches} }}\n");
+        }
+        Config::parse("p.toml", &text).unwrap()
+    }
+
+    fn names<'a>(rules: impl Iterator<Item = &'a Rule>) -> Vec<&'a str> {
+        rules.map(|rule| rule.name.as_str()).collect()
+    }
+
+    fn unit_of(path: &str) -> Option<&str> {
+        let own = path.rsplit('/').next().unwrap();
+        let units = [".service", ".scope", ".slice"];
+        let is_unit = |end: &&str| own.ends_with(end) && own.len() > end.len();
+        units.iter().any(is_unit).then_some(own)
+    }
+
+    /// The groups that match, each pattern tried by itself.
+    fn one_by_one<'a>(config: &'a Config, path: &str) -> Vec<&'a str> {
+        let any = |patterns: &Patterns, text: &str| {
+            let mut globs = patterns.globs().iter();
+            globs.any(|glob| glob.compile_matcher().is_match(text))
+        };
+        let is_match = |rule: &&Rule| {
+            let (cgroup, unit) = (&rule.matches.cgroup, &rule.matches.unit);
+            let cgroup = cgroup.as_ref();
+            let unit = unit.as_ref();
+            !rule.matches.is_of_processes()
+                && cgroup.is_none_or(|patterns| any(patterns, path))
+                && unit.is_none_or(|patterns| unit_of(path).is_some_and(|unit| any(patterns, unit)))
+        };
+        names(config.rules.iter().filter(is_match))
+    }
+
+    fn by_sets<'a>(config: &'a Config, path: &str) -> Vec<&'a str> {
+        names(config.rules.matching(path, unit_of(path)))
+    }
+
+    /// Groups as large hosts have them: most of one cgroup or unit, some with
+    /// wildcards in various places.
+    fn rule(number: usize) -> String {
+        match number % 10 {
+            0 => format!("cgroup = \"/tenants.slice/t{number}-*\""),
+            1 => format!("unit = \"job{number}-*.service\""),
+            2 => format!("cgroup = \"/**/worker-{number}\""),
+            3 => format!("cgroup = [\"/a.slice/s{number}.service\", \"/b/s{number}/*\"]"),
+            4 => format!("unit = \"*-{number}.scope\", cgroup = \"/user.slice/**\""),
+            5 => format!("executable = \"e{number}\""),
+            _ if number == 999 => "cgroup = \"/**\"".into(),
+            _ => format!("cgroup = \"/system.slice/s{number}.service\""),
+        }
+    }
+
+    fn path(number: usize) -> String {
+        let rule = number % 1000;
+        match number % 10 {
+            0 => format!("/tenants.slice/t{rule}-{number}"),
+            1 => format!("/user.slice/job{rule}-{number}.service"),
+            2 => format!("/pods/{number}/worker-{rule}"),
+            3 if number.is_multiple_of(4) => format!("/a.slice/s{rule}.service"),
+            3 => format!("/b/s{rule}/x"),
+            4 => format!("/user.slice/user-0.slice/session-{rule}.scope"),
+            _ => format!("/system.slice/s{rule}.service"),
+        }
+    }
+
+    #[test]
+    fn a_thousand_rules_and_10_000_paths_take_few_looks_at_rules() {
+        let config = config((0..1000).map(rule));
+        let (mut looked_at, mut matched) = (0, 0);
+        for number in 0..10_000 {
+            let path = path(number);
+            looked_at += config.rules.paths.matching(&path).len();
+            let unit = unit_of(&path).into_iter();
+            looked_at += unit
+                .map(|unit| config.rules.units.matching(unit).len())
+                .sum::<usize>();
+            let found = by_sets(&config, &path);
+            let number = number % 1000;
+            let expected = match number % 10 {
+                5 => vec!["g999".to_owned()],
+                _ if number == 999 => vec!["g999".to_owned()],
+                _ => vec![format!("g{number}"), "g999".to_owned()],
+            };
+            assert_eq!(found, expected, "{path}");
+            matched += found.len();
+        }
+        // Of ten million pairs. Below `/user.slice` are two tenths of the paths,
+        // and a tenth of the rules wants a unit there.
+        assert_eq!(matched, 18_990);
+        assert_eq!(looked_at, matched + 100 * 2_000 - 1_000);
+    }
+
+    proptest! {
+        #[test]
+        fn the_sets_match_as_each_pattern_by_itself(
+            patterns in prop::collection::vec(
+                ("(/(a|b|\\*|\\*\\*|a\\*|\\*b|\\?|\\[ab\\]|\\{a,b\\}|a\\.slice|\\*\\.slice)){1,3}", 0..4u8), 1..12),
+            paths in prop::collection::vec("(/(a|b|ab|a\\.slice|b\\.slice)){1,3}", 1..20),
+        ) {
+            let mut seen = std::collections::HashSet::new();
+            let patterns = patterns.into_iter().filter(|(pattern, _)| seen.insert(pattern.clone()));
+            let config = config(patterns.map(|(pattern, kind)| match kind {
+                0 | 1 => format!("cgroup = \"{pattern}\""),
+                2 => format!("unit = \"{}\"", &pattern[1..]),
+                _ => format!("cgroup = [\"{pattern}\", \"/x*\"], unit = \"*.slice\""),
+            }));
+            for path in paths {
+                prop_assert_eq!(by_sets(&config, &path), one_by_one(&config, &path), "{}", path);
+            }
+        }
     }
 }

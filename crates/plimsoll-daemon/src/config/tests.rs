@@ -1,4 +1,4 @@
-//! What a file may say, and what is said of one that may not.
+//! Files that are allowed, and errors of others.
 
 use super::*;
 
@@ -38,7 +38,7 @@ class = "batch"
 "#;
 
 #[test]
-fn a_file_is_read_whole() {
+fn all_keys_are_read() {
     let config = Config::parse("p.toml", EXAMPLE).unwrap();
     assert_eq!(config.mode, Mode::All);
     assert_eq!(config.enforcer, EnforcerWanted::Cgroup);
@@ -84,7 +84,7 @@ fn group(rest: &str) -> String {
 }
 
 #[test]
-fn what_is_not_allowed_is_named_with_its_place() {
+fn errors_name_the_field_with_line_and_column() {
     let matched = "match = { cgroup = \"/a\" }\n";
     for (text, expected) in [
         (String::new(), "p.toml:1:1: version: `` is not one"),
@@ -153,7 +153,7 @@ fn what_is_not_allowed_is_named_with_its_place() {
         ),
         (
             format!("{}[[group]]\nname = \"h\"\n{matched}", group(matched)),
-            "cgroup `/a` is claimed by group `g` too",
+            "cgroup `/a` is a pattern of group `g`, too",
         ),
         (
             format!(
@@ -203,6 +203,30 @@ fn one_mistake_refuses_the_whole_file() {
 }
 
 #[test]
+fn patterns_too_large_to_compile_are_refused() {
+    let of = |number: usize, length: usize| {
+        let wildcards = "?".repeat(length);
+        format!(
+            "[[group]]\nname = \"g{number}\"\nmatch = {{ cgroup = \"/{number}{wildcards}\" }}\n"
+        )
+    };
+    let refusal = |groups: String| {
+        let text = format!("version = 1\n{groups}");
+        Config::parse("p.toml", &text).unwrap_err().to_string()
+    };
+    let alone = refusal(of(0, 1 << 18));
+    assert!(
+        alone.starts_with("p.toml:4:20: cgroup: the patterns are too large"),
+        "{alone}"
+    );
+    let together = refusal((0..8).map(|number| of(number, 1 << 15)).collect());
+    assert!(
+        together.contains("match: the patterns are too large"),
+        "{together}"
+    );
+}
+
+#[test]
 fn a_file_that_cannot_be_read_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.toml");
@@ -229,14 +253,14 @@ fn groups_with_the_same_pattern_are_refused_whatever_it_matches() {
             + &format!("[[group]]\nname = \"h\"\nmatch = {{ {pattern} }}\n");
         let error = Config::parse("p.toml", &text).unwrap_err().to_string();
         assert!(error.starts_with("p.toml:7:9: match: "), "{error}");
-        assert!(error.contains("is claimed by group `g` too"), "{error}");
+        assert!(error.contains("is a pattern of group `g`, too"), "{error}");
         assert!(
             error.contains(&format!("`{last}`")) || pattern.contains('['),
             "{error}"
         );
     }
-    // What has to be a unit, too, is less, and what is of processes is another
-    // matter.
+    // A condition on the unit narrows the match, and groups of processes match
+    // no cgroups.
     for other in [
         "cgroup = \"/a/*\", unit = \"x.service\"",
         "cgroup = \"/a/*\", user = 0",
@@ -255,9 +279,9 @@ fn patterns_of_several_rules_may_overlap() {
 }
 
 proptest::proptest! {
-    /// Whatever is in the file, there is an answer.
+    /// No text makes the reader panic.
     #[test]
-    fn no_text_ends_the_reader(text in "\\PC*") {
+    fn no_text_makes_the_reader_panic(text in "\\PC*") {
         let _ = Config::parse("p.toml", &text);
         let _ = Config::parse("p.toml", &group(&text));
     }

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_short_text_is_refused_before_it_fills_memory() {
+    fn long_files_and_devices_are_refused_before_they_fill_memory() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s.toml");
         std::fs::write(&path, "12345").unwrap();
