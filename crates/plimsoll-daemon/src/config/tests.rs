@@ -214,12 +214,12 @@ fn patterns_too_large_to_compile_are_refused() {
         let text = format!("version = 1\n{groups}");
         Config::parse("p.toml", &text).unwrap_err().to_string()
     };
-    let alone = refusal(of(0, 1 << 18));
+    let alone = refusal(of(0, 1 << 17));
     assert!(
         alone.starts_with("p.toml:4:20: cgroup: the patterns are too large"),
         "{alone}"
     );
-    let together = refusal((0..8).map(|number| of(number, 1 << 15)).collect());
+    let together = refusal((0..8).map(|number| of(number, 1 << 14)).collect());
     assert!(
         together.contains("match: the patterns are too large"),
         "{together}"

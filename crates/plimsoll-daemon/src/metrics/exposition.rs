@@ -2,16 +2,13 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt::{self, Write};
+use std::fmt;
 use std::sync::Arc;
 
 use plimsoll_engine::enforcer::EnforcerKind;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabel, EncodeLabelSet, EncodeLabelValue, LabelSetEncoder,
-    LabelValueEncoder, MetricEncoder, NoLabelSet,
-};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
@@ -20,7 +17,7 @@ use crate::state::{Group, Histogram, Origin, State};
 
 const PREFIX: &str = "plimsoll";
 
-/// What the state of the BPF scheduler can be; other words are shown too.
+/// Known states of the BPF scheduler; others are shown, too.
 const SCHEDULER_STATES: [&str; 3] = ["running", "loading", "down"];
 
 /// The state as OpenMetrics 1.0 text, which ends with `# EOF`.
@@ -31,7 +28,7 @@ pub fn openmetrics(state: impl Into<Arc<State>>) -> String {
     let mut registry = Registry::with_prefix(PREFIX);
     registry.register_collector(Box::new(Exposition(state.into())));
     let mut text = String::new();
-    // A string takes all that is written to it, and no value here can be refused.
+    // Writing to a string cannot fail, and the library refuses no value here.
     encode(&mut text, &registry).expect("writing to a string does not fail");
     text
 }
@@ -110,10 +107,9 @@ fn write_group_info(
 fn write_daemon_info(encoder: &mut DescriptorEncoder<'_>, state: &State) -> fmt::Result {
     let daemon = &state.daemon;
     let help = "The program that runs";
-    let version = Escaped(&daemon.version);
     encoder
         .encode_descriptor("build", help, None, MetricType::Info)?
-        .encode_info(&[("version", version)])?;
+        .encode_info(&[("version", daemon.version.as_str())])?;
     let help = "How the daemon was set up";
     let about = [
         ("enforcer", enforcer_name(daemon.enforcer).to_owned()),
@@ -134,7 +130,7 @@ fn write_scheduler_state(encoder: &mut DescriptorEncoder<'_>, state: &State) -> 
     let unknown = !SCHEDULER_STATES.contains(&scheduler.state.as_str());
     let unknown = unknown.then_some(scheduler.state.as_str());
     for name in SCHEDULER_STATES.into_iter().chain(unknown) {
-        let labels = [("state", Escaped(name))];
+        let labels = [("state", name)];
         let holds = i64::from(scheduler.state == name);
         metric.encode_family(&labels)?.encode_gauge(&holds)?;
     }
@@ -145,10 +141,9 @@ fn write_control_delay(encoder: &mut DescriptorEncoder<'_>, delay: &Histogram) -
     let help = "How late the daemon's control loop was";
     let (name, kind) = ("daemon_control_delay", MetricType::Histogram);
     let mut metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), kind)?;
-    // The library writes the largest number as infinity.
     let bounds = delay.bounds_usec.iter().map(|usec| seconds_of(*usec));
     let counts = delay.counts.iter().copied().chain(std::iter::repeat(0));
-    let buckets: Vec<(f64, u64)> = bounds.chain([f64::MAX]).zip(counts).collect();
+    let buckets: Vec<(f64, u64)> = bounds.chain([f64::INFINITY]).zip(counts).collect();
     let count = buckets.iter().map(|(_, count)| count).sum();
     metric.encode_histogram::<NoLabelSet>(seconds_of(delay.sum_usec), count, &buckets, None)
 }
@@ -168,67 +163,30 @@ fn enforcer_name(kind: EnforcerKind) -> &'static str {
     }
 }
 
-/// What tells a group from all others.
-#[derive(Debug)]
-struct GroupLabels<'a> {
-    group: &'a str,
-    cgroup: Cow<'a, str>,
-    /// Only where the other two are another group's too.
-    name: Option<&'a str>,
-}
+/// Labels that tell a group from all others.
+type GroupLabels<'a> = Vec<(&'static str, Cow<'a, str>)>;
 
-impl EncodeLabelSet for GroupLabels<'_> {
-    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> fmt::Result {
-        ("group", Escaped(self.group)).encode(encoder.encode_label())?;
-        ("cgroup", Escaped(&self.cgroup)).encode(encoder.encode_label())?;
-        match self.name {
-            Some(name) => ("name", Escaped(name)).encode(encoder.encode_label()),
-            None => Ok(()),
-        }
-    }
-}
-
-/// The groups, each with its labels.
+/// The groups, each with its labels. The name is a label only where group and
+/// cgroup are another's, too.
 fn labelled(groups: &[Group]) -> Vec<(GroupLabels<'_>, &Group)> {
     // As they are shown: two paths that are no UTF-8 can look the same.
+    fn shown(group: &Group) -> (&str, Cow<'_, str>) {
+        (&group.group, group.cgroup.to_string_lossy())
+    }
     let mut alike: HashMap<(&str, Cow<'_, str>), u32> = HashMap::new();
     for group in groups {
-        let key = (group.group.as_str(), group.cgroup.to_string_lossy());
-        *alike.entry(key).or_default() += 1;
+        *alike.entry(shown(group)).or_default() += 1;
     }
     let with_labels = groups.iter().map(|group| {
-        let key = (group.group.as_str(), group.cgroup.to_string_lossy());
+        let key = shown(group);
         let is_alone = alike[&key] == 1;
-        let (name, cgroup) = key;
-        let labels = GroupLabels {
-            group: name,
-            cgroup,
-            name: (!is_alone).then_some(&group.name),
-        };
+        let mut labels = vec![("group", Cow::from(key.0)), ("cgroup", key.1)];
+        if !is_alone {
+            labels.push(("name", Cow::from(&group.name)));
+        }
         (labels, group)
     });
     with_labels.collect()
-}
-
-/// A label's value with what the format reserves written as it demands, which
-/// the client library leaves to its users.
-#[derive(Debug, Clone, Copy)]
-struct Escaped<'a>(&'a str);
-
-impl EncodeLabelValue for Escaped<'_> {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
-        let mut rest = self.0;
-        while let Some(at) = rest.find(['\\', '"', '\n']) {
-            encoder.write_str(&rest[..at])?;
-            encoder.write_str(match rest.as_bytes()[at] {
-                b'\n' => "\\n",
-                b'"' => "\\\"",
-                _ => "\\\\",
-            })?;
-            rest = &rest[at + 1..];
-        }
-        encoder.write_str(rest)
-    }
 }
 
 #[cfg(test)]
@@ -257,14 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_format_reserves_is_escaped_in_labels() {
+    fn reserved_characters_are_escaped_in_labels() {
         let text = text_of(vec![group("a", "say \"no\"\nor", "/b\\c")]);
         let expected = r#"plimsoll_group_applied{group="say \"no\"\nor",cgroup="/b\\c"} 0"#;
         assert!(text.lines().any(|line| line == expected), "{text}");
     }
 
     #[test]
-    fn the_name_is_a_label_only_where_nothing_else_differs() {
+    fn the_name_is_a_label_where_the_other_labels_are_equal() {
         let text = text_of(vec![
             group("one", "web", ""),
             group("two", "web", ""),

@@ -1,7 +1,7 @@
-//! The texts that are being sent, and how their memory is bounded.
+//! Bodies of replies, and a bound of their memory.
 //!
-//! Of 10,000 groups a text has many megabytes, so a client that takes long to
-//! read must not have one for itself.
+//! The text of 10,000 groups has many megabytes, so that clients share it, and
+//! slow ones lose it.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -11,39 +11,36 @@ use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 
-use super::classic::translate_line;
-use super::negotiation::Format;
-
 /// Texts that are being sent at once. For another one, the oldest is dropped
-/// and whoever still reads it is cut off.
+/// and the clients that still read it are cut off.
 const MAX_TEXTS: usize = 2;
 
-/// A text that is still being sent is sent to others too, for as long.
+/// Age up to which a text that is still being sent is sent to other clients.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
-/// How much is handed to a connection at once.
+/// Bytes handed to a connection at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// A text; `None`: it was dropped before all was sent.
+/// A text; `None` if it was dropped before all was sent.
 #[derive(Debug)]
 pub(super) struct Text(Mutex<Option<String>>);
 
 impl Text {
     fn lock(&self) -> MutexGuard<'_, Option<String>> {
-        // Nothing that is done under the lock leaves a text half changed.
+        // No operation under the lock leaves a text half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Those that are being sent.
+/// Texts that are being sent.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
-    /// Since when each is; the oldest first.
+    /// Each with the time at which it was made, the oldest first.
     sent: VecDeque<(Instant, Weak<Text>)>,
 }
 
 impl Texts {
-    /// What to send now: what `render` makes, or what it has just made.
+    /// Text to send now: a new one of `render`, or one that it has just made.
     pub(super) fn current(&mut self, render: impl FnOnce() -> String) -> Arc<Text> {
         self.sent.retain(|(_, text)| text.strong_count() > 0);
         if let Some((since, text)) = self.sent.back()
@@ -64,19 +61,15 @@ impl Texts {
     }
 }
 
-/// What is sent to a client.
+/// Body of a reply.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// Something short.
+    /// A short text.
     Short(Option<Bytes>),
-    /// Nothing, and how long it would be is not known.
+    /// No body, and the length of the text is not known.
     HeadOnly,
-    /// The metrics, and how much of the text was sent.
-    Metrics {
-        text: Arc<Text>,
-        at: usize,
-        format: Format,
-    },
+    /// The metrics, and how many bytes of the text were sent.
+    Metrics { text: Arc<Text>, at: usize },
 }
 
 impl Reply {
@@ -101,9 +94,9 @@ impl Body for Reply {
         let data = match &mut *self {
             Self::Short(bytes) => bytes.take().map(Ok),
             Self::HeadOnly => None,
-            Self::Metrics { text, at, format } => match &*text.lock() {
+            Self::Metrics { text, at } => match &*text.lock() {
                 None => Some(Err(CutOff)),
-                Some(text) => next_chunk(text, at, *format).map(Ok),
+                Some(text) => next_chunk(text, at).map(Ok),
             },
         };
         Poll::Ready(data.map(|data| data.map(Frame::data)))
@@ -113,54 +106,35 @@ impl Body for Reply {
         match self {
             Self::HeadOnly => SizeHint::default(),
             Self::Short(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Self::Metrics { text, at, format } => match (&*text.lock(), format) {
-                (Some(text), Format::OpenMetrics) => SizeHint::with_exact((text.len() - at) as u64),
-                _ => SizeHint::default(),
+            Self::Metrics { text, at } => match &*text.lock() {
+                Some(text) => SizeHint::with_exact((text.len() - at) as u64),
+                None => SizeHint::default(),
             },
         }
     }
 }
 
-/// The next part of a text in a format.
-fn next_chunk(text: &str, at: &mut usize, format: Format) -> Option<Bytes> {
-    if *at >= text.len() {
-        return None;
-    }
-    match format {
-        Format::OpenMetrics => {
-            let end = text.len().min(*at + CHUNK_BYTES);
-            let chunk = Bytes::copy_from_slice(&text.as_bytes()[*at..end]);
-            *at = end;
-            Some(chunk)
-        }
-        Format::Classic => {
-            let mut chunk = String::with_capacity(CHUNK_BYTES);
-            while *at < text.len() && chunk.len() < CHUNK_BYTES {
-                *at += translate_line(&text[*at..], &mut chunk);
-            }
-            (!chunk.is_empty()).then(|| chunk.into())
-        }
-    }
+/// The next part of a text: a copy, so that the text can be dropped while a
+/// client is slow to take the part.
+fn next_chunk(text: &str, at: &mut usize) -> Option<Bytes> {
+    let rest = &text.as_bytes()[*at..];
+    let chunk = &rest[..rest.len().min(CHUNK_BYTES)];
+    *at += chunk.len();
+    (!chunk.is_empty()).then(|| Bytes::copy_from_slice(chunk))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::classic;
-
-    fn collect(text: &str, format: Format) -> String {
-        let mut at = 0;
-        let chunks = std::iter::from_fn(|| next_chunk(text, &mut at, format));
-        String::from_utf8(chunks.flatten().collect()).unwrap()
-    }
 
     #[test]
     fn chunks_add_up_to_the_whole() {
         let lines = (0..20_000).map(|n| format!("metric{{group=\"ü{n}\"}} {n}\n"));
         let text: String = lines.chain(["# EOF\n".to_owned()]).collect();
         assert!(text.len() > 4 * CHUNK_BYTES);
-        assert_eq!(collect(&text, Format::OpenMetrics), text);
-        assert_eq!(collect(&text, Format::Classic), classic(&text));
+        let mut at = 0;
+        let chunks = std::iter::from_fn(|| next_chunk(&text, &mut at));
+        assert_eq!(String::from_utf8(chunks.flatten().collect()).unwrap(), text);
     }
 
     #[test]

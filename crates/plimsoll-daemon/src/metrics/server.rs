@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -19,11 +19,10 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::negotiation::Format;
 use super::reply::{Reply, Texts};
 
-/// Connections at once. For another one, the oldest is closed, so that nobody
-/// can keep Prometheus out by holding all.
+/// Connections at once. For another one, the oldest is closed, so that idle
+/// clients cannot keep Prometheus out.
 const MAX_CONNECTIONS: usize = 32;
 
 /// For a request's head, and how long a connection may be idle.
@@ -32,13 +31,14 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// For the present one.
 const LAST_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between attempts when the kernel has no connection for us.
+/// Between attempts to accept when the kernel has no file descriptor left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Of a request's head.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 const MAX_HEADERS: usize = 64;
 
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const INDEX: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
     <title>Plimsoll</title></head>\n<body><h1>Plimsoll</h1>\
     <p><a href=\"/metrics\">Metrics</a></p></body></html>\n";
@@ -48,9 +48,8 @@ type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Serves metrics until it is stopped or dropped.
 ///
-/// `GET /metrics` answers with OpenMetrics, or in the older text format of
-/// Prometheus whoever does not ask for OpenMetrics. Slow, idle and too many
-/// clients are cut off.
+/// `GET /metrics` answers with OpenMetrics, whatever the client accepts. Slow,
+/// idle and too many clients are cut off.
 #[derive(Debug)]
 pub struct MetricsServer {
     local_addr: SocketAddr,
@@ -65,7 +64,7 @@ impl MetricsServer {
     ///
     /// `render` is called by the server's thread, never twice at a time, and
     /// not more than once a second while a text is still being sent. While it
-    /// runs nobody is served, so it should not wait for long.
+    /// runs no client is served, so it should not wait for long.
     ///
     /// # Errors
     /// When the address cannot be listened on, or there is no thread to be had.
@@ -85,8 +84,8 @@ impl MetricsServer {
             .name("metrics".into())
             .spawn(move || {
                 runtime.spawn(serve(listener, Arc::new(Service::new(render))));
-                // All that is sent is that the sender is gone. With the runtime
-                // every connection ends.
+                // Nothing is ever sent: this waits until the sender is dropped.
+                // With the runtime every connection ends.
                 let _ = runtime.block_on(stopped);
             })?;
         Ok(Self {
@@ -96,7 +95,7 @@ impl MetricsServer {
         })
     }
 
-    /// Where it listens.
+    /// Address that it listens on.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
@@ -157,7 +156,7 @@ async fn converse(stream: TcpStream, service: Arc<Service>) {
     }
 }
 
-/// What answers requests.
+/// Answers requests.
 struct Service {
     render: Render,
     texts: Mutex<Texts>,
@@ -187,25 +186,18 @@ impl Service {
                 Reply::short(INDEX),
             );
         }
-        let accept = request.headers().get_all(ACCEPT).iter();
-        let accept: Vec<_> = accept.filter_map(|value| value.to_str().ok()).collect();
-        let format = Format::accepted(&accept.join(","));
         let reply = match *request.method() {
             Method::HEAD => Reply::HeadOnly,
-            _ => self.metrics(format),
+            _ => self.metrics(),
         };
-        response(StatusCode::OK, format.content_type(), reply)
+        response(StatusCode::OK, OPENMETRICS, reply)
     }
 
-    fn metrics(&self, format: Format) -> Reply {
+    fn metrics(&self) -> Reply {
         // A panic in the callback leaves the texts as they were.
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         let text = texts.current(|| (self.render)());
-        Reply::Metrics {
-            text,
-            at: 0,
-            format,
-        }
+        Reply::Metrics { text, at: 0 }
     }
 }
 

@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_daemon::metrics::{MetricsServer, classic, openmetrics};
+use plimsoll_daemon::metrics::{MetricsServer, openmetrics};
 
 use crate::fixture::{self, Health};
 use crate::http::{connect, get, request, try_request};
 
-const ACCEPT_OPENMETRICS: &str = "Accept: application/openmetrics-text; version=1.0.0\r\n";
+/// As Prometheus 2.42 asks.
+const ACCEPT: &str = "Accept: application/openmetrics-text;version=1.0.0,\
+    application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n";
 
 fn start(render: impl Fn() -> String + Send + Sync + 'static) -> MetricsServer {
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -27,19 +29,16 @@ fn start_with_state() -> (MetricsServer, String) {
 }
 
 #[test]
-fn a_client_gets_the_format_that_it_asks_for() {
+fn every_client_gets_openmetrics_whatever_it_accepts() {
     let (server, text) = start_with_state();
-    let answer = request(server.local_addr(), "GET", "/metrics", ACCEPT_OPENMETRICS);
-    assert_eq!(answer.status, 200);
-    let content_type = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
-    assert!(answer.head.contains(content_type), "{}", answer.head);
-    assert_eq!(answer.body, text);
-
-    let answer = get(server.local_addr(), "/metrics");
-    assert_eq!(answer.status, 200);
-    let content_type = "content-type: text/plain; version=0.0.4; charset=utf-8";
-    assert!(answer.head.contains(content_type), "{}", answer.head);
-    assert_eq!(answer.body, classic(&text));
+    for accept in [ACCEPT, "", "Accept: text/plain;version=0.0.4\r\n"] {
+        let answer = request(server.local_addr(), "GET", "/metrics", accept);
+        assert_eq!(answer.status, 200);
+        let content_type =
+            "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
+        assert!(answer.head.contains(content_type), "{}", answer.head);
+        assert_eq!(answer.body, text);
+    }
 }
 
 #[test]
@@ -73,7 +72,7 @@ fn the_text_is_never_made_twice_at_once_and_always_anew() {
         format!("made {}\n# EOF\n", MADE.fetch_add(1, Ordering::SeqCst))
     });
     let address = server.local_addr();
-    let ask = || request(address, "GET", "/metrics", ACCEPT_OPENMETRICS).body;
+    let ask = || get(address, "/metrics").body;
     thread::scope(|scope| {
         let clients: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
         for client in clients {
@@ -89,7 +88,7 @@ fn a_connection_serves_several_requests() {
     let (server, text) = start_with_state();
     let mut stream = connect(server.local_addr());
     for _ in 0..3 {
-        let request = format!("GET /metrics HTTP/1.1\r\nHost: test\r\n{ACCEPT_OPENMETRICS}\r\n");
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: test\r\n{ACCEPT}\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = Vec::new();
         while !answer.ends_with(b"# EOF\n") {
@@ -121,10 +120,7 @@ fn a_request_that_is_too_large_or_no_request_is_refused() {
     let mut answer = String::new();
     let _ = stream.read_to_string(&mut answer);
     assert!(!answer.contains(" 200 "), "{answer}");
-    assert_eq!(
-        request(address, "GET", "/metrics", ACCEPT_OPENMETRICS).body,
-        text
-    );
+    assert_eq!(get(address, "/metrics").body, text);
 }
 
 #[test]
@@ -159,7 +155,7 @@ fn idle_connections_without_number_keep_nobody_out() {
             stream
         })
         .collect();
-    let answer = request(server.local_addr(), "GET", "/metrics", ACCEPT_OPENMETRICS);
+    let answer = get(server.local_addr(), "/metrics");
     assert_eq!(answer.body, text);
     let is_open = |mut stream: &std::net::TcpStream| {
         stream.set_nonblocking(true).unwrap();
@@ -193,7 +189,7 @@ fn clients_that_never_read() {
     let text = openmetrics(Arc::clone(&state));
     let server = start(move || openmetrics(Arc::clone(&state)));
     let before = resident_bytes();
-    let request_text = format!("GET /metrics HTTP/1.1\r\nHost: test\r\n{ACCEPT_OPENMETRICS}\r\n");
+    let request_text = format!("GET /metrics HTTP/1.1\r\nHost: test\r\n{ACCEPT}\r\n");
     let deaf: Vec<_> = (0..30)
         .map(|_| {
             let mut stream = connect(server.local_addr());
@@ -210,7 +206,7 @@ fn clients_that_never_read() {
         text.len()
     );
     assert!(grown < allowed, "{grown} of {allowed}");
-    let answer = request(server.local_addr(), "GET", "/metrics", ACCEPT_OPENMETRICS);
+    let answer = get(server.local_addr(), "/metrics");
     assert!(answer.body == text);
     drop(deaf);
 }

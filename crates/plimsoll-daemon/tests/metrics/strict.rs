@@ -2,6 +2,7 @@
 //! reader takes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt::Write as _;
 
 /// A metric as it is described.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct Description {
 /// A value of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
+    /// The metric's name, without suffix.
+    pub metric: String,
     /// With its suffix.
     pub name: String,
     pub labels: BTreeMap<String, String>,
@@ -77,7 +80,8 @@ impl Text {
         *field = rest;
     }
 
-    fn take_value(&mut self, value: Value, current: &str) {
+    fn take_value(&mut self, mut value: Value, current: &str) {
+        value.metric = current.to_owned();
         let name = &value.name;
         let metric = self.metrics.get_mut(current).expect("described before");
         let suffix = name.strip_prefix(current);
@@ -95,6 +99,35 @@ impl Text {
         assert!(!is_flag || value.value == 1.0, "{value:?}");
         metric.labels.extend(value.labels.keys().cloned());
         self.values.push(value);
+    }
+
+    /// The same in Prometheus's classic format, which is all that `promtool check
+    /// metrics` reads: metrics have the names of their values, and infos are
+    /// gauges.
+    pub fn in_classic_format(&self) -> String {
+        let mut text = String::new();
+        for (name, metric) in &self.metrics {
+            let (suffix, kind) = match metric.kind.as_str() {
+                "counter" => ("_total", "counter"),
+                "info" => ("_info", "gauge"),
+                kind => ("", kind),
+            };
+            let help = &metric.help;
+            writeln!(
+                text,
+                "# HELP {name}{suffix} {help}\n# TYPE {name}{suffix} {kind}"
+            )
+            .unwrap();
+            let is_own = |value: &&Value| value.metric == *name;
+            for value in self.values.iter().filter(is_own) {
+                // Rust and the format escape the texts of the fixture alike.
+                let label = |(name, value): (&String, &String)| format!("{name}={value:?}");
+                let labels: Vec<_> = value.labels.iter().map(label).collect();
+                let (name, labels) = (&value.name, labels.join(","));
+                writeln!(text, "{name}{{{labels}}} {}", value.value).unwrap();
+            }
+        }
+        text
     }
 
     /// All values of a name.
@@ -135,6 +168,7 @@ fn read_value(line: &str) -> Value {
     };
     let number = rest.strip_prefix(' ').expect("one space before the number");
     Value {
+        metric: String::new(),
         name: name.to_owned(),
         labels,
         value: number.parse().unwrap_or_else(|_| panic!("{line}")),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use plimsoll_daemon::metrics::{classic, openmetrics};
+use plimsoll_daemon::metrics::openmetrics;
 use plimsoll_daemon::state::State;
 
 use crate::fixture::{self, Health};
@@ -89,8 +89,8 @@ fn promtool_finds_nothing_to_say_about_the_names() {
         return;
     }
     for health in [Health::Good, Health::Bad] {
-        let text = classic(&openmetrics(fixture::state(100, health)));
-        tools::promtool(&["check", "metrics"], &text);
+        let text = Text::read(&openmetrics(fixture::state(100, health)));
+        tools::promtool(&["check", "metrics"], &text.in_classic_format());
     }
 }
 
