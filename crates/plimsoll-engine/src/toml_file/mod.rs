@@ -3,8 +3,8 @@
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `error.rs` | what is wrong, and where |
-//! | `tree.rs` | a text as a tree whose every part knows where it stands |
+//! | `error.rs` | errors, and their places |
+//! | `tree.rs` | a text as a tree whose nodes carry their spans |
 //! | `table.rs` | values by their keys, each of the type that is wanted |
 //! | `knobs.rs` | the knobs of a group, with the words of the command line |
 

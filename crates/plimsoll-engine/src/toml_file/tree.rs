@@ -1,4 +1,4 @@
-//! A TOML text as a tree whose every part knows where it stands.
+//! A TOML text as a tree whose nodes carry their spans.
 
 use std::ops::Range;
 
@@ -7,15 +7,15 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::{FileError, Source};
 
-/// Where something stands, in bytes of the text.
+/// Range of bytes of the text.
 pub type Span = Range<usize>;
 
-/// A value and where it stands.
+/// A value and its place.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// Where it stands.
+    /// Its place in the text.
     pub span: Span,
-    /// What it is.
+    /// The value.
     pub value: Value,
 }
 
@@ -32,7 +32,7 @@ pub enum Value {
     List(Vec<Node>),
     /// Keys and their values.
     Table(Entries),
-    /// A date or a time of day, which nothing here wants.
+    /// A date or a time of day, which no key allows.
     Date,
 }
 
@@ -44,14 +44,14 @@ pub type Entries = Vec<Entry>;
 pub struct Entry {
     /// The key.
     pub key: String,
-    /// Where that stands.
+    /// Its place in the text.
     pub key_span: Span,
     /// The value.
     pub node: Node,
 }
 
 impl Value {
-    /// What it is, in words.
+    /// The type of the value, in words.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl Value {
 /// The tree of a text.
 ///
 /// # Errors
-/// When it is no TOML: where, and why.
+/// When it is no TOML: the place, and why.
 pub fn parse(source: &Source) -> Result<Entries, FileError> {
     match DeTable::parse(source.text()) {
         Ok(table) => Ok(entries(table.into_inner())),
