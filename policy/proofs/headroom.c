@@ -10,7 +10,6 @@
  *
  * which, with the debt of H * C * W, is the law; see prove_a_step_keeps_the_law().
  */
-#define PLIM_HEADROOM_SIDES_MAX 3U
 #include "plimsoll/headroom.h"
 #include "proof.h"
 
@@ -372,16 +371,166 @@ void prove_a_headroom_of_whole_cpus_is_never_less(void)
 	PROOF_REACHED();
 }
 
-/* The largest weight and any grant; the checks prove that nothing wraps. */
-void prove_a_round_of_sharing_never_wraps(void)
+/* A demand that any groups may have made: its type invariant. */
+static struct plim_headroom_demand any_demand(void)
+{
+	struct plim_headroom_demand demand;
+
+	ASSUME(demand.headroom_ppm <= PLIM_PPM && demand.has_tolerance <= 1);
+	ASSUME(demand.tolerance_period_ns >= PLIM_TOLERANCE_PERIOD_MIN_NS &&
+	       demand.tolerance_period_ns <= PLIM_TOLERANCE_PERIOD_MAX_NS &&
+	       demand.tolerance_runtime_ns <= demand.tolerance_period_ns &&
+	       demand.tolerance_runtime_ns <= PLIM_TOLERANCE_RUNTIME_MAX_NS);
+	return demand;
+}
+
+/* What one group asks for. */
+struct ask {
+	enum plim_headroom_form form;
+	plim_u32 value;
+	plim_u64 runtime_ns, period_ns;
+};
+
+/* Anything, in range or not. */
+static struct ask any_ask(void)
+{
+	struct ask ask;
+
+	ask.form = any_bool()	? PLIM_HEADROOM_FORM_NONE
+		   : any_bool() ? PLIM_HEADROOM_FORM_SHARE
+				: PLIM_HEADROOM_FORM_CPUS;
+	return ask;
+}
+
+/* Narrowed, so that a solver can multiply: a runtime of 0 to 3 in a period of 1 to 4 ms. */
+static struct ask small_ask(void)
+{
+	struct ask ask = any_ask();
+
+	ask.runtime_ns = (nondet_u8() & 3) * PLIM_NSEC_PER_MSEC;
+	ask.period_ns = (1 + (nondet_u8() & 3)) * PLIM_NSEC_PER_MSEC;
+	return ask;
+}
+
+static void add(struct plim_headroom_demand *demand, const struct ask *ask)
+{
+	plim_headroom_demand_add(demand, ask->form, ask->value, ask->runtime_ns, ask->period_ns);
+}
+
+/*
+ * Headroom: the larger one of each form. Tolerance: in its range, that of the
+ * group or the one before. For any number; the checks prove that nothing wraps.
+ */
+void prove_a_demand_is_the_largest_headroom_and_a_tolerance_in_range(void)
+{
+	struct plim_headroom_demand before = any_demand(), after = before;
+	struct ask ask = any_ask();
+	plim_u32 ppm = ask.form == PLIM_HEADROOM_FORM_SHARE ? ask.value : 0;
+	plim_u32 cpus = ask.form == PLIM_HEADROOM_FORM_CPUS ? ask.value : 0;
+
+	add(&after, &ask);
+	PROVE(after.headroom_ppm == plim_max(before.headroom_ppm, plim_min(ppm, 1000000)),
+	      "the larger share");
+	PROVE(after.headroom_cpus == plim_max(before.headroom_cpus, cpus), "the larger number");
+	PROVE(after.tolerance_period_ns >= 1000000 && after.tolerance_period_ns <= 10000000000 &&
+		      after.tolerance_runtime_ns <= after.tolerance_period_ns &&
+		      after.tolerance_runtime_ns <= 1000000000,
+	      "a tolerance in range");
+	PROVE((after.tolerance_runtime_ns == before.tolerance_runtime_ns &&
+	       after.tolerance_period_ns == before.tolerance_period_ns) ||
+		      ppm || cpus || ask.period_ns,
+	      "who asks for nothing changes nothing");
+	PROVE(after.has_tolerance == (before.has_tolerance || ppm || cpus || ask.period_ns),
+	      "every headroom brings a tolerance");
+	PROOF_REACHED();
+}
+
+/* Narrowed: see small_ask(). Nothing a group says raises the tolerance, and its own counts. */
+void prove_the_smallest_tolerance_counts(void)
+{
+	struct plim_headroom_demand demand;
+	struct ask first = small_ask(), second = small_ask();
+	plim_u64 runtime_ns, period_ns,
+		of_second_ns = plim_min(second.runtime_ns, second.period_ns);
+
+	plim_headroom_demand_init(&demand);
+	add(&demand, &first);
+	runtime_ns = demand.tolerance_runtime_ns;
+	period_ns = demand.tolerance_period_ns;
+	PROVE(runtime_ns == plim_min(first.runtime_ns, first.period_ns) &&
+		      period_ns == first.period_ns,
+	      "a single group has its own");
+	add(&demand, &second);
+	PROVE(demand.tolerance_runtime_ns * period_ns <= runtime_ns * demand.tolerance_period_ns,
+	      "never raised");
+	PROVE(demand.tolerance_runtime_ns * second.period_ns <=
+		      of_second_ns * demand.tolerance_period_ns,
+	      "no more than the second group's");
+	PROVE((demand.tolerance_runtime_ns == runtime_ns &&
+	       demand.tolerance_period_ns == period_ns) ||
+		      (demand.tolerance_runtime_ns == of_second_ns &&
+		       demand.tolerance_period_ns == second.period_ns),
+	      "one of the two");
+	PROOF_REACHED();
+}
+
+/* Narrowed: see small_ask(). */
+void prove_the_order_of_groups_makes_no_difference(void)
+{
+	struct plim_headroom_demand one, other;
+	struct ask first = small_ask(), second = small_ask();
+
+	plim_headroom_demand_init(&one);
+	other = one;
+	add(&one, &first);
+	add(&one, &second);
+	add(&other, &second);
+	add(&other, &first);
+	PROVE(one.tolerance_runtime_ns == other.tolerance_runtime_ns &&
+		      one.tolerance_period_ns == other.tolerance_period_ns &&
+		      one.headroom_ppm == other.headroom_ppm &&
+		      one.headroom_cpus == other.headroom_cpus,
+	      "the same demand");
+	PROOF_REACHED();
+}
+
+/* Narrowed: up to 15 CPUs, of any demand; the checks prove that nothing wraps. */
+void prove_the_larger_form_of_headroom_is_in_force(void)
+{
+	struct plim_headroom_demand demand = any_demand();
+	plim_u32 nr_cpus = nondet_u8() & 15;
+	enum plim_headroom_form in_force = plim_headroom_demand_in_force(&demand, nr_cpus);
+	enum plim_headroom_form overruled = plim_headroom_demand_overruled(&demand, nr_cpus);
+	plim_u64 share = (plim_u64)demand.headroom_ppm * nr_cpus;
+	plim_u64 cpus = demand.headroom_cpus * PLIM_PPM;
+	int both = demand.headroom_ppm && cpus;
+
+	PROVE(in_force != PLIM_HEADROOM_FORM_SHARE || !cpus || share > cpus,
+	      "a share that is larger");
+	PROVE(in_force != PLIM_HEADROOM_FORM_CPUS || (cpus && cpus >= share),
+	      "or a number that is no smaller");
+	PROVE((in_force == PLIM_HEADROOM_FORM_NONE) == (!demand.headroom_ppm && !cpus),
+	      "or no group asks");
+	PROVE((overruled != PLIM_HEADROOM_FORM_NONE) == both && (!both || overruled != in_force),
+	      "the other form is overruled, if it is asked for");
+	PROOF_REACHED();
+}
+
+/*
+ * The largest weight, any grant and any want in the order; the checks prove that
+ * nothing wraps, here and in the proof below, where the group can be satisfied.
+ */
+void prove_sharing_never_wraps(void)
 {
 	struct plim_headroom_side side = { .want_ns = PLIM_UNLIMITED, .weight = 10000 };
+	struct plim_headroom_side other = { .want_ns = nondet_u64(), .weight = 10000 };
 
+	plim_headroom_side_before(&side, &other);
 	plim_headroom_split(&side, 1, nondet_u64());
 	PROOF_REACHED();
 }
 
-/* Two sides of any small weights, wants and grant. */
+/* Two sides of any small weights, wants and grant, in any order. */
 static plim_u64 split_two(struct plim_headroom_side *sides, plim_u64 grant_ns)
 {
 	int i;
@@ -403,8 +552,9 @@ void prove_shares_are_within_wants_and_grant_and_waste_nothing(void)
 	PROVE(sum_ns <= grant_ns, "within the grant");
 	PROVE(sides[0].share_ns <= sides[0].want_ns && sides[1].share_ns <= sides[1].want_ns,
 	      "within the wants");
-	PROVE(sum_ns + 2 > plim_min(grant_ns, sides[0].want_ns + sides[1].want_ns),
-	      "all that is wanted, but for rounding");
+	PROVE(plim_headroom_side_before(&sides[1], &sides[0]) ||
+		      sum_ns + 2 > plim_min(grant_ns, sides[0].want_ns + sides[1].want_ns),
+	      "in their order all that is wanted, but for rounding");
 	PROOF_REACHED();
 }
 
@@ -415,6 +565,7 @@ void prove_hungry_sides_share_by_weight(void)
 	plim_u64 grant_ns = nondet_u8() & 15, weights[2], i;
 
 	split_two(sides, grant_ns);
+	ASSUME(!plim_headroom_side_before(&sides[1], &sides[0]));
 	for (i = 0; i < 2; i++) {
 		weights[i] = plim_headroom_side_weight(&sides[i]);
 		ASSUME(sides[i].share_ns < sides[i].want_ns);
@@ -425,15 +576,5 @@ void prove_hungry_sides_share_by_weight(void)
 		PROVE((sides[i].share_ns + 1) * (weights[0] + weights[1]) > grant_ns * weights[i],
 		      "and no less");
 	}
-	PROOF_REACHED();
-}
-
-void prove_sides_beyond_the_most_are_left_alone(void)
-{
-	struct plim_headroom_side sides[4] = { { 0 } };
-
-	sides[3].share_ns = 7;
-	plim_headroom_split(sides, 4, nondet_u8());
-	PROVE(sides[3].share_ns == 7, "untouched");
 	PROOF_REACHED();
 }

@@ -3,7 +3,10 @@
 //!
 //! A [`Controller`] is told, interval by interval, what CPU time side work and
 //! everything else took, and says what side work may run until the next
-//! update. [`split`] shares that grant among side groups.
+//! update. [`split`] shares that grant among side groups. A [`Demand`] merges what
+//! several groups ask for.
+
+use std::cmp::Ordering;
 
 use thiserror::Error;
 
@@ -27,8 +30,6 @@ pub const TOLERANCE_PERIOD_DEFAULT_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_DEFAULT_
 pub const TOLERANCE_PERIOD_MIN_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_MIN_NS;
 /// The tolerance's longest period.
 pub const TOLERANCE_PERIOD_MAX_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_MAX_NS;
-/// The most side groups that one [`split`] serves.
-pub const SIDES_MAX: usize = ffi::PLIM_HEADROOM_SIDES_MAX as usize;
 /// A want that no grant satisfies.
 pub const WANT_ANYTHING_NS: u64 = ffi::PLIM_UNLIMITED;
 
@@ -240,6 +241,90 @@ impl Controller {
     }
 }
 
+/// Idle CPU that a group asks for, in one of the two forms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Headroom {
+    /// A share of all CPUs on average, in ppm. More than [`PPM`](crate::PPM)
+    /// counts as that.
+    Share(u32),
+    /// That many CPUs at every instant.
+    Cpus(u32),
+}
+
+/// CPU time that all batch work together may always have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tolerance {
+    /// Per period.
+    pub runtime_ns: u64,
+    /// 0 counts as no tolerance; any other value out of range as the nearest
+    /// in range.
+    pub period_ns: u64,
+}
+
+/// Demand of several groups: the largest headroom and the smallest tolerance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    raw: ffi::plim_headroom_demand,
+}
+
+impl Default for Demand {
+    fn default() -> Self {
+        let mut raw = ffi::plim_headroom_demand::default();
+        // SAFETY: writes to the struct it is handed and nothing else.
+        unsafe { ffi::plim_headroom_demand_init(&mut raw) };
+        Self { raw }
+    }
+}
+
+impl Demand {
+    /// Counts one group. A headroom without a tolerance brings the default one
+    /// along.
+    pub fn add(&mut self, headroom: Option<Headroom>, tolerance: Option<Tolerance>) {
+        let (form, value) = match headroom {
+            None => (ffi::PLIM_HEADROOM_FORM_NONE, 0),
+            Some(Headroom::Share(ppm)) => (ffi::PLIM_HEADROOM_FORM_SHARE, ppm),
+            Some(Headroom::Cpus(cpus)) => (ffi::PLIM_HEADROOM_FORM_CPUS, cpus),
+        };
+        let (runtime_ns, period_ns) = tolerance.map_or((0, 0), |it| (it.runtime_ns, it.period_ns));
+        // SAFETY: touches the struct it is handed; takes any numbers.
+        unsafe {
+            ffi::plim_headroom_demand_add(&mut self.raw, form, value, runtime_ns, period_ns);
+        }
+    }
+
+    fn in_form(&self, form: ffi::plim_headroom_form) -> Option<Headroom> {
+        match form {
+            ffi::PLIM_HEADROOM_FORM_SHARE => Some(Headroom::Share(self.raw.headroom_ppm)),
+            ffi::PLIM_HEADROOM_FORM_CPUS => Some(Headroom::Cpus(self.raw.headroom_cpus)),
+            _ => None,
+        }
+    }
+
+    /// The headroom in force on `nr_cpus` CPUs: the largest share or the largest
+    /// number of CPUs, whichever is more.
+    #[must_use]
+    pub fn in_force(&self, nr_cpus: u32) -> Option<Headroom> {
+        // SAFETY: reads the struct.
+        self.in_form(unsafe { ffi::plim_headroom_demand_in_force(&self.raw, nr_cpus) })
+    }
+
+    /// The largest headroom in the other form, which is not in force.
+    #[must_use]
+    pub fn overruled(&self, nr_cpus: u32) -> Option<Headroom> {
+        // SAFETY: reads the struct.
+        self.in_form(unsafe { ffi::plim_headroom_demand_overruled(&self.raw, nr_cpus) })
+    }
+
+    /// The smallest tolerance; the default where no group has brought one.
+    #[must_use]
+    pub fn tolerance(&self) -> Tolerance {
+        Tolerance {
+            runtime_ns: self.raw.tolerance_runtime_ns,
+            period_ns: self.raw.tolerance_period_ns,
+        }
+    }
+}
+
 /// One side group's claim on a grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Side {
@@ -252,39 +337,35 @@ pub struct Side {
     pub weight: u32,
 }
 
-/// More side groups than [`split`] serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("there are {count} side groups, allowed are at most {max}", max = SIDES_MAX)]
-pub struct TooManySides {
-    /// How many there were.
-    pub count: usize,
+/// The order in which the core serves sides.
+fn order_of(a: &ffi::plim_headroom_side, b: &ffi::plim_headroom_side) -> Ordering {
+    // SAFETY: reads the two structs; takes any numbers.
+    let is_before = |a, b| unsafe { ffi::plim_headroom_side_before(a, b) != 0 };
+    match (is_before(a, b), is_before(b, a)) {
+        (true, _) => Ordering::Less,
+        (false, true) => Ordering::Greater,
+        (false, false) => Ordering::Equal,
+    }
 }
 
-/// Shares a grant among side groups by weight. What one does not want goes to
-/// the others. A grant above [`RUNTIME_MAX_NS`](crate::RUNTIME_MAX_NS) counts
-/// as that.
-///
-/// # Errors
-///
-/// Where there are more than [`SIDES_MAX`]; then nothing has changed.
-pub fn split(sides: &mut [Side], grant_ns: u64) -> Result<(), TooManySides> {
-    let count = sides.len();
-    if count > SIDES_MAX {
-        return Err(TooManySides { count });
+/// Shares a grant among any number of side groups by weight. What one does not
+/// want goes to the others. A grant above
+/// [`RUNTIME_MAX_NS`](crate::RUNTIME_MAX_NS) counts as that.
+pub fn split(sides: &mut [Side], grant_ns: u64) {
+    let raw_of = |side: &Side| ffi::plim_headroom_side {
+        want_ns: side.want_ns,
+        share_ns: 0,
+        weight: side.weight,
+    };
+    let mut order: Vec<(usize, ffi::plim_headroom_side)> =
+        sides.iter().map(raw_of).enumerate().collect();
+    order.sort_by(|(_, a), (_, b)| order_of(a, b));
+    let (places, mut raw): (Vec<usize>, Vec<_>) = order.into_iter().unzip();
+    // No memory holds more than a u32 counts.
+    let count = u32::try_from(raw.len()).unwrap_or(u32::MAX);
+    // SAFETY: the array has at least count sides.
+    unsafe { ffi::plim_headroom_split(raw.as_mut_ptr(), count, grant_ns) };
+    for (place, raw) in places.into_iter().zip(raw) {
+        sides[place].share_ns = raw.share_ns;
     }
-    let mut raw = [ffi::plim_headroom_side::default(); SIDES_MAX];
-    for (raw, side) in raw.iter_mut().zip(&*sides) {
-        *raw = ffi::plim_headroom_side {
-            want_ns: side.want_ns,
-            share_ns: 0,
-            weight: side.weight,
-        };
-    }
-    // SAFETY: the array has room for SIDES_MAX sides, and count is no more,
-    // which also keeps it in range of a u32.
-    unsafe { ffi::plim_headroom_split(raw.as_mut_ptr(), count as u32, grant_ns) };
-    for (side, raw) in sides.iter_mut().zip(&raw) {
-        side.share_ns = raw.share_ns;
-    }
-    Ok(())
 }

@@ -300,7 +300,118 @@ static __always_inline plim_u64 plim_headroom_overrun_ns(const struct plim_headr
 	return plim_sub_floor(overrun_ns, plim_headroom_tolerance_ns(params, elapsed_ns));
 }
 
-/* One side group's claim on a grant. */
+/* The two forms of a headroom. */
+enum plim_headroom_form {
+	PLIM_HEADROOM_FORM_NONE = 0,
+	PLIM_HEADROOM_FORM_SHARE, /* ppm of all CPUs, on average */
+	PLIM_HEADROOM_FORM_CPUS, /* CPUs that are idle at every instant */
+};
+
+/*
+ * Demand of any number of groups: the largest headroom of each form, and the
+ * smallest tolerance. The order in which groups are added makes no difference.
+ */
+struct plim_headroom_demand {
+	plim_u64 tolerance_runtime_ns; /* always in range; the default if unset */
+	plim_u64 tolerance_period_ns;
+	plim_u32 headroom_ppm; /* the largest share; 0: none */
+	plim_u32 headroom_cpus; /* the largest number of CPUs; 0: none */
+	plim_u32 has_tolerance; /* a group has brought one */
+};
+
+/* Demand of no group: no headroom, the default tolerance. */
+static __always_inline void plim_headroom_demand_init(struct plim_headroom_demand *demand)
+{
+	*demand = (struct plim_headroom_demand){ 0 };
+	demand->tolerance_runtime_ns = PLIM_TOLERANCE_RUNTIME_DEFAULT_NS;
+	demand->tolerance_period_ns = PLIM_TOLERANCE_PERIOD_DEFAULT_NS;
+}
+
+/*
+ * Whether tolerance a is smaller than b: a lower rate, runtime / period. Of
+ * equal rates the one with the shorter period is smaller: batch work runs for
+ * less time at once. Exact: both are in range, and the largest product,
+ * PLIM_TOLERANCE_RUNTIME_MAX_NS * PLIM_TOLERANCE_PERIOD_MAX_NS, is below 2^64.
+ */
+static __always_inline int
+plim_headroom_tolerance_before(plim_u64 a_runtime_ns, plim_u64 a_period_ns, plim_u64 b_runtime_ns,
+			       plim_u64 b_period_ns)
+{
+	plim_u64 a = a_runtime_ns * b_period_ns, b = b_runtime_ns * a_period_ns;
+
+	return a < b || (a == b && a_period_ns < b_period_ns);
+}
+
+/* Counts a tolerance. Out of its range it is cut to the nearest in range. */
+static __always_inline void plim_headroom_demand_add_tolerance(struct plim_headroom_demand *demand,
+							       plim_u64 runtime_ns,
+							       plim_u64 period_ns)
+{
+	period_ns = plim_min(plim_max(period_ns, PLIM_TOLERANCE_PERIOD_MIN_NS),
+			     PLIM_TOLERANCE_PERIOD_MAX_NS);
+	runtime_ns = plim_min(plim_min(runtime_ns, period_ns), PLIM_TOLERANCE_RUNTIME_MAX_NS);
+	if (demand->has_tolerance &&
+	    !plim_headroom_tolerance_before(runtime_ns, period_ns, demand->tolerance_runtime_ns,
+					    demand->tolerance_period_ns))
+		return;
+	demand->tolerance_runtime_ns = runtime_ns;
+	demand->tolerance_period_ns = period_ns;
+	demand->has_tolerance = 1;
+}
+
+/*
+ * Counts one group.
+ * @form, @value: the headroom that it asks for, in ppm or CPUs. A headroom of
+ * 0 is none, a share above PLIM_PPM is all CPUs.
+ * @runtime_ns, @period_ns: its tolerance; a period of 0: it names none. With a
+ * headroom it then has the default, which counts like any other: a group is not
+ * worse protected because another group tolerates more.
+ */
+static __always_inline void plim_headroom_demand_add(struct plim_headroom_demand *demand,
+						     enum plim_headroom_form form, plim_u32 value,
+						     plim_u64 runtime_ns, plim_u64 period_ns)
+{
+	if (!value)
+		form = PLIM_HEADROOM_FORM_NONE;
+	if (form == PLIM_HEADROOM_FORM_SHARE)
+		demand->headroom_ppm =
+			(plim_u32)plim_max(demand->headroom_ppm, plim_min(value, PLIM_PPM));
+	if (form == PLIM_HEADROOM_FORM_CPUS)
+		demand->headroom_cpus = (plim_u32)plim_max(demand->headroom_cpus, value);
+	if (period_ns)
+		plim_headroom_demand_add_tolerance(demand, runtime_ns, period_ns);
+	else if (form != PLIM_HEADROOM_FORM_NONE)
+		plim_headroom_demand_add_tolerance(demand, PLIM_TOLERANCE_RUNTIME_DEFAULT_NS,
+						   PLIM_TOLERANCE_PERIOD_DEFAULT_NS);
+}
+
+/*
+ * The form that is in force on @nr_cpus CPUs: the larger demand. Of two that are
+ * equal it is the number of CPUs, which is kept at every instant and not on
+ * average.
+ */
+static __always_inline enum plim_headroom_form
+plim_headroom_demand_in_force(const struct plim_headroom_demand *demand, plim_u32 nr_cpus)
+{
+	plim_u64 share = (plim_u64)demand->headroom_ppm * nr_cpus;
+
+	if (demand->headroom_cpus && demand->headroom_cpus * PLIM_PPM >= share)
+		return PLIM_HEADROOM_FORM_CPUS;
+	return demand->headroom_ppm ? PLIM_HEADROOM_FORM_SHARE : PLIM_HEADROOM_FORM_NONE;
+}
+
+/* The form that is asked for as well, and is not in force. */
+static __always_inline enum plim_headroom_form
+plim_headroom_demand_overruled(const struct plim_headroom_demand *demand, plim_u32 nr_cpus)
+{
+	if (!demand->headroom_ppm || !demand->headroom_cpus)
+		return PLIM_HEADROOM_FORM_NONE;
+	if (plim_headroom_demand_in_force(demand, nr_cpus) == PLIM_HEADROOM_FORM_CPUS)
+		return PLIM_HEADROOM_FORM_SHARE;
+	return PLIM_HEADROOM_FORM_CPUS;
+}
+
+/* One batch group's part in sharing a grant. */
 struct plim_headroom_side {
 	plim_u64 want_ns; /* the most it can use; PLIM_UNLIMITED: anything */
 	plim_u64 share_ns; /* what it gets */
@@ -312,60 +423,47 @@ static __always_inline plim_u64 plim_headroom_side_weight(const struct plim_head
 	return plim_min(plim_max(side->weight, PLIM_GROUP_WEIGHT_MIN), PLIM_GROUP_WEIGHT_MAX);
 }
 
-/* The most side groups that one call of plim_headroom_split() serves. */
-#ifndef PLIM_HEADROOM_SIDES_MAX
-#define PLIM_HEADROOM_SIDES_MAX 64U
-#endif
-
 /*
- * One round of plim_headroom_split(): satisfies every side that wants no
- * more than its part of what is left; where there is none, all get their
- * part. Returns what is left for the next round, 0 when done.
+ * The order of plim_headroom_split(): whether @a wants less for its weight than
+ * @b. Wants above every grant are equal, which keeps the products below 2^64.
  */
-static __always_inline plim_u64 plim_headroom_split_round(struct plim_headroom_side *sides,
-							  plim_u32 nr_sides, plim_u64 left_ns)
+static __always_inline int
+plim_headroom_side_before(const struct plim_headroom_side *a, const struct plim_headroom_side *b)
 {
-	plim_u64 weight_sum = 0, given_ns = 0;
-	plim_u32 nr_satisfied = 0, i;
-
-	for (i = 0; i < PLIM_HEADROOM_SIDES_MAX && i < nr_sides; i++)
-		if (sides[i].share_ns < sides[i].want_ns)
-			weight_sum += plim_headroom_side_weight(&sides[i]);
-	if (!weight_sum)
-		return 0;
-	for (i = 0; i < PLIM_HEADROOM_SIDES_MAX && i < nr_sides; i++) {
-		plim_u64 part_ns = left_ns * plim_headroom_side_weight(&sides[i]) / weight_sum;
-
-		if (sides[i].share_ns < sides[i].want_ns && sides[i].want_ns <= part_ns) {
-			sides[i].share_ns = sides[i].want_ns;
-			given_ns += sides[i].want_ns;
-			nr_satisfied++;
-		}
-	}
-	if (nr_satisfied)
-		return left_ns - given_ns;
-	for (i = 0; i < PLIM_HEADROOM_SIDES_MAX && i < nr_sides; i++)
-		if (sides[i].share_ns < sides[i].want_ns)
-			sides[i].share_ns =
-				left_ns * plim_headroom_side_weight(&sides[i]) / weight_sum;
-	return 0;
+	return plim_min(a->want_ns, PLIM_RUNTIME_MAX_NS + 1) * plim_headroom_side_weight(b) <
+	       plim_min(b->want_ns, PLIM_RUNTIME_MAX_NS + 1) * plim_headroom_side_weight(a);
 }
 
 /*
- * Shares a grant among side groups by weight; what one does not want goes
- * to the others. @grant_ns: cut to PLIM_RUNTIME_MAX_NS. Sides beyond
- * PLIM_HEADROOM_SIDES_MAX get nothing; the caller checks.
+ * Shares a grant among batch groups by weight; what one does not want goes to
+ * the others. @grant_ns: cut to PLIM_RUNTIME_MAX_NS.
+ * @sides: in the order of plim_headroom_side_before(). Then a group that is not
+ * satisfied by its part of what is left is followed by such groups only: each
+ * gets its part of the same rest. In any other order no share is above the want,
+ * and their sum not above the grant, but some of it may be left over.
  */
 static __always_inline void
 plim_headroom_split(struct plim_headroom_side *sides, plim_u32 nr_sides, plim_u64 grant_ns)
 {
-	plim_u64 left_ns = plim_min(grant_ns, PLIM_RUNTIME_MAX_NS);
+	plim_u64 left_ns = plim_min(grant_ns, PLIM_RUNTIME_MAX_NS), part_ns;
+	/* Of the groups that are not satisfied yet: never 0 while there is one. */
+	plim_u64 weight_sum = 0;
 	plim_u32 i;
 
-	for (i = 0; i < PLIM_HEADROOM_SIDES_MAX && i < nr_sides; i++)
-		sides[i].share_ns = 0;
-	for (i = 0; i < PLIM_HEADROOM_SIDES_MAX && i < nr_sides && left_ns; i++)
-		left_ns = plim_headroom_split_round(sides, nr_sides, left_ns);
+	for (i = 0; i < nr_sides; i++)
+		weight_sum += plim_headroom_side_weight(&sides[i]);
+	for (i = 0; i < nr_sides; i++) {
+		part_ns = left_ns * plim_headroom_side_weight(&sides[i]) / weight_sum;
+		if (sides[i].want_ns > part_ns)
+			break;
+		sides[i].share_ns = sides[i].want_ns;
+		left_ns -= sides[i].want_ns;
+		weight_sum -= plim_headroom_side_weight(&sides[i]);
+	}
+	for (; i < nr_sides; i++) {
+		part_ns = left_ns * plim_headroom_side_weight(&sides[i]) / weight_sum;
+		sides[i].share_ns = plim_min(sides[i].want_ns, part_ns);
+	}
 }
 
 #endif /* PLIMSOLL_HEADROOM_H */

@@ -43,7 +43,6 @@ pub const PLIM_TOLERANCE_PERIOD_MIN_NS: u64 = 1000000;
 pub const PLIM_TOLERANCE_PERIOD_MAX_NS: u64 = 10000000000;
 pub const PLIM_TOLERANCE_RUNTIME_MAX_NS: u64 = 1000000000;
 pub const PLIM_HEADROOM_OVERRUN_MAX_TURNS: u32 = 20;
-pub const PLIM_HEADROOM_SIDES_MAX: u32 = 64;
 pub const PLIM_CAP_MIN_PERMILLE: u32 = 1;
 pub const PLIM_CAP_MAX_PERMILLE: u32 = 8192000;
 pub const PLIM_CAP_DEPTH_DEFAULT_NS: u64 = 1000000;
@@ -679,6 +678,88 @@ unsafe extern "C" {
         elapsed_ns: plim_u64,
     ) -> plim_u64;
 }
+pub const PLIM_HEADROOM_FORM_NONE: plim_headroom_form = 0;
+pub const PLIM_HEADROOM_FORM_SHARE: plim_headroom_form = 1;
+pub const PLIM_HEADROOM_FORM_CPUS: plim_headroom_form = 2;
+pub type plim_headroom_form = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct plim_headroom_demand {
+    pub tolerance_runtime_ns: plim_u64,
+    pub tolerance_period_ns: plim_u64,
+    pub headroom_ppm: plim_u32,
+    pub headroom_cpus: plim_u32,
+    pub has_tolerance: plim_u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of plim_headroom_demand",
+    ][::std::mem::size_of::<plim_headroom_demand>() - 32usize];
+    [
+        "Alignment of plim_headroom_demand",
+    ][::std::mem::align_of::<plim_headroom_demand>() - 8usize];
+    [
+        "Offset of field: plim_headroom_demand::tolerance_runtime_ns",
+    ][::std::mem::offset_of!(plim_headroom_demand, tolerance_runtime_ns) - 0usize];
+    [
+        "Offset of field: plim_headroom_demand::tolerance_period_ns",
+    ][::std::mem::offset_of!(plim_headroom_demand, tolerance_period_ns) - 8usize];
+    [
+        "Offset of field: plim_headroom_demand::headroom_ppm",
+    ][::std::mem::offset_of!(plim_headroom_demand, headroom_ppm) - 16usize];
+    [
+        "Offset of field: plim_headroom_demand::headroom_cpus",
+    ][::std::mem::offset_of!(plim_headroom_demand, headroom_cpus) - 20usize];
+    [
+        "Offset of field: plim_headroom_demand::has_tolerance",
+    ][::std::mem::offset_of!(plim_headroom_demand, has_tolerance) - 24usize];
+};
+unsafe extern "C" {
+    #[link_name = "plim_headroom_demand_init__extern"]
+    pub fn plim_headroom_demand_init(demand: *mut plim_headroom_demand);
+}
+unsafe extern "C" {
+    #[link_name = "plim_headroom_tolerance_before__extern"]
+    pub fn plim_headroom_tolerance_before(
+        a_runtime_ns: plim_u64,
+        a_period_ns: plim_u64,
+        b_runtime_ns: plim_u64,
+        b_period_ns: plim_u64,
+    ) -> ::std::os::raw::c_int;
+}
+unsafe extern "C" {
+    #[link_name = "plim_headroom_demand_add_tolerance__extern"]
+    pub fn plim_headroom_demand_add_tolerance(
+        demand: *mut plim_headroom_demand,
+        runtime_ns: plim_u64,
+        period_ns: plim_u64,
+    );
+}
+unsafe extern "C" {
+    #[link_name = "plim_headroom_demand_add__extern"]
+    pub fn plim_headroom_demand_add(
+        demand: *mut plim_headroom_demand,
+        form: plim_headroom_form,
+        value: plim_u32,
+        runtime_ns: plim_u64,
+        period_ns: plim_u64,
+    );
+}
+unsafe extern "C" {
+    #[link_name = "plim_headroom_demand_in_force__extern"]
+    pub fn plim_headroom_demand_in_force(
+        demand: *const plim_headroom_demand,
+        nr_cpus: plim_u32,
+    ) -> plim_headroom_form;
+}
+unsafe extern "C" {
+    #[link_name = "plim_headroom_demand_overruled__extern"]
+    pub fn plim_headroom_demand_overruled(
+        demand: *const plim_headroom_demand,
+        nr_cpus: plim_u32,
+    ) -> plim_headroom_form;
+}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct plim_headroom_side {
@@ -709,12 +790,11 @@ unsafe extern "C" {
     pub fn plim_headroom_side_weight(side: *const plim_headroom_side) -> plim_u64;
 }
 unsafe extern "C" {
-    #[link_name = "plim_headroom_split_round__extern"]
-    pub fn plim_headroom_split_round(
-        sides: *mut plim_headroom_side,
-        nr_sides: plim_u32,
-        left_ns: plim_u64,
-    ) -> plim_u64;
+    #[link_name = "plim_headroom_side_before__extern"]
+    pub fn plim_headroom_side_before(
+        a: *const plim_headroom_side,
+        b: *const plim_headroom_side,
+    ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     #[link_name = "plim_headroom_split__extern"]

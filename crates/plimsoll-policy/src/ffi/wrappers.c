@@ -58,8 +58,14 @@ void plim_headroom_count_shortfall__extern(struct plim_headroom *headroom, plim_
 plim_u64 plim_headroom_grant_ns__extern(const struct plim_headroom *headroom) { return plim_headroom_grant_ns(headroom); }
 plim_u64 plim_headroom_update__extern(struct plim_headroom *headroom, plim_u64 nonside_ns, plim_u64 side_ns, plim_u64 now_ns) { return plim_headroom_update(headroom, nonside_ns, side_ns, now_ns); }
 plim_u64 plim_headroom_overrun_ns__extern(const struct plim_headroom_params *params, plim_u64 overrun_ns, plim_u64 over_ns, plim_u64 elapsed_ns) { return plim_headroom_overrun_ns(params, overrun_ns, over_ns, elapsed_ns); }
+void plim_headroom_demand_init__extern(struct plim_headroom_demand *demand) { plim_headroom_demand_init(demand); }
+int plim_headroom_tolerance_before__extern(plim_u64 a_runtime_ns, plim_u64 a_period_ns, plim_u64 b_runtime_ns, plim_u64 b_period_ns) { return plim_headroom_tolerance_before(a_runtime_ns, a_period_ns, b_runtime_ns, b_period_ns); }
+void plim_headroom_demand_add_tolerance__extern(struct plim_headroom_demand *demand, plim_u64 runtime_ns, plim_u64 period_ns) { plim_headroom_demand_add_tolerance(demand, runtime_ns, period_ns); }
+void plim_headroom_demand_add__extern(struct plim_headroom_demand *demand, enum plim_headroom_form form, plim_u32 value, plim_u64 runtime_ns, plim_u64 period_ns) { plim_headroom_demand_add(demand, form, value, runtime_ns, period_ns); }
+enum plim_headroom_form plim_headroom_demand_in_force__extern(const struct plim_headroom_demand *demand, plim_u32 nr_cpus) { return plim_headroom_demand_in_force(demand, nr_cpus); }
+enum plim_headroom_form plim_headroom_demand_overruled__extern(const struct plim_headroom_demand *demand, plim_u32 nr_cpus) { return plim_headroom_demand_overruled(demand, nr_cpus); }
 plim_u64 plim_headroom_side_weight__extern(const struct plim_headroom_side *side) { return plim_headroom_side_weight(side); }
-plim_u64 plim_headroom_split_round__extern(struct plim_headroom_side *sides, plim_u32 nr_sides, plim_u64 left_ns) { return plim_headroom_split_round(sides, nr_sides, left_ns); }
+int plim_headroom_side_before__extern(const struct plim_headroom_side *a, const struct plim_headroom_side *b) { return plim_headroom_side_before(a, b); }
 void plim_headroom_split__extern(struct plim_headroom_side *sides, plim_u32 nr_sides, plim_u64 grant_ns) { plim_headroom_split(sides, nr_sides, grant_ns); }
 enum plim_ratecap_error plim_ratecap_check__extern(const struct plim_ratecap_params *params) { return plim_ratecap_check(params); }
 void plim_ratecap_init__extern(struct plim_ratecap *cap, plim_u64 now_ns) { plim_ratecap_init(cap, now_ns); }

@@ -2,36 +2,9 @@
 
 use std::cmp::Reverse;
 
-use plimsoll_policy::batch::{GROUP_WEIGHT_MAX, GROUP_WEIGHT_MIN};
-use plimsoll_policy::headroom::{self as core, Side};
+use plimsoll_policy::headroom::{self as core, Side, split};
 
 use crate::cgroup::layout::KERNEL_QUOTA_MIN_NS;
-
-/// Shares a grant among any number of sides, as the core does among up to
-/// [`core::SIDES_MAX`]: by weight, and what one does not want goes to the
-/// others. The shares together are no more than the grant.
-pub(super) fn split(claims: &mut [Side], grant_ns: u64) {
-    if core::split(claims, grant_ns).is_ok() {
-        return;
-    }
-    let weight = |claim: &Side| u128::from(claim.weight.clamp(GROUP_WEIGHT_MIN, GROUP_WEIGHT_MAX));
-    // Whoever wants the least for its weight is satisfied first; from the first
-    // that is not, all get their part of what is left.
-    let mut order: Vec<&mut Side> = claims.iter_mut().collect();
-    order.sort_by(|a, b| {
-        let cross = |a: &Side, b: &Side| u128::from(a.want_ns) * weight(b);
-        cross(a, b).cmp(&cross(b, a))
-    });
-    let mut left_ns = u128::from(grant_ns.min(plimsoll_policy::RUNTIME_MAX_NS));
-    let mut weights: u128 = order.iter().map(|claim| weight(claim)).sum();
-    for claim in order {
-        let part_ns = left_ns * weight(claim) / weights;
-        weights -= weight(claim);
-        // No more than what is left of a grant in 64 bits.
-        claim.share_ns = u64::try_from(part_ns).unwrap_or(0).min(claim.want_ns);
-        left_ns -= u128::from(claim.share_ns);
-    }
-}
 
 /// Shares a grant like [`split`]. Where that leaves somebody who waits for room
 /// with less than the kernel takes, and that can be mended, everybody claims
@@ -120,56 +93,6 @@ mod tests {
         claims.iter().map(|claim| claim.share_ns).sum()
     }
 
-    /// Claims of every kind.
-    fn mixed(count: u64) -> Vec<Side> {
-        let claim = |index: u64| Side {
-            want_ns: match index % 4 {
-                0 => core::WANT_ANYTHING_NS,
-                other => other * 100_000 * (1 + index % 7),
-            },
-            share_ns: 0,
-            weight: [0, 1, 100, 333, 10_000, 70_000][(index % 6) as usize],
-        };
-        (0..count).map(claim).collect()
-    }
-
-    #[test]
-    fn many_sides_share_as_few_do_in_the_core() {
-        for grant_ns in [0, 1, 999_999, 20_000_000, 3_000_000_000] {
-            let mut few = mixed(core::SIDES_MAX as u64);
-            let mut many = few.clone();
-            // One more, which wants nothing, takes it out of the core's reach.
-            many.push(Side {
-                want_ns: 0,
-                share_ns: 0,
-                weight: 100,
-            });
-            split(&mut few, grant_ns);
-            split(&mut many, grant_ns);
-            for (few, many) in few.iter().zip(&many) {
-                let off_ns = few.share_ns.abs_diff(many.share_ns);
-                assert!(off_ns <= 100, "grant {grant_ns}: {few:?} {many:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_many_sides_get_together_is_the_grant_and_no_more() {
-        for count in [65, 128, 129, 1_000, 5_000] {
-            for grant_ns in [0, 1, 14_000_000, 40_000_000] {
-                let mut claims = vec![hungry(100); count];
-                split(&mut claims, grant_ns);
-                let given_ns = total_ns(&claims);
-                assert!(given_ns <= grant_ns, "{count}: {given_ns} of {grant_ns}");
-                assert!(grant_ns - given_ns <= count as u64, "{count}: {given_ns}");
-                let mut claims = mixed(count as u64);
-                split(&mut claims, grant_ns);
-                assert!(total_ns(&claims) <= grant_ns);
-                assert!(claims.iter().all(|claim| claim.share_ns <= claim.want_ns));
-            }
-        }
-    }
-
     #[test]
     fn who_waits_is_not_kept_from_what_many_others_hardly_use() {
         let light = Side {
@@ -209,7 +132,7 @@ mod tests {
         let mut waited_ns = [0; 3];
         let mut pieces = [0; 3];
         for _ in 0..400 {
-            core::split(&mut sides, KERNEL_QUOTA_MIN_NS).unwrap();
+            split(&mut sides, KERNEL_QUOTA_MIN_NS);
             pool_small_shares(sides.iter_mut().zip(&mut waited_ns).collect());
             let given: u64 = sides.iter().map(|side| side.share_ns).sum();
             assert!(given <= KERNEL_QUOTA_MIN_NS);
@@ -222,6 +145,7 @@ mod tests {
             assert!(count.abs_diff(fair) <= 40, "{pieces:?}");
         }
     }
+
     #[test]
     fn each_of_a_thousand_has_its_turn() {
         let mut waited_ns = vec![0; 1_000];
