@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use plimsoll_policy::headroom as core;
 
+use super::Knobs;
 use super::error::KnobError;
 use super::serde_as_text;
 use super::units::{self, PPM};
@@ -28,6 +29,24 @@ impl Headroom {
         match self {
             Self::Share(ppm) => ppm,
             Self::Cpus(cpus) => core::from_cpus_ppm(cpus, nr_cpus),
+        }
+    }
+}
+
+impl From<Headroom> for core::Headroom {
+    fn from(headroom: Headroom) -> Self {
+        match headroom {
+            Headroom::Share(ppm) => Self::Share(ppm),
+            Headroom::Cpus(cpus) => Self::Cpus(cpus),
+        }
+    }
+}
+
+impl From<core::Headroom> for Headroom {
+    fn from(headroom: core::Headroom) -> Self {
+        match headroom {
+            core::Headroom::Share(ppm) => Self::Share(ppm),
+            core::Headroom::Cpus(cpus) => Self::Cpus(cpus),
         }
     }
 }
@@ -123,6 +142,69 @@ impl fmt::Display for Tolerance {
 
 serde_as_text!(Headroom, Tolerance);
 
+/// Demand of several groups together: the largest headroom and the smallest
+/// tolerance, by the policy core.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Demand(core::Demand);
+
+impl Demand {
+    /// Counts one group. A headroom without a tolerance brings the default one
+    /// along.
+    pub fn add(&mut self, headroom: Option<Headroom>, tolerance: Option<Tolerance>) {
+        let tolerance = tolerance.map(|tolerance| core::Tolerance {
+            runtime_ns: tolerance.runtime_ns,
+            period_ns: tolerance.period_ns,
+        });
+        self.0.add(headroom.map(Into::into), tolerance);
+    }
+
+    /// The headroom in force on `nr_cpus` CPUs.
+    pub fn in_force(&self, nr_cpus: u32) -> Option<Headroom> {
+        self.0.in_force(nr_cpus).map(Into::into)
+    }
+
+    /// The largest headroom in the other form, which is not in force.
+    pub fn overruled(&self, nr_cpus: u32) -> Option<Headroom> {
+        self.0.overruled(nr_cpus).map(Into::into)
+    }
+
+    /// The tolerance in force; the default where no group has brought one.
+    pub fn tolerance(&self) -> Tolerance {
+        let core::Tolerance {
+            runtime_ns,
+            period_ns,
+        } = self.0.tolerance();
+        Tolerance {
+            runtime_ns,
+            period_ns,
+        }
+    }
+
+    /// Replaces headroom and tolerance of a batch group by those in force. Without
+    /// a headroom in force the group keeps its own. The default tolerance is left
+    /// out where the group names none.
+    pub fn set_on(&self, knobs: &mut Knobs, nr_cpus: u32) {
+        let Some(headroom) = self.in_force(nr_cpus) else {
+            return;
+        };
+        let tolerance = self.tolerance();
+        if knobs.tolerance.is_some() || tolerance != Tolerance::default() {
+            knobs.tolerance = Some(tolerance);
+        }
+        knobs.headroom = Some(headroom);
+    }
+}
+
+impl<'a> FromIterator<&'a Knobs> for Demand {
+    fn from_iter<T: IntoIterator<Item = &'a Knobs>>(groups: T) -> Self {
+        let mut demand = Self::default();
+        for knobs in groups {
+            demand.add(knobs.headroom, knobs.tolerance);
+        }
+        demand
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +217,23 @@ mod tests {
         assert_eq!(Headroom::Cpus(9).share_ppm(2), 1_000_000);
         assert_eq!("1ms/100ms".parse(), Ok(Tolerance::default()));
         assert_eq!("0".parse::<Tolerance>().unwrap().runtime_ns, 0);
+    }
+
+    #[test]
+    fn a_demand_has_the_forms_and_the_tolerance_of_its_groups() {
+        let groups = [
+            r#"{"headroom": "30%", "tolerance": "2ms/100ms"}"#,
+            r#"{"class": "batch", "headroom": "1cpus", "tolerance": "3ms/100ms"}"#,
+            r#"{"class": "batch"}"#,
+        ]
+        .map(|json| serde_json::from_str::<Knobs>(json).unwrap());
+        let demand: Demand = groups.iter().collect();
+        assert_eq!(demand.in_force(4), Some(Headroom::Share(300_000)));
+        assert_eq!(demand.overruled(4), Some(Headroom::Cpus(1)));
+        assert_eq!(demand.in_force(2), Some(Headroom::Cpus(1)));
+        assert_eq!(demand.tolerance(), "2ms/100ms".parse().unwrap());
+        assert_eq!(Demand::default().in_force(4), None);
+        assert_eq!(Demand::default().tolerance(), Tolerance::default());
     }
 
     #[test]

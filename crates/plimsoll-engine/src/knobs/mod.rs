@@ -14,7 +14,7 @@ pub use bandwidth::{Bandwidth, Burst, CpuMax, Quota};
 pub use cap::{Cap, SoftCap};
 pub use class::{Class, CpuLimit, Nice, Weight};
 pub use error::KnobError;
-pub use headroom::{Headroom, Tolerance};
+pub use headroom::{Demand, Headroom, Tolerance};
 
 use std::fmt;
 

@@ -163,7 +163,7 @@ impl Held {
             name: name.into(),
             weight: weight.unwrap_or(WEIGHT_DEFAULT),
             headroom,
-            tolerance: knobs.tolerance.unwrap_or_default(),
+            tolerance: knobs.tolerance,
             version: group.hierarchy().version(),
             group: group.path().to_owned(),
             identity: self.identity,

@@ -51,7 +51,7 @@ impl ManagedGroup {
                 .weight
                 .map_or(WEIGHT_DEFAULT, |weight| weight.weight),
             headroom,
-            tolerance: self.knobs.tolerance.unwrap_or_default(),
+            tolerance: self.knobs.tolerance,
             version: self.hierarchy.version(),
             group: group.path().to_owned(),
             identity: None,

@@ -49,7 +49,8 @@ pub(crate) struct SideDescription {
     pub weight: u32,
     /// What it asks for.
     pub headroom: Headroom,
-    pub tolerance: Tolerance,
+    /// `None`: the default.
+    pub tolerance: Option<Tolerance>,
     pub version: Version,
     /// The cgroup whose quota the controller writes, below the mount point.
     pub group: PathBuf,

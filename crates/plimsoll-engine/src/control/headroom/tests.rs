@@ -11,7 +11,6 @@ use tempfile::TempDir;
 use super::announce::SidesLock;
 use super::*;
 use crate::cgroup::Version;
-use crate::knobs::Tolerance;
 
 /// What an owner puts back, and nobody else writes.
 const PUT_BACK: &str = "-1 put back";
@@ -56,7 +55,7 @@ impl Rig {
             name: name.into(),
             weight: 100,
             headroom: "30%".parse().unwrap(),
-            tolerance: Tolerance::default(),
+            tolerance: None,
             version: Version::V1,
             group: name.into(),
             identity: None,
