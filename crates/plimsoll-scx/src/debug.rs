@@ -254,7 +254,7 @@ fn machine_of(objects: &Objects) -> Machine {
     let headroom = &machine.headroom;
     let demand = Demand::now(objects);
     // Without headroom the scheduler does not keep it; the ext servers do.
-    let tolerance = demand.tolerance;
+    let tolerance = demand.tolerance();
     let text = |headroom: Option<Headroom>| headroom.map(|headroom| headroom.to_string());
     Machine {
         headroom_on: machine.headroom_on != 0,

@@ -18,7 +18,6 @@ const PPM: u32 = 1_000_000;
 
 /// The parameters for knobs. `parent`: the slot of the managed group around.
 pub(crate) fn params_of(knobs: &Knobs, cgroup_id: u64, parent: Option<u32>) -> plimsoll_params {
-    let tolerance = knobs.tolerance.unwrap_or_default();
     let (headroom_ppm, headroom_cpus) = match knobs.headroom {
         Some(Headroom::Share(ppm)) => (ppm, 0),
         Some(Headroom::Cpus(cpus)) => (0, cpus),
@@ -34,8 +33,9 @@ pub(crate) fn params_of(knobs: &Knobs, cgroup_id: u64, parent: Option<u32>) -> p
         cpu_limit_ppm: knobs.cpu_limit.map_or(PPM, |limit| limit.ppm),
         headroom_ppm,
         headroom_cpus,
-        tolerance_runtime_ns: tolerance.runtime_ns,
-        tolerance_period_ns: tolerance.period_ns,
+        tolerance_runtime_ns: knobs.tolerance.map_or(0, |tolerance| tolerance.runtime_ns),
+        // No tolerance has a period of 0: the group names none.
+        tolerance_period_ns: knobs.tolerance.map_or(0, |tolerance| tolerance.period_ns),
         bandwidth: bandwidth_of(knobs),
         cap: cap_of(knobs),
     }
@@ -96,12 +96,21 @@ fn cap_of(knobs: &Knobs) -> plim_ratecap_params {
     }
 }
 
-/// What a group asks for, or by default has, as tolerance.
-pub(crate) fn tolerance_of(params: &plimsoll_params) -> Tolerance {
-    Tolerance {
+/// The headroom that a group asks for.
+pub(crate) fn headroom_of(params: &plimsoll_params) -> Option<Headroom> {
+    match (params.headroom_ppm, params.headroom_cpus) {
+        (0, 0) => None,
+        (0, cpus) => Some(Headroom::Cpus(cpus)),
+        (ppm, _) => Some(Headroom::Share(ppm)),
+    }
+}
+
+/// The tolerance that a group names.
+pub(crate) fn tolerance_of(params: &plimsoll_params) -> Option<Tolerance> {
+    (params.tolerance_period_ns > 0).then_some(Tolerance {
         runtime_ns: params.tolerance_runtime_ns,
         period_ns: params.tolerance_period_ns,
-    }
+    })
 }
 
 #[cfg(test)]
@@ -151,5 +160,8 @@ mod tests {
         assert_eq!((share.headroom_ppm, share.headroom_cpus), (300_000, 0));
         let cpus = params(r#"{"class": "batch", "headroom": "2cpus"}"#);
         assert_eq!((cpus.headroom_ppm, cpus.headroom_cpus), (0, 2));
+        assert_eq!(headroom_of(&share), Some(Headroom::Share(300_000)));
+        assert_eq!(headroom_of(&cpus), Some(Headroom::Cpus(2)));
+        assert_eq!(headroom_of(&params("{}")), None);
     }
 }

@@ -82,7 +82,8 @@ struct plimsoll_params {
 	plim_u32 cpu_limit_ppm; /* of each CPU */
 	/*
 	 * What the group asks of the machine. The scheduler only keeps it:
-	 * user space takes the largest of all groups and sets the machine.
+	 * user space merges the demand of all groups, by the policy core, and
+	 * sets the machine. A tolerance period of 0: the group names none.
 	 */
 	plim_u32 headroom_ppm;
 	plim_u32 headroom_cpus;

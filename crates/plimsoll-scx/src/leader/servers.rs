@@ -82,7 +82,7 @@ impl Servers {
         let mut is_new = self.groups_seen != Some(changed);
         if is_new {
             self.groups_seen = Some(changed);
-            let tolerance = Demand::now(objects).tolerance;
+            let tolerance = Demand::now(objects).tolerance();
             if tolerance != self.tolerance {
                 // Turns are of another length now.
                 self.stretch = Stretch::default();
