@@ -1,7 +1,7 @@
 //! How much batch work may run now: headroom in its two forms, and the
 //! tolerance that keeps batch work alive.
 
-use plimsoll_engine::knobs::{Headroom, Knobs};
+use plimsoll_engine::knobs::{Demand, Headroom, Tolerance};
 use plimsoll_policy::headroom::{self, Controller, Params};
 use plimsoll_policy::{NSEC_PER_MSEC, PPM};
 
@@ -18,7 +18,7 @@ pub(super) const GRAIN_NS: u64 = NSEC_PER_MSEC;
 /// tasks would cost more than it brings.
 const PIECE_MIN_NS: u64 = 100_000;
 
-/// The headroom of all groups together: the largest demand wins.
+/// The demand of all groups together, and how it is kept.
 #[derive(Debug)]
 pub(super) struct Side {
     /// Keeps the law. Without headroom there is none.
@@ -46,25 +46,12 @@ pub(super) struct Side {
 impl Side {
     pub(super) fn new(scenario: &Scenario) -> Result<Self, HostError> {
         let cpus = scenario.machine.cpus;
-        let knobs = || scenario.groups.iter().map(|group| &group.knobs);
-        let demand = |knobs: &&Knobs| knobs.headroom.map_or(0, |h| h.share_ppm(cpus));
-        let main = knobs()
-            .max_by_key(demand)
-            .filter(|main| main.headroom.is_some());
-        // The tolerance is that of whoever asks for headroom, else the batch groups' own.
-        let tolerance = main.and_then(|main| main.tolerance).or_else(|| {
-            knobs()
-                .filter_map(|k| k.tolerance)
-                .max_by_key(|t| t.runtime_ns)
-        });
-        let (runtime_ns, period_ns) = tolerance.map_or(
-            (
-                headroom::TOLERANCE_RUNTIME_DEFAULT_NS,
-                headroom::TOLERANCE_PERIOD_DEFAULT_NS,
-            ),
-            |t| (t.runtime_ns, t.period_ns),
-        );
-        let asked = main.and_then(|main| main.headroom);
+        let demand: Demand = scenario.groups.iter().map(|group| &group.knobs).collect();
+        let asked = demand.in_force(cpus);
+        let Tolerance {
+            runtime_ns,
+            period_ns,
+        } = demand.tolerance();
         let idle_cpus = match asked {
             Some(Headroom::Cpus(count)) => count.min(cpus),
             _ => 0,

@@ -148,6 +148,34 @@ fn what_side_work_ran_between_its_turns_shortens_the_next_and_cancels_none() {
     assert_near("side", used, 0.05, 0.002);
 }
 
+#[test]
+fn the_largest_headroom_and_the_smallest_tolerance_hold_whichever_group_asks() {
+    let groups = |main: &str, other: &str, side: &str| {
+        vec![
+            group("main", main, vec![burn(1)]),
+            group("other", other, vec![burn(1)]),
+            group("side", &format!(r#""class": "batch"{side}"#), vec![burn(2)]),
+        ]
+    };
+    let side = |groups| run(&scenario(2, 60 * SEC, groups)).groups[2].cpus_used;
+    let larger = r#""headroom": "60%", "tolerance": "20ms/100ms""#;
+    let smaller = r#""headroom": "30%", "tolerance": "10ms/100ms""#;
+    // Normal work leaves nothing: the tolerance is what batch work has.
+    assert_near("a", side(groups(larger, smaller, "")), 0.1, 0.005);
+    assert_near("b", side(groups(smaller, larger, "")), 0.1, 0.005);
+    let own = r#", "headroom": "1%", "tolerance": "5ms/100ms""#;
+    assert_near("c", side(groups(smaller, larger, own)), 0.05, 0.005);
+    // A headroom without a tolerance has the default, 1 ms in 100.
+    let unset = r#""headroom": "10%""#;
+    assert_near("d", side(groups(larger, unset, "")), 0.01, 0.001);
+    let report = run(&scenario(
+        2,
+        SEC,
+        groups(smaller, r#""headroom": "1cpus""#, ""),
+    ));
+    assert_near("e", report.headroom.unwrap().headroom_ratio, 0.5, 0.0);
+}
+
 /// The shortfall of a headroom of two of four CPUs, in ms.
 fn shortfall_of_two_cpus_ms(main: Workload, tolerance: &str) -> f64 {
     let knobs = format!(r#""headroom": "2cpus", "tolerance": "{tolerance}""#);
