@@ -272,7 +272,7 @@ pub struct KnobArgs {
     /// Keep this much CPU idle while the group runs, such as 30% or 2cpus
     #[arg(long, value_name = "HEADROOM", allow_hyphen_values = true)]
     pub headroom: Option<Headroom>,
-    /// What the group may run all the same, such as 1ms/100ms, or 0
+    /// What all batch work together may run all the same, such as 1ms/100ms, or 0
     #[arg(long, value_name = "TIME/PERIOD", allow_hyphen_values = true)]
     pub tolerance: Option<Tolerance>,
     /// The most of any one CPU, for batch work, such as 80%

@@ -61,9 +61,9 @@ impl Service {
         }
     }
 
-    /// What main groups ask the others for may have changed.
+    /// What batch groups have to leave free may have changed.
     fn find_demand(&mut self) {
-        let demand = wish::demand(self.book.wishes(), self.planner.nr_cpus());
+        let demand = wish::demand(self.book.wishes());
         if demand != self.demand {
             self.demand = demand;
             // Of those that it does not concern nothing will differ.

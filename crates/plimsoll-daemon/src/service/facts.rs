@@ -2,10 +2,10 @@
 //! decided by that alone.
 
 use plimsoll_engine::enforcer::EnforcerKind;
+use plimsoll_engine::knobs::Tolerance;
 
 use super::Service;
 use super::answers::Found;
-use super::wish;
 use crate::control::authority::{Facts, Target};
 use crate::control::peer::Peer;
 use crate::control::target;
@@ -23,12 +23,12 @@ impl Service {
             })
         };
         let owners = || self.remembered.commands.values().map(|command| command.uid);
-        let demanded = self.demand.and_then(|demand| demand.tolerance);
-        let nr_cpus = self.planner.nr_cpus();
-        let tolerance = wish::tolerance(self.book.wishes(), self.demand, nr_cpus);
+        // A headroom without a tolerance brings the default one along.
+        let mut unasked = self.demand;
+        unasked.add(None, Some(Tolerance::default()));
         let mut facts = Facts {
-            tolerance: tolerance.or(demanded).unwrap_or_default(),
-            tolerance_unasked: demanded.unwrap_or_default(),
+            tolerance: self.demand.tolerance(),
+            tolerance_unasked: unasked.tolerance(),
             headroom: headroom.and_then(in_force),
             owned_groups: owners().filter(|uid| *uid == peer.uid).count(),
             users_groups: owners().filter(|uid| *uid != 0).count(),

@@ -33,7 +33,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use plimsoll_engine::cgroup::{BusyMeter, Hierarchy};
 use plimsoll_engine::enforcer::Enforcer;
 use plimsoll_engine::host::{Mode, SchedExt};
-use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::knobs::{Demand, Knobs};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 
@@ -50,7 +50,6 @@ use handle::{Inbox, Message};
 use pace::Pace;
 use planner::Planner;
 use remembered::Remembered;
-use wish::Demand;
 
 /// Processes may start a thousand times a second: they are looked at together.
 const PROCESSES_INTERVAL: Duration = Duration::from_millis(10);
@@ -136,7 +135,8 @@ pub struct Service {
     /// A group that is made of processes has come to be.
     processes_are_new: bool,
     book: Book,
-    demand: Option<Demand>,
+    /// Of all groups.
+    demand: Demand,
     remembered: Remembered,
     /// It could not be written: is tried again.
     remembered_is_stale: bool,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plimsoll_engine::cgroup::{Hierarchy, check_held};
 use plimsoll_engine::host::{Capabilities, Mode, SchedExt};
-use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::knobs::{Demand, Knobs};
 use plimsoll_engine::plan::{Plan, is_scheduled};
 use plimsoll_engine::policy_set::{GroupPolicy, PolicySet, Selector};
 use plimsoll_engine::{EngineError, Result};
@@ -92,7 +92,7 @@ impl Planner {
     /// # Errors
     /// As [`Planner::plan`].
     pub fn check(&self, wish: &Wish) -> Result<()> {
-        let knobs = wish::laid_down(wish, None, self.nr_cpus());
+        let knobs = wish::laid_down(wish, Demand::default(), self.nr_cpus());
         self.plan(&wish.place, &knobs, wish.best_effort).map(drop)
     }
 

@@ -74,8 +74,7 @@ impl Service {
             self.known.len(),
             self.attributes.len(),
             self.attributes_read,
-            self.demand
-                .map_or_else(|| "none".into(), |demand| demand.to_string())
+            self.demanded()
         );
         let processes = self
             .processes
@@ -148,7 +147,7 @@ impl Service {
             knobs: entry.applied.as_ref().map_or_else(
                 || wish.knobs.clone(),
                 |applied| {
-                    // A main group's own headroom is what the others leave.
+                    // A normal group's headroom is what batch groups leave.
                     let mut knobs = applied.clone();
                     knobs.headroom = knobs.headroom.or(wish.knobs.headroom);
                     knobs.tolerance = knobs.tolerance.or(wish.knobs.tolerance);
@@ -160,6 +159,14 @@ impl Service {
             problem: entry.problem.clone().or(problem),
             note: wish.contest(),
         })
+    }
+
+    /// The headroom in force, for people.
+    fn demanded(&self) -> String {
+        match self.demand.in_force(self.planner.nr_cpus()) {
+            None => "none".into(),
+            Some(headroom) => format!("{headroom} with tolerance {}", self.demand.tolerance()),
+        }
     }
 
     fn plan_of(&self, name: &str, entry: &Entry) -> Option<serde_json::Value> {

@@ -7,6 +7,7 @@ use plimsoll_engine::EngineError;
 use plimsoll_engine::cgroup::BusyMeter;
 use plimsoll_engine::enforcer::Enforcer;
 use plimsoll_engine::host::Mode;
+use plimsoll_engine::knobs::Demand;
 use plimsoll_engine::toml_file::FileError;
 use plimsoll_engine::undo::UndoReport;
 use thiserror::Error;
@@ -104,7 +105,7 @@ impl Service {
             processes_read: now,
             processes_are_new: false,
             book: Book::default(),
-            demand: None,
+            demand: Demand::default(),
             remembered,
             remembered_is_stale: false,
             busy,

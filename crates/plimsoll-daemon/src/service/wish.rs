@@ -1,8 +1,6 @@
 //! What is asked of one group, from whom, and what follows for the others.
 
-use std::fmt;
-
-use plimsoll_engine::knobs::{Class, Headroom, Knobs, Tolerance};
+use plimsoll_engine::knobs::{Class, Demand, Knobs};
 
 use crate::state::Origin;
 
@@ -56,88 +54,37 @@ impl Wish {
         ))
     }
 
-    /// Whether its headroom is room that others have to leave to it. That of
-    /// a command is what the command itself leaves.
-    fn is_main(&self) -> bool {
-        !self.is_batch() && !matches!(self.place, Place::Command { .. })
+    /// Whether its own headroom limits it: that of a command that is not batch.
+    /// `run --headroom` without `--class batch` would limit nothing otherwise.
+    fn limits_itself(&self) -> bool {
+        !self.is_batch() && matches!(self.place, Place::Command { .. })
     }
 }
 
-/// What all batch groups have to leave free, because a group asks for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Demand {
-    headroom: Headroom,
-    pub tolerance: Option<Tolerance>,
+/// The demand of all groups together, of whatever class they are.
+pub(super) fn demand<'a>(wishes: impl Iterator<Item = &'a Wish>) -> Demand {
+    wishes.map(|wish| &wish.knobs).collect()
 }
 
-impl fmt::Display for Demand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.headroom)?;
-        match self.tolerance {
-            Some(tolerance) => write!(f, " with tolerance {tolerance}"),
-            None => Ok(()),
-        }
-    }
-}
-
-fn rate(tolerance: Tolerance) -> u128 {
-    u128::from(tolerance.runtime_ns) * 1_000_000 / u128::from(tolerance.period_ns.max(1))
-}
-
-fn smaller(one: Option<Tolerance>, other: Option<Tolerance>) -> Option<Tolerance> {
-    let both = [one, other].into_iter().flatten();
-    both.min_by_key(|tolerance| rate(*tolerance))
-}
-
-fn larger(one: Option<Headroom>, other: Option<Headroom>, nr_cpus: u32) -> Option<Headroom> {
-    let both = [one, other].into_iter().flatten();
-    both.max_by_key(|headroom| headroom.share_ppm(nr_cpus))
-}
-
-/// The largest headroom and the smallest tolerance that main groups ask for.
-pub(super) fn demand<'a>(wishes: impl Iterator<Item = &'a Wish>, nr_cpus: u32) -> Option<Demand> {
-    let mains = wishes.filter(|wish| wish.is_main() && wish.knobs.headroom.is_some());
-    mains.fold(None, |demand: Option<Demand>, wish| {
-        let asked = wish.knobs.headroom;
-        let headroom = larger(demand.map(|demand| demand.headroom), asked, nr_cpus)?;
-        let before = demand.and_then(|demand| demand.tolerance);
-        Some(Demand {
-            headroom,
-            tolerance: smaller(before, wish.knobs.tolerance),
-        })
-    })
-}
-
-/// What the enforcer is to do for a wish: batch groups leave what is demanded,
-/// and a main group itself needs nothing for it.
-pub(super) fn laid_down(wish: &Wish, demand: Option<Demand>, nr_cpus: u32) -> Knobs {
+/// What the enforcer is to do for a wish: every batch group yields to the demand
+/// of all, and to its own, which a wish that is only planned has not brought in
+/// yet. A group of class normal is not limited by headroom.
+pub(super) fn laid_down(wish: &Wish, mut demand: Demand, nr_cpus: u32) -> Knobs {
     let mut knobs = wish.knobs.clone();
-    if wish.is_main() {
+    if wish.is_batch() {
+        demand.add(knobs.headroom, knobs.tolerance);
+        demand.set_on(&mut knobs, nr_cpus);
+    } else if !wish.limits_itself() {
         knobs.headroom = None;
         knobs.tolerance = None;
-    }
-    if let (true, Some(demand)) = (wish.is_batch(), demand) {
-        knobs.headroom = larger(knobs.headroom, Some(demand.headroom), nr_cpus);
-        knobs.tolerance = smaller(knobs.tolerance, demand.tolerance);
     }
     knobs
 }
 
-/// The tolerance that holds for all side work: the smallest of those that leave
-/// headroom. `None`: nobody does.
-pub(super) fn tolerance<'a>(
-    wishes: impl Iterator<Item = &'a Wish>,
-    demand: Option<Demand>,
-    nr_cpus: u32,
-) -> Option<Tolerance> {
-    let laid_down = wishes.map(|wish| laid_down(wish, demand, nr_cpus));
-    let sides = laid_down.filter(|knobs| knobs.headroom.is_some());
-    let each = sides.map(|knobs| knobs.tolerance.unwrap_or_default());
-    each.min_by_key(|tolerance| rate(*tolerance))
-}
-
 #[cfg(test)]
 mod tests {
+    use plimsoll_engine::knobs::Tolerance;
+
     use super::*;
 
     fn wish(json: &str) -> Wish {
@@ -152,64 +99,90 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_largest_headroom_and_the_smallest_tolerance_win() {
-        let wishes = [
-            wish(r#"{"headroom": "10%"}"#),
-            wish(r#"{"headroom": "1cpus", "tolerance": "2ms/100ms"}"#),
-            wish(r#"{"headroom": "30%", "tolerance": "1ms/100ms"}"#),
-            // Of a batch group's own, the others have nothing.
-            wish(r#"{"class": "batch", "headroom": "90%"}"#),
-        ];
-        let demand = demand(wishes.iter(), 4);
-        let batch = laid_down(&wish(r#"{"class": "batch", "nice": "5"}"#), demand, 4);
-        let expected = r#"{"class": "batch", "nice": "5", "headroom": "30%",
-            "tolerance": "1ms/100ms"}"#;
-        assert_eq!(batch, serde_json::from_str(expected).unwrap());
-        let own = laid_down(&wishes[3], demand, 4);
-        assert_eq!(own.headroom, Some(Headroom::Share(900_000)));
-    }
-
-    #[test]
-    fn the_smallest_tolerance_of_those_that_leave_headroom_holds_for_all() {
-        let main = wish(r#"{"headroom": "30%", "tolerance": "10ms/100ms"}"#);
-        let batch = wish(r#"{"class": "batch"}"#);
-        let own = wish(r#"{"class": "batch", "headroom": "10%", "tolerance": "5ms/100ms"}"#);
-        let tolerance_of = |wishes: &[&Wish]| {
-            let demand = demand(wishes.iter().copied(), 2);
-            tolerance(wishes.iter().copied(), demand, 2).map(|it| it.to_string())
-        };
-        assert_eq!(tolerance_of(&[&batch]), None);
-        assert_eq!(tolerance_of(&[&main, &batch]).unwrap(), "10ms/100ms");
-        assert_eq!(tolerance_of(&[&main, &batch, &own]).unwrap(), "5ms/100ms");
-    }
-
-    #[test]
-    fn without_a_demand_nothing_is_left_free() {
-        let batch = wish(r#"{"class": "batch"}"#);
-        assert_eq!(demand([&batch].into_iter(), 2), None);
-        assert_eq!(laid_down(&batch, None, 2), batch.knobs);
-    }
-
-    #[test]
-    fn what_a_command_leaves_free_is_its_own() {
-        let command = Wish {
+    fn command(json: &str) -> Wish {
+        Wish {
             place: Place::Command {
                 pid: 1,
                 start_time: 1,
                 uid: 0,
             },
-            ..wish(r#"{"headroom": "30%"}"#)
-        };
-        assert_eq!(demand([&command].into_iter(), 2), None);
-        assert_eq!(laid_down(&command, None, 2), command.knobs);
+            ..wish(json)
+        }
     }
 
     #[test]
-    fn a_main_group_needs_nothing_for_its_headroom() {
-        let main = wish(r#"{"headroom": "30%", "quota": "1cpus"}"#);
-        let demand = demand([&main].into_iter(), 2);
+    fn every_batch_group_yields_to_the_largest_headroom_with_the_smallest_tolerance() {
+        let wishes = [
+            wish(r#"{"headroom": "10%", "tolerance": "5ms/100ms"}"#),
+            wish(r#"{"headroom": "1cpus", "tolerance": "2ms/100ms"}"#),
+            wish(r#"{"class": "batch", "headroom": "30%", "tolerance": "3ms/100ms"}"#),
+            command(r#"{"class": "batch", "headroom": "20%", "tolerance": "4ms/100ms"}"#),
+        ];
+        let demand = demand(wishes.iter());
+        let expected = r#"{"class": "batch", "nice": "5", "headroom": "30%",
+            "tolerance": "2ms/100ms"}"#;
+        let batch = wish(r#"{"class": "batch", "nice": "5"}"#);
+        let expected: Knobs = serde_json::from_str(expected).unwrap();
+        assert_eq!(laid_down(&batch, demand, 4), expected);
+        for own in &wishes[2..] {
+            let laid_down = laid_down(own, demand, 4);
+            assert_eq!(laid_down.headroom, expected.headroom);
+            assert_eq!(laid_down.tolerance, expected.tolerance);
+        }
+    }
+
+    #[test]
+    fn a_headroom_without_a_tolerance_brings_the_default_along() {
+        let generous = wish(r#"{"headroom": "30%", "tolerance": "10ms/100ms"}"#);
+        let unset = wish(r#"{"headroom": "10%"}"#);
+        let batch = wish(r#"{"class": "batch"}"#);
+        let one = demand([&generous, &batch].into_iter());
+        assert_eq!(one.tolerance(), "10ms/100ms".parse().unwrap());
+        let both = demand([&generous, &unset, &batch].into_iter());
+        assert_eq!(both.tolerance(), Tolerance::default());
+        let expected = r#"{"class": "batch", "headroom": "30%"}"#;
+        let expected: Knobs = serde_json::from_str(expected).unwrap();
+        assert_eq!(laid_down(&batch, both, 4), expected);
+        // What is shown is what is in force, also where a group asks for more.
+        let own = wish(r#"{"class": "batch", "tolerance": "9ms/100ms"}"#);
+        let laid_down = laid_down(&own, both, 4);
+        assert_eq!(laid_down.tolerance, Some(Tolerance::default()));
+    }
+
+    #[test]
+    fn without_a_demand_a_batch_group_has_what_it_asks_for() {
+        for json in [
+            r#"{"class": "batch"}"#,
+            r#"{"class": "batch", "tolerance": "0"}"#,
+            r#"{"class": "batch", "headroom": "0%", "tolerance": "1ms/100ms"}"#,
+        ] {
+            let batch = wish(json);
+            assert_eq!(laid_down(&batch, Demand::default(), 2), batch.knobs);
+        }
+    }
+
+    #[test]
+    fn a_wish_that_is_only_planned_yields_to_its_own_headroom() {
+        let planned = wish(r#"{"class": "batch", "headroom": "30%"}"#);
+        let knobs = laid_down(&planned, Demand::default(), 4);
+        assert_eq!(knobs, planned.knobs);
+    }
+
+    #[test]
+    fn the_headroom_of_a_normal_command_is_a_demand_and_limits_the_command_too() {
+        let command = command(r#"{"headroom": "30%"}"#);
+        let demand = demand([&command].into_iter());
+        assert_eq!(laid_down(&command, demand, 2), command.knobs);
+        let batch = wish(r#"{"class": "batch"}"#);
+        let knobs = laid_down(&batch, demand, 2);
+        assert_eq!(knobs.headroom, command.knobs.headroom);
+    }
+
+    #[test]
+    fn a_normal_group_is_not_limited_by_headroom() {
+        let normal = wish(r#"{"headroom": "30%", "tolerance": "0", "quota": "1cpus"}"#);
+        let demand = demand([&normal].into_iter());
         let expected = serde_json::from_str(r#"{"quota": "1cpus"}"#).unwrap();
-        assert_eq!(laid_down(&main, demand, 2), expected);
+        assert_eq!(laid_down(&normal, demand, 2), expected);
     }
 }

@@ -51,7 +51,7 @@ pub struct Knobs {
     /// Idle CPU to keep while the group runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headroom: Option<Headroom>,
-    /// What the group may run all the same.
+    /// What all batch work together may run all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerance: Option<Tolerance>,
     /// The most of any one CPU.

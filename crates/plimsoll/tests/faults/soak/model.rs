@@ -198,19 +198,15 @@ impl Model {
     fn is_room_demanded(&self) -> bool {
         self.there()
             .filter_map(|slot| self.asked(slot))
-            .any(|asked| {
-                asked.class != Some(Class::Batch)
-                    && asked
-                        .headroom
-                        .is_some_and(|headroom| headroom != Headroom::Share(0))
-            })
+            .filter_map(|asked| asked.headroom)
+            .any(|headroom| headroom != Headroom::Share(0))
     }
 
     /// What a cgroup has to be.
     pub fn expected(&self, slot: &Slot) -> Expected {
         let asked = self.asked(slot).unwrap_or_default();
         let is_batch = asked.class == Some(Class::Batch);
-        let leaves_room = is_batch && (self.is_room_demanded() || asked.headroom.is_some());
+        let leaves_room = is_batch && self.is_room_demanded();
         let bandwidth = match (asked.quota, asked.cap) {
             (Some(quota), _) => Some(Bandwidth::of(quota, None)),
             (None, Some(cap)) => Some(cap_bandwidth(cap.permille)),
