@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 use plimsoll_engine::knobs::units::show_duration;
-use plimsoll_engine::knobs::{Class, Headroom, Knobs};
+use plimsoll_engine::knobs::{Class, Demand, Knobs};
 use plimsoll_load::{Arrivals, ServiceConfig, SteadyConfig};
 use plimsoll_sim::scenario::{Group, Scenario, Workload};
 
@@ -31,10 +31,11 @@ pub struct GroupCommand {
 impl GroupCommand {
     /// The commands of all groups of a scenario.
     pub fn of(scenario: &Scenario, enforcer: EnforcerChoice) -> Vec<Self> {
-        let headroom = largest_headroom(scenario);
+        let demand: Demand = scenario.groups.iter().map(|group| &group.knobs).collect();
+        let nr_cpus = scenario.machine.cpus;
         let command = |group: &Group| Self {
             name: cgroup_name(&group.name),
-            knobs: knob_words(&in_force(&group.knobs, headroom.as_ref())),
+            knobs: knob_words(&in_force(&group.knobs, &demand, nr_cpus)),
             enforcer,
             loads: group
                 .workloads
@@ -86,26 +87,14 @@ fn is_batch(knobs: &Knobs) -> bool {
     knobs.class == Some(Class::Batch)
 }
 
-/// The largest demand for headroom: it wins, whoever asks for it.
-fn largest_headroom(scenario: &Scenario) -> Option<Knobs> {
-    let all = scenario.groups.iter().map(|group| &group.knobs);
-    let asking = all.filter(|knobs| knobs.headroom.is_some());
-    let share = |knobs: &&Knobs| {
-        let headroom = knobs.headroom.unwrap_or(Headroom::Share(0));
-        headroom.share_ppm(scenario.machine.cpus)
-    };
-    asking.max_by_key(share).cloned()
-}
-
-/// `run` limits the group that its headroom stands on. In a scenario headroom
-/// limits all batch groups, so it is asked on each of them.
-fn in_force(knobs: &Knobs, largest: Option<&Knobs>) -> Knobs {
+/// `run` without a daemon limits the group that its headroom stands on. In a
+/// scenario headroom limits all batch groups, so it is asked on each of them.
+fn in_force(knobs: &Knobs, demand: &Demand, nr_cpus: u32) -> Knobs {
     let mut knobs = knobs.clone();
-    if !is_batch(&knobs) {
+    if is_batch(&knobs) {
+        demand.set_on(&mut knobs, nr_cpus);
+    } else {
         (knobs.headroom, knobs.tolerance) = (None, None);
-    } else if let Some(largest) = largest {
-        knobs.headroom = largest.headroom;
-        knobs.tolerance = largest.tolerance.or(knobs.tolerance);
     }
     knobs
 }
@@ -313,11 +302,11 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_headroom_is_asked_on_every_batch_group() {
+    fn the_largest_headroom_and_the_smallest_tolerance_are_asked_on_every_batch_group() {
         let work = "[[group.workload]]\nkind = 'burn'\n";
         let text = format!(
             "[[group]]\nname = 'a'\nheadroom = '20%'\n{work}\
-             [[group]]\nname = 'b'\nheadroom = '30%'\ntolerance = '2ms/100ms'\n{work}\
+             [[group]]\nname = 'b'\nheadroom = '30%'\ntolerance = '500us/100ms'\n{work}\
              [[group]]\nname = 'c'\nclass = 'batch'\n{work}\
              [[group]]\nname = 'd'\nclass = 'batch'\nheadroom = '5%'\n{work}"
         );
@@ -326,8 +315,8 @@ mod tests {
         let expected = [
             "",
             "",
-            "--class batch --headroom 30% --tolerance 2ms/100ms",
-            "--class batch --headroom 30% --tolerance 2ms/100ms",
+            "--class batch --headroom 30% --tolerance 500us/100ms",
+            "--class batch --headroom 30% --tolerance 500us/100ms",
         ];
         assert_eq!(knobs, expected);
     }
