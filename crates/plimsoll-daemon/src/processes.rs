@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use nix::unistd::Uid;
-use plimsoll_engine::cgroup::Hierarchy;
+use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::tasks::TaskId;
 
 use crate::matching::Process;

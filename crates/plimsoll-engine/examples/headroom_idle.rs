@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
-use plimsoll_engine::cgroup::{BASE_VARIABLE, CgroupEnforcer, CpuGroup, Hierarchy};
+use plimsoll_cgroupfs::{BASE_VARIABLE, CpuGroup, Hierarchy};
+use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer;
 use plimsoll_engine::policy_set::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use plimsoll_engine::cgroup::{BusyMeter, Hierarchy};
+use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_engine::cgroup::BusyMeter;
 use plimsoll_engine::host::nr_cpus_online;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,16 +1,40 @@
 //! What every enforcer can be asked, whichever kernel interface is behind it.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use plimsoll_cgroupfs::{CpuGroup, CpuStat};
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::{CpuStat, Membership};
 use crate::error::Result;
 use crate::host::Capabilities;
 use crate::knobs::Knobs;
 use crate::policy_set::GroupPolicy;
 use crate::undo::UndoReport;
+
+/// The open files through which a process that is about to `exec` moves
+/// itself into a group: nothing but `write` is safe there.
+#[derive(Debug)]
+pub struct Membership {
+    /// One `cgroup.procs` a hierarchy.
+    pub files: Vec<File>,
+    /// The scheduling policy to take once it is in, if not its own.
+    pub policy: Option<i32>,
+}
+
+impl Membership {
+    /// That of a cgroup.
+    ///
+    /// # Errors
+    /// When the cgroup is not there or not writable.
+    pub(crate) fn of(cgroup: &CpuGroup) -> Result<Self> {
+        Ok(Self {
+            files: cgroup.open_procs()?,
+            policy: None,
+        })
+    }
+}
 
 /// What a group has used and how it was limited.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use plimsoll_cgroupfs::CgroupError;
 use thiserror::Error;
 
 use crate::knobs::KnobError;
@@ -14,38 +15,9 @@ pub enum EngineError {
     /// A knob's value, alone or together with others, cannot be used.
     #[error(transparent)]
     Knob(#[from] KnobError),
-    /// A kernel file or folder could not be used.
-    #[error("{path}: cannot {action}: {source}", path = path.display())]
-    Cgroup {
-        /// What was tried, such as `write "max 100000"`.
-        action: String,
-        /// The file or folder.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// A kernel file holds something unexpected.
-    #[error("{path}: cannot make sense of `{text}`", path = path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Its text.
-        text: String,
-    },
-    /// There is no cpu controller to be had.
-    #[error("no cpu controller: {reason}")]
-    NoController {
-        /// What was found instead, and what would help.
-        reason: String,
-    },
-    /// Neither root nor a delegated subtree.
-    #[error("no permission to create or change cgroups below {path}: {help}", path = path.display())]
-    NoPermission {
-        /// Where it was tried.
-        path: PathBuf,
-        /// What would give the permission.
-        help: String,
-    },
+    /// A kernel file, a cgroup or the controller could not be used.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
     /// This host cannot enforce a knob.
     #[error("{knob}: cannot be `{value}` here: {reason}")]
     NotEnforceable {
@@ -114,23 +86,22 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// A failed use of a cgroup file.
-    pub(crate) fn cgroup(action: impl Into<String>, path: &Path, source: io::Error) -> Self {
-        Self::Cgroup {
-            action: action.into(),
-            path: path.to_owned(),
-            source,
+    /// A failed use of a kernel file.
+    pub(crate) fn file(action: impl Into<String>, path: &Path, source: io::Error) -> Self {
+        Self::Cgroup(CgroupError::file(action, path, source))
+    }
+
+    /// The kernel's error number for a failed use of one of its files.
+    pub(crate) fn os_error(&self) -> Option<i32> {
+        match self {
+            Self::Cgroup(error) => error.os_error(),
+            _ => None,
         }
     }
 
     /// Whether a cgroup vanished: its folder, or the device behind an open file.
     pub fn is_gone(&self) -> bool {
-        match self {
-            Self::Cgroup { source, .. } => {
-                matches!(source.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
-            }
-            _ => false,
-        }
+        matches!(self, Self::Cgroup(error) if error.is_gone())
     }
 }
 

@@ -5,9 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nix::unistd::{SysconfVar, sysconf};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version};
 use serde::{Deserialize, Serialize};
-
-use crate::cgroup::{CpuGroup, Hierarchy, Version};
 
 /// Which tasks a BPF scheduler schedules.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,6 +15,7 @@ pub mod host;
 pub mod huge_pages;
 pub mod journal;
 pub mod knobs;
+pub mod own_groups;
 pub mod plan;
 pub mod policies;
 pub mod policy_set;

@@ -64,7 +64,7 @@ fn unless_gone(returned: libc::c_int, tid: i32, action: impl FnOnce() -> String)
         return Ok(());
     }
     let task = format!("/proc/{tid}");
-    Err(EngineError::cgroup(action(), Path::new(&task), source))
+    Err(EngineError::file(action(), Path::new(&task), source))
 }
 
 /// The policy of tasks that a BPF scheduler schedules

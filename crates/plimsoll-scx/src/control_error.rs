@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::path::PathBuf;
 
+use plimsoll_cgroupfs::CgroupError;
 use plimsoll_engine::EngineError;
 
 use crate::Error;
@@ -59,6 +60,12 @@ pub enum ControlError {
     /// The engine's.
     #[error(transparent)]
     Engine(#[from] EngineError),
+}
+
+impl From<CgroupError> for ControlError {
+    fn from(error: CgroupError) -> Self {
+        EngineError::from(error).into()
+    }
 }
 
 impl ControlError {

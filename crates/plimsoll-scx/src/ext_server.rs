@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plimsoll_engine::cgroup::{read_text, write_text};
+use plimsoll_cgroupfs::{read_text, write_text};
 use plimsoll_engine::journal::{Entry, Journal};
 use plimsoll_engine::knobs::Tolerance;
 

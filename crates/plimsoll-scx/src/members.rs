@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use plimsoll_engine::cgroup::threads_below;
+use plimsoll_cgroupfs::threads_below;
 use plimsoll_engine::journal::Entry;
 use plimsoll_engine::policies::Policies;
 use plimsoll_engine::tasks::{self, LENT, Policy, SCHED_EXT, TaskId};

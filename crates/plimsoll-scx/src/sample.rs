@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::cgroup::CpuStat;
+use plimsoll_cgroupfs::CpuStat;
 use plimsoll_engine::enforcer::{
     BatchCounts, BatchCpu, BatchSample, HeadroomSample, Sample, SoftCapSample,
 };

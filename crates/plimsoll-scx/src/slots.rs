@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use plimsoll_engine::EngineError;
+use plimsoll_cgroupfs::CgroupError;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::runtime::RuntimeLock;
 use plimsoll_engine::scheduled::ScheduledGroup;
@@ -36,12 +36,9 @@ pub(crate) const NR_SLOTS: u32 = GROUPS_MAX - FIRST;
 ///
 /// # Errors
 /// When it is gone.
-pub(crate) fn cgroup_id(folder: &Path) -> Result<u64, EngineError> {
-    let folder_of = fs::metadata(folder).map_err(|source| EngineError::Cgroup {
-        action: "find".into(),
-        path: folder.to_owned(),
-        source,
-    })?;
+pub(crate) fn cgroup_id(folder: &Path) -> Result<u64, CgroupError> {
+    let folder_of =
+        fs::metadata(folder).map_err(|source| CgroupError::file("find", folder, source))?;
     Ok(folder_of.ino())
 }
 

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use plimsoll_cgroupfs::CgroupError;
 use plimsoll_engine::EngineError;
 use thiserror::Error;
 
@@ -46,6 +47,12 @@ pub enum CommandError {
     /// Anything else that a sentence says best.
     #[error("{0}")]
     Other(String),
+}
+
+impl From<CgroupError> for CommandError {
+    fn from(error: CgroupError) -> Self {
+        EngineError::from(error).into()
+    }
 }
 
 impl CommandError {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::cgroup::{BusyMeter, Hierarchy};
+use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_engine::cgroup::BusyMeter;
 use serde::Serialize;
 
 use crate::error::Result;

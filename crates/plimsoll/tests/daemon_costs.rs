@@ -15,8 +15,8 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Host, native_or_vm, patience, wait_until};
+use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_daemon::state::Origin;
-use plimsoll_engine::cgroup::CpuGroup;
 use rig::{Daemon, of_cgroup, quota_us, remove_group, rule};
 
 /// Ten thousand cgroups may take this long.

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use common::{Host, Running, ms, nr_cpus, tasks_below, wait_until};
 use nix::sys::signal::Signal;
-use plimsoll_engine::cgroup::{CgroupEnforcer, CpuGroup};
+use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer;
 use plimsoll_engine::knobs::{Bandwidth, Knobs};
 use plimsoll_engine::policy_set::{GroupPolicy, Selector};
@@ -126,14 +127,14 @@ fn a_stopped_run_does_not_keep_the_controller_from_the_others() {
 
 #[test]
 fn a_side_group_that_does_not_run_holds_the_least_quota_that_the_kernel_takes() {
-    const HELD_NS: u64 = 1_000_000;
+    const HELD_USEC: u64 = 1_000;
     let host = Host::shared();
     let side = start_side(&host, "side", "");
     let sleeper = host.start("run --name sleeper --headroom 30% -- sleep 600".split(' '));
     let group = host.normal("sleeper");
     wait_until("it is dormant", Duration::from_secs(20), || {
-        let bandwidth = group.read_bandwidth();
-        bandwidth.is_ok_and(|now| now.quota.quota_ns == Some(HELD_NS))
+        let now = group.read_cpu_max();
+        now.is_ok_and(|now| now.quota_usec == Some(HELD_USEC))
     });
     sleeper.stop();
     side.stop();
@@ -142,7 +143,7 @@ fn a_side_group_that_does_not_run_holds_the_least_quota_that_the_kernel_takes() 
 
 /// The cgroup that an enforcer holds has the quota that it had, and keeps it.
 fn hold_and_withdraw(host: &Host, groups: &[CpuGroup], controller: &str) {
-    let before: Vec<_> = groups.iter().map(|g| g.read_bandwidth().unwrap()).collect();
+    let before: Vec<_> = groups.iter().map(|g| g.read_cpu_max().unwrap()).collect();
     let runtime = RuntimeFolder::at(host.runtime());
     let (mut enforcer, _) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
     let name = |group: &CpuGroup| format!("/{}", group.path().display());
@@ -166,13 +167,13 @@ fn hold_and_withdraw(host: &Host, groups: &[CpuGroup], controller: &str) {
     };
     tick_for(&mut enforcer, ms(1_500));
     for (group, before) in groups.iter().zip(&before) {
-        assert_ne!(group.read_bandwidth().unwrap(), *before);
+        assert_ne!(group.read_cpu_max().unwrap(), *before);
     }
     for (index, group) in groups.iter().enumerate() {
         enforcer.remove(&name(group)).unwrap();
         for _ in 0..10 {
             for (gone, before) in groups[..=index].iter().zip(&before) {
-                let now = gone.read_bandwidth().unwrap();
+                let now = gone.read_cpu_max().unwrap();
                 assert_eq!(now, *before, "{controller}: {}", name(gone));
             }
             tick_for(&mut enforcer, ms(30));
@@ -186,7 +187,7 @@ fn the_quota_of_a_withdrawn_side_stays_as_it_was_wherever_the_controller_runs() 
     let mut host = Host::shared();
     let groups = ["free", "limited"].map(|name| host.group(name));
     let half = Bandwidth::of("50ms/100ms".parse().unwrap(), None);
-    groups[1].write_bandwidth(&half).unwrap();
+    groups[1].write_cpu_max(&half.into()).unwrap();
     let load = "burn --threads 1 --duration 300s";
     let loads = groups.each_ref().map(|g| host.start_load_in(g, load));
     hold_and_withdraw(&host, &groups, "the controller here");

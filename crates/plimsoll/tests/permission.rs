@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Host, bandwidth_us, wait_until};
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 use tempfile::TempDir;
 
 const SHORT: Duration = Duration::from_secs(30);

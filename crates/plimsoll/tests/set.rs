@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{Host, bandwidth_us, knob, membership, wait_until};
 use nix::sys::signal::Signal;
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 
 const SHORT: Duration = Duration::from_secs(10);
 
@@ -32,7 +32,7 @@ fn restore_gives_a_foreign_cgroup_every_old_value() {
         "70ms/100ms".parse().unwrap(),
         Some("30ms".parse().unwrap()),
     );
-    group.write_bandwidth(&old).unwrap();
+    group.write_cpu_max(&old.into()).unwrap();
     let sleeper = host.start_in(&group, ["sleep", "60"]);
     wait_until("it is there", SHORT, || {
         !group.processes().unwrap().is_empty()
@@ -121,7 +121,7 @@ fn restore_takes_limits_that_are_nested_in_any_order() {
     let inner = host.group("z/c");
     let quota = "70ms/100ms".parse().unwrap();
     inner
-        .write_bandwidth(&plimsoll_engine::knobs::Bandwidth::of(quota, None))
+        .write_cpu_max(&plimsoll_engine::knobs::Bandwidth::of(quota, None).into())
         .unwrap();
     let before = host.snapshot();
     for (group, quota) in [(&inner, "10ms/100ms"), (&outer, "20ms/100ms")] {
@@ -223,7 +223,7 @@ fn a_change_by_somebody_else_is_shown_within_a_second_and_respected() {
             .is_none()
     );
     let theirs = plimsoll_engine::knobs::Bandwidth::of("9ms/10ms".parse().unwrap(), None);
-    group.write_bandwidth(&theirs).unwrap();
+    group.write_cpu_max(&theirs.into()).unwrap();
     group.write_weight(60).unwrap();
     let changes = || {
         let list = host.show("g")["statistics"]["foreign_changes"].clone();

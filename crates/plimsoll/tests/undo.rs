@@ -19,7 +19,8 @@ use common::{
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use plimsoll_engine::cgroup::{CgroupEnforcer, CpuGroup, Hierarchy};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
+use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer as _;
 use plimsoll_engine::policy_set::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;

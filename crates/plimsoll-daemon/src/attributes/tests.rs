@@ -204,7 +204,7 @@ fn put(folder: &Path, key: &str, value: &[u8]) -> std::io::Result<()> {
 
 #[test]
 fn the_attributes_of_a_cgroup_are_read_and_those_of_others_left() {
-    let Ok(hierarchy) = plimsoll_engine::cgroup::Hierarchy::find() else {
+    let Ok(hierarchy) = plimsoll_cgroupfs::Hierarchy::find() else {
         crate::skipped::skip("no cpu controller on this host");
         return;
     };

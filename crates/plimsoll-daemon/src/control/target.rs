@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_engine::cgroup::{CpuGroup, Hierarchy};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 use plimsoll_engine::tasks;
 
 /// The weight of a cgroup that nobody has changed.
@@ -96,8 +96,8 @@ fn has_limits(hierarchy: &Arc<Hierarchy>, path: &Path) -> bool {
     let group = CpuGroup::at(hierarchy, path);
     // What a cgroup has no file for does not limit it.
     let quota = group
-        .read_bandwidth()
-        .is_ok_and(|set| set.quota.quota_ns.is_some());
+        .read_cpu_max()
+        .is_ok_and(|max| max.quota_usec.is_some());
     let idle = group.read_idle().unwrap_or(false);
     let weight = group
         .read_weight()

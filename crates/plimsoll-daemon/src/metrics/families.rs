@@ -1,7 +1,7 @@
 //! Which metrics there are: a table of names, units and help, and where in the
 //! state each value comes from.
 
-use plimsoll_engine::cgroup::CpuStat;
+use plimsoll_cgroupfs::CpuStat;
 use plimsoll_engine::enforcer::{
     BatchCounts, HeadroomSample, PerTaskSample, Sample, SchedulerSample, SoftCapSample,
 };

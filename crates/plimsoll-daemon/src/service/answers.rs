@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::own_groups;
 use plimsoll_engine::policy_set::check_name;
 
 use super::Service;
@@ -102,7 +103,7 @@ impl Service {
         }
         let path = self.hierarchy.resolve(name).map_err(|_| no_such())?;
         let path = Path::new("/").join(path);
-        if self.hierarchy.is_ours(&path) {
+        if own_groups::is_own(&self.hierarchy, &path) {
             return self.group_at(&path).ok_or_else(no_such);
         }
         let path = path.to_str().ok_or_else(no_such)?.to_owned();
@@ -152,7 +153,7 @@ impl Service {
             return Vec::new();
         };
         let path = Path::new(&found.process.cgroup);
-        if self.hierarchy.is_ours(path) {
+        if own_groups::is_own(&self.hierarchy, path) {
             let found = self.group_at(path);
             return found.map_or_else(Vec::new, |found| self.names_of(&found));
         }

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use plimsoll_engine::own_groups;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::tasks;
 
@@ -147,8 +148,9 @@ impl Service {
             }
         }
         for child in processes::children(pid) {
-            let elsewhere = processes::look(&self.hierarchy, child)
-                .is_some_and(|found| !self.hierarchy.is_ours(Path::new(&found.process.cgroup)));
+            let elsewhere = processes::look(&self.hierarchy, child).is_some_and(|found| {
+                !own_groups::is_own(&self.hierarchy, Path::new(&found.process.cgroup))
+            });
             if elsewhere {
                 self.take_back(name, child);
             }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_engine::EngineError;
 use plimsoll_engine::knobs::{KnobError, Knobs};
+use plimsoll_engine::own_groups;
 
 use super::Service;
 use super::wish::{Place, Wish};
@@ -89,7 +90,8 @@ impl Service {
                     }
                 }
                 CgroupChange::Written(path) => {
-                    let own = self.hierarchy.group_of(Path::new(&path)).map(str::to_owned);
+                    let own =
+                        own_groups::group_of(&self.hierarchy, Path::new(&path)).map(str::to_owned);
                     let name = own.unwrap_or(path);
                     if self.book.is_applied(&name) && !self.written.contains_key(&name) {
                         is_of_use = true;
@@ -135,7 +137,9 @@ impl Service {
                     .as_ref()
                     .is_some_and(|w| w.place != Place::Cgroup)
         };
-        if self.hierarchy.is_ours(Path::new(path)) && self.book.get(name).is_some_and(is_applied) {
+        if own_groups::is_own(&self.hierarchy, Path::new(path))
+            && self.book.get(name).is_some_and(is_applied)
+        {
             let shown = self.shared().enforcer().shown_path(name);
             if shown.is_ok_and(|shown| shown == Path::new(path)) {
                 // What of it is left is put back.
@@ -236,7 +240,7 @@ impl Service {
 
     /// The same, as if its attributes were these.
     fn wish_beside(&self, path: &str, attributes: Option<&Knobs>) -> Option<Wish> {
-        if path == "/" || self.hierarchy.is_ours(Path::new(path)) {
+        if path == "/" || own_groups::is_own(&self.hierarchy, Path::new(path)) {
             return None;
         }
         let claim = self.config.claim_of_cgroup(path);
@@ -378,7 +382,7 @@ impl Service {
             return;
         };
         let process = found.process;
-        if self.hierarchy.is_ours(Path::new(&process.cgroup)) || is_this_process(pid) {
+        if own_groups::is_own(&self.hierarchy, Path::new(&process.cgroup)) || is_this_process(pid) {
             return;
         }
         let claim = self.config.claim_of_process(&process);

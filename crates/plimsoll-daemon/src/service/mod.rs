@@ -30,7 +30,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use plimsoll_engine::cgroup::{BusyMeter, Hierarchy};
+use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_engine::cgroup::BusyMeter;
 use plimsoll_engine::enforcer::Enforcer;
 use plimsoll_engine::host::{Mode, SchedExt};
 use plimsoll_engine::knobs::{Demand, Knobs};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use plimsoll_engine::cgroup::{Hierarchy, check_held};
+use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_engine::cgroup::check_held;
 use plimsoll_engine::host::{Capabilities, Mode, SchedExt};
 use plimsoll_engine::knobs::{Demand, Knobs};
 use plimsoll_engine::plan::{Plan, is_scheduled};

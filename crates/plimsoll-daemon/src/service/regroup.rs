@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use plimsoll_engine::own_groups;
+
 use super::Service;
 use super::commands::{self, Members};
 use crate::config::{Config, Match, Rule};
@@ -59,7 +61,7 @@ impl Service {
                     continue;
                 };
                 let is_claimed = self.config.claim_of_process(&found.process).is_some();
-                let is_ours = self.hierarchy.is_ours(Path::new(&found.process.cgroup));
+                let is_ours = own_groups::is_own(&self.hierarchy, Path::new(&found.process.cgroup));
                 if !is_claimed && !is_ours && self.book.is_applied(name) {
                     self.take_back(name, *pid);
                 }

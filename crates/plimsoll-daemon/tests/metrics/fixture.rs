@@ -1,7 +1,7 @@
 //! States to make metrics of.
 
+use plimsoll_cgroupfs::CpuStat;
 use plimsoll_daemon::state::{Counters, Daemon, Group, Histogram, Machine, Origin, State};
-use plimsoll_engine::cgroup::CpuStat;
 use plimsoll_engine::enforcer::{
     BatchCounts, BatchSample, EnforcerKind, HeadroomSample, PerTaskSample, Sample, SchedulerSample,
     SoftCapSample,

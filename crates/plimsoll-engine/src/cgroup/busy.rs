@@ -9,63 +9,19 @@
 //! kernel without that file the ticks have to do.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
-use std::io::ErrorKind;
-use std::os::unix::fs::FileExt as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::files;
-use super::hierarchy::{Hierarchy, Version};
-use super::stat::{self, CpuStat};
+use plimsoll_cgroupfs::{CgroupError, CpuGroup, Hierarchy, UsageCounter, Version, read_text};
+
 use crate::error::{EngineError, Result};
 
 /// The root cgroup's own part is trusted only when summed over this long.
 const ROOT_AVERAGE: Duration = Duration::from_secs(1);
 /// How often new top-level cgroups are looked for.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
-/// No `cpu.stat` is longer.
-const FILE_BYTES_MAX: usize = 4096;
-
-/// A counter in a kernel file that stays open.
-#[derive(Debug)]
-pub(crate) struct UsageCounter {
-    file: File,
-    path: PathBuf,
-    version: Version,
-}
-
-impl UsageCounter {
-    pub(crate) fn open(path: PathBuf, version: Version) -> Result<Self> {
-        let file =
-            File::open(&path).map_err(|source| EngineError::cgroup("open", &path, source))?;
-        Ok(Self {
-            file,
-            path,
-            version,
-        })
-    }
-
-    /// Nanoseconds so far.
-    pub(crate) fn read_ns(&self) -> Result<u64> {
-        let mut buffer = [0; FILE_BYTES_MAX];
-        let length = self
-            .file
-            .read_at(&mut buffer, 0)
-            .map_err(|source| EngineError::cgroup("read", &self.path, source))?;
-        let text = String::from_utf8_lossy(&buffer[..length]);
-        let value = match self.version {
-            Version::V1 => text.trim().parse().ok(),
-            Version::V2 => CpuStat::parse_usage_ns(&text),
-        };
-        value.ok_or_else(|| EngineError::Unreadable {
-            path: self.path.clone(),
-            text: text.into_owned(),
-        })
-    }
-}
-
 /// What all tasks of a v2 machine ran, whichever cgroup they are in.
 #[derive(Debug)]
 enum WholeMachine {
@@ -76,12 +32,12 @@ enum WholeMachine {
 }
 
 impl WholeMachine {
-    fn open(hierarchy: &Hierarchy) -> Result<Self> {
+    fn open(hierarchy: &Arc<Hierarchy>) -> Result<Self> {
         let path = PathBuf::from("/proc/schedstat");
-        if files::read_text(&path).is_ok_and(|text| schedstat_run(&text).is_some()) {
+        if read_text(&path).is_ok_and(|text| schedstat_run(&text).is_some()) {
             return Ok(Self::Schedstat(path));
         }
-        let root = stat::stat_file(&hierarchy.cpu_folder(Path::new("")));
+        let root = CpuGroup::at(hierarchy, "").usage_file();
         Ok(Self::RootCgroup(UsageCounter::open(root, Version::V2)?))
     }
 
@@ -92,11 +48,10 @@ impl WholeMachine {
                 cpus: None,
             }),
             Self::Schedstat(path) => {
-                let text = files::read_text(path)?;
-                schedstat_run(&text).ok_or_else(|| EngineError::Unreadable {
-                    path: path.clone(),
-                    text,
-                })
+                let text = read_text(path)?;
+                let run = schedstat_run(&text);
+                let path = path.clone();
+                Ok(run.ok_or(CgroupError::Unreadable { path, text })?)
             }
         }
     }
@@ -229,9 +184,9 @@ impl BusyMeter {
     fn scan(&mut self, start: bool) -> Result<()> {
         let top = self.hierarchy.cpu_folder(Path::new(""));
         let entries =
-            fs::read_dir(&top).map_err(|source| EngineError::cgroup("list", &top, source))?;
+            fs::read_dir(&top).map_err(|source| EngineError::file("list", &top, source))?;
         for entry in entries.flatten() {
-            let path = stat::stat_file(&entry.path());
+            let path = entry.path().join("cpu.stat");
             if self.counters.contains_key(&path) || !path.exists() {
                 continue;
             }
@@ -240,9 +195,8 @@ impl BusyMeter {
                     let value = if start { counter.read_ns()? } else { 0 };
                     self.counters.insert(path, (counter, value));
                 }
-                Err(EngineError::Cgroup { source, .. }) if source.kind() == ErrorKind::NotFound => {
-                }
-                Err(error) => return Err(error),
+                Err(error) if error.os_error() == Some(libc::ENOENT) => (),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
@@ -286,7 +240,7 @@ impl BusyMeter {
             busy_ns += self.root_share.rate_ppm * elapsed_us / 1000;
         } else if self.counters.is_empty() {
             let reason = "the root of cpuacct has become unreadable".into();
-            return Err(EngineError::NoController { reason });
+            return Err(CgroupError::NoController { reason }.into());
         }
         self.measured = now;
         Ok(busy_ns)

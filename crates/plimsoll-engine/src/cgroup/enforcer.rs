@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::group::{CpuGroup, Membership};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
+
 use super::held::HeldGroups;
-use super::hierarchy::Hierarchy;
 use super::managed::ManagedGroup;
 use crate::control::headroom::HeadroomDuty;
-use crate::enforcer::{Enforcer, HeadroomSample, Sample};
+use crate::enforcer::{Enforcer, HeadroomSample, Membership, Sample};
 use crate::error::{EngineError, Result};
 use crate::host::Capabilities;
 use crate::journal::Entry;
@@ -208,7 +208,7 @@ impl Enforcer for CgroupEnforcer {
 
     fn membership(&self, name: &str) -> Result<Membership> {
         if self.held.contains(name) {
-            return self.held.cgroup(name)?.membership();
+            return Membership::of(&self.held.cgroup(name)?);
         }
         self.group(name)?.membership()
     }
@@ -273,7 +273,7 @@ impl Enforcer for CgroupEnforcer {
 
     fn is_populated(&self, name: &str) -> Result<bool> {
         if self.held.contains(name) {
-            return self.held.cgroup(name)?.is_populated();
+            return Ok(self.held.cgroup(name)?.is_populated()?);
         }
         self.group(name)?.is_populated()
     }

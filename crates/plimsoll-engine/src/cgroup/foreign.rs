@@ -7,9 +7,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::group::CpuGroup;
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
+
 use super::held::{check_foreign, set_once};
-use super::hierarchy::Hierarchy;
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Header, Journal};
 use crate::knobs::Knobs;

@@ -13,73 +13,15 @@
 //! with a single limit, the group itself carries it. The wider limit is
 //! outside: v1 refuses a child's rate above its parent's.
 
-use std::ffi::OsStr;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::group::CpuGroup;
-use super::hierarchy::{Hierarchy, Version};
 use crate::knobs::units::NSEC_PER_USEC;
 use crate::knobs::{Bandwidth, Cap, Class, Knobs, Quota};
+use crate::own_groups::{PARENT_BATCH, PARENT_NORMAL, PREFIX_SOFT};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version};
 use plimsoll_policy::NSEC_PER_MSEC;
 use plimsoll_policy::ratecap::DEPTH_DEFAULT_NS;
-
-/// Whether one of our groups is directly in `folder`, without a parent that
-/// it shares with others.
-pub(crate) fn has_group_of_its_own(folder: &Path) -> bool {
-    let Ok(mut entries) = fs::read_dir(folder) else {
-        return false;
-    };
-    let is_ours = |name: &OsStr| name.as_encoded_bytes().starts_with(PREFIX_SOFT.as_bytes());
-    entries.any(|entry| entry.is_ok_and(|entry| is_ours(&entry.file_name())))
-}
-
-/// Whether one of our groups, or the parent of some, is directly in `folder`.
-pub(crate) fn has_group_of_ours(folder: &Path) -> bool {
-    let Ok(mut entries) = fs::read_dir(folder) else {
-        return false;
-    };
-    entries.any(|entry| entry.is_ok_and(|entry| is_ours(Path::new(&entry.file_name()))))
-}
-
-/// Whether a cgroup's folder may be one of ours, or below one: by its names
-/// alone, wherever it is.
-pub(crate) fn is_ours(folder: &Path) -> bool {
-    folder
-        .components()
-        .any(|component| is_own_name(component.as_os_str()))
-}
-
-/// Whether the first folder below the base is called so, it is one of ours.
-pub(crate) fn is_own_name(name: &OsStr) -> bool {
-    name == PARENT_NORMAL
-        || name == PARENT_BATCH
-        || name.as_encoded_bytes().starts_with(PREFIX_SOFT.as_bytes())
-}
-
-/// The name of the group of ours that a cgroup is, or is below one of; its path
-/// is below the base.
-pub(crate) fn group_of(below_base: &Path) -> Option<&str> {
-    let mut parts = below_base.components().map(|part| part.as_os_str());
-    let first = parts.next()?;
-    if first == PARENT_NORMAL || first == PARENT_BATCH {
-        return parts.next()?.to_str().map(without_generation);
-    }
-    let soft = first.to_str()?.strip_prefix(PREFIX_SOFT);
-    soft.map(without_generation)
-}
-
-fn without_generation(folder: &str) -> &str {
-    folder.split('+').next().unwrap_or(folder)
-}
-
-/// The parent of normal groups.
-const PARENT_NORMAL: &str = "plimsoll";
-/// The parent of batch groups; it carries the idle mark.
-const PARENT_BATCH: &str = "plimsoll-batch";
-/// What the names of soft-capped groups begin with.
-const PREFIX_SOFT: &str = "plimsoll-soft-";
 
 /// The period of a tree cap, short so that work is cut in small pieces, …
 const CAP_PERIOD_MS: u64 = 10;

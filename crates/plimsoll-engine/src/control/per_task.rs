@@ -8,10 +8,11 @@ use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
+use plimsoll_cgroupfs::{CpuGroup, Version};
+
 use super::soft_cap::SoftCapLoop;
-use crate::cgroup::{self, CpuGroup, Version, write_text};
 use crate::enforcer::{PerTaskSample, SoftCapSample};
-use crate::error::{EngineError, Result};
+use crate::error::Result;
 use crate::knobs::{Bandwidth, SoftCap};
 
 /// How often new tasks are looked for.
@@ -59,18 +60,6 @@ impl PerTaskCaps {
         }
     }
 
-    fn tasks_file(version: Version) -> &'static str {
-        match version {
-            Version::V1 => "tasks",
-            Version::V2 => "cgroup.threads",
-        }
-    }
-
-    fn tasks_of(group: &CpuGroup) -> Result<Vec<i32>> {
-        let name = Self::tasks_file(group.hierarchy().version());
-        cgroup::read_ids(&group.cpu_file(name))
-    }
-
     /// Returns when to call again.
     pub fn tick(&mut self, now: Instant) -> Result<Instant> {
         if now >= self.due {
@@ -89,14 +78,14 @@ impl PerTaskCaps {
     /// Gives every task that has none a leaf, and removes leaves of tasks
     /// that have ended.
     fn adopt_newcomers(&mut self, now: Instant) -> Result<()> {
-        let mut newcomers = Self::tasks_of(&self.group)?;
+        let mut newcomers = self.group.threads()?;
         let mut empty = Vec::new();
         for (owner, leaf) in &self.leaves {
-            match Self::tasks_of(&leaf.group) {
+            match leaf.group.threads() {
                 Ok(tasks) if tasks.is_empty() => empty.push(*owner),
                 Ok(tasks) => newcomers.extend(tasks.into_iter().filter(|tid| tid != owner)),
                 Err(error) if error.is_gone() => empty.push(*owner),
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
         for owner in empty {
@@ -119,24 +108,17 @@ impl PerTaskCaps {
         let leaf = self.group.child(&format!("task-{tid}"));
         leaf.create()?;
         if leaf.hierarchy().version() == Version::V2 {
-            write_text(&leaf.cpu_file("cgroup.type"), "threaded")?;
+            leaf.make_threaded()?;
             self.group.enable_children()?;
         }
         if let Some(hard) = &self.hard {
-            leaf.write_bandwidth(hard)?;
+            leaf.write_cpu_max(&(*hard).into())?;
         }
         let soft_cap = self
             .soft
             .map(|cap| SoftCapLoop::new(leaf.clone(), cap, LEAF_WEIGHT, now));
         let soft_cap = soft_cap.transpose()?;
-        for folder in leaf.folders() {
-            let file = folder.join(Self::tasks_file(leaf.hierarchy().version()));
-            match write_text(&file, &tid.to_string()) {
-                Err(EngineError::Cgroup { source, .. })
-                    if source.raw_os_error() == Some(libc::ESRCH) => {}
-                other => other?,
-            }
-        }
+        leaf.add_thread(tid)?;
         self.leaves.insert(
             tid,
             Leaf {

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_policy::batch::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
 use plimsoll_policy::ratecap::{self as core, Bucket, Params};
 
 use super::CoreClock;
-use crate::cgroup::CpuGroup;
-use crate::cgroup::group::WEIGHT_BACKGROUND;
 use crate::enforcer::SoftCapSample;
 use crate::error::{EngineError, Result};
 use crate::knobs::SoftCap;
@@ -18,7 +18,11 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// When the kernel refuses.
-pub(crate) fn set_background(group: &CpuGroup, background: bool, weight: u32) -> Result<()> {
+pub(crate) fn set_background(
+    group: &CpuGroup,
+    background: bool,
+    weight: u32,
+) -> plimsoll_cgroupfs::Result<()> {
     if group.has_idle() {
         group.write_idle(background)?;
         // Clearing the mark leaves the default weight behind.

@@ -10,11 +10,11 @@ use std::os::unix::fs::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use plimsoll_cgroupfs::{read_text, write_text};
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::layout::has_group_of_its_own;
-use crate::cgroup::{read_text, write_text};
 use crate::error::{EngineError, Result};
+use crate::own_groups::has_group_of_its_own;
 use lock::Patience;
 pub use lock::{LockBusy, RuntimeLock};
 pub(crate) use lock::{busy, is_holder_stopped};

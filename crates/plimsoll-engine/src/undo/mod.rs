@@ -16,10 +16,11 @@ pub use recover::{recover, recover_journal};
 pub(crate) use nice::{Lineage, commonest_level, restore_group, restore_nice};
 pub(crate) use values::{is_refused, restore_files, try_restore_files};
 
-use crate::cgroup::layout::{has_group_of_ours, is_ours};
-use crate::cgroup::{read_ids, read_text, threads_below, write_text};
+use plimsoll_cgroupfs::{move_process, read_ids, read_text, threads_below, write_text};
+
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Journal, Restores};
+use crate::own_groups::{has_group_of_ours, may_be_own};
 use crate::policies::Policies;
 use crate::runtime::{RuntimeFolder, RuntimeLock, temporary};
 use crate::tasks::{self, Policy, TaskId};
@@ -161,7 +162,7 @@ fn disable(path: &Path) -> Result<()> {
     if is_in_use || !enabled.split_whitespace().any(|name| name == "cpu") {
         return Ok(());
     }
-    write_text(path, "-cpu")
+    Ok(write_text(path, "-cpu")?)
 }
 
 /// Leaves `+cpu` that groups of ours still need to whoever is the last of them
@@ -260,7 +261,7 @@ fn remove_file(path: &Path) -> Result<()> {
     for path in [temporary(path), path.to_owned()] {
         match fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(EngineError::cgroup("remove", &path, error));
+                return Err(EngineError::file("remove", &path, error));
             }
             _ => (),
         }
@@ -273,7 +274,7 @@ fn remove_pins(folder: &Path) -> Result<()> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Ok(());
     };
-    let failed = |source| EngineError::cgroup("remove", folder, source);
+    let failed = |source| EngineError::file("remove", folder, source);
     for entry in entries.flatten() {
         fs::remove_file(entry.path()).map_err(failed)?;
     }
@@ -293,18 +294,18 @@ fn move_back(folders: &[PathBuf], pid: i32) -> Result<()> {
 /// it: v2 refuses processes where children have controllers, except at the
 /// root. Groups of ours that happen to be above are no place to stay.
 fn move_to_nearest(folder: &Path, pid: i32) -> Result<()> {
-    let above = folder.ancestors().skip(1).filter(|path| !is_ours(path));
+    let above = folder.ancestors().skip(1).filter(|path| !may_be_own(path));
     let mut first_error = None;
     for place in std::iter::once(folder).chain(above) {
         if !place.join("cgroup.procs").exists() {
             continue;
         }
-        match crate::cgroup::move_process(&[place.to_owned()], pid) {
+        match move_process(&[place.to_owned()], pid) {
             Ok(()) => return Ok(()),
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }
-    first_error.map_or(Ok(()), Err)
+    first_error.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Moves everything that runs in a group, or in groups below it, elsewhere
@@ -325,7 +326,7 @@ pub(crate) fn remove_group(folder: &Path, evacuate_to: Option<&Path>) -> Result<
             }
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => {
-                return other.map_err(|source| EngineError::cgroup("remove", folder, source));
+                return other.map_err(|source| EngineError::file("remove", folder, source));
             }
         }
     }

@@ -4,8 +4,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+use plimsoll_cgroupfs::threads_below;
+
 use super::UndoReport;
-use crate::cgroup::threads_below;
 use crate::error::Result;
 use crate::journal::{GroupRestore, TaskRestore};
 use crate::tasks::{self, TaskId};

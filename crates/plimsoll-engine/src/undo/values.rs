@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use plimsoll_cgroupfs::{read_text, write_text};
+
 use super::UndoReport;
-use crate::cgroup::{read_text, write_text};
 use crate::error::{EngineError, Result};
 use crate::journal::FileRestore;
 
@@ -24,7 +25,7 @@ fn is_idle_mark(path: &Path) -> bool {
 
 /// Whether the kernel takes no such value now.
 pub(crate) fn is_refused(error: &EngineError) -> bool {
-    matches!(error, EngineError::Cgroup { source, .. } if source.raw_os_error() == Some(libc::EINVAL))
+    error.os_error() == Some(libc::EINVAL)
 }
 
 /// Writes the old value of each file, unless somebody else has written another
@@ -88,7 +89,7 @@ fn restore_file(
     }
     let is_cleared = default == Some(&now) && path.parent().is_some_and(|at| marked.contains(at));
     if file.driven || is_cleared || ours.contains(&now) {
-        return write_text(path, old);
+        return Ok(write_text(path, old)?);
     }
     report.problems.push(format!(
         "{}: holds `{now}`, which is not ours (`{}`); left as it is, it was `{old}`",

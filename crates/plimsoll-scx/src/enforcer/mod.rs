@@ -13,7 +13,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::cgroup::{CgroupEnforcer, Hierarchy, Membership};
+use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_engine::cgroup::CgroupEnforcer;
+use plimsoll_engine::enforcer::Membership;
 use plimsoll_engine::enforcer::{Enforcer, EnforcerKind, HeadroomSample, Sample, SchedulerSample};
 use plimsoll_engine::host::{Capabilities, Mode};
 use plimsoll_engine::journal::Entry;

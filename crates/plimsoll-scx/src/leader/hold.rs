@@ -154,7 +154,7 @@ pub(crate) fn is_kept(runtime: &RuntimeFolder, _lock: &RuntimeLock) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use plimsoll_engine::cgroup::Hierarchy;
+    use plimsoll_cgroupfs::Hierarchy;
     use plimsoll_engine::host::Mode;
 
     use super::*;

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::cgroup::Hierarchy;
+use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::journal::{Entry, Journal};
 use plimsoll_engine::plan::is_scheduled;

@@ -1,6 +1,6 @@
 //! The same figures of the model and of this machine, side by side.
 
-use plimsoll_engine::cgroup::CpuStat;
+use plimsoll_cgroupfs::CpuStat;
 use plimsoll_load::Latency;
 use plimsoll_sim::host::{BandwidthFigures, GroupReport, HostReport, WorkloadReport};
 use serde::Serialize;

@@ -22,7 +22,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use plimsoll_engine::cgroup::Hierarchy;
+use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_load::Stop;
 use plimsoll_sim::scenario::{Run, ScenarioFile};
 

@@ -7,7 +7,7 @@ use std::process::ChildStdin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::cgroup::{CpuStat, Hierarchy};
+use plimsoll_cgroupfs::{CpuStat, Hierarchy};
 use plimsoll_engine::enforcer::Sample;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_load::{

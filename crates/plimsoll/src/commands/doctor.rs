@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use plimsoll_engine::cgroup::Hierarchy;
+use plimsoll_cgroupfs::Hierarchy;
 #[cfg(feature = "sched-ext")]
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::host::{Capabilities, SchedExt};

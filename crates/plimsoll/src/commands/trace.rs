@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 use plimsoll_engine::EngineError;
-use plimsoll_engine::cgroup::{CpuGroup, Hierarchy};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_load::Stop;
 use plimsoll_scx::trace::{self, Line};

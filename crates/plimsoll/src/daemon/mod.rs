@@ -11,12 +11,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 
+use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::config::Config;
 use plimsoll_daemon::control::protocol::SOCKET;
 use plimsoll_daemon::control::server::Server;
 use plimsoll_daemon::log::{Log, Priority};
 use plimsoll_daemon::service::{Handle, Options, Service};
-use plimsoll_engine::cgroup::Hierarchy;
 use plimsoll_engine::huge_pages;
 use plimsoll_engine::runtime::RuntimeFolder;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

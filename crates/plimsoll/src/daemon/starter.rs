@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::config::EnforcerWanted;
 use plimsoll_daemon::log::Log;
 use plimsoll_daemon::service::{Enforcing, Starter};
-use plimsoll_engine::cgroup::{CgroupEnforcer, Hierarchy};
+use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::{EngineError, Result};

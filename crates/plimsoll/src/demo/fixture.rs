@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_engine::cgroup::{CpuStat, Version};
+use plimsoll_cgroupfs::{CpuStat, Version};
 use plimsoll_engine::host::Capabilities;
 use plimsoll_load::{Latency, SeriesPoint};
 

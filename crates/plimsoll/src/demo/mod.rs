@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use plimsoll_engine::cgroup::Hierarchy;
+use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::host::Capabilities;
 use plimsoll_load::Stop;
 

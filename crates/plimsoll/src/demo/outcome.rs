@@ -5,7 +5,7 @@
 //! Within `plimsoll.demo/1` fields are only ever added. Times end in `_us`
 //! (microseconds) or `_seconds`; ratios are 1 for the whole.
 
-use plimsoll_engine::cgroup::CpuStat;
+use plimsoll_cgroupfs::CpuStat;
 use plimsoll_engine::enforcer::HeadroomSample;
 use plimsoll_engine::host::Capabilities;
 use plimsoll_load::{BurnReport, Latency, SeriesPoint};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::cgroup::Hierarchy;
+use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_load::{BurnReport, Document, ServiceReport, Stop};
 
 use super::outcome::{Burners, Outcome, PhaseResult, milliseconds, percent};

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use plimsoll_engine::cgroup::CpuStat;
+use plimsoll_cgroupfs::CpuStat;
 use plimsoll_engine::enforcer::{BatchCounts, HeadroomSample, Sample, SchedulerSample};
 use serde::Serialize;
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 
-use plimsoll_engine::cgroup::Membership;
+use plimsoll_engine::enforcer::Membership;
 use plimsoll_engine::huge_pages;
 
 use crate::error::{CommandError, EXIT_FAILED, Result};

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::cgroup::Hierarchy;
+use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::plan::{Fidelity, Plan};
 use plimsoll_engine::policy_set::{GroupPolicy, PolicySet, Selector};

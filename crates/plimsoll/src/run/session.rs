@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::EngineError;
-use plimsoll_engine::cgroup::{CgroupEnforcer, Hierarchy, Membership};
+use plimsoll_engine::cgroup::CgroupEnforcer;
+use plimsoll_engine::enforcer::Membership;
 use plimsoll_engine::enforcer::{Enforcer, Sample};
 use plimsoll_engine::huge_pages;
 use plimsoll_engine::knobs::Knobs;

@@ -3,8 +3,8 @@
 //! Counters only grow while who counts lives. One that went backwards belongs
 //! to something that began anew: then there is no rate, rather than a wrong one.
 
+use plimsoll_cgroupfs::CpuStat;
 use plimsoll_daemon::state::{Group, Machine, State};
-use plimsoll_engine::cgroup::CpuStat;
 use plimsoll_engine::enforcer::Sample;
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! States for the unit tests.
 
+use plimsoll_cgroupfs::CpuStat;
 use plimsoll_daemon::state::{Daemon, Group, Machine, Origin, State};
-use plimsoll_engine::cgroup::CpuStat;
 use plimsoll_engine::enforcer::{BatchSample, Sample};
 
 /// A group that has used so much CPU time, with a quota, scheduled by a

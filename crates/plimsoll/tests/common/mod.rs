@@ -28,7 +28,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
-use plimsoll_engine::cgroup::{CpuGroup, Hierarchy, Version};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -648,9 +648,9 @@ pub fn knob(group: &CpuGroup, name: &str) -> String {
 
 /// Quota, period and burst in microseconds, -1 for no quota.
 pub fn bandwidth_us(group: &CpuGroup) -> (i64, u64, u64) {
-    let now = group.read_bandwidth().unwrap();
-    let quota = now.quota.quota_ns.map_or(-1, |ns| (ns / 1000) as i64);
-    (quota, now.quota.period_ns / 1000, now.burst_ns / 1000)
+    let now = group.read_cpu_max().unwrap();
+    let quota = now.quota_usec.map_or(-1, |usec| usec as i64);
+    (quota, now.period_usec, now.burst_usec)
 }
 
 /// A shell that runs the tests in the background makes them ignore these, and

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 
 use super::switches::{Trace, now_us};
 use super::{Running, ms, nr_cpus, tasks_below};

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_daemon::control::protocol::{Answer, Request};
 use plimsoll_daemon::state::Origin;
-use plimsoll_engine::cgroup::CpuGroup;
 
 use crate::common::{Host, bandwidth_us, wait_until};
 use crate::rig::{

@@ -90,7 +90,7 @@ fn one_that_is_made_at_once_in_the_place_of_another_has_nothing_of_that() {
         // What is found is not what a new one has.
         group.write_weight(50).unwrap();
         let found = Bandwidth::of("70ms/100ms".parse().unwrap(), None);
-        group.write_bandwidth(&found).unwrap();
+        group.write_cpu_max(&found.into()).unwrap();
         daemon.send(Signal::SIGCONT);
         wait_until("it is a batch group", SHORT, || is_idle(&group));
         // All has been written when it answers; then it hears of both at once.
@@ -171,7 +171,7 @@ fn a_group_of_the_daemons_own_that_somebody_removes_is_made_again() {
 
 /// Removes a cgroup and does not mind that it comes again. The folder that is
 /// watched goes last: the daemon removes the others then.
-fn remove_once(group: &plimsoll_engine::cgroup::CpuGroup) {
+fn remove_once(group: &plimsoll_cgroupfs::CpuGroup) {
     for folder in group.folders().into_iter().rev() {
         for child in crate::common::folders_below(&folder) {
             let _ = std::fs::remove_dir(child);

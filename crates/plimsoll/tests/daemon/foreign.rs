@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::knobs::Bandwidth;
 
 use crate::common::{Host, ms, wait_until};
@@ -10,7 +10,7 @@ use crate::rig::{Daemon, SHORT, is_idle, of_cgroup, quota_us, rule, shown, wait_
 
 fn write_quota(group: &CpuGroup, quota: &str) {
     group
-        .write_bandwidth(&Bandwidth::of(quota.parse().unwrap(), None))
+        .write_cpu_max(&Bandwidth::of(quota.parse().unwrap(), None).into())
         .unwrap();
 }
 

@@ -92,7 +92,7 @@ fn a_quota_that_a_batch_group_had_before_is_as_it_was_found() {
         "90ms/100ms".parse().unwrap(),
         Some("20ms".parse().unwrap()),
     );
-    jobs.write_bandwidth(&old).unwrap();
+    jobs.write_cpu_max(&old.into()).unwrap();
     let text = rule("main", &of_cgroup(&shown(&main)), "headroom = \"30%\"")
         + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
     let daemon = Daemon::start(&host, &text);
@@ -100,6 +100,6 @@ fn a_quota_that_a_batch_group_had_before_is_as_it_was_found() {
         quota_us(&jobs) != 90_000
     });
     daemon.reload_with("");
-    assert_eq!(jobs.read_bandwidth().unwrap(), old);
+    assert_eq!(jobs.read_cpu_max().unwrap(), old.into());
     daemon.stop();
 }

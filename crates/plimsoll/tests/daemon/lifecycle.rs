@@ -21,7 +21,7 @@ fn a_stop_puts_everything_back_as_it_was_found() {
         "70ms/100ms".parse().unwrap(),
         Some("30ms".parse().unwrap()),
     );
-    web.write_bandwidth(&old).unwrap();
+    web.write_cpu_max(&old.into()).unwrap();
     let sleeper = Sleeper::new(&format!("plimsoll-stop-{}", std::process::id()));
     let running = host.start_in(&home, sleeper.words());
     let text = rule(

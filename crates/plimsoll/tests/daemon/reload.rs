@@ -190,13 +190,13 @@ fn what_has_failed_is_tried_again_at_once() {
     }
     let (above, group) = (host.group("above"), host.group("above/web"));
     let limit = |quota: &str| Bandwidth::of(quota.parse().unwrap(), None);
-    above.write_bandwidth(&limit("20ms/100ms")).unwrap();
+    above.write_cpu_max(&limit("20ms/100ms").into()).unwrap();
     let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"50ms/100ms\"");
     let mut daemon = Daemon::start(&host, &text);
     let failures = || daemon.state().daemon.counters.apply_failures;
     // The next attempt is seconds away.
     wait_until("it has failed three times", SHORT, || failures() >= 3);
-    above.write_bandwidth(&limit("max")).unwrap();
+    above.write_cpu_max(&limit("max").into()).unwrap();
     daemon.reload().good();
     assert_eq!(quota_us(&group), 50_000, "{}", daemon.log());
     let problem = daemon.group(&shown(&group)).unwrap().problem;

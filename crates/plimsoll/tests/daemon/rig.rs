@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_daemon::control::client::Client;
 use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::state::{Group, State};
-use plimsoll_engine::cgroup::CpuGroup;
 
 use crate::common::{
     Finished, Host, Running, assert_same, bandwidth_us, binary, in_vm, knob, membership, ms,
@@ -344,7 +344,7 @@ pub fn is_idle(group: &CpuGroup) -> bool {
 pub fn wait_for_quota(daemon: &Daemon, group: &CpuGroup, expected_us: i64) -> Duration {
     let start = Instant::now();
     loop {
-        let now = group.read_bandwidth().ok().map(|_| quota_us(group));
+        let now = group.read_cpu_max().ok().map(|_| quota_us(group));
         if now == Some(expected_us) {
             return start.elapsed();
         }

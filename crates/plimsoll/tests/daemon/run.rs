@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 
 use crate::common::{Host, Running, bandwidth_us, patience, wait_until};
 use crate::rig::{Daemon, SHORT, kill_all, members, of_cgroup, own_group, quota_us, rule, shown};

@@ -61,10 +61,9 @@ fn of_a_group_that_could_not_be_applied_the_reason_is_shown() {
     // v1 refuses a child more than its parent has; v2 lets it be, in vain.
     let inside = host.group("web/inside");
     web.enable_children().unwrap();
-    web.write_bandwidth(&plimsoll_engine::knobs::Bandwidth::of(
-        "20ms/100ms".parse().unwrap(),
-        None,
-    ))
+    web.write_cpu_max(
+        &plimsoll_engine::knobs::Bandwidth::of("20ms/100ms".parse().unwrap(), None).into(),
+    )
     .unwrap();
     let text = rule(
         "inside",
@@ -82,7 +81,7 @@ fn of_a_group_that_could_not_be_applied_the_reason_is_shown() {
         let table = host.run(["show"]).good().stdout;
         assert!(table.contains("inside"), "{table}");
         // Once there is room, it is tried again.
-        web.write_bandwidth(&plimsoll_engine::knobs::Bandwidth::unlimited())
+        web.write_cpu_max(&plimsoll_engine::knobs::Bandwidth::unlimited().into())
             .unwrap();
         crate::rig::wait_for_quota(&daemon, &inside, 80_000);
         assert_eq!(daemon.group(&shown(&inside)).unwrap().problem, None);

@@ -16,7 +16,7 @@ use crate::rig::{Daemon, SHORT, of_cgroup, quota_us, remove_group, rule, shown, 
 /// Its resident memory stays below this, whatever clients do.
 const MEMORY_MAX: u64 = 64 << 20;
 
-fn start(host: &mut Host) -> (plimsoll_engine::cgroup::CpuGroup, String) {
+fn start(host: &mut Host) -> (plimsoll_cgroupfs::CpuGroup, String) {
     let (jobs, main) = (host.group("jobs"), host.group("main"));
     let base = host.base_path();
     let text = rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"")
@@ -30,7 +30,7 @@ fn start(host: &mut Host) -> (plimsoll_engine::cgroup::CpuGroup, String) {
 }
 
 /// Others are answered, cgroups are limited, and control goes on.
-fn assert_it_works(daemon: &Daemon, jobs: &plimsoll_engine::cgroup::CpuGroup) {
+fn assert_it_works(daemon: &Daemon, jobs: &plimsoll_cgroupfs::CpuGroup) {
     let start = Instant::now();
     let state = daemon.state();
     let took = start.elapsed();

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 
 use crate::common::{Host, in_vm, nr_cpus, rate_percent, wait_until};
 use crate::rig::{

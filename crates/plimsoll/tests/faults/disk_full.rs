@@ -1,7 +1,7 @@
 //! The disk of the runtime folder is full.
 
+use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_daemon::control::protocol::{Answer, Request, Set};
-use plimsoll_engine::cgroup::CpuGroup;
 
 use super::namespace::SmallDisk;
 use crate::common::{Host, wait_until};

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 
 use crate::common::{Host, native_or_vm, patience, wait_until};
 use crate::rig::{Daemon, SHORT, of_cgroup, quota_us, remove_group, rule, wait_for_quota};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 
 use crate::common::{Host, wait_until};
 use crate::rig::{Daemon, SHORT, of_cgroup, quota_us, remove_group, rule, shown};

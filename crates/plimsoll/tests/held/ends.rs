@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
-use plimsoll_engine::cgroup::{CgroupEnforcer, CpuGroup, Hierarchy};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
+use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer as _;
 use plimsoll_engine::runtime::RuntimeFolder;
 

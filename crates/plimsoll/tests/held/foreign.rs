@@ -3,7 +3,8 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use plimsoll_engine::cgroup::{CgroupEnforcer, Hierarchy};
+use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer as _;
 use plimsoll_engine::policy_set::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;

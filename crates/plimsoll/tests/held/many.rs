@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::enforcer::Enforcer as _;
 use plimsoll_engine::policy_set::GroupPolicy;
 

@@ -16,7 +16,7 @@ fn limits_that_are_nested_are_taken_in_any_order() {
     let inner = outer.child("inner");
     inner.create().unwrap();
     let narrow = Bandwidth::of("10ms/100ms".parse().unwrap(), None);
-    outer.write_bandwidth(&narrow).unwrap();
+    outer.write_cpu_max(&narrow.into()).unwrap();
     let before = host.snapshot();
     for order in [[&outer, &inner], [&inner, &outer]] {
         let mut enforcer = start_shared(&host);
@@ -87,11 +87,13 @@ fn what_the_kernel_refuses_at_the_end_is_tried_again_by_the_next_start() {
         .unwrap();
     // Somebody else's.
     let quota = "20ms/100ms".parse().unwrap();
-    let none = outer.read_bandwidth().unwrap();
-    outer.write_bandwidth(&Bandwidth::of(quota, None)).unwrap();
+    let none = outer.read_cpu_max().unwrap();
+    outer
+        .write_cpu_max(&Bandwidth::of(quota, None).into())
+        .unwrap();
     let report = enforcer.undo();
     drop(enforcer);
-    outer.write_bandwidth(&none).unwrap();
+    outer.write_cpu_max(&none).unwrap();
     if !host.is_v2() {
         assert_eq!(report.problems.len(), 1, "{report:?}");
         let runtime = RuntimeFolder::at(host.runtime());

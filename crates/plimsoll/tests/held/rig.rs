@@ -5,7 +5,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::cgroup::{CgroupEnforcer, CpuGroup};
+use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer as _;
 use plimsoll_engine::knobs::{Bandwidth, Knobs};
 use plimsoll_engine::policy_set::{GroupPolicy, Selector};
@@ -69,7 +70,7 @@ pub fn with_values(host: &mut Host, name: &str) -> CpuGroup {
     group.write_weight(50).unwrap();
     let quota = "70ms/100ms".parse().unwrap();
     let old = Bandwidth::of(quota, Some("30ms".parse().unwrap()));
-    group.write_bandwidth(&old).unwrap();
+    group.write_cpu_max(&old.into()).unwrap();
     group
 }
 
@@ -79,7 +80,9 @@ pub fn nested(host: &mut Host) -> (CpuGroup, CpuGroup) {
     outer.enable_children().unwrap();
     let inner = host.group("z/c");
     let quota = "70ms/100ms".parse().unwrap();
-    inner.write_bandwidth(&Bandwidth::of(quota, None)).unwrap();
+    inner
+        .write_cpu_max(&Bandwidth::of(quota, None).into())
+        .unwrap();
     (outer, inner)
 }
 

@@ -13,7 +13,7 @@ use crate::rig::{
     MEASURED, Rig, SHORT, about, all_cpus, assert_quotas, assert_within, is_within, quota_bounds,
     rates_of, rig,
 };
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 
 #[test]
 fn a_quota_is_kept_within_1_percent_on_all_cpus() {

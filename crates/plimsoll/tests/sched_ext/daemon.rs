@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::enforcer::{EnforcerKind, SchedulerSample};
 use plimsoll_engine::tasks;
 use serde_json::Value;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 use serde_json::Value;
 
 use crate::common::{Running, is_alive, ms, nr_cpus, wait_until};

@@ -8,7 +8,7 @@
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::tasks::{self, Policy};
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use nix::sys::signal::Signal;
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::tasks;
 
 use crate::common::{Running, tasks_below, wait_until};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 
 use crate::common::{known_defect, nr_cpus};
 use crate::rig::{Rig, all_cpus, is_within, rig};

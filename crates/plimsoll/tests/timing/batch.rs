@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 
 use crate::common::{
     Host, knob, known_defect, ms, nr_cpus, on_one_cpu, rate_percent, wait_until, wait_until_busy,

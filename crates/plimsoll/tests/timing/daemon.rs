@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::knobs::Bandwidth;
 
 use crate::common::{Host, ms, nr_cpus, rate_percent, wait_until};
@@ -79,7 +79,7 @@ fn a_foreign_change_is_noticed_within_a_second() {
         thread::sleep(ms(300));
         let theirs = Bandwidth::of(format!("{quota}ms/100ms").parse().unwrap(), None);
         let start = Instant::now();
-        group.write_bandwidth(&theirs).unwrap();
+        group.write_cpu_max(&theirs.into()).unwrap();
         wait_until("it is noticed", SHORT, || seen() > round as u64);
         let what = "a foreign change is noticed after";
         assert_prompt(what, start.elapsed(), Duration::from_secs(1));

@@ -6,7 +6,7 @@ use crate::common::{Host, known_defect, load_words, ms, wait_until_busy};
 use crate::measured::is_within;
 
 /// The p99 of a service in a cgroup of its own, in microseconds.
-fn p99(host: &Host, service: &plimsoll_engine::cgroup::CpuGroup) -> f64 {
+fn p99(host: &Host, service: &plimsoll_cgroupfs::CpuGroup) -> f64 {
     let load = "service --workers 2 --rate 400 --service const:300us --warmup 300ms \
                 --duration 2500ms --json";
     let running = host.start_in(service, load_words(load));

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 
 use crate::common::{Host, Running, busy_ns, nr_cpus, tasks_below, wait_until};
 

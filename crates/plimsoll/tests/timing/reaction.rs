@@ -1,7 +1,7 @@
 //! SPEC 3, reaction: idle time is back at the headroom within 30 ms of a jump of the main load,
 //! and side work has the room within 100 ms of its fall.
 
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 
 use crate::common::reaction::{QUOTAS, is_prompt};
 use crate::common::{Host, nr_cpus, wait_until};

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 
 use crate::common::{Host, ms, on_one_cpu, rate_percent, wait_until, wait_until_busy};
 use crate::measured::assert_within;

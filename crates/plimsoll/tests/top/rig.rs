@@ -10,9 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
+use plimsoll_cgroupfs::CpuStat;
 use plimsoll_daemon::control::protocol::{Answer, Envelope, Request, SOCKET, VERSION};
 use plimsoll_daemon::state::{Daemon, Group, Machine, State};
-use plimsoll_engine::cgroup::CpuStat;
 use plimsoll_engine::enforcer::{BatchSample, HeadroomSample, Sample};
 use serde_json::json;
 use tempfile::TempDir;

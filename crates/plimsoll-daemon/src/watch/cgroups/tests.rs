@@ -299,7 +299,7 @@ struct Cgroup(std::path::PathBuf);
 
 impl Cgroup {
     fn make(what: &str) -> Option<Self> {
-        let hierarchy = plimsoll_engine::cgroup::Hierarchy::find();
+        let hierarchy = plimsoll_cgroupfs::Hierarchy::find();
         let hierarchy = match hierarchy {
             Ok(hierarchy) => hierarchy,
             Err(error) => {

@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use plimsoll_cgroupfs::CpuGroup;
+
 use super::HeldGroups;
 use super::check::check_held;
 use super::group::{Held, Prepared, folder_of};
 use super::kept::{KeptJournal, copy_of};
 use crate::cgroup::enforcer::no_group;
-use crate::cgroup::group::CpuGroup;
 use crate::cgroup::managed::explain_busy;
 use crate::control::headroom::HeadroomDuty;
 use crate::error::{EngineError, Result};

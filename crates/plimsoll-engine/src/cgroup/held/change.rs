@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
+use plimsoll_cgroupfs::{CpuGroup, CpuMax, WEIGHT_DEFAULT, read_text, write_text};
+use plimsoll_policy::batch::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
+
 use super::values::{HeldFile, Keeping, Values, released};
-use crate::cgroup::files;
-use crate::cgroup::group::{CpuGroup, WEIGHT_BACKGROUND, WEIGHT_DEFAULT};
 use crate::cgroup::layout::{cap_bandwidth, in_whole_usec, least_bandwidth};
 use crate::error::{EngineError, Result};
 use crate::journal::{Entry, FileRestore};
@@ -44,9 +45,9 @@ impl Change {
     /// Writes. What is written when the kernel refuses one is taken back.
     pub fn execute(&self) -> Result<()> {
         for (path, text) in &self.steps {
-            if let Err(error) = files::write_text(path, text) {
+            if let Err(error) = write_text(path, text) {
                 self.revert();
-                return Err(error);
+                return Err(error.into());
             }
         }
         Ok(())
@@ -69,7 +70,7 @@ impl Planner<'_> {
     fn old(&self, path: &Path) -> Result<String> {
         match self.known.get(path) {
             Some(file) => Ok(file.old.clone().into()),
-            None => files::read_text(path),
+            None => Ok(read_text(path)?),
         }
     }
 
@@ -113,8 +114,7 @@ impl Planner<'_> {
     /// Whether somebody else has written a file since we did.
     fn is_theirs(&self, path: &Path) -> bool {
         self.known.get(path).is_some_and(|file| {
-            file.keeping == Keeping::Written
-                && files::read_text(path).is_ok_and(|now| now != *file.ours)
+            file.keeping == Keeping::Written && read_text(path).is_ok_and(|now| now != *file.ours)
         })
     }
 
@@ -179,11 +179,7 @@ impl Planner<'_> {
     fn weigh_alone(&mut self, wanted: Option<u32>, driven: bool, was_idle: bool) -> Result<()> {
         let (path, default) = self.group.weight_setting(WEIGHT_DEFAULT);
         let known = self.known.get(&path);
-        let now = if was_idle {
-            default
-        } else {
-            files::read_text(&path)?
-        };
+        let now = if was_idle { default } else { read_text(&path)? };
         let old = known.map_or_else(|| now.clone(), |file| file.old.clone().into());
         if driven {
             self.keep(&path, &old, &old, Keeping::Driven);
@@ -206,9 +202,9 @@ impl Planner<'_> {
 
     /// The quota, which may be a cap or what the headroom controller writes.
     fn limit(&mut self, knobs: &Knobs) -> Result<()> {
-        let now = self.group.read_bandwidth()?;
+        let now = Bandwidth::from(self.group.read_cpu_max()?);
         let found = self.known.bandwidth.unwrap_or(now);
-        let (quota_file, _) = self.group.quota_setting(&now);
+        let (quota_file, _) = self.group.quota_setting(&now.into());
         let wanted = if knobs.headroom.is_some() {
             let known = self.known.get(&quota_file);
             let is_driven = known.is_some_and(|file| file.keeping == Keeping::Driven);
@@ -227,8 +223,11 @@ impl Planner<'_> {
             }
             return Ok(());
         };
-        let old = self.group.bandwidth_settings(&found);
-        for ((path, old), (_, new)) in old.into_iter().zip(self.group.bandwidth_settings(&wanted)) {
+        let old = self.group.cpu_max_settings(&found.into());
+        for ((path, old), (_, new)) in old
+            .into_iter()
+            .zip(self.group.cpu_max_settings(&wanted.into()))
+        {
             let driven = knobs.headroom.is_some() && path == quota_file;
             let (new, keeping) = match driven {
                 true => (&old, Keeping::Driven),
@@ -244,7 +243,7 @@ impl Planner<'_> {
     /// Puts the quota back that was there at first, unless somebody else has
     /// written another.
     fn unlimit(&mut self, now: &Bandwidth, found: &Bandwidth) {
-        let settings = self.group.bandwidth_settings(found);
+        let settings = self.group.cpu_max_settings(&CpuMax::from(*found));
         if !settings.iter().any(|(path, _)| self.is_theirs(path)) {
             self.bandwidth_steps(now, found);
         }
@@ -252,8 +251,9 @@ impl Planner<'_> {
 
     fn bandwidth_steps(&mut self, now: &Bandwidth, wanted: &Bandwidth) {
         // Writing a quota refills it: what is there already is left alone.
-        let mut there = self.group.bandwidth_settings(now);
-        for (path, text) in self.group.bandwidth_steps(now, wanted) {
+        let (now, wanted) = (CpuMax::from(*now), CpuMax::from(*wanted));
+        let mut there = self.group.cpu_max_settings(&now);
+        for (path, text) in self.group.cpu_max_steps(&now, &wanted) {
             let present = there.iter_mut().find(|(file, _)| *file == path);
             match present {
                 Some((_, present)) if *present == text => continue,
@@ -326,12 +326,15 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::cgroup::Hierarchy;
+    use plimsoll_cgroupfs::{Hierarchy, Version};
 
     /// A folder in the shape of a v1 cgroup. The kernel is not behind it: only
     /// what is planned can be looked at.
     fn cgroup(folder: &tempfile::TempDir, values: &[(&str, &str)]) -> CpuGroup {
-        let group = CpuGroup::at(&Arc::new(Hierarchy::at_folder(folder.path())), "g");
+        let group = CpuGroup::at(
+            &Arc::new(Hierarchy::at_folder(folder.path(), Version::V1)),
+            "g",
+        );
         fs::create_dir(group.cpu_file("")).unwrap();
         let found = [
             ("cpu.idle", "0"),
@@ -438,7 +441,10 @@ mod tests {
     #[test]
     fn a_cgroup_that_is_gone_is_told_as_such() {
         let folder = tempfile::tempdir().unwrap();
-        let group = CpuGroup::at(&Arc::new(Hierarchy::at_folder(folder.path())), "gone");
+        let group = CpuGroup::at(
+            &Arc::new(Hierarchy::at_folder(folder.path(), Version::V1)),
+            "gone",
+        );
         let weight = serde_json::from_str(r#"{"weight": "5"}"#).unwrap();
         let error = Change::plan(&group, &Values::default(), &weight).unwrap_err();
         assert!(error.is_gone(), "{error}");

@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, WEIGHT_DEFAULT};
+
 use super::change::Change;
 use super::kept::KeptJournal;
 use super::values::Values;
-use crate::cgroup::group::{CpuGroup, WEIGHT_DEFAULT};
-use crate::cgroup::hierarchy::Hierarchy;
 use crate::cgroup::layout::{KERNEL_PERIOD_MAX_NS, fit_below};
 use crate::control::headroom::SideDescription;
 use crate::enforcer::Sample;
@@ -80,7 +80,7 @@ impl Held {
 
     /// Whether it is still there, as an error: another of its path is not.
     pub fn check_is_there(&self, group: &CpuGroup) -> Result<()> {
-        group.check_is(self.identity)
+        Ok(group.check_is(self.identity)?)
     }
 
     pub fn known(&self) -> Known<'_> {
@@ -208,8 +208,8 @@ fn quota_max_ns(group: &CpuGroup) -> u64 {
     let mut above = group.parent();
     while let Some(parent) = above {
         // The root has no quota to read.
-        if let Ok(outer) = parent.read_bandwidth() {
-            most = fit_below(&outer, most, group.hierarchy().version());
+        if let Ok(outer) = parent.read_cpu_max() {
+            most = fit_below(&outer.into(), most, group.hierarchy().version());
         }
         above = parent.parent();
     }

@@ -21,10 +21,10 @@ use add::give_controller;
 pub use check::{check_foreign, check_held};
 use group::{Held, Prepared, folder_of};
 use kept::KeptJournal;
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 use values::released;
 
-use super::group::CpuGroup;
-use super::hierarchy::Hierarchy;
+use super::move_entry::move_entry;
 use crate::control::headroom::HeadroomDuty;
 use crate::control::soft_cap::SoftCapLoop;
 use crate::enforcer::Sample;
@@ -243,7 +243,7 @@ impl HeldGroups {
     pub fn take_in(&mut self, name: &str, pid: i32, duty: &mut HeadroomDuty) -> Result<()> {
         let group = self.cgroup(name)?;
         self.get(name)?.check_is_there(&group)?;
-        let entry = self.hierarchy.move_entry(pid)?;
+        let entry = move_entry(&self.hierarchy, pid)?;
         self.record(name, std::slice::from_ref(&entry))?;
         self.get_mut(name)?.moved.push(entry);
         group.add_process(pid)?;
@@ -367,7 +367,7 @@ impl HeldGroups {
     }
 
     pub fn usage_usec(&self, name: &str) -> Result<u64> {
-        self.cgroup(name)?.usage_usec()
+        Ok(self.cgroup(name)?.usage_usec()?)
     }
 }
 

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use crate::cgroup::files;
-use crate::cgroup::group::{CpuGroup, WEIGHT_DEFAULT};
+use plimsoll_cgroupfs::{CpuGroup, WEIGHT_DEFAULT, read_text};
+
 use crate::error::Result;
 use crate::journal::{Entry, FileRestore};
 use crate::knobs::Bandwidth;
@@ -65,7 +65,7 @@ impl Values {
         let (path, _) = group.weight_setting(WEIGHT_DEFAULT);
         match self.get(&path) {
             Some(file) => Ok(group.weight_of(&path, &file.old)?),
-            None => group.read_weight(),
+            None => Ok(group.read_weight()?),
         }
     }
 
@@ -79,7 +79,7 @@ impl Values {
                 has_lost_files |= file.keeping == Keeping::Driven && !path.exists();
                 continue;
             }
-            let now = match files::read_text(&path) {
+            let now = match read_text(&path) {
                 Err(error) if error.is_gone() => {
                     has_lost_files = true;
                     continue;

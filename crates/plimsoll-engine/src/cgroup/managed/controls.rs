@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use plimsoll_cgroupfs::WEIGHT_DEFAULT;
+
 use super::ManagedGroup;
-use crate::cgroup::group::WEIGHT_DEFAULT;
 use crate::cgroup::layout::{
     KERNEL_PERIOD_MAX_NS, Layer, cap_bandwidth, fit_below, layer_bandwidth,
 };

@@ -10,16 +10,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use controls::Controls;
+use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuStat, Hierarchy, Version, WEIGHT_DEFAULT};
 
-use super::group::{CpuGroup, Membership, WEIGHT_DEFAULT};
-use super::hierarchy::{Hierarchy, Version};
 use super::layout::{Layer, Layout, layer_bandwidth, least_bandwidth};
-use super::stat::CpuStat;
+use super::move_entry::move_entry;
 use crate::control::headroom::HeadroomDuty;
 use crate::control::soft_cap::set_background;
+use crate::enforcer::Membership;
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Header, Journal};
-use crate::knobs::Knobs;
+use crate::knobs::{Bandwidth, Knobs};
 use crate::policy_set::{GroupPolicy, Selector};
 use crate::runtime::{RuntimeFolder, RuntimeLock};
 use crate::tasks;
@@ -206,11 +206,11 @@ impl ManagedGroup {
         }
         let mut same = true;
         for (layer, group) in &layout.layers[..inside.len()] {
-            same &= group.read_bandwidth()? == layer_bandwidth(*layer, knobs);
+            same &= Bandwidth::from(group.read_cpu_max()?) == layer_bandwidth(*layer, knobs);
         }
         if !same {
             for (_, group) in inside.iter().rev() {
-                group.write_bandwidth(&least_bandwidth())?;
+                group.write_cpu_max(&least_bandwidth().into())?;
             }
         }
         Ok(())
@@ -225,14 +225,14 @@ impl ManagedGroup {
         }
         self.make_room(layout, knobs)?;
         for (_, group, wanted) in layout.bandwidths(knobs) {
-            group.write_bandwidth(&wanted)?;
+            group.write_cpu_max(&wanted.into())?;
         }
         Ok(())
     }
 
     /// Moves a process that runs already into the group.
     pub fn take_in(&mut self, pid: i32) -> Result<()> {
-        let entry = self.hierarchy.move_entry(pid)?;
+        let entry = move_entry(&self.hierarchy, pid)?;
         self.tidy_journal();
         self.record(&[entry])?;
         self.layout.leaf.add_process(pid)?;
@@ -361,7 +361,7 @@ impl ManagedGroup {
 
     /// What a process needs to move itself here before it starts its command.
     pub fn membership(&self) -> Result<Membership> {
-        self.layout.leaf.membership()
+        Membership::of(&self.layout.leaf)
     }
 
     /// Its outermost cgroup.
@@ -376,7 +376,7 @@ impl ManagedGroup {
 
     /// Whether anything still runs in it.
     pub fn is_populated(&self) -> Result<bool> {
-        self.layout.top.is_populated()
+        Ok(self.layout.top.is_populated()?)
     }
 
     /// Does what falls due; returns when to call again, if ever. `audits`:
@@ -404,7 +404,7 @@ impl ManagedGroup {
         let top = self.layout.top.cpu_file("");
         if !top.exists() {
             let gone = io::Error::from_raw_os_error(libc::ENOENT);
-            return Err(EngineError::cgroup("find", &top, gone));
+            return Err(EngineError::file("find", &top, gone));
         }
         Ok(now + AUDIT_INTERVAL)
     }
@@ -464,17 +464,15 @@ fn note(problems: Result<Vec<String>>, report: &mut UndoReport) {
 
 /// v2 refuses controllers for the children of a cgroup that has processes of
 /// its own; that message alone helps nobody.
-pub(super) fn explain_busy(error: EngineError, base: &CpuGroup) -> EngineError {
-    match &error {
-        EngineError::Cgroup { source, .. } if source.raw_os_error() == Some(libc::EBUSY) => {
-            EngineError::NoPermission {
-                path: base.cpu_file(""),
-                help:
-                    "cgroup v2 gives no knobs to children of a cgroup that has processes itself; \
-                       move these into a child of their own first"
-                        .into(),
-            }
-        }
-        _ => error,
+pub(super) fn explain_busy(error: CgroupError, base: &CpuGroup) -> EngineError {
+    if error.os_error() != Some(libc::EBUSY) {
+        return error.into();
     }
+    CgroupError::NoPermission {
+        path: base.cpu_file(""),
+        help: "cgroup v2 gives no knobs to children of a cgroup that has processes itself; \
+               move these into a child of their own first"
+            .into(),
+    }
+    .into()
 }

@@ -2,15 +2,16 @@
 
 use std::path::Path;
 
+use plimsoll_cgroupfs::{CpuGroup, CpuStat};
+
 use super::ManagedGroup;
 use crate::cgroup::layout::Layer;
-use crate::cgroup::{CpuGroup, CpuStat};
 use crate::control::headroom::HeadroomDuty;
 use crate::control::per_task::PerTaskCaps;
 use crate::control::soft_cap::SoftCapLoop;
 use crate::enforcer::Sample;
 use crate::error::Result;
-use crate::knobs::units;
+use crate::knobs::{Bandwidth, units};
 
 /// Of what others keep changing, only so many are remembered.
 const FOREIGN_CHANGES_MAX: usize = 32;
@@ -31,7 +32,7 @@ impl ManagedGroup {
         for (layer, group, wanted) in self.layout.bandwidths(knobs) {
             // The headroom controller's own quota changes all the time.
             if layer != Layer::Headroom
-                && let Ok(now) = group.read_bandwidth()
+                && let Ok(now) = group.read_cpu_max().map(Bandwidth::from)
                 && (now.quota != wanted.quota
                     || (group.has_burst() && now.burst_ns != wanted.burst_ns))
             {

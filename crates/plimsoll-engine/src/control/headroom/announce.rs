@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use plimsoll_cgroupfs::Version;
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::Version;
 use crate::error::{EngineError, Result};
 use crate::journal::is_at;
 use crate::knobs::{Headroom, Tolerance};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit};
+use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_policy::headroom::{Controller, Side};
 
 use super::activity::nr_looks;
@@ -14,7 +15,7 @@ use super::demand::params_of;
 use super::permit::{Keeper, Permit};
 use super::side::ControlledSide;
 use super::{SCAN_INTERVAL, share};
-use crate::cgroup::{BusyMeter, Hierarchy};
+use crate::cgroup::BusyMeter;
 use crate::control::CoreClock;
 use crate::enforcer::HeadroomSample;
 use crate::error::{EngineError, Result};

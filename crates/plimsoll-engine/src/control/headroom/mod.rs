@@ -67,8 +67,8 @@ use std::time::{Duration, Instant};
 use announce::{Announcement, ControllerLock};
 pub(crate) use announce::{SideDescription, forget_dead};
 use leader::Leader;
+use plimsoll_cgroupfs::Hierarchy;
 
-use crate::cgroup::Hierarchy;
 use crate::enforcer::HeadroomSample;
 use crate::error::Result;
 use crate::runtime::RuntimeFolder;

@@ -5,13 +5,13 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, UsageCounter};
 use plimsoll_policy::headroom as core;
 
 use super::activity::Activity;
 use super::announce::SideDescription;
 use super::permit::Keeper;
 use crate::cgroup::layout::{KERNEL_PERIOD_MAX_NS, KERNEL_QUOTA_MIN_NS};
-use crate::cgroup::{CpuGroup, Hierarchy, UsageCounter};
 use crate::error::{EngineError, Result};
 use crate::knobs::{Bandwidth, Quota};
 
@@ -177,7 +177,7 @@ impl ControlledSide {
     /// # Errors
     /// When the kernel refuses; it is not asked again for a while.
     pub fn write(&mut self, quota_ns: u64, keep_open: bool, now: Instant) -> Result<()> {
-        let (path, text) = self.group.quota_setting(&quota_of(quota_ns));
+        let (path, text) = self.group.quota_setting(&quota_of(quota_ns).into());
         let file = match self.quota_file.take() {
             Some(file) => Ok(file),
             None => {
@@ -186,14 +186,10 @@ impl ControlledSide {
                 OpenOptions::new().write(true).open(&path)
             }
         };
-        let file = file.map_err(|source| EngineError::cgroup("open", &path, source))?;
+        let file = file.map_err(|source| EngineError::file("open", &path, source))?;
         if let Err(source) = file.write_at(text.as_bytes(), 0) {
             self.refused = Some(now);
-            return Err(EngineError::cgroup(
-                format!("write `{text}`"),
-                &path,
-                source,
-            ));
+            return Err(EngineError::file(format!("write `{text}`"), &path, source));
         }
         self.quota_file = keep_open.then_some(file);
         self.refused = None;
@@ -208,7 +204,7 @@ impl ControlledSide {
 fn check_is_there(group: &CpuGroup, description: &SideDescription) -> Result<()> {
     match description.identity {
         None => Ok(()),
-        identity => group.check_is(identity),
+        identity => Ok(group.check_is(identity)?),
     }
 }
 

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use plimsoll_cgroupfs::Version;
 use tempfile::TempDir;
 
 use super::announce::SidesLock;
 use super::*;
-use crate::cgroup::Version;
 
 /// What an owner puts back, and nobody else writes.
 const PUT_BACK: &str = "-1 put back";
@@ -31,7 +31,7 @@ impl Rig {
         let runtime = RuntimeFolder::at(folder.path().join("run"));
         runtime.create().unwrap();
         Self {
-            hierarchy: Arc::new(Hierarchy::at_folder(folder.path())),
+            hierarchy: Arc::new(Hierarchy::at_folder(folder.path(), Version::V1)),
             folder,
             runtime,
             now: Instant::now(),

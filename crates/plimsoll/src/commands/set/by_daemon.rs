@@ -4,10 +4,10 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 use plimsoll_daemon::control::protocol::{Request, Set};
 use plimsoll_daemon::state::Group;
 use plimsoll_engine::EngineError;
-use plimsoll_engine::cgroup::{CpuGroup, Hierarchy};
 use plimsoll_engine::knobs::Bandwidth;
 
 use crate::cli::SetArgs;
@@ -61,7 +61,8 @@ fn present_bandwidth(
     let asked = group.and_then(|group| Some(Bandwidth::of(group.knobs.quota?, group.knobs.burst)));
     asked.or_else(|| {
         let path = hierarchy.resolve(target).ok()?;
-        CpuGroup::at(hierarchy, path).read_bandwidth().ok()
+        let found = CpuGroup::at(hierarchy, path).read_cpu_max().ok()?;
+        Some(found.into())
     })
 }
 

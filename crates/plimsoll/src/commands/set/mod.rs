@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use nix::unistd::{AccessFlags, access, geteuid};
-use plimsoll_engine::cgroup::{CpuGroup, Hierarchy, check_foreign, set_foreign};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
+use plimsoll_engine::cgroup::{check_foreign, set_foreign};
 use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::policy_set::Selector;
@@ -196,7 +197,12 @@ fn set_cgroup(
     let group = CpuGroup::at(hierarchy, &path);
     let knobs = args
         .knobs
-        .knobs(group.read_bandwidth().ok())
+        .knobs(
+            group
+                .read_cpu_max()
+                .ok()
+                .map(plimsoll_engine::knobs::Bandwidth::from),
+        )
         .map_err(EngineError::from)?;
     let selector = Selector::Cgroup(path.clone());
     let name = format!("cgroup-{}", std::process::id());

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use plimsoll_cgroupfs::{CpuGroup, CpuStat, Hierarchy};
 use plimsoll_daemon::state::Daemon as DaemonState;
-use plimsoll_engine::cgroup::{CpuGroup, CpuStat, Hierarchy};
 use plimsoll_engine::journal::{self, Journal};
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::runtime::RuntimeFolder;
@@ -296,7 +296,7 @@ struct CgroupState {
 
 /// Prints a cgroup that is not ours, from the kernel's files.
 pub fn print_cgroup(group: &CpuGroup, as_json: bool) -> Result<()> {
-    let bandwidth = group.read_bandwidth()?;
+    let bandwidth = knobs::Bandwidth::from(group.read_cpu_max()?);
     let state = CgroupState {
         cgroup: format!("/{}", group.path().display()),
         idle: group.read_idle()?,

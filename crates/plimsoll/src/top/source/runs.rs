@@ -6,8 +6,10 @@ use std::fs;
 use std::sync::Arc;
 
 use nix::time::{ClockId, clock_gettime};
+use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::state::{Daemon, Group, Machine, Origin, State};
-use plimsoll_engine::cgroup::{BusyMeter, Hierarchy};
+use plimsoll_engine::EngineError;
+use plimsoll_engine::cgroup::BusyMeter;
 use plimsoll_engine::enforcer::HeadroomSample;
 use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::journal;
@@ -162,7 +164,10 @@ impl Runs {
     fn count_busy(&mut self) -> Result<()> {
         let busy = self.busy.get_or_insert_with(|| {
             let hierarchy = Hierarchy::find().map(Arc::new);
-            match hierarchy.and_then(|hierarchy| BusyMeter::start(&hierarchy)) {
+            let busy = hierarchy
+                .map_err(EngineError::from)
+                .and_then(|hierarchy| BusyMeter::start(&hierarchy));
+            match busy {
                 Ok(meter) => Busy::Exact(Box::new(meter)),
                 Err(_) => Busy::Ticks,
             }

@@ -505,7 +505,7 @@ impl Soak<'_> {
         let slot = &self.model.slots[index];
         let asked = self.model.expected(slot);
         let theirs = Bandwidth::of("77ms/100ms".parse().unwrap(), None);
-        slot.group.write_bandwidth(&theirs).unwrap();
+        slot.group.write_cpu_max(&theirs.into()).unwrap();
         let (name, start) = (slot.name(), Instant::now());
         while let Some(problem) = asked.differs_from(&self.model.slots[index].group) {
             let late = start.elapsed() > patience(SHORT);

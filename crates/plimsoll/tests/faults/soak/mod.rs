@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use model::{Model, Slot, WORK, knobs};
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::knobs::{Bandwidth, Knobs};
 
 use super::namespace::SmallDisk;
@@ -204,7 +204,7 @@ fn permanent(host: &mut Host) -> Vec<Slot> {
         let group = host.group(&format!("{kind}-permanent"));
         group.write_weight(weight).unwrap();
         let found = Bandwidth::of(quota.parse().unwrap(), None);
-        group.write_bandwidth(&found).unwrap();
+        group.write_cpu_max(&found.into()).unwrap();
         slots.push(Slot::permanent(group));
     }
     slots

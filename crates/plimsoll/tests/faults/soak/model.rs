@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::knobs::{Bandwidth, Class, Headroom, Knobs, Quota};
 
 use crate::common::Host;
@@ -50,7 +50,7 @@ impl Slot {
             is_there: true,
             attributes: BTreeMap::new(),
             found: (
-                group.read_bandwidth().unwrap(),
+                group.read_cpu_max().unwrap().into(),
                 group.read_weight().unwrap(),
             ),
             group,
@@ -96,7 +96,7 @@ pub struct Expected {
 impl Expected {
     /// What differs, in words; `None`: nothing.
     pub fn differs_from(&self, group: &CpuGroup) -> Option<String> {
-        let Ok(now) = group.read_bandwidth() else {
+        let Ok(now) = group.read_cpu_max().map(Bandwidth::from) else {
             return Some(format!("{} is not there", shown(group)));
         };
         let mut text = String::new();

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::tasks;
 
 use super::{slots_of_groups, wait_until_scheduled, with_class};

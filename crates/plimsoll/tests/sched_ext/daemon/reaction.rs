@@ -1,6 +1,6 @@
 //! How soon batch cgroups of others make room for a main group, through the daemon.
 
-use plimsoll_engine::cgroup::CpuGroup;
+use plimsoll_cgroupfs::CpuGroup;
 
 use super::{
     assert_never_ejected, jobs, main_with, remove_all, slots_of_groups, wait_until_scheduled,

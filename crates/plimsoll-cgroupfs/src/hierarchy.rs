@@ -13,10 +13,8 @@ use procfs::process::MountInfo;
 use procfs::{ProcError, ProcessCGroup};
 use serde::{Deserialize, Serialize};
 
-use super::files;
-use crate::error::{EngineError, Result};
-use crate::journal::Entry;
-use crate::tasks;
+use crate::error::{CgroupError, Result};
+use crate::files;
 
 /// Names the cgroup below which groups are created, instead of the top; for
 /// tests and for containers. A path as in `/proc/PID/cgroup`.
@@ -84,11 +82,10 @@ fn tree_of(mount: &MountInfo, membership: &ProcessCGroup) -> Tree {
 }
 
 impl Hierarchy {
-    /// A folder in the shape of a v1 hierarchy.
-    #[cfg(test)]
-    pub(crate) fn at_folder(folder: &Path) -> Self {
+    /// A folder in the shape of a hierarchy, for tests and models: no kernel is behind it.
+    pub fn at_folder(folder: &Path, version: Version) -> Self {
         Self {
-            version: Version::V1,
+            version,
             cpu: Tree {
                 mount_point: folder.to_owned(),
                 own: PathBuf::new(),
@@ -103,7 +100,7 @@ impl Hierarchy {
     /// # Errors
     /// When there is none, or a base cgroup was named that is not there.
     pub fn find() -> Result<Self> {
-        let unreadable = |error: ProcError| EngineError::NoController {
+        let unreadable = |error: ProcError| CgroupError::NoController {
             reason: format!("/proc is not readable ({error})"),
         };
         let me = procfs::process::Process::myself().map_err(unreadable)?;
@@ -157,7 +154,7 @@ impl Hierarchy {
         })
     }
 
-    fn nothing_found(mounts: &[MountInfo]) -> EngineError {
+    fn nothing_found(mounts: &[MountInfo]) -> CgroupError {
         let v1 = |name: &str| {
             mounts
                 .iter()
@@ -173,7 +170,7 @@ impl Hierarchy {
         } else {
             "no cgroup file system is mounted; mount it: mount -t cgroup2 cgroup2 /sys/fs/cgroup"
         };
-        EngineError::NoController {
+        CgroupError::NoController {
             reason: reason.into(),
         }
     }
@@ -184,7 +181,7 @@ impl Hierarchy {
             let base = relative(Path::new(&named));
             if !self.cpu.mount_point.join(&base).is_dir() {
                 let target = Path::new(&named).display().to_string();
-                return Err(EngineError::NoTarget {
+                return Err(CgroupError::NoTarget {
                     target,
                     what: "cgroup (from PLIMSOLL_CGROUP_BASE)",
                 });
@@ -216,7 +213,7 @@ impl Hierarchy {
         ];
         for folder in folders.into_iter().flatten() {
             let no_permission = |help: &str| {
-                Err(EngineError::NoPermission {
+                Err(CgroupError::NoPermission {
                     path: folder.clone(),
                     help: help.into(),
                 })
@@ -237,10 +234,13 @@ impl Hierarchy {
     }
 
     /// Whether this process may change the knobs of a cgroup that is there.
-    pub(crate) fn check_writable(&self, path: &Path) -> Result<()> {
+    ///
+    /// # Errors
+    /// When not: it says what would give the permission.
+    pub fn check_writable(&self, path: &Path) -> Result<()> {
         let folder = self.cpu_folder(path);
         if access(&folder.join("cgroup.procs"), AccessFlags::W_OK) == Err(Errno::EACCES) {
-            return Err(EngineError::NoPermission {
+            return Err(CgroupError::NoPermission {
                 path: folder,
                 help: DELEGATION_HELP.into(),
             });
@@ -261,26 +261,6 @@ impl Hierarchy {
     /// The cgroup below which groups are created, relative to the mount point.
     pub fn base(&self) -> &Path {
         &self.base
-    }
-
-    fn below_base<'a>(&self, path: &'a Path) -> Option<&'a Path> {
-        let path = path.strip_prefix("/").unwrap_or(path);
-        path.strip_prefix(self.base()).ok()
-    }
-
-    /// Whether a cgroup, by its path below the mount point, is one of those
-    /// that are created below the base, or below one. Anybody may call a cgroup
-    /// of their own so elsewhere: that is none.
-    pub fn is_ours(&self, path: &Path) -> bool {
-        let first = self
-            .below_base(path)
-            .and_then(|path| path.components().next());
-        first.is_some_and(|first| super::layout::is_own_name(first.as_os_str()))
-    }
-
-    /// The name of the group that such a cgroup belongs to.
-    pub fn group_of<'a>(&self, path: &'a Path) -> Option<&'a str> {
-        super::layout::group_of(self.below_base(path)?)
     }
 
     /// Whether groups are created at the very top, so that they compete with
@@ -328,7 +308,7 @@ impl Hierarchy {
     /// # Errors
     /// When there is no such process.
     pub fn folders_of(&self, pid: i32) -> Result<Vec<PathBuf>> {
-        let no_process = || EngineError::NoTarget {
+        let no_process = || CgroupError::NoTarget {
             target: pid.to_string(),
             what: "process",
         };
@@ -352,23 +332,6 @@ impl Hierarchy {
         Ok([cpu, cpuacct].into_iter().flatten().collect())
     }
 
-    /// What is to be written down before a process is moved.
-    ///
-    /// # Errors
-    /// When there is no such process.
-    pub(crate) fn move_entry(&self, pid: i32) -> Result<Entry> {
-        let from = self.folders_of(pid)?;
-        let start_time = tasks::start_time(pid).ok_or_else(|| EngineError::NoTarget {
-            target: pid.to_string(),
-            what: "process",
-        })?;
-        Ok(Entry::Move {
-            pid,
-            start_time,
-            from,
-        })
-    }
-
     /// Where a path that a user gave is below the mount point: either as in
     /// `/proc/PID/cgroup`, or as a path in the file system. One with `..` in it
     /// is none: who writes it means another cgroup than is easily seen.
@@ -381,7 +344,7 @@ impl Hierarchy {
         let goes_up = below.components().any(|c| c == Component::ParentDir);
         let below = relative(below);
         if goes_up || below.as_os_str().is_empty() || !self.cpu_folder(&below).is_dir() {
-            return Err(EngineError::NoTarget {
+            return Err(CgroupError::NoTarget {
                 target: target.into(),
                 what: "cgroup",
             });

@@ -6,30 +6,17 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files;
-use super::hierarchy::{Hierarchy, Version};
-use super::stat::{self, CpuStat};
-use crate::error::{EngineError, Result};
-use crate::knobs::{Bandwidth, Quota};
+use crate::error::{CgroupError, Result};
+use crate::files;
+use crate::hierarchy::{Hierarchy, Version};
+use crate::stat::{self, CpuStat};
 
-/// v1 `cpu.shares` of a group of default weight.
+/// The weight of a cgroup that nobody has changed, of 1 to 10000 (`CGROUP_WEIGHT_DFL`).
+pub const WEIGHT_DEFAULT: u32 = 100;
+/// v1 `cpu.shares` of a cgroup of default weight.
 const SHARES_DEFAULT: u64 = 1024;
-/// Every group's weight, unless it asks for another.
-pub(crate) use plimsoll_policy::batch::GROUP_WEIGHT_DEFAULT as WEIGHT_DEFAULT;
-/// The weight of a group in the background where there is no idle mark.
-pub(crate) use plimsoll_policy::batch::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
 /// The least that v1 takes (kernel/sched/sched.h, MIN_SHARES).
 const SHARES_MIN: u64 = 2;
-
-/// The open files through which a process that is about to `exec` moves
-/// itself into a group: nothing but `write` is safe there.
-#[derive(Debug)]
-pub struct Membership {
-    /// One `cgroup.procs` a hierarchy.
-    pub files: Vec<File>,
-    /// The scheduling policy to take once it is in, if not its own.
-    pub policy: Option<i32>,
-}
 
 /// A cgroup by its path below the mount point.
 #[derive(Debug, Clone)]
@@ -79,7 +66,7 @@ impl CpuGroup {
         self.hierarchy.cpu_folder(&self.path).join(name)
     }
 
-    fn version(&self) -> Version {
+    pub(crate) fn version(&self) -> Version {
         self.hierarchy.version()
     }
 
@@ -90,27 +77,27 @@ impl CpuGroup {
 
     /// Tells it from another that was made under its name; `None`: it is not
     /// there.
-    pub(crate) fn identity(&self) -> Option<u64> {
+    pub fn identity(&self) -> Option<u64> {
         let found = fs::metadata(self.hierarchy.cpu_folder(&self.path));
         found.ok().map(|found| found.ino())
     }
 
     /// Whether it is the one of that identity, and not gone, as an error.
-    pub(crate) fn check_is(&self, identity: Option<u64>) -> Result<()> {
+    pub fn check_is(&self, identity: Option<u64>) -> Result<()> {
         if self.identity() == identity {
             return Ok(());
         }
         let gone = std::io::Error::from_raw_os_error(libc::ENOENT);
         let folder = self.hierarchy.cpu_folder(&self.path);
-        Err(EngineError::cgroup("find", &folder, gone))
+        Err(CgroupError::file("find", &folder, gone))
     }
 
     /// Whether it is there, as an error.
-    pub(crate) fn check_exists(&self) -> Result<()> {
+    pub fn check_exists(&self) -> Result<()> {
         let folder = self.hierarchy.cpu_folder(&self.path);
         match fs::metadata(&folder) {
             Ok(_) => Ok(()),
-            Err(source) => Err(EngineError::cgroup("find", &folder, source)),
+            Err(source) => Err(CgroupError::file("find", &folder, source)),
         }
     }
 
@@ -122,7 +109,7 @@ impl CpuGroup {
         for folder in self.folders() {
             match fs::create_dir(&folder) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                    return Err(EngineError::cgroup("create", &folder, error));
+                    return Err(CgroupError::file("create", &folder, error));
                 }
                 _ => (),
             }
@@ -160,26 +147,19 @@ impl CpuGroup {
         self.cpu_file("cgroup.subtree_control")
     }
 
-    /// Opens what a process needs to move itself here.
+    /// Opens its `cgroup.procs`, one a hierarchy, for writing.
     ///
     /// # Errors
-    /// When the group is not there or not writable.
-    pub fn membership(&self) -> Result<Membership> {
+    /// When the cgroup is not there or not writable.
+    pub fn open_procs(&self) -> Result<Vec<File>> {
         let open = |folder: PathBuf| {
             let path = folder.join("cgroup.procs");
             OpenOptions::new()
                 .write(true)
                 .open(&path)
-                .map_err(|source| EngineError::cgroup("open", &path, source))
+                .map_err(|source| CgroupError::file("open", &path, source))
         };
-        Ok(Membership {
-            files: self
-                .folders()
-                .into_iter()
-                .map(open)
-                .collect::<Result<_>>()?,
-            policy: None,
-        })
+        self.folders().into_iter().map(open).collect()
     }
 
     /// Moves a process here. One that has just ended counts as moved.
@@ -188,6 +168,30 @@ impl CpuGroup {
     /// When the kernel refuses.
     pub fn add_process(&self, pid: i32) -> Result<()> {
         move_process(&self.folders(), pid)
+    }
+
+    /// Moves a thread here. One that has just ended counts as moved.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn add_thread(&self, tid: i32) -> Result<()> {
+        move_task(&self.folders(), threads_file(self.version()), tid)
+    }
+
+    /// Its threads, of itself alone.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn threads(&self) -> Result<Vec<i32>> {
+        files::read_ids(&self.cpu_file(threads_file(self.version())))
+    }
+
+    /// v2: makes it a threaded cgroup, which takes single threads of processes above it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn make_threaded(&self) -> Result<()> {
+        files::write_text(&self.cpu_file("cgroup.type"), "threaded")
     }
 
     /// Its processes, of itself alone.
@@ -218,11 +222,7 @@ impl CpuGroup {
         let mut pids = match self.processes() {
             // A threaded v2 cgroup has no processes of its own: its threads
             // belong to those of the domain above.
-            Err(EngineError::Cgroup { source, .. })
-                if source.raw_os_error() == Some(libc::EOPNOTSUPP) =>
-            {
-                Vec::new()
-            }
+            Err(error) if error.os_error() == Some(libc::EOPNOTSUPP) => Vec::new(),
             other => other?,
         };
         for child in self.children() {
@@ -267,7 +267,7 @@ impl CpuGroup {
             Version::V2 => {
                 let path = self.usage_file();
                 let text = files::read_text(&path)?;
-                CpuStat::parse_usage_ns(&text).ok_or(EngineError::Unreadable { path, text })
+                CpuStat::parse_usage_ns(&text).ok_or(CgroupError::Unreadable { path, text })
             }
         }
     }
@@ -308,11 +308,6 @@ impl CpuGroup {
     /// Whether this cgroup has the idle mark (Linux 5.15 and later).
     pub fn has_idle(&self) -> bool {
         self.cpu_file("cpu.idle").exists()
-    }
-
-    /// Whether it can save up unused quota (Linux 5.14 and later).
-    pub fn has_burst(&self) -> bool {
-        self.burst_file().exists()
     }
 
     /// Sets or clears the idle mark. Writing what is there is not an error,
@@ -364,8 +359,8 @@ impl CpuGroup {
     }
 
     /// What the text of its weight's file means.
-    pub(crate) fn weight_of(&self, path: &Path, text: &str) -> Result<u32> {
-        let number: u64 = text.parse().map_err(|_| EngineError::Unreadable {
+    pub fn weight_of(&self, path: &Path, text: &str) -> Result<u32> {
+        let number: u64 = text.parse().map_err(|_| CgroupError::Unreadable {
             path: path.to_owned(),
             text: text.to_owned(),
         })?;
@@ -377,150 +372,32 @@ impl CpuGroup {
     }
 
     /// Whether it has a weight, and so the cpu controller.
-    pub(crate) fn has_weight(&self) -> bool {
+    pub fn has_weight(&self) -> bool {
         self.weight_setting(WEIGHT_DEFAULT).0.exists()
     }
+}
 
-    fn burst_file(&self) -> PathBuf {
-        self.cpu_file(match self.version() {
-            Version::V1 => "cpu.cfs_burst_us",
-            Version::V2 => "cpu.max.burst",
-        })
-    }
-
-    /// Its quota, period and burst.
-    ///
-    /// # Errors
-    /// When the kernel files cannot be read.
-    pub fn read_bandwidth(&self) -> Result<Bandwidth> {
-        let (quota_us, period_us) = match self.version() {
-            Version::V1 => {
-                let quota: i64 = files::read_number(&self.cpu_file("cpu.cfs_quota_us"))?;
-                let period: u64 = files::read_number(&self.cpu_file("cpu.cfs_period_us"))?;
-                (u64::try_from(quota).ok(), period)
-            }
-            Version::V2 => {
-                let path = self.cpu_file("cpu.max");
-                let text = files::read_text(&path)?;
-                let (quota, period) = text.split_once(' ').unwrap_or((&text, "100000"));
-                let period = period.parse().map_err(|_| EngineError::Unreadable {
-                    path,
-                    text: text.clone(),
-                })?;
-                (quota.parse().ok(), period)
-            }
-        };
-        let burst_us: u64 = if self.has_burst() {
-            files::read_number(&self.burst_file())?
-        } else {
-            0
-        };
-        Ok(Bandwidth {
-            quota: Quota {
-                quota_ns: quota_us.map(|us| us * 1000),
-                period_ns: period_us * 1000,
-            },
-            burst_ns: burst_us * 1000,
-        })
-    }
-
-    /// The writes that lead from `old` to `new`, in an order in which the
-    /// kernel takes them: it refuses a burst above the quota at every step,
-    /// and v1 a child's rate above its parent's. So burst comes down first
-    /// and goes up last, and no step in between has a higher rate than the
-    /// first or the last.
-    pub fn bandwidth_steps(&self, old: &Bandwidth, new: &Bandwidth) -> Vec<(PathBuf, String)> {
-        let us = |ns: u64| (ns / 1000).to_string();
-        let mut steps = Vec::new();
-        // Where the kernel has no burst, the plan has refused one that was
-        // asked for; a cap does without.
-        let new_burst_ns = if self.has_burst() { new.burst_ns } else { 0 };
-        let low_burst = new_burst_ns.min(old.burst_ns);
-        if low_burst < old.burst_ns {
-            steps.push((self.burst_file(), us(low_burst)));
-        }
-        let period = us(new.quota.period_ns);
-        match self.version() {
-            Version::V2 => {
-                let quota = new.quota.quota_ns.map_or_else(|| "max".into(), us);
-                steps.push((self.cpu_file("cpu.max"), format!("{quota} {period}")));
-            }
-            Version::V1 => {
-                let quota = new.quota.quota_ns.map_or_else(|| "-1".into(), us);
-                let quota = (self.cpu_file("cpu.cfs_quota_us"), quota);
-                let period = (self.cpu_file("cpu.cfs_period_us"), period);
-                if new.quota.period_ns > old.quota.period_ns {
-                    steps.extend([period, quota]);
-                } else {
-                    steps.extend([quota, period]);
-                }
-            }
-        }
-        if new_burst_ns > low_burst {
-            steps.push((self.burst_file(), us(new_burst_ns)));
-        }
-        steps
-    }
-
-    /// The files of quota, period and burst, with what stands there for
-    /// `bandwidth`.
-    pub fn bandwidth_settings(&self, bandwidth: &Bandwidth) -> Vec<(PathBuf, String)> {
-        let us = |ns: u64| (ns / 1000).to_string();
-        let mut settings = vec![self.quota_setting(bandwidth)];
-        if self.version() == Version::V1 {
-            let period = us(bandwidth.quota.period_ns);
-            settings.push((self.cpu_file("cpu.cfs_period_us"), period));
-        }
-        if self.has_burst() {
-            settings.push((self.burst_file(), us(bandwidth.burst_ns)));
-        }
-        settings
-    }
-
-    /// Sets quota, period and burst.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn write_bandwidth(&self, new: &Bandwidth) -> Result<()> {
-        let old = self.read_bandwidth()?;
-        if old == *new {
-            return Ok(());
-        }
-        for (path, text) in self.bandwidth_steps(&old, new) {
-            files::write_text(&path, &text)?;
-        }
-        Ok(())
-    }
-
-    /// The file to which a controller writes a new quota alone, with the
-    /// text for it. The period stays.
-    pub(crate) fn quota_setting(&self, bandwidth: &Bandwidth) -> (PathBuf, String) {
-        let quota_us = bandwidth.quota.quota_ns.map(|ns| ns / 1000);
-        match self.version() {
-            Version::V1 => {
-                let text = quota_us.map_or_else(|| "-1".into(), |us| us.to_string());
-                (self.cpu_file("cpu.cfs_quota_us"), text)
-            }
-            Version::V2 => {
-                let quota = quota_us.map_or_else(|| "max".into(), |us| us.to_string());
-                let period_us = bandwidth.quota.period_ns / 1000;
-                (self.cpu_file("cpu.max"), format!("{quota} {period_us}"))
-            }
-        }
+/// The file that lists and takes single threads.
+fn threads_file(version: Version) -> &'static str {
+    match version {
+        Version::V1 => "tasks",
+        Version::V2 => "cgroup.threads",
     }
 }
 
 /// Moves a process into the cgroup that `folders` stand for. One that has
 /// just ended counts as moved.
-pub(crate) fn move_process(folders: &[PathBuf], pid: i32) -> Result<()> {
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn move_process(folders: &[PathBuf], pid: i32) -> Result<()> {
+    move_task(folders, "cgroup.procs", pid)
+}
+
+fn move_task(folders: &[PathBuf], file: &str, id: i32) -> Result<()> {
     for folder in folders {
-        let path = folder.join("cgroup.procs");
-        match files::write_text(&path, &pid.to_string()) {
-            Err(EngineError::Cgroup { source, .. })
-                if source.raw_os_error() == Some(libc::ESRCH) =>
-            {
-                return Ok(());
-            }
+        match files::write_text(&folder.join(file), &id.to_string()) {
+            Err(error) if error.os_error() == Some(libc::ESRCH) => return Ok(()),
             other => other?,
         }
     }

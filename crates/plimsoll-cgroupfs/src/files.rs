@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::error::{EngineError, Result};
+use crate::error::{CgroupError, Result};
 
 /// What most files of a cgroup fit into.
 const FILE_BYTES: usize = 4096;
@@ -16,7 +16,7 @@ const FILE_BYTES: usize = 4096;
 pub fn read_text(path: &Path) -> Result<String> {
     match read_whole(path) {
         Ok(text) => Ok(text.trim_end().to_owned()),
-        Err(source) => Err(EngineError::cgroup("read", path, source)),
+        Err(source) => Err(CgroupError::file("read", path, source)),
     }
 }
 
@@ -37,7 +37,7 @@ pub fn write_text(path: &Path, text: &str) -> Result<()> {
         .write(true)
         .open(path)
         .and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(|source| EngineError::cgroup(format!("write `{text}`"), path, source))
+        .map_err(|source| CgroupError::file(format!("write `{text}`"), path, source))
 }
 
 /// A kernel file that holds one number.
@@ -46,7 +46,7 @@ pub fn write_text(path: &Path, text: &str) -> Result<()> {
 /// When it cannot be read or holds something else.
 pub(crate) fn read_number<T: std::str::FromStr>(path: &Path) -> Result<T> {
     let text = read_text(path)?;
-    text.parse().map_err(|_| EngineError::Unreadable {
+    text.parse().map_err(|_| CgroupError::Unreadable {
         path: path.to_owned(),
         text,
     })
@@ -56,7 +56,7 @@ pub(crate) fn read_number<T: std::str::FromStr>(path: &Path) -> Result<T> {
 ///
 /// # Errors
 /// When it cannot be read.
-pub(crate) fn read_ids(path: &Path) -> Result<Vec<i32>> {
+pub fn read_ids(path: &Path) -> Result<Vec<i32>> {
     Ok(read_text(path)?
         .lines()
         .filter_map(|line| line.parse().ok())

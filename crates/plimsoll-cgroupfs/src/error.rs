@@ -1,0 +1,78 @@
+//! Errors of the kernel's files.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// A kernel file, a cgroup or the controller could not be used. One readable line each.
+#[derive(Debug, Error)]
+pub enum CgroupError {
+    /// A kernel file or folder could not be used.
+    #[error("{path}: cannot {action}: {source}", path = path.display())]
+    File {
+        /// The attempt, such as `write "max 100000"`.
+        action: String,
+        /// The file or folder.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A kernel file holds something unexpected.
+    #[error("{path}: cannot make sense of `{text}`", path = path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Its text.
+        text: String,
+    },
+    /// There is no cpu controller to be had.
+    #[error("no cpu controller: {reason}")]
+    NoController {
+        /// What was found instead, and what would help.
+        reason: String,
+    },
+    /// Neither root nor a delegated subtree.
+    #[error("no permission to create or change cgroups below {path}: {help}", path = path.display())]
+    NoPermission {
+        /// Where it was tried.
+        path: PathBuf,
+        /// What would give the permission.
+        help: String,
+    },
+    /// There is no such cgroup or process.
+    #[error("{target}: no such {what}")]
+    NoTarget {
+        /// The name that was given.
+        target: String,
+        /// The kind of target.
+        what: &'static str,
+    },
+}
+
+impl CgroupError {
+    /// A failed use of a kernel file.
+    pub fn file(action: impl Into<String>, path: &Path, source: io::Error) -> Self {
+        Self::File {
+            action: action.into(),
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// The kernel's error number for a failed use of a file.
+    pub fn os_error(&self) -> Option<i32> {
+        match self {
+            Self::File { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+
+    /// Whether a cgroup vanished: its folder, or the device behind an open file.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.os_error(), Some(libc::ENOENT | libc::ENODEV))
+    }
+}
+
+/// What this crate's functions return.
+pub type Result<T> = std::result::Result<T, CgroupError>;
