@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::error::{CgroupError, Result};
 use crate::files;
 use crate::group::CpuGroup;
-use crate::hierarchy::Version;
+use crate::version::Version;
 
 /// Quota, period and burst of a cgroup, in the unit of the kernel's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

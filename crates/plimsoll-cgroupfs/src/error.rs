@@ -48,6 +48,20 @@ pub enum CgroupError {
         /// The kind of target.
         what: &'static str,
     },
+    /// A cgroup outside of what is mounted, or of this process's cgroup namespace.
+    #[error(
+        "{target}: its cgroup {cgroup} cannot be found below {mount_point}; try from outside of this container or cgroup namespace",
+        cgroup = cgroup.display(),
+        mount_point = mount_point.display()
+    )]
+    NotVisible {
+        /// The process that is in it.
+        target: String,
+        /// The cgroup as in `/proc/PID/cgroup`.
+        cgroup: PathBuf,
+        /// Where the hierarchy is mounted.
+        mount_point: PathBuf,
+    },
 }
 
 impl CgroupError {

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use crate::error::{CgroupError, Result};
 use crate::files;
-use crate::hierarchy::{Hierarchy, Version};
+use crate::hierarchy::Hierarchy;
 use crate::stat::{self, CpuStat};
+use crate::version::Version;
 
 /// The weight of a cgroup that nobody has changed, of 1 to 10000 (`CGROUP_WEIGHT_DFL`).
 pub const WEIGHT_DEFAULT: u32 = 100;

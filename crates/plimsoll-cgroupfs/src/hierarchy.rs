@@ -5,16 +5,16 @@
 //! `cpu` and `cpuacct` in one v1 hierarchy or in two.
 
 use std::fmt;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
-use procfs::process::MountInfo;
-use procfs::{ProcError, ProcessCGroup};
-use serde::{Deserialize, Serialize};
 
 use crate::error::{CgroupError, Result};
 use crate::files;
+use crate::proc::{self, Membership, Memberships, Mount};
+use crate::version::Version;
 
 /// Names the cgroup below which groups are created, instead of the top; for
 /// tests and for containers. A path as in `/proc/PID/cgroup`.
@@ -23,31 +23,51 @@ pub const BASE_VARIABLE: &str = "PLIMSOLL_CGROUP_BASE";
 const DELEGATION_HELP: &str = "run as root, or from a shell in a delegated cgroup v2 subtree \
      (`systemd-run --user --scope -p Delegate=yes bash`)";
 
-/// The two interfaces of control groups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Version {
-    /// A hierarchy for each controller.
-    V1,
-    /// One hierarchy.
-    V2,
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V1 => "cgroup v1",
-            Self::V2 => "cgroup v2",
-        })
-    }
-}
-
 /// One mounted hierarchy and this process's place in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Tree {
+    /// The controller for which it is used.
+    controller: &'static str,
     mount_point: PathBuf,
-    /// This process's cgroup, relative to the mount point.
+    /// The cgroup that is mounted there, as in `/proc/PID/cgroup`.
+    root: PathBuf,
+    /// This process's cgroup, as in `/proc/self/cgroup`.
     own: PathBuf,
+}
+
+impl Tree {
+    /// Of several mounts of a hierarchy, the first in which this process sees its own cgroup;
+    /// else the first.
+    fn choose<'a>(
+        controller: &'static str,
+        mounts: impl Iterator<Item = &'a Mount>,
+        membership: &Membership,
+    ) -> Option<Self> {
+        let own = &membership.cgroup;
+        let mount = mounts.min_by_key(|mount| below(&mount.root, own).is_none())?;
+        Some(Self {
+            controller,
+            mount_point: mount.point.clone(),
+            root: mount.root.clone(),
+            own: own.clone(),
+        })
+    }
+
+    /// A cgroup as in `/proc/PID/cgroup`, relative to the mount point.
+    ///
+    /// # Errors
+    /// When it is not below the mount point, or its path there is not known.
+    fn place(&self, target: impl fmt::Display, cgroup: &Path) -> Result<PathBuf> {
+        below(&self.root, cgroup).ok_or_else(|| CgroupError::NotVisible {
+            target: target.to_string(),
+            cgroup: cgroup.to_owned(),
+            mount_point: self.mount_point.clone(),
+        })
+    }
+
+    fn own_place(&self) -> Result<PathBuf> {
+        self.place("this process", &self.own)
+    }
 }
 
 /// The hierarchy, or the two of v1, through which CPU time is controlled.
@@ -61,24 +81,23 @@ pub struct Hierarchy {
     base: PathBuf,
 }
 
-/// Path components below a root: no leading slash, no `..`.
-fn relative(path: &Path) -> PathBuf {
-    path.components()
-        .filter(|c| matches!(c, Component::Normal(_)))
+/// A path without a slash in front. `None`: it has a `..`, and so leads elsewhere.
+fn downward(path: &Path) -> Option<PathBuf> {
+    let components = path.components();
+    let names = components.filter(|c| !matches!(c, Component::RootDir | Component::CurDir));
+    names
+        .map(|component| match component {
+            Component::Normal(name) => Some(name),
+            _ => None,
+        })
         .collect()
 }
 
-/// The place that `/proc/self/cgroup` names, as seen below a mount point.
-fn place(mount: &MountInfo, pathname: &str) -> PathBuf {
-    let path = Path::new(pathname);
-    relative(path.strip_prefix(&mount.root).unwrap_or(path))
-}
-
-fn tree_of(mount: &MountInfo, membership: &ProcessCGroup) -> Tree {
-    Tree {
-        mount_point: mount.mount_point.clone(),
-        own: place(mount, &membership.pathname),
-    }
+/// The cgroup `path` relative to the cgroup `root`, both as in `/proc/PID/cgroup`. Outside of the
+/// reader's cgroup namespace these begin with `/..`. `None`: it is not below `root`, or it is
+/// where the kernel does not tell the names in between.
+fn below(root: &Path, path: &Path) -> Option<PathBuf> {
+    downward(path.strip_prefix(root).ok()?)
 }
 
 impl Hierarchy {
@@ -87,8 +106,10 @@ impl Hierarchy {
         Self {
             version,
             cpu: Tree {
+                controller: "cpu",
                 mount_point: folder.to_owned(),
-                own: PathBuf::new(),
+                root: "/".into(),
+                own: "/".into(),
             },
             cpuacct: None,
             base: PathBuf::new(),
@@ -100,49 +121,41 @@ impl Hierarchy {
     /// # Errors
     /// When there is none, or a base cgroup was named that is not there.
     pub fn find() -> Result<Self> {
-        let unreadable = |error: ProcError| CgroupError::NoController {
+        let unreadable = |error: io::Error| CgroupError::NoController {
             reason: format!("/proc is not readable ({error})"),
         };
-        let me = procfs::process::Process::myself().map_err(unreadable)?;
-        let mounts: Vec<MountInfo> = me.mountinfo().map_err(unreadable)?.0;
-        let memberships = me.cgroups().map_err(unreadable)?.0;
+        let mounts = proc::mounts().map_err(unreadable)?;
+        let memberships = Memberships::own().map_err(unreadable)?;
         let mut found = Self::choose(&mounts, &memberships)?;
         found.base = found.choose_base()?;
         Ok(found)
     }
 
     /// Chooses among what is mounted: v2 where it has the controller, else v1.
-    fn choose(mounts: &[MountInfo], memberships: &[ProcessCGroup]) -> Result<Self> {
+    fn choose(mounts: &[Mount], memberships: &Memberships) -> Result<Self> {
         Self::choose_v2(mounts, memberships)
             .or_else(|| Self::choose_v1(mounts, memberships))
             .ok_or_else(|| Self::nothing_found(mounts))
     }
 
-    fn choose_v2(mounts: &[MountInfo], memberships: &[ProcessCGroup]) -> Option<Self> {
-        let membership = memberships.iter().find(|m| m.hierarchy == 0)?;
-        let mount = mounts.iter().find(|mount| {
-            let controllers = mount.mount_point.join("cgroup.controllers");
-            mount.fs_type == "cgroup2"
-                && files::read_text(&controllers)
-                    .is_ok_and(|text| text.split_whitespace().any(|name| name == "cpu"))
-        })?;
+    fn choose_v2(mounts: &[Mount], memberships: &Memberships) -> Option<Self> {
+        let membership = memberships.find(Version::V2, "cpu")?;
+        let with_cpu = mounts
+            .iter()
+            .filter(|mount| mount.version == Version::V2 && has_cpu(&mount.point));
         Some(Self {
             version: Version::V2,
-            cpu: tree_of(mount, membership),
+            cpu: Tree::choose("cpu", with_cpu, membership)?,
             cpuacct: None,
             base: PathBuf::new(),
         })
     }
 
-    fn choose_v1(mounts: &[MountInfo], memberships: &[ProcessCGroup]) -> Option<Self> {
-        let tree = |controller: &str| {
-            let membership = memberships
-                .iter()
-                .find(|m| m.hierarchy != 0 && m.controllers.iter().any(|c| c == controller))?;
-            let mount = mounts.iter().find(|mount| {
-                mount.fs_type == "cgroup" && mount.super_options.contains_key(controller)
-            })?;
-            Some(tree_of(mount, membership))
+    fn choose_v1(mounts: &[Mount], memberships: &Memberships) -> Option<Self> {
+        let tree = |controller: &'static str| {
+            let membership = memberships.find(Version::V1, controller)?;
+            let with_it = mounts.iter().filter(|mount| mount.has(controller));
+            Tree::choose(controller, with_it, membership)
         };
         let cpu = tree("cpu")?;
         let cpuacct = tree("cpuacct")?;
@@ -154,18 +167,14 @@ impl Hierarchy {
         })
     }
 
-    fn nothing_found(mounts: &[MountInfo]) -> CgroupError {
-        let v1 = |name: &str| {
-            mounts
-                .iter()
-                .any(|m| m.fs_type == "cgroup" && m.super_options.contains_key(name))
-        };
-        let reason = if v1("cpu") {
+    fn nothing_found(mounts: &[Mount]) -> CgroupError {
+        let has_version = |version| mounts.iter().any(|mount| mount.version == version);
+        let reason = if mounts.iter().any(|mount| mount.has("cpu")) {
             "cgroup v1 has cpu but not cpuacct mounted; mount cpuacct, which counts what a group uses"
-        } else if mounts.iter().any(|m| m.fs_type == "cgroup2") {
+        } else if has_version(Version::V2) {
             "a cgroup v2 hierarchy is mounted without it, and no v1 hierarchy has it; boot without \
              cgroup_disable=cpu and cgroup_no_v1, or enable CONFIG_CGROUP_SCHED"
-        } else if mounts.iter().any(|m| m.fs_type == "cgroup") {
+        } else if has_version(Version::V1) {
             "cgroup v1 is mounted without it; mount it: mount -t cgroup -o cpu cgroup /sys/fs/cgroup/cpu"
         } else {
             "no cgroup file system is mounted; mount it: mount -t cgroup2 cgroup2 /sys/fs/cgroup"
@@ -178,15 +187,11 @@ impl Hierarchy {
     /// The cgroup below which this process may create its own.
     fn choose_base(&self) -> Result<PathBuf> {
         if let Some(named) = std::env::var_os(BASE_VARIABLE) {
-            let base = relative(Path::new(&named));
-            if !self.cpu.mount_point.join(&base).is_dir() {
-                let target = Path::new(&named).display().to_string();
-                return Err(CgroupError::NoTarget {
-                    target,
-                    what: "cgroup (from PLIMSOLL_CGROUP_BASE)",
-                });
-            }
-            return Ok(base);
+            let base = downward(Path::new(&named)).filter(|base| self.cpu_folder(base).is_dir());
+            return base.ok_or_else(|| CgroupError::NoTarget {
+                target: Path::new(&named).display().to_string(),
+                what: "cgroup (from PLIMSOLL_CGROUP_BASE)",
+            });
         }
         if nix::unistd::geteuid().is_root() {
             return Ok(PathBuf::new());
@@ -197,9 +202,11 @@ impl Hierarchy {
             access(&folder, AccessFlags::W_OK).is_ok()
                 && access(&folder.join("cgroup.procs"), AccessFlags::W_OK).is_ok()
         };
-        let own = &self.cpu.own;
+        let Ok(own) = self.cpu.own_place() else {
+            return Ok(PathBuf::new());
+        };
         let highest = own.ancestors().take_while(|path| writable(path)).last();
-        Ok(highest.unwrap_or(own).to_owned())
+        Ok(highest.unwrap_or(&own).to_owned())
     }
 
     /// Whether this process may create groups here.
@@ -223,7 +230,7 @@ impl Hierarchy {
                 let help = "it is mounted read-only; in a container, mount it read-write";
                 return no_permission(if read_only { help } else { DELEGATION_HELP });
             }
-            if self.version == Version::V2 && !self.has_controller(&folder) {
+            if self.version == Version::V2 && !has_cpu(&folder) {
                 return no_permission(
                     "the cpu controller is not delegated to it \
                      (`systemctl edit user@.service`, add Delegate=cpu cpuset io memory pids)",
@@ -246,11 +253,6 @@ impl Hierarchy {
             });
         }
         Ok(())
-    }
-
-    fn has_controller(&self, folder: &Path) -> bool {
-        files::read_text(&folder.join("cgroup.controllers"))
-            .is_ok_and(|text| text.split_whitespace().any(|name| name == "cpu"))
     }
 
     /// v1 or v2.
@@ -288,48 +290,53 @@ impl Hierarchy {
 
     /// Every folder that stands for one cgroup.
     pub fn folders(&self, path: &Path) -> Vec<PathBuf> {
-        [Some(self.cpu_folder(path)), self.cpuacct_folder(path)]
-            .into_iter()
-            .flatten()
+        self.trees()
+            .map(|tree| tree.mount_point.join(path))
             .collect()
+    }
+
+    fn trees(&self) -> impl Iterator<Item = &Tree> {
+        std::iter::once(&self.cpu).chain(&self.cpuacct)
     }
 
     /// This process's own cgroup, one folder a hierarchy.
-    pub fn own_folders(&self) -> Vec<PathBuf> {
-        [Some(&self.cpu), self.cpuacct.as_ref()]
-            .into_iter()
-            .flatten()
-            .map(|tree| tree.mount_point.join(&tree.own))
+    ///
+    /// # Errors
+    /// When it is not visible here.
+    pub fn own_folders(&self) -> Result<Vec<PathBuf>> {
+        self.trees()
+            .map(|tree| Ok(tree.mount_point.join(tree.own_place()?)))
             .collect()
     }
 
-    /// The folders of the cgroup that a process is in.
+    /// The cgroup of a process or thread in the hierarchy of the cpu controller, below the mount
+    /// point.
     ///
     /// # Errors
-    /// When there is no such process.
+    /// When there is no such process, or its cgroup is not visible here.
+    pub fn cgroup_of(&self, pid: i32) -> Result<PathBuf> {
+        self.place_of(&self.cpu, &memberships_of(pid)?, pid)
+    }
+
+    /// The folders of the cgroup of a process or thread, one a hierarchy.
+    ///
+    /// # Errors
+    /// When there is no such process, or its cgroup is not visible here.
     pub fn folders_of(&self, pid: i32) -> Result<Vec<PathBuf>> {
-        let no_process = || CgroupError::NoTarget {
-            target: pid.to_string(),
-            what: "process",
-        };
-        let process = procfs::process::Process::new(pid).map_err(|_| no_process())?;
-        let memberships = process.cgroups().map_err(|_| no_process())?.0;
-        let place_in = |tree: &Tree, controller: &str| {
-            let membership = memberships.iter().find(|m| match self.version {
-                Version::V2 => m.hierarchy == 0,
-                Version::V1 => m.controllers.iter().any(|c| c == controller),
-            })?;
-            Some(
-                tree.mount_point
-                    .join(relative(Path::new(&membership.pathname))),
-            )
-        };
-        let cpu = place_in(&self.cpu, "cpu");
-        let cpuacct = self
-            .cpuacct
-            .as_ref()
-            .and_then(|tree| place_in(tree, "cpuacct"));
-        Ok([cpu, cpuacct].into_iter().flatten().collect())
+        let memberships = memberships_of(pid)?;
+        self.trees()
+            .map(|tree| {
+                let place = self.place_of(tree, &memberships, pid)?;
+                Ok(tree.mount_point.join(place))
+            })
+            .collect()
+    }
+
+    fn place_of(&self, tree: &Tree, memberships: &Memberships, pid: i32) -> Result<PathBuf> {
+        let membership = memberships
+            .find(self.version, tree.controller)
+            .ok_or_else(|| no_process(pid))?;
+        tree.place(format_args!("process {pid}"), &membership.cgroup)
     }
 
     /// Where a path that a user gave is below the mount point: either as in
@@ -338,17 +345,187 @@ impl Hierarchy {
     ///
     /// # Errors
     /// When there is no such cgroup.
-    pub fn resolve(&self, target: &str) -> Result<PathBuf> {
-        let path = Path::new(target);
+    pub fn resolve(&self, target: impl AsRef<Path>) -> Result<PathBuf> {
+        let path = target.as_ref();
         let below = path.strip_prefix(&self.cpu.mount_point).unwrap_or(path);
-        let goes_up = below.components().any(|c| c == Component::ParentDir);
-        let below = relative(below);
-        if goes_up || below.as_os_str().is_empty() || !self.cpu_folder(&below).is_dir() {
-            return Err(CgroupError::NoTarget {
-                target: target.into(),
+        let is_there = |path: &PathBuf| {
+            let is_root = path.as_os_str().is_empty();
+            !is_root && self.cpu_folder(path).is_dir()
+        };
+        downward(below)
+            .filter(is_there)
+            .ok_or_else(|| CgroupError::NoTarget {
+                target: path.display().to_string(),
                 what: "cgroup",
-            });
+            })
+    }
+}
+
+/// v2: whether children of a cgroup can have the cpu controller.
+fn has_cpu(folder: &Path) -> bool {
+    files::read_text(&folder.join("cgroup.controllers"))
+        .is_ok_and(|text| text.split_whitespace().any(|name| name == "cpu"))
+}
+
+fn no_process(pid: i32) -> CgroupError {
+    CgroupError::NoTarget {
+        target: pid.to_string(),
+        what: "process",
+    }
+}
+
+fn memberships_of(pid: i32) -> Result<Memberships> {
+    Memberships::of(pid).map_err(|source| match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ESRCH) => no_process(pid),
+        _ => {
+            let path = format!("/proc/{pid}/cgroup");
+            CgroupError::file("read", Path::new(&path), source)
         }
-        Ok(below)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    use super::*;
+    use crate::proc::tests::{memberships_of, mounts_of};
+
+    #[test]
+    fn a_cgroup_is_found_below_its_mount_or_not_at_all() {
+        for (root, cgroup, expected) in [
+            ("/", "/", Some("")),
+            ("/", "/a/b", Some("a/b")),
+            // Only a part is mounted, as in a container.
+            ("/docker/x", "/docker/x", Some("")),
+            ("/docker/x", "/docker/x/a", Some("a")),
+            ("/docker/x", "/docker/xy", None),
+            ("/docker/x", "/other", None),
+            ("/docker/x", "/", None),
+            // Outside of the cgroup namespace.
+            ("/", "/..", None),
+            ("/", "/../a", None),
+            ("/", "/../../a", None),
+            ("/", "/a/../b", None),
+            // The mount was made outside of the namespace, one above.
+            ("/..", "/..", Some("")),
+            ("/..", "/../a", Some("a")),
+            ("/..", "/../..", None),
+            ("/..", "/../../a", None),
+            // The name of the namespace's own root is not known.
+            ("/..", "/", None),
+            ("/../..", "/../a", None),
+        ] {
+            let found = below(Path::new(root), Path::new(cgroup));
+            let expected = expected.map(PathBuf::from);
+            assert_eq!(found, expected, "{cgroup} in a mount of {root}");
+        }
+    }
+
+    const V1_MOUNTS: &str = "\
+        30 25 0:25 / /c/cpu rw - cgroup cgroup rw,cpu\n\
+        31 25 0:26 / /c/cpuacct rw - cgroup cgroup rw,cpuacct\n";
+    const V1_PLACES: &str = "4:cpuacct:/b\n3:cpu:/a\n0::/\n";
+
+    fn choose(mounts: &str, places: &str) -> Result<Hierarchy> {
+        Hierarchy::choose(&mounts_of(mounts), &memberships_of(places))
+    }
+
+    #[test]
+    fn v1_has_one_folder_or_two() {
+        let apart = choose(V1_MOUNTS, V1_PLACES).unwrap();
+        assert_eq!(apart.version(), Version::V1);
+        let expected: [&Path; 2] = [Path::new("/c/cpu/a"), Path::new("/c/cpuacct/b")];
+        assert_eq!(apart.own_folders().unwrap(), expected);
+
+        let mounts = "30 25 0:25 / /c/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n";
+        let together = choose(mounts, "3:cpu,cpuacct:/a\n").unwrap();
+        let expected: [&Path; 1] = [Path::new("/c/cpu,cpuacct/a")];
+        assert_eq!(together.own_folders().unwrap(), expected);
+        assert_eq!(together.cpuacct_folder(Path::new("x")), None);
+    }
+
+    /// A folder in the shape of a v2 hierarchy.
+    fn v2(controllers: &str) -> (tempfile::TempDir, String) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("cgroup.controllers"), controllers).unwrap();
+        let point = folder.path().display();
+        let line = format!("40 25 0:30 / {point} rw - cgroup2 none rw\n");
+        (folder, line)
+    }
+
+    #[test]
+    fn v2_is_chosen_where_it_has_the_controller() {
+        let (folder, line) = v2("cpuset cpu io\n");
+        let found = choose(&format!("{V1_MOUNTS}{line}"), V1_PLACES).unwrap();
+        assert_eq!(found.version(), Version::V2);
+        assert_eq!(found.mount_point(), folder.path());
+
+        let (_folder, line) = v2("cpuset memory\n");
+        let hybrid = choose(&format!("{V1_MOUNTS}{line}"), V1_PLACES).unwrap();
+        assert_eq!(hybrid.version(), Version::V1);
+    }
+
+    #[test]
+    fn of_several_mounts_the_one_that_shows_this_process_is_chosen() {
+        let mounts = "\
+            29 25 0:25 /../.. /old rw - cgroup cgroup rw,cpu,cpuacct\n\
+            30 25 0:25 / /new rw - cgroup cgroup rw,cpu,cpuacct\n";
+        let found = choose(mounts, "3:cpu,cpuacct:/a\n").unwrap();
+        assert_eq!(found.own_folders().unwrap(), [Path::new("/new/a")]);
+    }
+
+    #[test]
+    fn a_process_outside_of_the_mount_has_no_folders() {
+        let container = V1_MOUNTS.replace(" / /c", " /docker/x /c");
+        let found = choose(&container, "4:cpuacct:/docker/x\n3:cpu:/a\n").unwrap();
+        let error = found.own_folders().unwrap_err();
+        assert!(matches!(error, CgroupError::NotVisible { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("/a cannot be found below /c/cpu"), "{text}");
+    }
+
+    #[test]
+    fn a_missing_controller_is_told_with_what_would_help() {
+        let (_folder, v2) = v2("memory\n");
+        let only_cpu = "30 25 0:25 / /c/cpu rw - cgroup cgroup rw,cpu\n";
+        let only_memory = "30 25 0:25 / /c/memory rw - cgroup cgroup rw,memory\n";
+        for (mounts, expected) in [
+            (only_cpu, "mount cpuacct"),
+            (only_memory, "mount -t cgroup -o cpu"),
+            (&v2, "boot without cgroup_disable=cpu"),
+            ("", "mount -t cgroup2"),
+        ] {
+            let error = choose(mounts, V1_PLACES).unwrap_err().to_string();
+            assert!(error.starts_with("no cpu controller: "), "{error}");
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn targets_are_cgroups_that_are_there_and_lead_down() {
+        let folder = tempfile::tempdir().unwrap();
+        let hierarchy = Hierarchy::at_folder(folder.path(), Version::V2);
+        let odd = OsStr::from_bytes(b"a/\xff");
+        fs::create_dir_all(hierarchy.cpu_folder(Path::new(odd))).unwrap();
+        for target in [Path::new("/a"), Path::new("a/"), &folder.path().join("a")] {
+            assert_eq!(hierarchy.resolve(target).unwrap(), Path::new("a"));
+        }
+        assert_eq!(hierarchy.resolve(odd).unwrap(), Path::new(odd));
+        for target in ["/", "", "/b", "/a/../a", "../a", "/.."] {
+            let error = hierarchy.resolve(target).unwrap_err().to_string();
+            assert_eq!(error, format!("{target}: no such cgroup"));
+        }
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_told_as_such() {
+        let hierarchy = Hierarchy::at_folder(Path::new("/nowhere"), Version::V2);
+        for pid in [0, -1, i32::MAX] {
+            let error = hierarchy.folders_of(pid).unwrap_err().to_string();
+            assert_eq!(error, format!("{pid}: no such process"));
+        }
     }
 }

@@ -12,13 +12,16 @@ mod error;
 mod files;
 mod group;
 mod hierarchy;
+mod proc;
 mod stat;
 mod usage;
+mod version;
 
 pub use cpu_max::CpuMax;
 pub use error::{CgroupError, Result};
 pub use files::{read_ids, read_text, threads_below, write_text};
 pub use group::{CpuGroup, WEIGHT_DEFAULT, move_process};
-pub use hierarchy::{BASE_VARIABLE, Hierarchy, Version};
+pub use hierarchy::{BASE_VARIABLE, Hierarchy};
 pub use stat::CpuStat;
 pub use usage::UsageCounter;
+pub use version::Version;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::hierarchy::Version;
+use crate::version::Version;
 
 /// The statistics of a group's bandwidth, in the same units whichever
 /// hierarchy they come from.

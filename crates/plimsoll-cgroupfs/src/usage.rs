@@ -5,8 +5,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use crate::error::{CgroupError, Result};
-use crate::hierarchy::Version;
 use crate::stat::CpuStat;
+use crate::version::Version;
 
 /// No `cpu.stat` is longer.
 const FILE_BYTES_MAX: usize = 4096;

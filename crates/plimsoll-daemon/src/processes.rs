@@ -138,9 +138,8 @@ fn uid_of_status(status: &str, pid: i32) -> Option<Uid> {
 
 /// Its cgroup below the mount point, with a `/` in front.
 fn cgroup(hierarchy: &Hierarchy, pid: i32) -> Option<String> {
-    let folders = hierarchy.folders_of(pid).ok()?;
-    let path = folders.first()?.strip_prefix(hierarchy.mount_point());
-    Some(format!("/{}", path.ok()?.to_string_lossy()))
+    let path = hierarchy.cgroup_of(pid).ok()?;
+    Some(format!("/{}", path.to_string_lossy()))
 }
 
 /// The file that it runs. `None`: it is not ours to see.

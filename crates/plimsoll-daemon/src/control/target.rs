@@ -4,11 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
+use plimsoll_cgroupfs::{CgroupError, CpuGroup, Hierarchy, WEIGHT_DEFAULT};
 use plimsoll_engine::tasks;
-
-/// The weight of a cgroup that nobody has changed.
-const WEIGHT_DEFAULT: u32 = 100;
 
 /// A process as it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,11 +79,12 @@ fn owner(status: &str) -> Option<u32> {
 /// idle mark, less than the usual weight, CPUs of its own, or a limit of memory
 /// or I/O.
 pub fn confined_by(hierarchy: &Arc<Hierarchy>, pid: i32) -> Option<String> {
-    let folders = hierarchy.folders_of(pid).ok()?;
-    let path = folders
-        .first()?
-        .strip_prefix(hierarchy.mount_point())
-        .ok()?;
+    let path = match hierarchy.cgroup_of(pid) {
+        Ok(path) => path,
+        // Its limits are not to be seen: it may have any.
+        Err(CgroupError::NotVisible { cgroup, .. }) => return Some(cgroup.display().to_string()),
+        Err(_) => return None,
+    };
     let confines = |path: &&Path| !path.as_os_str().is_empty() && has_limits(hierarchy, path);
     let found = path.ancestors().find(confines)?;
     Some(format!("/{}", found.display()))

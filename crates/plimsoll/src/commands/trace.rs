@@ -51,7 +51,7 @@ fn cgroup_of(group: &str) -> Result<CpuGroup> {
     };
     let state = control::ask(&runtime, group, Request::Show)?.ok_or_else(no_target)?;
     let hierarchy = Arc::new(Hierarchy::find()?);
-    let path = hierarchy.resolve(&state.cgroup.display().to_string())?;
+    let path = hierarchy.resolve(&state.cgroup)?;
     Ok(CpuGroup::at(&hierarchy, path))
 }
 

@@ -91,7 +91,7 @@ impl ManagedGroup {
             // descendants nobody wrote down where they belong. Our own place
             // would end them with us.
             Selector::Processes => hierarchy.folders(Path::new("")),
-            _ => hierarchy.own_folders(),
+            _ => hierarchy.own_folders()?,
         };
         let nice_before = match policy.selector {
             Selector::Command => Some(tasks::nice(std::process::id().cast_signed())?),

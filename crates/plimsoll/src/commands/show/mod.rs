@@ -3,7 +3,7 @@
 pub mod served;
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -66,22 +66,18 @@ fn show_target(runtime: &RuntimeFolder, target: &str, as_json: bool) -> Result<(
         return served::print(&groups, as_json);
     }
     let folder = match target.parse::<i32>() {
-        Ok(pid) => hierarchy
-            .folders_of(pid)?
-            .first()
-            .map(|path| path.display().to_string()),
-        Err(_) => Some(target.to_owned()),
+        Ok(pid) => hierarchy.cpu_folder(&hierarchy.cgroup_of(pid)?),
+        Err(_) => PathBuf::from(target),
     };
     let no_target = || EngineError::NoTarget {
         target: target.to_owned(),
         what: "group, cgroup or process",
     };
-    let folder = folder.ok_or_else(no_target)?;
-    if Path::new(&folder) == hierarchy.mount_point() {
+    if folder == hierarchy.cpu_folder(Path::new("")) {
         let text = format!("{target}: is in no group but the root cgroup, which has no limits");
         return Err(CommandError::Other(text));
     }
-    let path = hierarchy.resolve(&folder).map_err(|_| no_target())?;
+    let path = hierarchy.resolve(folder).map_err(|_| no_target())?;
     print_cgroup(&CpuGroup::at(&hierarchy, path), as_json)
 }
 

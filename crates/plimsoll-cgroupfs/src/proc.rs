@@ -1,0 +1,214 @@
+//! Two files of `/proc`: where cgroup file systems are mounted, and which cgroups a process is in.
+//!
+//! Names are bytes: a cgroup may have any name but one with a slash or a line break.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+
+use crate::version::Version;
+
+/// One mounted cgroup file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mount {
+    pub version: Version,
+    /// The cgroup that is mounted, as seen from this process's cgroup namespace.
+    pub root: PathBuf,
+    pub point: PathBuf,
+    options: Vec<Vec<u8>>,
+}
+
+impl Mount {
+    /// v1: whether this hierarchy has a controller.
+    pub fn has(&self, controller: &str) -> bool {
+        self.version == Version::V1 && self.options.iter().any(|o| o == controller.as_bytes())
+    }
+}
+
+/// The cgroup file systems that this process sees.
+pub(crate) fn mounts() -> io::Result<Vec<Mount>> {
+    Ok(parse_mounts(&fs::read("/proc/self/mountinfo")?))
+}
+
+fn parse_mounts(text: &[u8]) -> Vec<Mount> {
+    lines(text).filter_map(parse_mount).collect()
+}
+
+/// `36 35 98:0 /root /point rw,noatime shared:1 - cgroup source rw,cpu` (proc(5)).
+fn parse_mount(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let root = unescaped(fields.nth(3)?);
+    let point = unescaped(fields.next()?);
+    let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
+    let version = match fields.next()? {
+        b"cgroup" => Version::V1,
+        b"cgroup2" => Version::V2,
+        _ => return None,
+    };
+    let options = fields.nth(1)?.split(|byte| *byte == b',');
+    Some(Mount {
+        version,
+        root,
+        point,
+        options: options.map(<[u8]>::to_vec).collect(),
+    })
+}
+
+/// Space, tab, line break and backslash stand there as `\040` and so on.
+fn unescaped(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let octal = after.get(..3).filter(|_| *first == b'\\');
+        let code = octal.and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+/// A process's cgroup in one hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Membership {
+    /// The number of the hierarchy; v2 is 0.
+    hierarchy: u32,
+    controllers: Vec<Vec<u8>>,
+    /// As seen from this process's cgroup namespace: it begins with `/..` outside of that.
+    pub cgroup: PathBuf,
+}
+
+/// The memberships of one process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Memberships(Vec<Membership>);
+
+impl Memberships {
+    /// Those of this process.
+    pub fn own() -> io::Result<Self> {
+        Ok(Self::parse(&fs::read("/proc/self/cgroup")?))
+    }
+
+    /// Those of a process or of one thread.
+    pub fn of(pid: i32) -> io::Result<Self> {
+        Ok(Self::parse(&fs::read(format!("/proc/{pid}/cgroup"))?))
+    }
+
+    fn parse(text: &[u8]) -> Self {
+        Self(lines(text).filter_map(parse_membership).collect())
+    }
+
+    /// The one in the hierarchy of v2, or in that of a controller of v1.
+    pub fn find(&self, version: Version, controller: &str) -> Option<&Membership> {
+        self.0.iter().find(|membership| match version {
+            Version::V2 => membership.hierarchy == 0,
+            Version::V1 => {
+                let mut controllers = membership.controllers.iter();
+                membership.hierarchy != 0 && controllers.any(|c| c == controller.as_bytes())
+            }
+        })
+    }
+}
+
+/// `4:cpu,cpuacct:/path` of v1, `0::/path` of v2.
+fn parse_membership(line: &[u8]) -> Option<Membership> {
+    let mut fields = line.splitn(3, |byte| *byte == b':');
+    let hierarchy = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let controllers = fields.next()?.split(|byte| *byte == b',');
+    let controllers = controllers.map(<[u8]>::to_vec).collect();
+    let cgroup = OsString::from_vec(fields.next()?.to_vec()).into();
+    Some(Membership {
+        hierarchy,
+        controllers,
+        cgroup,
+    })
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b'\n')
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(crate) fn mounts_of(text: &str) -> Vec<Mount> {
+        parse_mounts(text.as_bytes())
+    }
+
+    pub(crate) fn memberships_of(text: &str) -> Memberships {
+        Memberships::parse(text.as_bytes())
+    }
+
+    #[test]
+    fn mounts_are_cgroup_file_systems_with_their_controllers() {
+        let found = mounts_of(
+            "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
+             25 24 0:22 / /sys/fs/cgroup ro - tmpfs tmpfs ro,mode=755\n\
+             26 25 0:23 /a /sys/fs/cgroup/cpu rw shared:7 master:2 - cgroup cgroup rw,cpuacct,cpu\n\
+             27 25 0:24 /../.. /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n\
+             not a line\n",
+        );
+        let [v1, v2] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(v1.point, Path::new("/sys/fs/cgroup/cpu"));
+        assert_eq!(v1.root, Path::new("/a"));
+        assert!(v1.has("cpu") && v1.has("cpuacct") && !v1.has("cpuset"));
+        assert_eq!(v2.root, Path::new("/../.."));
+        assert!(v2.version == Version::V2 && !v2.has("cpu"));
+    }
+
+    #[test]
+    fn memberships_are_found_by_controller_and_keep_names_that_are_not_text() {
+        let text = b"12:cpu,cpuacct:/a:b\n3:cpuset:/x\n1:name=systemd:/y\n0::/\xff\n";
+        let found = Memberships::parse(text);
+        let cgroup = |version, name| found.find(version, name).map(|m| m.cgroup.as_path());
+        assert_eq!(cgroup(Version::V1, "cpu"), Some(Path::new("/a:b")));
+        assert_eq!(cgroup(Version::V1, "cpuset"), Some(Path::new("/x")));
+        assert_eq!(cgroup(Version::V1, "memory"), None);
+        let v2 = Path::new(OsStr::from_bytes(b"/\xff"));
+        assert_eq!(cgroup(Version::V2, "cpu"), Some(v2));
+    }
+
+    /// As the kernel writes a path (`seq_path_root` with " \t\n\\").
+    fn escaped(path: &[u8]) -> Vec<u8> {
+        let escape = |byte: &u8| match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+            other => vec![*other],
+        };
+        path.iter().flat_map(escape).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn any_mount_point_is_read_as_it_is(name in proptest::collection::vec(1u8..=255, 0..40)) {
+            let point = [b"/", &name[..]].concat();
+            let mut line = b"1 2 0:3 / ".to_vec();
+            line.extend(escaped(&point));
+            line.extend(b" rw - cgroup2 none rw");
+            let found = parse_mounts(&line);
+            prop_assert_eq!(found[0].point.as_os_str().as_bytes(), &point[..]);
+        }
+
+        #[test]
+        fn any_text_is_read_without_a_panic(text in proptest::collection::vec(any::<u8>(), 0..200)) {
+            parse_mounts(&text);
+            Memberships::parse(&text);
+        }
+    }
+}

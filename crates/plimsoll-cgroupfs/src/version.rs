@@ -1,0 +1,24 @@
+//! Version 1 and version 2.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The two interfaces of control groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Version {
+    /// A hierarchy for each controller.
+    V1,
+    /// One hierarchy.
+    V2,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V1 => "cgroup v1",
+            Self::V2 => "cgroup v2",
+        })
+    }
+}
