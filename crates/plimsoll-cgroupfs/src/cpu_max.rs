@@ -153,3 +153,160 @@ impl CpuGroup {
         (self.cpu_file("cpu.cfs_period_us"), text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::hierarchy::Hierarchy;
+
+    /// A folder in the shape of a cgroup, with the files of quota, period and burst.
+    struct Folder {
+        _folder: tempfile::TempDir,
+        group: CpuGroup,
+    }
+
+    impl Folder {
+        fn new(version: Version, has_burst: bool, max: &CpuMax) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let hierarchy = Arc::new(Hierarchy::at_folder(folder.path(), version));
+            let group = CpuGroup::at(&hierarchy, "");
+            if has_burst {
+                fs::write(group.burst_file(), "0").unwrap();
+            }
+            for (path, text) in group.cpu_max_settings(max) {
+                fs::write(path, text).unwrap();
+            }
+            Self {
+                _folder: folder,
+                group,
+            }
+        }
+
+        fn name(path: &Path) -> &str {
+            path.file_name().unwrap().to_str().unwrap()
+        }
+    }
+
+    fn any_max() -> impl Strategy<Value = CpuMax> {
+        let quota = proptest::option::weighted(0.8, 1_000u64..2_000_000);
+        (quota, 1_000u64..=1_000_000, 0u64..2_000_000).prop_map(
+            |(quota_usec, period_usec, burst)| {
+                CpuMax {
+                    quota_usec,
+                    period_usec,
+                    // The kernel takes no more.
+                    burst_usec: quota_usec.map_or(burst, |quota| burst.min(quota)),
+                }
+            },
+        )
+    }
+
+    fn any_version() -> impl Strategy<Value = Version> {
+        prop_oneof![Just(Version::V1), Just(Version::V2)]
+    }
+
+    /// Runtime per microsecond, in a unit that makes comparisons exact.
+    fn rate(max: &CpuMax, other: &CpuMax) -> u128 {
+        let quota = max.quota_usec.map_or(u128::MAX >> 64, u128::from);
+        quota * u128::from(other.period_usec)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(max in any_max(), version in any_version(), has_burst: bool) {
+            let folder = Folder::new(version, has_burst, &max);
+            let burst_usec = if has_burst { max.burst_usec } else { 0 };
+            prop_assert_eq!(folder.group.read_cpu_max().unwrap(), CpuMax { burst_usec, ..max });
+        }
+
+        /// The rules of `tg_set_cfs_bandwidth` and of v1's hierarchy.
+        #[test]
+        fn every_step_is_one_that_the_kernel_takes(
+            old in any_max(),
+            new in any_max(),
+            version in any_version(),
+        ) {
+            let folder = Folder::new(version, true, &old);
+            for (path, text) in folder.group.cpu_max_steps(&old, &new) {
+                fs::write(&path, text).unwrap();
+                let now = folder.group.read_cpu_max().unwrap();
+                let name = Folder::name(&path);
+                if let Some(quota) = now.quota_usec {
+                    prop_assert!(now.burst_usec <= quota, "{name}: {now:?}");
+                }
+                let is_within = |limit: &CpuMax| rate(&now, limit) <= rate(limit, &now);
+                prop_assert!(is_within(&old) || is_within(&new), "{name}: {now:?}");
+            }
+            prop_assert_eq!(folder.group.read_cpu_max().unwrap(), new);
+        }
+    }
+
+    const OLD: CpuMax = CpuMax {
+        quota_usec: Some(20_000),
+        period_usec: 100_000,
+        burst_usec: 10_000,
+    };
+
+    #[test]
+    fn a_kernel_without_burst_is_asked_for_none() {
+        for version in [Version::V1, Version::V2] {
+            let old = CpuMax {
+                burst_usec: 0,
+                ..OLD
+            };
+            let folder = Folder::new(version, false, &old);
+            let steps = folder.group.cpu_max_steps(&old, &OLD);
+            let names = steps.iter().map(|(path, _)| Folder::name(path));
+            assert!(
+                !names.clone().any(|name| name.contains("burst")),
+                "{steps:?}"
+            );
+            assert!(!folder.group.has_burst());
+        }
+    }
+
+    #[test]
+    fn a_quota_alone_is_written_to_one_file() {
+        let unlimited = CpuMax {
+            quota_usec: None,
+            ..OLD
+        };
+        for (version, max, file, text) in [
+            (Version::V1, OLD, "cpu.cfs_quota_us", "20000"),
+            (Version::V1, unlimited, "cpu.cfs_quota_us", "-1"),
+            (Version::V2, OLD, "cpu.max", "20000 100000"),
+            (Version::V2, unlimited, "cpu.max", "max 100000"),
+        ] {
+            let folder = Folder::new(version, true, &OLD);
+            let (path, found) = folder.group.quota_setting(&max);
+            assert_eq!((Folder::name(&path), found.as_str()), (file, text));
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_no_bandwidth_is_an_error() {
+        let folder = Folder::new(Version::V2, true, &OLD);
+        for text in [
+            "",
+            "max",
+            "20000",
+            "x 100000",
+            "20000 y",
+            "-1 100000",
+            "1 2 3",
+        ] {
+            fs::write(folder.group.cpu_file("cpu.max"), text).unwrap();
+            let error = folder.group.read_cpu_max().unwrap_err().to_string();
+            assert!(
+                error.ends_with(&format!("cannot make sense of `{text}`")),
+                "{error}"
+            );
+        }
+    }
+}

@@ -36,7 +36,7 @@ impl CpuGroup {
     }
 
     /// The cgroup `name` directly below this one.
-    pub fn child(&self, name: &str) -> Self {
+    pub fn child(&self, name: impl AsRef<Path>) -> Self {
         Self::at(&self.hierarchy, self.path.join(name))
     }
 
@@ -226,7 +226,7 @@ impl CpuGroup {
             Err(error) if error.os_error() == Some(libc::EOPNOTSUPP) => Vec::new(),
             other => other?,
         };
-        for child in self.children() {
+        for child in self.children()? {
             match child.all_processes() {
                 Ok(more) => pids.extend(more),
                 Err(error) if error.is_gone() => (),
@@ -240,22 +240,25 @@ impl CpuGroup {
     }
 
     /// The cgroups directly below.
-    pub fn children(&self) -> Vec<Self> {
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn children(&self) -> Result<Vec<Self>> {
         let folder = self.hierarchy.cpu_folder(&self.path);
+        let failed = |source| CgroupError::file("list", &folder, source);
         // The kernel counts them: 2, and one for each. To list all its files
         // for nothing is what costs most of looking at thousands of cgroups.
-        if fs::metadata(&folder).is_ok_and(|found| found.nlink() == 2) {
-            return Vec::new();
+        if fs::metadata(&folder).map_err(failed)?.nlink() == 2 {
+            return Ok(Vec::new());
         }
-        let Ok(entries) = fs::read_dir(folder) else {
-            return Vec::new();
-        };
-        entries
-            .flatten()
-            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .map(|name| self.child(&name))
-            .collect()
+        let mut children = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.file_type().map_err(failed)?.is_dir() {
+                children.push(self.child(entry.file_name()));
+            }
+        }
+        Ok(children)
     }
 
     /// CPU time used so far by it and all below it, in nanoseconds.
@@ -403,4 +406,155 @@ fn move_task(folders: &[PathBuf], file: &str, id: i32) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{OsStr, OsString};
+    use std::os::unix::ffi::OsStrExt as _;
+
+    use super::*;
+
+    /// A folder in the shape of a cgroup with such files.
+    fn cgroup(version: Version, texts: &[(&str, &str)]) -> (tempfile::TempDir, CpuGroup) {
+        let folder = tempfile::tempdir().unwrap();
+        let hierarchy = Arc::new(Hierarchy::at_folder(folder.path(), version));
+        let group = CpuGroup::at(&hierarchy, "g");
+        group.create().unwrap();
+        for (name, text) in texts {
+            fs::write(group.cpu_file(name), text).unwrap();
+        }
+        (folder, group)
+    }
+
+    #[test]
+    fn every_weight_is_read_as_it_was_written() {
+        for (version, file, default) in [
+            (Version::V1, "cpu.shares", "1024"),
+            (Version::V2, "cpu.weight", "100"),
+        ] {
+            let (_folder, group) = cgroup(version, &[(file, default)]);
+            assert!(group.has_weight());
+            assert_eq!(group.read_weight().unwrap(), WEIGHT_DEFAULT);
+            for weight in 1..=10_000 {
+                let (path, text) = group.weight_setting(weight);
+                assert_eq!(group.weight_of(&path, &text).unwrap(), weight, "{version}");
+            }
+            group.write_weight(200).unwrap();
+            assert_eq!(group.read_weight().unwrap(), 200);
+            fs::write(group.cpu_file(file), "heavy").unwrap();
+            assert!(group.read_weight().is_err());
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_idle_marks_has_no_idle_cgroups() {
+        let (_folder, group) = cgroup(Version::V2, &[]);
+        assert!(!group.has_idle() && !group.read_idle().unwrap());
+        fs::write(group.cpu_file("cpu.idle"), "0").unwrap();
+        group.write_idle(true).unwrap();
+        assert!(group.read_idle().unwrap());
+    }
+
+    #[test]
+    fn children_are_found_whatever_their_names() {
+        let (_folder, group) = cgroup(Version::V2, &[("cgroup.procs", "")]);
+        assert!(group.children().unwrap().is_empty());
+        let odd = OsStr::from_bytes(b"b\xff");
+        for name in [OsStr::new("a"), odd] {
+            group.child(name).create().unwrap();
+        }
+        let found = group.children().unwrap();
+        let mut names: Vec<OsString> = found
+            .iter()
+            .map(|child| child.path().file_name().unwrap().into())
+            .collect();
+        names.sort();
+        assert_eq!(names, [OsStr::new("a"), odd]);
+        assert_eq!(found[0].parent().unwrap().path(), group.path());
+    }
+
+    #[test]
+    fn processes_are_those_of_all_cgroups_below_each_once() {
+        let (_folder, group) = cgroup(Version::V1, &[("cgroup.procs", "3\n1\n")]);
+        let child = group.child("c");
+        child.create().unwrap();
+        fs::write(child.cpu_file("cgroup.procs"), "2\n3\n").unwrap();
+        assert_eq!(group.processes().unwrap(), [3, 1]);
+        assert_eq!(group.all_processes().unwrap(), [1, 2, 3]);
+        assert!(group.is_populated().unwrap());
+    }
+
+    #[test]
+    fn threads_are_in_the_file_of_their_version() {
+        for (version, file) in [(Version::V1, "tasks"), (Version::V2, "cgroup.threads")] {
+            let (_folder, group) = cgroup(version, &[(file, "5\n6\n")]);
+            assert_eq!(group.threads().unwrap(), [5, 6]);
+            group.add_thread(7).unwrap();
+            assert_eq!(group.threads().unwrap()[0], 7);
+        }
+    }
+
+    #[test]
+    fn the_controller_is_given_to_children_once() {
+        let (_folder, group) = cgroup(Version::V2, &[("cgroup.subtree_control", "io cpuset")]);
+        assert!(group.enable_children().unwrap());
+        assert!(group.children_enabled().is_ok_and(|enabled| !enabled));
+        fs::write(group.subtree_control(), "cpuset cpu").unwrap();
+        assert!(!group.enable_children().unwrap());
+        // v1 has no such file.
+        let (_folder, group) = cgroup(Version::V1, &[]);
+        assert!(!group.enable_children().unwrap() && group.children_enabled().unwrap());
+    }
+
+    #[test]
+    fn usage_is_in_nanoseconds() {
+        let v1 = cgroup(Version::V1, &[("cpuacct.usage", "7000500\n")]);
+        let v2 = cgroup(
+            Version::V2,
+            &[("cpu.stat", "usage_usec 7000\nuser_usec 1\n")],
+        );
+        assert_eq!(v1.1.usage_ns().unwrap(), 7_000_500);
+        assert_eq!(v2.1.usage_ns().unwrap(), 7_000_000);
+        for (_folder, group) in [&v1, &v2] {
+            assert_eq!(group.usage_usec().unwrap(), 7_000);
+            fs::write(group.usage_file(), "none").unwrap();
+            assert!(group.usage_ns().is_err());
+        }
+        // Nothing counts it.
+        fs::remove_file(v1.1.usage_file()).unwrap();
+        assert_eq!(v1.1.usage_usec().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_cgroup_that_is_not_there_is_told_as_gone() {
+        for version in [Version::V1, Version::V2] {
+            let (_folder, group) = cgroup(version, &[]);
+            let gone = group.child("gone");
+            assert!(!gone.exists() && gone.identity().is_none());
+            let errors = [
+                gone.children().err(),
+                gone.check_exists().err(),
+                gone.check_is(Some(1)).err(),
+                gone.processes().err(),
+                gone.all_processes().err(),
+                gone.threads().err(),
+                gone.is_populated().err(),
+                gone.usage_ns().err(),
+                gone.usage_usec().err(),
+                gone.stat().err(),
+                gone.read_weight().err(),
+                gone.write_weight(5).err(),
+                gone.read_cpu_max().err(),
+                gone.open_procs().err(),
+                gone.add_process(1).err(),
+            ];
+            for (index, error) in errors.into_iter().enumerate() {
+                assert!(
+                    error.is_some_and(|error| error.is_gone()),
+                    "{version}: {index}"
+                );
+            }
+        }
+    }
 }

@@ -151,8 +151,8 @@ impl Probe<'_> {
         if base.cpu_file(file).exists() {
             return true;
         }
-        match base
-            .children()
+        let children = base.children().unwrap_or_default();
+        match children
             .iter()
             .find(|child| child.cpu_file("cpu.max").exists())
         {

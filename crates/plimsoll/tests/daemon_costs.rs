@@ -27,7 +27,7 @@ const COUNTED: Duration = Duration::from_secs(5);
 fn make(host: &mut Host, count: usize) -> Vec<CpuGroup> {
     // A child lets all of them have knobs.
     host.group("bystander");
-    let name = |number| host.base().child(&format!("job-{number}"));
+    let name = |number| host.base().child(format!("job-{number}"));
     let groups: Vec<CpuGroup> = (0..count).map(name).collect();
     for group in &groups {
         group.create().unwrap();

@@ -82,7 +82,7 @@ impl Layout {
         let is_batch = knobs.class == Some(Class::Batch);
         let is_soft = knobs.soft_cap.is_some() && !knobs.per_task && !is_batch;
         let (parent, top) = if is_soft {
-            (None, base.child(&format!("{PREFIX_SOFT}{folder}")))
+            (None, base.child(format!("{PREFIX_SOFT}{folder}")))
         } else {
             let parent = base.child(if is_batch {
                 PARENT_BATCH

@@ -105,7 +105,7 @@ impl PerTaskCaps {
     }
 
     fn adopt(&mut self, tid: i32, now: Instant) -> Result<()> {
-        let leaf = self.group.child(&format!("task-{tid}"));
+        let leaf = self.group.child(format!("task-{tid}"));
         leaf.create()?;
         if leaf.hierarchy().version() == Version::V2 {
             leaf.make_threaded()?;

@@ -425,7 +425,7 @@ impl Host {
 
     /// A soft-capped group of Plimsoll's.
     pub fn soft(&self, name: &str) -> CpuGroup {
-        self.base.child(&format!("plimsoll-soft-{name}"))
+        self.base.child(format!("plimsoll-soft-{name}"))
     }
 
     /// A cgroup that is not Plimsoll's, with knobs of its own.

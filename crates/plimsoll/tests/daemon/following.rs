@@ -35,7 +35,7 @@ fn a_tree_of_cgroups_that_is_made_at_once_is_found_to_its_depth() {
     for level in 0..8 {
         path.create().unwrap();
         path.enable_children().unwrap();
-        path = path.child(&format!("level-{level}"));
+        path = path.child(format!("level-{level}"));
         groups.push(path.clone());
     }
     groups.pop();
@@ -187,7 +187,7 @@ fn a_thousand_groups_are_in_force_after_a_reload_and_shown() {
     let many = host.group("many");
     many.enable_children().unwrap();
     for index in 0..GROUPS {
-        many.child(&format!("g{index}")).create().unwrap();
+        many.child(format!("g{index}")).create().unwrap();
     }
     let pattern = format!("{}/many/*", host.base_path());
     let mut daemon = Daemon::ready(

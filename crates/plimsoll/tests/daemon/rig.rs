@@ -445,7 +445,9 @@ fn is_named(folder: &str, name: &str) -> bool {
 /// A group of Plimsoll's own, wherever it is now.
 pub fn own_group(host: &Host, name: &str) -> Option<CpuGroup> {
     let parents = ["plimsoll", "plimsoll-batch"].map(|parent| host.base().child(parent));
-    let groups = parents.iter().flat_map(CpuGroup::children);
+    let groups = parents
+        .iter()
+        .flat_map(|parent| parent.children().unwrap_or_default());
     let mut named = groups.filter(|group| {
         let folder = group.path().file_name().unwrap_or_default();
         is_named(&folder.to_string_lossy(), name)

@@ -22,7 +22,7 @@ fn start<'h>(host: &'h Host, disk: &SmallDisk) -> Daemon<'h> {
 }
 
 fn create(host: &Host, name: &str) -> Vec<CpuGroup> {
-    let groups = (0..GROUPS).map(|index| host.base().child(&format!("{name}-{index}")));
+    let groups = (0..GROUPS).map(|index| host.base().child(format!("{name}-{index}")));
     let groups: Vec<CpuGroup> = groups.collect();
     for group in &groups {
         group.create().unwrap();

@@ -42,7 +42,7 @@ fn of_a_thousand_cgroups_a_second_every_one_is_limited_in_the_end_and_none_is_le
     for index in 0..rate * seconds {
         let due = start + Duration::from_secs(1) * index / rate;
         thread::sleep(due.saturating_duration_since(Instant::now()));
-        let group = many.child(&format!("f-{index}"));
+        let group = many.child(format!("f-{index}"));
         group.create().unwrap();
         groups.push(group);
     }
@@ -89,7 +89,7 @@ fn cgroups_that_go_between_match_and_write_are_no_failure() {
             scope.spawn(move || {
                 let mut number: u64 = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    let group = many.child(&format!("r-{actor}-{}", number % 3));
+                    let group = many.child(format!("r-{actor}-{}", number % 3));
                     group.create().unwrap();
                     // Some go before, some after, some while it is looked at.
                     thread::sleep(Duration::from_micros(97 * (number % 61)));
@@ -134,7 +134,7 @@ fn when_the_kernels_queue_of_events_runs_over_nothing_is_missed() {
         fs::remove_dir(&folder).unwrap();
     }
     let late: Vec<CpuGroup> = (0..20)
-        .map(|index| many.child(&format!("late-{index}")))
+        .map(|index| many.child(format!("late-{index}")))
         .collect();
     for group in &late {
         group.create().unwrap();

@@ -74,7 +74,7 @@ impl Scene {
 fn come_and_go(host: &Host, stop: &AtomicBool) {
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) {
-        let group = host.base().child(&format!("short-{}", number % 8));
+        let group = host.base().child(format!("short-{}", number % 8));
         group.create().unwrap();
         thread::sleep(crate::common::ms(number % 7));
         remove_group(&group);

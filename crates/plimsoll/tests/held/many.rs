@@ -78,7 +78,7 @@ fn a_thousand_cgroups_share_one_journal_and_one_sync() {
     };
     let groups: Vec<CpuGroup> = (0..number)
         .map(|index| {
-            let group = parent.child(&format!("g{index}"));
+            let group = parent.child(format!("g{index}"));
             group.create().unwrap();
             group
         })

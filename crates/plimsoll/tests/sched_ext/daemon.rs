@@ -235,7 +235,7 @@ fn more_batch_cgroups_than_places_wait_in_the_background_and_are_told() {
     const MORE: usize = 12;
     let mut rig = rig();
     rig.host.group("web");
-    let group = |number: usize| rig.host.base().child(&format!("job-{number:04}"));
+    let group = |number: usize| rig.host.base().child(format!("job-{number:04}"));
     let all: Vec<CpuGroup> = (0..PLACES + MORE).map(group).collect();
     for group in &all {
         group.create().unwrap();

@@ -19,7 +19,7 @@ fn a_thousand_cgroups_come_and_go_below_a_group_and_a_process_with_them() {
     let nomad = rig.fair_load(&group, all_cpus(), "burn --threads 2 --duration 600s");
     let start = Instant::now();
     for number in 0..1000 {
-        let child = group.child(&format!("c{number}"));
+        let child = group.child(format!("c{number}"));
         child.create().unwrap();
         child.add_process(nomad.pid()).unwrap();
         group.add_process(nomad.pid()).unwrap();

@@ -27,7 +27,7 @@ fn a_new_cgroup_is_limited_within_200_ms() {
     let text = rule("jobs", &of_cgroup(&pattern), "quota = \"30ms/100ms\"");
     let daemon = Daemon::start(&host, &text);
     for number in 0..5 {
-        let group = host.base().child(&format!("job-{number}"));
+        let group = host.base().child(format!("job-{number}"));
         group.create().unwrap();
         let took = wait_for_quota(&daemon, &group, 30_000);
         assert_prompt("a new cgroup is limited after", took, PROMISED);
@@ -94,7 +94,7 @@ fn a_thousand_groups_are_in_force_within_a_second_and_shown_within_50_ms_of_a_cp
     let mut host = Host::alone();
     let many = host.group("many");
     many.enable_children().unwrap();
-    let groups: Vec<CpuGroup> = (0..GROUPS).map(|n| many.child(&format!("g{n}"))).collect();
+    let groups: Vec<CpuGroup> = (0..GROUPS).map(|n| many.child(format!("g{n}"))).collect();
     groups.iter().for_each(|group| group.create().unwrap());
     let pattern = format!("{}/many/*", host.base_path());
     let mut daemon = Daemon::ready(&host, "");

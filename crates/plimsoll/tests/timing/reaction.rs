@@ -29,7 +29,7 @@ fn under_a_daemon(others: usize) -> [bool; 2] {
     let mut host = Host::alone();
     let cpus = nr_cpus();
     let (main, job) = (host.group("main"), host.group("job-busy"));
-    let other = |number| host.base().child(&format!("job-{number}"));
+    let other = |number| host.base().child(format!("job-{number}"));
     let idle: Vec<CpuGroup> = (0..others).map(other).collect();
     idle.iter().for_each(|group| group.create().unwrap());
     let load = host.start_load_in(&main, &half());

@@ -27,7 +27,7 @@ fn reaction(others: usize) {
     assert!(cpus >= 2, "this takes two CPUs");
     let half = cpus / 2;
     let (main, job) = (rig.host.group("main"), rig.host.group("job-busy"));
-    let idle = (0..others).map(|number| rig.host.base().child(&format!("job-{number}")));
+    let idle = (0..others).map(|number| rig.host.base().child(format!("job-{number}")));
     let idle: Vec<CpuGroup> = idle.collect();
     idle.iter().for_each(|group| group.create().unwrap());
     let load = rig.fair_burners(&main, (1 << half) - 1, half);
