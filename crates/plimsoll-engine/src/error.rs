@@ -7,7 +7,7 @@ use plimsoll_cgroupfs::CgroupError;
 use thiserror::Error;
 
 use crate::knobs::KnobError;
-use crate::runtime::LockBusy;
+use crate::lock_holder::LockBusy;
 
 /// An error of the engine, one readable line each.
 #[derive(Debug, Error)]

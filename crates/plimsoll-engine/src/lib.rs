@@ -15,6 +15,7 @@ pub mod host;
 pub mod huge_pages;
 pub mod journal;
 pub mod knobs;
+mod lock_holder;
 pub mod own_groups;
 pub mod plan;
 pub mod policies;
@@ -26,3 +27,4 @@ pub mod toml_file;
 pub mod undo;
 
 pub use error::{EngineError, Result};
+pub use lock_holder::LockBusy;

@@ -3,16 +3,14 @@
 //! Who holds it may have been stopped with it (Ctrl-Z). A service that waited
 //! for that would hang as well.
 
-use std::fs::{self, File, TryLockError};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::fs::{File, TryLockError};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thiserror::Error;
-
 use crate::error::{EngineError, Result};
+use crate::lock_holder::LockBusy;
 
 /// A command has this much time.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -36,65 +34,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct RuntimeLock {
     _file: File,
-}
-
-/// A process that holds the lock.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Holder {
-    pid: i32,
-    /// Its command's name.
-    name: String,
-    /// By a signal, or by a debugger.
-    is_stopped: bool,
-}
-
-/// The lock was not to be had in time.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "{path}: its lock is held by {holder}; {remedy}, then try again",
-    path = path.display(),
-    holder = self.describe_holder(),
-    remedy = self.remedy()
-)]
-pub struct LockBusy {
-    path: PathBuf,
-    holder: Option<Holder>,
-}
-
-impl LockBusy {
-    /// The process that holds it; `None`: the kernel does not tell.
-    #[must_use]
-    pub fn holder_pid(&self) -> Option<i32> {
-        self.holder.as_ref().map(|holder| holder.pid)
-    }
-
-    fn describe_holder(&self) -> String {
-        match &self.holder {
-            None => "another process".into(),
-            Some(Holder {
-                pid,
-                name,
-                is_stopped,
-            }) => {
-                let stopped = if *is_stopped {
-                    ", which is stopped"
-                } else {
-                    ""
-                };
-                format!("process {pid} ({name}){stopped}")
-            }
-        }
-    }
-
-    fn remedy(&self) -> String {
-        match &self.holder {
-            Some(holder) if holder.is_stopped => {
-                let pid = holder.pid;
-                format!("continue it (kill -CONT {pid}) or end it")
-            }
-            _ => "wait for it or end it".into(),
-        }
-    }
 }
 
 /// How long the lock is waited for, by all who share a folder's name.
@@ -159,63 +98,15 @@ pub(super) fn take(file: File, folder: &Path, patience: &Patience) -> Result<Run
         let is_over = now >= began + wait_max;
         if is_over || now >= look {
             look = now + LOOK_INTERVAL;
-            let holder = holder_of(&file);
-            if is_over || holder.as_ref().is_some_and(|holder| holder.is_stopped) {
+            let busy = LockBusy::of(&file, folder);
+            if is_over || busy.is_holder_stopped() {
                 patience.note(wait_max, false);
-                let path = folder.to_owned();
-                return Err(EngineError::LockBusy(LockBusy { path, holder }));
+                return Err(EngineError::LockBusy(busy));
             }
         }
         thread::sleep(pause);
         pause = (2 * pause).min(PAUSE_MAX);
     }
-}
-
-/// That the lock of a file, which is at `path`, is held by another.
-pub(crate) fn busy(file: &File, path: &Path) -> EngineError {
-    EngineError::LockBusy(LockBusy {
-        path: path.to_owned(),
-        holder: holder_of(file),
-    })
-}
-
-/// Whether the lock of a file is held by a process that is stopped.
-pub(crate) fn is_holder_stopped(file: &File) -> bool {
-    holder_of(file).is_some_and(|holder| holder.is_stopped)
-}
-
-/// The process that holds the lock of a file, as the kernel tells.
-fn holder_of(file: &File) -> Option<Holder> {
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    let pid = pid_in(&locks, &file.metadata().ok()?)?;
-    // One that has ended has left the lock to another.
-    let stat = procfs::process::Process::new(pid).and_then(|process| process.stat());
-    let stat = stat.ok()?;
-    Some(Holder {
-        pid,
-        name: stat.comm,
-        is_stopped: matches!(stat.state, 'T' | 't'),
-    })
-}
-
-/// The line of a lock is `1: FLOCK ADVISORY WRITE 77 fe:00:9978179 0 EOF`; of
-/// one that waits for it, `1: -> FLOCK …`. A process of another namespace has
-/// no pid here.
-fn pid_in(locks: &str, file: &fs::Metadata) -> Option<i32> {
-    let device = file.dev();
-    let id = format!(
-        "{:02x}:{:02x}:{}",
-        libc::major(device),
-        libc::minor(device),
-        file.ino()
-    );
-    let mut lines = locks.lines().map(|line| line.split_whitespace().skip(1));
-    lines.find_map(|mut words| {
-        let is_flock = words.next() == Some("FLOCK");
-        let pid = words.nth(2).and_then(|word| word.parse::<i32>().ok());
-        let is_it = words.next() == Some(&id);
-        pid.filter(|pid| is_flock && is_it && *pid > 0)
-    })
 }
 
 #[cfg(test)]
@@ -316,26 +207,5 @@ mod tests {
         assert!(began.elapsed() < 50 * SERVICE_STOPPED_WAIT_MAX);
         drop(other);
         runtime.lock().unwrap();
-    }
-
-    #[test]
-    fn the_lock_of_another_file_is_another_lock() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("lock");
-        let id = File::create(&path).unwrap().metadata().unwrap();
-        let (major, minor) = (libc::major(id.dev()), libc::minor(id.dev()));
-        let line = |kind: &str, pid: i32, inode: u64| {
-            format!("1: {kind}  ADVISORY  WRITE {pid} {major:02x}:{minor:02x}:{inode} 0 EOF\n")
-        };
-        let inode = id.ino();
-        let others = [
-            line("FLOCK", 1, inode + 1),
-            line("POSIX", 2, inode),
-            line("-> FLOCK", 3, inode),
-            line("FLOCK", 0, inode),
-        ];
-        let others = others.concat();
-        assert_eq!(pid_in(&others, &id), None);
-        assert_eq!(pid_in(&(others + &line("FLOCK", 7, inode)), &id), Some(7));
     }
 }

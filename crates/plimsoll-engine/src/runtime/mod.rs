@@ -16,8 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{EngineError, Result};
 use crate::own_groups::has_group_of_its_own;
 use lock::Patience;
-pub use lock::{LockBusy, RuntimeLock};
-pub(crate) use lock::{busy, is_holder_stopped};
+pub use lock::RuntimeLock;
 
 /// Names another runtime folder; for tests.
 pub const RUNTIME_VARIABLE: &str = "PLIMSOLL_RUNTIME_DIR";

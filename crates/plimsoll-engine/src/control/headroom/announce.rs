@@ -28,7 +28,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{EngineError, Result};
 use crate::journal::is_at;
 use crate::knobs::{Headroom, Tolerance};
-use crate::runtime::{RuntimeFolder, busy, is_holder_stopped, temporary};
+use crate::lock_holder::LockBusy;
+use crate::runtime::{RuntimeFolder, temporary};
 
 /// How long the lock of the announcements is waited for. It is held for
 /// microseconds, unless its holder was stopped amid them.
@@ -114,7 +115,8 @@ impl ControllerLock {
 
     /// Whether it is held by a process that is stopped.
     pub fn is_stuck(runtime: &RuntimeFolder) -> bool {
-        File::open(Self::path(runtime)).is_ok_and(|file| is_holder_stopped(&file))
+        let path = Self::path(runtime);
+        File::open(&path).is_ok_and(|file| LockBusy::of(&file, &path).is_holder_stopped())
     }
 
     /// Takes it from a process that is stopped. `None`: it goes on, or another
@@ -169,7 +171,8 @@ impl SidesLock {
             }
             if start.elapsed() >= LOCK_MAX {
                 let path = Self::path(runtime);
-                return Err(busy(&open_lock(&path)?, &path));
+                let busy = LockBusy::of(&open_lock(&path)?, &path);
+                return Err(EngineError::LockBusy(busy));
             }
             thread::sleep(Duration::from_millis(1));
         }
