@@ -262,11 +262,14 @@ fn targets_that_are_not_there_are_refused() {
     }
     let top = refused(&host, &["set", "/", "--cap", "20%"]);
     assert!(top.contains("no such"), "{top}");
-    let mut command = host.plimsoll(["run", "--", "true"]);
-    command.env("PLIMSOLL_CGROUP_BASE", &missing);
-    let finished = host.spawn(command).finish(Duration::from_secs(10));
-    assert_eq!(finished.code(), 125);
-    assert!(finished.one_line().contains(&missing), "{finished:?}");
+    // Without its `..`, the second is there.
+    for base in [missing, format!("/..{}", host.base_path())] {
+        let mut command = host.plimsoll(["run", "--", "true"]);
+        command.env("PLIMSOLL_CGROUP_BASE", &base);
+        let finished = host.spawn(command).finish(Duration::from_secs(10));
+        assert_eq!(finished.code(), 125);
+        assert!(finished.one_line().contains(&base), "{finished:?}");
+    }
     host.assert_clean();
 }
 
