@@ -1,11 +1,11 @@
-//! The load commands as a program of their own.
+//! The load commands as a standalone program.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use plimsoll_load::cli::{Standalone, run};
 
-/// Bad input, or a workload that could not be started.
+/// Exit code for bad input or a workload that could not be started.
 const FAILED: u8 = 125;
 
 fn main() -> ExitCode {
@@ -13,7 +13,8 @@ fn main() -> ExitCode {
         Ok(line) => line,
         Err(error) => {
             let help = !error.use_stderr();
-            // If even the error text can't be written, the exit code still tells.
+            // If even the error text can't be written, the exit code still
+            // reports the failure.
             let _ = error.print();
             return if help {
                 ExitCode::SUCCESS

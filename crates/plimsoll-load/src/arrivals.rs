@@ -1,4 +1,5 @@
-//! When requests arrive: an open-loop process, computed in advance and independent of the service.
+//! Arrival processes of requests: open-loop, computed in advance and
+//! independent of the service.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,16 +26,17 @@ pub enum Arrivals {
         /// Requests per second, [`RATE_MIN`] to [`RATE_MAX`].
         rate: f64,
     },
-    /// `size` requests at the start of every interval `every`, with a Poisson stream beneath.
+    /// `size` requests at the start of every interval `every`, plus a Poisson
+    /// stream.
     Bursts {
         /// Requests in one burst, 1 to [`BURST_SIZE_MAX`].
         size: u32,
         /// Time from the start of one burst to the next, [`BURST_EVERY_MIN`] to a day.
         every: Duration,
-        /// Each request of a burst arrives at a random time within this long of the burst's
-        /// start; zero means all at once. Less than `every`.
+        /// Each request of a burst arrives at a random time within this long of
+        /// the burst's start; zero means all at once. Less than `every`.
         spread: Duration,
-        /// Mean requests per second between and during bursts; 0 for none.
+        /// Rate of the Poisson stream, in requests per second; 0 for none.
         base_rate: f64,
     },
 }
@@ -88,8 +90,8 @@ impl Arrivals {
         }
     }
 
-    /// The arrival times in ns after the start, ascending and without end. The same seed gives
-    /// the same times.
+    /// Arrival times in ns after the start, ascending and endless. The same
+    /// seed gives the same times.
     #[must_use]
     pub fn times(&self, seed: u64) -> ArrivalTimes {
         let poisson = |rate| Poisson::new(rate, seed);
@@ -160,7 +162,8 @@ impl Iterator for ArrivalTimes {
         match &mut self.0 {
             Kind::Poisson(poisson) => poisson.next(),
             Kind::Uniform { rate, count } => {
-                // From the count, not by adding up gaps: no rounding piles up.
+                // Computed from the count instead of summing gaps, so that
+                // rounding errors do not accumulate.
                 *count += 1;
                 Some((*count as f64 * 1e9 / *rate) as u64)
             }
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn poisson_has_the_asked_rate_and_variance() {
+    fn poisson_has_the_requested_rate_and_variance() {
         let arrivals = Arrivals::Poisson { rate: 300.0 };
         let counts: Vec<f64> = (0..400)
             .map(|seed| count_within(arrivals, 10, seed) as f64)
@@ -269,7 +272,7 @@ mod tests {
     #[test]
     fn uniform_is_exact() {
         let arrivals = Arrivals::Uniform { rate: 300.0 };
-        // The request due exactly at the end belongs to the next interval.
+        // A request due exactly at the end belongs to the next interval.
         assert_eq!(count_within(arrivals, 10, 0), 2_999);
         let times: Vec<u64> = arrivals.times(0).take(900).collect();
         assert_eq!(times[299], SECOND);
@@ -277,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn same_seed_same_times_other_seed_others() {
+    fn times_depend_on_the_seed_only() {
         for arrivals in [
             Arrivals::Poisson { rate: 1_000.0 },
             Arrivals::Bursts {
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_come_whole_and_on_time() {
+    fn bursts_are_complete_and_on_time() {
         let arrivals = Arrivals::Bursts {
             size: 40,
             every: Duration::from_secs(1),
@@ -312,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_without_spread_is_simultaneous_and_the_base_runs_beneath() {
+    fn burst_without_spread_is_simultaneous_and_the_base_stream_continues() {
         let arrivals = Arrivals::Bursts {
             size: 10,
             every: Duration::from_secs(1),

@@ -1,4 +1,4 @@
-//! CPU burners: as much of a fixed unit of work as they get CPU time for.
+//! CPU burners: run as many units of fixed work as their CPU time allows.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,27 +18,28 @@ use crate::report::{Ending, row};
 use crate::shared::{Board, Slot, fork_child, has_parent, wait_for};
 use crate::units::{check_count, check_duration, micros, nanos, ratio, seconds};
 
-/// Steps of the work chain in one unit, of 5 cycles or so each: one unit is about 15 µs of an
-/// undisturbed CPU at 3 GHz. Part of the meaning of `units`: it must not change.
+/// Steps of the work chain in one unit, of about 5 cycles each: one unit takes
+/// about 15 µs on an undisturbed CPU at 3 GHz. Part of the definition of
+/// `units`, so it must not change.
 const ROUNDS_PER_UNIT: u32 = 10_000;
-/// Units between two looks at the CPU clock and at the parent.
+/// Units between two checks of the CPU clock and of the parent.
 const UNITS_PER_LOOK: u64 = 16;
-/// How often [`Burn::finish`] looks at the clock when nobody ends the burners earlier.
+/// Interval at which [`Burn::finish`] checks the clock.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Settings of burners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BurnConfig {
-    /// How many, 1 to [`THREADS_MAX`].
+    /// Number of burners, 1 to [`THREADS_MAX`].
     pub burners: usize,
-    /// Whether each is a process of its own instead of a thread.
+    /// Whether each is a process instead of a thread.
     pub processes: bool,
-    /// How long, [`DURATION_MIN`] to [`DURATION_MAX`].
+    /// Duration of the run, [`DURATION_MIN`] to [`DURATION_MAX`].
     pub duration: Duration,
 }
 
 impl Default for BurnConfig {
-    /// A thread per CPU, for 10 s.
+    /// One thread per CPU, for 10 s.
     fn default() -> Self {
         Self {
             burners: available_cpus().min(THREADS_MAX),
@@ -59,7 +60,7 @@ impl BurnConfig {
     }
 }
 
-/// What burners have done, so far or in the end.
+/// Figures of burners, during a run or at its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BurnReport {
     /// Number of burners.
@@ -68,12 +69,13 @@ pub struct BurnReport {
     pub processes: bool,
     /// Time since the start.
     pub elapsed_seconds: f64,
-    /// Units of work done. A unit is the same instructions in every run, so that two runs on one
-    /// machine compare.
+    /// Units of work done. A unit is the same instructions in every run, so
+    /// that runs on one machine can be compared.
     pub units: u64,
     /// Units ÷ elapsed time.
     pub units_per_second: f64,
-    /// CPU time used. Live figures are up to a quarter of a millisecond per burner behind.
+    /// CPU time used. Live figures lag by up to a quarter of a millisecond per
+    /// burner.
     pub cpu_seconds: f64,
     /// CPU time ÷ elapsed time: the average number of CPUs in use.
     pub cpus_used: f64,
@@ -81,9 +83,9 @@ pub struct BurnReport {
     pub units_least: u64,
     /// Units of the burner with the most.
     pub units_most: u64,
-    /// The longest time in which one of the burners got nothing done: between two looks at the
-    /// clock, less the time of a usual unit. Waits for the CPU count, and so does a machine that
-    /// stands still.
+    /// Longest time in which one of the burners made no progress: the time
+    /// between two checks of the clock, less that of a typical unit. It
+    /// includes waits for the CPU, and pauses of the whole machine.
     pub longest_gap_us: f64,
     /// How the run ended; `complete` in live figures.
     pub ending: Ending,
@@ -120,17 +122,17 @@ impl fmt::Display for BurnReport {
     }
 }
 
-/// Burners at work. Dropping it ends them.
+/// Running burners. Dropping it ends them.
 #[derive(Debug)]
 pub struct Burn {
     config: BurnConfig,
     started: Instant,
     board: Arc<Board>,
-    crew: Crew,
+    crew: Workers,
 }
 
 #[derive(Debug)]
-enum Crew {
+enum Workers {
     Threads(Vec<JoinHandle<()>>),
     Processes(Vec<Pid>),
 }
@@ -148,31 +150,32 @@ impl Burn {
             started: Instant::now(),
             board: Arc::new(Board::new(config.burners)?),
             crew: if config.processes {
-                Crew::Processes(Vec::with_capacity(config.burners))
+                Workers::Processes(Vec::with_capacity(config.burners))
             } else {
-                Crew::Threads(Vec::with_capacity(config.burners))
+                Workers::Threads(Vec::with_capacity(config.burners))
             },
         };
         let end_ns = now_ns().saturating_add(nanos(config.duration));
         for index in 0..config.burners {
-            burn.hire(index, end_ns)?;
+            burn.spawn(index, end_ns)?;
         }
         Ok(burn)
     }
 
-    fn hire(&mut self, index: usize, end_ns: u64) -> Result<(), LoadError> {
+    fn spawn(&mut self, index: usize, end_ns: u64) -> Result<(), LoadError> {
         let board = Arc::clone(&self.board);
         match &mut self.crew {
-            Crew::Threads(threads) => threads.push(spawn("load-burner", move || {
-                toil(&board, &board.slots()[index], end_ns, || true);
+            Workers::Threads(threads) => threads.push(spawn("load-burner", move || {
+                burner_loop(&board, &board.slots()[index], end_ns, || true);
             })?),
-            Crew::Processes(children) => {
+            Workers::Processes(children) => {
                 let parent = Pid::this();
                 let slot = &board.slots()[index];
-                // SAFETY: `toil` is arithmetic, atomics, clock_gettime and getppid.
+                // SAFETY: `burner_loop` uses only arithmetic, atomics,
+                // clock_gettime and getppid.
                 let child = unsafe {
                     fork_child(|| {
-                        toil(&board, slot, end_ns, || has_parent(parent));
+                        burner_loop(&board, slot, end_ns, || has_parent(parent));
                         true
                     })
                 };
@@ -218,12 +221,12 @@ impl Burn {
         self.started.elapsed()
     }
 
-    /// Ends the burners now; each finishes its present unit.
+    /// Ends the burners now; each finishes its current unit.
     pub fn stop(&self) {
         self.board.stop().store(true, Ordering::Relaxed);
     }
 
-    /// Whether the time is over or [`Burn::stop`] was called.
+    /// Whether the duration is over or [`Burn::stop`] was called.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.started.elapsed() >= self.config.duration || self.board.stop().load(Ordering::Relaxed)
@@ -240,7 +243,7 @@ impl Burn {
         let stopped = self.board.stop().load(Ordering::Relaxed);
         self.stop();
         let elapsed = self.started.elapsed();
-        self.dismiss()?;
+        self.join()?;
         let mut report = self.snapshot();
         report.elapsed_seconds = elapsed.as_secs_f64();
         report.units_per_second = ratio(report.units as f64, report.elapsed_seconds);
@@ -251,16 +254,16 @@ impl Burn {
         Ok(report)
     }
 
-    fn dismiss(&mut self) -> Result<(), LoadError> {
+    fn join(&mut self) -> Result<(), LoadError> {
         let died = LoadError::ThreadDied { role: "burner" };
         let mut all_well = true;
         match &mut self.crew {
-            Crew::Threads(threads) => {
+            Workers::Threads(threads) => {
                 for thread in threads.drain(..) {
                     all_well &= thread.join().is_ok();
                 }
             }
-            Crew::Processes(children) => {
+            Workers::Processes(children) => {
                 for child in children.drain(..) {
                     all_well &= wait_for(child)?.success;
                 }
@@ -273,13 +276,14 @@ impl Burn {
 impl Drop for Burn {
     fn drop(&mut self) {
         self.stop();
-        // Reaps processes that `finish` has not; there is no one to tell of a failure.
-        let _ = self.dismiss();
+        // Reaps processes that `finish` has not reaped. A failure cannot be
+        // reported from here.
+        let _ = self.join();
     }
 }
 
-/// A burner. Async-signal-safe if `go_on` is.
-fn toil(board: &Board, slot: &Slot, end_ns: u64, go_on: impl Fn() -> bool) {
+/// Main loop of a burner. Async-signal-safe if `go_on` is.
+fn burner_loop(board: &Board, slot: &Slot, end_ns: u64, go_on: impl Fn() -> bool) {
     let from_ns = CpuClock::Thread.now_ns();
     let mut state = from_ns;
     let mut units = 0;
@@ -298,7 +302,7 @@ fn toil(board: &Board, slot: &Slot, end_ns: u64, go_on: impl Fn() -> bool) {
         state = work(state, ROUNDS_PER_UNIT);
         units += 1;
         slot.units.store(units, Ordering::Relaxed);
-        // The fastest unit so far is the usual one.
+        // The fastest unit so far counts as the typical one.
         let ns = now_ns();
         let unit_ns = ns.saturating_sub(looked_ns);
         looked_ns = ns;
@@ -342,7 +346,8 @@ mod tests {
 
     #[test]
     fn work_is_proportional_to_cpu_time() {
-        // The same unit costs about the same CPU time as thread and as process.
+        // The same unit costs about the same CPU time in a thread and in a
+        // process.
         let [threads, processes] = [false, true].map(|kind| {
             let report = burn_until(kind, 2_000);
             report.units as f64 / report.cpu_seconds
@@ -354,14 +359,14 @@ mod tests {
     }
 
     #[test]
-    fn a_burner_that_is_stopped_for_a_while_tells_the_gap() {
+    fn gap_of_a_paused_burner_is_reported() {
         let burn = Burn::start(&BurnConfig {
             burners: 1,
             processes: true,
             duration: Duration::from_secs(3_600),
         })
         .unwrap();
-        let Crew::Processes(children) = &burn.crew else {
+        let Workers::Processes(children) = &burn.crew else {
             panic!("not a process")
         };
         let child = children[0];
@@ -377,13 +382,13 @@ mod tests {
         }
         burn.stop();
         let gap_us = burn.finish().unwrap().longest_gap_us;
-        // The child may have run on for a moment after the signal was sent.
+        // The child may have run briefly after the signal was sent.
         assert!(gap_us > 250_000.0, "{gap_us}");
         assert!(gap_us > before.longest_gap_us, "{gap_us}");
     }
 
     #[test]
-    fn the_end_comes_by_itself() {
+    fn burners_end_after_their_duration() {
         let report = Burn::start(&BurnConfig {
             burners: 1,
             processes: true,

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 
-/// Rounds of [`work`] between two looks at the CPU clock: some 100 ns, so that a burn ends within
-/// about a microsecond of its target and yet isn't all system calls.
+/// Rounds of [`work`] between two reads of the CPU clock: some 100 ns, so that
+/// a burn ends within about a microsecond of its target without spending most
+/// of its time in system calls.
 const ROUNDS_PER_LOOK: u32 = 64;
 
-/// What a burn's CPU time is measured against.
+/// Clock that measures the CPU time of a burn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CpuClock {
     /// The calling thread.
@@ -34,7 +35,7 @@ pub(crate) fn now_ns() -> u64 {
     read_ns(ClockId::CLOCK_MONOTONIC)
 }
 
-/// Reads a clock that every Linux has; it can fail only for an unknown clock id.
+/// Reads a clock that every Linux has; fails only for an unknown clock id.
 fn read_ns(clock: ClockId) -> u64 {
     clock_gettime(clock).map_or(0, |t| {
         t.tv_sec().unsigned_abs() * 1_000_000_000 + t.tv_nsec().unsigned_abs()
@@ -46,7 +47,8 @@ pub(crate) fn sleep_until(deadline_ns: u64) {
     let seconds = i64::try_from(deadline_ns / 1_000_000_000).unwrap_or(i64::MAX);
     let nanoseconds = i64::try_from(deadline_ns % 1_000_000_000).unwrap_or(0);
     let deadline = TimeSpec::new(seconds, nanoseconds);
-    // An interrupted sleep is not an error: every caller looks at the clock again.
+    // An interrupted sleep is not an error: every caller checks the clock
+    // again.
     let _ = clock_nanosleep(
         ClockId::CLOCK_MONOTONIC,
         ClockNanosleepFlags::TIMER_ABSTIME,
@@ -56,12 +58,13 @@ pub(crate) fn sleep_until(deadline_ns: u64) {
 
 /// Asks the kernel not to round this thread's timers (the default slack is 50 µs).
 pub(crate) fn precise_timers() {
-    // Without it sleeps end a little later; there is nothing else to do about a refusal.
+    // If refused, sleeps end a little later, which is tolerable.
     let _ = nix::sys::prctl::set_timerslack(1);
 }
 
-/// `rounds` steps of a dependent multiply-add chain: the same instructions in every run, nothing
-/// in memory, nothing for the compiler or the CPU to shorten.
+/// Runs `rounds` steps of a dependent multiply-add chain: the same instructions
+/// in every run, without memory accesses, and with nothing that the compiler or
+/// the CPU can shorten.
 pub(crate) fn work(mut state: u64, rounds: u32) -> u64 {
     for _ in 0..rounds {
         state = black_box(
@@ -73,12 +76,12 @@ pub(crate) fn work(mut state: u64, rounds: u32) -> u64 {
     state
 }
 
-/// What a burn came to.
+/// Result of a burn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Burnt {
     /// CPU time used, by the same clock as the demand.
     pub(crate) cpu_ns: u64,
-    /// False if it was stopped before the demand was met.
+    /// False if it was stopped before it reached the demand.
     pub(crate) complete: bool,
 }
 
@@ -89,7 +92,8 @@ pub(crate) fn burn(clock: CpuClock, demand_ns: u64, stop: &AtomicBool) -> Burnt 
 
 /// As [`burn`], counted from an earlier reading of the clock.
 ///
-/// Uses only arithmetic, an atomic and `clock_gettime`: it may run in a forked child.
+/// Uses only arithmetic, an atomic and `clock_gettime`, so it may run in a
+/// forked child.
 pub(crate) fn burn_from(clock: CpuClock, from_ns: u64, demand_ns: u64, stop: &AtomicBool) -> Burnt {
     let mut state = from_ns;
     loop {
@@ -114,7 +118,8 @@ mod tests {
         let used = CpuClock::Thread.now_ns() - before;
         assert!(burnt.complete && burnt.cpu_ns >= 3_000_000);
         assert!(used >= burnt.cpu_ns);
-        // A tick or an interrupt may be charged to the thread, but not milliseconds of them.
+        // A tick or an interrupt may be charged to the thread, but not several
+        // milliseconds.
         assert!(burnt.cpu_ns < 5_000_000, "{}", burnt.cpu_ns);
     }
 

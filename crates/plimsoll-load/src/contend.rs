@@ -1,5 +1,6 @@
-//! A task that holds a lock for short sections, and one that waits for it: what does it cost an
-//! important task that an unimportant one holds what it needs?
+//! Lock contention: one task holds a lock for short sections and another waits
+//! for it. Shows the cost of priority inversion when a batch task holds a lock
+//! that a latency-critical task needs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,44 +18,46 @@ use crate::stop::Stop;
 use crate::units::{check_count, check_duration, nanos, seconds};
 use crate::waits::Waits;
 
-/// Which lock.
+/// Kind of lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LockKind {
-    /// One in memory that is shared through the file; who waits for it sleeps on a futex.
+    /// Lock in memory that is shared through the file; waiters sleep on a
+    /// futex.
     Memory,
-    /// The kernel's own, of the file: held while somebody writes to it.
+    /// The kernel's lock of the file's inode, held during a write.
     File,
 }
 
-/// Settings of a task that holds a lock again and again.
+/// Settings of a task that repeatedly holds a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldConfig {
     /// The file that both tasks name.
     pub file: PathBuf,
-    /// `Some`: each section is a write of so many MiB, 1 to [`WRITE_MIB_MAX`], to the file, which
-    /// holds the kernel's lock. `None`: each burns `section` under a lock in memory.
+    /// `Some`: each section is a write of this many MiB, 1 to
+    /// [`WRITE_MIB_MAX`], to the file, which holds the kernel's lock. `None`:
+    /// each section burns `section` under a lock in memory.
     pub write_mib: Option<u64>,
     /// CPU time of a section, see [`SECTION_RANGE`].
     pub section: Duration,
     /// CPU time between two sections, see [`SECTION_RANGE`].
     pub pause: Duration,
-    /// How long, [`DURATION_MIN`] to [`DURATION_MAX`].
+    /// Duration of the run, [`DURATION_MIN`] to [`DURATION_MAX`].
     pub duration: Duration,
 }
 
-/// What the holder saw.
+/// Figures of the holder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HoldReport {
-    /// Which lock.
+    /// Kind of lock.
     pub lock: LockKind,
     /// Time since the start.
     pub elapsed_seconds: f64,
     /// CPU time used.
     pub cpu_seconds: f64,
-    /// Sections.
+    /// Number of sections.
     pub sections: u64,
-    /// From the start of a section to its end, waits for the CPU included.
+    /// Duration of the sections, waits for the CPU included.
     pub held: Latency,
     /// How the run ended.
     pub ending: Ending,
@@ -70,36 +73,39 @@ impl fmt::Display for HoldReport {
     }
 }
 
-/// Settings of a task that waits for a lock again and again.
+/// Settings of a task that repeatedly waits for a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitConfig {
     /// The file that both tasks name.
     pub file: PathBuf,
-    /// Which lock.
+    /// Kind of lock.
     pub lock: LockKind,
     /// Time between the end of a round and the next, see [`EVERY_RANGE`].
     pub every: Duration,
-    /// How long, [`DURATION_MIN`] to [`DURATION_MAX`].
+    /// Duration of the run, [`DURATION_MIN`] to [`DURATION_MAX`].
     pub duration: Duration,
 }
 
-/// What the waiter saw.
+/// Figures of the waiter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WaitReport {
-    /// Which lock.
+    /// Kind of lock.
     pub lock: LockKind,
     /// Time since the start.
     pub elapsed_seconds: f64,
-    /// Times that it asked for the lock.
+    /// Number of rounds: attempts to acquire the lock.
     pub rounds: u64,
-    /// Of those, found it held; `null` for the kernel's lock, which does not tell.
+    /// Rounds that found the lock held; `null` for the kernel's lock, which
+    /// cannot be queried.
     pub contended: Option<u64>,
-    /// Of those, had not got it when the run was stopped. Their wait until then is in `wait`.
+    /// Rounds that had not acquired the lock when the run was stopped. Their
+    /// wait until then is in `wait`.
     pub unfinished: u64,
-    /// From the asking until it had the lock. For the kernel's lock: until its byte was written.
+    /// Time to acquire the lock. For the kernel's lock: until a byte was
+    /// written.
     pub wait: Latency,
-    /// How late rounds began, which has nothing to do with the lock: what any such task waits for
-    /// a CPU.
+    /// Delay of the start of rounds, which is independent of the lock: the time
+    /// that any such task waits for a CPU.
     pub late: Latency,
     /// How the run ended.
     pub ending: Ending,
@@ -119,19 +125,21 @@ impl fmt::Display for WaitReport {
     }
 }
 
-/// One of the two locks, as the holder uses it.
-enum Held {
+/// Lock of either kind, as the holder uses it.
+enum Lock {
     Memory(MemoryLock),
     File(FileLock),
 }
 
-/// Holds the lock in the calling thread, section after section, until the time is over or `stop`
-/// is set. After each section `progress` is called with the time since the start.
+/// Holds the lock in the calling thread, section after section, until the
+/// duration is over or `stop` is set. Calls `progress` after each section with
+/// the time since the start.
 ///
-/// A holder that is killed leaves a lock in memory held for ever: take another file.
+/// If the holder is killed, a lock in memory stays held for ever; the file
+/// cannot be used again.
 ///
 /// # Errors
-/// [`LoadError::Invalid`] for a setting out of range or a file that is something else,
+/// [`LoadError::Invalid`] for a setting out of range or a file of another kind,
 /// [`LoadError::Io`] if the file can't be used.
 pub fn hold(
     config: &HoldConfig,
@@ -154,8 +162,8 @@ pub fn hold(
     }
     Ok(HoldReport {
         lock: match lock {
-            Held::Memory(_) => LockKind::Memory,
-            Held::File(_) => LockKind::File,
+            Lock::Memory(_) => LockKind::Memory,
+            Lock::File(_) => LockKind::File,
         },
         elapsed_seconds: seconds(now_ns() - start_ns),
         cpu_seconds: seconds(CpuClock::Thread.now_ns() - cpu_start_ns),
@@ -165,26 +173,27 @@ pub fn hold(
     })
 }
 
-fn held_lock(config: &HoldConfig) -> Result<Held, LoadError> {
+fn held_lock(config: &HoldConfig) -> Result<Lock, LoadError> {
     let Some(mib) = config.write_mib else {
-        return Ok(Held::Memory(MemoryLock::of(&lock::open(&config.file)?)?));
+        return Ok(Lock::Memory(MemoryLock::of(&lock::open(&config.file)?)?));
     };
     check_count("write-mib", mib, WRITE_MIB_MAX)?;
     let file = FileLock::of(lock::open(&config.file)?, (mib << 20) as usize);
-    // The first write makes the file longer, which takes longer than any other.
+    // The first write extends the file, which takes longer than later writes.
     file.fill()?;
-    Ok(Held::File(file))
+    Ok(Lock::File(file))
 }
 
-/// Returns for how long it held the lock; `None` if it was stopped before it had it.
-fn section(lock: &Held, section_ns: u64, stop: &Stop) -> Result<Option<u64>, LoadError> {
+/// Returns how long it held the lock; `None` if it was stopped before it
+/// acquired it.
+fn section(lock: &Lock, section_ns: u64, stop: &Stop) -> Result<Option<u64>, LoadError> {
     let from_ns = match lock {
-        Held::File(file) => {
+        Lock::File(file) => {
             let from_ns = now_ns();
             file.fill()?;
             from_ns
         }
-        Held::Memory(memory) => {
+        Lock::Memory(memory) => {
             if !memory.try_take() && !memory.take(|| stop.is_set()) {
                 return Ok(None);
             }
@@ -201,11 +210,12 @@ fn burn_for(cpu_ns: u64) {
     burn(CpuClock::Thread, cpu_ns, &AtomicBool::new(false));
 }
 
-/// Asks for the lock in the calling thread, round after round, until the time is over or `stop`
-/// is set. After each round `progress` is called with the time since the start.
+/// Acquires the lock in the calling thread, round after round, until the
+/// duration is over or `stop` is set. Calls `progress` after each round with
+/// the time since the start.
 ///
 /// # Errors
-/// [`LoadError::Invalid`] for a setting out of range or a file that is something else,
+/// [`LoadError::Invalid`] for a setting out of range or a file of another kind,
 /// [`LoadError::Io`] if the file can't be used.
 pub fn wait(
     config: &WaitConfig,
@@ -215,8 +225,8 @@ pub fn wait(
     check_duration("every", config.every, EVERY_RANGE)?;
     check_duration("duration", config.duration, (DURATION_MIN, DURATION_MAX))?;
     let lock = match config.lock {
-        LockKind::Memory => Held::Memory(MemoryLock::of(&lock::open(&config.file)?)?),
-        LockKind::File => Held::File(FileLock::of(lock::open(&config.file)?, 0)),
+        LockKind::Memory => Lock::Memory(MemoryLock::of(&lock::open(&config.file)?)?),
+        LockKind::File => Lock::File(FileLock::of(lock::open(&config.file)?, 0)),
     };
     let (mut waits, mut late) = (Waits::new()?, Waits::new()?);
     let (mut contended, mut unfinished) = (0, 0);
@@ -226,17 +236,17 @@ pub fn wait(
     let mut due_ns = start_ns;
     while due_ns < end_ns && !stop.is_set() {
         sleep_until(due_ns);
-        let asked_ns = now_ns();
-        if asked_ns < due_ns {
+        let started_ns = now_ns();
+        if started_ns < due_ns {
             continue;
         }
-        late.add(asked_ns - due_ns);
-        let asked = ask(&lock, stop)?;
-        waits.add(now_ns() - asked_ns);
-        contended += u64::from(asked.contended);
-        unfinished += u64::from(!asked.done);
+        late.add(started_ns - due_ns);
+        let round = run_round(&lock, stop)?;
+        waits.add(now_ns() - started_ns);
+        contended += u64::from(round.contended);
+        unfinished += u64::from(!round.done);
         due_ns = now_ns().saturating_add(nanos(config.every));
-        progress(Duration::from_nanos(asked_ns - start_ns));
+        progress(Duration::from_nanos(started_ns - start_ns));
     }
     Ok(WaitReport {
         lock: config.lock,
@@ -250,18 +260,18 @@ pub fn wait(
     })
 }
 
-/// How one round went.
-struct Asked {
+/// Result of one round.
+struct Round {
     contended: bool,
     done: bool,
 }
 
-fn ask(lock: &Held, stop: &Stop) -> Result<Asked, LoadError> {
+fn run_round(lock: &Lock, stop: &Stop) -> Result<Round, LoadError> {
     let memory = match lock {
-        Held::Memory(memory) => memory,
-        Held::File(file) => {
+        Lock::Memory(memory) => memory,
+        Lock::File(file) => {
             file.touch()?;
-            return Ok(Asked {
+            return Ok(Round {
                 contended: false,
                 done: true,
             });
@@ -272,7 +282,7 @@ fn ask(lock: &Held, stop: &Stop) -> Result<Asked, LoadError> {
     if done {
         memory.release();
     }
-    Ok(Asked { contended, done })
+    Ok(Round { contended, done })
 }
 
 #[cfg(test)]
@@ -299,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_nearly_always_held_is_waited_for_and_got() {
+    fn waiter_acquires_a_contended_lock() {
         let folder = tempfile::tempdir().unwrap();
         let (held, waited) = std::thread::scope(|scope| {
             let holder = scope.spawn(|| hold(&hold_config(&folder, None), &Stop::new(), |_| {}));
@@ -315,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_lock_is_not_waited_for() {
+    fn free_lock_is_acquired_without_a_wait() {
         let folder = tempfile::tempdir().unwrap();
         for lock in [LockKind::Memory, LockKind::File] {
             let waited = wait(&wait_config(&folder, lock), &Stop::new(), |_| {}).unwrap();
@@ -325,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_lock_is_held_by_writing() {
+    fn write_holds_the_kernels_lock() {
         let folder = tempfile::tempdir().unwrap();
         let held = hold(&hold_config(&folder, Some(1)), &Stop::new(), |_| {}).unwrap();
         assert!(held.sections > 0 && held.lock == LockKind::File);
@@ -334,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_lock_that_nobody_releases_can_be_stopped() {
+    fn waiter_of_an_abandoned_lock_can_be_stopped() {
         let folder = tempfile::tempdir().unwrap();
         let config = wait_config(&folder, LockKind::Memory);
         let lock = MemoryLock::of(&lock::open(&config.file).unwrap()).unwrap();

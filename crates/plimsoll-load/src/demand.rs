@@ -1,4 +1,4 @@
-//! How much CPU time each request needs.
+//! Distributions of the CPU time of a request.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,12 +12,13 @@ use crate::limits::{DEMAND_MAX, DEMAND_MIN};
 use crate::random::{Stream, generator};
 use crate::units::{check_duration, check_number, nanos, show};
 
-/// What [`Demand::from_str`] reads.
+/// Forms that [`Demand::from_str`] parses.
 const FORMS: &str = "const:TIME, exp:MEAN, uniform:LEAST,MOST, lognormal:MEAN,SIGMA, \
                      pareto:MEAN,ALPHA or bimodal:SHORT,LONG,SHARE_OF_LONG";
-/// SIGMA of a lognormal demand: at 4, one draw in a thousand is 8,000 times the median.
+/// Range of SIGMA of a lognormal demand: at 4, one draw in a thousand is 8,000
+/// times the median.
 const SIGMA_RANGE: (f64, f64) = (0.0, 4.0);
-/// ALPHA of a Pareto demand: the mean does not exist at 1.
+/// Range of ALPHA of a Pareto demand: at 1 the mean does not exist.
 const ALPHA_RANGE: (f64, f64) = (1.01, 1_000.0);
 
 /// Distribution of the CPU time of one request. Means are [`DEMAND_MIN`] to [`DEMAND_MAX`];
@@ -37,7 +38,7 @@ pub enum Demand {
         /// Mean.
         mean: Duration,
     },
-    /// Equally likely anywhere between two bounds.
+    /// Uniform between two bounds.
     Uniform {
         /// Lower bound.
         least: Duration,
@@ -58,7 +59,7 @@ pub enum Demand {
         /// Tail exponent, above 1; the smaller, the heavier the tail.
         alpha: f64,
     },
-    /// Short requests with a few long ones among them.
+    /// Short requests mixed with a few long ones.
     Bimodal {
         /// Demand of a short request.
         short: Duration,
@@ -121,7 +122,7 @@ impl Demand {
         }
     }
 
-    /// Demands in ns, without end. The same seed gives the same demands.
+    /// Demands in ns, endless. The same seed gives the same demands.
     ///
     /// # Errors
     /// As [`Demand::validate`].
@@ -165,7 +166,7 @@ pub struct Draws {
 enum Shape {
     Constant(u64),
     Exponential(f64),
-    /// Least, and the width above it.
+    /// Minimum and width.
     Uniform(f64, f64),
     LogNormal(LogNormal<f64>),
     Pareto(Pareto<f64>),
@@ -201,7 +202,8 @@ impl Iterator for Draws {
 
 impl fmt::Display for Demand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // One word per duration ("1ms 500us" has a blank), so that the text reads back.
+        // No spaces within a duration ("1ms 500us" has one), so that the text
+        // can be parsed again.
         let word = |d: &Duration| show(*d).replace(' ', "");
         match self {
             Self::Constant { value } => write!(f, "const:{}", word(value)),
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn means_are_as_asked() {
+    fn means_are_as_requested() {
         for (text, mean_us) in [
             ("const:500us", 500.0),
             ("exp:1ms", 1_000.0),
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_differ_where_they_should() {
+    fn quantiles_match_the_distributions() {
         let ordered = |text: &str| {
             let mut draws: Vec<u64> = demand(text).draws(1).unwrap().take(100_000).collect();
             draws.sort_unstable();
@@ -296,7 +298,7 @@ mod tests {
         // The exponential's median is ln 2, its 99th percentile ln 100 times the mean.
         assert!((exponential[50_000] as f64 / 693_147.0 - 1.0).abs() < 0.03);
         assert!((exponential[99_000] as f64 / 4_605_170.0 - 1.0).abs() < 0.05);
-        // The Pareto's least is mean × (alpha − 1) / alpha.
+        // The minimum of the Pareto is mean × (alpha − 1) / alpha.
         let pareto = ordered("pareto:1ms,4");
         assert!(pareto[0] >= 749_999 && pareto[0] < 751_000);
         let uniform = ordered("uniform:1ms,3ms");
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn same_seed_same_draws_and_no_draw_above_the_limit() {
+    fn draws_depend_on_the_seed_only_and_stay_below_the_limit() {
         let heavy = demand("pareto:1s,1.05");
         let of = |seed| heavy.draws(seed).unwrap().take(10_000).collect::<Vec<_>>();
         assert_eq!(of(1), of(1));

@@ -1,35 +1,35 @@
-//! The crate's one error type.
+//! Error type of the crate.
 
 use std::fmt::Display;
 
-/// Why a workload could not be started or measured.
+/// Reason why a workload could not be started or measured.
 ///
-/// The text of every variant is one line, fit to be shown to a user as it is.
+/// The text of every variant is one line that can be shown to a user as it is.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// A setting is outside of what is allowed. Nothing has been started.
+    /// A setting is out of range. Nothing has been started.
     #[error("{field}: {value} is not allowed: {allowed}")]
     Invalid {
         /// Name of the setting, as on the command line but without the dashes.
         field: &'static str,
         /// The value that was given.
         value: String,
-        /// What would have been accepted.
+        /// Values that are allowed.
         allowed: String,
     },
-    /// Something in a trace is not allowed. Nothing has been started.
+    /// A value in a trace is invalid. Nothing has been started.
     #[error(transparent)]
     Trace(#[from] Box<TraceProblem>),
-    /// The operating system refused something.
+    /// The operating system refused an operation.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: String,
-        /// What the system answered.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The peer of a TCP connection doesn't speak this protocol.
+    /// The peer of a TCP connection does not speak this protocol.
     #[error("{peer} is not a plimsoll load server: {reason}")]
     Protocol {
         /// Address of the peer.
@@ -40,31 +40,31 @@ pub enum LoadError {
     /// A thread of the workload panicked; its measurements are lost.
     #[error("a {role} thread of the workload ended abnormally")]
     ThreadDied {
-        /// What the thread was for.
+        /// Role of the thread.
         role: &'static str,
     },
 }
 
-/// What is not allowed in a trace, and where.
+/// An invalid value in a trace, with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}:{column}: {field}: '{value}' is not allowed: {allowed}")]
 pub struct TraceProblem {
-    /// The file, as it was named.
+    /// Name of the file, as given.
     pub file: String,
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// Which value of the line.
+    /// Name of the value within the line.
     pub field: &'static str,
-    /// What is there.
+    /// The value.
     pub value: String,
-    /// What would have been accepted.
+    /// Values that are allowed.
     pub allowed: String,
 }
 
 impl LoadError {
-    /// An [`LoadError::Invalid`] about `field`.
+    /// Creates an [`LoadError::Invalid`] about `field`.
     pub(crate) fn invalid(field: &'static str, value: impl Display, allowed: impl Display) -> Self {
         Self::Invalid {
             field,
@@ -73,7 +73,8 @@ impl LoadError {
         }
     }
 
-    /// An [`LoadError::Io`] from anything that turns into an I/O error (also nix's `Errno`).
+    /// Creates an [`LoadError::Io`] from any error that converts to an I/O
+    /// error (also nix's `Errno`).
     pub(crate) fn io(doing: impl Display, source: impl Into<std::io::Error>) -> Self {
         Self::Io {
             doing: doing.to_string(),

@@ -1,18 +1,19 @@
 //! Measurable workloads for Linux schedulers and CPU controllers.
 //!
-//! | module | workload | what it tells |
+//! | module | workload | figures |
 //! | --- | --- | --- |
-//! | [`service`] | open-loop request service, in one process or over loopback TCP ([`tcp`]) | tail latency and failures of a main job |
-//! | [`burn`] | CPU burners | how much work batch tasks get done |
-//! | [`storm`] | thousands of short-lived processes | what a cap costs a build or a clean-up |
-//! | [`need`] | tasks that need exactly *d* seconds of CPU | the rate that a capped task achieves |
-//! | [`steady`] | a set share of the machine, with steps | how a headroom loop follows a main load |
-//! | [`wake`] | a periodic sleeper | how late a task gets the CPU that it wakes on |
-//! | [`contend`] | a task that holds a lock, and one that waits for it | what priority inversion costs |
+//! | [`service`] | open-loop request service, in one process or over loopback TCP ([`tcp`]) | tail latency and failures of a latency-critical service |
+//! | [`burn`] | CPU burners | work done by batch tasks |
+//! | [`storm`] | thousands of short-lived processes | cost of a cap to a build or a clean-up |
+//! | [`need`] | tasks that each use a fixed amount of CPU time | the rate that a capped task achieves |
+//! | [`steady`] | a fixed share of the machine, with steps | response of headroom to a change of load |
+//! | [`wake`] | a periodic sleeper | delay from wake-up to running |
+//! | [`contend`] | a task that holds a lock, and one that waits for it | cost of priority inversion |
 //!
-//! Every demand is in **CPU time** of the thread or process that burns it. Preemption and
-//! throttling therefore show as time that passes, never as work that is left out. Every random
-//! draw comes from a seed: the same seed gives the same arrivals and demands.
+//! Every demand is in **CPU time** of the thread or process that burns it.
+//! Preemption and throttling therefore show as time that passes, never as work
+//! that is left out. Every random draw comes from a seed: the same seed gives
+//! the same arrivals and demands.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -31,8 +32,8 @@
 //! # }
 //! ```
 
+mod arrival_options;
 pub mod arrivals;
-mod asked;
 pub mod burn;
 pub mod cli;
 
@@ -65,8 +66,8 @@ mod waits;
 pub mod wake;
 mod wire;
 
+pub use arrival_options::{ArrivalKind, ArrivalOptions};
 pub use arrivals::Arrivals;
-pub use asked::{ArrivalKind, ArrivalsAsked};
 pub use burn::{Burn, BurnConfig, BurnReport};
 pub use contend::{HoldConfig, HoldReport, LockKind, WaitConfig, WaitReport};
 pub use demand::Demand;

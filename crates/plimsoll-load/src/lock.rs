@@ -1,4 +1,4 @@
-//! Locks that two processes share through a file: one in its memory, on the kernel's futex, and
+//! Locks that two processes share through a file: a futex in shared memory, and
 //! the kernel's own lock of the file's inode.
 
 use std::fs::{File, OpenOptions};
@@ -14,23 +14,24 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::error::LoadError;
 
-/// What a file starts with, so that no other file is ever written to.
+/// Magic at the start of a lock file; prevents writes to any other file.
 const MAGIC: &[u8; 24] = b"plimsoll load lock file\n";
-/// Where the lock is. Aligned for an atomic.
+/// Offset of the futex word. Aligned for an atomic.
 const WORD_AT: usize = 32;
-/// Where [`FileLock::touch`] writes its byte.
+/// Offset of the byte that [`FileLock::touch`] writes.
 const BYTE_AT: u64 = 64;
-/// Behind this is what [`FileLock::fill`] writes. A page: the file's first is mapped.
+/// Offset of the data that [`FileLock::fill`] writes: the second page, because
+/// the first is mapped.
 const DATA_AT: u64 = 4_096;
-/// How often a waiter looks whether it was stopped.
+/// Interval at which a waiter checks whether it was stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody has to be woken.
+/// Held, with waiters to wake.
 const WANTED: u32 = 2;
 
-/// Opens a lock file, and makes one of a new or an empty file.
+/// Opens a lock file; initialises a new or empty file.
 pub(crate) fn open(path: &Path) -> Result<File, LoadError> {
     let failed = |e| LoadError::io(format!("opening {}", path.display()), e);
     let mut file = OpenOptions::new()
@@ -52,13 +53,13 @@ pub(crate) fn open(path: &Path) -> Result<File, LoadError> {
         return Err(LoadError::invalid(
             "FILE",
             path.display(),
-            "a new or empty file, or one that `load hold` or `load wait` has made",
+            "a new or empty file, or one that `load hold` or `load wait` has created",
         ));
     }
     Ok(file)
 }
 
-/// A lock in the memory of a file. It is not handed over: whoever comes first takes it.
+/// A lock in the memory of a file. Not fair: the first task to try takes it.
 #[derive(Debug)]
 pub(crate) struct MemoryLock {
     start: NonNull<std::ffi::c_void>,
@@ -76,8 +77,9 @@ impl MemoryLock {
     }
 
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: within the mapping, which lives as long as `self`, and aligned, as mappings
-        // are to pages. Other processes, too, use it as an atomic only.
+        // SAFETY: within the mapping, which lives as long as `self`, and
+        // aligned, because mappings are page-aligned. Other processes, too,
+        // access it only as an atomic.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().byte_add(WORD_AT).cast()) }
     }
 
@@ -89,10 +91,11 @@ impl MemoryLock {
         taken.is_ok()
     }
 
-    /// Waits until it has the lock, or until `give_up` says true, which it is asked 20 times a
-    /// second. Returns whether it has it.
+    /// Waits until it has the lock or `give_up` returns true, which is called
+    /// 20 times a second. Returns whether it has the lock.
     pub(crate) fn take(&self, give_up: impl Fn() -> bool) -> bool {
-        // Who has slept cannot know whether others still do, and so always wants to wake one.
+        // A task that has slept does not know of other waiters, so it always
+        // marks the lock as wanted.
         while self.word().swap(WANTED, Ordering::Acquire) != FREE {
             if give_up() {
                 return false;
@@ -116,7 +119,7 @@ impl MemoryLock {
         self.futex(libc::FUTEX_WAIT, WANTED, &raw const timeout);
     }
 
-    /// Whatever comes of it, the caller looks at the word again.
+    /// The result does not matter: the caller checks the word again.
     fn futex(&self, operation: libc::c_int, value: u32, timeout: *const libc::timespec) {
         // SAFETY: the word is in a shared mapping; the timeout is null or points to a live value.
         unsafe {
@@ -139,7 +142,8 @@ impl Drop for MemoryLock {
     }
 }
 
-/// The kernel's lock of a file: whoever writes to the file holds it until all is written.
+/// The kernel's lock of a file's inode, which a write holds until all data is
+/// written.
 #[derive(Debug)]
 pub(crate) struct FileLock {
     file: File,
@@ -147,20 +151,20 @@ pub(crate) struct FileLock {
 }
 
 impl FileLock {
-    /// `bytes`: what [`FileLock::fill`] writes.
+    /// `bytes`: size of the writes of [`FileLock::fill`].
     pub(crate) fn of(file: File, bytes: usize) -> Self {
         let data = vec![0; bytes];
         Self { file, data }
     }
 
-    /// Holds the lock for as long as it takes to write all bytes.
+    /// Holds the lock for the time of a write of all bytes.
     pub(crate) fn fill(&self) -> Result<(), LoadError> {
         let written = self.file.write_at(&self.data, DATA_AT);
-        // A signal may have cut it short: the lock was held all the same.
+        // Even a write that a signal cut short has held the lock.
         written.map_or_else(Self::failed, |_| Ok(()))
     }
 
-    /// Waits for the lock, holds it for a byte's time.
+    /// Waits for the lock and holds it for the time of writing a byte.
     pub(crate) fn touch(&self) -> Result<(), LoadError> {
         let written = self.file.write_at(&[0], BYTE_AT);
         written.map_or_else(Self::failed, |_| Ok(()))
@@ -179,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_one_has_the_lock_and_who_waits_gets_it() {
+    fn lock_excludes_others_and_is_passed_to_a_waiter() {
         let folder = tempfile::tempdir().unwrap();
         let file = open(&folder.path().join("lock")).unwrap();
         let (mine, yours) = (
@@ -189,7 +193,8 @@ mod tests {
         assert!(mine.try_take());
         assert!(!yours.try_take() && !yours.take(|| true));
         let waits = std::thread::scope(|scope| {
-            // A mapping may be used by one thread only: this one makes its own.
+            // A mapping may be used by one thread only, so this thread creates
+            // its own.
             let waiter = scope.spawn(|| {
                 let theirs = MemoryLock::of(&file).unwrap();
                 let has = theirs.take(|| false);
@@ -205,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_something_else_in_it_is_refused_and_left_alone() {
+    fn file_with_other_content_is_refused_and_not_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("letter");
         std::fs::write(&path, "Dear all,").unwrap();

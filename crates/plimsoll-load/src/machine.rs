@@ -1,4 +1,4 @@
-//! Which CPUs this process may use, and binding a thread to one.
+//! CPU affinity of this process and its threads.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;

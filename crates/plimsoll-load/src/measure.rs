@@ -1,4 +1,4 @@
-//! What is recorded of each request while a run is under way, and how it is added up.
+//! Recording of requests during a run, and their totals.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,18 +10,21 @@ use crate::error::LoadError;
 use crate::schedule::Request;
 use crate::series::Series;
 
-/// Longest latency that the histogram tells apart: a day of run and a day of grace.
+/// Longest latency that the histogram can hold: a day of run and a day of
+/// grace.
 pub(crate) const LATENCY_MAX_NS: u64 = 2 * 24 * 3_600 * 1_000_000_000;
 /// Three significant digits: within 0.1 %.
 const DIGITS: u8 = 3;
-/// Samples that a thread keeps before it adds them to the total: adding takes a lock.
+/// Number of samples that a thread buffers before it adds them to the totals,
+/// which takes a lock.
 const SAMPLES_PER_FLUSH: usize = 64;
 
-/// The fate of one request.
+/// Outcome of one request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) request: Request,
-    /// From intended arrival to the answer, or to when it was given up.
+    /// Time from the intended arrival to the answer, or until the request was
+    /// given up.
     pub(crate) latency_ns: u64,
     /// CPU time burnt for it.
     pub(crate) cpu_ns: u64,
@@ -35,7 +38,7 @@ pub(crate) struct Totals {
     pub(crate) latency_sum_ns: u128,
     pub(crate) latency_max_ns: u64,
     pub(crate) answered: u64,
-    /// Of those, how many before the end of the run (the rest during the grace).
+    /// Number answered before the end of the run, not during the grace.
     pub(crate) answered_in_time: u64,
     pub(crate) late: u64,
     pub(crate) unfinished: u64,
@@ -44,13 +47,14 @@ pub(crate) struct Totals {
     pub(crate) series: Option<Series>,
 }
 
-/// A run's times, in ns after its origin unless said otherwise.
+/// Times of a run, in ns after its origin unless stated otherwise.
 #[derive(Debug)]
 pub(crate) struct Timing {
     /// Monotonic clock at the start of the run.
     pub(crate) origin_ns: u64,
     pub(crate) warmup_ns: u64,
-    /// Requests that arrive from here on are not part of the run. Moves forward if it is stopped.
+    /// End of the run; requests that arrive later are not part of it. Moved
+    /// forward when the run is stopped.
     end_ns: AtomicU64,
     pub(crate) deadline_ns: u64,
 }
@@ -74,18 +78,18 @@ impl Timing {
         self.end_ns.load(Ordering::Relaxed)
     }
 
-    /// Ends the run now, if it would end later.
+    /// Ends the run now, unless it has ended already.
     pub(crate) fn end_early(&self) {
         self.end_ns.fetch_min(self.elapsed_ns(), Ordering::Relaxed);
     }
 }
 
-/// Collects samples from several threads without making them wait for each other.
+/// Collects samples from several threads without contention.
 #[derive(Debug)]
 pub(crate) struct Measure {
     pub(crate) timing: Timing,
     totals: Mutex<Totals>,
-    /// One per recording thread. Its owner is nearly always alone with it.
+    /// Buffer of each recording thread. Rarely locked by another thread.
     lanes: Vec<Mutex<Vec<Sample>>>,
     submitted: AtomicU64,
     settled: AtomicU64,
@@ -122,12 +126,12 @@ impl Measure {
         })
     }
 
-    /// Counts a request as handed to the service.
+    /// Counts a request as submitted to the service.
     pub(crate) fn submitted(&self) {
         self.submitted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Requests handed over and not yet answered or given up.
+    /// Number of requests submitted and not yet answered or given up.
     pub(crate) fn outstanding(&self) -> u64 {
         let settled = self.settled.load(Ordering::Acquire);
         self.submitted
@@ -137,15 +141,15 @@ impl Measure {
 
     /// Records that `request` was answered now.
     pub(crate) fn answered(&self, lane: usize, request: Request, cpu_ns: u64) {
-        self.settle(lane, request, cpu_ns, true);
+        self.record(lane, request, cpu_ns, true);
     }
 
     /// Records that `request` was given up now.
     pub(crate) fn unfinished(&self, lane: usize, request: Request, cpu_ns: u64) {
-        self.settle(lane, request, cpu_ns, false);
+        self.record(lane, request, cpu_ns, false);
     }
 
-    fn settle(&self, lane: usize, request: Request, cpu_ns: u64, answered: bool) {
+    fn record(&self, lane: usize, request: Request, cpu_ns: u64, answered: bool) {
         let sample = Sample {
             request,
             latency_ns: self.timing.elapsed_ns().saturating_sub(request.intended_ns),
@@ -164,7 +168,8 @@ impl Measure {
         if samples.len() < SAMPLES_PER_FLUSH {
             return;
         }
-        // If somebody else is adding up, keep the samples for the next time instead of waiting.
+        // If another thread is adding up, keeps the samples for the next time
+        // instead of waiting.
         if let Ok(mut totals) = self.totals.try_lock() {
             samples.drain(..).for_each(|s| totals.add(&s, &self.timing));
         }
@@ -176,10 +181,10 @@ impl Measure {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The totals with everything that has been recorded so far.
+    /// Totals of everything recorded so far.
     ///
-    /// Takes the lanes' locks after that of the totals; recorders only *try* the latter, so the
-    /// opposite order can't lock up.
+    /// Locks the totals, then the lanes. Recorders lock in the opposite order
+    /// but only *try* the totals, so there is no deadlock.
     pub(crate) fn totals(&self) -> MutexGuard<'_, Totals> {
         let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
         for lane in 0..self.lanes.len() {
@@ -192,7 +197,7 @@ impl Measure {
 }
 
 impl Totals {
-    /// Requests measured.
+    /// Number of requests measured.
     pub(crate) fn requests(&self) -> u64 {
         self.answered + self.unfinished
     }
@@ -230,14 +235,14 @@ mod tests {
         }
     }
 
-    /// A run that began `age_ns` ago.
+    /// A run that started `age_ns` ago.
     fn measure(age_ns: u64, warmup_ns: u64) -> Measure {
         let timing = Timing::new(now_ns() - age_ns, warmup_ns, 10_000_000_000, 50_000_000);
         Measure::new(timing, Some(1_000_000_000), 2).unwrap()
     }
 
     #[test]
-    fn latency_counts_from_the_intended_arrival_and_the_warmup_is_left_out() {
+    fn latency_counts_from_the_intended_arrival_and_excludes_the_warmup() {
         let measure = measure(5_000_000_000, 1_000_000_000);
         for (id, intended_ns) in [(0, 999_999_999), (1, 1_000_000_000), (2, 4_000_000_000)] {
             measure.submitted();
@@ -252,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_finished_is_a_failure_and_in_the_histogram() {
+    fn unfinished_request_is_a_failure_and_in_the_histogram() {
         let measure = measure(2_000_000_000, 0);
         measure.submitted();
         measure.unfinished(1, request(0, 0), 0);

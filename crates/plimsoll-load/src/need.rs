@@ -1,4 +1,5 @@
-//! Tasks that need exactly so much CPU time: what rate does a cap let them achieve?
+//! Tasks that each use a fixed amount of CPU time. Measures the rate that they
+//! achieve under a cap.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::report::{Ending, row};
 use crate::stop::Stop;
 use crate::units::{check_count, check_duration, nanos, ratio, seconds};
 
-/// How often a run looks whether it was stopped.
+/// Interval at which a run checks whether it was stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Settings of a run of tasks.
@@ -38,23 +39,23 @@ impl NeedConfig {
     }
 }
 
-/// One task.
+/// Figures of one task.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TaskReport {
-    /// From the task's first to its last instruction.
+    /// Time from the task's first to its last instruction.
     pub elapsed_seconds: f64,
     /// CPU time used, by the thread's own clock.
     pub cpu_seconds: f64,
-    /// CPU time ÷ elapsed time: 1 is a CPU of its own.
+    /// CPU time ÷ elapsed time: 1 is a whole CPU.
     pub rate: f64,
 }
 
-/// What the tasks came to.
+/// Figures of all tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NeedReport {
     /// CPU time that each task needed.
     pub need_seconds: f64,
-    /// From the first start to the last end.
+    /// Time from the first start to the last end.
     pub elapsed_seconds: f64,
     /// CPU time of all tasks.
     pub cpu_seconds: f64,
@@ -104,11 +105,12 @@ struct Ran {
     cpu_ns: u64,
 }
 
-/// Runs the tasks to their end, or until `stop` is set. Meanwhile `progress` is called some 20
-/// times a second with the time since the start.
+/// Runs the tasks to their end, or until `stop` is set. Meanwhile calls
+/// `progress` some 20 times a second with the time since the start.
 ///
 /// # Errors
-/// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if a thread can't be
+/// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if a
+/// thread can't be
 /// started.
 pub fn run(
     config: &NeedConfig,
@@ -144,7 +146,7 @@ pub fn run(
     Ok(report(config, &ran))
 }
 
-/// Ends the tasks when it is dropped, as when starting the last one fails.
+/// Ends the tasks when dropped, for instance if the last one fails to start.
 struct Halt(Arc<AtomicBool>);
 
 impl Drop for Halt {
@@ -192,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_task_uses_what_it_needs_and_not_much_more() {
+    fn each_task_uses_its_cpu_time_and_little_more() {
         let config = NeedConfig {
             cpu: Duration::from_millis(30),
             tasks: 3,
@@ -210,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_run_reports_what_was_used() {
+    fn stopped_run_reports_the_time_used() {
         let stop = Stop::new();
         stop.set();
         let config = NeedConfig {

@@ -1,4 +1,5 @@
-//! The open-loop generator: sends each request when it is due, whatever became of the others.
+//! Open-loop generator: submits each request when it is due, independent of
+//! earlier ones.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -13,22 +14,25 @@ use crate::schedule::{Request, Requests};
 use crate::service::ServiceConfig;
 use crate::units::nanos;
 
-/// Time between the start of the threads and the start of the run, so that they are all there.
+/// Time between the start of the threads and the start of the run, so that all
+/// threads are ready.
 const LEAD_TIME: Duration = Duration::from_millis(20);
-/// Longest sleep before the generator looks whether the run was stopped.
+/// Longest sleep before the generator checks whether the run was stopped.
 const SLEEP_MAX_NS: u64 = 50_000_000;
 
-/// Where requests go.
+/// Receiver of requests.
 pub(crate) trait Sink: Send + 'static {
-    /// Hands over one request. Gives it back if the service accepts no more, now or later.
+    /// Submits one request. Returns it if the service accepts no more requests,
+    /// now or later.
     fn submit(&self, request: Request) -> Result<(), Request>;
 }
 
-/// How late a generator was in handing over the measured requests.
+/// Delay of the generator in submitting the measured requests.
 pub(crate) type Lag = Histogram<u64>;
 
-/// The measurement of a run under `config` that begins [`LEAD_TIME`] from now, with one lane for
-/// each of `recorders` threads and, last, one for the generator.
+/// Creates the measurement of a run under `config` that begins [`LEAD_TIME`]
+/// from now, with one lane for each of `recorders` threads and a last one for
+/// the generator.
 pub(crate) fn new_measure(
     config: &ServiceConfig,
     recorders: usize,
@@ -99,8 +103,8 @@ fn generate(
             sink.submit(request)
         };
         if let Err(request) = outcome {
-            // The service is gone, or the grace is over. Everything that arrived until now and
-            // didn't get in has failed, and says so.
+            // The service is gone, or the grace is over. All requests that have
+            // arrived and were not submitted are recorded as failures.
             timing.end_early();
             refused = true;
             measure.unfinished(lane, request, 0);
@@ -109,7 +113,7 @@ fn generate(
     lag
 }
 
-/// Sleeps until `due_ns` after the start. False if the run ends before that.
+/// Sleeps until `due_ns` after the start. False if the run ends first.
 fn sleep_until_due(timing: &Timing, due_ns: u64) -> bool {
     let due_at_ns = timing.origin_ns.saturating_add(due_ns);
     loop {
@@ -132,7 +136,7 @@ mod tests {
 
     use crate::arrivals::Arrivals;
 
-    /// Accepts a number of requests, then refuses.
+    /// Sink that accepts a number of requests and then refuses.
     struct Limited(Arc<(AtomicUsize, Mutex<Vec<Request>>)>);
 
     impl Sink for Limited {
@@ -171,7 +175,7 @@ mod tests {
     #[test]
     fn every_request_of_the_schedule_is_sent_once_and_in_order() {
         let (taken, measure, lag) = run(usize::MAX);
-        // However late the generator was woken, the schedule is the same.
+        // The schedule does not depend on the generator's wake-up delays.
         assert_eq!(taken.len(), 999);
         assert!(taken.iter().enumerate().all(|(n, r)| r.id == n as u64));
         assert_eq!(lag.len(), 999);
@@ -179,11 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_a_service_refuses_are_failures() {
+    fn refused_requests_are_failures() {
         let (taken, measure, _) = run(10);
         let failed = measure.totals().unfinished;
         assert_eq!(taken.len(), 10);
-        // At least the refused one; also those that were due by then.
+        // At least the refused request, and those that were due by then.
         assert!((1..=989).contains(&failed), "{failed}");
     }
 }

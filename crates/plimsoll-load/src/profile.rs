@@ -1,6 +1,6 @@
-//! A load over time, as the CPU time that is due by any moment.
+//! Profile of a load over time: the CPU time that is due by any moment.
 
-/// A stretch of equal load.
+/// An interval of constant load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Phase {
     pub(crate) from_ns: u64,
@@ -11,15 +11,16 @@ pub(crate) struct Phase {
     due_before_ns: f64,
 }
 
-/// Phases without gaps, from 0 to the end.
+/// Contiguous phases from 0 to the end.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Profile {
     phases: Vec<Phase>,
 }
 
 impl Profile {
-    /// `share` from 0 on, then the steps' shares from their times on, until `end_ns`. The steps
-    /// are in ascending order and lie before the end.
+    /// Creates a profile with `share` from 0 on, and with the share of each
+    /// step from its time on, until `end_ns`. The steps are in ascending order
+    /// and before the end.
     pub(crate) fn new(share: f64, steps: impl Iterator<Item = (u64, f64)>, end_ns: u64) -> Self {
         let mut phases = vec![Phase {
             from_ns: 0,
@@ -53,13 +54,13 @@ impl Profile {
         self.phases.last().map_or(0, |phase| phase.to_ns)
     }
 
-    /// Which phase `at_ns` is in; `None` from the end on.
+    /// Index of the phase that contains `at_ns`; `None` from the end on.
     pub(crate) fn index_at(&self, at_ns: u64) -> Option<usize> {
         let index = self.phases.partition_point(|phase| phase.to_ns <= at_ns);
         (index < self.phases.len()).then_some(index)
     }
 
-    /// CPU time of one CPU that is due from the start until `at_ns`.
+    /// CPU time of one CPU that is due from the start to `at_ns`.
     pub(crate) fn due_ns(&self, at_ns: u64) -> u64 {
         let at_ns = at_ns.min(self.end_ns());
         let index = self.index_at(at_ns).unwrap_or(self.phases.len() - 1);
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_adds_up_over_the_phases() {
+    fn due_time_adds_up_over_the_phases() {
         let profile = Profile::new(0.4, [(1_000, 0.5), (3_000, 0.0)].into_iter(), 4_000);
         let at = [0, 500, 1_000, 2_000, 3_000, 3_500, 4_000, 9_000];
         let due = at.map(|t| profile.due_ns(t));

@@ -1,11 +1,12 @@
-//! The bounded FIFO between a generator and its workers.
+//! Bounded FIFO between a generator and its workers.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A FIFO that blocks its readers when empty and its writers when full.
 ///
-/// Both block in the kernel (futex): how soon a woken worker runs is what a service measures.
+/// Both block in the kernel (futex), because a service's latency includes the
+/// time until a woken worker runs.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
@@ -18,7 +19,8 @@ pub(crate) struct Queue<T> {
 struct State<T> {
     items: VecDeque<T>,
     closed: bool,
-    /// Writers that wait for room; lets a reader spare the system call when there are none.
+    /// Number of writers that wait for space; a reader skips the system call if
+    /// there are none.
     writers_waiting: usize,
 }
 
@@ -38,11 +40,13 @@ impl<T> Queue<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // The state is whole after every statement, so a panic elsewhere doesn't spoil it.
+        // The state is consistent after every statement, so a panic in another
+        // thread does not invalidate it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends; waits while full. Gives the item back if the queue is closed.
+    /// Appends an item; blocks while full. Returns the item if the queue is
+    /// closed.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
         let mut state = self.lock();
         while !state.closed && state.items.len() >= self.capacity {
@@ -62,7 +66,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Takes the oldest; waits while empty. `None` once closed.
+    /// Removes the oldest item; blocks while empty. `None` once closed.
     pub(crate) fn pop(&self) -> Option<T> {
         let mut state = self
             .filled
@@ -77,7 +81,7 @@ impl<T> Queue<T> {
         item
     }
 
-    /// Closes, wakes everyone, and gives back what nobody took.
+    /// Closes the queue, wakes all threads, and returns the remaining items.
     pub(crate) fn close(&self) -> VecDeque<T> {
         let mut state = self.lock();
         state.closed = true;
@@ -94,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_is_kept_and_close_gives_back_the_rest() {
+    fn order_is_kept_and_close_returns_the_rest() {
         let queue = Queue::new(8);
         for n in 0..5 {
             queue.push(n).unwrap();
@@ -106,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_holds_its_writer_until_there_is_room() {
+    fn full_queue_blocks_its_writer() {
         let queue = Queue::new(2);
         std::thread::scope(|scope| {
             scope.spawn(|| (0..1_000).for_each(|n| queue.push(n).unwrap()));
@@ -124,7 +128,8 @@ mod tests {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| queue.push(1));
             queue.close();
-            // The writer either found room before the close or its item came back.
+            // Either the writer's item was accepted before the close, or it was
+            // returned.
             assert!(matches!(writer.join().unwrap(), Err(1)));
             assert_eq!(scope.spawn(|| queue.pop()).join().unwrap(), None);
         });

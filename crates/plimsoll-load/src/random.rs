@@ -1,24 +1,25 @@
-//! Random numbers: one seed, several streams that have nothing to do with each other.
+//! Random numbers: independent streams from one seed.
 
 use rand_distr::{Distribution, StandardUniform};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::SeedableRng;
 
-/// What a stream is for. A change of one distribution leaves the draws of the others as they are.
+/// Purpose of a stream. Separate streams, so that a change of one distribution
+/// does not change the draws of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     /// Gaps of Poisson arrivals.
     Gaps,
-    /// Places of requests within a burst.
+    /// Positions of requests within a burst.
     Spread,
     /// CPU demands.
     Demands,
 }
 
-/// The generator of `stream` for `seed`.
+/// Generator of `stream` for `seed`.
 ///
-/// Each stream is seeded through a hash. PCG's own streams, and nearby seeds given to it directly,
-/// yield sequences that are transforms of each other.
+/// Each stream is seeded through a hash, because PCG's own streams, and similar
+/// seeds without a hash, yield sequences that are transforms of each other.
 pub(crate) fn generator(seed: u64, stream: Stream) -> Pcg64 {
     let place = match stream {
         Stream::Gaps => 0,

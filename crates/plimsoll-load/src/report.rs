@@ -1,9 +1,10 @@
-//! What a run of requests came to, and the JSON form of all reports.
+//! Report of a run of requests, and the JSON form of all reports.
 //!
 //! # JSON
-//! Every report is one object: [`Document`], that is `schema` and `command` beside the report's
-//! own fields. Within `plimsoll.load/1` fields are only ever added. Times end in `_us`
-//! (microseconds) or `_seconds`, rates in `_per_second`.
+//! Every report is one object: [`Document`], which has `schema` and `command`
+//! beside the report's own fields. Within `plimsoll.load/1`, fields are only
+//! ever added. Times end in `_us` (microseconds) or `_seconds`, rates in
+//! `_per_second`.
 
 use std::fmt;
 
@@ -17,15 +18,15 @@ use crate::units::{micros, ratio};
 /// Name and version of the JSON form.
 pub const SCHEMA: &str = "plimsoll.load/1";
 
-/// A report as it stands in JSON.
+/// A report in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Document<T> {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// Which workload: `service`, `request`, `serve`, `burn`, `storm`, `need`, `steady`,
-    /// `wake`, `hold` or `wait`.
+    /// Name of the workload: `service`, `request`, `serve`, `burn`, `storm`,
+    /// `need`, `steady`, `wake`, `hold` or `wait`.
     pub command: String,
-    /// The report; its fields stand beside `schema` and `command`.
+    /// The report; its fields are flattened into the object.
     #[serde(flatten)]
     pub report: T,
 }
@@ -41,20 +42,20 @@ impl<T> Document<T> {
     }
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
     /// At its planned end.
     Complete,
-    /// Earlier, by a call or a signal; what was measured until then is reported.
+    /// Earlier, by a call or a signal; the report covers the time until then.
     Stopped,
-    /// The server went away; requests without an answer are among the failures.
+    /// The server went away; requests without an answer count as failures.
     ConnectionLost,
 }
 
 impl Ending {
-    /// Of a run that nothing but `stop` ends early.
+    /// Ending of a run that only `stop` ends early.
     pub(crate) fn by(stop: &Stop) -> Self {
         if stop.is_set() {
             Self::Stopped
@@ -64,7 +65,7 @@ impl Ending {
     }
 }
 
-/// Latencies of a run, in microseconds; all 0 if there was no request.
+/// Latencies of a run, in microseconds; all 0 without requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Median.
@@ -87,10 +88,12 @@ impl Latency {
         Self::of_histogram(&totals.latency, totals.latency_max_ns, mean_us)
     }
 
-    /// Quantiles of a histogram in ns. Its maximum and mean are exact, and so come beside it.
+    /// Quantiles of a histogram in ns. Maximum and mean are passed separately,
+    /// because they are exact.
     #[must_use]
     pub fn of_histogram(histogram: &Histogram<u64>, max_ns: u64, mean_us: f64) -> Self {
-        // Buckets report their upper edge, which may lie just above the largest value.
+        // Buckets report their upper bound, which may lie just above the
+        // maximum.
         let quantile = |q| micros(histogram.value_at_quantile(q).min(max_ns));
         Self {
             p50_us: quantile(0.5),
@@ -103,14 +106,15 @@ impl Latency {
     }
 }
 
-/// One interval of a time series. A request belongs to the interval of its intended arrival.
+/// An interval of a time series. A request belongs to the interval of its
+/// intended arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SeriesPoint {
     /// Start of the interval, in seconds after the end of the warm-up.
     pub at_seconds: f64,
-    /// Requests.
+    /// Number of requests.
     pub count: u64,
-    /// Of those, failed.
+    /// Number of requests that failed.
     pub failures: u64,
     /// Median latency; within 1 %.
     pub p50_us: f64,
@@ -120,12 +124,13 @@ pub struct SeriesPoint {
     pub max_us: f64,
 }
 
-/// What a run of requests came to. Requests of the warm-up are in none of the figures.
+/// Report of a run of requests. All figures exclude the requests of the
+/// warm-up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServiceReport {
     /// Seed of arrivals and demands.
     pub seed: u64,
-    /// Arrival process, in words.
+    /// Description of the arrival process.
     pub arrivals: String,
     /// Distribution of the CPU demand, as on the command line; `GET PATH` of a web server.
     pub service: String,
@@ -139,16 +144,16 @@ pub struct ServiceReport {
     pub deadline_us: f64,
     /// Requests that arrived.
     pub requests: u64,
-    /// Of those, answered, late ones included.
+    /// Requests that were answered, including late ones.
     pub answered: u64,
-    /// Of those, answered after the deadline.
+    /// Requests that were answered after the deadline.
     pub late: u64,
-    /// Not answered by the end of the grace; their latency in the histogram is the time until
-    /// they were given up, a lower bound.
+    /// Requests without an answer at the end of the grace. Their latency in the
+    /// histogram is the time until they were given up, a lower bound.
     pub unfinished: u64,
     /// `late` + `unfinished`.
     pub failures: u64,
-    /// Requests without failure ÷ requests; 1 if there was none.
+    /// Requests without failure ÷ requests; 1 without requests.
     pub success_ratio: f64,
     /// Rate asked for.
     pub rate_asked_per_second: f64,
@@ -158,17 +163,17 @@ pub struct ServiceReport {
     pub rate_achieved_per_second: f64,
     /// Latency from the intended arrival to the answer.
     pub latency: Latency,
-    /// How late the generator itself was, 99th percentile. Part of the latency above.
+    /// Delay of the generator, 99th percentile. Part of the latency above.
     pub generator_lag_p99_us: f64,
-    /// The same, largest.
+    /// Delay of the generator, maximum.
     pub generator_lag_max_us: f64,
-    /// CPU time that the workers burnt for these requests.
+    /// CPU time that the workers used for these requests.
     pub cpu_seconds: f64,
     /// CPU time that these requests asked for.
     pub cpu_asked_seconds: f64,
     /// How the run ended.
     pub ending: Ending,
-    /// Latency over time; empty unless an interval was asked for.
+    /// Latency over time; empty unless an interval was set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<SeriesPoint>,
 }
@@ -258,7 +263,7 @@ impl ServiceReport {
 }
 
 impl Latency {
-    /// All but the mean, in µs, from the median to the largest.
+    /// The quantiles and the maximum, in µs, in ascending order.
     #[must_use]
     pub fn quantiles(&self) -> [(&'static str, f64); 5] {
         [
@@ -346,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_series_is_csv_and_the_summary_tells_an_early_end() {
+    fn series_is_csv_and_the_summary_reports_an_early_end() {
         let csv = report().series_csv();
         assert_eq!(csv.lines().nth(1), Some("0.250,3,0,1.0,2.0,3.0"));
         let text = report().to_string();

@@ -1,4 +1,4 @@
-//! A run of requests under way: figures so far, the end, the report.
+//! A running measurement of requests: live figures, end, report.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,22 +11,24 @@ use crate::report::{Ending, Latency, ServiceReport};
 use crate::service::ServiceConfig;
 use crate::units::{micros, nanos, ratio, seconds};
 
-/// How often [`OpenLoop::finish`] looks whether the run is over.
+/// Interval at which [`OpenLoop::finish`] checks whether the run is over.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The serving side of a run. Dropping it ends its threads.
+/// The serving part of a run. Dropping it ends its threads.
 pub(crate) trait Backend: Send {
-    /// Whether the service went away by itself.
+    /// Whether the service ended by itself.
     fn is_lost(&self) -> bool;
-    /// What a request needs, in words, if it is not the configuration that says so.
-    fn demand_in_words(&self) -> Option<String> {
+    /// Description of a request's demand, if the configuration does not
+    /// determine it.
+    fn describe_demand(&self) -> Option<String> {
         None
     }
-    /// Ends the service and records every request that it still had as unfinished on `lane`.
+    /// Ends the service and records all its pending requests as unfinished on
+    /// `lane`.
     fn give_up(&mut self, measure: &Measure, lane: usize) -> Result<(), LoadError>;
 }
 
-/// A run of requests under way. Dropping it ends the run without a report.
+/// A running measurement. Dropping it ends the run without a report.
 pub struct OpenLoop {
     config: ServiceConfig,
     workers: Option<usize>,
@@ -36,18 +38,18 @@ pub struct OpenLoop {
     backend: Box<dyn Backend>,
 }
 
-/// What a run has come to so far; see [`ServiceReport`] for the meaning of the figures.
+/// Live figures of a run; see [`ServiceReport`] for their definitions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Snapshot {
     /// Time since the start of the run, warm-up included.
     pub elapsed: Duration,
     /// Requests answered or given up.
     pub requests: u64,
-    /// Of those, late or given up.
+    /// Number of those that were late or given up.
     pub failures: u64,
-    /// Requests waiting or being served now, those of the warm-up included.
+    /// Requests waiting or being served now, including those of the warm-up.
     pub outstanding: u64,
-    /// CPU time burnt for the answered requests.
+    /// CPU time used for the answered requests.
     pub cpu_seconds: f64,
     /// Latencies so far.
     pub latency: Latency,
@@ -73,7 +75,7 @@ impl OpenLoop {
         })
     }
 
-    /// Figures so far. Cheap enough to be called several times a second.
+    /// Live figures. Cheap enough to be called several times a second.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let totals = self.measure.totals();
@@ -87,12 +89,13 @@ impl OpenLoop {
         }
     }
 
-    /// Ends the run now: no more arrivals. [`OpenLoop::finish`] still waits for the grace.
+    /// Ends the run now: no more arrivals. [`OpenLoop::finish`] still waits for
+    /// the grace.
     pub fn stop(&self) {
         self.measure.timing.end_early();
     }
 
-    /// Whether the time of arrivals is over, by the clock, a stop or a lost connection.
+    /// Whether arrivals have ended: by the clock, a stop or a lost connection.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.measure.timing.elapsed_ns() >= self.measure.timing.end_ns() || self.backend.is_lost()
@@ -146,11 +149,11 @@ impl OpenLoop {
         let lag_us = |q| micros(lag.value_at_quantile(q).min(lag.max()));
         ServiceReport {
             seed: self.config.seed,
-            arrivals: self.config.arrivals_in_words(),
+            arrivals: self.config.describe_arrivals(),
             service: self
                 .backend
-                .demand_in_words()
-                .unwrap_or_else(|| self.config.demand_in_words()),
+                .describe_demand()
+                .unwrap_or_else(|| self.config.describe_demand()),
             workers: self.workers,
             warmup_seconds: self.config.warmup.as_secs_f64(),
             measured_seconds: seconds(measured_ns),

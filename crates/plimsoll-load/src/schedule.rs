@@ -1,4 +1,4 @@
-//! The requests of a run, known before it starts.
+//! The requests of a run, computed in advance.
 
 use std::iter::Zip;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::trace::Trace;
 pub struct Request {
     /// Position in the schedule, from 0.
     pub id: u64,
-    /// When it arrives, in ns after the start of the run, warm-up included. Latency counts from
-    /// here.
+    /// Arrival, in ns after the start of the run, warm-up included. Latency
+    /// counts from here.
     pub intended_ns: u64,
     /// CPU time that it needs, in ns.
     pub demand_ns: u64,
@@ -28,7 +28,7 @@ pub struct Requests {
 
 #[derive(Debug, Clone)]
 enum Source {
-    /// Without end.
+    /// Endless.
     Drawn(Box<Zip<ArrivalTimes, Draws>>),
     Traced(Arc<Trace>),
 }

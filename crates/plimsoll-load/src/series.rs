@@ -9,7 +9,7 @@ use crate::units::{micros, seconds};
 /// Two significant digits: within 1 %, and some 10 KiB per interval.
 const DIGITS: u8 = 2;
 
-/// The intervals of a run.
+/// Intervals of a run.
 #[derive(Debug)]
 pub(crate) struct Series {
     interval_ns: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Series {
 
 #[derive(Debug)]
 struct Bin {
-    /// Allocated with the first sample, grows with the largest.
+    /// Allocated with the first sample; resizes itself.
     latency: Option<Histogram<u32>>,
     failures: u64,
     max_ns: u64,
@@ -49,14 +49,16 @@ impl Series {
             bin.latency = Histogram::new(DIGITS).ok();
         }
         if let Some(latency) = &mut bin.latency {
-            // Auto-resizing: fails only beyond what the histogram can ever hold.
+            // The histogram resizes itself, so this fails only beyond its
+            // absolute maximum.
             let _ = latency.record(latency_ns.clamp(1, LATENCY_MAX_NS));
         }
         bin.failures += u64::from(failed);
         bin.max_ns = bin.max_ns.max(latency_ns);
     }
 
-    /// The intervals that start before `until_ns`; those without requests have zeroes.
+    /// The intervals that start before `until_ns`; those without requests are
+    /// zero.
     pub(crate) fn points(&self, until_ns: u64) -> Vec<SeriesPoint> {
         let starts = (0..).map(|index: u64| index * self.interval_ns);
         self.bins
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_fall_into_the_interval_of_their_arrival() {
+    fn request_counts_in_the_interval_of_its_arrival() {
         let mut series = Series::new(250, 1_000);
         series.add(0, 1_000, false);
         series.add(249, 3_000, true);

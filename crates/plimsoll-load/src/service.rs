@@ -25,23 +25,23 @@ use crate::units::{check_count, check_duration, check_number, nanos, ratio};
 /// Settings of a run of requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServiceConfig {
-    /// When requests arrive.
+    /// Arrival process of the requests.
     pub arrivals: Arrivals,
-    /// CPU time that each needs.
+    /// CPU demand of the requests.
     pub demand: Demand,
-    /// Requests from a file: if set, they take the place of `arrivals`, `demand` and `seed`.
+    /// Requests from a file, which replace `arrivals`, `demand` and `seed`.
     pub trace: Option<Arc<Trace>>,
     /// Worker threads, 1 to [`THREADS_MAX`]. Not used over TCP, where the server has its own.
     pub workers: usize,
     /// Measured time, [`DURATION_MIN`] to [`DURATION_MAX`].
     pub duration: Duration,
-    /// Time before that in which requests are served but not measured.
+    /// Warm-up: time before the measurement in which requests are served.
     pub warmup: Duration,
     /// A request answered later than this after its intended arrival has failed.
     pub deadline: Duration,
-    /// After the end of the run, how long to wait for the answers that are still due.
+    /// Time after the end of the run to wait for pending answers.
     pub grace: Duration,
-    /// Decides all random draws.
+    /// Seed of all random draws.
     pub seed: u64,
     /// If set, also report latency over time in intervals of this length,
     /// [`SERIES_INTERVAL_MIN`] or more, at most [`SERIES_POINTS_MAX`] of them.
@@ -49,8 +49,9 @@ pub struct ServiceConfig {
 }
 
 impl Default for ServiceConfig {
-    /// 300 Poisson requests per second of 300 µs each for 10 s, after half a second of warm-up;
-    /// a worker per CPU; 50 ms deadline, 1 s grace, seed 1, no time series.
+    /// 300 Poisson requests per second of 300 µs each for 10 s, after half a
+    /// second of warm-up; one worker per CPU; 50 ms deadline, 1 s grace, seed
+    /// 1, no time series.
     fn default() -> Self {
         Self {
             arrivals: Arrivals::Poisson { rate: 300.0 },
@@ -70,9 +71,9 @@ impl Default for ServiceConfig {
 }
 
 impl ServiceConfig {
-    /// The requests of a run with this seed, in order of arrival: what a run sends, and fit to be
-    /// fed to a model of it. Endless unless from a trace; a run takes those that arrive before its
-    /// end.
+    /// The requests of a run with this seed, in order of arrival, for a real
+    /// run or a model of it. Endless unless from a trace; a run takes those
+    /// that arrive before its end.
     ///
     /// # Errors
     /// As [`Demand::validate`].
@@ -83,7 +84,7 @@ impl ServiceConfig {
         })
     }
 
-    /// Requests per second to expect of the measured time.
+    /// Expected requests per second of the measured time.
     #[must_use]
     pub fn mean_rate(&self) -> f64 {
         let Some(trace) = &self.trace else {
@@ -94,16 +95,16 @@ impl ServiceConfig {
         ratio(count as f64, self.duration.as_secs_f64())
     }
 
-    /// When requests arrive, in words.
-    pub(crate) fn arrivals_in_words(&self) -> String {
+    /// Description of the arrival process.
+    pub(crate) fn describe_arrivals(&self) -> String {
         match &self.trace {
             Some(trace) => format!("trace {}", trace.file()),
             None => self.arrivals.to_string(),
         }
     }
 
-    /// What they need, in words.
-    pub(crate) fn demand_in_words(&self) -> String {
+    /// Description of the demand.
+    pub(crate) fn describe_demand(&self) -> String {
         match &self.trace {
             Some(_) => "as in the trace".to_owned(),
             None => self.demand.to_string(),
@@ -188,11 +189,11 @@ impl Service {
     }
 }
 
-/// What the generator and the workers share.
+/// State shared by the generator and the workers.
 #[derive(Debug)]
 struct Shared {
     queue: Queue<Request>,
-    /// Set when the grace is over: workers leave what they are at.
+    /// Set when the grace is over: workers abandon their current request.
     give_up: AtomicBool,
 }
 
@@ -204,7 +205,7 @@ impl Sink for QueueSink {
     }
 }
 
-/// A worker: takes requests in order and burns their CPU time.
+/// Main loop of a worker: takes requests in order and burns their CPU time.
 fn serve(lane: usize, shared: &Shared, measure: &Measure) {
     precise_timers();
     while let Some(request) = shared.queue.pop() {
@@ -273,7 +274,8 @@ mod tests {
             ..short(1_000.0, Duration::from_micros(200))
         };
         let report = Service::start(&config).unwrap().finish().unwrap();
-        // Arrivals at 1, 2, ... ms; measured are those from 100 ms on, before 500 ms.
+        // Requests arrive at 1, 2, ... ms; those from 100 ms to 500 ms are
+        // measured.
         assert_eq!((report.requests, report.unfinished), (400, 0));
         assert_eq!(report.ending, Ending::Complete);
         assert!((report.cpu_asked_seconds - 0.08).abs() < 1e-9);
@@ -284,9 +286,9 @@ mod tests {
     }
 
     #[test]
-    fn requests_behind_a_stall_carry_it() {
-        // Four requests arrive while the only worker is held up by the first: open loop, so each
-        // is charged its wait.
+    fn requests_behind_a_stall_include_it_in_their_latency() {
+        // Four requests arrive while the first occupies the only worker. Open
+        // loop, so the wait counts in each latency.
         let config = ServiceConfig {
             arrivals: Arrivals::Bursts {
                 size: 4,
@@ -298,7 +300,8 @@ mod tests {
         };
         let report = Service::start(&config).unwrap().finish().unwrap();
         assert_eq!((report.requests, report.answered), (4, 4));
-        // They need 200 ms each and came at once: the n-th waits for n − 1 others.
+        // They need 200 ms each and arrived together: the n-th waits for n − 1
+        // others.
         assert!(report.latency.max_us >= 800_000.0, "{report}");
         assert!(report.latency.p50_us >= 399_000.0, "{report}");
         assert_eq!(report.failures, 4, "all are over the deadline of 50 ms");
@@ -306,7 +309,8 @@ mod tests {
 
     #[test]
     fn an_overload_is_not_hidden() {
-        // Twenty times what one worker can do, and no grace: most are never answered.
+        // Twenty times the capacity of one worker, without grace: most requests
+        // are never answered.
         let config = ServiceConfig {
             grace: Duration::ZERO,
             ..short(1_000.0, Duration::from_millis(20))
@@ -320,8 +324,9 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_loses_nothing() {
-        // More at once than the queue holds; the last ones wait in the generator.
+    fn full_queue_loses_no_request() {
+        // More requests at once than the queue holds; the last ones wait in the
+        // generator.
         let config = ServiceConfig {
             arrivals: Arrivals::Bursts {
                 size: 100_000,
@@ -339,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_run_reports_what_it_measured() {
+    fn stopped_run_reports_its_measurements() {
         let config = ServiceConfig {
             duration: Duration::from_secs(3_600),
             ..short(1_000.0, Duration::from_micros(10))
@@ -358,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn same_seed_same_run() {
+    fn same_seed_gives_the_same_run() {
         let config = ServiceConfig {
             arrivals: Arrivals::Poisson { rate: 2_000.0 },
             demand: "exp:20us".parse().unwrap(),
@@ -372,12 +377,12 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_takes_the_place_of_the_draws() {
+    fn trace_replaces_the_draws() {
         let text = "arrival,cpu\n10ms,100us\n20ms,200us\n60ms,300us\n2s,1ms\n";
         let config = ServiceConfig {
             trace: Some(Arc::new(Trace::parse("t.csv", text).unwrap())),
             warmup: Duration::from_millis(15),
-            // Not allowed, and not looked at.
+            // Invalid, but not checked with a trace.
             ..short(0.0, Duration::ZERO)
         };
         let requests: Vec<u64> = config.requests(7).unwrap().map(|r| r.demand_ns).collect();

@@ -1,7 +1,8 @@
-//! Memory and control shared with forked children.
+//! Memory shared with forked children, and control of them.
 //!
-//! Children of [`fork_child`] run only arithmetic, atomics on shared memory and plain system
-//! calls (all async-signal-safe), so a fork is sound also while the parent has other threads.
+//! Children of [`fork_child`] use only arithmetic, atomics on shared memory and
+//! plain system calls (all async-signal-safe), so forking is safe even while
+//! the parent has other threads.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -12,7 +13,8 @@ use nix::unistd::{ForkResult, Pid, fork, getppid};
 
 use crate::error::LoadError;
 
-/// A slot of counters with a cache line (and its prefetched neighbour) of its own.
+/// Counters of one child, on a cache line (and its prefetched neighbour) of
+/// their own.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -20,7 +22,7 @@ pub(crate) struct Slot {
     pub(crate) units: AtomicU64,
     /// CPU time used, in ns.
     pub(crate) cpu_ns: AtomicU64,
-    /// The longest time in which nothing was done, in ns.
+    /// Longest time without progress, in ns.
     pub(crate) gap_ns: AtomicU64,
 }
 
@@ -37,8 +39,8 @@ pub(crate) struct Board {
     slots: usize,
 }
 
-// SAFETY: the mapping stays until drop, is not tied to a thread, and is only ever accessed through
-// shared references to atomics.
+// SAFETY: the mapping lives until drop, is not tied to a thread, and is
+// accessed only through shared references to atomics.
 unsafe impl Send for Board {}
 // SAFETY: as above; atomics may be used from several threads at once.
 unsafe impl Sync for Board {}
@@ -47,8 +49,8 @@ impl Board {
     pub(crate) fn new(slots: usize) -> Result<Self, LoadError> {
         let bytes = size_of::<Header>() + slots * size_of::<Slot>();
         let bytes = NonZeroUsize::new(bytes).unwrap_or(NonZeroUsize::MIN);
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory
-        // that is in use.
+        // SAFETY: a new anonymous mapping at an address chosen by the kernel
+        // overlaps no memory in use.
         let start = unsafe {
             mmap_anonymous(
                 None,
@@ -65,15 +67,16 @@ impl Board {
         })
     }
 
-    /// Set to end all who look at it.
+    /// Flag that ends all processes that check it.
     pub(crate) fn stop(&self) -> &AtomicBool {
         // SAFETY: the mapping is page-aligned, zeroed (a valid header) and starts with the header.
         unsafe { &self.start.cast::<Header>().as_ref().stop }
     }
 
     pub(crate) fn slots(&self) -> &[Slot] {
-        // SAFETY: `new` made room for the header and `slots` slots behind it; the header's size is
-        // a multiple of the slot's alignment; zeroed memory is a valid slot; all fields are atomic.
+        // SAFETY: `new` allocated the header and `slots` slots after it; the
+        // header's size is a multiple of the slot's alignment; zeroed memory is
+        // a valid slot; all fields are atomic.
         unsafe {
             let first = self.start.byte_add(size_of::<Header>()).cast::<Slot>();
             std::slice::from_raw_parts(first.as_ptr(), self.slots)
@@ -84,35 +87,40 @@ impl Board {
 impl Drop for Board {
     fn drop(&mut self) {
         self.stop().store(true, Ordering::Relaxed);
-        // SAFETY: `start` and `bytes` are the mapping made by `new`, and no reference into it
-        // outlives `self`. Children have a mapping of their own.
+        // SAFETY: `start` and `bytes` are the mapping created by `new`, and no
+        // reference into it outlives `self`. Children have a mapping of their
+        // own.
         let unmapped = unsafe { munmap(self.start, self.bytes.get()) };
         debug_assert!(unmapped.is_ok());
     }
 }
 
-/// Forks a child that runs `body` and exits with status 0, or 1 if `body` says false.
+/// Forks a child that runs `body` and exits with status 0, or 1 if `body`
+/// returns false.
 ///
 /// # Safety
 /// `body` must be async-signal-safe: no allocation, no locks, no panic.
 pub(crate) unsafe fn fork_child(body: impl FnOnce() -> bool) -> nix::Result<Pid> {
-    // SAFETY: the child calls nothing but `body`, which the caller vouches for, and `_exit`.
+    // SAFETY: the child calls only `body`, which the caller guarantees to be
+    // safe, and `_exit`.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(child),
         ForkResult::Child => {
             let status = i32::from(!body());
-            // SAFETY: ends the child at once, without running handlers that belong to the parent.
+            // SAFETY: ends the child at once, without running exit handlers of
+            // the parent.
             unsafe { libc::_exit(status) }
         }
     }
 }
 
-/// Whether the calling child's parent is still `parent`. A child that lost it should end.
+/// Whether the calling child's parent is still `parent`. An orphaned child
+/// should end.
 pub(crate) fn has_parent(parent: Pid) -> bool {
     getppid() == parent
 }
 
-/// How a child ended.
+/// Exit of a child.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ended {
     /// Exit status 0.
@@ -152,7 +160,7 @@ mod tests {
     use crate::clock::{CpuClock, burn};
 
     #[test]
-    fn a_child_shares_the_board_and_its_cpu_time_is_known() {
+    fn child_shares_the_board_and_reports_its_cpu_time() {
         let board = Board::new(2).unwrap();
         let slot = &board.slots()[1];
         // SAFETY: arithmetic, atomics and clock_gettime only.
@@ -173,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_child_says_so() {
+    fn stopped_child_is_reported() {
         let board = Board::new(1).unwrap();
         board.stop().store(true, Ordering::Relaxed);
         // SAFETY: arithmetic, atomics and clock_gettime only.

@@ -12,33 +12,35 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::error::LoadError;
 
-/// Set by [`Stop::set`]: no signal has this number.
+/// Value of [`Stop::set`]; no signal has this number.
 const BY_CALL: usize = usize::MAX;
-/// How often waits look at the flag where nothing wakes them.
+/// Interval at which waits check the flag if no socket could be opened to wake
+/// them.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A flag that ends workloads early. Clones share the flag; once set it stays set.
+/// A flag that ends workloads early. Clones share the flag; once set it stays
+/// set.
 ///
-/// Who waits for it sleeps until it is set: a thread that looked from time to
-/// time would wake up beside the work that it waits for, and the kernel gives
-/// a group in which somebody wakes up another share.
+/// Waiters sleep until it is set instead of polling, because periodic wake-ups
+/// would disturb the measured work: the kernel changes the CPU share of a group
+/// in which a task wakes up.
 #[derive(Debug, Clone)]
 pub struct Stop {
     reason: Arc<AtomicUsize>,
-    /// What is written to the second can be read from the first, by all who
-    /// wait, for ever. `None`: the process has no file left to open.
-    bell: Option<Arc<(UnixStream, UnixStream)>>,
+    /// Socket pair that becomes readable when the flag is set and stays so, to
+    /// wake all waiters. `None` if the process has no free file descriptor.
+    wakeup: Option<Arc<(UnixStream, UnixStream)>>,
 }
 
 impl Default for Stop {
     fn default() -> Self {
-        let bell = UnixStream::pair().and_then(|(ear, hand)| {
-            hand.set_nonblocking(true)?;
-            Ok(Arc::new((ear, hand)))
+        let wakeup = UnixStream::pair().and_then(|(receiver, sender)| {
+            sender.set_nonblocking(true)?;
+            Ok(Arc::new((receiver, sender)))
         });
         Self {
             reason: Arc::default(),
-            bell: bell.ok(),
+            wakeup: wakeup.ok(),
         }
     }
 }
@@ -50,7 +52,8 @@ impl Stop {
         Self::default()
     }
 
-    /// A flag that SIGINT and SIGTERM set as well, from now on and for the rest of the process.
+    /// A flag that SIGINT and SIGTERM set as well, from now on and for the
+    /// lifetime of the process.
     ///
     /// # Errors
     /// If the signal handlers can't be installed.
@@ -61,34 +64,35 @@ impl Stop {
             let failed = |e| LoadError::io(format!("installing the handler of signal {signal}"), e);
             signal_hook::flag::register_usize(signal, Arc::clone(&stop.reason), value)
                 .map_err(failed)?;
-            if let Some(bell) = &stop.bell {
-                let hand = bell.1.try_clone().map_err(failed)?;
-                // Behind the flag: handlers run in the order in which they were installed.
-                signal_hook::low_level::pipe::register(signal, hand).map_err(failed)?;
+            if let Some(wakeup) = &stop.wakeup {
+                let sender = wakeup.1.try_clone().map_err(failed)?;
+                // Registered after the flag: handlers run in the order of their
+                // registration.
+                signal_hook::low_level::pipe::register(signal, sender).map_err(failed)?;
             }
         }
         Ok(stop)
     }
 
-    /// Asks for an end.
+    /// Sets the flag.
     pub fn set(&self) {
-        // A signal that came first keeps its place: it decides the exit code.
+        // An earlier signal is kept, because it determines the exit code.
         let _ = self
             .reason
             .compare_exchange(0, BY_CALL, Ordering::Relaxed, Ordering::Relaxed);
-        if let Some(bell) = &self.bell {
-            // One that is full has woken everybody.
-            let _ = (&bell.1).write(&[0]);
+        if let Some(wakeup) = &self.wakeup {
+            // If the socket is full, all waiters are awake already.
+            let _ = (&wakeup.1).write(&[0]);
         }
     }
 
-    /// Whether an end was asked for.
+    /// Whether the flag is set.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.reason.load(Ordering::Relaxed) != 0
     }
 
-    /// The number of the signal that asked for the end, if it was one.
+    /// Number of the signal that set the flag, if it was one.
     #[must_use]
     pub fn signal(&self) -> Option<u8> {
         u8::try_from(self.reason.load(Ordering::Relaxed))
@@ -110,18 +114,18 @@ impl Stop {
         true
     }
 
-    /// Sleeps for `at_most`, or until something has rung.
+    /// Sleeps for `at_most`, or until the socket becomes readable.
     fn sleep(&self, at_most: Duration) {
-        let Some(bell) = &self.bell else {
+        let Some(wakeup) = &self.wakeup else {
             std::thread::sleep(at_most.min(LOOK_EVERY));
             return;
         };
-        // Never shorter than asked: who woke too early would look again at once.
+        // Rounded up: a waiter that wakes too early would poll again at once.
         let at_most = at_most.saturating_add(Duration::from_micros(999));
         let timeout = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::MAX);
-        let ear = PollFd::new(bell.0.as_fd(), PollFlags::POLLIN);
-        // A signal that is not one of ours ends it early, and it begins again.
-        let _ = poll(&mut [ear], timeout);
+        let fd = PollFd::new(wakeup.0.as_fd(), PollFlags::POLLIN);
+        // Another signal may interrupt the sleep; the caller repeats it.
+        let _ = poll(&mut [fd], timeout);
     }
 }
 
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_wakes_all_who_wait() {
+    fn call_wakes_all_waiters() {
         let stop = Stop::new();
         let waiting: Vec<_> = (0..3)
             .map(|_| {

@@ -1,4 +1,4 @@
-//! Many short-lived processes, as a build or a clean-up starts them.
+//! Storm of many short-lived processes, as in a build or a clean-up.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,13 +15,13 @@ use crate::shared::{Board, fork_child, wait_for};
 use crate::stop::Stop;
 use crate::units::{check_count, check_duration, nanos, ratio, seconds};
 
-/// How often a storm looks whether it was stopped.
+/// Interval at which a storm checks whether it was stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Settings of a storm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StormConfig {
-    /// Processes in all, 1 to [`STORM_PROCESSES_MAX`].
+    /// Total number of processes, 1 to [`STORM_PROCESSES_MAX`].
     pub processes: u32,
     /// CPU time that each burns by its own process clock, 1 µs to [`STORM_CPU_EACH_MAX`].
     pub cpu_each: Duration,
@@ -46,12 +46,12 @@ impl StormConfig {
     }
 }
 
-/// What a storm came to.
+/// Figures of a storm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StormReport {
     /// Processes that ran to their end.
     pub processes: u32,
-    /// Processes that were killed or stopped before it.
+    /// Processes that were killed or stopped before their end.
     pub failed: u32,
     /// Processes alive at once.
     pub parallel: usize,
@@ -61,13 +61,13 @@ pub struct StormReport {
     pub processes_per_second: f64,
     /// CPU time that the processes were asked to burn.
     pub cpu_asked_seconds: f64,
-    /// CPU time that they really used, by the kernel's account: starting and exiting included.
+    /// CPU time used by the kernel's accounting, including start and exit.
     pub cpu_seconds: f64,
     /// CPU time that the parent used to fork and reap them; not part of `cpu_seconds`.
     pub cpu_fork_seconds: f64,
     /// All CPU time of the storm ÷ elapsed time.
     pub cpus_used: f64,
-    /// How it ended.
+    /// How the run ended.
     pub ending: Ending,
 }
 
@@ -120,12 +120,14 @@ impl Tally {
 
 /// Runs a storm to its end, or until `stop` is set.
 ///
-/// Each process is forked without exec, by one of `parallel` threads, burns its time and exits;
-/// the next takes its place when it has been reaped. Meanwhile `progress` is called some 20 times
-/// a second with the number of processes that have ended.
+/// Each process is forked without exec by one of `parallel` threads, burns its
+/// time and exits; after it is reaped, the thread forks the next. Meanwhile
+/// `progress` is called some 20 times a second with the number of processes
+/// that have ended.
 ///
 /// # Errors
-/// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if the system refuses a
+/// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if the
+/// system refuses a
 /// process.
 pub fn run(
     config: &StormConfig,
@@ -137,7 +139,7 @@ pub fn run(
     let board = Board::new(0)?;
     let tally = Tally::default();
     let started = Instant::now();
-    blow(config, stop, progress, &board, &tally)?;
+    run_lanes(config, stop, progress, &board, &tally)?;
     let elapsed_seconds = started.elapsed().as_secs_f64();
 
     let load = |count: &AtomicU32| count.load(Ordering::Relaxed);
@@ -162,8 +164,9 @@ pub fn run(
     })
 }
 
-/// Runs the forking threads until they have started everything, passing `stop` on.
-fn blow(
+/// Runs the forking threads until they have started all processes, and forwards
+/// `stop` to them.
+fn run_lanes(
     config: &StormConfig,
     stop: &Stop,
     mut progress: impl FnMut(u32),
@@ -196,7 +199,7 @@ fn blow(
     })
 }
 
-/// Forks one process after the other while there are any left to start.
+/// Forks processes one after the other while there are any left to start.
 fn lane(config: &StormConfig, board: &Board, tally: &Tally) -> Result<(), LoadError> {
     let demand_ns = nanos(config.cpu_each);
     let mut outcome = Ok(());
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_storm_ends_early_and_leaves_no_process() {
+    fn stopped_storm_ends_early_without_leftover_processes() {
         let stop = Stop::new();
         stop.set();
         let endless = StormConfig {

@@ -1,4 +1,4 @@
-//! Requests that a file tells: when each arrived, and the CPU time that it needed.
+//! Trace of requests from a file: arrival time and CPU time of each.
 //!
 //! ```csv
 //! arrival,cpu
@@ -6,8 +6,9 @@
 //! 0.0150,1.2ms
 //! ```
 //!
-//! A plain number is in seconds. Arrivals count from the start of the run, warm-up included, and
-//! none is earlier than the one before it. After the last line nothing arrives.
+//! A plain number is in seconds. Arrivals count from the start of the run,
+//! warm-up included, in ascending order. No requests arrive after the last
+//! line.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,8 +21,9 @@ use crate::units::{nanos, show};
 
 /// The first line of every file.
 const HEADER: [&str; 2] = ["arrival", "cpu"];
-/// What a time may look like.
-const TIME_FORMS: &str = "seconds as a plain number, or a number with a unit, as 300us or 1.2ms";
+/// Forms of a time, for messages.
+const TIME_FORMS: &str =
+    "seconds as a plain number, or a number with a unit, such as 300us or 1.2ms";
 
 /// The requests of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,15 +37,17 @@ impl Trace {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// [`LoadError::Io`] if it cannot be read, [`LoadError::Trace`] with line and column of the
-    /// first thing in it that is not allowed.
+    /// [`LoadError::Io`] if it cannot be read, [`LoadError::Trace`] with line
+    /// and column of the
+    /// first invalid value.
     pub fn read(path: &Path) -> Result<Self, LoadError> {
         let name = path.display().to_string();
         let failed = |e| LoadError::io(format!("reading the trace {name}"), e);
         let mut bytes = Vec::new();
-        // Before it is opened: to open a pipe is to wait for its other end.
+        // Checked before opening, because opening a pipe waits for its other
+        // end.
         if !path.metadata().map_err(failed)?.is_file() {
-            return Err(failed(io::Error::other("it is no regular file")));
+            return Err(failed(io::Error::other("not a regular file")));
         }
         let file = File::open(path).map_err(failed)?;
         file.take(TRACE_BYTES_MAX + 1)
@@ -60,12 +64,12 @@ impl Trace {
                 let good = &bytes[..error.valid_up_to()];
                 let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
                 let place = Place::new(&name, line, 1);
-                Err(place.refuses("trace", "bytes that are no text", "text in UTF-8"))
+                Err(place.refuses("trace", "bytes that are not text", "text in UTF-8"))
             }
         }
     }
 
-    /// Checks the text of a file. `name` is for messages.
+    /// Parses and checks the text of a file. `name` is for messages.
     ///
     /// # Errors
     /// As [`Trace::read`].
@@ -98,7 +102,7 @@ impl Trace {
         })
     }
 
-    /// The file, as it was named.
+    /// Name of the file, as given.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.file
@@ -118,7 +122,7 @@ impl Trace {
     }
 }
 
-/// Where in a file something is.
+/// Position in a file.
 struct Place<'a> {
     file: &'a str,
     line: usize,
@@ -136,7 +140,7 @@ impl<'a> Place<'a> {
             line: self.line,
             column: self.column,
             field,
-            // A file that is something else altogether may have lines of any length.
+            // In a file of another type, lines may be arbitrarily long.
             value: value.chars().take(40).collect(),
             allowed: allowed.to_owned(),
         }))
@@ -151,7 +155,8 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// The request of this line, whose predecessor arrived at `earlier_ns`.
+    /// Parses the request of this line, whose predecessor arrived at
+    /// `earlier_ns`.
     fn read(&self, earlier_ns: u64) -> Result<(u64, u64), LoadError> {
         let (arrival, cpu) = match self.line.split_once(',') {
             Some((_, cpu)) if cpu.contains(',') => {
@@ -188,7 +193,7 @@ impl Row<'_> {
         Ok(nanos(time))
     }
 
-    /// The column, from 1, at which `rest`, an end of this line or a part of it, begins.
+    /// Column, from 1, at which `part` of this line begins.
     fn column_of(&self, part: &str) -> usize {
         let offset = (part.as_ptr() as usize).saturating_sub(self.line.as_ptr() as usize);
         1 + self
@@ -198,11 +203,12 @@ impl Row<'_> {
     }
 }
 
-/// A time: seconds, or with a unit.
+/// Parses a time: plain seconds, or a number with a unit.
 fn parse(word: &str) -> Option<Duration> {
     match word.parse::<f64>() {
         Ok(seconds) => {
-            // Through whole nanoseconds: 0.3 is not one nanosecond less.
+            // Rounded to whole nanoseconds, so that 0.3 is not one nanosecond
+            // short.
             let ns = (seconds * 1e9).round();
             (ns >= 0.0 && ns < u64::MAX as f64).then(|| Duration::from_nanos(ns as u64))
         }
@@ -216,7 +222,7 @@ mod tests {
 
     #[test]
     fn seconds_and_units_read_alike() {
-        // With the mark that some spreadsheets put before all.
+        // With the byte order mark that some spreadsheets write.
         let text = "\u{feff}arrival,cpu\n0,300us\n 0.0125 , 0.0003\n12.5ms,1e-6\r\n1m,10s\n";
         let trace = Trace::parse("t.csv", text).unwrap();
         let expected = [
@@ -230,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_line_and_column() {
+    fn errors_have_line_and_column() {
         for (text, place, field) in [
             ("", "1:1", "header: ''"),
             ("0.1,1ms\n", "1:1", "header: '0.1,1ms'"),
@@ -261,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_text_or_not_there_is_refused() {
+    fn missing_and_binary_files_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.csv");
         let missing = Trace::read(&path).unwrap_err().to_string();
@@ -271,7 +277,7 @@ mod tests {
         assert!(error.contains("t.csv:2:1: trace: "), "{error}");
         for other in [Path::new("/dev/zero"), folder.path()] {
             let error = Trace::read(other).unwrap_err().to_string();
-            assert!(error.ends_with("it is no regular file"), "{error}");
+            assert!(error.ends_with("not a regular file"), "{error}");
         }
     }
 }

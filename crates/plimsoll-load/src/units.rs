@@ -19,12 +19,12 @@ pub(crate) fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
-/// A ratio that is 0 when there is nothing to divide by.
+/// A ratio that is 0 if the denominator is 0.
 pub(crate) fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// A duration as a person writes it.
+/// A duration with its unit, as in settings.
 pub(crate) fn show(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
 }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_and_counts_are_checked_at_both_ends() {
+    fn durations_and_counts_are_checked_at_both_bounds() {
         let range = (Duration::from_millis(1), Duration::from_secs(1));
         assert!(check_duration("d", Duration::ZERO, range).is_err());
         assert!(check_duration("d", Duration::from_secs(2), range).is_err());

@@ -1,4 +1,4 @@
-//! Collects times that somebody waited.
+//! Histogram of waiting times.
 
 use hdrhistogram::Histogram;
 
@@ -6,7 +6,7 @@ use crate::error::LoadError;
 use crate::report::Latency;
 use crate::units::ratio;
 
-/// Longest wait that is told from longer ones: more than the longest run.
+/// Longest wait that the histogram can hold: more than the longest run.
 const WAIT_MAX_NS: u64 = 2 * 24 * 3_600 * 1_000_000_000;
 /// Quantiles are within 1 ‰.
 const DIGITS: u8 = 3;

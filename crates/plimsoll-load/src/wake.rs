@@ -1,4 +1,5 @@
-//! A periodic sleeper: how late does a task run when its time has come?
+//! Periodic sleeper. Measures the delay from a timer wake-up until the task
+//! runs.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::waits::Waits;
 pub struct WakeConfig {
     /// Time between two wake-ups, see [`EVERY_RANGE`].
     pub every: Duration,
-    /// How long, [`DURATION_MIN`] to [`DURATION_MAX`].
+    /// Duration of the run, [`DURATION_MIN`] to [`DURATION_MAX`].
     pub duration: Duration,
 }
 
@@ -33,16 +34,17 @@ impl WakeConfig {
     }
 }
 
-/// What the sleeper saw.
+/// Figures of the sleeper.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WakeReport {
     /// Time between two wake-ups.
     pub every_us: f64,
     /// Time since the start.
     pub elapsed_seconds: f64,
-    /// Wake-ups that were due. One that is so late that the next is due as well leaves none out.
+    /// Number of wake-ups that were due, including those that passed while an
+    /// earlier one was delayed.
     pub wakeups: u64,
-    /// From the time that a wake-up was due until the task ran.
+    /// Time from a due wake-up until the task ran.
     pub latency: Latency,
     /// How the run ended.
     pub ending: Ending,
@@ -60,8 +62,8 @@ impl fmt::Display for WakeReport {
     }
 }
 
-/// Sleeps and wakes in the calling thread until the time is over or `stop` is set. After each
-/// wake-up `progress` is called with the time since the start.
+/// Sleeps and wakes in the calling thread until the duration is over or `stop`
+/// is set. Calls `progress` after each wake-up with the time since the start.
 ///
 /// # Errors
 /// [`LoadError::Invalid`] for a setting out of range.
@@ -109,10 +111,10 @@ mod tests {
     }
 
     #[test]
-    fn every_wakeup_that_was_due_is_counted_however_late() {
+    fn delayed_wakeups_are_all_counted() {
         let config = config(Duration::from_millis(1));
         let report = run(&config, &Stop::new(), |_| {
-            // Three are due meanwhile.
+            // Three wake-ups are due meanwhile.
             std::thread::sleep(Duration::from_millis(3));
         })
         .unwrap();
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_run_reports_what_was_measured() {
+    fn stopped_run_reports_its_measurements() {
         let stop = Stop::new();
         let every = Duration::from_millis(1);
         let report = run(&config(every), &stop, |_| stop.set()).unwrap();

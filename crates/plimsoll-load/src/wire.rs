@@ -1,7 +1,8 @@
-//! The frames between a load client and a load server: fixed sizes, little-endian.
+//! Frames between a load client and a load server: fixed size, little-endian.
 //!
-//! Each side first sends [`HELLO`]. Then the client sends requests (id, CPU demand in ns) and the
-//! server answers each (id, CPU time burnt in ns), in the order in which it finishes them.
+//! Each side first sends [`HELLO`]. Then the client sends requests (id, CPU
+//! demand in ns) and the server answers each (id, CPU time used in ns), in the
+//! order of completion.
 
 use std::io::{self, Read, Write};
 
@@ -14,7 +15,7 @@ const FRAME: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) id: u64,
-    /// Demand in a request, time burnt in an answer.
+    /// CPU demand in a request, CPU time used in an answer.
     pub(crate) cpu_ns: u64,
 }
 
@@ -37,7 +38,7 @@ impl Frame {
     }
 }
 
-/// Sends our hello and checks the peer's.
+/// Sends our greeting and checks the peer's.
 pub(crate) fn greet(stream: &mut (impl Read + Write)) -> io::Result<()> {
     stream.write_all(&HELLO)?;
     let mut theirs = [0; HELLO.len()];
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_read_back_and_a_cut_frame_is_an_error() {
+    fn frames_round_trip_and_a_truncated_frame_is_an_error() {
         let frame = Frame {
             id: 7,
             cpu_ns: u64::MAX,

@@ -38,13 +38,15 @@ pub struct Args {
 /// The workloads.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve requests that arrive whether or not the service keeps up; report their latency
+    /// Serve requests whose arrivals do not depend on the service; report their
+    /// latency
     #[command(after_help = requests::SERVICE_EXAMPLES)]
     Service(ServiceArgs),
     /// Serve requests that arrive over loopback TCP, until SIGINT, SIGTERM or --duration
     #[command(after_help = requests::SPLIT_EXAMPLES)]
     Serve(ServeArgs),
-    /// Send requests to a `serve` or a web server on this machine; report their latency
+    /// Send requests to a `serve` or to a web server on this machine; report
+    /// their latency
     #[command(after_help = requests::SPLIT_EXAMPLES)]
     Request(RequestArgs),
     /// Burn CPU time and count the work done
@@ -53,19 +55,19 @@ enum Command {
     /// Run many short-lived processes
     #[command(after_help = STORM_EXAMPLES)]
     Storm(StormArgs),
-    /// Use exactly so much CPU time; report the rate achieved
+    /// Use a fixed amount of CPU time; report the rate achieved
     #[command(after_help = NEED_EXAMPLES)]
     Need(NeedArgs),
     /// Hold a share of the whole machine
     #[command(after_help = STEADY_EXAMPLES)]
     Steady(SteadyArgs),
-    /// Sleep and wake up; report how late
+    /// Sleep and wake up periodically; report the delay of the wake-ups
     #[command(after_help = waiting::WAKE_EXAMPLES)]
     Wake(WakeArgs),
-    /// Hold a lock that a `wait` asks for, again and again
+    /// Hold a lock repeatedly, for which a `wait` process waits
     #[command(after_help = waiting::LOCK_EXAMPLES)]
     Hold(HoldArgs),
-    /// Ask for the lock that a `hold` has, again and again; report the waits
+    /// Acquire the lock of a `hold` process repeatedly; report the waits
     #[command(after_help = waiting::LOCK_EXAMPLES)]
     Wait(WaitArgs),
 }
@@ -94,10 +96,10 @@ struct BurnArgs {
     /// Make each burner a process of its own
     #[arg(long)]
     processes: bool,
-    /// How long, up to 24h
+    /// Duration of the run, up to 24h
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
     duration: Duration,
-    /// Also print the figures so far, once in this time, one line each
+    /// Also print a line of intermediate figures at this interval
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     report_every: Option<Duration>,
 }
@@ -131,7 +133,7 @@ struct StormArgs {
 
 #[derive(Debug, clap::Args)]
 struct NeedArgs {
-    /// CPU time that each task needs, as 0.5s or 50ms
+    /// CPU time that each task needs, such as 0.5s or 50ms
     #[arg(value_name = "CPU_TIME", value_parser = duration, allow_hyphen_values = true)]
     cpu: Duration,
     /// Number of tasks (threads) at once, 1 to 1024
@@ -146,19 +148,20 @@ struct NeedArgs {
 
 #[derive(Debug, clap::Args)]
 struct SteadyArgs {
-    /// Load in percent of all CPUs that may be used, 0 to 100
+    /// Load in percent of all CPUs in the affinity mask, 0 to 100
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
     percent: f64,
-    /// Load after the next step, in percent; may be repeated, with one --step-at each
+    /// Load after the next step, in percent; may be repeated, with one
+    /// --step-at each
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
     step_to: Vec<f64>,
-    /// When the step happens, after the start
+    /// Time of the step, after the start
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     step_at: Vec<Duration>,
-    /// Each CPU is busy for its share of every grain, 100us to 1s
+    /// Period in which each CPU is busy for its share, 100us to 1s
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = duration, allow_hyphen_values = true)]
     grain: Duration,
-    /// How long, up to 24h
+    /// Duration of the run, up to 24h
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
     duration: Duration,
     /// Let the kernel place the threads instead of binding one to each CPU
@@ -168,11 +171,12 @@ struct SteadyArgs {
 
 /// Runs a command until its end, SIGINT or SIGTERM, and prints its report.
 ///
-/// The exit code is 0; 1 if the server went away or processes failed; 130 or 143 after SIGINT or
-/// SIGTERM.
+/// The exit code is 0; 1 if the server went away or processes failed; 130 or
+/// 143 after SIGINT or SIGTERM.
 ///
 /// # Errors
-/// Whatever kept the command from starting or measuring, as one line of text.
+/// The failure that kept the command from starting or measuring, as one line of
+/// text.
 pub fn run(args: Args) -> Result<ExitCode, LoadError> {
     let stop = Stop::on_signals()?;
     let json = args.json;
@@ -299,17 +303,18 @@ fn steady(args: &SteadyArgs, json: bool, stop: &Stop) -> Result<bool, LoadError>
     Ok(true)
 }
 
-/// Reads a duration with its unit, as all workloads do. What is too long or too short is said
-/// later, with the range.
+/// Parses a duration with its unit. The workloads check the range, which
+/// differs between them.
 ///
 /// # Errors
-/// Says what is wrong with `text`, and what is allowed.
+/// What is wrong with `text`, and what is allowed.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|e| format!("{e}; allowed is a number with a unit, as 500us, 2ms, 1.5s or 1m"))
+    humantime::parse_duration(text).map_err(|e| {
+        format!("{e}; allowed is a number with a unit, such as 500us, 2ms, 1.5s or 1m")
+    })
 }
 
-/// The command line of a binary that has nothing but these commands.
+/// Command line of a binary that has only these commands.
 #[derive(Debug, Parser)]
 #[command(name = "load", about = "Measurable workloads")]
 pub struct Standalone {
@@ -327,7 +332,7 @@ mod tests {
         Standalone::try_parse_from(line.split(' ')).map(|s| s.args)
     }
 
-    /// The error text of a command line that must fail, in parsing or in checking.
+    /// Error text of a command line that must fail, in parsing or in checking.
     fn refusal(line: &str) -> String {
         match parse(line) {
             Err(error) => error.to_string(),
@@ -341,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn json_may_stand_anywhere() {
+    fn json_is_accepted_before_and_after_the_command() {
         assert!(parse("load --json need 1ms").unwrap().json);
         assert!(parse("load need 1ms --json").unwrap().json);
     }

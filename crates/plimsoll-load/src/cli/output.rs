@@ -10,13 +10,13 @@ use crate::error::LoadError;
 use crate::report::Document;
 use crate::stop::Stop;
 
-/// Commands that take less than this show no progress.
+/// Commands that take less time than this show no progress.
 const QUIET_FOR: Duration = Duration::from_secs(2);
 /// Time between two updates.
 const UPDATE_EVERY: Duration = Duration::from_secs(1);
 /// Erases the line that the cursor is on.
 const ERASE_LINE: &str = "\r\x1b[K";
-/// How often a run is looked at for its end.
+/// Interval at which the end of a run is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Prints a report.
@@ -33,7 +33,7 @@ pub(super) fn print<T: Serialize + Display>(
     write_line(text.trim_end())
 }
 
-/// Prints figures so far as one line.
+/// Prints intermediate figures as one line.
 pub(super) fn print_line(
     json: bool,
     command: &str,
@@ -60,7 +60,8 @@ fn write_line(text: &str) -> Result<(), LoadError> {
         .map_err(|e| LoadError::io("writing to standard output", e))
 }
 
-/// One line on standard error that is written over; nothing if that isn't a terminal.
+/// Progress line on standard error, updated in place. Does nothing if standard
+/// error is not a terminal.
 pub(super) struct Progress {
     started: Instant,
     shown: Option<Instant>,
@@ -76,12 +77,12 @@ impl Progress {
         }
     }
 
-    /// Shows `line`, if it is time to.
+    /// Shows `line` if an update is due.
     pub(super) fn show(&mut self, line: impl FnOnce() -> String) {
         let due = self.shown.is_none_or(|at| at.elapsed() >= UPDATE_EVERY);
         if self.terminal && due && self.started.elapsed() >= QUIET_FOR {
             self.shown = Some(Instant::now());
-            // A lost terminal must not end the measurement.
+            // The measurement continues even if the terminal is gone.
             let _ = write!(std::io::stderr(), "{ERASE_LINE}{}", line());
         }
     }
@@ -94,8 +95,8 @@ impl Progress {
     }
 }
 
-/// Waits for as long as `left` says, or until `stop` is set, and shows progress
-/// meanwhile. Where nobody sees that, it sleeps all the time.
+/// Waits for as long as `left` returns, or until `stop` is set, and shows
+/// progress meanwhile. Without a terminal it sleeps the whole time.
 pub(super) fn watch_for(stop: &Stop, left: impl Fn() -> Duration, line: impl Fn() -> String) {
     let mut progress = Progress::new();
     let every = if progress.terminal {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::duration;
 use super::output::{print, watch};
+use crate::arrival_options::{ArrivalKind, ArrivalOptions};
 use crate::arrivals::Arrivals;
-use crate::asked::{ArrivalKind, ArrivalsAsked};
 use crate::demand::Demand;
 use crate::error::LoadError;
 use crate::limits::{DURATION_MAX, DURATION_MIN, THREADS_MAX};
@@ -57,13 +57,15 @@ pub(super) struct ServiceArgs {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ServeArgs {
-    /// Loopback address and port to listen on; port 0 takes a free one (see standard error)
+    /// Loopback address and port to listen on; port 0 picks a free one (printed
+    /// on standard error)
     #[arg(long, value_name = "ADDRESS", value_parser = |t: &str| tcp::parse_address("listen", t))]
     listen: SocketAddr,
     /// Worker threads, 1 to 1024 [default: one per CPU]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     workers: Option<usize>,
-    /// End after this time, up to 24h [default: at SIGINT or SIGTERM, or after 24h]
+    /// End after this time, up to 24h [default: at SIGINT or SIGTERM, or after
+    /// 24h]
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     duration: Option<Duration>,
 }
@@ -73,7 +75,7 @@ pub(super) struct RequestArgs {
     /// Address of the `serve`, or of a web server; only loopback is accepted
     #[arg(long, value_name = "ADDRESS", value_parser = |t: &str| tcp::parse_address("connect", t))]
     connect: SocketAddr,
-    /// Get this page from a web server instead, by HTTP/1.1
+    /// Get this page from a web server instead, over HTTP/1.1
     #[arg(long, value_name = "PATH", conflicts_with_all = ["service", "trace"])]
     http: Option<String>,
     /// Connections to the web server, each with one request at a time, 1 to 64
@@ -89,13 +91,14 @@ pub(super) struct RequestArgs {
     stream: StreamArgs,
 }
 
-/// What is sent and how it is measured.
+/// Parameters of the requests and of the measurement.
 #[derive(Debug, clap::Args)]
 struct StreamArgs {
     /// Arrival process [default: poisson, or bursty if --burst-size is given]
     #[arg(long, value_enum)]
     arrivals: Option<ArrivalKind>,
-    /// Mean requests per second, 0.001 to 1000000 [default: 300, or 0 beneath bursts]
+    /// Mean requests per second, 0.001 to 1000000 [default: 300, or 0 with
+    /// bursts]
     #[arg(long, value_name = "PER_SECOND", allow_hyphen_values = true)]
     rate: Option<f64>,
     /// Requests in one burst, 1 to 100000
@@ -110,7 +113,7 @@ struct StreamArgs {
     /// Distribution of the CPU time of a request, 1us to 10s; see below
     #[arg(long, value_name = "DEMAND", default_value = "const:300us")]
     service: Demand,
-    /// Take arrivals and CPU times from this CSV file; see below
+    /// Read arrivals and CPU times from this CSV file; see below
     #[arg(
         long,
         value_name = "FILE",
@@ -120,13 +123,13 @@ struct StreamArgs {
     /// Measured time, up to 24h
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
     duration: Duration,
-    /// Time before that, served but not measured
+    /// Warm-up, in which requests are served but not measured
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration, allow_hyphen_values = true)]
     warmup: Duration,
-    /// A request answered later than this has failed
+    /// Deadline: requests answered later than this count as failures
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration, allow_hyphen_values = true)]
     deadline: Duration,
-    /// How long to wait for answers after the end
+    /// Time to wait for answers after the end
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration, allow_hyphen_values = true)]
     grace: Duration,
     /// Seed of arrivals and demands: the same seed gives the same requests
@@ -135,22 +138,22 @@ struct StreamArgs {
     /// Write latency over time to this file, as CSV
     #[arg(long, value_name = "FILE")]
     series: Option<PathBuf>,
-    /// Interval of the series, 1ms or more [default: 250ms with --series]; also puts the series
-    /// into the JSON
+    /// Interval of the series, 1ms or more [default: 250ms with --series]; also
+    /// adds the series to the JSON
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     series_interval: Option<Duration>,
 }
 
 impl StreamArgs {
     fn arrivals(&self) -> Result<Arrivals, LoadError> {
-        let asked = ArrivalsAsked {
+        let options = ArrivalOptions {
             kind: self.arrivals,
             rate: self.rate,
             burst_size: self.burst_size,
             burst_every: self.burst_every,
             burst_spread: self.burst_spread,
         };
-        asked.arrivals()
+        options.arrivals()
     }
 
     fn config(&self, workers: Option<usize>) -> Result<ServiceConfig, LoadError> {
@@ -170,7 +173,8 @@ impl StreamArgs {
         })
     }
 
-    /// Opens the file of the series: whether it can be written is known before the run.
+    /// Opens the file of the series before the run, so that an unwritable file
+    /// fails early.
     fn series_file(&self) -> Result<Option<std::fs::File>, LoadError> {
         let open = |path: &PathBuf| {
             std::fs::File::create(path).map_err(|e| LoadError::io(self.series_doing(), e))
@@ -254,7 +258,8 @@ pub(super) fn serve(args: &ServeArgs, json: bool, stop: &Stop) -> Result<bool, L
         listen: args.listen,
         workers: args.workers.unwrap_or(available_cpus().min(THREADS_MAX)),
     })?;
-    // Not a result, but what a client needs to know. A closed standard error is no reason to end.
+    // Not part of the result, but a client needs the address. A closed standard
+    // error does not end the run.
     let _ = writeln!(std::io::stderr(), "listening on {}", server.address());
     let started = Instant::now();
     watch(

@@ -1,4 +1,4 @@
-//! The commands about waiting: for a CPU, and for a lock.
+//! The commands that measure waits: for a CPU, and for a lock.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -24,27 +24,28 @@ pub(super) const LOCK_EXAMPLES: &str = "Examples:
   plimsoll load wait /dev/shm/lock --write
 
 FILE is made if it is not there. The lock is in its memory; with --write-mib and --write it
-is the kernel's own lock of the file, which is held while somebody writes to it.";
+is the kernel's own lock of the file, which is held during a write to it.";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct WakeArgs {
     /// Time between two wake-ups, 100us to 1m
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = duration, allow_hyphen_values = true)]
     every: Duration,
-    /// How long, up to 24h
+    /// Duration of the run, up to 24h
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
     duration: Duration,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct HoldArgs {
-    /// What both sides name
+    /// Lock file, the same for `hold` and `wait`
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// CPU time for which the lock is held, 1us to 10s
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = duration, allow_hyphen_values = true)]
     section: Duration,
-    /// Hold the kernel's lock of the file instead, by writing so much at a time, 1 to 1024 MiB
+    /// Hold the kernel's lock of the file instead, by writes of this size, 1 to
+    /// 1024 MiB
     #[arg(
         long,
         value_name = "MIB",
@@ -55,28 +56,28 @@ pub(super) struct HoldArgs {
     /// CPU time between two sections, 1us to 10s
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = duration, allow_hyphen_values = true)]
     pause: Duration,
-    /// How long, up to 24h
+    /// Duration of the run, up to 24h
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
     duration: Duration,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct WaitArgs {
-    /// What both sides name
+    /// Lock file, the same for `hold` and `wait`
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Ask for the kernel's lock of the file instead, by writing a byte
+    /// Acquire the kernel's lock of the file instead, by writing a byte
     #[arg(long)]
     write: bool,
     /// Time between the end of a round and the next, 100us to 1m
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = duration, allow_hyphen_values = true)]
     every: Duration,
-    /// How long, up to 24h
+    /// Duration of the run, up to 24h
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
     duration: Duration,
 }
 
-/// Shows how far `run` is, and prints what it reports.
+/// Shows the progress of `run`, and prints its report.
 fn run_and_print<R: Serialize + Display>(
     json: bool,
     name: &'static str,

@@ -1,4 +1,4 @@
-//! A synthetic main load: a set share of the whole machine, in steps over time.
+//! Synthetic load: a fixed share of the whole machine, in steps over time.
 
 mod pace;
 mod report;
@@ -17,21 +17,21 @@ use crate::profile::Profile;
 use crate::report::Ending;
 use crate::units::{check_count, check_duration, check_number, nanos, show};
 
-pub use pace::{Pace, Turn};
+pub use pace::{NextStep, Pace};
 use report::Figures;
 pub use report::{PhaseReport, SteadyReport};
 
-/// How often [`Steady::finish`] looks whether the run was stopped.
+/// Interval at which [`Steady::finish`] checks whether the run was stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Percent of the machine.
+/// Range of the load, in percent of the machine.
 const PERCENT_RANGE: (f64, f64) = (0.0, 100.0);
 
 /// A change of the load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
-    /// When, after the start.
+    /// Time of the change, after the start.
     pub at: Duration,
-    /// The load from then on, in percent of the machine, 0 to 100.
+    /// Load after the change, in percent of the machine, 0 to 100.
     pub percent: f64,
 }
 
@@ -42,9 +42,9 @@ pub struct SteadyConfig {
     pub percent: f64,
     /// Changes, in order of time, at most [`STEPS_MAX`].
     pub steps: Vec<Step>,
-    /// A thread runs its share once in each grain, see [`GRAIN_RANGE`].
+    /// Period in which a thread runs its share once, see [`GRAIN_RANGE`].
     pub grain: Duration,
-    /// How long, [`DURATION_MIN`] to [`DURATION_MAX`].
+    /// Duration of the run, [`DURATION_MIN`] to [`DURATION_MAX`].
     pub duration: Duration,
     /// Whether each thread is bound to a CPU of its own, which spreads the load evenly. If not,
     /// the kernel places the threads.
@@ -90,8 +90,8 @@ impl SteadyConfig {
         Ok(())
     }
 
-    /// What thread `index` of `count` does when, counted from 0. Asked by the threads of a real
-    /// run, and fit to be asked by a model of them. Settings must be [valid](Self::validate).
+    /// The pace of thread `index` of `count`, counted from 0, for a real run or
+    /// a model of it. The settings must be [valid](Self::validate).
     #[must_use]
     pub fn pace(&self, index: u64, count: u64) -> Pace {
         Pace::new(self, index, count)
@@ -103,7 +103,7 @@ impl SteadyConfig {
     }
 }
 
-/// A steady load under way. Dropping it ends it.
+/// A running steady load. Dropping it ends it.
 #[derive(Debug)]
 pub struct Steady {
     shared: Arc<Shared>,
@@ -150,7 +150,8 @@ impl Steady {
             let pace = config.pace(index, count);
             steady.threads.push(spawn("load-steady", move || {
                 if pin {
-                    // Refused only if the CPU has just gone; the kernel then places the thread.
+                    // Refused only if the CPU has just gone offline; then the
+                    // kernel places the thread.
                     let _ = pin_to(cpu);
                 }
                 shared.hold(pace);
@@ -164,14 +165,14 @@ impl Steady {
         self.shared.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the time is over or [`Steady::stop`] was called.
+    /// Whether the duration is over or [`Steady::stop`] was called.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.shared.elapsed_ns() >= self.shared.profile.end_ns()
             || self.shared.stop.load(Ordering::Relaxed)
     }
 
-    /// Figures so far.
+    /// Live figures.
     #[must_use]
     pub fn snapshot(&self) -> SteadyReport {
         self.report(self.shared.elapsed_ns(), Ending::Complete)
@@ -225,22 +226,22 @@ impl Shared {
         now_ns().saturating_sub(self.origin_ns)
     }
 
-    /// A thread.
+    /// Main loop of a thread.
     fn hold(&self, mut pace: Pace) {
         precise_timers();
         let base_ns = CpuClock::Thread.now_ns();
         let mut used_ns = 0;
         while !self.stop.load(Ordering::Relaxed) {
-            let Some(turn) = pace.turn(self.elapsed_ns(), used_ns) else {
+            let Some(step) = pace.next_step(self.elapsed_ns(), used_ns) else {
                 break;
             };
             self.written_off_ns
-                .fetch_add(turn.written_off_ns, Ordering::Relaxed);
-            let burnt = burn_from(CpuClock::Thread, base_ns, turn.target_ns, &self.stop);
-            self.used_ns[turn.phase].fetch_add(burnt.cpu_ns - used_ns, Ordering::Relaxed);
+                .fetch_add(step.written_off_ns, Ordering::Relaxed);
+            let burnt = burn_from(CpuClock::Thread, base_ns, step.target_ns, &self.stop);
+            self.used_ns[step.phase].fetch_add(burnt.cpu_ns - used_ns, Ordering::Relaxed);
             used_ns = burnt.cpu_ns;
-            if used_ns >= turn.due_ns {
-                sleep_until(self.origin_ns + turn.until_ns);
+            if used_ns >= step.due_ns {
+                sleep_until(self.origin_ns + step.until_ns);
             }
         }
     }
@@ -251,8 +252,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_used_than_is_due() {
-        // How much is achieved depends on the machine's other load; the bound above does not.
+    fn usage_never_exceeds_the_due_time() {
+        // The load achieved depends on other load of the machine; the upper
+        // bound does not.
         let config = SteadyConfig {
             percent: 20.0,
             steps: vec![Step {

@@ -1,4 +1,4 @@
-//! What a steady load came to.
+//! Report of a steady load.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use crate::profile::{Phase, Profile};
 use crate::report::{Ending, row};
 use crate::units::{micros, ratio, seconds};
 
-/// One stretch of equal load.
+/// Figures of a phase: an interval of constant load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PhaseReport {
     /// Start, after the start of the run.
     pub from_seconds: f64,
-    /// End; where the run was stopped, if it was stopped in this phase.
+    /// End of the phase, or of the run if it was stopped in this phase.
     pub to_seconds: f64,
     /// Load asked for, in percent of the machine.
     pub percent_asked: f64,
@@ -23,10 +23,10 @@ pub struct PhaseReport {
     pub cpu_seconds: f64,
 }
 
-/// What a steady load came to.
+/// Report of a steady load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SteadyReport {
-    /// CPUs that count as the whole machine: one thread each.
+    /// Number of CPUs, which is the number of threads.
     pub cpus: usize,
     /// Length of a grain.
     pub grain_us: f64,
@@ -38,7 +38,8 @@ pub struct SteadyReport {
     pub percent_achieved: f64,
     /// CPU time used.
     pub cpu_seconds: f64,
-    /// CPU time that was not given in time and was written off, see [`STEADY_DEBT_MAX`](crate::limits::STEADY_DEBT_MAX).
+    /// CPU time that was not available in time and was written off, see
+    /// [`STEADY_DEBT_MAX`](crate::limits::STEADY_DEBT_MAX).
     pub written_off_seconds: f64,
     /// The phases begun so far.
     pub phases: Vec<PhaseReport>,
@@ -86,11 +87,11 @@ impl fmt::Display for SteadyReport {
     }
 }
 
-/// What the threads have counted.
+/// Counters of the threads.
 pub(super) struct Figures {
     pub(super) cpus: usize,
     pub(super) grain_ns: u64,
-    /// Time since the start, at most that of the whole run.
+    /// Time since the start, at most the duration of the run.
     pub(super) until_ns: u64,
     /// CPU time used in each phase.
     pub(super) used_ns: Vec<u64>,

@@ -1,4 +1,4 @@
-//! The measuring side.
+//! Client side, which measures.
 
 use std::collections::HashMap;
 use std::io::{BufReader, Write};
@@ -18,18 +18,20 @@ use crate::schedule::Request;
 use crate::service::ServiceConfig;
 use crate::wire::{Frame, greet};
 
-/// How long a server may take to accept and to greet.
+/// Time limit for a server to accept and to send its greeting.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The reader's lane of the measurement; the generator's is the next.
+/// Lane of the reader; the generator has the next one.
 const READER_LANE: usize = 0;
 
-/// Starts sending requests to the server at `address`, over one connection with as many requests
-/// in flight as are due. `config.workers` is not used.
+/// Starts sending requests to the server at `address`, over one connection with
+/// any number of requests in flight. `config.workers` is not used.
 ///
 /// # Errors
-/// [`LoadError::Invalid`] for a setting out of range or an address that isn't loopback,
-/// [`LoadError::Io`] if there is no connection, [`LoadError::Protocol`] if the peer is no server
-/// of this kind.
+/// [`LoadError::Invalid`] for a setting out of range or an address that isn't
+/// loopback,
+/// [`LoadError::Io`] if there is no connection, [`LoadError::Protocol`] if the
+/// peer is not such
+/// a server.
 pub fn request(address: SocketAddr, config: &ServiceConfig) -> Result<OpenLoop, LoadError> {
     check_loopback("connect", address)?;
     config.validate()?;
@@ -85,11 +87,11 @@ fn connect(address: SocketAddr) -> Result<TcpStream, LoadError> {
     Ok(stream)
 }
 
-/// Requests on their way.
+/// Requests in flight.
 #[derive(Debug, Default)]
 struct Flight {
     pending: Mutex<HashMap<u64, Request>>,
-    /// The reader has seen the end of the connection.
+    /// Set when the reader has seen the end of the connection.
     lost: AtomicBool,
 }
 
@@ -113,7 +115,8 @@ impl Sink for Remote {
         };
         match frame.write_to(&mut &self.stream) {
             Ok(()) => Ok(()),
-            // Whoever takes the request out of the table records its fate, and nobody else.
+            // Only the thread that removes the request from the table records
+            // its outcome.
             Err(_) => match self.flight.pending().remove(&request.id) {
                 Some(request) => Err(request),
                 None => Ok(()),
@@ -144,7 +147,7 @@ struct Connected {
 impl Connected {
     fn hang_up(&mut self) {
         let _ = self.stream.flush();
-        // Fails only if the peer has hung up already.
+        // Fails only if the peer has closed the connection already.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }

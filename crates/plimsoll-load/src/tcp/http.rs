@@ -1,4 +1,4 @@
-//! The measuring side against a web server: HTTP/1.1 over connections that are kept alive.
+//! Client of a web server: HTTP/1.1 over persistent connections.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -17,15 +17,15 @@ use crate::run::{Backend, OpenLoop};
 use crate::schedule::Request;
 use crate::service::ServiceConfig;
 
-/// Longest head of an answer, in bytes.
+/// Maximum size of a response head, in bytes.
 const HEAD_MAX: u64 = 65_536;
-/// The statuses of success.
+/// Status codes that count as success.
 const SUCCESS: std::ops::Range<u16> = 200..300;
 
-/// What is asked of a web server.
+/// Request to a web server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpConfig {
-    /// Path of the page, from its `/` on.
+    /// Path of the page, starting with `/`.
     pub path: String,
     /// Connections, each with one request in flight, 1 to
     /// [`CONNECTIONS_MAX`](crate::limits::CONNECTIONS_MAX). Requests wait while all are in use.
@@ -43,12 +43,13 @@ impl HttpConfig {
     }
 }
 
-/// Starts getting a page from the web server at `address`, once for each request that is due.
-/// `config.workers` and `config.demand` are not used. An answer that is not of success is a
-/// failure.
+/// Starts getting a page from the web server at `address`, once for each
+/// request that is due. `config.workers` and `config.demand` are not used. A
+/// response with another status than success is a failure.
 ///
 /// # Errors
-/// [`LoadError::Invalid`] for a setting out of range or an address that isn't loopback,
+/// [`LoadError::Invalid`] for a setting out of range or an address that isn't
+/// loopback,
 /// [`LoadError::Io`] if there is no connection.
 pub fn http(
     address: SocketAddr,
@@ -98,17 +99,17 @@ fn connect(address: SocketAddr) -> Result<TcpStream, LoadError> {
     Ok(stream)
 }
 
-/// The connections, and the requests that are on one or wait for one.
+/// The connections, and the requests that use one or wait for one.
 struct Pool {
     get: Vec<u8>,
     streams: Vec<TcpStream>,
     state: Mutex<State>,
-    /// A connection has come to its end.
+    /// Set when a connection was closed.
     lost: AtomicBool,
 }
 
 struct State {
-    /// The one at the front has been idle for the longest.
+    /// Idle connections, longest idle first.
     idle: VecDeque<usize>,
     in_flight: Vec<Option<Request>>,
     waiting: VecDeque<Request>,
@@ -140,9 +141,9 @@ impl Pool {
         }
     }
 
-    /// The request on a connection, which then carries the one that has waited for the longest.
-    /// Also, whether there is one.
-    fn take_turn(&self, index: usize) -> (Option<Request>, bool) {
+    /// Returns the answered request of a connection, assigns the longest
+    /// waiting one to it, and returns whether there was one.
+    fn replace_request(&self, index: usize) -> (Option<Request>, bool) {
         let state = &mut *self.state();
         let next = state.waiting.pop_front();
         if next.is_none() {
@@ -160,7 +161,7 @@ impl Pool {
         };
         let mut input = BufReader::new(stream);
         while let Ok(status) = read_answer(&mut input) {
-            let (done, is_next) = self.take_turn(index);
+            let (done, is_next) = self.replace_request(index);
             match done {
                 Some(request) if SUCCESS.contains(&status) => measure.answered(index, request, 0),
                 Some(request) => measure.unfinished(index, request, 0),
@@ -175,7 +176,7 @@ impl Pool {
     }
 }
 
-/// Reads one answer to its end and returns its status.
+/// Reads one response completely and returns its status.
 fn read_answer(input: &mut impl BufRead) -> io::Result<u16> {
     let mut head = input.take(HEAD_MAX);
     let status = read_line(&mut head)?
@@ -211,7 +212,7 @@ fn skip_chunks(input: &mut impl BufRead) -> io::Result<()> {
         let digits = line.split(';').next().unwrap_or_default().trim();
         let bytes = u64::from_str_radix(digits, 16).map_err(|_| invalid("a chunk"))?;
         skip(input, bytes)?;
-        // After the last chunk there may be fields, and then there is an empty line.
+        // Optional trailer fields follow the last chunk, then an empty line.
         while !read_line(&mut input.take(HEAD_MAX))?.is_empty() {
             if bytes > 0 {
                 return Err(invalid("a chunk"));
@@ -232,7 +233,7 @@ fn skip(input: &mut impl BufRead, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// A line without its end.
+/// Reads a line, without its terminator.
 fn read_line(input: &mut impl BufRead) -> io::Result<String> {
     let mut line = String::new();
     input.read_line(&mut line)?;
@@ -250,7 +251,7 @@ struct Pooled(Arc<Pool>);
 
 impl Sink for Pooled {
     fn submit(&self, request: Request) -> Result<(), Request> {
-        // How much CPU time it needs is the server's affair.
+        // The CPU demand is unknown, because the server determines it.
         let request = Request {
             demand_ns: 0,
             ..request
@@ -272,7 +273,7 @@ impl Sink for Pooled {
         let mut state = self.0.state();
         match state.in_flight.get_mut(index).and_then(Option::take) {
             Some(request) => Err(request),
-            // Whoever took it has recorded its fate.
+            // The thread that removed it has recorded its outcome.
             None => Ok(()),
         }
     }
@@ -287,7 +288,7 @@ struct Pages {
 impl Pages {
     fn hang_up(&self) {
         for stream in &self.pool.streams {
-            // Fails only if the server has hung up already.
+            // Fails only if the server has closed the connection already.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -298,7 +299,7 @@ impl Backend for Pages {
         self.pool.lost.load(Ordering::Relaxed)
     }
 
-    fn demand_in_words(&self) -> Option<String> {
+    fn describe_demand(&self) -> Option<String> {
         Some(format!("GET {}", self.path))
     }
 
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_to_their_end() {
+    fn responses_are_read_completely() {
         let text = "HTTP/1.1 200 OK\r\ncontent-LENGTH: 5\r\n\r\nhello\
                     HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n\
                     3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\nField: x\r\n\r\n\
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_an_error() {
+    fn invalid_response_is_an_error() {
         for text in [
             "SSH-2.0-x\r\n",
             "HTTP/1.1 200 OK\r\n",
@@ -369,7 +370,8 @@ mod tests {
         }
     }
 
-    /// Answers each connection so many times, every tenth time without success.
+    /// Server that answers each connection `answers` times, every tenth time
+    /// without success, and then closes it.
     fn server(answers: usize) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -414,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn each_request_is_answered_once_and_those_without_success_are_failures() {
+    fn each_request_is_answered_once_and_error_responses_are_failures() {
         let run = http(server(usize::MAX), &page("/x", 1), &config()).unwrap();
         let report = run.finish().unwrap();
         assert_eq!((report.requests, report.answered), (200, 180));
@@ -424,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_hangs_up_is_noticed() {
+    fn closed_connection_is_detected() {
         let run = http(server(5), &page("/", 2), &config()).unwrap();
         let report = run.finish().unwrap();
         assert_eq!(report.ending, Ending::ConnectionLost);

@@ -1,8 +1,10 @@
-//! The request service split in two over loopback TCP: [`Server`] burns, [`request`] measures.
+//! The request service split in two over loopback TCP: [`Server`] burns,
+//! [`request`] measures.
 //! [`http`] measures a web server instead.
 //!
-//! Loopback only, on both sides: the server burns CPU time for whoever asks, and over a network
-//! the latency would no longer be that of this machine's scheduler.
+//! Both sides accept only loopback addresses: the server burns CPU time for any
+//! client, and over a network the latency would not be that of this machine's
+//! scheduler.
 
 mod client;
 mod http;
@@ -18,10 +20,12 @@ pub use client::request;
 pub use http::{HttpConfig, http};
 pub use server::{Server, ServerConfig, ServerReport};
 
-/// Reads `127.0.0.1:PORT`, `[::1]:PORT` or `localhost:PORT`; `field` is named in the error.
+/// Parses `127.0.0.1:PORT`, `[::1]:PORT` or `localhost:PORT`; `field` is named
+/// in the error.
 ///
 /// # Errors
-/// [`LoadError::Invalid`] for anything else, also for an address that is not of this machine.
+/// [`LoadError::Invalid`] for anything else, including addresses of other
+/// machines.
 pub fn parse_address(field: &'static str, text: &str) -> Result<SocketAddr, LoadError> {
     let local = text
         .strip_prefix("localhost:")
@@ -47,7 +51,8 @@ fn check_connections(count: usize) -> Result<(), LoadError> {
 }
 
 fn refuse(field: &'static str, text: &str) -> LoadError {
-    let allowed = "a loopback address and port, as 127.0.0.1:7117, [::1]:7117 or localhost:7117";
+    let allowed =
+        "a loopback address and port, such as 127.0.0.1:7117, [::1]:7117 or localhost:7117";
     LoadError::invalid(field, text, allowed)
 }
 
@@ -125,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_goes_away_is_noticed_and_its_requests_fail() {
+    fn lost_server_is_detected_and_its_requests_fail() {
         let server = server();
         let config = ServiceConfig {
             demand: Demand::Constant {
@@ -147,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_is_refused_by_both_sides() {
+    fn peer_with_another_protocol_is_refused_by_both_sides() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let stranger = std::thread::spawn(move || {

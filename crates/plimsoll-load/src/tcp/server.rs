@@ -1,4 +1,4 @@
-//! The burning side.
+//! Server side, which burns CPU time.
 
 use std::fmt;
 use std::io::BufReader;
@@ -22,9 +22,9 @@ use crate::report::row;
 use crate::units::{check_count, nanos, seconds};
 use crate::wire::{Frame, greet};
 
-/// How long a client may take to greet, or to take an answer, before it is cut off.
+/// Time limit for a client to send its greeting, or to receive an answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the listener looks whether it should end.
+/// Interval at which the listener checks whether it should end.
 const LOOK_EVERY_MS: u8 = 50;
 
 /// Settings of a server.
@@ -36,20 +36,20 @@ pub struct ServerConfig {
     pub workers: usize,
 }
 
-/// What a server has done.
+/// Figures of a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerReport {
-    /// Address that it listened on.
+    /// Address it listens on.
     pub address: String,
     /// Worker threads.
     pub workers: usize,
     /// Time since the start.
     pub elapsed_seconds: f64,
-    /// Connections that greeted properly.
+    /// Connections with a valid greeting.
     pub connections: u64,
     /// Requests served.
     pub requests: u64,
-    /// CPU time burnt for them.
+    /// CPU time used for them.
     pub cpu_seconds: f64,
     /// CPU time that they asked for.
     pub cpu_asked_seconds: f64,
@@ -146,13 +146,13 @@ impl Server {
         Ok(server)
     }
 
-    /// The address that it listens on, with the real port.
+    /// Address it listens on, with the actual port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Figures so far.
+    /// Live figures.
     #[must_use]
     pub fn snapshot(&self) -> ServerReport {
         let shared = &self.shared;
@@ -211,7 +211,7 @@ impl Shared {
         self.queue.close();
     }
 
-    /// A worker.
+    /// Main loop of a worker.
     fn serve(&self) {
         precise_timers();
         while let Some(Job { request, client }) = self.queue.pop() {
@@ -222,8 +222,8 @@ impl Shared {
             if !burnt.complete {
                 continue;
             }
-            // Counted before the answer leaves, so that a client that has all its answers finds
-            // them all counted.
+            // Counted before the answer is sent, so that a client that has all
+            // its answers finds all of them counted.
             self.requests.fetch_add(1, Ordering::Relaxed);
             self.cpu_ns.fetch_add(burnt.cpu_ns, Ordering::Relaxed);
             self.demand_ns.fetch_add(request.cpu_ns, Ordering::Relaxed);
@@ -239,7 +239,8 @@ impl Client {
     fn answer(&self, frame: Frame) {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if frame.write_to(&mut *answers).is_err() {
-            // Gone, or it takes no answers; part of a frame may be out, so it can't go on.
+            // The client is gone or reads too slowly. A partial frame may have
+            // been sent, so the connection cannot be used any more.
             self.hang_up();
         }
     }
@@ -250,29 +251,32 @@ impl Client {
     }
 }
 
-/// The listener's thread: takes connections until told to stop, then ends them all.
+/// Main loop of the listener: accepts connections until told to stop, then
+/// closes them all.
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     let mut clients: Vec<(Arc<Client>, JoinHandle<()>)> = Vec::new();
     while !shared.stop.load(Ordering::Relaxed) {
         let mut fds = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-        // An interrupted or timed-out poll is a reason to look at the flag, no more.
+        // An interrupted or timed-out poll only leads to another check of the
+        // flag.
         let _ = poll(&mut fds, PollTimeout::from(LOOK_EVERY_MS));
         while let Ok((stream, _)) = listener.accept() {
             clients.retain(|(_, reader)| !reader.is_finished());
             if clients.len() < CONNECTIONS_MAX {
-                clients.extend(welcome(stream, shared));
+                clients.extend(start_reader(stream, shared));
             }
         }
     }
     for (client, reader) in clients {
         client.hang_up();
-        // A reader that panicked has already lost its connection; nothing depends on it.
+        // A reader that panicked has lost its connection; nothing else depends
+        // on it.
         let _ = reader.join();
     }
 }
 
 /// Starts the reader of a new connection; `None` if the system refuses.
-fn welcome(stream: TcpStream, shared: &Arc<Shared>) -> Option<(Arc<Client>, JoinHandle<()>)> {
+fn start_reader(stream: TcpStream, shared: &Arc<Shared>) -> Option<(Arc<Client>, JoinHandle<()>)> {
     stream.set_nonblocking(false).ok()?;
     stream.set_nodelay(true).ok()?;
     stream.set_read_timeout(Some(CLIENT_TIMEOUT)).ok()?;

@@ -101,7 +101,7 @@ impl<O: Observer> Host<O> {
         let Kind::Steady { paces } = &mut self.works[own.workload as usize].kind else {
             return Step::End;
         };
-        let Some(turn) = paces[*lane as usize].turn(now_ns, *given_ns) else {
+        let Some(turn) = paces[*lane as usize].next_step(now_ns, *given_ns) else {
             return Step::End;
         };
         if turn.target_ns > *given_ns {

@@ -8,7 +8,7 @@ use plimsoll_engine::toml_file::{FileError, Table, nearest};
 use plimsoll_load::limits::THREADS_MAX;
 use plimsoll_load::steady::Step;
 use plimsoll_load::{
-    ArrivalsAsked, BurnConfig, LoadError, NeedConfig, ServiceConfig, SteadyConfig, StormConfig,
+    ArrivalOptions, BurnConfig, LoadError, NeedConfig, ServiceConfig, SteadyConfig, StormConfig,
     Trace, WakeConfig,
 };
 
@@ -200,8 +200,8 @@ fn service(table: &Table, around: &Surroundings) -> Result<Checked, FileError> {
     Ok((Workload::Service(config), checked))
 }
 
-fn asked(table: &Table) -> Result<ArrivalsAsked, FileError> {
-    Ok(ArrivalsAsked {
+fn asked(table: &Table) -> Result<ArrivalOptions, FileError> {
+    Ok(ArrivalOptions {
         kind: table.parsed("arrivals")?,
         rate: table.number("rate")?,
         burst_size: table.whole("burst-size")?,

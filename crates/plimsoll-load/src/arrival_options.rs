@@ -1,5 +1,5 @@
-//! An arrival process as people ask for it, in single parameters, whether on the command line or
-//! in a file.
+//! Arrival process as given by single parameters on the command line or in a
+//! file.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::arrivals::Arrivals;
 use crate::error::LoadError;
 use crate::units::show;
 
-/// Rate where none is asked for.
+/// Default rate.
 const RATE_DEFAULT: f64 = 300.0;
 
 /// The kinds of arrival processes.
@@ -20,7 +20,7 @@ pub enum ArrivalKind {
     Poisson,
     /// Equal gaps
     Uniform,
-    /// Bursts, with a Poisson stream of --rate beneath if that is given
+    /// Bursts, plus a Poisson stream if --rate is given
     Bursty,
 }
 
@@ -33,26 +33,27 @@ impl FromStr for ArrivalKind {
     }
 }
 
-/// Parameters, as far as they were given.
+/// Parameters that were given; `None` for the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct ArrivalsAsked {
-    /// By default Poisson, or bursty if one of the bursts' parameters is given.
+pub struct ArrivalOptions {
+    /// Default: Poisson, or bursty if a parameter of bursts is given.
     pub kind: Option<ArrivalKind>,
-    /// Mean requests per second; by default 300, or 0 beneath bursts.
+    /// Mean requests per second; default 300, or 0 with bursts.
     pub rate: Option<f64>,
     /// Requests of one burst.
     pub burst_size: Option<u32>,
-    /// From the start of a burst to that of the next.
+    /// Time from the start of a burst to that of the next.
     pub burst_every: Option<Duration>,
-    /// Over which the requests of a burst are spread.
+    /// Time over which the requests of a burst are spread.
     pub burst_spread: Option<Duration>,
 }
 
-impl ArrivalsAsked {
-    /// The process. Its values are not yet checked, see [`Arrivals::validate`].
+impl ArrivalOptions {
+    /// Builds the process. Its values are not checked yet, see
+    /// [`Arrivals::validate`].
     ///
     /// # Errors
-    /// [`LoadError::Invalid`] for parameters that do not go together.
+    /// [`LoadError::Invalid`] for parameters that contradict each other.
     pub fn arrivals(&self) -> Result<Arrivals, LoadError> {
         let bursty =
             self.burst_size.is_some() || self.burst_every.is_some() || self.burst_spread.is_some();
