@@ -1,12 +1,12 @@
-//! Plimsoll's policy core in virtual time, where nothing is at stake.
+//! Simulators that run Plimsoll's policy core in virtual time.
 //!
-//! Two simulators. [`interference`] asks what the bursts of some groups cost
-//! the others, period by period. [`host`] is a whole machine, event by event,
-//! that runs a [`scenario`].
+//! [`interference`] simulates, period by period, the cost of bursts of some
+//! groups to the others. [`host`] simulates a whole machine that runs a
+//! [`scenario`], event by event.
 //!
 //! Both call the core (`plimsoll-policy`) for every decision that the core
-//! makes: what is seen here is what the kernel would do. The same seed gives
-//! the same result.
+//! makes, so they show what the kernel would do. The same seed gives the same
+//! result.
 
 pub mod host;
 pub mod interference;

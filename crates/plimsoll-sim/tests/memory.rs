@@ -1,5 +1,5 @@
-//! What a task of the host simulator takes of memory. In a binary of its own:
-//! the heap of the whole process is counted.
+//! Memory per task of the host simulator. A test binary of its own, because it
+//! counts the heap of the whole process.
 
 #[path = "../benches/host/scenario.rs"]
 mod scenario;
@@ -9,7 +9,7 @@ use plimsoll_sim::host::Host;
 #[global_allocator]
 static COUNTING: dhat::Alloc = dhat::Alloc;
 
-/// The most that the heap held while a host of so many tasks ran.
+/// Peak heap size while a host with `tasks` tasks runs.
 fn most_bytes(tasks: u32, group_max: u32) -> usize {
     const EVENTS: u64 = 400_000;
     let scenario = scenario::mixed(128, tasks, group_max);
@@ -23,7 +23,7 @@ fn most_bytes(tasks: u32, group_max: u32) -> usize {
     dhat::HeapStats::get().max_bytes
 }
 
-/// What each of 100,000 more tasks takes.
+/// Bytes per task of 100,000 additional tasks.
 fn bytes_each(group_max: u32) -> usize {
     const MORE: u32 = 100_000;
     let few = most_bytes(1_000, group_max);
@@ -32,8 +32,8 @@ fn bytes_each(group_max: u32) -> usize {
     (many - few) / MORE as usize
 }
 
-/// A service has a histogram of its latencies, which is some 140 KiB; in
-/// groups of 100 tasks that is most of what a task takes.
+/// A service has a latency histogram of some 140 KiB, which dominates in groups
+/// of 100 tasks.
 #[test]
 fn a_task_takes_less_than_a_kibibyte() {
     let in_large_groups = bytes_each(1_000);
@@ -45,6 +45,6 @@ fn a_task_takes_less_than_a_kibibyte() {
     assert!(in_small_groups < 1_024, "{in_small_groups} bytes");
     assert!(
         in_large_groups > 16,
-        "{in_large_groups} bytes: what was counted?"
+        "{in_large_groups} bytes: the heap was not measured"
     );
 }

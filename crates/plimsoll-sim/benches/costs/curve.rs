@@ -1,17 +1,18 @@
-//! Nanoseconds an event against the size of what is simulated.
+//! Plot of nanoseconds per event against the size of the simulated host.
 
 use std::error::Error;
 use std::path::Path;
 
 use plotters::prelude::*;
 
-/// Told apart by everybody: M. Okabe, K. Ito, "Color Universal Design", 2008.
+/// Colours that colour-blind readers can tell apart: M. Okabe, K. Ito, "Color
+/// Universal Design", 2008.
 const COLOURS: [RGBColor; 2] = [RGBColor(0x00, 0x72, 0xb2), RGBColor(0xd5, 0x5e, 0x00)];
 const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
 const SIZE: (u32, u32) = (820, 420);
 
-/// One line: its name, and its points.
+/// A line: its name and its points.
 type Line<'a> = (&'a str, Vec<(f64, f64)>);
 
 /// Draws lines over sizes on a logarithmic scale, as SVG.
@@ -27,7 +28,7 @@ pub fn draw(file: &Path, lines: &[Line]) -> Result<(), Box<dyn Error>> {
         .x_label_area_size(48)
         .y_label_area_size(64)
         .caption(
-            "What an event of the host simulator costs",
+            "Cost of an event of the host simulator",
             ("sans-serif", 19, &INK),
         )
         .build_cartesian_2d((2.0..largest * 1.2).log_scale(), 0.0..highest * 1.1)?;
@@ -38,7 +39,7 @@ pub fn draw(file: &Path, lines: &[Line]) -> Result<(), Box<dyn Error>> {
         .axis_style(GRID)
         .label_style(("sans-serif", 14, &INK))
         .x_desc("CPUs or tasks, log scale")
-        .y_desc("ns an event")
+        .y_desc("ns per event")
         .x_label_formatter(&|size| format!("{size:.0}"))
         .y_label_formatter(&|ns| format!("{ns:.0}"))
         .draw()?;

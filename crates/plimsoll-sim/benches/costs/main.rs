@@ -1,5 +1,5 @@
-//! The last measurements of the other benchmarks as a table, and what an event
-//! of the host simulator costs as a picture.
+//! Prints the last results of the other benchmarks as a table, and plots the
+//! cost per event of the host simulator.
 //!
 //! `cargo bench -p plimsoll-sim` measures, prints the table at its end and
 //! draws `target/criterion/costs.svg`.
@@ -11,13 +11,13 @@ use std::{fs, io};
 
 use serde_json::Value;
 
-/// One benchmark, as it was last measured.
+/// The last result of one benchmark.
 struct Measurement {
     group: String,
     name: String,
-    /// What the benchmark's size is, if it is a number.
+    /// Size parameter of the benchmark, if it is a number.
     size: Option<f64>,
-    /// Events, or whatever the benchmark counts, in one run.
+    /// Elements (mostly events) in one run.
     elements: f64,
     mean_ns: f64,
     /// Half of the 95 % confidence interval.
@@ -30,7 +30,7 @@ impl Measurement {
     }
 }
 
-/// Where criterion keeps what it has measured.
+/// Folder in which criterion keeps its results.
 fn measured() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"),
@@ -43,7 +43,7 @@ fn json(file: &Path) -> io::Result<Value> {
     Ok(serde_json::from_str(&fs::read_to_string(file)?)?)
 }
 
-/// The measurement in a folder; none if it counts nothing.
+/// Reads the result in a folder; `None` if the benchmark has no throughput.
 fn measurement(folder: &Path) -> io::Result<Option<Measurement>> {
     let benchmark = json(&folder.join("benchmark.json"))?;
     let mean = &json(&folder.join("estimates.json"))?["mean"];
@@ -65,7 +65,7 @@ fn measurement(folder: &Path) -> io::Result<Option<Measurement>> {
     }))
 }
 
-/// All measurements below a folder.
+/// Collects all results below a folder.
 fn collect(folder: &Path, found: &mut Vec<Measurement>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -82,7 +82,7 @@ fn collect(folder: &Path, found: &mut Vec<Measurement>) -> io::Result<()> {
 }
 
 fn print(all: &[Measurement]) {
-    println!("| benchmark | | counted | ns each | ± | million a second |");
+    println!("| benchmark | | counted | ns each | ± | million per second |");
     println!("| --- | --- | ---: | ---: | ---: | ---: |");
     for each in all {
         println!(

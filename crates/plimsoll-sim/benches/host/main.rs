@@ -1,5 +1,5 @@
-//! What an event of the host simulator costs, by CPUs and by tasks, and beside
-//! a plain implementation.
+//! Cost of an event of the host simulator, by CPUs and by tasks, and compared
+//! with a naive implementation.
 //!
 //! `cargo bench -p plimsoll-sim --bench host`; throughput is in events.
 
@@ -15,10 +15,11 @@ use plimsoll_sim::scenario::Scenario;
 use plain::Plain;
 use scenario::{GROUP_MAX, mixed};
 
-/// About so many events are one measurement.
+/// Approximate number of events in one measurement.
 const EVENTS: u64 = 200_000;
 
-/// How long `EVENTS` take in virtual time, and how many it then are.
+/// Virtual time that `EVENTS` events take, and the exact number of events in
+/// it.
 fn length(scenario: &Scenario) -> (u64, u64) {
     const PROBE_NS: u64 = 20_000_000;
     let mut host = Host::new(scenario).expect("the scenario can be run");
@@ -70,7 +71,8 @@ fn by_tasks(criterion: &mut Criterion) {
     }
 }
 
-/// Per virtual time, not per event: the two count events differently.
+/// Compared per virtual time, not per event, because the two count events
+/// differently.
 fn beside_plain(criterion: &mut Criterion) {
     for cpus in [2, 16, 128] {
         let scenario = mixed(cpus, 40 * cpus, GROUP_MAX);

@@ -1,7 +1,6 @@
-//! The same host as plainly as it can be written: what happens next is found
-//! by looking at everything, and so is who runs next. One run queue for all
-//! CPUs, no groups, no limits. To compare with, in speed and in how busy the
-//! machine is.
+//! Naive implementation of the same host, as a baseline for speed and
+//! utilisation. It finds the next event and the next task by linear search, and
+//! has one run queue for all CPUs, no groups and no limits.
 
 use plimsoll_engine::knobs::Class;
 use plimsoll_load::schedule::{Request, Requests};
@@ -13,7 +12,7 @@ struct Task {
     batch: bool,
     service: Option<usize>,
     vruntime_ns: u64,
-    /// What it has to do; none: it sleeps.
+    /// Remaining work; `None` while the task sleeps.
     left_ns: Option<u64>,
     running: bool,
 }
@@ -41,7 +40,8 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// Services and burners of a scenario; it has nothing else.
+    /// Builds the services and burners of a scenario; panics on other
+    /// workloads.
     pub fn new(scenario: &Scenario) -> Self {
         let mut plain = Self {
             now_ns: 0,
@@ -73,7 +73,7 @@ impl Plain {
                 (config.workers, Some(self.services.len() - 1), None)
             }
             Workload::Burn(config) => (config.burners, None, Some(u64::MAX)),
-            other => panic!("{} is not among the plain ones", other.name()),
+            other => panic!("{} is not supported by the naive host", other.name()),
         };
         self.tasks.extend((0..count).map(|_| Task {
             batch,
@@ -89,7 +89,7 @@ impl Plain {
         self.busy_ns
     }
 
-    /// Goes on until `until_ns`.
+    /// Runs until `until_ns`.
     pub fn run_until(&mut self, until_ns: u64) {
         loop {
             let arrival =
@@ -123,7 +123,7 @@ impl Plain {
             Some(worker) => worker.left_ns = Some(request.demand_ns),
             None => own.queue.push(request),
         }
-        // Where no CPU is idle, batch work makes room.
+        // Without an idle CPU, a CPU that runs batch work yields.
         let runs_batch = |running: &Running| self.tasks[running.task].batch;
         if self.cpus.iter().all(Option::is_some)
             && let Some(cpu) = self
@@ -135,8 +135,8 @@ impl Plain {
         }
     }
 
-    /// Takes the task off a CPU; if it has done its work, it takes the next or
-    /// sleeps.
+    /// Takes the task off a CPU. If its work is done, the task takes the next
+    /// request or sleeps.
     fn stop(&mut self, cpu: usize) {
         let running = self.cpus[cpu].take().expect("the CPU is busy");
         let task = &mut self.tasks[running.task];
@@ -155,7 +155,7 @@ impl Plain {
         }
     }
 
-    /// Gives every idle CPU the best task there is.
+    /// Gives every idle CPU the runnable task with the highest priority.
     fn fill(&mut self) {
         for cpu in 0..self.cpus.len() {
             if self.cpus[cpu].is_some() {

@@ -1,15 +1,15 @@
-//! A host of any size: services use half of it, batch work the rest.
+//! Host of any size: services use half of it, batch work the rest.
 
 use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_load::{Arrivals, BurnConfig, Demand, ServiceConfig};
 use plimsoll_sim::scenario::{Group, Machine, Scenario, Workload};
 
-/// Tasks of one group, at most.
+/// Maximum number of tasks in one group.
 pub const GROUP_MAX: u32 = 100;
 const DEMAND: std::time::Duration = std::time::Duration::from_micros(500);
 
-/// `tasks`, half of them workers of services, half of them batch burners, in
-/// groups of `group_max` at most, on `cpus` in caches of up to 16.
+/// `tasks` tasks, half of them workers of services and half batch burners, in
+/// groups of at most `group_max`, on `cpus` CPUs with up to 16 per cache.
 pub fn mixed(cpus: u32, tasks: u32, group_max: u32) -> Scenario {
     let half = (tasks / 2).max(1);
     let groups = half.div_ceil(group_max);

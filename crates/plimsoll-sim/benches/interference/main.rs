@@ -1,6 +1,6 @@
-//! What a period of a group costs in the interference experiment: by groups,
-//! by distribution, by bursts that share its draws, and beside the source's
-//! pseudo-code, written plainly.
+//! Cost of a period of one group in the interference experiment: by number of
+//! groups, by distribution, by number of bursts that share the draws, and
+//! compared with a naive port of the source's pseudo-code.
 //!
 //! `cargo bench -p plimsoll-sim --bench interference`; throughput is in periods
 //! of one group under one burst.
@@ -19,7 +19,7 @@ use rand_xoshiro::rand_core::SeedableRng as _;
 
 use plain::Plain;
 
-/// Of each cell, in one measurement.
+/// Periods of each cell in one measurement.
 const PERIODS: u64 = 32_000;
 const MEAN: f64 = 0.7;
 
@@ -88,7 +88,7 @@ fn by_bursts(criterion: &mut Criterion) {
     }
 }
 
-/// One machine on draws made beforehand: the periods alone.
+/// One machine on precomputed draws, which leaves out the cost of drawing.
 fn beside_plain(criterion: &mut Criterion) {
     for groups in [5, 20, 100] {
         let row = row(Distribution::Exponential, groups, &[Burst::Quotas(1.0)]);

@@ -1,13 +1,13 @@
-//! The source's pseudo-code as it stands, in floating point: what the
-//! simulator is compared with, in its tests and its benchmarks.
+//! Direct port of the source's pseudo-code, in floating point: the baseline of
+//! the simulator's tests and benchmarks.
 //!
-//! The names are the source's. What it leaves open is settled as in the
-//! simulator; the tokens are a number, and no core is asked.
+//! Names are the source's. Open points are decided as in the simulator. Tokens
+//! are plain numbers; the policy core is not used.
 
 /// The source's simulation: equal groups.
 pub struct Plain {
     quota: f64,
-    /// The most tokens that a group can gather.
+    /// Capacity of the token buffer.
     buffer: f64,
     needs: Vec<f64>,
     tokens: Vec<f64>,
@@ -19,7 +19,7 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// `m` groups. `b`: burst in quotas, may be infinite.
+    /// Creates `m` groups with burst `b`, in quotas; `b` may be infinite.
     pub fn new(m: usize, quota: f64, b: f64) -> Self {
         Self {
             quota,
@@ -32,18 +32,18 @@ impl Plain {
         }
     }
 
-    /// Less than this is what rounding leaves of nothing.
+    /// Tolerance below which a value counts as 0, to absorb rounding.
     fn nothing(&self) -> f64 {
         1e-9 * self.quota
     }
 
-    /// What a group may use beyond its quota.
+    /// CPU time beyond its quota that group `j` may use.
     fn wants(&self, j: usize) -> f64 {
         self.needs[j].min(self.tokens[j])
     }
 
-    /// Fairly among groups with more needs and burst buffer. Returns what is
-    /// left, and whether nobody wants more.
+    /// Distributes free CPU fairly among the groups with needs and tokens left.
+    /// Returns the CPU that remains, and whether no group wants more.
     fn distribute_free_cpu(&mut self, mut free_cpu: f64) -> (f64, bool) {
         self.free_cpu_use.fill(0.0);
         loop {

@@ -1,4 +1,5 @@
-//! Taking tasks from queues: a CPU's own, and those of others.
+//! Dequeuing tasks and load balancing: a CPU takes tasks from its own queue and
+//! from those of other CPUs.
 
 use plimsoll_policy::batch;
 
@@ -7,18 +8,20 @@ use super::observe::Observer;
 use super::runqueue::{RunQueue, Waiting};
 use super::task::{State, Task};
 
-/// How many other CPUs, or caches, are tried by one that looks for work, before
-/// it leaves the rest for the next time. One is enough, but where what waits may
-/// not run here, or has not waited for long.
+/// Number of other CPUs or caches that a CPU tries in one search for work; the
+/// next search goes on from there. One is enough unless its waiting tasks may
+/// not run here or have not waited for long.
 const VICTIMS_MAX: u32 = 4;
 
-/// Whether an entry of a run queue is the one that counts.
+/// Whether a run queue entry is valid, that is, the task has not been dequeued
+/// since.
 fn is_current(tasks: &[Task], waiting: &Waiting) -> bool {
     let task = &tasks[waiting.task as usize];
     task.ticket == waiting.ticket && task.state == State::Queued
 }
 
-/// Whether the first of the tasks that are bound to a CPU comes before the others.
+/// Whether the first of the tasks bound to a CPU precedes the first of the
+/// others.
 fn comes_first(bound: &RunQueue, others: &RunQueue) -> bool {
     match (bound.first(), others.first()) {
         (Some(bound), Some(other)) => bound.precedes(other),
@@ -26,8 +29,7 @@ fn comes_first(bound: &RunQueue, others: &RunQueue) -> bool {
     }
 }
 
-/// A number without visible order, for one that counts up: the finalizer of
-/// MurmurHash3 (Appleby, public domain).
+/// Scrambles a counter: the finalizer of MurmurHash3 (Appleby, public domain).
 fn mixed(number: u32) -> u32 {
     let number = (number ^ number >> 16).wrapping_mul(0x85eb_ca6b);
     let number = (number ^ number >> 13).wrapping_mul(0xc2b2_ae35);
@@ -35,7 +37,7 @@ fn mixed(number: u32) -> u32 {
 }
 
 impl<O: Observer> Host<O> {
-    /// Takes the next task of the fair class that waits on a CPU.
+    /// Takes the next task of the fair class from the queue of a CPU.
     pub(super) fn take_fair(&mut self, cpu: u32) -> Option<u32> {
         while !self.fair_is_empty(cpu) {
             let own = &mut self.cpus[cpu as usize];
@@ -54,24 +56,25 @@ impl<O: Observer> Host<O> {
         None
     }
 
-    /// What waits on a CPU in the fair class, or what the CPU runs, has changed.
+    /// Updates the sets of waiting CPUs after the fair queue or the current
+    /// task of a CPU has changed.
     pub(super) fn fair_changes(&mut self, cpu: u32) {
         let own = &self.cpus[cpu as usize];
         let gives = own.runs_batch() && own.turn_end_ns <= self.clock.now_ns;
         self.fair_waits.set(cpu, !own.fair.is_empty());
-        self.giving.set(cpu, gives && self.fair_is_empty(cpu));
+        self.yielding.set(cpu, gives && self.fair_is_empty(cpu));
     }
 
-    /// How many tasks of the fair class wait on a CPU.
+    /// Number of fair tasks in the queue of a CPU.
     fn fair_len(&self, cpu: u32) -> u32 {
         let own = &self.cpus[cpu as usize];
-        (own.fair.len() + own.fair_bound.len()) as u32 + self.nr_held[cpu as usize]
+        (own.fair.len() + own.fair_bound.len()) as u32 + self.nr_throttled[cpu as usize]
     }
 
-    /// How many batch tasks wait in a cache.
+    /// Number of batch tasks in the queue of a cache.
     fn batch_len(&self, llc: u32) -> u32 {
-        let nr_held = self.nr_held[(self.machine.cpus + llc) as usize];
-        self.shared[llc as usize].len() as u32 + nr_held
+        let nr_throttled = self.nr_throttled[(self.machine.cpus + llc) as usize];
+        self.shared[llc as usize].len() as u32 + nr_throttled
     }
 
     pub(super) fn fair_is_empty(&self, cpu: u32) -> bool {
@@ -99,7 +102,7 @@ impl<O: Observer> Host<O> {
                 Some(_) => {}
                 None => {
                     let pulled = self.pull_batch(cpu);
-                    return pulled.or_else(|| self.pull_held(cpu));
+                    return pulled.or_else(|| self.pull_throttled(cpu));
                 }
             }
         }
@@ -113,7 +116,7 @@ impl<O: Observer> Host<O> {
         Some(waiting)
     }
 
-    /// Drops entries before the first that counts.
+    /// Drops invalid entries from the head of the queue.
     fn clear_first(&mut self, llc: u32) {
         while let Some(first) = self.shared[llc as usize].first()
             && !is_current(&self.tasks, first)
@@ -122,14 +125,14 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// Whether batch tasks that may run on a CPU wait there.
+    /// Whether batch tasks that may run on a CPU wait in its queues.
     pub(super) fn batch_waits_at(&self, cpu: u32) -> bool {
         !self.cpus[cpu as usize].bound.is_empty()
             || !self.shared[self.llc_of(cpu) as usize].is_empty()
     }
 
-    /// A CPU without work of the fair class takes a task that waits elsewhere:
-    /// near by first. Returns whether it has one now.
+    /// A CPU without fair work takes a task that waits on another CPU, trying
+    /// the CPUs of its own cache first. Returns whether it took one.
     pub(super) fn pull_fair(&mut self, cpu: u32) -> bool {
         if self.fair_waits.count() == 0 {
             return false;
@@ -142,15 +145,15 @@ impl<O: Observer> Host<O> {
         {
             return true;
         }
-        // What was looked at in vain is last to be looked at next time.
+        // CPUs that were tried in vain are tried last next time.
         let from = self.cpus[cpu as usize].pull_from;
         let next = self.pull_fair_within(cpu, from, 0, self.machine.cpus);
         self.cpus[cpu as usize].pull_from = next.unwrap_or(cpu);
         next.is_none()
     }
 
-    /// Tries CPUs of `start .. end`, those from `from` on first. Returns where to
-    /// go on looking, or none where a task was found.
+    /// Tries CPUs of `start .. end`, beginning with `from`. Returns the CPU to
+    /// continue from, or `None` if a task was taken.
     fn pull_fair_within(&mut self, cpu: u32, from: u32, start: u32, end: u32) -> Option<u32> {
         let mut from = from;
         for _ in 0..VICTIMS_MAX {
@@ -165,8 +168,9 @@ impl<O: Observer> Host<O> {
         Some(from)
     }
 
-    /// Moves a waiting task from one CPU to another, if one may be moved: like the
-    /// kernel's, load balancing leaves alone what is throttled where it would go.
+    /// Moves a waiting task from one CPU to another if it may run there. Like
+    /// the kernel, load balancing skips tasks whose group is throttled on the
+    /// destination.
     fn move_fair(&mut self, from: u32, to: u32) -> Option<u32> {
         let (tasks, groups) = (&self.tasks, &self.groups);
         let counts = |w: &Waiting| is_current(tasks, w);
@@ -183,15 +187,15 @@ impl<O: Observer> Host<O> {
         Some(task)
     }
 
-    /// A CPU of another cache may have batch tasks that wait for too long: the
-    /// core says whether this one takes the first of them.
+    /// Takes a batch task from another cache if one has waited too long there;
+    /// the core decides.
     fn pull_batch(&mut self, cpu: u32) -> Option<u32> {
         let own_llc = self.llc_of(cpu);
         let nr_llcs = self.shared.len() as u32;
         let mut from = own_llc;
         for attempt in 0..VICTIMS_MAX {
             let llc = self.batch_waits.next_from(from)?;
-            // Once round.
+            // All caches have been tried.
             if attempt > 0 && llc == self.batch_waits.next_from(own_llc)? {
                 return None;
             }
@@ -201,7 +205,7 @@ impl<O: Observer> Host<O> {
             }
             from = (llc + 1) % nr_llcs;
         }
-        // There are more: others come first next time.
+        // Starts with another cache next time.
         self.rotation = self.rotation.wrapping_add(1);
         let llc = (own_llc + self.rotation) % nr_llcs;
         let llc = self.batch_waits.next_from(llc)?;
@@ -219,17 +223,17 @@ impl<O: Observer> Host<O> {
         self.take_batch(cpu)
     }
 
-    /// Whether a CPU that has nothing to run takes the first batch task of a cache.
+    /// Whether an idle CPU takes the first batch task of a cache.
     fn should_pull(&self, llc: u32) -> bool {
         let to = batch::Cpu {
             room_ppm: plimsoll_policy::PPM as u32,
             ..batch::Cpu::default()
         };
-        batch::should_pull(&self.known_of(llc), &to, batch::SLICE_DEFAULT_NS)
+        batch::should_pull(&self.llc_load(llc), &to, batch::SLICE_DEFAULT_NS)
     }
 
-    /// What load balancing knows of the CPUs of a cache, as if they were one.
-    fn known_of(&self, llc: u32) -> batch::Cpu {
+    /// Load balancing input for a cache: the sum over its CPUs.
+    fn llc_load(&self, llc: u32) -> batch::Cpu {
         let now_ns = self.clock.now_ns;
         let queue = &self.shared[llc as usize];
         let size = self.machine.cpus_per_llc;
@@ -248,22 +252,22 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// The CPU that one compares itself with. Which it is follows no order: in
-    /// any simple one, a task that is handed on each time may come round among a
-    /// few CPUs and never reach the others.
-    fn compared_with(&mut self, cpu: u32) -> u32 {
+    /// Picks the CPU to compare loads with. The order is pseudo-random: with
+    /// any simple order, a surplus task could circulate among a few CPUs and
+    /// never reach the others.
+    fn balance_partner(&mut self, cpu: u32) -> u32 {
         let cpus = self.machine.cpus;
         self.rotation = self.rotation.wrapping_add(1);
         (cpu + 1 + mixed(self.rotation) % (cpus - 1)) % cpus
     }
 
-    /// At the end of a slice: one other CPU, and its cache, is looked at for more,
-    /// or less, to do than here. `task`, which had the slice, is queued again.
+    /// Load balancing at the end of a slice: compares this CPU and its cache
+    /// with one other. `task`, which had the slice, is queued again.
     pub(super) fn balance(&mut self, cpu: u32, task: u32) {
         if self.machine.cpus == 1 {
             return;
         }
-        let other = self.compared_with(cpu);
+        let other = self.balance_partner(cpu);
         self.balance_fair(cpu, other);
         if self.is_batch(task) {
             let is_among = u32::from(!self.tasks[task as usize].pinned);
@@ -272,13 +276,14 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// At the end of the slice of a batch task that nobody here waits behind, and
-    /// that would go on: whether a task was taken from another cache.
+    /// Load balancing at the end of the slice of a batch task that has no
+    /// competitor on this CPU. Returns whether a task was taken from another
+    /// cache.
     pub(super) fn balance_lone_batch(&mut self, cpu: u32) -> bool {
         if self.shared.len() == 1 || self.nr_shared == 0 {
             return false;
         }
-        let other = self.compared_with(cpu);
+        let other = self.balance_partner(cpu);
         let nr_others = self.batch_len(self.llc_of(cpu));
         self.balance_batch(cpu, other, nr_others)
     }
@@ -292,15 +297,16 @@ impl<O: Observer> Host<O> {
             && let Some(task) = self.move_fair(cpu, other)
             && !self.cpus[other as usize].runs_normal()
         {
-            // Nobody is preempted: two CPUs could do it to each other without end.
-            self.tell_cpu(task, other);
+            // No preemption here: two CPUs could preempt each other without
+            // end.
+            self.kick_cpu(task, other);
         }
     }
 
-    /// Takes the first batch task of another CPU's cache where more of them wait
-    /// than here, the one whose slice is over left out. Where there is one task
-    /// more than can be shared evenly, it goes round: so all get the same in the
-    /// long run. Returns whether one was taken.
+    /// Takes the first batch task of another CPU's cache if more of them wait
+    /// there than here, not counting the task whose slice just ended. A surplus
+    /// of one task keeps moving between the caches, so that all tasks get equal
+    /// time in the long run. Returns whether a task was taken.
     fn balance_batch(&mut self, cpu: u32, other: u32, nr_others: u32) -> bool {
         let (llc, other_llc) = (self.llc_of(cpu), self.llc_of(other));
         if llc == other_llc || self.batch_len(other_llc) <= nr_others {
@@ -312,7 +318,7 @@ impl<O: Observer> Host<O> {
             room_ppm: plimsoll_policy::PPM as u32,
             ..batch::Cpu::default()
         };
-        if !batch::better_cpu(&here, &self.known_of(other_llc), batch::SLICE_DEFAULT_NS) {
+        if !batch::better_cpu(&here, &self.llc_load(other_llc), batch::SLICE_DEFAULT_NS) {
             return false;
         }
         let Some(waiting) = self.pop_shared(other_llc) else {
@@ -323,14 +329,14 @@ impl<O: Observer> Host<O> {
         true
     }
 
-    /// Idle CPUs look again for batch work of other caches.
+    /// Sets the timer at which idle CPUs search other caches for batch work.
     pub(super) fn look_again_for_batch(&mut self) {
         if self.nr_shared > 0 && self.shared.len() > 1 {
             self.look_again_later();
         }
     }
 
-    /// Idle CPUs look again, after the longest that a task is to wait.
+    /// Sets the timer to the longest time that a task is to wait.
     pub(super) fn look_again_later(&mut self) {
         if !self.timers.is_set(self.owners.balance()) {
             let at_ns = self.clock.now_ns + batch::WAIT_MAX_NS;
@@ -338,8 +344,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// Idle CPUs choose anew where work waits, as many as there is work for and
-    /// room.
+    /// Reschedules idle CPUs where work waits, as many as there is work and
+    /// allowance for.
     pub(super) fn rouse_idle_cpus(&mut self) {
         let cpus = self.machine.cpus;
         let mut from = 0;
@@ -354,7 +360,8 @@ impl<O: Observer> Host<O> {
         let nr_idle = self.idle.count();
         let nr_places = self.side.nr_places(nr_idle, self.clock.now_ns);
         let nr_useful = self.fair_waits.count() + self.nr_shared.min(nr_places);
-        // Others than last time come first: what waits may be refused on some.
+        // Starts with another CPU than last time, because the limits of a
+        // waiting task may refuse some CPUs.
         let mut from = self.rouse_from;
         for _ in 0..nr_useful.min(nr_idle) {
             let Some(cpu) = self.idle.next_from(from) else {
@@ -377,7 +384,7 @@ mod tests {
 
     use super::*;
 
-    /// A host of four CPUs whose `sleepers` are its first tasks and sleep.
+    /// Host of four CPUs on which the first `sleepers` tasks sleep.
     fn host(sleepers: usize, others: Vec<(&str, Workload)>) -> Host {
         let service = Workload::Service(ServiceConfig {
             workers: sleepers,
@@ -401,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_cpu_that_is_given_a_task_runs_it() {
+    fn idle_cpu_runs_a_task_that_is_queued_on_it() {
         let mut host = host(4, vec![]);
         for task in 0..4 {
             host.queue(task, 0);
@@ -411,13 +418,16 @@ mod tests {
         }
         for cpu in 1..4 {
             let own = &host.cpus[cpu];
-            assert!(own.fair.is_empty() || own.must_choose, "{cpu} was not told");
+            assert!(
+                own.fair.is_empty() || own.must_choose,
+                "{cpu} was not kicked"
+            );
         }
         assert!(host.cpus[1..].iter().any(|cpu| !cpu.fair.is_empty()));
     }
 
     #[test]
-    fn tasks_that_wake_at_one_moment_take_different_cpus_from_batch_work() {
+    fn simultaneous_wakeups_preempt_batch_work_on_different_cpus() {
         let burn = Workload::Burn(BurnConfig {
             burners: 4,
             ..BurnConfig::default()
@@ -434,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn bound_tasks_hide_no_other_from_a_cpu_that_looks_for_work() {
+    fn idle_cpu_finds_work_behind_bound_tasks() {
         let bound = || {
             Workload::Steady(SteadyConfig {
                 pin: true,

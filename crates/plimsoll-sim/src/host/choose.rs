@@ -1,4 +1,4 @@
-//! Which task a CPU runs next, and for how long.
+//! Picks the task that a CPU runs next, and sets its slice.
 
 use plimsoll_policy::batch;
 
@@ -9,25 +9,25 @@ use super::observe::{Observer, Span};
 use super::task::{ENDLESS, NONE, State, WORK_PER_NS};
 use super::{FAIR_SLICE_NS, work::Step};
 
-/// A task that may run.
+/// A task that was picked, and until when it may run.
 struct Chosen {
     task: u32,
     batch: bool,
-    /// When its limits want to be asked again.
+    /// When its limits are checked again.
     limit_ns: u64,
-    /// Until when batch work may run here.
+    /// Until when batch work may run on this CPU.
     batch_until_ns: u64,
 }
 
 impl<O: Observer> Host<O> {
-    /// The CPU goes on with what it runs, or takes the best of what waits, or
-    /// goes idle.
+    /// Reschedules a CPU: it keeps its current task, switches to a waiting one,
+    /// or goes idle.
     pub(super) fn choose(&mut self, cpu: u32) {
         let index = cpu as usize;
         let current = self.cpus[index].current;
         if current != NONE {
             self.charge(cpu, true);
-            if self.goes_on(cpu) {
+            if self.keeps_cpu(cpu) {
                 return;
             }
             self.put_back(cpu);
@@ -37,14 +37,14 @@ impl<O: Observer> Host<O> {
             Some(chosen) => self.start(cpu, &chosen),
             None => self.go_idle(cpu),
         }
-        // Who was put back may have found a CPU that is idle.
+        // The task that was put back may have moved to an idle CPU.
         if current != NONE && self.tasks[current as usize].state == State::Queued {
-            self.tell_idle_cpu(current);
+            self.kick_idle_cpu(current);
         }
     }
 
-    /// Whether the present task goes on, with a new slice if need be.
-    fn goes_on(&mut self, cpu: u32) -> bool {
+    /// Whether the current task keeps the CPU; starts a new slice if need be.
+    fn keeps_cpu(&mut self, cpu: u32) -> bool {
         let now_ns = self.clock.now_ns;
         let own = &mut self.cpus[cpu as usize];
         let gives_way = std::mem::take(&mut own.give_way);
@@ -83,7 +83,7 @@ impl<O: Observer> Host<O> {
         true
     }
 
-    /// Whether headroom lets the batch work that runs here go on.
+    /// Whether headroom lets the current batch task keep the CPU.
     fn batch_stays(&mut self, cpu: u32) -> bool {
         let now_ns = self.clock.now_ns;
         let until_ns = self.cpus[cpu as usize].batch_until_ns;
@@ -91,7 +91,7 @@ impl<O: Observer> Host<O> {
             if until_ns > now_ns {
                 return true;
             }
-            // This CPU is not idle: all that are, are others.
+            // This CPU is not counted among the idle ones.
             let until_ns = self.side.take(self.idle.count(), now_ns);
             self.cpus[cpu as usize].batch_until_ns = until_ns;
             return until_ns > now_ns;
@@ -99,7 +99,7 @@ impl<O: Observer> Host<O> {
         self.side.idle_cpus == 0 || self.idle.count() >= self.side.idle_cpus
     }
 
-    /// The present task goes back to its queue.
+    /// Puts the current task back into its queue.
     fn put_back(&mut self, cpu: u32) {
         let own = &self.cpus[cpu as usize];
         let (task, early) = (own.current, own.slice_end_ns > self.clock.now_ns);
@@ -148,8 +148,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// A task just taken from a queue: runs if its limits allow, else waits for
-    /// them off the queues.
+    /// Checks the limits of a task just dequeued. A task that they refuse is
+    /// parked off the queues.
     fn try_task(&mut self, cpu: u32, task: u32, batch: bool) -> Option<Chosen> {
         match self.ask_limits(cpu, task, false) {
             Verdict::Run(limit_ns) => Some(Chosen {
@@ -195,7 +195,7 @@ impl<O: Observer> Host<O> {
         }
         if was_idle {
             self.idle.set(cpu, false);
-            self.claim(cpu);
+            self.reserve(cpu);
             self.core_changes(cpu);
         }
         self.rate_from_now(chosen.task);
@@ -208,8 +208,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// The present task gets on from now, or, where another one ran last, when
-    /// the change of tasks is paid for.
+    /// Starts the work clock of the current task; after a task switch, once the
+    /// switch cost is paid.
     fn begin_work(&mut self, cpu: u32, switches: bool) {
         let own = &mut self.cpus[cpu as usize];
         own.work_mark = self.clock.work;
@@ -222,7 +222,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// An idle CPU fewer than asked for: batch work leaves another one.
+    /// Preempts batch work on another CPU if fewer CPUs are idle than headroom
+    /// demands.
     fn take_batch_off_a_cpu(&mut self, cpu: u32) {
         let mut from = cpu;
         for _ in 0..self.batch_on.count() {
@@ -238,7 +239,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// A new slice: its queue's minimum moves up to the task.
+    /// Starts a slice and advances the minimum of the queue to the task's
+    /// virtual runtime.
     fn begin_slice(&mut self, cpu: u32) {
         let own = &mut self.cpus[cpu as usize];
         let slice_ns = if own.batch {
@@ -252,7 +254,7 @@ impl<O: Observer> Host<O> {
         *least = batch::later(*least, task.vruntime);
     }
 
-    /// When the CPU chooses next, unless something happens before.
+    /// Sets the timer of the next reschedule.
     pub(super) fn set_timer(&mut self, cpu: u32) {
         let own = &self.cpus[cpu as usize];
         let end_ns = own
@@ -263,7 +265,7 @@ impl<O: Observer> Host<O> {
         self.timers.set(self.owners.cpu(cpu), at_ns);
     }
 
-    /// When the work of the present task is done.
+    /// Sets the timer for the end of the current task's work.
     pub(super) fn set_end(&mut self, cpu: u32) {
         let own = &self.cpus[cpu as usize];
         let task = &self.tasks[own.current as usize];
@@ -281,8 +283,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// Books the work done since the last look.
-    pub(super) fn book_work(&mut self, cpu: u32) {
+    /// Accounts the work done since the last call.
+    pub(super) fn account_work(&mut self, cpu: u32) {
         let now_ns = self.clock.now_ns;
         let own = &mut self.cpus[cpu as usize];
         let task = &mut self.tasks[own.current as usize];
@@ -292,7 +294,7 @@ impl<O: Observer> Host<O> {
             task.left = task.left.saturating_sub(work_of_ns(ran_ns));
             return;
         }
-        // Still busy with the change of tasks.
+        // The switch cost is not paid yet.
         let Some(elapsed) = self.clock.work.checked_sub(own.work_mark) else {
             return;
         };
@@ -304,8 +306,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// The work of the present task is done: it goes on with other work, or
-    /// leaves.
+    /// The current task has done its work: it continues with other work or
+    /// leaves the CPU.
     pub(super) fn complete(&mut self, cpu: u32) {
         let task = self.cpus[cpu as usize].current;
         self.charge(cpu, false);
@@ -319,7 +321,8 @@ impl<O: Observer> Host<O> {
         if step == Step::Work {
             self.begin_work(cpu, is_another);
             self.set_end(cpu);
-            // Another process has taken its place, which may not be over a soft cap.
+            // Another process of a storm has replaced it, which may not be over
+            // a soft cap.
             if self.is_batch(task) != self.cpus[cpu as usize].batch {
                 self.change_class(task);
             }
@@ -347,7 +350,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// The observer is told of a process that has ended; what runs on is another.
+    /// Tells the observer that a process has ended and its CPU runs another
+    /// one.
     fn show_ended(&mut self, cpu: u32, number: u32) {
         let own = &self.cpus[cpu as usize];
         let mut span = self.span(cpu, own.current, own.since_ns, own.batch);
@@ -356,7 +360,7 @@ impl<O: Observer> Host<O> {
         self.cpus[cpu as usize].since_ns = self.clock.now_ns;
     }
 
-    /// The observer is told what runs now, up to now.
+    /// Tells the observer of the tasks that run now, up to now.
     pub(super) fn show_running(&mut self) {
         for cpu in 0..self.machine.cpus {
             let own = &self.cpus[cpu as usize];
@@ -367,7 +371,7 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// The present task is taken off the CPU. The caller says where it goes.
+    /// Takes the current task off the CPU. The caller decides where it goes.
     fn leave(&mut self, cpu: u32) {
         let now_ns = self.clock.now_ns;
         let own = &mut self.cpus[cpu as usize];
@@ -387,7 +391,7 @@ impl<O: Observer> Host<O> {
         self.clock.count(batch, false);
         if batch {
             self.batch_on.set(cpu, false);
-            self.giving.set(cpu, false);
+            self.yielding.set(cpu, false);
         }
         let place = self.cpus[cpu as usize].running_place as usize;
         let group = &mut self.groups[span.group as usize];
@@ -405,11 +409,11 @@ impl<O: Observer> Host<O> {
             self.idle.set(cpu, true);
             self.core_changes(cpu);
         }
-        self.release(cpu);
+        self.mark_idle(cpu);
         self.look_again_for_batch();
     }
 
-    /// A CPU has become busy or idle: what its core's others do changes.
+    /// Updates the speeds of a core's CPUs after one has become busy or idle.
     fn core_changes(&mut self, cpu: u32) {
         let threads = self.machine.threads_per_core;
         if threads == 1 {
@@ -432,7 +436,7 @@ impl<O: Observer> Host<O> {
                 self.cpus[sibling as usize].rate_ppm = rate_ppm;
                 continue;
             }
-            self.book_work(sibling);
+            self.account_work(sibling);
             self.cpus[sibling as usize].rate_ppm = rate_ppm;
             self.set_end(sibling);
         }

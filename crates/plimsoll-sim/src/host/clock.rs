@@ -1,10 +1,10 @@
 //! Virtual time, and the work that CPUs do in it.
 //!
-//! Two clocks. Wall time, in which slices and periods end. And a clock of
-//! work, which runs slower the more CPUs are busy: what a whole core does
-//! that shares nothing but the machine. A task whose work has an end has it
-//! at a reading of that clock, so that no timer has to be moved when the
-//! speed of all CPUs changes at once.
+//! There are two clocks. Wall time governs slices and periods. The work clock
+//! advances by the work of a whole core without busy siblings, and runs slower
+//! the more CPUs are busy. The end of a task's work is a reading of the work
+//! clock, so that no timer has to be moved when the speed of all CPUs changes
+//! at once.
 
 use plimsoll_policy::PPM;
 
@@ -20,13 +20,14 @@ pub(super) struct Clock {
     /// Work per nanosecond, by the number of busy CPUs.
     speeds: Vec<u64>,
     speed: u64,
-    /// CPUs that run normal work, and batch work.
+    /// Number of CPUs that run normal work, and batch work.
     nr_normal: u64,
     nr_batch: u64,
-    /// CPU time of each up to now.
+    /// CPU time of each class up to now.
     pub(super) normal_ns: u64,
     pub(super) batch_ns: u64,
-    /// Idle CPUs that are missing now, and for how long some were, summed.
+    /// Number of CPUs that headroom demands idle and that are busy, and the
+    /// integral of that number over time.
     pub(super) missing_cpus: u32,
     pub(super) missing_ns: u64,
 }
@@ -49,7 +50,7 @@ impl Clock {
         }
     }
 
-    /// Moves on to `now_ns`, which is not before now.
+    /// Advances to `now_ns`, which must not be in the past.
     pub(super) fn advance(&mut self, now_ns: u64) {
         let elapsed_ns = now_ns - self.now_ns;
         self.now_ns = now_ns;
@@ -59,7 +60,7 @@ impl Clock {
         self.missing_ns += elapsed_ns * u64::from(self.missing_cpus);
     }
 
-    /// When the clock of work will show `work`, if nothing changes.
+    /// Wall time at which the work clock will show `work`, if no speed changes.
     pub(super) fn when(&self, work: u64) -> u64 {
         let left = work.saturating_sub(self.work);
         let left_ns = if self.speed == WORK_PER_NS {
@@ -70,7 +71,7 @@ impl Clock {
         self.now_ns.saturating_add(left_ns)
     }
 
-    /// One CPU more, or less, is busy with normal or batch work.
+    /// Counts a CPU that begins or ends running normal or batch work.
     pub(super) fn count(&mut self, batch: bool, begins: bool) {
         let count = if batch {
             &mut self.nr_batch
@@ -90,8 +91,8 @@ impl Clock {
     }
 }
 
-/// What a CPU does in a nanosecond while `busy` of the machine's are: less in
-/// proportion to how many of the others are.
+/// Work that a CPU does in a nanosecond while `busy` CPUs of the machine are
+/// busy. Contention grows in proportion to the other busy CPUs.
 fn speed(machine: &Machine, busy: u32) -> u64 {
     let others = u64::from(machine.cpus - 1);
     if others == 0 || busy < 2 {
@@ -101,17 +102,17 @@ fn speed(machine: &Machine, busy: u32) -> u64 {
     WORK_PER_NS * PPM / (PPM + contended_ppm)
 }
 
-/// Work done at `rate_ppm`, at most 1,000,000, while the clock of work moved by
+/// Work done at `rate_ppm` (at most 1,000,000) while the work clock advances by
 /// `elapsed`.
 pub(super) fn scaled(elapsed: u64, rate_ppm: u64) -> u64 {
     if rate_ppm == PPM {
         return elapsed;
     }
-    // Wholes and rest apart, so that no product wraps.
+    // Quotient and remainder are scaled apart, so that no product overflows.
     elapsed / PPM * rate_ppm + elapsed % PPM * rate_ppm / PPM
 }
 
-/// How far the clock of work moves until `work` is done at `rate_ppm`.
+/// Advance of the work clock in which `work` is done at `rate_ppm`.
 pub(super) fn stretched(work: u64, rate_ppm: u64) -> u64 {
     if rate_ppm == PPM {
         return work;
@@ -120,7 +121,8 @@ pub(super) fn stretched(work: u64, rate_ppm: u64) -> u64 {
     (work / rate_ppm).saturating_mul(PPM).saturating_add(rest)
 }
 
-/// Nanoseconds of a whole CPU as work; longer than any run: without end.
+/// Converts nanoseconds of a whole CPU to work. Times longer than any run
+/// become endless work.
 pub(super) fn work_of_ns(ns: u64) -> u64 {
     if ns > super::LONGEST_NS {
         return super::task::ENDLESS;
@@ -145,7 +147,7 @@ mod tests {
         for _ in 0..4 {
             clock.count(true, true);
         }
-        // All five are busy: half as long again.
+        // All five CPUs are busy: work takes 1.5 times as long.
         clock.advance(2_500);
         let done_ns = clock.work as f64 / WORK_PER_NS as f64;
         assert!((done_ns - 2_000.0).abs() < 0.01, "{done_ns}");
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn scaling_there_and_back_loses_no_work() {
+    fn scaling_round_trip_loses_no_work() {
         for work in [1, 999, 1 << 40] {
             assert!(scaled(stretched(work, 600_000), 600_000) >= work);
         }

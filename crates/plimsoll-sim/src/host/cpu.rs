@@ -5,42 +5,43 @@ use super::task::NONE;
 
 #[derive(Debug)]
 pub(super) struct Cpu {
-    /// What it runs; [`NONE`]: idle.
+    /// Current task; [`NONE`] if idle.
     pub(super) current: u32,
-    /// Of that: in the batch class.
+    /// Whether the current task is in the batch class.
     pub(super) batch: bool,
-    /// Its place among the CPUs that the task's group runs on.
+    /// Index of this CPU in the list of CPUs that the task's group runs on.
     pub(super) running_place: u32,
-    /// Since when it runs.
+    /// Start of the current run.
     pub(super) since_ns: u64,
-    /// Up to when its time is charged.
+    /// Time up to which the current run is charged.
     pub(super) charged_ns: u64,
     pub(super) slice_end_ns: u64,
-    /// When a quota, a cap or a limit wants to be asked again.
+    /// When quota, cap and limit are checked again.
     pub(super) limit_end_ns: u64,
-    /// Batch work may run here until then, where headroom or tolerance says.
+    /// Until when headroom or tolerance lets batch work run here.
     pub(super) batch_until_ns: u64,
-    /// Work since this reading of the work clock is not booked yet.
+    /// Reading of the work clock up to which work is accounted.
     pub(super) work_mark: u64,
-    /// CPU time since then is not booked yet, of tasks that burn CPU time.
+    /// Time up to which CPU time is accounted, for tasks that burn CPU time.
     pub(super) time_mark_ns: u64,
-    /// Its speed, of a core that nobody shares.
+    /// Its speed, relative to a core without busy siblings.
     pub(super) rate_ppm: u64,
-    /// Ran last, if it is still there.
+    /// Task that ran last, if it still exists.
     pub(super) last: u32,
-    /// Batch work has a turn here, before normal work, until then.
+    /// End of the server slice in which batch work runs here ahead of normal
+    /// work.
     pub(super) turn_end_ns: u64,
-    /// It is on the list of CPUs that choose a task anew.
+    /// Whether it is on the list of CPUs to reschedule.
     pub(super) must_choose: bool,
-    /// What it runs has to give way before its slice ends.
+    /// Whether the current task is preempted before its slice ends.
     pub(super) give_way: bool,
-    /// Where it looks next for tasks that wait elsewhere.
+    /// CPU from which the next search for waiting tasks starts.
     pub(super) pull_from: u32,
-    /// Of the fair class.
+    /// Queue of the fair class.
     pub(super) fair: RunQueue,
-    /// Of the fair class, those that may run nowhere else.
+    /// Queue of fair tasks that are bound to this CPU.
     pub(super) fair_bound: RunQueue,
-    /// Batch tasks that may run nowhere else.
+    /// Queue of batch tasks that are bound to this CPU.
     pub(super) bound: RunQueue,
 }
 

@@ -1,6 +1,6 @@
 //! Sets of CPUs, searched a word at a time.
 
-/// CPUs `0 .. len`.
+/// A set of CPUs `0 .. len`.
 #[derive(Debug, Clone)]
 pub(super) struct CpuSet {
     words: Vec<u64>,
@@ -23,7 +23,7 @@ impl CpuSet {
         all
     }
 
-    /// Everyone is a member.
+    /// Makes every CPU a member.
     pub(super) fn fill(&mut self) {
         for (word, place) in self.words.iter_mut().zip(0..) {
             let members = (self.len - place * 64).min(64);
@@ -52,8 +52,7 @@ impl CpuSet {
         }
     }
 
-    /// The first member from `cpu` on that is below `end`; of those in `also`,
-    /// where there is such a set.
+    /// First member in `cpu .. end` that is also in `also`, if that is given.
     fn first_between(&self, cpu: u32, end: u32, also: Option<&Self>) -> Option<u32> {
         let mut from = cpu;
         while from < end {
@@ -69,13 +68,14 @@ impl CpuSet {
         None
     }
 
-    /// The first member from `cpu` on, round within `start .. end`, which
-    /// `cpu` is in.
+    /// First member from `cpu` on, wrapping around within `start .. end`; `cpu`
+    /// must lie in that range.
     pub(super) fn next_within(&self, cpu: u32, start: u32, end: u32) -> Option<u32> {
         self.next_of_both(None, cpu, start, end)
     }
 
-    /// The same, of those that are in `also` too, a set of as many.
+    /// As [`next_within`](Self::next_within), but only members that are also in
+    /// `also`, a set of the same length.
     pub(super) fn next_of_both(
         &self,
         also: Option<&Self>,
@@ -90,7 +90,7 @@ impl CpuSet {
             .or_else(|| self.first_between(start, cpu, also))
     }
 
-    /// The first member from `cpu` on, round all CPUs.
+    /// First member from `cpu` on, wrapping around over all CPUs.
     pub(super) fn next_from(&self, cpu: u32) -> Option<u32> {
         self.next_within(cpu, 0, self.len)
     }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_member_is_found_round_the_end_and_within_bounds() {
+    fn next_member_wraps_around_within_bounds() {
         let mut set = CpuSet::new(200);
         assert_eq!(set.next_from(0), None);
         for cpu in [3, 64, 199] {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_of_two_sets_is_in_both() {
+    fn next_of_both_finds_members_of_both_sets() {
         let mut all = CpuSet::full(130);
         assert_eq!((all.count(), all.next_from(129)), (130, Some(129)));
         let mut few = CpuSet::new(130);

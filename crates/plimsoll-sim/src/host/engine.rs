@@ -1,4 +1,4 @@
-//! The host: what happens when.
+//! The host: its state and its event loop.
 
 use plimsoll_policy::batch;
 
@@ -8,13 +8,13 @@ use super::clock::{Clock, work_of_ns};
 use super::cpu::Cpu;
 use super::cpuset::CpuSet;
 use super::group::Group;
-use super::held::Place;
 use super::observe::Observer;
 use super::owners::{Owner, Owners};
 use super::rates::{RATES_EVERY_NS, Rates};
 use super::runqueue::RunQueue;
 use super::side::{GRAIN_NS, Side};
 use super::task::{OwnCap, Role, State, Task};
+use super::throttled::Throttle;
 use super::timers::Timers;
 use super::work::Step;
 use super::workload::{self, Kind, Work};
@@ -28,59 +28,60 @@ pub struct Host<O: Observer = ()> {
     pub(super) from_ns: u64,
     pub(super) end_ns: u64,
     pub(super) clock: Clock,
-    /// In wall time.
+    /// Timers in wall time.
     pub(super) timers: Timers,
-    /// Of the tasks that CPUs run, when their work is done: in work.
+    /// Ends of the work of running tasks, on the work clock.
     pub(super) ends: Timers,
-    /// Of those that burn CPU time, when they have: in wall time.
+    /// Ends of the work of running tasks that burn CPU time, in wall time.
     pub(super) time_ends: Timers,
     pub(super) owners: Owners,
     pub(super) cpus: Vec<Cpu>,
     pub(super) tasks: Vec<Task>,
     pub(super) groups: Vec<Group>,
     pub(super) works: Vec<Work>,
-    /// Those with a limit of each CPU.
+    /// Groups with a per-CPU limit.
     pub(super) limited_groups: Vec<u32>,
-    /// Batch tasks, by last-level cache.
+    /// Queues of batch tasks, by last-level cache.
     pub(super) shared: Vec<RunQueue>,
-    /// The least virtual runtime of each queue: those of the fair class by
-    /// CPU, then those of the batch class by cache. Never goes back.
+    /// Minimum virtual runtime of each queue: fair queues by CPU, then batch
+    /// queues by cache. Never decreases.
     pub(super) minima: Vec<u64>,
-    /// Of each queue: tasks that are held off it and may run now.
-    pub(super) nr_held: Vec<u32>,
-    /// Places where tasks are held that may have opened.
-    pub(super) openings: Vec<(u32, Place)>,
+    /// For each queue, the number of throttled tasks that may run again but are
+    /// not queued yet.
+    pub(super) nr_throttled: Vec<u32>,
+    /// Throttle reasons to check again, by group.
+    pub(super) pending_unthrottles: Vec<(u32, Throttle)>,
     pub(super) idle: CpuSet,
-    /// Of the idle ones, those that no task is on its way to.
+    /// Idle CPUs that no task is on its way to.
     pub(super) free: CpuSet,
-    /// First CPUs of cores that are free as a whole.
+    /// First CPUs of cores on which all CPUs are free.
     pub(super) free_cores: CpuSet,
     /// CPUs that run batch work.
     pub(super) batch_on: CpuSet,
-    /// Of those, the ones that are as good as idle for normal work: no turn keeps
-    /// it off, and none is on its way.
-    pub(super) giving: CpuSet,
-    /// CPUs on which tasks of the fair class wait that may run elsewhere.
+    /// CPUs that run batch work and count as idle for normal work: no server
+    /// slice is running there, and no task is on its way.
+    pub(super) yielding: CpuSet,
+    /// CPUs on which unbound fair tasks wait.
     pub(super) fair_waits: CpuSet,
-    /// CPUs on which batch tasks wait that may run nowhere else.
+    /// CPUs on which bound batch tasks wait.
     pub(super) bound_waits: CpuSet,
-    /// Caches whose batch tasks wait.
+    /// Caches on which batch tasks wait.
     pub(super) batch_waits: CpuSet,
-    /// Entries in the queues of all caches.
+    /// Total number of entries in the batch queues.
     pub(super) nr_shared: u32,
     pub(super) side: Side,
     pub(super) rates: Rates,
-    /// CPUs that choose a task anew before time goes on.
-    choosers: Vec<u32>,
-    /// Changes with every use: spreads what is tried in turn.
+    /// CPUs to reschedule before time advances.
+    resched_cpus: Vec<u32>,
+    /// Counter that rotates the starting point of searches.
     pub(super) rotation: u32,
-    /// The CPU that is roused first, if it is idle, where work waits.
+    /// CPU at which the search for idle CPUs to reschedule starts.
     pub(super) rouse_from: u32,
     pub(super) next_ticket: u32,
     pub(super) next_number: u32,
-    /// What batch work had run when it last had a turn.
+    /// CPU time of batch work at its last server slice.
     pub(super) batch_at_turn_ns: u64,
-    /// What the classes had run at the end of the warm-up.
+    /// CPU time of the classes at the end of the warm-up.
     pub(super) normal_before_ns: u64,
     pub(super) batch_before_ns: u64,
     pub(super) events: u64,
@@ -88,20 +89,20 @@ pub struct Host<O: Observer = ()> {
 }
 
 impl Host {
-    /// A host at the start of a scenario.
+    /// Creates a host at the start of a scenario.
     ///
     /// # Errors
-    /// Says what of the scenario cannot be.
+    /// Names the part of the scenario that is invalid.
     pub fn new(scenario: &Scenario) -> Result<Self, HostError> {
         Self::with_observer(scenario, ())
     }
 }
 
 impl<O: Observer> Host<O> {
-    /// A host at the start of a scenario, watched.
+    /// Creates a host at the start of a scenario, with an observer.
     ///
     /// # Errors
-    /// Says what of the scenario cannot be.
+    /// Names the part of the scenario that is invalid.
     pub fn with_observer(scenario: &Scenario, observer: O) -> Result<Self, HostError> {
         let machine = scenario.machine;
         machine.check()?;
@@ -138,20 +139,20 @@ impl<O: Observer> Host<O> {
             limited_groups: Vec::new(),
             shared: (0..llcs).map(|_| RunQueue::default()).collect(),
             minima: vec![0; (cpus + llcs) as usize],
-            nr_held: vec![0; (cpus + llcs) as usize],
-            openings: Vec::new(),
+            nr_throttled: vec![0; (cpus + llcs) as usize],
+            pending_unthrottles: Vec::new(),
             free: idle.clone(),
             idle,
             free_cores,
             batch_on: CpuSet::new(cpus),
-            giving: CpuSet::new(cpus),
+            yielding: CpuSet::new(cpus),
             fair_waits: CpuSet::new(cpus),
             bound_waits: CpuSet::new(cpus),
             batch_waits: CpuSet::new(llcs),
             nr_shared: 0,
             side: Side::new(scenario)?,
             rates: Rates::default(),
-            choosers: Vec::new(),
+            resched_cpus: Vec::new(),
             rotation: 0,
             rouse_from: 0,
             next_ticket: 0,
@@ -233,7 +234,7 @@ impl<O: Observer> Host<O> {
         });
     }
 
-    /// Sets the first timers and starts the tasks that begin with work.
+    /// Sets the first timers and starts the tasks that have work at the start.
     fn begin(&mut self) {
         self.timers.set(self.owners.warm_up(), self.from_ns);
         for group in 0..self.groups.len() as u32 {
@@ -267,7 +268,7 @@ impl<O: Observer> Host<O> {
                 Step::Block | Step::End => {}
             }
         }
-        self.settle();
+        self.reschedule_pending();
     }
 
     /// Virtual time since the start of the warm-up.
@@ -276,32 +277,32 @@ impl<O: Observer> Host<O> {
         self.clock.now_ns
     }
 
-    /// When the run is over.
+    /// End of the run in virtual time.
     #[must_use]
     pub fn end_ns(&self) -> u64 {
         self.end_ns
     }
 
-    /// Whether it is.
+    /// Whether the run has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.clock.now_ns >= self.end_ns
     }
 
-    /// How many events there have been: timers that expired, and work that was done.
+    /// Number of events so far: expired timers and finished pieces of work.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// The observer, with what it has seen: what still runs too, up to now.
+    /// Returns the observer, after telling it of the tasks that run now.
     pub fn into_observer(mut self) -> O {
         self.show_running();
         self.observer
     }
 
-    /// Goes on until `until_ns` of virtual time, or to the end of the run if
-    /// that comes first. In how many steps a run is done makes no difference.
+    /// Runs until `until_ns` of virtual time, or to the end of the run if that
+    /// is earlier. The result does not depend on the number of steps.
     pub fn run_until(&mut self, until_ns: u64) {
         let until_ns = until_ns.min(self.end_ns);
         loop {
@@ -315,20 +316,20 @@ impl<O: Observer> Host<O> {
             }
             self.clock.advance(next_ns);
             self.events += 1;
-            // Whose work is done just as its slice ends has done it.
+            // A task whose work ends together with its slice has finished.
             match (end, timer) {
                 (Some((_, cpu)), _) if end_ns <= timer_ns => self.complete(cpu),
                 (_, Some((_, owner))) => self.expire(owner),
                 _ => break,
             }
-            self.settle();
+            self.reschedule_pending();
         }
         if until_ns > self.clock.now_ns {
             self.clock.advance(until_ns);
         }
     }
 
-    /// The first task that is done: when, and on which CPU.
+    /// The first task to finish: when, and on which CPU.
     fn first_end(&self) -> Option<(u64, u32)> {
         let end = self.ends.first();
         let end = end.map(|(work, cpu)| (self.clock.when(work), cpu));
@@ -337,7 +338,7 @@ impl<O: Observer> Host<O> {
 
     fn expire(&mut self, owner: u32) {
         let kind = self.owners.of(owner);
-        // These set their timer anew, or take it back.
+        // These owners set their timer again or cancel it.
         match kind {
             Owner::Cpu(cpu) => return self.must_choose(cpu),
             Owner::Arrival(work) => return self.request_arrives(work),
@@ -356,26 +357,26 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// Lets CPUs choose until all have what they want.
-    fn settle(&mut self) {
-        self.open_places();
+    /// Reschedules CPUs until none is pending.
+    fn reschedule_pending(&mut self) {
+        self.unthrottle_pending();
         let mut place = 0;
-        while let Some(&cpu) = self.choosers.get(place) {
+        while let Some(&cpu) = self.resched_cpus.get(place) {
             place += 1;
             self.cpus[cpu as usize].must_choose = false;
             self.choose(cpu);
-            self.open_places();
+            self.unthrottle_pending();
         }
-        self.choosers.clear();
+        self.resched_cpus.clear();
         self.look_for_missing_cpus();
     }
 
-    /// A CPU chooses anew before time goes on.
+    /// Marks a CPU to be rescheduled before time advances.
     pub(super) fn must_choose(&mut self, cpu: u32) {
         let own = &mut self.cpus[cpu as usize];
         if !own.must_choose {
             own.must_choose = true;
-            self.choosers.push(cpu);
+            self.resched_cpus.push(cpu);
         }
     }
 
@@ -417,8 +418,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// The warm-up is over: all figures begin anew, but those of what has a
-    /// beginning and an end of its own.
+    /// Ends the warm-up: resets all figures except those of workloads that have
+    /// a beginning and an end of their own.
     fn begin_measuring(&mut self) {
         for cpu in 0..self.machine.cpus {
             self.charge(cpu, false);
@@ -440,7 +441,7 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// Whether a task belongs to the batch class now.
+    /// Whether a task is in the batch class now.
     pub(super) fn is_batch(&self, task: u32) -> bool {
         let task = &self.tasks[task as usize];
         let group = &self.groups[task.group as usize];

@@ -1,4 +1,4 @@
-//! What a host reports, at its end or before.
+//! Builds the report of a host, at its end or before.
 
 use plimsoll_policy::PPM;
 
@@ -12,8 +12,8 @@ use super::task::{NONE, State, WORK_SHIFT};
 use super::workload::{Kind, Work};
 
 impl<O: Observer> Host<O> {
-    /// What the run has come to so far. Before the end of the warm-up, all
-    /// figures are those of the warm-up.
+    /// Report of the run so far. Before the end of the warm-up, the figures are
+    /// those of the warm-up.
     #[must_use]
     pub fn report(&self) -> HostReport {
         let groups = (0..self.groups.len()).map(|index| self.group_report(index));
@@ -54,7 +54,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// What tasks run now and is not charged yet, by whoever `counts`.
+    /// Time of running tasks that is not charged yet, of those for which
+    /// `counts` holds.
     fn running_ns(&self, counts: impl Fn(u32, bool) -> bool) -> u64 {
         let running = self.cpus.iter().filter(|cpu| cpu.current != NONE);
         running
@@ -157,7 +158,7 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// When the requests arrived that are being served.
+    /// Arrival times of the requests in service.
     fn in_service<'a>(&'a self, work: &'a Work) -> impl Iterator<Item = u64> + 'a {
         let tasks = &self.tasks[work.tasks.start as usize..work.tasks.end as usize];
         let busy = tasks.iter().filter(|task| task.state != State::Asleep);
@@ -167,7 +168,7 @@ impl<O: Observer> Host<O> {
         })
     }
 
-    /// Work of a task, up to now.
+    /// Work of a task up to now.
     fn done_ns(&self, task: u32) -> u64 {
         let own = &self.tasks[task as usize];
         let cpu = &self.cpus[own.cpu as usize];

@@ -1,5 +1,5 @@
-//! A group of the scenario: its knobs as the core takes them, and what the
-//! core keeps for it.
+//! A group of the scenario: its knobs in the core's terms, and the core's state
+//! for it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,21 +13,21 @@ use crate::scenario::Machine;
 
 use super::HostError;
 use super::cpuset::CpuSet;
-use super::held::Held;
+use super::throttled::ThrottledTasks;
 
-/// A group's part of one CPU.
+/// State of a group on one CPU.
 #[derive(Debug, Clone)]
 pub(super) struct OnCpu {
     pub(super) limit: Limit,
-    /// Its tasks in the CPU's queue of the fair class.
+    /// Number of its tasks in the fair queue of the CPU.
     pub(super) nr_queued: u32,
-    /// Its tasks that wait for runtime on this CPU.
-    pub(super) throttled: Held,
-    /// Its tasks that are bound to this CPU and wait for room in its limit.
-    pub(super) limited: Held,
+    /// Tasks that wait for runtime on this CPU.
+    pub(super) throttled: ThrottledTasks,
+    /// Tasks bound to this CPU that wait for its limit.
+    pub(super) limited: ThrottledTasks,
 }
 
-/// Since the end of the warm-up.
+/// Counters since the end of the warm-up.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Counters {
     pub(super) cpu_ns: u64,
@@ -41,43 +41,44 @@ pub(super) struct Counters {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) name: String,
-    /// Its tasks, which stand together.
+    /// Its tasks, which have consecutive numbers.
     pub(super) tasks: Range<u32>,
     pub(super) batch: bool,
-    /// Over its soft cap: in the batch class for now.
+    /// Whether it is over its soft cap, and so in the batch class for now.
     pub(super) background: bool,
-    /// In the unit of task weights.
+    /// Weight, in the unit of task weights.
     pub(super) weight: u32,
-    /// Of its runnable tasks, summed.
+    /// Sum of the weights of its runnable tasks.
     pub(super) weight_sum: u64,
     pub(super) nice: i32,
     pub(super) pool: Option<Pool>,
     /// Statistics of the pool at the end of the warm-up.
     pub(super) stats_before: bandwidth::Stats,
-    /// By CPU, where it has a quota; else empty.
+    /// By CPU if the group has a quota, else empty.
     pub(super) lanes: Vec<bandwidth::Cpu>,
-    /// By CPU, where it has a quota or a limit of each CPU; else empty.
+    /// By CPU if the group has a quota or a per-CPU limit, else empty.
     pub(super) on_cpu: Vec<OnCpu>,
-    /// CPUs without runtime, in the order in which it ran out.
+    /// Throttled CPUs, in the order in which they were throttled.
     pub(super) throttled_cpus: VecDeque<u32>,
-    /// Of one CPU.
+    /// Limit of each CPU.
     pub(super) limit_ppm: Option<u32>,
-    /// Where it has a limit of each CPU: those that have room in this window,
-    /// as far as is known.
+    /// With a per-CPU limit: CPUs on which the limit of the current window may
+    /// not be used up. A member may turn out to be at its limit when it is
+    /// checked.
     pub(super) room: Option<CpuSet>,
-    /// By cache, where it has a limit: its tasks that wait for room.
-    pub(super) limited: Vec<Held>,
-    /// The caches where there are any.
+    /// With a per-CPU limit: tasks that wait for it, by cache.
+    pub(super) limited: Vec<ThrottledTasks>,
+    /// Caches on which tasks wait for the limit.
     pub(super) limited_llcs: CpuSet,
-    /// The bucket of the whole group, where it has a cap of its own.
+    /// Bucket of the whole group, if it has a group cap.
     pub(super) bucket: Option<Bucket>,
-    /// Up to when that bucket is charged.
+    /// Time up to which that bucket is charged.
     bucket_charged_ns: u64,
-    /// Of each task's bucket, where caps hold for each task.
+    /// Bucket parameters of each task, if caps are per task.
     pub(super) task_caps: Option<ratecap::Params>,
     /// Tasks that wait for the bucket of the group.
     pub(super) capped: VecDeque<u32>,
-    /// What it ran since its usage rate was last looked at.
+    /// CPU time since its usage rate was last compared.
     pub(super) rate_ran_ns: u64,
     /// CPUs that it runs on now.
     pub(super) running: Vec<u32>,
@@ -105,8 +106,8 @@ impl Group {
         let on_cpu = OnCpu {
             limit: Limit::new(0),
             nr_queued: 0,
-            throttled: Held::new(),
-            limited: Held::new(),
+            throttled: ThrottledTasks::new(),
+            limited: ThrottledTasks::new(),
         };
         let llcs = limit_ppm.map_or(0, |_| machine.cpus / machine.cpus_per_llc);
         let weight = knobs
@@ -127,7 +128,7 @@ impl Group {
             throttled_cpus: VecDeque::new(),
             limit_ppm,
             room: limit_ppm.map(|_| CpuSet::full(cpus)),
-            limited: vec![Held::new(); llcs as usize],
+            limited: vec![ThrottledTasks::new(); llcs as usize],
             limited_llcs: CpuSet::new(llcs),
             bucket,
             bucket_charged_ns: 0,
@@ -139,14 +140,14 @@ impl Group {
         })
     }
 
-    /// Whether it has room in the limit of a CPU, as far as is known.
+    /// Whether the group may have time left in its limit of a CPU.
     pub(super) fn has_room_on(&self, cpu: u32) -> bool {
         self.room.as_ref().is_none_or(|room| room.contains(cpu))
     }
 
-    /// Charges its bucket for all CPUs that it runs on, up to now: before it runs
-    /// on more or fewer, so that each stretch is charged with those it had, and
-    /// none after a later one.
+    /// Charges the bucket up to now, for all CPUs that the group runs on.
+    /// Called before that number changes, so that each interval is charged with
+    /// the number of CPUs it had.
     pub(super) fn charge_bucket(&mut self, now_ns: u64) {
         let start_ns = std::mem::replace(&mut self.bucket_charged_ns, now_ns);
         let ran_ns = (now_ns - start_ns) * self.running.len() as u64;
@@ -157,7 +158,7 @@ impl Group {
         }
     }
 
-    /// Whether its usage rate decides about the class of its tasks.
+    /// Whether the class of its tasks depends on its usage rate.
     pub(super) fn has_soft_cap(&self) -> bool {
         let params = self.bucket.as_ref().map(Bucket::params).or(self.task_caps);
         params.is_some_and(|params| params.soft_permille.is_some())

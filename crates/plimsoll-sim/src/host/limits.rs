@@ -1,41 +1,42 @@
-//! Quota, caps and limits: whether a task may run on a CPU, for how long, and
-//! what it ran.
+//! Quota, caps and per-CPU limits: whether a task may run on a CPU and for how
+//! long, and the charging of its run time.
 
 use plimsoll_policy::batch::{self, Limit};
 use plimsoll_policy::ratecap::Bucket;
 
 use super::engine::Host;
-use super::held::Place;
 use super::observe::{Event, Observer};
 use super::task::{NONE, State};
+use super::throttled::Throttle;
 
-/// What the limits of a task say. Times are lengths, but where they end in `at`.
+/// Answer of the limits of a task. Values are durations unless a variant says
+/// otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It may run so long, then they want to be asked again.
+    /// It may run for this long; then the limits are checked again.
     Run(u64),
     /// The group has no runtime on this CPU.
     Throttled,
-    /// The group is over its cap until then.
+    /// The group is over its cap until this time.
     Capped(u64),
-    /// The task is over its own cap until then.
+    /// The task is over its own cap until this time.
     OwnCapped(u64),
-    /// The group has had its part of this CPU.
+    /// The group has used up its limit of this CPU.
     Limited(u64),
 }
 
-/// Where several CPUs share a bucket, how long one runs before it is asked
-/// again: a change on another CPU is noticed that late.
+/// Longest run between two checks where several CPUs share a bucket: the delay
+/// with which a change on another CPU is noticed.
 const SHARED_RUN_NS: u64 = plimsoll_policy::NSEC_PER_MSEC;
-/// How much later those of a capped group are tried that found no CPU.
+/// Delay after which tasks of a capped group are tried again that found no CPU.
 const CAP_RETRY_NS: u64 = plimsoll_policy::NSEC_PER_MSEC;
 
-/// The shortest run, as in the kernel: a task that has just become eligible
-/// would be over its cap again after a few nanoseconds. What it runs too long
-/// is charged, and waited for.
+/// Shortest run, as in the kernel: without it, a task that has just become
+/// eligible would be over its cap again after a few nanoseconds. The overrun is
+/// charged and waited for.
 const CAPPED_RUN_MIN_NS: u64 = plimsoll_policy::NSEC_PER_MSEC;
 
-/// For how long a bucket's owner may run, or when it may.
+/// How long the owner of a bucket may run, or else when it may run again.
 fn bucket_run_ns(bucket: &Bucket, nr_running: u32, now_ns: u64) -> Result<u64, u64> {
     if !bucket.may_run(now_ns) {
         return Err(bucket.eligible_ns());
@@ -44,8 +45,8 @@ fn bucket_run_ns(bucket: &Bucket, nr_running: u32, now_ns: u64) -> Result<u64, u
     Ok(run_ns.map_or(u64::MAX, |ns| ns.max(CAPPED_RUN_MIN_NS)))
 }
 
-/// Charges a run to the limit of a CPU: what was run before the end of a window
-/// to that window. A bucket has no windows, and a pool is told at each boundary.
+/// Charges a run to the limit of a CPU, split at window boundaries. Unlike a
+/// pool, which is refilled at each boundary, a bucket has no windows.
 fn charge_limit(limit: &mut Limit, limit_ppm: u32, start_ns: u64, now_ns: u64) {
     let mut from_ns = start_ns;
     let end_ns = limit.until_ns();
@@ -57,8 +58,8 @@ fn charge_limit(limit: &mut Limit, limit_ppm: u32, start_ns: u64, now_ns: u64) {
 }
 
 impl<O: Observer> Host<O> {
-    /// Whether `task` may run on `cpu`; `runs` says that it already does. A
-    /// group in its quota is given a slice of it.
+    /// Checks whether `task` may run on `cpu`; `runs` if it is running already.
+    /// A group within its quota acquires a slice of runtime.
     pub(super) fn ask_limits(&mut self, cpu: u32, task: u32, runs: bool) -> Verdict {
         let now_ns = self.clock.now_ns;
         let group = &mut self.groups[self.tasks[task as usize].group as usize];
@@ -90,7 +91,7 @@ impl<O: Observer> Host<O> {
             let was_throttled = lane.is_throttled();
             if !pool.charge(lane, 0, now_ns) {
                 if !was_throttled {
-                    self.throttled(self.tasks[task as usize].group, cpu);
+                    self.throttle_cpu(self.tasks[task as usize].group, cpu);
                 }
                 return Verdict::Throttled;
             }
@@ -99,8 +100,8 @@ impl<O: Observer> Host<O> {
         Verdict::Run(run_ns)
     }
 
-    /// A capped group runs on a second CPU: the first, which had the cap for
-    /// itself, is asked again as soon as this one.
+    /// When a capped group starts on a second CPU, makes the first one, which
+    /// had the whole cap, check its limits again as early as the second.
     pub(super) fn first_shares_bucket(&mut self, index: u32) {
         let group = &self.groups[index as usize];
         let (Some(_), &[first, _]) = (&group.bucket, &group.running[..]) else {
@@ -114,7 +115,7 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// A runnable task waits off the queues for what refused it.
+    /// Parks a runnable task off the queues, by the limit that refused it.
     pub(super) fn park(&mut self, cpu: u32, task: u32, refusal: Verdict) {
         let own = &mut self.tasks[task as usize];
         own.state = State::Parked;
@@ -122,18 +123,18 @@ impl<O: Observer> Host<O> {
         let group = &mut self.groups[index as usize];
         match refusal {
             Verdict::Run(_) => {}
-            Verdict::Throttled => self.hold(task, Place::Quota(cpu)),
+            Verdict::Throttled => self.throttle(task, Throttle::Quota(cpu)),
             Verdict::Limited(at_ns) => {
                 let place = if own.pinned {
-                    Place::Limit(cpu)
+                    Throttle::Limit(cpu)
                 } else {
-                    Place::Cache(cpu / self.machine.cpus_per_llc)
+                    Throttle::Cache(cpu / self.machine.cpus_per_llc)
                 };
                 if let Some(room) = &mut group.room {
                     room.set(cpu, false);
                 }
                 self.timers.set_no_later(self.owners.window(), at_ns);
-                self.hold(task, place);
+                self.throttle(task, place);
             }
             Verdict::OwnCapped(at_ns) => {
                 group.counters.nr_capped += 1;
@@ -147,17 +148,16 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// A parked task is back in a queue.
+    /// Called when a parked task is back in a queue.
     pub(super) fn unpark(&mut self, task: u32) {
-        let cpu = self.place_of(task);
+        let cpu = self.select_cpu(task);
         self.rejoin(task);
         self.queue(task, cpu);
-        self.tell_cpu(task, cpu);
+        self.kick_cpu(task, cpu);
     }
 
-    /// Charges what the present task of a CPU ran since the last time. `asks`:
-    /// it would go on, so that its group may need more runtime; else the time
-    /// is only booked.
+    /// Charges the run time of a CPU's current task since the last call. With
+    /// `asks`, the task would continue, so its group may acquire more runtime.
     pub(super) fn charge(&mut self, cpu: u32, asks: bool) {
         let now_ns = self.clock.now_ns;
         let own = &mut self.cpus[cpu as usize];
@@ -167,7 +167,7 @@ impl<O: Observer> Host<O> {
         }
         let (start_ns, current, in_batch) = (own.charged_ns, own.current, own.batch);
         own.charged_ns = now_ns;
-        self.book_work(cpu);
+        self.account_work(cpu);
         let moved = self.vruntime_moved(current, ran_ns);
         let task = &mut self.tasks[current as usize];
         task.cpu_ns += ran_ns;
@@ -193,20 +193,20 @@ impl<O: Observer> Host<O> {
                 pool.book(lane, ran_ns);
             } else if !pool.charge(lane, ran_ns, now_ns) {
                 let group = task.group;
-                self.throttled(group, cpu);
+                self.throttle_cpu(group, cpu);
             }
         }
     }
 
-    /// A group has run out of runtime on a CPU.
-    fn throttled(&mut self, group: u32, cpu: u32) {
+    /// Throttles a group that has run out of runtime on a CPU.
+    fn throttle_cpu(&mut self, group: u32, cpu: u32) {
         self.groups[group as usize].throttled_cpus.push_back(cpu);
-        self.place_changes(group, Place::Quota(cpu));
+        self.throttle_changed(group, Throttle::Quota(cpu));
         self.observer
             .happened(self.clock.now_ns, Event::Throttled { group, cpu });
     }
 
-    /// How far a run moves the virtual runtime of a task: by its own weight
+    /// Advance of a task's virtual runtime for a run: scaled by its weight
     /// among its group's runnable tasks, and by the group's weight.
     pub(super) fn vruntime_moved(&self, task: u32, ran_ns: u64) -> u64 {
         let task = &self.tasks[task as usize];
@@ -217,8 +217,8 @@ impl<O: Observer> Host<O> {
         batch::vruntime_delta(spread, group.weight)
     }
 
-    /// The group may have nothing more to run on a CPU: what it does not need
-    /// there goes back to its pool.
+    /// Returns the runtime that a group does not need on a CPU to its pool, if
+    /// nothing of the group is left to run there.
     pub(super) fn give_back_runtime(&mut self, index: u32, cpu: u32) {
         let group = &mut self.groups[index as usize];
         let Some(pool) = &mut group.pool else { return };
@@ -232,8 +232,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// A period of a group is over: what it ran is booked, the pool is
-    /// refilled, and throttled CPUs are served.
+    /// End of a period: charges running tasks, refills the pool, and serves
+    /// throttled CPUs.
     pub(super) fn period_ends(&mut self, index: u32) {
         let now_ns = self.clock.now_ns;
         for place in 0..self.groups[index as usize].running.len() {
@@ -255,8 +255,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// Serves throttled CPUs from the pool, and lets their tasks go on: first
-    /// throttled, first served, which is the core's order.
+    /// Serves throttled CPUs from the pool and unthrottles their tasks, first
+    /// throttled first, which is the core's order.
     fn serve(&mut self, index: u32) {
         let now_ns = self.clock.now_ns;
         let group = &mut self.groups[index as usize];
@@ -268,22 +268,22 @@ impl<O: Observer> Host<O> {
             group.throttled_cpus.pop_front();
             served.push(cpu);
         }
-        // Only when all of them are out of debt does any take a slice.
+        // No CPU takes a slice before all are out of debt.
         served.sort_unstable();
         for cpu in served {
             let group = index;
             self.observer
                 .happened(now_ns, Event::Unthrottled { group, cpu });
-            self.count_held(index, Place::Quota(cpu));
-            self.let_in(index, Place::Quota(cpu));
+            self.count_throttled(index, Throttle::Quota(cpu));
+            self.unthrottle_one(index, Throttle::Quota(cpu));
         }
     }
 
-    /// Windows of per-CPU limits are over, of all groups at once.
+    /// End of the windows of all per-CPU limits.
     pub(super) fn window_ends(&mut self) {
         for place in 0..self.limited_groups.len() {
             let index = self.limited_groups[place];
-            // One that was let in may wait for another CPU that is busy.
+            // A task that was unthrottled may be waiting for another, busy CPU.
             for cpu in 0..self.machine.cpus {
                 if !self.groups[index as usize].has_room_on(cpu) && self.batch_waits_at(cpu) {
                     self.choose_if_idle(cpu);
@@ -297,19 +297,19 @@ impl<O: Observer> Host<O> {
                     .limited
                     .is_empty()
                 {
-                    self.place_changes(index, Place::Limit(cpu));
+                    self.throttle_changed(index, Throttle::Limit(cpu));
                 }
             }
             for llc in 0..self.shared.len() as u32 {
                 if !self.groups[index as usize].limited[llc as usize].is_empty() {
-                    self.place_changes(index, Place::Cache(llc));
+                    self.throttle_changed(index, Throttle::Cache(llc));
                 }
             }
         }
     }
 
-    /// A capped group may run again: as many of its tasks as there are CPUs
-    /// are tried, those first that have waited longest.
+    /// A capped group may run again: tries as many of its tasks as there are
+    /// CPUs, those that have waited longest first.
     pub(super) fn cap_lets_run(&mut self, index: u32) {
         for _ in 0..self.machine.cpus {
             let Some(task) = self.groups[index as usize].capped.pop_front() else {

@@ -1,33 +1,34 @@
-//! One host, event by event.
+//! Event-driven simulation of one host.
 //!
-//! A [`Host`] runs a [`Scenario`](crate::scenario::Scenario) in virtual time:
-//! a fair class, the batch class below it, bandwidth, headroom and caps, all
-//! by the policy core. It is deterministic and reads no clock.
+//! A [`Host`] runs a [`Scenario`](crate::scenario::Scenario) in virtual time: a
+//! fair class, the batch class below it, bandwidth, headroom and caps, with all
+//! decisions by the policy core. It is deterministic and reads no clock.
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `engine.rs` | the host: what happens when |
-//! | `timers.rs`, `owners.rs` | timers, and whose they are |
+//! | `engine.rs` | state of the host and the event loop |
+//! | `timers.rs`, `owners.rs` | timers, and the numbers of their owners |
 //! | `clock.rs` | virtual time, and the work that CPUs do in it |
-//! | `choose.rs` | which task a CPU runs next, and for how long |
-//! | `place.rs` | on which CPU a task that wakes up waits |
-//! | `balance.rs` | what a CPU takes from others |
-//! | `limits.rs` | quota, caps and limits: whether a task may run, and what it ran |
-//! | `held.rs` | tasks that wait off the queues for quota or limit |
-//! | `rates.rs` | usage rates against soft caps |
+//! | `choose.rs` | picking the next task of a CPU and its slice |
+//! | `select_cpu.rs` | the CPU on which a waking task is queued |
+//! | `balance.rs` | load balancing |
+//! | `limits.rs` | quota, caps and per-CPU limits, and charging |
+//! | `throttled.rs` | tasks that are off the queues for quota or limit |
+//! | `rates.rs` | usage rates and soft caps |
 //! | `side.rs` | headroom and tolerance |
-//! | `workload.rs`, `work.rs` | the workloads, and what their tasks do next |
-//! | `figures.rs` | what is reported |
+//! | `workload.rs`, `work.rs` | workloads, and the next step of their tasks |
+//! | `figures.rs`, `report.rs` | building the report, and its types |
 //!
-//! # What the model has, and where it is from
+//! # The model and its origin
 //!
-//! The fair class: a run queue for each CPU, ordered by virtual runtime, slices of
-//! [`FAIR_SLICE_NS`], a waking task goes to an idle CPU that shares the cache of the
-//! one it ran on, idle CPUs take waiting tasks from others. The batch class: a run
-//! queue for each last-level cache, as the scheduler in the kernel has; slices,
-//! order and balancing by the core. Weights of groups are flattened: a task's
-//! virtual runtime moves by the core's rule for its own weight among its group's
-//! runnable tasks and for the group's weight.
+//! The fair class has a run queue for each CPU, ordered by virtual runtime,
+//! with slices of [`FAIR_SLICE_NS`]. A waking task goes to an idle CPU that
+//! shares the cache of its previous CPU, and idle CPUs take waiting tasks from
+//! others. The batch class has a run queue for each last-level cache, as the
+//! BPF scheduler does; slices, order and balancing are the core's. Group
+//! weights are flattened: a task's virtual runtime advances by the core's rule
+//! for its own weight among its group's runnable tasks and for the group's
+//! weight.
 
 mod balance;
 mod choose;
@@ -37,16 +38,16 @@ mod cpuset;
 mod engine;
 mod figures;
 mod group;
-mod held;
 mod limits;
 mod observe;
 mod owners;
-mod place;
 mod rates;
 mod report;
 mod runqueue;
+mod select_cpu;
 mod side;
 mod task;
+mod throttled;
 mod timers;
 mod work;
 mod workload;
@@ -61,47 +62,47 @@ pub use report::{
 
 use crate::scenario::MachineError;
 
-/// How long a task of the fair class runs at a time while others wait: the
-/// kernel's base slice on eight and more CPUs (kernel/sched/fair.c,
-/// `sysctl_sched_base_slice`, 0.7 ms × 4).
+/// Slice of a fair task while others wait: the kernel's base slice on eight and
+/// more CPUs (kernel/sched/fair.c, `sysctl_sched_base_slice`, 0.7 ms × 4).
 pub const FAIR_SLICE_NS: u64 = 2_800_000;
 
-/// A scenario that cannot be run.
+/// Reason why a scenario cannot run.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// The machine cannot be.
+    /// The machine is invalid.
     #[error("machine: {0}")]
     Machine(#[from] MachineError),
-    /// There is nothing to run.
+    /// There are no groups.
     #[error("the scenario has no groups, allowed is at least one")]
     NoGroups,
-    /// The run has no length, or too much of it.
+    /// The run is empty or too long.
     #[error("the run takes {asked_ns} ns, allowed are 1 to {max} with the warm-up", max = LONGEST_NS)]
     Length {
         /// Warm-up and measured time.
         asked_ns: u64,
     },
-    /// A group's knobs do not go together.
+    /// The knobs of a group contradict each other.
     #[error("group {group}: {problem}")]
     Group {
         /// Its name.
         group: String,
-        /// What is wrong.
+        /// What is wrong with them.
         problem: String,
     },
-    /// The headroom cannot be kept.
+    /// The headroom is invalid.
     #[error("headroom: {0}")]
     Headroom(String),
-    /// A workload cannot run.
+    /// A workload is invalid.
     #[error("group {group}: {source}")]
     Workload {
         /// Its group.
         group: String,
-        /// What is wrong.
+        /// What is wrong with it.
         source: Box<plimsoll_load::LoadError>,
     },
 }
 
-/// No run is longer, with its warm-up: 4 hours. Work is counted in 2^-20 ns.
+/// Longest run, warm-up included: 4 hours. Bounded because work is counted in
+/// 2^-20 ns.
 pub const LONGEST_NS: u64 = 4 * 3_600 * plimsoll_policy::NSEC_PER_SEC;

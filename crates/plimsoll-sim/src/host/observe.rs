@@ -1,59 +1,60 @@
-//! What somebody may watch while a host runs.
+//! Interface for observers of a running host.
 
-/// A stretch of time that one task ran on one CPU.
+/// An interval in which one task ran on one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Where.
+    /// The CPU.
     pub cpu: u32,
-    /// Which group, by its place in the scenario.
+    /// Index of the group in the scenario.
     pub group: u32,
-    /// Which task: a number of its own, given out as tasks come to be.
+    /// Unique number of the task.
     pub task: u32,
-    /// From when, in virtual time since the start of the warm-up.
+    /// Start, in virtual time since the start of the warm-up.
     pub start_ns: u64,
-    /// Until when.
+    /// End.
     pub end_ns: u64,
     /// Whether it ran in the batch class.
     pub batch: bool,
 }
 
-/// Something that happened at one moment.
+/// An event at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A group ran out of quota on a CPU.
     Throttled {
-        /// Which group.
+        /// Index of the group.
         group: u32,
-        /// Where.
+        /// The CPU.
         cpu: u32,
     },
-    /// And may run there again.
+    /// A throttled group may run on a CPU again.
     Unthrottled {
-        /// Which group.
+        /// Index of the group.
         group: u32,
-        /// Where.
+        /// The CPU.
         cpu: u32,
     },
-    /// The pool of a group at a period boundary, just refilled.
+    /// A group's pool was refilled at a period boundary.
     Refilled {
-        /// Which group.
+        /// Index of the group.
         group: u32,
-        /// What is in the pool.
+        /// Runtime in the pool.
         runtime_ns: u64,
     },
-    /// The headroom controller granted side work so much for the next interval.
+    /// The headroom controller granted batch work an allowance for the next
+    /// interval.
     Granted {
-        /// What, of all CPUs together.
+        /// The allowance, over all CPUs.
         grant_ns: u64,
     },
 }
 
-/// Watches a host. All methods do nothing unless written; a host without an
+/// Observes a host. All methods do nothing by default; a host without an
 /// observer (`()`) pays nothing for it.
 pub trait Observer {
     /// A task has run.
     fn ran(&mut self, _span: &Span) {}
-    /// Something happened at `now_ns`.
+    /// An event has occurred at `now_ns`.
     fn happened(&mut self, _now_ns: u64, _event: Event) {}
 }
 

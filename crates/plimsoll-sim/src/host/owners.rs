@@ -1,6 +1,6 @@
-//! Whose timers there are, and their numbers.
+//! Owners of timers, and the numbers of their timers.
 
-/// Whose timer expired.
+/// The owner of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     /// The headroom controller.
@@ -11,22 +11,23 @@ pub(super) enum Owner {
     Arrival(u32),
     /// A group's period.
     Period(u32),
-    /// A group's bucket.
+    /// The bucket of a capped group.
     Cap(u32),
-    /// The window of per-CPU limits.
+    /// The windows of per-CPU limits.
     Window,
-    /// Usage rates.
+    /// The comparison of usage rates with soft caps.
     Rates,
-    /// A turn of batch work behind normal work.
+    /// A server slice of batch work behind normal work.
     Turn,
-    /// Idle CPUs look for waiting work.
+    /// The search of idle CPUs for waiting work.
     Balance,
     WarmUp,
 }
 
-/// The numbers of timers: owners of a kind stand together. Of timers that
-/// expire at one moment, the lowest number is served first: the headroom
-/// controller hands out the next grain before the last one ends on any CPU.
+/// Numbering of the timers: owners of a kind have consecutive numbers. Of
+/// timers that expire at the same time, the lowest number is served first: the
+/// headroom controller hands out the next grain before the last one ends on any
+/// CPU.
 #[derive(Debug)]
 pub(super) struct Owners {
     tasks: u32,

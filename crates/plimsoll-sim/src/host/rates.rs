@@ -1,7 +1,8 @@
-//! Usage rates against soft caps.
+//! Usage rates and soft caps.
 //!
-//! Rates of tasks are looked at while they run. The rate of one that does not can
-//! only fall: when it will be below the soft cap is known beforehand.
+//! The rate of a task is compared while it runs. The rate of a task that does
+//! not run can only fall, so the time at which it drops below the soft cap is
+//! computed in advance.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,24 +14,25 @@ use super::engine::Host;
 use super::observe::Observer;
 use super::task::{OwnCap, State};
 
-/// How often usage rates are compared with soft caps.
+/// Interval at which usage rates are compared with soft caps.
 pub(super) const RATES_EVERY_NS: u64 = 10 * NSEC_PER_MSEC;
 
-/// Whose rates are looked at, and when.
+/// Groups and tasks whose rates are compared.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     /// Groups whose tasks share a soft cap.
     pub(super) groups: Vec<u32>,
-    /// Tasks with a soft cap of their own that have run since the last time.
+    /// Tasks with a soft cap of their own that have run since the last
+    /// comparison.
     ran: Vec<u32>,
-    /// Those of them that were not running any more and were over their cap, by
-    /// when they no longer are. Out of date where the task says otherwise.
+    /// Tasks that stopped running above their cap, by the time at which they
+    /// drop below it. An entry that differs from the task's own time is stale.
     decays: BinaryHeap<Reverse<(u64, u32)>>,
     last_ns: u64,
 }
 
-/// When the rate of a bucket over its soft cap will have fallen to it, at one of
-/// the moments at which rates are looked at; never, where the cap is 0.
+/// Comparison time at which the rate of a bucket will first be at or below its
+/// soft cap; never if the cap is 0.
 fn decayed_ns(bucket: &Bucket, now_ns: u64) -> Option<u64> {
     let at_ns = |step: u64| now_ns + step * RATES_EVERY_NS;
     let is_over = |step: u64| {
@@ -40,7 +42,7 @@ fn decayed_ns(bucket: &Bucket, now_ns: u64) -> Option<u64> {
     };
     let half_life_steps = bucket.params().half_life_ns / RATES_EVERY_NS + 1;
     let mut over = 0;
-    // No rate is left after so many half-lives.
+    // After this many half-lives the rate is 0.
     let mut under = 32 * half_life_steps;
     if is_over(under) {
         return None;
@@ -57,7 +59,7 @@ fn decayed_ns(bucket: &Bucket, now_ns: u64) -> Option<u64> {
 }
 
 impl OwnCap {
-    /// Whether its class depends on its rate.
+    /// Whether the class of the task depends on its rate.
     fn has_rate(&self) -> bool {
         let soft = self.bucket.params().soft_permille;
         soft.is_some_and(|permille| permille > 0)
@@ -65,7 +67,7 @@ impl OwnCap {
 }
 
 impl<O: Observer> Host<O> {
-    /// A task begins to run: its rate is looked at from now on.
+    /// Adds a task that begins to run to the next comparison.
     pub(super) fn rate_from_now(&mut self, task: u32) {
         let Some(own) = &mut self.tasks[task as usize].own else {
             return;
@@ -101,8 +103,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// Compares a group's rate. Where its class changes, that of all its tasks
-    /// does: at their cost, each time.
+    /// Compares a group's rate. A change of its class moves all its tasks, at a
+    /// cost proportional to their number.
     fn rate_group(&mut self, index: u32) {
         for place in 0..self.groups[index as usize].running.len() {
             let cpu = self.groups[index as usize].running[place];
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_rates_of_tasks_that_have_run_are_looked_at() {
+    fn rates_are_compared_only_for_tasks_that_have_run() {
         let burn = Workload::Burn(BurnConfig {
             burners: 2_000,
             ..BurnConfig::default()
@@ -185,16 +187,16 @@ mod tests {
         for tick in 1..1_000 {
             host.run_until(tick * RATES_EVERY_NS - 1);
             let looks = host.rates.ran.len();
-            // Two CPUs, slices of 2.8 ms and more.
-            assert!(looks <= 2 * 5, "{looks} looks at {tick}");
+            // Two CPUs, slices of at least 2.8 ms.
+            assert!(looks <= 2 * 5, "{looks} comparisons at {tick}");
             least = least.min(looks);
         }
         assert!(least > 0);
-        assert!(host.rates.decays.len() <= 2_000, "each task falls once");
+        assert!(host.rates.decays.len() <= 2_000, "each task decays once");
     }
 
     #[test]
-    fn when_a_rate_has_decayed_is_the_first_look_at_which_it_is_not_over() {
+    fn decay_time_is_the_first_comparison_at_or_below_the_cap() {
         for soft_permille in [1, 10, 300, 999] {
             let params = Params {
                 soft_permille: Some(soft_permille),

@@ -1,24 +1,24 @@
-//! What a run of a host came to.
+//! Report of a run of a host.
 
 use plimsoll_load::Latency;
 use serde::Serialize;
 
-/// A run, or what of it was done. Warm-up is in none of the figures, but for
-/// `storm` and `need`, which have a beginning and an end of their own: theirs
-/// are from the start of the run on, as those of `plimsoll load` are.
+/// Figures of a run, complete or not. The warm-up is excluded, except for
+/// `storm` and `need`, which have a beginning and an end of their own and are
+/// measured from the start of the run, as by `plimsoll load`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HostReport {
     /// Seed of all random draws.
     pub seed: u64,
     /// Virtual time measured.
     pub measured_ns: u64,
-    /// Whether the run came to its planned end.
+    /// Whether the run reached its planned end.
     pub complete: bool,
     /// Events of the simulation, warm-up included.
     pub events: u64,
     /// All CPUs together.
     pub machine: MachineFigures,
-    /// The headroom controller, where a group asks for headroom.
+    /// The headroom controller, if a group demands headroom.
     pub headroom: Option<HeadroomFigures>,
     /// In the order of the scenario.
     pub groups: Vec<GroupReport>,
@@ -37,12 +37,12 @@ pub struct MachineFigures {
     pub idle_ratio: f64,
 }
 
-/// What the headroom controller did.
+/// Figures of the headroom controller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct HeadroomFigures {
-    /// The share asked to be idle.
+    /// Share of CPU time demanded idle.
     pub headroom_ratio: f64,
-    /// Integral of (headroom − idle) while side work ran above its tolerance.
+    /// Integral of (headroom − idle) while batch work ran above its tolerance.
     pub shortfall_ns: u64,
 }
 
@@ -53,78 +53,81 @@ pub struct GroupReport {
     pub name: String,
     /// CPU time used.
     pub cpu_ns: u64,
-    /// The same, as a number of CPUs on average.
+    /// Average number of CPUs used.
     pub cpus_used: f64,
-    /// Of that, in the batch class.
+    /// CPU time used in the batch class.
     pub batch_ns: u64,
     /// Time that runnable tasks waited for a CPU, summed, throttled time included.
     pub wait_ns: u64,
-    /// Times that a task of it got a CPU.
+    /// Number of times that one of its tasks got a CPU.
     pub nr_switches: u64,
-    /// Times that a task was taken off a CPU for one of another group or class.
+    /// Number of times that one of its tasks was preempted by a task of another
+    /// group or class.
     pub nr_preemptions: u64,
-    /// Where it has a quota.
+    /// Bandwidth statistics, if it has a quota.
     pub bandwidth: Option<BandwidthFigures>,
-    /// Where it has a cap: times that a task or the group had to wait for it.
+    /// Number of times that a task or the group waited for its cap.
     pub nr_capped: u64,
     /// In the order of the scenario.
     pub workloads: Vec<WorkloadReport>,
 }
 
-/// As the kernel's `cpu.stat` has it.
+/// Bandwidth statistics, as in the kernel's `cpu.stat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct BandwidthFigures {
     /// Periods in which the group was active.
     pub nr_periods: u64,
-    /// Of those, ended with a throttled CPU.
+    /// Periods that ended with a throttled CPU.
     pub nr_throttled: u64,
-    /// How long CPUs were throttled, summed.
+    /// Throttled time, summed over CPUs.
     pub throttled_ns: u64,
     /// Periods whose usage exceeded the quota.
     pub nr_bursts: u64,
-    /// By how much, summed.
+    /// Usage above the quota in those periods, summed.
     pub burst_ns: u64,
 }
 
-/// What a workload came to, in the terms of `plimsoll load`.
+/// Figures of a workload, in the terms of `plimsoll load`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "workload")]
 pub enum WorkloadReport {
     /// Requests.
     Service {
-        /// That arrived.
+        /// Requests that arrived.
         requests: u64,
-        /// Of those, answered.
+        /// Requests that were answered.
         answered: u64,
-        /// Answered after the deadline, or not at all. Without an answer at the
-        /// end are those that have waited longer than the deadline or the grace,
-        /// whichever is shorter; the others that are under way are neither.
+        /// Requests that were answered after the deadline or not at all. At the
+        /// end of the run, a request counts as not answered if it has waited
+        /// longer than the deadline or the grace, whichever is shorter; other
+        /// pending requests count neither as answered nor as failed.
         failures: u64,
-        /// From arrival to answer; of those not answered, to the end. All 0 where
-        /// there is neither answer nor failure.
+        /// Time from arrival to the answer, or to the end of the run for
+        /// requests that failed without one. All 0 if there is neither an
+        /// answer nor a failure.
         latency: Latency,
     },
     /// Endless work.
     Burn {
         /// CPU time used.
         cpu_ns: u64,
-        /// Work done: CPU time, less what contention and siblings cost.
+        /// Work done: CPU time less the loss to contention and busy siblings.
         work_ns: u64,
-        /// Of the burner with the least work.
+        /// Work of the burner with the least.
         work_least_ns: u64,
-        /// Of the burner with the most.
+        /// Work of the burner with the most.
         work_most_ns: u64,
     },
     /// Short-lived processes.
     Storm {
-        /// That ended, in the warm-up too.
+        /// Processes that ended, warm-up included.
         processes: u64,
         /// From the first start to the last end, or to the end of the run.
         elapsed_ns: u64,
         /// CPU time used in that time.
         cpu_ns: u64,
     },
-    /// A set amount of CPU time.
+    /// A fixed amount of CPU time.
     Need {
         /// Whether all tasks ended.
         complete: bool,
@@ -135,7 +138,7 @@ pub enum WorkloadReport {
         /// CPU time ÷ elapsed time.
         rate: f64,
     },
-    /// A set share of the machine.
+    /// A fixed share of the machine.
     Steady {
         /// CPU time used.
         cpu_ns: u64,
@@ -144,9 +147,9 @@ pub enum WorkloadReport {
     },
     /// Periodic wake-ups.
     Wake {
-        /// How many.
+        /// Number of wake-ups.
         wakeups: u64,
-        /// How late each was.
+        /// Delay of each.
         late: Latency,
     },
 }

@@ -1,4 +1,4 @@
-//! A run queue: tasks by virtual runtime, those of one by age.
+//! Run queue: tasks by virtual runtime, first in first out among equals.
 
 use plimsoll_policy::batch::before;
 
@@ -6,8 +6,9 @@ use plimsoll_policy::batch::before;
 pub(super) struct Waiting {
     pub(super) vruntime: u64,
     pub(super) task: u32,
-    /// Which stay of the task in a queue this is: one that was taken out from
-    /// the middle leaves its entry behind, with an old number.
+    /// Number of the task's stay in a queue. An entry whose ticket is not the
+    /// task's current one is stale: the task was removed from the middle of the
+    /// queue.
     pub(super) ticket: u32,
 }
 
@@ -20,7 +21,7 @@ impl Waiting {
     }
 }
 
-/// A binary heap in the core's order, which is right also after a wrap.
+/// Binary heap in the core's order, which handles a wrap of virtual runtime.
 #[derive(Debug, Default, Clone)]
 pub(super) struct RunQueue {
     heap: Vec<Waiting>,
@@ -62,10 +63,10 @@ impl RunQueue {
         Some(first)
     }
 
-    /// Takes out one that `may_go`, of the last few in the heap: none of the
-    /// first to run, at a bounded cost, as the kernel detaches no more than 32 at
-    /// a time from the end of its list. Entries at the end that do not count any
-    /// more are dropped.
+    /// Removes one of the last few entries of the heap for which `may_go`
+    /// holds. These are not among the first to run, and the cost is bounded, as
+    /// the kernel detaches at most 32 tasks from the end of its list. Stale
+    /// entries at the end are dropped.
     pub(super) fn take_late(
         &mut self,
         counts: impl Fn(&Waiting) -> bool,
@@ -80,7 +81,7 @@ impl RunQueue {
         let taken = self.heap[place];
         let last = self.heap.pop()?;
         if place < self.heap.len() {
-            // It may belong further up or further down.
+            // The entry that fills the gap may have to move up or down.
             let mut place = place;
             while place > 0 && last.precedes(&self.heap[(place - 1) / 2]) {
                 self.heap[place] = self.heap[(place - 1) / 2];
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_come_out_by_vruntime_across_a_wrap_whatever_was_taken_out() {
+    fn order_by_vruntime_survives_a_wrap_and_removals() {
         let mut random = Pcg64::seed_from_u64(2);
         let mut queue = RunQueue::default();
         let base = u64::MAX - 500;
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_do_not_count_hide_none_that_do() {
+    fn stale_entries_hide_no_valid_one() {
         let mut queue = RunQueue::default();
         for ticket in 0..20 {
             queue.push(waiting(u64::from(ticket), ticket));
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equals_the_oldest_comes_first() {
+    fn equal_vruntimes_are_first_in_first_out() {
         let mut queue = RunQueue::default();
         for ticket in [u32::MAX - 1, u32::MAX, 0, 1] {
             queue.push(waiting(7, ticket));

@@ -1,10 +1,10 @@
-//! Tasks, and what each does when it has done its work.
+//! Tasks and their roles.
 
 use plimsoll_policy::ratecap::{Bucket, Params};
 
-/// Nobody, nowhere.
+/// No task, no CPU.
 pub(super) const NONE: u32 = u32::MAX;
-/// The unit of work: this many make a nanosecond of a whole CPU.
+/// Units of work in a nanosecond of a whole CPU.
 pub(super) const WORK_PER_NS: u64 = 1 << WORK_SHIFT;
 pub(super) const WORK_SHIFT: u32 = 20;
 /// Work without end.
@@ -12,7 +12,7 @@ pub(super) const ENDLESS: u64 = u64::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// Waits for a time or a request, or is over.
+    /// Waits for a time or a request, or has ended.
     Asleep,
     /// In a run queue.
     Queued,
@@ -21,32 +21,32 @@ pub(super) enum State {
     Parked,
 }
 
-/// What a task is for.
+/// The kind of work that a task does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Serves requests: arrival and deadline of the present one.
+    /// Serves requests; arrival and deadline of the current one.
     Worker {
         arrived_ns: u64,
     },
     Burner,
-    /// One of a storm: another one follows when it ends.
+    /// A process of a storm, replaced by another when it ends.
     Process,
     /// Ends when its work is done.
     Needy,
-    /// Runs its share of each grain; what it was given to do so far.
+    /// Runs its share of each grain; total work assigned so far.
     Steady {
         lane: u32,
         given_ns: u64,
     },
-    /// Wakes up at set times; the next.
+    /// Wakes up at fixed times; the next one.
     Sleeper {
         due_ns: u64,
     },
 }
 
 impl Role {
-    /// Whether what it has to do is CPU time, whatever gets done in it: as the
-    /// real ones, which go by the clock of their thread or process.
+    /// Whether the amount of work is CPU time, independent of the speed of the
+    /// CPU. The real workloads read the CPU clock of their thread or process.
     pub(super) fn burns_time(self) -> bool {
         matches!(self, Self::Process | Self::Needy | Self::Steady { .. })
     }
@@ -54,30 +54,30 @@ impl Role {
 
 #[derive(Debug)]
 pub(super) struct Task {
-    /// A number of its own; each process of a storm gets a new one.
+    /// Unique number; each process of a storm gets a new one.
     pub(super) number: u32,
     pub(super) group: u32,
-    /// Its workload, by its place among all of them.
+    /// Index of its workload.
     pub(super) workload: u32,
-    /// Where it ran last.
+    /// CPU it ran on last.
     pub(super) cpu: u32,
     pub(super) pinned: bool,
     pub(super) state: State,
     pub(super) role: Role,
-    /// Over its own soft cap.
+    /// Whether it is over its own soft cap.
     pub(super) background: bool,
-    /// Of its nice level.
+    /// Weight of its nice level.
     pub(super) weight: u32,
-    /// Against the minimum of the queue `home`.
+    /// Virtual runtime, relative to the minimum of queue `home`.
     pub(super) vruntime: u64,
     pub(super) home: u32,
-    /// Of the entry in a run queue that counts.
+    /// Ticket of its valid run queue entry.
     pub(super) ticket: u32,
     /// Since when it has been waiting, while it is queued or parked.
     pub(super) runnable_ns: u64,
-    /// Work, or CPU time in the same unit, to do before it asks for more.
+    /// Work, or CPU time in the same unit, until its next step.
     pub(super) left: u64,
-    /// Its own bucket, where caps hold for each task.
+    /// Its own bucket, if caps are per task.
     pub(super) own: Option<Box<OwnCap>>,
     pub(super) cpu_ns: u64,
     /// Work done.
@@ -87,17 +87,17 @@ pub(super) struct Task {
 #[derive(Debug)]
 pub(super) struct OwnCap {
     pub(super) bucket: Bucket,
-    /// What the task ran since its usage rate was last looked at.
+    /// CPU time since its usage rate was last compared.
     pub(super) rate_ran_ns: u64,
-    /// It has run since, and its rate is looked at next time.
+    /// Whether it is on the list for the next comparison.
     pub(super) is_rated: bool,
-    /// While it does not run and is over its soft cap: when it no longer is.
+    /// Time at which its rate drops below the soft cap, while it does not run.
     pub(super) decayed_ns: u64,
 }
 
 impl OwnCap {
-    /// Of a task that begins now; none where the parameters cannot be, which
-    /// its group has checked.
+    /// Bucket of a task that begins now; `None` if the parameters are invalid,
+    /// which its group has ruled out.
     pub(super) fn new(params: Params, now_ns: u64) -> Option<Box<Self>> {
         let bucket = Bucket::new(params, now_ns).ok()?;
         Some(Box::new(Self {

@@ -1,15 +1,15 @@
 //! Timers: at most one for each of a fixed set of owners.
 //!
-//! A heap of four children a node that knows where each owner's timer is, so
-//! that a timer is moved or taken back in logarithmic time and none is ever
-//! out of date. Of two at one time, the lower owner's comes first: the order
-//! of events depends on nothing else.
+//! A 4-ary heap with an index from owner to position, so that a timer is moved
+//! or cancelled in logarithmic time and no entry is ever stale. Timers of the
+//! same time expire in the order of their owners' numbers, which makes the
+//! order of events deterministic.
 
-/// No place in the heap.
+/// Not in the heap.
 const NOWHERE: u32 = u32::MAX;
 const CHILDREN: usize = 4;
 
-/// Time above, owner below: one comparison orders both.
+/// Time in the high half, owner in the low half: one comparison orders by both.
 type Entry = u128;
 
 fn entry(at: u64, owner: u32) -> Entry {
@@ -24,7 +24,7 @@ fn owner_of(entry: Entry) -> u32 {
 #[derive(Debug)]
 pub(super) struct Timers {
     heap: Vec<Entry>,
-    /// Where in the heap the timer of each owner is.
+    /// Heap position of the timer of each owner.
     places: Vec<u32>,
 }
 
@@ -36,7 +36,7 @@ impl Timers {
         }
     }
 
-    /// The first to expire: when, and whose.
+    /// The first timer to expire: its time and its owner.
     pub(super) fn first(&self) -> Option<(u64, u32)> {
         let first = *self.heap.first()?;
         Some(((first >> 32) as u64, owner_of(first)))
@@ -59,7 +59,7 @@ impl Timers {
         }
     }
 
-    /// Sets the owner's timer, unless it expires sooner as it is.
+    /// Sets the owner's timer, unless it is set to an earlier time already.
     pub(super) fn set_no_later(&mut self, owner: u32, at: u64) {
         let place = self.places[owner as usize];
         let is_sooner = |entry: &Entry| (entry >> 32) as u64 <= at;
@@ -72,7 +72,7 @@ impl Timers {
         self.places[owner as usize] != NOWHERE
     }
 
-    /// Takes the owner's timer back, if there is one.
+    /// Cancels the owner's timer, if it is set.
     pub(super) fn cancel(&mut self, owner: u32) {
         let place = self.places[owner as usize];
         if place == NOWHERE {
@@ -141,7 +141,7 @@ mod tests {
     use rand_pcg::rand_core::{Rng, SeedableRng};
 
     #[test]
-    fn timers_fire_in_order_whatever_is_set_moved_and_cancelled() {
+    fn timers_expire_in_order_after_set_move_and_cancel() {
         let mut random = Pcg64::seed_from_u64(1);
         let mut timers = Timers::new(100);
         let mut model = BTreeMap::new();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_for_several_expires_for_the_first_of_them() {
+    fn set_no_later_keeps_the_earliest_time() {
         let mut timers = Timers::new(2);
         for (at, first) in [(10, 10), (20, 10), (5, 5)] {
             timers.set_no_later(1, at);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_at_one_time_the_lower_owner_comes_first() {
+    fn equal_times_expire_in_order_of_owners() {
         let mut timers = Timers::new(8);
         for owner in [5, 2, 7, 3] {
             timers.set(owner, 10);

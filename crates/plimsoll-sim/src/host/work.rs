@@ -1,4 +1,4 @@
-//! What the tasks of a workload do next.
+//! Next steps of the tasks of a workload.
 
 use super::clock::work_of_ns;
 use super::engine::Host;
@@ -6,7 +6,7 @@ use super::observe::Observer;
 use super::task::{OwnCap, Role};
 use super::workload::{Kind, WAKE_NS};
 
-/// What a task does.
+/// The next step of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// It has work.
@@ -19,7 +19,7 @@ pub(super) enum Step {
 }
 
 impl<O: Observer> Host<O> {
-    /// How a task begins.
+    /// First step of a task.
     pub(super) fn first_step(&mut self, task: u32) -> Step {
         let work = self.tasks[task as usize].workload as usize;
         match (self.tasks[task as usize].role, &mut self.works[work].kind) {
@@ -33,7 +33,7 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// A task that slept or waited is due.
+    /// Next step of a task whose sleep is over.
     pub(super) fn due_step(&mut self, task: u32) -> Step {
         match self.tasks[task as usize].role {
             Role::Worker { .. } => self.serve_next(task),
@@ -42,7 +42,7 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// A task has done its work.
+    /// Next step of a task that has done its work.
     pub(super) fn next_step(&mut self, task: u32) -> Step {
         let now_ns = self.clock.now_ns;
         let work = self.tasks[task as usize].workload as usize;
@@ -91,7 +91,7 @@ impl<O: Observer> Host<O> {
         Step::Work
     }
 
-    /// The thread of a steady load turns to its next grain.
+    /// A thread of a steady load continues with its next grain.
     fn steady_step(&mut self, task: u32) -> Step {
         let now_ns = self.clock.now_ns;
         let own = &mut self.tasks[task as usize];
@@ -101,19 +101,19 @@ impl<O: Observer> Host<O> {
         let Kind::Steady { paces } = &mut self.works[own.workload as usize].kind else {
             return Step::End;
         };
-        let Some(turn) = paces[*lane as usize].next_step(now_ns, *given_ns) else {
+        let Some(step) = paces[*lane as usize].next_step(now_ns, *given_ns) else {
             return Step::End;
         };
-        if turn.target_ns > *given_ns {
-            own.left = work_of_ns(turn.target_ns - *given_ns);
-            *given_ns = turn.target_ns;
+        if step.target_ns > *given_ns {
+            own.left = work_of_ns(step.target_ns - *given_ns);
+            *given_ns = step.target_ns;
             return Step::Work;
         }
-        Step::SleepUntil(turn.until_ns)
+        Step::SleepUntil(step.until_ns)
     }
 
-    /// Another process takes the place of the one that ended: a new task, with
-    /// a cap of its own where each has one.
+    /// Replaces a process of a storm that has ended by a new one, with a bucket
+    /// of its own if caps are per task.
     fn process_ends(&mut self, task: u32) -> Step {
         let now_ns = self.clock.now_ns;
         let own = &mut self.tasks[task as usize];
@@ -147,8 +147,8 @@ impl<O: Observer> Host<O> {
             .own
             .as_ref()
             .is_some_and(|cap| cap.bucket.is_background());
-        // On the CPU that its parent ran on, at its parent's place: it was
-        // forked there.
+        // The new process starts on the CPU and at the virtual runtime of its
+        // parent, which forked it there.
         Step::Work
     }
 

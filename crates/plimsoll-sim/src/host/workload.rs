@@ -12,15 +12,15 @@ use crate::scenario::Workload;
 
 use super::task::{ENDLESS, Role};
 
-/// How many times are put into a histogram at once: it is large, and with many
-/// of them each time by itself would be a miss of the cache.
+/// Number of times that are recorded into a histogram at once. A histogram is
+/// large; recording each time separately would be a cache miss each.
 const AT_ONCE: usize = 128;
 
-/// Times that people wait, in ns.
+/// Histogram of waiting times, in ns.
 #[derive(Debug)]
 pub(super) struct Waits {
     histogram: Histogram<u64>,
-    /// Not in the histogram yet.
+    /// Times that are not in the histogram yet.
     latest: Vec<u64>,
     count: u64,
     max_ns: u64,
@@ -29,7 +29,8 @@ pub(super) struct Waits {
 
 impl Waits {
     fn new() -> Self {
-        // Three digits, and as large as it needs to be: cannot fail with these bounds.
+        // Three digits and automatic resize: construction cannot fail with
+        // these bounds.
         let mut histogram = Histogram::new(3).expect("three digits are allowed");
         histogram.auto(true);
         Self {
@@ -60,7 +61,7 @@ impl Waits {
         self.latency_with(&[])
     }
 
-    /// With times of those that still wait.
+    /// Latency including tasks that still wait.
     pub(super) fn latency_with(&self, waiting_ns: &[u64]) -> Latency {
         let count = self.count + waiting_ns.len() as u64;
         let more_ns: u128 = waiting_ns.iter().copied().map(u128::from).sum();
@@ -74,21 +75,22 @@ impl Waits {
 
 fn record<'a>(histogram: &mut Histogram<u64>, times_ns: impl Iterator<Item = &'a u64>) {
     for ns in times_ns {
-        // It grows as it must, so that no value is too large for it.
+        // The histogram resizes itself, so no value is too large for it.
         let _ = histogram.record(*ns);
     }
 }
 
-/// Requests, and who serves them.
+/// Requests, and the workers that serve them.
 #[derive(Debug)]
 pub(super) struct Service {
     requests: Requests,
     pub(super) next: Option<Request>,
     pub(super) queue: VecDeque<Request>,
-    /// Workers without a request; the last to finish is the first to go on.
+    /// Workers without a request; the last one to become free is the first to
+    /// be used.
     pub(super) free: Vec<u32>,
     deadline_ns: u64,
-    /// How long a request waits at most before it counts as not answered.
+    /// Longest wait of a pending request before it counts as not answered.
     patience_ns: u64,
     from_ns: u64,
     pub(super) nr_arrived: u64,
@@ -98,7 +100,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// The next request; none of those that arrive after `end_ns`.
+    /// Draws the next request; none that arrives after `end_ns`.
     pub(super) fn advance(&mut self, end_ns: u64) {
         self.next = self.requests.next().filter(|r| r.intended_ns < end_ns);
     }
@@ -108,10 +110,10 @@ impl Service {
         self.queue.push_back(request);
     }
 
-    /// How long those requests have waited that count as not answered, of those
-    /// that wait and those in service, which arrived at `in_service`: they are
-    /// past their deadline, or have waited for as long as `plimsoll load` waits
-    /// after its end. What becomes of the others cannot be known.
+    /// Waiting times of pending requests that count as not answered: those past
+    /// their deadline, or that have waited as long as the grace of `plimsoll
+    /// load`. The outcome of the other pending requests is unknown.
+    /// `in_service` has the arrival times of the requests being served.
     pub(super) fn given_up_ns(
         &self,
         now_ns: u64,
@@ -143,7 +145,7 @@ pub(super) enum Kind {
     Service(Box<Service>),
     Burn,
     Storm {
-        /// Processes that have yet to start.
+        /// Number of processes that have yet to start.
         left: u32,
         each_ns: u64,
         nr_ended: u64,
@@ -172,17 +174,17 @@ pub(super) struct Work {
     pub(super) tasks: Range<u32>,
 }
 
-/// What tasks of a workload are at the start.
+/// Initial tasks of a workload.
 pub(super) struct Beginning {
     pub(super) kind: Kind,
     pub(super) roles: Vec<Role>,
-    /// Work of each, in ns; [`ENDLESS`].
+    /// Work of each task in ns, or [`ENDLESS`].
     pub(super) work_ns: u64,
-    /// Whether each belongs to a CPU of its own.
+    /// Whether each task is bound to a CPU of its own.
     pub(super) pinned: bool,
 }
 
-/// CPU time of a wake-up: what a look at the clock takes.
+/// CPU time of a wake-up: the cost of reading the clock.
 pub(super) const WAKE_NS: u64 = 5_000;
 
 fn ns(duration: std::time::Duration) -> u64 {

@@ -1,50 +1,51 @@
-//! What one group has saved up, asked of the policy core.
+//! Account of the CPU time that one group has saved, kept by the policy core.
 
 use plimsoll_policy::RUNTIME_MAX_NS;
 use plimsoll_policy::bandwidth::{Cpu, PERIOD_MIN_NS, ParamError, Params, Pool, SLICE_MIN_NS};
 
-/// The length of a period on the pool's clock. The core's rule does not depend
-/// on it; the shortest leaves the clock the most room.
+/// Length of a period on the pool's clock. The core's rule does not depend on
+/// it; the shortest leaves the clock the most room.
 const PERIOD_NS: u64 = PERIOD_MIN_NS;
 
-/// A group's pool, and what it has not been told yet.
+/// A group's pool, with deferred updates.
 ///
-/// The core is asked when its answer is needed, not in each period. That is
-/// exact for two reasons, both properties of its rule (at a boundary, the pool
-/// is filled by the quota, up to quota and burst):
+/// The core is called when its answer is needed, not in each period. The result
+/// is exact because of two properties of its rule (at a boundary, the pool is
+/// refilled by the quota, up to quota plus burst):
 ///
 /// - Periods in which a group uses no more than its quota only fill the pool.
-///   So it makes no difference how a total of unused quota is spread over
-///   them: whole idle periods first, the rest in one, is the same.
-/// - As long as what was spent was there at the last settlement, and what is
-///   left of it fits into the burst together with what was gained, no order of
-///   the two touches either end of the pool.
+///   So the distribution of a total of unused quota over them makes no
+///   difference: whole idle periods first and the rest in one is the same.
+/// - If the savings at the last update covered the spending since, and what is
+///   left of them plus the gains fits into the burst, then no order of gains
+///   and spending reaches either bound of the pool.
 ///
 /// Times are whole nanoseconds, in an `f64` where the machine's sums need them.
 #[derive(Debug, Clone)]
 pub(super) struct Account {
     pool: Pool,
     cpu: Cpu,
-    /// The pool's clock. It stands still over periods that change nothing.
+    /// Clock of the pool. It does not advance over periods that change nothing.
     now_ns: u64,
     quota_ns: u64,
     burst_ns: u64,
 }
 
-/// What an account has in hand: all that most periods need to know of it.
+/// Savings that are available to a group: a cache of its account, sufficient
+/// for most periods.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Hand {
-    /// What was saved at the last settlement, less what was spent since.
+pub(super) struct Savings {
+    /// Savings at the last update, less the spending since.
     left_ns: f64,
-    /// What was saved at the last settlement.
+    /// Savings at the last update.
     saved_ns: f64,
-    /// The most that can be saved.
+    /// Upper bound of the savings.
     burst_ns: f64,
 }
 
 impl Account {
-    /// A group that has saved nothing. A burst of `None` is all that the core
-    /// can hold.
+    /// Creates the account of a group without savings. A burst of `None` is the
+    /// maximum of the core.
     pub(super) fn new(quota_ns: u64, burst_ns: Option<u64>) -> Result<Self, ParamError> {
         let burst_ns = burst_ns.unwrap_or(RUNTIME_MAX_NS - quota_ns);
         let params = Params {
@@ -62,66 +63,71 @@ impl Account {
         })
     }
 
-    /// What is in hand at a boundary, everything told.
-    pub(super) fn hand(&self) -> Hand {
+    /// Savings at a boundary, with all updates applied.
+    pub(super) fn savings(&self) -> Savings {
         let saved_ns = self.saved_ns();
-        Hand {
+        Savings {
             left_ns: saved_ns,
             saved_ns,
             burst_ns: self.burst_ns as f64,
         }
     }
 
-    /// Tells the core what happened since it was last told: `gained_ns` of the
-    /// quota was left, and what the hand lacks was spent.
-    fn settle(&mut self, hand: &mut Hand, gained_ns: f64) {
+    /// Applies deferred updates to the core: `gained_ns` of the quota were not
+    /// used, and the difference between the saved and the available time was
+    /// spent.
+    fn sync(&mut self, savings: &mut Savings, gained_ns: f64) {
         // Whole, not negative and below 2^53.
-        let spent_ns = (hand.saved_ns - hand.left_ns) as i64 as u64;
+        let spent_ns = (savings.saved_ns - savings.left_ns) as i64 as u64;
         let gained_ns = gained_ns as i64 as u64;
         let (boundaries, rest_ns) = self.boundaries(gained_ns);
         let used_ns = spent_ns + self.quota_ns - rest_ns;
-        // The CPU takes a slice beyond what it ran, and runs that as well:
-        // nothing stays with it, and the pool says what the group has.
+        // The CPU acquires a slice beyond what it ran and runs that as well.
+        // Nothing stays with the CPU, so the pool holds all of the group's
+        // runtime.
         let last_ns = used_ns.min(SLICE_MIN_NS);
         let may_run = self
             .pool
             .charge(&mut self.cpu, used_ns - last_ns, self.now_ns);
-        debug_assert!(may_run, "what is spent was offered");
+        debug_assert!(may_run, "only savings are spent");
         self.pool.book(&mut self.cpu, last_ns);
         self.now_ns += boundaries * PERIOD_NS;
         self.pool.refill(true, self.now_ns);
-        hand.saved_ns = self.saved_ns();
-        hand.left_ns = hand.saved_ns;
+        savings.saved_ns = self.saved_ns();
+        savings.left_ns = savings.saved_ns;
     }
 
-    /// In how many periods that much is left of the quota, and how much of it
-    /// in the last.
+    /// The number of periods in which `gained_ns` of the quota are left over,
+    /// and the amount in the last of them.
     #[inline]
     fn boundaries(&self, gained_ns: u64) -> (u64, u64) {
-        // Mostly; a division takes longer than the rest of the settlement.
+        // The common case; a division would take longer than the rest of the
+        // update.
         if gained_ns < self.quota_ns {
             return (1, gained_ns);
         }
         (gained_ns / self.quota_ns + 1, gained_ns % self.quota_ns)
     }
 
-    /// What the pool holds beyond the quota, just behind a boundary.
+    /// Runtime of the pool beyond the quota, just after a boundary.
     #[inline]
     fn saved_ns(&self) -> f64 {
-        // What the CPU keeps is not negative: it was never charged too much.
+        // Runtime of the CPU is never negative, because it is never
+        // overcharged.
         let left_ns = self.pool.runtime_ns() + self.cpu.runtime_ns().unsigned_abs();
-        // With a demand that ends within a slice of the quota, a CPU may keep
-        // less than that beyond the burst.
+        // With a demand that ends within a slice of the quota, the CPU may keep
+        // less than a slice beyond the burst.
         let saved_ns = left_ns.saturating_sub(self.quota_ns);
-        // Below 2^53. From a signed number it is a single instruction.
+        // Below 2^53. The conversion from a signed number is a single
+        // instruction.
         saved_ns.min(self.burst_ns) as i64 as f64
     }
 }
 
-impl Hand {
-    /// Spends as much of `wanted_ns` beyond its quota as the group may use in
-    /// this period, and returns it. `gained_ns` is what it left of its quota in
-    /// the periods before, since this last set it to 0.
+impl Savings {
+    /// Spends up to `wanted_ns` beyond the quota, as far as the group may in
+    /// this period, and returns the amount. `gained_ns` is the quota left
+    /// unused since the last update, which resets it to 0.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -131,9 +137,10 @@ impl Hand {
     ) -> f64 {
         let is_untold = (*gained_ns > 0.0) | (self.left_ns < self.saved_ns);
         let is_short = (wanted_ns > self.left_ns) & is_untold;
-        // Without a branch for each: none of them can be predicted.
+        // Combined without short-circuit, because neither condition can be
+        // predicted.
         if is_short | (self.left_ns + *gained_ns > self.burst_ns) {
-            account.settle(self, *gained_ns);
+            account.sync(self, *gained_ns);
             *gained_ns = 0.0;
         }
         let taken_ns = lesser(wanted_ns, self.left_ns);
@@ -141,15 +148,15 @@ impl Hand {
         taken_ns
     }
 
-    /// Spends `used_ns` of what has been given back. Negative: gives back what
-    /// has been taken in this period and was not used.
+    /// Spends `used_ns` of an amount that has been returned. A negative value
+    /// returns time that was taken in this period and not used.
     #[inline]
     pub(super) fn spend(&mut self, used_ns: f64) {
         self.left_ns -= used_ns;
     }
 }
 
-/// [`f64::min`] also looks for what is not a number.
+/// Without the check for NaN of [`f64::min`].
 #[inline]
 pub(super) fn lesser(a: f64, b: f64) -> f64 {
     if a < b { a } else { b }
@@ -162,7 +169,7 @@ mod tests {
 
     const QUOTA_NS: u64 = 1 << 34;
 
-    /// The core driven period by period, each charged and refilled by itself.
+    /// Drives the core period by period, with a charge and a refill in each.
     struct Stepwise {
         pool: Pool,
         cpu: Cpu,
@@ -204,16 +211,16 @@ mod tests {
     }
 
     proptest! {
-        /// Demand in eighths of the quota, the burst too.
+        /// Demand and burst are multiples of an eighth of the quota.
         #[test]
-        fn asking_when_needed_is_what_asking_in_each_period_is(
+        fn deferred_updates_equal_updates_in_each_period(
             burst in 0u64..40,
             demands in prop::collection::vec(0u64..20, 1..300),
         ) {
             let eighth_ns = QUOTA_NS / 8;
             let burst_ns = burst * eighth_ns;
             let mut account = Account::new(QUOTA_NS, Some(burst_ns)).unwrap();
-            let mut hand = account.hand();
+            let mut savings = account.savings();
             let mut gained_ns = 0.0;
             let mut plain = stepwise(burst_ns);
             for demand in demands {
@@ -223,7 +230,7 @@ mod tests {
                     plain.period(need_ns);
                 } else {
                     let excess_ns = need_ns - QUOTA_NS;
-                    let offered_ns = hand.take(&mut account, excess_ns as f64, &mut gained_ns);
+                    let offered_ns = savings.take(&mut account, excess_ns as f64, &mut gained_ns);
                     let expected_ns = excess_ns.min(plain.saved_ns());
                     prop_assert_eq!(offered_ns, expected_ns as f64);
                             plain.period(QUOTA_NS + expected_ns);
@@ -236,7 +243,10 @@ mod tests {
     fn without_a_burst_nothing_is_offered() {
         let mut account = Account::new(QUOTA_NS, Some(0)).unwrap();
         let mut gained_ns = 5.0 * QUOTA_NS as f64;
-        assert_eq!(account.hand().take(&mut account, 1.0, &mut gained_ns), 0.0);
+        assert_eq!(
+            account.savings().take(&mut account, 1.0, &mut gained_ns),
+            0.0
+        );
     }
 
     #[test]
@@ -244,6 +254,9 @@ mod tests {
         let mut account = Account::new(QUOTA_NS, None).unwrap();
         let mut gained_ns = 900.0 * QUOTA_NS as f64;
         let all = gained_ns;
-        assert_eq!(account.hand().take(&mut account, 1e15, &mut gained_ns), all);
+        assert_eq!(
+            account.savings().take(&mut account, 1e15, &mut gained_ns),
+            all
+        );
     }
 }

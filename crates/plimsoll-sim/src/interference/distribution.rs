@@ -1,14 +1,14 @@
-//! What groups may want in a period.
+//! Distributions of the demand of a group in a period.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::samples::Samples;
 
-/// The source's shape of the Pareto distribution.
+/// Shape of the Pareto distribution in the source.
 pub const PARETO_ALPHA_DEFAULT: f64 = 4.0;
-/// The shape of the lognormal distribution where none is given: the standard
-/// deviation is 1.3 times the mean.
+/// Default shape of the lognormal distribution: the standard deviation is 1.3
+/// times the mean.
 pub const SIGMA_DEFAULT: f64 = 1.0;
 /// The Poisson distribution counts tenths of the quota, as the source does.
 pub(super) const POISSON_STEPS: f64 = 10.0;
@@ -17,15 +17,14 @@ const PARETO_ALPHA: (f64, f64) = (1.1, 100.0);
 /// Shapes of the lognormal distribution: at 5 the mean is an outlier.
 const SIGMA: (f64, f64) = (0.01, 5.0);
 
-/// How demand is distributed over periods. Periods are independent of each
-/// other.
+/// Distribution of demand over periods. Periods are independent of each other.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Distribution {
     /// Exponential.
     Exponential,
     /// Tenths of the quota: Poisson with ten times the mean, divided by ten.
     Poisson,
-    /// Pareto, its smallest value such that the mean is right.
+    /// Pareto, with the minimum that yields the mean.
     Pareto {
         /// The shape, 1.1 to 100; up to 2, the variance is infinite and
         /// intervals mean little.
@@ -36,7 +35,7 @@ pub enum Distribution {
         /// Standard deviation of the logarithm, 0.01 to 5.
         sigma: f64,
     },
-    /// Measured demand, drawn with replacement: a mean stretches it.
+    /// Measured demand, drawn with replacement and scaled to the mean.
     Empirical(Arc<Samples>),
 }
 
@@ -53,7 +52,8 @@ impl Distribution {
         }
     }
 
-    /// Its own mean, if it has one that need not be given.
+    /// Mean of the measured demand; `None` for the other distributions, which
+    /// need one.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         match self {
@@ -62,8 +62,8 @@ impl Distribution {
         }
     }
 
-    /// The square of standard deviation over mean, where the mean is `mean`
-    /// quotas; infinite for a Pareto distribution whose shape is 2 or less.
+    /// Squared coefficient of variation for a mean of `mean` quotas; infinite
+    /// for a Pareto distribution with a shape of 2 or less.
     #[must_use]
     pub fn variation_squared(&self, mean: f64) -> f64 {
         match self {
@@ -76,7 +76,7 @@ impl Distribution {
         }
     }
 
-    /// What is out of range: field, value, allowed.
+    /// Describes a parameter that is out of range: field, value, allowed.
     pub(super) fn problem(&self) -> Option<String> {
         let (field, value, (least, most)) = match self {
             Self::Pareto { alpha } => ("alpha", *alpha, PARETO_ALPHA),

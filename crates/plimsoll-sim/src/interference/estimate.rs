@@ -1,4 +1,4 @@
-//! What counts say, and with which confidence.
+//! Estimates with confidence intervals.
 
 use serde::Serialize;
 
@@ -18,16 +18,16 @@ const STUDENT: [f64; BATCHES - 1] = [
 pub struct Estimate {
     /// The mean.
     pub mean: f64,
-    /// The interval is the mean plus and minus this; `None` with fewer than
-    /// two whole batches, or more than [`BATCHES`]. 0 where all batches are alike: then nothing that was
-    /// looked for may have been seen.
+    /// The interval is the mean plus and minus this. `None` with fewer than two
+    /// whole batches or more than [`BATCHES`]. 0 if all batches are equal: then
+    /// the event that was counted may never have occurred.
     pub half_width: Option<f64>,
 }
 
 impl Estimate {
-    /// The method of batch means: batches are far longer than what happens in
-    /// one period is remembered, so their means are independent, and their
-    /// spread says how far the mean of all is off (Student's t).
+    /// Method of batch means: batches are far longer than the system's memory,
+    /// so their means are independent, and Student's t of their spread bounds
+    /// the error of the overall mean.
     #[must_use]
     pub fn of_batches(mean: f64, batches: &[f64]) -> Self {
         Self {
@@ -53,39 +53,40 @@ fn half_width(batches: &[f64]) -> Option<f64> {
     Some(student * of_mean)
 }
 
-/// The figures of one cell: a row of groups under one setting of burst.
+/// Figures of one cell: a row of groups under one setting of burst.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CellReport {
-    /// Periods that count.
+    /// Periods counted.
     pub periods: u64,
-    /// Whether these are all that were asked for.
+    /// Whether all periods asked for were run.
     pub complete: bool,
     /// E(WCET), in periods.
     pub wcet: Estimate,
-    /// P(WCET > 1), 0 to 1: the share of periods that miss their deadline.
+    /// P(WCET > 1), 0 to 1: share of periods that miss their deadline.
     pub missed: Estimate,
     /// CPU time used, as a share of the machine.
     pub utilisation: Estimate,
-    /// Periods by their WCET: 1, 2, …, up to the longest there was or
+    /// Number of periods by WCET: 1, 2, …, up to the longest that occurred or
     /// [`LENGTHS`](super::LENGTHS).
     pub wcet_counts: Vec<u64>,
-    /// Periods with a longer WCET than that.
+    /// Number of periods with a longer WCET than that.
     pub longer: u64,
     /// The longest WCET.
     pub wcet_max: u64,
 }
 
-/// What is known of one batch.
+/// Result of one batch.
 #[derive(Debug, Clone)]
 pub(super) struct Batch {
-    /// Whether it was run to its end.
+    /// Whether it ran to its end.
     pub(super) complete: bool,
-    /// Of each column.
+    /// One tally for each column.
     pub(super) tallies: Vec<Tally>,
 }
 
 impl CellReport {
-    /// Of one column of all batches there are, of `of` that were asked for.
+    /// Report of one column over the batches that exist, of `of` that were
+    /// asked for.
     pub(super) fn of_column(column: usize, batches: &[&Batch], of: usize) -> Self {
         let mut all = Tally::default();
         let mut whole = Vec::with_capacity(batches.len());

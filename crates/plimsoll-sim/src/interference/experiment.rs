@@ -1,4 +1,4 @@
-//! Rows of cells, cut into batches, on threads.
+//! Experiments: rows of cells, cut into batches that run on threads.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,67 +7,69 @@ use std::sync::{Mutex, PoisonError};
 use plimsoll_policy::bandwidth::ParamError;
 use thiserror::Error;
 
+use super::batch_queue::BatchQueue;
 use super::distribution::Distribution;
 use super::estimate::{Batch, CellReport};
 use super::machine::{BURST_MAX, Burst, GROUPS_MAX, Group, Machine, QUOTA_MIN};
 use super::sampler::{Sampler, stream};
 use super::tally::Tally;
-use super::turns::Turns;
 
-/// Each row is cut into so many batches. Enough that Student's t is close to
-/// the normal, few enough that each is long.
+/// Number of batches of each row. Enough that Student's t is close to the
+/// normal distribution, few enough that each batch is long.
 pub const BATCHES: usize = 32;
-/// The fewest periods of a cell.
+/// Minimum number of periods of a cell.
 pub const PERIODS_MIN: u64 = 1_000;
-/// The most: weeks of computing.
+/// Maximum number of periods of a cell: weeks of computing.
 pub const PERIODS_MAX: u64 = 1_000_000_000_000;
 
-/// What is remembered fades over σ²/(1 − u)² periods; a batch is warmed up for
-/// so many times that.
+/// Initial conditions fade over σ²/(1 − u)² periods; the warm-up of a batch is
+/// this many times that.
 const WARMUP_TIMES: f64 = 20.0;
-/// The shortest and the longest warm-up, in periods.
+/// Shortest and longest warm-up, in periods.
 const WARMUP: (f64, f64) = (200.0, 100_000.0);
-/// Looks at the watch after so many periods: some 50 µs with 20 groups.
+/// Number of periods between two checks whether to stop: some 50 µs with 20
+/// groups.
 const LOOK_EVERY: u64 = 512;
-/// A batch goes on for so many periods before others have their turn.
-const TURN: u64 = 16 * LOOK_EVERY;
-/// Runs that go on when a batch ends are followed for no longer than this.
+/// Number of periods that a batch runs before another batch gets the thread.
+const RUN_PERIODS: u64 = 16 * LOOK_EVERY;
+/// A run of missed deadlines that is open at the end of a batch is followed for
+/// at most this many periods.
 const FOLLOW_MAX: u64 = 1_000_000;
-/// What shares of quotas may exceed 1 by, for thirds do not sum up to 1.
+/// Tolerance for a sum of quotas above 1, because thirds do not sum up to 1.
 const ROUNDING: f64 = 1e-9;
 
-/// Groups, and the bursts to try on them. All bursts see the same draws, so
-/// that what differs is theirs.
+/// Groups, and the bursts to compare. All bursts use the same draws, so that
+/// the differences are due to the bursts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// What the groups may want.
+    /// Distribution of the groups' demand.
     pub distribution: Distribution,
-    /// The groups: 1 to [`GROUPS_MAX`]. Their quotas sum up to 1 at most; what
-    /// they leave is free for everybody.
+    /// The groups: 1 to [`GROUPS_MAX`]. Their quotas sum up to at most 1; the
+    /// rest of the machine is free for all.
     pub groups: Vec<Group>,
-    /// 0, independent, to 1. A Gaussian copula with one factor: group `j`
-    /// draws its demand at the quantile `Φ(√r·Z + √(1−r)·Z_j)` of its
-    /// distribution, with `Z` common to all groups and `Z_j` its own, all
-    /// standard normal, new in each period. So `r` is the correlation of two
-    /// groups' normal variables and their distributions stay as they are; the
-    /// correlation of the demands themselves is a little lower.
+    /// Correlation, 0 (independent) to 1. A Gaussian copula with one factor:
+    /// group `j` draws its demand at the quantile `Φ(√r·Z + √(1−r)·Z_j)` of its
+    /// distribution, where `Z` is common to all groups and `Z_j` belongs to
+    /// one, all standard normal and new in each period. So `r` is the
+    /// correlation of two groups' normal variables, and their distributions do
+    /// not change; the correlation of the demands themselves is a little lower.
     pub correlation: f64,
-    /// One column for each entry: the burst of each group.
+    /// The columns: the burst of each group.
     pub columns: Vec<Vec<Burst>>,
 }
 
-/// Several rows and how long to run them.
+/// Several rows, and the number of periods to run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
     /// The rows.
     pub rows: Vec<Row>,
-    /// Periods of each cell that count, [`PERIODS_MIN`] to [`PERIODS_MAX`].
+    /// Periods counted in each cell, [`PERIODS_MIN`] to [`PERIODS_MAX`].
     pub periods: u64,
-    /// The same seed gives the same result, whatever the number of threads.
+    /// Seed. The same seed gives the same result with any number of threads.
     pub seed: u64,
 }
 
-/// Why an experiment cannot be run: field, value, what is allowed.
+/// Reason why an experiment cannot run: field, value, allowed.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ExperimentError {
     /// A field is out of range.
@@ -78,22 +80,22 @@ pub enum ExperimentError {
     Core(#[from] ParamError),
 }
 
-/// How a row is cut.
+/// Division of a row into warm-up and counted periods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// Periods that each batch runs before it counts.
+    /// Periods that each batch runs before counting starts.
     ///
-    /// Groups start with nothing saved and nothing to do. What that makes of
-    /// the first periods fades as that of any queue that is used to `u` of its
-    /// capacity: over σ²/(1 − u)² periods, σ the coefficient of variation. 20
-    /// times that, at least 200 periods and at most 100,000.
+    /// Groups start without savings and without pending work. The effect on the
+    /// first periods fades like that of any queue with utilisation `u`: over
+    /// σ²/(1 − u)² periods, σ being the coefficient of variation. The warm-up
+    /// is 20 times that, at least 200 periods and at most 100,000.
     pub warmup: u64,
-    /// Periods of a row that count.
+    /// Counted periods of the row.
     pub periods: u64,
 }
 
 impl Plan {
-    /// Of a row that is to run for `periods`.
+    /// Plan of a row that runs for `periods`.
     #[must_use]
     pub fn of(row: &Row, periods: u64) -> Self {
         let own_mean = row.distribution.mean().unwrap_or(0.0);
@@ -112,31 +114,32 @@ impl Plan {
         }
     }
 
-    /// Periods of one batch that count: the first ones take what does not divide.
+    /// Counted periods of one batch; the remainder of the division goes to the
+    /// first batches.
     fn batch(&self, batch: usize) -> u64 {
         let (batch, batches) = (batch as u64, BATCHES as u64);
         self.periods / batches + u64::from(batch < self.periods % batches)
     }
 }
 
-/// How far an experiment is, and whether to end it. Shared by its threads.
+/// Progress of an experiment and the signal to stop it, shared by its threads.
 pub struct Watch<'a> {
-    /// Asked some thousand times a second.
+    /// Whether to stop; called some thousand times a second.
     pub is_over: &'a (dyn Fn() -> bool + Sync),
     /// Periods of rows done, warm-up included; see [`Experiment::work`].
     pub done: &'a AtomicU64,
 }
 
 impl Watch<'_> {
-    /// Adds what was done. Returns whether to go on.
-    fn goes_on(&self, periods: u64) -> bool {
+    /// Adds finished periods. Returns whether to continue.
+    fn proceed(&self, periods: u64) -> bool {
         self.done.fetch_add(periods, Ordering::Relaxed);
         !(self.is_over)()
     }
 }
 
 impl Experiment {
-    /// Whether it can be run.
+    /// Checks that the experiment can run.
     ///
     /// # Errors
     /// The first field that is out of range.
@@ -150,8 +153,8 @@ impl Experiment {
         self.rows.iter().try_for_each(Row::check)
     }
 
-    /// Periods of all rows, warm-up included: what [`Watch::done`] will be
-    /// close to at the end.
+    /// Periods of all rows, warm-up included: approximately the final value of
+    /// [`Watch::done`].
     #[must_use]
     pub fn work(&self) -> u64 {
         let of_row = |row: &Row| {
@@ -161,8 +164,8 @@ impl Experiment {
         self.rows.iter().map(of_row).sum()
     }
 
-    /// Runs all cells and returns them by row and column. If it ends early,
-    /// all rows are about as far.
+    /// Runs all cells and returns them by row and column. If stopped early, all
+    /// rows have made about equal progress.
     ///
     /// # Errors
     /// See [`check`](Self::check).
@@ -172,19 +175,19 @@ impl Experiment {
         watch: &Watch,
     ) -> Result<Vec<Vec<CellReport>>, ExperimentError> {
         self.check()?;
-        let turns = Turns::new(self, threads);
+        let queue = BatchQueue::new(self, threads);
         let tasks = self.rows.len() * BATCHES;
         let batches: Vec<Mutex<Option<Batch>>> = (0..tasks).map(|_| Mutex::new(None)).collect();
         let failed = Mutex::new(None);
         let work = || {
             while !(watch.is_over)() {
-                match turns.next() {
+                match queue.next() {
                     Ok(Some((task, mut running))) => {
-                        if running.turn(watch) {
+                        if running.run_some(watch) {
                             set(&batches[task], running.into_batch());
-                            turns.ended();
+                            queue.ended();
                         } else {
-                            turns.again(task, running);
+                            queue.requeue(task, running);
                         }
                     }
                     Ok(None) => break,
@@ -201,7 +204,7 @@ impl Experiment {
             }
             work();
         });
-        for (task, running) in turns.into_waiting() {
+        for (task, running) in queue.into_waiting() {
             set(&batches[task], running.into_batch());
         }
         if let Some(error) = take(failed) {
@@ -222,7 +225,7 @@ impl Experiment {
         columns.map(cell).collect()
     }
 
-    /// A batch of a row at its start.
+    /// Starts a batch of a row.
     pub(super) fn begin_batch(&self, row: usize, batch: usize) -> Result<Running, ParamError> {
         let of = &self.rows[row];
         let plan = Plan::of(of, self.periods);
@@ -248,7 +251,7 @@ impl Experiment {
     }
 }
 
-/// Percent, without what binary fractions add to decimal ones.
+/// Converts to percent, without the rounding error of binary fractions.
 fn percent(share: f64) -> f64 {
     (share * 1e8).round() / 1e6
 }
@@ -261,32 +264,32 @@ fn take<T>(place: Mutex<Option<T>>) -> Option<T> {
     place.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A batch under way.
+/// A running batch.
 pub(super) struct Running {
     sampler: Sampler,
     rng: rand_xoshiro::Xoshiro256PlusPlus,
     demand_ns: Vec<f64>,
     columns: Vec<Column>,
-    /// Periods to go of the warm-up.
+    /// Remaining periods of the warm-up.
     warmup_left: u64,
-    /// Periods to go of those that count.
+    /// Remaining counted periods.
     left: u64,
-    /// Whether it was run to its end.
+    /// Whether it ran to its end.
     complete: bool,
 }
 
 impl Running {
-    /// Goes on for [`TURN`] periods. Returns whether the batch is done.
-    fn turn(&mut self, watch: &Watch) -> bool {
-        let warmup = self.warmup_left.min(TURN);
+    /// Runs up to [`RUN_PERIODS`] periods. Returns whether the batch is done.
+    fn run_some(&mut self, watch: &Watch) -> bool {
+        let warmup = self.warmup_left.min(RUN_PERIODS);
         if warmup > 0 {
-            self.warmup_left -= self.stretch(warmup, watch);
+            self.warmup_left -= self.run_periods(warmup, watch);
             if self.warmup_left == 0 {
                 self.columns.iter_mut().for_each(Column::begin);
             }
             return false;
         }
-        self.left -= self.stretch(self.left.min(TURN), watch);
+        self.left -= self.run_periods(self.left.min(RUN_PERIODS), watch);
         if self.left > 0 {
             return false;
         }
@@ -294,8 +297,9 @@ impl Running {
         true
     }
 
-    /// Runs so many periods, or fewer if it is over. Returns how many.
-    fn stretch(&mut self, periods: u64, watch: &Watch) -> u64 {
+    /// Runs up to `periods` periods; stops early if asked to. Returns the
+    /// number run.
+    fn run_periods(&mut self, periods: u64, watch: &Watch) -> u64 {
         let mut left = periods;
         while left > 0 {
             let some = left.min(LOOK_EVERY);
@@ -306,14 +310,14 @@ impl Running {
                 }
             }
             left -= some;
-            if !watch.goes_on(some) {
+            if !watch.proceed(some) {
                 break;
             }
         }
         periods - left
     }
 
-    /// What is known of it: nothing, as long as it is warmed up.
+    /// Returns the result of the batch: empty if it is still in its warm-up.
     fn into_batch(mut self) -> Batch {
         if self.warmup_left > 0 {
             self.columns.iter_mut().for_each(Column::begin);
@@ -325,7 +329,8 @@ impl Running {
         }
     }
 
-    /// Follows runs that began in the batch to their end. Returns whether to go on.
+    /// Follows runs that began in the batch to their end. Returns whether to
+    /// continue.
     fn follow(&mut self, watch: &Watch) -> bool {
         for period in 1..=FOLLOW_MAX {
             if self.columns.iter().all(|column| column.open == 0) {
@@ -335,22 +340,22 @@ impl Running {
             for column in self.columns.iter_mut().filter(|column| column.open > 0) {
                 column.follow(&self.demand_ns);
             }
-            if period % LOOK_EVERY == 0 && !watch.goes_on(0) {
+            if period % LOOK_EVERY == 0 && !watch.proceed(0) {
                 return false;
             }
         }
-        self.columns.iter_mut().for_each(Column::give_up);
+        self.columns.iter_mut().for_each(Column::end_run);
         true
     }
 }
 
-/// One machine and what is counted of it.
+/// A machine and its tally.
 struct Column {
     machine: Machine,
     tally: Tally,
-    /// Periods of the run that is under way.
+    /// Number of periods in the current run of missed deadlines.
     open: u64,
-    /// Of those, periods after the end.
+    /// Number of those after the end of the batch.
     after: u64,
     used_ns: f64,
     counted: u64,
@@ -368,7 +373,7 @@ impl Column {
         }
     }
 
-    /// From now on it counts. A run that is under way began now.
+    /// Starts counting. The current run counts as beginning now.
     fn begin(&mut self) {
         self.tally = Tally::default();
         self.open = 0;
@@ -388,17 +393,17 @@ impl Column {
         }
     }
 
-    /// A period after the end.
+    /// Runs a period after the end of the batch.
     fn follow(&mut self, demand_ns: &[f64]) {
         self.open += 1;
         self.after += 1;
         if self.machine.period(demand_ns).is_met {
-            self.give_up();
+            self.end_run();
         }
     }
 
-    /// A run that is under way is over.
-    fn give_up(&mut self) {
+    /// Ends the current run.
+    fn end_run(&mut self) {
         if self.open > 0 {
             self.tally.run(self.open, self.after);
             self.open = 0;
@@ -415,7 +420,7 @@ impl Column {
 }
 
 impl Row {
-    /// Whether it can be run.
+    /// Checks that the row can run.
     ///
     /// # Errors
     /// The first field that is out of range.
@@ -453,7 +458,7 @@ impl Row {
                 Some(mean) => {
                     return Some(format!(
                         "mean: `{}%` is out of range; allowed: above 0% and below 100% of the \
-                         quota, beyond which what is left to do grows without end",
+                         quota, beyond which the backlog grows without bound",
                         percent(mean)
                     ));
                 }
@@ -463,7 +468,9 @@ impl Row {
         let sum: f64 = self.groups.iter().map(|group| group.quota).sum();
         (sum > 1.0 + ROUNDING).then(|| {
             let sum = percent(sum);
-            format!("quota: `{sum}%` is what all have together; allowed: up to 100% of the machine")
+            format!(
+                "quota: `{sum}%` is the sum over all groups; allowed: up to 100% of the machine"
+            )
         })
     }
 

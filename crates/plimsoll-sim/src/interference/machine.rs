@@ -1,82 +1,84 @@
-//! One period of all groups: demand, quota, sharing, deadline.
+//! Simulation of one period of all groups: demand, quota, sharing, deadline.
 
 use std::array::from_fn;
 
 use plimsoll_policy::RUNTIME_MAX_NS;
 use plimsoll_policy::bandwidth::ParamError;
 
-use super::account::{Account, Hand, lesser};
+use super::account::{Account, Savings, lesser};
 
-/// The most groups.
+/// Maximum number of groups.
 pub const GROUPS_MAX: usize = 1_000;
 /// The smallest quota, as a share of the machine.
 pub const QUOTA_MIN: f64 = 0.001;
-/// The largest burst that is not unlimited, in quotas.
+/// The largest finite burst, in quotas.
 pub const BURST_MAX: f64 = 1_000.0;
 
-/// The largest group's quota. The largest burst fits above it.
+/// Quota of the group with the largest quota. Leaves room for the largest burst
+/// above it.
 const LARGEST_QUOTA_NS: f64 = (RUNTIME_MAX_NS >> 10) as f64;
 /// Quotas are multiples of this, so that tenths of them are whole.
 const QUOTA_STEP_NS: f64 = 10.0;
-/// No pool takes more; keeps sums whole numbers, exact below 2^53.
+/// Upper bound of the time a pool can gain; keeps sums below 2^53, where they
+/// are exact.
 const GAINED_MAX_NS: f64 = RUNTIME_MAX_NS as f64;
-/// Groups are stored in so many lanes; what is missing wants nothing.
+/// Groups are padded to a multiple of this many lanes; padding has no demand.
 const LANES: usize = 4;
-/// Shares that sum up to this close to 1 are the whole machine.
+/// Tolerance within which shares that sum up to 1 are the whole machine.
 const WHOLE: f64 = 1e-9;
 
-/// A group's part of the machine, and what it wants on average.
+/// Quota and mean demand of a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Group {
     /// Quota as a share of the machine, [`QUOTA_MIN`] to 1.
     pub quota: f64,
-    /// Mean demand as a share of the quota, above 0 and below 1; none: as the
-    /// samples of an empirical distribution have it.
+    /// Mean demand as a share of the quota, above 0 and below 1; `None` for the
+    /// mean of the samples of an empirical distribution.
     pub mean: Option<f64>,
 }
 
-/// How much of its unused quota a group may save.
+/// Bound on the unused quota that a group may save.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Burst {
-    /// So many quotas, 0 to [`BURST_MAX`].
+    /// Number of quotas, 0 to [`BURST_MAX`].
     Quotas(f64),
-    /// All that the core can hold: more than 1,000 quotas.
+    /// The maximum of the core: more than 1,000 quotas.
     Unlimited,
 }
 
-/// What came of a period.
+/// Result of a period.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Period {
-    /// Whether it met its deadline.
+    /// Whether the period met its deadline.
     pub is_met: bool,
     /// CPU time used, in the machine's nanoseconds.
     pub used_ns: f64,
 }
 
-/// Groups on one machine, period by period.
+/// Groups on one machine, simulated period by period.
 ///
-/// The machine has so many nanoseconds in a period that the largest quota is
-/// 2^34 of them. All times are whole nanoseconds in `f64`s, so sums are exact
-/// and do not depend on their order.
+/// The length of a period is chosen so that the largest quota is 2^34 ns. All
+/// times are whole nanoseconds in `f64`s, so sums are exact and do not depend
+/// on their order.
 #[derive(Debug, Clone)]
 pub struct Machine {
     groups: usize,
-    /// All quotas.
+    /// Sum of all quotas.
     quotas_ns: f64,
-    /// Of the machine, what is no group's quota.
+    /// Time of the machine that belongs to no group's quota.
     spare_ns: f64,
     quota_ns: Vec<f64>,
     backlog_ns: Vec<f64>,
     gained_ns: Vec<f64>,
     accounts: Vec<Account>,
-    hands: Vec<Hand>,
+    savings: Vec<Savings>,
     /// Groups that want more than their quota.
     over: Vec<usize>,
-    /// What they want of it and may have, in the same order.
+    /// Time beyond the quota that is granted to them, in the same order.
     offered_ns: Vec<f64>,
 }
 
-/// The machine's time in a period.
+/// CPU time of the machine in a period.
 fn machine_ns(groups: &[Group]) -> f64 {
     let largest = groups.iter().map(|group| group.quota).fold(0.0, f64::max);
     LARGEST_QUOTA_NS / largest
@@ -90,12 +92,12 @@ pub(super) fn quotas_ns(groups: &[Group]) -> Vec<f64> {
 }
 
 impl Machine {
-    /// Groups that have saved nothing and have nothing left to do. `bursts`:
-    /// of each group.
+    /// Creates groups without savings and without pending work. `bursts`: one
+    /// for each group.
     ///
     /// # Errors
-    /// If the core refuses a group's quota and burst; never if all is within
-    /// the ranges that the fields name.
+    /// If the core refuses a group's quota and burst; never if all values are
+    /// within the ranges that the fields document.
     pub fn new(groups: &[Group], bursts: &[Burst]) -> Result<Self, ParamError> {
         let mut quota_ns = quotas_ns(groups);
         let account = |(quota_ns, burst): (&f64, &Burst)| {
@@ -122,33 +124,33 @@ impl Machine {
             quota_ns,
             backlog_ns: vec![0.0; lanes],
             gained_ns: vec![0.0; lanes],
-            hands: accounts.iter().map(Account::hand).collect(),
+            savings: accounts.iter().map(Account::savings).collect(),
             accounts,
             over: vec![0; lanes],
             offered_ns: vec![0.0; lanes],
         })
     }
 
-    /// The machine's time in a period.
+    /// CPU time of the machine in a period.
     #[must_use]
     pub fn capacity_ns(&self) -> f64 {
         self.spare_ns + self.quotas_ns
     }
 
-    /// The groups' quotas.
+    /// Quotas of the groups.
     #[must_use]
     pub fn quota_ns(&self) -> &[f64] {
         &self.quota_ns[..self.groups]
     }
 
-    /// So many demands are one period: those of the groups, and zeros to fill
-    /// up the lanes.
+    /// Number of demands that make up one period: those of the groups, padded
+    /// with zeros to whole lanes.
     #[must_use]
     pub fn lanes(&self) -> usize {
         self.quota_ns.len()
     }
 
-    /// Runs a period in which the groups' new demand is `demand_ns`, whole
+    /// Runs a period. `demand_ns` has the new demand of the groups in whole
     /// nanoseconds, [`lanes`](Self::lanes) of them.
     #[inline]
     pub fn period(&mut self, demand_ns: &[f64]) -> Period {
@@ -173,8 +175,8 @@ impl Machine {
         }
     }
 
-    /// Each group uses its quota as far as it has work. Returns what they
-    /// leave, and how many want more: those are listed in `over`.
+    /// Runs each group within its quota. Returns the unused time, and the
+    /// number of groups that want more, which are listed in `over`.
     #[inline]
     fn use_quotas(&mut self, demand_ns: &[f64]) -> (f64, usize) {
         let mut idle_ns = [0.0; LANES];
@@ -190,7 +192,8 @@ impl Machine {
             *backlog = from_fn(|lane| idle[lane] - left[lane]);
             *gained = from_fn(|lane| lesser(gained[lane] + idle[lane], GAINED_MAX_NS));
             idle_ns = from_fn(|lane| idle_ns[lane] + idle[lane]);
-            // Without a branch: whether a group is over cannot be predicted.
+            // Branch-free, because it cannot be predicted which groups want
+            // more.
             for (lane, left) in left.iter().enumerate() {
                 self.over[over] = first + lane;
                 over += usize::from(left.is_sign_negative());
@@ -199,8 +202,9 @@ impl Machine {
         (idle_ns.iter().sum(), over)
     }
 
-    /// Grants those groups all that they want and may have, as if there were
-    /// enough for everybody, which mostly there is. Returns the sum.
+    /// Grants the listed groups all that they want and may have, on the
+    /// assumption that there is enough, which is the common case. Returns the
+    /// sum.
     #[inline]
     fn grant_all(&mut self, over: usize) -> f64 {
         let mut sum_ns = 0.0;
@@ -208,22 +212,22 @@ impl Machine {
             let account = &mut self.accounts[*group];
             let (backlog_ns, gained_ns) =
                 (&mut self.backlog_ns[*group], &mut self.gained_ns[*group]);
-            *offered_ns = self.hands[*group].take(account, *backlog_ns, gained_ns);
+            *offered_ns = self.savings[*group].take(account, *backlog_ns, gained_ns);
             *backlog_ns -= *offered_ns;
             sum_ns += *offered_ns;
         }
         sum_ns
     }
 
-    /// Undoes that. Sums of whole numbers are exact.
+    /// Undoes [`grant_all`](Self::grant_all). Sums of whole numbers are exact.
     fn take_back_all(&mut self, over: usize) {
         for index in 0..over {
             self.grant(self.over[index], -self.offered_ns[index]);
         }
     }
 
-    /// Shares `free_ns`, which is not enough, in proportion to the quotas;
-    /// what a group does not want goes to the others.
+    /// Shares `free_ns`, which does not suffice, in proportion to the quotas.
+    /// Time that a group does not want goes to the others.
     fn share(&mut self, over: usize, mut free_ns: f64) {
         let mut left = over;
         loop {
@@ -244,19 +248,20 @@ impl Machine {
                 self.over.swap(index, left);
                 self.offered_ns.swap(index, left);
             }
-            // Not all of them went: together they want more than there is.
+            // No group was satisfied: together they want more than there is.
             if left == before {
                 return self.share_evenly(left, per_quota, free_ns);
             }
         }
     }
 
-    /// Each of those groups wants more than its share. What rounding leaves
-    /// goes, too: no time is lost.
+    /// Shares among groups that each want more than their share. The rounding
+    /// remainder is distributed too, so that no time is lost.
     fn share_evenly(&mut self, left: usize, per_quota: f64, mut free_ns: f64) {
         for index in 0..left {
             let group = self.over[index];
-            // Whole: a cast, because without SSE 4.1 `floor` is a call.
+            // A cast rounds down, because without SSE 4.1 `floor` is a function
+            // call.
             let share_ns = (per_quota * self.quota_ns[group]) as i64 as f64;
             let granted_ns = lesser(share_ns, free_ns);
             self.grant(group, granted_ns);
@@ -272,7 +277,7 @@ impl Machine {
 
     fn grant(&mut self, group: usize, granted_ns: f64) {
         self.backlog_ns[group] -= granted_ns;
-        self.hands[group].spend(granted_ns);
+        self.savings[group].spend(granted_ns);
     }
 }
 
@@ -303,28 +308,28 @@ mod tests {
     }
 
     #[test]
-    fn a_group_without_tokens_waits_and_misses_nobodys_deadline() {
+    fn group_without_savings_waits_and_the_deadline_is_met() {
         let mut machine = equal(2, Burst::Quotas(1.0));
         assert!(period(&mut machine, &[1.5, 0.0]).is_met);
         assert_eq!(backlogs(&machine), [0.5, 0.0]);
     }
 
     #[test]
-    fn a_burst_beside_a_group_that_claims_its_savings_too_misses_the_deadline() {
+    fn two_simultaneous_bursts_miss_the_deadline() {
         let mut machine = equal(2, Burst::Quotas(1.0));
         assert!(period(&mut machine, &[0.0, 0.25]).is_met);
-        // Both want 0.75 more and have that; nothing is free.
+        // Both want 0.75 more and have saved that; no CPU is free.
         let missed = period(&mut machine, &[1.75, 1.75]);
         assert!(!missed.is_met);
         assert_eq!(missed.used_ns, machine.capacity_ns());
         assert_eq!(backlogs(&machine), [0.75, 0.75]);
-        // The first may use what the second leaves, all of it.
+        // The first may use all that the second leaves.
         assert!(period(&mut machine, &[0.0, 0.0]).is_met);
         assert_eq!(backlogs(&machine), [0.0, 0.0]);
     }
 
     #[test]
-    fn a_period_that_is_used_to_the_last_nanosecond_meets_its_deadline() {
+    fn fully_used_period_meets_its_deadline() {
         let mut machine = equal(5, Burst::Unlimited);
         assert!(period(&mut machine, &[0.7, 0.7, 0.7, 0.7, 0.7]).is_met);
         let full = period(&mut machine, &[1.3, 0.9, 0.9, 0.9, 1.0]);
@@ -333,10 +338,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_group_does_not_want_goes_to_the_others() {
+    fn unwanted_share_goes_to_the_other_groups() {
         let mut machine = equal(4, Burst::Unlimited);
         period(&mut machine, &[0.0; 4]);
-        // 0.8 is free; wanted are 0.1, 0.5 and 0.5: 0.35 each for those two.
+        // 0.8 is free. Demands are 0.1, 0.5 and 0.5; the last two get 0.35
+        // each.
         assert!(!period(&mut machine, &[0.2, 1.1, 1.5, 1.5]).is_met);
         let waiting: Vec<f64> = backlogs(&machine)
             .iter()
@@ -346,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn larger_quotas_get_larger_shares_and_spare_machine_is_free() {
+    fn spare_time_is_shared_in_proportion_to_quotas() {
         let group = |quota| Group {
             quota,
             mean: Some(0.5),
@@ -354,7 +360,8 @@ mod tests {
         let groups = [group(0.5), group(0.25)];
         let mut machine = Machine::new(&groups, &[Burst::Unlimited; 2]).unwrap();
         period(&mut machine, &[0.0, 0.0]);
-        // The spare quarter: two thirds of it for the first, one for the second.
+        // The spare quarter: two thirds for the first group, one third for the
+        // second.
         assert!(!period(&mut machine, &[2.0, 2.0]).is_met);
         let waiting: Vec<f64> = backlogs(&machine)
             .iter()

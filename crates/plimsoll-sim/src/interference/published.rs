@@ -1,4 +1,4 @@
-//! The source's table, and the experiment behind it.
+//! The source's table of results, and the experiment to reproduce it.
 //!
 //! "Re: [PATCH v4 1/4] sched/fair: Introduce primitives for CFS bandwidth
 //! burst", H. Chang, linux-kernel, 12 May 2021: E(WCET) and P(WCET > 1) of 16
@@ -9,7 +9,7 @@ use super::estimate::{CellReport, Estimate};
 use super::experiment::Row;
 use super::machine::{Burst, Group};
 
-/// The source's bursts, its columns.
+/// Bursts of the source: its columns.
 pub const BURSTS: [Burst; 3] = [Burst::Quotas(1.0), Burst::Quotas(2.0), Burst::Unlimited];
 /// "Simulation is done for over 1M periods".
 pub const PERIODS: u64 = 1_000_000;
@@ -17,22 +17,23 @@ pub const PERIODS: u64 = 1_000_000;
 /// A cell as printed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PublishedCell {
-    /// E(WCET), four digits behind the point.
+    /// E(WCET), to four decimals.
     pub wcet: f64,
-    /// P(WCET > 1), 0 to 1; of percentages with two digits behind the point.
+    /// P(WCET > 1), 0 to 1; printed as a percentage with two decimals.
     pub missed: f64,
 }
 
-/// Half of the last digit of E(WCET), and of P(WCET > 1).
+/// Rounding error of the printed E(WCET) and P(WCET > 1): half of the last
+/// digit.
 const ROUNDED: (f64, f64) = (0.000_05, 0.000_05);
-/// The source's figures are estimates, too, of about as many periods: the
-/// difference of the two has √2 times the spread of one. This many times the
-/// interval of one is what 1 in 250 differences exceed.
+/// Factor on our confidence interval. The source's figures are estimates over
+/// as many periods, so the difference has √2 times the spread of one; 1 in 250
+/// differences exceeds this many intervals.
 const TIMES: f64 = 2.0;
 
 impl PublishedCell {
-    /// Whether chance and the digits that are not printed explain what ours
-    /// is off.
+    /// Whether chance and rounding explain the difference between the source's
+    /// figures and ours.
     #[must_use]
     pub fn agrees(&self, ours: &CellReport) -> bool {
         let within = |ours: Estimate, printed: f64, rounded: f64| {
@@ -52,7 +53,7 @@ pub struct PublishedRow {
     pub groups: usize,
     /// Mean demand as a share of the quota.
     pub mean: f64,
-    /// Under each of [`BURSTS`].
+    /// One cell for each of [`BURSTS`].
     pub cells: [PublishedCell; 3],
 }
 
@@ -126,7 +127,7 @@ pub fn rows() -> Vec<PublishedRow> {
                 mean: f64::from(*percent) / 100.0,
                 cells: cells.map(|(wcet, percent)| PublishedCell {
                     wcet,
-                    // As close to what is printed as it can be.
+                    // The nearest binary value to the printed one.
                     missed: (percent * 100.0).round() / 1e4,
                 }),
             };

@@ -1,4 +1,4 @@
-//! Drawing what all groups want in a period.
+//! Sampler of the groups' demand in a period.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use super::distribution::{Distribution, POISSON_STEPS};
 use super::machine::{Group, quotas_ns};
 use super::samples::Samples;
 
-/// Of the Poisson distribution, what is less likely than this never happens.
+/// Poisson outcomes with a smaller probability are ignored.
 const NEVER: f64 = 1e-18;
-/// No demand is larger: 65,536 of the largest quota. Keeps sums exact.
+/// Maximum demand: 65,536 of the largest quota. Keeps sums exact.
 const DEMAND_MAX_NS: f64 = (1_u64 << 50) as f64;
-/// Added and taken off again, rounds a smaller number to a whole one.
+/// Adding and subtracting this rounds a smaller number to an integer.
 const ROUND: f64 = (1_u64 << 52) as f64;
 
-/// The generator of one batch: streams of different rows and batches do not
-/// overlap, because each is far ahead of the one before. D. Blackman, S. Vigna,
-/// "Scrambled linear pseudorandom number generators", ACM Transactions on
-/// Mathematical Software 47(4), 2021: xoshiro256++, whose `long_jump` goes
-/// 2^192 steps, for rows, and `jump` 2^128, for batches.
+/// Random generator of one batch. Streams of different rows and batches do not
+/// overlap, because they are far apart in the sequence: xoshiro256++ has a
+/// `long_jump` of 2^192 steps, used for rows, and a `jump` of 2^128, used for
+/// batches. D. Blackman, S. Vigna, "Scrambled linear pseudorandom number
+/// generators", ACM Transactions on Mathematical Software 47(4), 2021.
 pub(super) fn stream(seed: u64, row: usize, batch: usize) -> Xoshiro256PlusPlus {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     (0..row).for_each(|_| rng.long_jump());
@@ -31,7 +31,7 @@ pub(super) fn stream(seed: u64, row: usize, batch: usize) -> Xoshiro256PlusPlus 
     rng
 }
 
-/// Whole, and of a size that sums stay exact with.
+/// Rounds to whole nanoseconds, bounded so that sums stay exact.
 #[inline]
 fn whole_ns(demand_ns: f64) -> f64 {
     (demand_ns.min(DEMAND_MAX_NS) + ROUND) - ROUND
@@ -41,17 +41,17 @@ fn whole_ns(demand_ns: f64) -> f64 {
 #[derive(Debug, Clone)]
 pub struct Sampler {
     kind: Kind,
-    /// Per group, what a draw is multiplied by.
+    /// Factor on the draws, by group.
     scale_ns: Vec<f64>,
-    /// The parts of a normal variable that all groups have in common and that
-    /// each has for itself, if demands are correlated.
+    /// Weights of the common and the own part of each group's normal variable,
+    /// if demands are correlated.
     correlation: Option<(f64, f64)>,
 }
 
 #[derive(Debug, Clone)]
 enum Kind {
     Exponential,
-    /// Per group.
+    /// One table per group.
     Poisson(Vec<Arc<Steps>>),
     Pareto {
         /// 1 / α.
@@ -63,12 +63,12 @@ enum Kind {
     Empirical(Arc<Samples>),
 }
 
-/// A Poisson distribution.
+/// Table of a Poisson distribution.
 #[derive(Debug)]
 struct Steps {
     mean: f64,
     alias: WeightedAliasIndex<f64>,
-    /// Probability of more than the index.
+    /// Probability of a value above the index.
     more: Vec<f64>,
 }
 
@@ -101,7 +101,7 @@ impl Steps {
     }
 }
 
-/// The tables of all groups; groups with the same mean share one.
+/// Tables of all groups; groups with the same mean share one.
 fn steps(means: &[f64]) -> Vec<Arc<Steps>> {
     let mut tables: Vec<Arc<Steps>> = Vec::new();
     let mut table = |mean: f64| {
@@ -118,20 +118,21 @@ fn steps(means: &[f64]) -> Vec<Arc<Steps>> {
         .collect()
 }
 
-/// The probability that a standard normal variable is larger.
+/// Probability that a standard normal variable exceeds `z`.
 fn normal_tail(z: f64) -> f64 {
     0.5 * erfc(z * std::f64::consts::FRAC_1_SQRT_2)
 }
 
 impl Sampler {
-    /// For groups whose demand is distributed so. `correlation`, 0 to 1: see
+    /// Creates a sampler for groups whose demand follows `distribution`.
+    /// `correlation`, 0 to 1: see
     /// [`Row::correlation`](super::Row::correlation).
     #[must_use]
     pub fn new(distribution: &Distribution, groups: &[Group], correlation: f64) -> Self {
         let own_mean = distribution.mean().unwrap_or(0.0);
         let means = groups.iter().map(|group| group.mean.unwrap_or(own_mean));
         let means: Vec<f64> = means.collect();
-        // Of a draw before it is scaled.
+        // Mean of a draw before scaling.
         let unit = match distribution {
             Distribution::Exponential => 1.0,
             Distribution::Poisson => POISSON_STEPS,
@@ -165,8 +166,8 @@ impl Sampler {
     }
 
     /// Draws the groups' demand in one period, in whole nanoseconds of their
-    /// [`Machine`](super::Machine); what `demand_ns` has beyond the groups
-    /// stays as it is.
+    /// [`Machine`](super::Machine). Elements of `demand_ns` beyond the number
+    /// of groups do not change.
     #[inline]
     pub fn draw(&self, rng: &mut Xoshiro256PlusPlus, demand_ns: &mut [f64]) {
         match self.correlation {
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn every_distribution_has_the_mean_that_was_asked_for() {
+    fn every_distribution_has_the_requested_mean() {
         let groups = groups(&[Some(0.3), Some(0.9)]);
         for distribution in distributions() {
             for correlation in [0.0, 0.6] {
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn correlation_leaves_each_groups_distribution_as_it_is() {
+    fn correlation_does_not_change_a_groups_distribution() {
         let groups = groups(&[Some(0.7)]);
         for distribution in distributions() {
             let apart = draws(&distribution, &groups, 0.0);

@@ -9,8 +9,9 @@
 //! 183%
 //! ```
 //!
-//! A JSON file is an array of numbers, or an object with one under `cpu`. A
-//! value is a share of the group's quota; with a percent sign, in percent.
+//! A JSON file is an array of numbers, or an object with such an array under
+//! `cpu`. A value is a fraction of the group's quota, or a percentage if it has
+//! a percent sign.
 
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
@@ -18,23 +19,23 @@ use thiserror::Error;
 
 /// The largest value, in quotas.
 const VALUE_MAX: f64 = 10_000.0;
-/// The most values.
+/// Maximum number of values.
 const VALUES_MAX: usize = 10_000_000;
-/// The name of the column, or of the field, that counts.
+/// Name of the column or field that is read.
 const COLUMN: &str = "cpu";
 
-/// What a JSON file may be.
-const JSON_FORMS: &str = "an array of numbers, or an object with one under `cpu`";
+/// Forms of a JSON file, for messages.
+const JSON_FORMS: &str = "an array of numbers, or an object with such an array under `cpu`";
 
-/// Why a file cannot be used. One line.
+/// Reason why a file cannot be used, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{file}:{line}:{column}: {problem}")]
 pub struct SamplesError {
-    /// The file, as it was named.
+    /// Name of the file, as given.
     pub file: String,
     /// Line, from 1.
     pub line: usize,
-    /// Column in characters, from 1; in JSON, of the character behind the value.
+    /// Column in characters, from 1; in JSON, of the character after the value.
     pub column: usize,
     /// Field, value and what is allowed.
     pub problem: String,
@@ -44,7 +45,7 @@ pub struct SamplesError {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples {
     file: String,
-    /// From the smallest to the largest.
+    /// In ascending order.
     sorted: Box<[f64]>,
     mean: f64,
 }
@@ -85,7 +86,7 @@ impl Samples {
         })
     }
 
-    /// The file, as it was named.
+    /// Name of the file, as given.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.file
@@ -103,7 +104,7 @@ impl Samples {
         self.mean
     }
 
-    /// The square of standard deviation over mean.
+    /// Squared coefficient of variation.
     #[must_use]
     pub fn variation_squared(&self) -> f64 {
         let squares = self.sorted.iter().map(|value| (value - self.mean).powi(2));
@@ -119,7 +120,7 @@ impl Samples {
     }
 }
 
-/// What is wrong with a number.
+/// Describes a number that is out of range.
 fn range_problem(shown: &str, value: f64) -> Option<String> {
     if (0.0..=VALUE_MAX).contains(&value) {
         return None;
@@ -129,12 +130,12 @@ fn range_problem(shown: &str, value: f64) -> Option<String> {
     ))
 }
 
-/// A number, or one with a percent sign.
+/// Parses a number, with or without a percent sign.
 fn value(word: &str) -> Result<f64, String> {
-    // A file that is something else altogether may have words of any length.
+    // In a file of another type, words may be arbitrarily long.
     let shown: String = word.chars().take(40).collect();
     let refused = || {
-        format!("cpu: `{shown}` is no number; allowed: a share of the quota such as 0.42 or 42%")
+        format!("cpu: `{shown}` is not a number; allowed: a share of the quota such as 0.42 or 42%")
     };
     let (digits, unit) = match word.strip_suffix('%') {
         Some(digits) => (digits.trim_end(), 0.01),
@@ -204,12 +205,12 @@ fn from_json(file: &str, text: &str) -> Result<Vec<f64>, SamplesError> {
     values.map_err(|error| {
         let (line, column) = (error.line().max(1), error.column().max(1));
         let text = error.to_string();
-        // The message ends with the place, which is said before it.
+        // The message ends with the position, which is reported separately.
         let place = format!(" at line {} column {}", error.line(), error.column());
         let problem = text.strip_suffix(&place).unwrap_or(&text);
         let problem = match error.classify() {
             Category::Data => problem.to_owned(),
-            _ => format!("cpu: {problem}; allowed: {JSON_FORMS}, and nothing behind it"),
+            _ => format!("cpu: {problem}; allowed: {JSON_FORMS}, and nothing after it"),
         };
         SamplesError {
             file: file.to_owned(),
@@ -247,7 +248,7 @@ impl<'de> Visitor<'de> for Document {
         let mut values = None;
         while let Some(key) = map.next_key::<String>()? {
             if key == COLUMN && values.is_some() {
-                return Err(A::Error::custom("cpu: is there twice; allowed: once"));
+                return Err(A::Error::custom("cpu: is given twice; allowed: once"));
             }
             if key == COLUMN {
                 values = Some(map.next_value::<Array>()?.0);
@@ -319,13 +320,13 @@ mod tests {
     }
 
     #[test]
-    fn json_that_is_none_or_has_two_answers_is_refused_with_what_is_allowed() {
+    fn invalid_or_ambiguous_json_is_refused_with_the_allowed_forms() {
         for (text, words) in [
             ("", "1:1: cpu: EOF while parsing a value; allowed: an array"),
             ("[1] x", "1:5: cpu: trailing characters; allowed: an array"),
             (
                 "{\"cpu\": [1], \"cpu\": [2]}",
-                "cpu: is there twice; allowed: once",
+                "cpu: is given twice; allowed: once",
             ),
         ] {
             let error = refusal("s.json", text);
@@ -362,13 +363,13 @@ mod tests {
         for (text, start) in [
             ("", "s.csv:1:1: cpu: there is no value"),
             ("cpu\n", "s.csv:1:1: cpu: there is no value"),
-            ("0.5\n\n0.7\n", "s.csv:2:1: cpu: `` is no number"),
-            ("0.5\n  soon\n", "s.csv:2:3: cpu: `soon` is no number"),
+            ("0.5\n\n0.7\n", "s.csv:2:1: cpu: `` is not a number"),
+            ("0.5\n  soon\n", "s.csv:2:3: cpu: `soon` is not a number"),
             ("0.5\n-0.1\n", "s.csv:2:1: cpu: `-0.1` is out of range"),
             ("nan\n", "s.csv:1:1: cpu: `nan` is out of range"),
             ("1\ninf\n", "s.csv:2:1: cpu: `inf` is out of range"),
             ("10001\n", "s.csv:1:1: cpu: `10001` is out of range"),
-            ("a,cpu\n1,\n", "s.csv:2:3: cpu: `` is no number"),
+            ("a,cpu\n1,\n", "s.csv:2:3: cpu: `` is not a number"),
             ("a,cpu\n1,2\n1\n", "s.csv:3:1: line: 1 fields"),
             ("1\n1,2\n", "s.csv:2:1: line: 2 fields"),
             ("0\n0\n", "s.csv:2:1: cpu: all values are 0"),
@@ -386,7 +387,7 @@ mod tests {
             ("[1,\n null]", 2, "null"),
             ("[1,\n\n -1]", 3, "`-1` is out of range"),
             ("[1,\n \"NaN\"]", 2, "`NaN` is out of range"),
-            ("[1,\n \"soon\"]", 2, "`soon` is no number"),
+            ("[1,\n \"soon\"]", 2, "`soon` is not a number"),
             ("[1,\n [2]]", 2, "sequence"),
             ("[1,\n 2", 2, "EOF"),
             ("[1] x", 1, "trailing"),

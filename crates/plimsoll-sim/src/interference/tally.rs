@@ -1,6 +1,6 @@
-//! Counting WCETs.
+//! Tally of WCETs.
 
-/// WCETs are told apart up to this many periods.
+/// WCETs up to this many periods are counted separately.
 pub const LENGTHS: usize = 64;
 
 /// WCETs, counted per period: a run of `L` periods of which the last meets the
@@ -9,17 +9,17 @@ pub const LENGTHS: usize = 64;
 pub struct Tally {
     /// Periods whose WCET is known.
     pub periods: u64,
-    /// Of those, by WCET: 1, 2, … [`LENGTHS`].
+    /// Number of those periods by WCET: 1, 2, … [`LENGTHS`].
     pub by_length: [u64; LENGTHS],
-    /// Of those, with a longer WCET.
+    /// Number of those periods with a longer WCET.
     pub longer: u64,
-    /// All WCETs, summed.
+    /// Sum of all WCETs.
     pub wcet_sum: u64,
-    /// The longest WCET, 0 if there is none.
+    /// Longest WCET, 0 without periods.
     pub wcet_max: u64,
     /// CPU time used in `counted` periods, as a share of the machine, summed.
     pub used_sum: f64,
-    /// Periods of which that is the sum.
+    /// Number of periods in `used_sum`.
     pub counted: u64,
 }
 
@@ -38,8 +38,8 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// A run of `length` periods is over, of which the last `not_counted` do
-    /// not count: they began after the end of the experiment.
+    /// Adds a run of `length` periods. The last `not_counted` of them began
+    /// after the end of the experiment and do not count.
     #[inline]
     pub fn run(&mut self, length: u64, not_counted: u64) {
         if length == 1 && not_counted == 0 {
@@ -65,7 +65,7 @@ impl Tally {
         self.longer += beyond(length) - beyond(not_counted);
     }
 
-    /// Adds what another has counted.
+    /// Adds another tally.
     pub fn add(&mut self, other: &Self) {
         self.periods += other.periods;
         for (count, more) in self.by_length.iter_mut().zip(&other.by_length) {
@@ -78,7 +78,7 @@ impl Tally {
         self.counted += other.counted;
     }
 
-    /// E(WCET), in periods; 1 if there is none.
+    /// E(WCET), in periods; 1 without periods.
     #[must_use]
     pub fn wcet_mean(&self) -> f64 {
         if self.periods == 0 {
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn periods_after_the_end_only_lengthen_the_others() {
         let mut tally = Tally::default();
-        // Five periods, the last two after the end: 5, 4 and 3.
+        // Five periods, the last two after the end, add 5, 4 and 3.
         tally.run(5, 2);
         assert_eq!(tally.by_length[..6], [0, 0, 1, 1, 1, 0]);
         assert_eq!((tally.periods, tally.wcet_sum), (3, 12));

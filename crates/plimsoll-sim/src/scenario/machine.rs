@@ -3,7 +3,7 @@
 use plimsoll_policy::{CPUS_MAX, PPM};
 use thiserror::Error;
 
-/// A host's CPUs and what work costs on them.
+/// CPUs of a host and the cost of work on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machine {
     /// Logical CPUs, 1 to [`CPUS_MAX`].
@@ -13,20 +13,20 @@ pub struct Machine {
     /// Logical CPUs that share a last-level cache; a multiple of
     /// `threads_per_core` that divides `cpus`.
     pub cpus_per_llc: u32,
-    /// How much longer work takes while all other CPUs are busy, in ppm: at
-    /// 500,000 half as long again. In proportion where some are. Stands for
-    /// what CPUs share: caches and memory.
+    /// Increase of the duration of work while all other CPUs are busy, in ppm:
+    /// 500,000 means 1.5 times as long. Proportional to the number of busy
+    /// CPUs. Models contention for shared caches and memory.
     pub contention_ppm: u32,
-    /// What one logical CPU does while a sibling of its core is busy, in ppm of
-    /// what it does alone. 100,000 to 1,000,000.
+    /// Speed of a logical CPU while a sibling of its core is busy, in ppm of
+    /// its full speed. 100,000 to 1,000,000.
     pub sibling_speed_ppm: u32,
-    /// CPU time that a change of tasks takes, at most 1 ms. Counts as the time of the
-    /// task that comes.
+    /// CPU time of a task switch, at most 1 ms. Counts as time of the next
+    /// task.
     pub switch_cost_ns: u64,
 }
 
 impl Default for Machine {
-    /// Two CPUs that share a cache and nothing else.
+    /// Two CPUs that share a cache, on separate cores.
     fn default() -> Self {
         Self {
             cpus: 2,
@@ -39,20 +39,20 @@ impl Default for Machine {
     }
 }
 
-/// A machine that cannot be.
+/// An invalid field of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{field} is {value}, allowed is {allowed}")]
 pub struct MachineError {
-    /// Which field, as in the file.
+    /// Name of the field, as in the file.
     pub field: &'static str,
-    /// What was given.
+    /// Its value.
     pub value: u64,
-    /// What could be.
+    /// Allowed values.
     pub allowed: String,
 }
 
 impl Machine {
-    /// A machine of so many CPUs that share one cache.
+    /// A machine of `cpus` CPUs that share one cache.
     #[must_use]
     pub fn of_cpus(cpus: u32) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl Machine {
     /// Checks every field.
     ///
     /// # Errors
-    /// Names the first that is out of range.
+    /// The first field that is out of range.
     pub fn check(&self) -> Result<(), MachineError> {
         let ppm = PPM as u32;
         let whole = |field, value: u32, allowed: String, holds: bool| {

@@ -1,6 +1,6 @@
-//! What a scenario says: a machine, groups with their knobs, and the work in
-//! them. Knobs are those of the configuration file, workloads those of
-//! `plimsoll load`, so that one scenario runs here and on a real machine.
+//! Scenarios: a machine, and groups with their knobs and workloads. Knobs are
+//! those of the configuration file and workloads those of `plimsoll load`, so
+//! that a scenario can run in the simulator and on a real machine.
 
 mod file;
 mod machine;
@@ -15,70 +15,71 @@ use plimsoll_load::{BurnConfig, NeedConfig, ServiceConfig, SteadyConfig, StormCo
 /// An experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// One line that says what it shows.
+    /// Description in one line.
     pub about: String,
-    /// Where it runs.
+    /// The machine to run on.
     pub machine: Machine,
-    /// Who runs; names are unique. At least one.
+    /// Groups with unique names; at least one.
     pub groups: Vec<Group>,
     /// Measured time, after the warm-up.
     pub duration_ns: u64,
-    /// Time before that, which is in no figure.
+    /// Time before the measurement, which is excluded from all figures.
     pub warmup_ns: u64,
-    /// Decides all random draws, together with the place of a workload.
+    /// Seed of all random draws, together with the position of a workload.
     pub seed: u64,
 }
 
-/// Tasks that share knobs.
+/// A group of tasks that share knobs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// Names it in reports.
+    /// Name in reports.
     pub name: String,
-    /// What is asked of the enforcer.
+    /// Knobs to enforce.
     pub knobs: Knobs,
-    /// What runs in it.
+    /// Workloads of its tasks.
     pub workloads: Vec<Workload>,
 }
 
-/// Something to run, as `plimsoll load` has it.
+/// A workload of `plimsoll load`.
 ///
-/// A file has no durations and seeds of its own for them; they come from the
-/// scenario. A service has the scenario's warm-up and duration; a workload
-/// that knows no warm-up runs for both together. The seed of a service is
-/// [`workload_seed`] of the scenario's and its place in the file.
+/// Durations and seeds come from the scenario, not from the file's workload. A
+/// service has the scenario's warm-up and duration; a workload without a
+/// warm-up runs for both together. The seed of a service is [`workload_seed`]
+/// of the scenario's seed and the service's position in the file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Workload {
-    /// Requests and the workers that serve them. The model keeps 24 bytes for
-    /// each request that waits, and has no bound on how many do: a service that
-    /// cannot keep up takes memory for all that arrive.
+    /// Requests and the workers that serve them. The model takes 24 bytes for
+    /// each pending request without a bound on their number, so the memory of
+    /// an overloaded service grows with its arrivals.
     Service(ServiceConfig),
     /// Endless work.
     Burn(BurnConfig),
     /// Short-lived processes.
     Storm(StormConfig),
-    /// A set amount of CPU time.
+    /// A fixed amount of CPU time.
     Need(NeedConfig),
-    /// A set share of the machine.
+    /// A fixed share of the machine.
     Steady(SteadyConfig),
     /// Periodic wake-ups.
     Wake(WakeConfig),
 }
 
-/// The seed of a workload's draws. `place`: how many workloads stand before it
-/// in the file. The first has the scenario's own seed, so that it is that of
-/// `plimsoll load` too.
+/// Seed of a workload's draws. `place` is the number of workloads before it in
+/// the file. The first has the scenario's own seed, so that it draws the same
+/// as in `plimsoll load`.
 #[must_use]
 pub fn workload_seed(seed: u64, place: u64) -> u64 {
-    // 2^64 divided by the golden ratio: no small seeds or places meet.
+    // 2^64 divided by the golden ratio: small seeds and positions do not
+    // collide.
     seed.wrapping_add(place.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
-/// The most tasks of a scenario at a time: the model takes some 200 bytes for
-/// each.
+/// Maximum number of tasks that a scenario has at a time: the model takes some
+/// 200 bytes for each.
 pub const TASKS_MAX: u64 = 1_000_000;
 
 impl Workload {
-    /// How many tasks it has at a time on a machine of so many CPUs.
+    /// Number of tasks at a time on a machine of `cpus` CPUs.
     #[must_use]
     pub fn tasks(&self, cpus: u32) -> u64 {
         match self {
@@ -91,7 +92,7 @@ impl Workload {
         }
     }
 
-    /// The word for it, as on the command line.
+    /// Name on the command line.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {

@@ -6,7 +6,7 @@ use plimsoll_sim::host::{Event, Host, Observer, Span};
 use crate::fixture::{MSEC, SEC, assert_near, burn, group, latency, of, run, scenario, service};
 
 #[test]
-fn a_quota_is_kept_exactly_on_any_number_of_cpus() {
+fn quota_is_exact_on_any_number_of_cpus() {
     for cpus in [1, 2, 8] {
         let knobs = r#""quota": "60ms/100ms""#;
         let report = run(&scenario(
@@ -42,7 +42,7 @@ impl Observer for Watch {
     }
 }
 
-/// The core driven directly: a pool, its part on one CPU, and a task there.
+/// Direct driver of the core: a pool, its runtime on one CPU, and a task there.
 struct Direct {
     pool: Pool,
     cpu: Cpu,
@@ -50,8 +50,8 @@ struct Direct {
 }
 
 impl Direct {
-    /// A run up to `end_ns`: whenever the runtime of the CPU is used up, the
-    /// core is asked for more.
+    /// Runs up to `end_ns`, and asks the core for more runtime whenever the CPU
+    /// has used it up.
     fn run(&mut self, end_ns: u64) {
         loop {
             let left_ns = u64::try_from(self.cpu.runtime_ns()).unwrap_or(0);
@@ -73,7 +73,7 @@ impl Direct {
         );
     }
 
-    /// The task sleeps, or is throttled.
+    /// The task sleeps or is throttled.
     fn end(&mut self, throttled: bool) {
         if throttled {
             assert!(!self.pool.charge(&mut self.cpu, 0, self.now_ns));
@@ -89,12 +89,12 @@ impl Direct {
     }
 }
 
-/// A service of one worker under a quota with burst. What it ran when is
-/// charged to a pool of the core, driven directly: what is in the pool after
-/// each of 1,000 refills, when it is throttled, and all statistics must be
-/// the same, to the nanosecond.
+/// Accounting of a service of one worker under a quota with burst equals that
+/// of the core driven directly with the same run times, to the nanosecond:
+/// runtime in the pool after each of 1,000 refills, throttling, and all
+/// statistics.
 #[test]
-fn accounting_is_that_of_the_core_driven_directly_period_by_period() {
+fn accounting_equals_the_core_driven_directly() {
     let knobs = r#""quota": "50ms/100ms", "burst": "30ms""#;
     let work = vec![service(450.0, "exp:1ms", 1, 5)];
     let scenario = scenario(1, 100 * SEC, vec![group("g", knobs, work)]);
@@ -154,7 +154,7 @@ fn accounting_is_that_of_the_core_driven_directly_period_by_period() {
 }
 
 #[test]
-fn a_burst_within_the_average_is_not_throttled() {
+fn burst_within_the_average_is_not_throttled() {
     let tail = |knobs: &str| {
         let mut bursts = service(0.001, "const:1ms", 2, 1);
         if let plimsoll_sim::scenario::Workload::Service(config) = &mut bursts {

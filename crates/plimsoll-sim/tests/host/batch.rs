@@ -8,27 +8,27 @@ use crate::fixture::{
 };
 
 #[test]
-fn batch_work_gets_its_tolerance_behind_saturating_normal_work_and_no_more() {
+fn batch_work_gets_exactly_its_tolerance_under_saturating_normal_work() {
     let groups = vec![
-        group("main", "", vec![burn(4)]),
-        group("side", r#""class": "batch""#, vec![burn(4)]),
+        group("web", "", vec![burn(4)]),
+        group("batch", r#""class": "batch""#, vec![burn(4)]),
     ];
     let report = run(&scenario(4, 20 * SEC, groups));
     // 1 ms in 100 ms, of one CPU.
-    assert_near("side", of(&report, "side").cpus_used, 0.01, 0.0005);
+    assert_near("batch", of(&report, "batch").cpus_used, 0.01, 0.0005);
 }
 
 #[test]
-fn a_tolerance_of_0_is_none() {
+fn tolerance_of_zero_starves_batch_work() {
     let groups = vec![
-        group("main", "", vec![burn(2)]),
+        group("web", "", vec![burn(2)]),
         group(
-            "side",
+            "batch",
             r#""class": "batch", "tolerance": "0""#,
             vec![burn(2)],
         ),
     ];
-    assert_eq!(of(&run(&scenario(2, 5 * SEC, groups)), "side").cpu_ns, 0);
+    assert_eq!(of(&run(&scenario(2, 5 * SEC, groups)), "batch").cpu_ns, 0);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn nice_levels_and_group_weights_share_batch_time() {
 
 #[test]
 fn sixty_four_batch_tasks_share_four_cpus_within_5_percent() {
-    let groups = vec![group("side", r#""class": "batch""#, vec![burn(64)])];
+    let groups = vec![group("batch", r#""class": "batch""#, vec![burn(64)])];
     let report = run(&scenario(4, 20 * SEC, groups));
     match report.groups[0].workloads[0] {
         plimsoll_sim::host::WorkloadReport::Burn {
@@ -72,47 +72,47 @@ fn sixty_four_batch_tasks_share_four_cpus_within_5_percent() {
 }
 
 #[test]
-fn a_service_beside_batch_work_is_as_fast_as_alone() {
+fn service_latency_beside_batch_work_equals_latency_alone() {
     let web = || group("web", "", vec![service(600.0, "exp:1ms", 2, 3)]);
     let alone = latency(of(&run(&scenario(2, 60 * SEC, vec![web()])), "web"));
-    let side = group("side", r#""class": "batch""#, vec![burn(4)]);
-    let report = run(&scenario(2, 60 * SEC, vec![web(), side]));
+    let batch = group("batch", r#""class": "batch""#, vec![burn(4)]);
+    let report = run(&scenario(2, 60 * SEC, vec![web(), batch]));
     let beside = latency(of(&report, "web"));
     assert!(beside.1 <= 1.05 * alone.1, "{beside:?} {alone:?}");
     assert!(report.machine.idle_ratio < 0.001, "{:?}", report.machine);
-    let side = group("side", "", vec![burn(4)]);
-    let beside_fair = latency(of(&run(&scenario(2, 60 * SEC, vec![web(), side])), "web"));
+    let batch = group("batch", "", vec![burn(4)]);
+    let beside_fair = latency(of(&run(&scenario(2, 60 * SEC, vec![web(), batch])), "web"));
     assert!(beside_fair.1 > 2.0 * alone.1, "{beside_fair:?} {alone:?}");
 }
 
 #[test]
-fn batch_work_flows_to_the_free_half() {
+fn batch_work_uses_the_free_half_of_the_cpus() {
     // Normal load on two of four CPUs, as many batch tasks as CPUs.
     let groups = vec![
-        group("main", "", vec![burn(2)]),
-        group("side", r#""class": "batch""#, vec![burn(4)]),
+        group("web", "", vec![burn(2)]),
+        group("batch", r#""class": "batch""#, vec![burn(4)]),
     ];
     let report = run(&scenario(4, 10 * SEC, groups));
-    assert_near("main", of(&report, "main").cpus_used, 2.0, 0.02);
-    assert_near("side", of(&report, "side").cpus_used, 2.0, 0.02);
+    assert_near("web", of(&report, "web").cpus_used, 2.0, 0.02);
+    assert_near("batch", of(&report, "batch").cpus_used, 2.0, 0.02);
 }
 
 #[test]
-fn a_limit_of_each_cpu_is_kept() {
+fn per_cpu_limit_is_kept() {
     let knobs = r#""class": "batch", "cpu-limit": "50%""#;
     let report = run(&scenario(
         3,
         10 * SEC,
-        vec![group("side", knobs, vec![burn(6)])],
+        vec![group("batch", knobs, vec![burn(6)])],
     ));
-    assert_near("side", of(&report, "side").cpus_used, 1.5, 0.015);
+    assert_near("batch", of(&report, "batch").cpus_used, 1.5, 0.015);
 }
 
 #[test]
-fn batch_tasks_of_two_caches_share_alike() {
+fn batch_tasks_of_two_caches_get_equal_time() {
     let groups = vec![
-        group("main", "", vec![steady(30.0, 10 * SEC)]),
-        group("side", r#""class": "batch""#, vec![burn(12)]),
+        group("web", "", vec![steady(30.0, 10 * SEC)]),
+        group("batch", r#""class": "batch""#, vec![burn(12)]),
     ];
     let mut scenario = scenario(8, 10 * SEC, groups);
     scenario.machine.cpus_per_llc = 4;
@@ -121,10 +121,10 @@ fn batch_tasks_of_two_caches_share_alike() {
     assert!(report.machine.idle_ratio < 0.002, "{:?}", report.machine);
 }
 
-/// Side work with 1 % of each of two CPUs. One task is there from the start;
-/// another comes 1 ms before the end of a window and runs up to that end. What
-/// both ran of each 100 ms, in ms.
-fn side_by_window(windows: u64) -> Vec<u64> {
+/// Run time in ms of batch work with 1 % of each of two CPUs, by 100 ms window.
+/// One task is there from the start; another comes 1 ms before the end of a
+/// window and runs until that end.
+fn batch_ms_by_window(windows: u64) -> Vec<u64> {
     let mut late = service(1.0, "const:500ms", 1, 1);
     if let plimsoll_sim::scenario::Workload::Service(config) = &mut late {
         config.arrivals = Arrivals::Uniform {
@@ -132,7 +132,7 @@ fn side_by_window(windows: u64) -> Vec<u64> {
         };
     }
     let groups = vec![group(
-        "side",
+        "batch",
         r#""class": "batch", "cpu-limit": "1%""#,
         vec![burn(1), late],
     )];
@@ -149,39 +149,40 @@ fn side_by_window(windows: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_limited_cpu_goes_on_with_the_next_window_whatever_others_wait_for() {
-    let ran_ms = side_by_window(3);
+fn limited_cpu_resumes_in_the_next_window_despite_other_waiters() {
+    let ran_ms = batch_ms_by_window(3);
     assert!(ran_ms.iter().all(|&ms| ms >= 1), "{ran_ms:?}");
 }
 
 #[test]
-fn a_run_counts_in_the_window_of_the_limit_that_it_was_in() {
-    assert_eq!(side_by_window(4), [2, 2, 2, 2]);
+fn run_is_charged_to_the_window_in_which_it_ran() {
+    assert_eq!(batch_ms_by_window(4), [2, 2, 2, 2]);
 }
 
-/// Side work has half of each CPU. By 50 ms it has used up the one that normal
-/// work leaves to it; from 60 ms on it has the other one.
-fn side_on_the_other_cpu(cpus_per_llc: u32) -> u64 {
+/// Run time of batch work with half of each CPU. By 50 ms it has used up the
+/// limit of the CPU that normal work leaves free; from 60 ms on it has the
+/// other CPU.
+fn batch_on_the_other_cpu(cpus_per_llc: u32) -> u64 {
     let groups = vec![
-        group("main", "", vec![need(60 * MSEC, 1)]),
+        group("web", "", vec![need(60 * MSEC, 1)]),
         group(
-            "side",
+            "batch",
             r#""class": "batch", "cpu-limit": "50%""#,
             vec![burn(3)],
         ),
     ];
     let mut scenario = scenario(2, 100 * MSEC, groups);
     scenario.machine.cpus_per_llc = cpus_per_llc;
-    of(&run(&scenario), "side").cpu_ns
+    of(&run(&scenario), "batch").cpu_ns
 }
 
 #[test]
-fn a_task_refused_by_the_limit_of_a_cpu_runs_where_the_limit_has_room() {
-    assert_eq!(side_on_the_other_cpu(2), 90 * MSEC, "in its cache");
-    assert_eq!(side_on_the_other_cpu(1), 90 * MSEC, "in another cache");
+fn task_over_the_limit_of_a_cpu_runs_on_another() {
+    assert_eq!(batch_on_the_other_cpu(2), 90 * MSEC, "in its cache");
+    assert_eq!(batch_on_the_other_cpu(1), 90 * MSEC, "in another cache");
 }
 
-/// What those burners ran that ran least and most, in CPUs.
+/// Least and most CPU time among equal burners, in CPUs.
 fn least_and_most(cpus: u32, cpus_per_llc: u32, burners: usize, knobs: &str) -> (f64, f64) {
     let mut scenario = scenario(cpus, 20 * SEC, vec![group("g", knobs, vec![burn(burners)])]);
     scenario.machine.cpus_per_llc = cpus_per_llc;
@@ -196,7 +197,7 @@ fn least_and_most(cpus: u32, cpus_per_llc: u32, burners: usize, knobs: &str) -> 
 }
 
 #[test]
-fn batch_tasks_share_alike_where_caches_cannot_have_the_same_number() {
+fn batch_tasks_get_equal_time_if_caches_have_unequal_numbers_of_them() {
     for (cpus, cpus_per_llc, burners) in [(6, 2, 8), (6, 2, 7), (8, 4, 12), (8, 2, 13), (8, 4, 9)] {
         let (least, most) = least_and_most(cpus, cpus_per_llc, burners, r#""class": "batch""#);
         let share = f64::from(cpus) / burners as f64;
@@ -207,7 +208,7 @@ fn batch_tasks_share_alike_where_caches_cannot_have_the_same_number() {
 }
 
 #[test]
-fn nobody_is_left_out_where_a_task_too_many_goes_round() {
+fn surplus_task_rotates_over_all_cpus() {
     for knobs in ["", r#""class": "batch""#] {
         for (cpus, burners) in [(3, 4), (4, 5), (5, 7), (6, 7), (8, 11)] {
             let (least, most) = least_and_most(cpus, 1, burners, knobs);

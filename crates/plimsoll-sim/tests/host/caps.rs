@@ -24,7 +24,7 @@ fn rate(cap: &str, cpu_ns: u64) -> f64 {
 }
 
 #[test]
-fn a_task_gets_its_cap_from_the_first_millisecond() {
+fn cap_is_exact_from_the_first_millisecond() {
     for (cpu_ns, least, most) in [
         (10 * MSEC, 9.0, 19.0),
         (50 * MSEC, 9.0, 11.0),
@@ -62,7 +62,7 @@ fn storm(knobs: &str) -> f64 {
 }
 
 #[test]
-fn a_cap_holds_across_a_fork_storm() {
+fn cap_holds_across_a_fork_storm() {
     let free = storm("");
     assert_near("uncapped, s", free, 1.9, 0.01);
     assert_near("90 %, s", storm(r#""cap": "90%""#), 2.11, 0.063);
@@ -72,7 +72,7 @@ fn a_cap_holds_across_a_fork_storm() {
 }
 
 #[test]
-fn each_task_has_a_cap_of_its_own() {
+fn per_task_caps_are_independent() {
     let knobs = r#""cap": "20%", "per-task": true"#;
     let report = run(&scenario(
         2,
@@ -90,7 +90,7 @@ fn each_task_has_a_cap_of_its_own() {
 }
 
 #[test]
-fn a_soft_cap_yields_to_others_only() {
+fn soft_cap_limits_only_under_contention() {
     let alone = run(&scenario(
         1,
         20 * SEC,
@@ -112,7 +112,7 @@ fn a_soft_cap_yields_to_others_only() {
 }
 
 #[test]
-fn a_soft_cap_of_0_is_background_from_the_first_nanosecond() {
+fn soft_cap_of_zero_is_background_from_the_start() {
     for knobs in [
         r#""soft-cap": "0%""#,
         r#""soft-cap": "0%", "per-task": true"#,
@@ -122,15 +122,15 @@ fn a_soft_cap_of_0_is_background_from_the_first_nanosecond() {
             group("other", "", vec![burn(1)]),
         ];
         let mut host = Host::new(&scenario(1, SEC, groups)).unwrap();
-        // The tolerance has its first turn after 100 ms.
+        // The first server slice of the tolerance comes after 100 ms.
         host.run_until(99 * MSEC);
         assert_eq!(host.report().groups[0].cpu_ns, 0, "{knobs}");
     }
 }
 
 #[test]
-fn a_process_does_not_inherit_what_its_parent_used_of_a_soft_cap() {
-    // Usage rates are looked at in between.
+fn process_does_not_inherit_the_usage_rate_of_its_parent() {
+    // Usage rates are compared in between.
     const EACH_NS: u64 = 503 * MSEC;
     let storm = Workload::Storm(StormConfig {
         processes: 3,
@@ -147,12 +147,12 @@ fn a_process_does_not_inherit_what_its_parent_used_of_a_soft_cap() {
         let first = spans
             .iter()
             .find(in_fair)
-            .expect("it begins in the fair class");
+            .expect("the process begins in the fair class");
         assert_eq!(first.start_ns, u64::from(process) * EACH_NS);
     }
 }
 
-/// CPUs used by burners under a cap, on a machine all of whose CPUs they have.
+/// CPUs used by burners under a cap, on a machine without other work.
 fn used_under_cap(percent: u32, burners: usize, cpus: u32, threads_per_core: u32) -> f64 {
     let knobs = format!(r#""cap": "{percent}%""#);
     let groups = vec![group("g", &knobs, vec![burn(burners)])];
@@ -162,7 +162,7 @@ fn used_under_cap(percent: u32, burners: usize, cpus: u32, threads_per_core: u32
 }
 
 #[test]
-fn a_cap_above_one_cpu_is_reached_on_several() {
+fn cap_above_one_cpu_is_reached_on_several_cpus() {
     for (percent, burners, cpus, threads_per_core) in [
         (150, 2, 2, 1),
         (150, 4, 4, 2),
@@ -174,7 +174,7 @@ fn a_cap_above_one_cpu_is_reached_on_several() {
         let what = format!("{percent} %, {burners} burners on {cpus} CPUs");
         assert_near(&what, used, f64::from(percent) / 100.0, 0.001);
     }
-    // No more than there is.
+    // Bounded by the tasks and CPUs there are.
     assert_near("one task", used_under_cap(150, 1, 4, 1), 1.0, 1e-6);
     assert_near("one CPU", used_under_cap(150, 4, 1, 1), 1.0, 1e-6);
 }
@@ -191,7 +191,7 @@ fn used_with_wakes(percent: u32, burners: usize, every_ns: u64) -> f64 {
 }
 
 #[test]
-fn a_group_that_comes_and_goes_on_other_cpus_gets_all_of_its_cap() {
+fn group_that_keeps_changing_cpus_reaches_its_cap() {
     for (percent, burners, every_ms) in [
         (90, 1, 10),
         (100, 1, 1),
@@ -202,7 +202,7 @@ fn a_group_that_comes_and_goes_on_other_cpus_gets_all_of_its_cap() {
         (350, 3, 3),
     ] {
         let used = used_with_wakes(percent, burners, every_ms * MSEC);
-        // A wake is 5 µs of work.
+        // A wake-up is 5 µs of work.
         let wants = burners as f64 + 0.005 / every_ms as f64;
         let should = wants.min(f64::from(percent) / 100.0);
         let what = format!("{percent} %, {burners} burners, a wake each {every_ms} ms");

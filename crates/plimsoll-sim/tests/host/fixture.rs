@@ -1,4 +1,4 @@
-//! Scenarios in a few words.
+//! Builders of scenarios, and assertions.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use plimsoll_sim::scenario::{Group, Machine, Scenario, Workload};
 pub const MSEC: u64 = 1_000_000;
 pub const SEC: u64 = 1_000_000_000;
 
-/// A machine on which changing tasks costs nothing.
+/// A machine without a switch cost.
 pub fn machine(cpus: u32) -> Machine {
     Machine {
         switch_cost_ns: 0,
@@ -18,7 +18,7 @@ pub fn machine(cpus: u32) -> Machine {
     }
 }
 
-/// Knobs as in a file: `{"class": "batch"}` without the braces.
+/// A group; knobs as in a file, in JSON without the braces: `"class": "batch"`.
 pub fn group(name: &str, knobs: &str, workloads: Vec<Workload>) -> Group {
     Group {
         name: name.into(),
@@ -80,7 +80,7 @@ pub fn of<'a>(report: &'a HostReport, name: &str) -> &'a GroupReport {
     report.groups.iter().find(|g| g.name == name).unwrap()
 }
 
-/// Mean, 99th percentile in µs, and number of answers of a service.
+/// Mean and 99th percentile in µs, and number of answers of a service.
 pub fn latency(group: &GroupReport) -> (f64, f64, u64) {
     match &group.workloads[0] {
         WorkloadReport::Service {
@@ -98,7 +98,7 @@ pub fn assert_near(what: &str, is: f64, should: f64, within: f64) {
     );
 }
 
-/// What ran where, in the order of the ends.
+/// Observer that collects all spans, by end time.
 #[derive(Default)]
 pub struct Spans(pub Vec<Span>);
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::fixture::{MSEC, burn, group, need, service, steady};
 
-/// A machine, with its cores and caches cut as they may be.
+/// A machine with a random but valid division into cores and caches.
 pub fn machines() -> impl Strategy<Value = Machine> {
     let shapes = prop::sample::select(vec![
         (1, 1, 1),
@@ -36,7 +36,7 @@ pub fn machines() -> impl Strategy<Value = Machine> {
     )
 }
 
-/// One knob, or none: empty.
+/// One knob, or an empty string.
 fn maybe(knob: impl Strategy<Value = String> + 'static) -> BoxedStrategy<String> {
     prop_oneof![2 => Just(String::new()), 1 => knob].boxed()
 }
@@ -57,7 +57,7 @@ fn cap() -> impl Strategy<Value = String> {
     })
 }
 
-/// Knobs that go together, of a batch group or not.
+/// Consistent knobs of a group, in the batch class or not.
 fn knobs(batch: bool) -> BoxedStrategy<String> {
     let class = if batch { r#""class": "batch""# } else { "" };
     let own = if batch {
@@ -108,13 +108,13 @@ fn groups(duration_ns: u64) -> impl Strategy<Value = Group> {
     (knobs, works).prop_map(|(knobs, works)| group("g", &knobs, works))
 }
 
-/// Anything that can be run, so long.
+/// Any valid scenario of the given duration.
 pub fn scenarios(duration_ns: u64) -> impl Strategy<Value = Scenario> {
     let groups = prop::collection::vec(groups(duration_ns), 1..=5);
     (machines(), groups).prop_map(move |(machine, groups)| of(machine, groups, duration_ns))
 }
 
-/// A scenario whose groups have names of their own.
+/// A scenario, with unique names given to the groups.
 pub fn of(machine: Machine, groups: Vec<Group>, duration_ns: u64) -> Scenario {
     let named = |(group, index): (Group, usize)| Group {
         name: format!("g{index}"),
@@ -130,7 +130,7 @@ pub fn of(machine: Machine, groups: Vec<Group>, duration_ns: u64) -> Scenario {
     }
 }
 
-/// Groups of burners only, batch or not, some with a limit of each CPU.
+/// Groups of burners, in the batch class or not, some with a per-CPU limit.
 pub fn burners() -> impl Strategy<Value = Vec<(Group, u32)>> {
     let knobs = prop::sample::select(vec![
         "",
@@ -144,8 +144,8 @@ pub fn burners() -> impl Strategy<Value = Vec<(Group, u32)>> {
     prop::collection::vec(group, 1..=3)
 }
 
-/// Normal work that comes and goes, and leaves CPUs to others for a time.
-pub fn comings_and_goings(duration_ns: u64) -> impl Strategy<Value = Vec<Group>> {
+/// Normal work that wakes and sleeps, and leaves CPUs free for a time.
+pub fn intermittent_normal_work(duration_ns: u64) -> impl Strategy<Value = Vec<Group>> {
     let works = prop::collection::vec(workloads(duration_ns), 0..=2);
     works.prop_map(|works| {
         let works = works

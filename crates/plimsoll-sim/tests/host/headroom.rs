@@ -1,4 +1,4 @@
-//! Headroom: the table of the source, and the form in whole CPUs.
+//! Headroom: the table of the source, and headroom in whole CPUs.
 
 use plimsoll_policy::NSEC_PER_MSEC;
 use plimsoll_sim::scenario::Workload;
@@ -7,7 +7,7 @@ use crate::fixture::{SEC, assert_near, burn, group, need, run, scenario, steady}
 
 #[test]
 fn the_table_of_the_source() {
-    for (main, side, idle) in [
+    for (web, batch, idle) in [
         (30.0, 40.0, 30.0),
         (40.0, 30.0, 30.0),
         (50.0, 20.0, 30.0),
@@ -16,22 +16,22 @@ fn the_table_of_the_source() {
         (80.0, 0.0, 20.0),
     ] {
         let groups = vec![
-            group("main", r#""headroom": "30%""#, vec![steady(main, 11 * SEC)]),
-            group("side", r#""class": "batch""#, vec![burn(8)]),
+            group("web", r#""headroom": "30%""#, vec![steady(web, 11 * SEC)]),
+            group("batch", r#""class": "batch""#, vec![burn(8)]),
         ];
         let mut scenario = scenario(4, 10 * SEC, groups);
         scenario.warmup_ns = SEC;
         let machine = run(&scenario).machine;
-        assert_near("main", 100.0 * machine.normal_ratio, main, 0.2);
-        assert_near("side", 100.0 * machine.batch_ratio, side, 1.0);
+        assert_near("web", 100.0 * machine.normal_ratio, web, 0.2);
+        assert_near("batch", 100.0 * machine.batch_ratio, batch, 1.0);
         assert_near("idle", 100.0 * machine.idle_ratio, idle, 1.0);
     }
 }
 
 #[test]
-fn without_main_load_side_work_gets_all_but_the_headroom() {
+fn batch_work_alone_gets_all_but_the_headroom() {
     let groups = vec![group(
-        "side",
+        "batch",
         r#""class": "batch", "headroom": "25%""#,
         vec![burn(8)],
     )];
@@ -40,22 +40,23 @@ fn without_main_load_side_work_gets_all_but_the_headroom() {
 }
 
 #[test]
-fn whole_cpus_are_idle_at_every_instant() {
+fn headroom_in_cpus_keeps_them_idle_at_every_instant() {
     let groups = vec![
-        group("main", r#""headroom": "1cpus""#, vec![burn(2)]),
-        group("side", r#""class": "batch""#, vec![burn(4)]),
+        group("web", r#""headroom": "1cpus""#, vec![burn(2)]),
+        group("batch", r#""class": "batch""#, vec![burn(4)]),
     ];
     let report = run(&scenario(4, 10 * SEC, groups));
-    assert_near("side", report.machine.batch_ratio, 0.25, 0.001);
+    assert_near("batch", report.machine.batch_ratio, 0.25, 0.001);
     assert_near("idle", report.machine.idle_ratio, 0.25, 0.001);
 }
 
 #[test]
-fn a_short_main_load_is_answered_within_a_grain() {
-    // The headroom is a third; main takes all of it at 5 s, and more.
+fn batch_work_yields_within_two_grains_of_a_load_step() {
+    // The headroom is a third; from 5 s on, the service takes all of it and
+    // more.
     let groups = vec![
         group(
-            "main",
+            "web",
             r#""headroom": "30%", "tolerance": "0""#,
             vec![{
                 let plimsoll_sim::scenario::Workload::Steady(mut config) = steady(10.0, 10 * SEC)
@@ -69,7 +70,7 @@ fn a_short_main_load_is_answered_within_a_grain() {
                 plimsoll_sim::scenario::Workload::Steady(config)
             }],
         ),
-        group("side", r#""class": "batch""#, vec![burn(8)]),
+        group("batch", r#""class": "batch""#, vec![burn(8)]),
     ];
     let scenario = scenario(4, 10 * SEC, groups);
     let mut host = plimsoll_sim::host::Host::new(&scenario).unwrap();
@@ -80,7 +81,7 @@ fn a_short_main_load_is_answered_within_a_grain() {
     let before = side_ns(5 * SEC);
     let within = side_ns(5 * SEC + 5 * NSEC_PER_MSEC);
     let later = side_ns(5 * SEC + 400 * NSEC_PER_MSEC);
-    // No more than two grains of what it had.
+    // No more than two grains of its former usage.
     assert!(
         within - before <= 2 * 4 * NSEC_PER_MSEC,
         "{}",
@@ -90,9 +91,9 @@ fn a_short_main_load_is_answered_within_a_grain() {
 }
 
 #[test]
-fn a_batch_task_keeps_its_slice_while_the_allowance_lasts() {
+fn batch_task_keeps_its_slice_within_the_allowance() {
     let groups = vec![group(
-        "side",
+        "batch",
         r#""class": "batch", "headroom": "25%""#,
         vec![burn(12)],
     )];
@@ -103,19 +104,19 @@ fn a_batch_task_keeps_its_slice_while_the_allowance_lasts() {
     assert!(switches < slices + slices / 20, "{switches} of {slices}");
 }
 
-/// What side work with a tolerance of `runtime` in 100 ms gets behind two
-/// endless normal tasks on two CPUs, in CPUs.
+/// CPUs used by batch work with a tolerance of `runtime` in 100 ms beside two
+/// endless normal tasks on two CPUs.
 fn behind_saturating_work(headroom: &str, runtime: &str) -> f64 {
     let knobs = format!(r#""headroom": "{headroom}", "tolerance": "{runtime}/100ms""#);
     let groups = vec![
-        group("main", &knobs, vec![burn(2)]),
-        group("side", r#""class": "batch""#, vec![burn(2)]),
+        group("web", &knobs, vec![burn(2)]),
+        group("batch", r#""class": "batch""#, vec![burn(2)]),
     ];
     run(&scenario(2, 60 * SEC, groups)).groups[1].cpus_used
 }
 
 #[test]
-fn headroom_leaves_side_work_its_whole_tolerance() {
+fn headroom_grants_batch_work_its_whole_tolerance() {
     for headroom in ["1%", "30%", "100%", "1cpus"] {
         for (runtime, cpus) in [
             ("500us", 0.005),
@@ -134,18 +135,19 @@ fn headroom_leaves_side_work_its_whole_tolerance() {
 }
 
 #[test]
-fn what_side_work_ran_between_its_turns_shortens_the_next_and_cancels_none() {
-    // Headroom takes what main leaves; side work lives on its tolerance.
+fn run_time_between_server_slices_shortens_the_next_slice() {
+    // Headroom reserves all that the service leaves; batch work gets only its
+    // tolerance.
     let groups = vec![
         group(
-            "main",
+            "web",
             r#""headroom": "30%", "tolerance": "5ms/100ms""#,
             vec![steady(98.0, 60 * SEC)],
         ),
-        group("side", r#""class": "batch""#, vec![burn(2)]),
+        group("batch", r#""class": "batch""#, vec![burn(2)]),
     ];
     let used = run(&scenario(2, 60 * SEC, groups)).groups[1].cpus_used;
-    assert_near("side", used, 0.05, 0.002);
+    assert_near("batch", used, 0.05, 0.002);
 }
 
 #[test]
@@ -176,34 +178,35 @@ fn the_largest_headroom_and_the_smallest_tolerance_hold_whichever_group_asks() {
     assert_near("e", report.headroom.unwrap().headroom_ratio, 0.5, 0.0);
 }
 
-/// The shortfall of a headroom of two of four CPUs, in ms.
-fn shortfall_of_two_cpus_ms(main: Workload, tolerance: &str) -> f64 {
+/// The shortfall in ms for a headroom of two of four CPUs.
+fn shortfall_of_two_cpus_ms(web: Workload, tolerance: &str) -> f64 {
     let knobs = format!(r#""headroom": "2cpus", "tolerance": "{tolerance}""#);
     let groups = vec![
-        group("main", &knobs, vec![main]),
-        group("side", r#""class": "batch""#, vec![burn(4)]),
+        group("web", &knobs, vec![web]),
+        group("batch", r#""class": "batch""#, vec![burn(4)]),
     ];
     let report = run(&scenario(4, 10 * SEC, groups));
     report.headroom.unwrap().shortfall_ns as f64 / 1e6
 }
 
 #[test]
-fn whole_cpus_that_are_idle_are_no_shortfall() {
+fn idle_cpus_make_no_shortfall() {
     let shortfall_ms = shortfall_of_two_cpus_ms(need(NSEC_PER_MSEC, 1), "1ms/100ms");
     assert_near("two idle CPUs", shortfall_ms, 0.0, 0.0);
 }
 
 #[test]
-fn side_work_that_has_its_tolerance_alone_makes_no_shortfall() {
+fn batch_work_within_its_tolerance_makes_no_shortfall() {
     let shortfall_ms = shortfall_of_two_cpus_ms(burn(4), "20ms/100ms");
     assert_near("four busy CPUs", shortfall_ms, 0.0, 0.0);
 }
 
 #[test]
-fn side_work_above_its_tolerance_makes_a_shortfall_of_the_idle_cpus_that_are_missing() {
-    // Main leaves all four CPUs at once. Side work takes the two that are free
-    // for it, and has saved up a tolerance of 10 ms, of which both of the others
-    // and the two themselves use 3.8 ms in each grain: two are missing for three.
+fn batch_work_above_its_tolerance_makes_a_shortfall() {
+    // The service leaves all four CPUs at once. Batch work takes the two that
+    // are free for it. It has also saved up a tolerance of 10 ms, of which it
+    // uses 3.8 ms per grain, on the other two CPUs and these two; so two idle
+    // CPUs are missing for three grains.
     let shortfall_ms = shortfall_of_two_cpus_ms(need(50 * NSEC_PER_MSEC, 4), "20ms/100ms");
-    assert_near("four side tasks", shortfall_ms, 2.0 * 3.0, 0.0);
+    assert_near("four batch tasks", shortfall_ms, 2.0 * 3.0, 0.0);
 }

@@ -1,5 +1,5 @@
-//! The host simulator against theory, against the core driven directly, and
-//! against what each mechanism promises.
+//! Tests of the host simulator against queueing theory, the core driven
+//! directly, and the promises of each mechanism.
 
 #![allow(clippy::unwrap_used)]
 

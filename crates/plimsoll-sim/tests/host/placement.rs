@@ -1,11 +1,11 @@
-//! Where tasks go that become runnable, and what idle CPUs do about tasks that wait.
+//! CPU selection at wake-up, and idle CPUs that take waiting tasks.
 
 use plimsoll_sim::host::HostReport;
 
 use crate::fixture::{SEC, burn, group, of, run, scenario, service};
 
-/// Two burners that begin on one of four CPUs: workers without requests are
-/// between them.
+/// Two burners that start on the same one of four CPUs, because workers without
+/// requests lie between them.
 fn two_of_one_cpu(threads_per_core: u32) -> HostReport {
     let workers = |name, workers| group(name, "", vec![service(0.001, "const:1ms", workers, 1)]);
     let groups = vec![
@@ -19,7 +19,7 @@ fn two_of_one_cpu(threads_per_core: u32) -> HostReport {
 }
 
 #[test]
-fn tasks_that_wake_at_one_moment_go_to_different_idle_cpus() {
+fn simultaneous_wakeups_go_to_different_idle_cpus() {
     let report = two_of_one_cpu(1);
     for name in ["first", "second"] {
         let own = of(&report, name);
@@ -28,7 +28,7 @@ fn tasks_that_wake_at_one_moment_go_to_different_idle_cpus() {
 }
 
 #[test]
-fn tasks_that_wake_at_one_moment_go_to_different_cores() {
+fn simultaneous_wakeups_go_to_different_cores() {
     let report = two_of_one_cpu(2);
     for name in ["first", "second"] {
         match of(&report, name).workloads[0] {

@@ -1,5 +1,5 @@
-//! What holds in any scenario: random machines, knobs and workloads, the same ones
-//! in every run.
+//! Properties of all scenarios, checked on random machines, knobs and
+//! workloads. The cases are the same in every run.
 
 use plimsoll_policy::{bandwidth, ratecap};
 use plimsoll_sim::host::{Host, HostReport, Span, WorkloadReport};
@@ -8,13 +8,14 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 use crate::fixture::{MSEC, Spans, burn, group, service};
-use crate::generate::{burners, comings_and_goings, machines, of, scenarios};
+use crate::generate::{burners, intermittent_normal_work, machines, of, scenarios};
 
-/// How long a run is, in virtual time.
+/// Duration of a run in virtual time.
 const LENGTH_NS: u64 = 600 * MSEC;
-/// The longest slice, and the longest run that is not asked for its limits.
+/// The longest slice, which is also the longest run between two checks of the
+/// limits.
 const SLICE_NS: u64 = 4 * MSEC;
-/// The window of a limit of each CPU.
+/// Window of a per-CPU limit.
 const WINDOW_NS: u64 = 100 * MSEC;
 
 fn config(cases: u32) -> ProptestConfig {
@@ -37,13 +38,14 @@ fn watch(scenario: &Scenario) -> (HostReport, Vec<Span>) {
     (report, spans)
 }
 
-/// What of a span lies in `from_ns .. to_ns`.
+/// The part of a span within `from_ns .. to_ns`.
 fn part(span: &Span, from_ns: u64, to_ns: u64) -> u64 {
     let end_ns = span.end_ns.min(to_ns);
     end_ns.saturating_sub(span.start_ns.max(from_ns))
 }
 
-/// The most that `spans` have run above `permille` of a CPU, over any time.
+/// The most run time of `spans` in excess of `permille` of a CPU, over any
+/// interval.
 fn most_above_ns<'a>(spans: impl Iterator<Item = &'a Span>, permille: u32) -> u64 {
     let mut edges: Vec<(u64, i64)> = spans
         .flat_map(|span| [(span.start_ns, 1), (span.end_ns, -1)])
@@ -80,7 +82,8 @@ fn check_conserved(scenario: &Scenario, report: &HostReport, spans: &[Span]) {
     }
 }
 
-/// In each run of periods no more than quota and burst, and a slice on each CPU.
+/// Usage over any number of consecutive periods is at most quota and burst,
+/// plus a slice for each CPU.
 fn check_quota(group: &Group, cpus: u32, spans: &[Span]) {
     let Some(quota) = group.knobs.quota else {
         return;
@@ -102,7 +105,7 @@ fn check_quota(group: &Group, cpus: u32, spans: &[Span]) {
     }
 }
 
-/// No more than the cap, and a slice on each CPU, over any time.
+/// Usage over any interval is at most the cap, plus a slice for each CPU.
 fn check_cap(group: &Group, cpus: u32, spans: &[Span]) {
     let Some(cap) = group.knobs.cap else { return };
     let depth_ns = ratecap::Params::default().depth_ns;
@@ -122,7 +125,7 @@ fn check_cap(group: &Group, cpus: u32, spans: &[Span]) {
     }
 }
 
-/// On each CPU no more than its part of each window.
+/// Usage of each CPU in each window is at most the limit.
 fn check_limit(group: &Group, cpus: u32, spans: &[Span]) {
     let Some(limit) = group.knobs.cpu_limit else {
         return;
@@ -138,16 +141,16 @@ fn check_limit(group: &Group, cpus: u32, spans: &[Span]) {
     }
 }
 
-/// Tasks that always want to run: whose they are, how many, and what they may use
-/// of each CPU in a window.
+/// Tasks that always want to run: their group, number, and the limit of each
+/// CPU in a window.
 struct Waiters {
     group: u32,
     count: usize,
     limit_ns: u64,
 }
 
-/// The longest time that a CPU was idle although one of `waiters` waited that
-/// might have run there.
+/// The longest time that a CPU was idle while one of `waiters` could have run
+/// there.
 fn longest_idle_beside(waiters: &Waiters, cpus: u32, spans: &[Span]) -> u64 {
     let mut edges: Vec<u64> = spans.iter().flat_map(|s| [s.start_ns, s.end_ns]).collect();
     edges.extend((0..=LENGTH_NS / WINDOW_NS).map(|window| window * WINDOW_NS));
@@ -208,7 +211,7 @@ proptest! {
 proptest! {
     #![proptest_config(config(400))]
     #[test]
-    fn a_seed_gives_one_run_in_any_steps(
+    fn run_does_not_depend_on_the_steps(
         scenario in scenarios(LENGTH_NS / 3),
         step_ns in 100_000..50 * MSEC,
     ) {
@@ -224,10 +227,10 @@ proptest! {
 proptest! {
     #![proptest_config(config(1500))]
     #[test]
-    fn no_cpu_idles_beside_a_task_that_may_run_there(
+    fn no_cpu_is_idle_while_a_task_that_may_run_there_waits(
         machine in machines(),
         burners in burners(),
-        others in comings_and_goings(LENGTH_NS),
+        others in intermittent_normal_work(LENGTH_NS),
     ) {
         let (first, counts): (Vec<Group>, Vec<u32>) = burners.into_iter().unzip();
         let groups: Vec<Group> = first.into_iter().chain(others).collect();
@@ -241,8 +244,8 @@ proptest! {
                 limit_ns: limit.map_or(u64::MAX, |limit| WINDOW_NS / 1_000_000 * u64::from(limit.ppm)),
             };
             let longest_ns = longest_idle_beside(&waiters, machine.cpus, &spans);
-            // Each waits for a millisecond before a CPU of another cache takes it, and
-            // one of each cache may wait behind another.
+            // A task waits for a millisecond before a CPU of another cache
+            // takes it, and one task of each cache may wait behind another.
             let nr_llcs = u64::from(machine.cpus / machine.cpus_per_llc);
             let most_ns = (nr_llcs + 1).max(5) * MSEC;
             prop_assert!(longest_ns <= most_ns, "group {index}: {longest_ns} ns");
@@ -250,16 +253,16 @@ proptest! {
     }
 
     #[test]
-    fn batch_work_gets_its_tolerance_beside_saturating_work_and_no_more(
+    fn batch_work_gets_exactly_its_tolerance_under_saturating_work(
         machine in machines(),
         normal in 1..3usize,
         batch in prop::collection::vec(1..10usize, 1..=3),
         runtime_ms in 0..=5u64,
         period_ms in 10..=100u64,
     ) {
-        let normal = group("main", "", vec![burn(2 * normal * machine.cpus as usize)]);
+        let normal = group("web", "", vec![burn(2 * normal * machine.cpus as usize)]);
         let tolerance = format!(r#""class": "batch", "tolerance": "{runtime_ms}ms/{period_ms}ms""#);
-        let batch = batch.into_iter().map(|count| group("side", &tolerance, vec![burn(count)]));
+        let batch = batch.into_iter().map(|count| group("batch", &tolerance, vec![burn(count)]));
         let groups = std::iter::once(normal).chain(batch).collect();
         let (report, _) = watch(&of(machine, groups, LENGTH_NS));
         let batch_ns: u64 = report.groups.iter().map(|group| group.batch_ns).sum();
@@ -270,7 +273,7 @@ proptest! {
     }
 
     #[test]
-    fn each_request_is_answered_once_and_for_its_work(
+    fn each_request_is_answered_once_at_the_cost_of_its_demand(
         cpus in 1..=8u32,
         batch in 0..=8usize,
         workers in 1..=8usize,
@@ -281,7 +284,7 @@ proptest! {
         let rate = load * f64::from(cpus.min(workers as u32)) * 1e9 / DEMAND_NS as f64;
         let groups = vec![
             group("web", "", vec![service(rate, "const:700us", workers, seed)]),
-            group("side", r#""class": "batch""#, vec![burn(batch.max(1))]),
+            group("batch", r#""class": "batch""#, vec![burn(batch.max(1))]),
         ];
         let machine = crate::fixture::machine(cpus);
         let (report, _) = watch(&of(machine, groups, LENGTH_NS));
@@ -291,7 +294,7 @@ proptest! {
         };
         prop_assert!(answered * DEMAND_NS <= cpu_ns);
         prop_assert!(cpu_ns <= (answered + workers as u64) * DEMAND_NS);
-        // All but those that have just come.
+        // All but those that have just arrived.
         prop_assert!(answered <= requests && requests <= answered + 30, "{answered} of {requests}");
     }
 }

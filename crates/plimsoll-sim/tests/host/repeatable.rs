@@ -1,4 +1,4 @@
-//! The same seed gives the same run, in however many steps.
+//! Repeatability: the same seed gives the same run in any number of steps.
 
 use plimsoll_sim::host::{Host, Span};
 use plimsoll_sim::scenario::Scenario;
@@ -12,7 +12,7 @@ fn busy() -> Scenario {
             r#""headroom": "20%""#,
             vec![service(900.0, "exp:1ms", 4, 7)],
         ),
-        group("main", "", vec![steady(20.0, 3 * SEC)]),
+        group("web", "", vec![steady(20.0, 3 * SEC)]),
         group(
             "limited",
             r#""quota": "50ms/100ms", "burst": "20ms""#,
@@ -20,7 +20,7 @@ fn busy() -> Scenario {
         ),
         group("capped", r#""cap": "30%""#, vec![burn(3)]),
         group(
-            "side",
+            "batch",
             r#""class": "batch", "cpu-limit": "80%""#,
             vec![burn(6)],
         ),
@@ -33,7 +33,7 @@ fn busy() -> Scenario {
 }
 
 #[test]
-fn a_seed_gives_one_run_in_any_number_of_steps() {
+fn run_does_not_depend_on_the_number_of_steps() {
     let scenario = busy();
     let whole = run(&scenario);
     assert_eq!(whole, run(&scenario));
@@ -46,7 +46,7 @@ fn a_seed_gives_one_run_in_any_number_of_steps() {
 }
 
 #[test]
-fn no_cpu_runs_two_tasks_and_no_task_is_on_two_cpus() {
+fn no_cpu_runs_two_tasks_and_no_task_runs_on_two_cpus() {
     let mut host = Host::with_observer(&busy(), Spans::default()).unwrap();
     host.run_until(u64::MAX);
     let (events, report) = (host.events(), host.report());
@@ -80,7 +80,7 @@ fn groups_and_classes_account_for_every_nanosecond() {
 }
 
 #[test]
-fn a_run_cut_short_reports_what_was_done() {
+fn stopped_run_reports_its_progress() {
     let mut host = Host::new(&busy()).unwrap();
     host.run_until(SEC / 2 + 300 * MSEC);
     let report = host.report();

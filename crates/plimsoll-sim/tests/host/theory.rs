@@ -1,9 +1,9 @@
-//! Queues whose waiting times are known.
+//! Queues with known waiting times.
 
 use crate::fixture::{SEC, assert_near, burn, group, latency, of, run, scenario, service};
 
-/// Mean latencies of independent runs, and half the width of their 99 %
-/// confidence interval.
+/// Average of the mean latencies of independent runs, and half the width of
+/// their 99 % confidence interval.
 fn mean_latency_us(rate: f64, demand: &str, cpus: u32) -> (f64, f64) {
     const RUNS: u64 = 16;
     let means: Vec<f64> = (0..RUNS)
@@ -26,7 +26,7 @@ fn interval(values: &[f64], student_t: f64) -> (f64, f64) {
 }
 
 #[test]
-fn an_m_m_1_queue_waits_as_theory_says() {
+fn m_m_1_queue_matches_theory() {
     // Mean time in the system 1 / (µ - λ): µ = 1000/s, λ = 700/s.
     let (mean, half) = mean_latency_us(700.0, "exp:1ms", 1);
     assert_near("time in system, us", mean, 1e6 / 300.0, half);
@@ -34,7 +34,7 @@ fn an_m_m_1_queue_waits_as_theory_says() {
 }
 
 #[test]
-fn an_m_d_1_queue_waits_half_as_long() {
+fn m_d_1_queue_matches_theory() {
     // Pollaczek-Khinchine: W = λ E(S²) / 2(1 - ρ); S constant 1 ms.
     let (mean, half) = mean_latency_us(700.0, "const:1ms", 1);
     let wait_us = 700.0 * 1e-6 / (2.0 * 0.3) * 1e6;
@@ -43,8 +43,9 @@ fn an_m_d_1_queue_waits_half_as_long() {
 }
 
 #[test]
-fn an_m_g_1_queue_waits_by_its_second_moment() {
-    // Bimodal: 0.5 ms, and 5 ms for one in ten: E(S) 0.95 ms, E(S²) 2.725 ms².
+fn m_g_1_queue_matches_theory() {
+    // Bimodal: 5 ms for one request in ten, else 0.5 ms. E(S) = 0.95 ms, E(S²)
+    // = 2.725 ms².
     let (mean, half) = mean_latency_us(600.0, "bimodal:500us,5ms,0.1", 1);
     let (rho, second) = (600.0 * 0.95e-3, 2.725e-6);
     let wait_us = 600.0 * second / (2.0 * (1.0 - rho)) * 1e6;
@@ -53,7 +54,7 @@ fn an_m_g_1_queue_waits_by_its_second_moment() {
 }
 
 #[test]
-fn an_m_m_4_queue_waits_as_erlang_c_says() {
+fn m_m_4_queue_matches_erlang_c() {
     // Four servers, ρ = 0.8: offered load a = 3.2.
     let (mean, half) = mean_latency_us(3_200.0, "exp:1ms", 4);
     let a: f64 = 3.2;
@@ -89,14 +90,14 @@ fn fair_tasks_on_many_cpus_share_by_weight() {
     assert_near("heavy", of(&report, "heavy").cpus_used, 3.0, 0.05);
 }
 
-/// A bucket of Q + B that Q flows into once a period, and one exponential
-/// demand a period that waits where the bucket is empty. What is missing in it,
-/// with what waits, follows Lindley's recursion with a constant: it is the
+/// A bucket of Q + B, refilled by Q once a period, and one exponential demand a
+/// period that waits while the bucket is empty. The deficit of the bucket plus
+/// the waiting demand follows Lindley's recursion with a constant: it is the
 /// waiting time of a D/M/1 queue, whose time in the system is exponential
 /// (Kleinrock, Queueing Systems I, 6.4). So a period is throttled with
 /// probability exp(-µ (1 - σ) (Q + B)), where σ = exp(-µ (1 - σ) Q).
 #[test]
-fn a_token_bucket_runs_dry_as_often_as_a_d_m_1_queue_is_late() {
+fn throttling_probability_matches_a_d_m_1_queue() {
     const RUNS: u64 = 8;
     let (quota_ms, burst_ms, mean_ms) = (400.0, 400.0, 300.0);
     let shares: Vec<f64> = (0..RUNS)
@@ -111,7 +112,7 @@ fn a_token_bucket_runs_dry_as_often_as_a_d_m_1_queue_is_late() {
                 14_000 * SEC,
                 vec![group("g", knobs, vec![work])],
             ));
-            let figures = of(&report, "g").bandwidth.expect("it has a quota");
+            let figures = of(&report, "g").bandwidth.expect("the group has a quota");
             figures.nr_throttled as f64 / figures.nr_periods as f64
         })
         .collect();

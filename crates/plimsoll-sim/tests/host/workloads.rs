@@ -1,4 +1,4 @@
-//! What workloads report, beside what `plimsoll load` reports of the same.
+//! Figures of workloads, compared with those of `plimsoll load`.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ fn storm(processes: u32, cpu_ns: u64, parallel: usize) -> Workload {
     })
 }
 
-/// Measured for 10 s after a warm-up of 500 ms.
+/// A scenario measured for 10 s after a warm-up of 500 ms.
 fn warmed_up(cpus: u32, knobs: &str, workload: Workload) -> Scenario {
-    let groups = vec![group("main", knobs, vec![workload])];
+    let groups = vec![group("web", knobs, vec![workload])];
     let mut scenario = scenario(cpus, 10 * SEC, groups);
     scenario.warmup_ns = 500 * MSEC;
     scenario
@@ -42,11 +42,11 @@ fn need_figures(scenario: &Scenario) -> (u64, u64, f64) {
 }
 
 #[test]
-fn the_rate_of_a_need_is_over_its_own_time_whatever_the_warm_up() {
+fn rate_of_need_does_not_depend_on_the_warm_up() {
     for (cpu_ns, what) in [
         (SEC, "ends after the warm-up"),
-        (100 * MSEC, "within it"),
-        (20 * SEC, "not at all"),
+        (100 * MSEC, "ends within the warm-up"),
+        (20 * SEC, "does not end"),
     ] {
         let (used_ns, elapsed_ns, rate) = need_figures(&warmed_up(1, "", need(cpu_ns, 1)));
         let should_ns = cpu_ns.min(10_500 * MSEC);
@@ -70,24 +70,24 @@ fn storm_figures(scenario: &Scenario) -> (u64, u64, u64) {
 }
 
 #[test]
-fn the_figures_of_a_storm_are_over_its_own_time_whatever_the_warm_up() {
+fn figures_of_storm_do_not_depend_on_the_warm_up() {
     let figures = storm_figures(&warmed_up(2, "", storm(1_000, 2 * MSEC, 2)));
     assert_eq!(figures, (1_000, SEC, 2 * SEC));
 }
 
 #[test]
-fn each_process_of_a_storm_costs_a_change_of_tasks() {
+fn each_process_of_a_storm_costs_a_task_switch() {
     let mut scenario = warmed_up(1, "", storm(1_000, MSEC, 1));
     scenario.warmup_ns = 0;
     scenario.machine.switch_cost_ns = 5_000;
-    // All but the first, which is on its CPU before anything is counted.
+    // The first process is on its CPU before counting starts.
     assert_eq!(run(&scenario).groups[0].nr_switches, 999);
     let took_ns = SEC + 1_000 * 5_000;
     assert_eq!(storm_figures(&scenario), (1_000, took_ns, took_ns));
 }
 
 #[test]
-fn the_warm_up_counts_for_no_endless_work() {
+fn warm_up_is_excluded_for_endless_work() {
     match first_work(&warmed_up(1, "", burn(1))) {
         WorkloadReport::Burn {
             cpu_ns, work_ns, ..
@@ -96,8 +96,8 @@ fn the_warm_up_counts_for_no_endless_work() {
     }
 }
 
-/// Answers, failures, and mean and largest latency in ms, of a service that
-/// answers 100 of 200 requests a second for 10 s.
+/// Answers, failures, and mean and maximum latency in ms, of a service that can
+/// answer 100 of 200 requests a second for 10 s.
 fn overloaded(knobs: &str, deadline_ns: u64) -> (u64, u64, f64, f64) {
     let mut web = service(200.0, "const:10ms", 1, 1);
     if let Workload::Service(config) = &mut web {
@@ -107,7 +107,7 @@ fn overloaded(knobs: &str, deadline_ns: u64) -> (u64, u64, f64, f64) {
     }
     let groups = vec![
         group("web", knobs, vec![web]),
-        group("main", "", vec![burn(usize::from(!knobs.is_empty()))]),
+        group("web", "", vec![burn(usize::from(!knobs.is_empty()))]),
     ];
     match run(&scenario(1, 10 * SEC, groups))
         .groups
@@ -131,10 +131,10 @@ fn overloaded(knobs: &str, deadline_ns: u64) -> (u64, u64, f64, f64) {
 }
 
 #[test]
-fn requests_that_are_not_answered_are_failures_and_have_waited() {
+fn unanswered_requests_are_failures_and_count_in_the_latency() {
     let (answered, failures, mean_ms, max_ms) = overloaded("", 60 * SEC);
-    // Half of what arrives is answered, the last of it 5 s late. What arrived in
-    // the last second may yet be answered.
+    // Half of the requests are answered, the last of them 5 s late. Those of
+    // the last second may still be answered.
     assert_near("answered", answered as f64, 1_000.0, 1.0);
     assert_near("failures", failures as f64, 1_000.0 - 200.0, 1.0);
     // Half wait 0 to 5 s, the others 1 to 5 s.
@@ -148,7 +148,7 @@ fn requests_that_are_not_answered_are_failures_and_have_waited() {
 }
 
 #[test]
-fn a_service_that_answers_nothing_fails_and_its_requests_wait_to_the_end() {
+fn unanswered_requests_wait_until_the_end() {
     let starved = r#""class": "batch", "tolerance": "0""#;
     let (answered, failures, mean_ms, max_ms) = overloaded(starved, 50 * MSEC);
     assert_eq!(answered, 0);
@@ -157,11 +157,12 @@ fn a_service_that_answers_nothing_fails_and_its_requests_wait_to_the_end() {
     assert_near("max", max_ms, 10_000.0, 10.0);
 }
 
-/// Beside batch work that makes everything take twice as long.
+/// The first workload, beside batch work that doubles the duration of all work
+/// by contention.
 fn contended(workload: Workload) -> WorkloadReport {
     let groups = vec![
-        group("main", "", vec![workload]),
-        group("side", r#""class": "batch""#, vec![burn(4)]),
+        group("web", "", vec![workload]),
+        group("batch", r#""class": "batch""#, vec![burn(4)]),
     ];
     let mut scenario = scenario(4, 10 * SEC, groups);
     scenario.machine.contention_ppm = 1_000_000;
@@ -169,7 +170,7 @@ fn contended(workload: Workload) -> WorkloadReport {
 }
 
 #[test]
-fn a_set_share_and_a_set_amount_of_cpu_time_are_just_that_under_contention() {
+fn steady_and_need_are_exact_under_contention() {
     match contended(steady(40.0, 10 * SEC)) {
         WorkloadReport::Steady {
             percent_achieved, ..

@@ -1,4 +1,4 @@
-//! Experiments of one row.
+//! Builders of experiments with one row.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicU64;
@@ -39,7 +39,7 @@ pub fn run(rows: Vec<Row>, periods: u64, seed: u64, threads: usize) -> Vec<Vec<C
     experiment.run(threads, &watch).expect("it can be run")
 }
 
-/// The draws of a row's groups, period by period.
+/// Draws of a row's groups, period by period.
 pub struct Draws {
     sampler: Sampler,
     rng: Xoshiro256PlusPlus,

@@ -1,5 +1,5 @@
-//! The interference experiment against a plain implementation of its source,
-//! against theory, against the source's table, and its own promises.
+//! Tests of the interference experiment against a port of the source's
+//! pseudo-code, theory, the source's table, and its own promises.
 
 mod fixture;
 #[path = "../../benches/interference/plain.rs"]

@@ -1,4 +1,4 @@
-//! What holds of any experiment, and what is refused.
+//! Properties of all experiments, and refusals.
 
 use plimsoll_sim::interference::{
     Burst, CellReport, Distribution, Experiment, Group, Machine, Row,
@@ -47,12 +47,13 @@ fn row() -> impl Strategy<Value = Row> {
 }
 
 fn check(cell: &CellReport) {
-    // All but the first count are of periods that missed their deadline, …
+    // The first count is of periods that met their deadline. All others missed
+    // it, …
     let met = cell.wcet_counts.first().copied().unwrap_or(0);
     let missed = (cell.periods - met) as f64 / cell.periods as f64;
     assert!((cell.missed.mean - missed).abs() < 1e-9, "{missed}");
     assert!(cell.wcet.mean >= 1.0 + missed - 1e-12);
-    // … and in each of these the machine was busy to the end.
+    // … and in each of those the machine was busy to the end.
     let least = missed - 1e-9;
     assert!((least..=1.0 + 1e-12).contains(&cell.utilisation.mean));
     assert_eq!(
@@ -71,10 +72,10 @@ proptest! {
         }
     }
 
-    /// Up to what chance does to single periods: a burst taken earlier is not
-    /// there later.
+    /// The tolerance is for single periods: a burst taken earlier is not
+    /// available later.
     #[test]
-    fn a_larger_burst_never_interferes_much_less(row in row(), seed in any::<u64>()) {
+    fn larger_burst_does_not_reduce_interference(row in row(), seed in any::<u64>()) {
         let cells = &run(vec![row], 2_000, seed, 1)[0];
         prop_assert_eq!(cells[0].missed.mean, 0.0);
         for pair in cells.windows(2) {
@@ -82,10 +83,10 @@ proptest! {
         }
     }
 
-    /// Nothing is used that is not there, and nothing is lost: without
-    /// limits on bursts, CPU is idle only when nobody wants any.
+    /// Usage never exceeds the machine; and without a limit on bursts, CPU is
+    /// idle only if no group has demand left.
     #[test]
-    fn a_period_uses_no_more_than_the_machine(row in row(), seed in any::<u64>()) {
+    fn usage_never_exceeds_the_machine(row in row(), seed in any::<u64>()) {
         for bursts in &row.columns {
             let mut machine = Machine::new(&row.groups, bursts).unwrap();
             let mut draws = Draws::new(&row, machine.lanes(), seed);
@@ -105,7 +106,10 @@ fn refusal(row: Row, periods: u64) -> String {
         periods,
         seed: 1,
     };
-    let refused = experiment.check().expect_err("it is refused").to_string();
+    let refused = experiment
+        .check()
+        .expect_err("the experiment is refused")
+        .to_string();
     assert!(
         refused.contains("; allowed: ") && !refused.contains('\n'),
         "{refused}"
@@ -114,7 +118,7 @@ fn refusal(row: Row, periods: u64) -> String {
 }
 
 #[test]
-fn what_is_out_of_range_is_refused_by_name() {
+fn out_of_range_fields_are_refused_by_name() {
     let good = || equal(Distribution::Exponential, 5, 0.5, &[Burst::Unlimited]);
     assert!(refusal(good(), 999).starts_with("periods: `999`"));
     assert!(refusal(good(), 1_000_000_000_001).starts_with("periods: "));

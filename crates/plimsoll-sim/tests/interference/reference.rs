@@ -1,4 +1,4 @@
-//! Beside the pseudo-code, written plainly.
+//! Comparison with the port of the source's pseudo-code.
 
 use plimsoll_sim::interference::{Burst, Distribution, Machine};
 
@@ -22,7 +22,7 @@ fn quotas(burst: Burst) -> f64 {
 }
 
 #[test]
-fn the_same_draws_meet_and_miss_the_same_deadlines_as_the_pseudo_code() {
+fn same_draws_meet_the_same_deadlines_as_the_pseudo_code() {
     const PERIODS: usize = 20_000;
     let bursts = [0.0, 0.5, 1.0, 2.0].map(Burst::Quotas);
     for burst in bursts.into_iter().chain([Burst::Unlimited]) {
@@ -47,7 +47,7 @@ fn the_same_draws_meet_and_miss_the_same_deadlines_as_the_pseudo_code() {
 }
 
 #[test]
-fn other_draws_give_the_pseudo_codes_figures_within_the_interval() {
+fn other_draws_agree_with_the_pseudo_code_within_the_interval() {
     const PERIODS: u64 = 100_000;
     for distribution in distributions() {
         let row = equal(distribution, 5, 0.8, &[Burst::Quotas(1.0)]);
@@ -61,8 +61,8 @@ fn other_draws_give_the_pseudo_codes_figures_within_the_interval() {
         let wcet = list.iter().sum::<u64>() as f64 / list.len() as f64;
         let missed = list.iter().filter(|wcet| **wcet > 1).count() as f64 / list.len() as f64;
         let cell = run(vec![row.clone()], PERIODS, 1, 2).remove(0).remove(0);
-        // Both are estimates: the difference has √2 times the spread of one,
-        // and eight are looked at.
+        // Both are estimates, so their difference has √2 times the spread of
+        // one; and eight differences are tested.
         for (ours, plain) in [(cell.wcet, wcet), (cell.missed, missed)] {
             let within = 2.0 * ours.half_width.unwrap();
             let difference = (ours.mean - plain).abs();

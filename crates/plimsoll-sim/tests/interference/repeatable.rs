@@ -1,4 +1,4 @@
-//! The same seed, the same result; and an end before the end.
+//! Repeatability, and runs that are stopped early.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,13 +41,13 @@ fn every_period_counts_once() {
 }
 
 #[test]
-fn rows_do_not_depend_on_how_many_come_after_them() {
+fn rows_do_not_depend_on_later_rows() {
     let first = run(rows()[..1].to_vec(), 10_000, 1, 2);
     assert_eq!(first[0], run(rows(), 10_000, 1, 2)[0]);
 }
 
 #[test]
-fn an_early_end_returns_what_was_computed_of_all_rows() {
+fn stopped_experiment_returns_partial_figures_of_all_rows() {
     let experiment = Experiment {
         rows: rows(),
         periods: 320_000,
@@ -76,7 +76,7 @@ fn an_early_end_returns_what_was_computed_of_all_rows() {
 }
 
 #[test]
-fn an_end_in_the_first_batches_returns_as_much_of_each_row() {
+fn experiment_stopped_in_the_first_batches_has_equal_progress_in_all_rows() {
     const EACH: u64 = 60_000;
     let experiment = Experiment {
         rows: rows().into_iter().cycle().take(9).collect(),
@@ -100,7 +100,7 @@ fn an_end_in_the_first_batches_returns_as_much_of_each_row() {
 }
 
 #[test]
-fn an_end_before_the_first_batch_returns_nothing_and_says_so() {
+fn experiment_stopped_before_the_first_batch_is_empty_and_incomplete() {
     let experiment = Experiment {
         rows: rows(),
         periods: 1_000_000,
@@ -120,16 +120,16 @@ fn an_end_before_the_first_batch_returns_nothing_and_says_so() {
     }
 }
 
-/// Batches that begin with nothing saved and nothing to do are warmed up: they
-/// say what one long run says.
+/// Batches start without savings and without pending work; with their warm-up,
+/// they agree with one long run.
 #[test]
-fn cutting_into_batches_leaves_no_bias() {
+fn batches_have_no_bias() {
     let row = equal(Distribution::Exponential, 5, 0.9, &[Burst::Unlimited]);
     let short = run(vec![row.clone()], 1_000 * BATCHES as u64, 5, 2);
     let long = run(vec![row], 100_000 * BATCHES as u64, 6, 2);
     let (short, long) = (short[0][0].missed, long[0][0].missed);
     let within = short.half_width.unwrap().hypot(long.half_width.unwrap());
-    // Without a warm-up, it would be 0.61 in place of 0.67.
+    // Without a warm-up, the result would be 0.61 instead of 0.67.
     assert!(
         (short.mean - long.mean).abs() < within,
         "{short:?} {long:?}"

@@ -1,4 +1,4 @@
-//! The source's table: where ours agrees, and where it does not.
+//! Comparison with the source's table: agreements and known differences.
 
 use plimsoll_sim::interference::published;
 
@@ -6,8 +6,9 @@ use crate::fixture::run;
 
 const PERIODS: u64 = 100_000;
 
-/// Rows whose printed figures ours and the pseudo-code, written plainly, do
-/// not reach: they are higher. Distribution, groups, mean in percent.
+/// Rows whose printed figures neither the experiment nor the port of the
+/// pseudo-code reproduces; the printed ones are higher. Distribution, groups,
+/// mean in percent.
 const HIGHER: [(&str, usize, u32); 5] = [
     ("exponential", 5, 70),
     ("exponential", 5, 90),
@@ -27,7 +28,7 @@ fn the_table_has_16_rows_in_the_sources_order() {
 }
 
 #[test]
-fn rows_agree_within_the_interval_but_for_those_that_are_known_not_to() {
+fn rows_agree_within_the_interval_except_known_differences() {
     let published = published::rows();
     let rows = published.iter().map(published::PublishedRow::row).collect();
     let cells = run(rows, PERIODS, 1, 2);
@@ -48,8 +49,9 @@ fn rows_agree_within_the_interval_but_for_those_that_are_known_not_to() {
 }
 
 #[test]
-fn the_best_known_differences_are_still_there() {
-    // Should a change of the experiment make them vanish, the book is wrong.
+fn documented_differences_still_exist() {
+    // If a change of the experiment makes them vanish, docs/interference.md is
+    // wrong.
     let published = published::rows();
     let exponential = &published[3];
     assert_eq!((exponential.groups, exponential.mean), (5, 0.9));

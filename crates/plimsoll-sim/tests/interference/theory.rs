@@ -1,4 +1,4 @@
-//! Limits and closed forms.
+//! Limiting cases and closed forms.
 
 use plimsoll_sim::interference::{Burst, Distribution, Group, Row};
 
@@ -15,23 +15,24 @@ fn without_burst_every_period_meets_its_deadline() {
     }
 }
 
-/// One group that has the whole machine and bursts without limit: a queue with
-/// an exponential batch of work in each period, served at one quota a period.
-/// Nobody else leaves it anything, so it misses its deadline for as long as it
-/// has more to do than it can: Lindley's walk `W' = max(W + D − 1, 0)`, which is
-/// the waiting time of D/M/1. There, `P(W > 0) = σ`, the root below 1 of
-/// `σ = e^{−(1 − σ)/u}` (L. Kleinrock, Queueing Systems I, 6.4).
+/// One group that has the whole machine and an unlimited burst: a queue with an
+/// exponential batch of work in each period, served at one quota a period. No
+/// other group leaves it CPU, so it misses deadlines while its backlog exceeds
+/// a period: Lindley's recursion `W' = max(W + D − 1, 0)`, which is the waiting
+/// time of D/M/1. There, `P(W > 0) = σ`, the root below 1 of `σ = e^{−(1 −
+/// σ)/u}` (L. Kleinrock, Queueing Systems I, 6.4).
 fn waits(u: f64) -> f64 {
     (0..1_000).fold(0.0, |sigma: f64, _| (-(1.0 - sigma) / u).exp())
 }
 
 #[test]
-fn one_group_alone_is_a_queue_with_constant_service() {
+fn single_group_matches_a_d_m_1_queue() {
     for u in [0.5, 0.8] {
         let row = equal(Distribution::Exponential, 1, u, &[Burst::Unlimited]);
         let cell = run(vec![row], 400_000, 3, 2).remove(0).remove(0);
         let expected = waits(u);
-        // One in 20 intervals misses what it is for; twice it does not.
+        // One in 20 intervals does not contain the true value; twice the
+        // interval nearly always does.
         let within = 2.0 * cell.missed.half_width.unwrap();
         let difference = (cell.missed.mean - expected).abs();
         assert!(difference < within, "{:?} {expected}", cell.missed);
@@ -40,7 +41,7 @@ fn one_group_alone_is_a_queue_with_constant_service() {
 }
 
 #[test]
-fn utilisation_is_what_is_asked_for_where_bursts_have_no_limit() {
+fn utilisation_equals_demand_with_unlimited_bursts() {
     let groups = vec![
         Group {
             quota: 0.5,
@@ -63,7 +64,7 @@ fn utilisation_is_what_is_asked_for_where_bursts_have_no_limit() {
 }
 
 #[test]
-fn groups_that_move_together_interfere_more() {
+fn correlated_groups_interfere_more() {
     let apart = equal(Distribution::Exponential, 10, 0.6, &[Burst::Quotas(2.0)]);
     let rows = [0.0, 0.4, 0.8].map(|correlation| Row {
         correlation,
@@ -78,7 +79,7 @@ fn groups_that_move_together_interfere_more() {
 }
 
 #[test]
-fn spare_machine_takes_bursts_in() {
+fn spare_capacity_absorbs_bursts() {
     let mut row = equal(Distribution::Exponential, 5, 0.7, &[Burst::Quotas(2.0)]);
     let full = run(vec![row.clone()], 50_000, 3, 2)[0][0].missed.mean;
     row.groups.iter_mut().for_each(|group| group.quota *= 0.6);

@@ -2,11 +2,10 @@
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `variants` | what a variant lays over the rest |
-//! | `workloads` | what stands in a group beside its knobs |
+//! | `variants` | variants and how they override the file |
+//! | `workloads` | the workloads of a group |
 //!
-//! How the text is read, and how an error points into it:
-//! [`plimsoll_engine::toml_file`].
+//! Parsing and the positions of errors: [`plimsoll_engine::toml_file`].
 
 #[cfg(test)]
 mod tests;
@@ -24,11 +23,11 @@ use plimsoll_policy::CPUS_MAX;
 use super::{Group, Machine, Scenario, TASKS_MAX, Workload, workload_seed};
 use workloads::Surroundings;
 
-/// The keys at the top of a file.
+/// Top-level keys of a file.
 const KEYS: [&str; 7] = [
     "about", "duration", "warmup", "seed", "machine", "group", "variant",
 ];
-/// The keys of a machine.
+/// Keys of a machine.
 const MACHINE_KEYS: [&str; 6] = [
     "cpus",
     "threads-per-core",
@@ -37,16 +36,16 @@ const MACHINE_KEYS: [&str; 6] = [
     "sibling-speed",
     "switch-cost",
 ];
-/// Warm-up where a file says nothing.
+/// Default warm-up.
 const WARMUP_DEFAULT: Duration = Duration::from_millis(500);
-/// Seed where a file says nothing.
+/// Default seed.
 const SEED_DEFAULT: u64 = 1;
 /// Shortest measured time.
 const DURATION_MIN: Duration = Duration::from_millis(1);
 /// Longest run, warm-up included.
 pub const RUN_MAX: Duration = Duration::from_secs(4 * 3_600);
 
-/// What takes the place of what a file says.
+/// Values that override those of a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// Seed of all variants.
@@ -55,39 +54,41 @@ pub struct Overrides {
     pub duration: Option<Duration>,
 }
 
-/// A file: one scenario, or several that are variants of each other.
+/// A scenario file: one scenario, or several that are variants of each other.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScenarioFile {
-    /// One line that says what it shows.
+    /// Description in one line.
     pub about: String,
     /// At least one.
     pub runs: Vec<Run>,
 }
 
-/// A scenario of a file.
+/// One scenario of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
-    /// The variant's name; `None` in a file that has no variants.
+    /// Name of the variant; `None` in a file without variants.
     pub variant: Option<String>,
-    /// What is run.
+    /// The scenario to run.
     pub scenario: Scenario,
-    /// Line and column of its number of CPUs, or of the file's start where that
-    /// says nothing.
+    /// Line and column of the number of CPUs, or of the start of the file if it
+    /// has none.
     pub cpus_at: (usize, usize),
 }
 
 impl ScenarioFile {
-    /// Reads and checks a file. Names of other files in it start from its folder.
+    /// Reads and checks a file. Names of other files in it are relative to its
+    /// folder.
     ///
     /// # Errors
-    /// Says in one line what is wrong: file, line, column, field, value, and what is allowed.
+    /// One line with file, line, column, field, value, and the allowed values.
     pub fn read(path: &Path, overrides: Overrides) -> Result<Self, FileError> {
         let source = Source::read(path)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         Self::of(&source, folder, overrides)
     }
 
-    /// Checks a text. `name` is for messages; names of other files start from `folder`.
+    /// Parses and checks a text. `name` is for messages; names of other files
+    /// are relative to `folder`.
     ///
     /// # Errors
     /// As [`ScenarioFile::read`].
@@ -109,7 +110,8 @@ impl ScenarioFile {
             folder,
             overrides,
         };
-        // Also where variants are what is run: what they do not touch is checked once.
+        // Checked even if only variants run, so that errors in parts that no
+        // variant changes are found.
         let base = reader.scenario(&entries)?;
         let about = base.about.clone();
         if variants.is_empty() {
@@ -126,10 +128,10 @@ impl ScenarioFile {
         Ok(Self { about, runs: runs? })
     }
 
-    /// Keeps one variant.
+    /// Keeps only one variant.
     ///
     /// # Errors
-    /// If there is none of that name. `file`: for the message.
+    /// If there is no variant of that name. `file` is for the message.
     pub fn only(mut self, file: &str, variant: &str) -> Result<Self, FileError> {
         let is_it = |run: &Run| run.variant.as_deref() == Some(variant);
         if self.runs.iter().any(is_it) {
@@ -154,7 +156,7 @@ impl ScenarioFile {
     }
 }
 
-/// Reads the tree of one scenario.
+/// Reader of the tree of one scenario.
 struct Reader<'a> {
     source: &'a Source,
     folder: &'a Path,
@@ -176,7 +178,8 @@ impl Reader<'_> {
         let seed = self.overrides.seed.unwrap_or(seed);
         let about = top.text("about", "a sentence in quotes")?;
         let mut scenario = Scenario {
-            // It goes to terminals and into pictures.
+            // Control characters are replaced, because the text goes to
+            // terminals and into pictures.
             about: about
                 .unwrap_or_default()
                 .trim()
@@ -191,7 +194,7 @@ impl Reader<'_> {
         Ok(scenario)
     }
 
-    /// What is run.
+    /// Builds one run.
     fn run(
         &self,
         entries: &Entries,
@@ -233,11 +236,11 @@ impl Reader<'_> {
 }
 
 fn nanos(time: Duration) -> u64 {
-    // RUN_MAX fits many times.
+    // Never exceeds RUN_MAX, which fits.
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Gives every service the seed of its place.
+/// Gives every service the seed of its position in the file.
 fn seed_workloads(scenario: &mut Scenario) {
     let workloads = scenario.groups.iter_mut().flat_map(|g| &mut g.workloads);
     for (place, workload) in (0..).zip(workloads) {
@@ -279,7 +282,7 @@ fn machine(top: &Table) -> Result<Machine, FileError> {
         Ok(()) => Ok(machine),
         Err(error) => Err(match table.find(error.field) {
             Some(entry) => table.refused(entry, "is not allowed", &error.allowed),
-            // One that was not given does not go with one that was.
+            // A default does not fit to a value that was given.
             None => table.error("cpus", format!("machine: {error}")),
         }),
     }
@@ -317,7 +320,7 @@ fn groups(top: &Table, around: &Surroundings) -> Result<Vec<Group>, FileError> {
         let group = group(table, around)?;
         if groups.iter().any(|other| other.name == group.name) {
             let problem = format!(
-                "name: `{}` is another group's too; allowed: a name of its own",
+                "name: `{}` is already the name of another group; allowed: a unique name",
                 group.name
             );
             return Err(table.error("name", problem));
@@ -340,7 +343,7 @@ fn groups(top: &Table, around: &Surroundings) -> Result<Vec<Group>, FileError> {
     Ok(groups)
 }
 
-/// Refuses knobs that change nothing on this machine.
+/// Refuses knobs that have no effect on this machine.
 fn check_effects(table: &Table, knobs: &Knobs, cpus: u32) -> Result<(), FileError> {
     let endless = knobs.quota.is_some_and(|quota| quota.quota_ns.is_none());
     if let Some(entry) = table.find("burst").filter(|_| endless) {

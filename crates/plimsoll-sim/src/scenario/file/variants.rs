@@ -1,10 +1,10 @@
-//! Variants: what each lays over the rest of the file.
+//! Variants, and how they override the rest of the file.
 //!
-//! The rule: what a variant says takes the place of what the file says, key by key. `without`
-//! leaves out groups. `group.NAME` has knobs for that group, and tables named after a kind of
-//! workload have parameters for all workloads of that kind in it. A knob or parameter that is
-//! `"none"` is taken away. This is done on the text's tree, so that an error points at what was
-//! written, wherever that is.
+//! A variant overrides the file key by key. `without` removes groups.
+//! `group.NAME` has knobs for that group; tables named after a kind of workload
+//! have parameters for all workloads of that kind in it. The value `"none"`
+//! removes a knob or parameter. The overrides are applied to the parsed tree,
+//! so that an error points to the text that caused it.
 
 use plimsoll_engine::toml_file::{
     Entries, Entry, FileError, KNOB_KEYS, Node, Source, Table, Value, nearest,
@@ -12,23 +12,25 @@ use plimsoll_engine::toml_file::{
 
 use super::workloads;
 
-/// What takes a knob or parameter away.
+/// Value that removes a knob or parameter.
 const NONE: &str = "none";
-/// The keys of a variant.
+/// Keys of a variant.
 const KEYS: [&str; 8] = [
     "name", "about", "duration", "warmup", "seed", "machine", "without", "group",
 ];
 
-/// A variant's name, and what is left of the file with it.
+/// Name of a variant, and the file with its overrides applied.
 pub(super) struct Overlaid {
     pub(super) name: String,
     pub(super) entries: Entries,
-    /// Groups that are left out. They are still in the entries: the place of a group in the file
-    /// decides its draws, which are the same whoever else is there.
+    /// Names of removed groups. They are still in the entries, because a
+    /// group's random draws depend on its position in the file and must not
+    /// change when another group is removed.
     pub(super) without: Vec<String>,
 }
 
-/// Takes the variants out of a file, and lays each over the rest. A file without any gives none.
+/// Removes the variants from a file, and applies each to a copy of the rest.
+/// Empty if the file has no variants.
 pub(super) fn take(source: &Source, entries: &mut Entries) -> Result<Vec<Overlaid>, FileError> {
     let Some(index) = entries.iter().position(|entry| entry.key == "variant") else {
         return Ok(Vec::new());
@@ -42,7 +44,7 @@ pub(super) fn take(source: &Source, entries: &mut Entries) -> Result<Vec<Overlai
         let overlaid = overlay(base, table)?;
         if found.iter().any(|other| other.name == overlaid.name) {
             let problem = format!(
-                "name: `{}` is another variant's too; allowed: a name of its own",
+                "name: `{}` is already the name of another variant; allowed: a unique name",
                 overlaid.name
             );
             return Err(table.error("name", problem));
@@ -67,7 +69,7 @@ fn overlay(base: &Entries, variant: &Table) -> Result<Overlaid, FileError> {
     let mut entries = base.clone();
     for key in ["about", "duration", "warmup", "seed"] {
         if let Some(entry) = variant.find(key) {
-            lay(&mut entries, entry);
+            override_entry(&mut entries, entry);
         }
     }
     if let Some(machine) = variant.table("machine", "a machine")? {
@@ -80,7 +82,10 @@ fn overlay(base: &Entries, variant: &Table) -> Result<Overlaid, FileError> {
                     },
                 ..
             }) => {
-                machine.entries().iter().for_each(|entry| lay(own, entry));
+                machine
+                    .entries()
+                    .iter()
+                    .for_each(|entry| override_entry(own, entry));
             }
             _ => entries.extend(variant.find("machine").cloned()),
         }
@@ -93,15 +98,15 @@ fn overlay(base: &Entries, variant: &Table) -> Result<Overlaid, FileError> {
     })
 }
 
-/// Puts a value in the place of that of the same key, or takes that away.
-fn lay(entries: &mut Entries, entry: &Entry) {
+/// Replaces the value of a key, or removes the key.
+fn override_entry(entries: &mut Entries, entry: &Entry) {
     entries.retain(|other| other.key != entry.key);
     if !matches!(&entry.node.value, Value::Text(text) if text == NONE) {
         entries.push(entry.clone());
     }
 }
 
-/// The groups of a file, as far as they are tables.
+/// The groups of a file that are tables.
 fn groups(entries: &mut Entries) -> impl Iterator<Item = &mut Entries> {
     let nodes = entries
         .iter_mut()
@@ -125,7 +130,7 @@ fn name_of(group: &Entries) -> Option<&str> {
     }
 }
 
-/// The error of a name that no group has.
+/// Error for a name that no group has.
 fn no_group(entries: &mut Entries, name: &str) -> String {
     let names: Vec<String> = groups(entries)
         .filter_map(|group| name_of(group).map(str::to_owned))
@@ -133,7 +138,7 @@ fn no_group(entries: &mut Entries, name: &str) -> String {
     let meant = nearest(name, names.iter().map(String::as_str))
         .map_or_else(String::new, |near| format!(" (perhaps `{near}`?)"));
     format!(
-        "`{name}` is no group of the file{meant}; allowed: {}",
+        "`{name}` is not a group of the file{meant}; allowed: {}",
         names.join(", ")
     )
 }
@@ -155,14 +160,14 @@ fn over_groups(entries: &mut Entries, variant: &Table) -> Result<(), FileError> 
             if workloads::KINDS.iter().any(|(kind, _)| *kind == change.key) {
                 over_workloads(group, &newer, change)?;
             } else {
-                lay(group, change);
+                override_entry(group, change);
             }
         }
     }
     Ok(())
 }
 
-/// Lays parameters over all workloads of a kind in a group.
+/// Overrides parameters of all workloads of a kind in a group.
 fn over_workloads(group: &mut Entries, newer: &Table, change: &Entry) -> Result<(), FileError> {
     let parameters = newer.below(change, "a workload")?;
     let mut found = false;
@@ -184,20 +189,20 @@ fn over_workloads(group: &mut Entries, newer: &Table, change: &Entry) -> Result<
             parameters
                 .entries()
                 .iter()
-                .for_each(|entry| lay(workload, entry));
+                .for_each(|entry| override_entry(workload, entry));
         }
     }
     if found {
         return Ok(());
     }
     let problem = format!(
-        "`{}` is no workload of this group; allowed: a kind that it has",
+        "`{}` is not a workload of this group; allowed: a kind that it has",
         change.key
     );
     Err(newer.error_at(&change.key_span, problem))
 }
 
-/// The names of the groups that a variant leaves out.
+/// Names of the groups that a variant removes.
 fn without(entries: &mut Entries, variant: &Table) -> Result<Vec<String>, FileError> {
     let mut names = Vec::new();
     for (name, span) in variant.words("without")? {

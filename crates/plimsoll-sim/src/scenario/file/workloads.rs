@@ -1,4 +1,5 @@
-//! The workloads of a group: the names, parameters and defaults of `plimsoll load`.
+//! Workloads of a group, with the names, parameters and defaults of `plimsoll
+//! load`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use plimsoll_load::{
 
 use crate::scenario::Workload;
 
-/// The kinds, with the keys of each.
+/// Kinds of workloads, with their keys.
 pub(super) const KINDS: [(&str, &[&str]); 6] = [
     (
         "service",
@@ -44,7 +45,7 @@ pub(super) const KINDS: [(&str, &[&str]); 6] = [
     ("wake", &["kind", "every"]),
 ];
 
-/// Kinds of `plimsoll load` that a scenario cannot have, and why.
+/// Kinds of `plimsoll load` that a scenario cannot have, with the reason.
 const NOT_HERE: [(&str, &str); 4] = [
     (
         "serve",
@@ -56,40 +57,41 @@ const NOT_HERE: [(&str, &str); 4] = [
     ),
     (
         "hold",
-        "takes a lock of the real kernel, which has no model",
+        "takes a lock of the real kernel, which the simulator does not model",
     ),
     (
         "wait",
-        "asks for a lock of the real kernel, which has no model",
+        "asks for a lock of the real kernel, which the simulator does not model",
     ),
 ];
 
-/// Parameters of `plimsoll load` that belong to the whole scenario, or have no sense in it.
+/// Parameters of `plimsoll load` that belong to the whole scenario or do not
+/// apply to it.
 const OF_THE_SCENARIO: [(&str, &str); 4] = [
     ("duration", "is the scenario's"),
     ("warmup", "is the scenario's"),
     ("seed", "is the scenario's"),
     (
         "grace",
-        "has no place in a scenario: what is not answered at its end counts as not answered",
+        "does not apply to a scenario: requests without an answer at its end count as not answered",
     ),
 ];
 
-/// What the readers of workloads need to know of the rest.
+/// Context for the readers of workloads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Surroundings<'a> {
-    /// CPUs of the machine: where nothing else is said, that many workers or burners.
+    /// CPUs of the machine: default number of workers or burners.
     pub(super) cpus: u32,
     /// Measured time.
     pub(super) duration: Duration,
     /// Time before that.
     pub(super) warmup: Duration,
-    /// Where the names of other files start from.
+    /// Folder that names of other files are relative to.
     pub(super) folder: &'a Path,
 }
 
 impl Surroundings<'_> {
-    /// How long a workload that knows no warm-up runs.
+    /// Run time of a workload without a warm-up of its own.
     fn whole(&self) -> Duration {
         self.warmup + self.duration
     }
@@ -134,8 +136,8 @@ fn kind<'a>(table: &Table<'a>) -> Result<&'a str, FileError> {
     let why = NOT_HERE.iter().find(|(name, _)| *name == kind);
     let problem = match (why, nearest(kind, names.into_iter())) {
         (Some((_, why)), _) => (*why).to_owned(),
-        (None, Some(near)) => format!("is no kind of workload (perhaps `{near}`?)"),
-        (None, None) => "is no kind of workload".to_owned(),
+        (None, Some(near)) => format!("is not a kind of workload (perhaps `{near}`?)"),
+        (None, None) => "is not a kind of workload".to_owned(),
     };
     let problem = format!("kind: `{kind}` {problem}; allowed: {allowed}");
     Err(table.error("kind", problem))
@@ -157,12 +159,14 @@ fn check_keys(table: &Table, kind: &str, keys: &[&str]) -> Result<(), FileError>
     Ok(())
 }
 
-/// An error of the workload's own check, at the value that it is about.
+/// Converts an error of a workload's own check to one at the position of the
+/// value.
 fn located(table: &Table, error: &LoadError) -> FileError {
     let LoadError::Invalid { field, .. } = error else {
         return table.error("", error.to_string());
     };
-    // Some are about several fields, or name one as the command line does.
+    // Some errors concern several fields, or name a field as the command line
+    // does.
     let words = field.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
     let given = |word: &&str| table.find(word).is_some();
     let key = match *field {
@@ -175,7 +179,7 @@ fn located(table: &Table, error: &LoadError) -> FileError {
     };
     let text = error.to_string();
     match text.strip_prefix("need: ") {
-        // The command line has no name for it.
+        // On the command line this parameter is positional and has no name.
         Some(rest) => table.error(key, format!("cpu: {rest}")),
         None => table.error(key, text),
     }
@@ -225,7 +229,11 @@ fn trace(table: &Table, around: &Surroundings) -> Result<Option<Arc<Trace>>, Fil
     ];
     if let Some(entry) = INSTEAD.iter().find_map(|key| table.find(key)) {
         let allowed = "either a trace or draws";
-        return Err(table.refused(entry, "stands beside a trace, which tells it", allowed));
+        return Err(table.refused(
+            entry,
+            "cannot be combined with a trace, which determines it",
+            allowed,
+        ));
     }
     match Trace::read(&around.folder.join(name)) {
         Ok(trace) if trace.count_within(0, end_ns) == 0 => {
@@ -236,7 +244,8 @@ fn trace(table: &Table, around: &Surroundings) -> Result<Option<Arc<Trace>>, Fil
             Err(table.error("trace", problem))
         }
         Ok(trace) => Ok(Some(Arc::new(trace))),
-        // What is wrong inside has a place of its own, which comes behind that of the name.
+        // An error inside the trace has a position of its own, which follows
+        // the file name.
         Err(error) => Err(table.error("trace", format!("trace: {error}"))),
     }
 }
@@ -258,11 +267,11 @@ fn storm(table: &Table) -> Result<Checked, FileError> {
         (Some(each), None) => each,
         (None, Some(total)) => total / processes.max(1),
         (Some(_), Some(_)) => {
-            let problem = "cpu-each: stands beside cpu-total; allowed: one of the two";
+            let problem = "cpu-each: cannot be combined with cpu-total; allowed: one of the two";
             return Err(table.error("cpu-each", problem));
         }
         (None, None) => {
-            let problem = "storm: `` has not one of cpu-total and cpu-each; allowed: either";
+            let problem = "storm: `` has neither cpu-total nor cpu-each; allowed: one of the two";
             return Err(table.error("cpu-each", problem));
         }
     };

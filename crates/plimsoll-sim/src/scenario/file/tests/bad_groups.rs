@@ -1,4 +1,4 @@
-//! Groups and knobs that cannot be.
+//! Refusal of invalid groups and knobs.
 
 use super::*;
 
@@ -24,7 +24,11 @@ fn bad_groups_and_knobs_are_refused_at_the_value() {
         "{}[[group]]\nname = 'a'\n[[group.workload]]\nkind = 'burn'\n",
         with("a", "a")
     );
-    refused(&twice, "12:8", &["name: `a` is another group's too"]);
+    refused(
+        &twice,
+        "12:8",
+        &["name: `a` is already the name of another group"],
+    );
     refused(&with("name = 'a'\n", ""), "4:1", &["name: `` is missing"]);
     refused(&with("'a'", "'a b'"), "5:8", &["5:8: name: `a b` is"]);
     for (other, place, words) in [
@@ -119,7 +123,11 @@ fn errors_name_the_key_of_the_file_and_its_own_range() {
     let need = work("kind = 'need'\ncpu = '0s'\n");
     refused(&need, "6:7", &["6:7: cpu: '0s' is not allowed"]);
     let storm = work("kind = 'storm'\ncpu-each = '1ms'\ncpu-total = '1s'\n");
-    refused(&storm, "6:12", &["cpu-each: stands beside cpu-total"]);
+    refused(
+        &storm,
+        "6:12",
+        &["cpu-each: cannot be combined with cpu-total"],
+    );
     let machine = format!("machine.cpus = -1\n{need}");
     refused(
         &machine,

@@ -1,4 +1,4 @@
-//! Machines that cannot be.
+//! Refusal of invalid machines.
 
 use super::*;
 

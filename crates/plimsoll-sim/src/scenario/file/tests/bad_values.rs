@@ -1,9 +1,9 @@
-//! Texts that are no TOML, unknown keys, times and numbers.
+//! Refusal of invalid TOML, unknown keys, and invalid times and numbers.
 
 use super::*;
 
 #[test]
-fn what_is_no_toml_is_refused_where_it_ends_to_be() {
+fn invalid_toml_is_refused_at_its_position() {
     refused("duration = \n", "1:12", &["not TOML"]);
     refused(
         "duration = '1s'\nduration = '2s'\n",
@@ -14,7 +14,7 @@ fn what_is_no_toml_is_refused_where_it_ends_to_be() {
 }
 
 #[test]
-fn unknown_keys_are_refused_with_the_nearest_that_is_known() {
+fn unknown_keys_are_refused_with_the_nearest_known_key() {
     for (line, other, place, words) in [
         (
             "duration",
@@ -46,7 +46,12 @@ fn unknown_keys_are_refused_with_the_nearest_that_is_known() {
             "9:1",
             "`duration` of a service is the scenario's",
         ),
-        ("rate", "grace", "9:1", "`grace` of a service has no place"),
+        (
+            "rate",
+            "grace",
+            "9:1",
+            "`grace` of a service does not apply",
+        ),
     ] {
         refused(&with(line, other), place, &[words, "; allowed: "]);
     }

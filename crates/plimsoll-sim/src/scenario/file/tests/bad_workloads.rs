@@ -1,4 +1,4 @@
-//! Workloads that cannot be.
+//! Refusal of invalid workloads.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn bad_services_are_refused_at_the_value() {
         (
             "rate = 300\ntrace = 't.csv'",
             "9:8",
-            "rate: `300` stands beside a trace",
+            "rate: `300` cannot be combined with a trace",
         ),
     ] {
         refused(&with("rate = 300", other), place, &[words, "allowed: "]);
@@ -78,14 +78,14 @@ fn bad_services_are_refused_at_the_value() {
 }
 
 #[test]
-fn kinds_that_have_no_model_say_why() {
+fn kinds_without_a_model_are_refused_with_the_reason() {
     for (kind, words) in [
         ("serve", "listens on a real socket"),
         ("request", "talks to a real socket"),
         ("hold", "takes a lock of the real kernel"),
         ("wait", "asks for a lock of the real kernel"),
-        ("servic", "is no kind of workload (perhaps `service`?)"),
-        ("", "is no kind of workload;"),
+        ("servic", "is not a kind of workload (perhaps `service`?)"),
+        ("", "is not a kind of workload;"),
     ] {
         let text = with("'service'", &format!("'{kind}'"));
         refused(&text, "8:8", &[words, "allowed: service, burn"]);
@@ -114,7 +114,7 @@ fn bad_other_workloads_are_refused_at_the_value() {
             "6:13",
             "processes: `4` is a number",
         ),
-        ("kind = 'storm'", "4:1", "not one of cpu-total and cpu-each"),
+        ("kind = 'storm'", "4:1", "neither cpu-total nor cpu-each"),
         (
             "kind = 'storm'\ncpu-total = '0s'",
             "6:13",

@@ -1,9 +1,9 @@
-//! Files on disk: traces beside them, and the scenarios that are shipped.
+//! Files on disk: traces beside a scenario, and the shipped scenarios.
 
 use super::*;
 
 #[test]
-fn traces_are_read_from_beside_the_file() {
+fn traces_are_relative_to_the_scenario_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.toml");
     let text = with("rate = 300\nservice = 'exp:1ms'\n", "trace = 't.csv'\n");
@@ -54,9 +54,8 @@ fn files_that_cannot_be_read_are_named() {
     assert!(ScenarioFile::read(Path::new("/"), Overrides::default()).is_err());
 }
 
-/// The scenarios in the top folder, which people run as they are.
 #[test]
-fn every_shipped_scenario_is_good() {
+fn every_shipped_scenario_is_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {

@@ -1,4 +1,4 @@
-//! What a good file says.
+//! Parsing of valid files.
 
 use std::time::Duration;
 
@@ -29,12 +29,12 @@ fn every_key_is_read() {
         (scenario.duration_ns, scenario.warmup_ns, scenario.seed),
         (10_000_000_000, 1_000_000_000, 7)
     );
-    let [web, side, tenants] = scenario.groups.as_slice() else {
+    let [web, batch, tenants] = scenario.groups.as_slice() else {
         panic!("{scenario:?}")
     };
     assert_eq!(web.knobs.headroom, Some(Headroom::Share(300_000)));
-    assert_eq!(side.knobs.class, Some(Class::Batch));
-    assert_eq!(side.knobs.nice.map(|n| n.nice), Some(10));
+    assert_eq!(batch.knobs.class, Some(Class::Batch));
+    assert_eq!(batch.knobs.nice.map(|n| n.nice), Some(10));
     assert_eq!(
         tenants.knobs.burst.map(|burst| burst.burst_ns),
         Some(400_000_000)
@@ -48,10 +48,10 @@ fn every_key_is_read() {
         "service", "service", "burn", "storm", "need", "steady", "wake",
     ];
     assert_eq!(kinds, expected);
-    check_workloads(web, side, tenants);
+    check_workloads(web, batch, tenants);
 }
 
-fn check_workloads(web: &Group, side: &Group, tenants: &Group) {
+fn check_workloads(web: &Group, batch: &Group, tenants: &Group) {
     let [Workload::Service(poisson), Workload::Service(bursts)] = web.workloads.as_slice() else {
         panic!("{web:?}")
     };
@@ -63,8 +63,8 @@ fn check_workloads(web: &Group, side: &Group, tenants: &Group) {
     assert_eq!(poisson.warmup, Duration::from_secs(1));
     assert_eq!(bursts.workers, 3);
     assert_eq!(bursts.seed, workload_seed(7, 1));
-    let [Workload::Burn(burn), Workload::Storm(storm)] = side.workloads.as_slice() else {
-        panic!("{side:?}")
+    let [Workload::Burn(burn), Workload::Storm(storm)] = batch.workloads.as_slice() else {
+        panic!("{batch:?}")
     };
     assert_eq!((burn.burners, burn.processes), (8, true));
     assert_eq!(burn.duration, Duration::from_secs(11));
@@ -99,7 +99,7 @@ fn defaults_are_those_of_the_command_line() {
 }
 
 #[test]
-fn overrides_take_the_place_of_the_file() {
+fn overrides_replace_the_values_of_the_file() {
     let overrides = Overrides {
         seed: Some(99),
         duration: Some(Duration::from_secs(20)),
@@ -114,8 +114,8 @@ fn overrides_take_the_place_of_the_file() {
 }
 
 #[test]
-fn a_group_has_the_same_draws_whoever_else_is_there() {
-    let text = VARIANTS.replace("without = [\"side\"]", "without = [\"main\"]");
+fn draws_of_a_group_do_not_depend_on_other_groups() {
+    let text = VARIANTS.replace("without = [\"batch\"]", "without = [\"web\"]");
     let file = good(&text);
     let seed = |group: &Group| match group.workloads.last() {
         Some(Workload::Service(config)) => config.seed,

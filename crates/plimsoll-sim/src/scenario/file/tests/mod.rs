@@ -1,4 +1,4 @@
-//! Reading files, and what is said of bad ones.
+//! Parsing of scenario files, and the errors of invalid ones.
 
 mod bad_groups;
 mod bad_machines;
@@ -53,7 +53,7 @@ burst-every = "40ms"
 workers = 3
 
 [[group]]
-name = "side"
+name = "batch"
 class = "batch"
 nice = 10
 weight = 50
@@ -95,13 +95,13 @@ duration = "1s"
 [machine]
 cpus = 2
 [[group]]
-name = "main"
+name = "web"
 quota = "1cpus"
 [[group.workload]]
 kind = "service"
 rate = 100
 [[group]]
-name = "side"
+name = "batch"
 [[group.workload]]
 kind = "burn"
 [[group.workload]]
@@ -109,21 +109,21 @@ kind = "service"
 
 [[variant]]
 name = "alone"
-without = ["side"]
+without = ["batch"]
 
 [[variant]]
 name = "more"
 duration = "2s"
 machine.contention = "50%"
-group.main.quota = "none"
-group.main.service.rate = 200
-group.main.headroom = "30%"
-[variant.group.side]
+group.web.quota = "none"
+group.web.service.rate = 200
+group.web.headroom = "30%"
+[variant.group.batch]
 class = "batch"
 burn.threads = 9
 "#;
 
-/// A small file with one line in place of another.
+/// A small file with `line` replaced by `other`.
 fn with(line: &str, other: &str) -> String {
     const SMALL: &str = "duration = '1s'\n\
                          [machine]\n\
@@ -139,7 +139,8 @@ fn with(line: &str, other: &str) -> String {
     SMALL.replace(line, other)
 }
 
-/// Checks that a text is refused at a place, with words.
+/// Asserts that a text is refused at a position, with an error that contains
+/// `words`.
 fn refused(text: &str, place: &str, words: &[&str]) {
     let error = match parse(text) {
         Ok(file) => panic!("accepted: {text}\n{file:?}"),

@@ -6,7 +6,7 @@ use plimsoll_load::Arrivals;
 use super::*;
 
 #[test]
-fn variants_are_laid_over_the_rest() {
+fn variants_override_the_file_key_by_key() {
     let file = good(VARIANTS);
     let names: Vec<_> = file.runs.iter().map(|run| run.variant.as_deref()).collect();
     assert_eq!(names, [Some("alone"), Some("more")]);
@@ -18,16 +18,16 @@ fn variants_are_laid_over_the_rest() {
         (more.machine.contention_ppm, more.duration_ns),
         (500_000, 2_000_000_000)
     );
-    let [main, side] = more.groups.as_slice() else {
+    let [web, batch] = more.groups.as_slice() else {
         panic!("{more:?}")
     };
     assert_eq!(
-        (main.knobs.quota, main.knobs.headroom.is_some()),
+        (web.knobs.quota, web.knobs.headroom.is_some()),
         (None, true)
     );
-    assert_eq!(side.knobs.class, Some(Class::Batch));
+    assert_eq!(batch.knobs.class, Some(Class::Batch));
     let (Workload::Service(service), Workload::Burn(burn)) =
-        (&main.workloads[0], &side.workloads[0])
+        (&web.workloads[0], &batch.workloads[0])
     else {
         panic!("{more:?}")
     };
@@ -52,7 +52,7 @@ fn one_variant_can_be_picked() {
 }
 
 #[test]
-fn nothing_that_steers_a_terminal_comes_out_of_a_file() {
+fn control_characters_of_a_file_do_not_reach_the_terminal() {
     let rest = "duration = '1s'\n[[group]]\nname = 'a'\n[[group.workload]]\nkind = 'burn'\n";
     let text = format!("about = \"a \\u001b[31mred\\u0007\\nline\\n\"\n{rest}");
     assert_eq!(good(&text).about, "a  [31mred  line");

@@ -1,4 +1,5 @@
-//! On which CPU a task that wakes up waits, and who is told.
+//! Selects the CPU on which a waking task is queued, and kicks CPUs that should
+//! run it.
 
 use plimsoll_policy::NSEC_PER_MSEC;
 use plimsoll_policy::batch;
@@ -9,32 +10,32 @@ use super::observe::Observer;
 use super::runqueue::Waiting;
 use super::task::{NONE, State};
 
-/// A waking task does not take a CPU from one that is no further ahead of it
-/// than this: else two would take turns at every wake-up.
+/// A waking task preempts only a task that is ahead of it by more than this.
+/// Without the margin, two tasks would preempt each other at every wake-up.
 const WAKEUP_GRANULARITY_NS: u64 = NSEC_PER_MSEC;
 
 impl<O: Observer> Host<O> {
-    /// A task that slept has work again.
+    /// Wakes a sleeping task that has work again.
     pub(super) fn wake(&mut self, task: u32) {
         self.becomes_runnable(task);
-        let cpu = self.place_of(task);
+        let cpu = self.select_cpu(task);
         self.rejoin(task);
         self.queue(task, cpu);
-        self.tell_cpu(task, cpu);
+        self.kick_cpu(task, cpu);
     }
 
-    /// A new task: it waits a slice behind those that are there, so that a
-    /// stream of short ones does not keep everybody else from running.
+    /// Starts a new task one slice behind the waiting ones, so that a stream of
+    /// short tasks cannot starve them.
     pub(super) fn begin_task(&mut self, task: u32) {
         self.becomes_runnable(task);
-        let cpu = self.place_of(task);
+        let cpu = self.select_cpu(task);
         let home = self.home_of(task, cpu);
         let behind = self.vruntime_moved(task, self.slice_ns_of(task));
         let own = &mut self.tasks[task as usize];
         own.home = home;
         own.vruntime = self.minima[home as usize].wrapping_add(behind);
         self.queue(task, cpu);
-        self.tell_cpu(task, cpu);
+        self.kick_cpu(task, cpu);
     }
 
     fn becomes_runnable(&mut self, task: u32) {
@@ -51,13 +52,14 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// Places the virtual runtime of a task that was off the queues: where it
-    /// was, but no further back than a slice before the minimum.
+    /// Sets the virtual runtime of a task that joins a queue: its old value,
+    /// but at most one slice before the queue's minimum.
     pub(super) fn rejoin(&mut self, task: u32) {
         let slice = self.vruntime_moved(task, self.slice_ns_of(task));
         let own = &mut self.tasks[task as usize];
         let least = self.minima[own.home as usize];
-        // The slice is spread over the group already: weight 1 for 1.
+        // The slice is already scaled by the group's weight, so the weight here
+        // is that of nice 0.
         own.vruntime = batch::place(own.vruntime, least, slice, batch::WEIGHT_NICE_0);
     }
 
@@ -69,8 +71,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// Puts a runnable task into the queue of its class on `cpu`, or of the
-    /// cache that `cpu` shares.
+    /// Puts a runnable task into the queue of its class: that of `cpu`, or of
+    /// the cache of `cpu`.
     pub(super) fn queue(&mut self, task: u32, cpu: u32) {
         let is_batch = self.is_batch(task);
         let home = self.home_of(task, cpu);
@@ -113,8 +115,8 @@ impl<O: Observer> Host<O> {
         }
     }
 
-    /// Where a task that becomes runnable queues.
-    pub(super) fn place_of(&mut self, task: u32) -> u32 {
+    /// Selects the CPU for a task that becomes runnable.
+    pub(super) fn select_cpu(&mut self, task: u32) -> u32 {
         let own = &self.tasks[task as usize];
         let last = own.cpu;
         let group = &self.groups[own.group as usize];
@@ -129,29 +131,30 @@ impl<O: Observer> Host<O> {
         }
         let is_batch = self.is_batch(task);
         if !is_batch {
-            // A CPU with batch work only is as good as idle.
-            if let Some(cpu) = self.giving.next_within(last, start, end) {
+            // A CPU that runs only batch work counts as idle.
+            if let Some(cpu) = self.yielding.next_within(last, start, end) {
                 return cpu;
             }
         }
         if let Some(cpu) = self.best_idle(task, last, 0, self.machine.cpus) {
             return cpu;
         }
-        if !is_batch && let Some(cpu) = self.giving.next_from(last) {
+        if !is_batch && let Some(cpu) = self.yielding.next_from(last) {
             return cpu;
         }
         last
     }
 
-    /// A task is on its way to a CPU: no other goes there because it is idle.
-    pub(super) fn claim(&mut self, cpu: u32) {
+    /// Reserves a CPU for a task on its way there, so that no other task selects
+    /// it as idle.
+    pub(super) fn reserve(&mut self, cpu: u32) {
         self.free.set(cpu, false);
         self.free_cores
             .set(cpu - cpu % self.machine.threads_per_core, false);
     }
 
-    /// A CPU is idle, and no task is on its way there.
-    pub(super) fn release(&mut self, cpu: u32) {
+    /// Marks a CPU idle, with no task on its way there.
+    pub(super) fn mark_idle(&mut self, cpu: u32) {
         self.free.set(cpu, true);
         let threads = self.machine.threads_per_core;
         let first = cpu - cpu % threads;
@@ -159,15 +162,16 @@ impl<O: Observer> Host<O> {
         self.free_cores.set(first, is_free);
     }
 
-    /// An idle CPU with a busy sibling, while a whole core is idle near by.
+    /// Whether an idle CPU has a busy sibling while a whole core is idle in the
+    /// same cache.
     fn prefers_another_core(&self, cpu: u32) -> bool {
         let threads = self.machine.threads_per_core;
         threads > 1 && !self.free_cores.contains(cpu - cpu % threads) && self.free_cores.count() > 0
     }
 
-    /// The best idle CPU of `start .. end` that no task is on its way to and
-    /// where the limit of a task's group has room, `last` being among them: by
-    /// the core's order, which prefers a core that is idle as a whole.
+    /// Best idle CPU of `start .. end`, which contains `last`: not reserved,
+    /// and within the limit of the task's group. The core decides the order,
+    /// which prefers a core that is idle as a whole.
     pub(super) fn best_idle(&self, task: u32, last: u32, start: u32, end: u32) -> Option<u32> {
         let group = &self.groups[self.tasks[task as usize].group as usize];
         let room = group.room.as_ref();
@@ -190,15 +194,15 @@ impl<O: Observer> Host<O> {
         Some(if better { whole } else { any })
     }
 
-    /// A task was queued on `cpu`: whoever should run it is told.
-    pub(super) fn tell_cpu(&mut self, task: u32, cpu: u32) {
+    /// Kicks the CPU that should run a task just queued on `cpu`.
+    pub(super) fn kick_cpu(&mut self, task: u32, cpu: u32) {
         if self.is_batch(task) {
-            self.tell_idle_cpu(task);
+            self.kick_idle_cpu(task);
             return;
         }
         let own = &self.cpus[cpu as usize];
         if own.current == NONE || own.batch {
-            self.claim(cpu);
+            self.reserve(cpu);
             self.must_choose(cpu);
             return;
         }
@@ -210,13 +214,14 @@ impl<O: Observer> Host<O> {
             self.cpus[cpu as usize].give_way = true;
             self.must_choose(cpu);
         } else if self.free.count() > 0 && !self.tasks[task as usize].pinned {
-            // It waits here although CPUs elsewhere are idle: one may take it.
+            // The task waits here although CPUs elsewhere are idle: one of them
+            // may take it.
             self.look_again_later();
         }
     }
 
-    /// A batch task waits: an idle CPU that may run it is told, if there is one.
-    pub(super) fn tell_idle_cpu(&mut self, task: u32) {
+    /// Kicks an idle CPU that may run a batch task that waits, if there is one.
+    pub(super) fn kick_idle_cpu(&mut self, task: u32) {
         let now_ns = self.clock.now_ns;
         let own = &self.tasks[task as usize];
         if !self.is_batch(task) || own.state != State::Queued || self.idle.count() == 0 {
@@ -228,7 +233,7 @@ impl<O: Observer> Host<O> {
         let (cpu, pinned) = (own.cpu, own.pinned);
         if pinned {
             if self.idle.contains(cpu) {
-                self.claim(cpu);
+                self.reserve(cpu);
                 self.must_choose(cpu);
             }
             return;
@@ -237,14 +242,14 @@ impl<O: Observer> Host<O> {
         let start = cpu - cpu % llc;
         match self.best_idle(task, cpu, start, start + llc) {
             Some(idle) => {
-                self.claim(idle);
+                self.reserve(idle);
                 self.must_choose(idle);
             }
             None => self.look_again_for_batch(),
         }
     }
 
-    /// A task's class has changed: it moves to the queue of the other.
+    /// Moves a task whose class has changed to the queue of its new class.
     pub(super) fn change_class(&mut self, task: u32) {
         let own = &self.tasks[task as usize];
         let (state, cpu) = (own.state, own.cpu);
@@ -254,10 +259,10 @@ impl<O: Observer> Host<O> {
                 self.must_choose(cpu);
             }
             State::Queued => {
-                // The entry in the other queue is out of date from here on.
+                // This invalidates the entry in the other queue.
                 self.dequeued(task);
                 self.queue(task, cpu);
-                self.tell_cpu(task, cpu);
+                self.kick_cpu(task, cpu);
             }
             State::Asleep | State::Parked => {}
         }

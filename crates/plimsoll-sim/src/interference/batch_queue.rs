@@ -1,4 +1,4 @@
-//! Which batch a thread goes on with.
+//! Queue of batches that share the threads.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -8,28 +8,29 @@ use plimsoll_policy::bandwidth::ParamError;
 
 use super::experiment::{BATCHES, Experiment, Running};
 
-/// Batches that take turns: as many of each row, and so many that some wait while
-/// each thread has one, or a thread that runs more than others would bring on its
-/// own row only. So all rows are about as far at any time. Whose turn it is makes
-/// no difference to what a batch computes.
-pub(super) struct Turns<'a> {
+/// Batches in round-robin order. There are as many under way as rows, and
+/// enough that some wait while each thread runs one; otherwise a thread that
+/// gets more CPU time would advance its own row only. So all rows make about
+/// equal progress. The order makes no difference to the result of a batch.
+pub(super) struct BatchQueue<'a> {
     experiment: &'a Experiment,
-    /// How many batches are under way at once.
+    /// Maximum number of batches under way.
     most: usize,
-    state: Mutex<TurnsState>,
+    state: Mutex<QueueState>,
 }
 
 #[derive(Default)]
-struct TurnsState {
-    /// Tasks begun: the first batch of each row, then the second ones, and so on.
+struct QueueState {
+    /// Number of batches begun: the first batch of each row, then the second
+    /// ones, and so on.
     begun: usize,
-    /// Batches under way, those that threads have included.
+    /// Number of batches under way, including those that threads run.
     nr_open: usize,
-    /// Those of them that wait for their next turn, by task.
+    /// Batches that wait for a thread, by task number.
     waiting: VecDeque<(usize, Running)>,
 }
 
-impl<'a> Turns<'a> {
+impl<'a> BatchQueue<'a> {
     pub(super) fn new(experiment: &'a Experiment, threads: NonZeroUsize) -> Self {
         let rows = experiment.rows.len().max(1);
         Self {
@@ -39,7 +40,7 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// The batch that is next, if there is one that no other thread has.
+    /// The next batch that no other thread runs, if there is one.
     pub(super) fn next(&self) -> Result<Option<(usize, Running)>, ParamError> {
         let rows = self.experiment.rows.len();
         let mut state = self.lock();
@@ -54,17 +55,17 @@ impl<'a> Turns<'a> {
         Ok(Some((task, running)))
     }
 
-    /// A batch waits for its next turn.
-    pub(super) fn again(&self, task: usize, running: Running) {
+    /// Puts a batch back into the queue.
+    pub(super) fn requeue(&self, task: usize, running: Running) {
         self.lock().waiting.push_back((task, running));
     }
 
-    /// A batch is done.
+    /// Called when a batch is done.
     pub(super) fn ended(&self) {
         self.lock().nr_open -= 1;
     }
 
-    fn lock(&self) -> MutexGuard<'_, TurnsState> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
