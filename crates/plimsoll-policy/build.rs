@@ -10,7 +10,7 @@ fn main() {
     for path in [&headers, &manifest.join("src/ffi")] {
         println!("cargo::rerun-if-changed={}", path.display());
     }
-    // While the wrappers are written again they may not fit the headers.
+    // While the wrappers are being regenerated, they may not match the headers.
     println!("cargo::rerun-if-env-changed=PLIMSOLL_BLESS");
     if std::env::var_os("PLIMSOLL_BLESS").is_some() {
         return;
@@ -20,8 +20,8 @@ fn main() {
         .include(manifest)
         .include(&headers)
         .std("gnu11")
-        // The simulator calls the core millions of times per second, also in
-        // a development build.
+        // Optimised in development builds too, because the simulator calls the
+        // core millions of times per second.
         .opt_level(2)
         .warnings(true)
         .extra_warnings(true)

@@ -2,20 +2,20 @@
 /*
  * Proofs of plimsoll/bandwidth.h.
  *
- * State and parameters are any that the type invariants below admit, and
- * every operation is proved to keep them: so what is proved of one step holds
- * after any number of steps. The window bound is the sum of the conservation
- * lemmas over its steps, and is proved once more directly over a bounded
- * number of any steps.
+ * State and parameters are any that the type invariants below admit, and every
+ * operation is proved to preserve the invariants. So a property proved for one
+ * step holds after any number of steps. The window bound is the sum of the
+ * conservation lemmas over its steps; scaled.c also proves it directly over a
+ * bounded number of steps.
  */
 #include "proof.h"
 
 plim_u64 __CPROVER_uninterpreted_product(plim_u64 a, plim_u64 b, plim_u64 max);
 
 /*
- * Stands in for plim_mul_capped(), which is proved in units.c: some product,
- * the same for the same numbers, and at most max. Spares every proof here the
- * multiplication of wide numbers.
+ * Stands in for plim_mul_capped(), which is proved in units.c: an uninterpreted
+ * function, bounded by max. Spares every proof here the multiplication of wide
+ * numbers.
  */
 static plim_u64 some_product(plim_u64 a, plim_u64 b, plim_u64 max)
 {
@@ -28,7 +28,7 @@ static plim_u64 some_product(plim_u64 a, plim_u64 b, plim_u64 max)
 #define plim_mul_capped some_product
 #include "plimsoll/bandwidth.h"
 
-/* The type invariant of a pool. */
+/* Type invariant of a pool. */
 static int pool_is_valid(const struct plim_bandwidth *pool)
 {
 	if (plim_bandwidth_check(&pool->params) != PLIM_BANDWIDTH_OK)
@@ -39,7 +39,7 @@ static int pool_is_valid(const struct plim_bandwidth *pool)
 	       pool->dealt_ns <= PLIM_RUNTIME_MAX_NS;
 }
 
-/* The type invariant of one CPU's part of a group. */
+/* Type invariant of the state of a group on one CPU. */
 static int cpu_is_valid(const struct plim_bandwidth_cpu *cpu)
 {
 	if (cpu->throttled && cpu->runtime_ns > 0)
@@ -89,7 +89,7 @@ static struct plim_bandwidth_params any_params(void)
 	return params;
 }
 
-/* All the runtime that a pool and one CPU hold together. */
+/* Sum of the runtime of a pool and one CPU. */
 static wide held_ns(const struct plim_bandwidth *pool, const struct plim_bandwidth_cpu *cpu)
 {
 	return (wide)pool->runtime_ns + cpu->runtime_ns;
@@ -175,8 +175,8 @@ void prove_return_never_exceeds_quota_plus_burst(void)
 }
 
 /*
- * A sleep of k periods gives min(R + k * Q, Q + B), for any k: here with the
- * product as plim_mul_capped() gives it; units.c proves that one exact.
+ * A sleep of k periods gives min(R + k * Q, Q + B), for any k. The product is
+ * that of plim_mul_capped(), which units.c proves to be exact.
  */
 void prove_refill_after_any_sleep_is_exact(void)
 {
@@ -273,12 +273,12 @@ void prove_return_makes_no_runtime(void)
 }
 
 /*
- * R - dealt never grows by a change: what a change hands out counts as dealt
- * for this period. So no number of changes in one period makes a group's
- * runtime grow by more than the largest quota among them. (A refill that is
- * due comes first; that one is proved above.)
+ * R - dealt never grows by a change, because runtime that a change adds counts
+ * as dealt for this period. So any number of changes in one period raises a
+ * group's runtime by at most the largest quota among them. (A due refill comes
+ * first; it is proved above.)
  */
-void prove_set_hands_out_no_quota_twice(void)
+void prove_set_deals_no_quota_twice(void)
 {
 	struct plim_bandwidth pool = any_limited_pool(), before = pool;
 	struct plim_bandwidth_params params = any_params();
@@ -306,7 +306,7 @@ void prove_refill_deals_one_quota(void)
 	PROOF_REACHED();
 }
 
-void prove_a_cpu_holds_no_more_than_a_slice_nor_owes_more_than_it_overran(void)
+void prove_cpu_runtime_is_at_most_a_slice_and_debt_at_most_the_overrun(void)
 {
 	struct plim_bandwidth pool = any_limited_pool();
 	struct plim_bandwidth_cpu cpu = any_cpu(&pool);
@@ -316,7 +316,7 @@ void prove_a_cpu_holds_no_more_than_a_slice_nor_owes_more_than_it_overran(void)
 	ASSUME(cpu.runtime_ns <= (plim_s64)pool.params.slice_ns);
 	ASSUME(cpu.runtime_ns >= -(plim_s64)overrun_ns);
 	ASSUME(cpu.throttled || cpu.runtime_ns >= 0);
-	/* Nothing runs where it is throttled, nor overruns by more. */
+	/* A throttled CPU runs nothing, and no run overruns by more. */
 	room_ns = (plim_u64)(cpu.runtime_ns > 0 ? cpu.runtime_ns : 0) + overrun_ns;
 	ASSUME(ran_ns == 0 || (!cpu.throttled && ran_ns <= room_ns));
 	if (any_bool())
@@ -361,11 +361,11 @@ void prove_without_a_limit_nothing_is_throttled(void)
 #define SERVED 3
 
 /*
- * Three CPUs, each throttled or not, in any state and any order. As the
- * caller does: refill, then serve in order until one stays throttled.
- * checks off: unsigned-overflow conversion (the order wraps on purpose)
+ * Three CPUs in any state and order of throttling. Acts as the caller does:
+ * refills, then serves in order until a CPU stays throttled. checks off:
+ * unsigned-overflow conversion (the order wraps on purpose)
  */
-void prove_with_runtime_left_nobody_stays_throttled_past_a_boundary(void)
+void prove_no_cpu_stays_throttled_past_a_boundary_with_runtime_left(void)
 {
 	struct plim_bandwidth pool = any_limited_pool();
 	struct plim_bandwidth_cpu cpus[SERVED];
@@ -384,7 +384,7 @@ void prove_with_runtime_left_nobody_stays_throttled_past_a_boundary(void)
 	for (i = 0; i < SERVED && !stopped; i++)
 		stopped = !plim_bandwidth_serve(&pool, &cpus[i], now_ns);
 	PROVE(pool.runtime_ns == 0 || pool.nr_throttled_cpus == 0,
-	      "the pool is empty or nobody is throttled");
+	      "the pool is empty or no CPU is throttled");
 	for (i = 1; i < SERVED; i++)
 		PROVE(cpus[i].throttled || !cpus[i - 1].throttled, "first throttled, first served");
 	PROOF_REACHED();
@@ -396,7 +396,7 @@ void prove_throttled_cpus_queue_in_the_order_of_throttling(void)
 	struct plim_bandwidth pool = any_pool();
 	struct plim_bandwidth_cpu first = any_cpu(&pool), second = first;
 
-	/* Also where the counter of places wraps. */
+	/* Includes a wrap of the counter. */
 	pool.nr_throttled_ever = nondet_u64();
 	plim_bandwidth_throttle(&pool, &first, any_u64(0, LIFETIME_NS));
 	pool.nr_throttled_ever += any_u64(0, LIFETIME_NS);

@@ -17,7 +17,7 @@ void prove_weights_fall_by_a_quarter_per_nice_level(void)
 	PROOF_REACHED();
 }
 
-void prove_a_nice_value_out_of_range_counts_as_the_nearest(void)
+void prove_nice_out_of_range_is_clamped(void)
 {
 	plim_s32 nice = nondet_s32();
 	plim_u32 weight = plim_batch_weight(nice);
@@ -39,7 +39,7 @@ void prove_group_weights_are_positive_and_monotone(void)
 	PROOF_REACHED();
 }
 
-/* For any run and any weight: nothing wraps, which the checks prove too. */
+/* For any run and any weight; the checks prove that nothing wraps. */
 void prove_running_is_never_free(void)
 {
 	plim_u64 ran_ns = nondet_u64(), delta = plim_batch_vruntime_delta(ran_ns, nondet_u32());
@@ -64,8 +64,8 @@ void prove_running_longer_costs_more_and_weight_costs_less(void)
 }
 
 /*
- * Also across the wrap: the values start anywhere.
- * checks off: unsigned-overflow conversion (virtual runtime wraps on purpose)
+ * The values start anywhere, so this includes a wrap. checks off:
+ * unsigned-overflow conversion (virtual runtime wraps on purpose)
  */
 void prove_order_is_strict_within_half_the_range(void)
 {
@@ -84,8 +84,9 @@ void prove_order_is_strict_within_half_the_range(void)
 }
 
 /*
- * Anywhere, also across the wrap. Narrowed: slices below 2^16 ns, one weight.
- * checks off: unsigned-overflow conversion (virtual runtime wraps on purpose)
+ * Any values, so this includes a wrap. Narrowed: slices below 2^16 ns, one
+ * weight. checks off: unsigned-overflow conversion (virtual runtime wraps on
+ * purpose)
  */
 void prove_a_sleeper_is_placed_within_a_slice_and_never_earlier(void)
 {
@@ -133,9 +134,10 @@ void prove_a_limit_allows_its_share_of_a_window(void)
 }
 
 /*
- * Work that runs no longer than it was told, but for an overrun, never uses
- * more of a window than the limit and the overrun, debt included. Narrowed: a
- * limit of 2^16 * 10 ppm, one window; the next proof is about more.
+ * Batch work that runs no longer than allowed, except for an overrun, never
+ * uses more of a window than the limit and the overrun, debt included.
+ * Narrowed: a limit of 2^16 * 10 ppm, one window; the next proof covers more
+ * windows.
  */
 void prove_a_window_uses_no_more_than_the_limit_and_an_overrun(void)
 {
@@ -198,7 +200,7 @@ void prove_room_is_a_share(void)
 }
 
 /* Narrowed: half a window, normal work in 8th parts, 64 values of room. */
-void prove_room_moves_towards_what_was_seen(void)
+void prove_room_moves_towards_the_observed_value(void)
 {
 	plim_u64 eighth_ns = PLIM_BATCH_WINDOW_NS / 8;
 	plim_u64 elapsed = 4, normal = nondet_u8() & 7;
@@ -219,7 +221,7 @@ static struct plim_batch_cpu any_cpu(void)
 	return cpu;
 }
 
-/* Any state at all: the checks prove that nothing wraps. */
+/* Any state; the checks prove that nothing wraps. */
 void prove_expected_wait_never_wraps(void)
 {
 	struct plim_batch_cpu cpu = any_cpu();
@@ -230,9 +232,8 @@ void prove_expected_wait_never_wraps(void)
 }
 
 /*
- * A strict order, whatever the expected waits are. Narrowed: queues below 4,
- * the default slice, two values of room; the comparison itself does not look
- * at magnitudes.
+ * A strict order, for any expected waits. Narrowed: queues below 4, the default
+ * slice, two values of room; the comparison does not depend on magnitudes.
  */
 void prove_better_cpu_is_a_strict_order(void)
 {
@@ -256,7 +257,7 @@ void prove_better_cpu_is_a_strict_order(void)
 	PROOF_REACHED();
 }
 
-void prove_an_idle_cpu_pulls_what_waits_too_long(void)
+void prove_an_idle_cpu_pulls_tasks_that_wait_too_long(void)
 {
 	struct plim_batch_cpu from = any_cpu(), to = any_cpu();
 	plim_u64 slice_ns = nondet_u64();

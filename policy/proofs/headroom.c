@@ -2,13 +2,14 @@
 /*
  * Proofs of plimsoll/headroom.h.
  *
- * Let busy(t) be what side and non-side work ran since the window began, of
- * length t so far. After every update inside the window
+ * Let busy(t) be the usage of batch and other work since the start of the
+ * window, which is of length t so far. After every update inside the window
  *
  *	credit + busy(t) <= (1 - H) * C * t + max(C * grain, what the CPUs
  *	can have run beyond it, less the remembered debt)
  *
- * which, with the debt of H * C * W, is the law; see prove_a_step_keeps_the_law().
+ * which, with the debt of H * C * W, is the law; see
+ * prove_a_step_keeps_the_law().
  */
 #include "plimsoll/headroom.h"
 #include "proof.h"
@@ -21,7 +22,7 @@ static struct plim_headroom_params any_params(void)
 	return params;
 }
 
-/* The type invariant of a controller. */
+/* Type invariant of a controller. */
 static int is_valid(const struct plim_headroom *headroom)
 {
 	const struct plim_headroom_params *params = &headroom->params;
@@ -51,8 +52,8 @@ static struct plim_headroom any_headroom(void)
 
 /*
  * A controller of a machine on which a solver can multiply and divide: two
- * CPUs, window and grain of 2^24 and 2^20 ns (17 and 1 ms), a tolerance of
- * 2^14 in 2^20 ns. Credits are any.
+ * CPUs, window and grain of 2^24 and 2^20 ns (17 and 1 ms), a tolerance of 2^14
+ * in 2^20 ns, and any credits.
  */
 static struct plim_headroom small_headroom(plim_u32 headroom_ppm)
 {
@@ -90,7 +91,7 @@ void prove_params_are_accepted_exactly_in_their_ranges(void)
 	PROOF_REACHED();
 }
 
-/* balance() alone, for any numbers: what both credits rest on. */
+/* balance() alone, for any numbers: the basis of both credits. */
 void prove_a_balance_is_exact_within_its_bounds(void)
 {
 	plim_u64 debt_max = any_u64(0, 1ULL << 50), credit_max = any_u64(0, 1ULL << 50);
@@ -108,8 +109,8 @@ void prove_a_balance_is_exact_within_its_bounds(void)
 }
 
 /*
- * The largest of all parameters, credits of any size that they can have, any
- * input; the checks prove that nothing wraps.
+ * The largest parameters, any possible credits and any input; the checks prove
+ * that nothing wraps.
  */
 void prove_an_update_never_wraps(void)
 {
@@ -143,15 +144,15 @@ static plim_u64 any_ghost(void)
 }
 
 /*
- * One step of the induction behind the law. What was usable, reserved and busy
- * are ghosts. Narrowed: all below 2^4, of which only sums are taken; the
- * proof of balance() above is for all.
+ * One step of the induction for the law. Usable, reserved and busy time are
+ * ghost variables. Narrowed: all below 2^4, of which only sums are taken; the
+ * proof of balance() above is for all values.
  *
- * Since the window began, t has passed. Of it, usable = (1 - H) * C * t at
- * most may be busy, and reserved = H * C * t is the rest of what the CPUs can
- * have run. The hypothesis is what holds at the window's start, for a credit
- * of at most credit_max: credit + busy <= usable + credit_max, or else all
- * that was overdrawn was forgotten: credit + busy <= usable + reserved - debt.
+ * At time t after the start of the window, usable = (1 - H) * C * t may be
+ * busy, and reserved = H * C * t is the remaining capacity of the CPUs. The
+ * hypothesis holds at the start of the window, for a credit of at most
+ * credit_max: credit + busy <= usable + credit_max, or all overdrawn time was
+ * forgotten: credit + busy <= usable + reserved - debt.
  */
 void prove_a_step_keeps_the_law(void)
 {
@@ -165,7 +166,9 @@ void prove_a_step_keeps_the_law(void)
 	ASSUME(busy <= usable + reserved);
 	ASSUME(credit + busy <= usable + (plim_s64)credit_max ||
 	       credit + busy <= usable + reserved - (plim_s64)debt_max);
-	/* No CPU runs longer than the clock: update() cuts it to that. */
+	/*
+	 * No CPU runs longer than the clock: update() clamps the input to that.
+	 */
 	ASSUME(spent <= earned + kept);
 	after = plim_headroom_balance(credit, earned, spent, debt_max, credit_max);
 	usable += (plim_s64)earned;
@@ -174,7 +177,10 @@ void prove_a_step_keeps_the_law(void)
 	PROVE(after + busy <= usable + (plim_s64)credit_max ||
 		      after + busy <= usable + reserved - (plim_s64)debt_max,
 	      "the hypothesis again");
-	/* Within the window H * C * t <= H * C * W, the debt that is kept. */
+	/*
+	 * Within the window H * C * t <= H * C * W, which is the largest debt
+	 * kept.
+	 */
 	if (reserved <= (plim_s64)debt_max)
 		PROVE(after + busy <= usable + (plim_s64)credit_max,
 		      "side + grant <= (1 - H) C W - nonside + C grain");
@@ -182,8 +188,8 @@ void prove_a_step_keeps_the_law(void)
 }
 
 /*
- * That update() makes such a step: with what it really computes. Narrowed:
- * see small_headroom(); one elapsed time, of 2^16 ns.
+ * update() makes such a step, with the values it computes. Narrowed: see
+ * small_headroom(); one elapsed time, of 2^16 ns.
  */
 void prove_an_update_is_such_a_step(void)
 {
@@ -204,7 +210,7 @@ void prove_an_update_is_such_a_step(void)
 }
 
 /*
- * The debt that is kept is the most that one window can overdraw, to the
+ * The largest debt kept is the most that one window can overdraw, to the
  * nanosecond. Narrowed: a window of 100 ms on up to 255 CPUs, 30 % headroom.
  */
 void prove_the_kept_debt_covers_a_window(void)
@@ -221,8 +227,11 @@ void prove_the_kept_debt_covers_a_window(void)
 	PROOF_REACHED();
 }
 
-/* What is cut, and that a clock that runs backwards grants nothing more. */
-void prove_no_more_is_booked_than_the_cpus_can_have_run(void)
+/*
+ * Input is clamped to the capacity of the CPUs, and a clock that runs backwards
+ * grants nothing more.
+ */
+void prove_usage_is_clamped_to_the_capacity_of_the_cpus(void)
 {
 	struct plim_headroom headroom = small_headroom(300000), before = headroom;
 
@@ -234,7 +243,7 @@ void prove_no_more_is_booked_than_the_cpus_can_have_run(void)
 }
 
 /* With H = 1 nothing is usable, for any time and any number of CPUs. */
-void prove_a_headroom_of_everything_leaves_nothing(void)
+void prove_a_full_headroom_leaves_nothing(void)
 {
 	struct plim_headroom_params params = any_params();
 	plim_u64 elapsed_ns = any_u64(0, PLIM_HEADROOM_WINDOW_MAX_NS);
@@ -245,11 +254,11 @@ void prove_a_headroom_of_everything_leaves_nothing(void)
 }
 
 /*
- * No main load, and side work that always takes the grant: after the first
- * grain it gets (1 - H) * C * elapsed each time, neither more nor less.
- * Narrowed: see small_headroom(); updates after a quarter, a half and a whole grain.
+ * No other load, and batch work that always uses its grant: after the first
+ * grain it gets exactly (1 - H) * C * elapsed each time. Narrowed: see
+ * small_headroom(); updates after a quarter, a half and a whole grain.
  */
-void prove_without_main_load_side_work_gets_exactly_the_rest(void)
+void prove_without_other_load_batch_work_gets_exactly_the_rest(void)
 {
 	struct plim_headroom headroom = small_headroom(300000);
 	plim_u64 now_ns = 0, elapsed_ns, grant_ns, i;
@@ -262,7 +271,7 @@ void prove_without_main_load_side_work_gets_exactly_the_rest(void)
 	for (i = 0; i < 3; i++) {
 		elapsed_ns = 1ULL << (18 + i);
 		now_ns += elapsed_ns;
-		/* It can only run what the CPUs can. */
+		/* It cannot run more than the capacity of the CPUs. */
 		ASSUME(grant_ns <= elapsed_ns * headroom.params.nr_cpus);
 		grant_ns = plim_headroom_update(&headroom, 0, grant_ns, now_ns);
 		PROVE(grant_ns == plim_headroom_usable_ns(&headroom.params, elapsed_ns),
@@ -272,10 +281,10 @@ void prove_without_main_load_side_work_gets_exactly_the_rest(void)
 }
 
 /*
- * The tolerance as a bucket, with every number any. Side work that never takes
- * more than this tolerance holds: side + credit never grow by more than what
- * is earned, so that over any time t side <= tolerance_runtime + tolerance(t).
- * And the bucket never loses but what side work takes or what it cannot hold.
+ * The tolerance as a bucket, for any numbers. Batch work never uses more than
+ * this tolerance: side + credit never grow by more than the tolerance earned,
+ * so that over any time t side <= tolerance_runtime + tolerance(t). And the
+ * bucket loses only the usage of batch work and the amount above its capacity.
  */
 void prove_tolerance_is_neither_exceeded_nor_starved(void)
 {
@@ -293,9 +302,9 @@ void prove_tolerance_is_neither_exceeded_nor_starved(void)
 }
 
 /*
- * With every sum any: over any time, what side work runs beyond the law is no
- * more than what is not paid yet and what the tolerance has earned, but for
- * overruns longer than PLIM_HEADROOM_OVERRUN_MAX_TURNS.
+ * For any sums: over any time, the usage of batch work beyond the law is at
+ * most the unpaid overrun plus the tolerance earned, except for overruns longer
+ * than PLIM_HEADROOM_OVERRUN_MAX_TURNS.
  */
 void prove_an_overrun_is_paid_before_the_next_turn(void)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What all proofs share. Each function prove_*() is one proof: it makes up
- * any input that ASSUME() admits, calls the core, and PROVE()s what holds.
+ * Definitions shared by all proofs. Each function prove_*() is one proof: it
+ * constructs any input that ASSUME() admits, calls the core, and asserts
+ * properties with PROVE().
  *
- * The last line of every proof is PROOF_REACHED(): the proofs run a second
- * time with CHECK_REACHABLE, and then must fail there. Otherwise the
- * assumptions contradict each other and the proof says nothing.
+ * The last line of every proof is PROOF_REACHED(): the proofs run a second time
+ * with CHECK_REACHABLE, and then must fail there. Otherwise the assumptions
+ * contradict each other and the proof is vacuous.
  */
 #ifndef PLIMSOLL_PROOF_H
 #define PLIMSOLL_PROOF_H
@@ -23,14 +24,14 @@
 #endif
 
 /*
- * No clock, and no sum of what ran since the start, is beyond this (146
- * years). Only sums over the whole life of a group are bounded by it.
+ * Bound of clocks and of sums of run time since the start (146 years). Applies
+ * only to sums over the whole lifetime of a group.
  */
 #define LIFETIME_NS (1ULL << 62)
 
 typedef __int128 wide;
 
-/* Any value at all. */
+/* Any value. */
 plim_u64 nondet_u64(void);
 plim_s64 nondet_s64(void);
 plim_u32 nondet_u32(void);

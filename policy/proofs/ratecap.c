@@ -2,14 +2,14 @@
 /*
  * Proofs of plimsoll/ratecap.h.
  *
- * With P = TAT * cap (in CPU time, exact), a run of d moves P by d: that is
- * the conservation lemma, and it is proved, with the bound that follows from
- * it, in scaled.c. It bounds usage over any interval through where TAT
- * may stand when a run begins (eligibility) and when the interval began.
+ * Let P = TAT * cap (in CPU time, exact). The conservation lemma, that a run of
+ * d advances P by d, and the bound that follows from it are proved in scaled.c.
+ * They bound usage over any interval by the values that TAT may have when a run
+ * begins (eligibility) and when the interval began.
  *
- * A solver cannot divide by every cap. Where the cap divides, it is one or
- * two of the powers of two, and times are small: the code has no constant that
- * depends on their magnitude. tests/ratecap.rs tries all others.
+ * A solver cannot divide by every cap. Where the code divides by the cap, the
+ * proof uses one or two powers of two, and small times; no constant of the code
+ * depends on their magnitude. tests/ratecap.rs tests all other values.
  */
 #include "plimsoll/ratecap.h"
 #include "proof.h"
@@ -59,7 +59,7 @@ void prove_a_charge_never_wraps_nor_moves_back(void)
 }
 
 /* Any bucket. Narrowed: a cap of 25.6 % or of 4.096 CPUs. */
-void prove_who_may_run_is_within_the_depth(void)
+void prove_an_owner_that_may_run_is_within_the_depth(void)
 {
 	struct plim_ratecap_params params = any_params();
 	struct plim_ratecap cap = any_bucket(&params);
@@ -90,7 +90,7 @@ void prove_no_cap_never_delays(void)
 }
 
 /* Any bucket, cap, clock and number of CPUs; the checks prove that nothing wraps. */
-void prove_how_long_it_may_run_never_wraps(void)
+void prove_run_ns_never_wraps(void)
 {
 	struct plim_ratecap_params params = any_params();
 	struct plim_ratecap cap;
@@ -106,7 +106,7 @@ void prove_how_long_it_may_run_never_wraps(void)
 }
 
 /* Any bucket. Narrowed: a cap of 25.6 % or of 4.096 CPUs; at most 7 CPUs. */
-void prove_who_runs_no_faster_than_the_cap_runs_on(void)
+void prove_running_below_the_cap_is_unlimited(void)
 {
 	struct plim_ratecap_params params = any_params();
 	struct plim_ratecap cap = any_bucket(&params);
@@ -128,8 +128,9 @@ void prove_who_runs_no_faster_than_the_cap_runs_on(void)
 }
 
 /*
- * The longest run that leaves TAT within the depth at its end; with its charges
- * in scaled.c. Narrowed: small times; @hard is @cpus less a power of two.
+ * The longest run that leaves TAT within the depth at its end; scaled.c proves
+ * the same with the charges. Narrowed: small times; @hard is @cpus less a power
+ * of two.
  */
 static void prove_longest_run(plim_u32 hard, plim_u32 cpus)
 {
@@ -144,7 +145,7 @@ static void prove_longest_run(plim_u32 hard, plim_u32 cpus)
 	ASSUME(cap.tat_rest < hard);
 	ASSUME(plim_ratecap_may_run(&cap, &params, now_ns));
 	run_ns = plim_ratecap_run_ns(&cap, &params, cpus, now_ns);
-	/* How much the bucket still takes, in parts of 1 / cap. */
+	/* Remaining capacity of the bucket, in units of 1 / cap. */
 	room = (now_ns + params.depth_ns - plim_max(cap.tat_ns, now_ns)) * hard;
 	room -= cap.tat_ns < now_ns ? 0 : cap.tat_rest;
 	PROVE(run_ns * gain <= room, "then still within the depth");
@@ -166,9 +167,9 @@ void prove_a_group_is_given_its_longest_run(void)
 #define RUNS 3
 
 /*
- * Demand that stays below the cap over every suffix: whenever a run has
- * ended, what ran since any earlier start took at least as long at the cap.
- * Three runs in the order of their starts, without any depth.
+ * Demand below the cap over every suffix: at the end of each run, the usage
+ * since any earlier start took at least as long at the cap. Three runs in the
+ * order of their starts, without any depth.
  */
 static void prove_undelayed(plim_u32 hard)
 {
@@ -205,7 +206,7 @@ void prove_a_group_below_its_cap_is_never_delayed(void)
 	PROOF_REACHED();
 }
 
-/* What is owed in CPU time neither grows nor shrinks by a nanosecond. */
+/* The debt in CPU time does not change by a nanosecond. */
 static void prove_change(plim_u32 from, plim_u32 to)
 {
 	struct plim_ratecap_params old = { .hard_permille = from };
@@ -220,7 +221,7 @@ static void prove_change(plim_u32 from, plim_u32 to)
 	PROVE((cap.tat_ns - now_ns) * params.hard_permille + cap.tat_rest == owed, "exactly");
 }
 
-void prove_a_change_keeps_what_is_owed(void)
+void prove_a_change_keeps_the_debt(void)
 {
 	prove_change(128, 1024);
 	prove_change(4096, 256);
@@ -254,8 +255,11 @@ void prove_decay_is_a_share_that_only_falls(void)
 	PROOF_REACHED();
 }
 
-/* Narrowed: an update after half a half-life; 256 rates, seen and before. */
-void prove_the_rate_stays_between_what_it_was_and_what_was_seen(void)
+/*
+ * Narrowed: an update after half a half-life; 256 values of old and observed
+ * rate.
+ */
+void prove_the_rate_stays_between_old_and_observed_rate(void)
 {
 	struct plim_ratecap_params params = any_params();
 	struct plim_ratecap cap = any_bucket(&params), before;
@@ -278,7 +282,7 @@ void prove_an_interval_of_no_length_keeps_the_rate(void)
 	struct plim_ratecap_params params = any_params();
 	struct plim_ratecap cap = any_bucket(&params), before;
 
-	/* One time is as good as another, and spares the solver a division. */
+	/* Any time will do; a constant spares the solver a division. */
 	cap.rate_updated_ns = 5;
 	before = cap;
 	plim_ratecap_rate_update(&cap, &params, nondet_u64(), any_bool() ? 5 : 4);
@@ -288,7 +292,7 @@ void prove_an_interval_of_no_length_keeps_the_rate(void)
 }
 
 /* Narrowed: soft caps below 256 per mille, rates below 4,294 CPUs. */
-void prove_soft_caps_decide_who_is_background(void)
+void prove_soft_caps_decide_about_the_background(void)
 {
 	struct plim_ratecap_params params = { .soft = (plim_u8)any_bool(),
 					      .soft_permille = nondet_u8() };

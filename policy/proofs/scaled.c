@@ -3,10 +3,10 @@
  * Direct proofs over several steps, on a scale model.
  *
  * Here a millisecond is 2 ns long, and a whole CPU has 8 parts instead of a
- * thousand: so a solver can follow a sequence of steps, through every order
+ * thousand, so that a solver can follow a sequence of steps through every order
  * and every rounding. The code takes sums, minima and quotients of these units
- * and nowhere depends on how large they are. The proofs of single steps, at
- * full scale, are in bandwidth.c and ratecap.c.
+ * and does not depend on their size. The proofs of single steps, at full scale,
+ * are in bandwidth.c and ratecap.c.
  */
 #include "proof.h"
 
@@ -24,9 +24,9 @@ static plim_u64 any_amount(void)
 }
 
 /*
- * A refill for one boundary, as it has been proved to be above; several at
- * once give no more than one after the other. Without its divisions, which
- * the solver would meet in every step.
+ * A refill for one boundary, as proved in bandwidth.c; a refill for several
+ * gives no more than several refills. Written without the divisions, which the
+ * solver would have to handle in every step.
  */
 static plim_u64 any_refill(struct plim_bandwidth *pool)
 {
@@ -50,7 +50,7 @@ static plim_u64 any_step(struct plim_bandwidth *pool, struct plim_bandwidth_cpu 
 	} else if (kind == 2) {
 		plim_bandwidth_return(pool, cpu, any_bool());
 	} else if (!cpu->throttled) {
-		/* As the caller does: ask before the first run. */
+		/* As the caller does: checks before the first run. */
 		may_run = cpu->runtime_ns > 0 || plim_bandwidth_charge(pool, cpu, 0, now_ns);
 		ran_ns = any_amount();
 		ASSUME(ran_ns <= (may_run ? (plim_u64)cpu->runtime_ns + overrun_ns : 0));
@@ -59,14 +59,17 @@ static plim_u64 any_step(struct plim_bandwidth *pool, struct plim_bandwidth_cpu 
 	return ran_ns;
 }
 
-/* All the runtime that a group holds, debts taken off. */
+/* Runtime of a group: pool and CPUs, less debts. */
 static plim_s64
 all_held_ns(const struct plim_bandwidth *pool, const struct plim_bandwidth_cpu *cpus)
 {
 	return (plim_s64)pool->runtime_ns + cpus[0].runtime_ns + cpus[1].runtime_ns;
 }
 
-/* What every step keeps, see the proofs of single steps in bandwidth.c. */
+/*
+ * Invariants that every step preserves, see the proofs of single steps in
+ * bandwidth.c.
+ */
 static int is_reachable(const struct plim_bandwidth *pool, const struct plim_bandwidth_cpu *cpus,
 			plim_u64 overrun_ns)
 {
@@ -103,10 +106,10 @@ static struct plim_bandwidth any_group(struct plim_bandwidth_cpu *cpus, plim_u64
 }
 
 /*
- * The induction behind the window bound: after any step, usage and what is
- * held grow by no more than what is refilled, and the state is one of those.
+ * The induction for the window bound: after any step, usage and runtime grow by
+ * no more than the refill, and the invariants hold.
  */
-void prove_any_step_keeps_usage_within_what_was_refilled(void)
+void prove_any_step_keeps_usage_within_the_refill(void)
 {
 	struct plim_bandwidth_cpu cpus[2];
 	plim_u64 overrun_ns = any_amount(), refilled_ns = 0, usage_ns;
@@ -123,8 +126,8 @@ void prove_any_step_keeps_usage_within_what_was_refilled(void)
 #define STEPS 6
 
 /*
- * And directly: any six steps of a new group, with a quota of 1 ms, a burst of
- * 1 ms, slices of 1 ms and an overrun of half of that.
+ * Direct proof over any six steps of a new group, with a quota of 1 ms, a burst
+ * of 1 ms, slices of 1 ms and an overrun of half of that.
  */
 void prove_usage_in_a_window_is_bounded(void)
 {
@@ -139,7 +142,7 @@ void prove_usage_in_a_window_is_bounded(void)
 	plim_bandwidth_init(&pool, &params, 0);
 	for (i = 0; i < STEPS; i++) {
 		usage_ns += any_step(&pool, &cpus[any_bool()], overrun_ns, 0, &refilled_ns);
-		/* Proved above of any step; helps the solver. */
+		/* Proved above for any step; helps the solver. */
 		ASSUME(is_reachable(&pool, cpus, overrun_ns));
 	}
 	PROVE(usage_ns <= params.quota_ns + refilled_ns + 2 * (params.slice_ns + overrun_ns),
@@ -151,7 +154,7 @@ void prove_usage_in_a_window_is_bounded(void)
 
 /*
  * Any three runs from any bucket, on @cpus CPUs at a time: each is allowed at
- * its start and charged at its end, and overlaps the @cpus - 1 runs before.
+ * its start and charged at its end, and overlaps the @cpus - 1 previous runs.
  */
 static void prove_usage(plim_u32 hard, plim_u64 cpus)
 {
@@ -208,7 +211,7 @@ void prove_usage_above_one_cpu_is_bounded(void)
 	PROOF_REACHED();
 }
 
-/* TAT and its rest together, in parts of 1 / cap; exact, no drift. */
+/* TAT with its fraction, in units of 1 / cap; exact, without drift. */
 void prove_a_charge_is_exact(void)
 {
 	struct plim_ratecap_params params = { .hard_permille = 3 };
@@ -229,9 +232,9 @@ void prove_a_charge_is_exact(void)
 }
 
 /*
- * @cpus CPUs that begin together and run for as long as they were told, each
- * charged at its end: then the bucket's owner may still run, and not had they
- * run for longer. Any bucket, below or above what it takes.
+ * @cpus CPUs that begin together and run for the time of plim_ratecap_run_ns(),
+ * each charged at its end: then the bucket's owner may still run, but not after
+ * a longer run. Any bucket.
  */
 static void prove_run(plim_u32 hard, plim_u32 cpus)
 {
@@ -257,19 +260,19 @@ static void prove_run(plim_u32 hard, plim_u32 cpus)
 	PROVE(!plim_ratecap_may_run(&longer, &params, now_ns + run_ns + 1), "and d is the longest");
 }
 
-void prove_a_task_that_runs_as_long_as_told_is_within_the_depth(void)
+void prove_run_ns_of_a_task_is_within_the_depth(void)
 {
 	prove_run(3, 1);
 	PROOF_REACHED();
 }
 
-void prove_two_cpus_that_run_as_long_as_told_are_within_the_depth(void)
+void prove_run_ns_of_two_cpus_is_within_the_depth(void)
 {
 	prove_run(4, 2);
 	PROOF_REACHED();
 }
 
-void prove_a_group_above_one_cpu_that_runs_as_long_as_told_is_within_the_depth(void)
+void prove_run_ns_of_a_group_above_one_cpu_is_within_the_depth(void)
 {
 	prove_run(12, 2);
 	PROOF_REACHED();

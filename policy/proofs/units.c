@@ -4,9 +4,9 @@
 #include "proof.h"
 
 /*
- * min(a * b, max), against the product itself. Narrowed: b below 2^8, max
- * below 2^10. Nothing in the function depends on the magnitude, and a solver
- * cannot multiply wide numbers and divide them again.
+ * min(a * b, max), compared with the product itself. Narrowed: b below 2^8, max
+ * below 2^10, because a solver cannot multiply and divide wide numbers. The
+ * function does not depend on the magnitude.
  */
 void prove_a_capped_product_is_exact(void)
 {

@@ -1,11 +1,11 @@
-//! The batch class: order among batch tasks, the per-CPU [`Limit`], and what
-//! load balancing goes by.
+//! The batch class: order of batch tasks, the per-CPU [`Limit`], and load
+//! balancing.
 
 use crate::ffi;
 
-/// The lowest nice value, of the most weight.
+/// The lowest nice value, which has the largest weight.
 pub const NICE_MIN: i32 = ffi::PLIM_NICE_MIN;
-/// The highest nice value, of the least weight.
+/// The highest nice value, which has the smallest weight.
 pub const NICE_MAX: i32 = ffi::PLIM_NICE_MAX;
 /// The weight of nice 0, and the unit of virtual runtime.
 pub const WEIGHT_NICE_0: u32 = ffi::PLIM_WEIGHT_NICE_0;
@@ -13,33 +13,32 @@ pub const WEIGHT_NICE_0: u32 = ffi::PLIM_WEIGHT_NICE_0;
 pub const GROUP_WEIGHT_MIN: u32 = ffi::PLIM_GROUP_WEIGHT_MIN;
 /// The largest weight of a group.
 pub const GROUP_WEIGHT_MAX: u32 = ffi::PLIM_GROUP_WEIGHT_MAX;
-/// A group's weight where none is given; counts as much as a task of nice 0.
+/// The default weight of a group; equals a task of nice 0.
 pub const GROUP_WEIGHT_DEFAULT: u32 = ffi::PLIM_GROUP_WEIGHT_DEFAULT;
-/// How long a batch task runs at a time where nothing else is said.
+/// The default slice of a batch task.
 pub const SLICE_DEFAULT_NS: u64 = ffi::PLIM_BATCH_SLICE_DEFAULT_NS;
-/// The window of the per-CPU limit and of the room average.
+/// Window of the per-CPU limit and of the average of [`room_ppm`].
 pub const WINDOW_NS: u64 = ffi::PLIM_BATCH_WINDOW_NS;
-/// A batch task that waited this long moves to a CPU that is free for it.
+/// Wait after which a batch task moves to a CPU that is free for it.
 pub const WAIT_MAX_NS: u64 = ffi::PLIM_BATCH_WAIT_MAX_NS;
 
-/// The weight of a nice level, 1.25 per level. A nice value out of range
-/// counts as the nearest in range.
+/// Weight of a nice level, 1.25 per level. A value out of range is clamped.
 #[must_use]
 pub fn weight(nice: i32) -> u32 {
     // SAFETY: a pure function of one integer, defined for all of them.
     unsafe { ffi::plim_batch_weight(nice) }
 }
 
-/// The weight of a group of cgroup v2 `cpu.weight` `group_weight`, in the unit
-/// of task weights. Out of range counts as the nearest in range.
+/// Weight of a group with cgroup v2 `cpu.weight` `group_weight`, in the unit of
+/// task weights. A value out of range is clamped.
 #[must_use]
 pub fn group_weight(group_weight: u32) -> u32 {
     // SAFETY: a pure function of one integer, defined for all of them.
     unsafe { ffi::plim_batch_group_weight(group_weight) }
 }
 
-/// How far running `ran_ns` moves the virtual runtime of a task or group of
-/// this weight. Rounded up: time is never free.
+/// Advance of the virtual runtime of a task or group of this weight for a run
+/// of `ran_ns`. Rounded up, so that no run is free.
 #[must_use]
 #[inline]
 pub fn vruntime_delta(ran_ns: u64, weight: u32) -> u64 {
@@ -47,7 +46,7 @@ pub fn vruntime_delta(ran_ns: u64, weight: u32) -> u64 {
     unsafe { ffi::plim_batch_vruntime_delta(ran_ns, weight) }
 }
 
-/// Whether virtual runtime `a` runs before `b`, also after a wrap.
+/// Whether virtual runtime `a` runs before `b`; handles a wrap.
 #[must_use]
 #[inline]
 pub fn before(a_vruntime: u64, b_vruntime: u64) -> bool {
@@ -55,7 +54,7 @@ pub fn before(a_vruntime: u64, b_vruntime: u64) -> bool {
     unsafe { ffi::plim_batch_before(a_vruntime, b_vruntime) != 0 }
 }
 
-/// The later of two virtual runtimes: what a queue's minimum moves to.
+/// The later of two virtual runtimes, to which a queue's minimum advances.
 #[must_use]
 #[inline]
 pub fn later(a_vruntime: u64, b_vruntime: u64) -> u64 {
@@ -63,8 +62,8 @@ pub fn later(a_vruntime: u64, b_vruntime: u64) -> u64 {
     unsafe { ffi::plim_batch_later(a_vruntime, b_vruntime) }
 }
 
-/// Where a task that slept, or is new, joins a queue: where it was, but no
-/// further back than one slice before the queue's minimum.
+/// Virtual runtime at which a task that slept or is new joins a queue: its old
+/// value, but at most one slice before the queue's minimum.
 #[must_use]
 #[inline]
 pub fn place(vruntime: u64, min_vruntime: u64, slice_ns: u64, weight: u32) -> u64 {
@@ -72,8 +71,8 @@ pub fn place(vruntime: u64, min_vruntime: u64, slice_ns: u64, weight: u32) -> u6
     unsafe { ffi::plim_batch_place(vruntime, min_vruntime, slice_ns, weight) }
 }
 
-/// A virtual runtime carried from one queue to another: its distance from the
-/// minimum stays.
+/// Converts a virtual runtime from one queue to another. The distance from the
+/// minimum stays the same.
 #[must_use]
 #[inline]
 pub fn migrate(vruntime: u64, from_min_vruntime: u64, to_min_vruntime: u64) -> u64 {
@@ -81,14 +80,15 @@ pub fn migrate(vruntime: u64, from_min_vruntime: u64, to_min_vruntime: u64) -> u
     unsafe { ffi::plim_batch_migrate(vruntime, from_min_vruntime, to_min_vruntime) }
 }
 
-/// How much of one CPU the batch work of a group may use, window by window.
+/// Per-CPU limit: the share of one CPU that the batch work of a group may use,
+/// by window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     raw: ffi::plim_batch_limit,
 }
 
 impl Limit {
-    /// The first window starts now.
+    /// Creates a limit whose first window starts now.
     #[must_use]
     pub fn new(now_ns: u64) -> Self {
         Self {
@@ -99,31 +99,31 @@ impl Limit {
         }
     }
 
-    /// Charges `ran_ns` of batch work to the CPU; 0 only asks. `limit_ppm` is
-    /// a share of this CPU; more than [`PPM`](crate::PPM) counts as all of it.
-    /// Returns how long batch work may still run in this window; 0: not before
+    /// Charges `ran_ns` of batch work to the CPU; 0 only checks. `limit_ppm` is
+    /// a share of this CPU, at most [`PPM`](crate::PPM). Returns how long batch
+    /// work may still run in this window; if 0, it may not run before
     /// [`until_ns`](Self::until_ns).
     pub fn charge(&mut self, limit_ppm: u32, ran_ns: u64, now_ns: u64) -> u64 {
-        // SAFETY: touches the limit only.
+        // SAFETY: accesses only the limit.
         unsafe { ffi::plim_batch_limit_charge(&mut self.raw, limit_ppm, ran_ns, now_ns) }
     }
 
-    /// When the present window ends.
+    /// End of the current window.
     #[must_use]
     pub fn until_ns(&self) -> u64 {
         // SAFETY: reads the limit.
         unsafe { ffi::plim_batch_limit_until_ns(&self.raw) }
     }
 
-    /// What is charged to the present window, with what the last one ran too
-    /// long.
+    /// Time charged to the current window, including the excess of the last
+    /// one.
     #[must_use]
     pub fn used_ns(&self) -> u64 {
         self.raw.used_ns
     }
 }
 
-/// What a limit of `limit_ppm` of one CPU allows in one window of
+/// Time that a limit of `limit_ppm` of one CPU allows in a window of
 /// [`WINDOW_NS`].
 #[must_use]
 pub fn limit_ns(limit_ppm: u32) -> u64 {
@@ -131,29 +131,29 @@ pub fn limit_ns(limit_ppm: u32) -> u64 {
     unsafe { ffi::plim_batch_limit_ns(limit_ppm) }
 }
 
-/// How much of a CPU is left for batch work, averaged over about
-/// [`WINDOW_NS`]: the average so far, moved by what the last `elapsed_ns`
-/// showed, of which normal tasks ran `normal_ns`. In ppm.
+/// Share of a CPU that is left for batch work, averaged over about
+/// [`WINDOW_NS`], in ppm. Updates the average `room_ppm` with the last
+/// `elapsed_ns`, of which normal tasks ran `normal_ns`.
 #[must_use]
 pub fn room_ppm(room_ppm: u32, normal_ns: u64, elapsed_ns: u64) -> u32 {
     // SAFETY: a pure function of integers, defined for all of them.
     unsafe { ffi::plim_batch_room_ppm(room_ppm, normal_ns, elapsed_ns) }
 }
 
-/// What load balancing knows of one CPU.
+/// State of one CPU for load balancing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
-    /// How long its first batch task has waited.
+    /// Time that its first batch task has waited.
     pub waited_ns: u64,
-    /// Batch tasks queued there.
+    /// Number of batch tasks queued there.
     pub nr_queued: u32,
     /// See [`room_ppm`].
     pub room_ppm: u32,
-    /// A normal task runs there now.
+    /// Whether a normal task runs there.
     pub running_normal: bool,
-    /// A batch task runs there now.
+    /// Whether a batch task runs there.
     pub running_batch: bool,
-    /// Every sibling of its core is idle.
+    /// Whether every sibling of its core is idle.
     pub core_idle: bool,
 }
 
@@ -170,27 +170,27 @@ impl Cpu {
     }
 }
 
-/// How soon a batch task that joins this CPU's queue can expect its turn.
-/// Slices above one second count as that.
+/// Expected wait of a batch task that joins this CPU's queue. Slices above one
+/// second are clamped.
 #[must_use]
 pub fn expected_wait_ns(cpu: &Cpu, slice_ns: u64) -> u64 {
-    // SAFETY: reads the struct it is handed.
+    // SAFETY: only reads the struct that is passed.
     unsafe { ffi::plim_batch_expected_wait_ns(&cpu.to_raw(), slice_ns) }
 }
 
-/// Whether CPU `a` is the better place for a batch task than CPU `b`: where it
-/// runs sooner, then where the whole core is idle, then where more room is
-/// left.
+/// Whether CPU `a` is a better choice for a batch task than CPU `b`: by the
+/// shorter expected wait, then a core that is idle as a whole, then the larger
+/// room.
 #[must_use]
 pub fn better_cpu(a: &Cpu, b: &Cpu, slice_ns: u64) -> bool {
-    // SAFETY: reads the structs it is handed.
+    // SAFETY: only reads the structs that are passed.
     unsafe { ffi::plim_batch_better_cpu(&a.to_raw(), &b.to_raw(), slice_ns) != 0 }
 }
 
-/// Whether CPU `to`, about to go idle or to run batch work, takes the first
-/// waiting task of CPU `from`.
+/// Whether CPU `to`, which is about to go idle or to run batch work, takes the
+/// first waiting task of CPU `from`.
 #[must_use]
 pub fn should_pull(from: &Cpu, to: &Cpu, slice_ns: u64) -> bool {
-    // SAFETY: reads the structs it is handed.
+    // SAFETY: only reads the structs that are passed.
     unsafe { ffi::plim_batch_should_pull(&from.to_raw(), &to.to_raw(), slice_ns) != 0 }
 }

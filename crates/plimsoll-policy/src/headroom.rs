@@ -1,5 +1,5 @@
-//! Headroom: a share of the CPUs that side work leaves idle for the main
-//! workload.
+//! Headroom: a share of the CPUs that batch work leaves idle for
+//! latency-critical work.
 //!
 //! A [`Controller`] is told, interval by interval, what CPU time side work and
 //! everything else took, and says what side work may run until the next
@@ -14,60 +14,61 @@ use crate::ffi;
 
 /// The shortest window.
 pub const WINDOW_MIN_NS: u64 = ffi::PLIM_HEADROOM_WINDOW_MIN_NS;
-/// The longest window; longer intervals between updates count as this.
+/// The longest window; longer intervals between updates count as one of this
+/// length.
 pub const WINDOW_MAX_NS: u64 = ffi::PLIM_HEADROOM_WINDOW_MAX_NS;
-/// The window where none is given.
+/// The default window.
 pub const WINDOW_DEFAULT_NS: u64 = ffi::PLIM_HEADROOM_WINDOW_DEFAULT_NS;
 /// The shortest interval between updates.
 pub const GRAIN_MIN_NS: u64 = ffi::PLIM_HEADROOM_GRAIN_MIN_NS;
-/// The tolerance's runtime where none is given.
+/// The default runtime of the tolerance.
 pub const TOLERANCE_RUNTIME_DEFAULT_NS: u64 = ffi::PLIM_TOLERANCE_RUNTIME_DEFAULT_NS;
-/// The tolerance's largest runtime.
+/// The largest runtime of the tolerance.
 pub const TOLERANCE_RUNTIME_MAX_NS: u64 = ffi::PLIM_TOLERANCE_RUNTIME_MAX_NS;
-/// The tolerance's period where none is given.
+/// The default period of the tolerance.
 pub const TOLERANCE_PERIOD_DEFAULT_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_DEFAULT_NS;
-/// The tolerance's shortest period.
+/// The shortest period of the tolerance.
 pub const TOLERANCE_PERIOD_MIN_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_MIN_NS;
-/// The tolerance's longest period.
+/// The longest period of the tolerance.
 pub const TOLERANCE_PERIOD_MAX_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_MAX_NS;
 /// A want that no grant satisfies.
 pub const WANT_ANYTHING_NS: u64 = ffi::PLIM_UNLIMITED;
 
-/// A parameter that is out of its range.
+/// A parameter that is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ParamError {
-    /// The share to keep idle.
+    /// The share to keep idle is out of range.
     #[error("headroom_ppm is {value}, allowed are 0 to {max}", max = crate::PPM)]
     Share {
-        /// What was given.
+        /// The value given.
         value: u32,
     },
-    /// The number of CPUs.
+    /// The number of CPUs is out of range.
     #[error("nr_cpus is {value}, allowed are 1 to {max}", max = crate::CPUS_MAX)]
     Cpus {
-        /// What was given.
+        /// The value given.
         value: u32,
     },
-    /// The window.
+    /// The window is out of range.
     #[error(
         "window_ns is {value}, allowed are {min} to {max}",
         min = WINDOW_MIN_NS,
         max = WINDOW_MAX_NS
     )]
     Window {
-        /// What was given.
+        /// The value given.
         value: u64,
     },
-    /// The grain.
+    /// The grain is out of range.
     #[error("grain_ns is {value}, allowed are {min} to window_ns ({window})", min = GRAIN_MIN_NS)]
     Grain {
-        /// What was given.
+        /// The value given.
         value: u64,
-        /// The window that was given.
+        /// The window given.
         window: u64,
     },
-    /// The tolerance.
+    /// The tolerance is out of range.
     #[error(
         "tolerance_runtime_ns is {runtime} and tolerance_period_ns is {period}, allowed are a \
          runtime of at most the period and {runtime_max}, and a period of {min} to {max}",
@@ -76,41 +77,42 @@ pub enum ParamError {
         max = TOLERANCE_PERIOD_MAX_NS
     )]
     Tolerance {
-        /// The runtime that was given.
+        /// The runtime given.
         runtime: u64,
-        /// The period that was given.
+        /// The period given.
         period: u64,
     },
 }
 
-/// What is to be kept idle, and how closely.
+/// Parameters of the headroom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// The window over which the share is kept: [`WINDOW_MIN_NS`] to
+    /// Window over which the share is kept idle: [`WINDOW_MIN_NS`] to
     /// [`WINDOW_MAX_NS`].
     pub window_ns: u64,
-    /// How often the caller updates: [`GRAIN_MIN_NS`] to `window_ns`.
+    /// Interval between updates: [`GRAIN_MIN_NS`] to `window_ns`.
     pub grain_ns: u64,
-    /// What side work may always run per tolerance period, all of it together;
-    /// 0: it may starve. At most `tolerance_period_ns` and
+    /// CPU time that all batch work together may always use per tolerance
+    /// period; with 0 it may starve. At most `tolerance_period_ns` and
     /// [`TOLERANCE_RUNTIME_MAX_NS`].
     pub tolerance_runtime_ns: u64,
-    /// [`TOLERANCE_PERIOD_MIN_NS`] to [`TOLERANCE_PERIOD_MAX_NS`].
+    /// Period of the tolerance: [`TOLERANCE_PERIOD_MIN_NS`] to
+    /// [`TOLERANCE_PERIOD_MAX_NS`].
     pub tolerance_period_ns: u64,
     /// The share of `nr_cpus` to keep idle, 0 to [`PPM`](crate::PPM).
     pub headroom_ppm: u32,
-    /// 1 to [`CPUS_MAX`](crate::CPUS_MAX).
+    /// Number of CPUs, 1 to [`CPUS_MAX`](crate::CPUS_MAX).
     pub nr_cpus: u32,
 }
 
 impl Params {
-    /// Whether all parameters are in range.
+    /// Checks that all parameters are in range.
     ///
     /// # Errors
     ///
-    /// Names the first that is not.
+    /// The first parameter that is out of range.
     pub fn check(&self) -> Result<(), ParamError> {
-        // SAFETY: reads the struct it is handed and nothing else.
+        // SAFETY: only reads the struct that is passed.
         match unsafe { ffi::plim_headroom_check(&self.to_raw()) } {
             ffi::PLIM_HEADROOM_OK => Ok(()),
             ffi::PLIM_HEADROOM_BAD_SHARE => Err(ParamError::Share {
@@ -156,23 +158,23 @@ impl Params {
     }
 }
 
-/// A headroom of `cpus` whole CPUs as a share of `nr_cpus`, in ppm, rounded
-/// up. All of them, or more: the whole.
+/// A headroom of `cpus` whole CPUs as a share of `nr_cpus`, in ppm, rounded up;
+/// at most the whole.
 #[must_use]
 pub fn from_cpus_ppm(cpus: u32, nr_cpus: u32) -> u32 {
-    // SAFETY: a pure function of two integers; it divides by nr_cpus only
-    // where that is more than cpus, hence not 0.
+    // SAFETY: a pure function of two integers; it divides by nr_cpus only if
+    // that is larger than cpus, and so not 0.
     unsafe { ffi::plim_headroom_from_cpus_ppm(cpus, nr_cpus) }
 }
 
-/// Keeps the headroom of one main group.
+/// Controller of the headroom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Controller {
     raw: ffi::plim_headroom,
 }
 
 impl Controller {
-    /// Starts with nothing to hand out.
+    /// Creates a controller that has not granted anything yet.
     ///
     /// # Errors
     ///
@@ -180,61 +182,61 @@ impl Controller {
     pub fn new(params: Params, now_ns: u64) -> Result<Self, ParamError> {
         params.check()?;
         let mut raw = ffi::plim_headroom::default();
-        // SAFETY: writes to the controller and reads the parameters, just
+        // SAFETY: writes the controller and reads the parameters, which were
         // checked.
         unsafe { ffi::plim_headroom_init(&mut raw, &params.to_raw(), now_ns) };
         Ok(Self { raw })
     }
 
-    /// Changes the parameters; credit and debt are kept within the new bounds.
+    /// Changes the parameters; credit and debt are clamped to the new bounds.
     ///
     /// # Errors
     ///
-    /// See [`Params::check`]; then nothing has changed.
+    /// See [`Params::check`]; on an error nothing changes.
     pub fn set(&mut self, params: Params) -> Result<(), ParamError> {
         params.check()?;
-        // SAFETY: writes to the controller and reads the parameters, just
+        // SAFETY: writes the controller and reads the parameters, which were
         // checked.
         unsafe { ffi::plim_headroom_set(&mut self.raw, &params.to_raw()) };
         Ok(())
     }
 
-    /// Closes the interval since the last update, in which side work ran
-    /// `side_ns` and everything else that is not idle `nonside_ns`, summed
-    /// over CPUs and cut to what they can have run. Returns what side work may
-    /// run until the next update, in CPU time.
+    /// Ends the interval since the last update, in which batch work used
+    /// `side_ns` and all other work `nonside_ns`, summed over CPUs and clamped
+    /// to the capacity of the CPUs. Returns the CPU time that batch work may
+    /// use until the next update.
     pub fn update(&mut self, nonside_ns: u64, side_ns: u64, now_ns: u64) -> u64 {
-        // SAFETY: touches the controller only, whose parameters were checked.
+        // SAFETY: accesses only the controller, whose parameters were checked.
         unsafe { ffi::plim_headroom_update(&mut self.raw, nonside_ns, side_ns, now_ns) }
     }
 
-    /// What the last update granted.
+    /// Grant of the last update.
     #[must_use]
     pub fn grant_ns(&self) -> u64 {
         // SAFETY: reads the controller.
         unsafe { ffi::plim_headroom_grant_ns(&self.raw) }
     }
 
-    /// What the law gave side work for the last interval alone.
+    /// CPU time that the law gave batch work for the last interval alone.
     #[must_use]
     pub fn allowance_ns(&self) -> u64 {
         self.raw.allowance_ns
     }
 
-    /// What the law leaves to side work; negative: overdrawn.
+    /// Credit of batch work under the law; negative if overdrawn.
     #[must_use]
     pub fn credit_ns(&self) -> i64 {
         self.raw.credit_ns
     }
 
-    /// How far idle time fell short of the headroom while side work ran above
-    /// its tolerance: CPU time, summed since the start.
+    /// Integral of (headroom − idle) while batch work ran above its tolerance,
+    /// in CPU time since the start.
     #[must_use]
     pub fn shortfall_ns(&self) -> u64 {
         self.raw.shortfall_ns
     }
 
-    /// What is in force.
+    /// Current parameters.
     #[must_use]
     pub fn params(&self) -> Params {
         Params::from_raw(&self.raw.params)

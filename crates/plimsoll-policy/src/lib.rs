@@ -1,13 +1,13 @@
-//! Plimsoll's policy core, bound for Rust.
+//! Rust binding of Plimsoll's policy core.
 //!
-//! Every decision of Plimsoll is made by small pure functions in header-only
-//! C (`policy/include/plimsoll`), which also run inside the kernel and are
-//! what the proofs prove. This crate wraps them thinly: it checks parameters,
-//! keeps the structs, and calls the core. It decides nothing itself.
+//! Every decision of Plimsoll is made by small pure functions in header-only C
+//! (`policy/include/plimsoll`), which also run inside the kernel and are the
+//! subject of the proofs. This crate is a thin wrapper: it checks parameters,
+//! keeps the structs, and calls the core. It makes no decisions itself.
 //!
-//! Times are nanoseconds, on one clock that the caller chooses; the crate
-//! never reads one. Shares are parts per million (`_ppm`) or per mille
-//! (`_permille`) of one CPU, unless said otherwise.
+//! Times are nanoseconds on a clock of the caller's choice; the crate never
+//! reads a clock. Shares are parts per million (`_ppm`) or per mille
+//! (`_permille`) of one CPU, unless stated otherwise.
 //!
 //! One module per header: [`bandwidth`], [`batch`], [`headroom`],
 //! [`ratecap`].
@@ -22,13 +22,13 @@ pub mod ratecap;
 pub const NSEC_PER_MSEC: u64 = ffi::PLIM_NSEC_PER_MSEC;
 /// One second in nanoseconds.
 pub const NSEC_PER_SEC: u64 = ffi::PLIM_NSEC_PER_SEC;
-/// A share of one, in parts per million.
+/// Parts per million in a whole.
 pub const PPM: u64 = ffi::PLIM_PPM;
-/// A share of one, in per mille.
+/// Parts per mille in a whole.
 pub const PERMILLE: u64 = ffi::PLIM_PERMILLE;
-/// No runtime, quota or burst, nor their sum, is larger: 2^44 ns.
+/// Maximum of a runtime, a quota, a burst, and of their sum: 2^44 ns.
 pub const RUNTIME_MAX_NS: u64 = ffi::PLIM_RUNTIME_MAX_NS;
-/// Elapsed times and single runs longer than this count as this: 2^43 ns.
+/// Maximum of elapsed times and single runs; longer ones are clamped: 2^43 ns.
 pub const ELAPSED_MAX_NS: u64 = ffi::PLIM_ELAPSED_MAX_NS;
-/// The most CPUs of one host.
+/// Maximum number of CPUs of a host.
 pub const CPUS_MAX: u32 = ffi::PLIM_CPUS_MAX;

@@ -2,8 +2,8 @@
 //! [`Bucket`].
 //!
 //! The hard cap is a leaky bucket by virtual scheduling: over any interval `t`
-//! usage is at most `cap · t + depth`, and whoever stays below is never
-//! delayed. The soft cap looks at the usage rate, a decaying average.
+//! usage is at most `cap · t + depth`, and an owner that stays below the cap is
+//! never delayed. The soft cap applies to the usage rate, a decaying average.
 
 use thiserror::Error;
 
@@ -13,47 +13,47 @@ use crate::ffi;
 pub const CAP_MIN_PERMILLE: u32 = ffi::PLIM_CAP_MIN_PERMILLE;
 /// The largest cap, in per mille of one CPU.
 pub const CAP_MAX_PERMILLE: u32 = ffi::PLIM_CAP_MAX_PERMILLE;
-/// The depth where none is given.
+/// The default depth.
 pub const DEPTH_DEFAULT_NS: u64 = ffi::PLIM_CAP_DEPTH_DEFAULT_NS;
 /// The largest depth.
 pub const DEPTH_MAX_NS: u64 = ffi::PLIM_CAP_DEPTH_MAX_NS;
-/// The half-life of the usage rate where none is given.
+/// The default half-life of the usage rate.
 pub const HALF_LIFE_DEFAULT_NS: u64 = ffi::PLIM_HALF_LIFE_DEFAULT_NS;
 /// The shortest half-life.
 pub const HALF_LIFE_MIN_NS: u64 = ffi::PLIM_HALF_LIFE_MIN_NS;
 /// The longest half-life.
 pub const HALF_LIFE_MAX_NS: u64 = ffi::PLIM_HALF_LIFE_MAX_NS;
 
-/// A parameter that is out of its range.
+/// A parameter that is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ParamError {
-    /// The hard cap.
+    /// The hard cap is out of range.
     #[error("hard_permille is {value}, allowed are 0 (no cap) to {max}", max = CAP_MAX_PERMILLE)]
     HardCap {
-        /// What was given.
+        /// The value given.
         value: u32,
     },
-    /// The soft cap.
+    /// The soft cap is out of range.
     #[error("soft_permille is {value}, allowed are 0 to {max}, or none", max = CAP_MAX_PERMILLE)]
     SoftCap {
-        /// What was given.
+        /// The value given.
         value: u32,
     },
-    /// The depth.
+    /// The depth is out of range.
     #[error("depth_ns is {value}, allowed are 0 to {max}", max = DEPTH_MAX_NS)]
     Depth {
-        /// What was given.
+        /// The value given.
         value: u64,
     },
-    /// The half-life.
+    /// The half-life is out of range.
     #[error(
         "half_life_ns is {value}, allowed are {min} to {max}",
         min = HALF_LIFE_MIN_NS,
         max = HALF_LIFE_MAX_NS
     )]
     HalfLife {
-        /// What was given.
+        /// The value given.
         value: u64,
     },
 }
@@ -61,19 +61,21 @@ pub enum ParamError {
 /// The caps of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// How much may be run at once, at most [`DEPTH_MAX_NS`]; give no less
-    /// than the grain of the timers that enforce it.
+    /// CPU time that may be used at once, at most [`DEPTH_MAX_NS`]. Should be
+    /// at least the granularity of the timers that enforce the cap.
     pub depth_ns: u64,
-    /// Of the usage rate: [`HALF_LIFE_MIN_NS`] to [`HALF_LIFE_MAX_NS`].
+    /// Half-life of the usage rate: [`HALF_LIFE_MIN_NS`] to
+    /// [`HALF_LIFE_MAX_NS`].
     pub half_life_ns: u64,
-    /// In per mille of one CPU; 0: no hard cap.
+    /// Hard cap in per mille of one CPU; 0 for none.
     pub hard_permille: u32,
-    /// In per mille of one CPU; 0: always background; none: no soft cap.
+    /// Soft cap in per mille of one CPU; 0 for always background, `None` for no
+    /// soft cap.
     pub soft_permille: Option<u32>,
 }
 
 impl Default for Params {
-    /// No caps, and the defaults of everything else.
+    /// No caps, and defaults for all other parameters.
     fn default() -> Self {
         Self {
             depth_ns: DEPTH_DEFAULT_NS,
@@ -85,13 +87,13 @@ impl Default for Params {
 }
 
 impl Params {
-    /// Whether all parameters are in range.
+    /// Checks that all parameters are in range.
     ///
     /// # Errors
     ///
-    /// Names the first that is not.
+    /// The first parameter that is out of range.
     pub fn check(&self) -> Result<(), ParamError> {
-        // SAFETY: reads the struct it is handed and nothing else.
+        // SAFETY: only reads the struct that is passed.
         match unsafe { ffi::plim_ratecap_check(&self.to_raw()) } {
             ffi::PLIM_RATECAP_OK => Ok(()),
             ffi::PLIM_RATECAP_BAD_HARD => Err(ParamError::HardCap {
@@ -120,7 +122,7 @@ impl Params {
     }
 }
 
-/// The state of one capped task or group.
+/// State of one capped task or group, its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     params: Params,
@@ -128,7 +130,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Starts with an empty bucket and a usage rate of 0.
+    /// Creates an empty bucket with a usage rate of 0.
     ///
     /// # Errors
     ///
@@ -136,47 +138,47 @@ impl Bucket {
     pub fn new(params: Params, now_ns: u64) -> Result<Self, ParamError> {
         params.check()?;
         let mut raw = ffi::plim_ratecap::default();
-        // SAFETY: writes to the bucket only.
+        // SAFETY: writes only the bucket.
         unsafe { ffi::plim_ratecap_init(&mut raw, now_ns) };
         Ok(Self { params, raw })
     }
 
-    /// Changes the caps. The bucket keeps what it holds, as CPU time.
+    /// Changes the caps. The fill level of the bucket stays the same, in CPU
+    /// time.
     ///
     /// # Errors
     ///
-    /// See [`Params::check`]; then nothing has changed.
+    /// See [`Params::check`]; on an error nothing changes.
     pub fn set(&mut self, params: Params, now_ns: u64) -> Result<(), ParamError> {
         params.check()?;
         let old = self.params.to_raw();
-        // SAFETY: writes to the bucket and reads both parameters, which were
+        // SAFETY: writes the bucket and reads both parameters, which were
         // checked.
         unsafe { ffi::plim_ratecap_set(&mut self.raw, &old, &params.to_raw(), now_ns) };
         self.params = params;
         Ok(())
     }
 
-    /// Whether the owner may run now. An owner that is exiting always may.
+    /// Whether the owner may run now. Exiting owners may always run.
     #[must_use]
     pub fn may_run(&self, now_ns: u64) -> bool {
         // SAFETY: reads the bucket and the parameters, which were checked.
         unsafe { ffi::plim_ratecap_may_run(&self.raw, &self.params.to_raw(), now_ns) != 0 }
     }
 
-    /// When the owner may run next; not later than now means now.
+    /// Earliest time at which the owner may run; may be in the past.
     #[must_use]
     pub fn eligible_ns(&self) -> u64 {
         // SAFETY: reads the bucket and the parameters, which were checked.
         unsafe { ffi::plim_ratecap_eligible_ns(&self.raw, &self.params.to_raw()) }
     }
 
-    /// For how long `nr_running` CPUs (0 counts as 1) may go on together from
-    /// now before the bucket is full: the longest run that, once charged for
-    /// each of them, leaves the owner allowed to run at its end. What they ran
-    /// before counts once it is charged.
+    /// How long `nr_running` CPUs (0 counts as 1) may run together from now on:
+    /// the longest run after which, charged for each of them, the owner may
+    /// still run. Earlier runs that are not charged yet are not included.
     ///
-    /// 0 if the owner may not run, or not for a whole nanosecond; none if it
-    /// may for ever: there is no hard cap, or they run no faster than it.
+    /// 0 if the owner may not run for a whole nanosecond; `None` if it may run
+    /// for ever, because there is no hard cap or the CPUs do not exceed it.
     #[must_use]
     pub fn run_ns(&self, nr_running: u32, now_ns: u64) -> Option<u64> {
         // SAFETY: reads the bucket and the parameters, which were checked.
@@ -189,46 +191,46 @@ impl Bucket {
     /// Charges a run of `ran_ns` that began at `start_ns` against the hard
     /// cap.
     pub fn charge(&mut self, start_ns: u64, ran_ns: u64) {
-        // SAFETY: touches the bucket and reads the parameters, which were
+        // SAFETY: accesses the bucket and reads the parameters, which were
         // checked.
         unsafe {
             ffi::plim_ratecap_charge(&mut self.raw, &self.params.to_raw(), start_ns, ran_ns);
         }
     }
 
-    /// Moves the usage rate forward to `now_ns`: since the last update the
-    /// owner ran `ran_ns`, over all its CPUs. Returns the rate in ppm of one
-    /// CPU. An interval of no length changes nothing; what ran in it belongs to
-    /// the next.
+    /// Advances the usage rate to `now_ns`; since the last update the owner ran
+    /// `ran_ns`, over all its CPUs. Returns the rate in ppm of one CPU. An
+    /// empty interval changes nothing; its run time must be added to the next
+    /// one.
     pub fn rate_update(&mut self, ran_ns: u64, now_ns: u64) -> u64 {
-        // SAFETY: touches the bucket and reads the parameters, which were
+        // SAFETY: accesses the bucket and reads the parameters, which were
         // checked.
         unsafe {
             ffi::plim_ratecap_rate_update(&mut self.raw, &self.params.to_raw(), ran_ns, now_ns)
         }
     }
 
-    /// The usage rate at its last update, in ppm of one CPU.
+    /// Usage rate at its last update, in ppm of one CPU.
     #[must_use]
     pub fn rate_ppm(&self) -> u64 {
         self.raw.rate_ppm
     }
 
-    /// Whether the owner is over its soft cap, hence in the background.
+    /// Whether the owner is over its soft cap, and so in the background.
     #[must_use]
     pub fn is_background(&self) -> bool {
         // SAFETY: reads the bucket and the parameters, which were checked.
         unsafe { ffi::plim_ratecap_is_background(&self.raw, &self.params.to_raw()) != 0 }
     }
 
-    /// What is in force.
+    /// Current parameters.
     #[must_use]
     pub fn params(&self) -> Params {
         self.params
     }
 }
 
-/// What is left of an average after `elapsed_ns`: `2^(-elapsed / half_life)`
+/// Remaining share of an average after `elapsed_ns`: `2^(-elapsed / half_life)`
 /// in ppm.
 #[must_use]
 pub fn decay_ppm(elapsed_ns: u64, half_life_ns: u64) -> u64 {

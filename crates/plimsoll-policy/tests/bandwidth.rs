@@ -1,4 +1,4 @@
-//! The bandwidth core against slow, obvious models.
+//! Property tests of the bandwidth core against simple models.
 
 use plimsoll_policy::NSEC_PER_MSEC as MS;
 use plimsoll_policy::bandwidth::{Cpu, Params, Pool};
@@ -15,8 +15,7 @@ fn params() -> impl Strategy<Value = Params> {
     )
 }
 
-/// One thing that happens to a group: which, on which CPU, how large, how
-/// much later.
+/// An event of a group: kind, CPU, size, and delay before the next.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     kind: u8,
@@ -38,8 +37,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..200)
 }
 
-/// Runs the steps as an enforcer would, and returns what ran and how often
-/// the pool was refilled. A task overruns by at most `overrun_ns`.
+/// Applies the steps as an enforcer would, and returns the usage and the number
+/// of refills. A task overruns by at most `overrun_ns`.
 fn run(pool: &mut Pool, cpus: &mut [Cpu], steps: &[Step], overrun_ns: u64) -> (u64, u64) {
     let (mut now_ns, mut usage_ns, mut refills) = (0, 0, 0);
     for step in steps {
@@ -62,7 +61,7 @@ fn run(pool: &mut Pool, cpus: &mut [Cpu], steps: &[Step], overrun_ns: u64) -> (u
 
 proptest! {
     #[test]
-    fn a_refill_is_the_sum_of_its_periods(params in params(), drained in 0..300 * MS,
+    fn refill_of_several_periods_is_their_sum(params in params(), drained in 0..300 * MS,
                                           sleep_ns in 0..5_000 * MS, burst_on: bool) {
         let mut pool = Pool::new(params, 0).unwrap();
         let mut cpu = Cpu::default();
@@ -96,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn changes_of_quota_give_nothing_away(quotas in prop::collection::vec(1..=100u64, 1..50)) {
+    fn changes_of_the_quota_create_no_runtime(quotas in prop::collection::vec(1..=100u64, 1..50)) {
         let with = |quota_ms| Params { quota_ns: Some(quota_ms * MS), ..Params::default() };
         let mut pool = Pool::new(with(quotas[0]), 0).unwrap();
         let mut cpu = Cpu::default();
@@ -164,7 +163,7 @@ fn throttled_cpus_are_served_first_come_first_served_and_debt_first() {
 }
 
 #[test]
-fn bad_parameters_are_named() {
+fn bad_parameters_are_named_in_the_error() {
     let good = Params {
         quota_ns: Some(MS),
         ..Params::default()

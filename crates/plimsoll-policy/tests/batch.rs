@@ -1,11 +1,11 @@
-//! The batch core against slow, obvious models.
+//! Property tests of the batch core against simple models.
 
 use plimsoll_policy::NSEC_PER_MSEC as MS;
 use plimsoll_policy::batch::{self, Cpu, Limit};
 use proptest::prelude::*;
 
-/// Runs tasks of these weights, the lowest virtual runtime first, and returns
-/// what each got.
+/// Runs tasks of the given weights, lowest virtual runtime first, and returns
+/// the run time of each.
 fn simulate(weights: &[u32], slices: u64) -> Vec<u64> {
     let mut vruntimes = vec![u64::MAX - 1_000; weights.len()];
     let mut ran_ns = vec![0; weights.len()];
@@ -25,7 +25,8 @@ fn simulate(weights: &[u32], slices: u64) -> Vec<u64> {
 
 #[test]
 fn mixed_tasks_share_by_weight_within_one_percent() {
-    // Not the lightest levels: those would need minutes for one per cent.
+    // Without the smallest weights, which would take minutes to reach one per
+    // cent.
     let weights: Vec<u32> = (0..64).map(|task| batch::weight(task % 16 - 10)).collect();
     let ran_ns = simulate(&weights, 1_000_000);
     let all_weights: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
@@ -53,7 +54,7 @@ proptest! {
     }
 
     #[test]
-    fn a_limit_is_a_queue_drained_window_by_window(
+    fn limit_equals_a_queue_drained_once_per_window(
         limit_ppm in 10_000..=1_000_000u32,
         runs in prop::collection::vec((0..=300 * MS, 0..=30 * MS), 1..100),
     ) {
@@ -75,7 +76,7 @@ proptest! {
     }
 
     #[test]
-    fn room_moves_towards_what_was_seen(before in 0..=1_000_000u32, elapsed_ns in 1..=200 * MS,
+    fn room_moves_towards_the_observed_value(before in 0..=1_000_000u32, elapsed_ns in 1..=200 * MS,
                                         part in 0.0..=1.0) {
         let normal_ns = (elapsed_ns as f64 * part) as u64;
         let seen = ((elapsed_ns - normal_ns) as u128 * 1_000_000 / u128::from(elapsed_ns)) as u32;

@@ -1,16 +1,16 @@
-//! The checked-in binding is what bindgen makes of the headers, so that a
-//! build needs neither clang nor libclang and still never lags behind.
+//! Checks that the checked-in binding is the output of bindgen for the current
+//! headers. It is checked in so that a build needs neither clang nor libclang.
 //!
-//! Needs libclang, which is found in the usual places (or where
-//! `LIBCLANG_PATH` says). `PLIMSOLL_BLESS=1` rewrites the checked-in files.
+//! Needs libclang in one of the usual places, or in `LIBCLANG_PATH`.
+//! `PLIMSOLL_BLESS=1` rewrites the checked-in files.
 
 use std::fs;
 use std::path::Path;
 
 use bindgen::callbacks::{DeriveTrait, ImplementsTrait, IntKind, ParseCallbacks};
 
-/// What C tells and bindgen cannot see: the types of macros, and the traits of
-/// integers.
+/// Information that bindgen cannot derive from the headers: integer types of
+/// macros, and traits of the blocked types.
 #[derive(Debug)]
 struct Hints;
 
@@ -28,7 +28,7 @@ impl ParseCallbacks for Hints {
         }
     }
 
-    /// The types below that stand in for the blocked ones are integers.
+    /// The replacements of the blocked types below are integers.
     fn blocklisted_type_implements_trait(
         &self,
         _name: &str,
@@ -41,11 +41,11 @@ impl ParseCallbacks for Hints {
 /// Writes `wrappers.c` into `dir` and returns the text of `bindings.rs`.
 fn generate(dir: &Path) -> String {
     bindgen::Builder::default()
-        // Relative, because it is copied into wrappers.c.
+        // A relative path, because it is copied into wrappers.c.
         .header("src/ffi/core.h")
         .clang_args(["-I../../policy/include", "-std=gnu11"])
         .allowlist_item("(plim|PLIM)_.*")
-        // The same on every machine, where C has its choice of long types.
+        // Fixed types, because C's choice of long types depends on the machine.
         .blocklist_type("plim_[us][0-9]+")
         .raw_line("pub type plim_u64 = u64;")
         .raw_line("pub type plim_s64 = i64;")
@@ -69,7 +69,7 @@ fn generate(dir: &Path) -> String {
         .to_string()
 }
 
-/// Compares or, on demand, replaces one checked-in file.
+/// Compares one checked-in file, or replaces it on demand.
 fn compare(name: &str, generated: &str) {
     let path = Path::new("src/ffi").join(name);
     if std::env::var_os("PLIMSOLL_BLESS").is_some() {
@@ -78,7 +78,7 @@ fn compare(name: &str, generated: &str) {
     let checked_in = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         checked_in == generated,
-        "{} differs from what the headers give; run this test with PLIMSOLL_BLESS=1",
+        "{} does not match the headers; run this test with PLIMSOLL_BLESS=1",
         path.display(),
     );
 }

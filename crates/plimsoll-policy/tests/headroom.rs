@@ -1,4 +1,4 @@
-//! The headroom core against brute-force sums over windows.
+//! Property tests of the headroom core against brute-force sums over windows.
 
 use plimsoll_policy::NSEC_PER_MSEC as MS;
 use plimsoll_policy::headroom::{self, Controller, Demand, Headroom, Params, Side, Tolerance};
@@ -15,7 +15,7 @@ fn params(headroom_ppm: u32, nr_cpus: u32) -> Params {
     }
 }
 
-/// One interval between updates: how long it was, and what ran in it.
+/// An interval between updates: its length and the usage in it.
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     length_ns: u64,
@@ -25,7 +25,7 @@ struct Interval {
 
 proptest! {
     #[test]
-    fn a_grant_keeps_the_law_in_the_window_that_ends_with_it(
+    fn grant_keeps_the_law_in_the_window_that_ends_with_it(
         headroom_ppm in 0..=1_000_000u32,
         nr_cpus in 1..=64u32,
         raw in prop::collection::vec((1..=20 * MS, 0.0..=1.0, 0.0..=1.0), 1..60),
@@ -59,7 +59,7 @@ proptest! {
     }
 
     #[test]
-    fn side_work_that_takes_its_grant_gets_its_tolerance(
+    fn batch_work_that_uses_its_grant_gets_its_tolerance(
         runtime_ns in 1..=10 * MS,
         lengths in prop::collection::vec(MS..=20 * MS, 1..100),
     ) {
@@ -69,7 +69,7 @@ proptest! {
         for length_ns in lengths {
             now_ns += length_ns;
             got_ns += grant_ns;
-            // The main load leaves nothing but what side work runs.
+            // Other work leaves only the CPU time that batch work uses.
             grant_ns = controller.update(4 * length_ns - grant_ns, grant_ns, now_ns);
         }
         let due_ns = u128::from(now_ns) * u128::from(runtime_ns) / u128::from(100 * MS);
@@ -281,9 +281,9 @@ fn a_tolerance_out_of_range_is_cut_to_the_nearest_in_range() {
     }
 }
 
-/// The share of the CPUs that side work gets beside a main load, both
-/// averaged over ten seconds.
-fn side_share(headroom_ppm: u32, main: f64) -> f64 {
+/// The share of the CPUs that batch work gets beside other load, both averaged
+/// over ten seconds.
+fn batch_share(headroom_ppm: u32, main: f64) -> f64 {
     let (nr_cpus, step_ns) = (2, 10 * MS);
     let capacity_ns = f64::from(nr_cpus) * step_ns as f64;
     let params = Params {
@@ -302,7 +302,7 @@ fn side_share(headroom_ppm: u32, main: f64) -> f64 {
 }
 
 #[test]
-fn side_work_gets_what_main_and_headroom_leave() {
+fn batch_work_gets_the_rest_of_load_and_headroom() {
     for (main, side) in [
         (0.0, 0.7),
         (0.3, 0.4),
@@ -311,7 +311,7 @@ fn side_work_gets_what_main_and_headroom_leave() {
         (0.7, 0.0),
         (0.9, 0.0),
     ] {
-        let got = side_share(300_000, main);
+        let got = batch_share(300_000, main);
         assert!(
             (got - side).abs() < 0.002,
             "main {main}: side {got}, not {side}"
@@ -320,7 +320,7 @@ fn side_work_gets_what_main_and_headroom_leave() {
 }
 
 #[test]
-fn bad_input_is_named() {
+fn bad_input_is_named_in_the_error() {
     let good = params(300_000, 2);
     for (bad, field) in [
         (
@@ -359,7 +359,7 @@ fn bad_input_is_named() {
 }
 
 #[test]
-fn whole_cpus_are_rounded_towards_more_headroom() {
+fn headroom_in_cpus_is_rounded_up() {
     assert_eq!(headroom::from_cpus_ppm(1, 3), 333_334);
     assert_eq!(headroom::from_cpus_ppm(2, 2), 1_000_000);
     assert_eq!(headroom::from_cpus_ppm(1, 0), 1_000_000);

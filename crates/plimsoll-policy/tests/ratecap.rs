@@ -1,10 +1,10 @@
-//! The rate caps against a brute-force look at every interval.
+//! Property tests of the rate caps against brute-force sums over all intervals.
 
 use plimsoll_policy::NSEC_PER_MSEC as MS;
 use plimsoll_policy::ratecap::{Bucket, Params, decay_ppm};
 use proptest::prelude::*;
 
-/// What a task runs once it may: how long, and how long it sleeps before.
+/// Demand of a task: runs, and the sleep before each.
 fn demand() -> impl Strategy<Value = Vec<(u64, u64)>> {
     prop::collection::vec((0..=4 * MS, 0..=20 * MS), 1..80)
 }
@@ -37,7 +37,7 @@ proptest! {
     }
 
     #[test]
-    fn who_stays_below_the_cap_is_never_delayed(
+    fn usage_below_the_cap_is_never_delayed(
         hard_permille in 1..=4000u32, depth_ns in 0..=MS, demand in demand(),
     ) {
         let params = Params { hard_permille, depth_ns, ..Params::default() };
@@ -48,7 +48,8 @@ proptest! {
             prop_assert!(bucket.may_run(now_ns));
             bucket.charge(now_ns, ran_ns);
             runs.push((now_ns, ran_ns));
-            // The earliest time at which every suffix is within the cap.
+            // The earliest time at which the usage of every suffix is within
+            // the cap.
             let mut usage_ns = 0u64;
             let mut free_ns = now_ns + ran_ns;
             for &(start_ns, ran_ns) in runs.iter().rev() {
@@ -61,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn who_runs_as_long_as_told_is_within_the_depth_and_no_longer(
+    fn run_ns_is_the_longest_run_within_the_depth(
         hard_permille in prop_oneof![1..=1000u32, 1..=4100u32],
         nr_running in 0..=5u32,
         depth_ns in prop_oneof![0..=50u64, 0..=1000 * MS],
@@ -71,7 +72,7 @@ proptest! {
         let params = Params { hard_permille, depth_ns, ..Params::default() };
         let mut bucket = Bucket::new(params, 0).unwrap();
         bucket.charge(start_ns, ran_ns);
-        // In parts of 1 / cap, where nothing is ever rounded.
+        // In units of 1 / cap, which need no rounding.
         let cap = u128::from(hard_permille);
         let cpus = u128::from(nr_running.max(1));
         let now = u128::from(now_ns);
@@ -92,7 +93,7 @@ proptest! {
                 let ran = u128::from(run_ns);
                 prop_assert!(run_ns <= 1_000_000 * MS);
                 prop_assert!(is_within(0) && is_within(ran) && !is_within(ran + 1));
-                // And so say the charges.
+                // The charges give the same result.
                 for (ran_ns, may_run) in [(run_ns, true), (run_ns + 1, false)] {
                     let mut after = bucket;
                     for _ in 0..cpus {
@@ -105,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn changes_of_the_cap_give_nothing_away(
+    fn changes_of_the_cap_create_no_allowance(
         caps in prop::collection::vec(1..=1000u32, 2..50), ran_ns in MS..=10 * MS,
     ) {
         let with = |hard_permille| Params { hard_permille, ..Params::default() };
@@ -120,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn the_rate_stays_between_what_it_was_and_what_was_seen(
+    fn rate_stays_between_old_and_observed_rate(
         updates in prop::collection::vec((1..=5_000 * MS, 0..=20_000 * MS), 1..50),
     ) {
         let mut bucket = Bucket::new(Params::default(), 0).unwrap();
@@ -144,8 +145,8 @@ proptest! {
 }
 
 #[test]
-fn a_spinner_gets_its_cap_over_any_life_time() {
-    // The rows of the source's table: cap, CPU time needed, most share.
+fn spinner_gets_its_cap_over_any_life_time() {
+    // The rows of the source's table: cap, CPU time needed, maximum share.
     for (hard_permille, needed_ms, most) in [
         (90, 10, 0.10),
         (90, 100, 0.0908),
@@ -173,7 +174,7 @@ fn a_spinner_gets_its_cap_over_any_life_time() {
 }
 
 #[test]
-fn the_longest_run_at_its_limits() {
+fn run_ns_at_its_bounds() {
     let with = |hard_permille, depth_ns| {
         let params = Params {
             hard_permille,
@@ -193,7 +194,7 @@ fn the_longest_run_at_its_limits() {
 }
 
 #[test]
-fn soft_caps_and_bad_parameters() {
+fn soft_caps_apply_and_bad_parameters_are_named() {
     let good = Params {
         soft_permille: Some(500),
         ..Params::default()

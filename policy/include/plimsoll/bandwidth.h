@@ -2,18 +2,18 @@
 /*
  * Bandwidth: quota, period and burst of one group.
  *
- * A group has a pool of runtime that each period boundary refills by the
- * quota, up to quota + burst. A CPU on which the group runs takes slices
- * from the pool into its local runtime and charges what tasks ran against
- * it. A CPU with nothing left, local or in the pool, is throttled. Local
- * runtime may go negative: what a task ran too long is a debt that later
- * refills pay first, so that the long-run rate is exactly quota / period.
+ * A group has a pool of runtime, which each period boundary refills by the
+ * quota, up to quota + burst. A CPU on which the group runs acquires slices of
+ * runtime from the pool, and the run time of tasks is charged to this local
+ * runtime. A CPU is throttled when both its local runtime and the pool are
+ * empty. Local runtime may go negative: the overrun of a task is a debt that
+ * later refills pay first, so that the long-run rate is exactly quota / period.
  *
- * Source: "Burstable CFS bandwidth controller" (2021) for burst; the pool,
- * the slices and the order of service follow kernel/sched/fair.c.
+ * Source: "Burstable CFS bandwidth controller" (2021) for burst; pool, slices
+ * and order of service follow kernel/sched/fair.c.
  *
- * Calls on one pool and its CPUs are serialised by the caller. All times
- * come from one clock that does not run backwards.
+ * The caller serialises calls on one pool and its CPUs. All times come from one
+ * clock that does not run backwards.
  *
  * Proofs: policy/proofs/bandwidth.c
  */
@@ -26,13 +26,13 @@
 #define PLIM_PERIOD_MAX_NS PLIM_NSEC_PER_SEC
 #define PLIM_PERIOD_DEFAULT_NS (100 * PLIM_NSEC_PER_MSEC)
 #define PLIM_QUOTA_MIN_NS PLIM_NSEC_PER_MSEC
-/* What a CPU takes at a time, as sched_cfs_bandwidth_slice_us. */
+/* Slice that a CPU acquires at a time, as sched_cfs_bandwidth_slice_us. */
 #define PLIM_SLICE_DEFAULT_NS (5 * PLIM_NSEC_PER_MSEC)
 #define PLIM_SLICE_MIN_NS (100 * PLIM_NSEC_PER_USEC)
 #define PLIM_SLICE_MAX_NS PLIM_NSEC_PER_SEC
 /*
- * What a CPU keeps when the group goes idle on it, as
- * min_cfs_rq_runtime: spares the pool a visit at the next wake-up.
+ * Runtime that a CPU keeps when the group goes idle on it, as
+ * min_cfs_rq_runtime: saves an access to the pool at the next wake-up.
  */
 #define PLIM_LOCAL_KEPT_NS PLIM_NSEC_PER_MSEC
 
@@ -53,33 +53,33 @@ struct plim_bandwidth_params {
 
 struct plim_bandwidth_stats {
 	plim_u64 nr_periods; /* periods elapsed while the group was active */
-	plim_u64 nr_throttled; /* of those, ended with a throttled CPU */
+	plim_u64 nr_throttled; /* periods that ended with a throttled CPU */
 	plim_u64 throttled_ns; /* summed over CPUs */
 	plim_u64 nr_bursts; /* periods whose usage exceeded the quota */
-	plim_u64 burst_ns; /* by how much, summed */
+	plim_u64 burst_ns; /* usage above the quota, summed */
 };
 
-/* The pool of a group. */
+/* Runtime pool of a group. */
 struct plim_bandwidth {
 	struct plim_bandwidth_params params;
 	plim_u64 runtime_ns; /* left in the pool, <= quota + burst */
 	plim_u64 boundary_ns; /* the last period boundary */
-	plim_u64 dealt_ns; /* quota that this period was given */
+	plim_u64 dealt_ns; /* quota dealt to this period */
 	plim_u64 period_usage_ns; /* charged since that boundary */
-	plim_u64 nr_throttled_ever; /* hands out places in the queue */
+	plim_u64 nr_throttled_ever; /* counter behind throttled_order */
 	plim_u32 nr_throttled_cpus; /* throttled now */
 	struct plim_bandwidth_stats stats;
 };
 
-/* One CPU's part of a group. */
+/* State of a group on one CPU. */
 struct plim_bandwidth_cpu {
 	plim_s64 runtime_ns; /* negative: debt */
 	plim_u64 throttled_at_ns; /* valid while throttled */
-	plim_u64 throttled_order; /* place in the queue, valid while throttled */
+	plim_u64 throttled_order; /* order of service, valid while throttled */
 	plim_u8 throttled;
 };
 
-/* Which parameter is out of its range, if any. */
+/* Returns the first parameter that is out of range, if any. */
 static __always_inline enum plim_bandwidth_error
 plim_bandwidth_check(const struct plim_bandwidth_params *params)
 {
@@ -104,8 +104,8 @@ static __always_inline int plim_bandwidth_is_unlimited(const struct plim_bandwid
 }
 
 /*
- * The most that the pool may hold. @burst_on is the global switch: off
- * turns burst off everywhere and forgets no group's setting.
+ * Capacity of the pool. @burst_on is the global switch, which disables burst
+ * for all groups without changing their settings.
  */
 static __always_inline plim_u64
 plim_bandwidth_capacity_ns(const struct plim_bandwidth_params *params, int burst_on)
@@ -114,8 +114,8 @@ plim_bandwidth_capacity_ns(const struct plim_bandwidth_params *params, int burst
 }
 
 /*
- * Starts a group with valid @params: the first quota is there, the burst
- * has yet to be saved up.
+ * Initialises a group with valid @params: the pool holds the first quota, and
+ * no burst is saved yet.
  */
 static __always_inline void plim_bandwidth_init(struct plim_bandwidth *pool,
 						const struct plim_bandwidth_params *params,
@@ -128,20 +128,22 @@ static __always_inline void plim_bandwidth_init(struct plim_bandwidth *pool,
 	pool->dealt_ns = pool->runtime_ns;
 }
 
-/* Books the periods that have just ended; @elapsed_periods >= 1. */
+/* Counts the periods that have just ended; @elapsed_periods >= 1. */
 static __always_inline void
 plim_bandwidth_count_periods(struct plim_bandwidth *pool, plim_u64 elapsed_periods)
 {
 	struct plim_bandwidth_stats *stats = &pool->stats;
 
-	/* Throttled CPUs want to run in each of these periods. */
+	/* A throttled CPU has work in each of these periods. */
 	if (pool->nr_throttled_cpus) {
 		stats->nr_periods += elapsed_periods;
 		stats->nr_throttled += elapsed_periods;
 	} else if (pool->period_usage_ns) {
 		stats->nr_periods += 1;
 	}
-	/* Without a burst, what is above the quota is a debt to the next period. */
+	/*
+	 * Without a burst, usage above the quota is a debt to the next period.
+	 */
 	if (pool->params.burst_ns && pool->period_usage_ns > pool->params.quota_ns) {
 		stats->nr_bursts += 1;
 		stats->burst_ns += pool->period_usage_ns - pool->params.quota_ns;
@@ -150,10 +152,10 @@ plim_bandwidth_count_periods(struct plim_bandwidth *pool, plim_u64 elapsed_perio
 }
 
 /*
- * Refills the pool for every boundary passed since the last call, also
+ * Refills the pool for every boundary passed since the last call, including
  * those that passed while nothing ran and no timer was armed.
  *
- * Returns the number of boundaries passed. Where it is not 0 and CPUs are
+ * Returns the number of boundaries passed. If it is not 0 and CPUs are
  * throttled, the caller serves them, see plim_bandwidth_serve().
  */
 static __always_inline plim_u64 plim_bandwidth_refill(struct plim_bandwidth *pool, int burst_on,
@@ -180,10 +182,10 @@ static __always_inline plim_u64 plim_bandwidth_refill(struct plim_bandwidth *poo
 }
 
 /*
- * Deals the present period again after the quota has changed: a raised one
- * hands out the difference, a lowered one takes it back as far as it is
- * still in the pool. What was not there to be taken back counts as dealt, so
- * that lowering and raising a quota in turns gives nothing away.
+ * Adjusts the current period to a changed quota: a raised quota adds the
+ * difference to the pool, a lowered one takes it back as far as the pool still
+ * holds it. The part that could not be taken back counts as dealt, so that
+ * lowering and raising the quota repeatedly creates no runtime.
  */
 static __always_inline void plim_bandwidth_deal_again(struct plim_bandwidth *pool)
 {
@@ -201,11 +203,11 @@ static __always_inline void plim_bandwidth_deal_again(struct plim_bandwidth *poo
 }
 
 /*
- * Changes parameters of a live group; @params is valid. A changed quota is
- * felt at once, in the present period. A changed period, or a limit that
- * comes or goes, ends the present period and starts a new one; otherwise the
- * boundary stays, so that no number of changes puts the next refill off.
- * Never leaves more than quota + burst in the pool; no debt is forgiven.
+ * Changes parameters of a live group; @params is valid. A changed quota takes
+ * effect in the current period. A changed period, or a change from or to no
+ * limit, ends the current period and starts a new one; otherwise the boundary
+ * stays, so that repeated changes do not delay the next refill. Never leaves
+ * more than quota + burst in the pool; no debt is forgiven.
  */
 static __always_inline void plim_bandwidth_set(struct plim_bandwidth *pool,
 					       const struct plim_bandwidth_params *params,
@@ -259,9 +261,9 @@ static __always_inline void plim_bandwidth_unthrottle(struct plim_bandwidth *poo
 }
 
 /*
- * Books @ran_ns on a CPU, and asks for nothing. The first step of a charge; by
- * itself for the part of a run before a boundary, ahead of the refill, so that
- * each period counts what was run in it.
+ * Charges @ran_ns to a CPU without acquiring runtime. The first step of a
+ * charge; called separately for the part of a run before a boundary, ahead of
+ * the refill, so that each period counts its own usage.
  */
 static __always_inline void
 plim_bandwidth_book(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu, plim_u64 ran_ns)
@@ -274,13 +276,13 @@ plim_bandwidth_book(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu,
 }
 
 /*
- * Charges @ran_ns to a CPU and, where its local runtime is used up, takes
- * the debt and a slice from the pool. With @ran_ns 0: asks whether the
- * group may start to run on this CPU.
+ * Charges @ran_ns to a CPU and, if its local runtime is used up, acquires the
+ * debt and a slice from the pool. With @ran_ns 0: checks whether the group may
+ * start to run on this CPU.
  *
- * Returns whether the group may go on running here; if not, the CPU is
- * throttled. A group in a hierarchy asks every ancestor: it runs only where
- * all of them say yes.
+ * Returns whether the group may continue here; if not, the CPU is throttled. In
+ * a hierarchy, the caller charges every ancestor, and the group runs only if
+ * all of them allow it.
  */
 static __always_inline int plim_bandwidth_charge(struct plim_bandwidth *pool,
 						 struct plim_bandwidth_cpu *cpu, plim_u64 ran_ns,
@@ -314,11 +316,11 @@ plim_bandwidth_serve_before(const struct plim_bandwidth_cpu *a, const struct pli
 }
 
 /*
- * Serves one throttled CPU from the pool: its debt and one nanosecond, so
- * that every CPU gets out of debt before any gets a slice. The caller
- * serves CPUs in the order of plim_bandwidth_serve_before(), after each
- * refill and whenever runtime was returned, and stops at the first that
- * stays throttled: then the pool is empty.
+ * Serves one throttled CPU from the pool: its debt and one nanosecond, so that
+ * every CPU gets out of debt before any gets a slice. The caller serves CPUs in
+ * the order of plim_bandwidth_serve_before(), after each refill and whenever
+ * runtime was returned, and stops at the first that stays throttled, because
+ * then the pool is empty.
  *
  * Returns whether the CPU may run again.
  */
@@ -336,9 +338,8 @@ plim_bandwidth_serve(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu
 }
 
 /*
- * The group has nothing left to run on this CPU: all but
- * PLIM_LOCAL_KEPT_NS of its local runtime goes back, as far as the pool
- * has room. Debt stays.
+ * Returns all local runtime but PLIM_LOCAL_KEPT_NS to the pool, up to its
+ * capacity, when the group has nothing left to run on this CPU. Debt stays.
  */
 static __always_inline void
 plim_bandwidth_return(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu, int burst_on)
@@ -354,7 +355,7 @@ plim_bandwidth_return(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cp
 		plim_min(pool->runtime_ns + returned_ns, plim_max(pool->runtime_ns, capacity_ns));
 }
 
-/* When the next boundary is due: where a refill timer is armed for. */
+/* Time of the next boundary, for which the caller arms a refill timer. */
 static __always_inline plim_u64 plim_bandwidth_next_boundary_ns(const struct plim_bandwidth *pool)
 {
 	return plim_add_saturating(pool->boundary_ns, pool->params.period_ns);

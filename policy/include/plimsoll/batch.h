@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The batch class: order among batch tasks, per-CPU limit, and the two
- * inputs of load balancing.
+ * The batch class: order of batch tasks, per-CPU limit, and load balancing.
  *
- * Where the class stands (below fair, above idle) is not decided here: the
- * kernel's class order does that. Here is decided which batch task runs
- * next, for how long, how much of one CPU batch work may use, and to which
- * CPU a batch task should go.
+ * The position of the class (below fair, above idle) is not decided here but by
+ * the kernel's class order. This header decides which batch task runs next and
+ * for how long, how much of a CPU batch work may use, and to which CPU a batch
+ * task should go.
  *
  * Source: "BT scheduling class" (2019); weights and placement follow
  * kernel/sched/core.c and kernel/sched/fair.c.
@@ -25,17 +24,17 @@
 #define PLIM_WEIGHT_NICE_0 1024U
 
 #define PLIM_BATCH_SLICE_DEFAULT_NS (4 * PLIM_NSEC_PER_MSEC)
-/* The window of the per-CPU limit, and of the room average. */
+/* The window of the per-CPU limit, and of the average of room_ppm. */
 #define PLIM_BATCH_WINDOW_NS (100 * PLIM_NSEC_PER_MSEC)
-/* Longer queues count as this long: keeps tasks * slice * ppm below 2^62. */
+/* Longer queues are clamped to this: keeps tasks * slice * ppm below 2^62. */
 #define PLIM_BATCH_QUEUE_MAX 4096U
-/* A batch task that waited this long moves to a CPU that is free for it. */
+/* Wait after which a batch task moves to a CPU that is free for it. */
 #define PLIM_BATCH_WAIT_MAX_NS PLIM_NSEC_PER_MSEC
 
 /*
- * The weight of a nice level: the kernel's sched_prio_to_weight, 1.25 per
- * level, so that one level is about 10 % of CPU between two tasks. A nice
- * value out of range counts as the nearest in range.
+ * Weight of a nice level: the kernel's sched_prio_to_weight, 1.25 per level, so
+ * that one level is about 10 % of CPU between two tasks. A value out of range
+ * is clamped.
  */
 static __always_inline plim_u32 plim_batch_weight(plim_s32 nice)
 {
@@ -60,7 +59,7 @@ static __always_inline plim_u32 plim_batch_weight(plim_s32 nice)
 	return weights[index < PLIM_NICE_LEVELS ? index : PLIM_NICE_LEVELS - 1];
 }
 
-/* The weight of a group, in the unit of task weights (100 becomes 1024). */
+/* Weight of a group in the unit of task weights (100 becomes 1024). */
 static __always_inline plim_u32 plim_batch_group_weight(plim_u32 group_weight)
 {
 	plim_u64 weight =
@@ -70,9 +69,8 @@ static __always_inline plim_u32 plim_batch_group_weight(plim_u32 group_weight)
 }
 
 /*
- * How far running @ran_ns moves the virtual runtime of a task or group of
- * @weight (a task's or group's, see above; 0 counts as 1). Rounded up, so
- * that time is never free.
+ * Advance of the virtual runtime of a task or group of @weight (0 counts as 1)
+ * for a run of @ran_ns. Rounded up, so that no run is free.
  */
 static __always_inline plim_u64 plim_batch_vruntime_delta(plim_u64 ran_ns, plim_u32 weight)
 {
@@ -82,22 +80,22 @@ static __always_inline plim_u64 plim_batch_vruntime_delta(plim_u64 ran_ns, plim_
 	return (ran_ns * PLIM_WEIGHT_NICE_0 + divisor - 1) / divisor;
 }
 
-/* Whether @a runs before @b. Right also after virtual runtime has wrapped. */
+/* Whether @a runs before @b. Handles a wrap of virtual runtime. */
 static __always_inline int plim_batch_before(plim_u64 a_vruntime, plim_u64 b_vruntime)
 {
 	return (plim_s64)(a_vruntime - b_vruntime) < 0;
 }
 
-/* The later of two virtual runtimes: a queue's minimum never goes back. */
+/* The later of two virtual runtimes; keeps a queue's minimum monotone. */
 static __always_inline plim_u64 plim_batch_later(plim_u64 a_vruntime, plim_u64 b_vruntime)
 {
 	return plim_batch_before(a_vruntime, b_vruntime) ? b_vruntime : a_vruntime;
 }
 
 /*
- * Where a task that slept (or is new, or comes from another queue, with its
- * virtual runtime made relative to that queue) joins: where it was, but no
- * further back than one slice before the queue's minimum.
+ * Virtual runtime at which a task joins a queue after a sleep, as a new task,
+ * or from another queue (then already converted to this one): its old value,
+ * but at most one slice before the queue's minimum.
  */
 static __always_inline plim_u64 plim_batch_place(plim_u64 vruntime, plim_u64 min_vruntime,
 						 plim_u64 slice_ns, plim_u32 weight)
@@ -107,8 +105,8 @@ static __always_inline plim_u64 plim_batch_place(plim_u64 vruntime, plim_u64 min
 }
 
 /*
- * A virtual runtime carried from one queue to another keeps its distance
- * from the minimum.
+ * Converts a virtual runtime from one queue to another. The distance from the
+ * minimum stays the same.
  */
 static __always_inline plim_u64 plim_batch_migrate(plim_u64 vruntime, plim_u64 from_min_vruntime,
 						   plim_u64 to_min_vruntime)
@@ -116,21 +114,21 @@ static __always_inline plim_u64 plim_batch_migrate(plim_u64 vruntime, plim_u64 f
 	return vruntime - from_min_vruntime + to_min_vruntime;
 }
 
-/* How much of one CPU batch work of a group may use. */
+/* Per-CPU limit: usage of one CPU by the batch work of a group. */
 struct plim_batch_limit {
-	plim_u64 window_ns; /* start of the present window */
-	plim_u64 used_ns; /* charged to it; the excess of the last is carried */
+	plim_u64 window_ns; /* start of the current window */
+	plim_u64 used_ns; /* charged to it, including the last one's excess */
 };
 
-/* What a limit of @limit_ppm (of one CPU) allows in one window. */
+/* Time that a limit of @limit_ppm (of one CPU) allows in one window. */
 static __always_inline plim_u64 plim_batch_limit_ns(plim_u32 limit_ppm)
 {
 	return plim_scale_ppm(PLIM_BATCH_WINDOW_NS, plim_min(limit_ppm, PLIM_PPM));
 }
 
 /*
- * Starts the windows that have come up by @now_ns. What a window used too
- * much counts against the next, so that the long-run share is exact.
+ * Advances to the window that contains @now_ns. Usage in excess of a window's
+ * limit counts against the next, so that the long-run share is exact.
  */
 static __always_inline void
 plim_batch_limit_advance(struct plim_batch_limit *limit, plim_u32 limit_ppm, plim_u64 now_ns)
@@ -149,10 +147,10 @@ plim_batch_limit_advance(struct plim_batch_limit *limit, plim_u32 limit_ppm, pli
 }
 
 /*
- * Charges @ran_ns of batch work to one CPU (0: only asks).
+ * Charges @ran_ns of batch work to one CPU (0: only checks).
  *
- * Returns how long batch work may still run there in this window; 0: not
- * before plim_batch_limit_until_ns().
+ * Returns how long batch work may still run there in this window; if 0, it may
+ * not run before plim_batch_limit_until_ns().
  */
 static __always_inline plim_u64 plim_batch_limit_charge(struct plim_batch_limit *limit,
 							plim_u32 limit_ppm, plim_u64 ran_ns,
@@ -163,20 +161,19 @@ static __always_inline plim_u64 plim_batch_limit_charge(struct plim_batch_limit 
 	return plim_sub_floor(plim_batch_limit_ns(limit_ppm), limit->used_ns);
 }
 
-/* When the present window ends. */
+/* End of the current window. */
 static __always_inline plim_u64 plim_batch_limit_until_ns(const struct plim_batch_limit *limit)
 {
 	return limit->window_ns + PLIM_BATCH_WINDOW_NS;
 }
 
 /*
- * First input of load balancing: how much of a CPU is left for batch work,
- * 1 - what normal tasks use, averaged over about PLIM_BATCH_WINDOW_NS.
+ * First input of load balancing: the share of a CPU that is left for batch
+ * work, 1 - usage of normal tasks, averaged over about PLIM_BATCH_WINDOW_NS.
  *
- * The average moves by elapsed / window towards what was just seen, all the
- * way when a whole window has passed.
- * @room_ppm: the average so far. @normal_ns: run by normal tasks in the last
- * @elapsed_ns.
+ * The average moves by elapsed / window towards the last observation, and
+ * equals it after a whole window. @room_ppm: the average so far. @normal_ns:
+ * run time of normal tasks in the last @elapsed_ns.
  */
 static __always_inline plim_u32 plim_batch_room_ppm(plim_u32 room_ppm, plim_u64 normal_ns,
 						    plim_u64 elapsed_ns)
@@ -196,9 +193,9 @@ static __always_inline plim_u32 plim_batch_room_ppm(plim_u32 room_ppm, plim_u64 
 			  PLIM_PPM);
 }
 
-/* What load balancing knows of one CPU. */
+/* State of one CPU for load balancing. */
 struct plim_batch_cpu {
-	plim_u64 waited_ns; /* how long its first batch task has waited */
+	plim_u64 waited_ns; /* wait of its first batch task */
 	plim_u32 nr_queued; /* batch tasks queued there */
 	plim_u32 room_ppm; /* plim_batch_room_ppm() */
 	plim_u8 running_normal; /* a normal task runs there now */
@@ -207,9 +204,8 @@ struct plim_batch_cpu {
 };
 
 /*
- * How soon a batch task that joins this CPU's queue can expect its turn:
- * one slice for each task before it, stretched by how little of the CPU is
- * left for batch work.
+ * Expected wait of a batch task that joins this CPU's queue: one slice for each
+ * task before it, scaled by the share of the CPU that is left for batch work.
  */
 static __always_inline plim_u64 plim_batch_expected_wait_ns(const struct plim_batch_cpu *cpu,
 							    plim_u64 slice_ns)
@@ -217,7 +213,7 @@ static __always_inline plim_u64 plim_batch_expected_wait_ns(const struct plim_ba
 	plim_u64 ahead = (plim_u64)cpu->nr_queued + (cpu->running_batch ? 1 : 0);
 	plim_u64 room_ppm = plim_max(plim_min(cpu->room_ppm, PLIM_PPM), PLIM_PPM / 1000);
 
-	/* A normal task that runs now has to go to sleep first. */
+	/* The current normal task must sleep first. */
 	if (cpu->running_normal)
 		ahead += 1;
 	ahead = plim_min(ahead, PLIM_BATCH_QUEUE_MAX);
@@ -225,9 +221,9 @@ static __always_inline plim_u64 plim_batch_expected_wait_ns(const struct plim_ba
 }
 
 /*
- * Whether CPU @a is the better place for a batch task than CPU @b: first
- * where it runs sooner, then where the whole core is idle, then where more
- * room is left.
+ * Whether CPU @a is a better choice for a batch task than CPU @b: by the
+ * shorter expected wait, then a core that is idle as a whole, then the larger
+ * room.
  */
 static __always_inline int plim_batch_better_cpu(const struct plim_batch_cpu *a,
 						 const struct plim_batch_cpu *b, plim_u64 slice_ns)
@@ -243,11 +239,12 @@ static __always_inline int plim_batch_better_cpu(const struct plim_batch_cpu *a,
 }
 
 /*
- * Second input: how long batch tasks have waited. Whether CPU @to, about to
- * go idle or to run batch work, takes the first waiting task of CPU @from.
- * An otherwise idle CPU takes what has waited PLIM_BATCH_WAIT_MAX_NS, or at
- * once what cannot run where it is; a CPU with batch work of its own takes a
- * task only where that task would wait for longer than a slice more.
+ * Second input of load balancing: the waits of batch tasks. Whether CPU @to,
+ * about to go idle or to run batch work, takes the first waiting task of CPU
+ * @from. An otherwise idle CPU takes a task that has waited
+ * PLIM_BATCH_WAIT_MAX_NS, or at once if it cannot run where it is; a CPU with
+ * batch work of its own takes a task only if that task would wait for more than
+ * a slice longer.
  */
 static __always_inline int plim_batch_should_pull(const struct plim_batch_cpu *from,
 						  const struct plim_batch_cpu *to,

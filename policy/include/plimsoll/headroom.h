@@ -1,36 +1,37 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Headroom: keep a share of the CPUs idle for the main workload, whatever
- * the side work would like.
+ * Headroom: keep a share of the CPUs idle for latency-critical work,
+ * independent of the demand of batch work. Identifiers call batch work "side"
+ * work and all other work "nonside".
  *
- * Law: over a window W on C CPUs, side work may use
+ * Law: over a window W on C CPUs, batch work may use
  *
  *	max(tolerance, (1 - H) * C * W - nonside(W))
  *
- * where nonside is everything that is neither idle nor side work. The law
- * is kept by a signed credit: every interval adds (1 - H) * C * elapsed and
- * takes off what non-side work and side work really used. What is positive
- * may be handed out. So a jump of the main load stops side work at the next
- * update, an overrun is paid back, and the idle share is exact on average.
+ * where nonside(W) is the usage of all other work. A signed credit enforces the
+ * law: every interval adds (1 - H) * C * elapsed and subtracts the actual usage
+ * of nonside and batch work. A positive credit may be granted. So a jump of the
+ * other load stops batch work at the next update, an overrun is paid back, and
+ * the idle share is exact on average.
  *
- * The credit is bounded on both sides. Above, by what all CPUs can run in
- * one grain: idle time is not saved up. Below, by H * C * W: the most that
- * one window can have overdrawn; older debt is forgotten. With these two
- * bounds, whatever side work did before, whenever more than the tolerance is
- * granted, side usage in the window that ends now and the grant together are
+ * The credit has two bounds. The upper bound is the capacity of all CPUs for
+ * one grain: idle time is not saved up. The lower bound is -H * C * W, the most
+ * that one window can overdraw: older debt is forgotten. With these bounds,
+ * whenever more than the tolerance is granted, for any past usage, the usage of
+ * batch work in the window that ends now and the grant together satisfy
  *
  *	side(W) + grant <= (1 - H) * C * W - nonside(W) + C * grain
  *
- * exactly so where the window starts at an update. Where it starts amid an
- * interval of length d, H * (1 - H) * C * d, which is at most C * d / 4,
- * comes on top: nobody knows when in it the work was done. No controller can
- * promise the law for a window in which the main load has just jumped, after
- * side work had used what was its own; then all it can do is to grant no
- * more than the tolerance until the law holds again, and this it does.
+ * if the window starts at an update. If it starts within an interval of length
+ * d, the bound is larger by H * (1 - H) * C * d, at most C * d / 4, because the
+ * distribution of the usage within the interval is unknown. No controller can
+ * keep the law in a window in which the other load has jumped after batch work
+ * had used its full allowance. It can only grant no more than the tolerance
+ * until the law holds again, which this one does.
  *
- * While nothing but tolerance is granted, side usage and grant over any time
- * t together are at most tolerance(t) + tolerance_runtime. And side work that
- * takes all it is granted gets at least tolerance(t) - tolerance_runtime.
+ * While only the tolerance is granted, batch usage plus grant over any time t
+ * is at most tolerance(t) + tolerance_runtime. Batch work that uses its full
+ * grant gets at least tolerance(t) - tolerance_runtime.
  *
  * Source: "cpu.headroom" (2019).
  */
@@ -43,12 +44,12 @@
 #define PLIM_HEADROOM_WINDOW_MIN_NS (10 * PLIM_NSEC_PER_MSEC)
 #define PLIM_HEADROOM_WINDOW_MAX_NS (10 * PLIM_NSEC_PER_SEC)
 #define PLIM_HEADROOM_GRAIN_MIN_NS (100 * PLIM_NSEC_PER_USEC)
-/* What side work may always run, all of it together: 1 ms per 100 ms. */
+/* Tolerance of all batch work together: 1 ms per 100 ms. */
 #define PLIM_TOLERANCE_RUNTIME_DEFAULT_NS PLIM_NSEC_PER_MSEC
 #define PLIM_TOLERANCE_PERIOD_DEFAULT_NS (100 * PLIM_NSEC_PER_MSEC)
 #define PLIM_TOLERANCE_PERIOD_MIN_NS PLIM_NSEC_PER_MSEC
 #define PLIM_TOLERANCE_PERIOD_MAX_NS (10 * PLIM_NSEC_PER_SEC)
-/* Keeps a whole window times the runtime below 2^64. */
+/* Keeps the product of a window and the runtime below 2^64. */
 #define PLIM_TOLERANCE_RUNTIME_MAX_NS PLIM_NSEC_PER_SEC
 
 enum plim_headroom_error {
@@ -62,8 +63,8 @@ enum plim_headroom_error {
 
 struct plim_headroom_params {
 	plim_u64 window_ns; /* W */
-	plim_u64 grain_ns; /* how often the caller updates, at most W */
-	plim_u64 tolerance_runtime_ns; /* <= the period; 0: side work may starve */
+	plim_u64 grain_ns; /* interval between updates, at most W */
+	plim_u64 tolerance_runtime_ns; /* <= the period; 0: batch work may starve */
 	plim_u64 tolerance_period_ns;
 	plim_u32 headroom_ppm; /* H, 0 … PLIM_PPM, of nr_cpus */
 	plim_u32 nr_cpus; /* C, 1 … PLIM_CPUS_MAX */
@@ -71,16 +72,16 @@ struct plim_headroom_params {
 
 struct plim_headroom {
 	struct plim_headroom_params params;
-	plim_s64 credit_ns; /* what the law leaves to side work */
-	plim_s64 tolerance_credit_ns; /* what the tolerance leaves to it */
-	plim_u64 tolerance_rest; /* and the rest, in parts of 1 / period */
-	plim_u64 updated_ns; /* the last update */
-	plim_u64 allowance_ns; /* what the law gave for the last interval */
-	/* Integral of (H - idle) while side work ran above its tolerance. */
+	plim_s64 credit_ns; /* credit of batch work under the law */
+	plim_s64 tolerance_credit_ns; /* credit of batch work under the tolerance */
+	plim_u64 tolerance_rest; /* its fraction, in units of 1 / period */
+	plim_u64 updated_ns; /* time of the last update */
+	plim_u64 allowance_ns; /* CPU time by the law for the last interval */
+	/* Integral of (H - idle) while batch work ran above its tolerance. */
 	plim_u64 shortfall_ns;
 };
 
-/* Which parameter is out of its range, if any. */
+/* Returns the first parameter that is out of range, if any. */
 static __always_inline enum plim_headroom_error
 plim_headroom_check(const struct plim_headroom_params *params)
 {
@@ -106,18 +107,18 @@ static __always_inline plim_u32 plim_headroom_from_cpus_ppm(plim_u32 cpus, plim_
 {
 	if (cpus >= nr_cpus)
 		return PLIM_PPM;
-	/* Rounded up: never less idle than asked. */
+	/* Rounded up: never less idle than demanded. */
 	return (plim_u32)((cpus * PLIM_PPM + nr_cpus - 1) / nr_cpus);
 }
 
-/* (1 - H) * C * @elapsed_ns: what side and non-side work may use together. */
+/* (1 - H) * C * @elapsed_ns: CPU time for all work together. */
 static __always_inline plim_u64 plim_headroom_usable_ns(const struct plim_headroom_params *params,
 							plim_u64 elapsed_ns)
 {
 	return plim_scale_ppm(elapsed_ns, PLIM_PPM - params->headroom_ppm) * params->nr_cpus;
 }
 
-/* What the tolerance gives for @elapsed_ns (at most one window counts). */
+/* CPU time by the tolerance for @elapsed_ns (at most one window counts). */
 static __always_inline plim_u64
 plim_headroom_tolerance_ns(const struct plim_headroom_params *params, plim_u64 elapsed_ns)
 {
@@ -135,7 +136,7 @@ static __always_inline plim_u64 plim_headroom_allowance_ns(
 			plim_sub_floor(plim_headroom_usable_ns(params, elapsed_ns), nonside_ns));
 }
 
-/* The most that is ever handed out at once: all CPUs for one grain. */
+/* The largest grant: all CPUs for one grain. */
 static __always_inline plim_u64
 plim_headroom_credit_max_ns(const struct plim_headroom_params *params)
 {
@@ -143,8 +144,8 @@ plim_headroom_credit_max_ns(const struct plim_headroom_params *params)
 }
 
 /*
- * The largest debt that is remembered: what one window can overdraw. Rounded
- * up, for a nanosecond forgiven too early is one above the law.
+ * The largest debt that is kept: the most that one window can overdraw. Rounded
+ * up, because a nanosecond forgiven too early would exceed the law.
  */
 static __always_inline plim_u64 plim_headroom_debt_max_ns(const struct plim_headroom_params *params)
 {
@@ -152,7 +153,7 @@ static __always_inline plim_u64 plim_headroom_debt_max_ns(const struct plim_head
 	       plim_headroom_usable_ns(params, params->window_ns);
 }
 
-/* @credit_ns + @earned_ns - @spent_ns, kept within -@debt_max … @credit_max. */
+/* @credit_ns + @earned_ns - @spent_ns, clamped to -@debt_max … @credit_max. */
 static __always_inline plim_s64 plim_headroom_balance(plim_s64 credit_ns, plim_u64 earned_ns,
 						      plim_u64 spent_ns, plim_u64 debt_max_ns,
 						      plim_u64 credit_max_ns)
@@ -167,8 +168,8 @@ static __always_inline plim_s64 plim_headroom_balance(plim_s64 credit_ns, plim_u
 }
 
 /*
- * The most tolerance that is saved up: a whole tolerance runtime, so that
- * an enforcer which can hand out no less than that still can.
+ * The most tolerance that is saved up: a whole tolerance runtime, for enforcers
+ * that cannot grant less than that at a time.
  */
 static __always_inline plim_u64
 plim_headroom_tolerance_max_ns(const struct plim_headroom_params *params)
@@ -176,7 +177,7 @@ plim_headroom_tolerance_max_ns(const struct plim_headroom_params *params)
 	return params->tolerance_runtime_ns;
 }
 
-/* Starts with nothing to hand out; @params is valid. */
+/* Initialises a controller without a grant; @params is valid. */
 static __always_inline void plim_headroom_init(struct plim_headroom *headroom,
 					       const struct plim_headroom_params *params,
 					       plim_u64 now_ns)
@@ -201,8 +202,8 @@ plim_headroom_set(struct plim_headroom *headroom, const struct plim_headroom_par
 }
 
 /*
- * What the tolerance earns in @elapsed_ns. The rest of the division is
- * carried: a small tolerance would otherwise never come to a nanosecond.
+ * Tolerance earned in @elapsed_ns. The remainder of the division is carried,
+ * because a small tolerance would otherwise never add up to a nanosecond.
  */
 static __always_inline plim_u64 plim_headroom_earn_tolerance(struct plim_headroom *headroom,
 							     plim_u64 elapsed_ns)
@@ -214,7 +215,7 @@ static __always_inline plim_u64 plim_headroom_earn_tolerance(struct plim_headroo
 	return parts / params->tolerance_period_ns;
 }
 
-/* Books how far idle time fell short in the interval that has just ended. */
+/* Adds the shortfall of idle time in the interval that has just ended. */
 static __always_inline void plim_headroom_count_shortfall(struct plim_headroom *headroom,
 							  plim_u64 elapsed_ns, plim_u64 nonside_ns,
 							  plim_u64 side_ns)
@@ -228,8 +229,8 @@ static __always_inline void plim_headroom_count_shortfall(struct plim_headroom *
 }
 
 /*
- * What side work may run from now on, until the next update: the credit or
- * the tolerance, whichever is more.
+ * CPU time that batch work may use until the next update: the larger of credit
+ * and tolerance.
  */
 static __always_inline plim_u64 plim_headroom_grant_ns(const struct plim_headroom *headroom)
 {
@@ -241,12 +242,12 @@ static __always_inline plim_u64 plim_headroom_grant_ns(const struct plim_headroo
 }
 
 /*
- * Closes the interval since the last update.
- * @nonside_ns: CPU time that neither idle nor side work took in it.
- * @side_ns: CPU time that side work took. Both are cut to what the CPUs can
- * have run.
+ * Ends the interval since the last update. @nonside_ns: CPU time of all work
+ * but batch work. @side_ns: CPU time of batch work. Both are clamped to the
+ * capacity of the CPUs.
  *
- * Returns what side work may run until the next update, plim_headroom_grant_ns().
+ * Returns the CPU time that batch work may use until the next update,
+ * plim_headroom_grant_ns().
  */
 static __always_inline plim_u64 plim_headroom_update(struct plim_headroom *headroom,
 						     plim_u64 nonside_ns, plim_u64 side_ns,
@@ -275,21 +276,21 @@ static __always_inline plim_u64 plim_headroom_update(struct plim_headroom *headr
 }
 
 /*
- * The longest overrun that is remembered, in turns of the tolerance: side work, which
- * may have run for a moment too long with every CPU that main work took, is not left
- * without tolerance for longer than as many of its periods.
+ * The longest overrun that is remembered, in server slices of the tolerance.
+ * Bounds the number of tolerance periods for which batch work goes without its
+ * tolerance after it has briefly overrun on every CPU.
  */
 #define PLIM_HEADROOM_OVERRUN_MAX_TURNS 20
 
 /*
- * For enforcers that grant the tolerance as turns of a whole CPU, and cannot end
- * one in time: on a virtual CPU that its host holds up, a turn of 1 ms may last
- * 10. What side work ran beyond the law is remembered, and there is no turn
- * before the tolerance of the time since has paid for it. The bucket above
- * forgives all that is longer than one turn.
+ * Overrun for enforcers that grant the tolerance as server slices of a whole
+ * CPU and cannot end one in time: on a virtual CPU that its host delays, a
+ * slice of 1 ms may last 10. Usage beyond the law is remembered, and the next
+ * slice is due only when the tolerance of the time since has paid for it. The
+ * bucket above forgives overruns longer than one slice.
  *
- * @overrun_ns: what is not paid yet. @over_ns: run beyond the law in @elapsed_ns.
- * Returns what is not paid yet now: 0: side work may have a turn.
+ * @overrun_ns: not paid yet. @over_ns: usage beyond the law in @elapsed_ns.
+ * Returns the overrun that is not paid now; if 0, batch work may have a slice.
  */
 static __always_inline plim_u64 plim_headroom_overrun_ns(const struct plim_headroom_params *params,
 							 plim_u64 overrun_ns, plim_u64 over_ns,

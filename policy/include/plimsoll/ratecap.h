@@ -2,17 +2,18 @@
 /*
  * Rate caps, hard and soft, of a task or of a group that shares one bucket.
  *
- * Hard: virtual scheduling (the generic cell rate algorithm, ITU-T I.371).
- * The bucket's theoretical arrival time (TAT) is when it would be empty if
- * it drained at the cap. Running d moves it by d / cap. Its owner may run
- * while TAT is no further ahead of the clock than the depth. Exact from the
- * first nanosecond: there is no average that has to warm up.
+ * Hard: virtual scheduling (the generic cell rate algorithm, ITU-T I.371). The
+ * theoretical arrival time (TAT) of a bucket is the time at which it would be
+ * empty if it drained at the cap. A run of d advances it by d / cap. The owner
+ * of the bucket may run while TAT is ahead of the clock by at most the depth.
+ * Exact from the first nanosecond, because there is no average that has to warm
+ * up.
  *
- * Soft: the usage rate, an exponentially decaying average, says who is over
- * its soft cap and so belongs to the background.
+ * Soft: an owner whose usage rate, an exponentially decaying average, is above
+ * its soft cap belongs to the background.
  *
- * Source: "CPU rate caps" (2006) for the two kinds of cap and what they
- * mean; its Kalman filters and sinbin are replaced.
+ * Source: "CPU rate caps" (2006) for the two kinds of cap and their meaning;
+ * its Kalman filters and sinbin are replaced.
  *
  * Proofs: policy/proofs/ratecap.c
  */
@@ -27,8 +28,8 @@
 #define PLIM_CAP_DEPTH_DEFAULT_NS PLIM_NSEC_PER_MSEC
 #define PLIM_CAP_DEPTH_MAX_NS PLIM_NSEC_PER_SEC
 /*
- * When a cap changes, no more than 18 minutes ahead are kept: ahead times cap
- * stays below 2^63.
+ * Limit of TAT ahead of the clock when a cap changes, about 18 minutes: keeps
+ * its product with the cap below 2^63.
  */
 #define PLIM_CAP_AHEAD_MAX_NS (1ULL << 40)
 /* The half-life of the usage rate. */
@@ -48,18 +49,18 @@ struct plim_ratecap_params {
 	plim_u64 depth_ns; /* at least one timer grain */
 	plim_u64 half_life_ns;
 	plim_u32 hard_permille; /* 0: no hard cap */
-	plim_u32 soft_permille; /* valid where soft is set; 0: always background */
+	plim_u32 soft_permille; /* valid if soft is set; 0: always background */
 	plim_u8 soft; /* there is a soft cap */
 };
 
 struct plim_ratecap {
 	plim_u64 tat_ns; /* theoretical arrival time, whole nanoseconds */
-	plim_u64 tat_rest; /* and the rest, in parts of 1 / hard_permille */
+	plim_u64 tat_rest; /* its fraction, in units of 1 / hard_permille */
 	plim_u64 rate_ppm; /* usage rate, of one CPU */
 	plim_u64 rate_updated_ns;
 };
 
-/* Which parameter is out of its range, if any. */
+/* Returns the first parameter that is out of range, if any. */
 static __always_inline enum plim_ratecap_error
 plim_ratecap_check(const struct plim_ratecap_params *params)
 {
@@ -83,9 +84,8 @@ static __always_inline void plim_ratecap_init(struct plim_ratecap *cap, plim_u64
 }
 
 /*
- * How far TAT may be ahead of the clock. The depth is wall time; above one
- * whole CPU it is cut so that a bucket never holds more than the depth in
- * CPU time.
+ * Limit of TAT ahead of the clock. The depth is wall time; above one whole CPU
+ * it is reduced so that a bucket never holds more than the depth in CPU time.
  */
 static __always_inline plim_u64 plim_ratecap_depth_ns(const struct plim_ratecap_params *params)
 {
@@ -95,15 +95,15 @@ static __always_inline plim_u64 plim_ratecap_depth_ns(const struct plim_ratecap_
 }
 
 /*
- * When the bucket's owner may run: not later than @now_ns means now. A task
- * that is exiting is not asked: it always runs.
+ * Earliest time at which the bucket's owner may run; may be in the past. Not
+ * called for an exiting task, which may always run.
  */
 static __always_inline plim_u64 plim_ratecap_eligible_ns(const struct plim_ratecap *cap,
 							 const struct plim_ratecap_params *params)
 {
 	if (!params->hard_permille)
 		return 0;
-	/* A rest above 0 is not over before the next whole nanosecond. */
+	/* A fraction above 0 ends only at the next whole nanosecond. */
 	return plim_sub_floor(plim_add_saturating(cap->tat_ns, cap->tat_rest ? 1 : 0),
 			      plim_ratecap_depth_ns(params));
 }
@@ -116,14 +116,14 @@ static __always_inline int plim_ratecap_may_run(const struct plim_ratecap *cap,
 }
 
 /*
- * For how long @nr_running CPUs (0 counts as 1) may go on together before the
- * bucket is full: the longest d for which, once each is charged a run of d
- * from @now_ns, the owner may still run at @now_ns + d. Exact in whole
- * nanoseconds; what they ran before @now_ns counts once it is charged.
+ * How long @nr_running CPUs (0 counts as 1) may run together before the bucket
+ * is full: the longest d for which, after a run of d from @now_ns is charged
+ * for each, the owner may still run at @now_ns + d. Exact in whole nanoseconds.
+ * Earlier runs that are not charged yet are not included.
  *
- * 0 where the owner may not run, or not for a whole nanosecond.
- * PLIM_UNLIMITED where it may and the bucket never fills: there is no cap, or
- * they run no faster than it. Else at most 1000 s.
+ * 0 if the owner may not run for a whole nanosecond. PLIM_UNLIMITED if it may
+ * and the bucket never fills, because there is no cap or the CPUs do not exceed
+ * it. Otherwise at most 1000 s.
  */
 static __always_inline plim_u64 plim_ratecap_run_ns(const struct plim_ratecap *cap,
 						    const struct plim_ratecap_params *params,
@@ -148,13 +148,13 @@ static __always_inline plim_u64 plim_ratecap_run_ns(const struct plim_ratecap *c
 }
 
 /*
- * Charges a run of @ran_ns that began at @start_ns (with a hard cap):
- * TAT = max(TAT, start) + ran / cap, exactly.
+ * Charges a run of @ran_ns that began at @start_ns (with a hard cap): TAT =
+ * max(TAT, start) + ran / cap, exactly.
  *
- * Where several CPUs share a bucket, runs may be charged out of the order of
- * their starts. TAT is then later than by exact accounting by at most the
- * longest run: where plim_ratecap_depth_ns() is no
- * less than that, a group below its cap is still never delayed.
+ * If several CPUs share a bucket, runs may be charged out of the order of their
+ * starts. TAT is then later than by exact accounting, by at most the longest
+ * run: if plim_ratecap_depth_ns() is at least that, a group below its cap is
+ * still never delayed.
  */
 static __always_inline void plim_ratecap_charge(struct plim_ratecap *cap,
 						const struct plim_ratecap_params *params,
@@ -174,9 +174,9 @@ static __always_inline void plim_ratecap_charge(struct plim_ratecap *cap,
 }
 
 /*
- * The parameters change from @old to @params. What the bucket holds is kept
- * as CPU time, so that no number of changes gives any away: a raised cap is
- * felt at once, and a lowered one too.
+ * Changes the parameters from @old to @params. The fill level of the bucket
+ * stays the same in CPU time, so that repeated changes create no allowance, and
+ * both a raised and a lowered cap take effect at once.
  */
 static __always_inline void
 plim_ratecap_set(struct plim_ratecap *cap, const struct plim_ratecap_params *old,
@@ -187,7 +187,10 @@ plim_ratecap_set(struct plim_ratecap *cap, const struct plim_ratecap_params *old
 	if (old->hard_permille == params->hard_permille)
 		return;
 	if (cap->tat_ns < now_ns) {
-		/* Empty. The rest counts in a unit that is gone: round it up. */
+		/*
+		 * Empty. The unit of the fraction changes with the cap, so it
+		 * is rounded up.
+		 */
 		cap->tat_ns += cap->tat_rest ? 1 : 0;
 		cap->tat_rest = 0;
 		return;
@@ -204,7 +207,7 @@ plim_ratecap_set(struct plim_ratecap *cap, const struct plim_ratecap_params *old
 
 /*
  * 2^(-@elapsed_ns / @half_life_ns) in ppm. Whole half-lives are shifts; the
- * fraction is read from 2^(-i/16) and interpolated (error below 0.03 %).
+ * fraction is looked up in 2^(-i/16) and interpolated (error below 0.03 %).
  */
 static __always_inline plim_u64 plim_ratecap_decay_ppm(plim_u64 elapsed_ns, plim_u64 half_life_ns)
 {
@@ -227,9 +230,9 @@ static __always_inline plim_u64 plim_ratecap_decay_ppm(plim_u64 elapsed_ns, plim
 }
 
 /*
- * Moves the usage rate forward to @now_ns, over which the owner ran
- * @ran_ns (over all its CPUs). Intervals of no length change nothing; what
- * ran in them belongs to the next.
+ * Advances the usage rate to @now_ns; since the last update the owner ran
+ * @ran_ns (over all its CPUs). An empty interval changes nothing; its run time
+ * must be added to the next one.
  *
  * Returns the rate in ppm of one CPU.
  */

@@ -3,12 +3,12 @@
  * Units, limits and saturating arithmetic shared by the policy core.
  *
  * The core is compiled three times: for the kernel (clang -target bpf), for
- * user space and for the proofs. So it includes nothing, not even stdint.h:
- * integer types come from the compiler's own predefined macros.
+ * user space and for the proofs. Therefore it includes no other header, not
+ * even stdint.h; integer types come from the compiler's predefined macros.
  *
- * Times are nanoseconds. Shares are parts per million of one CPU (ppm) or,
- * for rate caps, per mille of one CPU. No floating point, no 128-bit types,
- * no signed division: BPF has none of them.
+ * Times are nanoseconds. Shares are parts per million of one CPU (ppm) or, for
+ * rate caps, per mille of one CPU. The core uses no floating point, 128-bit
+ * types or signed division, which BPF does not have.
  */
 #ifndef PLIMSOLL_UNITS_H
 #define PLIMSOLL_UNITS_H
@@ -31,23 +31,23 @@ typedef __UINT8_TYPE__ plim_u8;
 #define PLIM_NSEC_PER_MSEC 1000000ULL
 #define PLIM_NSEC_PER_SEC 1000000000ULL
 
-/* A share of one is this many parts. */
+/* Parts per million in a whole. */
 #define PLIM_PPM 1000000ULL
 #define PLIM_PERMILLE 1000ULL
 
-/* Stands for "no limit" wherever a quota is expected. */
+/* Stands for "no limit" in place of a quota. */
 #define PLIM_UNLIMITED (~0ULL)
 
 /*
- * No runtime, quota or burst is larger (4.9 hours). The kernel bounds its
- * own bandwidth at 2^44 ns for the same reason (kernel/sched/core.c,
- * MAX_BW): sums of a few of them can never wrap.
+ * Maximum of a runtime, a quota and a burst (4.9 hours). The kernel bounds its
+ * own bandwidth at 2^44 ns for the same reason (kernel/sched/core.c, MAX_BW):
+ * sums of a few of them cannot wrap.
  */
 #define PLIM_RUNTIME_MAX_NS (1ULL << 44)
 
 /*
- * No elapsed time or single run handed to the core is longer (13 days);
- * longer ones are cut to it. Keeps elapsed * ppm below 2^64.
+ * Maximum of an elapsed time and of a single run (13 days); longer ones are
+ * clamped. Keeps elapsed * ppm below 2^64.
  */
 #define PLIM_ELAPSED_MAX_NS (1ULL << 43)
 
@@ -56,7 +56,7 @@ typedef __UINT8_TYPE__ plim_u8;
 #define PLIM_GROUP_WEIGHT_MAX 10000U
 #define PLIM_GROUP_WEIGHT_DEFAULT 100U
 
-/* The most CPUs of one host, as in the kernel's own NR_CPUS for x86. */
+/* Maximum number of CPUs of a host, as in the kernel's own NR_CPUS for x86. */
 #define PLIM_CPUS_MAX 8192U
 
 static __always_inline plim_u64 plim_min(plim_u64 a, plim_u64 b)
@@ -69,19 +69,19 @@ static __always_inline plim_u64 plim_max(plim_u64 a, plim_u64 b)
 	return a > b ? a : b;
 }
 
-/* a - b, or 0 where b is larger. */
+/* a - b, or 0 if b is larger. */
 static __always_inline plim_u64 plim_sub_floor(plim_u64 a, plim_u64 b)
 {
 	return a > b ? a - b : 0;
 }
 
-/* a + b, or the largest value where that would wrap. */
+/* a + b, or the largest value if the sum would wrap. */
 static __always_inline plim_u64 plim_add_saturating(plim_u64 a, plim_u64 b)
 {
 	return a > ~0ULL - b ? ~0ULL : a + b;
 }
 
-/* a * b, or @max where that is less; nothing wraps. */
+/* min(a * b, @max), without a wrap. */
 static __always_inline plim_u64 plim_mul_capped(plim_u64 a, plim_u64 b, plim_u64 max)
 {
 	if (b && a > max / b)
@@ -90,8 +90,8 @@ static __always_inline plim_u64 plim_mul_capped(plim_u64 a, plim_u64 b, plim_u64
 }
 
 /*
- * Time since @then_ns, 0 if the clock seems to run backwards: clocks of two
- * CPUs may be read in the wrong order by a few hundred nanoseconds.
+ * Time since @then_ns, or 0 if that is later: the clocks of two CPUs may differ
+ * by a few hundred nanoseconds.
  */
 static __always_inline plim_u64 plim_elapsed_ns(plim_u64 now_ns, plim_u64 then_ns)
 {
@@ -99,10 +99,10 @@ static __always_inline plim_u64 plim_elapsed_ns(plim_u64 now_ns, plim_u64 then_n
 }
 
 /*
- * @time_ns * @ppm / 1,000,000, rounded down, without a 128-bit product:
- * whole milliseconds and the rest are scaled apart.
- * @time_ns: at most 2^51 (26 days), or any where @ppm is at most PLIM_PPM.
- * @ppm: at most 2^32 (4,294 CPUs).
+ * @time_ns * @ppm / 1,000,000, rounded down, without a 128-bit product: whole
+ * milliseconds and the remainder are scaled separately. @time_ns: at most 2^51
+ * (26 days), or any if @ppm is at most PLIM_PPM. @ppm: at most 2^32 (4,294
+ * CPUs).
  */
 static __always_inline plim_u64 plim_scale_ppm(plim_u64 time_ns, plim_u64 ppm)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What the binding is generated from. */
+/* Headers from which the binding is generated. */
 #include "plimsoll/bandwidth.h"
 #include "plimsoll/batch.h"
 #include "plimsoll/headroom.h"
