@@ -1,7 +1,7 @@
 /*
- * The load of vm/selftest in virtual time: a service of 300 µs at 400 requests a
+ * Load of vm/selftest in virtual time: a service of 300 µs at 400 requests a
  * second, alone and then beside two busy threads. Prints the percentiles of the
- * requests' latency in nanoseconds, and the CPU time that all of it took.
+ * requests' latency in nanoseconds, and the total CPU time.
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ static void sleep_until(int64_t ns)
 	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 }
 
-/* From 0 to twice the mean, the same in every run. */
+/* Returns a gap from 0 to twice the mean, the same in every run. */
 static int64_t gap(void)
 {
 	static uint64_t state = 1;
@@ -45,7 +45,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Latency counts from the time at which the request was due. */
+/* Latency counts from the due time of a request. */
 static void serve(const char *name)
 {
 	static int64_t latency[REQUESTS];
@@ -75,7 +75,7 @@ int main(void)
 {
 	pthread_t thread[BUSY];
 
-	/* Otherwise a sleep may last 50 µs longer than it was asked to. */
+	/* Without this, a sleep may last 50 µs longer than requested. */
 	prctl(PR_SET_TIMERSLACK, 1);
 	serve("alone");
 	for (int i = 0; i < BUSY; i++)
