@@ -73,7 +73,7 @@ fn by_tasks(criterion: &mut Criterion) {
 
 /// Compared per virtual time, not per event, because the two count events
 /// differently.
-fn beside_plain(criterion: &mut Criterion) {
+fn compared_with_plain(criterion: &mut Criterion) {
     for cpus in [2, 16, 128] {
         let scenario = mixed(cpus, 40 * cpus, GROUP_MAX);
         let (until_ns, _) = length(&scenario);
@@ -98,5 +98,5 @@ fn beside_plain(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, by_cpus, by_tasks, beside_plain);
+criterion_group!(benches, by_cpus, by_tasks, compared_with_plain);
 criterion_main!(benches);

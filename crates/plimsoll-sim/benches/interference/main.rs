@@ -89,7 +89,7 @@ fn by_bursts(criterion: &mut Criterion) {
 }
 
 /// One machine on precomputed draws, which leaves out the cost of drawing.
-fn beside_plain(criterion: &mut Criterion) {
+fn compared_with_plain(criterion: &mut Criterion) {
     for groups in [5, 20, 100] {
         let row = row(Distribution::Exponential, groups, &[Burst::Quotas(1.0)]);
         let machine = Machine::new(&row.groups, &row.columns[0]).expect("it can be run");
@@ -120,5 +120,11 @@ fn beside_plain(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, by_groups, by_distribution, by_bursts, beside_plain);
+criterion_group!(
+    benches,
+    by_groups,
+    by_distribution,
+    by_bursts,
+    compared_with_plain
+);
 criterion_main!(benches);

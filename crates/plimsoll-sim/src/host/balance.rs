@@ -330,14 +330,14 @@ impl<O: Observer> Host<O> {
     }
 
     /// Sets the timer at which idle CPUs search other caches for batch work.
-    pub(super) fn look_again_for_batch(&mut self) {
+    pub(super) fn retry_pulls(&mut self) {
         if self.nr_shared > 0 && self.shared.len() > 1 {
-            self.look_again_later();
+            self.set_pull_timer();
         }
     }
 
     /// Sets the timer to the longest time that a task is to wait.
-    pub(super) fn look_again_later(&mut self) {
+    pub(super) fn set_pull_timer(&mut self) {
         if !self.timers.is_set(self.owners.balance()) {
             let at_ns = self.clock.now_ns + batch::WAIT_MAX_NS;
             self.timers.set(self.owners.balance(), at_ns);

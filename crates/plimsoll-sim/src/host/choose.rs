@@ -204,7 +204,7 @@ impl<O: Observer> Host<O> {
         self.set_timer(cpu);
         self.set_end(cpu);
         if !chosen.batch && self.side.idle_cpus > self.idle.count() {
-            self.take_batch_off_a_cpu(cpu);
+            self.preempt_batch(cpu);
         }
     }
 
@@ -224,7 +224,7 @@ impl<O: Observer> Host<O> {
 
     /// Preempts batch work on another CPU if fewer CPUs are idle than headroom
     /// demands.
-    fn take_batch_off_a_cpu(&mut self, cpu: u32) {
+    fn preempt_batch(&mut self, cpu: u32) {
         let mut from = cpu;
         for _ in 0..self.batch_on.count() {
             let Some(other) = self.batch_on.next_from(from) else {
@@ -410,7 +410,7 @@ impl<O: Observer> Host<O> {
             self.core_changes(cpu);
         }
         self.mark_idle(cpu);
-        self.look_again_for_batch();
+        self.retry_pulls();
     }
 
     /// Updates the speeds of a core's CPUs after one has become busy or idle.

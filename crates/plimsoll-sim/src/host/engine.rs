@@ -434,7 +434,7 @@ impl<O: Observer> Host<O> {
                 .map_or_else(Default::default, |pool| pool.stats());
         }
         for task in &mut self.tasks {
-            if !matches!(task.role, Role::Process | Role::Needy) {
+            if !matches!(task.role, Role::Process | Role::Need) {
                 task.cpu_ns = 0;
             }
             task.done = 0;

@@ -216,7 +216,7 @@ impl<O: Observer> Host<O> {
         } else if self.free.count() > 0 && !self.tasks[task as usize].pinned {
             // The task waits here although CPUs elsewhere are idle: one of them
             // may take it.
-            self.look_again_later();
+            self.set_pull_timer();
         }
     }
 
@@ -245,7 +245,7 @@ impl<O: Observer> Host<O> {
                 self.reserve(idle);
                 self.must_choose(idle);
             }
-            None => self.look_again_for_batch(),
+            None => self.retry_pulls(),
         }
     }
 

@@ -32,7 +32,7 @@ pub(super) enum Role {
     /// A process of a storm, replaced by another when it ends.
     Process,
     /// Ends when its work is done.
-    Needy,
+    Need,
     /// Runs its share of each grain; total work assigned so far.
     Steady {
         lane: u32,
@@ -48,7 +48,7 @@ impl Role {
     /// Whether the amount of work is CPU time, independent of the speed of the
     /// CPU. The real workloads read the CPU clock of their thread or process.
     pub(super) fn burns_time(self) -> bool {
-        matches!(self, Self::Process | Self::Needy | Self::Steady { .. })
+        matches!(self, Self::Process | Self::Need | Self::Steady { .. })
     }
 }
 

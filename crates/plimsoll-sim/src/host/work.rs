@@ -59,7 +59,7 @@ impl<O: Observer> Host<O> {
             }
             (Role::Process, Kind::Storm { .. }) => self.process_ends(task),
             (
-                Role::Needy,
+                Role::Need,
                 Kind::Need {
                     unfinished,
                     ended_ns,

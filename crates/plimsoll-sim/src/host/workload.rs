@@ -247,7 +247,7 @@ pub(super) fn begin(
                 unfinished: config.tasks as u32,
                 ended_ns: 0,
             };
-            tasks(kind, vec![Role::Needy; config.tasks], ns(config.cpu))
+            tasks(kind, vec![Role::Need; config.tasks], ns(config.cpu))
         }
         Workload::Steady(config) => {
             config.validate()?;
