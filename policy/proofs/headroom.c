@@ -363,7 +363,7 @@ void prove_shortfall_counts_only_above_the_tolerance(void)
 	PROVE(headroom.shortfall_ns == (side_ns <= tolerance_ns
 						? 0
 						: plim_sub_floor(nonside_ns + side_ns, usable_ns)),
-	      "how far idle fell short, while side work was above its tolerance");
+	      "shortfall of idle time while batch work was above its tolerance");
 	PROOF_REACHED();
 }
 
