@@ -1,4 +1,4 @@
-//! `bench --real` that somebody interrupts. Measures no figure.
+//! Interruption of `bench --real`. Checks no measured figure.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,8 @@ use common::{Host, ms, wait_until};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// Far longer than the test waits, on the machine; the model is done at once.
+/// A scenario that takes far longer on the machine than the test waits, and is
+/// simulated at once.
 const LONG: &str = r#"
 duration = "10m"
 warmup = "500ms"
@@ -29,8 +30,8 @@ kind = "wake"
 every = "100ms"
 "#;
 
-/// Interrupts all of a benchmark's process group, as the terminal does, so
-/// long after the groups are there. Gives the run of its report.
+/// Sends SIGINT to the process group of a benchmark, as a terminal does,
+/// `after` its groups have started. Returns the run from its report.
 fn interrupted_after(after: Duration) -> serde_json::Value {
     let host = Host::shared();
     let folder = tempfile::tempdir().unwrap();
@@ -60,13 +61,13 @@ fn interrupted_after(after: Duration) -> serde_json::Value {
 }
 
 #[test]
-fn an_interrupt_before_anything_is_measured_leaves_the_models_figures() {
+fn interrupt_before_the_measurement_leaves_the_simulated_figures() {
     let run = interrupted_after(Duration::ZERO);
     assert_eq!(run["real_seconds"], serde_json::Value::Null, "{run}");
 }
 
 #[test]
-fn an_interrupt_leaves_the_machines_figures_so_far() {
+fn interrupt_during_the_measurement_leaves_the_figures_until_then() {
     let run = interrupted_after(ms(5_000));
     assert!(run["real_seconds"].as_f64().unwrap() > 0.0, "{run}");
     let figures = run["groups"][1]["figures"].as_array().unwrap();

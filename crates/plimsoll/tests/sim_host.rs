@@ -1,4 +1,5 @@
-//! `sim host` and `bench` as a user runs them. Needs no privilege and changes nothing.
+//! Tests of `sim host` and `bench` through the command line. Need no privileges
+//! and change nothing.
 
 #![allow(clippy::unwrap_used)]
 
@@ -38,7 +39,7 @@ rate = 300
 service = "exp:1ms"
 
 [[group]]
-name = "side"
+name = "batch"
 class = "batch"
 
 [[group.workload]]
@@ -48,14 +49,14 @@ kind = "burn"
 const VARIANTS: &str = r#"
 [[variant]]
 name = "alone"
-without = ["side"]
+without = ["batch"]
 
 [[variant]]
 name = "batch"
 
 [[variant]]
 name = "fair"
-group.side.class = "normal"
+group.batch.class = "normal"
 group.web.headroom = "none"
 "#;
 
@@ -73,7 +74,7 @@ fn the_table_has_a_row_for_each_group_and_the_machines_shares() {
         "THROTTLED",
         "P99.9",
         "web ",
-        "side ",
+        "batch ",
         "MACHINE",
         "2 CPUs",
         "2.000 s",
@@ -84,7 +85,7 @@ fn the_table_has_a_row_for_each_group_and_the_machines_shares() {
 }
 
 #[test]
-fn columns_without_any_figure_are_left_out() {
+fn columns_without_figures_are_omitted() {
     let text = SMALL.replace("headroom = \"20%\"", "");
     let text = text
         .replace("quota = \"20ms/100ms\"", "")
@@ -127,7 +128,7 @@ fn the_json_has_the_reports_of_all_variants() {
             "{service}"
         );
     }
-    // The same requests, whoever else is there.
+    // The requests of a group do not depend on the other groups.
     let requests: Vec<_> = runs
         .iter()
         .map(|run| &run["groups"][0]["workloads"][0]["requests"])
@@ -143,7 +144,7 @@ fn the_json_has_the_reports_of_all_variants() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run_and_flags_overrule_the_file() {
+fn same_seed_gives_the_same_run_and_flags_override_the_file() {
     let folder = folder_with(SMALL);
     let first = folder.good("sim host s.toml --json");
     assert_eq!(first, folder.good("sim host s.toml --json --seed 3"));
@@ -193,17 +194,19 @@ fn a_trace_has_slices_of_each_cpu_that_do_not_overlap() {
             *used_us.entry((track.0, group)).or_insert(0.0) += number("dur");
         }
     }
-    // Three runs of two CPUs.
+    // Three runs with two CPUs each.
     assert_eq!(slices.len(), 6, "{:?}", slices.keys());
     for (track, slices) in &mut slices {
         slices.sort_by(|a, b| a.0.total_cmp(&b.0));
         for two in slices.windows(2) {
-            // Microseconds with three digits: half of the last is rounding.
+            // Microseconds with three decimals; the tolerance is the rounding
+            // error.
             assert!(two[0].1 <= two[1].0 + 0.000_5, "{two:?} on {track:?}");
         }
         assert!(slices.last().unwrap().1 <= 2_200_000.001, "within the run");
     }
-    // The quota of 20 % of a CPU is on the track as it is in the table.
+    // The usage of 20 % of a CPU under the quota is the same in the trace and
+    // in the table.
     let web = used_us[&(1, "web".to_owned())];
     assert!((300_000.0..500_000.0).contains(&web), "{web}");
     for phase in ["M", "X", "i", "C"] {
@@ -229,7 +232,7 @@ fn pictures_are_drawn_in_both_formats() {
 }
 
 #[test]
-fn files_are_whole_also_when_nothing_can_be_printed() {
+fn files_are_complete_even_if_standard_output_is_closed() {
     let folder = folder_with(SMALL);
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();
     for words in [
@@ -247,21 +250,21 @@ fn files_are_whole_also_when_nothing_can_be_printed() {
 }
 
 #[test]
-fn outputs_have_files_of_their_own() {
+fn conflicting_output_files_are_refused() {
     let folder = folder_with(SMALL);
     for words in [
         "sim host s.toml --trace-out ./s.toml",
         "sim host s.toml --trace-out ./p.svg --plot p.svg",
     ] {
         let refusal = folder.refusal(words);
-        assert!(refusal.contains("allowed: one of its own"), "{refusal}");
+        assert!(refusal.contains("allowed: a file of its own"), "{refusal}");
     }
     assert_eq!(fs::read_to_string(folder.path("s.toml")).unwrap(), SMALL);
     assert!(!folder.path("p.svg").exists());
 }
 
 #[test]
-fn bad_scenarios_get_one_line_with_their_place() {
+fn bad_scenarios_are_refused_in_one_line_with_the_position() {
     for (text, words) in [
         (
             SMALL.replace("rate = 300", "rate = -3"),
@@ -285,8 +288,8 @@ fn bad_scenarios_get_one_line_with_their_place() {
             "s.toml:39:23: tolerance: `2s/5s` has a runtime out of range; allowed: ",
         ),
         (
-            format!("{SMALL}{VARIANTS}").replace("[\"side\"]", "[\"sied\"]"),
-            "`sied` is no group",
+            format!("{SMALL}{VARIANTS}").replace("[\"batch\"]", "[\"btach\"]"),
+            "`btach` is not a group",
         ),
     ] {
         for command in ["sim host s.toml", "bench s.toml", "bench s.toml --real"] {
@@ -318,8 +321,8 @@ fn bad_scenarios_get_one_line_with_their_place() {
 }
 
 #[test]
-fn an_interrupted_run_prints_what_it_has() {
-    // Three hours of this take far longer than the test waits.
+fn interrupted_run_prints_the_figures_until_then() {
+    // Three hours of this scenario take far longer than the test waits.
     let text = SMALL
         .replace("rate = 300", "rate = 50000")
         .replace("exp:1ms", "exp:5us");
@@ -333,7 +336,7 @@ fn an_interrupted_run_prints_what_it_has() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It has begun when it writes its trace.
+    // The trace file shows that the run has started.
     let begun = Instant::now();
     while fs::metadata(folder.path("t.json")).map_or(0, |file| file.len()) < 100_000 {
         assert!(begun.elapsed() < Duration::from_secs(60));
@@ -356,9 +359,9 @@ fn an_interrupted_run_prints_what_it_has() {
 }
 
 #[test]
-fn progress_is_told_when_many_short_variants_take_long_together() {
+fn progress_is_shown_if_many_short_variants_take_long() {
     let mut text = SMALL.to_owned();
-    // Each a moment; together they take far longer than the test waits.
+    // Each takes a moment; all of them take far longer than the test waits.
     for n in 0..2_000 {
         text += &format!(
             "[[variant]]\nname = 'v{n}'\nduration = '{}ms'\n",
@@ -385,7 +388,7 @@ fn progress_is_told_when_many_short_variants_take_long_together() {
 }
 
 #[test]
-fn a_benchmark_without_the_machine_has_the_models_figures_alone() {
+fn benchmark_without_real_has_only_simulated_figures() {
     let folder = folder_with(SMALL);
     let json = folder.json("bench s.toml");
     assert_eq!(
@@ -415,23 +418,23 @@ fn a_benchmark_without_the_machine_has_the_models_figures_alone() {
 }
 
 #[test]
-fn an_enforcer_is_refused_where_nothing_is_enforced() {
+fn enforcer_is_refused_without_real() {
     let folder = folder_with(SMALL);
     let refusal = folder.refusal("bench s.toml --enforcer cgroup");
     assert!(
         refusal.contains("--enforcer") && refusal.contains("--real"),
         "{refusal}"
     );
-    // What other commands are told by a variable is no request.
+    // The environment variable may be set for other commands and is ignored.
     let mut command = folder.command("bench s.toml");
     let output = command.env("PLIMSOLL_ENFORCER", "cgroup").output().unwrap();
     assert!(output.status.success(), "{output:?}");
 }
 
 #[test]
-fn a_scenario_of_another_machine_is_not_run_on_this_one() {
+fn scenario_for_another_number_of_cpus_is_refused() {
     let text = SMALL.replace("cpus = 2", "cpus = 999");
     let refusal = folder_with(&text).refusal("bench s.toml --real");
-    let expected = "s.toml:8:8: cpus: `999` is another machine's; allowed with --real: ";
+    let expected = "s.toml:8:8: cpus: `999` does not match this machine; allowed with --real: ";
     assert!(refusal.contains(expected), "{refusal}");
 }

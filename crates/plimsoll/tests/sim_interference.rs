@@ -1,4 +1,5 @@
-//! `sim interference` as a user runs it. Needs no privilege and changes nothing.
+//! Tests of `sim interference` through the command line. Need no privileges and
+//! change nothing.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +15,7 @@ use serde_json::Value;
 
 use common::folder::Folder;
 
-/// A folder in which it runs.
+/// Working folder of the command.
 fn folder() -> Folder {
     Folder::for_command("sim interference")
 }
@@ -85,14 +86,14 @@ fn the_csv_has_as_many_fields_in_each_line() {
 }
 
 #[test]
-fn the_sources_table_is_run_beside_its_figures() {
+fn published_table_is_compared_with_the_simulation() {
     let folder = folder();
     let document = folder.json("--published --periods 50000");
     let cells = document["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 48);
     let agrees = |cell: &&Value| cell["published"]["agrees"] == true;
     let agreeing = cells.iter().filter(agrees).count();
-    // With so few periods, not all that differ are seen to.
+    // With so few periods, some differences are not significant.
     assert!((33..=44).contains(&agreeing), "{agreeing}");
     assert_eq!(cells[11]["published"]["wcet"], 3.7937);
     let table = folder.good("--published --periods 50000");
@@ -157,11 +158,11 @@ fn pictures_are_drawn_in_both_formats() {
 }
 
 #[test]
-fn bad_input_gets_one_line_that_says_what_is_allowed() {
+fn bad_input_is_refused_in_one_line_with_the_allowed_values() {
     let folder = folder().with("bad.csv", "cpu\n0.4\n\n0.3\n");
     fs::write(folder.path("bad.json"), "[0.4,\n -1]").unwrap();
     for (words, start) in [
-        ("--samples bad.csv", "bad.csv:3:1: cpu: `` is no number"),
+        ("--samples bad.csv", "bad.csv:3:1: cpu: `` is not a number"),
         (
             "--samples bad.json",
             "bad.json:2:3: cpu: `-1` is out of range",
@@ -210,7 +211,7 @@ fn bad_input_gets_one_line_that_says_what_is_allowed() {
 }
 
 #[test]
-fn a_signal_prints_what_was_computed_so_far() {
+fn signal_prints_the_figures_until_then() {
     let folder = folder();
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
         let mut child = folder
@@ -220,7 +221,7 @@ fn a_signal_prints_what_was_computed_so_far() {
             .spawn()
             .unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
-        // It tells how far it is: then it is under way.
+        // The first progress line shows that the run has started.
         let mut said = String::new();
         let errors = child.stderr.take().unwrap();
         BufReader::new(errors).read_line(&mut said).unwrap();

@@ -1,4 +1,4 @@
-//! The command lines of a scenario.
+//! Builds the command lines of a scenario.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -13,23 +13,23 @@ use plimsoll_sim::scenario::{Group, Scenario, Workload};
 use super::launch;
 use crate::cli::EnforcerChoice;
 
-/// No more of a group's name is in that of its cgroup.
+/// Maximum number of characters of a group's name in the name of its cgroup.
 const NAME_CHARS_MAX: usize = 40;
 
-/// What is started for one group.
+/// Command that runs one group.
 #[derive(Debug, Clone)]
 pub struct GroupCommand {
-    /// The name of its cgroup.
+    /// Name of its cgroup.
     pub name: String,
     /// Its knobs as flags.
     knobs: Vec<String>,
     enforcer: EnforcerChoice,
-    /// What follows `load`, for each workload.
+    /// Arguments after `load`, for each workload.
     loads: Vec<Vec<String>>,
 }
 
 impl GroupCommand {
-    /// The commands of all groups of a scenario.
+    /// Builds the commands of all groups of a scenario.
     pub fn of(scenario: &Scenario, enforcer: EnforcerChoice) -> Vec<Self> {
         let demand: Demand = scenario.groups.iter().map(|group| &group.knobs).collect();
         let nr_cpus = scenario.machine.cpus;
@@ -46,7 +46,7 @@ impl GroupCommand {
         scenario.groups.iter().map(command).collect()
     }
 
-    /// The arguments for the program at `program`, which is also the one that
+    /// Arguments for the program at `program`, which is also the program that
     /// it runs.
     pub fn arguments(&self, program: &Path) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec!["run".into(), "--name".into(), (&self.name).into()];
@@ -67,7 +67,7 @@ impl GroupCommand {
         words
     }
 
-    /// What a user would type, for each workload.
+    /// The commands as a user would type them, one for each workload.
     pub fn shown(&self) -> Vec<String> {
         let knobs = self.knobs.join(" ");
         let one = |load: &Vec<String>| {
@@ -77,7 +77,7 @@ impl GroupCommand {
     }
 }
 
-/// A name that no other benchmark has at the same time.
+/// A name that no concurrent benchmark uses.
 fn cgroup_name(group: &str) -> String {
     let short: String = group.chars().take(NAME_CHARS_MAX).collect();
     format!("bench-{short}-{}", std::process::id())
@@ -99,7 +99,7 @@ fn in_force(knobs: &Knobs, demand: &Demand, nr_cpus: u32) -> Knobs {
     knobs
 }
 
-/// Knobs as flags, in their own text.
+/// Knobs as command line flags.
 fn knob_words(knobs: &Knobs) -> Vec<String> {
     let values = [
         ("--class", knobs.class.map(|v| v.to_string())),
@@ -125,12 +125,12 @@ fn knob_words(knobs: &Knobs) -> Vec<String> {
     words
 }
 
-/// A time as the command line takes it.
+/// A duration as a command line argument.
 fn time(time: Duration) -> String {
     show_duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// What follows `load`.
+/// Arguments after `load`.
 fn load_words(workload: &Workload, scenario: &Scenario) -> Vec<String> {
     let mut words = vec![workload.name().to_owned()];
     let mut add = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
@@ -275,9 +275,9 @@ mod tests {
         kind = 'wake'
     ";
 
-    /// Every line is one that a user can type, and the knobs come out as they went in.
+    /// Parses every command again and compares the knobs.
     #[test]
-    fn every_command_is_one_that_a_user_can_type() {
+    fn every_command_parses() {
         let scenario = scenario(ALL);
         let commands = GroupCommand::of(&scenario, EnforcerChoice::Cgroup);
         for (command, group) in commands.iter().zip(&scenario.groups) {

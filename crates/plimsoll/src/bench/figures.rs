@@ -1,4 +1,4 @@
-//! The same figures of the model and of this machine, side by side.
+//! Figures of the simulation and of this machine, for comparison.
 
 use plimsoll_cgroupfs::CpuStat;
 use plimsoll_load::Latency;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::real::{RealGroup, RealOutcome, RealWork};
 
-/// What a figure is measured in.
+/// Unit of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
@@ -19,22 +19,22 @@ pub enum Unit {
     Us,
     /// Seconds.
     Seconds,
-    /// A number of things.
+    /// A plain count.
     Count,
 }
 
-/// One figure of both.
+/// A figure of the simulation and of this machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
-    /// Whose: a workload's name, or `group`, or `machine`.
+    /// Its subject: a workload's name, `group`, or `machine`.
     pub of: String,
-    /// Which.
+    /// Its name.
     pub figure: &'static str,
-    /// What it is measured in.
+    /// Its unit.
     pub unit: Unit,
-    /// What the model says.
+    /// Simulated value.
     pub model: f64,
-    /// What was measured; `null` if it was not.
+    /// Measured value; `null` if it was not measured.
     pub real: Option<f64>,
     /// `real` − `model`.
     pub difference: Option<f64>,
@@ -45,9 +45,9 @@ pub struct Figure {
 pub struct GroupFigures {
     /// Its name.
     pub name: String,
-    /// The group's own, then those of its workloads in order.
+    /// The group's own figures, then those of its workloads in order.
     pub figures: Vec<Figure>,
-    /// What was run here, as a user would type it.
+    /// Commands that ran on this machine, as a user would type them.
     pub commands: Vec<String>,
 }
 
@@ -62,12 +62,12 @@ fn figure(of: &str, figure: &'static str, unit: Unit, model: f64, real: Option<f
     }
 }
 
-/// Part ÷ whole; 0 of nothing.
+/// Part ÷ whole; 0 if the whole is 0.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// The machine's.
+/// The figure of the machine.
 pub fn machine(model: &HostReport, real: Option<&RealOutcome>) -> Figure {
     let busy = 1.0 - model.machine.idle_ratio;
     figure(
@@ -79,7 +79,7 @@ pub fn machine(model: &HostReport, real: Option<&RealOutcome>) -> Figure {
     )
 }
 
-/// Those of all groups.
+/// The figures of all groups.
 pub fn groups(model: &HostReport, real: Option<&RealOutcome>) -> Vec<GroupFigures> {
     let measured_ns = model.measured_ns as f64;
     let group = |(index, group): (usize, &GroupReport)| {
@@ -116,7 +116,8 @@ fn of_group(model: &GroupReport, real: Option<&RealGroup>, measured_ns: f64) -> 
     figures
 }
 
-/// The throttled share never without its periods.
+/// Adds the throttling figures; the share of throttled periods comes with the
+/// number of periods.
 fn throttling(model: &BandwidthFigures, real: Option<CpuStat>, figures: &mut Vec<Figure>) {
     let share = |throttled: u64, periods: u64| ratio(throttled as f64, periods as f64);
     figures.push(figure(

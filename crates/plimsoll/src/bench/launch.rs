@@ -1,9 +1,10 @@
-//! The workloads of one group: started at a word, so that all groups start
-//! together, and ended with whoever holds the other end.
+//! Launcher of the workloads of one group. It starts them on a command, so that
+//! all groups start together, and ends them when the benchmark closes the pipe.
 //!
 //! A hidden command. Its standard input is a pipe from the benchmark: a line
-//! starts the workloads, the end of the pipe ends them. It stays until that
-//! end, so that its group can be read when the work is done.
+//! starts the workloads, the end of the pipe ends them. It stays until then, so
+//! that the benchmark can read the counters of its group after the work is
+//! done.
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read as _, Stdin, Write as _};
@@ -19,52 +20,52 @@ use crate::error::{CommandError, Result};
 use crate::nested::{Leash, Running};
 use crate::output;
 
-/// Its name on the command line.
+/// Name of the command.
 pub const COMMAND: &str = "launch";
-/// Stands between the arguments of two workloads.
+/// Separator between the arguments of two workloads.
 pub const AND: &str = "+";
-/// How often it looks after its workloads and for signals, in ms.
+/// Interval in ms at which it checks its workloads and signals.
 const LOOK_EVERY_MS: u16 = 20;
-/// The same while the workloads run. It is seldom, because whoever wakes up in
-/// a group changes the share that the kernel gives to it.
+/// The same interval while the workloads run. Long, because a task that wakes
+/// up in a group changes the share that the kernel gives to the group.
 const LOOK_SELDOM_MS: u16 = 1_000;
-/// Workloads that began a moment late end a moment late, and a service waits a
-/// second for answers that are due.
+/// Time for workloads to end by themselves: they may have started a moment
+/// late, and a service waits a second for pending answers.
 const GRACE: Duration = Duration::from_millis(1_500);
 
 /// Arguments of `launch`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What follows `load`, for each workload, with + between them
+    /// Arguments after `load`, for each workload, separated by +
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
 
 impl Args {
-    /// The arguments of each workload.
+    /// Arguments of each workload.
     pub fn loads(&self) -> Vec<&[OsString]> {
         self.words.split(|word| word == AND).collect()
     }
 }
 
-/// What the pipe brought.
+/// Input from the pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Word {
+enum Input {
     Nothing,
     Start,
     End,
 }
 
-/// Runs workloads and prints the report of each, a line of JSON.
+/// Runs workloads and prints the report of each as a line of JSON.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let stop = Stop::on_signals()?;
     let stdin = std::io::stdin();
     loop {
         match listen(&stdin, LOOK_EVERY_MS)? {
-            Word::Start => break,
-            Word::End => return Ok(ExitCode::SUCCESS),
-            Word::Nothing if stop.is_set() => return Ok(exit_code(&stop)),
-            Word::Nothing => (),
+            Input::Start => break,
+            Input::End => return Ok(ExitCode::SUCCESS),
+            Input::Nothing if stop.is_set() => return Ok(exit_code(&stop)),
+            Input::Nothing => (),
         }
     }
     let program =
@@ -74,7 +75,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut running = loads.iter().map(start).collect::<Result<Vec<_>>>()?;
     let mut told = false;
     // A workload that ends early does not end the others, and the group stays.
-    while !stop.is_set() && listen(&stdin, LOOK_SELDOM_MS)? != Word::End {
+    while !stop.is_set() && listen(&stdin, LOOK_SELDOM_MS)? != Input::End {
         let mut all_ended = true;
         for load in &mut running {
             all_ended &= load.has_ended()?;
@@ -92,7 +93,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(exit_code(&stop))
 }
 
-/// What is about to end by itself may do so.
+/// Waits for workloads that are about to end by themselves.
 fn wait_for_the_last(running: &mut [Running], stop: &Stop) -> Result<()> {
     let end = Instant::now() + GRACE;
     while Instant::now() < end && !stop.is_set() {
@@ -118,7 +119,8 @@ fn start(program: &Path, load: &[OsString]) -> Result<Running> {
     Running::start(program, words, format!("load {kind}"), Leash::None)
 }
 
-/// Prints what a workload printed: one line of JSON, or an empty one and why.
+/// Prints the report of a workload: one line of JSON, or an empty line with the
+/// reason on standard error.
 fn finish(load: Running) -> Result<()> {
     let ended = load.finish()?;
     let report = ended.output().trim();
@@ -131,20 +133,20 @@ fn finish(load: Running) -> Result<()> {
         .map_err(CommandError::io("standard output"))
 }
 
-/// Waits a moment for the other end of the pipe.
-fn listen(stdin: &Stdin, at_most_ms: u16) -> Result<Word> {
+/// Waits up to `at_most_ms` for input from the pipe.
+fn listen(stdin: &Stdin, at_most_ms: u16) -> Result<Input> {
     let failed = |error: std::io::Error| CommandError::io("launch: cannot read its input")(error);
     let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
     match poll(&mut fds, PollTimeout::from(at_most_ms)) {
-        Ok(0) | Err(nix::errno::Errno::EINTR) => return Ok(Word::Nothing),
+        Ok(0) | Err(nix::errno::Errno::EINTR) => return Ok(Input::Nothing),
         Ok(_) => (),
         Err(error) => return Err(failed(error.into())),
     }
     let mut byte = [0];
     match stdin.lock().read(&mut byte) {
-        Ok(0) => Ok(Word::End),
-        Ok(_) => Ok(Word::Start),
-        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Word::Nothing),
+        Ok(0) => Ok(Input::End),
+        Ok(_) => Ok(Input::Start),
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Input::Nothing),
         Err(error) => Err(failed(error)),
     }
 }

@@ -1,16 +1,16 @@
-//! `plimsoll bench`: a scenario on the model, and with `--real` on this
-//! machine, too.
+//! `plimsoll bench`: runs a scenario in the simulator, and with `--real` also
+//! on this machine.
 //!
-//! On the machine every group is the command that a user would type,
-//! `plimsoll run KNOBS -- …`, and every workload in it a `plimsoll load …`.
+//! On the machine every group is a `plimsoll run KNOBS -- …` as a user would
+//! type it, and every workload in it a `plimsoll load …`.
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `commands` | the command lines of a scenario |
-//! | `launch` | the workloads of one group, held until all groups are there |
-//! | `real` | a scenario on this machine, and what it came to |
-//! | `figures` | the same figures of both, side by side |
-//! | `outcome` | what is printed; the JSON schema |
+//! | `commands` | command lines of a scenario |
+//! | `launch` | launcher of the workloads of one group, which starts them together with the other groups |
+//! | `real` | running a scenario on this machine, and its results |
+//! | `figures` | figures of both, for comparison |
+//! | `outcome` | printed results; the JSON schema |
 
 mod commands;
 mod figures;
@@ -33,23 +33,23 @@ use crate::sim::host::{ScenarioArgs, drive, exit_code};
 use outcome::{Outcome, RunOutcome, SCHEMA};
 use real::{Machine, RealOutcome};
 
-/// Shown below the help.
+/// Examples at the end of the help.
 pub const EXAMPLES: &str = "Examples:
   plimsoll bench scenarios/real.toml
   plimsoll bench scenarios/real.toml --real
   plimsoll bench scenarios/real.toml --real --enforcer cgroup --json
 
-With --real it needs what `plimsoll run` needs, and takes as long as the scenario says.";
+With --real it needs the privileges of `plimsoll run`, and takes the duration of the scenario.";
 
 /// Arguments of `bench`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     scenario: ScenarioArgs,
-    /// Run it on this machine, too, and print both
+    /// Also run the scenario on this machine, and print both results
     #[arg(long)]
     real: bool,
-    /// Which interface of the kernel to use with --real
+    /// Kernel interface to use with --real
     #[arg(
         long,
         value_enum,
@@ -63,7 +63,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the scenario, all its variants one after another, and prints what they came to.
+/// Runs all variants of the scenario one after another, and prints the results.
 pub fn run(args: &Args) -> Result<ExitCode> {
     check_enforcer(args)?;
     let file = args.scenario.read()?;
@@ -100,18 +100,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(exit_code(&stop))
 }
 
-/// The model has none. A variable may be there for other commands.
+/// Refuses an enforcer on the command line without --real, because the
+/// simulator has none. The environment variable is allowed, since it may be set
+/// for other commands.
 fn check_enforcer(args: &Args) -> Result<()> {
     let is_asked = args.enforcer != EnforcerChoice::Auto;
     if args.real || !is_asked || std::env::var_os(ENFORCER_VARIABLE).is_some() {
         return Ok(());
     }
     Err(CommandError::Other(
-        "--enforcer: without --real nothing is enforced; allowed with --real only".into(),
+        "--enforcer: has no effect without --real; allowed: together with --real".into(),
     ))
 }
 
-/// A scenario of another machine cannot be run on this one.
+/// Refuses a scenario for another machine.
 fn check_machine(path: &Path, file: &ScenarioFile) -> Result<()> {
     let here = u32::try_from(plimsoll_load::available_cpus()).unwrap_or(u32::MAX);
     let other = file
@@ -124,7 +126,7 @@ fn check_machine(path: &Path, file: &ScenarioFile) -> Result<()> {
     let variant = run.variant.as_ref();
     let variant = variant.map_or_else(String::new, |name| format!(" in variant {name}"));
     Err(CommandError::Other(format!(
-        "{}:{}:{}: cpus: `{}`{variant} is another machine's; allowed with --real: {here}, as here",
+        "{}:{}:{}: cpus: `{}`{variant} does not match this machine; allowed with --real: {here}",
         path.display(),
         run.cpus_at.0,
         run.cpus_at.1,
@@ -132,7 +134,7 @@ fn check_machine(path: &Path, file: &ScenarioFile) -> Result<()> {
     )))
 }
 
-/// What the model says.
+/// Runs the simulation.
 fn model(
     run: &Run,
     stop: &Stop,

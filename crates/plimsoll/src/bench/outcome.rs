@@ -1,8 +1,8 @@
-//! What a benchmark came to, for people and as JSON.
+//! Results of a benchmark, as text and as JSON.
 //!
 //! # JSON
 //! `plimsoll bench --json` prints one object: [`Outcome`] beside `schema`.
-//! Within `plimsoll.bench/1` fields are only ever added.
+//! Within `plimsoll.bench/1`, fields are only ever added.
 
 use std::path::Path;
 
@@ -17,47 +17,48 @@ use crate::error::Result;
 use crate::output::{borderless, print_line};
 use crate::sim::host::table::{percent, time};
 
-/// Name and version of the JSON form.
+/// Name and version of the JSON schema.
 pub const SCHEMA: &str = "plimsoll.bench/1";
-/// Where there is no such figure.
+/// Placeholder for a figure that does not exist.
 const NONE: &str = "-";
 
-/// All that was run of a file.
+/// Results of a scenario file.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// The version of Plimsoll.
+    /// Version of Plimsoll.
     pub version: String,
-    /// The file, as it was named.
+    /// Name of the file, as given.
     pub file: String,
-    /// The file's line about itself.
+    /// Description from the file.
     pub about: String,
-    /// Whether it was run on this machine, too.
+    /// Whether the scenario also ran on this machine.
     pub real: bool,
-    /// The runs; fewer than the file has if somebody asked for an end.
+    /// The runs; fewer than in the file if the benchmark was interrupted.
     pub runs: Vec<RunOutcome>,
 }
 
 /// One run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunOutcome {
-    /// The variant's name; `null` in a file that has none.
+    /// Name of the variant; `null` in a file without variants.
     pub variant: Option<String>,
-    /// Whether all of it came to its planned end.
+    /// Whether the run reached its planned end, in the simulator and on the
+    /// machine.
     pub complete: bool,
-    /// Virtual time measured on the model.
+    /// Virtual time measured in the simulator.
     pub model_seconds: f64,
-    /// Time measured on this machine; `null` if nothing was.
+    /// Time measured on this machine; `null` if not measured.
     pub real_seconds: Option<f64>,
-    /// How busy the machine was.
+    /// Utilisation of the machine.
     pub machine: Figure,
     /// In the order of the file.
     pub groups: Vec<GroupFigures>,
-    /// What `run` warned of, a sentence each.
+    /// Warnings of `run`, one sentence each.
     pub notes: Vec<String>,
 }
 
 impl Outcome {
-    /// Nothing run yet.
+    /// Creates results without runs.
     pub fn new(path: &Path, file: &ScenarioFile, real: bool) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -70,8 +71,8 @@ impl Outcome {
 }
 
 impl RunOutcome {
-    /// Puts both side by side. `on_machine`: whether it was to run on this
-    /// machine, too.
+    /// Combines both results. `on_machine`: whether the scenario was also meant
+    /// to run on this machine.
     pub fn new(run: &Run, model: &HostReport, real: Option<RealOutcome>, on_machine: bool) -> Self {
         let real = real.as_ref();
         let machine_complete = real.map_or(!on_machine, |real| real.complete);
@@ -87,7 +88,7 @@ impl RunOutcome {
     }
 }
 
-/// Prints everything to standard output.
+/// Prints the results to standard output.
 pub fn print(outcome: &Outcome) -> Result<()> {
     print_line(&text(outcome))
 }
@@ -101,7 +102,7 @@ fn text(outcome: &Outcome) -> String {
         parts.push(table(run));
         parts.extend(run.notes.iter().map(|note| format!("Note: {note}.")));
         if !run.complete {
-            parts.push("Ended early: these are the figures so far.".into());
+            parts.push("Ended early: the figures cover the time until then.".into());
         }
     }
     parts.retain(|part| !part.is_empty());
@@ -143,7 +144,7 @@ fn value(unit: Unit, value: f64) -> String {
     }
 }
 
-/// With its sign; shares differ by points.
+/// A difference with its sign; for ratios in percentage points.
 fn difference(unit: Unit, difference: f64) -> String {
     let sign = if difference < 0.0 { "-" } else { "+" };
     match unit {

@@ -1,4 +1,4 @@
-//! A scenario on this machine, and what it came to.
+//! Runs a scenario on this machine, and collects the results.
 
 use std::cell::OnceCell;
 use std::io::Write as _;
@@ -25,13 +25,14 @@ use crate::meter::Meter;
 use crate::nested::{Ended, Leash, Running};
 use crate::output::Progress;
 
-/// Groups are there in this time: loading a scheduler takes seconds.
+/// Time limit for groups to start; loading a scheduler takes seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often groups are looked at.
+/// Interval at which groups are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// A signal to all processes of a session may reach the groups this much earlier.
+/// Time within which a signal to all processes of a session may end groups
+/// before it reaches this process.
 const SIGNAL_SPREAD: Duration = Duration::from_millis(200);
-/// For how long one burner runs alone to tell what a CPU can do.
+/// Duration for which one burner runs alone to calibrate a CPU.
 const CALIBRATION: Duration = Duration::from_millis(500);
 
 /// This machine.
@@ -41,67 +42,68 @@ pub struct Machine {
     program: PathBuf,
     enforcer: EnforcerChoice,
     cpus: u32,
-    /// Units that a burner gets done in a second of CPU time when it is alone;
-    /// measured when it is first needed.
+    /// Units that a burner completes in a second of CPU time when it runs
+    /// alone; calibrated on first use.
     units_per_second: OnceCell<f64>,
 }
 
-/// What a scenario came to here.
+/// Results of a scenario on this machine.
 #[derive(Debug, Clone)]
 pub struct RealOutcome {
-    /// Whether it came to its planned end.
+    /// Whether it reached its planned end.
     pub complete: bool,
     /// Time measured.
     pub measured: Duration,
-    /// How busy the machine was, with whatever else ran on it.
+    /// Utilisation of the machine, other programs included.
     pub busy_ratio: f64,
     /// In the order of the scenario.
     pub groups: Vec<RealGroup>,
-    /// What `run` warned of.
+    /// Warnings of `run`.
     pub notes: Vec<String>,
 }
 
-/// A group on the real machine. Its own figures are without the warm-up.
+/// Results of a group on this machine. Its own figures exclude the warm-up.
 #[derive(Debug, Clone)]
 pub struct RealGroup {
     /// CPU time used ÷ time measured.
     pub cpus_used: f64,
-    /// The kernel's counts, where it has a quota.
+    /// The kernel's counters, if it has a quota.
     pub bandwidth: Option<CpuStat>,
-    /// The reports of its workloads, in the order of the scenario; `None` of
-    /// one that printed none.
+    /// Reports of its workloads, in the order of the scenario; `None` for a
+    /// workload that printed none.
     pub work: Vec<Option<RealWork>>,
-    /// What was run, as a user would type it.
+    /// Commands that ran, as a user would type them.
     pub commands: Vec<String>,
 }
 
 /// The report of a workload.
 #[derive(Debug, Clone)]
 pub enum RealWork {
-    /// Of requests.
+    /// Report of requests.
     Service(Box<ServiceReport>),
-    /// Of burners, and what one of them does alone in a second of CPU time.
+    /// Report of burners, and the units that one of them completes alone in a
+    /// second of CPU time.
     Burn(BurnReport, f64),
-    /// Of short processes.
+    /// Report of short-lived processes.
     Storm(StormReport),
-    /// Of a set amount of CPU time.
+    /// Report of a fixed amount of CPU time.
     Need(NeedReport),
-    /// Of a set share of the machine.
+    /// Report of a fixed share of the machine.
     Steady(SteadyReport),
-    /// Of periodic wake-ups.
+    /// Report of periodic wake-ups.
     Wake(WakeReport),
 }
 
-/// The groups of a scenario while they are there.
-struct Crowd {
+/// Running groups of a scenario.
+struct RunningGroups {
     commands: Vec<GroupCommand>,
     running: Vec<Running>,
-    /// What holds them; their end ends the groups.
-    leashes: Vec<ChildStdin>,
+    /// Pipes to the launchers; closing them ends the groups.
+    pipes: Vec<ChildStdin>,
 }
 
 impl Machine {
-    /// This machine; groups are enforced by `enforcer`.
+    /// Creates the machine; `enforcer` enforces the knobs of groups.
     pub fn new(hierarchy: Arc<Hierarchy>, enforcer: EnforcerChoice) -> Result<Self> {
         let program = std::env::current_exe()
             .map_err(CommandError::io("bench: cannot find plimsoll itself"))?;
@@ -115,8 +117,8 @@ impl Machine {
         })
     }
 
-    /// Runs a scenario; `None` if somebody asked for an end before anything was
-    /// measured, or ended the groups too. Whatever happens, nothing runs on.
+    /// Runs a scenario. `None` if it was interrupted before the measurement, or
+    /// together with the groups. On every exit, all groups are ended.
     pub fn run(
         &self,
         run: &Run,
@@ -137,7 +139,7 @@ impl Machine {
     ) -> Result<Option<RealOutcome>> {
         self.calibrate(&run.scenario)?;
         let name = run.variant.as_deref().unwrap_or("scenario");
-        let mut crowd = self.gather(&run.scenario)?;
+        let mut crowd = self.create_groups(&run.scenario)?;
         if !self.wait_for_groups(&mut crowd, stop)? {
             return Ok(None);
         }
@@ -146,7 +148,7 @@ impl Machine {
         crowd.start()?;
         let warmed_up = started + Duration::from_nanos(run.scenario.warmup_ns);
         let planned = warmed_up + Duration::from_nanos(run.scenario.duration_ns);
-        let mut wait = |until: Instant, crowd: &mut Crowd| {
+        let mut wait = |until: Instant, crowd: &mut RunningGroups| {
             crowd.wait(
                 until,
                 stop,
@@ -192,7 +194,7 @@ impl Machine {
         Ok(Some(outcome))
     }
 
-    /// Measures what a CPU can do, if that has not been done and is needed.
+    /// Calibrates a CPU, if needed and not done before.
     fn calibrate(&self, scenario: &Scenario) -> Result<()> {
         let workloads = scenario.groups.iter().flat_map(|group| &group.workloads);
         let mut burners = workloads.filter(|workload| matches!(workload, Workload::Burn(_)));
@@ -205,33 +207,33 @@ impl Machine {
             duration: CALIBRATION,
         })?;
         let report = alone.finish()?;
-        // Set once: this is the only place.
+        // Cannot fail, because this is the only place that sets it.
         let _ = self
             .units_per_second
             .set(report.units as f64 / report.cpu_seconds.max(1e-9));
         Ok(())
     }
 
-    /// Makes the groups; what they will run waits for a word.
-    fn gather(&self, scenario: &Scenario) -> Result<Crowd> {
+    /// Creates the groups; their workloads wait for the start command.
+    fn create_groups(&self, scenario: &Scenario) -> Result<RunningGroups> {
         let commands = GroupCommand::of(scenario, self.enforcer);
-        let mut crowd = Crowd {
+        let mut crowd = RunningGroups {
             running: Vec::with_capacity(commands.len()),
-            leashes: Vec::with_capacity(commands.len()),
+            pipes: Vec::with_capacity(commands.len()),
             commands,
         };
         for (command, group) in crowd.commands.iter().zip(&scenario.groups) {
             let what = format!("bench: group {}", group.name);
             let arguments = command.arguments(&self.program);
             let mut running = Running::start(&self.program, arguments, what, Leash::Stdin)?;
-            crowd.leashes.extend(running.take_leash());
+            crowd.pipes.extend(running.take_leash());
             crowd.running.push(running);
         }
         Ok(crowd)
     }
 
-    /// Waits until all groups answer. `false`: somebody asked for an end.
-    fn wait_for_groups(&self, crowd: &mut Crowd, stop: &Stop) -> Result<bool> {
+    /// Waits until all groups answer. Returns `false` if interrupted.
+    fn wait_for_groups(&self, crowd: &mut RunningGroups, stop: &Stop) -> Result<bool> {
         let end = Instant::now() + PATIENCE;
         loop {
             crowd.check()?;
@@ -244,7 +246,7 @@ impl Machine {
                 return Ok(true);
             }
             if Instant::now() > end {
-                let problem = "bench: the groups were not there in a minute";
+                let problem = "bench: the groups did not start within a minute";
                 return Err(CommandError::Other(problem.into()));
             }
             if stop.wait(LOOK_EVERY) {
@@ -253,8 +255,8 @@ impl Machine {
         }
     }
 
-    /// What each group has used so far.
-    fn samples(&self, crowd: &mut Crowd) -> Result<Vec<Sample>> {
+    /// Usage of each group so far.
+    fn samples(&self, crowd: &mut RunningGroups) -> Result<Vec<Sample>> {
         let names = crowd.commands.iter().map(|command| command.name.clone());
         let mut samples = Vec::with_capacity(crowd.commands.len());
         for name in names.collect::<Vec<_>>() {
@@ -263,7 +265,7 @@ impl Machine {
                 Some(sample) => samples.push(sample),
                 None => {
                     crowd.check()?;
-                    let problem = format!("bench: group {name} is not there any more");
+                    let problem = format!("bench: group {name} has ended");
                     return Err(CommandError::Other(problem));
                 }
             }
@@ -271,8 +273,8 @@ impl Machine {
         Ok(samples)
     }
 
-    /// Reads the reports of a group's workloads. Those of a run that was ended
-    /// early may be missing.
+    /// Reads the reports of a group's workloads. Reports of an interrupted run
+    /// may be missing.
     fn work(
         &self,
         workloads: &[Workload],
@@ -292,10 +294,10 @@ impl Machine {
     }
 }
 
-impl Crowd {
-    /// The word at which all workloads begin.
+impl RunningGroups {
+    /// Starts all workloads.
     fn start(&mut self) -> Result<()> {
-        for leash in &mut self.leashes {
+        for leash in &mut self.pipes {
             leash
                 .write_all(b"\n")
                 .map_err(CommandError::io("bench: cannot start a group"))?;
@@ -303,7 +305,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// The failure of a group that has ended, if one has.
+    /// Returns the error of a group that has ended, if one has.
     fn check(&mut self) -> Result<()> {
         for index in 0..self.running.len() {
             if self.running[index].has_ended()? {
@@ -313,7 +315,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Waits until a moment. `false`: somebody asked for an end before it.
+    /// Waits until a time. Returns `false` if interrupted.
     fn wait(
         &mut self,
         until: Instant,
@@ -331,7 +333,8 @@ impl Crowd {
             if stop.wait(left.min(LOOK_EVERY)) {
                 return Ok(false);
             }
-            // A group that a signal from the terminal has ended is no failure.
+            // A group that was ended by a signal from the terminal is not a
+            // failure.
             if let Err(failure) = self.check() {
                 return if stop.is_set() {
                     Ok(false)
@@ -342,10 +345,10 @@ impl Crowd {
         }
     }
 
-    /// Ends all groups and takes what they printed.
+    /// Ends all groups and collects their output.
     fn finish(mut self) -> Result<Vec<(GroupCommand, Ended)>> {
-        // The end of a leash is told by the reader's end of the pipe.
-        self.leashes.clear();
+        // Closing the pipe is what ends a launcher.
+        self.pipes.clear();
         let end = Instant::now() + PATIENCE;
         for running in &mut self.running {
             while Instant::now() < end && !running.has_ended()? {
@@ -362,7 +365,7 @@ impl Crowd {
     }
 }
 
-/// The report of a workload from its line of JSON.
+/// Parses the report of a workload from its line of JSON.
 fn report(workload: &Workload, line: &str, units_per_second: f64) -> Option<RealWork> {
     fn read<T: DeserializeOwned>(line: &str) -> Option<T> {
         let document: plimsoll_load::Document<T> = serde_json::from_str(line).ok()?;
@@ -382,7 +385,7 @@ fn usage_between(before: &Sample, after: &Sample) -> Duration {
     Duration::from_micros(after.usage_usec.saturating_sub(before.usage_usec))
 }
 
-/// What was counted meanwhile.
+/// Bandwidth statistics between two samples.
 fn bandwidth_between(before: &Sample, after: &Sample) -> Option<CpuStat> {
     let (before, after) = (before.quota?, after.quota?);
     Some(CpuStat {

@@ -1,12 +1,12 @@
-//! What the figures say, in sentences; only what was measured.
+//! Summary of the measured figures in sentences.
 
 use super::outcome::{Outcome, PhaseResult, percent, times};
 
-/// Beyond this share of the machine, other programs have a say in the figures.
+/// Share of the machine above which other programs distort the figures.
 const OTHERS_NOTABLE: f64 = 0.05;
 /// The share of requests above p99.9.
 const TAIL: f64 = 0.001;
-/// Fewer requests than this above a percentile make it a matter of luck.
+/// Minimum number of requests above a percentile for it to be significant.
 const TAIL_MIN: f64 = 5.0;
 
 /// The result in a few sentences, the most important first.
@@ -62,15 +62,15 @@ fn bursts(outcome: &Outcome) -> Option<String> {
     ))
 }
 
-/// What other programs have done to the figures, if they may have.
+/// Describes the distortion by other programs, if it is large.
 fn noise(outcome: &Outcome) -> Option<String> {
     let all = || outcome.phases.iter().chain(&outcome.bursts);
     let by_others = |a: &&PhaseResult, b: &&PhaseResult| a.others_ratio.total_cmp(&b.others_ratio);
     let (least, most) = (all().min_by(by_others)?, all().max_by(by_others)?);
     (most.others_ratio > OTHERS_NOTABLE).then(|| {
         format!(
-            "other programs used {} (`{}`) to {} (`{}`) of the machine, so that the phases do not \
-             compare well; repeat it on a quiet machine",
+            "other programs used {} (`{}`) to {} (`{}`) of the machine, so that the phases are \
+             hard to compare; repeat it on an idle machine",
             percent(least.others_ratio),
             least.label,
             percent(most.others_ratio),
@@ -79,11 +79,11 @@ fn noise(outcome: &Outcome) -> Option<String> {
     })
 }
 
-/// What a reader should doubt.
+/// Reasons to doubt the figures.
 pub fn cautions(outcome: &Outcome) -> Vec<String> {
     let mut cautions = Vec::new();
     if outcome.interrupted {
-        cautions.push("ended early: what is missing was not measured".into());
+        cautions.push("ended early: some phases were not measured".into());
     }
     cautions.extend(noise(outcome));
     let fewest = outcome.phases.iter().map(|phase| phase.requests).min();
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentences_say_what_was_measured_and_no_more() {
+    fn sentences_cover_measured_phases_only() {
         let mut outcome = fixture::outcome();
         let all = sentences(&outcome).join(" ");
         for part in ["batch class", "30 % headroom", "bursty"] {

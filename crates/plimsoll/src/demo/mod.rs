@@ -1,19 +1,19 @@
-//! `plimsoll demo`: the main job on this machine in about a minute.
+//! `plimsoll demo`: shows the main features on this machine in about a minute.
 //!
-//! Every phase runs the commands that a user would type: this process starts
-//! itself as `plimsoll run … -- plimsoll load …`, watches the machine
-//! meanwhile and reads the reports.
+//! Every phase runs commands as a user would type them: this process starts
+//! itself as `plimsoll run … -- plimsoll load …`, samples the machine meanwhile
+//! and reads the reports.
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `options` | what was asked for |
+//! | `options` | checked arguments |
 //! | `scenario` | the phases and their commands |
 //! | `runner` | running and measuring a phase |
-//! | `outcome` | what was measured; the JSON schema |
-//! | `findings` | what the figures say, in sentences |
-//! | `table` | the tables on the terminal |
-//! | `progress` | the live line on standard error |
-//! | `report` | the HTML page and its plots |
+//! | `outcome` | results; the JSON schema |
+//! | `findings` | summary of the results in sentences |
+//! | `table` | tables on the terminal |
+//! | `progress` | progress on standard error |
+//! | `report` | HTML page and its plots |
 
 mod findings;
 #[cfg(test)]
@@ -60,7 +60,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     outcome.compare();
     outcome.notes.extend(findings::cautions(&outcome));
     if outcome.is_empty() {
-        eprintln!("plimsoll: demo: ended before anything was measured");
+        eprintln!("plimsoll: demo: interrupted before the first measurement");
     } else {
         report.write(&report::page(&outcome)?)?;
         if options.json {
@@ -75,7 +75,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     })
 }
 
-/// Seconds since 1970; 0 on a clock before that.
+/// Seconds since 1970; 0 if the clock is earlier.
 fn unix_time() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! What was asked for, checked.
+//! Checked arguments.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,17 +10,18 @@ use plimsoll_engine::knobs::units::duration_ns;
 use crate::cli::DemoArgs;
 use crate::error::Result;
 
-/// Shortest and longest phase: below, percentiles mean nothing.
+/// Shortest and longest phase. In shorter ones, percentiles are not
+/// significant.
 const PHASE_RANGE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
 /// The arguments of `demo`.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long each phase is measured.
+    /// Measured time of each phase.
     pub phase: Duration,
-    /// Where the HTML report goes.
+    /// Path of the HTML report.
     pub report: PathBuf,
-    /// JSON instead of tables.
+    /// Whether to print JSON instead of tables.
     pub json: bool,
 }
 
@@ -49,7 +50,7 @@ fn phase(text: &str) -> Result<Duration> {
     if phase < PHASE_RANGE.0 || phase > PHASE_RANGE.1 {
         return Err(refused("is out of range").into());
     }
-    // Whole milliseconds, so that the commands can be written down.
+    // Rounded to whole milliseconds, which the commands can express.
     Ok(Duration::from_millis(
         u64::try_from(phase.as_millis()).unwrap_or(u64::MAX),
     ))

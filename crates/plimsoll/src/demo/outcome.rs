@@ -1,8 +1,8 @@
-//! What was measured, and its JSON form.
+//! Results, and their JSON form.
 //!
 //! # JSON
 //! `plimsoll demo --json` prints one object: [`Outcome`] beside `schema`.
-//! Within `plimsoll.demo/1` fields are only ever added. Times end in `_us`
+//! Within `plimsoll.demo/1`, fields are only ever added. Times end in `_us`
 //! (microseconds) or `_seconds`; ratios are 1 for the whole.
 
 use plimsoll_cgroupfs::CpuStat;
@@ -15,53 +15,53 @@ use super::options::Options;
 use super::scenario::Scenario;
 use crate::meter::BusyPoint;
 
-/// Name and version of the JSON form.
+/// Name and version of the JSON schema.
 pub const SCHEMA: &str = "plimsoll.demo/1";
 
-/// Everything that a demo has measured.
+/// Results of a demo.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// The version of Plimsoll.
+    /// Version of Plimsoll.
     pub version: String,
-    /// When it started, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub started_unix_seconds: u64,
-    /// How long all of it took.
+    /// Total duration.
     pub took_seconds: f64,
-    /// Somebody asked for an end; what is missing was not measured, and the
-    /// last phase may be shorter than the others.
+    /// Whether it was interrupted: some phases may be missing, and the last one
+    /// may be shorter.
     pub interrupted: bool,
-    /// Measured time of each phase, as asked for.
+    /// Measured time of each phase, as requested.
     pub phase_seconds: f64,
-    /// Where it ran.
+    /// The machine it ran on.
     pub host: Host,
-    /// The steady service, in words.
+    /// Description of the steady service.
     pub service: String,
-    /// The bursty service, in words.
+    /// Description of the bursty service.
     pub bursty_service: String,
-    /// The steady service: `alone`, then beside burners: `equal`, `weight`,
-    /// `batch`, `headroom`.
+    /// Phases with the steady service: `alone`, then beside burners: `equal`,
+    /// `weight`, `batch`, `headroom`.
     pub phases: Vec<PhaseResult>,
-    /// The bursty service: `no-quota`, `quota`, `quota-burst`.
+    /// Phases with the bursty service: `no-quota`, `quota`, `quota-burst`.
     pub bursts: Vec<PhaseResult>,
-    /// What a reader should know, a sentence each.
+    /// Notes for the reader, one sentence each.
     pub notes: Vec<String>,
-    /// Where the HTML report is.
+    /// Path of the HTML report.
     pub report: String,
 }
 
 /// The machine.
 #[derive(Debug, Clone, Serialize)]
 pub struct Host {
-    /// The kernel's release.
+    /// Release of the kernel.
     pub kernel: String,
-    /// CPUs online.
+    /// Number of online CPUs.
     pub cpus: u32,
-    /// The kernel's interface: `cgroup v1` or `cgroup v2`.
+    /// Cgroup interface: `cgroup v1` or `cgroup v2`.
     pub interface: String,
 }
 
 impl Host {
-    /// The facts that matter here.
+    /// Reduces the capabilities to these facts.
     pub fn of(host: &Capabilities) -> Self {
         Self {
             kernel: host.kernel.clone(),
@@ -71,16 +71,16 @@ impl Host {
     }
 }
 
-/// One phase.
+/// Results of one phase.
 #[derive(Debug, Clone, Serialize)]
 pub struct PhaseResult {
-    /// Its name, stable.
+    /// Stable name.
     pub key: String,
-    /// Its name for people.
+    /// Title.
     pub title: String,
-    /// What its row is called: who is there, and the knobs as typed.
+    /// Label of its table row: the neighbours, and the knobs as typed.
     pub label: String,
-    /// The knobs that make the phase: of the burners, or of the bursty service.
+    /// Knobs of the phase: of the burners, or of the bursty service.
     pub knobs: String,
     /// The exact commands, burners first.
     pub commands: Vec<String>,
@@ -88,22 +88,22 @@ pub struct PhaseResult {
     pub measured_seconds: f64,
     /// Requests that arrived.
     pub requests: u64,
-    /// Of those, answered after the deadline or never.
+    /// Requests answered after the deadline or never.
     pub failures: u64,
-    /// From the intended arrival to the answer.
+    /// Time from the intended arrival to the answer.
     pub latency: Latency,
-    /// 99th percentile ÷ that of the first phase of the same kind (`alone`
-    /// or `no-quota`); `null` if that was not measured.
+    /// 99th percentile ÷ that of the first phase of the same kind (`alone` or
+    /// `no-quota`); `null` if that was not measured.
     pub p99_ratio: Option<f64>,
-    /// How busy the machine was: busy time ÷ (CPUs × elapsed).
+    /// Utilisation of the machine: busy time ÷ (CPUs × elapsed).
     pub busy_ratio: f64,
-    /// The part of that which was neither service nor burners.
+    /// Part of the utilisation by other programs than service and burners.
     pub others_ratio: f64,
-    /// What the burners got done.
+    /// Figures of the burners.
     pub burners: Option<Burners>,
-    /// The kernel's counters of the service's quota; `null` without quota.
+    /// The kernel's counters of the service's quota; `null` without a quota.
     pub throttling: Option<CpuStat>,
-    /// State of the headroom controller at the end; `null` without headroom.
+    /// State of the headroom controller at the end; `null` without a headroom.
     pub headroom: Option<HeadroomSample>,
     /// Latency over time.
     pub series: Vec<SeriesPoint>,
@@ -111,21 +111,21 @@ pub struct PhaseResult {
     pub busy_series: Vec<BusyPoint>,
 }
 
-/// What burners got done.
+/// Figures of the burners.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Burners {
     /// Units of work; a unit is always the same instructions.
     pub units: u64,
     /// Units ÷ the burners' elapsed time.
     pub units_per_second: f64,
-    /// The average number of CPUs that they used.
+    /// Average number of CPUs used.
     pub cpus_used: f64,
     /// Rate ÷ that of the `equal` phase; `null` if that was not measured.
     pub work_ratio: Option<f64>,
 }
 
 impl Burners {
-    /// From the burners' report.
+    /// Converts the burners' report.
     pub fn of(report: &BurnReport) -> Self {
         Self {
             units: report.units,
@@ -137,7 +137,7 @@ impl Burners {
 }
 
 impl Outcome {
-    /// Nothing measured yet.
+    /// Creates results without phases.
     pub fn new(options: &Options, scenario: &Scenario, host: Host, now: u64) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -160,7 +160,7 @@ impl Outcome {
         self.phases.is_empty() && self.bursts.is_empty()
     }
 
-    /// A phase by its key.
+    /// Returns a phase by its key.
     pub fn phase(&self, key: &str) -> Option<&PhaseResult> {
         self.phases
             .iter()
@@ -168,7 +168,7 @@ impl Outcome {
             .find(|phase| phase.key == key)
     }
 
-    /// Fills in the figures that compare phases.
+    /// Computes the figures that compare phases.
     pub fn compare(&mut self) {
         let rate = |burners: &Burners| burners.units_per_second;
         let equal = self
@@ -191,7 +191,7 @@ impl Outcome {
     }
 }
 
-/// Microseconds as milliseconds, three digits that matter.
+/// Microseconds as milliseconds, with three significant digits.
 pub fn milliseconds(us: f64) -> String {
     let ms = us / 1e3;
     let digits = match ms {
@@ -207,16 +207,16 @@ pub fn percent(ratio: f64) -> String {
     format!("{:.0} %", 100.0 * ratio)
 }
 
-/// How many times as much.
+/// A factor.
 pub fn times(ratio: f64) -> String {
     let digits = usize::from(ratio < 9.95) + usize::from(ratio < 1.995);
     format!("{ratio:.digits$}×")
 }
 
-/// A time since 1970 as a date and time of day, UTC.
+/// Seconds since 1970 as a date and time of day, UTC.
 pub fn date(unix_seconds: u64) -> String {
     let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    // Years begin in March, so that leap days come last; eras of 400 years
+    // Years start in March here, so that leap days come last; eras of 400 years
     // have 146,097 days.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);

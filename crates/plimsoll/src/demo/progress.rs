@@ -1,4 +1,4 @@
-//! What is told while phases run, on standard error.
+//! Progress of the phases on standard error.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Erases the line that the cursor is on.
 const ERASE_LINE: &str = "\r\x1b[K";
 
-/// On a terminal a line that is written over, else a line per phase. No
+/// On a terminal a line that is updated in place, else a line per phase. No
 /// colours.
 #[derive(Debug)]
 pub struct Progress {
@@ -18,7 +18,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For so many phases.
+    /// Creates the progress of `count` phases.
     pub fn new(count: usize) -> Self {
         Self {
             is_terminal: std::io::stderr().is_terminal(),
@@ -29,7 +29,7 @@ impl Progress {
         }
     }
 
-    /// The next phase begins.
+    /// Shows the start of the next phase.
     pub fn begin(&mut self, name: &str) {
         self.number += 1;
         self.name = format!("{}/{}  {name:<36}", self.number, self.count);
@@ -38,7 +38,7 @@ impl Progress {
         }
     }
 
-    /// How the phase stands.
+    /// Shows the progress of the phase.
     pub fn update(&mut self, left: Duration, busy_ratio: f64) {
         if self.is_terminal {
             let (left, busy) = (left.as_secs_f64().ceil(), 100.0 * busy_ratio);
@@ -50,7 +50,7 @@ impl Progress {
         }
     }
 
-    /// The phase is over; on a terminal its result stays.
+    /// Shows the end of the phase; on a terminal its result stays.
     pub fn end(&mut self, result: &str) {
         if self.is_terminal {
             say(&format!("{ERASE_LINE}{}  {result}\n", self.name));
@@ -60,7 +60,7 @@ impl Progress {
 }
 
 impl Drop for Progress {
-    /// An error message begins on a line of its own.
+    /// Ends the line, so that an error message starts on a new one.
     fn drop(&mut self) {
         if self.is_shown {
             say(ERASE_LINE);
@@ -68,7 +68,7 @@ impl Drop for Progress {
     }
 }
 
-/// A lost terminal must not end the demo.
+/// The demo continues even if the terminal is gone.
 fn say(text: &str) {
     let mut errors = std::io::stderr().lock();
     let _ = errors.write_all(text.as_bytes());

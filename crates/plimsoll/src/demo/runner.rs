@@ -1,4 +1,4 @@
-//! Running a phase and measuring it.
+//! Runs and measures phases.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::error::{CommandError, Result};
 use crate::meter::Meter;
 use crate::nested::{Ended, Leash, Running};
 
-/// How often the commands of a phase are looked at.
+/// Interval at which the commands of a phase are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Burners have begun to burn before the service starts.
+/// Time for the burners to start before the service does.
 const LEAD: Duration = Duration::from_millis(150);
-/// What a service may take beyond its own times before it counts as hung.
+/// Time beyond its own duration after which a service counts as hung.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Seconds below which a phase that was ended early tells nothing.
+/// Minimum duration in seconds of an interrupted phase to be reported.
 const SHORTEST: f64 = 1.0;
 
 /// Runs the phases of a scenario.
@@ -34,17 +34,17 @@ pub struct Runner<'a> {
     progress: Progress,
 }
 
-/// The commands of a phase that has ended.
+/// Finished commands of a phase.
 struct Finished {
     service: Ended,
     burners: Option<Ended>,
     meter: Meter,
-    /// When the measurement began, give or take the start of a process.
+    /// Start of the measurement, up to the time to start a process.
     begin: Instant,
 }
 
 impl<'a> Runner<'a> {
-    /// `cpus`: of the whole machine.
+    /// `cpus`: number of CPUs of the machine.
     pub fn new(
         hierarchy: &'a Arc<Hierarchy>,
         cpus: u32,
@@ -63,7 +63,7 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// Runs all phases, or those until somebody asks for an end.
+    /// Runs all phases, or those until an interruption.
     pub fn run(mut self, outcome: &mut Outcome) -> Result<()> {
         for phase in &self.scenario.phases {
             if self.stop.is_set() {
@@ -90,8 +90,8 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Starts what a phase is made of and watches until its service ends or
-    /// somebody asks for an end. Whatever happens, nothing runs on.
+    /// Starts the commands of a phase and samples the machine until its service
+    /// ends or the demo is interrupted. On every exit, all commands are ended.
     fn until_service_ends(&mut self, phase: &Phase) -> Result<Finished> {
         let mut meter = Meter::start(self.hierarchy, self.cpus)?;
         let start = |job: &Job| {
@@ -123,7 +123,7 @@ impl<'a> Runner<'a> {
             }
             thread::sleep(LOOK_EVERY);
         }
-        // Both at once: neither is measured without the other.
+        // Ends both together, because neither is measured without the other.
         service.ask_to_end()?;
         let burners = burners.map(Running::finish).transpose()?;
         let service = service.finish()?;
@@ -136,7 +136,7 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// What a phase came to; `None` if it was ended before it was measured.
+    /// Results of a phase; `None` if it was interrupted before it was measured.
     fn result(&self, phase: &Phase, finished: &Finished) -> Result<Option<PhaseResult>> {
         let report: Option<Document<ServiceReport>> = finished.service.report();
         let Some(report) = report.map(|document| document.report) else {
@@ -185,7 +185,8 @@ impl<'a> Runner<'a> {
         }))
     }
 
-    /// A command without a report: fine if it was asked to end early.
+    /// Handles a command without a report, which is an error unless it was
+    /// interrupted.
     fn nothing(&self, ended: &Ended) -> Result<Option<PhaseResult>> {
         if self.stop.is_set() {
             return Ok(None);

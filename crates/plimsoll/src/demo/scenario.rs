@@ -1,4 +1,4 @@
-//! The phases, and the commands that they are made of.
+//! The phases, and their commands.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,41 +8,43 @@ use plimsoll_engine::host::Capabilities;
 use plimsoll_engine::knobs::units::show_duration;
 
 /// CPU time of every request of the steady service. Constant, so that all
-/// latency above it is waiting.
+/// latency above it is waiting time.
 const REQUEST: Duration = Duration::from_micros(300);
-/// Requests per second and CPU: with [`REQUEST`], 12 % of the machine. At
-/// twice that, on two CPUs, requests meet each other often enough to make up
-/// p99 by themselves, whatever the neighbours do.
+/// Requests per second and CPU: with [`REQUEST`], 12 % of the machine. At twice
+/// that rate, on two CPUs, requests queue behind each other often enough to
+/// dominate p99, independent of the neighbours.
 const RATE_PER_CPU: usize = 400;
-/// A request of the steady service that takes longer has failed.
+/// Deadline of the steady service; slower requests count as failures.
 const DEADLINE: Duration = Duration::from_millis(5);
-/// Time before each measurement, served but not measured.
+/// Warm-up before each measurement.
 pub const WARMUP: Duration = Duration::from_millis(500);
-/// How long answers may be late at the end of a phase.
+/// Time to wait for answers at the end of a phase.
 pub const GRACE: Duration = Duration::from_secs(1);
-/// Burners outlast the service by this much and are ended with it; if this
+/// Extra duration of the burners, which normally end with the service. If this
 /// process is killed, they end by themselves.
 const BURN_ON: Duration = Duration::from_secs(10);
-/// Points of a time series; never closer than [`SERIES_INTERVAL_MIN`].
+/// Number of points of a time series, unless they would be closer than
+/// [`SERIES_INTERVAL_MIN`].
 const SERIES_POINTS: u32 = 32;
 const SERIES_INTERVAL_MIN: Duration = Duration::from_millis(250);
 
 /// CPU time of every request of the bursty service.
 const BURST_REQUEST: Duration = Duration::from_millis(1);
-/// Requests that arrive at once, per CPU. Each CPU takes its runtime from
-/// the pool in slices of 5 ms, so that this many need 15 ms at most: within
+/// Requests that arrive at once, per CPU. Each CPU acquires runtime from the
+/// pool in slices of 5 ms, so that these requests take at most 15 ms: within
 /// quota + burst, and 1.5 times the quota.
 const BURST_SIZE_PER_CPU: usize = 12;
-/// No multiple of the period, so that bursts meet it at every phase.
+/// Not a multiple of the period, so that bursts start at every phase of it.
 pub const BURST_EVERY: Duration = Duration::from_millis(310);
-/// Quota per period and CPU, and burst too: the stock kernel allows no more.
+/// Quota per period and CPU, and also the burst, because the stock kernel
+/// allows no larger burst.
 const QUOTA_PER_CPU: Duration = Duration::from_millis(8);
 /// The period, the kernel's default.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Answers of the bursty service later than this have failed.
+/// Deadline of the bursty service.
 const BURST_DEADLINE: Duration = Duration::from_millis(50);
 
-/// Who runs in a group.
+/// Role of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Answers requests.
@@ -52,7 +54,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// As part of a group's name and of messages.
+    /// Name in the group's name and in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Service => "service",
@@ -64,11 +66,11 @@ impl Role {
 /// One `plimsoll run … -- plimsoll load …`.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Who it is.
+    /// Its role.
     pub role: Role,
     /// The knobs, as typed.
     pub knobs: Vec<String>,
-    /// What follows `load`.
+    /// Arguments after `load`.
     load: Vec<String>,
 }
 
@@ -82,13 +84,14 @@ impl Job {
         }
     }
 
-    /// The group's name: the demo's own pid keeps two demos apart.
+    /// Name of the group; contains the demo's pid to keep concurrent demos
+    /// apart.
     fn group(&self) -> String {
         format!("demo-{}-{}", self.role.name(), std::process::id())
     }
 
-    /// The arguments for the program at `program`, which is also the one
-    /// that it runs.
+    /// Arguments for the program at `program`, which is also the program that
+    /// it runs.
     pub fn arguments(&self, program: &Path) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec!["run".into(), "--name".into(), self.group().into()];
         words.extend(self.knobs.iter().map(OsString::from));
@@ -108,7 +111,7 @@ impl Job {
     }
 }
 
-/// Which question a phase belongs to.
+/// Part of the results that a phase belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// The service and its neighbours.
@@ -117,23 +120,23 @@ pub enum Part {
     Bursts,
 }
 
-/// One phase: a service and, mostly, something beside it.
+/// One phase: a service and, in most phases, burners beside it.
 #[derive(Debug, Clone)]
 pub struct Phase {
-    /// Its name in JSON.
+    /// Stable name.
     pub key: &'static str,
-    /// Its name for people.
+    /// Title.
     pub title: &'static str,
-    /// Where its result belongs.
+    /// Part of the results.
     pub part: Part,
-    /// What is measured.
+    /// The measured service.
     pub service: Job,
-    /// What runs beside it.
+    /// The burners beside it.
     pub burners: Option<Job>,
 }
 
 impl Phase {
-    /// What it is called in tables: who is there, and the knobs as typed.
+    /// Label in tables: the neighbours, and the knobs as typed.
     pub fn label(&self) -> String {
         match (self.part, &self.burners, self.knobs().as_str()) {
             (Part::Bursts, _, "") => "no quota".into(),
@@ -144,30 +147,30 @@ impl Phase {
         }
     }
 
-    /// The knobs that make this phase, as typed.
+    /// Knobs of this phase, as typed.
     pub fn knobs(&self) -> String {
         let job = self.burners.as_ref().unwrap_or(&self.service);
         job.knobs.join(" ")
     }
 }
 
-/// All phases, and what is said about them.
+/// All phases, and their descriptions.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// Measured time of each.
+    /// Measured time of each phase.
     pub phase: Duration,
-    /// In the order in which they run.
+    /// The phases, in order of execution.
     pub phases: Vec<Phase>,
-    /// The steady service, in words.
+    /// Description of the steady service.
     pub service: String,
-    /// The bursty service, in words.
+    /// Description of the bursty service.
     pub bursts: String,
-    /// What this host cannot show.
+    /// Features that this host cannot show.
     pub notes: Vec<String>,
 }
 
 impl Scenario {
-    /// The phases for a machine with so many CPUs.
+    /// Phases for a machine with `cpus` CPUs.
     pub fn new(phase: Duration, cpus: usize, host: &Capabilities) -> Self {
         let mut phases = neighbours(phase, cpus);
         let mut notes = Vec::new();
@@ -201,12 +204,12 @@ impl Scenario {
     }
 }
 
-/// A time in a sentence.
+/// A duration in a sentence.
 fn words(duration: Duration) -> String {
     format!("{} ms", duration.as_secs_f64() * 1e3)
 }
 
-/// A time as the command line takes it.
+/// A duration as a command line argument.
 fn time(duration: Duration) -> String {
     show_duration(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
@@ -291,7 +294,7 @@ mod tests {
     use crate::cli::{Cli, Command};
 
     #[test]
-    fn every_command_is_one_that_a_user_can_type() {
+    fn every_command_parses() {
         for cpus in [1, 2, 7, 64, 512] {
             let scenario = Scenario::new(Duration::from_millis(2_500), cpus, &fixture::host());
             assert_eq!(scenario.phases.len(), 8);
@@ -313,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_fits_quota_and_burst_but_not_the_quota_alone() {
+    fn burst_fits_into_quota_plus_burst_but_not_into_the_quota() {
         let demand = BURST_REQUEST * u32::try_from(BURST_SIZE_PER_CPU).unwrap();
         assert!(demand > QUOTA_PER_CPU && demand < 2 * QUOTA_PER_CPU);
         let demand_rate = demand.as_secs_f64() / BURST_EVERY.as_secs_f64();
@@ -322,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_burst_is_told_so() {
+    fn kernel_without_burst_gets_a_note() {
         let host = Capabilities {
             has_burst: false,
             ..fixture::host()

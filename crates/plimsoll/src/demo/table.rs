@@ -1,4 +1,4 @@
-//! The tables on the terminal.
+//! Tables on the terminal.
 
 use comfy_table::{CellAlignment, Table};
 
@@ -6,10 +6,10 @@ use super::outcome::{Outcome, PhaseResult, milliseconds, percent, times};
 use crate::error::Result;
 use crate::output::{borderless, print_line};
 
-/// Where a figure was not measured.
+/// Placeholder for a figure that was not measured.
 pub const NONE: &str = "-";
 
-/// The columns of the first table.
+/// Columns of the first table.
 pub const PHASE_HEADER: [&str; 8] = [
     "SERVICE BESIDE",
     "P50",
@@ -21,7 +21,7 @@ pub const PHASE_HEADER: [&str; 8] = [
     "WORK",
 ];
 
-/// The columns of the second.
+/// Columns of the second table.
 pub const BURST_HEADER: [&str; 8] = [
     "BURSTY SERVICE",
     "P50",
@@ -42,7 +42,7 @@ fn failures(phase: &PhaseResult) -> String {
     format!("{share:.2} %")
 }
 
-/// The figures that both tables have, and two of their own.
+/// A row of figures that both tables have, and two of their own.
 fn row(phase: &PhaseResult, tail_us: f64, [sixth, seventh]: [String; 2]) -> [String; 8] {
     [
         phase.label.clone(),
@@ -69,7 +69,8 @@ pub fn phase_row(phase: &PhaseResult) -> [String; 8] {
     )
 }
 
-/// A row of the second, whose requests are too few for a p99.9; a throttle count never without its periods.
+/// A row of the second table. Its requests are too few for a p99.9; the
+/// throttle count comes with the number of periods.
 pub fn burst_row(phase: &PhaseResult) -> [String; 8] {
     let counts = phase.throttling.map(|stat| {
         [
@@ -84,21 +85,21 @@ pub fn burst_row(phase: &PhaseResult) -> [String; 8] {
     )
 }
 
-/// How to read the first table.
+/// Legend of the first table.
 pub fn phase_legend(outcome: &Outcome) -> String {
     format!(
-        "The service: {}. Latency above the CPU time is waiting; machine: how busy its {} CPUs \
-         were; work: what the burners got done, 100 % being that of the equal group.",
+        "The service: {}. Latency above the CPU time is waiting time; machine: utilisation of its \
+         {} CPUs; work: work done by the burners, relative to the equal group.",
         outcome.service, outcome.host.cpus
     )
 }
 
-/// How to read the second.
+/// Legend of the second table.
 pub fn burst_legend(outcome: &Outcome) -> String {
     format!(
         "The service: {}. That is 1.5 times a period's quota at once and half of it on average; \
-         throttled: periods in which it ran out of quota; bursts: periods in which it used quota \
-         saved up before.",
+         throttled: periods in which it ran out of quota; bursts: periods in which it used saved \
+         quota.",
         outcome.bursty_service
     )
 }
@@ -114,7 +115,7 @@ fn table(header: [&str; 8], rows: Vec<[String; 8]>) -> Table {
     table
 }
 
-/// Both tables with all that is said about them.
+/// Both tables with all notes.
 fn text(outcome: &Outcome) -> String {
     let mut parts = Vec::new();
     if !outcome.phases.is_empty() {
@@ -140,7 +141,7 @@ fn text(outcome: &Outcome) -> String {
     parts.join("\n\n")
 }
 
-/// Lines no longer than the tables are wide.
+/// Wraps text to the width of the tables.
 fn wrapped(text: &str) -> String {
     const WIDTH: usize = 100;
     let mut lines = vec![String::new()];
@@ -159,7 +160,7 @@ fn wrapped(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Prints everything to standard output.
+/// Prints the results to standard output.
 pub fn print(outcome: &Outcome) -> Result<()> {
     print_line(&text(outcome))
 }
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_phase_has_its_row_and_every_table_its_sentence() {
+    fn every_phase_has_a_row_and_every_table_a_legend() {
         let text = text(&fixture::outcome());
         for part in [
             "alone",
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_made_up() {
+    fn missing_figures_are_shown_as_missing() {
         let mut outcome = fixture::outcome();
         outcome.phases.truncate(1);
         outcome.bursts.clear();

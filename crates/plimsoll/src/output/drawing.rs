@@ -1,4 +1,4 @@
-//! What the drawings have in common: panels, scales and words.
+//! Common parts of the drawings: panels, scales and text.
 
 use std::ops::Range;
 
@@ -9,17 +9,17 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::error::{CommandError, Result};
 
-/// What words are set in; whoever shows the picture has one of that kind.
+/// Font family of text; the viewer has a font of this kind.
 pub const FONT: &str = "sans-serif";
 
-/// What is read first.
+/// Colour of primary text.
 pub const INK: RGBColor = RGBColor(31, 35, 40);
-/// What is read when it is looked for.
+/// Colour of secondary text.
 pub const MUTED: RGBColor = RGBColor(101, 109, 118);
-/// What only guides the eye.
+/// Colour of grid lines.
 pub const GRID: RGBColor = RGBColor(216, 222, 228);
-/// Lines, told apart also by those who see few colours (Okabe and Ito's
-/// palette, the strong ones).
+/// Colours of lines, distinguishable by colour-blind readers (the strong
+/// colours of Okabe and Ito's palette).
 pub const LINES: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -29,10 +29,10 @@ pub const LINES: [RGBColor; 6] = [
     RGBColor(110, 110, 110),
 ];
 
-/// All of a drawing, in pixels.
+/// A whole drawing, in pixels.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Linear = Cartesian2d<RangedCoordf64, RangedCoordf64>;
-/// A part of it, in values.
+/// A panel of a drawing, in values.
 pub type Panel<'a> = DrawingArea<SVGBackend<'a>, Linear>;
 
 /// The error of a drawing.
@@ -40,7 +40,7 @@ pub fn failed(error: impl std::fmt::Display) -> CommandError {
     CommandError::Other(format!("plot: cannot draw: {error}"))
 }
 
-/// Makes a drawing of `width` by `height` pixels.
+/// Creates a drawing of `width` by `height` pixels.
 pub fn svg(
     (width, height): (i32, i32),
     draw: impl FnOnce(&Area<'_>) -> Result<()>,
@@ -62,13 +62,13 @@ pub fn label(size: f64, colour: &RGBColor, horizontal: HPos, vertical: VPos) -> 
         .pos(Pos::new(horizontal, vertical))
 }
 
-/// Writes something.
+/// Draws text.
 pub fn text_at(root: &Area, text: &str, style: &TextStyle, at: (i32, i32)) -> Result<()> {
     root.draw(&Text::new(text.to_owned(), at, style.clone()))
         .map_err(failed)
 }
 
-/// Writes something from below to above.
+/// Draws text upwards.
 pub fn text_upwards(root: &Area, text: &str, style: &TextStyle, at: (i32, i32)) -> Result<()> {
     let font = style.font.clone().transform(FontTransform::Rotate270);
     let style = TextStyle {
@@ -78,8 +78,7 @@ pub fn text_upwards(root: &Area, text: &str, style: &TextStyle, at: (i32, i32)) 
     text_at(root, text, &style, at)
 }
 
-/// The part of a drawing between these pixels; values grow to the right and
-/// upwards.
+/// A panel between these pixels; values grow to the right and upwards.
 pub fn panel<'a>(
     root: &Area<'a>,
     (left, right): (i32, i32),
@@ -93,7 +92,7 @@ pub fn panel<'a>(
         .apply_coord_spec(Linear::new(x, y, pixels))
 }
 
-/// A line across a panel at a value, with its name on the left.
+/// A grid line across a panel, with its label on the left.
 pub fn grid_line(
     root: &Area,
     panel: &Panel,
@@ -123,8 +122,9 @@ pub fn dotted_line(
     panel.draw(&line).map_err(failed)
 }
 
-/// The logarithms of round values in a range of logarithms: 1, 2 and 5 over few
-/// powers of ten, over more these alone, over many every other.
+/// Logarithms of round values in a range of logarithms: 1, 2 and 5 times powers
+/// of ten over short ranges, powers of ten over longer ones, every other power
+/// over the longest.
 pub fn log_ticks(range: &Range<f64>) -> Vec<f64> {
     let span = range.end - range.start;
     let steps: &[f64] = if span > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
@@ -136,7 +136,7 @@ pub fn log_ticks(range: &Range<f64>) -> Vec<f64> {
         .collect()
 }
 
-/// The distance of round values, of which at most `most` fit into `length`.
+/// A round step of which at most `most` fit into `length`.
 pub fn round_step(length: f64, most: f64) -> f64 {
     let magnitude = 10_f64.powf((length / most).log10().floor());
     let steps = [1.0, 2.0, 5.0].map(|step| step * magnitude);
@@ -154,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn few_powers_of_ten_have_steps_between() {
+    fn short_ranges_have_ticks_between_powers_of_ten() {
         assert_eq!(values(7.0, 120.0), [10.0, 20.0, 50.0, 100.0]);
         assert_eq!(values(90.0, 120_000.0), [100.0, 1e3, 1e4, 1e5]);
         assert_eq!(values(9.0, 2e6), [100.0, 1e4, 1e6]);
     }
 
     #[test]
-    fn round_steps_are_as_few_as_asked() {
+    fn round_steps_are_at_most_the_requested_number() {
         assert_eq!(
             [60.0, 10.0, 9.0, 0.7].map(|length| round_step(length, 8.0)),
             [10.0, 2.0, 2.0, 0.1]

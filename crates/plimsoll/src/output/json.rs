@@ -1,4 +1,4 @@
-//! JSON documents, each with the name and version of its schema.
+//! JSON documents, with name and version of their schema.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ struct Document<'a, T> {
     body: &'a T,
 }
 
-/// The text of a document.
+/// Serialises a document.
 pub fn text(schema: &str, body: &impl Serialize) -> Result<String> {
     serde_json::to_string_pretty(&Document { schema, body })
         .map_err(|error| CommandError::Other(format!("cannot print JSON: {error}")))

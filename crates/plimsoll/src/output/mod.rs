@@ -1,4 +1,4 @@
-//! What people and programs read: tables and JSON.
+//! Output for people and programs: tables and JSON.
 
 pub mod drawing;
 mod json;
@@ -21,23 +21,23 @@ use serde::Serialize;
 
 use crate::error::Result;
 
-/// The columns of a plan.
+/// Columns of a plan.
 const PLAN_HEADER: [&str; 4] = ["KNOB", "VALUE", "ENFORCED BY", "LOSS"];
-/// A plan without items.
+/// Text of a plan without items.
 const NO_KNOBS: &str = "no knobs: the command runs in a group of its own, unlimited";
 
-/// Text of others, fit for one line of a terminal.
+/// Sanitises foreign text for one line of a terminal.
 pub fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// Tells people something, in one line on standard error. If that is closed,
-/// nobody is left to tell, and the work must go on.
+/// Prints a message on standard error, in one line. Failures are ignored: work
+/// continues even if standard error is closed.
 pub fn tell(text: &str) {
     let _ = writeln!(std::io::stderr(), "plimsoll: {}", one_line(text));
 }
 
-/// Prints a plan: which mechanism enforces each knob, with what loss.
+/// Prints a plan: the mechanism that enforces each knob, and its loss.
 pub fn plan(plan: &Plan, as_json: bool) -> Result<()> {
     if as_json {
         #[derive(Serialize)]
@@ -61,7 +61,7 @@ pub fn plan(plan: &Plan, as_json: bool) -> Result<()> {
     print_line(&table.to_string())
 }
 
-/// The same of a plan that came as JSON. `None`: it has no items.
+/// Table of a plan that was received as JSON. `None` if it has no items.
 pub fn plan_table(plan: &serde_json::Value) -> Option<String> {
     let items = plan.as_array().filter(|items| !items.is_empty())?;
     let text = |item: &serde_json::Value, key: &str| {
@@ -85,7 +85,7 @@ pub fn plan_table(plan: &serde_json::Value) -> Option<String> {
     Some(table.to_string())
 }
 
-/// Prints a plan that came as JSON.
+/// Prints a plan that was received as JSON.
 pub fn print_plan(plan: &serde_json::Value, as_json: bool) -> Result<()> {
     if as_json {
         #[derive(Serialize)]
@@ -97,7 +97,7 @@ pub fn print_plan(plan: &serde_json::Value, as_json: bool) -> Result<()> {
     print_line(plan_table(plan).as_deref().unwrap_or(NO_KNOBS))
 }
 
-/// What is lost, in a few words.
+/// The loss in a few words.
 pub fn loss(fidelity: &Fidelity) -> String {
     match fidelity {
         Fidelity::Exact => "none".into(),
@@ -106,7 +106,7 @@ pub fn loss(fidelity: &Fidelity) -> String {
     }
 }
 
-/// A share with one digit behind the point.
+/// A share in percent, with one decimal.
 pub fn percent(ppm: u64) -> String {
     show_percent((ppm + 500) / 1000 * 1000)
 }

@@ -1,4 +1,4 @@
-//! Pictures: drawn once, as SVG, and written as that or as PNG.
+//! Pictures: drawn as SVG, and written as SVG or PNG.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,23 @@ use resvg::usvg::{Options, Tree, fontdb};
 
 use crate::error::{CommandError, Result};
 
-/// Pixels of a PNG for each of the drawing: sharp on screens of today.
+/// PNG pixels per SVG pixel, for high-resolution screens.
 const SCALE: f32 = 2.0;
 
-/// Servers have no fonts. A subset of DejaVu Sans, its licence beside it.
+/// A subset of DejaVu Sans, because servers may have no fonts; its licence is
+/// in the same folder.
 const FONT: &[u8] = include_bytes!("font/dejavu-sans.ttf");
-/// What the font calls itself.
+/// Family name of the font.
 const FONT_FAMILY: &str = "DejaVu Sans";
 
-/// What is written.
+/// File format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Svg,
     Png,
 }
 
-/// A file for a picture.
+/// Destination of a picture.
 #[derive(Debug, Clone)]
 pub struct Picture {
     path: PathBuf,
@@ -32,14 +33,15 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// Checks that a file of that name can be written, which decides the format.
+    /// Checks that the file can be written. Its extension determines the
+    /// format.
     pub fn check(path: &Path) -> Result<Self> {
         let format = match path.extension().and_then(|end| end.to_str()) {
             Some("svg") => Format::Svg,
             Some("png") => Format::Png,
             _ => {
                 return Err(CommandError::Other(format!(
-                    "plot: `{}` is of no format known; allowed: a name that ends in .svg or .png",
+                    "plot: `{}` has an unknown format; allowed: a name that ends in .svg or .png",
                     path.display()
                 )));
             }
@@ -50,7 +52,7 @@ impl Picture {
         let folder = folder.unwrap_or(Path::new("."));
         if !folder.is_dir() {
             return Err(CommandError::Other(format!(
-                "plot: `{}` cannot be written; allowed: a file in a folder that is there",
+                "plot: `{}` cannot be written; allowed: a file in an existing folder",
                 path.display()
             )));
         }
@@ -71,7 +73,8 @@ impl Picture {
     }
 }
 
-/// A drawing as PNG, with a font that is the same on every system.
+/// Renders a drawing as PNG, with the built-in font, so that it looks the same
+/// on every system.
 fn png(svg: &str) -> Result<Vec<u8>> {
     let failed = |why: String| CommandError::Other(format!("plot: cannot make a PNG: {why}"));
     let mut fonts = fontdb::Database::new();
@@ -105,7 +108,7 @@ mod tests {
                            <rect width=\"20\" height=\"10\" fill=\"red\"/></svg>";
 
     #[test]
-    fn the_name_decides_the_format() {
+    fn extension_determines_the_format() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["p.svg", "p.png"] {
             let path = folder.path().join(name);
@@ -113,7 +116,7 @@ mod tests {
         }
         let png = fs::read(folder.path().join("p.png")).unwrap();
         assert_eq!(&png[1..4], b"PNG");
-        // Width and height, behind the header of the first chunk.
+        // Width and height follow the header of the first chunk.
         assert_eq!(
             (&png[16..20], &png[20..24]),
             (&[0, 0, 0, 40][..], &[0, 0, 0, 20][..])
@@ -137,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_and_folders_that_are_not_there_are_refused() {
+    fn unknown_formats_and_missing_folders_are_refused() {
         for name in ["p.pdf", "p", "/no/such/p.svg"] {
             let error = Picture::check(Path::new(name)).unwrap_err().to_string();
             assert!(

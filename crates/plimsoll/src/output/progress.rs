@@ -1,18 +1,18 @@
-//! How far something is that takes its time, on standard error.
+//! Progress of long operations on standard error.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-/// What takes less than this shows nothing.
+/// Operations that take less time than this show nothing.
 const QUIET_FOR: Duration = Duration::from_secs(2);
 /// Time between two updates of the line on a terminal.
 const UPDATE_EVERY: Duration = Duration::from_millis(200);
-/// Time between two lines elsewhere.
+/// Time between two lines on other outputs.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Erases the line that the cursor is on.
 const ERASE_LINE: &str = "\r\x1b[K";
 
-/// On a terminal a line that is written over, else a line now and then.
+/// On a terminal a line that is updated in place, else an occasional line.
 #[derive(Debug)]
 pub struct Progress {
     is_terminal: bool,
@@ -21,7 +21,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins now.
+    /// Starts now.
     pub fn new() -> Self {
         Self {
             is_terminal: std::io::stderr().is_terminal(),
@@ -30,7 +30,7 @@ impl Progress {
         }
     }
 
-    /// Shows `line`, if it is time to.
+    /// Shows `line` if an update is due.
     pub fn show(&mut self, line: impl FnOnce() -> String) {
         let every = if self.is_terminal {
             UPDATE_EVERY
@@ -43,7 +43,7 @@ impl Progress {
         }
         self.shown = Some(Instant::now());
         let line = line();
-        // A lost terminal must not end the work.
+        // The work continues even if the terminal is gone.
         let _ = if self.is_terminal {
             write!(std::io::stderr(), "{ERASE_LINE}{line}")
         } else {
@@ -53,7 +53,7 @@ impl Progress {
 }
 
 impl Drop for Progress {
-    /// What comes next begins on a line of its own.
+    /// Ends the line, so that later output starts on a new one.
     fn drop(&mut self) {
         if self.is_terminal && self.shown.is_some() {
             let _ = write!(std::io::stderr(), "{ERASE_LINE}");

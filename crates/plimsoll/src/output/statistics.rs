@@ -1,4 +1,4 @@
-//! The statistics of a group.
+//! Statistics of a group, as text.
 
 use std::io::Write as _;
 
@@ -9,17 +9,17 @@ use serde::Serialize;
 use super::{json, percent};
 use crate::error::{CommandError, Result};
 
-/// Seconds with three digits.
+/// Microseconds as seconds with three decimals.
 fn seconds(usec: u64) -> String {
     format!("{}.{:03} s", usec / 1_000_000, usec / 1000 % 1000)
 }
 
-/// CPU time that a group has used.
+/// CPU time used by a group.
 pub fn cpu_time(sample: &Sample) -> String {
     seconds(sample.usage_usec)
 }
 
-/// A throttle count never without its periods.
+/// The throttle count with the number of periods.
 fn throttling(stat: &CpuStat) -> String {
     let throttled = format!(
         "throttled in {} of {} periods, for {}",
@@ -33,7 +33,7 @@ fn throttling(stat: &CpuStat) -> String {
     }
 }
 
-/// What a BPF scheduler counted.
+/// Counters of a BPF scheduler.
 fn scheduled(counts: &BatchCounts) -> String {
     format!(
         "ran {}, waited {}; {} switches, {} preempted, {} overdue",
@@ -70,7 +70,7 @@ fn scheduler_state(scheduler: &SchedulerSample) -> String {
     text
 }
 
-/// What holds of what is asked for.
+/// The demanded headroom; the demand in force if there are several.
 fn headroom_asked(headroom: &HeadroomSample) -> String {
     let share = percent(headroom.headroom_ppm.into());
     match (&headroom.in_force, &headroom.overruled) {
@@ -80,7 +80,7 @@ fn headroom_asked(headroom: &HeadroomSample) -> String {
     }
 }
 
-/// What to show of a sample, name and value.
+/// Statistics of a sample, as names and values.
 pub fn statistics_rows(sample: &Sample) -> Vec<(&'static str, String)> {
     let mut rows = vec![
         ("cpu time", cpu_time(sample)),
@@ -117,7 +117,7 @@ pub fn statistics_rows(sample: &Sample) -> Vec<(&'static str, String)> {
         rows.push((
             "headroom",
             format!(
-                "{}; side {}, everything else {}, allowance {} of all CPUs; short by {} so far",
+                "{}; batch {}, other {}, allowance {} of all CPUs; short by {} so far",
                 headroom_asked(headroom),
                 percent(headroom.side_ppm),
                 percent(headroom.nonside_ppm),
@@ -150,8 +150,8 @@ pub fn statistics_rows(sample: &Sample) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Prints the statistics of a run on standard error: standard output is the
-/// command's.
+/// Prints the statistics of a run on standard error, because standard output
+/// belongs to the command.
 pub fn run_statistics(sample: &Sample, as_json: bool) -> Result<()> {
     #[derive(Serialize)]
     struct Document<'a> {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_demand_that_another_overrules_is_shown() {
+    fn overruled_headroom_is_shown() {
         let sample = Sample {
             headroom: Some(HeadroomSample {
                 headroom_ppm: 500_000,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_do_not_hold_come_first() {
+    fn loss_is_shown_first() {
         let sample = Sample {
             scheduler: Some(SchedulerSample {
                 state: "down".into(),

@@ -1,4 +1,4 @@
-//! Plain tables, good for a terminal and for `awk`.
+//! Plain tables for terminals and `awk`.
 
 use std::io::Write as _;
 
@@ -7,7 +7,7 @@ use comfy_table::{ContentArrangement, Table};
 
 use crate::error::{CommandError, Result};
 
-/// A table without lines, two spaces between columns.
+/// A table without lines, with two spaces between columns.
 pub fn borderless<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING);
@@ -19,11 +19,11 @@ pub fn borderless<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
     table
 }
 
-/// Prints to standard output, without spaces at the ends of lines, and all at
-/// once: a thousand groups are tens of thousands of lines.
+/// Prints to standard output in a single write, because a thousand groups take
+/// tens of thousands of lines. Removes trailing spaces.
 pub fn print_line(text: &str) -> Result<()> {
     let mut trimmed = String::with_capacity(text.len() + 1);
-    // An empty text is an empty line, too.
+    // An empty text is an empty line.
     for line in text.split('\n') {
         trimmed.push_str(line.trim_end());
         trimmed.push('\n');

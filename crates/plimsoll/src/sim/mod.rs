@@ -1,4 +1,4 @@
-//! `plimsoll sim`: the policy core in virtual time.
+//! `plimsoll sim`: simulators that run the policy core in virtual time.
 
 pub mod host;
 pub mod interference;
@@ -19,10 +19,10 @@ pub struct Args {
 /// The simulators.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a scenario on the model of a host
+    /// Run a scenario in the host simulator
     #[command(after_help = host::EXAMPLES)]
     Host(host::Args),
-    /// Ask what bursts of some groups cost the others
+    /// Simulate the cost of bursts of some groups to the others
     #[command(after_help = interference::EXAMPLES)]
     Interference(interference::Args),
 }

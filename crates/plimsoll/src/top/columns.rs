@@ -1,4 +1,4 @@
-//! The columns of the table: names, order, and what is in them.
+//! Columns of the table: names, order and content.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use plimsoll_engine::knobs::{Class, Knobs};
 use super::rates::GroupRates;
 use crate::output::one_line;
 
-/// A column, and so what the table can be sorted by.
+/// A column, which is also a sort key of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Column {
     /// The group's name
@@ -22,15 +22,15 @@ pub enum Column {
     Throttled,
     /// Periods that used more than the quota, in percent
     Bursts,
-    /// Time for which tasks waited, in percent; 200% is two tasks all the time
+    /// Time that tasks waited, in percent; 200% is two tasks all the time
     Wait,
     /// Processes in the group
     Processes,
-    /// What is asked of it
+    /// Knobs of the group
     Knobs,
 }
 
-/// All of them, from left to right.
+/// All columns, from left to right.
 pub const COLUMNS: [Column; 8] = [
     Column::Group,
     Column::Class,
@@ -43,7 +43,7 @@ pub const COLUMNS: [Column; 8] = [
 ];
 
 impl Column {
-    /// Its header.
+    /// Header of the column.
     pub fn title(self) -> &'static str {
         match self {
             Self::Group => "GROUP",
@@ -57,7 +57,7 @@ impl Column {
         }
     }
 
-    /// The key that sorts by it.
+    /// Key that sorts by the column.
     pub fn key(self) -> char {
         match self {
             Self::Group => 'g',
@@ -71,12 +71,12 @@ impl Column {
         }
     }
 
-    /// Whether it is of numbers, of which the largest matter most.
+    /// Whether the column is numeric, sorted in descending order.
     pub fn is_number(self) -> bool {
         !matches!(self, Self::Group | Self::Class | Self::Knobs)
     }
 
-    /// The column so many places to the right, around the end.
+    /// The column `places` to the right, wrapping around.
     pub fn shifted(self, places: isize) -> Self {
         let count = COLUMNS.len().cast_signed();
         let here = COLUMNS.iter().position(|column| *column == self);
@@ -84,7 +84,7 @@ impl Column {
         COLUMNS[place.rem_euclid(count).cast_unsigned()]
     }
 
-    /// What is in it of one group, fit for a terminal.
+    /// Text of one group, sanitised for a terminal.
     pub fn text(self, group: &Group, rates: &GroupRates) -> String {
         match self {
             Self::Group => one_line(&group.name),
@@ -101,8 +101,8 @@ impl Column {
         }
     }
 
-    /// The order of two groups by this column: numbers from the largest on,
-    /// what is not known last.
+    /// Order of two groups by this column: numbers in descending order, unknown
+    /// values last.
     pub fn compare(self, one: (&Group, &GroupRates), two: (&Group, &GroupRates)) -> Ordering {
         let number = |(group, rates): (&Group, &GroupRates)| match self {
             Self::Cpu => rates.cpu_ppm,
@@ -121,12 +121,12 @@ impl Column {
     }
 }
 
-/// The class of a group: normal, if nothing is asked.
+/// Class of a group; normal by default.
 pub fn class(group: &Group) -> Class {
     group.knobs.class.unwrap_or(Class::Normal)
 }
 
-/// Percent with one digit behind the point, without the sign; `-`: not known.
+/// Percent with one decimal and without the sign; `-` if unknown.
 pub fn tenths(ppm: Option<u64>) -> String {
     let Some(ppm) = ppm else {
         return "-".into();
@@ -135,7 +135,7 @@ pub fn tenths(ppm: Option<u64>) -> String {
     format!("{}.{}", tenths / 10, tenths % 10)
 }
 
-/// The knobs but for the class, which has a column of its own.
+/// The knobs without the class, which has a column of its own.
 pub fn knob_words(knobs: &Knobs) -> Vec<String> {
     let mut words = Vec::new();
     let mut add = |name: &str, value: Option<String>| {
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn every_column_has_a_key_of_its_own() {
         let mut keys: Vec<char> = COLUMNS.iter().map(|column| column.key()).collect();
-        // What the other keys are.
+        // Keys with other meanings.
         keys.extend("rpq?/".chars());
         let count = keys.len();
         keys.sort_unstable();
@@ -173,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn columns_follow_each_other_around_the_end() {
+    fn columns_wrap_around() {
         assert_eq!(Column::Group.shifted(-1), Column::Knobs);
         assert_eq!(Column::Knobs.shifted(1), Column::Group);
         assert_eq!(Column::Cpu.shifted(1), Column::Throttled);
     }
 
     #[test]
-    fn what_is_not_known_comes_last() {
+    fn unknown_values_come_last() {
         let group = group("one", 0);
         let rates = |cpu_ppm| GroupRates {
             cpu_ppm,
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_steer_the_terminal() {
+    fn control_characters_of_a_name_are_removed() {
         let mut group = group("one", 0);
         group.name = "a\u{1b}[2Jb\nc".into();
         let text = Column::Group.text(&group, &GroupRates::default());

@@ -1,9 +1,9 @@
-//! All that `top` waits for, in one queue. Each source of events blocks in a
+//! Queue of all events that `top` waits for. Each source of events blocks in a
 //! thread of its own.
 //!
-//! The reader of keys never notices that its terminal was closed: it reads
-//! nothing, over and over. So another thread waits for that, and the end of the
-//! program is the end of the reader.
+//! The key reader does not notice when its terminal is closed: its reads return
+//! nothing, without end. So another thread waits for the hang-up, and the key
+//! reader ends with the program.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,40 +21,40 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
 use super::model::Key;
-use super::source::{Look, Source};
+use super::source::{Source, Update};
 use crate::error::{CommandError, Result};
 
-/// What can happen.
+/// An event.
 pub enum Event {
-    /// Somebody pressed a key.
+    /// A key was pressed.
     Key(Key),
-    /// The screen has another size.
+    /// The screen was resized.
     Resized,
-    /// Somebody has written over the screen.
-    Spoilt,
-    /// Everything was looked at.
-    Looked(Box<Result<Look>>),
-    /// The plan of a group, if it is still there.
+    /// The screen was overwritten and must be redrawn.
+    Overwritten,
+    /// A new state was read.
+    Updated(Box<Result<Update>>),
+    /// The plan of a group, if the group still exists.
     Plan(String, Option<Value>),
     /// A signal arrived.
     Signal(i32),
-    /// Somebody wants the terminal back for a while.
+    /// The user wants to suspend the program.
     Suspend,
     /// The terminal was closed.
     HungUp,
 }
 
-/// The queue.
+/// Queue of events.
 pub struct Events {
     queue: Receiver<Event>,
-    wishes: Sender<String>,
+    plan_requests: Sender<String>,
 }
 
 impl Events {
-    /// Starts to wait for everything.
+    /// Starts all threads.
     pub fn start(source: Source, interval: Duration) -> Result<Self> {
         let (sender, queue) = channel();
-        let (wishes, wished) = channel();
+        let (plan_requests, wished) = channel();
         let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP]);
         let signals = signals.map_err(CommandError::io("cannot handle signals"))?;
         let for_signals = sender.clone();
@@ -66,25 +66,28 @@ impl Events {
         });
         let for_keys = sender.clone();
         thread::spawn(move || wait_for_keys(&for_keys));
-        thread::spawn(move || look_again_and_again(source, interval, &wished, &sender));
-        Ok(Self { queue, wishes })
+        thread::spawn(move || poll_source(source, interval, &wished, &sender));
+        Ok(Self {
+            queue,
+            plan_requests,
+        })
     }
 
     /// Waits for the next event.
     pub fn next(&self) -> Event {
-        // Every sender is gone only if every thread is.
+        // The channel is closed only after all threads have ended.
         self.queue.recv().unwrap_or(Event::HungUp)
     }
 
-    /// The next event, if there is one already.
-    pub fn at_hand(&self) -> Option<Event> {
+    /// The next event, if one is queued.
+    pub fn try_next(&self) -> Option<Event> {
         self.queue.try_recv().ok()
     }
 
-    /// Asks for the plan of a group.
-    pub fn wish_plan(&self, group: String) {
-        // Without anybody to get it there is none.
-        let _ = self.wishes.send(group);
+    /// Requests the plan of a group.
+    pub fn request_plan(&self, group: String) {
+        // If the thread has ended, no plan arrives.
+        let _ = self.plan_requests.send(group);
     }
 }
 
@@ -100,10 +103,10 @@ fn wait_for_signals(mut signals: Signals, queue: &Sender<Event>) {
     }
 }
 
-/// Returns once one of the two is no terminal any more.
+/// Returns when either descriptor is no longer a terminal.
 fn wait_for_hang_up(both: [BorrowedFd<'_>; 2]) {
     loop {
-        // Errors and hang-ups are reported without being asked for.
+        // Errors and hang-ups are always reported.
         let mut watched = both.map(|fd| PollFd::new(fd, PollFlags::empty()));
         match poll(&mut watched, PollTimeout::NONE) {
             Err(Errno::EINTR) => (),
@@ -131,8 +134,9 @@ fn wait_for_keys(queue: &Sender<Event>) {
     }
 }
 
-/// What a key means. Escape and a key that arrive together, as over a slow
-/// line, look like that key with Alt; nothing here is done with Alt.
+/// Converts a key press. Escape directly followed by another key, as on a slow
+/// line, is read as that key with Alt; since Alt has no meaning here, it is
+/// split again.
 fn key_events(code: KeyCode, modifiers: KeyModifiers) -> Vec<Event> {
     let with_control = modifiers.contains(KeyModifiers::CONTROL);
     let escape = modifiers.contains(KeyModifiers::ALT);
@@ -147,7 +151,7 @@ fn key_event(code: KeyCode, with_control: bool) -> Option<Event> {
     let key = match code {
         KeyCode::Char('c') if with_control => return Some(Event::Key(Key::Interrupt)),
         KeyCode::Char('z') if with_control => return Some(Event::Suspend),
-        KeyCode::Char('l') if with_control => return Some(Event::Spoilt),
+        KeyCode::Char('l') if with_control => return Some(Event::Overwritten),
         KeyCode::Char(_) if with_control => return None,
         KeyCode::Char(letter) => Key::Char(letter),
         KeyCode::Enter => Key::Enter,
@@ -166,8 +170,8 @@ fn key_event(code: KeyCode, with_control: bool) -> Option<Event> {
     Some(Event::Key(key))
 }
 
-/// Looks once in every interval, and at plans in between.
-fn look_again_and_again(
+/// Reads the state in every interval, and plans in between.
+fn poll_source(
     mut source: Source,
     interval: Duration,
     wished: &Receiver<String>,
@@ -175,14 +179,14 @@ fn look_again_and_again(
 ) {
     loop {
         let begun = Instant::now();
-        if queue.send(Event::Looked(Box::new(source.look()))).is_err() {
+        if queue.send(Event::Updated(Box::new(source.read()))).is_err() {
             return;
         }
         loop {
             let left = interval.saturating_sub(begun.elapsed());
             match wished.recv_timeout(left) {
                 Ok(group) => {
-                    // Without an answer the details go without a plan.
+                    // On an error, the details are shown without a plan.
                     let plan = source.plan(&group).unwrap_or_default();
                     if queue.send(Event::Plan(group, plan)).is_err() {
                         return;
@@ -209,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn escape_just_before_a_key_is_not_lost() {
+    fn escape_before_a_key_is_not_lost() {
         let (none, alt) = (KeyModifiers::NONE, KeyModifiers::ALT);
         assert_eq!(keys(KeyCode::Char('c'), none), [Key::Char('c')]);
         let both = keys(KeyCode::Char('c'), alt);

@@ -1,4 +1,4 @@
-//! What groups did in the last minutes. Bounded.
+//! History of the groups over the last minutes, of bounded size.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,19 +6,19 @@ use plimsoll_daemon::state::State;
 
 use super::rates::{GroupRates, Rates};
 
-/// Points that are kept of one group.
+/// Maximum number of points of one group.
 pub const POINTS_MAX: usize = 300;
-/// Points that are kept of all groups together: 12 MiB.
+/// Maximum number of points of all groups: 12 MiB.
 const ALL_POINTS_MAX: usize = 500_000;
 
-/// One group in one interval.
+/// Rates of one group in one interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Point {
     /// CPU time, in ppm of one CPU.
     pub cpu_ppm: Option<u32>,
-    /// Throttled periods, in ppm of all.
+    /// Throttled periods, in ppm of all periods.
     pub throttled_ppm: Option<u32>,
-    /// Waiting, in ppm of the time elapsed.
+    /// Waiting time, in ppm of the time elapsed.
     pub wait_ppm: Option<u32>,
 }
 
@@ -33,14 +33,14 @@ impl From<&GroupRates> for Point {
     }
 }
 
-/// The last points of every group that is there.
+/// The last points of every existing group.
 #[derive(Debug, Default)]
 pub struct History {
     groups: HashMap<String, VecDeque<Point>>,
 }
 
 impl History {
-    /// Takes a point of every group; forgets groups that are gone.
+    /// Adds a point for every group; removes groups that no longer exist.
     pub fn take(&mut self, state: &State, rates: &Rates) {
         let most = POINTS_MAX.min(ALL_POINTS_MAX / state.groups.len().max(1));
         let mut before = std::mem::take(&mut self.groups);
@@ -55,7 +55,7 @@ impl History {
         }
     }
 
-    /// The points of a group, the oldest first.
+    /// The points of a group, oldest first.
     pub fn of(&self, name: &str) -> impl DoubleEndedIterator<Item = &Point> + ExactSizeIterator {
         static NONE: VecDeque<Point> = VecDeque::new();
         self.groups.get(name).unwrap_or(&NONE).iter()
@@ -68,7 +68,7 @@ mod tests {
     use crate::top::testing::{group, state};
 
     #[test]
-    fn history_is_bounded_and_ends_with_its_group() {
+    fn history_is_bounded_and_removed_with_its_group() {
         let mut history = History::default();
         let both = state(&[group("one", 0), group("two", 0)]);
         let one = state(&[group("one", 0)]);

@@ -8,13 +8,13 @@ use serde::Serialize;
 use super::columns::class;
 use super::model::Model;
 use super::rates::{GroupRates, MachineRates};
-use super::source::Asked;
+use super::source::SourceKind;
 use crate::error::Result;
 use crate::output;
 
 #[derive(Serialize)]
 struct Document<'a> {
-    asked: Option<Asked>,
+    asked: Option<SourceKind>,
     interval_usec: u64,
     machine: Machine,
     headroom: Option<&'a HeadroomSample>,
@@ -44,7 +44,7 @@ struct Group<'a> {
     problem: Option<&'a str>,
 }
 
-/// Prints what the model knows.
+/// Prints the model.
 pub fn print(model: &mut Model) -> Result<()> {
     let rows = model.page(usize::MAX);
     let groups = rows.iter().map(|(index, _)| {

@@ -1,4 +1,4 @@
-//! `plimsoll top`: the groups, live, in a terminal.
+//! `plimsoll top`: live view of the groups in a terminal.
 
 mod columns;
 mod draw;
@@ -31,22 +31,22 @@ use model::{Effect, Model};
 use source::Source;
 use terminal::Screen;
 
-/// Shown by `--help`.
+/// Examples at the end of the help.
 pub const EXAMPLES: &str = "Examples:
   plimsoll top
   plimsoll top --interval 5s --sort throttled
   plimsoll top --once
   plimsoll top --once --json
 
-Press ? for the keys. Where the locale is not UTF-8, or with NO_COLOR set, it does without.";
+Press ? for the keys. Falls back to ASCII if the locale is not UTF-8; NO_COLOR disables colours.";
 
 const INTERVAL_MIN: Duration = Duration::from_millis(200);
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
-/// The time between two looks, as it is written.
+/// Parses the interval between updates.
 ///
 /// # Errors
-/// When it is no time, or out of range.
+/// If it is not a duration, or out of range.
 pub fn interval(text: &str) -> std::result::Result<Duration, String> {
     let allowed = "allowed: a time from 200ms to 60s, such as 1s";
     let ns = duration_ns(text).map_err(|error| format!("{}; {allowed}", error.problem()))?;
@@ -58,7 +58,7 @@ pub fn interval(text: &str) -> std::result::Result<Duration, String> {
     }
 }
 
-/// Shows the groups until somebody has seen enough.
+/// Shows the groups until the user quits.
 pub fn run(args: &TopArgs) -> Result<ExitCode> {
     let model = Model::new(args.interval, args.sort);
     if args.once {
@@ -71,7 +71,7 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
     }
     let ended_by = live(model)?;
     if let Some(signal) = ended_by {
-        // Whoever waits for us sees what ended us.
+        // Ends by the same signal, so that the parent process sees it.
         let _ = emulate_default_handler(signal);
     }
     Ok(ExitCode::SUCCESS)
@@ -79,9 +79,9 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
 
 fn once(mut model: Model, as_json: bool) -> Result<ExitCode> {
     let mut source = Source::new();
-    model.take(source.look()?);
+    model.take(source.read()?);
     thread::sleep(model.interval);
-    model.take(source.look()?);
+    model.take(source.read()?);
     if as_json {
         json::print(&mut model)?;
     } else {
@@ -90,7 +90,7 @@ fn once(mut model: Model, as_json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Until somebody ends it. The signal that did, if it was one.
+/// Runs until the user quits or a signal arrives. Returns the signal.
 fn live(mut model: Model) -> Result<Option<i32>> {
     let appearance = Appearance::of_environment();
     let mut screen = Screen::take()?;
@@ -100,20 +100,20 @@ fn live(mut model: Model) -> Result<Option<i32>> {
             .terminal
             .draw(|frame| draw::draw(&mut model, &appearance, frame));
         if drawn.is_err() {
-            // Nobody is left to draw for.
+            // The terminal is gone.
             return Ok(None);
         }
         let mut next = Some(events.next());
-        // All that has happened by now is drawn at once.
+        // Handles all queued events before it draws once.
         while let Some(event) = next {
             match react(&mut model, event) {
                 Reaction::GoOn => (),
-                Reaction::GetPlan(group) => events.wish_plan(group),
+                Reaction::GetPlan(group) => events.request_plan(group),
                 Reaction::Suspend => screen.suspend()?,
                 Reaction::Forget => screen.forget()?,
                 Reaction::End(signal) => return Ok(signal),
             }
-            next = events.at_hand();
+            next = events.try_next();
         }
     }
 }
@@ -134,10 +134,10 @@ fn react(model: &mut Model, event: Event) -> Reaction {
             Effect::Quit => Reaction::End(None),
         },
         Event::Resized => Reaction::GoOn,
-        Event::Looked(looked) => match *looked {
-            Ok(look) => {
-                model.take(look);
-                // A knob may have been changed meanwhile.
+        Event::Updated(update) => match *update {
+            Ok(update) => {
+                model.take(update);
+                // A knob may have changed since.
                 let details = model.of_details();
                 details.map_or(Reaction::GoOn, |group| Reaction::GetPlan(group.into()))
             }
@@ -151,7 +151,7 @@ fn react(model: &mut Model, event: Event) -> Reaction {
             Reaction::GoOn
         }
         Event::Suspend => Reaction::Suspend,
-        Event::Spoilt => Reaction::Forget,
+        Event::Overwritten => Reaction::Forget,
         Event::Signal(signal) => Reaction::End(Some(signal)),
         Event::HungUp => Reaction::End(None),
     }

@@ -3,11 +3,11 @@
 use super::columns::{COLUMNS, Column, tenths};
 use super::draw::{headroom_line, stop_ppm};
 use super::model::Model;
-use super::source::Asked;
+use super::source::SourceKind;
 use crate::error::Result;
 use crate::output::{borderless, one_line, print_line};
 
-/// Prints what the model knows.
+/// Prints the model.
 pub fn print(model: &mut Model) -> Result<()> {
     print_line(&text(model))
 }
@@ -17,9 +17,9 @@ fn text(model: &mut Model) -> String {
     if let Some(headroom) = &model.state.headroom {
         let stop = tenths(Some(stop_ppm(headroom)));
         let line = headroom_line(headroom);
-        lines.push(format!("{line}; side work stops at {stop}% of all CPUs"));
+        lines.push(format!("{line}; batch work stops at {stop}% of all CPUs"));
     }
-    if model.asked == Some(Asked::Runs) {
+    if model.asked == Some(SourceKind::Runs) {
         lines.push("no daemon: the groups of running `plimsoll run`s".into());
     }
     let problems = model.state.daemon.problems.iter();

@@ -1,48 +1,48 @@
-//! From two states to rates. Pure.
+//! Computes rates from two states. Pure.
 //!
-//! Counters only grow while who counts lives. One that went backwards belongs
-//! to something that began anew: then there is no rate, rather than a wrong one.
+//! Counters only grow during the lifetime of their process. A counter that went
+//! backwards has been restarted; then there is no rate rather than a wrong one.
 
 use plimsoll_cgroupfs::CpuStat;
 use plimsoll_daemon::state::{Group, Machine, State};
 use plimsoll_engine::enforcer::Sample;
 use serde::Serialize;
 
-/// One whole, in ppm.
+/// A whole, in ppm.
 pub const PPM: u64 = 1_000_000;
 
-/// What the machine's CPUs did, in ppm of all of them. Normal, batch and idle
-/// add up to one whole.
+/// Usage of the machine's CPUs, in ppm of all of them. Normal, batch and idle
+/// add up to a whole.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct MachineRates {
-    /// Work that is not of a batch group.
+    /// Work of other than batch groups.
     pub normal_ppm: u64,
-    /// Work of batch groups that are managed.
+    /// Work of batch groups of Plimsoll.
     pub batch_ppm: u64,
-    /// No work.
+    /// Idle time.
     pub idle_ppm: u64,
 }
 
-/// What one group did.
+/// Rates of one group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct GroupRates {
     /// CPU time used, in ppm of one CPU.
     pub cpu_ppm: Option<u64>,
     /// Periods of its limits that elapsed while it was active.
     pub nr_periods: Option<u64>,
-    /// Of those, ended throttled, in ppm.
+    /// Share of those that ended throttled, in ppm.
     pub throttled_ppm: Option<u64>,
-    /// Of those, used more than the quota, in ppm.
+    /// Share of those that used more than the quota, in ppm.
     pub bursts_ppm: Option<u64>,
-    /// Time for which its tasks waited for a CPU, summed over tasks, in ppm
-    /// of the time elapsed.
+    /// Time that its tasks waited for a CPU, summed over tasks, in ppm of the
+    /// time elapsed.
     pub wait_ppm: Option<u64>,
 }
 
-/// What happened between two states.
+/// Rates between two states.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// Time between the two; 0 for the first state of all.
+    /// Time between the states; 0 for the first one.
     pub interval_usec: u64,
     /// The machine.
     pub machine: Option<MachineRates>,
@@ -50,7 +50,7 @@ pub struct Rates {
     pub groups: Vec<GroupRates>,
 }
 
-/// `part` of `whole` in ppm; `None` of nothing.
+/// `part` of `whole` in ppm; `None` if the whole is 0.
 fn share_ppm(part: u64, whole: u64) -> Option<u64> {
     let ppm = (u128::from(part) * u128::from(PPM)).checked_div(u128::from(whole))?;
     Some(u64::try_from(ppm).unwrap_or(u64::MAX))
@@ -62,14 +62,14 @@ pub fn between(old: Option<&State>, new: &State) -> Rates {
         groups: vec![GroupRates::default(); new.groups.len()],
         ..Rates::default()
     };
-    // Another daemon counts anew.
+    // Counters of another daemon start anew.
     let Some(old) = old.filter(|old| old.daemon.pid == new.daemon.pid) else {
         return nothing();
     };
     let Some(elapsed_usec) = new.machine.at_usec.checked_sub(old.machine.at_usec) else {
         return nothing();
     };
-    // Both are sorted by name, so that one pass finds the pairs.
+    // Both are sorted by name, so one pass finds all pairs.
     let mut earlier = old.groups.iter().peekable();
     let rates_of = |group: &Group| {
         while earlier.next_if(|old| old.name < group.name).is_some() {}
@@ -90,7 +90,7 @@ fn machine_rates(old: &Machine, new: &Machine) -> Option<MachineRates> {
     let capacity_usec = elapsed_usec.saturating_mul(u64::from(new.nr_cpus));
     let busy_usec = new.busy_usec.checked_sub(old.busy_usec)?;
     let batch_usec = new.batch_usec.checked_sub(old.batch_usec)?;
-    // The two are not read at the same instant.
+    // Clamped, because the two counters are not read at the same instant.
     let busy_ppm = share_ppm(busy_usec.max(batch_usec), capacity_usec)?.min(PPM);
     let batch_ppm = share_ppm(batch_usec, capacity_usec)?.min(busy_ppm);
     Some(MachineRates {
@@ -100,7 +100,7 @@ fn machine_rates(old: &Machine, new: &Machine) -> Option<MachineRates> {
     })
 }
 
-/// The counts of all limits of a group; `None`: it has none.
+/// Sum over all limits of a group; `None` if it has none.
 pub fn limits(sample: &Sample) -> Option<CpuStat> {
     let per_task = sample.per_task.map(|tasks| CpuStat {
         nr_periods: tasks.nr_periods,
@@ -127,7 +127,7 @@ fn group_rates(old: &Group, new: &Group, elapsed_usec: u64) -> GroupRates {
         && let Some(periods) = grown(new.nr_periods, old.nr_periods)
     {
         rates.nr_periods = Some(periods);
-        // A group that was not active was not throttled either.
+        // A group that was not active was not throttled.
         let of_periods =
             |count: Option<u64>| count.map(|count| share_ppm(count, periods).unwrap_or(0).min(PPM));
         rates.throttled_ppm = of_periods(grown(new.nr_throttled, old.nr_throttled));
@@ -160,7 +160,8 @@ mod tests {
         };
         assert_eq!(machine, expected);
 
-        // More than there is: the two counters were read one after the other.
+        // More than the capacity: the two counters were read one after the
+        // other.
         new.machine.busy_usec = old.machine.busy_usec + 2_100_000;
         new.machine.batch_usec = old.machine.batch_usec + 2_200_000;
         let machine = between(Some(&old), &new).machine.unwrap();
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_began_anew_has_no_rate() {
+    fn restarted_counter_has_no_rate() {
         let old = state(&[group("encode", 500_000)]);
         let mut new = state(&[group("encode", 400_000)]);
         new.machine.at_usec += 1_000_000;
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inactive_group_is_not_throttled_and_one_without_limits_has_no_periods() {
+    fn inactive_group_is_not_throttled_and_unlimited_group_has_no_periods() {
         let mut old = state(&[group("idle", 5)]);
         let mut new = old.clone();
         new.machine.at_usec += 1_000_000;

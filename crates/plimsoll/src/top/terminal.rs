@@ -1,5 +1,5 @@
-//! The terminal while `top` has it: raw, on its other screen, and given back
-//! on every way out.
+//! The terminal in raw mode, on its alternate screen. Restored on every exit
+//! path.
 
 use std::io::{self, Stdout, Write as _};
 use std::panic;
@@ -19,26 +19,28 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::error::{CommandError, Result};
 
-/// The exit code of a program that has panicked.
+/// Exit code after a panic.
 const EXIT_PANICKED: i32 = 101;
 
-/// Gives the terminal back. Where that fails nobody looks at it any more.
-fn give_back() {
+/// Restores the terminal. Errors are ignored, because there is no place to
+/// report them.
+fn restore() {
     let mut output = io::stdout();
     let _ = execute!(output, LeaveAlternateScreen, Show);
     let _ = output.flush();
     let _ = disable_raw_mode();
 }
 
-/// A panic's message has to be on the screen that stays. One of another
-/// thread than the drawing one ends the program: it would go on drawing.
-fn give_back_on_panic() {
+/// Restores the terminal on a panic, so that its message appears on the normal
+/// screen. A panic of any other thread ends the program, because the drawing
+/// thread would continue.
+fn restore_on_panic() {
     static ONCE: Once = Once::new();
     let drawing = thread::current().id();
     ONCE.call_once(|| {
         let earlier = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            give_back();
+            restore();
             earlier(info);
             if thread::current().id() != drawing {
                 process::exit(EXIT_PANICKED);
@@ -47,22 +49,22 @@ fn give_back_on_panic() {
     });
 }
 
-/// The terminal, taken; given back when it is dropped.
+/// The acquired terminal; restored on drop.
 pub struct Screen {
-    /// What is drawn on.
+    /// The terminal to draw on.
     pub terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 
 impl Screen {
-    /// Takes the terminal. Call it from the thread that draws.
+    /// Acquires the terminal. Must be called from the drawing thread.
     pub fn take() -> Result<Self> {
         let failed = CommandError::io("the terminal");
-        give_back_on_panic();
+        restore_on_panic();
         let taken = Self::enter().and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
         match taken {
             Ok(terminal) => Ok(Self { terminal }),
             Err(error) => {
-                give_back();
+                restore();
                 Err(failed(error))
             }
         }
@@ -73,20 +75,20 @@ impl Screen {
         execute!(io::stdout(), EnterAlternateScreen)
     }
 
-    /// Gives the terminal back, stops until somebody says go on, and takes
-    /// it again.
+    /// Restores the terminal, stops the process, and acquires the terminal
+    /// again after SIGCONT.
     pub fn suspend(&mut self) -> Result<()> {
-        give_back();
+        restore();
         emulate_default_handler(SIGTSTP)
             .and_then(|()| Self::enter())
             .map_err(CommandError::io("the terminal"))?;
         self.forget()
     }
 
-    /// Forgets what is on the screen, so that all of it is drawn again.
+    /// Discards the screen's content, so that all of it is redrawn.
     pub fn forget(&mut self) -> Result<()> {
-        // `Terminal::clear` would ask where the cursor is, and the answer
-        // would go to the reader of keys.
+        // Not `Terminal::clear`, which queries the cursor position: the key
+        // reader would get the answer.
         let size = self.terminal.size();
         size.and_then(|size| self.terminal.resize(size.into()))
             .map_err(CommandError::io("the terminal"))
@@ -95,7 +97,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        give_back();
+        restore();
     }
 }
 
@@ -105,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs one of the tests below in a terminal; what it printed there, and
+    /// Runs one of the tests below in a terminal. Returns its output, and
     /// whether it succeeded.
     fn in_a_terminal(test: &str) -> (String, bool) {
         let binary = std::env::current_exe().unwrap();
@@ -130,13 +132,13 @@ mod tests {
     #[ignore = "the test below runs it"]
     fn panics_elsewhere() {
         let _screen = Screen::take().unwrap();
-        // What it leads to is the end of the program.
+        // The panic ends the program.
         let _ = thread::spawn(|| panic!("on purpose")).join();
         println!("went on");
     }
 
     #[test]
-    fn a_panic_is_told_on_the_screen_that_stays() {
+    fn panic_message_appears_on_the_normal_screen() {
         for test in ["panics_while_it_draws", "panics_elsewhere"] {
             let (text, is_good) = in_a_terminal(test);
             assert!(!is_good, "{text:?}");
@@ -146,7 +148,7 @@ mod tests {
             };
             assert!(at("\u{1b}[?1049h") < at("\u{1b}[?1049l"), "{text:?}");
             assert!(at("\u{1b}[?1049l") < at("on purpose"), "{text:?}");
-            // A raw terminal would not go to the start of the line.
+            // In raw mode, the line would not start at the first column.
             assert!(
                 text[at("on purpose")..].starts_with("on purpose\r\n"),
                 "{text:?}"

@@ -4,8 +4,7 @@ use plimsoll_cgroupfs::CpuStat;
 use plimsoll_daemon::state::{Daemon, Group, Machine, Origin, State};
 use plimsoll_engine::enforcer::{BatchSample, Sample};
 
-/// A group that has used so much CPU time, with a quota, scheduled by a
-/// BPF scheduler.
+/// A group with the given usage, with a quota and a BPF scheduler.
 pub fn group(name: &str, usage_usec: u64) -> Group {
     Group {
         name: name.into(),

@@ -1,7 +1,7 @@
-//! SPEC 5, the host simulator against a kernel: one scenario file, run by both.
+//! SPEC 5: the host simulator compared with a kernel, on the same scenario.
 //!
-//! Utilisation and throttled share agree within 3 points. Latencies are not
-//! compared.
+//! Utilisation and the share of throttled periods agree within 3 points.
+//! Latencies are not compared.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 use crate::common::{self, Host};
 use crate::measured::assert_near;
 
-/// Percentage points.
+/// Tolerance in percentage points.
 const WITHIN: f64 = 3.0;
 
-/// A difference between model and machine, in points.
+/// Difference between simulator and machine, in points.
 #[derive(Debug)]
 struct Difference {
     what: String,
@@ -27,7 +27,7 @@ fn file(folder: &TempDir, text: &str) -> PathBuf {
     path
 }
 
-/// The figures of a group, by name: of the model, and of the machine.
+/// Figures of a group by name, of the simulator and of the machine.
 struct Figures<'a>(&'a Value);
 
 impl Figures<'_> {
@@ -38,9 +38,9 @@ impl Figures<'_> {
         Some((of("model"), of("real")))
     }
 
-    /// Throttled periods, as a share of all that the run has. Not of those that
-    /// each counts: the kernel counts one more after each in which the group
-    /// ran, before it stops its timer.
+    /// Throttled periods, as a share of all periods of the run. Not of the
+    /// periods that each counts, because the kernel counts an additional one
+    /// after each interval of activity, before it stops its timer.
     fn throttled(&self, seconds: f64) -> Option<(f64, f64)> {
         const PERIODS_PER_SECOND: f64 = 10.0;
         let (model, real) = self.of("throttled periods")?;
@@ -57,8 +57,9 @@ fn difference(what: String, (model, real): (f64, f64)) -> Difference {
     }
 }
 
-/// Runs a file on both. `saturated`: all CPUs are wanted, and shares of what the groups used
-/// are compared; what the kernel itself takes is missing in equal parts.
+/// Runs a file on both. With `saturated`, all CPUs are in use and the groups'
+/// shares of the used time are compared, because the kernel itself takes some
+/// time.
 fn differences(host: &Host, path: &Path, saturated: bool) -> Vec<Difference> {
     let path = path.to_str().unwrap();
     let output = host
@@ -99,10 +100,11 @@ fn assert_agrees(text: &str, saturated: bool, nr_figures: usize) {
     host.assert_clean();
 }
 
-/// The 30 bursts of requests begin at 30 points of a period: when the first period begins, which
-/// the model cannot know, makes a difference for one of them at most.
+/// The 30 bursts of requests start at 30 different times of a period. The start
+/// of the first period, which the simulator does not know, affects at most one
+/// of them.
 #[test]
-fn quotas_and_bursts_throttle_as_in_the_model_within_3_points() {
+fn quotas_and_bursts_agree_with_the_simulator_within_3_points() {
     assert_agrees(
         r#"
 duration = "9390ms"
@@ -129,17 +131,17 @@ workload = [{ kind = "service", burst-size = 24, burst-every = "313ms", service 
 }
 
 #[test]
-fn headroom_leaves_side_work_as_much_as_in_the_model_within_3_points() {
+fn headroom_agrees_with_the_simulator_within_3_points() {
     assert_agrees(
         r#"
 duration = "3s"
 warmup = "1s"
 [[group]]
-name = "main"
+name = "load"
 headroom = "30%"
 workload = [{ kind = "steady", percent = 35 }]
 [[group]]
-name = "side"
+name = "batch"
 class = "batch"
 workload = [{ kind = "burn" }]
 "#,
@@ -149,7 +151,7 @@ workload = [{ kind = "burn" }]
 }
 
 #[test]
-fn caps_hold_as_in_the_model_within_3_points() {
+fn caps_agree_with_the_simulator_within_3_points() {
     assert_agrees(
         r#"
 duration = "3s"
@@ -173,7 +175,7 @@ workload = [{ kind = "burn", threads = 3 }]
 }
 
 #[test]
-fn weights_and_the_batch_class_share_as_in_the_model_within_3_points() {
+fn weights_and_batch_class_agree_with_the_simulator_within_3_points() {
     assert_agrees(
         r#"
 duration = "3s"
@@ -186,7 +188,7 @@ name = "heavy"
 weight = 300
 workload = [{ kind = "burn" }]
 [[group]]
-name = "side"
+name = "batch"
 class = "batch"
 workload = [{ kind = "burn" }]
 "#,

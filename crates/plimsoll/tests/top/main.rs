@@ -1,25 +1,25 @@
-//! `top`, looked at through the screen of a terminal.
+//! Tests of `top` in a terminal.
 
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
 mod common;
+mod exits;
 mod rig;
 mod screens;
 mod sources;
-mod ways_out;
 
 use rig::{GROUPS, ScriptedDaemon, Terminal};
 use tempfile::TempDir;
 
-/// The bar of the scripted daemon: 30 % normal, 40 % batch, the line at 70 %.
+/// The bar for the scripted daemon: 30 % normal, 40 % batch, the line at 70 %.
 fn bar(width: usize) -> String {
     let part = |sign: &str, columns: usize| sign.repeat(columns);
     let (normal, both) = (width * 3 / 10, width * 7 / 10);
     part("█", normal) + &part("▒", both - normal) + "┃" + &part("·", width - both - 1)
 }
 
-/// A scripted daemon, and a terminal whose Plimsoll finds it.
+/// A scripted daemon, and a terminal in which Plimsoll finds it.
 struct Scene {
     terminal: Terminal,
     daemon: Option<ScriptedDaemon>,
@@ -49,8 +49,8 @@ impl Scene {
         })
     }
 
-    /// Whether the shell has its terminal back as it was.
-    fn assert_given_back(&self, status: &str) {
+    /// Asserts that the shell has its terminal back in its former state.
+    fn assert_restored(&self, status: &str) {
         let terminal = &self.terminal;
         terminal.until("the screen of the shell", |screen| {
             screen.contains("before-top") && !screen.contains("plimsoll top - ")

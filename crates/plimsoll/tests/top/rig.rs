@@ -1,4 +1,4 @@
-//! A terminal to look at, and a daemon to ask.
+//! A terminal that tests can read, and a scripted daemon.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::Shutdown;
@@ -19,10 +19,10 @@ use tempfile::TempDir;
 
 use crate::common::{binary, wait_until};
 
-/// What a look at the terminal may take to show what it has to.
+/// Time limit for the terminal to show an expected text.
 pub const SOON: Duration = Duration::from_secs(20);
 
-/// Panics where there is no terminal to look at.
+/// Panics if tmux is not installed.
 pub fn need_tmux() {
     let found = Command::new("tmux")
         .arg("-V")
@@ -32,13 +32,14 @@ pub fn need_tmux() {
     assert!(is_there, "THESE TESTS NEED TMUX: tools/install-deps native");
 }
 
-/// A shell in a terminal of tmux, with a server of its own.
+/// A shell in a terminal of tmux, with a tmux server of its own.
 pub struct Terminal {
     folder: TempDir,
 }
 
 impl Terminal {
-    /// Of 80 × 24, with the variables in the environment of its shell.
+    /// Starts a terminal of 80 × 24, with variables in the environment of its
+    /// shell.
     pub fn new(variables: &[(&str, &str)], confine: impl FnOnce(&mut Command)) -> Self {
         let terminal = Self {
             folder: tempfile::tempdir().unwrap(),
@@ -76,12 +77,12 @@ impl Terminal {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What is on the screen.
+    /// Text on the screen.
     pub fn screen(&self) -> String {
         self.run(&["capture-pane", "-p"])
     }
 
-    /// The same with colours, as escape sequences.
+    /// Text on the screen with colours, as escape sequences.
     pub fn colours(&self) -> String {
         self.run(&["capture-pane", "-p", "-e"])
     }
@@ -102,7 +103,7 @@ impl Terminal {
         self.run(&["resize-window", "-x", &width, "-y", &height]);
     }
 
-    /// Waits until the screen is as it has to be, and returns it.
+    /// Waits until the screen satisfies a condition, and returns it.
     pub fn until(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
         let start = Instant::now();
         loop {
@@ -118,7 +119,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until a text is on the screen.
+    /// Waits until a text is on the screen, and returns the screen.
     pub fn until_shown(&self, text: &str) -> String {
         self.until(text, |screen| screen.contains(text))
     }
@@ -158,10 +159,10 @@ fn now_usec() -> u64 {
     now.tv_sec() as u64 * 1_000_000 + now.tv_nsec() as u64 / 1_000
 }
 
-/// What a group of the scripted daemon does, in ppm of one CPU and of its
+/// Activity of a group of the scripted daemon, in ppm of one CPU and of its
 /// periods of 100 ms.
 #[derive(Clone, Copy)]
-pub struct Doing {
+pub struct Activity {
     pub name: &'static str,
     pub knobs: &'static str,
     pub cpu_ppm: u64,
@@ -170,22 +171,22 @@ pub struct Doing {
 }
 
 /// Three groups on two CPUs: normal work 30 %, batch work 40 %.
-pub const GROUPS: [Doing; 3] = [
-    Doing {
+pub const GROUPS: [Activity; 3] = [
+    Activity {
         name: "/system.slice/web.service",
         knobs: r#"{"headroom": "30%"}"#,
         cpu_ppm: 600_000,
         throttled_ppm: 0,
         wait_ppm: 0,
     },
-    Doing {
+    Activity {
         name: "encode",
         knobs: r#"{"class": "batch", "nice": "10"}"#,
         cpu_ppm: 800_000,
         throttled_ppm: 0,
         wait_ppm: 3_200_000,
     },
-    Doing {
+    Activity {
         name: "tenant",
         knobs: r#"{"quota": "2cpus", "burst": "100ms"}"#,
         cpu_ppm: 0,
@@ -194,33 +195,37 @@ pub const GROUPS: [Doing; 3] = [
     },
 ];
 
-/// Every counter grows exactly with the clock, so that rates are what the
-/// script says however late somebody asks.
-fn state(groups: &[Doing], with_plan: bool) -> State {
+/// State at the current time. Every counter is an exact function of the clock,
+/// so that rates do not depend on the delay of requests.
+fn state(groups: &[Activity], with_plan: bool) -> State {
     let at_usec = now_usec();
     let grown = |ppm: u64| (u128::from(at_usec) * u128::from(ppm) / 1_000_000) as u64;
     let periods = at_usec / 100_000;
-    let group = |doing: &Doing| Group {
-        name: doing.name.into(),
-        group: doing.name.into(),
-        cgroup: format!("/here/{}", doing.name.trim_start_matches('/')).into(),
-        knobs: serde_json::from_str(doing.knobs).unwrap(),
+    let group = |activity: &Activity| Group {
+        name: activity.name.into(),
+        group: activity.name.into(),
+        cgroup: format!("/here/{}", activity.name.trim_start_matches('/')).into(),
+        knobs: serde_json::from_str(activity.knobs).unwrap(),
         plan: if with_plan {
             json!([{"knob": "nice", "value": "10", "mechanism": "setpriority", "fidelity": "exact"}])
         } else {
             json!(null)
         },
         statistics: Some(Sample {
-            usage_usec: grown(doing.cpu_ppm),
+            usage_usec: grown(activity.cpu_ppm),
             processes: 4,
             quota: Some(CpuStat {
                 nr_periods: periods,
-                nr_throttled: if doing.throttled_ppm > 0 { periods } else { 0 },
+                nr_throttled: if activity.throttled_ppm > 0 {
+                    periods
+                } else {
+                    0
+                },
                 ..CpuStat::default()
             }),
             batch: Some(BatchSample {
                 total: plimsoll_engine::enforcer::BatchCounts {
-                    wait_usec: grown(doing.wait_ppm),
+                    wait_usec: grown(activity.wait_ppm),
                     ..Default::default()
                 },
                 cpus: Vec::new(),
@@ -253,7 +258,7 @@ fn state(groups: &[Doing], with_plan: bool) -> State {
     }
 }
 
-/// A daemon that speaks the protocol and does what the script says.
+/// A daemon that speaks the protocol and reports scripted groups.
 pub struct ScriptedDaemon {
     connections: Arc<Mutex<Vec<UnixStream>>>,
     socket: std::path::PathBuf,
@@ -261,7 +266,7 @@ pub struct ScriptedDaemon {
 
 impl ScriptedDaemon {
     /// Listens in a runtime folder.
-    pub fn start(runtime: &Path, groups: Vec<Doing>) -> Self {
+    pub fn start(runtime: &Path, groups: Vec<Activity>) -> Self {
         let socket = runtime.join(SOCKET);
         let listener = UnixListener::bind(&socket).unwrap();
         let connections = Arc::<Mutex<Vec<UnixStream>>>::default();
@@ -269,7 +274,8 @@ impl ScriptedDaemon {
         let own = socket.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // It was ended: the connection only wakes this thread.
+                // The daemon was dropped: the connection only wakes this
+                // thread.
                 if !own.exists() {
                     return;
                 }
@@ -296,7 +302,7 @@ impl Drop for ScriptedDaemon {
     }
 }
 
-fn answer(stream: &UnixStream, groups: &[Doing]) {
+fn answer(stream: &UnixStream, groups: &[Activity]) {
     for line in BufReader::new(stream).lines() {
         let Ok(line) = line else { return };
         let asked: Envelope = serde_json::from_str(&line).unwrap();
@@ -304,8 +310,9 @@ fn answer(stream: &UnixStream, groups: &[Doing]) {
         let Request::Show { target, details } = asked.request else {
             panic!("not asked to show: {line}");
         };
-        let wanted = |doing: &&Doing| target.as_deref().is_none_or(|name| name == doing.name);
-        let groups: Vec<Doing> = groups.iter().filter(wanted).copied().collect();
+        let wanted =
+            |activity: &&Activity| target.as_deref().is_none_or(|name| name == activity.name);
+        let groups: Vec<Activity> = groups.iter().filter(wanted).copied().collect();
         let answer = Answer::State(Box::new(state(&groups, details)));
         let mut text = serde_json::to_string(&answer).unwrap();
         text.push('\n');

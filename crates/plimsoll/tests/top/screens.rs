@@ -1,4 +1,4 @@
-//! What is on the screen, and what keys do to it.
+//! Tests of screens and keys.
 
 use std::process::{Command, Stdio};
 
@@ -9,7 +9,7 @@ use crate::common::binary;
 use crate::rig::{GROUPS, ScriptedDaemon, need_tmux};
 use crate::{Scene, bar};
 
-/// The rows of the table: the first words.
+/// Names in the rows of the table.
 fn names(screen: &str) -> Vec<String> {
     let rows = screen
         .lines()
@@ -36,11 +36,11 @@ fn the_machine_with_its_headroom_line_and_the_groups() {
     assert_eq!(lines[1], bar(80), "{screen}");
     assert_eq!(
         lines[2],
-        "█ normal 30.0%  ▒ batch 40.0%  · idle 30.0%  ┃ side work stops at 70.0%"
+        "█ normal 30.0%  ▒ batch 40.0%  · idle 30.0%  ┃ batch work stops at 70.0%"
     );
     assert_eq!(
         lines[3],
-        "headroom 30%: side work 40.0% of 40.0% allowed; short by 0.000 s so far"
+        "headroom 30%: batch work 40.0% of 40.0% allowed; short by 0.000 s so far"
     );
     assert_eq!(
         lines[4],
@@ -75,7 +75,7 @@ fn keys_sort_filter_and_open_details() {
     terminal.press(&["t"]);
     sorted("by throttling", ["tenant", web, "encode"]);
     terminal.press(&["r"]);
-    sorted("the other way round", [web, "encode", "tenant"]);
+    sorted("reverse the order", [web, "encode", "tenant"]);
     terminal.press(&["r", "<"]);
     sorted("by CPU", ["encode", web, "tenant"]);
 
@@ -117,7 +117,7 @@ fn keys_sort_filter_and_open_details() {
 }
 
 #[test]
-fn any_size_from_40_by_10_on_will_do() {
+fn any_size_from_40_by_10_on_is_supported() {
     need_tmux();
     let scene = Scene::new(&[]);
     let terminal = &scene.terminal;
@@ -139,7 +139,7 @@ fn any_size_from_40_by_10_on_will_do() {
 }
 
 #[test]
-fn without_colours_and_without_utf_8_it_does_without() {
+fn no_color_and_other_locales_are_respected() {
     need_tmux();
     let is_coloured = |screen: &str| {
         let codes = screen.split("\u{1b}[").skip(1);
@@ -188,7 +188,7 @@ fn once_prints_a_table_or_a_document() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "2 CPUs: normal 30.0%, batch 40.0%, idle 30.0%");
     assert!(
-        lines[1].ends_with("side work stops at 70.0% of all CPUs"),
+        lines[1].ends_with("batch work stops at 70.0% of all CPUs"),
         "{text}"
     );
     let words = |line: &str| {

@@ -1,24 +1,21 @@
-//! Who is asked: the daemon, a daemon that comes and goes, running commands.
+//! Tests of sources: the daemon, a restarted daemon, running commands.
 
 use std::fs;
 use std::thread;
 use std::time::Duration;
 
 use crate::common::{Host, wait_until};
-use crate::rig::{Doing, GROUPS, SOON, ScriptedDaemon, Terminal, need_tmux};
+use crate::rig::{Activity, GROUPS, SOON, ScriptedDaemon, Terminal, need_tmux};
 use crate::{Scene, bar};
 
 #[test]
-fn a_daemon_that_goes_away_is_waited_for() {
+fn lost_daemon_is_reconnected() {
     need_tmux();
     let mut scene = Scene::new(&[]);
     scene.top("");
     drop(scene.daemon.take());
-    let screen = scene.terminal.until_shown("no answer; trying again");
-    assert!(
-        screen.contains(&bar(80)),
-        "what was seen last stays:\n{screen}"
-    );
+    let screen = scene.terminal.until_shown("no answer; retrying");
+    assert!(screen.contains(&bar(80)), "the last state stays:\n{screen}");
     scene.daemon = Some(ScriptedDaemon::start(
         scene.runtime.path(),
         GROUPS[..2].to_vec(),
@@ -42,7 +39,7 @@ fn a_thousand_groups_cost_little() {
     let names: Vec<&'static str> = (0..1_000)
         .map(|number| &*Box::leak(format!("/tenants.slice/tenant-{number:04}").into_boxed_str()))
         .collect();
-    let groups = names.iter().map(|name| Doing { name, ..GROUPS[1] });
+    let groups = names.iter().map(|name| Activity { name, ..GROUPS[1] });
     let mut scene = Scene::new(&[]);
     drop(scene.daemon.take());
     scene.daemon = Some(ScriptedDaemon::start(
@@ -57,7 +54,7 @@ fn a_thousand_groups_cost_little() {
     thread::sleep(time);
     let ticks = cpu_ticks(pid) - before;
     println!("top with 1,000 groups: {ticks} ticks of 10 ms in {time:?}");
-    // Without optimisation a look takes about 20 ms, with it a few.
+    // An update takes about 20 ms without optimisation, and a few with it.
     let most = if cfg!(debug_assertions) { 60 } else { 25 };
     assert!(ticks <= most, "{ticks} ticks of 10 ms in {time:?}");
     scene.terminal.press(&["g", "End"]);
@@ -65,7 +62,7 @@ fn a_thousand_groups_cost_little() {
 }
 
 #[test]
-fn without_a_daemon_it_shows_the_runs() {
+fn runs_are_shown_without_a_daemon() {
     need_tmux();
     let host = Host::shared();
     let run = host.start_load(
@@ -101,7 +98,7 @@ fn without_a_daemon_it_shows_the_runs() {
 }
 
 #[test]
-fn a_daemon_with_groups_of_its_own_is_shown() {
+fn groups_of_the_daemon_are_shown() {
     need_tmux();
     let mut host = Host::shared();
     let group = host.group("tenant");
@@ -122,7 +119,7 @@ fn a_daemon_with_groups_of_its_own_is_shown() {
         let row = screen.lines().find(|line| line.contains("/tenant "));
         let words: Vec<&str> = row.unwrap_or("").split_whitespace().collect();
         let number = |place: usize| words.get(place)?.parse::<f64>().ok();
-        // The cursor, the name, the class, and then the rates.
+        // After cursor, name and class come the rates.
         number(3).is_some_and(|cpu| (2.0..30.0).contains(&cpu))
             && number(4).is_some_and(|throttled| throttled > 0.0)
     };
@@ -137,5 +134,5 @@ fn a_daemon_with_groups_of_its_own_is_shown() {
     });
     load.kill_hard();
     daemon.stop().good();
-    terminal.until_shown("no answer; trying again");
+    terminal.until_shown("no answer; retrying");
 }

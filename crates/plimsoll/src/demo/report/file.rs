@@ -1,12 +1,13 @@
-//! The report's file: whether it can be written is known before the demo.
+//! File of the report. Opened before the demo, so that an unwritable path fails
+//! early.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use crate::error::{CommandError, Result};
 
-/// A file that will hold a report. One that was created and never written
-/// is removed again.
+/// A file that will hold a report. Removed if it was created here and never
+/// written.
 #[derive(Debug)]
 pub struct ReportFile {
     path: PathBuf,
@@ -19,7 +20,7 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> CommandError + use<> {
 }
 
 impl ReportFile {
-    /// Makes sure that `path` can be written, and changes nothing there yet.
+    /// Checks that `path` can be written, without changing an existing file.
     pub fn open(path: &Path) -> Result<Self> {
         let is_new = !path.exists();
         OpenOptions::new()
@@ -45,7 +46,7 @@ impl ReportFile {
 impl Drop for ReportFile {
     fn drop(&mut self) {
         if self.is_new && !self.is_written {
-            // Empty, and not worth a message.
+            // The file is empty; a failure is not worth a message.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_cannot_be_written_is_known_at_once() {
+    fn unwritable_file_is_refused_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("no/such/report.html");
         for path in [folder.path(), missing.as_path()] {
@@ -66,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_a_demo_without_result() {
+    fn demo_without_result_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("report.html");
         drop(ReportFile::open(&path).unwrap());

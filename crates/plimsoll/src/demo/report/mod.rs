@@ -1,4 +1,4 @@
-//! The HTML report: one file without scripts that needs nothing else.
+//! The HTML report: one self-contained file without scripts.
 
 mod file;
 mod page;

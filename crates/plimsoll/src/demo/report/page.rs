@@ -1,4 +1,4 @@
-//! The page around the plots.
+//! HTML page with tables and plots.
 
 use super::super::findings;
 use super::super::outcome::{Outcome, PhaseResult, date};
@@ -6,21 +6,21 @@ use super::super::table;
 use super::plot;
 use crate::error::Result;
 
-/// The page's looks, in light and in dark.
+/// Style sheet of the page, for light and dark mode.
 const STYLE: &str = include_str!("style.css");
 
-/// What the demo does not show, and how far to trust it.
+/// Limits of the demo.
 const LIMITS: [&str; 4] = [
     "One run of a few seconds per phase on one machine: repeat it before you rely on a figure. \
-     Whatever else ran on this machine, or on its host if it is a virtual one, is in the figures.",
+     The figures include the effects of other programs on this machine and, if it is virtual, on its host.",
     "The burners only compute. Work that fills caches, memory bandwidth or disks also slows a \
      service in ways that no CPU scheduler can undo.",
     "The load generator runs inside the service's group and its own lateness counts as latency: \
      figures are pessimistic rather than flattering.",
-    "Requests do nothing but use CPU time; a real service that waits for others has other tails.",
+    "Requests only use CPU time; a service that waits for other services has other tail latencies.",
 ];
 
-/// Text as HTML shows it.
+/// Escapes text for HTML.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -36,7 +36,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// The whole page.
+/// Builds the page.
 pub fn page(outcome: &Outcome) -> Result<String> {
     let mut body = String::new();
     body += &heading(outcome);
@@ -97,7 +97,7 @@ fn heading(outcome: &Outcome) -> String {
     )
 }
 
-/// One question: table, how to read it, plot with its legend.
+/// A section: table, its explanation, plot and legend.
 fn section(title: &str, table: &str, legend: &str, svg: &str) -> String {
     let key = [
         ("p50", "p50 per interval"),
@@ -141,7 +141,7 @@ fn html_table(header: [&str; 8], rows: impl Iterator<Item = [String; 8]>) -> Str
 fn commands(outcome: &Outcome) -> String {
     let phase = |phase: &PhaseResult| {
         let lines: Vec<_> = phase.commands.iter().map(|line| escaped(line)).collect();
-        // All but the last run beside it.
+        // All jobs but the last run in the background.
         format!(
             "<h3>{}</h3>\n<pre>{}</pre>\n",
             escaped(&phase.label),
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_has_every_phase_and_needs_nothing_else() {
+    fn page_has_every_phase_and_is_self_contained() {
         let outcome = fixture::outcome();
         let page = page(&outcome).unwrap();
         for phase in outcome.phases.iter().chain(&outcome.bursts) {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_demo_that_was_ended_early_has_a_page_too() {
+    fn interrupted_demo_has_a_page() {
         let mut outcome = fixture::outcome();
         outcome.phases.truncate(1);
         outcome.bursts.clear();

@@ -1,4 +1,5 @@
-//! Latency and utilisation over time, phase beside phase, as SVG.
+//! Plot of latency and utilisation over time, with the phases side by side, as
+//! SVG.
 
 use std::ops::Range;
 
@@ -13,8 +14,8 @@ use crate::output::drawing::{
     self, Area, Panel, dotted_line, failed, label, text_at, text_upwards,
 };
 
-/// The colours, by what they are for. The page gives each role its colour in
-/// light and in dark; these values only stand for the roles until then.
+/// Colours by role. These values are placeholders, which are replaced by CSS
+/// classes, so that the page can set the colours for light and dark mode.
 const ROLES: [(RGBColor, &str, &str); 7] = [
     (INK, "#010101", "var(--ink)"),
     (MUTED, "#020202", "var(--muted)"),
@@ -33,22 +34,22 @@ const P99: RGBColor = RGBColor(6, 6, 6);
 const BUSY: RGBColor = RGBColor(7, 7, 7);
 
 const WIDTH: i32 = 1180;
-/// Above the panels: three lines of text for each phase.
+/// Height of the header: three lines of text for each phase.
 const HEAD: i32 = 70;
-/// Between those lines.
+/// Line height of the header.
 const LINE: i32 = 20;
 const LATENCY_HEIGHT: i32 = 260;
 const GAP: i32 = 26;
 const BUSY_HEIGHT: i32 = 130;
-/// Below the panels: the time.
+/// Height of the time axis.
 const FOOT: i32 = 44;
-/// Left of the panels: the scales.
+/// Width of the value axes.
 const LEFT: i32 = 84;
 const RIGHT: i32 = 14;
-/// The size of scales.
+/// Font size of the axes.
 const SMALL: f64 = 14.0;
 
-/// Places on the time axis: phases of equal length one after another.
+/// Positions on the time axis: phases of equal length one after another.
 struct Bands {
     length: f64,
     count: usize,
@@ -75,7 +76,7 @@ pub fn timeline(phases: &[PhaseResult], phase_seconds: f64) -> Result<String> {
     Ok(themed(svg))
 }
 
-/// Roles instead of colours, and no fixed size.
+/// Replaces placeholder colours by roles, and removes the fixed size.
 fn themed(mut svg: String) -> String {
     for (_, placeholder, role) in ROLES {
         svg = svg.replace(placeholder, role);
@@ -113,8 +114,7 @@ fn draw(root: &Area, phases: &[PhaseResult], bands: &Bands) -> Result<()> {
     text_at(root, "seconds of each phase", &style, middle)
 }
 
-/// A part of the drawing with the time axis of all phases; values grow
-/// upwards.
+/// A panel with the time axis of all phases; values grow upwards.
 fn panel<'a>(
     root: &Area<'a>,
     bands: &Bands,
@@ -125,7 +125,7 @@ fn panel<'a>(
     drawing::panel(root, across, (top, height), 0.0..bands.end(), values)
 }
 
-/// The logarithm of latency in microseconds, over what was measured.
+/// Scale for the logarithm of latency in microseconds, over the measured range.
 struct LatencyScale {
     low: f64,
     high: f64,
@@ -165,7 +165,7 @@ impl LatencyScale {
     }
 }
 
-/// Every other phase lies on a shade.
+/// Shades every other phase.
 fn shade(panel: &Panel, bands: &Bands) -> Result<()> {
     let (from, to) = (panel.get_y_range().start, panel.get_y_range().end);
     for index in (0..bands.count).step_by(2) {
@@ -199,7 +199,7 @@ fn reference(panel: &Panel, phases: &[PhaseResult]) -> Result<()> {
     panel.draw(&line).map_err(failed)
 }
 
-/// What a phase is, and what it came to.
+/// Draws the name and the main results of a phase.
 fn head(root: &Area, panel: &Panel, start: f64, phase: &PhaseResult) -> Result<()> {
     let (x, _) = panel.map_coordinate(&(start, panel.get_y_range().start));
     let figures = format!(
@@ -258,7 +258,8 @@ fn busy_area(panel: &Panel, start: f64, phase: &PhaseResult) -> Result<()> {
     panel.draw(&line).map_err(failed)
 }
 
-/// Seconds below a phase; the last is where the next begins, and is left out.
+/// Labels of seconds below a phase; the last is omitted, because the next phase
+/// begins there.
 fn time_labels(root: &Area, panel: &Panel, start: f64, length: f64) -> Result<()> {
     let step = drawing::round_step(length, 5.0);
     let style = label(SMALL, &MUTED, HPos::Center, VPos::Top);
@@ -277,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plot_names_its_phases_and_has_no_colours_of_its_own() {
+    fn plot_names_its_phases_and_has_no_fixed_colours() {
         let outcome = fixture::outcome();
         let svg = timeline(&outcome.phases, outcome.phase_seconds).unwrap();
         for phase in &outcome.phases {
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_drawn_as_nothing() {
+    fn phases_without_measurements_are_empty() {
         let mut outcome = fixture::outcome();
         for phase in &mut outcome.phases {
             phase.series.clear();

@@ -1,4 +1,4 @@
-//! Running the model to its end, or until somebody asks for one.
+//! Runs a simulation to its end, or until it is interrupted.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,12 @@ use plimsoll_sim::scenario::Scenario;
 
 use crate::error::{CommandError, Result};
 
-/// Virtual time of the first stretch.
+/// Virtual time of the first step.
 const STRETCH_FIRST_NS: u64 = 1_000_000;
-/// A stretch is to take about this long: a signal waits no longer.
+/// Approximate duration of a step, which bounds the delay of a signal.
 const STRETCH_WALL: Duration = Duration::from_millis(20);
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct SoFar {
     now_ns: u64,
@@ -23,7 +23,7 @@ pub struct SoFar {
 }
 
 impl SoFar {
-    /// As a line for people.
+    /// The progress as a line of text.
     pub fn line(&self, name: Option<&str>) -> String {
         let name = name.map_or_else(String::new, |name| format!("{name}: "));
         let share = 100.0 * self.now_ns as f64 / self.end_ns.max(1) as f64;

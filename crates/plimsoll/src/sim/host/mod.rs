@@ -1,14 +1,14 @@
-//! `plimsoll sim host`: a scenario on the model of a host.
+//! `plimsoll sim host`: runs a scenario in the host simulator.
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `drive` | running the model to its end, or until somebody asks for one |
-//! | `watch` | what is looked at meanwhile |
-//! | `timeline` | the Chrome trace of what ran where |
-//! | `usage` | the machine's use over time |
-//! | `outcome` | what it came to; the JSON schema |
-//! | `table` | the tables on the terminal |
-//! | `plot` | the pictures |
+//! | `drive` | running the simulation to its end, or until it is interrupted |
+//! | `watch` | observers of the simulation |
+//! | `timeline` | Chrome trace of all runs of tasks |
+//! | `usage` | utilisation of the machine over time |
+//! | `outcome` | results; the JSON schema |
+//! | `table` | tables on the terminal |
+//! | `plot` | pictures |
 
 pub mod drive;
 pub mod outcome;
@@ -32,7 +32,7 @@ use timeline::TimelineFile;
 use usage::Usage;
 use watch::Watch;
 
-/// Shown below the help.
+/// Examples at the end of the help.
 pub const EXAMPLES: &str = "Examples:
   plimsoll sim host scenarios/burst.toml
   plimsoll sim host scenarios/bt-1.toml --variant batch --seed 7 --duration 60s
@@ -40,25 +40,25 @@ pub const EXAMPLES: &str = "Examples:
 
 A trace opens in https://ui.perfetto.dev or chrome://tracing.";
 
-/// Which scenario, and what of it is changed.
+/// A scenario, and overrides of its settings.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ScenarioArgs {
     /// The scenario, a TOML file
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Run this variant of it alone [default: all]
+    /// Run only this variant [default: all]
     #[arg(long, value_name = "NAME")]
     pub variant: Option<String>,
-    /// Seed, in place of the file's
+    /// Seed; overrides the file's
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub seed: Option<u64>,
-    /// Measured time, in place of the file's, such as 30s
+    /// Measured time, such as 30s; overrides the file's
     #[arg(long, value_name = "TIME", value_parser = plimsoll_load::cli::duration, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
 }
 
 impl ScenarioArgs {
-    /// Reads the file.
+    /// Reads the file and applies the overrides.
     pub fn read(&self) -> Result<ScenarioFile> {
         let overrides = Overrides {
             seed: self.seed,
@@ -82,10 +82,11 @@ impl ScenarioArgs {
 pub struct Args {
     #[command(flatten)]
     scenario: ScenarioArgs,
-    /// Write what ran where into this file, in the Chrome trace format
+    /// Write a trace of all runs of tasks to this file, in the Chrome trace
+    /// format
     #[arg(long, value_name = "FILE")]
     trace_out: Option<PathBuf>,
-    /// Draw utilisation over time and latencies into this file, .svg or .png
+    /// Plot utilisation over time and latencies to this file, .svg or .png
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Print JSON
@@ -93,7 +94,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the scenario, all its variants one after another, and prints what they came to.
+/// Runs all variants of the scenario one after another, and prints the results.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let file = args.scenario.read()?;
     check_outputs(args)?;
@@ -119,7 +120,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut runs = file.runs.iter().take_while(|_| !stop.is_set());
     let simulated = runs.try_for_each(&mut each);
     drop(progress);
-    // Whatever becomes of the rest, the files hold what was simulated.
+    // Written even if a later step fails, so that the files hold the simulated
+    // part.
     let written = write_files(timeline, picture, &outcome, &usages);
     simulated?;
     if !outcome.runs.is_empty() {
@@ -129,25 +131,25 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(exit_code(&stop))
 }
 
-/// Refuses to write over the scenario, and two things into one file.
+/// Refuses outputs that would overwrite the scenario or each other.
 fn check_outputs(args: &Args) -> Result<()> {
     let outputs = [("trace-out", &args.trace_out), ("plot", &args.plot)];
-    let mut taken = vec![whole(&args.scenario.file)];
+    let mut taken = vec![canonical(&args.scenario.file)];
     for (field, path) in outputs {
         let Some(path) = path else { continue };
-        if taken.contains(&whole(path)) {
+        if taken.contains(&canonical(path)) {
             return Err(CommandError::Other(format!(
-                "{field}: `{}` is the scenario's or another output's file; allowed: one of its own",
+                "{field}: `{}` is also the scenario or another output; allowed: a file of its own",
                 path.display()
             )));
         }
-        taken.push(whole(path));
+        taken.push(canonical(path));
     }
     Ok(())
 }
 
-/// A file's one name, by whichever it was given; it need not be there yet.
-fn whole(path: &Path) -> PathBuf {
+/// Canonical path of a file that may not exist yet.
+fn canonical(path: &Path) -> PathBuf {
     if let Ok(path) = path.canonicalize() {
         return path;
     }
@@ -200,7 +202,7 @@ fn print(outcome: &Outcome, json: bool) -> Result<()> {
     }
 }
 
-/// 0, or that of the signal which ended it.
+/// Exit code: 0, or that of the signal that interrupted the run.
 pub fn exit_code(stop: &Stop) -> ExitCode {
     match stop.signal() {
         Some(signal) => ExitCode::from(128 + signal),
@@ -208,7 +210,7 @@ pub fn exit_code(stop: &Stop) -> ExitCode {
     }
 }
 
-/// The file's name as it was given.
+/// Name of the file, as given.
 fn shown(path: &Path) -> String {
     path.display().to_string()
 }

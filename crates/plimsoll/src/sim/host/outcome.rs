@@ -1,8 +1,8 @@
-//! What a scenario came to on the model, and its JSON form.
+//! Results of a simulated scenario, and their JSON form.
 //!
 //! # JSON
 //! `plimsoll sim host --json` prints one object: [`Outcome`] beside `schema`.
-//! Within `plimsoll.sim-host/1` fields are only ever added. Times end in `_ns`
+//! Within `plimsoll.sim-host/1`, fields are only ever added. Times end in `_ns`
 //! or `_us`; ratios are 1 for the whole.
 
 use std::path::Path;
@@ -11,38 +11,38 @@ use plimsoll_sim::host::HostReport;
 use plimsoll_sim::scenario::{Run, ScenarioFile};
 use serde::Serialize;
 
-/// Name and version of the JSON form.
+/// Name and version of the JSON schema.
 pub const SCHEMA: &str = "plimsoll.sim-host/1";
 
-/// All that was run of a file.
+/// Results of a scenario file.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// The version of Plimsoll.
+    /// Version of Plimsoll.
     pub version: String,
-    /// The file, as it was named.
+    /// Name of the file, as given.
     pub file: String,
-    /// The file's line about itself.
+    /// Description from the file.
     pub about: String,
-    /// The runs; fewer than the file has if somebody asked for an end.
+    /// The runs; fewer than in the file if the simulation was interrupted.
     pub runs: Vec<RunOutcome>,
 }
 
 /// One run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunOutcome {
-    /// The variant's name; `null` in a file that has none.
+    /// Name of the variant; `null` in a file without variants.
     pub variant: Option<String>,
-    /// The variant's line about itself.
+    /// Description of the variant.
     pub about: String,
-    /// Time before the measurement.
+    /// Warm-up before the measurement.
     pub warmup_ns: u64,
-    /// What the model reports.
+    /// Report of the simulator.
     #[serde(flatten)]
     pub report: HostReport,
 }
 
 impl Outcome {
-    /// Nothing run yet.
+    /// Creates results without runs.
     pub fn new(path: &Path, file: &ScenarioFile) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -54,7 +54,7 @@ impl Outcome {
 }
 
 impl RunOutcome {
-    /// Of a run and its report.
+    /// Creates the results of one run.
     pub fn new(run: &Run, report: HostReport) -> Self {
         Self {
             variant: run.variant.clone(),

@@ -1,5 +1,5 @@
-//! Pictures: for each run the machine's use over time, and beside it the
-//! latencies of its groups.
+//! Pictures: a row for each run, with the machine's utilisation over time and
+//! the latencies of its groups.
 
 use std::ops::Range;
 
@@ -21,24 +21,25 @@ const BATCH: RGBColor = RGBColor(224, 142, 52);
 const IDLE: RGBColor = RGBColor(240, 242, 244);
 
 const WIDTH: i32 = 1120;
-/// Above the rows: the title and what the colours are.
+/// Height of the title and the legend.
 const HEAD: i32 = 62;
-/// One run: its name, its panels, the names of their axes.
+/// Height of a row: name, panels and axis labels.
 const ROW: i32 = 186;
 const NAME: i32 = 26;
 const PANEL: i32 = 124;
 const FOOT: i32 = 12;
-/// The panel of utilisation, from and to.
+/// Left and right edge of the utilisation panel.
 const USE: (i32, i32) = (58, 600);
-/// The panel of latencies, from and to; the names of its lines stand behind it.
+/// Left and right edge of the latency panel; labels of its lines are to the
+/// right.
 const LATENCY: (i32, i32) = (690, 980);
 const SMALL: f64 = 13.0;
 /// The percentiles, from left to right.
 const PERCENTILES: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
-/// More rows than this no person looks at.
+/// Maximum number of rows, to keep the picture readable.
 const ROWS_MAX: usize = 40;
 
-/// Draws all runs, one below the other. `usages`: of each, in the same order.
+/// Draws all runs, one below the other. `usages`: one for each run.
 pub fn draw(outcome: &Outcome, usages: &[Usage]) -> Result<String> {
     let rows = outcome.runs.len().min(ROWS_MAX);
     // At most ROWS_MAX.
@@ -61,7 +62,7 @@ pub fn draw(outcome: &Outcome, usages: &[Usage]) -> Result<String> {
     })
 }
 
-/// The title, and what the colours are.
+/// Draws the title and the legend.
 fn head(root: &Area, about: &str) -> Result<()> {
     let style = label(17.0, &INK, HPos::Left, VPos::Top);
     text_at(root, about, &style, (USE.0, 10))?;
@@ -81,13 +82,13 @@ fn head(root: &Area, about: &str) -> Result<()> {
     text_at(root, "latency, log scale", &style, (LATENCY.0, 47))
 }
 
-/// A group's latencies.
+/// Latencies of a workload.
 struct Line {
     name: String,
     us: [f64; 5],
 }
 
-/// What has latencies, of all groups.
+/// Workloads of all groups that have latencies.
 fn lines(run: &RunOutcome) -> Vec<Line> {
     let mut lines = Vec::new();
     for group in &run.report.groups {
@@ -106,7 +107,8 @@ fn lines(run: &RunOutcome) -> Vec<Line> {
     lines
 }
 
-/// The logarithm of latencies, over those of all runs, so that they compare.
+/// Scale for the logarithm of latencies, common to all runs so that they can be
+/// compared.
 struct Scale {
     low: f64,
     high: f64,
@@ -123,7 +125,7 @@ impl Scale {
                 high: 5.0,
             };
         }
-        // A panel is not to be narrower than a decade.
+        // At least about a decade.
         let (low, high) = ((low * 0.7).log10(), (high * 1.5).log10());
         Self {
             low: low.min(high - 1.0),
@@ -132,7 +134,7 @@ impl Scale {
     }
 }
 
-/// A place for one run.
+/// Position of one run.
 struct Row<'a, 'b> {
     root: &'b Area<'a>,
     top: i32,
@@ -171,7 +173,7 @@ impl<'a> Row<'a, '_> {
         panel
             .draw(&Rectangle::new(corners, IDLE.filled()))
             .map_err(failed)?;
-        // Each class upon what is below it, as steps: an interval has one value.
+        // Stacked areas, drawn as steps because each interval has one value.
         let half = points.first().map_or(0.0, |point| point.at_seconds);
         let normal = |p: &Point| p.normal_ratio;
         let both = |p: &Point| p.normal_ratio + p.batch_ratio;
@@ -194,14 +196,14 @@ impl<'a> Row<'a, '_> {
         self.seconds(&panel, seconds)
     }
 
-    /// Names of round times below a panel.
+    /// Labels of round times below a panel.
     fn seconds(&self, panel: &Panel, length: f64) -> Result<()> {
         let step = drawing::round_step(length, 8.0);
         let style = label(SMALL, &MUTED, HPos::Center, VPos::Top);
         for index in 0..=(length / step + 1e-9) as u32 {
             let at = f64::from(index) * step;
             let (x, y) = panel.map_coordinate(&(at, 0.0));
-            // No more digits than the step has.
+            // Rounded to the digits of the step.
             let name = (at * 1e6).round() / 1e6;
             text_at(self.root, &format!("{name} s"), &style, (x, y + 5))?;
         }
@@ -235,7 +237,7 @@ impl<'a> Row<'a, '_> {
         let mut taken: Vec<i32> = Vec::new();
         for (line, colour) in lines.iter().zip(LINES.iter().cycle()) {
             let y = self.line(&panel, line, *colour)?;
-            // The names of lines that end close to each other give way downwards.
+            // Labels that would overlap are moved down.
             let y = taken.iter().fold(y, |y, other| {
                 if (y - other).abs() < 14 {
                     other + 14
@@ -251,7 +253,7 @@ impl<'a> Row<'a, '_> {
         Ok(())
     }
 
-    /// Draws a line and returns how high it ends.
+    /// Draws a line and returns the height of its end.
     fn line(&self, panel: &Panel, line: &Line, colour: RGBColor) -> Result<i32> {
         let points = (0_u32..).zip(line.us);
         let points: Vec<(f64, f64)> = points

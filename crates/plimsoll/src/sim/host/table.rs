@@ -1,4 +1,4 @@
-//! The tables on the terminal.
+//! Tables on the terminal.
 
 use comfy_table::CellAlignment;
 use plimsoll_load::Latency;
@@ -8,18 +8,18 @@ use super::outcome::{Outcome, RunOutcome};
 use crate::error::Result;
 use crate::output::{borderless, print_line};
 
-/// Where there is no such figure.
+/// Placeholder for a figure that does not exist.
 const NONE: &str = "-";
-/// What groups used and had to wait for.
+/// Columns of groups.
 const GROUP_COLUMNS: [&str; 5] = ["GROUP", "CPUS", "WAIT", "SWITCHES", "THROTTLED"];
-/// What their workloads came to. Words stand in the first two.
+/// Columns of workloads. The first two are text.
 const WORK_COLUMNS: [&str; 10] = [
     "GROUP", "WORK", "MEAN", "P50", "P90", "P99", "P99.9", "MAX", "FAILED", "DONE",
 ];
-/// How the machine's time was used.
+/// Columns of the machine.
 const MACHINE_COLUMNS: [&str; 6] = ["MACHINE", "NORMAL", "BATCH", "IDLE", "HEADROOM", "SHORT"];
 
-/// A time in microseconds with three digits or so.
+/// A time in microseconds, with about three significant digits.
 pub fn time(us: f64) -> String {
     match us {
         us if us < 999.5 => format!("{us:.0} us"),
@@ -30,12 +30,12 @@ pub fn time(us: f64) -> String {
     }
 }
 
-/// A ratio as a percentage with one digit behind the point.
+/// A ratio in percent, with one decimal.
 pub fn percent(ratio: f64) -> String {
     format!("{:.1} %", 100.0 * ratio)
 }
 
-/// A share of failures, which is small where it matters.
+/// A share of failures, with more digits the smaller it is.
 fn failures(failures: u64, of: u64) -> String {
     if failures == 0 {
         return "0".into();
@@ -43,7 +43,7 @@ fn failures(failures: u64, of: u64) -> String {
     format!("{:.3} %", 100.0 * failures as f64 / of.max(1) as f64)
 }
 
-/// Prints everything to standard output.
+/// Prints the results to standard output.
 pub fn print(outcome: &Outcome) -> Result<()> {
     print_line(&text(outcome))
 }
@@ -60,9 +60,9 @@ fn text(outcome: &Outcome) -> String {
     parts.join("\n\n")
 }
 
-/// A table of all runs, with their variants where there are any. The first
-/// `words` columns are words, which stand on the left. A column without any
-/// figure is left out.
+/// A table of all runs, with a column of variants if there are any. The first
+/// `words` columns are text and left-aligned. Columns without any figure are
+/// omitted.
 fn table(
     runs: &[RunOutcome],
     columns: &[&str],
@@ -113,7 +113,7 @@ fn works(run: &RunOutcome) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-/// What a group used and had to wait for.
+/// Usage and waits of a group.
 fn own(group: &GroupReport) -> [String; 4] {
     [
         format!("{:.3}", group.cpus_used),
@@ -126,7 +126,7 @@ fn own(group: &GroupReport) -> [String; 4] {
     ]
 }
 
-/// A throttle count never without its periods.
+/// The throttle count with the number of periods.
 fn throttled(figures: &BandwidthFigures) -> String {
     let (throttled, periods) = (figures.nr_throttled, figures.nr_periods);
     match figures.nr_bursts {
@@ -135,10 +135,11 @@ fn throttled(figures: &BandwidthFigures) -> String {
     }
 }
 
-/// Where [`work`] has the failures: behind its name and six latencies.
+/// Index of the failures in a row of [`work`]: after the name and six
+/// latencies.
 const FAILED: usize = 7;
 
-/// What a workload came to: its name, six latencies, failures, and what it did.
+/// Row of a workload: name, six latencies, failures, and work done.
 fn work(report: &WorkloadReport) -> Vec<String> {
     let seconds = |ns: u64| format!("{:.3} s", ns as f64 / 1e9);
     match report {
@@ -217,7 +218,7 @@ fn machine(run: &RunOutcome) -> Vec<Vec<String>> {
     ]]
 }
 
-/// How much was simulated.
+/// Summary of the simulated time and events.
 fn measured(runs: &[RunOutcome]) -> String {
     let events: u64 = runs.iter().map(|run| run.report.events).sum();
     let seconds: f64 = runs
@@ -226,7 +227,7 @@ fn measured(runs: &[RunOutcome]) -> String {
         .sum();
     let mut text = format!("{seconds:.3} s measured, {events} events.");
     if runs.iter().any(|run| !run.report.complete) {
-        text += " Ended early: these are the figures so far.";
+        text += " Ended early: the figures cover the time until then.";
     }
     text
 }
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_that_nobody_measured_is_not_0() {
+    fn missing_latency_is_not_zero() {
         let service = |answered, failures| {
             work(&WorkloadReport::Service {
                 requests: 5,

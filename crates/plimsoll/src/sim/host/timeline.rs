@@ -1,10 +1,10 @@
-//! What ran where, in the Chrome trace event format, written while the model
-//! runs.
+//! Trace of all runs of tasks in the Chrome trace event format, written during
+//! the simulation.
 //!
-//! A run is a process of the trace and a CPU a thread of it: a slice is a
-//! stretch of time in which one task ran there, named by its group. Throttling
-//! is a mark on its CPU; pools and what the headroom controller granted are
-//! counters.
+//! Each run of the simulator is a process of the trace and each CPU a thread of
+//! it. A slice is an interval in which one task ran, named by its group.
+//! Throttling is an instant event on its CPU; pools and grants of the headroom
+//! controller are counters.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -16,15 +16,15 @@ use plimsoll_sim::scenario::Run;
 use crate::error::{CommandError, Result};
 use crate::output;
 
-/// The most events of a file: viewers take some hundred bytes of memory for
-/// each.
+/// Maximum number of events of a file: viewers take some hundred bytes of
+/// memory for each.
 const EVENTS_MAX: u64 = 2_000_000;
 
-/// The file, for all runs.
+/// Trace file for all runs.
 pub struct TimelineFile {
     path: PathBuf,
     out: BufWriter<File>,
-    /// How many events each run may have.
+    /// Maximum number of events of each run.
     share: u64,
     runs: u32,
     is_empty: bool,
@@ -34,7 +34,7 @@ pub struct TimelineFile {
 }
 
 impl TimelineFile {
-    /// Begins a file for so many runs.
+    /// Creates a file for `runs` runs.
     pub fn create(path: &Path, runs: usize) -> Result<Self> {
         let failed = |error| CommandError::io(doing(path))(error);
         let mut out = BufWriter::new(File::create(path).map_err(failed)?);
@@ -52,7 +52,7 @@ impl TimelineFile {
         })
     }
 
-    /// Begins the part of a run.
+    /// Starts the part of a run.
     pub fn begin(&mut self, run: &Run) -> Timeline<'_> {
         self.runs += 1;
         let process = self.runs;
@@ -73,7 +73,7 @@ impl TimelineFile {
         if scenario.warmup_ns > 0 {
             let at = micros(scenario.warmup_ns);
             timeline.write(&format!(
-                "{{\"ph\":\"i\",\"s\":\"p\",\"name\":\"measured from here\",\"pid\":{process},\"tid\":0,\"ts\":{at}}}"
+                "{{\"ph\":\"i\",\"s\":\"p\",\"name\":\"measurement starts\",\"pid\":{process},\"tid\":0,\"ts\":{at}}}"
             ));
         }
         timeline
@@ -92,7 +92,7 @@ impl TimelineFile {
         }
     }
 
-    /// Ends the file, and says what is not in it.
+    /// Ends the file, and reports the number of events that were left out.
     pub fn finish(mut self) -> Result<()> {
         let end = self
             .out
@@ -118,22 +118,22 @@ fn doing(path: &Path) -> String {
     format!("trace-out: cannot write {}", path.display())
 }
 
-/// The part of one run.
+/// Part of one run.
 pub struct Timeline<'a> {
     file: &'a mut TimelineFile,
-    /// Events that it may still have.
+    /// Number of events left for it.
     left: u64,
     process: u32,
     groups: Vec<String>,
-    /// The last stretch of each CPU: the next may go on with it.
+    /// The last span of each CPU, which the next span may extend.
     pending: Vec<Option<Span>>,
 }
 
 impl Timeline<'_> {
-    /// Gives a process or thread of the trace its name.
+    /// Names a process or thread of the trace.
     fn describe(&mut self, what: &str, thread: u32, name: &str) {
         let process = self.process;
-        // A text always serialises.
+        // Serialising a string cannot fail.
         let name = serde_json::Value::from(name);
         self.file.write(&format!(
             "{{\"ph\":\"M\",\"name\":\"{what}\",\"pid\":{process},\"tid\":{thread},\"args\":{{\"name\":{name}}}}}"
@@ -153,7 +153,7 @@ impl Timeline<'_> {
         self.groups.get(index as usize).map_or("?", String::as_str)
     }
 
-    /// A task has run.
+    /// Records a run of a task.
     pub fn ran(&mut self, span: &Span) {
         let Some(slot) = self.pending.get_mut(span.cpu as usize) else {
             return;
@@ -191,7 +191,7 @@ impl Timeline<'_> {
         self.write(&event);
     }
 
-    /// Something happened.
+    /// Records an event.
     pub fn happened(&mut self, now_ns: u64, event: Event) {
         let (process, at) = (self.process, micros(now_ns));
         let mark = |group: &str, cpu: u32, what: &str| {
@@ -207,18 +207,18 @@ impl Timeline<'_> {
         };
         let text = match event {
             Event::Throttled { group, cpu } => mark(self.group(group), cpu, "throttled"),
-            Event::Unthrottled { group, cpu } => mark(self.group(group), cpu, "may run again"),
+            Event::Unthrottled { group, cpu } => mark(self.group(group), cpu, "unthrottled"),
             Event::Refilled { group, runtime_ns } => {
                 counter(&format!("pool of {}", self.group(group)), runtime_ns)
             }
-            Event::Granted { grant_ns } => counter("granted to side work", grant_ns),
+            Event::Granted { grant_ns } => counter("granted to batch work", grant_ns),
         };
         self.write(&text);
     }
 }
 
 impl Drop for Timeline<'_> {
-    /// What ran last is written, too.
+    /// Writes the pending spans.
     fn drop(&mut self) {
         for last in std::mem::take(&mut self.pending).into_iter().flatten() {
             self.slice(&last);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_json_and_stretches_of_one_task_are_one_slice() {
+    fn trace_is_json_and_adjacent_spans_of_a_task_are_one_slice() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.json");
         let mut file = TimelineFile::create(&path, 2).unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn each_run_has_its_share_of_the_events() {
+    fn events_are_limited_per_run() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.json");
         let mut file = TimelineFile::create(&path, 2).unwrap();
@@ -309,7 +309,7 @@ mod tests {
             let mut timeline = file.begin(&run(name));
             (0..10).for_each(|n| timeline.ran(&span(0, n, u64::from(n), u64::from(n) + 1)));
         }
-        // One mark each for the end of the warm-up.
+        // One instant event each for the end of the warm-up.
         assert_eq!(file.left_out, 16);
         file.finish().unwrap();
         let slices = events(&path, "X");
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_is_known_at_once() {
+    fn unwritable_file_is_refused_at_once() {
         let error = TimelineFile::create(Path::new("/no/such/t.json"), 1).err();
         let text = error.unwrap().to_string();
         assert!(

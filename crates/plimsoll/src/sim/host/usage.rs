@@ -1,34 +1,34 @@
-//! The machine's use over time, for the picture.
+//! Utilisation of the machine over time, for the picture.
 
 use plimsoll_sim::host::Span;
 use plimsoll_sim::scenario::Scenario;
 
-/// Points of a picture: more than it has pixels for would be drawn for nothing.
+/// Number of points of a picture, limited by its resolution.
 const POINTS: u64 = 200;
 
-/// Use over the measured time, in intervals of equal length.
+/// Utilisation during the measured time, in intervals of equal length.
 #[derive(Debug, Clone)]
 pub struct Usage {
     from_ns: u64,
     interval_ns: u64,
     cpus: u32,
-    /// CPU time of the fair and of the batch class in each interval.
+    /// CPU time of the fair and the batch class in each interval.
     used_ns: Vec<[u64; 2]>,
 }
 
 /// Shares of the machine in one interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// Its middle, in seconds after the warm-up.
+    /// Middle of the interval, in seconds after the warm-up.
     pub at_seconds: f64,
-    /// Of the fair class.
+    /// Share of the fair class.
     pub normal_ratio: f64,
-    /// Of the batch class.
+    /// Share of the batch class.
     pub batch_ratio: f64,
 }
 
 impl Usage {
-    /// Nothing seen yet.
+    /// Creates the intervals for a scenario.
     pub fn of(scenario: &Scenario) -> Self {
         let interval_ns = scenario.duration_ns.div_ceil(POINTS).max(1);
         let count = scenario.duration_ns.div_ceil(interval_ns);
@@ -41,7 +41,7 @@ impl Usage {
         }
     }
 
-    /// Adds a stretch of time, which may lie in several intervals.
+    /// Adds a span, which may extend over several intervals.
     pub fn ran(&mut self, span: &Span) {
         let mut at_ns = span.start_ns.max(self.from_ns);
         while at_ns < span.end_ns {
@@ -58,7 +58,7 @@ impl Usage {
         }
     }
 
-    /// The shares over time, up to `measured_ns` after the warm-up.
+    /// Shares over time, up to `measured_ns` after the warm-up.
     pub fn points(&self, measured_ns: u64) -> Vec<Point> {
         let whole_ns = self.interval_ns as f64 * f64::from(self.cpus);
         let point = |(index, used): (u64, &[u64; 2])| Point {
@@ -98,9 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_split_over_intervals_and_the_warm_up_is_left_out() {
+    fn spans_are_split_over_intervals_and_exclude_the_warm_up() {
         let mut usage = usage();
-        // Intervals of 10 ms. 995 to 1015 ms: five in the warm-up are not seen.
+        // Intervals of 10 ms. Of 995 to 1015 ms, the five in the warm-up do not
+        // count.
         usage.ran(&span(995, 1_015, false));
         usage.ran(&span(1_005, 1_010, true));
         usage.ran(&span(2_995, 3_500, false));

@@ -1,20 +1,20 @@
-//! What is looked at while the model runs.
+//! Observers of the simulation.
 
 use plimsoll_sim::host::{Event, Observer, Span};
 
 use super::timeline::Timeline;
 use super::usage::Usage;
 
-/// All that was asked for.
+/// The requested observers.
 pub struct Watch<'a> {
-    /// What ran where.
+    /// Trace of all runs of tasks.
     pub timeline: Option<Timeline<'a>>,
-    /// The machine's use over time.
+    /// Utilisation of the machine over time.
     pub usage: Option<Usage>,
 }
 
 impl Watch<'_> {
-    /// Whether nothing was asked for.
+    /// Whether no observer was requested.
     pub fn is_blind(&self) -> bool {
         self.timeline.is_none() && self.usage.is_none()
     }

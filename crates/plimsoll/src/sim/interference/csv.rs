@@ -1,4 +1,4 @@
-//! The cells as CSV, a line for each.
+//! The cells as CSV, one line each.
 
 use super::outcome::{Cell, Outcome};
 
@@ -6,7 +6,7 @@ const HEADER: &str = "distribution,shape,groups,mean,burst,correlation,periods,c
                       wcet,wcet_half_width,missed,missed_half_width,\
                       utilisation,utilisation_half_width,wcet_max";
 
-/// What is not there is empty. No field has a comma or a quotation mark.
+/// Missing values are empty. No field contains a comma or a quotation mark.
 fn optional(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
@@ -31,7 +31,7 @@ fn line(cell: &Cell) -> String {
     fields.join(",")
 }
 
-/// All of it, without a newline at its end.
+/// The whole text, without a final newline.
 pub fn text(outcome: &Outcome) -> String {
     let lines = outcome.cells.iter().map(line);
     std::iter::once(HEADER.to_owned())

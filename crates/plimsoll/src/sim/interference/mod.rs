@@ -1,16 +1,17 @@
-//! `plimsoll sim interference`: what bursts of some groups cost the others.
+//! `plimsoll sim interference`: simulates the cost of bursts of some groups to
+//! the others.
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `ask` | which rows are asked for |
-//! | `outcome` | what they came to; the JSON schema |
-//! | `table`, `csv` | other forms of it |
-//! | `plot` | the picture |
+//! | `rows` | arguments that determine the rows |
+//! | `outcome` | results; the JSON schema |
+//! | `table`, `csv` | other output formats |
+//! | `plot` | picture |
 
-mod ask;
 mod csv;
 mod outcome;
 mod plot;
+mod rows;
 mod table;
 
 use std::num::NonZeroUsize;
@@ -28,7 +29,7 @@ use crate::error::{CommandError, Result};
 use crate::output::{self, Picture, Progress, print_line};
 use outcome::{Outcome, SCHEMA};
 
-/// Shown below the help.
+/// Examples at the end of the help.
 pub const EXAMPLES: &str = "Examples:
   plimsoll sim interference --mean 70% --groups 10 --burst 100%,400%
   plimsoll sim interference --samples usage.csv --groups 20 --correlation 0.3
@@ -36,17 +37,17 @@ pub const EXAMPLES: &str = "Examples:
       --group quota=10%,mean=80%,burst=unlimited,count=5
   plimsoll sim interference --published --plot published.svg";
 
-/// How often progress is looked at.
+/// Interval at which progress is updated.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// More threads than this only get in each other's way.
+/// Maximum number of threads; more would only compete with each other.
 const THREADS_MAX: usize = 1_024;
 
 /// Arguments of `sim interference`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    rows: ask::RowArgs,
-    /// Run the table of the source, and print ours beside its figures
+    rows: rows::RowArgs,
+    /// Reproduce the table of the source, and print its figures for comparison
     #[arg(
         long,
         conflicts_with_all = [
@@ -57,7 +58,7 @@ pub struct Args {
     /// Periods of each cell
     #[arg(long, value_name = "N", default_value_t = published::PERIODS, allow_hyphen_values = true)]
     periods: u64,
-    /// Seed: the same gives the same result
+    /// Seed: the same seed gives the same result
     #[arg(
         long,
         value_name = "N",
@@ -65,21 +66,21 @@ pub struct Args {
         allow_hyphen_values = true
     )]
     seed: u64,
-    /// Threads; the result does not depend on it [default: one for each CPU]
+    /// Number of threads; does not affect the result [default: one per CPU]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     threads: Option<usize>,
     /// Print JSON
     #[arg(long, conflicts_with = "csv")]
     json: bool,
-    /// Print CSV, a line for each cell
+    /// Print CSV, one line for each cell
     #[arg(long)]
     csv: bool,
-    /// Draw P(WCET > 1) against utilisation into this file, .svg or .png
+    /// Plot P(WCET > 1) against utilisation to this file, .svg or .png
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
 
-/// Runs the experiment and prints what it came to.
+/// Runs the experiment and prints the results.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let source = if args.published {
         published::rows()
@@ -128,7 +129,7 @@ fn threads(asked: Option<usize>) -> Result<NonZeroUsize> {
         })
 }
 
-/// Runs it on threads, and tells meanwhile how far it is.
+/// Runs the experiment on threads, and shows its progress.
 fn simulate(
     experiment: &Experiment,
     threads: NonZeroUsize,
@@ -149,7 +150,7 @@ fn simulate(
             here.unpark();
             reports
         });
-        // It may also end by a panic.
+        // Also checks the thread itself, which may have panicked.
         while !is_over.load(Ordering::Acquire) && !running.is_finished() {
             progress.show(|| {
                 let share = done.load(Ordering::Relaxed) as f64 / work as f64;

@@ -1,35 +1,35 @@
-//! What an experiment came to, and its JSON form.
+//! Results of an experiment, and their JSON form.
 //!
 //! # JSON
 //! `plimsoll sim interference --json` prints one object: [`Outcome`] beside
-//! `schema`. Within `plimsoll.sim-interference/1` fields are only ever added.
+//! `schema`. Within `plimsoll.sim-interference/1`, fields are only ever added.
 //! Ratios are 1 for the whole.
 
 use plimsoll_sim::interference::published::{PublishedCell, PublishedRow};
 use plimsoll_sim::interference::{Burst, CellReport, Distribution, Experiment, Row};
 use serde::Serialize;
 
-use super::ask::show_burst;
+use super::rows::show_burst;
 
-/// Name and version of the JSON form.
+/// Name and version of the JSON schema.
 pub const SCHEMA: &str = "plimsoll.sim-interference/1";
 
-/// All cells.
+/// Results of all cells.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// The version of Plimsoll.
+    /// Version of Plimsoll.
     pub version: &'static str,
     /// The seed.
     pub seed: u64,
-    /// Periods of each cell that were asked for.
+    /// Number of periods requested for each cell.
     pub periods: u64,
     /// Whether all of them were run.
     pub complete: bool,
-    /// The cells, by row and burst; those of which nothing was run are missing.
+    /// The cells, by row and burst, without cells of which nothing was run.
     pub cells: Vec<Cell>,
 }
 
-/// One row of groups under one burst.
+/// A row of groups under one burst.
 #[derive(Debug, Clone, Serialize)]
 pub struct Cell {
     /// `exponential`, `poisson`, `pareto`, `lognormal` or `empirical`.
@@ -38,31 +38,31 @@ pub struct Cell {
     pub shape: Option<f64>,
     /// The file of samples.
     pub samples: Option<String>,
-    /// How many groups.
+    /// Number of groups.
     pub groups: usize,
     /// Mean demand as a ratio of the quotas.
     pub mean: f64,
-    /// As on the command line; `null` where groups differ.
+    /// As on the command line; `null` if groups differ.
     pub burst: Option<String>,
-    /// 0 to 1.
+    /// Correlation, 0 to 1.
     pub correlation: f64,
-    /// The groups, where they differ.
+    /// The groups, if they differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Member>,
-    /// What came of it.
+    /// Figures of the cell.
     #[serde(flatten)]
     pub report: CellReport,
-    /// What the source has.
+    /// Figures of the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
 }
 
-/// One of several groups that differ.
+/// A group of a row in which groups differ.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Member {
-    /// Ratio of the machine.
+    /// Share of the machine.
     pub quota: f64,
-    /// Ratio of the quota.
+    /// Mean demand as a ratio of the quota.
     pub mean: f64,
     /// As on the command line.
     pub burst: String,
@@ -75,7 +75,7 @@ pub struct Published {
     pub wcet: f64,
     /// P(WCET > 1), as a ratio.
     pub missed: f64,
-    /// Whether ours is as far off as chance and the printed digits explain.
+    /// Whether chance and rounding explain the difference.
     pub agrees: bool,
 }
 
@@ -89,7 +89,7 @@ impl Published {
     }
 }
 
-/// The members of a row, if they differ.
+/// The groups of a row, if they differ.
 fn members(row: &Row, bursts: &[Burst]) -> Vec<Member> {
     let own_mean = row.distribution.mean().unwrap_or(0.0);
     let member = |(group, burst): (&plimsoll_sim::interference::Group, &Burst)| Member {
@@ -112,7 +112,7 @@ fn mean(row: &Row) -> f64 {
         .groups
         .iter()
         .map(|g| g.quota * g.mean.unwrap_or(own_mean));
-    // Without what binary fractions add to decimal ones.
+    // Rounded, to remove the error of binary fractions.
     (wanted.sum::<f64>() / quotas * 1e9).round() / 1e9
 }
 
@@ -142,8 +142,8 @@ fn cell(row: &Row, bursts: &[Burst], report: CellReport, printed: Option<&Publis
 }
 
 impl Outcome {
-    /// Of an experiment and its reports. `published`: its rows in the source,
-    /// or nothing.
+    /// Converts the reports of an experiment. `published`: its rows in the
+    /// source, or empty.
     pub fn new(
         experiment: &Experiment,
         reports: Vec<Vec<CellReport>>,

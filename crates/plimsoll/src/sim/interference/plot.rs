@@ -1,5 +1,5 @@
-//! The picture: P(WCET > 1) against utilisation, a panel for each distribution
-//! and number of groups, a curve for each burst.
+//! Picture of P(WCET > 1) against utilisation, with a panel for each
+//! distribution and number of groups, and a curve for each burst.
 
 use plotters::chart::{ChartBuilder, ChartContext};
 use plotters::coord::combinators::LogCoord;
@@ -12,23 +12,23 @@ use crate::error::Result;
 use crate::output::drawing::{self, Area, FONT, GRID, INK, LINES, MUTED, failed, label, text_at};
 
 const PANEL: (i32, i32) = (460, 300);
-/// Above the panels: the title and what the colours are.
+/// Height of the title and the legend.
 const HEAD: i32 = 70;
 const MARGIN: i32 = 14;
-/// Panels beside each other.
+/// Number of panels side by side.
 const ACROSS: usize = 2;
-/// More panels than this no person looks at.
+/// Maximum number of panels, to keep the picture readable.
 const PANELS_MAX: usize = 24;
 const SMALL: f64 = 13.0;
-/// The lowest value of the scale. With a million periods, ten of them.
+/// The lowest value of the scale: ten of a million periods.
 const FLOOR: f64 = 1e-5;
-/// Curves of one panel are moved apart by this, so that their bars can be told
-/// apart.
+/// Horizontal distance between curves of one panel, so that their bars do not
+/// overlap.
 const APART: f64 = 0.004;
 
 type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, LogCoord<f64>>>;
 
-/// What a panel is of.
+/// Title of a panel.
 fn title(cell: &Cell) -> String {
     let demand = match (cell.shape, &cell.samples, cell.distribution) {
         (Some(shape), _, "pareto") => format!("pareto, alpha {shape}"),
@@ -81,10 +81,10 @@ pub fn draw(outcome: &Outcome) -> Result<String> {
     })
 }
 
-/// The title, and what the colours are.
+/// Draws the title and the legend.
 fn head(root: &Area, bursts: &[&str]) -> Result<()> {
     let left = MARGIN + 6;
-    let title = "How often bursts cost somebody a deadline: P(WCET > 1)";
+    let title = "Periods that miss their deadline because of bursts: P(WCET > 1)";
     let style = label(17.0, &INK, HPos::Left, VPos::Center);
     text_at(root, title, &style, (left, 20))?;
     let style = label(SMALL, &MUTED, HPos::Left, VPos::Center);
@@ -102,7 +102,7 @@ fn head(root: &Area, bursts: &[&str]) -> Result<()> {
     text_at(root, legend, &style, (at + 4, 48))
 }
 
-/// From the least to the most busy, with some room.
+/// Lowest and highest utilisation, with a margin.
 fn utilisations(cells: &[Cell]) -> (f64, f64) {
     let all = || cells.iter().map(|cell| cell.report.utilisation.mean);
     let (low, high) = (all().fold(1.0, f64::min), all().fold(0.0, f64::max));
@@ -141,7 +141,7 @@ fn panel(root: &Area, cells: &[Cell], bursts: &[&str], (low, high): (f64, f64)) 
     Ok(())
 }
 
-/// With as many digits as a power of ten needs.
+/// In percent, with the digits that a power of ten needs.
 fn percent(ratio: f64) -> String {
     let percent = (ratio * 1e9).round() / 1e7;
     format!("{percent} %")

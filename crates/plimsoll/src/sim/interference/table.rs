@@ -1,4 +1,4 @@
-//! The tables on the terminal.
+//! Tables on the terminal.
 
 use comfy_table::{CellAlignment, Table};
 use plimsoll_sim::interference::{CellReport, Estimate};
@@ -28,12 +28,12 @@ const PUBLISHED_COLUMNS: [&str; 10] = [
     "SOURCE",
     "DIFF",
 ];
-/// How many columns are words.
+/// Number of text columns.
 const WORDS: usize = 1;
-/// The quantile of the column P99.
+/// Quantile of the column P99.
 const P99: f64 = 0.99;
 
-/// A mean and its interval with so many digits behind the point.
+/// A mean and its interval with `digits` decimals.
 fn estimate(estimate: Estimate, scale: f64, digits: usize) -> String {
     let mean = estimate.mean * scale;
     match estimate.half_width {
@@ -54,7 +54,7 @@ fn missed(report: &CellReport) -> String {
     format!("{} %", estimate(report.missed, 100.0, 3))
 }
 
-/// The smallest length that 99 % of the WCETs do not exceed.
+/// The smallest WCET that 99 % of the periods do not exceed.
 fn p99(report: &CellReport) -> String {
     let mut seen = 0;
     for (count, length) in report.wcet_counts.iter().zip(1..) {
@@ -68,7 +68,7 @@ fn p99(report: &CellReport) -> String {
 }
 
 fn percent(ratio: f64) -> String {
-    // No more digits than there are.
+    // Rounded to the digits that matter.
     format!("{}%", (ratio * 1e5).round() / 1e3)
 }
 
@@ -80,7 +80,7 @@ fn demand(cell: &Cell) -> String {
     }
 }
 
-/// What a cell is of.
+/// Parameters of a cell.
 fn asked(cell: &Cell) -> [String; 4] {
     [
         demand(cell),
@@ -98,7 +98,7 @@ fn row(cell: &Cell) -> Vec<String> {
     row
 }
 
-/// A star where chance does not explain the difference.
+/// Marks differences that chance does not explain with a star.
 fn published_row(cell: &Cell, source: &Published) -> Vec<String> {
     let report = &cell.report;
     let star = if source.agrees { "" } else { " *" };
@@ -134,7 +134,7 @@ fn cells(outcome: &Outcome) -> String {
         });
     }
     align(&mut table);
-    // A star stands behind its figure.
+    // The star follows its figure.
     let last = table.column_mut(PUBLISHED_COLUMNS.len() - 1);
     if let Some(last) = last.filter(|_| is_published) {
         last.set_cell_alignment(CellAlignment::Left);
@@ -142,7 +142,7 @@ fn cells(outcome: &Outcome) -> String {
     table.to_string()
 }
 
-/// The groups of a cell, where they differ; those that are alike in one line.
+/// The groups of a cell, if they differ; equal ones share a line.
 fn members(members: &[Member]) -> String {
     let mut table = borderless(["GROUPS", "QUOTA", "MEAN", "BURST"]);
     for alike in members.chunk_by(|a, b| a == b) {
@@ -159,7 +159,7 @@ fn members(members: &[Member]) -> String {
     table.to_string()
 }
 
-/// What the columns are, and how much was run.
+/// Explanation of the columns, and number of periods.
 fn notes(outcome: &Outcome) -> String {
     let mut text = format!(
         "WCET: periods until the deadline is met; ±: 95 % confidence.\n\
@@ -175,13 +175,12 @@ fn notes(outcome: &Outcome) -> String {
     if !outcome.complete {
         let periods = || outcome.cells.iter().map(|cell| cell.report.periods);
         let (least, most) = (periods().min().unwrap_or(0), periods().max().unwrap_or(0));
-        text +=
-            &format!("\nEnded early: these are the figures so far, of {least} to {most} periods.");
+        text += &format!("\nEnded early: the figures are of {least} to {most} periods.");
     }
     text
 }
 
-/// All of it, without a newline at its end.
+/// The whole text, without a final newline.
 pub fn text(outcome: &Outcome) -> String {
     let mut parts = vec![cells(outcome), notes(outcome)];
     let differing = outcome.cells.iter().find(|cell| !cell.members.is_empty());
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn p99_is_the_length_that_one_in_a_hundred_exceeds() {
+    fn p99_is_exceeded_by_one_period_in_a_hundred() {
         let none = Estimate::of_batches(1.0, &[]);
         let report = |wcet_counts: Vec<u64>, periods| CellReport {
             periods,

@@ -1,5 +1,4 @@
-//! The machine: a bar of what its CPUs do, the headroom line in it, and what
-//! the signs mean.
+//! Bar of the machine's utilisation, with the headroom line and the legend.
 
 use plimsoll_engine::enforcer::HeadroomSample;
 use ratatui::buffer::Buffer;
@@ -12,16 +11,16 @@ use crate::output::{one_line, percent};
 use crate::top::columns::tenths;
 use crate::top::rates::{MachineRates, PPM};
 
-/// A legend with words needs so many columns.
+/// Minimum number of columns of a legend with words.
 const WORDS_WIDTH_MIN: u16 = 60;
 
-/// The column at which a share of the machine ends.
+/// Column at which a share of the machine ends.
 fn end_of(ppm: u64, width: u16) -> u16 {
     let columns = (ppm.min(PPM) * u64::from(width) + PPM / 2) / PPM;
     u16::try_from(columns).unwrap_or(width)
 }
 
-/// Where side work has to stop, in ppm of all CPUs.
+/// Utilisation at which batch work must stop, in ppm of all CPUs.
 pub fn stop_ppm(headroom: &HeadroomSample) -> u64 {
     PPM.saturating_sub(headroom.headroom_ppm.into())
 }
@@ -56,7 +55,7 @@ pub fn bar(
     }
 }
 
-/// Draws what the bar's signs mean.
+/// Draws the legend of the bar.
 pub fn legend(
     machine: Option<&MachineRates>,
     headroom: Option<&HeadroomSample>,
@@ -94,7 +93,7 @@ pub fn legend(
         spans.push(Span::styled(signs.line, look.line()));
         let stop = tenths(Some(stop_ppm(headroom)));
         spans.push(Span::raw(if has_words {
-            format!(" side work stops at {stop}%")
+            format!(" batch work stops at {stop}%")
         } else {
             format!(" {stop}%")
         }));
@@ -102,7 +101,7 @@ pub fn legend(
     Line::from(spans).render(area, buffer);
 }
 
-/// What the headroom controller does, in one line.
+/// State of the headroom controller, in one line.
 pub fn headroom_line(headroom: &HeadroomSample) -> String {
     let asked = match &headroom.in_force {
         Some(in_force) => one_line(in_force),
@@ -110,7 +109,7 @@ pub fn headroom_line(headroom: &HeadroomSample) -> String {
     };
     let milliseconds = headroom.headroom_shortfall_usec / 1_000;
     format!(
-        "headroom {asked}: side work {}% of {}% allowed; short by {}.{:03} s so far",
+        "headroom {asked}: batch work {}% of {}% allowed; short by {}.{:03} s so far",
         tenths(Some(headroom.side_ppm)),
         tenths(Some(headroom.allowance_ppm)),
         milliseconds / 1_000,
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_where_side_work_has_to_stop() {
+    fn headroom_line_is_where_batch_work_must_stop() {
         let text = drawn(machine(300_000, 400_000), Some(300_000), 10);
         assert_eq!(text, "███▒▒▒▒┃··");
         let text = drawn(machine(300_000, 100_000), Some(300_000), 20);

@@ -1,4 +1,5 @@
-//! One group: what it did in the last minutes, and all that is known of it.
+//! Details of one group: sparklines of the last minutes, and all its
+//! properties.
 
 use std::time::Duration;
 
@@ -16,17 +17,17 @@ use crate::top::history::Point;
 use crate::top::model::Model;
 use crate::top::rates::PPM;
 
-/// A sparkline's name and value stand left of it.
+/// Width of a sparkline's name and value.
 const LABEL_WIDTH: u16 = 22;
-/// Names of what is known stand left of it.
+/// Width of a property's name.
 const NAME_WIDTH: usize = 12;
-/// From these heights on, sparklines have two lines, and three.
+/// Heights from which sparklines have two lines, and three.
 const TALLER_HEIGHTS_MIN: [u16; 2] = [14, 24];
 
-/// What fills the height at least, so that little looks like little.
+/// Minimum of the scale, so that small values look small.
 const FULL_PPM: u64 = PPM;
 
-/// What is plotted.
+/// A series to plot.
 struct Series {
     name: &'static str,
     value: fn(&Point) -> Option<u32>,
@@ -47,7 +48,7 @@ const SERIES: [Series; 3] = [
     },
 ];
 
-/// Where a group comes from, in words.
+/// Origin of a group.
 fn origin(group: &Group) -> String {
     let from = match group.origin {
         Origin::CommandLine => "the command line",
@@ -61,7 +62,7 @@ fn origin(group: &Group) -> String {
     }
 }
 
-/// What enforces each knob, a line each.
+/// The mechanism that enforces each knob, one line each.
 fn plan_lines(plan: &Value) -> Vec<String> {
     let items = plan.as_array().map(Vec::as_slice).unwrap_or_default();
     let line = |item: &Value| {
@@ -76,7 +77,7 @@ fn plan_lines(plan: &Value) -> Vec<String> {
     items.iter().map(line).collect()
 }
 
-/// All that is known of a group, name and value.
+/// Properties of a group, as names and values.
 fn known(group: &Group, plan: Option<&Value>) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     if let Some(problem) = &group.problem {
@@ -110,7 +111,7 @@ fn known(group: &Group, plan: Option<&Value>) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Cuts a value into lines of `width`, at spaces where there are any.
+/// Wraps a value to `width`, at spaces if possible.
 fn wrapped(value: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in value.split(' ') {
@@ -128,7 +129,7 @@ fn wrapped(value: &str, width: usize) -> Vec<String> {
             if line > 0 {
                 lines.push(String::new());
             } else {
-                // One word that is longer than a line.
+                // A word that is longer than a line.
                 let rest = word.split_off(width.max(1));
                 lines.pop();
                 lines.push(word.into_iter().collect());
@@ -252,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_values_are_cut_at_spaces_or_where_they_must() {
+    fn long_values_are_wrapped_at_spaces_if_possible() {
         assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
         assert_eq!(wrapped("abcdefgh ij", 3), ["abc", "def", "gh", "ij"]);
         assert_eq!(wrapped("", 3), [""]);

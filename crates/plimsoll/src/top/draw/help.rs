@@ -1,4 +1,4 @@
-//! The keys.
+//! Help screen with the keys.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,17 +10,17 @@ use crate::top::model::Model;
 const KEYS: [(&str, &str); 13] = [
     ("up, down, j, k", "move the cursor"),
     ("PgUp, PgDn", "by a page"),
-    ("Home, End", "to the first, to the last"),
+    ("Home, End", "to the first, last row"),
     ("Enter", "details of the group; back"),
     ("<, >", "sort by the column to the left, right"),
-    ("r", "the other way round"),
+    ("r", "reverse the order"),
     ("/", "only groups that contain a text"),
-    ("Esc", "back; all groups again"),
-    ("p", "pause; go on"),
+    ("Esc", "back; clear the filter"),
+    ("p", "pause; continue"),
     ("?", "this; back"),
     ("q, Ctrl-C", "end"),
-    ("Ctrl-Z", "stop until fg"),
-    ("Ctrl-L", "draw all of it again"),
+    ("Ctrl-Z", "suspend until fg"),
+    ("Ctrl-L", "redraw the screen"),
 ];
 
 const MEANINGS: [(&str, &str); 6] = [
@@ -45,7 +45,7 @@ fn lines() -> Vec<String> {
     [&keys[..], &letters[..], &[String::new()], &meanings[..]].concat()
 }
 
-/// Draws the keys.
+/// Draws the help screen.
 pub fn draw(model: &mut Model, look: &Look, area: Rect, buffer: &mut Buffer) {
     buffer.set_stringn(area.x, area.y, "keys", area.width.into(), look.title());
     let below = Rect {

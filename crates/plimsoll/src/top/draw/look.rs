@@ -1,24 +1,24 @@
-//! Colours and signs, as far as the terminal has them.
+//! Colours and symbols that the terminal supports.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::bar;
 
-/// Signs that this terminal can show.
+/// Symbols of a character set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signs {
-    /// Fills the bar's normal part.
+    /// Fill of the bar for normal work.
     pub normal: &'static str,
-    /// Its batch part.
+    /// Fill for batch work.
     pub batch: &'static str,
-    /// Its idle part.
+    /// Fill for idle time.
     pub idle: &'static str,
     /// The headroom line.
     pub line: &'static str,
-    /// Stands for what does not fit.
+    /// Marks truncated text.
     pub cut: &'static str,
-    /// The column that the table is sorted by, from its first value on.
+    /// Marks the sort column in descending order.
     pub sorted: &'static str,
-    /// The same, reversed.
+    /// Marks the sort column in reversed order.
     pub reversed: &'static str,
 }
 
@@ -54,15 +54,14 @@ const ASCII_LEVELS: bar::Set = bar::Set {
     empty: " ",
 };
 
-/// How things look.
+/// Style settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     has_colours: bool,
     is_unicode: bool,
 }
 
-/// Whether the locale's characters are Unicode, by the first variable that
-/// says anything.
+/// Whether the locale uses Unicode, by the first variable that is set.
 fn is_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
     let named = ["LC_ALL", "LC_CTYPE", "LANG"]
         .into_iter()
@@ -72,12 +71,12 @@ fn is_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
 }
 
 impl Look {
-    /// As the environment wants it.
+    /// Settings from the environment.
     pub fn of_environment() -> Self {
         Self::of(|name| std::env::var(name).ok())
     }
 
-    /// As these variables want it.
+    /// Settings from the given variables.
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
         Self {
             has_colours: variable("NO_COLOR").is_none_or(|value| value.is_empty()),
@@ -85,12 +84,12 @@ impl Look {
         }
     }
 
-    /// The signs.
+    /// The symbols.
     pub fn signs(&self) -> &'static Signs {
         if self.is_unicode { &UNICODE } else { &ASCII }
     }
 
-    /// What sparklines are made of.
+    /// Symbols of sparklines.
     pub fn levels(&self) -> bar::Set<'static> {
         if self.is_unicode {
             bar::NINE_LEVELS
@@ -107,37 +106,37 @@ impl Look {
         }
     }
 
-    /// Normal work.
+    /// Style of normal work.
     pub fn normal(&self) -> Style {
         self.coloured(Color::Green)
     }
 
-    /// Batch work.
+    /// Style of batch work.
     pub fn batch(&self) -> Style {
         self.coloured(Color::Blue)
     }
 
-    /// Idle time, and what matters less.
+    /// Style of idle time and secondary text.
     pub fn faint(&self) -> Style {
         self.coloured(Color::DarkGray)
     }
 
-    /// The headroom line.
+    /// Style of the headroom line.
     pub fn line(&self) -> Style {
         self.coloured(Color::Yellow).add_modifier(Modifier::BOLD)
     }
 
-    /// What somebody should look at.
+    /// Style of problems.
     pub fn alarm(&self) -> Style {
         self.coloured(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    /// Names of things.
+    /// Style of titles.
     pub fn title(&self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// The row under the cursor, and headers.
+    /// Style of the row under the cursor and of headers.
     pub fn reversed(&self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
@@ -148,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_decides_on_colours_and_signs() {
+    fn environment_determines_colours_and_symbols() {
         let look = |pairs: &[(&str, &str)]| {
             Look::of(|name| {
                 let found = pairs.iter().find(|(key, _)| *key == name);

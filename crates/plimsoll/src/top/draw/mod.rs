@@ -1,4 +1,4 @@
-//! What the screen shows, from the model alone.
+//! Draws the screen from the model. Pure.
 
 mod bar;
 mod details;
@@ -17,17 +17,17 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::model::{Model, Screen};
-use super::source::Asked;
+use super::source::SourceKind;
 use crate::output::one_line;
 
-/// The least that makes sense.
+/// Minimum width of the screen.
 const WIDTH_MIN: u16 = 40;
-/// Likewise.
+/// Minimum height of the screen.
 const HEIGHT_MIN: u16 = 10;
-/// From here on there is a line for the headroom controller.
+/// Minimum height with a line for the headroom controller.
 const HEIGHT_WITH_HEADROOM: u16 = 14;
 
-/// Draws everything.
+/// Draws the screen.
 pub fn draw(model: &mut Model, look: &Look, frame: &mut Frame<'_>) {
     let area = frame.area();
     let buffer = frame.buffer_mut();
@@ -76,7 +76,7 @@ fn put(buffer: &mut Buffer, area: Rect, text: &str, style: Style) {
     buffer.set_stringn(area.x, area.y, text, area.width.into(), style);
 }
 
-/// Draws lines of which only some may fit, as far as they are scrolled.
+/// Draws lines that may not all fit, from the scroll position on.
 fn scrolled_lines(model: &mut Model, lines: &[String], area: Rect, buffer: &mut Buffer) {
     let first = model.scrolled(lines.len(), area.height.into());
     for (y, text) in (area.y..area.bottom()).zip(&lines[first..]) {
@@ -84,7 +84,7 @@ fn scrolled_lines(model: &mut Model, lines: &[String], area: Rect, buffer: &mut 
     }
 }
 
-/// A time of this machine, roughly.
+/// A duration, roughly.
 fn uptime(usec: u64) -> String {
     let minutes = usec / 60_000_000;
     match (minutes / 1_440, minutes / 60 % 24, minutes % 60) {
@@ -99,8 +99,8 @@ fn title(model: &Model, look: &Look, area: Rect, buffer: &mut Buffer) {
     let daemon = &model.state.daemon;
     let who = match model.asked {
         None => "starting".into(),
-        Some(Asked::Runs) => "no daemon".into(),
-        Some(Asked::Daemon) => format!("daemon up {}", uptime(daemon.uptime_usec)),
+        Some(SourceKind::Runs) => "no daemon".into(),
+        Some(SourceKind::Daemon) => format!("daemon up {}", uptime(daemon.uptime_usec)),
     };
     let counts = match model.asked {
         None => String::new(),
@@ -120,7 +120,7 @@ fn title(model: &Model, look: &Look, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// What somebody should look at, in one line.
+/// A problem to show, in one line.
 fn attention(model: &Model) -> Option<String> {
     let daemon = model.state.daemon.problems.iter();
     let scheduler = model
@@ -140,7 +140,7 @@ fn attention(model: &Model) -> Option<String> {
     })
 }
 
-/// What keys do here, the most important first.
+/// Keys of a screen, the most important first.
 fn keys(screen: Screen) -> &'static [&'static str] {
     match screen {
         Screen::Table => &[
@@ -164,7 +164,7 @@ fn foot(model: &Model, look: &Look, area: Rect, buffer: &mut Buffer) {
         return;
     }
     if let Some(problem) = &model.problem {
-        let text = format!("no answer; trying again ({})", one_line(problem));
+        let text = format!("no answer; retrying ({})", one_line(problem));
         put(buffer, area, &text, look.alarm());
         return;
     }

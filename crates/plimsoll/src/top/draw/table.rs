@@ -1,4 +1,4 @@
-//! The table of groups. Only the rows that fit are made.
+//! Table of groups. Only the visible rows are built.
 
 use plimsoll_daemon::state::Group;
 use ratatui::buffer::Buffer;
@@ -9,17 +9,17 @@ use super::look::Look;
 use crate::top::columns::{COLUMNS, Column};
 use crate::top::model::Model;
 
-/// In front of each row: the cursor, or that the group has a problem.
+/// Width of the mark before each row: the cursor, or a problem of the group.
 const MARK_WIDTH: u16 = 2;
-/// Names have at least this, and knobs as much as is left behind them.
+/// Minimum width of names; knobs get at least as much as is left.
 const GROUP_WIDTH_MIN: u16 = 12;
-/// Most names fit into this.
+/// Width that suffices for most names.
 const GROUP_WIDTH_GOOD: u16 = 20;
-/// With knobs on the screen, names have no more.
+/// Maximum width of names if knobs are shown.
 const GROUP_WIDTH_MAX: u16 = 48;
-/// Knobs in less are not worth it.
+/// Minimum width of knobs to be shown.
 const KNOBS_WIDTH_MIN: u16 = 12;
-/// As columns become too many, these go, one after the other.
+/// Columns that are omitted on narrow screens, in this order.
 const EXPENDABLE: [Column; 6] = [
     Column::Knobs,
     Column::Bursts,
@@ -38,12 +38,12 @@ fn width_min(column: Column) -> u16 {
     }
 }
 
-/// The columns that fit into `width`, each with its own width. The one that
-/// the table is sorted by is always among them.
+/// The columns that fit into `width`, each with its own width. The sort column
+/// is always included.
 fn columns(width: u16, sort: Column) -> Vec<(Column, u16)> {
     let mut shown = COLUMNS.to_vec();
     let needed = |shown: &[Column]| {
-        // One column between two.
+        // One space between two columns.
         let widths = shown.iter().map(|column| width_min(*column) + 1);
         MARK_WIDTH + widths.sum::<u16>() - 1
     };
@@ -57,8 +57,8 @@ fn columns(width: u16, sort: Column) -> Vec<(Column, u16)> {
     let widened = |column: Column| {
         let mut more = 0;
         if column == Column::Group {
-            // First names that can be read, then half of it, as long as
-            // there are knobs as well.
+            // First widens names up to the good width, then gives them half of
+            // the rest if knobs are shown.
             more = left;
             if has_knobs {
                 let readable = left.min(GROUP_WIDTH_GOOD - GROUP_WIDTH_MIN);
@@ -74,7 +74,8 @@ fn columns(width: u16, sort: Column) -> Vec<(Column, u16)> {
     shown.into_iter().map(widened).collect()
 }
 
-/// `text` in exactly `width` columns. Of what is too long, `keep_end` keeps the end.
+/// Fits `text` to exactly `width` columns. Text that is too long is truncated
+/// at its end, or at its start with `keep_end`.
 fn fitted(text: &str, width: u16, to_the_right: bool, keep_end: bool, look: &Look) -> String {
     let width = usize::from(width);
     let columns = |text: &str| Span::raw(text).width();
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_fill_the_width_and_the_sorted_one_stays() {
+    fn columns_fill_the_width_and_include_the_sort_column() {
         for width in 40..=250 {
             for sort in COLUMNS {
                 let shown = columns(width, sort);
@@ -181,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_too_long_the_telling_end_is_kept() {
+    fn long_text_is_truncated_at_the_given_end() {
         let look = Look::of(|_| Some("C.UTF-8".into()));
         let name = "/system.slice/nginx.service";
         assert_eq!(fitted(name, 14, false, true, &look), "…nginx.service");
         assert_eq!(fitted("quota=2cpus", 8, false, false, &look), "quota=2…");
         assert_eq!(fitted("12.5", 6, true, false, &look), "  12.5");
-        // Two columns each.
+        // Two columns per character.
         assert_eq!(fitted("漢字漢字", 4, false, false, &look), "漢… ");
     }
 }

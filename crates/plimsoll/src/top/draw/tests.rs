@@ -1,4 +1,4 @@
-//! Whole screens, as text.
+//! Tests of whole screens, as text.
 
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ fn model() -> Model {
     };
     let mut model = Model::new(Duration::from_secs(1), Column::Cpu);
     let mut state = testing::state(&groups(0));
-    let asked = source::Asked::Daemon;
-    model.take(source::Look {
+    let asked = source::SourceKind::Daemon;
+    model.take(source::Update {
         asked,
         state: state.clone(),
     });
@@ -56,7 +56,7 @@ fn model() -> Model {
     let tenant = state.groups[3].statistics.as_mut().unwrap();
     tenant.quota.as_mut().unwrap().nr_periods = 10;
     tenant.quota.as_mut().unwrap().nr_throttled = 3;
-    model.take(source::Look { asked, state });
+    model.take(source::Update { asked, state });
     model
 }
 
@@ -85,8 +85,8 @@ fn the_table_on_80_by_24() {
         r"
 plimsoll top - 4 groups, 2 CPUs, daemon up 3h12m
 ████████████████████████▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒┃·······················
-█ normal 30.0%  ▒ batch 40.0%  · idle 30.0%  ┃ side work stops at 70.0%
-headroom 30%: side work 39.9% of 40.0% allowed; short by 1.234 s so far
+█ normal 30.0%  ▒ batch 40.0%  · idle 30.0%  ┃ batch work stops at 70.0%
+headroom 30%: batch work 39.9% of 40.0% allowed; short by 1.234 s so far
 ! broken: no such cgroup
   GROUP               CLASS    CPU%▾   THR%  BURST%   WAIT%   PROCS KNOBS
 > encode              batch     80.0    0.0     0.0     0.0       1 headroom=30…
@@ -135,8 +135,8 @@ fn the_table_on_200_by_60() {
         r"
 plimsoll top - 4 groups, 2 CPUs, daemon up 3h12m
 ████████████████████████████████████████████████████████████▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒┃···························································
-█ normal 30.0%  ▒ batch 40.0%  · idle 30.0%  ┃ side work stops at 70.0%
-headroom 30%: side work 39.9% of 40.0% allowed; short by 1.234 s so far
+█ normal 30.0%  ▒ batch 40.0%  · idle 30.0%  ┃ batch work stops at 70.0%
+headroom 30%: batch work 39.9% of 40.0% allowed; short by 1.234 s so far
 ! broken: no such cgroup
   GROUP                                            CLASS    CPU%▾   THR%  BURST%   WAIT%   PROCS KNOBS
 > encode                                           batch     80.0    0.0     0.0     0.0       1 headroom=30% nice=10
@@ -160,8 +160,8 @@ fn details_on_80_by_24() {
         r"
 plimsoll top - 4 groups, 2 CPUs, daemon up 3h12m
 ████████████████████████▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒┃·······················
-█ normal 30.0%  ▒ batch 40.0%  · idle 30.0%  ┃ side work stops at 70.0%
-headroom 30%: side work 39.9% of 40.0% allowed; short by 1.234 s so far
+█ normal 30.0%  ▒ batch 40.0%  · idle 30.0%  ┃ batch work stops at 70.0%
+headroom 30%: batch work 39.9% of 40.0% allowed; short by 1.234 s so far
 ! broken: no such cgroup
 tenant - last 1 s
 CPU            0.0%
@@ -219,7 +219,7 @@ plimsoll top - 4 groups, 2 CPUs, daemon
 keys
 up, down, j, k  move the cursor
 PgUp, PgDn      by a page
-Home, End       to the first, to the las
+Home, End       to the first, last row
 Enter           details of the group; ba
 <, >            sort by the column to th
 q quit  Esc back  up/down scroll",
@@ -227,7 +227,7 @@ q quit  Esc back  up/down scroll",
 }
 
 #[test]
-fn the_foot_says_what_is_typed_and_what_is_wrong() {
+fn foot_shows_the_filter_and_problems() {
     let mut model = model();
     for key in "/serv".chars() {
         model.press(Key::Char(key));
@@ -244,18 +244,15 @@ fn the_foot_says_what_is_typed_and_what_is_wrong() {
     let failed = screen(&mut model, 80, 24);
     assert_eq!(
         failed[23],
-        "no answer; trying again (control.sock: Connection refused)"
+        "no answer; retrying (control.sock: Connection refused)"
     );
-    assert!(
-        failed[1].contains('┃'),
-        "what was seen last stays: {failed:?}"
-    );
+    assert!(failed[1].contains('┃'), "the last state stays: {failed:?}");
     model.press(Key::Char('p'));
     assert!(screen(&mut model, 40, 10)[0].ends_with(" PAUSED"));
 }
 
 #[test]
-fn less_than_40_by_10_says_so() {
+fn screens_below_40_by_10_show_the_minimum_size() {
     for (width, height) in [(39, 10), (40, 9), (1, 1), (20, 3)] {
         let lines = screen(&mut model(), width, height);
         let expected: String = "needs 40 x 10".chars().take(width.into()).collect();
@@ -265,7 +262,7 @@ fn less_than_40_by_10_says_so() {
 }
 
 #[test]
-fn every_size_from_the_least_on_is_filled_without_a_panic() {
+fn every_size_from_the_minimum_on_is_drawn_without_a_panic() {
     let mut model = model();
     for screen_of in ["", "?", "?\r"] {
         for key in screen_of.chars() {

@@ -1,4 +1,4 @@
-//! What is on the screen and what keys do to it. Pure.
+//! Model: the state of the screen, and the effect of keys on it. Pure.
 
 #[cfg(test)]
 mod tests;
@@ -11,37 +11,37 @@ use serde_json::Value;
 use super::columns::{COLUMNS, Column};
 use super::history::History;
 use super::rates::{self, GroupRates, Rates};
-use super::source::{Asked, Look};
+use super::source::{SourceKind, Update};
 
-/// No filter is longer.
+/// Maximum length of a filter.
 const FILTER_CHARS_MAX: usize = 60;
 
-/// What fills the screen.
+/// The current screen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Screen {
     /// The table of groups.
     #[default]
     Table,
-    /// One group.
+    /// Details of one group.
     Details,
-    /// The keys.
+    /// Help.
     Help,
 }
 
-/// The keys that mean something.
+/// Keys with a meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
-    /// A letter or a sign.
+    /// A character.
     Char(char),
-    /// Control and C.
+    /// Ctrl-C.
     Interrupt,
     /// Return.
     Enter,
     /// Escape.
     Escape,
-    /// Rubs out what was typed last.
+    /// Deletes the last character.
     Backspace,
-    /// Arrow keys and their like.
+    /// One line up.
     Up,
     /// One line down.
     Down,
@@ -49,9 +49,9 @@ pub enum Key {
     PageUp,
     /// One page down.
     PageDown,
-    /// To the beginning.
+    /// To the first row.
     Home,
-    /// To the end.
+    /// To the last row.
     End,
     /// One column to the left.
     Left,
@@ -59,69 +59,69 @@ pub enum Key {
     Right,
 }
 
-/// What the loop has to do about a key.
+/// Action that the event loop takes after a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Draw.
     Redraw,
-    /// Get the plan of this group, and draw.
+    /// Request the plan of this group, and redraw.
     Plan(String),
-    /// End.
+    /// Quit.
     Quit,
 }
 
-/// Where the cursor is.
+/// Position of the cursor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum Cursor {
-    /// On the first row, whichever group that is.
+    /// On the first row, independent of the group there.
     #[default]
     First,
-    /// On a group, wherever it is.
+    /// On a group, independent of its row.
     On(String),
 }
 
-/// What is on the screen.
+/// State of the screen.
 #[derive(Debug)]
 pub struct Model {
-    /// Time between two looks.
+    /// Interval between updates.
     pub interval: Duration,
-    /// Who was asked last.
-    pub asked: Option<Asked>,
-    /// What was seen last.
+    /// Source of the last state.
+    pub asked: Option<SourceKind>,
+    /// The last state.
     pub state: State,
-    /// What happened before that.
+    /// Rates since the previous state.
     pub rates: Rates,
-    /// What happened in the last minutes.
+    /// History of the last minutes.
     pub history: History,
-    /// Why the last look failed.
+    /// Error of the last update, if it failed.
     pub problem: Option<String>,
-    /// Nothing new is shown.
+    /// Whether updates are not shown.
     pub is_paused: bool,
-    /// What fills the screen.
+    /// The current screen.
     pub screen: Screen,
-    /// Lines that are above the screen, of what is longer than it.
+    /// Number of lines that are scrolled out at the top.
     pub scroll: usize,
-    /// The plan of the group whose details are shown, and its name.
+    /// Name and plan of the group whose details are shown.
     pub plan: Option<(String, Value)>,
-    /// What the table is sorted by.
+    /// Sort column.
     pub sort: Column,
-    /// The other way round.
+    /// Whether the order is reversed.
     pub is_reversed: bool,
-    /// Only groups that contain this.
+    /// Filter: only groups whose names contain this are shown.
     pub filter: String,
-    /// It is being typed.
+    /// Whether the filter is being typed.
     pub is_typing: bool,
-    /// Of the state's groups, those that are shown, in order.
+    /// Indices of the groups that are shown, in order.
     rows: Vec<usize>,
     cursor: Cursor,
-    /// The row at the top of the table.
+    /// Index of the first visible row.
     first_row: usize,
-    /// Rows of the table that fit.
+    /// Number of rows that fit.
     page: usize,
 }
 
 impl Model {
-    /// Nothing was seen yet.
+    /// Creates a model without a state.
     pub fn new(interval: Duration, sort: Column) -> Self {
         Self {
             interval,
@@ -145,46 +145,46 @@ impl Model {
         }
     }
 
-    /// Takes what was seen. `false`: there is nothing new to draw.
-    pub fn take(&mut self, look: Look) -> bool {
+    /// Applies a new state. Returns whether there is anything to redraw.
+    pub fn take(&mut self, update: Update) -> bool {
         if self.is_paused {
             return false;
         }
         let had_problem = self.problem.take().is_some();
-        let is_first = self.asked.replace(look.asked) != Some(look.asked);
-        let is_same = look.state.machine.at_usec == self.state.machine.at_usec;
+        let is_first = self.asked.replace(update.asked) != Some(update.asked);
+        let is_same = update.state.machine.at_usec == self.state.machine.at_usec;
         if is_same && !is_first {
             return had_problem;
         }
         let old = (!is_first).then_some(&self.state);
-        self.rates = rates::between(old, &look.state);
+        self.rates = rates::between(old, &update.state);
         if self.rates.interval_usec > 0 {
-            self.history.take(&look.state, &self.rates);
+            self.history.take(&update.state, &self.rates);
         }
-        self.state = look.state;
+        self.state = update.state;
         self.arrange();
         true
     }
 
-    /// Takes why nothing was seen.
+    /// Applies an error of an update.
     pub fn fail(&mut self, problem: String) {
         if !self.is_paused {
             self.problem = Some(problem);
         }
     }
 
-    /// A group and what it did.
+    /// A group and its rates.
     pub fn group(&self, index: usize) -> (&Group, &GroupRates) {
         (&self.state.groups[index], &self.rates.groups[index])
     }
 
-    /// How many groups the filter lets through.
+    /// Number of groups that match the filter.
     pub fn nr_rows(&self) -> usize {
         self.rows.len()
     }
 
-    /// Says how many rows fit, and gets those: the groups and whether the
-    /// cursor is there.
+    /// Sets the number of rows that fit, and returns those rows: the groups,
+    /// and whether the cursor is there.
     pub fn page(&mut self, fitting: usize) -> Vec<(usize, bool)> {
         self.page = fitting.max(1);
         let cursor = self.cursor_row();
@@ -200,8 +200,8 @@ impl Model {
             .collect()
     }
 
-    /// The group under the cursor; `None`: there is none, or its details are
-    /// shown and it has gone.
+    /// Group under the cursor; `None` if there is none, or if its details are
+    /// shown and it no longer exists.
     pub fn selected(&self) -> Option<usize> {
         match (&self.cursor, self.screen) {
             (Cursor::On(name), Screen::Details) => self.index_of(name),
@@ -214,7 +214,7 @@ impl Model {
         groups.position(|group| group.name == name)
     }
 
-    /// The group whose details are shown.
+    /// Group whose details are shown.
     pub fn of_details(&self) -> Option<&str> {
         let index = self.selected().filter(|_| self.screen == Screen::Details)?;
         Some(&self.state.groups[index].name)
@@ -250,16 +250,16 @@ impl Model {
             } else {
                 order
             };
-            // Groups are sorted by name already.
+            // Stable, because the groups are already sorted by name.
             order.then(one.cmp(two))
         });
         self.rows = rows;
-        self.leave_what_has_gone();
+        self.reset_stale_cursor();
     }
 
-    /// A cursor without its group goes to the first row; details wait for
-    /// theirs, and do not become those of another.
-    fn leave_what_has_gone(&mut self) {
+    /// Moves a cursor whose group no longer exists to the first row. Details
+    /// stay on their group and do not switch to another.
+    fn reset_stale_cursor(&mut self) {
         if let Cursor::On(name) = &self.cursor
             && self.screen != Screen::Details
             && self.index_of(name).is_none()
@@ -281,7 +281,7 @@ impl Model {
         self.arrange();
     }
 
-    /// Does what a key says.
+    /// Handles a key.
     pub fn press(&mut self, key: Key) -> Effect {
         if key == Key::Interrupt {
             return Effect::Quit;
@@ -306,7 +306,7 @@ impl Model {
     fn open(&mut self, screen: Screen) {
         self.screen = screen;
         self.scroll = 0;
-        self.leave_what_has_gone();
+        self.reset_stale_cursor();
     }
 
     fn open_details(&mut self) -> Effect {
@@ -314,7 +314,7 @@ impl Model {
             return Effect::Redraw;
         };
         let name = self.state.groups[index].name.clone();
-        // The details stay with their group, also where it is the first.
+        // Details stay on their group even if it is the first row.
         self.cursor = Cursor::On(name.clone());
         self.plan = None;
         self.open(Screen::Details);
@@ -362,8 +362,7 @@ impl Model {
         };
     }
 
-    /// Which of `length` lines are on a screen of `fitting` lines, from the
-    /// first of them on.
+    /// Scroll position for `length` lines on a screen of `fitting` lines.
     pub fn scrolled(&mut self, length: usize, fitting: usize) -> usize {
         self.page = fitting.max(1);
         self.scroll = self.scroll.min(length.saturating_sub(fitting));

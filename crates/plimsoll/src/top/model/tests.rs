@@ -1,13 +1,13 @@
-//! What keys and looks do to the model.
+//! Tests of keys and updates.
 
 use super::*;
 use crate::top::testing::{group, state};
 
-fn look(at_seconds: u64, groups: &[Group]) -> Look {
+fn update(at_seconds: u64, groups: &[Group]) -> Update {
     let mut state = state(groups);
     state.machine.at_usec += at_seconds * 1_000_000;
-    let asked = Asked::Daemon;
-    Look { asked, state }
+    let asked = SourceKind::Daemon;
+    Update { asked, state }
 }
 
 /// Groups a, b, c and d that use 10, 30, 20 and 0 % of a CPU.
@@ -17,8 +17,8 @@ fn four() -> Model {
     let used = [100_000, 300_000, 200_000, 0];
     let before: Vec<Group> = names.iter().map(|name| group(name, 0)).collect();
     let after: Vec<Group> = names.iter().zip(used).map(|(n, u)| group(n, u)).collect();
-    assert!(model.take(look(0, &before)));
-    assert!(model.take(look(1, &after)));
+    assert!(model.take(update(0, &before)));
+    assert!(model.take(update(1, &after)));
     model
 }
 
@@ -62,7 +62,7 @@ fn groups_are_sorted_by_any_column() {
 }
 
 #[test]
-fn the_cursor_stays_on_the_first_row_until_it_is_moved_and_then_on_its_group() {
+fn cursor_stays_on_the_first_row_until_moved_and_then_on_its_group() {
     let mut model = four();
     press(&mut model, "g");
     assert_eq!(shown(&mut model, 9), "Abcd");
@@ -71,10 +71,10 @@ fn the_cursor_stays_on_the_first_row_until_it_is_moved_and_then_on_its_group() {
     model.press(Key::Down);
     press(&mut model, "g");
     assert_eq!(shown(&mut model, 9), "abCd");
-    // Its group is gone.
-    model.take(look(2, &[group("a", 0), group("b", 0)]));
+    // Its group no longer exists.
+    model.take(update(2, &[group("a", 0), group("b", 0)]));
     assert_eq!(shown(&mut model, 9), "Ab");
-    model.take(look(3, &[]));
+    model.take(update(3, &[]));
     assert_eq!(
         (shown(&mut model, 9).as_str(), model.selected()),
         ("", None)
@@ -97,7 +97,7 @@ fn pages_follow_the_cursor() {
     assert_eq!(shown(&mut model, 2), "aD");
     model.press(Key::PageUp);
     assert_eq!(shown(&mut model, 2), "Ca");
-    // A larger screen has no empty rows below while there are groups above.
+    // A larger screen shows earlier groups instead of empty rows at the end.
     assert_eq!(shown(&mut model, 4), "bCad");
     model.press(Key::Home);
     assert_eq!(shown(&mut model, 3), "Bca");
@@ -130,7 +130,7 @@ fn details_are_of_the_group_under_the_cursor() {
     assert_eq!(model.press(Key::Enter), Effect::Plan("b".into()));
     assert_eq!(model.screen, Screen::Details);
     // Another group is first now.
-    model.take(look(2, &[group("a", 900_000), group("b", 300_000)]));
+    model.take(update(2, &[group("a", 900_000), group("b", 300_000)]));
     assert_eq!(model.of_details(), Some("b"));
     model.press(Key::Escape);
     assert_eq!((model.screen, model.of_details()), (Screen::Table, None));
@@ -138,26 +138,26 @@ fn details_are_of_the_group_under_the_cursor() {
 }
 
 #[test]
-fn nothing_changes_while_paused_and_problems_go_with_the_next_answer() {
+fn pause_stops_updates_and_the_next_answer_clears_problems() {
     let mut model = four();
     press(&mut model, "p");
-    assert!(!model.take(look(2, &[])));
+    assert!(!model.take(update(2, &[])));
     model.fail("lost".into());
     assert_eq!((model.nr_rows(), model.problem.as_ref()), (4, None));
     press(&mut model, "p");
     model.fail("lost".into());
     assert_eq!(model.problem.as_deref(), Some("lost"));
-    assert_eq!(model.nr_rows(), 4, "what was seen last stays");
-    assert!(model.take(look(2, &[])));
+    assert_eq!(model.nr_rows(), 4, "the last state stays");
+    assert!(model.take(update(2, &[])));
     assert_eq!((model.nr_rows(), model.problem.as_ref()), (0, None));
 }
 
 #[test]
-fn the_same_moment_again_is_not_a_new_interval() {
+fn repeated_state_is_not_a_new_interval() {
     let mut model = four();
     let rates = model.rates.clone();
-    let again = Look {
-        asked: Asked::Daemon,
+    let again = Update {
+        asked: SourceKind::Daemon,
         state: model.state.clone(),
     };
     assert!(!model.take(again));
@@ -166,18 +166,18 @@ fn the_same_moment_again_is_not_a_new_interval() {
 }
 
 #[test]
-fn details_of_a_group_that_has_gone_do_not_become_those_of_another() {
+fn details_do_not_switch_to_another_group() {
     let mut model = four();
     model.press(Key::Down);
     assert_eq!(model.press(Key::Enter), Effect::Plan("c".into()));
     let without: Vec<Group> = ["a", "b", "d"].iter().map(|name| group(name, 9)).collect();
-    model.take(look(2, &without));
+    model.take(update(2, &without));
     assert_eq!((model.of_details(), model.selected()), (None, None));
-    // It may come back, as by a restart of the daemon.
+    // It may come back, for instance after a restart of the daemon.
     let again: Vec<Group> = ["a", "b", "c"].iter().map(|name| group(name, 9)).collect();
-    model.take(look(3, &again));
+    model.take(update(3, &again));
     assert_eq!(model.of_details(), Some("c"));
-    model.take(look(4, &without));
+    model.take(update(4, &without));
     model.press(Key::Escape);
     assert_eq!(model.selected(), model.rows.first().copied());
     assert!(model.selected().is_some());

@@ -1,5 +1,5 @@
-//! The daemon's control socket, as `top` uses it: one connection for all
-//! looks, made again when it is lost.
+//! Client of the daemon's control socket: one connection for all updates,
+//! reconnected when it is lost.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,21 +13,21 @@ use thiserror::Error;
 
 use crate::error::CommandError;
 
-/// Where the daemon of the machine is.
+/// Runtime folder of the system daemon.
 const SYSTEM_FOLDER: &str = "/run/plimsoll";
-/// The daemon may take so long before people are told.
+/// Time limit for an answer before an error is shown.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Why there is no state.
+/// Reason why there is no state.
 #[derive(Debug, Error)]
 pub enum Unanswered {
-    /// Nobody listens.
-    #[error("nobody listens at {}", .0.display())]
+    /// No daemon listens.
+    #[error("no daemon listens at {}", .0.display())]
     Nobody(PathBuf),
-    /// Somebody may, but there is no answer that can be understood.
+    /// The connection failed, or the answer is invalid.
     #[error(transparent)]
     Failed(#[from] ClientError),
-    /// An answer, but no state.
+    /// The answer is an error.
     #[error("the daemon answers: {0}")]
     Refused(String),
 }
@@ -38,16 +38,16 @@ impl From<Unanswered> for CommandError {
     }
 }
 
-/// A connection to the daemon, while there is one.
+/// A connection to the daemon, if there is one.
 pub struct Connection {
-    /// Where to look for the daemon, one after the other.
+    /// Sockets to try, in order.
     sockets: Vec<PathBuf>,
     client: Option<Client>,
 }
 
 impl Connection {
-    /// Not connected yet. For users other than root, the daemon is the
-    /// machine's.
+    /// Creates a client without a connection. Users other than root use the
+    /// system daemon.
     pub fn new(runtime: &RuntimeFolder) -> Self {
         let mut sockets = vec![runtime.path().join(SOCKET)];
         if std::env::var_os(RUNTIME_VARIABLE).is_none() {
@@ -60,10 +60,10 @@ impl Connection {
         }
     }
 
-    /// The state; with a group, of that alone and with its plan.
+    /// Reads the state. With a group, only its state, with its plan.
     ///
     /// # Errors
-    /// When nobody listens, or there is no state in the answer.
+    /// If no daemon listens, or the answer has no state.
     pub fn state(&mut self, group: Option<&str>) -> Result<State, Unanswered> {
         let request = Request::Show {
             target: group.map(str::to_owned),
@@ -73,13 +73,13 @@ impl Connection {
             Some(client) => client,
             None => self.connect()?,
         };
-        // After an error it is connected anew, to whoever listens then.
+        // After an error, the next call connects again.
         let answer = client.ask(&request)?;
         self.client = Some(client);
         match answer {
             Answer::State(state) => Ok(*state),
             Answer::Refused(reason) => Err(Unanswered::Refused(reason)),
-            _ => Err(Unanswered::Refused("something else than a state".into())),
+            _ => Err(Unanswered::Refused("the answer is not a state".into())),
         }
     }
 
@@ -88,8 +88,8 @@ impl Connection {
             match Client::connect_within(path, ANSWER_WITHIN) {
                 Ok(Some(client)) => return Ok(client),
                 Ok(None) => (),
-                // A daemon's folder is open to everybody; this one is that of
-                // somebody else's runs.
+                // A daemon's folder is accessible to all users; this is the
+                // private folder of another user.
                 Err(ClientError::Failed { source, .. })
                     if source.kind() == io::ErrorKind::PermissionDenied => {}
                 Err(error) => return Err(error.into()),
@@ -109,8 +109,8 @@ mod tests {
     use super::*;
     use crate::top::testing;
 
-    /// Serves one connection: each line gets the next of `answers`; then it
-    /// is closed.
+    /// Serves one connection: answers each line with the next of `answers`,
+    /// then closes it.
     fn serve(listener: &UnixListener, answers: &[String]) {
         let (stream, _) = listener.accept().unwrap();
         let mut reader = BufReader::new(&stream);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_is_made_again() {
+    fn lost_connection_is_reconnected() {
         let folder = tempfile::tempdir().unwrap();
         let mut connection = Connection {
             sockets: vec![folder.path().join(SOCKET)],

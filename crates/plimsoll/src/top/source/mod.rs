@@ -1,5 +1,5 @@
-//! Where the states come from: the daemon; without one, the groups of
-//! running `plimsoll run`s and the kernel's own counters.
+//! Source of states: the daemon or, without one, the running `plimsoll run`s
+//! and the kernel's counters.
 
 mod daemon;
 mod runs;
@@ -12,35 +12,36 @@ use crate::error::Result;
 use daemon::{Connection, Unanswered};
 use runs::Runs;
 
-/// Who was asked.
+/// Source of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Asked {
+pub enum SourceKind {
     /// The daemon.
     Daemon,
-    /// Every running `plimsoll run`: there is no daemon.
+    /// The running `plimsoll run`s, because there is no daemon.
     Runs,
 }
 
-/// One look at everything.
+/// A state with its source.
 #[derive(Debug, Clone)]
-pub struct Look {
-    /// Who was asked.
-    pub asked: Asked,
-    /// What is there. Groups are sorted by name.
+pub struct Update {
+    /// Source of the state.
+    pub asked: SourceKind,
+    /// The state, with groups sorted by name.
     pub state: State,
 }
 
-/// Gives states.
+/// Reads states.
 pub struct Source {
     connection: Connection,
     runs: Runs,
-    /// The daemon has answered once: from then on nobody else will do.
+    /// Whether the daemon has answered once; from then on no other source is
+    /// used.
     daemon_was_there: bool,
 }
 
 impl Source {
-    /// Nobody is asked yet.
+    /// Creates a source without a connection.
     pub fn new() -> Self {
         let runtime = RuntimeFolder::of_this_user();
         Self {
@@ -50,31 +51,31 @@ impl Source {
         }
     }
 
-    /// Looks at everything.
+    /// Reads a state.
     ///
     /// # Errors
-    /// When the daemon does not answer, or nothing can be read at all.
-    pub fn look(&mut self) -> Result<Look> {
+    /// If the daemon does not answer, or no source can be read.
+    pub fn read(&mut self) -> Result<Update> {
         match self.connection.state(None) {
             Ok(mut state) => {
                 self.daemon_was_there = true;
                 state.groups.sort_by(|one, two| one.name.cmp(&two.name));
-                let asked = Asked::Daemon;
-                Ok(Look { asked, state })
+                let asked = SourceKind::Daemon;
+                Ok(Update { asked, state })
             }
-            Err(Unanswered::Nobody(_)) if !self.daemon_was_there => Ok(Look {
-                asked: Asked::Runs,
+            Err(Unanswered::Nobody(_)) if !self.daemon_was_there => Ok(Update {
+                asked: SourceKind::Runs,
                 state: self.runs.state()?,
             }),
             Err(unanswered) => Err(unanswered.into()),
         }
     }
 
-    /// What enforces the knobs of one group: the items of its plan. `None`:
-    /// it is gone.
+    /// Plan of one group: the mechanism that enforces each knob. `None` if the
+    /// group no longer exists.
     ///
     /// # Errors
-    /// When the daemon does not answer.
+    /// If the daemon does not answer.
     pub fn plan(&mut self, group: &str) -> Result<Option<serde_json::Value>> {
         if !self.daemon_was_there {
             return Ok(self.runs.plan(group));

@@ -1,5 +1,5 @@
-//! A state without a daemon: every running `plimsoll run` is asked for its
-//! own group, and the kernel for the machine.
+//! State without a daemon: each running `plimsoll run` is asked for its group,
+//! and the kernel for the machine.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,26 +19,26 @@ use plimsoll_engine::runtime::RuntimeFolder;
 use crate::control::{self, GroupState, Request};
 use crate::error::{CommandError, Result};
 
-/// A tick of `/proc/stat`.
+/// Length of a tick of `/proc/stat`.
 const TICK_USEC: u64 = 10_000;
 
-/// What counts the machine's busy time.
+/// Counter of the machine's busy time.
 enum Busy {
     /// The kernel's exact counters.
     Exact(Box<BusyMeter>),
-    /// `/proc/stat`, in ticks: there is no cgroup hierarchy to read.
+    /// `/proc/stat`, in ticks, if there is no cgroup hierarchy.
     Ticks,
 }
 
-/// Asks the runs.
+/// Client of the runs.
 pub struct Runs {
     runtime: RuntimeFolder,
     busy: Option<Busy>,
     busy_usec: u64,
-    /// What each batch group had used when it was last seen.
+    /// Last known usage of each batch group.
     batch_groups: HashMap<String, u64>,
     batch_usec: u64,
-    /// What each run said of its plan.
+    /// Last known plan of each run.
     plans: HashMap<String, serde_json::Value>,
 }
 
@@ -59,12 +59,12 @@ fn busy_ticks(text: &str) -> Option<u64> {
 fn monotonic_usec() -> Result<u64> {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC)
         .map_err(|error| CommandError::io("the monotonic clock")(error.into()))?;
-    // It counts from the machine's start on and so is never negative.
+    // The clock counts from boot and is never negative.
     Ok(now.tv_sec().unsigned_abs() * 1_000_000 + now.tv_nsec().unsigned_abs() / 1_000)
 }
 
 impl Runs {
-    /// Nobody is asked yet.
+    /// Creates a client.
     pub fn new(runtime: RuntimeFolder) -> Self {
         Self {
             runtime,
@@ -76,10 +76,10 @@ impl Runs {
         }
     }
 
-    /// The state now.
+    /// Reads the current state.
     ///
     /// # Errors
-    /// When the runtime folder or the kernel's counters cannot be read.
+    /// If the runtime folder or the kernel's counters cannot be read.
     pub fn state(&mut self) -> Result<State> {
         let answers = self.ask_all()?;
         self.count_batch(&answers);
@@ -101,8 +101,8 @@ impl Runs {
         let state = State {
             daemon,
             machine,
-            // All side groups share one; one that has just begun to look
-            // at it knows less.
+            // All batch groups share one controller state; a run that started
+            // reading it recently has fewer updates.
             headroom: headroom.max_by_key(|headroom: &HeadroomSample| headroom.nr_updates),
             scheduler: samples().find_map(|sample| sample.scheduler),
             groups: Vec::new(),
@@ -128,7 +128,7 @@ impl Runs {
         Ok(State { groups, ..state })
     }
 
-    /// What enforces the knobs of a group that was there at the last look.
+    /// Plan of a group that existed at the last update.
     pub fn plan(&self, group: &str) -> Option<serde_json::Value> {
         self.plans.get(group).cloned()
     }
@@ -136,7 +136,7 @@ impl Runs {
     fn ask_all(&self) -> Result<Vec<GroupState>> {
         let names = journal::list(self.runtime.path())?;
         let names = names.iter().filter_map(|path| path.file_stem()?.to_str());
-        // One that ends while it is asked is not there any more.
+        // A run that ends while it is asked is omitted.
         let ask = |name| {
             control::ask(&self.runtime, name, Request::Show)
                 .ok()
@@ -145,8 +145,8 @@ impl Runs {
         Ok(names.filter_map(ask).collect())
     }
 
-    /// Counts what batch groups used since they were last seen, so that the sum
-    /// does not shrink when one ends.
+    /// Accumulates the usage of batch groups, so that the sum does not shrink
+    /// when one ends.
     fn count_batch(&mut self, answers: &[GroupState]) {
         let before = std::mem::take(&mut self.batch_groups);
         for answer in answers {
@@ -215,7 +215,7 @@ mod tests {
         runs.count_batch(&[run("a", batch, 500), run("b", None, 500)]);
         assert_eq!(
             runs.batch_usec, 0,
-            "what was before top began is not counted"
+            "usage before the start of top is not counted"
         );
         runs.count_batch(&[run("a", batch, 700), run("b", None, 900)]);
         assert_eq!(runs.batch_usec, 200);

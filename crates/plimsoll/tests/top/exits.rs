@@ -1,4 +1,4 @@
-//! How it ends: the terminal is given back.
+//! Tests of exits: the terminal is restored.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::rig::{SOON, need_tmux};
 use crate::{Scene, bar};
 
 #[test]
-fn quitting_gives_the_screen_and_the_shell_back() {
+fn quitting_restores_the_screen_and_the_shell() {
     need_tmux();
     let scene = Scene::new(&[]);
     let terminal = &scene.terminal;
@@ -19,13 +19,13 @@ fn quitting_gives_the_screen_and_the_shell_back() {
         scene.top("");
         assert!(!terminal.screen().contains("before-top"));
         terminal.press(&[key]);
-        scene.assert_given_back(status);
+        scene.assert_restored(status);
         terminal.type_line("clear; echo before-top");
     }
 }
 
 #[test]
-fn a_signal_gives_the_screen_back_and_ends_top() {
+fn signal_restores_the_screen_and_ends_top() {
     need_tmux();
     let scene = Scene::new(&[]);
     for signal in [
@@ -39,12 +39,12 @@ fn a_signal_gives_the_screen_back_and_ends_top() {
             .type_line("clear; ulimit -c 0; echo before-top");
         scene.top("");
         kill(Pid::from_raw(scene.terminal.child()), signal).unwrap();
-        scene.assert_given_back(&(128 + signal as i32).to_string());
+        scene.assert_restored(&(128 + signal as i32).to_string());
     }
 }
 
 #[test]
-fn stopping_gives_the_screen_back_until_it_goes_on() {
+fn suspending_restores_the_screen_until_top_continues() {
     need_tmux();
     let scene = Scene::new(&[]);
     let terminal = &scene.terminal;
@@ -59,14 +59,14 @@ fn stopping_gives_the_screen_back_until_it_goes_on() {
     terminal.type_line("fg");
     terminal.until("top again", |screen| screen.contains(&bar(80)));
     terminal.press(&["q"]);
-    scene.assert_given_back("0");
+    scene.assert_restored("0");
 }
 
 #[test]
-fn a_closed_terminal_ends_top_with_and_without_a_signal() {
+fn closed_terminal_ends_top_with_and_without_a_signal() {
     need_tmux();
-    // In a session of its own it gets no signal when the terminal goes. It would
-    // notice when it draws the next time, but that is not due for a minute.
+    // In a session of its own, top gets no signal when the terminal is closed.
+    // The next redraw, which would fail, is not due for a minute.
     for prefix in ["", "setsid -w "] {
         let scene = Scene::new(&[]);
         let line = format!("{prefix}plimsoll top --interval 60s");

@@ -1,4 +1,4 @@
-//! What is asked: from the command line to rows of an experiment.
+//! Converts command line arguments to rows of an experiment.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -16,17 +16,17 @@ use crate::error::{CommandError, Result};
 const DISTRIBUTIONS: &str =
     "exponential, poisson, pareto, pareto:ALPHA, lognormal, lognormal:SIGMA, empirical";
 const GROUP: &str = "quota=10%,mean=70%,burst=200%,count=3, of which quota is needed";
-/// The largest file of samples: the most values that one may have, with all
+/// Maximum size of a file of samples: the maximum number of values with all
 /// their digits.
 const SAMPLES_BYTES_MAX: u64 = 256 << 20;
-/// The most groups of one `--group`.
+/// Maximum number of groups of one `--group`.
 const COUNT_MAX: usize = plimsoll_sim::interference::GROUPS_MAX;
-/// Means where none is asked for, in ppm: the source's.
+/// Default means in ppm: those of the source.
 const MEANS_PPM: [u64; 4] = [300_000, 500_000, 700_000, 900_000];
-/// Numbers of groups where none is asked for: the source's.
+/// Default numbers of groups: those of the source.
 const GROUPS: [usize; 2] = [5, 20];
 
-/// A share of something, written as `70%`.
+/// A share, written as `70%`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     ppm: u64,
@@ -49,18 +49,18 @@ pub fn mean(text: &str) -> std::result::Result<Share, KnobError> {
     Share::parse("mean", text)
 }
 
-/// A burst, as it was written: `200%` of the quota, or `unlimited`.
+/// A burst as given: `200%` of the quota, or `unlimited`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BurstAsked(Option<Share>);
+pub struct BurstArg(Option<Share>);
 
-impl BurstAsked {
+impl BurstArg {
     fn burst(self) -> Burst {
         self.0
             .map_or(Burst::Unlimited, |share| Burst::Quotas(share.ratio()))
     }
 }
 
-impl FromStr for BurstAsked {
+impl FromStr for BurstArg {
     type Err = KnobError;
 
     fn from_str(text: &str) -> std::result::Result<Self, KnobError> {
@@ -75,7 +75,7 @@ impl FromStr for BurstAsked {
     }
 }
 
-/// As the user would write it.
+/// A burst as the user would write it.
 pub fn show_burst(burst: Burst) -> String {
     match burst {
         Burst::Quotas(quotas) => show_percent((quotas * 1e6).round() as u64),
@@ -83,16 +83,16 @@ pub fn show_burst(burst: Burst) -> String {
     }
 }
 
-/// A distribution, as it was written.
+/// A distribution as given.
 #[derive(Debug, Clone, PartialEq)]
-pub enum DistributionAsked {
-    /// One that needs nothing else.
+pub enum DistributionArg {
+    /// A distribution that needs no samples.
     Known(Distribution),
-    /// That of the samples.
+    /// The distribution of the samples.
     Empirical,
 }
 
-impl FromStr for DistributionAsked {
+impl FromStr for DistributionArg {
     type Err = KnobError;
 
     fn from_str(text: &str) -> std::result::Result<Self, KnobError> {
@@ -101,7 +101,7 @@ impl FromStr for DistributionAsked {
             Some((name, shape)) => {
                 let shape: f64 = shape
                     .parse()
-                    .map_err(|_| refused("has a shape that is no number"))?;
+                    .map_err(|_| refused("has a shape that is not a number"))?;
                 (name, Some(shape))
             }
             None => (text, None),
@@ -119,7 +119,7 @@ impl FromStr for DistributionAsked {
             ("exponential" | "poisson" | "empirical", Some(_)) => {
                 return Err(refused("has no shape"));
             }
-            _ => return Err(refused("is no distribution known here")),
+            _ => return Err(refused("is not a known distribution")),
         };
         Ok(Self::Known(known))
     }
@@ -127,13 +127,13 @@ impl FromStr for DistributionAsked {
 
 /// One `--group`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct GroupAsked {
+pub struct GroupArg {
     group: Group,
     burst: Burst,
     count: usize,
 }
 
-impl FromStr for GroupAsked {
+impl FromStr for GroupArg {
     type Err = KnobError;
 
     fn from_str(text: &str) -> std::result::Result<Self, KnobError> {
@@ -141,16 +141,14 @@ impl FromStr for GroupAsked {
         let (mut quota, mut mean, mut burst, mut count) = (None, None, None, None);
         for part in text.split(',') {
             let Some((key, value)) = part.split_once('=') else {
-                return Err(refused(format!("has `{part}`, which is no KEY=VALUE")));
+                return Err(refused(format!("has `{part}`, which is not KEY=VALUE")));
             };
             let is_new = match key {
                 "quota" => quota
                     .replace(Share::parse("quota", value)?.ratio())
                     .is_none(),
                 "mean" | "u" => mean.replace(Share::parse("mean", value)?.ratio()).is_none(),
-                "burst" => burst
-                    .replace(value.parse::<BurstAsked>()?.burst())
-                    .is_none(),
+                "burst" => burst.replace(value.parse::<BurstArg>()?.burst()).is_none(),
                 "count" => {
                     let number = value
                         .parse()
@@ -161,7 +159,7 @@ impl FromStr for GroupAsked {
                     })?;
                     count.replace(number).is_none()
                 }
-                _ => return Err(refused(format!("has `{key}`, which is no key of it"))),
+                _ => return Err(refused(format!("has the unknown key `{key}`"))),
             };
             if !is_new {
                 return Err(refused(format!("has `{key}` twice")));
@@ -176,13 +174,14 @@ impl FromStr for GroupAsked {
     }
 }
 
-/// Which rows are asked for.
+/// Arguments that determine the rows.
 #[derive(Debug, Clone, clap::Args)]
 pub struct RowArgs {
-    /// What groups want in a period: exponential, poisson, pareto[:ALPHA],
-    /// lognormal[:SIGMA] or empirical [default: exponential; with --samples: empirical]
+    /// Distributions of demand: exponential, poisson, pareto[:ALPHA],
+    /// lognormal[:SIGMA] or empirical [default: exponential; with --samples:
+    /// empirical]
     #[arg(long, value_name = "D,…", value_delimiter = ',')]
-    distribution: Vec<DistributionAsked>,
+    distribution: Vec<DistributionArg>,
     /// File of measured demand, CSV or JSON: CPU per period as shares of the quota
     #[arg(long, value_name = "FILE")]
     samples: Option<std::path::PathBuf>,
@@ -204,16 +203,17 @@ pub struct RowArgs {
         value_delimiter = ',',
         allow_hyphen_values = true
     )]
-    burst: Vec<BurstAsked>,
-    /// Groups of different quotas instead; again for each kind of group. Quota is a share of the
-    /// machine, mean and burst are shares of the quota
+    burst: Vec<BurstArg>,
+    /// Groups of different quotas instead; may be repeated, once for each kind
+    /// of group. Quota is a share of the machine, mean and burst are shares of
+    /// the quota
     #[arg(
         long,
         value_name = "quota=Q,mean=U,burst=B,count=N",
         conflicts_with_all = ["mean", "groups", "burst"]
     )]
-    group: Vec<GroupAsked>,
-    /// How much the groups' demands move together, 0 to 1
+    group: Vec<GroupArg>,
+    /// Correlation of the groups' demands, 0 to 1
     #[arg(
         long,
         value_name = "R",
@@ -224,7 +224,7 @@ pub struct RowArgs {
 }
 
 impl RowArgs {
-    /// The rows.
+    /// Builds the rows.
     pub fn rows(&self) -> Result<Vec<Row>> {
         let distributions = self.distributions()?;
         let mut rows = Vec::new();
@@ -244,7 +244,7 @@ impl RowArgs {
         Ok(rows)
     }
 
-    /// None: the samples' own.
+    /// Means; empty for the samples' own.
     fn means(&self, distribution: &Distribution) -> Vec<Share> {
         if self.mean.is_empty() && distribution.mean().is_none() {
             return MEANS_PPM.map(|ppm| Share { ppm }).to_vec();
@@ -257,7 +257,7 @@ impl RowArgs {
             quota: 1.0 / groups as f64,
             mean,
         };
-        // What is out of range is refused before it is run.
+        // Bounded here; a number out of range is refused later, before the run.
         let count = groups.min(COUNT_MAX + 1);
         let default = plimsoll_sim::interference::published::BURSTS;
         let bursts: Vec<Burst> = self.burst.iter().map(|burst| burst.burst()).collect();
@@ -290,7 +290,7 @@ impl RowArgs {
                 Distribution::Empirical(samples)
             })]);
         }
-        let needs_them = self.distribution.contains(&DistributionAsked::Empirical);
+        let needs_them = self.distribution.contains(&DistributionArg::Empirical);
         if needs_them != samples.is_some() {
             return Err(CommandError::Other(
                 "samples: a file and the distribution `empirical` need each other; \
@@ -300,8 +300,8 @@ impl RowArgs {
         }
         let asked = self.distribution.iter();
         let known = asked.filter_map(|asked| match asked {
-            DistributionAsked::Known(distribution) => Some(distribution.clone()),
-            DistributionAsked::Empirical => samples.clone().map(Distribution::Empirical),
+            DistributionArg::Known(distribution) => Some(distribution.clone()),
+            DistributionArg::Empirical => samples.clone().map(Distribution::Empirical),
         });
         Ok(known.collect())
     }
@@ -326,11 +326,11 @@ mod tests {
 
     #[test]
     fn distributions_have_shapes_where_they_can() {
-        let parsed = |text: &str| text.parse::<DistributionAsked>();
+        let parsed = |text: &str| text.parse::<DistributionArg>();
         let pareto = Distribution::Pareto { alpha: 2.5 };
-        assert_eq!(parsed("pareto:2.5"), Ok(DistributionAsked::Known(pareto)));
+        assert_eq!(parsed("pareto:2.5"), Ok(DistributionArg::Known(pareto)));
         let default = Distribution::Lognormal { sigma: 1.0 };
-        assert_eq!(parsed("lognormal"), Ok(DistributionAsked::Known(default)));
+        assert_eq!(parsed("lognormal"), Ok(DistributionArg::Known(default)));
         for bad in ["exponential:2", "pareto:x", "normal", ""] {
             let error = parsed(bad).unwrap_err().to_string();
             assert!(error.contains("allowed: exponential, "), "{error}");
@@ -339,8 +339,8 @@ mod tests {
 
     #[test]
     fn a_group_is_read_in_any_order_of_its_keys() {
-        let group: GroupAsked = "burst=unlimited,u=70%,count=3,quota=12.5%".parse().unwrap();
-        let expected = GroupAsked {
+        let group: GroupArg = "burst=unlimited,u=70%,count=3,quota=12.5%".parse().unwrap();
+        let expected = GroupArg {
             group: Group {
                 quota: 0.125,
                 mean: Some(0.7),
@@ -358,7 +358,7 @@ mod tests {
             ("quota=10%,qouta=1%", "`qouta`"),
             ("10%", "KEY=VALUE"),
         ] {
-            let error = bad.parse::<GroupAsked>().unwrap_err().to_string();
+            let error = bad.parse::<GroupArg>().unwrap_err().to_string();
             assert!(
                 error.contains(word) && error.contains("; allowed: "),
                 "{error}"
