@@ -14,9 +14,9 @@ BIN := target/release/plimsoll
 DEMO_DIR := target/demo
 SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh)' 2>/dev/null)
 # Tests of the scheduler whose outcome depends on the kernel: 6.18 has no ext server, so that the
-# leader lends starved tasks to the fair class; it loads and ejects schedulers in its own way, and
-# keeps cpu.max in its own way.
-SCHED_EXT_ON_6_18 := inversion::a_fair_task servers strictness tolerance watchdog exits fairness::a_bound bandwidth::the_cpu_max handover::the_next_leader_rescues
+# supervisor lends starved tasks to the fair class; it loads and ejects schedulers in its own way,
+# and keeps cpu.max in its own way.
+SCHED_EXT_ON_6_18 := inversion::a_fair_task servers strictness tolerance watchdog exits fairness::a_bound bandwidth::the_cpu_max handover::the_next_owner_rescues
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'vm/*.c' 'crates/plimsoll-scx/src/bpf/*' 2>/dev/null)
 
 .PHONY: build demo test tests-begin test-programs timing-test lint unit bpf prove native-test vm-test systemd-test sched-ext-test sched-ext-a-to-h sched-ext-i-to-z sched-ext-more deny metrics-test report figures lab lab-full lab-report lab-programs bench-daemon sim-bench soak install uninstall clean help
@@ -198,7 +198,12 @@ PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 # A configuration that is there stays; the example is in share/doc, too.
 install: build
-	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/plimsoll
+	# Debuggers, and backtraces, find the debug information by the link.
+	install -d $(DESTDIR)$(PREFIX)/bin/.debug
+	objcopy --only-keep-debug $(BIN) $(DESTDIR)$(PREFIX)/bin/.debug/plimsoll.debug
+	objcopy --strip-unneeded --add-gnu-debuglink=$(DESTDIR)$(PREFIX)/bin/.debug/plimsoll.debug \
+		$(BIN) $(DESTDIR)$(PREFIX)/bin/plimsoll
+	chmod 755 $(DESTDIR)$(PREFIX)/bin/plimsoll
 	$(BIN) man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	$(BIN) completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/plimsoll
@@ -214,7 +219,9 @@ install: build
 
 # What is in SYSCONFDIR is the operator's, and stays.
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/plimsoll $(DESTDIR)$(PREFIX)/share/man/man1/plimsoll{,-*}.1
+	rm -f $(DESTDIR)$(PREFIX)/bin/plimsoll $(DESTDIR)$(PREFIX)/bin/.debug/plimsoll.debug
+	rmdir --ignore-fail-on-non-empty $(DESTDIR)$(PREFIX)/bin/.debug
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/plimsoll{,-*}.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/plimsoll $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_plimsoll $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/plimsoll.fish
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/plimsoll.service $(DESTDIR)$(PREFIX)/lib/sysusers.d/plimsoll.conf
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/plimsoll

@@ -40,6 +40,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     for made in [OBJECT, SHARED_TYPES] {
         fs::copy(made, out.join(made))?;
     }
+    let program = fs::read(OBJECT)?;
+    println!("cargo::rustc-env=PLIMSOLL_BPF_HASH={:016x}", hash(&program));
     // The skeleton names the object by its path.
     let skeleton = fs::read_to_string(SKELETON)?;
     let object = fs::canonicalize(OBJECT)?;
@@ -66,6 +68,13 @@ fn build(here: &Path) -> Result<(), Box<dyn Error>> {
         .enable_skel("src/bpf/scheduler.bpf.c", "bpf")
         .build()?;
     Ok(())
+}
+
+/// The FNV-1a hash: the same with every compiler.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 fn name_of(path: &Path) -> io::Result<&str> {

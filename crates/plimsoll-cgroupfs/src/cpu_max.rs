@@ -33,6 +33,26 @@ impl CpuMax {
         })
     }
 
+    /// Takes the text of one of the kernel's files of quota, period and burst. Returns whether the
+    /// file is one of them, and its text can be read.
+    pub fn take_text(&mut self, file: &str, text: &str) -> bool {
+        let number = text.parse::<u64>().ok();
+        match (file, number) {
+            ("cpu.max", _) => {
+                let Some(read) = Self::parse(text) else {
+                    return false;
+                };
+                (self.quota_usec, self.period_usec) = (read.quota_usec, read.period_usec);
+            }
+            // -1: unlimited.
+            ("cpu.cfs_quota_us", quota_usec) => self.quota_usec = quota_usec,
+            ("cpu.cfs_period_us", Some(usec)) => self.period_usec = usec,
+            ("cpu.cfs_burst_us" | "cpu.max.burst", Some(usec)) => self.burst_usec = usec,
+            _ => return false,
+        }
+        true
+    }
+
     fn quota_text(&self, version: Version) -> String {
         let unlimited = match version {
             Version::V1 => "-1",

@@ -136,6 +136,9 @@ pub struct Group {
     pub subject: String,
     /// What is asked of it, less what this host cannot enforce.
     pub knobs: Knobs,
+    /// Which interface of the kernel enforces them.
+    #[serde(default)]
+    pub enforcer: EnforcerKind,
     /// What enforces each knob: the items of a `plimsoll_engine::plan::Plan`.
     /// `null` unless it was asked for.
     #[serde(default)]

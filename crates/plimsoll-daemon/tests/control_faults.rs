@@ -14,7 +14,7 @@ use control_common::{Echo, Rig, as_user, state_of, wait_until};
 use plimsoll_daemon::control::protocol::{Answer, Request};
 use plimsoll_daemon::control::server::{CLIENTS_MAX, USER_CLIENTS_MAX};
 
-const REQUEST: &[u8] = b"{\"version\":1,\"request\":\"reload\"}\n";
+const REQUEST: &[u8] = b"{\"version\":2,\"request\":\"reload\"}\n";
 /// Far more than it takes, far less than the deadlines that others have.
 const SOON: Duration = Duration::from_secs(20);
 
@@ -29,7 +29,7 @@ fn is_answered_soon(rig: &Rig) {
 #[test]
 fn garbage_is_refused_line_by_line() {
     let rig = Rig::new(Echo::default());
-    let answers = rig.exchange(b"garbage\n\n\xff\xfe\n{\"version\":1}\n[[[[\n");
+    let answers = rig.exchange(b"garbage\n\n\xff\xfe\n{\"version\":2}\n[[[[\n");
     assert_eq!(answers.lines().count(), 5);
     for line in answers.lines() {
         let answer: Answer = serde_json::from_str(line).unwrap();

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use control_common::Echo;
 use plimsoll_daemon::control::authority::{Facts, Target, check};
 use plimsoll_daemon::control::peer::Peer;
-use plimsoll_daemon::control::protocol::{Answer, Envelope, Request, Run, Set, VERSION};
+use plimsoll_daemon::control::protocol::{Answer, Choice, Envelope, Request, Run, Set, VERSION};
 use plimsoll_daemon::control::server::serve;
 use plimsoll_engine::knobs::{
     Burst, Cap, Class, CpuLimit, Headroom, Knobs, Nice, Quota, SoftCap, Tolerance, Weight,
@@ -96,8 +96,11 @@ fn request() -> impl Strategy<Value = Request> {
             Request::Set(Box::new(Set {
                 target,
                 knobs,
-                best_effort,
-                dry_run,
+                choice: Choice {
+                    best_effort,
+                    dry_run,
+                    ..Choice::default()
+                },
             }))
         },
     );
@@ -108,8 +111,10 @@ fn request() -> impl Strategy<Value = Request> {
                 name,
                 pid,
                 knobs,
-                best_effort: false,
-                dry_run,
+                choice: Choice {
+                    dry_run,
+                    ..Choice::default()
+                },
             }))
         },
     );
@@ -123,6 +128,7 @@ fn request() -> impl Strategy<Value = Request> {
         (any::<String>(), any::<bool>()).prop_map(|(name, release)| Request::End { name, release }),
         Just(Request::Reload),
         Just(Request::Debug),
+        Just(Request::Restore),
     ]
 }
 
@@ -319,7 +325,7 @@ proptest! {
         };
         for knobs in asked {
             let was_batch = facts.knobs.class == Some(Class::Batch);
-            let set = Set { target: "job".into(), knobs: knobs.clone(), best_effort: false, dry_run: false };
+            let set = Set { target: "job".into(), knobs: knobs.clone(), choice: Choice::default() };
             if check(&user(), &Request::Set(Box::new(set)), &facts).is_err() {
                 continue;
             }

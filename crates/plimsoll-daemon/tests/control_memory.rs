@@ -57,7 +57,7 @@ fn neither_a_gigabyte_nor_megabytes_that_nobody_reads_are_kept() {
         .map(|_| {
             let mut stream = rig.connect();
             stream
-                .write_all(b"{\"version\":1,\"request\":\"reload\"}\n")
+                .write_all(b"{\"version\":2,\"request\":\"reload\"}\n")
                 .unwrap();
             stream
         })

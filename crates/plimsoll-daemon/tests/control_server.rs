@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use control_common::{Echo, Rig, state_of};
 use plimsoll_daemon::control::client::{Client, ClientError};
-use plimsoll_daemon::control::protocol::{Answer, Request, Set};
+use plimsoll_daemon::control::protocol::{Answer, Choice, Request, Set};
 use plimsoll_daemon::control::server::{Server, ServerError};
 use plimsoll_engine::knobs::Knobs;
 
@@ -87,8 +87,7 @@ fn a_request_that_does_not_fit_is_not_sent() {
     let request = Request::Set(Box::new(Set {
         target: "x".repeat(70_000),
         knobs: Knobs::default(),
-        best_effort: false,
-        dry_run: false,
+        choice: Choice::default(),
     }));
     let refused = rig.client().ask(&request).unwrap_err();
     assert!(matches!(refused, ClientError::TooLong));
@@ -98,12 +97,12 @@ fn a_request_that_does_not_fit_is_not_sent() {
 #[test]
 fn another_version_is_told_apart() {
     let rig = Rig::new(Echo::default());
-    let answer = rig.exchange(b"{\"version\":2,\"request\":{\"new\":[]},\"more\":1}\n");
+    let answer = rig.exchange(b"{\"version\":9,\"request\":{\"new\":[]},\"more\":1}\n");
     let Answer::Refused(why) = serde_json::from_str(&answer).unwrap() else {
         panic!("{answer}")
     };
     assert!(
-        why.contains("version 2") && why.contains("version 1"),
+        why.contains("version 9") && why.contains("version 2"),
         "{why}"
     );
     assert_eq!(rig.handler.answered(), 0);

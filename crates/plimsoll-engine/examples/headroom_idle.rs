@@ -62,6 +62,7 @@ fn keep() -> Result<()> {
             name: format!("side-{index}"),
             selector: Selector::Processes,
             knobs: serde_json::from_str(r#"{"class": "batch", "headroom": "30%"}"#)?,
+            scheduler: None,
         };
         enforcer.add(&group, "")?;
     }

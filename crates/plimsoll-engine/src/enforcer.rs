@@ -289,6 +289,12 @@ pub trait Enforcer: Send {
         Ok(())
     }
 
+    /// All groups that there are have been added: puts back those of an earlier owner that were
+    /// not taken over.
+    fn finish_adoption(&mut self) -> UndoReport {
+        UndoReport::default()
+    }
+
     /// From now on the caller notices what others write to kernel files, and
     /// calls [`Enforcer::audit`]: no timer does.
     fn leave_audits_to_caller(&mut self) {}

@@ -7,7 +7,6 @@ use plimsoll_cgroupfs::CgroupError;
 use thiserror::Error;
 
 use crate::knobs::KnobError;
-use crate::lock_holder::LockBusy;
 
 /// An error of the engine, one readable line each.
 #[derive(Debug, Error)]
@@ -72,9 +71,6 @@ pub enum EngineError {
         /// What is missing or went wrong.
         problem: String,
     },
-    /// Another process of ours holds the lock of the runtime folder.
-    #[error(transparent)]
-    LockBusy(LockBusy),
     /// The journal could not be kept, so nothing was changed.
     #[error("{path}: cannot keep the journal: {source}", path = path.display())]
     Journal {

@@ -29,7 +29,7 @@ impl fmt::Display for Mode {
 }
 
 /// What Plimsoll's BPF scheduler can do on this host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchedExt {
     /// Which tasks it schedules.
     pub mode: Mode,

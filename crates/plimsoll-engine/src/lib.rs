@@ -15,16 +15,13 @@ pub mod host;
 pub mod huge_pages;
 pub mod journal;
 pub mod knobs;
-mod lock_holder;
 pub mod own_groups;
 pub mod plan;
 pub mod policies;
 pub mod policy_set;
 pub mod runtime;
-pub mod scheduled;
 pub mod tasks;
 pub mod toml_file;
 pub mod undo;
 
 pub use error::{EngineError, Result};
-pub use lock_holder::LockBusy;

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use crate::error::{EngineError, Result};
+use crate::host::Mode;
 use crate::knobs::Knobs;
 
 /// The longest name of a group.
@@ -41,6 +42,9 @@ pub struct GroupPolicy {
     pub selector: Selector,
     /// What is asked.
     pub knobs: Knobs,
+    /// The mode of the BPF scheduler that enforces what it can of this group;
+    /// `None`: stock knobs alone.
+    pub scheduler: Option<Mode>,
 }
 
 /// Everything that is wanted of one host.
@@ -113,6 +117,7 @@ mod tests {
             name: name.into(),
             selector,
             knobs: Knobs::default(),
+            scheduler: None,
         }
     }
 

@@ -218,14 +218,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         assert!(ExtServer::at(root.path()).is_none());
         let server = server(root.path());
-        let header = plimsoll_engine::journal::Header {
-            version: plimsoll_engine::journal::VERSION,
-            name: "test".into(),
-            pid: 1,
-            persistent: false,
-            subject: String::new(),
-            knobs: Default::default(),
-        };
+        let header = plimsoll_engine::journal::Header::new("test", "", &Default::default());
         let mut journal = Journal::create(root.path(), &header).unwrap();
         let file = root.path().join("cpu1/runtime");
         // A file that is written again keeps what is behind the new text:

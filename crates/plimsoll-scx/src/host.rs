@@ -5,7 +5,7 @@ use std::path::Path;
 
 use nix::sys::statfs::{FsType, statfs};
 use plimsoll_engine::host::{Mode, SchedExt};
-use plimsoll_engine::runtime::{RuntimeFolder, RuntimeLock};
+use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::control_error::ControlError;
 use crate::ext_server::ExtServer;
 use crate::objects::BPFFS;
 use crate::status::{Activity, Status};
-use crate::{Error, Kernel, State, leader, status};
+use crate::{Error, Kernel, State, status, supervisor};
 
 /// The name of our scheduler in the kernel.
 const NAME: &str = "plimsoll";
@@ -33,7 +33,7 @@ pub struct Readiness {
     pub loaded: Option<String>,
     /// That is ours, in this mode, and keeps groups of this user.
     pub mode: Option<Mode>,
-    /// That is ours, and all who kept it were killed: the next start or
+    /// That is ours, and its owner was killed: the next start or
     /// `plimsoll restore` takes it out.
     pub is_left_behind: bool,
     /// Callbacks that the kernel lacks, and what is lost.
@@ -53,12 +53,12 @@ pub struct Host;
 
 impl Host {
     /// The mode of our scheduler, if it is loaded and keeps groups of this
-    /// user. Costs two small reads and a lock.
+    /// user. Costs three small reads.
     pub fn loaded(runtime: &RuntimeFolder) -> Option<Mode> {
         if !Self::is_loaded() {
             return None;
         }
-        if leader::is_left_behind(runtime) {
+        if supervisor::is_left_behind(runtime) {
             return None;
         }
         let status = Status::published(runtime);
@@ -71,20 +71,15 @@ impl Host {
         fs::read_to_string(LOADED).is_ok_and(|name| is_ours(name.trim()))
     }
 
-    /// Takes the scheduler out of the kernel if nobody keeps it any more, and removes what leaders
-    /// have published: their state, and the kernel's dumps.
+    /// Takes the scheduler of an owner that is gone out of the kernel, and removes the files that
+    /// the owner has published: the scheduler's state, and the kernel's dumps. The caller owns
+    /// the tree.
     ///
     /// # Errors
     /// When its journal cannot be had.
-    pub fn clean_up(
-        runtime: &RuntimeFolder,
-        lock: &RuntimeLock,
-    ) -> Result<UndoReport, ControlError> {
-        let mut report = leader::undo_left_behind(runtime, lock)?;
+    pub fn clean_up(runtime: &RuntimeFolder) -> Result<UndoReport, ControlError> {
+        let mut report = supervisor::undo_left_behind(runtime)?;
         let left = [status::file(runtime), status::dump_file(runtime)];
-        if leader::is_kept(runtime, lock) {
-            return Ok(report);
-        }
         for path in left.into_iter().filter(|path| path.exists()) {
             let name = path.file_name().map(|name| name.to_string_lossy());
             match fs::remove_file(&path) {
@@ -123,7 +118,7 @@ impl Host {
         }
         found.mode = Self::loaded(runtime);
         let is_ours = found.loaded.as_deref().is_some_and(is_ours);
-        found.is_left_behind = is_ours && leader::is_left_behind(runtime);
+        found.is_left_behind = is_ours && supervisor::is_left_behind(runtime);
         if found.problem.is_none() {
             found.problem = found.missing();
         }
@@ -278,23 +273,5 @@ mod tests {
         };
         assert_eq!(loaded.sched_ext(None).unwrap().mode, Mode::All);
         assert!(loaded.sched_ext(Some(Mode::Partial)).is_err());
-    }
-
-    #[test]
-    fn what_was_published_is_removed_unless_somebody_keeps_the_scheduler() {
-        let folder = tempfile::tempdir().unwrap();
-        let runtime = RuntimeFolder::at(folder.path());
-        let lock = runtime.lock().unwrap();
-        let files = [status::file(&runtime), status::dump_file(&runtime)];
-        let nothing = UndoReport::default();
-        assert_eq!(Host::clean_up(&runtime, &lock).unwrap(), nothing);
-        let kept = leader::create_journal(&runtime).unwrap();
-        files.iter().for_each(|file| fs::write(file, "").unwrap());
-        assert_eq!(Host::clean_up(&runtime, &lock).unwrap(), nothing);
-        drop(kept);
-        let removed = Host::clean_up(&runtime, &lock).unwrap().undone;
-        // The journal names what its leader has published.
-        assert_eq!(removed, [".sched-ext", "sched-ext.dump"]);
-        assert!(files.iter().all(|file| !file.exists()));
     }
 }

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::host::Mode;
-
 use crate::btf::KernelTypes;
 use crate::host::is_ours;
 use crate::{Error, capture};
+use plimsoll_engine::host::Mode;
 
 /// No scheduler takes longer to go.
 const GOING_MAX: Duration = Duration::from_secs(10);

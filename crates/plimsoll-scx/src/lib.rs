@@ -22,7 +22,6 @@ mod exit;
 mod ext_server;
 mod host;
 mod kernel;
-mod leader;
 mod loader;
 mod machine;
 mod members;
@@ -32,6 +31,7 @@ mod sample;
 mod shared;
 mod slots;
 mod status;
+mod supervisor;
 mod topology;
 pub mod trace;
 

@@ -2,7 +2,6 @@
 
 use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::knobs::{self, Headroom, Tolerance};
-use plimsoll_engine::runtime::RuntimeLock;
 use plimsoll_policy::headroom;
 
 use crate::bpf_intf::{
@@ -13,6 +12,7 @@ use crate::control_error::ControlError;
 use crate::ext_server::Setting;
 use crate::objects::Objects;
 use crate::params::{headroom_of, tolerance_of};
+use crate::supervisor::Groups;
 
 /// How much credit each CPU may have: the scheduler updates it every
 /// millisecond, and what is earned while an update is late must not be lost.
@@ -84,9 +84,9 @@ impl Demand {
     }
 }
 
-/// Tells the scheduler what its groups ask for together. With the lock, so
+/// Tells the scheduler the demands of all its groups together. With the groups locked, so
 /// that no older sum overwrites a newer one.
-pub(crate) fn refresh(objects: &Objects, _lock: &RuntimeLock) -> Result<(), ControlError> {
+pub(crate) fn refresh(objects: &Objects, _groups: &Groups) -> Result<(), ControlError> {
     let demand = Demand::now(objects);
     objects.set_machine(&mut demand.change(nr_cpus_online()))
 }

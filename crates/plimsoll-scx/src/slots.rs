@@ -1,8 +1,7 @@
 //! Which cgroup has which slot in the scheduler's tables.
 //!
-//! The tables themselves say it; they change under the runtime lock only. A
-//! cgroup has one slot at most. A slot whose cgroup or whose keeper is gone is
-//! free again.
+//! The tables themselves say it; they change with the groups locked only. A
+//! cgroup has one slot at most. A slot whose cgroup or group is gone is free again.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -13,8 +12,6 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::CgroupError;
 use plimsoll_engine::knobs::Knobs;
-use plimsoll_engine::runtime::RuntimeLock;
-use plimsoll_engine::scheduled::ScheduledGroup;
 
 use crate::bpf_intf::{
     plimsoll_change, plimsoll_group, plimsoll_group_flags_PLIMSOLL_USED as USED,
@@ -25,6 +22,7 @@ use crate::bpf_intf::{
 use crate::control_error::ControlError;
 use crate::objects::Objects;
 use crate::params;
+use crate::supervisor::Groups;
 
 /// The first slot that a group can have.
 pub(crate) const FIRST: u32 = SLOT_DEFAULT + 1;
@@ -95,7 +93,7 @@ struct Place<'a> {
 /// one that was given last are in use, and need not be looked at again.
 pub(crate) struct Registrar<'a> {
     objects: &'a Objects,
-    lock: &'a RuntimeLock,
+    groups: &'a Groups,
     /// Where cgroups are mounted.
     root: &'a Path,
     search: Search,
@@ -105,10 +103,10 @@ pub(crate) struct Registrar<'a> {
 }
 
 impl<'a> Registrar<'a> {
-    pub fn new(objects: &'a Objects, lock: &'a RuntimeLock, root: &'a Path) -> Self {
+    pub fn new(objects: &'a Objects, groups: &'a Groups, root: &'a Path) -> Self {
         Self {
             objects,
-            lock,
+            groups,
             root,
             search: Search::new(),
             may_collect: true,
@@ -149,7 +147,7 @@ impl<'a> Registrar<'a> {
         objects.shared.use_slot(slot);
         if let Err(error) = objects.set_slot(id, slot) {
             // Nothing leads to it: it would be lost.
-            let _ = release(objects, self.lock, slot);
+            let _ = release(objects, self.groups, slot);
             return Err(error);
         }
         objects.shared.tell_groups_changed();
@@ -164,7 +162,7 @@ impl<'a> Registrar<'a> {
     /// When the scheduler refuses.
     pub fn nest(&self) -> Result<(), ControlError> {
         match self.is_around {
-            true => nest(self.objects, self.lock, self.root),
+            true => nest(self.objects, self.groups, self.root),
             false => Ok(()),
         }
     }
@@ -175,7 +173,7 @@ impl<'a> Registrar<'a> {
             return Ok(slot);
         }
         if std::mem::take(&mut self.may_collect)
-            && collect(self.objects, self.lock, self.root, None) > 0
+            && collect(self.objects, self.groups, self.root, None) > 0
         {
             self.search = Search::new();
         }
@@ -200,11 +198,7 @@ pub(crate) fn has_cgroups_below(folder: &Path) -> bool {
 ///
 /// # Errors
 /// When the scheduler refuses.
-pub(crate) fn nest(
-    objects: &Objects,
-    _lock: &RuntimeLock,
-    root: &Path,
-) -> Result<(), ControlError> {
+pub(crate) fn nest(objects: &Objects, _groups: &Groups, root: &Path) -> Result<(), ControlError> {
     let Ok(mount) = File::open(root) else {
         return Ok(());
     };
@@ -251,17 +245,13 @@ pub(crate) fn is_slot_of(objects: &Objects, slot: u32, id: u64) -> bool {
 
 /// Registers groups with a scheduler that knows none yet. One whose cgroup is
 /// gone, or that is one too many, is left to its keeper, which will say so.
-pub(crate) fn register_known(
-    objects: &Objects,
-    lock: &RuntimeLock,
-    root: &Path,
-    mut groups: Vec<ScheduledGroup>,
-) {
+pub(crate) fn register_known(objects: &Objects, groups: &Groups, root: &Path) {
     // A group finds the one around it, which so has to come first.
-    groups.sort_by_key(|group| group.folder.components().count());
-    let mut registrar = Registrar::new(objects, lock, root);
-    for group in groups {
-        let _ = registrar.register(&group.folder, &group.knobs, true);
+    let mut all: Vec<(&PathBuf, &Knobs)> = groups.iter().collect();
+    all.sort_by_key(|(folder, _)| folder.components().count());
+    let mut registrar = Registrar::new(objects, groups, root);
+    for (folder, knobs) in all {
+        let _ = registrar.register(folder, knobs, true);
     }
 }
 
@@ -286,11 +276,7 @@ fn apply(
 ///
 /// # Errors
 /// When the scheduler refuses.
-pub(crate) fn release(
-    objects: &Objects,
-    _lock: &RuntimeLock,
-    slot: u32,
-) -> Result<(), ControlError> {
+pub(crate) fn release(objects: &Objects, _groups: &Groups, slot: u32) -> Result<(), ControlError> {
     if let Some(group) = objects.group(slot) {
         objects.forget_slot(group.params.cgroup_id);
     }
@@ -303,16 +289,15 @@ pub(crate) fn release(
 }
 
 /// The numbers of the cgroups of these groups, as far as they are there.
-pub(crate) fn cgroup_ids(groups: &[ScheduledGroup]) -> HashSet<u64> {
-    let ids = groups.iter().map(|group| cgroup_id(&group.folder));
-    ids.flatten().collect()
+pub(crate) fn cgroup_ids(groups: &Groups) -> HashSet<u64> {
+    groups.keys().flat_map(|folder| cgroup_id(folder)).collect()
 }
 
 /// Takes back the slots of cgroups that are gone and, if it is told which
 /// cgroups have a keeper, of those that have none. Returns how many.
 pub(crate) fn collect(
     objects: &Objects,
-    lock: &RuntimeLock,
+    groups: &Groups,
     root: &Path,
     kept: Option<&HashSet<u64>>,
 ) -> usize {
@@ -328,11 +313,11 @@ pub(crate) fn collect(
     };
     let left = (FIRST..objects.shared.nr_slots_used()).filter(is_left);
     let count = left
-        .filter(|slot| release(objects, lock, *slot).is_ok())
+        .filter(|slot| release(objects, groups, *slot).is_ok())
         .count();
     if count > 0 && kept.is_some() {
         // The next collection tries again.
-        let _ = nest(objects, lock, root);
+        let _ = nest(objects, groups, root);
     }
     count
 }

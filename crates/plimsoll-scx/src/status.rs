@@ -48,6 +48,9 @@ pub struct Status {
     pub dump: Option<PathBuf>,
     /// Callbacks that it does without, because the kernel has not got them.
     pub dropped_ops: Vec<String>,
+    /// Which build of the scheduler it is.
+    #[serde(default)]
+    pub build: Option<String>,
 }
 
 /// Where it is published.

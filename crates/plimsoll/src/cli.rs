@@ -34,10 +34,9 @@ Examples:
   plimsoll set 4711 --class batch --headroom 30%
   plimsoll set /system.slice/backup.service --reset
 
-What `set` does to a group of `run` ends with that group. With a daemon, what it does to a
-cgroup or a group of the file lasts until --reset, and a pid has a group of its own until it
-and all that it starts have ended. Without one, what it does to a cgroup lasts until
-`plimsoll restore`, and a pid has a group of its own for as long as `set` runs.";
+What `set` does to a group of `run` ends with that group. What it does to a cgroup or a group
+of the file lasts until --reset, and a pid has a group of its own until it and all that it
+starts have ended. `plimsoll restore` undoes every `set` where no daemon with a file runs.";
 
 const SHOW_EXAMPLES: &str = "Examples:
   plimsoll show
@@ -139,10 +138,6 @@ pub struct OutputArgs {
 /// Arguments of `restore`.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct RestoreArgs {
-    /// Only what a daemon that is gone has left behind, for its service manager: what
-    /// was `set` without a daemon stays, and the next daemon takes up the rest
-    #[arg(long)]
-    pub of_daemon: bool,
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -191,6 +186,9 @@ pub struct DaemonArgs {
     /// Say what happens to each group
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
+    /// Serve the clients that come, without a file, and end soon after the last group
+    #[arg(long, hide = true)]
+    pub on_demand: bool,
 }
 
 /// Arguments of `doctor`.
@@ -363,7 +361,7 @@ pub struct SetArgs {
     pub knobs: KnobArgs,
     #[command(flatten)]
     pub plan: PlanArgs,
-    /// Instead, make the daemon forget what was `set`: the file holds again
+    /// Instead, forget what was `set`: the cgroup is as it was, or as the daemon's file says
     #[arg(long)]
     pub reset: bool,
     /// Print JSON

@@ -19,6 +19,9 @@ pub enum CommandError {
     /// The engine's.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// An owner does not answer.
+    #[error(transparent)]
+    Owner(#[from] plimsoll_daemon::control::client::ClientError),
     /// A workload's.
     #[error(transparent)]
     Load(#[from] plimsoll_load::LoadError),

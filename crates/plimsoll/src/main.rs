@@ -3,14 +3,13 @@
 mod bench;
 mod cli;
 mod commands;
-mod control;
 mod daemon;
-mod daemon_client;
 mod demo;
 mod error;
 mod meter;
 mod nested;
 mod output;
+mod owner;
 mod run;
 mod sim;
 mod top;

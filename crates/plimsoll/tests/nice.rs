@@ -156,6 +156,7 @@ fn of_cgroup(group: &CpuGroup, json: &str) -> GroupPolicy {
         name: format!("/{}", group.path().display()),
         selector: Selector::Cgroup(group.path().to_owned()),
         knobs: knobs(json),
+        scheduler: None,
     }
 }
 
@@ -164,6 +165,7 @@ fn of_process(pid: i32, json: &str) -> GroupPolicy {
         name: "g".into(),
         selector: Selector::Process(pid),
         knobs: knobs(json),
+        scheduler: None,
     }
 }
 
@@ -278,14 +280,12 @@ fn restore_after_a_kill_gives_back_what_was_inherited() {
     let mut host = Host::shared();
     let home = host.group("home");
     let parent = Parent::in_group(&host, &home);
-    let words = ["set", &parent.pid().to_string(), "--nice", "15"];
-    let set = host.start(words);
-    wait_until("it has its level", SHORT, || {
-        nice(parent.pid()).unwrap() == 15 && set.stderr().contains("SIGTERM")
-    });
+    host.run(["set", &parent.pid().to_string(), "--nice", "15"])
+        .good();
+    assert_eq!(nice(parent.pid()).unwrap(), 15);
     let started = [parent.child(), parent.orphan()];
     assert_eq!(levels(&started), [15, 15]);
-    set.kill_hard();
+    host.kill_owner();
     host.run(["restore"]).good();
     assert_eq!(levels(&started), [own(); 2]);
     assert_eq!(nice(parent.pid()).unwrap(), own());
@@ -307,6 +307,7 @@ fn what_runs_on_after_a_run_has_the_level_of_whoever_started_that() {
         if is_killed {
             parent.running().send(Signal::SIGKILL);
             wait_until("it is dead", SHORT, || !is_alive(parent.pid()));
+            host.kill_owner();
             host.run(["restore"]).good();
             assert_eq!(nice(command).unwrap(), own());
             kill(Pid::from_raw(command), Signal::SIGKILL).unwrap();

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use common::{Host, bandwidth_us, wait_until};
 use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_daemon::control::protocol::SOCKET;
 use tempfile::TempDir;
 
 const SHORT: Duration = Duration::from_secs(30);
@@ -78,7 +79,7 @@ fn without_permission_one_line_says_what_would_give_it() {
             line.contains("ermission") && line.contains("root"),
             "{words:?}: {line}"
         );
-        common::assert_same(&before, &host.snapshot());
+        host.assert_as(&before);
     }
     // What changes nothing needs nothing.
     for words in [
@@ -94,7 +95,7 @@ fn without_permission_one_line_says_what_would_give_it() {
     let mut command = nobody.plimsoll(&["set", &pid, "--class", "batch"]);
     command.env("PLIMSOLL_CGROUP_BASE", host.base_path());
     assert_eq!(host.spawn(command).finish(SHORT).code(), 125);
-    common::assert_same(&before, &host.snapshot());
+    host.assert_as(&before);
 }
 
 /// Gives a cgroup to a user, as systemd does for `Delegate=yes`.
@@ -216,7 +217,9 @@ fn in_a_delegated_subtree_a_user_needs_no_root() {
     let finished = run(&all).finish(SHORT).good();
     let rate = finished.json()["rate"].as_f64().unwrap();
     assert!((0.25..0.33).contains(&rate), "rate {rate}");
-    common::assert_same(&before, &host.snapshot());
+    let owner = common::owner_at(&user.runtime().join("plimsoll").join(SOCKET));
+    common::end_owner(owner.unwrap().daemon.pid.cast_signed());
+    host.assert_as(&before);
     let left = fs::read_dir(user.runtime().join("plimsoll")).unwrap();
     let left: Vec<_> = left.flatten().map(|entry| entry.file_name()).collect();
     assert!(
@@ -255,7 +258,7 @@ fn a_machine_without_a_cpu_controller_is_told_what_helps() {
         mount.join("cgroup.procs").exists(),
         "the machine's own mount is gone"
     );
-    common::assert_same(&before, &host.snapshot());
+    host.assert_as(&before);
 }
 
 #[test]
@@ -274,5 +277,5 @@ fn a_machine_whose_cgroups_are_read_only_is_told_what_helps() {
     let finished = host.spawn(command).finish(SHORT);
     assert_eq!(finished.code(), 125, "{finished:?}");
     assert!(finished.one_line().contains("read-only"), "{finished:?}");
-    common::assert_same(&before, &host.snapshot());
+    host.assert_as(&before);
 }

@@ -8,10 +8,11 @@ use std::fs;
 use std::time::Duration;
 
 use common::{Host, bandwidth_us, knob, membership, wait_until};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use plimsoll_cgroupfs::CpuGroup;
 
-const SHORT: Duration = Duration::from_secs(10);
+const SHORT: Duration = Duration::from_secs(20);
 
 fn shown(group: &CpuGroup) -> String {
     format!("/{}", group.path().display())
@@ -41,23 +42,28 @@ fn restore_gives_a_foreign_cgroup_every_old_value() {
     let target = shown(&group);
     for knobs in [
         "--weight 200 --quota 20ms/50ms --burst 5ms --nice 5",
-        "--cap 25%",
-        "--quota max",
-        "--class batch",
-        "--class normal --weight 300",
+        "--quota max --burst 0",
+        "--weight 300",
         "--cpu-max 90000",
         "--nice 9",
     ] {
         let words = ["set", &target].into_iter().chain(knobs.split(' '));
         host.run(words).good();
     }
+    // What was set before holds still, and a cgroup has one quota.
+    let refused = host.run(["set", &target, "--cap", "25%"]);
+    assert_eq!(refused.code(), 125, "{refused:?}");
+    assert!(refused.one_line().contains("one quota"), "{refused:?}");
     assert_eq!(group.read_weight().unwrap(), 300);
     assert_eq!(bandwidth_us(&group).0, 90_000);
     assert_eq!(nice_of(sleeper.pid()), 9);
     let all = host.run(["show"]).good().stdout;
-    assert!(all.contains(&target) && all.contains("restore"), "{all}");
+    assert!(
+        all.contains(&target) && all.contains("command-line"),
+        "{all}"
+    );
     host.run(["restore"]).good();
-    common::assert_same(&before, &host.snapshot());
+    host.assert_as(&before);
     assert_eq!(nice_of(sleeper.pid()), 0);
     let again = host.run(["restore"]).good();
     assert_eq!(again.stdout, "nothing was left behind\n");
@@ -70,7 +76,9 @@ fn a_cgroup_can_be_named_by_its_folder_too() {
     let folder = group.cpu_file("");
     let folder = folder.to_str().unwrap();
     let shown = host.run(["set", folder, "--cap", "50%", "--json"]).good();
-    assert_eq!(shown.json()["cgroup"]["quota"], "10ms/20ms");
+    let shown = &shown.json()["group"];
+    assert_eq!(shown["name"], format!("/{}", group.path().display()));
+    assert_eq!(shown["knobs"]["cap"], "50%");
     assert_eq!(bandwidth_us(&group), (10_000, 20_000, 1_000));
     host.run(["restore"]).good();
     assert_eq!(bandwidth_us(&group), (-1, 100_000, 0));
@@ -88,10 +96,12 @@ fn a_cgroup_that_nothing_counts_the_time_of_can_be_set_and_shown() {
     fs::create_dir(&folder).unwrap();
     let target = format!("{}/uncounted", host.base_path());
     let set = host.run(["set", &target, "--cap", "50%", "--json"]).good();
-    assert_eq!(set.json()["cgroup"]["quota"], "10ms/20ms");
+    assert_eq!(set.json()["group"]["knobs"]["cap"], "50%");
+    assert_eq!(host.show(&target)["statistics"]["usage_usec"], 0);
+    host.run(["restore"]).good();
+    // It is in no group now.
     let shown = host.run(["show", &target, "--json"]).good();
     assert_eq!(shown.json()["cgroup"]["usage_usec"], 0);
-    host.run(["restore"]).good();
     fs::remove_dir(&folder).unwrap();
 }
 
@@ -129,48 +139,62 @@ fn restore_takes_limits_that_are_nested_in_any_order() {
     }
     let restored = host.run(["restore"]).good();
     assert_eq!(restored.stdout.lines().count(), 2, "{}", restored.stdout);
-    common::assert_same(&before, &host.snapshot());
+    host.assert_as(&before);
 }
 
 #[test]
-fn set_on_a_pid_lasts_until_it_is_released() {
+fn set_on_a_pid_lasts_until_it_is_reset_or_restored() {
     let mut host = Host::shared();
     let home = host.group("home");
-    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+    for ends in ["reset", "restore"] {
         let worker = host.start_load_in(&home, "burn --threads 2 --duration 60s");
         wait_until("it is there", SHORT, || home.is_populated().unwrap());
         let (pid, before) = (worker.pid(), membership(worker.pid()));
-        let name = format!("pid-{pid}");
-        let set = host.start(["set", &pid.to_string(), "--cap", "30%", "--nice", "4"]);
-        wait_until("it is moved", SHORT, || {
-            set.stderr().contains("SIGTERM releases it")
-        });
+        let (target, name) = (pid.to_string(), format!("pid-{pid}"));
+        host.run(["set", &target, "--cap", "30%", "--nice", "4"])
+            .good();
         assert!(membership(pid).contains(&name), "{}", membership(pid));
         assert_eq!(bandwidth_us(&host.normal(&name)), (3_000, 10_000, 1_000));
         assert_eq!(nice_of(pid), 4);
-        set.send(signal);
-        set.finish(SHORT).good();
-        assert_eq!(membership(pid), before);
-        assert_eq!(nice_of(pid), 0);
-        assert!(!host.normal(&name).exists());
+        // Another adds to it.
+        host.run(["set", &target, "--nice", "6"]).good();
+        assert_eq!(bandwidth_us(&host.normal(&name)), (3_000, 10_000, 1_000));
+        assert_eq!(nice_of(pid), 6);
+        match ends {
+            "reset" => host.run(["set", &target, "--reset"]).good(),
+            _ => host.run(["restore"]).good(),
+        };
+        assert_eq!(membership(pid), before, "{ends}");
+        assert_eq!(nice_of(pid), 0, "{ends}");
+        assert!(!host.normal(&name).exists(), "{ends}");
         worker.stop();
     }
     host.assert_clean();
 }
 
 #[test]
-fn set_on_a_pid_ends_with_the_process() {
+fn set_on_a_pid_ends_with_the_process_and_all_that_it_has_started() {
     let mut host = Host::shared();
     let home = host.group("home");
-    let worker = host.start_in(&home, ["sleep", "60"]);
-    wait_until("it is there", SHORT, || home.is_populated().unwrap());
-    let set = host.start(["set", &worker.pid().to_string(), "--class", "batch"]);
-    wait_until("it is moved", SHORT, || {
-        membership(worker.pid()).contains("plimsoll-batch")
+    let script = "read -r line <\"$0\"; sleep 600 & wait";
+    let folder = tempfile::tempdir().unwrap();
+    let gate = folder.path().join("gate");
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let worker = host.start_in(&home, ["sh", "-c", script, gate.to_str().unwrap()]);
+    let group = host.batch(&format!("pid-{}", worker.pid()));
+    host.run(["set", &worker.pid().to_string(), "--class", "batch"])
+        .good();
+    fs::write(&gate, "go\n").unwrap();
+    wait_until("it has started another", SHORT, || {
+        group.processes().unwrap().len() == 2
     });
-    worker.stop();
-    set.finish(SHORT).good();
-    host.assert_clean();
+    let all = group.processes().unwrap();
+    let child = all.into_iter().find(|pid| *pid != worker.pid()).unwrap();
+    worker.kill_hard();
+    assert!(membership(child).contains("plimsoll-batch/pid-"));
+    kill(Pid::from_raw(child), Signal::SIGKILL).unwrap();
+    wait_until("the group ends", SHORT, || !group.exists());
+    wait_until("everything is as it was", SHORT, || host.is_clean());
 }
 
 #[test]
@@ -251,6 +275,8 @@ fn a_dry_run_of_set_changes_nothing() {
     wait_until("it runs", SHORT, || {
         host.normal("g").is_populated().unwrap_or(false)
     });
+    // It has been written down, too.
+    host.show("g");
     let before = host.snapshot();
     let pid = running.pid().to_string();
     for target in ["g", &shown(&group), &pid] {
@@ -259,7 +285,7 @@ fn a_dry_run_of_set_changes_nothing() {
             .good();
         assert!(plan.stdout.contains("cap"), "{plan:?}");
     }
-    common::assert_same(&before, &host.snapshot());
+    host.assert_as(&before);
     assert_eq!(host.show("g")["knobs"]["cap"], "50%");
     running.stop();
 }

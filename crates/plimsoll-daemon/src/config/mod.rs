@@ -21,6 +21,7 @@ use std::path::Path;
 
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Source, Table, parse};
+use serde::{Deserialize, Serialize};
 
 pub use patterns::Patterns;
 pub use rule::{Match, Rule};
@@ -48,7 +49,8 @@ const KEYS: [&str; 7] = [
 ];
 
 /// Which interface of the kernel enforces the groups.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum EnforcerWanted {
     /// The best that the host has.
     #[default]
@@ -76,6 +78,17 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// In the order of the file, which is their precedence.
     pub rules: Rules,
+}
+
+impl Config {
+    /// That of an owner without a file: no groups, and no metrics.
+    #[must_use]
+    pub fn of_no_file() -> Self {
+        Self {
+            metrics: None,
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for Config {

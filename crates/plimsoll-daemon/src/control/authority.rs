@@ -109,6 +109,7 @@ pub fn check(peer: &Peer, request: &Request, facts: &Facts) -> Result<(), Refusa
         }
         Request::Reload => Err(only_operators("reload the configuration")),
         Request::Debug => Err(only_operators("see what the daemon knows of itself")),
+        Request::Restore => Err(only_operators("undo what others have set")),
     }
 }
 

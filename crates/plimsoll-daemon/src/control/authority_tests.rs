@@ -2,6 +2,7 @@
 
 use plimsoll_engine::knobs::KnobError;
 
+use super::super::protocol::Choice;
 use super::*;
 
 const ALICE: u32 = 1000;
@@ -25,8 +26,7 @@ fn set(knobs: Knobs) -> Request {
     Request::Set(Box::new(Set {
         target: "4711".into(),
         knobs,
-        best_effort: false,
-        dry_run: false,
+        choice: Choice::default(),
     }))
 }
 
@@ -36,8 +36,7 @@ fn run(knobs: Knobs) -> Request {
         pid: 4711,
         subject: "job".into(),
         knobs,
-        best_effort: false,
-        dry_run: false,
+        choice: Choice::default(),
     }))
 }
 

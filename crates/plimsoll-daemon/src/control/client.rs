@@ -1,5 +1,6 @@
 //! Asking a daemon.
 
+use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
@@ -7,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::sockopt::SendTimeout;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket};
+use nix::sys::socket::sockopt::{PeerCredentials, SendTimeout};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket,
+};
 use nix::sys::time::{TimeVal, TimeValLike as _};
 use thiserror::Error;
 
@@ -16,6 +19,11 @@ use super::protocol::{Answer, Envelope, REQUEST_BYTES_MAX, Request, VERSION};
 
 /// A daemon that has not answered after this time is not waited for.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// While an answer is awaited, the daemon's process is looked at this often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A daemon that is stopped at so many looks in a row is not waited for: a debugger may stop it
+/// for a moment.
+const STOPPED_LOOKS: u32 = 2;
 /// After being told to come back.
 const COME_BACK: Duration = Duration::from_millis(50);
 
@@ -45,6 +53,14 @@ pub enum ClientError {
         path: PathBuf,
         /// How long it was waited for.
         after: Duration,
+    },
+    /// Nothing is answered before somebody continues it.
+    #[error("the daemon at {path}, process {pid}, is stopped; `kill -CONT {pid}` continues it", path = path.display())]
+    Stopped {
+        /// The socket.
+        path: PathBuf,
+        /// Its process.
+        pid: i32,
     },
     /// The request does not fit into one line.
     #[error("the request is longer than {REQUEST_BYTES_MAX} bytes")]
@@ -199,11 +215,14 @@ impl Client {
 
     fn read_line(&mut self, deadline: Instant) -> Result<Vec<u8>, ClientError> {
         let mut line = Vec::new();
+        let mut stopped_looks = 0;
         loop {
-            if Instant::now() >= deadline {
+            let now = Instant::now();
+            if now >= deadline {
                 return Err(self.too_late());
             }
-            let read = self.limit(deadline).and_then(|()| self.stream.fill_buf());
+            let look = deadline.min(now + LOOK_EVERY);
+            let read = self.limit(look).and_then(|()| self.stream.fill_buf());
             let (length, is_whole) = match read {
                 Ok([]) => return Err(self.ended()),
                 Ok(bytes) => match bytes.iter().position(|byte| *byte == b'\n') {
@@ -217,6 +236,10 @@ impl Client {
                     }
                 },
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    stopped_looks = self.count_if_stopped(stopped_looks)?;
+                    continue;
+                }
                 Err(error) => return Err(self.failed("cannot read its answer", error)),
             };
             self.stream.consume(length);
@@ -225,6 +248,35 @@ impl Client {
             }
         }
     }
+}
+
+impl Client {
+    /// The daemon's process: the one that began to listen. `None`: it is not visible from here.
+    #[must_use]
+    pub fn pid(&self) -> Option<i32> {
+        let peer = getsockopt(self.stream.get_ref(), PeerCredentials).ok()?;
+        (peer.pid() > 0).then_some(peer.pid())
+    }
+
+    /// Looks whether the daemon is stopped, and counts the looks at which it was.
+    fn count_if_stopped(&self, looks: u32) -> Result<u32, ClientError> {
+        match self.pid().filter(|pid| is_stopped(*pid)) {
+            None => Ok(0),
+            Some(_) if looks + 1 < STOPPED_LOOKS => Ok(looks + 1),
+            Some(pid) => Err(ClientError::Stopped {
+                path: self.path.clone(),
+                pid,
+            }),
+        }
+    }
+}
+
+/// Whether a process is stopped, by a signal or by a debugger.
+fn is_stopped(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state is behind the command's name, which may have brackets and blanks of its own.
+    let state = stat.rsplit(") ").next().unwrap_or_default();
+    state.starts_with(['T', 't'])
 }
 
 /// Connects; waits no longer than `within` for a place in the queue.

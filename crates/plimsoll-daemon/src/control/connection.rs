@@ -269,7 +269,9 @@ fn answer_line(peer: &Peer, line: &[u8], handler: &dyn Handler) -> Answer {
     if version != VERSION {
         return refused(format!(
             "the request is of version {version} and the daemon speaks version {VERSION}: \
-             the command and the daemon are not of the same Plimsoll; restart the older one"
+             the command and the daemon are not of the same Plimsoll; restart the older one \
+             (`kill {}` ends this daemon, and the next takes its groups over)",
+            std::process::id()
         ));
     }
     let request = match serde_json::from_slice::<Envelope>(line) {

@@ -6,13 +6,15 @@
 
 use std::path::PathBuf;
 
+use plimsoll_engine::host::Mode;
 use plimsoll_engine::knobs::Knobs;
 use serde::{Deserialize, Serialize};
 
+use crate::config::EnforcerWanted;
 use crate::state::{Group, State};
 
 /// The version of requests and answers.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// No request is longer.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
 /// What is longer of a command's text for people is cut off.
@@ -63,8 +65,28 @@ pub enum Request {
     },
     /// Read the configuration file again.
     Reload,
-    /// All that the daemon knows of itself, as text for people.
+    /// All that the owner knows of itself, as text for people.
     Debug,
+    /// Forget everything that was `set`, of an owner without a configuration file.
+    Restore,
+}
+
+/// How a group is to be enforced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Choice {
+    /// Which interface of the kernel to use.
+    #[serde(default)]
+    pub enforcer: EnforcerWanted,
+    /// Which tasks the scheduler schedules; `None`: as it is loaded, else partial.
+    #[serde(default)]
+    pub mode: Option<Mode>,
+    /// Go on without what cannot be enforced.
+    #[serde(default)]
+    pub best_effort: bool,
+    /// Say what would be done, and do nothing.
+    #[serde(default)]
+    pub dry_run: bool,
 }
 
 /// Knobs for a target.
@@ -75,12 +97,9 @@ pub struct Set {
     pub target: String,
     /// What is asked for.
     pub knobs: Knobs,
-    /// Go on without what cannot be enforced.
+    /// By what, and how strictly.
     #[serde(default)]
-    pub best_effort: bool,
-    /// Say what would be done, and do nothing.
-    #[serde(default)]
-    pub dry_run: bool,
+    pub choice: Choice,
 }
 
 /// A group for a command.
@@ -95,12 +114,9 @@ pub struct Run {
     pub subject: String,
     /// What is asked for.
     pub knobs: Knobs,
-    /// Go on without what cannot be enforced.
+    /// By what, and how strictly.
     #[serde(default)]
-    pub best_effort: bool,
-    /// Say what would be done, and do nothing.
-    #[serde(default)]
-    pub dry_run: bool,
+    pub choice: Choice,
 }
 
 /// What is answered.
@@ -132,8 +148,17 @@ pub enum Answer {
     },
     /// To `debug`.
     Text(String),
+    /// To `restore`.
+    Restored {
+        /// The targets that are as they were.
+        undone: Vec<String>,
+        /// Values that could not be put back, or that others have changed since.
+        problems: Vec<String>,
+    },
     /// Why not: one line.
     Refused(String),
+    /// The owner is ending and has done nothing: ask the next one.
+    Ending,
     /// Too many ask at once: ask again on a new connection.
     Busy,
 }

@@ -2,18 +2,21 @@
 
 use std::path::Path;
 
+use plimsoll_engine::enforcer::EnforcerKind;
+use plimsoll_engine::host::SchedExt;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::own_groups;
 use plimsoll_engine::policy_set::check_name;
+use plimsoll_engine::undo::UndoReport;
 
 use super::Service;
 use super::planner;
 use super::remembered::{Command, Override};
 use super::wish::{self, Place, Wish};
-use crate::config::PROCESS_GROUP;
+use crate::config::{EnforcerWanted, PROCESS_GROUP};
 use crate::control::authority::{self, Facts};
 use crate::control::peer::Peer;
-use crate::control::protocol::{Answer, Request, Run, SUBJECT_CHARS_MAX, Set};
+use crate::control::protocol::{Answer, Choice, Request, Run, SUBJECT_CHARS_MAX, Set};
 use crate::control::target::Process;
 use crate::processes;
 use crate::state::{Group, Origin};
@@ -64,10 +67,105 @@ impl Service {
                 authority::check(peer, &request, &Facts::default()).map_err(one_line)?;
                 Ok(Answer::Text(self.debug_text()))
             }
+            Request::Restore => {
+                authority::check(peer, &request, &Facts::default()).map_err(one_line)?;
+                Ok(self.forget_sets())
+            }
         }
     }
 
+    /// By what a new group is enforced. The configuration file decides for everybody; an owner
+    /// without one leaves the choice.
+    fn choose(&self, knobs: &Knobs, choice: Choice) -> Result<Option<SchedExt>, Refused> {
+        if self.is_configured() {
+            self.check_choice(choice)?;
+            return Ok(self.planner.scheduler());
+        }
+        let chosen = self.starter.choose(knobs, choice.enforcer, choice.mode);
+        chosen.map_err(one_line)
+    }
+
+    /// The same for a group that is there: what enforces it was chosen when it began.
+    fn choose_again(
+        &self,
+        name: &str,
+        present: Option<SchedExt>,
+        choice: Choice,
+    ) -> Result<Option<SchedExt>, Refused> {
+        if self.is_configured() {
+            self.check_choice(choice)?;
+            return Ok(self.planner.scheduler());
+        }
+        let (is, other, asked) = match present {
+            None => ("cgroup", EnforcerWanted::SchedExt, "sched-ext"),
+            Some(_) => ("sched-ext", EnforcerWanted::Cgroup, "cgroup"),
+        };
+        if choice.enforcer == other {
+            return Err(format!(
+                "enforcer: `{asked}` cannot take over group `{name}`, which `{is}` enforces; \
+                 allowed: auto, {is} (or end the group and start it again)"
+            ));
+        }
+        let mode = present.map(|scheduler| scheduler.mode).unwrap_or_default();
+        match choice.mode.filter(|wanted| *wanted != mode) {
+            Some(wanted) => Err(format!(
+                "mode: `{wanted}` cannot be had for group `{name}`; allowed: {mode}"
+            )),
+            None => Ok(present),
+        }
+    }
+
+    /// Refuses what the configuration file does not leave to users.
+    fn check_choice(&self, choice: Choice) -> Result<(), Refused> {
+        let (is, other, asked) = match self.shared().enforcer().kind() {
+            EnforcerKind::Cgroup => ("cgroup", EnforcerWanted::SchedExt, "sched-ext"),
+            EnforcerKind::SchedExt => ("sched-ext", EnforcerWanted::Cgroup, "cgroup"),
+        };
+        let file = self.config_path.display();
+        if choice.enforcer == other {
+            return Err(format!(
+                "enforcer: `{asked}` is not what the daemon enforces with; allowed: auto, {is} \
+                 (or another `enforcer` in {file})"
+            ));
+        }
+        let mode = self.planner.mode();
+        match choice.mode.filter(|wanted| *wanted != mode) {
+            Some(wanted) => Err(format!(
+                "mode: `{wanted}` is not the daemon's; allowed: {mode} (or another `mode` in \
+                 {file})"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets every `set`. A configuration file's owner keeps what was asked of it.
+    fn forget_sets(&mut self) -> Answer {
+        let mut report = UndoReport::default();
+        if !self.is_configured() {
+            let commands = self.remembered.commands.keys();
+            let of_processes = commands.filter(|name| name.starts_with(PROCESS_GROUP));
+            let of_processes: Vec<String> = of_processes.cloned().collect();
+            for name in &of_processes {
+                self.end_command(name);
+            }
+            let overrides = std::mem::take(&mut self.remembered.overrides);
+            self.remember();
+            for name in overrides.into_keys().chain(of_processes) {
+                self.book.ask(&name, None);
+                report.problems.extend(self.take_away(&name).problems);
+                report.undone.push(name);
+            }
+        }
+        let UndoReport { undone, problems } = report;
+        Answer::Restored { undone, problems }
+    }
+
     fn answer_reload(&mut self) -> Result<Answer, Refused> {
+        if !self.is_configured() {
+            return Err(
+                "reload: this owner has no configuration file; `plimsoll daemon` reads one".into(),
+            );
+        }
         let warnings = self.reload()?;
         Ok(Answer::Reloaded {
             config: self.config_path.clone(),
@@ -192,11 +290,12 @@ impl Service {
                     } else {
                         set.knobs.clone()
                     },
-                    best_effort: set.best_effort,
+                    best_effort: set.choice.best_effort,
+                    scheduler: self.choose(&set.knobs, set.choice)?,
                     folder: Default::default(),
                     members: Vec::new(),
                 };
-                self.begin(&name, command, set.dry_run)
+                self.begin(&name, command, set.choice.dry_run)
             }
             Found::Command(name) => self.set_command(peer, name, set),
             Found::Rule(key) | Found::Cgroup(key) => self.set_override(&found, key, set),
@@ -211,9 +310,10 @@ impl Service {
         if peer.uid != command.uid {
             command.bound = command.bound.overlaid(&set.knobs);
         }
-        command.best_effort |= set.best_effort;
-        if set.dry_run {
-            return self.planned(name, &command.wish(name));
+        command.best_effort |= set.choice.best_effort;
+        command.scheduler = self.choose_again(name, command.scheduler, set.choice)?;
+        if set.choice.dry_run {
+            return self.planned(name, &self.wish_of_command(name, &command));
         }
         self.begin_command(name, command);
         self.settle();
@@ -232,9 +332,13 @@ impl Service {
         let before = self.remembered.overrides.get(key).cloned();
         let mut asked = before.clone().unwrap_or_default();
         asked.knobs = asked.knobs.overlaid(&set.knobs);
-        asked.best_effort |= set.best_effort;
+        asked.best_effort |= set.choice.best_effort;
+        asked.scheduler = match &before {
+            Some(before) => self.choose_again(key, before.scheduler, set.choice)?,
+            None => self.choose(&asked.knobs, set.choice)?,
+        };
         self.remembered.overrides.insert(key.to_owned(), asked);
-        if set.dry_run {
+        if set.choice.dry_run {
             let wish = self.wish_of(found);
             self.put_override(key, before);
             let wish = wish.ok_or(format!("{key}: cannot be in a group"))?;
@@ -365,17 +469,18 @@ impl Service {
             subject: run.subject.chars().take(SUBJECT_CHARS_MAX).collect(),
             knobs: run.knobs.clone(),
             bound: Knobs::default(),
-            best_effort: run.best_effort,
+            best_effort: run.choice.best_effort,
+            scheduler: self.choose(&run.knobs, run.choice)?,
             folder: Default::default(),
             members: Vec::new(),
         };
-        self.begin(&run.name, command, run.dry_run)
+        self.begin(&run.name, command, run.choice.dry_run)
     }
 
     /// Makes a group for a process, or says what it would be.
     fn begin(&mut self, name: &str, command: Command, dry_run: bool) -> Result<Answer, Refused> {
         if dry_run {
-            return self.planned(name, &command.wish(name));
+            return self.planned(name, &self.wish_of_command(name, &command));
         }
         self.make_way(name)?;
         let lives = command.clone();
@@ -434,23 +539,29 @@ impl Service {
     fn groups_now(&self, names: &[String]) -> Answer {
         let groups = self.groups(names, true);
         let problems = groups.iter().filter_map(|group| group.problem.clone());
-        Answer::Groups {
-            warnings: problems.collect(),
-            groups,
-        }
+        let wishes = names.iter().filter_map(|name| self.book.wish(name));
+        let planned = wishes.filter_map(|wish| self.planned_for(wish).ok());
+        let mut warnings: Vec<String> = planned.flat_map(|planned| planned.plan.warnings).collect();
+        warnings.extend(problems);
+        warnings.dedup();
+        Answer::Groups { groups, warnings }
+    }
+
+    fn planned_for(&self, wish: &Wish) -> plimsoll_engine::Result<planner::Planned> {
+        let knobs = wish::laid_down(wish, self.demand, self.planner.nr_cpus());
+        self.planner.plan(wish, &knobs)
     }
 
     /// What would be done, and by what.
     fn planned(&self, name: &str, wish: &Wish) -> Result<Answer, Refused> {
-        let knobs = wish::laid_down(wish, self.demand, self.planner.nr_cpus());
-        let planned = self.planner.plan(&wish.place, &knobs, wish.best_effort);
-        let planned = planned.map_err(one_line)?;
+        let planned = self.planned_for(wish).map_err(one_line)?;
         let group = Group {
             name: name.to_owned(),
             group: wish.group.clone(),
             origin: Origin::CommandLine,
             subject: wish.subject.clone(),
             knobs: planned.knobs,
+            enforcer: wish.enforcer(),
             plan: planner::shown(&planned.plan, name),
             problem: planned.loss.clone(),
             ..Group::default()

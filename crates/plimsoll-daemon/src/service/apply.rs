@@ -6,6 +6,7 @@ use std::time::Instant;
 use plimsoll_engine::EngineError;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::policy_set::{GroupPolicy, Selector};
+use plimsoll_engine::undo::UndoReport;
 
 use super::Service;
 use super::wish::{self, Place, Wish};
@@ -82,7 +83,7 @@ impl Service {
                 continue;
             };
             let knobs = wish::laid_down(&wish, self.demand, self.planner.nr_cpus());
-            match self.planner.plan(&wish.place, &knobs, wish.best_effort) {
+            match self.planner.plan(&wish, &knobs) {
                 Err(error) => self.note_failure(name, &error),
                 Ok(planned) => match entry.applied.clone() {
                     None => additions.push(Addition {
@@ -91,6 +92,7 @@ impl Service {
                             name: name.clone(),
                             selector: selector(name, &wish),
                             knobs: planned.knobs,
+                            scheduler: wish.scheduler.map(|scheduler| scheduler.mode),
                         },
                         loss: planned.loss,
                     }),
@@ -154,24 +156,26 @@ impl Service {
     }
 
     /// Puts back what was done for a group that is not asked for any more.
-    pub(super) fn take_away(&mut self, name: &str) {
+    pub(super) fn take_away(&mut self, name: &str) -> UndoReport {
+        let mut report = UndoReport::default();
         if self.book.is_applied(name) {
             let removed = self.shared().enforcer().remove(name);
             match removed {
-                Ok(report) => {
-                    for problem in report.problems {
-                        self.log.warning("undo", &problem);
-                    }
-                }
+                Ok(undone) => report = undone,
                 Err(EngineError::NoTarget { .. }) => (),
                 Err(error) => {
                     self.note_failure(name, &error);
-                    return;
+                    report.problems.push(error.to_string());
+                    return report;
                 }
+            }
+            for problem in &report.problems {
+                self.log.warning("undo", problem);
             }
             self.log.debug("apply", &format!("{name}: put back"));
         }
         self.book.removed(name);
+        report
     }
 
     fn note_failure(&mut self, name: &str, error: &EngineError) {
@@ -192,9 +196,6 @@ impl Service {
         let now = Instant::now();
         if self.book.failed(name, problem.clone(), now) {
             self.log.error("apply", &format!("{name}: {problem}"));
-        }
-        if matches!(error, EngineError::LockBusy(_)) {
-            self.book.retry_soon(name, now);
         }
     }
 

@@ -214,14 +214,6 @@ impl Book {
         self.retries.insert(name.to_owned(), at);
         is_new
     }
-
-    /// What has failed did so for a reason that may be over at any time: the
-    /// next attempt is no later for it.
-    pub fn retry_soon(&mut self, name: &str, now: Instant) {
-        if let Some(at) = self.retries.get_mut(name) {
-            *at = now + RETRY_FIRST;
-        }
-    }
 }
 
 #[cfg(test)]
@@ -237,6 +229,7 @@ mod tests {
             knobs: Knobs::default(),
             subject: String::new(),
             best_effort: false,
+            scheduler: None,
             rival: None,
         }
     }
@@ -273,9 +266,6 @@ mod tests {
             now += next;
         }
         assert_eq!(delay, RETRY_MAX);
-        book.failed("/a", "full".into(), now);
-        book.retry_soon("/a", now);
-        assert_eq!(book.due(), Some(now + RETRY_FIRST));
         // Somebody may have mended what was in the way.
         book.retry_all();
         assert_eq!(book.due(), None);

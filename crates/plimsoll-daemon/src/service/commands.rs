@@ -11,6 +11,7 @@ use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::tasks;
 
 use super::Service;
+use super::follow::is_this_process;
 use super::remembered::{Command, Remembered};
 use super::wish::{Place, Wish};
 use crate::control::target::Process;
@@ -56,31 +57,14 @@ pub(super) fn members(remembered: &Remembered) -> Members {
         members.push((command.pid, command.start_time));
         members.sort_unstable();
         members.dedup();
-        members.retain(|member| lives(*member));
+        // A command of the group may have started this owner, which is to be limited by none.
+        members.retain(|member| lives(*member) && !is_this_process(member.0));
         members
     };
     let commands = remembered.commands.iter();
     commands
         .map(|(name, command)| (name.clone(), of_command(command)))
         .collect()
-}
-
-/// Notes who is in the groups that a daemon kept which is gone, before they are
-/// undone: the next one takes them back. Returns what is wrong with what that
-/// daemon had written down.
-///
-/// # Errors
-/// When it cannot be written down.
-pub fn hand_over(runtime: &RuntimeFolder) -> std::io::Result<Option<String>> {
-    let (mut remembered, problem) = Remembered::read(runtime);
-    let members = members(&remembered);
-    for (name, command) in &mut remembered.commands {
-        command.members = members.get(name).cloned().unwrap_or_default();
-    }
-    if !remembered.commands.is_empty() {
-        remembered.write(runtime)?;
-    }
-    Ok(problem)
 }
 
 /// Forgets what was asked of a daemon that is gone. Returns its names.
@@ -111,14 +95,27 @@ impl Service {
             }
             first.is_some()
         });
+        self.ask_all_commands();
+        self.remember();
+    }
+
+    /// Asks for the groups of all commands, for the scheduler that there is now.
+    pub(super) fn ask_all_commands(&mut self) {
         let commands = self.remembered.commands.iter();
         let wishes: Vec<(String, Wish)> = commands
-            .map(|(name, command)| (name.clone(), command.wish(name)))
+            .map(|(name, command)| (name.clone(), self.wish_of_command(name, command)))
             .collect();
         for (name, wish) in wishes {
             self.book.ask(&name, Some(wish));
         }
-        self.remember();
+    }
+
+    /// The desired state of a command's group.
+    pub(super) fn wish_of_command(&self, name: &str, command: &Command) -> Wish {
+        Wish {
+            scheduler: self.planner.scheduler().or(command.scheduler),
+            ..command.wish(name)
+        }
     }
 
     /// Moves those into their groups again that were in them before.
@@ -135,8 +132,22 @@ impl Service {
         }
     }
 
+    /// Makes the group of a command again, with all that the command has started.
+    pub(super) fn take_back_command(&mut self, name: &str) {
+        let Some(first) = self.remembered.commands.get(name).map(|of| of.pid) else {
+            return;
+        };
+        self.apply();
+        if self.book.is_applied(name) {
+            self.take_back(name, first);
+        }
+    }
+
     /// A process with all that it has started while it was in no group.
     pub(super) fn take_back(&mut self, name: &str, pid: i32) {
+        if is_this_process(pid) {
+            return;
+        }
         if !self.is_member(name, pid) {
             let added = self.shared().enforcer().add_process(name, pid);
             if let Err(error) = added
@@ -168,7 +179,8 @@ impl Service {
 
     /// A group for a process, or other knobs for one that is there.
     pub(super) fn begin_command(&mut self, name: &str, command: Command) {
-        self.book.ask(name, Some(command.wish(name)));
+        let wish = self.wish_of_command(name, &command);
+        self.book.ask(name, Some(wish));
         self.remembered.commands.insert(name.to_owned(), command);
     }
 
@@ -279,6 +291,7 @@ impl Command {
             knobs: self.knobs.clone(),
             subject: self.subject.clone(),
             best_effort: self.best_effort,
+            scheduler: self.scheduler,
             rival: None,
         }
     }

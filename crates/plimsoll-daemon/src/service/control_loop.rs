@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_engine::enforcer::Enforcer;
 
+use super::handle::Handle;
 use crate::state::Histogram;
 
 /// Without anything due, the thread looks this often.
@@ -35,7 +36,6 @@ pub(super) struct Shared {
     stop: AtomicBool,
     delays: Mutex<Histogram>,
     problem: Mutex<Option<String>>,
-    messages: Mutex<Vec<String>>,
     started: Instant,
     /// Of the service, in milliseconds since `started`.
     service_alive_ms: AtomicU64,
@@ -75,11 +75,6 @@ impl Shared {
         lock(&self.problem).clone()
     }
 
-    /// What people should be told since the last call.
-    pub fn take_messages(&self) -> Vec<String> {
-        std::mem::take(&mut *lock(&self.messages))
-    }
-
     /// The service is alive.
     pub fn service_is_alive(&self) {
         let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -115,8 +110,9 @@ pub(super) struct ControlLoop {
 
 impl ControlLoop {
     /// Starts it. `heartbeat` is called at least every `IDLE_INTERVAL` as long
-    /// as both the loop and the service are alive.
-    pub fn start(enforcer: Box<dyn Enforcer>, heartbeat: Heartbeat) -> Self {
+    /// as both the loop and the service are alive. What the enforcer reports goes to `service`
+    /// at once, which logs it: writing a line may block.
+    pub fn start(enforcer: Box<dyn Enforcer>, heartbeat: Heartbeat, service: Handle) -> Self {
         let shared = Arc::new(Shared {
             enforcer: Mutex::new(enforcer),
             control_waits: AtomicBool::new(false),
@@ -127,14 +123,13 @@ impl ControlLoop {
                 sum_usec: 0,
             }),
             problem: Mutex::default(),
-            messages: Mutex::default(),
             started: Instant::now(),
             service_alive_ms: AtomicU64::new(0),
             thread: OnceLock::new(),
         });
         let thread = {
             let shared = Arc::clone(&shared);
-            thread::spawn(move || keep_control(&shared, &heartbeat))
+            thread::spawn(move || keep_control(&shared, &heartbeat, &service))
         };
         // Set once: this is the only place.
         let _ = shared.thread.set(thread.thread().clone());
@@ -176,7 +171,7 @@ impl Drop for ControlLoop {
     }
 }
 
-fn keep_control(shared: &Shared, heartbeat: &Heartbeat) {
+fn keep_control(shared: &Shared, heartbeat: &Heartbeat, service: &Handle) {
     // Not allowed to everybody; then it runs as it is. 0: this thread.
     let _ = plimsoll_engine::tasks::set_nice(0, CONTROL_NICE);
     let mut due = None;
@@ -191,7 +186,7 @@ fn keep_control(shared: &Shared, heartbeat: &Heartbeat) {
             (enforcer.tick(Instant::now()), enforcer.take_messages())
         };
         if !messages.is_empty() {
-            lock(&shared.messages).extend(messages);
+            service.report(messages);
         }
         let idle = now + IDLE_INTERVAL;
         due = match next {

@@ -1,7 +1,6 @@
 //! What the service knows of whom a request is about: who may ask for it is
 //! decided by that alone.
 
-use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::knobs::Tolerance;
 
 use super::Service;
@@ -32,7 +31,7 @@ impl Service {
             headroom: headroom.and_then(in_force),
             owned_groups: owners().filter(|uid| *uid == peer.uid).count(),
             users_groups: owners().filter(|uid| *uid != 0).count(),
-            tasks_take_cgroups: self.shared().enforcer().kind() == EnforcerKind::Cgroup,
+            tasks_take_cgroups: self.planner.scheduler().is_none(),
             ..Facts::default()
         };
         match found {

@@ -129,7 +129,9 @@ impl Service {
         if self.folder_exists(path) {
             return;
         }
-        let name = path.rsplit('/').next().unwrap_or_default();
+        let Some(name) = own_groups::group_of(&self.hierarchy, Path::new(path)) else {
+            return;
+        };
         let is_applied = |entry: &super::book::Entry| {
             entry.applied.is_some()
                 && entry
@@ -137,9 +139,7 @@ impl Service {
                     .as_ref()
                     .is_some_and(|w| w.place != Place::Cgroup)
         };
-        if own_groups::is_own(&self.hierarchy, Path::new(path))
-            && self.book.get(name).is_some_and(is_applied)
-        {
+        if self.book.get(name).is_some_and(is_applied) {
             let shown = self.shared().enforcer().shown_path(name);
             if shown.is_ok_and(|shown| shown == Path::new(path)) {
                 // What of it is left is put back.
@@ -148,6 +148,7 @@ impl Service {
                 self.book.unsettle(name);
                 let text = format!("{path}: was removed by somebody else; it is made again");
                 self.log.warning("removed", &text);
+                self.take_back_command(name);
             }
         }
     }
@@ -257,6 +258,7 @@ impl Service {
                 knobs: Knobs::default(),
                 subject: String::new(),
                 best_effort: false,
+                scheduler: self.planner.scheduler(),
                 rival: None,
             },
         };
@@ -273,6 +275,7 @@ impl Service {
         if let Some(asked) = own {
             wish.knobs = wish.knobs.overlaid(&asked.knobs);
             wish.best_effort |= asked.best_effort;
+            wish.scheduler = wish.scheduler.or(asked.scheduler);
             wish.origin = Origin::CommandLine;
         }
         let anybody = rule.is_some() || own.is_some() || attributes.is_some();
@@ -293,6 +296,7 @@ impl Service {
             knobs: rule.knobs.clone(),
             subject: String::new(),
             best_effort: false,
+            scheduler: self.planner.scheduler(),
             rival: None,
         };
         if let Some(asked) = self.remembered.overrides.get(&rule.name) {
@@ -427,7 +431,7 @@ fn as_knob(error: EngineError) -> KnobError {
     }
 }
 
-fn is_this_process(pid: i32) -> bool {
+pub(super) fn is_this_process(pid: i32) -> bool {
     i32::try_from(std::process::id()).is_ok_and(|own| own == pid)
 }
 

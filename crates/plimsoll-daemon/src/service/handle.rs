@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -32,6 +32,8 @@ pub(super) enum Message {
         about: &'static str,
         problem: Option<String>,
     },
+    /// What the enforcer reports.
+    Reports(Vec<String>),
     /// Put everything back and end.
     Stop,
 }
@@ -97,6 +99,11 @@ impl Handle {
         self.send(Message::Problem { about, problem });
     }
 
+    /// Has lines of the enforcer logged.
+    pub(super) fn report(&self, messages: Vec<String>) {
+        self.send(Message::Reports(messages));
+    }
+
     /// Ends the service.
     pub fn stop(&self) {
         self.send(Message::Stop);
@@ -122,14 +129,18 @@ impl Handler for Handle {
             reply,
         };
         if !self.send(asked) {
-            return Answer::Refused("the daemon is ending".into());
+            return Answer::Ending;
         }
-        answer.recv_timeout(ANSWER_MAX).unwrap_or_else(|_| {
-            Answer::Refused(format!(
-                "the daemon has not answered within {} s: it is ending, or still at work on it, \
-                 and then `plimsoll show` will tell",
-                ANSWER_MAX.as_secs()
-            ))
-        })
+        answer
+            .recv_timeout(ANSWER_MAX)
+            .unwrap_or_else(|error| match error {
+                // The service has ended before it came to this.
+                RecvTimeoutError::Disconnected => Answer::Ending,
+                RecvTimeoutError::Timeout => Answer::Refused(format!(
+                    "the daemon has not answered within {} s: it is still at work on it, and \
+                     `plimsoll show` will tell",
+                    ANSWER_MAX.as_secs()
+                )),
+            })
     }
 }

@@ -43,7 +43,7 @@ use crate::log::Log;
 use crate::state::Counters;
 use crate::watch::{CgroupWatch, ProcessWatch};
 use book::Book;
-pub use commands::{forget, hand_over};
+pub use commands::forget;
 pub use control_loop::Heartbeat;
 use control_loop::{ControlLoop, Shared};
 pub use handle::Handle;
@@ -56,6 +56,9 @@ use remembered::Remembered;
 const PROCESSES_INTERVAL: Duration = Duration::from_millis(10);
 /// Without events, the service looks after itself this often.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// An owner without a configuration file ends this long after its last group: a script that
+/// runs one command after another has one owner.
+pub const LINGER: Duration = Duration::from_secs(2);
 
 /// What enforces groups, freshly started.
 pub struct Enforcing {
@@ -75,12 +78,30 @@ pub trait Starter: Send {
     /// # Errors
     /// When what is wanted cannot be had on this host.
     fn start(&mut self, wanted: EnforcerWanted, mode: Mode) -> plimsoll_engine::Result<Enforcing>;
+
+    /// Starts an enforcer that has the scheduler for groups that want it, and for no others.
+    ///
+    /// # Errors
+    /// When there is no permission.
+    fn start_for_any(&mut self) -> plimsoll_engine::Result<Enforcing>;
+
+    /// What enforces a group that has these knobs; `None`: stock knobs alone.
+    ///
+    /// # Errors
+    /// When what is wanted cannot be had on this host; it says why.
+    fn choose(
+        &self,
+        knobs: &Knobs,
+        wanted: EnforcerWanted,
+        mode: Option<Mode>,
+    ) -> plimsoll_engine::Result<Option<SchedExt>>;
 }
 
 /// What a service is started with.
 pub struct Options {
-    /// The configuration file.
-    pub config: PathBuf,
+    /// The configuration file; `None`: the owner has none, serves the clients that come, and
+    /// ends [`LINGER`] after the last group.
+    pub config: Option<PathBuf>,
     /// Where journals and the socket are.
     pub runtime: RuntimeFolder,
     /// The cgroups of the host.
@@ -95,6 +116,7 @@ pub struct Options {
 
 /// The service.
 pub struct Service {
+    /// Empty without a configuration file.
     config_path: PathBuf,
     runtime: RuntimeFolder,
     /// Which folder that was at the start.
@@ -150,7 +172,11 @@ pub struct Service {
     started: Instant,
     housekept: Instant,
     inbox: Inbox,
+    /// When there last was a group, or a request.
+    last_used: Instant,
     stopping: bool,
+    /// Groups are left as they are, for the next owner.
+    leaves_groups: bool,
 }
 
 /// Device and inode of the runtime folder; `None`: it is not there.
@@ -244,6 +270,7 @@ impl Service {
     fn answer_all(&mut self) {
         let messages = self.inbox.take();
         if !messages.is_empty() {
+            self.last_used = Instant::now();
             // Who asks knows of what has happened before.
             self.follow_cgroups_now();
         }
@@ -268,7 +295,15 @@ impl Service {
                     let _ = self.reload();
                 }
                 Message::Problem { about, problem } => self.note_problem(about, problem),
-                Message::Stop => self.stopping = true,
+                Message::Reports(lines) => {
+                    for line in lines {
+                        self.log.warning("enforcer", &line);
+                    }
+                }
+                Message::Stop => {
+                    self.stopping = true;
+                    self.leaves_groups = !self.is_configured();
+                }
             }
         }
     }
@@ -282,9 +317,6 @@ impl Service {
                 .error("control", "the control thread has failed; stopping");
             self.stopping = true;
             return;
-        }
-        for message in self.shared().take_messages() {
-            self.log.warning("enforcer", &message);
         }
         let problem = self.shared().problem();
         self.note_problem("control", problem);
@@ -309,9 +341,24 @@ impl Service {
         }
         self.note_folders();
         self.end_commands();
+        self.end_unused();
         if self.remembered_is_stale {
             self.remember();
         }
+    }
+
+    /// Whether there is a configuration file, which decides for all groups.
+    fn is_configured(&self) -> bool {
+        !self.config_path.as_os_str().is_empty()
+    }
+
+    /// Without a configuration file, nothing is left to do after the last group.
+    fn end_unused(&mut self) {
+        let now = Instant::now();
+        if self.book.len() > 0 || self.is_configured() {
+            self.last_used = now;
+        }
+        self.stopping |= now.saturating_duration_since(self.last_used) >= LINGER;
     }
 
     /// Notes or clears what somebody should look at, and tells it once.
@@ -342,9 +389,17 @@ impl Service {
         self.note_problem("remembered", problem);
     }
 
-    /// Puts everything back.
+    /// Puts everything back, or leaves it to the next owner. A service manager may end an owner
+    /// that a client of one of its units has started: others' groups are not to be unlimited
+    /// for that.
     fn end(mut self) -> UndoReport {
         self.remember_members();
+        if self.leaves_groups && self.book.len() > 0 {
+            // Dropped, the enforcer would undo. All else goes: who waits for an answer is told.
+            let Self { control, .. } = self;
+            std::mem::forget(control);
+            return UndoReport::default();
+        }
         let mut enforcer = self.shared().enforcer();
         let report = enforcer.undo();
         drop(enforcer);

@@ -11,6 +11,7 @@ use plimsoll_engine::policy_set::{GroupPolicy, PolicySet, Selector};
 use plimsoll_engine::{EngineError, Result};
 
 use super::wish::{self, Place, Wish};
+use crate::state::Origin;
 
 /// What the group is called in a plan that is only looked at.
 const PLANNED: &str = "planned";
@@ -60,29 +61,35 @@ impl Planner {
             .unwrap_or_default()
     }
 
-    fn is_scheduled(&self, knobs: &Knobs) -> bool {
+    /// The scheduler of groups whose asker has no choice.
+    pub fn scheduler(&self) -> Option<SchedExt> {
         self.scheduler
-            .is_some_and(|scheduler| is_scheduled(knobs, scheduler.mode))
     }
 
-    /// Plans one group.
+    /// Plans one group. `knobs`: those of the desired state, with what other groups demand.
     ///
     /// # Errors
     /// Names the first knob that cannot be used or enforced.
-    pub fn plan(&self, place: &Place, knobs: &Knobs, best_effort: bool) -> Result<Planned> {
-        let (knobs, loss) = self.one_quota(place, knobs);
+    pub fn plan(&self, wish: &Wish, knobs: &Knobs) -> Result<Planned> {
+        wish.knobs.check()?;
+        let (knobs, loss) = one_quota(wish, knobs);
         let wanted = PolicySet::new(vec![GroupPolicy {
             name: PLANNED.into(),
             selector: Selector::Processes,
             knobs: knobs.clone(),
+            scheduler: wish.scheduler.map(|scheduler| scheduler.mode),
         }])?;
-        let plan = match self.scheduler {
+        let plan = match wish.scheduler {
             Some(scheduler) => Plan::with_sched_ext(&wanted, &self.host, scheduler),
             None => Plan::new(&wanted, &self.host),
         };
-        plan.check(best_effort).map_err(without_flag)?;
+        let checked = plan.check(wish.best_effort);
+        checked.map_err(|error| match wish.origin {
+            Origin::CommandLine => error,
+            Origin::Attributes | Origin::File => without_flag(error),
+        })?;
         let knobs = plan.enforceable(PLANNED, &knobs);
-        if *place == Place::Cgroup && !self.is_scheduled(&knobs) {
+        if wish.place == Place::Cgroup && !is_scheduler_s(wish, &knobs) {
             check_held(&knobs)?;
         }
         Ok(Planned { knobs, plan, loss })
@@ -94,30 +101,36 @@ impl Planner {
     /// As [`Planner::plan`].
     pub fn check(&self, wish: &Wish) -> Result<()> {
         let knobs = wish::laid_down(wish, Demand::default(), self.nr_cpus());
-        self.plan(&wish.place, &knobs, wish.best_effort).map(drop)
+        self.plan(wish, &knobs).map(drop)
     }
+}
 
-    /// A cgroup of somebody else's has one quota: what limits the group is
-    /// kept, and the headroom that another group asks of it is not.
-    fn one_quota(&self, place: &Place, knobs: &Knobs) -> (Knobs, Option<String>) {
-        let limited = knobs.quota.is_some() || knobs.cap.is_some();
-        let (Some(headroom), true) = (knobs.headroom, limited) else {
-            return (knobs.clone(), None);
-        };
-        if *place != Place::Cgroup || self.is_scheduled(knobs) {
-            return (knobs.clone(), None);
-        }
-        let left = Knobs {
-            headroom: None,
-            tolerance: None,
-            ..knobs.clone()
-        };
-        let loss = format!(
-            "headroom {headroom} is not kept from it: a cgroup has one quota, and that is its \
-             limit's; a sched_ext scheduler can do both"
-        );
-        (left, Some(loss))
+/// Whether the BPF scheduler schedules the group.
+fn is_scheduler_s(wish: &Wish, knobs: &Knobs) -> bool {
+    wish.scheduler
+        .is_some_and(|scheduler| is_scheduled(knobs, scheduler.mode))
+}
+
+/// A foreign cgroup has one quota: the limit of the group stays, and the headroom that another
+/// group demands of it does not.
+fn one_quota(wish: &Wish, knobs: &Knobs) -> (Knobs, Option<String>) {
+    let limited = knobs.quota.is_some() || knobs.cap.is_some();
+    let (Some(headroom), true) = (knobs.headroom, limited) else {
+        return (knobs.clone(), None);
+    };
+    if wish.place != Place::Cgroup || is_scheduler_s(wish, knobs) {
+        return (knobs.clone(), None);
     }
+    let left = Knobs {
+        headroom: None,
+        tolerance: None,
+        ..knobs.clone()
+    };
+    let loss = format!(
+        "headroom {headroom} is not kept from it: a cgroup has one quota, and that is its \
+         limit's; a sched_ext scheduler can do both"
+    );
+    (left, Some(loss))
 }
 
 /// In a file there is no flag that could be given.

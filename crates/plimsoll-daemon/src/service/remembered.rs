@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use plimsoll_engine::host::SchedExt;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::runtime::{RuntimeFolder, write_atomically};
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,9 @@ pub(super) struct Command {
     pub bound: Knobs,
     #[serde(default)]
     pub best_effort: bool,
+    /// What the asker chose of an owner that leaves the choice.
+    #[serde(default)]
+    pub scheduler: Option<SchedExt>,
     /// Where its processes were when it was written last.
     pub folder: PathBuf,
     /// Those that were in it when the daemon was stopped, with their start
@@ -45,6 +49,9 @@ pub(super) struct Override {
     pub knobs: Knobs,
     #[serde(default)]
     pub best_effort: bool,
+    /// As of a command.
+    #[serde(default)]
+    pub scheduler: Option<SchedExt>,
 }
 
 /// All of it.
@@ -147,6 +154,7 @@ mod tests {
         let asked = Override {
             knobs,
             best_effort: true,
+            scheduler: None,
         };
         all.overrides.insert("/a".into(), asked);
         all
@@ -173,6 +181,7 @@ mod tests {
             knobs: Knobs::default(),
             bound: Knobs::default(),
             best_effort: false,
+            scheduler: None,
             folder: PathBuf::new(),
             members: Vec::new(),
         };

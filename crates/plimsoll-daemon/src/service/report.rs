@@ -154,6 +154,7 @@ impl Service {
                     knobs
                 },
             ),
+            enforcer: wish.enforcer(),
             plan: plan.unwrap_or_default(),
             statistics: sample,
             problem: entry.problem.clone().or(problem),
@@ -170,9 +171,12 @@ impl Service {
     }
 
     fn plan_of(&self, name: &str, entry: &Entry) -> Option<serde_json::Value> {
-        let wish = entry.wish.as_ref()?;
-        let knobs = super::wish::laid_down(wish, self.demand, self.planner.nr_cpus());
-        let planned = self.planner.plan(&wish.place, &knobs, true).ok()?;
+        let wish = super::wish::Wish {
+            best_effort: true,
+            ..entry.wish.clone()?
+        };
+        let knobs = super::wish::laid_down(&wish, self.demand, self.planner.nr_cpus());
+        let planned = self.planner.plan(&wish, &knobs).ok()?;
         Some(planner::shown(&planned.plan, name))
     }
 

@@ -53,7 +53,10 @@ impl Service {
     /// nothing can be enforced at all.
     pub fn start(mut options: Options) -> std::result::Result<Self, StartError> {
         let log = options.log;
-        let config = Config::read(&options.config)?;
+        let config = match &options.config {
+            Some(path) => Config::read(path)?,
+            None => Config::of_no_file(),
+        };
         let (mut remembered, problem) = Remembered::read(&options.runtime);
         if let Some(problem) = problem {
             log.error("remembered", &problem);
@@ -64,7 +67,10 @@ impl Service {
         }
         // Before they are undone: their processes go back to where they were.
         let members = commands::members(&remembered);
-        let enforcing = options.starter.start(config.enforcer, config.mode)?;
+        let enforcing = match options.config {
+            Some(_) => options.starter.start(config.enforcer, config.mode)?,
+            None => options.starter.start_for_any()?,
+        };
         report_undo(
             &log,
             &enforcing.left_behind,
@@ -73,13 +79,14 @@ impl Service {
         let planner = Planner::new(&options.hierarchy, enforcing.scheduler);
         let mut enforcer = enforcing.enforcer;
         take_charge(enforcer.as_mut(), &log)?;
-        let control = ControlLoop::start(enforcer, options.heartbeat);
+        let inbox = Inbox::new().map_err(StartError::Start)?;
+        let control = ControlLoop::start(enforcer, options.heartbeat, inbox.handle());
         let watch = CgroupWatch::start(options.hierarchy.mount_point());
         let (cgroups, changes) = watch.map_err(StartError::Watch)?;
         let busy = BusyMeter::start(&options.hierarchy)?;
         let now = Instant::now();
         let mut service = Self {
-            config_path: options.config,
+            config_path: options.config.unwrap_or_default(),
             runtime_identity: super::folder_identity(&options.runtime),
             runtime: options.runtime,
             hierarchy: options.hierarchy,
@@ -115,8 +122,10 @@ impl Service {
             counters: Counters::default(),
             started: now,
             housekept: now,
-            inbox: Inbox::new().map_err(StartError::Start)?,
+            inbox,
+            last_used: now,
             stopping: false,
+            leaves_groups: false,
         };
         service.counters.reloads = 1;
         service.ask_commands(&members);
@@ -125,12 +134,16 @@ impl Service {
         service.apply();
         // First: who is in a group of a command is nobody else's.
         service.take_back_members(&members);
+        let left = service.shared().enforcer().finish_adoption();
+        report_undo(&service.log, &left, "for no group needs it any more");
         service.watch_processes();
         let groups = service.book.len();
         let rules = service.config.rules.len();
         let config = service.config_path.display().to_string();
-        let text = format!("{config}: {rules} groups of the file, {groups} in force");
-        service.log.info("service", &text);
+        if service.is_configured() {
+            let text = format!("{config}: {rules} groups of the file, {groups} in force");
+            service.log.info("service", &text);
+        }
         Ok(service)
     }
 
@@ -246,6 +259,7 @@ impl Service {
         take_charge(enforcer.as_mut(), &self.log).map_err(|error| error.to_string())?;
         drop(self.control.replace(enforcer));
         self.planner = Planner::new(&self.hierarchy, enforcing.scheduler);
+        self.ask_all_commands();
         Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! What is asked of one group, from whom, and what follows for the others.
 
+use plimsoll_engine::enforcer::EnforcerKind;
+use plimsoll_engine::host::SchedExt;
 use plimsoll_engine::knobs::{Class, Demand, Knobs};
 
 use crate::state::Origin;
@@ -36,11 +38,21 @@ pub(super) struct Wish {
     pub subject: String,
     /// Go on without what cannot be enforced.
     pub best_effort: bool,
+    /// The BPF scheduler that enforces what it can; `None`: stock knobs alone.
+    pub scheduler: Option<SchedExt>,
     /// The next group of the file that claims the cgroup.
     pub rival: Option<String>,
 }
 
 impl Wish {
+    /// Which interface of the kernel enforces it.
+    pub fn enforcer(&self) -> EnforcerKind {
+        match self.scheduler {
+            Some(_) => EnforcerKind::SchedExt,
+            None => EnforcerKind::Cgroup,
+        }
+    }
+
     fn is_batch(&self) -> bool {
         self.knobs.class == Some(Class::Batch)
     }
@@ -95,6 +107,7 @@ mod tests {
             knobs: serde_json::from_str(json).unwrap(),
             subject: String::new(),
             best_effort: false,
+            scheduler: None,
             rival: None,
         }
     }

@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 
-use super::held::HeldGroups;
+use super::held::{HeldGroups, shared_journal};
 use super::managed::ManagedGroup;
 use crate::control::headroom::HeadroomDuty;
 use crate::enforcer::{Enforcer, HeadroomSample, Membership, Sample};
 use crate::error::{EngineError, Result};
 use crate::host::Capabilities;
-use crate::journal::Entry;
+use crate::journal::{self, Entry, Journal};
 use crate::knobs::Knobs;
 use crate::policy_set::{GroupPolicy, Selector};
 use crate::runtime::RuntimeFolder;
@@ -36,6 +36,8 @@ pub struct CgroupEnforcer {
     held: HeldGroups,
     /// Nobody else notices what others write.
     audits: bool,
+    /// The journals of an earlier owner whose groups were not taken over yet, by name.
+    left: BTreeMap<String, Journal>,
 }
 
 pub(super) fn no_group(name: &str) -> EngineError {
@@ -55,17 +57,34 @@ impl CgroupEnforcer {
         hierarchy: &Arc<Hierarchy>,
         runtime: &RuntimeFolder,
     ) -> Result<(Self, UndoReport)> {
+        let (mut enforcer, mut report) = Self::adopting(hierarchy, runtime)?;
+        report.extend(enforcer.finish_adoption());
+        Ok((enforcer, report))
+    }
+
+    /// The same, but groups that an earlier owner has left are taken over when they are added:
+    /// they stay limited as they are, and only differences are written. The others are undone by
+    /// [`Enforcer::finish_adoption`].
+    ///
+    /// # Errors
+    /// When there is no permission; it says what would give it.
+    pub fn adopting(
+        hierarchy: &Arc<Hierarchy>,
+        runtime: &RuntimeFolder,
+    ) -> Result<(Self, UndoReport)> {
         hierarchy.check_permission()?;
         runtime.create()?;
-        let left_behind = undo::recover(runtime, &runtime.lock()?, false)?;
+        let left = adoptable(runtime)?;
+        let left_behind = undo::recover(runtime, false)?;
         let enforcer = Self {
             hierarchy: Arc::clone(hierarchy),
             runtime: runtime.clone(),
             capabilities: Capabilities::of_this_host(hierarchy),
-            duty: HeadroomDuty::new(hierarchy, runtime),
+            duty: HeadroomDuty::new(hierarchy),
             groups: BTreeMap::new(),
             held: HeldGroups::new(hierarchy, runtime),
             audits: true,
+            left,
         };
         Ok((enforcer, left_behind))
     }
@@ -106,6 +125,44 @@ impl CgroupEnforcer {
         self.held.journal_name(name).unwrap_or(name)
     }
 
+    /// Takes over what an earlier owner has left of a group. One that cannot be gone on with is
+    /// undone. `None`: there is nothing.
+    fn adopt(&mut self, group: &GroupPolicy) -> Result<Option<ManagedGroup>> {
+        let Some(mut journal) = self.left.remove(&group.name) else {
+            return Ok(None);
+        };
+        let adopted = ManagedGroup::adopt(&self.hierarchy, &self.runtime, &mut journal)?;
+        if adopted.is_none() {
+            undo::undo_journal(journal, &mut UndoReport::default())?;
+        }
+        Ok(adopted)
+    }
+
+    /// The entries of an earlier owner's journals that say which policies tasks had.
+    pub fn left_policies(&mut self) -> Vec<Entry> {
+        let read = |journal: &mut Journal| journal.read_sound().map(|sound| sound.entries);
+        let entries = self.left.values_mut().flat_map(read).flatten();
+        let is_policy =
+            |entry: &Entry| matches!(entry, Entry::Schedule { .. } | Entry::Repolicy { .. });
+        entries.filter(is_policy).collect()
+    }
+
+    /// Moves this process out of groups that it took over: a command of one of them may have
+    /// started it, and the owner is to be limited by none.
+    fn leave_groups(&self) -> Result<()> {
+        let own = std::process::id().cast_signed();
+        // The command of one group may have come from another.
+        for _ in 0..self.groups.len() {
+            let place = self.hierarchy.cgroup_of(own)?;
+            let is_around = |group: &&ManagedGroup| place.starts_with(group.cgroup().path());
+            let Some(group) = self.groups.values().find(is_around) else {
+                break;
+            };
+            group.evacuate(own)?;
+        }
+        Ok(())
+    }
+
     fn check_name(&self, name: &str) -> Result<()> {
         if self.groups.contains_key(name) || self.held.contains(name) {
             return Err(EngineError::NameTaken { name: name.into() });
@@ -115,6 +172,16 @@ impl CgroupEnforcer {
 
     fn add_own(&mut self, group: &GroupPolicy, subject: &str) -> Result<()> {
         self.check_name(&group.name)?;
+        if let Some(mut managed) = self.adopt(group)? {
+            let done = managed.change(&group.knobs, &mut self.duty);
+            let done = done.and_then(|()| match group.selector {
+                Selector::Process(pid) => managed.take_in(pid),
+                _ => Ok(()),
+            });
+            // Limited as it was, it is tried again.
+            self.groups.insert(group.name.clone(), managed);
+            return done;
+        }
         let managed = ManagedGroup::create(
             &self.hierarchy,
             &self.runtime,
@@ -125,6 +192,28 @@ impl CgroupEnforcer {
         self.groups.insert(group.name.clone(), managed);
         Ok(())
     }
+}
+
+/// The journals of groups that an earlier owner has left in this boot, by the group's name. They
+/// are locked from here on.
+fn adoptable(runtime: &RuntimeFolder) -> Result<BTreeMap<String, Journal>> {
+    let mut found = BTreeMap::new();
+    for path in journal::list(runtime.path())? {
+        let Some(mut journal) = Journal::take_over(&path)? else {
+            continue;
+        };
+        let Ok(sound) = journal.read_sound() else {
+            continue;
+        };
+        let Some(header) = sound.header.filter(|_| sound.damaged.is_empty()) else {
+            continue;
+        };
+        let is_group = !header.persistent && !header.name.starts_with('.');
+        if is_group && header.boot.is_some() && !header.is_of_another_boot() {
+            found.insert(header.name, journal);
+        }
+    }
+    Ok(found)
 }
 
 fn is_held(group: &GroupPolicy) -> bool {
@@ -189,7 +278,26 @@ impl Enforcer for CgroupEnforcer {
     }
 
     fn keep_cgroups_in(&mut self, name: &str) -> Result<()> {
-        self.held.keep_in(name)
+        let left = self.left.remove(&shared_journal(name));
+        self.held.keep_in(name, left)
+    }
+
+    fn finish_adoption(&mut self) -> UndoReport {
+        let mut report = UndoReport::default();
+        self.held.finish_adoption(&mut report);
+        if let Err(error) = self.leave_groups() {
+            report.problems.push(error.to_string());
+        }
+        for (name, journal) in std::mem::take(&mut self.left) {
+            if let Err(error) = undo::undo_and_hand_over(journal, &self.runtime, &mut report) {
+                report.problems.push(format!("{name}: {error}"));
+            }
+        }
+        match self.runtime.release_shared() {
+            Ok(problems) => report.problems.extend(problems),
+            Err(error) => report.problems.push(error.to_string()),
+        }
+        report
     }
 
     fn audit(&mut self, name: &str) -> Result<Vec<String>> {
@@ -279,7 +387,7 @@ impl Enforcer for CgroupEnforcer {
     }
 
     fn undo(&mut self) -> UndoReport {
-        let mut report = UndoReport::default();
+        let mut report = self.finish_adoption();
         for (_, mut group) in std::mem::take(&mut self.groups) {
             group.undo(&mut self.duty, &mut report);
         }

@@ -13,7 +13,7 @@
 //! with a single limit, the group itself carries it. The wider limit is
 //! outside: v1 refuses a child's rate above its parent's.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::knobs::units::NSEC_PER_USEC;
@@ -118,6 +118,12 @@ impl Layout {
             layers.push((*layer, leaf.clone()));
         }
         (layers, leaf)
+    }
+
+    /// Whether a cgroup is called as those that carry a limit.
+    pub fn is_limit(path: &Path) -> bool {
+        let limits = [Layer::Quota, Layer::Cap, Layer::Headroom];
+        limits.iter().any(|limit| path.ends_with(limit.folder()))
     }
 
     /// The cgroup that carries a limit.

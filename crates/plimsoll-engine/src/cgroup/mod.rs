@@ -5,7 +5,6 @@
 mod busy;
 mod cpu_max;
 mod enforcer;
-mod foreign;
 mod held;
 pub(crate) mod layout;
 mod managed;
@@ -13,5 +12,4 @@ mod move_entry;
 
 pub use busy::BusyMeter;
 pub use enforcer::CgroupEnforcer;
-pub use foreign::set_foreign;
-pub use held::{check_foreign, check_held, shared_journal};
+pub use held::{check_held, shared_journal};

@@ -24,6 +24,9 @@ pub(crate) fn set_background(
     weight: u32,
 ) -> plimsoll_cgroupfs::Result<()> {
     if group.has_idle() {
+        if group.read_idle()? == background && (background || group.read_weight()? == weight) {
+            return Ok(());
+        }
         group.write_idle(background)?;
         // Clearing the mark leaves the default weight behind.
         return if background {

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::knobs::Knobs;
 
-/// The version of the lines that are written. Version 1, which had fewer
-/// kinds of them, is read too; lines of a later one are refused, not guessed
+/// The version of the lines that are written. Versions 1 and 2, which had fewer
+/// kinds of them, are read too; lines of a later one are refused, not guessed
 /// at.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Who keeps a journal and why. Its first line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,10 @@ pub struct Header {
     pub subject: String,
     /// What was asked for.
     pub knobs: Knobs,
+    /// The boot in which it was written (`/proc/sys/kernel/random/boot_id`). Cgroups, processes
+    /// and what is in the kernel of another boot are gone. `None`: of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
 }
 
 /// One change, with what it takes to undo it.
@@ -137,6 +141,19 @@ pub enum Entry {
     Publish {
         /// The file.
         path: PathBuf,
+    },
+    /// A foreign cgroup is taken: entries of files in it mean the cgroup that has this inode, and
+    /// no later one of the same path.
+    Hold {
+        /// Its folder.
+        folder: PathBuf,
+        /// The folder's inode.
+        inode: u64,
+    },
+    /// A group of ours has these knobs from now on, instead of those of the header.
+    Change {
+        /// All of its knobs.
+        knobs: Knobs,
     },
     /// BPF maps and programs are pinned. Undone by removing the folder.
     Pin {

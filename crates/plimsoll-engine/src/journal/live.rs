@@ -106,6 +106,7 @@ fn unreleased(entries: Vec<Entry>) -> Vec<Entry> {
                 is_released(path)
             }
             Entry::ReniceGroup { processes, .. } => is_released(processes),
+            Entry::Hold { folder, .. } => paths.contains(folder),
             Entry::Schedule { folder, .. } => paths.contains(folder),
             Entry::Renice { tid, .. } => tasks.contains(tid),
             Entry::Move { pid, .. } => processes.contains(pid),
@@ -204,6 +205,18 @@ fn is_live(entry: &Entry) -> bool {
     }
 }
 
+/// Of entries that replace earlier ones, only the last counts.
+fn keep_last(entries: &mut Vec<Entry>) {
+    let mut seen = HashSet::new();
+    let mut is_last = |entry: &Entry| match entry {
+        Entry::Hold { folder, .. } => seen.insert(Some(folder.clone())),
+        Entry::Change { .. } => seen.insert(None),
+        _ => true,
+    };
+    let mut kept: Vec<bool> = entries.iter().rev().map(&mut is_last).collect();
+    entries.retain(|_| kept.pop().unwrap_or(true));
+}
+
 /// The shortest journal that undoes the same.
 pub(crate) fn live(entries: Vec<Entry>) -> Vec<Entry> {
     let Restores {
@@ -213,6 +226,7 @@ pub(crate) fn live(entries: Vec<Entry>) -> Vec<Entry> {
         others: mut live,
     } = restores(entries);
     live.retain(is_live);
+    keep_last(&mut live);
     let groups = groups.iter().filter(|group| group.processes.exists());
     live.extend(groups.map(GroupRestore::entry));
     live.extend(files.iter().map(FileRestore::entry));

@@ -1,11 +1,9 @@
 //! What was done to the system, written down before it is done.
 //!
-//! Every process that changes something keeps one journal: a file of JSON
-//! lines below the runtime folder, locked for as long as the process lives.
-//! A journal that is not locked belongs to a process that is gone, however
-//! it went: the next start undoes it. `plimsoll set` leaves a journal that
-//! is meant to outlive it; only `restore` undoes that. What several processes
-//! use together has one journal that all of them keep; the last undoes it.
+//! The owner keeps journals: files of JSON lines below the runtime folder, locked for as long as
+//! the owner lives. A journal that is not locked belongs to an owner that is gone, however it
+//! went: the next one undoes it. Earlier versions left journals of `plimsoll set` that were
+//! meant to stay; only `restore` undoes those.
 
 mod entry;
 mod live;
@@ -19,17 +17,15 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::{EngineError, Result};
+use crate::knobs::Knobs;
 use crate::runtime::{PRIVATE, set_aside, temporary};
 
 pub use entry::{Entry, Header, VERSION};
 pub(crate) use live::{FileRestore, GroupRestore, Restores, TaskRestore, live, restores};
 pub use text::{Sound, file_stem};
 
-/// What a group's control socket is called, beside its journal. No group, whatever
-/// its name, may have the daemon's `control.sock` for its own.
-pub const SOCKET_EXTENSION: &str = "socket";
-/// What the description of a group of the BPF scheduler is called.
-pub(crate) const SCHEDULED_EXTENSION: &str = "scheduled";
+/// Earlier versions had a socket of each group beside its journal.
+const SOCKET_EXTENSION: &str = "socket";
 
 /// A journal that this process keeps.
 #[derive(Debug)]
@@ -56,6 +52,32 @@ pub(crate) fn is_at(file: &File, path: &Path) -> bool {
         (file.metadata().map(id), fs::metadata(path).map(id)),
         (Ok(open), Ok(found)) if open == found
     )
+}
+
+/// The present boot; `None`: the kernel does not tell.
+pub fn boot_id() -> Option<String> {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim_end().to_owned())
+}
+
+impl Header {
+    /// The header of a journal that this process begins now.
+    pub fn new(name: &str, subject: &str, knobs: &Knobs) -> Self {
+        Self {
+            version: VERSION,
+            name: name.into(),
+            pid: std::process::id(),
+            persistent: false,
+            subject: subject.into(),
+            knobs: knobs.clone(),
+            boot: boot_id(),
+        }
+    }
+
+    /// Whether it was written before the machine was booted.
+    pub fn is_of_another_boot(&self) -> bool {
+        self.boot.is_some() && self.boot != boot_id()
+    }
 }
 
 impl Journal {
@@ -132,36 +154,6 @@ impl Journal {
         Ok(())
     }
 
-    /// Lets others keep the journal too, see [`Journal::join`].
-    ///
-    /// # Errors
-    /// When it cannot be locked.
-    pub fn share(&self) -> Result<()> {
-        self.file.lock_shared().map_err(failed(&self.path))
-    }
-
-    /// Keeps the journal at `path` together with those who share it. As long
-    /// as one of them lives nobody can take it over. To be called with the
-    /// runtime lock held, as is [`Journal::leave`]: for a moment the lock is
-    /// nobody's. `None`: there is none, or one process keeps it alone.
-    ///
-    /// # Errors
-    /// When it cannot be opened or locked.
-    pub fn join(path: &Path) -> Result<Option<Self>> {
-        let file = match OpenOptions::new().read(true).append(true).open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(failed(path))?,
-        };
-        match file.try_lock_shared() {
-            Ok(()) => Ok(Some(Self {
-                file,
-                path: path.to_owned(),
-            })),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(source)) => Err(failed(path)(source)),
-        }
-    }
-
     /// The same journal and the same lock, for another thread to write to.
     ///
     /// # Errors
@@ -173,34 +165,10 @@ impl Journal {
         })
     }
 
-    /// Keeps a shared journal no longer. Who is the last to leave gets it.
-    ///
-    /// # Errors
-    /// When it cannot be locked.
-    pub fn leave(self) -> Result<Option<Self>> {
-        match self.file.try_lock() {
-            Ok(()) => Ok(Some(self)),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(source)) => Err(failed(&self.path)(source)),
-        }
-    }
-
-    /// Whether a living process keeps the journal at `path`, alone or with
-    /// others. To be asked with the runtime lock held: for a moment nobody can
-    /// take the journal over.
+    /// Whether a living process keeps the journal at `path`.
     pub fn is_kept(path: &Path) -> bool {
-        loop {
-            let Ok(file) = File::open(path) else {
-                return false;
-            };
-            if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
-                return true;
-            }
-            // Unless its keeper has just replaced it by another.
-            if is_at(&file, path) || !path.exists() {
-                return false;
-            }
-        }
+        let file = File::open(path);
+        file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
     fn append(&mut self, text: &str) -> Result<()> {
@@ -346,7 +314,7 @@ impl Journal {
 }
 
 /// What the journal at `path` says now, kept or not. `None`: it cannot be read.
-pub(crate) fn peek(path: &Path) -> Option<Sound> {
+fn peek(path: &Path) -> Option<Sound> {
     text::parse(&fs::read(path).ok()?).ok()
 }
 

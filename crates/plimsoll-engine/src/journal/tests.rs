@@ -8,6 +8,7 @@ pub(super) mod samples {
 
     pub fn header(name: &str) -> Header {
         Header {
+            boot: None,
             version: VERSION,
             name: name.into(),
             pid: 1,
@@ -65,24 +66,6 @@ fn what_follows_a_torn_line_is_not_lost() {
     let mut journal = Journal::take_over(&path).unwrap().unwrap();
     journal.record(&[entry("2")]).unwrap();
     assert_eq!(journal.read().unwrap().1, [entry("1"), entry("2")]);
-}
-
-#[test]
-fn a_shared_journal_goes_to_whoever_leaves_last() {
-    let folder = tempfile::tempdir().unwrap();
-    let first = Journal::create(folder.path(), &header("a")).unwrap();
-    let path = first.path().to_owned();
-    assert!(Journal::join(&path).unwrap().is_none(), "it is kept alone");
-    first.share().unwrap();
-    let second = Journal::join(&path).unwrap().unwrap();
-    assert!(Journal::take_over(&path).unwrap().is_none());
-    assert!(first.leave().unwrap().is_none());
-    assert!(Journal::take_over(&path).unwrap().is_none());
-    let mut last = second.leave().unwrap().unwrap();
-    assert_eq!(last.read().unwrap().0, Some(header("a")));
-    assert!(Journal::join(&path).unwrap().is_none(), "it is undone");
-    last.finish().unwrap();
-    assert!(Journal::join(&path).unwrap().is_none());
 }
 
 #[test]

@@ -111,6 +111,7 @@ mod tests {
 
     fn header(version: u32) -> Header {
         Header {
+            boot: None,
             version,
             ..samples::header("a")
         }

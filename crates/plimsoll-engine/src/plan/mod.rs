@@ -7,7 +7,7 @@
 mod cgroup;
 mod sched_ext;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, Result};
 use crate::host::{Capabilities, Mode, SchedExt};
@@ -17,7 +17,7 @@ use cgroup::StockKnobs;
 use sched_ext::Scheduler;
 
 /// How well a knob is enforced.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "fidelity")]
 pub enum Fidelity {
     /// As specified.
@@ -252,6 +252,7 @@ mod tests {
             name: "g".into(),
             selector: Selector::Command,
             knobs: knobs.clone(),
+            scheduler: None,
         };
         let set = PolicySet::new(vec![group]).unwrap();
         (Plan::new(&set, &Capabilities::of_a_stock_kernel()), knobs)

@@ -109,6 +109,7 @@ mod tests {
             name: "g".into(),
             selector: Selector::Command,
             knobs,
+            scheduler: None,
         };
         let set = PolicySet::new(vec![group]).unwrap();
         Plan::with_sched_ext(&set, &Capabilities::of_a_stock_kernel(), scheduler)

@@ -1,6 +1,6 @@
-//! The runtime folder: journals, what they share, and one lock for both.
+//! The runtime folder: the owner's socket, its journals, and what they share.
 
-mod lock;
+mod ownership;
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
@@ -8,15 +8,13 @@ use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use plimsoll_cgroupfs::{read_text, write_text};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, Result};
 use crate::own_groups::has_group_of_its_own;
-use lock::Patience;
-pub use lock::RuntimeLock;
+pub use ownership::Ownership;
 
 /// Names another runtime folder; for tests.
 pub const RUNTIME_VARIABLE: &str = "PLIMSOLL_RUNTIME_DIR";
@@ -24,20 +22,11 @@ pub const RUNTIME_VARIABLE: &str = "PLIMSOLL_RUNTIME_DIR";
 /// Files in the runtime folder are for its user alone.
 pub(crate) const PRIVATE: u32 = 0o600;
 
-/// The folder that all processes of one user share.
-#[derive(Debug, Clone)]
+/// The folder in which a user's owner keeps its files.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuntimeFolder {
     path: PathBuf,
-    patience: Arc<Patience>,
 }
-
-impl PartialEq for RuntimeFolder {
-    fn eq(&self, other: &Self) -> bool {
-        self.path == other.path
-    }
-}
-
-impl Eq for RuntimeFolder {}
 
 /// Changes that belong to no single group: whoever leaves last undoes them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,10 +67,7 @@ impl RuntimeFolder {
 
     /// A runtime folder at `path`.
     pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self {
-            path: path.into(),
-            patience: Arc::default(),
-        }
+        Self { path: path.into() }
     }
 
     /// Where it is.
@@ -125,33 +111,6 @@ impl RuntimeFolder {
         fs::set_permissions(&self.path, permissions).map_err(|e| self.failed(e))
     }
 
-    /// A service uses this, and all copies of it, from now on: it cannot wait
-    /// for long, and tries again later what it has to do.
-    pub fn is_of_service(&self) {
-        self.patience.is_of_service();
-    }
-
-    /// Waits for the lock: up to a minute, a service for some seconds. For a
-    /// process that is stopped while it holds it, three seconds, a service for
-    /// less than one. It is released when the guard is dropped or its process
-    /// ends, however it ends.
-    ///
-    /// # Errors
-    /// When the folder is not there or not writable. [`EngineError::LockBusy`],
-    /// which names who holds it, when it was not to be had in time: then
-    /// nothing was changed.
-    pub fn lock(&self) -> Result<RuntimeLock> {
-        let path = self.path.join("lock");
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(PRIVATE)
-            .open(path);
-        let file = file.map_err(|e| self.failed(e))?;
-        lock::take(file, &self.path, &self.patience)
-    }
-
     /// The file that says what all journals share.
     fn shared_file(&self) -> PathBuf {
         self.path.join("shared.json")
@@ -161,7 +120,7 @@ impl RuntimeFolder {
     ///
     /// # Errors
     /// When it is there but cannot be read.
-    pub fn shared(&self, _lock: &RuntimeLock) -> Result<Shared> {
+    pub fn shared(&self) -> Result<Shared> {
         match fs::read(self.shared_file()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Shared::default()),
             other => {
@@ -176,8 +135,8 @@ impl RuntimeFolder {
     ///
     /// # Errors
     /// When it cannot be read or renamed.
-    pub fn mend_shared(&self, lock: &RuntimeLock) -> Result<Option<String>> {
-        match self.shared(lock) {
+    pub fn mend_shared(&self) -> Result<Option<String>> {
+        match self.shared() {
             Err(EngineError::Journal { source, .. })
                 if matches!(
                     source.kind(),
@@ -200,7 +159,7 @@ impl RuntimeFolder {
     ///
     /// # Errors
     /// When it cannot be written: then nothing may be changed.
-    pub fn set_shared(&self, _lock: &RuntimeLock, shared: &Shared) -> Result<()> {
+    pub fn set_shared(&self, shared: &Shared) -> Result<()> {
         let path = self.shared_file();
         if *shared == Shared::default() {
             return match fs::remove_file(path) {
@@ -216,8 +175,8 @@ impl RuntimeFolder {
     ///
     /// # Errors
     /// When the shared file cannot be read or written.
-    pub fn release_shared(&self, lock: &RuntimeLock) -> Result<Vec<String>> {
-        let mut shared = self.shared(lock)?;
+    pub fn release_shared(&self) -> Result<Vec<String>> {
+        let mut shared = self.shared()?;
         let before = shared.clone();
         let mut problems = Vec::new();
         shared
@@ -242,7 +201,7 @@ impl RuntimeFolder {
             }
         }
         if shared != before {
-            self.set_shared(lock, &shared)?;
+            self.set_shared(&shared)?;
         }
         Ok(problems)
     }
@@ -299,16 +258,14 @@ mod tests {
         let runtime = RuntimeFolder::at(folder.path().join("run"));
         runtime.create().unwrap();
         assert_eq!(mode(runtime.path()), 0o700);
-        let lock = runtime.lock().unwrap();
         let shared = Shared {
             created: vec!["/x".into()],
             ..Shared::default()
         };
-        runtime.set_shared(&lock, &shared).unwrap();
+        runtime.set_shared(&shared).unwrap();
         runtime.open_to_clients().unwrap();
         runtime.create().unwrap();
         assert_eq!(mode(runtime.path()), 0o711);
-        assert_eq!(mode(&runtime.path().join("lock")), 0o600);
         assert_eq!(mode(&runtime.shared_file()), 0o600);
     }
 
@@ -316,13 +273,12 @@ mod tests {
     fn what_is_shared_but_damaged_is_put_aside() {
         let folder = tempfile::tempdir().unwrap();
         let runtime = RuntimeFolder::at(folder.path());
-        let lock = runtime.lock().unwrap();
-        assert_eq!(runtime.mend_shared(&lock).unwrap(), None);
+        assert_eq!(runtime.mend_shared().unwrap(), None);
         for text in ["{\"created\": [", "", "nonsense"] {
             fs::write(runtime.shared_file(), text).unwrap();
-            let problem = runtime.mend_shared(&lock).unwrap().unwrap();
+            let problem = runtime.mend_shared().unwrap().unwrap();
             assert!(problem.contains("shared.json.damaged"), "{problem}");
-            assert_eq!(runtime.shared(&lock).unwrap(), Shared::default());
+            assert_eq!(runtime.shared().unwrap(), Shared::default());
         }
     }
 
@@ -336,22 +292,17 @@ mod tests {
         fs::create_dir_all(parent.join("group")).unwrap();
         fs::write(&control, "cpu io").unwrap();
 
-        let lock = runtime.lock().unwrap();
         let shared = Shared {
             created: vec![parent.clone()],
             enabled: vec![control.clone()],
         };
-        runtime.set_shared(&lock, &shared).unwrap();
-        assert!(runtime.release_shared(&lock).unwrap().is_empty());
-        assert_eq!(
-            runtime.shared(&lock).unwrap(),
-            shared,
-            "a group is still there"
-        );
+        runtime.set_shared(&shared).unwrap();
+        assert!(runtime.release_shared().unwrap().is_empty());
+        assert_eq!(runtime.shared().unwrap(), shared, "a group is still there");
 
         fs::remove_dir(parent.join("group")).unwrap();
-        assert!(runtime.release_shared(&lock).unwrap().is_empty());
-        assert_eq!(runtime.shared(&lock).unwrap(), Shared::default());
+        assert!(runtime.release_shared().unwrap().is_empty());
+        assert_eq!(runtime.shared().unwrap(), Shared::default());
         assert!(!parent.exists());
         assert!(fs::read_to_string(control).unwrap().starts_with("-cpu"));
     }

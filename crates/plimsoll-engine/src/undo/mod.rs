@@ -4,14 +4,15 @@ mod nice;
 mod recover;
 mod values;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use recover::{recover, recover_journal};
+pub use recover::recover;
 
 pub(crate) use nice::{Lineage, commonest_level, restore_group, restore_nice};
 pub(crate) use values::{is_refused, restore_files, try_restore_files};
@@ -19,10 +20,10 @@ pub(crate) use values::{is_refused, restore_files, try_restore_files};
 use plimsoll_cgroupfs::{move_process, read_ids, read_text, threads_below, write_text};
 
 use crate::error::{EngineError, Result};
-use crate::journal::{self, Entry, Journal, Restores};
+use crate::journal::{self, Entry, FileRestore, Header, Journal, Restores};
 use crate::own_groups::{has_group_of_ours, may_be_own};
 use crate::policies::Policies;
-use crate::runtime::{RuntimeFolder, RuntimeLock, temporary};
+use crate::runtime::{RuntimeFolder, temporary};
 use crate::tasks::{self, Policy, TaskId};
 
 /// A group that keeps forking is chased for this long.
@@ -62,6 +63,7 @@ pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
         groups,
         others,
     } = journal::restores(entries.to_vec());
+    let files = of_held_cgroups(files, &others);
     let is_done = restore_files(&files, report);
     for restore in &tasks {
         restore_nice(restore, report);
@@ -86,6 +88,27 @@ pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
         }
     }
     is_done
+}
+
+/// The files but for those of cgroups that were removed, and made anew by others, since.
+fn of_held_cgroups(mut files: Vec<FileRestore>, others: &[Entry]) -> Vec<FileRestore> {
+    let inodes: HashMap<&Path, u64> = others
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Hold { folder, inode } => Some((folder.as_path(), *inode)),
+            _ => None,
+        })
+        .collect();
+    files.retain(|file| {
+        let held = file
+            .path
+            .parent()
+            .and_then(|folder| inodes.get_key_value(folder));
+        held.is_none_or(|(folder, inode)| {
+            fs::metadata(folder).is_ok_and(|found| found.ino() == *inode)
+        })
+    });
+    files
 }
 
 /// The processes of all cgroups that were created; `None`: none were, and
@@ -150,6 +173,8 @@ fn undo_entry(entry: &Entry, all: &[Entry], report: &mut UndoReport) {
         | Entry::Renice { .. }
         | Entry::ReniceGroup { .. }
         | Entry::Enable { .. }
+        | Entry::Hold { .. }
+        | Entry::Change { .. }
         | Entry::Released { .. } => (),
     }
 }
@@ -170,11 +195,7 @@ fn disable(path: &Path) -> Result<()> {
 ///
 /// # Errors
 /// When what is shared cannot be read or written.
-pub(crate) fn hand_over_enabled(
-    entries: &[Entry],
-    runtime: &RuntimeFolder,
-    lock: &RuntimeLock,
-) -> Result<()> {
+pub(crate) fn hand_over_enabled(entries: &[Entry], runtime: &RuntimeFolder) -> Result<()> {
     let enabled = entries.iter().filter_map(|entry| match entry {
         Entry::Enable { path } if path.parent().is_some_and(has_group_of_ours) => Some(path),
         _ => None,
@@ -183,37 +204,25 @@ pub(crate) fn hand_over_enabled(
     if enabled.is_empty() {
         return Ok(());
     }
-    let mut shared = runtime.shared(lock)?;
+    let mut shared = runtime.shared()?;
     for path in enabled {
         if !shared.enabled.contains(path) {
             shared.enabled.push(path.clone());
         }
     }
-    runtime.set_shared(lock, &shared)
+    runtime.set_shared(&shared)
 }
 
 /// The same as [`undo_journal`], with [`hand_over_enabled`] before it.
 ///
 /// # Errors
-/// As both. Where the lock is not to be had, the journal stays for the next
-/// start, undone but for that.
+/// As both.
 pub(crate) fn undo_and_hand_over(
     mut journal: Journal,
     runtime: &RuntimeFolder,
     report: &mut UndoReport,
 ) -> Result<()> {
-    let entries = journal.read_sound()?.entries;
-    let has_enabled = |entry: &Entry| matches!(entry, Entry::Enable { .. });
-    // Held to the end: who comes meanwhile would find `+cpu`, and not see to it.
-    let _lock = if entries.iter().any(has_enabled) {
-        let lock = runtime.lock().inspect_err(|_| {
-            undo_entries(&entries, report);
-        })?;
-        hand_over_enabled(&entries, runtime, &lock)?;
-        Some(lock)
-    } else {
-        None
-    };
+    hand_over_enabled(&journal.read_sound()?.entries, runtime)?;
     undo_journal(journal, report)
 }
 
@@ -376,6 +385,14 @@ fn remove_tree(folder: &Path) -> std::io::Result<()> {
 /// When the journal cannot be read or removed.
 pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()> {
     let sound = journal.read_sound()?;
+    if sound
+        .header
+        .as_ref()
+        .is_some_and(Header::is_of_another_boot)
+    {
+        // Nothing of it is left, and another thing may have its name.
+        return journal.finish();
+    }
     let is_done = undo_entries(&sound.entries, report);
     let left = sound.entries.iter().any(|entry| match entry {
         Entry::Create { folders, .. } => folders.iter().any(|folder| folder.exists()),
@@ -408,8 +425,6 @@ pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::Header;
-
     #[test]
     fn a_controller_that_groups_of_ours_need_goes_with_the_last_of_them() {
         let folder = tempfile::tempdir().unwrap();
@@ -420,14 +435,7 @@ mod tests {
         let group = folder.path().join("plimsoll");
         fs::create_dir(&group).unwrap();
         let undo_one = || {
-            let header = Header {
-                version: journal::VERSION,
-                name: "a".into(),
-                pid: 1,
-                persistent: false,
-                subject: "/a".into(),
-                knobs: Default::default(),
-            };
+            let header = Header::new("a", "/a", &Default::default());
             let mut journal = Journal::create(runtime.path(), &header).unwrap();
             let path = control.clone();
             journal.record(&[Entry::Enable { path }]).unwrap();
@@ -435,7 +443,7 @@ mod tests {
             undo_and_hand_over(journal, &runtime, &mut report).unwrap();
             assert!(report.problems.is_empty(), "{report:?}");
         };
-        let shared = || runtime.shared(&runtime.lock().unwrap()).unwrap().enabled;
+        let shared = || runtime.shared().unwrap().enabled;
         undo_one();
         assert_eq!(fs::read_to_string(&control).unwrap(), "cpu io");
         assert_eq!(shared(), std::slice::from_ref(&control));

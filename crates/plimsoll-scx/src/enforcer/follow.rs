@@ -1,5 +1,4 @@
-//! Finding the scheduler, and following it: it may be loaded by another
-//! process, be thrown out and be loaded again.
+//! Finding the scheduler, and following it: it may be thrown out and be loaded again.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -14,17 +13,12 @@ use super::SchedExtEnforcer;
 use super::handover::Scheduled;
 use crate::control_error::ControlError;
 use crate::host::Host;
-use crate::leader::{FirstLoad, Hold, Leader};
 use crate::machine;
 use crate::objects::{self, Objects};
 use crate::sample::{Counts, MachineUse};
 use crate::slots::Registrar;
 use crate::status::{Activity, Status};
-
-/// How long a scheduler that somebody else loads is waited for.
-const START_MAX: Duration = Duration::from_secs(30);
-/// How often it is looked for meanwhile.
-const START_INTERVAL: Duration = Duration::from_millis(20);
+use crate::supervisor::{SchedulerJournal, Supervisor};
 
 /// How often a place is sought for groups that have none.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -33,44 +27,33 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const SWEEPS_EACH: usize = 8;
 
 impl SchedExtEnforcer {
-    /// Waits until there is a scheduler; loads it if nobody else does.
+    /// Loads the scheduler, and waits until it runs.
     pub(super) fn find_scheduler(&mut self) -> std::result::Result<(), ControlError> {
-        let deadline = Instant::now() + START_MAX;
-        self.hold = Some(Hold::take(&self.context)?);
-        loop {
-            if let Some((leader, first_load)) = self.try_lead(false)? {
-                // The thread ends before it answers only if it panics.
-                let gone = |_| ControlError::NotReady("the scheduler's thread has failed".into());
-                first_load.recv().map_err(gone)??;
-                self.leader = Some(leader);
-            }
-            if self.open_scheduler()? {
-                return Ok(());
-            }
-            if Instant::now() >= deadline {
-                let status = Status::published(&self.context.runtime);
-                let why = status.and_then(|status| status.last_exit);
-                return Err(ControlError::NotReady(format!(
-                    "the scheduler is not there ({})",
-                    why.as_deref().unwrap_or("it is being loaded")
-                )));
-            }
-            std::thread::sleep(START_INTERVAL);
+        let journal = match self.left_scheduler.take() {
+            Some(left) => SchedulerJournal::go_on(left, &self.context),
+            None => SchedulerJournal::begin(&self.context)?,
+        };
+        let started = Supervisor::start(&self.context, &journal, false)?;
+        self.journal = Some(journal);
+        if let Some((supervisor, first_load)) = started {
+            // The thread ends before it answers only if it panics.
+            let gone = |_| ControlError::NotReady("the scheduler's thread has failed".into());
+            first_load.recv().map_err(gone)??;
+            self.supervisor = Some(supervisor);
         }
+        if self.open_scheduler()? {
+            return Ok(());
+        }
+        let status = Status::published(&self.context.runtime);
+        let why = status.and_then(|status| status.last_exit);
+        Err(ControlError::NotReady(format!(
+            "the scheduler is not there ({})",
+            why.as_deref()
+                .unwrap_or("the kernel has thrown it out at once")
+        )))
     }
 
-    /// Leads, if nobody else does.
-    fn try_lead(
-        &self,
-        keep_trying: bool,
-    ) -> std::result::Result<Option<(Leader, FirstLoad)>, ControlError> {
-        match &self.hold {
-            Some(hold) => Leader::try_start(&self.context, hold, keep_trying),
-            None => Ok(None),
-        }
-    }
-
-    /// Opens the scheduler that its leader says is running.
+    /// Opens the scheduler that the supervisor says is running.
     fn open_scheduler(&mut self) -> std::result::Result<bool, ControlError> {
         let runtime = &self.context.runtime;
         let Some(status) = Status::published(runtime) else {
@@ -92,20 +75,14 @@ impl SchedExtEnforcer {
         Ok(true)
     }
 
-    /// Leads if nobody else does any more, follows the leader to another
-    /// scheduler, and looks for tasks that have come.
+    /// Follows the supervisor to another scheduler, and looks for tasks that have come.
     pub(super) fn look(&mut self, now: Instant) -> Result<()> {
-        if self.hold.is_none() {
-            // All was undone. What is loaded since is another enforcer's.
+        let Some(journal) = &self.journal else {
             return Ok(());
-        }
-        if self.leader.as_ref().is_some_and(Leader::has_ended) {
-            self.leader = None;
-        }
-        if self.leader.is_none()
-            && let Some((leader, _)) = self.try_lead(true)?
-        {
-            self.leader = Some(leader);
+        };
+        if self.supervisor.as_ref().is_none_or(Supervisor::has_ended) {
+            let started = Supervisor::start(&self.context, journal, true)?;
+            self.supervisor = started.map(|(supervisor, _)| supervisor);
         }
         let known = self.objects.as_ref().map(|objects| objects.id);
         if let Some(pinned) = objects::pinned_id()
@@ -147,9 +124,9 @@ impl SchedExtEnforcer {
         if is_due {
             self.retry = now + RETRY_INTERVAL;
         }
-        let lock = self.context.runtime.lock()?;
-        let hierarchy = self.context.hierarchy.clone();
-        let mut registrar = Registrar::new(&objects, &lock, hierarchy.mount_point());
+        let (shared, hierarchy) = (self.context.groups.clone(), self.context.hierarchy.clone());
+        let groups = shared.lock();
+        let mut registrar = Registrar::new(&objects, &groups, hierarchy.mount_point());
         if without.iter().all(|(_, waits)| *waits) {
             // They have been told that all are taken.
             registrar = registrar.without_collecting();
@@ -160,7 +137,7 @@ impl SchedExtEnforcer {
             if waited && is_full {
                 continue;
             }
-            // Its leader has registered it already, and it counts.
+            // The supervisor has registered it already, and it counts.
             match self.register(&name, &mut registrar, waited) {
                 Ok(()) => {
                     let waits = self.scheduled.get(&name).is_some_and(|group| group.waits);
@@ -175,9 +152,9 @@ impl SchedExtEnforcer {
             }
         }
         let nested = registrar.nest();
-        let told = machine::refresh(&objects, &lock);
+        let told = machine::refresh(&objects, &groups);
         self.machine_is_stale = told.is_err();
-        drop(lock);
+        drop(groups);
         self.recent_headroom.forget();
         for name in lost {
             self.lose_place(&name);
@@ -194,13 +171,13 @@ impl SchedExtEnforcer {
             return;
         };
         if self.is_partial() {
-            // The leader gives those back that this misses.
+            // The supervisor gives those back that this misses.
             let apart = self.inside(name);
             let _ = undo::unschedule(&scheduled.folder, &apart, &scheduled.members.policies);
         }
     }
 
-    /// The groups whose tasks are looked at now: those into which the leader
+    /// The groups whose tasks are looked at now: those into which the supervisor
     /// saw some come, and of all others the next few.
     fn next_to_sweep(&mut self) -> BTreeSet<String> {
         let newcomers = self.context.newcomers.take();

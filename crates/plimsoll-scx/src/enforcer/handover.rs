@@ -1,14 +1,12 @@
 //! Groups go to the scheduler and come back: cgroup, slot, tasks.
 
 use std::ops::Bound;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use plimsoll_engine::host::{Mode, nr_cpus_online};
 use plimsoll_engine::journal::Entry;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::policies::Policies;
-use plimsoll_engine::runtime::RuntimeLock;
-use plimsoll_engine::scheduled::ScheduledGroup;
 use plimsoll_engine::tasks::{self, Policy};
 use plimsoll_engine::undo::{self, UndoReport};
 use plimsoll_engine::{EngineError, Result};
@@ -20,6 +18,7 @@ use crate::members::Members;
 use crate::objects::Objects;
 use crate::sample::Counts;
 use crate::slots::{self, Registrar};
+use crate::supervisor::Groups;
 
 /// With more slots than this, what all groups ask for together is summed up
 /// once for many changes, and not after each.
@@ -74,12 +73,14 @@ impl SchedExtEnforcer {
     /// Hands groups, whose cgroups are there, to the scheduler: each goes or
     /// fails by itself.
     pub(super) fn hand_over_new(&mut self, groups: &[(&str, &Knobs)]) -> Vec<Result<()>> {
-        let policy = |name: &str| match self.kinds.get(name) {
+        let policy = |name: &str| match self.asked.get(name).map(|asked| asked.kind) {
             Some(Kind::Command) => own_policy(),
             _ => libc::SCHED_OTHER,
         };
         let groups = groups.iter();
-        let groups = groups.map(|(name, knobs)| (*name, *knobs, Policies::new(policy(name))));
+        let left = &self.left_policies;
+        let policies = |name: &str| Policies::new(policy(name)).with(left);
+        let groups = groups.map(|(name, knobs)| (*name, *knobs, policies(name)));
         self.hand_over(groups.collect())
     }
 
@@ -90,10 +91,7 @@ impl SchedExtEnforcer {
         if names.is_empty() {
             return Vec::new();
         }
-        let mut results = match self.context.runtime.lock() {
-            Ok(lock) => self.hand_over_locked(groups, &lock),
-            Err(error) => names.iter().map(|_| Err(copy_of(&error))).collect(),
-        };
+        let mut results = self.hand_over_all(groups);
         let mut failed = Vec::new();
         for (name, result) in names.into_iter().zip(&mut results) {
             if result.is_ok() {
@@ -108,27 +106,28 @@ impl SchedExtEnforcer {
         results
     }
 
-    fn hand_over_locked(
-        &mut self,
-        groups: Vec<(&str, &Knobs, Policies)>,
-        lock: &RuntimeLock,
-    ) -> Vec<Result<()>> {
+    fn hand_over_all(&mut self, groups: Vec<(&str, &Knobs, Policies)>) -> Vec<Result<()>> {
+        let begun: Vec<(&str, Result<()>)> = groups
+            .into_iter()
+            .map(|(name, knobs, policies)| (name, self.begin(name, knobs, policies)))
+            .collect();
         let objects = self.objects.clone();
-        let hierarchy = self.context.hierarchy.clone();
+        let (shared, hierarchy) = (self.context.groups.clone(), self.context.hierarchy.clone());
+        let known = shared.lock();
         let root = hierarchy.mount_point();
         let mut registrar = objects
             .as_ref()
-            .map(|objects| Registrar::new(objects, lock, root));
-        let mut results = Vec::with_capacity(groups.len());
-        for (name, knobs, policies) in groups {
-            let begun = self.begin(name, knobs, policies, lock);
+            .map(|objects| Registrar::new(objects, &known, root));
+        let mut results = Vec::with_capacity(begun.len());
+        for (name, begun) in begun {
             results.push(begun.and_then(|()| match &mut registrar {
-                Some(registrar) => self.register(name, registrar, true),
+                // One that has a slot has it from an earlier owner.
+                Some(registrar) => self.register(name, registrar, false),
                 None => Ok(()),
             }));
         }
         let nested = registrar.map_or(Ok(()), |registrar| registrar.nest());
-        let told = self.tell_machine(lock);
+        let told = self.tell_machine(&known);
         if let Err(error) = nested.map_err(EngineError::from).and(told) {
             results = results
                 .into_iter()
@@ -138,28 +137,22 @@ impl SchedExtEnforcer {
         results
     }
 
-    /// Makes a group known to whoever loads the scheduler, and to undo.
-    fn begin(
-        &mut self,
-        name: &str,
-        knobs: &Knobs,
-        policies: Policies,
-        lock: &RuntimeLock,
-    ) -> Result<()> {
+    /// Makes a group known to the supervisor, and to undo.
+    fn begin(&mut self, name: &str, knobs: &Knobs, policies: Policies) -> Result<()> {
         let folder = self.folder(name)?;
         let cgroup_id = slots::cgroup_id(&folder)?;
-        let announced = self.announcement(name, &folder, knobs);
-        let runtime = self.context.runtime.clone();
-        // First: another process may have the cgroup, and its tasks. And what is
-        // in our journal is removed in the end: it must be ours.
-        announced.check_free(&runtime, lock)?;
-        let path = ScheduledGroup::file(&runtime, &folder);
-        self.record(name, &[Entry::Publish { path }])?;
-        announced.announce(&runtime, lock)?;
         let policy = policies.default_policy();
+        if self.is_partial() {
+            let folder = folder.clone();
+            self.record(name, &[Entry::Schedule { folder, policy }])?;
+        }
+        self.context
+            .groups
+            .lock()
+            .insert(folder.clone(), knobs.clone());
         let scheduled = Scheduled {
             knobs: knobs.clone(),
-            folder: folder.clone(),
+            folder,
             cgroup_id,
             slot: None,
             waits: false,
@@ -167,32 +160,7 @@ impl SchedExtEnforcer {
             earlier: Counts::default(),
         };
         self.scheduled.insert(name.to_owned(), scheduled);
-        if self.is_partial() {
-            self.record(name, &[Entry::Schedule { folder, policy }])?;
-        }
         Ok(())
-    }
-
-    /// What whoever loads the scheduler again has to know of a group.
-    fn announcement(&self, name: &str, folder: &Path, knobs: &Knobs) -> ScheduledGroup {
-        ScheduledGroup {
-            name: name.to_owned(),
-            folder: folder.to_owned(),
-            knobs: knobs.clone(),
-            journal: Some(self.stock.journal_name(name).to_owned()),
-        }
-    }
-
-    /// The announcement is gone, and may be somebody else's from now on.
-    fn withdraw(&mut self, name: &str, folder: &Path, lock: &RuntimeLock) -> Result<()> {
-        let runtime = &self.context.runtime;
-        ScheduledGroup::withdraw(runtime, lock, folder);
-        let released = Entry::Released {
-            paths: vec![ScheduledGroup::file(runtime, folder)],
-            tasks: Vec::new(),
-            processes: Vec::new(),
-        };
-        self.record(name, &[released])
     }
 
     /// Gives a group a slot of the scheduler that is loaded now, or finds the
@@ -225,7 +193,7 @@ impl SchedExtEnforcer {
 
     /// Tells the scheduler what its groups ask for together: at once, or, if
     /// that takes long, at the next look.
-    pub(super) fn tell_machine(&mut self, lock: &RuntimeLock) -> Result<()> {
+    pub(super) fn tell_machine(&mut self, groups: &Groups) -> Result<()> {
         let Some(objects) = &self.objects else {
             return Ok(());
         };
@@ -236,7 +204,7 @@ impl SchedExtEnforcer {
             return Ok(());
         }
         self.machine_is_stale = false;
-        Ok(machine::refresh(objects, lock)?)
+        Ok(machine::refresh(objects, groups)?)
     }
 
     /// Changes the parameters of a group.
@@ -257,16 +225,16 @@ impl SchedExtEnforcer {
         let Some(scheduled) = self.scheduled.get(name) else {
             return Ok(());
         };
-        let announced = self.announcement(name, &scheduled.folder, &scheduled.knobs);
+        let (folder, knobs) = (scheduled.folder.clone(), scheduled.knobs.clone());
         let is_placed = !scheduled.waits;
-        let lock = self.context.runtime.lock()?;
-        announced.announce(&self.context.runtime, &lock)?;
+        let (shared, hierarchy) = (self.context.groups.clone(), self.context.hierarchy.clone());
+        let mut groups = shared.lock();
+        groups.insert(folder, knobs);
         if let (Some(objects), true) = (self.objects.clone(), is_placed) {
-            let hierarchy = self.context.hierarchy.clone();
-            let mut registrar = Registrar::new(&objects, &lock, hierarchy.mount_point());
+            let mut registrar = Registrar::new(&objects, &groups, hierarchy.mount_point());
             self.register(name, &mut registrar, false)?;
         }
-        self.tell_machine(&lock)
+        self.tell_machine(&groups)
     }
 
     /// Several groups may ask for headroom: the largest demand holds. Who keeps
@@ -302,37 +270,31 @@ impl SchedExtEnforcer {
         if taken.is_empty() {
             return;
         }
-        match self.context.runtime.lock() {
-            Ok(lock) => self.take_slots_back(&taken, &lock, report),
-            Err(error) => note(report, Err(error)),
-        }
+        self.take_slots_back(&taken, report);
         for name in self.around(&taken) {
             note(report, self.sweep(&name));
         }
     }
 
-    fn take_slots_back(
-        &mut self,
-        taken: &[(&str, Scheduled)],
-        lock: &RuntimeLock,
-        report: &mut UndoReport,
-    ) {
+    fn take_slots_back(&mut self, taken: &[(&str, Scheduled)], report: &mut UndoReport) {
+        let shared = self.context.groups.clone();
+        let mut groups = shared.lock();
         let mut was_around = false;
-        for (name, scheduled) in taken {
+        for (_, scheduled) in taken {
             was_around |= slots::has_cgroups_below(&scheduled.folder);
-            note(report, self.withdraw(name, &scheduled.folder, lock));
+            groups.remove(&scheduled.folder);
             if let (Some(objects), Some(slot)) = (&self.objects, scheduled.slot) {
-                note(report, release(objects, lock, slot, scheduled.cgroup_id));
+                note(report, release(objects, &groups, slot, scheduled.cgroup_id));
                 // Who waits can have it.
                 self.retry = std::time::Instant::now();
             }
         }
         if let (Some(objects), true) = (&self.objects, was_around) {
             let root = self.context.hierarchy.mount_point();
-            let nested = slots::nest(objects, lock, root);
+            let nested = slots::nest(objects, &groups, root);
             note(report, nested.map_err(EngineError::from));
         }
-        note(report, self.tell_machine(lock));
+        note(report, self.tell_machine(&groups));
     }
 
     /// The cgroups inside that of a group which are groups themselves: what is in
@@ -402,9 +364,9 @@ fn note(report: &mut UndoReport, result: Result<()>) {
 }
 
 /// Frees a slot, unless it has been taken back already.
-fn release(objects: &Objects, lock: &RuntimeLock, slot: u32, cgroup_id: u64) -> Result<()> {
+fn release(objects: &Objects, groups: &Groups, slot: u32, cgroup_id: u64) -> Result<()> {
     if !slots::is_slot_of(objects, slot, cgroup_id) {
         return Ok(());
     }
-    slots::release(objects, lock, slot).map_err(EngineError::from)
+    slots::release(objects, groups, slot).map_err(EngineError::from)
 }

@@ -11,6 +11,7 @@ mod recent;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::Hierarchy;
@@ -18,7 +19,7 @@ use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Membership;
 use plimsoll_engine::enforcer::{Enforcer, EnforcerKind, HeadroomSample, Sample, SchedulerSample};
 use plimsoll_engine::host::{Capabilities, Mode};
-use plimsoll_engine::journal::Entry;
+use plimsoll_engine::journal::{Entry, Journal};
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::plan::is_scheduled;
 use plimsoll_engine::policy_set::{GroupPolicy, Selector};
@@ -27,11 +28,14 @@ use plimsoll_engine::tasks::SCHED_EXT;
 use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
-use crate::leader::{Context, Hold, Leader, Messages, Newcomers};
+use crate::control_error::ControlError;
 use crate::machine::Demand;
 use crate::objects::Objects;
 use crate::sample::{Counts, MachineUse};
 use crate::status::Status;
+use crate::supervisor::{
+    self, Context, Messages, Newcomers, SchedulerJournal, SharedGroups, Supervisor,
+};
 use handover::Scheduled;
 use recent::Recent;
 
@@ -61,16 +65,41 @@ impl Kind {
     }
 }
 
-/// Makes knobs come true through Plimsoll's BPF scheduler.
+/// How a group was asked for.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    kind: Kind,
+    /// The scheduler, in this mode, enforces what it can of the group.
+    scheduler: Option<Mode>,
+}
+
+impl Asked {
+    fn of(group: &GroupPolicy) -> Self {
+        Self {
+            kind: Kind::of(&group.selector),
+            scheduler: group.scheduler,
+        }
+    }
+
+    /// The scheduler's mode if it schedules a group that has these knobs.
+    fn scheduled(self, knobs: &Knobs) -> Option<Mode> {
+        self.scheduler.filter(|mode| is_scheduled(knobs, *mode))
+    }
+}
+
+/// Makes knobs come true through Plimsoll's BPF scheduler, and of groups that are not the
+/// scheduler's through stock knobs.
 #[derive(Debug)]
 pub struct SchedExtEnforcer {
     stock: CgroupEnforcer,
     /// All groups.
-    kinds: BTreeMap<String, Kind>,
+    asked: BTreeMap<String, Asked>,
     /// Those that are the scheduler's; of the others stock knobs do all.
     scheduled: BTreeMap<String, Scheduled>,
     /// There may be more groups than the scheduler has places for.
     keeps_many: bool,
+    /// The scheduler is loaded for the first group that wants it, and goes with the last.
+    is_lazy: bool,
     objects: Option<Arc<Objects>>,
     context: Context,
     machine_use: MachineUse,
@@ -86,50 +115,64 @@ pub struct SchedExtEnforcer {
     limits_hold: bool,
     recent_headroom: Recent<Option<HeadroomSample>>,
     recent_scheduler: Recent<SchedulerSample>,
-    leader: Option<Leader>,
-    /// Last: the scheduler goes after all that it schedules.
-    hold: Option<Hold>,
+    supervisor: Option<Supervisor>,
+    /// Last: the scheduler goes after all that it schedules. `None`: it is not wanted.
+    journal: Option<SchedulerJournal>,
+    /// The journal of an earlier owner's scheduler, while that was not taken over.
+    left_scheduler: Option<Journal>,
+    /// The policies that tasks had before the earlier owner's scheduler got them.
+    left_policies: Vec<Entry>,
 }
 
 /// What is left of knobs for the stock kernel. It takes no weight for a cgroup
 /// with an idle mark of its own, as one of somebody else's has; the scheduler
 /// does.
-fn stock_part(knobs: &Knobs, kind: Kind, mode: Mode) -> Knobs {
-    if !is_scheduled(knobs, mode) {
+fn stock_part(knobs: &Knobs, asked: Asked) -> Knobs {
+    if asked.scheduled(knobs).is_none() {
         return knobs.clone();
     }
     Knobs {
         class: knobs.class,
         nice: knobs.nice,
-        weight: knobs.weight.filter(|_| kind != Kind::Cgroup),
+        weight: knobs.weight.filter(|_| asked.kind != Kind::Cgroup),
         ..Knobs::default()
     }
 }
 
 impl SchedExtEnforcer {
-    /// Finds the scheduler, or loads it if nobody has, and undoes what
-    /// earlier processes left behind.
+    /// Goes on with the scheduler and the groups of an earlier owner, or loads the scheduler.
+    /// Groups are taken over when they are added; the others are undone by
+    /// [`Enforcer::finish_adoption`]. Without a `mode`, the scheduler is loaded for the first
+    /// group that wants it, in that group's mode, and goes with the last such group.
     ///
     /// # Errors
     /// Says what is missing or why the scheduler cannot be loaded.
-    pub fn start(
+    pub fn adopting(
         hierarchy: &Arc<Hierarchy>,
         runtime: &RuntimeFolder,
-        mode: Mode,
+        mode: Option<Mode>,
     ) -> Result<(Self, UndoReport)> {
-        let (stock, left_behind) = CgroupEnforcer::start(hierarchy, runtime)?;
+        // First: the stock enforcer undoes the journals that nobody keeps.
+        let left_scheduler = SchedulerJournal::left(runtime)?;
+        let (mut stock, left_behind) = CgroupEnforcer::adopting(hierarchy, runtime)?;
+        let left_policies = stock.left_policies();
         let mut enforcer = Self {
             stock,
-            kinds: BTreeMap::new(),
+            left_scheduler,
+            left_policies,
+            asked: BTreeMap::new(),
             scheduled: BTreeMap::new(),
             keeps_many: false,
+            is_lazy: mode.is_none(),
             objects: None,
             context: Context {
                 hierarchy: Arc::clone(hierarchy),
                 runtime: runtime.clone(),
-                mode,
+                mode: mode.unwrap_or_default(),
                 messages: Messages::default(),
                 newcomers: Newcomers::default(),
+                groups: SharedGroups::default(),
+                is_settled: Arc::default(),
             },
             machine_use: MachineUse::default(),
             machine_is_stale: false,
@@ -140,15 +183,58 @@ impl SchedExtEnforcer {
             limits_hold: true,
             recent_headroom: Recent::default(),
             recent_scheduler: Recent::default(),
-            leader: None,
-            hold: None,
+            supervisor: None,
+            journal: None,
         };
-        enforcer.find_scheduler()?;
+        if mode.is_some() {
+            enforcer.find_scheduler()?;
+        }
         Ok((enforcer, left_behind))
     }
 
-    fn kind_of(&self, name: &str) -> Result<Kind> {
-        let found = self.kinds.get(name).copied();
+    /// Has a scheduler in this mode, for a group that wants it.
+    fn need_scheduler(&mut self, mode: Mode) -> Result<()> {
+        if self.journal.is_some() && self.context.mode == mode {
+            return Ok(());
+        }
+        if self.journal.is_some() {
+            let loaded = self.context.mode.to_string();
+            return Err(ControlError::OtherMode { loaded }.into());
+        }
+        self.context.mode = mode;
+        self.looked = None;
+        let found = self.find_scheduler();
+        if found.is_err() {
+            self.drop_scheduler();
+        }
+        Ok(found?)
+    }
+
+    /// The same for a new group, if it is the scheduler's.
+    fn need_scheduler_for(&mut self, group: &GroupPolicy) -> Result<()> {
+        match Asked::of(group).scheduled(&group.knobs) {
+            Some(mode) => self.need_scheduler(mode),
+            None => Ok(()),
+        }
+    }
+
+    fn drop_scheduler(&mut self) {
+        self.objects = None;
+        self.supervisor = None;
+        self.journal = None;
+        self.recent_scheduler = Recent::default();
+        self.recent_headroom = Recent::default();
+    }
+
+    /// Takes the scheduler out of the kernel where no group wants it any more.
+    fn drop_unused_scheduler(&mut self) {
+        if self.is_lazy && self.scheduled.is_empty() {
+            self.drop_scheduler();
+        }
+    }
+
+    fn asked_of(&self, name: &str) -> Result<Asked> {
+        let found = self.asked.get(name).copied();
         found.ok_or_else(|| EngineError::NoTarget {
             target: name.into(),
             what: "group",
@@ -177,10 +263,9 @@ impl SchedExtEnforcer {
     }
 
     /// The part of a group that stock knobs do.
-    fn stock_policy(&self, group: &GroupPolicy) -> GroupPolicy {
-        let kind = Kind::of(&group.selector);
+    fn stock_policy(group: &GroupPolicy) -> GroupPolicy {
         GroupPolicy {
-            knobs: stock_part(&group.knobs, kind, self.context.mode),
+            knobs: stock_part(&group.knobs, Asked::of(group)),
             ..group.clone()
         }
     }
@@ -201,23 +286,27 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>> {
-        let stock = groups.iter();
-        let stock = stock.map(|(group, subject)| (self.stock_policy(group), subject.clone()));
-        let mut results = self.stock.add_all(&stock.collect::<Vec<_>>());
-        let added = groups.iter().zip(&results).enumerate();
-        let added = added.filter(|(_, (_, result))| result.is_ok());
-        let added: Vec<(usize, &GroupPolicy)> = added
-            .map(|(index, ((group, _), _))| (index, group))
+        // First: no process comes into a group whose limits do not hold yet.
+        let loaded = groups.iter();
+        let loaded = loaded.map(|(group, _)| self.need_scheduler_for(group));
+        let mut results: Vec<Result<()>> = loaded.collect();
+        let ready: Vec<usize> = (0..groups.len())
+            .filter(|index| results[*index].is_ok())
             .collect();
-        for (_, group) in &added {
-            let kind = Kind::of(&group.selector);
-            self.kinds.insert(group.name.clone(), kind);
+        let stock = ready.iter().map(|index| &groups[*index]);
+        let stock = stock.map(|(group, subject)| (Self::stock_policy(group), subject.clone()));
+        let added = self.stock.add_all(&stock.collect::<Vec<_>>());
+        let mut new = Vec::new();
+        for (index, added) in ready.into_iter().zip(added) {
+            let (group, asked) = (&groups[index].0, Asked::of(&groups[index].0));
+            if added.is_ok() {
+                self.asked.insert(group.name.clone(), asked);
+                new.extend(asked.scheduled(&group.knobs).map(|_| (index, group)));
+            }
+            results[index] = added;
         }
-        let mode = self.context.mode;
-        let is_scheduled = |(_, group): &(usize, &GroupPolicy)| is_scheduled(&group.knobs, mode);
-        let new: Vec<(usize, &GroupPolicy)> = added.into_iter().filter(is_scheduled).collect();
-        let groups = new.iter().map(|(_, group)| (&*group.name, &group.knobs));
-        let done = self.hand_over_new(&groups.collect::<Vec<_>>());
+        let named = new.iter().map(|(_, group)| (&*group.name, &group.knobs));
+        let done = self.hand_over_new(&named.collect::<Vec<_>>());
         for ((index, group), done) in new.into_iter().zip(done) {
             if done.is_err() {
                 // What there is to say about it is said by the error.
@@ -225,6 +314,7 @@ impl Enforcer for SchedExtEnforcer {
             }
             results[index] = done;
         }
+        self.drop_unused_scheduler();
         results
     }
 
@@ -234,11 +324,12 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn remove(&mut self, name: &str) -> Result<UndoReport> {
-        self.kind_of(name)?;
+        self.asked_of(name)?;
         let mut report = UndoReport::default();
         self.take_back(&[name], &mut report);
-        self.kinds.remove(name);
+        self.asked.remove(name);
         let stock = self.stock.remove(name)?;
+        self.drop_unused_scheduler();
         report.undone.extend(stock.undone);
         report.problems.extend(stock.problems);
         Ok(report)
@@ -247,6 +338,17 @@ impl Enforcer for SchedExtEnforcer {
     fn keep_cgroups_in(&mut self, name: &str) -> Result<()> {
         self.keeps_many = true;
         self.stock.keep_cgroups_in(name)
+    }
+
+    fn finish_adoption(&mut self) -> UndoReport {
+        self.context.is_settled.store(true, Ordering::Release);
+        self.left_policies = Vec::new();
+        let mut report = self.stock.finish_adoption();
+        // A scheduler that no group wants.
+        if let Some(journal) = self.left_scheduler.take() {
+            report.extend(supervisor::undo_journal(journal));
+        }
+        report
     }
 
     fn leave_audits_to_caller(&mut self) {
@@ -283,13 +385,14 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
-        let kind = self.kind_of(name)?;
-        let mode = self.context.mode;
-        let part = stock_part(knobs, kind, mode);
-        if !is_scheduled(knobs, mode) {
+        let asked = self.asked_of(name)?;
+        let part = stock_part(knobs, asked);
+        let Some(mode) = asked.scheduled(knobs) else {
             self.take_back_and_tell(name);
+            self.drop_unused_scheduler();
             return self.stock.change(name, &part);
-        }
+        };
+        self.need_scheduler(mode)?;
         self.stock.change(name, &part)?;
         let folder = self.folder(name)?;
         match self.scheduled.get(name) {
@@ -364,6 +467,7 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn scheduler(&self) -> Option<SchedulerSample> {
+        self.journal.as_ref()?;
         let now = || Status::now(&self.context.runtime, self.context.mode).sample();
         Some(self.recent_scheduler.get(now))
     }
@@ -377,13 +481,11 @@ impl Enforcer for SchedExtEnforcer {
         let names: Vec<String> = self.scheduled.keys().cloned().collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         self.take_back(&names, &mut report);
-        self.kinds.clear();
+        self.asked.clear();
         let stock = self.stock.undo();
         report.undone.extend(stock.undone);
         report.problems.extend(stock.problems);
-        self.objects = None;
-        self.leader = None;
-        self.hold = None;
+        self.drop_scheduler();
         report.problems.extend(self.context.messages.take());
         report
     }
@@ -393,9 +495,16 @@ impl Enforcer for SchedExtEnforcer {
 mod tests {
     use super::*;
 
+    fn asked(kind: Kind, mode: Mode) -> Asked {
+        Asked {
+            kind,
+            scheduler: Some(mode),
+        }
+    }
+
     fn part(json: &str, mode: Mode) -> Knobs {
         let knobs = serde_json::from_str(json).unwrap();
-        stock_part(&knobs, Kind::Command, mode)
+        stock_part(&knobs, asked(Kind::Command, mode))
     }
 
     #[test]
@@ -411,7 +520,7 @@ mod tests {
     #[test]
     fn a_cgroup_of_somebody_elses_has_its_weight_from_the_scheduler() {
         let knobs = serde_json::from_str(r#"{"class": "batch", "weight": "50"}"#).unwrap();
-        let left = stock_part(&knobs, Kind::Cgroup, Mode::Partial);
+        let left = stock_part(&knobs, asked(Kind::Cgroup, Mode::Partial));
         assert_eq!(left, serde_json::from_str(r#"{"class": "batch"}"#).unwrap());
     }
 

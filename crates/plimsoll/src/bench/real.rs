@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::{CpuStat, Hierarchy};
 use plimsoll_engine::enforcer::Sample;
-use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_load::{
     Burn, BurnConfig, BurnReport, NeedReport, ServiceReport, SteadyReport, Stop, StormReport,
     WakeReport,
@@ -19,11 +18,11 @@ use serde::de::DeserializeOwned;
 
 use super::commands::GroupCommand;
 use crate::cli::EnforcerChoice;
-use crate::control::{self, Request};
 use crate::error::{CommandError, Result};
 use crate::meter::Meter;
 use crate::nested::{Ended, Leash, Running};
 use crate::output::Progress;
+use crate::owner::Owner;
 
 /// Time limit for groups to start; loading a scheduler takes seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,7 +37,6 @@ const CALIBRATION: Duration = Duration::from_millis(500);
 /// This machine.
 pub struct Machine {
     hierarchy: Arc<Hierarchy>,
-    runtime: RuntimeFolder,
     program: PathBuf,
     enforcer: EnforcerChoice,
     cpus: u32,
@@ -109,7 +107,6 @@ impl Machine {
             .map_err(CommandError::io("bench: cannot find plimsoll itself"))?;
         Ok(Self {
             hierarchy,
-            runtime: RuntimeFolder::of_this_user(),
             program,
             enforcer,
             cpus: u32::try_from(plimsoll_load::available_cpus()).unwrap_or(u32::MAX),
@@ -239,8 +236,7 @@ impl Machine {
             crowd.check()?;
             let mut all_there = true;
             for command in &crowd.commands {
-                let there = control::ask(&self.runtime, &command.name, Request::Show);
-                all_there &= matches!(there, Ok(Some(_)));
+                all_there &= sample_of(&command.name)?.is_some();
             }
             if all_there {
                 return Ok(true);
@@ -260,8 +256,7 @@ impl Machine {
         let names = crowd.commands.iter().map(|command| command.name.clone());
         let mut samples = Vec::with_capacity(crowd.commands.len());
         for name in names.collect::<Vec<_>>() {
-            let state = control::ask(&self.runtime, &name, Request::Show)?;
-            match state.and_then(|state| state.statistics) {
+            match sample_of(&name)? {
                 Some(sample) => samples.push(sample),
                 None => {
                     crowd.check()?;
@@ -365,7 +360,14 @@ impl RunningGroups {
     }
 }
 
-/// Parses the report of a workload from its line of JSON.
+/// What a group has used so far. `None`: it is not there yet, or not any more.
+fn sample_of(name: &str) -> Result<Option<Sample>> {
+    let owners = Owner::all()?.into_iter();
+    let mut groups = owners.filter_map(|mut owner| owner.group(name).ok()?);
+    Ok(groups.find_map(|group| group.statistics))
+}
+
+/// The report of a workload from its line of JSON.
 fn report(workload: &Workload, line: &str, units_per_second: f64) -> Option<RealWork> {
     fn read<T: DeserializeOwned>(line: &str) -> Option<T> {
         let document: plimsoll_load::Document<T> = serde_json::from_str(line).ok()?;

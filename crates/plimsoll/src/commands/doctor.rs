@@ -86,6 +86,7 @@ fn plan_everything(host: &Capabilities, scheduler: Option<SchedExt>) -> Result<V
             name: "any".into(),
             selector: Selector::Command,
             knobs,
+            scheduler: None,
         };
         let wanted = PolicySet::new(vec![group])?;
         Ok(match scheduler {

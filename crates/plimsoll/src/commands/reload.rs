@@ -7,9 +7,9 @@ use plimsoll_daemon::control::protocol::{Answer, Request};
 use serde::Serialize;
 
 use crate::cli::OutputArgs;
-use crate::daemon_client::{Daemon, not_meant};
 use crate::error::Result;
 use crate::output;
+use crate::owner::{Owner, not_meant};
 
 /// What has come of it.
 #[derive(Debug, Serialize)]
@@ -24,7 +24,7 @@ struct Reloaded {
 
 /// Asks the daemon, and says what it has found.
 pub fn run(args: OutputArgs) -> Result<ExitCode> {
-    let reloaded = match Daemon::needed()?.ask(&Request::Reload)? {
+    let reloaded = match Owner::needed()?.ask(&Request::Reload)? {
         Answer::Reloaded {
             config,
             rules,

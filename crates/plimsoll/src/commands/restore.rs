@@ -3,16 +3,18 @@
 use std::fs;
 use std::process::ExitCode;
 
-use plimsoll_daemon::control::protocol::SOCKET;
+use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::service;
-use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::runtime::{Ownership, RuntimeFolder};
 use plimsoll_engine::undo::{self, UndoReport};
 use serde::Serialize;
 
 use crate::cli::RestoreArgs;
-use crate::daemon;
+use crate::daemon::remove_log;
 use crate::error::{CommandError, EXIT_FAILED, Result};
 use crate::output;
+use crate::owner::{self, Owner, not_meant};
 
 #[derive(Serialize)]
 struct Restored {
@@ -20,75 +22,64 @@ struct Restored {
     problems: Vec<String>,
 }
 
-/// Undoes it, and removes what was only for reading. `everything`: every
-/// `set`, too.
-fn recover(runtime: &RuntimeFolder, everything: bool) -> Result<UndoReport> {
-    let lock = runtime.lock()?;
+/// Undoes it, and removes the files that were only for reading.
+fn recover(runtime: &RuntimeFolder) -> Result<UndoReport> {
     let mut report = UndoReport::default();
     // First the scheduler, so that its tasks are ordinary ones.
     #[cfg(feature = "sched-ext")]
-    match plimsoll_scx::Host::clean_up(runtime, &lock) {
+    match plimsoll_scx::Host::clean_up(runtime) {
         Ok(cleaned) => report = cleaned,
         Err(error) => report.problems.push(error.to_string()),
     }
-    report.extend(undo::recover(runtime, &lock, everything)?);
+    report.extend(undo::recover(runtime, true)?);
     Ok(report)
 }
 
-/// Nobody listens there any more.
-fn remove_socket(runtime: &RuntimeFolder) {
-    // The next daemon replaces one that cannot be removed.
+/// Removes the socket and the log of an owner that is gone.
+fn remove_socket_and_log(runtime: &RuntimeFolder) {
+    // The next owner replaces a socket that cannot be removed.
     let _ = fs::remove_file(runtime.path().join(SOCKET));
+    remove_log(runtime);
 }
 
-/// What a daemon left behind that is gone. What was asked of it stays written
-/// down for the next one.
-fn recover_from_daemon() -> Result<UndoReport> {
-    let runtime = RuntimeFolder::of_this_host();
+/// Every `set`, and all that an owner left behind that is gone.
+fn recover_everything() -> Result<UndoReport> {
+    let runtime = RuntimeFolder::of_this_user();
     runtime.create()?;
-    let Ok(_kept_out) = daemon::keep_out(&runtime)? else {
-        return Ok(UndoReport::default());
+    let hierarchy = Hierarchy::find()?;
+    let _ownership = match Ownership::take(&hierarchy)? {
+        Some(ownership) => ownership,
+        None => match Owner::at(&runtime)? {
+            Some(owner) => return ask_owner(owner),
+            // One that was killed just now.
+            None => owner::wait_for_ownership(&hierarchy, || {
+                "another process owns the cgroups here, and nobody answers; end it first".into()
+            })?,
+        },
     };
-    remove_socket(&runtime);
-    // Whatever comes of it, nothing may stay limited.
-    let handed_over = service::hand_over(&runtime);
-    let mut report = recover(&runtime, false)?;
-    match handed_over {
-        Ok(problem) => report.problems.extend(problem),
-        Err(error) => {
-            let problem = format!("cannot note who is in which group: {error}");
-            report.problems.push(problem);
+    let mut report = recover(&runtime)?;
+    remove_socket_and_log(&runtime);
+    let forgotten = service::forget(&runtime);
+    let failed = CommandError::io("cannot forget what was set");
+    for name in forgotten.map_err(failed)? {
+        if !report.undone.contains(&name) {
+            report.undone.push(name);
         }
     }
     Ok(report)
 }
 
-/// What nobody keeps any more, and every `set`; also those that no daemon
-/// keeps now, but the next one would.
-fn recover_everything() -> Result<UndoReport> {
-    let runtime = RuntimeFolder::of_this_user();
-    runtime.create()?;
-    if runtime != RuntimeFolder::of_this_host() {
-        return recover(&runtime, true);
+/// An owner that lives undoes what was set, and keeps all else.
+fn ask_owner(mut owner: Owner) -> Result<UndoReport> {
+    match owner.ask(&Request::Restore)? {
+        Answer::Restored { undone, problems } => Ok(UndoReport { undone, problems }),
+        other => Err(not_meant(&other)),
     }
-    let kept_out = daemon::keep_out(&runtime)?;
-    let mut report = recover(&runtime, true)?;
-    if kept_out.is_ok() {
-        remove_socket(&runtime);
-        let forgotten = service::forget(&runtime);
-        let failed = CommandError::io("cannot forget what was set for the daemon");
-        report.undone.extend(forgotten.map_err(failed)?);
-    }
-    Ok(report)
 }
 
 /// Undoes everything that no living process keeps, and every `set`.
 pub fn run(args: RestoreArgs) -> Result<ExitCode> {
-    let report = if args.of_daemon {
-        recover_from_daemon()?
-    } else {
-        recover_everything()?
-    };
+    let report = recover_everything()?;
     let good = report.problems.is_empty();
     if args.output.json {
         let document = Restored {
@@ -103,7 +94,9 @@ pub fn run(args: RestoreArgs) -> Result<ExitCode> {
         for name in &report.undone {
             output::print_line(&format!("undone: {name}"))?;
         }
-        crate::run::session::report_problems(&report);
+        for problem in &report.problems {
+            output::tell(problem);
+        }
     }
     Ok(if good {
         ExitCode::SUCCESS

@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 use plimsoll_engine::EngineError;
-use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_load::Stop;
 use plimsoll_scx::trace::{self, Line};
 use serde::Serialize;
 
-use crate::control::{self, Request};
 use crate::error::{CommandError, Result};
 use crate::output;
+use crate::owner::Owner;
 
 /// The first line says what all are.
 #[derive(Serialize)]
@@ -44,12 +43,15 @@ pub fn run(group: &str, duration: Duration) -> Result<ExitCode> {
 }
 
 fn cgroup_of(group: &str) -> Result<CpuGroup> {
-    let runtime = RuntimeFolder::of_this_user();
     let no_target = || EngineError::NoTarget {
         target: group.to_owned(),
         what: "group",
     };
-    let state = control::ask(&runtime, group, Request::Show)?.ok_or_else(no_target)?;
+    let state = match Owner::of_host()? {
+        Some(mut owner) => owner.group(group)?,
+        None => None,
+    };
+    let state = state.ok_or_else(no_target)?;
     let hierarchy = Arc::new(Hierarchy::find()?);
     let path = hierarchy.resolve(&state.cgroup)?;
     Ok(CpuGroup::at(&hierarchy, path))

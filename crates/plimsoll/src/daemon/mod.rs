@@ -2,15 +2,16 @@
 
 mod metrics;
 mod notify;
+pub mod on_demand;
 mod starter;
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::config::Config;
 use plimsoll_daemon::control::protocol::SOCKET;
@@ -18,19 +19,23 @@ use plimsoll_daemon::control::server::Server;
 use plimsoll_daemon::log::{Log, Priority};
 use plimsoll_daemon::service::{Handle, Options, Service};
 use plimsoll_engine::huge_pages;
-use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::runtime::{Ownership, RuntimeFolder};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::cli::DaemonArgs;
 use crate::error::{CommandError, Result};
 use crate::output;
+use crate::owner::{Owner, wait_for_ownership};
 use metrics::Metrics;
 use notify::Supervisor;
-use starter::HostStarter;
+pub use on_demand::remove_log;
+pub use starter::HostStarter;
 
-/// What the daemon's own lock is called.
-const LOCK: &str = "daemon.lock";
+/// The word on standard output that a client waits for which has started an owner.
+pub const READY: &str = "ready";
+/// Exit code of an owner that finds another.
+pub const EXIT_TAKEN: u8 = 3;
 
 /// Runs the service until somebody ends it.
 pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
@@ -43,7 +48,12 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
         output::print_line(&format!("{}: {nr_groups} groups", args.config.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
+    if args.on_demand {
+        on_demand::leave_the_client();
+    }
     let least = match args.verbose {
+        // Its client prints what it writes at the start.
+        0 if args.on_demand => Priority::Warning,
         0 => Priority::Info,
         _ => Priority::Debug,
     };
@@ -54,25 +64,39 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
     hierarchy.check_permission()?;
     let runtime = RuntimeFolder::of_this_host();
     runtime.create()?;
-    let _lock = lock(&runtime)?;
-    runtime.open_to_clients()?;
-    let supervisor = Supervisor::of_this_process(&log);
+    let _ownership = match Ownership::take(&hierarchy)? {
+        Some(ownership) => ownership,
+        None if args.on_demand => return Ok(ExitCode::from(EXIT_TAKEN)),
+        None => succeed(&runtime, &hierarchy)?,
+    };
+    if geteuid().is_root() {
+        runtime.open_to_clients()?;
+    }
+    own(args, &log, &hierarchy, &runtime)
+}
+
+/// Owns the tree until somebody ends it.
+fn own(
+    args: &DaemonArgs,
+    log: &Arc<Log>,
+    hierarchy: &Arc<Hierarchy>,
+    runtime: &RuntimeFolder,
+) -> Result<ExitCode> {
+    let supervisor = Supervisor::of_this_process(log);
     // From here on a signal waits until it can be handled.
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]);
     let signals = signals.map_err(CommandError::io("cannot handle signals"))?;
     let service = Service::start(Options {
-        config: args.config.clone(),
+        config: (!args.on_demand).then(|| args.config.clone()),
         runtime: runtime.clone(),
-        hierarchy: Arc::clone(&hierarchy),
-        starter: Box::new(HostStarter::new(&hierarchy, &runtime, &log)),
+        hierarchy: Arc::clone(hierarchy),
+        starter: Box::new(HostStarter::new(hierarchy, runtime, log)),
         heartbeat: supervisor.heartbeat(),
-        log: Arc::clone(&log),
+        log: Arc::clone(log),
     });
     let service = service.map_err(other)?;
-    // Until here nothing else had to be done; a start that fails is done again.
-    runtime.is_of_service();
     let handle = service.handle();
-    let served = serve(&service, &runtime, &log);
+    let served = serve(&service, runtime, log);
     let (control, metrics) = match served {
         Ok(servers) => servers,
         Err(error) => {
@@ -84,13 +108,20 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
     };
     pass_on(signals, handle);
     supervisor.ready();
+    if args.on_demand {
+        on_demand::tell_ready(runtime);
+    }
     let report = service.run();
     supervisor.stopping();
     control.stop();
     if let Some(metrics) = metrics {
         metrics.stop();
     }
-    log.info("service", "ended; everything is as it was before");
+    if args.on_demand {
+        remove_log(runtime);
+    } else {
+        log.info("service", "ended; everything is as it was before");
+    }
     Ok(if report.problems.is_empty() {
         ExitCode::SUCCESS
     } else {
@@ -102,46 +133,42 @@ fn other(error: impl std::fmt::Display) -> CommandError {
     CommandError::Other(error.to_string())
 }
 
-/// One daemon keeps a runtime folder. The lock goes with its process, however
-/// that ends.
-fn lock(runtime: &RuntimeFolder) -> Result<File> {
-    let mut file = keep_out(runtime)?.map_err(|pid| {
-        CommandError::Other(format!(
-            "a daemon runs already (pid {pid}); end it first, or change its file and use \
-             `plimsoll reload`"
-        ))
-    })?;
-    let failed = CommandError::io("cannot write the daemon's lock");
-    let written = file
-        .set_len(0)
-        .and_then(|()| writeln!(file, "{}", std::process::id()));
-    written.map_err(failed)?;
-    Ok(file)
-}
-
-/// Keeps every daemon out for as long as the file is open; if one runs, its
-/// pid comes back instead.
-pub fn keep_out(runtime: &RuntimeFolder) -> Result<std::result::Result<File, String>> {
-    let path = runtime.path().join(LOCK);
-    let failed = |error| CommandError::io(format!("{}: cannot lock", path.display()))(error);
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .mode(0o600)
-        .open(&path);
-    let mut file = file.map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Ok(file)),
-        Err(TryLockError::Error(error)) => Err(failed(error)),
-        Err(TryLockError::WouldBlock) => {
-            let mut pid = String::new();
-            // Only for the message.
-            let _ = file.read_to_string(&mut pid);
-            Ok(Err(pid.trim().to_owned()))
-        }
+/// Takes over from an owner that a command has started: ended, it leaves its groups as they are.
+///
+/// # Errors
+/// When the owner is another daemon, or cannot be asked or ended.
+fn succeed(runtime: &RuntimeFolder, hierarchy: &Hierarchy) -> Result<Ownership> {
+    let Some(mut owner) = Owner::at(runtime)? else {
+        return wait_for_ownership(hierarchy, || {
+            format!(
+                "another process owns the cgroups below {}, and nobody answers in {}: it has \
+                 another PLIMSOLL_RUNTIME_DIR, or is in a container; end it first",
+                hierarchy.cpu_folder(hierarchy.base()).display(),
+                runtime.path().display()
+            )
+        });
+    };
+    let daemon = owner.show(None)?.daemon;
+    if !daemon.config.as_os_str().is_empty() {
+        return Err(CommandError::Other(format!(
+            "a daemon runs already (pid {}); end it first, or change its file and use \
+             `plimsoll reload`",
+            daemon.pid
+        )));
     }
+    let remains = || {
+        let pid = daemon.pid;
+        format!("the owner that a command has started (pid {pid}) does not end; end it first")
+    };
+    // In another PID namespace its own number is another process's here.
+    let is_ended = owner.pid().is_some_and(|pid| {
+        // It may have ended by itself.
+        kill(Pid::from_raw(pid), Signal::SIGTERM) != Err(Errno::EPERM)
+    });
+    if !is_ended {
+        return Err(CommandError::Other(remains()));
+    }
+    wait_for_ownership(hierarchy, remains)
 }
 
 /// Begins to answer: on the control socket, and with metrics.

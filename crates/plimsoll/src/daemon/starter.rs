@@ -7,7 +7,11 @@ use plimsoll_daemon::config::EnforcerWanted;
 use plimsoll_daemon::log::Log;
 use plimsoll_daemon::service::{Enforcing, Starter};
 use plimsoll_engine::cgroup::CgroupEnforcer;
-use plimsoll_engine::host::Mode;
+use plimsoll_engine::host::{Mode, SchedExt};
+use plimsoll_engine::knobs::Knobs;
+#[cfg(feature = "sched-ext")]
+use plimsoll_engine::plan::is_scheduled;
+use plimsoll_engine::plan::needs_sched_ext;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::{EngineError, Result};
 
@@ -34,7 +38,7 @@ impl HostStarter {
                     .into(),
             });
         }
-        let (enforcer, left_behind) = CgroupEnforcer::start(&self.hierarchy, &self.runtime)?;
+        let (enforcer, left_behind) = CgroupEnforcer::adopting(&self.hierarchy, &self.runtime)?;
         Ok(Enforcing {
             enforcer: Box::new(enforcer),
             scheduler: None,
@@ -44,13 +48,9 @@ impl HostStarter {
 
     #[cfg(feature = "sched-ext")]
     fn sched_ext(&self, mode: Mode) -> Result<Enforcing> {
-        let ready = plimsoll_scx::Host::readiness(&self.runtime);
-        let usable = ready.check().and_then(|()| ready.sched_ext(Some(mode)));
-        let scheduler = usable.map_err(|error| EngineError::SchedExt {
-            problem: error.to_string(),
-        })?;
-        let start = plimsoll_scx::SchedExtEnforcer::start;
-        let (enforcer, left_behind) = start(&self.hierarchy, &self.runtime, scheduler.mode)?;
+        let scheduler = self.usable(Some(mode))?;
+        let start = plimsoll_scx::SchedExtEnforcer::adopting;
+        let (enforcer, left_behind) = start(&self.hierarchy, &self.runtime, Some(scheduler.mode))?;
         Ok(Enforcing {
             enforcer: Box::new(enforcer),
             scheduler: Some(scheduler),
@@ -58,11 +58,39 @@ impl HostStarter {
         })
     }
 
-    #[cfg(not(feature = "sched-ext"))]
-    fn sched_ext(&self, _mode: Mode) -> Result<Enforcing> {
-        Err(EngineError::SchedExt {
-            problem: "the scheduler is not in this build; allowed as enforcer: auto, cgroup".into(),
+    /// The scheduler in a mode, or as it is loaded.
+    ///
+    /// # Errors
+    /// Says what is missing on this host.
+    #[cfg(feature = "sched-ext")]
+    fn usable(&self, mode: Option<Mode>) -> Result<SchedExt> {
+        let ready = plimsoll_scx::Host::readiness(&self.runtime);
+        let usable = ready.check().and_then(|()| ready.sched_ext(mode));
+        usable.map_err(|error| EngineError::SchedExt {
+            problem: error.to_string(),
         })
+    }
+
+    #[cfg(not(feature = "sched-ext"))]
+    fn sched_ext(&self, mode: Mode) -> Result<Enforcing> {
+        self.usable(Some(mode)).and_then(|_| self.stock(mode))
+    }
+
+    #[cfg(not(feature = "sched-ext"))]
+    fn usable(&self, _mode: Option<Mode>) -> Result<SchedExt> {
+        Err(EngineError::SchedExt {
+            problem: "the scheduler is not in this build".into(),
+        })
+    }
+
+    /// Starting a command must stay fast: by itself, the scheduler is loaded only for knobs
+    /// that nothing else can enforce.
+    fn is_useful(&self, knobs: &Knobs, wanted: Option<Mode>) -> bool {
+        #[cfg(feature = "sched-ext")]
+        if let Some(loaded) = plimsoll_scx::Host::loaded(&self.runtime) {
+            return is_scheduled(knobs, loaded);
+        }
+        needs_sched_ext(knobs, wanted.unwrap_or_default())
     }
 }
 
@@ -82,4 +110,55 @@ impl Starter for HostStarter {
             },
         }
     }
+
+    #[cfg(feature = "sched-ext")]
+    fn start_for_any(&mut self) -> Result<Enforcing> {
+        let start = plimsoll_scx::SchedExtEnforcer::adopting;
+        let (enforcer, left_behind) = start(&self.hierarchy, &self.runtime, None)?;
+        Ok(Enforcing {
+            enforcer: Box::new(enforcer),
+            scheduler: None,
+            left_behind,
+        })
+    }
+
+    #[cfg(not(feature = "sched-ext"))]
+    fn start_for_any(&mut self) -> Result<Enforcing> {
+        self.stock(Mode::Partial)
+    }
+
+    fn choose(
+        &self,
+        knobs: &Knobs,
+        wanted: EnforcerWanted,
+        mode: Option<Mode>,
+    ) -> Result<Option<SchedExt>> {
+        match wanted {
+            EnforcerWanted::SchedExt => self.usable(mode).map(Some).map_err(only_others),
+            EnforcerWanted::Cgroup if mode == Some(Mode::All) => Err(not_allowed(
+                "mode",
+                "all",
+                "it takes a sched_ext scheduler; allowed with --enforcer cgroup: partial",
+            )),
+            EnforcerWanted::Cgroup => Ok(None),
+            EnforcerWanted::Auto if mode == Some(Mode::All) => {
+                self.usable(mode).map(Some).map_err(only_others)
+            }
+            EnforcerWanted::Auto if self.is_useful(knobs, mode) => Ok(self.usable(mode).ok()),
+            EnforcerWanted::Auto => Ok(None),
+        }
+    }
+}
+
+fn not_allowed(knob: &'static str, value: &str, reason: impl Into<String>) -> EngineError {
+    EngineError::NotEnforceable {
+        knob,
+        value: value.into(),
+        reason: reason.into(),
+    }
+}
+
+fn only_others(error: EngineError) -> EngineError {
+    let reason = format!("{error}; allowed: auto, cgroup");
+    not_allowed("enforcer", "sched-ext", reason)
 }

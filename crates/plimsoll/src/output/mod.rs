@@ -16,7 +16,7 @@ pub use table::{borderless, print_line};
 use std::io::Write as _;
 
 use plimsoll_engine::knobs::units::show_percent;
-use plimsoll_engine::plan::{Fidelity, Plan, PlanItem};
+use plimsoll_engine::plan::Fidelity;
 use serde::Serialize;
 
 use crate::error::Result;
@@ -37,31 +37,7 @@ pub fn tell(text: &str) {
     let _ = writeln!(std::io::stderr(), "plimsoll: {}", one_line(text));
 }
 
-/// Prints a plan: the mechanism that enforces each knob, and its loss.
-pub fn plan(plan: &Plan, as_json: bool) -> Result<()> {
-    if as_json {
-        #[derive(Serialize)]
-        struct Document<'a> {
-            plan: &'a [PlanItem],
-        }
-        return json::print("plimsoll.plan/1", &Document { plan: &plan.items });
-    }
-    if plan.items.is_empty() {
-        return print_line(NO_KNOBS);
-    }
-    let mut table = borderless(PLAN_HEADER);
-    for item in &plan.items {
-        table.add_row([
-            item.knob,
-            &item.value,
-            &item.mechanism,
-            &loss(&item.fidelity),
-        ]);
-    }
-    print_line(&table.to_string())
-}
-
-/// Table of a plan that was received as JSON. `None` if it has no items.
+/// The same of a plan that came as JSON. `None`: it has no items.
 pub fn plan_table(plan: &serde_json::Value) -> Option<String> {
     let items = plan.as_array().filter(|items| !items.is_empty())?;
     let text = |item: &serde_json::Value, key: &str| {

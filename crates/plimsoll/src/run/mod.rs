@@ -1,10 +1,8 @@
-//! `plimsoll run`: a command in a group of its own.
+//! `plimsoll run`: a command in a group of its own. The owner makes the group and keeps it; this
+//! process starts the command in it, passes signals on, and waits.
 
-mod by_daemon;
 mod child;
-pub mod choice;
 mod held;
-pub mod session;
 mod signals;
 
 use std::ffi::{OsStr, OsString};
@@ -13,18 +11,25 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_cgroupfs::{CgroupError, Hierarchy};
+use plimsoll_daemon::control::protocol::{Request, Run};
+use plimsoll_daemon::log::{Log, Priority};
+use plimsoll_daemon::service::Starter as _;
+use plimsoll_daemon::state::Group;
+use plimsoll_engine::EngineError;
+use plimsoll_engine::enforcer::Sample;
+use plimsoll_engine::host::Capabilities;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::plan::{Fidelity, Plan};
 use plimsoll_engine::policy_set::{GroupPolicy, PolicySet, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
 
-use crate::cli::{EnforcerChoice, PlanArgs, RunArgs};
-use crate::daemon_client::Daemon;
-use crate::error::Result;
+use crate::cli::RunArgs;
+use crate::daemon::HostStarter;
+use crate::error::{CommandError, Result};
 use crate::output;
-use choice::Means;
-use session::Session;
+use crate::owner::{self, Owner};
+use held::Held;
 use signals::{Arrived, Signals};
 
 /// How often a group is looked at whose command has ended.
@@ -32,79 +37,7 @@ const LINGER_INTERVAL: Duration = Duration::from_millis(100);
 /// No more of a command is shown.
 const SUBJECT_CHARS_MAX: usize = 1000;
 
-/// A wish as far as this host can make it true.
-pub struct Planned {
-    /// What is wanted, less what cannot be had.
-    pub policy: GroupPolicy,
-    /// How each knob is enforced.
-    pub plan: Plan,
-    /// By what.
-    pub means: Means,
-}
-
-/// Plans one group; what cannot be enforced is an error or, with best
-/// effort, dropped.
-pub fn plan_group(
-    hierarchy: &Arc<Hierarchy>,
-    name: String,
-    selector: Selector,
-    knobs: &Knobs,
-    args: &PlanArgs,
-) -> Result<Planned> {
-    let means = choice::choose(knobs, args)?;
-    plan_with(hierarchy, name, selector, knobs, args.best_effort, means)
-}
-
-/// The same where it is known what enforces the group.
-pub fn plan_with(
-    hierarchy: &Arc<Hierarchy>,
-    name: String,
-    selector: Selector,
-    knobs: &Knobs,
-    best_effort: bool,
-    means: Means,
-) -> Result<Planned> {
-    let capabilities = plimsoll_engine::host::Capabilities::of_this_host(hierarchy);
-    let group = GroupPolicy {
-        name,
-        selector,
-        knobs: knobs.clone(),
-    };
-    let wanted = PolicySet::new(vec![group.clone()])?;
-    let plan = match means {
-        Means::Stock => Plan::new(&wanted, &capabilities),
-        Means::SchedExt(scheduler) => Plan::with_sched_ext(&wanted, &capabilities, scheduler),
-    };
-    plan.check(best_effort)?;
-    let knobs = plan.enforceable(&group.name, knobs);
-    Ok(Planned {
-        policy: GroupPolicy { knobs, ..group },
-        plan,
-        means,
-    })
-}
-
-/// Says on standard error what `--best-effort` gave up, where a knob is kept
-/// in another sense than its words, and what may come of it.
-pub fn warn_of_losses(plan: &Plan) {
-    for warning in &plan.warnings {
-        output::tell(warning);
-    }
-    for item in &plan.items {
-        let told = match &item.fidelity {
-            Fidelity::Impossible { reason } => format!("not enforced: {reason}"),
-            Fidelity::Approximate { loss }
-                if item.knob == "headroom" && loss.contains("average") =>
-            {
-                loss.clone()
-            }
-            _ => continue,
-        };
-        output::tell(&format!("{} {}: {told}", item.knob, item.value));
-    }
-}
-
-/// A group's name from its command: what is not allowed in a name is `_`.
+/// A group's name from its command: characters that a name may not have become `_`.
 fn default_name(command: &OsStr) -> String {
     let file = Path::new(command)
         .file_name()
@@ -121,8 +54,7 @@ fn default_name(command: &OsStr) -> String {
     format!("{stem}-{}", std::process::id())
 }
 
-/// The command as people recognise it. Journal and socket have lines of
-/// limited length, an argument list has not.
+/// The command as people recognise it. A request has a limited length, an argument list has not.
 fn subject_of(command: &[OsString]) -> String {
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     let mut subject = output::one_line(&words.join(" "));
@@ -133,156 +65,154 @@ fn subject_of(command: &[OsString]) -> String {
     subject
 }
 
-/// Whether root asks for nothing but what a daemon, if one runs, has chosen
-/// for the whole host. The daemon goes on when this process is killed, and
-/// knows the names of all groups. Whoever has a subtree of cgroups of their
-/// own may do there what the daemon would let them do nowhere.
-fn leaves_choice_to_daemon(plan: &PlanArgs) -> bool {
-    let is_open = plan.enforcer == EnforcerChoice::Auto && plan.mode.is_none();
-    is_open && nix::unistd::geteuid().is_root()
-}
-
-/// Runs a command under knobs and undoes everything when it ends.
+/// Runs a command under knobs, and ends its group when nothing runs in it any more.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
-    let knobs = args
-        .knobs
-        .knobs(None)
-        .map_err(plimsoll_engine::EngineError::from)?;
-    let hierarchy = Arc::new(Hierarchy::find()?);
-    let is_for_daemon =
-        hierarchy.check_permission().is_err() || leaves_choice_to_daemon(&args.plan);
-    if is_for_daemon && let Some(daemon) = Daemon::find()? {
-        return by_daemon::run(daemon, args, &knobs);
-    }
-    let name = args
-        .name
-        .clone()
-        .unwrap_or_else(|| default_name(&args.command[0]));
-    let planned = plan_group(&hierarchy, name, Selector::Command, &knobs, &args.plan)?;
+    let knobs = args.knobs.knobs(None).map_err(EngineError::from)?;
+    let hierarchy = Hierarchy::find()?;
+    let name = args.name.clone();
+    let name = name.unwrap_or_else(|| default_name(&args.command[0]));
+    let mut owner = match Owner::for_new_group(&hierarchy) {
+        Err(CommandError::Engine(EngineError::Cgroup(CgroupError::NoPermission { .. })))
+            if args.plan.dry_run =>
+        {
+            return plan_here(hierarchy, name, knobs, args);
+        }
+        owner => owner?,
+    };
+    let request = |pid| {
+        Request::Run(Box::new(Run {
+            name: name.clone(),
+            pid,
+            subject: subject_of(&args.command),
+            knobs: knobs.clone(),
+            choice: owner::choice(&args.plan),
+        }))
+    };
     if args.plan.dry_run {
-        output::plan(&planned.plan, args.json)?;
+        let own = std::process::id().cast_signed();
+        let groups = owner.change(&request(own))?;
+        let plan = groups.into_iter().next().map(|group| group.plan);
+        output::print_plan(&plan.unwrap_or_default(), args.json)?;
         return Ok(ExitCode::SUCCESS);
     }
-    warn_of_losses(&planned.plan);
     // From here on a signal waits until it can be handled.
     let mut signals = Signals::register()?;
-    let session = Session::start(
-        &hierarchy,
-        &RuntimeFolder::of_this_user(),
-        planned,
-        &subject_of(&args.command),
-    )?;
+    let held = Held::start(&args.command)?;
+    let groups = owner.change(&request(held.pid()))?;
+    groups.iter().for_each(warn_of_losses);
+    let mut client = RunClient { owner, name };
     if let Some(signal) = signals.ending_now() {
         // Sent before there was a command that it could have reached.
-        session.end();
+        drop(held);
+        client.end(true);
         return Ok(child::killed_by(signal));
     }
-    let nice = session.knobs().nice.map(|nice| nice.nice);
-    let mut child = child::spawn(&args.command, session.membership()?, nice)?;
-    session.serve();
+    let mut child = match held.let_go() {
+        Ok(child) => child,
+        Err(error) => {
+            client.end(true);
+            return Err(error);
+        }
+    };
     let status = signals.until_child_ends(&mut child)?;
-    linger(&session, &mut signals);
-    let statistics = session.sample();
-    session.end();
-    if args.stats
-        && let Ok(sample) = &statistics
-    {
-        // A closed standard error must not hide the command's exit code.
-        let _ = output::run_statistics(sample, args.json);
+    let release = client.linger(&mut signals);
+    let sample = client.end(release);
+    if args.stats {
+        match sample {
+            // A closed standard error must not hide the command's exit code.
+            Some(sample) => drop(output::run_statistics(&sample, args.json)),
+            None => output::tell("no statistics: the group has ended before it was asked"),
+        }
     }
     Ok(child::exit_code(status))
 }
 
-/// Keeps a process that runs already in a group until it and all that it
-/// started have ended, or until somebody asks for release.
-pub fn keep_process(
-    hierarchy: &Arc<Hierarchy>,
-    runtime: &RuntimeFolder,
-    planned: Planned,
-    pid: i32,
-) -> Result<ExitCode> {
-    let told = "until it ends; SIGINT or SIGTERM releases it";
-    let subject = format!("pid {pid}");
-    keep(hierarchy, runtime, planned, &subject, told, true)
-}
-
-/// Keeps a cgroup of somebody else's in the scheduler until nothing runs in it
-/// any more, or until somebody asks for release. One that is empty is kept for
-/// what will run in it.
-pub fn keep_cgroup(
-    hierarchy: &Arc<Hierarchy>,
-    runtime: &RuntimeFolder,
-    planned: Planned,
-    path: &Path,
-) -> Result<ExitCode> {
-    let subject = format!("/{}", path.display());
-    let told = "until nothing runs in it; SIGINT or SIGTERM releases it";
-    keep(hierarchy, runtime, planned, &subject, told, false)
-}
-
-/// `has_run`: when nothing runs in it, that is the end, and not the beginning.
-fn keep(
-    hierarchy: &Arc<Hierarchy>,
-    runtime: &RuntimeFolder,
-    planned: Planned,
-    subject: &str,
-    how_long: &str,
-    mut has_run: bool,
-) -> Result<ExitCode> {
-    let mut signals = Signals::register()?;
-    let name = planned.policy.name.clone();
-    let session = Session::start(hierarchy, runtime, planned, subject)?;
-    session.serve();
-    output::tell(&format!("{subject} is in group {name} {how_long}"));
-    while session.exists() {
-        let runs = session.is_populated();
-        has_run |= runs;
-        if has_run && !runs || signals.wait(LINGER_INTERVAL) == Arrived::Ending {
-            break;
-        }
-    }
-    session.end();
+/// Prints the plan of a user who may start no owner: to look takes no permission.
+fn plan_here(hierarchy: Hierarchy, name: String, knobs: Knobs, args: &RunArgs) -> Result<ExitCode> {
+    let hierarchy = Arc::new(hierarchy);
+    let log = Arc::new(Log::new(Priority::Warning));
+    let starter = HostStarter::new(&hierarchy, &RuntimeFolder::of_this_user(), &log);
+    let choice = owner::choice(&args.plan);
+    let scheduler = starter.choose(&knobs, choice.enforcer, choice.mode)?;
+    let wanted = PolicySet::new(vec![GroupPolicy {
+        name,
+        selector: Selector::Command,
+        knobs,
+        scheduler: scheduler.map(|scheduler| scheduler.mode),
+    }])?;
+    let host = Capabilities::of_this_host(&hierarchy);
+    let plan = match scheduler {
+        Some(scheduler) => Plan::with_sched_ext(&wanted, &host, scheduler),
+        None => Plan::new(&wanted, &host),
+    };
+    plan.check(args.plan.best_effort)?;
+    let plan = serde_json::to_value(plan.items).unwrap_or_default();
+    output::print_plan(&plan, args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The command has ended but processes that it started run on: their limits
-/// stay until they end too, or until somebody asks for release.
-fn linger(session: &Session, signals: &mut Signals) {
-    let populated = || session.is_populated();
-    if !populated() {
-        return;
-    }
-    // The last of the dying take a moment to leave.
-    if signals.wait(LINGER_INTERVAL) == Arrived::Nothing && populated() {
-        output::tell(
-            "the command has ended, but processes that it started run on; \
-             their limits stay until they end (SIGINT or SIGTERM releases them)",
-        );
-        while populated() {
-            if signals.wait(LINGER_INTERVAL) == Arrived::Ending {
-                return;
+/// Says on standard error which knobs `--best-effort` gave up, and which are enforced in another
+/// sense than their words.
+pub fn warn_of_losses(group: &Group) {
+    let items = group.plan.as_array();
+    for item in items.into_iter().flatten() {
+        let told = match serde_json::from_value(item.clone()) {
+            Ok(Fidelity::Impossible { reason }) => format!("not enforced: {reason}"),
+            Ok(Fidelity::Approximate { loss })
+                if item["knob"] == "headroom" && loss.contains("average") =>
+            {
+                loss
             }
-        }
+            _ => continue,
+        };
+        let word = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
+        output::tell(&format!("{} {}: {told}", word("knob"), word("value")));
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use plimsoll_engine::policy_set::check_name;
+/// The group of this command, at its owner.
+struct RunClient {
+    owner: Owner,
+    name: String,
+}
 
-    use super::*;
-
-    #[test]
-    fn a_subject_is_one_line_of_limited_length() {
-        assert_eq!(subject_of(&["sh".into(), "a\nb".into()]), "sh a b");
-        let long = subject_of(&["ä".repeat(5000).into()]);
-        assert_eq!(long.chars().count(), SUBJECT_CHARS_MAX + 1);
+impl RunClient {
+    /// Ends the group, and returns what it has used. `None`: it has ended already, which is as
+    /// good; an owner that cannot be asked ends the group by itself once it is empty.
+    fn end(&mut self, release: bool) -> Option<Sample> {
+        let name = self.name.clone();
+        let groups = self.owner.change(&Request::End { name, release }).ok()?;
+        groups.into_iter().next()?.statistics
     }
 
-    #[test]
-    fn every_command_has_a_name_that_is_allowed() {
-        for command in ["/bin/ls", "a b", "...", "-x", "", "ä", &"x".repeat(300)] {
-            check_name(&default_name(OsStr::new(command))).unwrap();
+    fn is_populated(&mut self) -> bool {
+        let group = self.owner.group(&self.name).or_else(|_| {
+            self.owner.find_next()?;
+            self.owner.group(&self.name)
+        });
+        // An owner that cannot be asked ends the group by itself.
+        let sample = group.ok().flatten().and_then(|group| group.statistics);
+        sample.is_some_and(|sample| sample.processes > 0)
+    }
+
+    /// The command has ended but processes that it started run on: their limits stay until they
+    /// end too, or until a signal asks for release. Returns whether one did.
+    fn linger(&mut self, signals: &mut Signals) -> bool {
+        if !self.is_populated() {
+            return false;
         }
+        // The last of the dying take a moment to leave.
+        if signals.wait(LINGER_INTERVAL) == Arrived::Nothing && self.is_populated() {
+            output::tell(
+                "the command has ended, but processes that it started run on; \
+                 their limits stay until they end (SIGINT or SIGTERM releases them)",
+            );
+            while self.is_populated() {
+                if signals.wait(LINGER_INTERVAL) == Arrived::Ending {
+                    return true;
+                }
+            }
+        }
+        false
     }
 }

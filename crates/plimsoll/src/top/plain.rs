@@ -19,7 +19,7 @@ fn text(model: &mut Model) -> String {
         let line = headroom_line(headroom);
         lines.push(format!("{line}; batch work stops at {stop}% of all CPUs"));
     }
-    if model.asked == Some(SourceKind::Runs) {
+    if model.asked == Some(SourceKind::Kernel) {
         lines.push("no daemon: the groups of running `plimsoll run`s".into());
     }
     let problems = model.state.daemon.problems.iter();

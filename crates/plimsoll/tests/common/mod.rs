@@ -15,7 +15,6 @@ pub mod switches;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -26,9 +25,11 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, fork};
+use nix::unistd::Pid;
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version};
+use plimsoll_daemon::control::client::Client;
+use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
+use plimsoll_daemon::state::State;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -296,43 +297,6 @@ pub fn with_own_mounts(script: &str) -> Command {
     command
 }
 
-/// A process that holds the lock of a runtime folder and is stopped, as by
-/// Ctrl-Z; it is ended with the test.
-pub struct StoppedHolder(Pid);
-
-impl StoppedHolder {
-    pub fn of(runtime: &Path) -> Self {
-        let mut file = File::options();
-        let file = file.create(true).truncate(false).write(true);
-        let file = file.open(runtime.join("lock")).unwrap();
-        // SAFETY: the child makes system calls only, which are safe there, and
-        // never returns.
-        let child = match unsafe { fork() }.unwrap() {
-            ForkResult::Parent { child } => child,
-            // SAFETY: they take integers only; the file is open in the child.
-            ForkResult::Child => unsafe {
-                libc::flock(file.as_raw_fd(), libc::LOCK_EX);
-                libc::raise(libc::SIGSTOP);
-                libc::_exit(0)
-            },
-        };
-        let status = waitpid(child, Some(WaitPidFlag::WUNTRACED)).unwrap();
-        assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
-        Self(child)
-    }
-
-    pub fn pid(&self) -> i32 {
-        self.0.as_raw()
-    }
-}
-
-impl Drop for StoppedHolder {
-    fn drop(&mut self) {
-        let _ = kill(self.0, Signal::SIGKILL);
-        let _ = waitpid(self.0, None);
-    }
-}
-
 /// A corner of this machine for one test.
 pub struct Host {
     hierarchy: Arc<Hierarchy>,
@@ -563,12 +527,53 @@ impl Host {
 
     /// Whether everything is as it was before Plimsoll did anything.
     pub fn is_clean(&self) -> bool {
-        self.snapshot() == self.clean
+        self.end_idle_owner() && self.snapshot() == self.clean
     }
 
     /// Panics unless everything is as it was before.
     pub fn assert_clean(&self) {
-        assert_same(&self.clean, &self.snapshot());
+        self.assert_as(&self.clean);
+    }
+
+    /// Panics unless everything is as in a snapshot. An owner that has nothing to do is ended
+    /// first: with it go its socket and its log.
+    pub fn assert_as(&self, before: &BTreeMap<PathBuf, String>) {
+        self.end_idle_owner();
+        assert_same(before, &self.snapshot());
+    }
+
+    /// The state of the owner of this corner, if one runs.
+    pub fn owner(&self) -> Option<State> {
+        owner_at(&self.runtime().join(SOCKET))
+    }
+
+    /// The process of the owner, which is there.
+    pub fn owner_pid(&self) -> i32 {
+        let state = self.owner().expect("no owner runs");
+        state.daemon.pid.cast_signed()
+    }
+
+    /// Ends an owner that has no groups, which would end by itself a little later. Returns
+    /// whether none is left.
+    pub fn end_idle_owner(&self) -> bool {
+        match self.owner() {
+            None => true,
+            Some(state) if !state.groups.is_empty() => false,
+            Some(state) => {
+                end_owner(state.daemon.pid.cast_signed());
+                true
+            }
+        }
+    }
+
+    /// Kills the owner without a chance to clean up.
+    pub fn kill_owner(&self) {
+        let pid = self.owner_pid();
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        // Its lock on the tree goes with its last thread, which may outlive the first.
+        wait_until("the owner is gone", CLEANUP_MAX, || {
+            !is_alive(pid) && threads_of(pid).len() <= 1
+        });
     }
 
     fn remove_everything(&self) -> Result<(), String> {
@@ -601,10 +606,38 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        // One that a test has stopped or killed does not answer.
+        if let Some(state) = self.owner() {
+            let _ = kill(
+                Pid::from_raw(state.daemon.pid.cast_signed()),
+                Signal::SIGKILL,
+            );
+        }
         if let Err(problem) = self.remove_everything() {
             eprintln!("TEST HARNESS: {problem}");
         }
     }
+}
+
+/// The state of the owner that listens at a socket, if one does.
+pub fn owner_at(socket: &Path) -> Option<State> {
+    let request = Request::Show {
+        target: None,
+        details: false,
+    };
+    match Client::connect(socket).ok()??.ask(&request).ok()? {
+        Answer::State(state) => Some(*state),
+        // It has ended meanwhile.
+        Answer::Ending => None,
+        other => panic!("the owner answers {other:?}"),
+    }
+}
+
+/// Ends an owner, and waits for its end.
+pub fn end_owner(pid: i32) {
+    // It may end by itself meanwhile.
+    let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    wait_until("the owner has ended", CLEANUP_MAX, || !is_alive(pid));
 }
 
 /// A folder in memory, as `/run` is, where there is one: journals are synced.
@@ -729,14 +762,19 @@ pub fn membership(pid: i32) -> String {
     text.lines().filter(matters).collect::<Vec<_>>().join("\n")
 }
 
+/// Whether any thread of a process runs: the first may end before the others, which keep its
+/// files open.
 pub fn is_alive(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // What is behind the command's name in brackets.
-    let state = stat
-        .rsplit(") ")
-        .next()
-        .and_then(|rest| rest.chars().next());
-    state.is_some_and(|state| state != 'Z' && state != 'X')
+    let lives = |tid: i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+        // What is behind the command's name in brackets.
+        let state = stat
+            .rsplit(") ")
+            .next()
+            .and_then(|rest| rest.chars().next());
+        state.is_some_and(|state| state != 'Z' && state != 'X')
+    };
+    threads_of(pid).into_iter().any(lives)
 }
 
 /// Says which entries differ.

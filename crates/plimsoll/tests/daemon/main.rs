@@ -12,7 +12,6 @@ mod following;
 mod foreign;
 mod headroom;
 mod lifecycle;
-mod lock;
 mod reload;
 mod restore;
 mod rig;

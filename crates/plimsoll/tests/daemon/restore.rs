@@ -1,12 +1,12 @@
-//! `plimsoll restore` beside and after a daemon: for an operator, and for a
-//! service manager.
+//! A daemon that is killed, one that takes over, and `plimsoll restore` beside and after one.
 
-use crate::common::{Host, Running, assert_same, wait_until};
-use crate::rig::{
-    Daemon, SHORT, kill_all, members, of_cgroup, own_group, quota_us, rule, shown, wait_for_quota,
-};
+use std::io::ErrorKind;
 
-const OF_DAEMON: [&str; 2] = ["restore", "--of-daemon"];
+use inotify::{Inotify, WatchMask};
+use plimsoll_cgroupfs::{CpuGroup, Version};
+
+use crate::common::{Host, Running, is_alive, wait_until};
+use crate::rig::{Daemon, SHORT, kill_all, members, of_cgroup, own_group, quota_us, rule, shown};
 
 /// A command with a child, in a group of the daemon's.
 fn start_two(host: &Host) -> Running {
@@ -20,8 +20,18 @@ fn start_two(host: &Host) -> Running {
     running
 }
 
+/// Sees every write to a file of a cgroup, by anybody.
+fn watch(group: &CpuGroup, knobs: &[&str]) -> Inotify {
+    let watch = Inotify::init().unwrap();
+    for knob in knobs {
+        let file = group.cpu_file(knob);
+        watch.watches().add(&file, WatchMask::MODIFY).unwrap();
+    }
+    watch
+}
+
 #[test]
-fn after_a_kill_the_service_manager_undoes_and_the_next_daemon_takes_everything_back() {
+fn after_a_kill_limits_stay_and_the_next_daemon_takes_them_over_without_a_write() {
     let mut host = Host::shared();
     let web = host.group("web");
     let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
@@ -30,56 +40,73 @@ fn after_a_kill_the_service_manager_undoes_and_the_next_daemon_takes_everything_
     host.run(["set", &shown(&web), "--quota", "40ms/100ms"])
         .good();
     let before = members(&host, "job");
+    let job = own_group(&host, "job").unwrap();
+    let knobs = match web.hierarchy().version() {
+        Version::V1 => ["cpu.cfs_quota_us", "cpu.cfs_period_us"],
+        Version::V2 => ["cpu.max", "cpu.weight"],
+    };
+    let mut watches = [watch(&web, &knobs), watch(&job, &knobs)];
     daemon.kill_hard();
-    host.run(OF_DAEMON).good();
-    assert_eq!(quota_us(&web), -1, "{}", daemon.log());
-    assert!(own_group(&host, "job").is_none());
+    assert_eq!(quota_us(&web), 40_000, "{}", daemon.log());
+    assert_eq!(quota_us(&job), 10_000);
     daemon.restart();
-    wait_for_quota(&daemon, &web, 40_000);
-    wait_until("all are back in their group", SHORT, || {
-        members(&host, "job") == before
-    });
+    assert_eq!(quota_us(&web), 40_000, "{}", daemon.log());
+    assert_eq!(members(&host, "job"), before);
+    for watch in &mut watches {
+        let none = watch.read_events(&mut [0; 1024]).err().map(|e| e.kind());
+        assert_eq!(none, Some(ErrorKind::WouldBlock), "{}", daemon.log());
+    }
+    // The watch sees what it has to.
+    host.run(["set", &shown(&web), "--quota", "50ms/100ms"])
+        .good();
+    assert!(watches[0].read_events(&mut [0; 1024]).is_ok());
     kill_all(&before);
     running.finish(SHORT);
     host.run(["set", &shown(&web), "--reset"]).good();
-    daemon.stop();
+    assert_eq!(quota_us(&web), 30_000);
+    daemon.end();
+    assert_eq!(quota_us(&web), -1);
+    host.assert_clean();
 }
 
 #[test]
-fn what_was_set_before_a_daemon_is_restored_after_it_and_not_forgotten_beside_it() {
+fn what_was_set_before_a_daemon_holds_with_it_and_after_it() {
     let mut host = Host::shared();
     let web = host.group("web");
     let target = shown(&web);
-    let before = host.snapshot();
     host.run(["set", &target, "--quota", "40ms/100ms"]).good();
+    let on_demand = host.owner_pid();
     let text = rule("web", &of_cgroup(&target), "quota = \"30ms/100ms\"");
-    let daemon = Daemon::start(&host, &text);
-    assert_eq!(quota_us(&web), 30_000, "{}", daemon.log());
-    let refused = host.run(["restore"]);
-    assert_eq!(refused.code(), 125);
-    let keeper = format!("{target}: stays as it is: process {}", daemon.pid());
-    assert!(refused.one_line().contains(&keeper), "{}", refused.stderr);
-    assert_eq!(quota_us(&web), 30_000);
-    daemon.stop();
+    let mut daemon = Daemon::start(&host, &text);
+    assert!(!is_alive(on_demand), "there is one owner");
+    assert_eq!(quota_us(&web), 40_000, "{}", daemon.log());
+    let said = host.run(["restore"]).good();
+    assert_eq!(said.stdout.trim(), "nothing was left behind");
+    assert_eq!(quota_us(&web), 40_000);
+    daemon.end();
+    assert_eq!(quota_us(&web), -1);
+    // The next owner knows it still.
+    host.run(["run", "--", "true"]).good();
     assert_eq!(quota_us(&web), 40_000);
     host.run(["restore"]).good();
     assert_eq!(quota_us(&web), -1);
-    // But for what the daemon had written down, which was nothing.
-    let _ = std::fs::remove_file(host.runtime().join("remembered.json"));
-    assert_same(&before, &host.snapshot());
+    host.assert_clean();
 }
 
 #[test]
-fn the_service_manager_leaves_what_was_set_without_a_daemon() {
-    let mut host = Host::shared();
-    let web = host.group("web");
-    host.run(["set", &shown(&web), "--quota", "40ms/100ms"])
-        .good();
-    let said = host.run(OF_DAEMON).good();
-    assert_eq!(said.stdout.trim(), "nothing was left behind");
-    assert_eq!(quota_us(&web), 40_000);
-    host.run(["restore"]).good();
-    assert_eq!(quota_us(&web), -1);
+fn a_command_that_ran_before_the_daemon_stays_in_its_group() {
+    let host = Host::shared();
+    let running = start_two(&host);
+    let before = members(&host, "job");
+    let mut daemon = Daemon::start(&host, "");
+    assert_eq!(members(&host, "job"), before, "{}", daemon.log());
+    let group = own_group(&host, "job").unwrap();
+    assert_eq!(quota_us(&group), 10_000);
+    kill_all(&before);
+    running.finish(SHORT);
+    wait_until("the group has gone", SHORT, || daemon.names().is_empty());
+    daemon.end();
+    host.assert_clean();
 }
 
 #[test]
@@ -90,11 +117,9 @@ fn a_daemon_that_runs_is_left_alone() {
     let daemon = Daemon::start(&host, &text);
     host.run(["set", &shown(&web), "--quota", "40ms/100ms"])
         .good();
-    for words in [&OF_DAEMON[..], &["restore"]] {
-        let said = host.run(words.iter()).good();
-        assert_eq!(said.stdout.trim(), "nothing was left behind", "{words:?}");
-        assert_eq!(quota_us(&web), 40_000, "{words:?}");
-    }
+    let said = host.run(["restore"]).good();
+    assert_eq!(said.stdout.trim(), "nothing was left behind");
+    assert_eq!(quota_us(&web), 40_000);
     host.run(["set", &shown(&web), "--reset"]).good();
     assert_eq!(quota_us(&web), 30_000);
     daemon.stop();

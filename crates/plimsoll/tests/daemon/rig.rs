@@ -185,12 +185,14 @@ impl<'h> Daemon<'h> {
             let running = self.running.as_mut().expect("it was not started");
             let ended = !running.is_running();
             assert!(!ended, "the daemon has ended: {}", self.log());
-            if self
-                .try_ask(&Request::Show {
-                    target: Some("0".into()),
-                    details: false,
-                })
-                .is_some()
+            // An owner that a command has started may answer before it.
+            let pid = running.pid().cast_unsigned();
+            let request = Request::Show {
+                target: None,
+                details: false,
+            };
+            if let Some(Answer::State(state)) = self.try_ask(&request)
+                && state.daemon.pid == pid
             {
                 return;
             }

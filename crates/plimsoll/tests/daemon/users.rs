@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::thread;
 
 use plimsoll_daemon::control::client::Client;
-use plimsoll_daemon::control::protocol::{Answer, Request, Run, SUBJECT_CHARS_MAX};
+use plimsoll_daemon::control::protocol::{Answer, Choice, Request, Run, SUBJECT_CHARS_MAX};
 
 use crate::common::{Finished, Host, Running, binary, wait_until};
 use crate::rig::{Daemon, SHORT, Sleeper, copy_program, is_idle, of_cgroup, quota_us, rule, shown};
@@ -217,8 +217,7 @@ fn run_request(name: &str, pid: i32, subject: &str, knobs: &str) -> Request {
         pid,
         subject: subject.into(),
         knobs: serde_json::from_str(knobs).unwrap(),
-        best_effort: false,
-        dry_run: false,
+        choice: Choice::default(),
     }))
 }
 

@@ -69,12 +69,13 @@ fn garbage_is_refused_and_harms_nobody() {
     let (jobs, text) = start(&mut host);
     let daemon = Daemon::start(&host, &text);
     let envelopes = [
-        r#"{"version":1,"request":"nothing"}"#,
-        r#"{"version":2,"request":"reload"}"#,
-        r#"{"version":1,"request":{"set":{"target":"jobs","knobs":{"quota":"NaN"}}}}"#,
-        r#"{"version":1,"request":{"set":{"target":"/../../etc","knobs":{"cap":"5%"}}}}"#,
-        r#"{"version":1,"request":{"run":{"name":"../x","pid":1,"subject":"","knobs":{}}}}"#,
-        r#"{"version":1,"request":{"end":{"name":"jobs","release":true}}}"#,
+        r#"{"version":2,"request":"nothing"}"#,
+        r#"{"version":1,"request":"reload"}"#,
+        r#"{"version":3,"request":"reload"}"#,
+        r#"{"version":2,"request":{"set":{"target":"jobs","knobs":{"quota":"NaN"}}}}"#,
+        r#"{"version":2,"request":{"set":{"target":"/../../etc","knobs":{"cap":"5%"}}}}"#,
+        r#"{"version":2,"request":{"run":{"name":"../x","pid":1,"subject":"","knobs":{}}}}"#,
+        r#"{"version":2,"request":{"end":{"name":"jobs","release":true}}}"#,
         "[[[[[[[[[[[[[[[[[[[[[[[[",
         "null",
         "",
@@ -115,10 +116,10 @@ fn clients_that_stop_in_the_middle_or_never_read_hold_up_nobody() {
     let mut halves = Vec::new();
     for _ in 0..30 {
         let mut half = connect(&daemon);
-        half.write_all(br#"{"version":1,"requ"#).unwrap();
+        half.write_all(br#"{"version":2,"requ"#).unwrap();
         halves.push(half);
     }
-    let request = b"{\"version\":1,\"request\":{\"show\":{\"details\":true}}}\n";
+    let request = b"{\"version\":2,\"request\":{\"show\":{\"details\":true}}}\n";
     for _ in 0..30 {
         let mut deaf = connect(&daemon);
         deaf.set_nonblocking(true).unwrap();

@@ -1,7 +1,7 @@
 //! The disk of the runtime folder is full.
 
 use plimsoll_cgroupfs::CpuGroup;
-use plimsoll_daemon::control::protocol::{Answer, Request, Set};
+use plimsoll_daemon::control::protocol::{Answer, Choice, Request, Set};
 
 use super::namespace::SmallDisk;
 use crate::common::{Host, wait_until};
@@ -87,8 +87,7 @@ fn with_a_full_disk_what_is_set_holds_or_is_refused_and_outlives_once_there_is_r
         Request::Set(Box::new(Set {
             target: "all".into(),
             knobs: serde_json::from_str(&knobs).unwrap(),
-            best_effort: false,
-            dry_run: false,
+            choice: Choice::default(),
         }))
     };
     match daemon.ask(&set("50ms/100ms")) {

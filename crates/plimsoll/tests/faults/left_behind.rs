@@ -56,21 +56,6 @@ fn a_journal_of_a_later_version_is_told_and_not_guessed_at() {
 }
 
 #[test]
-fn what_set_left_without_a_daemon_is_put_back_by_restore_beside_one() {
-    let mut host = Host::shared();
-    let (web, other) = (host.group("web"), host.group("other"));
-    let target = shown(&other);
-    host.run(["set", &target, "--quota", "20ms/100ms"]).good();
-    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
-    let mut daemon = Daemon::start(&host, &text);
-    assert_eq!(quota_us(&other), 20_000, "a `set` outlives whoever made it");
-    host.run(["restore"]).good();
-    assert_eq!((quota_us(&other), quota_us(&web)), (-1, 30_000));
-    daemon.end();
-    assert_eq!(quota_us(&web), -1);
-}
-
-#[test]
 fn without_its_runtime_folder_it_keeps_what_it_keeps_and_puts_it_back() {
     let mut host = Host::shared();
     let web = host.group("web");

@@ -79,6 +79,7 @@ fn helper_that_keeps_a_group_of_its_own() {
         name: "own".into(),
         selector: Selector::Processes,
         knobs: knobs(r#"{"weight": "70", "quota": "1cpus"}"#),
+        scheduler: None,
     };
     enforcer.add(&own, "").unwrap();
     let group = enforcer.cgroup("own").unwrap();

@@ -32,6 +32,7 @@ pub fn policy(group: &CpuGroup, json: &str) -> GroupPolicy {
         name: name_of(group),
         selector: Selector::Cgroup(group.path().to_owned()),
         knobs: knobs(json),
+        scheduler: None,
     }
 }
 

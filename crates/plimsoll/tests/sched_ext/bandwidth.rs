@@ -8,12 +8,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::common::{Running, known_defect, ms, nr_cpus, wait_until};
+use crate::common::{Running, known_defect, ms, nr_cpus};
 use crate::rig::{
-    MEASURED, Rig, SHORT, about, all_cpus, assert_quotas, assert_within, is_within, quota_bounds,
+    MEASURED, Rig, about, all_cpus, assert_quotas, assert_within, is_within, quota_bounds,
     rates_of, rig,
 };
-use plimsoll_cgroupfs::CpuGroup;
 
 #[test]
 fn a_quota_is_kept_within_1_percent_on_all_cpus() {
@@ -46,66 +45,35 @@ fn a_quota_of_1_ms_in_100_ms_is_kept_within_10_percent_over_a_second() {
     rig.assert_nothing_left();
 }
 
-fn path(group: &CpuGroup) -> String {
-    format!("/{}", group.path().display())
-}
-
-/// Keeps a cgroup that is not Plimsoll's as a batch group.
-fn keep(rig: &Rig, group: &CpuGroup, knobs: &str) -> Running {
-    let target = path(group);
-    let mut words = vec![
-        "set",
-        &target,
-        "--enforcer",
-        "sched-ext",
-        "--class",
-        "batch",
-    ];
-    words.extend(knobs.split_whitespace());
-    let keeper = rig.host.start(words);
-    wait_until("it is kept", SHORT, || {
-        keeper.stderr().contains("is in group")
-    });
-    keeper
-}
-
 #[test]
 fn of_quotas_three_levels_deep_the_narrowest_is_kept_within_1_percent() {
     let mut rig = rig();
     let cpus = nr_cpus();
-    let mut keepers = Vec::new();
+    let nested = ["inwards", "outwards"].map(|name| {
+        let outer = rig.host.group(name);
+        outer.enable_children().unwrap();
+        let middle = rig.host.group(&format!("{name}/middle"));
+        middle.enable_children().unwrap();
+        let inner = rig.host.group(&format!("{name}/middle/inner"));
+        [outer, middle, inner]
+    });
     let mut loads = Vec::new();
-    let mut groups = Vec::new();
-    for (name, quotas) in [("inwards", [80, 60, 40]), ("outwards", [40, 60, 80])] {
-        let mut group = rig.host.group(name);
-        for (level, quota) in quotas.into_iter().enumerate() {
-            if level > 0 {
-                group.enable_children().unwrap();
-                group = group.child("inner");
-                group.create().unwrap();
-            }
-            keepers.push(keep(
-                &rig,
-                &group,
-                &format!("--quota {}ms/100ms", quota * cpus),
-            ));
+    for (groups, quotas) in nested.iter().zip([[80, 60, 40], [40, 60, 80]]) {
+        for (group, quota) in groups.iter().zip(quotas) {
+            rig.set(group, &format!("--quota {}ms/100ms", quota * cpus));
         }
-        groups.push(group.parent().unwrap().parent().unwrap());
-        loads.push(rig.fair_burners(&group, all_cpus(), cpus));
+        loads.push(rig.fair_burners(&groups[2], all_cpus(), cpus));
     }
     thread::sleep(ms(1000));
-    let groups: Vec<&CpuGroup> = groups.iter().collect();
     let quota = 40.0 * cpus as f64;
     assert_quotas(
         "the narrowest of three, inwards and outwards",
-        &groups,
+        &[&nested[0][0], &nested[1][0]],
         &[quota; 2],
     );
     loads.into_iter().for_each(Running::kill_hard);
-    // The innermost first: each puts back what it found.
-    keepers.into_iter().rev().for_each(|keeper| {
-        keeper.stop();
-    });
+    nested.iter().flatten().for_each(|group| rig.reset(group));
+    rig.assert_nothing_left();
 }
 
 /// SPEC 2: a managed task stays under every `cpu.max` above it, whoever set it.
@@ -123,7 +91,7 @@ fn the_cpu_max_of_a_cgroup_above_a_batch_cgroup_is_kept() {
         rate,
         quota_bounds(20.0),
     );
-    let keeper = keep(&rig, &inner, "");
+    rig.set(&inner, "");
     thread::sleep(ms(500));
     let rate = rates_of(&[&inner], MEASURED)[0];
     let what = "cpu.max of 20 % on a batch task, percent of a CPU";
@@ -133,7 +101,7 @@ fn the_cpu_max_of_a_cgroup_above_a_batch_cgroup_is_kept() {
         holds,
     );
     load.kill_hard();
-    keeper.stop();
+    rig.reset(&inner);
     rig.assert_nothing_left();
 }
 

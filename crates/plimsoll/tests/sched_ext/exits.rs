@@ -15,10 +15,10 @@ fn sysrq_s_is_reported_within_a_second_and_the_group_is_limited_again() {
     let mut reported = Vec::new();
     for round in 1..=2 {
         let start = Instant::now();
-        println!("round {round}: {}", work.stderr().trim_end());
+        println!("round {round}: {}", rig.owner_log());
         std::fs::write("/proc/sysrq-trigger", "S").unwrap();
         wait_until("it is reported", SHORT, || {
-            work.stderr().matches("thrown out").count() == round
+            rig.owner_log().matches("thrown out").count() == round
         });
         reported.push(start.elapsed());
         // Whatever happens meanwhile is harmless.
@@ -29,18 +29,15 @@ fn sysrq_s_is_reported_within_a_second_and_the_group_is_limited_again() {
             scheduler["state"] == "running" && scheduler["nr_reloads"] == round
         });
         assert!(
-            work.stderr().to_lowercase().contains("sysrq"),
+            rig.owner_log().to_lowercase().contains("sysrq"),
             "{}",
-            work.stderr()
+            rig.owner_log()
         );
         wait_until("its tasks are the scheduler's", SHORT, || {
             are_scheduled(&burners(&group))
         });
     }
-    println!(
-        "reported after {reported:.0?}; {}",
-        work.stderr().trim_end()
-    );
+    println!("reported after {reported:.0?}; {}", rig.owner_log());
     assert!(
         reported.iter().all(|took| *took < Duration::from_secs(1)),
         "{reported:.0?}"

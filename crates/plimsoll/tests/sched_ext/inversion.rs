@@ -164,7 +164,7 @@ fn the_holder_of_a_files_lock_runs_at_once_when_a_fair_task_waits_for_it() {
     );
 }
 
-/// As a leader leaves it that was killed just then.
+/// As an owner leaves it that was killed just then.
 #[test]
 fn a_promoted_task_that_nobody_looks_after_is_taken_back() {
     let rig = rig();

@@ -1,18 +1,14 @@
-//! Keepers that are killed, and what tasks had before the scheduler got them.
+//! Slots of cgroups, and the policies that tasks had before they were the scheduler's.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use nix::sys::signal::Signal;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::tasks;
 
 use crate::common::{Running, tasks_below, wait_until};
-use crate::rig::{Rig, SHORT, are_scheduled, describe, rig};
-
-fn path_of(group: &CpuGroup) -> String {
-    format!("/{}", group.path().display())
-}
+use crate::daemon_rig::{kill_all, shown};
+use crate::rig::{Rig, SHORT, are_fair, are_scheduled, describe, rig};
 
 /// The slots that a cgroup has.
 pub fn slots_of(rig: &Rig, group: &CpuGroup) -> usize {
@@ -25,47 +21,37 @@ pub fn slots_of(rig: &Rig, group: &CpuGroup) -> usize {
         .count()
 }
 
-/// Starts `plimsoll set CGROUP --enforcer sched-ext …`.
-fn keep(rig: &Rig, group: &CpuGroup, knobs: &str) -> Running {
-    let path = path_of(group);
-    let mut words = vec!["set", &path, "--enforcer", "sched-ext", "--class", "batch"];
-    words.extend(knobs.split_whitespace());
-    rig.host.start(words)
-}
-
 #[test]
-fn a_cgroup_has_one_slot_and_none_when_its_keeper_is_killed() {
+fn a_cgroup_has_one_slot_until_it_is_reset_or_restored() {
     let mut rig = rig();
     let foreign = rig.host.group("foreign");
-    let lead = rig.batch("lead", "", &["sleep", "600"]);
-    wait_until("it leads", SHORT, || {
-        rig.host.batch("lead").is_populated().unwrap_or(false)
-    });
     let guest = rig.host.start_in(&foreign, ["sleep", "600"]);
-    let keeper = keep(&rig, &foreign, "--quota 20ms/100ms");
-    wait_until("it is scheduled", SHORT, || are_scheduled(&[guest.pid()]));
+    let other = rig.batch("other", "", &["sleep", "600"]);
+    wait_until("the other group is there", SHORT, || {
+        rig.host.batch("other").is_populated().unwrap_or(false)
+    });
+    rig.set(&foreign, "--quota 20ms/100ms");
+    assert!(are_scheduled(&[guest.pid()]));
     assert_eq!(slots_of(&rig, &foreign), 1);
-    // Asked for again, its keeper changes it.
-    let changed = keep(&rig, &foreign, "--quota 30ms/100ms")
-        .finish(SHORT)
-        .good();
+    let changed = rig.set(&foreign, "--quota 30ms/100ms");
     assert!(changed.stdout.contains("30ms/100ms"), "{changed:?}");
     assert_eq!(slots_of(&rig, &foreign), 1);
-    let path = path_of(&foreign);
-    let other = ["set", &path, "--enforcer", "cgroup", "--quota", "9ms/100ms"];
-    let refused = rig.host.run(other);
+    let path = shown(&foreign);
+    let words = ["set", &path, "--enforcer", "cgroup", "--quota", "9ms/100ms"];
+    let refused = rig.host.run(words);
     assert_eq!(refused.code(), 125);
     assert!(refused.one_line().contains("allowed: auto, sched-ext"));
-    keeper.kill_hard();
-    let took = wait_until("its slot is free", SHORT, || slots_of(&rig, &foreign) == 0);
-    println!("free after {took:.1?}");
-    let again = keep(&rig, &foreign, "--quota 40ms/100ms");
-    wait_until("it has one again", SHORT, || slots_of(&rig, &foreign) == 1);
-    again.stop().good();
+    rig.reset(&foreign);
     assert_eq!(slots_of(&rig, &foreign), 0);
+    rig.set(&foreign, "--quota 40ms/100ms");
+    assert_eq!(slots_of(&rig, &foreign), 1);
+    rig.host.kill_owner();
+    assert!(are_scheduled(&[guest.pid()]));
+    rig.host.run(["restore"]).good();
+    assert!(are_fair(&[guest.pid()]));
     guest.kill_hard();
-    lead.stop();
     rig.assert_nothing_left();
+    other.stop();
 }
 
 /// A process whose policy is SCHED_IDLE, and that starts two others once it is told.
@@ -84,25 +70,23 @@ fn tasks_and_their_children_get_back_the_policy_that_they_had() {
     for is_killed in [false, true] {
         let signal = scratch.path().join(is_killed.to_string());
         let family = idle_family(&rig, &foreign, &signal.to_string_lossy());
-        let keeper = keep(&rig, &foreign, "");
-        wait_until("it is scheduled", SHORT, || are_scheduled(&[family.pid()]));
+        rig.set(&foreign, "");
+        assert!(are_scheduled(&[family.pid()]));
         fs::write(&signal, "").unwrap();
         wait_until("its children are there", SHORT, || {
             tasks_below(&foreign).len() == 3 && are_scheduled(&tasks_below(&foreign))
         });
         if is_killed {
-            keeper.kill_hard();
+            rig.host.kill_owner();
             rig.host.run(["restore"]).good();
         } else {
-            keeper.stop().good();
+            rig.reset(&foreign);
         }
         let tids = tasks_below(&foreign);
         let policies = tids.iter().map(|tid| tasks::policy_number(*tid));
         let all_idle = policies.flatten().all(|policy| policy == libc::SCHED_IDLE);
         assert!(tids.len() == 3 && all_idle, "{:?}", describe(&tids));
-        for tid in tids {
-            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(tid), Signal::SIGKILL);
-        }
+        kill_all(&tids);
         drop(family);
         wait_until("they are gone", SHORT, || tasks_below(&foreign).is_empty());
     }

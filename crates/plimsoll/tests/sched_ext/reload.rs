@@ -1,4 +1,4 @@
-//! What holds while the scheduler is loaded again, and from when on it holds.
+//! Limits while the scheduler is loaded again, and from then on.
 
 use nix::sys::signal::Signal;
 
@@ -12,34 +12,27 @@ fn throw_out() {
 }
 
 #[test]
-fn groups_are_in_the_new_scheduler_before_their_keepers_have_looked() {
+fn a_group_is_in_the_new_scheduler_as_soon_as_that_runs_whatever_its_command_does() {
     let rig = rig();
-    let lead = rig.batch("lead", "", &["sleep", "600"]);
-    wait_until("it leads", SHORT, || {
-        rig.host.batch("lead").is_populated().unwrap_or(false)
-    });
     let work = rig.batch_burners("work", "--quota 30ms/100ms", 1, 1);
     let group = rig.host.batch("work");
-    // From here on it looks after nothing.
+    let scheduler = || rig.host.show("work")["statistics"]["scheduler"].clone();
+    // The owner alone looks after the group.
     work.send(Signal::SIGSTOP);
     throw_out();
     wait_until("it is loaded again", SHORT, || {
-        let shown = rig.host.show("lead");
-        let scheduler = &shown["statistics"]["scheduler"];
-        scheduler["state"] == "running" && scheduler["nr_reloads"] == 1
+        let now = scheduler();
+        now["state"] == "running" && now["nr_reloads"] == 1
     });
     assert_eq!(slots_of(&rig, &group), 1);
-    let limited = |when: &str| assert_quotas(when, &[&group], &[30.0]);
-    limited("without its keeper");
-    work.send(Signal::SIGCONT);
-    wait_until("it counts on", SHORT, || {
+    assert_quotas("in the new scheduler", &[&group], &[30.0]);
+    wait_until("the counters go on", SHORT, || {
         let quota = &rig.host.show("work")["statistics"]["quota"];
         quota["nr_periods"].as_u64().unwrap_or(0) >= 20
     });
     assert_eq!(slots_of(&rig, &group), 1);
-    limited("with its keeper");
+    work.send(Signal::SIGCONT);
     work.stop();
-    lead.stop();
     rig.assert_nothing_left();
 }
 
@@ -70,12 +63,12 @@ fn in_mode_all_it_is_told_that_limits_of_normal_groups_do_not_hold() {
         now["nr_reloads"] == 1 || loss.contains("no limit of a normal group holds")
     });
     wait_until("it is told", SHORT, || {
-        let told = work.stderr();
+        let told = rig.owner_log();
         told.contains("no limit of a normal group holds")
             && told.contains("group work: its limits do not hold")
             && told.contains("group work: its limits hold again")
     });
-    println!("{}", work.stderr().trim_end());
+    println!("{}", rig.owner_log());
     work.stop();
     rig.assert_nothing_left();
 }

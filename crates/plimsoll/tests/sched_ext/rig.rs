@@ -8,8 +8,6 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::tasks::{self, Policy};
 use serde_json::Value;
@@ -18,6 +16,7 @@ use crate::common::{
     Finished, Host, Running, binary, in_vm, load_words, ms, nr_cpus, task_ns, tasks_below, text,
     threads_of, wait_until,
 };
+use crate::daemon_rig::{kill_all, shown};
 
 pub const SHORT: Duration = Duration::from_secs(20);
 /// How long a rate is measured: 20 periods of a quota.
@@ -181,13 +180,28 @@ impl Rig {
         running
     }
 
-    /// Ends all that runs in a batch group, and so its keeper.
-    pub fn end(&self, name: &str, keeper: Running) -> Finished {
-        for pid in self.host.batch(name).all_processes().unwrap() {
-            // It may just have ended.
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-        keeper.finish(SHORT)
+    /// Makes a cgroup that is not Plimsoll's a batch group of the scheduler's.
+    pub fn set(&self, group: &CpuGroup, knobs: &str) -> Finished {
+        let path = shown(group);
+        let mut words = vec!["set", &path, "--enforcer", "sched-ext", "--class", "batch"];
+        words.extend(knobs.split_whitespace());
+        self.host.run(words).good()
+    }
+
+    /// Takes that back.
+    pub fn reset(&self, group: &CpuGroup) {
+        self.host.run(["set", &shown(group), "--reset"]).good();
+    }
+
+    /// Ends all processes of a batch group, and so the command that started them.
+    pub fn end(&self, name: &str, command: Running) -> Finished {
+        kill_all(&self.host.batch(name).all_processes().unwrap());
+        command.finish(SHORT)
+    }
+
+    /// Messages of an owner that a command has started.
+    pub fn owner_log(&self) -> String {
+        text(&self.host.runtime().join("owner.log"))
     }
 
     /// The scheduler's own state, in all detail.
@@ -225,9 +239,12 @@ impl Drop for Rig {
             let dump = text(&self.host.runtime().join("sched-ext.dump"));
             let start: Vec<&str> = dump.lines().take(30).collect();
             eprintln!("{}", start.join("\n"));
-            // What runs would run on, outside all limits.
-            for pid in self.host.base().all_processes().unwrap_or_default() {
-                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            eprintln!("{}", self.owner_log());
+            // Outside all limits, it would run on.
+            kill_all(&self.host.base().all_processes().unwrap_or_default());
+            // An owner that lives keeps its groups.
+            if self.host.owner().is_some() {
+                self.host.kill_owner();
             }
             let mut restore = self.host.plimsoll(["restore"]);
             let _ = restore.status();

@@ -31,7 +31,7 @@ fn got(rig: &mut Rig, knobs: &str) -> Got {
         .collect();
     let tids = burners(&rig.host.batch("work"));
     let trace = Trace::start();
-    // The leader sets the servers within 50 ms; what was running until now ends.
+    // The supervisor sets the servers within 50 ms; what was running until now ends.
     thread::sleep(Duration::from_secs(2));
     let from_us = now_us();
     thread::sleep(Duration::from_secs(MEASURED_S));
@@ -84,6 +84,6 @@ fn a_tolerance_of_0_gives_next_to_nothing_and_the_scheduler_is_never_ejected() {
     // Without a server the fair class has to help out, which gives an idle cgroup 3 of 1,027 parts.
     let limit = if has_ext_server() { 1.0 } else { 5.0 };
     assert_within("mean, ms in a second", mean, 0.0..=limit);
-    // Without a server the leader helps after 10 s, which a test of handover asserts.
+    // Without a server the supervisor helps after 10 s, which a test of handover asserts.
     assert!(mean > 0.0 || !has_ext_server(), "nothing in {MEASURED_S} s");
 }

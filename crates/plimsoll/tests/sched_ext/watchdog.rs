@@ -63,8 +63,8 @@ fn tiny_caps_full_headroom_and_saturating_normal_load_never_get_the_scheduler_ej
     assert!(waited.is_empty(), "did not run in {LONGER:?}: {waited:?}");
     rivals.kill_hard();
     // To end on a signal of its own takes CPU time, too.
-    for ((name, ..), keeper) in groups.iter().zip(running) {
-        rig.end(name, keeper);
+    for ((name, ..), command) in groups.iter().zip(running) {
+        rig.end(name, command);
     }
     rig.assert_nothing_left();
 }

@@ -79,18 +79,26 @@ fn side_groups_share_the_allowance_by_weight_within_2_points() {
     let share = 100.0 * used(0) / (used(0) + used(1));
     assert_near("share of weight 100 beside 300", share, 25.0, WITHIN);
     assert_near("idle time", shares.idle, HEADROOM, WITHIN);
-    // The first has the controller; the other takes over, and still leaves room.
+    // Neither a command that is killed nor an owner gives its group back.
     first.kill_hard();
+    host.kill_owner();
+    let shares = meter.over(ms(1_000));
+    let what = "idle time after the owner was killed";
+    assert_within(what, shares.idle, HEADROOM - WITHIN, 100.0);
+    // The next owner has both groups again.
+    host.run(["run", "--", "true"]).good();
     thread::sleep(ms(1_500));
     let shares = meter.over(ms(1_000));
-    let what = "idle time after the controller's process was killed";
+    let what = "idle time under the next owner";
     assert_near(what, shares.idle, HEADROOM, WITHIN);
     for pid in groups[0].all_processes().unwrap() {
         let pid = nix::unistd::Pid::from_raw(pid);
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     }
     second.stop();
-    host.run(["restore"]).good();
+    wait_until("both groups have ended", Duration::from_secs(20), || {
+        host.is_clean()
+    });
     host.assert_clean();
 }
 

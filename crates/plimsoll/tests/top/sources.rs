@@ -1,4 +1,4 @@
-//! Tests of sources: the daemon, a restarted daemon, running commands.
+//! Tests of sources: the daemon, a daemon that comes and goes, an owner on demand, the kernel.
 
 use std::fs;
 use std::thread;
@@ -62,7 +62,7 @@ fn a_thousand_groups_cost_little() {
 }
 
 #[test]
-fn runs_are_shown_without_a_daemon() {
+fn it_shows_the_runs_of_an_owner_on_demand_and_without_one_the_machine() {
     need_tmux();
     let host = Host::shared();
     let run = host.start_load(
@@ -82,7 +82,7 @@ fn runs_are_shown_without_a_daemon() {
         let mut words = row.split_whitespace().skip(3);
         let rate = words.next().and_then(|word| word.parse::<f64>().ok());
         screen.contains("1 group, ")
-            && screen.contains("no daemon")
+            && screen.contains("daemon up ")
             && row.contains("cap=40%")
             && rate.is_some_and(|rate| (25.0..45.0).contains(&rate))
     });
@@ -93,6 +93,11 @@ fn runs_are_shown_without_a_daemon() {
     assert!(screen.contains("runs        "), "{screen}");
     terminal.press(&["q"]);
     run.stop();
+    host.assert_clean();
+    let once = host.run(["top", "--once", "--json"]).good().json();
+    assert_eq!(once["asked"], "kernel", "{once}");
+    assert_eq!(once["groups"], serde_json::json!([]), "{once}");
+    assert!(once["machine"]["nr_cpus"].as_u64().unwrap() > 0, "{once}");
     terminal.type_line("plimsoll top --once");
     terminal.until_shown("no groups");
 }

@@ -95,7 +95,9 @@ impl HeldGroups {
         let group = CpuGroup::at(&self.hierarchy, path);
         self.check_new(&policy.name, &group)?;
         self.hierarchy.check_writable(path)?;
-        let mut held = Held::new(&policy.name, &group);
+        let adopted = self.left.adopt(&policy.name, &group)?;
+        let is_new = adopted.is_none();
+        let mut held = adopted.unwrap_or_else(|| Held::new(&policy.name, &group));
         if self.shared.is_none() {
             let subject = format!("/{}", path.display());
             let journal = KeptJournal::create(&self.runtime, &policy.name, subject, &policy.knobs)?;
@@ -106,6 +108,10 @@ impl HeldGroups {
             .and_then(|()| Prepared::new(group, held.known(), &policy.knobs));
         match prepared {
             Ok(mut prepared) => {
+                if let (true, Some(inode)) = (is_new, prepared.group.identity()) {
+                    let folder = folder_of(&prepared.group);
+                    prepared.entries.insert(0, Entry::Hold { folder, inode });
+                }
                 prepared.name = policy.name.as_str().into();
                 prepared.held = held;
                 Ok(prepared)

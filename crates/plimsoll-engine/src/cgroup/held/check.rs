@@ -50,30 +50,6 @@ fn check_one_quota(knobs: &Knobs) -> Result<()> {
     Ok(())
 }
 
-/// Whether the kernel by itself can keep these knobs of one cgroup.
-///
-/// # Errors
-/// Names the first that it cannot.
-pub fn check_foreign(knobs: &Knobs) -> Result<()> {
-    let needs = [
-        ("headroom", knobs.headroom.map(|v| v.to_string())),
-        ("soft-cap", knobs.soft_cap.map(|v| v.to_string())),
-        ("per-task", knobs.per_task.then(|| "true".to_owned())),
-    ];
-    for (knob, value) in needs {
-        if let Some(value) = value {
-            return not_here(
-                knob,
-                value,
-                "it takes a controller that keeps running; on a cgroup of somebody \
-                 else's only class, nice, weight, quota, burst and cap can be set \
-                 (or start the work with `plimsoll run`)",
-            );
-        }
-    }
-    check_one_quota(knobs)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

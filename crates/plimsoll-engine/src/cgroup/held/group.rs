@@ -13,7 +13,7 @@ use crate::cgroup::layout::{KERNEL_PERIOD_MAX_NS, fit_below};
 use crate::control::headroom::SideDescription;
 use crate::enforcer::Sample;
 use crate::error::Result;
-use crate::journal::{self, Entry, FileRestore, GroupRestore, Restores, TaskRestore};
+use crate::journal::{Entry, FileRestore, GroupRestore, TaskRestore};
 use crate::knobs::{Bandwidth, Knobs, Nice, Quota};
 use crate::runtime::RuntimeFolder;
 use crate::tasks::{self, TaskId};
@@ -90,18 +90,6 @@ impl Held {
             descendants: self.descendants.as_ref(),
             moved: &self.moved,
             nice: self.knobs.nice,
-        }
-    }
-
-    /// What a journal says of the tasks of a cgroup that nobody holds.
-    pub fn of_journal(entries: Vec<Entry>, group: &CpuGroup) -> Self {
-        let Restores { tasks, groups, .. } = journal::restores(entries);
-        let processes = group.cpu_file("cgroup.procs");
-        let mut groups = groups.into_iter();
-        Self {
-            tasks,
-            descendants: groups.find(|found| found.processes == processes),
-            ..Self::default()
         }
     }
 

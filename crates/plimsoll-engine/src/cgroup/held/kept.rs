@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::error::{EngineError, Result};
-use crate::journal::{self, Entry, Header, Journal};
+use crate::journal::{Entry, Header, Journal};
 use crate::knobs::Knobs;
 use crate::runtime::RuntimeFolder;
 
@@ -32,16 +32,7 @@ impl KeptJournal {
         subject: String,
         knobs: &Knobs,
     ) -> Result<Self> {
-        let header = Header {
-            version: journal::VERSION,
-            name: name.into(),
-            pid: std::process::id(),
-            persistent: false,
-            subject,
-            knobs: knobs.clone(),
-        };
-        // Nobody shall take it over before it is locked.
-        let _lock = runtime.lock()?;
+        let header = Header::new(name, &subject, knobs);
         Ok(Self {
             journal: Journal::create(runtime.path(), &header)?,
             name: header.name,
@@ -49,6 +40,17 @@ impl KeptJournal {
             nr_live: 0,
             late: Vec::new(),
         })
+    }
+
+    /// Goes on with the journal of an earlier owner, which has so many entries.
+    pub fn go_on(journal: Journal, name: &str, nr_entries: usize) -> Self {
+        Self {
+            journal,
+            name: name.into(),
+            nr_entries,
+            nr_live: nr_entries,
+            late: Vec::new(),
+        }
     }
 
     pub fn name(&self) -> &str {
@@ -109,7 +111,6 @@ pub(super) fn copy_of(error: &EngineError) -> EngineError {
                 io::Error::from_raw_os_error,
             ),
         },
-        EngineError::LockBusy(busy) => EngineError::LockBusy(busy.clone()),
         other => EngineError::Control {
             name: "journal".into(),
             problem: other.to_string(),

@@ -10,6 +10,7 @@ mod change;
 mod check;
 mod group;
 mod kept;
+mod left;
 mod values;
 
 use std::collections::HashMap;
@@ -18,9 +19,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use add::give_controller;
-pub use check::{check_foreign, check_held};
+pub use check::check_held;
 use group::{Held, Prepared, folder_of};
 use kept::KeptJournal;
+use left::Left;
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 use values::released;
 
@@ -47,6 +49,8 @@ pub(super) struct HeldGroups {
     late: Vec<FileRestore>,
     /// Of all groups; without it, each has its own.
     shared: Option<KeptJournal>,
+    /// Cgroups of an earlier owner that were not taken over yet.
+    left: Left,
 }
 
 /// The name of the journal that [`Enforcer::keep_cgroups_in`] begins: none that
@@ -67,13 +71,21 @@ impl HeldGroups {
             soft_caps: HashMap::new(),
             late: Vec::new(),
             shared: None,
+            left: Left::default(),
         }
     }
 
-    /// Has one journal for all groups from now on.
-    pub fn keep_in(&mut self, name: &str) -> Result<()> {
+    /// Has one journal for all groups from now on: the one that an earlier owner has left, whose
+    /// groups can be taken over then, or a new one.
+    pub fn keep_in(&mut self, name: &str, left: Option<Journal>) -> Result<()> {
         let subject = "cgroups of others".to_owned();
         let name = shared_journal(name);
+        if let Some(mut journal) = left {
+            let entries = journal.read()?.1;
+            self.shared = Some(KeptJournal::go_on(journal, &name, entries.len()));
+            self.left = Left::of(&self.hierarchy, entries);
+            return Ok(());
+        }
         let journal = KeptJournal::create(&self.runtime, &name, subject, &Knobs::default())?;
         self.shared = Some(journal);
         Ok(())
@@ -169,10 +181,10 @@ impl HeldGroups {
         duty: &mut HeadroomDuty,
     ) -> Result<()> {
         self.start_soft_cap(name, group, old)?;
-        match self.get(name)?.side(name, group) {
-            Some(side) => duty.add(&side),
-            None => Ok(()),
+        if let Some(side) = self.get(name)?.side(name, group) {
+            duty.add(&side);
         }
+        Ok(())
     }
 
     fn start_soft_cap(&mut self, name: &str, group: &CpuGroup, old: &Knobs) -> Result<()> {
@@ -216,7 +228,7 @@ impl HeldGroups {
         }
         if let Err(error) = prepared.execute() {
             if let Some(side) = self.get(name)?.side(name, &prepared.group) {
-                duty.add(&side)?;
+                duty.add(&side);
             }
             return Err(error);
         }
@@ -251,6 +263,24 @@ impl HeldGroups {
             // A newcomer gets it too.
             Some(_) => self.reapply(name, duty),
             None => Ok(()),
+        }
+    }
+
+    /// Puts everything of an earlier owner's back that was not taken over.
+    pub fn finish_adoption(&mut self, report: &mut UndoReport) {
+        let left = std::mem::take(&mut self.left).into_held(&self.hierarchy);
+        let (mut files, mut noted) = (std::mem::take(&mut self.late), Vec::new());
+        for (group, held) in &left {
+            held.restore_tasks(report);
+            files.extend(held.restores(group));
+            noted.push(held.released(group));
+            report.undone.push(format!("/{}", group.path().display()));
+        }
+        let refused = undo::try_restore_files(&files, report);
+        self.late = refused.into_iter().map(|(file, _)| file.clone()).collect();
+        noted.extend(self.late.iter().map(FileRestore::entry));
+        if let Some(shared) = self.shared.as_mut().filter(|_| !left.is_empty()) {
+            shared.note(noted);
         }
     }
 
@@ -294,6 +324,7 @@ impl HeldGroups {
     }
 
     fn undo_alone(&mut self, report: &mut UndoReport) {
+        self.finish_adoption(report);
         self.soft_caps.clear();
         let mut files = std::mem::take(&mut self.late);
         let mut released = files
@@ -332,9 +363,7 @@ impl HeldGroups {
         let undone = undo::undo_and_hand_over(shared.into_journal(), &self.runtime, &mut rest);
         report.problems.extend(rest.problems);
         undone?;
-        // Also of groups that went while the lock was not to be had.
-        let lock = self.runtime.lock()?;
-        report.problems.extend(self.runtime.release_shared(&lock)?);
+        report.problems.extend(self.runtime.release_shared()?);
         Ok(())
     }
 
@@ -376,14 +405,4 @@ impl Drop for HeldGroups {
     fn drop(&mut self) {
         self.undo_alone(&mut UndoReport::default());
     }
-}
-
-/// Sets knobs of a cgroup that nobody holds afterwards; the journal does. A
-/// knob that is not spoken of stays as it is.
-pub(super) fn set_once(group: CpuGroup, knobs: &Knobs, journal: &mut Journal) -> Result<()> {
-    let (_, entries) = journal.read()?;
-    let earlier = Held::of_journal(entries, &group);
-    let prepared = Prepared::new(group, earlier.known(), knobs)?;
-    journal.record(&prepared.entries)?;
-    prepared.execute()
 }

@@ -1,5 +1,6 @@
 //! One group that this process manages: from nothing to undone.
 
+mod adopt;
 mod controls;
 mod nice;
 mod observe;
@@ -18,10 +19,10 @@ use crate::control::headroom::HeadroomDuty;
 use crate::control::soft_cap::set_background;
 use crate::enforcer::Membership;
 use crate::error::{EngineError, Result};
-use crate::journal::{self, Entry, Header, Journal};
+use crate::journal::{Entry, Header, Journal};
 use crate::knobs::{Bandwidth, Knobs};
 use crate::policy_set::{GroupPolicy, Selector};
-use crate::runtime::{RuntimeFolder, RuntimeLock};
+use crate::runtime::RuntimeFolder;
 use crate::tasks;
 use crate::undo::{self, UndoReport};
 
@@ -76,14 +77,7 @@ impl ManagedGroup {
         duty: &mut HeadroomDuty,
     ) -> Result<Self> {
         let layout = Layout::new(hierarchy, &policy.name, 0, &policy.knobs);
-        let header = Header {
-            version: journal::VERSION,
-            name: policy.name.clone(),
-            pid: std::process::id(),
-            persistent: false,
-            subject: subject.into(),
-            knobs: policy.knobs.clone(),
-        };
+        let header = Header::new(&policy.name, subject, &policy.knobs);
         let evacuate_to = match policy.selector {
             // Its descendants go where it came from, not where we are.
             Selector::Process(pid) => hierarchy.folders_of(pid)?,
@@ -98,7 +92,6 @@ impl ManagedGroup {
             Selector::Process(pid) => Some(tasks::nice(pid)?),
             _ => None,
         };
-        let lock = runtime.lock()?;
         let journal = Journal::create(runtime.path(), &header)?;
         let mut group = Self {
             name: policy.name.clone(),
@@ -117,7 +110,7 @@ impl ManagedGroup {
             nice_before,
             journal: Some(journal),
         };
-        let built = group.build(&lock, &group.layout.clone()).and_then(|()| {
+        let built = group.build(&group.layout.clone()).and_then(|()| {
             if let Selector::Process(pid) = policy.selector {
                 group.take_in(pid)?;
             }
@@ -127,7 +120,7 @@ impl ManagedGroup {
             Ok(()) => Ok(group),
             Err(error) => {
                 duty.remove(&group.name);
-                group.undo_locked(&lock, &mut UndoReport::default());
+                group.undo_alone(&mut UndoReport::default());
                 Err(error)
             }
         }
@@ -142,7 +135,7 @@ impl ManagedGroup {
     }
 
     /// Creates the cgroups of a layout and sets their files.
-    fn build(&mut self, lock: &RuntimeLock, layout: &Layout) -> Result<()> {
+    fn build(&mut self, layout: &Layout) -> Result<()> {
         // One that nobody has a journal of is not ours: whatever is in it
         // would be moved out in the end.
         if layout.top.exists() {
@@ -150,7 +143,7 @@ impl ManagedGroup {
                 name: self.name.clone(),
             });
         }
-        self.make_parent(lock, layout)?;
+        self.make_parent(layout)?;
         self.record(&[Entry::Create {
             folders: layout.top.folders(),
             evacuate_to: self.evacuate_to.clone(),
@@ -166,9 +159,9 @@ impl ManagedGroup {
 
     /// Creates the parent that groups share, and lets its children and those
     /// of the base have knobs. What was there before is left alone.
-    fn make_parent(&self, lock: &RuntimeLock, layout: &Layout) -> Result<()> {
+    fn make_parent(&self, layout: &Layout) -> Result<()> {
         let base = CpuGroup::at(&self.hierarchy, self.hierarchy.base());
-        let mut shared = self.runtime.shared(lock)?;
+        let mut shared = self.runtime.shared()?;
         let before = shared.clone();
         let enable_base = !base.children_enabled()?;
         if enable_base {
@@ -179,7 +172,7 @@ impl ManagedGroup {
             shared.created.extend(parent.folders());
         }
         if shared != before {
-            self.runtime.set_shared(lock, &shared)?;
+            self.runtime.set_shared(&shared)?;
         }
         base.enable_children()
             .map_err(|error| explain_busy(error, &base))?;
@@ -220,7 +213,9 @@ impl ManagedGroup {
     fn set_values(&self, layout: &Layout, knobs: &Knobs) -> Result<()> {
         let weight = knobs.weight.map(|weight| weight.weight);
         let is_idle = layout.top.read_idle()?;
-        if let (Some(weight), false) = (weight, is_idle) {
+        if let (Some(weight), false) = (weight, is_idle)
+            && layout.top.read_weight()? != weight
+        {
             layout.top.write_weight(weight)?;
         }
         self.make_room(layout, knobs)?;
@@ -230,8 +225,17 @@ impl ManagedGroup {
         Ok(())
     }
 
-    /// Moves a process that runs already into the group.
+    /// Moves a process that runs already into the group, unless it is there.
     pub fn take_in(&mut self, pid: i32) -> Result<()> {
+        let places = self.hierarchy.folders_of(pid)?;
+        let own = self.layout.top.folders();
+        if places
+            .iter()
+            .zip(&own)
+            .all(|(place, own)| place.starts_with(own))
+        {
+            return Ok(());
+        }
         let entry = move_entry(&self.hierarchy, pid)?;
         self.tidy_journal();
         self.record(&[entry])?;
@@ -260,7 +264,7 @@ impl ManagedGroup {
     fn start_controls(&mut self, duty: &mut HeadroomDuty) -> Result<()> {
         self.controls = Controls::default();
         match self.side() {
-            Some(side) => duty.add(&side)?,
+            Some(side) => duty.add(&side),
             None => duty.remove(&self.name),
         }
         self.controls = Controls {
@@ -293,8 +297,20 @@ impl ManagedGroup {
             }
             return Err(error);
         }
+        if old_knobs != *knobs {
+            self.note_knobs();
+        }
         self.foreign_changes.clear();
         self.start_controls(duty)
+    }
+
+    /// Writes the knobs down, for an owner that adopts the group. Without them, on a full disk,
+    /// it would find a group that is not as the header says, and make it anew.
+    fn note_knobs(&mut self) {
+        let knobs = self.knobs.clone();
+        if let Some(journal) = &mut self.journal {
+            let _ = journal.note(&[Entry::Change { knobs }]);
+        }
     }
 
     /// Writes again what others have changed.
@@ -311,10 +327,8 @@ impl ManagedGroup {
     /// Builds the group anew beside itself, moves its processes over and
     /// removes what they left.
     fn rebuild(&mut self, new: Layout, generation: u32) -> Result<()> {
-        let runtime = self.runtime.clone();
-        let lock = runtime.lock()?;
         let is_new = !new.top.exists();
-        if let Err(error) = self.build(&lock, &new) {
+        if let Err(error) = self.build(&new) {
             // What there is of it would be in the way of the next attempt.
             for folder in new.top.folders().into_iter().filter(|_| is_new) {
                 let _ = undo::remove_group(&folder, None);
@@ -337,7 +351,7 @@ impl ManagedGroup {
         for folder in old.top.folders() {
             undo::remove_group(&folder, None)?;
         }
-        self.report_release(&lock)
+        self.report_release()
     }
 
     /// Keeps the counts of cgroups that are about to go. One that is gone
@@ -353,8 +367,8 @@ impl ManagedGroup {
         }
     }
 
-    fn report_release(&mut self, lock: &RuntimeLock) -> Result<()> {
-        let problems = self.runtime.release_shared(lock)?;
+    fn report_release(&mut self) -> Result<()> {
+        let problems = self.runtime.release_shared()?;
         self.foreign_changes.extend(problems);
         Ok(())
     }
@@ -421,19 +435,9 @@ impl ManagedGroup {
         self.undo_alone(report);
     }
 
-    /// What is the group's own is put back also without the lock: nobody else
-    /// touches it. What is left then, an empty parent, goes with the next who
-    /// has the lock.
     fn undo_alone(&mut self, report: &mut UndoReport) {
-        let lock = self.runtime.lock();
         self.undo_own(report);
-        let released = lock.and_then(|lock| self.runtime.release_shared(&lock));
-        note(released, report);
-    }
-
-    fn undo_locked(&mut self, lock: &RuntimeLock, report: &mut UndoReport) {
-        self.undo_own(report);
-        note(self.runtime.release_shared(lock), report);
+        note(self.runtime.release_shared(), report);
     }
 
     fn undo_own(&mut self, report: &mut UndoReport) {

@@ -3,7 +3,7 @@
 use plimsoll_policy::headroom::{self as core, Params};
 
 use super::GRAIN;
-use super::announce::SideDescription;
+use super::side::SideDescription;
 use crate::knobs::Demand;
 
 /// The controller's parameters for the demand of these groups.

@@ -32,29 +32,17 @@
 //! of them that have used up what they were given, and so cannot run before
 //! the kernel or the next write refills their pool, take turns of 64.
 //!
-//! # Who may write a quota
+//! # Who writes a quota
 //!
-//! A quota has one keeper, the process whose group it is: it has set it and
-//! puts it back. The controller writes it in between, and may run in another
-//! process. So the keeper first withdraws the side, and puts the quota back
-//! then. In the same process, [`HeadroomDuty::remove`] takes the side from the
-//! controller. In another, the controller writes only with the lock of the
-//! announcements held, and after a look whether the announcement is still the
-//! one that it has read; withdrawing takes the same lock. The announcement of
-//! a process that was killed is withdrawn by whoever undoes its journal,
-//! before that.
-//!
-//! A process that is stopped with the controller (Ctrl-Z) loses it to another
-//! after a second, and follows that when it goes on.
+//! The group sets the quota and puts it back; the controller writes it in between. So a group
+//! is removed from the controller before its quota is put back ([`HeadroomDuty::remove`]).
 //!
 //! A side that cannot be measured or refuses its quota keeps what it has, and
 //! is tried again; the others are controlled as ever.
 
 mod activity;
-mod announce;
 mod demand;
-mod leader;
-mod permit;
+mod running;
 mod share;
 mod side;
 #[cfg(test)]
@@ -64,45 +52,32 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use announce::{Announcement, ControllerLock};
-pub(crate) use announce::{SideDescription, forget_dead};
-use leader::Leader;
 use plimsoll_cgroupfs::Hierarchy;
+
+use running::Running;
+pub(crate) use side::SideDescription;
 
 use crate::enforcer::HeadroomSample;
 use crate::error::Result;
-use crate::runtime::RuntimeFolder;
 
 /// How often the loop runs.
 const GRAIN: Duration = Duration::from_millis(10);
 /// How often it runs while no side is active.
 const RESTING_GRAIN: Duration = Duration::from_millis(50);
-/// How often other processes' sides are looked for, the lock is tried and
-/// changed announcements are written.
-const SCAN_INTERVAL: Duration = Duration::from_millis(100);
-/// How often it is looked whether the process with the controller is stopped.
-/// If it is twice, another takes over.
-const STUCK_INTERVAL: Duration = Duration::from_millis(500);
+/// A controller that cannot be started is tried again after this time.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// One process's part in the headroom of the host: it announces the side
-/// groups that are kept here, and runs the controller unless another process
-/// does.
+/// The headroom of the host: all batch groups that make room for it, and the controller while
+/// there is any.
 ///
 /// Must be dropped before the quotas of its sides are put back, or have them
 /// removed one by one.
 #[derive(Debug)]
 pub(crate) struct HeadroomDuty {
     hierarchy: Arc<Hierarchy>,
-    runtime: RuntimeFolder,
     sides: BTreeMap<String, SideDescription>,
-    announcement: Announcement,
-    /// The announcement is not what `sides` is.
-    is_outdated: bool,
-    announced: Option<Instant>,
-    leader: Option<Box<Leader>>,
-    /// When another process was seen to lead, and whether it was stopped.
-    looked: Option<(Instant, bool)>,
-    /// What the controllers counted that ran here before.
+    running: Option<Box<Running>>,
+    /// What the controllers counted that ran before.
     counted: HeadroomSample,
     /// When to do anything next; `None`: at once.
     due: Option<Instant>,
@@ -110,162 +85,79 @@ pub(crate) struct HeadroomDuty {
 
 impl HeadroomDuty {
     /// Without any side.
-    pub fn new(hierarchy: &Arc<Hierarchy>, runtime: &RuntimeFolder) -> Self {
+    pub fn new(hierarchy: &Arc<Hierarchy>) -> Self {
         Self {
             hierarchy: Arc::clone(hierarchy),
-            runtime: runtime.clone(),
             sides: BTreeMap::new(),
-            announcement: Announcement::new(runtime),
-            is_outdated: false,
-            announced: None,
-            leader: None,
-            looked: None,
+            running: None,
             counted: HeadroomSample::default(),
             due: None,
         }
     }
 
-    /// Takes a side group that is limited already, or what has changed about
-    /// one. Other processes hear of it within `SCAN_INTERVAL`.
-    ///
-    /// # Errors
-    /// When it is the first and cannot be announced. Later ones are kept, and
-    /// announced as soon as that works.
-    pub fn add(&mut self, side: &SideDescription) -> Result<()> {
+    /// Takes a side group that is limited already, or a change of one.
+    pub fn add(&mut self, side: &SideDescription) {
         if self.sides.get(&side.name) == Some(side) {
-            return Ok(());
+            return;
         }
         let before = self.sides.insert(side.name.clone(), side.clone());
-        self.is_outdated = true;
-        // One by one would be the whole file for each of a thousand.
-        if self.sides.len() == 1
-            && let Err(error) = self.announce()
-        {
-            self.remove(&side.name);
-            return Err(error);
-        }
-        if let Some(leader) = &mut self.leader {
+        if let Some(running) = &mut self.running {
             match before {
-                None => leader.keep(side),
-                Some(_) => leader.keep_changed(side),
+                None => running.keep(side),
+                Some(_) => running.keep_changed(side),
             }
         }
         self.due = None;
-        Ok(())
     }
 
-    /// From now on nobody writes the quota of that group any more, neither
-    /// this process nor another: it can be put back. What is not a side is
-    /// left alone.
+    /// From now on the quota of that group is not written any more: it can be put back. A group
+    /// that is no side is left alone.
     pub fn remove(&mut self, name: &str) {
         if self.sides.remove(name).is_none() {
             return;
         }
-        if let Some(leader) = &mut self.leader {
-            leader.forget(name);
+        if let Some(running) = &mut self.running {
+            running.forget(name);
         }
-        // Also where the controller runs here: who takes over must not find it.
-        // The others come back with the next tick.
-        self.announcement.withdraw();
-        self.is_outdated = true;
-        if self.sides.is_empty() {
-            self.is_outdated = false;
-            // Whoever has sides left may have the lock.
-            self.resign();
+        if self.sides.is_empty()
+            && let Some(running) = self.running.take()
+        {
+            self.counted = running.sample();
         }
     }
 
-    fn resign(&mut self) {
-        if let Some(leader) = self.leader.take() {
-            self.counted = leader.sample();
-        }
-    }
-
-    fn announce(&mut self) -> Result<()> {
-        self.announcement.write(self.sides.values())?;
-        self.is_outdated = false;
-        Ok(())
-    }
-
-    fn announce_if_due(&mut self, now: Instant) -> Result<()> {
-        let lately = |announced| now.saturating_duration_since(announced) < SCAN_INTERVAL;
-        if !self.is_outdated || self.announced.is_some_and(lately) {
-            return Ok(());
-        }
-        self.announced = Some(now);
-        self.announce()
-    }
-
-    /// Runs the controller, if it runs here, or sees whether it should.
-    /// Returns when to call again; `None`: there is no side.
+    /// Runs the controller. Returns when to call again; `None`: there is no side.
     ///
     /// # Errors
-    /// When the machine's use cannot be measured, or the sides neither
-    /// controlled here nor announced. What is limited stays limited; the next
-    /// call tries again.
+    /// When the machine's use cannot be measured. What is limited stays limited; the next call
+    /// tries again.
     pub fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
         if self.sides.is_empty() {
             return Ok(None);
         }
-        // Others have the caller come more often.
+        // Other loops have the caller come more often.
         if let Some(due) = self.due.filter(|due| now < *due) {
             return Ok(Some(due));
         }
-        self.due = Some(now + SCAN_INTERVAL);
-        let announced = self.announce_if_due(now);
-        if self.leader.as_ref().is_some_and(|leader| !leader.leads()) {
-            self.resign();
-        }
-        if self.leader.is_none() {
-            self.try_to_lead(now)?;
-        }
-        if let Some(leader) = &mut self.leader {
-            self.due = Some(now + GRAIN);
-            leader.tick(now, self.announcement.path())?;
-            if !leader.is_busy() {
-                self.due = Some(now + RESTING_GRAIN);
+        self.due = Some(now + RETRY_INTERVAL);
+        let running = match &mut self.running {
+            Some(running) => running,
+            None => {
+                let mut running = Running::start(&self.hierarchy, &self.counted, now)?;
+                self.sides.values().for_each(|side| running.keep(side));
+                self.running.insert(Box::new(running))
             }
-            return Ok(self.due);
-        }
-        announced.map(|()| self.due)
-    }
-
-    fn try_to_lead(&mut self, now: Instant) -> Result<()> {
-        let free = ControllerLock::try_take(&self.runtime)?;
-        let lock = match free {
-            None if self.others_are_stuck(now) => ControllerLock::take_from_stuck(&self.runtime)?,
-            lock => lock,
         };
-        let Some(lock) = lock else {
-            return Ok(());
-        };
-        self.looked = None;
-        let mut leader = Leader::start(lock, &self.hierarchy, &self.runtime, &self.counted, now)?;
-        self.sides.values().for_each(|side| leader.keep(side));
-        self.leader = Some(Box::new(leader));
-        Ok(())
-    }
-
-    /// Whether the process that leads has been stopped for a while.
-    fn others_are_stuck(&mut self, now: Instant) -> bool {
-        let before = self.looked;
-        if before.is_some_and(|(at, _)| now.saturating_duration_since(at) < STUCK_INTERVAL) {
-            return false;
+        self.due = Some(now + GRAIN);
+        running.tick(now)?;
+        if !running.is_busy() {
+            self.due = Some(now + RESTING_GRAIN);
         }
-        let is_stuck = ControllerLock::is_stuck(&self.runtime);
-        self.looked = Some((now, is_stuck));
-        is_stuck && before.is_some_and(|(_, was_stuck)| was_stuck)
+        Ok(self.due)
     }
 
-    /// The controller's state, wherever it runs; `None`: there is no side here,
-    /// or it has not published any yet.
+    /// The controller's state; `None`: there is no side, or it has not run yet.
     pub fn sample(&self) -> Option<HeadroomSample> {
-        if self.sides.is_empty() {
-            return None;
-        }
-        match &self.leader {
-            Some(leader) => Some(leader.sample()),
-            None => leader::published(&self.runtime),
-        }
+        self.running.as_ref().map(|running| running.sample())
     }
 }

@@ -2,18 +2,17 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy, UsageCounter};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, UsageCounter, Version};
 use plimsoll_policy::headroom as core;
 
 use super::activity::Activity;
-use super::announce::SideDescription;
-use super::permit::Keeper;
 use crate::cgroup::layout::{KERNEL_PERIOD_MAX_NS, KERNEL_QUOTA_MIN_NS};
 use crate::error::{EngineError, Result};
-use crate::knobs::{Bandwidth, Quota};
+use crate::knobs::{Bandwidth, Headroom, Quota, Tolerance};
 
 /// No group owes more: what a tick on each CPU comes to, with room.
 const DEBT_MAX_NS: u64 = 50_000_000;
@@ -24,11 +23,29 @@ const REWRITE_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a quota that the kernel refused is not tried again.
 const REFUSED_INTERVAL: Duration = Duration::from_millis(100);
 
+/// A batch group, as the controller has to know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SideDescription {
+    pub name: String,
+    /// Against the other side groups.
+    pub weight: u32,
+    /// What it asks for.
+    pub headroom: Headroom,
+    /// `None`: the default.
+    pub tolerance: Option<Tolerance>,
+    pub version: Version,
+    /// The cgroup whose quota the controller writes, below the mount point.
+    pub group: PathBuf,
+    /// The inode of that cgroup, where another process may make another of its path.
+    pub identity: Option<u64>,
+    /// The most that its quota may be: v1 refuses more than its parents'.
+    pub quota_max_ns: u64,
+}
+
 /// One side group under control.
 #[derive(Debug)]
 pub(super) struct ControlledSide {
     pub description: SideDescription,
-    pub keeper: Keeper,
     pub activity: Activity,
     group: CpuGroup,
     /// Kept open where there are files to spare.
@@ -57,7 +74,6 @@ impl ControlledSide {
     pub fn open(
         hierarchy: &Arc<Hierarchy>,
         description: SideDescription,
-        keeper: Keeper,
         now: Instant,
     ) -> Result<Self> {
         let group = CpuGroup::at(hierarchy, &description.group);
@@ -67,7 +83,6 @@ impl ControlledSide {
             activity: Activity::starting_at(now),
             usage_ns: usage.read_ns()?,
             description,
-            keeper,
             group,
             usage: None,
             quota_file: None,
@@ -81,8 +96,8 @@ impl ControlledSide {
         })
     }
 
-    /// Takes over what its keeper says of it now, of the same cgroup. The
-    /// keeper may have written its quota meanwhile.
+    /// Takes over another description of the same cgroup, whose quota may have been written
+    /// meanwhile.
     pub fn redescribe(&mut self, description: SideDescription, now: Instant) {
         self.activity = Activity::starting_at(now);
         self.description = description;
@@ -200,7 +215,7 @@ impl ControlledSide {
     }
 }
 
-/// Another cgroup that was made in its place is nobody's side yet.
+/// Another cgroup of the same path is not the side.
 fn check_is_there(group: &CpuGroup, description: &SideDescription) -> Result<()> {
     match description.identity {
         None => Ok(()),

@@ -2,14 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::path::PathBuf;
 
 use plimsoll_cgroupfs::Version;
 use tempfile::TempDir;
 
-use super::announce::SidesLock;
 use super::*;
 
 /// What an owner puts back, and nobody else writes.
@@ -18,7 +15,6 @@ const PUT_BACK: &str = "-1 put back";
 struct Rig {
     folder: TempDir,
     hierarchy: Arc<Hierarchy>,
-    runtime: RuntimeFolder,
     now: Instant,
 }
 
@@ -28,18 +24,15 @@ impl Rig {
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let folder = folder.unwrap();
         fs::write(folder.path().join("cpuacct.usage"), "0").unwrap();
-        let runtime = RuntimeFolder::at(folder.path().join("run"));
-        runtime.create().unwrap();
         Self {
             hierarchy: Arc::new(Hierarchy::at_folder(folder.path(), Version::V1)),
             folder,
-            runtime,
             now: Instant::now(),
         }
     }
 
     fn duty(&self) -> HeadroomDuty {
-        HeadroomDuty::new(&self.hierarchy, &self.runtime)
+        HeadroomDuty::new(&self.hierarchy)
     }
 
     fn file(&self, group: &str, name: &str) -> PathBuf {
@@ -85,19 +78,17 @@ impl Rig {
         text
     }
 
-    fn tick(&mut self, duties: &mut [&mut HeadroomDuty]) {
+    fn tick(&mut self, duty: &mut HeadroomDuty) {
         self.now += GRAIN;
-        for duty in duties {
-            duty.tick(self.now).unwrap();
-        }
+        duty.tick(self.now).unwrap();
     }
 
-    fn ticks(&mut self, count: u32, duties: &mut [&mut HeadroomDuty]) {
-        (0..count).for_each(|_| self.tick(duties));
+    fn ticks(&mut self, count: u32, duty: &mut HeadroomDuty) {
+        (0..count).for_each(|_| self.tick(duty));
     }
 
     /// Ticks with a group that runs all the time, until its quota is written.
-    fn ticks_until_room(&mut self, group: &str, duties: &mut [&mut HeadroomDuty]) -> u32 {
+    fn ticks_until_room(&mut self, group: &str, duty: &mut HeadroomDuty) -> u32 {
         self.take_quota(group);
         let got_room = |rig: &Self| {
             rig.take_quota(group)
@@ -107,17 +98,11 @@ impl Rig {
         (1..=300)
             .find(|_| {
                 self.run(group, 2_000_000);
-                self.tick(duties);
+                self.tick(duty);
                 got_room(self)
             })
             .unwrap()
     }
-}
-
-fn announcements(runtime: &RuntimeFolder) -> Vec<PathBuf> {
-    let entries = fs::read_dir(runtime.path().join("sides"));
-    let entries = entries.into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).collect()
 }
 
 #[test]
@@ -125,9 +110,9 @@ fn a_thousand_idle_sides_are_given_the_least_once_and_left_alone() {
     let mut rig = Rig::new();
     let mut duty = rig.duty();
     for index in 0..1_000 {
-        duty.add(&rig.side(&format!("side-{index}"))).unwrap();
+        duty.add(&rig.side(&format!("side-{index}")));
     }
-    rig.ticks(200, &mut [&mut duty]);
+    rig.ticks(200, &mut duty);
     let sample = duty.sample().unwrap();
     assert_eq!(sample.nr_sides, 1_000);
     assert_eq!(sample.sides.len(), 32);
@@ -136,7 +121,6 @@ fn a_thousand_idle_sides_are_given_the_least_once_and_left_alone() {
     assert_eq!(sample.nr_writes, 1_000);
     assert_eq!(rig.take_quota("side-0"), "1000");
     // One process, one file.
-    assert_eq!(announcements(&rig.runtime).len(), 1);
 }
 
 #[test]
@@ -145,15 +129,15 @@ fn a_side_that_wakes_up_has_room_within_200_ms_or_a_second() {
         let mut rig = Rig::new();
         let mut duty = rig.duty();
         for index in 0..count {
-            duty.add(&rig.side(&format!("side-{index}"))).unwrap();
+            duty.add(&rig.side(&format!("side-{index}")));
         }
-        rig.ticks(100, &mut [&mut duty]);
-        let ticks = rig.ticks_until_room("side-0", &mut [&mut duty]);
+        rig.ticks(100, &mut duty);
+        let ticks = rig.ticks_until_room("side-0", &mut duty);
         assert!(ticks <= most, "{count} sides: {ticks} ticks");
         // As long as it runs it is measured every time.
         for _ in 0..20 {
             rig.run("side-0", 14_000_000);
-            rig.tick(&mut [&mut duty]);
+            rig.tick(&mut duty);
             assert_ne!(rig.take_quota("side-0"), "");
         }
     }
@@ -164,16 +148,16 @@ fn many_that_hardly_run_do_not_keep_one_from_its_room() {
     let mut rig = Rig::new();
     let mut duty = rig.duty();
     for index in 0..100 {
-        duty.add(&rig.side(&format!("light-{index}"))).unwrap();
+        duty.add(&rig.side(&format!("light-{index}")));
     }
-    duty.add(&rig.side("heavy")).unwrap();
+    duty.add(&rig.side("heavy"));
     let mut given_usec = 0;
     for tick in 0..200 {
         for index in 0..100 {
             rig.run(&format!("light-{index}"), 20_000);
         }
         rig.run("heavy", 5_000_000);
-        rig.tick(&mut [&mut duty]);
+        rig.tick(&mut duty);
         let quota_usec: u64 = rig.take_quota("heavy").parse().unwrap_or(0);
         given_usec += if tick >= 100 { quota_usec } else { 0 };
     }
@@ -188,12 +172,12 @@ fn a_removed_side_is_never_written_again() {
     let mut rig = Rig::new();
     let mut duty = rig.duty();
     for name in ["runs", "sleeps", "stays"] {
-        duty.add(&rig.side(name)).unwrap();
+        duty.add(&rig.side(name));
     }
     for _ in 0..50 {
         rig.run("runs", 5_000_000);
         rig.run("stays", 5_000_000);
-        rig.tick(&mut [&mut duty]);
+        rig.tick(&mut duty);
     }
     duty.remove("runs");
     duty.remove("sleeps");
@@ -204,79 +188,38 @@ fn a_removed_side_is_never_written_again() {
         rig.run("runs", 5_000_000);
         rig.run("sleeps", 5_000_000);
         rig.run("stays", 5_000_000);
-        rig.tick(&mut [&mut duty]);
+        rig.tick(&mut duty);
     }
     assert_eq!(rig.take_quota("runs"), PUT_BACK);
     assert_eq!(rig.take_quota("sleeps"), PUT_BACK);
     assert_ne!(rig.take_quota("stays"), "");
     duty.remove("stays");
     assert_eq!(duty.tick(rig.now).unwrap(), None);
-    assert!(announcements(&rig.runtime).is_empty());
 }
 
 #[test]
-fn a_side_that_another_process_withdraws_is_never_written_again() {
+fn the_largest_headroom_of_all_sides_counts() {
     let mut rig = Rig::new();
-    let (mut leader, mut other) = (rig.duty(), rig.duty());
-    leader.add(&rig.side("ours")).unwrap();
-    rig.tick(&mut [&mut leader]);
-    for name in ["theirs", "too"] {
-        other.add(&rig.side(name)).unwrap();
-    }
-    for _ in 0..50 {
-        rig.run("theirs", 5_000_000);
-        rig.run("too", 5_000_000);
-        rig.tick(&mut [&mut leader, &mut other]);
-    }
-    assert_ne!(rig.take_quota("theirs"), "", "it is controlled from here");
-    assert_ne!(rig.take_quota("too"), "", "it is controlled from here");
-    other.remove("theirs");
-    rig.set_quota("theirs", PUT_BACK);
-    // The other process may be busy and not come to tell that one remains.
-    for _ in 0..15 {
-        rig.run("theirs", 5_000_000);
-        rig.run("too", 5_000_000);
-        rig.tick(&mut [&mut leader]);
-    }
-    assert_eq!(rig.take_quota("too"), "");
-    for _ in 0..50 {
-        rig.run("theirs", 5_000_000);
-        rig.run("too", 5_000_000);
-        rig.tick(&mut [&mut leader, &mut other]);
-    }
-    assert_eq!(rig.take_quota("theirs"), PUT_BACK);
-    assert_ne!(rig.take_quota("too"), "", "it is controlled again");
-}
-
-#[test]
-fn several_processes_have_one_controller_with_the_largest_headroom() {
-    let mut rig = Rig::new();
-    let (mut first, mut second) = (rig.duty(), rig.duty());
-    first.add(&rig.side("first")).unwrap();
+    let mut duty = rig.duty();
+    duty.add(&rig.side("first"));
     let greedy = SideDescription {
         headroom: "45%".parse().unwrap(),
         ..rig.side("second")
     };
-    second.add(&greedy).unwrap();
-    rig.ticks(250, &mut [&mut first, &mut second]);
-    for duty in [&first, &second] {
-        let sample = duty.sample().unwrap();
-        assert_eq!(sample.headroom_ppm, 450_000);
-        assert_eq!(sample.sides, ["first", "second"]);
-    }
-    drop(first);
-    rig.ticks(150, &mut [&mut second]);
-    let sample = second.sample().unwrap();
+    duty.add(&greedy);
+    rig.ticks(250, &mut duty);
+    let sample = duty.sample().unwrap();
+    assert_eq!(sample.headroom_ppm, 450_000);
+    assert_eq!(sample.sides, ["first", "second"]);
+    duty.remove("first");
+    duty.add(&SideDescription {
+        headroom: "10%".parse().unwrap(),
+        ..greedy
+    });
+    rig.ticks(250, &mut duty);
+    let sample = duty.sample().unwrap();
+    assert_eq!(sample.headroom_ppm, 100_000);
     assert_eq!(sample.sides, ["second"]);
-    assert!(sample.nr_updates >= 20, "it has taken over");
-    second
-        .add(&SideDescription {
-            headroom: "10%".parse().unwrap(),
-            ..greedy
-        })
-        .unwrap();
-    rig.ticks(250, &mut [&mut second]);
-    assert_eq!(second.sample().unwrap().headroom_ppm, 100_000);
 }
 
 #[test]
@@ -286,8 +229,8 @@ fn a_cgroup_that_is_made_in_the_place_of_a_side_is_left_alone() {
     let folder = rig.folder.path().join("side");
     let mut side = rig.side("side");
     side.identity = Some(fs::metadata(&folder).unwrap().ino());
-    duty.add(&side).unwrap();
-    rig.ticks(200, &mut [&mut duty]);
+    duty.add(&side);
+    rig.ticks(200, &mut duty);
     assert_eq!(rig.take_quota("side"), "1000");
     // The new one is made first: else it may have the number of the old.
     let aside = rig.folder.path().join("aside");
@@ -296,50 +239,20 @@ fn a_cgroup_that_is_made_in_the_place_of_a_side_is_left_alone() {
     fs::rename(aside, &folder).unwrap();
     for _ in 0..20 {
         rig.run("side", 5_000_000);
-        rig.ticks(200, &mut [&mut duty]);
+        rig.ticks(200, &mut duty);
     }
     assert_eq!(rig.take_quota("side"), "");
     // Nor is it taken for the old one by who begins to control that.
     duty.remove("side");
-    duty.add(&side).unwrap();
-    rig.ticks(200, &mut [&mut duty]);
+    duty.add(&side);
+    rig.ticks(200, &mut duty);
     assert_eq!(rig.take_quota("side"), "");
     // Its keeper has noticed, and describes the new one.
     side.identity = Some(fs::metadata(&folder).unwrap().ino());
     duty.remove("side");
-    duty.add(&side).unwrap();
-    rig.ticks(200, &mut [&mut duty]);
+    duty.add(&side);
+    rig.ticks(200, &mut duty);
     assert_eq!(rig.take_quota("side"), "1000");
-}
-
-#[test]
-fn what_a_dead_process_announced_is_controlled_until_it_is_forgotten() {
-    let mut rig = Rig::new();
-    let orphan = rig.side("orphan");
-    let folder = rig.runtime.path().join("sides");
-    fs::create_dir(&folder).unwrap();
-    let text = serde_json::to_vec(&[&orphan]).unwrap();
-    fs::write(folder.join("1-0.sides"), text).unwrap();
-    fs::write(folder.join("1-1.sides"), "{ half").unwrap();
-    fs::write(folder.join("1-2.sides.new"), "[").unwrap();
-    let mut duty = rig.duty();
-    duty.add(&rig.side("ours")).unwrap();
-    rig.ticks(5, &mut [&mut duty]);
-    rig.ticks_until_room("orphan", &mut [&mut duty]);
-    forget_dead(&rig.runtime);
-    rig.set_quota("orphan", PUT_BACK);
-    for _ in 0..150 {
-        rig.run("orphan", 5_000_000);
-        rig.tick(&mut [&mut duty]);
-    }
-    assert_eq!(rig.take_quota("orphan"), PUT_BACK);
-    assert_eq!(
-        announcements(&rig.runtime).len(),
-        1,
-        "only the living one's"
-    );
-    rig.ticks(100, &mut [&mut duty]);
-    assert_eq!(duty.sample().unwrap().sides, ["ours"]);
 }
 
 #[test]
@@ -347,85 +260,45 @@ fn a_side_that_fails_is_tried_again_and_does_not_disturb_the_others() {
     let mut rig = Rig::new();
     let mut duty = rig.duty();
     for name in ["refuses", "vanishes", "stays"] {
-        duty.add(&rig.side(name)).unwrap();
+        duty.add(&rig.side(name));
     }
     // It cannot be written, …
     let quota = rig.file("refuses", "cpu.cfs_quota_us");
     fs::remove_file(&quota).unwrap();
     fs::create_dir(&quota).unwrap();
-    rig.ticks(30, &mut [&mut duty]);
+    rig.ticks(30, &mut duty);
     // … nor this one be read.
     fs::write(rig.file("vanishes", "cpuacct.usage"), "").unwrap();
-    rig.ticks_until_room("stays", &mut [&mut duty]);
+    rig.ticks_until_room("stays", &mut duty);
     fs::remove_dir(&quota).unwrap();
     rig.set_quota("refuses", "");
     fs::write(rig.file("vanishes", "cpuacct.usage"), "0").unwrap();
-    rig.ticks(150, &mut [&mut duty]);
+    rig.ticks(150, &mut duty);
     assert_eq!(rig.take_quota("refuses"), "1000");
-    rig.ticks_until_room("refuses", &mut [&mut duty]);
-    rig.ticks_until_room("vanishes", &mut [&mut duty]);
+    rig.ticks_until_room("refuses", &mut duty);
+    rig.ticks_until_room("vanishes", &mut duty);
 }
 
 #[test]
 fn a_controller_that_is_called_late_hands_out_no_more_than_usual() {
     let mut rig = Rig::new();
     let mut duty = rig.duty();
-    duty.add(&rig.side("side")).unwrap();
-    rig.ticks_until_room("side", &mut [&mut duty]);
+    duty.add(&rig.side("side"));
+    rig.ticks_until_room("side", &mut duty);
     for pause in [1, 5, 60, 3_600] {
         rig.take_quota("side");
         // Stopped, with the whole machine idle but for this.
         rig.now += Duration::from_secs(pause);
         rig.run("side", 20_000_000);
-        rig.tick(&mut [&mut duty]);
+        rig.tick(&mut duty);
         let most_usec = GRAIN.as_micros() as u64 * u64::from(crate::host::nr_cpus_online());
         let quota_usec: u64 = rig.take_quota("side").parse().unwrap();
         assert!(
             (1_000..=most_usec).contains(&quota_usec),
             "{pause} s: {quota_usec} us"
         );
-        rig.ticks_until_room("side", &mut [&mut duty]);
+        rig.ticks_until_room("side", &mut duty);
     }
-}
-
-#[test]
-fn what_is_put_back_amid_a_controllers_work_stays() {
-    let mut rig = Rig::new();
-    let (mut leader, mut other) = (rig.duty(), rig.duty());
-    leader.add(&rig.side("ours")).unwrap();
-    rig.tick(&mut [&mut leader]);
-    let theirs = rig.side("theirs");
-    let ends = AtomicBool::new(false);
-    let (mut nr_controlled, mut overwritten) = (0, 0);
-    thread::scope(|scope| {
-        let (rig, ends) = (&rig, &ends);
-        scope.spawn(move || {
-            let mut now = rig.now;
-            while !ends.load(Ordering::Relaxed) {
-                now += GRAIN;
-                leader.tick(now).unwrap();
-            }
-        });
-        for round in 1..=100 {
-            other.add(&theirs).unwrap();
-            let start = Instant::now();
-            let mut used_ns: u64 = round * 1_000_000_000;
-            // Until it is controlled, and every tick writes.
-            while rig.take_quota("theirs").is_empty() && start.elapsed() < Duration::from_secs(1) {
-                used_ns += 5_000_000;
-                fs::write(rig.file("theirs", "cpuacct.usage"), used_ns.to_string()).unwrap();
-                thread::sleep(Duration::from_micros(200));
-            }
-            nr_controlled += u32::from(start.elapsed() < Duration::from_secs(1));
-            other.remove("theirs");
-            rig.set_quota("theirs", PUT_BACK);
-            thread::sleep(Duration::from_millis(1));
-            overwritten += u32::from(rig.take_quota("theirs") != PUT_BACK);
-        }
-        ends.store(true, Ordering::Relaxed);
-    });
-    assert_eq!(overwritten, 0, "of {nr_controlled} rounds");
-    assert!(nr_controlled > 50, "{nr_controlled} rounds tested anything");
 }
 
 #[test]
@@ -433,46 +306,11 @@ fn what_was_counted_stays_counted_when_the_last_side_goes_and_comes_back() {
     let mut rig = Rig::new();
     let mut duty = rig.duty();
     let side = rig.side("side");
-    duty.add(&side).unwrap();
-    rig.ticks(10, &mut [&mut duty]);
+    duty.add(&side);
+    rig.ticks(10, &mut duty);
     duty.remove("side");
-    duty.add(&side).unwrap();
-    rig.ticks(5, &mut [&mut duty]);
+    duty.add(&side);
+    rig.ticks(5, &mut duty);
     let sample = duty.sample().unwrap();
     assert_eq!((sample.nr_updates, sample.nr_writes), (15, 2));
-}
-
-#[test]
-fn a_folder_that_takes_no_announcement_refuses_the_first_side() {
-    let rig = Rig::new();
-    fs::write(rig.runtime.path().join("sides"), "in the way").unwrap();
-    let mut duty = rig.duty();
-    assert!(duty.add(&rig.side("side")).is_err());
-    assert_eq!(duty.tick(rig.now).unwrap(), None);
-    assert!(Path::new(&rig.runtime.path().join("sides")).is_file());
-}
-
-#[test]
-fn the_controller_goes_on_without_the_runtime_folder() {
-    let mut rig = Rig::new();
-    let side = rig.side("a");
-    let mut duty = rig.duty();
-    duty.add(&side).unwrap();
-    rig.ticks(20, &mut [&mut duty]);
-    fs::remove_dir_all(rig.runtime.path()).unwrap();
-    rig.ticks(20, &mut [&mut duty]);
-    assert!(duty.leader.is_some());
-}
-
-#[test]
-fn who_holds_up_an_announcement_is_named() {
-    let rig = Rig::new();
-    let side = rig.side("a");
-    let _held = SidesLock::try_take(&rig.runtime).unwrap().unwrap();
-    let error = rig.duty().add(&side).unwrap_err().to_string();
-    let holder = format!("held by process {} ", std::process::id());
-    assert!(
-        error.contains("sides.lock") && error.contains(&holder),
-        "{error}"
-    );
 }

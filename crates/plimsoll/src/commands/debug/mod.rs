@@ -12,9 +12,9 @@ use plimsoll_daemon::control::protocol::{Answer, Request};
 use serde::Serialize;
 
 use crate::cli::DebugArgs;
-use crate::daemon_client::{Daemon, NO_DAEMON, not_meant};
 use crate::error::{CommandError, Result};
 use crate::output;
+use crate::owner::{NO_DAEMON, Owner, not_meant};
 use scheduler::Snapshot;
 
 /// What is known.
@@ -34,7 +34,7 @@ pub fn run(args: &DebugArgs) -> Result<ExitCode> {
     if let Some(group) = &args.trace {
         return super::trace::run(group, args.duration);
     }
-    let daemon = Daemon::find().and_then(|found| found.map(text_of).transpose());
+    let daemon = Owner::of_host().and_then(|found| found.map(text_of).transpose());
     let document = match (scheduler::take(), daemon) {
         (Err(error), Ok(None)) | (Err(_) | Ok(None), Err(error)) => return Err(error),
         (Ok(None), Ok(None)) => return Err(CommandError::Other(NO_DAEMON.into())),
@@ -66,7 +66,7 @@ fn tell_error<T>(result: Result<T>) -> Option<T> {
         .ok()
 }
 
-fn text_of(mut daemon: Daemon) -> Result<String> {
+fn text_of(mut daemon: Owner) -> Result<String> {
     match daemon.ask(&Request::Debug)? {
         Answer::Text(text) => Ok(text),
         other => Err(not_meant(&other)),

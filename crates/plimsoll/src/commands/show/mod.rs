@@ -1,8 +1,7 @@
 //! `plimsoll show`: groups, what enforces their knobs, and what they used.
 
-pub mod served;
+mod served;
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,35 +9,25 @@ use std::sync::Arc;
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, Hierarchy};
 use plimsoll_daemon::state::Daemon as DaemonState;
 use plimsoll_engine::journal::{self, Journal};
-use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::{EngineError, knobs};
 use serde::Serialize;
 
 use crate::cli::ShowArgs;
-use crate::control::{self, GroupState, Request};
-use crate::daemon_client::Daemon;
 use crate::error::{CommandError, Result};
 use crate::output;
+use crate::owner::Owner;
 use served::Served;
+pub use served::print_changed;
 
 /// What `show` knows of one group.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 enum Shown {
-    /// A living process keeps it.
-    Group(Box<GroupState>),
-    /// The daemon keeps it.
+    /// An owner keeps it.
     #[serde(rename = "group")]
     Served(Box<Served>),
-    /// `set` changed a cgroup of somebody else's.
-    Set {
-        /// The cgroup.
-        target: String,
-        /// What was asked for first.
-        knobs: Knobs,
-    },
-    /// Its process is gone; the next start or `restore` undoes it.
+    /// No owner runs; the next one or `restore` undoes it.
     LeftBehind {
         /// Its name.
         name: String,
@@ -49,18 +38,14 @@ enum Shown {
 
 /// Shows all groups, or one target.
 pub fn run(args: &ShowArgs) -> Result<ExitCode> {
-    let runtime = RuntimeFolder::of_this_user();
     match &args.target {
-        Some(target) => show_target(&runtime, target, args.json)?,
-        None => show_all(&runtime, args.json)?,
+        Some(target) => show_target(target, args.json)?,
+        None => show_all(args.json)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn show_target(runtime: &RuntimeFolder, target: &str, as_json: bool) -> Result<()> {
-    if let Some(state) = control::ask(runtime, target, Request::Show)? {
-        return print_group(&state, as_json);
-    }
+fn show_target(target: &str, as_json: bool) -> Result<()> {
     let hierarchy = Arc::new(Hierarchy::find()?);
     if let Some(groups) = served_target(&hierarchy, target)? {
         return served::print(&groups, as_json);
@@ -81,88 +66,66 @@ fn show_target(runtime: &RuntimeFolder, target: &str, as_json: bool) -> Result<(
     print_cgroup(&CpuGroup::at(&hierarchy, path), as_json)
 }
 
-/// What a target is called where the daemon is asked: a cgroup by its path
+/// What a target is called where its owner is asked: a cgroup by its path
 /// below the mount point.
-pub fn name_for_daemon(hierarchy: &Hierarchy, target: &str) -> String {
+pub fn name_for_owner(hierarchy: &Hierarchy, target: &str) -> String {
     match hierarchy.resolve(target) {
         Ok(path) if target.contains('/') => format!("/{}", path.display()),
         _ => target.to_owned(),
     }
 }
 
-/// The target as groups of the daemon's. `None`: there is no daemon, or it
-/// knows of no such group: then the kernel may know the target.
+/// The target as groups of an owner's. `None`: there is no owner, or none that
+/// knows of such a group: then the kernel may know the target.
 fn served_target(hierarchy: &Hierarchy, target: &str) -> Result<Option<Vec<Served>>> {
-    let Some(mut daemon) = Daemon::find()? else {
-        return Ok(None);
-    };
-    let state = daemon.show(Some(&name_for_daemon(hierarchy, target)));
-    let groups = state.map(|state| served::of_state(state).0);
-    Ok(groups.ok().filter(|groups| !groups.is_empty()))
+    for mut owner in Owner::all()? {
+        let state = match owner.show(Some(&name_for_owner(hierarchy, target))) {
+            Ok(state) => state,
+            Err(error @ CommandError::Owner(_)) => return Err(error),
+            // It knows no such target.
+            Err(_) => continue,
+        };
+        let (groups, _) = served::of_state(state);
+        if !groups.is_empty() {
+            return Ok(Some(groups));
+        }
+    }
+    Ok(None)
 }
 
-fn show_all(runtime: &RuntimeFolder, as_json: bool) -> Result<()> {
-    let runs = kept_by_runs(runtime);
-    // A daemon that does not answer hides nothing else.
-    let state = Daemon::find().and_then(|daemon| daemon.map(|mut d| d.show(None)).transpose());
-    let state = state.unwrap_or_else(|error| {
-        output::tell(&error.to_string());
-        None
-    });
-    let Some(state) = state else {
-        return print_all(&runs?, None, as_json);
-    };
-    let mut all = match runs {
-        // The daemon's folder, of which others see only the socket.
-        Err(error) if is_denied(&error) => Vec::new(),
-        runs => runs?,
-    };
-    let (groups, daemon) = served::of_state(state);
-    let groups = groups.into_iter().map(Box::new).map(Shown::Served);
-    all.extend(groups);
-    print_all(&all, Some(&daemon), as_json)
+fn show_all(as_json: bool) -> Result<()> {
+    let mut all = Vec::new();
+    let mut daemon = None;
+    for mut owner in Owner::all()? {
+        // An owner that does not answer hides nothing else.
+        match owner.show(None) {
+            Ok(state) => {
+                let (groups, owner) = served::of_state(state);
+                let groups = groups.into_iter().map(Box::new).map(Shown::Served);
+                all.extend(groups);
+                daemon = Some(owner);
+            }
+            Err(error) => output::tell(&error.to_string()),
+        }
+    }
+    if daemon.is_none() {
+        all.extend(left_behind(&RuntimeFolder::of_this_user())?);
+    }
+    print_all(&all, daemon.as_ref(), as_json)
 }
 
-fn is_denied(error: &CommandError) -> bool {
-    let CommandError::Engine(EngineError::Journal { source, .. }) = error else {
-        return false;
-    };
-    source.kind() == ErrorKind::PermissionDenied
-}
-
-/// The groups of `run`, and what was `set` without a daemon.
-fn kept_by_runs(runtime: &RuntimeFolder) -> Result<Vec<Shown>> {
+/// The groups whose owner was killed.
+fn left_behind(runtime: &RuntimeFolder) -> Result<Vec<Shown>> {
     let mut all = Vec::new();
     for path in journal::list(runtime.path())? {
-        let name = path
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        match control::ask(runtime, &name, Request::Show) {
-            Ok(Some(state)) => all.push(Shown::Group(Box::new(state))),
-            // It ended while we asked, or never got as far as to listen.
-            Ok(None) | Err(_) => {
-                // Nobody else looks for journals to take over meanwhile.
-                let _lock = runtime.lock()?;
-                let Some(mut journal) = Journal::take_over(&path)? else {
-                    continue;
-                };
-                let Ok((Some(header), _)) = journal.read() else {
-                    continue;
-                };
-                all.push(if header.persistent {
-                    Shown::Set {
-                        target: header.subject,
-                        knobs: header.knobs,
-                    }
-                } else {
-                    Shown::LeftBehind {
-                        name: header.name,
-                        subject: header.subject,
-                    }
-                });
-            }
+        let Some(mut journal) = Journal::take_over(&path)? else {
+            continue;
+        };
+        if let Ok((Some(header), _)) = journal.read() {
+            all.push(Shown::LeftBehind {
+                name: header.name,
+                subject: header.subject,
+            });
         }
     }
     Ok(all)
@@ -216,57 +179,13 @@ impl Shown {
     fn row(&self) -> [String; 6] {
         let dash = || "-".to_owned();
         match self {
-            Self::Group(state) => {
-                let sample = state.statistics.clone().unwrap_or_default();
-                [
-                    state.name.clone(),
-                    "run".into(),
-                    sample.processes.to_string(),
-                    output::cpu_time(&sample),
-                    state.knobs.to_string(),
-                    state.subject.clone(),
-                ]
-            }
             Self::Served(served) => served.row(),
-            Self::Set { target, knobs } => {
-                let how = "set; `plimsoll restore` undoes it".into();
-                let (target, words) = (target.clone(), knobs.to_string());
-                [target, "set".into(), dash(), dash(), words, how]
-            }
             Self::LeftBehind { name, subject } => {
                 let how = format!("LEFT BEHIND by `{subject}`; `plimsoll restore` undoes it");
                 [name.clone(), dash(), dash(), dash(), dash(), how]
             }
         }
     }
-}
-
-/// Prints one group of ours.
-pub fn print_group(state: &GroupState, as_json: bool) -> Result<()> {
-    if as_json {
-        #[derive(Serialize)]
-        struct Document<'a> {
-            group: &'a GroupState,
-        }
-        return output::print_json("plimsoll.show/1", &Document { group: state });
-    }
-    let mut lines = vec![
-        format!("{:<12}{}", "group", state.name),
-        format!(
-            "{:<12}{} (kept by pid {})",
-            "runs", state.subject, state.pid
-        ),
-        format!("{:<12}{}", "cgroup", state.cgroup.display()),
-    ];
-    if let Some(sample) = &state.statistics {
-        let rows = output::statistics_rows(sample);
-        lines.extend(
-            rows.iter()
-                .map(|(name, value)| format!("{name:<12}{value}")),
-        );
-    }
-    output::print_line(&lines.join("\n"))?;
-    print_plan_below(&state.plan)
 }
 
 /// The plan of a group, below what else there is to say of it.

@@ -1,13 +1,12 @@
-//! Groups that the daemon keeps.
+//! Groups, as their owner describes them.
 
 use plimsoll_daemon::state::{Daemon, Group, Origin, State};
-use plimsoll_engine::enforcer::EnforcerKind;
 use serde::Serialize;
 
 use crate::error::Result;
 use crate::output;
 
-/// A group of the daemon's, with what all of its groups have in common.
+/// A group, with what all groups of its owner have in common.
 #[derive(Debug, Serialize)]
 pub struct Served {
     #[serde(flatten)]
@@ -15,18 +14,14 @@ pub struct Served {
     /// The process that keeps it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
-    /// Which interface of the kernel it is made of.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    enforcer: Option<EnforcerKind>,
 }
 
-/// The groups of a state, and the daemon itself.
+/// The groups of a state, and their owner.
 pub fn of_state(state: State) -> (Vec<Served>, Daemon) {
-    let (pid, enforcer) = (state.daemon.pid, state.daemon.enforcer);
+    let pid = state.daemon.pid;
     let served = |group| Served {
         group,
         pid: Some(pid),
-        enforcer: Some(enforcer),
     };
     let groups = state.groups.into_iter().map(served).collect();
     (groups, state.daemon)
@@ -74,9 +69,9 @@ impl Served {
         if group.group != group.name {
             rows.push(("belongs to", group.group.clone()));
         }
-        let keeper = self.pid.map_or(String::new(), |pid| {
-            format!(" (kept by the daemon, pid {pid})")
-        });
+        let keeper = self
+            .pid
+            .map_or(String::new(), |pid| format!(" (kept by pid {pid})"));
         rows.push(("origin", format!("{}{keeper}", origin(group))));
         if !group.cgroup.as_os_str().is_empty() {
             rows.push(("cgroup", group.cgroup.display().to_string()));
@@ -131,11 +126,7 @@ fn print_json(groups: &[Served]) -> Result<()> {
 
 /// Prints groups as they are after a change.
 pub fn print_changed(groups: Vec<Group>, as_json: bool) -> Result<()> {
-    let served = |group| Served {
-        group,
-        pid: None,
-        enforcer: None,
-    };
+    let served = |group| Served { group, pid: None };
     let groups: Vec<Served> = groups.into_iter().map(served).collect();
     print(&groups, as_json)
 }
@@ -201,7 +192,7 @@ mod tests {
         let lines = served(group).lines();
         assert!(lines.contains(&"PROBLEM     it is gone and more".into()));
         assert!(lines.contains(&"belongs to  tenants".into()));
-        assert!(lines[2].ends_with("(kept by the daemon, pid 42)"));
+        assert!(lines[2].ends_with("(kept by pid 42)"));
         assert!(!lines.iter().any(|line| line.contains('\n')));
     }
 

@@ -99,7 +99,7 @@ fn title(model: &Model, look: &Look, area: Rect, buffer: &mut Buffer) {
     let daemon = &model.state.daemon;
     let who = match model.asked {
         None => "starting".into(),
-        Some(SourceKind::Runs) => "no daemon".into(),
+        Some(SourceKind::Kernel) => "no daemon".into(),
         Some(SourceKind::Daemon) => format!("daemon up {}", uptime(daemon.uptime_usec)),
     };
     let counts = match model.asked {

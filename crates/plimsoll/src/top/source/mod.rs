@@ -1,8 +1,7 @@
-//! Source of states: the daemon or, without one, the running `plimsoll run`s
-//! and the kernel's counters.
+//! Source of states: the owner or, without one, the kernel's counters.
 
 mod daemon;
-mod runs;
+mod kernel;
 
 use plimsoll_daemon::state::State;
 use plimsoll_engine::runtime::RuntimeFolder;
@@ -10,16 +9,16 @@ use serde::Serialize;
 
 use crate::error::Result;
 use daemon::{Connection, Unanswered};
-use runs::Runs;
+use kernel::Kernel;
 
 /// Source of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceKind {
-    /// The daemon.
+    /// The owner.
     Daemon,
-    /// The running `plimsoll run`s, because there is no daemon.
-    Runs,
+    /// The kernel, because no owner runs; there are no groups.
+    Kernel,
 }
 
 /// A state with its source.
@@ -34,38 +33,32 @@ pub struct Update {
 /// Reads states.
 pub struct Source {
     connection: Connection,
-    runs: Runs,
-    /// Whether the daemon has answered once; from then on no other source is
-    /// used.
-    daemon_was_there: bool,
+    kernel: Kernel,
 }
 
 impl Source {
     /// Creates a source without a connection.
     pub fn new() -> Self {
-        let runtime = RuntimeFolder::of_this_user();
         Self {
-            connection: Connection::new(&runtime),
-            runs: Runs::new(runtime),
-            daemon_was_there: false,
+            connection: Connection::new(&RuntimeFolder::of_this_user()),
+            kernel: Kernel::new(),
         }
     }
 
     /// Reads a state.
     ///
     /// # Errors
-    /// If the daemon does not answer, or no source can be read.
+    /// If the owner does not answer, or the kernel's counters cannot be read.
     pub fn read(&mut self) -> Result<Update> {
         match self.connection.state(None) {
             Ok(mut state) => {
-                self.daemon_was_there = true;
                 state.groups.sort_by(|one, two| one.name.cmp(&two.name));
                 let asked = SourceKind::Daemon;
                 Ok(Update { asked, state })
             }
-            Err(Unanswered::Nobody(_)) if !self.daemon_was_there => Ok(Update {
-                asked: SourceKind::Runs,
-                state: self.runs.state()?,
+            Err(Unanswered::Nobody(_)) => Ok(Update {
+                asked: SourceKind::Kernel,
+                state: self.kernel.state()?,
             }),
             Err(unanswered) => Err(unanswered.into()),
         }
@@ -75,12 +68,12 @@ impl Source {
     /// group no longer exists.
     ///
     /// # Errors
-    /// If the daemon does not answer.
+    /// If the owner does not answer.
     pub fn plan(&mut self, group: &str) -> Result<Option<serde_json::Value>> {
-        if !self.daemon_was_there {
-            return Ok(self.runs.plan(group));
-        }
-        let state = self.connection.state(Some(group))?;
+        let state = match self.connection.state(Some(group)) {
+            Err(Unanswered::Nobody(_)) => return Ok(None),
+            other => other?,
+        };
         let mut groups = state.groups.into_iter();
         Ok(groups
             .find(|found| found.name == group)

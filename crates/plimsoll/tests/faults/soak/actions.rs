@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use plimsoll_daemon::control::protocol::{Answer, Request, Set};
+use plimsoll_daemon::control::protocol::{Answer, Choice, Request, Set};
 use plimsoll_engine::knobs::{Bandwidth, Knobs};
 
 use super::model::{KINDS, knobs};
@@ -304,8 +304,7 @@ impl Soak<'_> {
         let request = Request::Set(Box::new(Set {
             target: target.clone(),
             knobs: knobs.clone(),
-            best_effort: false,
-            dry_run: false,
+            choice: Choice::default(),
         }));
         let answer = self.daemon.ask(&request);
         self.tell(format!("set {target}: {}", short(&answer)));

@@ -1,11 +1,11 @@
-//! The scheduler that is in the kernel, as whoever leads has it: through its
-//! pins, no matter which process has loaded it.
+//! The scheduler that is in the kernel, through its pins.
 
 use std::path::Path;
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle};
 use plimsoll_engine::host::Mode;
 
+use super::BUILD;
 use crate::control_error::ControlError;
 use crate::objects::{self, Objects, PIN_FOLDER};
 use crate::{ExitReport, Kernel};
@@ -42,26 +42,15 @@ impl Running {
         })
     }
 
-    /// The scheduler that another leader has left in the kernel. If the
-    /// kernel has thrown it out since, [`Running::exited`] says so. `None`:
-    /// there is none.
-    ///
-    /// # Errors
-    /// When it is of another version, or in another mode than `mode`.
-    pub fn left_by_another(mode: Mode) -> Result<Option<Self>, ControlError> {
-        if !Path::new(PIN_FOLDER).join(objects::LINK).exists() {
-            return Ok(None);
+    /// The scheduler that an earlier owner has left in the kernel. `None`: there is none, or it is
+    /// of another `build` or mode, or was thrown out.
+    pub fn left(mode: Mode, build: Option<&str>) -> Option<Self> {
+        if build != Some(BUILD) || !Path::new(PIN_FOLDER).join(objects::LINK).exists() {
+            return None;
         }
-        let running = Self::open()?;
-        let loaded = Kernel::host().mode();
-        match loaded {
-            Some(loaded) if loaded != mode && running.exited().is_none() => {
-                Err(ControlError::OtherMode {
-                    loaded: loaded.to_string(),
-                })
-            }
-            _ => Ok(Some(running)),
-        }
+        let running = Self::open().ok()?;
+        let is_same = Kernel::host().mode() == Some(mode) && running.exited().is_none();
+        is_same.then_some(running)
     }
 
     /// What it has left behind, if the kernel has thrown it out; `None` while

@@ -1,4 +1,4 @@
-//! What the leader does while the scheduler runs.
+//! The supervisor's work while the scheduler runs.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,6 @@ use plimsoll_engine::EngineError;
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::journal::{self, Journal};
 use plimsoll_engine::policies::Policies;
-use plimsoll_engine::scheduled::ScheduledGroup;
 use plimsoll_engine::tasks::{self, Policy, TaskId};
 
 use super::Context;
@@ -29,12 +28,12 @@ use crate::{ExitReport, slots};
 /// How long an event of the scheduler is waited for. No event, and no exit of
 /// the scheduler, is seen later than this.
 const POLL: Duration = Duration::from_millis(50);
-/// How often slots are taken back whose cgroup or keeper is gone …
+/// How often slots are taken back whose cgroup or group is gone …
 const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
 /// … and so much more seldom for each as many: all are looked at.
 const COLLECT_SLOTS: u32 = 64;
 
-/// The duties of the leader towards the scheduler that is loaded.
+/// The supervisor's work for the scheduler that is loaded.
 pub(super) struct Duties<'a> {
     context: &'a Context,
     running: &'a Running,
@@ -171,19 +170,17 @@ impl<'a> Duties<'a> {
 
     fn collect(&mut self, now: Instant) {
         let slowdown = 1 + self.objects.shared.nr_slots_used() / COLLECT_SLOTS;
-        if now < self.collected + COLLECT_INTERVAL * slowdown {
+        let is_settled = self.context.is_settled.load(Ordering::Acquire);
+        if now < self.collected + COLLECT_INTERVAL * slowdown || !is_settled {
             return;
         }
         self.collected = now;
-        let runtime = &self.context.runtime;
-        let Ok(lock) = runtime.lock() else {
-            return;
-        };
+        let groups = self.context.groups.lock();
         let root = self.context.hierarchy.mount_point();
-        let kept = slots::cgroup_ids(&ScheduledGroup::all(runtime, &lock));
-        if slots::collect(self.objects, &lock, root, Some(&kept)) > 0 {
-            // What is gone asks for nothing any more.
-            if let Err(error) = crate::machine::refresh(self.objects, &lock) {
+        let known = slots::cgroup_ids(&groups);
+        if slots::collect(self.objects, &groups, root, Some(&known)) > 0 {
+            // Groups that are gone ask for nothing any more.
+            if let Err(error) = crate::machine::refresh(self.objects, &groups) {
                 self.context.messages.tell(error.to_string());
             }
         }

@@ -1,7 +1,6 @@
-//! The controller, in the process that holds its lock.
+//! The controller, while there is any batch group to limit.
 
-use std::collections::{HashMap, VecDeque};
-use std::path::Path;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,30 +9,27 @@ use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_policy::headroom::{Controller, Side};
 
 use super::activity::nr_looks;
-use super::announce::{ControllerLock, Others, SideDescription, state_file};
 use super::demand::params_of;
-use super::permit::{Keeper, Permit};
-use super::side::ControlledSide;
-use super::{SCAN_INTERVAL, share};
+use super::share;
+use super::side::{ControlledSide, SideDescription};
 use crate::cgroup::BusyMeter;
 use crate::control::CoreClock;
 use crate::enforcer::HeadroomSample;
 use crate::error::{EngineError, Result};
 use crate::host::nr_cpus_online;
-use crate::runtime::{RuntimeFolder, write_atomically};
 
-/// How often the state is published.
-const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the averages of the sample are taken.
+const AVERAGE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a side that could not be measured is left alone.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// No more of the active sides that only wait for room are measured at once.
 const MEASURED_MAX: usize = 64;
 /// No more side work is remembered that was measured late.
 const UNBOOKED_MAX_NS: u64 = 100_000_000;
-/// No more names are published.
+/// No more names are in the sample.
 const NAMES_MAX: usize = 32;
 
-/// Sums over the time since the last publication.
+/// Sums over the time since the last averages.
 #[derive(Debug, Default)]
 struct Sums {
     elapsed_ns: u64,
@@ -46,7 +42,6 @@ struct Sums {
 #[derive(Debug)]
 struct LostSide {
     description: SideDescription,
-    keeper: Keeper,
     since: Instant,
 }
 
@@ -54,7 +49,6 @@ impl LostSide {
     fn of(side: ControlledSide, now: Instant) -> Self {
         Self {
             description: side.description,
-            keeper: side.keeper,
             since: now,
         }
     }
@@ -62,14 +56,11 @@ impl LostSide {
 
 /// The controller.
 #[derive(Debug)]
-pub(super) struct Leader {
-    lock: ControllerLock,
+pub(super) struct Running {
     hierarchy: Arc<Hierarchy>,
-    runtime: RuntimeFolder,
     clock: CoreClock,
     controller: Controller,
     busy: BusyMeter,
-    others: Others,
     /// Measured every time.
     active: Vec<ControlledSide>,
     /// Looked at in turns, the first is the next.
@@ -85,21 +76,18 @@ pub(super) struct Leader {
     /// No more of this process's files are kept open.
     files_max: u64,
     updated: Instant,
-    scanned: Option<Instant>,
-    published: Instant,
+    averaged: Instant,
     sums: Sums,
-    /// Of earlier controllers of this process.
+    /// Of the controllers before it.
     shortfall_usec: u64,
     sample: HeadroomSample,
 }
 
-impl Leader {
-    /// Starts without any side. `counted`: what earlier ones of this process
-    /// counted, from where it goes on.
+impl Running {
+    /// Starts without any side. `counted`: the counts of the controllers before it, from where
+    /// it goes on.
     pub fn start(
-        lock: ControllerLock,
         hierarchy: &Arc<Hierarchy>,
-        runtime: &RuntimeFolder,
         counted: &HeadroomSample,
         now: Instant,
     ) -> Result<Self> {
@@ -110,13 +98,10 @@ impl Leader {
             problem: error.to_string(),
         })?;
         Ok(Self {
-            lock,
             hierarchy: Arc::clone(hierarchy),
-            runtime: runtime.clone(),
             clock: CoreClock::starting_at(now),
             controller,
             busy: BusyMeter::start(hierarchy)?,
-            others: Others::default(),
             active: Vec::new(),
             dormant: VecDeque::new(),
             lost: Vec::new(),
@@ -126,8 +111,7 @@ impl Leader {
             nr_cpus,
             files_max: files_max(),
             updated: now,
-            scanned: None,
-            published: now,
+            averaged: now,
             sums: Sums::default(),
             shortfall_usec: counted.headroom_shortfall_usec,
             sample: HeadroomSample {
@@ -139,119 +123,59 @@ impl Leader {
         })
     }
 
-    /// Whether it is still the one controller: another takes over from a
-    /// process that was stopped.
-    pub fn leads(&self) -> bool {
-        self.lock.is_mine()
-    }
-
-    /// Controls a side of this process that it has not controlled before.
+    /// Controls a side that it has not controlled before.
     pub fn keep(&mut self, side: &SideDescription) {
         self.is_changed = true;
-        self.open(side.clone(), Keeper::Here, self.updated);
+        self.open(side.clone(), self.updated);
     }
 
-    /// Follows what has changed about a side of this process.
+    /// Follows a change of a side.
     pub fn keep_changed(&mut self, side: &SideDescription) {
-        self.control(side.clone(), Keeper::Here, self.updated);
-    }
-
-    /// Never writes the quota of that side of this process again.
-    pub fn forget(&mut self, name: &str) {
-        self.drop_sides(|side, keeper| *keeper == Keeper::Here && side.name == name);
-    }
-
-    /// Controls none of those that `is_unwanted` says any more.
-    fn drop_sides(&mut self, is_unwanted: impl Fn(&SideDescription, &Keeper) -> bool) {
-        self.is_changed = true;
-        let stays = |side: &ControlledSide| !is_unwanted(&side.description, &side.keeper);
-        self.active.retain(stays);
-        self.dormant.retain(stays);
-        self.lost
-            .retain(|side| !is_unwanted(&side.description, &side.keeper));
-    }
-
-    fn control(&mut self, description: SideDescription, keeper: Keeper, now: Instant) {
-        self.is_changed = true;
-        let is_it = |side: &ControlledSide| {
-            side.keeper == keeper && side.description.name == description.name
-        };
-        let active = self.active.iter().position(is_it);
-        let known = match active {
-            Some(index) => Some(self.active.swap_remove(index)),
-            None => {
-                let dormant = self.dormant.iter().position(is_it);
-                dormant.and_then(|index| self.dormant.remove(index))
-            }
-        };
-        self.lost
-            .retain(|side| side.keeper != keeper || side.description.name != description.name);
+        let known = self.take(&side.name);
         match known {
-            Some(mut side) if side.description.group == description.group => {
-                side.redescribe(description, now);
-                self.active.push(side);
+            Some(mut known) if known.description.group == side.group => {
+                known.redescribe(side.clone(), self.updated);
+                self.active.push(known);
             }
-            _ => self.open(description, keeper, now),
+            _ => self.open(side.clone(), self.updated),
         }
     }
 
-    fn open(&mut self, description: SideDescription, keeper: Keeper, now: Instant) {
-        match ControlledSide::open(&self.hierarchy, description.clone(), keeper.clone(), now) {
+    /// Never writes the quota of that side again.
+    pub fn forget(&mut self, name: &str) {
+        drop(self.take(name));
+    }
+
+    /// Takes a side out of the loop, if it is controlled now.
+    fn take(&mut self, name: &str) -> Option<ControlledSide> {
+        self.is_changed = true;
+        self.lost.retain(|side| side.description.name != name);
+        let is_it = |side: &ControlledSide| side.description.name == name;
+        if let Some(index) = self.active.iter().position(is_it) {
+            return Some(self.active.swap_remove(index));
+        }
+        let index = self.dormant.iter().position(is_it)?;
+        self.dormant.remove(index)
+    }
+
+    fn open(&mut self, description: SideDescription, now: Instant) {
+        match ControlledSide::open(&self.hierarchy, description.clone(), now) {
             Ok(side) => self.active.push(side),
             Err(_) => self.lost.push(LostSide {
                 description,
-                keeper,
                 since: now,
             }),
         }
     }
 
-    /// Follows what other processes have announced or withdrawn, and tries
-    /// again what has failed.
-    fn look_for_sides(&mut self, own: &Path, now: Instant) {
-        if self.others.scan(&self.runtime, own, now) {
-            self.follow_others(now);
-        }
+    /// Tries the sides again that could not be controlled.
+    fn retry_lost(&mut self, now: Instant) {
         let is_due = |side: &LostSide| now.saturating_duration_since(side.since) >= RETRY_INTERVAL;
-        let lost = std::mem::take(&mut self.lost);
-        let (due, later): (Vec<_>, Vec<_>) = lost.into_iter().partition(is_due);
-        self.lost = later;
+        let due: Vec<LostSide> = self.lost.extract_if(.., |side| is_due(side)).collect();
         for side in due {
-            self.open(side.description, side.keeper, now);
+            self.open(side.description, now);
             self.is_changed = true;
         }
-    }
-
-    fn follow_others(&mut self, now: Instant) {
-        let others = std::mem::take(&mut self.others);
-        let mut wanted: HashMap<(&Path, &str), &SideDescription> = others
-            .sides()
-            .map(|(path, side)| ((path, side.name.as_str()), side))
-            .collect();
-        self.drop_sides(|side, keeper| match keeper {
-            Keeper::Here => false,
-            Keeper::Elsewhere(path) => !wanted.contains_key(&(path.as_path(), side.name.as_str())),
-        });
-        let known = self.active.iter().chain(&self.dormant);
-        let known = known.map(|side| (&side.description, &side.keeper));
-        let lost = self
-            .lost
-            .iter()
-            .map(|side| (&side.description, &side.keeper));
-        for (side, keeper) in known.chain(lost) {
-            if let Keeper::Elsewhere(path) = keeper {
-                let key = (path.as_path(), side.name.as_str());
-                if wanted.get(&key) == Some(&side) {
-                    wanted.remove(&key);
-                }
-            }
-        }
-        let new = wanted.into_iter();
-        let new = new.map(|((path, _), side)| (side.clone(), Keeper::Elsewhere(path.to_owned())));
-        for (side, keeper) in new.collect::<Vec<_>>() {
-            self.control(side, keeper, now);
-        }
-        self.others = others;
     }
 
     /// Sets what the sides ask for together, if that may have changed.
@@ -266,28 +190,23 @@ impl Leader {
         if self.controller.set(params).is_ok() {
             self.nr_cpus = nr_cpus;
         }
-        // What is in force is known at once; what is measured is published.
+        // Known at once; measured shares are averaged first.
         self.sample.headroom_ppm = self.controller.params().headroom_ppm;
     }
 
-    /// Closes the interval since the last call. `own`: what this process has
-    /// announced itself.
+    /// Closes the interval since the last call.
     ///
     /// # Errors
     /// When the machine's use cannot be measured.
-    pub fn tick(&mut self, now: Instant, own: &Path) -> Result<()> {
+    pub fn tick(&mut self, now: Instant) -> Result<()> {
         let before_usec = thread_cpu_usec();
-        let result = self.run(now, own);
+        let result = self.run(now);
         self.sample.controller_usec += thread_cpu_usec().saturating_sub(before_usec);
         result
     }
 
-    fn run(&mut self, now: Instant, own: &Path) -> Result<()> {
-        let is_recent = |scanned| now.saturating_duration_since(scanned) < SCAN_INTERVAL;
-        if !self.scanned.is_some_and(is_recent) {
-            self.scanned = Some(now);
-            self.look_for_sides(own, now);
-        }
+    fn run(&mut self, now: Instant) -> Result<()> {
+        self.retry_lost(now);
         self.set_params();
         let elapsed = now.saturating_duration_since(self.updated);
         self.updated = now;
@@ -302,9 +221,9 @@ impl Leader {
         let grant_ns = self.controller.update(nonside_ns, side_ns, now_ns);
         self.write_quotas(grant_ns, drowsy, now);
         self.count(elapsed, nonside_ns, side_ns);
-        if now.saturating_duration_since(self.published) >= PUBLISH_INTERVAL {
-            self.published = now;
-            self.publish();
+        if now.saturating_duration_since(self.averaged) >= AVERAGE_INTERVAL {
+            self.averaged = now;
+            self.average();
         }
         Ok(())
     }
@@ -386,13 +305,9 @@ impl Leader {
     /// keep the others from theirs: it is tried again.
     fn write_quotas(&mut self, grant_ns: u64, drowsy: Vec<ControlledSide>, now: Instant) {
         let shares = self.shares(grant_ns);
-        let sides = self.active.iter().chain(&drowsy);
-        let keepers = sides.map(|side| &side.keeper);
-        let permit = Permit::take(&self.others, &self.runtime, keepers);
         let keep_open = files_of(self.active.len()) <= self.files_max;
         for (side, share_ns) in self.active.iter_mut().zip(shares) {
             if let Some(quota_ns) = side.next_quota_ns(share_ns, now)
-                && permit.allows(&side.keeper)
                 && side.write(quota_ns, keep_open, now).is_ok()
             {
                 self.sample.nr_writes += 1;
@@ -402,8 +317,7 @@ impl Leader {
             let is_settled = match side.last_quota_ns() {
                 None => true,
                 Some(quota_ns) => {
-                    let wrote =
-                        permit.allows(&side.keeper) && side.write(quota_ns, false, now).is_ok();
+                    let wrote = side.write(quota_ns, false, now).is_ok();
                     self.sample.nr_writes += u64::from(wrote);
                     wrote
                 }
@@ -425,7 +339,7 @@ impl Leader {
         self.sample.nr_updates += 1;
     }
 
-    fn publish(&mut self) {
+    fn average(&mut self) {
         // CPUs come and go.
         self.is_changed = true;
         let sums = std::mem::take(&mut self.sums);
@@ -443,11 +357,6 @@ impl Leader {
         self.sample.nr_sides = names.len() as u64;
         names.truncate(NAMES_MAX);
         self.sample.sides = names.into_iter().map(str::to_owned).collect();
-        if !self.others.is_empty() {
-            // For those who keep the others. Whoever shows it can live
-            // without; the control must go on.
-            let _ = write_atomically(&state_file(&self.runtime), &self.sample, false);
-        }
     }
 
     /// Whether any side has to be measured every time.
@@ -459,20 +368,6 @@ impl Leader {
     pub fn sample(&self) -> HeadroomSample {
         self.sample.clone()
     }
-}
-
-impl Drop for Leader {
-    fn drop(&mut self) {
-        // The next leader writes its own.
-        if self.leads() {
-            let _ = std::fs::remove_file(state_file(&self.runtime));
-        }
-    }
-}
-
-/// The state that the controller of this user has published last.
-pub(super) fn published(runtime: &RuntimeFolder) -> Option<HeadroomSample> {
-    serde_json::from_slice(&std::fs::read(state_file(runtime)).ok()?).ok()
 }
 
 /// Half of the files that this process may have open.

@@ -1,35 +1,30 @@
-//! The leader: the one process that loads the scheduler, looks after it, and
-//! does for the groups of all others what is done once.
-//!
-//! Whoever holds the lock leads. The scheduler outlives its leader, see
-//! `hold.rs`: when one ends, or is killed, the kernel frees its lock, and the
-//! next one goes on with the scheduler that is there.
+//! The supervisor: a thread of the owner that loads the scheduler, looks after it, and loads it
+//! again when the kernel has thrown it out.
 
 mod duties;
-mod hold;
+mod journal;
 mod promote;
 mod rescue;
 mod running;
 mod servers;
 mod stretch;
 
-use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::journal::{Entry, Journal};
-use plimsoll_engine::plan::is_scheduled;
+use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::runtime::RuntimeFolder;
-use plimsoll_engine::scheduled::ScheduledGroup;
 
 use crate::backoff::Backoff;
 use crate::bpf_intf::plimsoll_limits_PLIMSOLL_GROUPS_MAX as GROUPS_MAX;
@@ -40,14 +35,14 @@ use crate::status::{Activity, Status};
 use crate::topology::CpuMap;
 use crate::{ExitReport, Kernel, Scheduler, machine, slots, status};
 use duties::Duties;
-#[cfg(test)]
-pub(crate) use hold::create as create_journal;
-pub(crate) use hold::{Hold, is_kept, is_left_behind, undo_left_behind};
+pub(crate) use journal::{SchedulerJournal, is_left_behind, undo_journal, undo_left_behind};
 use running::Running;
 
-/// While there is nothing to watch, the leader looks this often whether it
+/// While there is nothing to watch, the supervisor looks this often whether it
 /// should end.
 const IDLE: Duration = Duration::from_millis(50);
+/// Tells one build of the scheduler from another: the hash of its program.
+pub(crate) const BUILD: &str = env!("PLIMSOLL_BPF_HASH");
 /// Late is too late for control, and it uses little.
 const NICE: i32 = -20;
 
@@ -72,8 +67,8 @@ impl Messages {
     }
 }
 
-/// The slots of groups into which tasks have come that only their keeper may
-/// take: for the one that is in the leader's process, from any thread.
+/// The slots of groups into which tasks have come that only the enforcer may take, because their
+/// policy has to be written down first.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Newcomers(Arc<Mutex<BTreeSet<u32>>>);
 
@@ -90,7 +85,21 @@ impl Newcomers {
     }
 }
 
-/// What the leader works with.
+/// The knobs of the groups that the scheduler is to know, by the folder of their cgroup.
+pub(crate) type Groups = BTreeMap<PathBuf, Knobs>;
+
+/// The same, for the enforcer and the supervisor. The scheduler's tables are changed by both, and
+/// only with this locked.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SharedGroups(Arc<Mutex<Groups>>);
+
+impl SharedGroups {
+    pub fn lock(&self) -> MutexGuard<'_, Groups> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What enforcer and supervisor share.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
     pub hierarchy: Arc<Hierarchy>,
@@ -98,11 +107,14 @@ pub(crate) struct Context {
     pub mode: Mode,
     pub messages: Messages,
     pub newcomers: Newcomers,
+    pub groups: SharedGroups,
+    /// All groups of an earlier owner were taken over: slots of other groups are free.
+    pub is_settled: Arc<AtomicBool>,
 }
 
-/// The leader's thread. Dropping it leaves the scheduler to the next leader.
+/// The supervisor's thread. Dropping it ends the thread, and leaves the scheduler in the kernel.
 #[derive(Debug)]
-pub(crate) struct Leader {
+pub(crate) struct Supervisor {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -110,34 +122,30 @@ pub(crate) struct Leader {
 /// Whether there is a scheduler, once it was taken over or loaded.
 pub(crate) type FirstLoad = Receiver<Result<(), ControlError>>;
 
-impl Leader {
-    /// Leads, if nobody else does. Unless `keep_trying`, a first load that
+impl Supervisor {
+    /// Starts to look after the scheduler. Unless `keep_trying`, a first load that
     /// fails ends it.
     ///
     /// # Errors
-    /// When the lock or the journal cannot be had.
-    pub fn try_start(
+    /// When the journal cannot be had.
+    pub fn start(
         context: &Context,
-        hold: &Hold,
+        journal: &SchedulerJournal,
         keep_trying: bool,
     ) -> Result<Option<(Self, FirstLoad)>, ControlError> {
-        let Some(journal) = hold.journal()? else {
-            return Ok(None);
-        };
-        let Some(lock) = try_lock(&context.runtime)? else {
+        let Some(journal) = journal.for_writing()? else {
             return Ok(None);
         };
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, first_load) = channel();
-        let mut term = Term {
-            _lock: lock,
+        let mut supervision = Supervision {
             journal,
             context: context.clone(),
             stop: Arc::clone(&stop),
             status: Status {
                 mode: context.mode,
                 leader_pid: std::process::id(),
-                // Of the leader before, if there was one.
+                // Of the supervisor before, if there was one.
                 ..Status::published(&context.runtime).unwrap_or_default()
             },
         };
@@ -145,13 +153,13 @@ impl Leader {
             // SAFETY: takes integers only; who 0 is the calling thread. Not
             // needed enough to complain where it is not allowed.
             unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
-            term.serve(&sender, keep_trying);
+            supervision.serve(&sender, keep_trying);
         });
-        let leader = Self {
+        let supervisor = Self {
             stop,
             thread: Some(thread),
         };
-        Ok(Some((leader, first_load)))
+        Ok(Some((supervisor, first_load)))
     }
 
     /// Whether it has given up: its first load failed.
@@ -160,44 +168,25 @@ impl Leader {
     }
 }
 
-impl Drop for Leader {
+impl Drop for Supervisor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // If it panicked, its lock is free all the same.
+            // If it panicked, that has been printed.
             let _ = thread.join();
         }
     }
 }
 
-/// The lock of whoever leads. `None`: somebody else does.
-fn try_lock(runtime: &RuntimeFolder) -> Result<Option<File>, ControlError> {
-    let path = runtime.path().join("sched-ext.lock");
-    let failed = |source| plimsoll_engine::EngineError::Journal {
-        path: path.clone(),
-        source,
-    };
-    let mut options = OpenOptions::new();
-    options.create(true).truncate(false).write(true).mode(0o600);
-    let file = options.open(&path);
-    let file = file.map_err(failed)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(source)) => Err(failed(source).into()),
-    }
-}
-
-/// One leader's time.
-struct Term {
-    _lock: File,
+/// What the thread works with.
+struct Supervision {
     journal: Journal,
     context: Context,
     stop: Arc<AtomicBool>,
     status: Status,
 }
 
-impl Term {
+impl Supervision {
     fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -207,7 +196,7 @@ impl Term {
         let mut backoff = Backoff::new();
         let mut is_first = !keep_trying;
         while !self.is_over() {
-            let failed = match self.adopt_or_load(is_first) {
+            let failed = match self.adopt_or_load() {
                 Ok(running) => {
                     is_first = false;
                     // Whoever asked may have stopped waiting.
@@ -232,25 +221,19 @@ impl Term {
         }
     }
 
-    /// Goes on with the scheduler that another leader has left, or loads one.
-    /// Who has no group yet takes nothing from others.
-    fn adopt_or_load(&mut self, has_no_group: bool) -> Result<Running, ControlError> {
-        match Running::left_by_another(self.context.mode) {
-            Ok(Some(running)) => {
+    /// Goes on with the scheduler that an earlier owner of the same build has left, or loads one.
+    fn adopt_or_load(&mut self) -> Result<Running, ControlError> {
+        match Running::left(self.context.mode, self.status.build.as_deref()) {
+            Some(running) => {
                 self.status.groups_id = running.objects.id;
                 self.publish(Activity::Running);
-                return Ok(running);
+                Ok(running)
             }
-            Ok(None) => (),
-            Err(error) if has_no_group => return Err(error),
-            Err(error) => {
-                self.context.messages.tell(format!(
-                    "the scheduler cannot be taken over, it is loaded anew: {error}"
-                ));
+            None => {
                 objects::remove_links(Path::new(PIN_FOLDER));
+                self.load()
             }
         }
-        self.load()
     }
 
     fn publish(&mut self, activity: Activity) {
@@ -294,6 +277,7 @@ impl Term {
             self.status.nr_reloads += 1;
         }
         self.status.groups_id = running.objects.id;
+        self.status.build = Some(BUILD.into());
         self.status.load_usec = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.publish(Activity::Running);
         Ok(running)
@@ -303,28 +287,19 @@ impl Term {
     fn bring_in(&mut self, scheduler: &mut Scheduler) -> Result<Running, ControlError> {
         self.pin(scheduler)?;
         // Before it schedules anything, so that no task is without its group.
-        self.register_known(&Objects::open()?)?;
+        self.register_known(&Objects::open()?);
         scheduler.attach()?;
         // Last: whoever finds the scheduler's link finds the rest.
         scheduler.pin_links(Path::new(PIN_FOLDER))?;
         let running = Running::open()?;
-        machine::refresh(&running.objects, &self.context.runtime.lock()?)?;
+        machine::refresh(&running.objects, &self.context.groups.lock())?;
         Ok(running)
     }
 
-    /// Registers the groups of all living processes.
-    fn register_known(&self, objects: &Objects) -> Result<(), ControlError> {
-        let Context {
-            hierarchy,
-            runtime,
-            mode,
-            ..
-        } = &self.context;
-        let lock = runtime.lock()?;
-        let mut groups = ScheduledGroup::all(runtime, &lock);
-        groups.retain(|group| is_scheduled(&group.knobs, *mode));
-        slots::register_known(objects, &lock, hierarchy.mount_point(), groups);
-        Ok(())
+    /// Registers all groups that the enforcer has.
+    fn register_known(&self, objects: &Objects) {
+        let groups = self.context.groups.lock();
+        slots::register_known(objects, &groups, self.context.hierarchy.mount_point());
     }
 
     /// Replaces the pins of whatever was loaded before.
@@ -341,8 +316,7 @@ impl Term {
         objects::pin(scheduler.skel_mut(), folder)
     }
 
-    /// Does the leader's duties until the scheduler is thrown out, or the
-    /// term is over.
+    /// Looks after the scheduler until it is thrown out, or the owner ends.
     fn watch(&mut self, running: &Running) {
         let duties = Duties::of(&self.context, running);
         let exit = duties.perform(&mut self.status, &mut self.journal, &self.stop);

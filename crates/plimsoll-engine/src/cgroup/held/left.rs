@@ -1,0 +1,158 @@
+//! Foreign cgroups that an earlier owner has limited: the next one goes on with them.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
+
+use super::group::Held;
+use super::values::{HeldFile, Keeping, Values};
+use crate::error::Result;
+use crate::journal::{self, Entry, FileRestore, Restores};
+use crate::knobs::{Bandwidth, Nice};
+
+/// What the journal says of foreign cgroups, by their folders.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    groups: HashMap<PathBuf, OneLeft>,
+}
+
+/// The same of one cgroup.
+#[derive(Debug, Default)]
+struct OneLeft {
+    inode: u64,
+    files: Vec<FileRestore>,
+    held: Held,
+}
+
+impl Left {
+    /// Sorts the entries of a journal by cgroup.
+    pub fn of(hierarchy: &Hierarchy, entries: Vec<Entry>) -> Self {
+        let mut left = Self::default();
+        let Restores {
+            files,
+            tasks,
+            groups,
+            others,
+        } = journal::restores(entries);
+        for entry in &others {
+            if let Entry::Hold { folder, inode } = entry {
+                left.groups.entry(folder.clone()).or_default().inode = *inode;
+            }
+        }
+        for file in files {
+            if let Some(one) = left.with_folder(file.path.parent()) {
+                one.files.push(file);
+            }
+        }
+        for group in groups {
+            if let Some(one) = left.with_folder(group.processes.parent()) {
+                let nice = group.ours.last().map(|nice| Nice { nice: *nice });
+                one.held.knobs.nice = nice;
+                one.held.descendants = Some(group);
+            }
+        }
+        for task in tasks {
+            if let Some(one) = left.around(hierarchy, task.task.tid) {
+                one.held.tasks.push(task);
+            }
+        }
+        for entry in others {
+            if let Entry::Move { pid, .. } = entry
+                && let Some(one) = left.around(hierarchy, pid)
+            {
+                one.held.moved.push(entry);
+            }
+        }
+        left
+    }
+
+    fn with_folder(&mut self, folder: Option<&Path>) -> Option<&mut OneLeft> {
+        self.groups.get_mut(folder?)
+    }
+
+    /// The nearest of them that a task is in now.
+    fn around(&mut self, hierarchy: &Hierarchy, tid: i32) -> Option<&mut OneLeft> {
+        let places = hierarchy.folders_of(tid).ok()?;
+        let mut above = places.first()?.ancestors();
+        let folder = above.find(|folder| self.groups.contains_key(*folder))?;
+        self.groups.get_mut(folder)
+    }
+
+    /// Takes over a cgroup, if it is among them. `None`: it is not, or is another of its path.
+    ///
+    /// # Errors
+    /// When its files cannot be read.
+    pub fn adopt(&mut self, name: &str, group: &CpuGroup) -> Result<Option<Held>> {
+        let folder = super::group::folder_of(group);
+        if self.groups.get(&folder).map(|one| one.inode) != group.identity() {
+            return Ok(None);
+        }
+        let Some(one) = self.groups.remove(&folder) else {
+            return Ok(None);
+        };
+        let mut held = Held::new(name, group).with_tasks_of(one.held);
+        held.values = values(group, &one.files)?;
+        Ok(Some(held))
+    }
+
+    /// All that were not taken over, to be put back.
+    pub fn into_held(self, hierarchy: &Arc<Hierarchy>) -> Vec<(CpuGroup, Held)> {
+        let root = hierarchy.mount_point().to_owned();
+        let there = self.groups.into_iter().filter_map(|(folder, one)| {
+            let path = folder.strip_prefix(&root).ok()?;
+            let group = CpuGroup::at(hierarchy, path);
+            let mut held = Held::new("", &group);
+            if group.identity() == Some(one.inode) {
+                held = held.with_tasks_of(one.held);
+                held.earlier = one.files;
+            }
+            Some((group, held))
+        });
+        there.collect()
+    }
+}
+
+/// The files of a cgroup, as the journal knows them.
+fn values(group: &CpuGroup, files: &[FileRestore]) -> Result<Values> {
+    let name_of = |file: &FileRestore| {
+        let name = file.path.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    };
+    let is_marked = files
+        .iter()
+        .any(|file| name_of(file) == "cpu.idle" && file.ours.last().is_some_and(|it| it == "1"));
+    let mut bandwidth = group.read_cpu_max()?;
+    let mut has_bandwidth = false;
+    let mut values = Values::default();
+    for file in files {
+        let name = name_of(file);
+        has_bandwidth |= bandwidth.take_text(&name, &file.old);
+        let is_weight = matches!(&*name, "cpu.weight" | "cpu.shares");
+        values.files.push(HeldFile {
+            name: name.into(),
+            old: file.old.as_str().into(),
+            ours: file.ours.last().unwrap_or(&file.old).as_str().into(),
+            keeping: match (file.driven, is_weight && is_marked) {
+                (true, _) => Keeping::Driven,
+                (false, true) => Keeping::Remembered,
+                (false, false) => Keeping::Written,
+            },
+            told: None,
+        });
+    }
+    values.bandwidth = has_bandwidth.then(|| Bandwidth::from(bandwidth));
+    Ok(values)
+}
+
+impl Held {
+    /// The same with the tasks that another has changed.
+    fn with_tasks_of(mut self, other: Self) -> Self {
+        self.tasks = other.tasks;
+        self.descendants = other.descendants;
+        self.moved = other.moved;
+        self.knobs.nice = other.knobs.nice;
+        self
+    }
+}

@@ -1,0 +1,136 @@
+//! A group that an earlier owner has left: the next one goes on with it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use plimsoll_cgroupfs::Hierarchy;
+
+use super::{Carried, Controls, Layout, MOVED_MIN, ManagedGroup};
+use crate::error::Result;
+use crate::journal::{self, Entry, Journal};
+use crate::runtime::RuntimeFolder;
+use crate::undo;
+
+/// The cgroup of one layout, as the journal has it.
+struct Created<'a> {
+    folders: &'a [PathBuf],
+    evacuate_to: &'a [PathBuf],
+    generation: u32,
+}
+
+impl ManagedGroup {
+    /// Takes the group of a journal over as it is, if its cgroups are there. Nothing is written to
+    /// them. `None`: it cannot be gone on with, and has to be undone.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub fn adopt(
+        hierarchy: &Arc<Hierarchy>,
+        runtime: &RuntimeFolder,
+        journal: &mut Journal,
+    ) -> Result<Option<Self>> {
+        let sound = journal.read_sound()?;
+        let (Some(header), true) = (sound.header, sound.damaged.is_empty()) else {
+            return Ok(None);
+        };
+        if header.is_of_another_boot() {
+            return Ok(None);
+        }
+        let changed = sound.entries.iter().rev().find_map(|entry| match entry {
+            Entry::Change { knobs } => Some(knobs.clone()),
+            _ => None,
+        });
+        let knobs = changed.unwrap_or(header.knobs);
+        let created = created(&sound.entries);
+        // The last that is whole: an owner that was killed while it built another has left both.
+        let found = created.iter().rev().find_map(|one| {
+            let layout = Layout::new(hierarchy, &header.name, one.generation, &knobs);
+            is_whole(&layout, one.folders).then_some((layout, one))
+        });
+        let Some((layout, one)) = found else {
+            return Ok(None);
+        };
+        let generation = created.iter().map(|one| one.generation).max();
+        let nice_before = journal::restores(sound.entries.clone())
+            .groups
+            .first()
+            .map(|it| it.old);
+        let mut group = Self {
+            name: header.name.clone(),
+            knobs,
+            hierarchy: Arc::clone(hierarchy),
+            runtime: runtime.clone(),
+            generation: generation.unwrap_or(0),
+            carried: Carried::default(),
+            controls: Controls::default(),
+            evacuate_to: one.evacuate_to.to_vec(),
+            audited: Instant::now(),
+            foreign_changes: Vec::new(),
+            nr_moved: 0,
+            moved_max: MOVED_MIN,
+            nice_before,
+            journal: None,
+            layout,
+        };
+        let others = created.iter().filter(|other| other.folders != one.folders);
+        group.gather(others.flat_map(|other| other.folders))?;
+        group.journal = Some(journal.try_clone()?);
+        Ok(Some(group))
+    }
+
+    /// Moves a process to where the group's processes go when it ends.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn evacuate(&self, pid: i32) -> Result<()> {
+        Ok(plimsoll_cgroupfs::move_process(&self.evacuate_to, pid)?)
+    }
+
+    /// Moves the processes of half a rebuilt group into the whole one.
+    fn gather<'a>(&self, folders: impl Iterator<Item = &'a PathBuf>) -> Result<()> {
+        for folder in folders.filter(|folder| folder.exists()) {
+            for pid in plimsoll_cgroupfs::read_ids(&folder.join("cgroup.procs"))? {
+                self.layout.leaf.add_process(pid)?;
+            }
+            undo::remove_group(folder, Some(&self.layout.leaf.cpu_file("")))?;
+        }
+        Ok(())
+    }
+}
+
+/// The cgroups that were created for the group, one after the other.
+fn created(entries: &[Entry]) -> Vec<Created<'_>> {
+    let mut created = Vec::new();
+    for entry in entries {
+        if let Entry::Create {
+            folders,
+            evacuate_to,
+        } = entry
+        {
+            created.push(Created {
+                folders,
+                evacuate_to,
+                generation: folders.first().map_or(0, |folder| generation_of(folder)),
+            });
+        }
+    }
+    created
+}
+
+/// The number behind the `+` of a rebuilt group's folder; 0: it was not rebuilt.
+fn generation_of(folder: &Path) -> u32 {
+    let name = folder.file_name().and_then(|name| name.to_str());
+    let number = name.and_then(|name| name.split_once('+'));
+    number
+        .and_then(|(_, number)| number.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Whether all cgroups of a layout are there, and no limit's below them.
+fn is_whole(layout: &Layout, folders: &[PathBuf]) -> bool {
+    let has_all = layout.groups().iter().all(|group| group.exists());
+    let below = layout.leaf.children().unwrap_or_default();
+    let has_more = below.iter().any(|group| Layout::is_limit(group.path()));
+    layout.top.folders() == folders && has_all && !has_more
+}

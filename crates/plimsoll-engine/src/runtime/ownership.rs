@@ -1,0 +1,67 @@
+//! Who owns a cgroup tree.
+
+use std::fs::{File, OpenOptions};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+
+use crate::error::Result;
+use plimsoll_cgroupfs::{CgroupError, Hierarchy};
+
+/// The right to decide and to write below the base of a hierarchy. The kernel frees it with the
+/// process, however that ends.
+///
+/// It is a lock on the base's `cgroup.procs`, so that processes of containers that share the
+/// tree see each other, whatever other folders they have. It takes an open file that can be
+/// written: nobody who may not change the tree can keep an owner out. (`flock` on the folder
+/// would let everybody do so.)
+#[derive(Debug)]
+pub struct Ownership {
+    _file: File,
+}
+
+impl Ownership {
+    /// Takes it. `None`: another process has it.
+    ///
+    /// # Errors
+    /// When the tree is not writable.
+    pub fn take(hierarchy: &Hierarchy) -> Result<Option<Self>> {
+        let path = hierarchy.cpu_folder(hierarchy.base()).join("cgroup.procs");
+        let failed = |source| CgroupError::file("lock", &path, source);
+        let file = OpenOptions::new().write(true).open(&path).map_err(failed)?;
+        let whole = libc::flock {
+            // The constant is one of 0, 1 and 2.
+            l_type: libc::F_WRLCK as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: 0,
+            l_len: 0,
+            l_pid: 0,
+        };
+        match fcntl(&file, FcntlArg::F_OFD_SETLK(&whole)) {
+            Ok(_) => Ok(Some(Self { _file: file })),
+            Err(Errno::EAGAIN | Errno::EACCES) => Ok(None),
+            Err(error) => Err(failed(error.into()).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use plimsoll_cgroupfs::Version;
+
+    use super::*;
+
+    #[test]
+    fn a_tree_has_one_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("cgroup.procs"), "").unwrap();
+        let hierarchy = Hierarchy::at_folder(folder.path(), Version::V2);
+        let first = Ownership::take(&hierarchy).unwrap();
+        assert!(first.is_some());
+        assert!(Ownership::take(&hierarchy).unwrap().is_none());
+        drop(first);
+        assert!(Ownership::take(&hierarchy).unwrap().is_some());
+    }
+}

@@ -1,0 +1,152 @@
+//! The journal of the scheduler: its pins, which keep it in the kernel, and how to remove them.
+//!
+//! The owner keeps it. Dropped, the scheduler is taken out of the kernel. When the owner is killed,
+//! the scheduler stays with all its groups until the next owner, or `restore`, undoes it.
+
+use plimsoll_engine::journal::{Entry, Header, Journal};
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::undo::{self, UndoReport};
+
+use super::{Context, Messages};
+use crate::control_error::ControlError;
+use crate::objects;
+use crate::status::{self, Status};
+
+/// The journal's name. No group has such a name.
+const JOURNAL: &str = ".sched-ext";
+
+/// The journal, from before the scheduler is loaded until it is out of the kernel.
+#[derive(Debug)]
+pub(crate) struct SchedulerJournal {
+    journal: Option<Journal>,
+    messages: Messages,
+}
+
+impl SchedulerJournal {
+    /// Begins it. The scheduler of an owner that was killed is taken out of the kernel first.
+    ///
+    /// # Errors
+    /// When the journal cannot be kept.
+    pub fn begin(context: &Context) -> Result<Self, ControlError> {
+        tell_problems(&context.messages, undo_left_behind(&context.runtime)?);
+        Ok(Self {
+            journal: Some(create(&context.runtime)?),
+            messages: context.messages.clone(),
+        })
+    }
+
+    /// The journal that an earlier owner has left in this boot. It is locked from here on.
+    ///
+    /// # Errors
+    /// When it cannot be opened or locked.
+    pub fn left(runtime: &RuntimeFolder) -> Result<Option<Journal>, ControlError> {
+        let Some(mut journal) = Journal::take_over(&Journal::path_of(runtime.path(), JOURNAL))?
+        else {
+            return Ok(None);
+        };
+        let header = journal.read().ok().and_then(|(header, _)| header);
+        let is_of_this_boot = header.is_some_and(|header| !header.is_of_another_boot());
+        Ok(is_of_this_boot.then_some(journal))
+    }
+
+    /// Goes on with such a journal, and so with its scheduler.
+    pub fn go_on(left: Journal, context: &Context) -> Self {
+        Self {
+            journal: Some(left),
+            messages: context.messages.clone(),
+        }
+    }
+
+    /// The journal, for the thread that loads the scheduler to write to.
+    ///
+    /// # Errors
+    /// When this process has too many open files.
+    pub fn for_writing(&self) -> Result<Option<Journal>, ControlError> {
+        Ok(self.journal.as_ref().map(Journal::try_clone).transpose()?)
+    }
+}
+
+impl Drop for SchedulerJournal {
+    fn drop(&mut self) {
+        if let Some(journal) = self.journal.take() {
+            tell_problems(&self.messages, undo_journal(journal));
+        }
+    }
+}
+
+/// Begins the journal of a scheduler that is to be loaded.
+fn create(runtime: &RuntimeFolder) -> Result<Journal, ControlError> {
+    let header = Header::new(JOURNAL, "the sched_ext scheduler", &Knobs::default());
+    let mut journal = Journal::create(runtime.path(), &header)?;
+    // Of an owner that was killed before it could write that down.
+    Status::withdraw(runtime);
+    journal.record(&[Entry::Publish {
+        path: status::file(runtime),
+    }])?;
+    Ok(journal)
+}
+
+/// Takes a scheduler out of the kernel whose owner was killed. When this returns, the kernel is
+/// free for another.
+///
+/// # Errors
+/// When the journal cannot be had.
+pub(crate) fn undo_left_behind(runtime: &RuntimeFolder) -> Result<UndoReport, ControlError> {
+    let left = Journal::take_over(&Journal::path_of(runtime.path(), JOURNAL))?;
+    Ok(left.map_or_else(UndoReport::default, undo_journal))
+}
+
+/// Takes the scheduler out of the kernel and undoes all that was done for it.
+pub(crate) fn undo_journal(mut journal: Journal) -> UndoReport {
+    // Without its pins it would go too, but some time later.
+    let entries = journal.read().map(|(_, entries)| entries);
+    for entry in entries.unwrap_or_default() {
+        if let Entry::Pin { folder } = entry {
+            objects::remove_links(&folder);
+        }
+    }
+    let mut report = UndoReport::default();
+    let undone = undo::undo_journal(journal, &mut report);
+    report.problems.extend(undone.err().map(|e| e.to_string()));
+    report
+}
+
+fn tell_problems(messages: &Messages, report: UndoReport) {
+    for problem in report.problems {
+        messages.tell(problem);
+    }
+}
+
+/// Whether the scheduler's owner was killed: the next owner or `restore` takes it out of the
+/// kernel.
+pub(crate) fn is_left_behind(runtime: &RuntimeFolder) -> bool {
+    let path = Journal::path_of(runtime.path(), JOURNAL);
+    path.exists() && !Journal::is_kept(&path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Host;
+
+    #[test]
+    fn published_files_are_removed_once_the_owner_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path());
+        let files = [status::file(&runtime), status::dump_file(&runtime)];
+        let nothing = UndoReport::default();
+        assert_eq!(Host::clean_up(&runtime).unwrap(), nothing);
+        let kept = create(&runtime).unwrap();
+        files
+            .iter()
+            .for_each(|file| std::fs::write(file, "").unwrap());
+        assert!(!is_left_behind(&runtime));
+        drop(kept);
+        assert!(is_left_behind(&runtime));
+        let removed = Host::clean_up(&runtime).unwrap().undone;
+        // The journal names the file of the state.
+        assert_eq!(removed, [".sched-ext", "sched-ext.dump"]);
+        assert!(files.iter().all(|file| !file.exists()));
+    }
+}

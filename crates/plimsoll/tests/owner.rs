@@ -1,0 +1,429 @@
+//! The owner that commands start where none runs: what it promises to them, and what is left when
+//! it, or one of them, is killed or stopped.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Host, Running, bandwidth_us, is_alive, membership, ms, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_daemon::control::protocol::{SOCKET, VERSION};
+use plimsoll_daemon::service::LINGER;
+
+const SHORT: Duration = Duration::from_secs(20);
+/// A user without rights.
+const USER: u32 = 1000;
+
+fn send(pid: i32, signal: Signal) {
+    kill(Pid::from_raw(pid), signal).unwrap();
+}
+
+/// Starts a command in group `job`, with 30 ms of each 100 ms.
+fn start_job(host: &Host) -> Running {
+    let words = "run --name job --quota 30ms/100ms -- sleep 600";
+    let running = host.start(words.split(' '));
+    wait_until("it runs", SHORT, || job_of(host).is_some());
+    running
+}
+
+/// The command in group `job`, once it is in all folders.
+fn job_of(host: &Host) -> Option<i32> {
+    let job = *host.normal("job").processes().ok()?.first()?;
+    let name = fs::read_to_string(format!("/proc/{job}/comm")).ok()?;
+    let lines = membership(job);
+    let is_there = lines.lines().filter(|line| line.ends_with("/plimsoll/job"));
+    (name.trim() == "sleep" && is_there.count() == host.base().folders().len()).then_some(job)
+}
+
+#[test]
+fn set_returns_at_once_without_a_daemon() {
+    let mut host = Host::shared();
+    let group = host.group("foreign");
+    let home = host.group("home");
+    let worker = host.start_in(&home, ["sleep", "600"]);
+    let target = format!("/{}", group.path().display());
+    let pid = worker.pid().to_string();
+    for target in [&target, &pid] {
+        let start = Instant::now();
+        host.run(["set", target, "--quota", "30ms/100ms"]).good();
+        let took = start.elapsed();
+        assert!(took < common::patience(Duration::from_secs(5)), "{took:?}");
+    }
+    let own = host.normal(&format!("pid-{pid}"));
+    assert_eq!(own.processes().unwrap(), [worker.pid()]);
+    // It lasts, though nothing of `set` is left.
+    thread::sleep(LINGER + ms(1_500));
+    assert_eq!(bandwidth_us(&group).0, 30_000);
+    assert_eq!(bandwidth_us(&own).0, 30_000);
+    for target in [&target, &pid] {
+        host.run(["set", target, "--reset"]).good();
+    }
+    assert_eq!(bandwidth_us(&group).0, -1);
+    assert_eq!(home.processes().unwrap(), [worker.pid()]);
+    worker.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn an_owner_on_demand_ends_after_its_last_group() {
+    let host = Host::shared();
+    let running = start_job(&host);
+    let owner = host.owner_pid();
+    // It has a session of its own: what ends its client's does not end it.
+    let session = nix::unistd::getsid(Some(Pid::from_raw(owner))).unwrap();
+    assert_eq!(session.as_raw(), owner);
+    thread::sleep(LINGER + ms(1_500));
+    assert!(is_alive(owner));
+    running.stop();
+    assert!(is_alive(owner), "the next command has the same");
+    let time = wait_until("it has ended", SHORT, || !is_alive(owner));
+    println!("it has ended {time:?} after its last group");
+    let files = fs::read_dir(host.runtime()).unwrap().flatten();
+    let files: Vec<_> = files.map(|entry| entry.file_name()).collect();
+    let is_lock = |name: &std::ffi::OsString| name.to_string_lossy().ends_with("lock");
+    assert!(files.iter().all(is_lock), "{files:?}");
+    host.assert_clean();
+}
+
+#[test]
+fn an_owner_without_groups_ends_at_once_when_it_is_asked_to() {
+    let host = Host::shared();
+    host.run(["run", "--", "true"]).good();
+    let owner = host.owner_pid();
+    send(owner, Signal::SIGTERM);
+    let time = wait_until("it has ended", LINGER, || !is_alive(owner));
+    println!("it has ended after {time:?}");
+    host.assert_clean();
+}
+
+#[test]
+fn an_owner_with_groups_that_is_asked_to_end_leaves_them_to_the_next() {
+    let host = Host::shared();
+    let running = start_job(&host);
+    let (job, owner) = (job_of(&host).unwrap(), host.owner_pid());
+    send(owner, Signal::SIGTERM);
+    wait_until("it has ended", SHORT, || !is_alive(owner));
+    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+    assert_eq!(job_of(&host), Some(job));
+    host.run(["set", "job", "--quota", "40ms/100ms"]).good();
+    assert_eq!(job_of(&host), Some(job));
+    assert_eq!(bandwidth_us(&host.normal("job")).0, 40_000);
+    running.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn a_run_that_waits_for_what_its_command_left_goes_on_with_the_next_owner() {
+    let host = Host::shared();
+    let words = "run --name job --quota 30ms/100ms -- sh -c";
+    let running = host.start(words.split(' ').chain(["sleep 600 & exit 3"]));
+    wait_until("it says that it stays", SHORT, || {
+        running.stderr().contains("run on")
+    });
+    let job = job_of(&host).unwrap();
+    for is_killed in [true, false] {
+        let owner = host.owner_pid();
+        let signal = if is_killed {
+            Signal::SIGKILL
+        } else {
+            Signal::SIGTERM
+        };
+        send(owner, signal);
+        // It does not wait for a client that asks all the time.
+        wait_until("it has ended", Duration::from_secs(4), || !is_alive(owner));
+        let is_next = || {
+            let state = host.owner();
+            state.is_some_and(|state| state.daemon.pid.cast_signed() != owner)
+        };
+        wait_until("there is another", SHORT, is_next);
+        assert_eq!(host.show("job")["statistics"]["processes"], 1);
+        assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+    }
+    send(job, Signal::SIGKILL);
+    assert_eq!(running.finish(SHORT).code(), 3);
+    host.assert_clean();
+}
+
+#[test]
+fn two_commands_at_once_start_one_owner() {
+    let host = Host::shared();
+    for round in 0..3 {
+        // Each says whose owner it is while it runs.
+        let script = r#""$0" show --json"#;
+        let binary = common::binary();
+        let all: Vec<Running> = (0..8)
+            .map(|_| {
+                let words = ["run", "--cap", "50%", "--", "sh", "-c", script];
+                let words = words.map(std::ffi::OsStr::new).into_iter();
+                host.start(words.chain([binary.as_os_str()]))
+            })
+            .collect();
+        let owners: BTreeSet<u64> = all
+            .into_iter()
+            .map(|running| {
+                let shown = running.finish(SHORT).good();
+                assert_eq!(shown.stderr, "", "round {round}");
+                shown.json()["daemon"]["pid"].as_u64().unwrap()
+            })
+            .collect();
+        assert_eq!(owners.len(), 1, "round {round}: {owners:?}");
+        host.assert_clean();
+    }
+}
+
+#[test]
+fn a_client_that_is_killed_leaves_its_group_limited() {
+    let host = Host::shared();
+    let running = start_job(&host);
+    let job = job_of(&host).unwrap();
+    running.kill_hard();
+    thread::sleep(LINGER + ms(1_500));
+    assert_eq!(job_of(&host), Some(job));
+    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+    assert_eq!(host.show("job")["statistics"]["processes"], 1);
+    send(job, Signal::SIGKILL);
+    wait_until("everything is as it was", SHORT, || host.is_clean());
+}
+
+#[test]
+fn an_owner_that_is_killed_leaves_its_groups_limited() {
+    let mut host = Host::shared();
+    let foreign = host.group("foreign");
+    let target = format!("/{}", foreign.path().display());
+    let running = start_job(&host);
+    let job = job_of(&host).unwrap();
+    host.run(["set", &target, "--quota", "20ms/100ms"]).good();
+    for _ in 0..3 {
+        host.kill_owner();
+        assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+        assert_eq!(bandwidth_us(&foreign).0, 20_000);
+        assert_eq!(job_of(&host), Some(job));
+        // The next takes them back.
+        host.run(["run", "--", "true"]).good();
+        assert_eq!(host.show("job")["subject"], "sleep 600");
+        assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+        assert_eq!(bandwidth_us(&foreign).0, 20_000);
+        assert_eq!(job_of(&host), Some(job));
+    }
+    // Its command's end is the end of the group, as if nothing had been.
+    assert_eq!(running.stop().code(), 128 + Signal::SIGTERM as i32);
+    assert!(!host.normal("job").exists());
+    host.run(["set", &target, "--reset"]).good();
+    assert_eq!(bandwidth_us(&foreign).0, -1);
+    host.assert_clean();
+}
+
+#[test]
+fn an_owner_that_is_started_from_a_group_is_in_none() {
+    let host = Host::shared();
+    let folder = tempfile::tempdir().unwrap();
+    let (gate, done) = (folder.path().join("gate"), folder.path().join("done"));
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let script = r#"read -r line <"$1"; "$0" run --name inner -- true; touch "$2"; exec sleep 600"#;
+    let binary = common::binary();
+    let words = "run --name outer --quota 30ms/100ms -- sh -c";
+    let words = words.split(' ').chain([script]).map(PathBuf::from);
+    let running = host.start(words.chain([binary, gate.clone(), done.clone()]));
+    let group = host.normal("outer");
+    let is_shell = |pid: &i32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name.trim() == "sh")
+    };
+    wait_until("it runs", SHORT, || {
+        group.processes().is_ok_and(|all| all.iter().any(is_shell))
+    });
+    host.kill_owner();
+    fs::write(&gate, "go\n").unwrap();
+    wait_until("it has started another", SHORT, || done.exists());
+    assert_eq!(running.stderr(), "");
+    let owner = host.owner_pid();
+    let members = group.all_processes().unwrap();
+    assert!(!members.is_empty() && !members.contains(&owner));
+    assert!(!membership(owner).contains("/plimsoll/"), "{owner}");
+    running.stop();
+    wait_until("everything is as it was", SHORT, || host.is_clean());
+}
+
+#[test]
+fn an_owner_that_is_stopped_is_named() {
+    let host = Host::shared();
+    let running = start_job(&host);
+    let owner = host.owner_pid();
+    send(owner, Signal::SIGSTOP);
+    let told = format!("process {owner}, is stopped; `kill -CONT {owner}` continues it");
+    for words in [
+        "run -- true",
+        "set job --quota 20ms/100ms",
+        "set job --reset",
+        "show job",
+        "restore",
+        "daemon",
+    ] {
+        let start = Instant::now();
+        let finished = host.run(words.split(' '));
+        let took = start.elapsed();
+        assert!(
+            took < common::patience(Duration::from_secs(8)),
+            "{words}: {took:?}"
+        );
+        assert_eq!(finished.code(), 125, "{words}: {finished:?}");
+        assert!(finished.one_line().contains(&told), "{words}: {finished:?}");
+    }
+    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+    send(owner, Signal::SIGCONT);
+    host.run(["set", "job", "--quota", "20ms/100ms"]).good();
+    assert_eq!(bandwidth_us(&host.normal("job")).0, 20_000);
+    running.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn a_socket_without_an_owner_is_replaced() {
+    let host = Host::shared();
+    let path = host.runtime().join(SOCKET);
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    host.run(["run", "--cap", "50%", "--", "true"]).good();
+    assert!(host.owner().is_some());
+    host.assert_clean();
+}
+
+#[test]
+fn a_second_daemon_is_refused() {
+    let host = Host::shared();
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("plimsoll.toml");
+    let text = "version = 1\nenforcer = \"cgroup\"\n[metrics]\nlisten = \"none\"\n";
+    fs::write(&config, text).unwrap();
+    let words = ["daemon", "--config", config.to_str().unwrap()];
+    let first = host.start(words);
+    wait_until("it answers", SHORT, || host.owner().is_some());
+    let before = host.snapshot();
+    let second = host.run(words);
+    assert_eq!(second.code(), 125, "{second:?}");
+    let told = format!("a daemon runs already (pid {})", first.pid());
+    assert!(second.one_line().contains(&told), "{second:?}");
+    // In another runtime folder it sees no socket, but the same cgroups.
+    let other = tempfile::tempdir().unwrap();
+    for words in [&words[..], &["run", "--", "true"]] {
+        let mut command = host.plimsoll(words);
+        command.env("PLIMSOLL_RUNTIME_DIR", other.path());
+        let refused = host.spawn(command).finish(SHORT);
+        assert_eq!(refused.code(), 125, "{words:?}: {refused:?}");
+        let line = refused.one_line();
+        assert!(line.contains("another process owns the cgroups"), "{line}");
+    }
+    assert_eq!(host.snapshot(), before);
+    first.stop().good();
+    host.assert_clean();
+}
+
+#[test]
+fn an_owner_of_another_version_is_refused_with_both_versions() {
+    let host = Host::shared();
+    host.run(["run", "--", "true"]).good();
+    let owner = host.owner_pid();
+    let stream = UnixStream::connect(host.runtime().join(SOCKET)).unwrap();
+    let theirs = VERSION + 1;
+    let request = format!("{{\"version\":{theirs},\"request\":{{\"new\":[]}}}}\n");
+    (&stream).write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer).unwrap();
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let why = answer["refused"].as_str().unwrap();
+    for part in [
+        format!("version {theirs}"),
+        format!("version {VERSION}"),
+        format!("`kill {owner}` ends this daemon"),
+    ] {
+        assert!(why.contains(&part), "{why}");
+    }
+    host.assert_clean();
+}
+
+/// Gives a cgroup to a user, as systemd does for `Delegate=yes`.
+fn delegate(group: &CpuGroup) {
+    for folder in group.folders() {
+        chown(&folder, Some(USER), Some(USER)).unwrap();
+        for name in ["cgroup.procs", "cgroup.subtree_control", "tasks"] {
+            let file = folder.join(name);
+            if file.exists() {
+                chown(file, Some(USER), Some(USER)).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_users_owner_beside_roots() {
+    let mut host = Host::shared();
+    let subtree = host.group("delegated");
+    delegate(&subtree);
+    // Root's owner has a group.
+    let roots = start_job(&host);
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let binary = folder.path().join("plimsoll");
+    fs::copy(common::binary(), &binary).unwrap();
+    let runtime = folder.path().join("runtime");
+    fs::create_dir(&runtime).unwrap();
+    chown(&runtime, Some(USER), Some(USER)).unwrap();
+    let theirs = |words: &str| {
+        let join = r#"for f in $FOLDERS; do echo $$ >"$f/cgroup.procs" || exit 99; done
+            unset FOLDERS; uid=$1; shift
+            exec setpriv --reuid "$uid" --regid "$uid" --clear-groups -- "$@""#;
+        let mut command = Command::new("sh");
+        let folders = subtree.folders();
+        let folders: Vec<_> = folders.iter().map(|path| path.to_string_lossy()).collect();
+        command
+            .args(["-c", join, "sh", &USER.to_string()])
+            .arg(&binary)
+            .args(words.split(' '))
+            .env("FOLDERS", folders.join(" "))
+            .env(
+                "PLIMSOLL_CGROUP_BASE",
+                format!("/{}", subtree.path().display()),
+            )
+            .env("XDG_RUNTIME_DIR", &runtime)
+            .env_remove("PLIMSOLL_RUNTIME_DIR")
+            .current_dir("/")
+            .stdin(Stdio::null());
+        host.spawn(command)
+    };
+    let running = theirs("run --name job --quota 20ms/100ms -- sleep 600");
+    let group = subtree.child("plimsoll").child("job");
+    wait_until("theirs runs", SHORT, || {
+        group.is_populated().unwrap_or(false)
+    });
+    assert_eq!(bandwidth_us(&group).0, 20_000);
+    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+    let owner = common::owner_at(&runtime.join("plimsoll").join(SOCKET)).unwrap();
+    let names: Vec<&str> = owner.groups.iter().map(|group| &*group.name).collect();
+    assert_eq!(names, ["job"]);
+    let owner = owner.daemon.pid.cast_signed();
+    assert_ne!(owner, host.owner_pid());
+    let status = fs::read_to_string(format!("/proc/{owner}/status")).unwrap();
+    assert!(status.contains(&format!("Uid:\t{USER}\t")), "{status}");
+    // What one of them does is none of the other's business.
+    theirs("set job --quota 10ms/100ms").finish(SHORT).good();
+    assert_eq!(bandwidth_us(&group).0, 10_000);
+    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+    running.stop();
+    common::end_owner(owner);
+    assert!(!group.exists());
+    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+    roots.stop();
+    host.assert_clean();
+}
