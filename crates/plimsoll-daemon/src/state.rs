@@ -45,6 +45,9 @@ pub struct Daemon {
     pub mode: Mode,
     /// Kernel files that others change are written again.
     pub enforce: bool,
+    /// Bursts are switched off for all groups.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub burst_off: bool,
     /// What somebody should look at, a line each: parts of the configuration
     /// that could not be used, a kernel's limit that is reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -14,7 +14,7 @@ use plimsoll_daemon::control::peer::Peer;
 use plimsoll_daemon::control::protocol::{Answer, Choice, Envelope, Request, Run, Set, VERSION};
 use plimsoll_daemon::control::server::serve;
 use plimsoll_engine::knobs::{
-    Burst, Cap, Class, CpuLimit, Headroom, Knobs, Nice, Quota, SoftCap, Tolerance, Weight,
+    Burst, Cap, Class, CpuLimit, HalfLife, Headroom, Knobs, Nice, Quota, SoftCap, Tolerance, Weight,
 };
 use proptest::collection::vec;
 use proptest::option::of;
@@ -49,6 +49,12 @@ fn headroom() -> impl Strategy<Value = Headroom> {
     ]
 }
 
+fn half_life() -> impl Strategy<Value = HalfLife> {
+    (1u64..4).prop_map(|seconds| HalfLife {
+        half_life_ns: seconds * 1_000_000_000,
+    })
+}
+
 fn tolerance() -> impl Strategy<Value = Tolerance> {
     let periods = (0u64..=100, 1u64..=10).prop_map(|(runtime, period)| Tolerance {
         runtime_ns: runtime * 100_000,
@@ -66,13 +72,13 @@ prop_compose! {
         quota in of(quota()),
         burst in of(0u64..4),
         cap in of(1u32..6),
-        soft_cap in of(0u32..6),
+        (soft_cap, half_life) in (of(0u32..6), of(half_life())),
         per_task in any::<bool>(),
         headroom in of(headroom()),
         tolerance in of(tolerance()),
         limit in of(1u32..6),
         // Few at a time, that some requests are allowed.
-        kept in vec(prop::bool::weighted(0.3), 11),
+        kept in vec(prop::bool::weighted(0.3), 12),
     ) -> Knobs {
         Knobs {
             class: class.filter(|_| kept[0]),
@@ -82,6 +88,7 @@ prop_compose! {
             burst: burst.filter(|_| kept[4]).map(|ms| Burst { burst_ns: ms * 1_000_000 }),
             cap: cap.filter(|_| kept[5]).map(|permille| Cap { permille }),
             soft_cap: soft_cap.filter(|_| kept[6]).map(|permille| SoftCap { permille }),
+            half_life: half_life.filter(|_| kept[11]),
             per_task: per_task && kept[7],
             headroom: headroom.filter(|_| kept[8]),
             tolerance: tolerance.filter(|_| kept[9]),
@@ -120,10 +127,14 @@ fn request() -> impl Strategy<Value = Request> {
     );
     let show = (of(any::<String>()), any::<bool>())
         .prop_map(|(target, details)| Request::Show { target, details });
+    let tasks = any::<String>().prop_map(|target| Request::Tasks { target });
+    let burst = any::<bool>().prop_map(|enabled| Request::Burst { enabled });
     prop_oneof![
         set,
         run,
         show,
+        tasks,
+        burst,
         any::<String>().prop_map(|target| Request::Reset { target }),
         (any::<String>(), any::<bool>()).prop_map(|(name, release)| Request::End { name, release }),
         Just(Request::Reload),
@@ -302,7 +313,7 @@ proptest! {
                 }
                 Target::Others => false,
             };
-            let only_looks = matches!(request, Request::Show { .. });
+            let only_looks = matches!(request, Request::Show { .. } | Request::Tasks { .. });
             prop_assert!(is_own || only_looks);
             prop_assert!(!matches!(request, Request::Reload | Request::Debug));
         }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::host::Capabilities;
-use crate::knobs::Knobs;
+use crate::knobs::{BandwidthSlice, Knobs};
 use crate::policy_set::GroupPolicy;
 use crate::undo::UndoReport;
 
@@ -55,6 +55,9 @@ pub struct Sample {
     /// State of the soft cap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soft_cap: Option<SoftCapSample>,
+    /// Usage rates of the tasks of a capped group, where they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_rates: Option<TaskRates>,
     /// State of the headroom controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub headroom: Option<HeadroomSample>,
@@ -91,6 +94,51 @@ pub struct SoftCapSample {
     pub background: bool,
     /// How often that has changed.
     pub nr_switches: u64,
+}
+
+/// No more tasks of a group are looked at at a time: some milliseconds of CPU time.
+pub const TASK_RATES_MAX: usize = 256;
+
+/// Usage rates of the tasks of a capped group.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRates {
+    /// The fastest first; no more than [`TASK_RATES_MAX`].
+    pub tasks: Vec<TaskRate>,
+    /// How many tasks the group has.
+    pub nr_tasks: u64,
+}
+
+impl TaskRates {
+    /// The fastest first. `nr_tasks`: how many there are in all.
+    #[must_use]
+    pub fn new(mut tasks: Vec<TaskRate>, nr_tasks: usize) -> Self {
+        tasks.sort_by_key(|task| (std::cmp::Reverse(task.rate_ppm), task.tid));
+        Self {
+            tasks,
+            nr_tasks: nr_tasks as u64,
+        }
+    }
+
+    /// Says which tasks are in the background.
+    pub(crate) fn with_background(mut self, is_background: impl Fn(i32) -> bool) -> Self {
+        for task in &mut self.tasks {
+            task.background = is_background(task.tid);
+        }
+        self
+    }
+}
+
+/// The usage rate of one task.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRate {
+    /// The task (thread).
+    pub tid: i32,
+    /// Its name, as the kernel has it.
+    pub command: String,
+    /// Decaying average, in ppm of one CPU.
+    pub rate_ppm: u64,
+    /// In the background, because it or its group is over a soft cap.
+    pub background: bool,
 }
 
 /// State of the headroom controller, which all side groups of a user share.
@@ -279,6 +327,13 @@ pub trait Enforcer: Send {
     /// When the kernel refuses.
     fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()>;
 
+    /// Sets what a CPU takes from a quota at a time, on the whole machine; `None`: as it
+    /// was before.
+    ///
+    /// # Errors
+    /// When this process may not; then nothing has changed.
+    fn set_bandwidth_slice(&mut self, slice: Option<BandwidthSlice>) -> Result<()>;
+
     /// Keeps cgroups that somebody else made in one journal of that name, and
     /// not each in its own: for whoever keeps thousands. To be called once,
     /// before the first of them.
@@ -343,6 +398,13 @@ pub trait Enforcer: Send {
     /// # Errors
     /// When the group is gone.
     fn sample(&self, name: &str) -> Result<Sample>;
+
+    /// Usage rates of a group's tasks; `None`: it has no cap. Costs some milliseconds
+    /// where it has many.
+    ///
+    /// # Errors
+    /// When the group is gone.
+    fn task_rates(&mut self, name: &str) -> Result<Option<TaskRates>>;
 
     /// CPU time that a group has used so far: of [`Enforcer::sample`] the part
     /// that costs next to nothing.

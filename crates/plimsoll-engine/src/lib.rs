@@ -7,6 +7,7 @@
 //! Undo is part of apply: before any knob of the system is touched, its old
 //! value is in the journal.
 
+mod bandwidth_slice;
 pub mod cgroup;
 mod control;
 pub mod enforcer;

@@ -16,6 +16,20 @@ pub fn start_time(tid: i32) -> Option<u64> {
     )
 }
 
+/// The name of a task, of at most 15 bytes. `None`: there is no such task.
+pub fn command(tid: i32) -> Option<String> {
+    let name = std::fs::read(format!("/proc/{tid}/comm")).ok()?;
+    Some(printable(String::from_utf8_lossy(&name).trim_end()))
+}
+
+/// A task's name on one line: a task may give itself any.
+pub(crate) fn printable(name: &str) -> String {
+    name.replace(
+        |letter: char| letter.is_control() || letter == '\u{fffd}',
+        "?",
+    )
+}
+
 /// The nice level of a task.
 ///
 /// # Errors

@@ -112,6 +112,8 @@ pub struct Group {
     pub background: bool,
     /// Left in its pool; missing without a quota.
     pub pool_usec: Option<u64>,
+    /// What a CPU takes from the pool at a time; missing without a quota.
+    pub slice_usec: Option<u64>,
     /// CPUs that are throttled now.
     pub nr_throttled_cpus: u32,
     /// Usage rate in ppm of one CPU.
@@ -202,6 +204,7 @@ fn group_of(slot: u32, group: &plimsoll_group, now_ns: u64) -> Group {
         nr_parked: group.nr_parked,
         background: group.background != 0,
         pool_usec: (params.flags & QUOTA != 0).then_some(group.pool.runtime_ns / 1000),
+        slice_usec: (params.flags & QUOTA != 0).then_some(params.bandwidth.slice_ns / 1000),
         nr_throttled_cpus: group.pool.nr_throttled_cpus,
         rate_ppm: group.cap.rate_ppm,
         blocked_usec: group.blocked_until_ns.saturating_sub(now_ns) / 1000,

@@ -1,11 +1,11 @@
 //! What all groups together ask of the machine.
 
 use plimsoll_engine::host::nr_cpus_online;
-use plimsoll_engine::knobs::{self, Headroom, Tolerance};
+use plimsoll_engine::knobs::{self, BandwidthSlice, Headroom, Tolerance};
 use plimsoll_policy::headroom;
 
 use crate::bpf_intf::{
-    plim_headroom_params, plimsoll_group_flags_PLIMSOLL_USED as USED,
+    plim_headroom_params, plimsoll_change, plimsoll_group_flags_PLIMSOLL_USED as USED,
     plimsoll_limits_PLIMSOLL_SLOT_DEFAULT, plimsoll_machine_change, plimsoll_params,
 };
 use crate::control_error::ControlError;
@@ -65,6 +65,7 @@ impl Demand {
             burst_on: 1,
             turn_runtime_ns: turns.runtime_ns,
             turn_period_ns: turns.period_ns,
+            bandwidth_slice_ns: 0,
         }
     }
 
@@ -89,6 +90,28 @@ impl Demand {
 pub(crate) fn refresh(objects: &Objects, _groups: &Groups) -> Result<(), ControlError> {
     let demand = Demand::now(objects);
     objects.set_machine(&mut demand.change(nr_cpus_online()))
+}
+
+/// Sets the bandwidth slice of all groups, of present and of later ones.
+pub(crate) fn set_slice(
+    objects: &Objects,
+    _groups: &Groups,
+    slice: BandwidthSlice,
+) -> Result<(), ControlError> {
+    let mut change = Demand::now(objects).change(nr_cpus_online());
+    change.bandwidth_slice_ns = slice.slice_ns;
+    objects.set_machine(&mut change)?;
+    for slot in 0..objects.shared.nr_slots_used() {
+        let Some(group) = objects.group(slot).filter(|g| g.params.flags & USED != 0) else {
+            continue;
+        };
+        objects.apply(&mut plimsoll_change {
+            slot,
+            fresh: 0,
+            params: group.params,
+        })?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -148,5 +171,7 @@ mod tests {
         let change = demand(&[]).change(2);
         assert_eq!(change.turn_runtime_ns, 100_000);
         assert_eq!(change.turn_period_ns, 20_000_000);
+        // What the machine's slice was set to stays.
+        assert_eq!(change.bandwidth_slice_ns, 0);
     }
 }

@@ -12,7 +12,7 @@ use plimsoll_engine::tasks::is_away;
 
 use crate::bpf_intf::{
     plimsoll_change, plimsoll_cpu, plimsoll_decisions, plimsoll_group, plimsoll_group_cpu,
-    plimsoll_look, plimsoll_machine, plimsoll_machine_change, plimsoll_trace,
+    plimsoll_look, plimsoll_machine, plimsoll_machine_change, plimsoll_task_rate, plimsoll_trace,
 };
 use crate::control_error::ControlError as Error;
 use crate::shared::SharedData;
@@ -87,6 +87,7 @@ pub(crate) struct Objects {
     apply: OwnedFd,
     set_machine: OwnedFd,
     look: OwnedFd,
+    task_rate: OwnedFd,
     /// Its variables.
     pub shared: SharedData,
     /// The kernel's number of the map of groups: tells one load from the next.
@@ -127,6 +128,7 @@ pub(crate) fn pin(skel: &mut BpfSkel<'static>, folder: &Path) -> Result<(), Erro
         progs.plimsoll_apply,
         progs.plimsoll_set_machine,
         progs.plimsoll_look,
+        progs.plimsoll_task_rate,
         maps.groups
     );
     Ok(())
@@ -205,6 +207,7 @@ impl Objects {
             apply: open_program("plimsoll_apply")?,
             set_machine: open_program("plimsoll_set_machine")?,
             look: open_program("plimsoll_look")?,
+            task_rate: open_program("plimsoll_task_rate")?,
             shared: SharedData::map(&open_map("data")?)?,
         })
     }
@@ -299,6 +302,18 @@ impl Objects {
         };
         run_program(&self.look, &mut look).ok()?;
         Some(look)
+    }
+
+    /// The usage rate of a task of a capped group; `None`: it is none of this
+    /// scheduler's.
+    pub fn task_rate(&self, tid: i32) -> Option<plimsoll_task_rate> {
+        let mut rate = plimsoll_task_rate {
+            tid: tid.cast_unsigned(),
+            background: 0,
+            rate_ppm: 0,
+        };
+        run_program(&self.task_rate, &mut rate).ok()?;
+        Some(rate)
     }
 }
 

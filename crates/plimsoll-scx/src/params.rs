@@ -1,7 +1,7 @@
 //! From knobs to the parameters of a group in the scheduler.
 
 use plimsoll_engine::knobs::{Class, Headroom, Knobs, Tolerance};
-use plimsoll_policy::{bandwidth, batch, ratecap};
+use plimsoll_policy::{bandwidth, batch};
 
 use crate::bpf_intf::{
     plim_bandwidth_params, plim_ratecap_params, plimsoll_group_flags_PLIMSOLL_BATCH as BATCH,
@@ -89,7 +89,7 @@ const CAP_DEPTH_NS: u64 = batch::SLICE_DEFAULT_NS;
 fn cap_of(knobs: &Knobs) -> plim_ratecap_params {
     plim_ratecap_params {
         depth_ns: CAP_DEPTH_NS,
-        half_life_ns: ratecap::HALF_LIFE_DEFAULT_NS,
+        half_life_ns: knobs.half_life.unwrap_or_default().half_life_ns,
         hard_permille: knobs.cap.map_or(0, |cap| cap.permille),
         soft_permille: knobs.soft_cap.map_or(0, |cap| cap.permille),
         soft: u8::from(knobs.soft_cap.is_some()),
@@ -132,6 +132,9 @@ mod tests {
     fn per_task_caps_are_no_tree_cap() {
         let tree = params(r#"{"cap": "25%", "soft-cap": "10%"}"#);
         assert_eq!(tree.flags, USED | CAP | SOFT_CAP);
+        assert_eq!(tree.cap.half_life_ns, 1_000_000_000);
+        let averaged = params(r#"{"soft-cap": "10%", "half-life": "50ms"}"#);
+        assert_eq!(averaged.cap.half_life_ns, 50_000_000);
         let tasks = params(r#"{"cap": "25%", "soft-cap": "10%", "per-task": true}"#);
         assert_eq!(tasks.flags, USED | PER_TASK | SOFT_CAP);
         assert_eq!(

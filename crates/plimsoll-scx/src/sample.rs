@@ -4,10 +4,12 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::CpuStat;
 use plimsoll_engine::enforcer::{
-    BatchCounts, BatchCpu, BatchSample, HeadroomSample, Sample, SoftCapSample,
+    BatchCounts, BatchCpu, BatchSample, HeadroomSample, Sample, SoftCapSample, TASK_RATES_MAX,
+    TaskRate, TaskRates,
 };
 use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::tasks;
 
 use crate::bpf_intf::{
     plim_bandwidth_stats, plimsoll_cpu, plimsoll_cpu_state_PLIMSOLL_CPU_IDLE as CPU_IDLE,
@@ -95,6 +97,22 @@ impl Counts {
             cpus: self.cpus,
         });
     }
+}
+
+/// The usage rates that the scheduler keeps of tasks, or of the first of them. A task
+/// that it does not schedule has none.
+pub(crate) fn task_rates(objects: &Objects, tids: &[i32]) -> TaskRates {
+    let rate = |tid: &i32| {
+        let rate = objects.task_rate(*tid)?;
+        Some(TaskRate {
+            tid: *tid,
+            command: tasks::command(*tid)?,
+            rate_ppm: rate.rate_ppm,
+            background: rate.background != 0,
+        })
+    };
+    let rates = tids.iter().take(TASK_RATES_MAX).filter_map(rate);
+    TaskRates::new(rates.collect(), tids.len())
 }
 
 /// Idle and side time of all CPUs so far, in nanoseconds.

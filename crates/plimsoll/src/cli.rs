@@ -11,14 +11,15 @@ use plimsoll_engine::knobs::Bandwidth;
 #[cfg(feature = "sched-ext")]
 use plimsoll_engine::knobs::units::duration_ns;
 use plimsoll_engine::knobs::{
-    Burst, Cap, Class, CpuLimit, CpuMax, Headroom, KnobError, Knobs, Nice, Quota, SoftCap,
-    Tolerance, Weight,
+    Burst, Cap, Class, CpuLimit, CpuMax, HalfLife, Headroom, KnobError, Knobs, Nice, Quota,
+    SoftCap, Tolerance, Weight,
 };
 
 const RUN_EXAMPLES: &str = "Examples:
   plimsoll run --class batch -- make -j8
   plimsoll run --class batch --headroom 30% -- ffmpeg -i in.mkv out.mp4
   plimsoll run --cap 25% -- ./crawler
+  plimsoll run --soft-cap 10% --half-life 5s -- ./indexer
   plimsoll run --quota 600ms/100ms --burst 400ms -- ./server
   plimsoll run --cpu-max \"50000 100000\" --stats -- ./job
 
@@ -33,6 +34,7 @@ Examples:
   plimsoll set /system.slice/backup.service --class batch
   plimsoll set 4711 --class batch --headroom 30%
   plimsoll set /system.slice/backup.service --reset
+  plimsoll set --all --burst-enabled no
 
 What `set` does to a group of `run` ends with that group. What it does to a cgroup or a group
 of the file lasts until --reset, and a pid has a group of its own until it and all that it
@@ -41,6 +43,7 @@ starts have ended. `plimsoll restore` undoes every `set` where no daemon with a 
 const SHOW_EXAMPLES: &str = "Examples:
   plimsoll show
   plimsoll show encode
+  plimsoll show crawler --tasks
   plimsoll show /system.slice/backup.service --json";
 
 const RELOAD_EXAMPLES: &str = "Examples:
@@ -264,6 +267,10 @@ pub struct KnobArgs {
     /// Beyond this share of one CPU only what is left over, such as 10%
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
     pub soft_cap: Option<SoftCap>,
+    /// After this time, what ran counts half in the usage rate that --soft-cap is compared
+    /// with: 50ms to 60s [default: 1s]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub half_life: Option<HalfLife>,
     /// Caps hold for each task by itself, not for all together
     #[arg(long)]
     pub per_task: bool,
@@ -297,6 +304,7 @@ impl KnobArgs {
             burst,
             cap: self.cap,
             soft_cap: self.soft_cap,
+            half_life: self.half_life,
             per_task: self.per_task,
             headroom: self.headroom,
             tolerance: self.tolerance,
@@ -356,7 +364,23 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 pub struct SetArgs {
     /// Name of a group, path of a cgroup, or pid
+    #[arg(
+        required_unless_present = "all",
+        default_value = "",
+        hide_default_value = true
+    )]
     pub target: String,
+    /// All groups of the daemon, for --burst-enabled
+    #[arg(long, requires = "burst_enabled", conflicts_with_all = ["target", "reset", "dry_run"])]
+    pub all: bool,
+    /// no: switch bursts off for all groups, whose settings stay; yes: as the file says
+    #[arg(
+        long,
+        requires = "all",
+        value_name = "yes|no",
+        value_parser = clap::builder::BoolishValueParser::new()
+    )]
+    pub burst_enabled: Option<bool>,
     #[command(flatten)]
     pub knobs: KnobArgs,
     #[command(flatten)]
@@ -374,6 +398,9 @@ pub struct SetArgs {
 pub struct ShowArgs {
     /// Name of a group, path of a cgroup, or pid [default: all groups]
     pub target: Option<String>,
+    /// And the usage rate of each task of a group with a cap, in percent of one CPU
+    #[arg(long, requires = "target")]
+    pub tasks: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

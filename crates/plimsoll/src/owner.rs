@@ -129,6 +129,15 @@ impl Owner {
         }
     }
 
+    /// One group with the usage rates of its tasks.
+    pub fn show_tasks(&mut self, target: &str) -> Result<State> {
+        let target = target.to_owned();
+        match self.ask(&Request::Tasks { target })? {
+            Answer::State(state) => Ok(*state),
+            other => Err(not_meant(&other)),
+        }
+    }
+
     /// A group by its name. `None`: there is none.
     pub fn group(&mut self, name: &str) -> Result<Option<Group>> {
         let state = match self.show(Some(name)) {

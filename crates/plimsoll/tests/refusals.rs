@@ -24,7 +24,7 @@ fn refused(host: &Host, words: &[&str]) -> String {
 }
 
 /// Knob, value, and a word of what is allowed instead.
-const BAD_VALUES: [(&str, &str, &str); 56] = [
+const BAD_VALUES: [(&str, &str, &str); 60] = [
     // Periods outside 1 ms … 1 s.
     ("quota", "600ms/0.9ms", "1ms"),
     ("quota", "600ms/1.1s", "1s"),
@@ -51,6 +51,8 @@ const BAD_VALUES: [(&str, &str, &str); 56] = [
     ("soft-cap", "819201%", "0%"),
     ("headroom", "101%", "30%"),
     ("headroom", "1.5cpus", "2cpus"),
+    ("half-life", "49ms", "50ms to 60s"),
+    ("half-life", "60.1s", "50ms to 60s"),
     ("cpu-limit", "0%", "100%"),
     ("cpu-limit", "100.1%", "100%"),
     // No numbers.
@@ -60,6 +62,7 @@ const BAD_VALUES: [(&str, &str, &str); 56] = [
     ("cap", "1e3%", "25%"),
     ("soft-cap", "NaN", "10%"),
     ("headroom", "NaN%", "30%"),
+    ("half-life", "NaN", "50ms to 60s"),
     ("tolerance", "NaN/100ms", "1ms/100ms"),
     ("nice", "NaN", "-20 to 19"),
     ("weight", "NaN", "1 to 10000"),
@@ -70,6 +73,7 @@ const BAD_VALUES: [(&str, &str, &str); 56] = [
     ("cap", "-25%", "25%"),
     ("soft-cap", "-10%", "10%"),
     ("headroom", "-30%", "30%"),
+    ("half-life", "-1s", "50ms to 60s"),
     ("tolerance", "-1ms/100ms", "1ms/100ms"),
     ("cpu-limit", "-80%", "100%"),
     ("cpu-max", "-1 100000", "microseconds"),
@@ -101,6 +105,7 @@ fn every_bad_value_is_refused_in_one_line_by_run_and_by_set() {
         "burst",
         "cap",
         "soft-cap",
+        "half-life",
         "headroom",
         "tolerance",
         "cpu-limit",
@@ -168,6 +173,7 @@ fn knobs_that_make_no_sense_together_are_refused() {
     for (knobs, parts) in [
         ("--burst 10ms", ["burst", "quota"]),
         ("--per-task", ["per-task", "cap"]),
+        ("--half-life 5s", ["half-life", "cap or soft-cap"]),
         ("--tolerance 1ms/100ms", ["tolerance", "headroom"]),
         ("--cpu-limit 80%", ["cpu-limit", "class batch"]),
         (

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use common::{Host, ms, wait_until};
+use common::{Host, ms, wait_until, wait_until_busy};
 use nix::sys::signal::Signal;
 
 const SHORT: Duration = Duration::from_secs(20);
@@ -298,4 +298,51 @@ fn a_name_is_taken_as_long_as_its_group_lives() {
     first.stop();
     assert_eq!(host.run(["run", "--name", "mine", "--", "true"]).code(), 0);
     host.assert_clean();
+}
+
+#[test]
+fn tasks_of_a_capped_group_are_shown_with_their_usage_rates() {
+    let host = Host::shared();
+    let script = "sleep 600 & trap \"kill $!; exit\" TERM; while :; do :; done";
+    let words = "run --name capped --soft-cap 0% --cap 90% -- bash -c";
+    let mut words: Vec<&str> = words.split(' ').collect();
+    words.push(script);
+    let capped = host.start(words);
+    let group = host.soft("capped");
+    wait_until_busy(&group);
+    let show = ["show", "capped", "--tasks", "--json"];
+    let statistics = host.run(show).good().json()["group"]["statistics"].clone();
+    let rates = &statistics["task_rates"];
+    assert_eq!(rates["nr_tasks"], 2, "{statistics}");
+    let [busy, idle] = &rates["tasks"].as_array().unwrap()[..] else {
+        panic!("{rates}")
+    };
+    assert_eq!(
+        (busy["command"].as_str(), idle["command"].as_str()),
+        (Some("bash"), Some("sleep"))
+    );
+    let ppm = |task: &serde_json::Value| task["rate_ppm"].as_u64().unwrap();
+    // No more than one CPU, whatever the machine does besides; a sleeper used a millisecond
+    // or so in the half second of its life that is averaged.
+    assert!((1..=1_000_000).contains(&ppm(busy)), "{rates}");
+    assert!(ppm(idle) < ppm(busy), "{rates}");
+    assert_eq!(busy["background"], true, "{rates}");
+    let text = host.run(["show", "capped", "--tasks"]).good();
+    let line = text.stdout.lines().find(|line| line.starts_with("TASK"));
+    assert_eq!(
+        line.unwrap().split_whitespace().collect::<Vec<_>>(),
+        ["TASK", "COMMAND", "RATE", "TIER"]
+    );
+    let _free = host.start(["run", "--name", "free", "--", "sleep", "600"]);
+    wait_until("it is there", Duration::from_secs(10), || {
+        host.run(["show", "free"]).code() == 0
+    });
+    let refused = host.run(["show", "free", "--tasks"]);
+    assert_eq!(refused.code(), 125);
+    assert!(
+        refused.one_line().contains("cap or soft-cap"),
+        "{}",
+        refused.one_line()
+    );
+    capped.stop();
 }

@@ -289,3 +289,29 @@ fn a_dry_run_of_set_changes_nothing() {
     assert_eq!(host.show("g")["knobs"]["cap"], "50%");
     running.stop();
 }
+
+#[test]
+fn bursts_of_all_groups_stay_off_without_a_daemon_until_they_are_restored() {
+    let host = Host::shared();
+    let off = host.run(["set", "--all", "--burst-enabled", "no"]).good();
+    assert_eq!(off.stdout, "bursts of all groups are off\n");
+    // The owner that was started for it may have ended: the next one knows.
+    assert!(host.end_idle_owner());
+    let words = "run --name web --quota 50ms/100ms --burst 20ms -- sleep 600";
+    let web = host.start(words.split(' '));
+    let group = host.normal("web");
+    wait_until("it is limited", SHORT, || {
+        host.run(["show", "web"]).code() == 0
+    });
+    let burst = || bandwidth_us(&group).2;
+    assert_eq!(burst(), 0);
+    host.run(["set", "--all", "--burst-enabled", "yes"]).good();
+    assert_eq!(burst(), 20_000);
+    host.run(["set", "--all", "--burst-enabled", "no"]).good();
+    assert_eq!(burst(), 0);
+    let restored = host.run(["restore", "--json"]).good().json();
+    assert_eq!(restored["undone"], serde_json::json!(["burst-enabled"]));
+    assert_eq!(burst(), 20_000);
+    web.stop();
+    host.assert_clean();
+}

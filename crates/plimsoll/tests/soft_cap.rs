@@ -54,3 +54,30 @@ fn under_its_soft_cap_a_group_is_normal_all_the_time() {
     modest.stop();
     host.assert_clean();
 }
+
+#[test]
+fn the_usage_rate_follows_the_half_life_and_a_change_of_it() {
+    let host = Host::alone();
+    let group = host.soft("slow");
+    let slow = host.start_load(
+        "--name slow --soft-cap 20% --half-life 60s",
+        "burn --threads 1 --duration 120s",
+    );
+    wait_until_busy(&group);
+    wait_until("it has used half a second", Duration::from_secs(20), || {
+        host.show("slow")["statistics"]["usage_usec"].as_u64() > Some(500_000)
+    });
+    let statistics = host.show("slow")["statistics"].clone();
+    // What ran t of a half-life ago counts 2^-t: the rate is at most the usage times ln 2 / 60 s.
+    let most_ppm = statistics["usage_usec"].as_u64().unwrap() * 693_148 / 60_000_000 + 1;
+    let rate_ppm = statistics["soft_cap"]["rate_ppm"].as_u64().unwrap();
+    assert!((1..=most_ppm).contains(&rate_ppm), "{statistics}");
+    assert_eq!(statistics["soft_cap"]["background"], false, "{statistics}");
+    host.run(["set", "slow", "--half-life", "50ms"]).good();
+    wait_until("it is in the background", Duration::from_secs(10), || {
+        knob(&group, "cpu.idle") == "1"
+    });
+    assert_eq!(host.show("slow")["knobs"]["half-life"], "50ms");
+    slow.stop();
+    host.assert_clean();
+}

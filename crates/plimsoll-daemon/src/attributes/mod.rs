@@ -198,6 +198,7 @@ fn set(knobs: &mut Knobs, key: &str, text: &str) -> Result<(), KnobError> {
         }
         "cap" => knobs.cap = Some(text.parse()?),
         "soft-cap" => knobs.soft_cap = Some(text.parse()?),
+        "half-life" => knobs.half_life = Some(text.parse()?),
         "per-task" => {
             knobs.per_task = text
                 .parse()
@@ -225,6 +226,7 @@ fn clear(knobs: &mut Knobs, key: &str) {
         "cpu-max" => (knobs.quota, knobs.burst) = (None, None),
         "cap" => knobs.cap = None,
         "soft-cap" => knobs.soft_cap = None,
+        "half-life" => knobs.half_life = None,
         "per-task" => knobs.per_task = false,
         "headroom" => knobs.headroom = None,
         "tolerance" => knobs.tolerance = None,

@@ -57,18 +57,19 @@ fn every_knob_reads_as_it_does_everywhere() {
         assert_eq!(attributes.refused, [""; 0], "{key}");
         assert_eq!(attributes.knobs, knobs(json), "{key}");
     }
-    let pairs: [(&str, &[u8]); 6] = [
+    let pairs: [(&str, &[u8]); 7] = [
         ("user.plimsoll.class", b"batch"),
         ("user.plimsoll.cpu-limit", b"80%"),
         ("user.plimsoll.tolerance", b"2ms/100ms"),
         ("user.plimsoll.cap", b"25%"),
+        ("user.plimsoll.half-life", b"5s"),
         ("user.plimsoll.per-task", b"true\n"),
         ("user.plimsoll.cpu-max", b"20000 100000 10000\0"),
     ];
     let attributes = taken(&pairs, &all(), &Knobs::default());
     let expected = knobs(
         r#"{"class": "batch", "cpu-limit": "80%", "tolerance": "2ms/100ms", "cap": "25%",
-            "per-task": true, "quota": "20ms/100ms", "burst": "10ms"}"#,
+            "half-life": "5s", "per-task": true, "quota": "20ms/100ms", "burst": "10ms"}"#,
     );
     assert_eq!(
         (attributes.knobs, attributes.refused),
@@ -83,8 +84,8 @@ fn every_knob_of_the_file_can_be_set_and_cleared() {
         assert_eq!(error.knob, key, "a knob refuses what it cannot read");
         let mut knobs = knobs(
             r#"{"class": "batch", "nice": "1", "weight": "2", "quota": "2cpus", "burst": "1ms",
-                "cap": "25%", "soft-cap": "10%", "per-task": true, "headroom": "1%",
-                "tolerance": "1ms/100ms", "cpu-limit": "80%"}"#,
+                "cap": "25%", "soft-cap": "10%", "half-life": "5s", "per-task": true,
+                "headroom": "1%", "tolerance": "1ms/100ms", "cpu-limit": "80%"}"#,
         );
         let before = knobs.clone();
         clear(&mut knobs, key);

@@ -20,6 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use plimsoll_engine::host::Mode;
+use plimsoll_engine::knobs::BandwidthSlice;
 use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Source, Table, parse};
 use serde::{Deserialize, Serialize};
 
@@ -38,11 +39,13 @@ const NONE: &str = "none";
 /// Prefix of the name of a group of a single process.
 pub(crate) const PROCESS_GROUP: &str = "pid-";
 /// The keys at the top of the file.
-const KEYS: [&str; 7] = [
+const KEYS: [&str; 9] = [
     "version",
     "mode",
     "enforcer",
     "enforce",
+    "burst-enabled",
+    "bandwidth-slice",
     "allow-xattr",
     "metrics",
     "group",
@@ -71,6 +74,10 @@ pub struct Config {
     /// Write a kernel file again after an external change, in place of reporting
     /// and leaving it.
     pub enforce: bool,
+    /// Groups may save up what they do not use of their quotas.
+    pub burst_enabled: bool,
+    /// What a CPU takes from a quota at a time; `None`: as the machine has it.
+    pub bandwidth_slice: Option<BandwidthSlice>,
     /// The knobs that the owner of a cgroup may set in its extended
     /// attributes; none unless the operator says so.
     pub allow_xattr: Vec<String>,
@@ -98,6 +105,8 @@ impl Default for Config {
             mode: Mode::default(),
             enforcer: EnforcerWanted::default(),
             enforce: false,
+            burst_enabled: true,
+            bandwidth_slice: None,
             allow_xattr: Vec::new(),
             metrics: Some(METRICS_DEFAULT),
             rules: Rules::default(),
@@ -131,6 +140,8 @@ impl Config {
             mode: mode(&top)?,
             enforcer: enforcer(&top)?,
             enforce: top.flag("enforce")?,
+            burst_enabled: burst_enabled(&top)?.unwrap_or(true),
+            bandwidth_slice: top.parsed("bandwidth-slice")?,
             allow_xattr: allow_xattr(&top)?,
             metrics: metrics(&top)?,
             rules: rules(&top)?,
@@ -182,6 +193,12 @@ fn enforcer(top: &Table) -> Result<EnforcerWanted, FileError> {
         ("cgroup", EnforcerWanted::Cgroup),
     ];
     word(top, "enforcer", &words, EnforcerWanted::default())
+}
+
+/// `None`: the file does not say.
+fn burst_enabled(top: &Table) -> Result<Option<bool>, FileError> {
+    const KEY: &str = "burst-enabled";
+    top.find(KEY).map(|_| top.flag(KEY)).transpose()
 }
 
 fn allow_xattr(top: &Table) -> Result<Vec<String>, FileError> {

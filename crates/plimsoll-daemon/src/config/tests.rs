@@ -7,6 +7,8 @@ version = 1
 mode = "all"
 enforcer = "cgroup"
 enforce = true
+burst-enabled = false
+bandwidth-slice = "2ms"
 allow-xattr = ["class", "nice"]
 
 [metrics]
@@ -42,7 +44,8 @@ fn all_keys_are_read() {
     let config = Config::parse("p.toml", EXAMPLE).unwrap();
     assert_eq!(config.mode, Mode::All);
     assert_eq!(config.enforcer, EnforcerWanted::Cgroup);
-    assert!(config.enforce);
+    assert!(config.enforce && !config.burst_enabled);
+    assert_eq!(config.bandwidth_slice, Some("2ms".parse().unwrap()));
     assert_eq!(config.allow_xattr, ["class", "nice"]);
     assert_eq!(config.metrics, Some("[::1]:9000".parse().unwrap()));
     let names: Vec<_> = config.rules.iter().map(|rule| rule.name.as_str()).collect();
@@ -285,4 +288,27 @@ proptest::proptest! {
         let _ = Config::parse("p.toml", &text);
         let _ = Config::parse("p.toml", &group(&text));
     }
+}
+
+#[test]
+fn bursts_are_on_unless_the_file_says_otherwise() {
+    let config = Config::parse("p.toml", "version = 1\n").unwrap();
+    assert!(config.burst_enabled);
+    assert_eq!(config.bandwidth_slice, None);
+    let error = Config::parse("p.toml", "version = 1\nburst-enabled = \"no\"\n").unwrap_err();
+    let line = error.to_string();
+    assert!(
+        line.contains("p.toml:2:17") && line.contains("true or false"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_bad_slice_is_refused_with_its_range_and_its_place() {
+    let text = "version = 1\nbandwidth-slice = \"2s\"\n";
+    let line = Config::parse("p.toml", text).unwrap_err().to_string();
+    assert!(
+        line.contains("p.toml:2:19") && line.contains("100us to 1s"),
+        "{line}"
+    );
 }

@@ -93,7 +93,7 @@ pub fn check(peer: &Peer, request: &Request, facts: &Facts) -> Result<(), Refusa
         return Ok(());
     }
     match request {
-        Request::Show { .. } => Ok(()),
+        Request::Show { .. } | Request::Tasks { .. } => Ok(()),
         Request::Set(set) => check_set(peer, set, facts),
         Request::Run(run) => check_run(peer, run, facts),
         Request::Reset { target } => {
@@ -107,6 +107,7 @@ pub fn check(peer: &Peer, request: &Request, facts: &Facts) -> Result<(), Refusa
             }
             Ok(())
         }
+        Request::Burst { .. } => Err(only_operators("switch bursts for all groups")),
         Request::Reload => Err(only_operators("reload the configuration")),
         Request::Debug => Err(only_operators("see what the daemon knows of itself")),
         Request::Restore => Err(only_operators("undo what others have set")),
@@ -258,6 +259,13 @@ fn check_caps(asked: &Knobs, facts: &Facts) -> Result<(), Refusal> {
         && new.permille > old.permille
     {
         return Err(only_operators(&format!("set a soft cap above {old}")));
+    }
+    // A longer one lets more run at once, a shorter one sooner again.
+    if let (Some(new), Some(_)) = (asked.half_life, bound.soft_cap)
+        && new != bound.half_life.unwrap_or_default()
+    {
+        let old = bound.half_life.unwrap_or_default();
+        return Err(only_operators(&format!("set another half-life than {old}")));
     }
     if asked.per_task && facts.tasks_take_cgroups {
         return Err(only_operators(

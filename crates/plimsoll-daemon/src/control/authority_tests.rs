@@ -121,7 +121,14 @@ fn anybody_may_look_and_nobody_else_may_reload_or_debug() {
         details: true,
     };
     allowed(&show, &Facts::default());
+    let tasks = Request::Tasks {
+        target: "/web".into(),
+    };
+    allowed(&tasks, &Facts::default());
     refused(&Request::Reload, &Facts::default(), "reload");
+    for enabled in [false, true] {
+        refused(&Request::Burst { enabled }, &Facts::default(), "bursts");
+    }
     refused(&Request::Debug, &Facts::default(), "daemon");
 }
 
@@ -305,6 +312,7 @@ fn limits_of_their_own_may_be_anything_and_those_of_others_only_less() {
         Knobs {
             cap: knob("900%"),
             soft_cap: knob("800%"),
+            half_life: knob("60s"),
             per_task: true,
             ..Knobs::default()
         },
@@ -351,6 +359,20 @@ fn limits_of_their_own_may_be_anything_and_those_of_others_only_less() {
         ..Knobs::default()
     };
     refused(&set(soft("11%")), &limited(soft("10%")), "soft cap above");
+    let half_life = |text: &str| Knobs {
+        half_life: knob(text),
+        ..soft("10%")
+    };
+    let averaged = limited(half_life("5s"));
+    allowed(&set(half_life("5s")), &averaged);
+    refused(&set(half_life("1s")), &averaged, "half-life than 5s");
+    refused(&set(half_life("60s")), &averaged, "half-life than 5s");
+    allowed(&set(half_life("1s")), &limited(soft("10%")));
+    refused(
+        &set(half_life("2s")),
+        &limited(soft("10%")),
+        "half-life than 1s",
+    );
     let limit = |text: &str| Knobs {
         cpu_limit: knob(text),
         ..batch()

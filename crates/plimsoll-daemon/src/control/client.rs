@@ -130,7 +130,10 @@ impl Client {
     /// When no answer comes in time, or none that can be understood.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
         let deadline = Instant::now() + self.answer_within;
-        let may_repeat = matches!(request, Request::Show { .. } | Request::Debug);
+        let may_repeat = matches!(
+            request,
+            Request::Show { .. } | Request::Tasks { .. } | Request::Debug
+        );
         let mut repeated = false;
         loop {
             match self.ask_once(request, deadline) {

@@ -46,6 +46,12 @@ pub enum Request {
         #[serde(default)]
         details: bool,
     },
+    /// The state of one group with details, and with the usage rates of its tasks if
+    /// it has a cap; anybody may ask.
+    Tasks {
+        /// As of `show`.
+        target: String,
+    },
     /// Lay knobs over those of the file and of attributes.
     Set(Box<Set>),
     /// Forget what was `set`: the file and the attributes hold again.
@@ -62,6 +68,12 @@ pub enum Request {
         name: String,
         /// Put its processes back although some still run.
         release: bool,
+    },
+    /// Switch bursts off for all groups, whatever the file says, or let the file say
+    /// again.
+    Burst {
+        /// As the file says.
+        enabled: bool,
     },
     /// Read the configuration file again.
     Reload,

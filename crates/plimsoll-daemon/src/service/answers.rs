@@ -55,10 +55,15 @@ impl Service {
     fn try_answer(&mut self, peer: &Peer, request: Request) -> Result<Answer, Refused> {
         match &request {
             Request::Show { target, details } => self.show(target.as_deref(), *details),
+            Request::Tasks { target } => self.show_tasks(target),
             Request::Set(set) => self.set(peer, &request, set),
             Request::Reset { target } => self.reset(peer, &request, target),
             Request::Run(run) => self.begin_run(peer, &request, run),
             Request::End { name, release } => self.end_run(peer, &request, name, *release),
+            Request::Burst { enabled } => {
+                authority::check(peer, &request, &Facts::default()).map_err(one_line)?;
+                Ok(self.switch_burst(*enabled))
+            }
             Request::Reload => {
                 authority::check(peer, &request, &Facts::default()).map_err(one_line)?;
                 self.answer_reload()
@@ -155,6 +160,10 @@ impl Service {
                 report.problems.extend(self.take_away(&name).problems);
                 report.undone.push(name);
             }
+            if self.remembered.burst_off {
+                self.allow_burst(true);
+                report.undone.push("burst-enabled".into());
+            }
         }
         let UndoReport { undone, problems } = report;
         Answer::Restored { undone, problems }
@@ -173,6 +182,29 @@ impl Service {
             groups: self.book.len(),
             warnings,
         })
+    }
+
+    fn allow_burst(&mut self, enabled: bool) {
+        let was_enabled = self.burst_enabled();
+        self.remembered.burst_off = !enabled;
+        self.remember();
+        if self.burst_enabled() != was_enabled {
+            self.book.unsettle_all();
+            self.settle();
+        }
+    }
+
+    fn switch_burst(&mut self, enabled: bool) -> Answer {
+        self.allow_burst(enabled);
+        let file = self.config_path.display();
+        let still_off = format!("bursts stay off: {file} says burst-enabled = false");
+        Answer::Groups {
+            groups: Vec::new(),
+            warnings: (enabled && !self.burst_enabled())
+                .then_some(still_off)
+                .into_iter()
+                .collect(),
+        }
     }
 
     fn find(&self, name: &str) -> Result<Found, Refused> {
@@ -268,6 +300,27 @@ impl Service {
         let mut names = self.names_of(&found);
         names.retain(|name| self.book.get(name).is_some());
         Ok(Answer::State(Box::new(self.state(Some(&names), details))))
+    }
+
+    fn show_tasks(&mut self, target: &str) -> Result<Answer, Refused> {
+        let found = self.find(target)?;
+        let mut names = self.names_of(&found);
+        names.retain(|name| self.book.get(name).is_some());
+        if names.len() > 1 {
+            let several = names.len();
+            return Err(format!(
+                "{target}: has {several} groups; tasks are shown of one, such as {}",
+                names[0]
+            ));
+        }
+        let mut state = self.state(Some(&names), true);
+        for group in &mut state.groups {
+            let rates = self.shared().enforcer().task_rates(&group.name);
+            if let Some(sample) = &mut group.statistics {
+                sample.task_rates = rates.ok().flatten();
+            }
+        }
+        Ok(Answer::State(Box::new(state)))
     }
 
     fn set(&mut self, peer: &Peer, request: &Request, set: &Set) -> Result<Answer, Refused> {

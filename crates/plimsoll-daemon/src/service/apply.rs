@@ -62,6 +62,11 @@ impl Service {
         }
     }
 
+    /// Whether groups may save up unused quota.
+    pub(super) fn burst_enabled(&self) -> bool {
+        self.config.burst_enabled && !self.remembered.burst_off
+    }
+
     /// What batch groups have to leave free may have changed.
     fn find_demand(&mut self) {
         let demand = wish::demand(self.book.wishes());
@@ -85,22 +90,25 @@ impl Service {
             let knobs = wish::laid_down(&wish, self.demand, self.planner.nr_cpus());
             match self.planner.plan(&wish, &knobs) {
                 Err(error) => self.note_failure(name, &error),
-                Ok(planned) => match entry.applied.clone() {
-                    None => additions.push(Addition {
-                        name: name.clone(),
-                        policy: GroupPolicy {
+                Ok(mut planned) => {
+                    planned.knobs = wish::with_burst(planned.knobs, self.burst_enabled());
+                    match entry.applied.clone() {
+                        None => additions.push(Addition {
                             name: name.clone(),
-                            selector: selector(name, &wish),
-                            knobs: planned.knobs,
-                            scheduler: wish.scheduler.map(|scheduler| scheduler.mode),
-                        },
-                        loss: planned.loss,
-                    }),
-                    Some(applied) if applied == planned.knobs && !entry.is_doubtful => {
-                        self.book.applied(name, applied, planned.loss);
+                            policy: GroupPolicy {
+                                name: name.clone(),
+                                selector: selector(name, &wish),
+                                knobs: planned.knobs,
+                                scheduler: wish.scheduler.map(|scheduler| scheduler.mode),
+                            },
+                            loss: planned.loss,
+                        }),
+                        Some(applied) if applied == planned.knobs && !entry.is_doubtful => {
+                            self.book.applied(name, applied, planned.loss);
+                        }
+                        Some(_) => self.change(name, planned.knobs, planned.loss),
                     }
-                    Some(_) => self.change(name, planned.knobs, planned.loss),
-                },
+                }
             }
         }
         self.add(additions);

@@ -77,8 +77,11 @@ pub fn forget(runtime: &RuntimeFolder) -> std::io::Result<Vec<String>> {
     let Remembered {
         overrides,
         commands,
+        burst_off,
     } = remembered;
-    Ok(overrides.into_keys().chain(commands.into_keys()).collect())
+    let names = overrides.into_keys().chain(commands.into_keys());
+    let switch = burst_off.then(|| "burst-enabled".to_owned());
+    Ok(names.chain(switch).collect())
 }
 
 impl Service {

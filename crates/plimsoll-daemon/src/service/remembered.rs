@@ -63,6 +63,9 @@ pub(super) struct Remembered {
     /// By the group's name.
     #[serde(default)]
     pub commands: BTreeMap<String, Command>,
+    /// Bursts are off for all groups, whatever the file says.
+    #[serde(default)]
+    pub burst_off: bool,
 }
 
 fn path(runtime: &RuntimeFolder) -> PathBuf {
@@ -167,6 +170,12 @@ mod tests {
         assert_eq!(Remembered::read(&runtime), (Remembered::default(), None));
         one().write(&runtime).unwrap();
         assert_eq!(Remembered::read(&runtime), (one(), None));
+        let without_burst = Remembered {
+            burst_off: true,
+            ..Remembered::default()
+        };
+        without_burst.write(&runtime).unwrap();
+        assert_eq!(Remembered::read(&runtime), (without_burst, None));
         Remembered::default().write(&runtime).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }

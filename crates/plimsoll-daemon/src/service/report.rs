@@ -151,6 +151,10 @@ impl Service {
                     let mut knobs = applied.clone();
                     knobs.headroom = knobs.headroom.or(wish.knobs.headroom);
                     knobs.tolerance = knobs.tolerance.or(wish.knobs.tolerance);
+                    if !self.burst_enabled() {
+                        // Switched off, and not forgotten.
+                        knobs.burst = wish.knobs.burst;
+                    }
                     knobs
                 },
             ),
@@ -189,6 +193,7 @@ impl Service {
             enforcer: self.shared().enforcer().kind(),
             mode: self.planner.mode(),
             enforce: self.config.enforce,
+            burst_off: !self.burst_enabled(),
             problems: self.problems.values().cloned().collect(),
             counters: self.counters,
             control_delay: self.shared().delays(),

@@ -128,6 +128,7 @@ impl Service {
             leaves_groups: false,
         };
         service.counters.reloads = 1;
+        service.set_slice();
         service.ask_commands(&members);
         service.take_changes(changes);
         service.ask_rules();
@@ -179,6 +180,9 @@ impl Service {
         let mut members = commands::Members::new();
         if same_enforcer {
             self.check_rules(&config)?;
+            let slice = config.bandwidth_slice;
+            let set = self.shared().enforcer().set_bandwidth_slice(slice);
+            set.map_err(|error| format!("{}: {error}", self.config_path.display()))?;
         } else {
             self.remember_members();
             members = commands::members(&self.remembered);
@@ -194,14 +198,19 @@ impl Service {
             warnings.push("metrics.listen: another address takes a restart of the daemon".into());
         }
         self.look_at_all_written();
+        let had_burst = self.burst_enabled();
         let processes = self.let_go_of_processes(&config);
         self.config = config;
+        self.set_slice();
         self.rivals_told.clear();
         // What is allowed, and beside what, may have changed.
         self.read_all_attributes();
         self.ask_rules();
         self.ask_all_cgroups();
         self.book.retry_all();
+        if self.burst_enabled() != had_burst {
+            self.book.unsettle_all();
+        }
         self.apply();
         // A reload is an explicit apply: it ends the respect for others.
         self.end_all_respect();
@@ -259,8 +268,18 @@ impl Service {
         take_charge(enforcer.as_mut(), &self.log).map_err(|error| error.to_string())?;
         drop(self.control.replace(enforcer));
         self.planner = Planner::new(&self.hierarchy, enforcing.scheduler);
+        self.set_slice();
         self.ask_all_commands();
         Ok(())
+    }
+
+    /// Sets the machine's bandwidth slice as the configuration says. Where that cannot
+    /// be, the groups are no worse off than without it: somebody should look at it.
+    fn set_slice(&mut self) {
+        let slice = self.config.bandwidth_slice;
+        let set = self.shared().enforcer().set_bandwidth_slice(slice);
+        let problem = set.err().map(|error| error.to_string());
+        self.note_problem("bandwidth-slice", problem);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::host::SchedExt;
-use plimsoll_engine::knobs::{Class, Demand, Knobs};
+use plimsoll_engine::knobs::{Burst, Class, Demand, Knobs};
 
 use crate::state::Origin;
 
@@ -93,6 +93,16 @@ pub(super) fn laid_down(wish: &Wish, mut demand: Demand, nr_cpus: u32) -> Knobs 
     knobs
 }
 
+/// What is enforced of knobs while bursts are off for all groups: whoever has a quota
+/// saves up nothing, also of a burst that the cgroup had before. Which group may have
+/// which burst is checked beforehand, so that switching them on again never fails.
+pub(super) fn with_burst(mut knobs: Knobs, enabled: bool) -> Knobs {
+    if !enabled && knobs.quota.is_some() {
+        knobs.burst = Some(Burst { burst_ns: 0 });
+    }
+    knobs
+}
+
 #[cfg(test)]
 mod tests {
     use plimsoll_engine::knobs::Tolerance;
@@ -110,6 +120,19 @@ mod tests {
             scheduler: None,
             rival: None,
         }
+    }
+
+    #[test]
+    fn without_bursts_every_quota_has_one_of_0_and_nothing_else_changes() {
+        let knobs = |json: &str| -> Knobs { serde_json::from_str(json).unwrap() };
+        let quota = knobs(r#"{"quota": "50ms/100ms", "burst": "20ms", "nice": "3"}"#);
+        assert_eq!(with_burst(quota.clone(), true), quota);
+        let off = knobs(r#"{"quota": "50ms/100ms", "burst": "0", "nice": "3"}"#);
+        assert_eq!(with_burst(quota, false), off);
+        let bare = knobs(r#"{"quota": "50ms/100ms"}"#);
+        assert_eq!(with_burst(bare, false).burst, Some(Burst { burst_ns: 0 }));
+        let cap = knobs(r#"{"cap": "50%"}"#);
+        assert_eq!(with_burst(cap.clone(), false), cap);
     }
 
     fn command(json: &str) -> Wish {

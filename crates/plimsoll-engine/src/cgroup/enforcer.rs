@@ -5,16 +5,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, threads_below};
 
 use super::held::{HeldGroups, shared_journal};
 use super::managed::ManagedGroup;
+use crate::bandwidth_slice::MachineSlice;
 use crate::control::headroom::HeadroomDuty;
-use crate::enforcer::{Enforcer, HeadroomSample, Membership, Sample};
+use crate::control::task_rates::TaskMeter;
+use crate::enforcer::{Enforcer, HeadroomSample, Membership, Sample, TaskRates};
 use crate::error::{EngineError, Result};
 use crate::host::Capabilities;
 use crate::journal::{self, Entry, Journal};
-use crate::knobs::Knobs;
+use crate::knobs::{BandwidthSlice, Knobs};
 use crate::policy_set::{GroupPolicy, Selector};
 use crate::runtime::RuntimeFolder;
 use crate::undo::{self, UndoReport};
@@ -34,6 +36,8 @@ pub struct CgroupEnforcer {
     duty: HeadroomDuty,
     groups: BTreeMap<String, ManagedGroup>,
     held: HeldGroups,
+    task_meter: TaskMeter,
+    slice: MachineSlice,
     /// Nobody else notices what others write.
     audits: bool,
     /// The journals of an earlier owner whose groups were not taken over yet, by name.
@@ -83,6 +87,8 @@ impl CgroupEnforcer {
             duty: HeadroomDuty::new(hierarchy),
             groups: BTreeMap::new(),
             held: HeldGroups::new(hierarchy, runtime),
+            task_meter: TaskMeter::default(),
+            slice: MachineSlice::default(),
             audits: true,
             left,
         };
@@ -264,6 +270,7 @@ impl Enforcer for CgroupEnforcer {
     }
 
     fn remove(&mut self, name: &str) -> Result<UndoReport> {
+        self.task_meter.forget(name);
         if self.held.contains(name) {
             return self.held.remove(name, &mut self.duty);
         }
@@ -275,6 +282,10 @@ impl Enforcer for CgroupEnforcer {
 
     fn leave_audits_to_caller(&mut self) {
         self.audits = false;
+    }
+
+    fn set_bandwidth_slice(&mut self, slice: Option<BandwidthSlice>) -> Result<()> {
+        self.slice.set(slice, &self.hierarchy, &self.runtime)
     }
 
     fn keep_cgroups_in(&mut self, name: &str) -> Result<()> {
@@ -368,6 +379,22 @@ impl Enforcer for CgroupEnforcer {
         self.group(name)?.sample(&self.duty)
     }
 
+    fn task_rates(&mut self, name: &str) -> Result<Option<TaskRates>> {
+        let knobs = self.knobs(name)?;
+        if !knobs.has_cap() {
+            return Ok(None);
+        }
+        let half_life = knobs.half_life.unwrap_or_default();
+        let tids = threads_below(&self.cgroup(name)?.cpu_file(""), &[]);
+        let rates = self.task_meter.measure(name, &tids, half_life);
+        Ok(Some(if self.held.contains(name) {
+            rates.with_background(|_| self.held.is_background(name))
+        } else {
+            let group = self.group(name)?;
+            rates.with_background(|tid| group.is_background(tid))
+        }))
+    }
+
     fn usage_usec(&self, name: &str) -> Result<u64> {
         if self.held.contains(name) {
             return self.held.usage_usec(name);
@@ -392,6 +419,9 @@ impl Enforcer for CgroupEnforcer {
             group.undo(&mut self.duty, &mut report);
         }
         self.held.undo(&mut self.duty, &mut report);
+        if let Err(error) = self.slice.put_back(&self.runtime, &mut report) {
+            report.problems.push(error.to_string());
+        }
         report
     }
 }

@@ -1,9 +1,11 @@
 //! The loops that do from user space what the stock kernel has no knob for:
-//! headroom, soft caps, and caps of single tasks.
+//! headroom, soft caps, and caps of single tasks. And what the kernel counts no average of:
+//! the usage rates of tasks.
 
 pub(crate) mod headroom;
 pub(crate) mod per_task;
 pub(crate) mod soft_cap;
+pub(crate) mod task_rates;
 
 use std::time::Instant;
 

@@ -13,7 +13,7 @@ use plimsoll_cgroupfs::{CpuGroup, Version};
 use super::soft_cap::SoftCapLoop;
 use crate::enforcer::{PerTaskSample, SoftCapSample};
 use crate::error::Result;
-use crate::knobs::{Bandwidth, SoftCap};
+use crate::knobs::{Bandwidth, HalfLife, SoftCap};
 
 /// How often new tasks are looked for.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
@@ -34,7 +34,7 @@ struct Leaf {
 pub(crate) struct PerTaskCaps {
     group: CpuGroup,
     hard: Option<Bandwidth>,
-    soft: Option<SoftCap>,
+    soft: Option<(SoftCap, HalfLife)>,
     leaves: HashMap<i32, Leaf>,
     due: Instant,
     /// Of tasks that have ended.
@@ -46,7 +46,7 @@ impl PerTaskCaps {
     pub fn new(
         group: CpuGroup,
         hard: Option<Bandwidth>,
-        soft: Option<SoftCap>,
+        soft: Option<(SoftCap, HalfLife)>,
         now: Instant,
     ) -> Self {
         let ended = PerTaskSample::default();
@@ -162,6 +162,12 @@ impl PerTaskCaps {
             sample.nr_throttled += stat.nr_throttled;
         }
         sample
+    }
+
+    /// The soft cap of a task that has a leaf of its own.
+    pub fn soft_cap_of(&self, tid: i32) -> Option<SoftCapSample> {
+        let soft_cap = self.leaves.get(&tid)?.soft_cap.as_ref()?;
+        Some(soft_cap.sample())
     }
 
     /// Of all tasks together: the highest rate, and whether any is in the

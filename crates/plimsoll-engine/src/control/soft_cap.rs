@@ -9,7 +9,7 @@ use plimsoll_policy::ratecap::{self as core, Bucket, Params};
 use super::CoreClock;
 use crate::enforcer::SoftCapSample;
 use crate::error::{EngineError, Result};
-use crate::knobs::SoftCap;
+use crate::knobs::{HalfLife, SoftCap};
 
 /// How often the usage rate is looked at.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
@@ -56,10 +56,15 @@ pub(crate) struct SoftCapLoop {
 
 impl SoftCapLoop {
     /// `weight`: of the group while it is within its cap.
-    pub fn new(group: CpuGroup, cap: SoftCap, weight: u32, now: Instant) -> Result<Self> {
+    pub fn new(
+        group: CpuGroup,
+        (cap, half_life): (SoftCap, HalfLife),
+        weight: u32,
+        now: Instant,
+    ) -> Result<Self> {
         let params = Params {
             depth_ns: core::DEPTH_DEFAULT_NS,
-            half_life_ns: core::HALF_LIFE_DEFAULT_NS,
+            half_life_ns: half_life.half_life_ns,
             hard_permille: 0,
             soft_permille: Some(cap.permille),
         };

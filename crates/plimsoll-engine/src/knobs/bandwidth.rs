@@ -11,6 +11,7 @@ use super::units::{self, NSEC_PER_USEC, PPM};
 
 const QUOTA_FORMS: &str = "QUOTA/PERIOD such as 600ms/100ms (quota of at least 1ms, period of 1ms to 1s), or CPUs such as 6cpus";
 const BURST_FORMS: &str = "a time of at least 0 such as 400ms; quota + burst up to 17592s";
+const SLICE_FORMS: &str = "a time from 100us to 1s in whole microseconds, such as 5ms";
 const CPU_MAX_FORMS: &str = "up to three values in microseconds, \"QUOTA PERIOD BURST\", such as \"600000 100000 400000\"; the quota may be max";
 
 /// Runtime per period.
@@ -180,6 +181,43 @@ impl FromStr for CpuMax {
     }
 }
 
+/// What a CPU takes from a group's quota at a time: of the whole machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BandwidthSlice {
+    /// 100 µs to 1 s, in whole microseconds.
+    pub slice_ns: u64,
+}
+
+impl Default for BandwidthSlice {
+    fn default() -> Self {
+        Self {
+            slice_ns: core::SLICE_DEFAULT_NS,
+        }
+    }
+}
+
+impl FromStr for BandwidthSlice {
+    type Err = KnobError;
+
+    fn from_str(text: &str) -> Result<Self, KnobError> {
+        let error = |problem: &str| KnobError::new("bandwidth-slice", text, problem, SLICE_FORMS);
+        let slice_ns = units::duration_ns(text).map_err(|e| error(e.problem()))?;
+        if !(core::SLICE_MIN_NS..=core::SLICE_MAX_NS).contains(&slice_ns) {
+            return Err(error("is out of range"));
+        }
+        if slice_ns % NSEC_PER_USEC != 0 {
+            return Err(error("is finer than can be set"));
+        }
+        Ok(Self { slice_ns })
+    }
+}
+
+impl fmt::Display for BandwidthSlice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&units::show_duration(self.slice_ns))
+    }
+}
+
 /// Quota, period and burst together, as an enforcer takes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bandwidth {
@@ -245,6 +283,18 @@ serde_as_text!(Quota, Burst);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slices_have_the_range_of_the_core() {
+        for text in ["100us", "5ms", "1s"] {
+            assert_eq!(text.parse::<BandwidthSlice>().unwrap().to_string(), text);
+        }
+        for text in ["99us", "1.1s", "100.5us", "5", "-5ms", ""] {
+            let error = text.parse::<BandwidthSlice>().unwrap_err().to_string();
+            assert!(error.contains("100us to 1s"), "{error}");
+        }
+        assert_eq!(BandwidthSlice::default().to_string(), "5ms");
+    }
 
     #[test]
     fn the_forms_of_the_specification_parse() {

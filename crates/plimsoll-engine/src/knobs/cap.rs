@@ -1,4 +1,4 @@
-//! Rate caps, hard and soft.
+//! Rate caps, hard and soft, and the half-life of the usage rate.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,6 +12,7 @@ use super::units::{self, PPM};
 const CAP_FORMS: &str = "a share of one CPU from 0.1% in steps of 0.1%, such as 25% or 150%";
 const SOFT_CAP_FORMS: &str =
     "a share of one CPU from 0% in steps of 0.1%, such as 10%; 0% means always in the background";
+const HALF_LIFE_FORMS: &str = "a time from 50ms to 60s, such as 5s";
 
 /// Parses a share of one CPU into per mille.
 fn permille(knob: &'static str, text: &str, forms: &str) -> Result<u32, KnobError> {
@@ -79,7 +80,41 @@ impl fmt::Display for SoftCap {
     }
 }
 
-serde_as_text!(Cap, SoftCap);
+/// After this time, what ran counts half in the usage rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HalfLife {
+    /// 50 ms to 60 s.
+    pub half_life_ns: u64,
+}
+
+impl Default for HalfLife {
+    fn default() -> Self {
+        Self {
+            half_life_ns: core::HALF_LIFE_DEFAULT_NS,
+        }
+    }
+}
+
+impl FromStr for HalfLife {
+    type Err = KnobError;
+
+    fn from_str(text: &str) -> Result<Self, KnobError> {
+        let error = |problem: &str| KnobError::new("half-life", text, problem, HALF_LIFE_FORMS);
+        let half_life_ns = units::duration_ns(text).map_err(|e| error(e.problem()))?;
+        if !(core::HALF_LIFE_MIN_NS..=core::HALF_LIFE_MAX_NS).contains(&half_life_ns) {
+            return Err(error("is out of range"));
+        }
+        Ok(Self { half_life_ns })
+    }
+}
+
+impl fmt::Display for HalfLife {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&units::show_duration(self.half_life_ns))
+    }
+}
+
+serde_as_text!(Cap, SoftCap, HalfLife);
 
 #[cfg(test)]
 mod tests {
@@ -98,5 +133,17 @@ mod tests {
         for text in ["0%", "0.05%", "-5%", "25", "NaN%", "", "9000000%"] {
             assert!(text.parse::<Cap>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn half_lives_are_those_of_the_core() {
+        for text in ["50ms", "1s", "60s"] {
+            assert_eq!(text.parse::<HalfLife>().unwrap().to_string(), text);
+        }
+        for text in ["49.9ms", "60.1s", "0s", "1", "-1s", "NaN", ""] {
+            let error = text.parse::<HalfLife>().unwrap_err().to_string();
+            assert!(error.contains("50ms to 60s"), "{error}");
+        }
+        assert_eq!(HalfLife::default().to_string(), "1s");
     }
 }

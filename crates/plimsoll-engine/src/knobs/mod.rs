@@ -10,8 +10,8 @@ mod error;
 mod headroom;
 pub mod units;
 
-pub use bandwidth::{Bandwidth, Burst, CpuMax, Quota};
-pub use cap::{Cap, SoftCap};
+pub use bandwidth::{Bandwidth, BandwidthSlice, Burst, CpuMax, Quota};
+pub use cap::{Cap, HalfLife, SoftCap};
 pub use class::{Class, CpuLimit, Nice, Weight};
 pub use error::KnobError;
 pub use headroom::{Demand, Headroom, Tolerance};
@@ -45,6 +45,9 @@ pub struct Knobs {
     /// Soft cap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soft_cap: Option<SoftCap>,
+    /// Of the usage rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub half_life: Option<HalfLife>,
     /// Caps hold for each task by itself, not for all together.
     #[serde(default)]
     pub per_task: bool,
@@ -65,6 +68,11 @@ impl Knobs {
         *self == Self::default()
     }
 
+    /// Whether there is a hard or a soft cap.
+    pub fn has_cap(&self) -> bool {
+        self.cap.is_some() || self.soft_cap.is_some()
+    }
+
     /// Takes over what `newer` sets and keeps the rest.
     pub fn overlaid(&self, newer: &Self) -> Self {
         Self {
@@ -75,6 +83,7 @@ impl Knobs {
             burst: newer.burst.or(self.burst),
             cap: newer.cap.or(self.cap),
             soft_cap: newer.soft_cap.or(self.soft_cap),
+            half_life: newer.half_life.or(self.half_life),
             per_task: newer.per_task || self.per_task,
             headroom: newer.headroom.or(self.headroom),
             tolerance: newer.tolerance.or(self.tolerance),
@@ -99,8 +108,11 @@ impl Knobs {
         if let (Some(burst), None) = (self.burst, self.quota) {
             return needs("burst", burst.to_string(), "quota");
         }
-        if self.per_task && self.cap.is_none() && self.soft_cap.is_none() {
+        if self.per_task && !self.has_cap() {
             return needs("per-task", "true".into(), "cap or soft-cap");
+        }
+        if let (Some(half_life), false) = (self.half_life, self.has_cap()) {
+            return needs("half-life", half_life.to_string(), "cap or soft-cap");
         }
         if let (Some(tolerance), None, None | Some(Class::Normal)) =
             (self.tolerance, self.headroom, self.class)
@@ -132,6 +144,7 @@ impl fmt::Display for Knobs {
             ("burst", self.burst.map(|v| v.to_string())),
             ("cap", self.cap.map(|v| v.to_string())),
             ("soft-cap", self.soft_cap.map(|v| v.to_string())),
+            ("half-life", self.half_life.map(|v| v.to_string())),
             ("per-task", self.per_task.then(|| "true".into())),
             ("headroom", self.headroom.map(|v| v.to_string())),
             ("tolerance", self.tolerance.map(|v| v.to_string())),
@@ -187,6 +200,7 @@ mod tests {
         for (json, knob) in [
             (r#"{"burst": "400ms"}"#, "burst"),
             (r#"{"per-task": true}"#, "per-task"),
+            (r#"{"half-life": "5s"}"#, "half-life"),
             (r#"{"tolerance": "1ms/100ms"}"#, "tolerance"),
             (r#"{"cpu-limit": "80%"}"#, "cpu-limit"),
         ] {
@@ -197,18 +211,21 @@ mod tests {
 
     #[test]
     fn people_read_the_words_of_the_command_line() {
-        let all = knobs(r#"{"class": "batch", "cap": "25%", "per-task": true}"#).unwrap();
-        assert_eq!(all.to_string(), "class=batch cap=25% per-task=true");
+        let all = r#"{"class": "batch", "cap": "25%", "per-task": true, "half-life": "5s"}"#;
+        assert_eq!(
+            knobs(all).unwrap().to_string(),
+            "class=batch cap=25% half-life=5s per-task=true"
+        );
         assert_eq!(Knobs::default().to_string(), "none");
     }
 
     #[test]
     fn overlay_keeps_what_is_not_named() {
-        let old = knobs(r#"{"class": "batch", "cap": "25%"}"#).unwrap();
+        let old = knobs(r#"{"class": "batch", "cap": "25%", "half-life": "5s"}"#).unwrap();
         let new = knobs(r#"{"cap": "50%"}"#).unwrap();
         assert_eq!(
             old.overlaid(&new),
-            knobs(r#"{"class": "batch", "cap": "50%"}"#).unwrap()
+            knobs(r#"{"class": "batch", "cap": "50%", "half-life": "5s"}"#).unwrap()
         );
     }
 }

@@ -108,6 +108,11 @@ impl Mechanisms for StockKnobs<'_> {
         (format!("{mechanism}, switched"), approximate(loss))
     }
 
+    fn half_life(&self) -> How {
+        let loss = "the rate is moved forward every 50ms";
+        ("usage rate, in user space".into(), approximate(loss))
+    }
+
     fn headroom(&self, headroom: Headroom) -> How {
         let mechanism = format!("{}, rewritten every 10ms", self.host.quota_file());
         let nr_cpus = self.host.nr_cpus;

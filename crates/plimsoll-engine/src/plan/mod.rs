@@ -187,6 +187,7 @@ trait Mechanisms {
     fn burst(&self, burst: Burst) -> How;
     fn cap(&self) -> How;
     fn soft_cap(&self) -> How;
+    fn half_life(&self) -> How;
     fn per_task(&self) -> How;
     fn headroom(&self, headroom: Headroom) -> How;
     fn tolerance(&self) -> How;
@@ -232,6 +233,7 @@ fn items(group: &GroupPolicy, means: &dyn Mechanisms) -> Vec<PlanItem> {
     knob!("burst", burst, |v| means.burst(v));
     knob!("cap", cap, |_| means.cap());
     knob!("soft-cap", soft_cap, |_| means.soft_cap());
+    knob!("half-life", half_life, |_| means.half_life());
     add("per-task", knobs.per_task.then(|| "true".into()), &|| {
         means.per_task()
     });
@@ -311,10 +313,10 @@ mod tests {
     fn every_knob_is_in_the_plan() {
         let (plan, knobs) = plan(
             r#"{"class": "batch", "nice": "5", "weight": "50", "quota": "1cpus", "burst": "10ms",
-                "cap": "50%", "soft-cap": "10%", "per-task": true, "headroom": "30%",
-                "tolerance": "1ms/100ms", "cpu-limit": "80%"}"#,
+                "cap": "50%", "soft-cap": "10%", "half-life": "5s", "per-task": true,
+                "headroom": "30%", "tolerance": "1ms/100ms", "cpu-limit": "80%"}"#,
         );
-        assert_eq!(plan.items.len(), 11);
+        assert_eq!(plan.items.len(), 12);
         assert!(plan.check(false).is_err());
         assert_eq!(plan.enforceable("g", &knobs).cpu_limit, None);
     }

@@ -66,6 +66,10 @@ impl Mechanisms for Scheduler<'_> {
         Self::exact("background queues by usage rate")
     }
 
+    fn half_life(&self) -> How {
+        Self::exact("usage rate, moved forward as it runs")
+    }
+
     fn per_task(&self) -> How {
         Self::exact("a leaky bucket for each task")
     }
@@ -132,11 +136,11 @@ mod tests {
     fn every_knob_of_a_batch_group_is_exact() {
         let plan = plan(
             r#"{"class": "batch", "nice": "5", "weight": "50", "quota": "1cpus", "burst": "10ms",
-                "cap": "50%", "soft-cap": "10%", "per-task": true, "headroom": "1cpus",
-                "tolerance": "1ms/100ms", "cpu-limit": "80%"}"#,
+                "cap": "50%", "soft-cap": "10%", "half-life": "5s", "per-task": true,
+                "headroom": "1cpus", "tolerance": "1ms/100ms", "cpu-limit": "80%"}"#,
             PARTIAL,
         );
-        assert_eq!(plan.items.len(), 11);
+        assert_eq!(plan.items.len(), 12);
         for item in &plan.items {
             assert_eq!(item.fidelity, Fidelity::Exact, "{}", item.knob);
             assert!(item.mechanism.starts_with("sched_ext: "), "{}", item.knob);

@@ -6,7 +6,7 @@ use super::error::FileError;
 use super::table::Table;
 
 /// Their keys.
-pub const KEYS: [&str; 12] = [
+pub const KEYS: [&str; 13] = [
     "class",
     "nice",
     "weight",
@@ -15,6 +15,7 @@ pub const KEYS: [&str; 12] = [
     "cpu-max",
     "cap",
     "soft-cap",
+    "half-life",
     "per-task",
     "headroom",
     "tolerance",
@@ -35,6 +36,7 @@ pub fn read(group: &Table) -> Result<Knobs, FileError> {
         burst,
         cap: group.parsed("cap")?,
         soft_cap: group.parsed("soft-cap")?,
+        half_life: group.parsed("half-life")?,
         per_task: group.flag("per-task")?,
         headroom: group.parsed("headroom")?,
         tolerance: group.parsed("tolerance")?,

@@ -237,7 +237,7 @@ static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s3
 			__sync_fetch_and_add(&tolerated_apart_ns, ran_ns);
 	}
 	vruntime_charge(t, group, p, ran_ns);
-	if (group->params.flags & PLIMSOLL_PER_TASK)
+	if (group->params.flags & PLIMSOLL_CAPPED_FLAGS)
 		task_cap_charge(t, group, ran_ns, plim_sub_floor(now, ran_ns), now);
 	charge_chain(t->slot, cpu, ran_ns, plim_sub_floor(now, ran_ns), now);
 }

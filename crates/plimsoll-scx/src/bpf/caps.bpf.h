@@ -12,7 +12,10 @@
 #include "bandwidth.bpf.h"
 #include "queues.bpf.h"
 
-/* The usage rate of a group is moved forward no more often. */
+/*
+ * The usage rate of a group or task is moved forward no more often: of shorter
+ * times the core's average, in ppm, would lose what was run in them.
+ */
 #define RATE_GRAIN_NS (5 * PLIM_NSEC_PER_MSEC)
 /* Waiting tasks in the background are looked at again so often. */
 #define BACKGROUND_GRAIN_NS (50 * PLIM_NSEC_PER_MSEC)
@@ -21,6 +24,8 @@
  * is paid back by the bucket, and switches are spared.
  */
 #define CAP_RUN_MIN_NS PLIM_NSEC_PER_MSEC
+/* A cap of either kind: its tasks have usage rates. */
+#define PLIMSOLL_CAPPED_FLAGS (PLIMSOLL_CAP | PLIMSOLL_SOFT_CAP | PLIMSOLL_PER_TASK)
 /* With more tasks than this in one bucket turns get shorter, so that each has one. */
 #define CAP_CROWD 16
 #define CAP_CROWD_RUN_MIN_NS (50 * PLIM_NSEC_PER_USEC)
@@ -79,6 +84,7 @@ static __always_inline void
 task_cap_reset(struct task_ctx *t, const struct plimsoll_group *group, u64 now)
 {
 	plim_ratecap_init(&t->cap, now);
+	t->rate_ran_ns = 0;
 	t->generation = group->generation;
 	t->background = 0;
 }
@@ -91,14 +97,28 @@ task_cap_follow(struct task_ctx *t, const struct plimsoll_group *group, u64 now)
 		task_cap_reset(t, group, now);
 }
 
+/* Moves the usage rate of a task forward. */
+static __always_inline void
+task_rate_charge(struct task_ctx *t, const struct plim_ratecap_params *params, u64 ran_ns, u64 now)
+{
+	t->rate_ran_ns += ran_ns;
+	if (plim_elapsed_ns(now, t->cap.rate_updated_ns) < RATE_GRAIN_NS)
+		return;
+	plim_ratecap_rate_update(&t->cap, params, t->rate_ran_ns, now);
+	t->rate_ran_ns = 0;
+}
+
+/* Charges a run to a task of a capped group: to its own bucket if it has one. */
 static __always_inline void task_cap_charge(struct task_ctx *t, const struct plimsoll_group *group,
 					    u64 ran_ns, u64 start_ns, u64 now)
 {
 	struct plim_ratecap_params params = group->params.cap;
 
 	task_cap_follow(t, group, now);
+	task_rate_charge(t, &params, ran_ns, now);
+	if (!(group->params.flags & PLIMSOLL_PER_TASK))
+		return;
 	plim_ratecap_charge(&t->cap, &params, start_ns, ran_ns);
-	plim_ratecap_rate_update(&t->cap, &params, ran_ns, now);
 	t->background = plim_ratecap_is_background(&t->cap, &params);
 }
 
@@ -170,7 +190,7 @@ static __noinline bool leave_background(u32 slot, u32 llc, u64 now)
 		t = task_of(p);
 		if (!t)
 			continue;
-		plim_ratecap_rate_update(&t->cap, &params, 0, now);
+		task_rate_charge(t, &params, 0, now);
 		if (plim_ratecap_is_background(&t->cap, &params))
 			continue;
 		t->background = 0;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Control: the programs that user space runs to change a group or the
- * machine, and the one that lists what has waited too long.
+ * machine, or ask for a task's usage rate, and the one that lists what has waited
+ * too long.
  */
 #ifndef PLIMSOLL_CONTROL_BPF_H
 #define PLIMSOLL_CONTROL_BPF_H
 
 #include "bandwidth.bpf.h"
+#include "caps.bpf.h"
 #include "headroom.bpf.h"
 #include "holders.bpf.h"
 
@@ -61,6 +63,7 @@ int plimsoll_apply(struct plimsoll_change *change)
 	group = group_at(slot);
 	if (!group)
 		return -EINVAL;
+	params.bandwidth.slice_ns = READ_ONCE(bandwidth_slice_ns);
 	was = group->params.flags;
 	if (fresh)
 		group_forget_cpus(slot);
@@ -100,6 +103,8 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 	if (!value || !m)
 		return -EINVAL;
 	burst_on = change->burst_on;
+	if (change->bandwidth_slice_ns)
+		WRITE_ONCE(bandwidth_slice_ns, change->bandwidth_slice_ns);
 	turn_runtime_ns = change->turn_runtime_ns;
 	turn_period_ns = change->turn_period_ns;
 	headroom_cpus = cpus_wanted;
@@ -129,6 +134,41 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 	headroom_on = on;
 	if (on)
 		bpf_timer_start(&value->timer, 1, 0);
+	return 0;
+}
+
+/*
+ * The usage rate of a task of ours, up to now. The task's CPU may move the rate
+ * forward meanwhile: then what was run since the last update, at most a slice,
+ * counts twice or not at all.
+ */
+SEC("syscall")
+int plimsoll_task_rate(struct plimsoll_task_rate *rate)
+{
+	struct task_struct *p = bpf_task_from_pid(rate->tid);
+	u64 now = bpf_ktime_get_ns(), ran_ns;
+	struct plim_ratecap_params params;
+	struct plimsoll_group *group;
+	struct plim_ratecap cap;
+	struct task_ctx *t;
+
+	if (!p)
+		return -ESRCH;
+	t = task_of(p);
+	group = t ? group_at(t->slot) : NULL;
+	if (!group) {
+		bpf_task_release(p);
+		return -ESRCH;
+	}
+	params = group->params.cap;
+	cap = t->cap;
+	ran_ns = t->rate_ran_ns;
+	if (t->started_ns)
+		ran_ns += plim_elapsed_ns(p->se.sum_exec_runtime, t->charged_ns);
+	rate->rate_ppm = plim_ratecap_rate_update(&cap, &params, ran_ns, now);
+	rate->background =
+		group->params.flags & PLIMSOLL_PER_TASK ? t->background : group->background;
+	bpf_task_release(p);
 	return 0;
 }
 

@@ -111,6 +111,13 @@ struct plimsoll_look {
 	plim_u32 pad;
 };
 
+/* What the program plimsoll_task_rate finds out of a task of a capped group. */
+struct plimsoll_task_rate {
+	plim_u32 tid; /* set by who asks */
+	plim_u32 background; /* over a soft cap: its own, or its group's */
+	plim_u64 rate_ppm; /* usage rate, of one CPU */
+};
+
 /* What user space asks the program plimsoll_set_machine for. */
 struct plimsoll_machine_change {
 	/* The share form if headroom_cpus is 0; 0 ppm: no headroom. */
@@ -123,6 +130,7 @@ struct plimsoll_machine_change {
 	 */
 	plim_u64 turn_runtime_ns;
 	plim_u64 turn_period_ns;
+	plim_u64 bandwidth_slice_ns; /* of all groups; 0: as it is */
 };
 
 /* One group. */

@@ -51,6 +51,12 @@ s32 nr_online;
 bool headroom_on;
 u32 headroom_cpus;
 bool burst_on = true;
+/*
+ * What a CPU takes from a pool at a time. Written by plimsoll_set_machine. A group that
+ * is applied at that moment may be given the old one: user space holds its lock over both,
+ * and applies every group afterwards.
+ */
+u64 bandwidth_slice_ns = PLIM_SLICE_DEFAULT_NS;
 u64 turn_runtime_ns;
 u64 turn_period_ns;
 /* The minimum of group vruntime, per tier. Racy: see struct plimsoll_group. */
@@ -177,7 +183,8 @@ struct task_ctx {
 	u64 waiting_since_ns; /* 0: does not wait */
 	u64 awaited; /* a lock that it holds and normal work waits for; 0: none */
 	u64 watched_since_ns; /* the same as the kernel's watchdog sees it */
-	struct plim_ratecap cap; /* of its own, with per-task caps */
+	struct plim_ratecap cap; /* of its own, with per-task caps; its rate with any cap */
+	u64 rate_ran_ns; /* run since that rate was last updated */
 	u32 generation; /* of the group in which the cap was set up */
 	u8 background; /* over its own soft cap */
 	u8 parked;

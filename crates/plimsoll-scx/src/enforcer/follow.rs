@@ -72,7 +72,18 @@ impl SchedExtEnforcer {
             });
         }
         self.objects = Some(Arc::new(Objects::open()?));
+        // Also without one: the scheduler of an earlier owner may have another.
+        self.tell_slice()?;
         Ok(true)
+    }
+
+    /// Tells the scheduler, if there is one, the machine's bandwidth slice.
+    pub(super) fn tell_slice(&self) -> std::result::Result<(), ControlError> {
+        let Some(objects) = &self.objects else {
+            return Ok(());
+        };
+        let groups = self.context.groups.lock();
+        machine::set_slice(objects, &groups, self.slice.unwrap_or_default())
     }
 
     /// Follows the supervisor to another scheduler, and looks for tasks that have come.

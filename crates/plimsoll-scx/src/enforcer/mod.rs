@@ -14,13 +14,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_cgroupfs::{Hierarchy, threads_below};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Membership;
-use plimsoll_engine::enforcer::{Enforcer, EnforcerKind, HeadroomSample, Sample, SchedulerSample};
+use plimsoll_engine::enforcer::{
+    Enforcer, EnforcerKind, HeadroomSample, Sample, SchedulerSample, TaskRates,
+};
 use plimsoll_engine::host::{Capabilities, Mode};
 use plimsoll_engine::journal::{Entry, Journal};
-use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::knobs::{BandwidthSlice, Knobs};
 use plimsoll_engine::plan::is_scheduled;
 use plimsoll_engine::policy_set::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
@@ -31,7 +33,7 @@ use plimsoll_engine::{EngineError, Result};
 use crate::control_error::ControlError;
 use crate::machine::Demand;
 use crate::objects::Objects;
-use crate::sample::{Counts, MachineUse};
+use crate::sample::{Counts, MachineUse, task_rates};
 use crate::status::Status;
 use crate::supervisor::{
     self, Context, Messages, Newcomers, SchedulerJournal, SharedGroups, Supervisor,
@@ -101,6 +103,8 @@ pub struct SchedExtEnforcer {
     /// The scheduler is loaded for the first group that wants it, and goes with the last.
     is_lazy: bool,
     objects: Option<Arc<Objects>>,
+    /// The machine's bandwidth slice; `None`: nobody asks for one.
+    slice: Option<BandwidthSlice>,
     context: Context,
     machine_use: MachineUse,
     /// What the groups ask of the machine is not what the scheduler was told.
@@ -165,6 +169,7 @@ impl SchedExtEnforcer {
             keeps_many: false,
             is_lazy: mode.is_none(),
             objects: None,
+            slice: None,
             context: Context {
                 hierarchy: Arc::clone(hierarchy),
                 runtime: runtime.clone(),
@@ -458,6 +463,27 @@ impl Enforcer for SchedExtEnforcer {
         Ok(sample)
     }
 
+    fn set_bandwidth_slice(&mut self, slice: Option<BandwidthSlice>) -> Result<()> {
+        self.stock.set_bandwidth_slice(slice)?;
+        let was_asked = self.slice.is_some();
+        self.slice = slice;
+        if slice.is_some() || was_asked {
+            self.tell_slice()?;
+        }
+        Ok(())
+    }
+
+    fn task_rates(&mut self, name: &str) -> Result<Option<TaskRates>> {
+        let Some(scheduled) = self.scheduled.get(name) else {
+            return self.stock.task_rates(name);
+        };
+        let (Some(objects), true) = (&self.objects, scheduled.knobs.has_cap()) else {
+            return Ok(None);
+        };
+        let tids = threads_below(&self.stock.cgroup(name)?.cpu_file(""), &[]);
+        Ok(Some(task_rates(objects, &tids)))
+    }
+
     fn usage_usec(&self, name: &str) -> Result<u64> {
         self.stock.usage_usec(name)
     }
@@ -485,6 +511,7 @@ impl Enforcer for SchedExtEnforcer {
         let stock = self.stock.undo();
         report.undone.extend(stock.undone);
         report.problems.extend(stock.problems);
+        self.slice = None;
         self.drop_scheduler();
         report.problems.extend(self.context.messages.take());
         report
@@ -510,7 +537,7 @@ mod tests {
     #[test]
     fn what_the_scheduler_enforces_is_not_enforced_twice() {
         let all = r#"{"class": "batch", "nice": "5", "weight": "50", "quota": "1cpus",
-            "burst": "10ms", "cap": "50%", "soft-cap": "10%", "per-task": true,
+            "burst": "10ms", "cap": "50%", "soft-cap": "10%", "half-life": "5s", "per-task": true,
             "headroom": "30%", "tolerance": "1ms/100ms", "cpu-limit": "80%"}"#;
         let left = part(all, Mode::Partial);
         let expected = r#"{"class": "batch", "nice": "5", "weight": "50"}"#;

@@ -93,7 +93,8 @@ impl Group {
             problem,
         };
         knobs.check().map_err(|error| refused(error.to_string()))?;
-        let pool = pool(knobs).map_err(|error| refused(error.to_string()))?;
+        let pool =
+            pool(knobs, machine.bandwidth_slice_ns).map_err(|error| refused(error.to_string()))?;
         let caps = caps(knobs);
         let bucket = caps
             .map(|params| Bucket::new(params, 0))
@@ -165,7 +166,7 @@ impl Group {
     }
 }
 
-fn pool(knobs: &Knobs) -> Result<Option<Pool>, bandwidth::ParamError> {
+fn pool(knobs: &Knobs, slice_ns: u64) -> Result<Option<Pool>, bandwidth::ParamError> {
     let Some(quota) = knobs.quota.filter(|quota| quota.quota_ns.is_some()) else {
         return Ok(None);
     };
@@ -174,7 +175,7 @@ fn pool(knobs: &Knobs) -> Result<Option<Pool>, bandwidth::ParamError> {
         period_ns: quota.period_ns,
         quota_ns: quota.quota_ns,
         burst_ns: bandwidth.burst_ns,
-        ..bandwidth::Params::default()
+        slice_ns,
     };
     Pool::new(params, 0).map(Some)
 }
@@ -186,6 +187,7 @@ fn caps(knobs: &Knobs) -> Option<ratecap::Params> {
     Some(ratecap::Params {
         hard_permille: knobs.cap.map_or(0, |cap| cap.permille),
         soft_permille: knobs.soft_cap.map(|cap| cap.permille),
+        half_life_ns: knobs.half_life.unwrap_or_default().half_life_ns,
         ..ratecap::Params::default()
     })
 }

@@ -226,7 +226,7 @@ impl<O: Observer> Host<O> {
         if part.nr_queued > 0 || !part.throttled.is_empty() {
             return;
         }
-        pool.give_back(&mut group.lanes[cpu as usize], true);
+        pool.give_back(&mut group.lanes[cpu as usize], self.machine.burst_enabled);
         if pool.nr_throttled_cpus() > 0 && pool.runtime_ns() > 0 {
             self.serve(index);
         }
@@ -243,7 +243,7 @@ impl<O: Observer> Host<O> {
         let Some(pool) = &mut self.groups[index as usize].pool else {
             return;
         };
-        pool.refill(true, now_ns);
+        pool.refill(self.machine.burst_enabled, now_ns);
         let runtime_ns = pool.runtime_ns();
         let (next_ns, nr_throttled) = (pool.next_boundary_ns(), pool.nr_throttled_cpus());
         self.timers.set(self.owners.period(index), next_ns);

@@ -1,5 +1,6 @@
 //! The machine of a scenario.
 
+use plimsoll_policy::bandwidth::SLICE_DEFAULT_NS;
 use plimsoll_policy::{CPUS_MAX, PPM};
 use thiserror::Error;
 
@@ -23,6 +24,10 @@ pub struct Machine {
     /// CPU time of a task switch, at most 1 ms. Counts as time of the next
     /// task.
     pub switch_cost_ns: u64,
+    /// Groups may save up what they do not use of their quotas.
+    pub burst_enabled: bool,
+    /// What a CPU takes from a quota at a time: 100 µs to 1 s.
+    pub bandwidth_slice_ns: u64,
 }
 
 impl Default for Machine {
@@ -35,6 +40,8 @@ impl Default for Machine {
             contention_ppm: 0,
             sibling_speed_ppm: 600_000,
             switch_cost_ns: 2_000,
+            burst_enabled: true,
+            bandwidth_slice_ns: SLICE_DEFAULT_NS,
         }
     }
 }

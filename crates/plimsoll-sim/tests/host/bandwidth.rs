@@ -3,7 +3,9 @@
 use plimsoll_policy::bandwidth::{Cpu, Params, Pool};
 use plimsoll_sim::host::{Event, Host, Observer, Span};
 
-use crate::fixture::{MSEC, SEC, assert_near, burn, group, latency, of, run, scenario, service};
+use crate::fixture::{
+    MSEC, SEC, Spans, assert_near, burn, group, latency, of, run, scenario, service,
+};
 
 #[test]
 fn quota_is_exact_on_any_number_of_cpus() {
@@ -177,4 +179,41 @@ fn burst_within_the_average_is_not_throttled() {
     let bursting = tail(r#""quota": "16ms/100ms", "burst": "16ms""#);
     assert!(throttled > 5.0 * free, "{throttled} {free}");
     assert!(bursting <= 1.1 * free, "{bursting} {free}");
+}
+
+#[test]
+fn switched_off_for_the_machine_a_burst_is_as_none_at_all() {
+    let used = |knobs: &str, burst_enabled| {
+        let work = vec![service(450.0, "exp:1ms", 1, 5)];
+        let mut scenario = scenario(1, 20 * SEC, vec![group("g", knobs, work)]);
+        scenario.machine.burst_enabled = burst_enabled;
+        let report = run(&scenario).groups.remove(0);
+        let stats = report.bandwidth.unwrap();
+        (report.cpu_ns, stats.nr_throttled, stats.throttled_ns)
+    };
+    let burst = r#""quota": "50ms/100ms", "burst": "30ms""#;
+    let off = used(burst, false);
+    assert_eq!(off, used(r#""quota": "50ms/100ms""#, true));
+    assert_ne!(off, used(burst, true));
+}
+
+/// Two CPUs share a quota. With a slice as large as the quota the first of them takes it all,
+/// and the other has nothing until the next period.
+#[test]
+fn a_slice_as_large_as_the_quota_goes_to_one_cpu() {
+    let most_of_one_cpu = |slice_ns| {
+        let knobs = r#""quota": "20ms/100ms""#;
+        let mut scenario = scenario(2, SEC, vec![group("g", knobs, vec![burn(2)])]);
+        scenario.machine.bandwidth_slice_ns = slice_ns;
+        let mut host = Host::with_observer(&scenario, Spans::default()).unwrap();
+        host.run_until(99 * MSEC);
+        let spans = host.into_observer().0;
+        let ran_ns = |cpu| {
+            let of_cpu = spans.iter().filter(|span| span.cpu == cpu);
+            of_cpu.map(|span| span.end_ns - span.start_ns).sum::<u64>()
+        };
+        ran_ns(0).max(ran_ns(1))
+    };
+    assert_eq!(most_of_one_cpu(MSEC), 10 * MSEC);
+    assert_eq!(most_of_one_cpu(20 * MSEC), 20 * MSEC);
 }

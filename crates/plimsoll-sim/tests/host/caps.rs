@@ -209,3 +209,21 @@ fn group_that_keeps_changing_cpus_reaches_its_cap() {
         assert_near(&what, used, should, 0.001);
     }
 }
+
+/// Alone it runs at 100 %: its rate has reached a cap of 50 % after one half-life, and from then
+/// on it is in the batch class.
+#[test]
+fn a_group_goes_to_the_background_one_half_life_after_it_doubles_its_soft_cap() {
+    for (half_life, seconds) in [("", 1.0), (r#", "half-life": "4s""#, 4.0)] {
+        let knobs = format!(r#""soft-cap": "50%"{half_life}"#);
+        let report = run(&scenario(
+            1,
+            10 * SEC,
+            vec![group("g", &knobs, vec![burn(1)])],
+        ));
+        let group = &report.groups[0];
+        let normal_s = (group.cpu_ns - group.batch_ns) as f64 / 1e9;
+        // In steps of 10 ms the core's table, interpolated, decays 2 % slower than a power of two.
+        assert_near(&knobs, normal_s, seconds, 0.03 * seconds);
+    }
+}

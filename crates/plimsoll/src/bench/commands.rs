@@ -32,10 +32,10 @@ impl GroupCommand {
     /// Builds the commands of all groups of a scenario.
     pub fn of(scenario: &Scenario, enforcer: EnforcerChoice) -> Vec<Self> {
         let demand: Demand = scenario.groups.iter().map(|group| &group.knobs).collect();
-        let nr_cpus = scenario.machine.cpus;
+        let (nr_cpus, burst_enabled) = (scenario.machine.cpus, scenario.machine.burst_enabled);
         let command = |group: &Group| Self {
             name: cgroup_name(&group.name),
-            knobs: knob_words(&in_force(&group.knobs, &demand, nr_cpus)),
+            knobs: knob_words(&in_force(&group.knobs, &demand, nr_cpus, burst_enabled)),
             enforcer,
             loads: group
                 .workloads
@@ -89,8 +89,9 @@ fn is_batch(knobs: &Knobs) -> bool {
 
 /// `run` without a daemon limits the group that its headroom stands on. In a
 /// scenario headroom limits all batch groups, so it is asked on each of them.
-fn in_force(knobs: &Knobs, demand: &Demand, nr_cpus: u32) -> Knobs {
+fn in_force(knobs: &Knobs, demand: &Demand, nr_cpus: u32, burst_enabled: bool) -> Knobs {
     let mut knobs = knobs.clone();
+    knobs.burst = knobs.burst.filter(|_| burst_enabled);
     if is_batch(&knobs) {
         demand.set_on(&mut knobs, nr_cpus);
     } else {
@@ -109,6 +110,7 @@ fn knob_words(knobs: &Knobs) -> Vec<String> {
         ("--burst", knobs.burst.map(|v| v.to_string())),
         ("--cap", knobs.cap.map(|v| v.to_string())),
         ("--soft-cap", knobs.soft_cap.map(|v| v.to_string())),
+        ("--half-life", knobs.half_life.map(|v| v.to_string())),
         ("--headroom", knobs.headroom.map(|v| v.to_string())),
         ("--tolerance", knobs.tolerance.map(|v| v.to_string())),
         ("--cpu-limit", knobs.cpu_limit.map(|v| v.to_string())),
@@ -252,6 +254,7 @@ mod tests {
         name = 'side'
         class = 'batch'
         cap = '25%'
+        half-life = '5s'
         per-task = true
         headroom = '30%'
         tolerance = '0'
@@ -299,6 +302,14 @@ mod tests {
                 Cli::try_parse_from(words).unwrap();
             }
         }
+    }
+
+    #[test]
+    fn no_burst_is_asked_where_the_machine_has_none() {
+        let text = "[machine]\nburst-enabled = false\n[[group]]\nname = 'a'\n\
+                    quota = '50ms/100ms'\nburst = '20ms'\n[[group.workload]]\nkind = 'burn'\n";
+        let commands = GroupCommand::of(&scenario(text), EnforcerChoice::Auto);
+        assert_eq!(commands[0].knobs, ["--quota", "50ms/100ms"]);
     }
 
     #[test]

@@ -23,8 +23,8 @@ use crate::output;
 /// Every knob once, with values that every kernel would take.
 const EVERY_KNOB: &str = r#"{
     "class": "batch", "nice": "5", "weight": "50", "quota": "1cpus", "burst": "50ms",
-    "cap": "25%", "soft-cap": "10%", "headroom": "30%", "tolerance": "1ms/100ms",
-    "cpu-limit": "80%"
+    "cap": "25%", "soft-cap": "10%", "half-life": "1s", "headroom": "30%",
+    "tolerance": "1ms/100ms", "cpu-limit": "80%"
 }"#;
 /// The knobs that stand for others than the first set does.
 const FURTHER_KNOBS: [&str; 3] = [

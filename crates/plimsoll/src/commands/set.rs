@@ -11,6 +11,7 @@ use plimsoll_daemon::control::protocol::{Request, Set};
 use plimsoll_daemon::state::Group;
 use plimsoll_engine::EngineError;
 use plimsoll_engine::knobs::Bandwidth;
+use serde::Serialize;
 
 use crate::cli::SetArgs;
 use crate::commands::show::{name_for_owner, print_changed};
@@ -24,6 +25,13 @@ pub fn run(args: &SetArgs) -> Result<ExitCode> {
     let given = args.knobs.knobs(None);
     // A line of the kernel's may need the present values to be complete.
     let nothing = args.knobs.cpu_max.is_none() && given.map_err(EngineError::from)?.is_empty();
+    if let Some(enabled) = args.burst_enabled {
+        if nothing {
+            return switch_burst(enabled, args.json);
+        }
+        let message = "set: --all takes no knobs; allowed: --burst-enabled yes or no";
+        return Err(CommandError::Other(message.into()));
+    }
     match (args.reset, nothing) {
         (true, true) => reset(args),
         (true, false) => {
@@ -110,6 +118,25 @@ fn present_bandwidth(
         let found = CpuGroup::at(hierarchy, path).read_cpu_max().ok()?;
         Some(found.into())
     })
+}
+
+/// Switches bursts off for all groups of the owner, or on again unless its file says no.
+fn switch_burst(enabled: bool, as_json: bool) -> Result<ExitCode> {
+    let mut owner = Owner::for_new_group(&Hierarchy::find()?)?;
+    owner.change(&Request::Burst { enabled })?;
+    let is_off = owner.show(None)?.daemon.burst_off;
+    if as_json {
+        #[derive(Serialize)]
+        struct Document {
+            burst_enabled: bool,
+        }
+        let burst_enabled = !is_off;
+        output::print_json("plimsoll.set/1", &Document { burst_enabled })?;
+    } else {
+        let state = if is_off { "off" } else { "on" };
+        output::print_line(&format!("bursts of all groups are {state}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Has the owner forget the knobs that were set.

@@ -10,7 +10,7 @@ mod table;
 pub use json::print as print_json;
 pub use picture::Picture;
 pub use progress::Progress;
-pub use statistics::{cpu_time, run_statistics, statistics_rows};
+pub use statistics::{cpu_time, run_statistics, statistics_rows, task_rows, task_table};
 pub use table::{borderless, print_line};
 
 use std::io::Write as _;

@@ -3,10 +3,12 @@
 use std::io::Write as _;
 
 use plimsoll_cgroupfs::CpuStat;
-use plimsoll_engine::enforcer::{BatchCounts, HeadroomSample, Sample, SchedulerSample};
+use plimsoll_engine::enforcer::{
+    BatchCounts, HeadroomSample, Sample, SchedulerSample, TaskRate, TaskRates,
+};
 use serde::Serialize;
 
-use super::{json, percent};
+use super::{borderless, json, percent};
 use crate::error::{CommandError, Result};
 
 /// Microseconds as seconds with three decimals.
@@ -150,6 +152,41 @@ pub fn statistics_rows(sample: &Sample) -> Vec<(&'static str, String)> {
     rows
 }
 
+fn place(task: &TaskRate) -> &'static str {
+    if task.background { "background" } else { "-" }
+}
+
+/// Usage rates of tasks, the fastest first; below, how many are left out.
+pub fn task_table(rates: &TaskRates) -> String {
+    let mut table = borderless(["TASK", "COMMAND", "RATE", "TIER"]);
+    for task in &rates.tasks {
+        let rate = percent(task.rate_ppm);
+        table.add_row([&task.tid.to_string(), &task.command, &rate, place(task)]);
+    }
+    match left_out(rates) {
+        Some(line) => format!("{table}\n{line}"),
+        None => table.to_string(),
+    }
+}
+
+/// The same as rows, name and value.
+pub fn task_rows(rates: &TaskRates) -> Vec<(&'static str, String)> {
+    let row = |task: &TaskRate| {
+        let (tid, rate) = (task.tid, percent(task.rate_ppm));
+        let tier = if task.background { ", background" } else { "" };
+        ("task", format!("{tid} {}: rate {rate}{tier}", task.command))
+    };
+    let tasks = rates.tasks.iter().map(row);
+    tasks
+        .chain(left_out(rates).map(|line| ("tasks", line)))
+        .collect()
+}
+
+fn left_out(rates: &TaskRates) -> Option<String> {
+    let shown = rates.tasks.len() as u64;
+    (shown < rates.nr_tasks).then(|| format!("{shown} of {} tasks", rates.nr_tasks))
+}
+
 /// Prints the statistics of a run on standard error, because standard output
 /// belongs to the command.
 pub fn run_statistics(sample: &Sample, as_json: bool) -> Result<()> {
@@ -175,6 +212,34 @@ mod tests {
         let rows = statistics_rows(sample);
         let found = rows.into_iter().find(|(row, _)| *row == name);
         found.unwrap().1
+    }
+
+    #[test]
+    fn tasks_are_listed_with_their_rates_and_how_many_are_missing() {
+        let task = |tid, rate_ppm, background| TaskRate {
+            tid,
+            command: "burn".into(),
+            rate_ppm,
+            background,
+        };
+        let rates = TaskRates::new(vec![task(7, 125_000, false), task(8, 990_000, true)], 9);
+        let rows = [
+            ("task", "8 burn: rate 99%, background".to_owned()),
+            ("task", "7 burn: rate 12.5%".to_owned()),
+            ("tasks", "2 of 9 tasks".to_owned()),
+        ];
+        assert_eq!(task_rows(&rates), rows);
+        let table = task_table(&rates);
+        let lines: Vec<Vec<&str>> = table
+            .lines()
+            .map(|l| l.split_whitespace().collect())
+            .collect();
+        assert_eq!(lines[0], ["TASK", "COMMAND", "RATE", "TIER"]);
+        assert_eq!(lines[1], ["8", "burn", "99%", "background"]);
+        assert_eq!(lines[2], ["7", "burn", "12.5%", "-"]);
+        assert_eq!(lines[3].join(" "), "2 of 9 tasks");
+        let all = TaskRates::new(vec![task(7, 0, false)], 1);
+        assert_eq!(task_rows(&all).len(), 1);
     }
 
     #[test]

@@ -146,6 +146,7 @@ pub fn knob_words(knobs: &Knobs) -> Vec<String> {
     add("burst", knobs.burst.map(|v| v.to_string()));
     add("cap", knobs.cap.map(|v| v.to_string()));
     add("soft-cap", knobs.soft_cap.map(|v| v.to_string()));
+    add("half-life", knobs.half_life.map(|v| v.to_string()));
     add("cpu-limit", knobs.cpu_limit.map(|v| v.to_string()));
     add("nice", knobs.nice.map(|v| v.to_string()));
     add("weight", knobs.weight.map(|v| v.to_string()));

@@ -16,12 +16,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::crossterm::event::{
     self, Event as TerminalEvent, KeyCode, KeyEventKind, KeyModifiers,
 };
-use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
 use super::model::Key;
-use super::source::{Source, Update};
+use super::source::{Details, Source, Update};
 use crate::error::{CommandError, Result};
 
 /// An event.
@@ -34,8 +33,8 @@ pub enum Event {
     Overwritten,
     /// A new state was read.
     Updated(Box<Result<Update>>),
-    /// The plan of a group, if the group still exists.
-    Plan(String, Option<Value>),
+    /// The details of a group, if the group still exists.
+    Details(String, Option<Details>),
     /// A signal arrived.
     Signal(i32),
     /// The user wants to suspend the program.
@@ -47,14 +46,14 @@ pub enum Event {
 /// Queue of events.
 pub struct Events {
     queue: Receiver<Event>,
-    plan_requests: Sender<String>,
+    detail_requests: Sender<String>,
 }
 
 impl Events {
     /// Starts all threads.
     pub fn start(source: Source, interval: Duration) -> Result<Self> {
         let (sender, queue) = channel();
-        let (plan_requests, wished) = channel();
+        let (detail_requests, wished) = channel();
         let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP]);
         let signals = signals.map_err(CommandError::io("cannot handle signals"))?;
         let for_signals = sender.clone();
@@ -69,7 +68,7 @@ impl Events {
         thread::spawn(move || poll_source(source, interval, &wished, &sender));
         Ok(Self {
             queue,
-            plan_requests,
+            detail_requests,
         })
     }
 
@@ -84,10 +83,10 @@ impl Events {
         self.queue.try_recv().ok()
     }
 
-    /// Requests the plan of a group.
-    pub fn request_plan(&self, group: String) {
-        // If the thread has ended, no plan arrives.
-        let _ = self.plan_requests.send(group);
+    /// Requests the details of a group.
+    pub fn request_details(&self, group: String) {
+        // If the thread has ended, no details arrive.
+        let _ = self.detail_requests.send(group);
     }
 }
 
@@ -170,7 +169,7 @@ fn key_event(code: KeyCode, with_control: bool) -> Option<Event> {
     Some(Event::Key(key))
 }
 
-/// Reads the state in every interval, and plans in between.
+/// Reads the state in every interval, and details in between.
 fn poll_source(
     mut source: Source,
     interval: Duration,
@@ -186,9 +185,9 @@ fn poll_source(
             let left = interval.saturating_sub(begun.elapsed());
             match wished.recv_timeout(left) {
                 Ok(group) => {
-                    // On an error, the details are shown without a plan.
-                    let plan = source.plan(&group).unwrap_or_default();
-                    if queue.send(Event::Plan(group, plan)).is_err() {
+                    // On an error, the group is shown without details.
+                    let details = source.details(&group).unwrap_or_default();
+                    if queue.send(Event::Details(group, details)).is_err() {
                         return;
                     }
                 }

@@ -108,7 +108,7 @@ fn live(mut model: Model) -> Result<Option<i32>> {
         while let Some(event) = next {
             match react(&mut model, event) {
                 Reaction::GoOn => (),
-                Reaction::GetPlan(group) => events.request_plan(group),
+                Reaction::GetDetails(group) => events.request_details(group),
                 Reaction::Suspend => screen.suspend()?,
                 Reaction::Forget => screen.forget()?,
                 Reaction::End(signal) => return Ok(signal),
@@ -120,7 +120,7 @@ fn live(mut model: Model) -> Result<Option<i32>> {
 
 enum Reaction {
     GoOn,
-    GetPlan(String),
+    GetDetails(String),
     Suspend,
     Forget,
     End(Option<i32>),
@@ -130,24 +130,24 @@ fn react(model: &mut Model, event: Event) -> Reaction {
     match event {
         Event::Key(key) => match model.press(key) {
             Effect::Redraw => Reaction::GoOn,
-            Effect::Plan(group) => Reaction::GetPlan(group),
+            Effect::Details(group) => Reaction::GetDetails(group),
             Effect::Quit => Reaction::End(None),
         },
         Event::Resized => Reaction::GoOn,
         Event::Updated(update) => match *update {
             Ok(update) => {
                 model.take(update);
-                // A knob may have changed since.
+                // A knob may have changed since, and its tasks have run.
                 let details = model.of_details();
-                details.map_or(Reaction::GoOn, |group| Reaction::GetPlan(group.into()))
+                details.map_or(Reaction::GoOn, |group| Reaction::GetDetails(group.into()))
             }
             Err(error) => {
                 model.fail(error.to_string());
                 Reaction::GoOn
             }
         },
-        Event::Plan(group, plan) => {
-            model.plan = plan.map(|plan| (group, plan));
+        Event::Details(group, details) => {
+            model.details = details.map(|details| (group, details));
             Reaction::GoOn
         }
         Event::Suspend => Reaction::Suspend,

@@ -19,6 +19,7 @@ mod rules;
 mod run;
 mod set;
 mod show;
+mod slice;
 mod users;
 
 /// What the daemons of these tests enforce with, unless they say otherwise.

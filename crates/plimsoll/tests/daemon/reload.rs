@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use nix::sys::signal::Signal;
 use plimsoll_engine::knobs::Bandwidth;
 
-use crate::common::{Host, ms, wait_until};
+use crate::common::{Host, bandwidth_us, ms, wait_until};
 use crate::rig::{
     Daemon, SHORT, Sleeper, is_idle, is_in, members, of_cgroup, quota_us, rule, shown,
     wait_for_quota, wait_until_in,
@@ -222,4 +222,47 @@ fn reloads_one_after_the_other_end_with_the_last() {
     daemon.reload().good();
     wait_for_quota(&daemon, &group, 90_000);
     daemon.stop();
+}
+
+#[test]
+fn bursts_are_off_for_all_groups_while_the_file_says_so_and_come_back() {
+    let mut host = Host::shared();
+    let (web, kept, own) = (host.group("web"), host.group("kept"), host.normal("own"));
+    // One that its owner had given it before.
+    let before = Bandwidth::of("30ms/100ms".parse().unwrap(), Some("7ms".parse().unwrap()));
+    kept.write_cpu_max(&before.into()).unwrap();
+    let text = |top: &str| {
+        let of = |group, knobs: &str| (of_cgroup(&shown(group)), knobs.to_owned());
+        let (web, one) = of(&web, "quota = \"50ms/100ms\"\nburst = \"20ms\"");
+        let (kept, two) = of(&kept, "quota = \"40ms/100ms\"");
+        format!(
+            "{top}\n{}{}",
+            rule("web", &web, &one),
+            rule("kept", &kept, &two)
+        )
+    };
+    let daemon = Daemon::start(&host, &text(""));
+    let words = "run --name own --quota 50ms/100ms --burst 10ms -- sleep 600";
+    let run = host.start(words.split(' '));
+    wait_until("the command has its group", SHORT, || {
+        own.exists() && daemon.names().contains(&"own".to_owned())
+    });
+    let bursts = || [&web, &kept, &own].map(|group| bandwidth_us(group).2);
+    assert_eq!(bursts(), [20_000, 7_000, 10_000]);
+    daemon.write(&text("burst-enabled = false"));
+    daemon.reload().good();
+    assert_eq!(bursts(), [0, 0, 0]);
+    let state = daemon.state();
+    assert!(state.daemon.burst_off);
+    let shown_web = daemon.group(&shown(&web)).unwrap();
+    assert_eq!(shown_web.knobs.burst, Some("20ms".parse().unwrap()));
+    let table = host.run(["show"]).good().stdout;
+    assert!(table.contains("bursts of all groups are off"), "{table}");
+    daemon.write(&text("burst-enabled = true"));
+    daemon.reload().good();
+    assert_eq!(bursts(), [20_000, 7_000, 10_000]);
+    assert!(!daemon.state().daemon.burst_off);
+    run.stop();
+    daemon.stop();
+    assert_eq!(bandwidth_us(&kept), (30_000, 100_000, 7_000));
 }

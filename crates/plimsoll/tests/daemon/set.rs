@@ -227,3 +227,62 @@ fn a_dry_run_says_what_would_be_and_does_nothing() {
     assert!(daemon.names().is_empty());
     daemon.stop();
 }
+
+#[test]
+fn bursts_are_switched_off_by_a_command_until_it_is_taken_back() {
+    let mut host = Host::shared();
+    let web = host.group("web");
+    let rule = rule(
+        "web",
+        &of_cgroup(&shown(&web)),
+        "quota = \"50ms/100ms\"\nburst = \"20ms\"",
+    );
+    let mut daemon = Daemon::start(&host, &rule);
+    let burst = || bandwidth_us(&web).2;
+    assert_eq!(burst(), 20_000);
+    let off = host.run(["set", "--all", "--burst-enabled", "no"]).good();
+    assert_eq!(off.stdout, "bursts of all groups are off\n");
+    assert_eq!(burst(), 0);
+    // It lasts across a restart and a reload, and what is set meanwhile is kept.
+    daemon.kill_hard();
+    daemon.restart();
+    assert_eq!(burst(), 0);
+    daemon.reload().good();
+    assert_eq!(burst(), 0);
+    host.run(["set", "web", "--burst", "30ms"]).good();
+    assert_eq!(burst(), 0);
+    let refused = host.run(["set", "web", "--burst", "60ms"]);
+    assert_eq!(refused.code(), 125);
+    assert!(
+        refused.one_line().contains("sched_ext"),
+        "{}",
+        refused.one_line()
+    );
+    let on = ["set", "--all", "--burst-enabled", "yes", "--json"];
+    assert_eq!(host.run(on).good().json()["burst_enabled"], true);
+    assert_eq!(burst(), 30_000);
+    host.run(["set", "web", "--reset"]).good();
+    assert_eq!(burst(), 20_000);
+    for words in [
+        &["set", "--all"][..],
+        &["set", "--burst-enabled", "no"],
+        &["set", "web", "--all", "--burst-enabled", "no"],
+        &["set", "--all", "--burst-enabled", "perhaps"],
+        &["set", "--all", "--burst-enabled", "no", "--cap", "5%"],
+        &["set"],
+    ] {
+        assert_eq!(host.run(words).code(), 125, "{words:?}");
+    }
+    // The file has the last word.
+    daemon.write(&format!("burst-enabled = false\n{rule}"));
+    daemon.reload().good();
+    assert_eq!(burst(), 0);
+    let told = host.run(on).good();
+    assert_eq!(told.json()["burst_enabled"], false);
+    assert!(
+        told.stderr.contains("burst-enabled = false"),
+        "{}",
+        told.stderr
+    );
+    daemon.stop();
+}

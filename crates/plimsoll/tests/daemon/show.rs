@@ -114,3 +114,38 @@ fn a_process_is_shown_by_what_it_is_in() {
     process.kill_hard();
     daemon.stop();
 }
+
+#[test]
+fn tasks_are_shown_of_one_capped_cgroup_and_refused_of_several() {
+    let mut host = Host::shared();
+    let (one, other) = (host.group("one"), host.group("other"));
+    let sleeper = host.start_in(&one, ["sleep", "600"]);
+    let both = of_cgroup(&format!("{}/*", host.base_path()));
+    let text = rule("both", &both, "cap = \"50%\"\nhalf-life = \"5s\"");
+    let daemon = Daemon::start(&host, &text);
+    let shown_one = shown(&one);
+    let document = host
+        .run(["show", &shown_one, "--tasks", "--json"])
+        .good()
+        .json();
+    let rates = &document["group"]["statistics"]["task_rates"];
+    assert_eq!(rates["nr_tasks"], 1, "{document}");
+    assert_eq!(rates["tasks"][0]["tid"], sleeper.pid(), "{document}");
+    assert_eq!(rates["tasks"][0]["command"], "sleep", "{document}");
+    assert!(
+        rates["tasks"][0]["rate_ppm"].as_u64() < Some(500_000),
+        "{document}"
+    );
+    let plain = host.run(["show", &shown_one, "--json"]).good().json();
+    assert_eq!(plain["group"]["statistics"].get("task_rates"), None);
+    let several = host.run(["show", "both", "--tasks"]);
+    assert_eq!(several.code(), 125);
+    let line = several.one_line();
+    assert!(
+        line.contains("2 groups") && line.contains(&shown_one),
+        "{line}"
+    );
+    daemon.stop();
+    sleeper.kill_hard();
+    drop(other);
+}

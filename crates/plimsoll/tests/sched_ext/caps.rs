@@ -121,3 +121,52 @@ fn with_a_soft_cap_of_0_a_group_gets_nothing_beside_another() {
     last.stop();
     rig.assert_nothing_left();
 }
+
+#[test]
+fn the_usage_rate_follows_the_half_life_and_a_change_of_it() {
+    let rig = rig();
+    let greedy = rig.batch_burners("greedy", "--soft-cap 20% --half-life 60s", 1, 1);
+    thread::sleep(ms(1000));
+    let seen = rig.host.show("greedy")["statistics"].clone();
+    // What ran t of a half-life ago counts 2^-t: the rate is at most the usage times ln 2 / 60 s.
+    let most_ppm = seen["usage_usec"].as_u64().unwrap() * 693_148 / 60_000_000 + 1;
+    let rate_ppm = seen["soft_cap"]["rate_ppm"].as_u64().unwrap();
+    assert!((1..=most_ppm).contains(&rate_ppm), "{seen}");
+    assert_eq!(seen["soft_cap"]["background"], false, "{seen}");
+    let words = ["set", "greedy", "--half-life", "50ms"];
+    rig.host.run(words).good();
+    wait_until("its rate is above its cap", SHORT, || {
+        rig.host.show("greedy")["statistics"]["soft_cap"]["background"] == true
+    });
+    greedy.stop();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn tasks_of_a_capped_group_have_usage_rates_that_add_up_to_the_cap() {
+    let rig = rig();
+    let work = rig.batch_burners("work", "--cap 60%", all_cpus(), 3);
+    thread::sleep(ms(8_000));
+    let show = ["show", "work", "--tasks", "--json"];
+    let seen = rig.host.run(show).good().json()["group"]["statistics"]["task_rates"].clone();
+    let tasks = seen["tasks"].as_array().unwrap();
+    let burning = tasks
+        .iter()
+        .filter(|task| task["rate_ppm"].as_u64() > Some(50_000));
+    assert_eq!(burning.count(), 3, "{seen}");
+    let sum: u64 = tasks
+        .iter()
+        .map(|task| task["rate_ppm"].as_u64().unwrap())
+        .sum();
+    assert_within(
+        "rates of all tasks, percent",
+        sum as f64 / 1e4,
+        about(60.0, 3.0),
+    );
+    assert!(
+        tasks.iter().all(|task| task["background"] == false),
+        "{seen}"
+    );
+    work.stop();
+    rig.assert_nothing_left();
+}

@@ -26,6 +26,7 @@ mod one_cpu;
 mod reload;
 mod rig;
 mod servers;
+mod slice;
 mod stress;
 mod strictness;
 mod tolerance;

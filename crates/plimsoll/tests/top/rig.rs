@@ -13,7 +13,7 @@ use nix::time::{ClockId, clock_gettime};
 use plimsoll_cgroupfs::CpuStat;
 use plimsoll_daemon::control::protocol::{Answer, Envelope, Request, SOCKET, VERSION};
 use plimsoll_daemon::state::{Daemon, Group, Machine, State};
-use plimsoll_engine::enforcer::{BatchSample, HeadroomSample, Sample};
+use plimsoll_engine::enforcer::{BatchSample, HeadroomSample, Sample, TaskRate, TaskRates};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -230,6 +230,15 @@ fn state(groups: &[Activity], with_plan: bool) -> State {
                 },
                 cpus: Vec::new(),
             }),
+            task_rates: (with_plan && activity.name == "encode").then(|| {
+                let task = TaskRate {
+                    tid: 4711,
+                    command: "ffmpeg".into(),
+                    rate_ppm: 791_000,
+                    background: true,
+                };
+                TaskRates::new(vec![task], 5)
+            }),
             ..Sample::default()
         }),
         ..Group::default()
@@ -307,8 +316,10 @@ fn answer(stream: &UnixStream, groups: &[Activity]) {
         let Ok(line) = line else { return };
         let asked: Envelope = serde_json::from_str(&line).unwrap();
         assert_eq!(asked.version, VERSION);
-        let Request::Show { target, details } = asked.request else {
-            panic!("not asked to show: {line}");
+        let (target, details) = match asked.request {
+            Request::Show { target, details } => (target, details),
+            Request::Tasks { target } => (Some(target), true),
+            _ => panic!("not asked to show: {line}"),
         };
         let wanted =
             |activity: &&Activity| target.as_deref().is_none_or(|name| name == activity.name);

@@ -85,6 +85,11 @@ fn keys_sort_filter_and_open_details() {
     let screen = terminal.until("details", |screen| {
         screen.contains("encode - last") && screen.contains("enforced    nice=10: setpriority")
     });
+    assert!(
+        screen.contains("task        4711 ffmpeg: rate 79.1%, background"),
+        "{screen}"
+    );
+    assert!(screen.contains("tasks       1 of 5 tasks"), "{screen}");
     assert!(screen.contains("cgroup      /here/encode"), "{screen}");
     assert!(
         screen.contains("from        the configuration file"),

@@ -190,7 +190,9 @@ impl HeldGroups {
     fn start_soft_cap(&mut self, name: &str, group: &CpuGroup, old: &Knobs) -> Result<()> {
         let knobs = &self.get(name)?.knobs;
         let cap = knobs.soft_cap.filter(|_| knobs.class != Some(Class::Batch));
-        let same = (old.soft_cap, old.weight) == (knobs.soft_cap, knobs.weight);
+        let half_life = knobs.half_life.unwrap_or_default();
+        let same = (old.soft_cap, old.half_life, old.weight)
+            == (knobs.soft_cap, knobs.half_life, knobs.weight);
         match cap {
             Some(_) if same && self.soft_caps.contains_key(name) => (),
             Some(cap) => {
@@ -198,7 +200,8 @@ impl HeldGroups {
                     Some(weight) => weight.weight,
                     None => self.get(name)?.values.weight_at_first(group)?,
                 };
-                let control = SoftCapLoop::new(group.clone(), cap, weight, Instant::now())?;
+                let control =
+                    SoftCapLoop::new(group.clone(), (cap, half_life), weight, Instant::now())?;
                 self.soft_caps.insert(name.into(), control);
             }
             None => {
@@ -393,6 +396,12 @@ impl HeldGroups {
         sample.headroom = held.knobs.headroom.and_then(|_| duty.sample());
         sample.soft_cap = self.soft_caps.get(name).map(SoftCapLoop::sample);
         Ok(sample)
+    }
+
+    /// Whether a group is over its soft cap.
+    pub fn is_background(&self, name: &str) -> bool {
+        let soft_cap = self.soft_caps.get(name);
+        soft_cap.is_some_and(|soft_cap| soft_cap.sample().background)
     }
 
     pub fn usage_usec(&self, name: &str) -> Result<u64> {

@@ -78,7 +78,8 @@ impl ManagedGroup {
             .knobs
             .weight
             .map_or(WEIGHT_DEFAULT, |weight| weight.weight);
-        SoftCapLoop::new(group.clone(), cap, weight, Instant::now()).map(Some)
+        let rate = (cap, self.knobs.half_life.unwrap_or_default());
+        SoftCapLoop::new(group.clone(), rate, weight, Instant::now()).map(Some)
     }
 
     pub(super) fn per_task_control(&self) -> Option<PerTaskCaps> {
@@ -90,11 +91,12 @@ impl ManagedGroup {
             .knobs
             .cap
             .map(|cap| fit_below(&outer, cap_bandwidth(cap), self.hierarchy.version()));
+        let half_life = self.knobs.half_life.unwrap_or_default();
         let leaf = self.layout.leaf.clone();
         Some(PerTaskCaps::new(
             leaf,
             hard,
-            self.knobs.soft_cap,
+            self.knobs.soft_cap.map(|cap| (cap, half_life)),
             Instant::now(),
         ))
     }

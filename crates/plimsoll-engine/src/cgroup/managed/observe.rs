@@ -94,6 +94,14 @@ impl ManagedGroup {
         })
     }
 
+    /// Whether a task is over its own soft cap, or the group over the one that all share.
+    pub fn is_background(&self, tid: i32) -> bool {
+        let of_task = self.controls.per_task.as_ref();
+        let of_task = of_task.and_then(|caps| caps.soft_cap_of(tid));
+        let of_group = self.controls.soft_cap.as_ref().map(SoftCapLoop::sample);
+        of_task.or(of_group).is_some_and(|cap| cap.background)
+    }
+
     /// CPU time that it has used.
     pub fn usage_usec(&self) -> Result<u64> {
         Ok((self.layout.top.usage_ns()? + self.carried.usage_ns) / 1000)

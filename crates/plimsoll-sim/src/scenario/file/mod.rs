@@ -15,6 +15,7 @@ mod workloads;
 use std::path::Path;
 use std::time::Duration;
 
+use plimsoll_engine::knobs::BandwidthSlice;
 use plimsoll_engine::knobs::{Headroom, Knobs};
 use plimsoll_engine::policy_set::check_name;
 use plimsoll_engine::toml_file::{Entries, FileError, KNOB_KEYS, Source, Table, parse, read_knobs};
@@ -28,13 +29,15 @@ const KEYS: [&str; 7] = [
     "about", "duration", "warmup", "seed", "machine", "group", "variant",
 ];
 /// Keys of a machine.
-const MACHINE_KEYS: [&str; 6] = [
+const MACHINE_KEYS: [&str; 8] = [
     "cpus",
     "threads-per-core",
     "cpus-per-llc",
     "contention",
     "sibling-speed",
     "switch-cost",
+    "burst-enabled",
+    "bandwidth-slice",
 ];
 /// Default warm-up.
 const WARMUP_DEFAULT: Duration = Duration::from_millis(500);
@@ -276,6 +279,13 @@ fn machine(top: &Table) -> Result<Machine, FileError> {
         switch_cost_ns: table
             .time("switch-cost")?
             .map_or(defaults.switch_cost_ns, nanos),
+        burst_enabled: match table.find("burst-enabled") {
+            Some(_) => table.flag("burst-enabled")?,
+            None => defaults.burst_enabled,
+        },
+        bandwidth_slice_ns: table
+            .parsed::<BandwidthSlice>("bandwidth-slice")?
+            .map_or(defaults.bandwidth_slice_ns, |slice| slice.slice_ns),
         ..defaults
     };
     match machine.check() {

@@ -5,9 +5,12 @@ mod served;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, Hierarchy};
 use plimsoll_daemon::state::Daemon as DaemonState;
+use plimsoll_engine::enforcer::{Sample, TaskRates};
 use plimsoll_engine::journal::{self, Journal};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::{EngineError, knobs};
@@ -19,6 +22,9 @@ use crate::output;
 use crate::owner::Owner;
 use served::Served;
 pub use served::print_changed;
+
+/// Between the two looks that measure what tasks use.
+const TASKS_MEASURED_FOR: Duration = Duration::from_millis(500);
 
 /// What `show` knows of one group.
 #[derive(Debug, Serialize)]
@@ -39,10 +45,42 @@ enum Shown {
 /// Shows all groups, or one target.
 pub fn run(args: &ShowArgs) -> Result<ExitCode> {
     match &args.target {
+        Some(target) if args.tasks => show_tasks(target, args.json)?,
         Some(target) => show_target(target, args.json)?,
         None => show_all(args.json)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows one group with the usage rates of its tasks. They are asked for twice: stock
+/// kernels keep none, so that the first answer is of each task's whole life.
+fn show_tasks(target: &str, as_json: bool) -> Result<()> {
+    let name = name_for_owner(&Hierarchy::find()?, target);
+    let mut refused = no_target(target).into();
+    for mut owner in Owner::all()? {
+        if let Err(error) = owner.show_tasks(&name) {
+            // Another owner may know the target.
+            refused = error;
+            continue;
+        }
+        thread::sleep(TASKS_MEASURED_FOR);
+        let groups = served::of_state(owner.show_tasks(&name)?).0;
+        let group = groups.first().ok_or_else(|| no_target(target))?;
+        if group.task_rates().is_none() {
+            return Err(CommandError::Other(format!(
+                "{target}: has no usage rates of tasks; allowed: groups with a cap or soft-cap"
+            )));
+        }
+        return served::print(&groups, as_json);
+    }
+    Err(refused)
+}
+
+fn no_target(target: &str) -> EngineError {
+    EngineError::NoTarget {
+        target: target.to_owned(),
+        what: "group, cgroup or process",
+    }
 }
 
 fn show_target(target: &str, as_json: bool) -> Result<()> {
@@ -54,15 +92,11 @@ fn show_target(target: &str, as_json: bool) -> Result<()> {
         Ok(pid) => hierarchy.cpu_folder(&hierarchy.cgroup_of(pid)?),
         Err(_) => PathBuf::from(target),
     };
-    let no_target = || EngineError::NoTarget {
-        target: target.to_owned(),
-        what: "group, cgroup or process",
-    };
     if folder == hierarchy.cpu_folder(Path::new("")) {
         let text = format!("{target}: is in no group but the root cgroup, which has no limits");
         return Err(CommandError::Other(text));
     }
-    let path = hierarchy.resolve(folder).map_err(|_| no_target())?;
+    let path = hierarchy.resolve(folder).map_err(|_| no_target(target))?;
     print_cgroup(&CpuGroup::at(&hierarchy, path), as_json)
 }
 
@@ -147,6 +181,9 @@ fn print_all(all: &[Shown], daemon: Option<&DaemonState>, as_json: bool) -> Resu
         [] => output::print_line("no groups")?,
         all => output::print_line(&table_of(all, daemon.is_some()))?,
     }
+    if daemon.is_some_and(|daemon| daemon.burst_off) {
+        output::print_line("bursts of all groups are off")?;
+    }
     for problem in daemon.iter().flat_map(|daemon| &daemon.problems) {
         output::print_line(&format!("PROBLEM: {}", output::one_line(problem)))?;
     }
@@ -185,6 +222,14 @@ impl Shown {
                 [name.clone(), dash(), dash(), dash(), dash(), how]
             }
         }
+    }
+}
+
+/// The usage rates of a group's tasks, where they were asked for.
+fn print_tasks_below(rates: Option<&TaskRates>) -> Result<()> {
+    match rates {
+        Some(rates) => output::print_line(&format!("\n{}", output::task_table(rates))),
+        None => Ok(()),
     }
 }
 
@@ -231,7 +276,7 @@ pub fn print_cgroup(group: &CpuGroup, as_json: bool) -> Result<()> {
         }
         return output::print_json("plimsoll.show/1", &Document { cgroup: &state });
     }
-    let sample = plimsoll_engine::enforcer::Sample {
+    let sample = Sample {
         usage_usec: state.usage_usec,
         processes: state.processes as u64,
         quota: Some(state.statistics),

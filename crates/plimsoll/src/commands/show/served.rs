@@ -1,6 +1,7 @@
 //! Groups, as their owner describes them.
 
 use plimsoll_daemon::state::{Daemon, Group, Origin, State};
+use plimsoll_engine::enforcer::TaskRates;
 use serde::Serialize;
 
 use crate::error::Result;
@@ -62,6 +63,11 @@ impl Served {
         ]
     }
 
+    /// The usage rates of its tasks, if they were asked for and it has a cap.
+    pub fn task_rates(&self) -> Option<&TaskRates> {
+        self.group.statistics.as_ref()?.task_rates.as_ref()
+    }
+
     /// All that there is to say of it, above its plan.
     fn lines(&self) -> Vec<String> {
         let group = &self.group;
@@ -104,6 +110,7 @@ pub fn print(groups: &[Served], as_json: bool) -> Result<()> {
             output::print_line("")?;
         }
         output::print_line(&served.lines().join("\n"))?;
+        super::print_tasks_below(served.task_rates())?;
         super::print_plan_below(&served.group.plan)?;
     }
     Ok(())

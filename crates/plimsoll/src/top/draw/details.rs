@@ -11,11 +11,12 @@ use ratatui::widgets::{Sparkline, Widget as _};
 use serde_json::Value;
 
 use super::look::Look;
-use crate::output::{one_line, statistics_rows};
+use crate::output::{one_line, statistics_rows, task_rows};
 use crate::top::columns::{class, knob_words, tenths};
 use crate::top::history::Point;
 use crate::top::model::Model;
 use crate::top::rates::PPM;
+use crate::top::source::Details;
 
 /// Width of a sparkline's name and value.
 const LABEL_WIDTH: u16 = 22;
@@ -78,7 +79,7 @@ fn plan_lines(plan: &Value) -> Vec<String> {
 }
 
 /// Properties of a group, as names and values.
-fn known(group: &Group, plan: Option<&Value>) -> Vec<(&'static str, String)> {
+fn known(group: &Group, details: Option<&Details>) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     if let Some(problem) = &group.problem {
         rows.push(("PROBLEM", one_line(problem)));
@@ -105,8 +106,13 @@ fn known(group: &Group, plan: Option<&Value>) -> Vec<(&'static str, String)> {
         let statistics = statistics_rows(sample).into_iter();
         rows.extend(statistics.map(|(name, value)| (name, one_line(&value))));
     }
-    if let Some(plan) = plan {
-        rows.extend(plan_lines(plan).into_iter().map(|line| ("enforced", line)));
+    if let Some(details) = details {
+        rows.extend(
+            plan_lines(&details.plan)
+                .into_iter()
+                .map(|line| ("enforced", line)),
+        );
+        rows.extend(details.task_rates.iter().flat_map(task_rows));
     }
     rows
 }
@@ -234,8 +240,11 @@ pub fn draw(model: &mut Model, look: &Look, area: Rect, buffer: &mut Buffer) {
         y += height;
     }
     let (group, _) = model.group(index);
-    let plan = model.plan.as_ref().filter(|(of, _)| *of == name);
-    let lines = text_lines(&known(group, plan.map(|(_, plan)| plan)), area.width);
+    let details = model.details.as_ref().filter(|(of, _)| *of == name);
+    let lines = text_lines(
+        &known(group, details.map(|(_, details)| details)),
+        area.width,
+    );
     super::scrolled_lines(
         model,
         &lines,

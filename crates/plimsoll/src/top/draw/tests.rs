@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_daemon::state::Group;
-use plimsoll_engine::enforcer::HeadroomSample;
+use plimsoll_engine::enforcer::{HeadroomSample, TaskRate, TaskRates};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -151,10 +151,20 @@ fn details_on_80_by_24() {
     model.press(Key::Char('t'));
     assert_eq!(
         model.press(Key::Enter),
-        crate::top::model::Effect::Plan("tenant".into())
+        crate::top::model::Effect::Details("tenant".into())
     );
     let plan = r#"[{"knob": "quota", "value": "2cpus", "mechanism": "cpu.cfs_quota_us", "fidelity": "exact"}]"#;
-    model.plan = Some(("tenant".into(), serde_json::from_str(plan).unwrap()));
+    let task = TaskRate {
+        tid: 4711,
+        command: "burn".into(),
+        rate_ppm: 250_000,
+        background: false,
+    };
+    let details = source::Details {
+        plan: serde_json::from_str(plan).unwrap(),
+        task_rates: Some(TaskRates::new(vec![task], 1)),
+    };
+    model.details = Some(("tenant".into(), details));
     assert_lines(
         &screen(&mut model, 80, 24),
         r"
@@ -179,7 +189,7 @@ processes   1
 quota       throttled in 3 of 10 periods, for 0.000 s
 scheduled   ran 0.000 s, waited 0.000 s; 0 switches, 0 preempted, 0 overdue
 enforced    quota=2cpus: cpu.cfs_quota_us
-
+task        4711 burn: rate 25%
 
 q quit  ? keys  Esc back  up/down scroll  p pause",
     );

@@ -6,12 +6,11 @@ mod tests;
 use std::time::Duration;
 
 use plimsoll_daemon::state::{Group, State};
-use serde_json::Value;
 
 use super::columns::{COLUMNS, Column};
 use super::history::History;
 use super::rates::{self, GroupRates, Rates};
-use super::source::{SourceKind, Update};
+use super::source::{Details, SourceKind, Update};
 
 /// Maximum length of a filter.
 const FILTER_CHARS_MAX: usize = 60;
@@ -64,8 +63,8 @@ pub enum Key {
 pub enum Effect {
     /// Draw.
     Redraw,
-    /// Request the plan of this group, and redraw.
-    Plan(String),
+    /// Request the details of this group, and redraw.
+    Details(String),
     /// Quit.
     Quit,
 }
@@ -101,8 +100,8 @@ pub struct Model {
     pub screen: Screen,
     /// Number of lines that are scrolled out at the top.
     pub scroll: usize,
-    /// Name and plan of the group whose details are shown.
-    pub plan: Option<(String, Value)>,
+    /// Name and details of the group whose details are shown.
+    pub details: Option<(String, Details)>,
     /// Sort column.
     pub sort: Column,
     /// Whether the order is reversed.
@@ -133,7 +132,7 @@ impl Model {
             is_paused: false,
             screen: Screen::Table,
             scroll: 0,
-            plan: None,
+            details: None,
             sort,
             is_reversed: false,
             filter: String::new(),
@@ -316,9 +315,9 @@ impl Model {
         let name = self.state.groups[index].name.clone();
         // Details stay on their group even if it is the first row.
         self.cursor = Cursor::On(name.clone());
-        self.plan = None;
+        self.details = None;
         self.open(Screen::Details);
-        Effect::Plan(name)
+        Effect::Details(name)
     }
 
     fn press_in_table(&mut self, key: Key) {

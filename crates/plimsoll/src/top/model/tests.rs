@@ -127,7 +127,7 @@ fn a_filter_holds_while_it_is_typed_and_until_escape() {
 #[test]
 fn details_are_of_the_group_under_the_cursor() {
     let mut model = four();
-    assert_eq!(model.press(Key::Enter), Effect::Plan("b".into()));
+    assert_eq!(model.press(Key::Enter), Effect::Details("b".into()));
     assert_eq!(model.screen, Screen::Details);
     // Another group is first now.
     model.take(update(2, &[group("a", 900_000), group("b", 300_000)]));
@@ -169,7 +169,7 @@ fn repeated_state_is_not_a_new_interval() {
 fn details_do_not_switch_to_another_group() {
     let mut model = four();
     model.press(Key::Down);
-    assert_eq!(model.press(Key::Enter), Effect::Plan("c".into()));
+    assert_eq!(model.press(Key::Enter), Effect::Details("c".into()));
     let without: Vec<Group> = ["a", "b", "d"].iter().map(|name| group(name, 9)).collect();
     model.take(update(2, &without));
     assert_eq!((model.of_details(), model.selected()), (None, None));

@@ -60,14 +60,17 @@ impl Connection {
         }
     }
 
-    /// Reads the state. With a group, only its state, with its plan.
+    /// Reads the state. With a group, only its state, with its plan and the rates of its tasks.
     ///
     /// # Errors
     /// If no daemon listens, or the answer has no state.
     pub fn state(&mut self, group: Option<&str>) -> Result<State, Unanswered> {
-        let request = Request::Show {
-            target: group.map(str::to_owned),
-            details: group.is_some(),
+        let request = match group.map(str::to_owned) {
+            Some(target) => Request::Tasks { target },
+            None => Request::Show {
+                target: None,
+                details: false,
+            },
         };
         let mut client = match self.client.take() {
             Some(client) => client,

@@ -4,6 +4,7 @@ mod daemon;
 mod kernel;
 
 use plimsoll_daemon::state::State;
+use plimsoll_engine::enforcer::TaskRates;
 use plimsoll_engine::runtime::RuntimeFolder;
 use serde::Serialize;
 
@@ -28,6 +29,15 @@ pub struct Update {
     pub asked: SourceKind,
     /// The state, with groups sorted by name.
     pub state: State,
+}
+
+/// Details of one group, which are requested for that group alone.
+#[derive(Debug, Clone, Default)]
+pub struct Details {
+    /// Plan: the mechanism that enforces each knob.
+    pub plan: serde_json::Value,
+    /// Usage rates of its tasks, if it has a cap.
+    pub task_rates: Option<TaskRates>,
 }
 
 /// Reads states.
@@ -64,12 +74,12 @@ impl Source {
         }
     }
 
-    /// Plan of one group: the mechanism that enforces each knob. `None` if the
-    /// group no longer exists.
+    /// Details of one group: the mechanism that enforces each knob, and the usage rates
+    /// of its tasks. `None` if the group no longer exists.
     ///
     /// # Errors
     /// If the owner does not answer.
-    pub fn plan(&mut self, group: &str) -> Result<Option<serde_json::Value>> {
+    pub fn details(&mut self, group: &str) -> Result<Option<Details>> {
         let state = match self.connection.state(Some(group)) {
             Err(Unanswered::Nobody(_)) => return Ok(None),
             other => other?,
@@ -77,6 +87,9 @@ impl Source {
         let mut groups = state.groups.into_iter();
         Ok(groups
             .find(|found| found.name == group)
-            .map(|found| found.plan))
+            .map(|found| Details {
+                plan: found.plan,
+                task_rates: found.statistics.and_then(|sample| sample.task_rates),
+            }))
     }
 }

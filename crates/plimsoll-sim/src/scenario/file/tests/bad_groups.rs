@@ -64,6 +64,16 @@ fn bad_groups_and_knobs_are_refused_at_the_value() {
             "per-task: `true` has no effect without cap",
         ),
         (
+            "half-life = '5s'",
+            "6:13",
+            "half-life: `5s` has no effect without cap or soft-cap",
+        ),
+        (
+            "soft-cap = '10%'\nhalf-life = '61s'",
+            "7:13",
+            "half-life: `61s` is out of range",
+        ),
+        (
             "per-task = 'yes'",
             "6:12",
             "per-task: `yes` is a text; allowed: true or false",

@@ -50,6 +50,16 @@ fn bad_machines_are_refused_at_the_value() {
             "4:15",
             "switch-cost: `2ms`",
         ),
+        (
+            "cpus = 2\nburst-enabled = 'no'",
+            "4:17",
+            "burst-enabled: `no` is a text; allowed: true or false",
+        ),
+        (
+            "cpus = 2\nbandwidth-slice = '99us'",
+            "4:19",
+            "bandwidth-slice: `99us` is out of range; allowed: a time from 100us to 1s",
+        ),
     ] {
         refused(&with("cpus = 2", other), place, &[words, "allowed: "]);
     }

@@ -25,6 +25,8 @@ fn every_key_is_read() {
         ),
         (300_000, 555_000, 3_000)
     );
+    assert!(!machine.burst_enabled);
+    assert_eq!(machine.bandwidth_slice_ns, 2_000_000);
     assert_eq!(
         (scenario.duration_ns, scenario.warmup_ns, scenario.seed),
         (10_000_000_000, 1_000_000_000, 7)

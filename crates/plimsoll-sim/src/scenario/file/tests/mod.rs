@@ -34,6 +34,8 @@ cpus-per-llc = 4
 contention = "30%"
 sibling-speed = "55.5%"
 switch-cost = "3us"
+burst-enabled = false
+bandwidth-slice = "2ms"
 
 [[group]]
 name = "web"

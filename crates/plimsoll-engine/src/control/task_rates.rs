@@ -1,0 +1,282 @@
+//! Usage rates of the single tasks of capped groups, measured when they are asked
+//! for.
+//!
+//! The kernel keeps no such average, so this costs nothing while nobody asks, and
+//! two reads in `/proc` for each task when somebody does. The first answer is what
+//! a task used on average since it started. From the second on, what it ran
+//! between two answers moves the core's decaying average; what was before the
+//! first is taken to have been like what was measured after it.
+
+use std::collections::HashMap;
+use std::fs;
+
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::{SysconfVar, sysconf};
+use plimsoll_policy::NSEC_PER_SEC;
+use plimsoll_policy::ratecap::{Bucket, Params};
+
+use crate::enforcer::{TASK_RATES_MAX, TaskRate, TaskRates};
+use crate::knobs::HalfLife;
+use crate::tasks;
+
+/// Averages are kept of so many groups, those that were asked for last.
+const GROUPS_MAX: usize = 16;
+/// After so many half-lives nothing is left of an average.
+const HALF_LIVES_MAX: u64 = 20;
+
+/// What the kernel says of one task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Reading {
+    command: String,
+    /// Since boot, as the task's start is.
+    started_ns: u64,
+    ran_ns: u64,
+}
+
+/// One task that was measured before.
+#[derive(Debug)]
+struct Known {
+    started_ns: u64,
+    ran_ns: u64,
+    read_ns: u64,
+    /// It was measured once: there is no interval yet but its whole life.
+    is_first: bool,
+    bucket: Bucket,
+}
+
+/// The averages of the tasks of one group.
+#[derive(Debug, Default)]
+struct Group {
+    asked_ns: u64,
+    tasks: HashMap<i32, Known>,
+}
+
+/// The averages of all groups that were asked for lately.
+#[derive(Debug, Default)]
+pub(crate) struct TaskMeter {
+    groups: HashMap<String, Group>,
+}
+
+/// The average of a task that has run at an even rate since it started.
+fn even(params: Params, ran_ns: u64, in_ns: u64, life_ns: u64, now_ns: u64) -> Option<Bucket> {
+    let window_ns = life_ns.min(HALF_LIVES_MAX * params.half_life_ns);
+    let ran_ns = u128::from(ran_ns) * u128::from(window_ns) / u128::from(in_ns.max(1));
+    let mut bucket = Bucket::new(params, now_ns.saturating_sub(window_ns)).ok()?;
+    bucket.rate_update(u64::try_from(ran_ns).unwrap_or(u64::MAX), now_ns);
+    Some(bucket)
+}
+
+impl Known {
+    /// Takes a reading; `None`: there is no average of the task.
+    fn after(before: Option<Self>, reading: &Reading, params: Params, now_ns: u64) -> Option<Self> {
+        let is_same = |known: &Self| {
+            known.started_ns == reading.started_ns && known.bucket.params() == params
+        };
+        let life_ns = now_ns.saturating_sub(reading.started_ns);
+        let mut known = Self {
+            started_ns: reading.started_ns,
+            ran_ns: reading.ran_ns,
+            read_ns: now_ns,
+            is_first: true,
+            bucket: even(params, reading.ran_ns, life_ns, life_ns, now_ns)?,
+        };
+        let Some(before) = before.filter(is_same) else {
+            return Some(known);
+        };
+        let ran_ns = reading.ran_ns.saturating_sub(before.ran_ns);
+        let interval_ns = now_ns.saturating_sub(before.read_ns);
+        known.is_first = false;
+        known.bucket = before.bucket;
+        if before.is_first {
+            known.bucket = even(params, ran_ns, interval_ns, life_ns, now_ns)?;
+        } else {
+            known.bucket.rate_update(ran_ns, now_ns);
+        }
+        Some(known)
+    }
+}
+
+impl TaskMeter {
+    /// Measures the tasks of a group.
+    pub fn measure(&mut self, group: &str, tids: &[i32], half_life: HalfLife) -> TaskRates {
+        self.measure_by(group, tids, half_life, boot_ns(), read)
+    }
+
+    fn measure_by(
+        &mut self,
+        group: &str,
+        tids: &[i32],
+        half_life: HalfLife,
+        now_ns: u64,
+        read: impl Fn(i32) -> Option<Reading>,
+    ) -> TaskRates {
+        let params = Params {
+            half_life_ns: half_life.half_life_ns,
+            ..Params::default()
+        };
+        let mut before = self.groups.remove(group).unwrap_or_default().tasks;
+        let mut after = Group {
+            asked_ns: now_ns,
+            tasks: HashMap::new(),
+        };
+        let mut rates = Vec::new();
+        for &tid in tids.iter().take(TASK_RATES_MAX) {
+            // One that has ended meanwhile has no rate.
+            let Some(reading) = read(tid) else { continue };
+            let Some(known) = Known::after(before.remove(&tid), &reading, params, now_ns) else {
+                continue;
+            };
+            rates.push(TaskRate {
+                tid,
+                command: reading.command,
+                rate_ppm: known.bucket.rate_ppm(),
+                background: false,
+            });
+            after.tasks.insert(tid, known);
+        }
+        self.keep(group, after);
+        TaskRates::new(rates, tids.len())
+    }
+
+    fn keep(&mut self, name: &str, group: Group) {
+        if self.groups.len() >= GROUPS_MAX {
+            let oldest = self.groups.iter().min_by_key(|(_, group)| group.asked_ns);
+            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
+                self.groups.remove(&oldest);
+            }
+        }
+        self.groups.insert(name.to_owned(), group);
+    }
+
+    /// Forgets a group.
+    pub fn forget(&mut self, group: &str) {
+        self.groups.remove(group);
+    }
+}
+
+/// Now, by the clock that the starts of tasks are told by.
+fn boot_ns() -> u64 {
+    let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from);
+    now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn read(tid: i32) -> Option<Reading> {
+    let stat = fs::read(format!("/proc/{tid}/stat")).ok()?;
+    let (command, started_ticks) = name_and_start(&String::from_utf8_lossy(&stat))?;
+    let schedstat = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
+    let ticks_per_sec = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
+    let ticks_per_sec = u64::try_from(ticks_per_sec).ok()?.max(1);
+    Some(Reading {
+        command,
+        started_ns: started_ticks.saturating_mul(NSEC_PER_SEC / ticks_per_sec),
+        ran_ns: schedstat.split_whitespace().next()?.parse().ok()?,
+    })
+}
+
+/// Of a line of `/proc/TID/stat`. The name, in parentheses, may contain some.
+fn name_and_start(stat: &str) -> Option<(String, u64)> {
+    let (start, end) = (stat.find('(')?, stat.rfind(')')?);
+    // proc_pid_stat(5): the 22nd field; the name is the second.
+    let started = stat.get(end + 1..)?.split_whitespace().nth(19)?;
+    Some((
+        tasks::printable(stat.get(start + 1..end)?),
+        started.parse().ok()?,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::knobs::units::PPM;
+
+    const PPM_1_PERCENT: u64 = PPM / 100;
+
+    fn reading(started_s: u64, ran_ms: u64) -> Reading {
+        Reading {
+            command: "work".into(),
+            started_ns: started_s * NSEC_PER_SEC,
+            ran_ns: ran_ms * 1_000_000,
+        }
+    }
+
+    fn rate(meter: &mut TaskMeter, now_ms: u64, reading: &Reading) -> u64 {
+        let now_ns = now_ms * 1_000_000;
+        let read = |_| Some(reading.clone());
+        let rates = meter.measure_by("g", &[7], HalfLife::default(), now_ns, read);
+        rates.tasks[0].rate_ppm
+    }
+
+    fn near(rate_ppm: u64, percent: u64) {
+        let difference = rate_ppm.abs_diff(percent * PPM_1_PERCENT);
+        assert!(difference < PPM_1_PERCENT / 2, "{rate_ppm} ppm");
+    }
+
+    #[test]
+    fn a_first_look_averages_over_the_tasks_life() {
+        // A day at 20 %.
+        near(
+            rate(
+                &mut TaskMeter::default(),
+                86_400_000,
+                &reading(0, 17_280_000),
+            ),
+            20,
+        );
+        // One half-life at 100 %.
+        near(
+            rate(&mut TaskMeter::default(), 11_000, &reading(10, 1_000)),
+            50,
+        );
+    }
+
+    #[test]
+    fn further_looks_measure_and_decay() {
+        let mut meter = TaskMeter::default();
+        rate(&mut meter, 100_000, &reading(0, 0));
+        // It began to burn: as if it always had.
+        near(rate(&mut meter, 100_200, &reading(0, 200)), 100);
+        // Idle for one half-life, and for one more.
+        near(rate(&mut meter, 101_200, &reading(0, 200)), 50);
+        near(rate(&mut meter, 102_200, &reading(0, 200)), 25);
+        // Another task of the same number.
+        near(rate(&mut meter, 103_200, &reading(102, 1_200)), 56);
+    }
+
+    #[test]
+    fn the_fastest_come_first_and_no_more_than_the_bound_are_measured() {
+        let mut meter = TaskMeter::default();
+        let tids: Vec<i32> = (1..=300).collect();
+        let read = |tid: i32| (tid != 3).then(|| reading(0, u64::from(tid.unsigned_abs())));
+        let rates = meter.measure_by("g", &tids, HalfLife::default(), NSEC_PER_SEC, read);
+        assert_eq!(rates.nr_tasks, 300);
+        assert_eq!(rates.tasks.len(), TASK_RATES_MAX - 1);
+        assert_eq!((rates.tasks[0].tid, rates.tasks[254].tid), (256, 1));
+    }
+
+    #[test]
+    fn averages_of_groups_that_were_not_asked_for_lately_are_forgotten() {
+        let mut meter = TaskMeter::default();
+        for number in 0..GROUPS_MAX as u64 + 5 {
+            let name = number.to_string();
+            meter.measure_by(&name, &[], HalfLife::default(), number, |_| None);
+        }
+        assert_eq!(meter.groups.len(), GROUPS_MAX);
+        assert!(!meter.groups.contains_key("4") && meter.groups.contains_key("5"));
+        meter.forget("5");
+        assert_eq!(meter.groups.len(), GROUPS_MAX - 1);
+    }
+
+    #[test]
+    fn a_task_reads_as_the_kernel_has_it_whatever_its_name() {
+        let line = "7 (a) b(\u{1}) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
+        assert_eq!(name_and_start(line), Some(("a) b(?".into(), 4242)));
+        assert_eq!(name_and_start("7 (a"), None);
+        let own = read(nix::unistd::gettid().as_raw()).unwrap();
+        assert!(own.started_ns <= boot_ns() && own.ran_ns > 0, "{own:?}");
+        assert_eq!(
+            tasks::command(nix::unistd::gettid().as_raw()),
+            Some(own.command)
+        );
+        assert_eq!(read(-1), None);
+    }
+}
