@@ -235,7 +235,7 @@ pub struct SchedulerSample {
     /// `partial` or `all`.
     pub mode: String,
     /// The process that keeps it in the kernel; 0: nobody.
-    pub leader_pid: u32,
+    pub owner_pid: u32,
     /// What is lost while it does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<String>,

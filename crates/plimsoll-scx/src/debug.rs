@@ -41,7 +41,7 @@ const EVENTS: &str = "/sys/kernel/sched_ext/root/events";
 pub struct Snapshot {
     /// The host, and which scheduler is loaded.
     pub host: Readiness,
-    /// What its leader says, if there is one.
+    /// What its owner says, if there is one.
     pub status: Option<Status>,
     /// The machine.
     pub machine: Machine,

@@ -36,8 +36,8 @@ impl Members {
     }
 
     /// Looks for tasks of a cgroup, and of all below it but for the groups `apart`,
-    /// that are to get the scheduler's policy. One that the leader has lent to the fair class, as
-    /// `is_lent` says of its number and policy, is the leader's to take back.
+    /// that are to get the scheduler's policy. One that the owner has lent to the fair class, as
+    /// `is_lent` says of its number and policy, is the owner's to take back.
     pub fn look(
         &mut self,
         folder: &Path,
@@ -120,7 +120,7 @@ impl Members {
 }
 
 /// The policy of a task of a group that had another. One that `is_late` for the
-/// kernel's watchdog is lent to the fair class, and the leader takes it when it runs.
+/// kernel's watchdog is lent to the fair class, and the owner takes it when it runs.
 pub(crate) fn policy_of_member(policy: i32, is_late: bool) -> i32 {
     if is_late {
         LENT

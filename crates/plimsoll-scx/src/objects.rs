@@ -279,7 +279,7 @@ impl Objects {
 
     /// Whether the kernel's watchdog thinks of a task as one that has waited for
     /// long, though it was in another class. Put into ours while it waits, it would
-    /// be taken for a stall; see `leader/rescue.rs`.
+    /// be taken for a stall; see `supervisor/rescue.rs`.
     pub fn is_late(&self, tid: i32) -> bool {
         const LATE_NS: u64 = 10_000_000_000;
         let is_late =
@@ -287,7 +287,7 @@ impl Objects {
         self.look(tid).is_some_and(is_late)
     }
 
-    /// Whether a task of such a policy is one of this scheduler's that a leader has
+    /// Whether a task of such a policy is one of this scheduler's that an owner has
     /// lent to the fair class or promoted, and not one that has that policy by itself.
     pub fn is_lent(&self, tid: i32, policy: i32) -> bool {
         is_away(tid, policy) && self.look(tid).is_some_and(|seen| seen.known != 0)

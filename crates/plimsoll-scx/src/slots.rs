@@ -114,7 +114,7 @@ impl<'a> Registrar<'a> {
         }
     }
 
-    /// One that leaves it to the leader to find slots whose cgroup is gone.
+    /// One that leaves it to the owner to find slots whose cgroup is gone.
     pub fn without_collecting(mut self) -> Self {
         self.may_collect = false;
         self

@@ -1,4 +1,4 @@
-//! What the leader publishes about the scheduler, for everybody else.
+//! What the owner publishes about the scheduler, for everybody else.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub enum Activity {
     Down,
 }
 
-/// The scheduler as its leader sees it.
+/// The scheduler as its owner sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// What it is doing.
@@ -30,7 +30,7 @@ pub struct Status {
     /// Which tasks it schedules.
     pub mode: Mode,
     /// The process that looks after it.
-    pub leader_pid: u32,
+    pub owner_pid: u32,
     /// The kernel's number of its map of groups, while it runs.
     pub groups_id: u32,
     /// How often it was loaded again.
@@ -82,7 +82,7 @@ impl Status {
         let _ = std::fs::remove_file(file(runtime));
     }
 
-    /// What was published last; its leader may be gone.
+    /// What was published last; its owner may be gone.
     pub fn published(runtime: &RuntimeFolder) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(file(runtime)).ok()?).ok()
     }
@@ -117,7 +117,7 @@ impl Status {
         SchedulerSample {
             state: state.into(),
             mode: self.mode.to_string(),
-            leader_pid: self.leader_pid,
+            owner_pid: self.owner_pid,
             nr_reloads: self.nr_reloads,
             nr_rescues: self.nr_rescues,
             nr_promotions: self.nr_promotions,
@@ -140,7 +140,7 @@ mod tests {
             ..Status::default()
         };
         assert_eq!(running.clone().seen_with(true).sample().loss, None);
-        // Its leader was killed: what it published is still there.
+        // Its owner was killed: what it published is still there.
         let sample = running.seen_with(false).sample();
         assert_eq!(sample.state, "down");
         assert!(sample.loss.unwrap().contains("normal group"));

@@ -3,7 +3,7 @@
 mod ownership;
 
 use std::fs::{self, DirBuilder, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
@@ -231,13 +231,14 @@ pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
 /// When the folder is not writable.
 pub fn write_atomically(path: &Path, value: &impl Serialize, sync: bool) -> io::Result<()> {
     let temporary = temporary(path);
-    let file = OpenOptions::new()
+    let mut file = OpenOptions::new()
         .create(true)
         .truncate(true)
         .write(true)
         .mode(PRIVATE)
         .open(&temporary)?;
-    serde_json::to_writer(&file, value)?;
+    // Whole: the writer of serde_json calls the kernel for each quote and comma.
+    file.write_all(&serde_json::to_vec(value)?)?;
     if sync {
         file.sync_data()?;
     }

@@ -3,7 +3,7 @@
  * Holders of locks: a batch task that waits for a CPU behind normal work may
  * hold a lock of the kernel that normal work waits for. Where the kernel shows
  * who holds it, user space is told, and has the holder run at once
- * (leader/promote.rs). It shows it for mutexes and for semaphores of readers and
+ * (supervisor/promote.rs). It shows it for mutexes and for semaphores of readers and
  * writers: the locks of files, folders, memory and pipes. It does not for
  * futexes, which user space takes without it.
  *

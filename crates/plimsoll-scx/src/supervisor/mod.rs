@@ -144,7 +144,7 @@ impl Supervisor {
             stop: Arc::clone(&stop),
             status: Status {
                 mode: context.mode,
-                leader_pid: std::process::id(),
+                owner_pid: std::process::id(),
                 // Of the supervisor before, if there was one.
                 ..Status::published(&context.runtime).unwrap_or_default()
             },

@@ -145,7 +145,7 @@ impl Promoter {
         count
     }
 
-    /// Takes back what another leader has promoted, which was killed since.
+    /// Takes back what another owner has promoted, which was killed since.
     pub fn adopt(&mut self, tids: &[i32], is_late: impl Fn(i32) -> bool) {
         let is_known = |task: &TaskId| self.promoted.iter().any(|known| known.task == *task);
         let left = tids.iter().copied().filter_map(TaskId::of);

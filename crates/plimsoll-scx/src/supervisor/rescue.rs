@@ -166,7 +166,7 @@ impl Rescuer {
         lent.map(u64::from).sum()
     }
 
-    /// Takes over what another leader has lent, which was killed since.
+    /// Takes over what another owner has lent, which was killed since.
     fn adopt(&mut self, tids: &[i32], now: Instant) {
         for task in tids.iter().copied().filter_map(TaskId::of) {
             if !self.lent.iter().any(|lent| lent.task == task) {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_leader_has_lent_is_taken_over_once() {
+    fn what_a_killed_owner_has_lent_is_taken_over_once() {
         let own = std::process::id().cast_signed();
         let mut rescuer = Rescuer::default();
         rescuer.adopt(&[own, i32::MAX], Instant::now());

@@ -32,7 +32,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// No more servers are started at one look; the next goes on with others.
 const RESTARTS_MAX: usize = 32;
 
-/// The leader's care of the ext servers.
+/// The owner's care of the ext servers.
 pub(super) struct Servers {
     servers: Option<ExtServer>,
     /// What they were last set to follow, and to which period.

@@ -48,7 +48,7 @@ fn scheduled(counts: &BatchCounts) -> String {
 }
 
 fn scheduler_state(scheduler: &SchedulerSample) -> String {
-    let keeper = match scheduler.leader_pid {
+    let keeper = match scheduler.owner_pid {
         0 => "nobody".into(),
         pid => format!("pid {pid}"),
     };

@@ -102,7 +102,7 @@ fn batch_cgroups_are_the_schedulers_and_normal_ones_are_left_alone() {
     wait_until_scheduled(&daemon, &rig.host.batch("own"));
     assert_eq!(slots_of_groups(&rig), 3);
     let scheduler = scheduler(&daemon);
-    assert_eq!(i64::from(scheduler.leader_pid), i64::from(daemon.pid()));
+    assert_eq!(i64::from(scheduler.owner_pid), i64::from(daemon.pid()));
     assert_eq!(daemon.state().daemon.enforcer, EnforcerKind::SchedExt);
     let json = rig
         .host

@@ -48,7 +48,7 @@ fn two_groups_of_the_next_owner(rig: &Rig) -> (Running, Running) {
     start(rig, "third").stop();
     let after = rig.host.owner_pid();
     assert_ne!(before, after);
-    assert_eq!(scheduler(rig)["leader_pid"], after);
+    assert_eq!(scheduler(rig)["owner_pid"], after);
     (first, second)
 }
 
@@ -93,7 +93,7 @@ fn expect_same_scheduler(rig: &Rig, before: &Seen) {
     assert_eq!(after.groups_id, before.groups_id);
     assert!(after.nr_periods >= before.nr_periods + 10);
     rig.assert_never_ejected("second");
-    assert_eq!(scheduler(rig)["leader_pid"], after.owner);
+    assert_eq!(scheduler(rig)["owner_pid"], after.owner);
     // Nothing has happened to the group, so there is nothing to report.
     let log = rig.owner_log();
     assert!(!log.contains("scheduler"), "{log}");
@@ -174,6 +174,25 @@ fn an_owner_that_is_killed_leaves_its_groups_limited_until_restore() {
 }
 
 #[test]
+fn an_owner_that_is_killed_leaves_the_scheduler_to_the_next_without_a_gap() {
+    let rig = rig();
+    let (first, second) = two_groups(&rig);
+    let before = look(&rig);
+    let mut third = None;
+    let rate = rate_around(&rig.host.batch("second"), || {
+        rig.host.kill_owner();
+        third = Some(start(&rig, "third"));
+    });
+    expect_same_scheduler(&rig, &before);
+    assert_ne!(look(&rig).owner, before.owner);
+    assert_within("a quota of 20 % around a kill -9", rate, quota_bounds(20.0));
+    for command in third.into_iter().chain([first, second]) {
+        command.stop();
+    }
+    rig.assert_nothing_left();
+}
+
+#[test]
 fn the_next_owner_has_the_groups_with_their_processes_and_in_their_mode() {
     let rig = rig();
     let (first, second) = two_groups(&rig);
@@ -194,7 +213,7 @@ fn the_next_owner_has_the_groups_with_their_processes_and_in_their_mode() {
     });
     assert_quotas("a quota of 20 % under the next owner", &[&two], &[20.0]);
     let shown = scheduler(&rig);
-    assert_eq!(shown["leader_pid"], rig.host.owner_pid(), "{shown}");
+    assert_eq!(shown["owner_pid"], rig.host.owner_pid(), "{shown}");
     assert_eq!(shown["nr_reloads"], 0, "{shown}");
     assert_eq!(shown["mode"], "partial", "{shown}");
     kill_all(&before.concat());

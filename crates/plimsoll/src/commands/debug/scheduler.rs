@@ -30,10 +30,10 @@ fn overview(snapshot: &Snapshot) -> String {
     if let Some(status) = &snapshot.status {
         let load_ms = status.load_usec / 1000;
         add(
-            "leader",
+            "owner",
             format!(
                 "pid {}, mode {}; loaded in {load_ms} ms, {} reloads, {} tasks rescued, {} run for a lock",
-                status.leader_pid,
+                status.owner_pid,
                 status.mode,
                 status.nr_reloads,
                 status.nr_rescues,
