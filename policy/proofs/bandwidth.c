@@ -362,8 +362,8 @@ void prove_without_a_limit_nothing_is_throttled(void)
 
 /*
  * Three CPUs in any state and order of throttling. Acts as the caller does:
- * refills, then serves in order until a CPU stays throttled. checks off:
- * unsigned-overflow conversion (the order wraps on purpose)
+ * refills, then serves in order until a CPU stays throttled.
+ * checks off: unsigned-overflow conversion (the order wraps on purpose)
  */
 void prove_no_cpu_stays_throttled_past_a_boundary_with_runtime_left(void)
 {

@@ -64,8 +64,8 @@ void prove_running_longer_costs_more_and_weight_costs_less(void)
 }
 
 /*
- * The values start anywhere, so this includes a wrap. checks off:
- * unsigned-overflow conversion (virtual runtime wraps on purpose)
+ * The values start anywhere, so this includes a wrap.
+ * checks off: unsigned-overflow conversion (virtual runtime wraps on purpose)
  */
 void prove_order_is_strict_within_half_the_range(void)
 {
@@ -85,8 +85,8 @@ void prove_order_is_strict_within_half_the_range(void)
 
 /*
  * Any values, so this includes a wrap. Narrowed: slices below 2^16 ns, one
- * weight. checks off: unsigned-overflow conversion (virtual runtime wraps on
- * purpose)
+ * weight.
+ * checks off: unsigned-overflow conversion (virtual runtime wraps on purpose)
  */
 void prove_a_sleeper_is_placed_within_a_slice_and_never_earlier(void)
 {
