@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::unistd::geteuid;
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::config::EnforcerWanted;
 use plimsoll_daemon::control::client::Client;
@@ -39,10 +40,15 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The owner that keeps its socket in a runtime folder. `None`: none runs.
+    /// The owner that keeps its socket in a runtime folder. `None`: none runs, or it is another
+    /// user's, who may have made the folder to be asked.
     pub fn at(runtime: &RuntimeFolder) -> Result<Option<Self>> {
         let client = Client::connect(&runtime.path().join(SOCKET))?;
-        Ok(client.map(|client| Self {
+        let is_trusted = |client: &Client| {
+            let uid = client.uid();
+            uid == Some(0) || uid == Some(geteuid().as_raw())
+        };
+        Ok(client.filter(is_trusted).map(|client| Self {
             runtime: runtime.clone(),
             client,
         }))
@@ -58,7 +64,7 @@ impl Owner {
         let (own, host) = (RuntimeFolder::of_this_user(), RuntimeFolder::of_this_host());
         let mut found: Vec<Self> = Vec::new();
         if own != host {
-            // A folder of another user's is nothing to ask.
+            // A folder that cannot be used is nothing to ask.
             found.extend(Self::at(&own).ok().flatten());
         }
         found.extend(Self::at(&host)?);
@@ -104,10 +110,14 @@ impl Owner {
     /// Asks. What is refused is an error, with the owner's own words. An owner that was just
     /// about to end has done nothing: the next one is asked.
     pub fn ask(&mut self, request: &Request) -> Result<Answer> {
+        let deadline = Instant::now() + START_MAX;
         loop {
             match self.client.ask(request)? {
                 Answer::Refused(why) => return Err(CommandError::Other(why)),
-                Answer::Ending if self.runtime == RuntimeFolder::of_this_user() => {
+                Answer::Ending
+                    if self.runtime == RuntimeFolder::of_this_user()
+                        && Instant::now() < deadline =>
+                {
                     std::thread::sleep(LOOK_EVERY);
                     self.find_next()?;
                 }

@@ -132,6 +132,8 @@ fn a_run_that_waits_for_what_its_command_left_goes_on_with_the_next_owner() {
     wait_until("it says that it stays", SHORT, || {
         running.stderr().contains("run on")
     });
+    // The shell's child becomes it a moment later.
+    wait_until("it sleeps", SHORT, || job_of(&host).is_some());
     let job = job_of(&host).unwrap();
     for is_killed in [true, false] {
         let owner = host.owner_pid();

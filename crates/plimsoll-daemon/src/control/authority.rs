@@ -11,7 +11,8 @@ use plimsoll_engine::knobs::{Bandwidth, Class, Headroom, Knobs, Tolerance};
 use thiserror::Error;
 
 use super::peer::{OPERATORS, Peer};
-use super::protocol::{Request, Run, Set};
+use super::protocol::{Choice, Request, Run, Set};
+use crate::config::EnforcerWanted;
 
 /// The weight that everybody has.
 pub const WEIGHT_DEFAULT: u32 = 100;
@@ -112,6 +113,20 @@ pub fn check(peer: &Peer, request: &Request, facts: &Facts) -> Result<(), Refusa
         Request::Debug => Err(only_operators("see what the daemon knows of itself")),
         Request::Restore => Err(only_operators("undo what others have set")),
     }
+}
+
+/// The enforcer that a peer may have of an owner without a configuration file.
+///
+/// # Errors
+/// Says who may have the one that was asked for.
+pub fn enforcer_of(peer: &Peer, choice: Choice) -> Result<EnforcerWanted, Refusal> {
+    if peer.is_operator {
+        return Ok(choice.enforcer);
+    }
+    if choice.enforcer == EnforcerWanted::SchedExt || choice.mode.is_some() {
+        return Err(only_operators("choose the scheduler of the whole machine"));
+    }
+    Ok(EnforcerWanted::Cgroup)
 }
 
 /// Whether the target is a group of the asker's.

@@ -261,6 +261,13 @@ impl Client {
         (peer.pid() > 0).then_some(peer.pid())
     }
 
+    /// The user of that process.
+    #[must_use]
+    pub fn uid(&self) -> Option<u32> {
+        let peer = getsockopt(self.stream.get_ref(), PeerCredentials).ok()?;
+        Some(peer.uid())
+    }
+
     /// Looks whether the daemon is stopped, and counts the looks at which it was.
     fn count_if_stopped(&self, looks: u32) -> Result<u32, ClientError> {
         match self.pid().filter(|pid| is_stopped(*pid)) {

@@ -264,12 +264,25 @@ impl Service {
                 continue;
             };
             if ready.stopped {
+                self.answer_the_last();
                 return;
             }
             self.serve_all(&ready.clients);
             self.make_room();
             if ready.listener || self.accept_after.is_some_and(|at| at <= Instant::now()) {
                 self.accept_some();
+            }
+        }
+    }
+
+    /// Those that have asked by now learn that nothing was done.
+    fn answer_the_last(&mut self) {
+        self.accept_some();
+        for client in &mut self.clients {
+            // One that has gone needs no answer.
+            if client.receive().is_ok() {
+                client.answer(&*self.handler);
+                let _ = client.transmit();
             }
         }
     }

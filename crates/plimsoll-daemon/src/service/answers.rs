@@ -80,13 +80,20 @@ impl Service {
     }
 
     /// By what a new group is enforced. The configuration file decides for everybody; an owner
-    /// without one leaves the choice.
-    fn choose(&self, knobs: &Knobs, choice: Choice) -> Result<Option<SchedExt>, Refused> {
+    /// without one leaves the choice to operators. Others have stock knobs: a scheduler is
+    /// everybody's.
+    fn choose(
+        &self,
+        peer: &Peer,
+        knobs: &Knobs,
+        choice: Choice,
+    ) -> Result<Option<SchedExt>, Refused> {
         if self.is_configured() {
             self.check_choice(choice)?;
             return Ok(self.planner.scheduler());
         }
-        let chosen = self.starter.choose(knobs, choice.enforcer, choice.mode);
+        let enforcer = authority::enforcer_of(peer, choice).map_err(one_line)?;
+        let chosen = self.starter.choose(knobs, enforcer, choice.mode);
         chosen.map_err(one_line)
     }
 
@@ -344,14 +351,14 @@ impl Service {
                         set.knobs.clone()
                     },
                     best_effort: set.choice.best_effort,
-                    scheduler: self.choose(&set.knobs, set.choice)?,
+                    scheduler: self.choose(peer, &set.knobs, set.choice)?,
                     folder: Default::default(),
                     members: Vec::new(),
                 };
                 self.begin(&name, command, set.choice.dry_run)
             }
             Found::Command(name) => self.set_command(peer, name, set),
-            Found::Rule(key) | Found::Cgroup(key) => self.set_override(&found, key, set),
+            Found::Rule(key) | Found::Cgroup(key) => self.set_override(peer, &found, key, set),
         }
     }
 
@@ -381,14 +388,20 @@ impl Service {
         Ok(self.groups_now(&names))
     }
 
-    fn set_override(&mut self, found: &Found, key: &str, set: &Set) -> Result<Answer, Refused> {
+    fn set_override(
+        &mut self,
+        peer: &Peer,
+        found: &Found,
+        key: &str,
+        set: &Set,
+    ) -> Result<Answer, Refused> {
         let before = self.remembered.overrides.get(key).cloned();
         let mut asked = before.clone().unwrap_or_default();
         asked.knobs = asked.knobs.overlaid(&set.knobs);
         asked.best_effort |= set.choice.best_effort;
         asked.scheduler = match &before {
             Some(before) => self.choose_again(key, before.scheduler, set.choice)?,
-            None => self.choose(&asked.knobs, set.choice)?,
+            None => self.choose(peer, &asked.knobs, set.choice)?,
         };
         self.remembered.overrides.insert(key.to_owned(), asked);
         if set.choice.dry_run {
@@ -523,7 +536,7 @@ impl Service {
             knobs: run.knobs.clone(),
             bound: Knobs::default(),
             best_effort: run.choice.best_effort,
-            scheduler: self.choose(&run.knobs, run.choice)?,
+            scheduler: self.choose(peer, &run.knobs, run.choice)?,
             folder: Default::default(),
             members: Vec::new(),
         };

@@ -65,6 +65,12 @@ impl Service {
         {
             log.warning("remembered", &renamed);
         }
+        // All that can fail comes first: dropped, the enforcer would undo what an earlier owner has
+        // left.
+        let inbox = Inbox::new().map_err(StartError::Start)?;
+        let watch = CgroupWatch::start(options.hierarchy.mount_point());
+        let (cgroups, changes) = watch.map_err(StartError::Watch)?;
+        let busy = BusyMeter::start(&options.hierarchy)?;
         // Before they are undone: their processes go back to where they were.
         let members = commands::members(&remembered);
         let enforcing = match options.config {
@@ -79,11 +85,7 @@ impl Service {
         let planner = Planner::new(&options.hierarchy, enforcing.scheduler);
         let mut enforcer = enforcing.enforcer;
         take_charge(enforcer.as_mut(), &log)?;
-        let inbox = Inbox::new().map_err(StartError::Start)?;
         let control = ControlLoop::start(enforcer, options.heartbeat, inbox.handle());
-        let watch = CgroupWatch::start(options.hierarchy.mount_point());
-        let (cgroups, changes) = watch.map_err(StartError::Watch)?;
-        let busy = BusyMeter::start(&options.hierarchy)?;
         let now = Instant::now();
         let mut service = Self {
             config_path: options.config.unwrap_or_default(),

@@ -1,6 +1,6 @@
 //! The enforcer for stock kernels.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,6 +19,7 @@ use crate::journal::{self, Entry, Journal};
 use crate::knobs::{BandwidthSlice, Knobs};
 use crate::policy_set::{GroupPolicy, Selector};
 use crate::runtime::RuntimeFolder;
+use crate::tasks;
 use crate::undo::{self, UndoReport};
 
 /// Makes knobs come true through control groups, version 1 or 2.
@@ -42,6 +43,8 @@ pub struct CgroupEnforcer {
     audits: bool,
     /// The journals of an earlier owner whose groups were not taken over yet, by name.
     left: BTreeMap<String, Journal>,
+    /// Groups that were taken over, but do not have all that was asked for yet.
+    unsettled: BTreeSet<String>,
 }
 
 pub(super) fn no_group(name: &str) -> EngineError {
@@ -91,6 +94,7 @@ impl CgroupEnforcer {
             slice: MachineSlice::default(),
             audits: true,
             left,
+            unsettled: BTreeSet::new(),
         };
         Ok((enforcer, left_behind))
     }
@@ -137,11 +141,17 @@ impl CgroupEnforcer {
         let Some(mut journal) = self.left.remove(&group.name) else {
             return Ok(None);
         };
-        let adopted = ManagedGroup::adopt(&self.hierarchy, &self.runtime, &mut journal)?;
-        if adopted.is_none() {
-            undo::undo_journal(journal, &mut UndoReport::default())?;
+        match ManagedGroup::adopt(&self.hierarchy, &self.runtime, &mut journal) {
+            Ok(None) => {
+                undo::undo_journal(journal, &mut UndoReport::default())?;
+                Ok(None)
+            }
+            Ok(adopted) => Ok(adopted),
+            Err(error) => {
+                self.left.insert(group.name.clone(), journal);
+                Err(error)
+            }
         }
-        Ok(adopted)
     }
 
     /// The entries of an earlier owner's journals that say which policies tasks had.
@@ -177,14 +187,26 @@ impl CgroupEnforcer {
     }
 
     fn add_own(&mut self, group: &GroupPolicy, subject: &str) -> Result<()> {
-        self.check_name(&group.name)?;
-        if let Some(mut managed) = self.adopt(group)? {
+        let adopted = if self.unsettled.remove(&group.name) {
+            self.groups.remove(&group.name)
+        } else {
+            self.check_name(&group.name)?;
+            self.adopt(group)?
+        };
+        if let Some(mut managed) = adopted {
             let done = managed.change(&group.knobs, &mut self.duty);
             let done = done.and_then(|()| match group.selector {
-                Selector::Process(pid) => managed.take_in(pid),
+                Selector::Process(pid) => match managed.take_in(pid) {
+                    // It has ended since; others of its group may run on.
+                    Err(_) if tasks::start_time(pid).is_none() => Ok(()),
+                    taken => taken,
+                },
                 _ => Ok(()),
             });
-            // Limited as it was, it is tried again.
+            if done.is_err() {
+                // Limited as it was, it is tried again.
+                self.unsettled.insert(group.name.clone());
+            }
             self.groups.insert(group.name.clone(), managed);
             return done;
         }

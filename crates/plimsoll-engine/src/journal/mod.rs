@@ -15,6 +15,8 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::error::{EngineError, Result};
 use crate::knobs::Knobs;
@@ -26,6 +28,8 @@ pub use text::{Sound, file_stem};
 
 /// Earlier versions had a socket of each group beside its journal.
 const SOCKET_EXTENSION: &str = "socket";
+/// A process that has let go of the tree lets go of its journals within this time.
+const LET_GO_MAX: Duration = Duration::from_secs(2);
 
 /// A journal that this process keeps.
 #[derive(Debug)]
@@ -324,6 +328,33 @@ pub fn entries_of_all(folder: &Path) -> Vec<Entry> {
     let paths = list(folder).unwrap_or_default().into_iter();
     let parsed = paths.filter_map(|path| peek(&path));
     parsed.flat_map(|sound| sound.entries).collect()
+}
+
+/// Waits until the last owner keeps no journal any more, for the new one: the kernel frees the files
+/// of a process that ends one by one, and its ownership of the tree may be the first.
+///
+/// # Errors
+/// When a journal cannot be looked at.
+pub fn wait_for_last_owner(folder: &Path) -> Result<()> {
+    let deadline = Instant::now() + LET_GO_MAX;
+    for path in list(folder)? {
+        while is_kept(&path)? && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(())
+}
+
+fn is_kept(path: &Path) -> Result<bool> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        other => other.map_err(failed(path))?,
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(source)) => Err(failed(path)(source)),
+    }
 }
 
 /// Every journal in `folder`, by path.

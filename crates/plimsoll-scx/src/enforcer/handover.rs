@@ -142,7 +142,8 @@ impl SchedExtEnforcer {
         let folder = self.folder(name)?;
         let cgroup_id = slots::cgroup_id(&folder)?;
         let policy = policies.default_policy();
-        if self.is_partial() {
+        let is_known = |entry: &Entry| matches!(entry, Entry::Schedule { folder: left, .. } if *left == folder);
+        if self.is_partial() && !self.left_policies.iter().any(is_known) {
             let folder = folder.clone();
             self.record(name, &[Entry::Schedule { folder, policy }])?;
         }

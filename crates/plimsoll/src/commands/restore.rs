@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::service;
-use plimsoll_engine::runtime::{Ownership, RuntimeFolder};
+use plimsoll_engine::journal::wait_for_last_owner;
+use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::{self, UndoReport};
 use serde::Serialize;
 
@@ -47,16 +48,15 @@ fn recover_everything() -> Result<UndoReport> {
     let runtime = RuntimeFolder::of_this_user();
     runtime.create()?;
     let hierarchy = Hierarchy::find()?;
-    let _ownership = match Ownership::take(&hierarchy)? {
-        Some(ownership) => ownership,
-        None => match Owner::at(&runtime)? {
-            Some(owner) => return ask_owner(owner),
-            // One that was killed just now.
-            None => owner::wait_for_ownership(&hierarchy, || {
-                "another process owns the cgroups here, and nobody answers; end it first".into()
-            })?,
-        },
-    };
+    // Whatever tree it owns: files in this folder are its own.
+    if let Some(owner) = Owner::at(&runtime)? {
+        return ask_owner(owner);
+    }
+    // One that was killed just now may still have it.
+    let _ownership = owner::wait_for_ownership(&hierarchy, || {
+        "another process owns the cgroups here, and nobody answers; end it first".into()
+    })?;
+    wait_for_last_owner(runtime.path())?;
     let mut report = recover(&runtime)?;
     remove_socket_and_log(&runtime);
     let forgotten = service::forget(&runtime);

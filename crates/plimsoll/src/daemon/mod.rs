@@ -19,6 +19,7 @@ use plimsoll_daemon::control::server::Server;
 use plimsoll_daemon::log::{Log, Priority};
 use plimsoll_daemon::service::{Handle, Options, Service};
 use plimsoll_engine::huge_pages;
+use plimsoll_engine::journal::wait_for_last_owner;
 use plimsoll_engine::runtime::{Ownership, RuntimeFolder};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -49,6 +50,7 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.on_demand {
+        on_demand::close_inherited();
         on_demand::leave_the_client();
     }
     let least = match args.verbose {
@@ -69,6 +71,10 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
         None if args.on_demand => return Ok(ExitCode::from(EXIT_TAKEN)),
         None => succeed(&runtime, &hierarchy)?,
     };
+    wait_for_last_owner(runtime.path())?;
+    if args.on_demand {
+        on_demand::leave_the_cgroup(&hierarchy);
+    }
     if geteuid().is_root() {
         runtime.open_to_clients()?;
     }

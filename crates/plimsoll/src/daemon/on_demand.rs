@@ -1,11 +1,13 @@
 //! An owner that a client has started: it has nothing in common with that client but the user.
 
-use std::fs::OpenOptions;
+use std::fs::{DirEntry, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 
 use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::{Pid, dup2_stderr, dup2_stdout, setsid};
+use nix::unistd::{Pid, dup2_stderr, dup2_stdout, geteuid, setsid};
+use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::tasks;
 
@@ -13,6 +15,30 @@ use super::READY;
 
 /// What the owner writes for people, from its start on.
 const LOG: &str = "owner.log";
+
+/// Closes what the client has inherited and passed on, such as a lock of `flock` or the end of a
+/// pipe: it would be held for as long as the owner lives. Before anything else is open.
+pub fn close_inherited() {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    let name = |entry: std::io::Result<DirEntry>| entry.ok()?.file_name().into_string().ok();
+    let files: Vec<i32> = entries.filter_map(name).flat_map(|it| it.parse()).collect();
+    for file in files.into_iter().filter(|file| *file > 2) {
+        // That of the folder is closed by now.
+        let _ = nix::unistd::close(file);
+    }
+}
+
+/// Leaves the cgroup of the client, which may be limited, frozen, or killed as a whole with its
+/// unit. Only the root of the tree takes processes beside its groups; elsewhere an owner stays.
+pub fn leave_the_cgroup(hierarchy: &Hierarchy) {
+    if geteuid().is_root() && hierarchy.base() == Path::new("") {
+        let own = std::process::id().cast_signed();
+        // Where it may not, it works as its client does.
+        let _ = plimsoll_cgroupfs::move_process(&hierarchy.folders(Path::new("")), own);
+    }
+}
 
 /// Leaves the client's terminal, and the priority, policy and CPUs that the client may have been
 /// given: limits of one command are not to hold for the process that keeps those of all.

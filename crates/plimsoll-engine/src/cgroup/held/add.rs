@@ -9,6 +9,7 @@ use super::HeldGroups;
 use super::check::check_held;
 use super::group::{Held, Prepared, folder_of};
 use super::kept::{KeptJournal, copy_of};
+use super::values::released;
 use crate::cgroup::enforcer::no_group;
 use crate::cgroup::managed::explain_busy;
 use crate::control::headroom::HeadroomDuty;
@@ -95,6 +96,7 @@ impl HeldGroups {
         let group = CpuGroup::at(&self.hierarchy, path);
         self.check_new(&policy.name, &group)?;
         self.hierarchy.check_writable(path)?;
+        let was_another = self.left.forget_another(&group);
         let adopted = self.left.adopt(&policy.name, &group)?;
         let is_new = adopted.is_none();
         let mut held = adopted.unwrap_or_else(|| Held::new(&policy.name, &group));
@@ -110,7 +112,15 @@ impl HeldGroups {
             Ok(mut prepared) => {
                 if let (true, Some(inode)) = (is_new, prepared.group.identity()) {
                     let folder = folder_of(&prepared.group);
-                    prepared.entries.insert(0, Entry::Hold { folder, inode });
+                    let hold = Entry::Hold {
+                        folder: folder.clone(),
+                        inode,
+                    };
+                    prepared.entries.insert(0, hold);
+                    if was_another {
+                        // Its values are no originals of this one's.
+                        prepared.entries.insert(0, released(&folder));
+                    }
                 }
                 prepared.name = policy.name.as_str().into();
                 prepared.held = held;
@@ -174,8 +184,9 @@ impl HeldGroups {
     }
 
     fn take_new(&mut self, prepared: Prepared, duty: &mut HeadroomDuty) -> Result<()> {
-        let name = prepared.name.clone();
+        let (name, group) = (prepared.name.clone(), prepared.group.clone());
         let taken = self.take(prepared, duty);
+        self.left.settle(&group);
         if taken.is_err() {
             let _ = self.remove(&name, duty);
         }
@@ -184,6 +195,10 @@ impl HeldGroups {
 
     /// A new group that could not be made so.
     fn give_up(&mut self, mut prepared: Prepared, error: EngineError) -> Result<()> {
+        if self.left.contains(&prepared.group) {
+            // It stays as an earlier owner has left it, and is tried again.
+            return Err(error);
+        }
         let mut noted = vec![prepared.released()];
         // Of when it was held before.
         let folder = folder_of(&prepared.group);

@@ -80,21 +80,37 @@ impl Left {
         self.groups.get_mut(folder)
     }
 
-    /// Takes over a cgroup, if it is among them. `None`: it is not, or is another of its path.
+    /// Forgets a cgroup that is gone, in whose place there is another of its path. Returns whether
+    /// there was one.
+    pub fn forget_another(&mut self, group: &CpuGroup) -> bool {
+        let folder = super::group::folder_of(group);
+        let is_another = |one: &OneLeft| Some(one.inode) != group.identity();
+        self.groups.get(&folder).is_some_and(is_another) && self.groups.remove(&folder).is_some()
+    }
+
+    /// Goes on with a cgroup, if it is among them. It stays among them until it is
+    /// [settled](Self::settle): an attempt that fails loses no original value.
     ///
     /// # Errors
     /// When its files cannot be read.
-    pub fn adopt(&mut self, name: &str, group: &CpuGroup) -> Result<Option<Held>> {
-        let folder = super::group::folder_of(group);
-        if self.groups.get(&folder).map(|one| one.inode) != group.identity() {
-            return Ok(None);
-        }
-        let Some(one) = self.groups.remove(&folder) else {
+    pub fn adopt(&self, name: &str, group: &CpuGroup) -> Result<Option<Held>> {
+        let Some(one) = self.groups.get(&super::group::folder_of(group)) else {
             return Ok(None);
         };
-        let mut held = Held::new(name, group).with_tasks_of(one.held);
+        let mut held = Held::new(name, group).with_tasks_of(&one.held);
         held.values = values(group, &one.files)?;
         Ok(Some(held))
+    }
+
+    /// A cgroup was taken over, or put back. Returns whether it was among them.
+    pub fn settle(&mut self, group: &CpuGroup) -> bool {
+        let folder = super::group::folder_of(group);
+        self.groups.remove(&folder).is_some()
+    }
+
+    /// Whether a cgroup is among them.
+    pub fn contains(&self, group: &CpuGroup) -> bool {
+        self.groups.contains_key(&super::group::folder_of(group))
     }
 
     /// All that were not taken over, to be put back.
@@ -105,7 +121,7 @@ impl Left {
             let group = CpuGroup::at(hierarchy, path);
             let mut held = Held::new("", &group);
             if group.identity() == Some(one.inode) {
-                held = held.with_tasks_of(one.held);
+                held = held.with_tasks_of(&one.held);
                 held.earlier = one.files;
             }
             Some((group, held))
@@ -148,10 +164,10 @@ fn values(group: &CpuGroup, files: &[FileRestore]) -> Result<Values> {
 
 impl Held {
     /// The same with the tasks that another has changed.
-    fn with_tasks_of(mut self, other: Self) -> Self {
-        self.tasks = other.tasks;
-        self.descendants = other.descendants;
-        self.moved = other.moved;
+    fn with_tasks_of(mut self, other: &Self) -> Self {
+        self.tasks.clone_from(&other.tasks);
+        self.descendants.clone_from(&other.descendants);
+        self.moved.clone_from(&other.moved);
         self.knobs.nice = other.knobs.nice;
         self
     }
