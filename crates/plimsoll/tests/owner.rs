@@ -16,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Host, Running, bandwidth_us, is_alive, membership, ms, wait_until};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plimsoll_cgroupfs::CpuGroup;
@@ -256,6 +257,22 @@ fn an_owner_that_is_started_from_a_group_is_in_none() {
     assert!(!membership(owner).contains("/plimsoll/"), "{owner}");
     running.stop();
     wait_until("everything is as it was", SHORT, || host.is_clean());
+}
+
+#[test]
+fn an_owner_holds_no_file_that_its_client_has_inherited() {
+    let host = Host::shared();
+    let lock = tempfile::NamedTempFile::new().unwrap();
+    // As with `exec 9>lock; flock 9` in a shell.
+    fcntl(lock.as_file(), FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+    host.run(["run", "--", "true"]).good();
+    let owner = host.owner_pid();
+    let files = fs::read_dir(format!("/proc/{owner}/fd")).unwrap();
+    let open: Vec<PathBuf> = files
+        .filter_map(|file| fs::read_link(file.ok()?.path()).ok())
+        .collect();
+    assert!(open.len() > 3, "{open:?}");
+    assert!(!open.contains(&lock.path().to_owned()), "{open:?}");
 }
 
 #[test]
