@@ -13,7 +13,6 @@ mod control;
 pub mod enforcer;
 mod error;
 pub mod host;
-pub mod huge_pages;
 pub mod journal;
 pub mod knobs;
 pub mod own_groups;

@@ -3,17 +3,16 @@
 use std::ops::Bound;
 use std::path::PathBuf;
 
-use plimsoll_engine::host::{Mode, nr_cpus_online};
+use plimsoll_engine::host::Mode;
 use plimsoll_engine::journal::Entry;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::policies::Policies;
-use plimsoll_engine::tasks::{self, Policy};
 use plimsoll_engine::undo::{self, UndoReport};
 use plimsoll_engine::{EngineError, Result};
 
-use super::{Kind, SchedExtEnforcer};
+use super::SchedExtEnforcer;
 use crate::control_error::ControlError;
-use crate::machine::{self, Demand};
+use crate::machine;
 use crate::members::Members;
 use crate::objects::Objects;
 use crate::sample::Counts;
@@ -54,14 +53,6 @@ impl Scheduled {
     }
 }
 
-/// The policy of what this process starts.
-fn own_policy() -> i32 {
-    let own = tasks::policy_number(0).filter(|number| Policy::of(*number) == Policy::Fair);
-    own.map_or(libc::SCHED_OTHER, |number| {
-        number & !libc::SCHED_RESET_ON_FORK
-    })
-}
-
 /// The same failure of another group.
 fn copy_of(error: &EngineError) -> EngineError {
     EngineError::SchedExt {
@@ -73,14 +64,9 @@ impl SchedExtEnforcer {
     /// Hands groups, whose cgroups are there, to the scheduler: each goes or
     /// fails by itself.
     pub(super) fn hand_over_new(&mut self, groups: &[(&str, &Knobs)]) -> Vec<Result<()>> {
-        let policy = |name: &str| match self.asked.get(name).map(|asked| asked.kind) {
-            Some(Kind::Command) => own_policy(),
-            _ => libc::SCHED_OTHER,
-        };
+        let policies = Policies::new(libc::SCHED_OTHER).with(&self.left_policies);
         let groups = groups.iter();
-        let left = &self.left_policies;
-        let policies = |name: &str| Policies::new(policy(name)).with(left);
-        let groups = groups.map(|(name, knobs)| (*name, *knobs, policies(name)));
+        let groups = groups.map(|(name, knobs)| (*name, *knobs, policies.clone()));
         self.hand_over(groups.collect())
     }
 
@@ -95,7 +81,6 @@ impl SchedExtEnforcer {
         let mut failed = Vec::new();
         for (name, result) in names.into_iter().zip(&mut results) {
             if result.is_ok() {
-                self.tell_larger_headroom(name);
                 *result = self.sweep(name);
             }
             if result.is_err() {
@@ -166,14 +151,13 @@ impl SchedExtEnforcer {
 
     /// Gives a group a slot of the scheduler that is loaded now, or finds the
     /// one that it has. `is_new`: what the slot has counted is not the group's.
-    /// Where there may be more of them than places one for which there is none waits.
+    /// A group for which there is no place waits.
     pub(super) fn register(
         &mut self,
         name: &str,
         registrar: &mut Registrar<'_>,
         is_new: bool,
     ) -> Result<()> {
-        let may_wait = self.keeps_many;
         let Some(scheduled) = self.scheduled.get_mut(name) else {
             return Ok(());
         };
@@ -183,7 +167,7 @@ impl SchedExtEnforcer {
                 scheduled.waits = false;
                 Ok(())
             }
-            Err(ControlError::TooManyGroups(_)) if may_wait => {
+            Err(ControlError::TooManyGroups(_)) => {
                 scheduled.slot = None;
                 scheduled.waits = true;
                 Ok(())
@@ -215,9 +199,10 @@ impl SchedExtEnforcer {
         };
         let old = std::mem::replace(&mut scheduled.knobs, knobs.clone());
         let applied = self.apply_new(name);
-        match (&applied, self.scheduled.get_mut(name)) {
-            (Err(_), Some(scheduled)) => scheduled.knobs = old,
-            _ => self.tell_larger_headroom(name),
+        if applied.is_err()
+            && let Some(scheduled) = self.scheduled.get_mut(name)
+        {
+            scheduled.knobs = old;
         }
         applied
     }
@@ -236,21 +221,6 @@ impl SchedExtEnforcer {
             self.register(name, &mut registrar, false)?;
         }
         self.tell_machine(&groups)
-    }
-
-    /// Several groups may ask for headroom: the largest demand holds. Who keeps
-    /// the groups of others sees to that alone.
-    fn tell_larger_headroom(&self, name: &str) {
-        let own = self.scheduled.get(name).and_then(|own| own.knobs.headroom);
-        let (Some(objects), Some(own), false) = (&self.objects, own, self.keeps_many) else {
-            return;
-        };
-        let in_force = Demand::now(objects).in_force(nr_cpus_online());
-        if let Some(larger) = in_force.filter(|larger| *larger != own) {
-            self.context.messages.tell(format!(
-                "headroom {own}: another group asks for more, {larger}, which holds for all"
-            ));
-        }
     }
 
     /// Takes groups back from the scheduler: their tasks, then their slots.

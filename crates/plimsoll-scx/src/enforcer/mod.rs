@@ -46,31 +46,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// No more groups are named as those that share the headroom.
 const SIDES_MAX: usize = 32;
 
-/// Where the processes of a group are from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// A command is started in it.
-    Command,
-    /// Processes are moved into it.
-    Processes,
-    /// It is a cgroup of somebody else's.
-    Cgroup,
-}
-
-impl Kind {
-    fn of(selector: &Selector) -> Self {
-        match selector {
-            Selector::Command => Self::Command,
-            Selector::Cgroup(_) => Self::Cgroup,
-            _ => Self::Processes,
-        }
-    }
-}
-
 /// How a group was asked for.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
-    kind: Kind,
+    /// It is a cgroup of somebody else's.
+    is_foreign: bool,
     /// The scheduler, in this mode, enforces what it can of the group.
     scheduler: Option<Mode>,
 }
@@ -78,7 +58,7 @@ struct Asked {
 impl Asked {
     fn of(group: &GroupPolicy) -> Self {
         Self {
-            kind: Kind::of(&group.selector),
+            is_foreign: matches!(group.selector, Selector::Cgroup(_)),
             scheduler: group.scheduler,
         }
     }
@@ -98,8 +78,6 @@ pub struct SchedExtEnforcer {
     asked: BTreeMap<String, Asked>,
     /// Those that are the scheduler's; of the others stock knobs do all.
     scheduled: BTreeMap<String, Scheduled>,
-    /// There may be more groups than the scheduler has places for.
-    keeps_many: bool,
     /// The scheduler is loaded for the first group that wants it, and goes with the last.
     is_lazy: bool,
     objects: Option<Arc<Objects>>,
@@ -138,7 +116,7 @@ fn stock_part(knobs: &Knobs, asked: Asked) -> Knobs {
     Knobs {
         class: knobs.class,
         nice: knobs.nice,
-        weight: knobs.weight.filter(|_| asked.kind != Kind::Cgroup),
+        weight: knobs.weight.filter(|_| !asked.is_foreign),
         ..Knobs::default()
     }
 }
@@ -166,7 +144,6 @@ impl SchedExtEnforcer {
             left_policies,
             asked: BTreeMap::new(),
             scheduled: BTreeMap::new(),
-            keeps_many: false,
             is_lazy: mode.is_none(),
             objects: None,
             slice: None,
@@ -341,7 +318,6 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn keep_cgroups_in(&mut self, name: &str) -> Result<()> {
-        self.keeps_many = true;
         self.stock.keep_cgroups_in(name)
     }
 
@@ -522,16 +498,16 @@ impl Enforcer for SchedExtEnforcer {
 mod tests {
     use super::*;
 
-    fn asked(kind: Kind, mode: Mode) -> Asked {
+    fn asked(is_foreign: bool, mode: Mode) -> Asked {
         Asked {
-            kind,
+            is_foreign,
             scheduler: Some(mode),
         }
     }
 
     fn part(json: &str, mode: Mode) -> Knobs {
         let knobs = serde_json::from_str(json).unwrap();
-        stock_part(&knobs, asked(Kind::Command, mode))
+        stock_part(&knobs, asked(false, mode))
     }
 
     #[test]
@@ -547,7 +523,7 @@ mod tests {
     #[test]
     fn a_cgroup_of_somebody_elses_has_its_weight_from_the_scheduler() {
         let knobs = serde_json::from_str(r#"{"class": "batch", "weight": "50"}"#).unwrap();
-        let left = stock_part(&knobs, asked(Kind::Cgroup, Mode::Partial));
+        let left = stock_part(&knobs, asked(true, Mode::Partial));
         assert_eq!(left, serde_json::from_str(r#"{"class": "batch"}"#).unwrap());
     }
 

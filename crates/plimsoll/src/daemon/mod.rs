@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread;
 
 use nix::errno::Errno;
+use nix::sys::prctl::set_thp_disable;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use plimsoll_cgroupfs::Hierarchy;
@@ -18,7 +19,6 @@ use plimsoll_daemon::control::protocol::SOCKET;
 use plimsoll_daemon::control::server::Server;
 use plimsoll_daemon::log::{Log, Priority};
 use plimsoll_daemon::service::{Handle, Options, Service};
-use plimsoll_engine::huge_pages;
 use plimsoll_engine::journal::wait_for_last_owner;
 use plimsoll_engine::runtime::{Ownership, RuntimeFolder};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -60,8 +60,10 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
         _ => Priority::Debug,
     };
     let log = Arc::new(Log::new(least));
-    // An old kernel has no such switch; the service runs all the same.
-    let _ = huge_pages::do_without();
+    // khugepaged makes huge pages at nice 19. Behind work that keeps all CPUs busy it would hold
+    // this process's memory for long. An old kernel has no such switch; the service runs all the
+    // same.
+    let _ = set_thp_disable(true);
     let hierarchy = Arc::new(Hierarchy::find()?);
     hierarchy.check_permission()?;
     let runtime = RuntimeFolder::of_this_host();
