@@ -29,15 +29,15 @@ pub enum CgroupError {
     /// There is no cpu controller to be had.
     #[error("no cpu controller: {reason}")]
     NoController {
-        /// What was found instead, and what would help.
+        /// The controllers that were found, and the remedy.
         reason: String,
     },
     /// Neither root nor a delegated subtree.
     #[error("no permission to create or change cgroups below {path}: {help}", path = path.display())]
     NoPermission {
-        /// Where it was tried.
+        /// The folder without permission.
         path: PathBuf,
-        /// What would give the permission.
+        /// The step that gives the permission.
         help: String,
     },
     /// There is no such cgroup or process.
@@ -59,7 +59,7 @@ pub enum CgroupError {
         target: String,
         /// The cgroup as in `/proc/PID/cgroup`.
         cgroup: PathBuf,
-        /// Where the hierarchy is mounted.
+        /// The mount point of the hierarchy.
         mount_point: PathBuf,
     },
 }
@@ -88,5 +88,5 @@ impl CgroupError {
     }
 }
 
-/// What this crate's functions return.
+/// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, CgroupError>;

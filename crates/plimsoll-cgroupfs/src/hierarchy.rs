@@ -1,4 +1,4 @@
-//! Where the cpu controller is on this host.
+//! Finds the hierarchy of the cpu controller on this host.
 //!
 //! Found through `/proc/self/mountinfo` and `/proc/self/cgroup`, never from
 //! a fixed path: both versions exist in the wild, together or apart, with
@@ -271,7 +271,7 @@ impl Hierarchy {
         self.base.as_os_str().is_empty()
     }
 
-    /// Where the hierarchy of the cpu controller is mounted.
+    /// The mount point of the cpu controller's hierarchy.
     pub fn mount_point(&self) -> &Path {
         &self.cpu.mount_point
     }
@@ -339,9 +339,9 @@ impl Hierarchy {
         tree.place(format_args!("process {pid}"), &membership.cgroup)
     }
 
-    /// Where a path that a user gave is below the mount point: either as in
-    /// `/proc/PID/cgroup`, or as a path in the file system. One with `..` in it
-    /// is none: who writes it means another cgroup than is easily seen.
+    /// Resolves the path of a cgroup that a user gave, to one below the mount point: either as in
+    /// `/proc/PID/cgroup`, or as a path in the file system. A path with `..`
+    /// is refused: it names another cgroup than a reader sees.
     ///
     /// # Errors
     /// When there is no such cgroup.

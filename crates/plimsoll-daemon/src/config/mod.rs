@@ -76,7 +76,7 @@ pub struct Config {
     pub enforce: bool,
     /// Groups may save up what they do not use of their quotas.
     pub burst_enabled: bool,
-    /// What a CPU takes from a quota at a time; `None`: as the machine has it.
+    /// Runtime that a CPU takes from a quota at once; `None`: the kernel's setting stays.
     pub bandwidth_slice: Option<BandwidthSlice>,
     /// The knobs that the owner of a cgroup may set in its extended
     /// attributes; none unless the operator says so.

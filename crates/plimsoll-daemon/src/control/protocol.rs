@@ -83,7 +83,7 @@ pub enum Request {
     Restore,
 }
 
-/// How a group is to be enforced.
+/// A client's choice of enforcer and mode for a group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {

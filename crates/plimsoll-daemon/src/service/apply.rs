@@ -67,7 +67,7 @@ impl Service {
         self.config.burst_enabled && !self.remembered.burst_off
     }
 
-    /// What batch groups have to leave free may have changed.
+    /// Merges the headroom demands of all groups again.
     fn find_demand(&mut self) {
         let demand = wish::demand(self.book.wishes());
         if demand != self.demand {

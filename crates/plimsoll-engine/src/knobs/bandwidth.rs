@@ -181,7 +181,7 @@ impl FromStr for CpuMax {
     }
 }
 
-/// What a CPU takes from a group's quota at a time: of the whole machine.
+/// Runtime that a CPU takes from a group's quota at once; one value for the whole machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BandwidthSlice {
     /// 100 µs to 1 s, in whole microseconds.
