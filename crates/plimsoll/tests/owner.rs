@@ -19,7 +19,6 @@ use common::{Host, Running, bandwidth_us, is_alive, membership, ms, wait_until};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_daemon::control::protocol::{SOCKET, VERSION};
 use plimsoll_daemon::service::LINGER;
 
@@ -372,24 +371,16 @@ fn an_owner_of_another_version_is_refused_with_both_versions() {
     host.assert_clean();
 }
 
-/// Gives a cgroup to a user, as systemd does for `Delegate=yes`.
-fn delegate(group: &CpuGroup) {
-    for folder in group.folders() {
-        chown(&folder, Some(USER), Some(USER)).unwrap();
-        for name in ["cgroup.procs", "cgroup.subtree_control", "tasks"] {
-            let file = folder.join(name);
-            if file.exists() {
-                chown(file, Some(USER), Some(USER)).unwrap();
-            }
-        }
-    }
-}
-
 #[test]
 fn a_users_owner_beside_roots() {
     let mut host = Host::shared();
     let subtree = host.group("delegated");
-    delegate(&subtree);
+    common::delegate(&subtree, USER);
+    // Beside their groups, and not above them: a cgroup of v2 has processes or children.
+    let shell = subtree.child("shell");
+    shell.create().unwrap();
+    common::delegate(&shell, USER);
+    let before = host.snapshot();
     // Root's owner has a group.
     let roots = start_job(&host);
     let folder = tempfile::tempdir().unwrap();
@@ -402,9 +393,9 @@ fn a_users_owner_beside_roots() {
     let theirs = |words: &str| {
         let join = r#"for f in $FOLDERS; do echo $$ >"$f/cgroup.procs" || exit 99; done
             unset FOLDERS; uid=$1; shift
-            exec setpriv --reuid "$uid" --regid "$uid" --clear-groups -- "$@""#;
+            exec /usr/bin/setpriv --reuid "$uid" --regid "$uid" --clear-groups -- "$@""#;
         let mut command = Command::new("sh");
-        let folders = subtree.folders();
+        let folders = shell.folders();
         let folders: Vec<_> = folders.iter().map(|path| path.to_string_lossy()).collect();
         command
             .args(["-c", join, "sh", &USER.to_string()])
@@ -444,5 +435,5 @@ fn a_users_owner_beside_roots() {
     assert!(!group.exists());
     assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
     roots.stop();
-    host.assert_clean();
+    host.assert_as(&before);
 }

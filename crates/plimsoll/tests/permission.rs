@@ -12,7 +12,6 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Host, bandwidth_us, wait_until};
-use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_daemon::control::protocol::SOCKET;
 use tempfile::TempDir;
 
@@ -98,33 +97,15 @@ fn without_permission_one_line_says_what_would_give_it() {
     host.assert_as(&before);
 }
 
-/// Gives a cgroup to a user, as systemd does for `Delegate=yes`.
-fn delegate(group: &CpuGroup, uid: u32) {
-    for folder in group.folders() {
-        chown(&folder, Some(uid), Some(uid)).unwrap();
-        for name in [
-            "cgroup.procs",
-            "cgroup.subtree_control",
-            "cgroup.threads",
-            "tasks",
-        ] {
-            let file = folder.join(name);
-            if file.exists() {
-                chown(file, Some(uid), Some(uid)).unwrap();
-            }
-        }
-    }
-}
-
 #[test]
 fn in_a_delegated_subtree_a_user_needs_no_root() {
     let mut host = Host::alone();
     let subtree = host.group("delegated");
-    delegate(&subtree, USER);
+    common::delegate(&subtree, USER);
     // The user's shell is below the subtree, and not in its root.
     let shell = subtree.child("shell");
     shell.create().unwrap();
-    delegate(&shell, USER);
+    common::delegate(&shell, USER);
     let before = host.snapshot();
     let user = Account::new(USER);
     let folders: Vec<String> = shell

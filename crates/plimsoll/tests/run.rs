@@ -304,7 +304,7 @@ fn a_name_is_taken_as_long_as_its_group_lives() {
 fn tasks_of_a_capped_group_are_shown_with_their_usage_rates() {
     let host = Host::shared();
     let script = "sleep 600 & trap \"kill $!; exit\" TERM; while :; do :; done";
-    let words = "run --name capped --soft-cap 0% --cap 90% -- bash -c";
+    let words = "run --name capped --soft-cap 0% --cap 90% -- sh -c";
     let mut words: Vec<&str> = words.split(' ').collect();
     words.push(script);
     let capped = host.start(words);
@@ -319,7 +319,7 @@ fn tasks_of_a_capped_group_are_shown_with_their_usage_rates() {
     };
     assert_eq!(
         (busy["command"].as_str(), idle["command"].as_str()),
-        (Some("bash"), Some("sleep"))
+        (Some("sh"), Some("sleep"))
     );
     let ppm = |task: &serde_json::Value| task["rate_ppm"].as_u64().unwrap();
     // No more than one CPU, whatever the machine does besides; a sleeper used a millisecond

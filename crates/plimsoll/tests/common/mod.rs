@@ -15,6 +15,7 @@ pub mod switches;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
+use std::os::unix::fs::chown;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -664,6 +665,24 @@ pub fn load_words(load: &str) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec![binary().into(), "load".into()];
     words.extend(load.split_whitespace().map(OsString::from));
     words
+}
+
+/// Gives a cgroup to a user, as systemd does for `Delegate=yes`.
+pub fn delegate(group: &CpuGroup, uid: u32) {
+    for folder in group.folders() {
+        chown(&folder, Some(uid), Some(uid)).unwrap();
+        for name in [
+            "cgroup.procs",
+            "cgroup.subtree_control",
+            "cgroup.threads",
+            "tasks",
+        ] {
+            let file = folder.join(name);
+            if file.exists() {
+                chown(file, Some(uid), Some(uid)).unwrap();
+            }
+        }
+    }
 }
 
 /// The trimmed text of a file; empty where there is none.
