@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::error::{CgroupError, Result};
 use crate::files;
 use crate::group::CpuGroup;
+use crate::os;
 use crate::version::Version;
 
 /// Quota, period and burst of a cgroup, in the unit of the kernel's files.
@@ -66,7 +67,7 @@ impl CpuMax {
 impl CpuGroup {
     /// Whether it can save up unused quota (Linux 5.14 and later).
     pub fn has_burst(&self) -> bool {
-        self.burst_file().exists()
+        os::exists(&self.burst_file())
     }
 
     fn burst_file(&self) -> PathBuf {

@@ -1,13 +1,10 @@
 //! Reading and writing kernel files, with the path in every error.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{CgroupError, Result};
-
-/// What most files of a cgroup fit into.
-const FILE_BYTES: usize = 4096;
+use crate::os;
 
 /// The trimmed text of a kernel file.
 ///
@@ -20,12 +17,9 @@ pub fn read_text(path: &Path) -> Result<String> {
     }
 }
 
-/// Most of the kernel's files in one call. `fs::read_to_string` believes their
-/// length of 0 and begins with a few bytes, which is dear for thousands of them.
 fn read_whole(path: &Path) -> io::Result<String> {
-    let mut bytes = Vec::with_capacity(FILE_BYTES);
-    File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
-    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    String::from_utf8(os::read(path)?)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// Writes `text` to a kernel file in one call.
@@ -33,10 +27,7 @@ fn read_whole(path: &Path) -> io::Result<String> {
 /// # Errors
 /// When the kernel refuses.
 pub fn write_text(path: &Path, text: &str) -> Result<()> {
-    fs::OpenOptions::new()
-        .write(true)
-        .open(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
+    os::write(path, text)
         .map_err(|source| CgroupError::file(format!("write `{text}`"), path, source))
 }
 
@@ -72,13 +63,9 @@ pub fn threads_below(folder: &Path, apart: &[PathBuf]) -> Vec<i32> {
         .iter()
         .find_map(|file| read_ids(&folder.join(file)).ok());
     let mut tids = own.unwrap_or_default();
-    let Ok(entries) = fs::read_dir(folder) else {
-        return tids;
-    };
-    for entry in entries.flatten() {
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        if is_folder && !apart.contains(&entry.path()) {
-            tids.extend(threads_below(&entry.path(), apart));
+    for below in os::list(folder).unwrap_or_default() {
+        if below.is_folder && !apart.contains(&below.path) {
+            tids.extend(threads_below(&below.path, apart));
         }
     }
     tids
@@ -86,6 +73,8 @@ pub fn threads_below(folder: &Path, apart: &[PathBuf]) -> Vec<i32> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -1,14 +1,14 @@
 //! One cgroup: its knobs, members and counters.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{CgroupError, Result};
 use crate::files;
 use crate::hierarchy::Hierarchy;
+use crate::os;
 use crate::stat::{self, CpuStat};
 use crate::version::Version;
 
@@ -73,14 +73,14 @@ impl CpuGroup {
 
     /// Whether it is there.
     pub fn exists(&self) -> bool {
-        self.hierarchy.cpu_folder(&self.path).is_dir()
+        os::is_folder(&self.hierarchy.cpu_folder(&self.path))
     }
 
     /// Tells it from another that was made under its name; `None`: it is not
     /// there.
     pub fn identity(&self) -> Option<u64> {
-        let found = fs::metadata(self.hierarchy.cpu_folder(&self.path));
-        found.ok().map(|found| found.ino())
+        let found = os::look(&self.hierarchy.cpu_folder(&self.path));
+        found.ok().map(|found| found.inode)
     }
 
     /// Whether it is the one of that identity, and not gone, as an error.
@@ -96,7 +96,7 @@ impl CpuGroup {
     /// Whether it is there, as an error.
     pub fn check_exists(&self) -> Result<()> {
         let folder = self.hierarchy.cpu_folder(&self.path);
-        match fs::metadata(&folder) {
+        match os::look(&folder) {
             Ok(_) => Ok(()),
             Err(source) => Err(CgroupError::file("find", &folder, source)),
         }
@@ -108,7 +108,7 @@ impl CpuGroup {
     /// When the kernel refuses.
     pub fn create(&self) -> Result<()> {
         for folder in self.folders() {
-            match fs::create_dir(&folder) {
+            match os::create_folder(&folder) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                     return Err(CgroupError::file("create", &folder, error));
                 }
@@ -248,17 +248,13 @@ impl CpuGroup {
         let failed = |source| CgroupError::file("list", &folder, source);
         // The kernel counts them: 2, and one for each. To list all its files
         // for nothing is what costs most of looking at thousands of cgroups.
-        if fs::metadata(&folder).map_err(failed)?.nlink() == 2 {
+        if os::look(&folder).map_err(failed)?.nr_links == 2 {
             return Ok(Vec::new());
         }
-        let mut children = Vec::new();
-        for entry in fs::read_dir(&folder).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            if entry.file_type().map_err(failed)?.is_dir() {
-                children.push(self.child(entry.file_name()));
-            }
-        }
-        Ok(children)
+        let below = os::list(&folder).map_err(failed)?.into_iter();
+        let names = below.filter(|found| found.is_folder);
+        let names = names.filter_map(|found| Some(self.child(found.path.file_name()?)));
+        Ok(names.collect())
     }
 
     /// CPU time used so far by it and all below it, in nanoseconds.
@@ -311,7 +307,7 @@ impl CpuGroup {
 
     /// Whether this cgroup has the idle mark (Linux 5.15 and later).
     pub fn has_idle(&self) -> bool {
-        self.cpu_file("cpu.idle").exists()
+        os::exists(&self.cpu_file("cpu.idle"))
     }
 
     /// Sets or clears the idle mark. Writing what is there is not an error,
@@ -377,7 +373,7 @@ impl CpuGroup {
 
     /// Whether it has a weight, and so the cpu controller.
     pub fn has_weight(&self) -> bool {
-        self.weight_setting(WEIGHT_DEFAULT).0.exists()
+        os::exists(&self.weight_setting(WEIGHT_DEFAULT).0)
     }
 }
 
@@ -411,6 +407,7 @@ fn move_task(folders: &[PathBuf], file: &str, id: i32) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use std::ffi::{OsStr, OsString};
+    use std::fs;
     use std::os::unix::ffi::OsStrExt as _;
 
     use super::*;

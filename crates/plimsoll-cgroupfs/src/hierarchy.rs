@@ -9,10 +9,10 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::unistd::{AccessFlags, access};
 
 use crate::error::{CgroupError, Result};
 use crate::files;
+use crate::os;
 use crate::proc::{self, Membership, Memberships, Mount};
 use crate::version::Version;
 
@@ -187,7 +187,8 @@ impl Hierarchy {
     /// The cgroup below which this process may create its own.
     fn choose_base(&self) -> Result<PathBuf> {
         if let Some(named) = std::env::var_os(BASE_VARIABLE) {
-            let base = downward(Path::new(&named)).filter(|base| self.cpu_folder(base).is_dir());
+            let base =
+                downward(Path::new(&named)).filter(|base| os::is_folder(&self.cpu_folder(base)));
             return base.ok_or_else(|| CgroupError::NoTarget {
                 target: Path::new(&named).display().to_string(),
                 what: "cgroup (from PLIMSOLL_CGROUP_BASE)",
@@ -199,8 +200,8 @@ impl Hierarchy {
         // The highest ancestor that was delegated to this user.
         let writable = |path: &Path| {
             let folder = self.cpu.mount_point.join(path);
-            access(&folder, AccessFlags::W_OK).is_ok()
-                && access(&folder.join("cgroup.procs"), AccessFlags::W_OK).is_ok()
+            os::check_writable(&folder).is_ok()
+                && os::check_writable(&folder.join("cgroup.procs")).is_ok()
         };
         let Ok(own) = self.cpu.own_place() else {
             return Ok(PathBuf::new());
@@ -225,7 +226,7 @@ impl Hierarchy {
                     help: help.into(),
                 })
             };
-            if access(&folder, AccessFlags::W_OK).is_err() {
+            if os::check_writable(&folder).is_err() {
                 let read_only = nix::unistd::geteuid().is_root();
                 let help = "it is mounted read-only; in a container, mount it read-write";
                 return no_permission(if read_only { help } else { DELEGATION_HELP });
@@ -246,7 +247,7 @@ impl Hierarchy {
     /// When not: it says what would give the permission.
     pub fn check_writable(&self, path: &Path) -> Result<()> {
         let folder = self.cpu_folder(path);
-        if access(&folder.join("cgroup.procs"), AccessFlags::W_OK) == Err(Errno::EACCES) {
+        if os::check_writable(&folder.join("cgroup.procs")) == Err(Errno::EACCES) {
             return Err(CgroupError::NoPermission {
                 path: folder,
                 help: DELEGATION_HELP.into(),
@@ -350,7 +351,7 @@ impl Hierarchy {
         let below = path.strip_prefix(&self.cpu.mount_point).unwrap_or(path);
         let is_there = |path: &PathBuf| {
             let is_root = path.as_os_str().is_empty();
-            !is_root && self.cpu_folder(path).is_dir()
+            !is_root && os::is_folder(&self.cpu_folder(path))
         };
         downward(below)
             .filter(is_there)

@@ -12,7 +12,10 @@ mod error;
 mod files;
 mod group;
 mod hierarchy;
+pub mod os;
 mod proc;
+#[cfg(feature = "simulated")]
+pub mod simulated;
 mod stat;
 mod usage;
 mod version;

@@ -3,11 +3,11 @@
 //! Names are bytes: a cgroup may have any name but one with a slash or a line break.
 
 use std::ffi::OsString;
-use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use crate::os;
 use crate::version::Version;
 
 /// One mounted cgroup file system.
@@ -29,7 +29,7 @@ impl Mount {
 
 /// The cgroup file systems that this process sees.
 pub(crate) fn mounts() -> io::Result<Vec<Mount>> {
-    Ok(parse_mounts(&fs::read("/proc/self/mountinfo")?))
+    Ok(parse_mounts(&os::read(Path::new("/proc/self/mountinfo"))?))
 }
 
 fn parse_mounts(text: &[u8]) -> Vec<Mount> {
@@ -94,12 +94,14 @@ pub(crate) struct Memberships(Vec<Membership>);
 impl Memberships {
     /// Those of this process.
     pub fn own() -> io::Result<Self> {
-        Ok(Self::parse(&fs::read("/proc/self/cgroup")?))
+        Ok(Self::parse(&os::read(Path::new("/proc/self/cgroup"))?))
     }
 
     /// Those of a process or of one thread.
     pub fn of(pid: i32) -> io::Result<Self> {
-        Ok(Self::parse(&fs::read(format!("/proc/{pid}/cgroup"))?))
+        Ok(Self::parse(&os::read(Path::new(&format!(
+            "/proc/{pid}/cgroup"
+        )))?))
     }
 
     fn parse(text: &[u8]) -> Self {

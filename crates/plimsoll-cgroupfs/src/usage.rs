@@ -1,10 +1,9 @@
 //! The CPU time of one cgroup, from a file that stays open.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use crate::error::{CgroupError, Result};
+use crate::os::{Access, File};
 use crate::stat::CpuStat;
 use crate::version::Version;
 
@@ -25,7 +24,8 @@ impl UsageCounter {
     /// # Errors
     /// When it cannot be opened.
     pub fn open(path: PathBuf, version: Version) -> Result<Self> {
-        let file = File::open(&path).map_err(|source| CgroupError::file("open", &path, source))?;
+        let file = File::open(&path, Access::Read)
+            .map_err(|source| CgroupError::file("open", &path, source))?;
         Ok(Self {
             file,
             path,
@@ -41,7 +41,7 @@ impl UsageCounter {
         let mut buffer = [0; FILE_BYTES_MAX];
         let length = self
             .file
-            .read_at(&mut buffer, 0)
+            .read_start(&mut buffer)
             .map_err(|source| CgroupError::file("read", &self.path, source))?;
         let text = String::from_utf8_lossy(&buffer[..length]);
         let value = match self.version {

@@ -1,0 +1,127 @@
+//! Processes of one thread each.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::error;
+use crate::version::Version;
+
+/// A process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// When it was started: no two are the same.
+    pub start_time: u64,
+    /// Who started it.
+    pub parent: i32,
+    /// Its nice level.
+    pub nice: i32,
+    /// The cgroup that it is in, below the mount point.
+    pub cgroup: PathBuf,
+}
+
+/// All processes.
+#[derive(Debug)]
+pub struct Tasks {
+    all: BTreeMap<i32, Task>,
+    nr_started: u64,
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        let mut new = Self {
+            all: BTreeMap::new(),
+            nr_started: 0,
+        };
+        new.start(1, 0, 0, Path::new(""));
+        new
+    }
+}
+
+impl Tasks {
+    fn start(&mut self, pid: i32, parent: i32, nice: i32, cgroup: &Path) {
+        self.nr_started += 1;
+        let task = Task {
+            start_time: self.nr_started,
+            parent,
+            nice,
+            cgroup: cgroup.to_owned(),
+        };
+        self.all.insert(pid, task);
+    }
+
+    /// A process of that number starts in a cgroup.
+    pub fn start_in(&mut self, pid: i32, cgroup: &Path) {
+        self.start(pid, 1, 0, cgroup);
+    }
+
+    /// A process starts another, which has its cgroup and its nice level. Nothing happens if it
+    /// is not there.
+    pub fn fork(&mut self, parent: i32, pid: i32) {
+        if let Some(Task { nice, cgroup, .. }) = self.all.get(&parent).cloned() {
+            self.start(pid, parent, nice, &cgroup);
+        }
+    }
+
+    /// A process ends; what it has started is the child of process 1 then.
+    pub fn end(&mut self, pid: i32) {
+        self.all.remove(&pid);
+        let children = self.all.values_mut().filter(|task| task.parent == pid);
+        children.for_each(|task| task.parent = 1);
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn get(&self, pid: i32) -> Option<&Task> {
+        self.all.get(&pid)
+    }
+
+    /// All of them, by number.
+    pub fn iter(&self) -> impl Iterator<Item = (i32, &Task)> {
+        self.all.iter().map(|(pid, task)| (*pid, task))
+    }
+
+    /// Sets a nice level.
+    ///
+    /// # Errors
+    /// `ESRCH`.
+    pub fn set_nice(&mut self, pid: i32, nice: i32) -> io::Result<()> {
+        self.all.get_mut(&pid).ok_or(error(libc::ESRCH))?.nice = nice;
+        Ok(())
+    }
+
+    pub(super) fn move_to(&mut self, pid: i32, cgroup: &Path) -> io::Result<()> {
+        let task = self.all.get_mut(&pid).ok_or(error(libc::ESRCH))?;
+        cgroup.clone_into(&mut task.cgroup);
+        Ok(())
+    }
+
+    /// The processes of one cgroup, as its file lists them.
+    pub(super) fn list(&self, cgroup: &Path) -> String {
+        let inside = self.iter().filter(|(_, task)| task.cgroup == cgroup);
+        inside.map(|(pid, _)| format!("{pid}\n")).collect()
+    }
+
+    pub(super) fn is_used(&self, cgroup: &Path) -> bool {
+        self.all.values().any(|task| task.cgroup == cgroup)
+    }
+
+    pub(super) fn is_used_below(&self, cgroup: &Path) -> bool {
+        self.all
+            .values()
+            .any(|task| task.cgroup.starts_with(cgroup))
+    }
+
+    /// `/proc/PID/cgroup`.
+    pub(super) fn read(&self, below_proc: &Path, version: Version) -> io::Result<Vec<u8>> {
+        let pid = below_proc.parent().and_then(Path::to_str);
+        let pid = pid.filter(|_| below_proc.ends_with("cgroup"));
+        let task = pid.and_then(|pid| self.all.get(&pid.parse().ok()?));
+        let cgroup = task.ok_or(error(libc::ENOENT))?.cgroup.display();
+        Ok(match version {
+            Version::V1 => format!("1:cpu,cpuacct:/{cgroup}\n"),
+            Version::V2 => format!("0::/{cgroup}\n"),
+        }
+        .into_bytes())
+    }
+}
