@@ -71,6 +71,7 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	$(CARGO) clippy -p plimsoll --test sched_ext --test timing --quiet -- -D warnings
+	$(CARGO) clippy -p plimsoll-engine --features simulated --all-targets --quiet -- -D warnings
 	clang-format-19 --dry-run -Werror $(C_SOURCES)
 	shellcheck -x -P SCRIPTDIR $(SHELL_SCRIPTS)
 
@@ -79,6 +80,7 @@ unit:
 	$(CARGO_TEST) --workspace --lib --bins
 	$(CARGO_TEST) --workspace --doc
 	$(CARGO_TEST) -p plimsoll-policy -p plimsoll-sim --tests
+	$(CARGO_TEST) --release -p plimsoll-engine --features simulated --test simulated
 	$(CARGO_TEST) -p plimsoll-daemon --test 'control_*'
 	$(CARGO) run --quiet -p plimsoll-lab -- report --check
 

@@ -58,7 +58,7 @@ impl MachineSlice {
     ) -> Result<()> {
         let Some(slice) = slice else {
             let mut report = UndoReport::default();
-            return self.put_back(runtime, &mut report);
+            return self.put_back(&mut report);
         };
         if !hierarchy.is_top() {
             let reason = "it holds for the whole machine, and this process has only a part of it";
@@ -101,9 +101,9 @@ impl MachineSlice {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn put_back(&mut self, runtime: &RuntimeFolder, report: &mut UndoReport) -> Result<()> {
+    pub fn put_back(&mut self, report: &mut UndoReport) -> Result<()> {
         match self.journal.take() {
-            Some(journal) => undo::undo_and_hand_over(journal, runtime, report),
+            Some(journal) => undo::undo_journal(journal, report),
             None => Ok(()),
         }
     }
@@ -184,7 +184,7 @@ mod tests {
         rig.write("3.5ms").unwrap();
         assert_eq!((rig.now().as_str(), rig.nr_journals()), ("3500", 1));
         let mut report = UndoReport::default();
-        rig.slice.put_back(&rig.runtime, &mut report).unwrap();
+        rig.slice.put_back(&mut report).unwrap();
         assert_eq!((rig.now().as_str(), rig.nr_journals()), ("5000", 0));
         assert_eq!(report.problems, [""; 0]);
     }
@@ -195,7 +195,7 @@ mod tests {
         rig.write("2ms").unwrap();
         fs::write(&rig.slice.file, "7000\n").unwrap();
         let mut report = UndoReport::default();
-        rig.slice.put_back(&rig.runtime, &mut report).unwrap();
+        rig.slice.put_back(&mut report).unwrap();
         assert_eq!(rig.now(), "7000");
         assert_eq!(report.problems.len(), 1, "{report:?}");
     }

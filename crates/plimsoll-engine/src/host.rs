@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nix::unistd::{SysconfVar, sysconf};
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, os};
 use serde::{Deserialize, Serialize};
 
 /// Which tasks a BPF scheduler schedules.
@@ -148,15 +148,15 @@ impl Probe<'_> {
     /// the kernel's version has to.
     fn has(&self, file: &str, since: (u32, u32)) -> bool {
         let base = CpuGroup::at(self.hierarchy, self.hierarchy.base());
-        if base.cpu_file(file).exists() {
+        if os::exists(&base.cpu_file(file)) {
             return true;
         }
         let children = base.children().unwrap_or_default();
         match children
             .iter()
-            .find(|child| child.cpu_file("cpu.max").exists())
+            .find(|child| os::exists(&child.cpu_file("cpu.max")))
         {
-            Some(child) => child.cpu_file(file).exists(),
+            Some(child) => os::exists(&child.cpu_file(file)),
             None => self.hierarchy.version() == Version::V2 && self.version >= since,
         }
     }

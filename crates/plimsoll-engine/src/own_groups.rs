@@ -7,7 +7,6 @@
 //! ```
 
 use std::ffi::OsStr;
-use std::fs;
 use std::path::Path;
 
 use plimsoll_cgroupfs::Hierarchy;
@@ -47,24 +46,6 @@ fn below_base<'a>(hierarchy: &Hierarchy, path: &'a Path) -> Option<&'a Path> {
 
 fn without_generation(folder: &str) -> &str {
     folder.split('+').next().unwrap_or(folder)
-}
-
-/// Whether one of our groups is directly in `folder`, without a parent that
-/// it shares with others.
-pub(crate) fn has_group_of_its_own(folder: &Path) -> bool {
-    has_child(folder, is_soft_name)
-}
-
-/// Whether one of our groups, or the parent of some, is directly in `folder`.
-pub(crate) fn has_group_of_ours(folder: &Path) -> bool {
-    has_child(folder, is_own_name)
-}
-
-fn has_child(folder: &Path, matches: fn(&OsStr) -> bool) -> bool {
-    let Ok(mut entries) = fs::read_dir(folder) else {
-        return false;
-    };
-    entries.any(|entry| entry.is_ok_and(|entry| matches(&entry.file_name())))
 }
 
 /// Whether a cgroup's folder may be one of ours, or below one: by its names

@@ -4,9 +4,20 @@ use std::path::Path;
 
 use crate::error::{EngineError, Result};
 
+/// Returns what the kernel in memory knows, where this thread has one.
+macro_rules! or_simulated {
+    ($kernel:ident => $answer:expr) => {
+        #[cfg(feature = "simulated")]
+        if let Some(answer) = plimsoll_cgroupfs::simulated::ask(|$kernel| $answer) {
+            return answer;
+        }
+    };
+}
+
 /// When a task was started, in clock ticks since boot: tells it from a later
 /// one of the same pid. `None`: there is no such task.
 pub fn start_time(tid: i32) -> Option<u64> {
+    or_simulated!(kernel => kernel.tasks().get(tid).map(|task| task.start_time));
     Some(
         procfs::process::Process::new(tid)
             .ok()?
@@ -18,6 +29,7 @@ pub fn start_time(tid: i32) -> Option<u64> {
 
 /// The name of a task, of at most 15 bytes. `None`: there is no such task.
 pub fn command(tid: i32) -> Option<String> {
+    or_simulated!(kernel => kernel.tasks().get(tid).map(|_| "simulated".to_owned()));
     let name = std::fs::read(format!("/proc/{tid}/comm")).ok()?;
     Some(printable(String::from_utf8_lossy(&name).trim_end()))
 }
@@ -35,17 +47,22 @@ pub(crate) fn printable(name: &str) -> String {
 /// # Errors
 /// When there is no such task.
 pub fn nice(tid: i32) -> Result<i32> {
+    or_simulated!(kernel => kernel.tasks().get(tid).map(|task| task.nice).ok_or_else(|| no_task(tid)));
     let stat = procfs::process::Process::new(tid).and_then(|process| process.stat());
-    let stat = stat.map_err(|_| EngineError::NoTarget {
+    // −20 … 19: it fits.
+    Ok(stat.map_err(|_| no_task(tid))?.nice as i32)
+}
+
+fn no_task(tid: i32) -> EngineError {
+    EngineError::NoTarget {
         target: tid.to_string(),
         what: "task",
-    })?;
-    // −20 … 19: it fits.
-    Ok(stat.nice as i32)
+    }
 }
 
 /// The tasks (threads) of a process.
 pub fn threads(pid: i32) -> Vec<i32> {
+    or_simulated!(kernel => kernel.tasks().get(pid).map(|_| pid).into_iter().collect());
     let Ok(process) = procfs::process::Process::new(pid) else {
         return Vec::new();
     };
@@ -60,6 +77,12 @@ pub fn threads(pid: i32) -> Vec<i32> {
 /// # Errors
 /// When it needs a privilege that this process lacks.
 pub fn set_nice(tid: i32, nice: i32) -> Result<()> {
+    or_simulated!(kernel => match kernel.set_nice(tid, nice) {
+        Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
+            Err(EngineError::file("set nice", Path::new("/proc"), error))
+        }
+        _ => Ok(()),
+    });
     // SAFETY: setpriority takes integers only and touches no memory of ours.
     let returned = unsafe { libc::setpriority(libc::PRIO_PROCESS, tid.unsigned_abs(), nice) };
     unless_gone(returned, tid, || {
@@ -111,6 +134,7 @@ impl Policy {
 /// The kernel's number of a task's policy, with its flags. `None`: there is no
 /// such task.
 pub fn policy_number(tid: i32) -> Option<i32> {
+    or_simulated!(kernel => kernel.tasks().get(tid).map(|_| libc::SCHED_OTHER));
     // SAFETY: takes an integer only and touches no memory of ours.
     let number = unsafe { libc::sched_getscheduler(tid) };
     (number >= 0).then_some(number)
@@ -202,6 +226,7 @@ impl TaskId {
 /// Whom a task has its policy from, if it never set one: the first thread of
 /// its process, or for that the parent process. `None`: it is gone.
 pub fn inherits_from(tid: i32) -> Option<i32> {
+    or_simulated!(kernel => kernel.tasks().get(tid).map(|task| task.parent));
     let status = procfs::process::Process::new(tid).ok()?.status().ok()?;
     Some(if status.tgid == tid {
         status.ppid

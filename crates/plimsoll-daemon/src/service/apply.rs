@@ -166,22 +166,21 @@ impl Service {
     /// Puts back what was done for a group that is not asked for any more.
     pub(super) fn take_away(&mut self, name: &str) -> UndoReport {
         let mut report = UndoReport::default();
-        if self.book.is_applied(name) {
-            let removed = self.shared().enforcer().remove(name);
-            match removed {
-                Ok(undone) => report = undone,
-                Err(EngineError::NoTarget { .. }) => (),
-                Err(error) => {
-                    self.note_failure(name, &error);
-                    report.problems.push(error.to_string());
-                    return report;
-                }
+        // Also of one that could not be applied: an earlier owner may have left it limited.
+        let removed = self.shared().enforcer().remove(name);
+        match removed {
+            Ok(undone) => report = undone,
+            Err(EngineError::NoTarget { .. }) => (),
+            Err(error) => {
+                self.note_failure(name, &error);
+                report.problems.push(error.to_string());
+                return report;
             }
-            for problem in &report.problems {
-                self.log.warning("undo", problem);
-            }
-            self.log.debug("apply", &format!("{name}: put back"));
         }
+        for problem in &report.problems {
+            self.log.warning("undo", problem);
+        }
+        self.log.debug("apply", &format!("{name}: put back"));
         self.book.removed(name);
         report
     }

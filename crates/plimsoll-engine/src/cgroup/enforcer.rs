@@ -43,7 +43,8 @@ pub struct CgroupEnforcer {
     audits: bool,
     /// The journals of an earlier owner whose groups were not taken over yet, by name.
     left: BTreeMap<String, Journal>,
-    /// Groups that were taken over, but do not have all that was asked for yet.
+    /// Groups that were taken over, but do not have all that was asked for yet, or are among those
+    /// that are left.
     unsettled: BTreeSet<String>,
 }
 
@@ -148,7 +149,9 @@ impl CgroupEnforcer {
             }
             Ok(adopted) => Ok(adopted),
             Err(error) => {
+                // Limited as it was, it is tried again.
                 self.left.insert(group.name.clone(), journal);
+                self.unsettled.insert(group.name.clone());
                 Err(error)
             }
         }
@@ -187,11 +190,13 @@ impl CgroupEnforcer {
     }
 
     fn add_own(&mut self, group: &GroupPolicy, subject: &str) -> Result<()> {
-        let adopted = if self.unsettled.remove(&group.name) {
-            self.groups.remove(&group.name)
-        } else {
-            self.check_name(&group.name)?;
-            self.adopt(group)?
+        let was_adopted = self.unsettled.remove(&group.name);
+        let adopted = match self.groups.remove(&group.name).filter(|_| was_adopted) {
+            Some(managed) => Some(managed),
+            None => {
+                self.check_name(&group.name)?;
+                self.adopt(group)?
+            }
         };
         if let Some(mut managed) = adopted {
             let done = managed.change(&group.knobs, &mut self.duty);
@@ -293,11 +298,17 @@ impl Enforcer for CgroupEnforcer {
 
     fn remove(&mut self, name: &str) -> Result<UndoReport> {
         self.task_meter.forget(name);
-        if self.held.contains(name) {
+        if self.held.contains(name) || self.held.is_waiting(name) {
             return self.held.remove(name, &mut self.duty);
         }
-        let mut group = self.groups.remove(name).ok_or_else(|| no_group(name))?;
         let mut report = UndoReport::default();
+        if self.unsettled.remove(name)
+            && let Some(journal) = self.left.remove(name)
+        {
+            undo::undo_journal(journal, &mut report)?;
+            return Ok(report);
+        }
+        let mut group = self.groups.remove(name).ok_or_else(|| no_group(name))?;
         group.undo(&mut self.duty, &mut report);
         Ok(report)
     }
@@ -321,14 +332,17 @@ impl Enforcer for CgroupEnforcer {
         if let Err(error) = self.leave_groups() {
             report.problems.push(error.to_string());
         }
-        for (name, journal) in std::mem::take(&mut self.left) {
-            if let Err(error) = undo::undo_and_hand_over(journal, &self.runtime, &mut report) {
+        let (waiting, left): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.left)
+            .into_iter()
+            .partition(|(name, _)| self.unsettled.contains(name));
+        self.left = waiting;
+        for (name, journal) in left {
+            if let Err(error) = undo::undo_journal(journal, &mut report) {
                 report.problems.push(format!("{name}: {error}"));
             }
         }
-        match self.runtime.release_shared() {
-            Ok(problems) => report.problems.extend(problems),
-            Err(error) => report.problems.push(error.to_string()),
+        if let Err(error) = self.runtime.release_parents() {
+            report.problems.push(error.to_string());
         }
         report
     }
@@ -436,13 +450,23 @@ impl Enforcer for CgroupEnforcer {
     }
 
     fn undo(&mut self) -> UndoReport {
+        self.unsettled.clear();
         let mut report = self.finish_adoption();
         for (_, mut group) in std::mem::take(&mut self.groups) {
             group.undo(&mut self.duty, &mut report);
         }
         self.held.undo(&mut self.duty, &mut report);
-        if let Err(error) = self.slice.put_back(&self.runtime, &mut report) {
+        if let Err(error) = self.slice.put_back(&mut report) {
             report.problems.push(error.to_string());
+        }
+        // What the kernel refused before it may take now.
+        match undo::recover(&self.runtime, false) {
+            Ok(more) => report.extend(more),
+            Err(error) => report.problems.push(error.to_string()),
+        }
+        match self.runtime.release_shared() {
+            Ok(problems) => report.problems.extend(problems),
+            Err(error) => report.problems.push(error.to_string()),
         }
         report
     }

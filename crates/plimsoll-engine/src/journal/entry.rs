@@ -154,6 +154,9 @@ pub enum Entry {
     Change {
         /// All of its knobs.
         knobs: Knobs,
+        /// Which of the cgroups that are built one after the other for the group has them.
+        #[serde(default)]
+        generation: u32,
     },
     /// BPF maps and programs are pinned. Undone by removing the folder.
     Pin {

@@ -7,6 +7,8 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use plimsoll_cgroupfs::os;
+
 use super::entry::Entry;
 use crate::tasks::TaskId;
 
@@ -188,7 +190,7 @@ pub(crate) fn restores(entries: Vec<Entry>) -> Restores {
 /// Whether there is anything left to undo of an entry of another kind.
 fn is_live(entry: &Entry) -> bool {
     match entry {
-        Entry::Publish { path } => path.exists(),
+        Entry::Publish { path } => os::exists(path),
         Entry::Repolicy {
             tid, start_time, ..
         }
@@ -209,8 +211,8 @@ fn is_live(entry: &Entry) -> bool {
 fn keep_last(entries: &mut Vec<Entry>) {
     let mut seen = HashSet::new();
     let mut is_last = |entry: &Entry| match entry {
-        Entry::Hold { folder, .. } => seen.insert(Some(folder.clone())),
-        Entry::Change { .. } => seen.insert(None),
+        Entry::Hold { folder, .. } => seen.insert((Some(folder.clone()), 0)),
+        Entry::Change { generation, .. } => seen.insert((None, *generation)),
         _ => true,
     };
     let mut kept: Vec<bool> = entries.iter().rev().map(&mut is_last).collect();
@@ -227,7 +229,7 @@ pub(crate) fn live(entries: Vec<Entry>) -> Vec<Entry> {
     } = restores(entries);
     live.retain(is_live);
     keep_last(&mut live);
-    let groups = groups.iter().filter(|group| group.processes.exists());
+    let groups = groups.iter().filter(|group| os::exists(&group.processes));
     live.extend(groups.map(GroupRestore::entry));
     live.extend(files.iter().map(FileRestore::entry));
     let tasks = tasks.into_iter().filter(|restore| restore.task.exists());

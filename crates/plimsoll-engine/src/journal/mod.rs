@@ -11,16 +11,16 @@ mod live;
 mod tests;
 mod text;
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use plimsoll_cgroupfs::os::{self, Access, File, Found};
+use plimsoll_cgroupfs::read_text;
 
 use crate::error::{EngineError, Result};
 use crate::knobs::Knobs;
-use crate::runtime::{PRIVATE, set_aside, temporary};
+use crate::runtime::{set_aside, temporary};
 
 pub use entry::{Entry, Header, VERSION};
 pub(crate) use live::{FileRestore, GroupRestore, Restores, TaskRestore, live, restores};
@@ -36,6 +36,8 @@ const LET_GO_MAX: Duration = Duration::from_secs(2);
 pub struct Journal {
     file: File,
     path: PathBuf,
+    /// It ends with half a line, which could not be cut off yet.
+    is_torn: bool,
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> EngineError {
@@ -51,17 +53,16 @@ fn invalid(path: &Path, problem: &str) -> EngineError {
 
 /// Whether an open file is the one that `path` leads to.
 pub(crate) fn is_at(file: &File, path: &Path) -> bool {
-    let id = |data: fs::Metadata| (data.dev(), data.ino());
+    let id = |found: Found| (found.device, found.inode);
     matches!(
-        (file.metadata().map(id), fs::metadata(path).map(id)),
+        (file.look().map(id), os::look(path).map(id)),
         (Ok(open), Ok(found)) if open == found
     )
 }
 
 /// The present boot; `None`: the kernel does not tell.
 pub fn boot_id() -> Option<String> {
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(id.trim_end().to_owned())
+    read_text(Path::new("/proc/sys/kernel/random/boot_id")).ok()
 }
 
 impl Header {
@@ -96,13 +97,7 @@ impl Journal {
     /// `NameTaken` when there is one of that name already.
     pub fn create(folder: &Path, header: &Header) -> Result<Self> {
         let path = Self::path_of(folder, &header.name);
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create_new(true)
-            .mode(PRIVATE)
-            .open(&path);
-        let file = match file {
+        let file = match File::open(&path, Access::AppendNew) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(EngineError::NameTaken {
                     name: header.name.clone(),
@@ -110,12 +105,21 @@ impl Journal {
             }
             other => other.map_err(failed(&path))?,
         };
-        file.lock().map_err(failed(&path))?;
-        let mut journal = Self { file, path };
+        if !file.try_lock().map_err(failed(&path))? {
+            // Another owner has found it in this moment, and removes it.
+            return Err(EngineError::NameTaken {
+                name: header.name.clone(),
+            });
+        }
+        let mut journal = Self {
+            file,
+            path,
+            is_torn: false,
+        };
         let line = text::line(header).map_err(failed(&journal.path))?;
         if let Err(error) = journal.append(&line) {
             // A file without a header would keep the name for nothing.
-            let _ = fs::remove_file(&journal.path);
+            let _ = os::remove_file(&journal.path);
             return Err(error);
         }
         Ok(journal)
@@ -127,21 +131,23 @@ impl Journal {
     /// # Errors
     /// When it cannot be opened or locked.
     pub fn take_over(path: &Path) -> Result<Option<Self>> {
-        let file = match OpenOptions::new().read(true).append(true).open(path) {
+        let file = match File::open(path, Access::Append) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other.map_err(failed(path))?,
         };
-        match file.try_lock() {
-            Ok(()) => (),
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(source)) => return Err(failed(path)(source)),
+        if !file.try_lock().map_err(failed(path))? {
+            return Ok(None);
         }
         // Its keeper may have removed or replaced it between open and lock.
         if !is_at(&file, path) {
             return Ok(None);
         }
         let path = path.to_owned();
-        let mut journal = Self { file, path };
+        let mut journal = Self {
+            file,
+            path,
+            is_torn: true,
+        };
         // Where it cannot be cut, what is there can be undone nevertheless.
         let _ = journal.cut_torn_line();
         Ok(Some(journal))
@@ -149,12 +155,13 @@ impl Journal {
 
     /// What is written from now on must not continue half a line.
     fn cut_torn_line(&mut self) -> io::Result<()> {
-        let bytes = self.bytes()?;
+        let bytes = self.file.read_whole()?;
         let whole = bytes.iter().rposition(|byte| *byte == b'\n');
         let length = whole.map_or(0, |end| end + 1);
         if length < bytes.len() {
-            self.file.set_len(length as u64)?;
+            self.file.cut(length as u64)?;
         }
+        self.is_torn = false;
         Ok(())
     }
 
@@ -166,23 +173,27 @@ impl Journal {
         Ok(Self {
             file: self.file.try_clone().map_err(failed(&self.path))?,
             path: self.path.clone(),
+            is_torn: self.is_torn,
         })
     }
 
     /// Whether a living process keeps the journal at `path`.
     pub fn is_kept(path: &Path) -> bool {
-        let file = File::open(path);
-        file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+        is_kept(path).unwrap_or(false)
     }
 
     fn append(&mut self, text: &str) -> Result<()> {
-        let error = failed(&self.path);
-        let length = self.file.metadata().map_err(&error)?.len();
-        self.file.write_all(text.as_bytes()).map_err(|source| {
-            // Half a line, on a full disk, would spoil the ones that follow
-            // it; where it cannot be cut off, at least nothing was changed.
-            let _ = self.file.set_len(length);
-            error(source)
+        self.try_append(text).map_err(failed(&self.path))
+    }
+
+    fn try_append(&mut self, text: &str) -> io::Result<()> {
+        if self.is_torn {
+            self.cut_torn_line()?;
+        }
+        let length = self.file.length()?;
+        self.file.append(text).inspect_err(|_| {
+            // Half a line, on a full disk, would spoil the ones that follow it.
+            self.is_torn = self.file.cut(length).is_err();
         })
     }
 
@@ -193,25 +204,20 @@ impl Journal {
     /// When the disk is full or broken: then nothing may be changed, and none
     /// of the entries is in the journal.
     pub fn record(&mut self, entries: &[Entry]) -> Result<()> {
-        self.note(entries)?;
-        self.file.sync_data().map_err(failed(&self.path))
+        let text = text::lines(entries).map_err(failed(&self.path))?;
+        self.append(&text)?;
+        self.file.sync().map_err(failed(&self.path))
     }
 
     /// Writes down what has been done, which need not be on disk: when it is
-    /// lost, it is only undone again.
+    /// lost, it is only undone again. It is lost as a whole: half of it could say that a file is
+    /// nobody's any more, and not whose it is now.
     ///
     /// # Errors
     /// When the disk is full or broken.
     pub fn note(&mut self, entries: &[Entry]) -> Result<()> {
-        let text = text::lines(entries).map_err(failed(&self.path))?;
+        let text = text::together(entries).map_err(failed(&self.path))?;
         self.append(&text)
-    }
-
-    fn bytes(&mut self) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.file.rewind()?;
-        self.file.read_to_end(&mut bytes)?;
-        Ok(bytes)
     }
 
     /// What was written so far. A last line that was cut off stands for a
@@ -232,7 +238,7 @@ impl Journal {
     /// # Errors
     /// When it cannot be read at all or is of a later version.
     pub fn read_sound(&mut self) -> Result<Sound> {
-        let bytes = self.bytes().map_err(failed(&self.path))?;
+        let bytes = self.file.read_whole().map_err(failed(&self.path))?;
         text::parse(&bytes).map_err(|problem| invalid(&self.path, &problem))
     }
 
@@ -256,24 +262,21 @@ impl Journal {
         let new = temporary(&self.path);
         let replaced = self.replace(&new, &text);
         if replaced.is_err() {
-            let _ = fs::remove_file(&new);
+            let _ = os::remove_file(&new);
         }
         self.file = replaced.map_err(error)?;
         Ok(entries.len())
     }
 
     fn replace(&self, new: &Path, text: &str) -> io::Result<File> {
-        let mut file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(PRIVATE)
-            .open(new)?;
-        file.lock()?;
-        file.set_len(0)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_data()?;
-        fs::rename(new, &self.path)?;
+        let mut file = File::open(new, Access::AppendAny)?;
+        if !file.try_lock()? {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        file.cut(0)?;
+        file.append(text)?;
+        file.sync()?;
+        os::rename(new, &self.path)?;
         Ok(file)
     }
 
@@ -294,7 +297,7 @@ impl Journal {
     /// When it cannot be removed.
     pub fn finish(self) -> Result<()> {
         self.remove_what_is_beside();
-        match fs::remove_file(&self.path) {
+        match os::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&self.path)(error)),
             _ => Ok(()),
         }
@@ -307,7 +310,7 @@ impl Journal {
         ];
         for path in beside {
             // Not every group has them.
-            let _ = fs::remove_file(path);
+            let _ = os::remove_file(&path);
         }
     }
 
@@ -319,7 +322,7 @@ impl Journal {
 
 /// What the journal at `path` says now, kept or not. `None`: it cannot be read.
 fn peek(path: &Path) -> Option<Sound> {
-    text::parse(&fs::read(path).ok()?).ok()
+    text::parse(&os::read(path).ok()?).ok()
 }
 
 /// What all journals in `folder` say, kept or not. Those that cannot be read
@@ -336,25 +339,21 @@ pub fn entries_of_all(folder: &Path) -> Vec<Entry> {
 /// # Errors
 /// When a journal cannot be looked at.
 pub fn wait_for_last_owner(folder: &Path) -> Result<()> {
-    let deadline = Instant::now() + LET_GO_MAX;
+    let deadline = os::now() + LET_GO_MAX;
     for path in list(folder)? {
-        while is_kept(&path)? && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(1));
+        while is_kept(&path)? && os::now() < deadline {
+            os::sleep(Duration::from_millis(1));
         }
     }
     Ok(())
 }
 
 fn is_kept(path: &Path) -> Result<bool> {
-    let file = match File::open(path) {
+    let file = match File::open(path, Access::Read) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         other => other.map_err(failed(path))?,
     };
-    match file.try_lock_shared() {
-        Ok(()) => Ok(false),
-        Err(TryLockError::WouldBlock) => Ok(true),
-        Err(TryLockError::Error(source)) => Err(failed(path)(source)),
-    }
+    Ok(!file.is_free().map_err(failed(path))?)
 }
 
 /// Every journal in `folder`, by path.
@@ -362,13 +361,13 @@ fn is_kept(path: &Path) -> Result<bool> {
 /// # Errors
 /// When the folder is there but cannot be read.
 pub fn list(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(folder) {
+    let found = match os::list(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.map_err(failed(folder))?,
     };
-    let mut paths: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path())
+    let mut paths: Vec<PathBuf> = found
+        .into_iter()
+        .map(|found| found.path)
         .filter(|path| {
             path.extension()
                 .is_some_and(|extension| extension == "journal")

@@ -1,3 +1,6 @@
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
 use super::*;
 use samples::{entry, header};
 
@@ -86,7 +89,7 @@ fn a_journal_that_is_written_anew_says_the_same_and_stays_kept() {
     let long = fs::metadata(&path).unwrap();
     assert_eq!(journal.rewrite().unwrap(), 1);
     let short = fs::metadata(&path).unwrap();
-    assert!(short.len() < long.len() && short.mode() & 0o777 == PRIVATE);
+    assert!(short.len() < long.len() && short.mode() & 0o777 == 0o600);
     assert!(Journal::is_kept(&path));
     assert!(Journal::take_over(&path).unwrap().is_none());
     journal.record(&[entry("x")]).unwrap();
@@ -102,7 +105,7 @@ fn one_that_was_replaced_between_open_and_lock_is_not_taken_over() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.journal");
     fs::write(&path, "").unwrap();
-    let file = File::open(&path).unwrap();
+    let file = File::open(&path, Access::Read).unwrap();
     assert!(is_at(&file, &path));
     fs::rename(&path, folder.path().join("other")).unwrap();
     assert!(!is_at(&file, &path));
@@ -113,8 +116,9 @@ fn one_that_was_replaced_between_open_and_lock_is_not_taken_over() {
 #[test]
 fn what_does_not_fit_on_the_disk_is_not_in_the_journal() {
     let mut journal = Journal {
-        file: OpenOptions::new().write(true).open("/dev/full").unwrap(),
+        file: File::open(Path::new("/dev/full"), Access::Append).unwrap(),
         path: "/dev/full".into(),
+        is_torn: false,
     };
     let error = journal.record(&[entry("1")]).unwrap_err().to_string();
     assert!(error.contains("cannot keep the journal"), "{error}");

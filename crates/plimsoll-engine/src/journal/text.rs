@@ -39,6 +39,23 @@ pub(super) fn lines(entries: &[Entry]) -> io::Result<String> {
     Ok(text)
 }
 
+/// One line for all: they are there together, or none of them is.
+pub(super) fn together(entries: &[Entry]) -> io::Result<String> {
+    match entries {
+        [] => Ok(String::new()),
+        [one] => line(one),
+        several => line(&several),
+    }
+}
+
+/// The entries of one line.
+fn entries_of(line: &[u8]) -> serde_json::Result<Vec<Entry>> {
+    if line.first() == Some(&b'[') {
+        return serde_json::from_slice(line);
+    }
+    serde_json::from_slice(line).map(|entry| vec![entry])
+}
+
 /// What a journal's text says. A line without its end was cut off by a crash.
 ///
 /// # Errors
@@ -51,8 +68,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Sound, String> {
     for (index, line) in bytes[..end].split(|byte| *byte == b'\n').enumerate() {
         let damaged = |error: serde_json::Error| format!("line {}: {error}", index + 1);
         if index > 0 {
-            match serde_json::from_slice(line) {
-                Ok(entry) => sound.entries.push(entry),
+            match entries_of(line) {
+                Ok(entries) => sound.entries.extend(entries),
                 Err(error) => sound.damaged.push(damaged(error)),
             }
             continue;
@@ -129,6 +146,21 @@ mod tests {
         for cut in 0..whole.len() - 1 {
             assert_eq!(parse(&whole.as_bytes()[..cut]).unwrap(), Sound::default());
         }
+    }
+
+    #[test]
+    fn entries_of_one_line_are_there_together_or_not_at_all() {
+        let whole = line(&header(VERSION)).unwrap();
+        let both = [entry("1"), entry("2")];
+        let line = together(&both).unwrap();
+        for cut in 0..line.len() {
+            let sound = parse(format!("{whole}{}", &line[..cut]).as_bytes()).unwrap();
+            assert!(sound.entries.is_empty() && sound.damaged.is_empty());
+        }
+        assert_eq!(
+            parse(format!("{whole}{line}").as_bytes()).unwrap().entries,
+            both
+        );
     }
 
     #[test]

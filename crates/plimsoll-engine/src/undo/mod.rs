@@ -5,23 +5,21 @@ mod recover;
 mod values;
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use recover::recover;
 
 pub(crate) use nice::{Lineage, commonest_level, restore_group, restore_nice};
 pub(crate) use values::{is_refused, restore_files, try_restore_files};
 
-use plimsoll_cgroupfs::{move_process, read_ids, read_text, threads_below, write_text};
+use plimsoll_cgroupfs::os;
+use plimsoll_cgroupfs::{move_process, read_ids, read_text, threads_below};
 
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, FileRestore, Header, Journal, Restores};
-use crate::own_groups::{has_group_of_ours, may_be_own};
+use crate::own_groups::may_be_own;
 use crate::policies::Policies;
 use crate::runtime::{RuntimeFolder, temporary};
 use crate::tasks::{self, Policy, TaskId};
@@ -82,11 +80,6 @@ pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
             undo_entry(entry, entries, report);
         }
     }
-    for entry in others.iter().rev() {
-        if let Entry::Enable { path } = entry {
-            report.note(disable(path));
-        }
-    }
     is_done
 }
 
@@ -104,24 +97,29 @@ fn of_held_cgroups(mut files: Vec<FileRestore>, others: &[Entry]) -> Vec<FileRes
             .path
             .parent()
             .and_then(|folder| inodes.get_key_value(folder));
-        held.is_none_or(|(folder, inode)| {
-            fs::metadata(folder).is_ok_and(|found| found.ino() == *inode)
-        })
+        held.is_none_or(|(folder, inode)| os::look(folder).is_ok_and(|found| found.inode == *inode))
     });
     files
 }
 
-/// The processes of all cgroups that were created; `None`: none were, and
-/// processes were moved to a place of somebody else's.
+/// The processes of all cgroups that were created or taken; `None`: none were, or no process was
+/// moved.
 fn members(entries: &[Entry]) -> Option<HashSet<i32>> {
+    let is_move = |entry: &Entry| matches!(entry, Entry::Move { .. });
+    if !entries.iter().any(is_move) {
+        return None;
+    }
     let mut found = None;
     for entry in entries {
-        if let Entry::Create { folders, .. } = entry {
-            let members: &mut HashSet<i32> = found.get_or_insert_default();
-            folders
-                .iter()
-                .for_each(|folder| add_members(folder, members));
-        }
+        let folders = match entry {
+            Entry::Create { folders, .. } => &folders[..],
+            Entry::Hold { folder, .. } => std::slice::from_ref(folder),
+            _ => continue,
+        };
+        let members: &mut HashSet<i32> = found.get_or_insert_default();
+        folders
+            .iter()
+            .for_each(|folder| add_members(folder, members));
     }
     found
 }
@@ -167,7 +165,7 @@ fn undo_entry(entry: &Entry, all: &[Entry], report: &mut UndoReport) {
         } => report.note(repolicy(*tid, *start_time, *old)),
         Entry::Pin { folder } => report.note(remove_pins(folder)),
         Entry::Publish { path } => report.note(remove_file(path)),
-        // Of files and tasks; after all others; nothing to undo.
+        // Of files and tasks; shared by all groups; nothing to undo.
         Entry::Write { .. }
         | Entry::Control { .. }
         | Entry::Renice { .. }
@@ -177,53 +175,6 @@ fn undo_entry(entry: &Entry, all: &[Entry], report: &mut UndoReport) {
         | Entry::Change { .. }
         | Entry::Released { .. } => (),
     }
-}
-
-/// Takes the cpu controller back from the children of a cgroup, unless groups
-/// of ours are among them: those go by [`hand_over_enabled`].
-fn disable(path: &Path) -> Result<()> {
-    let is_in_use = path.parent().is_some_and(has_group_of_ours);
-    let enabled = read_text(path)?;
-    if is_in_use || !enabled.split_whitespace().any(|name| name == "cpu") {
-        return Ok(());
-    }
-    Ok(write_text(path, "-cpu")?)
-}
-
-/// Leaves `+cpu` that groups of ours still need to whoever is the last of them
-/// to go.
-///
-/// # Errors
-/// When what is shared cannot be read or written.
-pub(crate) fn hand_over_enabled(entries: &[Entry], runtime: &RuntimeFolder) -> Result<()> {
-    let enabled = entries.iter().filter_map(|entry| match entry {
-        Entry::Enable { path } if path.parent().is_some_and(has_group_of_ours) => Some(path),
-        _ => None,
-    });
-    let enabled: Vec<&PathBuf> = enabled.collect();
-    if enabled.is_empty() {
-        return Ok(());
-    }
-    let mut shared = runtime.shared()?;
-    for path in enabled {
-        if !shared.enabled.contains(path) {
-            shared.enabled.push(path.clone());
-        }
-    }
-    runtime.set_shared(&shared)
-}
-
-/// The same as [`undo_journal`], with [`hand_over_enabled`] before it.
-///
-/// # Errors
-/// As both.
-pub(crate) fn undo_and_hand_over(
-    mut journal: Journal,
-    runtime: &RuntimeFolder,
-    report: &mut UndoReport,
-) -> Result<()> {
-    hand_over_enabled(&journal.read_sound()?.entries, runtime)?;
-    undo_journal(journal, report)
 }
 
 /// Whether a task has a policy that it has from us.
@@ -250,7 +201,7 @@ fn repolicy(tid: i32, start_time: u64, old: i32) -> Result<()> {
 /// # Errors
 /// When the kernel refuses.
 pub fn unschedule(folder: &Path, apart: &[PathBuf], policies: &Policies) -> Result<()> {
-    let deadline = Instant::now() + EVACUATION_MAX;
+    let deadline = os::now() + EVACUATION_MAX;
     loop {
         let mut found = false;
         for tid in threads_below(folder, apart) {
@@ -259,7 +210,7 @@ pub fn unschedule(folder: &Path, apart: &[PathBuf], policies: &Policies) -> Resu
                 policies.give_back(tid)?;
             }
         }
-        if !found || Instant::now() >= deadline {
+        if !found || os::now() >= deadline {
             return Ok(());
         }
     }
@@ -268,7 +219,7 @@ pub fn unschedule(folder: &Path, apart: &[PathBuf], policies: &Policies) -> Resu
 /// Removes a file of ours, if it is there, and what it was to be replaced by.
 fn remove_file(path: &Path) -> Result<()> {
     for path in [temporary(path), path.to_owned()] {
-        match fs::remove_file(&path) {
+        match os::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(EngineError::file("remove", &path, error));
             }
@@ -280,14 +231,14 @@ fn remove_file(path: &Path) -> Result<()> {
 
 /// Removes what is pinned in a folder, and the folder.
 fn remove_pins(folder: &Path) -> Result<()> {
-    let Ok(entries) = fs::read_dir(folder) else {
+    let Ok(pins) = os::list(folder) else {
         return Ok(());
     };
     let failed = |source| EngineError::file("remove", folder, source);
-    for entry in entries.flatten() {
-        fs::remove_file(entry.path()).map_err(failed)?;
+    for pin in pins {
+        os::remove_file(&pin.path).map_err(failed)?;
     }
-    fs::remove_dir(folder).map_err(failed)
+    os::remove_folder(folder).map_err(failed)
 }
 
 /// Moves a process to where it was, or, if that cgroup is gone, to the
@@ -306,7 +257,7 @@ fn move_to_nearest(folder: &Path, pid: i32) -> Result<()> {
     let above = folder.ancestors().skip(1).filter(|path| !may_be_own(path));
     let mut first_error = None;
     for place in std::iter::once(folder).chain(above) {
-        if !place.join("cgroup.procs").exists() {
+        if !os::exists(&place.join("cgroup.procs")) {
             continue;
         }
         match move_process(&[place.to_owned()], pid) {
@@ -320,9 +271,9 @@ fn move_to_nearest(folder: &Path, pid: i32) -> Result<()> {
 /// Moves everything that runs in a group, or in groups below it, elsewhere
 /// and removes them.
 pub(crate) fn remove_group(folder: &Path, evacuate_to: Option<&Path>) -> Result<()> {
-    let deadline = Instant::now() + EVACUATION_MAX;
+    let deadline = os::now() + EVACUATION_MAX;
     loop {
-        if !folder.exists() {
+        if !os::exists(folder) {
             return Ok(());
         }
         if let Some(target) = evacuate_to {
@@ -330,8 +281,8 @@ pub(crate) fn remove_group(folder: &Path, evacuate_to: Option<&Path>) -> Result<
         }
         match remove_tree(folder) {
             // A process forked in between, or a dying one is not gone yet.
-            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline => {
-                thread::sleep(Duration::from_millis(1));
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && os::now() < deadline => {
+                os::sleep(Duration::from_millis(1));
             }
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => {
@@ -343,15 +294,9 @@ pub(crate) fn remove_group(folder: &Path, evacuate_to: Option<&Path>) -> Result<
 
 /// The folders of the cgroups directly below one.
 fn below(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return Vec::new();
-    };
-    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    entries
-        .flatten()
-        .filter(is_folder)
-        .map(|entry| entry.path())
-        .collect()
+    let found = os::list(folder).unwrap_or_default().into_iter();
+    let folders = found.filter(|found| found.is_folder);
+    folders.map(|found| found.path).collect()
 }
 
 fn evacuate(folder: &Path, target: &Path) -> Result<()> {
@@ -373,10 +318,11 @@ fn remove_tree(folder: &Path) -> std::io::Result<()> {
     for child in below(folder) {
         remove_tree(&child)?;
     }
-    fs::remove_dir(folder)
+    os::remove_folder(folder)
 }
 
-/// Undoes a journal whole and removes it. While a group of it is still
+/// Undoes a journal whole and removes it. Controllers of earlier versions' journals stay switched
+/// on until no group is left. While a group of it is still
 /// there, or the kernel refuses a value, the journal stays for the next
 /// attempt. Of one that is damaged, what can be read is undone, and it is kept
 /// aside.
@@ -393,9 +339,12 @@ pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()>
         // Nothing of it is left, and another thing may have its name.
         return journal.finish();
     }
+    if let Some(runtime) = journal.path().parent() {
+        RuntimeFolder::at(runtime).share_of(&sound.entries)?;
+    }
     let is_done = undo_entries(&sound.entries, report);
     let left = sound.entries.iter().any(|entry| match entry {
-        Entry::Create { folders, .. } => folders.iter().any(|folder| folder.exists()),
+        Entry::Create { folders, .. } => folders.iter().any(|folder| os::exists(folder)),
         _ => false,
     });
     if left || !is_done {
@@ -424,33 +373,9 @@ pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()>
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
-    #[test]
-    fn a_controller_that_groups_of_ours_need_goes_with_the_last_of_them() {
-        let folder = tempfile::tempdir().unwrap();
-        let runtime = RuntimeFolder::at(folder.path().join("run"));
-        runtime.create().unwrap();
-        let control = folder.path().join("cgroup.subtree_control");
-        fs::write(&control, "cpu io").unwrap();
-        let group = folder.path().join("plimsoll");
-        fs::create_dir(&group).unwrap();
-        let undo_one = || {
-            let header = Header::new("a", "/a", &Default::default());
-            let mut journal = Journal::create(runtime.path(), &header).unwrap();
-            let path = control.clone();
-            journal.record(&[Entry::Enable { path }]).unwrap();
-            let mut report = UndoReport::default();
-            undo_and_hand_over(journal, &runtime, &mut report).unwrap();
-            assert!(report.problems.is_empty(), "{report:?}");
-        };
-        let shared = || runtime.shared().unwrap().enabled;
-        undo_one();
-        assert_eq!(fs::read_to_string(&control).unwrap(), "cpu io");
-        assert_eq!(shared(), std::slice::from_ref(&control));
-        fs::remove_dir(&group).unwrap();
-        undo_one();
-        assert!(fs::read_to_string(&control).unwrap().starts_with("-cpu"));
-    }
 
     #[test]
     fn what_was_published_goes_with_what_was_to_replace_it() {

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::{UndoReport, hand_over_enabled, undo_journal};
+use plimsoll_cgroupfs::os;
+
+use super::{UndoReport, undo_journal};
 use crate::error::Result;
 use crate::journal::{self, Journal};
 use crate::runtime::RuntimeFolder;
@@ -22,9 +24,9 @@ pub fn recover(runtime: &RuntimeFolder, everything: bool) -> Result<UndoReport> 
         let mut again = UndoReport::default();
         paths.retain(|path| {
             let mut one = UndoReport::default();
-            let done = recover_one(path, runtime, everything, &mut one);
+            let done = recover_one(path, everything, &mut one);
             one.problems.extend(done.err().map(|e| e.to_string()));
-            let is_left = !one.problems.is_empty() && path.exists();
+            let is_left = !one.problems.is_empty() && os::exists(path);
             if is_left { &mut again } else { &mut report }.extend(one);
             is_left
         });
@@ -34,16 +36,16 @@ pub fn recover(runtime: &RuntimeFolder, everything: bool) -> Result<UndoReport> 
             break;
         }
     }
-    report.problems.extend(runtime.release_shared()?);
+    if everything {
+        report.problems.extend(runtime.release_shared()?);
+    } else {
+        // What is left may be taken over, and needs its controllers.
+        runtime.release_parents()?;
+    }
     Ok(report)
 }
 
-fn recover_one(
-    path: &Path,
-    runtime: &RuntimeFolder,
-    everything: bool,
-    report: &mut UndoReport,
-) -> Result<()> {
+fn recover_one(path: &Path, everything: bool, report: &mut UndoReport) -> Result<()> {
     let Some(mut journal) = Journal::take_over(path)? else {
         return Ok(());
     };
@@ -55,6 +57,5 @@ fn recover_one(
     if is_to_stay && !everything {
         return Ok(());
     }
-    hand_over_enabled(&sound.entries, runtime)?;
     undo_journal(journal, report)
 }

@@ -40,7 +40,7 @@ pub(crate) fn restore_files(files: &[FileRestore], report: &mut UndoReport) -> b
     is_done
 }
 
-/// The same; returns the files whose value the kernel refuses for now. It takes
+/// The same; returns the files that could not be put back for now. The kernel takes
 /// no quota below the burst, and in version 1 none above that of the cgroup
 /// around it: what it refuses is tried again once others are back. Idle marks
 /// go first: they decide about weights.
@@ -58,8 +58,8 @@ pub(crate) fn try_restore_files<'a>(
         let mut refused = Vec::new();
         for file in &left {
             match restore_file(file, &marked, report) {
-                Err(error) if is_refused(&error) => refused.push((*file, error)),
-                other => report.note(other),
+                Err(error) if !error.is_gone() => refused.push((*file, error)),
+                _ => (),
             }
         }
         if refused.len() == left.len() {

@@ -16,6 +16,7 @@ use crate::control::headroom::HeadroomDuty;
 use crate::error::{EngineError, Result};
 use crate::journal::{Entry, FileRestore};
 use crate::policy_set::{GroupPolicy, Selector};
+use crate::runtime::RuntimeFolder;
 use crate::undo::{self, UndoReport};
 
 /// So many are prepared and written down at once: what is prepared takes memory
@@ -49,6 +50,12 @@ impl HeldGroups {
                 Ok(()) => self.take_new(prepared, duty),
                 Err(error) => self.give_up(prepared, error),
             };
+        }
+        for (policy, result) in policies.iter().zip(&results) {
+            if let (Err(_), Ok(path)) = (result, path_of(policy)) {
+                let group = CpuGroup::at(&self.hierarchy, path);
+                self.left.want(&policy.name, &group);
+            }
         }
         results
     }
@@ -105,8 +112,7 @@ impl HeldGroups {
             let journal = KeptJournal::create(&self.runtime, &policy.name, subject, &policy.knobs)?;
             held.journal = Some(journal);
         }
-        let journal = held.journal.as_mut().or(self.shared.as_mut());
-        let prepared = give_controller(&group, journal)
+        let prepared = give_controller(&group, &self.runtime)
             .and_then(|()| Prepared::new(group, held.known(), &policy.knobs));
         match prepared {
             Ok(mut prepared) => {
@@ -127,7 +133,7 @@ impl HeldGroups {
                 Ok(prepared)
             }
             Err(error) => {
-                held.finish(&self.runtime, &mut UndoReport::default());
+                held.finish(&mut UndoReport::default());
                 Err(error)
             }
         }
@@ -169,7 +175,7 @@ impl HeldGroups {
                 continue;
             };
             if let Err(error) = own.record(&ready.entries) {
-                ready.held.finish(&self.runtime, &mut UndoReport::default());
+                ready.held.finish(&mut UndoReport::default());
                 *one = Err(error);
             }
         }
@@ -195,20 +201,23 @@ impl HeldGroups {
 
     /// A new group that could not be made so.
     fn give_up(&mut self, mut prepared: Prepared, error: EngineError) -> Result<()> {
-        if self.left.contains(&prepared.group) {
+        if self.left.want(&prepared.name, &prepared.group) {
             // It stays as an earlier owner has left it, and is tried again.
             return Err(error);
         }
         let mut noted = vec![prepared.released()];
+        // What the kernel has not taken back at once.
+        let files = prepared.values.restores(&prepared.group);
+        let refused = undo::try_restore_files(&files, &mut UndoReport::default());
+        self.late
+            .extend(refused.into_iter().map(|(file, _)| file.clone()));
         // Of when it was held before.
         let folder = folder_of(&prepared.group);
         let is_of_it = |file: &&FileRestore| file.path.parent() == Some(&folder);
         let late = self.late.iter().filter(is_of_it);
         noted.extend(late.map(FileRestore::entry));
         match prepared.held.journal.is_some() {
-            true => prepared
-                .held
-                .finish(&self.runtime, &mut UndoReport::default()),
+            true => prepared.held.finish(&mut UndoReport::default()),
             false => {
                 if let Some(shared) = &mut self.shared {
                     shared.note(noted);
@@ -221,10 +230,7 @@ impl HeldGroups {
 
 /// v2: gives a cgroup the cpu controller if it has none, from the nearest above
 /// it that has.
-pub(super) fn give_controller(
-    group: &CpuGroup,
-    mut journal: Option<&mut KeptJournal>,
-) -> Result<()> {
+pub(super) fn give_controller(group: &CpuGroup, runtime: &RuntimeFolder) -> Result<()> {
     if group.has_weight() {
         return Ok(());
     }
@@ -240,10 +246,7 @@ pub(super) fn give_controller(
         missing.push(parent);
     }
     for parent in missing.into_iter().rev() {
-        let path = parent.subtree_control();
-        if let Some(journal) = &mut journal {
-            journal.record(&[Entry::Enable { path }])?;
-        }
+        runtime.share(&[parent.subtree_control()], &[])?;
         parent
             .enable_children()
             .map_err(|error| explain_busy(error, &parent))?;

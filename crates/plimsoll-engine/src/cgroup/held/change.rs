@@ -9,9 +9,8 @@ use plimsoll_policy::batch::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
 use super::values::{HeldFile, Keeping, Values, released};
 use crate::cgroup::layout::{cap_bandwidth, in_whole_usec, least_bandwidth};
 use crate::error::{EngineError, Result};
-use crate::journal::{Entry, FileRestore};
+use crate::journal::Entry;
 use crate::knobs::{Bandwidth, Class, Knobs};
-use crate::undo::{self, UndoReport};
 
 /// What it takes to get from one set of knobs to another.
 #[derive(Debug, Default)]
@@ -21,11 +20,18 @@ pub(super) struct Change {
     /// To be on disk before the first step.
     pub entries: Vec<Entry>,
     /// The writes, in an order in which the kernel takes them.
-    steps: Vec<(PathBuf, String)>,
+    steps: Vec<Step>,
     /// To be written down after the last step.
     pub afterwards: Vec<Entry>,
-    /// How to go back, should a step fail.
-    back: Vec<FileRestore>,
+}
+
+/// One write.
+#[derive(Debug)]
+struct Step {
+    path: PathBuf,
+    text: String,
+    /// The writes that lead back to what was there before it.
+    back: Vec<(PathBuf, String)>,
 }
 
 impl Change {
@@ -44,9 +50,9 @@ impl Change {
 
     /// Writes. What is written when the kernel refuses one is taken back.
     pub fn execute(&self) -> Result<()> {
-        for (path, text) in &self.steps {
-            if let Err(error) = write_text(path, text) {
-                self.revert();
+        for (index, step) in self.steps.iter().enumerate() {
+            if let Err(error) = write_text(&step.path, &step.text) {
+                go_back(&self.steps[..index]);
                 return Err(error.into());
             }
         }
@@ -55,7 +61,15 @@ impl Change {
 
     /// Goes back to what was there before the first step.
     pub fn revert(&self) {
-        undo::restore_files(&self.back, &mut UndoReport::default());
+        go_back(&self.steps);
+    }
+}
+
+/// Takes steps back, the last first: by ways on which the kernel has let them go.
+fn go_back(steps: &[Step]) {
+    for (path, text) in steps.iter().rev().flat_map(|step| &step.back) {
+        // What the kernel refuses now stays for the next attempt.
+        let _ = write_text(path, text);
     }
 }
 
@@ -74,8 +88,31 @@ impl Planner<'_> {
         }
     }
 
-    fn step(&mut self, path: &Path, text: &str) {
-        self.change.steps.push((path.to_owned(), text.to_owned()));
+    /// A write to a file that holds `before` now.
+    fn step(&mut self, path: &Path, text: &str, before: &str) {
+        let back = vec![(path.to_owned(), before.to_owned())];
+        self.push_step(path, text, back);
+    }
+
+    fn push_step(&mut self, path: &Path, text: &str, back: Vec<(PathBuf, String)>) {
+        self.change.steps.push(Step {
+            path: path.to_owned(),
+            text: text.to_owned(),
+            back,
+        });
+    }
+
+    /// Sets or clears the idle mark. The way back from a mark has to bring the weight along.
+    fn step_idle(&mut self, mark: &Path, idle: bool) -> Result<()> {
+        if !idle {
+            self.step(mark, "0", "1");
+            return Ok(());
+        }
+        let (weight, _) = self.group.weight_setting(WEIGHT_DEFAULT);
+        let before = read_text(&weight)?;
+        let back = vec![(mark.to_owned(), "0".to_owned()), (weight, before)];
+        self.push_step(mark, "1", back);
+        Ok(())
     }
 
     /// Takes a file among those that are ours; `new` is what it will hold.
@@ -111,10 +148,12 @@ impl Planner<'_> {
         });
     }
 
-    /// Whether somebody else has written a file since we did.
+    /// Whether somebody else has written a file since we did. An owner that died half-way may have
+    /// put the old value back.
     fn is_theirs(&self, path: &Path) -> bool {
         self.known.get(path).is_some_and(|file| {
-            file.keeping == Keeping::Written && read_text(path).is_ok_and(|now| now != *file.ours)
+            let is_another = |now: String| now != *file.ours && now != *file.old;
+            file.keeping == Keeping::Written && read_text(path).is_ok_and(is_another)
         })
     }
 
@@ -153,7 +192,7 @@ impl Planner<'_> {
             self.remember_weight(is_idle)?;
         }
         if idle != is_idle {
-            self.step(&mark, text);
+            self.step_idle(&mark, idle)?;
         }
         if idle {
             return Ok(());
@@ -195,7 +234,7 @@ impl Planner<'_> {
             self.keep(&path, &old, &text, Keeping::Written);
         }
         if text != now {
-            self.step(&path, &text);
+            self.step(&path, &text, &now);
         }
         Ok(())
     }
@@ -255,12 +294,12 @@ impl Planner<'_> {
         let mut there = self.group.cpu_max_settings(&now);
         for (path, text) in self.group.cpu_max_steps(&now, &wanted) {
             let present = there.iter_mut().find(|(file, _)| *file == path);
-            match present {
-                Some((_, present)) if *present == text => continue,
-                Some((_, present)) => present.clone_from(&text),
-                None => (),
-            }
-            self.step(&path, &text);
+            // Each step writes to one of the files.
+            let Some((_, present)) = present.filter(|(_, present)| *present != text) else {
+                continue;
+            };
+            let before = std::mem::replace(present, text.clone());
+            self.step(&path, &text, &before);
         }
     }
 
@@ -272,23 +311,6 @@ impl Planner<'_> {
                 change.afterwards.push(released(&path));
             }
         }
-        let stepped = |path: &Path| change.steps.iter().any(|(step, _)| step == path);
-        let all = self.known.files.iter().chain(&change.values.files);
-        let mut back: Vec<FileRestore> = Vec::new();
-        for file in all {
-            let path = self.group.cpu_file(&file.name);
-            if !stepped(&path) || back.iter().any(|restore| restore.path == path) {
-                continue;
-            }
-            let before = self.known.get(&path);
-            back.push(FileRestore {
-                old: before.map_or(&file.old, |file| &file.ours).to_string(),
-                ours: Vec::new(),
-                driven: true,
-                path,
-            });
-        }
-        change.back = back;
         change
     }
 }
@@ -354,9 +376,9 @@ mod tests {
     }
 
     fn steps(change: &Change) -> Vec<(&str, &str)> {
-        let steps = change.steps.iter().map(|(path, text)| {
-            let name = path.file_name().unwrap().to_str().unwrap();
-            (name, text.as_str())
+        let steps = change.steps.iter().map(|step| {
+            let name = step.path.file_name().unwrap().to_str().unwrap();
+            (name, step.text.as_str())
         });
         steps.collect()
     }

@@ -4,18 +4,17 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy, WEIGHT_DEFAULT};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, WEIGHT_DEFAULT, read_text};
 
 use super::change::Change;
 use super::kept::KeptJournal;
-use super::values::Values;
+use super::values::{HeldFile, Values};
 use crate::cgroup::layout::{KERNEL_PERIOD_MAX_NS, fit_below};
 use crate::control::headroom::SideDescription;
 use crate::enforcer::Sample;
 use crate::error::Result;
 use crate::journal::{Entry, FileRestore, GroupRestore, TaskRestore};
 use crate::knobs::{Bandwidth, Knobs, Nice, Quota};
-use crate::runtime::RuntimeFolder;
 use crate::tasks::{self, TaskId};
 use crate::undo::{self, Lineage, UndoReport};
 
@@ -94,20 +93,29 @@ impl Held {
     }
 
     /// Puts all but the files back.
-    pub fn restore_tasks(&self, report: &mut UndoReport) {
+    pub fn restore_tasks(&self, group: &CpuGroup, report: &mut UndoReport) {
         for restore in &self.tasks {
             undo::restore_nice(restore, report);
         }
         if let Some(group) = &self.descendants {
             undo::restore_group(group, &self.tasks, report);
         }
-        undo::undo_entries(&self.moved, report);
+        if self.moved.is_empty() {
+            return;
+        }
+        // Of those that are still here.
+        let here = Entry::Hold {
+            folder: folder_of(group),
+            inode: self.identity.unwrap_or(0),
+        };
+        let entries = [&[here], &self.moved[..]].concat();
+        undo::undo_entries(&entries, report);
     }
 
     /// Undoes its own journal, if it has one.
-    pub fn finish(&mut self, runtime: &RuntimeFolder, report: &mut UndoReport) {
+    pub fn finish(&mut self, report: &mut UndoReport) {
         if let Some(journal) = self.journal.take()
-            && let Err(error) = undo::undo_and_hand_over(journal.into_journal(), runtime, report)
+            && let Err(error) = undo::undo_journal(journal.into_journal(), report)
         {
             report.problems.push(error.to_string());
         }
@@ -131,6 +139,18 @@ impl Held {
             }
         }
         all
+    }
+
+    /// A change has failed, and the kernel has not taken back all of it: what it left is ours.
+    pub fn keep_unreverted(&mut self, tried: &Values, group: &CpuGroup) {
+        for file in tried.restores(group) {
+            let is_known =
+                |known: &HeldFile| file.ours.last().is_some_and(|it| **it == *known.ours);
+            let is_left = read_text(&file.path).is_ok_and(|now| file.ours.contains(&now));
+            if is_left && !self.values.get(&file.path).is_some_and(is_known) {
+                self.earlier.push(file);
+            }
+        }
     }
 
     /// That it is put back.

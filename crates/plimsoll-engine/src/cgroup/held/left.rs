@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, read_text};
 
 use super::group::Held;
 use super::values::{HeldFile, Keeping, Values};
@@ -21,15 +21,19 @@ pub(super) struct Left {
 /// The same of one cgroup.
 #[derive(Debug, Default)]
 struct OneLeft {
+    /// The group that is to go on with it, once that has failed.
+    wanted_by: Option<Box<str>>,
     inode: u64,
     files: Vec<FileRestore>,
     held: Held,
 }
 
 impl Left {
-    /// Sorts the entries of a journal by cgroup.
-    pub fn of(hierarchy: &Hierarchy, entries: Vec<Entry>) -> Self {
+    /// Sorts the entries of a journal by cgroup. Returns the files, too, whose cgroup was put back
+    /// but for them: the kernel has refused that.
+    pub fn of(hierarchy: &Hierarchy, entries: Vec<Entry>) -> (Self, Vec<FileRestore>) {
         let mut left = Self::default();
+        let mut late = Vec::new();
         let Restores {
             files,
             tasks,
@@ -42,8 +46,9 @@ impl Left {
             }
         }
         for file in files {
-            if let Some(one) = left.with_folder(file.path.parent()) {
-                one.files.push(file);
+            match left.with_folder(file.path.parent()) {
+                Some(one) => one.files.push(file),
+                None => late.push(file),
             }
         }
         for group in groups {
@@ -65,7 +70,7 @@ impl Left {
                 one.held.moved.push(entry);
             }
         }
-        left
+        (left, late)
     }
 
     fn with_folder(&mut self, folder: Option<&Path>) -> Option<&mut OneLeft> {
@@ -108,15 +113,30 @@ impl Left {
         self.groups.remove(&folder).is_some()
     }
 
-    /// Whether a cgroup is among them.
-    pub fn contains(&self, group: &CpuGroup) -> bool {
-        self.groups.contains_key(&super::group::folder_of(group))
+    /// A group could not go on with a cgroup: it stays as it was left, until that is tried again
+    /// or the group is removed. Returns whether the cgroup is among them.
+    pub fn want(&mut self, name: &str, group: &CpuGroup) -> bool {
+        let one = self.groups.get_mut(&super::group::folder_of(group));
+        one.map(|one| one.wanted_by = Some(name.into())).is_some()
     }
 
-    /// All that were not taken over, to be put back.
-    pub fn into_held(self, hierarchy: &Arc<Hierarchy>) -> Vec<(CpuGroup, Held)> {
+    /// Whether a group has failed to go on with one of them.
+    pub fn is_wanted_by(&self, name: &str) -> bool {
+        let mut groups = self.groups.values();
+        groups.any(|one| one.wanted_by.as_deref() == Some(name))
+    }
+
+    /// Of all that were not taken over, those that such a group wants, to be put back.
+    pub fn take(
+        &mut self,
+        hierarchy: &Arc<Hierarchy>,
+        is_meant: impl Fn(Option<&str>) -> bool,
+    ) -> Vec<(CpuGroup, Held)> {
         let root = hierarchy.mount_point().to_owned();
-        let there = self.groups.into_iter().filter_map(|(folder, one)| {
+        let taken = self
+            .groups
+            .extract_if(|_, one| is_meant(one.wanted_by.as_deref()));
+        let there = taken.filter_map(|(folder, one)| {
             let path = folder.strip_prefix(&root).ok()?;
             let group = CpuGroup::at(hierarchy, path);
             let mut held = Held::new("", &group);
@@ -128,6 +148,19 @@ impl Left {
         });
         there.collect()
     }
+}
+
+/// What we wrote last to a file. Of a change that failed the journal has a value that never came
+/// to be.
+fn ours_of(file: &FileRestore) -> String {
+    let last = file.ours.last().unwrap_or(&file.old);
+    let is_ours = |now: &String| file.ours.contains(now);
+    let present = if file.ours.len() > 1 {
+        read_text(&file.path).ok().filter(is_ours)
+    } else {
+        None
+    };
+    present.unwrap_or_else(|| last.clone())
 }
 
 /// The files of a cgroup, as the journal knows them.
@@ -149,7 +182,7 @@ fn values(group: &CpuGroup, files: &[FileRestore]) -> Result<Values> {
         values.files.push(HeldFile {
             name: name.into(),
             old: file.old.as_str().into(),
-            ours: file.ours.last().unwrap_or(&file.old).as_str().into(),
+            ours: ours_of(file).into(),
             keeping: match (file.driven, is_weight && is_marked) {
                 (true, _) => Keeping::Driven,
                 (false, true) => Keeping::Remembered,

@@ -23,14 +23,14 @@ pub use check::check_held;
 use group::{Held, Prepared, folder_of};
 use kept::KeptJournal;
 use left::Left;
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, os};
 use values::released;
 
 use super::move_entry::move_entry;
 use crate::control::headroom::HeadroomDuty;
 use crate::control::soft_cap::SoftCapLoop;
 use crate::enforcer::Sample;
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 use crate::journal::{Entry, FileRestore, Journal};
 use crate::knobs::{Class, Knobs};
 use crate::runtime::RuntimeFolder;
@@ -83,7 +83,7 @@ impl HeldGroups {
         if let Some(mut journal) = left {
             let entries = journal.read()?.1;
             self.shared = Some(KeptJournal::go_on(journal, &name, entries.len()));
-            self.left = Left::of(&self.hierarchy, entries);
+            (self.left, self.late) = Left::of(&self.hierarchy, entries);
             return Ok(());
         }
         let journal = KeptJournal::create(&self.runtime, &name, subject, &Knobs::default())?;
@@ -100,6 +100,11 @@ impl HeldGroups {
 
     pub fn contains(&self, name: &str) -> bool {
         self.groups.contains_key(name)
+    }
+
+    /// Whether a cgroup of an earlier owner is kept for a group that could not go on with it yet.
+    pub fn is_waiting(&self, name: &str) -> bool {
+        self.left.is_wanted_by(name)
     }
 
     fn get(&self, name: &str) -> Result<&Held> {
@@ -200,8 +205,7 @@ impl HeldGroups {
                     Some(weight) => weight.weight,
                     None => self.get(name)?.values.weight_at_first(group)?,
                 };
-                let control =
-                    SoftCapLoop::new(group.clone(), (cap, half_life), weight, Instant::now())?;
+                let control = SoftCapLoop::new(group.clone(), (cap, half_life), weight, os::now())?;
                 self.soft_caps.insert(name.into(), control);
             }
             None => {
@@ -219,7 +223,7 @@ impl HeldGroups {
         let group = self.cgroup(name)?;
         self.get(name)?.check_is_there(&group)?;
         // Somebody may have switched it off since.
-        give_controller(&group, self.journal_of(name))?;
+        give_controller(&group, &self.runtime)?;
         let mut prepared = Prepared::new(group, self.get(name)?.known(), knobs)?;
         if let Some(journal) = self.journal_of(name) {
             journal.tidy(nr_groups);
@@ -230,7 +234,9 @@ impl HeldGroups {
             duty.remove(name);
         }
         if let Err(error) = prepared.execute() {
-            if let Some(side) = self.get(name)?.side(name, &prepared.group) {
+            let held = self.get_mut(name)?;
+            held.keep_unreverted(&prepared.values, &prepared.group);
+            if let Some(side) = held.side(name, &prepared.group) {
                 duty.add(&side);
             }
             return Err(error);
@@ -260,8 +266,11 @@ impl HeldGroups {
         self.get(name)?.check_is_there(&group)?;
         let entry = move_entry(&self.hierarchy, pid)?;
         self.record(name, std::slice::from_ref(&entry))?;
+        if let Err(error) = group.add_process(pid) {
+            self.forget_move(name, pid);
+            return Err(error.into());
+        }
         self.get_mut(name)?.moved.push(entry);
-        group.add_process(pid)?;
         match self.get(name)?.knobs.nice {
             // A newcomer gets it too.
             Some(_) => self.reapply(name, duty),
@@ -269,12 +278,35 @@ impl HeldGroups {
         }
     }
 
-    /// Puts everything of an earlier owner's back that was not taken over.
+    /// A process that is written down was not moved: nobody is to move it back. One that was moved
+    /// before, to another cgroup, still is.
+    fn forget_move(&mut self, name: &str, pid: i32) {
+        let is_of_it =
+            |entry: &Entry| matches!(entry, Entry::Move { pid: moved, .. } if *moved == pid);
+        let mut groups = self.groups.values();
+        if groups.any(|held| held.moved.iter().any(is_of_it)) {
+            return;
+        }
+        if let Some(journal) = self.journal_of(name) {
+            journal.note(vec![Entry::Released {
+                paths: Vec::new(),
+                tasks: Vec::new(),
+                processes: vec![pid],
+            }]);
+        }
+    }
+
+    /// Puts everything of an earlier owner's back that no group wants.
     pub fn finish_adoption(&mut self, report: &mut UndoReport) {
-        let left = std::mem::take(&mut self.left).into_held(&self.hierarchy);
+        self.put_left_back(|wanted_by| wanted_by.is_none(), report);
+    }
+
+    /// The same of those that such a group wants.
+    fn put_left_back(&mut self, is_meant: impl Fn(Option<&str>) -> bool, report: &mut UndoReport) {
+        let left = self.left.take(&self.hierarchy, is_meant);
         let (mut files, mut noted) = (std::mem::take(&mut self.late), Vec::new());
         for (group, held) in &left {
-            held.restore_tasks(report);
+            held.restore_tasks(group, report);
             files.extend(held.restores(group));
             noted.push(held.released(group));
             report.undone.push(format!("/{}", group.path().display()));
@@ -289,6 +321,11 @@ impl HeldGroups {
 
     /// Puts everything of one group back.
     pub fn remove(&mut self, name: &str, duty: &mut HeadroomDuty) -> Result<UndoReport> {
+        if self.left.is_wanted_by(name) {
+            let mut report = UndoReport::default();
+            self.put_left_back(|wanted_by| wanted_by == Some(name), &mut report);
+            return Ok(report);
+        }
         let nr_groups = self.groups.len();
         let held = self.groups.remove(name);
         let mut held = held.ok_or_else(|| super::enforcer::no_group(name))?;
@@ -297,14 +334,19 @@ impl HeldGroups {
         self.soft_caps.remove(name);
         duty.remove(name);
         if held.journal.is_some() {
-            held.finish(&self.runtime, &mut report);
+            held.finish(&mut report);
             return Ok(report);
         }
-        held.restore_tasks(&mut report);
+        held.restore_tasks(&group, &mut report);
         let mut files = std::mem::take(&mut self.late);
         let mut noted: Vec<Entry> = files.iter().map(|file| released(&file.path)).collect();
         files.extend(held.restores(&group));
         let refused = undo::try_restore_files(&files, &mut report);
+        // What waits for the limits of others is no news.
+        let is_told = |error: &EngineError| !undo::is_refused(error);
+        let told = refused.iter().filter(|(_, error)| is_told(error));
+        let told = told.map(|(_, error)| format!("{error}; it will be tried again"));
+        report.problems.extend(told);
         self.late = refused.into_iter().map(|(file, _)| file.clone()).collect();
         report.undone.push(name.into());
         if let Some(shared) = &mut self.shared {
@@ -327,7 +369,7 @@ impl HeldGroups {
     }
 
     fn undo_alone(&mut self, report: &mut UndoReport) {
-        self.finish_adoption(report);
+        self.put_left_back(|_| true, report);
         self.soft_caps.clear();
         let mut files = std::mem::take(&mut self.late);
         let mut released = files
@@ -337,10 +379,10 @@ impl HeldGroups {
         for (name, mut held) in std::mem::take(&mut self.groups) {
             let group = held.cgroup(&self.hierarchy, &name);
             if held.journal.is_some() {
-                held.finish(&self.runtime, report);
+                held.finish(report);
                 continue;
             }
-            held.restore_tasks(report);
+            held.restore_tasks(&group, report);
             files.extend(held.restores(&group));
             released.push(held.released(&group));
             report.undone.push(name.into());
@@ -363,11 +405,9 @@ impl HeldGroups {
     /// What else is in the journal that all share.
     fn finish_shared(&self, shared: KeptJournal, report: &mut UndoReport) -> Result<()> {
         let mut rest = UndoReport::default();
-        let undone = undo::undo_and_hand_over(shared.into_journal(), &self.runtime, &mut rest);
+        let undone = undo::undo_journal(shared.into_journal(), &mut rest);
         report.problems.extend(rest.problems);
-        undone?;
-        report.problems.extend(self.runtime.release_shared()?);
-        Ok(())
+        undone
     }
 
     /// Does what falls due; returns when to call again.

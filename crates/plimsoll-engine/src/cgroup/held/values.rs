@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use plimsoll_cgroupfs::{CpuGroup, WEIGHT_DEFAULT, read_text};
+use plimsoll_cgroupfs::{CpuGroup, WEIGHT_DEFAULT, os, read_text};
 
 use crate::error::Result;
 use crate::journal::{Entry, FileRestore};
@@ -76,7 +76,7 @@ impl Values {
         for file in &mut self.files {
             let path = group.cpu_file(&file.name);
             if file.keeping != Keeping::Written {
-                has_lost_files |= file.keeping == Keeping::Driven && !path.exists();
+                has_lost_files |= file.keeping == Keeping::Driven && !os::exists(&path);
                 continue;
             }
             let now = match read_text(&path) {

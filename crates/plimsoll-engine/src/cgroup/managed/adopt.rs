@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
-use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_cgroupfs::{Hierarchy, os};
 
 use super::{Carried, Controls, Layout, MOVED_MIN, ManagedGroup};
 use crate::error::Result;
@@ -37,18 +36,22 @@ impl ManagedGroup {
         if header.is_of_another_boot() {
             return Ok(None);
         }
-        let changed = sound.entries.iter().rev().find_map(|entry| match entry {
-            Entry::Change { knobs } => Some(knobs.clone()),
-            _ => None,
-        });
-        let knobs = changed.unwrap_or(header.knobs);
+        let knobs_of = |wanted: u32| {
+            let mut changes = sound.entries.iter().rev();
+            let changed = changes.find_map(|entry| match entry {
+                Entry::Change { knobs, generation } if *generation == wanted => Some(knobs),
+                _ => None,
+            });
+            changed.unwrap_or(&header.knobs).clone()
+        };
         let created = created(&sound.entries);
         // The last that is whole: an owner that was killed while it built another has left both.
         let found = created.iter().rev().find_map(|one| {
+            let knobs = knobs_of(one.generation);
             let layout = Layout::new(hierarchy, &header.name, one.generation, &knobs);
-            is_whole(&layout, one.folders).then_some((layout, one))
+            is_whole(&layout, one.folders).then_some((layout, knobs, one))
         });
-        let Some((layout, one)) = found else {
+        let Some((layout, knobs, one)) = found else {
             return Ok(None);
         };
         let generation = created.iter().map(|one| one.generation).max();
@@ -62,10 +65,11 @@ impl ManagedGroup {
             hierarchy: Arc::clone(hierarchy),
             runtime: runtime.clone(),
             generation: generation.unwrap_or(0),
+            behind: Vec::new(),
             carried: Carried::default(),
             controls: Controls::default(),
             evacuate_to: one.evacuate_to.to_vec(),
-            audited: Instant::now(),
+            audited: os::now(),
             foreign_changes: Vec::new(),
             nr_moved: 0,
             moved_max: MOVED_MIN,
@@ -74,7 +78,13 @@ impl ManagedGroup {
             layout,
         };
         let others = created.iter().filter(|other| other.folders != one.folders);
-        group.gather(others.flat_map(|other| other.folders))?;
+        let others = others.flat_map(|other| other.folders);
+        let half: Vec<&PathBuf> = others.filter(|folder| os::exists(folder)).collect();
+        if !half.is_empty() {
+            // First the limits: its owner may have died before it had set them.
+            group.set_values(&group.layout, &group.knobs)?;
+            group.gather(&half)?;
+        }
         group.journal = Some(journal.try_clone()?);
         Ok(Some(group))
     }
@@ -88,8 +98,8 @@ impl ManagedGroup {
     }
 
     /// Moves the processes of half a rebuilt group into the whole one.
-    fn gather<'a>(&self, folders: impl Iterator<Item = &'a PathBuf>) -> Result<()> {
-        for folder in folders.filter(|folder| folder.exists()) {
+    fn gather(&self, folders: &[&PathBuf]) -> Result<()> {
+        for folder in folders {
             for pid in plimsoll_cgroupfs::read_ids(&folder.join("cgroup.procs"))? {
                 self.layout.leaf.add_process(pid)?;
             }

@@ -1,8 +1,6 @@
 //! What runs for a group from user space.
 
-use std::time::Instant;
-
-use plimsoll_cgroupfs::WEIGHT_DEFAULT;
+use plimsoll_cgroupfs::{WEIGHT_DEFAULT, os};
 
 use super::ManagedGroup;
 use crate::cgroup::layout::{
@@ -79,7 +77,7 @@ impl ManagedGroup {
             .weight
             .map_or(WEIGHT_DEFAULT, |weight| weight.weight);
         let rate = (cap, self.knobs.half_life.unwrap_or_default());
-        SoftCapLoop::new(group.clone(), rate, weight, Instant::now()).map(Some)
+        SoftCapLoop::new(group.clone(), rate, weight, os::now()).map(Some)
     }
 
     pub(super) fn per_task_control(&self) -> Option<PerTaskCaps> {
@@ -97,7 +95,7 @@ impl ManagedGroup {
             leaf,
             hard,
             self.knobs.soft_cap.map(|cap| (cap, half_life)),
-            Instant::now(),
+            os::now(),
         ))
     }
 }

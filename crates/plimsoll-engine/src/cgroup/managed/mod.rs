@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use controls::Controls;
-use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuStat, Hierarchy, Version, WEIGHT_DEFAULT};
+use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuStat, Hierarchy, Version, WEIGHT_DEFAULT, os};
 
 use super::layout::{Layer, Layout, layer_bandwidth, least_bandwidth};
 use super::move_entry::move_entry;
@@ -41,6 +41,24 @@ struct Carried {
     cap: CpuStat,
 }
 
+impl Carried {
+    /// What cgroups count that are about to go. One that is gone already has nothing to add.
+    fn of(layout: &Layout) -> Self {
+        let stat = |layer| layout.layer(layer).and_then(|group| group.stat().ok());
+        Self {
+            usage_ns: layout.top.usage_ns().unwrap_or(0),
+            quota: stat(Layer::Quota).unwrap_or_default(),
+            cap: stat(Layer::Cap).unwrap_or_default(),
+        }
+    }
+
+    fn add(&mut self, more: &Self) {
+        self.usage_ns += more.usage_ns;
+        self.quota = self.quota.plus(&more.quota);
+        self.cap = self.cap.plus(&more.cap);
+    }
+}
+
 /// A group with its cgroups, its journal and its controls.
 #[derive(Debug)]
 pub(crate) struct ManagedGroup {
@@ -50,6 +68,8 @@ pub(crate) struct ManagedGroup {
     runtime: RuntimeFolder,
     layout: Layout,
     generation: u32,
+    /// Layouts that were rebuilt, and have processes yet.
+    behind: Vec<Layout>,
     carried: Carried,
     controls: Controls,
     /// Where what still runs in it goes at the end, one folder a hierarchy.
@@ -100,10 +120,11 @@ impl ManagedGroup {
             runtime: runtime.clone(),
             layout,
             generation: 0,
+            behind: Vec::new(),
             carried: Carried::default(),
             controls: Controls::default(),
             evacuate_to,
-            audited: Instant::now(),
+            audited: os::now(),
             foreign_changes: Vec::new(),
             nr_moved: 0,
             moved_max: MOVED_MIN,
@@ -161,19 +182,13 @@ impl ManagedGroup {
     /// of the base have knobs. What was there before is left alone.
     fn make_parent(&self, layout: &Layout) -> Result<()> {
         let base = CpuGroup::at(&self.hierarchy, self.hierarchy.base());
-        let mut shared = self.runtime.shared()?;
-        let before = shared.clone();
-        let enable_base = !base.children_enabled()?;
-        if enable_base {
-            shared.enabled.push(base.subtree_control());
+        let mut enabled = Vec::new();
+        if !base.children_enabled()? {
+            enabled.push(base.subtree_control());
         }
         let new_parent = layout.parent.as_ref().filter(|parent| !parent.exists());
-        if let Some(parent) = new_parent {
-            shared.created.extend(parent.folders());
-        }
-        if shared != before {
-            self.runtime.set_shared(&shared)?;
-        }
+        let created = new_parent.map_or_else(Vec::new, CpuGroup::folders);
+        self.runtime.share(&enabled, &created)?;
         base.enable_children()
             .map_err(|error| explain_busy(error, &base))?;
         let Some(parent) = &layout.parent else {
@@ -181,9 +196,6 @@ impl ManagedGroup {
         };
         parent.create()?;
         parent.enable_children()?;
-        if layout.background.is_some() {
-            set_background(parent, true, WEIGHT_DEFAULT)?;
-        }
         Ok(())
     }
 
@@ -209,8 +221,11 @@ impl ManagedGroup {
         Ok(())
     }
 
-    /// Sets weight and limits of a layout whose cgroups are there.
+    /// Sets background, weight and limits of a layout whose cgroups are there.
     fn set_values(&self, layout: &Layout, knobs: &Knobs) -> Result<()> {
+        if let (Some(group), None) = (&layout.background, knobs.soft_cap) {
+            set_background(group, true, WEIGHT_DEFAULT)?;
+        }
         let weight = knobs.weight.map(|weight| weight.weight);
         let is_idle = layout.top.read_idle()?;
         if let (Some(weight), false) = (weight, is_idle)
@@ -281,7 +296,8 @@ impl ManagedGroup {
         let same = self.layout.same_shape(&new) && self.knobs.per_task == knobs.per_task;
         let old_knobs = std::mem::replace(&mut self.knobs, knobs.clone());
         let changed = if same {
-            self.set_values(&self.layout.clone(), knobs)
+            self.set_values(&self.layout, knobs)
+                .and_then(|()| self.catch_up())
         } else {
             self.rebuild(new, generation)
         };
@@ -297,7 +313,7 @@ impl ManagedGroup {
             }
             return Err(error);
         }
-        if old_knobs != *knobs {
+        if same && old_knobs != *knobs {
             self.note_knobs();
         }
         self.foreign_changes.clear();
@@ -307,19 +323,16 @@ impl ManagedGroup {
     /// Writes the knobs down, for an owner that adopts the group. Without them, on a full disk,
     /// it would find a group that is not as the header says, and make it anew.
     fn note_knobs(&mut self) {
-        let knobs = self.knobs.clone();
+        let (knobs, generation) = (self.knobs.clone(), self.generation);
         if let Some(journal) = &mut self.journal {
-            let _ = journal.note(&[Entry::Change { knobs }]);
+            let _ = journal.note(&[Entry::Change { knobs, generation }]);
         }
     }
 
     /// Writes again what others have changed.
     pub fn reapply(&mut self) -> Result<()> {
-        let layout = self.layout.clone();
-        if let (Some(group), None) = (&layout.background, self.knobs.soft_cap) {
-            set_background(group, true, WEIGHT_DEFAULT)?;
-        }
-        self.set_values(&layout, &self.knobs.clone())?;
+        self.set_values(&self.layout, &self.knobs)?;
+        self.catch_up()?;
         self.foreign_changes.clear();
         Ok(())
     }
@@ -328,6 +341,9 @@ impl ManagedGroup {
     /// removes what they left.
     fn rebuild(&mut self, new: Layout, generation: u32) -> Result<()> {
         let is_new = !new.top.exists();
+        // First: half-way, an owner that adopts it has to know what it is to look for.
+        let knobs = self.knobs.clone();
+        self.record(&[Entry::Change { knobs, generation }])?;
         if let Err(error) = self.build(&new) {
             // What there is of it would be in the way of the next attempt.
             for folder in new.top.folders().into_iter().filter(|_| is_new) {
@@ -337,40 +353,32 @@ impl ManagedGroup {
         }
         let old = std::mem::replace(&mut self.layout, new);
         self.generation = generation;
-        let deadline = Instant::now() + MOVE_MAX;
-        loop {
-            let processes = old.top.all_processes()?;
-            if processes.is_empty() || Instant::now() >= deadline {
-                break;
-            }
-            for pid in processes {
-                self.layout.leaf.add_process(pid)?;
-            }
-        }
-        self.carry(&old);
-        for folder in old.top.folders() {
-            undo::remove_group(&folder, None)?;
-        }
-        self.report_release()
+        self.behind.push(old);
+        self.catch_up()
     }
 
-    /// Keeps the counts of cgroups that are about to go. One that is gone
-    /// already has nothing to add.
-    fn carry(&mut self, old: &Layout) {
-        self.carried.usage_ns += old.top.usage_ns().unwrap_or(0);
-        let stat = |layer| old.layer(layer).and_then(|group| group.stat().ok());
-        if let Some(quota) = stat(Layer::Quota) {
-            self.carried.quota = self.carried.quota.plus(&quota);
+    /// Moves the processes of layouts that were rebuilt into the present one and removes what they
+    /// leave. What fails half-way is gone on with by the next change.
+    fn catch_up(&mut self) -> Result<()> {
+        while let Some(old) = self.behind.last().cloned() {
+            let deadline = os::now() + MOVE_MAX;
+            loop {
+                let processes = old.top.all_processes()?;
+                if processes.is_empty() || os::now() >= deadline {
+                    break;
+                }
+                for pid in processes {
+                    self.layout.leaf.add_process(pid)?;
+                }
+            }
+            let counts = Carried::of(&old);
+            for folder in old.top.folders() {
+                undo::remove_group(&folder, None)?;
+            }
+            self.carried.add(&counts);
+            self.behind.pop();
         }
-        if let Some(cap) = stat(Layer::Cap) {
-            self.carried.cap = self.carried.cap.plus(&cap);
-        }
-    }
-
-    fn report_release(&mut self) -> Result<()> {
-        let problems = self.runtime.release_shared()?;
-        self.foreign_changes.extend(problems);
-        Ok(())
+        self.runtime.release_parents()
     }
 
     /// What a process needs to move itself here before it starts its command.
@@ -416,7 +424,7 @@ impl ManagedGroup {
         self.audited = now;
         self.audit();
         let top = self.layout.top.cpu_file("");
-        if !top.exists() {
+        if !os::exists(&top) {
             let gone = io::Error::from_raw_os_error(libc::ENOENT);
             return Err(EngineError::file("find", &top, gone));
         }
@@ -436,16 +444,11 @@ impl ManagedGroup {
     }
 
     fn undo_alone(&mut self, report: &mut UndoReport) {
-        self.undo_own(report);
-        note(self.runtime.release_shared(), report);
-    }
-
-    fn undo_own(&mut self, report: &mut UndoReport) {
         self.controls = Controls::default();
         if let Some(journal) = self.journal.take() {
-            let undone = undo::undo_journal(journal, report);
-            note(undone.map(|()| Vec::new()), report);
+            note(undo::undo_journal(journal, report), report);
         }
+        note(self.runtime.release_parents(), report);
     }
 }
 
@@ -459,10 +462,9 @@ impl Drop for ManagedGroup {
     }
 }
 
-fn note(problems: Result<Vec<String>>, report: &mut UndoReport) {
-    match problems {
-        Ok(problems) => report.problems.extend(problems),
-        Err(error) => report.problems.push(error.to_string()),
+fn note(done: Result<()>, report: &mut UndoReport) {
+    if let Err(error) = done {
+        report.problems.push(error.to_string());
     }
 }
 

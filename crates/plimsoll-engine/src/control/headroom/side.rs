@@ -1,11 +1,10 @@
 //! One side group under control: its files, and what is known of its pool.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use plimsoll_cgroupfs::os::{Access, File};
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, UsageCounter, Version};
 use plimsoll_policy::headroom as core;
 
@@ -198,11 +197,11 @@ impl ControlledSide {
             None => {
                 let there = check_is_there(&self.group, &self.description);
                 there.inspect_err(|_| self.refused = Some(now))?;
-                OpenOptions::new().write(true).open(&path)
+                File::open(&path, Access::Write)
             }
         };
         let file = file.map_err(|source| EngineError::file("open", &path, source))?;
-        if let Err(source) = file.write_at(text.as_bytes(), 0) {
+        if let Err(source) = file.write_start(&text) {
             self.refused = Some(now);
             return Err(EngineError::file(format!("write `{text}`"), &path, source));
         }

@@ -1,0 +1,287 @@
+//! Changes that belong to no single group: the parents that groups have, and controllers that were
+//! switched on.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use plimsoll_cgroupfs::{os, read_text, write_text};
+use serde::{Deserialize, Serialize};
+
+use super::{RuntimeFolder, set_aside, temporary, write_atomically};
+use crate::error::{EngineError, Result};
+use crate::journal::{self, Entry};
+
+/// What is written down of changes that belong to no single group.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// Folders of parent groups that were created. Removed once empty.
+    #[serde(default)]
+    pub created: Vec<PathBuf>,
+    /// `cgroup.subtree_control` files to which `+cpu` was written, where it was not before. Taken
+    /// back when the last group has gone, the last first: a limit below would go with the
+    /// controller.
+    #[serde(default)]
+    pub enabled: Vec<PathBuf>,
+    /// The inodes of the cgroups whose files these are: later ones of their paths are others'.
+    #[serde(default)]
+    pub inodes: BTreeMap<PathBuf, u64>,
+    /// The boot in which it was written. `None`: of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
+}
+
+impl Shared {
+    fn is_empty(&self) -> bool {
+        self.created.is_empty() && self.enabled.is_empty()
+    }
+
+    fn is_of_another_boot(&self) -> bool {
+        self.boot.is_some() && self.boot != journal::boot_id()
+    }
+
+    /// Notes that a controller is about to be switched on.
+    fn enable(&mut self, path: &Path) {
+        if self.enabled.iter().any(|known| known == path) {
+            return;
+        }
+        let inode = path.parent().and_then(|folder| os::look(folder).ok());
+        if let Some(found) = inode {
+            self.inodes.insert(path.to_owned(), found.inode);
+        }
+        self.enabled.push(path.to_owned());
+    }
+
+    /// Whether a file is still that of the cgroup that was meant.
+    fn is_the_same(&self, path: &Path) -> bool {
+        let found = path.parent().and_then(|folder| os::look(folder).ok());
+        let known = self.inodes.get(path);
+        found.is_some_and(|found| known.is_none_or(|inode| *inode == found.inode))
+    }
+}
+
+impl RuntimeFolder {
+    /// The file that says what all journals share.
+    pub(super) fn shared_file(&self) -> PathBuf {
+        self.path.join("shared.json")
+    }
+
+    fn read_shared(&self) -> Result<Shared> {
+        match os::read(&self.shared_file()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Shared::default()),
+            other => {
+                let bytes = other.map_err(|e| self.failed(e))?;
+                serde_json::from_slice(&bytes).map_err(|e| self.failed(e.into()))
+            }
+        }
+    }
+
+    /// What all journals share. Of another boot nothing is left.
+    ///
+    /// # Errors
+    /// When it is there but cannot be read.
+    pub fn shared(&self) -> Result<Shared> {
+        let shared = self.read_shared()?;
+        Ok(if shared.is_of_another_boot() {
+            Shared::default()
+        } else {
+            shared
+        })
+    }
+
+    /// Puts what is shared aside if it is damaged, for nothing of it is undone then, and removes it
+    /// if it is of another boot. Returns what to say about it.
+    ///
+    /// # Errors
+    /// When it cannot be read, renamed or removed.
+    pub fn mend_shared(&self) -> Result<Option<String>> {
+        // Of an owner that died while it wrote.
+        let _ = os::remove_file(&temporary(&self.shared_file()));
+        match self.read_shared() {
+            Err(EngineError::Journal { source, .. })
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+                ) =>
+            {
+                let path = self.shared_file();
+                let aside = set_aside(&path).map_err(|e| self.failed(e))?;
+                Ok(Some(format!(
+                    "{}: is damaged ({source}), so that empty groups may be left; it is kept as {}",
+                    path.display(),
+                    aside.display()
+                )))
+            }
+            Ok(shared) if shared.is_of_another_boot() => {
+                self.set_shared(Shared::default()).map(|()| None)
+            }
+            other => other.map(|_| None),
+        }
+    }
+
+    /// Writes down what all journals share, on disk before it returns.
+    ///
+    /// # Errors
+    /// When it cannot be written: then nothing may be changed.
+    pub fn set_shared(&self, mut shared: Shared) -> Result<()> {
+        let path = self.shared_file();
+        if shared.is_empty() {
+            return match os::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed(error)),
+                _ => Ok(()),
+            };
+        }
+        let enabled = &shared.enabled;
+        shared.inodes.retain(|path, _| enabled.contains(path));
+        shared.boot = journal::boot_id();
+        write_atomically(&path, &shared, true).map_err(|e| self.failed(e))
+    }
+
+    /// Writes down that controllers are about to be switched on, and parents to be created.
+    ///
+    /// # Errors
+    /// When it cannot be written: then nothing may be changed.
+    pub fn share(&self, enabled: &[PathBuf], created: &[PathBuf]) -> Result<()> {
+        if enabled.is_empty() && created.is_empty() {
+            return Ok(());
+        }
+        let mut shared = self.shared()?;
+        enabled.iter().for_each(|path| shared.enable(path));
+        let is_new = |folder: &&PathBuf| !shared.created.contains(folder);
+        let new: Vec<PathBuf> = created.iter().filter(is_new).cloned().collect();
+        shared.created.extend(new);
+        self.set_shared(shared)
+    }
+
+    /// The same of journals of earlier versions, which have entries of controllers.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn share_of(&self, entries: &[Entry]) -> Result<()> {
+        let enabled = entries.iter().filter_map(|entry| match entry {
+            Entry::Enable { path } => Some(path.clone()),
+            _ => None,
+        });
+        self.share(&enabled.collect::<Vec<_>>(), &[])
+    }
+
+    /// Removes parents in which no group is any more.
+    ///
+    /// # Errors
+    /// When the shared file cannot be read or written.
+    pub fn release_parents(&self) -> Result<()> {
+        let mut shared = self.shared()?;
+        let before = shared.created.len();
+        shared
+            .created
+            .retain(|folder| match os::remove_folder(folder) {
+                Ok(()) => false,
+                // Somebody's group is still in it.
+                Err(error) => error.kind() != io::ErrorKind::NotFound,
+            });
+        if shared.created.len() == before {
+            return Ok(());
+        }
+        self.set_shared(shared)
+    }
+
+    /// There is no group any more: undoes all that is shared. Returns what could not be undone.
+    ///
+    /// # Errors
+    /// When the shared file cannot be read or written.
+    pub fn release_shared(&self) -> Result<Vec<String>> {
+        self.release_parents()?;
+        let mut shared = self.shared()?;
+        if !shared.created.is_empty() || shared.enabled.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut problems = Vec::new();
+        let mut refused = Vec::new();
+        for path in std::mem::take(&mut shared.enabled).into_iter().rev() {
+            let is_enabled = read_text(&path)
+                .is_ok_and(|text| text.split_whitespace().any(|name| name == "cpu"));
+            if is_enabled
+                && shared.is_the_same(&path)
+                && let Err(error) = write_text(&path, "-cpu")
+            {
+                problems.push(error.to_string());
+                refused.insert(0, path);
+            }
+        }
+        shared.enabled = refused;
+        self.set_shared(shared)?;
+        Ok(problems)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_is_shared_but_damaged_is_put_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path());
+        assert_eq!(runtime.mend_shared().unwrap(), None);
+        for text in ["{\"created\": [", "", "nonsense"] {
+            fs::write(runtime.shared_file(), text).unwrap();
+            let problem = runtime.mend_shared().unwrap().unwrap();
+            assert!(problem.contains("shared.json.damaged"), "{problem}");
+            assert_eq!(runtime.shared().unwrap(), Shared::default());
+        }
+    }
+
+    #[test]
+    fn what_is_shared_goes_with_its_last_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path().join("run"));
+        runtime.create().unwrap();
+        let parent = folder.path().join("parent");
+        let control = folder.path().join("control");
+        fs::create_dir_all(parent.join("group")).unwrap();
+        fs::write(&control, "cpu io").unwrap();
+
+        let once = std::slice::from_ref(&control);
+        runtime.share(once, std::slice::from_ref(&parent)).unwrap();
+        runtime.share(once, &[]).unwrap();
+        let shared = runtime.shared().unwrap();
+        assert_eq!((&*shared.enabled, shared.created.len()), (once, 1));
+        assert!(runtime.release_shared().unwrap().is_empty());
+        assert_eq!(runtime.shared().unwrap(), shared, "a group is still there");
+
+        fs::remove_dir(parent.join("group")).unwrap();
+        assert!(runtime.release_shared().unwrap().is_empty());
+        assert_eq!(runtime.shared().unwrap(), Shared::default());
+        assert!(!parent.exists());
+        assert!(fs::read_to_string(control).unwrap().starts_with("-cpu"));
+    }
+
+    #[test]
+    fn a_controller_of_another_boot_or_of_another_cgroup_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path().join("run"));
+        runtime.create().unwrap();
+        let control = folder.path().join("cgroup.subtree_control");
+        fs::write(&control, "cpu io").unwrap();
+        let share = || runtime.share(std::slice::from_ref(&control), &[]).unwrap();
+        let spoil = |spoil: &dyn Fn(&mut Shared)| {
+            share();
+            let mut shared = runtime.shared().unwrap();
+            spoil(&mut shared);
+            write_atomically(&runtime.shared_file(), &shared, false).unwrap();
+            assert_eq!(runtime.mend_shared().unwrap(), None);
+            assert!(runtime.release_shared().unwrap().is_empty());
+            assert!(!runtime.shared_file().exists());
+            assert_eq!(fs::read_to_string(&control).unwrap(), "cpu io");
+        };
+        spoil(&|shared| shared.boot = Some("another".into()));
+        spoil(&|shared| {
+            shared.inodes.insert(control.clone(), 1);
+        });
+        share();
+        assert!(runtime.release_shared().unwrap().is_empty());
+        assert!(fs::read_to_string(&control).unwrap().starts_with("-cpu"));
+    }
+}

@@ -1,0 +1,116 @@
+//! The owner's engine on a kernel in memory: groups, clients, what others do, refused writes, full
+//! disks, boots, and deaths between any two writes, all from a seed.
+//!
+//! After every single write the promises of SPEC 6 are looked at: what is limited stays limited,
+//! with an owner and without. After every clean stop each value is what others left there.
+//!
+//! A failure prints its seed. `PLIMSOLL_SEED=N` repeats that one alone, and prints every step and
+//! every write. `PLIMSOLL_STEPS=N` makes more steps, or fewer.
+
+mod chance;
+mod shadow;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+
+use plimsoll_cgroupfs::Version;
+use plimsoll_cgroupfs::os;
+use plimsoll_cgroupfs::simulated::{self, Kernel, Watch};
+
+use world::{Counts, World};
+
+/// How many steps are made in all.
+const STEPS: u64 = 1_000_000;
+/// As many in each world: one that is young is easier to read.
+const STEPS_EACH: u64 = 200;
+/// Worlds have nothing in common.
+const THREADS: u64 = 2;
+
+/// A number from the environment.
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable}={text}: not a number")),
+    )
+}
+
+fn run(seed: u64, is_traced: bool) -> Counts {
+    let version = if seed.is_multiple_of(3) {
+        Version::V1
+    } else {
+        Version::V2
+    };
+    let mut kernel = Kernel::new(version);
+    kernel.trace = is_traced.then(Vec::new);
+    simulated::install(Some(kernel));
+    let mut world = World::new(seed, version, is_traced);
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        for _ in 0..STEPS_EACH {
+            world.step();
+        }
+        world.stop();
+        std::mem::take(&mut world.counts)
+    }));
+    let counts = ran.unwrap_or_else(|problem| {
+        let step = world.counts.steps;
+        let text = problem.downcast_ref::<String>();
+        panic!("PLIMSOLL_SEED={seed} step {step}: {text:?}");
+    });
+    drop(world);
+    simulated::install(None);
+    counts
+}
+
+#[test]
+fn promises_hold_in_a_million_random_steps() {
+    if let Some(seed) = number("PLIMSOLL_SEED") {
+        run(seed, true);
+        return;
+    }
+    let steps = number("PLIMSOLL_STEPS").unwrap_or(STEPS);
+    let threads: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            thread::spawn(move || {
+                let mut counts = Counts::default();
+                let worlds = steps / STEPS_EACH / THREADS;
+                for seed in thread * worlds..(thread + 1) * worlds {
+                    counts.add(&run(seed, false));
+                }
+                counts
+            })
+        })
+        .collect();
+    let mut counts = Counts::default();
+    for thread in threads {
+        counts.add(&thread.join().expect("a promise was broken: see above"));
+    }
+    println!("{counts:#?}");
+    counts.check();
+}
+
+/// The same with the promise broken: the test above can fail.
+#[test]
+fn a_limit_that_is_lifted_for_one_write_is_noticed() {
+    let mut kernel = Kernel::new(Version::V1);
+    let group = std::path::Path::new("a");
+    kernel.cgroups().create(group).unwrap();
+    kernel.tasks().start_in(7, group);
+    simulated::install(Some(kernel));
+    let quota = std::path::Path::new(simulated::MOUNT).join("a/cpu.cfs_quota_us");
+    os::write(&quota, "20000").unwrap();
+    simulated::with(|kernel| {
+        kernel.watches.push(Watch {
+            pid: 7,
+            rate_max_ppm: Some(200_000),
+            is_idle: false,
+        });
+    });
+    os::write(&quota, "10000").unwrap();
+    assert!(simulated::with(|kernel| kernel.broken.is_empty()));
+    os::write(&quota, "-1").unwrap();
+    os::write(&quota, "20000").unwrap();
+    assert_eq!(simulated::with(|kernel| kernel.broken.len()), 1);
+    simulated::install(None);
+}
