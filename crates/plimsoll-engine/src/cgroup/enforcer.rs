@@ -452,17 +452,17 @@ impl Enforcer for CgroupEnforcer {
     fn undo(&mut self) -> UndoReport {
         self.unsettled.clear();
         let mut report = self.finish_adoption();
+        // Groups that were removed, which the kernel refused then.
+        match undo::recover(&self.runtime, false) {
+            Ok(more) => report.extend(more),
+            Err(error) => report.problems.push(error.to_string()),
+        }
         for (_, mut group) in std::mem::take(&mut self.groups) {
             group.undo(&mut self.duty, &mut report);
         }
         self.held.undo(&mut self.duty, &mut report);
         if let Err(error) = self.slice.put_back(&mut report) {
             report.problems.push(error.to_string());
-        }
-        // What the kernel refused before it may take now.
-        match undo::recover(&self.runtime, false) {
-            Ok(more) => report.extend(more),
-            Err(error) => report.problems.push(error.to_string()),
         }
         match self.runtime.release_shared() {
             Ok(problems) => report.problems.extend(problems),

@@ -360,6 +360,9 @@ impl ManagedGroup {
     /// Moves the processes of layouts that were rebuilt into the present one and removes what they
     /// leave. What fails half-way is gone on with by the next change.
     fn catch_up(&mut self) -> Result<()> {
+        if self.behind.is_empty() {
+            return Ok(());
+        }
         while let Some(old) = self.behind.last().cloned() {
             let deadline = os::now() + MOVE_MAX;
             loop {
