@@ -1,0 +1,300 @@
+//! What clients ask of the owner, and what it does by itself.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use plimsoll_cgroupfs::{os, simulated};
+use plimsoll_engine::cgroup::check_held;
+use plimsoll_engine::enforcer::Enforcer as _;
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::policy_set::{GroupPolicy, Selector};
+
+use super::promise::{Promise, Wish};
+use super::{FOREIGN, OWN, World};
+use crate::shadow::texts;
+
+/// A process is about to be moved from where it is: of its old place nothing is promised to it.
+fn leaves(pid: i32) {
+    simulated::with(|kernel| kernel.watches.retain(|watch| watch.pid != pid));
+}
+
+impl World {
+    pub(super) fn knobs(&mut self, is_held: bool) -> Option<Knobs> {
+        const TEXTS: [&str; 14] = [
+            r#"{"class": "batch"}"#,
+            r#"{"class": "batch", "quota": "20ms/100ms"}"#,
+            r#"{"class": "batch", "cap": "50%", "weight": "50"}"#,
+            r#"{"class": "batch", "nice": "7"}"#,
+            r#"{"quota": "20ms/100ms"}"#,
+            r#"{"quota": "50ms/100ms", "burst": "10ms"}"#,
+            r#"{"quota": "100ms/500ms", "burst": "100ms", "weight": "300"}"#,
+            r#"{"quota": "1500ms/1s", "cap": "30%"}"#,
+            r#"{"quota": "30ms/100ms", "cap": "80%", "nice": "3"}"#,
+            r#"{"cap": "10%"}"#,
+            r#"{"cap": "90%", "weight": "20"}"#,
+            r#"{"weight": "200", "nice": "5"}"#,
+            r#"{"soft-cap": "20%"}"#,
+            r#"{"soft-cap": "20%", "cap": "60%"}"#,
+        ];
+        let text = self.chance.pick(&TEXTS)?;
+        let knobs: Knobs = serde_json::from_str(text).ok()?;
+        let is_possible = !is_held || check_held(&knobs).is_ok();
+        is_possible.then_some(knobs)
+    }
+
+    pub(super) fn client_adds(&mut self) {
+        let is_held = self.chance.once_in(2);
+        let Some(knobs) = self.knobs(is_held) else {
+            return;
+        };
+        let (name, selector) = if is_held {
+            let Some(path) = self.chance.pick(&FOREIGN) else {
+                return;
+            };
+            if simulated::with(|kernel| kernel.cgroups().inode(Path::new(path)).is_none()) {
+                return;
+            }
+            (format!("/{path}"), Selector::Cgroup(path.into()))
+        } else {
+            let Some(name) = self.chance.pick(&OWN) else {
+                return;
+            };
+            let free: Vec<i32> = self.pids();
+            let is_asked_for = |pid: &i32| {
+                let selector = Selector::Process(*pid);
+                let mut wishes = self.wishes.values();
+                self.members.contains_key(pid)
+                    || wishes.any(|wish| wish.policy.selector == selector)
+            };
+            let free: Vec<i32> = free.into_iter().filter(|pid| !is_asked_for(pid)).collect();
+            let pid = self.chance.pick(&free).filter(|_| !self.chance.once_in(4));
+            let selector = pid.map_or(Selector::Processes, Selector::Process);
+            (name.to_owned(), selector)
+        };
+        if self.wishes.contains_key(&name) {
+            return;
+        }
+        let policy = GroupPolicy {
+            name: name.clone(),
+            selector,
+            knobs,
+            scheduler: None,
+        };
+        self.wishes.insert(
+            name.clone(),
+            Wish {
+                policy,
+                promised: None,
+                is_known: false,
+                is_respected: false,
+            },
+        );
+        self.risk();
+        self.add(&name);
+    }
+
+    /// The owner adds a group, or tries again.
+    pub(super) fn add(&mut self, name: &str) {
+        let Some(wish) = self.wishes.get(name).cloned() else {
+            return;
+        };
+        self.watch();
+        if let Selector::Process(pid) = wish.policy.selector
+            && self.members.get(&pid).is_none_or(|group| group != name)
+        {
+            leaves(pid);
+        }
+        let before = self.find(&wish.policy.selector);
+        let policy = (wish.policy.clone(), name.to_owned());
+        let was_known = wish.is_known;
+        self.tell(|| {
+            format!(
+                "add {name}: {:?} {}",
+                wish.policy.selector, wish.policy.knobs
+            )
+        });
+        let added = self.ask_owner(|owner| owner.add_all(&[policy]).remove(0));
+        self.tell(|| format!("add {name}: {added:?}"));
+        let wish = self.wishes.get_mut(name).expect("it was just there");
+        match added {
+            None => (),
+            Some(Ok(())) => {
+                self.counts.added += 1;
+                wish.is_known = true;
+                wish.promised = (!wish.is_respected).then(|| Promise::of(&wish.policy.knobs));
+                if let Selector::Process(pid) = wish.policy.selector {
+                    let is_there = simulated::with(|kernel| kernel.tasks().get(pid).is_some());
+                    if is_there {
+                        self.members.insert(pid, name.to_owned());
+                    }
+                }
+                self.check_now();
+            }
+            Some(Err(_)) => {
+                self.counts.refused += 1;
+                // Nothing is left of one that is new.
+                let is_new = wish.promised.is_none() && !was_known && !before.is_empty();
+                if is_new && !self.is_disturbed {
+                    assert_eq!(
+                        before,
+                        self.find(&self.wishes[name].policy.selector),
+                        "{name}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// What a foreign cgroup holds.
+    pub(super) fn find(&self, selector: &Selector) -> BTreeMap<&'static str, String> {
+        match selector {
+            Selector::Cgroup(path) => simulated::with(|kernel| texts(kernel, path)),
+            _ => BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn pick_known(&mut self) -> Option<String> {
+        let known = self.wishes.iter().filter(|(_, wish)| wish.is_known);
+        let known: Vec<String> = known.map(|(name, _)| name.clone()).collect();
+        self.chance.pick(&known)
+    }
+
+    pub(super) fn client_changes(&mut self) {
+        let Some(name) = self.pick_known() else {
+            return;
+        };
+        let is_held = name.starts_with('/');
+        let Some(knobs) = self.knobs(is_held) else {
+            return;
+        };
+        if self.owner.is_none() {
+            return;
+        }
+        let wish = self.wishes.get_mut(&name).expect("it was picked");
+        let both = wish.promised.map(|old| old.weaker(Promise::of(&knobs)));
+        wish.promised = both;
+        wish.policy.knobs = knobs.clone();
+        self.watch();
+        self.risk();
+        self.tell(|| format!("change {name} to {knobs}"));
+        let changed = self.ask_owner(|owner| owner.change(&name, &knobs));
+        self.tell(|| format!("change {name}: {changed:?}"));
+        if let Some(Ok(())) = changed {
+            self.counts.changed += 1;
+            let wish = self.wishes.get_mut(&name).expect("it was picked");
+            wish.is_respected = false;
+            wish.promised = Some(Promise::of(&knobs));
+            self.check_now();
+        } else {
+            self.is_half_done = true;
+        }
+    }
+
+    pub(super) fn client_removes(&mut self) {
+        let names: Vec<String> = self.wishes.keys().cloned().collect();
+        let Some(name) = self.chance.pick(&names) else {
+            return;
+        };
+        let wish = self.wishes.remove(&name).expect("it was picked");
+        let had_owner = self.owner.is_some();
+        self.is_half_done |= !had_owner;
+        self.watch();
+        self.risk();
+        self.tell(|| format!("remove {name}, known: {}", wish.is_known));
+        if let Some(removed) = self.ask_owner(|owner| owner.remove(&name)) {
+            self.counts.removed += 1;
+            // What was refused is tried again when an owner starts or stops.
+            self.is_half_done |= removed
+                .as_ref()
+                .is_ok_and(|report| !report.problems.is_empty());
+            self.tell(|| format!("removed {name}: {removed:?}"));
+        }
+        if had_owner {
+            self.members.retain(|_, group| *group != name);
+        }
+    }
+
+    pub(super) fn add_process(&mut self) {
+        let (name, pid) = (self.pick_known(), self.chance.pick(&self.pids()));
+        let (Some(name), Some(pid)) = (name, pid) else {
+            return;
+        };
+        if self.members.contains_key(&pid) {
+            return;
+        }
+        self.watch();
+        leaves(pid);
+        self.risk();
+        self.tell(|| format!("add process {pid} to {name}"));
+        let added = self.ask_owner(|owner| owner.add_process(&name, pid));
+        self.tell(|| format!("add process {pid} to {name}: {added:?}"));
+        let is_there = match &self.wishes[&name].policy.selector {
+            // It may have died after the move.
+            Selector::Cgroup(path) => simulated::with(|kernel| {
+                kernel
+                    .tasks()
+                    .get(pid)
+                    .is_some_and(|task| task.cgroup == *path)
+            }),
+            _ => matches!(added, Some(Ok(()))),
+        };
+        if is_there {
+            if name.starts_with('/') {
+                self.guests.insert(pid);
+            }
+            self.members.insert(pid, name);
+            self.check_now();
+        }
+    }
+
+    /// Looks at what others wrote, or applies again.
+    pub(super) fn look_after(&mut self) {
+        let Some(name) = self.pick_known() else {
+            return;
+        };
+        self.watch();
+        if self.chance.once_in(2) {
+            self.tell(|| format!("audit {name}"));
+            let _ = self.ask_owner(|owner| owner.audit(&name));
+            return;
+        }
+        self.risk();
+        self.tell(|| format!("reapply {name}"));
+        let reapplied = self.ask_owner(|owner| {
+            owner.reapply(&name)?;
+            // A change may have failed before.
+            owner.knobs(&name).map(Promise::of)
+        });
+        if let Some(Ok(promise)) = reapplied {
+            let wish = self.wishes.get_mut(&name).expect("it was picked");
+            (wish.promised, wish.is_respected) = (Some(promise), false);
+            self.check_now();
+        }
+    }
+
+    pub(super) fn pass_time(&mut self) {
+        let time = Duration::from_millis(self.chance.below(200));
+        let busy = self.chance.pick(&self.cgroups());
+        simulated::with(|kernel| {
+            kernel.sleep(time);
+            if let Some(path) = busy {
+                kernel.cgroups().use_cpu(&path, 80_000);
+            }
+        });
+        self.watch();
+        self.tell(|| "tick".to_owned());
+        let _ = self.ask_owner(|owner| owner.tick(os::now()).map(drop));
+    }
+
+    pub(super) fn retry(&mut self) {
+        if self.owner.is_none() {
+            return self.start();
+        }
+        let waiting = self.wishes.iter().filter(|(_, wish)| !wish.is_known);
+        let waiting: Vec<String> = waiting.map(|(name, _)| name.clone()).collect();
+        if let Some(name) = self.chance.pick(&waiting) {
+            self.add(&name);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! How often things have happened.
+
+/// How often things have happened: a test in which they do not shows nothing.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub steps: u64,
+    pub(super) added: u64,
+    pub(super) refused: u64,
+    pub(super) changed: u64,
+    pub(super) removed: u64,
+    pub(super) deaths: u64,
+    pub(super) deaths_within: u64,
+    pub(super) adopted_without_a_write: u64,
+    pub(super) stops: u64,
+    pub(super) boots: u64,
+    pub(super) changes_of_others: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, more: &Self) {
+        self.steps += more.steps;
+        self.added += more.added;
+        self.refused += more.refused;
+        self.changed += more.changed;
+        self.removed += more.removed;
+        self.deaths += more.deaths;
+        self.deaths_within += more.deaths_within;
+        self.adopted_without_a_write += more.adopted_without_a_write;
+        self.stops += more.stops;
+        self.boots += more.boots;
+        self.changes_of_others += more.changes_of_others;
+    }
+
+    /// Whether as much has happened as is needed to show anything.
+    pub fn check(&self) {
+        let all = [
+            self.added,
+            self.refused,
+            self.changed,
+            self.removed,
+            self.deaths,
+            self.deaths_within,
+            self.adopted_without_a_write,
+            self.stops,
+            self.boots,
+            self.changes_of_others,
+        ];
+        assert!(
+            all.iter().all(|count| *count > self.steps / 2_000),
+            "{self:?}"
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! What others do: processes, and cgroups that are not Plimsoll's.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use plimsoll_cgroupfs::{Version, simulated};
+use plimsoll_engine::enforcer::Enforcer as _;
+use plimsoll_engine::policy_set::Selector;
+
+use super::{FOREIGN, PIDS, World};
+use crate::shadow::is_own;
+
+impl World {
+    pub(super) fn free_pid(&mut self) -> Option<i32> {
+        let taken: BTreeSet<i32> = self.pids().into_iter().collect();
+        let free: Vec<i32> = (2..PIDS).filter(|pid| !taken.contains(pid)).collect();
+        self.chance.pick(&free)
+    }
+
+    /// Foreign cgroups that take processes.
+    pub(super) fn places(&self) -> Vec<PathBuf> {
+        simulated::with(|kernel| {
+            let cgroups = kernel.cgroups();
+            let paths = cgroups.paths().filter(|path| !is_own(path));
+            let mut places: Vec<PathBuf> = paths
+                .filter(|path| !cgroups.gives_cpu(path))
+                .map(Path::to_owned)
+                .collect();
+            places.push(PathBuf::new());
+            places
+        })
+    }
+
+    pub(super) fn others_start(&mut self) {
+        let place = self.chance.pick(&self.places());
+        if let (Some(place), Some(pid)) = (place, self.free_pid()) {
+            self.tell(|| format!("others start {pid} in /{}", place.display()));
+            simulated::with(|kernel| kernel.tasks().start_in(pid, &place));
+        }
+    }
+
+    pub(super) fn others_fork(&mut self) {
+        let parent = self.chance.pick(&self.pids());
+        if let (Some(parent), Some(pid)) = (parent, self.free_pid()) {
+            self.tell(|| format!("{parent} forks {pid}"));
+            simulated::with(|kernel| kernel.tasks().fork(parent, pid));
+            if let Some(group) = self.members.get(&parent).cloned() {
+                self.members.insert(pid, group);
+            }
+        }
+    }
+
+    pub(super) fn others_end(&mut self) {
+        if let Some(pid) = self.chance.pick(&self.pids()) {
+            self.tell(|| format!("{pid} ends"));
+            simulated::with(|kernel| kernel.end(pid));
+            self.members.remove(&pid);
+            self.guests.remove(&pid);
+        }
+    }
+
+    pub(super) fn others_write(&mut self) {
+        let Some(path) = self.chance.pick(&self.cgroups()) else {
+            return;
+        };
+        let texts: &[(&str, &str)] = match self.version {
+            Version::V1 => &[
+                ("cpu.shares", "512"),
+                ("cpu.shares", "4096"),
+                ("cpu.idle", "1"),
+                ("cpu.idle", "0"),
+                ("cpu.cfs_quota_us", "70000"),
+                ("cpu.cfs_quota_us", "-1"),
+            ],
+            Version::V2 => &[
+                ("cpu.weight", "50"),
+                ("cpu.weight", "400"),
+                ("cpu.idle", "1"),
+                ("cpu.idle", "0"),
+                ("cpu.max", "70000 100000"),
+                ("cpu.max", "max 100000"),
+                ("cpu.max", "30000 50000"),
+                ("cpu.max.burst", "5000"),
+            ],
+        };
+        let Some((file, text)) = self.chance.pick(texts) else {
+            return;
+        };
+        let below = path.join(file);
+        let written = simulated::with(|kernel| kernel.others_write(&below, text));
+        self.tell(|| format!("others write {}: {text}: {written:?}", below.display()));
+        if written.is_ok() {
+            self.counts.changes_of_others += 1;
+            self.is_disturbed = true;
+            self.shadow.written(&path);
+            self.suspend_around(&path);
+        }
+    }
+
+    /// Others have changed something here: nothing is promised of it until it is applied again.
+    pub(super) fn suspend_around(&mut self, path: &Path) {
+        if is_own(path) {
+            // Of the parent, whichever it is.
+            for wish in self.wishes.values_mut() {
+                (wish.promised, wish.is_respected) = (None, true);
+            }
+        }
+        for wish in self.wishes.values_mut() {
+            if matches!(&wish.policy.selector, Selector::Cgroup(held) if held == path) {
+                (wish.promised, wish.is_respected) = (None, true);
+            }
+        }
+        self.watch();
+    }
+
+    pub(super) fn others_move(&mut self) {
+        let (pid, place) = (
+            self.chance.pick(&self.pids()),
+            self.chance.pick(&self.places()),
+        );
+        let (Some(pid), Some(place)) = (pid, place) else {
+            return;
+        };
+        self.tell(|| format!("others move {pid} to /{}", place.display()));
+        // The owner takes it in again.
+        self.is_disturbed |= self.members.contains_key(&pid);
+        let file = place.join("cgroup.procs");
+        simulated::with(|kernel| {
+            kernel.watches.retain(|watch| watch.pid != pid);
+            let _ = kernel.others_write(&file, &pid.to_string());
+        });
+        // One that was moved to a foreign cgroup may come back there.
+        if self
+            .members
+            .get(&pid)
+            .is_some_and(|group| !group.starts_with('/'))
+        {
+            self.members.remove(&pid);
+        }
+        self.watch();
+    }
+
+    pub(super) fn others_make_or_remove(&mut self) {
+        let Some(path) = self.chance.pick(&FOREIGN) else {
+            return;
+        };
+        let path = Path::new(path);
+        let is_there = simulated::with(|kernel| kernel.cgroups().inode(path).is_some());
+        if !is_there {
+            let made = simulated::with(|kernel| kernel.cgroups().create(path));
+            self.tell(|| format!("others make /{}: {made:?}", path.display()));
+            self.shadow.renew(path);
+            return;
+        }
+        let removed = simulated::with(|kernel| kernel.others_remove(path));
+        self.tell(|| format!("others remove /{}: {removed:?}", path.display()));
+        if removed.is_err() {
+            return;
+        }
+        self.shadow.forget(path);
+        // A watch of cgroups tells the owner, which forgets the group; perhaps after there is
+        // another of its path.
+        if self.chance.once_in(2) {
+            let made = simulated::with(|kernel| kernel.cgroups().create(path));
+            self.tell(|| format!("and make it again: {made:?}"));
+            self.shadow.renew(path);
+        }
+        let name = format!("/{}", path.display());
+        if let Some(wish) = self.wishes.remove(&name)
+            && wish.is_known
+        {
+            let _ = self.ask_owner(|owner| owner.remove(&name));
+        }
+    }
+
+    pub(super) fn others_give_cpu(&mut self) {
+        let Some(path) = self.chance.pick(&["", "a", "e"]) else {
+            return;
+        };
+        if self.version == Version::V1 {
+            return;
+        }
+        let path = Path::new(path);
+        let text = self.chance.pick(&["+cpu", "-cpu"]).unwrap_or("+cpu");
+        // What others switch off is not there any more: they know, and groups of ours go with it.
+        let is_used = text == "-cpu";
+        if is_used && !self.wishes.is_empty() {
+            return;
+        }
+        let below = path.join("cgroup.subtree_control");
+        let gave = simulated::with(|kernel| kernel.cgroups().gives_cpu(path));
+        let written = simulated::with(|kernel| kernel.others_write(&below, text));
+        self.tell(|| format!("others write {}: {text}: {written:?}", below.display()));
+        if written.is_ok() {
+            self.is_disturbed = true;
+            self.shadow.given(path);
+            if gave == (text == "+cpu") {
+                return;
+            }
+            for child in self
+                .cgroups()
+                .iter()
+                .filter(|child| child.parent() == Some(path))
+            {
+                self.shadow.renew_files(child);
+            }
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! How owners start, stop and die.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plimsoll_cgroupfs::os;
+use plimsoll_cgroupfs::simulated::{self, Killed, MOUNT, Write};
+use plimsoll_engine::Result;
+use plimsoll_engine::cgroup::CgroupEnforcer;
+use plimsoll_engine::enforcer::Enforcer as _;
+use plimsoll_engine::policy_set::Selector;
+use plimsoll_engine::undo::UndoReport;
+
+use super::promise::Promise;
+use super::{JOURNAL, World};
+use crate::shadow::is_own;
+
+impl World {
+    /// A fault for what the owner does next.
+    pub(super) fn risk(&mut self) {
+        let after = self.chance.below(30);
+        let write = if self.chance.once_in(2) {
+            Write::Kernel
+        } else {
+            Write::Disk
+        };
+        let number = self
+            .chance
+            .pick(&[libc::EINVAL, libc::EBUSY, libc::ENOMEM, libc::EIO]);
+        let kind = self.chance.below(12);
+        simulated::with(|kernel| match kind {
+            0 | 1 => kernel.faults.death_in = Some(after),
+            2 => kernel.faults.refusal_in = number.map(|number| (write, after, number)),
+            3 => kernel.faults.disk_is_full = true,
+            _ => (),
+        });
+        // Perhaps something is not written down, or not put back.
+        self.is_half_done |= kind < 4;
+    }
+
+    /// Asks the owner. `None`: there is none, or it dies of it.
+    pub(super) fn ask_owner<R>(
+        &mut self,
+        act: impl FnOnce(&mut CgroupEnforcer) -> Result<R>,
+    ) -> Option<Result<R>> {
+        let owner = self.owner.as_mut()?;
+        let done = catch_unwind(AssertUnwindSafe(|| act(owner)));
+        let answer = match done {
+            Ok(answer) => Some(answer),
+            Err(payload) if payload.is::<Killed>() => {
+                self.counts.deaths_within += 1;
+                self.tell(|| "the owner dies".to_owned());
+                // What it would do at its end does not happen: it is dead.
+                self.is_half_done = true;
+                self.owner = None;
+                simulated::with(|kernel| kernel.revive());
+                None
+            }
+            Err(payload) => resume_unwind(payload),
+        };
+        simulated::with(|kernel| kernel.faults = Default::default());
+        answer
+    }
+
+    /// The owner is killed, or the next one starts.
+    pub(super) fn die(&mut self) {
+        if self.owner.is_none() {
+            return self.start();
+        }
+        self.tell(|| "the owner is killed".to_owned());
+        self.counts.deaths += 1;
+        simulated::with(|kernel| kernel.faults.death_in = Some(0));
+        // Its first write on the way out is its last.
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            let _ = os::create_folder(&Path::new(MOUNT).join("never"));
+        }));
+        assert!(ended.is_err_and(|payload| payload.is::<Killed>()));
+        self.owner = None;
+        simulated::with(|kernel| kernel.revive());
+        self.check_now();
+    }
+
+    /// An owner starts and takes over what an earlier one has left.
+    pub(super) fn start(&mut self) {
+        // As the daemon: a group whose processes have all ended is not asked for again.
+        let members = self.members.clone();
+        let nr_wishes = self.wishes.len();
+        self.wishes
+            .retain(|name, wish| match &mut wish.policy.selector {
+                Selector::Process(pid) => {
+                    let first = members.iter().find(|(_, group)| *group == name);
+                    let is_member = members.get(pid) == Some(name);
+                    if let (Some((member, _)), false) = (first, is_member) {
+                        *pid = *member;
+                    }
+                    if wish.is_known && first.is_none() {
+                        return false;
+                    }
+                    let pid = *pid;
+                    simulated::with(|kernel| kernel.tasks().get(pid).is_some())
+                }
+                Selector::Cgroup(path) => {
+                    simulated::with(|kernel| kernel.cgroups().inode(path).is_some())
+                }
+                _ => true,
+            });
+        self.is_half_done |= self.wishes.len() < nr_wishes;
+        self.watch();
+        let before = simulated::with(|kernel| kernel.nr_kernel_writes());
+        let all_promised = self.wishes.values().all(|wish| {
+            wish.is_known && wish.promised == Some(Promise::of(&wish.policy.knobs))
+                && wish.policy.knobs.soft_cap.is_none()
+                // It is given to who has come meanwhile.
+                && wish.policy.knobs.nice.is_none()
+        });
+        for wish in self.wishes.values_mut() {
+            wish.is_known = false;
+            // A change may have failed before: now it is made.
+            let wanted = Promise::of(&wish.policy.knobs);
+            wish.promised = wish.promised.map(|promised| promised.weaker(wanted));
+        }
+        self.watch();
+        self.risk();
+        self.tell(|| "an owner starts".to_owned());
+        if self.try_start().is_none() {
+            self.tell(|| "it does not".to_owned());
+            return;
+        }
+        let names: Vec<String> = self.wishes.keys().cloned().collect();
+        for name in &names {
+            self.add(name);
+        }
+        let report = self.ask_owner(|owner| Ok(owner.finish_adoption()));
+        self.tell(|| format!("adopted: {report:?}"));
+        if self.owner.is_some() {
+            let wishes = &self.wishes;
+            self.members.retain(|_, group| wishes.contains_key(group));
+        }
+        let writes = simulated::with(|kernel| kernel.nr_kernel_writes()) - before;
+        let is_half_done = self.is_half_done;
+        self.is_half_done = self.owner.is_none() || self.wishes.values().any(|wish| !wish.is_known);
+        let is_quiet = all_promised && !self.is_disturbed && !is_half_done && !names.is_empty();
+        if is_quiet && self.owner.is_some() && self.wishes.values().all(|wish| wish.is_known) {
+            assert_eq!(writes, 0, "the same values are written again");
+            self.counts.adopted_without_a_write += 1;
+        }
+    }
+
+    pub(super) fn try_start(&mut self) -> Option<()> {
+        let (hierarchy, runtime) = (Arc::clone(&self.hierarchy), self.runtime.clone());
+        let started = catch_unwind(AssertUnwindSafe(|| {
+            let (mut owner, report) = CgroupEnforcer::adopting(&hierarchy, &runtime)?;
+            owner.leave_audits_to_caller();
+            // One that cannot be had is left as it is.
+            if let Err(error) = owner.keep_cgroups_in(JOURNAL) {
+                std::mem::forget(owner);
+                return Err(error);
+            }
+            Ok((owner, report))
+        }));
+        let started = match started {
+            Ok(Ok((owner, report))) => {
+                self.tell(|| format!("undone at the start: {report:?}"));
+                self.owner = Some(owner);
+                Some(())
+            }
+            Ok(Err(error)) => {
+                self.tell(|| format!("cannot start: {error}"));
+                None
+            }
+            Err(payload) if payload.is::<Killed>() => {
+                self.counts.deaths_within += 1;
+                self.is_half_done = true;
+                None
+            }
+            Err(payload) => resume_unwind(payload),
+        };
+        simulated::with(|kernel| kernel.revive());
+        started
+    }
+
+    pub(super) fn boot_or_stop(&mut self) {
+        if self.chance.once_in(2) {
+            return self.stop();
+        }
+        self.tell(|| "boot".to_owned());
+        self.counts.boots += 1;
+        if self.owner.is_some() {
+            self.die();
+        }
+        self.owner = None;
+        simulated::with(|kernel| kernel.boot());
+        self.wishes.clear();
+        self.members.clear();
+        self.furnish();
+        self.is_disturbed = false;
+        self.start();
+        // What is written down of the boot before is nobody's now.
+        let differences = self.shadow.differences();
+        assert!(differences.is_empty(), "after a boot: {differences:?}");
+    }
+
+    /// A clean stop: all is as others have left it.
+    pub fn stop(&mut self) {
+        let mut tries = 0;
+        while self.owner.is_none() {
+            tries += 1;
+            assert!(tries < 100, "no owner can be started any more");
+            self.start();
+        }
+        self.tell(|| "stop".to_owned());
+        self.wishes.clear();
+        self.members.clear();
+        self.watch();
+        let mut report = UndoReport::default();
+        let _ = self.ask_owner(|owner| {
+            report = owner.undo();
+            Ok(())
+        });
+        self.owner = None;
+        self.counts.stops += 1;
+        self.tell(|| format!("stopped: {report:?}"));
+        let own: Vec<PathBuf> = self
+            .cgroups()
+            .into_iter()
+            .filter(|path| is_own(path))
+            .collect();
+        let differences = self.shadow.differences();
+        let files = simulated::with(|kernel| {
+            kernel.disk().tidy();
+            kernel
+                .disk()
+                .paths()
+                .map(Path::to_owned)
+                .collect::<Vec<_>>()
+        });
+        // What others did may be in the way: then it is told.
+        let is_told = self.is_disturbed && !report.problems.is_empty();
+        if !is_told {
+            assert!(own.is_empty(), "left: {own:?} {report:?}");
+            assert!(differences.is_empty(), "{differences:?} {report:?}");
+            assert!(files.is_empty(), "left: {files:?} {report:?}");
+        }
+        simulated::with(|kernel| kernel.disk().clear());
+        let leftovers = own.into_iter().rev();
+        simulated::with(|kernel| {
+            for path in leftovers {
+                let _ = kernel.others_remove(&path);
+            }
+        });
+        self.shadow.take();
+        self.is_disturbed = false;
+        self.start();
+    }
+}

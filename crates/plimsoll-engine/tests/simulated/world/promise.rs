@@ -1,0 +1,44 @@
+//! What is asked of a group, and what its members are promised.
+
+use plimsoll_engine::knobs::{Class, Knobs};
+use plimsoll_engine::policy_set::GroupPolicy;
+
+/// What is asked of a group.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    pub policy: GroupPolicy,
+    /// What its members are promised; `None`: it is not in force yet, or others have interfered,
+    /// or a change has failed half-way.
+    pub promised: Option<Promise>,
+    /// The owner was told of it.
+    pub is_known: bool,
+    /// Others have changed something of it, which is respected until it is applied again.
+    pub is_respected: bool,
+}
+
+/// The weakest of the limits that may be in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Promise {
+    pub rate_max_ppm: Option<u64>,
+    pub is_idle: bool,
+}
+
+impl Promise {
+    pub fn of(knobs: &Knobs) -> Self {
+        let quota = knobs.quota.and_then(|quota| quota.rate_ppm());
+        let cap = knobs.cap.map(|cap| u64::from(cap.permille) * 1_000);
+        Self {
+            rate_max_ppm: [quota, cap].into_iter().flatten().min(),
+            is_idle: knobs.class == Some(Class::Batch),
+        }
+    }
+
+    /// What holds while one becomes the other.
+    pub fn weaker(self, other: Self) -> Self {
+        let rates = self.rate_max_ppm.zip(other.rate_max_ppm);
+        Self {
+            rate_max_ppm: rates.map(|(one, other)| one.max(other)),
+            is_idle: self.is_idle && other.is_idle,
+        }
+    }
+}
