@@ -46,6 +46,8 @@ pub struct CgroupEnforcer {
     /// Groups that were taken over, but do not have all that was asked for yet, or are among those
     /// that are left.
     unsettled: BTreeSet<String>,
+    /// Journals of groups that were removed, of which the kernel has refused something.
+    refused: Vec<PathBuf>,
 }
 
 pub(super) fn no_group(name: &str) -> EngineError {
@@ -96,6 +98,7 @@ impl CgroupEnforcer {
             audits: true,
             left,
             unsettled: BTreeSet::new(),
+            refused: Vec::new(),
         };
         Ok((enforcer, left_behind))
     }
@@ -310,6 +313,10 @@ impl Enforcer for CgroupEnforcer {
         }
         let mut group = self.groups.remove(name).ok_or_else(|| no_group(name))?;
         group.undo(&mut self.duty, &mut report);
+        if !report.problems.is_empty() {
+            self.refused
+                .push(Journal::path_of(self.runtime.path(), name));
+        }
         Ok(report)
     }
 
@@ -452,10 +459,12 @@ impl Enforcer for CgroupEnforcer {
     fn undo(&mut self) -> UndoReport {
         self.unsettled.clear();
         let mut report = self.finish_adoption();
-        // Groups that were removed, which the kernel refused then.
-        match undo::recover(&self.runtime, false) {
-            Ok(more) => report.extend(more),
-            Err(error) => report.problems.push(error.to_string()),
+        for path in std::mem::take(&mut self.refused) {
+            let undone = Journal::take_over(&path).and_then(|journal| match journal {
+                Some(journal) => undo::undo_journal(journal, &mut report),
+                None => Ok(()),
+            });
+            report.problems.extend(undone.err().map(|e| e.to_string()));
         }
         for (_, mut group) in std::mem::take(&mut self.groups) {
             group.undo(&mut self.duty, &mut report);
