@@ -230,6 +230,17 @@ impl CgroupEnforcer {
     }
 }
 
+impl Drop for CgroupEnforcer {
+    /// On a panic: groups undo themselves, and nothing needs what they share any more. What an
+    /// earlier owner has left stays, for the next one.
+    fn drop(&mut self) {
+        self.groups.clear();
+        if self.left.is_empty() && !self.held.has_left() {
+            let _ = self.runtime.release_shared();
+        }
+    }
+}
+
 /// The journals of groups that an earlier owner has left in this boot, by the group's name. They
 /// are locked from here on.
 fn adoptable(runtime: &RuntimeFolder) -> Result<BTreeMap<String, Journal>> {

@@ -120,6 +120,10 @@ impl Left {
         one.map(|one| one.wanted_by = Some(name.into())).is_some()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
     /// Whether a group has failed to go on with one of them.
     pub fn is_wanted_by(&self, name: &str) -> bool {
         let mut groups = self.groups.values();

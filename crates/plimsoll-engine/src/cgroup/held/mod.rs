@@ -102,6 +102,11 @@ impl HeldGroups {
         self.groups.contains_key(name)
     }
 
+    /// Whether there are cgroups of an earlier owner that were not taken over.
+    pub fn has_left(&self) -> bool {
+        !self.left.is_empty()
+    }
+
     /// Whether a cgroup of an earlier owner is kept for a group that could not go on with it yet.
     pub fn is_waiting(&self, name: &str) -> bool {
         self.left.is_wanted_by(name)
