@@ -15,7 +15,7 @@ use nix::unistd::{AccessFlags, access};
 #[cfg(feature = "simulated")]
 use crate::simulated;
 
-/// What most files of a cgroup fit into.
+/// Most files of a cgroup fit into so many bytes.
 const FILE_BYTES: usize = 4096;
 /// Files that are created are for their user alone.
 const PRIVATE_FILE: u32 = 0o600;
@@ -32,7 +32,7 @@ macro_rules! or_simulated {
     };
 }
 
-/// What is known of a file or folder.
+/// The attributes of a file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     /// Whether it is a folder.
@@ -43,20 +43,20 @@ pub struct Found {
     pub inode: u64,
     /// A cgroup's folder has 2, and one more for each that is directly below.
     pub nr_links: u64,
-    /// Whose it is.
+    /// The user that owns it.
     pub uid: u32,
 }
 
 /// Something in a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Whether it is a folder.
     pub is_folder: bool,
 }
 
-/// How a file is opened. All can be read.
+/// The ways to open a file. All of them allow reading, but `Write`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// As it is.
@@ -96,7 +96,7 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// What is at a path, behind links.
+/// The attributes of the file at a path. Links are followed.
 ///
 /// # Errors
 /// As `stat(2)`.
@@ -105,7 +105,7 @@ pub fn look(path: &Path) -> io::Result<Found> {
     fs::metadata(path).map(|found| found_of(&found))
 }
 
-/// What is at a path, be it a link.
+/// The attributes of the file at a path. Links are not followed.
 ///
 /// # Errors
 /// As `lstat(2)`.
@@ -145,7 +145,7 @@ pub fn check_writable(path: &Path) -> nix::Result<()> {
     access(path, AccessFlags::W_OK)
 }
 
-/// What is in a folder, in no order.
+/// The entries of a folder, in no order.
 ///
 /// # Errors
 /// As `getdents(2)`.
@@ -262,7 +262,7 @@ impl File {
         Ok(Self(Inner::Real(file)))
     }
 
-    /// What is known of it.
+    /// Its attributes.
     ///
     /// # Errors
     /// As `fstat(2)`.

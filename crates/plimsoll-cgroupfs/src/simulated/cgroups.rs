@@ -14,7 +14,7 @@ const DEVICE: u64 = 2;
 /// `max_bw_runtime_us` of kernel/sched: no quota and burst are more together.
 const RUNTIME_MAX_USEC: u64 = (1 << 44) / 1_000;
 
-/// What the cpu controller keeps of a cgroup.
+/// The settings of the cpu controller for a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpu {
     /// Runtime per period; `None`: unlimited.
@@ -97,7 +97,7 @@ impl Cgroups {
         self.all.get(path).ok_or(error(libc::ENOENT))
     }
 
-    /// What the cpu controller has of a cgroup.
+    /// The settings of the cpu controller for a cgroup; `None`: the cgroup has no such controller.
     #[must_use]
     pub fn cpu(&self, path: &Path) -> Option<&Cpu> {
         self.all.get(path)?.cpu.as_ref()

@@ -73,7 +73,7 @@ impl Disk {
         self.names.keys().map(PathBuf::as_path)
     }
 
-    /// Somebody removes all files.
+    /// Removes all files, as a user would.
     pub fn clear(&mut self) {
         self.names.clear();
     }
@@ -219,15 +219,13 @@ impl OpenFile {
         asked(|kernel| {
             let begun = kernel.begin(Write::Disk, || format!("file {inode} << {text}"));
             let whole = kernel.disk.texts.entry(inode).or_default();
-            // What fails has left half of it.
-            let length = if begun.is_ok() || kernel.is_dead && !kernel.dies {
-                text.len()
-            } else {
-                text.len() / 2
+            // A death or a full disk leaves half of the text.
+            let length = match &begun {
+                Ok(()) => text.len(),
+                Err(_) if kernel.dies || kernel.faults.disk_is_full => text.len() / 2,
+                Err(_) => 0,
             };
-            if begun.is_ok() || kernel.dies || kernel.faults.disk_is_full {
-                whole.extend(&text.as_bytes()[..length]);
-            }
+            whole.extend(&text.as_bytes()[..length]);
             begun
         })
     }

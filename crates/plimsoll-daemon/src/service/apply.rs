@@ -169,7 +169,10 @@ impl Service {
         // Also of one that could not be applied: an earlier owner may have left it limited.
         let removed = self.shared().enforcer().remove(name);
         match removed {
-            Ok(undone) => report = undone,
+            Ok(undone) => {
+                report = undone;
+                self.log.debug("apply", &format!("{name}: put back"));
+            }
             Err(EngineError::NoTarget { .. }) => (),
             Err(error) => {
                 self.note_failure(name, &error);
@@ -180,7 +183,6 @@ impl Service {
         for problem in &report.problems {
             self.log.warning("undo", problem);
         }
-        self.log.debug("apply", &format!("{name}: put back"));
         self.book.removed(name);
         report
     }

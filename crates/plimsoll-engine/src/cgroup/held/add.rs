@@ -201,7 +201,7 @@ impl HeldGroups {
 
     /// A new group that could not be made so.
     fn give_up(&mut self, mut prepared: Prepared, error: EngineError) -> Result<()> {
-        if self.left.want(&prepared.name, &prepared.group) {
+        if self.left.contains(&prepared.group) {
             // It stays as an earlier owner has left it, and is tried again.
             return Err(error);
         }

@@ -114,10 +114,16 @@ impl Left {
     }
 
     /// A group could not go on with a cgroup: it stays as it was left, until that is tried again
-    /// or the group is removed. Returns whether the cgroup is among them.
-    pub fn want(&mut self, name: &str, group: &CpuGroup) -> bool {
-        let one = self.groups.get_mut(&super::group::folder_of(group));
-        one.map(|one| one.wanted_by = Some(name.into())).is_some()
+    /// or the group is removed.
+    pub fn want(&mut self, name: &str, group: &CpuGroup) {
+        if let Some(one) = self.groups.get_mut(&super::group::folder_of(group)) {
+            one.wanted_by = Some(name.into());
+        }
+    }
+
+    /// Whether a cgroup is among them.
+    pub fn contains(&self, group: &CpuGroup) -> bool {
+        self.groups.contains_key(&super::group::folder_of(group))
     }
 
     pub fn is_empty(&self) -> bool {

@@ -9,7 +9,6 @@ use super::{Carried, Controls, Layout, MOVED_MIN, ManagedGroup};
 use crate::error::Result;
 use crate::journal::{self, Entry, Journal};
 use crate::runtime::RuntimeFolder;
-use crate::undo;
 
 /// The cgroup of one layout, as the journal has it.
 struct Created<'a> {
@@ -55,6 +54,15 @@ impl ManagedGroup {
             return Ok(None);
         };
         let generation = created.iter().map(|one| one.generation).max();
+        // The next change sets the limits first: the owner may have died before it had set them.
+        let others = created.iter().filter(|other| other.folders != one.folders);
+        let behind = others
+            .filter(|other| other.folders.iter().any(|folder| os::exists(folder)))
+            .map(|other| {
+                let knobs = knobs_of(other.generation);
+                Layout::new(hierarchy, &header.name, other.generation, &knobs)
+            })
+            .collect();
         let nice_before = journal::restores(sound.entries.clone())
             .groups
             .first()
@@ -65,7 +73,7 @@ impl ManagedGroup {
             hierarchy: Arc::clone(hierarchy),
             runtime: runtime.clone(),
             generation: generation.unwrap_or(0),
-            behind: Vec::new(),
+            behind,
             carried: Carried::default(),
             controls: Controls::default(),
             evacuate_to: one.evacuate_to.to_vec(),
@@ -77,14 +85,6 @@ impl ManagedGroup {
             journal: None,
             layout,
         };
-        let others = created.iter().filter(|other| other.folders != one.folders);
-        let others = others.flat_map(|other| other.folders);
-        let half: Vec<&PathBuf> = others.filter(|folder| os::exists(folder)).collect();
-        if !half.is_empty() {
-            // First the limits: its owner may have died before it had set them.
-            group.set_values(&group.layout, &group.knobs)?;
-            group.gather(&half)?;
-        }
         group.journal = Some(journal.try_clone()?);
         Ok(Some(group))
     }
@@ -95,17 +95,6 @@ impl ManagedGroup {
     /// When the kernel refuses.
     pub fn evacuate(&self, pid: i32) -> Result<()> {
         Ok(plimsoll_cgroupfs::move_process(&self.evacuate_to, pid)?)
-    }
-
-    /// Moves the processes of half a rebuilt group into the whole one.
-    fn gather(&self, folders: &[&PathBuf]) -> Result<()> {
-        for folder in folders {
-            for pid in plimsoll_cgroupfs::read_ids(&folder.join("cgroup.procs"))? {
-                self.layout.leaf.add_process(pid)?;
-            }
-            undo::remove_group(folder, Some(&self.layout.leaf.cpu_file("")))?;
-        }
-        Ok(())
     }
 }
 
