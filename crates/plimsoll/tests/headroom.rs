@@ -19,10 +19,10 @@ use plimsoll_engine::runtime::RuntimeFolder;
 fn start_side(host: &Host, name: &str, knobs: &str) -> Running {
     let threads = nr_cpus();
     let running = host.start_load(
-        &format!("--name {name} --headroom 30% {knobs}"),
+        &format!("--name {name} --class batch --headroom 30% {knobs}"),
         &format!("burn --threads {threads} --duration 300s"),
     );
-    let group = host.normal(name);
+    let group = host.batch(name);
     // On a busy machine it has but its tolerance to start with.
     wait_until("side work runs", Duration::from_secs(30), || {
         tasks_below(&group).len() > threads
@@ -57,7 +57,7 @@ fn headroom_goes_on_whichever_run_is_stopped_or_killed_and_after_a_kill_of_the_o
     let host = Host::shared();
     let first = start_side(&host, "first", "--weight 100");
     let second = start_side(&host, "second", "--weight 300");
-    let groups = [host.normal("first"), host.normal("second")];
+    let groups = [host.batch("first"), host.batch("second")];
     let both = || sides(&host, "second") == ["first", "second"];
     wait_until("both are controlled", Duration::from_secs(5), both);
     first.send(Signal::SIGSTOP);
@@ -90,8 +90,8 @@ fn a_side_group_that_does_not_run_holds_the_least_quota_that_the_kernel_takes() 
     const HELD_USEC: u64 = 1_000;
     let host = Host::shared();
     let side = start_side(&host, "side", "");
-    let sleeper = host.start("run --name sleeper --headroom 30% -- sleep 600".split(' '));
-    let group = host.normal("sleeper");
+    let sleeper = host.start("run --name sleeper --class batch -- sleep 600".split(' '));
+    let group = host.batch("sleeper");
     wait_until("it is dormant", Duration::from_secs(20), || {
         let now = group.read_cpu_max();
         now.is_ok_and(|now| now.quota_usec == Some(HELD_USEC))
@@ -168,10 +168,10 @@ fn the_quota_of_a_withdrawn_side_stays_as_it_was_wherever_the_controller_runs() 
 fn the_owner_takes_under_10_mib_and_runs_at_most_once_in_10_ms() {
     let host = Host::alone();
     let side = host.start_load(
-        "--name side --headroom 30% --stats --json",
+        "--name side --class batch --headroom 30% --stats --json",
         "burn --threads 2 --duration 4s",
     );
-    let group = host.normal("side");
+    let group = host.batch("side");
     wait_until("it runs", Duration::from_secs(10), || {
         group.is_populated().unwrap_or(false)
     });

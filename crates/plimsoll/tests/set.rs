@@ -214,7 +214,7 @@ fn set_changes_a_running_group_also_where_it_has_to_be_rebuilt() {
             "plimsoll-soft-g",
             4_000,
         ),
-        ("--headroom 20% --nice 6", "headroom", 1_000),
+        ("--class batch --headroom 20% --nice 6", "headroom", 1_000),
     ] {
         let words = ["set", "g"].into_iter().chain(knobs.split(' '));
         host.run(words).good();

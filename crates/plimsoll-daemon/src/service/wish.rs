@@ -65,12 +65,6 @@ impl Wish {
             "group `{rival}` of the file claims it, too; `{group}` has it, which comes first"
         ))
     }
-
-    /// Whether its own headroom limits it: that of a command that is not batch.
-    /// `run --headroom` without `--class batch` would limit nothing otherwise.
-    fn limits_itself(&self) -> bool {
-        !self.is_batch() && matches!(self.place, Place::Command { .. })
-    }
 }
 
 /// The demand of all groups together, of whatever class they are.
@@ -86,7 +80,7 @@ pub(super) fn laid_down(wish: &Wish, mut demand: Demand, nr_cpus: u32) -> Knobs 
     if wish.is_batch() {
         demand.add(knobs.headroom, knobs.tolerance);
         demand.set_on(&mut knobs, nr_cpus);
-    } else if !wish.limits_itself() {
+    } else {
         knobs.headroom = None;
         knobs.tolerance = None;
     }
@@ -205,20 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn the_headroom_of_a_normal_command_is_a_demand_and_limits_the_command_too() {
-        let command = command(r#"{"headroom": "30%"}"#);
-        let demand = demand([&command].into_iter());
-        assert_eq!(laid_down(&command, demand, 2), command.knobs);
-        let batch = wish(r#"{"class": "batch"}"#);
-        let knobs = laid_down(&batch, demand, 2);
-        assert_eq!(knobs.headroom, command.knobs.headroom);
-    }
-
-    #[test]
-    fn a_normal_group_is_not_limited_by_headroom() {
-        let normal = wish(r#"{"headroom": "30%", "tolerance": "0", "quota": "1cpus"}"#);
-        let demand = demand([&normal].into_iter());
-        let expected = serde_json::from_str(r#"{"quota": "1cpus"}"#).unwrap();
-        assert_eq!(laid_down(&normal, demand, 2), expected);
+    fn a_normal_group_is_not_limited_by_its_headroom_and_batch_groups_are() {
+        let json = r#"{"headroom": "30%", "tolerance": "0", "quota": "1cpus"}"#;
+        let expected: Knobs = serde_json::from_str(r#"{"quota": "1cpus"}"#).unwrap();
+        for normal in [wish(json), command(json)] {
+            let demand = demand([&normal].into_iter());
+            assert_eq!(laid_down(&normal, demand, 2), expected);
+            let batch = wish(r#"{"class": "batch"}"#);
+            assert_eq!(laid_down(&batch, demand, 2).headroom, normal.knobs.headroom);
+        }
     }
 }

@@ -22,7 +22,7 @@ fn side_work_and_idle_time_are_those_of_the_table_within_2_points() {
     let mut host = Host::alone();
     let main = host.group("main");
     let side = start_side(&host, "side", "30%", "");
-    let mut meter = Meter::start(&[host.normal("side")], &main);
+    let mut meter = Meter::start(&[host.batch("side")], &main);
     for percent in [0, 30, 40, 50, 60, 70, 80] {
         let load = (percent > 0).then(|| {
             let load = format!("steady --percent {percent} --duration 300s");
@@ -31,8 +31,8 @@ fn side_work_and_idle_time_are_those_of_the_table_within_2_points() {
         thread::sleep(SETTLED);
         let shares = meter.over(ms(1_000));
         let load_share = f64::from(percent);
-        // Else the row would be another.
-        assert_near("the main load", shares.main, load_share, 1.0);
+        // Else the row would be another one.
+        assert_near("the main load", shares.main, load_share, WITHIN);
         let expected = (100.0 - HEADROOM - load_share).max(tolerance());
         let what = format!("side work beside a main load of {percent} %");
         assert_near(&what, shares.side, expected, WITHIN);
@@ -52,7 +52,7 @@ fn side_work_gets_its_tolerance_when_the_main_load_leaves_no_room() {
     let mut host = Host::alone();
     let main = host.group("main");
     let side = start_side(&host, "side", "30%", "");
-    let mut meter = Meter::start(&[host.normal("side")], &main);
+    let mut meter = Meter::start(&[host.batch("side")], &main);
     let load = host.start_load_in(&main, "steady --percent 90 --duration 300s");
     thread::sleep(SETTLED);
     let shares = meter.over(ms(2_000));
@@ -70,7 +70,7 @@ fn side_groups_share_the_allowance_by_weight_within_2_points() {
     let main = host.group("main");
     let first = start_side(&host, "first", "30%", "--weight 100");
     let second = start_side(&host, "second", "30%", "--weight 300");
-    let groups = [host.normal("first"), host.normal("second")];
+    let groups = [host.batch("first"), host.batch("second")];
     thread::sleep(ms(1_000));
     let before = groups.each_ref().map(|group| group.usage_ns().unwrap());
     let mut meter = Meter::start(&groups, &main);
@@ -106,11 +106,11 @@ fn side_groups_share_the_allowance_by_weight_within_2_points() {
 fn start_sleeper(host: &Host, name: &str, pipe: &Path) -> Running {
     mkfifo(pipe, Mode::S_IRWXU).unwrap();
     let script = "read -r line <\"$0\"; while :; do :; done";
-    let words = format!("run --name {name} --headroom 30% -- sh -c");
+    let words = format!("run --name {name} --class batch --headroom 30% -- sh -c");
     let words: Vec<&str> = words.split(' ').collect();
     let running = host.start(words.into_iter().chain([script, pipe.to_str().unwrap()]));
     wait_until("it is there", Duration::from_secs(10), || {
-        host.normal(name).is_populated().unwrap_or(false)
+        host.batch(name).is_populated().unwrap_or(false)
     });
     running
 }
@@ -123,9 +123,9 @@ fn a_side_group_that_wakes_up_has_its_share_within_100_ms() {
     let pipe = folder.path().join("pipe");
     let side = start_side(&host, "side", "30%", "");
     let sleeper = start_sleeper(&host, "sleeper", &pipe);
-    let group = host.normal("sleeper");
+    let group = host.batch("sleeper");
     thread::sleep(ms(1_500));
-    let mut meter = Meter::start(&[host.normal("side"), group.clone()], &main);
+    let mut meter = Meter::start(&[host.batch("side"), group.clone()], &main);
     // Until then it holds the least that the kernel takes.
     let quota_usec = group.read_cpu_max().unwrap().quota_usec;
     assert_eq!(quota_usec, Some(1_000));
@@ -148,7 +148,7 @@ fn a_cap_holds_inside_a_headroom_within_a_point() {
     let mut host = Host::alone();
     let main = host.group("main");
     let side = start_side(&host, "side", "30%", "--cap 20%");
-    let mut meter = Meter::start(&[host.normal("side")], &main);
+    let mut meter = Meter::start(&[host.batch("side")], &main);
     thread::sleep(SETTLED);
     let shares = meter.over(ms(2_000));
     let cap = 20.0 / nr_cpus() as f64;
@@ -161,7 +161,7 @@ fn a_cap_holds_inside_a_headroom_within_a_point() {
 fn the_headroom_controller_takes_under_1_percent_of_a_cpu() {
     let host = Host::alone();
     let side = host.start_load(
-        "--name side --headroom 30% --stats --json",
+        "--name side --class batch --headroom 30% --stats --json",
         "burn --threads 2 --duration 2s",
     );
     let finished = side.finish(Duration::from_secs(30)).good();

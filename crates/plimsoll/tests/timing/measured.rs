@@ -95,10 +95,10 @@ impl Meter {
 pub fn start_side(host: &Host, name: &str, headroom: &str, knobs: &str) -> Running {
     let threads = nr_cpus();
     let running = host.start_load(
-        &format!("--name {name} --headroom {headroom} {knobs}"),
+        &format!("--name {name} --class batch --headroom {headroom} {knobs}"),
         &format!("burn --threads {threads} --duration 300s"),
     );
-    let group = host.normal(name);
+    let group = host.batch(name);
     wait_until("side work runs", Duration::from_secs(30), || {
         tasks_below(&group).len() > threads
     });

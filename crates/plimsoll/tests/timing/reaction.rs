@@ -19,7 +19,7 @@ fn idle_time_is_back_30_ms_and_room_100_ms_after_the_load_changes_under_run() {
     let main = host.group("main");
     let load = host.start_load_in(&main, &half());
     let side = start_side(&host, "side", "30%", "");
-    let found = is_prompt(QUOTAS, &load, &main, &host.normal("side"));
+    let found = is_prompt(QUOTAS, &load, &main, &host.batch("side"));
     load.kill_hard();
     side.stop();
     assert_eq!(found, [true; 2]);
