@@ -274,7 +274,7 @@ pub struct KnobArgs {
     /// Caps hold for each task by itself, not for all together
     #[arg(long)]
     pub per_task: bool,
-    /// Keep this much CPU idle while the group runs, such as 30% or 2cpus
+    /// All batch groups leave this much CPU idle while the group is there, such as 30% or 2cpus
     #[arg(long, value_name = "HEADROOM", allow_hyphen_values = true)]
     pub headroom: Option<Headroom>,
     /// What all batch work together may run all the same, such as 1ms/100ms, or 0

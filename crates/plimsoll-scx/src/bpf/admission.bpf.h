@@ -231,6 +231,7 @@ static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s3
 	if (!group || !c || !ran_ns)
 		return;
 	t->charged_ns += ran_ns;
+	t->watched_since_ns = 0;
 	if (c->behind) {
 		__sync_fetch_and_add(&tolerated_ns, ran_ns);
 		if (READ_ONCE(nr_idle) >= (s32)headroom_cpus)

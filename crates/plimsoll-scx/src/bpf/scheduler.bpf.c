@@ -285,7 +285,6 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	}
 	task_leaves_parked(t);
 	t->waiting_since_ns = 0;
-	t->watched_since_ns = 0;
 	t->started_ns = now;
 	/* What it ran between ops.stopping() and the switch, when it went to sleep. */
 	charge_task(p, t, cpu, now);
@@ -334,7 +333,9 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 	if (!runnable)
 		return;
 	t->waiting_since_ns = now;
-	t->watched_since_ns = now;
+	/* One that was taken off before it ran at all goes on waiting. */
+	if (!t->watched_since_ns)
+		t->watched_since_ns = now;
 	if (p->scx.slice) {
 		gc->nr_preempted++;
 		remember(cpu, PLIMSOLL_PREEMPTED, t->slot, p->pid, p->scx.slice);

@@ -182,7 +182,11 @@ struct task_ctx {
 	u64 started_ns; /* 0: does not run */
 	u64 waiting_since_ns; /* 0: does not wait */
 	u64 awaited; /* a lock that it holds and normal work waits for; 0: none */
-	u64 watched_since_ns; /* the same as the kernel's watchdog sees it */
+	/*
+	 * The same as the kernel's watchdog sees it, but until the task has run and
+	 * not only begun to: interrupts may take all of a short turn.
+	 */
+	u64 watched_since_ns;
 	struct plim_ratecap cap; /* of its own, with per-task caps; its rate with any cap */
 	u64 rate_ran_ns; /* run since that rate was last updated */
 	u32 generation; /* of the group in which the cap was set up */

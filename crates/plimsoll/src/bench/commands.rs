@@ -87,8 +87,8 @@ fn is_batch(knobs: &Knobs) -> bool {
     knobs.class == Some(Class::Batch)
 }
 
-/// `run` without a daemon limits the group that its headroom stands on. In a
-/// scenario headroom limits all batch groups, so it is asked on each of them.
+/// In a scenario headroom stands from the start to the end, whichever groups run: it is asked on
+/// each batch group, which all make room for it.
 fn in_force(knobs: &Knobs, demand: &Demand, nr_cpus: u32, burst_enabled: bool) -> Knobs {
     let mut knobs = knobs.clone();
     knobs.burst = knobs.burst.filter(|_| burst_enabled);
