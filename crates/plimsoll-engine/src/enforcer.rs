@@ -334,16 +334,6 @@ pub trait Enforcer: Send {
     /// When this process may not; then nothing has changed.
     fn set_bandwidth_slice(&mut self, slice: Option<BandwidthSlice>) -> Result<()>;
 
-    /// Keeps cgroups that somebody else made in one journal of that name, and
-    /// not each in its own: for whoever keeps thousands. To be called once,
-    /// before the first of them.
-    ///
-    /// # Errors
-    /// When the journal cannot be kept, or another process keeps it.
-    fn keep_cgroups_in(&mut self, _name: &str) -> Result<()> {
-        Ok(())
-    }
-
     /// All groups that there are have been added: puts back those of an earlier owner that were
     /// not taken over.
     fn finish_adoption(&mut self) -> UndoReport {

@@ -231,16 +231,11 @@ fn what_is_started_in_a_held_cgroup_does_not_keep_its_nice_level() {
     let mut host = Host::shared();
     let group = host.group("g");
     let runtime = RuntimeFolder::at(host.runtime());
-    for is_shared in [false, true] {
-        for end in ENDS {
-            let parent = Parent::in_group(&host, &group);
-            let (mut enforcer, _) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
-            if is_shared {
-                enforcer.keep_cgroups_in("daemon").unwrap();
-            }
-            let policy = of_cgroup(&group, r#"{"nice": "7"}"#);
-            levels_at_the_end(&mut enforcer, &policy, &parent, end);
-        }
+    for end in ENDS {
+        let parent = Parent::in_group(&host, &group);
+        let (mut enforcer, _) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
+        let policy = of_cgroup(&group, r#"{"nice": "7"}"#);
+        levels_at_the_end(&mut enforcer, &policy, &parent, end);
     }
 }
 

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use plimsoll_engine::EngineError;
 use plimsoll_engine::cgroup::BusyMeter;
-use plimsoll_engine::enforcer::Enforcer;
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::knobs::Demand;
 use plimsoll_engine::toml_file::FileError;
@@ -23,9 +22,6 @@ use super::{Options, Service};
 use crate::config::{Config, EnforcerWanted};
 use crate::state::Counters;
 use crate::watch::CgroupWatch;
-
-/// What all cgroups of somebody else's are kept in.
-const JOURNAL: &str = "daemon";
 
 /// Why a service cannot be started.
 #[derive(Debug, Error)]
@@ -84,7 +80,7 @@ impl Service {
         );
         let planner = Planner::new(&options.hierarchy, enforcing.scheduler);
         let mut enforcer = enforcing.enforcer;
-        take_charge(enforcer.as_mut(), &log)?;
+        enforcer.leave_audits_to_caller();
         let control = ControlLoop::start(enforcer, options.heartbeat, inbox.handle());
         let now = Instant::now();
         let mut service = Self {
@@ -267,7 +263,7 @@ impl Service {
         let started = self.starter.start(wanted, mode);
         let enforcing = started.map_err(|error| error.to_string())?;
         let mut enforcer = enforcing.enforcer;
-        take_charge(enforcer.as_mut(), &self.log).map_err(|error| error.to_string())?;
+        enforcer.leave_audits_to_caller();
         drop(self.control.replace(enforcer));
         self.planner = Planner::new(&self.hierarchy, enforcing.scheduler);
         self.set_slice();
@@ -282,23 +278,6 @@ impl Service {
         let set = self.shared().enforcer().set_bandwidth_slice(slice);
         let problem = set.err().map(|error| error.to_string());
         self.note_problem("bandwidth-slice", problem);
-    }
-}
-
-/// Has one journal for all cgroups of others, and notices what is written.
-fn take_charge(enforcer: &mut dyn Enforcer, log: &crate::log::Log) -> plimsoll_engine::Result<()> {
-    enforcer.leave_audits_to_caller();
-    match enforcer.keep_cgroups_in(JOURNAL) {
-        // One of another version is there, which `restore` of that can undo.
-        Err(EngineError::NameTaken { .. }) => {
-            let name = format!("{JOURNAL}-{}", std::process::id());
-            let text = format!(
-                "a journal `{JOURNAL}` that cannot be undone is left; this daemon keeps `{name}`"
-            );
-            log.error("journal", &text);
-            enforcer.keep_cgroups_in(&name)
-        }
-        other => other,
     }
 }
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy, threads_below};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, os, threads_below};
 
-use super::held::{HeldGroups, shared_journal};
+use super::held::{self, HeldGroups};
 use super::managed::ManagedGroup;
 use crate::bandwidth_slice::MachineSlice;
 use crate::control::headroom::HeadroomDuty;
@@ -46,7 +46,8 @@ pub struct CgroupEnforcer {
     /// Groups that were taken over, but do not have all that was asked for yet, or are among those
     /// that are left.
     unsettled: BTreeSet<String>,
-    /// Journals of groups that were removed, of which the kernel has refused something.
+    /// Journals of groups that were removed, of which the kernel has refused something, and one of
+    /// an earlier owner that could not be undone.
     refused: Vec<PathBuf>,
 }
 
@@ -84,21 +85,33 @@ impl CgroupEnforcer {
     ) -> Result<(Self, UndoReport)> {
         hierarchy.check_permission()?;
         runtime.create()?;
-        let left = adoptable(runtime)?;
-        let left_behind = undo::recover(runtime, false)?;
+        let mut left = adoptable(runtime)?;
+        let mut left_behind = undo::recover(runtime, false)?;
+        let (name, journal) = journal_of_others(runtime, &mut left);
+        let path = Journal::path_of(runtime.path(), held::JOURNAL);
+        let mut refused = Vec::new();
+        if name != held::JOURNAL && os::exists(&path) {
+            refused.push(path);
+            left_behind.problems.push(format!(
+                "a journal `{}` that cannot be undone is left; cgroups of others are in `{name}` \
+                 now",
+                held::JOURNAL
+            ));
+        }
+        let held = HeldGroups::new(hierarchy, runtime, &name, journal)?;
         let enforcer = Self {
             hierarchy: Arc::clone(hierarchy),
             runtime: runtime.clone(),
             capabilities: Capabilities::of_this_host(hierarchy),
             duty: HeadroomDuty::new(hierarchy),
             groups: BTreeMap::new(),
-            held: HeldGroups::new(hierarchy, runtime),
+            held,
             task_meter: TaskMeter::default(),
             slice: MachineSlice::default(),
             audits: true,
             left,
             unsettled: BTreeSet::new(),
-            refused: Vec::new(),
+            refused,
         };
         Ok((enforcer, left_behind))
     }
@@ -129,14 +142,9 @@ impl CgroupEnforcer {
     /// When there is no such group, or the journal cannot be kept.
     pub fn record(&mut self, name: &str, entries: &[Entry]) -> Result<()> {
         if self.held.contains(name) {
-            return self.held.record(name, entries);
+            return self.held.record(entries);
         }
         self.group_mut(name)?.record(entries)
-    }
-
-    /// The name of the journal that a group is in.
-    pub fn journal_name<'a>(&'a self, name: &'a str) -> &'a str {
-        self.held.journal_name(name).unwrap_or(name)
     }
 
     /// Takes over what an earlier owner has left of a group. One that cannot be gone on with is
@@ -263,6 +271,24 @@ fn adoptable(runtime: &RuntimeFolder) -> Result<BTreeMap<String, Journal>> {
     Ok(found)
 }
 
+/// The journal of cgroups of others, by its name: of an earlier owner, or one to begin. Where there
+/// is one that cannot be had, of another version, say, it has another name.
+fn journal_of_others(
+    runtime: &RuntimeFolder,
+    left: &mut BTreeMap<String, Journal>,
+) -> (String, Option<Journal>) {
+    let mut names = left.keys();
+    let found = names.find(|name| name.starts_with(held::JOURNAL)).cloned();
+    if let Some((name, journal)) = found.and_then(|name| left.remove_entry(&name)) {
+        return (name, Some(journal));
+    }
+    let name = held::JOURNAL.to_owned();
+    match os::exists(&Journal::path_of(runtime.path(), &name)) {
+        true => (format!("{name}{}", std::process::id()), None),
+        false => (name, None),
+    }
+}
+
 fn is_held(group: &GroupPolicy) -> bool {
     matches!(group.selector, Selector::Cgroup(_))
 }
@@ -337,11 +363,6 @@ impl Enforcer for CgroupEnforcer {
 
     fn set_bandwidth_slice(&mut self, slice: Option<BandwidthSlice>) -> Result<()> {
         self.slice.set(slice, &self.hierarchy, &self.runtime)
-    }
-
-    fn keep_cgroups_in(&mut self, name: &str) -> Result<()> {
-        let left = self.left.remove(&shared_journal(name));
-        self.held.keep_in(name, left)
     }
 
     fn finish_adoption(&mut self) -> UndoReport {

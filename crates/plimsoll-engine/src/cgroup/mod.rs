@@ -12,4 +12,4 @@ mod move_entry;
 
 pub use busy::BusyMeter;
 pub use enforcer::CgroupEnforcer;
-pub use held::{check_held, shared_journal};
+pub use held::check_held;

@@ -320,10 +320,6 @@ impl Enforcer for SchedExtEnforcer {
         Ok(report)
     }
 
-    fn keep_cgroups_in(&mut self, name: &str) -> Result<()> {
-        self.stock.keep_cgroups_in(name)
-    }
-
     fn finish_adoption(&mut self) -> UndoReport {
         self.context.is_settled.store(true, Ordering::Release);
         self.left_policies = Vec::new();

@@ -36,9 +36,6 @@ fn helper_that_holds_cgroups_until_it_is_killed() {
     let hierarchy = Arc::new(Hierarchy::find().unwrap());
     let runtime = RuntimeFolder::of_this_user();
     let (mut enforcer, _) = CgroupEnforcer::start(&hierarchy, &runtime).unwrap();
-    if std::env::var_os("PLIMSOLL_TEST_SHARED").is_some() {
-        enforcer.keep_cgroups_in("daemon").unwrap();
-    }
     for (name, json) in OF_THE_HELPER {
         let group = CpuGroup::at(&hierarchy, hierarchy.base().join(name));
         enforcer
@@ -53,12 +50,8 @@ fn helper_that_holds_cgroups_until_it_is_killed() {
     }
 }
 
-fn kill_one_that_holds(host: &Host, shared: bool) {
-    let running = helper(
-        host,
-        "ends::helper_that_holds_cgroups_until_it_is_killed",
-        shared,
-    );
+fn kill_one_that_holds(host: &Host) {
+    let running = helper(host, "ends::helper_that_holds_cgroups_until_it_is_killed");
     wait_until("all are held", SHORT, || {
         running.stdout().contains("all are held") || running.stderr().contains("panicked")
     });
@@ -79,18 +72,16 @@ fn what_a_killed_process_held_is_put_back_by_the_next_start() {
     }
     let sleeper = host.start_in(&host.base().child("a"), ["sleep", "600"]);
     let before = host.snapshot();
-    for shared in [false, true] {
-        kill_one_that_holds(&host, shared);
-        assert_ne!(host.snapshot(), before);
-        assert_eq!(nice_of(sleeper.pid()), 4);
-        let runtime = RuntimeFolder::at(host.runtime());
-        let (mut next, left) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
-        assert_eq!(left.problems, <[String; 0]>::default());
-        assert_eq!(left.undone.len(), if shared { 1 } else { 5 });
-        next.undo();
-        assert_same(&before, &host.snapshot());
-        assert_eq!(nice_of(sleeper.pid()), 0);
-    }
+    kill_one_that_holds(&host);
+    assert_ne!(host.snapshot(), before);
+    assert_eq!(nice_of(sleeper.pid()), 4);
+    let runtime = RuntimeFolder::at(host.runtime());
+    let (mut next, left) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
+    assert_eq!(left.problems, <[String; 0]>::default());
+    assert_eq!(left.undone.len(), 5);
+    next.undo();
+    assert_same(&before, &host.snapshot());
+    assert_eq!(nice_of(sleeper.pid()), 0);
 }
 
 #[test]
@@ -100,7 +91,7 @@ fn a_damaged_journal_is_undone_as_far_as_it_goes_and_kept_aside() {
         with_values(&mut host, name);
     }
     let before = host.snapshot();
-    kill_one_that_holds(&host, true);
+    kill_one_that_holds(&host);
     let path = host.runtime().join("daemon+.journal");
     let text = fs::read_to_string(&path).unwrap();
     let is_of_d = |line: &&str| line.contains("/d/") && !line.contains("released");
@@ -124,7 +115,6 @@ fn a_damaged_journal_is_undone_as_far_as_it_goes_and_kept_aside() {
     // All others are as they were; what nobody can know is left.
     let d = host.base().child("d");
     assert_eq!(d.read_weight().unwrap(), 321);
-    next.keep_cgroups_in("daemon").unwrap();
     next.undo();
     with_values(&mut host, "d");
     assert_same(&before, &host.snapshot());
@@ -175,40 +165,35 @@ fn a_cgroup_that_is_deleted_in_between_is_no_problem() {
     let stays = with_values(&mut host, "stays");
     let before = host.snapshot();
     let gone = host.base().child("gone");
-    for shared in [false, true] {
-        let mut enforcer = start(&host);
-        if shared {
-            enforcer.keep_cgroups_in("daemon").unwrap();
-        }
-        // Between match and write.
-        let policies = [&gone, &stays].map(|group| {
-            let json = r#"{"weight": "70", "quota": "1cpus"}"#;
-            (policy(group, json), String::new())
-        });
-        let results = enforcer.add_all(&policies);
-        assert!(results[0].as_ref().unwrap_err().is_gone(), "{results:?}");
-        assert!(results[1].is_ok(), "{results:?}");
-        let again = enforcer.add(&policies[0].0, "").unwrap_err();
-        assert!(again.is_gone(), "{again}");
-        // While it is held, once with a loop.
-        for json in [r#"{"nice": "3", "cap": "20%"}"#, r#"{"soft-cap": "10%"}"#] {
-            gone.create().unwrap();
-            enforcer.add(&policy(&gone, json), "").unwrap();
-            remove_cgroup(&gone);
-            let name = name_of(&gone);
-            assert!(enforcer.audit(&name).unwrap_err().is_gone());
-            assert!(enforcer.sample(&name).unwrap_err().is_gone());
-            tick_for(&mut enforcer, ms(120));
-            let report = enforcer.remove(&name).unwrap();
-            assert_eq!(report.problems, <[String; 0]>::default());
-            assert!(enforcer.knobs(&name).is_err());
-        }
+    let mut enforcer = start(&host);
+    // Between match and write.
+    let policies = [&gone, &stays].map(|group| {
+        let json = r#"{"weight": "70", "quota": "1cpus"}"#;
+        (policy(group, json), String::new())
+    });
+    let results = enforcer.add_all(&policies);
+    assert!(results[0].as_ref().unwrap_err().is_gone(), "{results:?}");
+    assert!(results[1].is_ok(), "{results:?}");
+    let again = enforcer.add(&policies[0].0, "").unwrap_err();
+    assert!(again.is_gone(), "{again}");
+    // While it is held, once with a loop.
+    for json in [r#"{"nice": "3", "cap": "20%"}"#, r#"{"soft-cap": "10%"}"#] {
         gone.create().unwrap();
-        enforcer.add(&policies[0].0, "").unwrap();
+        enforcer.add(&policy(&gone, json), "").unwrap();
         remove_cgroup(&gone);
-        assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
-        assert_same(&before, &host.snapshot());
+        let name = name_of(&gone);
+        assert!(enforcer.audit(&name).unwrap_err().is_gone());
+        assert!(enforcer.sample(&name).unwrap_err().is_gone());
+        tick_for(&mut enforcer, ms(120));
+        let report = enforcer.remove(&name).unwrap();
+        assert_eq!(report.problems, <[String; 0]>::default());
+        assert!(enforcer.knobs(&name).is_err());
     }
+    gone.create().unwrap();
+    enforcer.add(&policies[0].0, "").unwrap();
+    remove_cgroup(&gone);
+    assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
+    assert_same(&before, &host.snapshot());
 }
 
 /// Not a test of its own: it limits how long files may be.
@@ -218,7 +203,6 @@ fn helper_whose_disk_is_full() {
     let hierarchy = Arc::new(Hierarchy::find().unwrap());
     let runtime = RuntimeFolder::of_this_user();
     let (mut enforcer, _) = CgroupEnforcer::start(&hierarchy, &runtime).unwrap();
-    enforcer.keep_cgroups_in("daemon").unwrap();
     let group = CpuGroup::at(&hierarchy, hierarchy.base().join("g"));
     let policy = policy(&group, r#"{"weight": "70"}"#);
     let length = fs::metadata(runtime.path().join("daemon+.journal"))
@@ -251,7 +235,7 @@ fn a_full_disk_stops_a_change_and_a_later_try_works() {
     let mut host = Host::shared();
     with_values(&mut host, "g");
     let before = host.snapshot();
-    let finished = helper(&host, "ends::helper_whose_disk_is_full", true).finish(SHORT);
+    let finished = helper(&host, "ends::helper_whose_disk_is_full").finish(SHORT);
     assert_eq!(finished.code(), 0, "{finished:?}");
     assert!(finished.stdout.contains("1 passed"), "{finished:?}");
     assert_same(&before, &host.snapshot());

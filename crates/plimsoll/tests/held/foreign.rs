@@ -10,7 +10,7 @@ use plimsoll_engine::policy_set::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
 
 use crate::common::{Host, assert_same, ms};
-use crate::rig::{SHORT, knobs, name_of, policy, start_shared, tick_for, with_values};
+use crate::rig::{SHORT, knobs, name_of, policy, start, tick_for, with_values};
 
 #[test]
 fn what_others_change_is_told_once_respected_and_written_again_if_asked() {
@@ -18,7 +18,7 @@ fn what_others_change_is_told_once_respected_and_written_again_if_asked() {
     let group = with_values(&mut host, "g");
     let name = name_of(&group);
     let before = host.snapshot();
-    let mut enforcer = start_shared(&host);
+    let mut enforcer = start(&host);
     let json = r#"{"weight": "200", "quota": "20ms/100ms"}"#;
     enforcer.add(&policy(&group, json), "").unwrap();
     assert_eq!(enforcer.audit(&name).unwrap(), <[String; 0]>::default());

@@ -7,7 +7,7 @@ use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::undo::UndoReport;
 
 use crate::common::{Host, assert_same, bandwidth_us, knob, ms};
-use crate::rig::{knobs, name_of, nice_of, policy, start, start_shared, tick_for, with_values};
+use crate::rig::{knobs, name_of, nice_of, policy, start, tick_for, with_values};
 
 const EVERY_KNOB: [&str; 12] = [
     r#"{"class": "batch"}"#,
@@ -35,41 +35,36 @@ fn every_knob_comes_back_by_remove_and_by_undo() {
     let sleepers = [&plain, &idle].map(|group| host.start_in(group, ["sleep", "600"]));
     let before = host.snapshot();
     for json in EVERY_KNOB {
-        for shared in [false, true] {
-            for remove in [false, true] {
-                let what = format!("{json}, shared {shared}, remove {remove}");
-                let mut enforcer = start(&host);
-                if shared {
-                    enforcer.keep_cgroups_in("daemon").unwrap();
-                }
-                let mut held = vec![&plain];
-                if !json.contains("weight") {
-                    held.push(&idle);
-                }
-                for group in &held {
-                    enforcer.add(&policy(group, json), "a test").unwrap();
-                    enforcer.sample(&name_of(group)).unwrap();
-                }
-                if json.contains("headroom") || json.contains("soft") {
-                    tick_for(&mut enforcer, ms(150));
-                }
-                if json.contains("nice") {
-                    assert!(nice_of(sleepers[0].pid()) > 0, "{what}");
-                }
-                let mut report = UndoReport::default();
-                if remove {
-                    for group in held {
-                        let removed = enforcer.remove(&name_of(group)).unwrap();
-                        report.problems.extend(removed.problems);
-                    }
-                }
-                report.problems.extend(enforcer.undo().problems);
-                assert_eq!(report.problems, <[String; 0]>::default(), "{what}");
-                println!("{what}");
-                assert_same(&before, &host.snapshot());
-                let levels = [nice_of(sleepers[0].pid()), nice_of(sleepers[1].pid())];
-                assert_eq!(levels, [0, 0], "{what}");
+        for remove in [false, true] {
+            let what = format!("{json}, remove {remove}");
+            let mut enforcer = start(&host);
+            let mut held = vec![&plain];
+            if !json.contains("weight") {
+                held.push(&idle);
             }
+            for group in &held {
+                enforcer.add(&policy(group, json), "a test").unwrap();
+                enforcer.sample(&name_of(group)).unwrap();
+            }
+            if json.contains("headroom") || json.contains("soft") {
+                tick_for(&mut enforcer, ms(150));
+            }
+            if json.contains("nice") {
+                assert!(nice_of(sleepers[0].pid()) > 0, "{what}");
+            }
+            let mut report = UndoReport::default();
+            if remove {
+                for group in held {
+                    let removed = enforcer.remove(&name_of(group)).unwrap();
+                    report.problems.extend(removed.problems);
+                }
+            }
+            report.problems.extend(enforcer.undo().problems);
+            assert_eq!(report.problems, <[String; 0]>::default(), "{what}");
+            println!("{what}");
+            assert_same(&before, &host.snapshot());
+            let levels = [nice_of(sleepers[0].pid()), nice_of(sleepers[1].pid())];
+            assert_eq!(levels, [0, 0], "{what}");
         }
     }
 }
@@ -80,7 +75,7 @@ fn knobs_are_what_was_asked_for_and_a_knob_that_goes_is_put_back() {
     let group = with_values(&mut host, "g");
     let name = name_of(&group);
     let before = host.snapshot();
-    let mut enforcer = start_shared(&host);
+    let mut enforcer = start(&host);
     enforcer
         .add(&policy(&group, r#"{"cap": "20%"}"#), "a test")
         .unwrap();
@@ -126,32 +121,27 @@ fn a_process_that_is_moved_in_goes_back() {
     let home = host.group("home");
     let sleeper = host.start_in(&home, ["sleep", "600"]);
     let before = host.snapshot();
-    for shared in [false, true] {
-        let mut enforcer = start(&host);
-        if shared {
-            enforcer.keep_cgroups_in("daemon").unwrap();
-        }
-        let name = name_of(&group);
-        enforcer
-            .add(&policy(&group, r#"{"nice": "6"}"#), "")
-            .unwrap();
-        enforcer.add_process(&name, sleeper.pid()).unwrap();
-        assert_eq!(group.processes().unwrap(), [sleeper.pid()]);
-        assert_eq!(enforcer.sample(&name).unwrap().processes, 1);
-        assert!(enforcer.is_populated(&name).unwrap());
-        assert_eq!(nice_of(sleeper.pid()), 6);
-        assert_eq!(
-            enforcer.membership(&name).unwrap().files.len(),
-            group.folders().len()
-        );
-        enforcer.change(&name, &Knobs::default()).unwrap();
-        assert_eq!(nice_of(sleeper.pid()), 0);
-        let report = enforcer.remove(&name).unwrap();
-        assert_eq!(report.problems, <[String; 0]>::default());
-        assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
-        assert_eq!(nice_of(sleeper.pid()), 0);
-        assert_same(&before, &host.snapshot());
-    }
+    let mut enforcer = start(&host);
+    let name = name_of(&group);
+    enforcer
+        .add(&policy(&group, r#"{"nice": "6"}"#), "")
+        .unwrap();
+    enforcer.add_process(&name, sleeper.pid()).unwrap();
+    assert_eq!(group.processes().unwrap(), [sleeper.pid()]);
+    assert_eq!(enforcer.sample(&name).unwrap().processes, 1);
+    assert!(enforcer.is_populated(&name).unwrap());
+    assert_eq!(nice_of(sleeper.pid()), 6);
+    assert_eq!(
+        enforcer.membership(&name).unwrap().files.len(),
+        group.folders().len()
+    );
+    enforcer.change(&name, &Knobs::default()).unwrap();
+    assert_eq!(nice_of(sleeper.pid()), 0);
+    let report = enforcer.remove(&name).unwrap();
+    assert_eq!(report.problems, <[String; 0]>::default());
+    assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
+    assert_eq!(nice_of(sleeper.pid()), 0);
+    assert_same(&before, &host.snapshot());
 }
 
 #[test]
@@ -169,25 +159,18 @@ fn a_cgroup_without_the_controller_gets_it_and_loses_it_at_the_end() {
     }
     assert!(!inner.cpu_file("cpu.weight").exists());
     let before = host.snapshot();
-    for shared in [false, true] {
-        let mut enforcer = start(&host);
-        if shared {
-            enforcer.keep_cgroups_in("daemon").unwrap();
-        }
-        let policy = policy(&inner, r#"{"weight": "70"}"#);
-        enforcer.add(&policy, "").unwrap();
-        assert_eq!(inner.read_weight().unwrap(), 70);
-        enforcer.remove(&policy.name).unwrap();
-        assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
-        assert!(!Path::new(&inner.cpu_file("cpu.weight")).exists());
-        assert_same(&before, &host.snapshot());
-    }
+    let mut enforcer = start(&host);
+    let weighed = policy(&inner, r#"{"weight": "70"}"#);
+    enforcer.add(&weighed, "").unwrap();
+    assert_eq!(inner.read_weight().unwrap(), 70);
+    enforcer.remove(&weighed.name).unwrap();
+    assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
+    assert!(!Path::new(&inner.cpu_file("cpu.weight")).exists());
+    assert_same(&before, &host.snapshot());
     // Processes in between do not matter: cpu is a threaded controller.
     let sleeper = host.start_in(&middle, ["sleep", "600"]);
-    let mut enforcer = start_shared(&host);
-    enforcer
-        .add(&policy(&inner, r#"{"weight": "70"}"#), "")
-        .unwrap();
+    let mut enforcer = start(&host);
+    enforcer.add(&weighed, "").unwrap();
     assert_eq!(inner.read_weight().unwrap(), 70);
     assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
     sleeper.stop();

@@ -9,7 +9,7 @@ use plimsoll_engine::enforcer::Enforcer as _;
 use plimsoll_engine::policy_set::GroupPolicy;
 
 use crate::common::{Host, assert_same, bandwidth_us, ms, native_or_vm};
-use crate::rig::{knobs, name_of, policy, start, start_shared, with_values};
+use crate::rig::{knobs, name_of, policy, start, with_values};
 
 #[test]
 fn a_thousand_changes_do_not_grow_the_journal() {
@@ -17,30 +17,25 @@ fn a_thousand_changes_do_not_grow_the_journal() {
     let group = with_values(&mut host, "g");
     let name = name_of(&group);
     let before = host.snapshot();
-    for shared in [false, true] {
-        let mut enforcer = start(&host);
-        if shared {
-            enforcer.keep_cgroups_in("daemon").unwrap();
+    let mut enforcer = start(&host);
+    enforcer.add(&policy(&group, "{}"), "a test").unwrap();
+    let mut longest = 0;
+    for round in 0..native_or_vm(3_000, 1_500) {
+        let json = match round % 4 {
+            0 => format!(r#"{{"weight": "{}"}}"#, 2 + round),
+            1 => r#"{"class": "batch"}"#.into(),
+            2 => format!(r#"{{"quota": "{}ms/100ms", "burst": "2ms"}}"#, 2 + round),
+            _ => r#"{"cap": "30%", "class": "normal", "weight": "77"}"#.into(),
+        };
+        enforcer.change(&name, &knobs(&json)).unwrap();
+        if round % 100 == 0 {
+            longest = longest.max(journal_lines(&host));
         }
-        enforcer.add(&policy(&group, "{}"), "a test").unwrap();
-        let mut longest = 0;
-        for round in 0..native_or_vm(3_000, 1_500) {
-            let json = match round % 4 {
-                0 => format!(r#"{{"weight": "{}"}}"#, 2 + round),
-                1 => r#"{"class": "batch"}"#.into(),
-                2 => format!(r#"{{"quota": "{}ms/100ms", "burst": "2ms"}}"#, 2 + round),
-                _ => r#"{"cap": "30%", "class": "normal", "weight": "77"}"#.into(),
-            };
-            enforcer.change(&name, &knobs(&json)).unwrap();
-            if round % 100 == 0 {
-                longest = longest.max(journal_lines(&host));
-            }
-        }
-        println!("at most {longest} lines");
-        assert!(longest < 1_200, "{longest} lines");
-        assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
-        assert_same(&before, &host.snapshot());
     }
+    println!("at most {longest} lines");
+    assert!(longest < 1_200, "{longest} lines");
+    assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
+    assert_same(&before, &host.snapshot());
 }
 
 fn journals(host: &Host) -> Vec<PathBuf> {
@@ -84,7 +79,7 @@ fn a_thousand_cgroups_share_one_journal_and_one_sync() {
         })
         .collect();
     let before = host.snapshot();
-    let mut enforcer = start_shared(&host);
+    let mut enforcer = start(&host);
     let policies: Vec<(GroupPolicy, String)> = groups
         .iter()
         .map(|group| {

@@ -6,7 +6,7 @@ use plimsoll_engine::knobs::Bandwidth;
 use plimsoll_engine::runtime::RuntimeFolder;
 
 use crate::common::{Host, assert_same, bandwidth_us};
-use crate::rig::{nested, policy, start_shared, with_values};
+use crate::rig::{nested, policy, start, with_values};
 
 #[test]
 fn limits_that_are_nested_are_taken_in_any_order() {
@@ -19,7 +19,7 @@ fn limits_that_are_nested_are_taken_in_any_order() {
     outer.write_cpu_max(&narrow.into()).unwrap();
     let before = host.snapshot();
     for order in [[&outer, &inner], [&inner, &outer]] {
-        let mut enforcer = start_shared(&host);
+        let mut enforcer = start(&host);
         let policies = order.map(|group| {
             let json = r#"{"quota": "50ms/100ms"}"#;
             (policy(group, json), String::new())
@@ -50,7 +50,7 @@ fn what_the_kernel_takes_back_only_later_is_put_back_later() {
     let mut host = Host::shared();
     let (outer, inner) = nested(&mut host);
     let before = host.snapshot();
-    let mut enforcer = start_shared(&host);
+    let mut enforcer = start(&host);
     let quota = |ms: u32| format!(r#"{{"quota": "{ms}ms/100ms"}}"#);
     let outers = policy(&outer, &quota(20));
     let inners = policy(&inner, &quota(15));
@@ -81,7 +81,7 @@ fn what_the_kernel_refuses_at_the_end_is_tried_again_by_the_next_start() {
     let mut host = Host::shared();
     let (outer, inner) = nested(&mut host);
     let before = host.snapshot();
-    let mut enforcer = start_shared(&host);
+    let mut enforcer = start(&host);
     enforcer
         .add(&policy(&inner, r#"{"quota": "10ms/100ms"}"#), "")
         .unwrap();
@@ -108,7 +108,7 @@ fn what_the_kernel_refuses_leaves_nothing() {
     let mut host = Host::shared();
     let group = with_values(&mut host, "g");
     let before = host.snapshot();
-    let mut enforcer = start_shared(&host);
+    let mut enforcer = start(&host);
     let taken = host.snapshot();
     // A burst above its quota, after a weight that it takes.
     let refused = policy(

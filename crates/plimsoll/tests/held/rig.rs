@@ -43,13 +43,6 @@ pub fn start(host: &Host) -> CgroupEnforcer {
     enforcer
 }
 
-/// An enforcer that keeps all cgroups in one journal.
-pub fn start_shared(host: &Host) -> CgroupEnforcer {
-    let mut enforcer = start(host);
-    enforcer.keep_cgroups_in("daemon").unwrap();
-    enforcer
-}
-
 pub fn nice_of(pid: i32) -> i32 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields = stat.rsplit(") ").next().unwrap();
@@ -94,12 +87,9 @@ pub fn remove_cgroup(group: &CpuGroup) {
 }
 
 /// Runs an ignored test of this binary in a process of its own.
-pub fn helper(host: &Host, name: &str, shared: bool) -> Running {
+pub fn helper(host: &Host, name: &str) -> Running {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--ignored", "--nocapture"]);
     host.confine(&mut command);
-    if shared {
-        command.env("PLIMSOLL_TEST_SHARED", "1");
-    }
     host.spawn(command)
 }

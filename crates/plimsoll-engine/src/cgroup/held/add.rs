@@ -8,7 +8,7 @@ use plimsoll_cgroupfs::CpuGroup;
 use super::HeldGroups;
 use super::check::check_held;
 use super::group::{Held, Prepared, folder_of};
-use super::kept::{KeptJournal, copy_of};
+use super::kept::copy_of;
 use super::values::released;
 use crate::cgroup::enforcer::no_group;
 use crate::cgroup::managed::explain_busy;
@@ -68,8 +68,8 @@ impl HeldGroups {
         again: &mut Vec<(usize, Prepared)>,
     ) {
         let nr_groups = self.groups.len();
-        if let Some(shared) = &mut self.shared {
-            shared.tidy(nr_groups);
+        if let Some(journal) = &mut self.journal {
+            journal.tidy(nr_groups);
         }
         let mut prepared: Vec<Result<Prepared>> = Vec::with_capacity(policies.len());
         let mut names = HashSet::new();
@@ -106,37 +106,24 @@ impl HeldGroups {
         let was_another = self.left.forget_another(&group);
         let adopted = self.left.adopt(&policy.name, &group)?;
         let is_new = adopted.is_none();
-        let mut held = adopted.unwrap_or_else(|| Held::new(&policy.name, &group));
-        if self.shared.is_none() {
-            let subject = format!("/{}", path.display());
-            let journal = KeptJournal::create(&self.runtime, &policy.name, subject, &policy.knobs)?;
-            held.journal = Some(journal);
-        }
-        let prepared = give_controller(&group, &self.runtime)
-            .and_then(|()| Prepared::new(group, held.known(), &policy.knobs));
-        match prepared {
-            Ok(mut prepared) => {
-                if let (true, Some(inode)) = (is_new, prepared.group.identity()) {
-                    let folder = folder_of(&prepared.group);
-                    let hold = Entry::Hold {
-                        folder: folder.clone(),
-                        inode,
-                    };
-                    prepared.entries.insert(0, hold);
-                    if was_another {
-                        // Its values are no originals of this one's.
-                        prepared.entries.insert(0, released(&folder));
-                    }
-                }
-                prepared.name = policy.name.as_str().into();
-                prepared.held = held;
-                Ok(prepared)
-            }
-            Err(error) => {
-                held.finish(&mut UndoReport::default());
-                Err(error)
+        let held = adopted.unwrap_or_else(|| Held::new(&policy.name, &group));
+        give_controller(&group, &self.runtime)?;
+        let mut prepared = Prepared::new(group, held.known(), &policy.knobs)?;
+        if let (true, Some(inode)) = (is_new, prepared.group.identity()) {
+            let folder = folder_of(&prepared.group);
+            let hold = Entry::Hold {
+                folder: folder.clone(),
+                inode,
+            };
+            prepared.entries.insert(0, hold);
+            if was_another {
+                // Its values are no originals of this one's.
+                prepared.entries.insert(0, released(&folder));
             }
         }
+        prepared.name = policy.name.as_str().into();
+        prepared.held = held;
+        Ok(prepared)
     }
 
     fn check_new(&self, name: &str, group: &CpuGroup) -> Result<()> {
@@ -164,25 +151,16 @@ impl HeldGroups {
         }
     }
 
-    /// Writes down what all are about to do, at once where they share a
-    /// journal. Those of which it cannot be written down fail.
+    /// Writes down at once what all are about to do. If that cannot be, all fail.
     fn record_all(&mut self, prepared: &mut [Result<Prepared>]) {
-        let mut together: Vec<Entry> = Vec::new();
-        for one in prepared.iter_mut() {
-            let Ok(ready) = one else { continue };
-            let Some(own) = &mut ready.held.journal else {
-                together.append(&mut ready.entries);
-                continue;
-            };
-            if let Err(error) = own.record(&ready.entries) {
-                ready.held.finish(&mut UndoReport::default());
-                *one = Err(error);
-            }
-        }
-        let Some(shared) = &mut self.shared else {
+        let ready = prepared.iter_mut().flatten();
+        let together: Vec<Entry> = ready
+            .flat_map(|ready| std::mem::take(&mut ready.entries))
+            .collect();
+        let Some(journal) = &mut self.journal else {
             return;
         };
-        if let Err(error) = shared.record(&together) {
+        if let Err(error) = journal.record(&together) {
             for one in prepared.iter_mut().filter(|one| one.is_ok()) {
                 *one = Err(copy_of(&error));
             }
@@ -200,7 +178,7 @@ impl HeldGroups {
     }
 
     /// A new group that could not be made so.
-    fn give_up(&mut self, mut prepared: Prepared, error: EngineError) -> Result<()> {
+    fn give_up(&mut self, prepared: Prepared, error: EngineError) -> Result<()> {
         if self.left.contains(&prepared.group) {
             // It stays as an earlier owner has left it, and is tried again.
             return Err(error);
@@ -216,13 +194,8 @@ impl HeldGroups {
         let is_of_it = |file: &&FileRestore| file.path.parent() == Some(&folder);
         let late = self.late.iter().filter(is_of_it);
         noted.extend(late.map(FileRestore::entry));
-        match prepared.held.journal.is_some() {
-            true => prepared.held.finish(&mut UndoReport::default()),
-            false => {
-                if let Some(shared) = &mut self.shared {
-                    shared.note(noted);
-                }
-            }
+        if let Some(journal) = &mut self.journal {
+            journal.note(noted);
         }
         Err(error)
     }

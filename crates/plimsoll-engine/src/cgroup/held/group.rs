@@ -7,7 +7,6 @@ use std::sync::Arc;
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, WEIGHT_DEFAULT, read_text};
 
 use super::change::Change;
-use super::kept::KeptJournal;
 use super::values::{HeldFile, Values};
 use crate::cgroup::layout::{KERNEL_PERIOD_MAX_NS, fit_below};
 use crate::control::headroom::SideDescription;
@@ -39,8 +38,6 @@ pub(super) struct Held {
     /// Processes that were moved here, as they are in the journal.
     pub moved: Vec<Entry>,
     pub foreign_changes: Vec<String>,
-    /// `None`: it shares one.
-    pub journal: Option<KeptJournal>,
 }
 
 /// What is known of a group before its knobs change.
@@ -110,15 +107,6 @@ impl Held {
         };
         let entries = [&[here], &self.moved[..]].concat();
         undo::undo_entries(&entries, report);
-    }
-
-    /// Undoes its own journal, if it has one.
-    pub fn finish(&mut self, report: &mut UndoReport) {
-        if let Some(journal) = self.journal.take()
-            && let Err(error) = undo::undo_journal(journal.into_journal(), report)
-        {
-            report.problems.push(error.to_string());
-        }
     }
 
     /// How to put its files back: as they were before it was held the first

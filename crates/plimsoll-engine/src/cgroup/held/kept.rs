@@ -1,4 +1,4 @@
-//! The journal of held cgroups: of one, or of all of them.
+//! The journal of all held cgroups.
 
 use std::io;
 
@@ -16,7 +16,6 @@ const ENTRIES_EACH: usize = 6;
 #[derive(Debug)]
 pub(super) struct KeptJournal {
     journal: Journal,
-    name: String,
     nr_entries: usize,
     /// When it was written anew.
     nr_live: usize,
@@ -26,16 +25,10 @@ pub(super) struct KeptJournal {
 
 impl KeptJournal {
     /// Begins it.
-    pub fn create(
-        runtime: &RuntimeFolder,
-        name: &str,
-        subject: String,
-        knobs: &Knobs,
-    ) -> Result<Self> {
-        let header = Header::new(name, &subject, knobs);
+    pub fn create(runtime: &RuntimeFolder, name: &str) -> Result<Self> {
+        let header = Header::new(name, "cgroups of others", &Knobs::default());
         Ok(Self {
             journal: Journal::create(runtime.path(), &header)?,
-            name: header.name,
             nr_entries: 0,
             nr_live: 0,
             late: Vec::new(),
@@ -43,18 +36,13 @@ impl KeptJournal {
     }
 
     /// Goes on with the journal of an earlier owner, which has so many entries.
-    pub fn go_on(journal: Journal, name: &str, nr_entries: usize) -> Self {
+    pub fn go_on(journal: Journal, nr_entries: usize) -> Self {
         Self {
             journal,
-            name: name.into(),
             nr_entries,
             nr_live: nr_entries,
             late: Vec::new(),
         }
-    }
-
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     /// Writes down what is about to be done.
@@ -134,7 +122,7 @@ mod tests {
     fn a_journal_is_written_anew_once_most_of_it_is_of_no_use() {
         let folder = tempfile::tempdir().unwrap();
         let runtime = RuntimeFolder::at(folder.path());
-        let mut kept = KeptJournal::create(&runtime, "d+", "x".into(), &Knobs::default()).unwrap();
+        let mut kept = KeptJournal::create(&runtime, "d+").unwrap();
         for number in 0..=2 * (ENTRIES_MIN + ENTRIES_EACH) {
             kept.tidy(1);
             kept.note(vec![entry(number)]);

@@ -47,55 +47,41 @@ pub(super) struct HeldGroups {
     /// Of groups that are removed: what the kernel did not take back, because
     /// of limits that are still held above or below.
     late: Vec<FileRestore>,
-    /// Of all groups; without it, each has its own.
-    shared: Option<KeptJournal>,
+    /// Of all groups; `None` once they are undone.
+    journal: Option<KeptJournal>,
     /// Cgroups of an earlier owner that were not taken over yet.
     left: Left,
 }
 
-/// The name of the journal that [`Enforcer::keep_cgroups_in`] begins: none that
-/// a group can have.
-///
-/// [`Enforcer::keep_cgroups_in`]: crate::enforcer::Enforcer::keep_cgroups_in
-#[must_use]
-pub fn shared_journal(name: &str) -> String {
-    format!("{name}+")
-}
+/// What the name of the journal of cgroups of others begins with: no group can be called so.
+pub(super) const JOURNAL: &str = "daemon+";
 
 impl HeldGroups {
-    pub fn new(hierarchy: &Arc<Hierarchy>, runtime: &RuntimeFolder) -> Self {
-        Self {
+    /// Goes on with the journal that an earlier owner has left, whose groups can be taken over
+    /// then, or begins one of that name.
+    pub fn new(
+        hierarchy: &Arc<Hierarchy>,
+        runtime: &RuntimeFolder,
+        name: &str,
+        left: Option<Journal>,
+    ) -> Result<Self> {
+        let mut groups = Self {
             hierarchy: Arc::clone(hierarchy),
             runtime: runtime.clone(),
             groups: HashMap::new(),
             soft_caps: HashMap::new(),
             late: Vec::new(),
-            shared: None,
+            journal: None,
             left: Left::default(),
-        }
-    }
-
-    /// Has one journal for all groups from now on: the one that an earlier owner has left, whose
-    /// groups can be taken over then, or a new one.
-    pub fn keep_in(&mut self, name: &str, left: Option<Journal>) -> Result<()> {
-        let subject = "cgroups of others".to_owned();
-        let name = shared_journal(name);
+        };
         if let Some(mut journal) = left {
             let entries = journal.read()?.1;
-            self.shared = Some(KeptJournal::go_on(journal, &name, entries.len()));
-            (self.left, self.late) = Left::of(&self.hierarchy, entries);
-            return Ok(());
+            groups.journal = Some(KeptJournal::go_on(journal, entries.len()));
+            (groups.left, groups.late) = Left::of(hierarchy, entries);
+        } else {
+            groups.journal = Some(KeptJournal::create(runtime, name)?);
         }
-        let journal = KeptJournal::create(&self.runtime, &name, subject, &Knobs::default())?;
-        self.shared = Some(journal);
-        Ok(())
-    }
-
-    /// The name of the journal that a group shares with others.
-    pub fn journal_name(&self, name: &str) -> Option<&str> {
-        let held = self.groups.get(name)?;
-        let shared = self.shared.as_ref()?;
-        held.journal.is_none().then(|| shared.name())
+        Ok(groups)
     }
 
     pub fn contains(&self, name: &str) -> bool {
@@ -135,20 +121,11 @@ impl HeldGroups {
         Ok(Path::new("/").join(self.cgroup(name)?.path()))
     }
 
-    /// The journal that a group is in.
-    fn journal_of(&mut self, name: &str) -> Option<&mut KeptJournal> {
-        let own = self
-            .groups
-            .get_mut(name)
-            .and_then(|held| held.journal.as_mut());
-        own.or(self.shared.as_mut())
-    }
-
-    /// Writes down what is about to be done to a group.
-    pub fn record(&mut self, name: &str, entries: &[Entry]) -> Result<()> {
+    /// Writes down what is about to be done to groups.
+    pub fn record(&mut self, entries: &[Entry]) -> Result<()> {
         let nr_groups = self.groups.len();
-        let Some(journal) = self.journal_of(name) else {
-            return Err(super::enforcer::no_group(name));
+        let Some(journal) = &mut self.journal else {
+            return Ok(());
         };
         journal.tidy(nr_groups);
         journal.record(entries)
@@ -176,7 +153,7 @@ impl HeldGroups {
         held.earlier.extend(self.late.extract_if(.., is_of_it));
         let old = std::mem::replace(&mut held.knobs, knobs);
         self.groups.insert(name.clone(), held);
-        if let Some(journal) = self.journal_of(&name) {
+        if let Some(journal) = &mut self.journal {
             journal.note(afterwards);
         }
         self.start_loops(&name, &group, &old, duty)
@@ -224,16 +201,12 @@ impl HeldGroups {
     /// that is asked for no more is put back.
     pub fn change(&mut self, name: &str, knobs: &Knobs, duty: &mut HeadroomDuty) -> Result<()> {
         check_held(knobs)?;
-        let nr_groups = self.groups.len();
         let group = self.cgroup(name)?;
         self.get(name)?.check_is_there(&group)?;
         // Somebody may have switched it off since.
         give_controller(&group, &self.runtime)?;
         let mut prepared = Prepared::new(group, self.get(name)?.known(), knobs)?;
-        if let Some(journal) = self.journal_of(name) {
-            journal.tidy(nr_groups);
-            journal.record(&prepared.entries)?;
-        }
+        self.record(&prepared.entries)?;
         if knobs.headroom.is_none() {
             // First: what is put back must stay as it was.
             duty.remove(name);
@@ -270,9 +243,9 @@ impl HeldGroups {
         let group = self.cgroup(name)?;
         self.get(name)?.check_is_there(&group)?;
         let entry = move_entry(&self.hierarchy, pid)?;
-        self.record(name, std::slice::from_ref(&entry))?;
+        self.record(std::slice::from_ref(&entry))?;
         if let Err(error) = group.add_process(pid) {
-            self.forget_move(name, pid);
+            self.forget_move(pid);
             return Err(error.into());
         }
         self.get_mut(name)?.moved.push(entry);
@@ -285,14 +258,14 @@ impl HeldGroups {
 
     /// A process that is written down was not moved: nobody is to move it back. One that was moved
     /// before, to another cgroup, still is.
-    fn forget_move(&mut self, name: &str, pid: i32) {
+    fn forget_move(&mut self, pid: i32) {
         let is_of_it =
             |entry: &Entry| matches!(entry, Entry::Move { pid: moved, .. } if *moved == pid);
         let mut groups = self.groups.values();
         if groups.any(|held| held.moved.iter().any(is_of_it)) {
             return;
         }
-        if let Some(journal) = self.journal_of(name) {
+        if let Some(journal) = &mut self.journal {
             journal.note(vec![Entry::Released {
                 paths: Vec::new(),
                 tasks: Vec::new(),
@@ -319,8 +292,8 @@ impl HeldGroups {
         let refused = undo::try_restore_files(&files, report);
         self.late = refused.into_iter().map(|(file, _)| file.clone()).collect();
         noted.extend(self.late.iter().map(FileRestore::entry));
-        if let Some(shared) = self.shared.as_mut().filter(|_| !left.is_empty()) {
-            shared.note(noted);
+        if let Some(journal) = self.journal.as_mut().filter(|_| !left.is_empty()) {
+            journal.note(noted);
         }
     }
 
@@ -333,15 +306,11 @@ impl HeldGroups {
         }
         let nr_groups = self.groups.len();
         let held = self.groups.remove(name);
-        let mut held = held.ok_or_else(|| super::enforcer::no_group(name))?;
+        let held = held.ok_or_else(|| super::enforcer::no_group(name))?;
         let group = held.cgroup(&self.hierarchy, name);
         let mut report = UndoReport::default();
         self.soft_caps.remove(name);
         duty.remove(name);
-        if held.journal.is_some() {
-            held.finish(&mut report);
-            return Ok(report);
-        }
         held.restore_tasks(&group, &mut report);
         let mut files = std::mem::take(&mut self.late);
         let mut noted: Vec<Entry> = files.iter().map(|file| released(&file.path)).collect();
@@ -354,11 +323,11 @@ impl HeldGroups {
         report.problems.extend(told);
         self.late = refused.into_iter().map(|(file, _)| file.clone()).collect();
         report.undone.push(name.into());
-        if let Some(shared) = &mut self.shared {
+        if let Some(journal) = &mut self.journal {
             noted.push(held.released(&group));
             noted.extend(self.late.iter().map(FileRestore::entry));
-            shared.note(noted);
-            shared.tidy(nr_groups);
+            journal.note(noted);
+            journal.tidy(nr_groups);
         }
         Ok(report)
     }
@@ -381,12 +350,8 @@ impl HeldGroups {
             .iter()
             .map(|file| released(&file.path))
             .collect::<Vec<_>>();
-        for (name, mut held) in std::mem::take(&mut self.groups) {
+        for (name, held) in std::mem::take(&mut self.groups) {
             let group = held.cgroup(&self.hierarchy, &name);
-            if held.journal.is_some() {
-                held.finish(report);
-                continue;
-            }
             held.restore_tasks(&group, report);
             files.extend(held.restores(&group));
             released.push(held.released(&group));
@@ -394,25 +359,19 @@ impl HeldGroups {
         }
         // All at once: the kernel may take some only after others.
         let refused = undo::try_restore_files(&files, report);
-        let Some(mut shared) = self.shared.take() else {
-            let refused = refused.into_iter().map(|(_, error)| error.to_string());
-            return report.problems.extend(refused);
+        let Some(mut journal) = self.journal.take() else {
+            return;
         };
         // They are tried again with the journal, and if need be by whoever
         // finds that.
         released.extend(refused.iter().map(|(file, _)| file.entry()));
-        shared.note(released);
-        if let Err(error) = self.finish_shared(shared, report) {
-            report.problems.push(error.to_string());
-        }
-    }
-
-    /// What else is in the journal that all share.
-    fn finish_shared(&self, shared: KeptJournal, report: &mut UndoReport) -> Result<()> {
+        journal.note(released);
         let mut rest = UndoReport::default();
-        let undone = undo::undo_journal(shared.into_journal(), &mut rest);
+        let undone = undo::undo_journal(journal.into_journal(), &mut rest);
         report.problems.extend(rest.problems);
-        undone
+        report
+            .problems
+            .extend(undone.err().map(|error| error.to_string()));
     }
 
     /// Does what falls due; returns when to call again.

@@ -23,8 +23,6 @@ use crate::chance::Chance;
 use crate::shadow::Shadow;
 
 const RUNTIME: &str = "/simulated/run/plimsoll";
-/// The name of the journal that foreign cgroups share.
-const JOURNAL: &str = "daemon";
 /// Cgroups that others make; a parent comes before its children.
 const FOREIGN: [&str; 6] = ["a", "a/b", "a/b/c", "d", "e", "e/f"];
 /// Names of groups of commands and of processes.

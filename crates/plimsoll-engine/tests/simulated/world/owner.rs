@@ -12,8 +12,8 @@ use plimsoll_engine::enforcer::Enforcer as _;
 use plimsoll_engine::policy_set::Selector;
 use plimsoll_engine::undo::UndoReport;
 
+use super::World;
 use super::promise::Promise;
-use super::{JOURNAL, World};
 use crate::shadow::is_own;
 
 impl World {
@@ -152,12 +152,7 @@ impl World {
         let started = catch_unwind(AssertUnwindSafe(|| {
             let (mut owner, report) = CgroupEnforcer::adopting(&hierarchy, &runtime)?;
             owner.leave_audits_to_caller();
-            // One that cannot be had is left as it is.
-            if let Err(error) = owner.keep_cgroups_in(JOURNAL) {
-                std::mem::forget(owner);
-                return Err(error);
-            }
-            Ok((owner, report))
+            Ok::<_, plimsoll_engine::EngineError>((owner, report))
         }));
         let started = match started {
             Ok(Ok((owner, report))) => {
