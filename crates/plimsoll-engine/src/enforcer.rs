@@ -7,6 +7,7 @@ use std::time::Instant;
 use plimsoll_cgroupfs::{CpuGroup, CpuStat};
 use serde::{Deserialize, Serialize};
 
+pub use crate::control::headroom::HeadroomDuty;
 use crate::error::Result;
 use crate::host::Capabilities;
 use crate::knobs::{BandwidthSlice, Knobs};
@@ -402,6 +403,10 @@ pub trait Enforcer: Send {
     /// # Errors
     /// When the group is gone.
     fn usage_usec(&self, name: &str) -> Result<u64>;
+
+    /// The headroom controller of stock knobs, for a thread that is not to wait for whoever does
+    /// something to a group meanwhile. [`Enforcer::tick`] runs it, too.
+    fn headroom_duty(&self) -> HeadroomDuty;
 
     /// State of the headroom controller, which all groups share.
     fn headroom(&self) -> Option<HeadroomSample>;

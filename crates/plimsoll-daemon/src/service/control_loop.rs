@@ -1,12 +1,17 @@
 //! The thread that does what falls due: headroom every 10 ms, soft caps,
 //! audits. Nothing else may hold it up.
+//!
+//! It never waits for the enforcer, in which the service may be busy for seconds: it moves
+//! processes, writes the journal and builds groups anew. The headroom controller has a lock of
+//! its own, which is never held meanwhile; what else falls due waits until the enforcer is free.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::enforcer::Enforcer;
+use plimsoll_engine::EngineError;
+use plimsoll_engine::enforcer::{Enforcer, HeadroomDuty};
 
 use super::handle::Handle;
 use crate::state::Histogram;
@@ -15,6 +20,8 @@ use crate::state::Histogram;
 const IDLE_INTERVAL: Duration = Duration::from_millis(200);
 /// When one group cannot be controlled, the others are no later than this.
 const PACE_AFTER_ERROR: Duration = Duration::from_millis(10);
+/// While the service is busy in the enforcer, the thread looks this often whether it still is.
+const BUSY_INTERVAL: Duration = Duration::from_millis(1);
 /// Upper bounds of the histogram of delays.
 const BOUNDS_USEC: [u64; 10] = [
     100, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 100_000, 1_000_000, 10_000_000,
@@ -31,7 +38,9 @@ pub type Heartbeat = Box<dyn Fn() + Send>;
 /// The enforcer, and what its two users share.
 pub(super) struct Shared {
     enforcer: Mutex<Box<dyn Enforcer>>,
-    /// The control thread waits for the enforcer: it goes first.
+    /// That of the enforcer.
+    headroom: Mutex<HeadroomDuty>,
+    /// The control thread found the enforcer busy: it goes first.
     control_waits: AtomicBool,
     stop: AtomicBool,
     delays: Mutex<Histogram>,
@@ -58,11 +67,32 @@ impl Shared {
         lock(&self.enforcer)
     }
 
-    fn enforcer_for_control(&self) -> MutexGuard<'_, Box<dyn Enforcer>> {
-        self.control_waits.store(true, Ordering::Release);
-        let guard = lock(&self.enforcer);
-        self.control_waits.store(false, Ordering::Release);
+    /// `None`: the service is busy in it.
+    fn enforcer_for_control(&self) -> Option<MutexGuard<'_, Box<dyn Enforcer>>> {
+        let guard = match self.enforcer.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        self.control_waits.store(guard.is_none(), Ordering::Release);
         guard
+    }
+
+    /// Does what falls due, and says when to call again. Nothing here waits for the service.
+    fn tick(&self, service: &Handle) -> Result<Option<Instant>, EngineError> {
+        let headroom = lock(&self.headroom).clone();
+        let due = headroom.tick(Instant::now());
+        let Some(mut enforcer) = self.enforcer_for_control() else {
+            let again = Instant::now() + BUSY_INTERVAL;
+            return due.map(|due| Some(due.map_or(again, |due| due.min(again))));
+        };
+        let rest = enforcer.tick(Instant::now());
+        let messages = enforcer.take_messages();
+        drop(enforcer);
+        if !messages.is_empty() {
+            service.report(messages);
+        }
+        Ok([due?, rest?].into_iter().flatten().min())
     }
 
     /// How late the loop was so far.
@@ -114,6 +144,7 @@ impl ControlLoop {
     /// at once, which logs it: writing a line may block.
     pub fn start(enforcer: Box<dyn Enforcer>, heartbeat: Heartbeat, service: Handle) -> Self {
         let shared = Arc::new(Shared {
+            headroom: Mutex::new(enforcer.headroom_duty()),
             enforcer: Mutex::new(enforcer),
             control_waits: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -152,7 +183,9 @@ impl ControlLoop {
 
     /// Replaces the enforcer by another; the old one is handed back.
     pub fn replace(&self, enforcer: Box<dyn Enforcer>) -> Box<dyn Enforcer> {
-        std::mem::replace(&mut *self.shared.enforcer(), enforcer)
+        let mut present = self.shared.enforcer();
+        *lock(&self.shared.headroom) = enforcer.headroom_duty();
+        std::mem::replace(&mut *present, enforcer)
     }
 
     fn stop(&mut self) {
@@ -180,14 +213,7 @@ fn keep_control(shared: &Shared, heartbeat: &Heartbeat, service: &Handle) {
         if let Some(due) = due {
             shared.note_delay(now.saturating_duration_since(due));
         }
-        let (next, messages) = {
-            let mut enforcer = shared.enforcer_for_control();
-            // Time has passed until it was to be had.
-            (enforcer.tick(Instant::now()), enforcer.take_messages())
-        };
-        if !messages.is_empty() {
-            service.report(messages);
-        }
+        let next = shared.tick(service);
         let idle = now + IDLE_INTERVAL;
         due = match next {
             Ok(next) => {

@@ -33,7 +33,6 @@ pub struct CgroupEnforcer {
     hierarchy: Arc<Hierarchy>,
     runtime: RuntimeFolder,
     capabilities: Capabilities,
-    /// Before the groups: it must be dropped before they put quotas back.
     duty: HeadroomDuty,
     groups: BTreeMap<String, ManagedGroup>,
     held: HeldGroups,
@@ -210,7 +209,7 @@ impl CgroupEnforcer {
             }
         };
         if let Some(mut managed) = adopted {
-            let done = managed.change(&group.knobs, &mut self.duty);
+            let done = managed.change(&group.knobs, &self.duty);
             let done = done.and_then(|()| match group.selector {
                 Selector::Process(pid) => match managed.take_in(pid) {
                     // It has ended since; others of its group may run on.
@@ -226,13 +225,8 @@ impl CgroupEnforcer {
             self.groups.insert(group.name.clone(), managed);
             return done;
         }
-        let managed = ManagedGroup::create(
-            &self.hierarchy,
-            &self.runtime,
-            group,
-            subject,
-            &mut self.duty,
-        )?;
+        let managed =
+            ManagedGroup::create(&self.hierarchy, &self.runtime, group, subject, &self.duty)?;
         self.groups.insert(group.name.clone(), managed);
         Ok(())
     }
@@ -242,6 +236,8 @@ impl Drop for CgroupEnforcer {
     /// On a panic: groups undo themselves, and nothing needs what they share any more. What an
     /// earlier owner has left stays, for the next one.
     fn drop(&mut self) {
+        // First: what is put back must stay as it was.
+        self.duty.clear();
         self.groups.clear();
         if self.left.is_empty() && !self.held.has_left() {
             let _ = self.runtime.release_shared();
@@ -303,7 +299,7 @@ impl Enforcer for CgroupEnforcer {
             return self.add_own(group, subject);
         }
         self.check_name(&group.name)?;
-        let results = self.held.add_all(&[group], &mut self.duty);
+        let results = self.held.add_all(&[group], &self.duty);
         results.into_iter().collect()
     }
 
@@ -322,7 +318,7 @@ impl Enforcer for CgroupEnforcer {
         }
         // All at once.
         let policies: Vec<&GroupPolicy> = held.iter().map(|(_, group)| *group).collect();
-        let done = self.held.add_all(&policies, &mut self.duty);
+        let done = self.held.add_all(&policies, &self.duty);
         for ((index, _), done) in held.into_iter().zip(done) {
             results[index] = done;
         }
@@ -331,7 +327,7 @@ impl Enforcer for CgroupEnforcer {
 
     fn add_process(&mut self, name: &str, pid: i32) -> Result<()> {
         if self.held.contains(name) {
-            return self.held.take_in(name, pid, &mut self.duty);
+            return self.held.take_in(name, pid, &self.duty);
         }
         self.group_mut(name)?.take_in(pid)
     }
@@ -339,7 +335,7 @@ impl Enforcer for CgroupEnforcer {
     fn remove(&mut self, name: &str) -> Result<UndoReport> {
         self.task_meter.forget(name);
         if self.held.contains(name) || self.held.is_waiting(name) {
-            return self.held.remove(name, &mut self.duty);
+            return self.held.remove(name, &self.duty);
         }
         let mut report = UndoReport::default();
         if self.unsettled.remove(name)
@@ -349,7 +345,7 @@ impl Enforcer for CgroupEnforcer {
             return Ok(report);
         }
         let mut group = self.groups.remove(name).ok_or_else(|| no_group(name))?;
-        group.undo(&mut self.duty, &mut report);
+        group.undo(&self.duty, &mut report);
         if !report.problems.is_empty() {
             self.refused
                 .push(Journal::path_of(self.runtime.path(), name));
@@ -395,7 +391,7 @@ impl Enforcer for CgroupEnforcer {
 
     fn reapply(&mut self, name: &str) -> Result<()> {
         if self.held.contains(name) {
-            return self.held.reapply(name, &mut self.duty);
+            return self.held.reapply(name, &self.duty);
         }
         self.group_mut(name)?.reapply()
     }
@@ -423,10 +419,10 @@ impl Enforcer for CgroupEnforcer {
 
     fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
         if self.held.contains(name) {
-            return self.held.change(name, knobs, &mut self.duty);
+            return self.held.change(name, knobs, &self.duty);
         }
         let group = self.groups.get_mut(name).ok_or_else(|| no_group(name))?;
-        group.change(knobs, &mut self.duty)
+        group.change(knobs, &self.duty)
     }
 
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
@@ -481,6 +477,10 @@ impl Enforcer for CgroupEnforcer {
         self.duty.sample()
     }
 
+    fn headroom_duty(&self) -> HeadroomDuty {
+        self.duty.clone()
+    }
+
     fn is_populated(&self, name: &str) -> Result<bool> {
         if self.held.contains(name) {
             return Ok(self.held.cgroup(name)?.is_populated()?);
@@ -499,9 +499,9 @@ impl Enforcer for CgroupEnforcer {
             report.problems.extend(undone.err().map(|e| e.to_string()));
         }
         for (_, mut group) in std::mem::take(&mut self.groups) {
-            group.undo(&mut self.duty, &mut report);
+            group.undo(&self.duty, &mut report);
         }
-        self.held.undo(&mut self.duty, &mut report);
+        self.held.undo(&self.duty, &mut report);
         if let Err(error) = self.slice.put_back(&mut report) {
             report.problems.push(error.to_string());
         }

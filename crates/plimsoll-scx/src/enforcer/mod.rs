@@ -18,7 +18,7 @@ use plimsoll_cgroupfs::{Hierarchy, threads_below};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Membership;
 use plimsoll_engine::enforcer::{
-    Enforcer, EnforcerKind, HeadroomSample, Sample, SchedulerSample, TaskRates,
+    Enforcer, EnforcerKind, HeadroomDuty, HeadroomSample, Sample, SchedulerSample, TaskRates,
 };
 use plimsoll_engine::host::{Capabilities, Mode};
 use plimsoll_engine::journal::{Entry, Journal};
@@ -461,6 +461,10 @@ impl Enforcer for SchedExtEnforcer {
 
     fn usage_usec(&self, name: &str) -> Result<u64> {
         self.stock.usage_usec(name)
+    }
+
+    fn headroom_duty(&self) -> HeadroomDuty {
+        self.stock.headroom_duty()
     }
 
     fn headroom(&self) -> Option<HeadroomSample> {

@@ -14,6 +14,7 @@ mod rig;
 mod bandwidth;
 mod batch;
 mod caps;
+mod control;
 mod daemon;
 mod headroom;
 mod latency;

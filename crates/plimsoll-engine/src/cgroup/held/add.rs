@@ -33,11 +33,7 @@ fn path_of(policy: &GroupPolicy) -> Result<&Path> {
 
 impl HeldGroups {
     /// Holds cgroups and sets their knobs. Each is held or refused by itself.
-    pub fn add_all(
-        &mut self,
-        policies: &[&GroupPolicy],
-        duty: &mut HeadroomDuty,
-    ) -> Vec<Result<()>> {
+    pub fn add_all(&mut self, policies: &[&GroupPolicy], duty: &HeadroomDuty) -> Vec<Result<()>> {
         let mut results = Vec::with_capacity(policies.len());
         let mut again = Vec::new();
         for some in policies.chunks(TOGETHER_MAX) {
@@ -63,7 +59,7 @@ impl HeldGroups {
     fn add_some(
         &mut self,
         policies: &[&GroupPolicy],
-        duty: &mut HeadroomDuty,
+        duty: &HeadroomDuty,
         results: &mut Vec<Result<()>>,
         again: &mut Vec<(usize, Prepared)>,
     ) {
@@ -167,7 +163,7 @@ impl HeldGroups {
         }
     }
 
-    fn take_new(&mut self, prepared: Prepared, duty: &mut HeadroomDuty) -> Result<()> {
+    fn take_new(&mut self, prepared: Prepared, duty: &HeadroomDuty) -> Result<()> {
         let (name, group) = (prepared.name.clone(), prepared.group.clone());
         let taken = self.take(prepared, duty);
         self.left.settle(&group);

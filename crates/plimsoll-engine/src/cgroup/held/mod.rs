@@ -132,7 +132,7 @@ impl HeldGroups {
     }
 
     /// The group is as it should be now.
-    fn take(&mut self, prepared: Prepared, duty: &mut HeadroomDuty) -> Result<()> {
+    fn take(&mut self, prepared: Prepared, duty: &HeadroomDuty) -> Result<()> {
         let Prepared {
             name,
             group,
@@ -165,7 +165,7 @@ impl HeldGroups {
         name: &str,
         group: &CpuGroup,
         old: &Knobs,
-        duty: &mut HeadroomDuty,
+        duty: &HeadroomDuty,
     ) -> Result<()> {
         self.start_soft_cap(name, group, old)?;
         if let Some(side) = self.get(name)?.side(name, group) {
@@ -199,7 +199,7 @@ impl HeldGroups {
 
     /// Sets other knobs; what there was at first is what there will be. A knob
     /// that is asked for no more is put back.
-    pub fn change(&mut self, name: &str, knobs: &Knobs, duty: &mut HeadroomDuty) -> Result<()> {
+    pub fn change(&mut self, name: &str, knobs: &Knobs, duty: &HeadroomDuty) -> Result<()> {
         check_held(knobs)?;
         let group = self.cgroup(name)?;
         self.get(name)?.check_is_there(&group)?;
@@ -226,7 +226,7 @@ impl HeldGroups {
     }
 
     /// Writes again what others have changed.
-    pub fn reapply(&mut self, name: &str, duty: &mut HeadroomDuty) -> Result<()> {
+    pub fn reapply(&mut self, name: &str, duty: &HeadroomDuty) -> Result<()> {
         let knobs = self.knobs(name)?.clone();
         self.change(name, &knobs, duty)
     }
@@ -239,7 +239,7 @@ impl HeldGroups {
     }
 
     /// Moves a process in.
-    pub fn take_in(&mut self, name: &str, pid: i32, duty: &mut HeadroomDuty) -> Result<()> {
+    pub fn take_in(&mut self, name: &str, pid: i32, duty: &HeadroomDuty) -> Result<()> {
         let group = self.cgroup(name)?;
         self.get(name)?.check_is_there(&group)?;
         let entry = move_entry(&self.hierarchy, pid)?;
@@ -298,7 +298,7 @@ impl HeldGroups {
     }
 
     /// Puts everything of one group back.
-    pub fn remove(&mut self, name: &str, duty: &mut HeadroomDuty) -> Result<UndoReport> {
+    pub fn remove(&mut self, name: &str, duty: &HeadroomDuty) -> Result<UndoReport> {
         if self.left.is_wanted_by(name) {
             let mut report = UndoReport::default();
             self.put_left_back(|wanted_by| wanted_by == Some(name), &mut report);
@@ -333,7 +333,7 @@ impl HeldGroups {
     }
 
     /// Puts everything back.
-    pub fn undo(&mut self, duty: &mut HeadroomDuty, report: &mut UndoReport) {
+    pub fn undo(&mut self, duty: &HeadroomDuty, report: &mut UndoReport) {
         for (name, held) in &self.groups {
             if held.knobs.headroom.is_some() {
                 duty.remove(name);

@@ -94,7 +94,7 @@ impl ManagedGroup {
         runtime: &RuntimeFolder,
         policy: &GroupPolicy,
         subject: &str,
-        duty: &mut HeadroomDuty,
+        duty: &HeadroomDuty,
     ) -> Result<Self> {
         let layout = Layout::new(hierarchy, &policy.name, 0, &policy.knobs);
         let header = Header::new(&policy.name, subject, &policy.knobs);
@@ -276,7 +276,7 @@ impl ManagedGroup {
     }
 
     /// Starts what has to run from user space for the present knobs.
-    fn start_controls(&mut self, duty: &mut HeadroomDuty) -> Result<()> {
+    fn start_controls(&mut self, duty: &HeadroomDuty) -> Result<()> {
         self.controls = Controls::default();
         match self.side() {
             Some(side) => duty.add(&side),
@@ -290,7 +290,7 @@ impl ManagedGroup {
     }
 
     /// Replaces the knobs.
-    pub fn change(&mut self, knobs: &Knobs, duty: &mut HeadroomDuty) -> Result<()> {
+    pub fn change(&mut self, knobs: &Knobs, duty: &HeadroomDuty) -> Result<()> {
         let generation = self.generation + 1;
         let new = Layout::new(&self.hierarchy, &self.name, generation, knobs);
         let same = self.layout.same_shape(&new) && self.knobs.per_task == knobs.per_task;
@@ -440,7 +440,7 @@ impl ManagedGroup {
     }
 
     /// Puts everything back.
-    pub fn undo(&mut self, duty: &mut HeadroomDuty, report: &mut UndoReport) {
+    pub fn undo(&mut self, duty: &HeadroomDuty, report: &mut UndoReport) {
         // First: what is put back must stay as it was.
         duty.remove(&self.name);
         self.undo_alone(report);

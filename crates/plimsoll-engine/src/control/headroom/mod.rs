@@ -49,7 +49,7 @@ mod side;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::Hierarchy;
@@ -70,10 +70,16 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// The headroom of the host: all batch groups that make room for it, and the controller while
 /// there is any.
 ///
-/// Must be dropped before the quotas of its sides are put back, or have them
-/// removed one by one.
+/// Clones share it: one is ticked by a thread that nothing else holds up, another tells it of
+/// groups. Its lock is held for as long as one tick takes, and by nobody while anything else is
+/// done to a group.
+///
+/// Its sides must be removed before their quotas are put back.
+#[derive(Debug, Clone)]
+pub struct HeadroomDuty(Arc<Mutex<Duty>>);
+
 #[derive(Debug)]
-pub(crate) struct HeadroomDuty {
+struct Duty {
     hierarchy: Arc<Hierarchy>,
     sides: BTreeMap<String, SideDescription>,
     running: Option<Box<Running>>,
@@ -85,18 +91,56 @@ pub(crate) struct HeadroomDuty {
 
 impl HeadroomDuty {
     /// Without any side.
-    pub fn new(hierarchy: &Arc<Hierarchy>) -> Self {
-        Self {
+    pub(crate) fn new(hierarchy: &Arc<Hierarchy>) -> Self {
+        Self(Arc::new(Mutex::new(Duty {
             hierarchy: Arc::clone(hierarchy),
             sides: BTreeMap::new(),
             running: None,
             counted: HeadroomSample::default(),
             due: None,
-        }
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Duty> {
+        // A panic has left it as it was between two system calls.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a side group that is limited already, or a change of one.
-    pub fn add(&mut self, side: &SideDescription) {
+    pub(crate) fn add(&self, side: &SideDescription) {
+        self.lock().add(side);
+    }
+
+    /// From now on the quota of that group is not written any more: it can be put back. A group
+    /// that is no side is left alone.
+    pub(crate) fn remove(&self, name: &str) {
+        self.lock().remove(name);
+    }
+
+    /// From now on no quota is written any more.
+    pub(crate) fn clear(&self) {
+        let mut duty = self.lock();
+        duty.sides.clear();
+        duty.running = None;
+    }
+
+    /// Runs the controller. Returns when to call again; `None`: there is no side.
+    ///
+    /// # Errors
+    /// When the machine's use cannot be measured. What is limited stays limited; the next call
+    /// tries again.
+    pub fn tick(&self, now: Instant) -> Result<Option<Instant>> {
+        self.lock().tick(now)
+    }
+
+    /// The controller's state; `None`: there is no side, or it has not run yet.
+    pub(crate) fn sample(&self) -> Option<HeadroomSample> {
+        self.lock().running.as_ref().map(|running| running.sample())
+    }
+}
+
+impl Duty {
+    fn add(&mut self, side: &SideDescription) {
         if self.sides.get(&side.name) == Some(side) {
             return;
         }
@@ -110,9 +154,7 @@ impl HeadroomDuty {
         self.due = None;
     }
 
-    /// From now on the quota of that group is not written any more: it can be put back. A group
-    /// that is no side is left alone.
-    pub fn remove(&mut self, name: &str) {
+    fn remove(&mut self, name: &str) {
         if self.sides.remove(name).is_none() {
             return;
         }
@@ -126,12 +168,7 @@ impl HeadroomDuty {
         }
     }
 
-    /// Runs the controller. Returns when to call again; `None`: there is no side.
-    ///
-    /// # Errors
-    /// When the machine's use cannot be measured. What is limited stays limited; the next call
-    /// tries again.
-    pub fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
+    fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
         if self.sides.is_empty() {
             return Ok(None);
         }
@@ -154,10 +191,5 @@ impl HeadroomDuty {
             self.due = Some(now + RESTING_GRAIN);
         }
         Ok(self.due)
-    }
-
-    /// The controller's state; `None`: there is no side, or it has not run yet.
-    pub fn sample(&self) -> Option<HeadroomSample> {
-        self.running.as_ref().map(|running| running.sample())
     }
 }

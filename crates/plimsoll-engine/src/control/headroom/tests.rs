@@ -78,17 +78,17 @@ impl Rig {
         text
     }
 
-    fn tick(&mut self, duty: &mut HeadroomDuty) {
+    fn tick(&mut self, duty: &HeadroomDuty) {
         self.now += GRAIN;
         duty.tick(self.now).unwrap();
     }
 
-    fn ticks(&mut self, count: u32, duty: &mut HeadroomDuty) {
+    fn ticks(&mut self, count: u32, duty: &HeadroomDuty) {
         (0..count).for_each(|_| self.tick(duty));
     }
 
     /// Ticks with a group that runs all the time, until its quota is written.
-    fn ticks_until_room(&mut self, group: &str, duty: &mut HeadroomDuty) -> u32 {
+    fn ticks_until_room(&mut self, group: &str, duty: &HeadroomDuty) -> u32 {
         self.take_quota(group);
         let got_room = |rig: &Self| {
             rig.take_quota(group)
@@ -108,11 +108,11 @@ impl Rig {
 #[test]
 fn a_thousand_idle_sides_are_given_the_least_once_and_left_alone() {
     let mut rig = Rig::new();
-    let mut duty = rig.duty();
+    let duty = rig.duty();
     for index in 0..1_000 {
         duty.add(&rig.side(&format!("side-{index}")));
     }
-    rig.ticks(200, &mut duty);
+    rig.ticks(200, &duty);
     let sample = duty.sample().unwrap();
     assert_eq!(sample.nr_sides, 1_000);
     assert_eq!(sample.sides.len(), 32);
@@ -127,17 +127,17 @@ fn a_thousand_idle_sides_are_given_the_least_once_and_left_alone() {
 fn a_side_that_wakes_up_has_room_within_200_ms_or_a_second() {
     for (count, most) in [(1, 7), (20, 27), (500, 57), (1_000, 107)] {
         let mut rig = Rig::new();
-        let mut duty = rig.duty();
+        let duty = rig.duty();
         for index in 0..count {
             duty.add(&rig.side(&format!("side-{index}")));
         }
-        rig.ticks(100, &mut duty);
-        let ticks = rig.ticks_until_room("side-0", &mut duty);
+        rig.ticks(100, &duty);
+        let ticks = rig.ticks_until_room("side-0", &duty);
         assert!(ticks <= most, "{count} sides: {ticks} ticks");
         // As long as it runs it is measured every time.
         for _ in 0..20 {
             rig.run("side-0", 14_000_000);
-            rig.tick(&mut duty);
+            rig.tick(&duty);
             assert_ne!(rig.take_quota("side-0"), "");
         }
     }
@@ -146,7 +146,7 @@ fn a_side_that_wakes_up_has_room_within_200_ms_or_a_second() {
 #[test]
 fn many_that_hardly_run_do_not_keep_one_from_its_room() {
     let mut rig = Rig::new();
-    let mut duty = rig.duty();
+    let duty = rig.duty();
     for index in 0..100 {
         duty.add(&rig.side(&format!("light-{index}")));
     }
@@ -157,7 +157,7 @@ fn many_that_hardly_run_do_not_keep_one_from_its_room() {
             rig.run(&format!("light-{index}"), 20_000);
         }
         rig.run("heavy", 5_000_000);
-        rig.tick(&mut duty);
+        rig.tick(&duty);
         let quota_usec: u64 = rig.take_quota("heavy").parse().unwrap_or(0);
         given_usec += if tick >= 100 { quota_usec } else { 0 };
     }
@@ -170,14 +170,14 @@ fn many_that_hardly_run_do_not_keep_one_from_its_room() {
 #[test]
 fn a_removed_side_is_never_written_again() {
     let mut rig = Rig::new();
-    let mut duty = rig.duty();
+    let duty = rig.duty();
     for name in ["runs", "sleeps", "stays"] {
         duty.add(&rig.side(name));
     }
     for _ in 0..50 {
         rig.run("runs", 5_000_000);
         rig.run("stays", 5_000_000);
-        rig.tick(&mut duty);
+        rig.tick(&duty);
     }
     duty.remove("runs");
     duty.remove("sleeps");
@@ -188,7 +188,7 @@ fn a_removed_side_is_never_written_again() {
         rig.run("runs", 5_000_000);
         rig.run("sleeps", 5_000_000);
         rig.run("stays", 5_000_000);
-        rig.tick(&mut duty);
+        rig.tick(&duty);
     }
     assert_eq!(rig.take_quota("runs"), PUT_BACK);
     assert_eq!(rig.take_quota("sleeps"), PUT_BACK);
@@ -200,14 +200,14 @@ fn a_removed_side_is_never_written_again() {
 #[test]
 fn the_largest_headroom_of_all_sides_counts() {
     let mut rig = Rig::new();
-    let mut duty = rig.duty();
+    let duty = rig.duty();
     duty.add(&rig.side("first"));
     let greedy = SideDescription {
         headroom: "45%".parse().unwrap(),
         ..rig.side("second")
     };
     duty.add(&greedy);
-    rig.ticks(250, &mut duty);
+    rig.ticks(250, &duty);
     let sample = duty.sample().unwrap();
     assert_eq!(sample.headroom_ppm, 450_000);
     assert_eq!(sample.sides, ["first", "second"]);
@@ -216,7 +216,7 @@ fn the_largest_headroom_of_all_sides_counts() {
         headroom: "10%".parse().unwrap(),
         ..greedy
     });
-    rig.ticks(250, &mut duty);
+    rig.ticks(250, &duty);
     let sample = duty.sample().unwrap();
     assert_eq!(sample.headroom_ppm, 100_000);
     assert_eq!(sample.sides, ["second"]);
@@ -225,12 +225,12 @@ fn the_largest_headroom_of_all_sides_counts() {
 #[test]
 fn a_cgroup_that_is_made_in_the_place_of_a_side_is_left_alone() {
     let mut rig = Rig::new();
-    let mut duty = rig.duty();
+    let duty = rig.duty();
     let folder = rig.folder.path().join("side");
     let mut side = rig.side("side");
     side.identity = Some(fs::metadata(&folder).unwrap().ino());
     duty.add(&side);
-    rig.ticks(200, &mut duty);
+    rig.ticks(200, &duty);
     assert_eq!(rig.take_quota("side"), "1000");
     // The new one is made first: else it may have the number of the old.
     let aside = rig.folder.path().join("aside");
@@ -239,26 +239,26 @@ fn a_cgroup_that_is_made_in_the_place_of_a_side_is_left_alone() {
     fs::rename(aside, &folder).unwrap();
     for _ in 0..20 {
         rig.run("side", 5_000_000);
-        rig.ticks(200, &mut duty);
+        rig.ticks(200, &duty);
     }
     assert_eq!(rig.take_quota("side"), "");
     // Nor is it taken for the old one by who begins to control that.
     duty.remove("side");
     duty.add(&side);
-    rig.ticks(200, &mut duty);
+    rig.ticks(200, &duty);
     assert_eq!(rig.take_quota("side"), "");
     // Its keeper has noticed, and describes the new one.
     side.identity = Some(fs::metadata(&folder).unwrap().ino());
     duty.remove("side");
     duty.add(&side);
-    rig.ticks(200, &mut duty);
+    rig.ticks(200, &duty);
     assert_eq!(rig.take_quota("side"), "1000");
 }
 
 #[test]
 fn a_side_that_fails_is_tried_again_and_does_not_disturb_the_others() {
     let mut rig = Rig::new();
-    let mut duty = rig.duty();
+    let duty = rig.duty();
     for name in ["refuses", "vanishes", "stays"] {
         duty.add(&rig.side(name));
     }
@@ -266,51 +266,51 @@ fn a_side_that_fails_is_tried_again_and_does_not_disturb_the_others() {
     let quota = rig.file("refuses", "cpu.cfs_quota_us");
     fs::remove_file(&quota).unwrap();
     fs::create_dir(&quota).unwrap();
-    rig.ticks(30, &mut duty);
+    rig.ticks(30, &duty);
     // … nor this one be read.
     fs::write(rig.file("vanishes", "cpuacct.usage"), "").unwrap();
-    rig.ticks_until_room("stays", &mut duty);
+    rig.ticks_until_room("stays", &duty);
     fs::remove_dir(&quota).unwrap();
     rig.set_quota("refuses", "");
     fs::write(rig.file("vanishes", "cpuacct.usage"), "0").unwrap();
-    rig.ticks(150, &mut duty);
+    rig.ticks(150, &duty);
     assert_eq!(rig.take_quota("refuses"), "1000");
-    rig.ticks_until_room("refuses", &mut duty);
-    rig.ticks_until_room("vanishes", &mut duty);
+    rig.ticks_until_room("refuses", &duty);
+    rig.ticks_until_room("vanishes", &duty);
 }
 
 #[test]
 fn a_controller_that_is_called_late_hands_out_no_more_than_usual() {
     let mut rig = Rig::new();
-    let mut duty = rig.duty();
+    let duty = rig.duty();
     duty.add(&rig.side("side"));
-    rig.ticks_until_room("side", &mut duty);
+    rig.ticks_until_room("side", &duty);
     for pause in [1, 5, 60, 3_600] {
         rig.take_quota("side");
         // Stopped, with the whole machine idle but for this.
         rig.now += Duration::from_secs(pause);
         rig.run("side", 20_000_000);
-        rig.tick(&mut duty);
+        rig.tick(&duty);
         let most_usec = GRAIN.as_micros() as u64 * u64::from(crate::host::nr_cpus_online());
         let quota_usec: u64 = rig.take_quota("side").parse().unwrap();
         assert!(
             (1_000..=most_usec).contains(&quota_usec),
             "{pause} s: {quota_usec} us"
         );
-        rig.ticks_until_room("side", &mut duty);
+        rig.ticks_until_room("side", &duty);
     }
 }
 
 #[test]
 fn what_was_counted_stays_counted_when_the_last_side_goes_and_comes_back() {
     let mut rig = Rig::new();
-    let mut duty = rig.duty();
+    let duty = rig.duty();
     let side = rig.side("side");
     duty.add(&side);
-    rig.ticks(10, &mut duty);
+    rig.ticks(10, &duty);
     duty.remove("side");
     duty.add(&side);
-    rig.ticks(5, &mut duty);
+    rig.ticks(5, &duty);
     let sample = duty.sample().unwrap();
     assert_eq!((sample.nr_updates, sample.nr_writes), (15, 2));
 }
