@@ -61,6 +61,9 @@ impl Shared {
     /// The enforcer, for somebody who has time. A mutex is not fair: without
     /// looking aside, who takes it again and again keeps the loop out.
     pub fn enforcer(&self) -> MutexGuard<'_, Box<dyn Enforcer>> {
+        if self.control_waits.load(Ordering::Acquire) {
+            self.look_now();
+        }
         while self.control_waits.load(Ordering::Acquire) {
             thread::yield_now();
         }
@@ -78,13 +81,13 @@ impl Shared {
         guard
     }
 
-    /// Does what falls due, and says when to call again. Nothing here waits for the service.
-    fn tick(&self, service: &Handle) -> Result<Option<Instant>, EngineError> {
+    /// Does what falls due, and says when to call again. Nothing here waits for the service. The
+    /// second is whether all was done, and not headroom alone because the service is busy.
+    fn tick(&self, service: &Handle) -> (Result<Option<Instant>, EngineError>, bool) {
         let headroom = lock(&self.headroom).clone();
         let due = headroom.tick(Instant::now());
         let Some(mut enforcer) = self.enforcer_for_control() else {
-            let again = Instant::now() + BUSY_INTERVAL;
-            return due.map(|due| Some(due.map_or(again, |due| due.min(again))));
+            return (due, false);
         };
         let rest = enforcer.tick(Instant::now());
         let messages = enforcer.take_messages();
@@ -92,7 +95,8 @@ impl Shared {
         if !messages.is_empty() {
             service.report(messages);
         }
-        Ok([due?, rest?].into_iter().flatten().min())
+        let both = due.and_then(|due| Ok([due, rest?].into_iter().flatten().min()));
+        (both, true)
     }
 
     /// How late the loop was so far.
@@ -204,20 +208,32 @@ impl Drop for ControlLoop {
     }
 }
 
+/// A thread that has ended waits for nothing, also if it panicked.
+struct NobodyWaits<'a>(&'a AtomicBool);
+
+impl Drop for NobodyWaits<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 fn keep_control(shared: &Shared, heartbeat: &Heartbeat, service: &Handle) {
     // Not allowed to everybody; then it runs as it is. 0: this thread.
     let _ = plimsoll_engine::tasks::set_nice(0, CONTROL_NICE);
+    let _gone = NobodyWaits(&shared.control_waits);
     let mut due = None;
     while !shared.stop.load(Ordering::Relaxed) {
         let now = Instant::now();
         if let Some(due) = due {
             shared.note_delay(now.saturating_duration_since(due));
         }
-        let next = shared.tick(service);
-        let idle = now + IDLE_INTERVAL;
+        let (next, is_all) = shared.tick(service);
+        let idle = now + if is_all { IDLE_INTERVAL } else { BUSY_INTERVAL };
         due = match next {
             Ok(next) => {
-                lock(&shared.problem).take();
+                if is_all {
+                    lock(&shared.problem).take();
+                }
                 next
             }
             Err(error) => {

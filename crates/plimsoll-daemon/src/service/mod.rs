@@ -2,8 +2,8 @@
 //! processes come and go.
 //!
 //! One thread reads events and requests, matches, and has the enforcer apply;
-//! another, the control loop, does what falls due every few milliseconds. They
-//! share the enforcer, and the control loop goes first.
+//! another, the control loop, does what falls due every few milliseconds and
+//! never waits for the first.
 
 mod answers;
 mod apply;

@@ -170,7 +170,8 @@ impl CgroupEnforcer {
     /// The entries of an earlier owner's journals that say which policies tasks had.
     pub fn left_policies(&mut self) -> Vec<Entry> {
         let read = |journal: &mut Journal| journal.read_sound().map(|sound| sound.entries);
-        let entries = self.left.values_mut().flat_map(read).flatten();
+        let of_own = self.left.values_mut().flat_map(read).flatten();
+        let entries = of_own.chain(self.held.entries());
         let is_policy =
             |entry: &Entry| matches!(entry, Entry::Schedule { .. } | Entry::Repolicy { .. });
         entries.filter(is_policy).collect()
@@ -393,7 +394,8 @@ impl Enforcer for CgroupEnforcer {
         if self.held.contains(name) {
             return self.held.reapply(name, &self.duty);
         }
-        self.group_mut(name)?.reapply()
+        let group = self.groups.get_mut(name).ok_or_else(|| no_group(name))?;
+        group.reapply(&self.duty)
     }
 
     fn membership(&self, name: &str) -> Result<Membership> {

@@ -197,7 +197,7 @@ int plimsoll_overdue(struct bpf_iter__task *ctx)
 		BPF_SEQ_PRINTF(seq, "%d %u promoted\n", p->pid, t->slot);
 		return 0;
 	}
-	if (!t->watched_since_ns)
+	if (!t->watched_since_ns || t->started_ns)
 		return 0;
 	waited_ns = plim_elapsed_ns(now, t->watched_since_ns);
 	if (waited_ns < TELL_OVERDUE_NS)

@@ -262,7 +262,7 @@ static __always_inline void count_tier(u32 tier, s32 change)
 
 void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 {
-	u64 now = bpf_ktime_get_ns(), left_ns, waited_ns = 0;
+	u64 now = bpf_ktime_get_ns(), left_ns, waited_ns = 0, watched_since_ns;
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct plimsoll_cpu *c = cpu_at(cpu);
 	struct task_ctx *t = task_of(p);
@@ -287,7 +287,9 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	t->waiting_since_ns = 0;
 	t->started_ns = now;
 	/* What it ran between ops.stopping() and the switch, when it went to sleep. */
+	watched_since_ns = t->watched_since_ns;
 	charge_task(p, t, cpu, now);
+	t->watched_since_ns = watched_since_ns;
 	__sync_fetch_and_add(&group->nr_running, 1);
 	group->min_vruntime = plim_batch_later(group->min_vruntime, t->vruntime);
 	tier = tier_of(group, t->background) % PLIMSOLL_TIERS;

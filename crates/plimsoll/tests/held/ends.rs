@@ -76,6 +76,11 @@ fn what_a_killed_process_held_is_put_back_by_the_next_start() {
     assert_ne!(host.snapshot(), before);
     assert_eq!(nice_of(sleeper.pid()), 4);
     let runtime = RuntimeFolder::at(host.runtime());
+    // One that cannot start after all leaves everything as it is.
+    let held = host.snapshot();
+    drop(CgroupEnforcer::adopting(host.hierarchy(), &runtime).unwrap());
+    assert_same(&held, &host.snapshot());
+    assert_eq!(nice_of(sleeper.pid()), 4);
     let (mut next, left) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
     assert_eq!(left.problems, <[String; 0]>::default());
     assert_eq!(left.undone.len(), 5);

@@ -153,10 +153,8 @@ impl HeldGroups {
         let together: Vec<Entry> = ready
             .flat_map(|ready| std::mem::take(&mut ready.entries))
             .collect();
-        let Some(journal) = &mut self.journal else {
-            return;
-        };
-        if let Err(error) = journal.record(&together) {
+        let journal = self.journal.as_mut().ok_or_else(super::has_ended);
+        if let Err(error) = journal.and_then(|journal| journal.record(&together)) {
             for one in prepared.iter_mut().filter(|one| one.is_ok()) {
                 *one = Err(copy_of(&error));
             }

@@ -45,6 +45,12 @@ impl KeptJournal {
         }
     }
 
+    /// All that is written down.
+    pub fn entries(&mut self) -> Vec<Entry> {
+        let sound = self.journal.read_sound();
+        sound.map_or_else(|_| Vec::new(), |sound| sound.entries)
+    }
+
     /// Writes down what is about to be done.
     pub fn record(&mut self, entries: &[Entry]) -> Result<()> {
         if entries.is_empty() {

@@ -56,6 +56,14 @@ pub(super) struct HeldGroups {
 /// What the name of the journal of cgroups of others begins with: no group can be called so.
 pub(super) const JOURNAL: &str = "daemon+";
 
+/// Everything has been put back, and there is no journal any more.
+pub(super) fn has_ended() -> EngineError {
+    EngineError::Control {
+        name: "journal".into(),
+        problem: "everything was put back: this owner ends".into(),
+    }
+}
+
 impl HeldGroups {
     /// Goes on with the journal that an earlier owner has left, whose groups can be taken over
     /// then, or begins one of that name.
@@ -124,11 +132,16 @@ impl HeldGroups {
     /// Writes down what is about to be done to groups.
     pub fn record(&mut self, entries: &[Entry]) -> Result<()> {
         let nr_groups = self.groups.len();
-        let Some(journal) = &mut self.journal else {
-            return Ok(());
-        };
+        let journal = self.journal.as_mut().ok_or_else(has_ended)?;
         journal.tidy(nr_groups);
         journal.record(entries)
+    }
+
+    /// What is written down of all groups.
+    pub fn entries(&mut self) -> Vec<Entry> {
+        self.journal
+            .as_mut()
+            .map_or_else(Vec::new, KeptJournal::entries)
     }
 
     /// The group is as it should be now.
@@ -205,24 +218,34 @@ impl HeldGroups {
         self.get(name)?.check_is_there(&group)?;
         // Somebody may have switched it off since.
         give_controller(&group, &self.runtime)?;
-        let mut prepared = Prepared::new(group, self.get(name)?.known(), knobs)?;
-        self.record(&prepared.entries)?;
         if knobs.headroom.is_none() {
-            // First: what is put back must stay as it was.
+            // First: what is read and put back must stay as it is.
             duty.remove(name);
         }
+        match self.try_change(name, &group, knobs) {
+            Ok(prepared) => self.take(prepared, duty),
+            Err(error) => {
+                if let Some(side) = self.get(name)?.side(name, &group) {
+                    duty.add(&side);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Changes what the kernel has. If that fails, all is as it was before.
+    fn try_change(&mut self, name: &str, group: &CpuGroup, knobs: &Knobs) -> Result<Prepared> {
+        let mut prepared = Prepared::new(group.clone(), self.get(name)?.known(), knobs)?;
+        self.record(&prepared.entries)?;
         if let Err(error) = prepared.execute() {
             let held = self.get_mut(name)?;
             held.keep_unreverted(&prepared.values, &prepared.group);
-            if let Some(side) = held.side(name, &prepared.group) {
-                duty.add(&side);
-            }
             return Err(error);
         }
         let held = self.groups.remove(name);
         prepared.name = name.into();
         prepared.held = held.ok_or_else(|| super::enforcer::no_group(name))?;
-        self.take(prepared, duty)
+        Ok(prepared)
     }
 
     /// Writes again what others have changed.
@@ -344,6 +367,20 @@ impl HeldGroups {
 
     fn undo_alone(&mut self, report: &mut UndoReport) {
         self.put_left_back(|_| true, report);
+        self.undo_groups(report);
+        let Some(journal) = self.journal.take() else {
+            return;
+        };
+        let mut rest = UndoReport::default();
+        let undone = undo::undo_journal(journal.into_journal(), &mut rest);
+        report.problems.extend(rest.problems);
+        report
+            .problems
+            .extend(undone.err().map(|error| error.to_string()));
+    }
+
+    /// Puts all back but what an earlier owner has left.
+    fn undo_groups(&mut self, report: &mut UndoReport) {
         self.soft_caps.clear();
         let mut files = std::mem::take(&mut self.late);
         let mut released = files
@@ -359,19 +396,14 @@ impl HeldGroups {
         }
         // All at once: the kernel may take some only after others.
         let refused = undo::try_restore_files(&files, report);
-        let Some(mut journal) = self.journal.take() else {
-            return;
+        let Some(journal) = &mut self.journal else {
+            let refused = refused.into_iter().map(|(_, error)| error.to_string());
+            return report.problems.extend(refused);
         };
         // They are tried again with the journal, and if need be by whoever
         // finds that.
         released.extend(refused.iter().map(|(file, _)| file.entry()));
         journal.note(released);
-        let mut rest = UndoReport::default();
-        let undone = undo::undo_journal(journal.into_journal(), &mut rest);
-        report.problems.extend(rest.problems);
-        report
-            .problems
-            .extend(undone.err().map(|error| error.to_string()));
     }
 
     /// Does what falls due; returns when to call again.
@@ -414,8 +446,14 @@ impl HeldGroups {
 }
 
 impl Drop for HeldGroups {
-    /// Also on a panic. Whoever owns this has dropped the headroom's duty by now.
+    /// On a panic, or when the owner cannot start after all: what an earlier owner has left stays
+    /// as it is, for the next one. Whoever owns this has cleared the headroom's duty by now.
     fn drop(&mut self) {
-        self.undo_alone(&mut UndoReport::default());
+        let mut report = UndoReport::default();
+        if self.left.is_empty() {
+            self.undo_alone(&mut report);
+        } else {
+            self.undo_groups(&mut report);
+        }
     }
 }

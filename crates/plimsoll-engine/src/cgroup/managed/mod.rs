@@ -296,7 +296,7 @@ impl ManagedGroup {
         let same = self.layout.same_shape(&new) && self.knobs.per_task == knobs.per_task;
         let old_knobs = std::mem::replace(&mut self.knobs, knobs.clone());
         let changed = if same {
-            self.set_values(&self.layout, knobs)
+            duty.paused(|| self.set_values(&self.layout, knobs))
                 .and_then(|()| self.catch_up())
         } else {
             self.rebuild(new, generation)
@@ -305,7 +305,7 @@ impl ManagedGroup {
         if let Err(error) = changed {
             if same {
                 // As far as it goes: what the first error met may be met again.
-                let _ = self.set_values(&self.layout.clone(), &old_knobs);
+                let _ = duty.paused(|| self.set_values(&self.layout, &old_knobs));
             }
             // Once its processes are in the new layout, that is what it has.
             if self.generation != generation {
@@ -330,8 +330,8 @@ impl ManagedGroup {
     }
 
     /// Writes again what others have changed.
-    pub fn reapply(&mut self) -> Result<()> {
-        self.set_values(&self.layout, &self.knobs)?;
+    pub fn reapply(&mut self, duty: &HeadroomDuty) -> Result<()> {
+        duty.paused(|| self.set_values(&self.layout, &self.knobs))?;
         self.catch_up()?;
         self.foreign_changes.clear();
         Ok(())
@@ -457,7 +457,7 @@ impl ManagedGroup {
 
 impl Drop for ManagedGroup {
     /// Also on a panic: nothing stays limited after us. Whoever owns the group
-    /// has dropped the headroom's duty by now.
+    /// has cleared the headroom's duty by now.
     fn drop(&mut self) {
         if self.journal.is_some() {
             self.undo_alone(&mut UndoReport::default());

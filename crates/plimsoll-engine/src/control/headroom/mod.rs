@@ -71,8 +71,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// there is any.
 ///
 /// Clones share it: one is ticked by a thread that nothing else holds up, another tells it of
-/// groups. Its lock is held for as long as one tick takes, and by nobody while anything else is
-/// done to a group.
+/// groups. Its lock is held for as long as one tick takes, or the limits of one group to be
+/// written, and by nobody while processes are moved or the disk is waited for.
 ///
 /// Its sides must be removed before their quotas are put back.
 #[derive(Debug, Clone)]
@@ -115,6 +115,13 @@ impl HeadroomDuty {
     /// that is no side is left alone.
     pub(crate) fn remove(&self, name: &str) {
         self.lock().remove(name);
+    }
+
+    /// Writes no quota while files of its sides are written: some of them at once is all that may
+    /// take.
+    pub(crate) fn paused<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _held = self.lock();
+        act()
     }
 
     /// From now on no quota is written any more.
