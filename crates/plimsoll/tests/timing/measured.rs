@@ -93,7 +93,9 @@ impl Meter {
 
 /// Burners in a group under headroom, in percent; they run when this returns.
 pub fn start_side(host: &Host, name: &str, headroom: &str, knobs: &str) -> Running {
-    let threads = nr_cpus();
+    // Two for each CPU: of two batch threads on one CPU the stock kernel may leave both there,
+    // behind normal work, while the other is idle.
+    let threads = 2 * nr_cpus();
     let running = host.start_load(
         &format!("--name {name} --class batch --headroom {headroom} {knobs}"),
         &format!("burn --threads {threads} --duration 300s"),
