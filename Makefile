@@ -16,7 +16,7 @@ SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh
 # Tests of the scheduler whose outcome depends on the kernel: 6.18 has no ext server, so that the
 # supervisor lends starved tasks to the fair class; it loads and ejects schedulers in its own way,
 # and keeps cpu.max in its own way.
-SCHED_EXT_ON_6_18 := inversion::a_fair_task servers strictness tolerance watchdog exits fairness::a_bound bandwidth::the_cpu_max handover::the_next_owner_rescues
+SCHED_EXT_ON_6_18 := inversion::a_fair_task servers strictness tolerance watchdog exits fairness::a_bound bandwidth::the_cpu_max handover::next_owner_runs_starved
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'vm/*.c' 'crates/plimsoll-scx/src/bpf/*' 2>/dev/null)
 
 .PHONY: build demo test tests-begin test-programs timing-test lint unit bpf prove native-test vm-test systemd-test sched-ext-test sched-ext-a-to-h sched-ext-i-to-z sched-ext-more deny metrics-test report figures lab lab-full lab-report lab-programs bench-daemon sim-bench soak install uninstall clean help

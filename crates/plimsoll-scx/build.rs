@@ -1,5 +1,5 @@
 //! Compiles the BPF scheduler, and makes the Rust side of its skeleton and of
-//! the types that it shares with user space. Which clang: see
+//! the types that it shares with user space. The choice of clang is in
 //! `.cargo/config.toml`.
 //!
 //! The program is the same, byte for byte, in whatever folder the project lies. LLVM orders
@@ -11,7 +11,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// What scx_cargo takes additional compiler flags from.
+/// Variable with additional compiler flags for scx_cargo.
 const EXTRA_CFLAGS: &str = "BPF_EXTRA_CFLAGS_PRE_INCL";
 /// The sources, and the core's headers: both in this folder and in that of the copy.
 const SOURCES: [&str; 2] = ["src/bpf", "../../policy/include"];
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Makes everything in this folder, which is the current one from then on.
+/// Builds all files in this folder, which is the current one from then on.
 fn build(here: &Path) -> Result<(), Box<dyn Error>> {
     env::set_current_dir(here)?;
     let mut flags = env::var(EXTRA_CFLAGS).unwrap_or_default();

@@ -327,7 +327,7 @@ void prove_cpu_runtime_is_at_most_a_slice_and_debt_at_most_the_overrun(void)
 		plim_bandwidth_return(&pool, &cpu, any_bool());
 	PROVE(cpu.runtime_ns <= (plim_s64)plim_max(pool.params.slice_ns, 1), "at most a slice");
 	PROVE(cpu.runtime_ns >= -(plim_s64)overrun_ns, "at most the overrun");
-	PROVE(cpu.throttled || cpu.runtime_ns >= 0, "who runs owes nothing");
+	PROVE(cpu.throttled || cpu.runtime_ns >= 0, "a CPU that runs owes nothing");
 	PROOF_REACHED();
 }
 

@@ -150,7 +150,7 @@ void prove_a_window_uses_no_more_than_the_limit_and_an_overrun(void)
 
 	ASSUME(limit.used_ns <= allowed_ns + overrun_ns);
 	left_ns = plim_batch_limit_charge(&limit, limit_ppm, 0, now_ns);
-	PROVE(left_ns == plim_sub_floor(allowed_ns, limit.used_ns), "what is left");
+	PROVE(left_ns == plim_sub_floor(allowed_ns, limit.used_ns), "the rest of the limit");
 	ASSUME(ran_ns <= (left_ns ? left_ns + overrun_ns : 0));
 	plim_batch_limit_charge(&limit, limit_ppm, ran_ns, now_ns);
 	PROVE(limit.used_ns <= allowed_ns + overrun_ns, "limit + overrun");

@@ -183,7 +183,7 @@ void prove_a_step_keeps_the_law(void)
 	 */
 	if (reserved <= (plim_s64)debt_max)
 		PROVE(after + busy <= usable + (plim_s64)credit_max,
-		      "side + grant <= (1 - H) C W - nonside + C grain");
+		      "batch + grant <= (1 - H) C W - nonbatch + C grain");
 	PROOF_REACHED();
 }
 
@@ -195,13 +195,13 @@ void prove_an_update_is_such_a_step(void)
 {
 	struct plim_headroom headroom = small_headroom(300000), before = headroom;
 	const struct plim_headroom_params *params = &headroom.params;
-	plim_u64 elapsed_ns = 1ULL << 16, nonside_ns = nondet_u16(), side_ns = nondet_u16();
+	plim_u64 elapsed_ns = 1ULL << 16, nonbatch_ns = nondet_u16(), batch_ns = nondet_u16();
 	plim_u64 usable_ns = plim_headroom_usable_ns(params, elapsed_ns);
 
-	ASSUME(nonside_ns + side_ns <= elapsed_ns * params->nr_cpus);
-	plim_headroom_update(&headroom, nonside_ns, side_ns, elapsed_ns);
+	ASSUME(nonbatch_ns + batch_ns <= elapsed_ns * params->nr_cpus);
+	plim_headroom_update(&headroom, nonbatch_ns, batch_ns, elapsed_ns);
 	PROVE(headroom.credit_ns == plim_headroom_balance(before.credit_ns, usable_ns,
-							  nonside_ns + side_ns,
+							  nonbatch_ns + batch_ns,
 							  plim_headroom_debt_max_ns(params),
 							  plim_headroom_credit_max_ns(params)),
 	      "credit moves by usable - busy");
@@ -282,31 +282,31 @@ void prove_without_other_load_batch_work_gets_exactly_the_rest(void)
 
 /*
  * The tolerance as a bucket, for any numbers. Batch work never uses more than
- * this tolerance: side + credit never grow by more than the tolerance earned,
- * so that over any time t side <= tolerance_runtime + tolerance(t). And the
+ * this tolerance: batch + credit never grow by more than the tolerance earned,
+ * so that over any time t batch <= tolerance_runtime + tolerance(t). And the
  * bucket loses only the usage of batch work and the amount above its capacity.
  */
 void prove_tolerance_is_neither_exceeded_nor_starved(void)
 {
 	plim_u64 most = any_u64(0, PLIM_TOLERANCE_RUNTIME_MAX_NS);
-	plim_u64 earned = any_u64(0, 1ULL << 50), side = any_u64(0, 1ULL << 50);
+	plim_u64 earned = any_u64(0, 1ULL << 50), batch = any_u64(0, 1ULL << 50);
 	plim_s64 credit = any_s64(-(plim_s64)most, (plim_s64)most), after;
 
-	after = plim_headroom_balance(credit, earned, side, most, most);
-	PROVE(after == (plim_s64)most || after >= credit + (plim_s64)earned - (plim_s64)side,
-	      "what is earned is granted, or the bucket is full");
-	if (credit >= 0 && side <= (plim_u64)credit)
-		PROVE(after + (plim_s64)side <= credit + (plim_s64)earned,
-		      "side + credit grow by no more than what is earned");
+	after = plim_headroom_balance(credit, earned, batch, most, most);
+	PROVE(after == (plim_s64)most || after >= credit + (plim_s64)earned - (plim_s64)batch,
+	      "earned time is granted, or the bucket is full");
+	if (credit >= 0 && batch <= (plim_u64)credit)
+		PROVE(after + (plim_s64)batch <= credit + (plim_s64)earned,
+		      "batch + credit grow by no more than the earned time");
 	PROOF_REACHED();
 }
 
 /*
  * For any sums: over any time, the usage of batch work beyond the law is at
  * most the unpaid overrun plus the tolerance earned, except for overruns longer
- * than PLIM_HEADROOM_OVERRUN_MAX_TURNS.
+ * than PLIM_HEADROOM_OVERRUN_MAX_SLICES.
  */
-void prove_an_overrun_is_paid_before_the_next_turn(void)
+void prove_an_overrun_is_paid_before_the_next_slice(void)
 {
 	struct plim_headroom headroom = small_headroom(1000000);
 	plim_u64 most = 20 * headroom.params.tolerance_runtime_ns;
@@ -355,14 +355,15 @@ void prove_tolerance_is_earned_exactly(void)
 void prove_shortfall_counts_only_above_the_tolerance(void)
 {
 	struct plim_headroom headroom = small_headroom(300000);
-	plim_u64 elapsed_ns = 1ULL << 16, nonside_ns = nondet_u16(), side_ns = nondet_u16();
+	plim_u64 elapsed_ns = 1ULL << 16, nonbatch_ns = nondet_u16(), batch_ns = nondet_u16();
 	plim_u64 usable_ns = plim_headroom_usable_ns(&headroom.params, elapsed_ns);
 	plim_u64 tolerance_ns = plim_headroom_tolerance_ns(&headroom.params, elapsed_ns);
 
-	plim_headroom_count_shortfall(&headroom, elapsed_ns, nonside_ns, side_ns);
-	PROVE(headroom.shortfall_ns == (side_ns <= tolerance_ns
-						? 0
-						: plim_sub_floor(nonside_ns + side_ns, usable_ns)),
+	plim_headroom_count_shortfall(&headroom, elapsed_ns, nonbatch_ns, batch_ns);
+	PROVE(headroom.shortfall_ns ==
+		      (batch_ns <= tolerance_ns
+			       ? 0
+			       : plim_sub_floor(nonbatch_ns + batch_ns, usable_ns)),
 	      "shortfall of idle time while batch work was above its tolerance");
 	PROOF_REACHED();
 }
@@ -393,7 +394,7 @@ static struct plim_headroom_demand any_demand(void)
 	return demand;
 }
 
-/* What one group asks for. */
+/* The demand of one group. */
 struct ask {
 	enum plim_headroom_form form;
 	plim_u32 value;
@@ -448,7 +449,7 @@ void prove_a_demand_is_the_largest_headroom_and_a_tolerance_in_range(void)
 	PROVE((after.tolerance_runtime_ns == before.tolerance_runtime_ns &&
 	       after.tolerance_period_ns == before.tolerance_period_ns) ||
 		      ppm || cpus || ask.period_ns,
-	      "who asks for nothing changes nothing");
+	      "a group without a demand changes nothing");
 	PROVE(after.has_tolerance == (before.has_tolerance || ppm || cpus || ask.period_ns),
 	      "every headroom brings a tolerance");
 	PROOF_REACHED();
@@ -531,58 +532,58 @@ void prove_the_larger_form_of_headroom_is_in_force(void)
  */
 void prove_sharing_never_wraps(void)
 {
-	struct plim_headroom_side side = { .want_ns = PLIM_UNLIMITED, .weight = 10000 };
-	struct plim_headroom_side other = { .want_ns = nondet_u64(), .weight = 10000 };
+	struct plim_headroom_batch_group group = { .want_ns = PLIM_UNLIMITED, .weight = 10000 };
+	struct plim_headroom_batch_group other = { .want_ns = nondet_u64(), .weight = 10000 };
 
-	plim_headroom_side_before(&side, &other);
-	plim_headroom_split(&side, 1, nondet_u64());
+	plim_headroom_batch_before(&group, &other);
+	plim_headroom_split(&group, 1, nondet_u64());
 	PROOF_REACHED();
 }
 
-/* Two sides of any small weights, wants and grant, in any order. */
-static plim_u64 split_two(struct plim_headroom_side *sides, plim_u64 grant_ns)
+/* Two batch groups of any small weights, wants and grant, in any order. */
+static plim_u64 split_two(struct plim_headroom_batch_group *groups, plim_u64 grant_ns)
 {
 	int i;
 
 	for (i = 0; i < 2; i++) {
-		sides[i].want_ns = nondet_u8() & 15;
-		sides[i].weight = 1 + (nondet_u8() & 3);
+		groups[i].want_ns = nondet_u8() & 15;
+		groups[i].weight = 1 + (nondet_u8() & 3);
 	}
-	plim_headroom_split(sides, 2, grant_ns);
-	return sides[0].share_ns + sides[1].share_ns;
+	plim_headroom_split(groups, 2, grant_ns);
+	return groups[0].share_ns + groups[1].share_ns;
 }
 
-/* Narrowed: two sides, weights up to 4, wants and grant below 16. */
+/* Narrowed: two batch groups, weights up to 4, wants and grant below 16. */
 void prove_shares_are_within_wants_and_grant_and_waste_nothing(void)
 {
-	struct plim_headroom_side sides[2];
-	plim_u64 grant_ns = nondet_u8() & 15, sum_ns = split_two(sides, grant_ns);
+	struct plim_headroom_batch_group groups[2];
+	plim_u64 grant_ns = nondet_u8() & 15, sum_ns = split_two(groups, grant_ns);
 
 	PROVE(sum_ns <= grant_ns, "within the grant");
-	PROVE(sides[0].share_ns <= sides[0].want_ns && sides[1].share_ns <= sides[1].want_ns,
+	PROVE(groups[0].share_ns <= groups[0].want_ns && groups[1].share_ns <= groups[1].want_ns,
 	      "within the wants");
-	PROVE(plim_headroom_side_before(&sides[1], &sides[0]) ||
-		      sum_ns + 2 > plim_min(grant_ns, sides[0].want_ns + sides[1].want_ns),
+	PROVE(plim_headroom_batch_before(&groups[1], &groups[0]) ||
+		      sum_ns + 2 > plim_min(grant_ns, groups[0].want_ns + groups[1].want_ns),
 	      "in their order all that is wanted, but for rounding");
 	PROOF_REACHED();
 }
 
 /* Narrowed as above. */
-void prove_hungry_sides_share_by_weight(void)
+void prove_hungry_groups_share_by_weight(void)
 {
-	struct plim_headroom_side sides[2];
+	struct plim_headroom_batch_group groups[2];
 	plim_u64 grant_ns = nondet_u8() & 15, weights[2], i;
 
-	split_two(sides, grant_ns);
-	ASSUME(!plim_headroom_side_before(&sides[1], &sides[0]));
+	split_two(groups, grant_ns);
+	ASSUME(!plim_headroom_batch_before(&groups[1], &groups[0]));
 	for (i = 0; i < 2; i++) {
-		weights[i] = plim_headroom_side_weight(&sides[i]);
-		ASSUME(sides[i].share_ns < sides[i].want_ns);
+		weights[i] = plim_headroom_batch_weight(&groups[i]);
+		ASSUME(groups[i].share_ns < groups[i].want_ns);
 	}
 	for (i = 0; i < 2; i++) {
-		PROVE(sides[i].share_ns * (weights[0] + weights[1]) <= grant_ns * weights[i],
+		PROVE(groups[i].share_ns * (weights[0] + weights[1]) <= grant_ns * weights[i],
 		      "no more than its part");
-		PROVE((sides[i].share_ns + 1) * (weights[0] + weights[1]) > grant_ns * weights[i],
+		PROVE((groups[i].share_ns + 1) * (weights[0] + weights[1]) > grant_ns * weights[i],
 		      "and no less");
 	}
 	PROOF_REACHED();

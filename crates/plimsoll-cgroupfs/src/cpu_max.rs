@@ -20,7 +20,7 @@ pub struct CpuMax {
 }
 
 impl CpuMax {
-    /// Reads the text of v2's `cpu.max`, which says nothing of the burst.
+    /// Parses v2's `cpu.max`, which does not contain the burst.
     fn parse(text: &str) -> Option<Self> {
         let (quota, period) = text.split_once(' ')?;
         let quota_usec = match quota {
@@ -34,8 +34,8 @@ impl CpuMax {
         })
     }
 
-    /// Takes the text of one of the kernel's files of quota, period and burst. Returns whether the
-    /// file is one of them, and its text can be read.
+    /// Takes the value of a kernel file of quota, period or burst. Returns whether the file is one
+    /// of them and its text is valid.
     pub fn take_text(&mut self, file: &str, text: &str) -> bool {
         let number = text.parse::<u64>().ok();
         match (file, number) {
@@ -65,7 +65,7 @@ impl CpuMax {
 }
 
 impl CpuGroup {
-    /// Whether it can save up unused quota (Linux 5.14 and later).
+    /// Returns whether it can have a burst (Linux 5.14 and later).
     pub fn has_burst(&self) -> bool {
         os::exists(&self.burst_file())
     }
@@ -103,11 +103,10 @@ impl CpuGroup {
         Ok(found)
     }
 
-    /// The writes that lead from `old` to `new`, in an order in which the
-    /// kernel takes them: it refuses a burst above the quota at every step,
-    /// and v1 a child's rate above its parent's. So burst comes down first
-    /// and goes up last, and no step in between has a higher rate than the
-    /// first or the last.
+    /// Returns the writes from `old` to `new` in an order that the kernel accepts: it refuses a
+    /// burst above the quota at every step, and v1 a child's rate above its parent's. So burst is
+    /// lowered first and raised last, and no step in between has a higher rate than the first or
+    /// the last.
     pub fn cpu_max_steps(&self, old: &CpuMax, new: &CpuMax) -> Vec<(PathBuf, String)> {
         let mut steps = Vec::new();
         let new_burst = if self.has_burst() { new.burst_usec } else { 0 };
@@ -151,12 +150,12 @@ impl CpuGroup {
             return Ok(());
         }
         for (path, text) in self.cpu_max_steps(&old, new) {
-            files::write_text(&path, &text)?;
+            self.write_file(&path, &text)?;
         }
         Ok(())
     }
 
-    /// The file to which a new quota alone is written, with its text. The period stays.
+    /// The file for a change of the quota alone, with its text; keeps the period.
     pub fn quota_setting(&self, max: &CpuMax) -> (PathBuf, String) {
         let quota = max.quota_text(self.version());
         match self.version() {
@@ -186,7 +185,7 @@ mod tests {
     use super::*;
     use crate::hierarchy::Hierarchy;
 
-    /// A folder in the shape of a cgroup, with the files of quota, period and burst.
+    /// Creates a folder with the files of quota, period and burst.
     struct Folder {
         _folder: tempfile::TempDir,
         group: CpuGroup,
@@ -221,7 +220,7 @@ mod tests {
                 CpuMax {
                     quota_usec,
                     period_usec,
-                    // The kernel takes no more.
+                    // The kernel's maximum.
                     burst_usec: quota_usec.map_or(burst, |quota| burst.min(quota)),
                 }
             },
@@ -240,7 +239,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(max in any_max(), version in any_version(), has_burst: bool) {
+        fn written_bandwidth_is_read_back(max in any_max(), version in any_version(), has_burst: bool) {
             let folder = Folder::new(version, has_burst, &max);
             let burst_usec = if has_burst { max.burst_usec } else { 0 };
             prop_assert_eq!(folder.group.read_cpu_max().unwrap(), CpuMax { burst_usec, ..max });
@@ -248,7 +247,7 @@ mod tests {
 
         /// The rules of `tg_set_cfs_bandwidth` and of v1's hierarchy.
         #[test]
-        fn every_step_is_one_that_the_kernel_takes(
+        fn kernel_accepts_every_step_between_two_bandwidths(
             old in any_max(),
             new in any_max(),
             version in any_version(),
@@ -275,7 +274,7 @@ mod tests {
     };
 
     #[test]
-    fn a_kernel_without_burst_is_asked_for_none() {
+    fn burst_is_not_written_without_kernel_support() {
         for version in [Version::V1, Version::V2] {
             let old = CpuMax {
                 burst_usec: 0,
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_bandwidth_is_an_error() {
+    fn invalid_bandwidth_text_is_an_error() {
         let folder = Folder::new(Version::V2, true, &OLD);
         for text in [
             "",

@@ -1,4 +1,4 @@
-//! Errors of the kernel's files.
+//! Errors of kernel files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub enum CgroupError {
         /// Its text.
         text: String,
     },
-    /// There is no cpu controller to be had.
+    /// No cpu controller is available.
     #[error("no cpu controller: {reason}")]
     NoController {
         /// The controllers that were found, and the remedy.
@@ -82,7 +82,7 @@ impl CgroupError {
         }
     }
 
-    /// Whether a cgroup vanished: its folder, or the device behind an open file.
+    /// Returns whether a cgroup vanished: its folder, or the device of an open file.
     pub fn is_gone(&self) -> bool {
         matches!(self.os_error(), Some(libc::ENOENT | libc::ENODEV))
     }

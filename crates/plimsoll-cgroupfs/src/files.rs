@@ -1,4 +1,4 @@
-//! Reading and writing kernel files, with the path in every error.
+//! Access to kernel files, with the path in every error.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{CgroupError, Result};
 use crate::os;
 
-/// The trimmed text of a kernel file.
+/// Reads a kernel file, and trims the text.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -31,7 +31,41 @@ pub fn write_text(path: &Path, text: &str) -> Result<()> {
         .map_err(|source| CgroupError::file(format!("write `{text}`"), path, source))
 }
 
-/// A kernel file that holds one number.
+/// Writes `text` to a file of the cgroup with the inode number `inode`, but not to another cgroup
+/// that has taken its path. `None`: any cgroup of the path.
+///
+/// # Errors
+/// When the kernel refuses, or the cgroup is gone.
+pub fn write_text_of(path: &Path, inode: Option<u64>, text: &str) -> Result<()> {
+    if inode.is_none() {
+        return write_text(path, text);
+    }
+    let wanted = || format!("write `{text}`");
+    // Opens the file before the check. Inode numbers are not reused (`kernfs_new_node`), so the
+    // cgroup that has the number afterwards had it before, and open files of a removed cgroup
+    // refuse writes.
+    let file = os::File::open(path, os::Access::Write)
+        .map_err(|source| CgroupError::file(wanted(), path, source))?;
+    check_folder(path.parent().unwrap_or(path), inode)?;
+    file.write_start(text)
+        .map_err(|source| CgroupError::file(wanted(), path, source))
+}
+
+/// Fails unless the folder of a cgroup exists and has the inode number. `None`: any.
+///
+/// # Errors
+/// When it does not exist, or another cgroup has its path.
+pub fn check_folder(folder: &Path, inode: Option<u64>) -> Result<()> {
+    let is_another = |found: &os::Found| inode.is_some_and(|inode| found.inode != inode);
+    let gone = match os::look(folder) {
+        Ok(found) if is_another(&found) => io::Error::from_raw_os_error(libc::ENOENT),
+        Ok(_) => return Ok(()),
+        Err(source) => source,
+    };
+    Err(CgroupError::file("find", folder, gone))
+}
+
+/// Reads a kernel file with one number.
 ///
 /// # Errors
 /// When it cannot be read or holds something else.
@@ -43,7 +77,7 @@ pub(crate) fn read_number<T: std::str::FromStr>(path: &Path) -> Result<T> {
     })
 }
 
-/// A kernel file that holds one number a line, such as `cgroup.procs`.
+/// Reads a kernel file with a number on each line, such as `cgroup.procs`.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -54,10 +88,10 @@ pub fn read_ids(path: &Path) -> Result<Vec<i32>> {
         .collect())
 }
 
-/// The tasks (threads) of the cgroup at `folder` and of all below it, but not those
-/// of the cgroups `apart` and of all below them. One that has vanished has none.
+/// Lists the threads of the cgroup at `folder` and of all below it, without those of the cgroups
+/// `apart` and of all below them. A vanished cgroup has none.
 pub fn threads_below(folder: &Path, apart: &[PathBuf]) -> Vec<i32> {
-    // v2 and v1 name the same thing differently.
+    // The file's names in v2 and v1.
     let own = ["cgroup.threads", "tasks"];
     let own = own
         .iter()

@@ -1,4 +1,4 @@
-//! One cgroup: its knobs, members and counters.
+//! A cgroup: its knobs, members and counters.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -12,27 +12,54 @@ use crate::os;
 use crate::stat::{self, CpuStat};
 use crate::version::Version;
 
-/// The weight of a cgroup that nobody has changed, of 1 to 10000 (`CGROUP_WEIGHT_DFL`).
+/// Default weight of a cgroup, of 1 to 10000 (`CGROUP_WEIGHT_DFL`).
 pub const WEIGHT_DEFAULT: u32 = 100;
 /// v1 `cpu.shares` of a cgroup of default weight.
 const SHARES_DEFAULT: u64 = 1024;
-/// The least that v1 takes (kernel/sched/sched.h, MIN_SHARES).
+/// Smallest value of v1 (kernel/sched/sched.h, MIN_SHARES).
 const SHARES_MIN: u64 = 2;
 
-/// A cgroup by its path below the mount point.
+/// A cgroup by its path below the mount point. If it is [bound](Self::bound) to an inode, nothing
+/// is written to another cgroup that takes its path.
 #[derive(Debug, Clone)]
 pub struct CpuGroup {
     hierarchy: Arc<Hierarchy>,
     path: PathBuf,
+    /// Inode number; `None`: any cgroup of that path.
+    inode: Option<u64>,
 }
 
 impl CpuGroup {
-    /// The cgroup at `path`, whether or not it is there yet.
+    /// Returns the cgroup at `path`, which need not exist yet.
     pub fn at(hierarchy: &Arc<Hierarchy>, path: impl Into<PathBuf>) -> Self {
         Self {
             hierarchy: Arc::clone(hierarchy),
             path: path.into(),
+            inode: None,
         }
+    }
+
+    /// Binds it to the cgroup that has the path now.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn bound(self) -> Result<Self> {
+        let folder = self.hierarchy.cpu_folder(&self.path);
+        let found = os::look(&folder);
+        let found = found.map_err(|source| CgroupError::file("find", &folder, source))?;
+        Ok(self.bound_to(Some(found.inode)))
+    }
+
+    /// Binds it to an inode number; `None`: to any cgroup of the path.
+    #[must_use]
+    pub fn bound_to(mut self, inode: Option<u64>) -> Self {
+        self.inode = inode;
+        self
+    }
+
+    /// The inode number that it is bound to.
+    pub fn inode(&self) -> Option<u64> {
+        self.inode
     }
 
     /// The cgroup `name` directly below this one.
@@ -47,7 +74,7 @@ impl CpuGroup {
             .map(|path| Self::at(&self.hierarchy, path))
     }
 
-    /// Below the mount point.
+    /// The path below the mount point.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -57,7 +84,7 @@ impl CpuGroup {
         &self.hierarchy
     }
 
-    /// Its folders, one a hierarchy.
+    /// Its folders, one for each hierarchy.
     pub fn folders(&self) -> Vec<PathBuf> {
         self.hierarchy.folders(&self.path)
     }
@@ -71,38 +98,25 @@ impl CpuGroup {
         self.hierarchy.version()
     }
 
-    /// Whether it is there.
+    /// Returns whether it exists.
     pub fn exists(&self) -> bool {
         os::is_folder(&self.hierarchy.cpu_folder(&self.path))
     }
 
-    /// Tells it from another that was made under its name; `None`: it is not
-    /// there.
-    pub fn identity(&self) -> Option<u64> {
-        let found = os::look(&self.hierarchy.cpu_folder(&self.path));
-        found.ok().map(|found| found.inode)
-    }
-
-    /// Whether it is the one of that identity, and not gone, as an error.
-    pub fn check_is(&self, identity: Option<u64>) -> Result<()> {
-        if self.identity() == identity {
-            return Ok(());
-        }
-        let gone = std::io::Error::from_raw_os_error(libc::ENOENT);
-        let folder = self.hierarchy.cpu_folder(&self.path);
-        Err(CgroupError::file("find", &folder, gone))
-    }
-
-    /// Whether it is there, as an error.
+    /// Fails unless it exists; if it is bound, another cgroup of its path does not count.
     pub fn check_exists(&self) -> Result<()> {
-        let folder = self.hierarchy.cpu_folder(&self.path);
-        match os::look(&folder) {
-            Ok(_) => Ok(()),
-            Err(source) => Err(CgroupError::file("find", &folder, source)),
-        }
+        files::check_folder(&self.hierarchy.cpu_folder(&self.path), self.inode)
     }
 
-    /// Creates it; what is there already is left alone.
+    /// Writes to one of its files in the cpu controller's folder.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or it is bound and gone.
+    pub fn write_file(&self, path: &Path, text: &str) -> Result<()> {
+        files::write_text_of(path, self.inode, text)
+    }
+
+    /// Creates it, unless it exists.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -118,8 +132,7 @@ impl CpuGroup {
         Ok(())
     }
 
-    /// v2: lets children of this cgroup have knobs of their own. Returns
-    /// whether that changed anything.
+    /// v2: enables the cpu controller for children. Returns whether it was disabled.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -131,7 +144,7 @@ impl CpuGroup {
         Ok(true)
     }
 
-    /// v2: whether children of this cgroup have knobs of their own.
+    /// v2: returns whether the cpu controller is enabled for children.
     ///
     /// # Errors
     /// When the kernel file cannot be read.
@@ -143,12 +156,12 @@ impl CpuGroup {
         Ok(enabled.split_whitespace().any(|name| name == "cpu"))
     }
 
-    /// v2: the file that says which controllers the children have.
+    /// v2: the file with the controllers of the children.
     pub fn subtree_control(&self) -> PathBuf {
         self.cpu_file("cgroup.subtree_control")
     }
 
-    /// Opens its `cgroup.procs`, one a hierarchy, for writing.
+    /// Opens its `cgroup.procs`, one for each hierarchy, for writing.
     ///
     /// # Errors
     /// When the cgroup is not there or not writable.
@@ -168,7 +181,11 @@ impl CpuGroup {
     /// # Errors
     /// When the kernel refuses.
     pub fn add_process(&self, pid: i32) -> Result<()> {
-        move_process(&self.folders(), pid)
+        let cpu_folder = self.hierarchy.cpu_folder(&self.path);
+        move_task(&self.folders(), "cgroup.procs", pid, |path, text| {
+            let is_cpu = path.parent() == Some(&cpu_folder);
+            files::write_text_of(path, self.inode.filter(|_| is_cpu), text)
+        })
     }
 
     /// Moves a thread here. One that has just ended counts as moved.
@@ -176,10 +193,11 @@ impl CpuGroup {
     /// # Errors
     /// When the kernel refuses.
     pub fn add_thread(&self, tid: i32) -> Result<()> {
-        move_task(&self.folders(), threads_file(self.version()), tid)
+        let file = threads_file(self.version());
+        move_task(&self.folders(), file, tid, files::write_text)
     }
 
-    /// Its threads, of itself alone.
+    /// Its threads, without those of cgroups below.
     ///
     /// # Errors
     /// When it is not there.
@@ -195,7 +213,7 @@ impl CpuGroup {
         files::write_text(&self.cpu_file("cgroup.type"), "threaded")
     }
 
-    /// Its processes, of itself alone.
+    /// Its processes, without those of cgroups below.
     ///
     /// # Errors
     /// When it is not there.
@@ -203,7 +221,7 @@ impl CpuGroup {
         files::read_ids(&self.cpu_file("cgroup.procs"))
     }
 
-    /// Whether it or a cgroup below it has a process.
+    /// Returns whether it or a cgroup below it has a process.
     ///
     /// # Errors
     /// When it is not there.
@@ -221,8 +239,8 @@ impl CpuGroup {
     /// When it is not there.
     pub fn all_processes(&self) -> Result<Vec<i32>> {
         let mut pids = match self.processes() {
-            // A threaded v2 cgroup has no processes of its own: its threads
-            // belong to those of the domain above.
+            // A threaded v2 cgroup lists no processes; its threads belong to processes of the
+            // domain above.
             Err(error) if error.os_error() == Some(libc::EOPNOTSUPP) => Vec::new(),
             other => other?,
         };
@@ -246,8 +264,8 @@ impl CpuGroup {
     pub fn children(&self) -> Result<Vec<Self>> {
         let folder = self.hierarchy.cpu_folder(&self.path);
         let failed = |source| CgroupError::file("list", &folder, source);
-        // The kernel counts them: 2, and one for each. To list all its files
-        // for nothing is what costs most of looking at thousands of cgroups.
+        // The link count is 2 plus the number of children. Listing the files of thousands of
+        // cgroups without children would be the largest cost.
         if os::look(&folder).map_err(failed)?.nr_links == 2 {
             return Ok(Vec::new());
         }
@@ -257,7 +275,7 @@ impl CpuGroup {
         Ok(names.collect())
     }
 
-    /// CPU time used so far by it and all below it, in nanoseconds.
+    /// CPU time used by it and all cgroups below it, in nanoseconds.
     ///
     /// # Errors
     /// When it is not there.
@@ -272,8 +290,7 @@ impl CpuGroup {
         }
     }
 
-    /// The same in microseconds. A cgroup of v1 that somebody else made need not have a
-    /// twin that counts it; then 0.
+    /// The same in microseconds; 0 for a foreign v1 cgroup without a twin in `cpuacct`.
     ///
     /// # Errors
     /// When the cgroup is not there.
@@ -284,7 +301,7 @@ impl CpuGroup {
         }
     }
 
-    /// The file that `usage_ns` reads.
+    /// The file read by `usage_ns`.
     pub fn usage_file(&self) -> PathBuf {
         match self.version() {
             Version::V1 => self
@@ -296,7 +313,7 @@ impl CpuGroup {
         }
     }
 
-    /// What the kernel counts of its bandwidth.
+    /// Counters of its bandwidth.
     ///
     /// # Errors
     /// When it is not there.
@@ -305,21 +322,21 @@ impl CpuGroup {
         Ok(CpuStat::parse(&text, self.version()))
     }
 
-    /// Whether this cgroup has the idle mark (Linux 5.15 and later).
+    /// Returns whether this cgroup has `cpu.idle` (Linux 5.15 and later).
     pub fn has_idle(&self) -> bool {
         os::exists(&self.cpu_file("cpu.idle"))
     }
 
-    /// Sets or clears the idle mark. Writing what is there is not an error,
-    /// as it would be for a weight of an idle group.
+    /// Sets or clears the idle mark. Writing the present value is no error, unlike writing the
+    /// weight of an idle group.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn write_idle(&self, idle: bool) -> Result<()> {
-        files::write_text(&self.cpu_file("cpu.idle"), if idle { "1" } else { "0" })
+        self.write_file(&self.cpu_file("cpu.idle"), if idle { "1" } else { "0" })
     }
 
-    /// Whether it is marked idle; without the file, it is not.
+    /// Returns whether it is marked idle; without the file, it is not.
     ///
     /// # Errors
     /// When the kernel file cannot be read.
@@ -327,7 +344,7 @@ impl CpuGroup {
         Ok(self.has_idle() && files::read_text(&self.cpu_file("cpu.idle"))? == "1")
     }
 
-    /// Its weight's file and what stands there for `weight` (of 100).
+    /// The file of the weight, and its value for `weight` (of 100).
     pub fn weight_setting(&self, weight: u32) -> (PathBuf, String) {
         match self.version() {
             Version::V1 => {
@@ -345,10 +362,10 @@ impl CpuGroup {
     /// When the kernel refuses, as it does for an idle group.
     pub fn write_weight(&self, weight: u32) -> Result<()> {
         let (path, text) = self.weight_setting(weight);
-        files::write_text(&path, &text)
+        self.write_file(&path, &text)
     }
 
-    /// Its weight; 100 is every group's default.
+    /// Its weight; the default is 100.
     ///
     /// # Errors
     /// When the kernel file cannot be read.
@@ -358,7 +375,7 @@ impl CpuGroup {
         self.weight_of(&path, &text)
     }
 
-    /// What the text of its weight's file means.
+    /// Parses the text of the weight's file.
     pub fn weight_of(&self, path: &Path, text: &str) -> Result<u32> {
         let number: u64 = text.parse().map_err(|_| CgroupError::Unreadable {
             path: path.to_owned(),
@@ -371,13 +388,13 @@ impl CpuGroup {
         Ok(u32::try_from(weight).unwrap_or(u32::MAX))
     }
 
-    /// Whether it has a weight, and so the cpu controller.
+    /// Returns whether it has a weight, and so the cpu controller.
     pub fn has_weight(&self) -> bool {
         os::exists(&self.weight_setting(WEIGHT_DEFAULT).0)
     }
 }
 
-/// The file that lists and takes single threads.
+/// Name of the file with single threads.
 fn threads_file(version: Version) -> &'static str {
     match version {
         Version::V1 => "tasks",
@@ -385,18 +402,22 @@ fn threads_file(version: Version) -> &'static str {
     }
 }
 
-/// Moves a process into the cgroup that `folders` stand for. One that has
-/// just ended counts as moved.
+/// Moves a process into the cgroup of `folders`. One that has just ended counts as moved.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub fn move_process(folders: &[PathBuf], pid: i32) -> Result<()> {
-    move_task(folders, "cgroup.procs", pid)
+    move_task(folders, "cgroup.procs", pid, files::write_text)
 }
 
-fn move_task(folders: &[PathBuf], file: &str, id: i32) -> Result<()> {
+fn move_task(
+    folders: &[PathBuf],
+    file: &str,
+    id: i32,
+    write: impl Fn(&Path, &str) -> Result<()>,
+) -> Result<()> {
     for folder in folders {
-        match files::write_text(&folder.join(file), &id.to_string()) {
+        match write(&folder.join(file), &id.to_string()) {
             Err(error) if error.os_error() == Some(libc::ESRCH) => return Ok(()),
             other => other?,
         }
@@ -412,7 +433,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder in the shape of a cgroup with such files.
+    /// Creates a folder with the files of a cgroup.
     fn cgroup(version: Version, texts: &[(&str, &str)]) -> (tempfile::TempDir, CpuGroup) {
         let folder = tempfile::tempdir().unwrap();
         let hierarchy = Arc::new(Hierarchy::at_folder(folder.path(), version));
@@ -425,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn every_weight_is_read_as_it_was_written() {
+    fn every_weight_is_read_back() {
         for (version, file, default) in [
             (Version::V1, "cpu.shares", "1024"),
             (Version::V2, "cpu.weight", "100"),
@@ -454,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn children_are_found_whatever_their_names() {
+    fn children_with_any_name_are_found() {
         let (_folder, group) = cgroup(Version::V2, &[("cgroup.procs", "")]);
         assert!(group.children().unwrap().is_empty());
         let odd = OsStr::from_bytes(b"b\xff");
@@ -518,21 +539,21 @@ mod tests {
             fs::write(group.usage_file(), "none").unwrap();
             assert!(group.usage_ns().is_err());
         }
-        // Nothing counts it.
+        // Neither file exists.
         fs::remove_file(v1.1.usage_file()).unwrap();
         assert_eq!(v1.1.usage_usec().unwrap(), 0);
     }
 
     #[test]
-    fn a_cgroup_that_is_not_there_is_told_as_gone() {
+    fn missing_cgroup_is_reported_as_gone() {
         for version in [Version::V1, Version::V2] {
             let (_folder, group) = cgroup(version, &[]);
             let gone = group.child("gone");
-            assert!(!gone.exists() && gone.identity().is_none());
+            assert!(!gone.exists());
             let errors = [
                 gone.children().err(),
                 gone.check_exists().err(),
-                gone.check_is(Some(1)).err(),
+                gone.clone().bound().err(),
                 gone.processes().err(),
                 gone.all_processes().err(),
                 gone.threads().err(),

@@ -1,8 +1,8 @@
-//! Finds the hierarchy of the cpu controller on this host.
+//! Hierarchy of the cpu controller on this host.
 //!
-//! Found through `/proc/self/mountinfo` and `/proc/self/cgroup`, never from
-//! a fixed path: both versions exist in the wild, together or apart, with
-//! `cpu` and `cpuacct` in one v1 hierarchy or in two.
+//! It is found through `/proc/self/mountinfo` and `/proc/self/cgroup`, not by a fixed path,
+//! because hosts have either or both versions, with `cpu` and `cpuacct` in one v1 hierarchy or in
+//! two.
 
 use std::fmt;
 use std::io;
@@ -16,17 +16,17 @@ use crate::os;
 use crate::proc::{self, Membership, Memberships, Mount};
 use crate::version::Version;
 
-/// Names the cgroup below which groups are created, instead of the top; for
-/// tests and for containers. A path as in `/proc/PID/cgroup`.
+/// Environment variable with the cgroup below which groups are created, instead of the top; for
+/// tests and containers. A path as in `/proc/PID/cgroup`.
 pub const BASE_VARIABLE: &str = "PLIMSOLL_CGROUP_BASE";
 
 const DELEGATION_HELP: &str = "run as root, or from a shell in a delegated cgroup v2 subtree \
      (`systemd-run --user --scope -p Delegate=yes bash`)";
 
-/// One mounted hierarchy and this process's place in it.
+/// A mounted hierarchy and this process's cgroup in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Tree {
-    /// The controller for which it is used.
+    /// Controller for which it is used.
     controller: &'static str,
     mount_point: PathBuf,
     /// The cgroup that is mounted there, as in `/proc/PID/cgroup`.
@@ -36,8 +36,8 @@ struct Tree {
 }
 
 impl Tree {
-    /// Of several mounts of a hierarchy, the first in which this process sees its own cgroup;
-    /// else the first.
+    /// Chooses among several mounts of a hierarchy the first in which this process sees its own
+    /// cgroup, else the first.
     fn choose<'a>(
         controller: &'static str,
         mounts: impl Iterator<Item = &'a Mount>,
@@ -53,10 +53,10 @@ impl Tree {
         })
     }
 
-    /// A cgroup as in `/proc/PID/cgroup`, relative to the mount point.
+    /// Converts a path as in `/proc/PID/cgroup` to one relative to the mount point.
     ///
     /// # Errors
-    /// When it is not below the mount point, or its path there is not known.
+    /// When it is not below the mount point, or its path there is unknown.
     fn place(&self, target: impl fmt::Display, cgroup: &Path) -> Result<PathBuf> {
         below(&self.root, cgroup).ok_or_else(|| CgroupError::NotVisible {
             target: target.to_string(),
@@ -70,18 +70,18 @@ impl Tree {
     }
 }
 
-/// The hierarchy, or the two of v1, through which CPU time is controlled.
+/// The hierarchy that controls CPU time, or the two of v1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
     version: Version,
     cpu: Tree,
-    /// v1 only: `cpuacct`, where it is mounted apart from `cpu`.
+    /// v1 only: `cpuacct`, if it is mounted separately from `cpu`.
     cpuacct: Option<Tree>,
     /// Groups are created below this cgroup, relative to the mount point.
     base: PathBuf,
 }
 
-/// A path without a slash in front. `None`: it has a `..`, and so leads elsewhere.
+/// Removes the leading slash of a path. `None`: it contains `..`.
 fn downward(path: &Path) -> Option<PathBuf> {
     let components = path.components();
     let names = components.filter(|c| !matches!(c, Component::RootDir | Component::CurDir));
@@ -93,15 +93,15 @@ fn downward(path: &Path) -> Option<PathBuf> {
         .collect()
 }
 
-/// The cgroup `path` relative to the cgroup `root`, both as in `/proc/PID/cgroup`. Outside of the
-/// reader's cgroup namespace these begin with `/..`. `None`: it is not below `root`, or it is
-/// where the kernel does not tell the names in between.
+/// Returns the cgroup `path` relative to the cgroup `root`, both as in `/proc/PID/cgroup`. Outside
+/// of the reader's cgroup namespace these begin with `/..`. `None`: it is not below `root`, or the
+/// kernel does not show the names in between.
 fn below(root: &Path, path: &Path) -> Option<PathBuf> {
     downward(path.strip_prefix(root).ok()?)
 }
 
 impl Hierarchy {
-    /// A folder in the shape of a hierarchy, for tests and models: no kernel is behind it.
+    /// Creates a hierarchy of a plain folder, for tests and models.
     pub fn at_folder(folder: &Path, version: Version) -> Self {
         Self {
             version,
@@ -119,7 +119,7 @@ impl Hierarchy {
     /// Finds the cpu controller of this host for this process.
     ///
     /// # Errors
-    /// When there is none, or a base cgroup was named that is not there.
+    /// When there is none, or the base cgroup of the environment does not exist.
     pub fn find() -> Result<Self> {
         let unreadable = |error: io::Error| CgroupError::NoController {
             reason: format!("/proc is not readable ({error})"),
@@ -131,7 +131,7 @@ impl Hierarchy {
         Ok(found)
     }
 
-    /// Chooses among what is mounted: v2 where it has the controller, else v1.
+    /// Chooses among the mounts: v2 if it has the controller, else v1.
     fn choose(mounts: &[Mount], memberships: &Memberships) -> Result<Self> {
         Self::choose_v2(mounts, memberships)
             .or_else(|| Self::choose_v1(mounts, memberships))
@@ -184,7 +184,7 @@ impl Hierarchy {
         }
     }
 
-    /// The cgroup below which this process may create its own.
+    /// Finds the cgroup below which this process may create others.
     fn choose_base(&self) -> Result<PathBuf> {
         if let Some(named) = std::env::var_os(BASE_VARIABLE) {
             let base =
@@ -210,10 +210,10 @@ impl Hierarchy {
         Ok(highest.unwrap_or(&own).to_owned())
     }
 
-    /// Whether this process may create groups here.
+    /// Checks that this process may create groups here.
     ///
     /// # Errors
-    /// Says what would give the permission.
+    /// When it may not; the error names a remedy.
     pub fn check_permission(&self) -> Result<()> {
         let folders = [
             Some(self.cpu_folder(&self.base)),
@@ -241,10 +241,10 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// Whether this process may change the knobs of a cgroup that is there.
+    /// Checks that this process may change the knobs of an existing cgroup.
     ///
     /// # Errors
-    /// When not: it says what would give the permission.
+    /// When it may not; the error names a remedy.
     pub fn check_writable(&self, path: &Path) -> Result<()> {
         let folder = self.cpu_folder(path);
         if os::check_writable(&folder.join("cgroup.procs")) == Err(Errno::EACCES) {
@@ -256,7 +256,7 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// v1 or v2.
+    /// Version of the hierarchy.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -266,8 +266,8 @@ impl Hierarchy {
         &self.base
     }
 
-    /// Whether groups are created at the very top, so that they compete with
-    /// everything on the machine.
+    /// Returns whether groups are created at the top, where they compete with all work of the
+    /// machine.
     pub fn is_top(&self) -> bool {
         self.base.as_os_str().is_empty()
     }
@@ -282,14 +282,14 @@ impl Hierarchy {
         self.cpu.mount_point.join(path)
     }
 
-    /// The folder of a cgroup's twin in `cpuacct`, where that is mounted apart.
+    /// The folder of a cgroup's twin in `cpuacct`, if that is mounted separately.
     pub fn cpuacct_folder(&self, path: &Path) -> Option<PathBuf> {
         self.cpuacct
             .as_ref()
             .map(|tree| tree.mount_point.join(path))
     }
 
-    /// Every folder that stands for one cgroup.
+    /// All folders of a cgroup, one for each hierarchy.
     pub fn folders(&self, path: &Path) -> Vec<PathBuf> {
         self.trees()
             .map(|tree| tree.mount_point.join(path))
@@ -300,7 +300,7 @@ impl Hierarchy {
         std::iter::once(&self.cpu).chain(&self.cpuacct)
     }
 
-    /// This process's own cgroup, one folder a hierarchy.
+    /// The folders of this process's own cgroup, one for each hierarchy.
     ///
     /// # Errors
     /// When it is not visible here.
@@ -319,7 +319,7 @@ impl Hierarchy {
         self.place_of(&self.cpu, &memberships_of(pid)?, pid)
     }
 
-    /// The folders of the cgroup of a process or thread, one a hierarchy.
+    /// The folders of the cgroup of a process or thread, one for each hierarchy.
     ///
     /// # Errors
     /// When there is no such process, or its cgroup is not visible here.
@@ -340,9 +340,9 @@ impl Hierarchy {
         tree.place(format_args!("process {pid}"), &membership.cgroup)
     }
 
-    /// Resolves the path of a cgroup that a user gave, to one below the mount point: either as in
-    /// `/proc/PID/cgroup`, or as a path in the file system. A path with `..`
-    /// is refused: it names another cgroup than a reader sees.
+    /// Resolves a user's path of a cgroup, as in `/proc/PID/cgroup` or in the file system, to one
+    /// below the mount point. Refuses a path with `..`, which denotes another cgroup than it
+    /// shows.
     ///
     /// # Errors
     /// When there is no such cgroup.
@@ -362,7 +362,7 @@ impl Hierarchy {
     }
 }
 
-/// v2: whether children of a cgroup can have the cpu controller.
+/// v2: returns whether children of a cgroup can have the cpu controller.
 fn has_cpu(folder: &Path) -> bool {
     files::read_text(&folder.join("cgroup.controllers"))
         .is_ok_and(|text| text.split_whitespace().any(|name| name == "cpu"))
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_mounts_the_one_that_shows_this_process_is_chosen() {
+    fn mount_that_shows_this_process_is_chosen() {
         let mounts = "\
             29 25 0:25 /../.. /old rw - cgroup cgroup rw,cpu,cpuacct\n\
             30 25 0:25 / /new rw - cgroup cgroup rw,cpu,cpuacct\n";
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_controller_is_told_with_what_would_help() {
+    fn missing_controller_is_reported_with_a_remedy() {
         let (_folder, v2) = v2("memory\n");
         let only_cpu = "30 25 0:25 / /c/cpu rw - cgroup cgroup rw,cpu\n";
         let only_memory = "30 25 0:25 / /c/memory rw - cgroup cgroup rw,memory\n";
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_cgroups_that_are_there_and_lead_down() {
+    fn targets_are_existing_cgroups_below_the_mount() {
         let folder = tempfile::tempdir().unwrap();
         let hierarchy = Hierarchy::at_folder(folder.path(), Version::V2);
         let odd = OsStr::from_bytes(b"a/\xff");
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_told_as_such() {
+    fn missing_process_is_reported() {
         let hierarchy = Hierarchy::at_folder(Path::new("/nowhere"), Version::V2);
         for pid in [0, -1, i32::MAX] {
             let error = hierarchy.folders_of(pid).unwrap_err().to_string();

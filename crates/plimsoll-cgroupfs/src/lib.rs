@@ -1,13 +1,14 @@
 //! The kernel's files of control groups, version 1 and 2.
 //!
-//! A [`Hierarchy`] says where the cpu controller is mounted and which cgroup a process is in; a
-//! [`CpuGroup`] is one cgroup, with a method for each of its files. Callers say "quota", "idle",
-//! "usage"; only this crate knows in which file of which hierarchy that is and in which unit.
+//! A [`Hierarchy`] finds the mount of the cpu controller and the cgroups of processes; a
+//! [`CpuGroup`] is a cgroup, with a method for each of its files. Callers use terms such as quota,
+//! idle and usage; only this crate knows the files, hierarchies and units.
 //!
-//! Facts only: which values are right, which cgroups are Plimsoll's and how a change is undone is
-//! decided by the layers above.
+//! The layers above decide which values are right, which cgroups are Plimsoll's own, and how
+//! changes are undone.
 
 mod cpu_max;
+mod entry;
 mod error;
 mod files;
 mod group;
@@ -22,7 +23,7 @@ mod version;
 
 pub use cpu_max::CpuMax;
 pub use error::{CgroupError, Result};
-pub use files::{read_ids, read_text, threads_below, write_text};
+pub use files::{check_folder, read_ids, read_text, threads_below, write_text, write_text_of};
 pub use group::{CpuGroup, WEIGHT_DEFAULT, move_process};
 pub use hierarchy::{BASE_VARIABLE, Hierarchy};
 pub use stat::CpuStat;

@@ -1,28 +1,29 @@
-//! The calls to the operating system through which the engine reaches files and waits: those of
-//! cgroups and those of the runtime folder.
+//! System calls of this crate and of the engine: access to files of cgroups and of the runtime
+//! folder, and waits.
 //!
-//! They are in one place so that the kernel in memory of `simulated` can answer them. Without that
-//! feature each is one call of the standard library.
+//! They are in one place so that the kernel in memory of `simulated` can replace them. Without
+//! that feature each is a call of the standard library.
 
 use std::fs;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{AccessFlags, access};
 
+pub use crate::entry::{Access, Found, Listed};
 #[cfg(feature = "simulated")]
 use crate::simulated;
 
-/// Most files of a cgroup fit into so many bytes.
+/// Size into which most files of a cgroup fit.
 const FILE_BYTES: usize = 4096;
-/// Files that are created are for their user alone.
+/// Mode of created files: only for their user.
 const PRIVATE_FILE: u32 = 0o600;
-/// The same for folders.
+/// Mode of created folders: only for their user.
 const PRIVATE_FOLDER: u32 = 0o700;
 
-/// Returns what the kernel in memory answers, where this thread has one.
+/// Returns the answer of the kernel in memory, if this thread has one.
 macro_rules! or_simulated {
     ($kernel:ident => $answer:expr) => {
         #[cfg(feature = "simulated")]
@@ -32,49 +33,10 @@ macro_rules! or_simulated {
     };
 }
 
-/// The attributes of a file or folder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
-    /// Whether it is a folder.
-    pub is_folder: bool,
-    /// The file system that it is in.
-    pub device: u64,
-    /// Its number there.
-    pub inode: u64,
-    /// A cgroup's folder has 2, and one more for each that is directly below.
-    pub nr_links: u64,
-    /// The user that owns it.
-    pub uid: u32,
-}
-
-/// Something in a folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
-    /// Its path.
-    pub path: PathBuf,
-    /// Whether it is a folder.
-    pub is_folder: bool,
-}
-
-/// The ways to open a file. All of them allow reading, but `Write`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// As it is.
-    Read,
-    /// To be written in place.
-    Write,
-    /// To be written at its end.
-    Append,
-    /// The same, and it must not be there yet.
-    AppendNew,
-    /// The same, and it is created if it is not there.
-    AppendAny,
-}
-
-/// The whole of a file.
+/// Reads a whole file.
 ///
-/// Most of the kernel's files fit into one call. [`fs::read`] believes their length of 0 and begins
-/// with a few bytes, which is dear for thousands of them.
+/// Most kernel files need one call. [`fs::read`] begins with a few bytes because their length is
+/// 0, which is slow for thousands of files.
 ///
 /// # Errors
 /// As `read(2)`.
@@ -86,7 +48,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes to a file that is there in one call, as the kernel's files want it.
+/// Writes to an existing file in one call, as kernel files require.
 ///
 /// # Errors
 /// As `write(2)`.
@@ -96,7 +58,7 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// The attributes of the file at a path. Links are followed.
+/// Reads the attributes of the file at a path; follows links.
 ///
 /// # Errors
 /// As `stat(2)`.
@@ -105,7 +67,7 @@ pub fn look(path: &Path) -> io::Result<Found> {
     fs::metadata(path).map(|found| found_of(&found))
 }
 
-/// The attributes of the file at a path. Links are not followed.
+/// Reads the attributes of the file at a path; does not follow links.
 ///
 /// # Errors
 /// As `lstat(2)`.
@@ -124,19 +86,19 @@ fn found_of(found: &fs::Metadata) -> Found {
     }
 }
 
-/// Whether anything is at a path.
+/// Returns whether a path exists.
 #[must_use]
 pub fn exists(path: &Path) -> bool {
     look(path).is_ok()
 }
 
-/// Whether a folder is at a path.
+/// Returns whether a path is a folder.
 #[must_use]
 pub fn is_folder(path: &Path) -> bool {
     look(path).is_ok_and(|found| found.is_folder)
 }
 
-/// Whether this process may write to a file or folder.
+/// Checks that this process may write to a file or folder.
 ///
 /// # Errors
 /// As `access(2)`.
@@ -145,7 +107,7 @@ pub fn check_writable(path: &Path) -> nix::Result<()> {
     access(path, AccessFlags::W_OK)
 }
 
-/// The entries of a folder, in no order.
+/// Lists the entries of a folder, in no order.
 ///
 /// # Errors
 /// As `getdents(2)`.
@@ -162,7 +124,7 @@ pub fn list(path: &Path) -> io::Result<Vec<Listed>> {
     Ok(found)
 }
 
-/// Makes a folder.
+/// Creates a folder.
 ///
 /// # Errors
 /// As `mkdir(2)`.
@@ -171,7 +133,7 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     fs::create_dir(path)
 }
 
-/// Makes a folder for this user alone, and those above it. One that is there stays as it is.
+/// Creates a folder for this user alone, and its missing parents. An existing one is not changed.
 ///
 /// # Errors
 /// As `mkdir(2)`.
@@ -199,7 +161,7 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// Renames a file; one of the new name is replaced.
+/// Renames a file, replacing one of the new name.
 ///
 /// # Errors
 /// As `rename(2)`.
@@ -208,14 +170,14 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)
 }
 
-/// The time.
+/// Reads the monotonic clock.
 #[must_use]
 pub fn now() -> Instant {
     or_simulated!(kernel => kernel.now());
     Instant::now()
 }
 
-/// Waits.
+/// Sleeps.
 pub fn sleep(time: Duration) {
     or_simulated!(kernel => kernel.sleep(time));
     std::thread::sleep(time);
@@ -232,7 +194,7 @@ enum Inner {
     Simulated(simulated::OpenFile),
 }
 
-/// Asks the kernel's file, or the one in memory.
+/// Dispatches to the real file or to the one in memory.
 macro_rules! of_file {
     ($inner:expr, $file:ident => $real:expr, $open:ident => $simulated:expr) => {
         match $inner {
@@ -262,7 +224,7 @@ impl File {
         Ok(Self(Inner::Real(file)))
     }
 
-    /// Its attributes.
+    /// Reads its attributes.
     ///
     /// # Errors
     /// As `fstat(2)`.
@@ -278,7 +240,7 @@ impl File {
         of_file!(&self.0, file => Ok(file.metadata()?.len()), open => open.length())
     }
 
-    /// Cuts it.
+    /// Truncates it.
     ///
     /// # Errors
     /// As `ftruncate(2)`.
@@ -286,7 +248,7 @@ impl File {
         of_file!(&self.0, file => file.set_len(length), open => open.cut(length))
     }
 
-    /// Its whole text, from the beginning.
+    /// Reads it from the beginning to the end.
     ///
     /// # Errors
     /// As `read(2)`.
@@ -299,7 +261,7 @@ impl File {
         }, open => open.read())
     }
 
-    /// As much of its beginning as fits. Returns how much that is.
+    /// Reads its beginning into a buffer. Returns the number of bytes.
     ///
     /// # Errors
     /// As `pread(2)`.
@@ -307,7 +269,7 @@ impl File {
         of_file!(&self.0, file => file.read_at(buffer, 0), open => open.read_start(buffer))
     }
 
-    /// Writes to its beginning in one call, as the kernel's files want it.
+    /// Writes to its beginning in one call, as kernel files require.
     ///
     /// # Errors
     /// As `pwrite(2)`.
@@ -319,10 +281,10 @@ impl File {
         )
     }
 
-    /// Writes at its end.
+    /// Appends text.
     ///
     /// # Errors
-    /// As `write(2)`; then half of it may be there.
+    /// As `write(2)`; a part of the text may have been written.
     pub fn append(&mut self, text: &str) -> io::Result<()> {
         of_file!(&mut self.0, file => file.write_all(text.as_bytes()), open => open.append(text))
     }
@@ -335,7 +297,7 @@ impl File {
         of_file!(&self.0, file => file.sync_data(), open => open.sync())
     }
 
-    /// Locks it for this open file alone. Returns whether that was possible at once.
+    /// Tries to lock it exclusively for this open file. Returns whether it succeeded.
     ///
     /// # Errors
     /// As `flock(2)`.
@@ -343,7 +305,7 @@ impl File {
         of_file!(&self.0, file => is_locked(file.try_lock()), open => Ok(open.try_lock()))
     }
 
-    /// Whether nobody has locked it.
+    /// Returns whether it is unlocked.
     ///
     /// # Errors
     /// As `flock(2)`.
@@ -357,7 +319,7 @@ impl File {
         }, open => Ok(open.is_free()))
     }
 
-    /// The same open file, with the same lock.
+    /// Duplicates the open file; both share its lock.
     ///
     /// # Errors
     /// When this process has too many open files.

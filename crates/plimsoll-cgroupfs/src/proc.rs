@@ -1,6 +1,6 @@
-//! Two files of `/proc`: where cgroup file systems are mounted, and which cgroups a process is in.
+//! Parsers of `/proc/PID/mountinfo` and `/proc/PID/cgroup`.
 //!
-//! Names are bytes: a cgroup may have any name but one with a slash or a line break.
+//! Names are bytes: the name of a cgroup can contain anything but a slash and a line break.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,13 +21,13 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// v1: whether this hierarchy has a controller.
+    /// v1: whether this hierarchy has the controller.
     pub fn has(&self, controller: &str) -> bool {
         self.version == Version::V1 && self.options.iter().any(|o| o == controller.as_bytes())
     }
 }
 
-/// The cgroup file systems that this process sees.
+/// Lists the cgroup file systems that this process sees.
 pub(crate) fn mounts() -> io::Result<Vec<Mount>> {
     Ok(parse_mounts(&os::read(Path::new("/proc/self/mountinfo"))?))
 }
@@ -56,7 +56,7 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// Space, tab, line break and backslash stand there as `\040` and so on.
+/// Decodes octal escapes such as `\040` of space, tab, line break and backslash.
 fn unescaped(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -83,7 +83,7 @@ pub(crate) struct Membership {
     /// The number of the hierarchy; v2 is 0.
     hierarchy: u32,
     controllers: Vec<Vec<u8>>,
-    /// As seen from this process's cgroup namespace: it begins with `/..` outside of that.
+    /// Path as seen from this process's cgroup namespace; outside of that it begins with `/..`.
     pub cgroup: PathBuf,
 }
 
@@ -92,12 +92,12 @@ pub(crate) struct Membership {
 pub(crate) struct Memberships(Vec<Membership>);
 
 impl Memberships {
-    /// Those of this process.
+    /// Reads those of this process.
     pub fn own() -> io::Result<Self> {
         Ok(Self::parse(&os::read(Path::new("/proc/self/cgroup"))?))
     }
 
-    /// Those of a process or of one thread.
+    /// Reads those of a process or of one thread.
     pub fn of(pid: i32) -> io::Result<Self> {
         Ok(Self::parse(&os::read(Path::new(&format!(
             "/proc/{pid}/cgroup"
@@ -108,7 +108,7 @@ impl Memberships {
         Self(lines(text).filter_map(parse_membership).collect())
     }
 
-    /// The one in the hierarchy of v2, or in that of a controller of v1.
+    /// Finds the membership in the v2 hierarchy, or in that of a v1 controller.
     pub fn find(&self, version: Version, controller: &str) -> Option<&Membership> {
         self.0.iter().find(|membership| match version {
             Version::V2 => membership.hierarchy == 0,
@@ -187,7 +187,7 @@ pub(crate) mod tests {
         assert_eq!(cgroup(Version::V2, "cpu"), Some(v2));
     }
 
-    /// As the kernel writes a path (`seq_path_root` with " \t\n\\").
+    /// Encodes a path as the kernel does (`seq_path_root` with " \t\n\\").
     fn escaped(path: &[u8]) -> Vec<u8> {
         let escape = |byte: &u8| match byte {
             b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
@@ -198,7 +198,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn any_mount_point_is_read_as_it_is(name in proptest::collection::vec(1u8..=255, 0..40)) {
+        fn any_mount_point_is_read_back(name in proptest::collection::vec(1u8..=255, 0..40)) {
             let point = [b"/", &name[..]].concat();
             let mut line = b"1 2 0:3 / ".to_vec();
             line.extend(escaped(&point));

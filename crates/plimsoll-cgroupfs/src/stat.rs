@@ -1,4 +1,4 @@
-//! What the kernel counts of one group.
+//! Bandwidth counters of a cgroup.
 
 use std::path::Path;
 
@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::version::Version;
 
-/// The statistics of a group's bandwidth, in the same units whichever
-/// hierarchy they come from.
+/// Statistics of a group's bandwidth, in the same units for both versions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuStat {
     /// Periods that elapsed while the group was active.
@@ -18,7 +17,7 @@ pub struct CpuStat {
     pub throttled_usec: u64,
     /// Periods whose usage exceeded the quota.
     pub nr_bursts: u64,
-    /// By how much, summed.
+    /// Excess of these periods, summed.
     pub burst_usec: u64,
 }
 
@@ -45,7 +44,7 @@ impl CpuStat {
         }
     }
 
-    /// The counts of two cgroups that followed each other.
+    /// Adds the counts of two successive cgroups of a group.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self {
@@ -66,7 +65,7 @@ impl CpuStat {
     }
 }
 
-/// The file of a group that holds its statistics.
+/// File of a group's statistics.
 pub(crate) fn stat_file(folder: &Path) -> std::path::PathBuf {
     folder.join("cpu.stat")
 }
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_come_out_in_microseconds() {
+    fn statistics_of_both_versions_are_in_microseconds() {
         let v1 = "nr_periods 21\nnr_throttled 20\nthrottled_time 1580000000\nnr_bursts 1\nburst_time 20000000\n";
         let v2 = "usage_usec 5\nnr_periods 21\nnr_throttled 20\nthrottled_usec 1580000\nnr_bursts 1\nburst_usec 20000\n";
         assert_eq!(

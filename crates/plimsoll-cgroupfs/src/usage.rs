@@ -1,4 +1,4 @@
-//! The CPU time of one cgroup, from a file that stays open.
+//! Counter of a cgroup's CPU time, with a file that stays open.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use crate::os::{Access, File};
 use crate::stat::CpuStat;
 use crate::version::Version;
 
-/// No `cpu.stat` is longer.
+/// Bound of the length of `cpu.stat`.
 const FILE_BYTES_MAX: usize = 4096;
 
 /// A counter of CPU time in a kernel file that stays open.
@@ -33,7 +33,7 @@ impl UsageCounter {
         })
     }
 
-    /// Nanoseconds so far.
+    /// Reads the CPU time in nanoseconds.
     ///
     /// # Errors
     /// When it cannot be read or holds something else.

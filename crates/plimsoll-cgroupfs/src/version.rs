@@ -1,4 +1,4 @@
-//! Version 1 and version 2.
+//! Versions of control groups.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub enum Version {
     /// A hierarchy for each controller.
     V1,
-    /// One hierarchy.
+    /// A single hierarchy.
     V2,
 }
 

@@ -1,4 +1,4 @@
-//! What an operator installs and forgets.
+//! The owner of a cgroup tree: configuration, matching, reconcile, control socket, metrics.
 
 pub mod attributes;
 pub mod config;

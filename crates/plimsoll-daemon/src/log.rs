@@ -1,29 +1,28 @@
-//! Lines for the journal, or for a terminal.
+//! Log lines for the journal, or for a terminal.
 //!
 //! Under systemd each line begins with its priority, as `sd-daemon(3)` has it.
-//! Whatever happens in a loop can happen a thousand times a second: of one
-//! kind only so many lines are written in some time.
+//! A condition in a loop may recur a thousand times a second, so lines are limited by kind.
 
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// So many lines of one kind …
+/// Maximum number of lines of one kind …
 const LINES_MAX: u32 = 20;
-/// … are written in this time.
+/// … within this time.
 const SPAN: Duration = Duration::from_secs(10);
 
-/// How much a line matters, with its number in `syslog(3)`.
+/// Priority of a line, with its number in `syslog(3)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
-    /// Something does not hold that was asked for.
+    /// A desired state is not in force.
     Error = 3,
-    /// Somebody should look at it.
+    /// An operator should look at it.
     Warning = 4,
-    /// What happens in the life of the daemon.
+    /// An event in the life of the daemon.
     Info = 6,
-    /// What happens to each group.
+    /// An event of one group.
     Debug = 7,
 }
 
@@ -43,7 +42,7 @@ struct Written {
 }
 
 impl Log {
-    /// For wherever standard error leads to.
+    /// A log on standard error.
     #[must_use]
     pub fn new(least: Priority) -> Self {
         Self {
@@ -53,7 +52,7 @@ impl Log {
         }
     }
 
-    /// Writes a line. `kind` is what its number is limited by.
+    /// Writes a line. The number of lines is limited for each `kind`.
     pub fn write(&self, priority: Priority, kind: &'static str, text: &str) {
         if priority as u8 > self.least as u8 {
             return;
@@ -70,8 +69,8 @@ impl Log {
         self.put(priority, text);
     }
 
-    /// Whether a line of a kind may be written; if so, how many were not since
-    /// the last.
+    /// Whether a line of a kind may be written; if so, the number of lines that were left out
+    /// since the last one.
     fn admit(&self, kind: &'static str, now: Instant) -> Option<u32> {
         let mut written = self
             .written
@@ -95,7 +94,7 @@ impl Log {
 
     fn put(&self, priority: Priority, text: &str) {
         let text = text.replace(char::is_control, " ");
-        // Nobody reads: the work must go on.
+        // A log that cannot be written must not stop the daemon.
         let _ = if self.for_journal {
             writeln!(std::io::stderr(), "<{}>{text}", priority as u8)
         } else {
@@ -103,22 +102,22 @@ impl Log {
         };
     }
 
-    /// Something does not hold that was asked for.
+    /// Logs a desired state that is not in force.
     pub fn error(&self, kind: &'static str, text: &str) {
         self.write(Priority::Error, kind, text);
     }
 
-    /// Somebody should look at it.
+    /// Logs a condition that an operator should look at.
     pub fn warning(&self, kind: &'static str, text: &str) {
         self.write(Priority::Warning, kind, text);
     }
 
-    /// What happens in the life of the daemon.
+    /// Logs an event in the life of the daemon.
     pub fn info(&self, kind: &'static str, text: &str) {
         self.write(Priority::Info, kind, text);
     }
 
-    /// What happens to each group.
+    /// Logs an event of one group.
     pub fn debug(&self, kind: &'static str, text: &str) {
         self.write(Priority::Debug, kind, text);
     }
@@ -129,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_one_kind_is_cut_and_told() {
+    fn lines_beyond_the_limit_of_a_kind_are_left_out_and_counted() {
         let log = Log::new(Priority::Debug);
         let start = Instant::now();
         let admitted = (0..100).filter(|_| log.admit("flood", start).is_some());

@@ -23,17 +23,17 @@ pub struct Process {
 
 /// The rules that match a cgroup or a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Claim<'a> {
+pub struct RuleMatch<'a> {
     /// The first of the file, to which it belongs.
     pub rule: &'a Rule,
     /// The second, which overlaps with the first.
-    pub rival: Option<&'a Rule>,
+    pub overlap: Option<&'a Rule>,
 }
 
-fn first<'a>(mut rules: impl Iterator<Item = &'a Rule>) -> Option<Claim<'a>> {
-    Some(Claim {
+fn first<'a>(mut rules: impl Iterator<Item = &'a Rule>) -> Option<RuleMatch<'a>> {
+    Some(RuleMatch {
         rule: rules.next()?,
-        rival: rules.next(),
+        overlap: rules.next(),
     })
 }
 
@@ -42,13 +42,13 @@ impl Config {
     /// front. A unit's own cgroup matches `unit`; those below it do not, because
     /// they are part of it.
     #[must_use]
-    pub fn claim_of_cgroup(&self, path: &str) -> Option<Claim<'_>> {
+    pub fn match_cgroup(&self, path: &str) -> Option<RuleMatch<'_>> {
         first(self.rules.matching(path, unit_at(path)))
     }
 
     /// The group of a process, among the groups that are made of processes.
     #[must_use]
-    pub fn claim_of_process(&self, process: &Process) -> Option<Claim<'_>> {
+    pub fn match_process(&self, process: &Process) -> Option<RuleMatch<'_>> {
         let of_processes = self
             .rules
             .iter()
@@ -116,8 +116,8 @@ mod tests {
 
     fn of_cgroup(config: &Config, path: &str) -> Option<String> {
         config
-            .claim_of_cgroup(path)
-            .map(|claim| claim.rule.name.clone())
+            .match_cgroup(path)
+            .map(|found| found.rule.name.clone())
     }
 
     fn process() -> Process {
@@ -132,13 +132,16 @@ mod tests {
     #[test]
     fn the_first_rule_matches_and_the_second_is_the_overlap() {
         let config = config("cgroup = \"/a/*\"\ncgroup = \"/a/b\"\ncgroup = \"/**\"");
-        let claim = config.claim_of_cgroup("/a/b").unwrap();
+        let found = config.match_cgroup("/a/b").unwrap();
         assert_eq!(
-            (claim.rule.name.as_str(), claim.rival.unwrap().name.as_str()),
+            (
+                found.rule.name.as_str(),
+                found.overlap.unwrap().name.as_str()
+            ),
             ("g0", "g1")
         );
         assert_eq!(of_cgroup(&config, "/x").unwrap(), "g2");
-        assert_eq!(config.claim_of_cgroup("/x").unwrap().rival, None);
+        assert_eq!(config.match_cgroup("/x").unwrap().overlap, None);
     }
 
     #[test]
@@ -166,8 +169,8 @@ mod tests {
             ("user = 1000, unit = \"user-0.slice\"", false),
             ("user = 1000, cgroup = \"/user.slice/**\"", true),
         ] {
-            let claim = config(matches).claim_of_process(&process()).is_some();
-            assert_eq!(claim, expected, "{matches}");
+            let found = config(matches).match_process(&process()).is_some();
+            assert_eq!(found, expected, "{matches}");
         }
     }
 
@@ -177,9 +180,9 @@ mod tests {
         assert!(config.has_process_rules());
         let cgroup = process().cgroup;
         assert_eq!(of_cgroup(&config, &cgroup).unwrap(), "g1");
-        assert_eq!(config.claim_of_process(&process()).unwrap().rule.name, "g0");
+        assert_eq!(config.match_process(&process()).unwrap().rule.name, "g0");
         let mut kernel_thread = process();
         kernel_thread.executable = None;
-        assert!(config.claim_of_process(&kernel_thread).is_some());
+        assert!(config.match_process(&kernel_thread).is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel tells of processes, in `/proc`.
+//! Properties of processes, from `/proc`.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -10,27 +10,26 @@ use plimsoll_engine::tasks::TaskId;
 
 use crate::matching::Process;
 
-/// How much of a command line is looked at.
+/// Maximum length of a command line; the rest is ignored.
 const COMMAND_BYTES_MAX: u64 = 4096;
 /// `stat` and `status` are far shorter.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 /// `PF_KTHREAD` (include/linux/sched.h): a thread of the kernel's own.
 const FLAG_KERNEL_THREAD: u64 = 0x0020_0000;
-/// What the kernel puts behind the path of a file that was removed.
+/// Suffix that the kernel appends to the path of a removed file.
 const REMOVED: &str = " (deleted)";
 
-/// A process, and which one of that number it is.
+/// A process, identified by pid and start time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Tells it from a later one of the same pid.
+    /// Distinguishes it from a later process with the same pid.
     pub task: TaskId,
-    /// What rules match.
+    /// Properties that rules match.
     pub process: Process,
 }
 
-/// Looks at a process. `None`: there is none of that pid that could be moved.
-/// It has gone, has ended and only waits for its parent to notice, is a thread
-/// of a process, or is one of the kernel's own threads, which nobody may move.
+/// Reads a process. `None`: no process with that pid can be moved. It has ended, is a zombie, a
+/// thread of a process, or a kernel thread.
 #[must_use]
 pub fn look(hierarchy: &Hierarchy, pid: i32) -> Option<Found> {
     let folder = format!("/proc/{pid}");
@@ -54,8 +53,7 @@ pub fn look(hierarchy: &Hierarchy, pid: i32) -> Option<Found> {
     is_same.then_some(Found { task, process })
 }
 
-/// The processes that a process has started and that are still its children.
-/// Those of a process that has gone are nobody's to tell.
+/// The children of a process. Those of a process that has ended cannot be found.
 #[must_use]
 pub fn children(pid: i32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));
@@ -88,7 +86,7 @@ fn read(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What is of interest in a task's `stat` (proc_pid_stat(5)).
+/// Fields of a task's `stat` (proc_pid_stat(5)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stat {
     has_ended: bool,
@@ -118,7 +116,7 @@ impl Stat {
     }
 }
 
-/// Who it runs as. `None`: it has gone, or is a thread of a process.
+/// Effective user of a process. `None`: it has ended, or is a thread of a process.
 fn effective_uid(folder: &Path, pid: i32) -> Option<Uid> {
     let status = read(&folder.join("status"), FILE_BYTES_MAX)?;
     uid_of_status(&String::from_utf8_lossy(&status), pid)
@@ -142,7 +140,7 @@ fn cgroup(hierarchy: &Hierarchy, pid: i32) -> Option<String> {
     Some(format!("/{}", path.to_string_lossy()))
 }
 
-/// The file that it runs. `None`: it is not ours to see.
+/// Path of the executable. `None`: this process may not read it.
 fn executable(folder: &Path) -> Option<String> {
     let path = fs::read_link(folder.join("exe")).ok()?;
     let path = path.to_string_lossy();
@@ -182,8 +180,8 @@ mod tests {
     struct Sleeper(Child);
 
     impl Sleeper {
-        /// Returns when it runs its program. The kernel lets go of whoever
-        /// started it a little before that, while it has no command line.
+        /// Returns when it runs its program: `spawn` returns a little earlier, while it has no
+        /// command line.
         fn start(command: &mut Command) -> Self {
             let sleeper = Self(command.stdin(Stdio::null()).spawn().unwrap());
             let file = format!("/proc/{}/cmdline", sleeper.pid());
@@ -207,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_what_it_runs_and_as_whom() {
+    fn a_process_has_command_user_executable_and_cgroup() {
         let Some(hierarchy) = hierarchy() else { return };
         let sleeper = Sleeper::start(Command::new("sleep").args(["60", "0"]));
         let found = look(&hierarchy, sleeper.pid()).unwrap();
@@ -225,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_removed_keeps_its_name() {
+    fn an_executable_keeps_its_name_after_it_is_removed() {
         let Some(hierarchy) = hierarchy() else { return };
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("sleeper");
@@ -251,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_or_is_a_thread_is_no_process() {
+    fn a_zombie_and_a_thread_are_no_process() {
         let Some(hierarchy) = hierarchy() else { return };
         let mut child = Command::new("true").spawn().unwrap();
         let pid = child.id().cast_signed();
@@ -270,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_thread_is_told_by_its_flag_whatever_its_name() {
+    fn a_kernel_thread_is_recognised_by_its_flag_with_any_name() {
         let kthreadd = b"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 7 0 0";
         let expected = Stat {
             has_ended: false,
@@ -294,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_effective_user_who_counts() {
+    fn the_user_of_a_process_is_its_effective_one() {
         let status = "Name:\tx\nTgid:\t7\nPid:\t7\nUid:\t1000\t0\t5\t6\nGid:\t1\t1\t1\t1\n";
         assert_eq!(uid_of_status(status, 7), Some(Uid::from_raw(0)));
         assert_eq!(uid_of_status(status, 8), None);

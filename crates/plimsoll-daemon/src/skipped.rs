@@ -1,9 +1,9 @@
-//! Unit tests that want more of a host than every host has.
+//! Skipping of unit tests that need a property of the host.
 
 use std::io::Write as _;
 
-/// Says that a test is skipped, past the harness, which hides what a passing test
-/// prints. Panics for root in continuous integration: nothing may be missing there.
+/// Reports a skipped test, past the harness, which hides the output of a passing test. Panics for
+/// root in continuous integration, where all tests have to run.
 pub(crate) fn skip(why: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     let is_complete = std::env::var_os("CI").is_some() && nix::unistd::geteuid().is_root();

@@ -1,8 +1,7 @@
-//! What the daemon knows, at one moment: all that `show`, `top` and the metrics
-//! are made of.
+//! The daemon's state at one moment: the source of `show`, `top` and the metrics.
 //!
-//! Counters only grow while a daemon lives; whoever wants a rate takes two
-//! states and divides by the difference of their [`Machine::at_usec`].
+//! Counters only grow while a daemon lives. A rate is the difference of two states, divided by
+//! that of their [`Machine::at_usec`].
 
 use std::path::PathBuf;
 
@@ -18,7 +17,7 @@ pub struct State {
     pub daemon: Daemon,
     /// The machine's CPUs.
     pub machine: Machine,
-    /// The headroom controller, if headroom is asked for.
+    /// The headroom controller, if any headroom is desired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headroom: Option<HeadroomSample>,
     /// The BPF scheduler, if it enforces anything.
@@ -39,7 +38,7 @@ pub struct Daemon {
     pub uptime_usec: u64,
     /// The configuration file.
     pub config: PathBuf,
-    /// What enforces the groups.
+    /// The kernel interface that enforces the groups.
     pub enforcer: EnforcerKind,
     /// Which tasks a BPF scheduler schedules.
     pub mode: Mode,
@@ -48,11 +47,11 @@ pub struct Daemon {
     /// Bursts are switched off for all groups.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub burst_off: bool,
-    /// What somebody should look at, a line each: parts of the configuration
-    /// that could not be used, a kernel's limit that is reached.
+    /// Conditions that an operator should look at, a line each, such as a limit of the kernel
+    /// that is reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
-    /// What it has counted so far.
+    /// Counters since its start.
     pub counters: Counters,
     /// How late its control loop was.
     pub control_delay: Histogram,
@@ -62,16 +61,16 @@ pub struct Daemon {
     pub cpu_usec: u64,
 }
 
-/// What a daemon counts.
+/// Counters of a daemon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Configurations that were taken over, the first included.
     pub reloads: u64,
     /// Configurations that were refused.
     pub reloads_refused: u64,
-    /// Attributes of cgroups that were ignored: not allowed, or no value.
+    /// Attributes of cgroups that were ignored: not allowed, or invalid.
     pub attributes_refused: u64,
-    /// Changes of the kernel's files by others that were noticed.
+    /// External changes of kernel files that were noticed.
     pub foreign_changes: u64,
     /// Groups that could not be applied.
     pub apply_failures: u64,
@@ -105,11 +104,11 @@ pub struct Machine {
     pub nr_cpus: u32,
     /// CPU time of everything.
     pub busy_usec: u64,
-    /// Of that, of batch groups that are managed.
+    /// Of that, CPU time of batch groups.
     pub batch_usec: u64,
 }
 
-/// Where a group comes from. In the order of precedence, the strongest first.
+/// Source of a group's knobs. In the order of precedence, the strongest first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
@@ -122,37 +121,36 @@ pub enum Origin {
     File,
 }
 
-/// One group: a cgroup of somebody else's, or one of Plimsoll's own.
+/// One group: a foreign cgroup, or one of Plimsoll's own.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// Unique. Of a cgroup of somebody else's, its path with a `/` in front;
-    /// of one of Plimsoll's own, the group's name.
+    /// Unique name: the path of a foreign cgroup with a `/` in front, else the group's name.
     pub name: String,
     /// The group of the file that it belongs to, or its own name.
     pub group: String,
-    /// The strongest of those that have a say in its knobs.
+    /// The strongest source of its knobs.
     pub origin: Origin,
     /// Below the mount point, with a `/` in front.
     pub cgroup: PathBuf,
-    /// What runs in it, as people recognise it; empty for a cgroup.
+    /// Its command, for people; empty for a foreign cgroup.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// What is asked of it, less what this host cannot enforce.
+    /// Desired knobs, without those that this host cannot enforce.
     pub knobs: Knobs,
-    /// Which interface of the kernel enforces them.
+    /// The kernel interface that enforces them.
     #[serde(default)]
     pub enforcer: EnforcerKind,
-    /// What enforces each knob: the items of a `plimsoll_engine::plan::Plan`.
-    /// `null` unless it was asked for.
+    /// Mechanism of each knob: the items of a `plimsoll_engine::plan::Plan`. `null` unless
+    /// details were requested.
     #[serde(default)]
     pub plan: serde_json::Value,
-    /// What it has used; `None`: it is not applied, see `problem`.
+    /// Usage; `None`: the group is not applied, see `problem`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<Sample>,
-    /// Why it is not, or not wholly, as it was asked for.
+    /// Failure, or loss of the desired state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// What its operator may not have meant, though all is as it was asked for.
+    /// A likely mistake of its operator, though the desired state is in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Clients that do what they should not: none holds up another.
+//! Misbehaving clients: none delays another.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ const REQUEST: &[u8] = b"{\"version\":2,\"request\":\"reload\"}\n";
 /// Far more than it takes, far less than the deadlines that others have.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Asks as a client that does what it should.
+/// Sends a request as a well-behaved client.
 #[track_caller]
 fn is_answered_soon(rig: &Rig) {
     let began = Instant::now();
@@ -40,7 +40,7 @@ fn garbage_is_refused_line_by_line() {
 }
 
 #[test]
-fn half_a_request_is_not_waited_for() {
+fn an_unfinished_request_is_refused_after_its_deadline() {
     let rig = Rig::new(Echo::default());
     let mut halves: Vec<UnixStream> = (0..10).map(|_| rig.connect()).collect();
     for half in &mut halves {
@@ -76,7 +76,7 @@ fn a_request_that_was_whole_in_time_outlives_a_long_answer() {
 }
 
 #[test]
-fn a_request_drop_by_drop_is_not_waited_for_either() {
+fn a_request_that_trickles_in_is_refused_after_its_deadline() {
     let rig = Rig::new(Echo::default());
     let mut slow = rig.connect();
     let began = Instant::now();
@@ -89,7 +89,7 @@ fn a_request_drop_by_drop_is_not_waited_for_either() {
 }
 
 #[test]
-fn silent_clients_give_way_to_those_who_ask() {
+fn idle_clients_are_disconnected_while_others_wait() {
     let rig = Rig::new(Echo::default());
     let silent: Vec<UnixStream> = (0..CLIENTS_MAX).map(|_| rig.connect()).collect();
     is_answered_soon(&rig);
@@ -97,7 +97,7 @@ fn silent_clients_give_way_to_those_who_ask() {
 }
 
 #[test]
-fn clients_that_never_read_hold_up_nobody() {
+fn other_clients_are_served_beside_clients_that_never_read() {
     let state = Answer::State(Box::new(state_of(5_000)));
     let rig = Rig::new(Echo::answering(state));
     let deaf: Vec<UnixStream> = (0..CLIENTS_MAX - 1)
@@ -119,7 +119,7 @@ fn assert_root() {
 }
 
 #[test]
-fn users_who_read_drop_by_drop_hold_up_no_operator_and_not_each_other() {
+fn all_clients_are_served_beside_users_that_read_slowly() {
     assert_root();
     let state = Answer::State(Box::new(state_of(5_000)));
     let rig = Rig::new(Echo::answering(state));
@@ -143,7 +143,7 @@ fn users_who_read_drop_by_drop_hold_up_no_operator_and_not_each_other() {
                 std::thread::sleep(Duration::from_millis(200));
             }
         });
-        // More than what is kept for them.
+        // More than the limit of unread answers.
         wait_until("many are being answered", || rig.handler.answered() > 8);
         rig.client().ask(&Request::Reload).unwrap();
         println!("an operator was answered after {:?}", began.elapsed());
@@ -161,7 +161,7 @@ fn users_who_read_drop_by_drop_hold_up_no_operator_and_not_each_other() {
 }
 
 #[test]
-fn users_who_come_faster_than_they_can_be_sent_away_hold_up_nobody() {
+fn operators_are_served_during_a_flood_of_connections_of_users() {
     assert_root();
     let rig = Rig::new(Echo::default());
     let is_over = AtomicBool::new(false);
@@ -199,7 +199,7 @@ fn users_who_come_faster_than_they_can_be_sent_away_hold_up_nobody() {
 }
 
 #[test]
-fn clients_that_vanish_leave_nothing_behind() {
+fn no_memory_or_file_is_kept_for_clients_that_vanish() {
     let rig = Rig::new(Echo::answering(Answer::State(Box::new(state_of(2_000)))));
     for number in 0..300 {
         let mut stream = rig.connect();
@@ -246,7 +246,7 @@ fn five_hundred_clients_of_a_user_are_all_answered() {
 }
 
 #[test]
-fn users_leave_places_for_operators() {
+fn slots_are_kept_for_operators() {
     assert_root();
     let rig = Rig::new(Echo::default());
     let halves = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Whatever a client sends, and whatever a user asks for.
+//! Arbitrary bytes of clients, and arbitrary requests of users.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! What a server keeps for clients is limited. Alone in its process, whose
+//! The server's memory for clients is limited. Alone in its process, whose
 //! memory is measured.
 
 #![allow(clippy::unwrap_used)]
@@ -32,7 +32,7 @@ fn open_files() -> usize {
 }
 
 #[test]
-fn neither_a_gigabyte_nor_megabytes_that_nobody_reads_are_kept() {
+fn memory_is_bounded_with_long_requests_and_unread_answers() {
     let rig = Rig::new(Echo::answering(Answer::State(Box::new(state_of(5_000)))));
     let files = open_files();
     forget_peak();

@@ -36,7 +36,7 @@ fn many_requests_of_one_client_are_answered_in_order() {
 }
 
 #[test]
-fn anybody_may_connect_and_nobody_finds_it_once_it_has_stopped() {
+fn any_user_may_connect_until_the_server_stops() {
     let rig = Rig::new(Echo::default());
     let mode = std::fs::metadata(&rig.path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o666);
@@ -46,7 +46,7 @@ fn anybody_may_connect_and_nobody_finds_it_once_it_has_stopped() {
 }
 
 #[test]
-fn a_dead_socket_is_replaced_and_a_living_one_is_not() {
+fn the_socket_of_an_ended_daemon_is_replaced_and_a_live_one_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("control.sock");
     drop(UnixListener::bind(&path).unwrap());
@@ -70,7 +70,7 @@ fn a_later_daemons_socket_is_left_alone() {
 }
 
 #[test]
-fn megabytes_arrive_whole() {
+fn answers_of_megabytes_arrive_whole() {
     let state = state_of(10_000);
     let rig = Rig::new(Echo::answering(Answer::State(Box::new(state.clone()))));
     let mut client = rig.client();
@@ -82,7 +82,7 @@ fn megabytes_arrive_whole() {
 }
 
 #[test]
-fn a_request_that_does_not_fit_is_not_sent() {
+fn a_request_that_is_too_long_is_not_sent() {
     let rig = Rig::new(Echo::default());
     let request = Request::Set(Box::new(Set {
         target: "x".repeat(70_000),
@@ -95,7 +95,7 @@ fn a_request_that_does_not_fit_is_not_sent() {
 }
 
 #[test]
-fn another_version_is_told_apart() {
+fn a_request_of_another_version_is_refused_with_both_versions() {
     let rig = Rig::new(Echo::default());
     let answer = rig.exchange(b"{\"version\":9,\"request\":{\"new\":[]},\"more\":1}\n");
     let Answer::Refused(why) = serde_json::from_str(&answer).unwrap() else {

@@ -1,5 +1,5 @@
-//! What the headroom controller costs when nobody does anything:
-//! `headroom_idle GROUPS SECONDS`. Makes that many side groups without a
+//! CPU cost of the headroom controller on an idle machine:
+//! `headroom_idle GROUPS SECONDS`. Makes that many batch groups without a
 //! process below a cgroup of its own, keeps them, and prints what the
 //! controller used of a CPU each second. As root.
 
@@ -12,7 +12,7 @@ use nix::time::{ClockId, clock_gettime};
 use plimsoll_cgroupfs::{BASE_VARIABLE, CpuGroup, Hierarchy};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer;
-use plimsoll_engine::policy_set::{GroupPolicy, Selector};
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -1,4 +1,4 @@
-//! What a CPU takes from a group's quota at a time: one setting of the stock kernel,
+//! Runtime that a CPU takes from a group's quota at a time: one setting of the stock kernel,
 //! for the whole machine.
 
 use std::io::ErrorKind;
@@ -19,7 +19,7 @@ const FILE: &str = "/proc/sys/kernel/sched_cfs_bandwidth_slice_us";
 /// it: the next owner puts the setting back, and sets its own.
 const JOURNAL: &str = ".bandwidth-slice";
 
-/// The kernel's setting, and what it was before.
+/// The kernel's setting and the journal of its previous value.
 #[derive(Debug)]
 pub(crate) struct MachineSlice {
     file: PathBuf,

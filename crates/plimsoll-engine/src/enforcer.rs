@@ -1,4 +1,4 @@
-//! What every enforcer can be asked, whichever kernel interface is behind it.
+//! Common interface of all enforcers, independent of the kernel interface they use.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use std::time::Instant;
 use plimsoll_cgroupfs::{CpuGroup, CpuStat};
 use serde::{Deserialize, Serialize};
 
-pub use crate::control::headroom::HeadroomDuty;
+pub use crate::control::headroom::HeadroomControl;
 use crate::error::Result;
+use crate::group_policy::GroupPolicy;
 use crate::host::Capabilities;
 use crate::knobs::{BandwidthSlice, Knobs};
-use crate::policy_set::GroupPolicy;
 use crate::undo::UndoReport;
 
 /// The open files through which a process that is about to `exec` moves
@@ -25,7 +25,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// That of a cgroup.
+    /// Opens the membership files of a cgroup.
     ///
     /// # Errors
     /// When the cgroup is not there or not writable.
@@ -37,7 +37,7 @@ impl Membership {
     }
 }
 
-/// What a group has used and how it was limited.
+/// CPU usage of a group and the state of its limits.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// CPU time used, by tasks that have ended too.
@@ -62,13 +62,13 @@ pub struct Sample {
     /// State of the headroom controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub headroom: Option<HeadroomSample>,
-    /// What the BPF scheduler counts of a group that it schedules.
+    /// Counters of the BPF scheduler, if it schedules the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchSample>,
     /// State of the BPF scheduler that schedules the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<SchedulerSample>,
-    /// Kernel files that somebody else has changed since we wrote them.
+    /// Kernel files with external changes since the last write by Plimsoll.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub foreign_changes: Vec<String>,
 }
@@ -80,9 +80,9 @@ pub struct PerTaskSample {
     pub tasks: u64,
     /// Those that were given one so far.
     pub tasks_total: u64,
-    /// Of all capped tasks so far: periods elapsed while active.
+    /// Periods elapsed while active, summed over all capped tasks so far.
     pub nr_periods: u64,
-    /// Of those, ended throttled.
+    /// Periods of these that ended throttled.
     pub nr_throttled: u64,
 }
 
@@ -93,11 +93,11 @@ pub struct SoftCapSample {
     pub rate_ppm: u64,
     /// Over its cap, and so in the background.
     pub background: bool,
-    /// How often that has changed.
+    /// Number of switches into and out of the background.
     pub nr_switches: u64,
 }
 
-/// No more tasks of a group are looked at at a time: some milliseconds of CPU time.
+/// Largest number of tasks of a group sampled at a time; costs some milliseconds of CPU time.
 pub const TASK_RATES_MAX: usize = 256;
 
 /// Usage rates of the tasks of a capped group.
@@ -105,12 +105,12 @@ pub const TASK_RATES_MAX: usize = 256;
 pub struct TaskRates {
     /// The fastest first; no more than [`TASK_RATES_MAX`].
     pub tasks: Vec<TaskRate>,
-    /// How many tasks the group has.
+    /// Number of tasks in the group.
     pub nr_tasks: u64,
 }
 
 impl TaskRates {
-    /// The fastest first. `nr_tasks`: how many there are in all.
+    /// Sorts the tasks, fastest first. `nr_tasks`: number of tasks in the group.
     #[must_use]
     pub fn new(mut tasks: Vec<TaskRate>, nr_tasks: usize) -> Self {
         tasks.sort_by_key(|task| (std::cmp::Reverse(task.rate_ppm), task.tid));
@@ -142,7 +142,7 @@ pub struct TaskRate {
     pub background: bool,
 }
 
-/// State of the headroom controller, which all side groups of a user share.
+/// State of the headroom controller, which all batch groups of a user share.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadroomSample {
     /// The headroom in force: the largest that any group asks for, in ppm of
@@ -152,16 +152,16 @@ pub struct HeadroomSample {
     /// can hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_force: Option<String>,
-    /// What is asked for in the other form, and is less.
+    /// Largest headroom requested in the other form, which is smaller and not in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overruled: Option<String>,
-    /// What side work may use now, in ppm of all CPUs.
+    /// CPU that batch work may use now, in ppm of all CPUs.
     pub allowance_ppm: u64,
-    /// What side work used lately, in ppm of all CPUs.
+    /// Recent CPU usage of batch work, in ppm of all CPUs.
     pub side_ppm: u64,
-    /// What everything else used lately, in ppm of all CPUs.
+    /// Recent CPU usage of all other work, in ppm of all CPUs.
     pub nonside_ppm: u64,
-    /// Time-integral of (headroom − idle) while side work ran above its
+    /// Time integral of (headroom − idle) while batch work ran above its
     /// tolerance.
     pub headroom_shortfall_usec: u64,
     /// Times the controller ran.
@@ -172,33 +172,33 @@ pub struct HeadroomSample {
     pub controller_usec: u64,
     /// The groups that share the allowance, or the first of them.
     pub sides: Vec<String>,
-    /// How many they are in all.
+    /// Number of groups that share the allowance.
     #[serde(default)]
     pub nr_sides: u64,
 }
 
-/// What a BPF scheduler counts of a group.
+/// Counters of a group in the BPF scheduler.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchSample {
     /// Summed over CPUs.
     #[serde(flatten)]
     pub total: BatchCounts,
-    /// Of each CPU, by its number.
+    /// Counters of each CPU, by CPU number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<BatchCpu>,
 }
 
-/// What a BPF scheduler counts of a group on one CPU.
+/// Counters of a group in the BPF scheduler on one CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchCpu {
     /// The CPU's number.
     pub cpu: u32,
-    /// What the group did there.
+    /// Counters of the group on this CPU.
     #[serde(flatten)]
     pub counts: BatchCounts,
 }
 
-/// What a BPF scheduler counts of a group, in one place or in all.
+/// Counters of a group in the BPF scheduler, on one CPU or summed over all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchCounts {
     /// Time in which its tasks ran.
@@ -207,9 +207,9 @@ pub struct BatchCounts {
     pub wait_usec: u64,
     /// Times that a task began to run.
     pub nr_switches: u64,
-    /// Of those, stopped with time left, by normal work.
+    /// Runs of these that normal work preempted before the end of the slice.
     pub nr_preempted: u64,
-    /// Of those, run because they had waited for too long.
+    /// Runs of these that started because the task had waited for too long.
     pub nr_overdue: u64,
 }
 
@@ -235,16 +235,16 @@ pub struct SchedulerSample {
     pub state: String,
     /// `partial` or `all`.
     pub mode: String,
-    /// The process that keeps it in the kernel; 0: nobody.
+    /// Pid of the process that keeps it loaded; 0: none.
     pub owner_pid: u32,
-    /// What is lost while it does not run.
+    /// Guarantees that are lost while it does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<String>,
-    /// How often it was loaded again since that process began to.
+    /// Number of reloads since that process first loaded it.
     pub nr_reloads: u64,
-    /// Tasks that had waited for so long that they were run by the fair class.
+    /// Number of fair-class fallbacks: starving tasks that the fair class ran for a moment.
     pub nr_rescues: u64,
-    /// Tasks that were run at once, because they held a lock of the kernel for which
+    /// Number of boosts: tasks that ran at once because they held a kernel lock for which
     /// normal work waited.
     #[serde(default)]
     pub nr_promotions: u64,
@@ -263,18 +263,18 @@ pub enum EnforcerKind {
     /// The stock kernel's control groups.
     #[default]
     Cgroup,
-    /// A BPF scheduler, with control groups for what it leaves to them.
+    /// A BPF scheduler, with control groups for the functions that it leaves to them.
     SchedExt,
 }
 
-/// An interface of the kernel that makes knobs come true.
+/// Backend that enforces knobs through one kernel interface.
 pub trait Enforcer: Send {
-    /// Which interface that is.
+    /// Kernel interface of this enforcer.
     fn kind(&self) -> EnforcerKind {
         EnforcerKind::Cgroup
     }
 
-    /// What it can do on this host.
+    /// Capabilities of this host.
     fn capabilities(&self) -> &Capabilities;
 
     /// Takes a group and applies its knobs, which the plan found enforceable.
@@ -290,33 +290,33 @@ pub trait Enforcer: Send {
         groups.iter().map(add).collect()
     }
 
-    /// Moves a process that runs already into a group; it and what it starts
-    /// from now on stay there until the group ends.
+    /// Moves a running process into a group. The process and its future children stay
+    /// there until the group ends.
     ///
     /// # Errors
     /// When there is no such group or process, or the kernel refuses.
     fn add_process(&mut self, name: &str, pid: i32) -> Result<()>;
 
-    /// Puts back what was done for one group, and forgets it.
+    /// Undoes all changes made for one group, and forgets the group.
     ///
     /// # Errors
     /// When there is no such group.
     fn remove(&mut self, name: &str) -> Result<UndoReport>;
 
-    /// What a process needs to move itself into a group before it starts
-    /// its command.
+    /// Returns the files through which a process moves itself into a group before it
+    /// executes its command.
     ///
     /// # Errors
     /// When the group is gone.
     fn membership(&self, name: &str) -> Result<Membership>;
 
-    /// What is in force for a group.
+    /// Knobs in force for a group.
     ///
     /// # Errors
     /// When there is no such group.
     fn knobs(&self, name: &str) -> Result<&Knobs>;
 
-    /// Where a user finds a group, as in `/proc/PID/cgroup`.
+    /// Path of a group as shown in `/proc/PID/cgroup`.
     ///
     /// # Errors
     /// When there is no such group.
@@ -328,28 +328,27 @@ pub trait Enforcer: Send {
     /// When the kernel refuses.
     fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()>;
 
-    /// Sets what a CPU takes from a quota at a time, on the whole machine; `None`: as it
-    /// was before.
+    /// Sets the runtime that a CPU takes from a quota at a time, on the whole machine;
+    /// `None`: restores the previous value.
     ///
     /// # Errors
     /// When this process may not; then nothing has changed.
     fn set_bandwidth_slice(&mut self, slice: Option<BandwidthSlice>) -> Result<()>;
 
-    /// All groups that there are have been added: puts back those of an earlier owner that were
-    /// not taken over.
+    /// Undoes groups of an earlier owner that were not taken over. Called after all present groups
+    /// have been added.
     fn finish_adoption(&mut self) -> UndoReport {
         UndoReport::default()
     }
 
-    /// From now on the caller notices what others write to kernel files, and
-    /// calls [`Enforcer::audit`]: no timer does.
+    /// Stops periodic audits: from now on the caller detects external changes of kernel
+    /// files and calls [`Enforcer::audit`].
     fn leave_audits_to_caller(&mut self) {}
 
-    /// Looks at the kernel files of a group now. Returns what others have
-    /// changed there since we wrote, as far as that was not told before, and
-    /// adds it to the `foreign_changes` of the group's sample. Theirs stays
-    /// until knobs are applied again. Groups of our own are looked at once a
-    /// second too; cgroups of somebody else only by this.
+    /// Checks the kernel files of a group now. Returns the external changes since the
+    /// last write that were not reported before, and adds them to the `foreign_changes`
+    /// of the group's sample. External values stay until knobs are applied again. Own
+    /// groups are also checked once a second; foreign cgroups are checked only here.
     ///
     /// # Errors
     /// When the group is gone.
@@ -357,8 +356,8 @@ pub trait Enforcer: Send {
         Ok(Vec::new())
     }
 
-    /// Writes what is wanted of a group again where others have changed it,
-    /// and forgets what was found.
+    /// Rewrites the kernel files of a group that have external changes, and clears the
+    /// recorded changes.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -366,25 +365,24 @@ pub trait Enforcer: Send {
         Ok(())
     }
 
-    /// Does what falls due by `now`, and says when it wants to be called
-    /// again; `None`: it has nothing to do.
+    /// Does the work due by `now`. Returns the time of the next call; `None`: no work
+    /// is pending.
     ///
     /// # Errors
     /// When it can no longer control a group. What is limited stays limited.
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>>;
 
-    /// What people should be told since the last call, a line each.
+    /// Returns messages for users since the last call, one line each.
     fn take_messages(&mut self) -> Vec<String> {
         Vec::new()
     }
 
-    /// What of a group's knobs does not hold at present, though they were
-    /// accepted.
+    /// Describes accepted knobs of a group that are not in force at present.
     fn problem(&self, _name: &str) -> Option<String> {
         None
     }
 
-    /// What a group has used.
+    /// Returns CPU usage and limit state of a group.
     ///
     /// # Errors
     /// When the group is gone.
@@ -397,16 +395,15 @@ pub trait Enforcer: Send {
     /// When the group is gone.
     fn task_rates(&mut self, name: &str) -> Result<Option<TaskRates>>;
 
-    /// CPU time that a group has used so far: of [`Enforcer::sample`] the part
-    /// that costs next to nothing.
+    /// CPU time that a group has used so far; much cheaper than [`Enforcer::sample`].
     ///
     /// # Errors
     /// When the group is gone.
     fn usage_usec(&self, name: &str) -> Result<u64>;
 
-    /// The headroom controller of stock knobs, for a thread that is not to wait for whoever does
-    /// something to a group meanwhile. [`Enforcer::tick`] runs it, too.
-    fn headroom_duty(&self) -> HeadroomDuty;
+    /// The headroom control of stock knobs, for a thread that must not wait for changes of groups.
+    /// [`Enforcer::tick`] runs it, too.
+    fn headroom_control(&self) -> HeadroomControl;
 
     /// State of the headroom controller, which all groups share.
     fn headroom(&self) -> Option<HeadroomSample>;
@@ -416,12 +413,12 @@ pub trait Enforcer: Send {
         None
     }
 
-    /// Whether anything still runs in a group.
+    /// Returns true if a group still contains processes.
     ///
     /// # Errors
     /// When the group is gone.
     fn is_populated(&self, name: &str) -> Result<bool>;
 
-    /// Puts everything back.
+    /// Undoes the changes made for all groups.
     fn undo(&mut self) -> UndoReport;
 }

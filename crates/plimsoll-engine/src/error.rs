@@ -1,4 +1,4 @@
-//! What can go wrong between a wish and the kernel.
+//! Errors of the engine.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub enum EngineError {
         knob: &'static str,
         /// Its value.
         value: String,
-        /// Why not, and what could.
+        /// Reason, and an alternative that can.
         reason: String,
     },
     /// A group of that name is there already.
@@ -52,23 +52,23 @@ pub enum EngineError {
     /// There is no such group, cgroup or process.
     #[error("{target}: no such {what}")]
     NoTarget {
-        /// What was named.
+        /// Name that was given.
         target: String,
-        /// What it would have been.
+        /// Kind of the missing target.
         what: &'static str,
     },
-    /// A process of ours did not answer as it should.
+    /// A Plimsoll process gave no valid answer.
     #[error("group `{name}`: {problem}")]
     Control {
         /// The group that was asked.
         name: String,
-        /// What came instead of an answer.
+        /// Response or error received instead of the expected answer.
         problem: String,
     },
-    /// The BPF scheduler cannot be had, or did not do what it was asked for.
+    /// The BPF scheduler is unavailable, or a request to it failed.
     #[error("sched_ext: {problem}")]
     SchedExt {
-        /// What is missing or went wrong.
+        /// Missing feature or failed operation.
         problem: String,
     },
     /// The journal could not be kept, so nothing was changed.
@@ -95,11 +95,11 @@ impl EngineError {
         }
     }
 
-    /// Whether a cgroup vanished: its folder, or the device behind an open file.
+    /// Returns true if a cgroup vanished: its folder, or the device behind an open file.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Cgroup(error) if error.is_gone())
     }
 }
 
-/// What the engine's functions return.
+/// Result of the engine's functions.
 pub type Result<T> = std::result::Result<T, EngineError>;

@@ -1,4 +1,4 @@
-//! What this host can do.
+//! Capabilities of this host.
 
 use std::fmt;
 use std::path::Path;
@@ -28,7 +28,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What Plimsoll's BPF scheduler can do on this host.
+/// Capabilities of Plimsoll's BPF scheduler on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchedExt {
     /// Which tasks it schedules.
@@ -38,7 +38,7 @@ pub struct SchedExt {
     pub has_ext_server: bool,
 }
 
-/// What this host's stock knobs can do.
+/// Capabilities of this host's stock knobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
     /// Which interface the cpu controller has.
@@ -143,9 +143,9 @@ struct Probe<'a> {
 }
 
 impl Probe<'_> {
-    /// Whether groups have a file. Where there is a group to look at, that
-    /// decides; the root of v2 has no knobs, so that on an empty hierarchy
-    /// the kernel's version has to.
+    /// Returns true if cgroups have a file. Checks an existing cgroup if there is one.
+    /// On an empty v2 hierarchy the kernel version decides, because the root has no
+    /// knobs.
     fn has(&self, file: &str, since: (u32, u32)) -> bool {
         let base = CpuGroup::at(self.hierarchy, self.hierarchy.base());
         if os::exists(&base.cpu_file(file)) {

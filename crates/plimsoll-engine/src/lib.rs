@@ -1,7 +1,7 @@
-//! From what the user wants to what the kernel does.
+//! Translates knobs into writes to kernel files.
 //!
 //! ```text
-//! PolicySet (what is wanted) → Plan (which mechanism, what loss) → Enforcer
+//! GroupPolicy (knobs) → Plan (which mechanism, what loss) → Enforcer
 //! ```
 //!
 //! Undo is part of apply: before any knob of the system is touched, its old
@@ -12,13 +12,13 @@ pub mod cgroup;
 mod control;
 pub mod enforcer;
 mod error;
+pub mod group_policy;
 pub mod host;
 pub mod journal;
 pub mod knobs;
 pub mod own_groups;
 pub mod plan;
 pub mod policies;
-pub mod policy_set;
 pub mod runtime;
 pub mod tasks;
 pub mod toml_file;

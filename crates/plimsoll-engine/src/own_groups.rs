@@ -18,8 +18,8 @@ pub(crate) const PARENT_BATCH: &str = "plimsoll-batch";
 /// The beginning of the names of soft-capped groups.
 pub(crate) const PREFIX_SOFT: &str = "plimsoll-soft-";
 
-/// Whether a cgroup, by its path below the mount point, is one of Plimsoll's
-/// own, or below one. They are made below the base: cgroups of such names
+/// Returns true if a cgroup, by its path below the mount point, is an own group or
+/// below one. Own groups are created below the base; cgroups with such names
 /// elsewhere are foreign.
 pub fn is_own(hierarchy: &Hierarchy, path: &Path) -> bool {
     let first = below_base(hierarchy, path).and_then(|path| path.components().next());
@@ -48,8 +48,8 @@ fn without_generation(folder: &str) -> &str {
     folder.split('+').next().unwrap_or(folder)
 }
 
-/// Whether a cgroup's folder may be one of ours, or below one: by its names
-/// alone, wherever it is.
+/// Returns true if a cgroup's folder may be an own group or below one, judged by
+/// the names in its path alone.
 pub(crate) fn may_be_own(folder: &Path) -> bool {
     folder
         .components()

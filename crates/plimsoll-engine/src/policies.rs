@@ -1,7 +1,7 @@
-//! Which policy tasks had before a BPF scheduler got them.
+//! Scheduling policies that tasks had before a BPF scheduler took them.
 //!
-//! Only what differs from the rule is remembered. The rule is the kernel's
-//! own: a new task has the policy of whoever started it.
+//! Only exceptions to the kernel's rule are recorded: a new task inherits the policy
+//! of the task that started it.
 
 use std::collections::hash_map::Entry::Vacant;
 use std::collections::{HashMap, HashSet};
@@ -10,20 +10,20 @@ use crate::error::Result;
 use crate::journal::Entry;
 use crate::tasks::{self, TaskId};
 
-/// No more generations are looked at.
+/// Largest number of ancestors searched.
 const GENERATIONS_MAX: usize = 64;
 
-/// What tasks get back.
+/// Policies to restore.
 #[derive(Debug, Clone, Default)]
 pub struct Policies {
-    /// Of tasks of which nothing else is known.
+    /// Policy of tasks without a known one.
     default: i32,
     /// By number: start time and policy.
     known: HashMap<i32, (u64, i32)>,
 }
 
 impl Policies {
-    /// Nothing is known but `default`, a policy of the fair class.
+    /// Creates an empty set. `default` is a policy of the fair class.
     pub fn new(default: i32) -> Self {
         Self {
             default,
@@ -31,7 +31,7 @@ impl Policies {
         }
     }
 
-    /// The same with what a journal says.
+    /// Adds the policies recorded in a journal.
     #[must_use]
     pub fn with(mut self, entries: &[Entry]) -> Self {
         for entry in entries {
@@ -47,18 +47,18 @@ impl Policies {
         self
     }
 
-    /// What tasks get back of which nothing else is known.
+    /// Policy to restore for tasks without a known one.
     pub fn default_policy(&self) -> i32 {
         self.default
     }
 
-    /// `task` had `policy`.
+    /// Records that `task` had `policy`.
     pub fn remember(&mut self, task: TaskId, policy: i32) {
         self.known.insert(task.tid, (task.start_time, policy));
     }
 
-    /// What a task gets back: its own policy, else that of the nearest task it
-    /// is descended from. A parent that has died is not known any more.
+    /// Returns the policy to restore for a task: its own, else that of its nearest known
+    /// ancestor. A parent that has exited is not known any more.
     pub fn of(&self, tid: i32) -> i32 {
         self.inherited(tid, TaskId::of, tasks::inherits_from)
     }
@@ -84,8 +84,8 @@ impl Policies {
             .unwrap_or(self.default)
     }
 
-    /// Notes what these tasks, all that there are, get back, as long as their
-    /// parents are there to tell. Forgets all others.
+    /// Records the policies to restore for these tasks while their parents still exist.
+    /// `tids` are all tasks; all others are forgotten.
     pub fn adopt(&mut self, tids: &[i32]) {
         if self.known.is_empty() {
             return;
@@ -110,7 +110,7 @@ impl Policies {
     /// When the kernel refuses.
     pub fn give_back(&self, tid: i32) -> Result<()> {
         let flags = match tasks::policy_number(tid) {
-            // The flag is what tells it from others.
+            // Drops the reset-on-fork flag of away tasks: it only marks them.
             None => 0,
             Some(number) if tasks::is_away(tid, number) => 0,
             Some(number) => number & libc::SCHED_RESET_ON_FORK,

@@ -1,10 +1,10 @@
-//! Single tasks: who they are, their nice level and their scheduling policy.
+//! Single tasks: identity, nice level and scheduling policy.
 
 use std::path::Path;
 
 use crate::error::{EngineError, Result};
 
-/// Returns what the kernel in memory knows, where this thread has one.
+/// Returns the answer of the simulated kernel, if this thread has one.
 macro_rules! or_simulated {
     ($kernel:ident => $answer:expr) => {
         #[cfg(feature = "simulated")]
@@ -90,8 +90,8 @@ pub fn set_nice(tid: i32, nice: i32) -> Result<()> {
     })
 }
 
-/// What a system call on a task has come to. A task that has just ended needs
-/// nothing any more: that counts as done.
+/// Converts the result of a system call on a task. A task that has just exited counts
+/// as success, because nothing is left to change.
 fn unless_gone(returned: libc::c_int, tid: i32, action: impl FnOnce() -> String) -> Result<()> {
     if returned == 0 {
         return Ok(());
@@ -109,7 +109,7 @@ fn unless_gone(returned: libc::c_int, tid: i32, action: impl FnOnce() -> String)
 /// scheduler, the kernel treats them as `SCHED_OTHER`.
 pub const SCHED_EXT: i32 = 7;
 
-/// What a task's scheduling policy means to us.
+/// Classification of a task's scheduling policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
     /// `SCHED_OTHER`, `SCHED_BATCH` or `SCHED_IDLE`: the fair class.
@@ -121,7 +121,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// What the kernel's number of a policy, with or without flags, means.
+    /// Classifies the kernel's policy number, with or without flags.
     pub fn of(number: i32) -> Self {
         match number & !libc::SCHED_RESET_ON_FORK {
             libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE => Self::Fair,
@@ -147,17 +147,17 @@ pub fn policy(tid: i32) -> Option<Policy> {
 
 /// The policy of a `SCHED_EXT` task while the fair class runs it for once. The
 /// flag tells it from a task that is `SCHED_BATCH` by itself.
-pub const LENT: i32 = libc::SCHED_BATCH | libc::SCHED_RESET_ON_FORK;
+pub const FALLBACK: i32 = libc::SCHED_BATCH | libc::SCHED_RESET_ON_FORK;
 
 /// The policy of a `SCHED_EXT` task that holds a lock for which other work waits,
 /// while it runs before all that.
-pub const PROMOTED: i32 = libc::SCHED_DEADLINE | libc::SCHED_RESET_ON_FORK;
+pub const BOOSTED: i32 = libc::SCHED_DEADLINE | libc::SCHED_RESET_ON_FORK;
 
-/// What a promoted task may run in each period: the last digits tell it from a task
+/// Runtime of a boosted task in each period. The last digits distinguish it from a task
 /// that is `SCHED_DEADLINE` by itself. `src/bpf/holders.bpf.h` of plimsoll-scx has the
 /// same number.
-const PROMOTED_RUNTIME_NS: u64 = 5_000_011;
-const PROMOTED_PERIOD_NS: u64 = 20_000_003;
+const BOOSTED_RUNTIME_NS: u64 = 5_000_011;
+const BOOSTED_PERIOD_NS: u64 = 20_000_003;
 
 const NO_ATTRIBUTES: libc::sched_attr = libc::sched_attr {
     size: size_of::<libc::sched_attr>() as u32,
@@ -170,9 +170,9 @@ const NO_ATTRIBUTES: libc::sched_attr = libc::sched_attr {
     sched_period: 0,
 };
 
-/// Whether a task of such a policy is promoted: see [`promote`].
-pub fn is_promoted(tid: i32, policy: i32) -> bool {
-    if policy != PROMOTED {
+/// Returns true if a task with this policy is boosted; see [`boost`].
+pub fn is_boosted(tid: i32, policy: i32) -> bool {
+    if policy != BOOSTED {
         return false;
     }
     let mut found = NO_ATTRIBUTES;
@@ -187,18 +187,18 @@ pub fn is_promoted(tid: i32, policy: i32) -> bool {
         )
     };
     returned == 0
-        && (found.sched_runtime, found.sched_period) == (PROMOTED_RUNTIME_NS, PROMOTED_PERIOD_NS)
+        && (found.sched_runtime, found.sched_period) == (BOOSTED_RUNTIME_NS, BOOSTED_PERIOD_NS)
 }
 
-/// Whether a task of such a policy is a `SCHED_EXT` task that another class runs for
-/// a while.
+/// Returns true if a task with this policy is a `SCHED_EXT` task that another class runs
+/// for a while.
 pub fn is_away(tid: i32, policy: i32) -> bool {
-    policy == LENT || is_promoted(tid, policy)
+    policy == FALLBACK || is_boosted(tid, policy)
 }
 
-/// Whether a task has the policy of one that is lent to the fair class.
-pub fn is_lent(tid: i32) -> bool {
-    policy_number(tid) == Some(LENT)
+/// Returns true if a task has the policy of a task lent to the fair class.
+pub fn is_fallback(tid: i32) -> bool {
+    policy_number(tid) == Some(FALLBACK)
 }
 
 /// A task, told from a later one of the same number.
@@ -217,14 +217,15 @@ impl TaskId {
         Some(Self { tid, start_time })
     }
 
-    /// Whether it is still there.
+    /// Returns true if the task still exists.
     pub fn exists(self) -> bool {
         Self::of(self.tid) == Some(self)
     }
 }
 
-/// Whom a task has its policy from, if it never set one: the first thread of
-/// its process, or for that the parent process. `None`: it is gone.
+/// Returns the task from which a task inherits its policy if it never set one: the
+/// first thread of its process, or for that thread the parent process. `None`: the
+/// task is gone.
 pub fn inherits_from(tid: i32) -> Option<i32> {
     or_simulated!(kernel => kernel.tasks().get(tid).map(|task| task.parent));
     let status = procfs::process::Process::new(tid).ok()?.status().ok()?;
@@ -235,7 +236,7 @@ pub fn inherits_from(tid: i32) -> Option<i32> {
     })
 }
 
-/// For how long a task has run, in nanoseconds. `None`: it is gone.
+/// Run time of a task, in nanoseconds. `None`: the task is gone.
 pub fn run_ns(tid: i32) -> Option<u64> {
     let process = procfs::process::Process::new(tid).ok()?;
     Some(process.schedstat().ok()?.sum_exec_runtime)
@@ -252,13 +253,13 @@ pub fn cpu(tid: i32) -> Option<u32> {
 ///
 /// # Errors
 /// EPERM where it may not run on every CPU, EBUSY where too many do so already, ESRCH.
-pub fn promote(tid: i32) -> std::io::Result<()> {
+pub fn boost(tid: i32) -> std::io::Result<()> {
     let attributes = libc::sched_attr {
         sched_policy: libc::SCHED_DEADLINE.cast_unsigned(),
         sched_flags: libc::SCHED_FLAG_RESET_ON_FORK.cast_unsigned().into(),
-        sched_runtime: PROMOTED_RUNTIME_NS,
-        sched_deadline: PROMOTED_PERIOD_NS,
-        sched_period: PROMOTED_PERIOD_NS,
+        sched_runtime: BOOSTED_RUNTIME_NS,
+        sched_deadline: BOOSTED_PERIOD_NS,
+        sched_period: BOOSTED_PERIOD_NS,
         ..NO_ATTRIBUTES
     };
     // SAFETY: the kernel reads one `sched_attr`, whose size is in it and which lives
@@ -326,7 +327,7 @@ mod tests {
         let tid = nix::unistd::gettid().as_raw();
         // Each test has a thread of its own.
         set_policy(tid, libc::SCHED_BATCH).unwrap();
-        assert!(!is_lent(tid));
+        assert!(!is_fallback(tid));
         assert_eq!(policy(tid), Some(Policy::Fair));
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::cpus::Cpus;
 use crate::error::LabError;
 use crate::policy::Policy;
 use crate::workload::Workload;
@@ -11,7 +12,7 @@ use crate::workload::Workload;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kernel {
     pub version: Version,
-    /// `HRTICK` is set in the scheduler's features: the default on 7, not on 6.18.
+    /// Whether the scheduler's feature `HRTICK` is set: the default on 7, not on 6.18.
     pub hrtick: bool,
 }
 
@@ -22,7 +23,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// As `vm/run --kernel` has it.
+    /// Name for `vm/run --kernel`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -37,7 +38,7 @@ impl Version {
 }
 
 impl Kernel {
-    /// As its authors ship it.
+    /// With the default features.
     #[must_use]
     pub const fn stock(version: Version) -> Self {
         Self {
@@ -82,42 +83,7 @@ impl FromStr for Kernel {
     }
 }
 
-/// CPUs and the last-level caches that share them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cpus {
-    pub count: u32,
-    pub llcs: u32,
-}
-
-impl Cpus {
-    pub const ONE: Self = Self { count: 1, llcs: 1 };
-    pub const TWO: Self = Self { count: 2, llcs: 1 };
-    pub const FOUR: Self = Self { count: 4, llcs: 2 };
-}
-
-impl fmt::Display for Cpus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.count)
-    }
-}
-
-impl FromStr for Cpus {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        match word {
-            "1" => Ok(Self::ONE),
-            "2" => Ok(Self::TWO),
-            "4" => Ok(Self::FOUR),
-            _ => Err(format!(
-                "no machine of '{word}' CPUs; allowed: 1, 2, 4 (4 have two last-level caches)"
-            )),
-        }
-    }
-}
-
-/// One measurement of the matrix. Its name, `KERNEL/CPUS/POLICY/WORKLOAD`, is what
-/// `--cell` takes.
+/// One measurement of the matrix. `--cell` takes its name, `KERNEL/CPUS/POLICY/WORKLOAD`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
     pub kernel: Kernel,
@@ -168,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_read_as_it_is_written() {
+    fn name_is_read_back() {
         for name in [
             "7/2/sched-ext/service-400",
             "6.18-hrtick/4/cpu-idle/load-70",
@@ -179,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_name_is_told_with_the_allowed_ones() {
+    fn bad_name_is_reported_with_the_allowed_ones() {
         let of = |name: &str| name.parse::<Cell>().unwrap_err().to_string();
         assert!(of("7/2/sched-ext").contains("KERNEL/CPUS/POLICY/WORKLOAD"));
         assert!(of("5/2/alone/service-400").contains("allowed: 6.18, 6.18-hrtick, 7"));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// One readable line each.
+/// An error of the lab, as one readable line.
 #[derive(Debug, Error)]
 pub enum LabError {
     #[error("cell '{name}': {why}")]
@@ -18,7 +18,7 @@ pub enum LabError {
     Results { path: PathBuf, why: String },
     #[error("cannot run {what}: {why}")]
     Command { what: String, why: String },
-    /// Within the guest.
+    /// A failure in the guest.
     #[error("{0}")]
     Guest(String),
     #[error("cannot draw {what}: {why}")]

@@ -1,7 +1,7 @@
-//! The host's part: boots a guest for each cell and keeps what it found.
+//! Host part: boots a guest for each cell and stores its figures.
 //!
-//! Each cell has a guest of its own, since what ran before it in the same guest would change its
-//! digits: a cell alone, as `--cell` asks for it, yields the same ones as in the whole matrix.
+//! Each cell has a guest of its own, because an earlier run in the same guest would change its
+//! digits. A single `--cell` yields the same digits as the whole matrix.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -19,18 +19,18 @@ use crate::guest::{FOLDER, RESULT, SCRIPT};
 use crate::results::{Folder, Outcome};
 use crate::workload::Workload;
 
-/// A guest that hangs is ended after so many seconds: of its own time, and of the host's.
+/// Timeouts of a guest in seconds: of its own time, and of the host's.
 const GUEST_MAX_SECONDS: u32 = 400;
 const HOST_MAX_SECONDS: u32 = 1800;
 
-/// The files that guests get, and the folders of the results.
+/// Files of the guests, and folders of the results.
 #[derive(Debug)]
 pub struct Host {
     /// The project's folder.
     pub root: PathBuf,
     pub plimsoll: PathBuf,
     pub folder: Folder,
-    /// Guests that run side by side; each keeps one core busy.
+    /// Number of guests at a time; each keeps one core busy.
     pub jobs: usize,
 }
 
@@ -52,8 +52,8 @@ struct Shared {
 }
 
 impl Host {
-    /// Measures cells, side by side; returns what was found, and prints a line for each.
-    /// A cell that fails is told in a line, and the rest goes on.
+    /// Measures cells in parallel, prints a line for each, and returns the outcomes. A failed cell
+    /// is reported in its line, and the others continue.
     pub fn measure(&self, cells: &[Cell], again: bool) -> (Vec<Outcome>, usize) {
         let shared = Mutex::new(Shared {
             left: cells.iter().copied().collect(),
@@ -93,7 +93,7 @@ impl Host {
         Ok(outcome)
     }
 
-    /// The programs that the cell needs beside Plimsoll.
+    /// Programs that a cell needs beside Plimsoll.
     fn tools(&self, cell: &Cell) -> Result<Vec<Tool>> {
         let mut tools = Vec::new();
         if let Some(peer) = cell.policy.peer() {
@@ -122,7 +122,7 @@ impl Host {
         Ok(tools)
     }
 
-    /// Builds somebody else's scheduler, unless that was done.
+    /// Builds another project's scheduler, if it is missing.
     fn peer(&self, name: &str) -> Result<PathBuf> {
         let failed = |why: String| LabError::Command {
             what: format!("bench/peers {name}"),
@@ -144,7 +144,7 @@ impl Host {
         }
     }
 
-    /// Server, encoder and clip; the script wants Plimsoll beside them.
+    /// Server, encoder and clip; the script expects Plimsoll in the same folder.
     fn web(&self) -> Result<Vec<Tool>> {
         let script = self.root.join("bench/webserver");
         let failed = |why: String| LabError::Command {
@@ -172,7 +172,8 @@ impl Host {
         Ok(tools)
     }
 
-    /// Of all that can change a figure but the kernel, whose version is part of the outcome.
+    /// Digest of everything that affects figures, except the kernel, whose version is part of the
+    /// outcome.
     fn digest(&self, cell: &Cell, tools: &[Tool]) -> Result<String> {
         let mut hasher = DefaultHasher::new();
         cell.to_string().hash(&mut hasher);
@@ -193,7 +194,7 @@ impl Host {
     /// Boots a guest and reads its result.
     fn boot(&self, cell: &Cell, tools: &[Tool]) -> Result<Outcome> {
         let mut command = Command::new(self.root.join("vm/run"));
-        // Paths change digits: none of the guest's is this machine's.
+        // Paths affect digits, so the guest's are independent of this machine's.
         command
             .stdin(Stdio::null())
             .args(["--virtual-time", "--directory", FOLDER]);
@@ -243,7 +244,7 @@ impl Host {
 }
 
 impl Shared {
-    /// Tells how a cell ended, and how far all are.
+    /// Prints the result of a cell and the progress.
     fn end(&mut self, cell: &Cell, result: Result<Outcome>, took: Duration) {
         self.ended += 1;
         let at = format!(
@@ -272,7 +273,7 @@ impl Shared {
     }
 }
 
-/// The figure that one looks at first.
+/// Main figure of a cell.
 fn brief(outcome: &Outcome) -> String {
     for (name, words) in [
         ("p99_us", "p99 µs"),

@@ -1,9 +1,9 @@
-//! Counts in a trace of the kernel's scheduler how often a CPU picked batch work while normal work
+//! Counts inversions in a trace of the kernel's scheduler: picks of batch work while normal work
 //! was runnable on that CPU.
 //!
 //! The trace is the text of a tracefs instance with the events `sched_switch`, `sched_wakeup` and
-//! `sched_migrate_task`. Batch and normal work are told apart by how the names of the threads
-//! (`comm`) begin.
+//! `sched_migrate_task`. Prefixes of the threads' names (`comm`) distinguish batch and normal
+//! work.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,24 +11,23 @@ use std::time::Duration;
 /// The inversions of a trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inversions {
-    /// The picks of batch work while normal work was runnable on that CPU. A pick that
-    /// lasts until the end of the trace is not counted.
+    /// Picks of batch work while normal work was runnable on that CPU, without one that lasts
+    /// until the end of the trace.
     pub picks: u64,
-    /// The run time of batch work after these picks, in all.
+    /// Total run time of batch work after these picks.
     pub total: Duration,
-    /// The longest of them.
+    /// Longest of these run times.
     pub longest: Duration,
-    /// The picks of batch work while no normal work was runnable on that CPU.
+    /// Picks of batch work while no normal work was runnable on that CPU.
     pub picked_rightly: u64,
-    /// What had run before the picks, and how often.
+    /// Tasks that ran before the picks, with counts.
     pub after: BTreeMap<String, u64>,
-    /// Events that the kernel says it has lost: the figures hold only if there are none.
+    /// Number of lost events; the figures are valid only if it is 0.
     pub lost_events: u64,
 }
 
-/// Counts the inversions in `trace`: threads whose names begin with `batch` are batch work, those
-/// whose names begin with `normal` normal work. Lines that are no events of the scheduler are
-/// passed over.
+/// Counts the inversions in `trace`. `batch` and `normal` are prefixes of the names of batch and
+/// normal threads. Other lines than events of the scheduler are ignored.
 #[must_use]
 pub fn count(trace: &str, batch: &str, normal: &str) -> Inversions {
     let mut found = Inversions {
@@ -127,7 +126,7 @@ fn events(trace: &str) -> Vec<Event<'_>> {
 
 /// Reads `COMM-PID [CPU] FLAGS SECONDS: KIND: TEXT`.
 fn event(line: &str) -> Option<Event<'_>> {
-    // A name may have a bracket in it, too.
+    // The name may contain a bracket.
     line.match_indices(" [")
         .find_map(|(at, bracket)| event_after(line.get(at + bracket.len()..)?))
 }
@@ -199,9 +198,8 @@ fn number(text: &str) -> Option<u32> {
     text.split(' ').next()?.parse().ok()
 }
 
-/// How many events the trace says are missing: its head has
-/// `# entries-in-buffer/entries-written: 205/1205`, and a reader that was too slow finds lines
-/// `CPU:1 [LOST 12 EVENTS]`.
+/// Counts missing events: the trace begins with `# entries-in-buffer/entries-written: 205/1205`,
+/// and contains lines `CPU:1 [LOST 12 EVENTS]` if the reader was too slow.
 fn lost_events(trace: &str) -> u64 {
     let of_line = |line: &str| -> Option<u64> {
         if let Some(rest) = line.strip_prefix("# entries-in-buffer/entries-written: ") {
@@ -210,7 +208,7 @@ fn lost_events(trace: &str) -> u64 {
             return Some(written.saturating_sub(kept.parse().ok()?));
         }
         let lost = line.strip_prefix("CPU:")?.split_once(" [LOST ")?.1;
-        // Without a number the kernel does not know how many.
+        // Without a number the count is unknown.
         Some(lost.split(' ').next()?.parse().unwrap_or(1))
     };
     trace.lines().filter_map(of_line).sum()
@@ -274,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pick_that_the_trace_does_not_see_the_end_of_is_not_counted() {
+    fn pick_without_an_end_is_not_counted() {
         let found = count_in(
             "\
             burner-0-101     [000] d.h4.    10.000100: sched_wakeup: comm=load-worker-1 pid=7 prio=120 target_cpu=000
@@ -312,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn lost_events_are_told() {
+    fn lost_events_are_counted() {
         let text = "# entries-in-buffer/entries-written: 205/1205   #P:2\n\
                     CPU:1 [LOST 12 EVENTS]\nCPU:0 [LOST EVENTS]\n";
         assert_eq!(count(text, "b", "n").lost_events, 1_013);
     }
 
     #[test]
-    fn what_is_no_event_is_passed_over() {
+    fn lines_without_an_event_are_ignored() {
         let text = "\n[000]\nx-1 [000] d..2. 1.5: sched_switch: nothing\n\
                     x-1 [zzz] d..2. 1.5: sched_wakeup: comm=n pid=1 target_cpu=0\n\
                     x-1 [000] d..2. now: sched_wakeup: comm=n pid=1 target_cpu=0\n\

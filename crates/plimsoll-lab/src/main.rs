@@ -1,10 +1,11 @@
-//! The lab: Plimsoll beside its peers on a kernel in virtual time.
+//! The lab: compares Plimsoll with its alternatives on a kernel in virtual time.
 //!
 //! A cell of its matrix is a kernel, a number of CPUs, a policy and a workload. The host boots a
-//! guest for each (`vm/run --virtual-time`); the guest prints figures; the host keeps them and
-//! makes `docs/results.md` of them.
+//! guest for each (`vm/run --virtual-time`); the guest prints figures; the host stores them and
+//! generates `docs/results.md`.
 
 mod cell;
+mod cpus;
 mod error;
 mod guest;
 mod host;
@@ -38,18 +39,18 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Measure cells; a cell that was measured with the same programs is not measured again
+    /// Measure cells; reuses results of the same programs
     Run {
-        /// One cell, KERNEL/CPUS/POLICY/WORKLOAD; may be repeated [default: the chosen cells]
+        /// One cell, KERNEL/CPUS/POLICY/WORKLOAD; may be repeated [default: a selection]
         #[arg(long)]
         cell: Vec<String>,
         /// The whole matrix
         #[arg(long, conflicts_with = "cell")]
         full: bool,
-        /// Measure also what was measured before
+        /// Ignore earlier results
         #[arg(long)]
         again: bool,
-        /// Guests side by side, 1 to 64; each keeps one core busy
+        /// Number of guests at a time, 1 to 64; each keeps one core busy
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
         jobs: u8,
         /// The project's folder
@@ -58,11 +59,10 @@ enum Action {
         /// The plimsoll to measure
         #[arg(long, default_value = "target/lab/plimsoll")]
         plimsoll: PathBuf,
-        /// Where results are kept
+        /// Folder of the results
         #[arg(long, default_value = "target/lab/cells")]
         results: PathBuf,
-        /// Also put all that was measured into this file, in place of earlier figures of the same
-        /// cells
+        /// Also write all results into this file, replacing earlier figures of the same cells
         #[arg(long)]
         write: Option<PathBuf>,
     },
@@ -72,19 +72,19 @@ enum Action {
         #[arg(long)]
         full: bool,
     },
-    /// Make docs/results.md, its plots and the README's table of docs/results.json
+    /// Generate docs/results.md, its plots and the README's table from docs/results.json
     Report {
-        /// Write nothing; fail unless they are as docs/results.json makes them
+        /// Write nothing; fail if they differ from docs/results.json
         #[arg(long)]
         check: bool,
         /// The project's folder
         #[arg(long, default_value = ".")]
         root: PathBuf,
     },
-    /// The guest's part
+    /// Measure a cell in a guest
     #[command(hide = true)]
     Guest { cell: String },
-    /// The guest's benchmark of switches
+    /// Run the benchmark of switches in a guest
     #[command(hide = true)]
     Pipe,
 }
@@ -144,7 +144,7 @@ fn run(action: Action) -> Result<()> {
                 .map(|cell| format!("{cell}\n"));
             let text: String = names.collect();
             match std::io::stdout().write_all(text.as_bytes()) {
-                // The reader has seen enough.
+                // The reader has closed the pipe.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
                 done => done.map_err(LabError::file("standard output")),
             }

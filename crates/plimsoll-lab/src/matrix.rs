@@ -1,6 +1,7 @@
-//! Which cells there are: the chosen ones of `make lab`, and all of `make lab-full`.
+//! Cells of the matrix: a selection for `make lab`, and all for `make lab-full`.
 
-use crate::cell::{Cell, Cpus, Kernel, Version};
+use crate::cell::{Cell, Kernel, Version};
+use crate::cpus::Cpus;
 use crate::policy::Policy;
 use crate::workload::{Allowance, Workload};
 
@@ -27,7 +28,7 @@ pub const HEADLINE: [Policy; 9] = [
 /// The kernels whose results differ.
 pub const KERNELS: [Kernel; 3] = [V6_18, V6_18_HRTICK, V7];
 
-/// Who takes part in the source's latency table.
+/// Policies of the source's latency table.
 pub const LATENCY: [Policy; 6] = [
     Policy::Alone,
     Policy::Weight1,
@@ -38,12 +39,12 @@ pub const LATENCY: [Policy; 6] = [
 ];
 /// The source's loads, in percent of its load 1.0.
 pub const LATENCY_LOADS: [u8; 7] = [100, 110, 120, 130, 140, 150, 160];
-/// The main loads of headroom's table.
+/// Service loads of headroom's table, in percent.
 pub const MAIN_LOADS: [u8; 6] = [30, 40, 50, 60, 70, 80];
 /// Shares of the machine that the service needs.
 pub const LOADS: [u8; 4] = [10, 30, 50, 70];
 pub const ALLOWANCES: [Allowance; 3] = [Allowance::All, Allowance::Quota, Allowance::QuotaAndBurst];
-/// Schedulers under which a switch is measured.
+/// Schedulers under which the cost of a switch is measured.
 pub const SWITCHES: [Policy; 6] = [
     Policy::Fair,
     Policy::Unmanaged,
@@ -53,7 +54,7 @@ pub const SWITCHES: [Policy; 6] = [
     Policy::Lavd,
 ];
 
-/// Cells in the order in which they were asked for, each once.
+/// Collects cells in order, each once.
 #[derive(Debug, Default)]
 struct Cells(Vec<Cell>);
 
@@ -73,7 +74,7 @@ impl Cells {
     }
 }
 
-/// The README's table, and one of each kind.
+/// The selection: the README's table, and a cell of each kind.
 #[must_use]
 pub fn chosen() -> Vec<Cell> {
     let mut cells = Cells::default();
@@ -102,7 +103,7 @@ pub fn chosen() -> Vec<Cell> {
     cells.0
 }
 
-/// Everything.
+/// All cells.
 #[must_use]
 pub fn full() -> Vec<Cell> {
     let mut cells = Cells(chosen());
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_chosen_cells_are_part_of_all_and_each_is_there_once() {
+    fn chosen_cells_are_unique_and_part_of_all() {
         let all = full();
         for cell in chosen() {
             assert_eq!(

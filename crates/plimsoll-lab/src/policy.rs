@@ -1,10 +1,9 @@
-//! What stands between the service and the batch work.
+//! Policies: the ways to limit batch work beside the service.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How batch work is kept from the service, or, for the cost of a switch, which scheduler the
-/// benchmark itself runs under.
+/// Limit of batch work, or, for the cost of a switch, the scheduler of the benchmark itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Policy {
     /// No batch work.
@@ -33,7 +32,7 @@ pub enum Policy {
     Flash,
     /// The kernel's fair class, no scheduler loaded.
     Fair,
-    /// The fair class beside a loaded BPF scheduler that has nothing to do.
+    /// The fair class beside a loaded BPF scheduler without tasks.
     Unmanaged,
     /// In a batch group on the BPF scheduler.
     Managed,
@@ -69,7 +68,7 @@ const NAMES: [(Policy, &str); 22] = [
 ];
 
 impl Policy {
-    /// A scheduler that is not part of Plimsoll and has to be built first.
+    /// A scheduler of another project, which has to be built first.
     #[must_use]
     pub fn peer(self) -> Option<&'static str> {
         match self {
@@ -87,7 +86,7 @@ impl Policy {
         self == Self::Nice19 || (self.peer().is_some() && self != Self::LavdBandwidth)
     }
 
-    /// Whether it says how a benchmark of switches itself is scheduled.
+    /// Returns whether it is a policy of a benchmark of switches.
     #[must_use]
     pub fn is_of_switches(self) -> bool {
         matches!(
@@ -96,18 +95,18 @@ impl Policy {
         ) || self == Self::Lavd
     }
 
-    /// Whether it can stand beside a service.
+    /// Returns whether it is a policy of batch work beside a service.
     #[must_use]
     pub fn is_of_batch_work(self) -> bool {
         self == Self::Lavd || !self.is_of_switches()
     }
 
-    /// All of them, in the order in which tables show them.
+    /// All policies, in the order of the tables.
     pub fn all() -> impl Iterator<Item = Self> {
         NAMES.iter().map(|(policy, _)| *policy)
     }
 
-    /// What a user would do, for a table.
+    /// Description for a table.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {

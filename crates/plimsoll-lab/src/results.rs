@@ -15,7 +15,7 @@ pub const SCHEMA: &str = "plimsoll.lab/1";
 /// Named numbers. Names carry their unit.
 pub type Figures = BTreeMap<String, f64>;
 
-/// What was measured in one cell.
+/// Result of one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     pub cell: String,
@@ -65,6 +65,12 @@ impl Results {
         let name = cell.to_string();
         self.cells.iter().find(|outcome| outcome.cell == name)
     }
+
+    /// One figure of a cell.
+    #[must_use]
+    pub fn figure(&self, cell: &Cell, name: &str) -> Option<f64> {
+        self.of(cell)?.figures.get(name).copied()
+    }
 }
 
 /// One line of the file.
@@ -72,15 +78,14 @@ fn line(outcome: &Outcome) -> String {
     serde_json::to_string(outcome).unwrap_or_default()
 }
 
-/// A folder with one file for each cell that was measured, so that a run that was stopped goes
-/// on behind the last.
+/// Folder with a file for each measured cell, so that an interrupted run can resume.
 #[derive(Debug, Clone)]
 pub struct Folder(PathBuf);
 
-/// A cell's file: its outcome, and of which programs.
+/// Content of a cell's file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
-    /// The digest of all that was in the guest.
+    /// Digest of all files in the guest.
     programs: String,
     outcome: Outcome,
 }
@@ -96,7 +101,7 @@ impl Folder {
             .join(format!("{}.json", cell.to_string().replace('/', "_")))
     }
 
-    /// What was measured with the same programs.
+    /// Returns the outcome of a cell if it was measured with the same programs.
     #[must_use]
     pub fn get(&self, cell: &Cell, programs: &str) -> Option<Outcome> {
         let text = fs::read_to_string(self.file(cell)).ok()?;

@@ -1,15 +1,15 @@
-//! What runs in a cell, and which figures it yields.
+//! Workloads of cells.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::cell::Cpus;
+use crate::cpus::Cpus;
 use crate::policy::Policy;
 
 /// The workload of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Workload {
-    /// 400 requests a second of 300 µs, whatever the machine.
+    /// 400 requests a second of 300 µs, independent of the number of CPUs.
     Service400,
     /// Requests of 300 µs that need this share of the machine, in percent.
     Load(u8),
@@ -25,19 +25,19 @@ pub enum Workload {
     Bt1,
     /// Scenario 2 of the same: average latency.
     Bt2,
-    /// The table of headroom's source: a main load of so many percent, and the rest.
+    /// Headroom's table of shares: a service load of this percentage beside batch work.
     Main(u8),
-    /// Headroom's latency table: requests of 2 ms at so many percent of the source's load 1.0.
+    /// Headroom's latency table: requests of 2 ms at this percentage of the source's load 1.0.
     Latency(u8),
     /// The burst experiment: bursts of requests without quota, with one, with one and burst.
     Burst(Allowance),
-    /// The caps table: tasks that need so much CPU, at 9 and 90 %.
+    /// The caps table: tasks with given CPU needs, at 9 and 90 %.
     Caps,
-    /// Many short processes under a cap of the tree and of each task.
+    /// Many short processes under a tree cap and a per-task cap.
     Storm,
 }
 
-/// What the bursty service of [`Workload::Burst`] may use.
+/// Limit of the bursty service of [`Workload::Burst`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Allowance {
     All,
@@ -84,7 +84,7 @@ const NAMES: [(Workload, &str); 32] = [
 ];
 
 impl Workload {
-    /// Whether it can be measured under this policy on this machine; else why not.
+    /// Checks that it can be measured under this policy on this machine.
     pub fn check(self, policy: Policy, cpus: Cpus) -> Result<(), String> {
         let needs = |what: &str| Err(format!("{self} is measured {what}"));
         match self {
@@ -107,7 +107,7 @@ impl Workload {
         }
     }
 
-    /// For a table.
+    /// Description for a table.
     #[must_use]
     pub fn words(self) -> String {
         match self {

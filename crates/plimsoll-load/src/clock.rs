@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn burn_stops_when_told() {
+    fn burn_stops_on_request() {
         let burnt = burn(CpuClock::Thread, u64::MAX, &AtomicBool::new(true));
         assert!(!burnt.complete);
     }

@@ -57,3 +57,6 @@ pub const EVERY_RANGE: (Duration, Duration) = (Duration::from_micros(100), Durat
 pub const SECTION_RANGE: (Duration, Duration) = (Duration::from_micros(1), Duration::from_secs(10));
 /// Maximum size of one write to a lock file, in MiB.
 pub const WRITE_MIB_MAX: u64 = 1_024;
+/// Longest latency that the histogram can hold: a day of run and a day of
+/// grace.
+pub(crate) const LATENCY_MAX_NS: u64 = 2 * 24 * 3_600 * 1_000_000_000;

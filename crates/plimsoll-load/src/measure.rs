@@ -7,12 +7,10 @@ use hdrhistogram::Histogram;
 
 use crate::clock::now_ns;
 use crate::error::LoadError;
+use crate::limits::LATENCY_MAX_NS;
 use crate::schedule::Request;
 use crate::series::Series;
 
-/// Longest latency that the histogram can hold: a day of run and a day of
-/// grace.
-pub(crate) const LATENCY_MAX_NS: u64 = 2 * 24 * 3_600 * 1_000_000_000;
 /// Three significant digits: within 0.1 %.
 const DIGITS: u8 = 3;
 /// Number of samples that a thread buffers before it adds them to the totals,

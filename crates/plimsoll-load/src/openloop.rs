@@ -8,10 +8,11 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::clock::{now_ns, precise_timers, sleep_until};
+use crate::config::ServiceConfig;
 use crate::error::LoadError;
-use crate::measure::{LATENCY_MAX_NS, Measure, Timing};
+use crate::limits::LATENCY_MAX_NS;
+use crate::measure::{Measure, Timing};
 use crate::schedule::{Request, Requests};
-use crate::service::ServiceConfig;
 use crate::units::nanos;
 
 /// Time between the start of the threads and the start of the run, so that all

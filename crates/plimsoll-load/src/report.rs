@@ -12,6 +12,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::Totals;
+pub use crate::series::SeriesPoint;
 use crate::stop::Stop;
 use crate::units::{micros, ratio};
 
@@ -104,24 +105,6 @@ impl Latency {
             mean_us,
         }
     }
-}
-
-/// An interval of a time series. A request belongs to the interval of its
-/// intended arrival.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct SeriesPoint {
-    /// Start of the interval, in seconds after the end of the warm-up.
-    pub at_seconds: f64,
-    /// Number of requests.
-    pub count: u64,
-    /// Number of requests that failed.
-    pub failures: u64,
-    /// Median latency; within 1 %.
-    pub p50_us: f64,
-    /// 99th percentile; within 1 %.
-    pub p99_us: f64,
-    /// Largest latency.
-    pub max_us: f64,
 }
 
 /// Report of a run of requests. All figures exclude the requests of the

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::config::ServiceConfig;
 use crate::error::LoadError;
 use crate::measure::{Measure, Totals};
 use crate::openloop::{Lag, Sink, spawn_generator};
 use crate::report::{Ending, Latency, ServiceReport};
-use crate::service::ServiceConfig;
 use crate::units::{micros, nanos, ratio, seconds};
 
 /// Interval at which [`OpenLoop::finish`] checks whether the run is over.

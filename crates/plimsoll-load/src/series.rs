@@ -1,13 +1,31 @@
 //! Latency over time: one small histogram per interval of intended arrival.
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
-use crate::measure::LATENCY_MAX_NS;
-use crate::report::SeriesPoint;
+use crate::limits::LATENCY_MAX_NS;
 use crate::units::{micros, seconds};
 
 /// Two significant digits: within 1 %, and some 10 KiB per interval.
 const DIGITS: u8 = 2;
+
+/// An interval of a time series. A request belongs to the interval of its
+/// intended arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SeriesPoint {
+    /// Start of the interval, in seconds after the end of the warm-up.
+    pub at_seconds: f64,
+    /// Number of requests.
+    pub count: u64,
+    /// Number of requests that failed.
+    pub failures: u64,
+    /// Median latency; within 1 %.
+    pub p50_us: f64,
+    /// 99th percentile; within 1 %.
+    pub p99_us: f64,
+    /// Largest latency.
+    pub max_us: f64,
+}
 
 /// Intervals of a run.
 #[derive(Debug)]

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_signal_is_remembered() {
+    fn signal_is_stored() {
         let stop = Stop::on_signals().unwrap();
         signal_hook::low_level::raise(SIGTERM).unwrap();
         assert!(stop.wait(Duration::from_secs(60)));

@@ -1,10 +1,10 @@
 //! Headroom: a share of the CPUs that batch work leaves idle for
 //! latency-critical work.
 //!
-//! A [`Controller`] is told, interval by interval, what CPU time side work and
-//! everything else took, and says what side work may run until the next
-//! update. [`split`] shares that grant among side groups. A [`Demand`] merges what
-//! several groups ask for.
+//! A [`Controller`] takes, interval by interval, the CPU time used by batch work
+//! and by all other work, and grants batch work CPU time until the next update.
+//! [`split`] shares that grant among batch groups. A [`Demand`] merges the
+//! headrooms and tolerances of several groups.
 
 use std::cmp::Ordering;
 
@@ -202,12 +202,12 @@ impl Controller {
     }
 
     /// Ends the interval since the last update, in which batch work used
-    /// `side_ns` and all other work `nonside_ns`, summed over CPUs and clamped
+    /// `batch_ns` and all other work `nonbatch_ns`, summed over CPUs and clamped
     /// to the capacity of the CPUs. Returns the CPU time that batch work may
     /// use until the next update.
-    pub fn update(&mut self, nonside_ns: u64, side_ns: u64, now_ns: u64) -> u64 {
+    pub fn update(&mut self, nonbatch_ns: u64, batch_ns: u64, now_ns: u64) -> u64 {
         // SAFETY: accesses only the controller, whose parameters were checked.
-        unsafe { ffi::plim_headroom_update(&mut self.raw, nonside_ns, side_ns, now_ns) }
+        unsafe { ffi::plim_headroom_update(&mut self.raw, nonbatch_ns, batch_ns, now_ns) }
     }
 
     /// Grant of the last update.
@@ -327,22 +327,22 @@ impl Demand {
     }
 }
 
-/// One side group's claim on a grant.
+/// A batch group's part of a grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Side {
-    /// The most it can use; [`WANT_ANYTHING_NS`]: whatever there is.
+pub struct BatchGroup {
+    /// The most it can use; [`WANT_ANYTHING_NS`]: any amount.
     pub want_ns: u64,
-    /// What [`split`] gives it.
+    /// Its part, set by [`split`].
     pub share_ns: u64,
     /// On the cgroup v2 scale, 1 to 10,000. Out of range counts as the nearest
     /// in range.
     pub weight: u32,
 }
 
-/// The order in which the core serves sides.
-fn order_of(a: &ffi::plim_headroom_side, b: &ffi::plim_headroom_side) -> Ordering {
+/// The order in which the core serves batch groups.
+fn order_of(a: &ffi::plim_headroom_batch_group, b: &ffi::plim_headroom_batch_group) -> Ordering {
     // SAFETY: reads the two structs; takes any numbers.
-    let is_before = |a, b| unsafe { ffi::plim_headroom_side_before(a, b) != 0 };
+    let is_before = |a, b| unsafe { ffi::plim_headroom_batch_before(a, b) != 0 };
     match (is_before(a, b), is_before(b, a)) {
         (true, _) => Ordering::Less,
         (false, true) => Ordering::Greater,
@@ -350,24 +350,24 @@ fn order_of(a: &ffi::plim_headroom_side, b: &ffi::plim_headroom_side) -> Orderin
     }
 }
 
-/// Shares a grant among any number of side groups by weight. What one does not
-/// want goes to the others. A grant above
+/// Shares a grant among any number of batch groups by weight. Time that one does
+/// not want goes to the others. A grant above
 /// [`RUNTIME_MAX_NS`](crate::RUNTIME_MAX_NS) counts as that.
-pub fn split(sides: &mut [Side], grant_ns: u64) {
-    let raw_of = |side: &Side| ffi::plim_headroom_side {
-        want_ns: side.want_ns,
+pub fn split(groups: &mut [BatchGroup], grant_ns: u64) {
+    let raw_of = |group: &BatchGroup| ffi::plim_headroom_batch_group {
+        want_ns: group.want_ns,
         share_ns: 0,
-        weight: side.weight,
+        weight: group.weight,
     };
-    let mut order: Vec<(usize, ffi::plim_headroom_side)> =
-        sides.iter().map(raw_of).enumerate().collect();
+    let mut order: Vec<(usize, ffi::plim_headroom_batch_group)> =
+        groups.iter().map(raw_of).enumerate().collect();
     order.sort_by(|(_, a), (_, b)| order_of(a, b));
-    let (places, mut raw): (Vec<usize>, Vec<_>) = order.into_iter().unzip();
+    let (indices, mut raw): (Vec<usize>, Vec<_>) = order.into_iter().unzip();
     // No memory holds more than a u32 counts.
     let count = u32::try_from(raw.len()).unwrap_or(u32::MAX);
-    // SAFETY: the array has at least count sides.
+    // SAFETY: the array has at least count groups.
     unsafe { ffi::plim_headroom_split(raw.as_mut_ptr(), count, grant_ns) };
-    for (place, raw) in places.into_iter().zip(raw) {
-        sides[place].share_ns = raw.share_ns;
+    for (index, raw) in indices.into_iter().zip(raw) {
+        groups[index].share_ns = raw.share_ns;
     }
 }

@@ -39,7 +39,7 @@ fn mixed_tasks_share_by_weight_within_one_percent() {
 }
 
 #[test]
-fn nice_0_gets_three_times_what_nice_5_gets() {
+fn nice_0_gets_three_times_the_share_of_nice_5() {
     let ran_ns = simulate(&[batch::weight(0), batch::weight(5)], 100_000);
     let ratio = ran_ns[0] as f64 / ran_ns[1] as f64;
     assert!((ratio - 1024.0 / 335.0).abs() < 0.01, "{ratio}");

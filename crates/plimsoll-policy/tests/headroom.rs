@@ -1,7 +1,9 @@
 //! Property tests of the headroom core against brute-force sums over windows.
 
 use plimsoll_policy::NSEC_PER_MSEC as MS;
-use plimsoll_policy::headroom::{self, Controller, Demand, Headroom, Params, Side, Tolerance};
+use plimsoll_policy::headroom::{
+    self, BatchGroup, Controller, Demand, Headroom, Params, Tolerance,
+};
 use proptest::prelude::*;
 
 fn params(headroom_ppm: u32, nr_cpus: u32) -> Params {
@@ -19,8 +21,8 @@ fn params(headroom_ppm: u32, nr_cpus: u32) -> Params {
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     length_ns: u64,
-    nonside_ns: u64,
-    side_ns: u64,
+    nonbatch_ns: u64,
+    batch_ns: u64,
 }
 
 proptest! {
@@ -34,20 +36,20 @@ proptest! {
         let mut controller = Controller::new(params, 0).expect("valid parameters");
         let mut past: Vec<Interval> = Vec::new();
         let mut now_ns = 0;
-        for (length_ns, busy, side) in raw {
+        for (length_ns, busy, batch) in raw {
             now_ns += length_ns;
             let busy_ns = (length_ns as f64 * f64::from(nr_cpus) * busy) as u64;
-            let side_ns = (busy_ns as f64 * side) as u64;
-            let nonside_ns = busy_ns - side_ns;
-            past.push(Interval { length_ns, nonside_ns, side_ns });
-            let grant_ns = controller.update(nonside_ns, side_ns, now_ns);
+            let batch_ns = (busy_ns as f64 * batch) as u64;
+            let nonbatch_ns = busy_ns - batch_ns;
+            past.push(Interval { length_ns, nonbatch_ns, batch_ns });
+            let grant_ns = controller.update(nonbatch_ns, batch_ns, now_ns);
             if controller.credit_ns() <= 0 || grant_ns > controller.credit_ns().unsigned_abs() {
                 continue;
             }
             let (mut window_ns, mut busy_ns) = (0u128, u128::from(grant_ns));
             for interval in past.iter().rev() {
                 window_ns += u128::from(interval.length_ns);
-                busy_ns += u128::from(interval.nonside_ns + interval.side_ns);
+                busy_ns += u128::from(interval.nonbatch_ns + interval.batch_ns);
                 if window_ns > u128::from(params.window_ns) {
                     break;
                 }
@@ -81,17 +83,17 @@ proptest! {
         raw in prop::collection::vec((0..=20 * MS, 1..=10_000u32), 1..=200),
         grant_ns in 0..=200 * MS,
     ) {
-        let mut sides: Vec<Side> = raw.iter()
-            .map(|&(want_ns, weight)| Side { want_ns, weight, share_ns: 0 })
+        let mut groups: Vec<BatchGroup> = raw.iter()
+            .map(|&(want_ns, weight)| BatchGroup { want_ns, weight, share_ns: 0 })
             .collect();
-        headroom::split(&mut sides, grant_ns);
-        let shared_ns: u64 = sides.iter().map(|side| side.share_ns).sum();
-        let wanted_ns: u64 = sides.iter().map(|side| side.want_ns).sum();
+        headroom::split(&mut groups, grant_ns);
+        let shared_ns: u64 = groups.iter().map(|group| group.share_ns).sum();
+        let wanted_ns: u64 = groups.iter().map(|group| group.want_ns).sum();
         prop_assert!(shared_ns <= grant_ns);
-        prop_assert!(shared_ns + sides.len() as u64 > grant_ns.min(wanted_ns));
-        for a in &sides {
+        prop_assert!(shared_ns + groups.len() as u64 > grant_ns.min(wanted_ns));
+        for a in &groups {
             prop_assert!(a.share_ns <= a.want_ns);
-            for b in sides.iter().filter(|b| b.share_ns < b.want_ns) {
+            for b in groups.iter().filter(|b| b.share_ns < b.want_ns) {
                 // None has more per weight than one that still wants.
                 let of_a = u128::from(a.share_ns) * u128::from(b.weight);
                 let of_b = u128::from(b.share_ns + 1) * u128::from(a.weight);
@@ -101,16 +103,16 @@ proptest! {
     }
 
     #[test]
-    fn sharing_gives_what_rounds_over_all_sides_give(
+    fn shares_equal_those_of_rounds_over_all_groups(
         raw in prop::collection::vec((want(), 0..=10_001u32), 0..=150),
         grant_ns in prop_oneof![0..=100u64, 0..=200 * MS, Just(u64::MAX)],
     ) {
-        let mut sides: Vec<Side> = raw.iter()
-            .map(|&(want_ns, weight)| Side { want_ns, weight, share_ns: 7 })
+        let mut groups: Vec<BatchGroup> = raw.iter()
+            .map(|&(want_ns, weight)| BatchGroup { want_ns, weight, share_ns: 7 })
             .collect();
-        let expected = shares_by_rounds(&sides, grant_ns);
-        headroom::split(&mut sides, grant_ns);
-        let shares: Vec<u64> = sides.iter().map(|side| side.share_ns).collect();
+        let expected = shares_by_rounds(&groups, grant_ns);
+        headroom::split(&mut groups, grant_ns);
+        let shares: Vec<u64> = groups.iter().map(|group| group.share_ns).collect();
         prop_assert_eq!(shares, expected);
     }
 
@@ -171,7 +173,7 @@ proptest! {
     }
 }
 
-/// What a side may want: little, so that many are satisfied, or anything.
+/// A want of a batch group: little, so that many are satisfied, or anything.
 fn want() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..=20 * MS,
@@ -181,25 +183,25 @@ fn want() -> impl Strategy<Value = u64> {
 }
 
 /// The slow and obvious way: in each round, all that want no more than their
-/// part of what is left have it; when there is none, all get their part.
-fn shares_by_rounds(sides: &[Side], grant_ns: u64) -> Vec<u64> {
-    let weight = |side: &Side| u128::from(side.weight.clamp(1, 10_000));
+/// part of the rest get it; when there is none, all get their part.
+fn shares_by_rounds(groups: &[BatchGroup], grant_ns: u64) -> Vec<u64> {
+    let weight = |group: &BatchGroup| u128::from(group.weight.clamp(1, 10_000));
     let mut left_ns = u128::from(grant_ns.min(plimsoll_policy::RUNTIME_MAX_NS));
-    let mut shares: Vec<Option<u64>> = vec![None; sides.len()];
+    let mut shares: Vec<Option<u64>> = vec![None; groups.len()];
     loop {
-        let open = || (0..sides.len()).filter(|&index| shares[index].is_none());
-        let sum: u128 = open().map(|index| weight(&sides[index])).sum();
-        let part = |index: usize| left_ns * weight(&sides[index]) / sum;
+        let open = || (0..groups.len()).filter(|&index| shares[index].is_none());
+        let sum: u128 = open().map(|index| weight(&groups[index])).sum();
+        let part = |index: usize| left_ns * weight(&groups[index]) / sum;
         let satisfied: Vec<usize> = open()
-            .filter(|&index| u128::from(sides[index].want_ns) <= part(index))
+            .filter(|&index| u128::from(groups[index].want_ns) <= part(index))
             .collect();
         if satisfied.is_empty() {
             let rest = |index: usize| shares[index].unwrap_or_else(|| part(index) as u64);
-            return (0..sides.len()).map(rest).collect();
+            return (0..groups.len()).map(rest).collect();
         }
         for index in satisfied {
-            shares[index] = Some(sides[index].want_ns);
-            left_ns -= u128::from(sides[index].want_ns);
+            shares[index] = Some(groups[index].want_ns);
+            left_ns -= u128::from(groups[index].want_ns);
         }
     }
 }
@@ -283,7 +285,7 @@ fn a_tolerance_out_of_range_is_cut_to_the_nearest_in_range() {
 
 /// The share of the CPUs that batch work gets beside other load, both averaged
 /// over ten seconds.
-fn batch_share(headroom_ppm: u32, main: f64) -> f64 {
+fn batch_share(headroom_ppm: u32, other: f64) -> f64 {
     let (nr_cpus, step_ns) = (2, 10 * MS);
     let capacity_ns = f64::from(nr_cpus) * step_ns as f64;
     let params = Params {
@@ -291,19 +293,19 @@ fn batch_share(headroom_ppm: u32, main: f64) -> f64 {
         ..params(headroom_ppm, nr_cpus)
     };
     let mut controller = Controller::new(params, 0).expect("valid parameters");
-    let (mut grant_ns, mut side_ns) = (0, 0);
+    let (mut grant_ns, mut batch_ns) = (0, 0);
     for step in 1..=1000 {
-        let main_ns = (capacity_ns * main) as u64;
-        let ran_ns = grant_ns.min(capacity_ns as u64 - main_ns);
-        side_ns += ran_ns;
-        grant_ns = controller.update(main_ns, ran_ns, step * step_ns);
+        let other_ns = (capacity_ns * other) as u64;
+        let ran_ns = grant_ns.min(capacity_ns as u64 - other_ns);
+        batch_ns += ran_ns;
+        grant_ns = controller.update(other_ns, ran_ns, step * step_ns);
     }
-    side_ns as f64 / (capacity_ns * 1000.0)
+    batch_ns as f64 / (capacity_ns * 1000.0)
 }
 
 #[test]
 fn batch_work_gets_the_rest_of_load_and_headroom() {
-    for (main, side) in [
+    for (other, batch) in [
         (0.0, 0.7),
         (0.3, 0.4),
         (0.5, 0.2),
@@ -311,10 +313,10 @@ fn batch_work_gets_the_rest_of_load_and_headroom() {
         (0.7, 0.0),
         (0.9, 0.0),
     ] {
-        let got = batch_share(300_000, main);
+        let got = batch_share(300_000, other);
         assert!(
-            (got - side).abs() < 0.002,
-            "main {main}: side {got}, not {side}"
+            (got - batch).abs() < 0.002,
+            "other {other}: batch {got}, not {batch}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! How long to wait before a scheduler that was thrown out is loaded again.
+//! Waits before a scheduler that was thrown out is loaded again.
 
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,8 @@ impl Backoff {
         Self { next: FIRST }
     }
 
-    /// After a failure at `now`: when to try again. `started`: when the
-    /// scheduler that failed began to run, if it did.
+    /// Returns when to retry after a failure at `now`. `started`: when the failed scheduler began
+    /// to run, if it did.
     pub fn after_failure(&mut self, started: Option<Instant>, now: Instant) -> Instant {
         if started.is_some_and(|started| now.saturating_duration_since(started) >= HEALTHY) {
             self.next = FIRST;

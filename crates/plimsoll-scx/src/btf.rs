@@ -1,5 +1,5 @@
-//! The kernel's own types: what its structures have, and what its enumerators
-//! are worth. They differ between kernels, and BTF tells.
+//! The kernel's own types, from BTF: members of structures and values of enumerators, which differ
+//! between kernels.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,14 +12,13 @@ use libbpf_rs::skel::OpenSkel as _;
 use crate::Error;
 use crate::skel::OpenBpfSkel;
 
-/// What scx's headers put before an enumerator's name, to name the read-only
-/// variable that stands for it in a BPF program.
+/// Prefix with which scx's headers name the read-only variable for an enumerator in a BPF program.
 const VARIABLE_PREFIX: &str = "__";
 
-/// Which of a program's variables stand for enumerators.
+/// Variables of a program that stand for enumerators.
 const ENUMERATOR_PREFIX: &str = "SCX_";
 
-/// Those that the scheduler cannot do without.
+/// Enumerators that the scheduler needs.
 const REQUIRED: &[&str] = &[
     "SCX_DSQ_LOCAL",
     "SCX_ENQ_LAST",
@@ -30,7 +29,7 @@ const REQUIRED: &[&str] = &[
     "SCX_TASK_RESET_RUNNABLE_AT",
 ];
 
-/// Those that are 0, and without effect, on a kernel that has not got them.
+/// Enumerators that are 0, and without effect, on a kernel that lacks them.
 #[cfg(test)]
 const OPTIONAL: &[&str] = &["SCX_ENQ_IMMED"];
 
@@ -42,7 +41,7 @@ impl KernelTypes {
         Ok(Self(Btf::from_path(path)?))
     }
 
-    /// Whether a structure is there and has a member of that name.
+    /// Whether a structure exists and has a member of that name.
     pub(crate) fn has_member(&self, structure: &str, member: &str) -> bool {
         self.0
             .type_by_name::<Composite<'_>>(structure)
@@ -52,7 +51,7 @@ impl KernelTypes {
     /// All enumerators of sched_ext.
     fn enumerators(&self) -> HashMap<&str, u64> {
         // Some kernels are built without 64-bit enumerators: their BTF has the
-        // lower half of the numbers only, in an enum of 8 bytes. Better none.
+        // lower half of the values only, in an enum of 8 bytes. These are skipped.
         let short = self
             .0
             .type_by_kind::<Enum<'_>>()
@@ -80,8 +79,8 @@ struct Variable {
     bytes: usize,
 }
 
-/// Gives each variable of the scheduler that stands for an enumerator of the
-/// kernel that enumerator's value. What the kernel lacks stays 0.
+/// Sets each variable of the scheduler that stands for an enumerator to the kernel's value.
+/// Enumerators that the kernel lacks stay 0.
 pub(crate) fn import_enumerators(
     skel: &mut OpenBpfSkel<'static>,
     types: &KernelTypes,
@@ -101,12 +100,12 @@ fn rodata_variables(skel: &OpenBpfSkel<'static>) -> libbpf_rs::Result<Vec<Variab
     let Some(section) = btf.type_by_name::<DataSec<'_>>(".rodata") else {
         return Ok(Vec::new());
     };
-    let variables = section.iter().filter_map(|place| {
-        let variable = btf.type_by_id::<Var<'_>>(place.ty)?;
+    let variables = section.iter().filter_map(|entry| {
+        let variable = btf.type_by_id::<Var<'_>>(entry.ty)?;
         Some(Variable {
             name: variable.name()?.to_str()?.to_owned(),
-            offset: place.offset as usize,
-            bytes: place.size,
+            offset: entry.offset as usize,
+            bytes: entry.size,
         })
     });
     Ok(variables.collect())
@@ -127,10 +126,10 @@ fn fill(
         };
         let bytes = value.to_ne_bytes();
         let end = variable.offset + variable.bytes;
-        if let Some(place) = rodata.get_mut(variable.offset..end)
-            && place.len() == bytes.len()
+        if let Some(target) = rodata.get_mut(variable.offset..end)
+            && target.len() == bytes.len()
         {
-            place.copy_from_slice(&bytes);
+            target.copy_from_slice(&bytes);
             filled.push(name);
         }
     }
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_does_not_tell_what_is_needed_is_refused() {
+    fn a_kernel_without_a_needed_enumerator_is_refused() {
         for name in REQUIRED {
             let mut skel = crate::loader::open().unwrap();
             let result = import_enumerators(&mut skel, &types(&kernel(name)));
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_scheduler_names_is_required() {
+    fn enumerators_named_by_the_scheduler_are_required() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bpf");
         let sources: Vec<String> = std::fs::read_dir(folder)
             .unwrap()

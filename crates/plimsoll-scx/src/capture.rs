@@ -1,17 +1,17 @@
-//! libbpf talks to standard error through one callback of the process. Here
-//! what it says is kept, and shown only with an error.
+//! Capture of libbpf's output, which goes to standard error by default. It is kept, and shown only
+//! with an error.
 
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use libbpf_rs::PrintLevel;
 
-/// More than a verifier log's end, which is where the reason is.
+/// Most output that is kept: more than the end of a verifier log, which has the reason.
 const KEPT_BYTES: usize = 64 * 1024;
 
 static SAID: Mutex<String> = Mutex::new(String::new());
 
 fn said() -> MutexGuard<'static, String> {
-    // A panic elsewhere cannot leave half a string.
+    // A panic elsewhere cannot leave half a string behind.
     SAID.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -23,13 +23,13 @@ pub(crate) fn silence() {
     });
 }
 
-/// Silences libbpf, and forgets what it has said.
+/// Silences libbpf, and clears the captured output.
 pub(crate) fn start() {
     silence();
     said().clear();
 }
 
-/// What libbpf has said since [`start`]: the end of it, if it was much.
+/// The end of libbpf's output since [`start`].
 pub(crate) fn take() -> String {
     std::mem::take(&mut said())
 }
@@ -43,12 +43,11 @@ fn keep(_level: PrintLevel, message: String) {
     }
 }
 
-/// How libbpf begins lines that only say that a step failed.
+/// Prefix of libbpf's lines that only say that a step failed.
 const SUMMARY: &str = "libbpf: failed to load ";
 
-/// The line of libbpf's output that most likely says why a load failed: of a
-/// verifier's log the last line before its statistics, else the last line
-/// that is not a mere summary.
+/// The line of libbpf's output that most likely has the reason of a failed load: of a verifier's
+/// log the last line before its statistics, else the last line that is not a mere summary.
 pub(crate) fn reason(log: &str) -> Option<&str> {
     let lines: Vec<&str> = log.lines().map(str::trim).collect();
     let end = lines

@@ -1,4 +1,4 @@
-//! What can go wrong once there is a scheduler, or while it is sought.
+//! Errors of control through the scheduler.
 
 use std::error::Error as StdError;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use plimsoll_engine::EngineError;
 
 use crate::Error;
 
-/// Why a group cannot be controlled through the scheduler. One line each.
+/// Error of control through the scheduler. Each message is one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
@@ -16,7 +16,7 @@ pub enum ControlError {
     #[error(transparent)]
     Load(#[from] Error),
 
-    /// The host lacks something else that it needs.
+    /// The host lacks another requirement.
     #[error("{0}")]
     NotReady(String),
 
@@ -25,7 +25,7 @@ pub enum ControlError {
     Pin {
         /// The pin.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: libbpf_rs::Error,
     },
 
@@ -48,16 +48,16 @@ pub enum ControlError {
         loaded: String,
     },
 
-    /// Something that the scheduler was asked for was not done.
+    /// A request to the scheduler failed.
     #[error("cannot {what}: {source}")]
     Change {
-        /// What was asked for.
+        /// The request.
         what: &'static str,
-        /// Why it was not done.
+        /// The cause.
         source: Box<dyn StdError + Send + Sync>,
     },
 
-    /// The engine's.
+    /// An error of the engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }

@@ -1,4 +1,4 @@
-//! What the scheduler is doing, in all detail: for `plimsoll debug`.
+//! Detailed state of the scheduler, for `plimsoll debug`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,8 +22,9 @@ use crate::bpf_intf::{
     plimsoll_group_flags_PLIMSOLL_BATCH as BATCH, plimsoll_group_flags_PLIMSOLL_CAP as CAP,
     plimsoll_group_flags_PLIMSOLL_CPU_LIMIT as CPU_LIMIT,
     plimsoll_group_flags_PLIMSOLL_PER_TASK as PER_TASK,
-    plimsoll_group_flags_PLIMSOLL_QUOTA as QUOTA, plimsoll_group_flags_PLIMSOLL_SIDE as SIDE,
+    plimsoll_group_flags_PLIMSOLL_QUOTA as QUOTA,
     plimsoll_group_flags_PLIMSOLL_SOFT_CAP as SOFT_CAP, plimsoll_group_flags_PLIMSOLL_USED as USED,
+    plimsoll_group_flags_PLIMSOLL_YIELDS as YIELDS,
     plimsoll_limits_PLIMSOLL_SLOT_NONE as SLOT_NONE,
 };
 use crate::control_error::ControlError;
@@ -33,15 +34,15 @@ use crate::objects::Objects;
 use crate::sample::monotonic_ns;
 use crate::status::Status;
 
-/// Where the kernel counts what schedulers had to put up with.
+/// The kernel's counters of events of the scheduler.
 const EVENTS: &str = "/sys/kernel/sched_ext/root/events";
 
-/// Everything.
+/// Complete state.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
-    /// The host, and which scheduler is loaded.
+    /// The host, and the loaded scheduler.
     pub host: Readiness,
-    /// What its owner says, if there is one.
+    /// The status published by its owner, if any.
     pub status: Option<Status>,
     /// The machine.
     pub machine: Machine,
@@ -51,56 +52,56 @@ pub struct Snapshot {
     pub cpus: Vec<Cpu>,
     /// The last decisions of all CPUs, the oldest first.
     pub decisions: Vec<Decision>,
-    /// The kernel's counters of odd events.
+    /// The kernel's counters of rare events.
     pub events: BTreeMap<String, i64>,
 }
 
-/// What holds for the machine.
+/// State of the machine.
 #[derive(Debug, Default, Serialize)]
 pub struct Machine {
-    /// Some group asks for headroom.
+    /// A group demands headroom.
     pub headroom_on: bool,
     /// Of all CPUs; all of them, where a number of CPUs is kept idle.
     pub headroom_ppm: u32,
-    /// What holds: the largest demand, as it was asked for.
+    /// The headroom in force: the largest demand, in the form of the request.
     pub headroom: Option<String>,
-    /// What is asked for in the other form, and is less.
+    /// The smaller demand in the other form.
     pub headroom_overruled: Option<String>,
-    /// What side work may run in any case.
+    /// CPU time that batch work always gets.
     pub tolerance_runtime_usec: u64,
-    /// In this time.
+    /// Per this period.
     pub tolerance_period_usec: u64,
-    /// What the law leaves to side work now.
+    /// Credit of batch work under the law.
     pub credit_usec: i64,
-    /// What it gave for the last interval.
+    /// Allowance of the last interval.
     pub allowance_usec: u64,
-    /// Time-integral of the headroom that was missing.
+    /// Time-integral of the missing headroom.
     pub shortfall_usec: u64,
-    /// Times that it was worked out.
+    /// Number of updates.
     pub nr_updates: u64,
-    /// Side tasks that were taken off a CPU for it.
+    /// Batch tasks that were preempted for headroom.
     pub nr_evictions: u64,
-    /// Idle CPUs that normal tasks took.
+    /// Idle CPUs taken by normal tasks.
     pub nr_takeovers: u64,
-    /// Time in which fewer CPUs were idle than `--headroom Ncpus` asks for although side work ran
+    /// Time in which fewer CPUs were idle than `--headroom Ncpus` demands although batch work ran
     /// above its tolerance.
     pub shortage_usec: u64,
-    /// Such times, by how long they were: under 2, 4, 8 … µs, and in the end all longer ones.
+    /// Number of such times by length: under 2, 4, 8 … µs, and finally all longer ones.
     pub nr_shortages: Vec<u64>,
 }
 
-/// One group.
+/// A group.
 #[derive(Debug, Serialize)]
 pub struct Group {
-    /// Its slot; 0 is for tasks of no managed group.
+    /// Its slot; 0 is for tasks of no group.
     pub slot: u32,
-    /// The kernel's number of its cgroup.
+    /// The kernel's id of its cgroup.
     pub cgroup_id: u64,
-    /// How it is treated.
+    /// Names of its flags.
     pub flags: Vec<&'static str>,
     /// The slot of the group around it.
     pub parent: Option<u32>,
-    /// Against other groups.
+    /// Weight relative to other groups.
     pub weight: u32,
     /// Tasks that run or wait.
     pub nr_runnable: u32,
@@ -112,19 +113,19 @@ pub struct Group {
     pub background: bool,
     /// Left in its pool; missing without a quota.
     pub pool_usec: Option<u64>,
-    /// What a CPU takes from the pool at a time; missing without a quota.
+    /// Runtime that a CPU takes from the pool at a time; missing without a quota.
     pub slice_usec: Option<u64>,
     /// CPUs that are throttled now.
     pub nr_throttled_cpus: u32,
     /// Usage rate in ppm of one CPU.
     pub rate_ppm: u64,
-    /// Until when its cap holds it, from now; 0: it does not.
+    /// Time until its cap lets it run; 0: it may run.
     pub blocked_usec: u64,
-    /// Virtual time, in units that only their differences matter of.
+    /// Virtual runtime; only differences are meaningful.
     pub vruntime: u64,
 }
 
-/// One CPU.
+/// A CPU.
 #[derive(Debug, Serialize)]
 pub struct Cpu {
     /// Its number.
@@ -135,30 +136,32 @@ pub struct Cpu {
     pub since_usec: u64,
     /// The slot of the group that runs there.
     pub slot: Option<u32>,
-    /// It holds a place for side work.
-    pub side: bool,
+    /// It holds a CPU token for batch work.
+    #[serde(rename = "side")]
+    pub token: bool,
     /// Its last-level cache.
     pub llc: u32,
-    /// What is left of it for batch work.
+    /// Share of it that is left for batch work.
     pub room_ppm: u32,
-    /// Times that a task was chosen.
+    /// Number of dispatches.
     pub nr_dispatches: u64,
-    /// Times that it went idle to make room for a fair task.
-    pub nr_rooms: u64,
+    /// Times that it went idle to yield to a fair task.
+    #[serde(rename = "nr_rooms")]
+    pub nr_yields: u64,
 }
 
-/// One decision.
+/// A decision.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Decision {
-    /// How long ago.
+    /// Age of the decision.
     pub ago_usec: u64,
-    /// Where.
+    /// The CPU.
     pub cpu: u32,
-    /// Which.
+    /// The kind.
     pub kind: &'static str,
-    /// Of which group.
+    /// The slot of the group.
     pub slot: u32,
-    /// About which task.
+    /// The task.
     pub pid: u32,
     /// Left, waited or to wait.
     pub detail_usec: u32,
@@ -167,7 +170,7 @@ pub struct Decision {
 fn flag_names(flags: u32) -> Vec<&'static str> {
     let names = [
         (BATCH, "batch"),
-        (SIDE, "side"),
+        (YIELDS, "side"),
         (QUOTA, "quota"),
         (CAP, "cap"),
         (SOFT_CAP, "soft-cap"),
@@ -224,11 +227,11 @@ fn cpu_of(objects: &Objects, cpu: u32, now_ns: u64) -> Option<Cpu> {
         state,
         since_usec: now_ns.saturating_sub(found.since_ns) / 1000,
         slot: (found.state == CPU_BATCH).then_some(found.slot),
-        side: found.side != 0,
+        token: found.token != 0,
         llc: found.llc,
         room_ppm: found.room_ppm,
         nr_dispatches: found.nr_dispatches,
-        nr_rooms: found.nr_rooms,
+        nr_yields: found.nr_yields,
     })
 }
 
@@ -256,7 +259,7 @@ fn machine_of(objects: &Objects) -> Machine {
     };
     let headroom = &machine.headroom;
     let demand = Demand::now(objects);
-    // Without headroom the scheduler does not keep it; the ext servers do.
+    // Without headroom the tolerance is kept by the ext servers, not by the scheduler.
     let tolerance = demand.tolerance();
     let text = |headroom: Option<Headroom>| headroom.map(|headroom| headroom.to_string());
     Machine {

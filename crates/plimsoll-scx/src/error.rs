@@ -1,12 +1,12 @@
-//! What can go wrong between the scheduler and the kernel.
+//! Errors between the scheduler and the kernel.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::ExitReport;
 
-/// Why the scheduler is not loaded. Each message is one line; what libbpf, the
-/// verifier or the kernel said besides is in [`Error::log`].
+/// Error of loading the scheduler. Each message is one line; further output of libbpf, the
+/// verifier or the kernel is in [`Error::log`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,15 +18,17 @@ pub enum Error {
     #[error("this kernel has no BTF (CONFIG_DEBUG_INFO_BTF): {0} is missing")]
     NoBtf(PathBuf),
 
-    /// What the kernel, or the scheduler, says of its types is not understood.
+    /// The type information of the kernel or the scheduler cannot be parsed.
     #[error("cannot read BTF: {0}")]
     Btf(libbpf_rs::Error),
 
     /// The kernel's types lack a constant that the scheduler needs.
-    #[error("this kernel's BTF does not tell {0} in full; is it built without 64-bit enumerators?")]
+    #[error(
+        "this kernel's BTF lacks the full value of {0}; is it built without 64-bit enumerators?"
+    )]
     NoConstant(&'static str),
 
-    /// There can be one scheduler at a time.
+    /// Another scheduler is loaded; there can be only one.
     #[error("another sched_ext scheduler is loaded: {0}")]
     OtherScheduler(String),
 
@@ -35,27 +37,27 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 
-    /// The file holds something else than is expected.
+    /// The file has unexpected content.
     #[error("{path} says {text:?}, which is not understood")]
     Parse {
         /// The file.
         path: PathBuf,
-        /// What is in it.
+        /// Its content.
         text: String,
     },
 
-    /// One of the steps that libbpf takes has failed.
+    /// A step of libbpf has failed.
     #[error("cannot {step} the scheduler: {source}{}", explanation(.reason.as_deref()))]
     Libbpf {
-        /// What was being done: open, configure, load or attach.
+        /// The step: open, configure, load or attach.
         step: &'static str,
         /// libbpf's own error.
         source: libbpf_rs::Error,
-        /// The most telling line that the kernel or libbpf left.
+        /// The line of the kernel's or libbpf's output that names the reason best.
         reason: Option<String>,
         /// Everything that libbpf printed, or the end of it.
         log: String,
@@ -67,8 +69,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What libbpf printed, such as the verifier's log, or what the kernel
-    /// dumped: many lines, or none.
+    /// Output of libbpf, such as the verifier's log, or the kernel's dump: many lines, or none.
     pub fn log(&self) -> Option<&str> {
         match self {
             Self::Libbpf { log, .. } => Some(log.as_str()),

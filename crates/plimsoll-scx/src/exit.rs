@@ -1,4 +1,4 @@
-//! What a scheduler that is gone has left behind.
+//! Exit reports of schedulers.
 
 use std::ffi::c_char;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::skel::types::user_exit_info;
 
-/// Those of the kernel's `enum scx_exit_kind` (kernel/sched/ext_internal.h)
+/// Kinds of the kernel's `enum scx_exit_kind` (kernel/sched/ext_internal.h)
 /// that have names here. User space reads them, so they keep their numbers.
 const KINDS: &[(i32, ExitKind)] = &[
     (64, ExitKind::Unregistered),
@@ -22,17 +22,17 @@ const KINDS: &[(i32, ExitKind)] = &[
 /// From here on the kernel's exit kinds are errors.
 const FIRST_ERROR: i32 = 1024;
 
-/// Why a scheduler is gone: the kernel's `enum scx_exit_kind`.
+/// Reason of an exit: the kernel's `enum scx_exit_kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExitKind {
-    /// User space has taken it out.
+    /// User space has removed it.
     Unregistered,
-    /// The scheduler itself has asked for it.
+    /// The scheduler itself has requested it.
     UnregisteredByScheduler,
-    /// The kernel has asked for it, without an error: a CPU came or went.
+    /// The kernel has requested it, without an error: a CPU went online or offline.
     UnregisteredByKernel,
-    /// Somebody has used SysRq-S.
+    /// It was removed by SysRq-S.
     SysRq,
     /// The kernel found the scheduler at fault.
     Error,
@@ -62,14 +62,14 @@ impl ExitKind {
     }
 }
 
-/// What a scheduler that is gone has left behind. Displayed, it is one line.
+/// Exit report of a scheduler. Displayed as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitReport {
-    /// Why it is gone.
+    /// Reason of the exit.
     pub kind: ExitKind,
     /// The code given to `scx_bpf_exit`, else that of the kernel's request.
     pub code: i64,
-    /// The kernel's words for the kind.
+    /// The kernel's text for the kind.
     pub reason: String,
     /// Details, if there are any.
     pub message: String,
@@ -78,21 +78,20 @@ pub struct ExitReport {
 }
 
 impl ExitReport {
-    /// What the kernel has recorded, without the dump; `None`: nothing yet.
+    /// The kernel's record, without the dump; `None`: not recorded yet.
     ///
     /// # Safety
-    /// The record is there and aligned while this runs. The kernel may write
-    /// to it meanwhile.
+    /// The record must be valid and aligned during the call. The kernel may write to it meanwhile.
     pub(crate) unsafe fn of(record: *const user_exit_info) -> Option<Self> {
-        // SAFETY: as the caller says. It is read anew each time, for the
-        // kernel writes it at any time.
+        // SAFETY: ensured by the caller. It is read anew each time, because the kernel may write it
+        // at any time.
         let kind = unsafe { ptr::read_volatile(&raw const (*record).kind) };
         if kind == 0 {
             return None;
         }
         // The kernel writes the kind last, after a barrier.
         fence(Ordering::Acquire);
-        // SAFETY: as the caller says; the record does not change any more.
+        // SAFETY: ensured by the caller; the record does not change any more.
         let record = unsafe { &*record };
         Some(Self::new(
             kind,
@@ -128,7 +127,7 @@ impl fmt::Display for ExitReport {
     }
 }
 
-/// A C string, which ends with the bytes if it has no end of its own.
+/// Converts a C string, which ends with the bytes if it is not terminated.
 fn text(bytes: impl Iterator<Item = u8>) -> String {
     let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
@@ -139,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_told_from_orderly_exits() {
+    fn errors_differ_from_orderly_exits() {
         for (number, kind) in KINDS {
             assert_eq!(ExitKind::of(*number), *kind);
             assert_eq!(kind.is_error(), *number >= FIRST_ERROR);

@@ -1,8 +1,8 @@
 //! The kernel's ext server: a deadline server on each CPU that lets SCHED_EXT
 //! tasks run although fair ones want to (6.18 has none, 7.2 does). Its default,
-//! 50 ms each second, is far too coarse; ours follows the tolerance, in short
-//! turns that come often: what a batch task holds while it waits, such as a
-//! lock, a fair task may be waiting for.
+//! 50 ms each second, is far too coarse. Plimsoll sets it to the tolerance, in short and
+//! frequent server slices, because a fair task may wait for a resource of a waiting batch
+//! task, such as a lock.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,26 +14,25 @@ use plimsoll_engine::knobs::Tolerance;
 use crate::control_error::ControlError;
 
 const FOLDER: &str = "/sys/kernel/debug/sched/ext_server";
-/// Less than this is not worth a switch to a task and back.
+/// Shortest server slice: less is not worth a switch to a task and back.
 const RUNTIME_MIN_NS: u64 = 100_000;
-/// Turns come no more often. It bounds how long a task can wait for what a
-/// batch task holds for a moment.
+/// Shortest period. It bounds the wait for a resource that a batch task holds for a moment.
 const PERIOD_MIN_NS: u64 = 20_000_000;
-/// The kernel takes up to 2^22 µs.
+/// The kernel accepts up to 2^22 µs.
 pub(crate) const PERIOD_MAX_NS: u64 = 4_000_000_000;
 
-/// What the server of one CPU gives.
+/// Setting of the server of one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Setting {
-    /// Per period.
+    /// Runtime per period.
     pub runtime_ns: u64,
     /// The period.
     pub period_ns: u64,
 }
 
 impl Setting {
-    /// Each CPU's part of a tolerance. With a tolerance of 0 there is just
-    /// enough left that no task waits until the watchdog bites.
+    /// Each CPU's part of a tolerance. A tolerance of 0 still leaves enough that no task waits
+    /// until the watchdog fires.
     pub fn of(tolerance: Tolerance, nr_cpus: u32) -> Self {
         let never = Self {
             runtime_ns: RUNTIME_MIN_NS,
@@ -42,7 +41,7 @@ impl Setting {
         if tolerance.runtime_ns == 0 || tolerance.period_ns == 0 {
             return never;
         }
-        // `period` of one CPU holds this much of what all CPUs share.
+        // The part of one CPU in a period of a runtime that all CPUs share.
         let all = u128::from(tolerance.period_ns) * u128::from(nr_cpus.max(1));
         let runtime = u128::from(PERIOD_MIN_NS) * u128::from(tolerance.runtime_ns) / all;
         if runtime >= u128::from(RUNTIME_MIN_NS) {
@@ -59,8 +58,8 @@ impl Setting {
         }
     }
 
-    /// The writes that lead to `new`, in an order in which the kernel takes
-    /// them: at no step may the runtime exceed the period.
+    /// The writes that lead to `new`, in an order that the kernel accepts: the runtime may never
+    /// exceed the period.
     fn steps_to(self, new: Self) -> Vec<(&'static str, u64, u64)> {
         let runtime = ("runtime", self.runtime_ns, new.runtime_ns);
         let period = ("period", self.period_ns, new.period_ns);
@@ -105,10 +104,10 @@ impl ExtServer {
             .collect()
     }
 
-    /// Sets the servers of all CPUs; what they held goes to the journal first.
+    /// Sets the servers of all CPUs, after recording the old settings in the journal.
     ///
     /// # Errors
-    /// When the kernel refuses, as it does for more than deadline tasks leave.
+    /// When the kernel refuses, because deadline tasks leave too little bandwidth.
     pub fn set(&self, new: Setting, journal: &mut Journal) -> Result<(), ControlError> {
         let mut entries = Vec::new();
         for cpu in self.cpus() {
@@ -136,7 +135,7 @@ impl ExtServer {
         Ok(())
     }
 
-    /// Starts the server of a CPU again, which the kernel may have stopped.
+    /// Restarts the server of a CPU, which the kernel may have stopped.
     pub fn restart(&self, cpu: u32) -> Result<(), ControlError> {
         let file = self.folder.join(format!("cpu{cpu}/runtime"));
         let runtime = read_text(&file)?;
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn at_no_step_does_the_runtime_exceed_the_period() {
+    fn the_runtime_never_exceeds_the_period() {
         let values = [1, 2, 5, 10].map(|ms: u64| ms * 1_000_000);
         let all: Vec<Setting> = values
             .iter()
@@ -214,15 +213,15 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_held_is_put_back() {
+    fn settings_of_servers_are_restored() {
         let root = tempfile::tempdir().unwrap();
         assert!(ExtServer::at(root.path()).is_none());
         let server = server(root.path());
         let header = plimsoll_engine::journal::Header::new("test", "", &Default::default());
         let mut journal = Journal::create(root.path(), &header).unwrap();
         let file = root.path().join("cpu1/runtime");
-        // A file that is written again keeps what is behind the new text:
-        // unlike a kernel's, so the texts are of one length here.
+        // A rewritten regular file keeps the old text behind the new one, unlike a kernel file,
+        // so all texts are of one length here.
         let ours = Setting {
             runtime_ns: 10_000_000,
             period_ns: 2_000_000_000,

@@ -1,4 +1,4 @@
-//! What this host has of what the scheduler needs.
+//! Requirements of the scheduler on this host.
 
 use std::fs;
 use std::path::Path;
@@ -17,43 +17,42 @@ use crate::{Error, Kernel, State, status, supervisor};
 
 /// The name of our scheduler in the kernel.
 const NAME: &str = "plimsoll";
-/// Where the kernel tells the name of the scheduler that is loaded.
+/// The kernel's file with the name of the loaded scheduler.
 const LOADED: &str = "/sys/kernel/sched_ext/root/ops";
 /// include/uapi/linux/magic.h
 const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
 
-/// What this host has of what the scheduler needs, and what runs now.
+/// Requirements of the scheduler on this host, and the scheduler that is loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Readiness {
-    /// The kernel has sched_ext and what loading takes.
+    /// The kernel has sched_ext and all that loading needs.
     pub is_supported: bool,
-    /// What sched_ext is doing: `disabled`, `changing` or `enabled`.
+    /// State of sched_ext: `disabled`, `changing` or `enabled`.
     pub state: String,
     /// The scheduler that is loaded.
     pub loaded: Option<String>,
-    /// That is ours, in this mode, and keeps groups of this user.
+    /// It is Plimsoll's, in this mode, with groups of this user.
     pub mode: Option<Mode>,
-    /// That is ours, and its owner was killed: the next start or
-    /// `plimsoll restore` takes it out.
+    /// It is Plimsoll's, and its owner was killed: the next start or `plimsoll restore` removes it.
     pub is_left_behind: bool,
-    /// Callbacks that the kernel lacks, and what is lost.
+    /// Callbacks that the kernel lacks, and the lost functions.
     pub missing_ops: Vec<&'static str>,
-    /// There is an ext server, and it can be set.
+    /// The kernel has an ext server that can be set.
     pub has_ext_server: bool,
     /// This process may load BPF programs.
     pub is_root: bool,
     /// A BPF file system is mounted where it is expected.
     pub has_bpffs: bool,
-    /// What is in the way, if something is.
+    /// The obstacle, if any.
     pub problem: Option<String>,
 }
 
-/// Looks at this host.
+/// Checks of this host.
 pub struct Host;
 
 impl Host {
-    /// The mode of our scheduler, if it is loaded and keeps groups of this
-    /// user. Costs three small reads.
+    /// The mode of Plimsoll's scheduler, if it is loaded with groups of this user. Costs three
+    /// small reads.
     pub fn loaded(runtime: &RuntimeFolder) -> Option<Mode> {
         if !Self::is_loaded() {
             return None;
@@ -66,17 +65,16 @@ impl Host {
         running.map(|status| status.mode)
     }
 
-    /// Whether our scheduler is in the kernel, whoever keeps it.
+    /// Whether Plimsoll's scheduler is in the kernel, of any user.
     pub(crate) fn is_loaded() -> bool {
         fs::read_to_string(LOADED).is_ok_and(|name| is_ours(name.trim()))
     }
 
-    /// Takes the scheduler of an owner that is gone out of the kernel, and removes the files that
-    /// the owner has published: the scheduler's state, and the kernel's dumps. The caller owns
-    /// the tree.
+    /// Removes the scheduler of an owner that is gone from the kernel, and the files that the owner
+    /// has published: the scheduler's state, and the kernel's dumps. The caller owns the tree.
     ///
     /// # Errors
-    /// When its journal cannot be had.
+    /// When its journal cannot be opened.
     pub fn clean_up(runtime: &RuntimeFolder) -> Result<UndoReport, ControlError> {
         let mut report = supervisor::undo_left_behind(runtime)?;
         let left = [status::file(runtime), status::dump_file(runtime)];
@@ -92,7 +90,7 @@ impl Host {
         Ok(report)
     }
 
-    /// Looks, and changes nothing.
+    /// Checks this host without changing it.
     pub fn readiness(runtime: &RuntimeFolder) -> Readiness {
         let support = Kernel::host().supports();
         let mut found = Readiness {
@@ -143,7 +141,7 @@ fn state_name(state: State) -> &'static str {
 impl Readiness {
     fn missing(&self) -> Option<String> {
         if !self.is_root {
-            return Some("loading a BPF scheduler takes root".into());
+            return Some("loading a BPF scheduler requires root".into());
         }
         if !self.has_bpffs {
             return Some(format!(
@@ -153,7 +151,7 @@ impl Readiness {
         match &self.loaded {
             Some(_) if self.mode.is_some() || self.is_left_behind => None,
             Some(name) if is_ours(name) => {
-                Some("the scheduler is kept by a plimsoll that has another runtime folder".into())
+                Some("the scheduler belongs to a plimsoll with another runtime folder".into())
             }
             Some(other) => Some(Error::OtherScheduler(other.clone()).to_string()),
             None => None,
@@ -163,7 +161,7 @@ impl Readiness {
     /// Fails unless the scheduler is loaded or could be.
     ///
     /// # Errors
-    /// Says what is missing.
+    /// The missing requirement.
     pub fn check(&self) -> Result<(), ControlError> {
         match &self.problem {
             Some(problem) => Err(ControlError::NotReady(problem.clone())),
@@ -171,8 +169,8 @@ impl Readiness {
         }
     }
 
-    /// What the scheduler can do here, in the mode in which it is loaded, or
-    /// else in `wanted`.
+    /// Capabilities of the scheduler on this host, in the mode in which it is loaded, or else in
+    /// `wanted`.
     ///
     /// # Errors
     /// When it is loaded in another mode than `wanted`.
@@ -212,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_requirements_are_named() {
         assert_eq!(ready().missing(), None);
         let cases = [
             (

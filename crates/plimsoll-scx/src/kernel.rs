@@ -1,4 +1,4 @@
-//! What the kernel offers to a sched_ext scheduler, and what it runs now.
+//! Support of the kernel for sched_ext schedulers, and the loaded scheduler.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,13 +11,13 @@ use crate::host::is_ours;
 use crate::{Error, capture};
 use plimsoll_engine::host::Mode;
 
-/// No scheduler takes longer to go.
+/// Longest time that the removal of a scheduler takes.
 const GOING_MAX: Duration = Duration::from_secs(10);
-/// How often it is looked whether it is gone.
+/// Interval of checks whether it is gone.
 const GOING_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Hands the list of callbacks that not every supported kernel has to another
-/// macro. When `struct sched_ext_ops` gets a new one, it is added here.
+/// Passes the list of callbacks that not every supported kernel has to another macro. A new member
+/// of `struct sched_ext_ops` is added here.
 macro_rules! with_optional_ops {
     ($then:ident ! ($($before:tt)*)) => {
         $then!($($before)* cgroup_set_bandwidth cgroup_set_idle sub_attach sub_detach)
@@ -32,14 +32,14 @@ macro_rules! names {
 /// Callbacks that not every supported kernel has.
 const OPTIONAL_OPS: &[&str] = with_optional_ops!(names!());
 
-/// Where a kernel shows its sched_ext and its types.
+/// Files in which a kernel shows its sched_ext and its types.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     sched_ext: PathBuf,
     btf: PathBuf,
 }
 
-/// What sched_ext is doing.
+/// State of sched_ext.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// No scheduler is loaded.
@@ -50,10 +50,10 @@ pub enum State {
     Enabled,
 }
 
-/// What the kernel offers, and what it runs now.
+/// Support of the kernel for schedulers, and the loaded one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Support {
-    /// What sched_ext is doing.
+    /// State of sched_ext.
     pub state: State,
     /// The name of the scheduler that is loaded.
     pub scheduler: Option<String>,
@@ -68,7 +68,7 @@ impl Kernel {
         Self::at(Path::new("/sys/kernel"))
     }
 
-    /// As the host's, but with another folder for `/sys/kernel`.
+    /// The host's kernel with another folder for `/sys/kernel`.
     fn at(root: &Path) -> Self {
         Self {
             sched_ext: root.join("sched_ext"),
@@ -76,12 +76,12 @@ impl Kernel {
         }
     }
 
-    /// What the kernel offers.
+    /// Reads the kernel's support.
     ///
     /// # Errors
     ///
     /// [`Error::NoSchedExt`] or [`Error::NoBtf`] if no scheduler can be loaded
-    /// at all. That another one is loaded is not an error.
+    /// at all. Another loaded scheduler is not an error.
     pub fn supports(&self) -> Result<Support, Error> {
         Ok(Support {
             state: self.state()?,
@@ -100,8 +100,8 @@ impl Kernel {
         }
     }
 
-    /// Waits until a scheduler of ours that was taken out is gone: the kernel
-    /// does that after its last pin was removed.
+    /// Waits until a removed scheduler of Plimsoll is gone, which the kernel does after its last
+    /// pin was removed.
     ///
     /// # Errors
     ///
@@ -121,8 +121,7 @@ impl Kernel {
         }
     }
 
-    /// Which tasks the scheduler that is loaded schedules. `None`: there is
-    /// none.
+    /// The mode of the loaded scheduler: which tasks it schedules. `None`: none is loaded.
     pub(crate) fn mode(&self) -> Option<Mode> {
         self.scheduler().ok()??;
         let (_, text) = self.read("switch_all").ok()?;
@@ -142,8 +141,8 @@ impl Kernel {
         KernelTypes::read(&self.btf).map_err(Error::Btf)
     }
 
-    /// Changes whenever a CPU comes or goes: the kernel refuses a scheduler
-    /// that was configured for another set of CPUs.
+    /// Sequence number of CPU hotplug: the kernel refuses a scheduler that was configured for
+    /// another set of CPUs.
     pub(crate) fn hotplug_seq(&self) -> Result<u64, Error> {
         let (path, text) = self.read("hotplug_seq")?;
         text.parse().map_err(|_| Error::Parse { path, text })
@@ -159,7 +158,7 @@ impl Kernel {
         }
     }
 
-    /// The folder `root` is there while a scheduler is loaded.
+    /// The folder `root` exists while a scheduler is loaded.
     fn scheduler(&self) -> Result<Option<String>, Error> {
         match self.read("root/ops") {
             Ok((_, name)) => Ok(Some(name)),

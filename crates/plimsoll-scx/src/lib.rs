@@ -1,5 +1,4 @@
-//! Plimsoll's scheduler for sched_ext: the BPF program in `src/bpf`, and what
-//! loads it into a kernel.
+//! Plimsoll's scheduler for sched_ext: the BPF program in `src/bpf`, its loader and its enforcer.
 //!
 //! ```no_run
 //! use plimsoll_scx::{Kernel, Scheduler};

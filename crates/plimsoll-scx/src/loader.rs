@@ -15,7 +15,7 @@ use crate::kernel::{missing_ops, with_optional_ops};
 use crate::skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel};
 use crate::{ControlError, Error, ExitReport, Kernel, capture, objects};
 
-/// How much room the kernel's dump gets if the scheduler does not say.
+/// Default size of the kernel's dump.
 const DUMP_BYTES: u32 = 32 * 1024;
 
 /// A BPF scheduler that is in the kernel. Dropping it takes it out.
@@ -32,7 +32,7 @@ pub struct Scheduler {
 pub struct VerifiedProgram {
     /// Its name.
     pub name: String,
-    /// How many instructions the verifier had to look at.
+    /// Number of instructions that the verifier processed.
     pub verified_insns: u32,
 }
 
@@ -57,7 +57,7 @@ impl Scheduler {
         skel.struct_ops.plimsoll_ops_mut().hotplug_seq = kernel.hotplug_seq()?;
         configure(&mut skel).map_err(failed("configure"))?;
         let dropped_ops = drop_ops(&mut skel, &missing_ops(&types));
-        make_room_for_dump(&mut skel).map_err(failed("configure"))?;
+        set_dump_size(&mut skel).map_err(failed("configure"))?;
         Ok(Self {
             link: None,
             skel: skel.load().map_err(failed("load"))?,
@@ -70,7 +70,7 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// If another scheduler was faster, or the kernel refuses this one.
+    /// If another scheduler was attached first, or the kernel refuses this one.
     pub fn attach(&mut self) -> Result<(), Error> {
         self.kernel.require_free()?;
         capture::start();
@@ -89,16 +89,15 @@ impl Scheduler {
         }
     }
 
-    /// Takes the scheduler out of the kernel, and says how it ended. Its maps
-    /// can still be read.
+    /// Removes the scheduler from the kernel and returns how it ended. Its maps can still be read.
     pub fn detach(&mut self) -> Option<ExitReport> {
         // The kernel has called the scheduler's exit before this returns.
         self.link = None;
         self.exited()
     }
 
-    /// What the scheduler has left behind, if the kernel has thrown it out or
-    /// it was detached; `None` while it runs. Cheap while it runs.
+    /// Exit report of a scheduler that the kernel has thrown out or that was detached; `None`
+    /// while it runs. Cheap while it runs.
     pub fn exited(&self) -> Option<ExitReport> {
         let uei = &self.skel.maps.data_data.as_deref()?.uei;
         // SAFETY: a reference is valid and aligned.
@@ -149,8 +148,8 @@ impl Scheduler {
         &mut self.skel
     }
 
-    /// How much work each program was for the verifier. Looks at all BPF
-    /// programs of the machine: for diagnosis only.
+    /// The verifier's work for each program. Scans all BPF programs of the machine: for diagnosis
+    /// only.
     pub fn verified_programs(&self) -> Vec<VerifiedProgram> {
         let names: HashMap<u32, String> = self
             .skel
@@ -180,14 +179,13 @@ pub(crate) fn open() -> Result<OpenBpfSkel<'static>, Error> {
     let mut skel = BpfSkelBuilder::default()
         .open(object)
         .map_err(failed("open"))?;
-    // It finds out something about kernels before 6.18 only, and would make
-    // the function tracer a requirement.
+    // It is needed for kernels before 6.18 only, and would require the function tracer.
     skel.progs.scx_lib_init_probe.set_autoload(false);
     Ok(skel)
 }
 
-/// Takes out the callbacks that the kernel lacks: libbpf refuses to load a
-/// scheduler that has them. Returns those that were there.
+/// Removes the callbacks that the kernel lacks, because libbpf refuses to load a scheduler that
+/// has them. Returns the removed ones.
 fn drop_ops(skel: &mut OpenBpfSkel<'static>, missing: &[&'static str]) -> Vec<&'static str> {
     let ops = skel.struct_ops.plimsoll_ops_mut();
     let mut dropped = Vec::new();
@@ -204,7 +202,7 @@ fn drop_ops(skel: &mut OpenBpfSkel<'static>, missing: &[&'static str]) -> Vec<&'
 }
 
 /// The kernel's dump is as large as the scheduler asks for.
-fn make_room_for_dump(skel: &mut OpenBpfSkel<'static>) -> libbpf_rs::Result<()> {
+fn set_dump_size(skel: &mut OpenBpfSkel<'static>) -> libbpf_rs::Result<()> {
     let ops = skel.struct_ops.plimsoll_ops_mut();
     if ops.exit_dump_len == 0 {
         ops.exit_dump_len = DUMP_BYTES;

@@ -1,4 +1,4 @@
-//! What all groups together ask of the machine.
+//! The merged demand of all groups on the machine.
 
 use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::knobs::{self, BandwidthSlice, Headroom, Tolerance};
@@ -14,16 +14,16 @@ use crate::objects::Objects;
 use crate::params::{headroom_of, tolerance_of};
 use crate::supervisor::Groups;
 
-/// How much credit each CPU may have: the scheduler updates it every
-/// millisecond, and what is earned while an update is late must not be lost.
+/// Largest credit of each CPU: the scheduler updates it every millisecond, and the credit earned
+/// while an update is late must not be lost.
 const GRAIN_NS: u64 = 6_000_000;
 
-/// Demand of the scheduler's groups together.
+/// Merged demand of the scheduler's groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Demand(knobs::Demand);
 
 impl Demand {
-    /// Of groups with these parameters.
+    /// The demand of groups with these parameters.
     fn of<'a>(groups: impl Iterator<Item = &'a plimsoll_params>) -> Self {
         let mut demand = knobs::Demand::default();
         for params in groups {
@@ -32,7 +32,7 @@ impl Demand {
         Self(demand)
     }
 
-    /// Of all groups that the scheduler has now.
+    /// The demand of all groups that the scheduler has now.
     pub fn now(objects: &Objects) -> Self {
         let first = plimsoll_limits_PLIMSOLL_SLOT_DEFAULT + 1;
         let params: Vec<plimsoll_params> = (first..objects.shared.nr_slots_used())
@@ -43,10 +43,10 @@ impl Demand {
         Self::of(params.iter())
     }
 
-    /// What the scheduler is told.
+    /// The settings of the scheduler for this demand.
     fn change(&self, nr_cpus: u32) -> plimsoll_machine_change {
         let tolerance = self.tolerance();
-        let turns = Setting::of(tolerance, nr_cpus);
+        let slices = Setting::of(tolerance, nr_cpus);
         let (headroom_ppm, headroom_cpus) = match self.in_force(nr_cpus) {
             Some(Headroom::Share(ppm)) => (ppm, 0),
             Some(Headroom::Cpus(cpus)) => (0, cpus),
@@ -63,8 +63,8 @@ impl Demand {
             },
             headroom_cpus,
             burst_on: 1,
-            turn_runtime_ns: turns.runtime_ns,
-            turn_period_ns: turns.period_ns,
+            server_slice_ns: slices.runtime_ns,
+            server_period_ns: slices.period_ns,
             bandwidth_slice_ns: 0,
         }
     }
@@ -79,20 +79,20 @@ impl Demand {
         self.0.overruled(nr_cpus)
     }
 
-    /// CPU time that batch work may have in any case.
+    /// CPU time that batch work always gets.
     pub fn tolerance(&self) -> Tolerance {
         self.0.tolerance()
     }
 }
 
-/// Tells the scheduler the demands of all its groups together. With the groups locked, so
-/// that no older sum overwrites a newer one.
+/// Sets the merged demand of all groups in the scheduler. The groups are locked, so that no older
+/// sum overwrites a newer one.
 pub(crate) fn refresh(objects: &Objects, _groups: &Groups) -> Result<(), ControlError> {
     let demand = Demand::now(objects);
     objects.set_machine(&mut demand.change(nr_cpus_online()))
 }
 
-/// Sets the bandwidth slice of all groups, of present and of later ones.
+/// Sets the bandwidth slice of all present and future groups.
 pub(crate) fn set_slice(
     objects: &Objects,
     _groups: &Groups,
@@ -167,11 +167,11 @@ mod tests {
     }
 
     #[test]
-    fn each_cpu_has_its_part_of_the_tolerance_in_turns() {
+    fn each_cpu_has_its_part_of_the_tolerance_in_server_slices() {
         let change = demand(&[]).change(2);
-        assert_eq!(change.turn_runtime_ns, 100_000);
-        assert_eq!(change.turn_period_ns, 20_000_000);
-        // What the machine's slice was set to stays.
+        assert_eq!(change.server_slice_ns, 100_000);
+        assert_eq!(change.server_period_ns, 20_000_000);
+        // The machine's bandwidth slice is kept.
         assert_eq!(change.bandwidth_slice_ns, 0);
     }
 }

@@ -1,5 +1,5 @@
-//! The tasks of a group: they get the scheduler's policy, also those that
-//! come later. What they had is remembered.
+//! The tasks of a group: all get the scheduler's policy, including later ones. Their former
+//! policies are recorded.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use plimsoll_cgroupfs::threads_below;
 use plimsoll_engine::journal::Entry;
 use plimsoll_engine::policies::Policies;
-use plimsoll_engine::tasks::{self, LENT, Policy, SCHED_EXT, TaskId};
+use plimsoll_engine::tasks::{self, FALLBACK, Policy, SCHED_EXT, TaskId};
 
-/// A task of a group that has not the scheduler's policy.
+/// A task of a group without the scheduler's policy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     task: TaskId,
@@ -17,32 +17,32 @@ pub(crate) struct Found {
     policy: i32,
 }
 
-/// What was seen of the tasks of one group.
+/// State of the tasks of one group.
 #[derive(Debug)]
 pub(crate) struct Members {
-    /// Told of: real-time tasks and those that cannot be moved.
-    told: HashSet<TaskId>,
-    /// What they get back.
+    /// Reported tasks: real-time tasks and those that cannot be moved.
+    reported: HashSet<TaskId>,
+    /// The policies to restore.
     pub policies: Policies,
 }
 
 impl Members {
-    /// `policies`: what is known of them.
+    /// `policies`: the known policies of the tasks.
     pub fn new(policies: Policies) -> Self {
         Self {
-            told: HashSet::new(),
+            reported: HashSet::new(),
             policies,
         }
     }
 
-    /// Looks for tasks of a cgroup, and of all below it but for the groups `apart`,
-    /// that are to get the scheduler's policy. One that the owner has lent to the fair class, as
-    /// `is_lent` says of its number and policy, is the owner's to take back.
+    /// Finds tasks of a cgroup, and of all below it except the groups `apart`, that should get the
+    /// scheduler's policy. Skips tasks that the owner has moved to another class (`is_moved`, given
+    /// thread id and policy): the owner moves them back.
     pub fn look(
         &mut self,
         folder: &Path,
         apart: &[PathBuf],
-        is_lent: impl Fn(i32, i32) -> bool,
+        is_moved: impl Fn(i32, i32) -> bool,
     ) -> Vec<Found> {
         let tids = threads_below(folder, apart);
         let mut found = Vec::new();
@@ -54,19 +54,18 @@ impl Members {
             let Some(task) = TaskId::of(*tid) else {
                 continue;
             };
-            if !is_lent(*tid, policy) {
+            if !is_moved(*tid, policy) {
                 found.push(Found { task, policy });
             }
         }
         self.policies.adopt(&tids);
-        if self.told.len() > tids.len() {
-            self.told.retain(|task| tids.contains(&task.tid));
+        if self.reported.len() > tids.len() {
+            self.reported.retain(|task| tids.contains(&task.tid));
         }
         found
     }
 
-    /// What has to be written down before [`Members::take`]: policies that
-    /// nobody would guess.
+    /// Entries to record before [`Members::take`]: policies other than the default.
     pub fn to_record(&self, found: &[Found]) -> Vec<Entry> {
         let entry = |found: &Found| {
             let old = own_policy(found.policy)?;
@@ -79,8 +78,7 @@ impl Members {
         found.iter().filter_map(entry).collect()
     }
 
-    /// Gives tasks the scheduler's policy, as [`policy_of_member`] has it. Returns
-    /// what people should know.
+    /// Sets the policy of tasks by [`policy_of_member`]. Returns messages for the user.
     pub fn take(
         &mut self,
         found: &[Found],
@@ -106,24 +104,24 @@ impl Members {
     fn take_one(&mut self, found: &Found, is_late: impl Fn(i32) -> bool) -> Option<String> {
         let Found { task, policy } = *found;
         let problem = if Policy::of(policy) == Policy::Other {
-            "its real-time policy stays, no knob holds for it".into()
+            "its real-time policy is kept, no knob applies to it".into()
         } else if task.exists() {
             let wanted = policy_of_member(policy, is_late(task.tid));
             tasks::set_policy(task.tid, wanted).err()?.to_string()
         } else {
             return None;
         };
-        self.told
+        self.reported
             .insert(task)
             .then(|| format!("task {}: {problem}", task.tid))
     }
 }
 
-/// The policy of a task of a group that had another. One that `is_late` for the
-/// kernel's watchdog is lent to the fair class, and the owner takes it when it runs.
+/// The policy for a task of a group that has another. A task that is late for the kernel's watchdog
+/// (`is_late`) first falls back to the fair class; the owner moves it when it runs.
 pub(crate) fn policy_of_member(policy: i32, is_late: bool) -> i32 {
     if is_late {
-        LENT
+        FALLBACK
     } else {
         SCHED_EXT | flags_of(policy)
     }
@@ -132,15 +130,14 @@ pub(crate) fn policy_of_member(policy: i32, is_late: bool) -> i32 {
 /// The flags of a policy that are the task's own.
 fn flags_of(policy: i32) -> i32 {
     match policy {
-        LENT => 0,
+        FALLBACK => 0,
         number => number & libc::SCHED_RESET_ON_FORK,
     }
 }
 
-/// The policy of the fair class that a task has by itself. `None`: it has
-/// another, or is lent.
+/// The fair-class policy of a task. `None`: it has another, or is in the fallback.
 fn own_policy(policy: i32) -> Option<i32> {
-    let is_own = policy != LENT && Policy::of(policy) == Policy::Fair;
+    let is_own = policy != FALLBACK && Policy::of(policy) == Policy::Fair;
     is_own.then_some(policy & !libc::SCHED_RESET_ON_FORK)
 }
 
@@ -156,9 +153,9 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nobody_would_guess_is_written_down() {
+    fn only_policies_other_than_the_default_are_recorded() {
         let members = Members::new(Policies::new(libc::SCHED_OTHER));
-        let all = [libc::SCHED_OTHER, libc::SCHED_FIFO, LENT].map(found);
+        let all = [libc::SCHED_OTHER, libc::SCHED_FIFO, FALLBACK].map(found);
         assert!(members.to_record(&all).is_empty());
         let idle = found(libc::SCHED_IDLE | libc::SCHED_RESET_ON_FORK);
         let entries = members.to_record(&[idle]);
@@ -168,7 +165,7 @@ mod tests {
             old: libc::SCHED_IDLE,
         };
         assert_eq!(entries, [expected]);
-        // Started from where that is the rule.
+        // The test may have been started with this policy.
         let idle_by_birth = Members::new(Policies::new(libc::SCHED_IDLE));
         assert!(idle_by_birth.to_record(&[idle]).is_empty());
     }

@@ -1,5 +1,5 @@
-//! The scheduler's maps and programs as any process of the user reaches them:
-//! through their pins in the BPF file system.
+//! The scheduler's maps and programs, which any process of the user opens through their pins in the
+//! BPF file system.
 
 use std::fs;
 use std::io;
@@ -18,22 +18,22 @@ use crate::control_error::ControlError as Error;
 use crate::shared::SharedData;
 use crate::skel::BpfSkel;
 
-/// Where the BPF file system is.
+/// Mount point of the BPF file system.
 pub(crate) const BPFFS: &str = "/sys/fs/bpf";
-/// Where our pins are in it.
+/// Folder of the pins.
 pub(crate) const PIN_FOLDER: &str = "/sys/fs/bpf/plimsoll";
 
-/// The link of the scheduler itself: it schedules as long as this is pinned.
+/// The link of the scheduler itself, which schedules while this is pinned.
 pub(crate) const LINK: &str = "link";
-/// The link of the probe that tells which tasks are moved.
+/// The link of the probe of tasks that are moved between cgroups.
 pub(crate) const LINK_ATTACHED: &str = "link_attached";
-/// The links of the probes that tell who holds a lock that others wait for.
+/// The links of the probes of contended locks.
 pub(crate) const LINK_CONTENDED: &str = "link_contended";
 pub(crate) const LINK_ACQUIRED: &str = "link_acquired";
 /// The link of the list of tasks that have waited for too long.
 pub(crate) const LINK_OVERDUE: &str = "link_overdue";
 
-/// A type of the interface that any bytes of its size are a value of.
+/// A type of the interface for which any bytes of its size are a valid value.
 ///
 /// # Safety
 /// It consists of integers only.
@@ -55,7 +55,7 @@ plain!(
     crate::bpf_intf::plimsoll_event
 );
 
-/// What a look begins with.
+/// Initial value of a `plimsoll_look`.
 pub(crate) const NO_LOOK: plimsoll_look = plimsoll_look {
     tid: 0,
     on_cpu: 0,
@@ -66,7 +66,7 @@ pub(crate) const NO_LOOK: plimsoll_look = plimsoll_look {
     pad: 0,
 };
 
-/// The value that bytes from the kernel stand for.
+/// Converts bytes from the kernel to a value.
 pub(crate) fn value_of<T: Plain>(bytes: &[u8]) -> Option<T> {
     // SAFETY: there are enough bytes, `Plain` says that any will do, and the
     // read does not need alignment.
@@ -82,7 +82,7 @@ pub(crate) struct Objects {
     machine: MapHandle,
     decisions: MapHandle,
     group_of_cgroup: MapHandle,
-    /// Lines of the trace. One reads at a time.
+    /// Lines of the trace, for one reader at a time.
     pub trace: MapHandle,
     apply: OwnedFd,
     set_machine: OwnedFd,
@@ -90,13 +90,13 @@ pub(crate) struct Objects {
     task_rate: OwnedFd,
     /// Its variables.
     pub shared: SharedData,
-    /// The kernel's number of the map of groups: tells one load from the next.
+    /// The kernel's id of the map of groups, which differs between loads.
     pub id: u32,
     /// One more than the highest number of a CPU.
     pub nr_cpu_ids: u32,
 }
 
-/// Pins what other processes need. `groups` comes last: whoever finds it
+/// Pins the maps and programs for other processes. `groups` comes last: a process that finds it
 /// finds the others.
 pub(crate) fn pin(skel: &mut BpfSkel<'static>, folder: &Path) -> Result<(), Error> {
     let failed = |name: &'static str| {
@@ -140,12 +140,12 @@ fn failed(name: &str) -> impl FnOnce(libbpf_rs::Error) -> Error {
     move |source| Error::Pin { path, source }
 }
 
-/// A map that is pinned.
+/// A pinned map.
 pub(crate) fn open_map(name: &str) -> Result<MapHandle, Error> {
     MapHandle::from_pinned_path(Path::new(PIN_FOLDER).join(name)).map_err(failed(name))
 }
 
-/// A map of such values that is pinned.
+/// A pinned map of such values.
 fn open_map_of<T: Plain>(name: &str) -> Result<MapHandle, Error> {
     let map = open_map(name)?;
     if map.value_size() as usize == size_of::<T>() {
@@ -159,20 +159,19 @@ fn open_program(name: &str) -> Result<OwnedFd, Error> {
     Program::fd_from_pinned_path(Path::new(PIN_FOLDER).join(name)).map_err(failed(name))
 }
 
-/// A link that is pinned.
+/// A pinned link.
 pub(crate) fn open_link(name: &str) -> Result<Link, Error> {
     Link::open(Path::new(PIN_FOLDER).join(name)).map_err(failed(name))
 }
 
-/// Takes the scheduler whose pins are in `folder` out of the kernel: when this
-/// returns it has ended. Its maps stay pinned, and can be read. Where there is
-/// nothing, nothing is done.
+/// Removes the scheduler whose pins are in `folder`, if any, from the kernel: when this returns it
+/// has ended. Its maps stay pinned, and can be read.
 pub(crate) fn remove_links(folder: &Path) {
     let pin = folder.join(LINK);
     if pin.exists()
         && let Ok(link) = Link::open(&pin)
     {
-        // If the kernel cannot, it does so once the pin is gone.
+        // If this fails, the kernel removes it once the pin is gone.
         let _ = link.detach();
     }
     let probes = [LINK_OVERDUE, LINK_ATTACHED, LINK_CONTENDED, LINK_ACQUIRED];
@@ -181,16 +180,16 @@ pub(crate) fn remove_links(folder: &Path) {
     }
 }
 
-/// The kernel's number of the map of groups that is pinned now.
+/// The kernel's id of the map of groups that is pinned now.
 pub(crate) fn pinned_id() -> Option<u32> {
     Some(open_map("groups").ok()?.info().ok()?.info.id)
 }
 
 impl Objects {
-    /// Opens what is pinned.
+    /// Opens the pinned maps and programs.
     ///
     /// # Errors
-    /// When there is nothing, or it is of another version of this program.
+    /// When nothing is pinned, or it is of another version of this program.
     pub fn open() -> Result<Self, Error> {
         let groups = open_map_of::<plimsoll_group>("groups")?;
         let cpus = open_map_of::<plimsoll_cpu>("cpus")?;
@@ -218,7 +217,7 @@ impl Objects {
         value_of(&bytes.ok()??)
     }
 
-    /// What a group did on one CPU.
+    /// A group on one CPU.
     pub fn group_cpu(&self, slot: u32, cpu: u32) -> Option<plimsoll_group_cpu> {
         let key = slot * self.nr_cpu_ids + cpu;
         let bytes = self.group_cpus.lookup(&key.to_ne_bytes(), MapFlags::ANY);
@@ -243,7 +242,7 @@ impl Objects {
         value_of(&bytes.ok()??)
     }
 
-    /// The slot of a cgroup that is managed itself.
+    /// The slot of the group of this very cgroup.
     pub fn slot_of(&self, cgroup_id: u64) -> Option<u32> {
         let bytes = self
             .group_of_cgroup
@@ -252,7 +251,7 @@ impl Objects {
         Some(u32::from_ne_bytes(bytes))
     }
 
-    /// Gives a cgroup a slot.
+    /// Assigns a slot to a cgroup.
     pub fn set_slot(&self, cgroup_id: u64, slot: u32) -> Result<(), Error> {
         let key = cgroup_id.to_ne_bytes();
         let set = self
@@ -261,25 +260,25 @@ impl Objects {
         set.map_err(|source| Error::change("register a cgroup", source))
     }
 
-    /// The cgroup has no slot any more. One that had none stays without.
+    /// Removes the slot of a cgroup, if it has one.
     pub fn forget_slot(&self, cgroup_id: u64) {
         let _ = self.group_of_cgroup.delete(&cgroup_id.to_ne_bytes());
     }
 
-    /// Makes, changes or frees a group.
+    /// Creates, changes or frees a group.
     pub fn apply(&self, change: &mut plimsoll_change) -> Result<(), Error> {
         run_program(&self.apply, change).map_err(|source| Error::change("change a group", source))
     }
 
-    /// Sets what holds for the whole machine.
+    /// Sets the parameters of the whole machine.
     pub fn set_machine(&self, change: &mut plimsoll_machine_change) -> Result<(), Error> {
         run_program(&self.set_machine, change)
             .map_err(|source| Error::change("set the machine", source))
     }
 
-    /// Whether the kernel's watchdog thinks of a task as one that has waited for
-    /// long, though it was in another class. Put into ours while it waits, it would
-    /// be taken for a stall; see `supervisor/rescue.rs`.
+    /// Whether a task has waited for long to the kernel's watchdog, although it was in another
+    /// class. Moved to SCHED_EXT while it waits, it would be taken for a stall; see
+    /// `supervisor/fallback.rs`.
     pub fn is_late(&self, tid: i32) -> bool {
         const LATE_NS: u64 = 10_000_000_000;
         let is_late =
@@ -287,14 +286,13 @@ impl Objects {
         self.look(tid).is_some_and(is_late)
     }
 
-    /// Whether a task of such a policy is one of this scheduler's that an owner has
-    /// lent to the fair class or promoted, and not one that has that policy by itself.
-    pub fn is_lent(&self, tid: i32, policy: i32) -> bool {
+    /// Whether an owner has moved a task of this scheduler, which has that policy, to the fair
+    /// class or boosted it. Otherwise the task has that policy by itself.
+    pub fn is_moved(&self, tid: i32, policy: i32) -> bool {
         is_away(tid, policy) && self.look(tid).is_some_and(|seen| seen.known != 0)
     }
 
-    /// Whether a task is on a CPU now, and how long it has waited; `None`: there
-    /// is no such task.
+    /// Whether a task is on a CPU now, and how long it has waited; `None`: no such task exists.
     pub fn look(&self, tid: i32) -> Option<plimsoll_look> {
         let mut look = plimsoll_look {
             tid: tid.cast_unsigned(),
@@ -304,8 +302,7 @@ impl Objects {
         Some(look)
     }
 
-    /// The usage rate of a task of a capped group; `None`: it is none of this
-    /// scheduler's.
+    /// The usage rate of a task of a capped group; `None`: it is not a task of this scheduler.
     pub fn task_rate(&self, tid: i32) -> Option<plimsoll_task_rate> {
         let mut rate = plimsoll_task_rate {
             tid: tid.cast_unsigned(),

@@ -1,4 +1,4 @@
-//! From knobs to the parameters of a group in the scheduler.
+//! Conversion of knobs to the parameters of a group in the scheduler.
 
 use plimsoll_engine::knobs::{Class, Headroom, Knobs, Tolerance};
 use plimsoll_policy::{bandwidth, batch};
@@ -7,16 +7,17 @@ use crate::bpf_intf::{
     plim_bandwidth_params, plim_ratecap_params, plimsoll_group_flags_PLIMSOLL_BATCH as BATCH,
     plimsoll_group_flags_PLIMSOLL_CAP as CAP, plimsoll_group_flags_PLIMSOLL_CPU_LIMIT as CPU_LIMIT,
     plimsoll_group_flags_PLIMSOLL_PER_TASK as PER_TASK,
-    plimsoll_group_flags_PLIMSOLL_QUOTA as QUOTA, plimsoll_group_flags_PLIMSOLL_SIDE as SIDE,
+    plimsoll_group_flags_PLIMSOLL_QUOTA as QUOTA,
     plimsoll_group_flags_PLIMSOLL_SOFT_CAP as SOFT_CAP, plimsoll_group_flags_PLIMSOLL_USED as USED,
+    plimsoll_group_flags_PLIMSOLL_YIELDS as YIELDS,
     plimsoll_limits_PLIMSOLL_SLOT_NONE as SLOT_NONE, plimsoll_params,
 };
 
-/// A quota or limit that there is none of (the core's `PLIM_UNLIMITED`).
+/// No quota or limit (the core's `PLIM_UNLIMITED`).
 const UNLIMITED: u64 = u64::MAX;
 const PPM: u32 = 1_000_000;
 
-/// The parameters for knobs. `parent`: the slot of the managed group around.
+/// The parameters for knobs. `parent`: the slot of the group around.
 pub(crate) fn params_of(knobs: &Knobs, cgroup_id: u64, parent: Option<u32>) -> plimsoll_params {
     let (headroom_ppm, headroom_cpus) = match knobs.headroom {
         Some(Headroom::Share(ppm)) => (ppm, 0),
@@ -54,8 +55,8 @@ fn flags_of(knobs: &Knobs) -> u32 {
     let flags = [
         (true, USED),
         (is_batch, BATCH),
-        // All batch work yields to headroom, whoever asked for it.
-        (is_batch || knobs.headroom.is_some(), SIDE),
+        // All batch work yields to every headroom.
+        (is_batch || knobs.headroom.is_some(), YIELDS),
         (has_quota, QUOTA),
         // With per-task caps, the tree as a whole has none.
         (knobs.cap.is_some() && !knobs.per_task, CAP),
@@ -81,9 +82,9 @@ fn bandwidth_of(knobs: &Knobs) -> plim_bandwidth_params {
     }
 }
 
-/// What a capped task may catch up on: the slice that another batch task had
-/// while it waited for its turn. With less, what it misses by waiting is lost,
-/// and it gets less than its cap although the CPU had room.
+/// Time that a capped task may catch up on: the slice of another batch task for which it waited.
+/// With less, the time lost by waiting is never made up, and the task gets less than its cap
+/// although the CPU had time left.
 const CAP_DEPTH_NS: u64 = batch::SLICE_DEFAULT_NS;
 
 fn cap_of(knobs: &Knobs) -> plim_ratecap_params {
@@ -96,7 +97,7 @@ fn cap_of(knobs: &Knobs) -> plim_ratecap_params {
     }
 }
 
-/// The headroom that a group asks for.
+/// The headroom that a group demands.
 pub(crate) fn headroom_of(params: &plimsoll_params) -> Option<Headroom> {
     match (params.headroom_ppm, params.headroom_cpus) {
         (0, 0) => None,
@@ -123,8 +124,8 @@ mod tests {
 
     #[test]
     fn all_batch_work_yields_to_headroom() {
-        assert_eq!(params(r#"{"class": "batch"}"#).flags, USED | BATCH | SIDE);
-        assert_eq!(params(r#"{"headroom": "30%"}"#).flags, USED | SIDE);
+        assert_eq!(params(r#"{"class": "batch"}"#).flags, USED | BATCH | YIELDS);
+        assert_eq!(params(r#"{"headroom": "30%"}"#).flags, USED | YIELDS);
         assert_eq!(params("{}").flags, USED);
     }
 

@@ -1,4 +1,4 @@
-//! What the scheduler counts, as the statistics of a group.
+//! Conversion of the scheduler's counters to the statistics of a group.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ fn counts_of(group_cpu: &plimsoll_group_cpu) -> BatchCounts {
     }
 }
 
-/// What the scheduler has counted of one group.
+/// Counters of one group.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
     quota: CpuStat,
@@ -52,14 +52,14 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// What a slot has counted since it was given to its group.
+    /// Counters of a slot since it was assigned to its group.
     pub fn of(objects: &Objects, slot: u32) -> Self {
         let Some(group) = objects.group(slot) else {
             return Self::default();
         };
         let cpus = (0..objects.nr_cpu_ids).filter_map(|cpu| {
             let counts = counts_of(&objects.group_cpu(slot, cpu)?);
-            // A CPU that is not there, or was not used.
+            // A CPU that does not exist, or was not used.
             (counts != BatchCounts::default()).then_some(BatchCpu { cpu, counts })
         });
         Self {
@@ -73,7 +73,7 @@ impl Counts {
         }
     }
 
-    /// With what an earlier load of the scheduler counted.
+    /// The sum with the counters of an earlier load of the scheduler.
     pub fn after(mut self, earlier: &Self) -> Self {
         self.quota = self.quota.plus(&earlier.quota);
         for before in &earlier.cpus {
@@ -86,7 +86,7 @@ impl Counts {
         self
     }
 
-    /// Puts it into the statistics of a group with these knobs.
+    /// Fills in the statistics of a group with these knobs.
     pub fn fill(self, sample: &mut Sample, knobs: &Knobs) {
         sample.quota = knobs.quota.map(|_| self.quota);
         let of_tree = knobs.soft_cap.is_some() && !knobs.per_task;
@@ -115,11 +115,11 @@ pub(crate) fn task_rates(objects: &Objects, tids: &[i32]) -> TaskRates {
     TaskRates::new(rates.collect(), tids.len())
 }
 
-/// Idle and side time of all CPUs so far, in nanoseconds.
+/// Idle time and batch time with a token of all CPUs so far, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Used {
     idle_ns: u64,
-    side_ns: u64,
+    token_ns: u64,
 }
 
 /// `now_ns`: of the kernel's monotonic clock, as in the map.
@@ -127,10 +127,10 @@ fn used_by(cpus: impl Iterator<Item = plimsoll_cpu>, now_ns: u64) -> Used {
     cpus.fold(Used::default(), |sum, cpu| {
         let since_ns = now_ns.saturating_sub(cpu.since_ns);
         let is_idle = cpu.online != 0 && cpu.state == CPU_IDLE;
-        let is_side = cpu.online != 0 && !is_idle && cpu.side != 0;
+        let has_token = cpu.online != 0 && !is_idle && cpu.token != 0;
         Used {
             idle_ns: sum.idle_ns + cpu.idle_ns + if is_idle { since_ns } else { 0 },
-            side_ns: sum.side_ns + cpu.side_ns + if is_side { since_ns } else { 0 },
+            token_ns: sum.token_ns + cpu.token_ns + if has_token { since_ns } else { 0 },
         }
     })
 }
@@ -142,16 +142,16 @@ pub(crate) fn monotonic_ns() -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How the machine was used of late.
+/// Recent usage of the machine.
 #[derive(Debug, Default)]
 pub(crate) struct MachineUse {
     last: Option<(Instant, Used)>,
-    side_ppm: u64,
-    nonside_ppm: u64,
+    batch_ppm: u64,
+    nonbatch_ppm: u64,
 }
 
 impl MachineUse {
-    /// To be called often; takes note once a second.
+    /// Updates the averages. To be called often; has an effect once a second.
     pub fn observe(&mut self, objects: &Objects, now: Instant) {
         if self.last.is_some_and(|(at, _)| now < at + USE_INTERVAL) {
             return;
@@ -164,25 +164,24 @@ impl MachineUse {
             let ppm =
                 |ns: u64| (ns.min(all_ns) / NSEC_PER_USEC * PPM) / (all_ns / NSEC_PER_USEC).max(1);
             let idle_ppm = ppm(used.idle_ns.saturating_sub(before.idle_ns));
-            self.side_ppm = ppm(used.side_ns.saturating_sub(before.side_ns));
-            self.nonside_ppm = PPM.saturating_sub(idle_ppm + self.side_ppm);
+            self.batch_ppm = ppm(used.token_ns.saturating_sub(before.token_ns));
+            self.nonbatch_ppm = PPM.saturating_sub(idle_ppm + self.batch_ppm);
         }
     }
 
-    /// The state of headroom. `demand`: what all groups ask for; `sides`: the
-    /// groups of this process that share the allowance, or the first of them;
-    /// `nr_sides`: how many they are.
+    /// The state of headroom. `demand`: of all groups; `names`: the groups of this process that
+    /// share the allowance, or the first of them; `nr_groups`: their number.
     pub fn sample(
         &self,
         machine: &plimsoll_machine,
         demand: &Demand,
-        sides: Vec<String>,
-        nr_sides: u64,
+        names: Vec<String>,
+        nr_groups: u64,
     ) -> HeadroomSample {
         let params = &machine.headroom.params;
         let in_force = demand.in_force(nr_cpus_online());
         let headroom_ppm = in_force.map_or(0, |headroom| headroom.share_ppm(nr_cpus_online()));
-        let used_ppm = self.nonside_ppm;
+        let used_ppm = self.nonbatch_ppm;
         let nr_cpus = u64::from(params.nr_cpus).max(1);
         let tolerance_ppm = params.tolerance_runtime_ns.saturating_mul(PPM)
             / params.tolerance_period_ns.max(1)
@@ -196,14 +195,14 @@ impl MachineUse {
             allowance_ppm: PPM
                 .saturating_sub(used_ppm + u64::from(headroom_ppm))
                 .max(tolerance_ppm),
-            side_ppm: self.side_ppm,
-            nonside_ppm: self.nonside_ppm,
+            side_ppm: self.batch_ppm,
+            nonside_ppm: self.nonbatch_ppm,
             headroom_shortfall_usec: machine.headroom.shortfall_ns / NSEC_PER_USEC,
             nr_updates: machine.nr_updates,
             nr_writes: 0,
             controller_usec: 0,
-            nr_sides,
-            sides,
+            nr_sides: nr_groups,
+            sides: names,
         }
     }
 }

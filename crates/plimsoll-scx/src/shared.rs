@@ -1,5 +1,4 @@
-//! The scheduler's variables that user space writes too, through a mapping of
-//! the memory that they are in.
+//! The scheduler's variables that user space also writes, through a mapping of their memory.
 
 use std::mem::{offset_of, size_of};
 use std::num::NonZeroUsize;
@@ -53,8 +52,8 @@ impl SharedData {
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().byte_add(offset).cast()) }
     }
 
-    /// What the scheduler has left behind, if the kernel has thrown it out;
-    /// `None` while it runs. Without the dump.
+    /// Exit report, without the dump, if the kernel has thrown the scheduler out; `None` while it
+    /// runs.
     pub fn exited(&self) -> Option<ExitReport> {
         // SAFETY: the offset is that of the record within the mapping, which
         // lives as long as `self`.
@@ -68,8 +67,8 @@ impl SharedData {
         }
     }
 
-    /// Tasks look up their group again.
-    pub fn tell_groups_changed(&self) {
+    /// Makes tasks look up their group again.
+    pub fn set_groups_changed(&self) {
         self.variable(offset_of!(types::data, groups_changed))
             .fetch_add(1, Ordering::Release);
     }
@@ -86,7 +85,7 @@ impl SharedData {
             .load(Ordering::Acquire)
     }
 
-    /// `slot` is in use from now on.
+    /// Marks `slot` as in use.
     pub fn use_slot(&self, slot: u32) {
         self.variable(offset_of!(types::data, nr_slots_used))
             .fetch_max(slot + 1, Ordering::AcqRel);
@@ -101,8 +100,7 @@ impl SharedData {
             .store(until_ns, Ordering::Release);
     }
 
-    /// What batch work has run, ever, while normal work waited for its CPU, and one
-    /// nanosecond.
+    /// Total run time of batch work while normal work waited for its CPU, plus one nanosecond.
     pub fn tolerated_ns(&self) -> u64 {
         self.long_variable(offset_of!(types::data, tolerated_ns))
             .load(Ordering::Relaxed)

@@ -1,7 +1,7 @@
-//! Which cgroup has which slot in the scheduler's tables.
+//! Slots of cgroups in the scheduler's tables.
 //!
-//! The tables themselves say it; they change with the groups locked only. A
-//! cgroup has one slot at most. A slot whose cgroup or group is gone is free again.
+//! The tables are the only record; they change with the groups locked only. A cgroup has
+//! one slot at most. A slot whose cgroup or group is gone is free again.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -27,10 +27,10 @@ use crate::supervisor::Groups;
 /// The first slot that a group can have.
 pub(crate) const FIRST: u32 = SLOT_DEFAULT + 1;
 
-/// So many groups can have one.
+/// Most groups that can have a slot.
 pub(crate) const NR_SLOTS: u32 = GROUPS_MAX - FIRST;
 
-/// The kernel's number of a cgroup: that of its folder.
+/// The kernel's id of a cgroup: the inode of its folder.
 ///
 /// # Errors
 /// When it is gone.
@@ -40,14 +40,14 @@ pub(crate) fn cgroup_id(folder: &Path) -> Result<u64, CgroupError> {
     Ok(folder_of.ino())
 }
 
-/// The slot of the nearest managed cgroup at `folder` or above it, below `root`.
+/// The slot of the nearest cgroup of a group at `folder` or above it, below `root`.
 pub(crate) fn nearest(objects: &Objects, root: &Path, folder: &Path) -> Option<u32> {
     let below = folder.ancestors().take_while(|path| *path != root);
     let mut ids = below.filter_map(|path| cgroup_id(path).ok());
     ids.find_map(|id| objects.slot_of(id))
 }
 
-/// Looks for free slots one after another: all below it are known to be in use.
+/// Search for free slots in order: all below it are known to be in use.
 #[derive(Debug)]
 struct Search(u32);
 
@@ -56,8 +56,8 @@ impl Search {
         Self(FIRST)
     }
 
-    /// The lowest slot that is not in use. `is_used` is asked in order, and not again
-    /// once all were found to be in use.
+    /// The lowest slot that is not in use. `is_used` is called in order, and not again once all
+    /// were found to be in use.
     fn next(&mut self, nr_used: u32, is_used: impl Fn(u32) -> bool) -> Option<u32> {
         let end = nr_used.max(FIRST);
         let free = (self.0..end).find(|slot| !is_used(*slot));
@@ -66,7 +66,7 @@ impl Search {
         free
     }
 
-    /// What was found is in use now.
+    /// Marks the found slot as used.
     fn take(&mut self, slot: u32) {
         self.0 = slot + 1;
     }
@@ -80,7 +80,7 @@ fn is_in_use(group: &plimsoll_group) -> bool {
     group.params.flags & USED != 0
 }
 
-/// A cgroup that the scheduler is to know.
+/// A cgroup to register with the scheduler.
 #[derive(Debug, Clone, Copy)]
 struct Place<'a> {
     /// Where cgroups are mounted.
@@ -89,8 +89,8 @@ struct Place<'a> {
     folder: &'a Path,
 }
 
-/// Gives slots to cgroups, for as long as the lock is held: then all below the
-/// one that was given last are in use, and need not be looked at again.
+/// Assigns slots to cgroups while the lock is held: all slots below the last assigned one
+/// stay in use, and need not be checked again.
 pub(crate) struct Registrar<'a> {
     objects: &'a Objects,
     groups: &'a Groups,
@@ -98,7 +98,7 @@ pub(crate) struct Registrar<'a> {
     root: &'a Path,
     search: Search,
     may_collect: bool,
-    /// One that was given a slot may be around groups that have theirs.
+    /// A cgroup that got a slot may contain groups that have slots.
     is_around: bool,
 }
 
@@ -114,14 +114,14 @@ impl<'a> Registrar<'a> {
         }
     }
 
-    /// One that leaves it to the owner to find slots whose cgroup is gone.
+    /// Returns a registrar that does not collect slots whose cgroup is gone.
     pub fn without_collecting(mut self) -> Self {
         self.may_collect = false;
         self
     }
 
-    /// Gives a cgroup a slot, or finds the one that it has, and sets its
-    /// parameters. `is_new`: what the slot has counted is forgotten.
+    /// Assigns a slot to a cgroup, or finds the one that it has, and sets its parameters.
+    /// `is_new`: resets the counters of the slot.
     ///
     /// # Errors
     /// When all are taken, or the scheduler refuses the parameters.
@@ -139,24 +139,24 @@ impl<'a> Registrar<'a> {
         let id = cgroup_id(folder)?;
         if let Some(slot) = slot_of(objects, id) {
             apply(objects, slot, is_new, place, knobs)?;
-            objects.shared.tell_groups_changed();
+            objects.shared.set_groups_changed();
             return Ok(slot);
         }
         let slot = self.free_slot()?;
         apply(objects, slot, true, place, knobs)?;
         objects.shared.use_slot(slot);
         if let Err(error) = objects.set_slot(id, slot) {
-            // Nothing leads to it: it would be lost.
+            // The slot would be lost: the map has no entry for it.
             let _ = release(objects, self.groups, slot);
             return Err(error);
         }
-        objects.shared.tell_groups_changed();
+        objects.shared.set_groups_changed();
         self.search.take(slot);
         self.is_around |= has_cgroups_below(folder);
         Ok(slot)
     }
 
-    /// After all are registered: what is below one of them is inside it now.
+    /// Updates the parents of all groups after registration.
     ///
     /// # Errors
     /// When the scheduler refuses.
@@ -167,7 +167,7 @@ impl<'a> Registrar<'a> {
         }
     }
 
-    /// The lowest slot that is free, or becomes so.
+    /// The lowest slot that is free, or becomes free by a collection.
     fn free_slot(&mut self) -> Result<u32, ControlError> {
         if let Some(slot) = self.search_on() {
             return Ok(slot);
@@ -188,13 +188,13 @@ impl<'a> Registrar<'a> {
     }
 }
 
-/// Whether a cgroup has others in it. The kernel counts them as the folder's links.
+/// Whether a cgroup has children, which the kernel counts as links of the folder.
 pub(crate) fn has_cgroups_below(folder: &Path) -> bool {
     fs::metadata(folder).is_ok_and(|folder| folder.nlink() > 2)
 }
 
-/// Has each group be inside the nearest one around it, after one has come or gone
-/// that has cgroups below it. Looks at all of them.
+/// Sets the parent of every group to the nearest one around it, after a group with cgroups
+/// below it was added or removed.
 ///
 /// # Errors
 /// When the scheduler refuses.
@@ -206,7 +206,7 @@ pub(crate) fn nest(objects: &Objects, _groups: &Groups, root: &Path) -> Result<(
         let Some(group) = objects.group(slot).filter(is_in_use) else {
             continue;
         };
-        // One that is gone has no tasks.
+        // A cgroup that is gone has no tasks.
         let Some(folder) = folder_of(&mount, group.params.cgroup_id) else {
             continue;
         };
@@ -223,14 +223,14 @@ pub(crate) fn nest(objects: &Objects, _groups: &Groups, root: &Path) -> Result<(
     Ok(())
 }
 
-/// The slot of the nearest managed cgroup around this one.
+/// The slot of the nearest cgroup of a group around this one.
 fn slot_around(objects: &Objects, root: &Path, folder: &Path) -> Option<u32> {
     folder
         .parent()
         .and_then(|above| nearest(objects, root, above))
 }
 
-/// The slot of a cgroup, by its number.
+/// The slot of a cgroup, by its id.
 fn slot_of(objects: &Objects, id: u64) -> Option<u32> {
     objects.slot_of(id).filter(|slot| {
         let group = objects.group(*slot);
@@ -238,15 +238,15 @@ fn slot_of(objects: &Objects, id: u64) -> Option<u32> {
     })
 }
 
-/// Whether the cgroup of that number, which may be gone, has this slot.
+/// Whether the cgroup of that id, which may be gone, has this slot.
 pub(crate) fn is_slot_of(objects: &Objects, slot: u32, id: u64) -> bool {
     slot_of(objects, id) == Some(slot)
 }
 
-/// Registers groups with a scheduler that knows none yet. One whose cgroup is
-/// gone, or that is one too many, is left to its keeper, which will say so.
+/// Registers groups with a scheduler that has none yet. A group whose cgroup is gone, or for
+/// which no slot is left, is left to the enforcer, which reports it.
 pub(crate) fn register_known(objects: &Objects, groups: &Groups, root: &Path) {
-    // A group finds the one around it, which so has to come first.
+    // The parent of a group has to be registered first.
     let mut all: Vec<(&PathBuf, &Knobs)> = groups.iter().collect();
     all.sort_by_key(|(folder, _)| folder.components().count());
     let mut registrar = Registrar::new(objects, groups, root);
@@ -272,7 +272,7 @@ fn apply(
     objects.apply(&mut change)
 }
 
-/// Takes a slot back.
+/// Frees a slot.
 ///
 /// # Errors
 /// When the scheduler refuses.
@@ -280,7 +280,7 @@ pub(crate) fn release(objects: &Objects, _groups: &Groups, slot: u32) -> Result<
     if let Some(group) = objects.group(slot) {
         objects.forget_slot(group.params.cgroup_id);
     }
-    objects.shared.tell_groups_changed();
+    objects.shared.set_groups_changed();
     objects.apply(&mut plimsoll_change {
         slot,
         fresh: 0,
@@ -288,13 +288,13 @@ pub(crate) fn release(objects: &Objects, _groups: &Groups, slot: u32) -> Result<
     })
 }
 
-/// The numbers of the cgroups of these groups, as far as they are there.
+/// The ids of the cgroups of these groups, as far as they exist.
 pub(crate) fn cgroup_ids(groups: &Groups) -> HashSet<u64> {
     groups.keys().flat_map(|folder| cgroup_id(folder)).collect()
 }
 
-/// Takes back the slots of cgroups that are gone and, if it is told which
-/// cgroups have a keeper, of those that have none. Returns how many.
+/// Frees the slots of cgroups that are gone and, if the ids of all owned cgroups are given,
+/// of all others. Returns the number.
 pub(crate) fn collect(
     objects: &Objects,
     groups: &Groups,
@@ -333,7 +333,7 @@ struct Handle {
 
 const FILEID_KERNFS: libc::c_int = 0xfe;
 
-/// Opens the folder of the cgroup of that number.
+/// Opens the folder of the cgroup of that id.
 fn open_cgroup(mount: &File, id: u64) -> io::Result<OwnedFd> {
     let mut handle = Handle {
         bytes: 8,
@@ -351,21 +351,21 @@ fn open_cgroup(mount: &File, id: u64) -> io::Result<OwnedFd> {
         )
     };
     match i32::try_from(file) {
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and not owned elsewhere.
         Ok(file) if file >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(file) }),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Whether there is no cgroup of that number any more. One that cannot be
-/// looked at counts as there.
+/// Whether no cgroup of that id exists any more. A cgroup that cannot be opened counts as
+/// existing.
 fn is_gone(mount: &File, id: u64) -> bool {
     let error = open_cgroup(mount, id).err();
     let number = error.and_then(|error| error.raw_os_error());
     matches!(number, Some(libc::ESTALE | libc::ENOENT))
 }
 
-/// Where the cgroup of that number is.
+/// The folder of the cgroup of that id.
 fn folder_of(mount: &File, id: u64) -> Option<PathBuf> {
     let folder = open_cgroup(mount, id).ok()?;
     fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd())).ok()
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(first(1, |_| true), [1, 2, 3]);
         assert_eq!(first(4, |_| true), [4, 5, 6]);
         assert_eq!(first(4, |slot| slot != 2), [2, 4, 5]);
-        // Before anything was counted.
+        // Before any count.
         assert_eq!(first(0, |_| true), [FIRST, FIRST + 1, FIRST + 2]);
     }
 
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_are_in_use_it_is_not_looked_again_for_each_group() {
+    fn when_all_are_in_use_the_search_is_not_repeated_for_each_group() {
         let looks = std::cell::Cell::new(0);
         let mut search = Search::new();
         for _ in 0..10_000 {

@@ -1,4 +1,4 @@
-//! What the owner publishes about the scheduler, for everybody else.
+//! Status of the scheduler, as published by its owner for other processes.
 
 use std::path::PathBuf;
 
@@ -9,61 +9,61 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
 
-/// What the scheduler is doing.
+/// State of the scheduler.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activity {
-    /// It is on its way into the kernel.
+    /// It is being loaded.
     #[default]
     Loading,
-    /// It schedules.
+    /// It is scheduling.
     Running,
-    /// It was thrown out, or could not be loaded; it is tried again.
+    /// It was thrown out, or could not be loaded; loading is retried.
     Down,
 }
 
 /// The scheduler as its owner sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// What it is doing.
+    /// Its state.
     pub activity: Activity,
-    /// Which tasks it schedules.
+    /// Its mode: the tasks that it schedules.
     pub mode: Mode,
-    /// The process that looks after it.
+    /// The process that supervises it.
     pub owner_pid: u32,
-    /// The kernel's number of its map of groups, while it runs.
+    /// The kernel's id of its map of groups, while it runs.
     pub groups_id: u32,
-    /// How often it was loaded again.
+    /// Number of reloads.
     pub nr_reloads: u64,
-    /// Tasks that the fair class had to run.
+    /// Tasks that fell back to the fair class.
     pub nr_rescues: u64,
-    /// Tasks that held a lock for which normal work waited, and ran at once.
+    /// Boosts of tasks that held a lock for which normal work waited.
     #[serde(default)]
     pub nr_promotions: u64,
-    /// How long the last load took.
+    /// Duration of the last load.
     pub load_usec: u64,
-    /// Why it was thrown out or not loaded, last.
+    /// Reason why it was last thrown out or not loaded.
     pub last_exit: Option<String>,
-    /// Where the kernel's dump of that is.
+    /// File of the kernel's dump of that.
     pub dump: Option<PathBuf>,
-    /// Callbacks that it does without, because the kernel has not got them.
+    /// Callbacks that were removed because the kernel lacks them.
     pub dropped_ops: Vec<String>,
-    /// Which build of the scheduler it is.
+    /// Build of the scheduler.
     #[serde(default)]
     pub build: Option<String>,
 }
 
-/// Where it is published.
+/// File of the published status.
 pub(crate) fn file(runtime: &RuntimeFolder) -> PathBuf {
     runtime.path().join("sched-ext.json")
 }
 
-/// Where the kernel's dump of a scheduler that it threw out is put.
+/// File of the kernel's dump of a scheduler that was thrown out.
 pub(crate) fn dump_file(runtime: &RuntimeFolder) -> PathBuf {
     runtime.path().join("sched-ext.dump")
 }
 
-/// What is lost until a scheduler in this mode is loaded again.
+/// Message: the functions lost until a scheduler in this mode is loaded again.
 pub(crate) fn loss_without(mode: Mode) -> &'static str {
     match mode {
         Mode::Partial => "no limit holds, but groups stay in the background",
@@ -72,23 +72,23 @@ pub(crate) fn loss_without(mode: Mode) -> &'static str {
 }
 
 impl Status {
-    /// Publishes it. Control goes on without.
+    /// Publishes the status. A failure is ignored: control continues without.
     pub(crate) fn publish(&self, runtime: &RuntimeFolder) {
         let _ = write_atomically(&file(runtime), self, false);
     }
 
-    /// Nobody keeps the scheduler any more.
+    /// Removes the published status when the scheduler has no owner.
     pub(crate) fn withdraw(runtime: &RuntimeFolder) {
         let _ = std::fs::remove_file(file(runtime));
     }
 
-    /// What was published last; its owner may be gone.
+    /// The status that was published last; its owner may be gone.
     pub fn published(runtime: &RuntimeFolder) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(file(runtime)).ok()?).ok()
     }
 
-    /// What is so now: a scheduler that nobody keeps, or that is not in the
-    /// kernel, is down. Costs two small reads.
+    /// The present status: a scheduler without owner, or that is not in the kernel, is down. Costs
+    /// two small reads.
     pub(crate) fn now(runtime: &RuntimeFolder, mode: Mode) -> Self {
         let unknown = Self {
             activity: Activity::Down,
@@ -106,7 +106,7 @@ impl Status {
         self
     }
 
-    /// As part of a group's statistics.
+    /// The status as part of a group's statistics.
     pub(crate) fn sample(self) -> SchedulerSample {
         let is_running = self.activity == Activity::Running;
         let state = match self.activity {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_scheduler_it_is_said_whose_limits_do_not_hold() {
+    fn without_a_scheduler_the_status_says_which_limits_do_not_hold() {
         let running = Status {
             activity: Activity::Running,
             mode: Mode::All,
@@ -144,7 +144,7 @@ mod tests {
         let sample = running.seen_with(false).sample();
         assert_eq!(sample.state, "down");
         assert!(sample.loss.unwrap().contains("normal group"));
-        let nobody = Status::now(&RuntimeFolder::at("/nonexistent"), Mode::Partial);
-        assert!(nobody.sample().loss.unwrap().contains("in the background"));
+        let unowned = Status::now(&RuntimeFolder::at("/nonexistent"), Mode::Partial);
+        assert!(unowned.sample().loss.unwrap().contains("in the background"));
     }
 }

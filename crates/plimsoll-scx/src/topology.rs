@@ -1,4 +1,4 @@
-//! Which CPUs share a last-level cache.
+//! Last-level caches of the CPUs.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,22 +9,23 @@ use crate::bpf_intf::{
 };
 use crate::control_error::ControlError;
 
-/// Where the kernel describes its CPUs.
+/// Folder in which the kernel describes its CPUs.
 const FOLDER: &str = "/sys/devices/system/cpu";
 
-/// What the scheduler is told of the machine before it is loaded.
+/// Properties of the machine that are set in the scheduler before it is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CpuMap {
-    /// One more than the highest number that a CPU can have.
+    /// One more than the highest possible CPU number.
     pub nr_cpu_ids: u32,
-    /// Last-level caches.
+    /// Number of last-level caches.
     pub nr_llcs: u32,
     /// The cache of each CPU, counted from 0.
     pub llcs: Vec<u32>,
 }
 
 impl CpuMap {
-    /// The machine's. Where it does not tell, all CPUs share one cache.
+    /// Reads the properties of this machine. If the kernel does not show caches, all CPUs share
+    /// one.
     ///
     /// # Errors
     /// When it has more CPUs than the scheduler can serve.
@@ -48,9 +49,9 @@ impl CpuMap {
         ))
     }
 
-    /// Numbers caches densely, from what tells each from the others. A CPU
-    /// that is offline, and so tells nothing, counts to the first; so do those
-    /// beyond the most that the scheduler has queues for.
+    /// Numbers caches densely, given an identifier of each CPU's cache. CPUs without identifier,
+    /// which are offline, get the first cache; so do those beyond the number of caches that the
+    /// scheduler has queues for.
     fn new(caches: impl Iterator<Item = Option<String>>) -> Self {
         let mut numbers = HashMap::new();
         let number = |cache: Option<String>| {
@@ -73,7 +74,7 @@ fn highest(list: &str) -> Option<u32> {
     last.parse().ok()
 }
 
-/// What tells a CPU's last-level cache from others: the CPUs that share it.
+/// Identifier of a CPU's last-level cache: the list of CPUs that share it.
 fn last_cache(folder: &Path, cpu: u32) -> Option<String> {
     let caches = fs::read_dir(folder.join(format!("cpu{cpu}/cache"))).ok()?;
     let described = caches.flatten().filter_map(|cache| {
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_is_above_what_the_scheduler_has_queues_for() {
+    fn no_cache_number_is_beyond_the_queues_of_the_scheduler() {
         let map = CpuMap::new((0..200).map(|cpu| Some(cpu.to_string())));
         assert_eq!(map.nr_llcs, LLCS_MAX);
     }

@@ -1,7 +1,7 @@
 //! A trace of one group's bandwidth, as the scheduler accounts for it: for `plimsoll debug`.
 //!
-//! The scheduler writes a line for each charge, refill and CPU that may run again, for as long as
-//! somebody reads: a reader that is killed is not renewed, and the trace ends within a second.
+//! The scheduler writes a line for each charge, refill and CPU that may run again, while the reader
+//! renews its request: after a reader is killed, the trace ends within a second.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -22,9 +22,9 @@ use crate::objects::{Objects, PIN_FOLDER, value_of};
 use crate::sample::monotonic_ns;
 use crate::slots::cgroup_id;
 
-/// For so long the scheduler goes on without being asked again.
+/// Time for which the scheduler traces without a renewed request.
 const LEASE_NS: u64 = 1_000_000_000;
-/// Lines are read this often: the buffer holds thousands.
+/// Interval of reads: the buffer holds thousands of lines.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A line of the trace. Times are in nanoseconds, points in time of CLOCK_MONOTONIC.
@@ -46,10 +46,10 @@ pub enum Line {
 /// A group's bandwidth at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct State {
-    /// Of the last change before: the next has one more, and so on. What is missing was lost,
-    /// because nobody read in time.
+    /// Sequence number of the last change before; each further change adds one. Missing numbers
+    /// were lost because they were not read in time.
     pub sequence: u64,
-    /// CPUs that the machine can have.
+    /// Number of possible CPUs.
     pub nr_cpus: u32,
     /// Quota.
     pub quota_ns: u64,
@@ -57,11 +57,11 @@ pub struct State {
     pub period_ns: u64,
     /// Burst.
     pub burst_ns: u64,
-    /// What a CPU takes from the pool at a time.
+    /// Runtime that a CPU takes from the pool at a time.
     pub slice_ns: u64,
     /// Left in the pool.
     pub pool_ns: u64,
-    /// The present period began then.
+    /// Start of the present period.
     pub boundary_ns: u64,
     /// Used in it.
     pub period_usage_ns: u64,
@@ -75,28 +75,28 @@ pub struct State {
     pub throttled_ns: u64,
     /// Periods whose usage exceeded the quota.
     pub nr_bursts: u64,
-    /// By how much.
+    /// Usage beyond the quota.
     pub exceeded_ns: u64,
 }
 
 /// One change of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// In the order in which they happened, which lines of two CPUs may not be printed in.
+    /// Sequence number. Lines of two CPUs may be printed in another order.
     pub sequence: u64,
     /// When.
     pub when_ns: u64,
-    /// Where; 0 for a refill by the timer.
+    /// The CPU; 0 for a refill by the timer.
     pub cpu: u32,
-    /// What was run there until then.
+    /// Run time charged there.
     pub ran_ns: u64,
-    /// What the CPU had left of what it took from the pool, before that; negative: a debt.
+    /// Rest of the runtime that the CPU took from the pool, before that; negative: a debt.
     pub local_ns: i64,
     /// Left in the pool afterwards.
     pub pool_ns: u64,
     /// The last boundary that has passed.
     pub boundary_ns: u64,
-    /// Boundaries that had passed unnoticed, this one included.
+    /// Boundaries handled late, including this one.
     pub refilled: u64,
     /// The CPU is throttled afterwards.
     pub throttled: bool,
@@ -147,15 +147,15 @@ fn state_of(group: &plimsoll_group, nr_cpus: u32) -> State {
 struct Recorder {
     objects: Objects,
     slot: u32,
-    /// Held by whoever reads: the buffer gives each line once.
-    _turn: File,
+    /// Lock of the reader: the buffer yields each line once.
+    _lock: File,
 }
 
 impl Recorder {
     fn start(cgroup: &Path) -> Result<Self, ControlError> {
         let failed = |source| ControlError::change("trace", source);
-        let turn = File::open(PIN_FOLDER).map_err(failed)?;
-        if turn.try_lock().is_err() {
+        let lock = File::open(PIN_FOLDER).map_err(failed)?;
+        if lock.try_lock().is_err() {
             let problem = "another `plimsoll debug --trace` runs; there can be one at a time";
             return Err(ControlError::NotReady(problem.into()));
         }
@@ -172,7 +172,7 @@ impl Recorder {
         Ok(Self {
             objects,
             slot,
-            _turn: turn,
+            _lock: lock,
         })
     }
 
@@ -195,11 +195,11 @@ impl Drop for Recorder {
     }
 }
 
-/// Traces the group of a cgroup (its folder) for as long as `go_on` says true, which it is asked
-/// some 50 times a second. `on_line` gets every line; when it says false the trace ends.
+/// Traces the group of a cgroup (its folder) until `go_on`, which is called about 50 times a
+/// second, returns false. `on_line` gets every line, and ends the trace if it returns false.
 ///
 /// # Errors
-/// When no scheduler of ours is loaded, the group has no quota, or somebody else traces.
+/// When Plimsoll's scheduler is not loaded, the group has no quota, or another process traces.
 pub fn record(
     cgroup: &Path,
     mut go_on: impl FnMut() -> bool,
@@ -208,7 +208,7 @@ pub fn record(
     let recorder = Recorder::start(cgroup)?;
     let arrived = RefCell::new(Vec::new());
     let ring = ring(&recorder, &arrived)?;
-    // What an earlier reader has left.
+    // Lines of an earlier reader.
     let _ = ring.consume();
     arrived.take();
     let mut wanted = on_line(Line::Begin(recorder.state()?));
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_tells_what_kind_of_change_it_is() {
+    fn a_line_has_the_kind_of_its_change() {
         let found = plimsoll_trace {
             sequence: 7,
             when_ns: 9,

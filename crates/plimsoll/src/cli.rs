@@ -1,5 +1,4 @@
-//! The command line, defined once: help, completions and man pages come
-//! from here.
+//! Definition of the command line, from which help, completions and man pages are generated.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -36,9 +35,9 @@ Examples:
   plimsoll set /system.slice/backup.service --reset
   plimsoll set --all --burst-enabled no
 
-What `set` does to a group of `run` ends with that group. What it does to a cgroup or a group
-of the file lasts until --reset, and a pid has a group of its own until it and all that it
-starts have ended. `plimsoll restore` undoes every `set` where no daemon with a file runs.";
+A change of a group of `run` ends with that group. A change of a cgroup or a group of the file
+lasts until --reset. A pid gets a group of its own, which lasts until it and all its
+descendants have ended. `plimsoll restore` undoes every `set` unless a daemon with a file runs.";
 
 const SHOW_EXAMPLES: &str = "Examples:
   plimsoll show
@@ -49,7 +48,7 @@ const SHOW_EXAMPLES: &str = "Examples:
 const RELOAD_EXAMPLES: &str = "Examples:
   plimsoll daemon --check && plimsoll reload
 
-With a bad file, what was in force still is; the exit code is 125.";
+If the file has a mistake, the previous configuration stays in force; the exit code is 125.";
 
 #[cfg(feature = "sched-ext")]
 const DEBUG_EXAMPLES: &str = "Examples:
@@ -65,10 +64,10 @@ const DAEMON_EXAMPLES: &str = "Examples:
   plimsoll daemon --check --config new.toml
   plimsoll daemon --config /etc/plimsoll/plimsoll.toml -v
 
-SIGHUP, or `plimsoll reload`, reads the file again: all of it, or nothing of it. SIGTERM ends
-the daemon; everything is then as it was before. Knobs of the command line (`plimsoll set`)
-come before those of a cgroup's extended attributes (user.plimsoll.KNOB, as far as allow-xattr
-lets them), and these before those of the file.";
+SIGHUP, or `plimsoll reload`, reads the file again; a file with a mistake is refused as a whole.
+SIGTERM ends the daemon, which restores all settings. Knobs of `plimsoll set` override those of
+a cgroup's extended attributes (user.plimsoll.KNOB, if allow-xattr lists them), which override
+those of the file.";
 
 /// Fills a Linux server with batch work up to a safe line and never past it.
 #[derive(Debug, Parser)]
@@ -87,33 +86,33 @@ pub enum Command {
     /// Change a running group, a cgroup or a process
     #[command(after_help = SET_EXAMPLES)]
     Set(SetArgs),
-    /// Show groups: knobs, what enforces each, statistics
+    /// Show groups: knobs, their mechanisms, statistics
     #[command(after_help = SHOW_EXAMPLES)]
     Show(ShowArgs),
-    /// Watch machine and groups, live, in a terminal
+    /// Watch machine and groups live in a terminal
     #[command(after_help = crate::top::EXAMPLES)]
     Top(TopArgs),
-    /// Keep the groups of a configuration file, as cgroups and processes come and go
+    /// Run the service that applies a configuration file
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArgs),
-    /// Say what this host can enforce, by which mechanism, with what loss
+    /// List the knobs that this host can enforce, by which mechanism, with which loss
     Doctor(DoctorArgs),
-    /// Make the daemon read its configuration file again: all of it, or nothing of it
+    /// Make the daemon read its configuration file again
     #[command(after_help = RELOAD_EXAMPLES)]
     Reload(OutputArgs),
     /// Dump the state of daemon and scheduler: groups, CPUs, last decisions
     #[command(after_help = DEBUG_EXAMPLES)]
     Debug(DebugArgs),
-    /// Undo whatever an earlier process left behind, and every `set`
+    /// Undo every `set`, and all changes of killed processes
     Restore(RestoreArgs),
-    /// See the main job on this machine in about a minute
+    /// Measure a service beside batch work on this machine, in about a minute
     Demo(DemoArgs),
-    /// Try it in virtual time, where nothing is at stake
+    /// Simulate groups and workloads in virtual time
     Sim(crate::sim::Args),
-    /// Run a scenario on the model, and on this machine beside it
+    /// Run a scenario in the simulator, and on this machine with --real
     #[command(after_help = crate::bench::EXAMPLES)]
     Bench(crate::bench::Args),
-    /// The workloads of one group of a benchmark
+    /// Run the workloads of one group of a benchmark
     #[command(hide = true)]
     Launch(crate::bench::launch::Args),
     /// Run a measurable workload
@@ -130,7 +129,7 @@ pub enum Command {
     },
 }
 
-/// How results are printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct OutputArgs {
     /// Print JSON
@@ -148,11 +147,12 @@ pub struct RestoreArgs {
 /// Arguments of `debug`.
 #[derive(Debug, Args)]
 pub struct DebugArgs {
-    /// Instead, print a line of JSON for each change of this group's quota, as it happens
+    /// Print a line of JSON for each change of this group's quota as it happens, instead of the
+    /// state
     #[cfg(feature = "sched-ext")]
     #[arg(long, value_name = "GROUP")]
     pub trace: Option<String>,
-    /// For how long, such as 500ms or 10s
+    /// Duration of the trace, such as 500ms or 10s
     #[cfg(feature = "sched-ext")]
     #[arg(
         long,
@@ -183,13 +183,13 @@ pub struct DaemonArgs {
     /// The configuration file
     #[arg(long, value_name = "FILE", default_value = plimsoll_daemon::config::PATH_DEFAULT)]
     pub config: PathBuf,
-    /// Only check the file, and say what is wrong with it
+    /// Only check the file
     #[arg(long)]
     pub check: bool,
-    /// Say what happens to each group
+    /// Log changes of each group
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// Serve the clients that come, without a file, and end soon after the last group
+    /// Serve clients without a file, and end soon after the last group
     #[arg(long, hide = true)]
     pub on_demand: bool,
 }
@@ -197,7 +197,7 @@ pub struct DaemonArgs {
 /// Arguments of `doctor`.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct DoctorArgs {
-    /// What the scheduler would do in this mode
+    /// Plan for the scheduler in this mode
     #[arg(long, value_enum)]
     pub mode: Option<ModeChoice>,
     /// Print JSON
@@ -205,12 +205,12 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// Which tasks the scheduler schedules.
+/// Tasks that the scheduler schedules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ModeChoice {
-    /// Those of batch groups
+    /// Tasks of batch groups
     Partial,
-    /// All: bursts above the quota and per-task caps for ordinary work, too
+    /// All tasks: bursts above the quota and per-task caps for ordinary work, too
     All,
 }
 
@@ -223,10 +223,10 @@ impl From<ModeChoice> for Mode {
     }
 }
 
-/// Which interface of the kernel to use.
+/// Interface of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EnforcerChoice {
-    /// The best that this host has
+    /// The best one of this host
     Auto,
     /// A BPF scheduler in the kernel
     SchedExt,
@@ -234,23 +234,23 @@ pub enum EnforcerChoice {
     Cgroup,
 }
 
-/// Everything that can be asked of a group.
+/// Knobs of a group.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Knobs")]
 pub struct KnobArgs {
-    /// normal, or batch: only in time that nobody else wants
+    /// normal, or batch: runs only in CPU time that no other work wants
     #[arg(long, value_name = "CLASS")]
     pub class: Option<Class>,
     /// Nice level of the group's tasks, -20 to 19
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub nice: Option<Nice>,
-    /// Weight against sibling groups, 1 to 10000 (100 is everybody's)
+    /// Weight against sibling groups, 1 to 10000 (default of cgroups: 100)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub weight: Option<Weight>,
     /// Runtime per period, such as 600ms/100ms or 6cpus
     #[arg(long, value_name = "QUOTA", allow_hyphen_values = true)]
     pub quota: Option<Quota>,
-    /// Unused quota that may be saved up, such as 400ms
+    /// Unused quota that may be saved for later periods, such as 400ms
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub burst: Option<Burst>,
     /// Quota, period and burst as the kernel writes them, in microseconds
@@ -261,33 +261,32 @@ pub struct KnobArgs {
         allow_hyphen_values = true
     )]
     pub cpu_max: Option<CpuMax>,
-    /// Never more than this share of one CPU, such as 25% or 150%
+    /// Hard limit as a share of one CPU, such as 25% or 150%
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
     pub cap: Option<Cap>,
-    /// Beyond this share of one CPU only what is left over, such as 10%
+    /// Share of one CPU beyond which only left-over time is used, such as 10%
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
     pub soft_cap: Option<SoftCap>,
-    /// After this time, what ran counts half in the usage rate that --soft-cap is compared
-    /// with: 50ms to 60s [default: 1s]
+    /// Half-life of the average usage rate that is compared with --soft-cap, 50ms to 60s [default:
+    /// 1s]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub half_life: Option<HalfLife>,
-    /// Caps hold for each task by itself, not for all together
+    /// Apply caps to each task separately, not to all together
     #[arg(long)]
     pub per_task: bool,
-    /// All batch groups leave this much CPU idle while the group is there, such as 30% or 2cpus
+    /// CPU that all batch groups leave idle while the group exists, such as 30% or 2cpus
     #[arg(long, value_name = "HEADROOM", allow_hyphen_values = true)]
     pub headroom: Option<Headroom>,
-    /// What all batch work together may run all the same, such as 1ms/100ms, or 0
+    /// Time that all batch work together may run despite headroom, such as 1ms/100ms, or 0
     #[arg(long, value_name = "TIME/PERIOD", allow_hyphen_values = true)]
     pub tolerance: Option<Tolerance>,
-    /// The most of any one CPU, for batch work, such as 80%
+    /// Limit on each single CPU, for batch work, such as 80%
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
     pub cpu_limit: Option<CpuLimit>,
 }
 
 impl KnobArgs {
-    /// The knobs as asked for. `present`: what a partial --cpu-max line is
-    /// completed from.
+    /// Returns the requested knobs. A partial --cpu-max line is completed from `present`.
     pub fn knobs(&self, present: Option<Bandwidth>) -> Result<Knobs, KnobError> {
         let (quota, burst) = match self.cpu_max {
             Some(line) => {
@@ -313,13 +312,13 @@ impl KnobArgs {
     }
 }
 
-/// What is used where `--enforcer` is not given.
+/// Environment variable with the default of `--enforcer`.
 pub const ENFORCER_VARIABLE: &str = "PLIMSOLL_ENFORCER";
 
-/// How a plan is made and carried out.
+/// Options of plans.
 #[derive(Debug, Clone, Args)]
 pub struct PlanArgs {
-    /// Which interface of the kernel to use
+    /// Interface of the kernel
     #[arg(
         long,
         value_enum,
@@ -328,13 +327,13 @@ pub struct PlanArgs {
         hide_env_values = true
     )]
     pub enforcer: EnforcerChoice,
-    /// Which tasks the scheduler schedules [default: partial, or as it is loaded]
+    /// Tasks that the scheduler schedules [default: partial, or as it is loaded]
     #[arg(long, value_enum)]
     pub mode: Option<ModeChoice>,
-    /// Go on without what this host cannot enforce
+    /// Continue without knobs that this host cannot enforce
     #[arg(long)]
     pub best_effort: bool,
-    /// Print what would be done, and by what, and do nothing
+    /// Print the plan, with the mechanism of each knob, and change nothing
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -373,7 +372,7 @@ pub struct SetArgs {
     /// All groups of the daemon, for --burst-enabled
     #[arg(long, requires = "burst_enabled", conflicts_with_all = ["target", "reset", "dry_run"])]
     pub all: bool,
-    /// no: switch bursts off for all groups, whose settings stay; yes: as the file says
+    /// no: disable bursts of all groups, whose settings stay; yes: apply the file's setting again
     #[arg(
         long,
         requires = "all",
@@ -385,7 +384,7 @@ pub struct SetArgs {
     pub knobs: KnobArgs,
     #[command(flatten)]
     pub plan: PlanArgs,
-    /// Instead, forget what was `set`: the cgroup is as it was, or as the daemon's file says
+    /// Undo each `set` instead: restores the former values, or those of the daemon's file
     #[arg(long)]
     pub reset: bool,
     /// Print JSON
@@ -398,7 +397,7 @@ pub struct SetArgs {
 pub struct ShowArgs {
     /// Name of a group, path of a cgroup, or pid [default: all groups]
     pub target: Option<String>,
-    /// And the usage rate of each task of a group with a cap, in percent of one CPU
+    /// Also show the usage rate of each task of a group with a cap, in percent of one CPU
     #[arg(long, requires = "target")]
     pub tasks: bool,
     /// Print JSON
@@ -409,7 +408,7 @@ pub struct ShowArgs {
 /// Arguments of `top`.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Time between two looks, 200ms to 60s
+    /// Interval between updates, 200ms to 60s
     #[arg(
         long,
         value_name = "TIME",
@@ -418,13 +417,13 @@ pub struct TopArgs {
         allow_hyphen_values = true
     )]
     pub interval: Duration,
-    /// Print one table after one interval, and end
+    /// Print one table after one interval, then exit
     #[arg(long)]
     pub once: bool,
     /// Print JSON
     #[arg(long, requires = "once")]
     pub json: bool,
-    /// What the groups are sorted by
+    /// Sort key of the groups
     #[arg(long, value_enum, value_name = "COLUMN", default_value = "cpu")]
     pub sort: crate::top::Column,
 }
@@ -432,7 +431,7 @@ pub struct TopArgs {
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// How long each phase is measured, 2s to 60s
+    /// Measured time of each phase, 2s to 60s
     #[arg(
         long,
         value_name = "TIME",
@@ -440,7 +439,7 @@ pub struct DemoArgs {
         allow_hyphen_values = true
     )]
     pub phase: String,
-    /// Where the HTML report is written
+    /// File of the HTML report
     #[arg(long, value_name = "FILE", default_value = "plimsoll-demo.html")]
     pub report: PathBuf,
     /// Print the result as JSON
@@ -460,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_command_is_its_own() {
+    fn arguments_after_the_command_belong_to_it() {
         let cli = Cli::try_parse_from(["plimsoll", "run", "--cap", "5%", "ls", "--cap", "9%"]);
         let Command::Run(run) = cli.unwrap().command else {
             panic!("not run")

@@ -1,4 +1,4 @@
-//! How busy the whole machine is, over time.
+//! Utilisation of the whole machine over time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// The machine's utilisation around a point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct BusyPoint {
-    /// The middle of the interval, in seconds after the end of the warm-up.
+    /// Middle of the interval, in seconds after the end of the warm-up.
     pub at_seconds: f64,
     /// Busy time ÷ (CPUs × elapsed).
     pub busy_ratio: f64,
 }
 
-/// What happened between two looks.
+/// Usage between two samples.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     from: Instant,
@@ -49,7 +49,7 @@ fn ratio(busy_ns: u64, cpus: u32, elapsed: Duration) -> f64 {
 }
 
 impl Meter {
-    /// Starts to measure.
+    /// Starts a measurement.
     pub fn start(hierarchy: &Arc<Hierarchy>, cpus: u32) -> Result<Self> {
         Ok(Self {
             busy: BusyMeter::start(hierarchy)?,
@@ -59,7 +59,7 @@ impl Meter {
         })
     }
 
-    /// Takes a sample if it is time to. `true` if it was.
+    /// Takes a sample if one is due. Returns whether it did.
     pub fn tick(&mut self) -> Result<bool> {
         let due = self.last.elapsed() >= SAMPLE_EVERY;
         if due {
@@ -77,14 +77,14 @@ impl Meter {
         Ok(())
     }
 
-    /// How busy the machine was in the last sample.
+    /// Utilisation in the last sample.
     pub fn latest(&self) -> f64 {
         self.samples.last().map_or(0.0, |sample| {
             ratio(sample.busy_ns, self.cpus, sample.to - sample.from)
         })
     }
 
-    /// How busy it was in all samples, but for `known_ns` of it.
+    /// Utilisation over all samples, without `known_ns` of CPU time.
     pub fn remainder(&self, known_ns: u64) -> f64 {
         let busy_ns: u64 = self.samples.iter().map(|sample| sample.busy_ns).sum();
         let elapsed = self
@@ -95,8 +95,7 @@ impl Meter {
         ratio(busy_ns.saturating_sub(known_ns), self.cpus, elapsed)
     }
 
-    /// The samples that lie between `begin` and `begin + length`, and their
-    /// average.
+    /// Samples between `begin` and `begin + length`, and their average.
     pub fn window(&self, begin: Instant, length: Duration) -> (Vec<BusyPoint>, f64) {
         let end = begin + length;
         let inside = |sample: &&Sample| sample.from >= begin && sample.to <= end;

@@ -1,5 +1,4 @@
-//! Plimsoll started by itself: one running command, from its start to its
-//! report.
+//! A plimsoll command that runs as a child process, from its start to its report.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -15,26 +14,26 @@ use plimsoll_engine::enforcer::Sample;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::{CommandError, Result};
+use crate::error::{CommandError, Result, WorkloadError};
 
-/// No command prints more.
+/// Bound of the output of a command.
 const OUTPUT_BYTES_MAX: u64 = 4 << 20;
-/// How often a command that was told to end is looked at.
+/// Interval at which an ending command is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// A command that was told to end does so in this time, or is told again.
+/// Time for a command to end after a signal, before the next signal.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What holds a command to this process.
+/// Link between the life of a command and this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leash {
-    /// Nothing; its standard input is empty.
+    /// None; its standard input is empty.
     None,
-    /// Its standard input, a pipe. A signal from the terminal does not reach
-    /// it: whoever holds the leash ends it in order.
+    /// Its standard input is a pipe, and it ends when the pipe is closed. It gets no signals from
+    /// the terminal, so that its parent can end it in order.
     Stdin,
 }
 
-/// A command. Dropping it ends it.
+/// A running command. Dropping it ends the command.
 #[derive(Debug)]
 pub struct Running {
     what: String,
@@ -42,7 +41,7 @@ pub struct Running {
     readers: Option<(JoinHandle<String>, JoinHandle<String>)>,
 }
 
-/// What a command has left.
+/// Exit status and output of a command.
 #[derive(Debug)]
 pub struct Ended {
     what: String,
@@ -51,12 +50,12 @@ pub struct Ended {
     errors: String,
 }
 
-/// Reads a stream to its end beside everything else.
+/// Reads a stream to its end in a thread.
 fn reader(stream: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(stream) = stream {
-            // What came before an error is still worth reading.
+            // Keeps the text before an error.
             let _ = stream.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
@@ -64,8 +63,8 @@ fn reader(stream: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
 }
 
 impl Running {
-    /// Starts the program with arguments. `what` it is begins every message.
-    /// With a leash it reads from a pipe that ends with this process.
+    /// Starts the program with arguments. `what` names it in messages. With a leash it reads from
+    /// a pipe that closes with this process.
     pub fn start<S: AsRef<OsStr>>(
         program: &Path,
         arguments: impl IntoIterator<Item = S>,
@@ -97,12 +96,12 @@ impl Running {
         })
     }
 
-    /// The end of its leash, once.
+    /// Takes the pipe of its leash.
     pub fn take_leash(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
 
-    /// Whether it has ended.
+    /// Returns whether it has ended.
     pub fn has_ended(&mut self) -> Result<bool> {
         let status = self.child.try_wait();
         Ok(status
@@ -113,11 +112,10 @@ impl Running {
             .is_some())
     }
 
-    /// Asks it to end, if it has not; `run` passes that on and undoes what
-    /// it did.
+    /// Sends SIGTERM if it still runs; `run` forwards it and undoes its changes.
     pub fn ask_to_end(&mut self) -> Result<()> {
         if !self.has_ended()? {
-            // A pid fits, and it has not been waited for: it is its own.
+            // The pid fits, and is not reused before the process is waited for.
             let pid = Pid::from_raw(self.child.id().cast_signed());
             // It may have ended just now.
             let _ = kill(pid, Signal::SIGTERM);
@@ -125,8 +123,8 @@ impl Running {
         Ok(())
     }
 
-    /// Asks it to end and waits until it has. Asked twice, `run` releases
-    /// what lingers in its group; after that it is beyond asking.
+    /// Ends it and waits: by SIGTERM, by a second one, which makes `run` release the processes of
+    /// its group, and then by SIGKILL.
     fn end(&mut self) -> Result<ExitStatus> {
         for _ in 0..2 {
             self.ask_to_end()?;
@@ -136,7 +134,7 @@ impl Running {
             }
         }
         if !self.has_ended()? {
-            // The next `run` undoes what it leaves behind.
+            // The next `run` undoes its changes.
             let _ = self.child.kill();
         }
         let waited = self.child.wait();
@@ -146,7 +144,7 @@ impl Running {
         )))
     }
 
-    /// Ends it, if it has not ended, and takes what it has printed.
+    /// Ends it if it still runs, and returns its output.
     pub fn finish(mut self) -> Result<Ended> {
         let status = self.end()?;
         let read = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
@@ -173,22 +171,23 @@ impl Drop for Running {
 }
 
 impl Ended {
-    /// The error of a command that has not done its job.
+    /// Error for a command that has failed.
     pub fn failure(&self) -> CommandError {
         let lines = self.errors.lines().map(str::trim);
         let said = lines
             .filter_map(|line| line.strip_prefix("plimsoll: "))
             .next_back();
         let reason = said.map_or_else(|| self.status.to_string(), str::to_owned);
-        CommandError::Other(format!("{} failed: {reason}", self.what))
+        let what = self.what.clone();
+        WorkloadError::Failed { what, reason }.into()
     }
 
-    /// The report, if it printed one.
+    /// Its report, if it printed one.
     pub fn report<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_str(self.output.trim()).ok()
     }
 
-    /// What the kernel counted of its group.
+    /// Statistics of its group.
     pub fn statistics(&self) -> Option<Sample> {
         #[derive(Deserialize)]
         struct Document {
@@ -199,12 +198,12 @@ impl Ended {
         Some(document.statistics)
     }
 
-    /// All that it printed.
+    /// Its standard output.
     pub fn output(&self) -> &str {
         &self.output
     }
 
-    /// What Plimsoll warned of, a sentence each.
+    /// Plimsoll's warnings.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
         self.errors
             .lines()
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_one_line_with_the_commands_own_words() {
+    fn failure_is_one_line_with_the_commands_message() {
         let said = ended("", "noise\nplimsoll: weight: no permission\n", 125 << 8);
         assert_eq!(
             said.failure().to_string(),

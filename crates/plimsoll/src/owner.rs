@@ -1,7 +1,7 @@
-//! The owner of the cgroup tree, as commands ask it: the one process that decides and writes.
+//! Client of the owner of the cgroup tree, the one process that decides and writes.
 //!
-//! Where none runs, [`Owner::find_or_start`] starts one: the same program, which ends by itself
-//! soon after the last group.
+//! If none runs, [`Owner::find_or_start`] starts one: the same program, which ends by itself soon
+//! after the last group.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -19,18 +19,15 @@ use plimsoll_engine::runtime::{Ownership, RuntimeFolder};
 
 use crate::cli::{EnforcerChoice, PlanArgs};
 use crate::daemon::READY;
-use crate::error::{CommandError, Result};
+use crate::error::{CommandError, OwnerError, Result};
 use crate::output;
 
-/// What to do where a daemon is needed and none runs.
-pub const NO_DAEMON: &str =
-    "no daemon runs; `systemctl start plimsoll`, or `plimsoll daemon`, starts one";
-/// Two commands may start an owner at the same time, and one may end just when it is asked: the
-/// command looks again for so long.
+/// Time for which a command tries again, because two commands may start an owner at the same time,
+/// and an owner may end just when a request arrives.
 const START_MAX: Duration = Duration::from_secs(10);
-/// An owner that ends does so within this time.
+/// Time within which an ending owner ends.
 const END_MAX: Duration = Duration::from_secs(2);
-/// Between two looks.
+/// Interval of polling.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A connection to an owner.
@@ -40,8 +37,8 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The owner that keeps its socket in a runtime folder. `None`: none runs, or it is another
-    /// user's, who may have made the folder to be asked.
+    /// Connects to the owner in a runtime folder. `None`: none runs, or it belongs to another
+    /// user, who may have created the folder to deceive clients.
     pub fn at(runtime: &RuntimeFolder) -> Result<Option<Self>> {
         let client = Client::connect(&runtime.path().join(SOCKET))?;
         let is_trusted = |client: &Client| {
@@ -54,30 +51,30 @@ impl Owner {
         }))
     }
 
-    /// The owner of this host's tree, which anybody may ask.
+    /// Connects to the owner of this host's tree, which answers all users.
     pub fn of_host() -> Result<Option<Self>> {
         Self::at(&RuntimeFolder::of_this_host())
     }
 
-    /// Every owner that this user may ask: their own, and the host's.
+    /// Connects to this user's own owner and to the host's.
     pub fn all() -> Result<Vec<Self>> {
         let (own, host) = (RuntimeFolder::of_this_user(), RuntimeFolder::of_this_host());
         let mut found: Vec<Self> = Vec::new();
         if own != host {
-            // A folder that cannot be used is nothing to ask.
+            // A folder that cannot be used has no owner.
             found.extend(Self::at(&own).ok().flatten());
         }
         found.extend(Self::at(&host)?);
         Ok(found)
     }
 
-    /// The host's owner, which is needed.
+    /// Connects to the host's owner; fails if none runs.
     pub fn needed() -> Result<Self> {
-        Self::of_host()?.ok_or_else(|| CommandError::Other(NO_DAEMON.into()))
+        Self::of_host()?.ok_or_else(|| OwnerError::None.into())
     }
 
-    /// The owner for a new group of this user: their own, which is started if need be, and the
-    /// host's for users who may not create cgroups.
+    /// Connects to the owner for a new group: this user's own, which is started if necessary, or
+    /// the host's if the user may not create cgroups.
     pub fn for_new_group(hierarchy: &Hierarchy) -> Result<Self> {
         match hierarchy.check_permission() {
             Ok(()) => Self::find_or_start(),
@@ -85,7 +82,7 @@ impl Owner {
         }
     }
 
-    /// This user's own owner.
+    /// Connects to this user's own owner; starts it if necessary.
     pub fn find_or_start() -> Result<Self> {
         let runtime = RuntimeFolder::of_this_user();
         let deadline = Instant::now() + START_MAX;
@@ -96,24 +93,24 @@ impl Owner {
             let started = start(&runtime);
             match (started, Instant::now() < deadline) {
                 (Ok(()), _) => (),
-                (Err(Failed::Taken), true) => std::thread::sleep(LOOK_EVERY),
+                (Err(OwnerError::Taken), true) => std::thread::sleep(LOOK_EVERY),
                 (Err(error), _) => return Err(error.into()),
             }
         }
     }
 
-    /// Its process. `None`: it is not visible from here.
+    /// Returns its pid. `None`: the process is not visible from here.
     pub fn pid(&self) -> Option<i32> {
         self.client.pid()
     }
 
-    /// Asks. What is refused is an error, with the owner's own words. An owner that was just
-    /// about to end has done nothing: the next one is asked.
+    /// Sends a request. A refusal is an error with the owner's text. An owner that was about to
+    /// end has done nothing; then the request goes to the next one.
     pub fn ask(&mut self, request: &Request) -> Result<Answer> {
         let deadline = Instant::now() + START_MAX;
         loop {
             match self.client.ask(request)? {
-                Answer::Refused(why) => return Err(CommandError::Other(why)),
+                Answer::Refused(reason) => return Err(OwnerError::Refused(reason).into()),
                 Answer::Ending
                     if self.runtime == RuntimeFolder::of_this_user()
                         && Instant::now() < deadline =>
@@ -121,13 +118,13 @@ impl Owner {
                     std::thread::sleep(LOOK_EVERY);
                     self.find_next()?;
                 }
-                Answer::Ending => return Err(CommandError::Other("the daemon is ending".into())),
+                Answer::Ending => return Err(OwnerError::Ending.into()),
                 answer => return Ok(answer),
             }
         }
     }
 
-    /// Its state: of everything, or of one target with all details.
+    /// Reads the state: of all groups, or of one target with all details.
     pub fn show(&mut self, target: Option<&str>) -> Result<State> {
         let request = Request::Show {
             target: target.map(str::to_owned),
@@ -139,7 +136,7 @@ impl Owner {
         }
     }
 
-    /// One group with the usage rates of its tasks.
+    /// Reads the state of one group with the usage rates of its tasks.
     pub fn show_tasks(&mut self, target: &str) -> Result<State> {
         let target = target.to_owned();
         match self.ask(&Request::Tasks { target })? {
@@ -148,29 +145,28 @@ impl Owner {
         }
     }
 
-    /// A group by its name. `None`: there is none.
+    /// Reads a group by its name. `None`: there is none.
     pub fn group(&mut self, name: &str) -> Result<Option<Group>> {
         let state = match self.show(Some(name)) {
             Ok(state) => state,
-            Err(error @ CommandError::Owner(_)) => return Err(error),
-            // It knows no such group.
+            Err(error @ CommandError::Client(_)) => return Err(error),
+            // The owner has no such group.
             Err(_) => return Ok(None),
         };
         Ok(state.groups.into_iter().find(|group| group.name == name))
     }
 
-    /// After its end: goes on with the next owner, which has taken its groups over. A user's own
-    /// is started if need be.
+    /// Connects to the next owner after the end of this one. A user's own is started if necessary.
     pub fn find_next(&mut self) -> Result<()> {
         *self = if self.runtime == RuntimeFolder::of_this_user() {
             Self::find_or_start()?
         } else {
-            Self::at(&self.runtime)?.ok_or_else(|| CommandError::Other(NO_DAEMON.into()))?
+            Self::at(&self.runtime)?.ok_or(OwnerError::None)?
         };
         Ok(())
     }
 
-    /// Changes something, prints the warnings, and returns the groups as they are now.
+    /// Sends a request for a change, prints the warnings, and returns the changed groups.
     pub fn change(&mut self, request: &Request) -> Result<Vec<Group>> {
         match self.ask(request)? {
             Answer::Groups { groups, warnings } => {
@@ -182,10 +178,10 @@ impl Owner {
     }
 }
 
-/// Waits until an owner that is ending has ended; `problem` says that it has not.
+/// Waits until an ending owner has ended; fails with `problem` if it does not end.
 pub fn wait_for_ownership(
     hierarchy: &Hierarchy,
-    problem: impl FnOnce() -> String,
+    problem: impl FnOnce() -> OwnerError,
 ) -> Result<Ownership> {
     let deadline = Instant::now() + END_MAX;
     loop {
@@ -193,13 +189,13 @@ pub fn wait_for_ownership(
             return Ok(ownership);
         }
         if Instant::now() >= deadline {
-            return Err(CommandError::Other(problem()));
+            return Err(problem().into());
         }
         std::thread::sleep(LOOK_EVERY);
     }
 }
 
-/// An answer to another request.
+/// Error for an answer to another request.
 pub fn not_meant(answer: &Answer) -> CommandError {
     let kind = match answer {
         Answer::State(_) => "its state",
@@ -211,10 +207,10 @@ pub fn not_meant(answer: &Answer) -> CommandError {
         Answer::Ending => "that it is ending",
         Answer::Busy => "that it is busy",
     };
-    CommandError::Other(format!("the owner answers {kind}, which was not asked"))
+    OwnerError::OtherAnswer(kind).into()
 }
 
-/// What the command line leaves to the owner.
+/// Choices of the command line that the owner carries out.
 pub fn choice(plan: &PlanArgs) -> Choice {
     Choice {
         enforcer: match plan.enforcer {
@@ -228,28 +224,8 @@ pub fn choice(plan: &PlanArgs) -> Choice {
     }
 }
 
-/// Why an owner was not started.
-#[derive(Debug, thiserror::Error)]
-enum Failed {
-    /// Another process owns the tree by now, or is about to end.
-    #[error("another process owns the cgroups here and does not answer")]
-    Taken,
-    /// The owner's own words.
-    #[error("{0}")]
-    Itself(String),
-    /// There is no process.
-    #[error("cannot start the owner: {0}")]
-    Start(#[from] std::io::Error),
-}
-
-impl From<Failed> for CommandError {
-    fn from(failed: Failed) -> Self {
-        Self::Other(failed.to_string())
-    }
-}
-
-/// Starts an owner, and waits until it answers.
-fn start(runtime: &RuntimeFolder) -> std::result::Result<(), Failed> {
+/// Starts an owner, and waits until it is ready.
+fn start(runtime: &RuntimeFolder) -> std::result::Result<(), OwnerError> {
     let program = std::env::current_exe()?;
     let mut child = Command::new(program)
         .args(["daemon", "--on-demand"])
@@ -275,12 +251,12 @@ fn start(runtime: &RuntimeFolder) -> std::result::Result<(), Failed> {
     }
     let status = child.wait()?;
     if status.code() == Some(crate::daemon::EXIT_TAKEN.into()) {
-        return Err(Failed::Taken);
+        return Err(OwnerError::Taken);
     }
     let problem = problem.trim_end();
     let problem = problem.strip_prefix("plimsoll: ").unwrap_or(problem);
-    Err(Failed::Itself(if problem.is_empty() {
-        format!("the owner has ended before it answered ({status})")
+    Err(OwnerError::Itself(if problem.is_empty() {
+        format!("the owner ended before it was ready ({status})")
     } else {
         output::one_line(problem)
     }))

@@ -1,4 +1,4 @@
-//! Quota, period and burst, in the kernel's files. `timing` has the shares.
+//! Quota, period and burst in the kernel's files. `timing` tests the shares.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{Host, bandwidth_us, knob, wait_until, wait_until_busy};
 
 #[test]
-fn quota_and_burst_change_in_an_order_that_the_kernel_takes() {
+fn quota_and_burst_change_in_an_order_that_the_kernel_accepts() {
     let host = Host::shared();
     let group = host.normal("steps");
     let running = host.start([
@@ -28,7 +28,7 @@ fn quota_and_burst_change_in_an_order_that_the_kernel_takes() {
         group.exists() && bandwidth_us(&group) == (80_000, 100_000, 60_000)
     });
     for (knobs, expected) in [
-        // Below the present burst, and back.
+        // Below the present burst, and above it again.
         (
             &["--quota", "20ms/100ms", "--burst", "10ms"][..],
             (20_000, 100_000, 10_000),
@@ -46,7 +46,7 @@ fn quota_and_burst_change_in_an_order_that_the_kernel_takes() {
             &["--cpu-max", "20000 50000 20000"],
             (20_000, 50_000, 20_000),
         ),
-        // The missing values stay.
+        // Missing values stay unchanged.
         (&["--cpu-max", "30000"], (30_000, 50_000, 20_000)),
     ] {
         let mut words = vec!["set", "steps"];
@@ -54,7 +54,7 @@ fn quota_and_burst_change_in_an_order_that_the_kernel_takes() {
         host.run(words).good();
         assert_eq!(bandwidth_us(&group), expected, "{knobs:?}");
     }
-    // A quota below the burst that stays is refused, and nothing is changed.
+    // A quota below the remaining burst is refused without a change.
     let refused = host.run(["set", "steps", "--quota", "10ms/100ms"]);
     assert_eq!(refused.code(), 125, "{refused:?}");
     assert!(refused.one_line().contains("burst"), "{refused:?}");

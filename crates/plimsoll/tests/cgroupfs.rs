@@ -1,4 +1,4 @@
-//! The crate of the kernel's files, on the kernel's own cgroups.
+//! Tests of plimsoll-cgroupfs on real cgroups.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn errno(error: &CgroupError) -> i32 {
 }
 
 #[test]
-fn the_kernel_takes_every_step_between_two_bandwidths() {
+fn kernel_accepts_every_step_between_two_bandwidths() {
     let mut host = Host::shared();
     let group = host.group("g");
     assert!(group.has_burst());
@@ -68,7 +68,7 @@ fn between_two_bandwidths_a_child_stays_within_its_parent() {
         period_usec,
         burst_usec: 0,
     };
-    // The same rate, of which v1 takes no more in a child.
+    // The same rate, because v1 refuses a higher one in a child.
     parent.write_cpu_max(&of(50_000, 100_000)).unwrap();
     for next in [of(5_000, 10_000), of(500_000, 1_000_000), of(1_000, 2_000)] {
         child.write_cpu_max(&next).unwrap();
@@ -79,7 +79,7 @@ fn between_two_bandwidths_a_child_stays_within_its_parent() {
 }
 
 #[test]
-fn every_weight_is_read_as_it_was_written_and_an_idle_cgroup_takes_none() {
+fn every_weight_is_read_back_and_refused_by_an_idle_cgroup() {
     let mut host = Host::shared();
     let group = host.group("g");
     for weight in [1, 2, 99, 100, 101, 5_000, 10_000] {
@@ -117,7 +117,7 @@ fn members_are_found_where_they_were_moved() {
     assert_eq!(threads_below(&host.base().cpu_file(""), &[]), [pid]);
     sleeper.stop();
     wait_until("it is empty", SHORT, || !second.is_populated().unwrap());
-    // It has ended: there is nothing to move.
+    // The process has ended.
     first.add_process(pid).unwrap();
     let error = host.hierarchy().folders_of(pid).unwrap_err().to_string();
     assert_eq!(error, format!("{pid}: no such process"));
@@ -165,23 +165,26 @@ fn a_cgroup_of_any_name_is_found() {
 }
 
 #[test]
-fn a_cgroup_made_anew_is_another() {
+fn recreated_cgroup_is_a_different_one() {
     let mut host = Host::shared();
     let group = host.group("g");
-    let first = group.identity();
-    group.check_is(first).unwrap();
+    let first = group.clone().bound().unwrap();
+    first.check_exists().unwrap();
+    first.write_weight(200).unwrap();
     for folder in group.folders() {
         fs::remove_dir(folder).unwrap();
     }
-    assert!(group.check_is(first).unwrap_err().is_gone());
+    assert!(first.check_exists().unwrap_err().is_gone());
     assert!(group.stat().unwrap_err().is_gone());
     assert!(group.children().unwrap_err().is_gone());
     group.create().unwrap();
-    assert!(group.check_is(first).unwrap_err().is_gone());
+    assert!(first.check_exists().unwrap_err().is_gone());
+    assert!(first.write_weight(300).unwrap_err().is_gone());
+    assert_eq!(group.read_weight().unwrap(), 100);
 }
 
 #[test]
-fn counters_follow_what_runs_and_end_with_the_cgroup() {
+fn counters_follow_usage_and_end_with_the_cgroup() {
     let mut host = Host::shared();
     let group = host.group("g");
     let version = host.hierarchy().version();
@@ -211,8 +214,8 @@ fn counters_follow_what_runs_and_end_with_the_cgroup() {
     assert!(counter.read_ns().unwrap_err().is_gone());
 }
 
-/// A cgroup beside that of a cgroup namespace begins with `/..` there. Without that part its name
-/// is one of a cgroup inside.
+/// Within a cgroup namespace, the path of a cgroup outside begins with `/..`. Without that part it
+/// would denote a cgroup inside.
 #[test]
 fn a_process_outside_of_the_cgroup_namespace_is_in_no_cgroup_of_it() {
     let mut host = Host::shared();

@@ -1,5 +1,4 @@
-//! What the daemon costs, in counts: its memory, and how often it wakes up.
-//! `bench/daemon` measures times.
+//! Cost of the daemon in counts: memory and wake-ups. `bench/daemon` measures times.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,7 +6,7 @@ mod common;
 #[path = "daemon/rig.rs"]
 mod rig;
 
-/// What the daemons of these tests enforce with, unless they say otherwise.
+/// Default enforcer of the daemons in these tests.
 const ENFORCER: &str = "cgroup";
 
 use std::fs;
@@ -19,13 +18,13 @@ use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_daemon::state::Origin;
 use rig::{Daemon, of_cgroup, quota_us, remove_group, rule};
 
-/// Ten thousand cgroups may take this long.
+/// Time limit for ten thousand cgroups.
 const LONG: Duration = Duration::from_secs(60);
-/// How long wake-ups are counted.
+/// Time for which wake-ups are counted.
 const COUNTED: Duration = Duration::from_secs(5);
 
 fn make(host: &mut Host, count: usize) -> Vec<CpuGroup> {
-    // A child lets all of them have knobs.
+    // A child enables the controller for all of them.
     host.group("bystander");
     let name = |number| host.base().child(format!("job-{number}"));
     let groups: Vec<CpuGroup> = (0..count).map(name).collect();
@@ -58,7 +57,7 @@ fn status_of(path: &str, name: &str) -> u64 {
     number.unwrap().parse().unwrap()
 }
 
-/// How often the threads of a process have gone to sleep so far.
+/// Number of times that the threads of a process have slept.
 fn nr_sleeps(pid: i32) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let paths = tasks.map(|task| task.unwrap().path().join("status"));
@@ -67,7 +66,7 @@ fn nr_sleeps(pid: i32) -> u64 {
         .sum()
 }
 
-/// How often the daemon's threads went to sleep in a second.
+/// Rate at which the daemon's threads sleep, per second.
 fn sleeps_a_second(daemon: &Daemon) -> f64 {
     let before = nr_sleeps(daemon.pid());
     let begun = std::time::Instant::now();
@@ -79,7 +78,7 @@ fn sleeps_a_second(daemon: &Daemon) -> f64 {
 }
 
 #[test]
-fn ten_thousand_claimed_cgroups_are_held_in_bounded_memory() {
+fn memory_is_bounded_with_ten_thousand_matched_cgroups() {
     let mut host = Host::shared();
     let groups = make(&mut host, 10_000);
     let mut daemon = Daemon::ready(&host, &jobs(&host, "quota = \"30ms/100ms\""));
@@ -99,7 +98,7 @@ fn ten_thousand_claimed_cgroups_are_held_in_bounded_memory() {
 }
 
 #[test]
-fn a_thousand_idle_groups_do_not_keep_the_daemon_awake() {
+fn daemon_sleeps_with_a_thousand_idle_groups() {
     // Cgroups of other tests would wake it, too.
     let mut host = Host::alone();
     let groups = make(&mut host, 1_000);
@@ -113,18 +112,18 @@ fn a_thousand_idle_groups_do_not_keep_the_daemon_awake() {
             .iter()
             .all(|group| group.origin == Origin::File)
     );
-    // What is looked at after the start has been.
+    // The checks after the start are over.
     thread::sleep(patience(Duration::from_secs(1)));
     let rate = sleeps_a_second(&daemon);
     println!("1,000 idle groups: {rate:.1} sleeps a second");
-    // One thread looks five times a second, one once; and answers.
+    // One thread wakes five times a second, another once, and for answers.
     assert!(rate < 20.0, "{rate:.1}");
     daemon.end();
     remove(&groups);
 }
 
 #[test]
-fn headroom_of_a_thousand_idle_groups_wakes_one_loop_and_not_a_thousand() {
+fn headroom_of_a_thousand_idle_groups_wakes_a_single_loop() {
     let mut host = Host::alone();
     let main = host.group("main");
     let groups = make(&mut host, 1_000);
@@ -136,7 +135,7 @@ fn headroom_of_a_thousand_idle_groups_wakes_one_loop_and_not_a_thousand() {
     thread::sleep(patience(Duration::from_secs(1)));
     let rate = sleeps_a_second(&daemon);
     println!("headroom of 1,000 idle groups: {rate:.1} sleeps a second");
-    // The loop's hundred a second, and what it waits for now and then.
+    // The loop's hundred a second, and occasional waits.
     let most = native_or_vm(250.0, 400.0);
     assert!(rate < most, "{rate:.1}");
     daemon.end();

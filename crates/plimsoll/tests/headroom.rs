@@ -1,4 +1,4 @@
-//! Headroom by quotas: who controls, what is held and what is put back. `timing` has the shares.
+//! Headroom by quotas: control, foreign cgroups and undo. `timing` tests the shares.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,8 +12,8 @@ use nix::sys::signal::Signal;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer;
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::{Bandwidth, Knobs};
-use plimsoll_engine::policy_set::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
 
 fn start_side(host: &Host, name: &str, knobs: &str) -> Running {
@@ -24,13 +24,13 @@ fn start_side(host: &Host, name: &str, knobs: &str) -> Running {
     );
     let group = host.batch(name);
     // On a busy machine it has but its tolerance to start with.
-    wait_until("side work runs", Duration::from_secs(30), || {
+    wait_until("batch work runs", Duration::from_secs(30), || {
         tasks_below(&group).len() > threads
     });
     running
 }
 
-/// Everybody who shares the allowance, as one of them reports it.
+/// The groups that share the allowance, as one of them reports.
 fn sides(host: &Host, name: &str) -> Vec<String> {
     let state = host.show(name);
     let sides = &state["statistics"]["headroom"]["sides"];
@@ -40,7 +40,7 @@ fn sides(host: &Host, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Waits until the controller of a group's headroom has looked again.
+/// Waits for the next update of a group's headroom controller.
 fn wait_until_controlled(host: &Host, name: &str) {
     let updates = || {
         let state = host.show(name);
@@ -53,7 +53,7 @@ fn wait_until_controlled(host: &Host, name: &str) {
 }
 
 #[test]
-fn headroom_goes_on_whichever_run_is_stopped_or_killed_and_after_a_kill_of_the_owner() {
+fn headroom_continues_after_stops_and_kills_of_runs_and_owner() {
     let host = Host::shared();
     let first = start_side(&host, "first", "--weight 100");
     let second = start_side(&host, "second", "--weight 300");
@@ -86,7 +86,7 @@ fn headroom_goes_on_whichever_run_is_stopped_or_killed_and_after_a_kill_of_the_o
 }
 
 #[test]
-fn a_side_group_that_does_not_run_holds_the_least_quota_that_the_kernel_takes() {
+fn idle_batch_group_has_the_smallest_quota() {
     const HELD_USEC: u64 = 1_000;
     let host = Host::shared();
     let side = start_side(&host, "side", "");
@@ -144,7 +144,7 @@ fn hold_and_withdraw(host: &Host, groups: &[CpuGroup], controller: &str) {
 }
 
 #[test]
-fn the_quota_of_a_withdrawn_side_stays_as_it_was_wherever_the_controller_runs() {
+fn quota_of_a_withdrawn_batch_group_is_restored() {
     let mut host = Host::shared();
     let groups = ["free", "limited"].map(|name| host.group(name));
     let half = Bandwidth::of("50ms/100ms".parse().unwrap(), None);
@@ -177,7 +177,7 @@ fn the_owner_takes_under_10_mib_and_runs_at_most_once_in_10_ms() {
     });
     thread::sleep(Duration::from_secs(2));
     let status = std::fs::read_to_string(format!("/proc/{}/status", host.owner_pid())).unwrap();
-    // What it has of its own: the pages of the program are as large as the build has made it.
+    // Private memory only, because the size of the program depends on the build.
     let own = status
         .lines()
         .find_map(|line| line.strip_prefix("RssAnon:"));
@@ -191,6 +191,6 @@ fn the_owner_takes_under_10_mib_and_runs_at_most_once_in_10_ms() {
     println!("own memory {own_kib} KiB; {updates} updates, {writes} writes");
     assert!(own_kib < 10 * 1024, "{own_kib} KiB");
     assert!((100..=480).contains(&updates), "{updates} updates in 4 s");
-    // A quota is laid on it, and none is written without an update.
+    // It gets a quota; quotas are written only by updates.
     assert!((1..=updates).contains(&writes), "{writes} writes");
 }

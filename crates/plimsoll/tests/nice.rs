@@ -1,5 +1,4 @@
-//! What is started while its parents have a nice level of Plimsoll's inherits
-//! it, and does not keep it.
+//! Nice levels inherited from parents with a knob `nice` are reset at its end.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,14 +16,14 @@ use nix::unistd::{Pid, mkfifo};
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer as _;
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::Knobs;
-use plimsoll_engine::policy_set::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::tasks::{nice, set_nice};
 
 const SHORT: Duration = Duration::from_secs(20);
 
-/// Starts a process for each line that it reads, and says which.
+/// Starts a process for each line that it reads, and prints its pid.
 const SCRIPT: &str = r#"
 exec 3<>"$0"
 while read -r what <&3; do
@@ -41,7 +40,7 @@ fn parent_of(pid: i32) -> i32 {
     fields.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// A process that starts others when it is told to; all end with the test.
+/// A process that starts others on request; all end with the test.
 struct Parent {
     _folder: tempfile::TempDir,
     orders: PathBuf,
@@ -107,10 +106,10 @@ impl Parent {
         self.start("child")
     }
 
-    /// One whose parent has ended.
+    /// A process whose parent has ended.
     fn orphan(&self) -> i32 {
         let pid = self.start("orphan");
-        // Its parent has the words of the one that reads the orders.
+        // Its parent has the command line of the process that reads the requests.
         let words = || fs::read_to_string(format!("/proc/{}/cmdline", parent_of(pid)));
         let orders = self.orders.to_str().unwrap();
         wait_until("its parent has ended", SHORT, || {
@@ -142,7 +141,7 @@ fn levels(pids: &[i32]) -> Vec<i32> {
     pids.iter().map(|pid| nice(*pid).unwrap()).collect()
 }
 
-/// The level of whoever starts the tests, and all that they start.
+/// Nice level of the tests and their children.
 fn own() -> i32 {
     nice(std::process::id().cast_signed()).unwrap()
 }
@@ -184,20 +183,20 @@ const ENDS: [End; 4] = [
     End::Undone,
 ];
 
-/// Gives a group a level, has its parent start tasks, and takes it back.
+/// Sets a group's nice level, lets the parent start tasks, and resets it.
 fn levels_at_the_end(
     enforcer: &mut CgroupEnforcer,
     group: &GroupPolicy,
     parent: &Parent,
     end: End,
 ) {
-    // Another than that of whoever starts the tests.
+    // A level other than that of the tests.
     set_nice(parent.pid(), 2).unwrap();
     let earlier = parent.child();
     enforcer.add(group, "").unwrap();
     let name = &group.name;
     let child = parent.child();
-    // A level of its own is nobody else's business.
+    // A process keeps a nice level that it set itself.
     let other = parent.child();
     set_nice(other, 9).unwrap();
     let mut started = vec![child, parent.orphan()];
@@ -227,7 +226,7 @@ fn levels_at_the_end(
 }
 
 #[test]
-fn what_is_started_in_a_held_cgroup_does_not_keep_its_nice_level() {
+fn children_in_a_foreign_cgroup_do_not_keep_its_nice_level() {
     let mut host = Host::shared();
     let group = host.group("g");
     let runtime = RuntimeFolder::at(host.runtime());
@@ -240,7 +239,7 @@ fn what_is_started_in_a_held_cgroup_does_not_keep_its_nice_level() {
 }
 
 #[test]
-fn what_is_started_in_a_group_of_our_own_does_not_keep_its_nice_level() {
+fn children_in_an_own_cgroup_do_not_keep_its_nice_level() {
     let mut host = Host::shared();
     let home = host.group("home");
     let runtime = RuntimeFolder::at(host.runtime());
@@ -254,7 +253,7 @@ fn what_is_started_in_a_group_of_our_own_does_not_keep_its_nice_level() {
 }
 
 #[test]
-fn restore_gives_back_what_was_inherited_from_a_set() {
+fn restore_resets_nice_levels_inherited_from_a_set() {
     let mut host = Host::shared();
     let group = host.group("g");
     let parent = Parent::in_group(&host, &group);
@@ -271,7 +270,7 @@ fn restore_gives_back_what_was_inherited_from_a_set() {
 }
 
 #[test]
-fn restore_after_a_kill_gives_back_what_was_inherited() {
+fn restore_after_a_kill_resets_inherited_nice_levels() {
     let mut host = Host::shared();
     let home = host.group("home");
     let parent = Parent::in_group(&host, &home);
@@ -289,7 +288,7 @@ fn restore_after_a_kill_gives_back_what_was_inherited() {
 }
 
 #[test]
-fn what_runs_on_after_a_run_has_the_level_of_whoever_started_that() {
+fn processes_released_by_run_have_the_nice_level_of_its_caller() {
     let host = Host::shared();
     for is_killed in [false, true] {
         let parent = Parent::under(&host, "run --name run-on --nice 16 --");

@@ -1,5 +1,5 @@
-//! The owner that commands start where none runs: what it promises to them, and what is left when
-//! it, or one of them, is killed or stopped.
+//! The owner that commands start if none runs: its promises, and kills and stops of it or of
+//! commands.
 
 #![allow(clippy::unwrap_used)]
 
@@ -63,7 +63,7 @@ fn set_returns_at_once_without_a_daemon() {
     }
     let own = host.normal(&format!("pid-{pid}"));
     assert_eq!(own.processes().unwrap(), [worker.pid()]);
-    // It lasts, though nothing of `set` is left.
+    // It stays in force although the process of `set` has ended.
     thread::sleep(LINGER + ms(1_500));
     assert_eq!(bandwidth_us(&group).0, 30_000);
     assert_eq!(bandwidth_us(&own).0, 30_000);
@@ -81,7 +81,7 @@ fn an_owner_on_demand_ends_after_its_last_group() {
     let host = Host::shared();
     let running = start_job(&host);
     let owner = host.owner_pid();
-    // It has a session of its own: what ends its client's does not end it.
+    // It has a session of its own, so the end of its client's session does not end it.
     let session = nix::unistd::getsid(Some(Pid::from_raw(owner))).unwrap();
     assert_eq!(session.as_raw(), owner);
     thread::sleep(LINGER + ms(1_500));
@@ -98,7 +98,7 @@ fn an_owner_on_demand_ends_after_its_last_group() {
 }
 
 #[test]
-fn an_owner_without_groups_ends_at_once_when_it_is_asked_to() {
+fn owner_without_groups_ends_at_once_on_request() {
     let host = Host::shared();
     host.run(["run", "--", "true"]).good();
     let owner = host.owner_pid();
@@ -109,7 +109,7 @@ fn an_owner_without_groups_ends_at_once_when_it_is_asked_to() {
 }
 
 #[test]
-fn an_owner_with_groups_that_is_asked_to_end_leaves_them_to_the_next() {
+fn owner_with_groups_leaves_them_to_the_next_when_it_ends() {
     let host = Host::shared();
     let running = start_job(&host);
     let (job, owner) = (job_of(&host).unwrap(), host.owner_pid());
@@ -125,7 +125,7 @@ fn an_owner_with_groups_that_is_asked_to_end_leaves_them_to_the_next() {
 }
 
 #[test]
-fn a_run_that_waits_for_what_its_command_left_goes_on_with_the_next_owner() {
+fn waiting_run_continues_with_the_next_owner() {
     let host = Host::shared();
     let words = "run --name job --quota 30ms/100ms -- sh -c";
     let running = host.start(words.split(' ').chain(["sleep 600 & exit 3"]));
@@ -143,7 +143,7 @@ fn a_run_that_waits_for_what_its_command_left_goes_on_with_the_next_owner() {
             Signal::SIGTERM
         };
         send(owner, signal);
-        // It does not wait for a client that asks all the time.
+        // It does not wait for a busy client.
         wait_until("it has ended", Duration::from_secs(4), || !is_alive(owner));
         let is_next = || {
             let state = host.owner();
@@ -162,7 +162,7 @@ fn a_run_that_waits_for_what_its_command_left_goes_on_with_the_next_owner() {
 fn two_commands_at_once_start_one_owner() {
     let host = Host::shared();
     for round in 0..3 {
-        // Each says whose owner it is while it runs.
+        // Each names its owner while it runs.
         let script = r#""$0" show --json"#;
         let binary = common::binary();
         let all: Vec<Running> = (0..8)
@@ -186,7 +186,7 @@ fn two_commands_at_once_start_one_owner() {
 }
 
 #[test]
-fn a_client_that_is_killed_leaves_its_group_limited() {
+fn group_of_a_killed_client_stays_limited() {
     let host = Host::shared();
     let running = start_job(&host);
     let job = job_of(&host).unwrap();
@@ -200,7 +200,7 @@ fn a_client_that_is_killed_leaves_its_group_limited() {
 }
 
 #[test]
-fn an_owner_that_is_killed_leaves_its_groups_limited() {
+fn groups_of_a_killed_owner_stay_limited() {
     let mut host = Host::shared();
     let foreign = host.group("foreign");
     let target = format!("/{}", foreign.path().display());
@@ -212,14 +212,14 @@ fn an_owner_that_is_killed_leaves_its_groups_limited() {
         assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
         assert_eq!(bandwidth_us(&foreign).0, 20_000);
         assert_eq!(job_of(&host), Some(job));
-        // The next takes them back.
+        // The next one adopts them.
         host.run(["run", "--", "true"]).good();
         assert_eq!(host.show("job")["subject"], "sleep 600");
         assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
         assert_eq!(bandwidth_us(&foreign).0, 20_000);
         assert_eq!(job_of(&host), Some(job));
     }
-    // Its command's end is the end of the group, as if nothing had been.
+    // The end of the command ends the group, as usual.
     assert_eq!(running.stop().code(), 128 + Signal::SIGTERM as i32);
     assert!(!host.normal("job").exists());
     host.run(["set", &target, "--reset"]).good();
@@ -228,7 +228,7 @@ fn an_owner_that_is_killed_leaves_its_groups_limited() {
 }
 
 #[test]
-fn an_owner_that_is_started_from_a_group_is_in_none() {
+fn owner_started_from_a_group_leaves_it() {
     let host = Host::shared();
     let folder = tempfile::tempdir().unwrap();
     let (gate, done) = (folder.path().join("gate"), folder.path().join("done"));
@@ -259,7 +259,7 @@ fn an_owner_that_is_started_from_a_group_is_in_none() {
 }
 
 #[test]
-fn an_owner_holds_no_file_that_its_client_has_inherited() {
+fn owner_closes_files_inherited_from_its_client() {
     let host = Host::shared();
     let lock = tempfile::NamedTempFile::new().unwrap();
     // As with `exec 9>lock; flock 9` in a shell.
@@ -333,7 +333,7 @@ fn a_second_daemon_is_refused() {
     assert_eq!(second.code(), 125, "{second:?}");
     let told = format!("a daemon runs already (pid {})", first.pid());
     assert!(second.one_line().contains(&told), "{second:?}");
-    // In another runtime folder it sees no socket, but the same cgroups.
+    // With another runtime folder it finds no socket, but the same cgroups.
     let other = tempfile::tempdir().unwrap();
     for words in [&words[..], &["run", "--", "true"]] {
         let mut command = host.plimsoll(words);
@@ -426,7 +426,7 @@ fn a_users_owner_beside_roots() {
     assert_ne!(owner, host.owner_pid());
     let status = fs::read_to_string(format!("/proc/{owner}/status")).unwrap();
     assert!(status.contains(&format!("Uid:\t{USER}\t")), "{status}");
-    // What one of them does is none of the other's business.
+    // The owners do not affect each other.
     theirs("set job --quota 10ms/100ms").finish(SHORT).good();
     assert_eq!(bandwidth_us(&group).0, 10_000);
     assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);

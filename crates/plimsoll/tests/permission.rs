@@ -1,4 +1,4 @@
-//! Who may use Plimsoll, and what it says where it cannot work.
+//! Permissions, and messages if they are missing.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,11 +16,11 @@ use plimsoll_daemon::control::protocol::SOCKET;
 use tempfile::TempDir;
 
 const SHORT: Duration = Duration::from_secs(30);
-/// Nobody's number is the same everywhere; so is that of the first user.
+/// The uid of `nobody` is the same everywhere, and so is that of the first user.
 const NOBODY: u32 = 65534;
 const USER: u32 = 1000;
 
-/// A copy of the binary, a runtime folder and a home that a user can reach.
+/// A copy of the binary, a runtime folder and a home with access for a user.
 struct Account {
     folder: TempDir,
     uid: u32,
@@ -58,7 +58,7 @@ impl Account {
 }
 
 #[test]
-fn without_permission_one_line_says_what_would_give_it() {
+fn missing_permission_is_reported_in_one_line_with_a_remedy() {
     let mut host = Host::shared();
     let group = host.group("foreign");
     let target = format!("/{}", group.path().display());
@@ -80,7 +80,7 @@ fn without_permission_one_line_says_what_would_give_it() {
         );
         host.assert_as(&before);
     }
-    // What changes nothing needs nothing.
+    // Commands without changes need no permission.
     for words in [
         &["doctor"][..],
         &["show", &target],
@@ -89,7 +89,7 @@ fn without_permission_one_line_says_what_would_give_it() {
         let finished = host.spawn(nobody.plimsoll(words)).finish(SHORT);
         assert_eq!(finished.code(), 0, "{words:?}: {finished:?}");
     }
-    // Nor can a user take on a process of somebody else's.
+    // Nor can a user limit another user's process.
     let pid = std::process::id().to_string();
     let mut command = nobody.plimsoll(&["set", &pid, "--class", "batch"]);
     command.env("PLIMSOLL_CGROUP_BASE", host.base_path());
@@ -114,8 +114,7 @@ fn in_a_delegated_subtree_a_user_needs_no_root() {
         .map(|folder| folder.to_string_lossy().into_owned())
         .collect();
     let run = |words: &[&str]| {
-        // The membership is root's part: a user may not move itself into the
-        // subtree from outside.
+        // Root moves the process, because a user may not enter the subtree from outside.
         let script = r#"for f in $FOLDERS; do echo $$ >"$f/cgroup.procs" || exit 99; done
             unset FOLDERS; uid=$1; shift
             exec /usr/bin/setpriv --reuid "$uid" --regid "$uid" --clear-groups -- "$@""#;
@@ -211,7 +210,7 @@ fn in_a_delegated_subtree_a_user_needs_no_root() {
 }
 
 #[test]
-fn a_machine_without_a_cpu_controller_is_told_what_helps() {
+fn missing_cpu_controller_is_reported_with_a_remedy() {
     let host = Host::shared();
     let mount = host.hierarchy().cpu_folder(Path::new(""));
     let before = host.snapshot();
@@ -243,7 +242,7 @@ fn a_machine_without_a_cpu_controller_is_told_what_helps() {
 }
 
 #[test]
-fn a_machine_whose_cgroups_are_read_only_is_told_what_helps() {
+fn read_only_cgroups_are_reported_with_a_remedy() {
     let host = Host::shared();
     let mount = host.hierarchy().cpu_folder(Path::new(""));
     let before = host.snapshot();

@@ -1,5 +1,4 @@
-//! Bad input: one line that says what is wrong and what is allowed, exit
-//! code 125, and nothing changed.
+//! Bad input: a one-line message with the allowed values, exit code 125, and no change.
 
 #![allow(clippy::unwrap_used)]
 
@@ -154,7 +153,7 @@ fn a_kernel_without_sched_ext_refuses_its_enforcer() {
         "true",
     ];
     if Path::new("/sys/kernel/sched_ext").exists() {
-        // Nothing to refuse here: the enforcer's own tests are tests/sched_ext.
+        // This host has sched_ext; tests/sched_ext tests it.
         assert_eq!(host.run(words).code(), 0);
         return;
     }
@@ -181,7 +180,7 @@ fn knobs_that_make_no_sense_together_are_refused() {
             ["--quota", "--cpu-max"],
         ),
         ("--quota 17000s/1s --burst 1000s", ["quota", "2^44"]),
-        // What this host cannot enforce.
+        // A knob that this host cannot enforce.
         ("--class batch --cpu-limit 80%", ["cpu-limit", "sched_ext"]),
         ("--quota 10ms/100ms --burst 11ms", ["burst", "sched_ext"]),
         ("--cap 20% --enforcer magic", ["magic", "cgroup"]),
@@ -238,7 +237,7 @@ fn unknown_words_are_refused_with_the_nearest_known_one() {
 }
 
 #[test]
-fn targets_that_are_not_there_are_refused() {
+fn missing_targets_are_refused() {
     let mut host = Host::shared();
     let group = host.group("here");
     let missing = format!("{}/missing", host.base_path());
@@ -246,7 +245,7 @@ fn targets_that_are_not_there_are_refused() {
     let gone = host.start(["--version"]);
     let pid = gone.pid().to_string();
     gone.finish(Duration::from_secs(10)).good();
-    // Above it, where nobody would look for it.
+    // Above the base.
     let above = format!("/{}/..", group.path().display());
     let nowhere = [
         missing.as_str(),
@@ -291,7 +290,7 @@ fn bad_names_are_refused() {
 }
 
 #[test]
-fn set_without_knobs_and_knobs_that_a_foreign_cgroup_cannot_have_are_refused() {
+fn set_is_refused_without_knobs_or_with_knobs_unavailable_to_a_foreign_cgroup() {
     let mut host = Host::shared();
     let group = host.group("foreign");
     let target = format!("/{}", group.path().display());
@@ -309,7 +308,7 @@ fn set_without_knobs_and_knobs_that_a_foreign_cgroup_cannot_have_are_refused() {
 }
 
 #[test]
-fn a_change_of_a_running_group_that_is_refused_leaves_it_as_it_was() {
+fn refused_change_leaves_a_running_group_unchanged() {
     let host = Host::shared();
     let words = "run --name g --quota 50ms/100ms --burst 20ms -- sleep 60";
     let running = host.start(words.split(' '));
@@ -318,7 +317,7 @@ fn a_change_of_a_running_group_that_is_refused_leaves_it_as_it_was() {
     wait_until("it runs", Duration::from_secs(10), || {
         host.normal("g").folders().iter().all(is_there)
     });
-    // It has been written down, too.
+    // It is also journaled.
     host.show("g");
     for knobs in [
         &["--quota", "1ms/2s"][..],

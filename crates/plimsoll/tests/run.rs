@@ -1,4 +1,4 @@
-//! What `run` promises to the command and to whoever started it.
+//! Promises of `run` to the command and to its caller.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ fn the_exit_code_is_the_commands_own() {
 }
 
 #[test]
-fn a_command_that_a_signal_kills_gives_128_and_its_number() {
+fn exit_code_of_a_killed_command_is_128_plus_the_signal() {
     let host = Host::shared();
     for signal in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGSEGV] {
         let finished = host.run(sh(&format!("kill -{} $$", signal as i32)));
@@ -38,7 +38,7 @@ fn a_command_that_a_signal_kills_gives_128_and_its_number() {
 }
 
 #[test]
-fn a_command_that_is_not_there_gives_127_and_one_that_cannot_run_126() {
+fn exit_code_is_127_for_a_missing_command_and_126_if_it_cannot_run() {
     let host = Host::shared();
     let missing = host.run(["run", "--cap", "20%", "--", "no-such-command"]);
     assert_eq!(missing.code(), 127);
@@ -55,7 +55,7 @@ fn a_command_that_is_not_there_gives_127_and_one_that_cannot_run_126() {
     host.assert_clean();
 }
 
-/// Whether the kernel may make huge pages of a process's memory.
+/// Returns whether the kernel may use huge pages for a process.
 fn huge_pages_of(status: &str) -> Vec<&str> {
     let lines = status.lines();
     let lines = lines.filter_map(|line| line.strip_prefix("THP_enabled:"));
@@ -63,13 +63,13 @@ fn huge_pages_of(status: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_kernel_does_not_hold_up_the_owner_to_make_huge_pages_and_the_command_has_them() {
+fn owner_has_no_huge_pages_but_the_command_has() {
     let host = Host::shared();
     let finished = host.run(sh("cat /proc/self/status")).good();
     assert_eq!(huge_pages_of(&finished.stdout), ["1"]);
     let status = format!("/proc/{}/status", host.owner_pid());
     assert_eq!(huge_pages_of(&fs::read_to_string(status).unwrap()), ["0"]);
-    // Where they were switched off before, they stay so for the command.
+    // If they were disabled before, they stay disabled for the command.
     let mut command = host.plimsoll(sh("cat /proc/self/status"));
     // SAFETY: takes integers only, and is safe between fork and exec.
     unsafe {
@@ -194,7 +194,7 @@ fn a_dry_run_prints_the_plan_and_does_nothing() {
 }
 
 #[test]
-fn best_effort_goes_on_without_what_cannot_be_enforced_and_says_so() {
+fn best_effort_continues_without_unavailable_knobs_and_reports_them() {
     let host = Host::shared();
     let show = r#"grep -h . /proc/self/cgroup"#;
     let words = |extra: &[&'static str]| -> Vec<&'static str> {
@@ -277,7 +277,7 @@ fn the_command_is_in_its_group_from_its_first_instruction() {
 }
 
 #[test]
-fn a_name_is_taken_as_long_as_its_group_lives() {
+fn name_is_in_use_while_its_group_lives() {
     let host = Host::shared();
     let first = host.start(["run", "--name", "mine", "--", "sleep", "60"]);
     // On v1 it joins one hierarchy after the other.
@@ -287,7 +287,7 @@ fn a_name_is_taken_as_long_as_its_group_lives() {
         let mut members = procs.map(|file| fs::read_to_string(file).unwrap_or_default());
         members.all(|members| !members.is_empty())
     });
-    // It has been written down, too.
+    // It is also journaled.
     host.show("mine");
     let before = host.snapshot();
     let second = host.run(["run", "--name", "mine", "--", "true"]);
@@ -322,8 +322,7 @@ fn tasks_of_a_capped_group_are_shown_with_their_usage_rates() {
         (Some("sh"), Some("sleep"))
     );
     let ppm = |task: &serde_json::Value| task["rate_ppm"].as_u64().unwrap();
-    // No more than one CPU, whatever the machine does besides; a sleeper used a millisecond
-    // or so in the half second of its life that is averaged.
+    // At most one CPU; a sleeper used about a millisecond in the half second of its life.
     assert!((1..=1_000_000).contains(&ppm(busy)), "{rates}");
     assert!(ppm(idle) < ppm(busy), "{rates}");
     assert_eq!(busy["background"], true, "{rates}");

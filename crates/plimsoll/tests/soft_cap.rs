@@ -1,4 +1,4 @@
-//! Soft caps: the idle mark of a group beyond its cap. `timing` has the shares.
+//! Soft caps: the idle mark of a group above its cap. `timing` tests the shares.
 
 #![allow(clippy::unwrap_used)]
 
@@ -56,6 +56,39 @@ fn under_its_soft_cap_a_group_is_normal_all_the_time() {
 }
 
 #[test]
+fn a_batch_group_with_a_soft_cap_is_below_normal_work() {
+    let host = Host::alone();
+    let group = host.batch("both");
+    let load = host.start_load(
+        "--name both --class batch --soft-cap 20% --weight 50",
+        "steady --percent 5 --duration 120s",
+    );
+    wait_until_busy(&group);
+    let parent = group.parent().unwrap();
+    assert_eq!(knob(&parent, "cpu.idle"), "1");
+    assert_eq!(group.read_weight().unwrap(), 50);
+    load.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn an_external_idle_mark_is_overwritten_by_the_next_change_of_the_group() {
+    let host = Host::alone();
+    let group = host.soft("last");
+    let load = host.start_load(
+        "--name last --soft-cap 0% --quota 90ms/100ms",
+        "burn --threads 1 --duration 120s",
+    );
+    wait_until_busy(&group);
+    assert_eq!(knob(&group, "cpu.idle"), "1");
+    group.write_idle(false).unwrap();
+    host.run(["set", "last", "--quota", "80ms/100ms"]).good();
+    assert_eq!(knob(&group, "cpu.idle"), "1");
+    load.stop();
+    host.assert_clean();
+}
+
+#[test]
 fn the_usage_rate_follows_the_half_life_and_a_change_of_it() {
     let host = Host::alone();
     let group = host.soft("slow");
@@ -68,7 +101,7 @@ fn the_usage_rate_follows_the_half_life_and_a_change_of_it() {
         host.show("slow")["statistics"]["usage_usec"].as_u64() > Some(500_000)
     });
     let statistics = host.show("slow")["statistics"].clone();
-    // What ran t of a half-life ago counts 2^-t: the rate is at most the usage times ln 2 / 60 s.
+    // Usage of t half-lives ago counts 2^-t, so the rate is at most the usage times ln 2 / 60 s.
     let most_ppm = statistics["usage_usec"].as_u64().unwrap() * 693_148 / 60_000_000 + 1;
     let rate_ppm = statistics["soft_cap"]["rate_ppm"].as_u64().unwrap();
     assert!((1..=most_ppm).contains(&rate_ppm), "{statistics}");

@@ -1,5 +1,4 @@
-//! Whatever happens to Plimsoll, nothing of it is left, and what it found is
-//! what it puts back.
+//! Undo: after any end of Plimsoll, nothing is left and all values are restored.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +21,7 @@ use nix::unistd::Pid;
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer as _;
-use plimsoll_engine::policy_set::{GroupPolicy, Selector};
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
 
 const SHORT: Duration = Duration::from_secs(20);
@@ -118,7 +117,7 @@ fn sigterm_and_sigint_end_the_command_and_undo_everything() {
     }
 }
 
-/// Not a test of its own: it fails, as `a_panic_undoes_everything` wants.
+/// Not a test of its own: it fails, as `a_panic_undoes_everything` expects.
 #[test]
 #[ignore = "run by a_panic_undoes_everything"]
 fn helper_that_panics_while_it_keeps_groups() {
@@ -160,7 +159,7 @@ fn a_panic_undoes_everything() {
 }
 
 #[test]
-fn a_group_that_somebody_else_removes_is_made_again_and_its_command_goes_on() {
+fn externally_removed_group_is_created_again_and_its_command_continues() {
     let mut host = Host::shared();
     let refuge = host.group("refuge");
     for knobs in [
@@ -205,7 +204,7 @@ fn a_group_that_somebody_else_removes_is_made_again_and_its_command_goes_on() {
             let _ = refuge.add_process(pid);
         }
         wait_until("it is removed", SHORT, || {
-            // Not the one that is made instead.
+            // Not the recreated one.
             let is_there = inode().is_ok_and(|now| now == before);
             if is_there {
                 remove_tree(&group);
@@ -228,7 +227,7 @@ fn remove_tree(group: &CpuGroup) {
     for child in group.children().unwrap_or_default() {
         remove_tree(&child);
     }
-    // That of the cpu controller, which the owner watches, is the first.
+    // The folder of the cpu controller, which the owner watches, is the first.
     for folder in group.folders().iter().rev() {
         let _ = std::fs::remove_dir(folder);
     }
@@ -315,7 +314,7 @@ fn kill_9_of_client_or_owner_at_any_moment_leaves_nothing_after_the_next_run_and
     let mut left_behind = 0;
     for round in 0..rounds {
         let victim = victims[random.below(victims.len() as u64) as usize];
-        // Most of what is done is done in the first milliseconds after the owner has started.
+        // Most changes happen in the first milliseconds after the start of the owner.
         let delay = Duration::from_micros(random.below(native_or_vm(80_000, 600_000)));
         let kills_owner = random.below(2) == 1;
         let who = if kills_owner { "owner" } else { "client" };
@@ -336,8 +335,7 @@ fn kill_9_of_client_or_owner_at_any_moment_leaves_nothing_after_the_next_run_and
         }
         let next = host.run(["run", "--", "true"]);
         assert_eq!(next.code(), 0, "{what}: {next:?}");
-        // What `set` was asked to leave is `restore`'s business, and a command that runs on keeps
-        // its group until it ends.
+        // `restore` undoes each `set`, and a running command keeps its group until it ends.
         let restored = host.run(["restore"]);
         assert_eq!(restored.code(), 0, "{what}: {restored:?}");
         let is_idle = || host.owner().is_none_or(|state| state.groups.is_empty());
@@ -350,8 +348,7 @@ fn kill_9_of_client_or_owner_at_any_moment_leaves_nothing_after_the_next_run_and
     assert!(left_behind > 0, "no kill came in time to leave anything");
 }
 
-/// The processes that have a word among their arguments and this runtime folder in their
-/// environment.
+/// Processes with an argument and this runtime folder in their environment.
 fn processes_of(runtime: &Path, word: &str) -> Vec<i32> {
     let variable = format!("PLIMSOLL_RUNTIME_DIR={}", runtime.display());
     let has = |pid: i32, file: &str, part: &str| {
@@ -366,7 +363,7 @@ fn processes_of(runtime: &Path, word: &str) -> Vec<i32> {
 }
 
 #[test]
-fn restore_without_an_owner_moves_what_still_runs_out_of_its_group() {
+fn restore_without_an_owner_moves_running_processes_out_of_their_groups() {
     let host = Host::shared();
     let group = host.normal("orphans");
     let running = host.start_load(
@@ -380,7 +377,7 @@ fn restore_without_an_owner_moves_what_still_runs_out_of_its_group() {
     let orphan = first().unwrap();
     running.kill_hard();
     host.kill_owner();
-    // Limited still, and told.
+    // It is still limited, and reported.
     assert!(group.is_populated().unwrap());
     assert_eq!(bandwidth_us(&group), (2_000, 100_000, 0));
     let all = host.run(["show"]).good().stdout;
@@ -431,7 +428,7 @@ fn a_full_or_missing_runtime_folder_stops_it_before_anything_is_changed() {
         assert!(finished.one_line().contains("journal"), "{finished:?}");
         host.assert_as(&before);
     }
-    // A folder in the way of the journal.
+    // A folder with the name of the journal.
     std::fs::create_dir(host.runtime().join("g.journal")).unwrap();
     let finished = host.run(["run", "--name", "g", "--", "true"]);
     assert_eq!(finished.code(), 125, "{finished:?}");
@@ -441,7 +438,7 @@ fn a_full_or_missing_runtime_folder_stops_it_before_anything_is_changed() {
 }
 
 #[test]
-fn the_idle_mark_of_batch_groups_goes_with_the_last_of_them() {
+fn idle_mark_of_batch_groups_is_removed_with_the_last_one() {
     let host = Host::shared();
     let parent = host.base().child("plimsoll-batch");
     let first = host.start(["run", "--class", "batch", "--", "sleep", "60"]);

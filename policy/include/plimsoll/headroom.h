@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Headroom: keep a share of the CPUs idle for latency-critical work,
- * independent of the demand of batch work. Identifiers call batch work "side"
- * work and all other work "nonside".
+ * independent of the demand of batch work.
  *
  * Law: over a window W on C CPUs, batch work may use
  *
- *	max(tolerance, (1 - H) * C * W - nonside(W))
+ *	max(tolerance, (1 - H) * C * W - nonbatch(W))
  *
- * where nonside(W) is the usage of all other work. A signed credit enforces the
+ * where nonbatch(W) is the usage of all other work. A signed credit enforces the
  * law: every interval adds (1 - H) * C * elapsed and subtracts the actual usage
- * of nonside and batch work. A positive credit may be granted. So a jump of the
+ * of nonbatch and batch work. A positive credit may be granted. So a jump of the
  * other load stops batch work at the next update, an overrun is paid back, and
  * the idle share is exact on average.
  *
@@ -20,7 +19,7 @@
  * whenever more than the tolerance is granted, for any past usage, the usage of
  * batch work in the window that ends now and the grant together satisfy
  *
- *	side(W) + grant <= (1 - H) * C * W - nonside(W) + C * grain
+ *	batch(W) + grant <= (1 - H) * C * W - nonbatch(W) + C * grain
  *
  * if the window starts at an update. If it starts within an interval of length
  * d, the bound is larger by H * (1 - H) * C * d, at most C * d / 4, because the
@@ -127,13 +126,13 @@ plim_headroom_tolerance_ns(const struct plim_headroom_params *params, plim_u64 e
 }
 
 /*
- * The law for one interval: max(tolerance, usable - nonside).
+ * The law for one interval: max(tolerance, usable - nonbatch).
  */
 static __always_inline plim_u64 plim_headroom_allowance_ns(
-	const struct plim_headroom_params *params, plim_u64 elapsed_ns, plim_u64 nonside_ns)
+	const struct plim_headroom_params *params, plim_u64 elapsed_ns, plim_u64 nonbatch_ns)
 {
 	return plim_max(plim_headroom_tolerance_ns(params, elapsed_ns),
-			plim_sub_floor(plim_headroom_usable_ns(params, elapsed_ns), nonside_ns));
+			plim_sub_floor(plim_headroom_usable_ns(params, elapsed_ns), nonbatch_ns));
 }
 
 /* The largest grant: all CPUs for one grain. */
@@ -217,15 +216,15 @@ static __always_inline plim_u64 plim_headroom_earn_tolerance(struct plim_headroo
 
 /* Adds the shortfall of idle time in the interval that has just ended. */
 static __always_inline void plim_headroom_count_shortfall(struct plim_headroom *headroom,
-							  plim_u64 elapsed_ns, plim_u64 nonside_ns,
-							  plim_u64 side_ns)
+							  plim_u64 elapsed_ns, plim_u64 nonbatch_ns,
+							  plim_u64 batch_ns)
 {
 	const struct plim_headroom_params *params = &headroom->params;
 
-	if (side_ns <= plim_headroom_tolerance_ns(params, elapsed_ns))
+	if (batch_ns <= plim_headroom_tolerance_ns(params, elapsed_ns))
 		return;
 	headroom->shortfall_ns +=
-		plim_sub_floor(nonside_ns + side_ns, plim_headroom_usable_ns(params, elapsed_ns));
+		plim_sub_floor(nonbatch_ns + batch_ns, plim_headroom_usable_ns(params, elapsed_ns));
 }
 
 /*
@@ -242,15 +241,15 @@ static __always_inline plim_u64 plim_headroom_grant_ns(const struct plim_headroo
 }
 
 /*
- * Ends the interval since the last update. @nonside_ns: CPU time of all work
- * but batch work. @side_ns: CPU time of batch work. Both are clamped to the
+ * Ends the interval since the last update. @nonbatch_ns: CPU time of all work
+ * but batch work. @batch_ns: CPU time of batch work. Both are clamped to the
  * capacity of the CPUs.
  *
  * Returns the CPU time that batch work may use until the next update,
  * plim_headroom_grant_ns().
  */
 static __always_inline plim_u64 plim_headroom_update(struct plim_headroom *headroom,
-						     plim_u64 nonside_ns, plim_u64 side_ns,
+						     plim_u64 nonbatch_ns, plim_u64 batch_ns,
 						     plim_u64 now_ns)
 {
 	const struct plim_headroom_params *params = &headroom->params;
@@ -260,18 +259,18 @@ static __always_inline plim_u64 plim_headroom_update(struct plim_headroom *headr
 
 	elapsed_ns = plim_min(elapsed_ns, PLIM_HEADROOM_WINDOW_MAX_NS);
 	capacity_ns = elapsed_ns * params->nr_cpus;
-	side_ns = plim_min(side_ns, capacity_ns);
-	nonside_ns = plim_min(nonside_ns, capacity_ns - side_ns);
+	batch_ns = plim_min(batch_ns, capacity_ns);
+	nonbatch_ns = plim_min(nonbatch_ns, capacity_ns - batch_ns);
 	headroom->updated_ns = plim_max(now_ns, headroom->updated_ns);
-	headroom->allowance_ns = plim_headroom_allowance_ns(params, elapsed_ns, nonside_ns);
+	headroom->allowance_ns = plim_headroom_allowance_ns(params, elapsed_ns, nonbatch_ns);
 	headroom->credit_ns = plim_headroom_balance(
 		headroom->credit_ns, plim_headroom_usable_ns(params, elapsed_ns),
-		nonside_ns + side_ns, plim_headroom_debt_max_ns(params),
+		nonbatch_ns + batch_ns, plim_headroom_debt_max_ns(params),
 		plim_headroom_credit_max_ns(params));
 	headroom->tolerance_credit_ns = plim_headroom_balance(
 		headroom->tolerance_credit_ns, plim_headroom_earn_tolerance(headroom, elapsed_ns),
-		side_ns, tolerance_max_ns, tolerance_max_ns);
-	plim_headroom_count_shortfall(headroom, elapsed_ns, nonside_ns, side_ns);
+		batch_ns, tolerance_max_ns, tolerance_max_ns);
+	plim_headroom_count_shortfall(headroom, elapsed_ns, nonbatch_ns, batch_ns);
 	return plim_headroom_grant_ns(headroom);
 }
 
@@ -280,7 +279,7 @@ static __always_inline plim_u64 plim_headroom_update(struct plim_headroom *headr
  * Bounds the number of tolerance periods for which batch work goes without its
  * tolerance after it has briefly overrun on every CPU.
  */
-#define PLIM_HEADROOM_OVERRUN_MAX_TURNS 20
+#define PLIM_HEADROOM_OVERRUN_MAX_SLICES 20
 
 /*
  * Overrun for enforcers that grant the tolerance as server slices of a whole
@@ -297,7 +296,7 @@ static __always_inline plim_u64 plim_headroom_overrun_ns(const struct plim_headr
 							 plim_u64 elapsed_ns)
 {
 	overrun_ns = plim_min(overrun_ns + over_ns,
-			      PLIM_HEADROOM_OVERRUN_MAX_TURNS * params->tolerance_runtime_ns);
+			      PLIM_HEADROOM_OVERRUN_MAX_SLICES * params->tolerance_runtime_ns);
 	return plim_sub_floor(overrun_ns, plim_headroom_tolerance_ns(params, elapsed_ns));
 }
 
@@ -412,58 +411,59 @@ plim_headroom_demand_overruled(const struct plim_headroom_demand *demand, plim_u
 	return PLIM_HEADROOM_FORM_CPUS;
 }
 
-/* One batch group's part in sharing a grant. */
-struct plim_headroom_side {
+/* One batch group of a split grant. */
+struct plim_headroom_batch_group {
 	plim_u64 want_ns; /* the most it can use; PLIM_UNLIMITED: anything */
-	plim_u64 share_ns; /* what it gets */
+	plim_u64 share_ns; /* its part of the grant */
 	plim_u32 weight; /* out of PLIM_GROUP_WEIGHT_MIN … _MAX: the nearest in it */
 };
 
-static __always_inline plim_u64 plim_headroom_side_weight(const struct plim_headroom_side *side)
+static __always_inline plim_u64
+plim_headroom_batch_weight(const struct plim_headroom_batch_group *group)
 {
-	return plim_min(plim_max(side->weight, PLIM_GROUP_WEIGHT_MIN), PLIM_GROUP_WEIGHT_MAX);
+	return plim_min(plim_max(group->weight, PLIM_GROUP_WEIGHT_MIN), PLIM_GROUP_WEIGHT_MAX);
 }
 
 /*
  * The order of plim_headroom_split(): whether @a wants less for its weight than
  * @b. Wants above every grant are equal, which keeps the products below 2^64.
  */
-static __always_inline int
-plim_headroom_side_before(const struct plim_headroom_side *a, const struct plim_headroom_side *b)
+static __always_inline int plim_headroom_batch_before(const struct plim_headroom_batch_group *a,
+						      const struct plim_headroom_batch_group *b)
 {
-	return plim_min(a->want_ns, PLIM_RUNTIME_MAX_NS + 1) * plim_headroom_side_weight(b) <
-	       plim_min(b->want_ns, PLIM_RUNTIME_MAX_NS + 1) * plim_headroom_side_weight(a);
+	return plim_min(a->want_ns, PLIM_RUNTIME_MAX_NS + 1) * plim_headroom_batch_weight(b) <
+	       plim_min(b->want_ns, PLIM_RUNTIME_MAX_NS + 1) * plim_headroom_batch_weight(a);
 }
 
 /*
- * Shares a grant among batch groups by weight; what one does not want goes to
- * the others. @grant_ns: cut to PLIM_RUNTIME_MAX_NS.
- * @sides: in the order of plim_headroom_side_before(). Then a group that is not
+ * Shares a grant among batch groups by weight; time that one does not want goes
+ * to the others. @grant_ns: cut to PLIM_RUNTIME_MAX_NS.
+ * @groups: in the order of plim_headroom_batch_before(). Then a group that is not
  * satisfied by its part of what is left is followed by such groups only: each
  * gets its part of the same rest. In any other order no share is above the want,
  * and their sum not above the grant, but some of it may be left over.
  */
 static __always_inline void
-plim_headroom_split(struct plim_headroom_side *sides, plim_u32 nr_sides, plim_u64 grant_ns)
+plim_headroom_split(struct plim_headroom_batch_group *groups, plim_u32 nr_groups, plim_u64 grant_ns)
 {
 	plim_u64 left_ns = plim_min(grant_ns, PLIM_RUNTIME_MAX_NS), part_ns;
 	/* Of the groups that are not satisfied yet: never 0 while there is one. */
 	plim_u64 weight_sum = 0;
 	plim_u32 i;
 
-	for (i = 0; i < nr_sides; i++)
-		weight_sum += plim_headroom_side_weight(&sides[i]);
-	for (i = 0; i < nr_sides; i++) {
-		part_ns = left_ns * plim_headroom_side_weight(&sides[i]) / weight_sum;
-		if (sides[i].want_ns > part_ns)
+	for (i = 0; i < nr_groups; i++)
+		weight_sum += plim_headroom_batch_weight(&groups[i]);
+	for (i = 0; i < nr_groups; i++) {
+		part_ns = left_ns * plim_headroom_batch_weight(&groups[i]) / weight_sum;
+		if (groups[i].want_ns > part_ns)
 			break;
-		sides[i].share_ns = sides[i].want_ns;
-		left_ns -= sides[i].want_ns;
-		weight_sum -= plim_headroom_side_weight(&sides[i]);
+		groups[i].share_ns = groups[i].want_ns;
+		left_ns -= groups[i].want_ns;
+		weight_sum -= plim_headroom_batch_weight(&groups[i]);
 	}
-	for (; i < nr_sides; i++) {
-		part_ns = left_ns * plim_headroom_side_weight(&sides[i]) / weight_sum;
-		sides[i].share_ns = plim_min(sides[i].want_ns, part_ns);
+	for (; i < nr_groups; i++) {
+		part_ns = left_ns * plim_headroom_batch_weight(&groups[i]) / weight_sum;
+		groups[i].share_ns = plim_min(groups[i].want_ns, part_ns);
 	}
 }
 

@@ -1,4 +1,4 @@
-//! Control groups with the cpu controller.
+//! Control groups of the simulated kernel.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use super::tasks::Tasks;
 use super::{MOUNT, error};
-use crate::os::{Found, Listed};
+use crate::entry::{Found, Listed};
 use crate::version::Version;
 
 /// The device number of cgroups.
 const DEVICE: u64 = 2;
-/// `max_bw_runtime_us` of kernel/sched: no quota and burst are more together.
+/// `max_bw_runtime_us` of kernel/sched: bound of the sum of quota and burst.
 const RUNTIME_MAX_USEC: u64 = (1 << 44) / 1_000;
 
 /// The settings of the cpu controller for a cgroup.
@@ -35,9 +35,9 @@ struct Cgroup {
     inode: u64,
     /// v2: its children have the cpu controller.
     gives_cpu: bool,
-    /// `None`: it has not the cpu controller.
+    /// `None`: the cpu controller is disabled.
     cpu: Option<Cpu>,
-    /// CPU time that was used in it.
+    /// CPU time used in it.
     usage_usec: u64,
 }
 
@@ -108,19 +108,19 @@ impl Cgroups {
         self.all.keys().skip(1).map(PathBuf::as_path)
     }
 
-    /// Tells a cgroup from another of its path.
+    /// Inode number, which distinguishes recreated cgroups.
     #[must_use]
     pub fn inode(&self, path: &Path) -> Option<u64> {
         Some(self.all.get(path)?.inode)
     }
 
-    /// v2: whether the children of a cgroup have the controller.
+    /// v2: returns whether the children of a cgroup have the controller.
     #[must_use]
     pub fn gives_cpu(&self, path: &Path) -> bool {
         self.all.get(path).is_some_and(|cgroup| cgroup.gives_cpu)
     }
 
-    /// Processes have run in a cgroup.
+    /// Adds CPU usage to a cgroup.
     pub fn use_cpu(&mut self, path: &Path, usage_usec: u64) {
         for above in path.ancestors() {
             if let Some(cgroup) = self.all.get_mut(above) {
@@ -145,7 +145,7 @@ impl Cgroups {
         below.filter(move |below| below.parent() == Some(path))
     }
 
-    /// Makes a cgroup.
+    /// Creates a cgroup.
     ///
     /// # Errors
     /// As `mkdir(2)`.
@@ -243,7 +243,7 @@ impl Cgroups {
         };
         Ok(match (file, is_v2) {
             ("cpu.idle", _) => u8::from(cpu.is_idle).to_string(),
-            // The kernel has 3 of 1024 for an idle one.
+            // An idle cgroup has a weight of 3 of 1024.
             ("cpu.weight", true) if cpu.is_idle => "0".to_owned(),
             ("cpu.shares", false) if cpu.is_idle => "3".to_owned(),
             ("cpu.weight", true) | ("cpu.shares", false) => cpu.weight.to_string(),
@@ -262,7 +262,7 @@ impl Cgroups {
     /// As the kernel.
     pub fn write(&mut self, below: &Path, text: &str, tasks: &mut Tasks) -> io::Result<()> {
         let (folder, file) = split(below)?;
-        // Is it there?
+        // The file must exist.
         self.text(folder, file, tasks)?;
         match file {
             "cgroup.procs" => {
@@ -349,7 +349,7 @@ impl Cgroups {
             _ => return Err(error(libc::EINVAL)),
         }
         if !is_taken(cpu) || !self.is_schedulable() {
-            // Looked up again: all others have been looked at.
+            // A second lookup, because the check borrows all cgroups.
             if let Some(cgroup) = self.all.get_mut(folder) {
                 cgroup.cpu = Some(before);
             }
@@ -358,7 +358,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// v1: no rate is above those of the cgroups around it.
+    /// v1: returns whether no rate is above those of its ancestors.
     fn is_schedulable(&self) -> bool {
         let is_within = |(path, cgroup): (&PathBuf, &Cgroup)| {
             let Some(own) = cgroup.cpu.as_ref().and_then(ratio) else {

@@ -1,4 +1,4 @@
-//! Files of a disk: what is open stays there when its name has gone.
+//! Disk of the simulated kernel; open files survive the removal of their names.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{KERNEL, Write, ask, error};
-use crate::os::{Access, Found, Listed};
+use crate::entry::{Access, Found, Listed};
 
-/// The device number of the disk; that of cgroups is another.
+/// Device number of the disk; differs from that of cgroups.
 const DEVICE: u64 = 1;
 
-/// Tells open files from each other.
+/// Distinguishes open files.
 static NR_OPENED: AtomicU64 = AtomicU64::new(0);
 
 /// Files and folders.
@@ -21,7 +21,7 @@ pub struct Disk {
     names: BTreeMap<PathBuf, u64>,
     folders: BTreeSet<PathBuf>,
     texts: HashMap<u64, Vec<u8>>,
-    /// Which open file has locked a file.
+    /// The open file that has locked a file.
     locks: HashMap<u64, u64>,
     nr_files: u64,
 }
@@ -36,10 +36,11 @@ pub struct OpenFile {
 #[derive(Debug, Clone)]
 enum At {
     Disk(u64),
-    Kernel(PathBuf),
+    /// A file of the cgroup with this inode number.
+    Kernel(PathBuf, u64),
 }
 
-/// Frees the lock with the last copy.
+/// Releases the lock when the last copy is dropped.
 #[derive(Debug)]
 struct Opened(u64);
 
@@ -51,7 +52,7 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // The thread may be ending, and its kernel gone.
+        // The thread may be ending without a kernel.
         let _ = KERNEL.try_with(|kernel| {
             if let Ok(mut kernel) = kernel.try_borrow_mut()
                 && let Some(kernel) = kernel.as_mut()
@@ -68,7 +69,7 @@ impl Disk {
         Ok(self.texts[inode].clone())
     }
 
-    /// All files.
+    /// Lists all files.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.names.keys().map(PathBuf::as_path)
     }
@@ -136,7 +137,7 @@ impl Disk {
         })
     }
 
-    /// Forgets the texts of files that have no name: to be called while none is open.
+    /// Frees the texts of files without names. Must not be called while a file is open.
     pub fn tidy(&mut self) {
         let names = &self.names;
         let is_named = |inode: &u64| names.values().any(|named| named == inode);
@@ -154,24 +155,24 @@ fn found(is_folder: bool, inode: u64) -> Found {
     }
 }
 
-/// Asks the kernel of this thread, which opened the file.
+/// Calls the kernel of this thread, which opened the file.
 fn asked<R>(act: impl FnOnce(&mut super::Kernel) -> io::Result<R>) -> io::Result<R> {
     ask(act).unwrap_or_else(|| Err(error(libc::EBADF)))
 }
 
 impl OpenFile {
-    pub(super) fn of_kernel(path: &Path) -> Self {
+    pub(super) fn of_kernel(path: &Path, inode: u64) -> Self {
         Self {
-            at: At::Kernel(path.to_owned()),
+            at: At::Kernel(path.to_owned(), inode),
             lock: Opened::new(),
         }
     }
 
-    /// Its number on the disk.
+    /// Its inode number on the disk.
     fn inode(&self) -> io::Result<u64> {
         match &self.at {
             At::Disk(inode) => Ok(*inode),
-            At::Kernel(_) => Err(error(libc::EINVAL)),
+            At::Kernel(..) => Err(error(libc::EINVAL)),
         }
     }
 
@@ -185,7 +186,10 @@ impl OpenFile {
                 kernel.alive()?;
                 Ok(kernel.disk.texts[inode].clone())
             }
-            At::Kernel(path) => kernel.read(path),
+            At::Kernel(path, inode) => {
+                kernel.still_there(path, *inode)?;
+                kernel.read(path)
+            }
         })
     }
 
@@ -203,7 +207,7 @@ impl OpenFile {
     pub(crate) fn cut(&self, length: u64) -> io::Result<()> {
         let inode = self.inode()?;
         asked(|kernel| {
-            // A full disk takes it.
+            // Truncation succeeds on a full disk.
             let is_full = std::mem::take(&mut kernel.faults.disk_is_full);
             let begun = kernel.begin(Write::Disk, || format!("cut file {inode} to {length}"));
             kernel.faults.disk_is_full = is_full;
@@ -219,7 +223,7 @@ impl OpenFile {
         asked(|kernel| {
             let begun = kernel.begin(Write::Disk, || format!("file {inode} << {text}"));
             let whole = kernel.disk.texts.entry(inode).or_default();
-            // A death or a full disk leaves half of the text.
+            // A death or a full disk writes half of the text.
             let length = match &begun {
                 Ok(()) => text.len(),
                 Err(_) if kernel.dies || kernel.faults.disk_is_full => text.len() / 2,
@@ -233,7 +237,10 @@ impl OpenFile {
     pub(crate) fn write_start(&self, text: &str) -> io::Result<()> {
         asked(|kernel| match &self.at {
             At::Disk(_) => Err(error(libc::EINVAL)),
-            At::Kernel(path) => kernel.write(path, text),
+            At::Kernel(path, inode) => {
+                kernel.still_there(path, *inode)?;
+                kernel.write(path, text)
+            }
         })
     }
 

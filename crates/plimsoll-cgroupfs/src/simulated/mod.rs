@@ -1,9 +1,9 @@
 //! A kernel in memory: control groups of version 1 or 2, processes, and a disk for journals.
 //!
-//! A thread that has [installed](install) one makes all calls of [`crate::os`] to it. It does what
-//! the kernel does with the files that Plimsoll uses, refuses what the kernel refuses, and can be
-//! told to fail: a single write, a full disk, or the death of the calling process between any two
-//! writes. Nothing in it depends on time or chance.
+//! A thread that has [installed](install) one directs all calls of [`crate::os`] to it. It behaves
+//! like the kernel for the files that Plimsoll uses, and can inject faults: a failing write, a
+//! full disk, or the death of the calling process between any two writes. It depends on neither
+//! time nor chance.
 //!
 //! | rule | kernel |
 //! | --- | --- |
@@ -12,7 +12,7 @@
 //! | a burst is no larger than its quota | `tg_set_cfs_bandwidth` |
 //! | v1: a rate is no higher than those above it | `tg_cfs_schedulable_down` |
 //!
-//! What it has not: threads, controllers but cpu, time that processes use.
+//! It has no threads, no controllers but cpu, and no CPU usage of processes.
 
 mod cgroups;
 mod disk;
@@ -20,10 +20,10 @@ mod tasks;
 
 use std::cell::RefCell;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::os::{Access, Found, Listed};
+use crate::entry::{Access, Found, Listed};
 use crate::version::Version;
 use cgroups::Cgroups;
 use disk::Disk;
@@ -31,48 +31,49 @@ pub use disk::OpenFile;
 pub use tasks::Task;
 use tasks::Tasks;
 
-/// Where its cgroups are mounted.
+/// Mount point of its cgroups.
 pub const MOUNT: &str = "/simulated/cgroup";
 
 thread_local! {
     static KERNEL: RefCell<Option<Kernel>> = const { RefCell::new(None) };
 }
 
-/// What a call panics with when the calling process dies in it.
+/// Payload of the panic that simulates the death of the calling process.
 #[derive(Debug)]
 pub struct Killed;
 
-/// Gives this thread a kernel. Returns the one that it had.
+/// Installs a kernel for this thread. Returns the previous one.
 pub fn install(kernel: Option<Kernel>) -> Option<Kernel> {
     KERNEL.replace(kernel)
 }
 
-/// Asks this thread's kernel, without any failure that it was told of.
+/// Accesses this thread's kernel without injected faults.
 ///
 /// # Panics
-/// When it has none.
+/// When the thread has none.
 pub fn with<R>(act: impl FnOnce(&mut Kernel) -> R) -> R {
     KERNEL.with_borrow_mut(|kernel| act(kernel.as_mut().expect("no kernel in memory")))
 }
 
-/// Asks this thread's kernel, if it has one.
+/// Calls this thread's kernel, if it has one.
 ///
 /// # Panics
-/// With [`Killed`] when the calling process dies of it.
+/// With [`Killed`] when the calling process dies.
 pub fn ask<R>(act: impl FnOnce(&mut Kernel) -> R) -> Option<R> {
     let (answer, dies) = KERNEL.with_borrow_mut(|kernel| {
         let kernel = kernel.as_mut()?;
+        kernel.let_others_remake();
         let answer = act(kernel);
         Some((answer, std::mem::take(&mut kernel.dies)))
     })?;
     if dies {
-        // Silently: no hook is called.
+        // Does not call the panic hook.
         std::panic::resume_unwind(Box::new(Killed));
     }
     Some(answer)
 }
 
-/// Which writes are meant.
+/// Kinds of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Write {
     /// To a cgroup or a task.
@@ -81,25 +82,28 @@ pub enum Write {
     Disk,
 }
 
-/// What goes wrong, and when.
+/// Injected faults.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
-    /// The calling process dies instead of its write after so many.
+    /// The calling process dies after this number of writes.
     pub death_in: Option<u64>,
-    /// Such a write is refused with an error number after so many of them, once.
+    /// After this number of writes of the kind, one is refused with an error number.
     pub refusal_in: Option<(Write, u64, i32)>,
-    /// Nothing can be written to a file any more.
+    /// Writes to files fail.
     pub disk_is_full: bool,
+    /// After this number of calls another program removes the cgroup, if it is empty, and creates
+    /// it again.
+    pub remade_in: Option<(u64, &'static str)>,
 }
 
-/// A promise about one process, looked at after every write.
+/// A promise about a process, checked after every write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watch {
     /// The process.
     pub pid: i32,
-    /// It must not have more than this, in ppm of one CPU.
+    /// Bound of its rate, in ppm of one CPU.
     pub rate_max_ppm: Option<u64>,
-    /// It must be in the background.
+    /// Whether it must be idle.
     pub is_idle: bool,
 }
 
@@ -112,13 +116,15 @@ pub struct Kernel {
     boot: u64,
     time: Duration,
     start: Instant,
-    /// What goes wrong.
+    /// Injected faults.
     pub faults: Faults,
-    /// What is looked at after each write.
+    /// Promises that are checked after each write.
     pub watches: Vec<Watch>,
-    /// Promises that were broken, in words.
+    /// Descriptions of broken promises.
     pub broken: Vec<String>,
-    /// Every write in words, where somebody wants to read them.
+    /// Cgroups that another program has recreated during a call.
+    pub remade: Vec<PathBuf>,
+    /// Descriptions of all writes, if enabled.
     pub trace: Option<Vec<String>>,
     nr_kernel_writes: u64,
     is_dead: bool,
@@ -130,7 +136,7 @@ pub(crate) fn error(number: i32) -> io::Error {
 }
 
 impl Kernel {
-    /// One with cgroups of that version, and a process 1 in its root.
+    /// Creates a kernel with cgroups of a version, and process 1 in the root.
     #[must_use]
     pub fn new(version: Version) -> Self {
         Self {
@@ -143,6 +149,7 @@ impl Kernel {
             faults: Faults::default(),
             watches: Vec::new(),
             broken: Vec::new(),
+            remade: Vec::new(),
             trace: None,
             nr_kernel_writes: 0,
             is_dead: false,
@@ -165,19 +172,19 @@ impl Kernel {
         &mut self.disk
     }
 
-    /// Successful writes to cgroups and tasks so far.
+    /// Number of successful writes to cgroups and tasks.
     #[must_use]
     pub fn nr_kernel_writes(&self) -> u64 {
         self.nr_kernel_writes
     }
 
-    /// Another process takes the place of one that has died.
+    /// Ends the simulated death: another process takes over.
     pub fn revive(&mut self) {
         self.is_dead = false;
         self.faults = Faults::default();
     }
 
-    /// The machine is booted: cgroups and processes are gone, files are not.
+    /// Reboots the machine: removes cgroups and processes, keeps files.
     pub fn boot(&mut self) {
         self.boot += 1;
         self.cgroups = Cgroups::new(self.cgroups.version());
@@ -185,13 +192,13 @@ impl Kernel {
         self.watches.clear();
     }
 
-    /// The text of a cgroup's file, below the mount point; `None`: it is not there.
+    /// Reads a cgroup's file, below the mount point; `None`: it does not exist.
     #[must_use]
     pub fn text(&self, below: &Path) -> Option<String> {
         self.cgroups.read(below, &self.tasks).ok()
     }
 
-    /// Somebody else writes to a cgroup's file, below the mount point.
+    /// Writes to a cgroup's file, below the mount point, as another program.
     ///
     /// # Errors
     /// As the kernel.
@@ -199,7 +206,7 @@ impl Kernel {
         self.cgroups.write(below, text, &mut self.tasks)
     }
 
-    /// Somebody else removes a cgroup.
+    /// Removes a cgroup as another program.
     ///
     /// # Errors
     /// As `rmdir(2)`.
@@ -207,26 +214,45 @@ impl Kernel {
         self.cgroups.remove(below, &self.tasks)
     }
 
-    /// How many ppm of one CPU a process may use; `None`: any.
+    /// Rate that a process may use, in ppm of one CPU; `None`: unlimited.
     #[must_use]
     pub fn rate_ppm(&self, pid: i32) -> Option<u64> {
         self.cgroups.rate_ppm(&self.tasks.get(pid)?.cgroup)
     }
 
-    /// Whether a process is in the background.
+    /// Returns whether a process is in an idle cgroup.
     #[must_use]
     pub fn is_idle(&self, pid: i32) -> bool {
         let task = self.tasks.get(pid);
         task.is_some_and(|task| self.cgroups.is_idle(&task.cgroup))
     }
 
-    /// A process ends, or is moved on, as others see to it.
+    /// Ends a process, and its watches.
     pub fn end(&mut self, pid: i32) {
         self.tasks.end(pid);
         self.watches.retain(|watch| watch.pid != pid);
     }
 
-    /// Whether a write may happen; it is counted.
+    /// Recreates a cgroup as another program, if it is due.
+    fn let_others_remake(&mut self) {
+        let Some((left, path)) = &mut self.faults.remade_in else {
+            return;
+        };
+        if *left > 0 {
+            *left -= 1;
+            return;
+        }
+        let path = Path::new(*path);
+        self.faults.remade_in = None;
+        if self.others_remove(path).is_ok() && self.cgroups.create(path).is_ok() {
+            if let Some(trace) = &mut self.trace {
+                trace.push(format!("others make {} again", path.display()));
+            }
+            self.remade.push(path.to_owned());
+        }
+    }
+
+    /// Counts a write, and fails if a fault is due.
     fn begin(&mut self, write: Write, what: impl FnOnce() -> String) -> io::Result<()> {
         if self.is_dead {
             return Err(error(libc::EIO));
@@ -258,7 +284,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// A write to a cgroup or a task has happened: do all promises hold?
+    /// Checks all promises after a write to a cgroup or a task.
     fn look_at_promises(&mut self) {
         self.nr_kernel_writes += 1;
         let mut broken = Vec::new();
@@ -304,6 +330,16 @@ impl Kernel {
         self.cgroups.write(below, text, &mut self.tasks)?;
         self.look_at_promises();
         Ok(())
+    }
+
+    /// Fails if the cgroup of an open file was removed, even if another has its path.
+    fn still_there(&self, path: &Path, inode: u64) -> io::Result<()> {
+        let below = path.strip_prefix(MOUNT).unwrap_or(path);
+        let found = self.cgroups.look(below);
+        if found.is_ok_and(|found| found.inode == inode) {
+            return Ok(());
+        }
+        Err(error(libc::ENODEV))
     }
 
     pub(crate) fn look(&self, path: &Path) -> io::Result<Found> {
@@ -354,7 +390,7 @@ impl Kernel {
     pub(crate) fn remove_file(&mut self, path: &Path) -> io::Result<()> {
         self.alive()?;
         self.disk.look(path)?;
-        // A full disk takes removals.
+        // Removals succeed on a full disk.
         let is_full = std::mem::take(&mut self.faults.disk_is_full);
         let begun = self.begin(Write::Disk, || format!("rm {}", path.display()));
         self.faults.disk_is_full = is_full;
@@ -372,8 +408,8 @@ impl Kernel {
     pub(crate) fn open(&mut self, path: &Path, access: Access) -> io::Result<OpenFile> {
         self.alive()?;
         if let Ok(below) = path.strip_prefix(MOUNT) {
-            self.cgroups.look(below)?;
-            return Ok(OpenFile::of_kernel(path));
+            let inode = self.cgroups.look(below)?.inode;
+            return Ok(OpenFile::of_kernel(path, inode));
         }
         let creates = matches!(access, Access::AppendNew | Access::AppendAny);
         if creates && self.disk.look(path).is_err() {
@@ -397,7 +433,7 @@ impl Kernel {
         self.start + self.time
     }
 
-    /// Time passes.
+    /// Advances the clock.
     pub fn sleep(&mut self, time: Duration) {
         self.time += time;
     }

@@ -10,13 +10,13 @@ use crate::version::Version;
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// When it was started: no two are the same.
+    /// Start time; unique.
     pub start_time: u64,
-    /// Who started it.
+    /// Pid of its parent.
     pub parent: i32,
     /// Its nice level.
     pub nice: i32,
-    /// The cgroup that it is in, below the mount point.
+    /// Its cgroup, below the mount point.
     pub cgroup: PathBuf,
 }
 
@@ -50,33 +50,32 @@ impl Tasks {
         self.all.insert(pid, task);
     }
 
-    /// A process of that number starts in a cgroup.
+    /// Starts a process with a pid in a cgroup.
     pub fn start_in(&mut self, pid: i32, cgroup: &Path) {
         self.start(pid, 1, 0, cgroup);
     }
 
-    /// A process starts another, which has its cgroup and its nice level. Nothing happens if it
-    /// is not there.
+    /// Starts a child in the parent's cgroup with its nice level. Does nothing without the parent.
     pub fn fork(&mut self, parent: i32, pid: i32) {
         if let Some(Task { nice, cgroup, .. }) = self.all.get(&parent).cloned() {
             self.start(pid, parent, nice, &cgroup);
         }
     }
 
-    /// A process ends; what it has started is the child of process 1 then.
+    /// Ends a process; process 1 adopts its children.
     pub fn end(&mut self, pid: i32) {
         self.all.remove(&pid);
         let children = self.all.values_mut().filter(|task| task.parent == pid);
         children.for_each(|task| task.parent = 1);
     }
 
-    /// One of them.
+    /// Finds a process.
     #[must_use]
     pub fn get(&self, pid: i32) -> Option<&Task> {
         self.all.get(&pid)
     }
 
-    /// All of them, by number.
+    /// Lists all processes by pid.
     pub fn iter(&self) -> impl Iterator<Item = (i32, &Task)> {
         self.all.iter().map(|(pid, task)| (*pid, task))
     }

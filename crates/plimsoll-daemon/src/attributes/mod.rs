@@ -1,8 +1,7 @@
-//! Knobs in the extended attributes of a cgroup's folder, where whoever owns
-//! the cgroup sets them: `user.plimsoll.class = batch`.
+//! Knobs in the extended attributes of a cgroup's folder, which the owner of the cgroup sets:
+//! `user.plimsoll.class = batch`.
 //!
-//! Nothing that is written there is fatal: what cannot be used is left out,
-//! and told in one line.
+//! No attribute is fatal: an invalid one is ignored, and reported in one line.
 
 #[cfg(test)]
 mod tests;
@@ -13,33 +12,32 @@ use std::str::FromStr;
 use plimsoll_engine::knobs::{CpuMax, KnobError, Knobs};
 use plimsoll_engine::toml_file::{KNOB_KEYS, nearest};
 
-/// What the names of Plimsoll's attributes begin with.
+/// Prefix of the names of Plimsoll's attributes.
 pub const PREFIX: &str = "user.plimsoll.";
-/// No knob takes more than a few words.
+/// Maximum length of a value; no knob takes more than a few words.
 const VALUE_BYTES_MAX: usize = 256;
-/// How many of Plimsoll's attributes of one folder are looked at. The kernel
-/// lets a folder have more than there are knobs.
+/// Maximum number of Plimsoll's attributes of one folder that are read. The kernel allows more
+/// than there are knobs.
 const ATTRIBUTES_MAX: usize = 32;
-/// How much of a value or name that cannot be used is told.
-const TOLD_CHARACTERS_MAX: usize = 64;
+/// Characters of an invalid value or name that are reported.
+const SHOWN_CHARACTERS_MAX: usize = 64;
 
-/// Whether attributes' knobs can be used beside what else is asked.
+/// Checks that knobs of attributes can be enforced beside those of other sources.
 pub type Check<'a> = dyn Fn(&Knobs) -> Result<(), KnobError> + 'a;
 
-/// What the owner of a cgroup asks for.
+/// Attributes of a cgroup.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// What is allowed, sound, and of use.
+    /// Knobs that are allowed, valid, and can be enforced.
     pub knobs: Knobs,
-    /// What is none of that: one line each, with what is allowed.
+    /// The other attributes: a line for each, with the allowed values.
     pub refused: Vec<String>,
 }
 
-/// Reads the attributes of a cgroup's folder. `allowed` are the knobs that
-/// the operator lets its owner set; `check` says whether knobs of the
-/// attributes can be used beside what else is asked, and if not, which one is
-/// in the way. A folder that has gone has none, nor has one on a file system
-/// without attributes.
+/// Reads the attributes of a cgroup's folder. `allowed` are the knobs that the operator lets its
+/// owner set; `check` names the first knob that cannot be enforced beside those of other
+/// sources. A folder that has gone has no attributes, nor has one on a file system without
+/// them.
 #[must_use]
 pub fn read(folder: &Path, allowed: &[String], check: &Check) -> Attributes {
     let names = names(folder);
@@ -49,13 +47,13 @@ pub fn read(folder: &Path, allowed: &[String], check: &Check) -> Attributes {
     let mut reader = Reader {
         allowed,
         knobs: Knobs::default(),
-        taken: Vec::new(),
+        accepted: Vec::new(),
         refused: Vec::new(),
     };
     for name in names.iter().take(ATTRIBUTES_MAX) {
-        // One that has gone in the meantime was not there.
+        // An attribute may be removed meanwhile.
         if let Ok(Some(value)) = xattr::get_deref(folder, name) {
-            reader.take(name, &value);
+            reader.accept(name, &value);
         }
     }
     if names.len() > ATTRIBUTES_MAX {
@@ -65,7 +63,7 @@ pub fn read(folder: &Path, allowed: &[String], check: &Check) -> Attributes {
         );
         reader.refused.push(problem);
     }
-    reader.leave_out_what_has_no_use(check);
+    reader.drop_unenforceable(check);
     Attributes {
         knobs: reader.knobs,
         refused: reader.refused,
@@ -88,26 +86,25 @@ fn names(folder: &Path) -> Vec<String> {
 struct Reader<'a> {
     allowed: &'a [String],
     knobs: Knobs,
-    /// The knobs that were taken over, as [`KNOB_KEYS`] has them, with their
-    /// values.
-    taken: Vec<(&'static str, String)>,
+    /// Knobs that were accepted, by their key in [`KNOB_KEYS`], with their values.
+    accepted: Vec<(&'static str, String)>,
     refused: Vec<String>,
 }
 
 impl Reader<'_> {
-    fn take(&mut self, name: &str, value: &[u8]) {
-        let taken = self.checked(name, value).and_then(|(key, text)| {
+    fn accept(&mut self, name: &str, value: &[u8]) {
+        let accepted = self.checked(name, value).and_then(|(key, text)| {
             set(&mut self.knobs, key, text)
                 .map(|()| (key, text.to_owned()))
-                .map_err(|error| told(key, text, &error.problem, &error.allowed))
+                .map_err(|error| refusal(key, text, &error.problem, &error.allowed))
         });
-        match taken {
-            Ok(taken) => self.taken.push(taken),
+        match accepted {
+            Ok(accepted) => self.accepted.push(accepted),
             Err(line) => self.refused.push(line),
         }
     }
 
-    /// A knob that may be set, and a text.
+    /// The key of an allowed knob, and its value as text.
     fn checked<'v>(&self, name: &str, value: &'v [u8]) -> Result<(&'static str, &'v str), String> {
         let short = &value[..value.len().min(VALUE_BYTES_MAX)];
         let shown = String::from_utf8_lossy(short);
@@ -116,7 +113,7 @@ impl Reader<'_> {
             let meant = nearest(key, KNOB_KEYS.into_iter())
                 .map_or_else(String::new, |near| format!(" (perhaps `{PREFIX}{near}`?)"));
             let problem = format!("is the value of no knob{meant}");
-            return Err(told(key, &shown, &problem, &KNOB_KEYS.join(", ")));
+            return Err(refusal(key, &shown, &problem, &KNOB_KEYS.join(", ")));
         };
         if !self.allowed.iter().any(|allowed| allowed == known) {
             let allowed = match self.allowed {
@@ -124,63 +121,63 @@ impl Reader<'_> {
                 knobs => knobs.join(", "),
             };
             let problem = "is of a knob that the operator does not leave to attributes";
-            return Err(told(known, &shown, problem, &allowed));
+            return Err(refusal(known, &shown, problem, &allowed));
         }
         if value.len() > VALUE_BYTES_MAX {
             let problem = format!("has {} bytes", value.len());
             let allowed = format!("up to {VALUE_BYTES_MAX} bytes");
-            return Err(told(known, &shown, &problem, &allowed));
+            return Err(refusal(known, &shown, &problem, &allowed));
         }
         match std::str::from_utf8(value) {
             // `setfattr` and C programs may store the end of the string, too.
             Ok(text) => Ok((known, text.trim_end_matches(['\0', '\n']))),
-            Err(_) => Err(told(known, &shown, "is no text", "text in UTF-8")),
+            Err(_) => Err(refusal(known, &shown, "is no text", "text in UTF-8")),
         }
     }
 
-    /// Leaves out what does not go with the others, or with what else is asked,
-    /// until the rest does.
-    fn leave_out_what_has_no_use(&mut self, check: &Check) {
-        self.leave_out_beside_cpu_max();
+    /// Drops knobs that cannot be enforced beside each other or beside those of other sources,
+    /// until the rest can.
+    fn drop_unenforceable(&mut self, check: &Check) {
+        self.drop_beside_cpu_max();
         while let Err(error) = check(&self.knobs) {
             let Some(index) = self.culprit(check, &error) else {
                 return;
             };
-            let (key, text) = self.taken.remove(index);
+            let (key, text) = self.accepted.remove(index);
             clear(&mut self.knobs, key);
-            let line = told(key, &text, &error.problem, &error.allowed);
+            let line = refusal(key, &text, &error.problem, &error.allowed);
             self.refused.push(line);
         }
     }
 
-    fn leave_out_beside_cpu_max(&mut self) {
-        let Some((_, line)) = self.taken.iter().find(|(key, _)| *key == "cpu-max") else {
+    fn drop_beside_cpu_max(&mut self) {
+        let Some((_, line)) = self.accepted.iter().find(|(key, _)| *key == "cpu-max") else {
             return;
         };
         let line = line.clone();
         let beside = |key: &str| key == "quota" || key == "burst";
-        for (key, text) in self.taken.extract_if(.., |(key, _)| beside(key)) {
+        for (key, text) in self.accepted.extract_if(.., |(key, _)| beside(key)) {
             let problem = "stands beside cpu-max";
             let allowed = "cpu-max alone, or quota and burst";
-            self.refused.push(told(key, &text, problem, allowed));
+            self.refused.push(refusal(key, &text, problem, allowed));
         }
-        // Whichever of them came last has overwritten the other. It was sound
-        // when it was taken.
+        // The last of them has overwritten the others. The value was valid when it was
+        // accepted.
         let _ = set(&mut self.knobs, "cpu-max", &line);
     }
 
-    /// Which of the attributes has to go: the one that the error names, else
-    /// the one without which there is no error, else the last.
+    /// The attribute to drop: the one that the error names, else the one without which there is
+    /// no error, else the last.
     fn culprit(&self, check: &Check, error: &KnobError) -> Option<usize> {
-        let named = self.taken.iter().position(|(key, _)| *key == error.knob);
+        let named = self.accepted.iter().position(|(key, _)| *key == error.knob);
         let without = |index: &usize| {
             let mut knobs = self.knobs.clone();
-            clear(&mut knobs, self.taken[*index].0);
+            clear(&mut knobs, self.accepted[*index].0);
             check(&knobs).is_ok()
         };
         named
-            .or_else(|| (0..self.taken.len()).find(without))
-            .or_else(|| self.taken.len().checked_sub(1))
+            .or_else(|| (0..self.accepted.len()).find(without))
+            .or_else(|| self.accepted.len().checked_sub(1))
     }
 }
 
@@ -215,7 +212,7 @@ fn set(knobs: &mut Knobs, key: &str, text: &str) -> Result<(), KnobError> {
     Ok(())
 }
 
-/// As if one knob had not been set.
+/// Resets one knob.
 fn clear(knobs: &mut Knobs, key: &str) {
     match key {
         "class" => knobs.class = None,
@@ -235,9 +232,8 @@ fn clear(knobs: &mut Knobs, key: &str) {
     }
 }
 
-/// One line about an attribute. Its owner may be anybody: it is kept short,
-/// and one line.
-fn told(key: &str, value: &str, problem: &str, allowed: &str) -> String {
+/// A refusal of an attribute: short and one line, as any user may own the cgroup.
+fn refusal(key: &str, value: &str, problem: &str, allowed: &str) -> String {
     let line = format!(
         "{PREFIX}{}: `{}` {problem}; allowed: {allowed}",
         short(key),
@@ -247,7 +243,7 @@ fn told(key: &str, value: &str, problem: &str, allowed: &str) -> String {
 }
 
 fn short(text: &str) -> String {
-    match text.char_indices().nth(TOLD_CHARACTERS_MAX) {
+    match text.char_indices().nth(SHOWN_CHARACTERS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }

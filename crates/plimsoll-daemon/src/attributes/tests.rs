@@ -1,4 +1,4 @@
-//! Which attributes are taken, and what is said of the others.
+//! Accepted and refused attributes.
 
 use proptest::prelude::*;
 
@@ -13,13 +13,13 @@ fn taken(attributes: &[(&str, &[u8])], allowed: &[String], rule: &Knobs) -> Attr
     let mut reader = Reader {
         allowed,
         knobs: Knobs::default(),
-        taken: Vec::new(),
+        accepted: Vec::new(),
         refused: Vec::new(),
     };
     for (name, value) in attributes {
-        reader.take(name, value);
+        reader.accept(name, value);
     }
-    reader.leave_out_what_has_no_use(&|knobs| rule.overlaid(knobs).check());
+    reader.drop_unenforceable(&|knobs| rule.overlaid(knobs).check());
     Attributes {
         knobs: reader.knobs,
         refused: reader.refused,
@@ -35,7 +35,7 @@ fn knobs(json: &str) -> Knobs {
     serde_json::from_str(json).unwrap()
 }
 
-/// With nothing else asked, and all knobs allowed.
+/// Without other sources, and with all knobs allowed.
 fn read_alone(folder: &Path) -> Attributes {
     read(folder, &all(), &Knobs::check)
 }
@@ -94,7 +94,7 @@ fn every_knob_of_the_file_can_be_set_and_cleared() {
 }
 
 #[test]
-fn what_the_operator_does_not_allow_is_ignored_and_told() {
+fn an_attribute_that_is_not_allowed_is_ignored_and_reported() {
     let pairs: [(&str, &[u8]); 2] = [
         ("user.plimsoll.class", b"batch"),
         ("user.plimsoll.quota", b"2cpus"),
@@ -115,7 +115,7 @@ fn what_the_operator_does_not_allow_is_ignored_and_told() {
 }
 
 #[test]
-fn a_bad_value_is_ignored_and_told_in_one_line() {
+fn an_invalid_value_is_ignored_and_reported_in_one_line() {
     let long = vec![b'x'; VALUE_BYTES_MAX + 1];
     let cases: [(&str, &[u8], &str); 8] = [
         (
@@ -155,7 +155,7 @@ fn a_bad_value_is_ignored_and_told_in_one_line() {
 }
 
 #[test]
-fn what_has_no_use_is_left_out_and_the_rest_stays() {
+fn unenforceable_knobs_are_dropped_and_the_others_stay() {
     let pairs: [(&str, &[u8]); 4] = [
         ("user.plimsoll.burst", b"1ms"),
         ("user.plimsoll.cpu-limit", b"50%"),
@@ -176,7 +176,7 @@ fn what_has_no_use_is_left_out_and_the_rest_stays() {
 }
 
 #[test]
-fn what_only_makes_sense_with_the_rule_is_taken_above_it() {
+fn a_knob_that_needs_another_of_the_rule_is_accepted() {
     let rule = knobs(r#"{"class": "batch", "cpu-limit": "80%"}"#);
     let limit: [(&str, &[u8]); 1] = [("user.plimsoll.cpu-limit", b"50%")];
     let attributes = taken(&limit, &all(), &rule);
@@ -192,7 +192,7 @@ fn what_only_makes_sense_with_the_rule_is_taken_above_it() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_has_none() {
+fn a_missing_folder_has_no_attributes() {
     let gone = read_alone(Path::new("/no/such/folder"));
     assert_eq!(gone, Attributes::default());
     assert_eq!(read_alone(Path::new("/proc")), Attributes::default());
@@ -204,7 +204,7 @@ fn put(folder: &Path, key: &str, value: &[u8]) -> std::io::Result<()> {
 }
 
 #[test]
-fn the_attributes_of_a_cgroup_are_read_and_those_of_others_left() {
+fn attributes_of_a_cgroup_are_read_and_other_prefixes_ignored() {
     let Ok(hierarchy) = plimsoll_cgroupfs::Hierarchy::find() else {
         crate::skipped::skip("no cpu controller on this host");
         return;
@@ -233,8 +233,8 @@ fn the_attributes_of_a_cgroup_are_read_and_those_of_others_left() {
 }
 
 proptest! {
-    /// Whatever is in the attributes: the knobs make sense together, and
-    /// each attribute is either taken or told.
+    /// With any attributes, the accepted knobs are valid together, and each attribute is either
+    /// accepted or reported.
     #[test]
     fn any_attributes_come_out_sound(
         values in prop::collection::btree_map(

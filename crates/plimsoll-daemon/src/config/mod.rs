@@ -6,7 +6,7 @@
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `rule.rs` | one group: what it matches, and its knobs |
+//! | `rule.rs` | one group: its match and its knobs |
 //! | `rules.rs` | all groups, and which match a cgroup |
 //! | `patterns.rs` | patterns of paths, names and command lines |
 
@@ -25,6 +25,7 @@ use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Source, Table, parse};
 use serde::{Deserialize, Serialize};
 
 pub use patterns::Patterns;
+pub(crate) use rule::PROCESS_GROUP;
 pub use rule::{Match, Rule};
 pub use rules::Rules;
 
@@ -36,8 +37,6 @@ const VERSION: u32 = 1;
 const METRICS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 /// Value that switches a setting off.
 const NONE: &str = "none";
-/// Prefix of the name of a group of a single process.
-pub(crate) const PROCESS_GROUP: &str = "pid-";
 /// The keys at the top of the file.
 const KEYS: [&str; 9] = [
     "version",
@@ -51,7 +50,7 @@ const KEYS: [&str; 9] = [
     "group",
 ];
 
-/// Which interface of the kernel enforces the groups.
+/// Kernel interface that enforces the groups.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EnforcerWanted {
@@ -74,21 +73,21 @@ pub struct Config {
     /// Write a kernel file again after an external change, in place of reporting
     /// and leaving it.
     pub enforce: bool,
-    /// Groups may save up what they do not use of their quotas.
+    /// Groups may save up unused quota.
     pub burst_enabled: bool,
     /// Runtime that a CPU takes from a quota at once; `None`: the kernel's setting stays.
     pub bandwidth_slice: Option<BandwidthSlice>,
     /// The knobs that the owner of a cgroup may set in its extended
-    /// attributes; none unless the operator says so.
+    /// attributes; none by default.
     pub allow_xattr: Vec<String>,
     /// Address of the metrics; `None` if they are not served.
     pub metrics: Option<SocketAddr>,
-    /// In the order of the file, which is their precedence.
+    /// Groups in the order of the file, which is their precedence.
     pub rules: Rules,
 }
 
 impl Config {
-    /// That of an owner without a file: no groups, and no metrics.
+    /// The configuration of an owner without a file: no groups, and no metrics.
     #[must_use]
     pub fn of_no_file() -> Self {
         Self {
@@ -118,7 +117,7 @@ impl Config {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// In one line: file, line, column, field, value, and what is allowed.
+    /// A line with file, line, column, field, value, and the allowed values.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         Self::of(&Source::read(path)?)
     }
@@ -160,7 +159,7 @@ fn check_version(top: &Table) -> Result<(), FileError> {
     Err(top.error("version", problem))
 }
 
-/// One of a few words.
+/// Reads one of a few words.
 fn word<T: Copy>(
     table: &Table,
     key: &str,
@@ -195,7 +194,7 @@ fn enforcer(top: &Table) -> Result<EnforcerWanted, FileError> {
     word(top, "enforcer", &words, EnforcerWanted::default())
 }
 
-/// `None`: the file does not say.
+/// `None`: the file has no such key.
 fn burst_enabled(top: &Table) -> Result<Option<bool>, FileError> {
     const KEY: &str = "burst-enabled";
     top.find(KEY).map(|_| top.flag(KEY)).transpose()

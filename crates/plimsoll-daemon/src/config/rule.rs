@@ -1,16 +1,17 @@
-//! The groups of the file: what each matches, and its knobs.
+//! Groups of the file: the match and the knobs of each.
 
 use std::collections::{HashMap, HashSet};
 
 use globset::Glob;
 use nix::unistd::{Uid, User};
+use plimsoll_engine::group_policy::check_name;
 use plimsoll_engine::knobs::Knobs;
-use plimsoll_engine::policy_set::check_name;
 use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Table, read_knobs};
 
-use super::PROCESS_GROUP;
 use super::patterns::{PatternError, Patterns, Wildcards, parse, parse_cgroup};
 
+/// Prefix of the name of a group of a single process.
+pub(crate) const PROCESS_GROUP: &str = "pid-";
 /// The keys of a match.
 const MATCH_KEYS: [&str; 5] = ["cgroup", "unit", "executable", "user", "command"];
 
@@ -25,12 +26,10 @@ pub struct Rule {
     pub knobs: Knobs,
 }
 
-/// Conditions, all of which have to hold for what belongs to a group. At least
-/// one is given.
+/// Conditions of a group, all of which have to be true. At least one is given.
 ///
-/// With `executable`, `user` or `command` processes belong to the group, which
-/// are moved into a cgroup of Plimsoll's; else cgroups, each of which has the
-/// knobs for itself.
+/// With `executable`, `user` or `command` the group is made of processes, which are moved into
+/// an own cgroup; else of foreign cgroups, to each of which the knobs apply separately.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Match {
     /// The cgroup's path below the mount point, with a `/` in front.
@@ -141,8 +140,9 @@ fn read(table: &Table) -> Result<Rule, FileError> {
 fn read_match(group: &Table) -> Result<Match, FileError> {
     const ALLOWED: &str = "such as { cgroup = \"/system.slice/nginx.service\" }";
     let Some(table) = group.table("match", "a match")? else {
-        let problem =
-            format!("match: `` is missing; allowed: what belongs to the group, {ALLOWED}");
+        let problem = format!(
+            "match: `` is missing; allowed: the cgroups or processes of the group, {ALLOWED}"
+        );
         return Err(group.error("match", problem));
     };
     table.check_keys(&MATCH_KEYS)?;

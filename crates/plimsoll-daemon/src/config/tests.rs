@@ -244,7 +244,7 @@ fn a_file_that_cannot_be_read_is_refused() {
 }
 
 #[test]
-fn groups_with_the_same_pattern_are_refused_whatever_it_matches() {
+fn groups_with_the_same_pattern_are_refused_even_without_a_match() {
     for pattern in [
         "cgroup = \"/a/*\"",
         "unit = \"a.service\"",

@@ -1,11 +1,10 @@
-//! Who may do what.
+//! Permissions of users.
 //!
-//! Root and the members of group `plimsoll` may do everything. Anybody else
-//! may look, and may restrict processes that are their own: never raise
-//! anything, and never touch what somebody else has restricted or what holds
-//! for others too.
+//! Operators (root and the members of group `plimsoll`) may send any request. Other users may
+//! read the state, and restrict processes of their own. They may not raise a limit, nor change a
+//! group that another user has restricted, nor a setting that applies to other users.
 //!
-//! Pure: the service finds out the [`Facts`] first.
+//! Pure: the service gathers the [`Facts`] first.
 
 use plimsoll_engine::knobs::{Bandwidth, Class, Headroom, Knobs, Tolerance};
 use thiserror::Error;
@@ -14,47 +13,45 @@ use super::peer::{OPERATORS, Peer};
 use super::protocol::{Choice, Request, Run, Set};
 use crate::config::EnforcerWanted;
 
-/// The weight that everybody has.
+/// Weight of a cgroup by default.
 pub const WEIGHT_DEFAULT: u32 = 100;
-/// A user who is no operator has no more groups at a time.
+/// Maximum number of groups of one user that is not an operator.
 pub const USER_GROUPS_MAX: usize = 64;
 
-/// All of them together have no more: one may have the numbers of many users
-/// (`/etc/subuid`), and the BPF scheduler has 1,023 places for groups.
+/// Maximum number of groups of all such users: one person may have many uids (`/etc/subuid`),
+/// and the BPF scheduler has room for 1,023 groups.
 pub const USERS_GROUPS_MAX: usize = 512;
 
-/// What the target of a request is.
+/// Kind of a request's target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Target {
-    /// There is none; or a cgroup of somebody else's, or a group of the file
-    /// or of attributes.
+    /// No target, a foreign cgroup, or a group of the file or of attributes.
     #[default]
     Others,
-    /// A process that is in no group of the daemon's, and would be moved into
-    /// one.
+    /// A process without a group, which would be moved into one.
     Process {
-        /// Whose it is: [`super::target::Process::owner`].
+        /// Its user: [`super::target::Process::owner`].
         owner: Option<u32>,
-        /// What limits it now and would no longer: the group or cgroup that
-        /// it would leave ([`super::target::confined_by`]).
+        /// The group or cgroup that limits it and that it would leave
+        /// ([`super::target::confined_by`]).
         confined_by: Option<String>,
     },
-    /// A group that `run` or `set` has made for processes.
+    /// A group that `run` or `set` made for processes.
     Group {
-        /// Who asked for it.
+        /// The user that requested it.
         owner: u32,
     },
 }
 
-/// What the service knows of the target of a request.
+/// Facts about the target of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// What it is.
+    /// Its kind.
     pub target: Target,
-    /// What is in force for it.
+    /// Its knobs in force.
     pub knobs: Knobs,
-    /// Of that, what others than its owner have asked for: no owner may
-    /// loosen it. Where that is not known: all of it.
+    /// Of these, the knobs that other users than its owner set, which the owner may not loosen.
+    /// All of them where that is unknown.
     pub bound: Knobs,
     /// The highest nice level of its tasks.
     pub nice: i32,
@@ -62,33 +59,33 @@ pub struct Facts {
     pub headroom: Option<Headroom>,
     /// Tolerance in force for all batch work.
     pub tolerance: Tolerance,
-    /// What batch work gets that asks for none.
+    /// Tolerance of batch work that requests none.
     pub tolerance_unasked: Tolerance,
-    /// Groups that the asker has by now.
+    /// Number of groups of the client's user.
     pub owned_groups: usize,
-    /// Groups that all users but root have by now.
+    /// Number of groups of all users but root.
     pub users_groups: usize,
-    /// A cap that holds for each task by itself takes a cgroup for each, and
-    /// looking after all of them every few milliseconds.
+    /// Whether a cap for each task takes a cgroup for each, and work for all of them every few
+    /// milliseconds.
     pub tasks_take_cgroups: bool,
 }
 
-/// Why not: one line.
+/// Refusal: the reason in one line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Refusal(pub String);
 
-/// Only operators may do `what`; it reads on after "may".
-fn only_operators(what: &str) -> Refusal {
+/// Refuses an action of an ordinary user. `action` reads on after "may".
+fn only_operators(action: &str) -> Refusal {
     Refusal(format!(
-        "only root and members of group `{OPERATORS}` may {what}"
+        "only root and members of group `{OPERATORS}` may {action}"
     ))
 }
 
-/// Whether `peer` may ask for `request`.
+/// Checks that `peer` may send `request`.
 ///
 /// # Errors
-/// Says who may, or what would be allowed.
+/// Names the permission that is missing, or the allowed values.
 pub fn check(peer: &Peer, request: &Request, facts: &Facts) -> Result<(), Refusal> {
     if peer.is_operator {
         return Ok(());
@@ -110,7 +107,7 @@ pub fn check(peer: &Peer, request: &Request, facts: &Facts) -> Result<(), Refusa
         }
         Request::Burst { .. } => Err(only_operators("switch bursts for all groups")),
         Request::Reload => Err(only_operators("reload the configuration")),
-        Request::Debug => Err(only_operators("see what the daemon knows of itself")),
+        Request::Debug => Err(only_operators("read the daemon's own state")),
         Request::Restore => Err(only_operators("undo what others have set")),
     }
 }
@@ -118,7 +115,7 @@ pub fn check(peer: &Peer, request: &Request, facts: &Facts) -> Result<(), Refusa
 /// The enforcer that a peer may have of an owner without a configuration file.
 ///
 /// # Errors
-/// Says who may have the one that was asked for.
+/// When the peer chose one that takes an operator.
 pub fn enforcer_of(peer: &Peer, choice: Choice) -> Result<EnforcerWanted, Refusal> {
     if peer.is_operator {
         return Ok(choice.enforcer);
@@ -129,7 +126,7 @@ pub fn enforcer_of(peer: &Peer, choice: Choice) -> Result<EnforcerWanted, Refusa
     Ok(EnforcerWanted::Cgroup)
 }
 
-/// Whether the target is a group of the asker's.
+/// Checks that the target is a group of the client's user.
 fn check_owner(peer: &Peer, facts: &Facts, name: &str) -> Result<(), Refusal> {
     match facts.target {
         Target::Group { owner } if owner == peer.uid => Ok(()),
@@ -139,11 +136,11 @@ fn check_owner(peer: &Peer, facts: &Facts, name: &str) -> Result<(), Refusal> {
     }
 }
 
-fn check_unbound(facts: &Facts, what: &str) -> Result<(), Refusal> {
+fn check_unbound(facts: &Facts, action: &str) -> Result<(), Refusal> {
     if facts.bound.is_empty() {
         Ok(())
     } else {
-        Err(only_operators(what))
+        Err(only_operators(action))
     }
 }
 
@@ -168,7 +165,7 @@ fn check_run(peer: &Peer, run: &Run, facts: &Facts) -> Result<(), Refusal> {
     check_knobs(&run.knobs, facts)
 }
 
-/// Whether a process may get a group of the asker's.
+/// Checks that a process may be moved into a group of the client's user.
 fn check_process(
     peer: &Peer,
     name: &str,
@@ -200,45 +197,45 @@ fn check_process(
     Ok(())
 }
 
-/// Whether knobs only restrict, and only their own group.
-fn check_knobs(asked: &Knobs, facts: &Facts) -> Result<(), Refusal> {
-    check_place(asked, facts)?;
-    check_bandwidth(asked, facts)?;
-    check_caps(asked, facts)?;
-    check_machine(asked, facts)
+/// Checks that knobs only restrict, and only their own group.
+fn check_knobs(knobs: &Knobs, facts: &Facts) -> Result<(), Refusal> {
+    check_weight(knobs, facts)?;
+    check_bandwidth(knobs, facts)?;
+    check_caps(knobs, facts)?;
+    check_machine(knobs, facts)
 }
 
 /// Class, nice and weight.
-fn check_place(asked: &Knobs, facts: &Facts) -> Result<(), Refusal> {
+fn check_weight(knobs: &Knobs, facts: &Facts) -> Result<(), Refusal> {
     let was_batch = facts.knobs.class.or(facts.bound.class) == Some(Class::Batch);
-    if was_batch && asked.class == Some(Class::Normal) {
+    if was_batch && knobs.class == Some(Class::Normal) {
         return Err(only_operators("take something out of class batch"));
     }
     let bound_nice = facts.bound.nice.map_or(facts.nice, |nice| nice.nice);
     let lowest = facts.nice.max(bound_nice);
-    if asked.nice.is_some_and(|nice| nice.nice < lowest) {
+    if knobs.nice.is_some_and(|nice| nice.nice < lowest) {
         return Err(only_operators(&format!(
             "set a nice level below the present {lowest}"
         )));
     }
     let bound_weight = facts.bound.weight.map_or(WEIGHT_DEFAULT, |set| set.weight);
     let highest = bound_weight.min(WEIGHT_DEFAULT);
-    if asked.weight.is_some_and(|set| set.weight > highest) {
+    if knobs.weight.is_some_and(|set| set.weight > highest) {
         return Err(only_operators(&format!("set a weight above {highest}")));
     }
     Ok(())
 }
 
-/// Quota and burst: neither the rate nor what runs at once may exceed what
-/// others have set.
-fn check_bandwidth(asked: &Knobs, facts: &Facts) -> Result<(), Refusal> {
+/// Quota and burst: neither the rate nor the runtime in one go may exceed the values that other
+/// users set.
+fn check_bandwidth(knobs: &Knobs, facts: &Facts) -> Result<(), Refusal> {
     let Some(bound) = facts.bound.quota else {
         return Ok(());
     };
-    if asked.quota.is_none() && asked.burst.is_none() {
+    if knobs.quota.is_none() && knobs.burst.is_none() {
         return Ok(());
     }
-    let wanted = facts.knobs.overlaid(asked);
+    let wanted = facts.knobs.overlaid(knobs);
     let old = Bandwidth::of(bound, facts.bound.burst);
     let new = Bandwidth::of(wanted.quota.unwrap_or(bound), wanted.burst);
     // Unlimited is more than any number.
@@ -263,35 +260,35 @@ fn check_bandwidth(asked: &Knobs, facts: &Facts) -> Result<(), Refusal> {
 }
 
 /// Caps, for all together or each alone, and the limit of each CPU.
-fn check_caps(asked: &Knobs, facts: &Facts) -> Result<(), Refusal> {
+fn check_caps(knobs: &Knobs, facts: &Facts) -> Result<(), Refusal> {
     let bound = &facts.bound;
-    if let (Some(new), Some(old)) = (asked.cap, bound.cap)
+    if let (Some(new), Some(old)) = (knobs.cap, bound.cap)
         && new.permille > old.permille
     {
         return Err(only_operators(&format!("set a cap above {old}")));
     }
-    if let (Some(new), Some(old)) = (asked.soft_cap, bound.soft_cap)
+    if let (Some(new), Some(old)) = (knobs.soft_cap, bound.soft_cap)
         && new.permille > old.permille
     {
         return Err(only_operators(&format!("set a soft cap above {old}")));
     }
     // A longer one lets more run at once, a shorter one sooner again.
-    if let (Some(new), Some(_)) = (asked.half_life, bound.soft_cap)
+    if let (Some(new), Some(_)) = (knobs.half_life, bound.soft_cap)
         && new != bound.half_life.unwrap_or_default()
     {
         let old = bound.half_life.unwrap_or_default();
         return Err(only_operators(&format!("set another half-life than {old}")));
     }
-    if asked.per_task && facts.tasks_take_cgroups {
+    if knobs.per_task && facts.tasks_take_cgroups {
         return Err(only_operators(
             "let a cap hold for each task by itself, where each takes a cgroup of its own",
         ));
     }
     let capped_together = (bound.cap.is_some() || bound.soft_cap.is_some()) && !bound.per_task;
-    if asked.per_task && capped_together {
+    if knobs.per_task && capped_together {
         return Err(only_operators("let a cap hold for each task by itself"));
     }
-    if let (Some(new), Some(old)) = (asked.cpu_limit, bound.cpu_limit)
+    if let (Some(new), Some(old)) = (knobs.cpu_limit, bound.cpu_limit)
         && new.ppm > old.ppm
     {
         return Err(only_operators(&format!("set a CPU limit above {old}")));
@@ -299,22 +296,21 @@ fn check_caps(asked: &Knobs, facts: &Facts) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Headroom and tolerance: of all batch work, the largest headroom and the
-/// smallest tolerance hold for all. So a user may ask for no more than there
-/// is.
-fn check_machine(asked: &Knobs, facts: &Facts) -> Result<(), Refusal> {
-    let is_batch = facts.knobs.overlaid(asked).class == Some(Class::Batch);
-    if let (Some(new), Some(old)) = (asked.headroom, facts.bound.headroom)
+/// Headroom and tolerance: the largest headroom and the smallest tolerance apply to all batch
+/// work, so a user may request no more than the ones in force.
+fn check_machine(knobs: &Knobs, facts: &Facts) -> Result<(), Refusal> {
+    let is_batch = facts.knobs.overlaid(knobs).class == Some(Class::Batch);
+    if let (Some(new), Some(old)) = (knobs.headroom, facts.bound.headroom)
         && !is_within(old, Some(new))
     {
         return Err(only_operators(&format!("set a headroom below {old}")));
     }
-    if let (Some(new), Some(old)) = (asked.tolerance, facts.bound.tolerance)
+    if let (Some(new), Some(old)) = (knobs.tolerance, facts.bound.tolerance)
         && new != old
     {
         return Err(only_operators(&format!("set another tolerance than {old}")));
     }
-    if let Some(wanted) = asked.headroom {
+    if let Some(wanted) = knobs.headroom {
         if !is_batch {
             return Err(only_operators("ask for headroom for work of class normal"));
         }
@@ -325,12 +321,12 @@ fn check_machine(asked: &Knobs, facts: &Facts) -> Result<(), Refusal> {
             )));
         }
     }
-    let own = facts.knobs.overlaid(asked).tolerance;
-    let is_another = match asked.tolerance {
+    let own = facts.knobs.overlaid(knobs).tolerance;
+    let is_another = match knobs.tolerance {
         Some(wanted) => !is_batch || wanted != facts.tolerance,
-        // Who leaves headroom brings a tolerance along.
+        // A headroom brings the default tolerance along.
         None => {
-            asked.headroom.is_some()
+            knobs.headroom.is_some()
                 && facts.headroom.is_some()
                 && own.unwrap_or(facts.tolerance_unasked) != facts.tolerance
         }
@@ -344,8 +340,8 @@ fn check_machine(asked: &Knobs, facts: &Facts) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a headroom asks for nothing that another does not. Of two forms,
-/// neither is within the other: one is an average, one holds at every instant.
+/// Whether a headroom is no larger than another. A share and a number of CPUs are never within
+/// each other: one is an average, the other applies at every instant.
 fn is_within(wanted: Headroom, present: Option<Headroom>) -> bool {
     match (wanted, present) {
         (Headroom::Share(0) | Headroom::Cpus(0), _) => true,

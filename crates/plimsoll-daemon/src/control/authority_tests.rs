@@ -1,4 +1,4 @@
-//! Who may do what, request by request.
+//! Permissions, request by request.
 
 use plimsoll_engine::knobs::KnobError;
 
@@ -64,7 +64,7 @@ fn batch() -> Knobs {
     }
 }
 
-/// Every request but `show`, and what would be allowed for an owner.
+/// Every request but `show`, with knobs that an owner may set.
 fn all_requests() -> Vec<Request> {
     vec![
         set(batch()),
@@ -115,7 +115,7 @@ fn operators_may_do_everything() {
 }
 
 #[test]
-fn anybody_may_look_and_nobody_else_may_reload_or_debug() {
+fn users_may_read_the_state_and_only_operators_may_reload_or_debug() {
     let show = Request::Show {
         target: Some("/web".into()),
         details: true,
@@ -133,7 +133,7 @@ fn anybody_may_look_and_nobody_else_may_reload_or_debug() {
 }
 
 #[test]
-fn what_is_not_the_askers_own_is_left_alone() {
+fn a_user_may_not_change_targets_of_other_users() {
     for request in all_requests() {
         for facts in [
             Facts::default(),
@@ -157,7 +157,7 @@ fn what_is_not_the_askers_own_is_left_alone() {
 }
 
 #[test]
-fn an_owner_may_restrict_and_end_what_is_their_own() {
+fn an_owner_may_restrict_and_end_their_groups() {
     for facts in [process(ALICE), group(ALICE)] {
         allowed(&set(batch()), &facts);
     }
@@ -172,7 +172,7 @@ fn an_owner_may_restrict_and_end_what_is_their_own() {
 }
 
 #[test]
-fn nobody_leaves_a_limit_by_moving_into_a_group() {
+fn a_user_may_not_leave_a_limit_by_moving_into_a_group() {
     let facts = Facts {
         target: Target::Process {
             owner: Some(ALICE),
@@ -190,7 +190,7 @@ fn nobody_leaves_a_limit_by_moving_into_a_group() {
 }
 
 #[test]
-fn nobody_undoes_what_an_operator_has_set() {
+fn a_user_may_not_undo_knobs_of_an_operator() {
     let facts = Facts {
         bound: batch(),
         knobs: batch(),
@@ -207,7 +207,7 @@ fn nobody_undoes_what_an_operator_has_set() {
 }
 
 #[test]
-fn a_user_has_so_many_groups_and_no_more() {
+fn the_groups_of_a_user_are_limited() {
     let with = |owned_groups| Facts {
         owned_groups,
         ..process(ALICE)
@@ -223,7 +223,7 @@ fn a_user_has_so_many_groups_and_no_more() {
 }
 
 #[test]
-fn the_numbers_of_many_users_get_no_more_groups_than_there_is_room_for() {
+fn the_groups_of_all_users_are_limited() {
     let with = |users_groups| Facts {
         users_groups,
         ..process(ALICE)
@@ -234,7 +234,7 @@ fn the_numbers_of_many_users_get_no_more_groups_than_there_is_room_for() {
 }
 
 #[test]
-fn a_user_does_not_make_a_cgroup_for_each_task() {
+fn a_user_may_not_request_a_cgroup_for_each_task() {
     let per_task = Knobs {
         cap: knob("25%"),
         per_task: true,
@@ -300,7 +300,7 @@ fn class_nice_and_weight_only_go_down() {
 }
 
 #[test]
-fn limits_of_their_own_may_be_anything_and_those_of_others_only_less() {
+fn a_user_may_set_any_limit_but_not_loosen_one_of_an_operator() {
     let bandwidth = |quota: &str, burst: Option<&str>| Knobs {
         quota: knob(quota),
         burst: burst.map(|text| text.parse().unwrap()),
@@ -386,7 +386,7 @@ fn limits_of_their_own_may_be_anything_and_those_of_others_only_less() {
 }
 
 #[test]
-fn what_holds_for_all_batch_work_is_not_for_one_user_to_say() {
+fn a_user_may_not_change_headroom_and_tolerance_of_all_batch_work() {
     let ask = |headroom: Option<&str>, tolerance: Option<&str>| Knobs {
         headroom: headroom.map(|text| text.parse().unwrap()),
         tolerance: tolerance.map(|text| text.parse().unwrap()),

@@ -1,4 +1,4 @@
-//! Asking a daemon.
+//! Client of a daemon.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -17,44 +17,44 @@ use thiserror::Error;
 
 use super::protocol::{Answer, Envelope, REQUEST_BYTES_MAX, Request, VERSION};
 
-/// A daemon that has not answered after this time is not waited for.
+/// Maximum time that a client waits for an answer.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// While an answer is awaited, the daemon's process is looked at this often.
+/// Interval of checks of the daemon's process, while an answer is awaited.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A daemon that is stopped at so many looks in a row is not waited for: a debugger may stop it
-/// for a moment.
+/// Number of checks in a row that find the daemon stopped, after which the client gives up. One
+/// is not enough: a debugger may stop it for a moment.
 const STOPPED_LOOKS: u32 = 2;
-/// After being told to come back.
+/// Pause after [`Answer::Busy`].
 const COME_BACK: Duration = Duration::from_millis(50);
 
-/// Why there is no answer.
+/// Failure to get an answer.
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// The connection failed.
-    #[error("the daemon at {path}: {what}: {source}", path = path.display())]
+    #[error("the daemon at {path}: {failure}: {source}", path = path.display())]
     Failed {
         /// The socket.
         path: PathBuf,
-        /// What was tried.
-        what: &'static str,
-        /// Why it failed.
+        /// The failed operation.
+        failure: &'static str,
+        /// Its cause.
         source: io::Error,
     },
-    /// It has gone, or was restarted, while it was asked.
+    /// The daemon ended or was restarted.
     #[error("the daemon at {path} has ended the connection; it may be restarting: try again", path = path.display())]
     Ended {
         /// The socket.
         path: PathBuf,
     },
-    /// It has too much to do.
+    /// The daemon did not answer in time.
     #[error("the daemon at {path} has not answered after {} s", after.as_secs(), path = path.display())]
     TooLate {
         /// The socket.
         path: PathBuf,
-        /// How long it was waited for.
+        /// The time that the client waited.
         after: Duration,
     },
-    /// Nothing is answered before somebody continues it.
+    /// The daemon is stopped by a signal, and cannot answer.
     #[error("the daemon at {path}, process {pid}, is stopped; `kill -CONT {pid}` continues it", path = path.display())]
     Stopped {
         /// The socket.
@@ -62,15 +62,15 @@ pub enum ClientError {
         /// Its process.
         pid: i32,
     },
-    /// The request does not fit into one line.
+    /// The request is too long.
     #[error("the request is longer than {REQUEST_BYTES_MAX} bytes")]
     TooLong,
-    /// It speaks otherwise.
-    #[error("the daemon at {path} answers what this plimsoll does not understand ({problem}); the two may be of different versions: restart the daemon", path = path.display())]
+    /// The answer cannot be parsed.
+    #[error("the daemon at {path} gave an answer that this plimsoll cannot read ({problem}); the two may be of different versions: restart the daemon", path = path.display())]
     OtherLanguage {
         /// The socket.
         path: PathBuf,
-        /// What is wrong with the answer.
+        /// Mistake in the answer.
         problem: String,
     },
 }
@@ -83,10 +83,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects. `None`: nobody listens there, as far as this user may know.
+    /// Connects. `None`: no daemon listens there, as far as this user may see.
     ///
     /// # Errors
-    /// When somebody may listen, but does not take the connection.
+    /// When a daemon may listen, but does not accept the connection.
     pub fn connect(path: &Path) -> Result<Option<Self>, ClientError> {
         Self::connect_within(path, ANSWER_WITHIN)
     }
@@ -103,7 +103,7 @@ impl Client {
             },
             _ => ClientError::Failed {
                 path: path.into(),
-                what: "cannot connect",
+                failure: "cannot connect",
                 source,
             },
         };
@@ -123,11 +123,11 @@ impl Client {
         }
     }
 
-    /// Asks, and waits for the answer. A daemon that is busy, or that has left
-    /// this client for others before it was asked to show, is asked again.
+    /// Sends a request, and waits for the answer. The request is sent again if the daemon is
+    /// busy, or if it had disconnected this client and the request changes nothing.
     ///
     /// # Errors
-    /// When no answer comes in time, or none that can be understood.
+    /// When no answer comes in time, or it cannot be parsed.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
         let deadline = Instant::now() + self.answer_within;
         let may_repeat = matches!(
@@ -168,8 +168,8 @@ impl Client {
         }
     }
 
-    /// What an error of the stream means.
-    fn failed(&self, what: &'static str, source: io::Error) -> ClientError {
+    /// Translates an error of the stream.
+    fn failed(&self, failure: &'static str, source: io::Error) -> ClientError {
         match source.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => self.too_late(),
             io::ErrorKind::BrokenPipe
@@ -177,7 +177,7 @@ impl Client {
             | io::ErrorKind::UnexpectedEof => self.ended(),
             _ => ClientError::Failed {
                 path: self.path.clone(),
-                what,
+                failure,
                 source,
             },
         }
@@ -197,7 +197,7 @@ impl Client {
             .limit(deadline)
             .and_then(|()| self.stream.get_mut().write_all(&line));
         match sent {
-            // It may have said why before it went.
+            // The daemon may have answered before it closed the connection.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             other => other.map_err(|error| self.failed("cannot ask", error))?,
         }
@@ -208,7 +208,7 @@ impl Client {
         })
     }
 
-    /// Nothing is waited for beyond the deadline.
+    /// Limits reads and writes to the deadline.
     fn limit(&self, deadline: Instant) -> io::Result<()> {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Some(left.max(Duration::from_millis(1)));
@@ -268,7 +268,7 @@ impl Client {
         Some(peer.uid())
     }
 
-    /// Looks whether the daemon is stopped, and counts the looks at which it was.
+    /// Checks whether the daemon is stopped, and counts the checks at which it was.
     fn count_if_stopped(&self, looks: u32) -> Result<u32, ClientError> {
         match self.pid().filter(|pid| is_stopped(*pid)) {
             None => Ok(0),

@@ -1,5 +1,4 @@
-//! One client: what it has sent, what it has yet to be sent, and how long it
-//! may take for either.
+//! One client: its received and unsent bytes, and its deadlines.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -8,33 +7,33 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
+use super::handler::Handler;
 use super::peer::Peer;
 use super::protocol::{Answer, Envelope, REQUEST_BYTES_MAX, VERSION};
-use super::server::Handler;
 
-/// A request has to be whole this long after its first byte.
+/// Time from the first byte of a request to its end.
 pub const WHOLE_WITHIN: Duration = Duration::from_secs(5);
-/// A client that reads nothing of its answer for this long is left.
+/// Time within which a client has to read a part of its answer.
 pub const READ_SOMETHING_WITHIN: Duration = Duration::from_secs(5);
-/// An answer has to be read to its end within this time.
+/// Time within which a client has to read its whole answer.
 pub const READ_ALL_WITHIN: Duration = Duration::from_secs(30);
-/// A client that asks nothing for this long is left.
+/// Time within which an idle client has to send a request.
 pub const ASK_WITHIN: Duration = Duration::from_secs(120);
-/// So much is read at once, that nobody keeps the others waiting.
+/// Bytes that are read at once, so that no client delays the others.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// Only the version of a request, whatever else there is.
+/// The version of a request alone; other fields are ignored.
 #[derive(Deserialize)]
 struct Version {
     version: u32,
 }
 
-/// What a connection does now.
+/// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
     /// Nothing is outstanding on either side.
     Idle,
-    /// A part of a request is here.
+    /// A part of a request has been received.
     Asking,
     /// A part of an answer is not read yet.
     Answering,
@@ -47,15 +46,15 @@ pub struct Connection {
     received: Vec<u8>,
     unsent: Vec<u8>,
     sent: usize,
-    /// When it began to do what it does.
+    /// When its present state began.
     began: Instant,
-    /// When a byte last went either way.
+    /// When a byte was last sent or received.
     moved: Instant,
-    /// Nothing more is read from it.
+    /// The connection ends after the unsent bytes.
     is_last: bool,
 }
 
-/// The client is gone, or is to be left.
+/// The client is gone, or is disconnected.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ended;
 
@@ -79,7 +78,7 @@ impl Connection {
         })
     }
 
-    /// Who it is.
+    /// Its credentials.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
@@ -89,7 +88,7 @@ impl Connection {
         &self.stream
     }
 
-    /// What it does now.
+    /// Its present state.
     pub fn doing(&self) -> Doing {
         if !self.unsent.is_empty() {
             Doing::Answering
@@ -100,27 +99,27 @@ impl Connection {
         }
     }
 
-    /// Bytes that are kept for it.
+    /// Memory of its unsent bytes.
     pub fn unsent_bytes(&self) -> usize {
         self.unsent.capacity()
     }
 
-    /// How long nothing has moved.
+    /// Time since a byte was last sent or received.
     pub fn stalled_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.moved)
     }
 
-    /// How long ago its answer was there, if it is being answered.
+    /// Time since its answer was made, if it is being answered.
     pub fn answered_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.began)
     }
 
-    /// Whether a whole request is here that nobody has answered.
+    /// Whether a whole request waits for its answer.
     pub fn has_request(&self) -> bool {
         self.doing() == Doing::Asking && self.received.contains(&b'\n')
     }
 
-    /// When it will have taken too long.
+    /// When it is disconnected unless it makes progress.
     pub fn deadline(&self) -> Instant {
         match self.doing() {
             Doing::Idle => self.moved + ASK_WITHIN,
@@ -131,12 +130,12 @@ impl Connection {
         }
     }
 
-    /// Takes what has come.
+    /// Receives bytes.
     ///
     /// # Errors
     /// When the client is gone.
     pub fn receive(&mut self) -> Result<(), Ended> {
-        // Until it has read its answer, it has to keep what else it asks.
+        // Further requests stay in the socket until the client has read its answer.
         if self.is_last || self.doing() == Doing::Answering || self.has_request() {
             return Ok(());
         }
@@ -156,8 +155,7 @@ impl Connection {
         }
     }
 
-    /// Answers the next request, if a whole one is here, or says that it will
-    /// never be one.
+    /// Answers the next request if it is whole, and refuses one that is too long.
     pub fn answer(&mut self, handler: &dyn Handler) {
         if self.doing() != Doing::Asking {
             return;
@@ -178,12 +176,12 @@ impl Connection {
         }
     }
 
-    /// Refuses whatever the client may want, and reads nothing more.
+    /// Refuses any request, and ends the connection.
     pub fn refuse(&mut self, why: &str) {
         self.end_with(&Answer::Refused(why.into()));
     }
 
-    /// Tells the client something, and reads nothing more.
+    /// Sends a last answer, and ends the connection.
     pub fn end_with(&mut self, answer: &Answer) {
         self.received = Vec::new();
         self.is_last = true;
@@ -194,7 +192,7 @@ impl Connection {
         let text = serde_json::to_vec(answer).or_else(|error| {
             serde_json::to_vec(&Answer::Refused(format!("the answer is no JSON: {error}")))
         });
-        // The second is a text, which always is JSON.
+        // The second answer is plain text, which always serialises.
         self.unsent = text.unwrap_or_default();
         self.unsent.push(b'\n');
         self.sent = 0;
@@ -205,7 +203,7 @@ impl Connection {
     /// Sends as much as the client takes.
     ///
     /// # Errors
-    /// When the client is gone, or has been told the last that it is told.
+    /// When the client is gone, or has received its last answer.
     pub fn transmit(&mut self) -> Result<(), Ended> {
         while self.sent < self.unsent.len() {
             match self.stream.write(&self.unsent[self.sent..]) {
@@ -223,7 +221,7 @@ impl Connection {
             return Err(Ended);
         }
         if !self.unsent.is_empty() {
-            // Megabytes are not kept for an idle client.
+            // Frees megabytes that an idle client would hold.
             self.unsent = Vec::new();
             self.sent = 0;
             self.began = Instant::now();
@@ -231,11 +229,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Leaves a client that takes too long; one that has not yet asked is
-    /// told why.
+    /// Disconnects a client that takes too long. One with an unfinished request is refused
+    /// first.
     ///
     /// # Errors
-    /// When that is now.
+    /// When it is disconnected.
     pub fn check_deadline(&mut self, now: Instant) -> Result<(), Ended> {
         if now < self.deadline() {
             return Ok(());
@@ -278,7 +276,7 @@ fn answer_line(peer: &Peer, line: &[u8], handler: &dyn Handler) -> Answer {
         Ok(envelope) => envelope.request,
         Err(error) => return refused(format!("not a request: {error}")),
     };
-    // A fault in answering one must not make the daemon deaf for all others.
+    // A panic at one request must not end the thread, which serves all clients.
     let answer = catch_unwind(AssertUnwindSafe(|| handler.answer(peer, request)));
     answer.unwrap_or_else(|_| {
         Answer::Refused("the daemon failed at this request; see its log".into())

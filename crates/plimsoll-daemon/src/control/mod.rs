@@ -1,12 +1,20 @@
-//! How the daemon is asked: a unix socket, lines of JSON.
+//! The control socket: a Unix stream socket with lines of JSON.
 //!
-//! [`server`] takes requests from anybody and hands them, with the [`peer`]
-//! that the kernel vouches for, to a [`server::Handler`]. [`authority`] says
-//! who may do what; [`target`] finds out what it has to know of a process.
+//! | file | subject |
+//! | --- | --- |
+//! | `protocol.rs` | requests and answers |
+//! | `client.rs` | client of a daemon |
+//! | `server.rs` | the socket: one thread for all clients |
+//! | `connection.rs` | one client: its buffers and deadlines |
+//! | `handler.rs` | interface of the service to the server |
+//! | `peer.rs` | credentials of a client, as the kernel reports them |
+//! | `authority.rs` | permissions of users |
+//! | `target.rs` | facts about a process, for a decision on permission |
 
 pub mod authority;
 pub mod client;
 pub mod connection;
+pub mod handler;
 pub mod peer;
 pub mod protocol;
 pub mod server;

@@ -1,4 +1,4 @@
-//! Who asks: what the kernel says of the other end of a socket.
+//! Peer of a connection: the credentials that the kernel reports of it.
 
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::sync::{Mutex, PoisonError};
@@ -8,22 +8,22 @@ use nix::libc;
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::{Group, geteuid};
 
-/// Members of this group may do what root may.
+/// Group of operators: its members have the permissions of root.
 pub const OPERATORS: &str = "plimsoll";
-/// The group's number is looked up again after this time.
+/// Life time of the cached gid.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(10);
 /// The kernel allows no process more groups.
 const GROUPS_MAX: usize = 65_536;
 
-/// Who asks.
+/// Credentials of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// The user: the effective one when it connected.
     pub uid: u32,
-    /// The user's main group.
+    /// The user's primary group.
     pub gid: u32,
-    /// The process that connected; 0: it is not visible from here. A process
-    /// of another may have that number by now: good for logs only.
+    /// The process that connected; 0: it is not visible from here. The pid may have been
+    /// reused, so it is for logs only.
     pub pid: i32,
     /// The other groups of that process.
     pub groups: Vec<u32>,
@@ -32,10 +32,10 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Asks the kernel. `operators`: the group whose members are operators.
+    /// Reads the credentials of a peer. `operators`: gid of the group of operators.
     ///
     /// # Errors
-    /// When the kernel does not say; then nothing may be done for this peer.
+    /// When the kernel does not report them; the peer has no permission then.
     pub fn of(stream: &impl AsFd, operators: Option<u32>) -> std::io::Result<Self> {
         let credentials = getsockopt(stream, sockopt::PeerCredentials)?;
         let groups = other_groups(stream)?;
@@ -81,14 +81,14 @@ fn other_groups(stream: &impl AsFd) -> std::io::Result<Vec<u32>> {
     }
 }
 
-/// The number of the group of operators, looked up now and then.
+/// Cached gid of the group of operators.
 #[derive(Debug, Default)]
 pub struct Operators {
     known: Mutex<Option<(Instant, Option<u32>)>>,
 }
 
 impl Operators {
-    /// The number; `None`: there is no such group, and only root is one.
+    /// The gid; `None`: there is no such group.
     pub fn gid(&self) -> Option<u32> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, gid)) = *known
@@ -96,7 +96,7 @@ impl Operators {
         {
             return gid;
         }
-        // A look-up that fails gives nobody any right.
+        // A failed look-up grants no permission.
         let found = Group::from_name(OPERATORS).ok().flatten();
         let gid = found.map(|group| group.gid.as_raw());
         *known = Some((Instant::now(), gid));
@@ -113,17 +113,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_vouches_for_the_other_end() {
+    fn credentials_are_those_of_the_process_at_the_other_end() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let peer = Peer::of(&ours, None).unwrap();
         assert_eq!(peer.uid, geteuid().as_raw());
         assert_eq!(peer.gid, getegid().as_raw());
         assert_eq!(peer.pid, std::process::id().cast_signed());
         let mut groups: Vec<u32> = getgroups().unwrap().iter().map(|g| g.as_raw()).collect();
-        let mut told = peer.groups.clone();
+        let mut reported = peer.groups.clone();
         groups.sort_unstable();
-        told.sort_unstable();
-        assert_eq!(told, groups);
+        reported.sort_unstable();
+        assert_eq!(reported, groups);
         assert!(peer.is_operator, "the owner's own user");
     }
 

@@ -15,9 +15,9 @@ use crate::state::{Group, State};
 
 /// The version of requests and answers.
 pub const VERSION: u32 = 2;
-/// No request is longer.
+/// Maximum length of a request.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
-/// What is longer of a command's text for people is cut off.
+/// Maximum length of the description of a command; the rest is cut off.
 pub const SUBJECT_CHARS_MAX: usize = 1024;
 /// The socket's name in the runtime folder.
 pub const SOCKET: &str = "control.sock";
@@ -28,15 +28,15 @@ pub const SOCKET: &str = "control.sock";
 pub struct Envelope {
     /// `VERSION`.
     pub version: u32,
-    /// What is asked.
+    /// The request.
     pub request: Request,
 }
 
-/// What can be asked.
+/// Requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// The state; anybody may ask.
+    /// Read the state; allowed for any user.
     Show {
         /// Only this: the name of a group, the path of a cgroup with a `/` in
         /// front, or a pid.
@@ -46,40 +46,39 @@ pub enum Request {
         #[serde(default)]
         details: bool,
     },
-    /// The state of one group with details, and with the usage rates of its tasks if
-    /// it has a cap; anybody may ask.
+    /// Read the state of one group with details, and with the usage rates of its tasks if it
+    /// has a cap; allowed for any user.
     Tasks {
         /// As of `show`.
         target: String,
     },
     /// Lay knobs over those of the file and of attributes.
     Set(Box<Set>),
-    /// Forget what was `set`: the file and the attributes hold again.
+    /// Remove knobs that were `set`: the file and the attributes apply again.
     Reset {
         /// As of `show`.
         target: String,
     },
-    /// Make a group for a process of the asker's that is about to start a
-    /// command, and move it there. The group ends with its processes.
+    /// Make a group for a process of the client's user that is about to start a command, and
+    /// move it there. The group ends with its processes.
     Run(Box<Run>),
-    /// What a group of `run` has used, and that it is not needed any more.
+    /// End a group of `run`, and read its usage.
     End {
         /// The group's name.
         name: String,
         /// Put its processes back although some still run.
         release: bool,
     },
-    /// Switch bursts off for all groups, whatever the file says, or let the file say
-    /// again.
+    /// Switch bursts off for all groups, or have the file decide again.
     Burst {
-        /// As the file says.
+        /// False: off. True: the file decides.
         enabled: bool,
     },
     /// Read the configuration file again.
     Reload,
-    /// All that the owner knows of itself, as text for people.
+    /// Read the owner's own state, as text for people.
     Debug,
-    /// Forget everything that was `set`, of an owner without a configuration file.
+    /// Remove all knobs that were `set`, of an owner without a configuration file.
     Restore,
 }
 
@@ -87,16 +86,16 @@ pub enum Request {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {
-    /// Which interface of the kernel to use.
+    /// The kernel interface to use.
     #[serde(default)]
     pub enforcer: EnforcerWanted,
     /// Which tasks the scheduler schedules; `None`: as it is loaded, else partial.
     #[serde(default)]
     pub mode: Option<Mode>,
-    /// Go on without what cannot be enforced.
+    /// Continue without knobs that cannot be enforced.
     #[serde(default)]
     pub best_effort: bool,
-    /// Say what would be done, and do nothing.
+    /// Answer with the plan, and change nothing.
     #[serde(default)]
     pub dry_run: bool,
 }
@@ -107,9 +106,9 @@ pub struct Choice {
 pub struct Set {
     /// As of `show`; a cgroup or a process that is in no group gets one.
     pub target: String,
-    /// What is asked for.
+    /// The desired knobs.
     pub knobs: Knobs,
-    /// By what, and how strictly.
+    /// Enforcer, mode and strictness.
     #[serde(default)]
     pub choice: Choice,
 }
@@ -120,18 +119,18 @@ pub struct Set {
 pub struct Run {
     /// The group's name.
     pub name: String,
-    /// The process; it has to be the asker's own.
+    /// The process; it has to belong to the client's user.
     pub pid: i32,
     /// The command, for people: up to [`SUBJECT_CHARS_MAX`] characters of it.
     pub subject: String,
-    /// What is asked for.
+    /// The desired knobs.
     pub knobs: Knobs,
-    /// By what, and how strictly.
+    /// Enforcer, mode and strictness.
     #[serde(default)]
     pub choice: Choice,
 }
 
-/// What is answered.
+/// Answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
@@ -142,7 +141,7 @@ pub enum Answer {
     Groups {
         /// The groups.
         groups: Vec<Group>,
-        /// What people should be told, a line each.
+        /// Warnings for people, a line each.
         #[serde(default)]
         warnings: Vec<String>,
     },
@@ -154,7 +153,7 @@ pub enum Answer {
         rules: usize,
         /// Groups that are there now.
         groups: usize,
-        /// What people should be told, a line each.
+        /// Warnings for people, a line each.
         #[serde(default)]
         warnings: Vec<String>,
     },
@@ -167,10 +166,10 @@ pub enum Answer {
         /// Values that could not be put back, or that others have changed since.
         problems: Vec<String>,
     },
-    /// Why not: one line.
+    /// The request is refused: the reason in one line.
     Refused(String),
-    /// The owner is ending and has done nothing: ask the next one.
+    /// The owner is ending and has done nothing: send the request to the next one.
     Ending,
-    /// Too many ask at once: ask again on a new connection.
+    /// Too many clients are connected: send the request again on a new connection.
     Busy,
 }

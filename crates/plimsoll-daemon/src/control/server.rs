@@ -1,8 +1,7 @@
-//! The socket: takes clients, waits for what they send, and answers.
+//! The socket: accepts clients, waits for their requests, and answers.
 //!
-//! One thread and no more for all clients. None can hold up another: nothing
-//! blocks but the [`Handler`], every client has deadlines, and what is kept
-//! for all of them together is limited.
+//! One thread serves all clients. No client delays another: only the [`Handler`] blocks, every
+//! client has deadlines, and the memory of all their answers is limited.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -20,49 +19,42 @@ use nix::sys::socket::{Backlog, listen};
 use thiserror::Error;
 
 use super::connection::{Connection, Doing, Ended};
+use super::handler::Handler;
 use super::peer::{Operators, Peer};
-use super::protocol::{Answer, Request};
+use super::protocol::Answer;
 
-/// Clients that are served at a time; others wait until they are accepted.
+/// The thread that answers clients; a panic in answering one ends there.
+pub const THREAD: &str = "control";
+/// Maximum number of clients; more wait until they are accepted.
 pub const CLIENTS_MAX: usize = 64;
-/// Of those, by users who are not operators; others are told to come back.
+/// Of these, clients of users that are not operators; more are answered [`Answer::Busy`].
 pub const USER_CLIENTS_MAX: usize = 48;
 /// Clients that wait to be accepted.
 const WAITING_CLIENTS_MAX: i32 = 1024;
-/// So many are accepted before those that are there have their turn: others may
-/// come faster than they can be told to come back.
+/// Clients that are accepted before the present ones are served: clients may connect faster than
+/// they can be answered [`Answer::Busy`].
 const ACCEPTED_AT_ONCE: usize = 64;
-/// No more than this and one answer is kept for operators who have not read it.
+/// Maximum memory of unread answers of operators, beside one answer.
 const OPERATORS_UNSENT_BYTES_MAX: usize = 12 << 20;
-/// The same for all others: what they do not read holds up no operator.
+/// The same for other users, whose unread answers so delay no operator.
 const USERS_UNSENT_BYTES_MAX: usize = 8 << 20;
-/// Where others wait, a client may do nothing for this long.
+/// Time that a client may be idle while others wait.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Where others wait, an answer has to be read to its end within this time.
+/// Time within which a client has to read its whole answer while others wait.
 const READ_WHILE_OTHERS_WAIT: Duration = Duration::from_secs(5);
-/// Without room, and after an error of accepting, such as no file left.
+/// Interval of attempts to accept without room, or after an error such as no file descriptor.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What answers.
-pub trait Handler: Send + Sync {
-    /// Answers a request, having looked whether the peer may ask it. The
-    /// other clients wait meanwhile.
-    fn answer(&self, peer: &Peer, request: Request) -> Answer;
-
-    /// A peer sent what is no request, and was told so.
-    fn unreadable(&self, _peer: &Peer) {}
-}
-
-/// Why nobody listens.
+/// Failure to listen.
 #[derive(Debug, Error)]
 pub enum ServerError {
-    /// Somebody else does.
+    /// Another daemon listens.
     #[error("{path}: another daemon listens there", path = path.display())]
     Taken {
         /// The socket.
         path: PathBuf,
     },
-    /// The socket could not be made.
+    /// The socket cannot be made.
     #[error("{path}: cannot listen: {source}", path = path.display())]
     CannotListen {
         /// The socket.
@@ -75,7 +67,7 @@ pub enum ServerError {
 /// A thread that serves a socket.
 pub struct Server {
     path: PathBuf,
-    /// The socket's device and inode: a later daemon's is left alone.
+    /// The socket's device and inode, to leave the socket of a later daemon alone.
     identity: (u64, u64),
     /// Closed to stop the thread.
     stop: Option<UnixStream>,
@@ -83,8 +75,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Begins to listen at `path`, for anybody. A socket that a dead daemon
-    /// left there is replaced in one step.
+    /// Begins to listen at `path`, for all users. The socket of a daemon that has ended is
+    /// replaced in one step.
     ///
     /// # Errors
     /// When another daemon listens there, or the folder is not writable.
@@ -107,7 +99,7 @@ impl Server {
             accept_after: None,
         };
         let thread = std::thread::Builder::new()
-            .name("control".into())
+            .name(THREAD.into())
             .spawn(move || service.run())
             .map_err(failed)?;
         Ok(Self {
@@ -118,8 +110,8 @@ impl Server {
         })
     }
 
-    /// Removes the socket, leaves all clients and ends the thread, once a
-    /// request that is being answered is answered.
+    /// Removes the socket, disconnects all clients and ends the thread, once the present request
+    /// is answered.
     pub fn stop(mut self) {
         self.end();
     }
@@ -129,11 +121,11 @@ impl Server {
             return;
         };
         if identity(&self.path).is_ok_and(|found| found == self.identity) {
-            // Gone already is as good.
+            // It may be gone already.
             let _ = fs::remove_file(&self.path);
         }
         drop(self.stop.take());
-        // If it panicked, it has ended all the same.
+        // After a panic the thread has ended, too.
         let _ = thread.join();
     }
 }
@@ -149,7 +141,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
-/// Makes a socket that anybody may connect to, whole before it has its name.
+/// Makes a socket that all users may connect to. It is ready before it gets its name.
 fn make_socket(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
@@ -188,17 +180,17 @@ pub fn serve(stream: UnixStream, peer: Peer, handler: &dyn Handler) -> io::Resul
     }
 }
 
-/// What to wait for.
+/// The events to wait for.
 fn events(client: &Connection) -> PollFlags {
     match client.doing() {
         Doing::Answering => PollFlags::POLLOUT,
-        // It waits for us.
+        // The client waits for the server.
         _ if client.has_request() => PollFlags::empty(),
         Doing::Idle | Doing::Asking => PollFlags::POLLIN,
     }
 }
 
-/// A time to wait, never shorter than it is.
+/// A time to wait, rounded up.
 fn timeout(time: Duration) -> PollTimeout {
     let ms = time.as_micros().div_ceil(1000);
     i32::try_from(ms)
@@ -215,7 +207,7 @@ fn poll_unless_interrupted(files: &mut [PollFd], time: PollTimeout) -> io::Resul
     }
 }
 
-/// Does for a client what can be done now: one request at most.
+/// Serves a client without blocking: one request at most.
 fn turn(
     client: &mut Connection,
     is_ready: bool,
@@ -223,35 +215,35 @@ fn turn(
     handler: &dyn Handler,
 ) -> Result<(), Ended> {
     if is_ready {
-        // Nothing was waited for of one that waits: it can only be gone.
+        // No event was requested of a client that waits, so it hung up.
         if client.has_request() {
             return Err(Ended);
         }
         client.transmit()?;
         client.receive()?;
     } else if client.doing() == Doing::Asking && client.deadline() <= Instant::now() {
-        // The rest may have come while another was answered.
+        // The rest of the request may have arrived while another client was answered.
         client.receive()?;
     }
     if may_answer {
         client.answer(handler);
     }
     client.transmit()?;
-    // A request that is whole waits for us, not for its client.
+    // A whole request waits for the server, so the client's deadline does not apply.
     if client.has_request() {
         return Ok(());
     }
     client.check_deadline(Instant::now())
 }
 
-/// What the thread works with.
+/// State of the thread.
 struct Service {
     listener: UnixListener,
     stopped: UnixStream,
     handler: Arc<dyn Handler>,
     operators: Operators,
     clients: Vec<Connection>,
-    /// Nobody is accepted before.
+    /// No client is accepted before.
     accept_after: Option<Instant>,
 }
 
@@ -259,7 +251,7 @@ impl Service {
     fn run(mut self) {
         loop {
             let Ok(ready) = self.wait() else {
-                // Nothing but a fault of ours can make waiting impossible.
+                // Only a bug makes `poll` fail; do not spin on it.
                 std::thread::sleep(LOOK_AGAIN);
                 continue;
             };
@@ -275,11 +267,10 @@ impl Service {
         }
     }
 
-    /// Those that have asked by now learn that nothing was done.
+    /// Answers pending requests, so that their clients learn that nothing was done.
     fn answer_the_last(&mut self) {
         self.accept_some();
         for client in &mut self.clients {
-            // One that has gone needs no answer.
             if client.receive().is_ok() {
                 client.answer(&*self.handler);
                 let _ = client.transmit();
@@ -316,7 +307,7 @@ impl Service {
         self.clients.len() >= CLIENTS_MAX
     }
 
-    /// When something falls due that no client announces.
+    /// When the next client has to be served without an event of its own.
     fn due(&self, now: Instant) -> Instant {
         let unsent = Unsent::of(&self.clients);
         let mut due = now + PATIENCE;
@@ -334,7 +325,7 @@ impl Service {
         due
     }
 
-    /// Serves those that have something for us, or for whom we have something.
+    /// Serves all clients with bytes to receive or to send.
     fn serve_all(&mut self, ready: &[bool]) {
         let mut ready = ready.iter();
         let mut unsent = Unsent::of(&self.clients);
@@ -350,8 +341,8 @@ impl Service {
         });
     }
 
-    /// Where others wait, those go that do nothing: until a request has come
-    /// they cost a place, and later they cost memory.
+    /// Disconnects idle clients while others wait: without a request they take a slot, and
+    /// with an unread answer they take memory.
     fn make_room(&mut self) {
         let now = Instant::now();
         let unsent = Unsent::of(&self.clients);
@@ -366,13 +357,13 @@ impl Service {
         }
     }
 
-    /// Whether somebody waits to be accepted.
+    /// Whether a client waits to be accepted.
     fn is_awaited(&self) -> bool {
         let mut files = [PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
         poll(&mut files, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
-    /// Takes some of those that wait, while there is room.
+    /// Accepts waiting clients, while there is room.
     fn accept_some(&mut self) {
         self.accept_after = None;
         for _ in 0..ACCEPTED_AT_ONCE {
@@ -391,25 +382,25 @@ impl Service {
         }
     }
 
-    /// Takes one, unless users who are no operators have all that they may
-    /// have: an operator always finds a place.
+    /// Takes a client, unless it is one of an ordinary user and these have all of their slots:
+    /// an operator always finds a slot.
     fn take(&mut self, stream: UnixStream) {
         let peer = Peer::of(&stream, self.operators.gid());
-        // One who cannot be told from others, or has gone, is not served.
+        // A client without readable credentials, or that has gone, is not served.
         let Ok(mut client) = peer.and_then(|peer| Connection::new(stream, peer)) else {
             return;
         };
         if !client.peer().is_operator && !self.has_room_for_user() {
             client.end_with(&Answer::Busy);
-            // It fits into the socket's buffer, or is lost with the client.
+            // The answer fits into the socket's buffer.
             let _ = client.transmit();
             return;
         }
         self.clients.push(client);
     }
 
-    /// Whether another user's client may be served, if need be in place of one
-    /// that does nothing.
+    /// Whether another client of an ordinary user may be served, if need be in place of an idle
+    /// one.
     fn has_room_for_user(&mut self) -> bool {
         let now = Instant::now();
         let is_user = |client: &Connection| !client.peer().is_operator;
@@ -443,7 +434,7 @@ impl Unsent {
         unsent
     }
 
-    /// What is kept for clients like this one.
+    /// Unread bytes of clients of this kind.
     fn kept_for(&mut self, client: &Connection) -> &mut usize {
         match client.peer().is_operator {
             true => &mut self.operators,
@@ -451,7 +442,7 @@ impl Unsent {
         }
     }
 
-    /// Whether nothing more may be kept for clients like this one.
+    /// Whether unread bytes of clients of this kind exceed their limit.
     fn is_too_much(&self, client: &Connection) -> bool {
         match client.peer().is_operator {
             true => self.operators > OPERATORS_UNSENT_BYTES_MAX,
@@ -460,12 +451,12 @@ impl Unsent {
     }
 }
 
-/// Has had its time, and nothing is outstanding.
+/// Whether a client has been idle for [`PATIENCE`].
 fn is_resting(client: &Connection, now: Instant) -> bool {
     client.doing() == Doing::Idle && client.stalled_for(now) >= PATIENCE
 }
 
-/// What [`Service::wait`] found.
+/// Result of [`Service::wait`].
 struct Ready {
     stopped: bool,
     listener: bool,

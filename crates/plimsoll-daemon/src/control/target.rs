@@ -1,4 +1,4 @@
-//! What has to be known of a process before anything is done for its owner.
+//! Facts about a process, for a decision on the permissions of its owner.
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +10,10 @@ use plimsoll_engine::tasks;
 /// A process as it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// Its pid.
     pub pid: i32,
-    /// The user that all numbers of all its threads name: the real, the
-    /// effective, the saved one and that for files. `None`: they differ, it
-    /// has the rights of somebody else, and is nobody's own.
+    /// The user of all its threads: real, effective, saved and file system uid are the same.
+    /// `None`: they differ. It has rights of several users, so that no user owns it.
     pub owner: Option<u32>,
     /// When it was started, in clock ticks since boot.
     pub started: u64,
@@ -23,7 +22,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Looks. `None`: there is no such process.
+    /// Reads a process. `None`: there is none with that pid.
     pub fn read(pid: i32) -> Option<Self> {
         let started = tasks::start_time(pid)?;
         let threads = tasks::threads(pid);
@@ -37,22 +36,22 @@ impl Process {
             started,
             nice,
         };
-        // All of it was read of the same process.
+        // The pid was not reused between the reads.
         process.is_still_there().then_some(process)
     }
 
-    /// Whether it is still this process that has the number. After something
-    /// was done to the number, this tells to whom.
+    /// Whether this process still has the pid. After an operation on the pid, this confirms
+    /// that the process was its target.
     pub fn is_still_there(&self) -> bool {
         tasks::start_time(self.pid) == Some(self.started)
     }
 }
 
-/// The owner of a process: of all its threads. The kernel lets each have its
-/// own, and servers of files use that.
+/// The owner of all threads of a process. Threads may have different owners, as those of file
+/// servers do.
 fn owner_of_all(pid: i32, threads: &[i32]) -> Option<u32> {
     let mut owners = threads.iter().filter_map(|tid| {
-        // A thread that has ended is nobody's.
+        // A thread that has ended has no owner.
         let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
         Some(owner(&status))
     });
@@ -92,7 +91,7 @@ pub fn confined_by(hierarchy: &Arc<Hierarchy>, pid: i32) -> Option<String> {
 
 fn has_limits(hierarchy: &Arc<Hierarchy>, path: &Path) -> bool {
     let group = CpuGroup::at(hierarchy, path);
-    // What a cgroup has no file for does not limit it.
+    // A missing file limits nothing.
     let quota = group
         .read_cpu_max()
         .is_ok_and(|max| max.quota_usec.is_some());
@@ -120,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_owns_a_process_is_read_from_all_four_numbers() {
+    fn the_owner_of_a_process_is_read_from_all_four_uids() {
         let status = "Name:\tx\nUid:\t1000\t1000\t1000\t1000\nGid:\t0\t0\t0\t0\n";
         assert_eq!(owner(status), Some(1000));
         for numbers in [
@@ -138,13 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_which_one_thread_is_anothers_is_nobodys() {
+    fn a_process_has_no_owner_if_one_thread_has_another() {
         if !nix::unistd::geteuid().is_root() {
             crate::skipped::skip("threads of several users take root");
             return;
         }
         let own = std::process::id().cast_signed();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (send, received) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             use nix::libc::{SYS_gettid, SYS_setresuid, syscall};
@@ -154,10 +153,10 @@ mod tests {
                 let changed = syscall(SYS_setresuid, 4_242, 4_242, 4_242);
                 (changed, syscall(SYS_gettid))
             };
-            tell.send((changed, i32::try_from(tid).unwrap())).unwrap();
+            send.send((changed, i32::try_from(tid).unwrap())).unwrap();
             let _ = ended.recv();
         });
-        let (changed, tid) = told.recv().unwrap();
+        let (changed, tid) = received.recv().unwrap();
         assert_eq!(changed, 0);
         for number in [own, tid] {
             assert_eq!(Process::read(number).unwrap().owner, None, "{number}");
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_told_from_a_later_one() {
+    fn a_process_is_distinguished_from_a_later_one_with_its_pid() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id().cast_signed();
         let process = Process::read(pid).unwrap();

@@ -91,7 +91,7 @@ fn write_group_info(
     encoder: &mut DescriptorEncoder<'_>,
     groups: &[(GroupLabels<'_>, &Group)],
 ) -> fmt::Result {
-    let help = "What is asked of the group and who asks";
+    let help = "Class of the group and source of its knobs";
     let mut metric = encoder.encode_descriptor("group", help, None, MetricType::Info)?;
     for (labels, group) in groups {
         let class = group.knobs.class.map(|class| class.to_string());
@@ -163,13 +163,13 @@ fn enforcer_name(kind: EnforcerKind) -> &'static str {
     }
 }
 
-/// Labels that tell a group from all others.
+/// Labels that identify a group.
 type GroupLabels<'a> = Vec<(&'static str, Cow<'a, str>)>;
 
-/// The groups, each with its labels. The name is a label only where group and
-/// cgroup are another's, too.
+/// The groups, each with its labels. The name is a label only where another group has the same
+/// group and cgroup.
 fn labelled(groups: &[Group]) -> Vec<(GroupLabels<'_>, &Group)> {
-    // As they are shown: two paths that are no UTF-8 can look the same.
+    // Compared as text: two paths that are not UTF-8 can have the same text.
     fn shown(group: &Group) -> (&str, Cow<'_, str>) {
         (&group.group, group.cgroup.to_string_lossy())
     }
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn all_side_groups_are_counted_though_few_are_named() {
+    fn all_batch_groups_are_counted_though_few_are_named() {
         let headroom = HeadroomSample {
             sides: vec!["/a".into(), "/b".into()],
             nr_sides: 300,

@@ -1,5 +1,4 @@
-//! Which metrics there are: a table of names, units and help, and where in the
-//! state each value comes from.
+//! Table of metrics: name, unit, help, and the source of each value in the state.
 
 use plimsoll_cgroupfs::CpuStat;
 use plimsoll_engine::enforcer::{
@@ -12,7 +11,7 @@ use prometheus_client::registry::Unit;
 
 use crate::state::{Group, State};
 
-/// What is counted has no unit.
+/// Unit of counted things.
 const NO_UNIT: &str = "";
 const SECONDS: &str = "seconds";
 const RATIO: &str = "ratio";
@@ -53,7 +52,7 @@ impl EncodeGaugeValue for Value {
     }
 }
 
-/// One metric: of each `T`, at most one value.
+/// One metric, with at most one value for each `T`.
 #[derive(Debug)]
 pub(super) struct Family<T> {
     /// Without prefix, unit and `_total`.
@@ -61,14 +60,13 @@ pub(super) struct Family<T> {
     pub unit: &'static str,
     pub kind: Kind,
     pub help: &'static str,
-    /// `None`: this `T` has no such thing.
+    /// `None`: this `T` has no value.
     pub value: fn(&T) -> Option<Value>,
 }
 
 impl<T> Family<T> {
     pub(super) fn unit(&self) -> Option<Unit> {
-        // The client library's own word for a ratio is `ratios`, which nobody
-        // else uses.
+        // The client library's own word for a ratio is `ratios`, which is not the common one.
         (self.unit != NO_UNIT).then(|| Unit::Other(self.unit.to_owned()))
     }
 }
@@ -158,14 +156,14 @@ fn scheduler(state: &State) -> Option<&SchedulerSample> {
     state.scheduler.as_ref()
 }
 
-/// Of each group.
+/// Metrics of each group.
 #[rustfmt::skip] // One metric is easier to find by its name at the start of a line.
 pub(super) const OF_GROUPS: &[Family<Group>] = &[
     gauge("group_applied", NO_UNIT, "1 if the group is applied, 0 if it is not",
         |group| flag(group.statistics.is_some())),
-    gauge("group_problem", NO_UNIT, "1 if the group is not, or not wholly, as it was asked for",
+    gauge("group_problem", NO_UNIT, "1 if the desired state of the group is not, or not wholly, in force",
         |group| flag(group.problem.is_some())),
-    gauge("group_foreign_changes", NO_UNIT, "Kernel files of the group that somebody else has changed",
+    gauge("group_foreign_changes", NO_UNIT, "Kernel files of the group with a value of another process",
         |group| count(used(group)?.foreign_changes.len() as u64)),
     gauge("processes", NO_UNIT, "Processes in the group now",
         |group| count(used(group)?.processes)),
@@ -185,7 +183,7 @@ pub(super) const OF_GROUPS: &[Family<Group>] = &[
     counter("cfs_burst", SECONDS, "By how much the usage of periods exceeded the quota, summed",
         |group| seconds(quota(group)?.burst_usec)),
 
-    gauge("cap_limit", RATIO, "Hard cap that is asked for: 1 is one CPU",
+    gauge("cap_limit", RATIO, "Desired hard cap: 1 is one CPU",
         |group| ratio(u64::from(group.knobs.cap?.permille) * 1000)),
     counter("cap_periods", NO_UNIT, "Periods of the hard cap that elapsed while the group was active",
         |group| count(cap(group)?.nr_periods)),
@@ -203,7 +201,7 @@ pub(super) const OF_GROUPS: &[Family<Group>] = &[
     counter("per_task_cap_throttled_periods", NO_UNIT, "Of the periods of tasks with a cap of their own, those that ended throttled",
         |group| count(per_task(group)?.nr_throttled)),
 
-    gauge("soft_cap_limit", RATIO, "Soft cap that is asked for: 1 is one CPU",
+    gauge("soft_cap_limit", RATIO, "Desired soft cap: 1 is one CPU",
         |group| ratio(u64::from(group.knobs.soft_cap?.permille) * 1000)),
     gauge("soft_cap_rate", RATIO, "Usage rate that the soft cap is compared with, a decaying average: 1 is one CPU",
         |group| ratio(soft_cap(group)?.rate_ppm)),
@@ -224,27 +222,27 @@ pub(super) const OF_GROUPS: &[Family<Group>] = &[
         |group| count(batch(group)?.nr_overdue)),
 ];
 
-/// Of the machine, and of what holds for all of it.
+/// Metrics of the machine and of the daemon.
 #[rustfmt::skip]
 pub(super) const OF_THE_STATE: &[Family<State>] = &[
     gauge("machine_cpus", NO_UNIT, "CPUs that are online",
         |state| count(u64::from(state.machine.nr_cpus))),
     counter("machine_busy", SECONDS, "CPU time of everything",
         |state| seconds(state.machine.busy_usec)),
-    counter("machine_batch", SECONDS, "Of the CPU time of everything, that of batch groups that are managed",
+    counter("machine_batch", SECONDS, "Of the CPU time of everything, that of batch groups",
         |state| seconds(state.machine.batch_usec)),
 
     gauge("headroom", RATIO, "Headroom in force, of all CPUs",
         |state| ratio(u64::from(headroom(state)?.headroom_ppm))),
-    gauge("headroom_allowance", RATIO, "What side work may use now, of all CPUs",
+    gauge("headroom_allowance", RATIO, "Share of all CPUs that batch work may use now",
         |state| ratio(headroom(state)?.allowance_ppm)),
-    gauge("headroom_side", RATIO, "What side work used lately, of all CPUs",
+    gauge("headroom_side", RATIO, "Share of all CPUs that batch work used lately",
         |state| ratio(headroom(state)?.side_ppm)),
-    gauge("headroom_nonside", RATIO, "What everything but side work used lately, of all CPUs",
+    gauge("headroom_nonside", RATIO, "Share of all CPUs that all but batch work used lately",
         |state| ratio(headroom(state)?.nonside_ppm)),
     gauge("headroom_side_groups", NO_UNIT, "Groups that share the allowance",
         |state| count(headroom(state)?.nr_sides)),
-    counter("headroom_shortfall", SECONDS, "CPU time that idle time fell short of the headroom while side work ran above its tolerance",
+    counter("headroom_shortfall", SECONDS, "CPU time that idle time fell short of the headroom while batch work ran above its tolerance",
         |state| seconds(headroom(state)?.headroom_shortfall_usec)),
     counter("headroom_updates", NO_UNIT, "Times that the headroom controller ran",
         |state| count(headroom(state)?.nr_updates)),
@@ -264,7 +262,7 @@ pub(super) const OF_THE_STATE: &[Family<State>] = &[
         |state| seconds(state.daemon.uptime_usec)),
     gauge("daemon_groups", NO_UNIT, "Groups that the daemon knows, also those that are not applied",
         |state| count(state.groups.len() as u64)),
-    gauge("daemon_problems", NO_UNIT, "Things about the daemon itself that somebody should look at",
+    gauge("daemon_problems", NO_UNIT, "Problems of the daemon itself that an operator should look at",
         |state| count(state.daemon.problems.len() as u64)),
     gauge("daemon_resident_memory", BYTES, "Resident memory of the daemon",
         |state| count(state.daemon.resident_bytes)),
@@ -276,7 +274,7 @@ pub(super) const OF_THE_STATE: &[Family<State>] = &[
         |state| count(state.daemon.counters.reloads_refused)),
     counter("daemon_attributes_refused", NO_UNIT, "Attributes of cgroups that were ignored",
         |state| count(state.daemon.counters.attributes_refused)),
-    counter("daemon_foreign_changes", NO_UNIT, "Changes of the kernel's files by others that were noticed",
+    counter("daemon_foreign_changes", NO_UNIT, "External changes of kernel files that were noticed",
         |state| count(state.daemon.counters.foreign_changes)),
     counter("daemon_apply_failures", NO_UNIT, "Groups that could not be applied, each time counted",
         |state| count(state.daemon.counters.apply_failures)),

@@ -21,6 +21,8 @@ use tokio::time::{sleep, timeout};
 
 use super::reply::{Reply, Texts};
 
+/// The thread that serves metrics; a panic in serving them ends there.
+pub const THREAD: &str = "metrics";
 /// Connections at once. For another one, the oldest is closed, so that idle
 /// clients cannot keep Prometheus out.
 const MAX_CONNECTIONS: usize = 32;
@@ -48,8 +50,8 @@ type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Serves metrics until it is stopped or dropped.
 ///
-/// `GET /metrics` answers with OpenMetrics, whatever the client accepts. Slow,
-/// idle and too many clients are cut off.
+/// `GET /metrics` answers with OpenMetrics, with any `Accept` header. Slow, idle and too many
+/// clients are disconnected.
 #[derive(Debug)]
 pub struct MetricsServer {
     local_addr: SocketAddr,
@@ -81,7 +83,7 @@ impl MetricsServer {
             tokio::net::TcpListener::from_std(listener)?
         };
         let thread = std::thread::Builder::new()
-            .name("metrics".into())
+            .name(THREAD.into())
             .spawn(move || {
                 runtime.spawn(serve(listener, Arc::new(Service::new(render))));
                 // Nothing is ever sent: this waits until the sender is dropped.

@@ -1,4 +1,4 @@
-//! How other threads reach the service.
+//! Messages of other threads to the service.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use crate::control::handler::Handler;
 use crate::control::peer::Peer;
 use crate::control::protocol::{Answer, Request};
-use crate::control::server::Handler;
 use crate::state::State;
 
-/// Nobody waits longer for an answer.
+/// Maximum time that a client waits for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
-/// What is sent to the service.
+/// Message to the service.
 pub(super) enum Message {
     /// A client's request.
     Ask {
@@ -23,22 +23,22 @@ pub(super) enum Message {
         request: Request,
         reply: SyncSender<Answer>,
     },
-    /// For the metrics.
+    /// Request of the state, for the metrics.
     State { reply: SyncSender<State> },
-    /// Read the configuration again.
+    /// Reads the configuration again.
     Reload,
-    /// Note or clear what somebody should look at.
+    /// Opens or closes a problem for the operator.
     Problem {
         about: &'static str,
         problem: Option<String>,
     },
-    /// What the enforcer reports.
+    /// Lines of the enforcer for the log.
     Reports(Vec<String>),
-    /// Put everything back and end.
+    /// Ends the service.
     Stop,
 }
 
-/// Where messages arrive.
+/// Queue of messages.
 pub(super) struct Inbox {
     receiver: Receiver<Message>,
     handle: Handle,
@@ -66,9 +66,10 @@ impl Inbox {
         self.handle.clone()
     }
 
-    /// What has arrived.
+    /// Takes all messages.
     pub fn take(&self) -> Vec<Message> {
-        // Before looking: what comes in between wakes again. Empty is fine.
+        // Before the queue is read: a message in between wakes the service again. The read
+        // fails if nothing woke it, which is fine.
         let _ = self.handle.wake.read();
         self.receiver.try_iter().collect()
     }
@@ -83,23 +84,23 @@ impl AsFd for Inbox {
 impl Handle {
     fn send(&self, message: Message) -> bool {
         let sent = self.sender.send(message).is_ok();
-        // Only fails when it has been woken for ever.
+        // Fails only at the counter's maximum, and the service is awake then.
         let _ = self.wake.write(1);
         sent
     }
 
-    /// Reads the configuration again, some time soon.
+    /// Has the configuration read again.
     pub fn reload(&self) {
         self.send(Message::Reload);
     }
 
-    /// Notes what is wrong about something beside the service, or that it is
-    /// not wrong any more: told once, and in every state until then.
+    /// Opens or closes a problem outside the service. It is logged once, and part of every
+    /// state until it is closed.
     pub fn note_problem(&self, about: &'static str, problem: Option<String>) {
         self.send(Message::Problem { about, problem });
     }
 
-    /// Has lines of the enforcer logged.
+    /// Logs lines of the enforcer.
     pub(super) fn report(&self, messages: Vec<String>) {
         self.send(Message::Reports(messages));
     }
@@ -123,22 +124,22 @@ impl Handle {
 impl Handler for Handle {
     fn answer(&self, peer: &Peer, request: Request) -> Answer {
         let (reply, answer) = sync_channel(1);
-        let asked = Message::Ask {
+        let message = Message::Ask {
             peer: peer.clone(),
             request,
             reply,
         };
-        if !self.send(asked) {
+        if !self.send(message) {
             return Answer::Ending;
         }
         answer
             .recv_timeout(ANSWER_MAX)
             .unwrap_or_else(|error| match error {
-                // The service has ended before it came to this.
+                // The service has ended before it answered.
                 RecvTimeoutError::Disconnected => Answer::Ending,
                 RecvTimeoutError::Timeout => Answer::Refused(format!(
-                    "the daemon has not answered within {} s: it is still at work on it, and \
-                     `plimsoll show` will tell",
+                    "the daemon has not answered within {} s and still works on the request; \
+                     `plimsoll show` shows the result",
                     ANSWER_MAX.as_secs()
                 )),
             })

@@ -1,4 +1,4 @@
-//! The state, as everybody who asks gets it.
+//! The state that clients and metrics read.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,18 +6,17 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use plimsoll_engine::enforcer::Sample;
-use plimsoll_engine::knobs::Class;
+use plimsoll_engine::knobs::{Class, Knobs};
 
 use super::Service;
-use super::book::Entry;
-use super::planner;
-use super::wish::Place;
+use super::desired::{Desired, GroupKind};
+use super::parts::{Entry, shown};
 use crate::state::{Daemon, Group, Machine, State};
 
-/// So many groups are looked at before the control loop has its turn.
+/// Groups that are read under one lock of the enforcer, for which the control loop waits.
 const CHUNK: usize = 16;
 
-/// What the enforcer says of one group.
+/// Reading of one group.
 struct Seen {
     sample: Option<Sample>,
     shown: Option<PathBuf>,
@@ -28,12 +27,11 @@ fn usec(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// By a clock of the kernel.
 fn clock_usec(clock: ClockId) -> u64 {
     clock_gettime(clock).map_or(0, |time| usec(Duration::from(time)))
 }
 
-/// This process's resident memory.
+/// Resident memory of this process.
 fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = text.split_whitespace().nth(1);
@@ -44,16 +42,16 @@ fn resident_bytes() -> u64 {
 }
 
 impl Service {
-    /// The state: of all groups, or of those named. `details`: with the plan
-    /// of each and the counts of each CPU.
+    /// The state of all groups, or of those named. `details`: with the plan of each group and
+    /// the counts of each CPU.
     pub(super) fn state(&mut self, only: Option<&[String]>, details: bool) -> State {
         let names: Vec<String> = match only {
             Some(names) => names.to_vec(),
-            None => self.book.entries().map(|(name, _)| name.clone()).collect(),
+            None => self.table.entries().map(|(name, _)| name.clone()).collect(),
         };
         let groups = self.groups(&names, details);
         let (headroom, scheduler) = {
-            let enforcer = self.shared().enforcer();
+            let enforcer = self.enforcement.enforcer();
             (enforcer.headroom(), enforcer.scheduler())
         };
         State {
@@ -65,23 +63,19 @@ impl Service {
         }
     }
 
-    /// All that is known, for people who look for a fault.
+    /// The service's own state, for people who debug it.
     pub(super) fn debug_text(&mut self) -> String {
         let state = self.state(Some(&[]), true);
         let mut text = format!(
             "groups {}, cgroups {}, with attributes {} (read {} times), demanded headroom {}\n",
-            self.book.len(),
-            self.known.len(),
+            self.table.len(),
+            self.cgroups.len(),
             self.attributes.len(),
-            self.attributes_read,
+            self.attributes.nr_reads(),
             self.demanded()
         );
-        let processes = self
-            .processes
-            .as_ref()
-            .map_or("not watched", |w| w.method());
-        text += &format!("processes: {processes}\n");
-        for (name, entry) in self.book.entries() {
+        text += &format!("processes: {}\n", self.processes.method());
+        for (name, entry) in self.table.entries() {
             if let Some(problem) = &entry.problem {
                 text += &format!("{name}: {problem}\n");
             }
@@ -95,9 +89,9 @@ impl Service {
         let mut groups = Vec::with_capacity(names.len());
         for chunk in names.chunks(CHUNK) {
             let seen: Vec<Seen> = {
-                let enforcer = self.shared().enforcer();
+                let enforcer = self.enforcement.enforcer();
                 let see = |name: &String| {
-                    let applied = self.book.is_applied(name);
+                    let applied = self.table.is_applied(name);
                     Seen {
                         sample: applied.then(|| enforcer.sample(name).ok()).flatten(),
                         shown: enforcer.shown_path(name).ok(),
@@ -107,7 +101,7 @@ impl Service {
                 chunk.iter().map(see).collect()
             };
             for (name, seen) in chunk.iter().zip(seen) {
-                if let Some(entry) = self.book.get(name) {
+                if let Some(entry) = self.table.get(name) {
                     groups.extend(self.group(name, entry, seen, details));
                 }
             }
@@ -121,9 +115,9 @@ impl Service {
             shown,
             problem,
         } = seen;
-        let wish = entry.wish.as_ref()?;
-        let cgroup = match wish.place {
-            Place::Cgroup => Path::new(name).to_owned(),
+        let desired = entry.desired.as_ref()?;
+        let cgroup = match desired.kind {
+            GroupKind::Foreign => Path::new(name).to_owned(),
             _ => shown.unwrap_or_default(),
         };
         let sample = sample.map(|mut sample| {
@@ -131,110 +125,104 @@ impl Service {
                 batch.cpus = Vec::new();
             }
             if !details {
-                // The same for all: it is told once.
+                // The state has them once, for all groups.
                 sample.headroom = None;
                 sample.scheduler = None;
             }
             sample
         });
-        let plan = details.then(|| self.plan_of(name, entry)).flatten();
+        let plan = details.then(|| self.plan_of(name, desired)).flatten();
         Some(Group {
             name: name.to_owned(),
-            group: wish.group.clone(),
-            origin: wish.origin,
+            group: desired.group.clone(),
+            origin: desired.origin,
             cgroup,
-            subject: wish.subject.clone(),
-            knobs: entry.applied.as_ref().map_or_else(
-                || wish.knobs.clone(),
-                |applied| {
-                    // A normal group's headroom is what batch groups leave.
-                    let mut knobs = applied.clone();
-                    knobs.headroom = knobs.headroom.or(wish.knobs.headroom);
-                    knobs.tolerance = knobs.tolerance.or(wish.knobs.tolerance);
-                    if !self.burst_enabled() {
-                        // Switched off, and not forgotten.
-                        knobs.burst = wish.knobs.burst;
-                    }
-                    knobs
-                },
-            ),
-            enforcer: wish.enforcer(),
+            subject: desired.subject.clone(),
+            knobs: self.shown_knobs(desired, entry.applied.as_ref()),
+            enforcer: desired.enforcer(),
             plan: plan.unwrap_or_default(),
             statistics: sample,
             problem: entry.problem.clone().or(problem),
-            note: wish.contest(),
+            note: desired.overlap_note(),
         })
+    }
+
+    fn shown_knobs(&self, desired: &Desired, applied: Option<&Knobs>) -> Knobs {
+        let Some(applied) = applied else {
+            return desired.knobs.clone();
+        };
+        let mut knobs = applied.clone();
+        // The headroom of a normal group is applied to batch groups.
+        knobs.headroom = knobs.headroom.or(desired.knobs.headroom);
+        knobs.tolerance = knobs.tolerance.or(desired.knobs.tolerance);
+        if !self.burst_enabled() {
+            // Desired still, though no burst is applied.
+            knobs.burst = desired.knobs.burst;
+        }
+        knobs
     }
 
     /// The headroom in force, for people.
     fn demanded(&self) -> String {
-        match self.demand.in_force(self.planner.nr_cpus()) {
+        let demand = self.table.demand();
+        match demand.in_force(self.enforcement.nr_cpus()) {
             None => "none".into(),
-            Some(headroom) => format!("{headroom} with tolerance {}", self.demand.tolerance()),
+            Some(headroom) => format!("{headroom} with tolerance {}", demand.tolerance()),
         }
     }
 
-    fn plan_of(&self, name: &str, entry: &Entry) -> Option<serde_json::Value> {
-        let wish = super::wish::Wish {
+    fn plan_of(&self, name: &str, desired: &Desired) -> Option<serde_json::Value> {
+        let desired = Desired {
             best_effort: true,
-            ..entry.wish.clone()?
+            ..desired.clone()
         };
-        let knobs = super::wish::laid_down(&wish, self.demand, self.planner.nr_cpus());
-        let planned = self.planner.plan(&wish, &knobs).ok()?;
-        Some(planner::shown(&planned.plan, name))
+        let planned = self.enforcement.plan(&desired, self.table.demand()).ok()?;
+        Some(shown(&planned.plan, name))
     }
 
     fn daemon(&self) -> Daemon {
         Daemon {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
-            uptime_usec: usec(self.started.elapsed()),
-            config: self.config_path.clone(),
-            enforcer: self.shared().enforcer().kind(),
-            mode: self.planner.mode(),
-            enforce: self.config.enforce,
+            uptime_usec: usec(self.lifetime.uptime()),
+            config: self.file.path().to_owned(),
+            enforcer: self.enforcement.enforcer().kind(),
+            mode: self.enforcement.mode(),
+            enforce: self.config().enforce,
             burst_off: !self.burst_enabled(),
-            problems: self.problems.values().cloned().collect(),
-            counters: self.counters,
-            control_delay: self.shared().delays(),
+            problems: self.notices.problems(),
+            counters: self.notices.counters,
+            control_delay: self.enforcement.shared().delays(),
             resident_bytes: resident_bytes(),
             cpu_usec: clock_usec(ClockId::CLOCK_PROCESS_CPUTIME_ID),
         }
     }
 
     fn machine(&mut self) -> Machine {
-        if let Ok(busy_ns) = self.busy.busy_ns() {
-            self.busy_usec += busy_ns / 1_000;
-        }
-        self.count_batch_work();
+        self.usage.read_machine();
+        let batch = self.batch_usage();
+        self.usage.add_batch(batch);
         Machine {
             at_usec: clock_usec(ClockId::CLOCK_MONOTONIC),
-            nr_cpus: self.planner.nr_cpus(),
-            busy_usec: self.busy_usec,
-            batch_usec: self.batch_usec,
+            nr_cpus: self.enforcement.nr_cpus(),
+            busy_usec: self.usage.busy_usec(),
+            batch_usec: self.usage.batch_usec(),
         }
     }
 
-    /// Adds what batch groups have used since the last time. What they used
-    /// before they were batch groups does not count.
-    fn count_batch_work(&mut self) {
-        let batch = self.book.entries().filter(|(_, entry)| {
+    /// CPU time of each batch group.
+    fn batch_usage(&self) -> BTreeMap<String, u64> {
+        let batch = self.table.entries().filter(|(_, entry)| {
             let applied = entry.applied.as_ref();
             applied.is_some_and(|knobs| knobs.class == Some(Class::Batch))
         });
-        let names: Vec<String> = batch.map(|(name, _)| name.clone()).collect();
-        let mut seen = BTreeMap::new();
+        let names: Vec<&String> = batch.map(|(name, _)| name).collect();
+        let mut usage_usec = BTreeMap::new();
         for chunk in names.chunks(CHUNK) {
-            let enforcer = self.control.shared().enforcer();
-            for name in chunk {
-                let Ok(usage_usec) = enforcer.usage_usec(name) else {
-                    continue;
-                };
-                let before_usec = self.batch_seen.get(name).copied();
-                self.batch_usec += usage_usec.saturating_sub(before_usec.unwrap_or(usage_usec));
-                seen.insert(name.clone(), usage_usec);
-            }
+            let enforcer = self.enforcement.enforcer();
+            let read = |name: &&String| Some(((*name).clone(), enforcer.usage_usec(name).ok()?));
+            usage_usec.extend(chunk.iter().filter_map(read));
         }
-        self.batch_seen = seen;
+        usage_usec
     }
 }

@@ -1,6 +1,6 @@
 //! The kernel's process events connector (Documentation/driver-api/connector.rst,
-//! include/uapi/linux/cn_proc.h): a netlink socket that tells of every process
-//! that is started, runs another program or becomes another user's.
+//! include/uapi/linux/cn_proc.h): a netlink socket that reports every process that starts, runs
+//! another program, or changes its user.
 //!
 //! It takes `CAP_NET_ADMIN` and the first network, process and user
 //! namespaces of the host.
@@ -19,8 +19,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 pub(super) const QUEUE_BYTES: usize = 8 << 20;
 /// An event is less than a hundred bytes.
 const MESSAGE_BYTES_MAX: usize = 512;
-/// More than the queue has room for: whoever reads comes to an end, however
-/// fast others write.
+/// Maximum number of messages of one read: more than the queue has room for, so that a read ends
+/// however fast the kernel writes.
 const MESSAGES_MAX: usize = 64 * 1024;
 /// The multicast group and the address of process events (`CN_IDX_PROC`).
 const PROCESSES: u32 = 1;
@@ -42,8 +42,7 @@ struct Message {
     event: Event,
 }
 
-/// `struct proc_event`, as far as it is of interest. In a message it follows
-/// at once, without a gap that would align it.
+/// The first fields of `struct proc_event`. In a message it follows without alignment.
 #[repr(C, packed(4))]
 struct Event {
     what: u32,
@@ -59,23 +58,23 @@ const DATA: usize = offset_of!(Message, event);
 const WHAT: usize = DATA + offset_of!(Event, what);
 const IDS: usize = DATA + offset_of!(Event, ids);
 
-/// What happened (`enum what`).
+/// Kinds of events (`enum what`).
 const ACKNOWLEDGED: u32 = 0;
 const FORK: u32 = 1;
 const EXEC: u32 = 2;
 const UID: u32 = 4;
 const NAME: u32 = 0x200;
 
-/// What can be asked for (`enum proc_cn_mcast_op`).
+/// Requests (`enum proc_cn_mcast_op`).
 const LISTEN: u32 = 1;
 const IGNORE: u32 = 2;
 
-/// What a message says.
+/// A parsed message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
-    /// A process has appeared or is another now.
+enum Parsed {
+    /// A process has appeared or changed.
     Process(i32),
-    /// What came of a request: its number, and an error or 0.
+    /// The acknowledgement of a request: its number, and an error or 0.
     Answer { request: u32, error: i32 },
 }
 
@@ -83,16 +82,15 @@ enum Told {
 #[derive(Debug)]
 pub(super) struct Connector {
     socket: Socket,
-    /// The number of its requests. All listeners hear the answers to all.
+    /// Number of its requests. All listeners receive all acknowledgements.
     request: u32,
 }
 
 impl Connector {
-    /// Begins to listen. `queue_bytes` is room in the kernel for events that
-    /// were not read yet.
+    /// Begins to listen. `queue_bytes`: size of the kernel's queue.
     ///
     /// # Errors
-    /// When the kernel has no connector, or it is not for this process.
+    /// When the kernel has no connector, or this process has no permission for it.
     pub(super) fn start(queue_bytes: usize) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_CONNECTOR)?;
         socket.set_non_blocking(true)?;
@@ -118,12 +116,12 @@ impl Connector {
         Ok(())
     }
 
-    /// The kernel answers before it returns from the request, or, where
-    /// namespaces are not the first ones, may not answer at all.
+    /// Waits for the acknowledgement. The kernel queues it before it returns from the request;
+    /// outside the first namespaces it may not send one at all.
     fn expect_answer(&self) -> io::Result<()> {
         for _ in 0..MESSAGES_MAX {
             match self.receive() {
-                Ok(Some(Told::Answer { request, error })) if request == self.request => {
+                Ok(Some(Parsed::Answer { request, error })) if request == self.request => {
                     return match error {
                         0 => Ok(()),
                         error => Err(io::Error::from_raw_os_error(error)),
@@ -144,12 +142,12 @@ impl Connector {
     /// whether some were lost because the queue was full.
     ///
     /// # Errors
-    /// When nothing more can be expected of the socket.
+    /// When the socket fails for good.
     pub(super) fn read(&self, mut each: impl FnMut(i32)) -> io::Result<bool> {
         let mut is_lost = false;
         for _ in 0..MESSAGES_MAX {
             match self.receive() {
-                Ok(Some(Told::Process(pid))) => each(pid),
+                Ok(Some(Parsed::Process(pid))) => each(pid),
                 Ok(_) => (),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => is_lost = true,
@@ -159,8 +157,8 @@ impl Connector {
         Ok(is_lost)
     }
 
-    /// The next message, if it is one that is of interest.
-    fn receive(&self) -> io::Result<Option<Told>> {
+    /// Receives the next message; `None`: it is irrelevant.
+    fn receive(&self) -> io::Result<Option<Parsed>> {
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         loop {
             let mut room = &mut buffer[..];
@@ -168,7 +166,7 @@ impl Connector {
                 Ok((length, sender)) => {
                     let is_kernel = sender.port_number() == 0;
                     let message = &buffer[..length.min(MESSAGE_BYTES_MAX)];
-                    return Ok(told(message).filter(|_| is_kernel));
+                    return Ok(parse(message).filter(|_| is_kernel));
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => (),
                 Err(error) => return Err(error),
@@ -179,8 +177,7 @@ impl Connector {
 
 impl Drop for Connector {
     fn drop(&mut self) {
-        // Kernels before 6.6 count who listens, and do not notice who has
-        // stopped without a word.
+        // Kernels before 6.6 count listeners, and do not notice that a socket is closed.
         let _ = self.ask(IGNORE);
     }
 }
@@ -192,8 +189,8 @@ impl AsFd for Connector {
     }
 }
 
-/// Reads a message.
-fn told(message: &[u8]) -> Option<Told> {
+/// Parses a message; `None`: it is irrelevant.
+fn parse(message: &[u8]) -> Option<Parsed> {
     let word = |offset: usize| -> Option<u32> {
         let bytes = message.get(offset..offset + 4)?;
         Some(u32::from_ne_bytes(bytes.try_into().ok()?))
@@ -208,13 +205,13 @@ fn told(message: &[u8]) -> Option<Told> {
             let acknowledged = word(offset_of!(Message, acknowledged))?;
             let request = acknowledged.wrapping_sub(1);
             let error = id(0)?;
-            return Some(Told::Answer { request, error });
+            return Some(Parsed::Answer { request, error });
         }
         FORK => (id(2)?, id(3)?),
         EXEC | UID | NAME => (id(0)?, id(1)?),
         _ => return None,
     };
-    (thread == process).then_some(Told::Process(process))
+    (thread == process).then_some(Parsed::Process(process))
 }
 
 /// A request to the kernel, of some number.
@@ -226,7 +223,7 @@ fn request_bytes(request: u32, what: u32) -> Vec<u8> {
     message.extend((libc::NLMSG_DONE as u16).to_ne_bytes());
     message.extend(0u16.to_ne_bytes());
     // Netlink's own sequence number and port, then the connector's address
-    // (index and value), sequence number and what is acknowledged.
+    // (index and value), sequence number and acknowledged number.
     for word in [0, 0, PROCESSES, 1, 0, request] {
         message.extend(word.to_ne_bytes());
     }
@@ -236,8 +233,8 @@ fn request_bytes(request: u32, what: u32) -> Vec<u8> {
     message
 }
 
-/// Has the kernel drop what [`told`] would, above all the many threads that
-/// are started and ended, before it wakes this process up.
+/// Has the kernel drop messages that [`parse`] would, before they wake this process: most are
+/// about threads.
 fn attach_filter(socket: &impl AsRawFd) -> io::Result<()> {
     let mut filter = filter();
     let program = libc::sock_fprog {
@@ -323,12 +320,12 @@ mod tests {
     #[test]
     fn what_makes_a_process_another_is_told_of_it() {
         for (what, ids, expected) in [
-            (FORK, [1, 1, 9, 9], Some(Told::Process(9))),
+            (FORK, [1, 1, 9, 9], Some(Parsed::Process(9))),
             (FORK, [1, 1, 9, 8], None),
-            (EXEC, [9, 9, 0, 0], Some(Told::Process(9))),
-            (UID, [9, 9, 0, 0], Some(Told::Process(9))),
+            (EXEC, [9, 9, 0, 0], Some(Parsed::Process(9))),
+            (UID, [9, 9, 0, 0], Some(Parsed::Process(9))),
             (UID, [9, 8, 0, 0], None),
-            (NAME, [9, 9, 0, 0], Some(Told::Process(9))),
+            (NAME, [9, 9, 0, 0], Some(Parsed::Process(9))),
             (NAME, [9, 8, 0, 0], None),
             // Another group, a coredump, the end.
             (0x40, [9, 9, 0, 0], None),
@@ -337,20 +334,20 @@ mod tests {
             (
                 ACKNOWLEDGED,
                 [1, 0, 0, 0],
-                Some(Told::Answer {
+                Some(Parsed::Answer {
                     request: 77,
                     error: 1,
                 }),
             ),
         ] {
-            assert_eq!(told(&message(what, ids)), expected, "{what:#x} {ids:?}");
+            assert_eq!(parse(&message(what, ids)), expected, "{what:#x} {ids:?}");
         }
-        assert_eq!(told(&message(FORK, [1; 4])[..60]), None);
-        assert_eq!(told(&[]), None);
+        assert_eq!(parse(&message(FORK, [1; 4])[..60]), None);
+        assert_eq!(parse(&[]), None);
     }
 
     proptest! {
-        /// The kernel lets through what is told, and nothing else: the filter
+        /// The kernel passes on relevant messages, and no others: the filter
         /// does the same on a socket of another family.
         #[test]
         fn the_filter_drops_what_is_not_told(
@@ -368,15 +365,15 @@ mod tests {
             let _ = sender.send(message);
             let is_there = receiver.recv(&mut [0; 128]).is_ok();
             if message.len() == whole.len() {
-                prop_assert_eq!(is_there, told(message).is_some());
-            } else if told(message).is_some() {
+                prop_assert_eq!(is_there, parse(message).is_some());
+            } else if parse(message).is_some() {
                 prop_assert!(is_there);
             }
         }
 
         #[test]
         fn no_message_ends_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = told(&bytes);
+            let _ = parse(&bytes);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Noticing what comes and goes, without looking all the time.
+//! Watches of cgroups and processes, by events of the kernel where it has them.
 //!
 //! | file | subject |
 //! | --- | --- |
 //! | `cgroups.rs` | cgroups, by inotify |
-//! | `processes.rs` | processes, by whichever of the next two the host has |
+//! | `processes.rs` | processes, by the first of the next two that the host has |
 //! | `connector.rs` | the kernel's process events |
-//! | `scan.rs` | the list of processes, looked at again and again |
+//! | `scan.rs` | the list of processes, read periodically |
 
 mod cgroups;
 mod connector;

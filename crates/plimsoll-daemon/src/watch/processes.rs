@@ -1,4 +1,4 @@
-//! Processes that are new, or are others than they were.
+//! New and changed processes.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,13 +7,13 @@ use std::time::Instant;
 use super::connector::{Connector, QUEUE_BYTES};
 use super::scan::Scan;
 
-/// What has happened to processes.
+/// Changes of processes since the last call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcessChanges {
-    /// Those that started, run another program, or changed their user or
-    /// their name, each once. Some may have ended already.
+    /// Processes that started, run another program, or changed their user or name, each once.
+    /// Some may have ended already.
     pub appeared: Vec<i32>,
-    /// There was more: all processes have to be looked at again.
+    /// Events were lost: all processes have to be read again.
     pub lost: bool,
 }
 
@@ -21,7 +21,7 @@ pub struct ProcessChanges {
 #[derive(Debug)]
 pub struct ProcessWatch {
     source: Source,
-    /// Why it is not the kernel that tells.
+    /// The reason for a scan in place of events.
     refused: Option<String>,
 }
 
@@ -32,9 +32,9 @@ enum Source {
 }
 
 impl ProcessWatch {
-    /// Begins to watch. Processes that are there now are not told:
-    /// [`processes::all`](crate::processes::all) has them, also those that come
-    /// between both calls.
+    /// Begins to watch. Present processes are not reported:
+    /// [`processes::all`](crate::processes::all), called afterwards, has them, and all that
+    /// start in between.
     #[must_use]
     pub fn start() -> Self {
         match Connector::start(QUEUE_BYTES) {
@@ -53,25 +53,25 @@ impl ProcessWatch {
         }
     }
 
-    /// How it finds out, in words.
+    /// The source of changes, in words.
     #[must_use]
     pub fn method(&self) -> &'static str {
         match self.source {
             Source::Connector(_) => "the kernel's process events",
             Source::Scan(_) => {
                 "a list of all processes every 100 ms, which shows new ones but not those that \
-                 become others"
+                 change program or user"
             }
         }
     }
 
-    /// Why the kernel's process events are not to be had, if they are not.
+    /// The reason why the kernel's process events are not used, if so.
     #[must_use]
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
 
-    /// What becomes readable when there are changes. `None`: see
+    /// The file that becomes readable when there are changes. `None`: see
     /// [`ProcessWatch::due`].
     #[must_use]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -81,7 +81,7 @@ impl ProcessWatch {
         }
     }
 
-    /// When to ask for changes. `None`: see [`ProcessWatch::fd`].
+    /// When to read changes. `None`: see [`ProcessWatch::fd`].
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         match &self.source {
@@ -90,26 +90,25 @@ impl ProcessWatch {
         }
     }
 
-    /// What has happened since the last call. Does not wait. Either of
-    /// [`ProcessWatch::fd`] and [`ProcessWatch::due`] may be another afterwards:
-    /// a socket that fails is given up.
+    /// Reads changes since the last call, without waiting. [`ProcessWatch::fd`] and
+    /// [`ProcessWatch::due`] may change: a socket that fails is replaced by a scan.
     pub fn changes(&mut self) -> ProcessChanges {
         let mut changes = ProcessChanges::default();
-        let mut told = HashSet::new();
-        let mut tell = |pid| {
-            if told.insert(pid) {
+        let mut reported = HashSet::new();
+        let mut report = |pid| {
+            if reported.insert(pid) {
                 changes.appeared.push(pid);
             }
         };
         match &mut self.source {
-            Source::Connector(connector) => match connector.read(&mut tell) {
+            Source::Connector(connector) => match connector.read(&mut report) {
                 Ok(is_lost) => changes.lost = is_lost,
                 Err(error) => {
                     *self = Self::scanning(&error);
                     changes.lost = true;
                 }
             },
-            Source::Scan(scan) => scan.read(Instant::now(), &mut tell),
+            Source::Scan(scan) => scan.read(Instant::now(), &mut report),
         }
         changes
     }
@@ -150,8 +149,8 @@ mod tests {
         child.wait().unwrap();
     }
 
-    /// Waits as a service does, until a process is told.
-    fn is_told(watch: &mut ProcessWatch, pid: i32) -> bool {
+    /// Waits as the service does, until a process is reported.
+    fn is_reported(watch: &mut ProcessWatch, pid: i32) -> bool {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             let changes = watch.changes();
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_of_new_processes_and_of_those_that_become_others() {
+    fn new_and_changed_processes_are_reported_by_events() {
         let Some(mut watch) = connected(QUEUE_BYTES) else {
             return;
         };
@@ -182,21 +181,21 @@ mod tests {
         let shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = shell.spawn().unwrap();
         let pid = child.id().cast_signed();
-        assert!(is_told(&mut watch, pid));
-        // It is at its script, so all of its start is told by now.
+        assert!(is_reported(&mut watch, pid));
+        // It runs its script, so all events of its start are in the queue.
         let output = child.stdout.as_mut().unwrap();
         std::io::Read::read_exact(output, &mut [0]).unwrap();
         watch.changes();
         for change in ["its name", "its program"] {
             let input = child.stdin.as_mut().unwrap();
             std::io::Write::write_all(input, b"\n").unwrap();
-            assert!(is_told(&mut watch, pid), "{change}");
+            assert!(is_reported(&mut watch, pid), "{change}");
         }
         end(child);
     }
 
     #[test]
-    fn one_that_starts_and_ends_at_once_is_told_once_and_no_thread_is() {
+    fn a_short_lived_process_is_reported_once_and_no_thread_is() {
         let Some(mut watch) = connected(QUEUE_BYTES) else {
             return;
         };
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_are_lost_are_told_and_the_next_ones_come() {
+    fn lost_events_are_reported_and_later_ones_arrive() {
         let Some(mut watch) = connected(4096) else {
             return;
         };
@@ -224,7 +223,7 @@ mod tests {
         assert!(watch.changes().lost);
         let child = sleeper();
         // Others start processes, too: with so little room for it, that of
-        // this one may be lost, which is told again.
+        // this one may be lost, which is reported.
         let until = Instant::now() + PATIENCE;
         let mut is_known = false;
         while !is_known && Instant::now() < until {
@@ -236,35 +235,35 @@ mod tests {
     }
 
     #[test]
-    fn two_may_listen_and_one_may_stop() {
+    fn a_second_listener_goes_on_after_the_first_has_stopped() {
         let (Some(first), Some(mut second)) = (connected(QUEUE_BYTES), connected(QUEUE_BYTES))
         else {
             return;
         };
         drop(first);
         let child = sleeper();
-        assert!(is_told(&mut second, child.id().cast_signed()));
+        assert!(is_reported(&mut second, child.id().cast_signed()));
         end(child);
     }
 
     #[test]
-    fn without_the_kernel_new_processes_are_found_all_the_same() {
+    fn new_processes_are_found_without_events_of_the_kernel() {
         let refused = io::Error::from_raw_os_error(nix::libc::EPERM);
         let mut watch = ProcessWatch::scanning(&refused);
         assert!(watch.refused().unwrap().contains("not permitted"));
         assert!(watch.method().contains("100 ms"));
         let child = sleeper();
-        assert!(is_told(&mut watch, child.id().cast_signed()));
+        assert!(is_reported(&mut watch, child.id().cast_signed()));
         end(child);
     }
 
     #[test]
-    fn watching_begins_with_whatever_the_host_has() {
+    fn watching_begins_with_the_best_source_of_the_host() {
         let mut watch = ProcessWatch::start();
         assert_ne!(watch.fd().is_some(), watch.due().is_some());
         assert_eq!(watch.fd().is_none(), watch.refused().is_some());
         let child = sleeper();
-        assert!(is_told(&mut watch, child.id().cast_signed()));
+        assert!(is_reported(&mut watch, child.id().cast_signed()));
         end(child);
     }
 }

@@ -1,25 +1,23 @@
-//! New processes, found by listing `/proc` again and again: for hosts on which
-//! the kernel tells nobody.
+//! New processes, found by listing `/proc` periodically: for hosts without process events.
 
 use std::time::{Duration, Instant};
 
 use crate::processes;
 
-/// How long somebody may be overlooked.
+/// Interval of reading; a process is found that late.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// How long the shortcut is trusted: some containers are shown a number that
-/// stands still.
+/// Time that an unchanged last pid is trusted: in some containers it never changes.
 const SHORTCUT_TRUSTED: Duration = Duration::from_secs(1);
-/// How often a new process is told again, an interval later each time: it may
-/// have been found before it ran the program that it is for.
+/// Number of repeated reports of a new process, an interval apart: it may be found before it
+/// executes its program.
 const REPEATS: u8 = 2;
 
-/// What is known from the last time.
+/// State of the last reading.
 #[derive(Debug)]
 pub(super) struct Scan {
-    /// In order.
+    /// Known pids, sorted.
     known: Vec<i32>,
-    /// Those that are told again, and how often.
+    /// New pids, with the number of reports that are left.
     young: Vec<(i32, u8)>,
     last_pid: Option<String>,
     listed_at: Instant,
@@ -27,7 +25,7 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// Those that are there now are no news.
+    /// Begins to watch; present processes are not reported.
     pub(super) fn start(now: Instant) -> Self {
         let last_pid = last_pid();
         Self {
@@ -39,12 +37,12 @@ impl Scan {
         }
     }
 
-    /// When to look next.
+    /// When to read next.
     pub(super) fn due(&self) -> Instant {
         self.due
     }
 
-    /// Looks, if it is time, and calls `each` with whoever is new.
+    /// Reads if it is due, and calls `each` with new pids.
     pub(super) fn read(&mut self, now: Instant, mut each: impl FnMut(i32)) {
         if now < self.due {
             return;
@@ -55,7 +53,7 @@ impl Scan {
             *repeats -= 1;
         }
         self.young.retain(|(_, repeats)| *repeats > 0);
-        // Before the list: who comes in between is found the next time.
+        // Before the list: a process that starts in between is found by the next reading.
         let last_pid = last_pid();
         let is_trusted = now.duration_since(self.listed_at) < SHORTCUT_TRUSTED;
         if is_trusted && last_pid.is_some() && last_pid == self.last_pid {
@@ -82,8 +80,8 @@ fn sorted(mut pids: Vec<i32>) -> Vec<i32> {
     pids
 }
 
-/// The pid that the kernel gave away last (proc_loadavg(5)): as long as it is
-/// the same, nobody is new.
+/// The pid that the kernel assigned last (proc_loadavg(5)): while it is the same, no process has
+/// started.
 fn last_pid() -> Option<String> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     Some(text.split_whitespace().nth(4)?.to_owned())
@@ -94,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_process_is_told_and_told_again_and_then_known() {
+    fn a_new_process_is_reported_three_times_and_then_known() {
         let now = Instant::now();
         let mut scan = Scan::start(now);
         let mut child = std::process::Command::new("sleep")
@@ -102,40 +100,40 @@ mod tests {
             .spawn()
             .unwrap();
         let pid = child.id().cast_signed();
-        let mut told = Vec::new();
-        // Time is what it is told to be.
+        let mut reported = Vec::new();
+        // Simulated time.
         let mut at = now;
         for _ in 0..6 {
             let mut seen = false;
             scan.read(at, |other| seen |= other == pid);
-            told.push(seen);
+            reported.push(seen);
             at = scan.due();
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(told, [false, true, true, true, false, false]);
+        assert_eq!(reported, [false, true, true, true, false, false]);
     }
 
     #[test]
-    fn one_that_comes_back_under_an_old_number_is_new() {
+    fn a_process_with_a_reused_pid_is_new() {
         let mut scan = Scan::start(Instant::now());
         scan.known = vec![1, 5, 7];
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for present in [vec![1, 7, 8], vec![1, 5, 7, 8], vec![]] {
-            scan.compare(present, |pid| told.push(pid));
+            scan.compare(present, |pid| reported.push(pid));
         }
-        assert_eq!(told, [8, 5]);
+        assert_eq!(reported, [8, 5]);
     }
 
     #[test]
-    fn the_shortcut_is_not_trusted_for_long() {
+    fn an_unchanged_last_pid_is_not_trusted_for_long() {
         let now = Instant::now();
         let mut scan = Scan::start(now);
         let me = std::process::id().cast_signed();
         scan.known.retain(|pid| *pid != me);
-        let mut is_told = false;
+        let mut is_reported = false;
         let late = now + SHORTCUT_TRUSTED;
-        scan.read(late, |pid| is_told |= pid == me);
-        assert!(is_told);
+        scan.read(late, |pid| is_reported |= pid == me);
+        assert!(is_reported);
     }
 }

@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use plimsoll_daemon::control::client::Client;
+use plimsoll_daemon::control::handler::Handler;
 use plimsoll_daemon::control::peer::Peer;
 use plimsoll_daemon::control::protocol::{Answer, Request};
-use plimsoll_daemon::control::server::{Handler, Server};
+use plimsoll_daemon::control::server::Server;
 use plimsoll_daemon::state::{Group, State};
 use tempfile::TempDir;
 
@@ -146,8 +147,7 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Makes this thread, and it alone, one of another user's: whom it connects to
-/// is told so. For root.
+/// Changes the user of this thread alone; a peer that it connects to sees that user. For root.
 pub fn as_user(uid: u32) {
     use nix::libc::{SYS_setgroups, SYS_setresgid, SYS_setresuid, syscall};
     // SAFETY: an empty list of groups is not read; the others take numbers. The

@@ -186,7 +186,7 @@ fn limited(second: u64, throttled: u64) -> CpuStat {
     }
 }
 
-/// As many groups with a quota as asked for.
+/// A given number of groups with a quota.
 pub fn many_groups(number: u64) -> State {
     let groups = (0..number).map(|n| Group {
         name: format!("/tenants.slice/tenant-{n}.service"),

@@ -37,7 +37,7 @@ fn serve(health: Health) -> MetricsServer {
     MetricsServer::start(([127, 0, 0, 1], 0).into(), Arc::new(render)).unwrap()
 }
 
-/// An address at which nobody listens.
+/// An address without a listener.
 fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
@@ -148,7 +148,7 @@ fn hastened(rules: &str) -> String {
     hastened
 }
 
-/// Starts it at a port that is free; somebody else may take that just then.
+/// Starts it at a free port, which another process may take meanwhile.
 fn start_process(folder: &Path) -> (Child, SocketAddr) {
     for _ in 0..5 {
         let address = free_address();

@@ -29,7 +29,7 @@ fn start_with_state() -> (MetricsServer, String) {
 }
 
 #[test]
-fn every_client_gets_openmetrics_whatever_it_accepts() {
+fn every_client_gets_openmetrics_with_any_accept_header() {
     let (server, text) = start_with_state();
     for accept in [ACCEPT, "", "Accept: text/plain;version=0.0.4\r\n"] {
         let answer = request(server.local_addr(), "GET", "/metrics", accept);
@@ -145,7 +145,7 @@ fn a_request_that_is_never_finished_is_given_up() {
 }
 
 #[test]
-fn idle_connections_without_number_keep_nobody_out() {
+fn new_clients_are_served_beside_any_number_of_idle_connections() {
     let (server, text) = start_with_state();
     let idle: Vec<_> = (0..200)
         .map(|_| {
@@ -168,12 +168,12 @@ fn idle_connections_without_number_keep_nobody_out() {
 
 /// In a process of its own, whose memory no other test uses.
 #[test]
-fn clients_that_never_read_take_little_memory_and_keep_nobody_out() {
+fn new_clients_are_served_and_memory_bounded_beside_clients_that_never_read() {
     const ALONE: &str = "PLIMSOLL_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
         return clients_that_never_read();
     }
-    let name = "server::clients_that_never_read_take_little_memory_and_keep_nobody_out";
+    let name = "server::new_clients_are_served_and_memory_bounded_beside_clients_that_never_read";
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args([name, "--exact", "--nocapture"])
@@ -218,7 +218,7 @@ fn resident_bytes() -> u64 {
 }
 
 #[test]
-fn it_stops_at_once_and_frees_its_address() {
+fn a_stopped_server_frees_its_address_at_once() {
     let (server, _) = start_with_state();
     let address = server.local_addr();
     let mut idle = connect(address);

@@ -84,7 +84,7 @@ fn a_throttle_count_is_never_without_its_periods() {
 }
 
 #[test]
-fn promtool_finds_nothing_to_say_about_the_names() {
+fn promtool_accepts_all_names() {
     if !tools::are_here() {
         return;
     }

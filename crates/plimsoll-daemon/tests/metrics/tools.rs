@@ -22,7 +22,7 @@ pub fn are_here() -> bool {
     let line = format!(
         "\n*** SKIPPED: {test}: {missing} is missing; 'make metrics-test' installs it ***\n"
     );
-    // Not by eprintln, of which nobody sees anything if a test passes.
+    // Not by eprintln, which the harness hides if a test passes.
     std::io::stderr().write_all(line.as_bytes()).unwrap();
     false
 }

@@ -1,4 +1,4 @@
-//! How much CPU time the whole machine has used, live and in fine units.
+//! CPU time used by the whole machine, live and in fine units.
 //!
 //! `/proc/stat` counts in ticks of 10 ms and so does the root of cgroup v2,
 //! which is too coarse for a loop of that length. v1 has an exact counter
@@ -20,9 +20,9 @@ use crate::error::{EngineError, Result};
 
 /// The root cgroup's own part is trusted only when summed over this long.
 const ROOT_AVERAGE: Duration = Duration::from_secs(1);
-/// How often new top-level cgroups are looked for.
+/// Interval between scans for new top-level cgroups.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
-/// What all tasks of a v2 machine ran, whichever cgroup they are in.
+/// Source of the run time of all tasks of a v2 machine, in any cgroup.
 #[derive(Debug)]
 enum WholeMachine {
     /// In nanoseconds, of tasks that have left their CPU since.
@@ -88,7 +88,7 @@ struct RootShare {
     /// When the difference was the highest, and how high, in ns; the CPUs that were counted.
     highest: Option<(Instant, i64, Option<u64>)>,
     looked: Option<Instant>,
-    /// What the root cgroup's own tasks use, in ppm of one CPU.
+    /// CPU usage of the root cgroup's own tasks, in ppm of one CPU.
     rate_ppm: u64,
     /// The end of the present rate, which holds for as long as it was measured over.
     until: Option<Instant>,
@@ -99,7 +99,7 @@ impl RootShare {
         self.looked.is_none_or(|then| now - then >= ROOT_AVERAGE)
     }
 
-    /// `all`: what all tasks ran. `below_ns`: the cgroups' counters, summed.
+    /// `all`: the run time of all tasks. `below_ns`: the cgroups' counters, summed.
     fn update(&mut self, now: Instant, all: Run, below_ns: u64) {
         let is_first = self.until.is_none();
         self.looked = Some(now);
@@ -138,7 +138,7 @@ pub struct BusyMeter {
     /// v1: the root's counter. v2: those of the top-level cgroups, each with
     /// its last value.
     counters: HashMap<PathBuf, (UsageCounter, u64)>,
-    /// v2: what all tasks ran.
+    /// v2: the run time of all tasks.
     whole: Option<WholeMachine>,
     root_share: RootShare,
     /// v2: the sum of all increments of top-level cgroups.

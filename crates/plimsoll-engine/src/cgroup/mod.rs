@@ -2,14 +2,17 @@
 //!
 //! Which kernel file of which hierarchy holds a value is known to `plimsoll-cgroupfs` alone.
 
+pub(crate) mod bandwidth;
 mod busy;
-mod cpu_max;
+mod change;
+mod controllers;
 mod enforcer;
-mod held;
-pub(crate) mod layout;
-mod managed;
+mod group;
 mod move_entry;
+mod table;
+mod values;
+mod wanted;
 
 pub use busy::BusyMeter;
 pub use enforcer::CgroupEnforcer;
-pub use held::check_held;
+pub use group::foreign::check::check_one_cgroup;

@@ -1,6 +1,6 @@
-//! The loops that do from user space what the stock kernel has no knob for:
-//! headroom, soft caps, and caps of single tasks. And what the kernel counts no average of:
-//! the usage rates of tasks.
+//! Control loops in user space for mechanisms without a knob in the stock kernel: headroom,
+//! soft caps, and caps of single tasks. Also the usage rates of tasks, of which the kernel
+//! keeps no average.
 
 pub(crate) mod headroom;
 pub(crate) mod per_task;

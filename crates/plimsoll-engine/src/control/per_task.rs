@@ -1,8 +1,7 @@
 //! Caps of single tasks: every task gets a leaf cgroup of its own.
 //!
-//! A new task starts in the leaf of the one that made it and shares its cap
-//! until it is found. On v2 the leaves are threaded, so that threads of one
-//! process can be told apart.
+//! A new task starts in the leaf of its parent and shares the parent's cap until it is found.
+//! On v2 the leaves are threaded, so that threads of one process can have separate leaves.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -15,9 +14,9 @@ use crate::enforcer::{PerTaskSample, SoftCapSample};
 use crate::error::Result;
 use crate::knobs::{Bandwidth, HalfLife, SoftCap};
 
-/// How often new tasks are looked for.
+/// Interval of the search for new tasks.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
-/// No more tasks get a leaf of their own; further ones share their parent's.
+/// Most tasks with a leaf of their own; further ones share their parent's.
 const LEAVES_MAX: usize = 4096;
 /// The weight of a leaf within its soft cap.
 const LEAF_WEIGHT: u32 = 100;
@@ -37,12 +36,12 @@ pub(crate) struct PerTaskCaps {
     soft: Option<(SoftCap, HalfLife)>,
     leaves: HashMap<i32, Leaf>,
     due: Instant,
-    /// Of tasks that have ended.
+    /// Counts of tasks that have ended.
     ended: PerTaskSample,
 }
 
 impl PerTaskCaps {
-    /// `hard`: what each task's leaf is set to.
+    /// `hard`: the bandwidth of each task's leaf.
     pub fn new(
         group: CpuGroup,
         hard: Option<Bandwidth>,
@@ -60,11 +59,11 @@ impl PerTaskCaps {
         }
     }
 
-    /// Returns when to call again.
+    /// Runs the loop. Returns when to call again.
     pub fn tick(&mut self, now: Instant) -> Result<Instant> {
         if now >= self.due {
             self.due = now + INTERVAL;
-            self.adopt_newcomers(now)?;
+            self.adopt_new_tasks(now)?;
         }
         for leaf in self.leaves.values_mut() {
             match leaf.soft_cap.as_mut().map(|soft_cap| soft_cap.tick(now)) {
@@ -75,15 +74,14 @@ impl PerTaskCaps {
         Ok(self.due)
     }
 
-    /// Gives every task that has none a leaf, and removes leaves of tasks
-    /// that have ended.
-    fn adopt_newcomers(&mut self, now: Instant) -> Result<()> {
-        let mut newcomers = self.group.threads()?;
+    /// Creates a leaf for every task that has none, and removes leaves of tasks that have ended.
+    fn adopt_new_tasks(&mut self, now: Instant) -> Result<()> {
+        let mut new_tasks = self.group.threads()?;
         let mut empty = Vec::new();
         for (owner, leaf) in &self.leaves {
             match leaf.group.threads() {
                 Ok(tasks) if tasks.is_empty() => empty.push(*owner),
-                Ok(tasks) => newcomers.extend(tasks.into_iter().filter(|tid| tid != owner)),
+                Ok(tasks) => new_tasks.extend(tasks.into_iter().filter(|tid| tid != owner)),
                 Err(error) if error.is_gone() => empty.push(*owner),
                 Err(error) => return Err(error.into()),
             }
@@ -91,7 +89,7 @@ impl PerTaskCaps {
         for owner in empty {
             self.remove(owner);
         }
-        for tid in newcomers {
+        for tid in new_tasks {
             if self.leaves.len() >= LEAVES_MAX || self.leaves.contains_key(&tid) {
                 continue;
             }
@@ -170,8 +168,7 @@ impl PerTaskCaps {
         Some(soft_cap.sample())
     }
 
-    /// Of all tasks together: the highest rate, and whether any is in the
-    /// background.
+    /// The highest rate of all tasks, and whether any task is in the background.
     pub fn soft_cap_sample(&self) -> Option<SoftCapSample> {
         self.soft?;
         let samples = self

@@ -1,4 +1,4 @@
-//! Soft caps: over its cap, a group goes into the background.
+//! Soft caps: a group over its cap is moved to the background.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::enforcer::SoftCapSample;
 use crate::error::{EngineError, Result};
 use crate::knobs::{HalfLife, SoftCap};
 
-/// How often the usage rate is looked at.
+/// Interval of updates of the usage rate.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Puts a cgroup into the background, or takes it out.
+/// Moves a cgroup to the background, or out of it.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -28,7 +28,7 @@ pub(crate) fn set_background(
             return Ok(());
         }
         group.write_idle(background)?;
-        // Clearing the mark leaves the default weight behind.
+        // Clearing cpu.idle leaves the default weight.
         return if background {
             Ok(())
         } else {
@@ -55,7 +55,7 @@ pub(crate) struct SoftCapLoop {
 }
 
 impl SoftCapLoop {
-    /// `weight`: of the group while it is within its cap.
+    /// `weight`: the weight of the group while it is within its cap.
     pub fn new(
         group: CpuGroup,
         (cap, half_life): (SoftCap, HalfLife),
@@ -81,13 +81,25 @@ impl SoftCapLoop {
             due: now + INTERVAL,
             sample: SoftCapSample::default(),
         };
-        // Whatever an earlier loop has left there.
+        // An earlier loop may have left another value.
         new.sample.background = new.bucket.is_background();
         set_background(&new.group, new.sample.background, weight)?;
         Ok(new)
     }
 
-    /// Returns when to call again.
+    /// Writes the files of the present state again, where another process has changed them.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn rewrite(&self) -> Result<()> {
+        Ok(set_background(
+            &self.group,
+            self.sample.background,
+            self.weight,
+        )?)
+    }
+
+    /// Runs the loop. Returns when to call again.
     pub fn tick(&mut self, now: Instant) -> Result<Instant> {
         if now < self.due {
             return Ok(self.due);
@@ -101,7 +113,7 @@ impl SoftCapLoop {
         Ok(self.due)
     }
 
-    /// Does what the bucket says, where that is new.
+    /// Follows a change of the bucket's state.
     fn follow(&mut self) -> Result<()> {
         let background = self.bucket.is_background();
         if background != self.sample.background {

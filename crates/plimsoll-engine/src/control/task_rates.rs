@@ -1,11 +1,9 @@
-//! Usage rates of the single tasks of capped groups, measured when they are asked
-//! for.
+//! Usage rates of the single tasks of capped groups, measured on demand.
 //!
-//! The kernel keeps no such average, so this costs nothing while nobody asks, and
-//! two reads in `/proc` for each task when somebody does. The first answer is what
-//! a task used on average since it started. From the second on, what it ran
-//! between two answers moves the core's decaying average; what was before the
-//! first is taken to have been like what was measured after it.
+//! The kernel keeps no such average. A measurement takes two reads in `/proc` for each task.
+//! The first yields the average since the task started. From the second on, the run time
+//! between two measurements moves the core's decaying average; the time before the first
+//! is assumed to have been used at the rate measured after it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,16 +17,16 @@ use crate::enforcer::{TASK_RATES_MAX, TaskRate, TaskRates};
 use crate::knobs::HalfLife;
 use crate::tasks;
 
-/// Averages are kept of so many groups, those that were asked for last.
+/// Most groups with averages: those measured last.
 const GROUPS_MAX: usize = 16;
-/// After so many half-lives nothing is left of an average.
+/// Number of half-lives after which nothing is left of an average.
 const HALF_LIVES_MAX: u64 = 20;
 
-/// What the kernel says of one task.
+/// The kernel's counters of one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Reading {
     command: String,
-    /// Since boot, as the task's start is.
+    /// Since boot.
     started_ns: u64,
     ran_ns: u64,
 }
@@ -39,7 +37,7 @@ struct Known {
     started_ns: u64,
     ran_ns: u64,
     read_ns: u64,
-    /// It was measured once: there is no interval yet but its whole life.
+    /// It was measured once: the only interval so far is its whole life.
     is_first: bool,
     bucket: Bucket,
 }
@@ -51,7 +49,7 @@ struct Group {
     tasks: HashMap<i32, Known>,
 }
 
-/// The averages of all groups that were asked for lately.
+/// The averages of all groups that were measured recently.
 #[derive(Debug, Default)]
 pub(crate) struct TaskMeter {
     groups: HashMap<String, Group>,
@@ -67,7 +65,7 @@ fn even(params: Params, ran_ns: u64, in_ns: u64, life_ns: u64, now_ns: u64) -> O
 }
 
 impl Known {
-    /// Takes a reading; `None`: there is no average of the task.
+    /// Returns the state after a reading; `None`: the task has no average.
     fn after(before: Option<Self>, reading: &Reading, params: Params, now_ns: u64) -> Option<Self> {
         let is_same = |known: &Self| {
             known.started_ns == reading.started_ns && known.bucket.params() == params
@@ -121,7 +119,7 @@ impl TaskMeter {
         };
         let mut rates = Vec::new();
         for &tid in tids.iter().take(TASK_RATES_MAX) {
-            // One that has ended meanwhile has no rate.
+            // A task that has ended meanwhile has no rate.
             let Some(reading) = read(tid) else { continue };
             let Some(known) = Known::after(before.remove(&tid), &reading, params, now_ns) else {
                 continue;
@@ -154,7 +152,7 @@ impl TaskMeter {
     }
 }
 
-/// Now, by the clock that the starts of tasks are told by.
+/// Current time of the clock in which the kernel reports starts of tasks.
 fn boot_ns() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map(std::time::Duration::from);
     now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
@@ -173,7 +171,7 @@ fn read(tid: i32) -> Option<Reading> {
     })
 }
 
-/// Of a line of `/proc/TID/stat`. The name, in parentheses, may contain some.
+/// Parses a line of `/proc/TID/stat`. The name, in parentheses, may contain parentheses.
 fn name_and_start(stat: &str) -> Option<(String, u64)> {
     let (start, end) = (stat.find('(')?, stat.rfind(')')?);
     // proc_pid_stat(5): the 22nd field; the name is the second.
@@ -212,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_look_averages_over_the_tasks_life() {
+    fn the_first_measurement_averages_over_the_tasks_life() {
         // A day at 20 %.
         near(
             rate(
@@ -230,10 +228,10 @@ mod tests {
     }
 
     #[test]
-    fn further_looks_measure_and_decay() {
+    fn further_measurements_move_the_average() {
         let mut meter = TaskMeter::default();
         rate(&mut meter, 100_000, &reading(0, 0));
-        // It began to burn: as if it always had.
+        // It begins to burn: the average assumes that it always did.
         near(rate(&mut meter, 100_200, &reading(0, 200)), 100);
         // Idle for one half-life, and for one more.
         near(rate(&mut meter, 101_200, &reading(0, 200)), 50);
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn averages_of_groups_that_were_not_asked_for_lately_are_forgotten() {
+    fn averages_of_groups_that_were_not_measured_recently_are_forgotten() {
         let mut meter = TaskMeter::default();
         for number in 0..GROUPS_MAX as u64 + 5 {
             let name = number.to_string();
@@ -267,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_reads_as_the_kernel_has_it_whatever_its_name() {
+    fn a_task_is_parsed_whatever_its_name() {
         let line = "7 (a) b(\u{1}) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
         assert_eq!(name_and_start(line), Some(("a) b(?".into(), 4242)));
         assert_eq!(name_and_start("7 (a"), None);

@@ -11,49 +11,49 @@ use crate::knobs::Knobs;
 /// at.
 pub const VERSION: u32 = 3;
 
-/// Who keeps a journal and why. Its first line.
+/// First line of a journal: its writer and its purpose.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// [`VERSION`] of the plimsoll that wrote it.
     pub version: u32,
     /// The group's name.
     pub name: String,
-    /// Who wrote it; for people, the lock is what counts.
+    /// Pid of the writer. For information only: the lock decides which process owns the journal.
     pub pid: u32,
     /// Outlives the process that wrote it, until `restore`.
     pub persistent: bool,
     /// The command of a `run`, or the target of a `set`.
     pub subject: String,
-    /// What was asked for.
+    /// Knobs that were requested.
     pub knobs: Knobs,
-    /// The boot in which it was written (`/proc/sys/kernel/random/boot_id`). Cgroups, processes
-    /// and what is in the kernel of another boot are gone. `None`: of an earlier version.
+    /// Boot in which it was written (`/proc/sys/kernel/random/boot_id`). Cgroups, processes and
+    /// kernel state of another boot are gone. `None`: written by an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
 }
 
-/// One change, with what it takes to undo it.
+/// One change, with the data needed to undo it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Entry {
-    /// A cgroup is created, one folder a hierarchy. Undone by moving what
-    /// still runs in it to `evacuate_to` and removing it.
+    /// A cgroup is created, one folder a hierarchy. Undone by moving the processes
+    /// that still run in it to `evacuate_to` and removing it.
     Create {
         /// The folders.
         folders: Vec<PathBuf>,
         /// Where its processes go.
         evacuate_to: Vec<PathBuf>,
     },
-    /// A kernel file that was there before us is written.
+    /// A kernel file that existed before is written.
     Write {
         /// The file.
         path: PathBuf,
-        /// What it held.
+        /// Value before the write.
         old: String,
-        /// What it holds now.
+        /// Value written.
         new: String,
     },
-    /// A process that was there before us is moved.
+    /// A process that existed before is moved.
     Move {
         /// The process.
         pid: i32,
@@ -62,7 +62,7 @@ pub enum Entry {
         /// Where it was.
         from: Vec<PathBuf>,
     },
-    /// The nice level of a task that was there before us is changed.
+    /// The nice level of a task that existed before is changed.
     Renice {
         /// The task.
         tid: i32,
@@ -70,33 +70,32 @@ pub enum Entry {
         start_time: u64,
         /// Its nice level before.
         old: i32,
-        /// What it is set to; when it has another at the end, that stays.
-        /// `None`: it gets `old` back whatever it has.
+        /// Nice level that is set. A different level found at undo is kept.
+        /// `None`: undo restores `old` unconditionally.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         new: Option<i32>,
     },
-    /// The tasks of a cgroup are given a nice level, which what they start
-    /// inherits. Undone for those that came since and have it: they get that of
-    /// the nearest task they descend from of which it is known, else `old`.
-    /// What cannot be undone: of a task that has left the cgroup before, nobody
-    /// knows that it is from there; and one that gave itself that very level
-    /// cannot be told from one that inherited it.
+    /// The tasks of a cgroup are given a nice level, which their children inherit.
+    /// Undone for tasks that came later and have this level: they get the level of
+    /// their nearest ancestor with a recorded one, else `old`. Limits: a task that
+    /// left the cgroup before the undo is not found, and a task that set this same
+    /// level itself cannot be distinguished from one that inherited it.
     ReniceGroup {
         /// The cgroup's `cgroup.procs`.
         processes: PathBuf,
-        /// What most of its tasks had before.
+        /// Nice level that most of its tasks had before.
         old: i32,
-        /// What they are set to.
+        /// Nice level that is set.
         new: i32,
     },
-    /// A kernel file that was there before us is written all the time by a
-    /// loop of ours. Undone by writing `old`, whatever it holds: a value of
-    /// somebody else cannot be told from one of the loop. A weight is left out
-    /// where the cgroup is idle in the end, for then it has none.
+    /// A control loop continuously writes a kernel file that existed before.
+    /// Undone by writing `old` unconditionally, because an external value cannot be
+    /// distinguished from one of the loop. The weight of a cgroup that is idle at
+    /// the end is skipped, because an idle cgroup has no weight.
     Control {
         /// The file.
         path: PathBuf,
-        /// What it held before the loop.
+        /// Value before the loop started.
         old: String,
     },
     /// `+cpu` is written to a `cgroup.subtree_control` that was there before
@@ -105,8 +104,8 @@ pub enum Entry {
         /// The file.
         path: PathBuf,
     },
-    /// What was written above of these is put back, or removed: nothing of it is
-    /// left to undo.
+    /// Earlier entries about these files, tasks and processes are undone or obsolete;
+    /// undo skips them.
     Released {
         /// Files, or cgroups with all files in them.
         paths: Vec<PathBuf>,
@@ -122,8 +121,8 @@ pub enum Entry {
     Schedule {
         /// The cgroup's folder.
         folder: PathBuf,
-        /// The policy of tasks of which nothing else is known: `SCHED_OTHER`,
-        /// or that of whoever starts them.
+        /// Policy of tasks without a known one: `SCHED_OTHER`, or the policy of the
+        /// process that starts them.
         #[serde(default)]
         policy: i32,
     },
@@ -137,20 +136,20 @@ pub enum Entry {
         /// Its policy before: `SCHED_OTHER`, `SCHED_BATCH` or `SCHED_IDLE`.
         old: i32,
     },
-    /// A file of ours is written that others read. Undone by removing it.
+    /// Plimsoll writes a file for other programs to read. Undone by removing it.
     Publish {
         /// The file.
         path: PathBuf,
     },
-    /// A foreign cgroup is taken: entries of files in it mean the cgroup that has this inode, and
-    /// no later one of the same path.
+    /// A foreign cgroup is taken. Entries about its files refer to the cgroup with this inode, not
+    /// to a cgroup recreated at the same path.
     Hold {
         /// Its folder.
         folder: PathBuf,
         /// The folder's inode.
         inode: u64,
     },
-    /// A group of ours has these knobs from now on, instead of those of the header.
+    /// A group has these knobs from now on, instead of those of the header.
     Change {
         /// All of its knobs.
         knobs: Knobs,

@@ -1,8 +1,7 @@
-//! What of a journal is still to be undone.
+//! Reduction of a journal to the changes still to be undone.
 //!
-//! The same file may be written many times while a group is kept. What counts
-//! is what it held at first, and what we wrote: that tells whether somebody
-//! else has written since.
+//! A file may be written many times during the life of a group. Undo needs its first
+//! value, and the values that Plimsoll wrote, to detect external changes.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -12,16 +11,18 @@ use plimsoll_cgroupfs::os;
 use super::entry::Entry;
 use crate::tasks::TaskId;
 
-/// How to put back one kernel file.
+/// Data to restore one kernel file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileRestore {
     pub path: PathBuf,
-    /// What it held at first.
+    /// Inode of its cgroup's folder, if known, to detect that the cgroup was recreated.
+    pub inode: Option<u64>,
+    /// First value, before any write by Plimsoll.
     pub old: String,
-    /// What we wrote, the last at the end. Anything else is somebody else's,
-    /// and stays.
+    /// Values that Plimsoll wrote, the last at the end. Any other value is an external
+    /// change and stays.
     pub ours: Vec<String>,
-    /// A loop wrote it: there is no telling whose a value is.
+    /// A control loop wrote it, so external changes cannot be detected.
     pub driven: bool,
 }
 
@@ -40,25 +41,25 @@ impl FileRestore {
     }
 }
 
-/// How to put back the nice level of one task.
+/// Data to restore the nice level of one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TaskRestore {
     pub task: TaskId,
-    /// What it had at first.
+    /// First nice level, before any change by Plimsoll.
     pub old: i32,
-    /// What we gave it, as `ours` of a file. Empty: it is put back whatever
-    /// it has.
+    /// Levels that Plimsoll set, as in [`FileRestore::ours`]. Empty: `old` is restored
+    /// unconditionally.
     pub ours: Vec<i32>,
 }
 
-/// How to put back the nice level of tasks that have inherited it in a cgroup.
+/// Data to restore the nice level of tasks that inherited it in a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GroupRestore {
     /// The cgroup's `cgroup.procs`.
     pub processes: PathBuf,
-    /// What most tasks had at first.
+    /// First nice level of most tasks.
     pub old: i32,
-    /// What we gave them.
+    /// Levels that Plimsoll set.
     pub ours: Vec<i32>,
 }
 
@@ -73,7 +74,7 @@ impl GroupRestore {
     }
 }
 
-/// What is to be put back, in the order in which it was changed first.
+/// Everything to be restored, in the order of the first change.
 #[derive(Debug, Default)]
 pub(crate) struct Restores {
     pub files: Vec<FileRestore>,
@@ -83,7 +84,7 @@ pub(crate) struct Restores {
     pub others: Vec<Entry>,
 }
 
-/// The entries that still count: those of what was put back are left out.
+/// Removes entries that a later `Released` entry makes obsolete.
 fn unreleased(entries: Vec<Entry>) -> Vec<Entry> {
     let mut paths: HashSet<PathBuf> = HashSet::new();
     let mut tasks: HashSet<i32> = HashSet::new();
@@ -122,7 +123,7 @@ fn unreleased(entries: Vec<Entry>) -> Vec<Entry> {
     kept
 }
 
-/// What is to be put back.
+/// Collects everything to be restored.
 pub(crate) fn restores(entries: Vec<Entry>) -> Restores {
     let mut restores = Restores::default();
     let Restores {
@@ -175,6 +176,7 @@ pub(crate) fn restores(entries: Vec<Entry>) -> Restores {
         let index = *file_of.entry(path).or_insert_with_key(|path| {
             files.push(FileRestore {
                 path: path.clone(),
+                inode: None,
                 old,
                 ours: Vec::new(),
                 driven: false,
@@ -184,10 +186,19 @@ pub(crate) fn restores(entries: Vec<Entry>) -> Restores {
         files[index].driven |= new.is_none();
         files[index].ours.extend(new);
     }
+    let held = others.iter().filter_map(|entry| match entry {
+        Entry::Hold { folder, inode } => Some((folder.as_path(), *inode)),
+        _ => None,
+    });
+    let inodes: HashMap<&Path, u64> = held.collect();
+    for file in files {
+        let folder = file.path.parent();
+        file.inode = folder.and_then(|folder| inodes.get(folder)).copied();
+    }
     restores
 }
 
-/// Whether there is anything left to undo of an entry of another kind.
+/// Returns true if an entry of another kind still has something to undo.
 fn is_live(entry: &Entry) -> bool {
     match entry {
         Entry::Publish { path } => os::exists(path),
@@ -207,7 +218,7 @@ fn is_live(entry: &Entry) -> bool {
     }
 }
 
-/// Of entries that replace earlier ones, only the last counts.
+/// Keeps only the last of entries that replace earlier ones.
 fn keep_last(entries: &mut Vec<Entry>) {
     let mut seen = HashSet::new();
     let mut is_last = |entry: &Entry| match entry {

@@ -1,4 +1,4 @@
-//! What was done to the system, written down before it is done.
+//! Write-ahead journal of changes to the system.
 //!
 //! The owner keeps journals: files of JSON lines below the runtime folder, locked for as long as
 //! the owner lives. A journal that is not locked belongs to an owner that is gone, however it
@@ -24,7 +24,7 @@ use crate::runtime::{set_aside, temporary};
 
 pub use entry::{Entry, Header, VERSION};
 pub(crate) use live::{FileRestore, GroupRestore, Restores, TaskRestore, live, restores};
-pub use text::{Sound, file_stem};
+pub use text::{Parsed, file_stem};
 
 /// Earlier versions had a socket of each group beside its journal.
 const SOCKET_EXTENSION: &str = "socket";
@@ -51,7 +51,7 @@ fn invalid(path: &Path, problem: &str) -> EngineError {
     failed(path)(io::Error::new(io::ErrorKind::InvalidData, problem))
 }
 
-/// Whether an open file is the one that `path` leads to.
+/// Returns true if `path` refers to the open file.
 pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     let id = |found: Found| (found.device, found.inode);
     matches!(
@@ -79,7 +79,7 @@ impl Header {
         }
     }
 
-    /// Whether it was written before the machine was booted.
+    /// Returns true if the journal was written before the current boot.
     pub fn is_of_another_boot(&self) -> bool {
         self.boot.is_some() && self.boot != boot_id()
     }
@@ -148,12 +148,12 @@ impl Journal {
             path,
             is_torn: true,
         };
-        // Where it cannot be cut, what is there can be undone nevertheless.
+        // If the torn line cannot be cut off, the whole lines can still be undone.
         let _ = journal.cut_torn_line();
         Ok(Some(journal))
     }
 
-    /// What is written from now on must not continue half a line.
+    /// Cuts off a torn last line, so that the next entry does not continue it.
     fn cut_torn_line(&mut self) -> io::Result<()> {
         let bytes = self.file.read_whole()?;
         let whole = bytes.iter().rposition(|byte| *byte == b'\n');
@@ -177,7 +177,7 @@ impl Journal {
         })
     }
 
-    /// Whether a living process keeps the journal at `path`.
+    /// Returns true if a running process keeps the journal at `path`.
     pub fn is_kept(path: &Path) -> bool {
         is_kept(path).unwrap_or(false)
     }
@@ -209,9 +209,9 @@ impl Journal {
         self.file.sync().map_err(failed(&self.path))
     }
 
-    /// Writes down what has been done, which need not be on disk: when it is
-    /// lost, it is only undone again. It is lost as a whole: half of it could say that a file is
-    /// nobody's any more, and not whose it is now.
+    /// Appends entries about completed changes without waiting for the disk: if they are lost, the
+    /// changes are only undone again. All entries are lost together, because a part of them could
+    /// release a file without naming its new owner.
     ///
     /// # Errors
     /// When the disk is full or broken.
@@ -220,33 +220,32 @@ impl Journal {
         self.append(&text)
     }
 
-    /// What was written so far. A last line that was cut off stands for a
-    /// change that was never made.
+    /// Reads the header and all entries. A torn last line is ignored, because its change
+    /// was never made.
     ///
     /// # Errors
     /// When it cannot be read, is damaged or of a later version.
     pub fn read(&mut self) -> Result<(Option<Header>, Vec<Entry>)> {
-        let sound = self.read_sound()?;
-        match sound.damaged.first() {
+        let parsed = self.read_valid()?;
+        match parsed.damaged.first() {
             Some(problem) => Err(invalid(&self.path, problem)),
-            None => Ok((sound.header, sound.entries)),
+            None => Ok((parsed.header, parsed.entries)),
         }
     }
 
-    /// What can be read of it, also where something else has damaged it.
+    /// Reads all valid lines, even if the journal is damaged.
     ///
     /// # Errors
     /// When it cannot be read at all or is of a later version.
-    pub fn read_sound(&mut self) -> Result<Sound> {
+    pub fn read_valid(&mut self) -> Result<Parsed> {
         let bytes = self.file.read_whole().map_err(failed(&self.path))?;
         text::parse(&bytes).map_err(|problem| invalid(&self.path, &problem))
     }
 
-    /// Writes the journal anew, in one step: whoever looks finds the old one
-    /// or the new one, and either is kept. What has been put back is left out,
-    /// and of each file and task only what was there at first and what we
-    /// wrote last is kept. To be called while no change is under way. Returns
-    /// how many entries are left.
+    /// Compacts the journal atomically: readers find either the old or the new file, and
+    /// both are locked. Drops entries already undone, and keeps only the first old and
+    /// the last new value of each file and task. Must not be called while a change is
+    /// under way. Returns the number of entries left.
     ///
     /// # Errors
     /// When it cannot be read or written; then it is as it was.
@@ -291,7 +290,7 @@ impl Journal {
         Ok(aside)
     }
 
-    /// Everything is undone: the journal goes, and what lay beside it.
+    /// Removes the journal and its companion files once everything is undone.
     ///
     /// # Errors
     /// When it cannot be removed.
@@ -320,21 +319,22 @@ impl Journal {
     }
 }
 
-/// What the journal at `path` says now, kept or not. `None`: it cannot be read.
-fn peek(path: &Path) -> Option<Sound> {
+/// Parses the journal at `path`, locked or not. `None`: it cannot be read.
+fn peek(path: &Path) -> Option<Parsed> {
     text::parse(&os::read(path).ok()?).ok()
 }
 
-/// What all journals in `folder` say, kept or not. Those that cannot be read
-/// are left out.
+/// Returns the entries of all journals in `folder`, locked or not. Unreadable journals
+/// are skipped.
 pub fn entries_of_all(folder: &Path) -> Vec<Entry> {
     let paths = list(folder).unwrap_or_default().into_iter();
     let parsed = paths.filter_map(|path| peek(&path));
-    parsed.flat_map(|sound| sound.entries).collect()
+    parsed.flat_map(|parsed| parsed.entries).collect()
 }
 
-/// Waits until the last owner keeps no journal any more, for the new one: the kernel frees the files
-/// of a process that ends one by one, and its ownership of the tree may be the first.
+/// Waits until the previous owner has released all journals, before a new owner starts: the kernel
+/// closes the files of an exiting process one by one, and may release its ownership of the tree
+/// first.
 ///
 /// # Errors
 /// When a journal cannot be looked at.

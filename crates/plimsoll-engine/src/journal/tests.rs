@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use super::*;
 use samples::{entry, header};
 
-/// What journals of tests are made of.
+/// Sample headers and entries.
 pub(super) mod samples {
     use super::*;
     use crate::knobs::Knobs;
@@ -63,7 +63,7 @@ fn what_follows_a_torn_line_is_not_lost() {
     let mut journal = Journal::create(folder.path(), &header("a")).unwrap();
     let path = journal.path().to_owned();
     journal.record(&[entry("1")]).unwrap();
-    // As on a full disk, by one that was killed before it could cut it off.
+    // As on a full disk, when the writer was killed before it could cut off the line.
     journal.append("{\"write\": {\"pa").unwrap();
     drop(journal);
     let mut journal = Journal::take_over(&path).unwrap().unwrap();
@@ -134,8 +134,8 @@ fn a_damaged_journal_is_read_as_far_as_it_goes() {
     journal.record(&[entry("2")]).unwrap();
     assert!(journal.read().unwrap_err().to_string().contains("line 3"));
     assert!(journal.rewrite().is_err());
-    let sound = journal.read_sound().unwrap();
-    assert_eq!(sound.entries, [entry("1"), entry("2")]);
+    let parsed = journal.read_valid().unwrap();
+    assert_eq!(parsed.entries, [entry("1"), entry("2")]);
     let aside = journal.set_aside().unwrap();
     assert!(aside.ends_with("a.journal.damaged") && aside.exists());
     assert!(list(folder.path()).unwrap().is_empty());

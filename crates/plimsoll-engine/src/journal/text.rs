@@ -9,17 +9,17 @@ use super::entry::{Entry, Header, VERSION};
 
 /// The longest name that is a file's as it stands, but for the extension.
 const STEM_LENGTH_MAX: usize = 200;
-/// What is kept of a longer one.
+/// Length to which a longer name is cut.
 const STEM_LENGTH_CUT: usize = 150;
 
-/// What a journal says, as far as it can be read.
+/// Readable contents of a journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sound {
+pub struct Parsed {
     /// `None`: nothing was written yet, or its line is damaged.
     pub header: Option<Header>,
     /// All entries that can be read.
     pub entries: Vec<Entry>,
-    /// The lines that cannot, with their number and what is wrong.
+    /// Unreadable lines, each with its number and the error.
     pub damaged: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn lines(entries: &[Entry]) -> io::Result<String> {
     Ok(text)
 }
 
-/// One line for all: they are there together, or none of them is.
+/// Formats all entries as one line, so that a crash keeps all of them or none.
 pub(super) fn together(entries: &[Entry]) -> io::Result<String> {
     match entries {
         [] => Ok(String::new()),
@@ -56,31 +56,32 @@ fn entries_of(line: &[u8]) -> serde_json::Result<Vec<Entry>> {
     serde_json::from_slice(line).map(|entry| vec![entry])
 }
 
-/// What a journal's text says. A line without its end was cut off by a crash.
+/// Parses the text of a journal. A last line without a newline was cut off by a crash
+/// and is ignored.
 ///
 /// # Errors
-/// When it is of a later version.
-pub(super) fn parse(bytes: &[u8]) -> Result<Sound, String> {
-    let mut sound = Sound::default();
+/// When the journal is of a later version.
+pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, String> {
+    let mut parsed = Parsed::default();
     let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
-        return Ok(sound);
+        return Ok(parsed);
     };
     for (index, line) in bytes[..end].split(|byte| *byte == b'\n').enumerate() {
         let damaged = |error: serde_json::Error| format!("line {}: {error}", index + 1);
         if index > 0 {
             match entries_of(line) {
-                Ok(entries) => sound.entries.extend(entries),
-                Err(error) => sound.damaged.push(damaged(error)),
+                Ok(entries) => parsed.entries.extend(entries),
+                Err(error) => parsed.damaged.push(damaged(error)),
             }
             continue;
         }
         check_version(line)?;
         match serde_json::from_slice(line) {
-            Ok(header) => sound.header = Some(header),
-            Err(error) => sound.damaged.push(damaged(error)),
+            Ok(header) => parsed.header = Some(header),
+            Err(error) => parsed.damaged.push(damaged(error)),
         }
     }
-    Ok(sound)
+    Ok(parsed)
 }
 
 /// Refuses a header of a later version, whatever else that says.
@@ -94,9 +95,8 @@ fn check_version(line: &[u8]) -> Result<(), String> {
     }
 }
 
-/// What the files of a group are called, without their extension: its name,
-/// where that is good for a file, else the name with all else escaped. No two
-/// names share one.
+/// Name of a group's files without the extension: the group's name, with characters
+/// not allowed in a file name escaped. Unique for each name.
 pub fn file_stem(name: &str) -> String {
     let mut stem = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -139,12 +139,12 @@ mod tests {
         let whole = line(&header(VERSION)).unwrap();
         let one = line(&entry("1")).unwrap();
         for cut in 0..one.len() - 1 {
-            let sound = parse(format!("{whole}{one}{}", &one[..cut]).as_bytes()).unwrap();
-            assert_eq!(sound.entries, [entry("1")]);
-            assert_eq!(sound.damaged, <[String; 0]>::default());
+            let parsed = parse(format!("{whole}{one}{}", &one[..cut]).as_bytes()).unwrap();
+            assert_eq!(parsed.entries, [entry("1")]);
+            assert_eq!(parsed.damaged, <[String; 0]>::default());
         }
         for cut in 0..whole.len() - 1 {
-            assert_eq!(parse(&whole.as_bytes()[..cut]).unwrap(), Sound::default());
+            assert_eq!(parse(&whole.as_bytes()[..cut]).unwrap(), Parsed::default());
         }
     }
 
@@ -154,8 +154,8 @@ mod tests {
         let both = [entry("1"), entry("2")];
         let line = together(&both).unwrap();
         for cut in 0..line.len() {
-            let sound = parse(format!("{whole}{}", &line[..cut]).as_bytes()).unwrap();
-            assert!(sound.entries.is_empty() && sound.damaged.is_empty());
+            let parsed = parse(format!("{whole}{}", &line[..cut]).as_bytes()).unwrap();
+            assert!(parsed.entries.is_empty() && parsed.damaged.is_empty());
         }
         assert_eq!(
             parse(format!("{whole}{line}").as_bytes()).unwrap().entries,
@@ -171,10 +171,10 @@ mod tests {
         let mut bytes = format!("{whole}{one}garbage\n").into_bytes();
         bytes.extend([0xff, 0, b'\n']);
         bytes.extend(two.as_bytes());
-        let sound = parse(&bytes).unwrap();
-        assert_eq!(sound.header, Some(header(VERSION)));
-        assert_eq!(sound.entries, [entry("1"), entry("2")]);
-        let lines: Vec<_> = sound.damaged.iter().map(|text| &text[..7]).collect();
+        let parsed = parse(&bytes).unwrap();
+        assert_eq!(parsed.header, Some(header(VERSION)));
+        assert_eq!(parsed.entries, [entry("1"), entry("2")]);
+        let lines: Vec<_> = parsed.damaged.iter().map(|text| &text[..7]).collect();
         assert_eq!(lines, ["line 3:", "line 4:"]);
         let headless = parse(format!("{{\n{one}").as_bytes()).unwrap();
         assert_eq!((headless.header, headless.damaged.len()), (None, 1));
@@ -187,7 +187,7 @@ mod tests {
         assert!(parse(later.as_bytes()).unwrap_err().contains("version 3"));
         let strange = b"{\"version\": 9, \"is\": \"otherwise quite different\"}\n";
         assert!(parse(strange).unwrap_err().contains("version 9"));
-        // As version 1 wrote it.
+        // Format of version 1.
         let old = concat!(
             r#"{"version":1,"name":"encode","pid":77,"persistent":false,"#,
             r#""subject":"sh -c true","knobs":{"class":"batch","per-task":false}}"#,
@@ -203,17 +203,17 @@ mod tests {
             r#"{"schedule":{"folder":"/c/plimsoll-batch/encode"}}"#,
             "\n",
         );
-        let sound = parse(old.as_bytes()).unwrap();
-        assert!(sound.damaged.is_empty(), "{:?}", sound.damaged);
-        assert_eq!(sound.header.unwrap().version, 1);
-        assert_eq!(sound.entries.len(), 5);
+        let parsed = parse(old.as_bytes()).unwrap();
+        assert!(parsed.damaged.is_empty(), "{:?}", parsed.damaged);
+        assert_eq!(parsed.header.unwrap().version, 1);
+        assert_eq!(parsed.entries.len(), 5);
         let renice = Entry::Renice {
             tid: 9,
             start_time: 5,
             old: 3,
             new: None,
         };
-        assert_eq!(sound.entries[3], renice);
+        assert_eq!(parsed.entries[3], renice);
     }
 
     #[test]

@@ -121,7 +121,7 @@ pub struct CpuMax {
 }
 
 impl CpuMax {
-    /// Completes the line with what is set already.
+    /// Completes missing values from those in force.
     ///
     /// # Errors
     /// When the completed values are out of range.

@@ -80,7 +80,7 @@ impl fmt::Display for SoftCap {
     }
 }
 
-/// After this time, what ran counts half in the usage rate.
+/// Time after which past runtime counts half in the usage rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HalfLife {
     /// 50 ms to 60 s.

@@ -10,13 +10,13 @@ use super::error::KnobError;
 use super::serde_as_text;
 use super::units::{self, PPM};
 
-/// Where a group stands among all work of the machine.
+/// Rank of a group among all work of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// As any other work.
+    /// Same standing as all other work.
     Normal,
-    /// Below it: only in time that nobody else wants.
+    /// Below normal work: runs only in time that no other work uses.
     Batch,
 }
 

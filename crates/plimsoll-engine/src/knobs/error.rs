@@ -1,9 +1,9 @@
-//! What is wrong with a knob that a user wrote.
+//! Error of a knob's value.
 
 use thiserror::Error;
 
-/// A knob's value that cannot be used: which knob, what was written, what
-/// is allowed.
+/// Invalid value of a knob: the knob's name, the text as written, and the allowed
+/// forms.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{knob}: `{value}` {problem}; allowed: {allowed}")]
 pub struct KnobError {
@@ -11,9 +11,9 @@ pub struct KnobError {
     pub knob: &'static str,
     /// The text as it was written.
     pub value: String,
-    /// What is wrong with it, as the middle of a sentence.
+    /// Description of the problem, as the middle of a sentence.
     pub problem: String,
-    /// What would have been right.
+    /// Allowed forms.
     pub allowed: String,
 }
 

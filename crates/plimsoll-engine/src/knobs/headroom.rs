@@ -19,12 +19,12 @@ const TOLERANCE_FORMS: &str = "RUNTIME/PERIOD such as 1ms/100ms (period of 1ms t
 pub enum Headroom {
     /// A share of all CPUs, averaged over time; in ppm.
     Share(u32),
-    /// That many CPUs at every instant.
+    /// A number of CPUs at every instant.
     Cpus(u32),
 }
 
 impl Headroom {
-    /// As a share of `nr_cpus`, in ppm.
+    /// Returns the headroom as a share of `nr_cpus`, in ppm.
     pub fn share_ppm(self, nr_cpus: u32) -> u32 {
         match self {
             Self::Share(ppm) => ppm,
@@ -81,10 +81,10 @@ impl fmt::Display for Headroom {
     }
 }
 
-/// What side work may always run, all of it together.
+/// Runtime that all batch work together is always allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tolerance {
-    /// 0: side work may starve.
+    /// 0: batch work may starve.
     pub runtime_ns: u64,
     /// The period.
     pub period_ns: u64,

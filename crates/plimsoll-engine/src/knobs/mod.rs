@@ -1,4 +1,4 @@
-//! The knobs: what a user can ask for, and how each is written.
+//! Knobs that a user can set, and their textual forms.
 //!
 //! One type a knob, with its range checked where it is made. The same words
 //! serve the command line, the configuration file and every other reader.
@@ -20,11 +20,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Everything that can be asked of one group. What is `None` is left alone.
+/// All knobs of one group. A knob that is `None` is left alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Knobs {
-    /// Above or below everybody else's work.
+    /// Rank of the group among all work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<Class>,
     /// Nice level of the group's tasks.
@@ -45,7 +45,7 @@ pub struct Knobs {
     /// Soft cap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soft_cap: Option<SoftCap>,
-    /// Of the usage rate.
+    /// Half-life of the usage rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_life: Option<HalfLife>,
     /// Caps hold for each task by itself, not for all together.
@@ -54,7 +54,7 @@ pub struct Knobs {
     /// Idle CPU to keep while the group runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headroom: Option<Headroom>,
-    /// What all batch work together may run all the same.
+    /// Runtime that all batch work together is allowed despite the headroom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerance: Option<Tolerance>,
     /// The most of any one CPU.
@@ -63,17 +63,17 @@ pub struct Knobs {
 }
 
 impl Knobs {
-    /// Whether nothing is asked for.
+    /// Returns true if no knob is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether there is a hard or a soft cap.
+    /// Returns true if there is a hard or a soft cap.
     pub fn has_cap(&self) -> bool {
         self.cap.is_some() || self.soft_cap.is_some()
     }
 
-    /// Takes over what `newer` sets and keeps the rest.
+    /// Returns these knobs, with those set in `newer` replaced.
     pub fn overlaid(&self, newer: &Self) -> Self {
         Self {
             class: newer.class.or(self.class),
@@ -91,8 +91,7 @@ impl Knobs {
         }
     }
 
-    /// Checks what no single knob can know: that those which only make sense
-    /// together are together, and sums.
+    /// Checks constraints between knobs: that dependent knobs are set together, and sums.
     ///
     /// # Errors
     /// Names the first knob that has no use as it stands.

@@ -10,7 +10,7 @@ pub const NSEC_PER_USEC: u64 = 1_000;
 /// Parts per million that make a whole.
 pub const PPM: u64 = 1_000_000;
 
-/// Why a text is no number with a unit.
+/// Reason why a text is no number with a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnitError {
     /// Nothing was written.
@@ -81,7 +81,7 @@ fn scaled(whole: &str, fraction: &str, scale: u64) -> Result<u64, UnitError> {
 /// A duration such as `600ms`, `1.5s`, `250us`, `100µs`, `40ns`, in nanoseconds.
 ///
 /// # Errors
-/// Says what is wrong with `text`.
+/// Describes the error in `text`.
 pub fn duration_ns(text: &str) -> Result<u64, UnitError> {
     let (whole, fraction, unit) = split(text.trim())?;
     let scale = match unit {
@@ -98,7 +98,7 @@ pub fn duration_ns(text: &str) -> Result<u64, UnitError> {
 /// A percentage such as `30%` or `12.5%`, in ppm of one whole.
 ///
 /// # Errors
-/// Says what is wrong with `text`.
+/// Describes the error in `text`.
 pub fn percent_ppm(text: &str) -> Result<u64, UnitError> {
     let (whole, fraction, unit) = split(text.trim())?;
     match unit {
@@ -111,7 +111,7 @@ pub fn percent_ppm(text: &str) -> Result<u64, UnitError> {
 /// A number of CPUs such as `2cpus`, `1cpu` or `1.5cpus`, in ppm of one CPU.
 ///
 /// # Errors
-/// Says what is wrong with `text`.
+/// Describes the error in `text`.
 pub fn cpus_ppm(text: &str) -> Result<u64, UnitError> {
     let (whole, fraction, unit) = split(text.trim())?;
     match unit {

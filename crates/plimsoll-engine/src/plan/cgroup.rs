@@ -1,4 +1,4 @@
-//! What the stock kernel's knobs can do.
+//! Mechanisms of the stock kernel.
 
 use super::{Fidelity, How, Mechanisms, approximate, impossible};
 use crate::host::Capabilities;
@@ -11,7 +11,7 @@ pub(super) struct StockKnobs<'a> {
 }
 
 impl StockKnobs<'_> {
-    /// How a group is put below all others, and what that lacks.
+    /// Returns the mechanism that puts a group below all others, and its loss.
     fn background(&self) -> (String, &'static str) {
         if self.host.has_idle {
             (
@@ -27,7 +27,7 @@ impl StockKnobs<'_> {
         }
     }
 
-    /// What to do about a knob that the stock kernel does not have.
+    /// Returns a hint for a knob that the stock kernel does not have.
     fn sched_ext_only(&self) -> String {
         let flags = match self.knobs.class {
             Some(Class::Batch) => "--enforcer sched-ext",

@@ -1,8 +1,8 @@
-//! Which mechanism of this host enforces each knob, and with what loss.
+//! Selects the mechanism that enforces each knob on this host, and states its loss.
 //!
-//! Made from a policy set and what the host can do; `doctor` and `--dry-run`
-//! print it. Nothing is silently dropped: what cannot be enforced is an
-//! error, unless the user said `--best-effort`.
+//! Computed from a group's policy and the host's capabilities; `doctor` and `--dry-run`
+//! print it. No knob is silently dropped: a knob that cannot be enforced is an error,
+//! unless the user passed `--best-effort`.
 
 mod cgroup;
 mod sched_ext;
@@ -10,26 +10,26 @@ mod sched_ext;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, Result};
+use crate::group_policy::GroupPolicy;
 use crate::host::{Capabilities, Mode, SchedExt};
 use crate::knobs::{Burst, Class, Headroom, Knobs};
-use crate::policy_set::{GroupPolicy, PolicySet};
 use cgroup::StockKnobs;
 use sched_ext::Scheduler;
 
-/// How well a knob is enforced.
+/// Fidelity with which a knob is enforced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "fidelity")]
 pub enum Fidelity {
-    /// As specified.
+    /// Enforced as specified.
     Exact,
-    /// In substance, with a loss that is told.
+    /// Enforced with a loss, which is reported.
     Approximate {
-        /// What is lost.
+        /// Description of the loss.
         loss: String,
     },
-    /// Not on this host.
+    /// Not enforceable on this host.
     Impossible {
-        /// Why, and what could.
+        /// Reason, and an alternative that can.
         reason: String,
     },
 }
@@ -43,21 +43,21 @@ pub struct PlanItem {
     pub knob: &'static str,
     /// Its value as text.
     pub value: String,
-    /// What enforces it.
+    /// Mechanism that enforces it.
     pub mechanism: String,
-    /// How well.
+    /// Fidelity of the mechanism.
     #[serde(flatten)]
     pub fidelity: Fidelity,
 }
 
-/// What will be done for a policy set on this host.
+/// Plan of a group's policy on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// Every knob of every group.
     pub items: Vec<PlanItem>,
     #[serde(skip)]
     has_burst: bool,
-    /// What people should know before it is carried out.
+    /// Warnings to show before the plan is carried out.
     #[serde(skip)]
     pub warnings: Vec<String>,
 }
@@ -65,14 +65,14 @@ pub struct Plan {
 /// The whole machine.
 const PPM_ALL: u32 = 1_000_000;
 
-/// Whether Plimsoll's BPF scheduler schedules a group, once it is loaded. The
-/// others stay with the stock kernel's knobs.
+/// Returns true if Plimsoll's BPF scheduler, once loaded, schedules a group. All other
+/// groups stay with the stock kernel's knobs.
 pub fn is_scheduled(knobs: &Knobs, mode: Mode) -> bool {
     mode == Mode::All || knobs.class == Some(Class::Batch)
 }
 
-/// Whether a group asks for what the stock kernel's knobs cannot do, or only
-/// in another sense than asked, and a BPF scheduler can.
+/// Returns true if a group has knobs that a BPF scheduler can enforce and the stock
+/// kernel cannot, or only with a different meaning.
 pub fn needs_sched_ext(knobs: &Knobs, mode: Mode) -> bool {
     let only_there = exceeds_quota(knobs)
         || knobs.cpu_limit.is_some()
@@ -88,38 +88,34 @@ fn exceeds_quota(knobs: &Knobs) -> bool {
 }
 
 impl Plan {
-    /// Plans every knob of `wanted` for the stock knobs of a host that can do
-    /// what `host` says.
-    pub fn new(wanted: &PolicySet, host: &Capabilities) -> Self {
-        Self::with(wanted, host, None)
-    }
-
-    /// The same with Plimsoll's BPF scheduler for the groups that it schedules.
-    pub fn with_sched_ext(wanted: &PolicySet, host: &Capabilities, scheduler: SchedExt) -> Self {
-        Self::with(wanted, host, Some(scheduler))
-    }
-
-    fn with(wanted: &PolicySet, host: &Capabilities, scheduler: Option<SchedExt>) -> Self {
+    /// Plans every knob of a group for a host with these capabilities. `scheduler`: the BPF
+    /// scheduler, which enforces the groups that it schedules; `None`: stock knobs alone.
+    ///
+    /// # Errors
+    /// Names the first knob, or the name, that cannot be used.
+    pub fn new(
+        group: &GroupPolicy,
+        host: &Capabilities,
+        scheduler: Option<SchedExt>,
+    ) -> Result<Self> {
+        group.check()?;
         let mut plan = Self {
             items: Vec::new(),
             has_burst: host.has_burst,
             warnings: Vec::new(),
         };
-        for group in wanted.groups() {
-            let knobs = &group.knobs;
-            match scheduler.filter(|scheduler| is_scheduled(knobs, scheduler.mode)) {
-                Some(scheduler) => {
-                    let mechanisms = Scheduler { host, scheduler };
-                    plan.items.extend(items(group, &mechanisms));
-                    plan.warnings.extend(disturbance(knobs));
-                }
-                None => plan.items.extend(items(group, &StockKnobs { host, knobs })),
+        let knobs = &group.knobs;
+        match scheduler.filter(|scheduler| is_scheduled(knobs, scheduler.mode)) {
+            Some(scheduler) => {
+                plan.items = items(group, &Scheduler { host, scheduler });
+                plan.warnings.extend(disturbance(knobs));
             }
+            None => plan.items = items(group, &StockKnobs { host, knobs }),
         }
-        plan
+        Ok(plan)
     }
 
-    /// Whether the plan may be carried out.
+    /// Checks that the plan may be carried out.
     ///
     /// # Errors
     /// Names the first knob that this host cannot enforce, unless
@@ -137,8 +133,8 @@ impl Plan {
         Ok(())
     }
 
-    /// What is left of a group's knobs once those are dropped or cut that
-    /// this host cannot enforce.
+    /// Returns a group's knobs without those that this host cannot enforce; some of them
+    /// are reduced instead of dropped.
     pub fn enforceable(&self, group: &str, knobs: &Knobs) -> Knobs {
         let mut left = knobs.clone();
         let impossible = |item: &&PlanItem| {
@@ -166,7 +162,7 @@ fn burst_within_quota(knobs: &Knobs) -> Option<Burst> {
     })
 }
 
-/// What a burst above the quota may do to others.
+/// Returns a warning that a burst above the quota may disturb other groups.
 fn disturbance(knobs: &Knobs) -> Option<String> {
     let burst = knobs.burst.filter(|_| exceeds_quota(knobs))?;
     Some(format!(
@@ -175,10 +171,10 @@ fn disturbance(knobs: &Knobs) -> Option<String> {
     ))
 }
 
-/// What enforces a knob, and how well.
+/// Mechanism and fidelity of a knob.
 type How = (String, Fidelity);
 
-/// The means of one interface of the kernel.
+/// Mechanisms of one kernel interface.
 trait Mechanisms {
     fn class(&self, class: Class) -> How;
     fn nice(&self) -> How;
@@ -205,7 +201,7 @@ fn impossible(reason: impl Into<String>) -> Fidelity {
 }
 
 /// Plans one group.
-fn items(group: &GroupPolicy, means: &dyn Mechanisms) -> Vec<PlanItem> {
+fn items(group: &GroupPolicy, mechanisms: &dyn Mechanisms) -> Vec<PlanItem> {
     let knobs = &group.knobs;
     let mut items = Vec::new();
     let mut add = |knob, value: Option<String>, how: &dyn Fn() -> How| {
@@ -226,27 +222,27 @@ fn items(group: &GroupPolicy, means: &dyn Mechanisms) -> Vec<PlanItem> {
             }
         };
     }
-    knob!("class", class, |v| means.class(v));
-    knob!("nice", nice, |_| means.nice());
-    knob!("weight", weight, |_| means.weight());
-    knob!("quota", quota, |_| means.quota());
-    knob!("burst", burst, |v| means.burst(v));
-    knob!("cap", cap, |_| means.cap());
-    knob!("soft-cap", soft_cap, |_| means.soft_cap());
-    knob!("half-life", half_life, |_| means.half_life());
+    knob!("class", class, |v| mechanisms.class(v));
+    knob!("nice", nice, |_| mechanisms.nice());
+    knob!("weight", weight, |_| mechanisms.weight());
+    knob!("quota", quota, |_| mechanisms.quota());
+    knob!("burst", burst, |v| mechanisms.burst(v));
+    knob!("cap", cap, |_| mechanisms.cap());
+    knob!("soft-cap", soft_cap, |_| mechanisms.soft_cap());
+    knob!("half-life", half_life, |_| mechanisms.half_life());
     add("per-task", knobs.per_task.then(|| "true".into()), &|| {
-        means.per_task()
+        mechanisms.per_task()
     });
-    knob!("headroom", headroom, |v| means.headroom(v));
-    knob!("tolerance", tolerance, |_| means.tolerance());
-    knob!("cpu-limit", cpu_limit, |_| means.cpu_limit());
+    knob!("headroom", headroom, |v| mechanisms.headroom(v));
+    knob!("tolerance", tolerance, |_| mechanisms.tolerance());
+    knob!("cpu-limit", cpu_limit, |_| mechanisms.cpu_limit());
     items
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy_set::Selector;
+    use crate::group_policy::Selector;
 
     fn plan(json: &str) -> (Plan, Knobs) {
         let knobs: Knobs = serde_json::from_str(json).unwrap();
@@ -256,8 +252,8 @@ mod tests {
             knobs: knobs.clone(),
             scheduler: None,
         };
-        let set = PolicySet::new(vec![group]).unwrap();
-        (Plan::new(&set, &Capabilities::of_a_stock_kernel()), knobs)
+        let host = Capabilities::of_a_stock_kernel();
+        (Plan::new(&group, &host, None).unwrap(), knobs)
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What Plimsoll's BPF scheduler can do.
+//! Mechanisms of Plimsoll's BPF scheduler.
 
 use super::{Fidelity, How, Mechanisms, approximate, impossible};
 use crate::host::{Capabilities, Mode, SchedExt};
@@ -10,7 +10,7 @@ pub(super) struct Scheduler<'a> {
     pub scheduler: SchedExt,
 }
 
-/// What the scheduler's tasks get behind the fair class without an ext server.
+/// Loss of the scheduler's tasks behind the fair class without an ext server.
 const RESCUE_ONLY: &str = "this kernel has no ext server (Linux 7.0 and later): behind \
      saturating normal work, a task only runs once it has waited for 10s to 12s";
 
@@ -104,8 +104,8 @@ impl Mechanisms for Scheduler<'_> {
 mod tests {
     use super::super::*;
     use super::*;
+    use crate::group_policy::{GroupPolicy, Selector};
     use crate::knobs::Knobs;
-    use crate::policy_set::{GroupPolicy, PolicySet, Selector};
 
     fn plan(json: &str, scheduler: SchedExt) -> Plan {
         let knobs: Knobs = serde_json::from_str(json).unwrap();
@@ -115,8 +115,8 @@ mod tests {
             knobs,
             scheduler: None,
         };
-        let set = PolicySet::new(vec![group]).unwrap();
-        Plan::with_sched_ext(&set, &Capabilities::of_a_stock_kernel(), scheduler)
+        let host = Capabilities::of_a_stock_kernel();
+        Plan::new(&group, &host, Some(scheduler)).unwrap()
     }
 
     const PARTIAL: SchedExt = SchedExt {

@@ -1,4 +1,4 @@
-//! The runtime folder: the owner's socket, its journals, and what they share.
+//! Runtime folder: the owner's socket, its journals, and their shared record.
 
 mod ownership;
 mod shared;
@@ -80,9 +80,9 @@ impl RuntimeFolder {
         Ok(())
     }
 
-    /// Lets everybody reach what is in it by name, as the socket of a daemon
-    /// has to be. Nobody else can list it, and all other files in it are for
-    /// its user alone.
+    /// Allows all users to open files in the folder by name, as clients of a daemon's
+    /// socket must. Other users cannot list it, and all other files in it are private to
+    /// its user.
     ///
     /// # Errors
     /// When it is not there or somebody else's.
@@ -92,16 +92,16 @@ impl RuntimeFolder {
     }
 }
 
-/// What a file is called until it is whole: its own name and more, so that
-/// no two files share it.
+/// Temporary name of a file until it is complete: its own name with a suffix, so
+/// that no two files share it.
 pub(crate) fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
 }
 
-/// Renames a damaged file, so that nothing finds it but people. Returns where it
-/// is.
+/// Renames a damaged file, so that Plimsoll does not read it again. Returns the new
+/// path.
 pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
     let mut name = path.as_os_str().to_owned();
     name.push(".damaged");

@@ -1,4 +1,4 @@
-//! Who owns a cgroup tree.
+//! Ownership of a cgroup tree.
 
 use std::fs::{File, OpenOptions};
 
@@ -12,9 +12,9 @@ use plimsoll_cgroupfs::{CgroupError, Hierarchy};
 /// process, however that ends.
 ///
 /// It is a lock on the base's `cgroup.procs`, so that processes of containers that share the
-/// tree see each other, whatever other folders they have. It takes an open file that can be
-/// written: nobody who may not change the tree can keep an owner out. (`flock` on the folder
-/// would let everybody do so.)
+/// tree see each other, whatever other folders they have. The lock requires a file open for
+/// writing, so a process without write access to the tree cannot block an owner. (`flock` on
+/// the folder would allow any process to do so.)
 #[derive(Debug)]
 pub struct Ownership {
     _file: File,

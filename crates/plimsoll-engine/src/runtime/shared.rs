@@ -12,7 +12,7 @@ use super::{RuntimeFolder, set_aside, temporary, write_atomically};
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry};
 
-/// What is written down of changes that belong to no single group.
+/// Record of changes that belong to no single group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shared {
     /// Folders of parent groups that were created. Removed once empty.
@@ -52,7 +52,7 @@ impl Shared {
         self.enabled.push(path.to_owned());
     }
 
-    /// Whether a file is still that of the cgroup that was meant.
+    /// Returns true if a file still belongs to the recorded cgroup.
     fn is_the_same(&self, path: &Path) -> bool {
         let found = path.parent().and_then(|folder| os::look(folder).ok());
         let known = self.inodes.get(path);
@@ -61,7 +61,7 @@ impl Shared {
 }
 
 impl RuntimeFolder {
-    /// The file that says what all journals share.
+    /// Path of the record shared by all journals.
     pub(super) fn shared_file(&self) -> PathBuf {
         self.path.join("shared.json")
     }
@@ -76,7 +76,7 @@ impl RuntimeFolder {
         }
     }
 
-    /// What all journals share. Of another boot nothing is left.
+    /// Reads the record shared by all journals; empty if it is of another boot.
     ///
     /// # Errors
     /// When it is there but cannot be read.
@@ -89,14 +89,19 @@ impl RuntimeFolder {
         })
     }
 
-    /// Puts what is shared aside if it is damaged, for nothing of it is undone then, and removes it
-    /// if it is of another boot. Returns what to say about it.
+    /// Removes the temporary file of an owner that died while writing. A failure is retried at the
+    /// end.
+    fn remove_temporary(&self) {
+        let _ = os::remove_file(&temporary(&self.shared_file()));
+    }
+
+    /// Sets a damaged shared record aside, because it cannot be undone, and removes a record of
+    /// another boot. Returns a message for the user.
     ///
     /// # Errors
     /// When it cannot be read, renamed or removed.
     pub fn mend_shared(&self) -> Result<Option<String>> {
-        // Of an owner that died while it wrote.
-        let _ = os::remove_file(&temporary(&self.shared_file()));
+        self.remove_temporary();
         match self.read_shared() {
             Err(EngineError::Journal { source, .. })
                 if matches!(
@@ -119,7 +124,7 @@ impl RuntimeFolder {
         }
     }
 
-    /// Writes down what all journals share, on disk before it returns.
+    /// Writes the record shared by all journals, and syncs it to disk.
     ///
     /// # Errors
     /// When it cannot be written: then nothing may be changed.
@@ -153,7 +158,7 @@ impl RuntimeFolder {
         self.set_shared(shared)
     }
 
-    /// The same of journals of earlier versions, which have entries of controllers.
+    /// Adds the controllers that journals of earlier versions record as entries.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -185,11 +190,12 @@ impl RuntimeFolder {
         self.set_shared(shared)
     }
 
-    /// There is no group any more: undoes all that is shared. Returns what could not be undone.
+    /// Undoes all shared changes once no group is left. Returns the failures.
     ///
     /// # Errors
     /// When the shared file cannot be read or written.
     pub fn release_shared(&self) -> Result<Vec<String>> {
+        self.remove_temporary();
         self.release_parents()?;
         let mut shared = self.shared()?;
         if !shared.created.is_empty() || shared.enabled.is_empty() {

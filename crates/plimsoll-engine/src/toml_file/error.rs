@@ -21,7 +21,7 @@ pub enum FileError {
         line: usize,
         /// Column in characters, from 1.
         column: usize,
-        /// Field, value and what is allowed.
+        /// Field, value and allowed values.
         problem: String,
     },
     /// The system refuses to open or read the file.
@@ -38,7 +38,7 @@ pub enum FileError {
         /// The file, as it was named.
         file: String,
     },
-    /// The file is longer than what is read of one.
+    /// The file is longer than the limit.
     #[error("{file}: cannot be read: longer than {bytes_max} bytes")]
     TooLong {
         /// The file, as it was named.
@@ -97,7 +97,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A text. `file` is what messages call it.
+    /// Wraps a text. Messages call it `file`.
     #[must_use]
     pub fn new(file: &str, text: &str) -> Self {
         Self {
@@ -121,7 +121,7 @@ impl Source {
         &self.text
     }
 
-    /// What is written there, for messages.
+    /// Text at a place, for messages.
     #[must_use]
     pub fn written(&self, span: &std::ops::Range<usize>) -> &str {
         self.text.get(span.clone()).unwrap_or_default()

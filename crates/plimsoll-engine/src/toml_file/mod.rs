@@ -1,5 +1,5 @@
-//! Files that people write, in TOML: read so that every error points at line
-//! and column and says what is allowed.
+//! Reader for TOML files written by users. Every error names line, column and the
+//! allowed values.
 //!
 //! | file | subject |
 //! | --- | --- |

@@ -1,5 +1,4 @@
-//! Reading a table: values by their keys, each of the type that is wanted, and errors that point
-//! at what they are about.
+//! Typed access to the values of a table by key, with errors that point at the offending value.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -18,7 +17,7 @@ pub struct Table<'a> {
     /// Where it begins.
     start: usize,
     entries: &'a Entries,
-    /// What it describes, for messages.
+    /// Subject of the table, for messages.
     what: &'a str,
 }
 
@@ -373,9 +372,9 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The most that a whole number can be.
+/// Largest value of a whole number type.
 pub trait Bounds {
-    /// That.
+    /// The largest value of the type.
     const MOST: u64;
 }
 

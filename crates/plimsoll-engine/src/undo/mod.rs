@@ -4,7 +4,7 @@ mod nice;
 mod recover;
 mod values;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use plimsoll_cgroupfs::os;
 use plimsoll_cgroupfs::{move_process, read_ids, read_text, threads_below};
 
 use crate::error::{EngineError, Result};
-use crate::journal::{self, Entry, FileRestore, Header, Journal, Restores};
+use crate::journal::{self, Entry, Header, Journal, Restores};
 use crate::own_groups::may_be_own;
 use crate::policies::Policies;
 use crate::runtime::{RuntimeFolder, temporary};
@@ -27,17 +27,17 @@ use crate::tasks::{self, Policy, TaskId};
 /// A group that keeps forking is chased for this long.
 const EVACUATION_MAX: Duration = Duration::from_secs(10);
 
-/// What an undo did.
+/// Result of an undo.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UndoReport {
     /// Groups and targets that are as they were.
     pub undone: Vec<String>,
-    /// What could not be put back, or was changed by somebody else since.
+    /// Failures to restore, and external changes that were kept.
     pub problems: Vec<String>,
 }
 
 impl UndoReport {
-    /// Adds what another undo did.
+    /// Adds the result of another undo.
     pub fn extend(&mut self, more: Self) {
         self.undone.extend(more.undone);
         self.problems.extend(more.problems);
@@ -51,9 +51,9 @@ impl UndoReport {
     }
 }
 
-/// Undoes entries: first the values of files and tasks, then all else, the last
-/// first. Returns whether all is done: what the kernel refuses because of
-/// limits of other cgroups it may take later.
+/// Undoes entries: first the values of files and tasks, then all others in reverse
+/// order. Returns false if the kernel refused a value: it may accept the value later,
+/// once limits of other cgroups have changed.
 pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
     let Restores {
         files,
@@ -61,7 +61,6 @@ pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
         groups,
         others,
     } = journal::restores(entries.to_vec());
-    let files = of_held_cgroups(files, &others);
     let is_done = restore_files(&files, report);
     for restore in &tasks {
         restore_nice(restore, report);
@@ -81,25 +80,6 @@ pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
         }
     }
     is_done
-}
-
-/// The files but for those of cgroups that were removed, and made anew by others, since.
-fn of_held_cgroups(mut files: Vec<FileRestore>, others: &[Entry]) -> Vec<FileRestore> {
-    let inodes: HashMap<&Path, u64> = others
-        .iter()
-        .filter_map(|entry| match entry {
-            Entry::Hold { folder, inode } => Some((folder.as_path(), *inode)),
-            _ => None,
-        })
-        .collect();
-    files.retain(|file| {
-        let held = file
-            .path
-            .parent()
-            .and_then(|folder| inodes.get_key_value(folder));
-        held.is_none_or(|(folder, inode)| os::look(folder).is_ok_and(|found| found.inode == *inode))
-    });
-    files
 }
 
 /// The processes of all cgroups that were created or taken; `None`: none were, or no process was
@@ -165,7 +145,7 @@ fn undo_entry(entry: &Entry, all: &[Entry], report: &mut UndoReport) {
         } => report.note(repolicy(*tid, *start_time, *old)),
         Entry::Pin { folder } => report.note(remove_pins(folder)),
         Entry::Publish { path } => report.note(remove_file(path)),
-        // Of files and tasks; shared by all groups; nothing to undo.
+        // Restored above, shared by all groups, or nothing to undo.
         Entry::Write { .. }
         | Entry::Control { .. }
         | Entry::Renice { .. }
@@ -177,7 +157,7 @@ fn undo_entry(entry: &Entry, all: &[Entry], report: &mut UndoReport) {
     }
 }
 
-/// Whether a task has a policy that it has from us.
+/// Returns true if a task has a policy that Plimsoll set.
 fn has_our_policy(tid: i32) -> bool {
     tasks::policy_number(tid)
         .is_some_and(|policy| Policy::of(policy) == Policy::Ext || tasks::is_away(tid, policy))
@@ -216,7 +196,7 @@ pub fn unschedule(folder: &Path, apart: &[PathBuf], policies: &Policies) -> Resu
     }
 }
 
-/// Removes a file of ours, if it is there, and what it was to be replaced by.
+/// Removes a file written by Plimsoll, if it exists, and its temporary replacement.
 fn remove_file(path: &Path) -> Result<()> {
     for path in [temporary(path), path.to_owned()] {
         match os::remove_file(&path) {
@@ -229,7 +209,7 @@ fn remove_file(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes what is pinned in a folder, and the folder.
+/// Removes a folder and the BPF objects pinned in it.
 fn remove_pins(folder: &Path) -> Result<()> {
     let Ok(pins) = os::list(folder) else {
         return Ok(());
@@ -321,47 +301,46 @@ fn remove_tree(folder: &Path) -> std::io::Result<()> {
     os::remove_folder(folder)
 }
 
-/// Undoes a journal whole and removes it. Controllers of earlier versions' journals stay switched
-/// on until no group is left. While a group of it is still
-/// there, or the kernel refuses a value, the journal stays for the next
-/// attempt. Of one that is damaged, what can be read is undone, and it is kept
-/// aside.
+/// Undoes a whole journal and removes it. Controllers in journals of earlier versions stay
+/// enabled until no group is left. The journal stays for the next attempt while one of its
+/// groups still exists or the kernel refuses a value. A damaged journal is undone as far as
+/// it is valid, and set aside.
 ///
 /// # Errors
 /// When the journal cannot be read or removed.
 pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()> {
-    let sound = journal.read_sound()?;
-    if sound
+    let parsed = journal.read_valid()?;
+    if parsed
         .header
         .as_ref()
         .is_some_and(Header::is_of_another_boot)
     {
-        // Nothing of it is left, and another thing may have its name.
+        // The objects of another boot are gone, and new ones may have their names.
         return journal.finish();
     }
     if let Some(runtime) = journal.path().parent() {
-        RuntimeFolder::at(runtime).share_of(&sound.entries)?;
+        RuntimeFolder::at(runtime).share_of(&parsed.entries)?;
     }
-    let is_done = undo_entries(&sound.entries, report);
-    let left = sound.entries.iter().any(|entry| match entry {
+    let is_done = undo_entries(&parsed.entries, report);
+    let left = parsed.entries.iter().any(|entry| match entry {
         Entry::Create { folders, .. } => folders.iter().any(|folder| os::exists(folder)),
         _ => false,
     });
     if left || !is_done {
         return Ok(());
     }
-    if !sound.damaged.is_empty() {
+    if !parsed.damaged.is_empty() {
         let path = journal.path().to_owned();
         let aside = journal.set_aside()?;
         report.problems.push(format!(
             "{}: is damaged ({}); all else of it is undone, and it is kept as {}",
             path.display(),
-            sound.damaged.join("; "),
+            parsed.damaged.join("; "),
             aside.display()
         ));
         return Ok(());
     }
-    if let Some(header) = sound.header {
+    if let Some(header) = parsed.header {
         report.undone.push(if header.persistent {
             header.subject
         } else {

@@ -1,5 +1,5 @@
-//! Putting back the nice levels of tasks: of those to which we gave one, and of
-//! what these have started since.
+//! Restores nice levels: of tasks whose level Plimsoll changed, and of the tasks that
+//! these have started since.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::tasks::{self, TaskId};
 
 /// A cgroup whose tasks keep forking is looked at for this long.
 const SWEEP_MAX: Duration = Duration::from_secs(2);
-/// No more generations are looked at.
+/// Largest number of ancestors searched.
 const GENERATIONS_MAX: usize = 64;
 
 /// Gives a task its nice level back, unless it has been given another since.
@@ -34,8 +34,8 @@ pub(crate) fn restore_nice(restore: &TaskRestore, report: &mut UndoReport) {
     ));
 }
 
-/// What is known of the tasks of one cgroup, to find out which level a task had
-/// if it were not for us.
+/// Known tasks of one cgroup, to find the nice level that a task would have without
+/// Plimsoll.
 #[derive(Debug)]
 pub(crate) struct Lineage<'a> {
     group: &'a GroupRestore,
@@ -57,7 +57,7 @@ impl<'a> Lineage<'a> {
         }
     }
 
-    /// Looks who is in the cgroup now.
+    /// Reads the current members of the cgroup.
     pub fn look(&mut self) {
         let folder = self.group.processes.parent();
         self.members = folder
@@ -89,8 +89,8 @@ impl<'a> Lineage<'a> {
                 return Some(*old);
             }
             if !self.members.contains(&tid) {
-                // It came from outside. With the level of whoever started it, it
-                // has that from there; else it is an orphan.
+                // The ancestor is outside the cgroup. If it has the same level, the task
+                // inherited the level from it; else the task is an orphan.
                 let is_its_own = tasks::nice(tid).is_ok_and(|parents| parents == now);
                 return if is_its_own { None } else { self.usual(now) };
             }
@@ -98,9 +98,9 @@ impl<'a> Lineage<'a> {
         self.usual(now)
     }
 
-    /// What one gets of whose parents nothing is known. Where a task of the
-    /// cgroup had that very level without us, it may descend from that: it is
-    /// not given more than it had.
+    /// Returns the level for a task with no known ancestor. `None` if a member of the
+    /// cgroup had the level `now` before, because the task may descend from it and must
+    /// not get a better level than it had.
     fn usual(&self, now: i32) -> Option<i32> {
         let had_it = |(task, old): (&TaskId, &i32)| *old == now && self.members.contains(&task.tid);
         let is_open = self.known.iter().any(had_it);
@@ -135,7 +135,8 @@ fn sweep(lineage: &mut Lineage<'_>) -> Result<()> {
     }
 }
 
-/// What most of these tasks had; of two that are as common, the weaker.
+/// Returns the most common old level of these tasks; of two equally common ones, the
+/// weaker.
 pub(crate) fn commonest_level(tasks: &[TaskRestore]) -> Option<i32> {
     let mut counts: HashMap<i32, usize> = HashMap::new();
     for restore in tasks {

@@ -1,4 +1,4 @@
-//! Undoing what owners left behind that are gone.
+//! Undoes changes left behind by owners that have exited.
 
 use std::path::Path;
 
@@ -9,9 +9,9 @@ use crate::error::Result;
 use crate::journal::{self, Journal};
 use crate::runtime::RuntimeFolder;
 
-/// Undoes all that owners left behind that are gone, or, unless `everything`, all but the
-/// journals that earlier versions meant to stay (`set` without a daemon). A journal that cannot
-/// be undone is a problem of the report, and no reason not to start.
+/// Undoes the journals of owners that have exited. Unless `everything`, skips persistent
+/// journals of earlier versions (`set` without a daemon). A journal that cannot be undone is
+/// added to the problems of the report and does not prevent startup.
 ///
 /// # Errors
 /// When the runtime folder cannot be read.
@@ -30,7 +30,7 @@ pub fn recover(runtime: &RuntimeFolder, everything: bool) -> Result<UndoReport> 
             if is_left { &mut again } else { &mut report }.extend(one);
             is_left
         });
-        // What the kernel refused it may take once others are undone.
+        // The kernel may accept a refused value after other journals are undone.
         if paths.is_empty() || paths.len() == nr_tried {
             report.extend(again);
             break;
@@ -39,7 +39,7 @@ pub fn recover(runtime: &RuntimeFolder, everything: bool) -> Result<UndoReport> 
     if everything {
         report.problems.extend(runtime.release_shared()?);
     } else {
-        // What is left may be taken over, and needs its controllers.
+        // The remaining groups may be taken over, and need their controllers.
         runtime.release_parents()?;
     }
     Ok(report)
@@ -49,8 +49,8 @@ fn recover_one(path: &Path, everything: bool, report: &mut UndoReport) -> Result
     let Some(mut journal) = Journal::take_over(path)? else {
         return Ok(());
     };
-    let sound = journal.read_sound()?;
-    let is_to_stay = sound
+    let parsed = journal.read_valid()?;
+    let is_to_stay = parsed
         .header
         .as_ref()
         .is_some_and(|header| header.persistent);

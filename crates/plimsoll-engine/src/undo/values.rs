@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use plimsoll_cgroupfs::{read_text, write_text};
+use plimsoll_cgroupfs::{check_folder, read_text, write_text_of};
 
 use super::UndoReport;
 use crate::error::{EngineError, Result};
 use crate::journal::FileRestore;
 
-/// What a weight's file holds once the idle mark of its cgroup is cleared;
-/// `None`: it is no weight's file.
+/// Returns the value of a weight file after the idle mark of its cgroup is cleared;
+/// `None`: `path` is no weight file.
 fn default_weight(path: &Path) -> Option<&'static str> {
     match path.file_name()?.to_str()? {
         "cpu.shares" => Some("1024"),
@@ -23,14 +23,14 @@ fn is_idle_mark(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "cpu.idle")
 }
 
-/// Whether the kernel takes no such value now.
+/// Returns true if the kernel currently refuses the value.
 pub(crate) fn is_refused(error: &EngineError) -> bool {
     error.os_error() == Some(libc::EINVAL)
 }
 
-/// Writes the old value of each file, unless somebody else has written another
-/// since: then theirs stays, and the report says so. A cgroup that is gone is
-/// no problem. Returns whether the kernel has taken all.
+/// Writes the old value of each file. An external change stays, and is added to the
+/// report. Cgroups that are gone are ignored. Returns true if the kernel accepted all
+/// values.
 pub(crate) fn restore_files(files: &[FileRestore], report: &mut UndoReport) -> bool {
     let refused = try_restore_files(files, report);
     let is_done = refused.is_empty();
@@ -40,10 +40,10 @@ pub(crate) fn restore_files(files: &[FileRestore], report: &mut UndoReport) -> b
     is_done
 }
 
-/// The same; returns the files that could not be put back for now. The kernel takes
-/// no quota below the burst, and in version 1 none above that of the cgroup
-/// around it: what it refuses is tried again once others are back. Idle marks
-/// go first: they decide about weights.
+/// Like [`restore_files`], but returns the files that could not be restored for now. The
+/// kernel refuses a quota below the burst, and in version 1 a quota above that of the
+/// parent cgroup, so refused values are retried after the others. Idle marks go first,
+/// because an idle cgroup has no weight.
 pub(crate) fn try_restore_files<'a>(
     files: &'a [FileRestore],
     report: &mut UndoReport,
@@ -76,8 +76,13 @@ fn restore_file(
     report: &mut UndoReport,
 ) -> Result<()> {
     let FileRestore {
-        path, old, ours, ..
+        path,
+        inode,
+        old,
+        ours,
+        ..
     } = file;
+    check_folder(path.parent().unwrap_or(path), *inode)?;
     let now = read_text(path)?;
     if now == *old {
         return Ok(());
@@ -89,7 +94,7 @@ fn restore_file(
     }
     let is_cleared = default == Some(&now) && path.parent().is_some_and(|at| marked.contains(at));
     if file.driven || is_cleared || ours.contains(&now) {
-        return Ok(write_text(path, old)?);
+        return Ok(write_text_of(path, *inode, old)?);
     }
     report.problems.push(format!(
         "{}: holds `{now}`, which is not ours (`{}`); left as it is, it was `{old}`",
@@ -108,6 +113,7 @@ mod tests {
     fn restore(path: &Path, old: &str, ours: &[&str], driven: bool) -> FileRestore {
         FileRestore {
             path: path.into(),
+            inode: None,
             old: old.into(),
             ours: ours.iter().map(|text| (*text).to_owned()).collect(),
             driven,
@@ -147,7 +153,7 @@ mod tests {
             );
             let ours = if found == "0" { "1" } else { "0" };
             fs::write(&idle, ours).unwrap();
-            // As the kernel leaves it once the mark is cleared.
+            // The value that the kernel sets when the mark is cleared.
             fs::write(&weight, "1024").unwrap();
             let files = [
                 restore(&idle, found, &[ours], false),
@@ -157,7 +163,7 @@ mod tests {
             restore_files(&files, &mut report);
             assert_eq!(report, UndoReport::default());
             assert_eq!(fs::read_to_string(&idle).unwrap(), found);
-            // The kernel takes a whole text, a file keeps what is behind it.
+            // A regular file, unlike a kernel file, keeps the old text after the new one.
             let weight = fs::read_to_string(&weight).unwrap();
             assert!(weight.starts_with(weight_after), "{weight}");
         }

@@ -3,7 +3,7 @@
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng as _, SeedableRng as _};
 
-/// Where random choices come from.
+/// Source of random choices.
 #[derive(Debug)]
 pub struct Chance(Pcg64Mcg);
 

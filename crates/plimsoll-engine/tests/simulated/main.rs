@@ -20,7 +20,7 @@ use plimsoll_cgroupfs::simulated::{self, Kernel, Watch};
 
 use world::{Counts, World};
 
-/// How many steps are made in all.
+/// Number of steps in all.
 const STEPS: u64 = 1_000_000;
 /// As many in each world: one that is young is easier to read.
 const STEPS_EACH: u64 = 200;

@@ -21,21 +21,22 @@ pub struct Shadow {
     all: BTreeMap<PathBuf, Foreign>,
 }
 
-const FILES: [&str; 8] = [
-    "cpu.max",
-    "cpu.max.burst",
-    "cpu.weight",
-    "cpu.shares",
-    "cpu.cfs_quota_us",
-    "cpu.cfs_period_us",
-    "cpu.cfs_burst_us",
-    "cpu.idle",
+/// The files with what they hold in a new cgroup.
+const FILES: [(&str, &str); 8] = [
+    ("cpu.max", "max 100000"),
+    ("cpu.max.burst", "0"),
+    ("cpu.weight", "100"),
+    ("cpu.shares", "1024"),
+    ("cpu.cfs_quota_us", "-1"),
+    ("cpu.cfs_period_us", "100000"),
+    ("cpu.cfs_burst_us", "0"),
+    ("cpu.idle", "0"),
 ];
 
 /// The texts of a cgroup's files.
 pub fn texts(kernel: &mut Kernel, path: &Path) -> BTreeMap<&'static str, String> {
     let mut texts = BTreeMap::new();
-    for file in FILES {
+    for (file, _) in FILES {
         if let Some(text) = kernel.text(&path.join(file)) {
             texts.insert(file, text);
         }
@@ -81,6 +82,20 @@ impl Shadow {
         });
     }
 
+    /// A cgroup was new some time ago, and no other has written to it.
+    pub fn renew_with_defaults(&mut self, path: &Path) {
+        let inode = simulated::with(|kernel| kernel.cgroups().inode(path));
+        let files = FILES.map(|(file, text)| (file, vec![text.to_owned()]));
+        if let Some(inode) = inode {
+            let foreign = Foreign {
+                inode,
+                files: files.into(),
+                gives_cpu: Some(false),
+            };
+            self.all.insert(path.to_owned(), foreign);
+        }
+    }
+
     /// The files of a cgroup are new: it had none, or has none any more.
     pub fn renew_files(&mut self, path: &Path) {
         let gives_cpu = self.all.get(path).map(|foreign| foreign.gives_cpu);
@@ -120,7 +135,7 @@ impl Shadow {
         }
     }
 
-    /// What is not as others have left it, a line each.
+    /// Returns the differences from the state that others have left, a line each.
     pub fn differences(&self) -> Vec<String> {
         let mut found = Vec::new();
         simulated::with(|kernel| {

@@ -12,30 +12,30 @@ use serde_json::Value;
 
 use super::group::Group;
 use super::{FOLDER, PLIMSOLL, text};
-use crate::cell::Cpus;
+use crate::cpus::Cpus;
 use crate::error::{LabError, Result};
 use crate::policy::Policy;
 
 const STATE: &str = "/sys/kernel/sched_ext/state";
 const PROGRESS: &str = "/tmp/batch.out";
-/// A scheduler is loaded, and batch work has begun, within this time.
+/// Time limit for loading a scheduler and for the start of batch work.
 const START_MAX: Duration = Duration::from_secs(60);
 /// Burners for each CPU.
 const BURNERS: u32 = 2;
 /// Burners report their progress at this interval; figures are exact to one interval.
 const REPORT_EVERY: &str = "100ms";
 
-/// Batch work that runs, and what keeps it back.
+/// Running batch work, and the processes that limit it.
 #[derive(Debug)]
 pub struct Batch {
-    /// The command, or Plimsoll around it.
+    /// The command, or the `plimsoll run` around it.
     child: Option<Child>,
-    /// Whether Plimsoll is around it.
+    /// Whether it is `plimsoll run`.
     is_kept: bool,
     scheduler: Option<Child>,
 }
 
-/// Work that the batch side has done so far.
+/// Progress of batch work.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Progress {
     pub at_seconds: f64,
@@ -74,7 +74,7 @@ impl Batch {
         Ok(batch)
     }
 
-    /// Loads somebody else's scheduler for all tasks.
+    /// Loads another project's scheduler for all tasks.
     fn load(&mut self, policy: Policy) -> Result<()> {
         let Some(peer) = policy.peer() else {
             return Ok(());
@@ -152,14 +152,14 @@ impl Batch {
         self.child.is_some()
     }
 
-    /// The process that decides about it, if there is one.
+    /// The process that controls it, if there is one.
     #[must_use]
     pub fn controller(&self) -> Option<u32> {
         let keeper = self.child.as_ref().filter(|_| self.is_kept);
         keeper.or(self.scheduler.as_ref()).map(Child::id)
     }
 
-    /// Ends all of it.
+    /// Ends all processes.
     pub fn end(&mut self) -> Result<()> {
         for child in [self.child.take(), self.scheduler.take()]
             .into_iter()
@@ -172,7 +172,7 @@ impl Batch {
     }
 }
 
-/// Until a scheduler is loaded.
+/// Waits until a scheduler is loaded.
 pub fn wait_for_scheduler() -> Result<()> {
     if wait(
         || text(STATE).is_ok_and(|state| state == "enabled"),
@@ -183,7 +183,8 @@ pub fn wait_for_scheduler() -> Result<()> {
     Err(LabError::Guest("no scheduler was loaded".to_owned()))
 }
 
-/// Words before the command of batch work: entry into a cgroup beside the service's, or Plimsoll.
+/// Command line in front of batch work: entry into a cgroup beside the service's, or `plimsoll
+/// run`.
 pub fn prefix(policy: Policy, cpus: Cpus) -> Result<Vec<String>> {
     let owned = |words: String| words.split(' ').map(str::to_owned).collect();
     let plimsoll = |enforcer: &str, headroom: u8| {
@@ -243,7 +244,7 @@ fn spawn(command: &mut Command) -> Result<Child> {
         })
 }
 
-/// Whether something came true while something else still held.
+/// Waits for a condition while another one holds; returns whether it came true.
 fn wait(mut done: impl FnMut() -> bool, mut alive: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !done() {

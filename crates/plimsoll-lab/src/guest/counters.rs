@@ -10,7 +10,7 @@ use super::text;
 use crate::error::{LabError, Result};
 use crate::results::Figures;
 
-/// A window of time that has begun.
+/// A window of time.
 #[derive(Debug)]
 pub struct Window {
     begun: Instant,
@@ -29,7 +29,7 @@ impl Window {
         })
     }
 
-    /// Figures of the machine over the window.
+    /// Returns figures of the machine over the window.
     pub fn close(self, batch: &Batch) -> Result<Figures> {
         let elapsed_ns = self.begun.elapsed().as_nanos() as f64;
         let cpus = cpus()?;
@@ -52,9 +52,9 @@ impl Window {
     }
 }
 
-/// Run time of all tasks: what each cgroup has used, ended tasks and all, and each thread of the
-/// root, where the kernel's own are. Exact to a tick. (`/proc/stat` samples at ticks;
-/// `/proc/schedstat` knows of a running thread only once it is switched.)
+/// Sums the run time of all cgroups, which includes ended tasks, and of the threads in the root,
+/// where kernel threads are. Exact to a tick. (`/proc/stat` samples at ticks; `/proc/schedstat`
+/// counts a thread only when it is switched.)
 fn ran_ns() -> Result<u64> {
     let root = Path::new(ROOT);
     let mut sum_ns = 0;
@@ -64,7 +64,7 @@ fn ran_ns() -> Result<u64> {
         }
     }
     for thread in text(root.join("cgroup.threads"))?.lines() {
-        // One that has ended since did next to nothing.
+        // A thread that has just ended has used almost nothing.
         sum_ns += thread_ns(&Path::new("/proc").join(thread)).unwrap_or(0);
     }
     Ok(sum_ns)
@@ -82,7 +82,7 @@ fn used_ns(cpu_stat: &Path) -> Result<u64> {
         .ok_or_else(|| LabError::Guest(format!("{} has no usage_usec", cpu_stat.display())))
 }
 
-/// CPU time of a thread, of its folder in `/proc`.
+/// CPU time of a thread, from its folder in `/proc`.
 fn thread_ns(folder: &Path) -> Option<u64> {
     text(folder.join("schedstat"))
         .ok()?
@@ -100,7 +100,7 @@ pub fn cpus() -> Result<f64> {
         .map_err(|error| LabError::Guest(error.to_string()))
 }
 
-/// CPU time of the process that keeps batch work back, all threads; 0 where there is none.
+/// CPU time of the process that controls batch work, all threads; 0 if there is none.
 fn controller_ns(batch: &Batch) -> u64 {
     let Some(pid) = batch.controller() else {
         return 0;
@@ -110,7 +110,7 @@ fn controller_ns(batch: &Batch) -> u64 {
     files.filter_map(|task| thread_ns(&task.path())).sum()
 }
 
-/// Rounded to so many parts of one, so that equal figures are equal text.
+/// Rounds to a fraction of one, so that equal figures have equal text.
 pub fn round(value: f64, parts: f64) -> f64 {
     (value * parts).round() / parts
 }

@@ -1,4 +1,4 @@
-//! Cgroups of the lab, and processes in them.
+//! Cgroups of the lab.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -27,14 +27,14 @@ impl Group {
         fs::write(&path, value).map_err(LabError::file(path))
     }
 
-    /// A line of the shell that goes into it and becomes the words after it.
+    /// Shell command that enters the cgroup and executes its arguments.
     #[must_use]
     pub fn entry(&self) -> String {
         let path = self.0.display();
         format!("echo $$ >{path}/cgroup.procs; exec \"$@\"")
     }
 
-    /// Has a command start in it.
+    /// Makes a command start in it.
     pub fn adopt<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         let procs = self.0.join("cgroup.procs");
         // SAFETY: between fork and exec the child opens and writes one file; it has no other

@@ -13,7 +13,7 @@ use crate::workload::Allowance;
 
 /// CPU time that the tasks of the caps table need, in seconds.
 pub const NEEDS: [&str; 7] = ["0.01", "0.05", "0.1", "0.5", "1", "5", "10"];
-/// The caps of that table, in percent.
+/// Caps of that table, in percent.
 pub const CAPS: [u32; 2] = [90, 9];
 /// Processes and CPU time of the source's clean-up of a source tree.
 const STORM: &str = "load storm --processes 2000 --cpu-total 1.9s --json";
@@ -27,7 +27,7 @@ fn enforcer(cell: &Cell) -> &'static str {
 
 /// Runs one of Plimsoll's workloads under knobs.
 fn under(cell: &Cell, knobs: &str, load: &str) -> Result<serde_json::Value> {
-    // Batch tasks are what the BPF scheduler schedules in mode partial.
+    // In mode partial the BPF scheduler schedules only batch tasks.
     let class = match cell.policy {
         Policy::SchedExt(_) => "--class batch ",
         _ => "",
@@ -39,7 +39,7 @@ fn under(cell: &Cell, knobs: &str, load: &str) -> Result<serde_json::Value> {
     )
 }
 
-/// Bursts of one and a half quotas, half a quota on average: the source's experiment on two CPUs.
+/// Bursts of 1.5 quotas, half a quota on average: the source's experiment on two CPUs.
 pub fn burst(cell: &Cell, allowance: Allowance) -> Result<Figures> {
     let load = "load service --burst-size 24 --burst-every 310ms --service const:1ms \
                 --duration 12s --warmup 1s --deadline 50ms --seed 1 --json";
@@ -51,7 +51,7 @@ pub fn burst(cell: &Cell, allowance: Allowance) -> Result<Figures> {
     latencies(&said)
 }
 
-/// The rate that single tasks achieve: as many at once as have room on a CPU.
+/// Measures the rate of single tasks, as many at a time as fit on a CPU.
 pub fn caps(cell: &Cell) -> Result<Figures> {
     let mut figures = Figures::new();
     for cap in CAPS {
@@ -84,7 +84,7 @@ fn at_once(cell: &Cell, cap: u32, needs: &[&str]) -> Result<Figures> {
     })
 }
 
-/// Elapsed and CPU time of 2,000 processes, without a cap and under several.
+/// Measures elapsed and CPU time of 2,000 processes, without a cap and under several.
 pub fn storm(cell: &Cell) -> Result<Figures> {
     let mut figures = Figures::new();
     let mut put = |name: &str, said: serde_json::Value| -> Result<()> {

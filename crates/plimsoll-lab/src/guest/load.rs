@@ -1,4 +1,4 @@
-//! Plimsoll's own workloads as the main load.
+//! Plimsoll's own workloads as the service load.
 
 use std::process::{Child, Command, Stdio};
 
@@ -7,18 +7,18 @@ use serde_json::Value;
 use super::PLIMSOLL;
 use super::counters::round;
 use super::group::Group;
-use crate::cell::Cpus;
+use crate::cpus::Cpus;
 use crate::error::{LabError, Result};
 use crate::results::Figures;
 use crate::workload::Workload;
 
-/// Measured time of a service. The p99 of 10 s of 400 requests a second is within 3 % from seed to
-/// seed; that of 5 s was not.
+/// Measured time of a service. The p99 of 10 s of 400 requests a second varies by 3 % between
+/// seeds, that of 5 s by more.
 const SECONDS: u32 = 10;
 /// Measured time of a steady load, whose figures are sums.
 const STEADY_SECONDS: u32 = 5;
 const REQUEST_US: f64 = 300.0;
-/// A request answered later has failed.
+/// Deadline of requests.
 const DEADLINE: &str = "5ms";
 
 /// The flags of `plimsoll load service` for a workload.
@@ -76,7 +76,7 @@ pub fn serve(group: &Group, workload: Workload, cpus: Cpus, seconds: u32) -> Res
     )
 }
 
-/// A main load of so many percent of the machine.
+/// Runs a steady service load of a percentage of the machine.
 pub fn steady(group: &Group, percent: u8) -> Result<Figures> {
     if percent == 0 {
         std::thread::sleep(std::time::Duration::from_secs(STEADY_SECONDS.into()));
@@ -93,11 +93,11 @@ pub fn steady(group: &Group, percent: u8) -> Result<Figures> {
     )]))
 }
 
-/// A server that is ended with the measurement.
+/// A server that ends with the measurement.
 struct Server(Child);
 
 impl Server {
-    /// Until it listens.
+    /// Waits until it listens.
     fn wait(&mut self) -> Result<()> {
         for _ in 0..500 {
             if std::net::TcpStream::connect("127.0.0.1:7117").is_ok() {

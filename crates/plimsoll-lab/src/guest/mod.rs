@@ -1,4 +1,4 @@
-//! The guest's part: sets a policy up, runs a workload under it, and prints the figures.
+//! Guest part: sets up a policy, runs a workload under it, and prints the figures.
 
 mod batch;
 mod counters;
@@ -29,11 +29,11 @@ use group::Group;
 pub const RESULT: &str = "result ";
 /// Folder in the guest for the programs.
 pub const FOLDER: &str = "/lab";
-/// Plimsoll itself.
+/// Path of Plimsoll in the guest.
 pub const PLIMSOLL: &str = "/lab/plimsoll";
 
 const FEATURES: &str = "/sys/kernel/debug/sched/features";
-/// Batch work runs for so long before anything is measured.
+/// Time that batch work runs before a measurement.
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// Measures one cell on this kernel and prints its outcome.
@@ -51,7 +51,7 @@ pub fn run(cell: &Cell) -> Result<()> {
     Ok(())
 }
 
-/// The kernel's own default is left as it is.
+/// The kernel's default needs no change.
 fn set_hrtick(kernel: Kernel) -> Result<()> {
     if kernel == Kernel::stock(kernel.version) {
         return Ok(());
@@ -89,7 +89,7 @@ fn beside_batch(cell: &Cell) -> Result<Figures> {
     Ok(figures)
 }
 
-/// A file of the kernel's, without the newline.
+/// Reads a kernel file, without the newline.
 fn text(path: impl AsRef<Path>) -> Result<String> {
     let path = path.as_ref();
     let text = fs::read_to_string(path).map_err(LabError::file(path))?;

@@ -20,11 +20,11 @@ use crate::workload::Workload;
 
 /// Round trips through the pipes, two switches each.
 const ROUND_TRIPS: u32 = 20_000;
-/// Round trips before that, for caches and counters that are made at first use.
+/// Round trips before the measurement, to fill caches and create counters.
 const WARM_UP: u32 = 2_000;
-/// Senders' messages in a group.
+/// Messages of each sender.
 const LOOPS: u32 = 100;
-/// More than one CPU can use: the quota is kept, and binds nobody.
+/// Quota above one CPU, which is enforced but never throttles.
 const QUOTA: &str = "--quota 400ms/100ms";
 
 /// Measures `pipe` or `hackbench` under a scheduler.
@@ -42,7 +42,7 @@ pub fn measure(cell: &Cell) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Loads Plimsoll's scheduler by a batch group that sleeps, if the policy is about it.
+/// Loads Plimsoll's scheduler with a sleeping batch group, if the policy needs it.
 fn load_ours(policy: Policy) -> Result<Option<Child>> {
     let mode = match policy {
         Policy::Unmanaged | Policy::Managed | Policy::ManagedQuota => "partial",
@@ -78,7 +78,7 @@ fn benchmark(cell: &Cell) -> Vec<String> {
     words.split(' ').map(str::to_owned).collect()
 }
 
-/// Runs it; returns its words, and how often the kernel switched meanwhile.
+/// Runs a command; returns its output and the number of context switches meanwhile.
 fn run(words: &[String]) -> Result<(String, u64)> {
     let before = switches()?;
     let mut command = Command::new(&words[0]);
@@ -95,8 +95,8 @@ fn run(words: &[String]) -> Result<(String, u64)> {
     Err(LabError::Guest(errors.trim().replace('\n', "; ")))
 }
 
-/// Runs it again and has the kernel count calls and instructions of the scheduler's callbacks,
-/// each switch. Counting itself takes some instructions.
+/// Runs it again, and measures calls and instructions of the scheduler's callbacks for each
+/// switch. The counters themselves cost some instructions.
 fn callbacks(words: &[String]) -> Result<Figures> {
     let stats = Path::new("/proc/sys/kernel/bpf_stats_enabled");
     fs::write(stats, "1").map_err(LabError::file(stats))?;
@@ -109,7 +109,7 @@ fn callbacks(words: &[String]) -> Result<Figures> {
         let (calls_before, ns_before) = before.get(&name).copied().unwrap_or_default();
         let each = |count: u64| count as f64 / switches as f64;
         let (calls, ns) = (calls - calls_before, ns - ns_before);
-        // Rarer ones are not part of a switch.
+        // Rare callbacks are not part of a switch.
         if calls * 20 > switches {
             figures.insert(format!("callback_{name}_calls"), round(each(calls), 1e3));
             figures.insert(format!("callback_{name}_instructions"), each(ns).round());
@@ -168,7 +168,7 @@ fn figures(cell: &Cell, said: &str, switches: u64) -> Result<Figures> {
     Ok(figures)
 }
 
-/// All that the kernel has done since it booted.
+/// Context switches since boot.
 fn switches() -> Result<u64> {
     let text = text("/proc/stat")?;
     let line = text.lines().find_map(|line| line.strip_prefix("ctxt "));
@@ -176,8 +176,7 @@ fn switches() -> Result<u64> {
         .ok_or_else(|| LabError::Guest("/proc/stat has no ctxt".to_owned()))
 }
 
-/// Sends a byte to another process and waits for its answer, again and again; prints how long
-/// it took, in nanoseconds.
+/// Exchanges bytes with another process through pipes, and prints the elapsed nanoseconds.
 pub fn pipe_back_and_forth() -> Result<()> {
     let (mut here, mut there_out) = pipe().map_err(failed)?;
     let (mut there, mut here_out) = pipe().map_err(failed)?;

@@ -15,15 +15,15 @@ use crate::results::Figures;
 
 const TRACING: &str = "/sys/kernel/tracing";
 const EVENTS: [&str; 3] = ["sched_switch", "sched_wakeup", "sched_migrate_task"];
-/// Of each CPU: some 100 bytes for each of the events of two seconds.
+/// Buffer size of each CPU: about 100 bytes for each event of two seconds.
 const BUFFER_KIB: &str = "16384";
-/// The names of the threads of burners and of services.
+/// Prefixes of the names of threads of burners and of services.
 const BATCH: &str = "load-burner";
 const SERVICE: &str = "load-worker";
-/// Traced time; the figures of latency are of time that is not traced.
+/// Traced time; latencies are measured without tracing.
 const SECONDS: u32 = 2;
 
-/// Has the service run again, traced.
+/// Runs the service again, traced.
 pub fn inversions(service: &Group, cell: &Cell, batch: &Batch) -> Result<Figures> {
     if !batch.is_there() {
         return Ok(Figures::new());

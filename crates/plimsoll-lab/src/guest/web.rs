@@ -12,10 +12,10 @@ use crate::error::{LabError, Result};
 use crate::policy::Policy;
 use crate::results::Figures;
 
-/// Its path in the guest.
+/// Path of the script in the guest.
 pub const SCRIPT: &str = "/lab/webserver-guest";
 
-/// Has the script serve, and encode under the cell's policy.
+/// Runs the script with the cell's policy for the encoder.
 pub fn measure(cell: &Cell) -> Result<Figures> {
     let mut scheduler = Batch::scheduler_alone(cell.policy)?;
     let mut command = Command::new(SCRIPT);

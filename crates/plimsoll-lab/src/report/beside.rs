@@ -1,19 +1,15 @@
-//! The service beside batch work, and the cost of a switch.
+//! Tables of the service beside batch work, and of the cost of a switch.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::table::{Table, micros, number, percent, times};
-use crate::cell::{Cell, Cpus, Kernel, Version};
+use crate::cell::{Cell, Kernel, Version};
+use crate::cpus::Cpus;
 use crate::matrix::{HEADLINE, KERNELS, LOADS, SWITCHES};
 use crate::policy::Policy;
 use crate::results::Results;
 use crate::workload::Workload;
-
-/// One figure of a cell.
-pub fn figure(results: &Results, cell: &Cell, name: &str) -> Option<f64> {
-    results.of(cell)?.figures.get(name).copied()
-}
 
 /// The README's table: p99 beside each policy, on both kernels.
 pub fn headline(results: &Results) -> String {
@@ -33,7 +29,7 @@ pub fn headline(results: &Results) -> String {
         workload: Workload::Service400,
         policy,
     };
-    let of = |version, policy, name: &str| figure(results, &at(version, policy), name);
+    let of = |version, policy, name: &str| results.figure(&at(version, policy), name);
     let ratio = |version, policy, name: &str, base| {
         Some(of(version, policy, name)? / of(version, base, name)?)
     };
@@ -102,11 +98,11 @@ pub fn tables(results: &Results) -> String {
 
 fn legend() -> &'static str {
     "Columns: `× alone` is p99 against the same service alone. Failed: answered after 5 ms, or never. \
-     Work: CPU time of batch work, against the cgroup of equal weight. A p99 is that of 4,000 requests; four seeds of one and the same \
+     Work: CPU time of batch work, relative to the cgroup of equal weight. A p99 is that of 4,000 requests; four seeds of one and the same \
      build gave 785 to 825 µs beside Plimsoll's scheduler and 1,724 to 1,749 beside its stock class. Idle: \
-     from sums of run time. Inversions: how often a second a CPU picked batch work while normal work was runnable on \
-     it, and for how long at the most, from a trace of two more seconds. Controller: CPU time of the \
-     process that keeps batch work back, of one CPU. The service is in a cgroup of its own, as under \
+     from sums of run time. Inversions: picks of batch work by a CPU while normal work was runnable on it, per second, \
+     and the longest run after one, from a trace of two more seconds. Controller: CPU time of the \
+     process that controls batch work, of one CPU. The service is in a cgroup of its own, as under \
      systemd; two burners for each CPU.\n\n"
 }
 
@@ -157,7 +153,7 @@ fn service(results: &Results, kernel: Kernel, cpus: Cpus, workload: Workload) ->
         workload,
         policy,
     };
-    let of = |policy, name: &str| figure(results, &cell(policy), name);
+    let of = |policy, name: &str| results.figure(&cell(policy), name);
     for policy in Policy::all() {
         if results.of(&cell(policy)).is_none() {
             continue;
@@ -182,7 +178,7 @@ fn service(results: &Results, kernel: Kernel, cpus: Cpus, workload: Workload) ->
     table
 }
 
-/// What a switch and a message cost.
+/// Cost of a switch and of a message.
 fn switches(results: &Results) -> String {
     let mut text = String::new();
     for version in [Version::V7, Version::V6_18] {
@@ -203,16 +199,10 @@ fn switches(results: &Results) -> String {
             policy,
         };
         for policy in SWITCHES {
-            let pipe = |policy| {
-                figure(
-                    results,
-                    &cell(policy, Workload::Pipe),
-                    "instructions_per_switch",
-                )
-            };
+            let pipe =
+                |policy| results.figure(&cell(policy, Workload::Pipe), "instructions_per_switch");
             let message = |policy| {
-                figure(
-                    results,
+                results.figure(
                     &cell(policy, Workload::Hackbench),
                     "instructions_per_message",
                 )
@@ -220,11 +210,7 @@ fn switches(results: &Results) -> String {
             if pipe(policy).is_none() && message(policy).is_none() {
                 continue;
             }
-            let each = figure(
-                results,
-                &cell(policy, Workload::Hackbench),
-                "switches_per_message",
-            );
+            let each = results.figure(&cell(policy, Workload::Hackbench), "switches_per_message");
             let ratio = |one: Option<f64>, fair: Option<f64>| Some(one? / fair?);
             table.row(vec![
                 policy.words().to_owned(),
@@ -250,13 +236,13 @@ fn switches(results: &Results) -> String {
     }
     text.push_str(&callbacks(results));
     format!(
-        "## What a switch costs\n\nOn one CPU, where a nanosecond is an instruction. Pipe: two threads \
+        "## Cost of a switch\n\nOn one CPU, where a nanosecond is an instruction. Pipe: two threads \
          that wake each other, the whole round trip with its system calls, per switch. Hackbench: two \
          groups of 20 senders and 20 receivers.\n\n{text}"
     )
 }
 
-/// What the scheduler's callbacks are for each switch of the pipe.
+/// Cost of the scheduler's callbacks for each switch of the pipe.
 fn callbacks(results: &Results) -> String {
     let cell = |policy| Cell {
         kernel: Kernel::stock(Version::V7),
@@ -286,8 +272,7 @@ fn callbacks(results: &Results) -> String {
     for name in names {
         let mut row = vec![name.to_owned()];
         for policy in columns {
-            let of =
-                |what: &str| figure(results, &cell(policy), &format!("callback_{name}_{what}"));
+            let of = |what: &str| results.figure(&cell(policy), &format!("callback_{name}_{what}"));
             let calls = of("calls").zip(of("instructions"));
             row.push(calls.map_or_else(
                 || "-".to_owned(),

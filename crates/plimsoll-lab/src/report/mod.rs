@@ -1,7 +1,8 @@
-//! Tables and plots of what was measured.
+//! Tables and plots of results.
 
 mod beside;
 mod plot;
+mod printed;
 mod sources;
 mod table;
 
@@ -12,11 +13,11 @@ use std::path::Path;
 use crate::error::{LabError, Result};
 use crate::results::{Outcome, Results};
 
-/// Between these lines of the README stands its table.
+/// Lines of the README that enclose its table.
 const BEGIN: &str = "<!-- begin: make lab-report -->\n";
 const END: &str = "<!-- end: make lab-report -->\n";
 
-/// Prints what was found, and whether it is what the project's own results say.
+/// Prints results, and compares them with the committed ones.
 pub fn print(found: &[Outcome], committed: &Path) {
     let results = Results {
         cells: found.to_vec(),
@@ -35,7 +36,7 @@ pub fn print(found: &[Outcome], committed: &Path) {
     }
 }
 
-/// Which figures are those of the project's own results, to the last digit.
+/// Lists the cells that equal the committed results to the last digit, and those that differ.
 fn compared(found: &[Outcome], committed: &Results) -> String {
     let mut same = 0;
     let mut differ = Vec::new();
@@ -56,8 +57,8 @@ fn compared(found: &[Outcome], committed: &Results) -> String {
     text
 }
 
-/// The files that are made of results, by name within the project: `docs/results.md`, its
-/// plots, and the README with its table.
+/// Generates files from results, by name within the project: `docs/results.md`, its plots, and the
+/// README with its table.
 fn files(results: &Results, root: &Path) -> Result<Vec<(String, String)>> {
     let mut files = vec![("docs/results.md".to_owned(), page(results))];
     files.extend(plot::all(results)?);
@@ -84,7 +85,7 @@ fn bad(path: &Path, why: &str) -> LabError {
     }
 }
 
-/// Writes them.
+/// Writes the generated files.
 pub fn write(results: &Results, root: &Path) -> Result<()> {
     for (name, text) in files(results, root)? {
         let path = root.join(name);
@@ -93,7 +94,7 @@ pub fn write(results: &Results, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless they are as results make them.
+/// Fails if a generated file differs from the present one.
 pub fn check(results: &Results, root: &Path) -> Result<()> {
     for (name, text) in files(results, root)? {
         let path = root.join(name);
@@ -115,19 +116,19 @@ fn page(results: &Results) -> String {
     let mut text = format!(
         "# Results\n\n\
          All figures of this page were measured in [virtual time](../vm/README.md): a distribution's \
-         kernel in an emulator that counts instructions, one of which takes one nanosecond. They do \
-         not depend on how fast or how busy a machine is. They do depend on the bytes that the guest \
-         gets: another commit, compiler, kernel or C library gives other last digits. `make lab-report` \
-         makes this page of [results.json](results.json), which `make lab WRITE=docs/results.json` and \
-         `make lab-full WRITE=docs/results.json` fill.\n\n\
+         kernel in an emulator that counts instructions, one of which takes one nanosecond. They are \
+         independent of the speed and load of the machine, but depend on every byte in the guest: \
+         another commit, compiler, kernel or C library gives other last digits. `make lab-report` \
+         generates this page from [results.json](results.json), which `make lab WRITE=docs/results.json` \
+         and `make lab-full WRITE=docs/results.json` update.\n\n\
          Kernels: {}. {} cells.\n\n\
-         Each row names its cell. One command repeats it, in some two minutes on an idle machine once all \
-         is built (another project's scheduler takes some minutes more to build):\n\n\
+         Each row names its cell. One command repeats it, in about two minutes on an idle machine after the \
+         build (other projects' schedulers take some minutes more to build):\n\n\
          ```console\n$ make lab CELL=7/2/sched-ext/service-400\n```\n\n\
-         What this shows is scheduling: who waits, how long, and how many instructions the scheduler \
-         takes. It has no caches, no memory bandwidth, no frequencies, and SMT siblings that cost \
-         each other nothing. All CPUs share one clock: with N of them busy, each does 1/N \
-         instructions a nanosecond.\n\n",
+         Virtual time shows scheduling: which thread waits, for how long, and how many instructions the \
+         scheduler takes. It has no caches, memory bandwidth or frequencies, and SMT siblings do not \
+         slow each other down. All CPUs share one clock: with N of them busy, each executes 1/N \
+         instructions per nanosecond.\n\n",
         kernels.join(", "),
         results.cells.len(),
     );

@@ -4,10 +4,10 @@ use std::fmt::Display;
 
 use plotters::prelude::*;
 
-use super::beside::figure;
-use super::sources::PRINTED_LATENCY;
+use super::printed::PRINTED_LATENCY;
 use super::table::micros;
-use crate::cell::{Cell, Cpus, Kernel, Version};
+use crate::cell::{Cell, Kernel, Version};
+use crate::cpus::Cpus;
 use crate::error::{LabError, Result};
 use crate::matrix::{HEADLINE, LATENCY, LATENCY_LOADS, LOADS};
 use crate::policy::Policy;
@@ -15,12 +15,11 @@ use crate::results::Results;
 use crate::workload::Workload;
 
 const SIZE: (u32, u32) = (960, 420);
-/// Without the title and the axis.
+/// Height without the title and the axis.
 const PLOT_HEIGHT: f64 = 340.0;
-/// A line of the legend, with its part of the margins.
+/// Height of a line of the legend, with margins.
 const LEGEND_ROW: f64 = 15.0;
-/// The line of a policy, in Okabe and Ito's palette, which those who see few colours tell apart,
-/// too.
+/// Colour of a policy, from Okabe and Ito's palette for colour-blind readers.
 const fn colour(policy: Policy) -> RGBColor {
     match policy {
         Policy::Alone => RGBColor(0, 0, 0),
@@ -37,7 +36,7 @@ const fn colour(policy: Policy) -> RGBColor {
     }
 }
 
-/// Of the requests of a service, the share that is faster, and its figure's name.
+/// Quantiles of a service's requests, with the names of the figures.
 const QUANTILES: [(f64, &str); 5] = [
     (50.0, "p50_us"),
     (90.0, "p90_us"),
@@ -60,7 +59,7 @@ struct Panel {
     lines: Vec<Line>,
 }
 
-/// The plots that there are figures for, by their names within the project.
+/// Draws the plots for which there are figures, by name within the project.
 pub fn all(results: &Results) -> Result<Vec<(String, String)>> {
     let mut files = Vec::new();
     let distribution = KERNELS.map(|kernel| distribution(results, kernel)).into();
@@ -94,7 +93,7 @@ pub fn all(results: &Results) -> Result<Vec<(String, String)>> {
     Ok(files)
 }
 
-/// The words that put a workload's plot into the page.
+/// Markdown of a workload's plot.
 pub fn image(results: &Results, workload: Workload) -> &'static str {
     let some = |panel: fn(&Results, Kernel) -> Panel| {
         let mut panels = KERNELS.iter().map(|kernel| panel(results, *kernel));
@@ -140,7 +139,7 @@ fn distribution(results: &Results, kernel: Kernel) -> Panel {
             workload: Workload::Service400,
             policy,
         };
-        figure(results, &cell, name)
+        results.figure(&cell, name)
     };
     let lines = lines(&HEADLINE, |policy| {
         let points = (0u32..).zip(QUANTILES);
@@ -163,7 +162,7 @@ fn against_load(results: &Results, kernel: Kernel) -> Panel {
                 workload: Workload::Load(percent),
                 policy,
             };
-            Some((f64::from(percent), figure(results, &cell, "p99_us")?))
+            Some((f64::from(percent), results.figure(&cell, "p99_us")?))
         };
         LOADS.into_iter().filter_map(of).collect()
     });
@@ -182,7 +181,7 @@ fn source_latency(results: &Results) -> Panel {
             workload: Workload::Latency(load),
             policy,
         };
-        figure(results, &cell, "mean_us")
+        results.figure(&cell, "mean_us")
     };
     let base = mean(Policy::Alone, LATENCY_LOADS[0]);
     let lines = lines(&LATENCY, |policy| {
@@ -196,7 +195,7 @@ fn source_latency(results: &Results) -> Panel {
 }
 
 fn printed_latency() -> Panel {
-    // Each in the colour of ours that does the same.
+    // Same colours as Plimsoll's corresponding lines.
     let named = [
         ("alone", Policy::Alone),
         ("encoder", Policy::Weight1),
@@ -248,7 +247,7 @@ fn draw(panels: Vec<Panel>, axis: &str, unit: &str) -> Result<Option<String>> {
         left = left.min(x);
         right = right.max(x);
     }
-    // Above the lines there is room for the longest legend.
+    // Leaves space above the lines for the longest legend.
     let rows = panels.iter().map(|panel| panel.lines.len() + 1).max();
     let legend = LEGEND_ROW * rows.unwrap_or(0) as f64 / PLOT_HEIGHT;
     let bottom = low * 0.8;

@@ -1,47 +1,17 @@
-//! The sources' experiments, with the figures that they print.
+//! Tables of the sources' experiments, with the published figures.
 
 use std::fmt::Write as _;
 
-use super::beside::figure;
+use super::printed::{PRINTED_CAPS, PRINTED_IDLE, PRINTED_LATENCY};
 use super::table::{Table, micros, number, percent, times};
-use crate::cell::{Cell, Cpus};
+use crate::cell::Cell;
+use crate::cpus::Cpus;
 use crate::matrix::{ALLOWANCES, KERNELS, LATENCY, LATENCY_LOADS, MAIN_LOADS};
 use crate::policy::Policy;
 use crate::results::Results;
 use crate::workload::{Allowance, Workload};
 
-/// Average latencies at the source's loads 1.0 to 1.6: alone, beside an encoder, with headroom of
-/// 30 and of 20 % (the table of the headroom patches, 2019).
-pub const PRINTED_LATENCY: [(u8, [Option<f64>; 4]); 7] = [
-    (100, [Some(1.00), Some(1.82), Some(1.26), Some(1.14)]),
-    (110, [Some(1.10), Some(2.74), Some(1.26), Some(1.32)]),
-    (120, [Some(1.10), None, Some(1.29), Some(1.38)]),
-    (130, [Some(1.10), None, Some(1.32), Some(1.49)]),
-    (140, [Some(1.15), None, Some(1.29), Some(1.85)]),
-    (150, [Some(1.24), None, Some(1.32), None]),
-    (160, [Some(1.74), None, Some(1.50), None]),
-];
-/// The idle share that the same patches promise beside a main load of so many percent.
-const PRINTED_IDLE: [(u8, f64); 6] = [
-    (30, 0.30),
-    (40, 0.30),
-    (50, 0.30),
-    (60, 0.30),
-    (70, 0.30),
-    (80, 0.20),
-];
-/// CPU time of a task, and its rate under a cap of 90 and of 9 % (the rate caps patches, 2006).
-const PRINTED_CAPS: [(&str, f64, f64); 7] = [
-    ("0.01", 0.66, 0.35),
-    ("0.05", 0.85, 0.42),
-    ("0.1", 0.91, 0.43),
-    ("0.5", 0.90, 0.27),
-    ("1", 0.90, 0.18),
-    ("5", 0.90, 0.10),
-    ("10", 0.89, 0.09),
-];
-
-/// All of them.
+/// Returns all tables.
 pub fn tables(results: &Results) -> String {
     let parts = [
         success(results),
@@ -59,7 +29,7 @@ pub fn tables(results: &Results) -> String {
     format!("# The sources' experiments\n\n{text}")
 }
 
-/// A section, if its table says anything.
+/// Formats a section; empty if its table is.
 fn section(title: &str, words: &str, table: &Table) -> String {
     if table.is_empty() {
         return String::new();
@@ -67,7 +37,7 @@ fn section(title: &str, words: &str, table: &Table) -> String {
     format!("## {title}\n\n{words}\n\n{}\n", table.to_markdown())
 }
 
-/// Two CPUs.
+/// A cell with two CPUs.
 fn cell(kernel: crate::cell::Kernel, policy: Policy, workload: Workload) -> Cell {
     Cell {
         kernel,
@@ -97,7 +67,7 @@ fn success(results: &Results) -> String {
     for kernel in KERNELS {
         for policy in BESIDE {
             let cell = cell(kernel, policy, Workload::Bt1);
-            let of = |name: &str| figure(results, &cell, name);
+            let of = |name: &str| results.figure(&cell, name);
             let Some((failed, all)) = of("failures").zip(of("requests")) else {
                 continue;
             };
@@ -129,7 +99,7 @@ fn success(results: &Results) -> String {
 fn latency_of_bt(results: &Results) -> String {
     let mut table = Table::new(&["server", "mean µs", "× alone", "source", "cell"]);
     for kernel in KERNELS {
-        let mean = |policy| figure(results, &cell(kernel, policy, Workload::Bt2), "mean_us");
+        let mean = |policy| results.figure(&cell(kernel, policy, Workload::Bt2), "mean_us");
         for policy in BESIDE {
             let Some(value) = mean(policy) else { continue };
             let printed = match policy {
@@ -157,19 +127,19 @@ fn latency_of_bt(results: &Results) -> String {
 
 fn shares(results: &Results) -> String {
     let mut table = Table::new(&[
-        "main load",
+        "service load",
         "enforcer",
         "idle",
         "source",
-        "side work",
-        "main",
+        "batch work",
+        "service",
         "cell",
     ]);
     for kernel in KERNELS {
         for percent_main in MAIN_LOADS {
             for policy in [Policy::Stock(30), Policy::SchedExt(30)] {
                 let cell = cell(kernel, policy, Workload::Main(percent_main));
-                let of = |name: &str| figure(results, &cell, name);
+                let of = |name: &str| results.figure(&cell, name);
                 if of("idle_share").is_none() {
                     continue;
                 }
@@ -188,7 +158,7 @@ fn shares(results: &Results) -> String {
     }
     section(
         "Headroom: the table of shares",
-        "A main load of so many percent of the machine, side work that wants all of it, and a headroom of \
+        "A service load of a percentage of the machine, batch work that uses all the rest, and a headroom of \
          30 %.",
         &table,
     )
@@ -211,11 +181,7 @@ fn latency(results: &Results) -> String {
             "20 %, source",
         ]);
         let mean = |policy, load| {
-            figure(
-                results,
-                &cell(kernel, policy, Workload::Latency(load)),
-                "mean_us",
-            )
+            results.figure(&cell(kernel, policy, Workload::Latency(load)), "mean_us")
         };
         let base = mean(Policy::Alone, LATENCY_LOADS[0]);
         for (load, printed) in PRINTED_LATENCY {
@@ -281,7 +247,7 @@ fn burst(results: &Results) -> String {
         for policy in [Policy::Stock(0), Policy::SchedExt(0)] {
             for allowance in ALLOWANCES {
                 let cell = cell(kernel, policy, Workload::Burst(allowance));
-                let of = |name: &str| figure(results, &cell, name);
+                let of = |name: &str| results.figure(&cell, name);
                 if of("p99_us").is_none() {
                     continue;
                 }
@@ -329,7 +295,7 @@ fn caps(results: &Results) -> String {
             };
             let mut table = Table::new(&["task needs", "cap 90 %", "source", "cap 9 %", "source"]);
             for (need, at_90, at_9) in PRINTED_CAPS {
-                let of = |cap: u32| figure(results, &cell, &format!("cap_{cap}_need_{need}_s"));
+                let of = |cap: u32| results.figure(&cell, &format!("cap_{cap}_need_{need}_s"));
                 if of(90).is_some() {
                     table.row(vec![
                         format!("{need} s"),
@@ -378,8 +344,8 @@ fn storm(results: &Results) -> String {
                 ("tree_cap_10", "10 %, the tree", 0.1, "-"),
                 ("task_cap_90", "90 %, each task", 1.0, "86 s"),
             ] {
-                let elapsed = figure(results, &cell, &format!("{name}_seconds"));
-                let cpu = figure(results, &cell, &format!("{name}_cpu_seconds"));
+                let elapsed = results.figure(&cell, &format!("{name}_seconds"));
+                let cpu = results.figure(&cell, &format!("{name}_cpu_seconds"));
                 if elapsed.is_none() {
                     continue;
                 }

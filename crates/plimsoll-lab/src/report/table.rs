@@ -1,4 +1,4 @@
-//! Markdown tables, aligned so that they read well in a terminal, too.
+//! Markdown tables, aligned for terminals.
 
 /// A table with a row of heads; empty without rows.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Columns in which no row says anything are left out.
+    /// Formats the table without empty columns.
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let used: Vec<usize> = (0..self.heads.len())
@@ -77,7 +77,7 @@ impl Table {
     }
 }
 
-/// A figure with so many digits behind the point, `-` where there is none.
+/// A figure with a number of decimals; `-` if there is none.
 pub fn number(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
 }
@@ -95,7 +95,7 @@ pub fn times(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2} ×"))
 }
 
-/// Microseconds, with the separator of thousands that the other documents have.
+/// Microseconds, with separators of thousands.
 pub fn micros(value: Option<f64>) -> String {
     let Some(value) = value else {
         return "-".to_owned();

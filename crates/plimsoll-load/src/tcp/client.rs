@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use super::check_loopback;
 use crate::clock::precise_timers;
+use crate::config::ServiceConfig;
 use crate::error::LoadError;
 use crate::measure::Measure;
 use crate::openloop::{Sink, new_measure, spawn};
 use crate::run::{Backend, OpenLoop};
 use crate::schedule::Request;
-use crate::service::ServiceConfig;
 use crate::wire::{Frame, greet};
 
 /// Time limit for a server to accept and to send its greeting.

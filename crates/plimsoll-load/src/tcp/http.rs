@@ -10,12 +10,12 @@ use std::thread::JoinHandle;
 use super::client::CONNECT_TIMEOUT;
 use super::{check_connections, check_loopback};
 use crate::clock::precise_timers;
+use crate::config::ServiceConfig;
 use crate::error::LoadError;
 use crate::measure::Measure;
 use crate::openloop::{Sink, new_measure, spawn};
 use crate::run::{Backend, OpenLoop};
 use crate::schedule::Request;
-use crate::service::ServiceConfig;
 
 /// Maximum size of a response head, in bytes.
 const HEAD_MAX: u64 = 65_536;

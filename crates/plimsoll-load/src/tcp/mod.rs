@@ -60,9 +60,9 @@ fn refuse(field: &'static str, text: &str) -> LoadError {
 mod tests {
     use super::*;
     use crate::arrivals::Arrivals;
+    use crate::config::ServiceConfig;
     use crate::demand::Demand;
     use crate::report::Ending;
-    use crate::service::ServiceConfig;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::time::Duration;

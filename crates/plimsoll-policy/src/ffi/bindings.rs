@@ -42,7 +42,7 @@ pub const PLIM_TOLERANCE_PERIOD_DEFAULT_NS: u64 = 100000000;
 pub const PLIM_TOLERANCE_PERIOD_MIN_NS: u64 = 1000000;
 pub const PLIM_TOLERANCE_PERIOD_MAX_NS: u64 = 10000000000;
 pub const PLIM_TOLERANCE_RUNTIME_MAX_NS: u64 = 1000000000;
-pub const PLIM_HEADROOM_OVERRUN_MAX_TURNS: u32 = 20;
+pub const PLIM_HEADROOM_OVERRUN_MAX_SLICES: u32 = 20;
 pub const PLIM_CAP_MIN_PERMILLE: u32 = 1;
 pub const PLIM_CAP_MAX_PERMILLE: u32 = 8192000;
 pub const PLIM_CAP_DEPTH_DEFAULT_NS: u64 = 1000000;
@@ -598,7 +598,7 @@ unsafe extern "C" {
     pub fn plim_headroom_allowance_ns(
         params: *const plim_headroom_params,
         elapsed_ns: plim_u64,
-        nonside_ns: plim_u64,
+        nonbatch_ns: plim_u64,
     ) -> plim_u64;
 }
 unsafe extern "C" {
@@ -652,8 +652,8 @@ unsafe extern "C" {
     pub fn plim_headroom_count_shortfall(
         headroom: *mut plim_headroom,
         elapsed_ns: plim_u64,
-        nonside_ns: plim_u64,
-        side_ns: plim_u64,
+        nonbatch_ns: plim_u64,
+        batch_ns: plim_u64,
     );
 }
 unsafe extern "C" {
@@ -664,8 +664,8 @@ unsafe extern "C" {
     #[link_name = "plim_headroom_update__extern"]
     pub fn plim_headroom_update(
         headroom: *mut plim_headroom,
-        nonside_ns: plim_u64,
-        side_ns: plim_u64,
+        nonbatch_ns: plim_u64,
+        batch_ns: plim_u64,
         now_ns: plim_u64,
     ) -> plim_u64;
 }
@@ -762,7 +762,7 @@ unsafe extern "C" {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
-pub struct plim_headroom_side {
+pub struct plim_headroom_batch_group {
     pub want_ns: plim_u64,
     pub share_ns: plim_u64,
     pub weight: plim_u32,
@@ -770,37 +770,39 @@ pub struct plim_headroom_side {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     [
-        "Size of plim_headroom_side",
-    ][::std::mem::size_of::<plim_headroom_side>() - 24usize];
+        "Size of plim_headroom_batch_group",
+    ][::std::mem::size_of::<plim_headroom_batch_group>() - 24usize];
     [
-        "Alignment of plim_headroom_side",
-    ][::std::mem::align_of::<plim_headroom_side>() - 8usize];
+        "Alignment of plim_headroom_batch_group",
+    ][::std::mem::align_of::<plim_headroom_batch_group>() - 8usize];
     [
-        "Offset of field: plim_headroom_side::want_ns",
-    ][::std::mem::offset_of!(plim_headroom_side, want_ns) - 0usize];
+        "Offset of field: plim_headroom_batch_group::want_ns",
+    ][::std::mem::offset_of!(plim_headroom_batch_group, want_ns) - 0usize];
     [
-        "Offset of field: plim_headroom_side::share_ns",
-    ][::std::mem::offset_of!(plim_headroom_side, share_ns) - 8usize];
+        "Offset of field: plim_headroom_batch_group::share_ns",
+    ][::std::mem::offset_of!(plim_headroom_batch_group, share_ns) - 8usize];
     [
-        "Offset of field: plim_headroom_side::weight",
-    ][::std::mem::offset_of!(plim_headroom_side, weight) - 16usize];
+        "Offset of field: plim_headroom_batch_group::weight",
+    ][::std::mem::offset_of!(plim_headroom_batch_group, weight) - 16usize];
 };
 unsafe extern "C" {
-    #[link_name = "plim_headroom_side_weight__extern"]
-    pub fn plim_headroom_side_weight(side: *const plim_headroom_side) -> plim_u64;
+    #[link_name = "plim_headroom_batch_weight__extern"]
+    pub fn plim_headroom_batch_weight(
+        group: *const plim_headroom_batch_group,
+    ) -> plim_u64;
 }
 unsafe extern "C" {
-    #[link_name = "plim_headroom_side_before__extern"]
-    pub fn plim_headroom_side_before(
-        a: *const plim_headroom_side,
-        b: *const plim_headroom_side,
+    #[link_name = "plim_headroom_batch_before__extern"]
+    pub fn plim_headroom_batch_before(
+        a: *const plim_headroom_batch_group,
+        b: *const plim_headroom_batch_group,
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     #[link_name = "plim_headroom_split__extern"]
     pub fn plim_headroom_split(
-        sides: *mut plim_headroom_side,
-        nr_sides: plim_u32,
+        groups: *mut plim_headroom_batch_group,
+        nr_groups: plim_u32,
         grant_ns: plim_u64,
     );
 }

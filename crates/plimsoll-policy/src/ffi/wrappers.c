@@ -46,7 +46,7 @@ enum plim_headroom_error plim_headroom_check__extern(const struct plim_headroom_
 plim_u32 plim_headroom_from_cpus_ppm__extern(plim_u32 cpus, plim_u32 nr_cpus) { return plim_headroom_from_cpus_ppm(cpus, nr_cpus); }
 plim_u64 plim_headroom_usable_ns__extern(const struct plim_headroom_params *params, plim_u64 elapsed_ns) { return plim_headroom_usable_ns(params, elapsed_ns); }
 plim_u64 plim_headroom_tolerance_ns__extern(const struct plim_headroom_params *params, plim_u64 elapsed_ns) { return plim_headroom_tolerance_ns(params, elapsed_ns); }
-plim_u64 plim_headroom_allowance_ns__extern(const struct plim_headroom_params *params, plim_u64 elapsed_ns, plim_u64 nonside_ns) { return plim_headroom_allowance_ns(params, elapsed_ns, nonside_ns); }
+plim_u64 plim_headroom_allowance_ns__extern(const struct plim_headroom_params *params, plim_u64 elapsed_ns, plim_u64 nonbatch_ns) { return plim_headroom_allowance_ns(params, elapsed_ns, nonbatch_ns); }
 plim_u64 plim_headroom_credit_max_ns__extern(const struct plim_headroom_params *params) { return plim_headroom_credit_max_ns(params); }
 plim_u64 plim_headroom_debt_max_ns__extern(const struct plim_headroom_params *params) { return plim_headroom_debt_max_ns(params); }
 plim_s64 plim_headroom_balance__extern(plim_s64 credit_ns, plim_u64 earned_ns, plim_u64 spent_ns, plim_u64 debt_max_ns, plim_u64 credit_max_ns) { return plim_headroom_balance(credit_ns, earned_ns, spent_ns, debt_max_ns, credit_max_ns); }
@@ -54,9 +54,9 @@ plim_u64 plim_headroom_tolerance_max_ns__extern(const struct plim_headroom_param
 void plim_headroom_init__extern(struct plim_headroom *headroom, const struct plim_headroom_params *params, plim_u64 now_ns) { plim_headroom_init(headroom, params, now_ns); }
 void plim_headroom_set__extern(struct plim_headroom *headroom, const struct plim_headroom_params *params) { plim_headroom_set(headroom, params); }
 plim_u64 plim_headroom_earn_tolerance__extern(struct plim_headroom *headroom, plim_u64 elapsed_ns) { return plim_headroom_earn_tolerance(headroom, elapsed_ns); }
-void plim_headroom_count_shortfall__extern(struct plim_headroom *headroom, plim_u64 elapsed_ns, plim_u64 nonside_ns, plim_u64 side_ns) { plim_headroom_count_shortfall(headroom, elapsed_ns, nonside_ns, side_ns); }
+void plim_headroom_count_shortfall__extern(struct plim_headroom *headroom, plim_u64 elapsed_ns, plim_u64 nonbatch_ns, plim_u64 batch_ns) { plim_headroom_count_shortfall(headroom, elapsed_ns, nonbatch_ns, batch_ns); }
 plim_u64 plim_headroom_grant_ns__extern(const struct plim_headroom *headroom) { return plim_headroom_grant_ns(headroom); }
-plim_u64 plim_headroom_update__extern(struct plim_headroom *headroom, plim_u64 nonside_ns, plim_u64 side_ns, plim_u64 now_ns) { return plim_headroom_update(headroom, nonside_ns, side_ns, now_ns); }
+plim_u64 plim_headroom_update__extern(struct plim_headroom *headroom, plim_u64 nonbatch_ns, plim_u64 batch_ns, plim_u64 now_ns) { return plim_headroom_update(headroom, nonbatch_ns, batch_ns, now_ns); }
 plim_u64 plim_headroom_overrun_ns__extern(const struct plim_headroom_params *params, plim_u64 overrun_ns, plim_u64 over_ns, plim_u64 elapsed_ns) { return plim_headroom_overrun_ns(params, overrun_ns, over_ns, elapsed_ns); }
 void plim_headroom_demand_init__extern(struct plim_headroom_demand *demand) { plim_headroom_demand_init(demand); }
 int plim_headroom_tolerance_before__extern(plim_u64 a_runtime_ns, plim_u64 a_period_ns, plim_u64 b_runtime_ns, plim_u64 b_period_ns) { return plim_headroom_tolerance_before(a_runtime_ns, a_period_ns, b_runtime_ns, b_period_ns); }
@@ -64,9 +64,9 @@ void plim_headroom_demand_add_tolerance__extern(struct plim_headroom_demand *dem
 void plim_headroom_demand_add__extern(struct plim_headroom_demand *demand, enum plim_headroom_form form, plim_u32 value, plim_u64 runtime_ns, plim_u64 period_ns) { plim_headroom_demand_add(demand, form, value, runtime_ns, period_ns); }
 enum plim_headroom_form plim_headroom_demand_in_force__extern(const struct plim_headroom_demand *demand, plim_u32 nr_cpus) { return plim_headroom_demand_in_force(demand, nr_cpus); }
 enum plim_headroom_form plim_headroom_demand_overruled__extern(const struct plim_headroom_demand *demand, plim_u32 nr_cpus) { return plim_headroom_demand_overruled(demand, nr_cpus); }
-plim_u64 plim_headroom_side_weight__extern(const struct plim_headroom_side *side) { return plim_headroom_side_weight(side); }
-int plim_headroom_side_before__extern(const struct plim_headroom_side *a, const struct plim_headroom_side *b) { return plim_headroom_side_before(a, b); }
-void plim_headroom_split__extern(struct plim_headroom_side *sides, plim_u32 nr_sides, plim_u64 grant_ns) { plim_headroom_split(sides, nr_sides, grant_ns); }
+plim_u64 plim_headroom_batch_weight__extern(const struct plim_headroom_batch_group *group) { return plim_headroom_batch_weight(group); }
+int plim_headroom_batch_before__extern(const struct plim_headroom_batch_group *a, const struct plim_headroom_batch_group *b) { return plim_headroom_batch_before(a, b); }
+void plim_headroom_split__extern(struct plim_headroom_batch_group *groups, plim_u32 nr_groups, plim_u64 grant_ns) { plim_headroom_split(groups, nr_groups, grant_ns); }
 enum plim_ratecap_error plim_ratecap_check__extern(const struct plim_ratecap_params *params) { return plim_ratecap_check(params); }
 void plim_ratecap_init__extern(struct plim_ratecap *cap, plim_u64 now_ns) { plim_ratecap_init(cap, now_ns); }
 plim_u64 plim_ratecap_depth_ns__extern(const struct plim_ratecap_params *params) { return plim_ratecap_depth_ns(params); }

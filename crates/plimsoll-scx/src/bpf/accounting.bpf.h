@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Accounting: what each CPU did, and what each task has run.
+ * Accounting: time of each CPU by state, and run time of each task.
  *
- * Time on a CPU is booked on edges, so that it is exact. What a task ran is
- * read from the kernel's own sum_exec_runtime, so that it is what cpu.stat
- * says, to the nanosecond, and no second clock is involved.
+ * Time of a CPU is accounted on edges, so that it is exact. Run time of a task is
+ * read from the kernel's own sum_exec_runtime, so that it equals cpu.stat to the
+ * nanosecond, without a second clock.
  */
 #ifndef PLIMSOLL_ACCOUNTING_BPF_H
 #define PLIMSOLL_ACCOUNTING_BPF_H
 
 #include "state.bpf.h"
 
-/* Room, the average of SPEC's first input, is updated no more often. */
+/* Shortest interval between updates of the room, see plim_batch_room_ppm(). */
 #define ROOM_GRAIN_NS (4 * PLIM_NSEC_PER_MSEC)
 
-/* Closes the present interval of this CPU and begins one in @state. */
+/* Ends the present interval of this CPU and begins one in @state. */
 static __always_inline void cpu_enter(struct plimsoll_cpu *c, u32 state, u64 now)
 {
 	u64 elapsed_ns = plim_elapsed_ns(now, c->since_ns);
@@ -26,8 +26,8 @@ static __always_inline void cpu_enter(struct plimsoll_cpu *c, u32 state, u64 now
 		c->idle_ns += elapsed_ns;
 	} else if (c->state == PLIMSOLL_CPU_BATCH) {
 		c->batch_ns += elapsed_ns;
-		if (c->side)
-			c->side_ns += elapsed_ns;
+		if (c->token)
+			c->token_ns += elapsed_ns;
 	} else {
 		c->other_ns += elapsed_ns;
 	}
@@ -44,8 +44,8 @@ static __always_inline void cpu_enter(struct plimsoll_cpu *c, u32 state, u64 now
 	c->room_updated_ns = now;
 }
 
-/* The idle and side time of a CPU up to @now, read from any CPU. */
-static __always_inline void cpu_times(struct plimsoll_cpu *c, u64 now, u64 *idle_ns, u64 *side_ns)
+/* Reads the idle time and the batch time with a token of any CPU, up to @now. */
+static __always_inline void cpu_times(struct plimsoll_cpu *c, u64 now, u64 *idle_ns, u64 *token_ns)
 {
 	u64 sequence, elapsed_ns;
 	u32 attempt;
@@ -55,19 +55,19 @@ static __always_inline void cpu_times(struct plimsoll_cpu *c, u64 now, u64 *idle
 		sequence = READ_ONCE(c->sequence);
 		barrier();
 		*idle_ns = c->idle_ns;
-		*side_ns = c->side_ns;
+		*token_ns = c->token_ns;
 		elapsed_ns = plim_elapsed_ns(now, c->since_ns);
 		if (c->state == PLIMSOLL_CPU_IDLE)
 			*idle_ns += elapsed_ns;
-		else if (c->state == PLIMSOLL_CPU_BATCH && c->side)
-			*side_ns += elapsed_ns;
+		else if (c->state == PLIMSOLL_CPU_BATCH && c->token)
+			*token_ns += elapsed_ns;
 		barrier();
 		if (!(sequence & 1) && sequence == READ_ONCE(c->sequence))
 			break;
 	}
 }
 
-/* The room of a CPU with the interval that has not ended yet. */
+/* The room of a CPU including the interval that has not ended yet. */
 static __always_inline u32 cpu_room_ppm(const struct plimsoll_cpu *c, u64 now)
 {
 	u64 elapsed_ns = plim_elapsed_ns(now, c->room_updated_ns);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Admission: may this group run on this CPU now, and for how long? And the
- * other side of it: what a run is charged to. All mechanisms meet here and
- * nowhere else.
+ * Admission: whether a group may run on a CPU now, and for how long. Charging: the
+ * accounts that a run is charged to. All mechanisms are combined here only.
  */
 #ifndef PLIMSOLL_ADMISSION_BPF_H
 #define PLIMSOLL_ADMISSION_BPF_H
@@ -12,27 +11,27 @@
 #include "caps.bpf.h"
 #include "headroom.bpf.h"
 
-/* No slice is shorter: below it, switching costs more than it gives. */
+/* Shortest slice: below it, the switch costs more than the slice gains. */
 #define SLICE_MIN_NS (100 * PLIM_NSEC_PER_USEC)
 /*
- * With less than this left a slice is ended by the timer. With more the tick
- * may end it, which comes up to 10 ms (at 100 Hz) too late.
+ * With less than this left a timer ends the slice. With more the tick ends it,
+ * which comes up to 10 ms (at 100 Hz) too late.
  */
 #define LEFT_BY_TICK_NS (PLIM_BATCH_SLICE_DEFAULT_NS + 10 * PLIM_NSEC_PER_MSEC)
 
-/* Flags of a group or of one above it that make admission look. */
+/* Flags of a group, or of one above it, that need a check at admission. */
 #define PLIMSOLL_LIMITED_FLAGS (PLIMSOLL_QUOTA | PLIMSOLL_CAP | PLIMSOLL_CPU_LIMIT)
-/* Those for which a task always goes through its queue. */
+/* Flags with which a task always goes through its queue. */
 #define PLIMSOLL_QUEUED_FLAGS                                                                      \
 	(PLIMSOLL_CAP | PLIMSOLL_SOFT_CAP | PLIMSOLL_PER_TASK | PLIMSOLL_CPU_LIMIT)
 
-/* Has a group's timer wake this CPU. Before the timer is armed. */
+/* Has a group's timer wake this CPU. Called before the timer is armed. */
 static __always_inline void remember_refused(struct plimsoll_group *group, s32 cpu)
 {
 	cpus_add(group->refused_cpus, cpu);
 }
 
-/* Wakes the CPUs that a group was refused. */
+/* Wakes the CPUs on which a group was refused. */
 __noinline int wake_refused(u32 slot)
 {
 	struct plimsoll_group *group = group_at(slot);
@@ -46,7 +45,7 @@ __noinline int wake_refused(u32 slot)
 	return 0;
 }
 
-/* One group of the chain. Returns for how long it may run; 0: not now. */
+/* Admits one group of the chain. Returns for how long it may run; 0: not now. */
 __noinline u64 admit_one(u32 slot, s32 cpu, u64 now)
 {
 	struct plimsoll_group *group = group_at(slot);
@@ -121,7 +120,7 @@ __noinline int charge_chain(u32 slot, s32 cpu, u64 ran_ns, u64 start_ns, u64 now
 	return 0;
 }
 
-/* Gives back what a group and those above it keep on a CPU they leave. */
+/* Returns the local runtime of a group and of those above it when they leave a CPU. */
 __noinline int return_chain(u32 slot, s32 cpu)
 {
 	struct plimsoll_group *group;
@@ -140,20 +139,20 @@ __noinline int return_chain(u32 slot, s32 cpu)
 	return 0;
 }
 
-/* A group and all above it; PLIM_UNLIMITED: nothing limits it. */
+/* Admits a group and all above it; PLIM_UNLIMITED: nothing limits it. */
 static __always_inline u64 admit_chain(u32 slot, s32 cpu, u64 now)
 {
 	struct plimsoll_cpu *c = cpu_at(cpu);
 	struct plimsoll_group *group;
 	u64 slice_ns = PLIM_UNLIMITED, left_ns;
 	u32 depth, first = slot;
-	bool side = false;
+	bool yields = false;
 
 	bpf_for (depth, 0, PLIMSOLL_DEPTH_MAX) {
 		group = group_at(slot);
 		if (!group)
 			break;
-		side |= group->params.flags & PLIMSOLL_SIDE;
+		yields |= group->params.flags & PLIMSOLL_YIELDS;
 		if (group->params.flags & PLIMSOLL_LIMITED_FLAGS) {
 			left_ns = admit_one(slot, cpu, now);
 			if (!left_ns)
@@ -164,7 +163,7 @@ static __always_inline u64 admit_chain(u32 slot, s32 cpu, u64 now)
 		if (slot >= PLIMSOLL_GROUPS_MAX)
 			break;
 	}
-	if (side && c && !side_take_place(c, cpu)) {
+	if (yields && c && !token_take(c, cpu)) {
 		remember(cpu, PLIMSOLL_HEADROOM, first, 0, 0);
 		return 0;
 	}
@@ -172,8 +171,8 @@ static __always_inline u64 admit_chain(u32 slot, s32 cpu, u64 now)
 }
 
 /*
- * Whether a group may run on this CPU now, and for how long; 0: not now. What
- * groups of the chain set aside for it goes back where another one refuses.
+ * Whether a group may run on this CPU now, and for how long; 0: not now. If one
+ * group of the chain refuses, the local runtime of the others is returned.
  */
 __noinline u64 admit(u32 slot, s32 cpu, u64 now)
 {
@@ -185,10 +184,10 @@ __noinline u64 admit(u32 slot, s32 cpu, u64 now)
 }
 
 /*
- * Whether a waking task of a group may go to an idle CPU at once, and not by way
- * of its queue: where nothing but quotas limits it, and those have runtime. That
- * is a look without locks; the CPU asks in full when the task begins. If the
- * runtime is gone by then, the task runs for the shortest slice, which is a debt.
+ * Whether a waking task of a group may bypass its queue and go to an idle CPU: if
+ * only quotas limit it, and those have runtime. The check takes no locks; the task
+ * is admitted in full when it begins. If the runtime is gone by then, the task runs
+ * for the shortest slice, which is a debt.
  */
 __noinline int admits_at_once(u32 slot, s32 cpu, u64 now)
 {
@@ -197,17 +196,17 @@ __noinline int admits_at_once(u32 slot, s32 cpu, u64 now)
 	struct plimsoll_group *group;
 	u32 depth, flags;
 
-	/* That one is idle so that fair tasks may come, or one has come just now. */
-	if (!c || now < READ_ONCE(c->room_until_ns) || behind_normal(cpu))
+	/* The CPU yields to fair tasks, or one has just come. */
+	if (!c || now < READ_ONCE(c->yield_until_ns) || behind_normal(cpu))
 		return 0;
 	bpf_for (depth, 0, PLIMSOLL_DEPTH_MAX) {
 		group = group_at(slot);
 		if (!group)
 			break;
 		flags = group->params.flags;
-		if (flags & PLIMSOLL_QUEUED_FLAGS || (headroom_on && flags & PLIMSOLL_SIDE))
+		if (flags & PLIMSOLL_QUEUED_FLAGS || (headroom_on && flags & PLIMSOLL_YIELDS))
 			return 0;
-		/* It would be there before a normal task that wakes before that CPU looks. */
+		/* It would precede a normal task that wakes before that CPU dispatches. */
 		if (mode_all && flags & PLIMSOLL_BATCH)
 			return 0;
 		gc = flags & PLIMSOLL_QUOTA ? group_cpu_at(slot, cpu) : NULL;
@@ -221,7 +220,7 @@ __noinline int admits_at_once(u32 slot, s32 cpu, u64 now)
 	return 1;
 }
 
-/* Books what a running task has run since it was last charged. */
+/* Charges a running task for its run time since the last charge. */
 static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s32 cpu, u64 now)
 {
 	u64 ran_ns = p->se.sum_exec_runtime - t->charged_ns;
@@ -260,7 +259,7 @@ static __always_inline u64 task_run_ns(struct task_ctx *t, const struct plimsoll
 	return plim_max(run_ns, CAP_RUN_MIN_NS);
 }
 
-/* A group's timer: whatever it waited for may have come. */
+/* Timer callback of a group: a limit may have ended. */
 static int group_timer(void *map, int *key, struct bpf_timer *timer)
 {
 	u64 now = bpf_ktime_get_ns(), next_ns = 0;
@@ -272,12 +271,12 @@ static int group_timer(void *map, int *key, struct bpf_timer *timer)
 	value = bpf_map_lookup_elem(&group_timers, &slot);
 	if (!group || !value)
 		return 0;
-	/* First, so that whoever waits from now on arms it again. */
+	/* First, so that a CPU that is refused from now on rearms the timer. */
 	WRITE_ONCE(value->at_ns, 0);
 	flags = group->params.flags;
 	if (flags & PLIMSOLL_QUOTA)
 		bandwidth_serve_all(slot, now);
-	/* Also where caps of tasks were taken off while some of them waited. */
+	/* Also if the caps of tasks were removed while some of them were parked. */
 	if (flags & PLIMSOLL_PER_TASK || READ_ONCE(group->nr_parked))
 		next_ns = unpark(slot, now);
 	bpf_for (llc, 0, nr_llcs) {

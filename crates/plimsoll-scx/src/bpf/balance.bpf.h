@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Balance between LLCs whose CPUs all have work: from time to time a CPU takes a
- * task from where tasks wait for longer, as the core has it. (A CPU that has nothing
- * to do takes what it finds: see should_pull() in dispatch.bpf.h.)
+ * Balance between LLCs whose CPUs all have work: at intervals a CPU pulls a task
+ * from an LLC whose tasks wait longer, by the core's decision. (A CPU without work
+ * pulls any task: see should_pull() in dispatch.bpf.h.)
  */
 #ifndef PLIMSOLL_BALANCE_BPF_H
 #define PLIMSOLL_BALANCE_BPF_H
@@ -10,7 +10,7 @@
 #include "accounting.bpf.h"
 #include "pick.bpf.h"
 
-/* A CPU compares LLCs no more often. */
+/* Interval at which a CPU compares LLCs. */
 #define BALANCE_NS PLIM_BATCH_SLICE_DEFAULT_NS
 
 static __always_inline bool balance_is_due(struct plimsoll_cpu *c, u64 now)
@@ -22,8 +22,8 @@ static __always_inline bool balance_is_due(struct plimsoll_cpu *c, u64 now)
 }
 
 /*
- * What the core has to know of an LLC, as of one CPU: the room of its mean CPU, and
- * how many tasks of the group that comes first there wait for each.
+ * Describes an LLC to the core as if it were one CPU: the mean room of its CPUs, and
+ * the number of waiting tasks per CPU of the group that comes first there.
  */
 __noinline int llc_wait_of(u32 llc, u64 now, struct plim_batch_cpu *known)
 {
@@ -52,7 +52,7 @@ __noinline int llc_wait_of(u32 llc, u64 now, struct plim_batch_cpu *known)
 	return 0;
 }
 
-/* The first LLC from which a CPU of @llc is to take a task; @llc itself: none. */
+/* The first LLC from which a CPU of @llc should pull a task; @llc itself: none. */
 __noinline u32 llc_to_pull_from(u32 llc, u64 now)
 {
 	struct plim_batch_cpu from = {}, to = {};

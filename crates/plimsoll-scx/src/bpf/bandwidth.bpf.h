@@ -2,10 +2,10 @@
 /*
  * Bandwidth: quota, period and burst of groups, one inside the other.
  *
- * Every decision is the core's. Here its inputs are gathered: the pool under
+ * The core makes every decision. This file gathers its inputs: the pool under
  * the group's lock, this CPU's part, the timer of the next boundary. The
- * timer runs only while a CPU is throttled; otherwise boundaries that have
- * passed are found when the pool is next used.
+ * timer runs only while a CPU is throttled; otherwise passed boundaries are
+ * handled when the pool is next used.
  */
 #ifndef PLIMSOLL_BANDWIDTH_BPF_H
 #define PLIMSOLL_BANDWIDTH_BPF_H
@@ -16,14 +16,13 @@
 #define TIMER_LATE_NS (20 * PLIM_NSEC_PER_MSEC)
 
 /*
- * Arms a group's timer for @when_ns, unless it is due earlier anyway. One that
- * is due and has not fired yet is left alone: to start it again would put off
- * what it is about to do.
+ * Arms a group's timer for @when_ns, unless it is due earlier. A timer that is due
+ * and has not fired yet is left alone, because a restart would delay it.
  */
 __noinline int group_timer_at(u32 slot, u64 when_ns)
 {
 	struct timer_value *value = bpf_map_lookup_elem(&group_timers, &slot);
-	/* The caller's may be older than the last time the timer fired. */
+	/* The caller's time may be older than the last expiry of the timer. */
 	u64 now = bpf_ktime_get_ns(), at_ns;
 
 	if (!value)
@@ -40,7 +39,7 @@ static __always_inline bool is_traced(u32 slot, u64 now)
 	return slot == READ_ONCE(trace_slot) && now < READ_ONCE(trace_until_ns);
 }
 
-/* Ends a line: with the group locked, so that lines come in the order of their numbers. */
+/* Completes a line of the trace, with the group locked, so that lines are in order. */
 static __always_inline void trace_note(struct plimsoll_group *group, struct plimsoll_trace *line)
 {
 	line->pool_ns = group->pool.runtime_ns;
@@ -48,7 +47,7 @@ static __always_inline void trace_note(struct plimsoll_group *group, struct plim
 	line->sequence = ++group->nr_traced;
 }
 
-/* Hands a noted line to who reads. A full buffer shows as a gap in the numbers. */
+/* Emits a completed line to the reader. A full buffer shows as a gap in the numbers. */
 static __always_inline void trace_emit(struct plimsoll_trace *line)
 {
 	if (line->sequence)
@@ -79,7 +78,7 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 	line.local_ns = gc->bandwidth.runtime_ns;
 	boundary_ns = plim_bandwidth_next_boundary_ns(&group->pool);
 	if (now >= boundary_ns) {
-		/* What of a run that has lasted until now came before the boundary. */
+		/* The part of the run, which ends now, before the boundary. */
 		before_ns = plim_sub_floor(ran_ns, now - boundary_ns);
 		plim_bandwidth_book(&group->pool, &gc->bandwidth, before_ns);
 	}
@@ -102,7 +101,7 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 
 	trace_emit(&line);
 	if (!may_run) {
-		/* Whoever refills has those served that were throttled before. */
+		/* After a refill the timer serves the CPUs that were throttled before. */
 		group_timer_at(slot, refilled ? now : boundary_ns);
 		if (!was_throttled)
 			remember(cpu, PLIMSOLL_THROTTLED, slot, 0, ran_ns);
@@ -111,9 +110,9 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 }
 
 /*
- * Whether as many CPUs as the group has waiting tasks are throttled already: one
- * more would wait for nobody, and count throttled time that no task has. Racy:
- * at worst one CPU more is throttled, until the next boundary.
+ * Whether as many CPUs are throttled already as the group has waiting tasks: one
+ * more would wait for no task, but count throttled time. Racy: at worst one CPU
+ * more is throttled, until the next boundary.
  */
 static __always_inline bool bandwidth_is_waited_for(u32 slot, s32 cpu)
 {
@@ -127,7 +126,7 @@ static __always_inline bool bandwidth_is_waited_for(u32 slot, s32 cpu)
 		       READ_ONCE(group->nr_runnable);
 }
 
-/* The group has lost its quota: nobody is throttled any more. */
+/* Unthrottles all CPUs of a group that has lost its quota. */
 __noinline int bandwidth_end(u32 slot, u64 now)
 {
 	struct plimsoll_group *group = group_at(slot);
@@ -150,7 +149,7 @@ __noinline int bandwidth_end(u32 slot, u64 now)
 	return 0;
 }
 
-/* The group has nothing more to run on this CPU for now. */
+/* Returns local runtime to the pool when the group has no task for this CPU. */
 __noinline int bandwidth_return(u32 slot, s32 cpu)
 {
 	struct plimsoll_group *group = group_at(slot);
@@ -191,7 +190,7 @@ __noinline s32 bandwidth_serve_first(u32 slot, u64 now)
 	bpf_spin_lock(&group->lock);
 	line.local_ns = gc->bandwidth.runtime_ns;
 	if (!gc->bandwidth.throttled || gc->bandwidth.throttled_order != order) {
-		/* It has become free in another way. */
+		/* It was unthrottled in another way. */
 		group->served_order = order + 1;
 		served = cpu;
 	} else if (plim_bandwidth_serve(&group->pool, &gc->bandwidth, now)) {
@@ -207,7 +206,7 @@ __noinline s32 bandwidth_serve_first(u32 slot, u64 now)
 	return served;
 }
 
-/* Refills and serves the throttled, in their order. When its timer fires. */
+/* Refills the pool and serves throttled CPUs in their order; called by the timer. */
 __noinline int bandwidth_serve_all(u32 slot, u64 now)
 {
 	struct plimsoll_trace line = { .kind = PLIMSOLL_REFILLED, .when_ns = now, .slot = slot };

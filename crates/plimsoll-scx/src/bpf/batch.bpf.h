@@ -8,7 +8,7 @@
 
 #include "accounting.bpf.h"
 
-/* No more CPUs are compared for one task. */
+/* Most CPUs that are compared for one task. */
 #define PLACE_CPUS_MAX 64
 
 static __always_inline u32 tier_of(const struct plimsoll_group *group, bool background)
@@ -18,7 +18,7 @@ static __always_inline u32 tier_of(const struct plimsoll_group *group, bool back
 	return group->params.flags & PLIMSOLL_BATCH ? PLIMSOLL_TIER_BATCH : PLIMSOLL_TIER_NORMAL;
 }
 
-/* Moves the virtual runtimes of a task and of its group. */
+/* Advances the virtual runtimes of a task and of its group. */
 static __always_inline void vruntime_charge(struct task_ctx *t, struct plimsoll_group *group,
 					    const struct task_struct *p, u64 ran_ns)
 {
@@ -28,7 +28,7 @@ static __always_inline void vruntime_charge(struct task_ctx *t, struct plimsoll_
 	__sync_fetch_and_add(&group->vruntime, plim_batch_vruntime_delta(ran_ns, weight));
 }
 
-/* A task that slept, or is new, joins the others of its group. */
+/* Places a task that slept, or is new, among the others of its group. */
 static __always_inline void
 vruntime_place(struct task_ctx *t, struct plimsoll_group *group, const struct task_struct *p)
 {
@@ -36,7 +36,7 @@ vruntime_place(struct task_ctx *t, struct plimsoll_group *group, const struct ta
 				       PLIM_BATCH_SLICE_DEFAULT_NS, plim_batch_weight(nice_of(p)));
 }
 
-/* A group that could not run is not owed more for it. */
+/* Largest lag of a group that could not run. */
 #define GROUP_LAG_NS (100 * PLIM_NSEC_PER_MSEC)
 
 /*
@@ -51,19 +51,19 @@ static __always_inline void group_place(struct plimsoll_group *group, u32 tier, 
 
 	placed = plim_batch_place(before, groups_min_vruntime[tier % PLIMSOLL_TIERS], lag_ns,
 				  weight);
-	/* Others charge it meanwhile: seldom written, seldom lost. */
+	/* Other CPUs may charge it meanwhile. A rare write rarely loses a charge. */
 	if (placed != before)
 		group->vruntime = placed;
 }
 
-/* For how long batch work of a group may run on this CPU in this window. */
+/* Charges a run to the CPU limit. Returns how long the group may still run in this window. */
 static __always_inline u64 cpu_limit_charge(const struct plimsoll_group *group,
 					    struct plimsoll_group_cpu *gc, u64 ran_ns, u64 now)
 {
 	return plim_batch_limit_charge(&gc->limit, group->params.cpu_limit_ppm, ran_ns, now);
 }
 
-/* What load balancing knows of a CPU. */
+/* Fills in the state of a CPU for load balancing. */
 static __always_inline void
 batch_cpu_of(struct plimsoll_cpu *c, s32 cpu, bool core_idle, u64 now, struct plim_batch_cpu *known)
 {
@@ -115,9 +115,9 @@ __noinline s32 place_on_idle(struct task_struct *p __arg_trusted, s32 prev_cpu, 
 			break;
 		cpu = ((u32)prev_cpu + i) % nr_cpu_ids;
 		c = cpu_at(cpu);
-		/* One that makes room is idle so that fair tasks may come. */
+		/* A CPU that yields is kept idle for fair tasks. */
 		if (!c || !c->online || c->state != PLIMSOLL_CPU_IDLE ||
-		    now < READ_ONCE(c->room_until_ns) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		    now < READ_ONCE(c->yield_until_ns) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		batch_cpu_of(c, cpu, bpf_cpumask_test_cpu(cpu, idle_cores), now, &state->known);
 		if (state->best >= 0 && !plim_batch_better_cpu(&state->known, &state->best_known,
@@ -130,7 +130,7 @@ __noinline s32 place_on_idle(struct task_struct *p __arg_trusted, s32 prev_cpu, 
 			break;
 	}
 	scx_bpf_put_idle_cpumask(idle_cores);
-	/* Claimed, so that of several tasks that wake at once each gets its own. */
+	/* Claimed, so that each of several tasks that wake at once gets its own CPU. */
 	if (state->best >= 0 && scx_bpf_test_and_clear_cpu_idle(state->best))
 		return state->best;
 	return scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);

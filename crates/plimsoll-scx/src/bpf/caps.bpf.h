@@ -2,7 +2,7 @@
 /*
  * Rate caps, hard and soft, of a whole group and of each of its tasks.
  *
- * A group over its hard cap is not picked until its timer says so; a task
+ * A group over its hard cap is not picked until its timer has fired; a task
  * over a cap of its own is parked. A group or task over its soft cap is served
  * in the background tier.
  */
@@ -13,24 +13,24 @@
 #include "queues.bpf.h"
 
 /*
- * The usage rate of a group or task is moved forward no more often: of shorter
- * times the core's average, in ppm, would lose what was run in them.
+ * Shortest interval between updates of a usage rate: in shorter ones the core's
+ * average, in ppm, would lose the run time.
  */
 #define RATE_GRAIN_NS (5 * PLIM_NSEC_PER_MSEC)
-/* Waiting tasks in the background are looked at again so often. */
+/* Interval of checks of waiting tasks in the background. */
 #define BACKGROUND_GRAIN_NS (50 * PLIM_NSEC_PER_MSEC)
 /*
- * A capped task runs no shorter than this once it may: what it runs too long
- * is paid back by the bucket, and switches are spared.
+ * Shortest run of a capped task once it is eligible, to save switches: the bucket
+ * pays an overrun back.
  */
 #define CAP_RUN_MIN_NS PLIM_NSEC_PER_MSEC
 /* A cap of either kind: its tasks have usage rates. */
 #define PLIMSOLL_CAPPED_FLAGS (PLIMSOLL_CAP | PLIMSOLL_SOFT_CAP | PLIMSOLL_PER_TASK)
-/* With more tasks than this in one bucket turns get shorter, so that each has one. */
+/* With more tasks than this in one bucket runs get shorter, so that each task gets one. */
 #define CAP_CROWD 16
 #define CAP_CROWD_RUN_MIN_NS (50 * PLIM_NSEC_PER_USEC)
 
-/* Charges a run to the bucket of a group, and moves its usage rate forward. */
+/* Charges a run to the bucket of a group, and updates its usage rate. */
 __noinline int cap_charge(u32 slot, u64 ran_ns, u64 start_ns, u64 now)
 {
 	struct plimsoll_group *group = group_at(slot);
@@ -51,7 +51,7 @@ __noinline int cap_charge(u32 slot, u64 ran_ns, u64 start_ns, u64 now)
 	}
 	background = group->background;
 	bpf_spin_unlock(&group->lock);
-	/* Its rate falls while it waits, and nobody charges it then. */
+	/* Its rate falls while it waits without being charged: the timer updates it. */
 	if (background)
 		group_timer_at(slot, now + BACKGROUND_GRAIN_NS);
 	return 0;
@@ -89,7 +89,7 @@ task_cap_reset(struct task_ctx *t, const struct plimsoll_group *group, u64 now)
 	t->background = 0;
 }
 
-/* A changed cap is felt at once: what was run under the old one is forgotten. */
+/* Resets the bucket of a task after a change of the cap, so that it applies at once. */
 static __always_inline void
 task_cap_follow(struct task_ctx *t, const struct plimsoll_group *group, u64 now)
 {
@@ -97,7 +97,7 @@ task_cap_follow(struct task_ctx *t, const struct plimsoll_group *group, u64 now)
 		task_cap_reset(t, group, now);
 }
 
-/* Moves the usage rate of a task forward. */
+/* Updates the usage rate of a task. */
 static __always_inline void
 task_rate_charge(struct task_ctx *t, const struct plim_ratecap_params *params, u64 ran_ns, u64 now)
 {
@@ -122,7 +122,7 @@ static __always_inline void task_cap_charge(struct task_ctx *t, const struct pli
 	t->background = plim_ratecap_is_background(&t->cap, &params);
 }
 
-/* A task is no longer in the queue of the parked, however it came out. */
+/* Accounts that a task has left the queue of parked tasks. */
 static __always_inline void task_leaves_parked(struct task_ctx *t)
 {
 	struct plimsoll_group *group = group_at(t->slot);
@@ -134,7 +134,7 @@ static __always_inline void task_leaves_parked(struct task_ctx *t)
 		__sync_fetch_and_sub(&group->nr_parked, 1);
 }
 
-/* Puts parked tasks whose time has come back into their queue. */
+/* Moves eligible parked tasks back to their queue. */
 static __noinline u64 unpark(u32 slot, u64 now)
 {
 	u64 next_ns = 0, eligible_ns;
@@ -155,7 +155,7 @@ static __noinline u64 unpark(u32 slot, u64 now)
 		task_cap_follow(t, group, now);
 		eligible_ns = plim_ratecap_eligible_ns(&t->cap, &params);
 		if (eligible_ns > now || ++seen > QUEUE_SCAN_MAX) {
-			/* In their order: the rest is later still. */
+			/* The queue is ordered: all further tasks are eligible later. */
 			next_ns = plim_max(eligible_ns, now + 1);
 			break;
 		}
@@ -171,7 +171,7 @@ static __noinline u64 unpark(u32 slot, u64 now)
 	return next_ns;
 }
 
-/* Takes waiting tasks whose usage rate has fallen out of the background. */
+/* Moves waiting tasks whose usage rate has fallen out of the background. */
 static __noinline bool leave_background(u32 slot, u32 llc, u64 now)
 {
 	u32 from = queue_index(slot, true), to = queue_index(slot, false);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Control: the programs that user space runs to change a group or the
- * machine, or ask for a task's usage rate, and the one that lists what has waited
- * too long.
+ * Control: the programs with which user space changes a group or the machine and
+ * reads a task's usage rate, and the iterator that lists overdue tasks.
  */
 #ifndef PLIMSOLL_CONTROL_BPF_H
 #define PLIMSOLL_CONTROL_BPF_H
@@ -13,10 +12,10 @@
 #include "holders.bpf.h"
 
 /*
- * User space looks after tasks that have waited this long: longer than it takes
- * to be overdue here, so that it meets only those that the kernel lets starve.
+ * Wait after which a task is listed for user space to move: longer than OVERDUE_NS, so
+ * that the list has only tasks that starve behind other classes.
  */
-#define TELL_OVERDUE_NS (10 * PLIM_NSEC_PER_SEC)
+#define REPORT_OVERDUE_NS (10 * PLIM_NSEC_PER_SEC)
 
 static __always_inline void
 group_begin(struct plimsoll_group *group, const struct plimsoll_params *params, u64 now)
@@ -51,7 +50,7 @@ same_cap(const struct plimsoll_params *a, const struct plimsoll_params *b)
 	       (a->flags & PLIMSOLL_PER_TASK) == (b->flags & PLIMSOLL_PER_TASK);
 }
 
-/* Makes, changes or frees a group. */
+/* Creates, changes or frees a group. */
 SEC("syscall")
 int plimsoll_apply(struct plimsoll_change *change)
 {
@@ -73,7 +72,7 @@ int plimsoll_apply(struct plimsoll_change *change)
 	} else {
 		plim_bandwidth_set(&group->pool, &params.bandwidth, burst_on, now);
 		plim_ratecap_set(&group->cap, &group->params.cap, &params.cap, now);
-		/* Each task's own bucket is for the cap that it was filled under. */
+		/* A new generation resets each task's own bucket. */
 		if (!same_cap(&group->params, &params))
 			group->generation++;
 	}
@@ -85,7 +84,7 @@ int plimsoll_apply(struct plimsoll_change *change)
 	bpf_spin_unlock(&group->lock);
 	if (!fresh && was & PLIMSOLL_QUOTA && !(params.flags & PLIMSOLL_QUOTA))
 		bandwidth_end(slot, now);
-	/* Whoever waits for what may have changed. */
+	/* Wakes waiting CPUs and tasks: a limit may have changed. */
 	group_timer_at(slot, now + 1);
 	return 0;
 }
@@ -93,7 +92,7 @@ int plimsoll_apply(struct plimsoll_change *change)
 SEC("syscall")
 int plimsoll_set_machine(struct plimsoll_machine_change *change)
 {
-	u64 now = bpf_ktime_get_ns(), idle_ns, side_ns;
+	u64 now = bpf_ktime_get_ns(), idle_ns, token_ns;
 	struct plim_headroom_params params = change->headroom;
 	u32 key = HEADROOM_TIMER, zero = 0, cpus_wanted = change->headroom_cpus;
 	struct timer_value *value = bpf_map_lookup_elem(&machine_timers, &key);
@@ -105,17 +104,17 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 	burst_on = change->burst_on;
 	if (change->bandwidth_slice_ns)
 		WRITE_ONCE(bandwidth_slice_ns, change->bandwidth_slice_ns);
-	turn_runtime_ns = change->turn_runtime_ns;
-	turn_period_ns = change->turn_period_ns;
+	server_slice_ns = change->server_slice_ns;
+	server_period_ns = change->server_period_ns;
 	headroom_cpus = cpus_wanted;
 	if (cpus_wanted)
 		params.headroom_ppm = PLIM_PPM;
-	headroom_sum(now, &idle_ns, &side_ns);
+	headroom_sum(now, &idle_ns, &token_ns);
 	bpf_spin_lock(&m->lock);
 	if (on && !was_on) {
 		plim_headroom_init(&m->headroom, &params, now);
 		m->idle_ns = idle_ns;
-		m->side_ns = side_ns;
+		m->token_ns = token_ns;
 		m->carry_ns = 0;
 	} else if (on) {
 		plim_headroom_set(&m->headroom, &params);
@@ -138,9 +137,9 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 }
 
 /*
- * The usage rate of a task of ours, up to now. The task's CPU may move the rate
- * forward meanwhile: then what was run since the last update, at most a slice,
- * counts twice or not at all.
+ * Returns the usage rate of a scheduled task, up to now. The task's CPU may update
+ * the rate meanwhile: then the run since the last update, at most a slice, counts
+ * twice or not at all.
  */
 SEC("syscall")
 int plimsoll_task_rate(struct plimsoll_task_rate *rate)
@@ -173,8 +172,8 @@ int plimsoll_task_rate(struct plimsoll_task_rate *rate)
 }
 
 /*
- * One line for each of our tasks that has waited too long, is lent for having done
- * so, or runs at once for holding a lock.
+ * Lists scheduled tasks, one per line, that are overdue, in the fallback to the
+ * fair class, or boosted.
  */
 SEC("iter/task")
 int plimsoll_overdue(struct bpf_iter__task *ctx)
@@ -189,18 +188,18 @@ int plimsoll_overdue(struct bpf_iter__task *ctx)
 	t = bpf_task_storage_get(&tasks, p, NULL, 0);
 	if (!t)
 		return 0;
-	if (is_lent(p)) {
-		BPF_SEQ_PRINTF(seq, "%d %u lent\n", p->pid, t->slot);
+	if (is_fallback(p)) {
+		BPF_SEQ_PRINTF(seq, "%d %u fallback\n", p->pid, t->slot);
 		return 0;
 	}
-	if (is_promoted(p)) {
-		BPF_SEQ_PRINTF(seq, "%d %u promoted\n", p->pid, t->slot);
+	if (is_boosted(p)) {
+		BPF_SEQ_PRINTF(seq, "%d %u boosted\n", p->pid, t->slot);
 		return 0;
 	}
 	if (!t->watched_since_ns || t->started_ns)
 		return 0;
 	waited_ns = plim_elapsed_ns(now, t->watched_since_ns);
-	if (waited_ns < TELL_OVERDUE_NS)
+	if (waited_ns < REPORT_OVERDUE_NS)
 		return 0;
 	BPF_SEQ_PRINTF(seq, "%d %u %llu\n", p->pid, t->slot, waited_ns / PLIM_NSEC_PER_MSEC);
 	return 0;

@@ -8,9 +8,9 @@
 #include "admission.bpf.h"
 #include "balance.bpf.h"
 #include "pick.bpf.h"
-#include "room.bpf.h"
+#include "yield.bpf.h"
 
-/* Groups that are tried before a CPU gives up until something changes. */
+/* Most groups that are tried in one dispatch. */
 #define ATTEMPTS_MAX 64
 
 /* The slice of a task that may run for @left_ns, and no longer. */
@@ -26,10 +26,11 @@ static __always_inline void slice_timer_start(struct timer_value *value, u64 end
 }
 
 /*
- * Ends the slice of the task that begins now in time. To start a timer is dearer
- * than all else here, so it is done only if none is due by then: of tasks that
- * follow one another in a few microseconds each, only the first starts it. Here
- * and in the timer itself is always the same CPU, and never both at once.
+ * Arms the timer that ends the slice of the task that begins now. Starting a timer
+ * is the most expensive operation here, so it is skipped if the timer is due before
+ * the end of the slice: of tasks that follow one another in a few microseconds
+ * each, only the first starts it. This function and the timer always run on the
+ * same CPU, and never both at once.
  */
 static __always_inline void arm_slice(struct plimsoll_cpu *c, s32 cpu, u64 left_ns, u64 now)
 {
@@ -43,12 +44,12 @@ static __always_inline void arm_slice(struct plimsoll_cpu *c, s32 cpu, u64 left_
 	}
 	c->slice_end_ns = now + slice_ns;
 	value = bpf_map_lookup_elem(&slice_timers, &key);
-	/* One that is due before then arms itself again: see slice_timer(). */
+	/* A timer that is due before then rearms itself: see slice_timer(). */
 	if (value && (value->at_ns <= now || value->at_ns > c->slice_end_ns))
 		slice_timer_start(value, c->slice_end_ns, now);
 }
 
-/* The end of a slice that is shorter than a tick. */
+/* Timer callback: ends a slice that is shorter than a tick. */
 static int slice_timer(void *map, int *key, struct bpf_timer *timer)
 {
 	u64 now = bpf_ktime_get_ns(), end_ns;
@@ -72,7 +73,7 @@ static int slice_timer(void *map, int *key, struct bpf_timer *timer)
 	return 0;
 }
 
-/* Serves what has waited too long, whatever its limits say. */
+/* Serves tasks that have waited too long, regardless of limits. */
 static __always_inline bool dispatch_overdue(struct plimsoll_cpu *c, s32 cpu)
 {
 	u32 llc = llc_of(cpu);
@@ -93,9 +94,9 @@ static __always_inline bool dispatch_overdue(struct plimsoll_cpu *c, s32 cpu)
 }
 
 /*
- * Whether this CPU, which has nothing of its own, takes what waits in another
- * LLC: the core's second input of load balancing. If it is too soon, the CPU
- * looks again when it no longer is.
+ * Whether this CPU, whose own LLC has nothing for it, pulls the first task of a
+ * queue of another LLC: the core's second input of load balancing. If it is too
+ * early, a timer makes the CPU check again in time.
  */
 static __always_inline bool should_pull(struct plimsoll_cpu *c, s32 cpu, u64 dsq_id, u64 now)
 {
@@ -155,22 +156,22 @@ __noinline int dispatch_from(u32 llc, s32 cpu, u64 now)
 		}
 		/* Empty, or all of its tasks are bound to other CPUs. */
 		return_chain(index / 2, cpu);
-		side_give_place(c, cpu);
+		token_release(c, cpu);
 		queue_clear_active(llc, index);
 		refuse(state, index);
 	}
-	/* More groups than that wait for something: look again soon. */
+	/* More groups are refused than were tried: try again soon. */
 	arm_slice(c, cpu, PLIM_NSEC_PER_MSEC, now);
 	return DISPATCH_NONE;
 }
 
 /*
- * Behind normal work it is the kernel's ext server that asks. Given nothing, it
- * stops, and starts again only with the first task that comes to this CPU: a
- * lone task would wait until the watchdog bites. A turn that lasts beyond the
- * server's deadline, near which it begins, is followed by the next at once. So
- * the task that has run goes on, until the server has nothing left. Returns
- * whether it may.
+ * Lets the present task continue in the kernel's ext server. Behind normal work
+ * the server calls dispatch. A server that gets no task stops, and starts again
+ * only when another task is queued at this CPU: a lone task would wait until the
+ * watchdog fires. And a slice that lasts beyond the server's deadline, near which
+ * it begins, is followed by the next at once. So the task continues until the
+ * server has no runtime left. Returns whether it may.
  */
 static __always_inline bool keep_for_server(struct task_struct *prev, struct task_ctx *t,
 					    struct plimsoll_cpu *c, s32 cpu, u64 now)
@@ -186,7 +187,7 @@ static __always_inline bool keep_for_server(struct task_struct *prev, struct tas
 	return true;
 }
 
-/* Lets the present task run on. Returns whether it may. */
+/* Extends the slice of the present task. Returns whether it may continue. */
 static __always_inline bool extend_previous(struct task_struct *prev, struct task_ctx *t,
 					    struct plimsoll_cpu *c, s32 cpu, u64 now)
 {
@@ -209,8 +210,8 @@ static __always_inline bool extend_previous(struct task_struct *prev, struct tas
 }
 
 /*
- * Sets the present task against the queues. One whose group may have changed is
- * left out: it looks its group up again when it is queued.
+ * Makes the present task a candidate beside the queues, unless its group may have
+ * changed: then it looks up its group again when it is queued.
  */
 static __always_inline void previous_init(struct previous *previous, const struct task_ctx *t)
 {
@@ -248,7 +249,7 @@ static __always_inline bool dispatch_pull(u32 llc, s32 cpu, u64 now)
 	return false;
 }
 
-/* Takes a task of an LLC whose tasks wait for longer than those of this one. */
+/* Pulls a task from an LLC whose tasks wait longer than those of this one. */
 __noinline int dispatch_balance(u32 llc, s32 cpu, u64 now)
 {
 	u32 other = llc_to_pull_from(llc, now);
@@ -267,17 +268,17 @@ __noinline int dispatch_balance(u32 llc, s32 cpu, u64 now)
 }
 
 /*
- * In mode all: the tolerance of batch work behind normal work that never pauses.
- * In partial mode the kernel's ext server has it.
+ * In mode all: gives batch work a server slice of its tolerance behind normal work
+ * that never pauses. In partial mode the kernel's ext server does so.
  */
 static __always_inline bool
-dispatch_turn(struct pick_state *state, struct plimsoll_cpu *c, u32 llc, s32 cpu, u64 now)
+dispatch_server_slice(struct pick_state *state, struct plimsoll_cpu *c, u32 llc, s32 cpu, u64 now)
 {
 	bool moved, previous_valid = state->previous.valid;
 
-	if (!mode_all || !turn_period_ns || now < c->turn_next_ns)
+	if (!mode_all || !server_period_ns || now < c->server_next_ns)
 		return false;
-	c->turn_next_ns = now + turn_period_ns;
+	c->server_next_ns = now + server_period_ns;
 	__builtin_memset(state->refused, 0, sizeof(state->refused));
 	if (pick_queue(llc) == PICK_NONE)
 		return false;
@@ -290,27 +291,27 @@ dispatch_turn(struct pick_state *state, struct plimsoll_cpu *c, u32 llc, s32 cpu
 	state->tier_min = PLIMSOLL_TIER_NORMAL;
 	state->previous.valid = previous_valid;
 	if (moved) {
-		c->left_ns = plim_min(c->left_ns, turn_runtime_ns);
-		c->turn = 1;
+		c->left_ns = plim_min(c->left_ns, server_slice_ns);
+		c->server_granted = 1;
 	}
 	return moved;
 }
 
-/* No turn puts the next one off for longer: a machine that stands still is no turn. */
-#define TURN_OFF_MAX_NS PLIM_NSEC_PER_SEC
-#define TURN_RAN_MAX_NS (100 * PLIM_NSEC_PER_MSEC)
+/* Limits of the delay: after a pause of the whole machine the server must not stop for long. */
+#define SERVER_DELAY_MAX_NS PLIM_NSEC_PER_SEC
+#define SERVER_RAN_MAX_NS (100 * PLIM_NSEC_PER_MSEC)
 
-/* A turn that was too long puts the next one off. */
-static __always_inline void turn_charge(struct plimsoll_cpu *c, u64 ran_ns)
+/* Delays the next server slice after one that was too long. */
+static __always_inline void server_slice_charge(struct plimsoll_cpu *c, u64 ran_ns)
 {
-	u64 late_ns = plim_sub_floor(plim_min(ran_ns, TURN_RAN_MAX_NS), turn_runtime_ns);
+	u64 late_ns = plim_sub_floor(plim_min(ran_ns, SERVER_RAN_MAX_NS), server_slice_ns);
 
-	if (turn_runtime_ns)
-		c->turn_next_ns +=
-			plim_min(late_ns * turn_period_ns / turn_runtime_ns, TURN_OFF_MAX_NS);
+	if (server_slice_ns)
+		c->server_next_ns +=
+			plim_min(late_ns * server_period_ns / server_slice_ns, SERVER_DELAY_MAX_NS);
 }
 
-/* In partial mode the usual case: the kernel asks each time that a CPU goes idle. */
+/* Fast path of partial mode: the kernel calls dispatch each time that a CPU goes idle. */
 static __always_inline bool nothing_waits(u32 llc)
 {
 	return nr_llcs == 1 && !READ_ONCE(overdue_waits[llc]) && !any_queue_active(llc);
@@ -328,36 +329,36 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 	state = bpf_map_lookup_elem(&pick_states, &zero);
 	if (!c || !state)
 		return;
-	/* What is moved to this CPU now would wait there behind normal work. */
+	/* A task that is moved to this CPU now would wait there behind normal work. */
 	if (!has_ext_server() && behind_normal(cpu))
 		return;
 	c->nr_dispatches++;
 	c->left_ns = 0;
-	c->turn = 0;
+	c->server_granted = 0;
 	previous_runs = prev && prev->scx.flags & SCX_TASK_QUEUED;
-	if (!previous_runs && !c->side && nothing_waits(llc))
+	if (!previous_runs && !c->token && nothing_waits(llc))
 		return;
 	if (previous_runs) {
 		t = task_of(prev);
 		if (t)
 			charge_task(prev, t, cpu, now);
 	}
-	if (side_is_over())
-		side_give_place(c, cpu);
+	if (tokens_exceeded())
+		token_release(c, cpu);
 	if (dispatch_overdue(c, cpu))
 		return;
 	/* With normal work here the CPU does not go idle. */
-	if (now < c->room_until_ns && !behind_normal(cpu)) {
-		u64 room_ns = room_left_ns(c, cpu, now);
+	if (now < c->yield_until_ns && !behind_normal(cpu)) {
+		u64 yield_ns = yield_left_ns(c, cpu, now);
 
-		if (room_ns) {
-			side_give_place(c, cpu);
-			arm_slice(c, cpu, room_ns, now);
+		if (yield_ns) {
+			token_release(c, cpu);
+			arm_slice(c, cpu, yield_ns, now);
 			return;
 		}
 	}
 	previous_init(&state->previous, t);
-	if (dispatch_turn(state, c, llc, cpu, now))
+	if (dispatch_server_slice(state, c, llc, cpu, now))
 		return;
 	if (balance_is_due(c, now) && dispatch_balance(llc, cpu, now))
 		return;
@@ -373,7 +374,7 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 	state->previous.valid = false;
 	if (dispatch_pull(llc, cpu, now) || (t && keep_for_server(prev, t, c, cpu, now)))
 		return;
-	side_give_place(c, cpu);
+	token_release(c, cpu);
 }
 
 #endif /* PLIMSOLL_DISPATCH_BPF_H */

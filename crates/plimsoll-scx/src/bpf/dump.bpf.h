@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The dump: what the scheduler knew when it was asked, or when it ended.
- * `plimsoll debug` prints the same from the maps.
+ * The dump: the state of the scheduler on request, or when it ends. `plimsoll debug`
+ * prints the same from the maps.
  */
 #ifndef PLIMSOLL_DUMP_BPF_H
 #define PLIMSOLL_DUMP_BPF_H
@@ -17,8 +17,8 @@ static __noinline void dump_machine(void)
 
 	if (!m)
 		return;
-	scx_bpf_dump("plimsoll: mode=%s cpus=%d idle=%d side=%d/%d", mode_all ? "all" : "partial",
-		     nr_online, nr_idle, nr_side, side_allowed);
+	scx_bpf_dump("plimsoll: mode=%s cpus=%d idle=%d tokens=%d/%d", mode_all ? "all" : "partial",
+		     nr_online, nr_idle, nr_tokens, tokens_allowed);
 	if (m->headroom_on)
 		scx_bpf_dump("headroom: ppm=%u cpus=%u credit_ns=%ld shortfall_ns=%lu updates=%lu",
 			     m->headroom.params.headroom_ppm, headroom_cpus, m->headroom.credit_ns,
@@ -66,8 +66,8 @@ void BPF_STRUCT_OPS(plimsoll_dump_cpu, struct scx_dump_ctx *dctx, s32 cpu, bool 
 
 	if (!c || !d)
 		return;
-	scx_bpf_dump("state=%u slot=%u side=%u room_ppm=%u dispatches=%lu", c->state, c->slot,
-		     c->side, c->room_ppm, c->nr_dispatches);
+	scx_bpf_dump("state=%u slot=%u token=%u room_ppm=%u dispatches=%lu", c->state, c->slot,
+		     c->token, c->room_ppm, c->nr_dispatches);
 	bpf_for (i, 0, DUMP_DECISIONS) {
 		index = (c->next_decision - 1 - i) % PLIMSOLL_DECISIONS;
 		if (!d->last[index].kind)

@@ -1,93 +1,93 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Headroom: CPUs kept idle for the main workload.
+ * Headroom: CPUs kept idle for latency-critical work.
  *
- * Side work needs a place: no more than side_allowed CPUs run it at once. For
- * a share of the machine, a timer closes an interval of the core's credit
- * every millisecond and turns what it grants into places; what a whole place
- * leaves over stays in the credit, so that the share is exact on average. For
- * a number of CPUs, places follow from how many CPUs are idle at every
- * instant; the edges of idle drive it.
+ * A CPU needs a token to run batch work; at most tokens_allowed CPUs hold one.
+ * In the share form, a timer ends an interval of the core's credit every
+ * millisecond and converts the grant to whole tokens; the rest stays in the
+ * credit, so that the share is exact on average. In the instant form (a number
+ * of CPUs), tokens follow from the number of idle CPUs at every instant, driven
+ * by the idle edges.
  */
 #ifndef PLIMSOLL_HEADROOM_BPF_H
 #define PLIMSOLL_HEADROOM_BPF_H
 
 #include "accounting.bpf.h"
 
-/* How often the share form closes an interval. */
+/* Length of an interval of the share form. */
 #define CONTROL_NS PLIM_NSEC_PER_MSEC
-/* See places_of_credit(). It bounds how late side work makes room. */
+/* See tokens_of_credit(). It bounds how late batch work yields. */
 #define SPARE_NS (3 * CONTROL_NS)
 
 /*
- * Whether one more CPU, @from_idle or not, may start side work now.
- * In the instant form a CPU that is idle now and starts side work is one idle
- * CPU less.
+ * Whether one more CPU, @from_idle or not, may start batch work now. In the
+ * instant form an idle CPU that starts batch work is one idle CPU less.
  */
-static __always_inline bool side_may_start(bool from_idle)
+static __always_inline bool token_available(bool from_idle)
 {
-	if (!headroom_on || READ_ONCE(nr_side) < READ_ONCE(side_tolerated))
+	if (!headroom_on || READ_ONCE(nr_tokens) < READ_ONCE(tokens_tolerated))
 		return true;
-	if (READ_ONCE(nr_side) >= READ_ONCE(side_allowed))
+	if (READ_ONCE(nr_tokens) >= READ_ONCE(tokens_allowed))
 		return false;
 	return !headroom_cpus || READ_ONCE(nr_idle) - (from_idle ? 1 : 0) >= (s32)headroom_cpus;
 }
 
 /*
- * Takes a place for this CPU; false: there is none, and the CPU is woken when
- * there is one.
+ * Takes a token for this CPU. Returns false if there is none; the CPU is woken
+ * when there is one.
  */
-static __always_inline bool side_take_place(struct plimsoll_cpu *c, s32 cpu)
+static __always_inline bool token_take(struct plimsoll_cpu *c, s32 cpu)
 {
 	bool from_idle = c->state == PLIMSOLL_CPU_IDLE;
 	s32 taken;
 
-	if (c->side)
+	if (c->token)
 		return true;
-	if (!side_may_start(from_idle)) {
-		cpus_add(side_refused, cpu);
+	if (!token_available(from_idle)) {
+		cpus_add(token_refused_cpus, cpu);
 		return false;
 	}
-	/* Two CPUs may have seen the same last place: the later gives it back. */
-	taken = __sync_fetch_and_add(&nr_side, 1);
-	if (headroom_on && taken >= READ_ONCE(side_allowed) && taken >= READ_ONCE(side_tolerated)) {
-		__sync_fetch_and_sub(&nr_side, 1);
-		cpus_add(side_refused, cpu);
+	/* Two CPUs may have seen the same last token: the later one returns it. */
+	taken = __sync_fetch_and_add(&nr_tokens, 1);
+	if (headroom_on && taken >= READ_ONCE(tokens_allowed) &&
+	    taken >= READ_ONCE(tokens_tolerated)) {
+		__sync_fetch_and_sub(&nr_tokens, 1);
+		cpus_add(token_refused_cpus, cpu);
 		return false;
 	}
-	c->side = 1;
-	cpus_add(side_cpus, cpu);
+	c->token = 1;
+	cpus_add(token_cpus, cpu);
 	return true;
 }
 
-/* Takes a place whether there is one or not. */
-static __always_inline void side_force_place(struct plimsoll_cpu *c, s32 cpu)
+/* Takes a token beyond the limit if need be. */
+static __always_inline void token_force(struct plimsoll_cpu *c, s32 cpu)
 {
-	c->side = 1;
-	cpus_add(side_cpus, cpu);
-	__sync_fetch_and_add(&nr_side, 1);
+	c->token = 1;
+	cpus_add(token_cpus, cpu);
+	__sync_fetch_and_add(&nr_tokens, 1);
 }
 
-/* By the CPU itself or, if it has not run what it took the place for, by the audit. */
-static __always_inline void side_give_place(struct plimsoll_cpu *c, s32 cpu)
+/* Called by the CPU itself or, if the task of the token did not run, by audit_cpu(). */
+static __always_inline void token_release(struct plimsoll_cpu *c, s32 cpu)
 {
-	if (!READ_ONCE(c->side) || !__sync_lock_test_and_set(&c->side, 0))
+	if (!READ_ONCE(c->token) || !__sync_lock_test_and_set(&c->token, 0))
 		return;
-	cpus_remove(side_cpus, cpu);
-	__sync_fetch_and_sub(&nr_side, 1);
+	cpus_remove(token_cpus, cpu);
+	__sync_fetch_and_sub(&nr_tokens, 1);
 }
 
-/* Whether side work on this CPU has to make room. */
-static __always_inline bool side_is_over(void)
+/* Whether batch work on this CPU has to stop. */
+static __always_inline bool tokens_exceeded(void)
 {
-	if (!headroom_on || READ_ONCE(nr_side) <= READ_ONCE(side_tolerated))
+	if (!headroom_on || READ_ONCE(nr_tokens) <= READ_ONCE(tokens_tolerated))
 		return false;
-	if (READ_ONCE(nr_side) > READ_ONCE(side_allowed))
+	if (READ_ONCE(nr_tokens) > READ_ONCE(tokens_allowed))
 		return true;
 	return headroom_cpus && READ_ONCE(nr_idle) < (s32)headroom_cpus;
 }
 
-/* Under 2, 4, 8 … µs. */
+/* Index of the histogram of lengths: under 2, 4, 8 … µs. */
 static __always_inline u32 shortage_length(u64 length_ns)
 {
 	u64 length_us = length_ns / PLIM_NSEC_PER_USEC;
@@ -100,10 +100,10 @@ static __always_inline u32 shortage_length(u64 length_ns)
 	return i;
 }
 
-/* Books what has been since the last change of who is idle and what runs. Under the lock. */
-static __always_inline void over_book(struct plimsoll_machine *m, u64 now)
+/* Accounts the time since the last change of idle CPUs or tokens. Under the lock. */
+static __always_inline void over_account(struct plimsoll_machine *m, u64 now)
 {
-	s32 idle = READ_ONCE(nr_idle), side = READ_ONCE(nr_side);
+	s32 idle = READ_ONCE(nr_idle), tokens = READ_ONCE(nr_tokens);
 	u64 elapsed_ns = plim_elapsed_ns(now, m->over_since_ns);
 
 	if (m->shortage_since_ns)
@@ -111,15 +111,15 @@ static __always_inline void over_book(struct plimsoll_machine *m, u64 now)
 	m->over_ns += elapsed_ns * m->over_cpus;
 	m->over_since_ns = plim_max(now, m->over_since_ns);
 	m->missing_cpus = idle < (s32)headroom_cpus ? headroom_cpus - idle : 0;
-	/* Be it on their tolerance. */
-	m->over_cpus = side > 0 ? plim_min(m->missing_cpus, side) : 0;
+	/* Also while they run on the tolerance. */
+	m->over_cpus = tokens > 0 ? plim_min(m->missing_cpus, tokens) : 0;
 }
 
 /*
- * Measures shortages: to be called after each change of what one is made of.
- * Looks under the lock, so that whoever comes last sees what all have done.
+ * Measures shortages. Called after each change of idle CPUs or tokens. Reads
+ * them under the lock, so that the last caller sees all changes.
  */
-__noinline int shortage_look(u64 now)
+__noinline int shortage_update(u64 now)
 {
 	struct plimsoll_machine *m;
 	bool is_short;
@@ -134,9 +134,9 @@ __noinline int shortage_look(u64 now)
 	    READ_ONCE(nr_idle) >= (s32)headroom_cpus)
 		return 0;
 	bpf_spin_lock(&m->lock);
-	over_book(m, now);
+	over_account(m, now);
 	is_short = READ_ONCE(nr_idle) < (s32)headroom_cpus &&
-		   READ_ONCE(nr_side) > READ_ONCE(side_tolerated);
+		   READ_ONCE(nr_tokens) > READ_ONCE(tokens_tolerated);
 	if (is_short && !m->shortage_since_ns) {
 		m->shortage_since_ns = now;
 	} else if (!is_short && m->shortage_since_ns) {
@@ -150,8 +150,8 @@ __noinline int shortage_look(u64 now)
 	return 0;
 }
 
-/* Takes side work off up to @count CPUs. */
-__noinline int side_evict(s32 count)
+/* Preempts batch work on up to @count CPUs. */
+__noinline int batch_evict(s32 count)
 {
 	struct plimsoll_machine *m;
 	u32 cpu, key = 0;
@@ -160,7 +160,7 @@ __noinline int side_evict(s32 count)
 	bpf_for (cpu, 0, nr_cpu_ids) {
 		if (count <= 0)
 			break;
-		if (!cpus_have(side_cpus, cpu))
+		if (!cpus_have(token_cpus, cpu))
 			continue;
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 		if (m)
@@ -170,29 +170,29 @@ __noinline int side_evict(s32 count)
 	return 0;
 }
 
-/* Wakes up to @count CPUs that would have run side work. */
-__noinline int side_invite(s32 count)
+/* Wakes up to @count CPUs that were refused a token. */
+__noinline int batch_invite(s32 count)
 {
 	u32 cpu;
 
 	bpf_for (cpu, 0, nr_cpu_ids) {
 		if (count <= 0)
 			break;
-		if (cpus_wake(side_refused, cpu))
+		if (cpus_wake(token_refused_cpus, cpu))
 			count--;
 	}
 	return 0;
 }
 
 /*
- * Turns what may be run into places: as many whole CPUs as the law left in the
- * last interval, and one more while there is credit for it. That one comes when
- * SPARE_NS have been saved and goes when they are used up, and not in every
- * interval: to take a task off a CPU and to bring it back costs more than it
- * gives if it runs for a moment only. A debt of as much costs a place. Less than a
- * whole place is one, too, if it is all that there will be: tolerance.
+ * Converts the allowance to tokens: as many whole CPUs as the law left in the
+ * last interval, and a spare one while there is credit for it. The spare token
+ * is granted when SPARE_NS have been saved and revoked when they are used up,
+ * and not in every interval, because preempting and resuming a task costs more
+ * than it gains by running for a moment. A debt of SPARE_NS costs a token. Less
+ * than a whole token counts as one if it is the tolerance.
  */
-static __always_inline s32 places_of_credit(const struct plim_headroom *headroom, u64 elapsed_ns,
+static __always_inline s32 tokens_of_credit(const struct plim_headroom *headroom, u64 elapsed_ns,
 					    bool *spare)
 {
 	s64 credit_ns = headroom->credit_ns, tolerance_ns = headroom->tolerance_credit_ns;
@@ -213,50 +213,51 @@ static __always_inline s32 places_of_credit(const struct plim_headroom *headroom
 }
 
 /*
- * Adds up all CPUs. Counts the idle ones anew, too: edges that were lost while
- * nobody asked for headroom are so made good.
+ * Sums the times of all CPUs. Also recounts the idle CPUs, which repairs edges
+ * that were lost while headroom was off.
  */
-static __always_inline void headroom_sum(u64 now, u64 *idle_ns, u64 *side_ns)
+static __always_inline void headroom_sum(u64 now, u64 *idle_ns, u64 *token_ns)
 {
 	struct plimsoll_cpu *c;
-	u64 idle = 0, side = 0;
+	u64 idle = 0, token = 0;
 	s32 idle_cpus = count_from;
 	u32 cpu;
 
 	*idle_ns = 0;
-	*side_ns = 0;
+	*token_ns = 0;
 	bpf_for (cpu, 0, nr_cpu_ids) {
 		c = cpu_at(cpu);
 		if (!c)
 			break;
-		cpu_times(c, now, &idle, &side);
-		/* A CPU that went offline while idle would be idle for ever. */
+		cpu_times(c, now, &idle, &token);
+		/* The state of a CPU that went offline while idle stays idle. */
 		if (c->online)
 			*idle_ns += idle;
-		*side_ns += side;
+		*token_ns += token;
 		if (c->online && c->state == PLIMSOLL_CPU_IDLE)
 			idle_cpus++;
 	}
 	WRITE_ONCE(nr_idle, idle_cpus);
 }
 
-/* Mends in the instant form what two edges at once may have left behind. */
-static __always_inline void side_settle(void)
+/* Repairs the tokens of the instant form after edges that coincided. */
+static __always_inline void tokens_reconcile(void)
 {
 	s32 spare = READ_ONCE(nr_idle) - (s32)headroom_cpus;
 
 	if (spare > 0)
-		side_invite(spare);
-	else if (READ_ONCE(nr_side) > READ_ONCE(side_tolerated))
-		side_evict(plim_min(-spare, READ_ONCE(nr_side) - READ_ONCE(side_tolerated)));
+		batch_invite(spare);
+	else if (READ_ONCE(nr_tokens) > READ_ONCE(tokens_tolerated))
+		batch_evict(plim_min(-spare, READ_ONCE(nr_tokens) - READ_ONCE(tokens_tolerated)));
 }
 
 /*
- * What is neither idle nor side work, of @free_ns of both. CPUs that change while
- * they are read are further than the others; what is so too much in this interval is
- * missing in the next. Cut off at 0 instead, main work would be seen where there is none.
+ * Time of all other work, given @free_ns of idle time and batch work. CPUs whose
+ * state changes while they are read are ahead of the others; the excess of this
+ * interval is carried to the next. If it was cut off instead, other work would
+ * appear where there is none.
  */
-static __always_inline u64 nonside_of(struct plimsoll_machine *m, u64 elapsed_ns, u64 free_ns)
+static __always_inline u64 nonbatch_of(struct plimsoll_machine *m, u64 elapsed_ns, u64 free_ns)
 {
 	u64 capacity_ns = elapsed_ns * m->headroom.params.nr_cpus;
 
@@ -266,18 +267,18 @@ static __always_inline u64 nonside_of(struct plimsoll_machine *m, u64 elapsed_ns
 }
 
 /*
- * Closes an interval of the instant form, of which the core knows no more than
- * that nothing is left. Side work ran @ran_ns in it: a place may be held for a task
- * that does not run yet. Returns whether side work still has to pay for what it ran
- * beyond its tolerance.
+ * Ends an interval of the instant form, for which the core only knows that no
+ * share is left. Batch work ran for @ran_ns in it, which may be less than the time
+ * of the tokens, because the task of a token may not run yet. Returns whether
+ * batch work still has to pay back an overrun of its tolerance.
  */
 static __always_inline bool
 over_update(struct plimsoll_machine *m, u64 shortfall_ns, u64 ran_ns, u64 elapsed_ns, u64 now)
 {
 	u64 tolerated = READ_ONCE(tolerated_apart_ns);
 
-	over_book(m, now);
-	/* What runs behind normal work is of the same tolerance. */
+	over_account(m, now);
+	/* Time behind normal work counts against the same tolerance. */
 	m->over_ns = plim_min(m->over_ns, ran_ns) + tolerated - m->tolerated_ns;
 	m->tolerated_ns = tolerated;
 	m->headroom.shortfall_ns = shortfall_ns + m->missing_ns;
@@ -288,10 +289,10 @@ over_update(struct plimsoll_machine *m, u64 shortfall_ns, u64 ran_ns, u64 elapse
 	return m->overrun_ns > 0;
 }
 
-/* Closes an interval; in the share form every millisecond. */
+/* Timer callback: ends an interval. */
 static int headroom_update(void *map, int *key, struct bpf_timer *timer)
 {
-	u64 now = bpf_ktime_get_ns(), idle_ns, side_ns, ran_ns, elapsed_ns, nonside_ns,
+	u64 now = bpf_ktime_get_ns(), idle_ns, token_ns, ran_ns, elapsed_ns, nonbatch_ns,
 	    shortfall_ns;
 	struct plimsoll_machine *m;
 	s32 allowed, over;
@@ -301,20 +302,20 @@ static int headroom_update(void *map, int *key, struct bpf_timer *timer)
 	m = bpf_map_lookup_elem(&machine, &zero);
 	if (!m || !headroom_on)
 		return 0;
-	headroom_sum(now, &idle_ns, &side_ns);
+	headroom_sum(now, &idle_ns, &token_ns);
 
 	bpf_spin_lock(&m->lock);
 	m->headroom.params.nr_cpus = plim_max(READ_ONCE(nr_online), 1);
 	elapsed_ns = plim_elapsed_ns(now, m->headroom.updated_ns);
-	ran_ns = plim_sub_floor(side_ns, m->side_ns);
-	nonside_ns = nonside_of(m, elapsed_ns, plim_sub_floor(idle_ns, m->idle_ns) + ran_ns);
+	ran_ns = plim_sub_floor(token_ns, m->token_ns);
+	nonbatch_ns = nonbatch_of(m, elapsed_ns, plim_sub_floor(idle_ns, m->idle_ns) + ran_ns);
 	shortfall_ns = m->headroom.shortfall_ns;
-	plim_headroom_update(&m->headroom, nonside_ns, ran_ns, now);
+	plim_headroom_update(&m->headroom, nonbatch_ns, ran_ns, now);
 	m->idle_ns = idle_ns;
-	m->side_ns = side_ns;
+	m->token_ns = token_ns;
 	m->nr_updates++;
 	spare = m->spare;
-	allowed = places_of_credit(&m->headroom, elapsed_ns, &spare);
+	allowed = tokens_of_credit(&m->headroom, elapsed_ns, &spare);
 	m->spare = spare;
 	if (headroom_cpus && over_update(m, shortfall_ns, ran_ns, elapsed_ns, now))
 		allowed = 0;
@@ -324,23 +325,23 @@ static int headroom_update(void *map, int *key, struct bpf_timer *timer)
 	 * In the instant form the share is all of the machine, so that the grant
 	 * is the tolerance; beyond it the number of idle CPUs decides.
 	 */
-	WRITE_ONCE(side_tolerated, headroom_cpus ? allowed : 0);
+	WRITE_ONCE(tokens_tolerated, headroom_cpus ? allowed : 0);
 	if (headroom_cpus)
 		allowed = READ_ONCE(nr_online);
-	WRITE_ONCE(side_allowed, allowed);
-	over = READ_ONCE(nr_side) - allowed;
+	WRITE_ONCE(tokens_allowed, allowed);
+	over = READ_ONCE(nr_tokens) - allowed;
 	if (over > 0)
-		side_evict(over);
+		batch_evict(over);
 	else if (over < 0 && !headroom_cpus)
-		side_invite(-over);
+		batch_invite(-over);
 	else if (headroom_cpus && READ_ONCE(nr_idle) != (s32)headroom_cpus)
-		side_settle();
-	shortage_look(now);
+		tokens_reconcile();
+	shortage_update(now);
 	bpf_timer_start(timer, CONTROL_NS, 0);
 	return 0;
 }
 
-/* A CPU has gone idle: is there room for one more side task? */
+/* A CPU has gone idle: wakes it for batch work if more CPUs are idle than demanded. */
 static __always_inline void headroom_on_idle(s32 cpu)
 {
 	__sync_fetch_and_add(&nr_idle, 1);
@@ -348,21 +349,21 @@ static __always_inline void headroom_on_idle(s32 cpu)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 }
 
-/* A CPU has left idle; @for_side: to run side work. */
-static __always_inline void headroom_on_busy(bool for_side)
+/* A CPU has left idle; @for_batch: to run batch work. */
+static __always_inline void headroom_on_busy(bool for_batch)
 {
 	struct plimsoll_machine *m;
 	u32 key = 0;
 
 	__sync_fetch_and_sub(&nr_idle, 1);
-	if (!headroom_cpus || for_side)
+	if (!headroom_cpus || for_batch)
 		return;
-	if (READ_ONCE(nr_idle) >= (s32)headroom_cpus || READ_ONCE(nr_side) <= 0)
+	if (READ_ONCE(nr_idle) >= (s32)headroom_cpus || READ_ONCE(nr_tokens) <= 0)
 		return;
 	m = bpf_map_lookup_elem(&machine, &key);
 	if (m)
 		__sync_fetch_and_add(&m->nr_takeovers, 1);
-	side_evict((s32)headroom_cpus - READ_ONCE(nr_idle));
+	batch_evict((s32)headroom_cpus - READ_ONCE(nr_idle));
 }
 
 #endif /* PLIMSOLL_HEADROOM_BPF_H */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Holders of locks: a batch task that waits for a CPU behind normal work may
- * hold a lock of the kernel that normal work waits for. Where the kernel shows
- * who holds it, user space is told, and has the holder run at once
- * (supervisor/promote.rs). It shows it for mutexes and for semaphores of readers and
- * writers: the locks of files, folders, memory and pipes. It does not for
- * futexes, which user space takes without it.
+ * hold a kernel lock that normal work waits for. If the kernel records the owner
+ * of the lock, the holder is reported to user space, which boosts it
+ * (supervisor/boost.rs). The kernel does so for mutexes and rw_semaphores: the
+ * locks of files, folders, memory and pipes. It does not for futexes, which user
+ * space takes without the kernel.
  *
- * Only waiting for a lock that is taken comes here. In mode all everything is of
- * one class, and nothing is told.
+ * Only contended locks come here. In mode all every task is of one class, and
+ * nothing is reported.
  */
 #ifndef PLIMSOLL_HOLDERS_BPF_H
 #define PLIMSOLL_HOLDERS_BPF_H
@@ -20,21 +20,24 @@
 #define POLICY_BATCH 3
 #define POLICY_DEADLINE 6
 #define POLICY_EXT 7
-/* What a promoted task may run at a time, and nobody else; PROMOTED_RUNTIME_NS in tasks.rs. */
-#define PROMOTED_RUNTIME_NS 5000011
-/* include/trace/events/lock.h: what kind of lock it is. */
+/*
+ * Runtime of a boosted task: a value that no other program uses, to recognise the
+ * task by. The same as BOOSTED_RUNTIME_NS in tasks.rs.
+ */
+#define BOOST_RUNTIME_NS 5000011
+/* Kinds of locks, include/trace/events/lock.h. */
 #define LOCK_SPIN (1U << 0)
 #define LOCK_READ (1U << 1)
 #define LOCK_WRITE (1U << 2)
 #define LOCK_RT (1U << 3)
 #define LOCK_PERCPU (1U << 4)
 #define LOCK_MUTEX (1U << 5)
-/* The bits of an owner that are flags; kernel/locking/mutex.h and rwsem.c. */
+/* Flag bits of an owner; kernel/locking/mutex.h and rwsem.c. */
 #define OWNER_FLAGS 0x7UL
 
 /*
- * The holder of each lock that normal work waits for. Of too many the oldest is
- * forgotten: its holder is not run at once, or is for longer.
+ * The holder of each lock that normal work waits for. With too many the oldest is
+ * evicted: its holder is not boosted, or for longer.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -48,41 +51,41 @@ struct {
 	__uint(max_entries, 1 << 16);
 } holders SEC(".maps");
 
-/* Tasks that the watchdog takes for late as soon as they wake; see tell_late(). */
+/* Tasks that the watchdog takes for late as soon as they wake; see report_late(). */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 14);
 } late SEC(".maps");
 
-static __always_inline void tell_holder(u32 kind, u32 tid)
+static __always_inline void report_holder(u32 kind, u32 tid)
 {
 	struct plimsoll_event *event = bpf_ringbuf_reserve(&holders, sizeof(*event), 0);
 
-	/* A full buffer loses it: the holder has its turns all the same. */
+	/* A full buffer loses the event: the holder still gets its server slices. */
 	if (!event)
 		return;
 	*event = (struct plimsoll_event){ .kind = kind, .tid = tid };
 	bpf_ringbuf_submit(event, 0);
 }
 
-/* Whether user space has put a task into the fair class; LENT in tasks.rs. */
-static __always_inline bool is_lent(struct task_struct *p)
+/* Whether user space has moved a task to the fair class; FALLBACK in tasks.rs. */
+static __always_inline bool is_fallback(struct task_struct *p)
 {
 	return BPF_CORE_READ(p, policy) == POLICY_BATCH &&
 	       BPF_CORE_READ_BITFIELD_PROBED(p, sched_reset_on_fork);
 }
 
-/* Whether user space has it run at once, for it holds a lock; PROMOTED in tasks.rs. */
-static __always_inline bool is_promoted(struct task_struct *p)
+/* Whether user space has boosted a task that holds a lock; BOOSTED in tasks.rs. */
+static __always_inline bool is_boosted(struct task_struct *p)
 {
 	return BPF_CORE_READ(p, policy) == POLICY_DEADLINE &&
-	       BPF_CORE_READ(p, dl.dl_runtime) == PROMOTED_RUNTIME_NS;
+	       BPF_CORE_READ(p, dl.dl_runtime) == BOOST_RUNTIME_NS;
 }
 
-/* Whether a task is one of ours, also while another class runs it. */
-static __always_inline bool may_be_told(struct task_struct *p)
+/* Whether a task is of this scheduler, also while user space has moved it to another class. */
+static __always_inline bool is_scheduled_task(struct task_struct *p)
 {
-	return BPF_CORE_READ(p, policy) == POLICY_EXT || is_lent(p) || is_promoted(p);
+	return BPF_CORE_READ(p, policy) == POLICY_EXT || is_fallback(p) || is_boosted(p);
 }
 
 /* Before Linux 7.1. */
@@ -91,8 +94,8 @@ struct rw_semaphore___list {
 } __attribute__((preserve_access_index));
 
 /*
- * Who is the next to have a semaphore that nobody has: after some time the kernel
- * keeps it for who has waited for longest, until that runs.
+ * The next owner of a semaphore without owner: after some time the kernel reserves
+ * it for the first waiter, until that runs.
  */
 static __always_inline struct task_struct *next_holder(struct rw_semaphore *semaphore)
 {
@@ -107,8 +110,8 @@ static __always_inline struct task_struct *next_holder(struct rw_semaphore *sema
 }
 
 /*
- * Who holds a lock, by its number; 0: nobody, or the kernel does not show it. Read
- * without the lock: it may be somebody else by now, who is then run for nothing.
+ * Thread id of the holder of a lock; 0: none, or the kernel does not record it. Read
+ * without the lock: the holder may have changed, then a task is boosted in vain.
  */
 static __always_inline u32 holder_of(void *lock, u32 flags)
 {
@@ -126,22 +129,22 @@ static __always_inline u32 holder_of(void *lock, u32 flags)
 	owner = (struct task_struct *)(word & ~OWNER_FLAGS);
 	if (!owner && !(flags & LOCK_MUTEX))
 		owner = next_holder(semaphore);
-	/* One that runs at once for another lock may be taken back while it holds this. */
-	if (!owner || !may_be_told(owner))
+	/* Also a boosted task: it may still hold this lock when its boost ends. */
+	if (!owner || !is_scheduled_task(owner))
 		return 0;
 	return BPF_CORE_READ(owner, pid);
 }
 
-/* Tells of a task that waits for a CPU and holds a lock, once. */
-static __always_inline void tell_holds(struct task_ctx *t, u32 tid)
+/* Reports a task that waits for a CPU and holds a lock, once. */
+static __always_inline void report_holds(struct task_ctx *t, u32 tid)
 {
-	if (t->told)
+	if (t->reported)
 		return;
-	t->told = 1;
-	tell_holder(PLIMSOLL_HOLDS, tid);
+	t->reported = 1;
+	report_holder(PLIMSOLL_HOLDS, tid);
 }
 
-/* A task does not hold a lock any more for which normal work waits. */
+/* Reports that a task has released a lock for which normal work waits. */
 static __always_inline void released(u32 tid, u64 key)
 {
 	struct task_struct *holder = bpf_task_from_pid(tid);
@@ -152,14 +155,14 @@ static __always_inline void released(u32 tid, u64 key)
 	t = task_of(holder);
 	if (t && t->awaited == key) {
 		WRITE_ONCE(t->awaited, 0);
-		if (t->told)
-			tell_holder(PLIMSOLL_RELEASED, tid);
-		t->told = 0;
+		if (t->reported)
+			report_holder(PLIMSOLL_RELEASED, tid);
+		t->reported = 0;
 	}
 	bpf_task_release(holder);
 }
 
-/* Marks the holder of a lock, in place of another if there was one. */
+/* Records the holder of a lock, and clears the former holder. */
 static __always_inline void mark_holder(struct task_ctx *t, u64 key, u32 tid)
 {
 	u32 *found = bpf_map_lookup_elem(&awaited, &key), former;
@@ -181,7 +184,7 @@ int BPF_PROG(plimsoll_contended, void *lock, unsigned int flags)
 	struct task_ctx *t;
 	u32 tid;
 
-	if (mode_all || may_be_told(waiter))
+	if (mode_all || is_scheduled_task(waiter))
 		return 0;
 	tid = holder_of(lock, flags);
 	if (!tid)
@@ -192,17 +195,18 @@ int BPF_PROG(plimsoll_contended, void *lock, unsigned int flags)
 	t = task_of(holder);
 	if (t) {
 		mark_holder(t, (u64)lock, tid);
-		/* One that runs is told of when it has to wait: holder_waits(). */
+		/* A holder that runs is reported when it has to wait: holder_waits(). */
 		if (READ_ONCE(t->waiting_since_ns) || holder->policy != POLICY_EXT)
-			tell_holds(t, tid);
+			report_holds(t, tid);
 	}
 	bpf_task_release(holder);
 	return 0;
 }
 
 /*
- * A task has waited for a lock, and has it now, or (@ret) has given up: who held it
- * does so no more. If one of ours has it, normal work goes on waiting, for this one.
+ * A task that waited for a lock has acquired it, or (@ret) has given up: the former
+ * holder has released it. If a scheduled task acquires it, that is the new holder
+ * for which normal work waits.
  */
 SEC("tp_btf/contention_end")
 int BPF_PROG(plimsoll_acquired, void *lock, int ret)
@@ -218,18 +222,18 @@ int BPF_PROG(plimsoll_acquired, void *lock, int ret)
 	if (!found)
 		return 0;
 	tid = *found;
-	t = may_be_told(taker) ? task_of(taker) : NULL;
+	t = is_scheduled_task(taker) ? task_of(taker) : NULL;
 	if (!t) {
 		bpf_map_delete_elem(&awaited, &key);
 		released(tid, key);
 	} else if (!ret) {
-		/* It runs; told of when it has to wait. */
+		/* It runs; it is reported when it has to wait. */
 		mark_holder(t, key, taker->pid);
 	}
 	return 0;
 }
 
-/* A task of ours waits for a CPU: does normal work wait for it? */
+/* Reports a scheduled task that waits for a CPU if normal work waits for its lock. */
 static __always_inline void holder_waits(const struct task_struct *p, struct task_ctx *t)
 {
 	u64 key = READ_ONCE(t->awaited);
@@ -239,19 +243,19 @@ static __always_inline void holder_waits(const struct task_struct *p, struct tas
 		return;
 	found = bpf_map_lookup_elem(&awaited, &key);
 	if (found && *found == p->pid) {
-		tell_holds(t, p->pid);
+		report_holds(t, p->pid);
 		return;
 	}
-	/* Another has that lock since. */
+	/* Another task holds that lock now. */
 	WRITE_ONCE(t->awaited, 0);
-	t->told = 0;
+	t->reported = 0;
 }
 
 /*
- * A task wakes that the watchdog takes for one that has waited for long: it was
- * taken back from another class while it slept. It has to be run now.
+ * Reports a waking task that has waited for long to the watchdog, because it was
+ * moved back from another class while it slept. It has to be run now.
  */
-static __always_inline void tell_late(const struct task_struct *p)
+static __always_inline void report_late(const struct task_struct *p)
 {
 	struct plimsoll_event *event;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the scheduler and user space share: limits, the layout of the maps,
+ * Interface of the scheduler and user space: limits, the layout of the maps,
  * the arguments of the programs that user space runs.
  *
- * Who writes: everything in the maps is written by the scheduler; user space
- * reads, and asks for changes through struct plimsoll_change.
+ * Maps are written by the scheduler. User space reads them, and requests changes
+ * through struct plimsoll_change.
  */
 #ifndef PLIMSOLL_INTF_H
 #define PLIMSOLL_INTF_H
@@ -30,27 +30,27 @@ enum plimsoll_limits {
 	PLIMSOLL_GROUP_WORDS = PLIMSOLL_GROUPS_MAX / 64,
 	/* Each slot has a queue for its tasks and one for its background tasks. */
 	PLIMSOLL_QUEUE_WORDS = PLIMSOLL_GROUP_WORDS * 2,
-	/* Managed groups inside one another; deeper ones count as the deepest. */
+	/* Nested groups; deeper ones count as the deepest. */
 	PLIMSOLL_DEPTH_MAX = 8,
-	/* cgroups between a task and the managed group above it. */
+	/* cgroups between a task and the group that it belongs to. */
 	PLIMSOLL_CGROUP_DEPTH_MAX = 32,
 	PLIMSOLL_CPUS_MAX = 1024,
 	PLIMSOLL_CPU_WORDS = PLIMSOLL_CPUS_MAX / 64,
 	PLIMSOLL_LLCS_MAX = 64,
-	/* Tasks of no managed group: batch in partial mode, normal in mode all. */
+	/* Tasks of no group: batch in partial mode, normal in mode all. */
 	PLIMSOLL_SLOT_DEFAULT = 0,
 	PLIMSOLL_SLOT_NONE = 0xffffffff,
-	/* The last decisions that each CPU remembers. */
+	/* Length of each CPU's log of decisions. */
 	PLIMSOLL_DECISIONS = 32,
-	/* Lengths of shortages that are told apart; the last begins with 32 ms. */
+	/* Buckets of the histogram of shortages; the last begins with 32 ms. */
 	PLIMSOLL_SHORTAGES = 16,
 };
 
-/* How a group is treated. */
+/* Treatment of a group. */
 enum plimsoll_group_flags {
 	PLIMSOLL_USED = 1 << 0,
 	PLIMSOLL_BATCH = 1 << 1, /* else normal, in mode all */
-	PLIMSOLL_SIDE = 1 << 2, /* yields to headroom */
+	PLIMSOLL_YIELDS = 1 << 2, /* yields to headroom */
 	PLIMSOLL_QUOTA = 1 << 3,
 	PLIMSOLL_CAP = 1 << 4, /* the whole tree shares a bucket */
 	PLIMSOLL_SOFT_CAP = 1 << 5,
@@ -58,9 +58,9 @@ enum plimsoll_group_flags {
 	PLIMSOLL_CPU_LIMIT = 1 << 7,
 };
 
-/* What a CPU does, as far as the scheduler needs to know. */
+/* Activity of a CPU. */
 enum plimsoll_cpu_state {
-	PLIMSOLL_CPU_OTHER, /* work that is not ours, or normal work */
+	PLIMSOLL_CPU_OTHER, /* work of other classes, or normal work */
 	PLIMSOLL_CPU_IDLE,
 	PLIMSOLL_CPU_BATCH,
 };
@@ -77,13 +77,13 @@ enum plimsoll_tier {
 struct plimsoll_params {
 	plim_u64 cgroup_id;
 	plim_u32 flags; /* PLIMSOLL_USED … */
-	plim_u32 parent; /* slot of the managed group around it, or none */
+	plim_u32 parent; /* slot of the group around it, or none */
 	plim_u32 weight; /* as cgroup v2 cpu.weight */
 	plim_u32 cpu_limit_ppm; /* of each CPU */
 	/*
-	 * What the group asks of the machine. The scheduler only keeps it:
-	 * user space merges the demand of all groups, by the policy core, and
-	 * sets the machine. A tolerance period of 0: the group names none.
+	 * The demand of the group. The scheduler only stores it: user space
+	 * merges the demand of all groups, by the policy core, and sets the
+	 * machine. A tolerance period of 0: the group names none.
 	 */
 	plim_u32 headroom_ppm;
 	plim_u32 headroom_cpus;
@@ -93,49 +93,49 @@ struct plimsoll_params {
 	struct plim_ratecap_params cap;
 };
 
-/* What user space asks the program plimsoll_apply for. */
+/* Argument of the program plimsoll_apply. */
 struct plimsoll_change {
 	plim_u32 slot;
 	plim_u32 fresh; /* a new group: counters start at 0 */
 	struct plimsoll_params params;
 };
 
-/* What the program plimsoll_look finds out of a task. */
+/* Argument and result of the program plimsoll_look, for one task. */
 struct plimsoll_look {
-	plim_u32 tid; /* set by who asks */
+	plim_u32 tid; /* set by the caller */
 	plim_u32 on_cpu; /* it runs at this moment */
-	plim_u64 waited_ns; /* if it waits: for so long, for the kernel's watchdog */
+	plim_u64 waited_ns; /* its wait as the kernel's watchdog sees it */
 	plim_u32 known; /* it is, or was, a task of this scheduler */
 	plim_u32 asleep; /* it neither runs nor waits */
 	plim_u32 any_cpu_idle;
 	plim_u32 pad;
 };
 
-/* What the program plimsoll_task_rate finds out of a task of a capped group. */
+/* Argument and result of the program plimsoll_task_rate, for a task of a capped group. */
 struct plimsoll_task_rate {
-	plim_u32 tid; /* set by who asks */
+	plim_u32 tid; /* set by the caller */
 	plim_u32 background; /* over a soft cap: its own, or its group's */
 	plim_u64 rate_ppm; /* usage rate, of one CPU */
 };
 
-/* What user space asks the program plimsoll_set_machine for. */
+/* Argument of the program plimsoll_set_machine. */
 struct plimsoll_machine_change {
 	/* The share form if headroom_cpus is 0; 0 ppm: no headroom. */
 	struct plim_headroom_params headroom;
 	plim_u32 headroom_cpus; /* the instant form; the share is ignored */
 	plim_u32 burst_on;
 	/*
-	 * The turns of batch work on each CPU that normal work keeps busy: the
-	 * kernel's ext server gives them, in mode all the scheduler. 0: none.
+	 * Server slices of batch work on each CPU that normal work keeps busy,
+	 * given by the kernel's ext server, in mode all by the scheduler. 0: none.
 	 */
-	plim_u64 turn_runtime_ns;
-	plim_u64 turn_period_ns;
+	plim_u64 server_slice_ns;
+	plim_u64 server_period_ns;
 	plim_u64 bandwidth_slice_ns; /* of all groups; 0: as it is */
 };
 
 /* One group. */
 struct plimsoll_group {
-	struct bpf_spin_lock lock; /* of all that is not said to be racy */
+	struct bpf_spin_lock lock; /* of all fields up to the racy ones */
 	plim_u32 generation; /* changes with the slot's group, and with a cap of each task */
 	struct plimsoll_params params;
 	struct plim_bandwidth pool;
@@ -167,18 +167,18 @@ struct plimsoll_group_cpu {
 	/* Written by its own CPU only. */
 	struct plim_batch_limit limit;
 	plim_u64 run_ns;
-	plim_u64 wait_ns; /* of the tasks that then ran here */
+	plim_u64 wait_ns; /* of tasks before they ran here */
 	plim_u64 nr_switches; /* tasks that began to run */
 	plim_u64 nr_preempted; /* of those, stopped with time left */
 	plim_u64 nr_overdue; /* of those, run because they had waited too long */
 };
 
-/* One CPU. Written by itself, with its run queue locked, if not said otherwise. */
+/* One CPU. Written by itself with its run queue locked, unless noted otherwise. */
 struct plimsoll_cpu {
 	plim_u64 sequence; /* odd while the counters below change */
 	plim_u64 since_ns; /* in the present state */
 	plim_u64 idle_ns;
-	plim_u64 side_ns;
+	plim_u64 token_ns;
 	plim_u64 batch_ns;
 	plim_u64 other_ns; /* since room was updated */
 	plim_u64 room_updated_ns;
@@ -186,46 +186,47 @@ struct plimsoll_cpu {
 	plim_u32 state; /* enum plimsoll_cpu_state */
 	plim_u32 llc;
 	plim_u32 slot; /* that runs, while batch or normal work of ours does */
-	plim_u32 side; /* holds a place for side work */
+	plim_u32 token; /* holds a token, the right to run batch work */
 	plim_u32 online;
 	plim_u64 left_ns; /* for the next task of that group that starts here; 0: ask */
 	plim_u32 left_slot; /* PLIMSOLL_SLOT_NONE: of any */
 	plim_u64 slice_end_ns; /* of the present task; 0: no timer */
-	plim_u64 turn_next_ns; /* in mode all: the next turn of batch work */
-	plim_u64 room_until_ns; /* idle until then, for a fair task that waits */
-	plim_u64 room_next_ns; /* not again before */
-	plim_u64 room_wait_ns; /* between attempts */
-	plim_u64 nr_rooms; /* attempts */
+	plim_u64 server_next_ns; /* in mode all: the next server slice */
+	plim_u64 yield_until_ns; /* idle until then, for a fair task that waits */
+	plim_u64 yield_next_ns; /* no attempt before */
+	plim_u64 yield_wait_ns; /* between attempts */
+	plim_u64 nr_yields; /* attempts */
 	plim_u64 balance_next_ns; /* LLCs are not compared before */
-	plim_u32 room_ticks; /* in a row at which a fair task waited */
+	plim_u32 yield_ticks; /* in a row at which a fair task waited */
 	plim_u64 nr_dispatches;
 	plim_u32 next_decision;
 	plim_u32 tier; /* of the task of ours that runs; PLIMSOLL_TIERS: none */
-	plim_u32 turn; /* in mode all: one was given to what starts next */
-	plim_u32 behind; /* what runs, runs on its tolerance: normal work waits */
+	plim_u32 server_granted; /* in mode all: the next task runs in a server slice */
+	plim_u32 behind; /* the task runs on the tolerance: normal work waits */
 };
 
-/* The machine. Under the lock, if not said otherwise. */
+/* The machine. Under the lock, unless noted otherwise. */
 struct plimsoll_machine {
 	struct bpf_spin_lock lock;
 	plim_u32 headroom_on;
-	plim_u32 spare; /* the share form has a place more than whole CPUs allow */
+	plim_u32 spare; /* share form: one token more than whole CPUs allow */
 	struct plim_headroom headroom;
 	plim_u64 idle_ns; /* of all CPUs, at the last update */
-	plim_u64 side_ns;
-	plim_u64 carry_ns; /* idle and side time that is for the next interval */
+	plim_u64 token_ns;
+	plim_u64 carry_ns; /* idle and batch time carried to the next interval */
 	plim_u64 nr_updates;
-	plim_u64 nr_evictions; /* atomic: side tasks taken off for headroom */
+	plim_u64 nr_evictions; /* atomic: batch tasks preempted for headroom */
 	/*
-	 * Instant form: a shortage is a time in which fewer CPUs are idle than were
-	 * asked for although side work runs above its tolerance.
+	 * Instant form: a shortage is a time in which fewer CPUs are idle than
+	 * demanded although batch work runs above its tolerance.
 	 */
-	plim_u64 nr_takeovers; /* atomic: main tasks that took an idle CPU */
+	plim_u64 nr_takeovers; /* atomic: other tasks that took an idle CPU */
 	plim_u64 shortage_since_ns; /* 0: there is none */
 	plim_u64 shortage_ns;
-	/* That have ended, by length: under 2, 4, 8 … µs; the last: all longer. */
+	/* Ended shortages by length: under 2, 4, 8 … µs; the last: all longer. */
 	plim_u64 nr_shortages[PLIMSOLL_SHORTAGES];
-	/* Instant form, since the last change: idle CPUs too few, and side work too many. */
+	/* Instant form, since the last change: idle CPUs missing, and CPUs of batch work in excess.
+	 */
 	plim_u32 missing_cpus;
 	plim_u32 over_cpus;
 	plim_u64 over_since_ns;
@@ -257,13 +258,13 @@ struct plimsoll_decisions {
 	struct plimsoll_decision last[PLIMSOLL_DECISIONS];
 };
 
-/* What the scheduler tells user space as it happens. */
+/* Events that the scheduler reports to user space. */
 enum plimsoll_event_kind {
-	PLIMSOLL_JOINED = 1, /* a task was moved into a managed cgroup */
-	PLIMSOLL_LEFT, /* and out of one */
-	PLIMSOLL_HOLDS, /* a task waits for a CPU, and holds what normal work waits for */
-	PLIMSOLL_RELEASED, /* it does so no more */
-	PLIMSOLL_LATE, /* a task wakes, and the watchdog takes it for one that waited */
+	PLIMSOLL_JOINED = 1, /* a task was moved into the cgroup of a group */
+	PLIMSOLL_LEFT, /* a task was moved out of one */
+	PLIMSOLL_HOLDS, /* a task waits for a CPU and holds a lock that normal work waits for */
+	PLIMSOLL_RELEASED, /* it has released the lock */
+	PLIMSOLL_LATE, /* a task wakes, and to the watchdog it has waited for long */
 };
 
 struct plimsoll_event {
@@ -274,7 +275,7 @@ struct plimsoll_event {
 };
 
 enum plimsoll_trace_kind {
-	PLIMSOLL_CHARGED = 1, /* what was run, or that a CPU was throttled */
+	PLIMSOLL_CHARGED = 1, /* a run was charged, or a CPU was throttled */
 	PLIMSOLL_REFILLED, /* by the timer; a charge may find a boundary as well */
 	PLIMSOLL_SERVED, /* a throttled CPU may run again */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Membership: which group a task belongs to, and telling user space when a
- * task comes into or leaves a managed cgroup.
+ * Membership: the group of a task, and events for user space when a task is moved
+ * into or out of the cgroup of a group.
  */
 #ifndef PLIMSOLL_MEMBERSHIP_BPF_H
 #define PLIMSOLL_MEMBERSHIP_BPF_H
@@ -9,7 +9,7 @@
 #include "batch.bpf.h"
 #include "caps.bpf.h"
 
-/* The slot of the nearest managed cgroup at or above this one. */
+/* The slot of the group of the nearest cgroup at or above this one. */
 static __noinline u32 slot_of_cgroup(struct cgroup *cgrp)
 {
 	struct cgroup *ancestor;
@@ -83,11 +83,11 @@ static __noinline void task_refresh(struct task_struct *p, struct task_ctx *t, u
 	t->groups_seen = changed;
 }
 
-static __always_inline void tell(u32 kind, u32 tid, u32 slot, bool threadgroup)
+static __always_inline void report(u32 kind, u32 tid, u32 slot, bool threadgroup)
 {
 	struct plimsoll_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
-	/* A full buffer loses it; user space also looks by itself. */
+	/* A full buffer loses the event; user space also scans the cgroups. */
 	if (!event)
 		return;
 	*event = (struct plimsoll_event){
@@ -99,7 +99,7 @@ static __always_inline void tell(u32 kind, u32 tid, u32 slot, bool threadgroup)
 	bpf_ringbuf_submit(event, 0);
 }
 
-/* Tasks that are moved between cgroups, whatever their policy. */
+/* Reports tasks that are moved between cgroups, regardless of their policy. */
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(plimsoll_attached, struct cgroup *cgrp, const char *path, struct task_struct *p,
 	     bool threadgroup)
@@ -107,9 +107,9 @@ int BPF_PROG(plimsoll_attached, struct cgroup *cgrp, const char *path, struct ta
 	u32 slot = slot_of_cgroup(cgrp);
 
 	if (slot != PLIMSOLL_SLOT_DEFAULT)
-		tell(PLIMSOLL_JOINED, p->pid, slot, threadgroup);
-	else if (!mode_all && task_of(p)) /* of this scheduler, also while it is lent */
-		tell(PLIMSOLL_LEFT, p->pid, slot, threadgroup);
+		report(PLIMSOLL_JOINED, p->pid, slot, threadgroup);
+	else if (!mode_all && task_of(p)) /* of this scheduler, also in the fallback */
+		report(PLIMSOLL_LEFT, p->pid, slot, threadgroup);
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Which queue of an LLC comes first, and which task of it.
+ * Choice of the queue of an LLC to serve first, and of its first task.
  */
 #ifndef PLIMSOLL_PICK_BPF_H
 #define PLIMSOLL_PICK_BPF_H
@@ -18,7 +18,7 @@ struct candidate {
 	bool valid;
 };
 
-/* The task that runs on this CPU and would go on. */
+/* The task that runs on this CPU and could continue. */
 struct previous {
 	u64 group_vruntime;
 	u64 vruntime;
@@ -30,7 +30,7 @@ struct previous {
 /* A CPU's work space: too large for the stack. */
 struct pick_state {
 	u64 refused[PLIMSOLL_QUEUE_WORDS]; /* queues that may not run here now */
-	u32 tier_min; /* what comes before it is left out */
+	u32 tier_min; /* tiers before it are skipped */
 	struct candidate best; /* of the last pick */
 	struct previous previous;
 };
@@ -66,15 +66,15 @@ static __always_inline void consider(u32 index, u32 tier_min, struct candidate *
 }
 
 /*
- * Whether any queue of an LLC may have tasks. A CPU asks each time that it goes
- * idle, and then it is seldom so.
+ * Whether any queue of an LLC may have tasks. Called each time that a CPU goes
+ * idle, when usually none has.
  */
 __noinline int any_queue_active(u32 llc)
 {
 	u32 word, words = nr_slots_used / 32 + 1;
 
 	llc %= PLIMSOLL_LLCS_MAX;
-	/* Groups come to low slots first. */
+	/* Low slots are assigned first. */
 	if (READ_ONCE(active_queues[llc][0]))
 		return 1;
 	if (words == 1)
@@ -122,7 +122,7 @@ static __always_inline void refuse(struct pick_state *state, u32 index)
 	state->refused[index / 64 % PLIMSOLL_QUEUE_WORDS] |= 1ULL << (index % 64);
 }
 
-/* What is known of the task that a queue would give first. */
+/* The first task of a queue. */
 struct first_task {
 	u64 vruntime;
 	u64 waiting_since_ns;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Queues: where tasks wait.
+ * Queues of waiting tasks.
  *
  * Each group has two queues in each LLC, ordered by virtual runtime: one for
  * its tasks and one for those in the background. Tasks over a cap of their
@@ -10,7 +10,7 @@
  * limits: a task that does not run for 30 s ends the whole scheduler. Killed
  * tasks go there, too, for they have to run to die.
  *
- * All queues are made when the scheduler is loaded, so that a group costs no
+ * All queues are created when the scheduler is loaded, so that a group costs no
  * allocation and no queue is ever freed under a task.
  */
 #ifndef PLIMSOLL_QUEUES_BPF_H
@@ -28,9 +28,9 @@
 #define OVERDUE_ID_BASE (3ULL << 32)
 
 #define HOUSEKEEPING_NS PLIM_NSEC_PER_SEC
-/* No more CPUs are looked at for one task. */
+/* Most CPUs that are checked for one task. */
 #define KICK_CPUS_MAX 64
-/* No more tasks of one queue are looked at in one go. */
+/* Most tasks of one queue that are checked in one pass. */
 #define QUEUE_SCAN_MAX 512
 
 static __always_inline u32 queue_index(u32 slot, bool background)
@@ -69,8 +69,8 @@ static __always_inline void queue_set_active(u32 llc, u32 index)
 
 /*
  * Whether a queue has tasks or is about to get one: the kernel queues a task only
- * after ops.enqueue() has returned, so what is runnable and does not run may be
- * on its way.
+ * after ops.enqueue() has returned, so a runnable task that does not run may be
+ * about to be queued.
  */
 static __always_inline bool queue_has_more(u32 llc, u32 index)
 {
@@ -81,9 +81,9 @@ static __always_inline bool queue_has_more(u32 llc, u32 index)
 }
 
 /*
- * Clears the bit of a queue that gave this CPU nothing, unless it has tasks, such
- * as those bound to other CPUs: a CPU that looked while the bit was off would go
- * idle and leave them waiting.
+ * Clears the bit of a queue that had no task for this CPU, unless it has tasks, such
+ * as those bound to other CPUs: a CPU that dispatched while the bit was clear would
+ * go idle and leave them waiting.
  */
 static __always_inline void queue_clear_active(u32 llc, u32 index)
 {
@@ -97,7 +97,7 @@ static __always_inline void queue_clear_active(u32 llc, u32 index)
 		__sync_fetch_and_or(word, bit);
 }
 
-/* Makes all queues; when the scheduler is loaded. */
+/* Creates all queues; called when the scheduler is loaded. */
 static int queues_create(void)
 {
 	u32 index, llc;
@@ -124,13 +124,13 @@ static int queues_create(void)
 /* include/linux/sched/signal.h: the whole process is about to die. */
 #define SIGNAL_GROUP_EXIT 0x4
 
-/* A killed task has to run to notice; no limit holds that up. */
+/* Whether a task was killed: it has to run to exit, regardless of limits. */
 static __always_inline bool is_dying(const struct task_struct *p)
 {
 	return BPF_CORE_READ(p, signal, flags) & SIGNAL_GROUP_EXIT;
 }
 
-/* Wakes an idle CPU on which a task may run, from its own one on. */
+/* Wakes the first idle CPU, from @cpu on, on which a task may run. */
 static __always_inline void kick_idle_for(struct task_struct *p, s32 cpu)
 {
 	struct plimsoll_cpu *c;
@@ -150,8 +150,8 @@ static __always_inline void kick_idle_for(struct task_struct *p, s32 cpu)
 }
 
 /*
- * Moves what has waited too long in one queue, or was killed, to the overdue
- * queue of the LLC where it last was.
+ * Moves overdue and killed tasks of one queue to the overdue queue of the LLC where
+ * each last ran.
  */
 static __noinline int move_overdue(u64 dsq_id, u64 now)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Plimsoll's scheduler: the life of a task and of a CPU, as sched_ext tells
- * it. What is decided is in the policy core; what each mechanism needs to ask
- * it is in the headers beside this file. docs/scheduler.md draws it.
+ * Plimsoll's scheduler: the sched_ext callbacks for tasks and CPUs. Decisions
+ * are made by the policy core; the headers beside this file gather the inputs of
+ * each mechanism. docs/scheduler.md has a diagram.
  *
- * In partial mode only tasks of managed batch groups are here. The kernel
- * puts this class below the fair class, so that whatever happens here,
- * unmanaged tasks come first. In mode all every ordinary task is here, and
- * normal groups are served before batch groups.
+ * In partial mode only tasks of batch groups are scheduled here. The kernel
+ * puts this class below the fair class, so all other tasks come first. In mode
+ * all every ordinary task is scheduled here, and normal groups are served before
+ * batch groups.
  */
 #include <scx/common.bpf.h>
 
@@ -21,13 +21,13 @@
 #include "holders.bpf.h"
 #include "membership.bpf.h"
 #include "queues.bpf.h"
-#include "room.bpf.h"
 #include "state.bpf.h"
 #include "watchdog.bpf.h"
+#include "yield.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 
-/* Between two looks at whether CPUs are what we believe, see below. */
+/* Age at which the recorded state of a CPU is audited, see audit_cpu(). */
 #define STALE_STATE_NS (20 * PLIM_NSEC_PER_MSEC)
 
 /* Each task has a soft cap of its own. */
@@ -38,14 +38,14 @@ static __always_inline bool is_batch(const struct plimsoll_group *group)
 	return group->params.flags & PLIMSOLL_BATCH;
 }
 
-/* A normal task in mode all that nothing limits needs no more than a CPU. */
+/* Whether a group is normal and without limits: its tasks need no admission. */
 static __always_inline bool is_plain(const struct plimsoll_group *group)
 {
 	return !(group->params.flags & ~(u32)PLIMSOLL_USED) &&
 	       group->params.parent >= PLIMSOLL_GROUPS_MAX;
 }
 
-/* Places the group of a task that may run among the others of its tier. */
+/* Places the group of a runnable task among the others of its tier. */
 static __always_inline u32 group_joins(struct plimsoll_group *group, const struct task_ctx *t,
 				       u32 llc)
 {
@@ -79,13 +79,13 @@ s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	if (is_idle && t->groups_seen == READ_ONCE(groups_changed)) {
 		t->background = 0;
 		group_joins(group, t, llc_of(cpu));
-		/* Should other work take that CPU first, it comes to ops.enqueue() after all. */
+		/* If other work takes that CPU first, the task comes to ops.enqueue() after all. */
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, PLIM_BATCH_SLICE_DEFAULT_NS, SCX_ENQ_IMMED);
 	}
 	return cpu;
 }
 
-/* A task that found no idle CPU takes one from work of a lower tier. */
+/* Preempts a task of a lower tier for one that found no idle CPU. */
 __noinline int preempt_lower(struct task_struct *p __arg_trusted, s32 cpu, u32 tier)
 {
 	struct plimsoll_cpu *c;
@@ -107,8 +107,8 @@ __noinline int preempt_lower(struct task_struct *p __arg_trusted, s32 cpu, u32 t
 }
 
 /*
- * Wakes an idle CPU for a task that was queued, if that has not been done.
- * Returns whether one will look for work.
+ * Wakes an idle CPU for a queued task, unless one was woken already. Returns
+ * whether a CPU will look for work.
  */
 static __always_inline bool wake_for(struct task_struct *p, s32 cpu, u64 enq_flags, u64 now)
 {
@@ -117,8 +117,8 @@ static __always_inline bool wake_for(struct task_struct *p, s32 cpu, u64 enq_fla
 
 	if (enq_flags & SCX_ENQ_LAST) {
 		/*
-		 * This CPU had nothing that it may run and is about to go idle.
-		 * What forbade it may have ended since: look once more.
+		 * This CPU had no task that may run and is about to go idle. The
+		 * limit may have ended since: dispatch once more.
 		 */
 		scx_bpf_kick_cpu(cpu, 0);
 	}
@@ -140,8 +140,8 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	u32 index, tier, llc = llc_of(cpu);
 
 	/*
-	 * Kernel threads of one CPU, and a task for which there was no memory.
-	 * (Exiting tasks do not even come here.)
+	 * Kernel threads bound to one CPU, and tasks whose context could not be
+	 * allocated. (Exiting tasks do not come here.)
 	 */
 	if (!t || (p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1)) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, PLIM_BATCH_SLICE_DEFAULT_NS, enq_flags);
@@ -206,7 +206,7 @@ void BPF_STRUCT_OPS(plimsoll_runnable, struct task_struct *p, u64 enq_flags)
 	count_runnable(t, true);
 	t->waiting_since_ns = now;
 	t->watched_since_ns = watched_since_ns(p, now);
-	tell_late(p);
+	report_late(p);
 	group = group_at(t->slot);
 	if (group)
 		vruntime_place(t, group, p);
@@ -221,21 +221,20 @@ void BPF_STRUCT_OPS(plimsoll_quiescent, struct task_struct *p, u64 deq_flags)
 	count_runnable(t, false);
 	t->waiting_since_ns = 0;
 	t->watched_since_ns = 0;
-	/* It was taken out of whatever queue it waited in. */
+	/* The kernel has removed it from its queue. */
 	task_leaves_parked(t);
 }
 
 /*
- * How long a task that begins to run may: what its admission left, what its
- * own cap leaves (for a task that comes round admission, because one of its
- * attributes was changed while it ran, it is asked for here; refused, it runs
- * for the shortest slice, which is a debt), and, where normal work waits for this CPU and only the
- * kernel's ext server lets us run at all, what a turn of that server has.
+ * How long a task that begins to run may run: the least of its admission, its own
+ * cap and, while normal work waits for this CPU, the server slice. A task that
+ * bypassed admission, because one of its attributes was changed while it ran, is
+ * admitted here; if refused, it runs for the shortest slice, which is a debt.
  */
 static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_group *group,
 				   struct plimsoll_cpu *c, s32 cpu, u64 now)
 {
-	/* A task that came to this CPU at once may be before the one that was granted it. */
+	/* A task that was woken directly to this CPU may precede the one that was admitted. */
 	bool granted = c->left_slot == t->slot || c->left_slot == PLIMSOLL_SLOT_NONE;
 	u64 left_ns = granted ? c->left_ns : 0, own_ns;
 
@@ -244,10 +243,10 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 	c->left_ns = 0;
 	own_ns = task_run_ns(t, group, now);
 	left_ns = plim_max(plim_min(left_ns, own_ns), SLICE_MIN_NS);
-	c->behind = turn_runtime_ns && ((c->turn && granted) || behind_normal(cpu));
-	c->turn = 0;
+	c->behind = server_slice_ns && ((c->server_granted && granted) || behind_normal(cpu));
+	c->server_granted = 0;
 	if (c->behind)
-		left_ns = plim_min(left_ns, turn_runtime_ns);
+		left_ns = plim_min(left_ns, server_slice_ns);
 	return left_ns;
 }
 
@@ -286,7 +285,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	task_leaves_parked(t);
 	t->waiting_since_ns = 0;
 	t->started_ns = now;
-	/* What it ran between ops.stopping() and the switch, when it went to sleep. */
+	/* Charges the run between ops.stopping() and the switch, when it went to sleep. */
 	watched_since_ns = t->watched_since_ns;
 	charge_task(p, t, cpu, now);
 	t->watched_since_ns = watched_since_ns;
@@ -298,13 +297,13 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	c->tier = tier;
 	count_tier(tier, 1);
 	left_ns = left_of(t, group, c, cpu, now);
-	/* It has a place already, but for what came round admission: count it. */
-	if (group->params.flags & PLIMSOLL_SIDE && !c->side)
-		side_force_place(c, cpu);
+	/* It has a token, unless it bypassed admission. */
+	if (group->params.flags & PLIMSOLL_YIELDS && !c->token)
+		token_force(c, cpu);
 	cpu_enter(c, is_batch(group) ? PLIMSOLL_CPU_BATCH : PLIMSOLL_CPU_OTHER, now);
 	scx_bpf_task_set_slice(p, slice_of_left(left_ns));
 	arm_slice(c, cpu, left_ns, now);
-	shortage_look(now);
+	shortage_update(now);
 }
 
 void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
@@ -323,19 +322,19 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 	charge_task(p, t, cpu, now);
 	return_chain(t->slot, cpu);
 	if (mode_all && c->behind)
-		turn_charge(c, plim_elapsed_ns(now, t->started_ns));
+		server_slice_charge(c, plim_elapsed_ns(now, t->started_ns));
 	t->started_ns = 0;
 	count_tier(c->tier, -1);
 	c->tier = PLIMSOLL_TIERS;
 	__sync_fetch_and_sub(&group->nr_running, 1);
 	cpu_enter(c, PLIMSOLL_CPU_OTHER, now);
-	side_give_place(c, cpu);
-	shortage_look(now);
+	token_release(c, cpu);
+	shortage_update(now);
 	c->slice_end_ns = 0;
 	if (!runnable)
 		return;
 	t->waiting_since_ns = now;
-	/* One that was taken off before it ran at all goes on waiting. */
+	/* A task that was preempted before it ran at all continues to wait. */
 	if (!t->watched_since_ns)
 		t->watched_since_ns = now;
 	if (p->scx.slice) {
@@ -343,8 +342,8 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 		remember(cpu, PLIMSOLL_PREEMPTED, t->slot, p->pid, p->scx.slice);
 	}
 	/*
-	 * With a slice left the kernel would keep it at this CPU, behind normal
-	 * work. Without, it comes back to its queue, where any CPU finds it.
+	 * With a slice left the kernel would keep it on this CPU, behind normal
+	 * work. Without, it returns to its queue, where any CPU finds it.
 	 */
 	if (is_batch(group))
 		scx_bpf_task_set_slice(p, 0);
@@ -357,7 +356,7 @@ void BPF_STRUCT_OPS(plimsoll_tick, struct task_struct *p)
 
 	if (mode_all || !c || c->tier == PLIMSOLL_TIERS || behind_normal(cpu))
 		return;
-	if (room_tick(c, cpu, bpf_ktime_get_ns()))
+	if (yield_tick(c, cpu, bpf_ktime_get_ns()))
 		scx_bpf_task_set_slice(p, 0);
 }
 
@@ -374,8 +373,8 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 	if (idle)
 		headroom_on_idle(cpu);
 	else
-		headroom_on_busy(c->side);
-	shortage_look(now);
+		headroom_on_busy(c->token);
+	shortage_update(now);
 }
 
 void BPF_STRUCT_OPS(plimsoll_enable, struct task_struct *p)
@@ -383,11 +382,11 @@ void BPF_STRUCT_OPS(plimsoll_enable, struct task_struct *p)
 	struct task_ctx *t;
 	u64 awaited;
 
-	/* Without memory it is treated as one of no group; see enqueue. */
+	/* Without a context it is treated as a task of no group; see enqueue. */
 	t = bpf_task_storage_get(&tasks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!t)
 		return;
-	/* What it holds, it holds in whatever class it was. */
+	/* A lock that it holds stays held across a change of class. */
 	awaited = t->awaited;
 	__builtin_memset(t, 0, sizeof(*t));
 	t->awaited = awaited;
@@ -435,9 +434,9 @@ void BPF_STRUCT_OPS(plimsoll_cpu_offline, s32 cpu)
 }
 
 /*
- * A CPU that was idle when the scheduler was loaded, or changed while it was
- * being enabled, has shown no edge. What a CPU has been for a while is compared
- * with what it runs.
+ * Audits the recorded state of a CPU. A CPU that was idle when the scheduler was
+ * loaded, or changed while it was being enabled, had no edge. So a state that has
+ * lasted for a while is compared with the current task.
  */
 static __noinline void audit_cpu(s32 cpu, u64 now)
 {
@@ -452,9 +451,9 @@ static __noinline void audit_cpu(s32 cpu, u64 now)
 		cpu_enter(c, PLIMSOLL_CPU_IDLE, now);
 	else if (!idle && c->state == PLIMSOLL_CPU_IDLE)
 		cpu_enter(c, PLIMSOLL_CPU_OTHER, now);
-	/* A task was sent there, and normal work came first. */
+	/* A task was dispatched there, but normal work came first. */
 	if (c->state == PLIMSOLL_CPU_OTHER && c->tier == PLIMSOLL_TIERS)
-		side_give_place(c, cpu);
+		token_release(c, cpu);
 }
 
 static int housekeeping_timer(void *map, int *key, struct bpf_timer *timer)
@@ -481,7 +480,7 @@ static void cpus_init(u64 now)
 		c->llc = llc_of(cpu);
 		c->room_ppm = PLIM_PPM;
 		c->tier = PLIMSOLL_TIERS;
-		c->room_wait_ns = ROOM_WAIT_MIN_NS;
+		c->yield_wait_ns = YIELD_WAIT_MIN_NS;
 		c->since_ns = now;
 		c->room_updated_ns = now;
 		set_online(cpu, bpf_cpumask_test_cpu(cpu, online));
@@ -529,8 +528,9 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(plimsoll_init)
 
 	if (!group)
 		return -ENOENT;
-	/* What a killed keeper leaves behind is here, and yields to headroom as before. */
-	group->params.flags = PLIMSOLL_USED | (mode_all ? 0 : PLIMSOLL_BATCH | PLIMSOLL_SIDE);
+	/* Tasks that a killed owner leaves behind are in this group, and still yield to headroom.
+	 */
+	group->params.flags = PLIMSOLL_USED | (mode_all ? 0 : PLIMSOLL_BATCH | PLIMSOLL_YIELDS);
 	group->params.parent = PLIMSOLL_SLOT_NONE;
 	group->params.weight = PLIM_GROUP_WEIGHT_DEFAULT;
 	cpus_init(bpf_ktime_get_ns());

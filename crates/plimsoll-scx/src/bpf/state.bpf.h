@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the scheduler knows: its maps and globals, and how to get at them.
+ * State of the scheduler: its maps and globals, and access to them.
  */
 #ifndef PLIMSOLL_STATE_BPF_H
 #define PLIMSOLL_STATE_BPF_H
@@ -23,27 +23,28 @@ const volatile u32 cpu_llc[PLIMSOLL_CPUS_MAX];
 /* Written by user space while the scheduler runs. */
 u32 groups_changed = 1; /* tasks look up their group again */
 u32 nr_slots_used = 1;
-/* Whose bandwidth is traced, and until when: who reads the trace renews it. */
+/* The group whose bandwidth is traced, and until when: the reader of the trace renews it. */
 u32 trace_slot = PLIMSOLL_SLOT_NONE;
 u64 trace_until_ns = 1;
 /*
- * Read by user space: what batch work has run, ever, while normal work waited.
- * Atomic, a few times for each turn. It begins at 1 to be with the variables above.
+ * Read by user space: total run time of batch work while normal work waited.
+ * Atomic, a few times for each server slice. Initialised to 1, so that it is in
+ * .data like the variables above.
  */
 u64 tolerated_ns = 1;
-/* Of that, while as many CPUs were idle as are asked for: else it is in over_ns. Atomic. */
+/* The part of it while as many CPUs were idle as demanded: else over_ns counts it. Atomic. */
 u64 tolerated_apart_ns;
 
 /*
- * Which queues have tasks, a bit each, per LLC. Set atomically by whoever
- * queues a task; cleared by whoever finds the queue empty, who looks again
+ * Queues that have tasks, a bit each, per LLC. Set atomically by the CPU that
+ * queues a task; cleared by a CPU that finds the queue empty, and checks again
  * afterwards. A stale bit costs one look at an empty queue.
  */
 u64 active_queues[PLIMSOLL_LLCS_MAX][PLIMSOLL_QUEUE_WORDS];
-/* Atomic: CPUs that hold a place for side work, and how many may. */
-s32 nr_side;
-s32 side_allowed;
-s32 side_tolerated; /* of those, whatever the number of idle CPUs */
+/* Atomic: CPUs that hold a token for batch work, and how many may. */
+s32 nr_tokens;
+s32 tokens_allowed;
+s32 tokens_tolerated; /* of those, whatever the number of idle CPUs */
 /* Atomic: CPUs that are idle, online. Written on idle edges and hotplug. */
 s32 nr_idle;
 s32 nr_online;
@@ -52,26 +53,26 @@ bool headroom_on;
 u32 headroom_cpus;
 bool burst_on = true;
 /*
- * What a CPU takes from a pool at a time. Written by plimsoll_set_machine. A group that
- * is applied at that moment may be given the old one: user space holds its lock over both,
+ * Runtime that a CPU takes from a pool at a time. Written by plimsoll_set_machine. A group
+ * that is applied at that moment may get the old value: user space holds its lock over both,
  * and applies every group afterwards.
  */
 u64 bandwidth_slice_ns = PLIM_SLICE_DEFAULT_NS;
-u64 turn_runtime_ns;
-u64 turn_period_ns;
+u64 server_slice_ns;
+u64 server_period_ns;
 /* The minimum of group vruntime, per tier. Racy: see struct plimsoll_group. */
 u64 groups_min_vruntime[PLIMSOLL_TIERS];
-/* Atomic: CPUs that run something of a lower tier, for each tier. */
+/* Atomic: CPUs that run a task of a lower tier, for each tier. */
 s32 nr_lower[PLIMSOLL_TIERS];
 /*
  * Whether the overdue queue of an LLC may have tasks. Set by housekeeping;
- * cleared by whoever finds the queue empty, who looks again afterwards.
+ * cleared by a CPU that finds the queue empty, and checks again afterwards.
  */
 bool overdue_waits[PLIMSOLL_LLCS_MAX];
-/* CPUs that were refused side work, a bit each; atomic. */
-plim_u64 side_refused[PLIMSOLL_CPU_WORDS];
-/* CPUs that run side work, a bit each; atomic. */
-plim_u64 side_cpus[PLIMSOLL_CPU_WORDS];
+/* CPUs that were refused a token, a bit each; atomic. */
+plim_u64 token_refused_cpus[PLIMSOLL_CPU_WORDS];
+/* CPUs that hold a token, a bit each; atomic. */
+plim_u64 token_cpus[PLIMSOLL_CPU_WORDS];
 
 /*
  * Always 0. A count that begins with it is unknown to the verifier, which so
@@ -172,7 +173,7 @@ struct {
 
 /*
  * One task. Written by the CPU that holds the lock of the run queue the task
- * is on; read by others for the dump and for what has waited too long.
+ * is on; read by others for the dump and for the list of overdue tasks.
  */
 struct task_ctx {
 	u32 slot;
@@ -183,8 +184,9 @@ struct task_ctx {
 	u64 waiting_since_ns; /* 0: does not wait */
 	u64 awaited; /* a lock that it holds and normal work waits for; 0: none */
 	/*
-	 * The same as the kernel's watchdog sees it, but until the task has run and
-	 * not only begun to: interrupts may take all of a short turn.
+	 * The start of the wait as the kernel's watchdog sees it. It ends when the
+	 * task has run, not when it is switched in: interrupts may take all of a
+	 * short slice.
 	 */
 	u64 watched_since_ns;
 	struct plim_ratecap cap; /* of its own, with per-task caps; its rate with any cap */
@@ -194,7 +196,7 @@ struct task_ctx {
 	u8 parked;
 	u8 counted; /* in the group's nr_runnable */
 	u8 overdue;
-	u8 told; /* as the holder of a lock */
+	u8 reported; /* as the holder of a lock */
 };
 
 struct {
@@ -273,7 +275,7 @@ static __always_inline bool cpus_wake(plim_u64 *set, s32 cpu)
 	return true;
 }
 
-/* Remembers a decision of this CPU for `plimsoll debug` and the dump. */
+/* Logs a decision of this CPU for `plimsoll debug` and the dump. */
 __noinline int remember(s32 cpu, u32 kind, u32 slot, u32 pid, u64 detail_ns)
 {
 	struct plimsoll_cpu *c = cpu_at(cpu);
@@ -295,8 +297,8 @@ __noinline int remember(s32 cpu, u32 kind, u32 slot, u32 pid, u64 detail_ns)
 }
 
 /*
- * Whether normal work waits for this CPU: then only the kernel's ext server lets
- * us run, and whether it goes on doing so is for the kernel to say.
+ * Whether normal work waits for this CPU: then this class runs only in the
+ * kernel's ext server, for as long as the kernel allows.
  */
 static __always_inline bool behind_normal(s32 cpu)
 {
@@ -311,7 +313,7 @@ static __always_inline bool has_ext_server(void)
 	return bpf_core_field_exists(struct rq, ext_server);
 }
 
-/* Whether any CPU is idle: seldom so when it matters what a wake-up costs. */
+/* Whether any CPU is idle. */
 static __always_inline bool any_cpu_is_idle(void)
 {
 	const struct cpumask *idle = scx_bpf_get_idle_cpumask();

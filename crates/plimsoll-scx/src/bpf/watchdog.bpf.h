@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the kernel's watchdog sees of a task.
+ * The wait of a task as the kernel's watchdog sees it.
  *
  * It counts from p->scx.runnable_at, which is renewed only when a task has run
- * in this class. Who waited here, was in another class for a while and comes
- * back, or had its nice level changed, waits since then as the watchdog sees it,
- * however often it ran elsewhere or was queued anew.
+ * in this class. So a task that waited here, moved to another class and came
+ * back, or had its nice level changed, is still waiting to the watchdog,
+ * however often it ran elsewhere or was queued again.
  */
 #ifndef PLIMSOLL_WATCHDOG_BPF_H
 #define PLIMSOLL_WATCHDOG_BPF_H
@@ -13,13 +13,13 @@
 #include "state.bpf.h"
 
 /*
- * What has waited this long runs, whatever its limits say. The watchdog's limit is
- * 30 s; a task that waits inside a section that RCU waits for is a stall after 21 s,
- * which ends the scheduler, too (CONFIG_RCU_CPU_STALL_TIMEOUT).
+ * Wait after which a task runs regardless of limits. The watchdog's limit is 30 s; a
+ * task that waits inside a section that RCU waits for is a stall after 21 s, which
+ * ends the scheduler, too (CONFIG_RCU_CPU_STALL_TIMEOUT).
  */
 #define OVERDUE_NS (8 * PLIM_NSEC_PER_SEC)
 
-/* Jiffies are as long as the kernel was built. Written by housekeeping only. */
+/* Length of a jiffy, which depends on the kernel's build. Written by housekeeping only. */
 u64 first_jiffies, first_ns;
 u64 jiffy_ns;
 
@@ -35,13 +35,13 @@ static __always_inline void watchdog_measure_jiffy(u64 now)
 	}
 }
 
-/* For how long a task that waits has waited, as the watchdog sees it. */
+/* How long a waiting task has waited, as the watchdog sees it. */
 static __always_inline u64 watchdog_waited_ns(const struct task_struct *p)
 {
 	return plim_elapsed_ns(bpf_jiffies64(), p->scx.runnable_at) * READ_ONCE(jiffy_ns);
 }
 
-/* Since when a task waits that is queued in this class now. */
+/* Start of the wait of a task that is queued in this class now. */
 static __always_inline u64 watched_since_ns(const struct task_struct *p, u64 now)
 {
 	return plim_max(plim_sub_floor(now, watchdog_waited_ns(p)), 1);
@@ -52,7 +52,7 @@ static __always_inline bool is_overdue(const struct task_ctx *t, u64 now)
 	return t->watched_since_ns && plim_elapsed_ns(now, t->watched_since_ns) >= OVERDUE_NS;
 }
 
-/* Looks at one task: whether it is on a CPU, and if not how long it has waited. */
+/* Reads the state of one task: whether it is on a CPU, and if not how long it has waited. */
 SEC("syscall")
 int plimsoll_look(struct plimsoll_look *look)
 {

@@ -1,4 +1,4 @@
-//! Finding the scheduler, and following it: it may be thrown out and be loaded again.
+//! Connection to the scheduler, which may be thrown out and reloaded.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -20,14 +20,14 @@ use crate::slots::Registrar;
 use crate::status::{Activity, Status};
 use crate::supervisor::{SchedulerJournal, Supervisor};
 
-/// How often a place is sought for groups that have none.
+/// Interval of attempts to get a slot for groups that have none.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// The tasks of so many groups are looked for each time. All newcomers but
-/// those with a policy of their own are the scheduler's at once, without this.
+/// Number of groups scanned for tasks each time. The scan is needed only for new tasks with a
+/// policy of their own; the supervisor moves the others at once.
 const SWEEPS_EACH: usize = 8;
 
 impl SchedExtEnforcer {
-    /// Loads the scheduler, and waits until it runs.
+    /// Loads or adopts the scheduler, and waits until it runs.
     pub(super) fn find_scheduler(&mut self) -> std::result::Result<(), ControlError> {
         let journal = match self.left_scheduler.take() {
             Some(left) => SchedulerJournal::go_on(left, &self.context),
@@ -36,7 +36,7 @@ impl SchedExtEnforcer {
         let started = Supervisor::start(&self.context, &journal, false)?;
         self.journal = Some(journal);
         if let Some((supervisor, first_load)) = started {
-            // The thread ends before it answers only if it panics.
+            // The thread ends before its answer only if it panics.
             let gone = |_| ControlError::NotReady("the scheduler's thread has failed".into());
             first_load.recv().map_err(gone)??;
             self.supervisor = Some(supervisor);
@@ -47,13 +47,13 @@ impl SchedExtEnforcer {
         let status = Status::published(&self.context.runtime);
         let why = status.and_then(|status| status.last_exit);
         Err(ControlError::NotReady(format!(
-            "the scheduler is not there ({})",
+            "the scheduler is not loaded ({})",
             why.as_deref()
                 .unwrap_or("the kernel has thrown it out at once")
         )))
     }
 
-    /// Opens the scheduler that the supervisor says is running.
+    /// Opens the scheduler that the supervisor has published as running.
     fn open_scheduler(&mut self) -> std::result::Result<bool, ControlError> {
         let runtime = &self.context.runtime;
         let Some(status) = Status::published(runtime) else {
@@ -72,13 +72,13 @@ impl SchedExtEnforcer {
             });
         }
         self.objects = Some(Arc::new(Objects::open()?));
-        // Also without one: the scheduler of an earlier owner may have another.
-        self.tell_slice()?;
+        // Also the default: the scheduler of an earlier owner may have another.
+        self.set_slice()?;
         Ok(true)
     }
 
-    /// Tells the scheduler, if there is one, the machine's bandwidth slice.
-    pub(super) fn tell_slice(&self) -> std::result::Result<(), ControlError> {
+    /// Sets the machine's bandwidth slice in the scheduler, if there is one.
+    pub(super) fn set_slice(&self) -> std::result::Result<(), ControlError> {
         let Some(objects) = &self.objects else {
             return Ok(());
         };
@@ -86,7 +86,7 @@ impl SchedExtEnforcer {
         machine::set_slice(objects, &groups, self.slice.unwrap_or_default())
     }
 
-    /// Follows the supervisor to another scheduler, and looks for tasks that have come.
+    /// Follows the supervisor to a reloaded scheduler, and scans for new tasks.
     pub(super) fn look(&mut self, now: Instant) -> Result<()> {
         let Some(journal) = &self.journal else {
             return Ok(());
@@ -101,9 +101,9 @@ impl SchedExtEnforcer {
         {
             self.follow()?;
         }
-        self.tell_whether_limits_hold();
-        // What is wrong with one group is no reason to leave out another.
-        let mut first_error = self.place_all(now).err();
+        self.report_whether_limits_hold();
+        // A problem of one group must not affect the others.
+        let mut first_error = self.register_all(now).err();
         for name in self.next_to_sweep() {
             if let Err(error) = self.sweep(&name) {
                 first_error = first_error.or(Some(error));
@@ -115,9 +115,8 @@ impl SchedExtEnforcer {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Gives slots to those that have none: after another scheduler was
-    /// loaded, or when one has become free.
-    fn place_all(&mut self, now: Instant) -> Result<()> {
+    /// Assigns slots to groups that have none: after a reload, or when a slot has become free.
+    fn register_all(&mut self, now: Instant) -> Result<()> {
         let is_due = now >= self.retry;
         let without = self
             .scheduled
@@ -139,7 +138,7 @@ impl SchedExtEnforcer {
         let groups = shared.lock();
         let mut registrar = Registrar::new(&objects, &groups, hierarchy.mount_point());
         if without.iter().all(|(_, waits)| *waits) {
-            // They have been told that all are taken.
+            // All slots were taken at the last attempt.
             registrar = registrar.without_collecting();
         }
         let (mut lost, mut first_error) = (Vec::new(), None);
@@ -148,7 +147,7 @@ impl SchedExtEnforcer {
             if waited && is_full {
                 continue;
             }
-            // The supervisor has registered it already, and it counts.
+            // The supervisor may have registered it already; its counters are kept.
             match self.register(&name, &mut registrar, waited) {
                 Ok(()) => {
                     let waits = self.scheduled.get(&name).is_some_and(|group| group.waits);
@@ -157,41 +156,40 @@ impl SchedExtEnforcer {
                         lost.push(name);
                     }
                 }
-                // Its cgroup is about to be forgotten.
+                // Its cgroup is gone and about to be removed.
                 Err(error) if error.is_gone() => (),
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
         let nested = registrar.nest();
-        let told = machine::refresh(&objects, &groups);
-        self.machine_is_stale = told.is_err();
+        let machine_set = machine::refresh(&objects, &groups);
+        self.machine_is_stale = machine_set.is_err();
         drop(groups);
         self.recent_headroom.forget();
         for name in lost {
-            self.lose_place(&name);
+            self.unschedule_lost(&name);
         }
         nested?;
-        told?;
+        machine_set?;
         first_error.map_or(Ok(()), Err)
     }
 
-    /// A group had a slot, and there is none for it in the scheduler that was
-    /// loaded since: its tasks are ordinary ones again.
-    fn lose_place(&mut self, name: &str) {
+    /// Restores the policies of the tasks of a group that has no slot in the reloaded scheduler.
+    fn unschedule_lost(&mut self, name: &str) {
         let Some(scheduled) = self.scheduled.get(name) else {
             return;
         };
         if self.is_partial() {
-            // The supervisor gives those back that this misses.
+            // The supervisor restores those that this misses.
             let apart = self.inside(name);
             let _ = undo::unschedule(&scheduled.folder, &apart, &scheduled.members.policies);
         }
     }
 
-    /// The groups whose tasks are looked at now: those into which the supervisor
-    /// saw some come, and of all others the next few.
+    /// The groups to scan for tasks now: those for which the supervisor has noted new tasks, and
+    /// the next few of all others.
     fn next_to_sweep(&mut self) -> BTreeSet<String> {
-        let newcomers = self.context.newcomers.take();
+        let groups_to_scan = self.context.groups_to_scan.take();
         if !self.is_partial() {
             return BTreeSet::new();
         }
@@ -207,10 +205,10 @@ impl SchedExtEnforcer {
         if let Some(last) = names.last() {
             self.swept.clone_from(last);
         }
-        if !newcomers.is_empty() {
+        if !groups_to_scan.is_empty() {
             let is_one = |scheduled: &Scheduled| {
                 let slot = scheduled.slot;
-                slot.is_some_and(|slot| newcomers.contains(&slot))
+                slot.is_some_and(|slot| groups_to_scan.contains(&slot))
             };
             let all = self.scheduled.iter();
             let named = all.filter(|(_, scheduled)| is_one(scheduled));
@@ -219,8 +217,8 @@ impl SchedExtEnforcer {
         names.into_iter().collect()
     }
 
-    /// There is another scheduler: the groups are to go there. What the old one
-    /// counted can still be read.
+    /// Follows a reload: the groups have to be registered again. The counters of the old scheduler
+    /// can still be read.
     fn follow(&mut self) -> Result<()> {
         if let Some(old) = self.objects.take() {
             for scheduled in self.scheduled.values_mut() {
@@ -237,9 +235,9 @@ impl SchedExtEnforcer {
         Ok(())
     }
 
-    /// Batch groups are in the background without the scheduler too. Of a
-    /// normal group in mode all, it is all that limits it.
-    fn tell_whether_limits_hold(&mut self) {
+    /// Reports in mode all whether limits of normal groups hold, which depend on the scheduler
+    /// alone. Batch groups stay in the background without it.
+    fn report_whether_limits_hold(&mut self) {
         if self.context.mode == Mode::Partial {
             return;
         }
@@ -253,7 +251,7 @@ impl SchedExtEnforcer {
             .iter()
             .filter(|(_, scheduled)| scheduled.knobs.class != Some(Class::Batch));
         for (name, _) in normal {
-            self.context.messages.tell(if hold {
+            self.context.messages.report(if hold {
                 format!("group {name}: its limits hold again")
             } else {
                 format!("group {name}: its limits do not hold until the scheduler is loaded again")

@@ -1,4 +1,4 @@
-//! Groups go to the scheduler and come back: cgroup, slot, tasks.
+//! Handover of groups to the scheduler and back: cgroup, slot, tasks.
 
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -19,8 +19,8 @@ use crate::sample::Counts;
 use crate::slots::{self, Registrar};
 use crate::supervisor::Groups;
 
-/// With more slots than this, what all groups ask for together is summed up
-/// once for many changes, and not after each.
+/// With more slots than this, the demand of all groups is summed up once for many changes, and not
+/// after each.
 const SLOTS_AT_ONCE: u32 = 64;
 
 /// A group that the scheduler schedules.
@@ -29,19 +29,19 @@ pub(super) struct Scheduled {
     pub knobs: Knobs,
     /// The folder of its cgroup.
     pub folder: PathBuf,
-    /// The kernel's number of that, which may be gone.
+    /// The kernel's id of that, which may be gone.
     pub cgroup_id: u64,
-    /// Its place in the scheduler that is loaded now, if one is.
+    /// Its slot in the scheduler that is loaded now, if one is.
     pub slot: Option<u32>,
-    /// All places were taken: it is in the background by stock knobs alone.
+    /// All slots were taken: it is in the background by stock knobs alone.
     pub waits: bool,
     pub members: Members,
-    /// What earlier schedulers have counted of it.
+    /// Its counters in earlier schedulers.
     pub earlier: Counts,
 }
 
 impl Scheduled {
-    /// What is not as it was asked for.
+    /// Message about knobs that are not in force.
     pub fn problem(&self, mode: Mode) -> Option<String> {
         let left = match mode {
             Mode::Partial => "it is in the background by the kernel's idle mark alone",
@@ -49,11 +49,11 @@ impl Scheduled {
         };
         let full = ControlError::TooManyGroups(slots::NR_SLOTS);
         self.waits
-            .then(|| format!("{full}; until one of them goes {left}"))
+            .then(|| format!("{full}; until one of them is removed {left}"))
     }
 }
 
-/// The same failure of another group.
+/// Copies a failure for another group.
 fn copy_of(error: &EngineError) -> EngineError {
     EngineError::SchedExt {
         problem: error.to_string(),
@@ -61,8 +61,7 @@ fn copy_of(error: &EngineError) -> EngineError {
 }
 
 impl SchedExtEnforcer {
-    /// Hands groups, whose cgroups are there, to the scheduler: each goes or
-    /// fails by itself.
+    /// Hands new groups, whose cgroups exist, to the scheduler. Each succeeds or fails by itself.
     pub(super) fn hand_over_new(&mut self, groups: &[(&str, &Knobs)]) -> Vec<Result<()>> {
         let policies = Policies::new(libc::SCHED_OTHER).with(&self.left_policies);
         let groups = groups.iter();
@@ -70,8 +69,8 @@ impl SchedExtEnforcer {
         self.hand_over(groups.collect())
     }
 
-    /// The same with tasks that the scheduler had before: the policies are
-    /// what they get back.
+    /// The same for groups with tasks that the scheduler had before, whose former policies are
+    /// given.
     pub(super) fn hand_over(&mut self, groups: Vec<(&str, &Knobs, Policies)>) -> Vec<Result<()>> {
         let names: Vec<&str> = groups.iter().map(|(name, ..)| *name).collect();
         if names.is_empty() {
@@ -106,14 +105,14 @@ impl SchedExtEnforcer {
         let mut results = Vec::with_capacity(begun.len());
         for (name, begun) in begun {
             results.push(begun.and_then(|()| match &mut registrar {
-                // One that has a slot has it from an earlier owner.
+                // A group that has a slot has it from an earlier owner.
                 Some(registrar) => self.register(name, registrar, false),
                 None => Ok(()),
             }));
         }
         let nested = registrar.map_or(Ok(()), |registrar| registrar.nest());
-        let told = self.tell_machine(&known);
-        if let Err(error) = nested.map_err(EngineError::from).and(told) {
+        let machine_set = self.set_machine(&known);
+        if let Err(error) = nested.map_err(EngineError::from).and(machine_set) {
             results = results
                 .into_iter()
                 .map(|result| result.and_then(|()| Err(copy_of(&error))))
@@ -122,7 +121,7 @@ impl SchedExtEnforcer {
         results
     }
 
-    /// Makes a group known to the supervisor, and to undo.
+    /// Adds a group for the supervisor, and records it for undo.
     fn begin(&mut self, name: &str, knobs: &Knobs, policies: Policies) -> Result<()> {
         let folder = self.folder(name)?;
         let cgroup_id = slots::cgroup_id(&folder)?;
@@ -149,9 +148,8 @@ impl SchedExtEnforcer {
         Ok(())
     }
 
-    /// Gives a group a slot of the scheduler that is loaded now, or finds the
-    /// one that it has. `is_new`: what the slot has counted is not the group's.
-    /// A group for which there is no place waits.
+    /// Assigns a group a slot of the scheduler that is loaded now, or finds the one that it has.
+    /// `is_new`: resets the counters of the slot. Without a free slot the group waits.
     pub(super) fn register(
         &mut self,
         name: &str,
@@ -176,9 +174,9 @@ impl SchedExtEnforcer {
         }
     }
 
-    /// Tells the scheduler what its groups ask for together: at once, or, if
-    /// that takes long, at the next look.
-    pub(super) fn tell_machine(&mut self, groups: &Groups) -> Result<()> {
+    /// Sets the merged demand of the groups in the scheduler: at once, or, if that takes long, at
+    /// the next scan.
+    pub(super) fn set_machine(&mut self, groups: &Groups) -> Result<()> {
         let Some(objects) = &self.objects else {
             return Ok(());
         };
@@ -212,19 +210,19 @@ impl SchedExtEnforcer {
             return Ok(());
         };
         let (folder, knobs) = (scheduled.folder.clone(), scheduled.knobs.clone());
-        let is_placed = !scheduled.waits;
+        let has_slot = !scheduled.waits;
         let (shared, hierarchy) = (self.context.groups.clone(), self.context.hierarchy.clone());
         let mut groups = shared.lock();
         groups.insert(folder, knobs);
-        if let (Some(objects), true) = (self.objects.clone(), is_placed) {
+        if let (Some(objects), true) = (self.objects.clone(), has_slot) {
             let mut registrar = Registrar::new(&objects, &groups, hierarchy.mount_point());
             self.register(name, &mut registrar, false)?;
         }
-        self.tell_machine(&groups)
+        self.set_machine(&groups)
     }
 
-    /// Takes groups back from the scheduler: their tasks, then their slots.
-    /// One that the scheduler has not is left as it is.
+    /// Removes groups from the scheduler: their tasks, then their slots. Groups that the scheduler
+    /// does not have are ignored.
     pub(super) fn take_back(&mut self, names: &[&str], report: &mut UndoReport) {
         let mut taken = Vec::with_capacity(names.len());
         for name in names {
@@ -256,7 +254,7 @@ impl SchedExtEnforcer {
             groups.remove(&scheduled.folder);
             if let (Some(objects), Some(slot)) = (&self.objects, scheduled.slot) {
                 note(report, release(objects, &groups, slot, scheduled.cgroup_id));
-                // Who waits can have it.
+                // A waiting group can get the slot.
                 self.retry = std::time::Instant::now();
             }
         }
@@ -265,11 +263,11 @@ impl SchedExtEnforcer {
             let nested = slots::nest(objects, &groups, root);
             note(report, nested.map_err(EngineError::from));
         }
-        note(report, self.tell_machine(&groups));
+        note(report, self.set_machine(&groups));
     }
 
-    /// The cgroups inside that of a group which are groups themselves: what is in
-    /// those is theirs. A cgroup's group is called as its path.
+    /// The cgroups of other groups inside that of a group, whose tasks are not the group's. A
+    /// cgroup's group has its path as name.
     pub(super) fn inside(&self, name: &str) -> Vec<PathBuf> {
         let start = format!("{name}/");
         let later = (Bound::Included(&*start), Bound::Unbounded);
@@ -279,7 +277,7 @@ impl SchedExtEnforcer {
         placed.map(|(_, group)| group.folder.clone()).collect()
     }
 
-    /// The groups that stay around groups that were taken back: they get their tasks.
+    /// The remaining groups around removed groups, which get their tasks.
     fn around(&self, taken: &[(&str, Scheduled)]) -> Vec<String> {
         let is_around = |group: &Scheduled| {
             let mut gone = taken.iter().map(|(_, gone)| gone);
@@ -290,16 +288,16 @@ impl SchedExtEnforcer {
         stay.map(|(name, _)| name.clone()).collect()
     }
 
-    /// The same for one that others than its user are told of.
-    pub(super) fn take_back_and_tell(&mut self, name: &str) {
+    /// Removes one group, and reports problems as messages.
+    pub(super) fn take_back_and_report(&mut self, name: &str) {
         let mut report = UndoReport::default();
         self.take_back(&[name], &mut report);
         for problem in report.problems {
-            self.context.messages.tell(problem);
+            self.context.messages.report(problem);
         }
     }
 
-    /// Looks for tasks that have come, and gives them the scheduler's policy.
+    /// Finds new tasks, and sets the scheduler's policy for them.
     pub(super) fn sweep(&mut self, name: &str) -> Result<()> {
         if !self.is_partial() {
             return Ok(());
@@ -310,8 +308,8 @@ impl SchedExtEnforcer {
             return Ok(());
         };
         let objects = self.objects.as_ref();
-        let is_lent = |tid, policy| objects.is_some_and(|objects| objects.is_lent(tid, policy));
-        let found = scheduled.members.look(&scheduled.folder, &apart, is_lent);
+        let is_moved = |tid, policy| objects.is_some_and(|objects| objects.is_moved(tid, policy));
+        let found = scheduled.members.look(&scheduled.folder, &apart, is_moved);
         if found.is_empty() {
             return Ok(());
         }
@@ -323,7 +321,7 @@ impl SchedExtEnforcer {
             let objects = self.objects.as_ref();
             let is_late = |tid| objects.is_some_and(|objects| objects.is_late(tid));
             for message in scheduled.members.take(&found, &entries, is_late) {
-                self.context.messages.tell(message);
+                self.context.messages.report(message);
             }
         }
         Ok(())
@@ -334,7 +332,7 @@ fn note(report: &mut UndoReport, result: Result<()>) {
     report.problems.extend(result.err().map(|e| e.to_string()));
 }
 
-/// Frees a slot, unless it has been taken back already.
+/// Frees a slot, unless it was freed already.
 fn release(objects: &Objects, groups: &Groups, slot: u32, cgroup_id: u64) -> Result<()> {
     if !slots::is_slot_of(objects, slot, cgroup_id) {
         return Ok(());

@@ -1,8 +1,8 @@
 //! The enforcer on the BPF scheduler.
 //!
-//! It contains one for stock knobs: that makes the cgroup with its idle mark,
-//! nice, weight, journal and undo, and all of a group that the scheduler does
-//! not schedule. What the scheduler enforces is left out there.
+//! It contains one for stock knobs, which creates the cgroup with its idle mark, nice, weight,
+//! journal and undo, and enforces all knobs of groups that the scheduler does not schedule. It does
+//! not get the knobs that the scheduler enforces.
 
 mod follow;
 mod handover;
@@ -18,13 +18,13 @@ use plimsoll_cgroupfs::{Hierarchy, threads_below};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Membership;
 use plimsoll_engine::enforcer::{
-    Enforcer, EnforcerKind, HeadroomDuty, HeadroomSample, Sample, SchedulerSample, TaskRates,
+    Enforcer, EnforcerKind, HeadroomControl, HeadroomSample, Sample, SchedulerSample, TaskRates,
 };
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::host::{Capabilities, Mode};
 use plimsoll_engine::journal::{Entry, Journal};
 use plimsoll_engine::knobs::{BandwidthSlice, Knobs};
 use plimsoll_engine::plan::is_scheduled;
-use plimsoll_engine::policy_set::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::tasks::SCHED_EXT;
 use plimsoll_engine::undo::UndoReport;
@@ -36,20 +36,20 @@ use crate::objects::Objects;
 use crate::sample::{Counts, MachineUse, task_rates};
 use crate::status::Status;
 use crate::supervisor::{
-    self, Context, Messages, Newcomers, SchedulerJournal, SharedGroups, Supervisor,
+    self, Context, GroupsToScan, Messages, SchedulerJournal, SharedGroups, Supervisor,
 };
 use handover::Scheduled;
 use recent::Recent;
 
-/// How often tasks are looked for, and whether there is another scheduler.
+/// Interval of scans for new tasks and for another scheduler.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// No more groups are named as those that share the headroom.
-const SIDES_MAX: usize = 32;
+/// Most groups that are named as sharing the headroom.
+const NAMES_MAX: usize = 32;
 
-/// How a group was asked for.
+/// Request of a group.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
-    /// It is a cgroup of somebody else's.
+    /// It is a foreign cgroup.
     is_foreign: bool,
     /// The scheduler, in this mode, enforces what it can of the group.
     scheduler: Option<Mode>,
@@ -69,46 +69,45 @@ impl Asked {
     }
 }
 
-/// Makes knobs come true through Plimsoll's BPF scheduler, and of groups that are not the
-/// scheduler's through stock knobs.
+/// Enforces knobs through Plimsoll's BPF scheduler, and through stock knobs for groups that it does
+/// not schedule.
 #[derive(Debug)]
 pub struct SchedExtEnforcer {
     stock: CgroupEnforcer,
     /// All groups.
     asked: BTreeMap<String, Asked>,
-    /// Those that are the scheduler's; of the others stock knobs do all.
+    /// Groups of the scheduler; the others use stock knobs only.
     scheduled: BTreeMap<String, Scheduled>,
-    /// The scheduler is loaded for the first group that wants it, and goes with the last.
+    /// The scheduler is loaded for the first group that needs it, and removed with the last.
     is_lazy: bool,
     objects: Option<Arc<Objects>>,
-    /// The machine's bandwidth slice; `None`: nobody asks for one.
+    /// The machine's bandwidth slice; `None`: the default.
     slice: Option<BandwidthSlice>,
     context: Context,
     machine_use: MachineUse,
-    /// What the groups ask of the machine is not what the scheduler was told.
+    /// The scheduler does not have the present demand of the groups yet.
     machine_is_stale: bool,
     looked: Option<Instant>,
-    /// The last group whose tasks were looked at.
+    /// The last group that was scanned for tasks.
     swept: String,
-    /// When those for which there was no place are tried again.
+    /// Time of the next attempt for groups without a slot.
     retry: Instant,
     last_problem: Option<String>,
-    /// As last told, of normal groups in mode all.
+    /// Last report on limits of normal groups in mode all.
     limits_hold: bool,
     recent_headroom: Recent<Option<HeadroomSample>>,
     recent_scheduler: Recent<SchedulerSample>,
     supervisor: Option<Supervisor>,
-    /// Last: the scheduler goes after all that it schedules. `None`: it is not wanted.
+    /// Last field: the scheduler is removed after all its groups. `None`: it is not needed.
     journal: Option<SchedulerJournal>,
-    /// The journal of an earlier owner's scheduler, while that was not taken over.
+    /// The journal of an earlier owner's scheduler, until that is adopted.
     left_scheduler: Option<Journal>,
     /// The policies that tasks had before the earlier owner's scheduler got them.
     left_policies: Vec<Entry>,
 }
 
-/// What is left of knobs for the stock kernel. It takes no weight for a cgroup
-/// with an idle mark of its own, as one of somebody else's has; the scheduler
-/// does.
+/// The knobs that the stock enforcer applies. The kernel accepts no weight for a cgroup with an
+/// idle mark of its own, such as a foreign one, but the scheduler does.
 fn stock_part(knobs: &Knobs, asked: Asked) -> Knobs {
     if asked.scheduled(knobs).is_none() {
         return knobs.clone();
@@ -122,19 +121,19 @@ fn stock_part(knobs: &Knobs, asked: Asked) -> Knobs {
 }
 
 impl SchedExtEnforcer {
-    /// Goes on with the scheduler and the groups of an earlier owner, or loads the scheduler.
-    /// Groups are taken over when they are added; the others are undone by
-    /// [`Enforcer::finish_adoption`]. Without a `mode`, the scheduler is loaded for the first
-    /// group that wants it, in that group's mode, and goes with the last such group.
+    /// Adopts the scheduler and the groups of an earlier owner, or loads the scheduler. Groups are
+    /// adopted when they are added; the others are undone by [`Enforcer::finish_adoption`]. Without
+    /// a `mode`, the scheduler is loaded for the first group that needs it, in that group's mode,
+    /// and removed with the last such group.
     ///
     /// # Errors
-    /// Says what is missing or why the scheduler cannot be loaded.
+    /// The missing requirement, or the reason why the scheduler cannot be loaded.
     pub fn adopting(
         hierarchy: &Arc<Hierarchy>,
         runtime: &RuntimeFolder,
         mode: Option<Mode>,
     ) -> Result<(Self, UndoReport)> {
-        // First: the stock enforcer undoes the journals that nobody keeps.
+        // First: the stock enforcer undoes journals without an owner.
         let left_scheduler = SchedulerJournal::left(runtime)?;
         let (mut stock, left_behind) = CgroupEnforcer::adopting(hierarchy, runtime)?;
         let left_policies = stock.left_policies();
@@ -152,7 +151,7 @@ impl SchedExtEnforcer {
                 runtime: runtime.clone(),
                 mode: mode.unwrap_or_default(),
                 messages: Messages::default(),
-                newcomers: Newcomers::default(),
+                groups_to_scan: GroupsToScan::default(),
                 groups: SharedGroups::default(),
                 is_settled: Arc::default(),
             },
@@ -174,7 +173,7 @@ impl SchedExtEnforcer {
         Ok((enforcer, left_behind))
     }
 
-    /// Has a scheduler in this mode, for a group that wants it.
+    /// Ensures that a scheduler in this mode is loaded.
     fn need_scheduler(&mut self, mode: Mode) -> Result<()> {
         if self.journal.is_some() && self.context.mode == mode {
             return Ok(());
@@ -192,7 +191,7 @@ impl SchedExtEnforcer {
         Ok(found?)
     }
 
-    /// The same for a new group, if it is the scheduler's.
+    /// The same for a new group, if the scheduler schedules it.
     fn need_scheduler_for(&mut self, group: &GroupPolicy) -> Result<()> {
         match Asked::of(group).scheduled(&group.knobs) {
             Some(mode) => self.need_scheduler(mode),
@@ -208,7 +207,7 @@ impl SchedExtEnforcer {
         self.recent_headroom = Recent::default();
     }
 
-    /// Takes the scheduler out of the kernel where no group wants it any more.
+    /// Removes the scheduler from the kernel if no group needs it any more.
     fn drop_unused_scheduler(&mut self) {
         if self.is_lazy && self.scheduled.is_empty() {
             self.drop_scheduler();
@@ -238,13 +237,13 @@ impl SchedExtEnforcer {
     fn headroom_now(&self) -> Option<HeadroomSample> {
         let objects = self.objects.as_ref()?;
         let demand = Demand::now(objects);
-        let sides = self.scheduled.keys().take(SIDES_MAX).cloned().collect();
-        let nr_sides = self.scheduled.len() as u64;
+        let names = self.scheduled.keys().take(NAMES_MAX).cloned().collect();
+        let nr_groups = self.scheduled.len() as u64;
         let machine = objects.machine()?;
-        Some(self.machine_use.sample(&machine, &demand, sides, nr_sides))
+        Some(self.machine_use.sample(&machine, &demand, names, nr_groups))
     }
 
-    /// The part of a group that stock knobs do.
+    /// The part of a group that the stock enforcer applies.
     fn stock_policy(group: &GroupPolicy) -> GroupPolicy {
         GroupPolicy {
             knobs: stock_part(&group.knobs, Asked::of(group)),
@@ -268,7 +267,7 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>> {
-        // First: no process comes into a group whose limits do not hold yet.
+        // First: no process may join a group before its limits hold.
         let loaded = groups.iter();
         let loaded = loaded.map(|(group, _)| self.need_scheduler_for(group));
         let mut results: Vec<Result<()>> = loaded.collect();
@@ -291,7 +290,7 @@ impl Enforcer for SchedExtEnforcer {
         let done = self.hand_over_new(&named.collect::<Vec<_>>());
         for ((index, group), done) in new.into_iter().zip(done) {
             if done.is_err() {
-                // What there is to say about it is said by the error.
+                // The error already describes the problem.
                 let _ = self.remove(&group.name);
             }
             results[index] = done;
@@ -307,7 +306,7 @@ impl Enforcer for SchedExtEnforcer {
 
     fn remove(&mut self, name: &str) -> Result<UndoReport> {
         if !self.asked.contains_key(name) {
-            // One that an earlier owner has left, and that could not be taken over.
+            // A group that an earlier owner has left, and that could not be adopted.
             return self.stock.remove(name);
         }
         let mut report = UndoReport::default();
@@ -324,7 +323,7 @@ impl Enforcer for SchedExtEnforcer {
         self.context.is_settled.store(true, Ordering::Release);
         self.left_policies = Vec::new();
         let mut report = self.stock.finish_adoption();
-        // A scheduler that no group wants.
+        // No group needs the scheduler.
         if let Some(journal) = self.left_scheduler.take() {
             report.extend(supervisor::undo_journal(journal));
         }
@@ -344,7 +343,7 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn membership(&self, name: &str) -> Result<Membership> {
-        // Inside its limits, where stock knobs have made cgroups for them.
+        // The innermost cgroup, if the stock enforcer has created some for limits.
         let mut membership = self.stock.membership(name)?;
         let scheduled = self.scheduled.get(name);
         if scheduled.is_some_and(|scheduled| !scheduled.waits) && self.is_partial() {
@@ -368,7 +367,7 @@ impl Enforcer for SchedExtEnforcer {
         let asked = self.asked_of(name)?;
         let part = stock_part(knobs, asked);
         let Some(mode) = asked.scheduled(knobs) else {
-            self.take_back_and_tell(name);
+            self.take_back_and_report(name);
             self.drop_unused_scheduler();
             return self.stock.change(name, &part);
         };
@@ -378,7 +377,7 @@ impl Enforcer for SchedExtEnforcer {
         match self.scheduled.get(name) {
             Some(scheduled) if scheduled.folder == folder => self.apply(name, knobs),
             Some(scheduled) => {
-                // It is another cgroup now: tasks have moved with their policy.
+                // The cgroup has changed: tasks have moved with their policy.
                 let policies = scheduled.members.policies.clone();
                 self.take_back(&[name], &mut UndoReport::default());
                 self.hand_over(vec![(name, knobs, policies)])
@@ -397,11 +396,11 @@ impl Enforcer for SchedExtEnforcer {
                 self.looked = Some(now);
                 match self.look(now) {
                     Ok(()) => self.last_problem = None,
-                    // The next look tries again.
+                    // The next scan tries again.
                     Err(error) => {
                         let problem = error.to_string();
                         if self.last_problem.as_ref() != Some(&problem) {
-                            self.context.messages.tell(problem.clone());
+                            self.context.messages.report(problem.clone());
                         }
                         self.last_problem = Some(problem);
                     }
@@ -443,7 +442,7 @@ impl Enforcer for SchedExtEnforcer {
         let was_asked = self.slice.is_some();
         self.slice = slice;
         if slice.is_some() || was_asked {
-            self.tell_slice()?;
+            self.set_slice()?;
         }
         Ok(())
     }
@@ -463,8 +462,8 @@ impl Enforcer for SchedExtEnforcer {
         self.stock.usage_usec(name)
     }
 
-    fn headroom_duty(&self) -> HeadroomDuty {
-        self.stock.headroom_duty()
+    fn headroom_control(&self) -> HeadroomControl {
+        self.stock.headroom_control()
     }
 
     fn headroom(&self) -> Option<HeadroomSample> {
@@ -514,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_scheduler_enforces_is_not_enforced_twice() {
+    fn knobs_of_the_scheduler_are_not_enforced_twice() {
         let all = r#"{"class": "batch", "nice": "5", "weight": "50", "quota": "1cpus",
             "burst": "10ms", "cap": "50%", "soft-cap": "10%", "half-life": "5s", "per-task": true,
             "headroom": "30%", "tolerance": "1ms/100ms", "cpu-limit": "80%"}"#;
@@ -524,14 +523,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_of_somebody_elses_has_its_weight_from_the_scheduler() {
+    fn a_foreign_cgroup_has_its_weight_from_the_scheduler() {
         let knobs = serde_json::from_str(r#"{"class": "batch", "weight": "50"}"#).unwrap();
         let left = stock_part(&knobs, asked(true, Mode::Partial));
         assert_eq!(left, serde_json::from_str(r#"{"class": "batch"}"#).unwrap());
     }
 
     #[test]
-    fn a_normal_group_is_the_schedulers_in_mode_all_only() {
+    fn a_normal_group_is_scheduled_in_mode_all_only() {
         let json = r#"{"quota": "1cpus", "nice": "3"}"#;
         assert_eq!(
             part(json, Mode::Partial),

@@ -1,12 +1,12 @@
-//! What is the same for all groups, and is asked for each of them.
+//! Cache of values that are the same for all groups, but read for each of them.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-/// What is not older than this is good enough to be shown.
+/// Largest age of a cached value.
 const AGE_MAX: Duration = Duration::from_millis(10);
 
-/// A value that is found out again when it is too old.
+/// A value that is recomputed when it is too old.
 #[derive(Debug)]
 pub(super) struct Recent<T>(RefCell<Option<(Instant, T)>>);
 
@@ -17,7 +17,7 @@ impl<T> Default for Recent<T> {
 }
 
 impl<T: Clone> Recent<T> {
-    /// The value, as `find` finds it now or found it a moment ago.
+    /// The value of `find`, called now or recently.
     pub fn get(&self, find: impl FnOnce() -> T) -> T {
         let mut recent = self.0.borrow_mut();
         match &*recent {
@@ -30,7 +30,7 @@ impl<T: Clone> Recent<T> {
         }
     }
 
-    /// It has changed.
+    /// Drops the value after a change.
     pub fn forget(&self) {
         self.0.borrow_mut().take();
     }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_found_out_again_when_it_is_old_or_has_changed() {
+    fn a_value_is_recomputed_when_it_is_old_or_has_changed() {
         let recent = Recent::default();
         assert_eq!(recent.get(|| 1), 1);
         let before = Instant::now();

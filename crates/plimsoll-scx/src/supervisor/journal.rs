@@ -1,7 +1,8 @@
 //! The journal of the scheduler: its pins, which keep it in the kernel, and how to remove them.
 //!
-//! The owner keeps it. Dropped, the scheduler is taken out of the kernel. When the owner is killed,
-//! the scheduler stays with all its groups until the next owner, or `restore`, undoes it.
+//! The owner holds it. When it is dropped, the scheduler is removed from the kernel. When the owner
+//! is killed, the scheduler stays with all its groups until the next owner, or `restore`, undoes
+//! it.
 
 use plimsoll_engine::journal::{Entry, Header, Journal};
 use plimsoll_engine::knobs::Knobs;
@@ -16,7 +17,7 @@ use crate::status::{self, Status};
 /// The journal's name. No group has such a name.
 const JOURNAL: &str = ".sched-ext";
 
-/// The journal, from before the scheduler is loaded until it is out of the kernel.
+/// The journal, from before the scheduler is loaded until it is removed.
 #[derive(Debug)]
 pub(crate) struct SchedulerJournal {
     journal: Option<Journal>,
@@ -24,19 +25,19 @@ pub(crate) struct SchedulerJournal {
 }
 
 impl SchedulerJournal {
-    /// Begins it. The scheduler of an owner that was killed is taken out of the kernel first.
+    /// Begins the journal, after removing the scheduler of a killed owner.
     ///
     /// # Errors
-    /// When the journal cannot be kept.
+    /// When the journal cannot be written.
     pub fn begin(context: &Context) -> Result<Self, ControlError> {
-        tell_problems(&context.messages, undo_left_behind(&context.runtime)?);
+        report_problems(&context.messages, undo_left_behind(&context.runtime)?);
         Ok(Self {
             journal: Some(create(&context.runtime)?),
             messages: context.messages.clone(),
         })
     }
 
-    /// The journal that an earlier owner has left in this boot. It is locked from here on.
+    /// The journal that an earlier owner has left in this boot, locked from here on.
     ///
     /// # Errors
     /// When it cannot be opened or locked.
@@ -50,7 +51,7 @@ impl SchedulerJournal {
         Ok(is_of_this_boot.then_some(journal))
     }
 
-    /// Goes on with such a journal, and so with its scheduler.
+    /// Continues such a journal, and so adopts its scheduler.
     pub fn go_on(left: Journal, context: &Context) -> Self {
         Self {
             journal: Some(left),
@@ -58,7 +59,7 @@ impl SchedulerJournal {
         }
     }
 
-    /// The journal, for the thread that loads the scheduler to write to.
+    /// A handle of the journal for the thread that loads the scheduler.
     ///
     /// # Errors
     /// When this process has too many open files.
@@ -70,7 +71,7 @@ impl SchedulerJournal {
 impl Drop for SchedulerJournal {
     fn drop(&mut self) {
         if let Some(journal) = self.journal.take() {
-            tell_problems(&self.messages, undo_journal(journal));
+            report_problems(&self.messages, undo_journal(journal));
         }
     }
 }
@@ -79,7 +80,7 @@ impl Drop for SchedulerJournal {
 fn create(runtime: &RuntimeFolder) -> Result<Journal, ControlError> {
     let header = Header::new(JOURNAL, "the sched_ext scheduler", &Knobs::default());
     let mut journal = Journal::create(runtime.path(), &header)?;
-    // Of an owner that was killed before it could write that down.
+    // Removes the status of an owner that was killed before it could record it.
     Status::withdraw(runtime);
     journal.record(&[Entry::Publish {
         path: status::file(runtime),
@@ -87,19 +88,19 @@ fn create(runtime: &RuntimeFolder) -> Result<Journal, ControlError> {
     Ok(journal)
 }
 
-/// Takes a scheduler out of the kernel whose owner was killed. When this returns, the kernel is
-/// free for another.
+/// Removes the scheduler of a killed owner from the kernel. When this returns, another can be
+/// loaded.
 ///
 /// # Errors
-/// When the journal cannot be had.
+/// When the journal cannot be opened.
 pub(crate) fn undo_left_behind(runtime: &RuntimeFolder) -> Result<UndoReport, ControlError> {
     let left = Journal::take_over(&Journal::path_of(runtime.path(), JOURNAL))?;
     Ok(left.map_or_else(UndoReport::default, undo_journal))
 }
 
-/// Takes the scheduler out of the kernel and undoes all that was done for it.
+/// Removes the scheduler from the kernel and undoes all changes made for it.
 pub(crate) fn undo_journal(mut journal: Journal) -> UndoReport {
-    // Without its pins it would go too, but some time later.
+    // Removing the pins alone would end it some time later.
     let entries = journal.read().map(|(_, entries)| entries);
     for entry in entries.unwrap_or_default() {
         if let Entry::Pin { folder } = entry {
@@ -112,14 +113,13 @@ pub(crate) fn undo_journal(mut journal: Journal) -> UndoReport {
     report
 }
 
-fn tell_problems(messages: &Messages, report: UndoReport) {
+fn report_problems(messages: &Messages, report: UndoReport) {
     for problem in report.problems {
-        messages.tell(problem);
+        messages.report(problem);
     }
 }
 
-/// Whether the scheduler's owner was killed: the next owner or `restore` takes it out of the
-/// kernel.
+/// Whether the scheduler's owner was killed: the next owner or `restore` removes it.
 pub(crate) fn is_left_behind(runtime: &RuntimeFolder) -> bool {
     let path = Journal::path_of(runtime.path(), JOURNAL);
     path.exists() && !Journal::is_kept(&path)

@@ -1,13 +1,13 @@
-//! The supervisor: a thread of the owner that loads the scheduler, looks after it, and loads it
-//! again when the kernel has thrown it out.
+//! The supervisor: a thread of the owner that loads the scheduler, watches it, and reloads it when
+//! the kernel has thrown it out.
 
-mod duties;
+mod boost;
+mod fallback;
 mod journal;
-mod promote;
-mod rescue;
+mod period_backoff;
 mod running;
 mod servers;
-mod stretch;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
@@ -34,28 +34,27 @@ use crate::skel::OpenBpfSkel;
 use crate::status::{Activity, Status};
 use crate::topology::CpuMap;
 use crate::{ExitReport, Kernel, Scheduler, machine, slots, status};
-use duties::Duties;
 pub(crate) use journal::{SchedulerJournal, is_left_behind, undo_journal, undo_left_behind};
 use running::Running;
+use watch::Watch;
 
-/// While there is nothing to watch, the supervisor looks this often whether it
-/// should end.
+/// Interval at which the supervisor checks whether it should end while no scheduler is loaded.
 const IDLE: Duration = Duration::from_millis(50);
-/// Tells one build of the scheduler from another: the hash of its program.
+/// Build of the scheduler: the hash of its program.
 pub(crate) const BUILD: &str = env!("PLIMSOLL_BPF_HASH");
-/// Late is too late for control, and it uses little.
+/// Nice level of the supervisor, which must run in time and uses little.
 const NICE: i32 = -20;
 
 /// The flag of a scheduler for tasks of its own policy only
 /// (kernel/sched/ext_internal.h, SCX_OPS_SWITCH_PARTIAL).
 const SWITCH_PARTIAL: u64 = 1 << 3;
 
-/// What people should be told, from any thread.
+/// Messages for the user, from any thread.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Messages(Arc<Mutex<Vec<String>>>);
 
 impl Messages {
-    pub fn tell(&self, message: impl Into<String>) {
+    pub fn report(&self, message: impl Into<String>) {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -67,12 +66,12 @@ impl Messages {
     }
 }
 
-/// The slots of groups into which tasks have come that only the enforcer may take, because their
-/// policy has to be written down first.
+/// The slots of groups with new tasks that only the enforcer may take, because their policy has to
+/// be recorded first.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Newcomers(Arc<Mutex<BTreeSet<u32>>>);
+pub(crate) struct GroupsToScan(Arc<Mutex<BTreeSet<u32>>>);
 
-impl Newcomers {
+impl GroupsToScan {
     pub fn note(&self, slot: u32) {
         self.0
             .lock()
@@ -85,11 +84,11 @@ impl Newcomers {
     }
 }
 
-/// The knobs of the groups that the scheduler is to know, by the folder of their cgroup.
+/// The knobs of the groups to register with the scheduler, by the folder of their cgroup.
 pub(crate) type Groups = BTreeMap<PathBuf, Knobs>;
 
-/// The same, for the enforcer and the supervisor. The scheduler's tables are changed by both, and
-/// only with this locked.
+/// The groups, shared by the enforcer and the supervisor. Both change the scheduler's tables, only
+/// with this locked.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SharedGroups(Arc<Mutex<Groups>>);
 
@@ -99,16 +98,16 @@ impl SharedGroups {
     }
 }
 
-/// What enforcer and supervisor share.
+/// State shared by the enforcer and the supervisor.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
     pub hierarchy: Arc<Hierarchy>,
     pub runtime: RuntimeFolder,
     pub mode: Mode,
     pub messages: Messages,
-    pub newcomers: Newcomers,
+    pub groups_to_scan: GroupsToScan,
     pub groups: SharedGroups,
-    /// All groups of an earlier owner were taken over: slots of other groups are free.
+    /// All groups of an earlier owner were adopted: slots of other groups are free.
     pub is_settled: Arc<AtomicBool>,
 }
 
@@ -119,15 +118,15 @@ pub(crate) struct Supervisor {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Whether there is a scheduler, once it was taken over or loaded.
+/// Result of the first load or adoption of the scheduler.
 pub(crate) type FirstLoad = Receiver<Result<(), ControlError>>;
 
 impl Supervisor {
-    /// Starts to look after the scheduler. Unless `keep_trying`, a first load that
-    /// fails ends it.
+    /// Starts to supervise the scheduler. Unless `keep_trying`, a failure of the first load ends
+    /// it.
     ///
     /// # Errors
-    /// When the journal cannot be had.
+    /// When the journal cannot be opened.
     pub fn start(
         context: &Context,
         journal: &SchedulerJournal,
@@ -145,13 +144,13 @@ impl Supervisor {
             status: Status {
                 mode: context.mode,
                 owner_pid: std::process::id(),
-                // Of the supervisor before, if there was one.
+                // Continues the status of the supervisor before, if any.
                 ..Status::published(&context.runtime).unwrap_or_default()
             },
         };
         let thread = thread::spawn(move || {
-            // SAFETY: takes integers only; who 0 is the calling thread. Not
-            // needed enough to complain where it is not allowed.
+            // SAFETY: takes integers only; id 0 is the calling thread. A failure is ignored,
+            // because control works without, if later.
             unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
             supervision.serve(&sender, keep_trying);
         });
@@ -162,7 +161,7 @@ impl Supervisor {
         Ok(Some((supervisor, first_load)))
     }
 
-    /// Whether it has given up: its first load failed.
+    /// Whether it has ended, because its first load failed.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -172,13 +171,13 @@ impl Drop for Supervisor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // If it panicked, that has been printed.
+            // A panic of the thread has been printed.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread works with.
+/// State of the thread.
 struct Supervision {
     journal: Journal,
     context: Context,
@@ -191,7 +190,7 @@ impl Supervision {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Looks after the scheduler, and loads it again and again if it must be.
+    /// Loads and watches the scheduler, and reloads it after each exit.
     fn serve(&mut self, first_load: &Sender<Result<(), ControlError>>, keep_trying: bool) {
         let mut backoff = Backoff::new();
         let mut is_first = !keep_trying;
@@ -199,7 +198,7 @@ impl Supervision {
             let failed = match self.adopt_or_load() {
                 Ok(running) => {
                     is_first = false;
-                    // Whoever asked may have stopped waiting.
+                    // The receiver may be gone.
                     let _ = first_load.send(Ok(()));
                     let started = Instant::now();
                     self.watch(&running);
@@ -210,7 +209,7 @@ impl Supervision {
                     return;
                 }
                 Err(error) => {
-                    self.tell_failure(&error);
+                    self.report_failure(&error);
                     None
                 }
             };
@@ -221,7 +220,7 @@ impl Supervision {
         }
     }
 
-    /// Goes on with the scheduler that an earlier owner of the same build has left, or loads one.
+    /// Adopts the scheduler that an earlier owner of the same build has left, or loads one.
     fn adopt_or_load(&mut self) -> Result<Running, ControlError> {
         match Running::left(self.context.mode, self.status.build.as_deref()) {
             Some(running) => {
@@ -241,12 +240,12 @@ impl Supervision {
         self.status.publish(&self.context.runtime);
     }
 
-    /// A failure that repeats itself is told once.
-    fn tell_failure(&mut self, error: &ControlError) {
+    /// Reports a failure to load, once if it repeats.
+    fn report_failure(&mut self, error: &ControlError) {
         let reason = error.to_string();
         if self.status.last_exit.as_ref() != Some(&reason) {
-            self.context.messages.tell(format!(
-                "the scheduler cannot be loaded: {reason}; it is tried again, until then {}",
+            self.context.messages.report(format!(
+                "the scheduler cannot be loaded: {reason}; loading is retried, until then {}",
                 status::loss_without(self.context.mode)
             ));
         }
@@ -254,7 +253,7 @@ impl Supervision {
         self.publish(Activity::Down);
     }
 
-    /// Brings the scheduler into the kernel and lets others find it.
+    /// Loads the scheduler and publishes it.
     fn load(&mut self) -> Result<Running, ControlError> {
         let begun = Instant::now();
         let cpus = CpuMap::of_this_host()?;
@@ -266,7 +265,7 @@ impl Supervision {
         kernel.wait_until_free()?;
         let mut scheduler = Scheduler::load(&kernel, |skel| configure(skel, &cpus, mode))?;
         let running = self.bring_in(&mut scheduler);
-        // What is not looked after must not stay.
+        // A scheduler without supervision must not stay.
         let running = running.inspect_err(|_| objects::remove_links(Path::new(PIN_FOLDER)))?;
         self.status.dropped_ops = scheduler
             .dropped_ops()
@@ -283,29 +282,29 @@ impl Supervision {
         Ok(running)
     }
 
-    /// Lets the scheduler schedule, with all groups, and outlive this process.
+    /// Attaches the scheduler with all groups, and pins it, so that it outlives this process.
     fn bring_in(&mut self, scheduler: &mut Scheduler) -> Result<Running, ControlError> {
         self.pin(scheduler)?;
-        // Before it schedules anything, so that no task is without its group.
+        // Before it is attached, so that no task is without its group.
         self.register_known(&Objects::open()?);
         scheduler.attach()?;
-        // Last: whoever finds the scheduler's link finds the rest.
+        // Last: a process that finds the scheduler's link finds the rest.
         scheduler.pin_links(Path::new(PIN_FOLDER))?;
         let running = Running::open()?;
         machine::refresh(&running.objects, &self.context.groups.lock())?;
         Ok(running)
     }
 
-    /// Registers all groups that the enforcer has.
+    /// Registers all groups of the enforcer.
     fn register_known(&self, objects: &Objects) {
         let groups = self.context.groups.lock();
         slots::register_known(objects, &groups, self.context.hierarchy.mount_point());
     }
 
-    /// Replaces the pins of whatever was loaded before.
+    /// Replaces the pins of an earlier scheduler.
     fn pin(&mut self, scheduler: &mut Scheduler) -> Result<(), ControlError> {
         let folder = Path::new(PIN_FOLDER);
-        let failed = |source| ControlError::change("make room for pins", source);
+        let failed = |source| ControlError::change("replace the pins", source);
         self.journal.record(&[Entry::Pin {
             folder: folder.to_owned(),
         }])?;
@@ -316,18 +315,18 @@ impl Supervision {
         objects::pin(scheduler.skel_mut(), folder)
     }
 
-    /// Looks after the scheduler until it is thrown out, or the owner ends.
+    /// Watches the scheduler until it is thrown out, or the owner ends.
     fn watch(&mut self, running: &Running) {
-        let duties = Duties::of(&self.context, running);
-        let exit = duties.perform(&mut self.status, &mut self.journal, &self.stop);
+        let watch = Watch::new(&self.context, running);
+        let exit = watch.run(&mut self.status, &mut self.journal, &self.stop);
         if let Some(report) = exit {
-            // Frees what the kernel still has of it.
+            // Frees its objects in the kernel.
             objects::remove_links(Path::new(PIN_FOLDER));
-            self.tell_exit(&report);
+            self.report_exit(&report);
         }
     }
 
-    fn tell_exit(&mut self, report: &ExitReport) {
+    fn report_exit(&mut self, report: &ExitReport) {
         let dump = self.write_dump(report);
         let mut message = format!("the scheduler was thrown out: {report}");
         if let Some(path) = &dump {
@@ -335,7 +334,7 @@ impl Supervision {
         }
         let loss = status::loss_without(self.context.mode);
         message.push_str(&format!("; until it is loaded again {loss}"));
-        self.context.messages.tell(message);
+        self.context.messages.report(message);
         self.status.last_exit = Some(report.to_string());
         self.status.dump = dump;
         self.publish(Activity::Down);
@@ -354,7 +353,7 @@ impl Supervision {
     }
 }
 
-/// Fits the scheduler to this machine before it is loaded.
+/// Configures the scheduler for this machine before it is loaded.
 fn configure(skel: &mut OpenBpfSkel<'static>, cpus: &CpuMap, mode: Mode) -> libbpf_rs::Result<()> {
     let nr_cpu_ids = cpus.nr_cpu_ids;
     let maps = &mut skel.maps;

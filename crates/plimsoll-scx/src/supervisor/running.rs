@@ -17,17 +17,17 @@ pub(super) struct Running {
     pub objects: Objects,
     /// The list of tasks that have waited for too long.
     pub overdue: Link,
-    /// What it tells as it happens.
+    /// Its events.
     pub events: MapHandle,
-    /// Who holds a lock that normal work waits for, as it happens.
+    /// Events of tasks that hold a lock that normal work waits for.
     pub holders: MapHandle,
-    /// Who wakes and is late for the watchdog at once.
+    /// Events of tasks that wake and are late for the watchdog.
     pub late: MapHandle,
     dump: MapHandle,
 }
 
 impl Running {
-    /// Opens what is pinned.
+    /// Opens the pinned scheduler.
     ///
     /// # Errors
     /// When something is missing, or of another version of this program.
@@ -53,8 +53,7 @@ impl Running {
         is_same.then_some(running)
     }
 
-    /// What it has left behind, if the kernel has thrown it out; `None` while
-    /// it runs. Cheap while it runs.
+    /// Its exit report, if the kernel has thrown it out; `None` while it runs. Cheap while it runs.
     pub fn exited(&self) -> Option<ExitReport> {
         let report = self.objects.shared.exited()?;
         let dump = self.dump.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);

@@ -1,12 +1,11 @@
-//! The kernel's ext servers: they follow the tolerance that groups ask for, and
-//! are started again.
+//! Control of the kernel's ext servers: sets them to the tolerance of the groups, and restarts
+//! them.
 //!
-//! The kernel stops the server of a CPU when the scheduler has nothing for it,
-//! such as while a group is throttled, and starts it only when another task of
-//! ours is queued at that CPU. Writing its runtime starts it too. That costs two
-//! opens, a read, a write and the lock of one run queue, so it is done only
-//! where something waits and only on CPUs that other work has kept for longer
-//! than the server would have let it.
+//! The kernel stops the server of a CPU when the scheduler has no task for it, such as while a
+//! group is throttled, and starts it only when another task of the scheduler is queued at that CPU.
+//! Writing its runtime starts it, too. That costs two opens, a read, a write and the lock of one
+//! run queue, so it is done only if a task waits, and only on CPUs that other work has kept for
+//! longer than the server would have allowed.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -25,29 +24,28 @@ use crate::machine::Demand;
 use crate::objects::Objects;
 use crate::sample::monotonic_ns;
 
-use super::stretch::Stretch;
+use super::period_backoff::PeriodBackoff;
 
-/// How often it is looked whether something waits for a server.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// No more servers are started at one look; the next goes on with others.
+/// Interval of checks whether a task waits for a server.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// Most servers restarted at one check; the next continues with others.
 const RESTARTS_MAX: usize = 32;
 
-/// The owner's care of the ext servers.
+/// The owner's control of the ext servers.
 pub(super) struct Servers {
     servers: Option<ExtServer>,
-    /// What they were last set to follow, and to which period.
+    /// The tolerance and the period that they were last set to.
     period_ns: u64,
     tolerance: Tolerance,
-    stretch: Stretch,
+    period_backoff: PeriodBackoff,
     groups_seen: Option<u32>,
-    looked: Option<Instant>,
-    /// When each CPU's was last started, by the clock of the scheduler's maps.
+    checked: Option<Instant>,
+    /// Time of the last restart of each CPU's server, by the clock of the scheduler's maps.
     restarted_ns: HashMap<u32, u64>,
 }
 
 impl Servers {
-    /// Those of this host, if it has any. In mode all nothing is behind the
-    /// fair class.
+    /// The servers of this host, if it has any. In mode all no task is behind the fair class.
     pub fn of_this_host(mode: Mode) -> Self {
         Self {
             servers: match mode {
@@ -56,19 +54,18 @@ impl Servers {
             },
             period_ns: 0,
             tolerance: Tolerance::default(),
-            stretch: Stretch::default(),
+            period_backoff: PeriodBackoff::default(),
             groups_seen: None,
-            looked: None,
+            checked: None,
             restarted_ns: HashMap::new(),
         }
     }
 
-    /// Sets them to the tolerance that groups ask for, where groups have changed
-    /// or turns last longer than thought, and starts those again that the kernel
-    /// has stopped.
+    /// Sets the servers to the tolerance of the groups, if groups have changed or slices last too
+    /// long, and restarts those that the kernel has stopped.
     ///
     /// # Errors
-    /// When the kernel refuses, or the journal cannot be kept.
+    /// When the kernel refuses, or the journal cannot be written.
     pub fn tick(
         &mut self,
         objects: &Objects,
@@ -84,12 +81,12 @@ impl Servers {
             self.groups_seen = Some(changed);
             let tolerance = Demand::now(objects).tolerance();
             if tolerance != self.tolerance {
-                // Turns are of another length now.
-                self.stretch = Stretch::default();
+                // Slices are of another length now.
+                self.period_backoff = PeriodBackoff::default();
             }
             self.tolerance = tolerance;
         }
-        let is_due = self.looked.is_none_or(|at| now >= at + LOOK_INTERVAL);
+        let is_due = self.checked.is_none_or(|at| now >= at + CHECK_INTERVAL);
         if !is_new && !is_due {
             return Ok(());
         }
@@ -98,14 +95,14 @@ impl Servers {
             monotonic_ns(),
         );
         if is_due {
-            self.looked = Some(now);
+            self.checked = Some(now);
             let tolerated_ns = objects.shared.tolerated_ns();
             is_new |= self
-                .stretch
-                .look(self.tolerance, setting, tolerated_ns, now_ns);
+                .period_backoff
+                .update(self.tolerance, setting, tolerated_ns, now_ns);
         }
         if is_new {
-            let setting = self.stretch.of(setting);
+            let setting = self.period_backoff.of(setting);
             self.period_ns = setting.period_ns;
             servers.set(setting, journal)?;
         }
@@ -118,7 +115,7 @@ impl Servers {
         if !late.is_empty() && anything_waits(objects, now_ns) {
             for cpu in late {
                 self.restarted_ns.insert(cpu, now_ns);
-                // One that went offline has none. The next look is for others.
+                // A CPU that went offline has no server. The next check is for others.
                 let _ = servers.restart(cpu);
             }
         }
@@ -132,8 +129,8 @@ fn anything_waits(objects: &Objects, now_ns: u64) -> bool {
     groups.any(|group| waits(&group, now_ns))
 }
 
-/// Whether tasks of a group wait that it would let run. One that starves is
-/// not at a limit, whatever it was when its server stopped.
+/// Whether tasks of a group wait although its limits let them run. A group whose limit ended after
+/// its server stopped starves.
 fn waits(group: &plimsoll_group, now_ns: u64) -> bool {
     let at_no_cpu = group
         .nr_runnable
@@ -145,8 +142,8 @@ fn waits(group: &plimsoll_group, now_ns: u64) -> bool {
     at_no_cpu > 0 && !is_throttled && group.blocked_until_ns <= now_ns
 }
 
-/// The CPUs on which other work has run for two periods of the server, and
-/// whose server has had as long: those first that have waited longest.
+/// The CPUs on which other work has run for two periods of the server, and whose server was not
+/// restarted within them, the longest wait first.
 fn starved(
     cpus: impl Iterator<Item = (u32, plimsoll_cpu)>,
     restarted_ns: &HashMap<u32, u64>,
@@ -195,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_that_runs_is_parked_or_is_at_a_limit() {
+    fn running_parked_and_limited_tasks_do_not_wait_for_a_server() {
         let mut group = group();
         assert!(!waits(&group, 0));
         (group.nr_runnable, group.nr_running, group.nr_parked) = (3, 2, 1);
@@ -207,7 +204,7 @@ mod tests {
         group.params.flags = QUOTA;
         group.pool.nr_throttled_cpus = 1;
         assert!(!waits(&group, 5));
-        // The next period has begun: it starves.
+        // The next period has begun: the group starves.
         group.pool.runtime_ns = 1;
         assert!(waits(&group, 5));
     }
@@ -225,14 +222,14 @@ mod tests {
         let all = || (0..).zip(cpus);
         let none = HashMap::new();
         assert_eq!(starved(all(), &none, 20 * MS, now_ns), [4, 0]);
-        // A server that was just started is given its time.
+        // A server that was just restarted is left alone.
         let just = HashMap::from([(4, now_ns - 10 * MS)]);
         assert_eq!(starved(all(), &just, 20 * MS, now_ns), [0]);
         assert!(starved(all(), &none, 4000 * MS, now_ns).is_empty());
     }
 
     #[test]
-    fn a_look_starts_a_bounded_number_of_servers_and_the_next_others() {
+    fn a_check_restarts_a_bounded_number_of_servers_and_the_next_others() {
         let all = || (0..40).map(|number| (number, cpu(CPU_OTHER, 0)));
         let now_ns = 1000 * MS;
         let first = starved(all(), &HashMap::new(), 20 * MS, now_ns);

@@ -60,7 +60,7 @@ impl<O: Observer> Host<O> {
     /// task of a CPU has changed.
     pub(super) fn fair_changes(&mut self, cpu: u32) {
         let own = &self.cpus[cpu as usize];
-        let gives = own.runs_batch() && own.turn_end_ns <= self.clock.now_ns;
+        let gives = own.runs_batch() && own.server_end_ns <= self.clock.now_ns;
         self.fair_waits.set(cpu, !own.fair.is_empty());
         self.yielding.set(cpu, gives && self.fair_is_empty(cpu));
     }
@@ -358,8 +358,8 @@ impl<O: Observer> Host<O> {
             from = (cpu + 1) % cpus;
         }
         let nr_idle = self.idle.count();
-        let nr_places = self.side.nr_places(nr_idle, self.clock.now_ns);
-        let nr_useful = self.fair_waits.count() + self.nr_shared.min(nr_places);
+        let nr_tokens = self.batch_grant.nr_tokens(nr_idle, self.clock.now_ns);
+        let nr_useful = self.fair_waits.count() + self.nr_shared.min(nr_tokens);
         // Starts with another CPU than last time, because the limits of a
         // waiting task may refuse some CPUs.
         let mut from = self.rouse_from;

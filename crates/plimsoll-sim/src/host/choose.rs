@@ -50,11 +50,11 @@ impl<O: Observer> Host<O> {
         let gives_way = std::mem::take(&mut own.give_way);
         let (task, batch) = (own.current, own.batch);
         let slice_is_over = own.slice_end_ns <= now_ns;
-        let in_turn = own.turn_end_ns > now_ns;
-        if batch != self.is_batch(task) || gives_way && in_turn != batch {
+        let in_server = own.server_end_ns > now_ns;
+        if batch != self.is_batch(task) || gives_way && in_server != batch {
             return false;
         }
-        if batch && !in_turn && !(self.fair_is_empty(cpu) && self.batch_stays(cpu)) {
+        if batch && !in_server && !(self.fair_is_empty(cpu) && self.batch_stays(cpu)) {
             return false;
         }
         if gives_way || slice_is_over {
@@ -74,8 +74,8 @@ impl<O: Observer> Host<O> {
             self.begin_slice(cpu);
         }
         let own = &mut self.cpus[cpu as usize];
-        if batch && own.turn_end_ns != 0 && !in_turn {
-            own.turn_end_ns = 0;
+        if batch && own.server_end_ns != 0 && !in_server {
+            own.server_end_ns = 0;
             self.fair_changes(cpu);
         }
         self.cpus[cpu as usize].limit_end_ns = now_ns.saturating_add(limit_ns);
@@ -92,11 +92,11 @@ impl<O: Observer> Host<O> {
                 return true;
             }
             // This CPU is not counted among the idle ones.
-            let until_ns = self.side.take(self.idle.count(), now_ns);
+            let until_ns = self.batch_grant.take(self.idle.count(), now_ns);
             self.cpus[cpu as usize].batch_until_ns = until_ns;
             return until_ns > now_ns;
         }
-        self.side.idle_cpus == 0 || self.idle.count() >= self.side.idle_cpus
+        self.batch_grant.idle_cpus == 0 || self.idle.count() >= self.batch_grant.idle_cpus
     }
 
     /// Puts the current task back into its queue.
@@ -115,8 +115,8 @@ impl<O: Observer> Host<O> {
     fn next_task(&mut self, cpu: u32) -> Option<Chosen> {
         loop {
             let now_ns = self.clock.now_ns;
-            let in_turn = self.cpus[cpu as usize].turn_end_ns > now_ns;
-            if !in_turn {
+            let in_server = self.cpus[cpu as usize].server_end_ns > now_ns;
+            if !in_server {
                 if let Some(task) = self.take_fair(cpu) {
                     if let Some(chosen) = self.try_task(cpu, task, false) {
                         return Some(chosen);
@@ -128,23 +128,23 @@ impl<O: Observer> Host<O> {
                 }
             }
             let others_idle = self.idle.count() - u32::from(self.idle.contains(cpu));
-            let has_room = in_turn || self.side.has_room(others_idle, now_ns);
-            let task = has_room.then(|| self.take_batch(cpu)).flatten();
+            let may_start = in_server || self.batch_grant.may_start(others_idle, now_ns);
+            let task = may_start.then(|| self.take_batch(cpu)).flatten();
             if let Some(task) = task {
                 if let Some(mut chosen) = self.try_task(cpu, task, true) {
-                    if in_turn {
-                        chosen.batch_until_ns = self.cpus[cpu as usize].turn_end_ns;
+                    if in_server {
+                        chosen.batch_until_ns = self.cpus[cpu as usize].server_end_ns;
                     } else if chosen.batch {
-                        chosen.batch_until_ns = self.side.take(others_idle, now_ns);
+                        chosen.batch_until_ns = self.batch_grant.take(others_idle, now_ns);
                     }
                     return Some(chosen);
                 }
                 continue;
             }
-            if !in_turn {
+            if !in_server {
                 return None;
             }
-            self.cpus[cpu as usize].turn_end_ns = 0;
+            self.cpus[cpu as usize].server_end_ns = 0;
         }
     }
 
@@ -172,13 +172,13 @@ impl<O: Observer> Host<O> {
         task.state = State::Running;
         task.cpu = cpu;
         let group = &mut self.groups[task.group as usize];
-        let running_place = group.running.len() as u32;
+        let running_index = group.running.len() as u32;
         group.charge_bucket(now_ns);
         group.running.push(cpu);
         group.counters.wait_ns += now_ns - task.runnable_ns.max(self.from_ns.min(now_ns));
         let own = &mut self.cpus[cpu as usize];
         let switches = own.last != chosen.task;
-        own.running_place = running_place;
+        own.running_index = running_index;
         own.last = chosen.task;
         own.current = chosen.task;
         own.batch = chosen.batch;
@@ -203,7 +203,7 @@ impl<O: Observer> Host<O> {
         self.begin_slice(cpu);
         self.set_timer(cpu);
         self.set_end(cpu);
-        if !chosen.batch && self.side.idle_cpus > self.idle.count() {
+        if !chosen.batch && self.batch_grant.idle_cpus > self.idle.count() {
             self.preempt_batch(cpu);
         }
     }
@@ -380,8 +380,8 @@ impl<O: Observer> Host<O> {
         let since_ns = own.since_ns;
         let span = self.span(cpu, task, since_ns, batch);
         let own = &mut self.cpus[cpu as usize];
-        if batch && own.turn_end_ns <= now_ns {
-            self.side.give_back(own.batch_until_ns, now_ns);
+        if batch && own.server_end_ns <= now_ns {
+            self.batch_grant.give_back(own.batch_until_ns, now_ns);
         }
         if span.end_ns > span.start_ns {
             self.observer.ran(&span);
@@ -393,12 +393,12 @@ impl<O: Observer> Host<O> {
             self.batch_on.set(cpu, false);
             self.yielding.set(cpu, false);
         }
-        let place = self.cpus[cpu as usize].running_place as usize;
+        let position = self.cpus[cpu as usize].running_index as usize;
         let group = &mut self.groups[span.group as usize];
         group.charge_bucket(now_ns);
-        group.running.swap_remove(place);
-        if let Some(&moved) = group.running.get(place) {
-            self.cpus[moved as usize].running_place = place as u32;
+        group.running.swap_remove(position);
+        if let Some(&moved) = group.running.get(position) {
+            self.cpus[moved as usize].running_index = position as u32;
         }
         self.give_back_runtime(span.group, cpu);
     }

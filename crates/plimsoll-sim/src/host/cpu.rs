@@ -10,7 +10,7 @@ pub(super) struct Cpu {
     /// Whether the current task is in the batch class.
     pub(super) batch: bool,
     /// Index of this CPU in the list of CPUs that the task's group runs on.
-    pub(super) running_place: u32,
+    pub(super) running_index: u32,
     /// Start of the current run.
     pub(super) since_ns: u64,
     /// Time up to which the current run is charged.
@@ -30,7 +30,7 @@ pub(super) struct Cpu {
     pub(super) last: u32,
     /// End of the server slice in which batch work runs here ahead of normal
     /// work.
-    pub(super) turn_end_ns: u64,
+    pub(super) server_end_ns: u64,
     /// Whether it is on the list of CPUs to reschedule.
     pub(super) must_choose: bool,
     /// Whether the current task is preempted before its slice ends.
@@ -50,7 +50,7 @@ impl Cpu {
         Self {
             current: NONE,
             batch: false,
-            running_place: 0,
+            running_index: 0,
             since_ns: 0,
             charged_ns: 0,
             slice_end_ns: 0,
@@ -60,7 +60,7 @@ impl Cpu {
             time_mark_ns: 0,
             rate_ppm: plimsoll_policy::PPM,
             last: NONE,
-            turn_end_ns: 0,
+            server_end_ns: 0,
             must_choose: false,
             give_way: false,
             pull_from: cpu,

@@ -25,8 +25,8 @@ impl CpuSet {
 
     /// Makes every CPU a member.
     pub(super) fn fill(&mut self) {
-        for (word, place) in self.words.iter_mut().zip(0..) {
-            let members = (self.len - place * 64).min(64);
+        for (word, position) in self.words.iter_mut().zip(0..) {
+            let members = (self.len - position * 64).min(64);
             *word = u64::MAX >> (64 - members);
         }
         self.count = self.len;

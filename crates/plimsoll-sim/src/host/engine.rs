@@ -4,6 +4,7 @@ use plimsoll_policy::batch;
 
 use crate::scenario::{Machine, Scenario};
 
+use super::batch_grant::{BatchGrant, GRAIN_NS};
 use super::clock::{Clock, work_of_ns};
 use super::cpu::Cpu;
 use super::cpuset::CpuSet;
@@ -12,7 +13,6 @@ use super::observe::Observer;
 use super::owners::{Owner, Owners};
 use super::rates::{RATES_EVERY_NS, Rates};
 use super::runqueue::RunQueue;
-use super::side::{GRAIN_NS, Side};
 use super::task::{OwnCap, Role, State, Task};
 use super::throttled::Throttle;
 use super::timers::Timers;
@@ -69,7 +69,7 @@ pub struct Host<O: Observer = ()> {
     pub(super) batch_waits: CpuSet,
     /// Total number of entries in the batch queues.
     pub(super) nr_shared: u32,
-    pub(super) side: Side,
+    pub(super) batch_grant: BatchGrant,
     pub(super) rates: Rates,
     /// CPUs to reschedule before time advances.
     resched_cpus: Vec<u32>,
@@ -80,7 +80,7 @@ pub struct Host<O: Observer = ()> {
     pub(super) next_ticket: u32,
     pub(super) next_number: u32,
     /// CPU time of batch work at its last server slice.
-    pub(super) batch_at_turn_ns: u64,
+    pub(super) batch_at_server_ns: u64,
     /// CPU time of the classes at the end of the warm-up.
     pub(super) normal_before_ns: u64,
     pub(super) batch_before_ns: u64,
@@ -150,14 +150,14 @@ impl<O: Observer> Host<O> {
             bound_waits: CpuSet::new(cpus),
             batch_waits: CpuSet::new(llcs),
             nr_shared: 0,
-            side: Side::new(scenario)?,
+            batch_grant: BatchGrant::new(scenario)?,
             rates: Rates::default(),
             resched_cpus: Vec::new(),
             rotation: 0,
             rouse_from: 0,
             next_ticket: 0,
             next_number: 0,
-            batch_at_turn_ns: 0,
+            batch_at_server_ns: 0,
             normal_before_ns: 0,
             batch_before_ns: 0,
             events: 0,
@@ -246,13 +246,13 @@ impl<O: Observer> Host<O> {
         if self.groups.iter().any(Group::has_soft_cap) {
             self.timers.set(self.owners.rates(), RATES_EVERY_NS);
         }
-        if self.side.is_limited() {
+        if self.batch_grant.is_limited() {
             self.timers.set(self.owners.grain(), GRAIN_NS);
         }
         let batch = |group: &Group| group.batch || group.has_soft_cap();
-        if self.side.tolerance_runtime_ns > 0 && self.groups.iter().any(batch) {
-            let period_ns = self.side.tolerance_period_ns;
-            self.timers.set(self.owners.turn(), period_ns);
+        if self.batch_grant.tolerance_runtime_ns > 0 && self.groups.iter().any(batch) {
+            let period_ns = self.batch_grant.tolerance_period_ns;
+            self.timers.set(self.owners.server(), period_ns);
         }
         for work in 0..self.works.len() as u32 {
             if let Kind::Service(service) = &self.works[work as usize].kind
@@ -345,7 +345,7 @@ impl<O: Observer> Host<O> {
             Owner::Period(group) => return self.period_ends(group),
             Owner::Rates => return self.compare_rates(),
             Owner::Grain => return self.grain_ends(),
-            Owner::Turn => return self.turn_is_due(),
+            Owner::Turn => return self.server_slice_due(),
             _ => self.timers.cancel(owner),
         }
         match kind {
@@ -360,15 +360,15 @@ impl<O: Observer> Host<O> {
     /// Reschedules CPUs until none is pending.
     fn reschedule_pending(&mut self) {
         self.unthrottle_pending();
-        let mut place = 0;
-        while let Some(&cpu) = self.resched_cpus.get(place) {
-            place += 1;
+        let mut position = 0;
+        while let Some(&cpu) = self.resched_cpus.get(position) {
+            position += 1;
             self.cpus[cpu as usize].must_choose = false;
             self.choose(cpu);
             self.unthrottle_pending();
         }
         self.resched_cpus.clear();
-        self.look_for_missing_cpus();
+        self.update_missing_cpus();
     }
 
     /// Marks a CPU to be rescheduled before time advances.
@@ -426,7 +426,7 @@ impl<O: Observer> Host<O> {
         }
         self.normal_before_ns = self.clock.normal_ns;
         self.batch_before_ns = self.clock.batch_ns;
-        self.side.begin_measuring(self.clock.missing_ns);
+        self.batch_grant.begin_measuring(self.clock.missing_ns);
         for group in &mut self.groups {
             group.counters = super::group::Counters::default();
             group.stats_before = group

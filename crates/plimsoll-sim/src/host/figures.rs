@@ -18,10 +18,10 @@ impl<O: Observer> Host<O> {
     pub fn report(&self) -> HostReport {
         let groups = (0..self.groups.len()).map(|index| self.group_report(index));
         let headroom = self
-            .side
+            .batch_grant
             .shortfall_ns(self.clock.missing_ns)
             .map(|shortfall_ns| HeadroomFigures {
-                headroom_ratio: f64::from(self.side.headroom_ppm) / PPM as f64,
+                headroom_ratio: f64::from(self.batch_grant.headroom_ppm) / PPM as f64,
                 shortfall_ns,
             });
         HostReport {

@@ -65,7 +65,7 @@ pub(super) struct Group {
     /// With a per-CPU limit: CPUs on which the limit of the current window may
     /// not be used up. A member may turn out to be at its limit when it is
     /// checked.
-    pub(super) room: Option<CpuSet>,
+    pub(super) below_limit: Option<CpuSet>,
     /// With a per-CPU limit: tasks that wait for it, by cache.
     pub(super) limited: Vec<ThrottledTasks>,
     /// Caches on which tasks wait for the limit.
@@ -128,7 +128,7 @@ impl Group {
             on_cpu: vec![on_cpu; parts as usize],
             throttled_cpus: VecDeque::new(),
             limit_ppm,
-            room: limit_ppm.map(|_| CpuSet::full(cpus)),
+            below_limit: limit_ppm.map(|_| CpuSet::full(cpus)),
             limited: vec![ThrottledTasks::new(); llcs as usize],
             limited_llcs: CpuSet::new(llcs),
             bucket,
@@ -142,8 +142,10 @@ impl Group {
     }
 
     /// Whether the group may have time left in its limit of a CPU.
-    pub(super) fn has_room_on(&self, cpu: u32) -> bool {
-        self.room.as_ref().is_none_or(|room| room.contains(cpu))
+    pub(super) fn is_below_limit_on(&self, cpu: u32) -> bool {
+        self.below_limit
+            .as_ref()
+            .is_none_or(|below_limit| below_limit.contains(cpu))
     }
 
     /// Charges the bucket up to now, for all CPUs that the group runs on.

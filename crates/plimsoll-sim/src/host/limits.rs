@@ -125,16 +125,16 @@ impl<O: Observer> Host<O> {
             Verdict::Run(_) => {}
             Verdict::Throttled => self.throttle(task, Throttle::Quota(cpu)),
             Verdict::Limited(at_ns) => {
-                let place = if own.pinned {
+                let reason = if own.pinned {
                     Throttle::Limit(cpu)
                 } else {
                     Throttle::Cache(cpu / self.machine.cpus_per_llc)
                 };
-                if let Some(room) = &mut group.room {
-                    room.set(cpu, false);
+                if let Some(below_limit) = &mut group.below_limit {
+                    below_limit.set(cpu, false);
                 }
                 self.timers.set_no_later(self.owners.window(), at_ns);
-                self.throttle(task, place);
+                self.throttle(task, reason);
             }
             Verdict::OwnCapped(at_ns) => {
                 group.counters.nr_capped += 1;
@@ -236,8 +236,8 @@ impl<O: Observer> Host<O> {
     /// throttled CPUs.
     pub(super) fn period_ends(&mut self, index: u32) {
         let now_ns = self.clock.now_ns;
-        for place in 0..self.groups[index as usize].running.len() {
-            let cpu = self.groups[index as usize].running[place];
+        for position in 0..self.groups[index as usize].running.len() {
+            let cpu = self.groups[index as usize].running[position];
             self.charge(cpu, false);
         }
         let Some(pool) = &mut self.groups[index as usize].pool else {
@@ -281,16 +281,16 @@ impl<O: Observer> Host<O> {
 
     /// End of the windows of all per-CPU limits.
     pub(super) fn window_ends(&mut self) {
-        for place in 0..self.limited_groups.len() {
-            let index = self.limited_groups[place];
+        for position in 0..self.limited_groups.len() {
+            let index = self.limited_groups[position];
             // A task that was unthrottled may be waiting for another, busy CPU.
             for cpu in 0..self.machine.cpus {
-                if !self.groups[index as usize].has_room_on(cpu) && self.batch_waits_at(cpu) {
+                if !self.groups[index as usize].is_below_limit_on(cpu) && self.batch_waits_at(cpu) {
                     self.choose_if_idle(cpu);
                 }
             }
-            if let Some(room) = &mut self.groups[index as usize].room {
-                room.fill();
+            if let Some(below_limit) = &mut self.groups[index as usize].below_limit {
+                below_limit.fill();
             }
             for cpu in 0..self.machine.cpus {
                 if !self.groups[index as usize].on_cpu[cpu as usize]

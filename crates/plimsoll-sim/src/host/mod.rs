@@ -15,7 +15,7 @@
 //! | `limits.rs` | quota, caps and per-CPU limits, and charging |
 //! | `throttled.rs` | tasks that are off the queues for quota or limit |
 //! | `rates.rs` | usage rates and soft caps |
-//! | `side.rs` | headroom and tolerance |
+//! | `batch_grant.rs` | headroom and tolerance |
 //! | `workload.rs`, `work.rs` | workloads, and the next step of their tasks |
 //! | `figures.rs`, `report.rs` | building the report, and its types |
 //!
@@ -31,6 +31,7 @@
 //! weight.
 
 mod balance;
+mod batch_grant;
 mod choose;
 mod clock;
 mod cpu;
@@ -45,7 +46,6 @@ mod rates;
 mod report;
 mod runqueue;
 mod select_cpu;
-mod side;
 mod task;
 mod throttled;
 mod timers;
@@ -87,7 +87,7 @@ pub enum HostError {
     Group {
         /// Its name.
         group: String,
-        /// What is wrong with them.
+        /// The problem.
         problem: String,
     },
     /// The headroom is invalid.
@@ -98,7 +98,7 @@ pub enum HostError {
     Workload {
         /// Its group.
         group: String,
-        /// What is wrong with it.
+        /// The problem.
         source: Box<plimsoll_load::LoadError>,
     },
 }

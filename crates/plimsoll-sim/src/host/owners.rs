@@ -116,7 +116,7 @@ impl Owners {
         self.singles + 1
     }
 
-    pub(super) fn turn(&self) -> u32 {
+    pub(super) fn server(&self) -> u32 {
         self.singles + 2
     }
 

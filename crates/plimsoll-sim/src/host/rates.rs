@@ -86,8 +86,8 @@ impl<O: Observer> Host<O> {
         self.rates.last_ns = now_ns;
         self.timers
             .set(self.owners.rates(), now_ns + RATES_EVERY_NS);
-        for place in 0..self.rates.groups.len() {
-            self.rate_group(self.rates.groups[place]);
+        for position in 0..self.rates.groups.len() {
+            self.rate_group(self.rates.groups[position]);
         }
         for task in std::mem::take(&mut self.rates.ran) {
             self.rate_task(task);
@@ -106,8 +106,8 @@ impl<O: Observer> Host<O> {
     /// Compares a group's rate. A change of its class moves all its tasks, at a
     /// cost proportional to their number.
     fn rate_group(&mut self, index: u32) {
-        for place in 0..self.groups[index as usize].running.len() {
-            let cpu = self.groups[index as usize].running[place];
+        for position in 0..self.groups[index as usize].running.len() {
+            let cpu = self.groups[index as usize].running[position];
             self.charge(cpu, false);
         }
         let own = &mut self.groups[index as usize];

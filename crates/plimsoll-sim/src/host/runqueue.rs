@@ -42,16 +42,16 @@ impl RunQueue {
 
     pub(super) fn push(&mut self, waiting: Waiting) {
         self.heap.push(waiting);
-        let mut place = self.heap.len() - 1;
-        while place > 0 {
-            let parent = (place - 1) / 2;
+        let mut position = self.heap.len() - 1;
+        while position > 0 {
+            let parent = (position - 1) / 2;
             if !waiting.precedes(&self.heap[parent]) {
                 break;
             }
-            self.heap[place] = self.heap[parent];
-            place = parent;
+            self.heap[position] = self.heap[parent];
+            position = parent;
         }
-        self.heap[place] = waiting;
+        self.heap[position] = waiting;
     }
 
     pub(super) fn pop(&mut self) -> Option<Waiting> {
@@ -75,27 +75,27 @@ impl RunQueue {
         const LOOKED_AT: usize = 8;
         while self.heap.pop_if(|last| !counts(last)).is_some() {}
         let len = self.heap.len();
-        let place = (len.saturating_sub(LOOKED_AT)..len)
+        let position = (len.saturating_sub(LOOKED_AT)..len)
             .rev()
-            .find(|&place| counts(&self.heap[place]) && may_go(&self.heap[place]))?;
-        let taken = self.heap[place];
+            .find(|&position| counts(&self.heap[position]) && may_go(&self.heap[position]))?;
+        let taken = self.heap[position];
         let last = self.heap.pop()?;
-        if place < self.heap.len() {
+        if position < self.heap.len() {
             // The entry that fills the gap may have to move up or down.
-            let mut place = place;
-            while place > 0 && last.precedes(&self.heap[(place - 1) / 2]) {
-                self.heap[place] = self.heap[(place - 1) / 2];
-                place = (place - 1) / 2;
+            let mut position = position;
+            while position > 0 && last.precedes(&self.heap[(position - 1) / 2]) {
+                self.heap[position] = self.heap[(position - 1) / 2];
+                position = (position - 1) / 2;
             }
-            self.sink(place, last);
+            self.sink(position, last);
         }
         Some(taken)
     }
 
-    fn sink(&mut self, mut place: usize, waiting: Waiting) {
+    fn sink(&mut self, mut position: usize, waiting: Waiting) {
         let len = self.heap.len();
         loop {
-            let mut child = 2 * place + 1;
+            let mut child = 2 * position + 1;
             if child >= len {
                 break;
             }
@@ -105,10 +105,10 @@ impl RunQueue {
             if !self.heap[child].precedes(&waiting) {
                 break;
             }
-            self.heap[place] = self.heap[child];
-            place = child;
+            self.heap[position] = self.heap[child];
+            position = child;
         }
-        self.heap[place] = waiting;
+        self.heap[position] = waiting;
     }
 }
 

@@ -120,7 +120,7 @@ impl<O: Observer> Host<O> {
         let own = &self.tasks[task as usize];
         let last = own.cpu;
         let group = &self.groups[own.group as usize];
-        let here = || self.free.contains(last) && group.has_room_on(last);
+        let here = || self.free.contains(last) && group.is_below_limit_on(last);
         if own.pinned || here() && !self.prefers_another_core(last) {
             return last;
         }
@@ -174,13 +174,13 @@ impl<O: Observer> Host<O> {
     /// which prefers a core that is idle as a whole.
     pub(super) fn best_idle(&self, task: u32, last: u32, start: u32, end: u32) -> Option<u32> {
         let group = &self.groups[self.tasks[task as usize].group as usize];
-        let room = group.room.as_ref();
-        let any = self.free.next_of_both(room, last, start, end)?;
+        let below_limit = group.below_limit.as_ref();
+        let any = self.free.next_of_both(below_limit, last, start, end)?;
         let threads = self.machine.threads_per_core;
         if threads == 1 {
             return Some(any);
         }
-        let whole = self.free_cores.next_of_both(room, last, start, end);
+        let whole = self.free_cores.next_of_both(below_limit, last, start, end);
         let Some(whole) = whole else {
             return Some(any);
         };
@@ -227,7 +227,7 @@ impl<O: Observer> Host<O> {
         if !self.is_batch(task) || own.state != State::Queued || self.idle.count() == 0 {
             return;
         }
-        if !self.side.has_room(self.idle.count() - 1, now_ns) {
+        if !self.batch_grant.may_start(self.idle.count() - 1, now_ns) {
             return;
         }
         let (cpu, pinned) = (own.cpu, own.pinned);

@@ -63,12 +63,13 @@ impl Group {
     fn may_run(&self, reason: Throttle, cpus_per_llc: u32) -> bool {
         match reason {
             Throttle::Quota(cpu) => !self.lanes[cpu as usize].is_throttled(),
-            Throttle::Limit(cpu) => self.has_room_on(cpu),
+            Throttle::Limit(cpu) => self.is_below_limit_on(cpu),
             Throttle::Cache(llc) => {
                 let start = llc * cpus_per_llc;
-                let room = self.room.as_ref();
-                room.is_some_and(|room| {
-                    room.next_within(start, start, start + cpus_per_llc)
+                let below_limit = self.below_limit.as_ref();
+                below_limit.is_some_and(|below_limit| {
+                    below_limit
+                        .next_within(start, start, start + cpus_per_llc)
                         .is_some()
                 })
             }
@@ -141,7 +142,10 @@ impl<O: Observer> Host<O> {
             let Some(cpu) = self.best_idle(task, near, 0, self.machine.cpus) else {
                 return;
             };
-            if !self.side.has_room(self.idle.count() - 1, self.clock.now_ns) {
+            if !self
+                .batch_grant
+                .may_start(self.idle.count() - 1, self.clock.now_ns)
+            {
                 return;
             }
             self.take_throttled(group, Throttle::Cache(llc));
@@ -161,7 +165,7 @@ impl<O: Observer> Host<O> {
             let reason = (self.rotation as usize).wrapping_add(step) % nr_groups;
             let index = self.limited_groups[reason];
             let group = &self.groups[index as usize];
-            if !group.has_room_on(cpu) {
+            if !group.is_below_limit_on(cpu) {
                 continue;
             }
             let llc = self.llc_of(cpu);
@@ -239,14 +243,14 @@ impl<O: Observer> Host<O> {
             part.nr_queued -= 1;
         }
         let llc = cpu / self.machine.cpus_per_llc;
-        let nr_places = if group.limit_ppm.is_some() { 3 } else { 1 };
+        let nr_reasons = if group.limit_ppm.is_some() { 3 } else { 1 };
         for reason in [
             Throttle::Quota(cpu),
             Throttle::Limit(cpu),
             Throttle::Cache(llc),
         ]
         .into_iter()
-        .take(nr_places)
+        .take(nr_reasons)
         {
             let throttled = self.groups[index as usize].throttled_tasks(reason);
             if throttled.requeued == task {

@@ -25,14 +25,14 @@ fn owner_of(entry: Entry) -> u32 {
 pub(super) struct Timers {
     heap: Vec<Entry>,
     /// Heap position of the timer of each owner.
-    places: Vec<u32>,
+    positions: Vec<u32>,
 }
 
 impl Timers {
     pub(super) fn new(owners: usize) -> Self {
         Self {
             heap: Vec::with_capacity(owners),
-            places: vec![NOWHERE; owners],
+            positions: vec![NOWHERE; owners],
         }
     }
 
@@ -45,72 +45,72 @@ impl Timers {
     /// Sets the owner's timer, or moves it.
     pub(super) fn set(&mut self, owner: u32, at: u64) {
         let entry = entry(at, owner);
-        let place = self.places[owner as usize];
-        if place == NOWHERE {
+        let position = self.positions[owner as usize];
+        if position == NOWHERE {
             self.heap.push(entry);
             self.rise(self.heap.len() - 1, entry);
             return;
         }
-        let place = place as usize;
-        if entry < self.heap[place] {
-            self.rise(place, entry);
+        let position = position as usize;
+        if entry < self.heap[position] {
+            self.rise(position, entry);
         } else {
-            self.sink(place, entry);
+            self.sink(position, entry);
         }
     }
 
     /// Sets the owner's timer, unless it is set to an earlier time already.
     pub(super) fn set_no_later(&mut self, owner: u32, at: u64) {
-        let place = self.places[owner as usize];
+        let position = self.positions[owner as usize];
         let is_sooner = |entry: &Entry| (entry >> 32) as u64 <= at;
-        if !self.heap.get(place as usize).is_some_and(is_sooner) {
+        if !self.heap.get(position as usize).is_some_and(is_sooner) {
             self.set(owner, at);
         }
     }
 
     pub(super) fn is_set(&self, owner: u32) -> bool {
-        self.places[owner as usize] != NOWHERE
+        self.positions[owner as usize] != NOWHERE
     }
 
     /// Cancels the owner's timer, if it is set.
     pub(super) fn cancel(&mut self, owner: u32) {
-        let place = self.places[owner as usize];
-        if place == NOWHERE {
+        let position = self.positions[owner as usize];
+        if position == NOWHERE {
             return;
         }
-        let place = place as usize;
-        self.places[owner as usize] = NOWHERE;
+        let position = position as usize;
+        self.positions[owner as usize] = NOWHERE;
         let Some(last) = self.heap.pop() else { return };
-        if place == self.heap.len() {
+        if position == self.heap.len() {
             return;
         }
-        if last < self.heap[place] {
-            self.rise(place, last);
+        if last < self.heap[position] {
+            self.rise(position, last);
         } else {
-            self.sink(place, last);
+            self.sink(position, last);
         }
     }
 
-    fn put(&mut self, place: usize, entry: Entry) {
-        self.heap[place] = entry;
-        self.places[owner_of(entry) as usize] = place as u32;
+    fn put(&mut self, position: usize, entry: Entry) {
+        self.heap[position] = entry;
+        self.positions[owner_of(entry) as usize] = position as u32;
     }
 
-    fn rise(&mut self, mut place: usize, entry: Entry) {
-        while place > 0 {
-            let parent = (place - 1) / CHILDREN;
+    fn rise(&mut self, mut position: usize, entry: Entry) {
+        while position > 0 {
+            let parent = (position - 1) / CHILDREN;
             if self.heap[parent] <= entry {
                 break;
             }
-            self.put(place, self.heap[parent]);
-            place = parent;
+            self.put(position, self.heap[parent]);
+            position = parent;
         }
-        self.put(place, entry);
+        self.put(position, entry);
     }
 
-    fn sink(&mut self, mut place: usize, entry: Entry) {
+    fn sink(&mut self, mut position: usize, entry: Entry) {
         loop {
-            let first = place * CHILDREN + 1;
+            let first = position * CHILDREN + 1;
             let end = (first + CHILDREN).min(self.heap.len());
             let Some((&head, others)) = self.heap.get(first..end).and_then(<[_]>::split_first)
             else {
@@ -125,10 +125,10 @@ impl Timers {
             if entry <= least {
                 break;
             }
-            self.put(place, least);
-            place = child;
+            self.put(position, least);
+            position = child;
         }
-        self.put(place, entry);
+        self.put(position, entry);
     }
 }
 

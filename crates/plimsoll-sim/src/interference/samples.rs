@@ -92,7 +92,7 @@ impl Samples {
         &self.file
     }
 
-    /// How many there are.
+    /// The number of samples.
     #[must_use]
     pub fn count(&self) -> usize {
         self.sorted.len()

@@ -24,9 +24,9 @@ pub struct Machine {
     /// CPU time of a task switch, at most 1 ms. Counts as time of the next
     /// task.
     pub switch_cost_ns: u64,
-    /// Groups may save up what they do not use of their quotas.
+    /// Groups may save up unused quota.
     pub burst_enabled: bool,
-    /// What a CPU takes from a quota at a time: 100 µs to 1 s.
+    /// Runtime that a CPU takes from a quota at a time: 100 µs to 1 s.
     pub bandwidth_slice_ns: u64,
 }
 

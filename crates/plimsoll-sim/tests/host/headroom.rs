@@ -74,13 +74,13 @@ fn batch_work_yields_within_two_grains_of_a_load_step() {
     ];
     let scenario = scenario(4, 10 * SEC, groups);
     let mut host = plimsoll_sim::host::Host::new(&scenario).unwrap();
-    let mut side_ns = |at_ns| {
+    let mut batch_ns = |at_ns| {
         host.run_until(at_ns);
         host.report().groups[1].cpu_ns
     };
-    let before = side_ns(5 * SEC);
-    let within = side_ns(5 * SEC + 5 * NSEC_PER_MSEC);
-    let later = side_ns(5 * SEC + 400 * NSEC_PER_MSEC);
+    let before = batch_ns(5 * SEC);
+    let within = batch_ns(5 * SEC + 5 * NSEC_PER_MSEC);
+    let later = batch_ns(5 * SEC + 400 * NSEC_PER_MSEC);
     // No more than two grains of its former usage.
     assert!(
         within - before <= 2 * 4 * NSEC_PER_MSEC,
@@ -152,24 +152,28 @@ fn run_time_between_server_slices_shortens_the_next_slice() {
 
 #[test]
 fn the_largest_headroom_and_the_smallest_tolerance_hold_whichever_group_asks() {
-    let groups = |main: &str, other: &str, side: &str| {
+    let groups = |first: &str, other: &str, batch: &str| {
         vec![
-            group("main", main, vec![burn(1)]),
+            group("service", first, vec![burn(1)]),
             group("other", other, vec![burn(1)]),
-            group("side", &format!(r#""class": "batch"{side}"#), vec![burn(2)]),
+            group(
+                "batch",
+                &format!(r#""class": "batch"{batch}"#),
+                vec![burn(2)],
+            ),
         ]
     };
-    let side = |groups| run(&scenario(2, 60 * SEC, groups)).groups[2].cpus_used;
+    let batch = |groups| run(&scenario(2, 60 * SEC, groups)).groups[2].cpus_used;
     let larger = r#""headroom": "60%", "tolerance": "20ms/100ms""#;
     let smaller = r#""headroom": "30%", "tolerance": "10ms/100ms""#;
     // Normal work leaves nothing: the tolerance is what batch work has.
-    assert_near("a", side(groups(larger, smaller, "")), 0.1, 0.005);
-    assert_near("b", side(groups(smaller, larger, "")), 0.1, 0.005);
+    assert_near("a", batch(groups(larger, smaller, "")), 0.1, 0.005);
+    assert_near("b", batch(groups(smaller, larger, "")), 0.1, 0.005);
     let own = r#", "headroom": "1%", "tolerance": "5ms/100ms""#;
-    assert_near("c", side(groups(smaller, larger, own)), 0.05, 0.005);
+    assert_near("c", batch(groups(smaller, larger, own)), 0.05, 0.005);
     // A headroom without a tolerance has the default, 1 ms in 100.
     let unset = r#""headroom": "10%""#;
-    assert_near("d", side(groups(larger, unset, "")), 0.01, 0.001);
+    assert_near("d", batch(groups(larger, unset, "")), 0.01, 0.001);
     let report = run(&scenario(
         2,
         SEC,

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn no_burst_is_asked_where_the_machine_has_none() {
+    fn burst_is_not_requested_without_kernel_support() {
         let text = "[machine]\nburst-enabled = false\n[[group]]\nname = 'a'\n\
                     quota = '50ms/100ms'\nburst = '20ms'\n[[group.workload]]\nkind = 'burn'\n";
         let commands = GroupCommand::of(&scenario(text), EnforcerChoice::Auto);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_headroom_and_the_smallest_tolerance_are_asked_on_every_batch_group() {
+    fn every_batch_group_gets_the_largest_headroom_and_smallest_tolerance() {
         let work = "[[group.workload]]\nkind = 'burn'\n";
         let text = format!(
             "[[group]]\nname = 'a'\nheadroom = '20%'\n{work}\

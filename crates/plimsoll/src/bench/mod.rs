@@ -27,7 +27,7 @@ use plimsoll_load::Stop;
 use plimsoll_sim::scenario::{Run, ScenarioFile};
 
 use crate::cli::{ENFORCER_VARIABLE, EnforcerChoice};
-use crate::error::{CommandError, Result};
+use crate::error::{Result, UsageError};
 use crate::output::{self, Progress};
 use crate::sim::host::{ScenarioArgs, drive, exit_code};
 use outcome::{Outcome, RunOutcome, SCHEMA};
@@ -108,9 +108,7 @@ fn check_enforcer(args: &Args) -> Result<()> {
     if args.real || !is_asked || std::env::var_os(ENFORCER_VARIABLE).is_some() {
         return Ok(());
     }
-    Err(CommandError::Other(
-        "--enforcer: has no effect without --real; allowed: together with --real".into(),
-    ))
+    Err(UsageError::EnforcerWithoutReal.into())
 }
 
 /// Refuses a scenario for another machine.
@@ -125,13 +123,15 @@ fn check_machine(path: &Path, file: &ScenarioFile) -> Result<()> {
     };
     let variant = run.variant.as_ref();
     let variant = variant.map_or_else(String::new, |name| format!(" in variant {name}"));
-    Err(CommandError::Other(format!(
-        "{}:{}:{}: cpus: `{}`{variant} does not match this machine; allowed with --real: {here}",
-        path.display(),
-        run.cpus_at.0,
-        run.cpus_at.1,
-        run.scenario.machine.cpus
-    )))
+    let (line, column) = run.cpus_at;
+    let place = format!("{}:{line}:{column}", path.display());
+    Err(UsageError::OtherMachine {
+        place,
+        cpus: run.scenario.machine.cpus,
+        variant,
+        here,
+    }
+    .into())
 }
 
 /// Runs the simulation.

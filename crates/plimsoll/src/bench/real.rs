@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 use super::commands::GroupCommand;
 use crate::cli::EnforcerChoice;
-use crate::error::{CommandError, Result};
+use crate::error::{CommandError, Result, WorkloadError};
 use crate::meter::Meter;
 use crate::nested::{Ended, Leash, Running};
 use crate::output::Progress;
@@ -242,8 +242,7 @@ impl Machine {
                 return Ok(true);
             }
             if Instant::now() > end {
-                let problem = "bench: the groups did not start within a minute";
-                return Err(CommandError::Other(problem.into()));
+                return Err(WorkloadError::GroupsNotStarted.into());
             }
             if stop.wait(LOOK_EVERY) {
                 return Ok(false);
@@ -260,8 +259,7 @@ impl Machine {
                 Some(sample) => samples.push(sample),
                 None => {
                     crowd.check()?;
-                    let problem = format!("bench: group {name} has ended");
-                    return Err(CommandError::Other(problem));
+                    return Err(WorkloadError::GroupEnded { group: name }.into());
                 }
             }
         }

@@ -1,15 +1,15 @@
-//! `plimsoll doctor`: what this host can enforce, by what, with what loss.
+//! `plimsoll doctor`: lists the knobs that this host can enforce, with mechanism and loss.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 #[cfg(feature = "sched-ext")]
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::host::{Capabilities, SchedExt};
 use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_engine::plan::{Plan, PlanItem};
-use plimsoll_engine::policy_set::{GroupPolicy, PolicySet, Selector};
 #[cfg(feature = "sched-ext")]
 use plimsoll_engine::runtime::RuntimeFolder;
 #[cfg(feature = "sched-ext")]
@@ -20,13 +20,13 @@ use crate::cli::DoctorArgs;
 use crate::error::{CommandError, Result};
 use crate::output;
 
-/// Every knob once, with values that every kernel would take.
+/// Every knob once, with values that every kernel accepts.
 const EVERY_KNOB: &str = r#"{
     "class": "batch", "nice": "5", "weight": "50", "quota": "1cpus", "burst": "50ms",
     "cap": "25%", "soft-cap": "10%", "half-life": "1s", "headroom": "30%",
     "tolerance": "1ms/100ms", "cpu-limit": "80%"
 }"#;
-/// The knobs that stand for others than the first set does.
+/// Values whose mechanism differs from that of the first set.
 const FURTHER_KNOBS: [&str; 3] = [
     r#"{"quota": "1cpus", "burst": "200ms"}"#,
     r#"{"cap": "25%", "per-task": true}"#,
@@ -44,7 +44,7 @@ struct Report {
     advice: Vec<String>,
 }
 
-/// What there is of sched_ext, and what each knob would be with it.
+/// State of sched_ext, and the plan of each knob with it.
 #[cfg(feature = "sched-ext")]
 #[derive(Debug, Serialize)]
 struct SchedExtReport {
@@ -77,8 +77,7 @@ impl SchedExtReport {
 /// Plans every knob on this host.
 fn plan_everything(host: &Capabilities, scheduler: Option<SchedExt>) -> Result<Vec<PlanItem>> {
     let plan_of = |json: &str| -> Result<Vec<PlanItem>> {
-        let unreadable = |e: serde_json::Error| CommandError::Other(format!("doctor: {e}"));
-        let mut knobs: Knobs = serde_json::from_str(json).map_err(unreadable)?;
+        let mut knobs: Knobs = serde_json::from_str(json).map_err(CommandError::Doctor)?;
         if scheduler.is_some() {
             knobs.class = Some(Class::Batch);
         }
@@ -88,11 +87,7 @@ fn plan_everything(host: &Capabilities, scheduler: Option<SchedExt>) -> Result<V
             knobs,
             scheduler: None,
         };
-        let wanted = PolicySet::new(vec![group])?;
-        Ok(match scheduler {
-            Some(scheduler) => Plan::with_sched_ext(&wanted, host, scheduler).items,
-            None => Plan::new(&wanted, host).items,
-        })
+        Ok(Plan::new(&group, host, scheduler)?.items)
     };
     let mut items = plan_of(EVERY_KNOB)?;
     for json in FURTHER_KNOBS {
@@ -108,29 +103,29 @@ fn plan_everything(host: &Capabilities, scheduler: Option<SchedExt>) -> Result<V
     Ok(items)
 }
 
-/// What would make more possible.
+/// Advice on missing features.
 fn advice(host: &Capabilities) -> Vec<String> {
     let mut advice = Vec::new();
     if host.has_sched_ext {
         advice.push(if cfg!(feature = "sched-ext") {
-            "--enforcer sched-ext, or the variable PLIMSOLL_ENFORCER, chooses the scheduler; \
-             by itself it is used for what only it can do, and while it is loaded"
+            "--enforcer sched-ext, or the variable PLIMSOLL_ENFORCER, selects the scheduler; \
+             otherwise it is used for knobs that need it, and while it is loaded"
                 .into()
         } else {
             "this kernel has sched_ext; this build has no enforcer for it".into()
         });
     } else {
         advice.push(
-            "cpu-limit, bursts above the quota and exact headroom take a kernel with sched_ext \
+            "cpu-limit, bursts above the quota and exact headroom need a kernel with sched_ext \
              (Linux 6.18 or later with CONFIG_SCHED_CLASS_EXT)"
                 .into(),
         );
     }
     if !host.has_idle {
-        advice.push("a true batch class takes cpu.idle (Linux 5.15 or later)".into());
+        advice.push("a true batch class needs cpu.idle (Linux 5.15 or later)".into());
     }
     if !host.has_burst {
-        advice.push("burst takes Linux 5.14 or later".into());
+        advice.push("burst needs Linux 5.14 or later".into());
     }
     if !host.is_top {
         advice.push(
@@ -142,7 +137,7 @@ fn advice(host: &Capabilities) -> Vec<String> {
     advice
 }
 
-/// Looks at this host and changes nothing.
+/// Examines this host, and changes nothing.
 pub fn run(args: DoctorArgs) -> Result<ExitCode> {
     let hierarchy = Arc::new(Hierarchy::find()?);
     let host = Capabilities::of_this_host(&hierarchy);
@@ -214,14 +209,14 @@ fn print_sched_ext(report: &SchedExtReport) -> Result<()> {
     let loaded = match (&ready.loaded, ready.mode) {
         (Some(name), Some(mode)) => format!("{name}, mode {mode}"),
         (Some(name), None) if ready.is_left_behind => {
-            format!("{name}, left behind; `plimsoll restore` takes it out")
+            format!("{name}, left behind; `plimsoll restore` unloads it")
         }
         (Some(name), None) => name.clone(),
         (None, _) => "nothing".into(),
     };
     let servers = match (ready.is_supported, ready.has_ext_server) {
-        (_, true) => "there; the tolerance sets them",
-        (true, false) => "not there; behind saturating normal work, a task waits for 10s to 12s",
+        (_, true) => "present; set to the tolerance",
+        (true, false) => "missing; behind saturating normal work, a task waits for 10s to 12s",
         (false, false) => "not there",
     };
     let missing = match ready.missing_ops.as_slice() {

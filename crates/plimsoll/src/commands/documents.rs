@@ -1,4 +1,4 @@
-//! Completions and man pages, from the one definition of the command line.
+//! Completions and man pages, generated from the definition of the command line.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The commands that are short enough for one file each.
+//! Short commands, a file for each.
 
 pub mod debug;
 pub mod doctor;

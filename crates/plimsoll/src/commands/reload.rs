@@ -1,4 +1,4 @@
-//! `plimsoll reload`: the daemon reads its configuration file again.
+//! `plimsoll reload`: lets the daemon read its configuration file again.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,18 +11,18 @@ use crate::error::Result;
 use crate::output;
 use crate::owner::{Owner, not_meant};
 
-/// What has come of it.
+/// Result of a reload.
 #[derive(Debug, Serialize)]
 struct Reloaded {
     config: PathBuf,
-    /// Groups of the file.
+    /// Number of groups in the file.
     rules: usize,
-    /// Groups that are there now.
+    /// Number of groups in force.
     groups: usize,
     warnings: Vec<String>,
 }
 
-/// Asks the daemon, and says what it has found.
+/// Requests a reload, and prints the result.
 pub fn run(args: OutputArgs) -> Result<ExitCode> {
     let reloaded = match Owner::needed()?.ask(&Request::Reload)? {
         Answer::Reloaded {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_says_what_was_reloaded() {
+    fn reload_is_reported_in_one_line() {
         let mut reloaded = Reloaded {
             config: "/etc/plimsoll/plimsoll.toml".into(),
             rules: 3,

@@ -1,4 +1,4 @@
-//! `plimsoll restore`: undo what earlier processes left behind.
+//! `plimsoll restore`: undoes the changes of processes that were killed.
 
 use std::fs;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::cli::RestoreArgs;
 use crate::daemon::remove_log;
-use crate::error::{CommandError, EXIT_FAILED, Result};
+use crate::error::{CommandError, EXIT_FAILED, OwnerError, Result};
 use crate::output;
 use crate::owner::{self, Owner, not_meant};
 
@@ -23,10 +23,10 @@ struct Restored {
     problems: Vec<String>,
 }
 
-/// Undoes it, and removes the files that were only for reading.
+/// Undoes all changes of ended processes, and unloads the scheduler.
 fn recover(runtime: &RuntimeFolder) -> Result<UndoReport> {
     let mut report = UndoReport::default();
-    // First the scheduler, so that its tasks are ordinary ones.
+    // The scheduler comes first, so that its tasks become ordinary ones.
     #[cfg(feature = "sched-ext")]
     match plimsoll_scx::Host::clean_up(runtime) {
         Ok(cleaned) => report = cleaned,
@@ -36,26 +36,24 @@ fn recover(runtime: &RuntimeFolder) -> Result<UndoReport> {
     Ok(report)
 }
 
-/// Removes the socket and the log of an owner that is gone.
+/// Removes the socket and the log of an ended owner.
 fn remove_socket_and_log(runtime: &RuntimeFolder) {
     // The next owner replaces a socket that cannot be removed.
     let _ = fs::remove_file(runtime.path().join(SOCKET));
     remove_log(runtime);
 }
 
-/// Every `set`, and all that an owner left behind that is gone.
+/// Undoes every `set`, and all changes of an ended owner.
 fn recover_everything() -> Result<UndoReport> {
     let runtime = RuntimeFolder::of_this_user();
     runtime.create()?;
     let hierarchy = Hierarchy::find()?;
-    // Whatever tree it owns: files in this folder are its own.
+    // This owner has the files in this folder, whichever tree it owns.
     if let Some(owner) = Owner::at(&runtime)? {
         return ask_owner(owner);
     }
-    // One that was killed just now may still have it.
-    let _ownership = owner::wait_for_ownership(&hierarchy, || {
-        "another process owns the cgroups here, and nobody answers; end it first".into()
-    })?;
+    // An owner that was killed just now may still own the tree.
+    let _ownership = owner::wait_for_ownership(&hierarchy, || OwnerError::Silent)?;
     wait_for_last_owner(runtime.path())?;
     let mut report = recover(&runtime)?;
     remove_socket_and_log(&runtime);
@@ -69,7 +67,7 @@ fn recover_everything() -> Result<UndoReport> {
     Ok(report)
 }
 
-/// An owner that lives undoes what was set, and keeps all else.
+/// Lets a running owner undo every `set`; it keeps its other groups.
 fn ask_owner(mut owner: Owner) -> Result<UndoReport> {
     match owner.ask(&Request::Restore)? {
         Answer::Restored { undone, problems } => Ok(UndoReport { undone, problems }),
@@ -77,7 +75,7 @@ fn ask_owner(mut owner: Owner) -> Result<UndoReport> {
     }
 }
 
-/// Undoes everything that no living process keeps, and every `set`.
+/// Undoes every `set` and all changes without a living owner.
 pub fn run(args: RestoreArgs) -> Result<ExitCode> {
     let report = recover_everything()?;
     let good = report.problems.is_empty();

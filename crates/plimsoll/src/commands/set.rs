@@ -1,5 +1,5 @@
-//! `plimsoll set`: change a group, a cgroup or a process. It lasts until it is reset, or until
-//! the processes have ended.
+//! `plimsoll set`: changes a group, a cgroup or a process, until a reset or the end of the
+//! processes.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,33 +15,26 @@ use serde::Serialize;
 
 use crate::cli::SetArgs;
 use crate::commands::show::{name_for_owner, print_changed};
-use crate::error::{CommandError, Result};
+use crate::error::{CommandError, OwnerError, Result, UsageError};
 use crate::output;
-use crate::owner::{self, NO_DAEMON, Owner};
+use crate::owner::{self, Owner};
 use crate::run::warn_of_losses;
 
-/// Finds the owner of the target, and has it changed.
+/// Sends the change to the owner of the target.
 pub fn run(args: &SetArgs) -> Result<ExitCode> {
     let given = args.knobs.knobs(None);
-    // A line of the kernel's may need the present values to be complete.
+    // A partial `cpu.max` line is completed from the present values later.
     let nothing = args.knobs.cpu_max.is_none() && given.map_err(EngineError::from)?.is_empty();
     if let Some(enabled) = args.burst_enabled {
         if nothing {
             return switch_burst(enabled, args.json);
         }
-        let message = "set: --all takes no knobs; allowed: --burst-enabled yes or no";
-        return Err(CommandError::Other(message.into()));
+        return Err(UsageError::BurstWithKnobs.into());
     }
     match (args.reset, nothing) {
         (true, true) => reset(args),
-        (true, false) => {
-            let message = "set: --reset forgets all knobs; allowed: --reset alone, or knobs";
-            Err(CommandError::Other(message.into()))
-        }
-        (false, true) => {
-            let message = "set: no knob is given; see `plimsoll set --help` for the knobs";
-            Err(CommandError::Other(message.into()))
-        }
+        (true, false) => Err(UsageError::ResetWithKnobs.into()),
+        (false, true) => Err(UsageError::NoKnob.into()),
         (false, false) => change(args),
     }
 }
@@ -69,8 +62,8 @@ fn change(args: &SetArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The owner that a target belongs to. Users change what is in their own subtree by their own
-/// owner, and ask the host's for all else.
+/// Connects to the owner of a target: a user's own for cgroups in the user's subtree, the host's
+/// for others.
 fn owner_of(hierarchy: &Hierarchy, target: &str) -> Result<Owner> {
     if geteuid().is_root() || is_delegated(hierarchy, target) {
         return Owner::for_new_group(hierarchy);
@@ -87,7 +80,7 @@ fn owner_of(hierarchy: &Hierarchy, target: &str) -> Result<Owner> {
     }
 }
 
-/// Whether a cgroup was given to this user.
+/// Returns whether a cgroup was delegated to this user.
 fn is_delegated(hierarchy: &Hierarchy, target: &str) -> bool {
     let path = hierarchy.resolve(target);
     let is_writable = |path: &Path| {
@@ -97,19 +90,19 @@ fn is_delegated(hierarchy: &Hierarchy, target: &str) -> bool {
     path.is_ok_and(|path| is_writable(&path))
 }
 
-/// What all of the groups would be enforced by.
+/// Plan items of all groups.
 fn plan_of(groups: &[Group]) -> serde_json::Value {
     let items = groups.iter().filter_map(|group| group.plan.as_array());
     items.flatten().cloned().collect()
 }
 
-/// The bandwidth that the target has: as its owner was asked for it, or as the kernel has it.
+/// Present bandwidth of the target: as requested from its owner, otherwise as in the kernel.
 fn present_bandwidth(
     owner: &mut Owner,
     hierarchy: &Arc<Hierarchy>,
     target: &str,
 ) -> Option<Bandwidth> {
-    // A target that the owner does not know is refused when it is to be changed.
+    // The change itself reports an unknown target.
     let state = owner.show(Some(target)).ok();
     let group = state.and_then(|state| state.groups.into_iter().next());
     let asked = group.and_then(|group| Some(Bandwidth::of(group.knobs.quota?, group.knobs.burst)));
@@ -120,7 +113,7 @@ fn present_bandwidth(
     })
 }
 
-/// Switches bursts off for all groups of the owner, or on again unless its file says no.
+/// Switches bursts of all groups off, or on again unless the file disables them.
 fn switch_burst(enabled: bool, as_json: bool) -> Result<ExitCode> {
     let mut owner = Owner::for_new_group(&Hierarchy::find()?)?;
     owner.change(&Request::Burst { enabled })?;
@@ -139,17 +132,16 @@ fn switch_burst(enabled: bool, as_json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has the owner forget the knobs that were set.
+/// Resets the knobs of a target at the owner that has it.
 fn reset(args: &SetArgs) -> Result<ExitCode> {
     if args.plan.dry_run {
-        let message = "set --reset: has no --dry-run; `plimsoll show` says what is in force";
-        return Err(CommandError::Other(message.into()));
+        return Err(UsageError::ResetDryRun.into());
     }
     let target = match Hierarchy::find() {
         Ok(hierarchy) => name_for_owner(&hierarchy, &args.target),
         Err(_) => args.target.clone(),
     };
-    let mut refused = CommandError::Other(format!("set --reset: {NO_DAEMON}"));
+    let mut refused = CommandError::from(OwnerError::NoneToReset);
     for mut owner in Owner::all()? {
         let request = Request::Reset {
             target: target.clone(),

@@ -1,4 +1,4 @@
-//! `plimsoll debug --trace`: what is charged to a group's quota, as it happens.
+//! `plimsoll debug --trace`: prints charges and refills of a group's quota as they happen.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::error::{CommandError, Result};
 use crate::output;
 use crate::owner::Owner;
 
-/// The first line says what all are.
+/// First line, with the schema of all lines.
 #[derive(Serialize)]
 struct First {
     schema: &'static str,
@@ -23,7 +23,7 @@ struct First {
 }
 
 /// Prints a line of JSON for each change of the group's bandwidth until `duration` is over, or
-/// SIGINT or SIGTERM comes.
+/// SIGINT or SIGTERM arrives.
 pub fn run(group: &str, duration: Duration) -> Result<ExitCode> {
     let stop = Stop::on_signals()?;
     let cgroup = cgroup_of(group)?.cpu_file("");
@@ -37,7 +37,7 @@ pub fn run(group: &str, duration: Duration) -> Result<ExitCode> {
             printed.is_ok()
         },
     );
-    recorded.map_err(|error| CommandError::Other(format!("debug: {error}")))?;
+    recorded?;
     printed?;
     Ok(ExitCode::SUCCESS)
 }
@@ -65,6 +65,6 @@ fn print(line: Line) -> Result<()> {
         }),
         _ => serde_json::to_string(&line),
     };
-    let text = text.map_err(|error| CommandError::Other(format!("cannot print JSON: {error}")))?;
+    let text = text.map_err(CommandError::Json)?;
     output::print_line(&text)
 }

@@ -1,6 +1,5 @@
-//! The metrics of the daemon. What they need may be missing: an address that
-//! somebody else has, or that the machine has yet to get. Limits matter more,
-//! so the daemon goes on without them, says so, and tries again.
+//! Metrics of the daemon. If their address is in use, or does not exist yet, the daemon reports it
+//! and tries again, because limits matter more than metrics.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -15,30 +14,30 @@ use plimsoll_daemon::service::Handle;
 
 use crate::error::{CommandError, Result};
 
-/// What is wrong about them is told under this name.
+/// Name under which problems are reported.
 const ABOUT: &str = "metrics";
-/// Between attempts to listen.
+/// Time between attempts to listen.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
-/// What people should know of an address before others find out.
+/// Returns a warning about an address that others can reach.
 pub fn warning_of(address: SocketAddr) -> Option<String> {
     let is_open = !address.ip().is_loopback();
     is_open.then(|| {
         format!(
-            "metrics.listen: `{address}` is not loopback: whoever reaches it may read the names \
+            "metrics.listen: `{address}` is not loopback: every host that reaches it can read the names \
              of all cgroups; there is no password"
         )
     })
 }
 
-/// Serves metrics until it is stopped.
+/// Server of metrics; runs until it is stopped.
 pub struct Metrics {
     running: Sender<Infallible>,
     thread: JoinHandle<()>,
 }
 
 impl Metrics {
-    /// Begins to listen, now or as soon as that is possible.
+    /// Starts to listen, now or as soon as possible.
     pub fn start(address: SocketAddr, handle: Handle, log: Arc<Log>) -> Result<Self> {
         if let Some(warning) = warning_of(address) {
             log.warning(ABOUT, &warning);
@@ -57,10 +56,10 @@ impl Metrics {
         Ok(Self { running, thread })
     }
 
-    /// Closes every connection.
+    /// Closes all connections and ends.
     pub fn stop(self) {
         drop(self.running);
-        // What it panicked with has been printed.
+        // A panic has already been printed.
         let _ = self.thread.join();
     }
 }
@@ -72,7 +71,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Listens until there is nobody to listen for.
+    /// Listens until it is stopped; tries again after failures.
     fn keep(&self, mut server: Option<MetricsServer>, stopped: &Receiver<Infallible>) {
         while server.is_none() {
             if stopped.recv_timeout(TRY_AGAIN) == Err(RecvTimeoutError::Disconnected) {
@@ -80,7 +79,7 @@ impl Keeper {
             }
             server = self.try_to_listen();
         }
-        // Nothing is ever sent: this waits for the other end to go.
+        // Waits for the other end to close; no message is ever sent.
         let _ = stopped.recv();
     }
 
@@ -112,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_that_others_reach_is_told() {
+    fn address_beyond_loopback_gives_a_warning() {
         for (address, is_told) in [
             ("127.0.0.1:9464", false),
             ("127.1.2.3:1", false),

@@ -3,6 +3,7 @@
 mod metrics;
 mod notify;
 pub mod on_demand;
+mod panic;
 mod starter;
 
 use std::process::ExitCode;
@@ -25,7 +26,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::cli::DaemonArgs;
-use crate::error::{CommandError, Result};
+use crate::error::{CommandError, DaemonError, OwnerError, Result};
 use crate::output;
 use crate::owner::{Owner, wait_for_ownership};
 use metrics::Metrics;
@@ -33,15 +34,15 @@ use notify::Supervisor;
 pub use on_demand::remove_log;
 pub use starter::HostStarter;
 
-/// The word on standard output that a client waits for which has started an owner.
+/// Word on standard output that tells the starting client that the owner is ready.
 pub const READY: &str = "ready";
-/// Exit code of an owner that finds another.
+/// Exit code of an owner if another one exists.
 pub const EXIT_TAKEN: u8 = 3;
 
-/// Runs the service until somebody ends it.
+/// Runs the service until a signal ends it.
 pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
     if args.check {
-        let config = Config::read(&args.config).map_err(other)?;
+        let config = Config::read(&args.config)?;
         let nr_groups = config.rules.len();
         if let Some(warning) = config.metrics.and_then(metrics::warning_of) {
             output::tell(&warning);
@@ -49,20 +50,21 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
         output::print_line(&format!("{}: {nr_groups} groups", args.config.display()))?;
         return Ok(ExitCode::SUCCESS);
     }
+    panic::abort_on_panic();
     if args.on_demand {
         on_demand::close_inherited();
         on_demand::leave_the_client();
     }
     let least = match args.verbose {
-        // Its client prints what it writes at the start.
+        // Its client prints its output during the start.
         0 if args.on_demand => Priority::Warning,
         0 => Priority::Info,
         _ => Priority::Debug,
     };
     let log = Arc::new(Log::new(least));
-    // khugepaged makes huge pages at nice 19. Behind work that keeps all CPUs busy it would hold
-    // this process's memory for long. An old kernel has no such switch; the service runs all the
-    // same.
+    // Disables huge pages: khugepaged runs at nice 19, and behind work that keeps all CPUs busy it
+    // would hold this process's memory lock for long. Old kernels lack the switch, which is
+    // harmless.
     let _ = set_thp_disable(true);
     let hierarchy = Arc::new(Hierarchy::find()?);
     hierarchy.check_permission()?;
@@ -83,7 +85,7 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
     own(args, &log, &hierarchy, &runtime)
 }
 
-/// Owns the tree until somebody ends it.
+/// Owns the tree until a signal ends it.
 fn own(
     args: &DaemonArgs,
     log: &Arc<Log>,
@@ -91,7 +93,7 @@ fn own(
     runtime: &RuntimeFolder,
 ) -> Result<ExitCode> {
     let supervisor = Supervisor::of_this_process(log);
-    // From here on a signal waits until it can be handled.
+    // Signals are queued from here on.
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]);
     let signals = signals.map_err(CommandError::io("cannot handle signals"))?;
     let service = Service::start(Options {
@@ -102,13 +104,13 @@ fn own(
         heartbeat: supervisor.heartbeat(),
         log: Arc::clone(log),
     });
-    let service = service.map_err(other)?;
+    let service = service.map_err(|error| DaemonError::Service(error.into()))?;
     let handle = service.handle();
     let served = serve(&service, runtime, log);
     let (control, metrics) = match served {
         Ok(servers) => servers,
         Err(error) => {
-            // What was applied is put back.
+            // Undoes the applied limits.
             handle.stop();
             service.run();
             return Err(error);
@@ -128,7 +130,7 @@ fn own(
     if args.on_demand {
         remove_log(runtime);
     } else {
-        log.info("service", "ended; everything is as it was before");
+        log.info("service", "ended; all settings are restored");
     }
     Ok(if report.problems.is_empty() {
         ExitCode::SUCCESS
@@ -137,56 +139,43 @@ fn own(
     })
 }
 
-fn other(error: impl std::fmt::Display) -> CommandError {
-    CommandError::Other(error.to_string())
-}
-
-/// Takes over from an owner that a command has started: ended, it leaves its groups as they are.
+/// Takes over from an owner that a command has started, which leaves its groups in place when it
+/// ends.
 ///
 /// # Errors
-/// When the owner is another daemon, or cannot be asked or ended.
+/// When the owner is another daemon, does not answer, or does not end.
 fn succeed(runtime: &RuntimeFolder, hierarchy: &Hierarchy) -> Result<Ownership> {
     let Some(mut owner) = Owner::at(runtime)? else {
-        return wait_for_ownership(hierarchy, || {
-            format!(
-                "another process owns the cgroups below {}, and nobody answers in {}: it has \
-                 another PLIMSOLL_RUNTIME_DIR, or is in a container; end it first",
-                hierarchy.cpu_folder(hierarchy.base()).display(),
-                runtime.path().display()
-            )
+        return wait_for_ownership(hierarchy, || OwnerError::OtherRuntime {
+            cgroups: hierarchy.cpu_folder(hierarchy.base()),
+            runtime: runtime.path().to_owned(),
         });
     };
     let daemon = owner.show(None)?.daemon;
     if !daemon.config.as_os_str().is_empty() {
-        return Err(CommandError::Other(format!(
-            "a daemon runs already (pid {}); end it first, or change its file and use \
-             `plimsoll reload`",
-            daemon.pid
-        )));
-    }
-    let remains = || {
         let pid = daemon.pid;
-        format!("the owner that a command has started (pid {pid}) does not end; end it first")
-    };
-    // In another PID namespace its own number is another process's here.
+        return Err(DaemonError::RunsAlready { pid }.into());
+    }
+    let remains = || OwnerError::Remains { pid: daemon.pid };
+    // In another PID namespace its own pid would denote another process here.
     let is_ended = owner.pid().is_some_and(|pid| {
         // It may have ended by itself.
         kill(Pid::from_raw(pid), Signal::SIGTERM) != Err(Errno::EPERM)
     });
     if !is_ended {
-        return Err(CommandError::Other(remains()));
+        return Err(remains().into());
     }
     wait_for_ownership(hierarchy, remains)
 }
 
-/// Begins to answer: on the control socket, and with metrics.
+/// Starts to serve the control socket and metrics.
 fn serve(
     service: &Service,
     runtime: &RuntimeFolder,
     log: &Arc<Log>,
 ) -> Result<(Server, Option<Metrics>)> {
     let path = runtime.path().join(SOCKET);
-    let control = Server::bind(&path, Arc::new(service.handle())).map_err(other)?;
+    let control = Server::bind(&path, Arc::new(service.handle())).map_err(DaemonError::from)?;
     let Some(address) = service.config().metrics else {
         return Ok((control, None));
     };
@@ -199,7 +188,7 @@ fn serve(
     }
 }
 
-/// Signals mean what an operator expects of a service.
+/// Handles signals in a thread: SIGHUP reloads, others end.
 fn pass_on(mut signals: Signals, handle: Handle) {
     // Ends with the process.
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! What a supervisor such as systemd is told.
+//! Notifications to a supervisor such as systemd.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use sd_notify::NotifyState;
 /// The supervisor of this process, if it has one.
 pub struct Supervisor {
     log: Arc<Log>,
-    /// How often it wants a sign of life; `None`: never.
+    /// Interval within which it expects a sign of life; `None`: never.
     watchdog: Option<Duration>,
 }
 
 impl Supervisor {
-    /// The one that the environment names.
+    /// Finds the supervisor in the environment.
     pub fn of_this_process(log: &Arc<Log>) -> Self {
         let mut usec = 0;
         let wanted = sd_notify::watchdog_enabled(false, &mut usec);
@@ -33,7 +33,7 @@ impl Supervisor {
         }
     }
 
-    /// A sign of life, a few times as often as is wanted.
+    /// Returns a function that sends signs of life, at most four in each interval.
     pub fn heartbeat(&self) -> Heartbeat {
         let Some(interval) = self.watchdog.map(|watchdog| watchdog / 4) else {
             return Box::new(|| ());
@@ -44,18 +44,18 @@ impl Supervisor {
             let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
             if last.is_none_or(|last| now - last >= interval) {
                 *last = Some(now);
-                // The next one may reach it.
+                // The next one may succeed.
                 let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
             }
         })
     }
 
-    /// The service works.
+    /// Reports that the service is ready.
     pub fn ready(&self) {
         self.tell(&[NotifyState::Ready]);
     }
 
-    /// The service is ending.
+    /// Reports that the service is ending.
     pub fn stopping(&self) {
         self.tell(&[NotifyState::Stopping]);
     }

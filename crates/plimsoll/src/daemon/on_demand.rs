@@ -1,4 +1,4 @@
-//! An owner that a client has started: it has nothing in common with that client but the user.
+//! Detachment of an owner from the client that started it; they share only the user.
 
 use std::fs::{DirEntry, OpenOptions};
 use std::io::Write as _;
@@ -13,11 +13,11 @@ use plimsoll_engine::tasks;
 
 use super::READY;
 
-/// What the owner writes for people, from its start on.
+/// Log of the owner, in its runtime folder.
 const LOG: &str = "owner.log";
 
-/// Closes what the client has inherited and passed on, such as a lock of `flock` or the end of a
-/// pipe: it would be held for as long as the owner lives. Before anything else is open.
+/// Closes file descriptors inherited through the client, such as a lock of `flock` or the end of a
+/// pipe, which the owner would hold during its whole life. Must run before any other file is open.
 pub fn close_inherited() {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
         return;
@@ -25,27 +25,27 @@ pub fn close_inherited() {
     let name = |entry: std::io::Result<DirEntry>| entry.ok()?.file_name().into_string().ok();
     let files: Vec<i32> = entries.filter_map(name).flat_map(|it| it.parse()).collect();
     for file in files.into_iter().filter(|file| *file > 2) {
-        // That of the folder is closed by now.
+        // The descriptor of the listing itself is already closed.
         let _ = nix::unistd::close(file);
     }
 }
 
-/// Leaves the cgroup of the client, which may be limited, frozen, or killed as a whole with its
-/// unit. Only the root of the tree takes processes beside its groups; elsewhere an owner stays.
+/// Leaves the cgroup of the client, which may be limited, frozen, or killed with its unit. Only
+/// the root of the tree can have processes beside child cgroups; elsewhere the owner stays.
 pub fn leave_the_cgroup(hierarchy: &Hierarchy) {
     if geteuid().is_root() && hierarchy.base() == Path::new("") {
         let own = std::process::id().cast_signed();
-        // Where it may not, it works as its client does.
+        // Without permission it stays in the client's cgroup.
         let _ = plimsoll_cgroupfs::move_process(&hierarchy.folders(Path::new("")), own);
     }
 }
 
-/// Leaves the client's terminal, and the priority, policy and CPUs that the client may have been
-/// given: limits of one command are not to hold for the process that keeps those of all.
+/// Leaves the client's terminal, and resets priority, policy and CPU affinity, because settings of
+/// one command must not affect the owner of all groups.
 pub fn leave_the_client() {
-    // A new child leads no process group: this cannot fail for one.
+    // Cannot fail, because a new child leads no process group.
     let _ = setsid();
-    // Not allowed to everybody; then it runs as its client does. 0: this process.
+    // Without permission it keeps the client's settings. 0: this process.
     let _ = tasks::set_policy(0, libc::SCHED_OTHER);
     let _ = tasks::set_nice(0, 0);
     let mut all = CpuSet::new();
@@ -55,8 +55,8 @@ pub fn leave_the_client() {
     let _ = sched_setaffinity(Pid::from_raw(0), &all);
 }
 
-/// Tells the client that the owner answers, and keeps none of its files open. The client reads
-/// standard error to its end first, which is why that is closed before.
+/// Tells the client that the owner is ready, and closes the client's files: standard error first,
+/// which the client reads to its end.
 pub fn tell_ready(runtime: &RuntimeFolder) {
     let log = OpenOptions::new()
         .create(true)
@@ -66,13 +66,13 @@ pub fn tell_ready(runtime: &RuntimeFolder) {
     let nowhere = || OpenOptions::new().write(true).open("/dev/null");
     if let Ok(log) = log.or_else(|_| nowhere()) {
         let _ = dup2_stderr(&log);
-        // The client may have gone; others come.
+        // The client may have ended; other clients follow.
         let _ = writeln!(std::io::stdout(), "{READY}");
         let _ = dup2_stdout(&log);
     }
 }
 
-/// The last owner's lines are of no use once all groups are gone.
+/// Removes the log, which has no use after the last group.
 pub fn remove_log(runtime: &RuntimeFolder) {
     let _ = std::fs::remove_file(runtime.path().join(LOG));
 }

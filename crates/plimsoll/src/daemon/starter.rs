@@ -1,4 +1,4 @@
-//! Which enforcer the daemon has on this host.
+//! Choice of the daemon's enforcer on this host.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl HostStarter {
     fn stock(&self, mode: Mode) -> Result<Enforcing> {
         if mode == Mode::All {
             return Err(EngineError::SchedExt {
-                problem: "mode `all` takes a sched_ext scheduler; allowed without one: partial"
+                problem: "mode `all` needs a sched_ext scheduler; allowed without one: partial"
                     .into(),
             });
         }
@@ -58,10 +58,10 @@ impl HostStarter {
         })
     }
 
-    /// The scheduler in a mode, or as it is loaded.
+    /// Starts the scheduler in a mode, or as it is loaded.
     ///
     /// # Errors
-    /// Says what is missing on this host.
+    /// When this host lacks a requirement.
     #[cfg(feature = "sched-ext")]
     fn usable(&self, mode: Option<Mode>) -> Result<SchedExt> {
         let ready = plimsoll_scx::Host::readiness(&self.runtime);
@@ -79,12 +79,12 @@ impl HostStarter {
     #[cfg(not(feature = "sched-ext"))]
     fn usable(&self, _mode: Option<Mode>) -> Result<SchedExt> {
         Err(EngineError::SchedExt {
-            problem: "the scheduler is not in this build".into(),
+            problem: "this build has no scheduler".into(),
         })
     }
 
-    /// Starting a command must stay fast: by itself, the scheduler is loaded only for knobs
-    /// that nothing else can enforce.
+    /// Loads the scheduler only for knobs that control groups cannot enforce, so that commands
+    /// start fast.
     fn is_useful(&self, knobs: &Knobs, wanted: Option<Mode>) -> bool {
         #[cfg(feature = "sched-ext")]
         if let Some(loaded) = plimsoll_scx::Host::loaded(&self.runtime) {
@@ -138,7 +138,7 @@ impl Starter for HostStarter {
             EnforcerWanted::Cgroup if mode == Some(Mode::All) => Err(not_allowed(
                 "mode",
                 "all",
-                "it takes a sched_ext scheduler; allowed with --enforcer cgroup: partial",
+                "it needs a sched_ext scheduler; allowed with --enforcer cgroup: partial",
             )),
             EnforcerWanted::Cgroup => Ok(None),
             EnforcerWanted::Auto if mode == Some(Mode::All) => {

@@ -11,7 +11,7 @@ use plimsoll_load::{BurnReport, Document, ServiceReport, Stop};
 use super::outcome::{Burners, Outcome, PhaseResult, milliseconds, percent};
 use super::progress::Progress;
 use super::scenario::{GRACE, Job, Part, Phase, Scenario, WARMUP};
-use crate::error::{CommandError, Result};
+use crate::error::{CommandError, Result, WorkloadError};
 use crate::meter::Meter;
 use crate::nested::{Ended, Leash, Running};
 
@@ -112,10 +112,7 @@ impl<'a> Runner<'a> {
                 return Err(early.finish()?.failure());
             }
             if Instant::now() > end + GRACE + PATIENCE {
-                return Err(CommandError::Other(format!(
-                    "demo: phase {}: the service did not end in time",
-                    phase.key
-                )));
+                return Err(WorkloadError::ServiceTooLong { phase: phase.key }.into());
             }
             if meter.tick()? {
                 let left = end.saturating_duration_since(Instant::now());

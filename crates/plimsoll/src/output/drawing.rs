@@ -7,7 +7,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::error::{CommandError, Result};
+use crate::error::{CommandError, PictureError, Result};
 
 /// Font family of text; the viewer has a font of this kind.
 pub const FONT: &str = "sans-serif";
@@ -37,7 +37,7 @@ pub type Panel<'a> = DrawingArea<SVGBackend<'a>, Linear>;
 
 /// The error of a drawing.
 pub fn failed(error: impl std::fmt::Display) -> CommandError {
-    CommandError::Other(format!("plot: cannot draw: {error}"))
+    PictureError::Draw(error.to_string()).into()
 }
 
 /// Creates a drawing of `width` by `height` pixels.

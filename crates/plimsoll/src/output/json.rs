@@ -14,8 +14,7 @@ struct Document<'a, T> {
 
 /// Serialises a document.
 pub fn text(schema: &str, body: &impl Serialize) -> Result<String> {
-    serde_json::to_string_pretty(&Document { schema, body })
-        .map_err(|error| CommandError::Other(format!("cannot print JSON: {error}")))
+    serde_json::to_string_pretty(&Document { schema, body }).map_err(CommandError::Json)
 }
 
 /// Prints a document to standard output.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree, fontdb};
 
-use crate::error::{CommandError, Result};
+use crate::error::{CommandError, PictureError, Result};
 
 /// PNG pixels per SVG pixel, for high-resolution screens.
 const SCALE: f32 = 2.0;
@@ -40,10 +40,7 @@ impl Picture {
             Some("svg") => Format::Svg,
             Some("png") => Format::Png,
             _ => {
-                return Err(CommandError::Other(format!(
-                    "plot: `{}` has an unknown format; allowed: a name that ends in .svg or .png",
-                    path.display()
-                )));
+                return Err(PictureError::Format(path.to_owned()).into());
             }
         };
         let folder = path
@@ -51,10 +48,7 @@ impl Picture {
             .filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         if !folder.is_dir() {
-            return Err(CommandError::Other(format!(
-                "plot: `{}` cannot be written; allowed: a file in an existing folder",
-                path.display()
-            )));
+            return Err(PictureError::NoFolder(path.to_owned()).into());
         }
         Ok(Self {
             path: path.to_owned(),
@@ -76,7 +70,7 @@ impl Picture {
 /// Renders a drawing as PNG, with the built-in font, so that it looks the same
 /// on every system.
 fn png(svg: &str) -> Result<Vec<u8>> {
-    let failed = |why: String| CommandError::Other(format!("plot: cannot make a PNG: {why}"));
+    let failed = |why: String| CommandError::from(PictureError::Png(why));
     let mut fonts = fontdb::Database::new();
     fonts.load_font_data(FONT.to_vec());
     fonts.set_sans_serif_family(FONT_FAMILY);

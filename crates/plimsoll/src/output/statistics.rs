@@ -48,12 +48,12 @@ fn scheduled(counts: &BatchCounts) -> String {
 }
 
 fn scheduler_state(scheduler: &SchedulerSample) -> String {
-    let keeper = match scheduler.owner_pid {
-        0 => "nobody".into(),
+    let owner = match scheduler.owner_pid {
+        0 => "none".into(),
         pid => format!("pid {pid}"),
     };
     let mut text = format!(
-        "{}, mode {}, kept by {keeper}; {} tasks rescued, {} run for a lock, {} reloads",
+        "{}, mode {}, owner {owner}; {} fair-class fallbacks, {} boosts, {} reloads",
         scheduler.state,
         scheduler.mode,
         scheduler.nr_rescues,
@@ -76,7 +76,7 @@ fn scheduler_state(scheduler: &SchedulerSample) -> String {
 fn headroom_asked(headroom: &HeadroomSample) -> String {
     let share = percent(headroom.headroom_ppm.into());
     match (&headroom.in_force, &headroom.overruled) {
-        (Some(in_force), Some(less)) => format!("{in_force} asked ({less} too, which is less)"),
+        (Some(in_force), Some(less)) => format!("{in_force} asked (smaller demand: {less})"),
         (Some(in_force), None) => format!("{in_force} asked"),
         (None, _) => format!("{share} asked"),
     }
@@ -156,7 +156,7 @@ fn place(task: &TaskRate) -> &'static str {
     if task.background { "background" } else { "-" }
 }
 
-/// Usage rates of tasks, the fastest first; below, how many are left out.
+/// Usage rates of tasks, the fastest first, and the number of omitted ones.
 pub fn task_table(rates: &TaskRates) -> String {
     let mut table = borderless(["TASK", "COMMAND", "RATE", "TIER"]);
     for task in &rates.tasks {
@@ -255,7 +255,7 @@ mod tests {
         };
         let text = row(&sample, "headroom");
         assert!(
-            text.starts_with("1cpus asked (30% too, which is less);"),
+            text.starts_with("1cpus asked (smaller demand: 30%);"),
             "{text}"
         );
     }
@@ -273,7 +273,7 @@ mod tests {
         };
         let text = row(&sample, "scheduler");
         assert!(
-            text.starts_with("no limit of a normal group holds: down, mode all, kept by nobody"),
+            text.starts_with("no limit of a normal group holds: down, mode all, owner none"),
             "{text}"
         );
     }

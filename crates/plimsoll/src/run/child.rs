@@ -1,4 +1,4 @@
-//! Starting the command, and its exit code.
+//! Start of the command, and its exit code.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,8 +7,8 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 
 use crate::error::{CommandError, EXIT_FAILED, Result};
 
-/// Starts a command once its process has done `prepare`, which makes system
-/// calls only: it neither allocates nor locks.
+/// Starts a command after `prepare` has run in its process. `prepare` makes only system calls: it
+/// neither allocates nor locks.
 pub fn spawn_after(
     words: &[OsString],
     prepare: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
@@ -29,17 +29,17 @@ pub fn spawn_after(
     })
 }
 
-/// The exit code for a signal that ended the command, or kept it from starting.
+/// Exit code for a signal that ended the command, or prevented its start.
 pub fn killed_by(signal: i32) -> ExitCode {
     ExitCode::from(u8::try_from(128 + signal).unwrap_or(EXIT_FAILED))
 }
 
-/// The command's own exit code, or 128 + N when signal N killed it.
+/// Exit code of the command, or 128 + N if signal N killed it.
 pub fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status
         .code()
         .or_else(|| status.signal().map(|signal| 128 + signal));
-    // A process that has ended did so by one or the other.
+    // An ended process has either a code or a signal.
     ExitCode::from(
         code.and_then(|code| u8::try_from(code).ok())
             .unwrap_or(EXIT_FAILED),

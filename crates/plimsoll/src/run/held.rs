@@ -1,5 +1,5 @@
-//! A command that has a process already, and is not yet run: until then the
-//! process can be moved into its group.
+//! A process that waits before it executes its command, so that it can be moved into its group
+//! first.
 
 use std::ffi::OsString;
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _, pipe};
@@ -10,20 +10,21 @@ use std::thread::JoinHandle;
 use super::child;
 use crate::error::{CommandError, Result};
 
-/// What lets the command go.
+/// Byte that starts the command.
 const GO: u8 = b'g';
 
-/// A process before its command. Dropped, it ends without having run it.
+/// A process before it executes its command. Dropping it ends the process.
 pub struct Held {
     pid: i32,
-    /// Closed without a word, it ends the process.
+    /// Closing it without a byte ends the process.
     go: Option<PipeWriter>,
-    /// Starting a command returns only once it runs.
+    /// The thread that starts the process, because that returns only after the command is
+    /// executed.
     starter: Option<JoinHandle<Result<Child>>>,
 }
 
 impl Held {
-    /// Makes a process for a command.
+    /// Starts a process for a command.
     pub fn start(words: &[OsString]) -> Result<Self> {
         let failed = |error| CommandError::io("cannot make a pipe")(error);
         let (mut told, tell) = pipe().map_err(failed)?;
@@ -44,7 +45,7 @@ impl Held {
         let mut pid = [0; 4];
         match told.read_exact(&mut pid) {
             Ok(()) => held.pid = i32::from_ne_bytes(pid),
-            // There is no process, and why is what starting it says.
+            // There is no process; the result of the start has the reason.
             Err(error) => {
                 held.join()?;
                 return Err(CommandError::io("cannot start the command")(error));
@@ -53,15 +54,15 @@ impl Held {
         Ok(held)
     }
 
-    /// The process.
+    /// Pid of the process.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Runs the command.
+    /// Executes the command.
     pub fn let_go(mut self) -> Result<Child> {
         if let Some(mut go) = self.go.take() {
-            // If it is dead already, joining says so.
+            // If the process is dead, joining the thread returns the error.
             let _ = go.write_all(&[GO]);
         }
         self.join()
@@ -69,46 +70,45 @@ impl Held {
 
     fn join(&mut self) -> Result<Child> {
         drop(self.go.take());
-        let lost = || CommandError::Other("the command could not be started".into());
-        let starter = self.starter.take().ok_or_else(lost)?;
-        starter.join().map_err(|_| lost())?
+        let starter = self.starter.take().ok_or(CommandError::NotStarted)?;
+        starter.join().map_err(|_| CommandError::NotStarted)?
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         if self.starter.is_some() {
-            // It never ran: that is what was wanted.
+            // The command was never executed, as intended.
             let _ = self.join();
         }
     }
 }
 
-/// What the process has of us until it is let go.
+/// Pipe ends of the waiting process.
 struct Gate {
-    /// Where it tells its number.
+    /// Pipe to which it writes its pid.
     tell: PipeWriter,
-    /// Where it waits.
+    /// Pipe from which it reads the start byte.
     wait: PipeReader,
-    /// The other end of that, of which it has a copy.
+    /// Its copy of the other end of that pipe.
     go: RawFd,
 }
 
 fn start_waiting(words: Vec<OsString>, gate: Gate) -> JoinHandle<Result<Child>> {
     std::thread::spawn(move || {
         let (tell, wait, go) = (gate.tell.as_raw_fd(), gate.wait.as_raw_fd(), gate.go);
-        // Moved here, they are open until the command runs.
+        // Moved here, so that they stay open until the command is executed.
         let _gate = gate;
         child::spawn_after(&words, move || pass(tell, wait, go))
     })
 }
 
-/// Between fork and exec: tells the number, and waits to be let go.
+/// Between fork and exec: writes the pid, and waits for the start byte.
 fn pass(tell: RawFd, wait: RawFd, go: RawFd) -> io::Result<()> {
     // SAFETY: plain system calls on numbers of files that this process, a
     // child, has copies of; the buffers are on the stack and as long as told.
     unsafe {
-        // Else it would wait for itself.
+        // Its own copy would keep the pipe open.
         libc::close(go);
         let pid = libc::getpid().to_ne_bytes();
         if libc::write(tell, pid.as_ptr().cast(), pid.len()) != pid.len().cast_signed() {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_runs_when_it_is_let_go_and_not_before() {
+    fn command_runs_only_after_its_release() {
         let folder = tempfile::tempdir().unwrap();
         let mark = folder.path().join("mark");
         let held = Held::start(&words(&format!("echo $$ > {}", mark.display()))).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_dropped_never_runs() {
+    fn dropped_command_never_runs() {
         let folder = tempfile::tempdir().unwrap();
         let mark = folder.path().join("mark");
         let held = Held::start(&words(&format!("touch {}", mark.display()))).unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_says_so_once_it_is_let_go() {
+    fn command_that_cannot_run_fails_at_its_release() {
         let held = Held::start(&["/nowhere/at-all".into()]).unwrap();
         let error = held.let_go().unwrap_err();
         assert!(matches!(error, CommandError::NotFound { .. }), "{error}");

@@ -1,5 +1,5 @@
-//! `plimsoll run`: a command in a group of its own. The owner makes the group and keeps it; this
-//! process starts the command in it, passes signals on, and waits.
+//! `plimsoll run`: runs a command in a group of its own. The owner creates and keeps the group;
+//! this process starts the command in it, forwards signals, and waits.
 
 mod child;
 mod held;
@@ -18,10 +18,10 @@ use plimsoll_daemon::service::Starter as _;
 use plimsoll_daemon::state::Group;
 use plimsoll_engine::EngineError;
 use plimsoll_engine::enforcer::Sample;
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::host::Capabilities;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::plan::{Fidelity, Plan};
-use plimsoll_engine::policy_set::{GroupPolicy, PolicySet, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
 
 use crate::cli::RunArgs;
@@ -32,12 +32,12 @@ use crate::owner::{self, Owner};
 use held::Held;
 use signals::{Arrived, Signals};
 
-/// How often a group is looked at whose command has ended.
+/// Interval at which a group is polled after its command has ended.
 const LINGER_INTERVAL: Duration = Duration::from_millis(100);
-/// No more of a command is shown.
+/// Maximum length of a command in output.
 const SUBJECT_CHARS_MAX: usize = 1000;
 
-/// A group's name from its command: characters that a name may not have become `_`.
+/// Derives a group's name from its command; replaces invalid characters by `_`.
 fn default_name(command: &OsStr) -> String {
     let file = Path::new(command)
         .file_name()
@@ -54,7 +54,7 @@ fn default_name(command: &OsStr) -> String {
     format!("{stem}-{}", std::process::id())
 }
 
-/// The command as people recognise it. A request has a limited length, an argument list has not.
+/// Text of the command, shortened because the length of a request is limited.
 fn subject_of(command: &[OsString]) -> String {
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     let mut subject = output::one_line(&words.join(" "));
@@ -65,7 +65,7 @@ fn subject_of(command: &[OsString]) -> String {
     subject
 }
 
-/// Runs a command under knobs, and ends its group when nothing runs in it any more.
+/// Runs a command under knobs, and ends its group when the group is empty.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let knobs = args.knobs.knobs(None).map_err(EngineError::from)?;
     let hierarchy = Hierarchy::find()?;
@@ -95,14 +95,14 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         output::print_plan(&plan.unwrap_or_default(), args.json)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // From here on a signal waits until it can be handled.
+    // Signals are queued from here on.
     let mut signals = Signals::register()?;
     let held = Held::start(&args.command)?;
     let groups = owner.change(&request(held.pid()))?;
     groups.iter().for_each(warn_of_losses);
     let mut client = RunClient { owner, name };
     if let Some(signal) = signals.ending_now() {
-        // Sent before there was a command that it could have reached.
+        // Signals that arrived before the command was started.
         drop(held);
         client.end(true);
         return Ok(child::killed_by(signal));
@@ -121,38 +121,35 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         match sample {
             // A closed standard error must not hide the command's exit code.
             Some(sample) => drop(output::run_statistics(&sample, args.json)),
-            None => output::tell("no statistics: the group has ended before it was asked"),
+            None => output::tell("no statistics: the group has already ended"),
         }
     }
     Ok(child::exit_code(status))
 }
 
-/// Prints the plan of a user who may start no owner: to look takes no permission.
+/// Prints the plan for a user who may not start an owner; a dry run needs no permission.
 fn plan_here(hierarchy: Hierarchy, name: String, knobs: Knobs, args: &RunArgs) -> Result<ExitCode> {
     let hierarchy = Arc::new(hierarchy);
     let log = Arc::new(Log::new(Priority::Warning));
     let starter = HostStarter::new(&hierarchy, &RuntimeFolder::of_this_user(), &log);
     let choice = owner::choice(&args.plan);
     let scheduler = starter.choose(&knobs, choice.enforcer, choice.mode)?;
-    let wanted = PolicySet::new(vec![GroupPolicy {
+    let group = GroupPolicy {
         name,
         selector: Selector::Command,
         knobs,
         scheduler: scheduler.map(|scheduler| scheduler.mode),
-    }])?;
-    let host = Capabilities::of_this_host(&hierarchy);
-    let plan = match scheduler {
-        Some(scheduler) => Plan::with_sched_ext(&wanted, &host, scheduler),
-        None => Plan::new(&wanted, &host),
     };
+    let host = Capabilities::of_this_host(&hierarchy);
+    let plan = Plan::new(&group, &host, scheduler)?;
     plan.check(args.plan.best_effort)?;
     let plan = serde_json::to_value(plan.items).unwrap_or_default();
     output::print_plan(&plan, args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says on standard error which knobs `--best-effort` gave up, and which are enforced in another
-/// sense than their words.
+/// Prints on standard error the knobs that are not enforced (`--best-effort`) or only
+/// approximately.
 pub fn warn_of_losses(group: &Group) {
     let items = group.plan.as_array();
     for item in items.into_iter().flatten() {
@@ -170,15 +167,15 @@ pub fn warn_of_losses(group: &Group) {
     }
 }
 
-/// The group of this command, at its owner.
+/// The group of this command.
 struct RunClient {
     owner: Owner,
     name: String,
 }
 
 impl RunClient {
-    /// Ends the group, and returns what it has used. `None`: it has ended already, which is as
-    /// good; an owner that cannot be asked ends the group by itself once it is empty.
+    /// Ends the group, and returns its statistics. `None`: it has ended already, or the owner does
+    /// not answer; the owner ends an empty group by itself.
     fn end(&mut self, release: bool) -> Option<Sample> {
         let name = self.name.clone();
         let groups = self.owner.change(&Request::End { name, release }).ok()?;
@@ -190,18 +187,18 @@ impl RunClient {
             self.owner.find_next()?;
             self.owner.group(&self.name)
         });
-        // An owner that cannot be asked ends the group by itself.
+        // The owner ends an empty group by itself.
         let sample = group.ok().flatten().and_then(|group| group.statistics);
         sample.is_some_and(|sample| sample.processes > 0)
     }
 
-    /// The command has ended but processes that it started run on: their limits stay until they
-    /// end too, or until a signal asks for release. Returns whether one did.
+    /// Waits for processes that the ended command has started: their limits stay until they end,
+    /// or until a signal releases them. Returns whether a signal did.
     fn linger(&mut self, signals: &mut Signals) -> bool {
         if !self.is_populated() {
             return false;
         }
-        // The last of the dying take a moment to leave.
+        // Dying processes leave the cgroup with a delay.
         if signals.wait(LINGER_INTERVAL) == Arrived::Nothing && self.is_populated() {
             output::tell(
                 "the command has ended, but processes that it started run on; \

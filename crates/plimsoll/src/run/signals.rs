@@ -1,4 +1,4 @@
-//! Signals while a command runs: passed on to it.
+//! Forwarding of signals to the command.
 
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
@@ -14,32 +14,32 @@ use signal_hook::low_level::siginfo::{Cause, Origin};
 
 use crate::error::{CommandError, Result};
 
-/// Passed on to the command.
+/// Signals that are forwarded to the command.
 const FORWARDED: [i32; 9] = [
     SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCONT, SIGWINCH,
 ];
-/// Those that mean "end".
+/// Signals that request an end.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
-/// How often signals are looked for while waiting for something else too.
+/// Interval at which signals are polled during other waits.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a wait brought.
+/// Result of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrived {
-    /// Nothing that matters.
+    /// No signal that requests an end.
     Nothing,
-    /// Somebody wants an end.
+    /// A signal requests an end.
     Ending,
 }
 
-/// The signals of this process, held back from their default effect.
+/// Queue of this process's signals, which have no default effect.
 pub struct Signals {
     signals: SignalsInfo<WithOrigin>,
 }
 
 impl Signals {
-    /// From here on signals wait to be handled. Those that this process was
-    /// told to ignore (by `nohup`, say) stay ignored, for the command too.
+    /// Queues signals from here on. Signals that are ignored (such as by `nohup`) stay ignored,
+    /// also by the command.
     pub fn register() -> Result<Self> {
         let heard = FORWARDED.into_iter().filter(|signal| !is_ignored(*signal));
         let signals = SignalsInfo::<WithOrigin>::new(heard.chain([SIGCHLD]));
@@ -47,7 +47,7 @@ impl Signals {
         Ok(Self { signals })
     }
 
-    /// Waits for the command to end; passes on what arrives meanwhile.
+    /// Waits for the command to end; forwards signals meanwhile.
     pub fn until_child_ends(&mut self, child: &mut Child) -> Result<ExitStatus> {
         let failed = |error| CommandError::io("cannot wait for the command")(error);
         if let Some(status) = child.try_wait().map_err(failed)? {
@@ -55,7 +55,7 @@ impl Signals {
         }
         loop {
             let arrived: Vec<Origin> = self.signals.wait().collect();
-            // First what has arrived: the command may end of it.
+            // Forwards signals first, because the command may end by them.
             arrived.iter().for_each(|origin| forward(origin, child));
             if let Some(status) = child.try_wait().map_err(failed)? {
                 return Ok(status);
@@ -63,7 +63,7 @@ impl Signals {
         }
     }
 
-    /// A signal that means "end" and has arrived by now.
+    /// Returns a queued signal that requests an end.
     pub fn ending_now(&mut self) -> Option<i32> {
         let mut arrived = self.signals.pending().map(|origin| origin.signal);
         arrived.find(|signal| ENDING.contains(signal))
@@ -85,16 +85,15 @@ impl Signals {
     }
 }
 
-/// Passes a signal on, unless the terminal sent it: then the command has it
-/// already, as a member of the same process group. The end of a terminal is
-/// told to the leader of the session alone.
+/// Forwards a signal unless the terminal sent it: the command, as a member of the same process
+/// group, has then got it already. Only the session leader gets the SIGHUP of a terminal.
 fn forward(origin: &Origin, child: &Child) {
     let for_leader_alone = origin.signal == SIGHUP && getsid(None) == Ok(getpid());
     let has_it_already = origin.cause == Cause::Kernel && !for_leader_alone;
     if origin.signal == SIGCHLD || has_it_already {
         return;
     }
-    // A pid fits, and the child has not been waited for: it is its own.
+    // The pid fits, and is not reused before the child is waited for.
     let pid = Pid::from_raw(child.id().cast_signed());
     if let Ok(signal) = Signal::try_from(origin.signal) {
         let _ = kill(pid, signal);

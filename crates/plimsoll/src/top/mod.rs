@@ -24,7 +24,7 @@ use signal_hook::low_level::emulate_default_handler;
 pub use columns::Column;
 
 use crate::cli::TopArgs;
-use crate::error::{CommandError, Result};
+use crate::error::{Result, UsageError};
 use draw::Look as Appearance;
 use events::{Event, Events};
 use model::{Effect, Model};
@@ -66,8 +66,7 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
     }
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
     if is_dumb || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        let problem = "top needs a terminal as standard input and output; `top --once` does not";
-        return Err(CommandError::Other(problem.into()));
+        return Err(UsageError::NoTerminal.into());
     }
     let ended_by = live(model)?;
     if let Some(signal) = ended_by {

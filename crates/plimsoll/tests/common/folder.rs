@@ -1,4 +1,4 @@
-//! A scratch folder in which Plimsoll is run as a user runs it.
+//! Scratch folder in which Plimsoll runs as a user would run it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,20 +7,20 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A folder to run in, and the command that is tried there.
+/// A folder, and the command that is tested in it.
 pub struct Folder {
     folder: TempDir,
     command: &'static str,
 }
 
 impl Folder {
-    /// An empty folder. `command`: words that come before all others.
+    /// Creates an empty folder. `command`: the first arguments.
     pub fn for_command(command: &'static str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         Self { folder, command }
     }
 
-    /// The folder, with this file in it.
+    /// Adds a file to the folder.
     pub fn with(self, name: &str, text: &str) -> Self {
         fs::write(self.path(name), text).unwrap();
         self
@@ -30,7 +30,7 @@ impl Folder {
         self.folder.path().join(name)
     }
 
-    /// Plimsoll with the folder's command and these words, in the folder.
+    /// Runs Plimsoll in the folder, with the folder's command and further arguments.
     pub fn command(&self, words: &str) -> Command {
         let mut command = Command::new(super::binary());
         command
@@ -46,7 +46,7 @@ impl Folder {
         self.command(words).output().unwrap()
     }
 
-    /// What it prints where it must succeed.
+    /// Returns the output of a run that must succeed.
     pub fn good(&self, words: &str) -> String {
         let output = self.run(words);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -54,12 +54,12 @@ impl Folder {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What it prints with `--json` where it must succeed.
+    /// Returns the JSON of a run that must succeed.
     pub fn json(&self, words: &str) -> Value {
         serde_json::from_str(&self.good(&format!("{words} --json"))).unwrap()
     }
 
-    /// The one line that it says where it must fail.
+    /// Returns the one-line error of a run that must fail.
     pub fn refusal(&self, words: &str) -> String {
         let output = self.run(words);
         let errors = String::from_utf8(output.stderr).unwrap();

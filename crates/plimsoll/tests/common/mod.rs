@@ -34,22 +34,22 @@ use plimsoll_daemon::state::State;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A test binary that was killed must not stop the next one for ever.
+/// A killed test binary must not block the next one.
 const TURN_MAX: Duration = Duration::from_secs(600);
-/// What a group that is being removed may take to lose its last process.
+/// Time within which the last process leaves a group that is being removed.
 const CLEANUP_MAX: Duration = Duration::from_secs(20);
 
-/// Whether this is the emulated machine of `vm/run`, which is many times slower.
+/// Returns whether this is the emulated machine of `vm/run`, which is many times slower.
 pub fn in_vm() -> bool {
     std::env::var_os("PLIMSOLL_TEST_VM").is_some()
 }
 
-/// One of two values: for a real machine, for the emulated one.
+/// Chooses between the values for a real and for the emulated machine.
 pub fn native_or_vm<T>(native: T, vm: T) -> T {
     if in_vm() { vm } else { native }
 }
 
-/// A time that only has to be long enough.
+/// Time limit without a promise: it only has to be long enough.
 pub fn patience(native: Duration) -> Duration {
     native * native_or_vm(2, 8)
 }
@@ -58,8 +58,9 @@ pub fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// The binary under test. Cargo builds it beside the folder of the tests. (Its path is not part
-/// of them: test programs of two folders are the same, and so is what they see in virtual time.)
+/// The binary under test, which Cargo builds beside the folder of the tests. Its path is not
+/// compiled in, so that test programs of two folders are equal and give equal figures in virtual
+/// time.
 pub fn binary() -> PathBuf {
     let beside = || {
         let me = std::env::current_exe().unwrap();
@@ -68,7 +69,7 @@ pub fn binary() -> PathBuf {
     std::env::var_os("PLIMSOLL_BIN").map_or_else(beside, PathBuf::from)
 }
 
-/// Waits until something holds; panics with `what` when it never does.
+/// Waits for a condition; panics with `what` after the time limit.
 pub fn wait_until(what: &str, most: Duration, mut holds: impl FnMut() -> bool) -> Duration {
     let start = Instant::now();
     let most = patience(most);
@@ -82,16 +83,15 @@ pub fn wait_until(what: &str, most: Duration, mut holds: impl FnMut() -> bool) -
     start.elapsed()
 }
 
-/// States that a promise does not hold yet, for a reason that names the defect and the issue
-/// that mends it. Panics as soon as the promise holds, so that the mark goes with the defect.
+/// Marks a promise that is not kept yet; the reason names the defect and its issue. Panics as soon
+/// as the promise is kept, so that the mark is removed with the defect.
 pub fn known_defect(reason: &str, holds: bool) {
     let test = thread::current().name().unwrap_or("a test").to_owned();
     assert!(!holds, "{test} holds now; remove the mark: {reason}");
     println!("KNOWN DEFECT: {test}: {reason}");
 }
 
-/// Does something while the calling thread, and so all that it starts, is
-/// bound to one CPU.
+/// Runs a closure while the calling thread, and so its children, is bound to one CPU.
 pub fn on_one_cpu<T>(act: impl FnOnce() -> T) -> T {
     let me = Pid::from_raw(0);
     let before = sched_getaffinity(me).unwrap();
@@ -109,8 +109,8 @@ pub fn nr_cpus() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Whose turn it is: tests that measure have the machine to themselves, also
-/// across test binaries; the others share it.
+/// Lock of the machine: tests that measure hold it exclusively, also across test binaries; the
+/// others share it.
 struct Turn(File);
 
 impl Turn {
@@ -142,7 +142,7 @@ impl Turn {
     }
 }
 
-/// What is left of a command.
+/// Exit status and output of a command.
 #[derive(Debug)]
 pub struct Finished {
     pub status: ExitStatus,
@@ -151,7 +151,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// The exit code; panics for a command that was killed.
+    /// Returns the exit code; panics if the command was killed.
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| {
             panic!(
@@ -181,7 +181,7 @@ impl Finished {
             .unwrap_or_else(|error| panic!("not JSON ({error}): {}", self.stderr))
     }
 
-    /// The one line on standard error.
+    /// Returns the single line on standard error.
     pub fn one_line(&self) -> &str {
         let text = self.stderr.trim_end();
         assert!(
@@ -192,7 +192,7 @@ impl Finished {
     }
 }
 
-/// A command that runs; it is ended with the test.
+/// A running command; it ends with the test.
 pub struct Running {
     child: Child,
     stdout: PathBuf,
@@ -244,13 +244,13 @@ impl Running {
         }
     }
 
-    /// Ends it as a user would, and returns what it said.
+    /// Ends it by SIGTERM, and returns its output.
     pub fn stop(self) -> Finished {
         self.send(Signal::SIGTERM);
         self.finish(Duration::from_secs(20))
     }
 
-    /// Kills it without a chance to clean up.
+    /// Kills it by SIGKILL.
     pub fn kill_hard(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -276,11 +276,11 @@ impl Drop for Running {
     }
 }
 
-/// Runs a script of the shell in a mount namespace of its own, where nobody else
-/// sees what it mounts. Its words are to be added, `$0` first.
+/// Prepares a shell script in a private mount namespace. The caller adds the arguments, `$0`
+/// first.
 pub fn with_own_mounts(script: &str) -> Command {
-    // In a chroot `/` is no mount point: there each mount is made private by
-    // itself. Where one is still shared, nothing is done that others would see.
+    // In a chroot `/` is no mount point, so each mount is made private separately. The script
+    // stops if one is still shared.
     let private = "mount --make-rprivate / 2>/dev/null || \
                    cut -d' ' -f5 /proc/self/mountinfo | while read -r mount; do \
                    mount --make-private \"$mount\" 2>/dev/null; done\n\
@@ -298,7 +298,7 @@ pub fn with_own_mounts(script: &str) -> Command {
     command
 }
 
-/// A corner of this machine for one test.
+/// Cgroup and runtime folder of one test.
 pub struct Host {
     hierarchy: Arc<Hierarchy>,
     base: CpuGroup,
@@ -312,12 +312,12 @@ pub struct Host {
 }
 
 impl Host {
-    /// For a test that measures: no other test runs meanwhile.
+    /// Creates one for a test that measures; no other test runs meanwhile.
     pub fn alone() -> Self {
         Self::new(true)
     }
 
-    /// For a test that does not.
+    /// Creates one for a test that does not measure.
     pub fn shared() -> Self {
         Self::new(false)
     }
@@ -348,8 +348,8 @@ impl Host {
             clean: BTreeMap::new(),
             _turn: turn,
         };
-        // Other work on this machine must not disturb a measurement. A guest has no other work,
-        // and the test itself must not wait behind its loads.
+        // Keeps other work of the machine from disturbing a measurement. A guest has no other
+        // work, and the test must not wait behind its own loads.
         if !in_vm() {
             host.base.write_weight(2_000).unwrap();
         }
@@ -373,7 +373,7 @@ impl Host {
         self.runtime.path()
     }
 
-    /// The base as `PLIMSOLL_CGROUP_BASE` wants it.
+    /// The base as `PLIMSOLL_CGROUP_BASE` expects it.
     pub fn base_path(&self) -> String {
         format!("/{}", self.base.path().display())
     }
@@ -393,7 +393,7 @@ impl Host {
         self.base.child(format!("plimsoll-soft-{name}"))
     }
 
-    /// A cgroup that is not Plimsoll's, with knobs of its own.
+    /// A foreign cgroup, with knobs of its own.
     pub fn group(&mut self, name: &str) -> CpuGroup {
         self.base.enable_children().unwrap();
         let group = self.base.child(name);
@@ -406,13 +406,13 @@ impl Host {
         group
     }
 
-    /// A new file for what a command writes.
+    /// A new file for a command's output.
     fn stream(&self) -> PathBuf {
         let number = self.nr_streams.fetch_add(1, Ordering::Relaxed);
         self.streams.path().join(number.to_string())
     }
 
-    /// Plimsoll, ready to be started in this corner.
+    /// Plimsoll's command with the variables of this host.
     pub fn plimsoll<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(binary());
         command.args(arguments);
@@ -420,7 +420,7 @@ impl Host {
         command
     }
 
-    /// Keeps a Plimsoll that is started somehow to this corner.
+    /// Sets the variables that confine Plimsoll to this host.
     pub fn confine(&self, command: &mut Command) {
         command
             .env("PLIMSOLL_CGROUP_BASE", self.base_path())
@@ -455,12 +455,12 @@ impl Host {
         self.start(run_load(knobs, load))
     }
 
-    /// Runs Plimsoll to its end.
+    /// Runs Plimsoll and waits for its end.
     pub fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Finished {
         self.start(arguments).finish(Duration::from_secs(60))
     }
 
-    /// Starts a command that is not Plimsoll's business in a cgroup.
+    /// Starts a command in a foreign cgroup.
     pub fn start_in<S: AsRef<OsStr>>(
         &self,
         group: &CpuGroup,
@@ -481,7 +481,7 @@ impl Host {
         wait_until("it is in its cgroup", Duration::from_secs(10), || {
             let places = membership(running.pid());
             let here = places.lines().filter(|line| line.ends_with(&place));
-            // A daemon may have claimed it by now.
+            // A daemon may have matched it already.
             let is_claimed = ["/plimsoll/", "/plimsoll-batch/"]
                 .iter()
                 .any(|parent| places.contains(parent));
@@ -500,8 +500,8 @@ impl Host {
         self.run(["show", name, "--json"]).good().json()["group"].clone()
     }
 
-    /// Every knob below the base, which processes are where, and what is in
-    /// the runtime folder (but for its locks).
+    /// Snapshot of all knobs and processes below the base, and of the runtime folder without its
+    /// locks.
     pub fn snapshot(&self) -> BTreeMap<PathBuf, String> {
         let mut found = BTreeMap::new();
         for folder in self.base.folders() {
@@ -526,36 +526,35 @@ impl Host {
         found
     }
 
-    /// Whether everything is as it was before Plimsoll did anything.
+    /// Returns whether everything equals the first snapshot.
     pub fn is_clean(&self) -> bool {
         self.end_idle_owner() && self.snapshot() == self.clean
     }
 
-    /// Panics unless everything is as it was before.
+    /// Panics unless everything equals the first snapshot.
     pub fn assert_clean(&self) {
         self.assert_as(&self.clean);
     }
 
-    /// Panics unless everything is as in a snapshot. An owner that has nothing to do is ended
-    /// first: with it go its socket and its log.
+    /// Panics unless everything equals a snapshot. An idle owner is ended first, which removes its
+    /// socket and log.
     pub fn assert_as(&self, before: &BTreeMap<PathBuf, String>) {
         self.end_idle_owner();
         assert_same(before, &self.snapshot());
     }
 
-    /// The state of the owner of this corner, if one runs.
+    /// Reads the state of this host's owner, if one runs.
     pub fn owner(&self) -> Option<State> {
         owner_at(&self.runtime().join(SOCKET))
     }
 
-    /// The process of the owner, which is there.
+    /// Pid of the running owner.
     pub fn owner_pid(&self) -> i32 {
         let state = self.owner().expect("no owner runs");
         state.daemon.pid.cast_signed()
     }
 
-    /// Ends an owner that has no groups, which would end by itself a little later. Returns
-    /// whether none is left.
+    /// Ends an owner without groups, which would soon end by itself. Returns whether none is left.
     pub fn end_idle_owner(&self) -> bool {
         match self.owner() {
             None => true,
@@ -567,11 +566,11 @@ impl Host {
         }
     }
 
-    /// Kills the owner without a chance to clean up.
+    /// Kills the owner by SIGKILL.
     pub fn kill_owner(&self) {
         let pid = self.owner_pid();
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        // Its lock on the tree goes with its last thread, which may outlive the first.
+        // Its lock on the tree is released with its last thread, which may outlive the first.
         wait_until("the owner is gone", CLEANUP_MAX, || {
             !is_alive(pid) && threads_of(pid).len() <= 1
         });
@@ -607,7 +606,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // One that a test has stopped or killed does not answer.
+        // An owner that a test has stopped or killed does not answer.
         if let Some(state) = self.owner() {
             let _ = kill(
                 Pid::from_raw(state.daemon.pid.cast_signed()),
@@ -628,7 +627,7 @@ pub fn owner_at(socket: &Path) -> Option<State> {
     };
     match Client::connect(socket).ok()??.ask(&request).ok()? {
         Answer::State(state) => Some(*state),
-        // It has ended meanwhile.
+        // The owner has ended meanwhile.
         Answer::Ending => None,
         other => panic!("the owner answers {other:?}"),
     }
@@ -641,7 +640,7 @@ pub fn end_owner(pid: i32) {
     wait_until("the owner has ended", CLEANUP_MAX, || !is_alive(pid));
 }
 
-/// A folder in memory, as `/run` is, where there is one: journals are synced.
+/// A folder in memory, like `/run`, if there is one, because journals are synced.
 fn memory_folder() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
@@ -693,7 +692,7 @@ pub fn text(path: &Path) -> String {
         .to_owned()
 }
 
-/// A knob of a cgroup as the kernel has it.
+/// Reads a knob of a cgroup from the kernel.
 pub fn knob(group: &CpuGroup, name: &str) -> String {
     text(&group.cpu_file(name))
 }
@@ -705,12 +704,12 @@ pub fn bandwidth_us(group: &CpuGroup) -> (i64, u64, u64) {
     (quota, now.period_usec, now.burst_usec)
 }
 
-/// A shell that runs the tests in the background makes them ignore these, and
-/// what is ignored stays so in every child.
+/// A shell that runs the tests in the background makes them ignore these signals, and children
+/// inherit that.
 fn hear_every_signal() {
     for ignored in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP] {
-        // SAFETY: the default action replaces another disposition; no handler
-        // of ours is installed or lost.
+        // SAFETY: the default action replaces another disposition; no handler is installed or
+        // lost.
         unsafe { signal(ignored, SigHandler::SigDfl) }.unwrap();
     }
 }
@@ -738,7 +737,7 @@ pub fn task_ns(tid: i32) -> Option<u64> {
 }
 
 /// CPU time of all tasks of a guest, in nanoseconds: of the top cgroups, and of each thread of the
-/// root, where the kernel's own are. On v1 the root counts all.
+/// root, such as kernel threads. On v1 the root counts all tasks.
 pub fn busy_ns() -> u64 {
     let root = Path::new("/sys/fs/cgroup");
     if let Ok(all) = fs::read_to_string(root.join("cpuacct/cpuacct.usage")) {
@@ -781,12 +780,12 @@ pub fn membership(pid: i32) -> String {
     text.lines().filter(matters).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether any thread of a process runs: the first may end before the others, which keep its
-/// files open.
+/// Returns whether any thread of a process lives: the first may end before the others, which keep
+/// its files open.
 pub fn is_alive(pid: i32) -> bool {
     let lives = |tid: i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-        // What is behind the command's name in brackets.
+        // The fields behind the command's name in brackets.
         let state = stat
             .rsplit(") ")
             .next()
@@ -846,7 +845,7 @@ pub fn folders_below(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Ends what runs in a cgroup of the test's own, and removes it if it can.
+/// Kills the processes of a test's cgroup, and removes it if possible.
 fn empty_and_remove(folder: &Path) {
     // A throttled process cannot die.
     let _ = fs::write(folder.join("cpu.cfs_quota_us"), "-1");

@@ -1,5 +1,5 @@
-//! SPEC 3, reaction: how soon idle time is back at the headroom after a jump of the main load,
-//! and how soon side work has the room after a fall.
+//! SPEC 3, reaction: time until idle time is back at the headroom after a jump of the service
+//! load, and until batch work uses the free time after a fall.
 
 use std::thread;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use plimsoll_cgroupfs::CpuGroup;
 use super::switches::{Trace, now_us};
 use super::{Running, ms, nr_cpus, tasks_below};
 
-/// Of the group that asks, in percent of the machine.
+/// Headroom in percent of the machine.
 const HEADROOM: f64 = 30.0;
 /// Points, as for SPEC's table.
 const WITHIN: f64 = 2.0;
-/// After a fall side work has the room.
+/// Time after a fall until batch work uses the free time.
 const ROOM: Duration = Duration::from_millis(100);
 /// The window of the law.
 const LAW: Duration = Duration::from_millis(100);
@@ -24,15 +24,15 @@ const STEPS: usize = 12;
 /// An enforcer's promise.
 #[derive(Debug, Clone, Copy)]
 pub struct Reaction {
-    /// So soon after a jump idle time is back.
+    /// Time after a jump until idle time is back.
     pub back: Duration,
-    /// The length of a measurement after a jump: some turns in which side work comes and goes.
-    /// Work that is late by a tenth of it is 3 to 5 points off.
+    /// The length of a measurement after a jump: some periods in which batch work is throttled and
+    /// released. A delay of a tenth of it is 3 to 5 points.
     pub window: Duration,
-    /// The `grain` that the enforcer gives to the core: what each CPU may run beyond the law in a
-    /// single window. Only the mean shows that the reaction is in time.
+    /// The `grain` of the enforcer: time that each CPU may run beyond the law in a single window.
+    /// Only the mean shows that the reaction is in time.
     pub grain: Duration,
-    /// The least that the main load gets, in percent of the machine; it wants half of it.
+    /// Minimum share of the service load, in percent of the machine; it demands half.
     pub main_least: f64,
 }
 
@@ -47,7 +47,7 @@ pub const QUOTAS: Reaction = Reaction {
     back: Duration::from_millis(30),
     window: LAW,
     grain: Duration::from_millis(10),
-    // The stock kernel gives side work of the normal class its fair share where the two meet.
+    // On the stock kernel batch work has its fair share where it meets the service.
     main_least: 33.0,
 };
 
@@ -69,8 +69,8 @@ impl Shares {
         }
     }
 
-    /// Others, such as the daemon, may take of the headroom, so soon before the end of a window
-    /// that nothing could make up for it.
+    /// Other work, such as the daemon, may use the headroom so late in a window that it cannot be
+    /// balanced.
     fn leaves_headroom(&self, within: f64) -> bool {
         self.side + self.main <= 100.0 - HEADROOM + within
     }
@@ -80,9 +80,9 @@ impl Shares {
     }
 }
 
-/// Stops and continues a main load of half the machine beside side work, and says whether
+/// Stops and continues a service load of half the machine beside batch work, and says whether
 /// 1. the headroom is back when it is due after a jump, and
-/// 2. side work has the room, and not the headroom, 100 ms after a fall.
+/// 2. batch work has the room, and not the headroom, 100 ms after a fall.
 ///
 /// Both hold on average within the points of SPEC's table, and in the law's window after each
 /// step within what all CPUs can run in a grain, SPEC's and the core's bound of a single window.
@@ -128,11 +128,11 @@ pub fn is_prompt(promise: Reaction, load: &Running, main: &CpuGroup, side: &CpuG
             && law.iter().all(is_lawful);
         (short, is_kept)
     };
-    println!("The main load jumps.");
+    println!("The service load jumps.");
     let (jumped, is_back) = is_kept(&jumps, promise.back, promise.window);
     let is_there = |shares: &Shares| shares.main >= promise.main_least;
-    assert!(jumped.iter().all(is_there), "the main load is not there");
-    println!("The main load falls.");
+    assert!(jumped.iter().all(is_there), "the service load is not there");
+    println!("The service load falls.");
     let (_, has_room) = is_kept(&falls, ROOM, LAW);
     [is_back, has_room]
 }

@@ -1,5 +1,5 @@
-//! The run time of tasks between any two moments, to the microsecond, from the kernel's trace of
-//! switches: `cpu.stat` lacks the time since the last tick of 4 ms.
+//! Run time of tasks between any two moments, to the microsecond, from the kernel's trace of
+//! switches, because `cpu.stat` lacks the time since the last tick of 4 ms.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use nix::time::{ClockId, clock_gettime};
 use super::nr_cpus;
 
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
-/// Of each CPU: some 100 bytes for each switch.
+/// Buffer size of each CPU: about 100 bytes for each switch.
 const BUFFER_KIB: &str = "4096";
 
 /// The clock of a trace, in microseconds.
@@ -19,7 +19,7 @@ pub fn now_us() -> u64 {
     now.tv_sec() as u64 * 1_000_000 + now.tv_nsec() as u64 / 1000
 }
 
-/// A trace that is being taken, until it is dropped.
+/// A running trace; dropping it stops it.
 pub struct Trace {
     instance: PathBuf,
 }
@@ -51,7 +51,7 @@ impl Drop for Trace {
     }
 }
 
-/// One switch: from then on a CPU runs another task.
+/// A switch: from then on a CPU runs another task.
 #[derive(Debug, Clone, Copy)]
 struct Switch {
     at_us: u64,
@@ -88,8 +88,8 @@ impl Switches {
         self.0.values().map(of_cpu).sum()
     }
 
-    /// The most that tasks run in any window of a length that begins with a turn of theirs, between
-    /// two moments, in microseconds.
+    /// Maximum run time of tasks in any window of a given length that begins with a run of theirs,
+    /// between two moments, in microseconds.
     pub fn most_us(&self, tids: &[i32], window_us: u64, from_us: u64, to_us: u64) -> u64 {
         let turns = self.0.values().flatten();
         let turns = turns.filter(|switch| tids.contains(&switch.next) && switch.at_us < to_us);

@@ -1,4 +1,4 @@
-//! Attributes of cgroups, and who comes before whom.
+//! Attributes of cgroups, and the precedence of the origins of knobs.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ fn claim(group: &CpuGroup, knobs: &str) -> String {
 }
 
 #[test]
-fn the_command_line_comes_before_an_attribute_and_that_before_the_file() {
+fn command_line_overrides_attributes_which_override_the_file() {
     let mut host = Host::shared();
     let _turn = AttributesTurn::take();
     let group = host.group("tenant");
@@ -35,7 +35,7 @@ fn the_command_line_comes_before_an_attribute_and_that_before_the_file() {
     assert_eq!(origin(), Origin::Attributes);
     host.run(["set", &name, "--quota", "40ms/100ms"]).good();
     assert_eq!((quota_us(&group), origin()), (40_000, Origin::CommandLine));
-    // What is said below does not matter as long as somebody above says it.
+    // A knob of lower precedence has no effect.
     set_attribute(&group, "quota", "70ms/100ms");
     daemon.reload_with(
         &("allow-xattr = [\"quota\"]\n".to_owned() + &claim(&group, "quota = \"80ms/100ms\"")),
@@ -50,11 +50,11 @@ fn the_command_line_comes_before_an_attribute_and_that_before_the_file() {
 }
 
 #[test]
-fn an_attribute_is_in_force_and_goes_with_it() {
+fn attribute_is_in_force_until_it_is_removed() {
     let mut host = Host::shared();
     let _turn = AttributesTurn::take();
     let group = host.group("tenant");
-    // No rule claims it: its owner does.
+    // No group of the file matches it; it has only attributes.
     let daemon = Daemon::start(&host, "allow-xattr = [\"class\"]\n");
     assert!(daemon.names().is_empty());
     for _ in 0..3 {
@@ -68,7 +68,7 @@ fn an_attribute_is_in_force_and_goes_with_it() {
 }
 
 #[test]
-fn an_attribute_of_a_knob_that_is_not_allowed_is_ignored_and_counted() {
+fn attribute_of_a_forbidden_knob_is_ignored_and_counted() {
     let mut host = Host::shared();
     let _turn = AttributesTurn::take();
     let group = host.group("tenant");
@@ -79,7 +79,7 @@ fn an_attribute_of_a_knob_that_is_not_allowed_is_ignored_and_counted() {
     wait_until("it is counted", SHORT, || refused(&daemon) > before);
     daemon.wait_for_log("user.plimsoll.quota: `90ms/100ms`");
     assert_eq!(quota_us(&group), 30_000);
-    // Once it is allowed, it holds.
+    // It applies once the file permits it.
     let allowed = text.replace("[\"class\"]", "[\"class\", \"quota\"]");
     daemon.reload_with(&allowed);
     wait_for_quota(&daemon, &group, 90_000);
@@ -90,7 +90,7 @@ fn an_attribute_of_a_knob_that_is_not_allowed_is_ignored_and_counted() {
 }
 
 #[test]
-fn a_bad_attribute_is_ignored_logged_and_counted_and_a_sound_one_beside_it_holds() {
+fn bad_attribute_is_ignored_logged_and_counted_without_effect_on_others() {
     let mut host = Host::shared();
     let _turn = AttributesTurn::take();
     let group = host.group("tenant");
@@ -122,15 +122,14 @@ fn a_bad_attribute_is_ignored_logged_and_counted_and_a_sound_one_beside_it_holds
 }
 
 #[test]
-fn an_attribute_that_cannot_be_had_beside_the_file_does_not_undo_the_file() {
+fn attribute_in_conflict_with_the_file_leaves_the_file_in_force() {
     let mut host = Host::shared();
     let _turn = AttributesTurn::take();
     let (jobs, web) = (host.group("jobs"), host.group("web"));
     let text = "allow-xattr = [\"weight\", \"burst\", \"cap\", \"per-task\"]\n".to_owned()
         + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"")
         + &rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
-    // Sound and allowed, each of them; but an idle cgroup has no weight, and
-    // a cgroup one quota.
+    // Each is valid and permitted, but an idle cgroup has no weight, and a cgroup has one quota.
     let set_all = || {
         set_attribute(&jobs, "weight", "200");
         set_attribute(&web, "weight", "300");
@@ -157,7 +156,7 @@ fn an_attribute_that_cannot_be_had_beside_the_file_does_not_undo_the_file() {
     assert!(refused(&daemon) >= 3);
     daemon.reload().good();
     expect(&daemon);
-    // Nor what is `set`, and it holds again when that does not.
+    // Nor does it undo a `set`; it applies again after the reset.
     host.run(["set", &shown(&web), "--class", "batch"]).good();
     assert!(is_idle(&web));
     host.run(["set", &shown(&web), "--reset"]).good();
@@ -174,7 +173,7 @@ fn an_attribute_that_cannot_be_had_beside_the_file_does_not_undo_the_file() {
 }
 
 #[test]
-fn a_cgroup_that_comes_with_attributes_has_them_and_is_forgotten_with_them() {
+fn attributes_of_a_new_cgroup_apply_and_are_dropped_with_it() {
     let mut host = Host::shared();
     let _turn = AttributesTurn::take();
     host.group("bystander");
@@ -200,7 +199,7 @@ fn nr_reads(daemon: &Daemon) -> u64 {
 }
 
 #[test]
-fn attributes_that_are_written_in_a_loop_are_read_ten_times_a_second_and_the_last_one_holds() {
+fn attributes_written_in_a_loop_are_read_ten_times_a_second_and_the_last_applies() {
     const LOOP: Duration = Duration::from_secs(3);
     let mut host = Host::shared();
     let _turn = AttributesTurn::take();
@@ -228,7 +227,7 @@ fn attributes_that_are_written_in_a_loop_are_read_ten_times_a_second_and_the_las
     );
     set_attribute(&group, "quota", "50ms/100ms");
     wait_for_quota(&daemon, &group, 50_000);
-    // Ten times a second; what else comes and goes on the host is read, too.
+    // Ten times a second, and a margin for other cgroups on the host.
     assert!(reads <= 20 * took.as_secs() + 100, "{reads} of {nr_writes}");
     remove_attribute(&group, "quota");
     daemon.stop();

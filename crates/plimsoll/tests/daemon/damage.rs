@@ -1,13 +1,12 @@
-//! Damaged files: a configuration is refused as a whole; of the daemon's own
-//! files what can be read holds.
+//! Damaged files: a configuration is refused as a whole; of the daemon's own files the valid part
+//! applies.
 
 use std::fs;
 
 use crate::common::{Host, wait_until};
 use crate::rig::{Daemon, SHORT, is_idle, of_cgroup, quota_us, rule, shown};
 
-/// What `plimsoll daemon` says when it refuses its configuration. It fails if
-/// the daemon starts.
+/// Returns the error of `plimsoll daemon` for its configuration. Fails if the daemon starts.
 fn refusal(daemon: &Daemon) -> String {
     let config = daemon.config();
     let refused = daemon
@@ -73,8 +72,7 @@ fn a_start_with_a_broken_configuration_undoes_nothing_of_an_earlier_daemon() {
     daemon.stop();
 }
 
-/// Damages a file of a daemon that was killed, starts another, and returns
-/// what that says.
+/// Damages a file of a killed daemon, starts another, and returns its log.
 fn start_with_damage(file: &str, damage: &[u8]) -> String {
     let mut host = Host::shared();
     let web = host.group("web");
@@ -97,15 +95,15 @@ fn start_with_damage(file: &str, damage: &[u8]) -> String {
 }
 
 #[test]
-fn a_damaged_list_of_what_was_set_is_put_aside_and_told() {
+fn damaged_list_of_set_knobs_is_put_aside_and_reported() {
     for damage in [&b"{\"overrides\": 7}"[..], b"", b"\0\0\0\0", b"{\"over"] {
-        let said = start_with_damage("remembered.json", damage);
-        assert!(said.contains("remembered.json"), "{said}");
+        let said = start_with_damage("requested.json", damage);
+        assert!(said.contains("requested.json"), "{said}");
     }
 }
 
 #[test]
-fn a_damaged_list_of_shared_changes_is_put_aside_and_told() {
+fn damaged_list_of_shared_changes_is_put_aside_and_reported() {
     for damage in [&b"{\"created\": 7}"[..], b"\0\0\0\0", b"{\"crea"] {
         let said = start_with_damage("shared.json", damage);
         assert!(said.contains("shared.json"), "{said}");
@@ -113,7 +111,7 @@ fn a_damaged_list_of_shared_changes_is_put_aside_and_told() {
 }
 
 #[test]
-fn a_damaged_journal_is_told_and_does_not_keep_the_daemon_from_working() {
+fn damaged_journal_is_reported_and_the_daemon_works() {
     for damage in [
         &b"garbage\n"[..],
         b"{\"version\":1}\n{]\n",
@@ -125,7 +123,7 @@ fn a_damaged_journal_is_told_and_does_not_keep_the_daemon_from_working() {
 }
 
 #[test]
-fn a_journal_that_was_cut_off_is_undone_as_far_as_it_goes() {
+fn truncated_journal_is_undone_as_far_as_it_is_valid() {
     let mut host = Host::shared();
     let (one, two) = (host.group("g1"), host.group("g2"));
     let pattern = format!("{}/g*", host.base_path());

@@ -1,4 +1,4 @@
-//! Cgroups and processes that come and go while the daemon runs.
+//! Cgroups and processes that start and end while the daemon runs.
 
 use nix::sys::signal::Signal;
 use plimsoll_engine::knobs::Bandwidth;
@@ -14,7 +14,7 @@ fn jobs(host: &Host) -> String {
     rule("jobs", &of_cgroup(&pattern), "quota = \"30ms/100ms\"")
 }
 
-/// The host's base lets its children have knobs.
+/// The host's base enables the controller for its children.
 fn host_with_children() -> Host {
     let mut host = Host::shared();
     host.group("bystander");
@@ -52,7 +52,7 @@ fn a_tree_of_cgroups_that_is_made_at_once_is_found_to_its_depth() {
 }
 
 #[test]
-fn what_goes_is_forgotten_and_what_comes_in_its_place_is_limited_anew() {
+fn removed_cgroup_is_dropped_and_its_successor_is_limited() {
     let host = host_with_children();
     let daemon = Daemon::start(&host, &jobs(&host));
     let group = host.base().child("job-same");
@@ -72,7 +72,7 @@ fn what_goes_is_forgotten_and_what_comes_in_its_place_is_limited_anew() {
 }
 
 #[test]
-fn one_that_is_made_at_once_in_the_place_of_another_has_nothing_of_that() {
+fn recreated_cgroup_inherits_nothing_from_its_predecessor() {
     let mut host = Host::shared();
     let web = of_cgroup(&shown(&host.group("web")));
     let web = rule("web", &web, "headroom = \"30%\"");
@@ -87,13 +87,13 @@ fn one_that_is_made_at_once_in_the_place_of_another_has_nothing_of_that() {
     for _ in 0..3 {
         daemon.send(Signal::SIGSTOP);
         group.create().unwrap();
-        // What is found is not what a new one has.
+        // The found values differ from those of a new cgroup.
         group.write_weight(50).unwrap();
         let found = Bandwidth::of("70ms/100ms".parse().unwrap(), None);
         group.write_cpu_max(&found.into()).unwrap();
         daemon.send(Signal::SIGCONT);
         wait_until("it is a batch group", SHORT, || is_idle(&group));
-        // All has been written when it answers; then it hears of both at once.
+        // All has been written when it answers; it gets both events at once.
         daemon.state();
         daemon.send(Signal::SIGSTOP);
         remove_group(&group);
@@ -151,7 +151,7 @@ fn a_group_whose_processes_end_stays_for_the_next() {
 }
 
 #[test]
-fn a_group_of_the_daemons_own_that_somebody_removes_is_made_again() {
+fn own_cgroup_that_is_removed_externally_is_created_again() {
     let mut host = Host::shared();
     host.group("home");
     let sleeper = Sleeper::new(&format!("plimsoll-again-{}", std::process::id()));
@@ -169,8 +169,8 @@ fn a_group_of_the_daemons_own_that_somebody_removes_is_made_again() {
     daemon.stop();
 }
 
-/// Removes a cgroup and does not mind that it comes again. The folder that is
-/// watched goes last: the daemon removes the others then.
+/// Removes a cgroup, which may be created again. Removes the watched folder last, because the
+/// daemon then removes the others.
 fn remove_once(group: &plimsoll_cgroupfs::CpuGroup) {
     for folder in group.folders().into_iter().rev() {
         for child in crate::common::folders_below(&folder) {

@@ -1,4 +1,4 @@
-//! Kernel files that others write while the daemon keeps them.
+//! External changes of kernel files of the daemon's groups.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn seen(daemon: &Daemon) -> u64 {
 }
 
 #[test]
-fn a_foreign_change_is_noticed_told_and_respected() {
+fn external_change_is_noticed_reported_and_respected() {
     let mut host = Host::shared();
     let group = host.group("web");
     let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
@@ -55,13 +55,13 @@ fn a_foreign_change_is_noticed_told_and_respected() {
 }
 
 #[test]
-fn an_explicit_apply_ends_what_others_wrote_just_before_and_asks_for_nothing_new() {
+fn apply_overwrites_an_external_change_made_just_before() {
     let mut host = Host::shared();
     let group = host.group("web");
     let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
     let daemon = Daemon::start(&host, &text);
     for _ in 0..5 {
-        // Nobody has noticed it yet.
+        // The daemon has not noticed it yet.
         write_quota(&group, "60ms/100ms");
         daemon.reload().good();
         assert_eq!(quota_us(&group), 30_000, "{}", daemon.log());
@@ -79,7 +79,7 @@ fn an_explicit_apply_ends_what_others_wrote_just_before_and_asks_for_nothing_new
 }
 
 #[test]
-fn what_others_wrote_last_is_left_to_them_at_the_end() {
+fn last_external_change_survives_the_end() {
     let mut host = Host::shared();
     let group = host.group("web");
     let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
@@ -94,7 +94,7 @@ fn what_others_wrote_last_is_left_to_them_at_the_end() {
 }
 
 #[test]
-fn with_enforce_a_foreign_change_is_written_over() {
+fn enforce_overwrites_an_external_change() {
     let mut host = Host::shared();
     let (web, jobs) = (host.group("web"), host.group("jobs"));
     let text = "enforce = true\n".to_owned()
@@ -120,7 +120,7 @@ fn with_enforce_a_foreign_change_is_written_over() {
 }
 
 #[test]
-fn what_the_daemon_itself_writes_is_no_foreign_change() {
+fn own_writes_are_not_external_changes() {
     let mut host = Host::shared();
     let (web, jobs) = (host.group("web"), host.group("jobs"));
     let text = |quota: u32| {
@@ -142,7 +142,7 @@ fn what_the_daemon_itself_writes_is_no_foreign_change() {
     burner.kill_hard();
 }
 
-/// Writes to the file that gives or takes the cgroups below one the controller.
+/// Writes to the file that enables or disables the controller below a cgroup.
 fn switch_controller(above: &CpuGroup, text: &str) {
     fs::write(above.subtree_control(), text).unwrap();
 }
@@ -156,7 +156,7 @@ fn has_switch(host: &Host) -> bool {
 }
 
 #[test]
-fn a_controller_that_somebody_switches_off_is_noticed_told_and_respected() {
+fn externally_disabled_controller_is_noticed_reported_and_respected() {
     let mut host = Host::shared();
     if !has_switch(&host) {
         return;
@@ -175,7 +175,7 @@ fn a_controller_that_somebody_switches_off_is_noticed_told_and_respected() {
         assert!(shown.contains("switched off"), "{shown}");
         std::thread::sleep(ms(700));
         assert!(!slice.children_enabled().unwrap(), "theirs stays");
-        // On again, it is without limits, which is noticed as well.
+        // The enabled controller has no limits, which is also noticed.
         switch_controller(&slice, "+cpu");
         wait_until("it is noticed", SHORT, || seen(&daemon) >= 2 * round);
         assert_eq!(quota_us(&group), -1);
@@ -185,12 +185,12 @@ fn a_controller_that_somebody_switches_off_is_noticed_told_and_respected() {
     }
     switch_controller(&slice, "-cpu");
     wait_until("it is noticed", SHORT, || seen(&daemon) >= 5);
-    // What has gone with it cannot be put back, and need not be.
+    // The settings that were removed with it need not be restored.
     daemon.stop();
 }
 
 #[test]
-fn with_enforce_a_controller_that_somebody_switches_off_is_switched_on_again() {
+fn enforce_enables_an_externally_disabled_controller() {
     let mut host = Host::shared();
     if !has_switch(&host) {
         return;

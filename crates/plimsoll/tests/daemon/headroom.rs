@@ -1,10 +1,10 @@
-//! Room that batch groups leave to main groups.
+//! Headroom that batch groups leave to other groups.
 
 use crate::common::{Host, wait_until};
 use crate::rig::{Daemon, SHORT, is_idle, of_cgroup, quota_us, rule, shown};
 
 #[test]
-fn what_a_main_group_asks_for_limits_batch_groups_and_goes_with_it() {
+fn headroom_limits_batch_groups_until_its_group_ends() {
     let mut host = Host::shared();
     let jobs = host.group("jobs");
     let limited = host.group("limited");
@@ -26,7 +26,7 @@ fn what_a_main_group_asks_for_limits_batch_groups_and_goes_with_it() {
             let headroom = daemon.state().headroom;
             headroom.is_some_and(|headroom| headroom.headroom_ppm == 300_000)
         });
-        assert_eq!(quota_us(&main), -1, "a main group needs nothing itself");
+        assert_eq!(quota_us(&main), -1, "a service group needs nothing itself");
         assert_eq!(quota_us(&limited), -1, "normal groups leave nothing");
         crate::rig::remove_group(&main);
         wait_until("its quota is as it was found", SHORT, || {
@@ -38,7 +38,7 @@ fn what_a_main_group_asks_for_limits_batch_groups_and_goes_with_it() {
 }
 
 #[test]
-fn batch_groups_that_come_later_leave_the_room_too() {
+fn headroom_limits_batch_groups_that_start_later() {
     let mut host = Host::shared();
     let main = host.group("main");
     let base = host.base_path();
@@ -62,7 +62,7 @@ fn batch_groups_that_come_later_leave_the_room_too() {
 }
 
 #[test]
-fn the_largest_headroom_of_all_main_groups_holds() {
+fn largest_headroom_of_all_groups_applies() {
     let mut host = Host::shared();
     let (one, two, jobs) = (host.group("one"), host.group("two"), host.group("jobs"));
     let text = |two_asks: &str| {
@@ -85,7 +85,7 @@ fn the_largest_headroom_of_all_main_groups_holds() {
 }
 
 #[test]
-fn a_quota_that_a_batch_group_had_before_is_as_it_was_found() {
+fn earlier_quota_of_a_batch_group_is_restored() {
     let mut host = Host::shared();
     let (main, jobs) = (host.group("main"), host.group("jobs"));
     let old = plimsoll_engine::knobs::Bandwidth::of(

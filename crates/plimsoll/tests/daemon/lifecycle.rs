@@ -1,4 +1,4 @@
-//! Start, stop, and who may be there.
+//! Start and stop, and a second daemon.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -13,7 +13,7 @@ use crate::rig::{
 };
 
 #[test]
-fn a_stop_puts_everything_back_as_it_was_found() {
+fn stop_restores_every_setting() {
     let mut host = Host::shared();
     let (web, jobs, home) = (host.group("web"), host.group("jobs"), host.group("home"));
     web.write_weight(333).unwrap();
@@ -53,7 +53,7 @@ fn a_stop_puts_everything_back_as_it_was_found() {
 }
 
 #[test]
-fn the_kernel_does_not_hold_up_the_daemon_to_make_huge_pages() {
+fn daemon_has_no_huge_pages() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
@@ -62,7 +62,7 @@ fn the_kernel_does_not_hold_up_the_daemon_to_make_huge_pages() {
 }
 
 #[test]
-fn a_second_daemon_is_refused_and_the_first_goes_on() {
+fn second_daemon_is_refused_without_effect_on_the_first() {
     let mut host = Host::shared();
     let group = host.group("web");
     let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
@@ -105,7 +105,7 @@ fn a_check_reads_the_file_and_does_nothing() {
 }
 
 #[test]
-fn a_check_goes_on_beside_a_daemon_that_runs() {
+fn check_works_while_a_daemon_runs() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
     let config = daemon.config();
@@ -138,7 +138,7 @@ fn metrics_are_served_on_the_address_of_the_file() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_told_and_nothing_stays_unlimited_for_it() {
+fn address_in_use_is_reported_and_groups_are_limited() {
     let mut host = Host::shared();
     let group = host.group("web");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -161,7 +161,7 @@ fn an_address_that_is_taken_is_told_and_nothing_stays_unlimited_for_it() {
 }
 
 #[test]
-fn starts_and_stops_one_after_the_other_leave_nothing() {
+fn repeated_starts_and_stops_leave_nothing() {
     let mut host = Host::shared();
     let group = host.group("web");
     let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
@@ -194,7 +194,7 @@ fn a_stop_in_the_middle_of_a_start_leaves_nothing() {
         while daemon.is_running() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Before it hears signals it ends by them, and has done nothing yet.
+        // Before it handles signals it ends by them, and has changed nothing yet.
         daemon.assert_as_before();
     }
     assert_eq!(quota_us(&groups[0]), -1);

@@ -1,5 +1,5 @@
-//! `plimsoll daemon` from end to end: what an operator and the users of a host
-//! are promised, looked at in the kernel's files.
+//! End-to-end tests of `plimsoll daemon`: promises to operators and users, checked in the kernel's
+//! files.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,5 +22,5 @@ mod show;
 mod slice;
 mod users;
 
-/// What the daemons of these tests enforce with, unless they say otherwise.
+/// Default enforcer of the daemons in these tests.
 const ENFORCER: &str = "cgroup";

@@ -1,4 +1,4 @@
-//! From one configuration to the next: all of it, or nothing of it.
+//! Reloads: a configuration applies as a whole or not at all.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -12,7 +12,7 @@ use crate::rig::{
 };
 
 #[test]
-fn a_hangup_and_the_command_both_read_the_file_again() {
+fn sighup_and_reload_both_read_the_file_again() {
     let mut host = Host::shared();
     let group = host.group("web");
     let text = |quota: &str| {
@@ -34,7 +34,7 @@ fn a_hangup_and_the_command_both_read_the_file_again() {
 }
 
 #[test]
-fn a_bad_file_leaves_everything_as_it_is_and_is_told_in_one_line() {
+fn bad_file_is_reported_in_one_line_and_changes_nothing() {
     let mut host = Host::shared();
     let (web, jobs) = (host.group("web"), host.group("jobs"));
     let of = |name: &str, group, knobs: &str| rule(name, &of_cgroup(&shown(group)), knobs);
@@ -52,7 +52,7 @@ fn a_bad_file_leaves_everything_as_it_is_and_is_told_in_one_line() {
         ),
         (of("web", &web, "headroom = \"130%\""), "130%"),
     ] {
-        // The rest is sound, and other than what runs.
+        // The rest is valid, and differs from the running configuration.
         daemon.write(&(of("other", &jobs, "quota = \"20ms/100ms\"") + &bad));
         let refused = daemon.reload();
         assert_eq!(refused.code(), 125, "{bad}: {refused:?}");
@@ -64,14 +64,14 @@ fn a_bad_file_leaves_everything_as_it_is_and_is_told_in_one_line() {
         );
         assert_eq!(host.snapshot(), running, "{bad}");
     }
-    // With the place in the file.
+    // Includes the position in the file.
     daemon.write_raw("version = 1\n[metrics]\nlisten = \"none\"\n[[group]]\nname = 7\n");
     let refused = daemon.reload();
     let line = refused.one_line();
     assert!(line.contains("plimsoll.toml:5:8"), "{line}");
     let counters = daemon.state().daemon.counters;
     assert_eq!((counters.reloads, counters.reloads_refused), (1, 7));
-    // The same by signal: nobody is there to be told but the log.
+    // The same by signal; only the log reports it.
     daemon.send(Signal::SIGHUP);
     wait_until("it is counted", SHORT, || {
         daemon.state().daemon.counters.reloads_refused == 8
@@ -84,7 +84,7 @@ fn a_bad_file_leaves_everything_as_it_is_and_is_told_in_one_line() {
 }
 
 #[test]
-fn a_group_that_is_dropped_from_the_file_is_put_back_at_once() {
+fn group_removed_from_the_file_is_undone_at_once() {
     let mut host = Host::shared();
     let (web, jobs, home) = (host.group("web"), host.group("jobs"), host.group("home"));
     web.write_weight(250).unwrap();
@@ -120,7 +120,7 @@ fn a_group_that_is_dropped_from_the_file_is_put_back_at_once() {
 }
 
 #[test]
-fn a_group_that_changes_its_claim_lets_go_of_the_old_and_takes_the_new() {
+fn changed_match_releases_old_cgroups_and_takes_new_ones() {
     let mut host = Host::shared();
     let (old, new) = (host.group("old"), host.group("new"));
     let text = |group| rule("one", &of_cgroup(&shown(group)), "quota = \"30ms/100ms\"");
@@ -132,7 +132,7 @@ fn a_group_that_changes_its_claim_lets_go_of_the_old_and_takes_the_new() {
 }
 
 #[test]
-fn a_group_of_processes_that_changes_its_claim_lets_go_of_those_that_it_has() {
+fn changed_match_releases_processes() {
     let mut host = Host::shared();
     let home = host.group("home");
     let [one, two] = ["one", "two"].map(|name| {
@@ -157,7 +157,7 @@ fn a_group_of_processes_that_changes_its_claim_lets_go_of_those_that_it_has() {
         "{}",
         daemon.log()
     );
-    // For both, and then an earlier group has the first.
+    // Both match, then the first belongs to an earlier group.
     let both = format!("cgroup = \"{0}\", user = 0", shown(&home));
     let work = batch("work", &both);
     daemon.reload_with(&(other.clone() + &work));
@@ -167,18 +167,36 @@ fn a_group_of_processes_that_changes_its_claim_lets_go_of_those_that_it_has() {
     daemon.reload_with(&(earlier.clone() + &other + &work));
     assert!(is_in(&host, first, "earlier"), "{}", daemon.log());
     assert!(is_in(&host, second, "work"), "{}", daemon.log());
-    // Groups before the first difference keep who they have.
+    // Groups before the first difference keep their processes.
     let before = std::fs::metadata(host.normal("earlier").cpu_file("")).unwrap();
     daemon.reload_with(&(earlier + &work));
     let after = std::fs::metadata(host.normal("earlier").cpu_file("")).unwrap();
     assert_eq!(before.ino(), after.ino());
     assert!(is_in(&host, second, "work"), "{}", daemon.log());
-    // What the daemon itself has removed nobody else has.
+    // The daemon's own removal is no external change.
     std::thread::sleep(ms(300));
     assert!(!daemon.log().contains("somebody else"), "{}", daemon.log());
     daemon.stop();
     one.1.kill_hard();
     two.1.kill_hard();
+}
+
+#[test]
+fn weight_removed_from_the_file_becomes_the_default() {
+    let mut host = Host::shared();
+    let home = host.group("home");
+    let sleeper = Sleeper::new(&format!("plimsoll-heavy-{}", std::process::id()));
+    let running = host.start_in(&home, sleeper.words());
+    let matches = format!("executable = \"{}\"", sleeper.path());
+    let heavy = rule("heavy", &matches, "weight = 300");
+    let daemon = Daemon::start(&host, &heavy);
+    wait_until_in(&daemon, running.pid(), "heavy");
+    assert_eq!(host.normal("heavy").read_weight().unwrap(), 300);
+    daemon.reload_with(&rule("heavy", &matches, "class = \"normal\""));
+    assert_eq!(host.normal("heavy").read_weight().unwrap(), 100);
+    assert!(is_in(&host, running.pid(), "heavy"));
+    daemon.stop();
+    running.kill_hard();
 }
 
 #[test]
@@ -206,7 +224,7 @@ fn what_has_failed_is_tried_again_at_once() {
 }
 
 #[test]
-fn reloads_one_after_the_other_end_with_the_last() {
+fn successive_reloads_end_with_the_last() {
     let mut host = Host::shared();
     let group = host.group("web");
     let text = |ms: u64| {
@@ -225,10 +243,10 @@ fn reloads_one_after_the_other_end_with_the_last() {
 }
 
 #[test]
-fn bursts_are_off_for_all_groups_while_the_file_says_so_and_come_back() {
+fn bursts_are_off_while_the_file_disables_them() {
     let mut host = Host::shared();
     let (web, kept, own) = (host.group("web"), host.group("kept"), host.normal("own"));
-    // One that its owner had given it before.
+    // A weight from before the daemon.
     let before = Bandwidth::of("30ms/100ms".parse().unwrap(), Some("7ms".parse().unwrap()));
     kept.write_cpu_max(&before.into()).unwrap();
     let text = |top: &str| {

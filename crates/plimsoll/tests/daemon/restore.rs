@@ -1,4 +1,4 @@
-//! A daemon that is killed, one that takes over, and `plimsoll restore` beside and after one.
+//! Kills and successors of a daemon, and `plimsoll restore` beside and after one.
 
 use std::io::ErrorKind;
 
@@ -8,19 +8,19 @@ use plimsoll_cgroupfs::{CpuGroup, Version};
 use crate::common::{Host, Running, is_alive, wait_until};
 use crate::rig::{Daemon, SHORT, kill_all, members, of_cgroup, own_group, quota_us, rule, shown};
 
-/// A command with a child, in a group of the daemon's.
+/// A command with a child, in a group of the daemon.
 fn start_two(host: &Host) -> Running {
     let script = "sleep 600 & echo ready; sleep 600";
     let running = host.start([
         "run", "--name", "job", "--cap", "50%", "--", "sh", "-c", script,
     ]);
     wait_until("it runs", SHORT, || running.stdout().contains("ready"));
-    // The shell and its children: some shells become the last themselves.
+    // The shell and its children; some shells execute the last one themselves.
     wait_until("all are there", SHORT, || members(host, "job").len() >= 2);
     running
 }
 
-/// Sees every write to a file of a cgroup, by anybody.
+/// Observes every write to a file of a cgroup, by any process.
 fn watch(group: &CpuGroup, knobs: &[&str]) -> Inotify {
     let watch = Inotify::init().unwrap();
     for knob in knobs {
@@ -31,7 +31,7 @@ fn watch(group: &CpuGroup, knobs: &[&str]) -> Inotify {
 }
 
 #[test]
-fn after_a_kill_limits_stay_and_the_next_daemon_takes_them_over_without_a_write() {
+fn limits_survive_a_kill_and_the_next_daemon_adopts_them_without_a_write() {
     let mut host = Host::shared();
     let web = host.group("web");
     let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
@@ -56,7 +56,7 @@ fn after_a_kill_limits_stay_and_the_next_daemon_takes_them_over_without_a_write(
         let none = watch.read_events(&mut [0; 1024]).err().map(|e| e.kind());
         assert_eq!(none, Some(ErrorKind::WouldBlock), "{}", daemon.log());
     }
-    // The watch sees what it has to.
+    // The watch observes a write.
     host.run(["set", &shown(&web), "--quota", "50ms/100ms"])
         .good();
     assert!(watches[0].read_events(&mut [0; 1024]).is_ok());
@@ -70,7 +70,7 @@ fn after_a_kill_limits_stay_and_the_next_daemon_takes_them_over_without_a_write(
 }
 
 #[test]
-fn what_was_set_before_a_daemon_holds_with_it_and_after_it() {
+fn set_knobs_survive_the_start_and_end_of_a_daemon() {
     let mut host = Host::shared();
     let web = host.group("web");
     let target = shown(&web);
@@ -85,7 +85,7 @@ fn what_was_set_before_a_daemon_holds_with_it_and_after_it() {
     assert_eq!(quota_us(&web), 40_000);
     daemon.end();
     assert_eq!(quota_us(&web), -1);
-    // The next owner knows it still.
+    // The next owner still knows it.
     host.run(["run", "--", "true"]).good();
     assert_eq!(quota_us(&web), 40_000);
     host.run(["restore"]).good();
@@ -94,7 +94,7 @@ fn what_was_set_before_a_daemon_holds_with_it_and_after_it() {
 }
 
 #[test]
-fn a_command_that_ran_before_the_daemon_stays_in_its_group() {
+fn earlier_command_stays_in_its_group_when_a_daemon_starts() {
     let host = Host::shared();
     let running = start_two(&host);
     let before = members(&host, "job");
@@ -110,7 +110,7 @@ fn a_command_that_ran_before_the_daemon_stays_in_its_group() {
 }
 
 #[test]
-fn a_daemon_that_runs_is_left_alone() {
+fn restore_leaves_a_running_daemon_alone() {
     let mut host = Host::shared();
     let web = host.group("web");
     let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
@@ -126,7 +126,7 @@ fn a_daemon_that_runs_is_left_alone() {
 }
 
 #[test]
-fn what_was_set_for_a_daemon_is_forgotten_by_restore_when_that_is_gone() {
+fn restore_drops_set_knobs_after_the_daemons_end() {
     let mut host = Host::shared();
     let web = host.group("web");
     let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");

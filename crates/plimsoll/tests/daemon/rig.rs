@@ -1,5 +1,5 @@
-//! A daemon of a test's own: its configuration claims nothing but what is
-//! below the test's cgroup, and everything is compared when it has gone.
+//! A test's daemon: its configuration matches only cgroups below the test's, and everything is
+//! compared after its end.
 
 // The tests of faults use a part of it.
 #![allow(dead_code)]
@@ -25,17 +25,17 @@ use crate::common::{
     patience, wait_until,
 };
 
-/// What anything of a daemon's may take.
+/// Time limit for any action of a daemon.
 pub const SHORT: Duration = Duration::from_secs(20);
-/// Within this time a change is in force.
+/// Time within which a change is in force.
 pub const PROMISED: Duration = Duration::from_millis(200);
 
-/// The path of a cgroup as a rule has it.
+/// The path of a cgroup for a group of the file.
 pub fn shown(group: &CpuGroup) -> String {
     format!("/{}", group.path().display())
 }
 
-/// A group of the file: `name`, what it matches, its knobs.
+/// A group of the file: `name`, match, knobs.
 pub fn rule(name: &str, matches: &str, knobs: &str) -> String {
     let mut text = format!("[[group]]\nname = \"{name}\"\nmatch = {{ {matches} }}\n");
     for knob in knobs.split(", ").filter(|knob| !knob.is_empty()) {
@@ -44,13 +44,12 @@ pub fn rule(name: &str, matches: &str, knobs: &str) -> String {
     text
 }
 
-/// What a match of a cgroup is.
+/// A match of a cgroup.
 pub fn of_cgroup(pattern: &str) -> String {
     format!("cgroup = \"{pattern}\"")
 }
 
-/// Only one daemon at a time may take attributes: they are on cgroups that
-/// every other daemon sees, too.
+/// Only one daemon at a time may use attributes, because all daemons see the same cgroups.
 pub struct AttributesTurn {
     _file: File,
 }
@@ -73,24 +72,23 @@ impl AttributesTurn {
 pub struct Daemon<'h> {
     pub host: &'h Host,
     folder: tempfile::TempDir,
-    /// What `plimsoll daemon` is started by, if not directly.
+    /// Command that starts `plimsoll daemon`, if any.
     wrapper: Vec<String>,
     running: Option<Running>,
     before: BTreeMap<PathBuf, String>,
-    /// What earlier ones have said.
+    /// Logs of earlier daemons.
     earlier: String,
 }
 
 impl<'h> Daemon<'h> {
-    /// Starts one; `text` is its configuration but for the version and the
-    /// metrics.
+    /// Starts a daemon; `text` is its configuration without version and metrics.
     pub fn start(host: &'h Host, text: &str) -> Self {
         let mut daemon = Self::ready(host, text);
         daemon.restart();
         daemon
     }
 
-    /// One that is not started yet.
+    /// Prepares a daemon without starting it.
     pub fn ready(host: &'h Host, text: &str) -> Self {
         let daemon = Self {
             host,
@@ -114,20 +112,20 @@ impl<'h> Daemon<'h> {
         self.folder.path().join("plimsoll.toml")
     }
 
-    /// Replaces the configuration, in one step as an editor does.
+    /// Replaces the configuration atomically, as an editor does.
     pub fn write(&self, text: &str) {
         let metrics = if text.contains("[metrics]") {
             ""
         } else {
             "[metrics]\nlisten = \"none\"\n"
         };
-        // What a scheduler does has tests of its own.
+        // The scheduler has tests of its own.
         let enforcer = if text.contains("enforcer") {
             String::new()
         } else {
             format!("enforcer = \"{}\"", crate::ENFORCER)
         };
-        // Keys come before tables.
+        // In TOML, keys come before tables.
         let tables = text.find("[[").unwrap_or(text.len());
         let (top, tables) = text.split_at(tables);
         self.write_raw(&format!(
@@ -135,14 +133,14 @@ impl<'h> Daemon<'h> {
         ));
     }
 
-    /// The same, just as it is.
+    /// The same, without additions.
     pub fn write_raw(&self, text: &str) {
         let new = self.folder.path().join("new");
         fs::write(&new, text).unwrap();
         fs::rename(new, self.config()).unwrap();
     }
 
-    /// Takes this for what there was before it was started.
+    /// Takes the present state as the reference of the final comparison.
     pub fn take_as_before(&mut self) {
         self.before = self.host.snapshot();
     }
@@ -167,7 +165,7 @@ impl<'h> Daemon<'h> {
         wrapped
     }
 
-    /// Starts it, and waits until it answers.
+    /// Starts the daemon, and waits until it answers.
     pub fn restart(&mut self) {
         self.launch();
         self.wait_until_it_answers();
@@ -185,7 +183,7 @@ impl<'h> Daemon<'h> {
             let running = self.running.as_mut().expect("it was not started");
             let ended = !running.is_running();
             assert!(!ended, "the daemon has ended: {}", self.log());
-            // An owner that a command has started may answer before it.
+            // An owner that a command started may answer before the daemon.
             let pid = running.pid().cast_unsigned();
             let request = Request::Show {
                 target: None,
@@ -221,7 +219,7 @@ impl<'h> Daemon<'h> {
         }
     }
 
-    /// All that it has said.
+    /// Its whole log.
     pub fn log(&self) -> String {
         let now = self
             .running
@@ -230,7 +228,7 @@ impl<'h> Daemon<'h> {
         format!("{}{now}", self.earlier)
     }
 
-    /// Waits until it has said something.
+    /// Waits for a text in its log.
     pub fn wait_for_log(&self, what: &str) {
         let start = Instant::now();
         while !self.log().contains(what) {
@@ -244,7 +242,7 @@ impl<'h> Daemon<'h> {
         self.host.runtime().join(SOCKET)
     }
 
-    /// The same as its process sees it.
+    /// The same as seen by its process.
     pub fn socket_of_process(&self) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.pid()));
         root.join(self.socket().strip_prefix("/").unwrap())
@@ -291,19 +289,19 @@ impl<'h> Daemon<'h> {
         self.host.run(["reload"])
     }
 
-    /// Replaces the configuration and has it read.
+    /// Replaces the configuration and reloads it.
     pub fn reload_with(&self, text: &str) {
         self.write(text);
         self.reload().good();
     }
 
-    /// Kills it without a chance to clean up.
+    /// Kills it by SIGKILL.
     pub fn kill_hard(&mut self) {
         self.note_log();
         self.running.take().expect("it does not run").kill_hard();
     }
 
-    /// Ends it as a supervisor does.
+    /// Ends it by SIGTERM.
     pub fn end(&mut self) -> Finished {
         self.note_log();
         let finished = self.running.take().expect("it does not run").stop();
@@ -311,7 +309,7 @@ impl<'h> Daemon<'h> {
         finished
     }
 
-    /// Ends it, and compares.
+    /// Ends it, and compares the state with the reference.
     pub fn stop(mut self) -> Finished {
         let finished = self.end();
         self.assert_as_before();
@@ -342,7 +340,7 @@ pub fn is_idle(group: &CpuGroup) -> bool {
     knob(group, "cpu.idle") == "1"
 }
 
-/// Waits until a cgroup has a quota; panics with what it has.
+/// Waits until a cgroup has a quota; panics with the present one.
 pub fn wait_for_quota(daemon: &Daemon, group: &CpuGroup, expected_us: i64) -> Duration {
     let start = Instant::now();
     loop {
@@ -360,7 +358,7 @@ pub fn wait_for_quota(daemon: &Daemon, group: &CpuGroup, expected_us: i64) -> Du
     }
 }
 
-/// Changes an attribute of a cgroup as its owner does.
+/// Changes an attribute of a cgroup as its user would.
 pub fn set_attribute(group: &CpuGroup, knob: &str, value: &str) {
     let name = format!("user.plimsoll.{knob}");
     xattr::set(group.cpu_file(""), name, value.as_bytes()).unwrap();
@@ -370,7 +368,7 @@ pub fn remove_attribute(group: &CpuGroup, knob: &str) {
     xattr::remove(group.cpu_file(""), format!("user.plimsoll.{knob}")).unwrap();
 }
 
-/// Removes a cgroup of the test's own, as soon as nothing is in it.
+/// Removes a test's cgroup as soon as it is empty.
 pub fn remove_group(group: &CpuGroup) {
     wait_until("the cgroup is removed", SHORT, || {
         for folder in group.folders() {
@@ -380,16 +378,16 @@ pub fn remove_group(group: &CpuGroup) {
     });
 }
 
-/// Copies a program for anybody to run. By another process: this one's children
-/// would have the copy open for a moment, and then nobody could run it.
+/// Copies a program so that any user can execute it. Another process copies it, because children
+/// of this one could have the copy open for writing, which prevents its execution.
 pub fn copy_program(program: &Path, copy: &Path) {
     let status = Command::new("cp").arg(program).arg(copy).status().unwrap();
     assert!(status.success());
     fs::set_permissions(copy, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A process that waits, under a name that no other on the machine has: what
-/// a rule claims by it is the test's.
+/// A waiting process with a unique name, so that a match by the name finds only processes of the
+/// test.
 pub struct Sleeper {
     folder: tempfile::TempDir,
     words: Vec<String>,
@@ -397,7 +395,7 @@ pub struct Sleeper {
 
 impl Sleeper {
     pub fn new(name: &str) -> Self {
-        // In the VM, what programs do depends on their name.
+        // In the VM, busybox chooses its function by the program's name.
         let (program, words) = if in_vm() {
             (binary(), "load burn --threads 1 --duration 600s")
         } else {
@@ -437,14 +435,14 @@ impl Sleeper {
     }
 }
 
-/// Whether a folder is that of a group of Plimsoll's: one that was rebuilt has
-/// its name with a `+` and a number behind it.
+/// Returns whether a folder belongs to a group: a rebuilt group has its name with a `+` and a
+/// number.
 fn is_named(folder: &str, name: &str) -> bool {
     let rest = folder.strip_prefix(name);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
 }
 
-/// A group of Plimsoll's own, wherever it is now.
+/// Finds the cgroup of a group.
 pub fn own_group(host: &Host, name: &str) -> Option<CpuGroup> {
     let parents = ["plimsoll", "plimsoll-batch"].map(|parent| host.base().child(parent));
     let groups = parents
@@ -472,7 +470,7 @@ pub fn is_in(host: &Host, pid: i32, name: &str) -> bool {
 /// Ends processes that are not children of this one.
 pub fn kill_all(pids: &[i32]) {
     for pid in pids {
-        // One that has ended already is as good.
+        // It may have ended already.
         let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
     }
 }

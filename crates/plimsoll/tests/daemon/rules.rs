@@ -1,4 +1,4 @@
-//! What a group of the file claims.
+//! Matches of groups of the file.
 
 use std::os::unix::process::CommandExt as _;
 
@@ -8,14 +8,14 @@ use crate::rig::{
     rule, shown, wait_for_quota, wait_until_in,
 };
 
-/// A user that no other process on the machine is.
+/// A user without other processes on the machine.
 const SOMEBODY: u32 = 54_321;
 
-/// Of util-linux: a shell of busybox prefers its own, which cannot do it.
+/// The one of util-linux, because a busybox shell prefers its own, which lacks the option.
 const SETPRIV: &str = "/usr/bin/setpriv";
 
 #[test]
-fn a_rule_claims_the_cgroups_that_its_glob_matches_and_no_others() {
+fn cgroup_glob_matches_its_cgroups_and_no_others() {
     let mut host = Host::shared();
     let (one, two, other) = (host.group("job-1"), host.group("job-2"), host.group("web"));
     let below = host.group("job-1/part");
@@ -36,7 +36,7 @@ fn a_rule_claims_the_cgroups_that_its_glob_matches_and_no_others() {
 }
 
 #[test]
-fn a_rule_claims_the_cgroups_of_units_by_their_name() {
+fn unit_pattern_matches_cgroups_of_units() {
     let mut host = Host::shared();
     let unit = format!("encode-{}", std::process::id());
     let job = host.group(&format!("{unit}-a.service"));
@@ -51,7 +51,7 @@ fn a_rule_claims_the_cgroups_of_units_by_their_name() {
 }
 
 #[test]
-fn the_first_rule_of_the_file_that_claims_a_cgroup_has_it() {
+fn first_matching_group_of_the_file_gets_a_cgroup() {
     let mut host = Host::shared();
     let (exact, rest) = (host.group("a"), host.group("b"));
     let base = host.base_path();
@@ -72,7 +72,7 @@ fn the_first_rule_of_the_file_that_claims_a_cgroup_has_it() {
 }
 
 #[test]
-fn a_cgroup_that_two_groups_claim_is_told_once_and_shown() {
+fn overlap_of_two_groups_is_logged_once_and_shown() {
     let mut host = Host::shared();
     let (exact, rest) = (host.group("a"), host.group("b"));
     let base = host.base_path();
@@ -88,12 +88,12 @@ fn a_cgroup_that_two_groups_claim_is_told_once_and_shown() {
     ) + &all;
     let daemon = Daemon::start(&host, &text);
     let note = |group| daemon.group(&shown(group)).unwrap().note;
-    let told = "group `all` of the file claims it, too; `exact` has it, which comes first";
+    let told = "group `all` of the file matches it, too; `exact` applies, which comes first";
     assert_eq!(note(&exact).as_deref(), Some(told));
     assert_eq!(note(&rest), None);
-    // It is as the file has it: nobody has to be called.
+    // The overlap is intended by the file, so no problem is reported.
     assert_eq!(daemon.group(&shown(&exact)).unwrap().problem, None);
-    // Another that is made again and again is no news.
+    // A repeatedly recreated cgroup is not logged again.
     for _ in 0..3 {
         remove_group(&exact);
         wait_until("it is forgotten", SHORT, || {
@@ -103,7 +103,7 @@ fn a_cgroup_that_two_groups_claim_is_told_once_and_shown() {
         wait_for_quota(&daemon, &exact, 20_000);
     }
     assert_eq!(daemon.log().matches(told).count(), 1, "{}", daemon.log());
-    // A file without the one leaves it to the other, who has no rival.
+    // Without the first group the other one gets it, without an overlap.
     daemon.reload_with(&all);
     assert_eq!(note(&exact), None);
     daemon.reload_with(&text);
@@ -112,7 +112,7 @@ fn a_cgroup_that_two_groups_claim_is_told_once_and_shown() {
 }
 
 #[test]
-fn every_knob_that_the_kernel_keeps_is_laid_on_a_claimed_cgroup() {
+fn every_kernel_knob_is_applied_to_a_matched_cgroup() {
     let mut host = Host::shared();
     let groups = ["w", "b", "c", "q"].map(|name| host.group(name));
     let base = host.base_path();
@@ -131,7 +131,7 @@ fn every_knob_that_the_kernel_keeps_is_laid_on_a_claimed_cgroup() {
 }
 
 #[test]
-fn a_rule_claims_processes_by_their_executable_wherever_they_start() {
+fn executable_matches_processes_in_any_cgroup() {
     let mut host = Host::shared();
     let home = host.group("home");
     let by_path = Sleeper::new(&format!("plimsoll-path-{}", std::process::id()));
@@ -148,14 +148,14 @@ fn a_rule_claims_processes_by_their_executable_wherever_they_start() {
         "quota = \"50ms/100ms\"",
     );
     let daemon = Daemon::start(&host, &text);
-    // One that was there before, and one that comes later.
+    // An earlier one, and a later one.
     wait_until_in(&daemon, before.pid(), "by-path");
     let later = host.start_in(&home, by_name.words());
     wait_until_in(&daemon, later.pid(), "by-name");
     wait_for_quota(&daemon, &host.normal("by-name"), 50_000);
     let bystander = host.start_in(&home, ["sleep", "600"]);
     assert!(!is_in(&host, bystander.pid(), "by-path"));
-    // What the daemon gave back is where it was: the snapshot says so.
+    // The snapshot verifies that released processes are back.
     later.kill_hard();
     bystander.kill_hard();
     daemon.stop();
@@ -163,7 +163,7 @@ fn a_rule_claims_processes_by_their_executable_wherever_they_start() {
 }
 
 #[test]
-fn a_rule_claims_processes_by_who_runs_them() {
+fn user_matches_processes() {
     let mut host = Host::shared();
     let home = host.group("home");
     let text = rule(
@@ -185,7 +185,7 @@ fn a_rule_claims_processes_by_who_runs_them() {
 }
 
 #[test]
-fn a_process_that_becomes_somebody_else_is_claimed_then() {
+fn process_is_matched_after_it_changes_its_user() {
     let mut host = Host::shared();
     let home = host.group("home");
     let uid = SOMEBODY + 1;
@@ -201,7 +201,7 @@ fn a_process_that_becomes_somebody_else_is_claimed_then() {
 }
 
 #[test]
-fn a_rule_claims_processes_by_their_command_line() {
+fn command_matches_processes() {
     let mut host = Host::shared();
     let home = host.group("home");
     let mark = format!("mark-{}", std::process::id());
@@ -212,7 +212,7 @@ fn a_rule_claims_processes_by_their_command_line() {
     let other = host.start_in(&home, ["sh", "-c", &script("other")]);
     wait_until_in(&daemon, marked.pid(), "marked");
     assert!(!is_in(&host, other.pid(), "marked"));
-    // What a member starts is a member.
+    // Children of a member are members.
     wait_until("its child is there, too", SHORT, || {
         members(&host, "marked").len() >= 2
     });
@@ -227,7 +227,7 @@ fn a_rule_claims_processes_by_their_command_line() {
 }
 
 #[test]
-fn all_that_a_match_names_has_to_hold() {
+fn all_keys_of_a_match_must_match() {
     let mut host = Host::shared();
     let (inside, outside) = (host.group("in"), host.group("out"));
     let sleeper = Sleeper::new(&format!("plimsoll-both-{}", std::process::id()));

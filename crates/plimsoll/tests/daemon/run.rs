@@ -1,4 +1,4 @@
-//! `plimsoll run` while a daemon keeps the groups.
+//! `plimsoll run` while a daemon runs.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ fn sh<'a>(knobs: &[&'a str], script: &'a str) -> Vec<&'a str> {
     words
 }
 
-/// Starts something that says when it runs.
+/// Starts a command that reports its start.
 fn start(host: &Host, knobs: &[&str], script: &str) -> Running {
     let script = format!("echo ready; {script}");
     let running = host.start(sh(knobs, &script));
@@ -53,7 +53,7 @@ fn the_exit_code_is_the_commands_own() {
 }
 
 #[test]
-fn what_cannot_be_had_is_refused_before_the_command_starts() {
+fn unavailable_knob_is_refused_before_the_command_starts() {
     let mut host = Host::shared();
     let web = host.group("web");
     let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
@@ -81,7 +81,7 @@ fn what_cannot_be_had_is_refused_before_the_command_starts() {
 }
 
 #[test]
-fn the_command_runs_in_a_group_that_the_daemon_keeps_and_that_goes_with_it() {
+fn command_runs_in_a_group_of_the_daemon_that_ends_with_it() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
     let running = start(
@@ -128,7 +128,7 @@ fn signals_are_passed_on() {
 }
 
 #[test]
-fn statistics_and_the_plan_are_printed_when_asked_for() {
+fn statistics_and_plan_are_printed_on_request() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
     let words = [
@@ -171,7 +171,7 @@ fn statistics_and_the_plan_are_printed_when_asked_for() {
 }
 
 #[test]
-fn a_command_survives_restarts_and_kills_of_the_daemon_and_has_its_limits_again() {
+fn command_keeps_its_limits_over_restarts_and_kills_of_the_daemon() {
     let host = Host::shared();
     let mut daemon = Daemon::start(&host, "");
     let running = start(
@@ -195,7 +195,7 @@ fn a_command_survives_restarts_and_kills_of_the_daemon_and_has_its_limits_again(
         daemon.restart();
         wait_until("it has its limits again", SHORT, limited);
     }
-    // Its exit code, too, is its own still.
+    // The exit code is still the command's own.
     for pid in members(&host, "job") {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         if name.trim() == "sleep" {
@@ -207,7 +207,7 @@ fn a_command_survives_restarts_and_kills_of_the_daemon_and_has_its_limits_again(
     daemon.stop();
 }
 
-/// Looks all the time until a process is in a group, and gives the quota at that time.
+/// Polls until a process is in a group, and returns the quota at that time.
 fn quota_of_the_first_process(group: &CpuGroup) -> i64 {
     let begun = Instant::now();
     while group.processes().unwrap_or_default().is_empty() {
@@ -217,7 +217,7 @@ fn quota_of_the_first_process(group: &CpuGroup) -> i64 {
 }
 
 #[test]
-fn a_process_is_in_its_group_only_once_the_quota_is_in_force() {
+fn quota_is_in_force_before_the_process_enters_its_group() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
     let group = host.normal("job");
@@ -241,7 +241,7 @@ fn a_process_is_in_its_group_only_once_the_quota_is_in_force() {
 }
 
 #[test]
-fn what_a_command_leaves_running_stays_limited_until_it_ends() {
+fn processes_left_by_a_command_stay_limited_until_they_end() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
     let running = start(
@@ -250,7 +250,7 @@ fn what_a_command_leaves_running_stays_limited_until_it_ends() {
         "sleep 600 & exit 0",
     );
     let group = host.normal("job");
-    // At first the one process may be the shell, which has not started the other yet.
+    // At first the only process may be the shell, which has not started its child yet.
     let name = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
     wait_until("only the rest runs", SHORT, || {
         let left = group.all_processes().unwrap();
@@ -264,7 +264,7 @@ fn what_a_command_leaves_running_stays_limited_until_it_ends() {
 }
 
 #[test]
-fn a_run_that_is_killed_leaves_its_command_limited_and_nothing_once_that_ends() {
+fn command_of_a_killed_run_stays_limited_until_it_ends() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
     let running = start(

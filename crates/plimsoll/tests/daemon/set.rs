@@ -1,4 +1,4 @@
-//! What is set on the command line while the daemon runs.
+//! `plimsoll set` while the daemon runs.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn a_group_of_the_file_is_set_and_reset_by_its_name() {
         daemon.group(&shown(&one)).unwrap().origin,
         Origin::CommandLine
     );
-    // One that comes later has it, too.
+    // A later cgroup has it, too.
     let three = host.base().child("job-3");
     three.create().unwrap();
     wait_for_quota(&daemon, &three, 30_000);
@@ -44,7 +44,7 @@ fn a_group_of_the_file_is_set_and_reset_by_its_name() {
 }
 
 #[test]
-fn a_cgroup_that_no_rule_claims_is_set_and_reset_by_its_path() {
+fn unmatched_cgroup_is_set_and_reset_by_its_path() {
     let mut host = Host::shared();
     let group = host.group("foreign");
     let name = shown(&group);
@@ -63,7 +63,7 @@ fn a_cgroup_that_no_rule_claims_is_set_and_reset_by_its_path() {
 }
 
 #[test]
-fn a_process_gets_a_group_of_its_own_until_it_is_reset_or_ends() {
+fn process_has_a_group_of_its_own_until_reset_or_end() {
     let mut host = Host::shared();
     let home = host.group("home");
     let sleeper = Sleeper::new("sleeper");
@@ -72,7 +72,7 @@ fn a_process_gets_a_group_of_its_own_until_it_is_reset_or_ends() {
     let (pid, group) = (running.pid().to_string(), format!("pid-{}", running.pid()));
     host.run(["set", &pid, "--class", "batch"]).good();
     wait_until_in(&daemon, running.pid(), &group);
-    // `set` has ended; what it has set has not.
+    // `set` has ended; its change stays.
     host.run(["set", &pid, "--cap", "30%"]).good();
     assert!(is_in(&host, running.pid(), &group));
     host.run(["set", &pid, "--reset"]).good();
@@ -88,7 +88,7 @@ fn a_process_gets_a_group_of_its_own_until_it_is_reset_or_ends() {
 }
 
 #[test]
-fn what_is_set_outlives_a_restart_and_a_kill() {
+fn set_knobs_survive_a_restart_and_a_kill() {
     let mut host = Host::shared();
     let (web, foreign, home) = (host.group("web"), host.group("foreign"), host.group("home"));
     let sleeper = Sleeper::new("sleeper");
@@ -126,7 +126,7 @@ fn what_is_set_outlives_a_restart_and_a_kill() {
 }
 
 #[test]
-fn what_a_process_that_was_set_has_started_stays_with_it_after_a_restart_and_goes_home() {
+fn children_of_a_set_process_stay_in_its_group_over_a_restart_and_return_at_a_reset() {
     let mut host = Host::shared();
     let home = host.group("home");
     let sleeper = Sleeper::new(&format!("plimsoll-both-{}", std::process::id()));
@@ -152,7 +152,7 @@ fn what_a_process_that_was_set_has_started_stays_with_it_after_a_restart_and_goe
         child.is_some()
     });
     let child = child.unwrap();
-    // The file claims it as well. Its group is undone before the other.
+    // The file matches it as well. Its group is undone before the other.
     let claim = rule(
         "all",
         &format!("executable = \"{}\"", sleeper.path()),
@@ -182,7 +182,7 @@ fn what_a_process_that_was_set_has_started_stays_with_it_after_a_restart_and_goe
 }
 
 #[test]
-fn what_cannot_be_set_is_refused_in_one_line_and_changes_nothing() {
+fn unavailable_set_is_refused_in_one_line_without_effect() {
     let mut host = Host::shared();
     let group = host.group("web");
     let name = shown(&group);
@@ -214,7 +214,7 @@ fn what_cannot_be_set_is_refused_in_one_line_and_changes_nothing() {
 }
 
 #[test]
-fn a_dry_run_says_what_would_be_and_does_nothing() {
+fn dry_run_prints_the_result_and_changes_nothing() {
     let mut host = Host::shared();
     let group = host.group("web");
     let daemon = Daemon::start(&host, "");
@@ -229,7 +229,7 @@ fn a_dry_run_says_what_would_be_and_does_nothing() {
 }
 
 #[test]
-fn bursts_are_switched_off_by_a_command_until_it_is_taken_back() {
+fn bursts_stay_off_by_command_until_they_are_enabled() {
     let mut host = Host::shared();
     let web = host.group("web");
     let rule = rule(
@@ -243,7 +243,7 @@ fn bursts_are_switched_off_by_a_command_until_it_is_taken_back() {
     let off = host.run(["set", "--all", "--burst-enabled", "no"]).good();
     assert_eq!(off.stdout, "bursts of all groups are off\n");
     assert_eq!(burst(), 0);
-    // It lasts across a restart and a reload, and what is set meanwhile is kept.
+    // It survives a restart and a reload, and later changes are kept.
     daemon.kill_hard();
     daemon.restart();
     assert_eq!(burst(), 0);
@@ -273,7 +273,7 @@ fn bursts_are_switched_off_by_a_command_until_it_is_taken_back() {
     ] {
         assert_eq!(host.run(words).code(), 125, "{words:?}");
     }
-    // The file has the last word.
+    // The file's setting has priority.
     daemon.write(&format!("burst-enabled = false\n{rule}"));
     daemon.reload().good();
     assert_eq!(burst(), 0);

@@ -1,4 +1,4 @@
-//! What `show` shows of a daemon.
+//! Output of `show` with a daemon.
 
 use std::fs;
 use std::path::Path;
@@ -55,10 +55,10 @@ fn one_group_is_shown_by_its_name_its_cgroup_or_a_process_in_it() {
 }
 
 #[test]
-fn of_a_group_that_could_not_be_applied_the_reason_is_shown() {
+fn reason_is_shown_for_a_group_that_could_not_be_applied() {
     let mut host = Host::shared();
     let web = host.group("web");
-    // v1 refuses a child more than its parent has; v2 lets it be, in vain.
+    // v1 refuses a child more than its parent has; v2 accepts it without effect.
     let inside = host.group("web/inside");
     web.enable_children().unwrap();
     web.write_cpu_max(
@@ -80,7 +80,7 @@ fn of_a_group_that_could_not_be_applied_the_reason_is_shown() {
         assert!(daemon.state().daemon.counters.apply_failures >= 1);
         let table = host.run(["show"]).good().stdout;
         assert!(table.contains("inside"), "{table}");
-        // Once there is room, it is tried again.
+        // It is retried when the parent has a higher limit.
         web.write_cpu_max(&plimsoll_engine::knobs::Bandwidth::unlimited().into())
             .unwrap();
         crate::rig::wait_for_quota(&daemon, &inside, 80_000);
@@ -90,7 +90,7 @@ fn of_a_group_that_could_not_be_applied_the_reason_is_shown() {
 }
 
 #[test]
-fn a_process_is_shown_by_what_it_is_in() {
+fn process_is_shown_by_its_group_or_cgroup() {
     let mut host = Host::shared();
     let web = host.group("web");
     let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");

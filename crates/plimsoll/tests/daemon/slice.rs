@@ -32,8 +32,8 @@ fn a_daemon_that_has_only_a_part_of_the_machine_may_not_set_it() {
     daemon.stop();
 }
 
-/// A mount namespace in which another file stands for the kernel's: no test changes a setting
-/// of the machine. It is not cut when it is written to: all values have four digits.
+/// A mount namespace in which a plain file replaces the kernel's, so that no test changes a
+/// setting of the machine. The file is not truncated by writes, so all values have four digits.
 struct OtherFile {
     holder: Running,
     _folder: tempfile::TempDir,
@@ -70,7 +70,7 @@ fn it_is_set_at_a_reload_and_put_back_by_a_stop_and_after_a_kill() {
     let host = Host::shared();
     let other = OtherFile::new(&host);
     let pid = other.holder.pid().to_string();
-    // Without a base it has the whole machine, of which it claims nothing.
+    // Without a base it owns the whole machine; its file matches nothing.
     let wrapper = [
         "nsenter",
         "-t",

@@ -1,4 +1,4 @@
-//! What somebody who is no operator may do, and what not.
+//! Permissions of users who are not operators.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,7 +16,7 @@ use crate::rig::{Daemon, SHORT, Sleeper, copy_program, is_idle, of_cgroup, quota
 
 const USER: u32 = 65_534;
 
-/// A copy of the binary that anybody can reach.
+/// A copy of the binary that any user can execute.
 struct Account {
     folder: tempfile::TempDir,
 }
@@ -48,7 +48,7 @@ impl Account {
     }
 }
 
-/// A process of a user's.
+/// A process of a user.
 fn start_as(host: &Host, sleeper: &Sleeper, uid: u32) -> Running {
     let mut command = sleeper.command();
     command.uid(uid).gid(uid);
@@ -56,7 +56,7 @@ fn start_as(host: &Host, sleeper: &Sleeper, uid: u32) -> Running {
 }
 
 #[test]
-fn anybody_may_look() {
+fn any_user_may_read_the_state() {
     let mut host = Host::shared();
     let group = host.group("web");
     let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
@@ -70,7 +70,7 @@ fn anybody_may_look() {
 }
 
 #[test]
-fn a_user_may_run_under_restrictions_and_they_hold() {
+fn user_may_run_under_restrictions_which_hold() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
     let user = Account::new();
@@ -84,7 +84,7 @@ fn a_user_may_run_under_restrictions_and_they_hold() {
     });
     let shown = daemon.group("theirs").unwrap();
     assert_eq!(shown.knobs.cap.unwrap().to_string(), "40%");
-    // Its own group it may restrict more, but for what others have set.
+    // The user may restrict the own group further, but not loosen an operator's limits.
     user.run(&host, &["set", "theirs", "--cap", "20%"]).good();
     user.run(&host, &["set", "theirs", "--cap", "30%"]).good();
     host.run(["set", "theirs", "--cap", "10%"]).good();
@@ -125,7 +125,7 @@ fn a_user_may_restrict_a_process_of_their_own() {
 }
 
 #[test]
-fn a_user_may_raise_nothing_reload_nothing_and_touch_nobody_else() {
+fn user_may_not_raise_reload_or_change_others() {
     let mut host = Host::shared();
     let (web, home) = (host.group("web"), host.group("home"));
     let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
@@ -175,11 +175,11 @@ fn a_user_may_raise_nothing_reload_nothing_and_touch_nobody_else() {
 }
 
 #[test]
-fn no_name_of_a_group_takes_away_what_is_the_daemons_or_the_kernels() {
+fn group_name_cannot_hide_files_of_the_daemon_or_kernel() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
     let user = Account::new();
-    for name in ["control", "control.sock", "daemon", "remembered", "lock"] {
+    for name in ["control", "control.sock", "daemon", "requested", "lock"] {
         let words = ["run", "--cap", "50%", "--name", name, "--", "true"];
         user.run(&host, &words).good();
         wait_until("its group has gone", SHORT, || daemon.group(name).is_none());
@@ -192,8 +192,8 @@ fn no_name_of_a_group_takes_away_what_is_the_daemons_or_the_kernels() {
     daemon.stop();
 }
 
-/// Asks as a user from this very process, faster than any command: what is
-/// asked is made when the connection is there.
+/// Sends a request as a user from this process, faster than any command; `request` is created
+/// after the connection.
 fn ask_as_user(socket: &Path, uid: u32, make_request: impl FnOnce() -> Request) -> Answer {
     let connect = || {
         use nix::libc::{SYS_setgroups, SYS_setresgid, SYS_setresuid, syscall};
@@ -222,7 +222,7 @@ fn run_request(name: &str, pid: i32, subject: &str, knobs: &str) -> Request {
 }
 
 #[test]
-fn nobody_leaves_a_rule_in_the_moment_before_it_takes_them_in() {
+fn user_cannot_leave_a_group_of_the_file_before_it_applies() {
     const CLAIMED: u32 = USER - 7;
     let host = Host::shared();
     let text = rule("theirs", &format!("user = {CLAIMED}"), "cap = \"10%\"");
@@ -250,7 +250,7 @@ fn nobody_leaves_a_rule_in_the_moment_before_it_takes_them_in() {
 }
 
 #[test]
-fn a_name_that_a_user_was_first_to_take_does_not_hide_a_group_of_the_file() {
+fn name_taken_by_a_user_does_not_hide_a_group_of_the_file() {
     let mut host = Host::shared();
     let web = host.group("web");
     let mut daemon = Daemon::start(&host, "");
@@ -287,7 +287,7 @@ fn a_name_that_a_user_was_first_to_take_does_not_hide_a_group_of_the_file() {
 }
 
 #[test]
-fn a_user_does_not_make_the_tolerance_of_all_batch_work_smaller() {
+fn user_cannot_reduce_the_tolerance_of_all_batch_work() {
     let mut host = Host::shared();
     let (web, jobs) = (host.group("web"), host.group("jobs"));
     let text = rule(
@@ -301,7 +301,7 @@ fn a_user_does_not_make_the_tolerance_of_all_batch_work_smaller() {
         let words = "run --class batch --headroom 10% --tolerance".split(' ');
         words.chain([tolerance, "--", "true"]).collect::<Vec<_>>()
     };
-    // The headroom has to be in force before anybody may ask for a part of it.
+    // The headroom must be in force before a user may ask for a part of it.
     wait_until("headroom is in force", SHORT, || {
         daemon
             .state()
@@ -315,7 +315,7 @@ fn a_user_does_not_make_the_tolerance_of_all_batch_work_smaller() {
 }
 
 #[test]
-fn the_text_of_a_command_is_of_limited_length() {
+fn command_text_has_a_limited_length() {
     let host = Host::shared();
     let daemon = Daemon::start(&host, "");
     let sleeper = Sleeper::new("sleeper");
@@ -329,11 +329,10 @@ fn the_text_of_a_command_is_of_limited_length() {
     daemon.stop();
 }
 
-/// Another process of a number that was a process's before.
+/// A process with a reused pid.
 fn start_with_pid(host: &Host, sleeper: &Sleeper, pid: i32) -> Option<Running> {
     for _ in 0..500 {
-        // The next process is the first free number after this one, unless
-        // others are faster.
+        // The next process gets the first free pid after this one, unless others are faster.
         fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).ok()?;
         let process = start_as(host, sleeper, USER);
         if process.pid() == pid {
@@ -345,7 +344,7 @@ fn start_with_pid(host: &Host, sleeper: &Sleeper, pid: i32) -> Option<Running> {
 }
 
 #[test]
-fn a_later_process_of_the_same_number_does_not_loosen_what_an_earlier_one_left() {
+fn reused_pid_does_not_loosen_limits_of_its_predecessor() {
     if !Path::new("/proc/sys/kernel/ns_last_pid").exists() {
         println!("SKIPPED: this kernel has no ns_last_pid to choose a process's number by");
         return;

@@ -1,4 +1,4 @@
-//! Clients of the control socket that mean no good.
+//! Malicious clients of the control socket.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use super::random::Random;
 use crate::common::{Host, native_or_vm, patience, wait_until};
 use crate::rig::{Daemon, SHORT, of_cgroup, quota_us, remove_group, rule, shown, wait_for_quota};
 
-/// Its resident memory stays below this, whatever clients do.
+/// Bound of its resident memory.
 const MEMORY_MAX: u64 = 64 << 20;
 
 fn start(host: &mut Host) -> (plimsoll_cgroupfs::CpuGroup, String) {
@@ -29,7 +29,7 @@ fn start(host: &mut Host) -> (plimsoll_cgroupfs::CpuGroup, String) {
     (jobs, text)
 }
 
-/// Others are answered, cgroups are limited, and control goes on.
+/// Checks that other clients are answered, cgroups are limited, and control continues.
 fn assert_it_works(daemon: &Daemon, jobs: &plimsoll_cgroupfs::CpuGroup) {
     let start = Instant::now();
     let state = daemon.state();
@@ -63,7 +63,7 @@ fn connect(daemon: &Daemon) -> UnixStream {
 }
 
 #[test]
-fn garbage_is_refused_and_harms_nobody() {
+fn garbage_is_refused_without_effect_on_others() {
     let mut random = Random::of_this_run("garbage");
     let mut host = Host::shared();
     let (jobs, text) = start(&mut host);
@@ -88,7 +88,7 @@ fn garbage_is_refused_and_harms_nobody() {
         stream.write_all(b"\n").unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = String::new();
-        // It may be left without an answer.
+        // It may be disconnected without an answer.
         let _ = stream.read_to_string(&mut answer);
         assert!(
             answer.is_empty() || answer.contains("refused"),
@@ -99,17 +99,17 @@ fn garbage_is_refused_and_harms_nobody() {
         let mut stream = connect(&daemon);
         let length = random.within(1..2_000) as usize;
         let bytes: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
-        // It may have been left meanwhile.
+        // It may have been disconnected meanwhile.
         let _ = stream.write_all(&bytes);
     }
-    // Values change with the headroom controller; what is there does not.
+    // The headroom controller changes values, but not the set of files.
     assert!(host.snapshot().keys().eq(before.keys()));
     assert_it_works(&daemon, &jobs);
     daemon.stop();
 }
 
 #[test]
-fn clients_that_stop_in_the_middle_or_never_read_hold_up_nobody() {
+fn stalled_clients_do_not_delay_others() {
     let mut host = Host::shared();
     let (jobs, text) = start(&mut host);
     let daemon = Daemon::start(&host, &text);
@@ -139,7 +139,7 @@ fn clients_that_stop_in_the_middle_or_never_read_hold_up_nobody() {
 }
 
 #[test]
-fn a_gigabyte_is_not_taken() {
+fn request_of_a_gigabyte_is_refused() {
     let mut host = Host::shared();
     let (jobs, text) = start(&mut host);
     let daemon = Daemon::start(&host, &text);

@@ -1,4 +1,4 @@
-//! The daemon stands still for a while, or the clock on the wall jumps.
+//! Stops of the daemon, and jumps of the wall clock.
 
 use std::process::Command;
 use std::thread;
@@ -31,7 +31,7 @@ impl Scene {
         Self { jobs, text }
     }
 
-    /// Everything works, and batch work leaves the room that it has to.
+    /// Checks that the daemon works, and that batch work leaves the headroom.
     fn assert_it_works(&self, daemon: &Daemon) {
         let group = daemon.host.base().child("g-new");
         group.create().unwrap();
@@ -55,7 +55,7 @@ fn assert_is_limited(jobs: &CpuGroup, time: Duration) {
 }
 
 #[test]
-fn after_standing_still_for_seconds_it_goes_on_as_before() {
+fn daemon_works_after_a_stop_of_seconds() {
     let mut host = Host::shared();
     let scene = Scene::new(&mut host);
     let burner = host.start_load_in(&scene.jobs, "burn --threads 4 --duration 600s");
@@ -64,8 +64,7 @@ fn after_standing_still_for_seconds_it_goes_on_as_before() {
     for time in [300, 2_000, 5_000] {
         daemon.send(Signal::SIGSTOP);
         thread::sleep(Duration::from_millis(200));
-        // Nobody looks, and batch work is limited all the same: it has at most
-        // what was its share, and is not set free.
+        // Without control, batch work stays limited: it has at most its last share.
         assert!(is_idle(&scene.jobs) && quota_us(&scene.jobs) > 0);
         assert_is_limited(&scene.jobs, Duration::from_millis(time));
         daemon.send(Signal::SIGCONT);
@@ -82,7 +81,7 @@ fn wall_clock(words: &[&str]) -> String {
 }
 
 #[test]
-fn a_clock_on_the_wall_that_jumps_changes_nothing() {
+fn jump_of_the_wall_clock_has_no_effect() {
     if !in_vm() {
         println!("ONLY IN THE VM: the clock on the wall is not set on somebody's machine");
         return;

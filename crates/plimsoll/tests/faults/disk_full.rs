@@ -7,8 +7,7 @@ use super::namespace::SmallDisk;
 use crate::common::{Host, wait_until};
 use crate::rig::{Daemon, SHORT, of_cgroup, quota_us, remove_group, rule, shown};
 
-/// Enough that what is written of them does not fit into what is left of a
-/// page.
+/// Enough groups that their records exceed the rest of a page.
 const GROUPS: usize = 80;
 
 fn start<'h>(host: &'h Host, disk: &SmallDisk) -> Daemon<'h> {
@@ -42,7 +41,7 @@ fn wait_until_limited(daemon: &Daemon, groups: &[CpuGroup]) {
 }
 
 #[test]
-fn with_a_full_disk_what_is_limited_stays_so_and_the_rest_follows_when_there_is_room() {
+fn limits_stay_on_a_full_disk_and_others_follow_when_space_is_free() {
     let mut host = Host::shared();
     host.group("bystander");
     let disk = SmallDisk::new(&host);
@@ -63,7 +62,7 @@ fn with_a_full_disk_what_is_limited_stays_so_and_the_rest_follows_when_there_is_
     let problem = problem.expect("it is told");
     assert!(problem.contains("No space left"), "{problem}");
     assert!(before.iter().all(|group| quota_us(group) == 30_000));
-    // Nothing was written by halves.
+    // No change was written partly.
     disk.free();
     wait_until_limited(&daemon, &during);
     for group in before.iter().chain(&during) {
@@ -76,7 +75,7 @@ fn with_a_full_disk_what_is_limited_stays_so_and_the_rest_follows_when_there_is_
 }
 
 #[test]
-fn with_a_full_disk_what_is_set_holds_or_is_refused_and_outlives_once_there_is_room() {
+fn set_on_a_full_disk_applies_or_is_refused_and_persists_when_space_is_free() {
     let mut host = Host::shared();
     let group = host.group("g-1");
     let disk = SmallDisk::new(&host);
@@ -116,7 +115,7 @@ fn with_a_full_disk_what_is_set_holds_or_is_refused_and_outlives_once_there_is_r
 }
 
 #[test]
-fn killed_with_a_full_disk_the_next_daemon_knows_what_to_put_back() {
+fn next_daemon_restores_values_after_a_kill_on_a_full_disk() {
     let mut host = Host::shared();
     host.group("bystander");
     let disk = SmallDisk::new(&host);
@@ -126,7 +125,7 @@ fn killed_with_a_full_disk_the_next_daemon_knows_what_to_put_back() {
     disk.fill();
     daemon.kill_hard();
     assert!(groups.iter().all(|group| quota_us(group) == 30_000));
-    // It may start or not, as long as it harms nothing.
+    // It may start or fail, without damage.
     daemon.launch();
     std::thread::sleep(crate::common::patience(crate::common::ms(500)));
     disk.free();

@@ -1,4 +1,4 @@
-//! More cgroups, and faster, than anybody should have.
+//! Floods of cgroups.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ fn text(host: &Host) -> String {
     rule("many", &of_cgroup(&pattern), "quota = \"30ms/100ms\"")
 }
 
-/// A place for many cgroups.
+/// Parent of many cgroups.
 fn many(host: &mut Host) -> CpuGroup {
     let many = host.group("many");
     many.enable_children().unwrap();
@@ -32,7 +32,7 @@ fn remove_all(groups: &[CpuGroup]) {
 }
 
 #[test]
-fn of_a_thousand_cgroups_a_second_every_one_is_limited_in_the_end_and_none_is_left() {
+fn all_of_a_thousand_new_cgroups_a_second_are_limited_and_none_is_left() {
     let (rate, seconds) = native_or_vm((1_000, 4), (100, 4));
     let mut host = Host::shared();
     let many = many(&mut host);
@@ -77,7 +77,7 @@ fn of_a_thousand_cgroups_a_second_every_one_is_limited_in_the_end_and_none_is_le
 }
 
 #[test]
-fn cgroups_that_go_between_match_and_write_are_no_failure() {
+fn cgroup_removed_between_match_and_write_is_no_failure() {
     let time = native_or_vm(Duration::from_secs(5), Duration::from_secs(10));
     let mut host = Host::shared();
     let many = many(&mut host);
@@ -91,7 +91,7 @@ fn cgroups_that_go_between_match_and_write_are_no_failure() {
                 while !stop.load(Ordering::Relaxed) {
                     let group = many.child(format!("r-{actor}-{}", number % 3));
                     group.create().unwrap();
-                    // Some go before, some after, some while it is looked at.
+                    // Some are removed before, some after, some during the match.
                     thread::sleep(Duration::from_micros(97 * (number % 61)));
                     remove_group(&group);
                     number += 1;
@@ -106,7 +106,7 @@ fn cgroups_that_go_between_match_and_write_are_no_failure() {
     wait_until("all are forgotten", SHORT, || daemon.names().is_empty());
     let counters = daemon.state().daemon.counters;
     assert_eq!(counters.apply_failures, 0, "{}", daemon.log());
-    // And one that stays is limited as ever.
+    // A remaining cgroup is still limited.
     let stays = many.child("stays");
     stays.create().unwrap();
     wait_for_quota(&daemon, &stays, 30_000);
@@ -116,7 +116,7 @@ fn cgroups_that_go_between_match_and_write_are_no_failure() {
 }
 
 #[test]
-fn when_the_kernels_queue_of_events_runs_over_nothing_is_missed() {
+fn event_queue_overflow_misses_no_cgroup() {
     let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
     let limit: u64 = limit.trim().parse().unwrap();
     let mut host = Host::shared();
@@ -127,7 +127,7 @@ fn when_the_kernels_queue_of_events_runs_over_nothing_is_missed() {
     wait_for_quota(&daemon, &gone, 30_000);
     daemon.send(Signal::SIGSTOP);
     remove_group(&gone);
-    // Of each, the kernel tells twice.
+    // The kernel reports each twice.
     let folder = many.cpu_file("x");
     for _ in 0..limit / 2 + 100 {
         fs::create_dir(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! What is in the runtime folder is not what was expected, or it is gone.
+//! Unexpected files in the runtime folder, and its removal.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use plimsoll_cgroupfs::CpuGroup;
 use crate::common::{Host, wait_until};
 use crate::rig::{Daemon, SHORT, of_cgroup, quota_us, remove_group, rule, shown};
 
-/// A journal of somebody who has gone, as that version wrote it.
+/// A journal of an ended process, as that version wrote it.
 fn journal(version: u32, group: &CpuGroup) -> String {
     // The kernel's file, where the quota is all of it.
     let (file, old, new) = if group.cpu_file("cpu.max").exists() {
@@ -26,7 +26,7 @@ fn journal(version: u32, group: &CpuGroup) -> String {
 }
 
 #[test]
-fn what_an_older_version_left_behind_is_undone() {
+fn changes_of_an_older_version_are_undone() {
     let mut host = Host::shared();
     let group = host.group("web");
     let mut daemon = Daemon::ready(&host, "");
@@ -41,7 +41,7 @@ fn what_an_older_version_left_behind_is_undone() {
 }
 
 #[test]
-fn a_journal_of_a_later_version_is_told_and_not_guessed_at() {
+fn journal_of_a_later_version_is_reported_and_not_interpreted() {
     let mut host = Host::shared();
     let group = host.group("web");
     let mut daemon = Daemon::ready(&host, "");
@@ -56,7 +56,7 @@ fn a_journal_of_a_later_version_is_told_and_not_guessed_at() {
 }
 
 #[test]
-fn without_its_runtime_folder_it_keeps_what_it_keeps_and_puts_it_back() {
+fn limits_stay_and_are_undone_without_the_runtime_folder() {
     let mut host = Host::shared();
     let web = host.group("web");
     let base = host.base_path();
@@ -73,7 +73,7 @@ fn without_its_runtime_folder_it_keeps_what_it_keeps_and_puts_it_back() {
     std::thread::sleep(crate::common::patience(crate::common::ms(2_500)));
     assert!(daemon.is_running(), "{}", daemon.log());
     assert_eq!(quota_us(&web), 30_000);
-    // What is written nowhere nobody could put back after a kill: that is told.
+    // Changes without a journal could not be undone after a kill, which is reported.
     println!("one that came later has quota {}", quota_us(&later));
     let problems = daemon.log();
     let folder = host.runtime().display().to_string();

@@ -1,7 +1,7 @@
-//! The daemon under faults: it is killed, stopped, starved of disk, flooded
-//! and talked to in garbage, and what is in force is what the policy says.
+//! The daemon under faults: kills, stops, a full disk, floods and garbage. The limits in force
+//! must match the policy.
 //!
-//! What is random has a seed, which is printed; `PLIMSOLL_SEED` repeats it.
+//! Random choices have a seed, which is printed; `PLIMSOLL_SEED` repeats it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,5 +20,5 @@ mod namespace;
 mod random;
 mod soak;
 
-/// What the daemons of these tests enforce with, unless they say otherwise.
+/// Default enforcer of the daemons in these tests.
 const ENFORCER: &str = "cgroup";

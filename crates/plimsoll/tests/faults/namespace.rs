@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use crate::common::{Host, Running, wait_until, with_own_mounts};
 use crate::rig::SHORT;
 
-/// Room for journals and what is remembered.
+/// Space for journals and requested knobs.
 const SIZE: &str = "256k";
 
-/// It goes with the process that holds it.
+/// It is removed with the process that holds it.
 pub struct SmallDisk {
     holder: Running,
     runtime: PathBuf,
@@ -31,10 +31,10 @@ impl SmallDisk {
         Self { holder, runtime }
     }
 
-    /// What is started by these words is in it.
+    /// Command line that starts a process in it.
     pub fn enter(&self) -> [String; 6] {
         let pid = self.holder.pid().to_string();
-        // Its root, too: that of the namespace is another in a chroot.
+        // Its root as well, because a chroot has another root than the namespace.
         ["nsenter", "-t", &pid, "-m", "-r", "--"].map(str::to_owned)
     }
 
@@ -53,13 +53,13 @@ impl SmallDisk {
         while file.write_all(&piece[..1]).is_ok() {}
     }
 
-    /// Makes room again.
+    /// Frees the space again.
     pub fn free(&self) {
-        // It may have room already.
+        // It may have space already.
         let _ = fs::remove_file(self.path("filler"));
     }
 
-    /// What is there, but for locks and the socket.
+    /// Its files, without locks and the socket.
     pub fn files(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path("")).unwrap().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());

@@ -3,17 +3,17 @@
 use std::ops::Range;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Repeats what was random.
+/// Seed that repeats the run.
 pub const SEED_VARIABLE: &str = "PLIMSOLL_SEED";
 
-/// splitmix64, which is good enough to choose what to break next.
+/// splitmix64, which is good enough for choosing faults.
 pub struct Random {
     pub seed: u64,
     state: u64,
 }
 
 impl Random {
-    /// With the seed of the environment, or another each time; it is printed.
+    /// Uses the seed of the environment, or a new one; prints it.
     pub fn of_this_run(what: &str) -> Self {
         let given = std::env::var(SEED_VARIABLE).ok();
         let seed = given.map_or_else(
@@ -43,7 +43,7 @@ impl Random {
         Duration::from_millis(self.within(range))
     }
 
-    /// Whether something of that many percent happens.
+    /// Returns true with a probability in percent.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.within(0..100) < percent
     }

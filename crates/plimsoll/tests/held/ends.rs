@@ -1,4 +1,4 @@
-//! A kill, a damaged journal, a cgroup that has gone, a full disk.
+//! Kills, damaged journals, removed cgroups, full disks.
 
 use std::fs;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ fn kill_one_that_holds(host: &Host) {
 }
 
 #[test]
-fn what_a_killed_process_held_is_put_back_by_the_next_start() {
+fn next_start_restores_cgroups_of_a_killed_process() {
     let mut host = Host::shared();
     for (name, _) in OF_THE_HELPER {
         with_values(&mut host, name);
@@ -76,7 +76,7 @@ fn what_a_killed_process_held_is_put_back_by_the_next_start() {
     assert_ne!(host.snapshot(), before);
     assert_eq!(nice_of(sleeper.pid()), 4);
     let runtime = RuntimeFolder::at(host.runtime());
-    // One that cannot start after all leaves everything as it is.
+    // A start that fails changes nothing.
     let held = host.snapshot();
     drop(CgroupEnforcer::adopting(host.hierarchy(), &runtime).unwrap());
     assert_same(&held, &host.snapshot());
@@ -90,7 +90,7 @@ fn what_a_killed_process_held_is_put_back_by_the_next_start() {
 }
 
 #[test]
-fn a_damaged_journal_is_undone_as_far_as_it_goes_and_kept_aside() {
+fn damaged_journal_is_undone_as_far_as_it_is_valid_and_kept_aside() {
     let mut host = Host::shared();
     for (name, _) in OF_THE_HELPER {
         with_values(&mut host, name);
@@ -117,7 +117,7 @@ fn a_damaged_journal_is_undone_as_far_as_it_goes_and_kept_aside() {
     let aside = host.runtime().join("daemon+.journal.damaged");
     assert_eq!(fs::read_to_string(&aside).unwrap(), lines.join("\n") + "\n");
     fs::remove_file(aside).unwrap();
-    // All others are as they were; what nobody can know is left.
+    // All others are restored; the unknown one is left.
     let d = host.base().child("d");
     assert_eq!(d.read_weight().unwrap(), 321);
     next.undo();
@@ -165,7 +165,7 @@ fn a_journal_of_version_1_is_undone() {
 }
 
 #[test]
-fn a_cgroup_that_is_deleted_in_between_is_no_problem() {
+fn cgroup_deleted_meanwhile_is_no_problem() {
     let mut host = Host::shared();
     let stays = with_values(&mut host, "stays");
     let before = host.snapshot();
@@ -181,7 +181,7 @@ fn a_cgroup_that_is_deleted_in_between_is_no_problem() {
     assert!(results[1].is_ok(), "{results:?}");
     let again = enforcer.add(&policies[0].0, "").unwrap_err();
     assert!(again.is_gone(), "{again}");
-    // While it is held, once with a loop.
+    // While it has knobs, once with a loop.
     for json in [r#"{"nice": "3", "cap": "20%"}"#, r#"{"soft-cap": "10%"}"#] {
         gone.create().unwrap();
         enforcer.add(&policy(&gone, json), "").unwrap();
@@ -213,7 +213,7 @@ fn helper_whose_disk_is_full() {
     let length = fs::metadata(runtime.path().join("daemon+.journal"))
         .unwrap()
         .len();
-    // SAFETY: no handler of ours is installed or lost.
+    // SAFETY: no handler is installed or lost.
     unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) }.unwrap();
     let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
     // Half a line still fits.
@@ -228,7 +228,7 @@ fn helper_whose_disk_is_full() {
     assert_eq!(weight, 50);
     enforcer.add(&policy, "").unwrap();
     assert_eq!(group.read_weight().unwrap(), 70);
-    // Of what did not fit, nothing is left in the journal: its head, the cgroup, and its weight.
+    // The journal has no trace of the part that did not fit: only head, cgroup and weight.
     let text = fs::read_to_string(runtime.path().join("daemon+.journal")).unwrap();
     assert_eq!(text.lines().count(), 3, "{text}");
     assert_eq!(enforcer.undo().problems, <[String; 0]>::default());

@@ -1,4 +1,4 @@
-//! What others write to the same files.
+//! External changes of kernel files.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer as _;
-use plimsoll_engine::policy_set::{GroupPolicy, Selector};
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
 
 use crate::common::{Host, assert_same, ms};
 use crate::rig::{SHORT, knobs, name_of, policy, start, tick_for, with_values};
 
 #[test]
-fn what_others_change_is_told_once_respected_and_written_again_if_asked() {
+fn external_change_is_reported_once_respected_and_overwritten_on_request() {
     let mut host = Host::shared();
     let group = with_values(&mut host, "g");
     let name = name_of(&group);
@@ -40,7 +40,7 @@ fn what_others_change_is_told_once_respected_and_written_again_if_asked() {
     assert!(enforcer.sample(&name).unwrap().foreign_changes.is_empty());
     assert!(enforcer.audit(&name).unwrap().is_empty());
 
-    // Theirs stays at the end, and is told.
+    // The external value stays at the end, and is reported.
     group.write_weight(88).unwrap();
     let report = enforcer.remove(&name).unwrap();
     assert_eq!(report.problems.len(), 1, "{report:?}");
@@ -52,7 +52,7 @@ fn what_others_change_is_told_once_respected_and_written_again_if_asked() {
 }
 
 #[test]
-fn what_others_change_in_a_group_of_our_own_is_found_too() {
+fn external_change_of_an_own_cgroup_is_found() {
     let host = Host::shared();
     let group = host.normal("own");
     let runtime = RuntimeFolder::at(host.runtime());
@@ -70,7 +70,7 @@ fn what_others_change_in_a_group_of_our_own_is_found_too() {
 
 /// Not a test of its own.
 #[test]
-#[ignore = "run by what_others_change_in_a_group_of_our_own_is_found_too"]
+#[ignore = "run by external_change_of_an_own_cgroup_is_found"]
 fn helper_that_keeps_a_group_of_its_own() {
     let hierarchy = Arc::new(Hierarchy::find().unwrap());
     let runtime = RuntimeFolder::of_this_user();

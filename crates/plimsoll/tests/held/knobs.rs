@@ -1,4 +1,4 @@
-//! Which values there are, and that what was there at first comes back.
+//! All knobs, and the restoration of their first values.
 
 use std::path::{Path, PathBuf};
 
@@ -70,7 +70,7 @@ fn every_knob_comes_back_by_remove_and_by_undo() {
 }
 
 #[test]
-fn knobs_are_what_was_asked_for_and_a_knob_that_goes_is_put_back() {
+fn requested_knobs_apply_and_a_removed_knob_is_restored() {
     let mut host = Host::shared();
     let group = with_values(&mut host, "g");
     let name = name_of(&group);
@@ -105,7 +105,7 @@ fn knobs_are_what_was_asked_for_and_a_knob_that_goes_is_put_back() {
     // What is said of the burst is nothing: it is what it was, as far as the
     // kernel takes it.
     assert_eq!(bandwidth_us(&group), (20_000, 50_000, 20_000));
-    // Each journal line is about a value that is not ours any more.
+    // Each line of the journal is about a value that was changed externally.
     enforcer.change(&name, &Knobs::default()).unwrap();
     let runtime_only = |path: &&PathBuf| path.starts_with(host.runtime());
     let now = host.snapshot();
@@ -167,7 +167,7 @@ fn a_cgroup_without_the_controller_gets_it_and_loses_it_at_the_end() {
     assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
     assert!(!Path::new(&inner.cpu_file("cpu.weight")).exists());
     assert_same(&before, &host.snapshot());
-    // Processes in between do not matter: cpu is a threaded controller.
+    // Processes in inner cgroups do not matter, because cpu is a threaded controller.
     let sleeper = host.start_in(&middle, ["sleep", "600"]);
     let mut enforcer = start(&host);
     enforcer.add(&weighed, "").unwrap();

@@ -1,5 +1,4 @@
-//! Cgroups that somebody else made, held by the enforcer: whatever is done to
-//! them comes back, however it ends.
+//! Foreign cgroups with knobs: every change is undone, however the process ends.
 
 #![allow(clippy::unwrap_used)]
 

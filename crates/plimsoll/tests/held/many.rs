@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::enforcer::Enforcer as _;
-use plimsoll_engine::policy_set::GroupPolicy;
+use plimsoll_engine::group_policy::GroupPolicy;
 
 use crate::common::{Host, assert_same, bandwidth_us, ms, native_or_vm};
 use crate::rig::{knobs, name_of, policy, start, with_values};
@@ -105,7 +105,7 @@ fn a_thousand_cgroups_share_one_journal_and_one_sync() {
     let start = Instant::now();
     enforcer.tick(Instant::now()).unwrap();
     println!("a tick with nothing to do took {:.1?}", start.elapsed());
-    // The same once more is nothing to write.
+    // The same knobs again cause no write.
     let lines = journal_lines(&host);
     for (policy, _) in &policies {
         enforcer.change(&policy.name, &policy.knobs).unwrap();

@@ -1,4 +1,4 @@
-//! What the kernel does not take, or not now.
+//! Values that the kernel refuses, permanently or for now.
 
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer as _;
@@ -9,7 +9,7 @@ use crate::common::{Host, assert_same, bandwidth_us};
 use crate::rig::{nested, policy, start, with_values};
 
 #[test]
-fn limits_that_are_nested_are_taken_in_any_order() {
+fn nested_limits_are_accepted_in_any_order() {
     let mut host = Host::shared();
     let outer = host.group("outer");
     outer.enable_children().unwrap();
@@ -28,7 +28,7 @@ fn limits_that_are_nested_are_taken_in_any_order() {
             result.unwrap();
         }
         assert_eq!(bandwidth_us(&inner).0, 50_000);
-        // Version 1 takes the outer one back only once the inner one is.
+        // Version 1 accepts the old value of the outer cgroup only after that of the inner one.
         let report = enforcer.remove(&policies[0].0.name).unwrap();
         assert_eq!(report.problems, <[String; 0]>::default());
         if host.is_v2() || order[0].path() == inner.path() {
@@ -46,7 +46,7 @@ fn limits_that_are_nested_are_taken_in_any_order() {
 }
 
 #[test]
-fn what_the_kernel_takes_back_only_later_is_put_back_later() {
+fn value_that_cannot_be_restored_yet_is_restored_later() {
     let mut host = Host::shared();
     let (outer, inner) = nested(&mut host);
     let before = host.snapshot();
@@ -57,8 +57,8 @@ fn what_the_kernel_takes_back_only_later_is_put_back_later() {
     enforcer.add(&inners, "").unwrap();
     enforcer.add(&outers, "").unwrap();
     enforcer.remove(&inners.name).unwrap();
-    // Version 1 takes no quota above that of the cgroup around it: what was
-    // there at first waits for the outer one.
+    // Version 1 refuses a quota above that of the parent, so the first value waits for the
+    // parent's.
     for ms in [10, 5, 7] {
         let inners = policy(&inner, &quota(ms));
         enforcer.add(&inners, "").unwrap();
@@ -77,7 +77,7 @@ fn what_the_kernel_takes_back_only_later_is_put_back_later() {
 }
 
 #[test]
-fn what_the_kernel_refuses_at_the_end_is_tried_again_by_the_next_start() {
+fn restore_refused_at_the_end_is_retried_by_the_next_start() {
     let mut host = Host::shared();
     let (outer, inner) = nested(&mut host);
     let before = host.snapshot();
@@ -85,7 +85,7 @@ fn what_the_kernel_refuses_at_the_end_is_tried_again_by_the_next_start() {
     enforcer
         .add(&policy(&inner, r#"{"quota": "10ms/100ms"}"#), "")
         .unwrap();
-    // Somebody else's.
+    // A foreign cgroup.
     let quota = "20ms/100ms".parse().unwrap();
     let none = outer.read_cpu_max().unwrap();
     outer
@@ -104,13 +104,13 @@ fn what_the_kernel_refuses_at_the_end_is_tried_again_by_the_next_start() {
 }
 
 #[test]
-fn what_the_kernel_refuses_leaves_nothing() {
+fn refused_change_leaves_nothing() {
     let mut host = Host::shared();
     let group = with_values(&mut host, "g");
     let before = host.snapshot();
     let mut enforcer = start(&host);
     let taken = host.snapshot();
-    // A burst above its quota, after a weight that it takes.
+    // A burst above its quota, after a valid weight.
     let refused = policy(
         &group,
         r#"{"weight": "70", "quota": "20ms/100ms", "burst": "50ms"}"#,
@@ -131,7 +131,7 @@ fn what_the_kernel_refuses_leaves_nothing() {
     let results = enforcer.add_all(&twice);
     assert!(results[0].is_ok() && results[1].is_err(), "{results:?}");
     assert!(enforcer.add(&good, "").is_err());
-    // A change that is refused leaves what was there.
+    // A refused change has no effect.
     assert!(enforcer.change(&good.name, &refused.knobs).is_err());
     assert_eq!(enforcer.knobs(&good.name).unwrap(), &good.knobs);
     assert_eq!(group.read_weight().unwrap(), 70);

@@ -1,4 +1,4 @@
-//! What all of these tests use.
+//! Common parts of these tests.
 
 use std::fs;
 use std::process::Command;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer as _;
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::{Bandwidth, Knobs};
-use plimsoll_engine::policy_set::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 

@@ -76,7 +76,7 @@ fn of_quotas_three_levels_deep_the_narrowest_is_kept_within_1_percent() {
     rig.assert_nothing_left();
 }
 
-/// SPEC 2: a managed task stays under every `cpu.max` above it, whoever set it.
+/// SPEC 2: a scheduled task stays under every `cpu.max` above it, also foreign ones.
 #[test]
 fn the_cpu_max_of_a_cgroup_above_a_batch_cgroup_is_kept() {
     let mut rig = rig();
@@ -126,7 +126,7 @@ fn after_ten_idle_periods_the_burst_is_the_whole_burst() {
         }
     };
     send(Signal::SIGSTOP);
-    // Let what is left of the last periods end, then let ten pass.
+    // Lets the last periods end, then waits for ten idle ones.
     thread::sleep(ms(1200));
     let before = quota_of(&rig);
     send(Signal::SIGCONT);
@@ -161,7 +161,7 @@ fn statistics_agree_with_what_the_kernel_says_was_used() {
     // The kernel charges a running task at its tick of 4 ms.
     assert!((used - ran).abs() < 8_000.0, "used {used} us, ran {ran} us");
     let periods = risen("nr_periods");
-    // Each period ended throttled, but for those at the edges.
+    // Each period ended throttled, except those at the edges.
     assert!(periods >= 19.0, "{periods} periods");
     assert!((periods - risen("nr_throttled")).abs() <= 2.0);
     // One task waits whenever its only CPU is throttled: 70 ms in each period. It is counted when

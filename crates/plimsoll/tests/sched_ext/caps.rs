@@ -41,7 +41,7 @@ fn tasks_that_need_10_ms_to_5_s_get_9_percent_under_a_cap_of_9() {
 #[test]
 fn a_tree_cap_holds_across_a_storm_of_short_processes() {
     let rig = rig();
-    // What starting and ending processes costs here is unknown: what was used is what counts.
+    // The cost of starting processes is unknown here, so the measured usage counts.
     let load = "storm --processes 1000 --parallel 8 --cpu-total 5s";
     let work = rig.batch("work", "--cap 50%", &["sleep", "600"]);
     let group = rig.host.batch("work");
@@ -86,7 +86,7 @@ fn under_a_cap_per_task_each_task_gets_its_own_also_forked_ones() {
 }
 
 #[test]
-fn over_its_soft_cap_a_group_gets_what_others_leave_and_all_of_it() {
+fn group_over_its_soft_cap_gets_all_left_over_time() {
     let rig = rig();
     let greedy = rig.batch_burners("greedy", "--soft-cap 10%", 1, 1);
     let (soft, plain) = (rig.host.batch("greedy"), rig.host.batch("plain"));
@@ -96,7 +96,7 @@ fn over_its_soft_cap_a_group_gets_what_others_leave_and_all_of_it() {
     let alone = rates_of(&[&soft], MEASURED)[0];
     assert_within("alone, percent of a CPU", alone, 98.0..=100.5);
     let modest = rig.batch_burners("plain", "", 1, 1);
-    // Until its rate, which decays by half in a second, is its cap again it gets nothing.
+    // It gets nothing until its rate, with a half-life of a second, has decayed to its cap.
     thread::sleep(ms(4000));
     let seen = rates_of(&[&soft, &plain], Duration::from_secs(4));
     println!("soft {:.2} %, plain {:.2} %", seen[0], seen[1]);
@@ -128,7 +128,7 @@ fn the_usage_rate_follows_the_half_life_and_a_change_of_it() {
     let greedy = rig.batch_burners("greedy", "--soft-cap 20% --half-life 60s", 1, 1);
     thread::sleep(ms(1000));
     let seen = rig.host.show("greedy")["statistics"].clone();
-    // What ran t of a half-life ago counts 2^-t: the rate is at most the usage times ln 2 / 60 s.
+    // Usage of t half-lives ago counts 2^-t, so the rate is at most the usage times ln 2 / 60 s.
     let most_ppm = seen["usage_usec"].as_u64().unwrap() * 693_148 / 60_000_000 + 1;
     let rate_ppm = seen["soft_cap"]["rate_ppm"].as_u64().unwrap();
     assert!((1..=most_ppm).contains(&rate_ppm), "{seen}");

@@ -14,7 +14,7 @@ fn a_cpu_limit_of_50_percent_holds_on_each_cpu() {
     let cpus = nr_cpus();
     let work = rig.batch_burners("work", "--cpu-limit 50%", all_cpus(), 2 * cpus);
     let tids = burners(&rig.host.batch("work"));
-    // Two on each CPU, so that what they use is what is used of it.
+    // Two on each CPU, so that their usage is that of the CPU.
     for (index, tid) in tids.iter().enumerate() {
         let mut set = CpuSet::new();
         set.set(index % cpus).unwrap();

@@ -1,4 +1,4 @@
-//! The daemon on the BPF scheduler: cgroups of others, as they come and go.
+//! The daemon with the BPF scheduler: foreign cgroups that start and end.
 
 use std::fs;
 use std::path::Path;
@@ -55,7 +55,7 @@ fn slots_of_groups(rig: &Rig) -> usize {
     slots(rig).iter().filter(of_groups).count()
 }
 
-/// Waits until all tasks of a cgroup are the scheduler's.
+/// Waits until all tasks of a cgroup are scheduled.
 fn wait_until_scheduled(daemon: &Daemon, group: &CpuGroup) {
     let start = Instant::now();
     loop {
@@ -73,7 +73,7 @@ fn remove_all(groups: &[CpuGroup]) {
     groups.iter().for_each(remove_group);
 }
 
-/// Panics unless the daemon's scheduler is the first, and was never in trouble.
+/// Panics if the daemon's scheduler was reloaded or had an error.
 fn assert_never_ejected(daemon: &Daemon) {
     let scheduler = scheduler(daemon);
     assert_eq!(scheduler.state, "running", "{scheduler:?}");
@@ -82,7 +82,7 @@ fn assert_never_ejected(daemon: &Daemon) {
 }
 
 #[test]
-fn batch_cgroups_are_the_schedulers_and_normal_ones_are_left_alone() {
+fn batch_cgroups_are_scheduled_and_normal_ones_are_not() {
     let mut rig = rig();
     let (early, web) = (rig.host.group("job-early"), rig.host.group("web"));
     let before = rig.fair_burners(&early, 1, 1);
@@ -151,7 +151,7 @@ fn quota_with_burst_above_it_holds_and_a_reload_changes_it() {
     let group = daemon.group(&shown(&job)).unwrap();
     assert!(group.problem.is_none(), "{group:?}");
     assert!(group.statistics.unwrap().quota.unwrap().nr_periods > 10);
-    // What the stock kernel could not do is said when it has to.
+    // Limits of the stock kernel are reported when it takes over.
     daemon.write(&format!("enforcer = \"cgroup\"\n{}", quota(40)));
     let refused = daemon.reload();
     assert_ne!(refused.code(), 0);
@@ -169,7 +169,7 @@ fn quota_with_burst_above_it_holds_and_a_reload_changes_it() {
 }
 
 #[test]
-fn headroom_of_a_main_group_is_kept_as_a_share_and_as_cpus() {
+fn headroom_is_kept_as_a_share_and_as_cpus() {
     let mut rig = rig();
     let cpus = nr_cpus();
     let (main, job) = (rig.host.group("main"), rig.host.group("job-1"));
@@ -196,10 +196,10 @@ fn headroom_of_a_main_group_is_kept_as_a_share_and_as_cpus() {
     let left = (all - 200.0).max(1.0);
     expect("1cpus beside a CPU that is taken", left);
     busy.kill_hard();
-    // With the main group goes what it asked for.
+    // The headroom ends with its group.
     wait_until("it is empty", SHORT, || tasks_below(&main).is_empty());
     remove_group(&main);
-    expect("without a main group", all);
+    expect("without a service group", all);
     main.create().unwrap();
     daemon.stop();
     load.kill_hard();
@@ -207,7 +207,7 @@ fn headroom_of_a_main_group_is_kept_as_a_share_and_as_cpus() {
 }
 
 #[test]
-fn cgroups_that_come_and_go_do_not_use_up_the_places() {
+fn slots_of_removed_cgroups_are_reused() {
     let mut rig = rig();
     rig.host.group("web");
     let daemon = Daemon::start(&rig.host, &jobs(&rig, ""));
@@ -230,7 +230,7 @@ fn cgroups_that_come_and_go_do_not_use_up_the_places() {
 }
 
 #[test]
-fn more_batch_cgroups_than_places_wait_in_the_background_and_are_told() {
+fn batch_cgroups_beyond_the_slots_are_idle_and_reported() {
     const PLACES: usize = 1023;
     const MORE: usize = 12;
     let mut rig = rig();
@@ -262,12 +262,12 @@ fn more_batch_cgroups_than_places_wait_in_the_background_and_are_told() {
         "{problem}"
     );
     assert!(all.iter().all(is_idle));
-    // What runs in one that waits is an ordinary task, in the background.
+    // Tasks of a waiting cgroup are ordinary ones, with `cpu.idle`.
     let last = all.last().unwrap();
     let load = rig.fair_burners(last, 1, 1);
     thread::sleep(ms(500));
     assert!(are_fair(&tasks_below(last)));
-    // Its turn comes.
+    // It gets a slot.
     for group in &all[..MORE] {
         remove_group(group);
     }
@@ -282,7 +282,7 @@ fn more_batch_cgroups_than_places_wait_in_the_background_and_are_told() {
 }
 
 #[test]
-fn a_scheduler_that_is_thrown_out_is_loaded_again_with_all_groups() {
+fn ejected_scheduler_is_loaded_again_with_all_groups() {
     let mut rig = rig();
     let (main, one, two) = (
         rig.host.group("main"),
@@ -316,7 +316,7 @@ fn a_scheduler_that_is_thrown_out_is_loaded_again_with_all_groups() {
 }
 
 #[test]
-fn limits_hold_while_a_killed_daemon_is_gone_and_under_the_next() {
+fn limits_hold_after_a_kill_of_the_daemon_and_under_the_next() {
     let mut rig = rig();
     let job = rig.host.group("job-1");
     let load = rig.fair_burners(&job, 1, 1);
@@ -334,7 +334,7 @@ fn limits_hold_while_a_killed_daemon_is_gone_and_under_the_next() {
         assert_eq!(slots_of_groups(&rig), 1);
         assert_never_ejected(&daemon);
     }
-    // Where there is no next one, `restore` puts everything back.
+    // Without a next one, `restore` undoes everything.
     daemon.kill_hard();
     rig.host.run(["restore"]).good();
     assert!(are_fair(&tasks_below(&job)) && !is_idle(&job));
@@ -375,7 +375,7 @@ fn a_reload_goes_to_the_stock_kernel_and_back() {
 }
 
 #[test]
-fn in_mode_all_normal_groups_are_the_schedulers_too() {
+fn mode_all_schedules_normal_groups() {
     let mut rig = rig();
     let _eager = EagerHugePages::start();
     let (job, web) = (rig.host.group("job-1"), rig.host.group("web"));
@@ -393,7 +393,7 @@ fn in_mode_all_normal_groups_are_the_schedulers_too() {
     assert_quotas("quotas of 30 and 20 %", &[&job, &web], &[30.0, 20.0]);
     daemon.reload_with(&text_of("partial", "quota = \"20ms/100ms\""));
     assert_eq!(scheduler(&daemon).mode, "partial");
-    // The enforcer that has gone has no say in the mode of the next.
+    // The mode of an ended enforcer does not affect the next.
     let log = daemon.log();
     assert!(!log.contains("is loaded in mode"), "{log}");
     wait_until_scheduled(&daemon, &job);
@@ -408,7 +408,7 @@ fn in_mode_all_normal_groups_are_the_schedulers_too() {
 }
 
 #[test]
-fn processes_that_a_rule_claims_are_the_schedulers_at_once_and_get_their_policy_back() {
+fn matched_processes_are_scheduled_at_once_and_get_their_policy_back() {
     let rig = rig();
     let sleeper = Sleeper::new("plimsoll-scx-sleeper");
     let matches = format!("executable = \"{}\"", sleeper.path());

@@ -1,4 +1,4 @@
-//! The kernel throws the scheduler out.
+//! Exits of the scheduler by the kernel.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ fn sysrq_s_is_reported_within_a_second_and_the_group_is_limited_again() {
             rig.owner_log().matches("thrown out").count() == round
         });
         reported.push(start.elapsed());
-        // Whatever happens meanwhile is harmless.
+        // Events during the reload do no harm.
         assert_eq!(knob(&group.parent().unwrap(), "cpu.idle"), "1");
         wait_until("it is loaded again", SHORT, || {
             let shown = rig.host.show("work");

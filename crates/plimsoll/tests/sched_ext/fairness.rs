@@ -1,4 +1,4 @@
-//! How batch work shares what there is.
+//! Fairness among batch work.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ fn two_tasks_at_nice_0_and_5_share_3_05_to_1() {
     rig.assert_nothing_left();
 }
 
-/// Groups of weights 100 and 300, with so many burners each, on the same CPUs.
+/// Groups of weights 100 and 300, with a number of burners each, on the same CPUs.
 fn weights_divide_what_there_is(cpus: u64, light_burners: usize, heavy_burners: usize) {
     let rig = rig();
     let light = rig.batch_burners("light", "--weight 100", cpus, light_burners);
@@ -59,7 +59,7 @@ fn groups_share_all_cpus_by_weight() {
 /// SPEC 2: a task is served within a slice for each of the tasks on its CPU, and one slice, of
 /// 4 ms each.
 #[test]
-fn a_bound_sleeper_beside_spinners_is_served_whatever_runs_on_another_cpu() {
+fn a_bound_sleeper_beside_spinners_is_served_independent_of_other_cpus() {
     const MOST_MS: f64 = 16.0;
     const ENDED_WITHIN: Duration = Duration::from_secs(8);
     let rig = rig();

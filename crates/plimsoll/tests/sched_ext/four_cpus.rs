@@ -1,4 +1,5 @@
-//! What takes four CPUs: `crates/plimsoll/tests/in-vm --cpus 4 --filter four_cpus:: sched_ext`.
+//! Tests that need four CPUs: `crates/plimsoll/tests/in-vm --cpus 4 --filter four_cpus::
+//! sched_ext`.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::common::{ms, nr_cpus};
 use crate::rig::{MEASURED, Rig, all_cpus, assert_within, burners, rates_of, rates_of_tasks, rig};
 
 #[test]
-fn with_1cpus_of_headroom_side_work_gets_what_is_left_within_2_points() {
+fn batch_work_gets_the_rest_within_2_points_with_headroom_1cpus() {
     let mut rig = rig();
     let cpus = nr_cpus();
     assert!(cpus >= 3, "this takes three CPUs");
@@ -24,7 +25,7 @@ fn with_1cpus_of_headroom_side_work_gets_what_is_left_within_2_points() {
         let free = 100.0 * (cpus - 1 - busy) as f64 / cpus as f64;
         // Its tolerance is 1 % of one CPU.
         let lawful = free.max(1.0 / cpus as f64);
-        let what = format!("{busy} CPUs taken: side work, percent of the machine");
+        let what = format!("{busy} CPUs taken: batch work, percent of the machine");
         let least = (lawful - 2.0).max(0.9 / cpus as f64);
         assert_within(&what, used, least..=lawful + 2.0);
         if let Some(load) = load {
@@ -37,18 +38,18 @@ fn with_1cpus_of_headroom_side_work_gets_what_is_left_within_2_points() {
     rig.assert_nothing_left();
 }
 
-/// In which it is looked for an idle CPU, in microseconds; less than the millisecond of SPEC 3.
+/// Time to find an idle CPU, in microseconds; less than the millisecond of SPEC 3.
 const WINDOW_US: u64 = 500;
 
-/// Main load on none and on all CPUs but one, every 50 ms.
+/// Service load on none and on all CPUs but one, alternating every 50 ms.
 #[test]
-fn a_main_load_that_comes_and_goes_finds_an_idle_cpu() {
+fn intermittent_service_load_finds_an_idle_cpu() {
     let mut rig = rig();
     let cpus = nr_cpus();
     assert!(cpus >= 3, "this takes three CPUs");
     let main = rig.host.group("main");
     let load = rig.fair_burners(&main, (1 << (cpus - 1)) - 1, cpus - 1);
-    // Else there would be no room in which side work could start.
+    // Otherwise batch work could not start.
     load.send(Signal::SIGSTOP);
     let side = rig.batch_burners("side", "--headroom 1cpus --tolerance 0", all_cpus(), cpus);
     let tids = burners(&rig.host.batch("side"));
@@ -68,10 +69,10 @@ fn a_main_load_that_comes_and_goes_finds_an_idle_cpu() {
     let all_us = seen.ran_us(&tids, begun_us, end_us);
     assert!(
         all_us > 500_000,
-        "side work ran {all_us} us while main was off"
+        "batch work ran {all_us} us while main was off"
     );
-    // Side work makes room within a millisecond. (The main threads may share a CPU for a while;
-    // then there is room for it.)
+    // Batch work yields within a millisecond. (The service's threads may share a CPU for a while,
+    // which leaves a CPU for it.)
     let late_us = |from_us: u64| {
         let ran_us = |tids: &[i32]| seen.ran_us(tids, from_us, from_us + WINDOW_US);
         ran_us(&tids).min(WINDOW_US.saturating_sub(ran_us(&[0])))
@@ -79,7 +80,7 @@ fn a_main_load_that_comes_and_goes_finds_an_idle_cpu() {
     let windows = |jump_us: &u64| (jump_us + 1_000..jump_us + 50_000).step_by(WINDOW_US as usize);
     let main_on: Vec<u64> = jumps_us.iter().flat_map(windows).collect();
     let late = main_on.iter().map(|from_us| late_us(*from_us)).sum::<u64>() as f64;
-    let what = "side work while less than a CPU is idle, percent of one";
+    let what = "batch work while less than a CPU is idle, percent of one";
     let share = 100.0 * late / (main_on.len() as u64 * WINDOW_US) as f64;
     assert_within(what, share, 0.0..=1.0);
     load.kill_hard();
@@ -87,8 +88,8 @@ fn a_main_load_that_comes_and_goes_finds_an_idle_cpu() {
     rig.assert_nothing_left();
 }
 
-/// The scheduler's own measurement of times in which fewer CPUs were idle than asked for although
-/// side work ran.
+/// The scheduler's own measurement of times in which too few CPUs were idle although batch work
+/// ran.
 #[derive(Debug, Clone)]
 struct Shortages {
     usec: u64,
@@ -117,7 +118,7 @@ impl Shortages {
         }
     }
 
-    /// What this share of them was shorter than, in µs.
+    /// Quantile of their lengths, in µs.
     fn shorter_than_us(&self, share: f64) -> u64 {
         let wanted = share * self.counts.iter().sum::<u64>() as f64;
         let mut seen = 0;
@@ -129,9 +130,9 @@ impl Shortages {
     }
 }
 
-/// A main task takes the idle CPU a hundred times a second, for 3 ms.
+/// A normal task takes the idle CPU a hundred times a second, for 3 ms.
 #[test]
-fn when_a_main_task_takes_the_idle_cpu_side_work_makes_room() {
+fn batch_work_yields_when_a_normal_task_takes_the_idle_cpu() {
     let mut rig = rig();
     let cpus = nr_cpus();
     assert!(cpus >= 3, "this takes three CPUs");
@@ -166,7 +167,7 @@ fn when_a_main_task_takes_the_idle_cpu_side_work_makes_room() {
 }
 
 #[test]
-fn of_64_tasks_all_are_within_5_percent_of_each_other() {
+fn runtimes_of_64_tasks_are_within_5_percent() {
     let rig = rig();
     let tasks = 64;
     let work = rig.batch_burners("work", "", all_cpus(), tasks);
@@ -188,7 +189,7 @@ fn of_64_tasks_all_are_within_5_percent_of_each_other() {
 }
 
 #[test]
-fn batch_work_gets_all_of_the_cpus_that_nobody_wants() {
+fn batch_work_gets_all_unused_cpus() {
     let mut rig = rig();
     let cpus = nr_cpus();
     assert!(cpus >= 2, "this takes two CPUs");

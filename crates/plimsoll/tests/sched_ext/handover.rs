@@ -56,7 +56,7 @@ fn scheduler(rig: &Rig) -> Value {
     rig.host.show("second")["statistics"]["scheduler"].clone()
 }
 
-/// What must go on, whatever becomes of the other group.
+/// Checks that the second group continues when the other one ends.
 #[derive(Debug)]
 struct Seen {
     owner: i32,
@@ -73,20 +73,20 @@ fn look(rig: &Rig) -> Seen {
     }
 }
 
-/// What a group uses over whole periods around what `act` does, in percent of one CPU.
+/// Usage of a group over whole periods around `act`, in percent of one CPU.
 fn rate_around(group: &CpuGroup, act: impl FnOnce()) -> f64 {
     let (start, before) = (Instant::now(), group.usage_ns().unwrap());
     thread::sleep(ms(300));
     act();
     let passed = start.elapsed().as_millis().div_ceil(PERIOD.as_millis());
-    // Not less than the second for which a scheduler that has to be loaded would be missed.
+    // At least the second that loading a scheduler would take.
     let periods = u32::try_from(passed).unwrap().max(8) + 10;
     thread::sleep((start + PERIOD * periods).saturating_duration_since(Instant::now()));
     let elapsed = start.elapsed().as_nanos() as f64;
     100.0 * (group.usage_ns().unwrap() - before) as f64 / elapsed
 }
 
-/// Panics unless the second group is in the same scheduler, and nothing was lost.
+/// Panics if the second group is in another scheduler, or events were lost.
 fn expect_same_scheduler(rig: &Rig, before: &Seen) {
     let after = look(rig);
     println!("{before:?}\n-> {after:?}");
@@ -94,13 +94,13 @@ fn expect_same_scheduler(rig: &Rig, before: &Seen) {
     assert!(after.nr_periods >= before.nr_periods + 10);
     rig.assert_never_ejected("second");
     assert_eq!(scheduler(rig)["owner_pid"], after.owner);
-    // Nothing has happened to the group, so there is nothing to report.
+    // The group was not affected, so it reports nothing.
     let log = rig.owner_log();
     assert!(!log.contains("scheduler"), "{log}");
 }
 
 #[test]
-fn a_group_that_ends_leaves_the_scheduler_to_the_others_without_a_gap() {
+fn scheduler_continues_without_a_gap_when_a_group_ends() {
     let rig = rig();
     let (first, second) = two_groups(&rig);
     let before = look(&rig);
@@ -114,7 +114,7 @@ fn a_group_that_ends_leaves_the_scheduler_to_the_others_without_a_gap() {
 }
 
 #[test]
-fn commands_that_are_killed_leave_their_groups_in_the_scheduler_until_their_processes_end() {
+fn groups_of_killed_commands_stay_scheduled_until_their_processes_end() {
     let rig = rig();
     let (first, second) = two_groups(&rig);
     let (one, two) = (rig.host.batch("first"), rig.host.batch("second"));
@@ -128,7 +128,7 @@ fn commands_that_are_killed_leave_their_groups_in_the_scheduler_until_their_proc
     assert_within("a quota of 20 % around a kill -9", rate, quota_bounds(20.0));
     let left = one.all_processes().unwrap();
     assert!(left.len() == 1 && are_scheduled(&left));
-    // An owner that lives keeps what it was asked for.
+    // A living owner keeps its groups.
     let restored = rig.host.run(["restore", "--json"]).good().json();
     assert_eq!(restored["undone"], serde_json::json!([]));
     assert!(are_scheduled(&left));
@@ -153,7 +153,7 @@ fn commands_that_end_at_the_same_time_leave_nothing() {
 }
 
 #[test]
-fn an_owner_that_is_killed_leaves_its_groups_limited_until_restore() {
+fn groups_of_a_killed_owner_stay_limited_until_restore() {
     let rig = rig();
     let (first, second) = two_groups(&rig);
     let (one, two) = (rig.host.batch("first"), rig.host.batch("second"));
@@ -174,7 +174,7 @@ fn an_owner_that_is_killed_leaves_its_groups_limited_until_restore() {
 }
 
 #[test]
-fn an_owner_that_is_killed_leaves_the_scheduler_to_the_next_without_a_gap() {
+fn scheduler_of_a_killed_owner_continues_under_the_next_without_a_gap() {
     let rig = rig();
     let (first, second) = two_groups(&rig);
     let before = look(&rig);
@@ -193,7 +193,7 @@ fn an_owner_that_is_killed_leaves_the_scheduler_to_the_next_without_a_gap() {
 }
 
 #[test]
-fn the_next_owner_has_the_groups_with_their_processes_and_in_their_mode() {
+fn next_owner_has_the_groups_with_processes_and_mode() {
     let rig = rig();
     let (first, second) = two_groups(&rig);
     let (one, two) = (rig.host.batch("first"), rig.host.batch("second"));
@@ -202,7 +202,7 @@ fn the_next_owner_has_the_groups_with_their_processes_and_in_their_mode() {
     rig.host.kill_owner();
     first.kill_hard();
     second.kill_hard();
-    // It does not begin anew for a command that wants another mode.
+    // It does not reload for a command with another mode.
     let words = ["run", "--class", "batch", "--mode", "all", "--", "true"];
     let refused = rig.host.run(words);
     assert_eq!(refused.code(), 125, "{refused:?}");
@@ -221,7 +221,7 @@ fn the_next_owner_has_the_groups_with_their_processes_and_in_their_mode() {
 }
 
 #[test]
-fn the_next_owner_follows_tasks_that_come_and_go() {
+fn next_owner_follows_new_and_leaving_tasks() {
     let mut rig = rig();
     let elsewhere = rig.host.group("elsewhere");
     let (first, second) = two_groups_of_the_next_owner(&rig);
@@ -232,7 +232,7 @@ fn the_next_owner_follows_tasks_that_come_and_go() {
         group.add_process(guest.pid()).unwrap();
         wait_until("it is the scheduler's", SHORT, || are_scheduled(&tids));
         elsewhere.add_process(guest.pid()).unwrap();
-        // Only the scheduler's events tell the owner so.
+        // The owner learns it only by the scheduler's events.
         wait_until("it is fair again", SHORT, || are_fair(&tids));
     }
     guest.kill_hard();
@@ -242,7 +242,7 @@ fn the_next_owner_follows_tasks_that_come_and_go() {
 }
 
 #[test]
-fn the_next_owner_rescues_tasks_that_wait_for_too_long() {
+fn next_owner_runs_starved_tasks_by_the_fair_class_fallback() {
     let mut rig = rig();
     let fair = rig.host.group("fair");
     let (first, second) = two_groups_of_the_next_owner(&rig);
@@ -251,10 +251,10 @@ fn the_next_owner_rescues_tasks_that_wait_for_too_long() {
     rig.end("first", first);
     let tids = burners(&rig.host.batch("second"));
     let rivals = rig.fair_burners(&fair, all_cpus(), 2 * nr_cpus());
-    // Until then, what was running has ended its slice.
+    // Running tasks have ended their slices by then.
     thread::sleep(ms(1000));
     let before: Vec<u64> = tids.iter().map(|tid| ran_ns(*tid)).collect();
-    // The kernel's watchdog bites after 30 s.
+    // The kernel's watchdog expires after 30 s.
     let start = Instant::now();
     while tids
         .iter()
@@ -271,7 +271,7 @@ fn the_next_owner_rescues_tasks_that_wait_for_too_long() {
     let status = rig.debug()["status"].clone();
     println!("{status}");
     rig.assert_never_ejected("second");
-    // Where the kernel has no server for it, only the owner can let a task run.
+    // On kernels without an ext server, only the owner can run a starved task.
     assert!(has_ext_server() || status["nr_rescues"].as_u64().unwrap() > 0);
     rivals.kill_hard();
     second.stop();
@@ -279,7 +279,7 @@ fn the_next_owner_rescues_tasks_that_wait_for_too_long() {
 }
 
 #[test]
-fn the_next_owner_reports_an_exit_and_loads_the_scheduler_again() {
+fn next_owner_reports_an_exit_and_loads_the_scheduler_again() {
     let rig = rig();
     let (first, second) = two_groups_of_the_next_owner(&rig);
     let group = rig.host.batch("second");

@@ -52,7 +52,7 @@ fn idle_time_is_the_headroom_in_each_row_of_the_table() {
         thread::sleep(ms(2_200));
         let seen = Shares::now(&rig);
         println!("main {percent} %: {seen:.2?}");
-        // What is neither side work nor idle is main load: also timers, and the kernel's work.
+        // The rest is normal work, including timers and kernel threads.
         let lawful = 100.0 - seen.nonside - (70.0 - seen.nonside).max(tolerance);
         let what = format!("main {percent} %: idle");
         assert_within(&what, seen.idle(), lawful - 2.0..=lawful + 2.0);
@@ -66,7 +66,7 @@ fn idle_time_is_the_headroom_in_each_row_of_the_table() {
 }
 
 #[test]
-fn side_work_makes_room_within_5_ms_and_comes_back_within_100_ms() {
+fn batch_work_yields_within_5_ms_and_resumes_within_100_ms() {
     let mut rig = rig();
     let cpus = nr_cpus();
     assert!(cpus >= 2, "this takes two CPUs");

@@ -1,5 +1,5 @@
-//! Priority inversion: a batch task holds what a fair task waits for, and fair work fills every
-//! CPU.
+//! Priority inversion: a batch task holds a lock that a fair task waits for, and fair work fills
+//! every CPU.
 //!
 //! With an ext server the holder gets a turn of 100 us on each CPU every 20 ms, and its section
 //! ends after as many turns as it needs. Without one the kernel lets it starve; what bounds the
@@ -15,9 +15,9 @@ use serde_json::Value;
 use crate::common::{Running, known_defect, ms, nr_cpus, wait_until};
 use crate::rig::{Rig, SHORT, all_cpus, binary_word, burners, has_ext_server, is_within, rig};
 
-/// How long the waiter asks.
+/// Time for which the waiter runs.
 const ASKED: Duration = Duration::from_secs(4);
-/// The longest wait that SPEC 2 aims at.
+/// Bound of a wait, as aimed at by SPEC 2.
 const BOUND_MS: f64 = 20.0;
 /// Without an ext server the waiter has its lock when the watchdog's time is over at the latest.
 const WITHOUT_SERVER_MAX: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// `beside`: so many batch burners share the holder's turns.
+    /// `beside`: number of batch burners that share the server's slices with the holder.
     fn gather(rig: &mut Rig, sections: &str, beside: usize) -> Self {
         let (fair, waiter) = (rig.host.group("fair"), rig.host.group("waiter"));
         let folder = rig.host.runtime().to_str().unwrap().to_owned();
@@ -47,7 +47,7 @@ impl Crowd {
             std::fs::metadata(&lock).is_ok_and(|file| file.len() > 0)
         });
         thread::sleep(ms(500));
-        // Bound, so that no CPU is without while the fair class balances them.
+        // Bound to CPUs, so that no CPU is without one while the fair class balances them.
         let rivals = (0..nr_cpus()).map(|cpu| rig.fair_burners(&fair, 1 << cpu, 1));
         let rivals = rivals.collect();
         thread::sleep(ms(500));
@@ -59,7 +59,7 @@ impl Crowd {
         }
     }
 
-    /// What a fair task that wants the lock every 10 ms sees.
+    /// Waits of a fair task that takes the lock every 10 ms.
     fn wait(&self, rig: &Rig, how: &str) -> Value {
         let seconds = ASKED.as_secs();
         let load = format!(
@@ -86,7 +86,7 @@ impl Crowd {
     }
 }
 
-/// Prints what was seen, and returns the longest wait in ms.
+/// Prints the waits, and returns the longest in ms.
 fn longest_ms(title: &str, report: &Value) -> f64 {
     let of = |what: &str| {
         ["p50_us", "p90_us", "p99_us", "max_us"]
@@ -101,7 +101,7 @@ fn longest_ms(title: &str, report: &Value) -> f64 {
     wait[3]
 }
 
-/// Whether a fair task waits no longer than SPEC 2 aims at for a lock that a batch task holds.
+/// Returns whether the wait for a lock of a batch task is within the aim of SPEC 2.
 fn is_wait_bounded(title: &str, hold: (&str, usize), wait: &str) -> bool {
     let mut rig = rig();
     let crowd = Crowd::gather(&mut rig, hold.0, hold.1);
@@ -113,7 +113,7 @@ fn is_wait_bounded(title: &str, hold: (&str, usize), wait: &str) -> bool {
     is_within("longest wait, ms", longest, 0.0..=BOUND_MS)
 }
 
-/// Why the wait is longer.
+/// Reason for a longer wait.
 fn beyond_one_turn() -> String {
     if has_ext_server() {
         "issue 17: a section that outlasts turns waits for many others, up to 1.1 s instead of 20 ms"
@@ -138,18 +138,18 @@ fn a_fair_task_gets_a_lock_that_a_batch_task_holds_in_bounded_time() {
     known_defect(&beyond_one_turn(), holds);
 }
 
-/// Five tasks share the turns of all CPUs.
+/// Five tasks share the slices of all CPUs.
 #[test]
-fn a_lock_whose_holder_shares_its_turns_is_waited_for_in_bounded_time() {
+fn wait_for_a_lock_is_bounded_when_its_holder_shares_server_slices() {
     let hold = ("--section 100us --pause 37us", 4);
     let holds = is_wait_bounded("the same beside 4 batch burners", hold, "");
     known_defect(&beyond_one_turn(), holds);
 }
 
-/// The section is a write of 1 MiB. The kernel shows who holds that lock, so it runs at once, on
-/// every kernel.
+/// The critical section is a write of 1 MiB. The kernel records the holder of that lock, so it is
+/// boosted at once, on every kernel.
 #[test]
-fn the_holder_of_a_files_lock_runs_at_once_when_a_fair_task_waits_for_it() {
+fn holder_of_a_file_lock_runs_at_once_when_a_fair_task_waits() {
     let mut rig = rig();
     let crowd = Crowd::gather(&mut rig, "--write-mib 1", 0);
     let report = crowd.wait(&rig, "--write");
@@ -159,19 +159,19 @@ fn the_holder_of_a_files_lock_runs_at_once_when_a_fair_task_waits_for_it() {
     assert!(promotions > Some(0), "{promotions:?}");
     let holds = is_within("longest wait, ms", longest, 0.0..=BOUND_MS);
     known_defect(
-        "issue 17: the holder of a file's lock is promoted late, 95 ms instead of 20",
+        "issue 17: the holder of a file's lock is boosted late, 95 ms instead of 20",
         holds,
     );
 }
 
-/// As an owner leaves it that was killed just then.
+/// As left by an owner that was killed during the boost.
 #[test]
-fn a_promoted_task_that_nobody_looks_after_is_taken_back() {
+fn boost_without_an_owner_is_ended() {
     let rig = rig();
     let work = rig.batch_burners("work", "", all_cpus(), 1);
     let tid = burners(&rig.host.batch("work"))[0];
-    tasks::promote(tid).unwrap();
-    assert_eq!(tasks::policy_number(tid), Some(tasks::PROMOTED));
+    tasks::boost(tid).unwrap();
+    assert_eq!(tasks::policy_number(tid), Some(tasks::BOOSTED));
     wait_until("it is the scheduler's again", SHORT, || {
         tasks::policy(tid) == Some(Policy::Ext)
     });

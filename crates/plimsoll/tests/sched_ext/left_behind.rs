@@ -1,4 +1,4 @@
-//! Slots of cgroups, and the policies that tasks had before they were the scheduler's.
+//! Slots of cgroups, and former policies of scheduled tasks.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -54,7 +54,7 @@ fn a_cgroup_has_one_slot_until_it_is_reset_or_restored() {
     other.stop();
 }
 
-/// A process whose policy is SCHED_IDLE, and that starts two others once it is told.
+/// A process with the policy SCHED_IDLE that starts two others on request.
 fn idle_family(rig: &Rig, group: &CpuGroup, signal: &str) -> Running {
     let script = r#"until [ -e "$0" ]; do sleep 0.1; done; sleep 600 & sleep 600 & wait"#;
     let family = rig.host.start_in(group, ["sh", "-c", script, signal]);
@@ -63,7 +63,7 @@ fn idle_family(rig: &Rig, group: &CpuGroup, signal: &str) -> Running {
 }
 
 #[test]
-fn tasks_and_their_children_get_back_the_policy_that_they_had() {
+fn tasks_and_their_children_get_their_former_policy_back() {
     let mut rig = rig();
     let foreign = rig.host.group("foreign");
     let scratch = tempfile::tempdir().unwrap();

@@ -35,5 +35,5 @@ mod undo;
 mod wakeup;
 mod watchdog;
 
-/// What the daemons of these tests enforce with, unless they say otherwise.
+/// Default enforcer of the daemons in these tests.
 const ENFORCER: &str = "auto";

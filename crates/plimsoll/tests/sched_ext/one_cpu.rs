@@ -1,6 +1,5 @@
-//! Latencies that are shorter than a turn of the emulator. With two CPUs an interrupt may be late
-//! by a turn; with one it is not:
-//! `crates/plimsoll/tests/in-vm --cpus 1 --filter one_cpu:: sched_ext`.
+//! Latencies below a turn of the emulator, which delays interrupts between CPUs but not on a
+//! single one: `crates/plimsoll/tests/in-vm --cpus 1 --filter one_cpu:: sched_ext`.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -47,7 +46,7 @@ fn context_switch_us() -> f64 {
     took.as_secs_f64() * 1e6 / (2 * BYTES) as f64
 }
 
-/// How late a sleeper on a CPU runs, in microseconds.
+/// Wake-up delay of a sleeper on a CPU, in microseconds.
 #[derive(Debug, Clone, Copy)]
 struct Late {
     p50: f64,

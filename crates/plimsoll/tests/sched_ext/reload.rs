@@ -1,4 +1,4 @@
-//! Limits while the scheduler is loaded again, and from then on.
+//! Limits during and after a reload of the scheduler.
 
 use nix::sys::signal::Signal;
 
@@ -6,18 +6,18 @@ use crate::common::wait_until;
 use crate::left_behind::slots_of;
 use crate::rig::{SHORT, assert_quotas, rig};
 
-/// Has the kernel throw the scheduler out.
+/// Makes the kernel end the scheduler.
 fn throw_out() {
     std::fs::write("/proc/sysrq-trigger", "S").unwrap();
 }
 
 #[test]
-fn a_group_is_in_the_new_scheduler_as_soon_as_that_runs_whatever_its_command_does() {
+fn group_is_in_the_new_scheduler_as_soon_as_that_runs() {
     let rig = rig();
     let work = rig.batch_burners("work", "--quota 30ms/100ms", 1, 1);
     let group = rig.host.batch("work");
     let scheduler = || rig.host.show("work")["statistics"]["scheduler"].clone();
-    // The owner alone looks after the group.
+    // Only the owner keeps the group.
     work.send(Signal::SIGSTOP);
     throw_out();
     wait_until("it is loaded again", SHORT, || {
@@ -37,7 +37,7 @@ fn a_group_is_in_the_new_scheduler_as_soon_as_that_runs_whatever_its_command_doe
 }
 
 #[test]
-fn in_mode_all_it_is_told_that_limits_of_normal_groups_do_not_hold() {
+fn mode_all_reports_that_limits_of_normal_groups_are_not_in_force() {
     let rig = rig();
     let mut words = vec!["run", "--enforcer", "sched-ext", "--mode", "all"];
     words.extend([

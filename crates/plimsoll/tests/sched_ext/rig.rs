@@ -1,5 +1,5 @@
-//! What these tests share: a corner of a machine that has sched_ext, and counters that are read
-//! together with the time.
+//! Common parts of these tests: a host with sched_ext, and counters that are read together with
+//! the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,21 +19,21 @@ use crate::common::{
 use crate::daemon_rig::{kill_all, shown};
 
 pub const SHORT: Duration = Duration::from_secs(20);
-/// How long a rate is measured: 20 periods of a quota.
+/// Measured time of a rate: 20 periods of a quota.
 pub const MEASURED: Duration = Duration::from_secs(2);
 
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 const EXT_SERVER: &str = "/sys/kernel/debug/sched/ext_server";
 const BPFFS: &str = "/sys/fs/bpf";
 
-/// A corner of this machine, with what the kernel had before.
+/// A host, with the kernel's state before the test.
 pub struct Rig {
     pub host: Host,
     before: Kernel,
 }
 
-/// A corner of this machine. Panics where it is not a virtual machine with sched_ext: these tests
-/// take the whole machine.
+/// Creates a host. Panics outside of a virtual machine with sched_ext, because these tests use the
+/// whole machine.
 pub fn rig() -> Rig {
     assert!(
         in_vm(),
@@ -50,7 +50,7 @@ pub fn rig() -> Rig {
     Rig { host, before }
 }
 
-/// What the kernel has that could be left behind.
+/// Kernel state that could be left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
     pub state: String,
@@ -91,8 +91,8 @@ fn servers() -> BTreeMap<String, String> {
     found
 }
 
-/// The kernel frees what an earlier test has left to it when it gets to it. Elsewhere BPF objects
-/// may be anybody's.
+/// The kernel frees BPF objects of an earlier test with a delay. Outside of the VM they may belong
+/// to other programs.
 fn wait_until_bpf_is_gone() {
     let deadline = Instant::now() + Duration::from_secs(10);
     while Kernel::now().bpf != [0, 0, 0] && Instant::now() < deadline {
@@ -100,7 +100,7 @@ fn wait_until_bpf_is_gone() {
     }
 }
 
-/// Whether this kernel lets SCHED_EXT tasks run although fair ones want to.
+/// Returns whether this kernel has ext servers.
 pub fn has_ext_server() -> bool {
     !servers().is_empty()
 }
@@ -117,7 +117,7 @@ fn count_bpf(command: libc::c_int) -> usize {
     let mut attributes = Attributes::default();
     let mut count = 0;
     loop {
-        // SAFETY: the pointer is to a live local, and its size is told.
+        // SAFETY: the pointer is to a live local, and its size is given.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_bpf,
@@ -159,7 +159,7 @@ impl Rig {
         self.batch(name, knobs, &words)
     }
 
-    /// The same with burners, once all of them are there.
+    /// The same with burners; returns when all of them run.
     pub fn batch_burners(&self, name: &str, knobs: &str, cpus: u64, burners: usize) -> Running {
         let load = format!("burn --threads {burners} --duration 600s");
         let mut running = self.batch_load(name, knobs, cpus, &load);
@@ -167,12 +167,12 @@ impl Rig {
         running
     }
 
-    /// Starts a workload that is not Plimsoll's business on some CPUs (a mask).
+    /// Starts a workload outside of Plimsoll's groups on some CPUs (a mask).
     pub fn fair_load(&self, group: &CpuGroup, cpus: u64, load: &str) -> Running {
         self.host.start_in(group, bound_load(cpus, load))
     }
 
-    /// The same with burners, once all of them are there.
+    /// The same with burners; returns when all of them run.
     pub fn fair_burners(&self, group: &CpuGroup, cpus: u64, burners: usize) -> Running {
         let load = format!("burn --threads {burners} --duration 600s");
         let mut running = self.fair_load(group, cpus, &load);
@@ -180,7 +180,7 @@ impl Rig {
         running
     }
 
-    /// Makes a cgroup that is not Plimsoll's a batch group of the scheduler's.
+    /// Makes a foreign cgroup a batch group of the scheduler.
     pub fn set(&self, group: &CpuGroup, knobs: &str) -> Finished {
         let path = shown(group);
         let mut words = vec!["set", &path, "--enforcer", "sched-ext", "--class", "batch"];
@@ -188,7 +188,7 @@ impl Rig {
         self.host.run(words).good()
     }
 
-    /// Takes that back.
+    /// Resets that.
     pub fn reset(&self, group: &CpuGroup) {
         self.host.run(["set", &shown(group), "--reset"]).good();
     }
@@ -209,7 +209,7 @@ impl Rig {
         self.host.run(["debug", "--json"]).good().json()
     }
 
-    /// Panics unless the scheduler is the one that was loaded first, and was never in trouble.
+    /// Panics if the scheduler was reloaded or had an error.
     pub fn assert_never_ejected(&self, name: &str) {
         let shown = self.host.show(name);
         let scheduler = &shown["statistics"]["scheduler"];
@@ -219,8 +219,8 @@ impl Rig {
         assert_eq!(text(&Path::new(SCHED_EXT).join("state")), "enabled");
     }
 
-    /// Panics unless the kernel has nothing of the scheduler any more, and everything is as it
-    /// was. The kernel frees BPF objects a moment after the last that needs them.
+    /// Panics unless the scheduler is removed completely and everything is restored. The kernel
+    /// frees BPF objects with a delay.
     pub fn assert_nothing_left(&self) {
         let deadline = Instant::now() + Duration::from_secs(10);
         while Kernel::now() != self.before && Instant::now() < deadline {
@@ -232,10 +232,10 @@ impl Rig {
 }
 
 impl Drop for Rig {
-    /// A test that failed must not spoil the next.
+    /// A failed test must not affect the next.
     fn drop(&mut self) {
         if thread::panicking() {
-            // If the kernel threw the scheduler out with an error.
+            // If the kernel ended the scheduler with an error.
             let dump = text(&self.host.runtime().join("sched-ext.dump"));
             let start: Vec<&str> = dump.lines().take(30).collect();
             eprintln!("{}", start.join("\n"));
@@ -252,8 +252,8 @@ impl Drop for Rig {
     }
 }
 
-/// Has the kernel make huge pages of all memory all the time. Its thread for that, khugepaged,
-/// waits behind every burner, and blocks each process whose memory it has just begun to scan.
+/// Makes khugepaged scan all memory continuously. It waits behind every burner, and blocks each
+/// process whose memory it has begun to scan.
 pub struct EagerHugePages(Vec<(PathBuf, String)>);
 
 impl EagerHugePages {
@@ -276,7 +276,7 @@ impl Drop for EagerHugePages {
     }
 }
 
-/// How each of these tasks is scheduled, with its command.
+/// Policies of tasks, with their commands.
 pub fn describe(tids: &[i32]) -> Vec<String> {
     let one = |tid: &i32| {
         let policy = tasks::policy(*tid);
@@ -315,24 +315,24 @@ fn wait_for_burners(running: &mut Running, group: &CpuGroup, count: usize) {
     });
 }
 
-/// Whether all of these tasks are the scheduler's.
+/// Returns whether all of these tasks are scheduled.
 pub fn are_scheduled(tids: &[i32]) -> bool {
     let mut policies = tids.iter().filter_map(|tid| tasks::policy(*tid));
     policies.all(|policy| policy == Policy::Ext)
 }
 
-/// Whether none of them is.
+/// Returns whether none of them is.
 pub fn are_fair(tids: &[i32]) -> bool {
     let mut policies = tids.iter().filter_map(|tid| tasks::policy(*tid));
     policies.all(|policy| policy == Policy::Fair)
 }
 
-/// What a task has run, 0 when it is gone.
+/// Run time of a task, 0 if it has ended.
 pub fn ran_ns(tid: i32) -> u64 {
     task_ns(tid).unwrap_or(0)
 }
 
-/// Whether a figure is within its bounds. Prints both.
+/// Prints a figure with its bounds, and returns whether it is within them.
 pub fn is_within(what: &str, value: f64, bounds: RangeInclusive<f64>) -> bool {
     let (least, most) = (bounds.start(), bounds.end());
     println!("{what}: {value:.3}, promised {least:.3} to {most:.3}");
@@ -349,7 +349,7 @@ pub fn assert_within(what: &str, value: f64, bounds: RangeInclusive<f64>) {
     );
 }
 
-/// The bounds of a figure that may be off by so many percent of it.
+/// Bounds of a figure with a tolerance in percent.
 pub fn about(value: f64, percent: f64) -> RangeInclusive<f64> {
     let most_off = value * percent / 100.0;
     value - most_off..=value + most_off
@@ -373,7 +373,7 @@ pub fn assert_quotas(what: &str, groups: &[&CpuGroup], quotas: &[f64]) {
     }
 }
 
-/// By how much counters rise over some time, in percent of it: of one CPU, for nanoseconds.
+/// Increase of counters over some time, in percent of it: of one CPU, for nanoseconds.
 pub fn rates(time: Duration, mut read: impl FnMut() -> Vec<u64>) -> Vec<f64> {
     let (start, before) = (Instant::now(), read());
     thread::sleep(time);
@@ -382,7 +382,7 @@ pub fn rates(time: Duration, mut read: impl FnMut() -> Vec<u64>) -> Vec<f64> {
     risen.map(|ns| 100.0 * ns as f64 / elapsed).collect()
 }
 
-/// What groups use over some time, each in percent of one CPU.
+/// Usage of groups over some time, each in percent of one CPU.
 pub fn rates_of(groups: &[&CpuGroup], time: Duration) -> Vec<f64> {
     rates(time, || {
         let all = groups.iter().map(|group| group.usage_ns().unwrap());
@@ -390,7 +390,7 @@ pub fn rates_of(groups: &[&CpuGroup], time: Duration) -> Vec<f64> {
     })
 }
 
-/// What tasks use over some time, each in percent of one CPU.
+/// Usage of tasks over some time, each in percent of one CPU.
 pub fn rates_of_tasks(tids: &[i32], time: Duration) -> Vec<f64> {
     rates(time, || tids.iter().copied().map(ran_ns).collect())
 }
@@ -403,7 +403,7 @@ pub fn wait_for_threads(pid: i32, count: usize) -> Vec<i32> {
     threads_of(pid)
 }
 
-/// The binary under test, as a word.
+/// The binary under test, as a string.
 pub fn binary_word() -> String {
     binary().to_string_lossy().into_owned()
 }

@@ -9,7 +9,7 @@ use crate::rig::rig;
 const FILE: &str = "/proc/sys/kernel/sched_cfs_bandwidth_slice_us";
 
 #[test]
-fn the_slice_of_the_file_is_that_of_every_group_until_it_goes() {
+fn slice_of_the_file_applies_to_every_group_until_it_is_removed() {
     let mut rig = rig();
     let before = text(Path::new(FILE));
     let job = rig.host.group("job-1");
@@ -20,7 +20,7 @@ fn the_slice_of_the_file_is_that_of_every_group_until_it_goes() {
         "class = \"batch\"\nquota = \"50ms/100ms\"",
     );
     let with_slice = |slice: &str| format!("bandwidth-slice = \"{slice}\"\n{jobs}");
-    // The guest is this test's: its daemon may have the whole machine.
+    // The guest belongs to this test, so its daemon may own the whole machine.
     let wrapper = ["env", "PLIMSOLL_CGROUP_BASE="];
     let mut daemon = Daemon::ready(&rig.host, &with_slice("2ms")).wrapped(&wrapper);
     daemon.restart();

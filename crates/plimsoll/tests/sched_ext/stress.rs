@@ -1,4 +1,4 @@
-//! Everything at once, again and again: nothing stalls, nothing leaks.
+//! Stress: no stalls, no leaks.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::common::{ms, nr_cpus, wait_until};
 use crate::rig::{MEASURED, SHORT, all_cpus, assert_quotas, assert_within, burners, rates_of, rig};
 
 #[test]
-fn a_thousand_cgroups_come_and_go_below_a_group_and_a_process_with_them() {
+fn a_thousand_cgroups_with_a_process_come_and_go_below_a_group() {
     let rig = rig();
     let work = rig.batch_burners("work", "--quota 150ms/100ms", all_cpus(), nr_cpus());
     let group = rig.host.batch("work");
@@ -42,7 +42,7 @@ fn online_file(cpu: usize) -> PathBuf {
     PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}/online"))
 }
 
-/// Brings a CPU back whatever happens.
+/// Brings a CPU back online in any case.
 struct Offline(usize);
 
 impl Drop for Offline {
@@ -113,7 +113,7 @@ fn processes_come_and_go_under_every_knob() {
 }
 
 #[test]
-fn the_scheduler_is_loaded_and_unloaded_again_and_again_and_nothing_is_left() {
+fn repeated_loads_and_unloads_leave_nothing() {
     const ROUNDS: usize = 10;
     let rig = rig();
     let start = Instant::now();

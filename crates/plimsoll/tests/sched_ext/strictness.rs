@@ -1,4 +1,4 @@
-//! Batch work runs where nobody else wants to, and on its tolerance.
+//! Strictness of the batch class: batch work runs only in unused time and on its tolerance.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use crate::rig::{
     MEASURED, Rig, all_cpus, assert_within, has_ext_server, is_within, rates_of, rig,
 };
 
-/// The most that batch work gets behind fair work, in percent of one CPU: the default tolerance,
-/// 1 ms in 100 ms, and on each CPU the grain, a turn of 100 us.
+/// Bound of batch work behind fair work, in percent of one CPU: the default tolerance, 1 ms in 100
+/// ms, and on each CPU the grain, a slice of 100 us.
 fn tolerance_most() -> f64 {
     1.0 + 0.1 * nr_cpus() as f64
 }
 
 #[test]
-fn beside_a_fair_spinner_a_batch_spinner_gets_its_tolerance_and_no_more() {
+fn batch_spinner_beside_a_fair_spinner_gets_only_its_tolerance() {
     let mut rig = rig();
     let fair = rig.host.group("fair");
     let work = rig.batch_burners("work", "", 1, 1);
@@ -64,14 +64,13 @@ fn a_fair_spinner_sees_no_gap_1_ms_longer_than_alone() {
 }
 
 #[test]
-fn where_fair_work_fills_every_cpu_batch_gets_its_tolerance_and_no_more() {
+fn batch_work_gets_only_its_tolerance_when_fair_work_fills_every_cpu() {
     let mut rig = rig();
     let fair = rig.host.group("fair");
     let cpus = nr_cpus();
     let work = rig.batch_burners("work", "", all_cpus(), cpus);
     let batch = rig.host.batch("work");
-    // One more than CPUs: while the fair class balances them, each CPU has always one, but
-    // which has two changes.
+    // One more than CPUs: each CPU always has one, and the CPU with two changes.
     let rivals = rig.fair_burners(&fair, all_cpus(), cpus + 1);
     let shares = rates_of(&[&batch, &fair], MEASURED);
     println!("batch {:.3} %, fair {:.2} %", shares[0], shares[1]);
@@ -85,8 +84,8 @@ fn where_fair_work_fills_every_cpu_batch_gets_its_tolerance_and_no_more() {
             ),
         );
     } else {
-        // The load balancer of these kernels counts batch tasks as if they were fair ones. So it
-        // may leave all of the fair ones at one CPU, for which there are as many at the other.
+        // The load balancer of these kernels counts batch tasks like fair ones, so it may leave
+        // all fair ones on one CPU.
         let all = 100.0 * cpus as f64;
         assert_within(
             "fair, percent of one CPU",

@@ -1,4 +1,4 @@
-//! What batch work gets behind normal work that never sleeps.
+//! Tolerance: time of batch work behind normal work that never sleeps.
 
 use std::thread;
 use std::time::Duration;
@@ -14,11 +14,11 @@ const PERIOD_MS: u64 = 100;
 /// Periods in a second.
 const PERIODS: f64 = 10.0;
 
-/// What a batch group gets, in milliseconds.
+/// Time of a batch group, in milliseconds.
 struct Got {
     /// In a second, on average.
     mean: f64,
-    /// In any period that begins with a turn of its.
+    /// In any period that begins with a slice of its own.
     most: f64,
 }
 
@@ -31,7 +31,7 @@ fn got(rig: &mut Rig, knobs: &str) -> Got {
         .collect();
     let tids = burners(&rig.host.batch("work"));
     let trace = Trace::start();
-    // The supervisor sets the servers within 50 ms; what was running until now ends.
+    // The supervisor sets the servers within 50 ms; running slices end.
     thread::sleep(Duration::from_secs(2));
     let from_us = now_us();
     thread::sleep(Duration::from_secs(MEASURED_S));
@@ -50,18 +50,18 @@ fn got(rig: &mut Rig, knobs: &str) -> Got {
     }
 }
 
-/// SPEC 3 allows the grain on each CPU in each period, which is a turn of 100 us.
+/// SPEC 3 allows the grain on each CPU in each period, which is a slice of 100 us.
 fn most_ms() -> f64 {
     RUNTIME_MS + 0.1 * nr_cpus() as f64
 }
 
 #[test]
-fn a_tolerance_of_1_ms_in_100_ms_is_what_batch_gets_and_no_more() {
+fn batch_work_gets_only_a_tolerance_of_1_ms_in_100_ms() {
     let mut rig = rig();
     let Got { mean, most } = got(&mut rig, "--tolerance 1ms/100ms");
     let limit = most_ms() * PERIODS;
     assert_within("mean, ms in a second", mean, 0.0..=limit);
-    // Short turns make up for those that have lasted too long, not to the last one.
+    // Short slices compensate for long ones, but not exactly.
     let is_given = mean >= 0.9 * RUNTIME_MS * PERIODS;
     let holds = is_within("most, ms in any 100 ms", most, 0.0..=most_ms());
     if has_ext_server() {
@@ -75,15 +75,16 @@ fn a_tolerance_of_1_ms_in_100_ms_is_what_batch_gets_and_no_more() {
     }
 }
 
-/// Only so much that the watchdog never bites: `got` asserts that.
+/// Only enough for the watchdog: `got` asserts that it never expires.
 #[test]
 fn a_tolerance_of_0_gives_next_to_nothing_and_the_scheduler_is_never_ejected() {
     let mut rig = rig();
     let Got { mean, most } = got(&mut rig, "--tolerance 0");
     println!("most, ms in any 100 ms: {most:.3}");
-    // Without a server the fair class has to help out, which gives an idle cgroup 3 of 1,027 parts.
+    // Without a server the fair-class fallback applies, which gives an idle cgroup 3 of 1,027
+    // parts.
     let limit = if has_ext_server() { 1.0 } else { 5.0 };
     assert_within("mean, ms in a second", mean, 0.0..=limit);
-    // Without a server the supervisor helps after 10 s, which a test of handover asserts.
+    // Without a server the fallback comes after 10 s, which a test of handover asserts.
     assert!(mean > 0.0 || !has_ext_server(), "nothing in {MEASURED_S} s");
 }

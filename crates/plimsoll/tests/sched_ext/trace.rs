@@ -1,4 +1,4 @@
-//! Two thousand periods of a quota, charge by charge, as `plimsoll debug --trace` tells them.
+//! Two thousand periods of a quota, charge by charge, from `plimsoll debug --trace`.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -112,7 +112,7 @@ impl Trace {
         self.changes().map(|change| change.refilled).sum()
     }
 
-    /// How far each run went past what its CPU had left, in ns, the least first.
+    /// Overruns of the CPUs' remaining time, in ns, the smallest first.
     fn overruns(&self) -> Vec<u64> {
         let runs = self.changes().filter(|change| change.ran_ns > 0);
         let mut over: Vec<u64> = runs
@@ -125,8 +125,8 @@ impl Trace {
         over
     }
 
-    /// The most by which the usage of a window exceeds what was in the pool at its start and its
-    /// refills, over all windows that begin and end with any change.
+    /// Largest excess of a window's usage over its initial pool and refills, over all windows that
+    /// begin and end with any change.
     fn worst_excess_ns(&self) -> i64 {
         let quota_ns = self.begin.quota_ns.cast_signed();
         // Usage less refills since the begin, and the pool, after each change.
@@ -166,7 +166,7 @@ impl Counters {
         }
     }
 
-    /// A period has ended, and `more` behind it that nobody saw begin.
+    /// A period has ended, and `more` unobserved ones after it.
     fn close(&mut self, usage_ns: u64, quota_ns: u64, more: u64, is_throttled: bool) {
         if is_throttled {
             self.nr_periods += 1 + more;
@@ -180,7 +180,7 @@ impl Counters {
         }
     }
 
-    /// What they are at the end, by the trace.
+    /// Final counters, derived from the trace.
     fn by(trace: &Trace) -> Self {
         let mut counters = Self::of(&trace.begin);
         let (quota_ns, period_ns) = (trace.begin.quota_ns, trace.begin.period_ns);
@@ -196,7 +196,7 @@ impl Counters {
                 let first_ns = boundary_ns + period_ns;
                 boundary_ns += change.refilled * period_ns;
                 assert_eq!(boundary_ns, change.boundary_ns, "{change:?}");
-                // What was run ahead of the boundary is the ended period's.
+                // Time before the boundary belongs to the ended period.
                 let behind_ns = ran_ns.min(change.when_ns.saturating_sub(first_ns));
                 usage_ns += ran_ns - behind_ns;
                 let is_throttled = !throttled_since.is_empty();
@@ -249,8 +249,8 @@ fn start_trace(rig: &Rig) -> Running {
     tracer
 }
 
-/// Traces a group that is stopped before and afterwards, so that its counters stand still when
-/// they are read. Returns what the kernel says it used meanwhile, too.
+/// Traces a group that is stopped before and afterwards, so that its counters are constant when
+/// they are read. Also returns its usage by the kernel's count.
 fn record(rig: &Rig) -> (Trace, u64) {
     let group = rig.host.batch("work");
     let pids = group.all_processes().unwrap();
@@ -259,7 +259,7 @@ fn record(rig: &Rig) -> (Trace, u64) {
             kill(Pid::from_raw(*pid), signal).unwrap();
         }
     };
-    // A throttled task stops once it may run.
+    // A throttled task stops only when it runs again.
     let stop = || {
         tell(Signal::SIGSTOP);
         let mut before = Counters::shown(rig);
@@ -286,13 +286,13 @@ fn record(rig: &Rig) -> (Trace, u64) {
 }
 
 #[test]
-fn over_2000_periods_no_window_exceeds_its_bound_and_the_counters_are_what_the_trace_says() {
+fn no_window_of_2000_periods_exceeds_its_bound_and_counters_match_the_trace() {
     let rig = rig();
     // First less than the quota, in bursts; then more.
     let load = "steady --percent 18 --grain 10ms --duration 600s --step-to 70 --step-at 5s";
     let work = rig.batch_load("work", "--quota 1ms/2ms --burst 2ms", all_cpus(), load);
     let group = rig.host.batch("work");
-    // What it takes to start the program and its threads is behind it then.
+    // The start of the program and its threads is over by then.
     wait_until("it runs", SHORT, || {
         group.usage_ns().is_ok_and(|ns| ns > 200_000_000)
     });
@@ -365,7 +365,7 @@ fn a_trace_needs_a_group_with_a_quota_and_is_read_by_one_at_a_time() {
     assert!(refused("work").contains("one at a time"));
     thread::sleep(ms(500));
     tracer.kill_hard();
-    // Nobody reads any more, and the next one starts with an empty buffer.
+    // The reader has ended; the next one starts with an empty buffer.
     thread::sleep(ms(1500));
     let finished = rig
         .host

@@ -1,4 +1,4 @@
-//! Who is the scheduler's, and that nothing is left of it.
+//! Tasks of the scheduler, and its complete removal.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use crate::rig::{
     SHORT, are_fair, are_scheduled, binary_word, burners, describe, rig, wait_for_threads,
 };
 
-/// A task that comes into a group, or leaves it, has its policy after this time.
+/// Time until a task that enters or leaves a group has its policy.
 const MOVED_MAX: Duration = Duration::from_millis(100);
 
 #[test]
-fn threads_and_forked_and_executed_children_are_all_the_schedulers() {
+fn threads_and_forked_and_executed_children_are_scheduled() {
     let rig = rig();
     let script = r#""$0" load burn --threads 2 --duration 60s &
         "$0" load burn --threads 2 --processes --duration 60s &
@@ -28,7 +28,7 @@ fn threads_and_forked_and_executed_children_are_all_the_schedulers() {
     });
     let tids = tasks_below(&group);
     println!("{} tasks", tids.len());
-    // A task that the sweep has to find has it within 100 ms; here all inherit it.
+    // The sweep finds a task within 100 ms; here all inherit the policy.
     assert!(are_scheduled(&tids), "{:?}", describe(&tids));
     // No other is.
     assert!(are_fair(&threads_of(work.pid())));
@@ -38,7 +38,7 @@ fn threads_and_forked_and_executed_children_are_all_the_schedulers() {
 }
 
 #[test]
-fn a_process_that_moves_in_gets_the_policy_and_gives_it_back_when_it_leaves() {
+fn moved_process_gets_the_policy_until_it_leaves() {
     let mut rig = rig();
     let elsewhere = rig.host.group("elsewhere");
     let work = rig.batch("work", "", &["sleep", "600"]);
@@ -99,7 +99,7 @@ fn after_kill_9_of_the_owner_restore_undoes_everything() {
     let tids = tasks_below(&group);
     assert!(are_scheduled(&tids));
     rig.host.kill_owner();
-    // Fail static: the tasks stay the scheduler's, in the background.
+    // Fail static: the tasks stay in SCHED_EXT, with `cpu.idle`.
     assert!(are_scheduled(&tids), "{:?}", describe(&tids));
     assert!(group.is_populated().unwrap());
     assert!(group.parent().unwrap().read_idle().unwrap());

@@ -1,4 +1,4 @@
-//! What batch work costs a service that wakes up all the time.
+//! Cost of batch work for a service that wakes up often.
 
 use std::time::Duration;
 

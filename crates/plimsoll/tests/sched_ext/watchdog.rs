@@ -1,4 +1,4 @@
-//! Whatever its knobs, no task waits until the kernel throws the scheduler out.
+//! No combination of knobs lets a task wait until the kernel ejects the scheduler.
 
 use std::thread;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::nr_cpus;
 use crate::rig::{all_cpus, burners, ran_ns, rig};
 
-/// The kernel's watchdog bites after 30 s.
+/// The kernel's watchdog expires after 30 s.
 const LONGER: Duration = Duration::from_secs(32);
 
 #[test]
@@ -24,7 +24,7 @@ fn tiny_caps_full_headroom_and_saturating_normal_load_never_get_the_scheduler_ej
         ("side", "--headroom 100% --tolerance 0", 2, all_cpus()),
         ("behind", "", 2, busy),
     ];
-    // Limited once they are there: to start a program would take minutes under such a cap.
+    // Limited after their start, which would take minutes under such a cap.
     let running: Vec<_> = groups
         .iter()
         .map(|(name, _, count, cpus)| rig.batch_burners(name, "--tolerance 0", *cpus, *count))

@@ -1,4 +1,4 @@
-//! SPEC 1: quotas in the long run, bursts, and what they do for latency.
+//! SPEC 1: quotas in the long run, bursts, and their effect on latency.
 
 use std::thread;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::common::{Host, ms, nr_cpus, rate_percent, wait_until_busy};
 use crate::measured::{assert_near, assert_within};
 
-/// What a CPU takes from the pool at a time, and how long a task may run past zero until the
-/// tick, in milliseconds.
+/// Slice that a CPU takes from the pool, and the time that a task may overrun until the tick, in
+/// milliseconds.
 const SLICE_AND_TICK_MS: f64 = 5.0 + 4.0;
 
 #[test]
@@ -21,10 +21,10 @@ fn a_quota_holds_in_the_long_run_with_and_without_burst() {
             "burn --threads 1 --duration 120s",
         );
         wait_until_busy(&group);
-        // What was saved up at the start is used first.
+        // Quota saved at the start is used first.
         thread::sleep(ms(500));
         let rate = rate_percent(&group, ms(100 * PERIODS));
-        // What one CPU may hold when the window begins or ends, as a share of the window.
+        // Slice that a CPU may hold at the edges of the window, as a share of the window.
         let slack = SLICE_AND_TICK_MS / PERIODS as f64;
         assert_near(knobs, rate, 30.0, slack);
         running.stop();
@@ -84,7 +84,7 @@ fn p99_with_burst_is_at_most_1_1_times_p99_without_a_quota() {
     let limited = p99_of_bursty_requests(&host, "--quota 24ms/50ms");
     let burst = p99_of_bursty_requests(&host, "--quota 24ms/50ms --burst 24ms");
     println!("p99: without a quota {free:.0} us, with {limited:.0}, with burst {burst:.0}");
-    // Else the experiment would say nothing.
+    // Otherwise the experiment would prove nothing.
     let what = "p99 with a quota, of that without";
     assert_within(what, limited / free, 2.0, 1000.0);
     let what = "p99 with a quota and burst, of that without a quota";

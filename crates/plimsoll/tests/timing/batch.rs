@@ -1,4 +1,4 @@
-//! SPEC 2, the batch class of the stock kernel: what it gets, and what it leaves alone.
+//! SPEC 2: the batch class of the stock kernel.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn batch_work_gets_at_most_its_tolerance_beside_normal_work_on_the_same_cpu() {
 }
 
 #[test]
-fn batch_work_gets_98_percent_of_the_time_that_nobody_wants() {
+fn batch_work_gets_98_percent_of_unused_time() {
     let host = Host::alone();
     let group = host.batch("work");
     let work = host.start_load(
@@ -48,7 +48,7 @@ fn batch_work_gets_98_percent_of_the_time_that_nobody_wants() {
     host.assert_clean();
 }
 
-/// The share of the time that a main load leaves which a batch group gets, in percent.
+/// Usage of a batch group, in percent of the time left by a service load.
 fn share_of_free_time(host: &Host, main: &CpuGroup, percent: u32) -> f64 {
     let load = host.start_load_in(main, &format!("steady --percent {percent} --duration 120s"));
     let group = host.batch("work");
@@ -58,7 +58,7 @@ fn share_of_free_time(host: &Host, main: &CpuGroup, percent: u32) -> f64 {
     let normal = (main.usage_ns().unwrap() - before) as f64 / 2e9 * 100.0;
     let wanted = f64::from(percent) * nr_cpus() as f64;
     assert_near(
-        "a main load beside batch work, percent",
+        "a service load beside batch work, percent",
         normal,
         wanted,
         2.0,
@@ -68,7 +68,7 @@ fn share_of_free_time(host: &Host, main: &CpuGroup, percent: u32) -> f64 {
 }
 
 #[test]
-fn batch_work_gets_98_percent_of_the_time_that_a_main_load_leaves() {
+fn batch_work_gets_98_percent_of_the_time_left_by_a_service_load() {
     let mut host = Host::alone();
     let main = host.group("main");
     let work = host.start_load(

@@ -27,7 +27,7 @@ fn a_task_under_a_cap_of_9_percent_achieves_the_rates_of_the_table() {
         ("5s", 8.9, 9.1),
         ("10s", 8.9, 9.1),
     ];
-    // The longest first: a short one would be over while the others are started beside it.
+    // The longest first: a short one would end before the others are started.
     let running = rows.into_iter().rev().map(|(need, least, most)| {
         let running = host.start_load("--cap 9%", &format!("need {need} --json"));
         (need, least, most, running)

@@ -1,4 +1,4 @@
-//! What the daemon does within a promised time, and what batch work gets under it.
+//! Reaction times of the daemon, and shares of batch work under it.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -68,20 +68,20 @@ fn an_attribute_is_in_force_within_200_ms() {
 }
 
 #[test]
-fn a_foreign_change_is_noticed_within_a_second() {
+fn external_change_is_noticed_within_a_second() {
     let mut host = Host::alone();
     let group = host.group("web");
     let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
     let daemon = Daemon::start(&host, &text);
     let seen = || daemon.state().daemon.counters.foreign_changes;
     for (round, quota) in [60, 70, 80].into_iter().enumerate() {
-        // At another point of the daemon's second each time.
+        // At a different phase of the daemon's second each time.
         thread::sleep(ms(300));
         let theirs = Bandwidth::of(format!("{quota}ms/100ms").parse().unwrap(), None);
         let start = Instant::now();
         group.write_cpu_max(&theirs.into()).unwrap();
         wait_until("it is noticed", SHORT, || seen() > round as u64);
-        let what = "a foreign change is noticed after";
+        let what = "an external change is noticed after";
         assert_prompt(what, start.elapsed(), Duration::from_secs(1));
     }
     daemon.reload().good();
@@ -116,12 +116,12 @@ fn a_thousand_groups_are_in_force_within_a_second_and_shown_within_50_ms_of_a_cp
         applied,
         Duration::from_secs(1),
     );
-    // The guest's CPU does an instruction in a nanosecond, and the promised 50 ms are those of
-    // one that does four.
+    // The guest's CPU executes one instruction per nanosecond; the promised 50 ms are for a CPU
+    // that executes four.
     assert_prompt("a thousand groups are shown after", told, 4 * ms(50));
 }
 
-/// Batch work with a main group that asks for headroom.
+/// Batch work beside a group with headroom.
 fn with_headroom(percent: u32, look: impl FnOnce(&Daemon, &CpuGroup)) {
     let mut host = Host::alone();
     let (main, jobs) = (host.group("main"), host.group("jobs"));
@@ -139,13 +139,13 @@ fn with_headroom(percent: u32, look: impl FnOnce(&Daemon, &CpuGroup)) {
     burner.kill_hard();
 }
 
-/// The share of the machine that a group uses, in percent.
+/// Usage of a group, in percent of the machine.
 fn share(group: &CpuGroup, time: Duration) -> f64 {
     rate_percent(group, time) / nr_cpus() as f64
 }
 
 #[test]
-fn a_batch_group_gets_what_a_headroom_of_60_percent_leaves_within_2_points() {
+fn batch_group_gets_the_rest_of_a_headroom_of_60_percent_within_2_points() {
     with_headroom(60, |_, jobs| {
         let found = share(jobs, ms(1_000));
         assert_near("batch work beside a headroom of 60 %", found, 40.0, 2.0);
@@ -162,7 +162,7 @@ fn batch_work_stays_limited_while_the_daemon_is_stopped_and_has_its_share_again_
         assert_within("batch work while the daemon is stopped", found, 0.0, 52.0);
         assert!(is_idle(jobs) && quota_us(jobs) > 0);
         daemon.send(Signal::SIGCONT);
-        // SPEC 3: the room is used again within 100 ms.
+        // SPEC 3: free time is used again within 100 ms.
         thread::sleep(ms(100));
         let found = share(jobs, ms(1_000));
         assert_near("batch work when the daemon goes on", found, 50.0, 2.0);

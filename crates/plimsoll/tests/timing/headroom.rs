@@ -12,13 +12,13 @@ use crate::measured::{Meter, assert_near, assert_within, start_side, tolerance};
 
 /// In percent of the machine.
 const HEADROOM: f64 = 30.0;
-/// Each row of SPEC's table is kept within so many points.
+/// Tolerance of each row of SPEC's table, in points.
 const WITHIN: f64 = 2.0;
-/// What a change of the load takes at most to be over.
+/// Time until a change of the load is over.
 const SETTLED: Duration = Duration::from_millis(400);
 
 #[test]
-fn side_work_and_idle_time_are_those_of_the_table_within_2_points() {
+fn batch_work_and_idle_time_match_the_table_within_2_points() {
     let mut host = Host::alone();
     let main = host.group("main");
     let side = start_side(&host, "side", "30%", "");
@@ -31,15 +31,15 @@ fn side_work_and_idle_time_are_those_of_the_table_within_2_points() {
         thread::sleep(SETTLED);
         let shares = meter.over(ms(2_000));
         let load_share = f64::from(percent);
-        // Else the row would be another one.
-        assert_near("the main load", shares.main, load_share, WITHIN);
-        // What the kernel and the owner use is normal work, too.
+        // Otherwise it would be another row.
+        assert_near("the service load", shares.main, load_share, WITHIN);
+        // Usage of the kernel and of the owner is normal work, too.
         let normal = 100.0 - shares.side - shares.idle;
         let expected = (100.0 - HEADROOM - normal).max(tolerance());
-        let what = format!("side work beside a main load of {percent} %");
+        let what = format!("batch work beside a service load of {percent} %");
         assert_near(&what, shares.side, expected, WITHIN);
         let idle = 100.0 - normal - expected;
-        let what = format!("idle time beside a main load of {percent} %");
+        let what = format!("idle time beside a service load of {percent} %");
         assert_near(&what, shares.idle, idle, WITHIN);
         if let Some(load) = load {
             load.stop();
@@ -50,7 +50,7 @@ fn side_work_and_idle_time_are_those_of_the_table_within_2_points() {
 }
 
 #[test]
-fn side_work_gets_its_tolerance_when_the_main_load_leaves_no_room() {
+fn batch_work_gets_its_tolerance_when_the_service_load_leaves_no_room() {
     let mut host = Host::alone();
     let main = host.group("main");
     let side = start_side(&host, "side", "30%", "");
@@ -59,7 +59,7 @@ fn side_work_gets_its_tolerance_when_the_main_load_leaves_no_room() {
     thread::sleep(SETTLED);
     let shares = meter.over(ms(2_000));
     // Of 1 ms in 100 ms the kernel's ticks make whole milliseconds.
-    let what = "side work beside a main load of 90 %, percent of the machine";
+    let what = "batch work beside a service load of 90 %, percent of the machine";
     assert_within(what, shares.side, 0.9 * tolerance(), 2.0 * tolerance());
     load.stop();
     side.stop();
@@ -67,7 +67,7 @@ fn side_work_gets_its_tolerance_when_the_main_load_leaves_no_room() {
 }
 
 #[test]
-fn side_groups_share_the_allowance_by_weight_within_2_points() {
+fn batch_groups_share_the_allowance_by_weight_within_2_points() {
     let mut host = Host::alone();
     let main = host.group("main");
     let first = start_side(&host, "first", "30%", "--weight 100");
@@ -81,7 +81,7 @@ fn side_groups_share_the_allowance_by_weight_within_2_points() {
     let share = 100.0 * used(0) / (used(0) + used(1));
     assert_near("share of weight 100 beside 300", share, 25.0, WITHIN);
     assert_near("idle time", shares.idle, HEADROOM, WITHIN);
-    // Neither a command that is killed nor an owner gives its group back.
+    // Neither a killed command nor a killed owner releases its group.
     first.kill_hard();
     host.kill_owner();
     let shares = meter.over(ms(1_000));
@@ -118,7 +118,7 @@ fn start_sleeper(host: &Host, name: &str, pipe: &Path) -> Running {
 }
 
 #[test]
-fn a_side_group_that_wakes_up_has_its_share_within_100_ms() {
+fn waking_batch_group_has_its_share_within_100_ms() {
     let mut host = Host::alone();
     let main = host.group("main");
     let folder = tempfile::tempdir().unwrap();
@@ -128,7 +128,7 @@ fn a_side_group_that_wakes_up_has_its_share_within_100_ms() {
     let group = host.batch("sleeper");
     thread::sleep(ms(1_500));
     let mut meter = Meter::start(&[host.batch("side"), group.clone()], &main);
-    // Until then it holds the least that the kernel takes.
+    // Until then it has the smallest quota that the kernel accepts.
     let quota_usec = group.read_cpu_max().unwrap().quota_usec;
     assert_eq!(quota_usec, Some(1_000));
     std::fs::write(&pipe, "go\n").unwrap();
@@ -136,7 +136,7 @@ fn a_side_group_that_wakes_up_has_its_share_within_100_ms() {
     let before = group.usage_ns().unwrap();
     let shares = meter.over(ms(400));
     let used = group.usage_ns().unwrap() - before;
-    // Of 70 % of the machine half is its due, and one thread uses no more than one CPU.
+    // It is entitled to half of 70 % of the machine; one thread uses at most one CPU.
     let share = 100.0 * used as f64 / (400e6 * nr_cpus() as f64);
     assert_near("share of a group that has woken up", share, 35.0, WITHIN);
     assert_near("idle time", shares.idle, HEADROOM, WITHIN);
@@ -154,7 +154,7 @@ fn a_cap_holds_inside_a_headroom_within_a_point() {
     thread::sleep(SETTLED);
     let shares = meter.over(ms(2_000));
     let cap = 20.0 / nr_cpus() as f64;
-    assert_near("side work under a cap of 20 %", shares.side, cap, 1.0);
+    assert_near("batch work under a cap of 20 %", shares.side, cap, 1.0);
     side.stop();
     host.assert_clean();
 }
@@ -170,7 +170,7 @@ fn the_headroom_controller_takes_under_1_percent_of_a_cpu() {
     let headroom = &finished.stats()["statistics"]["headroom"];
     let count = |name: &str| headroom[name].as_f64().unwrap();
     let controller = count("controller_usec");
-    // It runs once in 10 ms, and gives a group that always wants more some each time.
+    // It runs every 10 ms, and gives more to a busy group each time.
     assert_within("updates in 2 s", count("nr_updates"), 190.0, 210.0);
     let what = "writes, of updates";
     assert_within(what, count("nr_writes") / count("nr_updates"), 0.9, 1.0);

@@ -39,7 +39,7 @@ fn p99_beside_batch_work_is_at_most_1_05_times_that_alone_and_no_worse_with_head
     let (headroom, used_under_headroom) = beside("--headroom 30%");
     println!("p99: alone {alone:.0} us, beside batch work {batch:.0}, with headroom {headroom:.0}");
     println!("CPUs of batch work: {used:.2}, with headroom {used_under_headroom:.2}");
-    // Else the batch work would not have been there.
+    // Otherwise batch work did not run.
     assert!(used > 1.5 && used_under_headroom > 0.9);
     let what = "p99 beside batch work, of that alone";
     let is_small = is_within(what, batch / alone, 0.0, 1.05);

@@ -8,6 +8,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../faults/namespace.rs"]
+mod namespace;
 #[path = "../daemon/rig.rs"]
 mod rig;
 
@@ -15,6 +17,7 @@ mod bandwidth;
 mod batch;
 mod caps;
 mod control;
+mod control_faults;
 mod daemon;
 mod headroom;
 mod latency;
@@ -24,5 +27,5 @@ mod reaction;
 mod soft_cap;
 mod weights;
 
-/// What the daemons of these tests enforce with, unless they say otherwise.
+/// Default enforcer of the daemons in these tests.
 const ENFORCER: &str = "cgroup";

@@ -7,12 +7,12 @@ use plimsoll_cgroupfs::CpuGroup;
 
 use crate::common::{Host, Running, busy_ns, nr_cpus, tasks_below, wait_until};
 
-/// Side work's tolerance of 1 ms in 100 ms, in percent of the machine.
+/// Batch work's tolerance of 1 ms in 100 ms, in percent of the machine.
 pub fn tolerance() -> f64 {
     1.0 / nr_cpus() as f64
 }
 
-/// Prints a figure with its bounds and says whether it is within them.
+/// Prints a figure with its bounds, and returns whether it is within them.
 pub fn is_within(what: &str, found: f64, least: f64, most: f64) -> bool {
     println!("FIGURE: {what}: {found:.3}, promised {least:.3} to {most:.3}");
     (least..=most).contains(&found)
@@ -26,7 +26,7 @@ pub fn assert_within(what: &str, found: f64, least: f64, most: f64) {
     );
 }
 
-/// Panics unless a figure is within a distance of what was promised.
+/// Panics unless a figure is within a distance of the promise.
 pub fn assert_near(what: &str, found: f64, expected: f64, within: f64) {
     assert_within(what, found, expected - within, expected + within);
 }
@@ -39,7 +39,7 @@ pub struct Shares {
     pub idle: f64,
 }
 
-/// The shares of side groups, of a main group and of idle time.
+/// Shares of batch groups, of a service and of idle time.
 pub struct Meter {
     side: Vec<CpuGroup>,
     main: CpuGroup,
@@ -93,15 +93,15 @@ impl Meter {
 
 /// Burners in a group under headroom, in percent; they run when this returns.
 pub fn start_side(host: &Host, name: &str, headroom: &str, knobs: &str) -> Running {
-    // Two for each CPU: of two batch threads on one CPU the stock kernel may leave both there,
-    // behind normal work, while the other is idle.
+    // Two for each CPU, because the stock kernel may leave two batch threads on one CPU behind
+    // normal work while the other CPU is idle.
     let threads = 2 * nr_cpus();
     let running = host.start_load(
         &format!("--name {name} --class batch --headroom {headroom} {knobs}"),
         &format!("burn --threads {threads} --duration 300s"),
     );
     let group = host.batch(name);
-    wait_until("side work runs", Duration::from_secs(30), || {
+    wait_until("batch work runs", Duration::from_secs(30), || {
         tasks_below(&group).len() > threads
     });
     running

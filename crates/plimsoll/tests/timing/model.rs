@@ -100,14 +100,14 @@ fn assert_agrees(text: &str, saturated: bool, nr_figures: usize) {
     host.assert_clean();
 }
 
-/// The 30 bursts of requests start at 30 different times of a period. The start
-/// of the first period, which the simulator does not know, affects at most one
-/// of them.
+/// The 100 bursts of requests start at 100 different times of a period, one
+/// millisecond apart. The start of the first period, which the simulator does
+/// not know, affects at most one of them.
 #[test]
 fn quotas_and_bursts_agree_with_the_simulator_within_3_points() {
     assert_agrees(
         r#"
-duration = "9390ms"
+duration = "31300ms"
 [[group]]
 name = "steady"
 workload = [{ kind = "steady", percent = 15 }]
@@ -134,7 +134,7 @@ workload = [{ kind = "service", burst-size = 24, burst-every = "313ms", service 
 fn headroom_agrees_with_the_simulator_within_3_points() {
     assert_agrees(
         r#"
-duration = "3s"
+duration = "15s"
 warmup = "1s"
 [[group]]
 name = "load"

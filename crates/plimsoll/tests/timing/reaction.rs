@@ -1,5 +1,5 @@
-//! SPEC 3, reaction: idle time is back at the headroom within 30 ms of a jump of the main load,
-//! and side work has the room within 100 ms of its fall.
+//! SPEC 3, reaction: idle time is back at the headroom within 30 ms of a jump of the service load,
+//! and batch work uses the free time within 100 ms of its fall.
 
 use plimsoll_cgroupfs::CpuGroup;
 

@@ -1,4 +1,4 @@
-//! SPEC 4, soft caps: beyond its cap a group gets what is left over, and all of it.
+//! SPEC 4, soft caps: above its cap a group gets all left-over time, and no more.
 
 use std::thread;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn wait_until_background(group: &CpuGroup) {
 }
 
 #[test]
-fn over_its_soft_cap_a_group_gets_that_within_a_point_beside_a_normal_competitor() {
+fn group_over_its_soft_cap_gets_it_within_a_point_beside_a_normal_competitor() {
     let mut host = Host::alone();
     let rival = host.group("rival");
     let group = host.soft("greedy");
@@ -31,14 +31,14 @@ fn over_its_soft_cap_a_group_gets_that_within_a_point_beside_a_normal_competitor
     });
     wait_until_background(&group);
     thread::sleep(ms(500));
-    // When its rate has fallen to its cap it is an equal again, until it is over it once more.
+    // When its rate has fallen to its cap it competes normally until it exceeds the cap again.
     let (before, rival_before) = (group.usage_ns().unwrap(), rival.usage_ns().unwrap());
     thread::sleep(ms(6_000));
     let used = (group.usage_ns().unwrap() - before) as f64;
     let rival_used = (rival.usage_ns().unwrap() - rival_before) as f64;
     let share = 100.0 * used / (used + rival_used);
     let what = "share of a group over a soft cap of 10 %";
-    // It overshoots by what it gets until the next look at its rate.
+    // It overshoots until the next check of its rate.
     assert_within(what, share, 0.0, 11.0);
 }
 
@@ -64,7 +64,7 @@ fn with_a_soft_cap_of_0_a_group_is_in_the_background_and_gets_at_most_1_percent(
 }
 
 #[test]
-fn over_its_soft_cap_but_alone_a_group_gets_98_percent_of_its_cpu() {
+fn group_over_its_soft_cap_gets_98_percent_of_its_cpu_when_alone() {
     let host = Host::alone();
     let group = host.soft("alone");
     let _alone = host.start_load(

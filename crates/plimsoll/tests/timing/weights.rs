@@ -1,4 +1,4 @@
-//! Groups of one class that want the same CPU at weights 100 and 300.
+//! Groups of one class with weights 100 and 300 on the same CPU.
 
 use crate::common::{Host, ms, on_one_cpu, wait_until_busy};
 use crate::measured::assert_near;

@@ -62,7 +62,7 @@ fn a_thousand_groups_cost_little() {
 }
 
 #[test]
-fn it_shows_the_runs_of_an_owner_on_demand_and_without_one_the_machine() {
+fn runs_of_an_owner_are_shown_and_only_the_machine_without_one() {
     need_tmux();
     let host = Host::shared();
     let run = host.start_load(

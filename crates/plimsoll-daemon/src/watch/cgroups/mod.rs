@@ -1,9 +1,8 @@
 //! Cgroups that come, go, are written to, or get other attributes, by inotify.
 //!
-//! The kernel tells about the children of a folder that is watched. So each
-//! cgroup is: one is watched first and listed afterwards, and what appeared
-//! in between is found twice and counted once. Those for which the kernel has
-//! no watch left are looked at again every second.
+//! The kernel reports the children of a watched folder, so every cgroup is watched. It is
+//! watched first and listed afterwards; a child that appears in between is found twice and
+//! reported once. Cgroups for which the kernel has no watch left are read every second.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -16,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use inotify::{Event, EventMask, Inotify, WatchDescriptor, WatchMask};
 
-/// What is wanted of a folder.
+/// Events of a folder.
 const MASK: WatchMask = WatchMask::CREATE
     .union(WatchMask::DELETE)
     .union(WatchMask::MOVED_FROM)
@@ -26,69 +25,65 @@ const MASK: WatchMask = WatchMask::CREATE
     .union(WatchMask::ONLYDIR);
 /// Room for some thousand events at once.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// More than the kernel's queue has room for: whoever reads comes to an end,
-/// however fast others write.
+/// Maximum number of reads in one call: more than the kernel's queue has room for, so that a
+/// call ends however fast other processes write.
 const READS_MAX: usize = 256;
-/// How often those that cannot be watched are looked at.
+/// Interval of reading cgroups that cannot be watched.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// What the names of the cpu controller's files begin with. Writes to other
-/// files are no business of Plimsoll's.
+/// Prefix of the cpu controller's files. Writes to other files are irrelevant.
 const CPU_FILES: &[u8] = b"cpu.";
-/// v2: whoever writes here gives the cgroups directly below the controller's
-/// files, or takes them away, which the kernel tells nobody.
+/// v2: a write here gives the cgroups directly below the controller's files, or takes them
+/// away, for which the kernel has no event.
 const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
-/// What happened to a cgroup. Paths are below the mount point, with a `/` in
-/// front; the root is `/`.
+/// Change of a cgroup. Paths are below the mount point, with a `/` in front; the root is `/`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CgroupChange {
-    /// It is there.
+    /// It was created.
     Appeared(String),
-    /// It is not there any more.
+    /// It was removed.
     Gone(String),
     /// Its attributes may have changed, extended ones too.
     Attributes(String),
-    /// Somebody, perhaps this process, may have written to one of its files
-    /// of the cpu controller, or have given or taken it the controller.
+    /// A process, perhaps this one, may have written to one of its files of the cpu controller,
+    /// or have switched its controller on or off.
     Written(String),
 }
 
-/// The changes of one call. What may have changed is told once of a cgroup,
-/// however often it did.
+/// The changes of one call. Several writes to a cgroup are one change.
 #[derive(Debug, Default)]
-struct News {
-    changes: Vec<CgroupChange>,
+struct Changes {
+    list: Vec<CgroupChange>,
     attributes: HashSet<Arc<str>>,
     written: HashSet<Arc<str>>,
 }
 
-impl News {
+impl Changes {
     fn appeared(&mut self, path: &str) {
-        self.changes.push(CgroupChange::Appeared(path.into()));
+        self.list.push(CgroupChange::Appeared(path.into()));
     }
 
     fn gone(&mut self, path: &str) {
-        // Another of that name may have some of its own.
+        // A later cgroup of that name has changes of its own.
         self.attributes.remove(path);
         self.written.remove(path);
-        self.changes.push(CgroupChange::Gone(path.into()));
+        self.list.push(CgroupChange::Gone(path.into()));
     }
 
     fn attributes(&mut self, path: &Arc<str>) {
         if self.attributes.insert(path.clone()) {
             let path = path.as_ref().into();
-            self.changes.push(CgroupChange::Attributes(path));
+            self.list.push(CgroupChange::Attributes(path));
         }
     }
 
     fn written(&mut self, path: &Arc<str>) {
         if self.written.insert(path.clone()) {
-            self.changes
-                .push(CgroupChange::Written(path.as_ref().into()));
+            self.list.push(CgroupChange::Written(path.as_ref().into()));
         }
     }
 
-    /// It may have changed unseen.
+    /// Changes of the cgroup may have been missed.
     fn unseen(&mut self, path: &Arc<str>) {
         self.attributes(path);
         self.written(path);
@@ -104,22 +99,21 @@ pub struct CgroupWatch {
     paths: HashMap<WatchDescriptor, Arc<str>>,
     /// All cgroups that are known; `None`: not watched.
     watches: BTreeMap<Arc<str>, Option<WatchDescriptor>>,
-    /// How many of them are not watched: too many for the kernel's limit.
+    /// Number of cgroups that are not watched, beyond the kernel's limit.
     unwatched: usize,
-    /// No more are watched than this.
+    /// Maximum number of watches.
     watches_max: usize,
-    /// When to look at those that are not.
+    /// When to read the unwatched ones.
     due: Option<Instant>,
     overflows: u64,
     buffer: Vec<u8>,
 }
 
 impl CgroupWatch {
-    /// Begins to watch what is below a mount point. The first changes are the
-    /// cgroups that are there.
+    /// Begins to watch all cgroups below a mount point. The first changes are the present ones.
     ///
     /// # Errors
-    /// When the kernel has no inotify to give, or the root is not there.
+    /// When the kernel refuses an inotify instance, or the root does not exist.
     pub fn start(root: &Path) -> io::Result<(Self, Vec<CgroupChange>)> {
         Self::start_with(root, usize::MAX)
     }
@@ -136,37 +130,36 @@ impl CgroupWatch {
             overflows: 0,
             buffer: vec![0; BUFFER_BYTES],
         };
-        let mut news = News::default();
-        watch.add_tree("/".into(), &mut news);
+        let mut changes = Changes::default();
+        watch.add_tree("/".into(), &mut changes);
         if watch.watches.is_empty() {
             watch.inotify.watches().add(&watch.root, MASK)?;
         }
         watch.set_due();
-        Ok((watch, news.changes))
+        Ok((watch, changes.list))
     }
 
-    /// How many cgroups cannot be watched, because the kernel's limit
-    /// (`fs.inotify.max_user_watches`) is reached. They are looked at every
-    /// second.
+    /// Number of cgroups that cannot be watched, because the kernel's limit
+    /// (`fs.inotify.max_user_watches`) is reached. They are read every second.
     #[must_use]
     pub fn unwatched(&self) -> u64 {
         self.unwatched as u64
     }
 
-    /// How often the kernel's queue was full (`fs.inotify.max_queued_events`),
-    /// so that all cgroups had to be looked at again.
+    /// Number of overflows of the kernel's queue (`fs.inotify.max_queued_events`), after each of
+    /// which all cgroups were read again.
     #[must_use]
     pub fn overflows(&self) -> u64 {
         self.overflows
     }
 
-    /// When to ask for changes though nothing is readable. `None`: never.
+    /// When to read changes without an event. `None`: never.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// What has happened since the last call, in order. Does not wait.
+    /// Reads changes since the last call, in order, without waiting.
     ///
     /// # Errors
     /// When the kernel's queue cannot be read.
@@ -175,27 +168,27 @@ impl CgroupWatch {
     }
 
     fn changes_at(&mut self, now: Instant) -> io::Result<Vec<CgroupChange>> {
-        let mut news = News::default();
+        let mut changes = Changes::default();
         let mut buffer = std::mem::take(&mut self.buffer);
-        let read = self.read(&mut buffer, &mut news);
+        let read = self.read(&mut buffer, &mut changes);
         self.buffer = buffer;
         read?;
         if self.due.is_some_and(|due| due <= now) {
-            self.look_at_unwatched(&mut news);
+            self.look_at_unwatched(&mut changes);
             self.due = None;
         }
         self.set_due();
-        Ok(news.changes)
+        Ok(changes.list)
     }
 
-    fn read(&mut self, buffer: &mut [u8], news: &mut News) -> io::Result<()> {
+    fn read(&mut self, buffer: &mut [u8], changes: &mut Changes) -> io::Result<()> {
         for _ in 0..READS_MAX {
             match self.inotify.read_events(buffer) {
                 Ok(events) => {
                     let mut is_empty = true;
                     for event in events {
                         is_empty = false;
-                        self.follow(&event, news);
+                        self.follow(&event, changes);
                     }
                     if is_empty {
                         break;
@@ -216,74 +209,76 @@ impl CgroupWatch {
         };
     }
 
-    fn follow(&mut self, event: &Event<&OsStr>, news: &mut News) {
+    fn follow(&mut self, event: &Event<&OsStr>, changes: &mut Changes) {
         const COMES: EventMask = EventMask::CREATE.union(EventMask::MOVED_TO);
         const GOES: EventMask = EventMask::DELETE.union(EventMask::MOVED_FROM);
         let mask = event.mask;
         if mask.contains(EventMask::Q_OVERFLOW) {
             self.overflows += 1;
-            self.look_again(news);
+            self.look_again(changes);
             return;
         }
         let Some(path) = self.paths.get(&event.wd).cloned() else {
             return;
         };
         match event.name {
-            _ if mask.contains(EventMask::IGNORED) => self.remove_tree(&path, news),
-            // Anybody may cause very many of these: see `follow_child`.
+            _ if mask.contains(EventMask::IGNORED) => self.remove_tree(&path, changes),
+            // Any user may cause very many of these: see `follow_child`.
             Some(_) if mask.contains(EventMask::ATTRIB) && self.unwatched == 0 => (),
             Some(name) if mask.contains(EventMask::ISDIR) => {
                 let Some(child) = child_of(&path, name) else {
                     return;
                 };
                 if mask.intersects(COMES) {
-                    self.add_tree(child, news);
+                    self.add_tree(child, changes);
                 } else if mask.intersects(GOES) {
-                    self.remove_tree(&child, news);
+                    self.remove_tree(&child, changes);
                 } else if mask.contains(EventMask::ATTRIB) {
-                    self.follow_child(&child, news);
+                    self.follow_child(&child, changes);
                 }
             }
             Some(name) if mask.contains(EventMask::MODIFY) && is_of_cpu(name) => {
-                news.written(&path);
+                changes.written(&path);
             }
             Some(name) if mask.contains(EventMask::MODIFY) && name == SUBTREE_CONTROL => {
-                self.children_may_differ(&path, news);
+                self.children_may_differ(&path, changes);
             }
-            None if mask.contains(EventMask::ATTRIB) => news.attributes(&path),
+            None if mask.contains(EventMask::ATTRIB) => changes.attributes(&path),
             _ => (),
         }
     }
 
-    /// A folder tells of its own attributes, and its parent does, too: that is
-    /// of interest where the folder itself is not watched.
-    fn follow_child(&self, child: &str, news: &mut News) {
+    /// A change of attributes is reported by the folder and by its parent. The latter is relevant
+    /// where the folder itself is not watched.
+    fn follow_child(&self, child: &str, changes: &mut Changes) {
         if let Some((path, None)) = self.watches.get_key_value(child) {
-            news.attributes(path);
+            changes.attributes(path);
         }
     }
 
-    /// The cgroups directly below one may have other files of the controller.
-    fn children_may_differ(&self, path: &str, news: &mut News) {
+    /// Reports the cgroups directly below, whose controller may have been switched on or off.
+    fn children_may_differ(&self, path: &str, changes: &mut Changes) {
         let (first, end) = bounds_below(path);
         let below = (Bound::Excluded(&*first), Bound::Excluded(&*end));
         let below = self.watches.range::<str, _>(below).map(|(path, _)| path);
         let is_child = |other: &&Arc<str>| !other[first.len()..].contains('/');
-        below.filter(is_child).for_each(|child| news.written(child));
+        below
+            .filter(is_child)
+            .for_each(|child| changes.written(child));
     }
 
     /// Watches a cgroup and all below it.
-    fn add_tree(&mut self, path: String, news: &mut News) {
+    fn add_tree(&mut self, path: String, changes: &mut Changes) {
         let mut ahead = vec![path];
         while let Some(path) = ahead.pop() {
-            if self.add(&path, news) {
+            if self.add(&path, changes) {
                 ahead.extend(self.children(&path));
             }
         }
     }
 
-    /// Watches a cgroup, if that is possible. Returns whether it is there.
-    fn add(&mut self, path: &str, news: &mut News) -> bool {
+    /// Watches a cgroup, if that is possible. Returns whether it exists.
+    fn add(&mut self, path: &str, changes: &mut Changes) -> bool {
         let Some(watch) = self.watch(path) else {
             return false;
         };
@@ -292,26 +287,26 @@ impl CgroupWatch {
             Some((_, known)) if *known == watch => return true,
             Some((path, None)) => {
                 let path = path.clone();
-                news.unseen(&path);
+                changes.unseen(&path);
                 self.watches.insert(path.clone(), watch.clone());
                 self.paths.extend(watch.map(|watch| (watch, path)));
                 self.unwatched -= 1;
                 return true;
             }
             // It was removed and made again.
-            Some((_, Some(_))) => self.remove_tree(path, news),
+            Some((_, Some(_))) => self.remove_tree(path, changes),
             None => (),
         }
         let path: Arc<str> = path.into();
-        news.appeared(&path);
+        changes.appeared(&path);
         self.unwatched += usize::from(watch.is_none());
         self.watches.insert(path.clone(), watch.clone());
         self.paths.extend(watch.map(|watch| (watch, path)));
         true
     }
 
-    /// The watch of a folder; `Some(None)`: there is none to be had. `None`:
-    /// it is not there.
+    /// The watch of a folder; `Some(None)`: the kernel has none left; `None`: the folder does not
+    /// exist.
     fn watch(&self, path: &str) -> Option<Option<WatchDescriptor>> {
         let folder = self.folder(path);
         let is_watched = matches!(self.watches.get(path), Some(Some(_)));
@@ -339,7 +334,7 @@ impl CgroupWatch {
     }
 
     /// Forgets a cgroup and all below it.
-    fn remove_tree(&mut self, path: &str, news: &mut News) {
+    fn remove_tree(&mut self, path: &str, changes: &mut Changes) {
         let path = path.trim_end_matches('/');
         let (first, end) = bounds_below(path);
         let below = (Bound::Included(&*first), Bound::Excluded(&*end));
@@ -351,43 +346,43 @@ impl CgroupWatch {
             match self.watches.remove(&path) {
                 Some(Some(watch)) => {
                     self.paths.remove(&watch);
-                    // Gone with its folder, if that is gone.
+                    // The kernel removes the watch of a removed folder itself.
                     let _ = self.inotify.watches().remove(watch);
                 }
                 Some(None) => self.unwatched -= 1,
                 None => continue,
             }
-            news.gone(&path);
+            changes.gone(&path);
         }
     }
 
-    /// Events were lost: what is known is compared with what is there.
-    fn look_again(&mut self, news: &mut News) {
+    /// Compares the known cgroups with the present ones, after events were lost.
+    fn look_again(&mut self, changes: &mut Changes) {
         let known: Vec<Arc<str>> = self.watches.keys().cloned().collect();
         for path in known {
             if !self.folder(&path).is_dir() {
-                self.remove_tree(&path, news);
+                self.remove_tree(&path, changes);
             }
         }
-        self.add_tree("/".into(), news);
+        self.add_tree("/".into(), changes);
         for path in self.watches.keys() {
-            news.unseen(path);
+            changes.unseen(path);
         }
     }
 
-    /// Nobody tells of those that are not watched.
-    fn look_at_unwatched(&mut self, news: &mut News) {
+    /// Reads the cgroups that are not watched.
+    fn look_at_unwatched(&mut self, changes: &mut Changes) {
         let unwatched = self.watches.iter().filter(|(_, watch)| watch.is_none());
         let unwatched: Vec<Arc<str>> = unwatched.map(|(path, _)| path.clone()).collect();
         for path in unwatched {
-            if !self.add(&path, news) {
-                self.remove_tree(&path, news);
+            if !self.add(&path, changes) {
+                self.remove_tree(&path, changes);
                 continue;
             }
-            news.unseen(&path);
+            changes.unseen(&path);
             for child in self.children(&path) {
                 if !self.watches.contains_key(child.as_str()) {
-                    self.add_tree(child, news);
+                    self.add_tree(child, changes);
                 }
             }
         }
@@ -405,10 +400,10 @@ impl AsFd for CgroupWatch {
     }
 }
 
-/// Between these are the paths of all cgroups below one.
+/// Bounds of the paths of all cgroups below one.
 fn bounds_below(path: &str) -> (String, String) {
     let path = path.trim_end_matches('/');
-    // `0` is what comes behind `/`.
+    // `0` is the character after `/`.
     (format!("{path}/"), format!("{path}0"))
 }
 
@@ -416,7 +411,7 @@ fn is_of_cpu(file: &OsStr) -> bool {
     file.as_encoded_bytes().starts_with(CPU_FILES)
 }
 
-/// A child's path. One whose name is no text is nobody's target.
+/// A child's path; `None`: its name is no UTF-8, so no rule can name it.
 fn child_of(path: &str, name: &OsStr) -> Option<String> {
     let name = name.to_str()?;
     Some(format!("{}/{name}", path.trim_end_matches('/')))

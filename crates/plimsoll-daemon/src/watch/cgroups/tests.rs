@@ -1,4 +1,4 @@
-//! What is told of folders, and of the cgroups of this host.
+//! Reported changes of folders, and of the cgroups of this host.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn start(folder: &Path) -> CgroupWatch {
 }
 
 #[test]
-fn what_is_there_at_first_has_appeared() {
+fn present_cgroups_are_reported_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join("a/b")).unwrap();
     fs::write(folder.path().join("file"), "").unwrap();
@@ -51,7 +51,7 @@ fn a_tree_that_is_made_at_once_appears_once_and_goes_from_the_inside() {
 }
 
 #[test]
-fn a_renamed_one_is_another() {
+fn a_renamed_cgroup_is_reported_as_gone_and_appeared() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join("a/b")).unwrap();
     let mut watch = start(folder.path());
@@ -64,7 +64,7 @@ fn a_renamed_one_is_another() {
 }
 
 #[test]
-fn attributes_are_told_of_the_cgroup_that_has_them() {
+fn changed_attributes_are_reported_of_their_own_cgroup() {
     let folder = tempfile::tempdir().unwrap();
     let own = folder.path().join("a");
     fs::create_dir(&own).unwrap();
@@ -76,7 +76,7 @@ fn attributes_are_told_of_the_cgroup_that_has_them() {
 }
 
 #[test]
-fn after_lost_events_it_is_as_if_none_were() {
+fn nothing_is_missed_after_lost_events() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join("old/below")).unwrap();
     fs::create_dir_all(folder.path().join("same/below")).unwrap();
@@ -85,15 +85,15 @@ fn after_lost_events_it_is_as_if_none_were() {
     fs::remove_dir_all(folder.path().join("same")).unwrap();
     fs::create_dir(folder.path().join("new")).unwrap();
     fs::create_dir(folder.path().join("same")).unwrap();
-    let mut news = News::default();
-    watch.look_again(&mut news);
+    let mut changes = Changes::default();
+    watch.look_again(&mut changes);
     let is_unseen = |change: &CgroupChange| {
         matches!(
             change,
             CgroupChange::Attributes(_) | CgroupChange::Written(_)
         )
     };
-    let mut changes = news.changes;
+    let mut changes = changes.list;
     assert_eq!(changes.iter().filter(|change| is_unseen(change)).count(), 6);
     changes.retain(|change| !is_unseen(change));
     let goes = changes
@@ -139,12 +139,12 @@ fn assert_known(watch: &CgroupWatch, expected: &[&str]) {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_an_error() {
+fn a_missing_root_is_an_error() {
     assert!(CgroupWatch::start(Path::new("/no/such/folder")).is_err());
 }
 
 #[test]
-fn a_written_file_of_the_controller_is_told_once_and_no_other() {
+fn a_written_file_of_the_controller_is_reported_once_and_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let own = folder.path().join("a");
     fs::create_dir(&own).unwrap();
@@ -177,7 +177,7 @@ fn a_written_file_of_the_controller_is_told_once_and_no_other() {
 }
 
 #[test]
-fn who_switches_a_controller_for_the_children_of_a_cgroup_has_written_to_each() {
+fn every_child_is_reported_when_the_controller_is_switched_for_children() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     for name in ["a/b/c", "a/d", "ab"] {
@@ -197,7 +197,7 @@ fn who_switches_a_controller_for_the_children_of_a_cgroup_has_written_to_each() 
 }
 
 #[test]
-fn those_that_cannot_be_watched_are_looked_at_again() {
+fn unwatched_cgroups_are_read_periodically() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::create_dir_all(path("a/b/c")).unwrap();
@@ -205,7 +205,7 @@ fn those_that_cannot_be_watched_are_looked_at_again() {
     assert_eq!(changes.len(), 4);
     assert_known(&watch, &["/", "/a", "/a/b", "/a/b/c"]);
     assert_eq!(watch.unwatched(), 2);
-    // Of the first, its parent tells; of what is in it, nobody does.
+    // The first is reported by its parent; its children are not reported.
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     fs::set_permissions(path("a/b"), permissions).unwrap();
     fs::create_dir(path("a/b/d")).unwrap();
@@ -239,7 +239,7 @@ fn those_that_cannot_be_watched_are_looked_at_again() {
 }
 
 #[test]
-fn a_queue_that_overran_is_counted_and_nothing_is_missed() {
+fn nothing_is_missed_and_the_overflow_counted_after_the_queue_ran_over() {
     let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events");
     let limit: usize = limit.map_or(usize::MAX, |text| text.trim().parse().unwrap());
     if limit > 100_000 {
@@ -261,17 +261,17 @@ fn a_queue_that_overran_is_counted_and_nothing_is_missed() {
 }
 
 #[test]
-fn ten_thousand_that_come_and_go_in_a_flood_are_each_told_once() {
+fn each_of_ten_thousand_cgroups_is_reported_once_in_a_flood() {
     const COUNT: usize = 10_000;
     let folder = tempfile::tempdir().unwrap();
     let (mut watch, _) = CgroupWatch::start_with(folder.path(), COUNT / 2).unwrap();
     let path = |number: usize| folder.path().join(format!("s{}/c{number}", number % 10));
-    let mut told = BTreeMap::new();
-    let mut tell = |changes: Vec<CgroupChange>| {
+    let mut reported = BTreeMap::new();
+    let mut report = |changes: Vec<CgroupChange>| {
         for change in changes {
             match change {
-                CgroupChange::Appeared(path) => assert_eq!(told.insert(path, true), None),
-                CgroupChange::Gone(path) => assert_eq!(told.insert(path, false), Some(true)),
+                CgroupChange::Appeared(path) => assert_eq!(reported.insert(path, true), None),
+                CgroupChange::Gone(path) => assert_eq!(reported.insert(path, false), Some(true)),
                 CgroupChange::Attributes(_) | CgroupChange::Written(_) => (),
             }
         }
@@ -279,17 +279,17 @@ fn ten_thousand_that_come_and_go_in_a_flood_are_each_told_once() {
     for number in 0..COUNT {
         fs::create_dir_all(path(number)).unwrap();
         if number % 1000 == 999 {
-            tell(watch.changes().unwrap());
+            report(watch.changes().unwrap());
         }
     }
     assert_eq!(watch.watches.len(), 1 + 10 + COUNT);
     for number in 0..COUNT {
         fs::remove_dir(path(number)).unwrap();
         if number % 1000 == 999 {
-            tell(watch.changes().unwrap());
+            report(watch.changes().unwrap());
         }
     }
-    assert_eq!(told.len(), 10 + COUNT);
+    assert_eq!(reported.len(), 10 + COUNT);
     assert_eq!(watch.watches.len(), 1 + 10);
     assert_eq!(watch.unwatched, 0);
 }
@@ -333,7 +333,7 @@ impl Drop for Cgroup {
 }
 
 #[test]
-fn cgroups_tell_as_folders_do() {
+fn cgroups_report_the_same_changes_as_folders() {
     let Some(cgroup) = Cgroup::make("changes of cgroups") else {
         return;
     };

@@ -1,28 +1,28 @@
-//! Which sides are measured every time, and which only in turns.
+//! Activity of batch groups: active groups are measured at every update, dormant ones in turns.
 //!
-//! Nothing here asks the kernel: it is bookkeeping.
+//! Bookkeeping only: nothing here reads from the kernel.
 
 use std::time::{Duration, Instant};
 
-/// A side that used next to nothing for this long is dormant, …
+/// A group that used next to nothing for this long is dormant, …
 const DORMANT_AFTER: Duration = Duration::from_millis(200);
-/// … and one that could not have run, for it had used up what it was given,
-/// after this long: meanwhile the kernel has refilled its pool.
+/// … and one that could not have run, because it had used up its quota, after this long:
+/// meanwhile the kernel has refilled its pool.
 const DORMANT_AFTER_HUNGER: Duration = Duration::from_millis(1_200);
-/// What is next to nothing, within these times.
+/// Usage that counts as next to nothing within these times.
 const QUIET_NS: u64 = 50_000;
-/// A dormant side that has used this much within a second is active again. A
-/// quarter of what it may use: one that needs more is never held up for long.
+/// A dormant group that has used this much within a second is active again. A
+/// quarter of its quota: a group that needs more never waits for long.
 const WAKE_NS: u64 = 250_000;
 const WAKE_WINDOW: Duration = Duration::from_secs(1);
-/// All dormant sides are looked at within a millisecond for each, …
+/// All dormant groups are measured within a millisecond for each, …
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// … but it need not be faster than this, …
 const ROUND_MIN: Duration = Duration::from_millis(200);
 /// … nor may it take longer than this.
 pub(super) const ROUND_MAX: Duration = Duration::from_secs(1);
 
-/// What a side has used lately.
+/// Recent usage of a group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Activity {
     since: Instant,
@@ -37,7 +37,7 @@ impl Activity {
         }
     }
 
-    /// Of an active side: whether it is dormant from now on.
+    /// Counts usage of an active group. Returns whether it is dormant from now on.
     pub fn falls_asleep(&mut self, used_ns: u64, is_hungry: bool, now: Instant) -> bool {
         self.used_ns = self.used_ns.saturating_add(used_ns);
         if self.used_ns >= QUIET_NS {
@@ -56,7 +56,7 @@ impl Activity {
         asleep
     }
 
-    /// Of a dormant side: whether it is active from now on.
+    /// Counts usage of a dormant group. Returns whether it is active from now on.
     pub fn wakes_up(&mut self, used_ns: u64, now: Instant) -> bool {
         if now.saturating_duration_since(self.since) >= WAKE_WINDOW {
             *self = Self::starting_at(now);
@@ -70,7 +70,7 @@ impl Activity {
     }
 }
 
-/// How many of `nr_dormant` sides to look at, `elapsed` after the last look.
+/// Number of the `nr_dormant` groups to measure, `elapsed` after the last measurement.
 pub(super) fn nr_looks(nr_dormant: usize, elapsed: Duration) -> usize {
     let round = LOOK_INTERVAL
         .saturating_mul(u32::try_from(nr_dormant).unwrap_or(u32::MAX))
@@ -85,7 +85,8 @@ mod tests {
 
     const GRAIN: Duration = Duration::from_millis(10);
 
-    /// Feeds the same use every 10 ms; says after how many it fell asleep.
+    /// Feeds the same usage every 10 ms; returns the number of the update at which the group
+    /// became dormant.
     fn sleeps_after(used_ns: u64, is_hungry: bool) -> Option<u32> {
         let start = Instant::now();
         let mut activity = Activity::starting_at(start);
@@ -93,20 +94,20 @@ mod tests {
     }
 
     #[test]
-    fn a_side_that_does_not_run_is_dormant_after_200_ms() {
+    fn a_group_that_does_not_run_is_dormant_after_200_ms() {
         assert_eq!(sleeps_after(0, false), Some(20));
         assert_eq!(sleeps_after(1_000, false), Some(20));
         assert_eq!(sleeps_after(100_000, false), None);
     }
 
     #[test]
-    fn a_side_that_waits_for_room_is_not_taken_for_an_idle_one() {
+    fn a_group_that_waits_for_quota_is_not_taken_for_an_idle_one() {
         assert_eq!(sleeps_after(0, true), Some(120));
     }
 
     #[test]
-    fn a_side_that_needs_more_than_it_holds_wakes_up_however_often_it_is_looked_at() {
-        // 2 ms a second: twice what it may run.
+    fn a_group_that_needs_more_than_its_quota_wakes_up_however_often_it_is_measured() {
+        // 2 ms a second: twice its quota.
         for looks_a_second in [1_u32, 5, 100] {
             let start = Instant::now();
             let mut activity = Activity::starting_at(start);
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_side_that_hardly_runs_stays_dormant() {
+    fn a_group_that_hardly_runs_stays_dormant() {
         let start = Instant::now();
         let mut activity = Activity::starting_at(start);
         for second in 1..60 {
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_looked_at_within_200_ms_or_a_second() {
+    fn all_are_measured_within_200_ms_or_a_second() {
         for (nr_dormant, looks, round) in [
             (0, 0, 0),
             (1, 1, 1),
@@ -144,7 +145,7 @@ mod tests {
             assert_eq!(nr_looks(nr_dormant, GRAIN), looks, "{nr_dormant}");
             assert_eq!(nr_dormant.div_ceil(looks.max(1)), round, "{nr_dormant}");
         }
-        // After a pause everybody is looked at, once.
+        // After a pause every group is measured, once.
         assert_eq!(nr_looks(1_000, Duration::from_secs(7)), 1_000);
     }
 }

@@ -1,50 +1,47 @@
 //! The headroom controller on stock knobs.
 //!
-//! Every 10 ms it measures what side work and everything else used, asks
-//! the core what side work may run until the next time, and writes that as
-//! the quota of the side groups. Writing a quota refills the kernel's pool
+//! Every 10 ms it measures the usage of batch work and of all other work, has
+//! the core grant batch work CPU time until the next update, and writes that as
+//! the quotas of the batch groups. Writing a quota refills the kernel's pool
 //! at once, so the loop itself is the refill; the period is the longest
-//! there is (1 s), and if the loop stops, a side group gets no more than
+//! there is (1 s), and if the loop stops, a batch group gets no more than
 //! one such quota per second.
 //!
-//! # Thousands of side groups
+//! # Thousands of batch groups
 //!
-//! Most side groups do nothing most of the time. One that used less than
-//! 50 µs in 200 ms, and was not held up, becomes *dormant*: it keeps the least
-//! quota that the kernel takes, 1 ms a second, and has no part in the sharing.
-//! With n dormant sides, each is looked at once within n ms, but not more often
-//! than it takes to see all within 200 ms, and not less often than every
-//! second: n / 20 of up to 200 sides every 10 ms, 10 of up to 1,000 sides, and
-//! n / 100 of more. One that has used 250 µs within a second is active again.
-//! While all are dormant the loop runs every 50 ms, and looks at five times as
-//! many. So
+//! Most batch groups do nothing most of the time. One that used less than
+//! 50 µs in 200 ms, and was not throttled, becomes *dormant*: it keeps the
+//! smallest quota that the kernel accepts, 1 ms a second, and gets no share of
+//! the grant. With n dormant groups, each is measured once within n ms, but all
+//! within no less than 200 ms and no more than a second: n / 20 of up to 200
+//! groups every 10 ms, 10 of up to 1,000 groups, and n / 100 of more. One that
+//! has used 250 µs within a second is active again. While all are dormant the
+//! loop runs every 50 ms, and measures five times as many. So
 //!
-//! - a side group that wakes up is measured, and has room where there is any,
-//!   within 200 ms (up to 200 dormant sides) or a second, and 50 ms;
-//! - until then it has run at most what its quota gave it, 1 ms a second
-//!   besides the 1 ms that its pool held. Nobody can tell that time from other
-//!   work before it is looked at, so it counts as such, and side work that is
-//!   measured late is told to the core as soon as there is as much use of the
-//!   machine to take it from: the law is kept for all work together at any
-//!   time.
+//! - a batch group that wakes up is measured, and gets a share if there is one,
+//!   within 200 ms (up to 200 dormant groups) or a second, and 50 ms;
+//! - until then it has run no more than its quota, 1 ms a second besides the
+//!   1 ms in its pool. That time counts as other work until it is measured.
+//!   Then it is charged to the core as batch work, as soon as the machine has
+//!   been used for as long: the law is kept for all work together at any time.
 //!
-//! Active sides are measured every time. Where more than 64 are active, those
-//! of them that have used up what they were given, and so cannot run before
-//! the kernel or the next write refills their pool, take turns of 64.
+//! Active groups are measured at every update. Where more than 64 are active,
+//! those that have used up their quota, and so cannot run before the kernel or
+//! the next write refills their pool, take turns of 64.
 //!
-//! # Who writes a quota
+//! # Writers of a quota
 //!
-//! The group sets the quota and puts it back; the controller writes it in between. So a group
-//! is removed from the controller before its quota is put back ([`HeadroomDuty::remove`]).
+//! The group sets the quota and restores it; the controller writes it in between. So a group
+//! is removed from the controller before its quota is restored ([`HeadroomControl::remove`]).
 //!
-//! A side that cannot be measured or refuses its quota keeps what it has, and
-//! is tried again; the others are controlled as ever.
+//! A group that cannot be measured or whose quota cannot be written keeps its quota, and is
+//! tried again; the control of the others continues.
 
 mod activity;
+mod batch_group;
 mod demand;
 mod running;
 mod share;
-mod side;
 #[cfg(test)]
 mod tests;
 
@@ -54,121 +51,120 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::Hierarchy;
 
+pub(crate) use batch_group::BatchGroup;
 use running::Running;
-pub(crate) use side::SideDescription;
 
 use crate::enforcer::HeadroomSample;
 use crate::error::Result;
 
-/// How often the loop runs.
+/// Interval of the loop.
 const GRAIN: Duration = Duration::from_millis(10);
-/// How often it runs while no side is active.
+/// Interval of the loop while no group is active.
 const RESTING_GRAIN: Duration = Duration::from_millis(50);
-/// A controller that cannot be started is tried again after this time.
+/// Time before another attempt to start a controller that could not be started.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The headroom of the host: all batch groups that make room for it, and the controller while
-/// there is any.
+/// Headroom control of the host: all batch groups that yield to it, and the controller while
+/// there is any such group.
 ///
-/// Clones share it: one is ticked by a thread that nothing else holds up, another tells it of
-/// groups. Its lock is held for as long as one tick takes, or the limits of one group to be
-/// written, and by nobody while processes are moved or the disk is waited for.
+/// Clones share it: one is ticked by a thread that waits for nothing else, another adds and
+/// removes groups. Its lock is held for one tick, or while the limits of one group are written,
+/// but not while processes are moved or while waiting for the disk.
 ///
-/// Its sides must be removed before their quotas are put back.
+/// A group must be removed before its quota is restored.
 #[derive(Debug, Clone)]
-pub struct HeadroomDuty(Arc<Mutex<Duty>>);
+pub struct HeadroomControl(Arc<Mutex<State>>);
 
 #[derive(Debug)]
-struct Duty {
+struct State {
     hierarchy: Arc<Hierarchy>,
-    sides: BTreeMap<String, SideDescription>,
+    groups: BTreeMap<String, BatchGroup>,
     running: Option<Box<Running>>,
-    /// What the controllers counted that ran before.
+    /// Counts of the controllers that ran before.
     counted: HeadroomSample,
-    /// When to do anything next; `None`: at once.
+    /// Time of the next update; `None`: at once.
     due: Option<Instant>,
 }
 
-impl HeadroomDuty {
-    /// Without any side.
+impl HeadroomControl {
+    /// Creates a control without groups.
     pub(crate) fn new(hierarchy: &Arc<Hierarchy>) -> Self {
-        Self(Arc::new(Mutex::new(Duty {
+        Self(Arc::new(Mutex::new(State {
             hierarchy: Arc::clone(hierarchy),
-            sides: BTreeMap::new(),
+            groups: BTreeMap::new(),
             running: None,
             counted: HeadroomSample::default(),
             due: None,
         })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Duty> {
-        // A panic has left it as it was between two system calls.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic leaves the state as it was between two system calls.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a side group that is limited already, or a change of one.
-    pub(crate) fn add(&self, side: &SideDescription) {
-        self.lock().add(side);
+    /// Adds a batch group that is limited already, or follows a change of one.
+    pub(crate) fn add(&self, group: &BatchGroup) {
+        self.lock().add(group);
     }
 
-    /// From now on the quota of that group is not written any more: it can be put back. A group
-    /// that is no side is left alone.
+    /// Removes a group, if it is known. Its quota is not written any more and can be restored.
     pub(crate) fn remove(&self, name: &str) {
         self.lock().remove(name);
     }
 
-    /// Writes no quota while files of its sides are written: some of them at once is all that may
-    /// take.
+    /// Writes no quota while `act` runs, which writes files of the groups. It should write the
+    /// files of a few groups only.
     pub(crate) fn paused<T>(&self, act: impl FnOnce() -> T) -> T {
         let _held = self.lock();
         act()
     }
 
-    /// From now on no quota is written any more.
+    /// Removes all groups: no quota is written any more.
     pub(crate) fn clear(&self) {
-        let mut duty = self.lock();
-        duty.sides.clear();
-        duty.running = None;
+        let mut state = self.lock();
+        state.groups.clear();
+        state.running = None;
     }
 
-    /// Runs the controller. Returns when to call again; `None`: there is no side.
+    /// Runs the controller. Returns when to call again; `None`: there is no group.
     ///
     /// # Errors
-    /// When the machine's use cannot be measured. What is limited stays limited; the next call
+    /// When the usage of the machine cannot be measured. Groups stay limited; the next call
     /// tries again.
     pub fn tick(&self, now: Instant) -> Result<Option<Instant>> {
         self.lock().tick(now)
     }
 
-    /// The controller's state; `None`: there is no side, or it has not run yet.
+    /// The controller's state; `None`: there is no group, or it has not run yet.
     pub(crate) fn sample(&self) -> Option<HeadroomSample> {
         self.lock().running.as_ref().map(|running| running.sample())
     }
 }
 
-impl Duty {
-    fn add(&mut self, side: &SideDescription) {
-        if self.sides.get(&side.name) == Some(side) {
+impl State {
+    fn add(&mut self, group: &BatchGroup) {
+        if self.groups.get(&group.name) == Some(group) {
             return;
         }
-        let before = self.sides.insert(side.name.clone(), side.clone());
+        let before = self.groups.insert(group.name.clone(), group.clone());
         if let Some(running) = &mut self.running {
             match before {
-                None => running.keep(side),
-                Some(_) => running.keep_changed(side),
+                None => running.keep(group),
+                Some(_) => running.keep_changed(group),
             }
         }
         self.due = None;
     }
 
     fn remove(&mut self, name: &str) {
-        if self.sides.remove(name).is_none() {
+        if self.groups.remove(name).is_none() {
             return;
         }
         if let Some(running) = &mut self.running {
             running.forget(name);
         }
-        if self.sides.is_empty()
+        if self.groups.is_empty()
             && let Some(running) = self.running.take()
         {
             self.counted = running.sample();
@@ -176,10 +172,10 @@ impl Duty {
     }
 
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
-        if self.sides.is_empty() {
+        if self.groups.is_empty() {
             return Ok(None);
         }
-        // Other loops have the caller come more often.
+        // The caller comes earlier when another loop is due.
         if let Some(due) = self.due.filter(|due| now < *due) {
             return Ok(Some(due));
         }
@@ -188,7 +184,7 @@ impl Duty {
             Some(running) => running,
             None => {
                 let mut running = Running::start(&self.hierarchy, &self.counted, now)?;
-                self.sides.values().for_each(|side| running.keep(side));
+                self.groups.values().for_each(|group| running.keep(group));
                 self.running.insert(Box::new(running))
             }
         };

@@ -1,4 +1,4 @@
-//! The controller, while there is any batch group to limit.
+//! The headroom controller while there is a batch group to limit.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,49 +6,49 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit};
 use plimsoll_cgroupfs::Hierarchy;
-use plimsoll_policy::headroom::{Controller, Side};
+use plimsoll_policy::headroom::{self as core, Controller};
 
 use super::activity::nr_looks;
+use super::batch_group::{BatchGroup, ControlledGroup};
 use super::demand::params_of;
 use super::share;
-use super::side::{ControlledSide, SideDescription};
 use crate::cgroup::BusyMeter;
 use crate::control::CoreClock;
 use crate::enforcer::HeadroomSample;
 use crate::error::{EngineError, Result};
 use crate::host::nr_cpus_online;
 
-/// How often the averages of the sample are taken.
+/// Interval of the averages in the sample.
 const AVERAGE_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a side that could not be measured is left alone.
+/// Time before another attempt to control a group that could not be measured.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// No more of the active sides that only wait for room are measured at once.
+/// Most active groups that are measured at once although they have used up their quota.
 const MEASURED_MAX: usize = 64;
-/// No more side work is remembered that was measured late.
-const UNBOOKED_MAX_NS: u64 = 100_000_000;
-/// No more names are in the sample.
+/// Most batch work that is charged late to the core.
+const UNCHARGED_MAX_NS: u64 = 100_000_000;
+/// Most names in the sample.
 const NAMES_MAX: usize = 32;
 
 /// Sums over the time since the last averages.
 #[derive(Debug, Default)]
 struct Sums {
     elapsed_ns: u64,
-    side_ns: u64,
-    nonside_ns: u64,
+    batch_ns: u64,
+    nonbatch_ns: u64,
     allowance_ns: u64,
 }
 
-/// A side that cannot be controlled now: its cgroup was removed, mostly.
+/// A group that cannot be controlled now, usually because its cgroup was removed.
 #[derive(Debug)]
-struct LostSide {
-    description: SideDescription,
+struct LostGroup {
+    description: BatchGroup,
     since: Instant,
 }
 
-impl LostSide {
-    fn of(side: ControlledSide, now: Instant) -> Self {
+impl LostGroup {
+    fn of(group: ControlledGroup, now: Instant) -> Self {
         Self {
-            description: side.description,
+            description: group.description,
             since: now,
         }
     }
@@ -61,31 +61,31 @@ pub(super) struct Running {
     clock: CoreClock,
     controller: Controller,
     busy: BusyMeter,
-    /// Measured every time.
-    active: Vec<ControlledSide>,
-    /// Looked at in turns, the first is the next.
-    dormant: VecDeque<ControlledSide>,
-    lost: Vec<LostSide>,
-    /// Sides have come, gone or changed since the parameters were set.
+    /// Groups measured at every update.
+    active: Vec<ControlledGroup>,
+    /// Groups measured in turns, the next one first.
+    dormant: VecDeque<ControlledGroup>,
+    lost: Vec<LostGroup>,
+    /// Groups were added, removed or changed since the parameters were set.
     is_changed: bool,
-    /// Where the turn of the active sides that wait begins.
+    /// Index of the active group at which the next turn begins.
     turn: usize,
-    /// Side work that was measured, but not told to the core yet.
-    unbooked_ns: u64,
+    /// Batch work that was measured, but not charged to the core yet.
+    uncharged_ns: u64,
     nr_cpus: u32,
-    /// No more of this process's files are kept open.
+    /// Most files to keep open.
     files_max: u64,
     updated: Instant,
     averaged: Instant,
     sums: Sums,
-    /// Of the controllers before it.
+    /// Shortfall of the controllers before this one.
     shortfall_usec: u64,
     sample: HeadroomSample,
 }
 
 impl Running {
-    /// Starts without any side. `counted`: the counts of the controllers before it, from where
-    /// it goes on.
+    /// Starts without groups. `counted`: counts of the controllers before this one, which are
+    /// continued.
     pub fn start(
         hierarchy: &Arc<Hierarchy>,
         counted: &HeadroomSample,
@@ -107,7 +107,7 @@ impl Running {
             lost: Vec::new(),
             is_changed: true,
             turn: 0,
-            unbooked_ns: 0,
+            uncharged_ns: 0,
             nr_cpus,
             files_max: files_max(),
             updated: now,
@@ -123,34 +123,34 @@ impl Running {
         })
     }
 
-    /// Controls a side that it has not controlled before.
-    pub fn keep(&mut self, side: &SideDescription) {
+    /// Adds a group that was not controlled before.
+    pub fn keep(&mut self, group: &BatchGroup) {
         self.is_changed = true;
-        self.open(side.clone(), self.updated);
+        self.open(group.clone(), self.updated);
     }
 
-    /// Follows a change of a side.
-    pub fn keep_changed(&mut self, side: &SideDescription) {
-        let known = self.take(&side.name);
+    /// Follows a change of a group.
+    pub fn keep_changed(&mut self, group: &BatchGroup) {
+        let known = self.take(&group.name);
         match known {
-            Some(mut known) if known.description.group == side.group => {
-                known.redescribe(side.clone(), self.updated);
+            Some(mut known) if known.description.group == group.group => {
+                known.redescribe(group.clone(), self.updated);
                 self.active.push(known);
             }
-            _ => self.open(side.clone(), self.updated),
+            _ => self.open(group.clone(), self.updated),
         }
     }
 
-    /// Never writes the quota of that side again.
+    /// Removes a group: its quota is never written again.
     pub fn forget(&mut self, name: &str) {
         drop(self.take(name));
     }
 
-    /// Takes a side out of the loop, if it is controlled now.
-    fn take(&mut self, name: &str) -> Option<ControlledSide> {
+    /// Removes a group from the loop and returns it, if it is controlled now.
+    fn take(&mut self, name: &str) -> Option<ControlledGroup> {
         self.is_changed = true;
-        self.lost.retain(|side| side.description.name != name);
-        let is_it = |side: &ControlledSide| side.description.name == name;
+        self.lost.retain(|group| group.description.name != name);
+        let is_it = |group: &ControlledGroup| group.description.name == name;
         if let Some(index) = self.active.iter().position(is_it) {
             return Some(self.active.swap_remove(index));
         }
@@ -158,46 +158,47 @@ impl Running {
         self.dormant.remove(index)
     }
 
-    fn open(&mut self, description: SideDescription, now: Instant) {
-        match ControlledSide::open(&self.hierarchy, description.clone(), now) {
-            Ok(side) => self.active.push(side),
-            Err(_) => self.lost.push(LostSide {
+    fn open(&mut self, description: BatchGroup, now: Instant) {
+        match ControlledGroup::open(&self.hierarchy, description.clone(), now) {
+            Ok(group) => self.active.push(group),
+            Err(_) => self.lost.push(LostGroup {
                 description,
                 since: now,
             }),
         }
     }
 
-    /// Tries the sides again that could not be controlled.
+    /// Retries the groups that could not be controlled.
     fn retry_lost(&mut self, now: Instant) {
-        let is_due = |side: &LostSide| now.saturating_duration_since(side.since) >= RETRY_INTERVAL;
-        let due: Vec<LostSide> = self.lost.extract_if(.., |side| is_due(side)).collect();
-        for side in due {
-            self.open(side.description, now);
+        let is_due =
+            |group: &LostGroup| now.saturating_duration_since(group.since) >= RETRY_INTERVAL;
+        let due: Vec<LostGroup> = self.lost.extract_if(.., |group| is_due(group)).collect();
+        for group in due {
+            self.open(group.description, now);
             self.is_changed = true;
         }
     }
 
-    /// Sets what the sides ask for together, if that may have changed.
+    /// Sets the merged demand of the groups, if it may have changed.
     fn set_params(&mut self) {
         if !std::mem::take(&mut self.is_changed) {
             return;
         }
         let nr_cpus = nr_cpus_online();
-        let sides = self.active.iter().chain(&self.dormant);
-        let params = params_of(sides.map(|side| &side.description), nr_cpus);
-        // Only out of range where the core's own limits are: 8192 CPUs.
+        let groups = self.active.iter().chain(&self.dormant);
+        let params = params_of(groups.map(|group| &group.description), nr_cpus);
+        // Out of range only beyond the core's own limit of 8192 CPUs.
         if self.controller.set(params).is_ok() {
             self.nr_cpus = nr_cpus;
         }
-        // Known at once; measured shares are averaged first.
+        // Reported at once, unlike the averaged shares.
         self.sample.headroom_ppm = self.controller.params().headroom_ppm;
     }
 
-    /// Closes the interval since the last call.
+    /// Ends the interval since the last call.
     ///
     /// # Errors
-    /// When the machine's use cannot be measured.
+    /// When the usage of the machine cannot be measured.
     pub fn tick(&mut self, now: Instant) -> Result<()> {
         let before_usec = thread_cpu_usec();
         let result = self.run(now);
@@ -212,15 +213,15 @@ impl Running {
         self.updated = now;
         let busy_ns = self.busy.busy_ns()?;
         let drowsy = self.measure_active(now);
-        self.look_at_dormant(elapsed, now);
-        // What was measured late may be more than the machine did just now.
-        let side_ns = self.unbooked_ns.min(busy_ns);
-        self.unbooked_ns = (self.unbooked_ns - side_ns).min(UNBOOKED_MAX_NS);
-        let nonside_ns = busy_ns - side_ns;
+        self.measure_dormant(elapsed, now);
+        // Batch work that was measured late may exceed the machine's usage in this interval.
+        let batch_ns = self.uncharged_ns.min(busy_ns);
+        self.uncharged_ns = (self.uncharged_ns - batch_ns).min(UNCHARGED_MAX_NS);
+        let nonbatch_ns = busy_ns - batch_ns;
         let now_ns = self.clock.at(now);
-        let grant_ns = self.controller.update(nonside_ns, side_ns, now_ns);
+        let grant_ns = self.controller.update(nonbatch_ns, batch_ns, now_ns);
         self.write_quotas(grant_ns, drowsy, now);
-        self.count(elapsed, nonside_ns, side_ns);
+        self.count(elapsed, nonbatch_ns, batch_ns);
         if now.saturating_duration_since(self.averaged) >= AVERAGE_INTERVAL {
             self.averaged = now;
             self.average();
@@ -228,10 +229,9 @@ impl Running {
         Ok(())
     }
 
-    /// Measures the active sides: all that have room to run in, and of those
-    /// that wait for it so many at a time. Takes out those that are dormant
-    /// from now on.
-    fn measure_active(&mut self, now: Instant) -> Vec<ControlledSide> {
+    /// Measures the active groups: all with quota left, and of the others at most
+    /// [`MEASURED_MAX`] at a time. Removes and returns those that are dormant from now on.
+    fn measure_active(&mut self, now: Instant) -> Vec<ControlledGroup> {
         let nr_active = self.active.len();
         let first = self.turn % nr_active.max(1);
         self.turn = if nr_active > MEASURED_MAX {
@@ -241,143 +241,145 @@ impl Running {
         };
         let mut drowsy = Vec::new();
         let keep_open = files_of(nr_active) <= self.files_max;
-        for (index, mut side) in std::mem::take(&mut self.active).into_iter().enumerate() {
-            let place = (index + nr_active - first) % nr_active;
-            if place >= MEASURED_MAX && side.is_hungry() {
-                self.active.push(side);
+        for (index, mut group) in std::mem::take(&mut self.active).into_iter().enumerate() {
+            let distance = (index + nr_active - first) % nr_active;
+            if distance >= MEASURED_MAX && group.is_hungry() {
+                self.active.push(group);
                 continue;
             }
-            let Ok(used_ns) = side.measure(keep_open) else {
-                self.lost.push(LostSide::of(side, now));
+            let Ok(used_ns) = group.measure(keep_open) else {
+                self.lost.push(LostGroup::of(group, now));
                 continue;
             };
-            self.unbooked_ns += used_ns;
-            let is_hungry = side.is_hungry();
-            if side.activity.falls_asleep(used_ns, is_hungry, now) {
-                drowsy.push(side);
+            self.uncharged_ns += used_ns;
+            let is_hungry = group.is_hungry();
+            if group.activity.falls_asleep(used_ns, is_hungry, now) {
+                drowsy.push(group);
             } else {
-                self.active.push(side);
+                self.active.push(group);
             }
         }
         drowsy
     }
 
-    /// Looks at those dormant sides whose turn it is.
-    fn look_at_dormant(&mut self, elapsed: Duration, now: Instant) {
+    /// Measures the next dormant groups.
+    fn measure_dormant(&mut self, elapsed: Duration, now: Instant) {
         let keep_open = files_of(self.active.len() + self.dormant.len()) <= self.files_max;
         for _ in 0..nr_looks(self.dormant.len(), elapsed) {
-            let Some(mut side) = self.dormant.pop_front() else {
+            let Some(mut group) = self.dormant.pop_front() else {
                 return;
             };
-            let Ok(used_ns) = side.measure(keep_open) else {
-                self.lost.push(LostSide::of(side, now));
+            let Ok(used_ns) = group.measure(keep_open) else {
+                self.lost.push(LostGroup::of(group, now));
                 continue;
             };
-            self.unbooked_ns += used_ns;
-            if side.activity.wakes_up(used_ns, now) {
-                self.active.push(side);
+            self.uncharged_ns += used_ns;
+            if group.activity.wakes_up(used_ns, now) {
+                self.active.push(group);
             } else {
-                self.dormant.push_back(side);
+                self.dormant.push_back(group);
             }
         }
     }
 
-    /// What each active side may run until the next time.
+    /// The share of the grant of each active group until the next update.
     fn shares(&mut self, grant_ns: u64) -> Vec<u64> {
-        let claim = |side: &ControlledSide| Side {
-            want_ns: side.want_ns(),
+        let claim = |group: &ControlledGroup| core::BatchGroup {
+            want_ns: group.want_ns(),
             share_ns: 0,
-            weight: side.description.weight,
+            weight: group.description.weight,
         };
-        let mut claims: Vec<Side> = self.active.iter().map(claim).collect();
-        let debts_ns: u64 = self.active.iter().map(|side| side.debt_ns).sum();
-        let modest = self.active.iter().map(|side| side.modest_want_ns());
+        let mut claims: Vec<core::BatchGroup> = self.active.iter().map(claim).collect();
+        let debts_ns: u64 = self.active.iter().map(|group| group.debt_ns).sum();
+        let modest = self.active.iter().map(|group| group.modest_want_ns());
         let modest_ns: Vec<u64> = modest.collect();
         share::share_out(&mut claims, &modest_ns, grant_ns.saturating_add(debts_ns));
-        let debts = self.active.iter_mut().map(|side| &mut side.debt_ns);
+        let debts = self.active.iter_mut().map(|group| &mut group.debt_ns);
         share::pay_debts(claims.iter_mut().zip(debts).collect(), grant_ns);
-        let waiting = self.active.iter_mut().map(|side| &mut side.waited_ns);
+        let waiting = self.active.iter_mut().map(|group| &mut group.waited_ns);
         share::pool_small_shares(claims.iter_mut().zip(waiting).collect());
         claims.iter().map(|claim| claim.share_ns).collect()
     }
 
-    /// A side that refuses its quota keeps the one that it has, and does not
-    /// keep the others from theirs: it is tried again.
-    fn write_quotas(&mut self, grant_ns: u64, drowsy: Vec<ControlledSide>, now: Instant) {
+    /// Writes the quotas. A group whose quota cannot be written keeps its old one and is tried
+    /// again; the others are written all the same.
+    fn write_quotas(&mut self, grant_ns: u64, drowsy: Vec<ControlledGroup>, now: Instant) {
         let shares = self.shares(grant_ns);
         let keep_open = files_of(self.active.len()) <= self.files_max;
-        for (side, share_ns) in self.active.iter_mut().zip(shares) {
-            if let Some(quota_ns) = side.next_quota_ns(share_ns, now)
-                && side.write(quota_ns, keep_open, now).is_ok()
+        for (group, share_ns) in self.active.iter_mut().zip(shares) {
+            if let Some(quota_ns) = group.next_quota_ns(share_ns, now)
+                && group.write(quota_ns, keep_open, now).is_ok()
             {
                 self.sample.nr_writes += 1;
             }
         }
-        for mut side in drowsy {
-            let is_settled = match side.last_quota_ns() {
+        for mut group in drowsy {
+            let is_written = match group.last_quota_ns() {
                 None => true,
                 Some(quota_ns) => {
-                    let wrote = side.write(quota_ns, false, now).is_ok();
+                    let wrote = group.write(quota_ns, false, now).is_ok();
                     self.sample.nr_writes += u64::from(wrote);
                     wrote
                 }
             };
-            if is_settled {
-                side.rest();
-                self.dormant.push_back(side);
+            if is_written {
+                group.rest();
+                self.dormant.push_back(group);
             } else {
-                self.active.push(side);
+                self.active.push(group);
             }
         }
     }
 
-    fn count(&mut self, elapsed: Duration, nonside_ns: u64, side_ns: u64) {
+    fn count(&mut self, elapsed: Duration, nonbatch_ns: u64, batch_ns: u64) {
         self.sums.elapsed_ns += u64::try_from(elapsed.as_nanos()).unwrap_or(0);
-        self.sums.side_ns += side_ns;
-        self.sums.nonside_ns += nonside_ns;
+        self.sums.batch_ns += batch_ns;
+        self.sums.nonbatch_ns += nonbatch_ns;
         self.sums.allowance_ns += self.controller.allowance_ns();
         self.sample.nr_updates += 1;
     }
 
     fn average(&mut self) {
-        // CPUs come and go.
+        // The number of CPUs may have changed.
         self.is_changed = true;
         let sums = std::mem::take(&mut self.sums);
         let capacity_ns = (sums.elapsed_ns * u64::from(self.nr_cpus)).max(1);
         let ppm = |part_ns: u64| part_ns.saturating_mul(1_000_000) / capacity_ns;
         self.sample.headroom_ppm = self.controller.params().headroom_ppm;
         self.sample.allowance_ppm = ppm(sums.allowance_ns);
-        self.sample.side_ppm = ppm(sums.side_ns);
-        self.sample.nonside_ppm = ppm(sums.nonside_ns);
+        self.sample.side_ppm = ppm(sums.batch_ns);
+        self.sample.nonside_ppm = ppm(sums.nonbatch_ns);
         self.sample.headroom_shortfall_usec =
             self.shortfall_usec + self.controller.shortfall_ns() / 1000;
-        let sides = self.active.iter().chain(&self.dormant);
-        let mut names: Vec<&str> = sides.map(|side| side.description.name.as_str()).collect();
+        let groups = self.active.iter().chain(&self.dormant);
+        let mut names: Vec<&str> = groups
+            .map(|group| group.description.name.as_str())
+            .collect();
         names.sort_unstable();
         self.sample.nr_sides = names.len() as u64;
         names.truncate(NAMES_MAX);
         self.sample.sides = names.into_iter().map(str::to_owned).collect();
     }
 
-    /// Whether any side has to be measured every time.
+    /// Whether any group is active.
     pub fn is_busy(&self) -> bool {
         !self.active.is_empty()
     }
 
-    /// What the controller says of itself.
+    /// State of the controller.
     pub fn sample(&self) -> HeadroomSample {
         self.sample.clone()
     }
 }
 
-/// Half of the files that this process may have open.
+/// Half of the process's limit of open files.
 fn files_max() -> u64 {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(now, _)| now / 2)
 }
 
-/// Of so many sides usage and quota.
-fn files_of(nr_sides: usize) -> u64 {
-    2 * nr_sides as u64
+/// Open files of that many groups: usage and quota.
+fn files_of(nr_groups: usize) -> u64 {
+    2 * nr_groups as u64
 }
 
 /// CPU time of the calling thread.

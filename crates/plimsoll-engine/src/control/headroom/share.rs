@@ -1,29 +1,28 @@
-//! Sharing a grant among side groups.
+//! Sharing a grant among batch groups.
 
 use std::cmp::Reverse;
 
-use plimsoll_policy::headroom::{self as core, Side, split};
+use plimsoll_policy::headroom::{self as core, split};
 
-use crate::cgroup::layout::KERNEL_QUOTA_MIN_NS;
+use crate::cgroup::bandwidth::KERNEL_QUOTA_MIN_NS;
 
-/// Shares a grant like [`split`]. Where that leaves somebody who waits for room
-/// with less than the kernel takes, and that can be mended, everybody claims
-/// no more than in `modest_ns`, in the same order: many sides that hold the
-/// least that there is and hardly use it must not keep the grant from those
-/// that would.
-pub(super) fn share_out(claims: &mut [Side], modest_ns: &[u64], grant_ns: u64) {
+/// Shares a grant like [`split`]. If a waiting group gets less than the kernel accepts that
+/// way, and wants limited to `modest_ns` (in the same order) change that, shares by those
+/// wants: many groups that hold the smallest quota and hardly use it must not keep the grant
+/// from those that would use it.
+pub(super) fn share_out(claims: &mut [core::BatchGroup], modest_ns: &[u64], grant_ns: u64) {
     split(claims, grant_ns);
-    let waits = |claim: &Side| {
+    let waits = |claim: &core::BatchGroup| {
         claim.want_ns == core::WANT_ANYTHING_NS && claim.share_ns < KERNEL_QUOTA_MIN_NS
     };
     if !claims.iter().any(waits) {
         return;
     }
-    let modest = |(claim, want_ns): (&Side, &u64)| Side {
+    let modest = |(claim, want_ns): (&core::BatchGroup, &u64)| core::BatchGroup {
         want_ns: *want_ns,
         ..*claim
     };
-    let mut modest: Vec<Side> = claims.iter().zip(modest_ns).map(modest).collect();
+    let mut modest: Vec<core::BatchGroup> = claims.iter().zip(modest_ns).map(modest).collect();
     split(&mut modest, grant_ns);
     let waiting = modest
         .iter()
@@ -33,10 +32,10 @@ pub(super) fn share_out(claims: &mut [Side], modest_ns: &[u64], grant_ns: u64) {
     }
 }
 
-/// Lets each side pay from its share for what it overran before: the grant is
-/// net of what all overran. Where one cannot pay all of it, the others have
-/// too much, and are cut to the grant.
-pub(super) fn pay_debts(mut claims: Vec<(&mut Side, &mut u64)>, grant_ns: u64) {
+/// Deducts from each share the group's earlier overrun: the grant is net of all overruns. If
+/// a group cannot pay all of its overrun, the other shares are too large, and are cut to the
+/// grant.
+pub(super) fn pay_debts(mut claims: Vec<(&mut core::BatchGroup, &mut u64)>, grant_ns: u64) {
     for (claim, debt_ns) in &mut claims {
         let paid_ns = claim.share_ns.min(**debt_ns);
         **debt_ns -= paid_ns;
@@ -49,29 +48,28 @@ pub(super) fn pay_debts(mut claims: Vec<(&mut Side, &mut u64)>, grant_ns: u64) {
     }
 }
 
-/// The kernel takes no quota under 1 ms. Where several sides share less than
-/// that each, none of them could ever run, not even for the tolerance: what
-/// they have together goes, in pieces that the kernel takes, to those that
-/// have gone without the most so far.
-pub(super) fn pool_small_shares(mut sides: Vec<(&mut Side, &mut u64)>) {
-    // Only those that have used up what they were given wait for more.
-    sides.retain(|(claim, _)| {
+/// Pools shares that are too small. The kernel accepts no quota under 1 ms. If several groups
+/// get less than that each, none of them could ever run, not even for the tolerance. So the
+/// sum of their shares goes, in pieces of 1 ms, to those that have waited for the most time.
+pub(super) fn pool_small_shares(mut groups: Vec<(&mut core::BatchGroup, &mut u64)>) {
+    // Only groups that have used up their quota wait for more.
+    groups.retain(|(claim, _)| {
         claim.want_ns == core::WANT_ANYTHING_NS && claim.share_ns < KERNEL_QUOTA_MIN_NS
     });
-    if sides.len() < 2 {
+    if groups.len() < 2 {
         return;
     }
-    let pool_ns: u64 = sides.iter().map(|(claim, _)| claim.share_ns).sum();
-    for (claim, waited_ns) in &mut sides {
+    let pool_ns: u64 = groups.iter().map(|(claim, _)| claim.share_ns).sum();
+    for (claim, waited_ns) in &mut groups {
         **waited_ns = waited_ns.saturating_add(claim.share_ns);
         claim.share_ns = 0;
     }
-    // Fewer pieces than sides, for each had less than a piece.
+    // Fewer pieces than groups, for each had less than a piece.
     let nr_pieces = usize::try_from(pool_ns / KERNEL_QUOTA_MIN_NS).unwrap_or(0);
-    if nr_pieces < sides.len() {
-        sides.select_nth_unstable_by_key(nr_pieces, |(_, waited_ns)| Reverse(**waited_ns));
+    if nr_pieces < groups.len() {
+        groups.select_nth_unstable_by_key(nr_pieces, |(_, waited_ns)| Reverse(**waited_ns));
     }
-    for (claim, waited_ns) in sides.into_iter().take(nr_pieces) {
+    for (claim, waited_ns) in groups.into_iter().take(nr_pieces) {
         claim.share_ns = KERNEL_QUOTA_MIN_NS;
         *waited_ns = 0;
     }
@@ -81,21 +79,21 @@ pub(super) fn pool_small_shares(mut sides: Vec<(&mut Side, &mut u64)>) {
 mod tests {
     use super::*;
 
-    fn hungry(weight: u32) -> Side {
-        Side {
+    fn hungry(weight: u32) -> core::BatchGroup {
+        core::BatchGroup {
             want_ns: core::WANT_ANYTHING_NS,
             share_ns: 0,
             weight,
         }
     }
 
-    fn total_ns(claims: &[Side]) -> u64 {
+    fn total_ns(claims: &[core::BatchGroup]) -> u64 {
         claims.iter().map(|claim| claim.share_ns).sum()
     }
 
     #[test]
-    fn who_waits_is_not_kept_from_what_many_others_hardly_use() {
-        let light = Side {
+    fn a_waiting_group_gets_the_quota_that_many_others_hardly_use() {
+        let light = core::BatchGroup {
             want_ns: KERNEL_QUOTA_MIN_NS,
             share_ns: 0,
             weight: 100,
@@ -106,13 +104,13 @@ mod tests {
         modest_ns.push(core::WANT_ANYTHING_NS);
         share_out(&mut claims, &modest_ns, 14_000_000);
         assert_eq!(claims[99].share_ns, 14_000_000 - 99 * 20_000);
-        // Where it is too little for the kernel all the same, it stays fair.
+        // If it is too little for the kernel all the same, it stays fair.
         share_out(&mut claims, &modest_ns, 2_000_000);
         assert_eq!(claims[99].share_ns, 20_000);
     }
 
     #[test]
-    fn who_overran_pays_and_nobody_gets_more_than_the_grant_for_it() {
+    fn an_overrun_is_paid_and_all_shares_stay_within_the_grant() {
         let grant_ns = 10_000_000;
         let mut debts_ns = vec![0; 100];
         debts_ns[0] = 1_000_000;
@@ -127,17 +125,17 @@ mod tests {
     }
 
     #[test]
-    fn small_shares_reach_everybody_in_turn() {
-        let mut sides = [hungry(100), hungry(100), hungry(200)];
+    fn small_shares_reach_all_groups_in_turn() {
+        let mut groups = [hungry(100), hungry(100), hungry(200)];
         let mut waited_ns = [0; 3];
         let mut pieces = [0; 3];
         for _ in 0..400 {
-            split(&mut sides, KERNEL_QUOTA_MIN_NS);
-            pool_small_shares(sides.iter_mut().zip(&mut waited_ns).collect());
-            let given: u64 = sides.iter().map(|side| side.share_ns).sum();
+            split(&mut groups, KERNEL_QUOTA_MIN_NS);
+            pool_small_shares(groups.iter_mut().zip(&mut waited_ns).collect());
+            let given: u64 = groups.iter().map(|group| group.share_ns).sum();
             assert!(given <= KERNEL_QUOTA_MIN_NS);
-            for (count, side) in pieces.iter_mut().zip(&sides) {
-                *count += side.share_ns / KERNEL_QUOTA_MIN_NS;
+            for (count, group) in pieces.iter_mut().zip(&groups) {
+                *count += group.share_ns / KERNEL_QUOTA_MIN_NS;
             }
         }
         assert_eq!(pieces.iter().sum::<u64>(), 400);
@@ -147,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_a_thousand_has_its_turn() {
+    fn each_of_a_thousand_groups_gets_a_share_in_turn() {
         let mut waited_ns = vec![0; 1_000];
         let mut pieces = vec![0; 1_000];
         // 20 pieces a time.

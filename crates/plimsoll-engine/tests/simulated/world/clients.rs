@@ -1,16 +1,16 @@
-//! What clients ask of the owner, and what it does by itself.
+//! Requests of clients to the owner, and the owner's periodic work.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_cgroupfs::{os, simulated};
-use plimsoll_engine::cgroup::check_held;
+use plimsoll_engine::cgroup::check_one_cgroup;
 use plimsoll_engine::enforcer::Enforcer as _;
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::Knobs;
-use plimsoll_engine::policy_set::{GroupPolicy, Selector};
 
-use super::promise::{Promise, Wish};
+use super::promise::{Desired, Promise};
 use super::{FOREIGN, OWN, World};
 use crate::shadow::texts;
 
@@ -21,11 +21,12 @@ fn leaves(pid: i32) {
 
 impl World {
     pub(super) fn knobs(&mut self, is_held: bool) -> Option<Knobs> {
-        const TEXTS: [&str; 14] = [
+        const TEXTS: [&str; 15] = [
             r#"{"class": "batch"}"#,
             r#"{"class": "batch", "quota": "20ms/100ms"}"#,
             r#"{"class": "batch", "cap": "50%", "weight": "50"}"#,
             r#"{"class": "batch", "nice": "7"}"#,
+            r#"{"class": "batch", "soft-cap": "20%"}"#,
             r#"{"quota": "20ms/100ms"}"#,
             r#"{"quota": "50ms/100ms", "burst": "10ms"}"#,
             r#"{"quota": "100ms/500ms", "burst": "100ms", "weight": "300"}"#,
@@ -39,7 +40,7 @@ impl World {
         ];
         let text = self.chance.pick(&TEXTS)?;
         let knobs: Knobs = serde_json::from_str(text).ok()?;
-        let is_possible = !is_held || check_held(&knobs).is_ok();
+        let is_possible = !is_held || check_one_cgroup(&knobs).is_ok();
         is_possible.then_some(knobs)
     }
 
@@ -63,16 +64,16 @@ impl World {
             let free: Vec<i32> = self.pids();
             let is_asked_for = |pid: &i32| {
                 let selector = Selector::Process(*pid);
-                let mut wishes = self.wishes.values();
+                let mut desired_groups = self.desired_groups.values();
                 self.members.contains_key(pid)
-                    || wishes.any(|wish| wish.policy.selector == selector)
+                    || desired_groups.any(|desired| desired.policy.selector == selector)
             };
             let free: Vec<i32> = free.into_iter().filter(|pid| !is_asked_for(pid)).collect();
             let pid = self.chance.pick(&free).filter(|_| !self.chance.once_in(4));
             let selector = pid.map_or(Selector::Processes, Selector::Process);
             (name.to_owned(), selector)
         };
-        if self.wishes.contains_key(&name) {
+        if self.desired_groups.contains_key(&name) {
             return;
         }
         let policy = GroupPolicy {
@@ -81,9 +82,9 @@ impl World {
             knobs,
             scheduler: None,
         };
-        self.wishes.insert(
+        self.desired_groups.insert(
             name.clone(),
-            Wish {
+            Desired {
                 policy,
                 promised: None,
                 is_known: false,
@@ -96,34 +97,38 @@ impl World {
 
     /// The owner adds a group, or tries again.
     pub(super) fn add(&mut self, name: &str) {
-        let Some(wish) = self.wishes.get(name).cloned() else {
+        let Some(desired) = self.desired_groups.get(name).cloned() else {
             return;
         };
         self.watch();
-        if let Selector::Process(pid) = wish.policy.selector
+        if let Selector::Process(pid) = desired.policy.selector
             && self.members.get(&pid).is_none_or(|group| group != name)
         {
             leaves(pid);
         }
-        let before = self.find(&wish.policy.selector);
-        let policy = (wish.policy.clone(), name.to_owned());
-        let was_known = wish.is_known;
+        let before = self.find(&desired.policy.selector);
+        let policy = (desired.policy.clone(), name.to_owned());
+        let was_known = desired.is_known;
         self.tell(|| {
             format!(
                 "add {name}: {:?} {}",
-                wish.policy.selector, wish.policy.knobs
+                desired.policy.selector, desired.policy.knobs
             )
         });
         let added = self.ask_owner(|owner| owner.add_all(&[policy]).remove(0));
         self.tell(|| format!("add {name}: {added:?}"));
-        let wish = self.wishes.get_mut(name).expect("it was just there");
+        let desired = self
+            .desired_groups
+            .get_mut(name)
+            .expect("it was just there");
         match added {
             None => (),
             Some(Ok(())) => {
                 self.counts.added += 1;
-                wish.is_known = true;
-                wish.promised = (!wish.is_respected).then(|| Promise::of(&wish.policy.knobs));
-                if let Selector::Process(pid) = wish.policy.selector {
+                desired.is_known = true;
+                desired.promised =
+                    (!desired.is_respected).then(|| Promise::of(&desired.policy.knobs));
+                if let Selector::Process(pid) = desired.policy.selector {
                     let is_there = simulated::with(|kernel| kernel.tasks().get(pid).is_some());
                     if is_there {
                         self.members.insert(pid, name.to_owned());
@@ -134,11 +139,11 @@ impl World {
             Some(Err(_)) => {
                 self.counts.refused += 1;
                 // Nothing is left of one that is new.
-                let is_new = wish.promised.is_none() && !was_known && !before.is_empty();
-                if is_new && !self.is_disturbed {
+                let is_new = desired.promised.is_none() && !was_known && !before.is_empty();
+                if is_new && !self.is_disturbed && self.remade.is_empty() {
                     assert_eq!(
                         before,
-                        self.find(&self.wishes[name].policy.selector),
+                        self.find(&self.desired_groups[name].policy.selector),
                         "{name}"
                     );
                 }
@@ -146,7 +151,7 @@ impl World {
         }
     }
 
-    /// What a foreign cgroup holds.
+    /// Returns the file contents of a foreign cgroup.
     pub(super) fn find(&self, selector: &Selector) -> BTreeMap<&'static str, String> {
         match selector {
             Selector::Cgroup(path) => simulated::with(|kernel| texts(kernel, path)),
@@ -155,7 +160,10 @@ impl World {
     }
 
     pub(super) fn pick_known(&mut self) -> Option<String> {
-        let known = self.wishes.iter().filter(|(_, wish)| wish.is_known);
+        let known = self
+            .desired_groups
+            .iter()
+            .filter(|(_, desired)| desired.is_known);
         let known: Vec<String> = known.map(|(name, _)| name.clone()).collect();
         self.chance.pick(&known)
     }
@@ -171,10 +179,10 @@ impl World {
         if self.owner.is_none() {
             return;
         }
-        let wish = self.wishes.get_mut(&name).expect("it was picked");
-        let both = wish.promised.map(|old| old.weaker(Promise::of(&knobs)));
-        wish.promised = both;
-        wish.policy.knobs = knobs.clone();
+        let desired = self.desired_groups.get_mut(&name).expect("it was picked");
+        let both = desired.promised.map(|old| old.weaker(Promise::of(&knobs)));
+        desired.promised = both;
+        desired.policy.knobs = knobs.clone();
         self.watch();
         self.risk();
         self.tell(|| format!("change {name} to {knobs}"));
@@ -182,9 +190,9 @@ impl World {
         self.tell(|| format!("change {name}: {changed:?}"));
         if let Some(Ok(())) = changed {
             self.counts.changed += 1;
-            let wish = self.wishes.get_mut(&name).expect("it was picked");
-            wish.is_respected = false;
-            wish.promised = Some(Promise::of(&knobs));
+            let desired = self.desired_groups.get_mut(&name).expect("it was picked");
+            desired.is_respected = false;
+            desired.promised = Some(Promise::of(&knobs));
             self.check_now();
         } else {
             self.is_half_done = true;
@@ -192,16 +200,16 @@ impl World {
     }
 
     pub(super) fn client_removes(&mut self) {
-        let names: Vec<String> = self.wishes.keys().cloned().collect();
+        let names: Vec<String> = self.desired_groups.keys().cloned().collect();
         let Some(name) = self.chance.pick(&names) else {
             return;
         };
-        let wish = self.wishes.remove(&name).expect("it was picked");
+        let desired = self.desired_groups.remove(&name).expect("it was picked");
         let had_owner = self.owner.is_some();
         self.is_half_done |= !had_owner;
         self.watch();
         self.risk();
-        self.tell(|| format!("remove {name}, known: {}", wish.is_known));
+        self.tell(|| format!("remove {name}, known: {}", desired.is_known));
         if let Some(removed) = self.ask_owner(|owner| owner.remove(&name)) {
             self.counts.removed += 1;
             // What was refused is tried again when an owner starts or stops.
@@ -229,7 +237,7 @@ impl World {
         self.tell(|| format!("add process {pid} to {name}"));
         let added = self.ask_owner(|owner| owner.add_process(&name, pid));
         self.tell(|| format!("add process {pid} to {name}: {added:?}"));
-        let is_there = match &self.wishes[&name].policy.selector {
+        let is_there = match &self.desired_groups[&name].policy.selector {
             // It may have died after the move.
             Selector::Cgroup(path) => simulated::with(|kernel| {
                 kernel
@@ -267,8 +275,8 @@ impl World {
             owner.knobs(&name).map(Promise::of)
         });
         if let Some(Ok(promise)) = reapplied {
-            let wish = self.wishes.get_mut(&name).expect("it was picked");
-            (wish.promised, wish.is_respected) = (Some(promise), false);
+            let desired = self.desired_groups.get_mut(&name).expect("it was picked");
+            (desired.promised, desired.is_respected) = (Some(promise), false);
             self.check_now();
         }
     }
@@ -291,7 +299,10 @@ impl World {
         if self.owner.is_none() {
             return self.start();
         }
-        let waiting = self.wishes.iter().filter(|(_, wish)| !wish.is_known);
+        let waiting = self
+            .desired_groups
+            .iter()
+            .filter(|(_, desired)| !desired.is_known);
         let waiting: Vec<String> = waiting.map(|(name, _)| name.clone()).collect();
         if let Some(name) = self.chance.pick(&waiting) {
             self.add(&name);

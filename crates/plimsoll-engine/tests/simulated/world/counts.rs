@@ -1,6 +1,6 @@
-//! How often things have happened.
+//! Counters of events in the simulation.
 
-/// How often things have happened: a test in which they do not shows nothing.
+/// Counters of events: a test in which they do not happen shows nothing.
 #[derive(Debug, Default)]
 pub struct Counts {
     pub steps: u64,
@@ -14,6 +14,7 @@ pub struct Counts {
     pub(super) stops: u64,
     pub(super) boots: u64,
     pub(super) changes_of_others: u64,
+    pub(super) remade_within: u64,
 }
 
 impl Counts {
@@ -29,6 +30,7 @@ impl Counts {
         self.stops += more.stops;
         self.boots += more.boots;
         self.changes_of_others += more.changes_of_others;
+        self.remade_within += more.remade_within;
     }
 
     /// Whether as much has happened as is needed to show anything.
@@ -44,6 +46,7 @@ impl Counts {
             self.stops,
             self.boots,
             self.changes_of_others,
+            self.remade_within,
         ];
         assert!(
             all.iter().all(|count| *count > self.steps / 2_000),

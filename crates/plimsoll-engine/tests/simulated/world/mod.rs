@@ -13,11 +13,11 @@ use std::sync::Arc;
 use plimsoll_cgroupfs::simulated::{self, MOUNT, Watch};
 use plimsoll_cgroupfs::{Hierarchy, Version};
 use plimsoll_engine::cgroup::CgroupEnforcer;
-use plimsoll_engine::policy_set::Selector;
+use plimsoll_engine::group_policy::Selector;
 use plimsoll_engine::runtime::RuntimeFolder;
 
 pub use counts::Counts;
-use promise::Wish;
+use promise::Desired;
 
 use crate::chance::Chance;
 use crate::shadow::Shadow;
@@ -38,16 +38,18 @@ pub struct World {
     runtime: RuntimeFolder,
     /// `None`: it was killed.
     owner: Option<CgroupEnforcer>,
-    wishes: BTreeMap<String, Wish>,
+    desired_groups: BTreeMap<String, Desired>,
     /// To which group a process, or one that it descends from, was moved.
     members: BTreeMap<i32, String>,
     /// Processes that were moved to a foreign cgroup: they may be moved out of any again.
     guests: BTreeSet<i32>,
     shadow: Shadow,
+    /// Cgroups that were removed and made again while the owner was at work: it is not told yet.
+    remade: Vec<PathBuf>,
     /// Others have done something since the last clean stop that may keep a value from being put
     /// back.
     is_disturbed: bool,
-    /// An owner has died half-way, or has left what nobody asks for any more.
+    /// An owner has died half-way, or has left state of groups that no client requests any more.
     is_half_done: bool,
     /// Others leave the files of cgroups alone.
     is_calm: bool,
@@ -63,10 +65,11 @@ impl World {
             hierarchy: Arc::new(Hierarchy::at_folder(Path::new(MOUNT), version)),
             runtime: RuntimeFolder::at(RUNTIME),
             owner: None,
-            wishes: BTreeMap::new(),
+            desired_groups: BTreeMap::new(),
             members: BTreeMap::new(),
             guests: BTreeSet::new(),
             shadow: Shadow::default(),
+            remade: Vec::new(),
             is_disturbed: false,
             is_half_done: false,
             is_calm: seed.is_multiple_of(4),
@@ -131,6 +134,7 @@ impl World {
             94..96 => self.boot_or_stop(),
             _ => self.retry(),
         }
+        self.tell_remade();
         let broken = simulated::with(|kernel| std::mem::take(&mut kernel.broken));
         self.tell(|| "done".to_owned());
         assert!(broken.is_empty(), "{broken:?}");
@@ -147,16 +151,16 @@ impl World {
         simulated::with(|kernel| kernel.cgroups().paths().map(Path::to_owned).collect())
     }
 
-    /// Has every write looked at from now on.
+    /// Registers the promises for a check at every write.
     fn watch(&mut self) {
         let mut watches = Vec::new();
         simulated::with(|kernel| {
-            for (name, wish) in &self.wishes {
-                let Some(promise) = wish.promised else {
+            for (name, desired) in &self.desired_groups {
+                let Some(promise) = desired.promised else {
                     continue;
                 };
                 for (pid, task) in kernel.tasks().iter() {
-                    let is_member = match &wish.policy.selector {
+                    let is_member = match &desired.policy.selector {
                         // One that was moved to a cgroup below goes back to where it was, and
                         // leaves this one, too.
                         Selector::Cgroup(path) => {

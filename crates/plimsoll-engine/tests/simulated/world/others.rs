@@ -1,11 +1,11 @@
-//! What others do: processes, and cgroups that are not Plimsoll's.
+//! Actions of others: processes, and foreign cgroups.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::{Version, simulated};
 use plimsoll_engine::enforcer::Enforcer as _;
-use plimsoll_engine::policy_set::Selector;
+use plimsoll_engine::group_policy::Selector;
 
 use super::{FOREIGN, PIDS, World};
 use crate::shadow::is_own;
@@ -101,13 +101,13 @@ impl World {
     pub(super) fn suspend_around(&mut self, path: &Path) {
         if is_own(path) {
             // Of the parent, whichever it is.
-            for wish in self.wishes.values_mut() {
-                (wish.promised, wish.is_respected) = (None, true);
+            for desired in self.desired_groups.values_mut() {
+                (desired.promised, desired.is_respected) = (None, true);
             }
         }
-        for wish in self.wishes.values_mut() {
-            if matches!(&wish.policy.selector, Selector::Cgroup(held) if held == path) {
-                (wish.promised, wish.is_respected) = (None, true);
+        for desired in self.desired_groups.values_mut() {
+            if matches!(&desired.policy.selector, Selector::Cgroup(held) if held == path) {
+                (desired.promised, desired.is_respected) = (None, true);
             }
         }
         self.watch();
@@ -165,11 +165,35 @@ impl World {
             self.tell(|| format!("and make it again: {made:?}"));
             self.shadow.renew(path);
         }
+        self.tell_removed(path);
+    }
+
+    /// The owner is told that a cgroup has gone.
+    fn tell_removed(&mut self, path: &Path) {
         let name = format!("/{}", path.display());
-        if let Some(wish) = self.wishes.remove(&name)
-            && wish.is_known
+        if let Some(desired) = self.desired_groups.remove(&name)
+            && desired.is_known
         {
             let _ = self.ask_owner(|owner| owner.remove(&name));
+        }
+    }
+
+    /// Others have removed cgroups and made them again while the owner was at work. Those that are
+    /// there have what a new one has, whatever the owner was about to write.
+    pub(super) fn note_remade(&mut self) {
+        for path in simulated::with(|kernel| std::mem::take(&mut kernel.remade)) {
+            self.tell(|| format!("others have made /{} again", path.display()));
+            self.counts.remade_within += 1;
+            self.is_half_done = true;
+            self.shadow.renew_with_defaults(&path);
+            self.remade.push(path);
+        }
+    }
+
+    /// Tells the owner what has happened while it was at work.
+    pub(super) fn tell_remade(&mut self) {
+        for path in std::mem::take(&mut self.remade) {
+            self.tell_removed(&path);
         }
     }
 
@@ -184,7 +208,7 @@ impl World {
         let text = self.chance.pick(&["+cpu", "-cpu"]).unwrap_or("+cpu");
         // What others switch off is not there any more: they know, and groups of ours go with it.
         let is_used = text == "-cpu";
-        if is_used && !self.wishes.is_empty() {
+        if is_used && !self.desired_groups.is_empty() {
             return;
         }
         let below = path.join("cgroup.subtree_control");

@@ -1,4 +1,4 @@
-//! How owners start, stop and die.
+//! Start, stop and death of owners.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use plimsoll_cgroupfs::simulated::{self, Killed, MOUNT, Write};
 use plimsoll_engine::Result;
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer as _;
-use plimsoll_engine::policy_set::Selector;
+use plimsoll_engine::group_policy::Selector;
 use plimsoll_engine::undo::UndoReport;
 
-use super::World;
 use super::promise::Promise;
+use super::{FOREIGN, World};
 use crate::shadow::is_own;
 
 impl World {
-    /// A fault for what the owner does next.
+    /// Injects a fault into the owner's next actions.
     pub(super) fn risk(&mut self) {
         let after = self.chance.below(30);
         let write = if self.chance.once_in(2) {
@@ -37,6 +37,11 @@ impl World {
         });
         // Perhaps something is not written down, or not put back.
         self.is_half_done |= kind < 4;
+        if !self.is_calm && self.chance.once_in(4) {
+            let path = self.chance.pick(&FOREIGN);
+            let after = self.chance.below(60);
+            simulated::with(|kernel| kernel.faults.remade_in = path.map(|path| (after, path)));
+        }
     }
 
     /// Asks the owner. `None`: there is none, or it dies of it.
@@ -60,6 +65,7 @@ impl World {
             Err(payload) => resume_unwind(payload),
         };
         simulated::with(|kernel| kernel.faults = Default::default());
+        self.note_remade();
         answer
     }
 
@@ -85,16 +91,16 @@ impl World {
     pub(super) fn start(&mut self) {
         // As the daemon: a group whose processes have all ended is not asked for again.
         let members = self.members.clone();
-        let nr_wishes = self.wishes.len();
-        self.wishes
-            .retain(|name, wish| match &mut wish.policy.selector {
+        let nr_desired = self.desired_groups.len();
+        self.desired_groups
+            .retain(|name, desired| match &mut desired.policy.selector {
                 Selector::Process(pid) => {
                     let first = members.iter().find(|(_, group)| *group == name);
                     let is_member = members.get(pid) == Some(name);
                     if let (Some((member, _)), false) = (first, is_member) {
                         *pid = *member;
                     }
-                    if wish.is_known && first.is_none() {
+                    if desired.is_known && first.is_none() {
                         return false;
                     }
                     let pid = *pid;
@@ -105,20 +111,20 @@ impl World {
                 }
                 _ => true,
             });
-        self.is_half_done |= self.wishes.len() < nr_wishes;
+        self.is_half_done |= self.desired_groups.len() < nr_desired;
         self.watch();
         let before = simulated::with(|kernel| kernel.nr_kernel_writes());
-        let all_promised = self.wishes.values().all(|wish| {
-            wish.is_known && wish.promised == Some(Promise::of(&wish.policy.knobs))
-                && wish.policy.knobs.soft_cap.is_none()
+        let all_promised = self.desired_groups.values().all(|desired| {
+            desired.is_known && desired.promised == Some(Promise::of(&desired.policy.knobs))
+                && desired.policy.knobs.soft_cap.is_none()
                 // It is given to who has come meanwhile.
-                && wish.policy.knobs.nice.is_none()
+                && desired.policy.knobs.nice.is_none()
         });
-        for wish in self.wishes.values_mut() {
-            wish.is_known = false;
+        for desired in self.desired_groups.values_mut() {
+            desired.is_known = false;
             // A change may have failed before: now it is made.
-            let wanted = Promise::of(&wish.policy.knobs);
-            wish.promised = wish.promised.map(|promised| promised.weaker(wanted));
+            let wanted = Promise::of(&desired.policy.knobs);
+            desired.promised = desired.promised.map(|promised| promised.weaker(wanted));
         }
         self.watch();
         self.risk();
@@ -127,21 +133,29 @@ impl World {
             self.tell(|| "it does not".to_owned());
             return;
         }
-        let names: Vec<String> = self.wishes.keys().cloned().collect();
+        let names: Vec<String> = self.desired_groups.keys().cloned().collect();
         for name in &names {
             self.add(name);
         }
         let report = self.ask_owner(|owner| Ok(owner.finish_adoption()));
         self.tell(|| format!("adopted: {report:?}"));
         if self.owner.is_some() {
-            let wishes = &self.wishes;
-            self.members.retain(|_, group| wishes.contains_key(group));
+            let desired_groups = &self.desired_groups;
+            self.members
+                .retain(|_, group| desired_groups.contains_key(group));
         }
         let writes = simulated::with(|kernel| kernel.nr_kernel_writes()) - before;
         let is_half_done = self.is_half_done;
-        self.is_half_done = self.owner.is_none() || self.wishes.values().any(|wish| !wish.is_known);
+        self.is_half_done = self.owner.is_none()
+            || self
+                .desired_groups
+                .values()
+                .any(|desired| !desired.is_known);
         let is_quiet = all_promised && !self.is_disturbed && !is_half_done && !names.is_empty();
-        if is_quiet && self.owner.is_some() && self.wishes.values().all(|wish| wish.is_known) {
+        if is_quiet
+            && self.owner.is_some()
+            && self.desired_groups.values().all(|desired| desired.is_known)
+        {
             assert_eq!(writes, 0, "the same values are written again");
             self.counts.adopted_without_a_write += 1;
         }
@@ -172,6 +186,7 @@ impl World {
             Err(payload) => resume_unwind(payload),
         };
         simulated::with(|kernel| kernel.revive());
+        self.note_remade();
         started
     }
 
@@ -186,7 +201,7 @@ impl World {
         }
         self.owner = None;
         simulated::with(|kernel| kernel.boot());
-        self.wishes.clear();
+        self.desired_groups.clear();
         self.members.clear();
         self.furnish();
         self.is_disturbed = false;
@@ -205,7 +220,7 @@ impl World {
             self.start();
         }
         self.tell(|| "stop".to_owned());
-        self.wishes.clear();
+        self.desired_groups.clear();
         self.members.clear();
         self.watch();
         let mut report = UndoReport::default();

@@ -1,13 +1,13 @@
-//! What is asked of a group, and what its members are promised.
+//! Desired state of a group, and the promise to its members.
 
+use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::knobs::{Class, Knobs};
-use plimsoll_engine::policy_set::GroupPolicy;
 
-/// What is asked of a group.
+/// Desired state of a group.
 #[derive(Debug, Clone)]
-pub struct Wish {
+pub struct Desired {
     pub policy: GroupPolicy,
-    /// What its members are promised; `None`: it is not in force yet, or others have interfered,
+    /// The promise to its members; `None`: it is not in force yet, or others have interfered,
     /// or a change has failed half-way.
     pub promised: Option<Promise>,
     /// The owner was told of it.

@@ -15,9 +15,9 @@ mod workloads;
 use std::path::Path;
 use std::time::Duration;
 
+use plimsoll_engine::group_policy::check_name;
 use plimsoll_engine::knobs::BandwidthSlice;
 use plimsoll_engine::knobs::{Headroom, Knobs};
-use plimsoll_engine::policy_set::check_name;
 use plimsoll_engine::toml_file::{Entries, FileError, KNOB_KEYS, Source, Table, parse, read_knobs};
 use plimsoll_policy::CPUS_MAX;
 

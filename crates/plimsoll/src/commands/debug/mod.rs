@@ -1,4 +1,4 @@
-//! `plimsoll debug`: what daemon and scheduler are doing, in all detail.
+//! `plimsoll debug`: dumps the state of daemon and scheduler.
 
 #[cfg(feature = "sched-ext")]
 mod scheduler;
@@ -12,23 +12,23 @@ use plimsoll_daemon::control::protocol::{Answer, Request};
 use serde::Serialize;
 
 use crate::cli::DebugArgs;
-use crate::error::{CommandError, Result};
+use crate::error::{OwnerError, Result};
 use crate::output;
-use crate::owner::{NO_DAEMON, Owner, not_meant};
+use crate::owner::{Owner, not_meant};
 use scheduler::Snapshot;
 
-/// What is known.
+/// The dump.
 #[derive(Serialize)]
 struct Document {
     #[serde(flatten)]
     scheduler: Option<Snapshot>,
-    /// The daemon's own words.
+    /// Text of the daemon.
     #[serde(skip_serializing_if = "Option::is_none")]
     daemon: Option<String>,
 }
 
-/// Dumps the state of both, and changes nothing. Where only one can be had,
-/// that is told, and no failure.
+/// Dumps the state of both, and changes nothing. If one is not available, prints a message and the
+/// other.
 pub fn run(args: &DebugArgs) -> Result<ExitCode> {
     #[cfg(feature = "sched-ext")]
     if let Some(group) = &args.trace {
@@ -37,7 +37,7 @@ pub fn run(args: &DebugArgs) -> Result<ExitCode> {
     let daemon = Owner::of_host().and_then(|found| found.map(text_of).transpose());
     let document = match (scheduler::take(), daemon) {
         (Err(error), Ok(None)) | (Err(_) | Ok(None), Err(error)) => return Err(error),
-        (Ok(None), Ok(None)) => return Err(CommandError::Other(NO_DAEMON.into())),
+        (Ok(None), Ok(None)) => return Err(OwnerError::None.into()),
         (scheduler, daemon) => Document {
             scheduler: tell_error(scheduler).flatten(),
             daemon: tell_error(daemon).flatten(),

@@ -1,19 +1,19 @@
-//! A build without a scheduler.
+//! Stand-ins for builds without the scheduler.
 
 use serde::Serialize;
 
 use crate::error::Result;
 
-/// There is never one.
+/// State of the scheduler; has no values.
 #[derive(Serialize)]
 pub enum Snapshot {}
 
-/// None.
+/// Returns `None`.
 pub fn take() -> Result<Option<Snapshot>> {
     Ok(None)
 }
 
-/// Nobody has one to print.
+/// Never called, because there is no value.
 pub fn print(snapshot: &Snapshot) -> Result<()> {
     match *snapshot {}
 }

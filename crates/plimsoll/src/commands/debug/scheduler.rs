@@ -1,20 +1,17 @@
-//! What the scheduler is doing, in all detail.
+//! Dump of the scheduler's state.
 
 use plimsoll_engine::runtime::RuntimeFolder;
 pub use plimsoll_scx::debug::Snapshot;
 
-use crate::error::{CommandError, Result};
+use crate::error::Result;
 use crate::output;
 
-/// Takes the scheduler's state, and changes nothing.
+/// Reads the scheduler's state, and changes nothing.
 pub fn take() -> Result<Option<Snapshot>> {
-    let snapshot = Snapshot::take(&RuntimeFolder::of_this_user());
-    snapshot
-        .map(Some)
-        .map_err(|error| CommandError::Other(format!("debug: {error}")))
+    Ok(Some(Snapshot::take(&RuntimeFolder::of_this_user())?))
 }
 
-/// Prints it for people.
+/// Prints the state as tables.
 pub fn print(snapshot: &Snapshot) -> Result<()> {
     output::print_line(&overview(snapshot))?;
     output::print_line(&format!("\n{}", groups(snapshot)))?;
@@ -32,7 +29,7 @@ fn overview(snapshot: &Snapshot) -> String {
         add(
             "owner",
             format!(
-                "pid {}, mode {}; loaded in {load_ms} ms, {} reloads, {} tasks rescued, {} run for a lock",
+                "pid {}, mode {}; loaded in {load_ms} ms, {} reloads, {} fair-class fallbacks, {} boosts",
                 status.owner_pid,
                 status.mode,
                 status.nr_reloads,
@@ -49,7 +46,7 @@ fn overview(snapshot: &Snapshot) -> String {
     }
     let machine = &snapshot.machine;
     let headroom = match (&machine.headroom, &machine.headroom_overruled) {
-        (Some(in_force), Some(less)) => format!("{in_force} ({less} is asked too, and less)"),
+        (Some(in_force), Some(less)) => format!("{in_force} (smaller demand: {less})"),
         (Some(in_force), None) => in_force.clone(),
         (None, _) => "off".into(),
     };
@@ -131,7 +128,7 @@ fn cpus(snapshot: &Snapshot) -> String {
         "STATE",
         "SINCE us",
         "SLOT",
-        "SIDE",
+        "BATCH",
         "LLC",
         "ROOM",
         "DISPATCHES",
@@ -143,11 +140,11 @@ fn cpus(snapshot: &Snapshot) -> String {
             cpu.state.to_owned(),
             cpu.since_usec.to_string(),
             optional(cpu.slot),
-            if cpu.side { "yes" } else { "no" }.into(),
+            if cpu.token { "yes" } else { "no" }.into(),
             cpu.llc.to_string(),
             output::percent(cpu.room_ppm.into()),
             cpu.nr_dispatches.to_string(),
-            cpu.nr_rooms.to_string(),
+            cpu.nr_yields.to_string(),
         ]);
     }
     table.to_string()

@@ -1,4 +1,4 @@
-//! `plimsoll show`: groups, what enforces their knobs, and what they used.
+//! `plimsoll show`: groups, the mechanisms of their knobs, and their usage.
 
 mod served;
 
@@ -17,27 +17,27 @@ use plimsoll_engine::{EngineError, knobs};
 use serde::Serialize;
 
 use crate::cli::ShowArgs;
-use crate::error::{CommandError, Result};
+use crate::error::{CommandError, Result, UsageError};
 use crate::output;
 use crate::owner::Owner;
 use served::Served;
 pub use served::print_changed;
 
-/// Between the two looks that measure what tasks use.
+/// Time between the two samples of the tasks' usage.
 const TASKS_MEASURED_FOR: Duration = Duration::from_millis(500);
 
-/// What `show` knows of one group.
+/// A group as `show` prints it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 enum Shown {
-    /// An owner keeps it.
+    /// It has an owner.
     #[serde(rename = "group")]
     Served(Box<Served>),
-    /// No owner runs; the next one or `restore` undoes it.
+    /// Its owner was killed; the next one or `restore` undoes it.
     LeftBehind {
         /// Its name.
         name: String,
-        /// What ran in it.
+        /// Command that ran in it.
         subject: String,
     },
 }
@@ -52,8 +52,8 @@ pub fn run(args: &ShowArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows one group with the usage rates of its tasks. They are asked for twice: stock
-/// kernels keep none, so that the first answer is of each task's whole life.
+/// Shows one group with the usage rates of its tasks. Requests them twice, because stock kernels
+/// keep no rates, so the first answer covers each task's whole life.
 fn show_tasks(target: &str, as_json: bool) -> Result<()> {
     let name = name_for_owner(&Hierarchy::find()?, target);
     let mut refused = no_target(target).into();
@@ -67,9 +67,8 @@ fn show_tasks(target: &str, as_json: bool) -> Result<()> {
         let groups = served::of_state(owner.show_tasks(&name)?).0;
         let group = groups.first().ok_or_else(|| no_target(target))?;
         if group.task_rates().is_none() {
-            return Err(CommandError::Other(format!(
-                "{target}: has no usage rates of tasks; allowed: groups with a cap or soft-cap"
-            )));
+            let target = target.to_owned();
+            return Err(UsageError::NoTaskRates { target }.into());
         }
         return served::print(&groups, as_json);
     }
@@ -93,15 +92,14 @@ fn show_target(target: &str, as_json: bool) -> Result<()> {
         Err(_) => PathBuf::from(target),
     };
     if folder == hierarchy.cpu_folder(Path::new("")) {
-        let text = format!("{target}: is in no group but the root cgroup, which has no limits");
-        return Err(CommandError::Other(text));
+        let target = target.to_owned();
+        return Err(UsageError::RootCgroup { target }.into());
     }
     let path = hierarchy.resolve(folder).map_err(|_| no_target(target))?;
     print_cgroup(&CpuGroup::at(&hierarchy, path), as_json)
 }
 
-/// What a target is called where its owner is asked: a cgroup by its path
-/// below the mount point.
+/// Name of a target in requests: a cgroup has its path below the mount point.
 pub fn name_for_owner(hierarchy: &Hierarchy, target: &str) -> String {
     match hierarchy.resolve(target) {
         Ok(path) if target.contains('/') => format!("/{}", path.display()),
@@ -109,14 +107,14 @@ pub fn name_for_owner(hierarchy: &Hierarchy, target: &str) -> String {
     }
 }
 
-/// The target as groups of an owner's. `None`: there is no owner, or none that
-/// knows of such a group: then the kernel may know the target.
+/// Finds the groups of a target. `None`: no owner has such a group; the kernel may have such a
+/// cgroup.
 fn served_target(hierarchy: &Hierarchy, target: &str) -> Result<Option<Vec<Served>>> {
     for mut owner in Owner::all()? {
         let state = match owner.show(Some(&name_for_owner(hierarchy, target))) {
             Ok(state) => state,
-            Err(error @ CommandError::Owner(_)) => return Err(error),
-            // It knows no such target.
+            Err(error @ CommandError::Client(_)) => return Err(error),
+            // The owner has no such target.
             Err(_) => continue,
         };
         let (groups, _) = served::of_state(state);
@@ -131,7 +129,7 @@ fn show_all(as_json: bool) -> Result<()> {
     let mut all = Vec::new();
     let mut daemon = None;
     for mut owner in Owner::all()? {
-        // An owner that does not answer hides nothing else.
+        // Other owners are shown even if one does not answer.
         match owner.show(None) {
             Ok(state) => {
                 let (groups, owner) = served::of_state(state);
@@ -148,7 +146,7 @@ fn show_all(as_json: bool) -> Result<()> {
     print_all(&all, daemon.as_ref(), as_json)
 }
 
-/// The groups whose owner was killed.
+/// Groups whose owner was killed.
 fn left_behind(runtime: &RuntimeFolder) -> Result<Vec<Shown>> {
     let mut all = Vec::new();
     for path in journal::list(runtime.path())? {
@@ -165,7 +163,7 @@ fn left_behind(runtime: &RuntimeFolder) -> Result<Vec<Shown>> {
     Ok(all)
 }
 
-/// `daemon`: the one whose groups are among them.
+/// Prints groups as JSON, with the daemon if one runs.
 fn print_all(all: &[Shown], daemon: Option<&DaemonState>, as_json: bool) -> Result<()> {
     if as_json {
         #[derive(Serialize)]
@@ -190,7 +188,7 @@ fn print_all(all: &[Shown], daemon: Option<&DaemonState>, as_json: bool) -> Resu
     Ok(())
 }
 
-/// All groups in one table; `with_origin` says where each comes from.
+/// Builds a table of all groups; `with_origin` adds the column of origins.
 fn table_of(all: &[Shown], with_origin: bool) -> String {
     let columns = ["GROUP", "ORIGIN", "PROCESSES", "CPU TIME", "KNOBS", "RUNS"];
     let kept = |column: &usize| with_origin || *column != 1;
@@ -212,7 +210,7 @@ fn table_of(all: &[Shown], with_origin: bool) -> String {
 }
 
 impl Shown {
-    /// Name, origin, processes, CPU time, knobs, and what runs in it.
+    /// Row of the table: name, origin, processes, CPU time, knobs, command.
     fn row(&self) -> [String; 6] {
         let dash = || "-".to_owned();
         match self {
@@ -225,7 +223,7 @@ impl Shown {
     }
 }
 
-/// The usage rates of a group's tasks, where they were asked for.
+/// Usage rates of a group's tasks, if requested.
 fn print_tasks_below(rates: Option<&TaskRates>) -> Result<()> {
     match rates {
         Some(rates) => output::print_line(&format!("\n{}", output::task_table(rates))),
@@ -233,7 +231,7 @@ fn print_tasks_below(rates: Option<&TaskRates>) -> Result<()> {
     }
 }
 
-/// The plan of a group, below what else there is to say of it.
+/// Prints a plan, below the properties of its group.
 fn print_plan_below(plan: &serde_json::Value) -> Result<()> {
     match output::plan_table(plan) {
         Some(table) => output::print_line(&format!("\n{table}")),
@@ -241,7 +239,7 @@ fn print_plan_below(plan: &serde_json::Value) -> Result<()> {
     }
 }
 
-/// A cgroup as the kernel has it.
+/// A cgroup, read from the kernel's files.
 #[derive(Debug, Serialize)]
 struct CgroupState {
     cgroup: String,
@@ -254,7 +252,7 @@ struct CgroupState {
     statistics: CpuStat,
 }
 
-/// Prints a cgroup that is not ours, from the kernel's files.
+/// Prints a cgroup without a group, from the kernel's files.
 pub fn print_cgroup(group: &CpuGroup, as_json: bool) -> Result<()> {
     let bandwidth = knobs::Bandwidth::from(group.read_cpu_max()?);
     let state = CgroupState {

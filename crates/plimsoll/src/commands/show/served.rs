@@ -1,4 +1,4 @@
-//! Groups, as their owner describes them.
+//! Groups in the state of their owner.
 
 use plimsoll_daemon::state::{Daemon, Group, Origin, State};
 use plimsoll_engine::enforcer::TaskRates;
@@ -7,17 +7,17 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::output;
 
-/// A group, with what all groups of its owner have in common.
+/// A group with the properties of its owner.
 #[derive(Debug, Serialize)]
 pub struct Served {
     #[serde(flatten)]
     group: Group,
-    /// The process that keeps it.
+    /// Pid of the owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
 }
 
-/// The groups of a state, and their owner.
+/// Splits a state into its groups and the owner.
 pub fn of_state(state: State) -> (Vec<Served>, Daemon) {
     let pid = state.daemon.pid;
     let served = |group| Served {
@@ -28,7 +28,7 @@ pub fn of_state(state: State) -> (Vec<Served>, Daemon) {
     (groups, state.daemon)
 }
 
-/// Where a group's knobs come from.
+/// Origin of a group's knobs.
 fn origin(group: &Group) -> &'static str {
     match group.origin {
         Origin::CommandLine => "command-line",
@@ -37,7 +37,7 @@ fn origin(group: &Group) -> &'static str {
     }
 }
 
-/// What is in a group, or what it belongs to; first of all, what is wrong.
+/// Description of a group: its problem, else its command, else its group of the file.
 fn remark(group: &Group) -> String {
     match (&group.problem, group.subject.is_empty()) {
         (Some(problem), _) => format!("PROBLEM: {problem}"),
@@ -48,7 +48,7 @@ fn remark(group: &Group) -> String {
 }
 
 impl Served {
-    /// Its row in the table of all groups.
+    /// Row in the table of all groups.
     pub fn row(&self) -> [String; 6] {
         let group = &self.group;
         let sample = group.statistics.as_ref();
@@ -63,12 +63,12 @@ impl Served {
         ]
     }
 
-    /// The usage rates of its tasks, if they were asked for and it has a cap.
+    /// Usage rates of its tasks, if requested and it has a cap.
     pub fn task_rates(&self) -> Option<&TaskRates> {
         self.group.statistics.as_ref()?.task_rates.as_ref()
     }
 
-    /// All that there is to say of it, above its plan.
+    /// Properties as rows of name and value, without the plan.
     fn lines(&self) -> Vec<String> {
         let group = &self.group;
         let mut rows = vec![("group", group.name.clone())];
@@ -77,7 +77,7 @@ impl Served {
         }
         let keeper = self
             .pid
-            .map_or(String::new(), |pid| format!(" (kept by pid {pid})"));
+            .map_or(String::new(), |pid| format!(" (owner: pid {pid})"));
         rows.push(("origin", format!("{}{keeper}", origin(group))));
         if !group.cgroup.as_os_str().is_empty() {
             rows.push(("cgroup", group.cgroup.display().to_string()));
@@ -100,7 +100,7 @@ impl Served {
     }
 }
 
-/// Prints groups one below the other, with the plan of each.
+/// Prints groups one after another, each with its plan.
 pub fn print(groups: &[Served], as_json: bool) -> Result<()> {
     if as_json {
         return print_json(groups);
@@ -116,7 +116,7 @@ pub fn print(groups: &[Served], as_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// One group is a `group`, as without a daemon; several are `groups`.
+/// Prints JSON: one group as `group`, several as `groups`.
 fn print_json(groups: &[Served]) -> Result<()> {
     #[derive(Serialize)]
     #[serde(rename_all = "kebab-case")]
@@ -131,7 +131,7 @@ fn print_json(groups: &[Served]) -> Result<()> {
     output::print_json("plimsoll.show/1", &document)
 }
 
-/// Prints groups as they are after a change.
+/// Prints groups after a change.
 pub fn print_changed(groups: Vec<Group>, as_json: bool) -> Result<()> {
     let served = |group| Served { group, pid: None };
     let groups: Vec<Served> = groups.into_iter().map(served).collect();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_where_its_knobs_come_from() {
+    fn row_shows_the_origin_of_the_knobs() {
         let row = served(tenant()).row();
         let expected = [
             "/tenants.slice/a.service",
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_is_shown_before_all_else() {
+    fn problem_is_shown_first() {
         let group = Group {
             problem: Some("it is gone\nand more".into()),
             statistics: None,
@@ -199,7 +199,7 @@ mod tests {
         let lines = served(group).lines();
         assert!(lines.contains(&"PROBLEM     it is gone and more".into()));
         assert!(lines.contains(&"belongs to  tenants".into()));
-        assert!(lines[2].ends_with("(kept by pid 42)"));
+        assert!(lines[2].ends_with("(owner: pid 42)"));
         assert!(!lines.iter().any(|line| line.contains('\n')));
     }
 

@@ -6,7 +6,7 @@ use plimsoll_load::Stop;
 use plimsoll_sim::host::{Host, HostReport, Observer};
 use plimsoll_sim::scenario::Scenario;
 
-use crate::error::{CommandError, Result};
+use crate::error::Result;
 
 /// Virtual time of the first step.
 const STRETCH_FIRST_NS: u64 = 1_000_000;
@@ -43,8 +43,7 @@ pub fn to_the_end<O: Observer>(
     stop: &Stop,
     tell: &mut dyn FnMut(&SoFar),
 ) -> Result<(HostReport, O)> {
-    let mut host = Host::with_observer(scenario, observer)
-        .map_err(|error| CommandError::Other(error.to_string()))?;
+    let mut host = Host::with_observer(scenario, observer)?;
     let started = Instant::now();
     let mut stretch_ns = STRETCH_FIRST_NS;
     while !host.is_over() && !stop.is_set() {

@@ -25,7 +25,7 @@ use std::time::Duration;
 use plimsoll_load::Stop;
 use plimsoll_sim::scenario::{Overrides, Run, ScenarioFile};
 
-use crate::error::{CommandError, Result};
+use crate::error::{Result, UsageError};
 use crate::output::{self, Picture, Progress};
 use outcome::{Outcome, RunOutcome, SCHEMA};
 use timeline::TimelineFile;
@@ -64,14 +64,12 @@ impl ScenarioArgs {
             seed: self.seed,
             duration: self.duration,
         };
-        let refused =
-            |error: plimsoll_sim::scenario::FileError| CommandError::Other(error.to_string());
-        let file = ScenarioFile::read(&self.file, overrides).map_err(refused)?;
+        let file = ScenarioFile::read(&self.file, overrides)?;
         match &self.variant {
             None => Ok(file),
             Some(name) => {
                 let shown = self.file.display().to_string();
-                file.only(&shown, name).map_err(refused)
+                Ok(file.only(&shown, name)?)
             }
         }
     }
@@ -138,10 +136,8 @@ fn check_outputs(args: &Args) -> Result<()> {
     for (field, path) in outputs {
         let Some(path) = path else { continue };
         if taken.contains(&canonical(path)) {
-            return Err(CommandError::Other(format!(
-                "{field}: `{}` is also the scenario or another output; allowed: a file of its own",
-                path.display()
-            )));
+            let path = path.clone();
+            return Err(UsageError::OutputTaken { field, path }.into());
         }
         taken.push(canonical(path));
     }

@@ -25,7 +25,7 @@ use plimsoll_sim::interference::published::{self, PublishedRow};
 use plimsoll_sim::interference::{CellReport, Experiment, Watch};
 
 use super::host::exit_code;
-use crate::error::{CommandError, Result};
+use crate::error::{Result, UsageError};
 use crate::output::{self, Picture, Progress, print_line};
 use outcome::{Outcome, SCHEMA};
 
@@ -95,9 +95,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         periods: args.periods,
         seed: args.seed,
     };
-    experiment
-        .check()
-        .map_err(|error| CommandError::Other(error.to_string()))?;
+    experiment.check()?;
     let threads = threads(args.threads)?;
     let picture = args.plot.as_deref().map(Picture::check).transpose()?;
     let stop = Stop::on_signals()?;
@@ -123,9 +121,8 @@ fn threads(asked: Option<usize>) -> Result<NonZeroUsize> {
     NonZeroUsize::new(asked)
         .filter(|threads| threads.get() <= THREADS_MAX)
         .ok_or_else(|| {
-            let problem =
-                format!("threads: `{asked}` is out of range; allowed: 1 to {THREADS_MAX}");
-            CommandError::Other(problem)
+            let (given, max) = (asked, THREADS_MAX);
+            UsageError::Threads { given, max }.into()
         })
 }
 
@@ -166,7 +163,7 @@ fn simulate(
     });
     drop(progress);
     match reports {
-        Ok(reports) => reports.map_err(|error| CommandError::Other(error.to_string())),
+        Ok(reports) => Ok(reports?),
         Err(panic) => std::panic::resume_unwind(panic),
     }
 }

@@ -11,7 +11,7 @@ use plimsoll_sim::interference::{
     Burst, Distribution, Group, PARETO_ALPHA_DEFAULT, Row, SIGMA_DEFAULT, Samples,
 };
 
-use crate::error::{CommandError, Result};
+use crate::error::{Result, UsageError};
 
 const DISTRIBUTIONS: &str =
     "exponential, poisson, pareto, pareto:ALPHA, lognormal, lognormal:SIGMA, empirical";
@@ -292,11 +292,7 @@ impl RowArgs {
         }
         let needs_them = self.distribution.contains(&DistributionArg::Empirical);
         if needs_them != samples.is_some() {
-            return Err(CommandError::Other(
-                "samples: a file and the distribution `empirical` need each other; \
-                 allowed: --samples FILE alone"
-                    .into(),
-            ));
+            return Err(UsageError::SamplesAlone.into());
         }
         let asked = self.distribution.iter();
         let known = asked.filter_map(|asked| match asked {
@@ -313,11 +309,8 @@ fn or_default<'a, T>(asked: &'a [T], default: &'a [T]) -> &'a [T] {
 
 fn read(path: &Path) -> Result<Arc<Samples>> {
     let shown = path.display().to_string();
-    let text = read_text(path, SAMPLES_BYTES_MAX);
-    let text = text.map_err(|error| CommandError::Other(error.to_string()))?;
-    let samples = Samples::parse(&shown, &text);
-    let samples = samples.map_err(|error| CommandError::Other(error.to_string()))?;
-    Ok(Arc::new(samples))
+    let text = read_text(path, SAMPLES_BYTES_MAX)?;
+    Ok(Arc::new(Samples::parse(&shown, &text)?))
 }
 
 #[cfg(test)]

@@ -9,34 +9,13 @@ use plimsoll_daemon::control::client::{Client, ClientError};
 use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::state::State;
 use plimsoll_engine::runtime::{RUNTIME_VARIABLE, RuntimeFolder};
-use thiserror::Error;
 
-use crate::error::CommandError;
+use crate::error::Unanswered;
 
 /// Runtime folder of the system daemon.
 const SYSTEM_FOLDER: &str = "/run/plimsoll";
 /// Time limit for an answer before an error is shown.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-
-/// Reason why there is no state.
-#[derive(Debug, Error)]
-pub enum Unanswered {
-    /// No daemon listens.
-    #[error("no daemon listens at {}", .0.display())]
-    Nobody(PathBuf),
-    /// The connection failed, or the answer is invalid.
-    #[error(transparent)]
-    Failed(#[from] ClientError),
-    /// The answer is an error.
-    #[error("the daemon answers: {0}")]
-    Refused(String),
-}
-
-impl From<Unanswered> for CommandError {
-    fn from(unanswered: Unanswered) -> Self {
-        Self::Other(unanswered.to_string())
-    }
-}
 
 /// A connection to the daemon, if there is one.
 pub struct Connection {

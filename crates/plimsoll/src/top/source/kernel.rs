@@ -96,8 +96,7 @@ impl Kernel {
             Busy::Ticks => {
                 let text =
                     fs::read_to_string("/proc/stat").map_err(CommandError::io("/proc/stat"))?;
-                let no_line = || CommandError::Other("/proc/stat: no line of all CPUs".into());
-                self.busy_usec = busy_ticks(&text).ok_or_else(no_line)? * TICK_USEC;
+                self.busy_usec = busy_ticks(&text).ok_or(CommandError::NoCpuLine)? * TICK_USEC;
             }
         }
         Ok(())
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_is_there_without_an_owner() {
+    fn machine_is_shown_without_an_owner() {
         let mut kernel = Kernel::new();
         let first = kernel.state().unwrap();
         let second = kernel.state().unwrap();

@@ -8,8 +8,8 @@ use plimsoll_engine::enforcer::TaskRates;
 use plimsoll_engine::runtime::RuntimeFolder;
 use serde::Serialize;
 
-use crate::error::Result;
-use daemon::{Connection, Unanswered};
+use crate::error::{Result, Unanswered};
+use daemon::Connection;
 use kernel::Kernel;
 
 /// Source of a state.

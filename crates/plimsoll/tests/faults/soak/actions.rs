@@ -1,4 +1,4 @@
-//! What is done at random.
+//! Random actions of the soak test.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -15,13 +15,13 @@ use super::{Run, Soak};
 use crate::common::{binary, ms, patience, wait_until};
 use crate::rig::{SHORT, kill_all, members, set_attribute};
 
-/// No more of these at a time.
+/// Bound of their number at a time.
 const MEMBERS_MAX: usize = 4;
 const RUNS_MAX: usize = 4;
 
 type Action = (&'static str, u64, fn(&mut Soak<'_>));
 
-/// With how often each comes, against the others.
+/// Actions with their relative frequencies.
 const ACTIONS: [Action; 17] = [
     ("create or delete a cgroup", 30, |soak| {
         soak.touch_a_cgroup()
@@ -48,7 +48,7 @@ const ACTIONS: [Action; 17] = [
 ];
 
 impl Soak<'_> {
-    /// One action at random.
+    /// Performs a random action.
     pub fn act(&mut self) {
         let total = ACTIONS.iter().map(|(_, weight, _)| weight).sum();
         let mut chosen = self.random.within(0..total);
@@ -62,7 +62,7 @@ impl Soak<'_> {
         act(self);
     }
 
-    /// What others do, whether a daemon is there or not.
+    /// Actions of other programs, with or without a daemon.
     fn act_of_others(&mut self) {
         match self.random.within(0..4) {
             0 | 1 => self.touch_a_cgroup(),
@@ -204,7 +204,7 @@ impl Soak<'_> {
         self.daemon.write(&text);
     }
 
-    /// Other rules; some are left out.
+    /// Changes the groups of the file; omits some.
     fn choose_rules(&mut self) {
         let choices: [(&str, &[&str]); 4] = [
             (
@@ -271,7 +271,7 @@ impl Soak<'_> {
         self.tell("bad reload".into());
     }
 
-    /// A target of `set` with knobs that go with whatever the rules say.
+    /// A target of `set` with knobs that do not conflict with the file.
     fn some_target(&mut self) -> Option<(String, Knobs)> {
         if self.random.chance(50) {
             let (_, rule) = *self.random.of(&KINDS);
@@ -296,7 +296,7 @@ impl Soak<'_> {
         target.starts_with('/') || self.model.rules.contains_key(target)
     }
 
-    /// Returns whether something was set.
+    /// Returns whether a knob was set.
     fn try_set(&mut self) -> bool {
         let Some((target, knobs)) = self.some_target() else {
             return false;
@@ -386,7 +386,7 @@ impl Soak<'_> {
         }
     }
 
-    /// What it runs ends; so it does.
+    /// The command ends, so the group ends.
     pub fn end_run(&mut self, run: Run) {
         let name = run.name.clone();
         wait_until("its command is in its group", SHORT, || {
@@ -457,7 +457,7 @@ impl Soak<'_> {
         }
         self.daemon.wait_until_it_answers();
         if was_set {
-            // From now on it outlives a kill.
+            // From now on it survives a kill.
             wait_until("what was set is written down", SHORT, || {
                 let problems = self.daemon.state().daemon.problems.join("\n");
                 !problems.contains("outlive")

@@ -1,4 +1,4 @@
-//! All faults at random, for as long as is asked for.
+//! All faults at random, for a given time.
 //!
 //! `PLIMSOLL_SOAK_SECONDS` says how long (30 s, and 20 minutes with `make
 //! soak`), `PLIMSOLL_SEED` repeats a sequence; not its timing, which is the
@@ -21,13 +21,13 @@ use crate::common::{Host, Running, ms, native_or_vm, patience};
 use crate::rig::{AttributesTurn, Daemon, Sleeper, is_in, kill_all, members, own_group, quota_us};
 
 const SECONDS_VARIABLE: &str = "PLIMSOLL_SOAK_SECONDS";
-/// Between two looks at everything.
+/// Interval between complete checks.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(7);
-/// So many between two lines about them.
+/// Number of actions between two lines of progress.
 const CHECKPOINTS_TOLD: u64 = 8;
-/// What failed for want of room is tried again after a while.
+/// Time until failures by a full disk are retried.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
-/// So many of the last actions are told when something fails.
+/// Number of the last actions that are printed after a failure.
 const TOLD: usize = 40;
 /// The quota of each command of `run`.
 const RUN_QUOTA_US: i64 = 40_000;
@@ -48,7 +48,7 @@ struct Soak<'h> {
     model: Model,
     sleeper: Sleeper,
     home: CpuGroup,
-    /// Processes that the group of processes claims, and others in the VM.
+    /// Processes that the group of processes matches, and others in the VM.
     members: Vec<Running>,
     runs: Vec<Run>,
     nr_runs: u64,
@@ -76,7 +76,7 @@ impl<'h> Soak<'h> {
         self.log.push(format!("{at:9.3} {what}"));
     }
 
-    /// Everything that is not as it has to be.
+    /// Lists all deviations from the model.
     fn problems(&self) -> Vec<String> {
         let mut problems = self.model.problems();
         for member in &self.members {
@@ -113,7 +113,7 @@ impl<'h> Soak<'h> {
         problems
     }
 
-    /// All faults are over: everything has to become as the policy says.
+    /// Checks, without faults, that everything converges to the policy.
     fn checkpoint(&mut self) {
         self.tell("checkpoint".into());
         let start = Instant::now();
@@ -145,7 +145,7 @@ impl<'h> Soak<'h> {
         self.nr_checkpoints += 1;
     }
 
-    /// Now and then, for whoever watches.
+    /// Prints the progress occasionally.
     fn print_progress(&self) {
         if self.nr_checkpoints.is_multiple_of(CHECKPOINTS_TOLD) {
             let seconds = self.started.elapsed().as_secs();
@@ -158,7 +158,7 @@ impl<'h> Soak<'h> {
         }
     }
 
-    /// Ends what was started, stops, and compares with what was before.
+    /// Ends all processes, stops the daemon, and compares with the state before.
     fn end(&mut self) {
         for run in std::mem::take(&mut self.runs) {
             self.end_run(run);
@@ -180,7 +180,7 @@ impl<'h> Soak<'h> {
     }
 }
 
-/// What the file says at first.
+/// Initial groups of the file.
 fn first_rules() -> BTreeMap<String, Knobs> {
     let rules = [
         ("quota", r#"{"quota": "20ms/100ms", "weight": "50"}"#),
@@ -192,7 +192,7 @@ fn first_rules() -> BTreeMap<String, Knobs> {
     rules.into_iter().collect()
 }
 
-/// One cgroup of each kind that is there all the time, with values of its own.
+/// A permanent cgroup of each kind, with values of its own.
 fn permanent(host: &mut Host) -> Vec<Slot> {
     let mut slots = Vec::new();
     for (kind, quota, weight) in [
@@ -216,7 +216,7 @@ fn duration() -> Duration {
 }
 
 #[test]
-fn after_all_faults_every_knob_is_as_the_policy_says_and_in_the_end_as_before() {
+fn knobs_match_the_policy_after_random_faults_and_are_restored_at_the_end() {
     let random = Random::of_this_run("soak");
     let mut host = Host::shared();
     let _turn = AttributesTurn::take();

@@ -1,5 +1,4 @@
-//! What each knob has to be, worked out from what was done, and not from what
-//! the daemon says.
+//! Model of the soak test: derives each knob from the actions, not from the daemon's state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,18 +12,18 @@ use crate::rig::{is_idle, of_cgroup, rule, shown};
 /// The name of the group of processes.
 pub const WORK: &str = "work";
 
-/// What the names of cgroups begin with, and the rule that claims them.
+/// Kinds of cgroups by prefix of the name, with their group of the file.
 pub const KINDS: [(&str, &str); 4] = [("q", "quota"), ("b", "batch"), ("c", "cap"), ("m", "main")];
 
-/// One cgroup, there or not.
+/// A cgroup, which may not exist.
 pub struct Slot {
     pub group: CpuGroup,
-    /// `q`, `b`, `c`, `m`, or `n`, which no rule claims.
+    /// `q`, `b`, `c`, `m`, or `n`, which no group matches.
     pub kind: String,
-    /// It was there before the daemon, and stays.
+    /// It exists since before the daemon, and stays.
     pub is_permanent: bool,
     pub is_there: bool,
-    /// Attributes with a sound value.
+    /// Attributes with a valid value.
     pub attributes: BTreeMap<String, String>,
     found: (Bandwidth, u32),
 }
@@ -41,7 +40,7 @@ impl Slot {
         }
     }
 
-    /// One that is there for good, as it is now.
+    /// A permanent cgroup with its present values.
     pub fn permanent(group: CpuGroup) -> Self {
         let name = group.path().file_name().unwrap().to_string_lossy();
         Self {
@@ -72,7 +71,7 @@ impl Slot {
         serde_json::from_value(serde_json::Value::Object(pairs.collect())).unwrap()
     }
 
-    /// Whether it is as it was found.
+    /// Returns whether it has its initial values.
     pub fn problem_when_put_back(&self) -> Option<String> {
         let expected = Expected {
             bandwidth: Some(self.found.0),
@@ -83,10 +82,10 @@ impl Slot {
     }
 }
 
-/// What the kernel's files of a cgroup have to hold.
+/// Expected contents of a cgroup's kernel files.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Expected {
-    /// `None`: the headroom controller's, which changes it all the time.
+    /// `None`: the headroom controller changes it.
     pub bandwidth: Option<Bandwidth>,
     is_idle: bool,
     /// `None`: an idle cgroup has none.
@@ -94,7 +93,7 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// What differs, in words; `None`: nothing.
+    /// Describes the difference; `None`: there is none.
     pub fn differs_from(&self, group: &CpuGroup) -> Option<String> {
         let Ok(now) = group.read_cpu_max().map(Bandwidth::from) else {
             return Some(format!("{} is not there", shown(group)));
@@ -121,14 +120,14 @@ impl Expected {
     }
 }
 
-/// Everything that was asked.
+/// All requests so far.
 pub struct Model {
     pub slots: Vec<Slot>,
     /// Of the file, by name.
     pub rules: BTreeMap<String, Knobs>,
     /// Whether the file has the group of processes.
     pub has_work: bool,
-    /// What was `set`, by rule or path.
+    /// Knobs of `set`, by group or path.
     pub overrides: BTreeMap<String, Knobs>,
 }
 
@@ -136,7 +135,7 @@ pub fn knobs(json: &str) -> Knobs {
     serde_json::from_str(json).unwrap()
 }
 
-/// A cap as the kernel gets it.
+/// A cap as written to the kernel.
 fn cap_bandwidth(permille: u32) -> Bandwidth {
     let period_ms = if permille >= 500 { 20 } else { 10 };
     Bandwidth {
@@ -177,7 +176,7 @@ impl Model {
         text
     }
 
-    /// What is asked of a cgroup; `None`: nothing.
+    /// Knobs requested for a cgroup; `None`: none.
     fn asked(&self, slot: &Slot) -> Option<Knobs> {
         let rule = slot.rule().filter(|rule| self.rules.contains_key(*rule));
         let of_rule = rule.map(|rule| self.rules[rule].clone());
@@ -194,7 +193,7 @@ impl Model {
         self.slots.iter().filter(|slot| slot.is_there)
     }
 
-    /// Whether batch groups have to leave room.
+    /// Returns whether headroom is in force.
     fn is_room_demanded(&self) -> bool {
         self.there()
             .filter_map(|slot| self.asked(slot))
@@ -202,7 +201,7 @@ impl Model {
             .any(|headroom| headroom != Headroom::Share(0))
     }
 
-    /// What a cgroup has to be.
+    /// Expected state of a cgroup.
     pub fn expected(&self, slot: &Slot) -> Expected {
         let asked = self.asked(slot).unwrap_or_default();
         let is_batch = asked.class == Some(Class::Batch);
@@ -221,19 +220,19 @@ impl Model {
         }
     }
 
-    /// Whether its quota is one that the policy names.
+    /// Returns whether the policy contains its quota.
     pub fn is_limit_asked(&self, slot: &Slot) -> bool {
         let asked = self.asked(slot).unwrap_or_default();
         asked.quota.is_some() || asked.cap.is_some()
     }
 
-    /// The groups that the daemon has to have of cgroups.
+    /// Expected groups of the daemon.
     pub fn names(&self) -> BTreeSet<String> {
         let asked = self.there().filter(|slot| self.asked(slot).is_some());
         asked.map(Slot::name).collect()
     }
 
-    /// What is not as it has to be.
+    /// Lists deviations.
     pub fn problems(&self) -> Vec<String> {
         let differs = |slot| self.expected(slot).differs_from(&slot.group);
         self.there().filter_map(differs).collect()

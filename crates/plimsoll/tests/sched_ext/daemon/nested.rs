@@ -1,4 +1,4 @@
-//! Groups of the daemon inside one another, which come and go by themselves.
+//! Nested groups of the daemon, which start and end separately.
 
 use std::thread;
 
@@ -11,7 +11,7 @@ use crate::daemon_rig::{Daemon, of_cgroup, rule, shown};
 use crate::rig::{are_scheduled, assert_quotas, rig};
 
 #[test]
-fn a_cgroup_is_inside_one_that_comes_later_and_not_in_what_has_its_place_after_it() {
+fn nested_cgroup_belongs_to_a_later_parent_but_not_to_its_successor() {
     let mut rig = rig();
     let outer = rig.host.group("outer");
     outer.enable_children().unwrap();
@@ -32,7 +32,7 @@ fn a_cgroup_is_inside_one_that_comes_later_and_not_in_what_has_its_place_after_i
     expect("a quota of 40 % alone", &[&inner], &[40.0]);
     daemon.reload_with(&(of(&inner, 40) + &of(&outer, 20)));
     expect("inside a group with 20 %", &[&inner], &[20.0]);
-    // The other gets the place of the one that has gone.
+    // The other cgroup takes the path of the removed one.
     daemon.reload_with(&of(&inner, 40));
     assert!(are_scheduled(&tasks_below(&inner)), "no gap is left");
     daemon.reload_with(&(of(&inner, 40) + &of(&other, 10)));
@@ -46,7 +46,7 @@ fn a_cgroup_is_inside_one_that_comes_later_and_not_in_what_has_its_place_after_i
 }
 
 #[test]
-fn a_task_of_a_nested_group_keeps_its_policy_whichever_group_goes() {
+fn task_of_a_nested_group_keeps_its_policy_when_either_group_ends() {
     let mut rig = rig();
     let outer = rig.host.group("outer");
     outer.enable_children().unwrap();
@@ -62,7 +62,7 @@ fn a_task_of_a_nested_group_keeps_its_policy_whichever_group_goes() {
         wait_until_scheduled(&daemon, &inner);
         daemon.reload_with(&of(stays));
         wait_until_scheduled(&daemon, &inner);
-        // Whoever would take it for another's has looked.
+        // A wrong identification would have happened by now.
         thread::sleep(ms(500));
         daemon.stop();
         let policy = tasks::policy_number(sleeper.pid());

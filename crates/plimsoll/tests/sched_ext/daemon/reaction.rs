@@ -1,4 +1,4 @@
-//! How soon batch cgroups of others make room for a main group, through the daemon.
+//! Reaction of foreign batch cgroups to a service under a daemon.
 
 use plimsoll_cgroupfs::CpuGroup;
 
@@ -11,16 +11,16 @@ use crate::daemon_rig::{Daemon, SHORT};
 use crate::rig::{all_cpus, burners, rig};
 
 #[test]
-fn batch_cgroups_make_room_within_5_ms_and_come_back_within_100_ms() {
+fn batch_cgroups_yield_within_5_ms_and_resume_within_100_ms() {
     reaction(0);
 }
 
 #[test]
-fn batch_cgroups_make_room_within_5_ms_beside_200_others() {
+fn batch_cgroups_yield_within_5_ms_beside_200_others() {
     reaction(200);
 }
 
-/// The daemon has so many other batch groups, in which nothing runs.
+/// Number of idle batch groups of the daemon.
 fn reaction(others: usize) {
     let mut rig = rig();
     let cpus = nr_cpus();

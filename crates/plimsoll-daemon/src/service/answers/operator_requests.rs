@@ -1,0 +1,74 @@
+//! Requests of operators that concern the whole service.
+
+use plimsoll_engine::undo::UndoReport;
+
+use super::super::Service;
+use super::targets::Refused;
+use crate::config::PROCESS_GROUP;
+use crate::control::protocol::Answer;
+
+impl Service {
+    /// Removes all knobs that were `set`. An owner with a configuration file keeps them.
+    pub(super) fn forget_sets(&mut self) -> Answer {
+        let mut report = UndoReport::default();
+        if !self.file.is_present() {
+            let names = self.requests.commands().map(|(name, _)| name);
+            let of_processes = names.filter(|name| name.starts_with(PROCESS_GROUP));
+            let of_processes: Vec<String> = of_processes.cloned().collect();
+            for name in &of_processes {
+                self.end_command(name);
+            }
+            let overrides = self.requests.take_overrides();
+            self.save_requests();
+            for name in overrides.into_iter().chain(of_processes) {
+                self.table.set_desired(&name, None);
+                report.problems.extend(self.take_away(&name).problems);
+                report.undone.push(name);
+            }
+            if self.requests.is_burst_off() {
+                self.allow_burst(true);
+                report.undone.push("burst-enabled".into());
+            }
+        }
+        let UndoReport { undone, problems } = report;
+        Answer::Restored { undone, problems }
+    }
+
+    pub(super) fn answer_reload(&mut self) -> Result<Answer, Refused> {
+        if !self.file.is_present() {
+            return Err(
+                "reload: this owner has no configuration file; `plimsoll daemon` reads one".into(),
+            );
+        }
+        let warnings = self.reload()?;
+        Ok(Answer::Reloaded {
+            config: self.file.path().to_owned(),
+            rules: self.config().rules.len(),
+            groups: self.table.len(),
+            warnings,
+        })
+    }
+
+    fn allow_burst(&mut self, enabled: bool) {
+        let was_enabled = self.burst_enabled();
+        self.requests.set_burst_off(!enabled);
+        self.save_requests();
+        if self.burst_enabled() != was_enabled {
+            self.table.mark_all_pending();
+            self.reconcile();
+        }
+    }
+
+    pub(super) fn switch_burst(&mut self, enabled: bool) -> Answer {
+        self.allow_burst(enabled);
+        let file = self.file.path().display();
+        let still_off = format!("bursts stay off: {file} says burst-enabled = false");
+        Answer::Groups {
+            groups: Vec::new(),
+            warnings: (enabled && !self.burst_enabled())
+                .then_some(still_off)
+                .into_iter()
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! `set` and `reset`.
+
+use plimsoll_engine::knobs::Knobs;
+
+use super::super::Service;
+use super::super::command::Command;
+use super::super::desired::Desired;
+use super::targets::{Found, Refused, group_of, one_line};
+use crate::control::authority;
+use crate::control::peer::Peer;
+use crate::control::protocol::{Answer, Request, Set};
+
+impl Service {
+    pub(super) fn set(
+        &mut self,
+        peer: &Peer,
+        request: &Request,
+        set: &Set,
+    ) -> Result<Answer, Refused> {
+        if set.knobs.is_empty() {
+            return Err("set: no knob is given".into());
+        }
+        let found = self.find(&set.target)?;
+        authority::check(peer, request, &self.facts(peer, &found)).map_err(one_line)?;
+        match &found {
+            Found::Process(process) => {
+                let name = group_of(process.pid);
+                let command = Command {
+                    pid: process.pid,
+                    start_time: process.started,
+                    uid: process.owner.unwrap_or(0),
+                    subject: format!("pid {}", process.pid),
+                    knobs: set.knobs.clone(),
+                    bound: if process.owner == Some(peer.uid) {
+                        Knobs::default()
+                    } else {
+                        set.knobs.clone()
+                    },
+                    best_effort: set.choice.best_effort,
+                    scheduler: self.choose(peer, &set.knobs, set.choice)?,
+                    folder: Default::default(),
+                    members: Vec::new(),
+                };
+                self.begin(&name, command, set.choice.dry_run)
+            }
+            Found::Command(name) => self.set_command(peer, name, set),
+            Found::Rule(key) | Found::Cgroup(key) => self.set_override(peer, &found, key, set),
+        }
+    }
+
+    fn set_command(&mut self, peer: &Peer, name: &str, set: &Set) -> Result<Answer, Refused> {
+        let before = self.requests.command(name).cloned();
+        let before = before.ok_or(format!("{name}: no such group"))?;
+        let mut command = before.clone();
+        command.knobs = command.knobs.overlaid(&set.knobs);
+        if peer.uid != command.uid {
+            command.bound = command.bound.overlaid(&set.knobs);
+        }
+        command.best_effort |= set.choice.best_effort;
+        command.scheduler = self.choose_again(name, command.scheduler, set.choice)?;
+        if set.choice.dry_run {
+            return self.planned(name, &self.desired_of_command(name, &command));
+        }
+        self.begin_command(name, command);
+        self.reconcile();
+        if let Some(problem) = self.table.failure(name) {
+            self.begin_command(name, before);
+            self.reconcile();
+            return Err(problem);
+        }
+        self.save_requests();
+        let names = [name.to_owned()];
+        self.end_respect(&names);
+        Ok(self.groups_now(&names))
+    }
+
+    fn set_override(
+        &mut self,
+        peer: &Peer,
+        found: &Found,
+        key: &str,
+        set: &Set,
+    ) -> Result<Answer, Refused> {
+        let before = self.requests.override_of(key).cloned();
+        let mut after = before.clone().unwrap_or_default();
+        after.knobs = after.knobs.overlaid(&set.knobs);
+        after.best_effort |= set.choice.best_effort;
+        after.scheduler = match &before {
+            Some(before) => self.choose_again(key, before.scheduler, set.choice)?,
+            None => self.choose(peer, &after.knobs, set.choice)?,
+        };
+        self.requests.put_override(key, Some(after));
+        if set.choice.dry_run {
+            let desired = self.desired_of(found);
+            self.requests.put_override(key, before);
+            let desired = desired.ok_or(format!("{key}: cannot be in a group"))?;
+            return self.planned(key, &desired);
+        }
+        self.request_found(found);
+        self.reconcile();
+        let names = self.names_of(found);
+        // A cgroup of the group that is removed meanwhile is no failure.
+        let is_meant = |name: &&String| *name == key || self.is_there(name);
+        let mut failures = names.iter().filter(is_meant);
+        let problem = failures.find_map(|name| self.table.failure(name));
+        if let Some(problem) = problem {
+            self.requests.put_override(key, before);
+            self.request_found(found);
+            self.reconcile();
+            return Err(problem);
+        }
+        self.save_requests();
+        self.end_respect(&names);
+        Ok(self.groups_now(&names))
+    }
+
+    /// Whether the cgroup of a group is there; that of an own group always is.
+    fn is_there(&self, name: &str) -> bool {
+        !name.starts_with('/') || self.folder_exists(name)
+    }
+
+    /// The desired state of a group of the file, or of a foreign cgroup.
+    fn desired_of(&self, found: &Found) -> Option<Desired> {
+        match found {
+            Found::Cgroup(path) => self.desired_of_cgroup(path),
+            Found::Rule(name) => Some(self.desired_of_rule(self.file.rule(name)?)),
+            _ => None,
+        }
+    }
+
+    /// Updates the desired state of all groups that an override concerns. Attributes are read
+    /// again: whether they are valid depends on the knobs beside them.
+    fn request_found(&mut self, found: &Found) {
+        match found {
+            Found::Cgroup(path) => self.read_cgroup(path),
+            Found::Rule(_) => {
+                self.request_process_groups();
+                for name in self.names_of(found) {
+                    if name.starts_with('/') {
+                        self.read_cgroup(&name);
+                    }
+                }
+            }
+            _ => (),
+        }
+    }
+
+    pub(super) fn reset(
+        &mut self,
+        peer: &Peer,
+        request: &Request,
+        target: &str,
+    ) -> Result<Answer, Refused> {
+        let found = self.find(target).or_else(|refused| {
+            // The override of a cgroup that was removed would apply to the next one with its
+            // path.
+            let was_set = self.requests.override_of(target).is_some();
+            was_set
+                .then(|| Found::Cgroup(target.to_owned()))
+                .ok_or(refused)
+        })?;
+        authority::check(peer, request, &self.facts(peer, &found)).map_err(one_line)?;
+        let key = match &found {
+            Found::Rule(key) | Found::Cgroup(key) => key.clone(),
+            // The group of a process ends with its knobs.
+            Found::Command(name) if *name == group_of(self.first_process(name)) => {
+                self.end_command(name);
+                self.reconcile();
+                return Ok(self.groups_now(&[]));
+            }
+            _ => return Err(format!("{target}: nothing was `set` for it")),
+        };
+        if !self.requests.put_override(&key, None) {
+            return Err(format!("{target}: nothing was `set` for it"));
+        }
+        let mut names = self.names_of(&found);
+        if names.iter().any(|name| self.table.get(name).is_some()) {
+            self.request_found(&found);
+            self.reconcile();
+        }
+        names.retain(|name| self.table.get(name).is_some());
+        self.save_requests();
+        self.end_respect(&names);
+        Ok(self.groups_now(&names))
+    }
+
+    fn first_process(&self, name: &str) -> i32 {
+        let command = self.requests.command(name);
+        command.map_or(0, |command| command.pid)
+    }
+}

@@ -1,0 +1,80 @@
+//! Present and planned groups.
+
+use super::super::Service;
+use super::super::desired::Desired;
+use super::super::parts::shown;
+use super::targets::{Refused, one_line};
+use crate::control::protocol::Answer;
+use crate::state::{Group, Origin};
+
+impl Service {
+    pub(super) fn show(&mut self, target: Option<&str>, details: bool) -> Result<Answer, Refused> {
+        let Some(target) = target else {
+            return Ok(Answer::State(Box::new(self.state(None, details))));
+        };
+        let found = self.find(target)?;
+        let mut names = self.names_of(&found);
+        names.retain(|name| self.table.get(name).is_some());
+        Ok(Answer::State(Box::new(self.state(Some(&names), details))))
+    }
+
+    pub(super) fn show_tasks(&mut self, target: &str) -> Result<Answer, Refused> {
+        let found = self.find(target)?;
+        let mut names = self.names_of(&found);
+        names.retain(|name| self.table.get(name).is_some());
+        if names.len() > 1 {
+            let several = names.len();
+            return Err(format!(
+                "{target}: has {several} groups; tasks are shown of one, such as {}",
+                names[0]
+            ));
+        }
+        let mut state = self.state(Some(&names), true);
+        for group in &mut state.groups {
+            let rates = self.enforcement.enforcer().task_rates(&group.name);
+            if let Some(sample) = &mut group.statistics {
+                sample.task_rates = rates.ok().flatten();
+            }
+        }
+        Ok(Answer::State(Box::new(state)))
+    }
+
+    /// Answers with groups as they are now.
+    pub(super) fn groups_now(&self, names: &[String]) -> Answer {
+        let groups = self.groups(names, true);
+        let problems = groups.iter().filter_map(|group| group.problem.clone());
+        let desired_states = names.iter().filter_map(|name| self.table.desired(name));
+        let demand = self.table.demand();
+        let planned = desired_states.filter_map(|it| self.enforcement.plan(it, demand).ok());
+        let mut warnings: Vec<String> = planned.flat_map(|planned| planned.plan.warnings).collect();
+        warnings.extend(problems);
+        warnings.dedup();
+        Answer::Groups { groups, warnings }
+    }
+
+    /// Answers a dry run: the group as it would be, with its plan.
+    pub(super) fn planned(&self, name: &str, desired: &Desired) -> Result<Answer, Refused> {
+        let planned = self.enforcement.plan(desired, self.table.demand());
+        let planned = planned.map_err(one_line)?;
+        let group = Group {
+            name: name.to_owned(),
+            group: desired.group.clone(),
+            origin: Origin::CommandLine,
+            subject: desired.subject.clone(),
+            knobs: planned.knobs,
+            enforcer: desired.enforcer(),
+            plan: shown(&planned.plan, name),
+            problem: planned.loss.clone(),
+            ..Group::default()
+        };
+        Ok(Answer::Groups {
+            groups: vec![group],
+            warnings: planned
+                .plan
+                .warnings
+                .into_iter()
+                .chain(planned.loss)
+                .collect(),
+        })
+    }
+}

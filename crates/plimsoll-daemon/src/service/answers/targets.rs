@@ -1,0 +1,120 @@
+//! The group, cgroup or process that a client names.
+
+use std::path::Path;
+
+use plimsoll_engine::own_groups;
+
+use super::super::Service;
+use super::super::desired::GroupKind;
+use crate::config::PROCESS_GROUP;
+use crate::control::target::Process;
+use crate::processes;
+
+/// Target of a request.
+pub(super) enum Found {
+    /// A group of the file.
+    Rule(String),
+    /// A foreign cgroup, by its path with a `/` in front.
+    Cgroup(String),
+    /// The group of a command or of a process.
+    Command(String),
+    /// A process without a group of its own.
+    Process(Process),
+}
+
+/// Refusal of a request: one line for people.
+pub(super) type Refused = String;
+
+pub(super) fn one_line(error: impl std::fmt::Display) -> Refused {
+    error.to_string()
+}
+
+/// Name of the group of a single process.
+pub(super) fn group_of(pid: i32) -> String {
+    format!("{PROCESS_GROUP}{pid}")
+}
+
+impl Service {
+    /// Finds the target that a client names.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub(super) fn find(&self, name: &str) -> Result<Found, Refused> {
+        if let Ok(pid) = name.parse::<i32>() {
+            // The pid may have been reused while children of the first process still run.
+            let own = self.requests.command(&group_of(pid));
+            if own.is_some_and(|command| command.pid == pid && command.lives()) {
+                return Ok(Found::Command(group_of(pid)));
+            }
+            let process = Process::read(pid).ok_or(format!("{name}: no such process"))?;
+            return Ok(Found::Process(process));
+        }
+        if self.requests.command(name).is_some() {
+            return Ok(Found::Command(name.to_owned()));
+        }
+        if self.file.rule(name).is_some() {
+            return Ok(Found::Rule(name.to_owned()));
+        }
+        let no_such = || format!("{name}: no such group, cgroup or process");
+        if !name.starts_with('/') {
+            return Err(no_such());
+        }
+        if name.trim_matches('/').is_empty() {
+            return Err(format!("{name}: is the root, which has no limits"));
+        }
+        let path = self.hierarchy.resolve(name).map_err(|_| no_such())?;
+        let path = Path::new("/").join(path);
+        if own_groups::is_own(&self.hierarchy, &path) {
+            return self.group_at(&path).ok_or_else(no_such);
+        }
+        let path = path.to_str().ok_or_else(no_such)?.to_owned();
+        if path == "/" {
+            return Err(format!("{name}: is the root, which has no limits"));
+        }
+        Ok(Found::Cgroup(path))
+    }
+
+    /// The own group whose cgroup is at, or above, a path.
+    fn group_at(&self, path: &Path) -> Option<Found> {
+        let enforcer = self.enforcement.enforcer();
+        let own = self.table.entries().filter_map(|(name, entry)| {
+            let desired = entry.desired.as_ref()?;
+            (desired.kind != GroupKind::Foreign).then_some((name, desired))
+        });
+        for (name, desired) in own {
+            let shown = enforcer.shown_path(name);
+            if shown.is_ok_and(|shown| path.starts_with(shown)) {
+                return Some(match desired.kind {
+                    GroupKind::Processes => Found::Rule(name.clone()),
+                    _ => Found::Command(name.clone()),
+                });
+            }
+        }
+        None
+    }
+
+    /// The names of a target in the group table.
+    pub(super) fn names_of(&self, found: &Found) -> Vec<String> {
+        match found {
+            Found::Command(name) => vec![name.clone()],
+            Found::Cgroup(path) => vec![path.clone()],
+            Found::Rule(rule) => self.table.names_of_rule(rule),
+            Found::Process(process) => self.names_of_process(process.pid),
+        }
+    }
+
+    /// The group of a process's cgroup.
+    pub(super) fn names_of_process(&self, pid: i32) -> Vec<String> {
+        let Some(found) = processes::look(&self.hierarchy, pid) else {
+            return Vec::new();
+        };
+        let path = Path::new(&found.process.cgroup);
+        if own_groups::is_own(&self.hierarchy, path) {
+            let found = self.group_at(path);
+            return found.map_or_else(Vec::new, |found| self.names_of(&found));
+        }
+        let above = path.ancestors().filter_map(Path::to_str);
+        let names = above.filter(|path| self.table.get(path).is_some());
+        names.take(1).map(str::to_owned).collect()
+    }
+}

@@ -1,0 +1,77 @@
+//! Audits: comparing the kernel files of groups with the values that were written.
+
+use std::time::Instant;
+
+use super::Service;
+
+impl Service {
+    /// Audits the groups to whose kernel files another process wrote.
+    pub(super) fn audit_due(&mut self) {
+        for name in self.external.due_groups(Instant::now()) {
+            self.audit(&name);
+        }
+    }
+
+    /// Audits all of them now, also those whose events are not read yet.
+    pub(super) fn audit_all(&mut self) {
+        self.follow_cgroups_now();
+        for name in self.external.pending_groups() {
+            self.audit(&name);
+        }
+    }
+
+    fn audit(&mut self, name: &str) {
+        self.external.audited(name);
+        if !self.table.is_applied(name) {
+            return;
+        }
+        let found = self.enforcement.enforcer().audit(name).unwrap_or_default();
+        self.notices.counters.foreign_changes += found.len() as u64;
+        let enforce = self.config().enforce;
+        for change in &found {
+            let reaction = if enforce {
+                "it is written again"
+            } else {
+                "it stays until the next change of ours"
+            };
+            let text = format!("{change}; {reaction}");
+            self.notices.log.warning("external change", &text);
+        }
+        if found.is_empty() {
+            return;
+        }
+        if enforce {
+            self.rewrite(name);
+        } else {
+            self.external.respect(name);
+        }
+    }
+
+    /// Rewrites the external values of some groups: an explicit change of a group ends the
+    /// respect for them, also where its desired state is the same as before.
+    pub(super) fn end_respect(&mut self, names: &[String]) {
+        for name in names {
+            self.audit(name);
+            if self.external.end_respect(name) {
+                self.rewrite(name);
+            }
+        }
+    }
+
+    /// The same for all groups with external values.
+    pub(super) fn end_all_respect(&mut self) {
+        for name in self.external.take_respected() {
+            self.rewrite(&name);
+        }
+    }
+
+    fn rewrite(&mut self, name: &str) {
+        if !self.table.is_applied(name) {
+            return;
+        }
+        let again = self.enforcement.enforcer().reapply(name);
+        if let Err(error) = again {
+            self.notices.log.error("apply", &format!("{name}: {error}"));
+        }
+    }
+}

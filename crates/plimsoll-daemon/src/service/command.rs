@@ -1,0 +1,88 @@
+//! Groups of commands and of single processes, as clients requested them.
+
+use std::path::PathBuf;
+
+use plimsoll_engine::host::SchedExt;
+use plimsoll_engine::knobs::Knobs;
+use serde::{Deserialize, Serialize};
+
+use super::desired::{Desired, GroupKind};
+use super::members::{is_this_process, lives, processes_below};
+use crate::control::target::Process;
+use crate::state::Origin;
+
+/// The weakest level of `setpriority(2)`.
+const NICE_MAX: i32 = 19;
+
+/// Group of a command or of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Command {
+    /// The first process.
+    pub pid: i32,
+    /// Its start time, which tells it from a later process with the same pid.
+    pub start_time: u64,
+    /// User that owns the group.
+    pub uid: u32,
+    /// Command line, for people.
+    pub subject: String,
+    pub knobs: Knobs,
+    /// Of these, the knobs that other users than the owner set.
+    #[serde(default)]
+    pub bound: Knobs,
+    #[serde(default)]
+    pub best_effort: bool,
+    /// The client's choice, where the owner of the machine leaves it to clients.
+    #[serde(default)]
+    pub scheduler: Option<SchedExt>,
+    /// Folder of its cgroup at the last write.
+    pub folder: PathBuf,
+    /// Members at the last clean stop, with their start times; after a kill they are read from
+    /// the folder.
+    #[serde(default)]
+    pub members: Vec<(i32, u64)>,
+}
+
+impl Command {
+    /// Whether its first process still runs.
+    pub fn lives(&self) -> bool {
+        lives((self.pid, self.start_time))
+    }
+
+    /// The highest nice level of its processes. Without processes the highest level that there
+    /// is: a user may not go below an unknown one.
+    pub fn nice(&self) -> i32 {
+        let processes = processes_below(&self.folder).into_iter();
+        let levels = processes.filter_map(|(pid, _)| Some(Process::read(pid)?.nice));
+        levels.max().unwrap_or(NICE_MAX)
+    }
+
+    /// The processes that run in its cgroup, or were there at the last clean stop.
+    pub fn running_members(&self) -> Vec<(i32, u64)> {
+        let mut members = processes_below(&self.folder);
+        members.extend(&self.members);
+        members.push((self.pid, self.start_time));
+        members.sort_unstable();
+        members.dedup();
+        // A command of the group may have started this owner, which has to stay unlimited.
+        members.retain(|member| lives(*member) && !is_this_process(member.0));
+        members
+    }
+
+    /// The desired state of its group.
+    pub fn desired(&self, name: &str) -> Desired {
+        Desired {
+            group: name.to_owned(),
+            origin: Origin::CommandLine,
+            kind: GroupKind::Command {
+                pid: self.pid,
+                start_time: self.start_time,
+                uid: self.uid,
+            },
+            knobs: self.knobs.clone(),
+            subject: self.subject.clone(),
+            best_effort: self.best_effort,
+            scheduler: self.scheduler,
+            overlap: None,
+        }
+    }
+}

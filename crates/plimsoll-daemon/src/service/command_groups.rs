@@ -1,0 +1,139 @@
+//! Groups of commands and of single processes: they end with their processes, and outlive a
+//! restart of the daemon.
+
+use std::path::Path;
+use std::time::Instant;
+
+use plimsoll_engine::own_groups;
+use plimsoll_engine::tasks;
+
+use super::Service;
+use super::command::Command;
+use super::members::{Members, is_this_process, lives};
+use crate::processes;
+
+impl Service {
+    /// Requests the groups of commands of an earlier daemon that still run.
+    pub(super) fn request_running_commands(&mut self, members: &Members) {
+        self.requests.retain_running(members);
+        self.request_commands();
+        self.save_requests();
+    }
+
+    /// Makes a group for a process, or changes the knobs of a present one.
+    pub(super) fn begin_command(&mut self, name: &str, command: Command) {
+        let desired = self.desired_of_command(name, &command);
+        self.table.set_desired(name, Some(desired));
+        self.requests.put_command(name, command);
+    }
+
+    pub(super) fn end_command(&mut self, name: &str) {
+        self.requests.remove_command(name);
+        self.table.set_desired(name, None);
+        self.save_requests();
+    }
+
+    /// Ends the groups that have been without processes for some time.
+    pub(super) fn end_empty_commands(&mut self) {
+        let now = Instant::now();
+        let names = self.requests.commands().map(|(name, _)| name.clone());
+        for name in names.collect::<Vec<String>>() {
+            let Some(entry) = self.table.get(&name) else {
+                continue;
+            };
+            let is_populated = match entry.applied {
+                // A group that was removed is empty.
+                Some(_) => self.is_populated(&name),
+                None => self.requests.command(&name).is_some_and(Command::lives),
+            };
+            if self.requests.has_ended(&name, is_populated, now) {
+                self.end_command(&name);
+            }
+        }
+    }
+
+    pub(super) fn is_populated(&self, name: &str) -> bool {
+        let populated = self.enforcement.enforcer().is_populated(name);
+        populated.unwrap_or(false)
+    }
+
+    /// Writes down the cgroups of commands: after a kill, members are found there.
+    pub(super) fn update_folders(&mut self) {
+        let enforcement = &self.enforcement;
+        let changed = self
+            .requests
+            .update_folders(|name| enforcement.folder_of(name));
+        if changed {
+            self.save_requests();
+        }
+    }
+
+    /// Writes down the members of the groups of commands, before the groups are undone.
+    pub(super) fn save_members(&mut self) {
+        if self.requests.commands().next().is_none() {
+            return;
+        }
+        self.update_folders();
+        for name in self.requests.update_members() {
+            self.table.set_desired(&name, None);
+        }
+        self.save_requests();
+    }
+
+    /// Moves members into their groups again.
+    pub(super) fn take_back_members(&mut self, members: &Members) {
+        for (name, members) in members {
+            if !self.table.is_applied(name) {
+                continue;
+            }
+            for member in members.iter().filter(|member| lives(**member)) {
+                self.take_back(name, member.0);
+            }
+        }
+    }
+
+    /// Makes the removed group of a command again, with its command and its descendants.
+    pub(super) fn take_back_command(&mut self, name: &str) {
+        let Some(first) = self.requests.command(name).map(|command| command.pid) else {
+            return;
+        };
+        self.apply_pending();
+        if self.table.is_applied(name) {
+            self.take_back(name, first);
+        }
+    }
+
+    /// Moves a process into its group, with the children that it started in no group.
+    pub(super) fn take_back(&mut self, name: &str, pid: i32) {
+        if is_this_process(pid) {
+            return;
+        }
+        if !self.is_member(name, pid) {
+            let added = self.enforcement.enforcer().add_process(name, pid);
+            if let Err(error) = added
+                && tasks::start_time(pid).is_some()
+            {
+                let text = format!("{name}: cannot take back process {pid}: {error}");
+                self.notices.log.error("member", &text);
+                return;
+            }
+        }
+        for child in processes::children(pid) {
+            let is_in_no_group = processes::look(&self.hierarchy, child).is_some_and(|found| {
+                !own_groups::is_own(&self.hierarchy, Path::new(&found.process.cgroup))
+            });
+            if is_in_no_group {
+                self.take_back(name, child);
+            }
+        }
+    }
+
+    fn is_member(&self, name: &str, pid: i32) -> bool {
+        let shown = self.enforcement.enforcer().shown_path(name);
+        let process = processes::look(&self.hierarchy, pid);
+        match (shown, process) {
+            (Ok(shown), Some(found)) => Path::new(&found.process.cgroup).starts_with(shown),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The service: the composition of its parts.
+
+use std::sync::Arc;
+
+use plimsoll_cgroupfs::Hierarchy;
+
+use super::handle::{Handle, Inbox};
+use super::parts::{
+    CgroupAttributes, ConfigFile, Enforcement, ExternalChanges, GroupTable, Lifetime, Notices,
+    ObservedCgroups, ObservedProcesses, Requests, UsageMeter,
+};
+use crate::config::Config;
+
+/// The owner of a cgroup tree: matches, merges and reconciles until it is stopped.
+pub struct Service {
+    pub(super) hierarchy: Arc<Hierarchy>,
+    pub(super) file: ConfigFile,
+    pub(super) attributes: CgroupAttributes,
+    pub(super) requests: Requests,
+    pub(super) cgroups: ObservedCgroups,
+    pub(super) external: ExternalChanges,
+    pub(super) processes: ObservedProcesses,
+    pub(super) table: GroupTable,
+    pub(super) enforcement: Enforcement,
+    pub(super) usage: UsageMeter,
+    pub(super) notices: Notices,
+    pub(super) inbox: Inbox,
+    pub(super) lifetime: Lifetime,
+}
+
+impl Service {
+    /// Sends requests to this service.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.inbox.handle()
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        self.file.config()
+    }
+
+    /// Whether groups may save up unused quota.
+    pub(super) fn burst_enabled(&self) -> bool {
+        self.config().burst_enabled && !self.requests.is_burst_off()
+    }
+
+    /// Writes requests down for the next start.
+    pub(super) fn save_requests(&mut self) {
+        let problem = self.requests.save();
+        self.notices.note_problem("requested", problem);
+    }
+}

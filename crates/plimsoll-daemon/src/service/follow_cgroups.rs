@@ -1,0 +1,174 @@
+//! Events of cgroups, and the attributes of cgroups.
+
+use std::path::Path;
+use std::time::Instant;
+
+use plimsoll_engine::EngineError;
+use plimsoll_engine::knobs::{KnobError, Knobs};
+use plimsoll_engine::own_groups;
+
+use super::Service;
+use super::desired::GroupKind;
+use super::parts::Entry;
+use crate::attributes;
+use crate::watch::CgroupChange;
+
+impl Service {
+    /// Follows the events of cgroups, unless the watch rests.
+    pub(super) fn follow_cgroups(&mut self) {
+        let now = Instant::now();
+        if self.cgroups.resumes_at(now).is_some() {
+            return;
+        }
+        let events = match self.cgroups.changes() {
+            Ok(events) => events,
+            Err(error) => {
+                let problem = format!("cannot read the events of cgroups: {error}");
+                self.notices.note_problem("watch", Some(problem));
+                return;
+            }
+        };
+        self.notices.counters.events_lost += events.lost;
+        let had_changes = !events.changes.is_empty();
+        let is_relevant = self.take_changes(events.changes);
+        if events.lost > 0 {
+            self.cgroups.rest_after_overflow();
+        } else if had_changes && !is_relevant {
+            self.cgroups.rest(now);
+        }
+    }
+
+    /// Follows the events of cgroups, also while the watch rests.
+    pub(super) fn follow_cgroups_now(&mut self) {
+        self.cgroups.end_rest();
+        self.follow_cgroups();
+    }
+
+    /// Returns whether any change was relevant, and not put off.
+    pub(super) fn take_changes(&mut self, changes: Vec<CgroupChange>) -> bool {
+        let mut is_relevant = false;
+        for change in changes {
+            match change {
+                CgroupChange::Appeared(path) => {
+                    is_relevant = true;
+                    self.read_cgroup(&path);
+                    self.cgroups.appeared(path);
+                }
+                CgroupChange::Gone(path) => {
+                    is_relevant = true;
+                    self.cgroups.gone(&path);
+                    self.attributes.forget(&path);
+                    self.external.forget(&path);
+                    self.cgroup_has_gone(&path);
+                }
+                CgroupChange::Attributes(path) => {
+                    if self.attributes.admits(&path, Instant::now()) {
+                        is_relevant = true;
+                        self.read_cgroup(&path);
+                    }
+                }
+                CgroupChange::Written(path) => {
+                    let own =
+                        own_groups::group_of(&self.hierarchy, Path::new(&path)).map(str::to_owned);
+                    let name = own.unwrap_or(path);
+                    if self.table.is_applied(&name) {
+                        is_relevant |= self.external.note_write(name, Instant::now());
+                    }
+                }
+            }
+        }
+        is_relevant
+    }
+
+    fn cgroup_has_gone(&mut self, path: &str) {
+        if self.table.get(path).is_some() {
+            // At once: a cgroup that appears with the same path is another one.
+            self.table.set_desired(path, None);
+            self.take_away(path);
+            return;
+        }
+        // An own cgroup that is there was removed and made again by this service.
+        if self.folder_exists(path) {
+            return;
+        }
+        let Some(name) = own_groups::group_of(&self.hierarchy, Path::new(path)) else {
+            return;
+        };
+        let is_own = |entry: &Entry| {
+            let desired = entry.desired.as_ref();
+            entry.applied.is_some()
+                && desired.is_some_and(|desired| desired.kind != GroupKind::Foreign)
+        };
+        if self.table.get(name).is_some_and(is_own) {
+            let shown = self.enforcement.enforcer().shown_path(name);
+            if shown.is_ok_and(|shown| shown == Path::new(path)) {
+                // Undoes the rest of it, such as nice levels.
+                let _ = self.enforcement.enforcer().remove(name);
+                self.table.removed(name);
+                self.table.mark_pending(name);
+                let text = format!("{path}: was removed by another process; it is made again");
+                self.notices.log.warning("removed", &text);
+                self.take_back_command(name);
+            }
+        }
+    }
+
+    /// Updates the desired state of a cgroup, with its attributes as they are now.
+    pub(super) fn read_cgroup(&mut self, path: &str) {
+        self.read_attributes(path);
+        self.request_cgroup(path);
+    }
+
+    /// Reads the attributes that the rate limiter put off.
+    pub(super) fn read_due_attributes(&mut self) {
+        for path in self.attributes.take_due(Instant::now()) {
+            self.read_cgroup(&path);
+        }
+    }
+
+    pub(super) fn read_all_attributes(&mut self) {
+        for path in self.cgroups.paths() {
+            self.read_attributes(&path);
+        }
+    }
+
+    fn read_attributes(&mut self, path: &str) {
+        let folder = self.hierarchy.cpu_folder(Path::new(&path[1..]));
+        let allowed = &self.config().allow_xattr;
+        let check = |knobs: &Knobs| self.check_attributes(path, knobs);
+        let read = attributes::read(&folder, allowed, &check);
+        for line in self.attributes.keep(path, read) {
+            self.notices.counters.attributes_refused += 1;
+            let text = format!("{path}: {line}");
+            self.notices.log.warning("attributes", &text);
+        }
+    }
+
+    /// Checks that the knobs of attributes can be enforced beside those of the file and of
+    /// clients. Without this check the owner of a cgroup could have all of them fail.
+    fn check_attributes(&self, path: &str, attributes: &Knobs) -> Result<(), KnobError> {
+        let check = |attributes| match self.desired_beside(path, attributes) {
+            Some(desired) => self.enforcement.check(&desired),
+            None => Ok(()),
+        };
+        match check(Some(attributes)) {
+            // A failure without the attributes is not theirs.
+            Err(error) if check(None).is_ok() => Err(as_knob(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The knob of an attribute that cannot be enforced.
+fn as_knob(error: EngineError) -> KnobError {
+    const ALLOWED: &str = "what this host can do beside the group's other knobs";
+    match error {
+        EngineError::Knob(error) => error,
+        EngineError::NotEnforceable {
+            knob,
+            value,
+            reason,
+        } => KnobError::new(knob, value, format!("cannot be here: {reason}"), ALLOWED),
+        other => KnobError::new("", "", other.to_string(), ALLOWED),
+    }
+}

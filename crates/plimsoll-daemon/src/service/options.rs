@@ -1,0 +1,73 @@
+//! Parameters of a service, and the interface to enforcers, which differ between builds.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_engine::enforcer::Enforcer;
+use plimsoll_engine::host::{Mode, SchedExt};
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::undo::UndoReport;
+
+use super::parts::Heartbeat;
+use crate::config::EnforcerWanted;
+use crate::log::Log;
+
+/// An owner without a configuration file ends this long after its last group: a script that
+/// runs one command after another has one owner.
+pub const LINGER: Duration = Duration::from_secs(2);
+
+/// A freshly started enforcer.
+pub struct Enforcing {
+    /// The enforcer.
+    pub enforcer: Box<dyn Enforcer>,
+    /// The BPF scheduler behind it; `None`: stock knobs alone.
+    pub scheduler: Option<SchedExt>,
+    /// Undo of changes that earlier processes left behind.
+    pub left_behind: UndoReport,
+}
+
+/// Starts enforcers: the one thing that differs between builds.
+pub trait Starter: Send {
+    /// Starts the enforcer that the operator wants, or the best one of the host.
+    ///
+    /// # Errors
+    /// When this host cannot run it.
+    fn start(&mut self, wanted: EnforcerWanted, mode: Mode) -> plimsoll_engine::Result<Enforcing>;
+
+    /// Starts an enforcer that loads the scheduler for groups that want it, and for no others.
+    ///
+    /// # Errors
+    /// When there is no permission.
+    fn start_for_any(&mut self) -> plimsoll_engine::Result<Enforcing>;
+
+    /// Chooses the scheduler of a group with these knobs; `None`: stock knobs alone.
+    ///
+    /// # Errors
+    /// When this host cannot run the wanted one; it says why.
+    fn choose(
+        &self,
+        knobs: &Knobs,
+        wanted: EnforcerWanted,
+        mode: Option<Mode>,
+    ) -> plimsoll_engine::Result<Option<SchedExt>>;
+}
+
+/// Parameters of a service.
+pub struct Options {
+    /// The configuration file; `None`: the owner has none, serves the clients that come, and
+    /// ends [`LINGER`] after the last group.
+    pub config: Option<PathBuf>,
+    /// The folder of journals and the socket.
+    pub runtime: RuntimeFolder,
+    /// The cgroups of the host.
+    pub hierarchy: Arc<Hierarchy>,
+    /// Starts enforcers.
+    pub starter: Box<dyn Starter>,
+    /// Called while control loop and service are alive.
+    pub heartbeat: Heartbeat,
+    /// Receives log lines.
+    pub log: Arc<Log>,
+}

@@ -1,0 +1,256 @@
+//! The thread of the control loop: headroom every 10 ms, soft caps, audits. No other work may
+//! delay it.
+//!
+//! It never waits for the enforcer, in which the service may be busy for seconds: it moves
+//! processes, writes the journal and builds groups anew. The headroom controller has a lock of
+//! its own, which is never held meanwhile; other work waits until the enforcer is free.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::EngineError;
+use plimsoll_engine::enforcer::{Enforcer, HeadroomControl};
+
+use super::super::handle::Handle;
+use crate::state::Histogram;
+
+/// Interval of the loop without due work.
+const IDLE_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval of the loop after an error, for the groups that can be controlled.
+const INTERVAL_AFTER_ERROR: Duration = Duration::from_millis(10);
+/// Interval of attempts to lock the enforcer while the service is busy in it.
+const BUSY_INTERVAL: Duration = Duration::from_millis(1);
+/// Upper bounds of the histogram of delays.
+const BOUNDS_USEC: [u64; 10] = [
+    100, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 100_000, 1_000_000, 10_000_000,
+];
+/// The thread's own nice level, where that is allowed: it uses little CPU time, and a late
+/// decision breaks the headroom.
+const CONTROL_NICE: i32 = -20;
+/// A service without a sign of life for this long counts as hung.
+const SERVICE_SILENCE_MAX: Duration = Duration::from_secs(20);
+
+/// Called while the loop is alive, for a watchdog.
+pub type Heartbeat = Box<dyn Fn() + Send>;
+
+/// The enforcer, and state that its two users share.
+pub(in crate::service) struct Shared {
+    enforcer: Mutex<Box<dyn Enforcer>>,
+    /// The enforcer's headroom controller.
+    headroom: Mutex<HeadroomControl>,
+    /// The control thread found the enforcer busy, and has precedence.
+    control_waits: AtomicBool,
+    stop: AtomicBool,
+    delays: Mutex<Histogram>,
+    problem: Mutex<Option<String>>,
+    started: Instant,
+    /// The service's last sign of life, in milliseconds since `started`.
+    service_alive_ms: AtomicU64,
+    thread: OnceLock<Thread>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A thread that panicked has left the enforcer as it was between two
+    // system calls; undo must go on with it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Locks the enforcer for the service. A mutex is not fair: without this wait a service
+    /// that locks it again and again would keep the loop out.
+    pub fn enforcer(&self) -> MutexGuard<'_, Box<dyn Enforcer>> {
+        if self.control_waits.load(Ordering::Acquire) {
+            self.look_now();
+        }
+        while self.control_waits.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        lock(&self.enforcer)
+    }
+
+    /// Locks the enforcer for the loop; `None`: the service is busy in it.
+    fn enforcer_for_control(&self) -> Option<MutexGuard<'_, Box<dyn Enforcer>>> {
+        let guard = match self.enforcer.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        self.control_waits.store(guard.is_none(), Ordering::Release);
+        guard
+    }
+
+    /// Does the work that is due, and returns when to call again; never waits for the service.
+    /// The second value is false if only headroom was due work, because the service is busy.
+    fn tick(&self, service: &Handle) -> (Result<Option<Instant>, EngineError>, bool) {
+        let headroom = lock(&self.headroom).clone();
+        let due = headroom.tick(Instant::now());
+        let Some(mut enforcer) = self.enforcer_for_control() else {
+            return (due, false);
+        };
+        let rest = enforcer.tick(Instant::now());
+        let messages = enforcer.take_messages();
+        drop(enforcer);
+        if !messages.is_empty() {
+            service.report(messages);
+        }
+        let both = due.and_then(|due| Ok([due, rest?].into_iter().flatten().min()));
+        (both, true)
+    }
+
+    /// How late the loop was so far.
+    pub fn delays(&self) -> Histogram {
+        lock(&self.delays).clone()
+    }
+
+    /// The present failure of the loop.
+    pub fn problem(&self) -> Option<String> {
+        lock(&self.problem).clone()
+    }
+
+    /// Notes a sign of life of the service.
+    pub fn service_is_alive(&self) {
+        let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.service_alive_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    fn service_is_silent(&self) -> bool {
+        let alive = Duration::from_millis(self.service_alive_ms.load(Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(alive) > SERVICE_SILENCE_MAX
+    }
+
+    /// Wakes the loop: work may be due earlier than it knows.
+    pub fn look_now(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    fn note_delay(&self, delay: Duration) {
+        let delay_usec = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+        let mut delays = lock(&self.delays);
+        let bucket = BOUNDS_USEC.partition_point(|bound| *bound < delay_usec);
+        delays.counts[bucket] += 1;
+        delays.sum_usec = delays.sum_usec.saturating_add(delay_usec);
+    }
+}
+
+/// The thread of the control loop.
+pub(super) struct ControlLoop {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ControlLoop {
+    /// Starts it. `heartbeat` is called at least every `IDLE_INTERVAL` as long
+    /// as both the loop and the service are alive. Reports of the enforcer go to `service`
+    /// at once, which logs it: writing a line may block.
+    pub fn start(enforcer: Box<dyn Enforcer>, heartbeat: Heartbeat, service: Handle) -> Self {
+        let shared = Arc::new(Shared {
+            headroom: Mutex::new(enforcer.headroom_control()),
+            enforcer: Mutex::new(enforcer),
+            control_waits: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            delays: Mutex::new(Histogram {
+                bounds_usec: BOUNDS_USEC.to_vec(),
+                counts: vec![0; BOUNDS_USEC.len() + 1],
+                sum_usec: 0,
+            }),
+            problem: Mutex::default(),
+            started: Instant::now(),
+            service_alive_ms: AtomicU64::new(0),
+            thread: OnceLock::new(),
+        });
+        let thread = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || run_loop(&shared, &heartbeat, &service))
+        };
+        // Set once: this is the only place.
+        let _ = shared.thread.set(thread.thread().clone());
+        Self {
+            shared,
+            thread: Some(thread),
+        }
+    }
+
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Whether the thread is still there.
+    pub fn is_running(&self) -> bool {
+        self.thread
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Replaces the enforcer, and returns the old one.
+    pub fn replace(&self, enforcer: Box<dyn Enforcer>) -> Box<dyn Enforcer> {
+        let mut present = self.shared.enforcer();
+        *lock(&self.shared.headroom) = enforcer.headroom_control();
+        std::mem::replace(&mut *present, enforcer)
+    }
+
+    fn stop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A panic has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for ControlLoop {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Clears the flag of a waiting thread when the thread ends, also by a panic.
+struct ClearedAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for ClearedAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+fn run_loop(shared: &Shared, heartbeat: &Heartbeat, service: &Handle) {
+    // Without permission the level stays. 0: this thread.
+    let _ = plimsoll_engine::tasks::set_nice(0, CONTROL_NICE);
+    let _cleared = ClearedAtEnd(&shared.control_waits);
+    let mut due = None;
+    while !shared.stop.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        if let Some(due) = due {
+            shared.note_delay(now.saturating_duration_since(due));
+        }
+        let (next, is_all) = shared.tick(service);
+        let idle = now + if is_all { IDLE_INTERVAL } else { BUSY_INTERVAL };
+        due = match next {
+            Ok(next) => {
+                if is_all {
+                    lock(&shared.problem).take();
+                }
+                next
+            }
+            Err(error) => {
+                *lock(&shared.problem) = Some(error.to_string());
+                // The other groups are still controlled in time.
+                Some(now + INTERVAL_AFTER_ERROR)
+            }
+        };
+        if !shared.service_is_silent() {
+            heartbeat();
+        }
+        let until = due.map_or(idle, |due| due.min(idle));
+        if due.is_some_and(|due| due > until) {
+            due = None;
+        }
+        thread::park_timeout(until.saturating_duration_since(Instant::now()));
+        // A wake-up before the due time is not a delay.
+        due = due.filter(|due| Instant::now() >= *due);
+    }
+}

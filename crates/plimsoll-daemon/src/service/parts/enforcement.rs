@@ -1,0 +1,136 @@
+//! The enforcer with its planner and its control loop: they are replaced together.
+
+use std::path::PathBuf;
+use std::sync::{Arc, MutexGuard};
+
+use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_engine::Result;
+use plimsoll_engine::enforcer::Enforcer;
+use plimsoll_engine::host::{Mode, SchedExt};
+use plimsoll_engine::knobs::{Demand, Knobs};
+use plimsoll_engine::undo::UndoReport;
+
+use super::super::desired::Desired;
+use super::super::handle::Handle;
+use super::super::options::Starter;
+use super::control_loop::{ControlLoop, Heartbeat, Shared};
+use super::planner::{Planned, Planner};
+use crate::config::{Config, EnforcerWanted};
+
+/// Enforcer, planner and control loop.
+pub(in crate::service) struct Enforcement {
+    hierarchy: Arc<Hierarchy>,
+    starter: Box<dyn Starter>,
+    planner: Planner,
+    control: ControlLoop,
+}
+
+impl Enforcement {
+    /// Starts the enforcer of a configuration, or one for any client without a configuration,
+    /// and its control loop. Returns the undo of changes that earlier processes left behind.
+    ///
+    /// # Errors
+    /// When the enforcer cannot be started.
+    pub fn start(
+        hierarchy: Arc<Hierarchy>,
+        mut starter: Box<dyn Starter>,
+        config: Option<&Config>,
+        heartbeat: Heartbeat,
+        service: Handle,
+    ) -> Result<(Self, UndoReport)> {
+        let enforcing = match config {
+            Some(config) => starter.start(config.enforcer, config.mode)?,
+            None => starter.start_for_any()?,
+        };
+        let mut enforcer = enforcing.enforcer;
+        enforcer.leave_audits_to_caller();
+        let enforcement = Self {
+            planner: Planner::new(&hierarchy, enforcing.scheduler),
+            control: ControlLoop::start(enforcer, heartbeat, service),
+            starter,
+            hierarchy,
+        };
+        Ok((enforcement, enforcing.left_behind))
+    }
+
+    /// Starts another enforcer in the place of the present one, which has undone its changes.
+    ///
+    /// # Errors
+    /// When it cannot be started; the present one stays, and enforces nothing.
+    pub fn replace(&mut self, wanted: EnforcerWanted, mode: Mode) -> Result<()> {
+        let enforcing = self.starter.start(wanted, mode)?;
+        let mut enforcer = enforcing.enforcer;
+        enforcer.leave_audits_to_caller();
+        drop(self.control.replace(enforcer));
+        self.planner = Planner::new(&self.hierarchy, enforcing.scheduler);
+        Ok(())
+    }
+
+    /// Ends the control loop and keeps all groups limited: a dropped enforcer would undo.
+    pub fn leave(self) {
+        let Self { control, .. } = self;
+        std::mem::forget(control);
+    }
+
+    pub fn enforcer(&self) -> MutexGuard<'_, Box<dyn Enforcer>> {
+        self.control.shared().enforcer()
+    }
+
+    pub fn shared(&self) -> &Shared {
+        self.control.shared()
+    }
+
+    /// Whether the control loop still runs.
+    pub fn is_running(&self) -> bool {
+        self.control.is_running()
+    }
+
+    /// Plans a group beside the demand of all groups.
+    ///
+    /// # Errors
+    /// Names the first knob that cannot be used or enforced.
+    pub fn plan(&self, desired: &Desired, demand: Demand) -> Result<Planned> {
+        self.planner.plan(desired, demand)
+    }
+
+    /// Checks that a group can be enforced by itself, without the demand of others.
+    ///
+    /// # Errors
+    /// As [`Enforcement::plan`].
+    pub fn check(&self, desired: &Desired) -> Result<()> {
+        self.planner.plan(desired, Demand::default()).map(drop)
+    }
+
+    /// Chooses the scheduler of a group where the owner leaves the choice to clients.
+    ///
+    /// # Errors
+    /// When this host cannot run the wanted one; it says why.
+    pub fn choose(
+        &self,
+        knobs: &Knobs,
+        wanted: EnforcerWanted,
+        mode: Option<Mode>,
+    ) -> Result<Option<SchedExt>> {
+        self.starter.choose(knobs, wanted, mode)
+    }
+
+    /// The scheduler of groups whose client has no choice.
+    pub fn scheduler(&self) -> Option<SchedExt> {
+        self.planner.scheduler()
+    }
+
+    pub fn mode(&self) -> Mode {
+        self.planner.mode()
+    }
+
+    pub fn nr_cpus(&self) -> u32 {
+        self.planner.nr_cpus()
+    }
+
+    /// The folder of a group's cgroup.
+    pub fn folder_of(&self, name: &str) -> Option<PathBuf> {
+        let shown = self.enforcer().shown_path(name).ok()?;
+        let below = shown.strip_prefix("/").unwrap_or(&shown);
+        Some(self.hierarchy.cpu_folder(below))
+    }
+}

@@ -1,0 +1,68 @@
+//! Kernel files of groups that other processes wrote.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// Delay of the audit of a group after a write: a group that other processes write to in a
+/// loop is audited this often.
+const AUDIT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Groups with files that other processes wrote, or may have written.
+#[derive(Debug, Default)]
+pub(in crate::service) struct ExternalChanges {
+    /// Groups that are to be audited, with when.
+    written: BTreeMap<String, Instant>,
+    /// Groups in which a value of another process was found and left.
+    respected: BTreeSet<String>,
+}
+
+impl ExternalChanges {
+    /// Schedules the audit of a group. Returns whether none was.
+    pub fn note_write(&mut self, name: String, now: Instant) -> bool {
+        let is_new = !self.written.contains_key(&name);
+        if is_new {
+            self.written.insert(name, now + AUDIT_INTERVAL);
+        }
+        is_new
+    }
+
+    pub fn due(&self) -> Option<Instant> {
+        self.written.values().min().copied()
+    }
+
+    /// The groups whose audit is due.
+    pub fn due_groups(&self, now: Instant) -> Vec<String> {
+        let due = self.written.iter().filter(|(_, at)| **at <= now);
+        due.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// All groups that are to be audited, due or not.
+    pub fn pending_groups(&self) -> Vec<String> {
+        self.written.keys().cloned().collect()
+    }
+
+    /// The group is being audited.
+    pub fn audited(&mut self, name: &str) {
+        self.written.remove(name);
+    }
+
+    /// Leaves the external values of a group until its next explicit change.
+    pub fn respect(&mut self, name: &str) {
+        self.respected.insert(name.to_owned());
+    }
+
+    /// Returns whether external values of the group were left.
+    pub fn end_respect(&mut self, name: &str) -> bool {
+        self.respected.remove(name)
+    }
+
+    /// The groups whose external values were left, which they are no more.
+    pub fn take_respected(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.respected)
+    }
+
+    pub fn forget(&mut self, name: &str) {
+        self.written.remove(name);
+        self.respected.remove(name);
+    }
+}

@@ -1,0 +1,305 @@
+//! The group table: desired and applied state of all groups, retries, and demand.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::knobs::{Demand, Knobs};
+
+use super::super::desired::{self, Desired, GroupKind};
+
+/// Delay of the first retry after a failure. It doubles with each further failure …
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// … up to this.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// One group.
+#[derive(Debug)]
+pub(in crate::service) struct Entry {
+    /// Desired state; `None`: the group is to be removed.
+    pub desired: Option<Desired>,
+    /// Knobs that the enforcer has applied; `None`: it has no such group.
+    pub applied: Option<Knobs>,
+    /// Failure, or loss of the desired state.
+    pub problem: Option<String>,
+    /// A change has failed half-way: the knobs in force are unknown.
+    pub is_doubtful: bool,
+    failures: u32,
+}
+
+/// All groups by their unique name.
+#[derive(Debug, Default)]
+pub(in crate::service) struct GroupTable {
+    entries: BTreeMap<String, Entry>,
+    /// Headroom demand of all groups.
+    demand: Demand,
+    /// Groups whose applied state may differ from the desired one.
+    pending: BTreeSet<String>,
+    /// Failed groups, with the time of their next attempt.
+    retries: BTreeMap<String, Instant>,
+    /// A desired state has changed since the last merge of demands.
+    has_changed: bool,
+}
+
+impl GroupTable {
+    /// All groups, by name.
+    pub fn entries(&self) -> impl Iterator<Item = (&String, &Entry)> {
+        self.entries.iter()
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(name)
+    }
+
+    /// Whether the enforcer has applied the group.
+    pub fn is_applied(&self, name: &str) -> bool {
+        let entry = self.entries.get(name);
+        entry.is_some_and(|entry| entry.applied.is_some())
+    }
+
+    /// Whether the group is one of the file that is made of processes.
+    pub fn is_of_processes(&self, name: &str) -> bool {
+        let desired = self.desired(name);
+        desired.is_some_and(|desired| desired.kind == GroupKind::Processes)
+    }
+
+    /// The groups of the file that are made of processes.
+    pub fn process_groups(&self) -> Vec<String> {
+        let names = self.entries.keys();
+        let of_processes = names.filter(|name| self.is_of_processes(name));
+        of_processes.cloned().collect()
+    }
+
+    /// The groups that belong to a group of the file.
+    pub fn names_of_rule(&self, rule: &str) -> Vec<String> {
+        let of_rule = self.entries.iter().filter(|(_, entry)| {
+            let desired = entry.desired.as_ref();
+            desired.is_some_and(|desired| desired.group == rule)
+        });
+        of_rule.map(|(name, _)| name.clone()).collect()
+    }
+
+    pub fn desired(&self, name: &str) -> Option<&Desired> {
+        self.entries.get(name)?.desired.as_ref()
+    }
+
+    /// The desired states of all groups.
+    pub fn desired_states(&self) -> impl Iterator<Item = &Desired> {
+        self.entries
+            .values()
+            .filter_map(|entry| entry.desired.as_ref())
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Sets the desired state of a group; `None`: it is to be removed. Returns whether that is
+    /// a change.
+    pub fn set_desired(&mut self, name: &str, desired: Option<Desired>) -> bool {
+        match (self.entries.get_mut(name), desired) {
+            (None, None) => return false,
+            (Some(entry), desired) if entry.desired == desired => return false,
+            (Some(entry), desired) => {
+                entry.desired = desired;
+                entry.failures = 0;
+            }
+            (None, desired) => {
+                let entry = Entry {
+                    desired,
+                    applied: None,
+                    problem: None,
+                    is_doubtful: false,
+                    failures: 0,
+                };
+                self.entries.insert(name.to_owned(), entry);
+            }
+        }
+        self.has_changed = true;
+        self.mark_pending(name);
+        true
+    }
+
+    /// The headroom demand of all groups.
+    pub fn demand(&self) -> Demand {
+        self.demand
+    }
+
+    /// Merges the headroom demands again if a desired state has changed. With another demand,
+    /// every group is pending.
+    pub fn merge_demand(&mut self) {
+        if !std::mem::take(&mut self.has_changed) {
+            return;
+        }
+        let demand = desired::demand(self.desired_states());
+        if demand != self.demand {
+            self.demand = demand;
+            self.mark_all_pending();
+        }
+    }
+
+    /// Has a group reconciled at once.
+    pub fn mark_pending(&mut self, name: &str) {
+        self.retries.remove(name);
+        if !self.pending.contains(name) {
+            self.pending.insert(name.to_owned());
+        }
+    }
+
+    /// Has all groups reconciled at once.
+    pub fn mark_all_pending(&mut self) {
+        self.retries.clear();
+        self.pending = self.entries.keys().cloned().collect();
+    }
+
+    /// Retries all failed groups at once.
+    pub fn retry_all(&mut self) {
+        self.pending
+            .extend(std::mem::take(&mut self.retries).into_keys());
+    }
+
+    /// The failure of the last attempt; `None`: it succeeded, or there was none yet.
+    pub fn failure(&self, name: &str) -> Option<String> {
+        let entry = self.entries.get(name)?;
+        let failed = entry.failures > 0;
+        failed.then(|| entry.problem.clone()).flatten()
+    }
+
+    /// Drops the applied state of all groups: another enforcer begins without groups.
+    pub fn forget_applied(&mut self) {
+        for entry in self.entries.values_mut() {
+            entry.applied = None;
+        }
+        self.mark_all_pending();
+    }
+
+    /// Takes up to `most` pending groups, among them those whose retry is due.
+    pub fn take_pending(&mut self, most: usize, now: Instant) -> Vec<String> {
+        let due = self.retries.iter().filter(|(_, at)| **at <= now);
+        let due: Vec<String> = due.map(|(name, _)| name.clone()).collect();
+        for name in due {
+            self.mark_pending(&name);
+        }
+        let mut taken = Vec::new();
+        while taken.len() < most {
+            let Some(name) = self.pending.pop_first() else {
+                break;
+            };
+            taken.push(name);
+        }
+        taken
+    }
+
+    /// Whether any group is pending, or its retry is due.
+    pub fn needs_reconcile(&self, now: Instant) -> bool {
+        self.has_changed || self.has_pending() || self.due().is_some_and(|due| due <= now)
+    }
+
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// When the next retry is due.
+    pub fn due(&self) -> Option<Instant> {
+        self.retries.values().min().copied()
+    }
+
+    /// Notes a success. `loss`: the part of the desired state that cannot be enforced.
+    pub fn applied(&mut self, name: &str, knobs: Knobs, loss: Option<String>) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.applied = Some(knobs);
+            entry.problem = loss;
+            entry.is_doubtful = false;
+            entry.failures = 0;
+        }
+    }
+
+    /// Notes that the enforcer has removed the group.
+    pub fn removed(&mut self, name: &str) {
+        match self.entries.get_mut(name) {
+            Some(entry) if entry.desired.is_some() => entry.applied = None,
+            _ => self.forget(name),
+        }
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.entries.remove(name);
+        self.pending.remove(name);
+        self.retries.remove(name);
+    }
+
+    /// Notes a failure, and schedules a retry. Returns whether it is to be logged: it is the
+    /// first, or has another reason than the last.
+    pub fn failed(&mut self, name: &str, problem: String, now: Instant) -> bool {
+        let Some(entry) = self.entries.get_mut(name) else {
+            return false;
+        };
+        let is_new = entry.problem.as_ref() != Some(&problem);
+        entry.problem = Some(problem);
+        entry.is_doubtful = true;
+        let delay = RETRY_FIRST * 2u32.pow(entry.failures.min(6));
+        entry.failures = entry.failures.saturating_add(1);
+        let at = now + delay.min(RETRY_MAX);
+        self.retries.insert(name.to_owned(), at);
+        is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::Origin;
+
+    fn desired(group: &str) -> Desired {
+        Desired {
+            group: group.into(),
+            origin: Origin::File,
+            kind: GroupKind::Foreign,
+            knobs: Knobs::default(),
+            subject: String::new(),
+            best_effort: false,
+            scheduler: None,
+            overlap: None,
+        }
+    }
+
+    #[test]
+    fn a_state_that_is_desired_twice_is_applied_once() {
+        let mut table = GroupTable::default();
+        assert!(table.set_desired("/a", Some(desired("g"))));
+        assert!(!table.set_desired("/a", Some(desired("g"))));
+        let now = Instant::now();
+        assert_eq!(table.take_pending(10, now), ["/a"]);
+        assert!(table.take_pending(10, now).is_empty());
+        assert!(table.set_desired("/a", Some(desired("h"))));
+        assert!(table.set_desired("/a", None));
+        assert!(!table.set_desired("/b", None));
+        assert_eq!(table.take_pending(10, now), ["/a"]);
+        table.removed("/a");
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn a_failed_group_is_retried_with_growing_delay_and_logged_once() {
+        let mut table = GroupTable::default();
+        table.set_desired("/a", Some(desired("g")));
+        let mut now = Instant::now();
+        let mut delay = Duration::ZERO;
+        for attempt in 0..12 {
+            assert_eq!(table.take_pending(10, now), ["/a"]);
+            assert_eq!(table.failed("/a", "full".into(), now), attempt == 0);
+            assert!(table.take_pending(10, now).is_empty());
+            let next = table.due().unwrap() - now;
+            assert!(next >= delay && next <= RETRY_MAX);
+            delay = next;
+            now += next;
+        }
+        assert_eq!(delay, RETRY_MAX);
+        // As on a reload.
+        table.retry_all();
+        assert_eq!(table.due(), None);
+        assert_eq!(table.take_pending(10, now), ["/a"]);
+        table.applied("/a", Knobs::default(), None);
+        assert_eq!(table.due(), None);
+        assert_eq!(table.get("/a").unwrap().problem, None);
+    }
+}

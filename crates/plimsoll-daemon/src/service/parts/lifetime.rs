@@ -1,0 +1,92 @@
+//! Life time of the service: when it started, was last used, and ends.
+
+use std::time::{Duration, Instant};
+
+use super::super::options::LINGER;
+
+/// Interval of housekeeping, which checks conditions that no event reports.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// Start, housekeeping and end of the service.
+pub(in crate::service) struct Lifetime {
+    started: Instant,
+    housekept: Instant,
+    /// When there last was a group, or a request.
+    last_used: Instant,
+    is_ending: bool,
+    /// At the end, groups stay limited for the next owner.
+    leaves_groups: bool,
+}
+
+impl Lifetime {
+    pub fn begin(now: Instant) -> Self {
+        Self {
+            started: now,
+            housekept: now,
+            last_used: now,
+            is_ending: false,
+            leaves_groups: false,
+        }
+    }
+
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub fn housekeeping_due(&self) -> Instant {
+        self.housekept + HOUSEKEEPING
+    }
+
+    /// Whether housekeeping is due; the next one is an interval later.
+    pub fn take_housekeeping(&mut self, now: Instant) -> bool {
+        let is_due = now.saturating_duration_since(self.housekept) >= HOUSEKEEPING;
+        if is_due {
+            self.housekept = now;
+        }
+        is_due
+    }
+
+    pub fn note_use(&mut self, now: Instant) {
+        self.last_used = now;
+    }
+
+    /// Ends the service [`LINGER`] after its last use.
+    pub fn end_if_unused(&mut self, now: Instant) {
+        self.is_ending |= now.saturating_duration_since(self.last_used) >= LINGER;
+    }
+
+    /// Ends the service and restores all groups.
+    pub fn end(&mut self) {
+        self.is_ending = true;
+    }
+
+    /// Ends the service; `leaves_groups`: without restoring them.
+    pub fn end_on_request(&mut self, leaves_groups: bool) {
+        self.is_ending = true;
+        self.leaves_groups = leaves_groups;
+    }
+
+    pub fn is_ending(&self) -> bool {
+        self.is_ending
+    }
+
+    pub fn leaves_groups(&self) -> bool {
+        self.leaves_groups
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_ends_after_the_linger_time_without_use() {
+        let start = Instant::now();
+        let mut lifetime = Lifetime::begin(start);
+        lifetime.note_use(start + LINGER);
+        lifetime.end_if_unused(start + LINGER * 2 - Duration::from_millis(1));
+        assert!(!lifetime.is_ending());
+        lifetime.end_if_unused(start + LINGER * 2);
+        assert!(lifetime.is_ending() && !lifetime.leaves_groups());
+    }
+}

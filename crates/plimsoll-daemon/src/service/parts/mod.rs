@@ -1,0 +1,48 @@
+//! Parts of the service: each owns the state of one subject, and reaches no other part.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | `config_file.rs` | the configuration in force, and where it was read |
+//! | `enforcement.rs` | enforcer, planner and control loop, replaced together |
+//! | `planner.rs` | plans of groups for this host |
+//! | `control_loop.rs` | the thread of the control loop, and the lock on the enforcer |
+//! | `notices.rs` | log, open problems and counters |
+//! | `cgroups.rs` | the cgroups of the host |
+//! | `attributes.rs` | knobs in extended attributes, by cgroup |
+//! | `external_changes.rs` | kernel files that other processes wrote |
+//! | `processes.rs` | new processes, if a group is made of them |
+//! | `group_table.rs` | groups: desired and applied state, retries, demand |
+//! | `requests.rs` | requests of clients, kept across restarts |
+//! | `usage.rs` | CPU time of the machine and of batch groups |
+//! | `lifetime.rs` | start, housekeeping and end |
+//! | `rate_limiter.rs` | rate limiter by name |
+
+mod attributes;
+mod cgroups;
+mod config_file;
+mod control_loop;
+mod enforcement;
+mod external_changes;
+mod group_table;
+mod lifetime;
+mod notices;
+mod planner;
+mod processes;
+mod rate_limiter;
+mod requests;
+mod usage;
+
+pub(super) use attributes::CgroupAttributes;
+pub(super) use cgroups::ObservedCgroups;
+pub(super) use config_file::ConfigFile;
+pub use control_loop::Heartbeat;
+pub(super) use enforcement::Enforcement;
+pub(super) use external_changes::ExternalChanges;
+pub(super) use group_table::{Entry, GroupTable};
+pub(super) use lifetime::Lifetime;
+pub(super) use notices::Notices;
+pub(super) use planner::shown;
+pub(super) use processes::ObservedProcesses;
+pub(super) use requests::Requests;
+pub use requests::forget;
+pub(super) use usage::UsageMeter;

@@ -1,0 +1,140 @@
+//! Plans of groups for this host and its enforcer.
+
+use std::sync::Arc;
+
+use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_engine::cgroup::check_one_cgroup;
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
+use plimsoll_engine::host::{Capabilities, Mode, SchedExt};
+use plimsoll_engine::knobs::{Demand, Knobs};
+use plimsoll_engine::plan::{Plan, is_scheduled};
+use plimsoll_engine::{EngineError, Result};
+
+use super::super::desired::{self, Desired, GroupKind};
+use crate::state::Origin;
+
+/// Name of the group in a plan.
+const PLANNED: &str = "planned";
+
+/// Planner for this host and the enforcer that was chosen.
+#[derive(Debug)]
+pub(super) struct Planner {
+    host: Capabilities,
+    scheduler: Option<SchedExt>,
+}
+
+/// The plan as JSON, for the group of that name.
+pub(in crate::service) fn shown(plan: &Plan, name: &str) -> serde_json::Value {
+    let mut items = plan.items.clone();
+    for item in &mut items {
+        item.group = name.to_owned();
+    }
+    // It has string keys only: it always serialises.
+    serde_json::to_value(items).unwrap_or_default()
+}
+
+/// Desired state, as far as this host can enforce it.
+pub(in crate::service) struct Planned {
+    /// Knobs that are enforced.
+    pub knobs: Knobs,
+    /// Mechanism and loss of each knob.
+    pub plan: Plan,
+    /// Loss that the plan does not name.
+    pub loss: Option<String>,
+}
+
+impl Planner {
+    pub fn new(hierarchy: &Arc<Hierarchy>, scheduler: Option<SchedExt>) -> Self {
+        Self {
+            host: Capabilities::of_this_host(hierarchy),
+            scheduler,
+        }
+    }
+
+    pub fn nr_cpus(&self) -> u32 {
+        self.host.nr_cpus
+    }
+
+    pub fn mode(&self) -> Mode {
+        self.scheduler
+            .map(|scheduler| scheduler.mode)
+            .unwrap_or_default()
+    }
+
+    /// The scheduler of groups whose client has no choice.
+    pub fn scheduler(&self) -> Option<SchedExt> {
+        self.scheduler
+    }
+
+    /// Plans one group, beside the demand of all groups.
+    ///
+    /// # Errors
+    /// Names the first knob that cannot be used or enforced.
+    pub fn plan(&self, desired: &Desired, demand: Demand) -> Result<Planned> {
+        desired.knobs.check()?;
+        let knobs = desired::effective_knobs(desired, demand, self.nr_cpus());
+        let (knobs, loss) = one_quota(desired, &knobs);
+        let group = GroupPolicy {
+            name: PLANNED.into(),
+            selector: Selector::Processes,
+            knobs: knobs.clone(),
+            scheduler: desired.scheduler.map(|scheduler| scheduler.mode),
+        };
+        let plan = Plan::new(&group, &self.host, desired.scheduler)?;
+        let checked = plan.check(desired.best_effort);
+        checked.map_err(|error| match desired.origin {
+            Origin::CommandLine => error,
+            Origin::Attributes | Origin::File => without_flag(error),
+        })?;
+        let knobs = plan.enforceable(PLANNED, &knobs);
+        if desired.kind == GroupKind::Foreign && !is_bpf_scheduled(desired, &knobs) {
+            check_one_cgroup(&knobs)?;
+        }
+        Ok(Planned { knobs, plan, loss })
+    }
+}
+
+/// Whether the BPF scheduler schedules the group.
+fn is_bpf_scheduled(desired: &Desired, knobs: &Knobs) -> bool {
+    desired
+        .scheduler
+        .is_some_and(|scheduler| is_scheduled(knobs, scheduler.mode))
+}
+
+/// Drops headroom beside a limit: a foreign cgroup has one quota, and the group's own limit
+/// takes it.
+fn one_quota(desired: &Desired, knobs: &Knobs) -> (Knobs, Option<String>) {
+    let limited = knobs.quota.is_some() || knobs.cap.is_some();
+    let (Some(headroom), true) = (knobs.headroom, limited) else {
+        return (knobs.clone(), None);
+    };
+    if desired.kind != GroupKind::Foreign || is_bpf_scheduled(desired, knobs) {
+        return (knobs.clone(), None);
+    }
+    let left = Knobs {
+        headroom: None,
+        tolerance: None,
+        ..knobs.clone()
+    };
+    let loss = format!(
+        "headroom {headroom} is not kept from it: a cgroup has one quota, and that is its \
+         limit's; a sched_ext scheduler can do both"
+    );
+    (left, Some(loss))
+}
+
+/// Removes the hint at a command line flag: a file and attributes have none.
+fn without_flag(error: EngineError) -> EngineError {
+    match error {
+        EngineError::NotEnforceable {
+            knob,
+            value,
+            reason,
+        } => EngineError::NotEnforceable {
+            knob,
+            value,
+            reason: reason.replace("; --best-effort goes on without", ""),
+        },
+        other => other,
+    }
+}

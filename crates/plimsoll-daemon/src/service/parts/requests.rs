@@ -1,0 +1,228 @@
+//! Requests of clients, kept across restarts of the daemon: `set` and the groups of commands.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::runtime::RuntimeFolder;
+
+use super::super::command::Command;
+use super::super::members::{Members, lives, processes_below};
+use super::super::requested::{Override, Requested};
+
+/// The group of a command is kept this long after its last process, for a client that reads
+/// its usage.
+const KEPT_EMPTY: Duration = Duration::from_secs(5);
+
+/// Requests in force and their file.
+pub(in crate::service) struct Requests {
+    runtime: RuntimeFolder,
+    /// Device and inode of the runtime folder at the start.
+    folder_id: Option<(u64, u64)>,
+    requested: Requested,
+    /// The last write failed.
+    is_stale: bool,
+    /// Groups of commands without processes.
+    empty_since: BTreeMap<String, Instant>,
+}
+
+/// Device and inode of the runtime folder; `None`: it is missing.
+fn folder_id(runtime: &RuntimeFolder) -> Option<(u64, u64)> {
+    let found = std::fs::metadata(runtime.path()).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+impl Requests {
+    /// Reads the file, and returns a problem for the log.
+    pub fn read(runtime: RuntimeFolder) -> (Self, Option<String>) {
+        let (requested, problem) = Requested::read(&runtime);
+        let requests = Self {
+            folder_id: folder_id(&runtime),
+            runtime,
+            requested,
+            is_stale: false,
+            empty_since: BTreeMap::new(),
+        };
+        (requests, problem)
+    }
+
+    /// Renames groups of commands whose names the configuration file has. Returns lines for
+    /// the log.
+    pub fn rename_commands(&mut self, is_in_file: impl Fn(&str) -> bool) -> Vec<String> {
+        self.requested.rename_commands(is_in_file)
+    }
+
+    /// Writes the file. Returns the problem if that fails; it is written again later then.
+    pub fn save(&mut self) -> Option<String> {
+        let written = self.requested.write(&self.runtime);
+        self.is_stale = written.is_err();
+        written.err().map(|error| {
+            format!("{error}; `set` knobs are lost when this daemon ends, unless the file can be written before")
+        })
+    }
+
+    pub fn is_stale(&self) -> bool {
+        self.is_stale
+    }
+
+    /// The problem for the operator where the runtime folder was removed.
+    pub fn folder_problem(&self) -> Option<String> {
+        (folder_id(&self.runtime) != self.folder_id).then(|| {
+            format!(
+                "{}: was removed, and the undo journal with it: after a kill, changes could not be \
+                 undone; restart the daemon",
+                self.runtime.path().display()
+            )
+        })
+    }
+
+    /// Knobs that were `set` for a group of the file or a foreign cgroup.
+    pub fn override_of(&self, key: &str) -> Option<&Override> {
+        self.requested.overrides.get(key)
+    }
+
+    /// Sets or removes an override. Returns whether there was one.
+    pub fn put_override(&mut self, key: &str, new: Option<Override>) -> bool {
+        let overrides = &mut self.requested.overrides;
+        let old = match new {
+            Some(new) => overrides.insert(key.to_owned(), new),
+            None => overrides.remove(key),
+        };
+        old.is_some()
+    }
+
+    /// Removes all overrides, and returns their keys.
+    pub fn take_overrides(&mut self) -> Vec<String> {
+        let overrides = std::mem::take(&mut self.requested.overrides);
+        overrides.into_keys().collect()
+    }
+
+    pub fn is_burst_off(&self) -> bool {
+        self.requested.burst_off
+    }
+
+    pub fn set_burst_off(&mut self, off: bool) {
+        self.requested.burst_off = off;
+    }
+
+    pub fn command(&self, name: &str) -> Option<&Command> {
+        self.requested.commands.get(name)
+    }
+
+    pub fn commands(&self) -> impl Iterator<Item = (&String, &Command)> {
+        self.requested.commands.iter()
+    }
+
+    pub fn put_command(&mut self, name: &str, command: Command) {
+        self.requested.commands.insert(name.to_owned(), command);
+    }
+
+    pub fn remove_command(&mut self, name: &str) {
+        self.requested.commands.remove(name);
+        self.empty_since.remove(name);
+    }
+
+    /// The running members of all groups of commands.
+    pub fn members(&self) -> Members {
+        self.commands()
+            .map(|(name, command)| (name.clone(), command.running_members()))
+            .collect()
+    }
+
+    /// Drops groups without running members. Where the first process of a group has ended,
+    /// another member takes its part.
+    pub fn retain_running(&mut self, members: &Members) {
+        self.requested.commands.retain(|name, command| {
+            let of_group = members.get(name).into_iter().flatten();
+            let first = of_group.into_iter().find(|member| lives(**member));
+            if !command.lives()
+                && let Some((pid, start_time)) = first
+            {
+                (command.pid, command.start_time) = (*pid, *start_time);
+            }
+            first.is_some()
+        });
+    }
+
+    /// Updates the folders of the groups of commands. Returns whether any is another one.
+    pub fn update_folders(&mut self, folder_of: impl Fn(&str) -> Option<PathBuf>) -> bool {
+        let mut changed = false;
+        for (name, command) in &mut self.requested.commands {
+            let Some(folder) = folder_of(name) else {
+                continue;
+            };
+            changed |= folder != command.folder;
+            command.folder = folder;
+        }
+        changed
+    }
+
+    /// Updates the members of the groups of commands, and removes the groups that have ended.
+    /// Returns their names.
+    pub fn update_members(&mut self) -> Vec<String> {
+        for command in self.requested.commands.values_mut() {
+            command.members = processes_below(&command.folder);
+        }
+        let has_ended = |command: &Command| command.members.is_empty() && !command.lives();
+        let ended = self.commands().filter(|(_, command)| has_ended(command));
+        let ended: Vec<String> = ended.map(|(name, _)| name.clone()).collect();
+        for name in &ended {
+            self.remove_command(name);
+        }
+        ended
+    }
+
+    /// Whether the group of a command has been without processes for [`KEPT_EMPTY`].
+    pub fn has_ended(&mut self, name: &str, is_populated: bool, now: Instant) -> bool {
+        if is_populated {
+            self.empty_since.remove(name);
+            return false;
+        }
+        let since = *self.empty_since.entry(name.to_owned()).or_insert(now);
+        now.saturating_duration_since(since) >= KEPT_EMPTY
+    }
+}
+
+/// Forgets the requests of a daemon that has ended. Returns their names.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn forget(runtime: &RuntimeFolder) -> std::io::Result<Vec<String>> {
+    let (requested, _) = Requested::read(runtime);
+    Requested::default().write(runtime)?;
+    let Requested {
+        overrides,
+        commands,
+        burst_off,
+    } = requested;
+    let names = overrides.into_keys().chain(commands.into_keys());
+    let switch = burst_off.then(|| "burst-enabled".to_owned());
+    Ok(names.chain(switch).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_group_of_a_command_ends_some_seconds_after_its_last_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut requests, problem) = Requests::read(RuntimeFolder::at(folder.path()));
+        assert_eq!(problem, None);
+        let start = Instant::now();
+        assert!(!requests.has_ended("job", false, start));
+        assert!(!requests.has_ended("job", true, start + KEPT_EMPTY));
+        assert!(!requests.has_ended("job", false, start + KEPT_EMPTY));
+        assert!(requests.has_ended("job", false, start + KEPT_EMPTY * 2));
+    }
+
+    #[test]
+    fn a_runtime_folder_that_was_removed_is_a_problem() {
+        let folder = tempfile::tempdir().unwrap();
+        let (requests, _) = Requests::read(RuntimeFolder::at(folder.path()));
+        assert_eq!(requests.folder_problem(), None);
+        folder.close().unwrap();
+        assert!(requests.folder_problem().is_some());
+    }
+}

@@ -1,0 +1,197 @@
+//! Reconcile: makes the applied state of groups equal the desired one.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use plimsoll_engine::EngineError;
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::undo::UndoReport;
+
+use super::Service;
+use super::desired::{self, Desired, GroupKind};
+
+/// Groups that are reconciled in one go. Requests and the control loop wait that long.
+const CHUNK: usize = 64;
+
+/// A group that is new to the enforcer.
+struct Addition {
+    name: String,
+    policy: GroupPolicy,
+    loss: Option<String>,
+}
+
+fn selector(name: &str, desired: &Desired) -> Selector {
+    match desired.kind {
+        GroupKind::Foreign => Selector::Cgroup(PathBuf::from(name.trim_start_matches('/'))),
+        GroupKind::Processes => Selector::Processes,
+        GroupKind::Command { pid, .. } => Selector::Process(pid),
+    }
+}
+
+impl Service {
+    /// Applies all pending groups, and matches processes if a group of them is new.
+    pub(super) fn reconcile(&mut self) {
+        self.apply_pending();
+        if self.processes.needs_rescan() {
+            self.watch_processes();
+        }
+    }
+
+    /// Applies all pending groups.
+    pub(super) fn apply_pending(&mut self) {
+        if !self.table.needs_reconcile(Instant::now()) {
+            return;
+        }
+        self.table.merge_demand();
+        let mut has_reconciled = false;
+        loop {
+            let names = self.table.take_pending(CHUNK, Instant::now());
+            if names.is_empty() {
+                break;
+            }
+            has_reconciled = true;
+            self.reconcile_chunk(&names);
+            self.enforcement.shared().service_is_alive();
+        }
+        if has_reconciled {
+            self.enforcement.shared().look_now();
+        }
+    }
+
+    fn reconcile_chunk(&mut self, names: &[String]) {
+        let mut additions = Vec::new();
+        for name in names {
+            let Some(entry) = self.table.get(name) else {
+                continue;
+            };
+            let Some(desired) = &entry.desired else {
+                self.take_away(name);
+                continue;
+            };
+            match self.enforcement.plan(desired, self.table.demand()) {
+                Err(error) => self.note_failure(name, &error),
+                Ok(planned) => {
+                    let knobs = desired::with_burst(planned.knobs, self.burst_enabled());
+                    match entry.applied.clone() {
+                        None => additions.push(Addition {
+                            name: name.clone(),
+                            policy: GroupPolicy {
+                                name: name.clone(),
+                                selector: selector(name, desired),
+                                knobs,
+                                scheduler: desired.scheduler.map(|scheduler| scheduler.mode),
+                            },
+                            loss: planned.loss,
+                        }),
+                        Some(applied) if applied == knobs && !entry.is_doubtful => {
+                            self.table.applied(name, applied, planned.loss);
+                        }
+                        Some(_) => self.change(name, knobs, planned.loss),
+                    }
+                }
+            }
+        }
+        self.add(additions);
+    }
+
+    fn add(&mut self, additions: Vec<Addition>) {
+        if additions.is_empty() {
+            return;
+        }
+        let subject = |name: &str| {
+            let desired = self.table.desired(name);
+            match desired.map(|desired| desired.subject.as_str()) {
+                None | Some("") => name.to_owned(),
+                Some(subject) => subject.to_owned(),
+            }
+        };
+        let policies: Vec<(GroupPolicy, String)> = additions
+            .iter()
+            .map(|addition| (addition.policy.clone(), subject(&addition.name)))
+            .collect();
+        let results = self.enforcement.enforcer().add_all(&policies);
+        for (addition, result) in additions.into_iter().zip(results) {
+            let Addition { name, policy, loss } = addition;
+            match result {
+                Ok(()) => {
+                    self.log_applied(&name, &policy.knobs, &loss);
+                    self.table.applied(&name, policy.knobs, loss);
+                    if policy.selector == Selector::Processes {
+                        // Processes that it matches may have started before it was applied.
+                        self.processes.request_rescan();
+                    }
+                }
+                Err(error) => self.note_failure(&name, &error),
+            }
+        }
+    }
+
+    fn change(&mut self, name: &str, knobs: Knobs, loss: Option<String>) {
+        let changed = self.enforcement.enforcer().change(name, &knobs);
+        match changed {
+            Ok(()) => {
+                self.log_applied(name, &knobs, &loss);
+                self.table.applied(name, knobs, loss);
+            }
+            Err(error) => self.note_failure(name, &error),
+        }
+    }
+
+    fn log_applied(&self, name: &str, knobs: &Knobs, loss: &Option<String>) {
+        let log = &self.notices.log;
+        log.debug("apply", &format!("{name}: in force: {knobs}"));
+        if let Some(loss) = loss {
+            log.warning("apply", &format!("{name}: {loss}"));
+        }
+    }
+
+    /// Undoes the changes of a group that is not desired any more.
+    pub(super) fn take_away(&mut self, name: &str) -> UndoReport {
+        let mut report = UndoReport::default();
+        // Also of a group that failed to apply: an earlier owner may have left it limited.
+        let removed = self.enforcement.enforcer().remove(name);
+        match removed {
+            Ok(undone) => {
+                report = undone;
+                self.notices
+                    .log
+                    .debug("apply", &format!("{name}: put back"));
+            }
+            Err(EngineError::NoTarget { .. }) => (),
+            Err(error) => {
+                self.note_failure(name, &error);
+                report.problems.push(error.to_string());
+                return report;
+            }
+        }
+        self.notices.log_undo_problems(&report);
+        self.table.removed(name);
+        report
+    }
+
+    fn note_failure(&mut self, name: &str, error: &EngineError) {
+        let desired = self.table.desired(name);
+        let is_foreign = desired.is_some_and(|desired| desired.kind == GroupKind::Foreign);
+        let was_recreated = error.is_gone() && self.table.failure(name).is_none();
+        let problem = error.to_string();
+        let now = Instant::now();
+        if is_foreign && (was_recreated || !self.folder_exists(name)) {
+            // The cgroup went between match and write, which is no failure. The watch reports
+            // its end, and the next cgroup with its name.
+            self.table.failed(name, problem, now);
+            return;
+        }
+        self.notices.counters.apply_failures += 1;
+        if self.table.failed(name, problem.clone(), now) {
+            self.notices
+                .log
+                .error("apply", &format!("{name}: {problem}"));
+        }
+    }
+
+    pub(super) fn folder_exists(&self, name: &str) -> bool {
+        let path = PathBuf::from(name.trim_start_matches('/'));
+        self.hierarchy.cpu_folder(&path).is_dir()
+    }
+}

@@ -1,0 +1,138 @@
+//! Reload: another configuration in the place of the present one.
+
+use plimsoll_engine::host::Mode;
+
+use super::Service;
+use super::members::Members;
+use crate::config::{Config, EnforcerWanted};
+
+impl Service {
+    /// Reads the configuration file again, and takes over all of it or nothing. Returns
+    /// warnings for people.
+    ///
+    /// # Errors
+    /// A line for people, which is logged as well.
+    pub(super) fn reload(&mut self) -> Result<Vec<String>, String> {
+        let reloaded = self.try_reload();
+        match &reloaded {
+            Ok(warnings) => {
+                self.notices.counters.reloads += 1;
+                let text = format!("{}: reloaded", self.file.path().display());
+                self.notices.log.info("configuration", &text);
+                for warning in warnings {
+                    self.notices.log.warning("configuration", warning);
+                }
+            }
+            Err(problem) => {
+                self.notices.counters.reloads_refused += 1;
+                let text = format!("{problem}; the previous configuration stays in force");
+                self.notices.log.error("configuration", &text);
+            }
+        }
+        reloaded
+    }
+
+    fn try_reload(&mut self) -> Result<Vec<String>, String> {
+        let config = self.file.read_again().map_err(|error| error.to_string())?;
+        let present = self.config();
+        let same_enforcer = config.enforcer == present.enforcer && config.mode == present.mode;
+        let mut members = Members::new();
+        if same_enforcer {
+            self.check_rules(&config)?;
+            let slice = config.bandwidth_slice;
+            let set = self.enforcement.enforcer().set_bandwidth_slice(slice);
+            set.map_err(|error| format!("{}: {error}", self.file.path().display()))?;
+        } else {
+            self.save_members();
+            members = self.requests.members();
+            let changed = self.change_enforcer(&config);
+            if changed.is_err() {
+                self.reconcile();
+                self.take_back_members(&members);
+            }
+            changed?;
+        }
+        let mut warnings = Vec::new();
+        if config.metrics != self.config().metrics {
+            warnings.push("metrics.listen: another address takes a restart of the daemon".into());
+        }
+        self.audit_all();
+        let had_burst = self.burst_enabled();
+        let processes = self.release_outdated_groups(&config);
+        self.file.replace(config);
+        self.set_slice();
+        // Allowed knobs, and the knobs beside them, may have changed.
+        self.read_all_attributes();
+        self.request_process_groups();
+        self.request_all_cgroups();
+        self.table.retry_all();
+        if self.burst_enabled() != had_burst {
+            self.table.mark_all_pending();
+        }
+        self.apply_pending();
+        // A reload is an explicit change: it ends the respect for external ones.
+        self.end_all_respect();
+        self.take_back_members(&members);
+        self.watch_processes();
+        self.take_back_unmatched(&processes);
+        Ok(warnings)
+    }
+
+    /// Checks that this host can enforce all groups of a configuration.
+    fn check_rules(&self, config: &Config) -> Result<(), String> {
+        let file = self.file.path().display();
+        for rule in &config.rules {
+            if self.requests.command(&rule.name).is_some() {
+                return Err(format!(
+                    "{file}: group `{}`: a command has a group of that name now; choose another, \
+                     or end the command first",
+                    rule.name
+                ));
+            }
+            let desired = self.desired_of_rule(rule);
+            self.enforcement
+                .check(&desired)
+                .map_err(|error| format!("{file}: group `{}`: {error}", rule.name))?;
+        }
+        Ok(())
+    }
+
+    /// Puts another enforcer in the place of the present one. Nothing is limited in between.
+    fn change_enforcer(&mut self, config: &Config) -> Result<(), String> {
+        let changed = self
+            .install(config.enforcer, config.mode)
+            .and_then(|()| self.check_rules(config));
+        if changed.is_err() {
+            let (enforcer, mode) = (self.config().enforcer, self.config().mode);
+            if let Err(error) = self.install(enforcer, mode) {
+                // Nothing is enforced now. The service manager starts the daemon again.
+                self.notices
+                    .log
+                    .error("enforcer", &format!("{error}; ending"));
+                self.lifetime.end();
+                return Err(error);
+            }
+        }
+        changed
+    }
+
+    fn install(&mut self, wanted: EnforcerWanted, mode: Mode) -> Result<(), String> {
+        let report = self.enforcement.enforcer().undo();
+        self.notices.log_undo(&report, "for another enforcer");
+        self.table.forget_applied();
+        let replaced = self.enforcement.replace(wanted, mode);
+        replaced.map_err(|error| error.to_string())?;
+        self.set_slice();
+        self.request_commands();
+        Ok(())
+    }
+
+    /// Sets the machine's bandwidth slice. A failure is a problem for the operator and not
+    /// fatal: the groups' limits hold with any slice.
+    pub(super) fn set_slice(&mut self) {
+        let slice = self.config().bandwidth_slice;
+        let set = self.enforcement.enforcer().set_bandwidth_slice(slice);
+        let problem = set.err().map(|error| error.to_string());
+        self.notices.note_problem("bandwidth-slice", problem);
+    }
+}

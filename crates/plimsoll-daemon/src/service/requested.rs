@@ -1,0 +1,235 @@
+//! File of the requests of clients: they hold until they are reset, also across restarts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use plimsoll_engine::host::SchedExt;
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::runtime::{RuntimeFolder, write_atomically};
+use serde::{Deserialize, Serialize};
+
+use super::command::Command;
+
+/// Characters of a name that a renamed group keeps.
+const NAME_STEM_CHARS: usize = 40;
+/// Name of the file in the runtime folder.
+const FILE: &str = "requested.json";
+/// Name of the file that older versions wrote: read where [`FILE`] is missing, removed by the
+/// next write.
+const FILE_OF_OLDER_VERSIONS: &str = "remembered.json";
+
+/// Knobs of `set`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Override {
+    pub knobs: Knobs,
+    #[serde(default)]
+    pub best_effort: bool,
+    /// As [`Command::scheduler`].
+    #[serde(default)]
+    pub scheduler: Option<SchedExt>,
+}
+
+/// All requests of clients.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Requested {
+    /// Keyed by the name of a group of the file, or the path of a foreign cgroup.
+    #[serde(default)]
+    pub overrides: BTreeMap<String, Override>,
+    /// Keyed by the group's name.
+    #[serde(default)]
+    pub commands: BTreeMap<String, Command>,
+    /// Bursts are off for all groups; this overrides the configuration file.
+    #[serde(default)]
+    pub burst_off: bool,
+}
+
+fn path(runtime: &RuntimeFolder) -> PathBuf {
+    runtime.path().join(FILE)
+}
+
+fn older_path(runtime: &RuntimeFolder) -> PathBuf {
+    runtime.path().join(FILE_OF_OLDER_VERSIONS)
+}
+
+/// Removes a file that may be missing.
+fn remove(path: PathBuf) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+impl Requested {
+    /// Reads the file. Returns a problem for the log; a damaged file is renamed.
+    pub fn read(runtime: &RuntimeFolder) -> (Self, Option<String>) {
+        let current = path(runtime);
+        let path = if current.exists() {
+            current
+        } else {
+            older_path(runtime)
+        };
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return (Self::default(), None);
+            }
+            Err(error) => {
+                return (
+                    Self::default(),
+                    Some(format!("{}: {error}", path.display())),
+                );
+            }
+            Ok(bytes) => bytes,
+        };
+        match serde_json::from_slice(&bytes) {
+            Ok(read) => (read, None),
+            Err(error) => {
+                let aside = path.with_extension("json.damaged");
+                // A file that cannot be renamed is overwritten by the next write.
+                let _ = fs::rename(&path, &aside);
+                let problem = format!(
+                    "{}: is damaged ({error}) and was renamed to {}; earlier `set` commands are \
+                     lost and have to be repeated",
+                    path.display(),
+                    aside.display()
+                );
+                (Self::default(), Some(problem))
+            }
+        }
+    }
+
+    /// Renames the groups of commands whose names the configuration file has: for an operator
+    /// a name means the group of the file. Returns lines for the log.
+    pub fn rename_commands(&mut self, is_in_file: impl Fn(&str) -> bool) -> Vec<String> {
+        let names = self.commands.keys().filter(|name| is_in_file(name));
+        let names: Vec<String> = names.cloned().collect();
+        let mut renamed = Vec::new();
+        for name in names {
+            let stem: String = name.chars().take(NAME_STEM_CHARS).collect();
+            let is_free = |new: &String| !is_in_file(new) && !self.commands.contains_key(new);
+            let others = (2u64..).map(|number| format!("{stem}-{number}"));
+            let Some(other) = others.into_iter().find(is_free) else {
+                continue;
+            };
+            if let Some(command) = self.commands.remove(&name) {
+                renamed.push(format!(
+                    "{name}: is a group of the file now; the command's of that name is `{other}`"
+                ));
+                self.commands.insert(other, command);
+            }
+        }
+        renamed
+    }
+
+    /// Writes the file, or removes it where nothing is requested.
+    ///
+    /// # Errors
+    /// When the disk is full; the file keeps its previous content.
+    pub fn write(&self, runtime: &RuntimeFolder) -> io::Result<()> {
+        let path = path(runtime);
+        if *self == Self::default() {
+            remove(older_path(runtime))?;
+            return remove(path);
+        }
+        let written = write_atomically(&path, self, true);
+        written.map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        })?;
+        remove(older_path(runtime))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one() -> Requested {
+        let mut all = Requested::default();
+        let knobs = serde_json::from_str(r#"{"class": "batch"}"#).unwrap();
+        let set = Override {
+            knobs,
+            best_effort: true,
+            scheduler: None,
+        };
+        all.overrides.insert("/a".into(), set);
+        all
+    }
+
+    #[test]
+    fn requests_are_read_as_written_and_no_requests_leave_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path());
+        assert_eq!(Requested::read(&runtime), (Requested::default(), None));
+        one().write(&runtime).unwrap();
+        assert_eq!(Requested::read(&runtime), (one(), None));
+        let without_burst = Requested {
+            burst_off: true,
+            ..Requested::default()
+        };
+        without_burst.write(&runtime).unwrap();
+        assert_eq!(Requested::read(&runtime), (without_burst, None));
+        Requested::default().write(&runtime).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_command_s_group_is_renamed_if_the_file_has_its_name() {
+        let command = |pid| Command {
+            pid,
+            start_time: 1,
+            uid: 1000,
+            subject: "sleep".into(),
+            knobs: Knobs::default(),
+            bound: Knobs::default(),
+            best_effort: false,
+            scheduler: None,
+            folder: PathBuf::new(),
+            members: Vec::new(),
+        };
+        let mut all = one();
+        for (name, pid) in [("web", 1), ("web-2", 2), ("job", 3)] {
+            all.commands.insert(name.into(), command(pid));
+        }
+        let renamed = all.rename_commands(|name| ["web", "web-3"].contains(&name));
+        assert_eq!(renamed.len(), 1);
+        assert!(renamed[0].contains("`web-4`"), "{renamed:?}");
+        let pids = all
+            .commands
+            .iter()
+            .map(|(name, of)| (name.as_str(), of.pid));
+        assert!(pids.eq([("job", 3), ("web-2", 2), ("web-4", 1)]));
+    }
+
+    #[test]
+    fn a_damaged_file_is_renamed_and_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path());
+        fs::write(path(&runtime), "{\"overrides\": 7").unwrap();
+        let (read, problem) = Requested::read(&runtime);
+        assert_eq!(read, Requested::default());
+        assert!(problem.unwrap().contains("requested.json.damaged"));
+        assert_eq!(Requested::read(&runtime), (Requested::default(), None));
+    }
+
+    #[test]
+    fn an_older_version_s_file_is_read_and_removed_once_the_current_one_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path());
+        let older = folder.path().join("remembered.json");
+        write_atomically(&older, &one(), true).unwrap();
+        assert_eq!(Requested::read(&runtime), (one(), None));
+        assert!(older.exists(), "reading keeps it");
+        let changed = Requested {
+            burst_off: true,
+            ..one()
+        };
+        changed.write(&runtime).unwrap();
+        assert!(!older.exists() && path(&runtime).exists());
+        assert_eq!(Requested::read(&runtime), (changed, None));
+        // Left there by a crash between both steps of the write.
+        write_atomically(&older, &one(), true).unwrap();
+        Requested::default().write(&runtime).unwrap();
+        assert_eq!(Requested::read(&runtime), (Requested::default(), None));
+    }
+}

@@ -1,0 +1,144 @@
+//! Event loop of the service, its housekeeping and its end.
+
+use std::os::fd::AsFd as _;
+use std::time::Instant;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use plimsoll_engine::undo::UndoReport;
+
+use super::Service;
+use super::handle::Message;
+
+impl Service {
+    /// Runs until the service is stopped, and restores all groups.
+    pub fn run(mut self) -> UndoReport {
+        while !self.lifetime.is_ending() {
+            self.enforcement.shared().service_is_alive();
+            self.wait();
+            self.follow_cgroups();
+            self.follow_processes();
+            self.answer_all();
+            self.read_due_attributes();
+            self.audit_due();
+            if self.lifetime.take_housekeeping(Instant::now()) {
+                self.keep_house();
+            }
+            self.reconcile();
+        }
+        self.end()
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&self) {
+        if self.table.has_pending() {
+            return;
+        }
+        let now = Instant::now();
+        let due = [
+            Some(self.lifetime.housekeeping_due()),
+            self.table.due(),
+            self.cgroups.due(),
+            self.cgroups.resumes_at(now),
+            self.attributes.due(),
+            self.processes.due(),
+            self.processes.resumes_at(now),
+            self.external.due(),
+        ];
+        let due = due.into_iter().flatten().min().unwrap_or(now);
+        let mut fds = vec![PollFd::new(self.inbox.as_fd(), PollFlags::POLLIN)];
+        if self.cgroups.resumes_at(now).is_none() {
+            fds.push(PollFd::new(self.cgroups.as_fd(), PollFlags::POLLIN));
+        }
+        if let Some(fd) = self.processes.fd(now) {
+            fds.push(PollFd::new(fd, PollFlags::POLLIN));
+        }
+        // Rounded up: woken earlier, the loop would find nothing due and wait again.
+        let wait = due.saturating_duration_since(now).as_millis() + 1;
+        let wait = PollTimeout::try_from(wait.min(1_000)).unwrap_or(PollTimeout::ZERO);
+        // A signal interrupts it; the loop goes round once more.
+        let _ = poll(&mut fds, wait);
+    }
+
+    fn answer_all(&mut self) {
+        let messages = self.inbox.take();
+        if !messages.is_empty() {
+            self.lifetime.note_use(Instant::now());
+            // A client may ask about a cgroup that it has just made.
+            self.follow_cgroups_now();
+        }
+        for message in messages {
+            match message {
+                Message::Ask {
+                    peer,
+                    request,
+                    reply,
+                } => {
+                    self.notices.counters.requests += 1;
+                    let answer = self.answer(&peer, request);
+                    // The client may have gone.
+                    let _ = reply.send(answer);
+                }
+                Message::State { reply } => {
+                    let state = self.state(None, false);
+                    let _ = reply.send(state);
+                }
+                Message::Reload => {
+                    // The reload logs its own failure.
+                    let _ = self.reload();
+                }
+                Message::Problem { about, problem } => self.notices.note_problem(about, problem),
+                Message::Reports(lines) => {
+                    for line in lines {
+                        self.notices.log.warning("enforcer", &line);
+                    }
+                }
+                Message::Stop => self.lifetime.end_on_request(!self.file.is_present()),
+            }
+        }
+    }
+
+    /// Checks conditions that no event reports.
+    fn keep_house(&mut self) {
+        if !self.enforcement.is_running() {
+            // Without its control loop the service keeps no headroom. It restores all groups,
+            // and the service manager starts it again.
+            self.notices
+                .log
+                .error("control", "the control thread has failed; stopping");
+            self.lifetime.end();
+            return;
+        }
+        let problem = self.enforcement.shared().problem();
+        self.notices.note_problem("control", problem);
+        self.notices.note_problem("watches", self.cgroups.problem());
+        self.notices
+            .note_problem("runtime", self.requests.folder_problem());
+        self.usage.read_machine();
+        self.update_folders();
+        self.end_empty_commands();
+        let now = Instant::now();
+        if self.table.len() > 0 || self.file.is_present() {
+            self.lifetime.note_use(now);
+        }
+        self.lifetime.end_if_unused(now);
+        if self.requests.is_stale() {
+            self.save_requests();
+        }
+    }
+
+    /// Restores all groups, or leaves them to the next owner: a service manager may end an
+    /// owner that a client of one of its units has started, and the groups of other clients
+    /// have to stay limited.
+    fn end(mut self) -> UndoReport {
+        self.save_members();
+        if self.lifetime.leaves_groups() && self.table.len() > 0 {
+            // The other parts are dropped: clients that wait for an answer learn of the end.
+            let Self { enforcement, .. } = self;
+            enforcement.leave();
+            return UndoReport::default();
+        }
+        let report = self.enforcement.enforcer().undo();
+        self.notices.log_undo_problems(&report);
+        report
+    }
+}

@@ -1,0 +1,146 @@
+//! Desired state of each group, merged from its sources: the file, attributes and clients.
+
+use std::path::Path;
+
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::own_groups;
+
+use super::Service;
+use super::command::Command;
+use super::desired::{Desired, GroupKind};
+use crate::config::Rule;
+use crate::state::Origin;
+
+impl Service {
+    /// Updates the desired state of a foreign cgroup.
+    pub(super) fn request_cgroup(&mut self, path: &str) {
+        let desired = self.desired_of_cgroup(path);
+        if let Some(note) = desired
+            .as_ref()
+            .and_then(|desired| self.file.new_overlap(desired))
+        {
+            self.notices
+                .log
+                .warning("overlap", &format!("{path}: {note}"));
+        }
+        self.table.set_desired(path, desired);
+    }
+
+    /// Updates the desired state of all foreign cgroups.
+    pub(super) fn request_all_cgroups(&mut self) {
+        for path in self.cgroups.paths() {
+            self.request_cgroup(&path);
+        }
+    }
+
+    /// The desired state of a foreign cgroup; `None`: no source names it.
+    pub(super) fn desired_of_cgroup(&self, path: &str) -> Option<Desired> {
+        self.desired_beside(path, self.attributes.of(path))
+    }
+
+    /// The same, as if its attributes had these knobs.
+    pub(super) fn desired_beside(&self, path: &str, attributes: Option<&Knobs>) -> Option<Desired> {
+        if path == "/" || own_groups::is_own(&self.hierarchy, Path::new(path)) {
+            return None;
+        }
+        let matched = self.config().match_cgroup(path);
+        let rule = matched.map(|matched| matched.rule);
+        let mut desired = match matched {
+            Some(matched) => Desired {
+                overlap: matched.overlap.map(|rule| rule.name.clone()),
+                ..self.desired_of_rule(matched.rule)
+            },
+            None => Desired {
+                group: path.to_owned(),
+                origin: Origin::File,
+                kind: GroupKind::Foreign,
+                knobs: Knobs::default(),
+                subject: String::new(),
+                best_effort: false,
+                scheduler: self.enforcement.scheduler(),
+                overlap: None,
+            },
+        };
+        if let Some(attributes) = attributes {
+            desired.knobs = desired.knobs.overlaid(attributes);
+            // The command line stays above attributes.
+            if let Some(set) = rule.and_then(|rule| self.requests.override_of(&rule.name)) {
+                desired.knobs = desired.knobs.overlaid(&set.knobs);
+            }
+            desired.origin = desired.origin.min(Origin::Attributes);
+        }
+        let own = self.requests.override_of(path);
+        if let Some(set) = own {
+            desired.knobs = desired.knobs.overlaid(&set.knobs);
+            desired.best_effort |= set.best_effort;
+            desired.scheduler = desired.scheduler.or(set.scheduler);
+            desired.origin = Origin::CommandLine;
+        }
+        let has_source = rule.is_some() || own.is_some() || attributes.is_some();
+        has_source.then_some(desired)
+    }
+
+    /// The desired state of a group of the file, with the knobs that were `set` for it.
+    pub(super) fn desired_of_rule(&self, rule: &Rule) -> Desired {
+        let kind = if rule.matches.is_of_processes() {
+            GroupKind::Processes
+        } else {
+            GroupKind::Foreign
+        };
+        let mut desired = Desired {
+            group: rule.name.clone(),
+            origin: Origin::File,
+            kind,
+            knobs: rule.knobs.clone(),
+            subject: String::new(),
+            best_effort: false,
+            scheduler: self.enforcement.scheduler(),
+            overlap: None,
+        };
+        if let Some(set) = self.requests.override_of(&rule.name) {
+            desired.knobs = desired.knobs.overlaid(&set.knobs);
+            desired.best_effort = set.best_effort;
+            desired.origin = Origin::CommandLine;
+        }
+        desired
+    }
+
+    /// The desired state of a command's group.
+    pub(super) fn desired_of_command(&self, name: &str, command: &Command) -> Desired {
+        Desired {
+            scheduler: self.enforcement.scheduler().or(command.scheduler),
+            ..command.desired(name)
+        }
+    }
+
+    /// Updates the desired state of the groups that are made of processes; groups that the file
+    /// has no more are removed.
+    pub(super) fn request_process_groups(&mut self) {
+        let rules = self.config().rules.iter();
+        let of_processes = rules.filter(|rule| rule.matches.is_of_processes());
+        let desired: Vec<Desired> = of_processes
+            .map(|rule| self.desired_of_rule(rule))
+            .collect();
+        for name in self.table.process_groups() {
+            if !desired.iter().any(|desired| desired.group == name) {
+                self.table.set_desired(&name, None);
+            }
+        }
+        for desired in desired {
+            self.table
+                .set_desired(&desired.group.clone(), Some(desired));
+        }
+    }
+
+    /// Updates the desired state of the groups of all commands.
+    pub(super) fn request_commands(&mut self) {
+        let commands = self.requests.commands();
+        let desired: Vec<Desired> = commands
+            .map(|(name, command)| self.desired_of_command(name, command))
+            .collect();
+        for desired in desired {
+            self.table
+                .set_desired(&desired.group.clone(), Some(desired));
+        }
+    }
+}

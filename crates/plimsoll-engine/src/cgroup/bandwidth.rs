@@ -1,0 +1,146 @@
+//! Bandwidth as the kernel takes it: in whole microseconds, within its limits.
+
+use plimsoll_cgroupfs::{CpuMax, Version};
+use plimsoll_policy::NSEC_PER_MSEC;
+use plimsoll_policy::ratecap::DEPTH_DEFAULT_NS;
+
+use crate::knobs::units::NSEC_PER_USEC;
+use crate::knobs::{Bandwidth, Cap, Quota};
+
+/// The period of a tree cap, short so that work is cut in small pieces, …
+const CAP_PERIOD_MS: u64 = 10;
+/// … and that of a wide one. With 10 ms, what short tasks leave behind on
+/// their CPUs cost a cap of 90 % up to 3 % of its rate; with 20 ms, nothing
+/// that could be measured.
+const WIDE_CAP_PERIOD_MS: u64 = 20;
+/// Caps from here on are wide.
+const WIDE_CAP_PERMILLE: u64 = 500;
+/// The least that the kernel takes as a quota.
+pub(crate) const KERNEL_QUOTA_MIN_NS: u64 = 1_000_000;
+/// The longest period that the kernel takes.
+pub(crate) const KERNEL_PERIOD_MAX_NS: u64 = 1_000_000_000;
+
+impl From<Bandwidth> for CpuMax {
+    /// Fractions of a microsecond are cut off.
+    fn from(bandwidth: Bandwidth) -> Self {
+        let usec = |ns: u64| ns / NSEC_PER_USEC;
+        Self {
+            quota_usec: bandwidth.quota.quota_ns.map(usec),
+            period_usec: usec(bandwidth.quota.period_ns),
+            burst_usec: usec(bandwidth.burst_ns),
+        }
+    }
+}
+
+impl From<CpuMax> for Bandwidth {
+    fn from(max: CpuMax) -> Self {
+        let ns = |usec: u64| usec.saturating_mul(NSEC_PER_USEC);
+        Self {
+            quota: Quota {
+                quota_ns: max.quota_usec.map(ns),
+                period_ns: ns(max.period_usec),
+            },
+            burst_ns: ns(max.burst_usec),
+        }
+    }
+}
+
+/// The lowest rate that the kernel takes.
+pub(super) fn least_bandwidth() -> Bandwidth {
+    Bandwidth {
+        quota: Quota {
+            quota_ns: Some(KERNEL_QUOTA_MIN_NS),
+            period_ns: KERNEL_PERIOD_MAX_NS,
+        },
+        burst_ns: 0,
+    }
+}
+
+/// Rounds a bandwidth down to whole microseconds, the unit of the kernel's files.
+pub(super) fn in_whole_usec(bandwidth: Bandwidth) -> Bandwidth {
+    let cut = |ns: u64| ns / NSEC_PER_USEC * NSEC_PER_USEC;
+    Bandwidth {
+        quota: Quota {
+            quota_ns: bandwidth.quota.quota_ns.map(cut),
+            period_ns: cut(bandwidth.quota.period_ns),
+        },
+        burst_ns: cut(bandwidth.burst_ns),
+    }
+}
+
+/// A cap as a quota over a short period, or over as many whole milliseconds
+/// as it takes for the quota to be one that the kernel accepts. In whole
+/// milliseconds a cap in per mille is a quota in whole microseconds: nothing
+/// is rounded. The burst is the core's depth: what a task did not use for a
+/// moment is not lost to it.
+pub(super) fn cap_bandwidth(cap: Cap) -> Bandwidth {
+    let permille = u64::from(cap.permille.max(1));
+    let period_ms = match permille {
+        WIDE_CAP_PERMILLE.. => WIDE_CAP_PERIOD_MS,
+        _ => CAP_PERIOD_MS.max(1000_u64.div_ceil(permille)),
+    };
+    let quota = Quota {
+        quota_ns: Some(period_ms * permille * NSEC_PER_USEC),
+        period_ns: period_ms * NSEC_PER_MSEC,
+    };
+    Bandwidth {
+        quota,
+        burst_ns: DEPTH_DEFAULT_NS,
+    }
+}
+
+/// Cuts a child's bandwidth to its parent's rate, where v1 would refuse more.
+pub(super) fn fit_below(parent: &Bandwidth, child: Bandwidth, version: Version) -> Bandwidth {
+    let (Version::V1, Some(parent_ns), Some(child_ns)) =
+        (version, parent.quota.quota_ns, child.quota.quota_ns)
+    else {
+        return child;
+    };
+    let most = u128::from(parent_ns) * u128::from(child.quota.period_ns)
+        / u128::from(parent.quota.period_ns.max(1));
+    let most = u64::try_from(most).unwrap_or(u64::MAX);
+    let quota_ns = Some(child_ns.min(most));
+    in_whole_usec(Bandwidth {
+        quota: Quota {
+            quota_ns,
+            ..child.quota
+        },
+        ..child
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caps_become_quotas_that_the_kernel_takes() {
+        for (cap, quota_ns, period_ns) in [
+            ("20%", 2_000_000, 10_000_000),
+            ("150%", 30_000_000, 20_000_000),
+            ("10%", 1_000_000, 10_000_000),
+            ("9%", 1_080_000, 12_000_000),
+            ("0.1%", 1_000_000, 1_000_000_000),
+        ] {
+            let bandwidth = cap_bandwidth(cap.parse().unwrap());
+            assert_eq!(
+                bandwidth.quota,
+                Quota {
+                    quota_ns: Some(quota_ns),
+                    period_ns
+                },
+                "{cap}"
+            );
+            assert!(bandwidth.check().is_ok());
+        }
+    }
+
+    #[test]
+    fn v1_children_stay_within_their_parents_rate() {
+        let parent = cap_bandwidth("10%".parse().unwrap());
+        let child = Bandwidth::of("200ms/1s".parse().unwrap(), None);
+        let fitted = fit_below(&parent, child, Version::V1);
+        assert_eq!(fitted.quota.quota_ns, Some(100_000_000));
+        assert_eq!(fit_below(&parent, child, Version::V2), child);
+    }
+}

@@ -1,0 +1,508 @@
+//! Which kernel files of a cgroup are written so that it has what is wanted,
+//! and in which order.
+
+use std::path::{Path, PathBuf};
+
+use plimsoll_cgroupfs::{CpuGroup, CpuMax, WEIGHT_DEFAULT, read_text};
+use plimsoll_policy::batch::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
+
+use super::bandwidth::least_bandwidth;
+use super::values::{Keeping, TrackedFile, Values, released};
+use super::wanted::{Limit, Wanted};
+use crate::error::{EngineError, Result};
+use crate::journal::Entry;
+use crate::knobs::Bandwidth;
+
+/// What it takes to get from what a cgroup has to what is wanted.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    /// What it comes to.
+    pub values: Values,
+    /// To be on disk before the first step.
+    pub entries: Vec<Entry>,
+    /// The writes, in an order in which the kernel takes them.
+    steps: Vec<Step>,
+    /// To be written down after the last step.
+    pub afterwards: Vec<Entry>,
+}
+
+/// One write.
+#[derive(Debug)]
+struct Step {
+    path: PathBuf,
+    text: String,
+    /// The writes that lead back to what was there before it.
+    back: Vec<(PathBuf, String)>,
+}
+
+impl Change {
+    /// Finds out what has to be written so that a cgroup, of which `known` is known, has what is
+    /// wanted.
+    pub fn plan(group: &CpuGroup, known: &Values, wanted: &Wanted) -> Result<Self> {
+        let mut planner = Planner {
+            group,
+            known,
+            change: Self::default(),
+        };
+        planner.weigh(wanted)?;
+        planner.limit(wanted.limit)?;
+        Ok(planner.finish())
+    }
+
+    /// Writes. What is written when the kernel refuses one is taken back.
+    pub fn execute(&self, group: &CpuGroup) -> Result<()> {
+        for (index, step) in self.steps.iter().enumerate() {
+            if let Err(error) = group.write_file(&step.path, &step.text) {
+                go_back(group, &self.steps[..index]);
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The files that are to be written, with what they hold.
+    pub fn differences(&self) -> Vec<(&Path, &str)> {
+        let mut found: Vec<(&Path, &str)> = Vec::new();
+        for step in &self.steps {
+            // The first of several writes to a file has what is there now.
+            if found.iter().all(|(path, _)| *path != step.path)
+                && let Some((_, before)) = step.back.iter().find(|(path, _)| *path == step.path)
+            {
+                found.push((&step.path, before));
+            }
+        }
+        found
+    }
+
+    /// Goes back to what was there before the first step.
+    pub fn revert(&self, group: &CpuGroup) {
+        go_back(group, &self.steps);
+    }
+}
+
+/// Takes steps back, the last first: by ways on which the kernel has let them go.
+fn go_back(group: &CpuGroup, steps: &[Step]) {
+    for (path, text) in steps.iter().rev().flat_map(|step| &step.back) {
+        // What the kernel refuses now stays for the next attempt.
+        let _ = group.write_file(path, text);
+    }
+}
+
+struct Planner<'a> {
+    group: &'a CpuGroup,
+    known: &'a Values,
+    change: Change,
+}
+
+impl Planner<'_> {
+    /// What a file held at first.
+    fn old(&self, path: &Path) -> Result<String> {
+        match self.known.get(path) {
+            Some(file) => Ok(file.old.clone().into()),
+            None => Ok(read_text(path)?),
+        }
+    }
+
+    /// A write to a file that holds `before` now.
+    fn step(&mut self, path: &Path, text: &str, before: &str) {
+        let back = vec![(path.to_owned(), before.to_owned())];
+        self.push_step(path, text, back);
+    }
+
+    fn push_step(&mut self, path: &Path, text: &str, back: Vec<(PathBuf, String)>) {
+        self.change.steps.push(Step {
+            path: path.to_owned(),
+            text: text.to_owned(),
+            back,
+        });
+    }
+
+    /// Sets or clears the idle mark. The way back from a mark has to bring the weight along.
+    fn step_idle(&mut self, mark: &Path, idle: bool) -> Result<()> {
+        if !idle {
+            self.step(mark, "0", "1");
+            return Ok(());
+        }
+        let (weight, _) = self.group.weight_setting(WEIGHT_DEFAULT);
+        let before = read_text(&weight)?;
+        let back = vec![(mark.to_owned(), "0".to_owned()), (weight, before)];
+        self.push_step(mark, "1", back);
+        Ok(())
+    }
+
+    /// Takes a file among those that are ours; `new` is what it will hold.
+    fn keep(&mut self, path: &Path, old: &str, new: &str, keeping: Keeping) {
+        let known = self.known.get(path);
+        let same = |file: &TrackedFile| &*file.ours == new && file.keeping == keeping;
+        let (path, name) = (path.to_owned(), path.file_name().unwrap_or_default());
+        let write = Entry::Write {
+            path: path.clone(),
+            old: old.into(),
+            new: new.into(),
+        };
+        if keeping == Keeping::Driven {
+            if !known.is_some_and(|file| file.keeping == Keeping::Driven) {
+                self.change.entries.push(Entry::Control {
+                    path,
+                    old: old.into(),
+                });
+            }
+        } else if known.is_some_and(|file| file.keeping == Keeping::Driven) {
+            // From now on a value can be reported from that of somebody else.
+            self.change.afterwards.push(released(&path));
+            self.change.afterwards.push(write);
+        } else if !known.is_some_and(same) && old != new {
+            self.change.entries.push(write);
+        }
+        self.change.values.files.push(TrackedFile {
+            name: name.to_string_lossy().into(),
+            old: old.into(),
+            ours: new.into(),
+            keeping,
+            reported: None,
+        });
+    }
+
+    /// Whether somebody else has written a file since we did. An owner that died half-way may have
+    /// put the old value back.
+    fn is_theirs(&self, path: &Path) -> bool {
+        self.known.get(path).is_some_and(|file| {
+            let is_another = |now: String| now != *file.ours && now != *file.old;
+            file.keeping == Keeping::Written && read_text(path).is_ok_and(is_another)
+        })
+    }
+
+    /// The idle mark and the weight. The kernel forgets the weight of a
+    /// cgroup that is marked idle, and gives it the default when the mark is
+    /// cleared.
+    fn weigh(&mut self, wanted: &Wanted) -> Result<()> {
+        let (weight, driven) = (wanted.weight, wanted.has_soft_cap);
+        if !self.group.has_idle() {
+            let background = (wanted.idle == Some(true)).then_some(WEIGHT_BACKGROUND);
+            return self.weigh_alone(background.or(weight), driven, false);
+        }
+        let mark = self.group.cpu_file("cpu.idle");
+        let is_idle = self.group.read_idle()?;
+        let old = self.old(&mark)?;
+        if driven {
+            self.keep(&mark, &old, &old, Keeping::Driven);
+            return self.weigh_alone(weight, true, is_idle);
+        }
+        let known = self.known.get(&mark).is_some();
+        let idle = match wanted.idle {
+            Some(idle) => idle,
+            None if known && !self.is_theirs(&mark) => old == "1",
+            None => is_idle,
+        };
+        if let (true, Some(weight)) = (idle, weight) {
+            return Err(no_weight(weight));
+        }
+        let text = if idle { "1" } else { "0" };
+        if wanted.idle.is_some() {
+            self.keep(&mark, &old, text, Keeping::Written);
+        }
+        if idle {
+            self.remember_weight(is_idle)?;
+        }
+        if idle != is_idle {
+            self.step_idle(&mark, idle)?;
+        }
+        if idle {
+            return Ok(());
+        }
+        self.weigh_alone(weight, false, is_idle)
+    }
+
+    /// From where the weight has to be put back when the mark is cleared.
+    fn remember_weight(&mut self, is_idle: bool) -> Result<()> {
+        let (path, default) = self.group.weight_setting(WEIGHT_DEFAULT);
+        if is_idle && self.known.get(&path).is_none() {
+            return Ok(());
+        }
+        let old = self.old(&path)?;
+        if old != default || self.known.get(&path).is_some() {
+            self.keep(&path, &old, &default, Keeping::Remembered);
+        }
+        Ok(())
+    }
+
+    /// The weight of a cgroup that is not idle, or is not from now on, if it
+    /// `was_idle`.
+    fn weigh_alone(&mut self, wanted: Option<u32>, driven: bool, was_idle: bool) -> Result<()> {
+        let (path, default) = self.group.weight_setting(WEIGHT_DEFAULT);
+        let known = self.known.get(&path);
+        let now = if was_idle { default } else { read_text(&path)? };
+        let old = known.map_or_else(|| now.clone(), |file| file.old.clone().into());
+        if driven {
+            self.keep(&path, &old, &old, Keeping::Driven);
+            return Ok(());
+        }
+        let text = match wanted {
+            Some(weight) => self.group.weight_setting(weight).1,
+            // Put back, unless it is somebody else's now.
+            None if known.is_some() && (was_idle || !self.is_theirs(&path)) => old.clone(),
+            None => return Ok(()),
+        };
+        if wanted.is_some() {
+            self.keep(&path, &old, &text, Keeping::Written);
+        }
+        if text != now {
+            self.step(&path, &text, &now);
+        }
+        Ok(())
+    }
+
+    /// The quota, which may be a cap or what the headroom controller writes.
+    fn limit(&mut self, limit: Limit) -> Result<()> {
+        if limit == Limit::None && self.known.bandwidth.is_none() {
+            return Ok(());
+        }
+        let now = Bandwidth::from(self.group.read_cpu_max()?);
+        let found = self.known.bandwidth.unwrap_or(now);
+        let (quota_file, _) = self.group.quota_setting(&now.into());
+        let has_headroom = limit == Limit::Headroom;
+        let wanted = if has_headroom {
+            let known = self.known.get(&quota_file);
+            let is_driven = known.is_some_and(|file| file.keeping == Keeping::Driven);
+            let mut least = least_bandwidth();
+            if is_driven && now.quota.quota_ns.is_some() {
+                // The loop's last word stands until the next.
+                least.quota.quota_ns = now.quota.quota_ns;
+            }
+            Some(least)
+        } else {
+            limit.bandwidth(&found)
+        };
+        let Some(wanted) = wanted else {
+            self.unlimit(&now, &found);
+            return Ok(());
+        };
+        let old = self.group.cpu_max_settings(&found.into());
+        for ((path, old), (_, new)) in old
+            .into_iter()
+            .zip(self.group.cpu_max_settings(&wanted.into()))
+        {
+            let driven = has_headroom && path == quota_file;
+            let (new, keeping) = match driven {
+                true => (&old, Keeping::Driven),
+                false => (&new, Keeping::Written),
+            };
+            self.keep(&path, &old, new, keeping);
+        }
+        self.change.values.bandwidth = Some(found);
+        self.bandwidth_steps(&now, &wanted);
+        Ok(())
+    }
+
+    /// Puts the quota back that was there at first, unless somebody else has
+    /// written another.
+    fn unlimit(&mut self, now: &Bandwidth, found: &Bandwidth) {
+        let settings = self.group.cpu_max_settings(&CpuMax::from(*found));
+        if !settings.iter().any(|(path, _)| self.is_theirs(path)) {
+            self.bandwidth_steps(now, found);
+        }
+    }
+
+    fn bandwidth_steps(&mut self, now: &Bandwidth, wanted: &Bandwidth) {
+        // Writing a quota refills it: what is there already is left alone.
+        let (now, wanted) = (CpuMax::from(*now), CpuMax::from(*wanted));
+        let mut there = self.group.cpu_max_settings(&now);
+        for (path, text) in self.group.cpu_max_steps(&now, &wanted) {
+            let present = there.iter_mut().find(|(file, _)| *file == path);
+            // Each step writes to one of the files.
+            let Some((_, present)) = present.filter(|(_, present)| *present != text) else {
+                continue;
+            };
+            let before = std::mem::replace(present, text.clone());
+            self.step(&path, &text, &before);
+        }
+    }
+
+    fn finish(self) -> Change {
+        let mut change = self.change;
+        for file in &self.known.files {
+            let path = self.group.cpu_file(&file.name);
+            if change.values.get(&path).is_none() {
+                change.afterwards.push(released(&path));
+            }
+        }
+        change
+    }
+}
+
+fn no_weight(weight: u32) -> EngineError {
+    EngineError::NotEnforceable {
+        knob: "weight",
+        value: weight.to_string(),
+        reason: "an idle cgroup has no weight".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use super::*;
+    use plimsoll_cgroupfs::{Hierarchy, Version};
+
+    /// A folder in the shape of a v1 cgroup. The kernel is not behind it: only
+    /// what is planned can be looked at.
+    fn cgroup(folder: &tempfile::TempDir, values: &[(&str, &str)]) -> CpuGroup {
+        let group = CpuGroup::at(
+            &Arc::new(Hierarchy::at_folder(folder.path(), Version::V1)),
+            "g",
+        );
+        fs::create_dir(group.cpu_file("")).unwrap();
+        let found = [
+            ("cpu.idle", "0"),
+            ("cpu.shares", "512"),
+            ("cpu.cfs_quota_us", "70000"),
+            ("cpu.cfs_period_us", "100000"),
+            ("cpu.cfs_burst_us", "30000"),
+        ];
+        for (name, text) in found.iter().chain(values) {
+            fs::write(group.cpu_file(name), text).unwrap();
+        }
+        group
+    }
+
+    fn plan(group: &CpuGroup, known: &Values, json: &str) -> Change {
+        let wanted = Wanted::on_one_cgroup(&serde_json::from_str(json).unwrap());
+        Change::plan(group, known, &wanted).unwrap()
+    }
+
+    fn steps(change: &Change) -> Vec<(&str, &str)> {
+        let steps = change.steps.iter().map(|step| {
+            let name = step.path.file_name().unwrap().to_str().unwrap();
+            (name, step.text.as_str())
+        });
+        steps.collect()
+    }
+
+    #[test]
+    fn nothing_is_written_that_is_there_already() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = cgroup(&folder, &[]);
+        let json = r#"{"class": "normal", "weight": "50", "quota": "70ms/100ms", "burst": "30ms"}"#;
+        let change = plan(&group, &Values::default(), json);
+        assert!(steps(&change).is_empty() && change.entries.is_empty());
+        // But that it is wanted is known: a foreign change is noticed.
+        assert_eq!(change.values.files.len(), 5);
+        fs::write(group.cpu_file("cpu.shares"), "2").unwrap();
+        let mut values = change.values;
+        assert_eq!(values.audit(&group).unwrap().len(), 1);
+        assert!(values.audit(&group).unwrap().is_empty());
+        let again = plan(&group, &values, json);
+        assert_eq!(steps(&again), [("cpu.shares", "512")]);
+    }
+
+    #[test]
+    fn the_weight_goes_with_the_idle_mark_and_comes_back_after_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = cgroup(&folder, &[]);
+        let batch = plan(&group, &Values::default(), r#"{"class": "batch"}"#);
+        assert_eq!(steps(&batch), [("cpu.idle", "1")]);
+        // Both are in the journal.
+        assert_eq!(batch.entries.len(), 2);
+        fs::write(group.cpu_file("cpu.idle"), "1").unwrap();
+        fs::write(group.cpu_file("cpu.shares"), "3").unwrap();
+        let mut values = batch.values;
+        assert!(values.audit(&group).unwrap().is_empty());
+        let none = plan(&group, &values, "{}");
+        assert_eq!(steps(&none), [("cpu.idle", "0"), ("cpu.shares", "512")]);
+        assert!(none.values.files.is_empty() && none.afterwards.len() == 2);
+        let heavy = plan(&group, &values, r#"{"weight": "300"}"#);
+        assert_eq!(steps(&heavy), [("cpu.idle", "0"), ("cpu.shares", "3072")]);
+        let restores = heavy.values.restores(&group);
+        assert_eq!(restores[0].old, "512");
+    }
+
+    #[test]
+    fn a_quota_that_is_asked_for_no_more_is_put_back_unless_it_is_somebody_elses() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = cgroup(&folder, &[]);
+        let capped = plan(&group, &Values::default(), r#"{"cap": "20%"}"#);
+        let texts = [("cpu.cfs_quota_us", "2000"), ("cpu.cfs_period_us", "10000")];
+        let ours: Vec<_> = [&texts[..], &[("cpu.cfs_burst_us", "1000")]].concat();
+        for (name, text) in &ours {
+            assert!(steps(&capped).contains(&(name, text)), "{name}");
+            fs::write(group.cpu_file(name), text).unwrap();
+        }
+        let none = plan(&group, &capped.values, "{}");
+        assert_eq!(steps(&none).last(), Some(&("cpu.cfs_burst_us", "30000")));
+        fs::write(group.cpu_file("cpu.cfs_quota_us"), "5000").unwrap();
+        assert!(steps(&plan(&group, &capped.values, "{}")).is_empty());
+    }
+
+    #[test]
+    fn what_a_loop_writes_is_journalled_once_and_put_back_whatever_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = cgroup(&folder, &[]);
+        let json = r#"{"headroom": "30%"}"#;
+        let first = plan(&group, &Values::default(), json);
+        let is_control = |entry: &&Entry| matches!(entry, Entry::Control { .. });
+        assert_eq!(first.entries.iter().filter(is_control).count(), 1);
+        for (name, text) in [
+            ("cpu.cfs_quota_us", "123456"),
+            ("cpu.cfs_period_us", "1000000"),
+            ("cpu.cfs_burst_us", "0"),
+        ] {
+            fs::write(group.cpu_file(name), text).unwrap();
+        }
+        let again = plan(&group, &first.values, json);
+        assert!(steps(&again).is_empty() && again.entries.is_empty());
+        let restores = again.values.restores(&group);
+        let quota = restores.iter().find(|file| file.driven).unwrap();
+        assert_eq!(quota.old, "70000");
+    }
+
+    #[test]
+    fn a_cgroup_that_is_gone_is_told_as_such() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = CpuGroup::at(
+            &Arc::new(Hierarchy::at_folder(folder.path(), Version::V1)),
+            "gone",
+        );
+        let weight = Wanted {
+            weight: Some(5),
+            ..Wanted::default()
+        };
+        let error = Change::plan(&group, &Values::default(), &weight).unwrap_err();
+        assert!(error.is_gone(), "{error}");
+    }
+
+    #[test]
+    fn files_that_go_with_the_controller_are_told_once_and_a_cgroup_that_goes_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        for json in [
+            r#"{"class": "batch", "headroom": "30%"}"#,
+            r#"{"weight": "50", "quota": "20ms/100ms"}"#,
+            r#"{"headroom": "30%"}"#,
+        ] {
+            let group = cgroup(&folder, &[]);
+            let mut values = plan(&group, &Values::default(), json).values;
+            for file in &values.files {
+                if file.keeping == Keeping::Written {
+                    fs::write(group.cpu_file(&file.name), &*file.ours).unwrap();
+                }
+            }
+            assert!(values.audit(&group).unwrap().is_empty());
+            for round in 0..2 {
+                for entry in fs::read_dir(group.cpu_file("")).unwrap() {
+                    fs::remove_file(entry.unwrap().path()).unwrap();
+                }
+                let found = values.audit(&group).unwrap();
+                assert_eq!(found.len(), 1, "{json} {round}: {found:?}");
+                assert!(found[0].starts_with("/g: the cpu controller was switched off in "));
+                assert!(values.audit(&group).unwrap().is_empty());
+                // Somebody switches it on again: then there are other values.
+                fs::remove_dir(group.cpu_file("")).unwrap();
+                cgroup(&folder, &[]);
+                values.audit(&group).unwrap();
+            }
+            fs::remove_dir_all(group.cpu_file("")).unwrap();
+            assert!(values.audit(&group).unwrap_err().is_gone());
+        }
+    }
+}

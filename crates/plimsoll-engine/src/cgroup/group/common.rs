@@ -1,0 +1,106 @@
+//! The parts of a group that own and foreign groups have in common.
+
+use std::sync::Arc;
+
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, WEIGHT_DEFAULT};
+
+use super::foreign::journal::SharedJournal;
+use super::layout::{Layer, Layout};
+use super::loops::Loops;
+use crate::cgroup::bandwidth::{KERNEL_PERIOD_MAX_NS, fit_below};
+use crate::control::headroom::{BatchGroup, HeadroomControl};
+use crate::knobs::{Bandwidth, Knobs, Quota};
+use crate::runtime::RuntimeFolder;
+
+/// The oldest external changes are forgotten beyond this number.
+const EXTERNAL_CHANGES_MAX: usize = 32;
+
+/// State shared by all groups of an enforcer.
+#[derive(Debug)]
+pub(in crate::cgroup) struct Context {
+    pub hierarchy: Arc<Hierarchy>,
+    pub runtime: RuntimeFolder,
+    pub headroom: HeadroomControl,
+    /// Of all cgroups of others.
+    pub journal: SharedJournal,
+}
+
+/// The parts of a group that do not depend on its origin.
+#[derive(Debug)]
+pub(in crate::cgroup) struct Common {
+    pub name: Box<str>,
+    /// Those in force.
+    pub knobs: Knobs,
+    pub layout: Layout,
+    pub loops: Loops,
+    /// Writes of other processes to files of the group, a line each.
+    pub external_changes: Vec<String>,
+}
+
+impl Common {
+    pub fn new(name: &str, knobs: Knobs, layout: Layout) -> Self {
+        Self {
+            name: name.into(),
+            knobs,
+            layout,
+            loops: Loops::default(),
+            external_changes: Vec::new(),
+        }
+    }
+
+    /// Keeps the newest external changes.
+    pub fn note_external(&mut self, changes: &[String]) {
+        self.external_changes.extend_from_slice(changes);
+        let surplus = self.external_changes.len();
+        let surplus = surplus.saturating_sub(EXTERNAL_CHANGES_MAX);
+        self.external_changes.drain(..surplus);
+    }
+
+    /// The group's part in the headroom controller; `None`: its knobs have no headroom.
+    pub fn batch_group(&self) -> Option<BatchGroup> {
+        let headroom = self.knobs.headroom?;
+        let group = self.layout.layer(Layer::Headroom)?;
+        let weight = self.knobs.weight.map(|weight| weight.weight);
+        Some(BatchGroup {
+            name: self.name.as_ref().into(),
+            weight: weight.unwrap_or(WEIGHT_DEFAULT),
+            headroom,
+            tolerance: self.knobs.tolerance,
+            version: group.hierarchy().version(),
+            group: group.path().to_owned(),
+            inode: group.inode(),
+            quota_max_ns: quota_max_ns(group),
+        })
+    }
+
+    /// Hands the group to the headroom controller, or takes it away.
+    pub fn follow_headroom(&self, headroom: &HeadroomControl) {
+        match self.batch_group() {
+            Some(group) => headroom.add(&group),
+            None => headroom.remove(&self.name),
+        }
+    }
+}
+
+/// The highest quota that the headroom controller may write: v1 refuses a rate above those of the
+/// cgroups around it.
+fn quota_max_ns(group: &CpuGroup) -> u64 {
+    let version = group.hierarchy().version();
+    let mut most = Bandwidth {
+        quota: Quota {
+            quota_ns: Some(plimsoll_policy::RUNTIME_MAX_NS),
+            period_ns: KERNEL_PERIOD_MAX_NS,
+        },
+        burst_ns: 0,
+    };
+    let mut above = group.parent().filter(|_| version == Version::V1);
+    while let Some(parent) = above {
+        // The root has no quota to read.
+        if let Ok(outer) = parent.read_cpu_max() {
+            most = fit_below(&outer.into(), most, version);
+        }
+        above = parent.parent();
+    }
+    let quota_ns = most.quota.quota_ns;
+    quota_ns.unwrap_or(plimsoll_policy::RUNTIME_MAX_NS)
+}

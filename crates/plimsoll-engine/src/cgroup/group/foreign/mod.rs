@@ -1,0 +1,227 @@
+//! The state of a group whose cgroup another process made.
+//!
+//! There may be thousands: no file stays open for one of them, no timer looks at them, and the
+//! cost of one is the same however many there are. Only a soft cap and headroom need a loop.
+
+pub(in crate::cgroup) mod check;
+pub(in crate::cgroup) mod journal;
+pub(in crate::cgroup) mod prepared;
+
+use std::path::{Path, PathBuf};
+
+use plimsoll_cgroupfs::{CpuGroup, read_text};
+
+use self::check::check_one_cgroup;
+use self::prepared::{Known, Prepared, moved_pids};
+use super::common::{Common, Context};
+use super::layout::Layout;
+use crate::cgroup::controllers::give_controller;
+use crate::cgroup::move_entry::move_entry;
+use crate::cgroup::values::{TrackedFile, Values, released};
+use crate::error::{EngineError, Result};
+use crate::journal::{Entry, FileRestore, GroupRestore, TaskRestore};
+use crate::knobs::{Knobs, Nice};
+use crate::undo::{self, UndoReport};
+
+/// The values to put back into a foreign cgroup and its tasks.
+#[derive(Debug, Default)]
+pub(in crate::cgroup) struct Foreign {
+    pub values: Values,
+    /// Files that were not put back when the cgroup was in a group before: the kernel refused
+    /// them then.
+    pub earlier: Vec<FileRestore>,
+    pub tasks: Vec<TaskRestore>,
+    /// Of the tasks that these start; `None`: none has a nice level from us.
+    pub descendants: Option<GroupRestore>,
+    /// Processes that were moved here, as they are in the journal.
+    pub moved: Vec<Entry>,
+}
+
+impl Foreign {
+    pub fn known(&self, nice: Option<Nice>) -> Known<'_> {
+        Known {
+            values: &self.values,
+            tasks: &self.tasks,
+            descendants: self.descendants.as_ref(),
+            moved: &self.moved,
+            nice,
+        }
+    }
+
+    /// The weight that the cgroup had at first.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn weight_at_first(&self, common: &Common) -> Result<u32> {
+        self.values.weight_at_first(&common.layout.top)
+    }
+
+    /// Sets other knobs; the first original values stay those of undo. A knob that is not set any
+    /// more is put back. Loops are not started.
+    ///
+    /// # Errors
+    /// When the kernel refuses; then all is as it was before.
+    pub fn change(
+        &mut self,
+        common: &mut Common,
+        knobs: &Knobs,
+        context: &mut Context,
+    ) -> Result<()> {
+        check_one_cgroup(knobs)?;
+        let group = common.layout.top.clone();
+        group.check_exists()?;
+        // Somebody may have switched it off since.
+        give_controller(&group, &context.runtime)?;
+        if knobs.headroom.is_none() {
+            // First: the quota that is read and put back must stay as it is.
+            context.headroom.remove(&common.name);
+        }
+        let known = self.known(common.knobs.nice);
+        let mut prepared = Prepared::new(group.clone(), known, knobs)?;
+        let entries = std::mem::take(&mut prepared.entries);
+        context.journal.record(&entries)?;
+        if let Err(error) = prepared.execute() {
+            self.keep_unreverted(&prepared.values, &group);
+            return Err(error);
+        }
+        self.commit(prepared, context);
+        common.layout = Layout::of_foreign(group, knobs);
+        common.knobs = knobs.clone();
+        Ok(())
+    }
+
+    /// Takes over the originals of a change that the kernel has taken.
+    pub fn commit(&mut self, prepared: Prepared, context: &mut Context) {
+        let folder = folder_of(&prepared.group);
+        self.values = prepared.values;
+        self.tasks = prepared.tasks;
+        self.descendants = prepared.descendants;
+        self.earlier.extend(context.journal.take_late(&folder));
+        context.journal.note(prepared.afterwards);
+    }
+
+    /// Moves a process in.
+    ///
+    /// # Errors
+    /// When there is no such process, or the kernel refuses.
+    pub fn take_in(&mut self, common: &Common, pid: i32, context: &mut Context) -> Result<()> {
+        let group = &common.layout.top;
+        group.check_exists()?;
+        let entry = move_entry(&context.hierarchy, pid)?;
+        context.journal.record(std::slice::from_ref(&entry))?;
+        if let Err(error) = group.add_process(pid) {
+            return Err(error.into());
+        }
+        self.moved.push(entry);
+        Ok(())
+    }
+
+    /// Whether a process was moved here.
+    pub fn has_moved(&self, pid: i32) -> bool {
+        moved_pids(&self.moved).any(|moved| moved == pid)
+    }
+
+    /// Writes of others since the last time.
+    ///
+    /// # Errors
+    /// When the cgroup is gone.
+    pub fn audit(&mut self, common: &Common) -> Result<Vec<String>> {
+        let group = &common.layout.top;
+        group.check_exists()?;
+        self.values.audit(group)
+    }
+
+    /// Puts all but the files back.
+    pub fn restore_tasks(&self, group: &CpuGroup, report: &mut UndoReport) {
+        for restore in &self.tasks {
+            undo::restore_nice(restore, report);
+        }
+        if let Some(group) = &self.descendants {
+            undo::restore_group(group, &self.tasks, report);
+        }
+        if self.moved.is_empty() {
+            return;
+        }
+        // Of those that are still here.
+        let here = Entry::Hold {
+            folder: folder_of(group),
+            inode: group.inode().unwrap_or(0),
+        };
+        let entries = [&[here], &self.moved[..]].concat();
+        undo::undo_entries(&entries, report);
+    }
+
+    /// How to put the files back: as they were before the cgroup was in a group for the first
+    /// time.
+    pub fn restores(&self, group: &CpuGroup) -> Vec<FileRestore> {
+        let mut all = self.values.restores(group);
+        for earlier in &self.earlier {
+            match all.iter_mut().find(|file| file.path == earlier.path) {
+                Some(file) => {
+                    file.old.clone_from(&earlier.old);
+                    file.ours.extend(earlier.ours.iter().cloned());
+                    file.driven |= earlier.driven;
+                }
+                None => all.push(earlier.clone()),
+            }
+        }
+        all
+    }
+
+    /// A change has failed, and the kernel has not taken back all of it: the rest is ours.
+    fn keep_unreverted(&mut self, tried: &Values, group: &CpuGroup) {
+        for file in tried.restores(group) {
+            let is_known =
+                |known: &TrackedFile| file.ours.last().is_some_and(|it| **it == *known.ours);
+            let is_left = read_text(&file.path).is_ok_and(|now| file.ours.contains(&now));
+            if is_left && !self.values.get(&file.path).is_some_and(is_known) {
+                self.earlier.push(file);
+            }
+        }
+    }
+
+    /// The journal's entry that it is put back.
+    pub fn released(&self, group: &CpuGroup) -> Entry {
+        Entry::Released {
+            paths: vec![folder_of(group)],
+            tasks: self.tasks.iter().map(|restore| restore.task.tid).collect(),
+            processes: moved_pids(&self.moved).collect(),
+        }
+    }
+
+    /// The same with the tasks that another has changed.
+    pub fn with_tasks_of(mut self, other: &Self) -> Self {
+        self.tasks.clone_from(&other.tasks);
+        self.descendants.clone_from(&other.descendants);
+        self.moved.clone_from(&other.moved);
+        self
+    }
+
+    /// Puts everything back.
+    pub fn undo(self, common: &Common, context: &mut Context, report: &mut UndoReport) {
+        let group = &common.layout.top;
+        self.restore_tasks(group, report);
+        let mut files = context.journal.take_all_late();
+        let mut noted: Vec<Entry> = files.iter().map(|file| released(&file.path)).collect();
+        files.extend(self.restores(group));
+        let refused = undo::try_restore_files(&files, report);
+        // A file that waits for the limits of others is no news.
+        let is_reported = |error: &EngineError| !undo::is_refused(error);
+        let reported = refused.iter().filter(|(_, error)| is_reported(error));
+        let reported = reported.map(|(_, error)| format!("{error}; it will be tried again"));
+        report.problems.extend(reported);
+        let late: Vec<FileRestore> = refused.into_iter().map(|(file, _)| file.clone()).collect();
+        report.undone.push(common.name.as_ref().into());
+        noted.push(self.released(group));
+        noted.extend(late.iter().map(FileRestore::entry));
+        context.journal.add_late(late);
+        context.journal.note(noted);
+        context.journal.forget_group();
+    }
+}
+
+/// A cgroup's folder, as the parent of its files is written.
+pub(in crate::cgroup) fn folder_of(group: &CpuGroup) -> PathBuf {
+    let file = group.cpu_file("cgroup.procs");
+    file.parent().map(Path::to_owned).unwrap_or(file)
+}

@@ -1,0 +1,201 @@
+//! A change of a foreign group's knobs: worked out, written down, done.
+
+use std::collections::{HashMap, HashSet};
+
+use plimsoll_cgroupfs::CpuGroup;
+
+use super::folder_of;
+use crate::cgroup::change::Change;
+use crate::cgroup::values::Values;
+use crate::cgroup::wanted::Wanted;
+use crate::error::Result;
+use crate::journal::{Entry, GroupRestore, TaskRestore};
+use crate::knobs::{Knobs, Nice};
+use crate::tasks::{self, TaskId};
+use crate::undo::{self, Lineage, UndoReport};
+
+/// The state of a group before its knobs change.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cgroup) struct Known<'a> {
+    pub values: &'a Values,
+    pub tasks: &'a [TaskRestore],
+    pub descendants: Option<&'a GroupRestore>,
+    pub moved: &'a [Entry],
+    pub nice: Option<Nice>,
+}
+
+/// The processes of such entries.
+pub(super) fn moved_pids(moved: &[Entry]) -> impl Iterator<Item = i32> {
+    moved.iter().filter_map(|entry| match entry {
+        Entry::Move { pid, .. } => Some(*pid),
+        _ => None,
+    })
+}
+
+/// A change of knobs that is worked out and not done yet.
+#[derive(Debug)]
+pub(in crate::cgroup) struct Prepared {
+    pub group: CpuGroup,
+    change: Change,
+    /// What it comes to.
+    pub values: Values,
+    /// The same for the nice levels of tasks.
+    pub tasks: Vec<TaskRestore>,
+    /// And of what these start.
+    pub descendants: Option<GroupRestore>,
+    /// What had a level from us that is asked for no more.
+    let_go: Option<(GroupRestore, Vec<TaskRestore>)>,
+    /// Tasks with the level that they are to get and that they had.
+    renice: Vec<(i32, i32, i32)>,
+    /// To be on disk before.
+    pub entries: Vec<Entry>,
+    /// To be written down after.
+    pub afterwards: Vec<Entry>,
+}
+
+impl Prepared {
+    /// Looks at what is there now, and works out what has to be done.
+    pub fn new(group: CpuGroup, known: Known<'_>, knobs: &Knobs) -> Result<Self> {
+        let mut change = Change::plan(&group, known.values, &Wanted::on_one_cgroup(knobs))?;
+        let mut prepared = Self {
+            group,
+            values: std::mem::take(&mut change.values),
+            tasks: Vec::new(),
+            descendants: None,
+            let_go: None,
+            renice: Vec::new(),
+            entries: std::mem::take(&mut change.entries),
+            afterwards: std::mem::take(&mut change.afterwards),
+            change,
+        };
+        match knobs.nice {
+            Some(nice) => prepared.set_nice(nice, known)?,
+            None if known.nice.is_some() => prepared.reset_nice(known),
+            None => (),
+        }
+        // What was read is of this one, if it is still there.
+        prepared.group.check_exists()?;
+        Ok(prepared)
+    }
+
+    /// Every task that is there now gets the level. One that has come since
+    /// the last time may have had that from us already, from whoever started
+    /// it.
+    fn set_nice(&mut self, nice: Nice, known: Known<'_>) -> Result<()> {
+        let mut known_tasks: HashMap<TaskId, &TaskRestore> = HashMap::new();
+        known_tasks.extend(known.tasks.iter().map(|restore| (restore.task, restore)));
+        let mut lineage = known
+            .descendants
+            .map(|group| Lineage::new(group, known.tasks));
+        lineage.iter_mut().for_each(Lineage::look);
+        let moved: HashSet<i32> = moved_pids(known.moved).collect();
+        let processes = self.group.all_processes()?;
+        for tid in processes.into_iter().flat_map(tasks::threads) {
+            let (Some(task), Ok(now)) = (TaskId::of(tid), tasks::nice(tid)) else {
+                continue;
+            };
+            let restore = known_tasks.get(&task);
+            let inherited = || match &lineage {
+                Some(lineage) if !moved.contains(&tid) => lineage.inherited(tid, now),
+                _ => None,
+            };
+            let old = match restore {
+                Some(restore) => restore.old,
+                None => inherited().unwrap_or(now),
+            };
+            if restore.is_none_or(|restore| restore.ours != [nice.nice]) {
+                self.entries.push(Entry::Renice {
+                    tid,
+                    start_time: task.start_time,
+                    old,
+                    new: Some(nice.nice),
+                });
+            }
+            let ours = vec![nice.nice];
+            self.tasks.push(TaskRestore { task, old, ours });
+            if now != nice.nice {
+                self.renice.push((tid, nice.nice, now));
+            }
+        }
+        self.descendants = known.descendants.cloned();
+        self.note_descendants(nice.nice);
+        Ok(())
+    }
+
+    /// What these tasks start from now on has the level, too.
+    fn note_descendants(&mut self, nice: i32) {
+        let before = self.descendants.take();
+        let is_known = before
+            .as_ref()
+            .is_some_and(|group| group.ours.last() == Some(&nice));
+        self.descendants = before.or_else(|| {
+            Some(GroupRestore {
+                processes: self.group.cpu_file("cgroup.procs"),
+                old: undo::commonest_level(&self.tasks)?,
+                ours: Vec::new(),
+            })
+        });
+        if let Some(group) = self.descendants.as_mut().filter(|_| !is_known) {
+            group.ours.retain(|level| *level != nice);
+            group.ours.push(nice);
+            self.entries.push(group.entry());
+        }
+    }
+
+    fn reset_nice(&mut self, known: Known<'_>) {
+        let mut back = Vec::new();
+        for restore in known.tasks.iter().filter(|restore| restore.task.exists()) {
+            let tid = restore.task.tid;
+            back.push(tid);
+            match tasks::nice(tid) {
+                Ok(now) if restore.ours.contains(&now) && now != restore.old => {
+                    self.renice.push((tid, restore.old, now));
+                }
+                _ => (),
+            }
+        }
+        self.let_go = known
+            .descendants
+            .map(|group| (group.clone(), known.tasks.to_vec()));
+        let descendants = known.descendants.map(|group| group.processes.clone());
+        self.afterwards.push(Entry::Released {
+            paths: descendants.into_iter().collect(),
+            tasks: back,
+            processes: Vec::new(),
+        });
+    }
+
+    /// Does it. When the kernel refuses, everything is as it was before.
+    pub fn execute(&self) -> Result<()> {
+        self.change.execute(&self.group)?;
+        for (tid, nice, _) in &self.renice {
+            if let Err(error) = tasks::set_nice(*tid, *nice) {
+                self.revert();
+                return Err(error);
+            }
+        }
+        if let Some((group, tasks)) = &self.let_go {
+            // What is refused here was not refused above.
+            undo::restore_group(group, tasks, &mut UndoReport::default());
+        }
+        Ok(())
+    }
+
+    /// Goes back to what was there before.
+    pub fn revert(&self) {
+        self.change.revert(&self.group);
+        for (tid, _, before) in &self.renice {
+            // As far as it goes: what was refused may be refused again.
+            let _ = tasks::set_nice(*tid, *before);
+        }
+    }
+
+    /// That a new group has not come to be.
+    pub fn released(&self) -> Entry {
+        Entry::Released {
+            paths: vec![folder_of(&self.group)],
+            tasks: self.tasks.iter().map(|restore| restore.task.tid).collect(),
+            processes: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Where a group's cgroups are and which limit each of them carries.
+//!
+//! ```text
+//! /plimsoll/NAME             normal groups       weight
+//! /plimsoll-batch/NAME       batch groups        weight among batch groups
+//! /plimsoll-soft-NAME        soft-capped groups  idle mark, switched
+//!          └─ quota └─ cap └─ headroom
+//! ```
+//!
+//! Background work needs a top-level cgroup: the kernel compares siblings,
+//! so an idle mark inside a normal cgroup yields to that cgroup only. Each
+//! limit of a group has a cgroup of its own, because a cgroup has one quota;
+//! with a single limit, the group itself carries it. The wider limit is
+//! outside: v1 refuses a child's rate above its parent's.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, WEIGHT_DEFAULT};
+
+use crate::cgroup::bandwidth::{cap_bandwidth, fit_below, in_whole_usec, least_bandwidth};
+use crate::cgroup::wanted::{Limit, Wanted};
+use crate::knobs::{Bandwidth, Class, Knobs};
+use crate::own_groups::{PARENT_BATCH, PARENT_NORMAL, PREFIX_SOFT};
+
+/// A limit that is made of a quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cgroup) enum Layer {
+    Quota,
+    Cap,
+    Headroom,
+}
+
+impl Layer {
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Quota => "quota",
+            Self::Cap => "cap",
+            Self::Headroom => "headroom",
+        }
+    }
+}
+
+/// The cgroups of one group.
+#[derive(Debug, Clone)]
+pub(in crate::cgroup) struct Layout {
+    /// The parent that several groups share, where there is one.
+    pub parent: Option<CpuGroup>,
+    /// The group's outermost cgroup.
+    pub top: CpuGroup,
+    /// Its limits, from the outside in.
+    pub layers: Vec<(Layer, CpuGroup)>,
+    /// Where its processes are.
+    pub leaf: CpuGroup,
+    /// The background: `top`, or its parent, carries the idle mark.
+    pub background: Option<CpuGroup>,
+}
+
+impl Layout {
+    /// The layout for `knobs`. `generation` tells a group that is rebuilt
+    /// from what it replaces; 0 at first.
+    pub fn new(hierarchy: &Arc<Hierarchy>, name: &str, generation: u32, knobs: &Knobs) -> Self {
+        let base = CpuGroup::at(hierarchy, hierarchy.base());
+        let folder = match generation {
+            0 => name.to_owned(),
+            // No group's own name has a `+`.
+            n => format!("{name}+{n}"),
+        };
+        let is_batch = knobs.class == Some(Class::Batch);
+        let is_soft = knobs.soft_cap.is_some() && !knobs.per_task && !is_batch;
+        let (parent, top) = if is_soft {
+            (None, base.child(format!("{PREFIX_SOFT}{folder}")))
+        } else {
+            let parent = base.child(if is_batch {
+                PARENT_BATCH
+            } else {
+                PARENT_NORMAL
+            });
+            let top = parent.child(&folder);
+            (Some(parent), top)
+        };
+        let background = match (is_batch, is_soft) {
+            (true, _) => parent.clone(),
+            (false, true) => Some(top.clone()),
+            (false, false) => None,
+        };
+        let (layers, leaf) = Self::nest(&top, &wanted_layers(knobs));
+        Self {
+            parent,
+            top,
+            layers,
+            leaf,
+            background,
+        }
+    }
+
+    /// The layout of a cgroup that somebody else made: it carries everything itself.
+    pub fn of_foreign(group: CpuGroup, knobs: &Knobs) -> Self {
+        let is_soft = knobs.soft_cap.is_some() && knobs.class != Some(Class::Batch);
+        let carried = wanted_layers(knobs).into_iter();
+        Self {
+            parent: None,
+            layers: carried.map(|layer| (layer, group.clone())).collect(),
+            leaf: group.clone(),
+            background: is_soft.then(|| group.clone()),
+            top: group,
+        }
+    }
+
+    fn nest(top: &CpuGroup, wanted: &[Layer]) -> (Vec<(Layer, CpuGroup)>, CpuGroup) {
+        if let [only] = wanted {
+            return (vec![(*only, top.clone())], top.clone());
+        }
+        let mut leaf = top.clone();
+        let mut layers = Vec::new();
+        for layer in wanted {
+            leaf = leaf.child(layer.folder());
+            layers.push((*layer, leaf.clone()));
+        }
+        (layers, leaf)
+    }
+
+    /// Whether a cgroup is called as those that carry a limit.
+    pub fn is_limit(path: &Path) -> bool {
+        let limits = [Layer::Quota, Layer::Cap, Layer::Headroom];
+        limits.iter().any(|limit| path.ends_with(limit.folder()))
+    }
+
+    /// The cgroup that carries a limit.
+    pub fn layer(&self, wanted: Layer) -> Option<&CpuGroup> {
+        self.layers
+            .iter()
+            .find(|(layer, _)| *layer == wanted)
+            .map(|(_, group)| group)
+    }
+
+    /// What its cgroups, and a parent in the background, are to have for `knobs`, from the outside
+    /// in.
+    pub fn wanted(&self, knobs: &Knobs) -> Vec<(CpuGroup, Wanted)> {
+        let has_soft_cap = self.is_background();
+        let top = Wanted {
+            idle: (!has_soft_cap).then_some(false),
+            weight: Some(knobs.weight.map_or(WEIGHT_DEFAULT, |weight| weight.weight)),
+            has_soft_cap,
+            limit: Limit::None,
+        };
+        let parent = self.background.as_ref().filter(|_| !has_soft_cap);
+        let of_parent = Wanted {
+            idle: Some(true),
+            ..Wanted::default()
+        };
+        let mut wanted: Vec<_> = parent
+            .map(|parent| (parent.clone(), of_parent))
+            .into_iter()
+            .collect();
+        wanted.push((self.top.clone(), top));
+        let version = self.top.hierarchy().version();
+        let mut outer = Bandwidth::unlimited();
+        for (layer, group) in &self.layers {
+            outer = fit_below(&outer, layer_bandwidth(*layer, knobs), version);
+            let limit = match layer {
+                Layer::Headroom => Limit::Headroom,
+                Layer::Quota | Layer::Cap => outer.into(),
+            };
+            match wanted
+                .last_mut()
+                .filter(|(last, _)| last.path() == group.path())
+            {
+                Some((_, same)) => same.limit = limit,
+                None => wanted.push((
+                    group.clone(),
+                    Wanted {
+                        limit,
+                        ..Wanted::default()
+                    },
+                )),
+            }
+        }
+        wanted
+    }
+
+    /// Returns whether the outermost cgroup itself goes into the background.
+    pub fn is_background(&self) -> bool {
+        let background = self.background.as_ref();
+        background.is_some_and(|group| group.path() == self.top.path())
+    }
+
+    /// Its own cgroups, from the outside in.
+    pub fn groups(&self) -> Vec<CpuGroup> {
+        let mut groups = vec![self.top.clone()];
+        groups.extend(self.layers.iter().map(|(_, group)| group.clone()));
+        groups.dedup_by(|a, b| a.path() == b.path());
+        groups
+    }
+
+    /// Whether `other` has its processes in the same place under the same
+    /// limits, so that only values differ.
+    pub fn same_shape(&self, other: &Self) -> bool {
+        let shape = |layout: &Self| -> Vec<(Layer, usize)> {
+            layout
+                .layers
+                .iter()
+                .map(|(l, g)| (*l, g.path().components().count()))
+                .collect()
+        };
+        let parent = |layout: &Self| layout.parent.as_ref().map(|p| p.path().to_owned());
+        let background = |layout: &Self| layout.background.is_some();
+        shape(self) == shape(other)
+            && parent(self) == parent(other)
+            && background(self) == background(other)
+    }
+
+    /// Where a user finds it, as in `/proc/PID/cgroup`.
+    pub fn shown_path(&self) -> PathBuf {
+        PathBuf::from("/").join(self.top.path())
+    }
+}
+
+/// The limits that `knobs` ask for, the widest first, headroom last.
+fn wanted_layers(knobs: &Knobs) -> Vec<Layer> {
+    let mut layers = Vec::new();
+    if knobs.quota.is_some() {
+        layers.push((Layer::Quota, layer_rate_ppm(Layer::Quota, knobs)));
+    }
+    if knobs.cap.is_some() && !knobs.per_task {
+        layers.push((Layer::Cap, layer_rate_ppm(Layer::Cap, knobs)));
+    }
+    layers.sort_by_key(|(_, rate_ppm)| std::cmp::Reverse(*rate_ppm));
+    let mut layers: Vec<Layer> = layers.into_iter().map(|(layer, _)| layer).collect();
+    if knobs.headroom.is_some() {
+        layers.push(Layer::Headroom);
+    }
+    layers
+}
+
+/// The rate of a limit in ppm of one CPU; the highest number for none.
+fn layer_rate_ppm(layer: Layer, knobs: &Knobs) -> u64 {
+    layer_bandwidth(layer, knobs)
+        .quota
+        .rate_ppm()
+        .unwrap_or(u64::MAX)
+}
+
+/// Initial bandwidth of a limit's cgroup. Headroom begins with the least
+/// that the kernel takes: the controller raises it.
+pub(super) fn layer_bandwidth(layer: Layer, knobs: &Knobs) -> Bandwidth {
+    let wanted = match layer {
+        Layer::Quota => knobs.quota.map_or_else(Bandwidth::unlimited, |quota| {
+            // Burst means nothing without a quota, and v1 would refuse it.
+            Bandwidth::of(quota, knobs.burst.filter(|_| quota.quota_ns.is_some()))
+        }),
+        Layer::Cap => knobs.cap.map_or_else(Bandwidth::unlimited, cap_bandwidth),
+        Layer::Headroom => least_bandwidth(),
+    };
+    in_whole_usec(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_cgroupfs::Version;
+
+    use super::*;
+
+    fn knobs(json: &str) -> Knobs {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn the_wider_limit_is_outside_and_headroom_inside() {
+        let narrow_cap = knobs(r#"{"quota": "2cpus", "cap": "50%", "headroom": "30%"}"#);
+        assert_eq!(
+            wanted_layers(&narrow_cap),
+            [Layer::Quota, Layer::Cap, Layer::Headroom]
+        );
+        let wide_cap = knobs(r#"{"quota": "0.5cpus", "cap": "150%"}"#);
+        assert_eq!(wanted_layers(&wide_cap), [Layer::Cap, Layer::Quota]);
+        let per_task = knobs(r#"{"cap": "50%", "per-task": true}"#);
+        assert_eq!(wanted_layers(&per_task), []);
+    }
+
+    #[test]
+    fn limits_are_what_the_kernels_files_can_hold() {
+        let third = knobs(r#"{"quota": "0.333333cpus"}"#);
+        let bandwidth = layer_bandwidth(Layer::Quota, &third);
+        assert_eq!(bandwidth.quota.quota_ns, Some(33_333_000));
+    }
+
+    #[test]
+    fn each_cgroup_of_a_group_is_to_have_its_share_of_the_knobs() {
+        let hierarchy = Arc::new(Hierarchy::at_folder(Path::new("/none"), Version::V2));
+        let wanted = |json: &str| {
+            let knobs = knobs(json);
+            let wanted = Layout::new(&hierarchy, "g", 0, &knobs).wanted(&knobs);
+            let by_path = |(group, wanted): (CpuGroup, Wanted)| {
+                (group.path().to_str().unwrap().to_owned(), wanted)
+            };
+            wanted.into_iter().map(by_path).collect::<Vec<_>>()
+        };
+        // Also a group with a soft cap of its own is below normal work.
+        let both = wanted(r#"{"class": "batch", "soft-cap": "5%", "weight": "50"}"#);
+        let [(parent, of_parent), (top, of_top)] = &both[..] else {
+            panic!("{both:?}");
+        };
+        assert_eq!((&**parent, of_parent.idle), ("plimsoll-batch", Some(true)));
+        assert_eq!((&**top, of_top.idle), ("plimsoll-batch/g", Some(false)));
+        assert_eq!((of_top.weight, of_top.has_soft_cap), (Some(50), false));
+
+        let soft = wanted(r#"{"soft-cap": "5%", "cap": "10%"}"#);
+        let [(top, of_top)] = &soft[..] else {
+            panic!("{soft:?}");
+        };
+        assert_eq!((&**top, of_top.idle), ("plimsoll-soft-g", None));
+        assert_eq!((of_top.weight, of_top.has_soft_cap), (Some(100), true));
+        assert_eq!(of_top.limit, cap_bandwidth("10%".parse().unwrap()).into());
+
+        let limits = wanted(r#"{"quota": "2cpus", "headroom": "30%"}"#);
+        let of: Vec<_> = limits
+            .iter()
+            .map(|(path, wanted)| (&**path, wanted.limit == Limit::Headroom))
+            .collect();
+        let own = [
+            "plimsoll/g",
+            "plimsoll/g/quota",
+            "plimsoll/g/quota/headroom",
+        ];
+        assert_eq!(of, [(own[0], false), (own[1], false), (own[2], true)]);
+    }
+
+    #[test]
+    fn a_rebuilt_group_has_a_name_that_no_other_can_have() {
+        assert!(crate::group_policy::check_name("a+1").is_err());
+    }
+}

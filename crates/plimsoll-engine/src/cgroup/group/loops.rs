@@ -1,0 +1,122 @@
+//! The loops that a group needs in user space: soft caps and caps per task.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use plimsoll_cgroupfs::os;
+
+use super::layout::{Layer, Layout, layer_bandwidth};
+use crate::cgroup::bandwidth::{cap_bandwidth, fit_below};
+use crate::control::per_task::PerTaskCaps;
+use crate::control::soft_cap::SoftCapLoop;
+use crate::enforcer::{PerTaskSample, SoftCapSample};
+use crate::error::Result;
+use crate::knobs::{Bandwidth, HalfLife, Knobs, SoftCap};
+
+/// The loops of one group. Most groups have none.
+#[derive(Debug, Default)]
+pub(in crate::cgroup) struct Loops {
+    soft_cap: Option<Box<(SoftCapSettings, SoftCapLoop)>>,
+    per_task: Option<Box<PerTaskCaps>>,
+}
+
+/// A soft cap's loop goes on, with its usage rate, while these stay the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SoftCapSettings {
+    cgroup: PathBuf,
+    cap: SoftCap,
+    half_life: HalfLife,
+    /// Of the group while it is within its cap.
+    weight: u32,
+}
+
+impl Loops {
+    pub fn is_empty(&self) -> bool {
+        self.soft_cap.is_none() && self.per_task.is_none()
+    }
+
+    pub fn stop(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Starts the loops of `knobs`. `weight`: of the group while it is within its soft cap.
+    ///
+    /// # Errors
+    /// When the usage of the cgroup cannot be read.
+    pub fn start(&mut self, layout: &Layout, knobs: &Knobs, weight: u32) -> Result<()> {
+        self.per_task = None;
+        // A batch group is in the background already.
+        let cap = knobs.soft_cap.filter(|_| layout.is_background());
+        let settings = cap.map(|cap| SoftCapSettings {
+            cgroup: layout.top.path().to_owned(),
+            cap,
+            half_life: knobs.half_life.unwrap_or_default(),
+            weight,
+        });
+        let present = self.soft_cap.as_ref().map(|running| &running.0);
+        if settings.as_ref() != present {
+            self.soft_cap = None;
+        }
+        if let Some((_, running)) = self.soft_cap.as_deref() {
+            // An explicit change takes external changes back.
+            running.rewrite()?;
+        } else if let Some(settings) = settings {
+            let rate = (settings.cap, settings.half_life);
+            let running = SoftCapLoop::new(layout.top.clone(), rate, weight, os::now())?;
+            self.soft_cap = Some(Box::new((settings, running)));
+        }
+        self.per_task = per_task(layout, knobs).map(Box::new);
+        Ok(())
+    }
+
+    /// Does what falls due; returns when to call again, if ever.
+    ///
+    /// # Errors
+    /// When a cgroup cannot be used.
+    pub fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
+        let soft_cap = self.soft_cap.as_mut().map(|running| running.1.tick(now));
+        let per_task = self.per_task.as_mut().map(|caps| caps.tick(now));
+        let due = [soft_cap.transpose()?, per_task.transpose()?];
+        Ok(due.into_iter().flatten().min())
+    }
+
+    pub fn per_task_sample(&self) -> Option<PerTaskSample> {
+        self.per_task.as_ref().map(|caps| caps.sample())
+    }
+
+    pub fn soft_cap_sample(&self) -> Option<SoftCapSample> {
+        let of_group = self.soft_cap.as_ref().map(|running| running.1.sample());
+        let per_task = self.per_task.as_ref();
+        of_group.or_else(|| per_task.and_then(|caps| caps.soft_cap_sample()))
+    }
+
+    /// Whether a task is over its own soft cap, or the group over the one that all its tasks
+    /// share.
+    pub fn is_background(&self, tid: i32) -> bool {
+        let of_task = self.per_task.as_ref();
+        let of_task = of_task.and_then(|caps| caps.soft_cap_of(tid));
+        let of_group = self.soft_cap.as_ref().map(|running| running.1.sample());
+        of_task.or(of_group).is_some_and(|cap| cap.background)
+    }
+}
+
+fn per_task(layout: &Layout, knobs: &Knobs) -> Option<PerTaskCaps> {
+    if !knobs.per_task {
+        return None;
+    }
+    let version = layout.top.hierarchy().version();
+    let outer = outer_bandwidth(layout, knobs);
+    let hard = knobs
+        .cap
+        .map(|cap| fit_below(&outer, cap_bandwidth(cap), version));
+    let half_life = knobs.half_life.unwrap_or_default();
+    let soft = knobs.soft_cap.map(|cap| (cap, half_life));
+    Some(PerTaskCaps::new(layout.leaf.clone(), hard, soft, os::now()))
+}
+
+/// The bandwidth of the innermost limit outside the headroom's.
+fn outer_bandwidth(layout: &Layout, knobs: &Knobs) -> Bandwidth {
+    let mut layers = layout.layers.iter().rev().map(|(layer, _)| *layer);
+    let outer = layers.find(|layer| *layer != Layer::Headroom);
+    outer.map_or_else(Bandwidth::unlimited, |layer| layer_bandwidth(layer, knobs))
+}

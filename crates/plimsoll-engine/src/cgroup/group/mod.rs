@@ -1,0 +1,257 @@
+//! A group: its cgroups, the knobs that are in force, and the loops that they need.
+//!
+//! One type for cgroups that Plimsoll made and for cgroups of others. The origin decides who
+//! creates and removes the cgroups, and which values undo writes.
+
+pub(super) mod common;
+pub(super) mod foreign;
+pub(super) mod layout;
+mod loops;
+pub(super) mod own;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use common::{Common, Context};
+use foreign::Foreign;
+use layout::Layer;
+use own::{Carried, Own};
+use plimsoll_cgroupfs::{CpuGroup, CpuStat, WEIGHT_DEFAULT};
+
+use crate::enforcer::{Membership, Sample};
+use crate::error::Result;
+use crate::journal::Entry;
+use crate::knobs::Knobs;
+use crate::undo::UndoReport;
+
+/// One group.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub common: Common,
+    pub origin: Origin,
+}
+
+/// Origin of the cgroups of a group: own or foreign.
+#[derive(Debug)]
+pub(super) enum Origin {
+    /// Plimsoll, which removes them in the end.
+    Own(Box<Own>),
+    /// Another process: undo writes the values that they had.
+    Foreign(Foreign),
+}
+
+impl Group {
+    pub fn is_foreign(&self) -> bool {
+        matches!(self.origin, Origin::Foreign(_))
+    }
+
+    /// Its outermost cgroup.
+    pub fn cgroup(&self) -> &CpuGroup {
+        &self.common.layout.top
+    }
+
+    /// Those in force.
+    pub fn knobs(&self) -> &Knobs {
+        &self.common.knobs
+    }
+
+    /// Where a user finds it, as in `/proc/PID/cgroup`.
+    pub fn shown_path(&self) -> PathBuf {
+        self.common.layout.shown_path()
+    }
+
+    /// The files through which a process moves itself here before it starts its command.
+    ///
+    /// # Errors
+    /// When the cgroup is gone.
+    pub fn membership(&self) -> Result<Membership> {
+        Membership::of(&self.common.layout.leaf)
+    }
+
+    /// Whether anything still runs in it.
+    ///
+    /// # Errors
+    /// When the cgroup is gone.
+    pub fn is_populated(&self) -> Result<bool> {
+        Ok(self.cgroup().is_populated()?)
+    }
+
+    /// Writes into the group's journal.
+    ///
+    /// # Errors
+    /// When the journal cannot be kept.
+    pub fn record(&mut self, entries: &[Entry], context: &mut Context) -> Result<()> {
+        match &mut self.origin {
+            Origin::Own(own) => own.record(entries),
+            Origin::Foreign(_) => context.journal.record(entries),
+        }
+    }
+
+    /// Replaces the knobs.
+    ///
+    /// # Errors
+    /// When the kernel refuses; then what was in force is in force, as far as the kernel lets it.
+    pub fn change(&mut self, knobs: &Knobs, context: &mut Context) -> Result<()> {
+        let Self { common, origin } = self;
+        let changed = match origin {
+            Origin::Own(own) => own.change(common, knobs, context),
+            Origin::Foreign(foreign) => foreign.change(common, knobs, context),
+        };
+        if let Err(error) = changed {
+            common.follow_headroom(&context.headroom);
+            return Err(error);
+        }
+        common.external_changes.clear();
+        self.start_loops(context)
+    }
+
+    /// Starts what has to run from user space for the knobs.
+    ///
+    /// # Errors
+    /// When a cgroup cannot be read.
+    pub fn start_loops(&mut self, context: &Context) -> Result<()> {
+        let Self { common, origin } = self;
+        common.follow_headroom(&context.headroom);
+        let weight = match (common.knobs.weight, origin) {
+            (Some(weight), _) => weight.weight,
+            // Only a soft cap's loop needs it.
+            (None, Origin::Foreign(foreign)) if common.layout.is_background() => {
+                foreign.weight_at_first(common)?
+            }
+            (None, _) => WEIGHT_DEFAULT,
+        };
+        common.loops.start(&common.layout, &common.knobs, weight)
+    }
+
+    /// Reverts external changes.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn reapply(&mut self, context: &mut Context) -> Result<()> {
+        match &mut self.origin {
+            Origin::Own(own) => own.reapply(&mut self.common, context),
+            Origin::Foreign(_) => self.change(&self.common.knobs.clone(), context),
+        }
+    }
+
+    /// Moves a process that runs already into the group.
+    ///
+    /// # Errors
+    /// When there is no such process, or the kernel refuses.
+    pub fn take_in(&mut self, pid: i32, context: &mut Context) -> Result<()> {
+        match &mut self.origin {
+            Origin::Own(own) => own.take_in(&self.common, pid, context),
+            Origin::Foreign(foreign) => {
+                foreign.take_in(&self.common, pid, context)?;
+                match self.common.knobs.nice {
+                    // A newcomer gets it too.
+                    Some(_) => self.reapply(context),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Notices what somebody else wrote to files of the group, or that it was removed. Theirs
+    /// stays until knobs are applied again. Returns what is new.
+    ///
+    /// # Errors
+    /// When a foreign cgroup is gone.
+    pub fn audit(&mut self) -> Result<Vec<String>> {
+        let found = match &mut self.origin {
+            Origin::Own(own) => own.audit(&self.common),
+            Origin::Foreign(foreign) => foreign.audit(&self.common)?,
+        };
+        self.common.note_external(&found);
+        Ok(found)
+    }
+
+    /// Whether [`Self::tick`] has anything to do. `audits`: nobody else notices what others
+    /// write.
+    pub fn has_loop(&self, audits: bool) -> bool {
+        (audits && !self.is_foreign()) || !self.common.loops.is_empty()
+    }
+
+    /// Does what falls due; returns when to call again, if ever.
+    ///
+    /// # Errors
+    /// When the group can no longer be controlled. What is limited stays limited.
+    pub fn tick(&mut self, now: Instant, audits: bool) -> Result<Option<Instant>> {
+        let is_foreign = self.is_foreign();
+        let audited = match &mut self.origin {
+            Origin::Own(own) if audits => Some(own.audit_when_due(&mut self.common, now)?),
+            _ => None,
+        };
+        let due = match self.common.loops.tick(now) {
+            // Its maker has removed it: there is nothing left to limit.
+            Err(error) if is_foreign && error.is_gone() => {
+                self.common.loops.stop();
+                None
+            }
+            other => other?,
+        };
+        Ok([audited, due].into_iter().flatten().min())
+    }
+
+    /// What it has used.
+    ///
+    /// # Errors
+    /// When the group is gone.
+    pub fn sample(&self, context: &Context) -> Result<Sample> {
+        let Common {
+            layout,
+            loops,
+            knobs,
+            external_changes,
+            ..
+        } = &self.common;
+        let carried = self.carried();
+        let stat = |layer, before: &CpuStat| {
+            let stat = layout.layer(layer).map(CpuGroup::stat).transpose();
+            stat.map(|stat| stat.map(|stat| stat.plus(before)))
+        };
+        Ok(Sample {
+            usage_usec: self.usage_usec()?,
+            processes: layout.top.all_processes()?.len() as u64,
+            quota: stat(Layer::Quota, &carried.quota)?,
+            cap: stat(Layer::Cap, &carried.cap)?,
+            per_task: loops.per_task_sample(),
+            soft_cap: loops.soft_cap_sample(),
+            headroom: knobs.headroom.and_then(|_| context.headroom.sample()),
+            foreign_changes: external_changes.clone(),
+            ..Sample::default()
+        })
+    }
+
+    /// Whether a task is in the background, because it or the group is over a soft cap.
+    pub fn is_background(&self, tid: i32) -> bool {
+        self.common.loops.is_background(tid)
+    }
+
+    /// CPU time that it has used.
+    ///
+    /// # Errors
+    /// When the group is gone.
+    pub fn usage_usec(&self) -> Result<u64> {
+        Ok(self.cgroup().usage_usec()? + self.carried().usage_ns / 1000)
+    }
+
+    /// Counters of the cgroups that the group had before it was rebuilt.
+    fn carried(&self) -> Carried {
+        match &self.origin {
+            Origin::Own(own) => own.carried,
+            Origin::Foreign(_) => Carried::default(),
+        }
+    }
+
+    /// Puts everything back.
+    pub fn undo(mut self, context: &mut Context, report: &mut UndoReport) {
+        // First: what is put back must stay as it was.
+        context.headroom.remove(&self.common.name);
+        self.common.loops.stop();
+        match self.origin {
+            Origin::Own(own) => own.undo(context, report),
+            Origin::Foreign(foreign) => foreign.undo(&self.common, context, report),
+        }
+    }
+}

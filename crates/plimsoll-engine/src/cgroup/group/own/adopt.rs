@@ -1,0 +1,118 @@
+//! A group that an earlier owner has left: the next one goes on with it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plimsoll_cgroupfs::{Hierarchy, os};
+
+use super::{Common, Layout, Own};
+use crate::error::Result;
+use crate::journal::{self, Entry, Journal};
+
+/// The cgroup of one layout, as the journal has it.
+struct Created<'a> {
+    folders: &'a [PathBuf],
+    evacuate_to: &'a [PathBuf],
+    generation: u32,
+}
+
+impl Own {
+    /// Takes the group of a journal over as it is, if its cgroups are there. Nothing is written to
+    /// them. `None`: it cannot be gone on with, and has to be undone.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub fn adopt(
+        hierarchy: &Arc<Hierarchy>,
+        journal: &mut Journal,
+    ) -> Result<Option<(Common, Self)>> {
+        let parsed = journal.read_valid()?;
+        let (Some(header), true) = (parsed.header, parsed.damaged.is_empty()) else {
+            return Ok(None);
+        };
+        if header.is_of_another_boot() {
+            return Ok(None);
+        }
+        let knobs_of = |wanted: u32| {
+            let mut changes = parsed.entries.iter().rev();
+            let changed = changes.find_map(|entry| match entry {
+                Entry::Change { knobs, generation } if *generation == wanted => Some(knobs),
+                _ => None,
+            });
+            changed.unwrap_or(&header.knobs).clone()
+        };
+        let created = created(&parsed.entries);
+        // The last that is whole: an owner that was killed while it built another has left both.
+        let found = created.iter().rev().find_map(|one| {
+            let knobs = knobs_of(one.generation);
+            let layout = Layout::new(hierarchy, &header.name, one.generation, &knobs);
+            is_whole(&layout, one.folders).then_some((layout, knobs, one))
+        });
+        let Some((layout, knobs, one)) = found else {
+            return Ok(None);
+        };
+        let generation = created.iter().map(|one| one.generation).max();
+        // The next change sets the limits first: the owner may have died before it had set them.
+        let others = created.iter().filter(|other| other.folders != one.folders);
+        let behind = others
+            .filter(|other| other.folders.iter().any(|folder| os::exists(folder)))
+            .map(|other| {
+                let knobs = knobs_of(other.generation);
+                Layout::new(hierarchy, &header.name, other.generation, &knobs)
+            })
+            .collect();
+        let nice_before = journal::restores(parsed.entries.clone())
+            .groups
+            .first()
+            .map(|it| it.old);
+        let journal = journal.try_clone()?;
+        let mut own = Self::with_journal(journal, one.evacuate_to.to_vec(), nice_before);
+        own.generation = generation.unwrap_or(0);
+        own.behind = behind;
+        Ok(Some((Common::new(&header.name, knobs, layout), own)))
+    }
+
+    /// Moves a process to where the group's processes go when it ends.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn evacuate(&self, pid: i32) -> Result<()> {
+        Ok(plimsoll_cgroupfs::move_process(&self.evacuate_to, pid)?)
+    }
+}
+
+/// The cgroups that were created for the group, one after the other.
+fn created(entries: &[Entry]) -> Vec<Created<'_>> {
+    let mut created = Vec::new();
+    for entry in entries {
+        if let Entry::Create {
+            folders,
+            evacuate_to,
+        } = entry
+        {
+            created.push(Created {
+                folders,
+                evacuate_to,
+                generation: folders.first().map_or(0, |folder| generation_of(folder)),
+            });
+        }
+    }
+    created
+}
+
+/// The number behind the `+` of a rebuilt group's folder; 0: it was not rebuilt.
+fn generation_of(folder: &Path) -> u32 {
+    let name = folder.file_name().and_then(|name| name.to_str());
+    let number = name.and_then(|name| name.split_once('+'));
+    number
+        .and_then(|(_, number)| number.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Returns whether all cgroups of a layout exist, without a limit's cgroup below them.
+fn is_whole(layout: &Layout, folders: &[PathBuf]) -> bool {
+    let has_all = layout.groups().iter().all(|group| group.exists());
+    let below = layout.leaf.children().unwrap_or_default();
+    let has_more = below.iter().any(|group| Layout::is_limit(group.path()));
+    layout.top.folders() == folders && has_all && !has_more
+}

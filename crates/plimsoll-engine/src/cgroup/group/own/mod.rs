@@ -1,0 +1,402 @@
+//! The cgroups of a group that Plimsoll made: from nothing to removed.
+
+mod adopt;
+mod nice;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use plimsoll_cgroupfs::{CpuGroup, CpuStat, Version, os};
+
+use super::common::{Common, Context};
+use super::layout::{Layer, Layout, layer_bandwidth};
+use crate::cgroup::bandwidth::least_bandwidth;
+use crate::cgroup::change::Change;
+use crate::cgroup::controllers::explain_busy;
+use crate::cgroup::move_entry::move_entry;
+use crate::cgroup::values::{Values, changed};
+use crate::error::{EngineError, Result};
+use crate::group_policy::{GroupPolicy, Selector};
+use crate::journal::{Entry, Header, Journal};
+use crate::knobs::{Bandwidth, Knobs};
+use crate::tasks;
+use crate::undo::{self, UndoReport};
+
+/// Interval between reads of kernel files that look for external changes.
+const AUDIT_INTERVAL: Duration = Duration::from_secs(1);
+/// A journal is not written anew for fewer processes.
+const MOVED_MIN: usize = 1024;
+/// A group that keeps forking is chased for this long.
+const MOVE_MAX: Duration = Duration::from_secs(10);
+
+/// Counters of the cgroups that a rebuilt group had before.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::cgroup) struct Carried {
+    pub usage_ns: u64,
+    pub quota: CpuStat,
+    pub cap: CpuStat,
+}
+
+impl Carried {
+    /// Counters of cgroups that are about to go. One that is gone already has nothing to add.
+    fn of(layout: &Layout) -> Self {
+        let stat = |layer| layout.layer(layer).and_then(|group| group.stat().ok());
+        Self {
+            usage_ns: layout.top.usage_ns().unwrap_or(0),
+            quota: stat(Layer::Quota).unwrap_or_default(),
+            cap: stat(Layer::Cap).unwrap_or_default(),
+        }
+    }
+
+    fn add(&mut self, more: &Self) {
+        self.usage_ns += more.usage_ns;
+        self.quota = self.quota.plus(&more.quota);
+        self.cap = self.cap.plus(&more.cap);
+    }
+}
+
+/// The state of a group that Plimsoll made, beside what all groups have.
+#[derive(Debug)]
+pub(in crate::cgroup) struct Own {
+    generation: u32,
+    /// Layouts that were rebuilt, and have processes yet.
+    behind: Vec<Layout>,
+    pub carried: Carried,
+    /// Destination of the processes that still run in it at the end, one folder a hierarchy.
+    evacuate_to: Vec<PathBuf>,
+    audited: Instant,
+    /// Processes moved here since the journal was written anew, and how many
+    /// it takes for the next time.
+    nr_moved: usize,
+    moved_max: usize,
+    /// The nice level that its tasks would have without us; `None`: none has
+    /// come yet.
+    nice_before: Option<i32>,
+    journal: Journal,
+}
+
+impl Own {
+    /// Makes the cgroups of a group and applies its knobs. Loops are not started.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the journal cannot be kept; then nothing is left of it.
+    pub fn create(
+        policy: &GroupPolicy,
+        subject: &str,
+        context: &Context,
+    ) -> Result<(Common, Self)> {
+        let hierarchy = &context.hierarchy;
+        let layout = Layout::new(hierarchy, &policy.name, 0, &policy.knobs);
+        let header = Header::new(&policy.name, subject, &policy.knobs);
+        let evacuate_to = match policy.selector {
+            // Its descendants go where it came from, not where the owner is.
+            Selector::Process(pid) => hierarchy.folders_of(pid)?,
+            // Members come from anywhere, and each goes back there; the origin of their
+            // descendants is not written down. The owner's own cgroup would end them with it.
+            Selector::Processes => hierarchy.folders(Path::new("")),
+            _ => hierarchy.own_folders()?,
+        };
+        let nice_before = match policy.selector {
+            Selector::Command => Some(tasks::nice(std::process::id().cast_signed())?),
+            Selector::Process(pid) => Some(tasks::nice(pid)?),
+            _ => None,
+        };
+        let journal = Journal::create(context.runtime.path(), &header)?;
+        let common = Common::new(&policy.name, policy.knobs.clone(), layout);
+        let mut own = Self::with_journal(journal, evacuate_to, nice_before);
+        let built = own.build(&common, &common.layout, context);
+        let built = built.and_then(|()| match policy.selector {
+            Selector::Process(pid) => own.take_in(&common, pid, context),
+            _ => Ok(()),
+        });
+        match built {
+            Ok(()) => Ok((common, own)),
+            Err(error) => {
+                own.undo(context, &mut UndoReport::default());
+                Err(error)
+            }
+        }
+    }
+
+    fn with_journal(journal: Journal, evacuate_to: Vec<PathBuf>, nice_before: Option<i32>) -> Self {
+        Self {
+            generation: 0,
+            behind: Vec::new(),
+            carried: Carried::default(),
+            evacuate_to,
+            audited: os::now(),
+            nr_moved: 0,
+            moved_max: MOVED_MIN,
+            nice_before,
+            journal,
+        }
+    }
+
+    /// Writes down what is about to be done to the group.
+    pub fn record(&mut self, entries: &[Entry]) -> Result<()> {
+        self.journal.record(entries)
+    }
+
+    /// Creates the cgroups of a layout and sets their files.
+    fn build(&mut self, common: &Common, layout: &Layout, context: &Context) -> Result<()> {
+        // A cgroup without a journal is not Plimsoll's: undo would move its processes out.
+        if layout.top.exists() {
+            return Err(EngineError::NameTaken {
+                name: common.name.as_ref().into(),
+            });
+        }
+        make_parent(layout, context)?;
+        self.record(&[Entry::Create {
+            folders: layout.top.folders(),
+            evacuate_to: self.evacuate_to.clone(),
+        }])?;
+        self.record_nice(layout, common.knobs.nice)?;
+        layout.top.create()?;
+        for pair in layout.groups().windows(2) {
+            pair[0].enable_children()?;
+            pair[1].create()?;
+        }
+        set_values(layout, &common.knobs)
+    }
+
+    /// Moves a process that runs already into the group, unless it is there.
+    pub fn take_in(&mut self, common: &Common, pid: i32, context: &Context) -> Result<()> {
+        let places = context.hierarchy.folders_of(pid)?;
+        let own = common.layout.top.folders();
+        if places
+            .iter()
+            .zip(&own)
+            .all(|(place, own)| place.starts_with(own))
+        {
+            return Ok(());
+        }
+        let entry = move_entry(&context.hierarchy, pid)?;
+        self.tidy_journal();
+        self.record(&[entry])?;
+        common.layout.leaf.add_process(pid)?;
+        if let Some(nice) = common.knobs.nice {
+            self.renice(&common.layout, pid, nice, None)?;
+        }
+        Ok(())
+    }
+
+    /// Processes come and go for as long as a service lives: those that have
+    /// gone are left out of the journal from time to time.
+    fn tidy_journal(&mut self) {
+        self.nr_moved += 1;
+        if self.nr_moved >= self.moved_max {
+            // On a full disk it stays as it is, and is tried again later.
+            let nr_live = self.journal.rewrite().unwrap_or(self.nr_moved);
+            self.nr_moved = 0;
+            self.moved_max = MOVED_MIN.max(nr_live);
+        }
+    }
+
+    /// Replaces the knobs. Loops are not started.
+    pub fn change(&mut self, common: &mut Common, knobs: &Knobs, context: &Context) -> Result<()> {
+        let generation = self.generation + 1;
+        let new = Layout::new(&context.hierarchy, &common.name, generation, knobs);
+        let same = common.layout.same_shape(&new) && common.knobs.per_task == knobs.per_task;
+        let old_knobs = std::mem::replace(&mut common.knobs, knobs.clone());
+        let set_values = |knobs: &Knobs, layout: &Layout| {
+            let set = || set_values(layout, knobs);
+            context.headroom.paused(set)
+        };
+        let changed = if same {
+            set_values(knobs, &common.layout).and_then(|()| self.catch_up(common, context))
+        } else {
+            self.rebuild(common, new, generation, context)
+        };
+        let changed =
+            changed.and_then(|()| self.renice_all(&common.layout, old_knobs.nice, knobs.nice));
+        if let Err(error) = changed {
+            if same {
+                // As far as it goes: the cause of the first error may be there still.
+                let _ = set_values(&old_knobs, &common.layout);
+            }
+            // Once its processes are in the new layout, the new knobs are in force.
+            if self.generation != generation {
+                common.knobs = old_knobs;
+            }
+            return Err(error);
+        }
+        if same && old_knobs != *knobs {
+            self.note_knobs(knobs);
+        }
+        Ok(())
+    }
+
+    /// Writes the knobs down, for an owner that adopts the group. Without them, on a full disk,
+    /// it would find a group that is not as the header says, and make it anew.
+    fn note_knobs(&mut self, knobs: &Knobs) {
+        let (knobs, generation) = (knobs.clone(), self.generation);
+        let _ = self.journal.note(&[Entry::Change { knobs, generation }]);
+    }
+
+    /// Reverts external changes.
+    pub fn reapply(&mut self, common: &mut Common, context: &Context) -> Result<()> {
+        let set = || set_values(&common.layout, &common.knobs);
+        context.headroom.paused(set)?;
+        self.catch_up(common, context)?;
+        common.external_changes.clear();
+        Ok(())
+    }
+
+    /// Builds the group anew beside itself, moves its processes over and
+    /// removes what they left.
+    fn rebuild(
+        &mut self,
+        common: &mut Common,
+        new: Layout,
+        generation: u32,
+        context: &Context,
+    ) -> Result<()> {
+        let is_new = !new.top.exists();
+        // First: half-way, an owner that adopts it has to know what it is to look for.
+        let knobs = common.knobs.clone();
+        self.record(&[Entry::Change { knobs, generation }])?;
+        if let Err(error) = self.build(common, &new, context) {
+            // What there is of it would be in the way of the next attempt.
+            for folder in new.top.folders().into_iter().filter(|_| is_new) {
+                let _ = undo::remove_group(&folder, None);
+            }
+            return Err(error);
+        }
+        let old = std::mem::replace(&mut common.layout, new);
+        self.generation = generation;
+        self.behind.push(old);
+        self.catch_up(common, context)
+    }
+
+    /// Moves the processes of layouts that were rebuilt into the present one and removes what they
+    /// leave. What fails half-way is gone on with by the next change.
+    fn catch_up(&mut self, common: &Common, context: &Context) -> Result<()> {
+        if self.behind.is_empty() {
+            return Ok(());
+        }
+        while let Some(old) = self.behind.last().cloned() {
+            let deadline = os::now() + MOVE_MAX;
+            loop {
+                let processes = old.top.all_processes()?;
+                if processes.is_empty() || os::now() >= deadline {
+                    break;
+                }
+                for pid in processes {
+                    common.layout.leaf.add_process(pid)?;
+                }
+            }
+            let counts = Carried::of(&old);
+            for folder in old.top.folders() {
+                undo::remove_group(&folder, None)?;
+            }
+            self.carried.add(&counts);
+            self.behind.pop();
+        }
+        context.runtime.release_parents()
+    }
+
+    /// Differences between the files of the group and its knobs, and whether the group was
+    /// removed, as far as they were not found before.
+    pub fn audit(&self, common: &Common) -> Vec<String> {
+        let mut found = Vec::new();
+        let layout = &common.layout;
+        if !layout.top.exists() {
+            found.push(format!("{} was removed", layout.shown_path().display()));
+        }
+        for (group, wanted) in layout.wanted(&common.knobs) {
+            // A cgroup that cannot be read is being removed at this moment.
+            let Ok(change) = Change::plan(&group, &Values::of_own(&group), &wanted) else {
+                continue;
+            };
+            let differences = change.differences().into_iter();
+            found.extend(differences.map(|(path, now)| changed(&group, path, now)));
+        }
+        found.retain(|change| !common.external_changes.contains(change));
+        found
+    }
+
+    /// Looks at the group once a second; returns when to look again.
+    ///
+    /// # Errors
+    /// When the group was removed.
+    pub fn audit_when_due(&mut self, common: &mut Common, now: Instant) -> Result<Instant> {
+        if now < self.audited + AUDIT_INTERVAL {
+            return Ok(self.audited + AUDIT_INTERVAL);
+        }
+        self.audited = now;
+        let found = self.audit(common);
+        common.note_external(&found);
+        let top = common.layout.top.cpu_file("");
+        if !os::exists(&top) {
+            let gone = io::Error::from_raw_os_error(libc::ENOENT);
+            return Err(EngineError::file("find", &top, gone));
+        }
+        Ok(now + AUDIT_INTERVAL)
+    }
+
+    /// Puts everything back and removes the cgroups.
+    pub fn undo(self, context: &Context, report: &mut UndoReport) {
+        note(undo::undo_journal(self.journal, report), report);
+        note(context.runtime.release_parents(), report);
+    }
+}
+
+fn note(done: Result<()>, report: &mut UndoReport) {
+    if let Err(error) = done {
+        report.problems.push(error.to_string());
+    }
+}
+
+/// Creates the parent that groups share, and lets its children and those
+/// of the base have knobs. What was there before is left alone.
+fn make_parent(layout: &Layout, context: &Context) -> Result<()> {
+    let base = CpuGroup::at(&context.hierarchy, context.hierarchy.base());
+    let mut enabled = Vec::new();
+    if !base.children_enabled()? {
+        enabled.push(base.subtree_control());
+    }
+    let new_parent = layout.parent.as_ref().filter(|parent| !parent.exists());
+    let created = new_parent.map_or_else(Vec::new, CpuGroup::folders);
+    context.runtime.share(&enabled, &created)?;
+    base.enable_children()
+        .map_err(|error| explain_busy(error, &base))?;
+    let Some(parent) = &layout.parent else {
+        return Ok(());
+    };
+    parent.create()?;
+    parent.enable_children()?;
+    Ok(())
+}
+
+/// v1 refuses a rate below a child's at every step. Where a limit with
+/// another inside is about to change, those inside go down as far as the
+/// kernel lets them first; nothing is unlimited in between.
+fn lower_inner_limits(layout: &Layout, knobs: &Knobs) -> Result<()> {
+    let Some((_, inside)) = layout.layers.split_first() else {
+        return Ok(());
+    };
+    if layout.top.hierarchy().version() != Version::V1 || inside.is_empty() {
+        return Ok(());
+    }
+    let mut same = true;
+    for (layer, group) in &layout.layers[..inside.len()] {
+        same &= Bandwidth::from(group.read_cpu_max()?) == layer_bandwidth(*layer, knobs);
+    }
+    if !same {
+        for (_, group) in inside.iter().rev() {
+            group.write_cpu_max(&least_bandwidth().into())?;
+        }
+    }
+    Ok(())
+}
+
+/// Sets background, weight and limits of a layout whose cgroups are there.
+fn set_values(layout: &Layout, knobs: &Knobs) -> Result<()> {
+    lower_inner_limits(layout, knobs)?;
+    for (group, wanted) in layout.wanted(knobs) {
+        // Nothing of it is in the journal: the values go with the cgroup.
+        Change::plan(&group, &Values::of_own(&group), &wanted)?.execute(&group)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Nice levels of the tasks of an own group. The tasks in the group get its level, and so do
+//! tasks that come later; a command gives it to itself.
+
+use super::{Layout, Own};
+use crate::error::Result;
+use crate::journal::{self, Entry, Restores};
+use crate::knobs::Nice;
+use crate::tasks;
+use crate::undo::{self, Lineage, UndoReport};
+
+/// The `cgroup.procs` of a group.
+fn processes_of(layout: &Layout) -> std::path::PathBuf {
+    layout.top.cpu_file("cgroup.procs")
+}
+
+impl Own {
+    /// Writes down that what is started in a layout's cgroups has the level of
+    /// the knobs.
+    pub(super) fn record_nice(&mut self, layout: &Layout, nice: Option<Nice>) -> Result<()> {
+        match (nice, self.nice_before) {
+            (Some(nice), Some(old)) => self.record(&[Entry::ReniceGroup {
+                processes: processes_of(layout),
+                old,
+                new: nice.nice,
+            }]),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a process the level. `lineage`: what is known of the tasks, some
+    /// of which may have had another from us.
+    pub(super) fn renice(
+        &mut self,
+        layout: &Layout,
+        pid: i32,
+        nice: Nice,
+        lineage: Option<&Lineage<'_>>,
+    ) -> Result<()> {
+        for tid in tasks::threads(pid) {
+            let (Some(start_time), Ok(now)) = (tasks::start_time(tid), tasks::nice(tid)) else {
+                continue;
+            };
+            let inherited = lineage.and_then(|lineage| lineage.inherited(tid, now));
+            let old = inherited.unwrap_or(now);
+            if self.nice_before.is_none() {
+                self.nice_before = Some(old);
+                self.record_nice(layout, Some(nice))?;
+            }
+            self.record(&[Entry::Renice {
+                tid,
+                start_time,
+                old,
+                new: Some(nice.nice),
+            }])?;
+            tasks::set_nice(tid, nice.nice)?;
+        }
+        Ok(())
+    }
+
+    /// Follows a change of the knob.
+    pub(super) fn renice_all(
+        &mut self,
+        layout: &Layout,
+        old: Option<Nice>,
+        new: Option<Nice>,
+    ) -> Result<()> {
+        if old == new {
+            return Ok(());
+        }
+        let entries = self.journal.read_valid()?.entries;
+        let Restores { tasks, groups, .. } = journal::restores(entries);
+        let Some(new) = new else {
+            return self.reset_nice(
+                layout,
+                &Restores {
+                    tasks,
+                    groups,
+                    ..Restores::default()
+                },
+            );
+        };
+        // One that was rebuilt has the levels of all its cgroups.
+        let mut all = groups.into_iter().reduce(|mut all, group| {
+            all.ours.extend(group.ours);
+            all
+        });
+        if let Some(all) = &mut all {
+            all.processes = processes_of(layout);
+        }
+        let mut lineage = all.as_ref().map(|all| Lineage::new(all, &tasks));
+        lineage.iter_mut().for_each(Lineage::look);
+        self.record_nice(layout, Some(new))?;
+        for pid in layout.top.all_processes()? {
+            self.renice(layout, pid, new, lineage.as_ref())?;
+        }
+        Ok(())
+    }
+
+    /// Every task gets back what it would have without us.
+    fn reset_nice(&mut self, layout: &Layout, restores: &Restores) -> Result<()> {
+        let Restores { tasks, groups, .. } = restores;
+        // What somebody else has set stays, as it does at the end.
+        let mut report = UndoReport::default();
+        for restore in tasks {
+            undo::restore_nice(restore, &mut report);
+        }
+        for group in groups {
+            let group = journal::GroupRestore {
+                processes: processes_of(layout),
+                ..group.clone()
+            };
+            undo::restore_group(&group, tasks, &mut report);
+        }
+        let released = Entry::Released {
+            paths: groups.iter().map(|group| group.processes.clone()).collect(),
+            tasks: tasks.iter().map(|restore| restore.task.tid).collect(),
+            processes: Vec::new(),
+        };
+        self.journal.note(&[released])
+    }
+}

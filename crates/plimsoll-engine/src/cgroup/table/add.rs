@@ -1,0 +1,223 @@
+//! Taking foreign cgroups, many at once.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use plimsoll_cgroupfs::CpuGroup;
+
+use super::{Table, no_group};
+use crate::cgroup::controllers::give_controller;
+use crate::cgroup::group::common::Common;
+use crate::cgroup::group::foreign::check::check_one_cgroup;
+use crate::cgroup::group::foreign::journal::copy_of;
+use crate::cgroup::group::foreign::prepared::Prepared;
+use crate::cgroup::group::foreign::{Foreign, folder_of};
+use crate::cgroup::group::layout::Layout;
+use crate::cgroup::group::{Group, Origin};
+use crate::cgroup::values::released;
+use crate::error::{EngineError, Result};
+use crate::group_policy::{GroupPolicy, Selector};
+use crate::journal::{Entry, FileRestore};
+use crate::knobs::Knobs;
+use crate::undo::{self, UndoReport};
+
+/// So many are prepared and written down at once: what is prepared takes memory
+/// until it is done.
+const TOGETHER_MAX: usize = 1_000;
+
+/// A group that is about to be added.
+struct New<'a> {
+    policy: &'a GroupPolicy,
+    foreign: Foreign,
+    prepared: Prepared,
+}
+
+/// The cgroup that a group is.
+fn path_of(policy: &GroupPolicy) -> Result<&Path> {
+    match &policy.selector {
+        Selector::Cgroup(path) => Ok(path),
+        _ => Err(no_group(&policy.name)),
+    }
+}
+
+impl Table {
+    /// Takes cgroups of others and sets their knobs. Each is taken or refused by itself.
+    pub(super) fn add_foreign(&mut self, policies: &[&GroupPolicy]) -> Vec<Result<()>> {
+        let mut results = Vec::with_capacity(policies.len());
+        let mut again = Vec::new();
+        for some in policies.chunks(TOGETHER_MAX) {
+            self.add_some(some, &mut results, &mut again);
+        }
+        // The kernel refuses some values until those of a cgroup above or
+        // below are there.
+        for (index, new) in again {
+            results[index] = match new.prepared.execute() {
+                Ok(()) => self.take_new(new),
+                Err(error) => self.give_up(&new, error),
+            };
+        }
+        for (policy, result) in policies.iter().zip(&results) {
+            // A group of that name is no group that failed to go on with the cgroup.
+            if matches!(result, Err(EngineError::NameTaken { .. })) {
+                continue;
+            }
+            if let (Err(_), Ok(path)) = (result, path_of(policy)) {
+                let group = CpuGroup::at(&self.context.hierarchy, path);
+                self.left.want(&policy.name, &group);
+            }
+        }
+        results
+    }
+
+    fn add_some<'a>(
+        &mut self,
+        policies: &[&'a GroupPolicy],
+        results: &mut Vec<Result<()>>,
+        again: &mut Vec<(usize, New<'a>)>,
+    ) {
+        let mut prepared: Vec<Result<New<'_>>> = Vec::with_capacity(policies.len());
+        let mut names = HashSet::new();
+        for policy in policies {
+            prepared.push(if names.insert(&policy.name) {
+                self.prepare_new(policy)
+            } else {
+                Err(name_taken(&policy.name))
+            });
+        }
+        self.record_all(&mut prepared);
+        for new in prepared {
+            let done = new.and_then(|new| match new.prepared.execute() {
+                Ok(()) => self.take_new(new),
+                Err(error) if undo::is_refused(&error) => {
+                    again.push((results.len(), new));
+                    Err(error)
+                }
+                Err(error) => self.give_up(&new, error),
+            });
+            results.push(done);
+        }
+    }
+
+    /// Reads the files of a cgroup, and works out what to write.
+    fn prepare_new<'a>(&mut self, policy: &'a GroupPolicy) -> Result<New<'a>> {
+        let path = path_of(policy)?;
+        check_one_cgroup(&policy.knobs)?;
+        let group = CpuGroup::at(&self.context.hierarchy, path);
+        self.check_new(&policy.name, &group)?;
+        // All that follows is about this one, even if another takes its path meanwhile.
+        let group = group.bound()?;
+        self.context.hierarchy.check_writable(path)?;
+        let was_another = self.left.forget_another(&group);
+        let adopted = self.left.adopt(&group)?;
+        let is_new = adopted.is_none();
+        let (foreign, nice) = adopted.unwrap_or_default();
+        give_controller(&group, &self.context.runtime)?;
+        let mut prepared = Prepared::new(group, foreign.known(nice), &policy.knobs)?;
+        if let (true, Some(inode)) = (is_new, prepared.group.inode()) {
+            let folder = folder_of(&prepared.group);
+            let hold = Entry::Hold {
+                folder: folder.clone(),
+                inode,
+            };
+            prepared.entries.insert(0, hold);
+            if was_another {
+                // Its values are no originals of this one's.
+                prepared.entries.insert(0, released(&folder));
+            }
+        }
+        Ok(New {
+            policy,
+            foreign,
+            prepared,
+        })
+    }
+
+    fn check_new(&self, name: &str, group: &CpuGroup) -> Result<()> {
+        if group.path().as_os_str().is_empty() {
+            return Err(EngineError::NoTarget {
+                target: "/".into(),
+                what: "cgroup with knobs",
+            });
+        }
+        if self.groups.contains_key(name) {
+            return Err(name_taken(name));
+        }
+        let shown = format!("/{}", group.path().display());
+        if name == shown {
+            // All others that are named by their path are other cgroups.
+            return Ok(());
+        }
+        let is_same =
+            |(_, other): &(_, &Group)| other.is_foreign() && other.cgroup().path() == group.path();
+        match self.groups.iter().find(is_same) {
+            Some((name, _)) => Err(EngineError::CgroupTaken {
+                target: shown,
+                name: name.to_string(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes down at once what all are about to do. If that cannot be, all fail.
+    fn record_all(&mut self, prepared: &mut [Result<New<'_>>]) {
+        let ready = prepared.iter_mut().flatten();
+        let together: Vec<Entry> = ready
+            .flat_map(|new| std::mem::take(&mut new.prepared.entries))
+            .collect();
+        if let Err(error) = self.context.journal.record(&together) {
+            for one in prepared.iter_mut().filter(|one| one.is_ok()) {
+                *one = Err(copy_of(&error));
+            }
+        }
+    }
+
+    fn take_new(&mut self, new: New<'_>) -> Result<()> {
+        let New {
+            policy,
+            mut foreign,
+            prepared,
+        } = new;
+        let cgroup = prepared.group.clone();
+        let knobs: &Knobs = &policy.knobs;
+        foreign.commit(prepared, &mut self.context);
+        self.context.journal.count_group();
+        let layout = Layout::of_foreign(cgroup.clone(), knobs);
+        let mut group = Group {
+            common: Common::new(&policy.name, knobs.clone(), layout),
+            origin: Origin::Foreign(foreign),
+        };
+        let started = group.start_loops(&self.context);
+        self.left.settle(&cgroup);
+        if started.is_err() {
+            group.undo(&mut self.context, &mut UndoReport::default());
+            return started;
+        }
+        self.insert(group);
+        Ok(())
+    }
+
+    /// A new group that could not be made so.
+    fn give_up(&mut self, new: &New<'_>, error: EngineError) -> Result<()> {
+        let prepared = &new.prepared;
+        if self.left.contains(&prepared.group) {
+            // It stays as an earlier owner has left it, and is tried again.
+            return Err(error);
+        }
+        let mut noted = vec![prepared.released()];
+        // Values that the kernel has not taken back at once.
+        let files = prepared.values.restores(&prepared.group);
+        let refused = undo::try_restore_files(&files, &mut UndoReport::default());
+        let refused = refused.into_iter().map(|(file, _)| file.clone());
+        let journal = &mut self.context.journal;
+        journal.add_late(refused);
+        // Also of an earlier time in which the cgroup was in a group.
+        let folder = folder_of(&prepared.group);
+        noted.extend(journal.late_of(&folder).map(FileRestore::entry));
+        journal.note(noted);
+        Err(error)
+    }
+}
+
+fn name_taken(name: &str) -> EngineError {
+    EngineError::NameTaken { name: name.into() }
+}

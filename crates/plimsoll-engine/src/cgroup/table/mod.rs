@@ -1,0 +1,516 @@
+//! All groups of one enforcer, and those that an earlier owner has left.
+
+mod add;
+mod left;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use left::Left;
+use plimsoll_cgroupfs::{Hierarchy, os};
+
+use super::group::common::{Common, Context};
+use super::group::foreign::journal::{JOURNAL, SharedJournal};
+use super::group::own::Own;
+use super::group::{Group, Origin};
+use super::values::released;
+use crate::control::headroom::HeadroomControl;
+use crate::error::{EngineError, Result};
+use crate::group_policy::{GroupPolicy, Selector};
+use crate::journal::{self, Entry, FileRestore, Journal};
+use crate::knobs::Knobs;
+use crate::runtime::RuntimeFolder;
+use crate::tasks;
+use crate::undo::{self, UndoReport};
+
+/// The groups by name, and what they share.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub context: Context,
+    groups: BTreeMap<Box<str>, Group>,
+    /// Groups that [`Self::tick`] has to visit: few of thousands.
+    with_loops: BTreeSet<Box<str>>,
+    /// Nobody else notices what others write.
+    audits: bool,
+    /// Foreign cgroups of an earlier owner that were not taken over yet.
+    left: Left,
+    /// Journals of an earlier owner's own groups that were not taken over yet, by name.
+    left_own: BTreeMap<String, Journal>,
+    /// Groups that were taken over, but do not have all their knobs yet, or are among those that
+    /// are left.
+    pending: BTreeSet<String>,
+    /// Journals of groups that were removed, of which the kernel has refused something, and one of
+    /// an earlier owner that could not be undone.
+    refused: Vec<PathBuf>,
+}
+
+/// There is no group of this name.
+pub(super) fn no_group(name: &str) -> EngineError {
+    EngineError::NoTarget {
+        target: name.into(),
+        what: "group",
+    }
+}
+
+/// A foreign group is a cgroup that another process made.
+fn is_foreign(policy: &GroupPolicy) -> bool {
+    matches!(policy.selector, Selector::Cgroup(_))
+}
+
+impl Table {
+    /// Reads what earlier owners have left. Their groups are taken over when they are added; what
+    /// cannot be taken over is undone.
+    ///
+    /// # Errors
+    /// When a journal cannot be read or begun.
+    pub fn new(hierarchy: &Arc<Hierarchy>, runtime: &RuntimeFolder) -> Result<(Self, UndoReport)> {
+        runtime.create()?;
+        let mut left_own = adoptable(runtime)?;
+        let mut report = undo::recover(runtime, false)?;
+        let (name, journal) = journal_of_others(runtime, &mut left_own);
+        let path = Journal::path_of(runtime.path(), JOURNAL);
+        let mut refused = Vec::new();
+        if name != JOURNAL && os::exists(&path) {
+            refused.push(path);
+            report.problems.push(format!(
+                "a journal `{JOURNAL}` that cannot be undone is left; cgroups of others are in \
+                 `{name}` now"
+            ));
+        }
+        let (left, journal) = match journal {
+            Some(mut journal) => {
+                let entries = journal.read()?.1;
+                let nr_entries = entries.len();
+                let (left, late) = Left::of(hierarchy, entries);
+                (left, SharedJournal::go_on(journal, nr_entries, late))
+            }
+            None => (Left::default(), SharedJournal::create(runtime, &name)?),
+        };
+        let table = Self {
+            context: Context {
+                hierarchy: Arc::clone(hierarchy),
+                runtime: runtime.clone(),
+                headroom: HeadroomControl::new(hierarchy),
+                journal,
+            },
+            groups: BTreeMap::new(),
+            with_loops: BTreeSet::new(),
+            audits: true,
+            left,
+            left_own,
+            pending: BTreeSet::new(),
+            refused,
+        };
+        Ok((table, report))
+    }
+
+    pub fn get(&self, name: &str) -> Result<&Group> {
+        self.groups.get(name).ok_or_else(|| no_group(name))
+    }
+
+    /// Does something to a group, which may start or end its loops.
+    fn act<T>(
+        &mut self,
+        name: &str,
+        act: impl FnOnce(&mut Group, &mut Context) -> Result<T>,
+    ) -> Result<T> {
+        let group = self.groups.get_mut(name).ok_or_else(|| no_group(name))?;
+        let done = act(group, &mut self.context);
+        let (name, has_loop) = (group.common.name.clone(), group.has_loop(self.audits));
+        self.note_loop(name, has_loop);
+        done
+    }
+
+    fn note_loop(&mut self, name: Box<str>, has_loop: bool) {
+        if has_loop {
+            self.with_loops.insert(name);
+        } else {
+            self.with_loops.remove(&name);
+        }
+    }
+
+    fn insert(&mut self, group: Group) {
+        let name = group.common.name.clone();
+        self.note_loop(name.clone(), group.has_loop(self.audits));
+        self.groups.insert(name, group);
+    }
+
+    /// From now on the caller notices what others write.
+    pub fn leave_audits_to_caller(&mut self) {
+        self.audits = false;
+        let groups = self.groups.values();
+        let with_loops = groups.filter(|group| group.has_loop(false));
+        self.with_loops = with_loops.map(|group| group.common.name.clone()).collect();
+    }
+
+    /// Adds groups; each is added or refused by itself.
+    pub fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>> {
+        let (mut foreign, mut results) = (Vec::new(), Vec::new());
+        for (index, (policy, subject)) in groups.iter().enumerate() {
+            if is_foreign(policy) {
+                foreign.push((index, policy));
+                results.push(Ok(()));
+            } else {
+                results.push(self.add_own(policy, subject));
+            }
+        }
+        // All at once.
+        let policies: Vec<&GroupPolicy> = foreign.iter().map(|(_, policy)| *policy).collect();
+        let done = self.add_foreign(&policies);
+        for ((index, _), done) in foreign.into_iter().zip(done) {
+            results[index] = done;
+        }
+        results
+    }
+
+    fn add_own(&mut self, policy: &GroupPolicy, subject: &str) -> Result<()> {
+        let was_adopted = self.pending.remove(&policy.name);
+        let present = self.groups.get(&*policy.name);
+        if !(was_adopted && present.is_some_and(|group| !group.is_foreign())) {
+            if present.is_some() {
+                let name = policy.name.clone();
+                return Err(EngineError::NameTaken { name });
+            }
+            if !self.adopt(policy)? {
+                return self.create(policy, subject);
+            }
+        }
+        let done = self.act(&policy.name, |group, context| {
+            group.change(&policy.knobs, context)?;
+            match policy.selector {
+                Selector::Process(pid) => match group.take_in(pid, context) {
+                    // It has ended since; others of its group may run on.
+                    Err(_) if tasks::start_time(pid).is_none() => Ok(()),
+                    taken => taken,
+                },
+                _ => Ok(()),
+            }
+        });
+        if done.is_err() {
+            // Limited as it was, it is tried again.
+            self.pending.insert(policy.name.clone());
+        }
+        done
+    }
+
+    fn create(&mut self, policy: &GroupPolicy, subject: &str) -> Result<()> {
+        let (common, own) = Own::create(policy, subject, &self.context)?;
+        let mut group = of_own(common, own);
+        match group.start_loops(&self.context) {
+            Ok(()) => {
+                self.insert(group);
+                Ok(())
+            }
+            Err(error) => {
+                group.undo(&mut self.context, &mut UndoReport::default());
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes over what an earlier owner has left of a group. One that cannot be gone on with is
+    /// undone. `false`: there is nothing.
+    fn adopt(&mut self, policy: &GroupPolicy) -> Result<bool> {
+        let Some(mut journal) = self.left_own.remove(&policy.name) else {
+            return Ok(false);
+        };
+        match Own::adopt(&self.context.hierarchy, &mut journal) {
+            Ok(None) => {
+                undo::undo_journal(journal, &mut UndoReport::default())?;
+                Ok(false)
+            }
+            Ok(Some((common, own))) => {
+                self.insert(of_own(common, own));
+                Ok(true)
+            }
+            Err(error) => {
+                // Limited as it was, it is tried again.
+                self.left_own.insert(policy.name.clone(), journal);
+                self.pending.insert(policy.name.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// The entries of an earlier owner's journals that say which policies tasks had.
+    pub fn left_policies(&mut self) -> Vec<Entry> {
+        let read = |journal: &mut Journal| journal.read_valid().map(|parsed| parsed.entries);
+        let of_own = self.left_own.values_mut().flat_map(read).flatten();
+        let entries = of_own.chain(self.context.journal.entries());
+        let is_policy =
+            |entry: &Entry| matches!(entry, Entry::Schedule { .. } | Entry::Repolicy { .. });
+        entries.filter(is_policy).collect()
+    }
+
+    /// All groups that there are have been added: puts back those of an earlier owner that were
+    /// not taken over.
+    pub fn finish_adoption(&mut self) -> UndoReport {
+        let mut report = UndoReport::default();
+        self.put_left_back(|wanted_by| wanted_by.is_none(), &mut report);
+        if let Err(error) = self.leave_groups() {
+            report.problems.push(error.to_string());
+        }
+        let (pending, left): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.left_own)
+            .into_iter()
+            .partition(|(name, _)| self.pending.contains(name));
+        self.left_own = pending;
+        for (name, journal) in left {
+            if let Err(error) = undo::undo_journal(journal, &mut report) {
+                report.problems.push(format!("{name}: {error}"));
+            }
+        }
+        if let Err(error) = self.context.runtime.release_parents() {
+            report.problems.push(error.to_string());
+        }
+        report
+    }
+
+    /// Moves this process out of groups that it took over: a command of one of them may have
+    /// started it, and the owner is to be limited by none.
+    fn leave_groups(&self) -> Result<()> {
+        let pid = std::process::id().cast_signed();
+        // The command of one group may have come from another.
+        for _ in 0..self.groups.len() {
+            let place = self.context.hierarchy.cgroup_of(pid)?;
+            let around = self.groups.values().find_map(|group| match &group.origin {
+                Origin::Own(own) if place.starts_with(group.cgroup().path()) => Some(own),
+                _ => None,
+            });
+            match around {
+                Some(own) => own.evacuate(pid)?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts back the foreign cgroups of an earlier owner that such a group wants.
+    fn put_left_back(&mut self, is_meant: impl Fn(Option<&str>) -> bool, report: &mut UndoReport) {
+        let journal = &mut self.context.journal;
+        let left = self.left.take(&self.context.hierarchy, is_meant);
+        let (mut files, mut noted) = (journal.take_all_late(), Vec::new());
+        for (group, foreign) in &left {
+            foreign.restore_tasks(group, report);
+            files.extend(foreign.restores(group));
+            noted.push(foreign.released(group));
+            report.undone.push(format!("/{}", group.path().display()));
+        }
+        let refused = undo::try_restore_files(&files, report);
+        let late: Vec<FileRestore> = refused.into_iter().map(|(file, _)| file.clone()).collect();
+        noted.extend(late.iter().map(FileRestore::entry));
+        journal.add_late(late);
+        if !left.is_empty() {
+            journal.note(noted);
+        }
+    }
+
+    /// Replaces the knobs of a group.
+    pub fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
+        self.act(name, |group, context| group.change(knobs, context))
+    }
+
+    /// Reverts external changes.
+    pub fn reapply(&mut self, name: &str) -> Result<()> {
+        self.act(name, Group::reapply)
+    }
+
+    /// Writes of others to a group's files that are new.
+    pub fn audit(&mut self, name: &str) -> Result<Vec<String>> {
+        self.act(name, |group, _| group.audit())
+    }
+
+    /// Records changes that another enforcer is about to make to a group.
+    pub fn record(&mut self, name: &str, entries: &[Entry]) -> Result<()> {
+        self.act(name, |group, context| group.record(entries, context))
+    }
+
+    /// Moves a process into a group.
+    pub fn take_in(&mut self, name: &str, pid: i32) -> Result<()> {
+        let taken = self.act(name, |group, context| group.take_in(pid, context));
+        if taken.is_err() && self.get(name)?.is_foreign() {
+            self.forget_move(pid);
+        }
+        taken
+    }
+
+    /// A process that is written down was not moved: undo is not to move it back. One that was
+    /// moved before, to another foreign cgroup, still is.
+    fn forget_move(&mut self, pid: i32) {
+        let has_moved = |group: &Group| match &group.origin {
+            Origin::Foreign(foreign) => foreign.has_moved(pid),
+            Origin::Own(_) => false,
+        };
+        if !self.left.has_moved(pid) && !self.groups.values().any(has_moved) {
+            self.context.journal.note(vec![Entry::Released {
+                paths: Vec::new(),
+                tasks: Vec::new(),
+                processes: vec![pid],
+            }]);
+        }
+    }
+
+    /// Does what falls due; returns when to call again.
+    pub fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
+        let mut next: Option<Instant> = None;
+        let mut first_error = None;
+        for name in &self.with_loops {
+            let Some(group) = self.groups.get_mut(name) else {
+                continue;
+            };
+            match group.tick(now, self.audits) {
+                Ok(due) => next = [next, due].into_iter().flatten().min(),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        match self.context.headroom.tick(now) {
+            Ok(due) => next = [next, due].into_iter().flatten().min(),
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+        first_error.map_or(Ok(next), Err)
+    }
+
+    /// Puts one group back.
+    pub fn remove(&mut self, name: &str) -> Result<UndoReport> {
+        let mut report = UndoReport::default();
+        if self.left.is_wanted_by(name) {
+            self.put_left_back(|wanted_by| wanted_by == Some(name), &mut report);
+            return Ok(report);
+        }
+        if self.pending.remove(name)
+            && let Some(journal) = self.left_own.remove(name)
+        {
+            undo::undo_journal(journal, &mut report)?;
+            return Ok(report);
+        }
+        let group = self.groups.remove(name).ok_or_else(|| no_group(name))?;
+        self.with_loops.remove(name);
+        let is_own = !group.is_foreign();
+        group.undo(&mut self.context, &mut report);
+        if is_own && !report.problems.is_empty() {
+            let runtime = self.context.runtime.path();
+            self.refused.push(Journal::path_of(runtime, name));
+        }
+        Ok(report)
+    }
+
+    /// Puts everything back, also what earlier owners have left.
+    pub fn undo(&mut self) -> UndoReport {
+        self.pending.clear();
+        let mut report = self.finish_adoption();
+        for path in std::mem::take(&mut self.refused) {
+            let undone = Journal::take_over(&path).and_then(|journal| match journal {
+                Some(journal) => undo::undo_journal(journal, &mut report),
+                None => Ok(()),
+            });
+            report.problems.extend(undone.err().map(|e| e.to_string()));
+        }
+        self.put_left_back(|_| true, &mut report);
+        self.undo_groups(&mut report);
+        self.end_journal(&mut report);
+        report
+    }
+
+    /// An owner that cannot start after all ends: an earlier owner's groups stay as they are, for
+    /// the next one. Returns whether there are none.
+    pub fn undo_at_drop(&mut self) -> bool {
+        // First: what is put back must stay as it was.
+        self.context.headroom.clear();
+        let mut report = UndoReport::default();
+        let has_left = !self.left.is_empty();
+        self.undo_groups(&mut report);
+        if !has_left {
+            self.end_journal(&mut report);
+        }
+        self.left_own.is_empty() && !has_left
+    }
+
+    /// Puts all groups back.
+    fn undo_groups(&mut self, report: &mut UndoReport) {
+        self.with_loops.clear();
+        let mut files = self.context.journal.take_all_late();
+        let mut noted: Vec<Entry> = files.iter().map(|file| released(&file.path)).collect();
+        let mut all_foreign = Vec::new();
+        for (name, group) in std::mem::take(&mut self.groups) {
+            let cgroup = group.cgroup().clone();
+            match group.origin {
+                Origin::Own(_) => group.undo(&mut self.context, report),
+                Origin::Foreign(foreign) => {
+                    self.context.headroom.remove(&name);
+                    all_foreign.push((name, cgroup, foreign));
+                }
+            }
+        }
+        for (name, cgroup, foreign) in all_foreign {
+            foreign.restore_tasks(&cgroup, report);
+            files.extend(foreign.restores(&cgroup));
+            noted.push(foreign.released(&cgroup));
+            report.undone.push(name.into());
+        }
+        // All at once: the kernel may take some only after others.
+        let refused = undo::try_restore_files(&files, report);
+        // They are tried again with the journal, and if need be by the owner that finds it.
+        noted.extend(refused.iter().map(|(file, _)| file.entry()));
+        self.context.journal.note(noted);
+    }
+
+    fn end_journal(&mut self, report: &mut UndoReport) {
+        let Some(journal) = self.context.journal.end() else {
+            return;
+        };
+        let mut rest = UndoReport::default();
+        let undone = undo::undo_journal(journal, &mut rest);
+        report.problems.extend(rest.problems);
+        report
+            .problems
+            .extend(undone.err().map(|error| error.to_string()));
+    }
+}
+
+fn of_own(common: Common, own: Own) -> Group {
+    Group {
+        common,
+        origin: Origin::Own(Box::new(own)),
+    }
+}
+
+/// The journals of groups that an earlier owner has left in this boot, by the group's name. They
+/// are locked from here on.
+fn adoptable(runtime: &RuntimeFolder) -> Result<BTreeMap<String, Journal>> {
+    let mut found = BTreeMap::new();
+    for path in journal::list(runtime.path())? {
+        let Some(mut journal) = Journal::take_over(&path)? else {
+            continue;
+        };
+        let Ok(parsed) = journal.read_valid() else {
+            continue;
+        };
+        let Some(header) = parsed.header.filter(|_| parsed.damaged.is_empty()) else {
+            continue;
+        };
+        let is_group = !header.persistent && !header.name.starts_with('.');
+        if is_group && header.boot.is_some() && !header.is_of_another_boot() {
+            found.insert(header.name, journal);
+        }
+    }
+    Ok(found)
+}
+
+/// The journal of cgroups of others, by its name: of an earlier owner, or one to begin. Where there
+/// is one that cannot be had, of another version, say, it has another name.
+fn journal_of_others(
+    runtime: &RuntimeFolder,
+    left: &mut BTreeMap<String, Journal>,
+) -> (String, Option<Journal>) {
+    let mut names = left.keys();
+    let found = names.find(|name| name.starts_with(JOURNAL)).cloned();
+    if let Some((name, journal)) = found.and_then(|name| left.remove_entry(&name)) {
+        return (name, Some(journal));
+    }
+    let name = JOURNAL.to_owned();
+    match os::exists(&Journal::path_of(runtime.path(), &name)) {
+        true => (format!("{name}{}", std::process::id()), None),
+        false => (name, None),
+    }
+}

@@ -1,0 +1,226 @@
+//! One batch group under control: its files and the estimated content of its pool.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use plimsoll_cgroupfs::os::{Access, File};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, UsageCounter, Version};
+use plimsoll_policy::headroom as core;
+
+use super::activity::Activity;
+use crate::cgroup::bandwidth::{KERNEL_PERIOD_MAX_NS, KERNEL_QUOTA_MIN_NS};
+use crate::error::{EngineError, Result};
+use crate::knobs::{Bandwidth, Headroom, Quota, Tolerance};
+
+/// Largest debt of a group: more than a tick on each CPU.
+const DEBT_MAX_NS: u64 = 50_000_000;
+/// A quota is not written again for a smaller difference, …
+const WRITE_STEP_NS: u64 = 200_000;
+/// … unless it was written this long ago: another process may have written it, too.
+const REWRITE_INTERVAL: Duration = Duration::from_millis(100);
+/// Time before another attempt to write a quota that the kernel refused.
+const REFUSED_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Parameters of a batch group for the headroom controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BatchGroup {
+    pub name: String,
+    /// Relative to the other batch groups.
+    pub weight: u32,
+    /// The headroom that it demands.
+    pub headroom: Headroom,
+    /// `None`: the default.
+    pub tolerance: Option<Tolerance>,
+    pub version: Version,
+    /// The cgroup whose quota the controller writes, below the mount point.
+    pub group: PathBuf,
+    /// The inode of that cgroup, if another process may create another of the same path.
+    pub inode: Option<u64>,
+    /// Largest quota that may be written: v1 refuses more than that of the parents.
+    pub quota_max_ns: u64,
+}
+
+/// One batch group under control.
+#[derive(Debug)]
+pub(super) struct ControlledGroup {
+    pub description: BatchGroup,
+    pub activity: Activity,
+    group: CpuGroup,
+    /// Kept open while the process has file descriptors to spare.
+    usage: Option<UsageCounter>,
+    usage_ns: u64,
+    /// Kept open while it is active.
+    quota_file: Option<File>,
+    /// The quota in the file; `None`: not known.
+    quota_ns: Option<u64>,
+    /// Estimated rest of the kernel's pool.
+    left_ns: u64,
+    /// Usage beyond the quota. The kernel forgets it when the quota is written, but it is
+    /// owed to the groups that share the allowance.
+    pub debt_ns: u64,
+    /// Sum of the shares that were too small for the kernel and not written so far.
+    pub waited_ns: u64,
+    written: Option<Instant>,
+    refused: Option<Instant>,
+    /// Used in the last interval.
+    used_ns: u64,
+}
+
+impl ControlledGroup {
+    /// Begins to control a group, on the assumption that its pool holds the smallest quota:
+    /// the next write makes that true.
+    pub fn open(hierarchy: &Arc<Hierarchy>, description: BatchGroup, now: Instant) -> Result<Self> {
+        let group = CpuGroup::at(hierarchy, &description.group).bound_to(description.inode);
+        let usage = UsageCounter::open(group.usage_file(), description.version)?;
+        group.check_exists()?;
+        Ok(Self {
+            activity: Activity::starting_at(now),
+            usage_ns: usage.read_ns()?,
+            description,
+            group,
+            usage: None,
+            quota_file: None,
+            quota_ns: None,
+            left_ns: KERNEL_QUOTA_MIN_NS,
+            debt_ns: 0,
+            waited_ns: 0,
+            written: None,
+            refused: None,
+            used_ns: 0,
+        })
+    }
+
+    /// Changes the parameters of the same cgroup, whose quota may have been written meanwhile.
+    pub fn redescribe(&mut self, description: BatchGroup, now: Instant) {
+        self.activity = Activity::starting_at(now);
+        self.description = description;
+        self.quota_ns = None;
+        self.written = None;
+        self.refused = None;
+    }
+
+    /// Reads the usage since the last call. `keep_open`: makes the next call fast, at the cost
+    /// of an open file.
+    ///
+    /// # Errors
+    /// When the cgroup is gone.
+    pub fn measure(&mut self, keep_open: bool) -> Result<u64> {
+        let usage = match self.usage.take() {
+            Some(usage) => usage,
+            None => UsageCounter::open(self.group.usage_file(), self.description.version)?,
+        };
+        let usage_ns = usage.read_ns()?;
+        self.usage = keep_open.then_some(usage);
+        self.used_ns = usage_ns.saturating_sub(self.usage_ns);
+        self.usage_ns = usage_ns;
+        let over_ns = self.used_ns.saturating_sub(self.left_ns);
+        self.debt_ns = (self.debt_ns + over_ns).min(DEBT_MAX_NS);
+        self.left_ns = self.left_ns.saturating_sub(self.used_ns);
+        Ok(self.used_ns)
+    }
+
+    /// Whether it has used up its quota.
+    pub fn is_hungry(&self) -> bool {
+        self.left_ns < KERNEL_QUOTA_MIN_NS
+    }
+
+    /// Time that it can use until the next update: any amount if it has used up its quota,
+    /// else somewhat more than it used.
+    pub fn want_ns(&self) -> u64 {
+        if self.is_hungry() {
+            return core::WANT_ANYTHING_NS;
+        }
+        self.used_ns.saturating_mul(2).max(KERNEL_QUOTA_MIN_NS)
+    }
+
+    /// Smallest share that it needs until the next update, while many groups wait for quota. A
+    /// group that runs, with enough quota left to continue, does not wait. A group that does
+    /// not run may be throttled in spite of the estimated rest: a CPU may hold that rest.
+    pub fn modest_want_ns(&self) -> u64 {
+        let can_go_on = self.used_ns > 0 && self.left_ns >= self.used_ns.saturating_mul(4);
+        if self.is_hungry() && !can_go_on {
+            return core::WANT_ANYTHING_NS;
+        }
+        self.used_ns.saturating_mul(2)
+    }
+
+    fn is_refused(&self, now: Instant) -> bool {
+        is_within(self.refused, REFUSED_INTERVAL, now)
+    }
+
+    /// The quota to write so that it can run for `share_ns` until the next update;
+    /// `None`: no write is needed.
+    pub fn next_quota_ns(&self, share_ns: u64, now: Instant) -> Option<u64> {
+        let share_ns = share_ns.min(self.description.quota_max_ns);
+        if self.is_refused(now) {
+            return None;
+        }
+        if share_ns < KERNEL_QUOTA_MIN_NS {
+            // Less than the kernel accepts: the group goes without, and an older, larger rest
+            // is cut to the smallest quota.
+            let is_low = self.quota_ns.is_some() && self.left_ns <= KERNEL_QUOTA_MIN_NS;
+            return (!is_low).then_some(KERNEL_QUOTA_MIN_NS);
+        }
+        let is_near = self.left_ns.abs_diff(share_ns) < WRITE_STEP_NS;
+        let is_new = is_within(self.written, REWRITE_INTERVAL, now);
+        (!is_near || !is_new).then_some(share_ns)
+    }
+
+    /// The quota to write before it becomes dormant: the smallest that the kernel accepts.
+    /// `None`: it is written already.
+    pub fn last_quota_ns(&self) -> Option<u64> {
+        (self.quota_ns != Some(KERNEL_QUOTA_MIN_NS)).then_some(KERNEL_QUOTA_MIN_NS)
+    }
+
+    /// Makes it dormant.
+    pub fn rest(&mut self) {
+        self.quota_file = None;
+        self.debt_ns = 0;
+        self.waited_ns = 0;
+    }
+
+    /// Writes a quota, which fills the pool.
+    ///
+    /// # Errors
+    /// When the kernel refuses it; the next attempt is made after [`REFUSED_INTERVAL`].
+    pub fn write(&mut self, quota_ns: u64, keep_open: bool, now: Instant) -> Result<()> {
+        let (path, text) = self.group.quota_setting(&quota_of(quota_ns).into());
+        let file = match self.quota_file.take() {
+            Some(file) => file,
+            None => self
+                .open_quota(&path)
+                .inspect_err(|_| self.refused = Some(now))?,
+        };
+        if let Err(source) = file.write_start(&text) {
+            self.refused = Some(now);
+            return Err(EngineError::file(format!("write `{text}`"), &path, source));
+        }
+        self.quota_file = keep_open.then_some(file);
+        self.refused = None;
+        self.quota_ns = Some(quota_ns);
+        self.left_ns = quota_ns;
+        self.written = Some(now);
+        Ok(())
+    }
+
+    /// Opens the file of its quota. The check afterwards ensures that it belongs to this cgroup.
+    fn open_quota(&self, path: &Path) -> Result<File> {
+        let file = File::open(path, Access::Write);
+        let file = file.map_err(|source| EngineError::file("open", path, source))?;
+        self.group.check_exists()?;
+        Ok(file)
+    }
+}
+
+fn is_within(then: Option<Instant>, time: Duration, now: Instant) -> bool {
+    then.is_some_and(|then| now.saturating_duration_since(then) < time)
+}
+
+fn quota_of(quota_ns: u64) -> Bandwidth {
+    let quota = Quota {
+        quota_ns: Some(quota_ns),
+        period_ns: KERNEL_PERIOD_MAX_NS,
+    };
+    Bandwidth { quota, burst_ns: 0 }
+}

@@ -1,0 +1,32 @@
+//! Published figures of the sources.
+
+/// Average latencies at the source's loads 1.0 to 1.6: alone, beside an encoder, with headroom of
+/// 30 and of 20 % (the table of the headroom patches, 2019).
+pub const PRINTED_LATENCY: [(u8, [Option<f64>; 4]); 7] = [
+    (100, [Some(1.00), Some(1.82), Some(1.26), Some(1.14)]),
+    (110, [Some(1.10), Some(2.74), Some(1.26), Some(1.32)]),
+    (120, [Some(1.10), None, Some(1.29), Some(1.38)]),
+    (130, [Some(1.10), None, Some(1.32), Some(1.49)]),
+    (140, [Some(1.15), None, Some(1.29), Some(1.85)]),
+    (150, [Some(1.24), None, Some(1.32), None]),
+    (160, [Some(1.74), None, Some(1.50), None]),
+];
+/// Idle shares that the same patches promise beside a service load in percent.
+pub const PRINTED_IDLE: [(u8, f64); 6] = [
+    (30, 0.30),
+    (40, 0.30),
+    (50, 0.30),
+    (60, 0.30),
+    (70, 0.30),
+    (80, 0.20),
+];
+/// CPU time of a task, and its rate under a cap of 90 and of 9 % (the rate caps patches, 2006).
+pub const PRINTED_CAPS: [(&str, f64, f64); 7] = [
+    ("0.01", 0.66, 0.35),
+    ("0.05", 0.85, 0.42),
+    ("0.1", 0.91, 0.43),
+    ("0.5", 0.90, 0.27),
+    ("1", 0.90, 0.18),
+    ("5", 0.90, 0.10),
+    ("10", 0.89, 0.09),
+];

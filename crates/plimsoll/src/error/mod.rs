@@ -1,0 +1,133 @@
+//! Errors of commands, with their exit codes.
+
+mod owner;
+mod usage;
+mod work;
+
+use std::process::ExitCode;
+
+use plimsoll_cgroupfs::CgroupError;
+use plimsoll_engine::EngineError;
+use plimsoll_sim::host::HostError;
+use plimsoll_sim::interference::{ExperimentError, SamplesError};
+use plimsoll_sim::scenario::FileError;
+use thiserror::Error;
+
+pub use owner::{DaemonError, OwnerError, Unanswered};
+pub use usage::UsageError;
+pub use work::{PictureError, WorkloadError};
+
+/// Plimsoll itself failed, or was given bad input.
+pub const EXIT_FAILED: u8 = 125;
+/// The command was found but could not be run.
+pub const EXIT_CANNOT_RUN: u8 = 126;
+/// The command was not found.
+pub const EXIT_NOT_FOUND: u8 = 127;
+
+/// The error of a command: one readable line.
+#[derive(Debug, Error)]
+pub enum CommandError {
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The connection to the owner failed.
+    #[error(transparent)]
+    Client(#[from] plimsoll_daemon::control::client::ClientError),
+    /// The owner refused a request, or there is none.
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+    /// The daemon could not start.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    /// A workload failed.
+    #[error(transparent)]
+    Load(#[from] plimsoll_load::LoadError),
+    /// A text file, such as a scenario or the configuration, is invalid.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A scenario cannot be simulated.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// An interference experiment cannot be simulated.
+    #[error(transparent)]
+    Experiment(#[from] ExperimentError),
+    /// A file of usage samples is invalid.
+    #[error(transparent)]
+    Samples(#[from] SamplesError),
+    /// The scheduler could not be read.
+    #[cfg(feature = "sched-ext")]
+    #[error("debug: {0}")]
+    Scheduler(#[from] plimsoll_scx::ControlError),
+    /// The daemon gave `top` no state.
+    #[error(transparent)]
+    State(#[from] Unanswered),
+    /// The arguments do not fit together, or not to this machine.
+    #[error(transparent)]
+    Usage(#[from] UsageError),
+    /// A workload of `demo` or `bench` failed.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// A picture could not be made.
+    #[error(transparent)]
+    Picture(#[from] PictureError),
+    /// A value could not be printed as JSON.
+    #[error("cannot print JSON: {0}")]
+    Json(#[source] serde_json::Error),
+    /// The knobs that `doctor` plans are invalid.
+    #[error("doctor: {0}")]
+    Doctor(#[source] serde_json::Error),
+    /// The kernel's statistics lack the line that sums up all CPUs.
+    #[error("/proc/stat: no line of all CPUs")]
+    NoCpuLine,
+    /// The process that was to run the command has died.
+    #[error("the command could not be started")]
+    NotStarted,
+    /// The command of `run` is nowhere on the PATH.
+    #[error("{command}: not found")]
+    NotFound {
+        /// Name of the command, as given.
+        command: String,
+    },
+    /// The command of `run` is there but cannot be executed.
+    #[error("{command}: cannot be run: {source}")]
+    CannotRun {
+        /// Name of the command, as given.
+        command: String,
+        /// Reason given by the kernel.
+        source: std::io::Error,
+    },
+    /// A file or stream could not be used.
+    #[error("{what}: {source}")]
+    Io {
+        /// The operation, or the file.
+        what: String,
+        /// Reason given by the kernel.
+        source: std::io::Error,
+    },
+}
+
+impl From<CgroupError> for CommandError {
+    fn from(error: CgroupError) -> Self {
+        EngineError::from(error).into()
+    }
+}
+
+impl CommandError {
+    /// Wraps an error of a file or stream.
+    pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+
+    /// Returns the exit code, as documented.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::NotFound { .. } => EXIT_NOT_FOUND,
+            Self::CannotRun { .. } => EXIT_CANNOT_RUN,
+            _ => EXIT_FAILED,
+        })
+    }
+}
+
+/// Result of a command.
+pub type Result<T> = std::result::Result<T, CommandError>;

@@ -1,0 +1,50 @@
+//! Failures of workloads and of drawings.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// A workload of `demo` or `bench` failed.
+#[derive(Debug, Error)]
+pub enum WorkloadError {
+    /// A process reported an error, or died.
+    #[error("{what} failed: {reason}")]
+    Failed {
+        /// Role of the process.
+        what: String,
+        /// Its last message, or its exit status.
+        reason: String,
+    },
+    /// The service of `demo` still runs after its time.
+    #[error("demo: phase {phase}: the service did not end in time")]
+    ServiceTooLong {
+        /// Key of the phase.
+        phase: &'static str,
+    },
+    /// The groups of `bench --real` do not answer.
+    #[error("bench: the groups did not start within a minute")]
+    GroupsNotStarted,
+    /// A group of `bench --real` ended early.
+    #[error("bench: group {group} has ended")]
+    GroupEnded {
+        /// Name of the group.
+        group: String,
+    },
+}
+
+/// A picture could not be made.
+#[derive(Debug, Error)]
+pub enum PictureError {
+    /// The name of the file ends in no known format.
+    #[error("plot: `{}` has an unknown format; allowed: a name that ends in .svg or .png", .0.display())]
+    Format(PathBuf),
+    /// The folder of the file does not exist.
+    #[error("plot: `{}` cannot be written; allowed: a file in an existing folder", .0.display())]
+    NoFolder(PathBuf),
+    /// The drawing failed.
+    #[error("plot: cannot draw: {0}")]
+    Draw(String),
+    /// The conversion to PNG failed.
+    #[error("plot: cannot make a PNG: {0}")]
+    Png(String),
+}
