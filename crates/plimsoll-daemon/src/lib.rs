@@ -11,4 +11,14 @@ pub mod service;
 #[cfg(test)]
 mod skipped;
 pub mod state;
+#[cfg(test)]
+#[allow(dead_code)]
+#[path = "../../plimsoll/tests/common/wait.rs"]
+mod wait;
 pub mod watch;
+
+/// An arbitrary point in time, from which tests count.
+#[cfg(test)]
+fn origin() -> std::time::Instant {
+    std::time::Instant::now() // origin: an `Instant` has no other constructor
+}

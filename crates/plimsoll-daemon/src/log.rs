@@ -126,11 +126,12 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::origin;
 
     #[test]
     fn lines_beyond_the_limit_of_a_kind_are_left_out_and_counted() {
         let log = Log::new(Priority::Debug);
-        let start = Instant::now();
+        let start = origin();
         let admitted = (0..100).filter(|_| log.admit("flood", start).is_some());
         assert_eq!(admitted.count(), LINES_MAX as usize);
         assert_eq!(log.admit("another", start), Some(0));

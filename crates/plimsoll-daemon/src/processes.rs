@@ -164,9 +164,9 @@ fn command_of(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command, Stdio};
-    use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::wait::wait_until;
 
     fn hierarchy() -> Option<Hierarchy> {
         let found = Hierarchy::find();
@@ -185,10 +185,9 @@ mod tests {
         fn start(command: &mut Command) -> Self {
             let sleeper = Self(command.stdin(Stdio::null()).spawn().unwrap());
             let file = format!("/proc/{}/cmdline", sleeper.pid());
-            let until = Instant::now() + Duration::from_secs(30);
-            while fs::read(&file).unwrap().is_empty() && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_until("it has a command line", || {
+                !fs::read(&file).unwrap().is_empty()
+            });
             sleeper
         }
 
@@ -253,12 +252,8 @@ mod tests {
         let Some(hierarchy) = hierarchy() else { return };
         let mut child = Command::new("true").spawn().unwrap();
         let pid = child.id().cast_signed();
-        let until = Instant::now() + Duration::from_secs(30);
-        // It ends, and is not waited for yet.
-        while look(&hierarchy, pid).is_some() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        assert_eq!(look(&hierarchy, pid), None);
+        // It is not waited for yet.
+        wait_until("it has ended", || look(&hierarchy, pid).is_none());
         assert!(TaskId::of(pid).is_some(), "it is still to be seen");
         child.wait().unwrap();
         let thread = nix::unistd::gettid().as_raw();

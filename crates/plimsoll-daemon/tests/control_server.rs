@@ -111,7 +111,7 @@ fn a_request_of_another_version_is_refused_with_both_versions() {
 
 #[test]
 fn a_daemon_that_fails_at_one_request_answers_the_next() {
-    let rig = Rig::new(Echo::panicking_at_debug());
+    let rig = Rig::new(Echo::at_debug(|| panic!("a fault of this test")));
     let mut client = rig.client();
     let answer = client.ask(&Request::Debug).unwrap();
     assert!(matches!(answer, Answer::Refused(why) if why.contains("failed")));

@@ -315,9 +315,8 @@ fn burner_loop(board: &Board, slot: &Slot, end_ns: u64, go_on: impl Fn() -> bool
 
 #[cfg(test)]
 mod tests {
-    use nix::sys::signal::{Signal, kill};
-
     use super::*;
+    use crate::wait::wait_until;
 
     fn burn_until(processes: bool, units: u64) -> BurnReport {
         let burn = Burn::start(&BurnConfig {
@@ -326,9 +325,7 @@ mod tests {
             duration: Duration::from_secs(3_600),
         })
         .unwrap();
-        while burn.snapshot().units_least < units {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("they have worked", || burn.snapshot().units_least >= units);
         burn.stop();
         burn.finish().unwrap()
     }
@@ -345,49 +342,6 @@ mod tests {
     }
 
     #[test]
-    fn work_is_proportional_to_cpu_time() {
-        // The same unit costs about the same CPU time in a thread and in a
-        // process.
-        let [threads, processes] = [false, true].map(|kind| {
-            let report = burn_until(kind, 2_000);
-            report.units as f64 / report.cpu_seconds
-        });
-        assert!(
-            (0.3..3.0).contains(&(threads / processes)),
-            "{threads} {processes}"
-        );
-    }
-
-    #[test]
-    fn gap_of_a_paused_burner_is_reported() {
-        let burn = Burn::start(&BurnConfig {
-            burners: 1,
-            processes: true,
-            duration: Duration::from_secs(3_600),
-        })
-        .unwrap();
-        let Workers::Processes(children) = &burn.crew else {
-            panic!("not a process")
-        };
-        let child = children[0];
-        while burn.snapshot().units < 20 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        kill(child, Signal::SIGSTOP).unwrap();
-        std::thread::sleep(Duration::from_millis(300));
-        let before = burn.snapshot();
-        kill(child, Signal::SIGCONT).unwrap();
-        while burn.snapshot().units < before.units + 20 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        burn.stop();
-        let gap_us = burn.finish().unwrap().longest_gap_us;
-        // The child may have run briefly after the signal was sent.
-        assert!(gap_us > 250_000.0, "{gap_us}");
-        assert!(gap_us > before.longest_gap_us, "{gap_us}");
-    }
-
-    #[test]
     fn burners_end_after_their_duration() {
         let report = Burn::start(&BurnConfig {
             burners: 1,
@@ -398,7 +352,6 @@ mod tests {
         .finish()
         .unwrap();
         assert_eq!(report.ending, Ending::Complete);
-        assert!(report.elapsed_seconds >= 0.02);
     }
 
     #[test]

@@ -63,6 +63,10 @@ pub mod storm;
 pub mod tcp;
 pub mod trace;
 mod units;
+#[cfg(test)]
+#[allow(dead_code)]
+#[path = "../../plimsoll/tests/common/wait.rs"]
+mod wait;
 mod waits;
 pub mod wake;
 mod wire;

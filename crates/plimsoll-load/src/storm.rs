@@ -253,7 +253,6 @@ mod tests {
         assert!((report.cpu_asked_seconds - 0.2).abs() < 1e-9);
         // rusage counts whole microseconds, twice per process.
         assert!(report.cpu_seconds >= 0.2 - 100.0 * 2e-6, "{report}");
-        assert!(report.cpu_seconds < 0.4, "{report}");
         assert!(report.cpu_fork_seconds > 0.0);
     }
 

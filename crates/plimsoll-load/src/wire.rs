@@ -49,21 +49,3 @@ pub(crate) fn greet(stream: &mut (impl Read + Write)) -> io::Result<()> {
     let text = format!("it greeted with {:?}", String::from_utf8_lossy(&theirs));
     Err(io::Error::new(io::ErrorKind::InvalidData, text))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_round_trip_and_a_truncated_frame_is_an_error() {
-        let frame = Frame {
-            id: 7,
-            cpu_ns: u64::MAX,
-        };
-        let mut bytes = Vec::new();
-        frame.write_to(&mut bytes).unwrap();
-        assert_eq!(bytes.len(), FRAME);
-        assert_eq!(Frame::read_from(&mut bytes.as_slice()).unwrap(), frame);
-        assert!(Frame::read_from(&mut &bytes[..15]).is_err());
-    }
-}

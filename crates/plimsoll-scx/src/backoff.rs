@@ -38,11 +38,12 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::origin;
 
     #[test]
     fn waits_double_up_to_a_minute() {
         let mut backoff = Backoff::new();
-        let now = Instant::now();
+        let now = origin();
         let waits: Vec<u64> = (0..8)
             .map(|_| (backoff.after_failure(None, now) - now).as_secs())
             .collect();
@@ -52,7 +53,7 @@ mod tests {
     #[test]
     fn a_healthy_scheduler_is_loaded_again_at_once() {
         let mut backoff = Backoff::new();
-        let start = Instant::now();
+        let start = origin();
         for _ in 0..5 {
             backoff.after_failure(Some(start), start + Duration::from_secs(59));
         }

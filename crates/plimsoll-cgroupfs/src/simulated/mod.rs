@@ -434,7 +434,7 @@ impl Kernel {
     }
 
     /// Advances the clock.
-    pub fn sleep(&mut self, time: Duration) {
+    pub fn pass(&mut self, time: Duration) {
         self.time += time;
     }
 }

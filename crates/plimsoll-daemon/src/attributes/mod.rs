@@ -3,9 +3,6 @@
 //!
 //! No attribute is fatal: an invalid one is ignored, and reported in one line.
 
-#[cfg(test)]
-mod tests;
-
 use std::path::Path;
 use std::str::FromStr;
 

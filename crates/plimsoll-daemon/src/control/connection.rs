@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
+use super::clock::Clock;
 use super::handler::Handler;
 use super::peer::Peer;
 use super::protocol::{Answer, Envelope, REQUEST_BYTES_MAX, VERSION};
@@ -41,6 +42,7 @@ pub enum Doing {
 
 /// One client.
 pub struct Connection {
+    clock: Clock,
     stream: UnixStream,
     peer: Peer,
     received: Vec<u8>,
@@ -63,10 +65,11 @@ impl Connection {
     ///
     /// # Errors
     /// When the socket cannot be made to never block.
-    pub fn new(stream: UnixStream, peer: Peer) -> io::Result<Self> {
+    pub fn new(stream: UnixStream, peer: Peer, clock: Clock) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        let now = Instant::now();
+        let now = clock.now();
         Ok(Self {
+            clock,
             stream,
             peer,
             received: Vec::new(),
@@ -76,6 +79,11 @@ impl Connection {
             moved: now,
             is_last: false,
         })
+    }
+
+    /// The present time of its deadlines.
+    pub fn now(&self) -> Instant {
+        self.clock.now()
     }
 
     /// Its credentials.
@@ -143,7 +151,7 @@ impl Connection {
         match self.stream.read(&mut piece) {
             Ok(0) => Err(Ended),
             Ok(length) => {
-                self.moved = Instant::now();
+                self.moved = self.clock.now();
                 if self.received.is_empty() {
                     self.began = self.moved;
                 }
@@ -196,7 +204,7 @@ impl Connection {
         self.unsent = text.unwrap_or_default();
         self.unsent.push(b'\n');
         self.sent = 0;
-        self.began = Instant::now();
+        self.began = self.clock.now();
         self.moved = self.began;
     }
 
@@ -210,7 +218,7 @@ impl Connection {
                 Ok(0) => return Err(Ended),
                 Ok(length) => {
                     self.sent += length;
-                    self.moved = Instant::now();
+                    self.moved = self.clock.now();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -224,7 +232,7 @@ impl Connection {
             // Frees megabytes that an idle client would hold.
             self.unsent = Vec::new();
             self.sent = 0;
-            self.began = Instant::now();
+            self.began = self.clock.now();
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 //! | `client.rs` | client of a daemon |
 //! | `server.rs` | the socket: one thread for all clients |
 //! | `connection.rs` | one client: its buffers and deadlines |
+//! | `clock.rs` | clock of the deadlines |
 //! | `handler.rs` | interface of the service to the server |
 //! | `peer.rs` | credentials of a client, as the kernel reports them |
 //! | `authority.rs` | permissions of users |
@@ -13,6 +14,7 @@
 
 pub mod authority;
 pub mod client;
+pub mod clock;
 pub mod connection;
 pub mod handler;
 pub mod peer;

@@ -18,6 +18,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{Backlog, listen};
 use thiserror::Error;
 
+use super::clock::Clock;
 use super::connection::{Connection, Doing, Ended};
 use super::handler::Handler;
 use super::peer::{Operators, Peer};
@@ -81,6 +82,18 @@ impl Server {
     /// # Errors
     /// When another daemon listens there, or the folder is not writable.
     pub fn bind(path: &Path, handler: Arc<dyn Handler>) -> Result<Self, ServerError> {
+        Self::bind_with_clock(path, handler, Clock::default())
+    }
+
+    /// Does the same as [`Server::bind`], with deadlines by a clock.
+    ///
+    /// # Errors
+    /// When another daemon listens there, or the folder is not writable.
+    pub fn bind_with_clock(
+        path: &Path,
+        handler: Arc<dyn Handler>,
+        clock: Clock,
+    ) -> Result<Self, ServerError> {
         if UnixStream::connect(path).is_ok() {
             return Err(ServerError::Taken { path: path.into() });
         }
@@ -91,6 +104,7 @@ impl Server {
         let (listener, identity) = make_socket(path).map_err(failed)?;
         let (stop, stopped) = UnixStream::pair().map_err(failed)?;
         let service = Service {
+            clock,
             listener,
             stopped,
             handler,
@@ -164,9 +178,9 @@ fn make_socket(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
 /// # Errors
 /// When the socket cannot be used at all.
 pub fn serve(stream: UnixStream, peer: Peer, handler: &dyn Handler) -> io::Result<()> {
-    let mut client = Connection::new(stream, peer)?;
+    let mut client = Connection::new(stream, peer, Clock::default())?;
     loop {
-        let now = Instant::now();
+        let now = client.now();
         let left = match client.has_request() {
             true => Duration::ZERO,
             false => client.deadline().saturating_duration_since(now),
@@ -221,7 +235,7 @@ fn turn(
         }
         client.transmit()?;
         client.receive()?;
-    } else if client.doing() == Doing::Asking && client.deadline() <= Instant::now() {
+    } else if client.doing() == Doing::Asking && client.deadline() <= client.now() {
         // The rest of the request may have arrived while another client was answered.
         client.receive()?;
     }
@@ -233,11 +247,12 @@ fn turn(
     if client.has_request() {
         return Ok(());
     }
-    client.check_deadline(Instant::now())
+    client.check_deadline(client.now())
 }
 
 /// State of the thread.
 struct Service {
+    clock: Clock,
     listener: UnixListener,
     stopped: UnixStream,
     handler: Arc<dyn Handler>,
@@ -261,7 +276,7 @@ impl Service {
             }
             self.serve_all(&ready.clients);
             self.make_room();
-            if ready.listener || self.accept_after.is_some_and(|at| at <= Instant::now()) {
+            if ready.listener || self.accept_after.is_some_and(|at| at <= self.clock.now()) {
                 self.accept_some();
             }
         }
@@ -280,7 +295,7 @@ impl Service {
 
     /// Waits until there is something to do.
     fn wait(&self) -> io::Result<Ready> {
-        let now = Instant::now();
+        let now = self.clock.now();
         let hears = !self.is_full() && self.accept_after.is_none_or(|at| at <= now);
         let hear = if hears {
             PollFlags::POLLIN
@@ -294,7 +309,7 @@ impl Service {
         let clients = self.clients.iter();
         files.extend(clients.map(|client| PollFd::new(client.stream().as_fd(), events(client))));
         let left = self.due(now).saturating_duration_since(now);
-        poll_unless_interrupted(&mut files, timeout(left))?;
+        poll_unless_interrupted(&mut files, timeout(self.clock.block_for(left)))?;
         let is_ready = |file: &PollFd| file.any().unwrap_or(false);
         Ok(Ready {
             stopped: is_ready(&files[0]),
@@ -344,7 +359,7 @@ impl Service {
     /// Disconnects idle clients while others wait: without a request they take a slot, and
     /// with an unread answer they take memory.
     fn make_room(&mut self) {
-        let now = Instant::now();
+        let now = self.clock.now();
         let unsent = Unsent::of(&self.clients);
         self.clients.retain(|client| {
             client.doing() != Doing::Answering
@@ -375,7 +390,7 @@ impl Service {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => {
-                    self.accept_after = Some(Instant::now() + LOOK_AGAIN);
+                    self.accept_after = Some(self.clock.now() + LOOK_AGAIN);
                     return;
                 }
             }
@@ -387,7 +402,9 @@ impl Service {
     fn take(&mut self, stream: UnixStream) {
         let peer = Peer::of(&stream, self.operators.gid());
         // A client without readable credentials, or that has gone, is not served.
-        let Ok(mut client) = peer.and_then(|peer| Connection::new(stream, peer)) else {
+        let Ok(mut client) =
+            peer.and_then(|peer| Connection::new(stream, peer, self.clock.clone()))
+        else {
             return;
         };
         if !client.peer().is_operator && !self.has_room_for_user() {
@@ -402,7 +419,7 @@ impl Service {
     /// Whether another client of an ordinary user may be served, if need be in place of an idle
     /// one.
     fn has_room_for_user(&mut self) -> bool {
-        let now = Instant::now();
+        let now = self.clock.now();
         let is_user = |client: &Connection| !client.peer().is_operator;
         if self.clients.iter().filter(|client| is_user(client)).count() < USER_CLIENTS_MAX {
             return true;

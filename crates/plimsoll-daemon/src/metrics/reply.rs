@@ -41,10 +41,10 @@ pub(super) struct Texts {
 
 impl Texts {
     /// Text to send now: a new one of `render`, or one that it has just made.
-    pub(super) fn current(&mut self, render: impl FnOnce() -> String) -> Arc<Text> {
+    pub(super) fn current(&mut self, now: Instant, render: impl FnOnce() -> String) -> Arc<Text> {
         self.sent.retain(|(_, text)| text.strong_count() > 0);
         if let Some((since, text)) = self.sent.back()
-            && since.elapsed() < SHARED_FOR
+            && now.saturating_duration_since(*since) < SHARED_FOR
             && let Some(text) = text.upgrade()
         {
             return text;
@@ -56,7 +56,7 @@ impl Texts {
             }
         }
         let text = Arc::new(Text(Mutex::new(Some(render()))));
-        self.sent.push_back((Instant::now(), Arc::downgrade(&text)));
+        self.sent.push_back((now, Arc::downgrade(&text)));
         text
     }
 }
@@ -126,6 +126,7 @@ fn next_chunk(text: &str, at: &mut usize) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::origin;
 
     #[test]
     fn chunks_add_up_to_the_whole() {
@@ -140,23 +141,23 @@ mod tests {
     #[test]
     fn a_text_that_is_still_being_sent_is_shared() {
         let mut texts = Texts::default();
-        let first = texts.current(|| "a".into());
-        let second = texts.current(|| unreachable!("it is shared"));
+        let now = origin();
+        let first = texts.current(now, || "a".into());
+        let second = texts.current(now, || unreachable!("it is shared"));
         assert!(Arc::ptr_eq(&first, &second));
         drop((first, second));
-        let third = texts.current(|| "b".into());
+        let third = texts.current(now, || "b".into());
         assert_eq!(third.lock().as_deref(), Some("b"));
     }
 
     #[test]
     fn the_oldest_text_is_dropped_for_a_third() {
         let mut texts = Texts::default();
-        let long_ago = Instant::now().checked_sub(2 * SHARED_FOR).unwrap();
+        let mut now = origin();
         let slow: Vec<_> = (0..MAX_TEXTS + 1)
             .map(|number| {
-                let text = texts.current(|| number.to_string());
-                texts.sent.back_mut().unwrap().0 = long_ago;
-                text
+                now += SHARED_FOR;
+                texts.current(now, || number.to_string())
             })
             .collect();
         assert_eq!(*slow[0].lock(), None);

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -27,12 +27,6 @@ pub const THREAD: &str = "metrics";
 /// clients cannot keep Prometheus out.
 const MAX_CONNECTIONS: usize = 32;
 
-/// For a request's head, and how long a connection may be idle.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// For all requests of a connection; then it ends after the present one.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
-/// For the present one.
-const LAST_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between attempts to accept when the kernel has no file descriptor left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
@@ -47,6 +41,27 @@ const INDEX: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"ut
 
 /// Makes the text that is served.
 type Render = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// Times that a client has.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// For a request's head, and how long a connection may be idle.
+    pub head: Duration,
+    /// For all requests of a connection; then it ends after the present one.
+    pub connection: Duration,
+    /// For the present one.
+    pub last_reply: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head: Duration::from_secs(10),
+            connection: Duration::from_secs(60),
+            last_reply: Duration::from_secs(10),
+        }
+    }
+}
 
 /// Serves metrics until it is stopped or dropped.
 ///
@@ -71,6 +86,18 @@ impl MetricsServer {
     /// # Errors
     /// When the address cannot be listened on, or there is no thread to be had.
     pub fn start(address: SocketAddr, render: Render) -> io::Result<Self> {
+        Self::start_with_limits(address, render, Limits::default())
+    }
+
+    /// Does the same as [`MetricsServer::start`], with other limits for clients.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on, or there is no thread to be had.
+    pub fn start_with_limits(
+        address: SocketAddr,
+        render: Render,
+        limits: Limits,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
@@ -85,7 +112,7 @@ impl MetricsServer {
         let thread = std::thread::Builder::new()
             .name(THREAD.into())
             .spawn(move || {
-                runtime.spawn(serve(listener, Arc::new(Service::new(render))));
+                runtime.spawn(serve(listener, Arc::new(Service::new(render, limits))));
                 // Nothing is ever sent: this waits until the sender is dropped.
                 // With the runtime every connection ends.
                 let _ = runtime.block_on(stopped);
@@ -138,36 +165,42 @@ async fn serve(listener: tokio::net::TcpListener, service: Arc<Service>) {
 
 /// Answers the requests of one connection. How it ends concerns only the client.
 async fn converse(stream: TcpStream, service: Arc<Service>) {
+    let limits = service.limits;
     let answer = service_fn(move |request| {
         let response = service.answer(&request);
         async { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(limits.head)
         .max_buf_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(stream), answer);
     let mut connection = pin!(connection);
-    if timeout(CONNECTION_TIMEOUT, connection.as_mut())
+    if timeout(limits.connection, connection.as_mut())
         .await
         .is_err()
     {
         connection.as_mut().graceful_shutdown();
-        let _ = timeout(LAST_REPLY_TIMEOUT, connection).await;
+        let _ = timeout(limits.last_reply, connection).await;
     }
 }
 
 /// Answers requests.
 struct Service {
     render: Render,
+    limits: Limits,
     texts: Mutex<Texts>,
 }
 
 impl Service {
-    fn new(render: Render) -> Self {
+    fn new(render: Render, limits: Limits) -> Self {
         let texts = Mutex::default();
-        Self { render, texts }
+        Self {
+            render,
+            limits,
+            texts,
+        }
     }
 
     fn answer(&self, request: &Request<Incoming>) -> Response<Reply> {
@@ -198,7 +231,7 @@ impl Service {
     fn metrics(&self) -> Reply {
         // A panic in the callback leaves the texts as they were.
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = texts.current(|| (self.render)());
+        let text = texts.current(Instant::now(), || (self.render)());
         Reply::Metrics { text, at: 0 }
     }
 }

@@ -1,18 +1,19 @@
-//! A server on a socket of its own, and a handler that remembers.
+//! A server on a socket of its own, whose clock the test advances, and a handler that remembers.
 
 #![allow(dead_code)]
 
 use std::fs::Permissions;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll_daemon::control::client::Client;
+use plimsoll_daemon::control::clock::Clock;
 use plimsoll_daemon::control::handler::Handler;
 use plimsoll_daemon::control::peer::Peer;
 use plimsoll_daemon::control::protocol::{Answer, Request};
@@ -20,12 +21,15 @@ use plimsoll_daemon::control::server::Server;
 use plimsoll_daemon::state::{Group, State};
 use tempfile::TempDir;
 
+#[path = "../../../plimsoll/tests/common/wait.rs"]
+pub mod wait;
+
 /// Answers with the request itself as text, or always the same.
 #[derive(Default)]
 pub struct Echo {
     always: Option<Answer>,
-    panics_at_debug: bool,
-    takes: Duration,
+    /// What happens while a request for debugging is answered.
+    at_debug: Option<Box<dyn Fn() + Send + Sync>>,
     answered: AtomicUsize,
     unreadable: AtomicUsize,
 }
@@ -38,16 +42,9 @@ impl Echo {
         }
     }
 
-    pub fn panicking_at_debug() -> Self {
+    pub fn at_debug(event: impl Fn() + Send + Sync + 'static) -> Self {
         Self {
-            panics_at_debug: true,
-            ..Self::default()
-        }
-    }
-
-    pub fn taking(time: Duration) -> Self {
-        Self {
-            takes: time,
+            at_debug: Some(Box::new(event)),
             ..Self::default()
         }
     }
@@ -64,11 +61,9 @@ impl Echo {
 impl Handler for Echo {
     fn answer(&self, _peer: &Peer, request: Request) -> Answer {
         self.answered.fetch_add(1, Ordering::Relaxed);
-        assert!(
-            !self.panics_at_debug || request != Request::Debug,
-            "a fault of this test"
-        );
-        std::thread::sleep(self.takes);
+        if let (Some(event), Request::Debug) = (&self.at_debug, &request) {
+            event();
+        }
         let echo = || Answer::Text(format!("{request:?}"));
         self.always.clone().unwrap_or_else(echo)
     }
@@ -83,32 +78,49 @@ pub struct Rig {
     pub handler: Arc<Echo>,
     pub server: Server,
     pub path: PathBuf,
+    /// Of the server's deadlines: it stands still unless the test advances it.
+    pub clock: Clock,
     _folder: TempDir,
 }
 
 impl Rig {
     pub fn new(handler: Echo) -> Self {
+        Self::with_clock(handler, Clock::manual())
+    }
+
+    pub fn with_clock(handler: Echo, clock: Clock) -> Self {
         let folder = tempfile::tempdir().unwrap();
         // Users come too.
         let mode = Permissions::from_mode(0o755);
         std::fs::set_permissions(folder.path(), mode).unwrap();
         let path = folder.path().join("control.sock");
         let handler = Arc::new(handler);
-        let server = Server::bind(&path, handler.clone()).unwrap();
+        let server = Server::bind_with_clock(&path, handler.clone(), clock.clone()).unwrap();
         Self {
             handler,
             server,
             path,
+            clock,
             _folder: folder,
         }
     }
 
+    /// A well-behaved client, which waits for its answer however busy the machine is.
     pub fn client(&self) -> Client {
-        Client::connect(&self.path).unwrap().unwrap()
+        let client = Client::connect_within(&self.path, Duration::from_secs(3600));
+        client.unwrap().unwrap()
     }
 
     pub fn connect(&self) -> UnixStream {
         UnixStream::connect(&self.path).unwrap()
+    }
+
+    /// Asks, and gets the answer. By then the server has served everything that its clients had
+    /// sent before, for it does so in the order in which they came.
+    #[track_caller]
+    pub fn is_answered(&self) {
+        let answer = self.client().ask(&Request::Reload);
+        assert!(answer.is_ok(), "{answer:?}");
     }
 
     /// Sends bytes, and returns all that comes until the server hangs up.
@@ -138,13 +150,22 @@ pub fn state_of(groups: usize) -> State {
     }
 }
 
-/// Waits, not for ever, until something holds.
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < end, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+/// Whether the server has sent a client something, or has disconnected it.
+pub fn has_heard(stream: &UnixStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let mut peeked = [0; 1];
+    // SAFETY: the buffer is as long as stated.
+    let heard = unsafe {
+        nix::libc::recv(
+            std::os::fd::AsRawFd::as_raw_fd(stream),
+            peeked.as_mut_ptr().cast(),
+            1,
+            nix::libc::MSG_PEEK,
+        )
+    };
+    let error = std::io::Error::last_os_error();
+    stream.set_nonblocking(false).unwrap();
+    heard >= 0 || error.kind() != ErrorKind::WouldBlock
 }
 
 /// Changes the user of this thread alone; a peer that it connects to sees that user. For root.

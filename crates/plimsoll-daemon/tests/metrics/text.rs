@@ -1,7 +1,5 @@
 //! The text by itself.
 
-use std::time::{Duration, Instant};
-
 use plimsoll_daemon::metrics::openmetrics;
 use plimsoll_daemon::state::State;
 
@@ -84,25 +82,18 @@ fn a_throttle_count_is_never_without_its_periods() {
 }
 
 #[test]
+#[ignore = "make audit: needs a real Prometheus"]
 fn promtool_accepts_all_names() {
-    if !tools::are_here() {
-        return;
-    }
+    tools::require();
     for health in [Health::Good, Health::Bad] {
         let text = Text::read(&openmetrics(fixture::state(100, health)));
         tools::promtool(&["check", "metrics"], &text.in_classic_format());
     }
 }
 
-/// The bounds are wide, for a build without optimisation beside other work.
 #[test]
-fn ten_thousand_groups_are_written_in_bounded_time_and_size() {
-    let state = fixture::many_groups(10_000);
-    let start = Instant::now();
-    let text = openmetrics(state);
-    let took = start.elapsed();
-    println!("10,000 groups: {} bytes in {took:?}", text.len());
-    assert!(took < Duration::from_secs(10), "{took:?}");
+fn ten_thousand_groups_are_all_written_in_a_bounded_size() {
+    let text = openmetrics(fixture::many_groups(10_000));
     assert!(text.len() < 16 << 20, "{}", text.len());
     assert_eq!(
         Text::read(&text).values_of("plimsoll_processes").len(),

@@ -4,27 +4,30 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Set where a missing tool is a failure.
-const REQUIRED: &str = "PLIMSOLL_REQUIRE_PROMETHEUS";
+use nix::poll::{PollTimeout, poll};
 
-/// Whether there are `prometheus` and `promtool` here. Says so if a test is
-/// skipped for want of them.
-pub fn are_here() -> bool {
-    let is_here = |tool: &&str| Command::new(tool).arg("--version").output().is_ok();
-    let Some(missing) = ["promtool", "prometheus"]
-        .into_iter()
-        .find(|tool| !is_here(tool))
-    else {
-        return true;
-    };
-    assert!(std::env::var_os(REQUIRED).is_none(), "{missing} is missing");
-    let test = std::thread::current().name().unwrap_or_default().to_owned();
-    let line = format!(
-        "\n*** SKIPPED: {test}: {missing} is missing; 'make metrics-test' installs it ***\n"
-    );
-    // Not by eprintln, which the harness hides if a test passes.
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
-    false
+/// Looks at a Prometheus before a test gives up: two minutes or more.
+const LOOKS_MAX: u32 = 600;
+
+/// Fails unless there are `prometheus` and `promtool` here.
+pub fn require() {
+    for tool in ["promtool", "prometheus"] {
+        let found = Command::new(tool).arg("--version").output();
+        assert!(
+            found.is_ok(),
+            "{tool} is missing; 'make metrics-test' installs it"
+        );
+    }
+}
+
+/// Waits until a look succeeds. Returns whether one did.
+pub fn wait(mut is_so: impl FnMut() -> bool) -> bool {
+    (0..LOOKS_MAX).any(|_| {
+        is_so() || {
+            let _ = poll(&mut [], PollTimeout::from(200u8));
+            false
+        }
+    })
 }
 
 /// Runs promtool; what it says must be nothing bad.

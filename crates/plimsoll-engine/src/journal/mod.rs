@@ -7,8 +7,6 @@
 
 mod entry;
 mod live;
-#[cfg(test)]
-mod tests;
 mod text;
 
 use std::io;
@@ -376,3 +374,6 @@ pub fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     paths.sort();
     Ok(paths)
 }
+
+#[cfg(test)]
+mod tests;

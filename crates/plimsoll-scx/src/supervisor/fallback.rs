@@ -285,6 +285,7 @@ fn read_list(link: &Link) -> Option<List> {
 mod tests {
     use super::*;
     use crate::objects::NO_LOOK;
+    use crate::origin;
 
     const TASK: TaskId = TaskId {
         tid: 12,
@@ -296,7 +297,7 @@ mod tests {
     };
 
     fn moved(task: TaskId) -> FallbackTask {
-        FallbackTask::new(task, tasks::SCHED_EXT, 0, Instant::now())
+        FallbackTask::new(task, tasks::SCHED_EXT, 0, origin())
     }
 
     #[test]
@@ -311,7 +312,7 @@ mod tests {
         let mut fallback = FairFallback::default();
         assert_eq!(fallback.wait(TRY_INTERVAL), TRY_INTERVAL);
         fallback.in_fair.push_back(moved(TASK));
-        let now = Instant::now();
+        let now = origin();
         assert_eq!(fallback.wait(TRY_INTERVAL), CHECK_INTERVAL);
         fallback.restore(now, &waits);
         assert_eq!(fallback.in_fair.len(), 1);
@@ -323,8 +324,8 @@ mod tests {
     fn tasks_moved_by_a_killed_owner_are_adopted_once() {
         let own = std::process::id().cast_signed();
         let mut fallback = FairFallback::default();
-        fallback.adopt(&[own, i32::MAX], Instant::now());
-        fallback.adopt(&[own], Instant::now());
+        fallback.adopt(&[own, i32::MAX], origin());
+        fallback.adopt(&[own], origin());
         let tids: Vec<i32> = fallback
             .in_fair
             .iter()
@@ -352,9 +353,9 @@ mod tests {
                 ..NO_LOOK
             })
         };
-        fallback.restore(Instant::now(), &look);
+        fallback.restore(origin(), &look);
         assert_eq!(seen.borrow().len(), CHECKS_MAX);
-        fallback.restore(Instant::now(), &look);
+        fallback.restore(origin(), &look);
         assert_eq!(seen.borrow().len(), 3 * CHECKS_MAX / 2);
         fallback.in_fair.clear();
     }

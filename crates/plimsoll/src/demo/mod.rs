@@ -16,8 +16,6 @@
 //! | `report` | HTML page and its plots |
 
 mod findings;
-#[cfg(test)]
-mod fixture;
 mod options;
 mod outcome;
 mod progress;
@@ -81,3 +79,6 @@ fn unix_time() -> u64 {
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| time.as_secs())
 }
+
+#[cfg(test)]
+mod fixture;

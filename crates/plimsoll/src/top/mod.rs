@@ -10,8 +10,6 @@ mod plain;
 mod rates;
 mod source;
 mod terminal;
-#[cfg(test)]
-mod testing;
 
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
@@ -156,6 +154,8 @@ fn react(model: &mut Model, event: Event) -> Reaction {
     }
 }
 
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -247,6 +247,7 @@ impl GroupTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::origin;
     use crate::state::Origin;
 
     fn desired(group: &str) -> Desired {
@@ -267,7 +268,7 @@ mod tests {
         let mut table = GroupTable::default();
         assert!(table.set_desired("/a", Some(desired("g"))));
         assert!(!table.set_desired("/a", Some(desired("g"))));
-        let now = Instant::now();
+        let now = origin();
         assert_eq!(table.take_pending(10, now), ["/a"]);
         assert!(table.take_pending(10, now).is_empty());
         assert!(table.set_desired("/a", Some(desired("h"))));
@@ -282,7 +283,7 @@ mod tests {
     fn a_failed_group_is_retried_with_growing_delay_and_logged_once() {
         let mut table = GroupTable::default();
         table.set_desired("/a", Some(desired("g")));
-        let mut now = Instant::now();
+        let mut now = origin();
         let mut delay = Duration::ZERO;
         for attempt in 0..12 {
             assert_eq!(table.take_pending(10, now), ["/a"]);

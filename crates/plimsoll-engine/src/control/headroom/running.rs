@@ -253,7 +253,7 @@ impl Running {
             };
             self.uncharged_ns += used_ns;
             let is_hungry = group.is_hungry();
-            if group.activity.falls_asleep(used_ns, is_hungry, now) {
+            if group.activity.goes_idle(used_ns, is_hungry, now) {
                 drowsy.push(group);
             } else {
                 self.active.push(group);

@@ -285,7 +285,7 @@ impl World {
         let time = Duration::from_millis(self.chance.below(200));
         let busy = self.chance.pick(&self.cgroups());
         simulated::with(|kernel| {
-            kernel.sleep(time);
+            kernel.pass(time);
             if let Some(path) = busy {
                 kernel.cgroups().use_cpu(&path, 80_000);
             }

@@ -7,8 +7,6 @@
 //!
 //! Parsing and the positions of errors: [`plimsoll_engine::toml_file`].
 
-#[cfg(test)]
-mod tests;
 mod variants;
 mod workloads;
 
