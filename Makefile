@@ -3,96 +3,109 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 
 CARGO ?= cargo
-# A program is the same in whatever folder it is built.
-override RUSTFLAGS := $(shell RUSTFLAGS='$(RUSTFLAGS)' tools/rustflags)
-export RUSTFLAGS
-# Notes which test programs ran, for the check at the end of make test.
-CARGO_TEST := $(CARGO) --config 'target."cfg(all())".runner = ["$(CURDIR)/tools/record-test"]' test
 BIN := target/release/plimsoll
 # Without the sched_ext scheduler, which needs clang to build, and in a folder
 # of its own, so that the two do not overwrite each other.
 DEMO_DIR := target/demo
 SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh)' 2>/dev/null)
-# Tests of the scheduler whose outcome depends on the kernel: 6.18 has no ext server, so that the
-# supervisor lends starved tasks to the fair class; it loads and ejects schedulers in its own way,
-# and keeps cpu.max in its own way.
-SCHED_EXT_ON_6_18 := inversion::a_fair_task servers strictness tolerance watchdog exits fairness::a_bound bandwidth::the_cpu_max handover::next_owner_runs_starved
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'vm/*.c' 'crates/plimsoll-scx/src/bpf/*' 2>/dev/null)
 
-.PHONY: build demo test tests-begin test-programs timing-test lint unit bpf prove native-test vm-test systemd-test sched-ext-test sched-ext-a-to-h sched-ext-i-to-z sched-ext-more deny metrics-test report figures lab lab-full lab-report lab-programs bench-daemon sim-bench soak install uninstall clean help
+.PHONY: help build demo test test-kernel lint build-tests unit facts facts-here bpf proofs docs prove audit deny metrics-test systemd-test report soak seeds vm-selftest figures lab lab-full lab-compare lab-report lab-programs lab-measure bench-daemon sim-bench install uninstall clean
 
 help:
 	@echo "make demo         see the main job on this machine, in about a minute"
-	@echo "make test         everything: lints, units, proofs, native and VM tests"
 	@echo "make build        the release binary, $(BIN)"
-	@echo "make sched-ext-test  the tests of the scheduler, in VMs in virtual time"
 	@echo "make install      into PREFIX (/usr/local); make uninstall takes it away"
-	@echo "make figures      measure the figures that the README quotes"
-	@echo "make lab          Plimsoll beside its peers in virtual time, in half an hour"
+	@echo "make test         the gate: the same answer on every machine, however busy"
+	@echo "make test-kernel  facts on real kernels, in virtual machines"
+	@echo "make prove        all proofs of the policy core"
+	@echo "make lab          everything that is measured, in virtual time; hours"
 	@echo "make lab CELL=7/2/sched-ext/service-400   one cell of it, in two minutes"
-	@echo "make lab-full     the whole matrix; goes on where it was stopped"
-	@echo "make lab-report   make docs/results.md and the README's table of docs/results.json"
-	@echo "make bench-daemon  measure what the daemon costs and how soon it reacts"
-	@echo "make sim-bench    measure what the simulators cost"
-	@echo "make soak         the daemon under all faults at random, for 20 minutes"
-	@echo "single parts: lint unit bpf prove native-test vm-test timing-test sched-ext-test sched-ext-more systemd-test deny metrics-test report"
+	@echo "make lab FILTER=headroom   promises whose test matches"
+	@echo "make lab-full     the whole matrix; resumes after an interruption"
+	@echo "make lab-compare  measure again, and print what left its recorded band"
+	@echo "make lab-report   docs/results.md and other tables from the recorded results"
+	@echo "make audit        by hand: licences, Prometheus, browser, systemd, soak, random seeds"
+	@echo "make figures      measure the figures that the README quotes"
+	@echo "make bench-daemon measure what the daemon costs and how soon it reacts"
+	@echo "parts of make test: $(GATE)"
+	@echo "parts of make audit: $(AUDIT)"
+	@echo "one test: tools/cargo-gate --test facts NAME; tools/test-kernel --filter NAME"
 
+# The flags make a program the same in whatever folder it is built, which
+# measurements in virtual time need.
+build lab-programs lab-measure: export RUSTFLAGS := $(shell RUSTFLAGS='$(RUSTFLAGS)' tools/rustflags)
 build:
 	tools/install-deps build scx
-	$(CARGO) build --release -p plimsoll
+	$(CARGO) build --release --locked -p plimsoll
 
 demo:
 	tools/install-deps build
-	$(CARGO) build --release -p plimsoll --no-default-features --target-dir $(DEMO_DIR)
+	$(CARGO) build --release --locked -p plimsoll --no-default-features --target-dir $(DEMO_DIR)
 	$(DEMO_DIR)/release/plimsoll demo
 
-# Parts that use both cores run first. The others run two at a time, the longest first, because a
-# guest uses one core.
-test: tests-begin
-	$(MAKE) lint unit bpf deny
-	$(MAKE) test-programs
-	$(MAKE) --jobs=2 --output-sync=target $(PARTS)
-	tools/check-tests-ran
-	@echo "all parts passed"
+# The gate. Nothing in it looks at a clock, boots a guest or needs the network
+# once the packages and crates are there. The commit that passed is noted, so
+# that a later look can tell.
+GATE := lint build-tests unit facts bpf proofs docs
+test:
+	@rm -f target/passed
+	@tools/check-rust
+	@tools/parts $(GATE)
+	@tools/note-passed
 
-PARTS := sched-ext-a-to-h sched-ext-i-to-z timing-test sched-ext-more native-test vm-test systemd-test prove metrics-test report
-
-# Once, so that the parts do not wait for each other's compiler.
-test-programs: build
-	$(CARGO) test --release -p plimsoll --tests --no-run
-	$(CARGO) test --release -p plimsoll --test sched_ext --test timing --no-run
-
-# What ran before does not count.
-tests-begin:
-	rm -f target/tests-ran
-
+# The second clippy is for programs that cargo test leaves out, because they need root, guests or
+# hours. Warnings are errors under the compiler with which the project was linted last;
+# a newer one may know others.
 lint:
 	tools/install-deps build scx lint
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
-	$(CARGO) clippy -p plimsoll --test sched_ext --test timing --quiet -- -D warnings
-	$(CARGO) clippy -p plimsoll-engine --features simulated --all-targets --quiet -- -D warnings
+	$(CARGO) clippy --locked --workspace --all-features --all-targets --quiet -- $(shell tools/check-rust --deny-warnings)
+	$(CARGO) clippy --locked --workspace --all-features --test '*' --quiet -- $(shell tools/check-rust --deny-warnings)
 	clang-format-19 --dry-run -Werror $(C_SOURCES)
 	shellcheck -x -P SCRIPTDIR $(SHELL_SCRIPTS)
+	tools/lint-tests
+
+# All programs at once, those of test-kernel included.
+build-tests:
+	tools/install-deps build scx
+	tools/cargo-gate --no-run --lib --bins --test '*'
 
 unit:
-	tools/install-deps build scx lint
-	$(CARGO_TEST) --workspace --lib --bins
-	$(CARGO_TEST) --workspace --doc
-	$(CARGO_TEST) -p plimsoll-policy -p plimsoll-sim --tests
-	$(CARGO_TEST) --release -p plimsoll-engine --features simulated --test simulated
-	$(CARGO_TEST) -p plimsoll-daemon --test 'control_*'
-	$(CARGO) run --quiet -p plimsoll-lab -- report --check
+	tools/cargo-gate --no-fail-fast --lib --bins --tests
+	tools/cargo-gate --no-fail-fast --doc
+
+# They make cgroups of their own, so they need root.
+facts:
+	@tools/can-test facts && $(MAKE) --no-print-directory facts-here || [[ $$? == 3 ]]
+facts-here:
+	tools/install-deps native
+	skips=$$(tools/can-test skips) && tools/cargo-gate --no-fail-fast --test facts --test top -- $$skips
 
 # The core's headers are the kernel's too: they must compile for BPF.
 bpf:
 	tools/install-deps lint
 	policy/check-bpf
 
+# What has changed since all was proved.
+proofs:
+	policy/proofs/run --changed
+
 prove:
 	tools/install-deps prove
-	policy/proofs/run
-	policy/proofs/run --mutations
+	policy/proofs/run --all
+
+docs:
+	$(CARGO) run --quiet --locked --all-features -p plimsoll-lab -- report --check
+
+test-kernel:
+	@tools/can-test guests && tools/test-kernel || [[ $$? == 3 ]]
+
+# What no gate may depend on, one after the other: other projects' programs,
+# a browser, systemd, random choices, long runs.
+AUDIT := deny metrics-test report systemd-test vm-selftest prove seeds soak
+audit:
+	@tools/parts $(AUDIT)
 
 deny:
 	tools/install-deps build
@@ -100,64 +113,36 @@ deny:
 	@if compgen -G "$${CARGO_HOME:-$$HOME/.cargo}/advisory-dbs/*/.git" >/dev/null; then \
 		tools/cargo-deny --offline check advisories; \
 	else \
-		echo "SKIPPED: advisories, for there is no advisory database here; 'cargo deny fetch' gets one"; \
+		echo "NOT TESTED: advisories: there is no advisory database here; 'cargo deny fetch' gets one"; \
 	fi
 
 # With a real Prometheus on loopback.
 metrics-test:
 	tools/install-deps build metrics
-	PLIMSOLL_REQUIRE_PROMETHEUS=1 $(CARGO_TEST) -p plimsoll-daemon --test metrics
-
-# Optimised, as the guests need them. (Those of virtual time run only where they are named.)
-native-test: build
-	tools/install-deps native
-	$(CARGO_TEST) --release -p plimsoll --tests -- --nocapture
-
-# Times and shares, in virtual time.
-timing-test: build
-	tools/install-deps vm
-	crates/plimsoll/tests/in-vm --timeout 3600 timing
-	crates/plimsoll/tests/in-vm --timeout 1800 --cgroup v1 $(addprefix --filter ,$(TIMING_ON_V1)) timing
-
-# The simulators ask nothing of a kernel, and top wants tmux: native-test has them.
-NOT_IN_VM := $(addprefix --except ,sched_ext timing bench sim_host sim_interference top)
-# What only cgroup v1 has, on whatever hierarchy this machine is.
-V1_ONLY := nothing_counts_the_time_of renamed_cgroup what_has_failed_is_tried
-# Of times and shares, a handful on v1.
-TIMING_ON_V1 := each_under_a_cap_per_task changes_under_run burst_is_at_most normal_groups_share
-vm-test: build
-	tools/install-deps vm
-	vm/selftest
-	crates/plimsoll/tests/in-vm $(NOT_IN_VM) --except daemon --except faults
-	crates/plimsoll/tests/in-vm --timeout 1800 daemon faults
-	crates/plimsoll/tests/in-vm --cgroup v1 $(addprefix --filter ,$(V1_ONLY)) set daemon
-
-# The service's unit under this machine's systemd, in a VM.
-systemd-test: build
-	tools/install-deps vm systemd
-	crates/plimsoll/tests/systemd-in-vm
-
-# In two guests, which run side by side.
-sched-ext-test: sched-ext-a-to-h sched-ext-i-to-z
-sched-ext-a-to-h: build
-	tools/install-deps vm
-	crates/plimsoll/tests/in-vm --kernel 7 --timeout 5400 --filter '^[a-h]' --skip '^four_cpus::' sched_ext
-sched-ext-i-to-z: build
-	tools/install-deps vm
-	crates/plimsoll/tests/in-vm --kernel 7 --timeout 5400 --filter '^[i-z]' --skip '^one_cpu::' sched_ext
-
-# With one CPU, with four, and on 6.18.
-sched-ext-more: build
-	tools/install-deps vm
-	crates/plimsoll/tests/in-vm --kernel 7 --cpus 1 --filter '^one_cpu::' sched_ext
-	crates/plimsoll/tests/in-vm --kernel 7 --timeout 1800 --cpus 4 --filter '^four_cpus::' sched_ext
-	crates/plimsoll/tests/in-vm --kernel 6.18 --timeout 3600 $(addprefix --filter ^,$(SCHED_EXT_ON_6_18)) sched_ext
+	tools/cargo-gate -p plimsoll-daemon --test metrics -- --include-ignored
 
 # A short demo, whose report is looked at with a browser.
 report: build
 	tools/install-deps report
 	$(BIN) demo --phase 2s --report target/demo.html
 	bench/check-report target/demo.html
+
+# The service's unit under this machine's systemd, in a VM.
+systemd-test: build
+	tools/install-deps vm systemd
+	crates/plimsoll/tests/systemd-in-vm
+
+vm-selftest:
+	tools/install-deps vm
+	vm/selftest
+
+# The gate's random tests with other choices than the gate's.
+seeds:
+	PROPTEST_RNG_SEED=$$RANDOM PLIMSOLL_SEED=$$RANDOM $(MAKE) unit facts
+
+# The daemon on this machine, with every fault that can be had, for 20 minutes.
+soak:
+	bench/soak
 
 figures: build
 	bench/figures
@@ -168,17 +153,27 @@ LAB := $(LAB_DIR)/plimsoll-lab
 STRIP := strip --remove-section=.note.gnu.build-id
 lab-programs:
 	tools/install-deps build scx vm lab
-	$(CARGO) build --release -p plimsoll
-	$(CARGO) build --release -p plimsoll-lab
+	$(CARGO) build --release --locked -p plimsoll -p plimsoll-lab
 	mkdir -p $(LAB_DIR)
 	$(STRIP) -o $(LAB_DIR)/plimsoll $(BIN)
 	$(STRIP) -o $(LAB) target/release/plimsoll-lab
 
+# The program whose figures are compared with what SPEC promises.
+lab-measure: lab-programs
+	$(STRIP) -o $(LAB_DIR)/measure "$$($(CARGO) test --release --locked -p plimsoll --test measure --no-run --message-format=json | sed -n 's/.*"name":"measure".*"executable":"\([^"]*\)".*/\1/p')"
+
 # JOBS guests side by side, each of which keeps one core busy. WRITE=docs/results.json puts the
-# figures into the project's own results.
+# figures of cells into the project's own results; those of promises are always written. CELL
+# measures one cell and no promises, FILTER the promises that match and no cell.
 JOBS := 2
-lab lab-full: lab-programs
-	$(LAB) run --jobs $(JOBS) $(if $(filter lab-full,$@),--full) $(addprefix --cell ,$(CELL)) $(if $(WRITE),--write $(WRITE))
+LAB_RUN = $(LAB) run --jobs $(JOBS) $(if $(filter lab-full,$@),--full) $(addprefix --cell ,$(CELL)) $(if $(WRITE),--write $(WRITE))
+PROMISES = --jobs $(JOBS) $(if $(FILTER),--filter '$(FILTER)')
+lab lab-full: lab-programs $(if $(CELL),,lab-measure)
+	$(if $(FILTER),,$(LAB_RUN))
+	$(if $(CELL),,$(LAB) promises $(PROMISES) --write docs/promises.json)
+
+lab-compare: lab-measure
+	$(LAB) compare $(PROMISES)
 
 lab-report: lab-programs
 	$(LAB) report
@@ -186,15 +181,10 @@ lab-report: lab-programs
 bench-daemon: build
 	PLIMSOLL_BIN=$(BIN) bench/daemon
 
-# With nothing else running; ends with a table of all that was measured.
+# With nothing else running.
 sim-bench:
 	tools/install-deps build
 	$(CARGO) bench -p plimsoll-sim
-
-# The daemon on this machine, with every fault that can be had, for 20 minutes;
-# native-test has half a minute of it.
-soak: build
-	bench/soak
 
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc

@@ -23,7 +23,7 @@ pub enum LabError {
     Guest(String),
     #[error("cannot draw {what}: {why}")]
     Drawing { what: String, why: String },
-    #[error("{0} of the cells failed")]
+    #[error("{0} of the measurements failed")]
     Failed(usize),
 }
 

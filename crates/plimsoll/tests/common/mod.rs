@@ -9,8 +9,8 @@
 #![allow(dead_code)]
 
 pub mod folder;
-pub mod reaction;
-pub mod switches;
+pub mod random;
+pub mod wait;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -20,9 +20,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
@@ -34,28 +33,12 @@ use plimsoll_daemon::state::State;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A killed test binary must not block the next one.
-const TURN_MAX: Duration = Duration::from_secs(600);
-/// Time within which the last process leaves a group that is being removed.
-const CLEANUP_MAX: Duration = Duration::from_secs(20);
+#[allow(unused_imports)]
+pub use wait::{Looks, wait_for, wait_until};
 
 /// Returns whether this is the emulated machine of `vm/run`, which is many times slower.
 pub fn in_vm() -> bool {
     std::env::var_os("PLIMSOLL_TEST_VM").is_some()
-}
-
-/// Chooses between the values for a real and for the emulated machine.
-pub fn native_or_vm<T>(native: T, vm: T) -> T {
-    if in_vm() { vm } else { native }
-}
-
-/// Time limit without a promise: it only has to be long enough.
-pub fn patience(native: Duration) -> Duration {
-    native * native_or_vm(2, 8)
-}
-
-pub fn ms(milliseconds: u64) -> Duration {
-    Duration::from_millis(milliseconds)
 }
 
 /// The binary under test, which Cargo builds beside the folder of the tests. Its path is not
@@ -67,28 +50,6 @@ pub fn binary() -> PathBuf {
         me.parent().unwrap().with_file_name("plimsoll")
     };
     std::env::var_os("PLIMSOLL_BIN").map_or_else(beside, PathBuf::from)
-}
-
-/// Waits for a condition; panics with `what` after the time limit.
-pub fn wait_until(what: &str, most: Duration, mut holds: impl FnMut() -> bool) -> Duration {
-    let start = Instant::now();
-    let most = patience(most);
-    while !holds() {
-        assert!(
-            start.elapsed() < most,
-            "waited {most:?} in vain until {what}"
-        );
-        thread::sleep(ms(5));
-    }
-    start.elapsed()
-}
-
-/// Marks a promise that is not kept yet; the reason names the defect and its issue. Panics as soon
-/// as the promise is kept, so that the mark is removed with the defect.
-pub fn known_defect(reason: &str, holds: bool) {
-    let test = thread::current().name().unwrap_or("a test").to_owned();
-    assert!(!holds, "{test} holds now; remove the mark: {reason}");
-    println!("KNOWN DEFECT: {test}: {reason}");
 }
 
 /// Runs a closure while the calling thread, and so its children, is bound to one CPU.
@@ -107,39 +68,6 @@ pub fn on_one_cpu<T>(act: impl FnOnce() -> T) -> T {
 /// The number of CPUs that this process may use.
 pub fn nr_cpus() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// Lock of the machine: tests that measure hold it exclusively, also across test binaries; the
-/// others share it.
-struct Turn(File);
-
-impl Turn {
-    fn take(alone: bool) -> Self {
-        let path = std::env::temp_dir().join("plimsoll-tests.lock");
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let start = Instant::now();
-        loop {
-            let taken = if alone {
-                file.try_lock()
-            } else {
-                file.try_lock_shared()
-            };
-            if taken.is_ok() {
-                return Self(file);
-            }
-            assert!(
-                start.elapsed() < TURN_MAX,
-                "{}: another test has held it for {TURN_MAX:?}",
-                path.display()
-            );
-            thread::sleep(ms(20));
-        }
-    }
 }
 
 /// Exit status and output of a command.
@@ -222,19 +150,18 @@ impl Running {
     }
 
     /// Waits for its end.
-    pub fn finish(mut self, most: Duration) -> Finished {
-        let start = Instant::now();
+    pub fn finish(mut self) -> Finished {
+        let mut looks = Looks::begin();
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
             assert!(
-                start.elapsed() < patience(most),
+                looks.again(),
                 "still running: {}{}",
                 self.stdout(),
                 self.stderr()
             );
-            thread::sleep(ms(2));
         };
         self.ended = true;
         Finished {
@@ -247,7 +174,7 @@ impl Running {
     /// Ends it by SIGTERM, and returns its output.
     pub fn stop(self) -> Finished {
         self.send(Signal::SIGTERM);
-        self.finish(Duration::from_secs(20))
+        self.finish()
     }
 
     /// Kills it by SIGKILL.
@@ -258,18 +185,20 @@ impl Running {
     }
 }
 
+/// Looks at the end of a command that a failed test leaves, before it is killed.
+const ENDING_LOOKS: u32 = 1_000;
+
 impl Drop for Running {
     fn drop(&mut self) {
         if self.ended || !matches!(self.child.try_wait(), Ok(None)) {
             return;
         }
         let _ = kill(Pid::from_raw(self.pid()), Signal::SIGTERM);
-        let start = Instant::now();
-        while start.elapsed() < patience(Duration::from_secs(3)) {
-            if !matches!(self.child.try_wait(), Ok(None)) {
+        let mut looks = Looks::begin();
+        for _ in 0..ENDING_LOOKS {
+            if !matches!(self.child.try_wait(), Ok(None)) || !looks.again() {
                 return;
             }
-            thread::sleep(ms(5));
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -306,35 +235,52 @@ pub struct Host {
     streams: TempDir,
     nr_streams: AtomicU32,
     own_groups: Mutex<Vec<PathBuf>>,
-    enabled_top: bool,
+    _top: TopController,
     clean: BTreeMap<PathBuf, String>,
-    _turn: Turn,
+}
+
+/// Users of the controller in the root cgroup, which a kernel in a guest has disabled. Tests in
+/// parallel share it; the last one disables it.
+static TOP_USERS: Mutex<(usize, bool)> = Mutex::new((0, false));
+
+struct TopController(CpuGroup);
+
+impl TopController {
+    fn enable(hierarchy: &Arc<Hierarchy>) -> Self {
+        let top = CpuGroup::at(hierarchy, "");
+        let mut users = TOP_USERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, enabled) = &mut *users;
+        *enabled |= top.enable_children().unwrap();
+        *count += 1;
+        Self(top)
+    }
+}
+
+impl Drop for TopController {
+    fn drop(&mut self) {
+        let mut users = TOP_USERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, enabled) = &mut *users;
+        *count -= 1;
+        if *count == 0 && std::mem::take(enabled) {
+            let disabled = fs::write(self.0.subtree_control(), "-cpu");
+            assert!(disabled.is_ok() || thread::panicking(), "{disabled:?}");
+        }
+    }
 }
 
 impl Host {
-    /// Creates one for a test that measures; no other test runs meanwhile.
-    pub fn alone() -> Self {
-        Self::new(true)
-    }
-
-    /// Creates one for a test that does not measure.
-    pub fn shared() -> Self {
-        Self::new(false)
-    }
-
-    fn new(alone: bool) -> Self {
+    /// Creates a cgroup and a runtime folder. Tests in parallel have one each.
+    pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         assert!(
             nix::unistd::geteuid().is_root(),
             "THESE TESTS NEED ROOT: they create cgroups. Run them as root, or in the VM."
         );
         hear_every_signal();
-        let turn = Turn::take(alone);
         let hierarchy = Arc::new(Hierarchy::find().expect("no cpu controller to test with"));
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("plimsoll-test-{}-{number}", std::process::id());
-        let top = CpuGroup::at(&hierarchy, "");
-        let enabled_top = top.enable_children().unwrap();
+        let top = TopController::enable(&hierarchy);
         let base = CpuGroup::at(&hierarchy, name);
         base.create().unwrap();
         let mut host = Self {
@@ -344,15 +290,9 @@ impl Host {
             streams: memory_folder(),
             nr_streams: AtomicU32::new(0),
             own_groups: Mutex::default(),
-            enabled_top,
+            _top: top,
             clean: BTreeMap::new(),
-            _turn: turn,
         };
-        // Keeps other work of the machine from disturbing a measurement. A guest has no other
-        // work, and the test must not wait behind its own loads.
-        if !in_vm() {
-            host.base.write_weight(2_000).unwrap();
-        }
         host.clean = host.snapshot();
         host
     }
@@ -457,7 +397,7 @@ impl Host {
 
     /// Runs Plimsoll and waits for its end.
     pub fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Finished {
-        self.start(arguments).finish(Duration::from_secs(60))
+        self.start(arguments).finish()
     }
 
     /// Starts a command in a foreign cgroup.
@@ -478,7 +418,7 @@ impl Host {
         command.stdin(Stdio::null());
         let running = self.spawn(command);
         let place = format!("/{}", group.path().display());
-        wait_until("it is in its cgroup", Duration::from_secs(10), || {
+        wait_until("it is in its cgroup", || {
             let places = membership(running.pid());
             let here = places.lines().filter(|line| line.ends_with(&place));
             // A daemon may have matched it already.
@@ -571,50 +511,37 @@ impl Host {
         let pid = self.owner_pid();
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         // Its lock on the tree is released with its last thread, which may outlive the first.
-        wait_until("the owner is gone", CLEANUP_MAX, || {
+        wait_until("the owner is gone", || {
             !is_alive(pid) && threads_of(pid).len() <= 1
         });
     }
 
-    fn remove_everything(&self) -> Result<(), String> {
-        let start = Instant::now();
-        loop {
-            let left: Vec<PathBuf> = self
-                .base
-                .folders()
-                .into_iter()
-                .filter(|f| f.exists())
-                .collect();
-            if left.is_empty() {
-                break;
-            }
-            for folder in &left {
-                empty_and_remove(folder);
-            }
-            if start.elapsed() > CLEANUP_MAX {
-                return Err(format!("cannot remove {left:?}"));
-            }
-            thread::sleep(ms(2));
-        }
-        if self.enabled_top {
-            let control = CpuGroup::at(&self.hierarchy, "").subtree_control();
-            fs::write(control, "-cpu").map_err(|error| error.to_string())?;
-        }
-        Ok(())
+    /// Ends what runs below the base and removes it. Fails if a cgroup stays.
+    fn remove_everything(&self) {
+        wait_until("the cgroups of this test are removed", || {
+            let folders = self.base.folders();
+            let mut left = folders.into_iter().filter(|folder| folder.exists());
+            left.all(|folder| empty_and_remove(&folder))
+        });
     }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // An owner that a test has stopped or killed does not answer.
+        // An owner that a failed test has stopped does not answer, but it is in no cgroup of ours.
         if let Some(state) = self.owner() {
             let _ = kill(
                 Pid::from_raw(state.daemon.pid.cast_signed()),
                 Signal::SIGKILL,
             );
         }
-        if let Err(problem) = self.remove_everything() {
-            eprintln!("TEST HARNESS: {problem}");
+        if thread::panicking() {
+            // A second panic would end the program and hide the first one's message.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                self.remove_everything();
+            }));
+        } else {
+            self.remove_everything();
         }
     }
 }
@@ -637,7 +564,7 @@ pub fn owner_at(socket: &Path) -> Option<State> {
 pub fn end_owner(pid: i32) {
     // It may end by itself meanwhile.
     let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-    wait_until("the owner has ended", CLEANUP_MAX, || !is_alive(pid));
+    wait_until("the owner has ended", || !is_alive(pid));
 }
 
 /// A folder in memory, like `/run`, if there is one, because journals are synced.
@@ -714,18 +641,9 @@ fn hear_every_signal() {
     }
 }
 
-/// The CPU that a cgroup uses over some time, in percent of one CPU.
-pub fn rate_percent(group: &CpuGroup, time: Duration) -> f64 {
-    let start = Instant::now();
-    let before = group.usage_ns().unwrap();
-    thread::sleep(time);
-    let used = group.usage_ns().unwrap() - before;
-    100.0 * used as f64 / start.elapsed().as_nanos() as f64
-}
-
 /// Waits until something in a cgroup has run for a while.
 pub fn wait_until_busy(group: &CpuGroup) {
-    wait_until("the group uses CPU time", Duration::from_secs(10), || {
+    wait_until("the group uses CPU time", || {
         group.usage_ns().is_ok_and(|ns| ns > 30_000_000)
     });
 }
@@ -845,8 +763,8 @@ pub fn folders_below(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Kills the processes of a test's cgroup, and removes it if possible.
-fn empty_and_remove(folder: &Path) {
+/// Kills the processes of a test's cgroup, and removes it if possible. Returns whether it is gone.
+fn empty_and_remove(folder: &Path) -> bool {
     // A throttled process cannot die.
     let _ = fs::write(folder.join("cpu.cfs_quota_us"), "-1");
     let _ = fs::write(folder.join("cpu.max"), "max");
@@ -858,5 +776,5 @@ fn empty_and_remove(folder: &Path) {
     for child in folders_below(folder) {
         empty_and_remove(&child);
     }
-    let _ = fs::remove_dir(folder);
+    fs::remove_dir(folder).is_ok() || !folder.exists()
 }

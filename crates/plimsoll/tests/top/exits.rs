@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::common::{is_alive, wait_until};
-use crate::rig::{SOON, need_tmux};
+use crate::rig::need_tmux;
 use crate::{Scene, bar};
 
 #[test]
@@ -84,6 +84,6 @@ fn closed_terminal_ends_top_with_and_without_a_signal() {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
         assert_eq!(name, "plimsoll\n");
         scene.terminal.close();
-        wait_until("it has ended", SOON, || !is_alive(pid));
+        wait_until("it has ended", || !is_alive(pid));
     }
 }

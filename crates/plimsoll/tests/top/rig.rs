@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 use plimsoll_cgroupfs::CpuStat;
@@ -17,10 +16,7 @@ use plimsoll_engine::enforcer::{BatchSample, HeadroomSample, Sample, TaskRate, T
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::common::{binary, wait_until};
-
-/// Time limit for the terminal to show an expected text.
-pub const SOON: Duration = Duration::from_secs(20);
+use crate::common::{Looks, binary, wait_for};
 
 /// Panics if tmux is not installed.
 pub fn need_tmux() {
@@ -105,17 +101,13 @@ impl Terminal {
 
     /// Waits until the screen satisfies a condition, and returns it.
     pub fn until(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
-        let start = Instant::now();
+        let mut looks = Looks::begin();
         loop {
             let screen = self.screen();
             if holds(&screen) {
                 return screen;
             }
-            assert!(
-                start.elapsed() < SOON,
-                "waited in vain for {what}:\n{screen}"
-            );
-            thread::sleep(Duration::from_millis(20));
+            assert!(looks.again(), "waited in vain for {what}:\n{screen}");
         }
     }
 
@@ -128,16 +120,10 @@ impl Terminal {
     pub fn child(&self) -> i32 {
         let shell = self.run(&["display-message", "-p", "#{pane_pid}"]);
         let children = format!("/proc/{0}/task/{0}/children", shell.trim());
-        let mut child = None;
-        wait_until("the shell has a child", SOON, || {
+        wait_for("a child of the shell", || {
             let pids = std::fs::read_to_string(&children).unwrap_or_default();
-            child = pids
-                .split_whitespace()
-                .next()
-                .and_then(|pid| pid.parse().ok());
-            child.is_some()
-        });
-        child.unwrap()
+            pids.split_whitespace().next()?.parse().ok()
+        })
     }
 
     /// Closes the terminal, as a lost connection does.

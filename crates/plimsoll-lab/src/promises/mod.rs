@@ -1,0 +1,363 @@
+//! Promises: figures of the program `measure`, with the bounds that SPEC sets.
+//!
+//! A single figure of a loaded kernel is a sample: another byte in the guest gives another one. So
+//! each is measured in several guests that differ in the length of a path only, and is stored with
+//! its smallest, median and largest value.
+
+mod host;
+mod page;
+
+pub use host::Measurement;
+pub use page::{compared, printed, promises_table, scheduler_table};
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{LabError, Result};
+
+/// The version of the format.
+const SCHEMA: &str = "plimsoll.promises/1";
+/// What precedes a figure in the output of a test.
+const FIGURE: &str = "FIGURE {";
+
+/// A figure as a test prints it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    pub what: String,
+    pub value: f64,
+    pub unit: String,
+    /// Bounds; none if it is not bounded on that side.
+    pub least: Option<f64>,
+    pub most: Option<f64>,
+    /// Where it is promised, such as "SPEC 2".
+    pub source: String,
+}
+
+/// What one guest has measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Guest {
+    /// The kernel's own version.
+    pub kernel: String,
+    /// Figures, each with the name of its test, in the order in which they were printed.
+    pub figures: Vec<(String, Figure)>,
+    /// Tests that could not measure.
+    pub failed: Vec<String>,
+    /// Whether the last test has ended.
+    pub is_complete: bool,
+}
+
+impl Guest {
+    /// Reads the output of a guest. A line that is no figure and no mark is a test's own.
+    pub fn parse(output: &str) -> Self {
+        let mut guest = Self::default();
+        let mut test = String::new();
+        for line in output.lines() {
+            if let Some(version) = line.strip_prefix("== kernel: ") {
+                version.trim().clone_into(&mut guest.kernel);
+            } else if let Some(name) = line.strip_prefix("== begins: ") {
+                name.clone_into(&mut test);
+            } else if let Some(name) = line.strip_prefix("== failed: ") {
+                guest.failed.push(name.to_owned());
+            } else if line == "== the end" {
+                guest.is_complete = true;
+            } else if let Some(figure) = figure_in(line) {
+                guest.figures.push((test.clone(), figure));
+            }
+        }
+        guest
+    }
+}
+
+/// The test's program begins a line that it does not end before the figure.
+fn figure_in(line: &str) -> Option<Figure> {
+    let at = line.find(FIGURE)? + FIGURE.len() - 1;
+    serde_json::from_str(&line[at..]).ok()
+}
+
+/// Whether a promise is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// In each guest.
+    Met,
+    /// By the median, but not in each guest.
+    WorstMissed,
+    Missed,
+    /// Nothing is promised.
+    Unbounded,
+}
+
+impl Verdict {
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Met => "met",
+            Self::WorstMissed => "met, but the worst misses",
+            Self::Missed => "missed",
+            Self::Unbounded => "-",
+        }
+    }
+}
+
+/// One figure of all guests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// KERNEL/CPUS/TEST.
+    pub cell: String,
+    pub figure: String,
+    pub unit: String,
+    pub smallest: f64,
+    pub median: f64,
+    pub largest: f64,
+    /// Number of guests in which it was measured.
+    pub guests: usize,
+    pub least: Option<f64>,
+    pub most: Option<f64>,
+    pub verdict: Verdict,
+    pub source: String,
+    pub kernel: String,
+    /// Hash of the programs.
+    pub programs: String,
+}
+
+impl Row {
+    /// The value that is farthest from what is promised.
+    #[must_use]
+    pub fn worst(&self) -> f64 {
+        match (self.least, self.most) {
+            (Some(least), Some(most)) => {
+                let beyond = |value: f64| (least - value).max(value - most);
+                if beyond(self.smallest) > beyond(self.largest) {
+                    self.smallest
+                } else {
+                    self.largest
+                }
+            }
+            (Some(_), None) => self.smallest,
+            (None, _) => self.largest,
+        }
+    }
+
+    /// Whether a later median is one that was to be expected.
+    #[must_use]
+    pub fn has_in_band(&self, median: f64) -> bool {
+        (self.smallest..=self.largest).contains(&median)
+    }
+}
+
+fn verdict(least: Option<f64>, most: Option<f64>, median: f64, values: &[f64]) -> Verdict {
+    let holds = |value: f64| {
+        least.is_none_or(|least| value >= least) && most.is_none_or(|most| value <= most)
+    };
+    match (least, most) {
+        (None, None) => Verdict::Unbounded,
+        _ if !holds(median) => Verdict::Missed,
+        _ if values.iter().copied().all(holds) => Verdict::Met,
+        _ => Verdict::WorstMissed,
+    }
+}
+
+/// The value in the middle of sorted ones.
+fn median(sorted: &[f64]) -> f64 {
+    let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
+    f64::midpoint(low, high)
+}
+
+/// One row for each figure of the guests of a place, in the order in which they were printed.
+/// A bound that depends on another figure (twice the time alone) is the median of the guests'.
+fn rows(place: &str, programs: &str, guests: &[Guest]) -> Vec<Row> {
+    let mut order: Vec<(&str, &str)> = Vec::new();
+    let mut found: BTreeMap<(&str, &str), Vec<&Figure>> = BTreeMap::new();
+    for (test, figure) in guests.iter().flat_map(|guest| &guest.figures) {
+        let key = (test.as_str(), figure.what.as_str());
+        let all = found.entry(key).or_default();
+        if all.is_empty() {
+            order.push(key);
+        }
+        all.push(figure);
+    }
+    let row = |(test, what): &(&str, &str)| {
+        let figures = &found[&(*test, *what)];
+        let sorted = |of: fn(&Figure) -> Option<f64>| {
+            let mut values: Vec<f64> = figures.iter().filter_map(|figure| of(figure)).collect();
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let bound = |of: fn(&Figure) -> Option<f64>| {
+            let values = sorted(of);
+            (!values.is_empty()).then(|| median(&values))
+        };
+        let values = sorted(|figure| Some(figure.value));
+        let (least, most) = (bound(|figure| figure.least), bound(|figure| figure.most));
+        let middle = median(&values);
+        Row {
+            cell: format!("{place}/{test}"),
+            figure: (*what).to_owned(),
+            unit: figures[0].unit.clone(),
+            smallest: values[0],
+            median: middle,
+            largest: values[values.len() - 1],
+            guests: values.len(),
+            least,
+            most,
+            verdict: verdict(least, most, middle, &values),
+            source: figures[0].source.clone(),
+            kernel: guests[0].kernel.clone(),
+            programs: programs.to_owned(),
+        }
+    };
+    order.iter().map(row).collect()
+}
+
+/// All rows of a file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Promises {
+    schema: String,
+    pub rows: Vec<Row>,
+}
+
+impl Promises {
+    /// Reads a file; `None` if there is none, because nothing was measured yet.
+    pub fn read(path: &Path) -> Result<Option<Self>> {
+        if !path.exists() {
+            return Ok(None);
+        }
+        let text = fs::read_to_string(path).map_err(LabError::file(path))?;
+        let bad = |why: String| LabError::Results {
+            path: path.to_owned(),
+            why,
+        };
+        let promises: Self = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+        if promises.schema != SCHEMA {
+            let schema = promises.schema;
+            return Err(bad(format!("its schema is '{schema}'; allowed: {SCHEMA}")));
+        }
+        Ok(Some(promises))
+    }
+
+    /// Replaces the rows of all tests that were measured anew. `is_all`: of all tests, so that
+    /// those that are gone go here, too.
+    pub fn replace(&mut self, new: Vec<Row>, is_all: bool) {
+        let is_old = |row: &Row| !is_all && new.iter().all(|new| new.cell != row.cell);
+        self.rows.retain(is_old);
+        self.rows.extend(new);
+        // The figures of a test stay in the order in which it prints them.
+        self.rows.sort_by(|a, b| a.cell.cmp(&b.cell));
+    }
+
+    /// A line for each row, so that a change of a figure is a change of a line.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let line = |row: &Row| serde_json::to_string(row).unwrap_or_default();
+        let lines: Vec<String> = self.rows.iter().map(line).collect();
+        let text = format!(
+            "{{\"schema\": \"{SCHEMA}\", \"rows\": [\n{}\n]}}\n",
+            lines.join(",\n")
+        );
+        fs::write(path, text).map_err(LabError::file(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "== kernel: 6.18.1\n\
+        == begins: stock::caps::table\n\
+        test stock::caps::table ... FIGURE {\"what\":\"rate\",\"value\":9.5,\"unit\":\"%\",\
+        \"least\":8.5,\"most\":null,\"source\":\"SPEC 4\"}\n\
+        something else\n\
+        FIGURE {broken\n\
+        == ok: stock::caps::table\n\
+        == begins: stock::caps::storm\n\
+        == failed: stock::caps::storm\n";
+
+    fn guest(value: f64) -> Guest {
+        let mut guest = Guest::parse(OUTPUT);
+        guest.figures[0].1.value = value;
+        guest
+    }
+
+    fn row(values: &[f64]) -> Row {
+        let guests: Vec<Guest> = values.iter().copied().map(guest).collect();
+        rows("6.18/2", "abc", &guests).remove(0)
+    }
+
+    #[test]
+    fn figures_are_read_with_their_tests() {
+        let guest = Guest::parse(OUTPUT);
+        assert_eq!(guest.kernel, "6.18.1");
+        assert_eq!(guest.failed, ["stock::caps::storm"]);
+        assert!(!guest.is_complete);
+        let [(test, figure)] = guest.figures.as_slice() else {
+            panic!("{guest:?}");
+        };
+        assert_eq!(test, "stock::caps::table");
+        assert_eq!(
+            (figure.value, figure.least, figure.most),
+            (9.5, Some(8.5), None)
+        );
+        assert!(Guest::parse(&format!("{OUTPUT}== the end\n")).is_complete);
+    }
+
+    #[test]
+    fn row_has_smallest_median_and_largest() {
+        let row = row(&[9.0, 12.0, 8.0, 8.7, 11.0]);
+        assert_eq!(row.cell, "6.18/2/stock::caps::table");
+        assert_eq!((row.smallest, row.median, row.largest), (8.0, 9.0, 12.0));
+        assert_eq!(row.guests, 5);
+        assert_eq!(median(&[1.0, 2.0, 4.0, 5.0]), 3.0);
+        assert_eq!(median(&[7.0]), 7.0);
+    }
+
+    #[test]
+    fn promise_is_missed_by_the_median_and_the_worst_is_told_apart() {
+        assert_eq!(row(&[8.5, 9.0, 10.0]).verdict, Verdict::Met);
+        assert_eq!(row(&[8.4, 9.0, 10.0]).verdict, Verdict::WorstMissed);
+        assert_eq!(row(&[8.4, 8.4, 10.0]).verdict, Verdict::Missed);
+        assert_eq!(verdict(None, None, 1.0, &[1.0]), Verdict::Unbounded);
+    }
+
+    #[test]
+    fn worst_value_is_the_farthest_from_the_bounds() {
+        let mut row = row(&[8.0, 9.0, 10.0]);
+        assert_eq!(row.worst(), 8.0);
+        row.most = Some(9.2);
+        assert_eq!(row.worst(), 10.0, "0.8 beyond, and not 0.5");
+        row.least = None;
+        assert_eq!(row.worst(), 10.0);
+    }
+
+    #[test]
+    fn new_rows_replace_those_of_the_same_test() {
+        let old = row(&[9.0]);
+        let other = Row {
+            cell: "7/2/other".to_owned(),
+            ..old.clone()
+        };
+        let renamed = Row {
+            figure: "renamed".to_owned(),
+            ..old.clone()
+        };
+        let mut promises = Promises::default();
+        promises.replace(vec![other.clone(), old], false);
+        promises.replace(vec![renamed.clone()], false);
+        assert_eq!(promises.rows, [renamed.clone(), other]);
+        promises.replace(vec![renamed.clone()], true);
+        assert_eq!(promises.rows, [renamed]);
+    }
+
+    #[test]
+    fn file_is_read_back() {
+        let folder = std::env::temp_dir().join(format!("plimsoll-lab-{}", std::process::id()));
+        let mut promises = Promises::default();
+        promises.replace(vec![row(&[8.0, 9.0])], true);
+        promises.write(&folder).unwrap();
+        let back = Promises::read(&folder).unwrap().unwrap();
+        assert_eq!(back.rows, promises.rows);
+        fs::remove_file(&folder).unwrap();
+        assert_eq!(Promises::read(&folder).unwrap(), None);
+    }
+}

@@ -1,0 +1,229 @@
+//! Tables of promises.
+
+use std::fmt::Write as _;
+
+use super::{Promises, Row, Verdict};
+use crate::report::Table;
+
+const NOT_MEASURED: &str = "Nothing was measured yet: `make lab` does it, in some hours.\n";
+
+/// A number with as many digits as it deserves.
+fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        value if value >= 100.0 => 0,
+        value if value >= 10.0 => 1,
+        value if value >= 1.0 || value == 0.0 => 2,
+        _ => 3,
+    };
+    let text = format!("{value:.digits$}");
+    match text.split_once('.') {
+        Some((whole, rest)) if rest.bytes().all(|digit| digit == b'0') => whole.to_owned(),
+        _ => text,
+    }
+}
+
+fn bound(row: &Row) -> String {
+    match (row.least, row.most) {
+        (None, None) => "-".to_owned(),
+        (None, Some(most)) => format!("at most {}", number(most)),
+        (Some(least), None) => format!("at least {}", number(least)),
+        (Some(least), Some(most)) if least == most => number(least),
+        (Some(least), Some(most)) => format!("{} to {}", number(least), number(most)),
+    }
+}
+
+/// The test of a row, without its machine.
+fn test(row: &Row) -> &str {
+    row.cell
+        .rsplit_once('/')
+        .map_or(&row.cell, |(_, test)| test)
+}
+
+fn verdict(row: &Row) -> String {
+    if row.verdict == Verdict::Missed {
+        format!("**{}**", row.verdict.words())
+    } else {
+        row.verdict.words().to_owned()
+    }
+}
+
+fn table<'r>(rows: impl Iterator<Item = &'r Row>) -> String {
+    let mut table = Table::new(&["what", "unit", "bound", "median", "worst", "", "source"]);
+    for row in rows {
+        table.row(vec![
+            row.figure.clone(),
+            row.unit.clone(),
+            bound(row),
+            number(row.median),
+            number(row.worst()),
+            verdict(row),
+            row.source.clone(),
+        ]);
+    }
+    table.to_markdown()
+}
+
+/// The section of docs/results.md: a table for each machine.
+#[must_use]
+pub fn promises_table(promises: Option<&Promises>) -> String {
+    let Some(promises) = promises else {
+        return NOT_MEASURED.to_owned();
+    };
+    let count = |verdict| {
+        let rows = promises.rows.iter();
+        rows.filter(|row| row.verdict == verdict).count()
+    };
+    let [met, worst, missed] = [Verdict::Met, Verdict::WorstMissed, Verdict::Missed].map(count);
+    let guests = promises.rows.iter().map(|row| row.guests);
+    let mut text = format!(
+        "Each figure was measured in {} guests that differ in nothing but the length of a path. \
+         {met} bounds are met, {worst} by the median only, {missed} are missed.\n",
+        guests.max().unwrap_or(0)
+    );
+    let mut places: Vec<(&str, &str)> = promises.rows.iter().map(place).collect();
+    places.sort_unstable();
+    places.dedup();
+    for (name, kernel) in places {
+        let cpus = name.rsplit('/').next().unwrap_or(name);
+        let rows = promises
+            .rows
+            .iter()
+            .filter(|row| place(row) == (name, kernel));
+        let _ = write!(text, "\nLinux {kernel}, CPUs: {cpus}\n\n{}", table(rows));
+    }
+    text
+}
+
+/// KERNEL/CPUS of a row, and the kernel's version.
+fn place(row: &Row) -> (&str, &str) {
+    let name = row.cell.rsplit_once('/').map_or("", |(place, _)| place);
+    (name, &row.kernel)
+}
+
+/// The table of docs/scheduler.md; `None` without figures of the scheduler.
+#[must_use]
+pub fn scheduler_table(promises: Option<&Promises>) -> Option<String> {
+    let of_scheduler = |row: &&Row| !test(row).starts_with("stock::");
+    let mut rows = promises?.rows.iter().filter(of_scheduler).peekable();
+    rows.peek()?;
+    Some(table(rows))
+}
+
+/// Rows for a terminal.
+#[must_use]
+pub fn printed(rows: &[Row]) -> String {
+    let mut table = Table::new(&[
+        "cell", "figure", "unit", "smallest", "median", "largest", "bound", "", "source",
+    ]);
+    for row in rows {
+        table.row(vec![
+            row.cell.clone(),
+            row.figure.clone(),
+            row.unit.clone(),
+            number(row.smallest),
+            number(row.median),
+            number(row.largest),
+            bound(row),
+            row.verdict.words().to_owned(),
+            row.source.clone(),
+        ]);
+    }
+    table.to_markdown()
+}
+
+/// Says which new medians are outside of the stored bands.
+#[must_use]
+pub fn compared(new: &[Row], stored: &Promises) -> String {
+    let mut text = String::new();
+    let (mut inside, mut outside) = (0, 0);
+    for row in new {
+        let same = |old: &&Row| old.cell == row.cell && old.figure == row.figure;
+        let now = number(row.median);
+        let what = format!("{}: {}, {}", row.cell, row.figure, row.unit);
+        let _ = match stored.rows.iter().find(same) {
+            None => writeln!(text, "{what}: {now}, not stored"),
+            Some(old) if old.has_in_band(row.median) => {
+                inside += 1;
+                Ok(())
+            }
+            Some(old) => {
+                outside += 1;
+                let (smallest, largest) = (number(old.smallest), number(old.largest));
+                let bound = bound(row);
+                writeln!(
+                    text,
+                    "{what}: {now}, was {smallest} to {largest}; promised {bound}"
+                )
+            }
+        };
+    }
+    let _ = writeln!(
+        text,
+        "{inside} figures are inside their stored bands, {outside} outside"
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(median: f64) -> Row {
+        Row {
+            cell: "7/2/scheduler::caps::table".to_owned(),
+            figure: "rate".to_owned(),
+            unit: "%".to_owned(),
+            smallest: 8.0,
+            median,
+            largest: 10.0,
+            guests: 5,
+            least: None,
+            most: Some(9.5),
+            verdict: Verdict::Missed,
+            source: "SPEC 4".to_owned(),
+            kernel: "7.2".to_owned(),
+            programs: "abc".to_owned(),
+        }
+    }
+
+    fn stored() -> Promises {
+        let mut stored = Promises::default();
+        stored.replace(vec![row(9.0)], true);
+        stored
+    }
+
+    #[test]
+    fn medians_outside_of_the_stored_band_are_listed() {
+        let text = compared(&[row(10.0)], &stored());
+        assert_eq!(text, "1 figures are inside their stored bands, 0 outside\n");
+        let text = compared(&[row(10.1)], &stored());
+        let line =
+            "7/2/scheduler::caps::table: rate, %: 10.1, was 8 to 10; promised at most 9.50\n";
+        assert!(text.starts_with(line), "{text}");
+        let other = Row {
+            figure: "other".to_owned(),
+            ..row(9.0)
+        };
+        assert!(compared(&[other], &stored()).contains("other, %: 9, not stored\n"));
+    }
+
+    #[test]
+    fn tables_say_what_is_missed_and_whether_anything_was_measured() {
+        let text = promises_table(Some(&stored()));
+        assert!(text.contains("**missed**"), "{text}");
+        assert!(text.contains("Linux 7.2, CPUs: 2"), "{text}");
+        assert_eq!(promises_table(None), NOT_MEASURED);
+        assert!(
+            scheduler_table(Some(&stored()))
+                .unwrap()
+                .contains("at most 9.50")
+        );
+        assert_eq!(scheduler_table(Some(&Promises::default())), None);
+    }
+
+    #[test]
+    fn numbers_have_three_digits_or_so() {
+        let all = [0.0, 0.25, 9.04, 9.0, 98.26, 1234.5].map(number);
+        assert_eq!(all, ["0", "0.250", "9.04", "9", "98.3", "1234"]);
+    }
+}

@@ -1,0 +1,225 @@
+//! External changes of kernel files of the daemon's groups.
+
+use std::fs;
+
+use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_engine::knobs::Bandwidth;
+
+use crate::common::{Host, wait_until};
+use crate::rig::{Daemon, is_idle, of_cgroup, quota_us, rule, shown, wait_for_quota};
+
+fn write_quota(group: &CpuGroup, quota: &str) {
+    group
+        .write_cpu_max(&Bandwidth::of(quota.parse().unwrap(), None).into())
+        .unwrap();
+}
+
+fn seen(daemon: &Daemon) -> u64 {
+    daemon.state().daemon.counters.foreign_changes
+}
+
+/// Whether a line of a log says of a group that another changed its quota to this one.
+fn is_told(log: &str, group: &CpuGroup, quota_us: u32) -> bool {
+    let (group, change) = (shown(group), format!("was changed to `{quota_us}"));
+    log.lines()
+        .any(|line| line.contains(&group) && line.contains(&change))
+}
+
+#[test]
+fn external_change_is_noticed_reported_and_respected() {
+    let mut host = Host::new();
+    let (group, other) = (host.group("web"), host.group("other"));
+    let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"")
+        + &rule("other", &of_cgroup(&shown(&other)), "weight = 300");
+    let mut daemon = Daemon::start(&host, &text);
+    assert_eq!(seen(&daemon), 0);
+    for (round, ms) in [60, 70, 80].into_iter().enumerate() {
+        write_quota(&group, &format!("{ms}ms/100ms"));
+        wait_until("it is noticed", || seen(&daemon) > round as u64);
+        assert!(
+            is_told(&daemon.log(), &group, ms * 1_000),
+            "{}",
+            daemon.log()
+        );
+    }
+    // The audit that finds this one is later than any that could undo theirs.
+    other.write_weight(50).unwrap();
+    wait_until("it is noticed", || seen(&daemon) == 4);
+    assert_eq!(quota_us(&group), 80_000, "theirs stays");
+    let changes = format!("{:?}", daemon.group(&shown(&group)).unwrap());
+    assert!(changes.contains("was changed to `80000"), "{changes}");
+    // Until the next explicit apply.
+    daemon.reload().good();
+    assert_eq!(quota_us(&group), 30_000, "{}", daemon.log());
+    let before = seen(&daemon);
+    write_quota(&group, "80ms/100ms");
+    wait_until("it is noticed again", || seen(&daemon) > before);
+    host.run(["set", "web", "--quota", "40ms/100ms"]).good();
+    assert_eq!(quota_us(&group), 40_000);
+    host.run(["set", "web", "--reset"]).good();
+    assert_eq!(quota_us(&group), 30_000);
+    daemon.end();
+    assert_eq!(quota_us(&group), -1);
+}
+
+#[test]
+fn apply_overwrites_an_external_change_made_just_before() {
+    let mut host = Host::new();
+    let group = host.group("web");
+    let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    for _ in 0..5 {
+        // The daemon has not noticed it yet.
+        write_quota(&group, "60ms/100ms");
+        daemon.reload().good();
+        assert_eq!(quota_us(&group), 30_000, "{}", daemon.log());
+    }
+    for target in ["web", &shown(&group)] {
+        for _ in 0..3 {
+            host.run(["set", target, "--quota", "40ms/100ms"]).good();
+            assert_eq!(quota_us(&group), 40_000, "{}", daemon.log());
+            write_quota(&group, "60ms/100ms");
+        }
+        host.run(["set", target, "--reset"]).good();
+        assert_eq!(quota_us(&group), 30_000, "{}", daemon.log());
+    }
+    daemon.stop();
+}
+
+#[test]
+fn last_external_change_survives_the_end() {
+    let mut host = Host::new();
+    let group = host.group("web");
+    let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+    let mut daemon = Daemon::start(&host, &text);
+    write_quota(&group, "60ms/100ms");
+    daemon.send(nix::sys::signal::Signal::SIGTERM);
+    daemon.wait_until_it_ended();
+    assert_eq!(quota_us(&group), 60_000);
+    let log = daemon.log();
+    let is_told = |line: &str| line.contains(&shown(&group)) && line.contains("not ours");
+    assert!(log.lines().any(is_told), "{log}");
+}
+
+#[test]
+fn enforce_overwrites_an_external_change() {
+    let mut host = Host::new();
+    let (web, jobs) = (host.group("web"), host.group("jobs"));
+    let text = "enforce = true\n".to_owned()
+        + &rule(
+            "web",
+            &of_cgroup(&shown(&web)),
+            "quota = \"30ms/100ms\", weight = 300",
+        )
+        + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
+    let daemon = Daemon::start(&host, &text);
+    for round in 1..=3 {
+        write_quota(&web, "60ms/100ms");
+        wait_for_quota(&daemon, &web, 30_000);
+        web.write_weight(50).unwrap();
+        wait_until("the weight is written again", || {
+            web.read_weight().unwrap() == 300
+        });
+        jobs.write_idle(false).unwrap();
+        wait_until("it is a batch group again", || is_idle(&jobs));
+        assert!(seen(&daemon) >= 3 * round, "{}", seen(&daemon));
+    }
+    daemon.stop();
+}
+
+#[test]
+fn own_writes_are_not_external_changes() {
+    let mut host = Host::new();
+    let (web, jobs) = (host.group("web"), host.group("jobs"));
+    let text = |quota: u32| {
+        rule(
+            "web",
+            &of_cgroup(&shown(&web)),
+            &format!("quota = \"{quota}ms/100ms\", headroom = \"30%\""),
+        ) + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"")
+    };
+    let burner = host.start_load_in(&jobs, "burn --threads 2 --duration 600s");
+    let daemon = Daemon::start(&host, &text(30));
+    let updates = || {
+        let headroom = daemon.state().headroom;
+        headroom.map_or(0, |headroom| headroom.nr_updates)
+    };
+    for quota in 31..35 {
+        daemon.reload_with(&text(quota));
+        let before = updates();
+        wait_until("the controller writes", || updates() > before + 2);
+    }
+    // An external one is found, and is the only one.
+    write_quota(&web, "60ms/100ms");
+    wait_until("it is noticed", || seen(&daemon) > 0);
+    assert_eq!(seen(&daemon), 1, "{}", daemon.log());
+    daemon.reload().good();
+    daemon.stop();
+    burner.kill_hard();
+}
+
+mod v2_only {
+    use super::*;
+
+    /// Writes to the file that enables or disables the controller below a cgroup.
+    fn switch_controller(above: &CpuGroup, text: &str) {
+        fs::write(above.subtree_control(), text).unwrap();
+    }
+
+    #[test]
+    fn externally_disabled_controller_is_noticed_reported_and_respected() {
+        let mut host = Host::new();
+        assert!(host.is_v2(), "cgroup v1 has no such switch");
+        let slice = host.group("slice");
+        let group = host.group("slice/web");
+        let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+        let daemon = Daemon::start(&host, &text);
+        assert_eq!(quota_us(&group), 30_000);
+        for round in 1..=2 {
+            switch_controller(&slice, "-cpu");
+            wait_until("it is noticed", || seen(&daemon) >= 2 * round - 1);
+            let told = format!("{}: the cpu controller was switched off", shown(&group));
+            assert_eq!(daemon.log().matches(&told).count() as u64, round);
+            let shown = format!("{:?}", daemon.group(&shown(&group)).unwrap());
+            assert!(shown.contains("switched off"), "{shown}");
+            assert!(!slice.children_enabled().unwrap(), "theirs stays");
+            // The enabled controller has no limits, which is also noticed.
+            switch_controller(&slice, "+cpu");
+            wait_until("it is noticed", || seen(&daemon) >= 2 * round);
+            assert_eq!(quota_us(&group), -1);
+            // Until the next explicit apply.
+            daemon.reload().good();
+            assert_eq!(quota_us(&group), 30_000, "{}", daemon.log());
+        }
+        switch_controller(&slice, "-cpu");
+        wait_until("it is noticed", || seen(&daemon) >= 5);
+        // The settings that were removed with it need not be restored.
+        daemon.stop();
+    }
+
+    #[test]
+    fn enforce_enables_an_externally_disabled_controller() {
+        let mut host = Host::new();
+        assert!(host.is_v2(), "cgroup v1 has no such switch");
+        let slice = host.group("slice");
+        let (web, jobs) = (host.group("slice/web"), host.group("slice/jobs"));
+        let text = "enforce = true\n".to_owned()
+            + &rule(
+                "web",
+                &of_cgroup(&shown(&web)),
+                "quota = \"30ms/100ms\", headroom = \"30%\"",
+            )
+            + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
+        let daemon = Daemon::start(&host, &text);
+        for round in 1..=3 {
+            switch_controller(&slice, "-cpu");
+            wait_until("it is noticed", || seen(&daemon) >= 2 * round);
+            wait_for_quota(&daemon, &web, 30_000);
+            wait_until("it is a batch group again", || {
+                jobs.has_idle() && is_idle(&jobs)
+            });
+            wait_until("it leaves headroom again", || quota_us(&jobs) > 0);
+        }
+        daemon.stop();
+    }
+}

@@ -1,0 +1,172 @@
+//! Start and stop.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use nix::sys::signal::Signal;
+
+use crate::common::{Host, wait_until};
+use crate::moments::Changes;
+use crate::rig::{Daemon, is_idle, of_cgroup, quota_us, rule, shown};
+
+#[test]
+fn stop_restores_every_setting() {
+    let mut host = Host::new();
+    let (web, jobs, home) = (host.group("web"), host.group("jobs"), host.group("home"));
+    web.write_weight(333).unwrap();
+    let old = plimsoll_engine::knobs::Bandwidth::of(
+        "70ms/100ms".parse().unwrap(),
+        Some("30ms".parse().unwrap()),
+    );
+    web.write_cpu_max(&old.into()).unwrap();
+    let text = rule(
+        "web",
+        &of_cgroup(&shown(&web)),
+        "weight = 50, quota = \"20ms/50ms\"",
+    ) + &rule(
+        "jobs",
+        &of_cgroup(&shown(&jobs)),
+        "class = \"batch\", nice = 5",
+    ) + &rule("main", &of_cgroup(&shown(&home)), "headroom = \"30%\"");
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let daemon = Daemon::start(&host, &text);
+        assert!(
+            is_idle(&jobs) && quota_us(&web) == 20_000,
+            "{}",
+            daemon.log()
+        );
+        daemon.send(signal);
+        daemon.stop();
+    }
+}
+
+#[test]
+fn daemon_has_no_huge_pages() {
+    let host = Host::new();
+    let daemon = Daemon::start(&host, "");
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    assert!(status.contains("THP_enabled:\t0\n"), "{status}");
+    daemon.stop();
+}
+
+#[test]
+fn a_check_reads_the_file_and_does_nothing() {
+    let mut host = Host::new();
+    let group = host.group("web");
+    let daemon = Daemon::ready(
+        &host,
+        &rule("web", &of_cgroup(&shown(&group)), "quota = \"1cpus\""),
+    );
+    let config = daemon.config();
+    let check = || host.run(["daemon", "--check", "--config", config.to_str().unwrap()]);
+    let good = check().good();
+    assert!(good.stdout.contains("1 group"), "{good:?}");
+    daemon.write_raw("version = 1\nmode = \"some\"\n");
+    let bad = check();
+    assert_eq!(bad.code(), 125);
+    assert!(
+        bad.one_line().contains("plimsoll.toml:2:8: mode: `some`"),
+        "{bad:?}"
+    );
+    fs::remove_file(&config).unwrap();
+    let missing = check();
+    assert_eq!(missing.code(), 125);
+    assert!(missing.one_line().contains("plimsoll.toml"), "{missing:?}");
+    daemon.assert_as_before();
+}
+
+#[test]
+fn check_works_while_a_daemon_runs() {
+    let host = Host::new();
+    let daemon = Daemon::start(&host, "");
+    let config = daemon.config();
+    host.run(["daemon", "--check", "--config", config.to_str().unwrap()])
+        .good();
+    daemon.stop();
+}
+
+#[test]
+fn metrics_are_served_on_the_address_of_the_file() {
+    let mut host = Host::new();
+    let group = host.group("web");
+    let text = "[metrics]\nlisten = \"127.0.0.1:0\"\n".to_owned()
+        + &rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    daemon.wait_for_log("metrics at http://");
+    let log = daemon.log();
+    let address = log.split("metrics at http://").nth(1).unwrap();
+    let address = address.split('/').next().unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("plimsoll_"), "{answer}");
+    assert!(answer.contains(&shown(&group)), "{answer}");
+    daemon.stop();
+}
+
+#[test]
+fn address_in_use_is_reported_and_groups_are_limited() {
+    let mut host = Host::new();
+    let group = host.group("web");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let text = format!("[metrics]\nlisten = \"{address}\"\n")
+        + &rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    assert_eq!(quota_us(&group), 30_000);
+    daemon.wait_for_log("metrics.listen: cannot serve metrics");
+    let problems = daemon.state().daemon.problems;
+    let told = |problem: &String| problem.contains(&address.to_string());
+    assert!(problems.iter().any(told), "{problems:?}");
+    drop(taken);
+    daemon.wait_for_log("metrics at http://");
+    wait_until("nothing is wrong any more", || {
+        daemon.state().daemon.problems.is_empty()
+    });
+    TcpStream::connect(address).unwrap();
+    daemon.stop();
+}
+
+#[test]
+fn repeated_starts_and_stops_leave_nothing() {
+    let mut host = Host::new();
+    let group = host.group("web");
+    let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+    let mut daemon = Daemon::ready(&host, &text);
+    for _ in 0..3 {
+        daemon.restart();
+        assert_eq!(quota_us(&group), 30_000);
+        daemon.end();
+        daemon.assert_as_before();
+    }
+}
+
+#[test]
+fn a_stop_in_the_middle_of_a_start_leaves_nothing() {
+    let mut host = Host::new();
+    let groups: Vec<_> = (0..40)
+        .map(|index| host.group(&format!("g{index}")))
+        .collect();
+    let pattern = format!("{}/g*", host.base_path());
+    let text = rule(
+        "all",
+        &of_cgroup(&pattern),
+        "quota = \"30ms/100ms\", weight = 40",
+    );
+    let mut daemon = Daemon::ready(&host, &text);
+    // At once, and after the nth change of its files, of which there are few.
+    for moment in 0..8 {
+        let mut changes = Changes::of(host.runtime());
+        daemon.launch();
+        changes.wait_for(moment, || !daemon.is_running() || host.owner().is_some());
+        daemon.send(Signal::SIGTERM);
+        daemon.wait_until_it_ended();
+        // Before it handles signals it ends by them, and has changed nothing yet.
+        daemon.assert_as_before();
+    }
+    assert_eq!(quota_us(&groups[0]), -1);
+}

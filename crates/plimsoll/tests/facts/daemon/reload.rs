@@ -1,0 +1,200 @@
+//! Reloads: a configuration applies as a whole or not at all.
+
+use nix::sys::signal::Signal;
+use plimsoll_engine::knobs::Bandwidth;
+
+use crate::common::{Host, bandwidth_us, wait_until};
+use crate::rig::{Daemon, is_idle, of_cgroup, quota_us, rule, shown, wait_for_quota};
+
+#[test]
+fn sighup_and_reload_both_read_the_file_again() {
+    let mut host = Host::new();
+    let group = host.group("web");
+    let text = |quota: &str| {
+        rule(
+            "web",
+            &of_cgroup(&shown(&group)),
+            &format!("quota = \"{quota}\""),
+        )
+    };
+    let daemon = Daemon::start(&host, &text("30ms/100ms"));
+    daemon.write(&text("40ms/100ms"));
+    daemon.send(Signal::SIGHUP);
+    wait_for_quota(&daemon, &group, 40_000);
+    daemon.write(&text("50ms/100ms"));
+    daemon.reload().good();
+    assert_eq!(quota_us(&group), 50_000, "a reload answers when it is done");
+    assert_eq!(daemon.state().daemon.counters.reloads, 3);
+    daemon.stop();
+}
+
+#[test]
+fn bad_file_is_reported_in_one_line_and_changes_nothing() {
+    let mut host = Host::new();
+    let (web, jobs) = (host.group("web"), host.group("jobs"));
+    let of = |name: &str, group, knobs: &str| rule(name, &of_cgroup(&shown(group)), knobs);
+    let good = of("web", &web, "quota = \"30ms/100ms\"") + &of("jobs", &jobs, "class = \"batch\"");
+    let daemon = Daemon::start(&host, &good);
+    let running = host.snapshot();
+    for (bad, expected) in [
+        (of("web", &web, "quota = \"much\""), "`much`"),
+        (of("web", &web, "quoat = \"30ms/100ms\""), "quoat"),
+        (of("web", &web, "") + &of("web", &jobs, ""), "web"),
+        (of("web", &web, "quota = \"40ms/100ms\"") + "[[group]\n", ""),
+        (
+            of("web", &web, "per-task = true, cap = \"20%\""),
+            "per-task",
+        ),
+        (of("web", &web, "headroom = \"130%\""), "130%"),
+    ] {
+        // The rest is valid, and differs from the running configuration.
+        daemon.write(&(of("other", &jobs, "quota = \"20ms/100ms\"") + &bad));
+        let refused = daemon.reload();
+        assert_eq!(refused.code(), 125, "{bad}: {refused:?}");
+        let line = refused.one_line();
+        let file = daemon.config();
+        assert!(
+            line.contains(file.to_str().unwrap()) && line.contains(expected),
+            "{line}"
+        );
+        assert_eq!(host.snapshot(), running, "{bad}");
+    }
+    // Includes the position in the file.
+    daemon.write_raw("version = 1\n[metrics]\nlisten = \"none\"\n[[group]]\nname = 7\n");
+    let refused = daemon.reload();
+    let line = refused.one_line();
+    assert!(line.contains("plimsoll.toml:5:8"), "{line}");
+    let counters = daemon.state().daemon.counters;
+    assert_eq!((counters.reloads, counters.reloads_refused), (1, 7));
+    // The same by signal; only the log reports it.
+    daemon.send(Signal::SIGHUP);
+    wait_until("it is counted", || {
+        daemon.state().daemon.counters.reloads_refused == 8
+    });
+    assert_eq!(host.snapshot(), running);
+    daemon.write(&good);
+    daemon.reload().good();
+    assert_eq!(host.snapshot(), running);
+    daemon.stop();
+}
+
+#[test]
+fn group_removed_from_the_file_is_undone_at_once() {
+    let mut host = Host::new();
+    let (web, jobs) = (host.group("web"), host.group("jobs"));
+    web.write_weight(250).unwrap();
+    let of = |name: &str, group, knobs: &str| rule(name, &of_cgroup(&shown(group)), knobs);
+    let kept = of("jobs", &jobs, "class = \"batch\"");
+    let all = of("web", &web, "quota = \"30ms/100ms\", weight = 500") + &kept;
+    let mut daemon = Daemon::start(&host, &all);
+    for _ in 0..2 {
+        assert_eq!((quota_us(&web), web.read_weight().unwrap()), (30_000, 500));
+        daemon.reload_with(&kept);
+        assert_eq!((quota_us(&web), web.read_weight().unwrap()), (-1, 250));
+        assert!(is_idle(&jobs), "what is in both files holds all the time");
+        daemon.reload_with(&all);
+    }
+    daemon.reload_with("");
+    assert!(daemon.names().is_empty());
+    assert_eq!((quota_us(&web), is_idle(&jobs)), (-1, false));
+    daemon.end();
+}
+
+#[test]
+fn changed_match_releases_old_cgroups_and_takes_new_ones() {
+    let mut host = Host::new();
+    let (old, new) = (host.group("old"), host.group("new"));
+    let text = |group| rule("one", &of_cgroup(&shown(group)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text(&old));
+    assert_eq!((quota_us(&old), quota_us(&new)), (30_000, -1));
+    daemon.reload_with(&text(&new));
+    assert_eq!((quota_us(&old), quota_us(&new)), (-1, 30_000));
+    daemon.stop();
+}
+
+#[test]
+fn successive_reloads_end_with_the_last() {
+    let mut host = Host::new();
+    let group = host.group("web");
+    let text = |ms: u64| {
+        let knobs = format!("quota = \"{ms}ms/100ms\", burst = \"{}ms\"", ms / 2);
+        rule("web", &of_cgroup(&shown(&group)), &knobs)
+    };
+    let daemon = Daemon::start(&host, &text(10));
+    for round in 0..30 {
+        daemon.write(&text(10 + 2 * round));
+        daemon.send(Signal::SIGHUP);
+    }
+    daemon.write(&text(90));
+    daemon.reload().good();
+    wait_for_quota(&daemon, &group, 90_000);
+    daemon.stop();
+}
+
+#[test]
+fn bursts_are_off_while_the_file_disables_them() {
+    let mut host = Host::new();
+    let (web, kept, own) = (host.group("web"), host.group("kept"), host.normal("own"));
+    // A weight from before the daemon.
+    let before = Bandwidth::of("30ms/100ms".parse().unwrap(), Some("7ms".parse().unwrap()));
+    kept.write_cpu_max(&before.into()).unwrap();
+    let text = |top: &str| {
+        let of = |group, knobs: &str| (of_cgroup(&shown(group)), knobs.to_owned());
+        let (web, one) = of(&web, "quota = \"50ms/100ms\"\nburst = \"20ms\"");
+        let (kept, two) = of(&kept, "quota = \"40ms/100ms\"");
+        format!(
+            "{top}\n{}{}",
+            rule("web", &web, &one),
+            rule("kept", &kept, &two)
+        )
+    };
+    let daemon = Daemon::start(&host, &text(""));
+    let words = "run --name own --quota 50ms/100ms --burst 10ms -- sleep 600";
+    let run = host.start(words.split(' '));
+    wait_until("the command has its group", || {
+        own.exists() && daemon.names().contains(&"own".to_owned())
+    });
+    let bursts = || [&web, &kept, &own].map(|group| bandwidth_us(group).2);
+    assert_eq!(bursts(), [20_000, 7_000, 10_000]);
+    daemon.write(&text("burst-enabled = false"));
+    daemon.reload().good();
+    assert_eq!(bursts(), [0, 0, 0]);
+    let state = daemon.state();
+    assert!(state.daemon.burst_off);
+    let shown_web = daemon.group(&shown(&web)).unwrap();
+    assert_eq!(shown_web.knobs.burst, Some("20ms".parse().unwrap()));
+    let table = host.run(["show"]).good().stdout;
+    assert!(table.contains("bursts of all groups are off"), "{table}");
+    daemon.write(&text("burst-enabled = true"));
+    daemon.reload().good();
+    assert_eq!(bursts(), [20_000, 7_000, 10_000]);
+    assert!(!daemon.state().daemon.burst_off);
+    run.stop();
+    daemon.stop();
+    assert_eq!(bandwidth_us(&kept), (30_000, 100_000, 7_000));
+}
+
+mod v1_only {
+    use super::*;
+
+    #[test]
+    fn what_has_failed_is_tried_again_at_once() {
+        let mut host = Host::new();
+        assert!(!host.is_v2(), "cgroup v2 refuses no quota");
+        let (above, group) = (host.group("above"), host.group("above/web"));
+        let limit = |quota: &str| Bandwidth::of(quota.parse().unwrap(), None).into();
+        above.write_cpu_max(&limit("20ms/100ms")).unwrap();
+        let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"50ms/100ms\"");
+        let mut daemon = Daemon::start(&host, &text);
+        let failures = || daemon.state().daemon.counters.apply_failures;
+        // The next attempt of its own is seconds away.
+        wait_until("it has failed three times", || failures() >= 3);
+        above.write_cpu_max(&limit("max")).unwrap();
+        daemon.reload().good();
+        assert_eq!(quota_us(&group), 50_000, "{}", daemon.log());
+        let problem = daemon.group(&shown(&group)).unwrap().problem;
+        assert_eq!(problem, None);
+        daemon.end();
+        assert_eq!(quota_us(&group), -1);
+    }
+}

@@ -1,0 +1,441 @@
+//! A test's daemon: its configuration matches only cgroups below the test's, and everything is
+//! compared after its end.
+
+// The tests of faults use a part of it.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_daemon::control::client::Client;
+use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
+use plimsoll_daemon::state::{Group, State};
+
+use crate::common::{
+    Finished, Host, Looks, Running, assert_same, bandwidth_us, binary, in_vm, knob, membership,
+    wait_until,
+};
+
+/// The path of a cgroup for a group of the file.
+pub fn shown(group: &CpuGroup) -> String {
+    format!("/{}", group.path().display())
+}
+
+/// A group of the file: `name`, match, knobs.
+pub fn rule(name: &str, matches: &str, knobs: &str) -> String {
+    let mut text = format!("[[group]]\nname = \"{name}\"\nmatch = {{ {matches} }}\n");
+    for knob in knobs.split(", ").filter(|knob| !knob.is_empty()) {
+        writeln!(text, "{knob}").unwrap();
+    }
+    text
+}
+
+/// A match of a cgroup.
+pub fn of_cgroup(pattern: &str) -> String {
+    format!("cgroup = \"{pattern}\"")
+}
+
+/// A daemon with its configuration.
+pub struct Daemon<'h> {
+    pub host: &'h Host,
+    folder: tempfile::TempDir,
+    /// Command that starts `plimsoll daemon`, if any.
+    wrapper: Vec<String>,
+    running: Option<Running>,
+    before: BTreeMap<PathBuf, String>,
+    /// Logs of earlier daemons.
+    earlier: String,
+}
+
+impl<'h> Daemon<'h> {
+    /// Starts a daemon; `text` is its configuration without version and metrics.
+    pub fn start(host: &'h Host, text: &str) -> Self {
+        let mut daemon = Self::ready(host, text);
+        daemon.restart();
+        daemon
+    }
+
+    /// Prepares a daemon without starting it.
+    pub fn ready(host: &'h Host, text: &str) -> Self {
+        let daemon = Self {
+            host,
+            folder: tempfile::tempdir().unwrap(),
+            wrapper: Vec::new(),
+            running: None,
+            before: host.snapshot(),
+            earlier: String::new(),
+        };
+        daemon.write(text);
+        daemon
+    }
+
+    /// Starts it by another program, such as `nsenter`.
+    pub fn wrapped(mut self, words: &[&str]) -> Self {
+        self.wrapper = words.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.folder.path().join("plimsoll.toml")
+    }
+
+    /// Replaces the configuration atomically, as an editor does.
+    pub fn write(&self, text: &str) {
+        let metrics = if text.contains("[metrics]") {
+            ""
+        } else {
+            "[metrics]\nlisten = \"none\"\n"
+        };
+        // The scheduler has tests of its own.
+        let enforcer = if text.contains("enforcer") {
+            String::new()
+        } else {
+            format!("enforcer = \"{}\"", crate::ENFORCER)
+        };
+        // In TOML, keys come before tables.
+        let tables = text.find("[[").unwrap_or(text.len());
+        let (top, tables) = text.split_at(tables);
+        self.write_raw(&format!(
+            "version = 1\n{enforcer}\n{top}\n{metrics}\n{tables}"
+        ));
+    }
+
+    /// The same, without additions.
+    pub fn write_raw(&self, text: &str) {
+        let new = self.folder.path().join("new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, self.config()).unwrap();
+    }
+
+    /// Takes the present state as the reference of the final comparison.
+    pub fn take_as_before(&mut self) {
+        self.before = self.host.snapshot();
+    }
+
+    pub fn before(&self) -> &BTreeMap<PathBuf, String> {
+        &self.before
+    }
+
+    fn command(&self) -> Command {
+        let config = self.config();
+        let words = ["daemon", "-v", "--config", config.to_str().unwrap()];
+        let plain = self.host.plimsoll(words);
+        let Some((first, rest)) = self.wrapper.split_first() else {
+            return plain;
+        };
+        let mut wrapped = Command::new(first);
+        wrapped
+            .args(rest)
+            .arg(plain.get_program())
+            .args(plain.get_args());
+        self.host.confine(&mut wrapped);
+        wrapped
+    }
+
+    /// Starts the daemon, and waits until it answers.
+    pub fn restart(&mut self) {
+        self.launch();
+        self.wait_until_it_answers();
+    }
+
+    /// Starts it without waiting.
+    pub fn launch(&mut self) {
+        self.note_log();
+        self.running = Some(self.host.spawn(self.command()));
+    }
+
+    pub fn wait_until_it_answers(&mut self) {
+        let running = self.running.as_ref().expect("it was not started");
+        // An owner that a command started may answer before the daemon.
+        let pid = running.pid().cast_unsigned();
+        let request = Request::Show {
+            target: None,
+            details: false,
+        };
+        wait_until("the daemon answers", || {
+            assert!(self.is_running(), "the daemon has ended");
+            let answer = self.try_ask(&request);
+            matches!(answer, Some(Answer::State(state)) if state.daemon.pid == pid)
+        });
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.running.as_mut().is_some_and(Running::is_running)
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.running.as_ref().expect("it does not run").pid()
+    }
+
+    pub fn send(&self, signal: Signal) {
+        self.running.as_ref().expect("it does not run").send(signal);
+    }
+
+    fn note_log(&mut self) {
+        if let Some(running) = &self.running {
+            self.earlier += &running.stderr();
+            self.earlier += "---- another start ----\n";
+        }
+    }
+
+    /// Its whole log.
+    pub fn log(&self) -> String {
+        let now = self
+            .running
+            .as_ref()
+            .map_or_else(String::new, Running::stderr);
+        format!("{}{now}", self.earlier)
+    }
+
+    /// Waits for a text in its log.
+    pub fn wait_for_log(&self, what: &str) {
+        wait_until(&format!("it says {what:?}"), || self.log().contains(what));
+    }
+
+    /// Waits until it has ended; its exit status stays to be asked for.
+    pub fn wait_until_it_ended(&mut self) {
+        wait_until("it has ended", || !self.is_running());
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.host.runtime().join(SOCKET)
+    }
+
+    /// The same as seen by its process.
+    pub fn socket_of_process(&self) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.pid()));
+        root.join(self.socket().strip_prefix("/").unwrap())
+    }
+
+    fn try_ask(&self, request: &Request) -> Option<Answer> {
+        let path = if self.wrapper.is_empty() {
+            self.socket()
+        } else {
+            self.socket_of_process()
+        };
+        let mut client = Client::connect(&path).ok()??;
+        client.ask(request).ok()
+    }
+
+    pub fn ask(&self, request: &Request) -> Answer {
+        self.try_ask(request)
+            .unwrap_or_else(|| panic!("no answer to {request:?}: {}", self.log()))
+    }
+
+    pub fn state(&self) -> State {
+        match self.ask(&Request::Show {
+            target: None,
+            details: true,
+        }) {
+            Answer::State(state) => *state,
+            other => panic!("no state but {other:?}"),
+        }
+    }
+
+    /// A group by its unique name.
+    pub fn group(&self, name: &str) -> Option<Group> {
+        let groups = self.state().groups.into_iter();
+        groups.into_iter().find(|group| group.name == name)
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        let groups = self.state().groups;
+        groups.into_iter().map(|group| group.name).collect()
+    }
+
+    /// `plimsoll reload`.
+    pub fn reload(&self) -> Finished {
+        self.host.run(["reload"])
+    }
+
+    /// Replaces the configuration and reloads it.
+    pub fn reload_with(&self, text: &str) {
+        self.write(text);
+        self.reload().good();
+    }
+
+    /// Kills it by SIGKILL.
+    pub fn kill_hard(&mut self) {
+        self.note_log();
+        self.running.take().expect("it does not run").kill_hard();
+    }
+
+    /// Ends it by SIGTERM.
+    pub fn end(&mut self) -> Finished {
+        self.note_log();
+        let finished = self.running.take().expect("it does not run").stop();
+        assert_eq!(finished.code(), 0, "{}", finished.stderr);
+        finished
+    }
+
+    /// Ends it, and compares the state with the reference.
+    pub fn stop(mut self) -> Finished {
+        let finished = self.end();
+        self.assert_as_before();
+        finished
+    }
+
+    pub fn assert_as_before(&self) {
+        assert_same(&self.before, &self.host.snapshot());
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let log = self.log();
+            let from = log.char_indices().nth_back(6_000).map_or(0, |(at, _)| at);
+            eprintln!("the daemon said: {}", &log[from..]);
+        }
+    }
+}
+
+/// The quota in microseconds per period of the same, -1 for none.
+pub fn quota_us(group: &CpuGroup) -> i64 {
+    bandwidth_us(group).0
+}
+
+pub fn is_idle(group: &CpuGroup) -> bool {
+    knob(group, "cpu.idle") == "1"
+}
+
+/// Removes a test's cgroup as soon as it is empty.
+pub fn remove_group(group: &CpuGroup) {
+    wait_until("the cgroup is removed", || {
+        for folder in group.folders() {
+            let _ = fs::remove_dir(folder);
+        }
+        !group.cpu_file("").exists()
+    });
+}
+
+/// Copies a program so that any user can execute it. Another process copies it, because children
+/// of this one could have the copy open for writing, which prevents its execution.
+pub fn copy_program(program: &Path, copy: &Path) {
+    let status = Command::new("cp").arg(program).arg(copy).status().unwrap();
+    assert!(status.success());
+    fs::set_permissions(copy, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A waiting process with a unique name, so that a match by the name finds only processes of the
+/// test.
+pub struct Sleeper {
+    folder: tempfile::TempDir,
+    words: Vec<String>,
+}
+
+impl Sleeper {
+    pub fn new(name: &str) -> Self {
+        // In the VM, busybox chooses its function by the program's name.
+        let (program, words) = if in_vm() {
+            (binary(), "load burn --threads 1 --duration 600s")
+        } else {
+            (PathBuf::from("/usr/bin/sleep"), "600")
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let open = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(folder.path(), open).unwrap();
+        let copy = folder.path().join(name);
+        copy_program(&program, &copy);
+        let words = words.split(' ').map(str::to_owned);
+        let words = std::iter::once(copy.to_str().unwrap().to_owned()).chain(words);
+        Self {
+            folder,
+            words: words.collect(),
+        }
+    }
+
+    pub fn path(&self) -> &str {
+        &self.words[0]
+    }
+
+    /// The file's name, which is the same in every mount namespace.
+    pub fn name(&self) -> &str {
+        let name = self.path().rsplit('/').next();
+        name.unwrap_or_else(|| self.path())
+    }
+
+    pub fn words(&self) -> &[String] {
+        &self.words
+    }
+
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).stdin(Stdio::null());
+        command
+    }
+}
+
+/// Returns whether a folder belongs to a group: a rebuilt group has its name with a `+` and a
+/// number.
+fn is_named(folder: &str, name: &str) -> bool {
+    let rest = folder.strip_prefix(name);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
+}
+
+/// Finds the cgroup of a group.
+pub fn own_group(host: &Host, name: &str) -> Option<CpuGroup> {
+    let parents = ["plimsoll", "plimsoll-batch"].map(|parent| host.base().child(parent));
+    let groups = parents
+        .iter()
+        .flat_map(|parent| parent.children().unwrap_or_default());
+    let mut named = groups.filter(|group| {
+        let folder = group.path().file_name().unwrap_or_default();
+        is_named(&folder.to_string_lossy(), name)
+    });
+    named.next()
+}
+
+/// The processes of one of Plimsoll's groups.
+pub fn members(host: &Host, name: &str) -> Vec<i32> {
+    let group = own_group(host, name);
+    let members = group.and_then(|group| group.all_processes().ok());
+    members.unwrap_or_default()
+}
+
+/// Whether a process is in one of Plimsoll's groups of that name.
+pub fn is_in(host: &Host, pid: i32, name: &str) -> bool {
+    members(host, name).contains(&pid)
+}
+
+/// Ends processes that are not children of this one.
+pub fn kill_all(pids: &[i32]) {
+    for pid in pids {
+        // It may have ended already.
+        let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+    }
+}
+
+/// Waits until a cgroup has a quota.
+pub fn wait_for_quota(daemon: &Daemon, group: &CpuGroup, expected_us: i64) {
+    let what = format!("{} has quota {expected_us}", shown(group));
+    let mut last = None;
+    let mut looks = Looks::begin();
+    loop {
+        let now = group.read_cpu_max().ok().map(|_| quota_us(group));
+        if now == Some(expected_us) {
+            return;
+        }
+        last = now.or(last);
+        let goes_on = looks.again();
+        assert!(
+            goes_on,
+            "waited in vain until {what}, not {last:?}: {}",
+            daemon.log()
+        );
+    }
+}
+
+/// Waits until a process is in one of Plimsoll's groups.
+pub fn wait_until_in(daemon: &Daemon, pid: i32, name: &str) {
+    let what = format!("{pid}, now in {}, is in {name}", membership(pid));
+    wait_until(&what, || is_in(daemon.host, pid, name));
+}

@@ -1,0 +1,141 @@
+//! Output of `show` with a daemon.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::{Host, wait_until};
+use crate::rig::{Daemon, of_cgroup, rule, shown, wait_for_quota};
+
+#[test]
+fn the_table_has_a_line_for_each_group_and_json_has_all_of_it() {
+    let mut host = Host::new();
+    let (web, jobs) = (host.group("web"), host.group("jobs"));
+    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"")
+        + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
+    let daemon = Daemon::start(&host, &text);
+    let table = host.run(["show"]).good().stdout;
+    for word in ["web", "jobs", "30ms/100ms", "batch"] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+    let json = host.run(["show", "--json"]).good();
+    let document = json.json();
+    let schema = document["schema"].as_str().unwrap();
+    assert!(schema.starts_with("plimsoll."), "{schema}");
+    for word in [&shown(&web), &shown(&jobs), "foreign_changes"] {
+        assert!(json.stdout.contains(word), "{word}: {}", json.stdout);
+    }
+    daemon.stop();
+}
+
+#[test]
+fn one_group_is_shown_by_its_name_its_cgroup_or_a_process_in_it() {
+    let mut host = Host::new();
+    let web = host.group("web");
+    let sleeper = host.start_in(&web, ["sleep", "600"]);
+    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    for target in ["web", &shown(&web), &sleeper.pid().to_string()] {
+        let text = host.run(["show", target]).good().stdout;
+        assert!(
+            text.contains("30ms/100ms") && text.contains(&shown(&web)),
+            "{target}: {text}"
+        );
+        host.run(["show", target, "--json"]).good().json();
+    }
+    let missing = host.run(["show", "no-such-group"]);
+    assert_eq!(missing.code(), 125);
+    assert!(missing.one_line().contains("no-such-group"), "{missing:?}");
+    daemon.stop();
+    sleeper.kill_hard();
+}
+
+#[test]
+fn process_is_shown_by_its_group_or_cgroup() {
+    let mut host = Host::new();
+    let web = host.group("web");
+    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    let process = host.start_in(&web, ["sleep", "600"]);
+    let pid = process.pid().to_string();
+    wait_until("it is there", || !web.processes().unwrap().is_empty());
+    let text = host.run(["show", &pid]).good().stdout;
+    assert!(text.contains(&shown(&web)), "{text}");
+    let root = host.hierarchy().cpu_folder(Path::new(""));
+    fs::write(root.join("cgroup.procs"), &pid).unwrap();
+    let refused = host.run(["show", &pid]);
+    assert_eq!(refused.code(), 125);
+    assert!(
+        refused.one_line().contains("the root cgroup"),
+        "{refused:?}"
+    );
+    process.kill_hard();
+    daemon.stop();
+}
+
+#[test]
+fn tasks_are_shown_of_one_capped_cgroup_and_refused_of_several() {
+    let mut host = Host::new();
+    let (one, other) = (host.group("one"), host.group("other"));
+    let sleeper = host.start_in(&one, ["sleep", "600"]);
+    let both = of_cgroup(&format!("{}/*", host.base_path()));
+    let text = rule("both", &both, "cap = \"50%\"\nhalf-life = \"5s\"");
+    let daemon = Daemon::start(&host, &text);
+    let shown_one = shown(&one);
+    let document = host
+        .run(["show", &shown_one, "--tasks", "--json"])
+        .good()
+        .json();
+    let rates = &document["group"]["statistics"]["task_rates"];
+    assert_eq!(rates["nr_tasks"], 1, "{document}");
+    assert_eq!(rates["tasks"][0]["tid"], sleeper.pid(), "{document}");
+    assert_eq!(rates["tasks"][0]["command"], "sleep", "{document}");
+    assert!(
+        rates["tasks"][0]["rate_ppm"].as_u64() < Some(500_000),
+        "{document}"
+    );
+    let plain = host.run(["show", &shown_one, "--json"]).good().json();
+    assert_eq!(plain["group"]["statistics"].get("task_rates"), None);
+    let several = host.run(["show", "both", "--tasks"]);
+    assert_eq!(several.code(), 125);
+    let line = several.one_line();
+    assert!(
+        line.contains("2 groups") && line.contains(&shown_one),
+        "{line}"
+    );
+    daemon.stop();
+    sleeper.kill_hard();
+    drop(other);
+}
+
+mod v1_only {
+    use plimsoll_engine::knobs::Bandwidth;
+
+    use super::*;
+
+    #[test]
+    fn reason_is_shown_for_a_group_that_could_not_be_applied() {
+        let mut host = Host::new();
+        assert!(!host.is_v2(), "v2 accepts such a quota without effect");
+        let web = host.group("web");
+        // v1 refuses a child more than its parent has.
+        let inside = host.group("web/inside");
+        let limit = |quota: &str| Bandwidth::of(quota.parse().unwrap(), None).into();
+        web.write_cpu_max(&limit("20ms/100ms")).unwrap();
+        let matches = of_cgroup(&shown(&inside));
+        let text = rule("inside", &matches, "quota = \"80ms/100ms\"");
+        let mut daemon = Daemon::start(&host, &text);
+        let problem = daemon.group(&shown(&inside)).unwrap().problem;
+        let problem = problem.expect("the kernel has refused it");
+        assert!(problem.contains("cpu.cfs_quota_us"), "{problem}");
+        assert!(daemon.state().daemon.counters.apply_failures >= 1);
+        let table = host.run(["show"]).good().stdout;
+        assert!(table.contains("inside"), "{table}");
+        // It is retried when the parent has a higher limit.
+        web.write_cpu_max(&limit("max")).unwrap();
+        wait_for_quota(&daemon, &inside, 80_000);
+        wait_until("nothing is wrong any more", || {
+            daemon.group(&shown(&inside)).unwrap().problem.is_none()
+        });
+        daemon.end();
+    }
+}

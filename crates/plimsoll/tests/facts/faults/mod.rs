@@ -1,0 +1,9 @@
+//! The daemon under faults: kills, stops, a full disk, floods. The limits in force must match the
+//! policy.
+
+mod clock;
+mod disk_full;
+mod flood;
+mod kill;
+mod left_behind;
+pub mod namespace;

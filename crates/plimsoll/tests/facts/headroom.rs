@@ -1,0 +1,154 @@
+//! Headroom by quotas: control, foreign cgroups and undo. The lab measures the shares.
+
+use crate::common::{Host, Running, nr_cpus, tasks_below, wait_until};
+use nix::sys::signal::Signal;
+use plimsoll_cgroupfs::{CpuGroup, CpuMax, os};
+use plimsoll_engine::cgroup::CgroupEnforcer;
+use plimsoll_engine::enforcer::Enforcer;
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
+use plimsoll_engine::knobs::{Bandwidth, Knobs};
+use plimsoll_engine::runtime::RuntimeFolder;
+
+fn start_side(host: &Host, name: &str, knobs: &str) -> Running {
+    let threads = nr_cpus();
+    let running = host.start_load(
+        &format!("--name {name} --class batch --headroom 30% {knobs}"),
+        &format!("burn --threads {threads} --duration 600s"),
+    );
+    let group = host.batch(name);
+    // On a busy machine it has but its tolerance to start with.
+    wait_until("batch work runs", || tasks_below(&group).len() > threads);
+    running
+}
+
+/// The groups that share the allowance, as one of them reports.
+fn sides(host: &Host, name: &str) -> Vec<String> {
+    let state = host.show(name);
+    let sides = &state["statistics"]["headroom"]["sides"];
+    let names = sides.as_array().into_iter().flatten();
+    names
+        .filter_map(|name| Some(name.as_str()?.to_owned()))
+        .collect()
+}
+
+/// Waits for the next update of a group's headroom controller.
+fn wait_until_controlled(host: &Host, name: &str) {
+    let updates = || {
+        let state = host.show(name);
+        state["statistics"]["headroom"]["nr_updates"].as_u64()
+    };
+    let before = updates();
+    wait_until("it is controlled", || {
+        updates().is_some_and(|now| Some(now) > before)
+    });
+}
+
+#[test]
+fn headroom_continues_after_stops_and_kills_of_runs_and_owner() {
+    let host = Host::new();
+    let first = start_side(&host, "first", "--weight 100");
+    let second = start_side(&host, "second", "--weight 300");
+    let groups = [host.batch("first"), host.batch("second")];
+    let both = || sides(&host, "second") == ["first", "second"];
+    wait_until("both are controlled", both);
+    first.send(Signal::SIGSTOP);
+    wait_until_controlled(&host, "second");
+    assert!(both());
+    first.kill_hard();
+    wait_until_controlled(&host, "second");
+    assert!(both());
+    host.kill_owner();
+    for group in &groups {
+        let quota = group.read_cpu_max().unwrap().quota_usec;
+        assert!(quota.is_some(), "what is limited stays limited");
+    }
+    host.run(["run", "--", "true"]).good();
+    wait_until("both are controlled again", both);
+    wait_until_controlled(&host, "second");
+    let orphans = groups[0].all_processes().unwrap();
+    second.stop();
+    for pid in orphans {
+        let pid = nix::unistd::Pid::from_raw(pid);
+        let _ = nix::sys::signal::kill(pid, Signal::SIGKILL);
+    }
+    wait_until("everything is as it was", || host.is_clean());
+}
+
+#[test]
+fn idle_batch_group_has_the_smallest_quota() {
+    const HELD_USEC: u64 = 1_000;
+    let host = Host::new();
+    let side = start_side(&host, "side", "");
+    let sleeper = host.start("run --name sleeper --class batch -- sleep 600".split(' '));
+    let group = host.batch("sleeper");
+    wait_until("it is dormant", || {
+        let now = group.read_cpu_max();
+        now.is_ok_and(|now| now.quota_usec == Some(HELD_USEC))
+    });
+    sleeper.stop();
+    side.stop();
+    host.assert_clean();
+}
+
+/// Holds cgroups, which then have quotas of the controller, and withdraws one after the other: each
+/// has the quota that it had, and keeps it whatever the controller does. `controls` lets it do it.
+fn hold_and_withdraw(
+    host: &Host,
+    groups: &[CpuGroup],
+    mut controls: impl FnMut(&mut CgroupEnforcer),
+) {
+    let quotas = |groups: &[CpuGroup]| -> Vec<CpuMax> {
+        let quotas = groups.iter().map(|group| group.read_cpu_max().unwrap());
+        quotas.collect()
+    };
+    let before = quotas(groups);
+    let runtime = RuntimeFolder::at(host.runtime());
+    let (mut enforcer, _) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
+    let name = |group: &CpuGroup| format!("/{}", group.path().display());
+    let knobs: Knobs = serde_json::from_str(r#"{"headroom": "30%"}"#).unwrap();
+    for group in groups {
+        let policy = GroupPolicy {
+            name: name(group),
+            selector: Selector::Cgroup(group.path().to_owned()),
+            knobs: knobs.clone(),
+            scheduler: None,
+        };
+        enforcer.add(&policy, "a test").unwrap();
+    }
+    wait_until("each has a quota of the controller's", || {
+        controls(&mut enforcer);
+        let now = quotas(groups);
+        now.iter().zip(&before).all(|(now, before)| now != before)
+    });
+    for (index, group) in groups.iter().enumerate() {
+        enforcer.remove(&name(group)).unwrap();
+        for _ in 0..3 {
+            assert_eq!(quotas(&groups[..=index]), before[..=index]);
+            controls(&mut enforcer);
+        }
+    }
+    assert_eq!(enforcer.undo().problems, [""; 0]);
+}
+
+#[test]
+fn quota_of_a_withdrawn_batch_group_is_restored() {
+    let mut host = Host::new();
+    let groups = ["free", "limited"].map(|name| host.group(name));
+    let half = Bandwidth::of("50ms/100ms".parse().unwrap(), None);
+    groups[1].write_cpu_max(&half.into()).unwrap();
+    let load = "burn --threads 1 --duration 600s";
+    let loads = groups.each_ref().map(|g| host.start_load_in(g, load));
+    let tick = |enforcer: &mut CgroupEnforcer| {
+        enforcer.tick(os::now()).unwrap();
+    };
+    hold_and_withdraw(&host, &groups, tick);
+    let other = start_side(&host, "other", "");
+    wait_until("the other controls", || sides(&host, "other") == ["other"]);
+    hold_and_withdraw(&host, &groups, |enforcer| {
+        tick(enforcer);
+        wait_until_controlled(&host, "other");
+    });
+    wait_until("it has only its own", || sides(&host, "other") == ["other"]);
+    other.stop();
+    loads.into_iter().for_each(|load| drop(load.stop()));
+}

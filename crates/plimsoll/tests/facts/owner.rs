@@ -1,0 +1,424 @@
+//! The owner that commands start if none runs: its promises, and kills and stops of it or of
+//! commands.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::common::{Host, Running, bandwidth_us, is_alive, membership, wait_until};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use plimsoll_daemon::control::protocol::{SOCKET, VERSION};
+
+/// A user without rights.
+const USER: u32 = 1000;
+
+fn send(pid: i32, signal: Signal) {
+    kill(Pid::from_raw(pid), signal).unwrap();
+}
+
+/// Starts a command in group `job`, with 30 ms of each 100 ms.
+fn start_job(host: &Host) -> Running {
+    let words = "run --name job --quota 30ms/100ms -- sleep 600";
+    let running = host.start(words.split(' '));
+    wait_until("it runs", || job_of(host).is_some());
+    running
+}
+
+/// Waits until an owner without groups, started now, has ended by itself. Each earlier owner had
+/// the time to do so, too.
+fn outlast_an_idle_owner() {
+    let host = Host::new();
+    host.run(["run", "--", "true"]).good();
+    let owner = host.owner_pid();
+    wait_until("the idle owner has ended", || !is_alive(owner));
+}
+
+/// The command in group `job`, once it is in all folders.
+fn job_of(host: &Host) -> Option<i32> {
+    let job = *host.normal("job").processes().ok()?.first()?;
+    let name = fs::read_to_string(format!("/proc/{job}/comm")).ok()?;
+    let lines = membership(job);
+    let is_there = lines.lines().filter(|line| line.ends_with("/plimsoll/job"));
+    (name.trim() == "sleep" && is_there.count() == host.base().folders().len()).then_some(job)
+}
+
+#[test]
+fn set_without_a_daemon_stays_in_force_after_its_process_has_ended() {
+    let mut host = Host::new();
+    let group = host.group("foreign");
+    let home = host.group("home");
+    let worker = host.start_in(&home, ["sleep", "600"]);
+    let target = format!("/{}", group.path().display());
+    let pid = worker.pid().to_string();
+    for target in [&target, &pid] {
+        host.run(["set", target, "--quota", "30ms/100ms"]).good();
+    }
+    let own = host.normal(&format!("pid-{pid}"));
+    assert_eq!(own.processes().unwrap(), [worker.pid()]);
+    let owner = host.owner_pid();
+    outlast_an_idle_owner();
+    assert!(is_alive(owner), "it has groups");
+    assert_eq!(bandwidth_us(&group).0, 30_000);
+    assert_eq!(bandwidth_us(&own).0, 30_000);
+    for target in [&target, &pid] {
+        host.run(["set", target, "--reset"]).good();
+    }
+    assert_eq!(bandwidth_us(&group).0, -1);
+    assert_eq!(home.processes().unwrap(), [worker.pid()]);
+    worker.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn an_owner_on_demand_ends_after_its_last_group() {
+    let host = Host::new();
+    let running = start_job(&host);
+    let owner = host.owner_pid();
+    // It has a session of its own, so the end of its client's session does not end it.
+    let session = nix::unistd::getsid(Some(Pid::from_raw(owner))).unwrap();
+    assert_eq!(session.as_raw(), owner);
+    outlast_an_idle_owner();
+    assert!(is_alive(owner), "it has a group");
+    running.stop();
+    wait_until("it has ended", || !is_alive(owner));
+    let files = fs::read_dir(host.runtime()).unwrap().flatten();
+    let files: Vec<_> = files.map(|entry| entry.file_name()).collect();
+    let is_lock = |name: &std::ffi::OsString| name.to_string_lossy().ends_with("lock");
+    assert!(files.iter().all(is_lock), "{files:?}");
+    host.assert_clean();
+}
+
+#[test]
+fn owner_with_groups_leaves_them_to_the_next_when_it_ends() {
+    let host = Host::new();
+    let running = start_job(&host);
+    let (job, owner) = (job_of(&host).unwrap(), host.owner_pid());
+    send(owner, Signal::SIGTERM);
+    wait_until("it has ended", || !is_alive(owner));
+    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+    assert_eq!(job_of(&host), Some(job));
+    host.run(["set", "job", "--quota", "40ms/100ms"]).good();
+    assert_eq!(job_of(&host), Some(job));
+    assert_eq!(bandwidth_us(&host.normal("job")).0, 40_000);
+    running.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn waiting_run_continues_with_the_next_owner() {
+    let host = Host::new();
+    let words = "run --name job --quota 30ms/100ms -- sh -c";
+    let running = host.start(words.split(' ').chain(["sleep 600 & exit 3"]));
+    wait_until("it says that it stays", || {
+        running.stderr().contains("run on")
+    });
+    // The shell's child becomes it a moment later.
+    wait_until("it sleeps", || job_of(&host).is_some());
+    let job = job_of(&host).unwrap();
+    for is_killed in [true, false] {
+        let owner = host.owner_pid();
+        let signal = if is_killed {
+            Signal::SIGKILL
+        } else {
+            Signal::SIGTERM
+        };
+        send(owner, signal);
+        // It does not wait for a busy client.
+        wait_until("it has ended", || !is_alive(owner));
+        let is_next = || {
+            let state = host.owner();
+            state.is_some_and(|state| state.daemon.pid.cast_signed() != owner)
+        };
+        wait_until("there is another", is_next);
+        assert_eq!(host.show("job")["statistics"]["processes"], 1);
+        assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+    }
+    send(job, Signal::SIGKILL);
+    assert_eq!(running.finish().code(), 3);
+    host.assert_clean();
+}
+
+#[test]
+fn commands_that_start_at_once_have_one_owner() {
+    let host = Host::new();
+    let folder = tempfile::tempdir().unwrap();
+    let binary = crate::common::binary();
+    for round in 0..3 {
+        // Each names its owner, and keeps it until all have done so.
+        let go = folder.path().join(round.to_string());
+        let script = r#""$0" show --json; while [ ! -e "$1" ]; do sleep 0.05; done"#;
+        let words = ["run", "--cap", "50%", "--", "sh", "-c", script].map(OsStr::new);
+        let words = [&words[..], &[binary.as_os_str(), go.as_os_str()]].concat();
+        let all: Vec<Running> = (0..8).map(|_| host.start(&words)).collect();
+        wait_until("all have named it", || {
+            all.iter().all(|running| running.stdout().ends_with("}\n"))
+        });
+        fs::write(&go, "").unwrap();
+        let finished = all.into_iter().map(|running| running.finish().good());
+        let owners: BTreeSet<u64> = finished
+            .map(|shown| {
+                assert_eq!(shown.stderr, "", "round {round}");
+                shown.json()["daemon"]["pid"].as_u64().unwrap()
+            })
+            .collect();
+        assert_eq!(owners.len(), 1, "round {round}: {owners:?}");
+        host.assert_clean();
+    }
+}
+
+#[test]
+fn group_of_a_killed_client_stays_limited() {
+    let host = Host::new();
+    let running = start_job(&host);
+    let job = job_of(&host).unwrap();
+    running.kill_hard();
+    outlast_an_idle_owner();
+    assert_eq!(job_of(&host), Some(job));
+    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+    assert_eq!(host.show("job")["statistics"]["processes"], 1);
+    send(job, Signal::SIGKILL);
+    wait_until("everything is as it was", || host.is_clean());
+}
+
+#[test]
+fn groups_of_a_killed_owner_stay_limited() {
+    let mut host = Host::new();
+    let foreign = host.group("foreign");
+    let target = format!("/{}", foreign.path().display());
+    let running = start_job(&host);
+    let job = job_of(&host).unwrap();
+    host.run(["set", &target, "--quota", "20ms/100ms"]).good();
+    for _ in 0..3 {
+        host.kill_owner();
+        assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+        assert_eq!(bandwidth_us(&foreign).0, 20_000);
+        assert_eq!(job_of(&host), Some(job));
+        // The next one adopts them.
+        host.run(["run", "--", "true"]).good();
+        assert_eq!(host.show("job")["subject"], "sleep 600");
+        assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+        assert_eq!(bandwidth_us(&foreign).0, 20_000);
+        assert_eq!(job_of(&host), Some(job));
+    }
+    // The end of the command ends the group, as usual.
+    assert_eq!(running.stop().code(), 128 + Signal::SIGTERM as i32);
+    assert!(!host.normal("job").exists());
+    host.run(["set", &target, "--reset"]).good();
+    assert_eq!(bandwidth_us(&foreign).0, -1);
+    host.assert_clean();
+}
+
+#[test]
+fn owner_started_from_a_group_leaves_it() {
+    let host = Host::new();
+    let folder = tempfile::tempdir().unwrap();
+    let (gate, done) = (folder.path().join("gate"), folder.path().join("done"));
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let script = r#"read -r line <"$1"; "$0" run --name inner -- true; touch "$2"; exec sleep 600"#;
+    let binary = crate::common::binary();
+    let words = "run --name outer --quota 30ms/100ms -- sh -c";
+    let words = words.split(' ').chain([script]).map(PathBuf::from);
+    let running = host.start(words.chain([binary, gate.clone(), done.clone()]));
+    let group = host.normal("outer");
+    let is_shell = |pid: &i32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name.trim() == "sh")
+    };
+    wait_until("it runs", || {
+        group.processes().is_ok_and(|all| all.iter().any(is_shell))
+    });
+    host.kill_owner();
+    fs::write(&gate, "go\n").unwrap();
+    wait_until("it has started another", || done.exists());
+    assert_eq!(running.stderr(), "");
+    let owner = host.owner_pid();
+    let members = group.all_processes().unwrap();
+    assert!(!members.is_empty() && !members.contains(&owner));
+    assert!(!membership(owner).contains("/plimsoll/"), "{owner}");
+    running.stop();
+    wait_until("everything is as it was", || host.is_clean());
+}
+
+#[test]
+fn owner_closes_files_inherited_from_its_client() {
+    let host = Host::new();
+    let lock = tempfile::NamedTempFile::new().unwrap();
+    // As with `exec 9>lock; flock 9` in a shell.
+    fcntl(lock.as_file(), FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+    host.run(["run", "--", "true"]).good();
+    let owner = host.owner_pid();
+    let files = fs::read_dir(format!("/proc/{owner}/fd")).unwrap();
+    let open: Vec<PathBuf> = files
+        .filter_map(|file| fs::read_link(file.ok()?.path()).ok())
+        .collect();
+    assert!(open.len() > 3, "{open:?}");
+    assert!(!open.contains(&lock.path().to_owned()), "{open:?}");
+}
+
+#[test]
+fn an_owner_that_is_stopped_is_named() {
+    let host = Host::new();
+    let running = start_job(&host);
+    let owner = host.owner_pid();
+    send(owner, Signal::SIGSTOP);
+    let told = format!("process {owner}, is stopped; `kill -CONT {owner}` continues it");
+    // At once, because each waits a while for the owner.
+    let all = [
+        "run -- true",
+        "set job --quota 20ms/100ms",
+        "set job --reset",
+        "show job",
+        "restore",
+        "daemon",
+    ];
+    let all = all.map(|words| (words, host.start(words.split(' '))));
+    for (words, running) in all {
+        let finished = running.finish();
+        assert_eq!(finished.code(), 125, "{words}: {finished:?}");
+        assert!(finished.one_line().contains(&told), "{words}: {finished:?}");
+    }
+    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+    send(owner, Signal::SIGCONT);
+    host.run(["set", "job", "--quota", "20ms/100ms"]).good();
+    assert_eq!(bandwidth_us(&host.normal("job")).0, 20_000);
+    running.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn a_socket_without_an_owner_is_replaced() {
+    let host = Host::new();
+    let path = host.runtime().join(SOCKET);
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    host.run(["run", "--cap", "50%", "--", "true"]).good();
+    assert!(host.owner().is_some());
+    host.assert_clean();
+}
+
+#[test]
+fn a_second_daemon_is_refused() {
+    let host = Host::new();
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("plimsoll.toml");
+    let text = "version = 1\nenforcer = \"cgroup\"\n[metrics]\nlisten = \"none\"\n";
+    fs::write(&config, text).unwrap();
+    let words = ["daemon", "--config", config.to_str().unwrap()];
+    let first = host.start(words);
+    wait_until("it answers", || host.owner().is_some());
+    let before = host.snapshot();
+    let second = host.run(words);
+    assert_eq!(second.code(), 125, "{second:?}");
+    let told = format!("a daemon runs already (pid {})", first.pid());
+    assert!(second.one_line().contains(&told), "{second:?}");
+    // With another runtime folder it finds no socket, but the same cgroups.
+    let other = tempfile::tempdir().unwrap();
+    let all = [&words[..], &["run", "--", "true"]].map(|words| {
+        let mut command = host.plimsoll(words);
+        command.env("PLIMSOLL_RUNTIME_DIR", other.path());
+        host.spawn(command)
+    });
+    for refused in all.map(Running::finish) {
+        assert_eq!(refused.code(), 125, "{refused:?}");
+        let line = refused.one_line();
+        assert!(line.contains("another process owns the cgroups"), "{line}");
+    }
+    assert_eq!(host.snapshot(), before);
+    first.stop().good();
+    host.assert_clean();
+}
+
+#[test]
+fn an_owner_of_another_version_is_refused_with_both_versions() {
+    let host = Host::new();
+    host.run(["run", "--", "true"]).good();
+    let owner = host.owner_pid();
+    let stream = UnixStream::connect(host.runtime().join(SOCKET)).unwrap();
+    let theirs = VERSION + 1;
+    let request = format!("{{\"version\":{theirs},\"request\":{{\"new\":[]}}}}\n");
+    (&stream).write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer).unwrap();
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let why = answer["refused"].as_str().unwrap();
+    for part in [
+        format!("version {theirs}"),
+        format!("version {VERSION}"),
+        format!("`kill {owner}` ends this daemon"),
+    ] {
+        assert!(why.contains(&part), "{why}");
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn a_users_owner_beside_roots() {
+    let mut host = Host::new();
+    let subtree = host.group("delegated");
+    crate::common::delegate(&subtree, USER);
+    // Beside their groups, and not above them: a cgroup of v2 has processes or children.
+    let shell = subtree.child("shell");
+    shell.create().unwrap();
+    crate::common::delegate(&shell, USER);
+    let before = host.snapshot();
+    // Root's owner has a group.
+    let roots = start_job(&host);
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let binary = folder.path().join("plimsoll");
+    fs::copy(crate::common::binary(), &binary).unwrap();
+    let runtime = folder.path().join("runtime");
+    fs::create_dir(&runtime).unwrap();
+    chown(&runtime, Some(USER), Some(USER)).unwrap();
+    let theirs = |words: &str| {
+        let join = r#"for f in $FOLDERS; do echo $$ >"$f/cgroup.procs" || exit 99; done
+            unset FOLDERS; uid=$1; shift
+            exec /usr/bin/setpriv --reuid "$uid" --regid "$uid" --clear-groups -- "$@""#;
+        let mut command = Command::new("sh");
+        let folders = shell.folders();
+        let folders: Vec<_> = folders.iter().map(|path| path.to_string_lossy()).collect();
+        command
+            .args(["-c", join, "sh", &USER.to_string()])
+            .arg(&binary)
+            .args(words.split(' '))
+            .env("FOLDERS", folders.join(" "))
+            .env(
+                "PLIMSOLL_CGROUP_BASE",
+                format!("/{}", subtree.path().display()),
+            )
+            .env("XDG_RUNTIME_DIR", &runtime)
+            .env_remove("PLIMSOLL_RUNTIME_DIR")
+            .current_dir("/")
+            .stdin(Stdio::null());
+        host.spawn(command)
+    };
+    let running = theirs("run --name job --quota 20ms/100ms -- sleep 600");
+    let group = subtree.child("plimsoll").child("job");
+    wait_until("theirs runs", || group.is_populated().unwrap_or(false));
+    assert_eq!(bandwidth_us(&group).0, 20_000);
+    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+    let owner = crate::common::owner_at(&runtime.join("plimsoll").join(SOCKET)).unwrap();
+    let names: Vec<&str> = owner.groups.iter().map(|group| &*group.name).collect();
+    assert_eq!(names, ["job"]);
+    let owner = owner.daemon.pid.cast_signed();
+    assert_ne!(owner, host.owner_pid());
+    let status = fs::read_to_string(format!("/proc/{owner}/status")).unwrap();
+    assert!(status.contains(&format!("Uid:\t{USER}\t")), "{status}");
+    // The owners do not affect each other.
+    theirs("set job --quota 10ms/100ms").finish().good();
+    assert_eq!(bandwidth_us(&group).0, 10_000);
+    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+    running.stop();
+    crate::common::end_owner(owner);
+    assert!(!group.exists());
+    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
+    roots.stop();
+    host.assert_as(&before);
+}

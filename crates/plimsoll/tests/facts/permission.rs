@@ -1,0 +1,240 @@
+//! Permissions, and messages if they are missing.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::common::{Host, bandwidth_us, wait_until};
+use plimsoll_daemon::control::protocol::SOCKET;
+use tempfile::TempDir;
+
+/// The uid of `nobody` is the same everywhere, and so is that of the first user.
+const NOBODY: u32 = 65534;
+const USER: u32 = 1000;
+
+/// A copy of the binary, a runtime folder and a home with access for a user.
+struct Account {
+    folder: TempDir,
+    uid: u32,
+}
+
+impl Account {
+    fn new(uid: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::copy(crate::common::binary(), folder.path().join("plimsoll")).unwrap();
+        let runtime = folder.path().join("runtime");
+        fs::create_dir(&runtime).unwrap();
+        chown(&runtime, Some(uid), Some(uid)).unwrap();
+        Self { folder, uid }
+    }
+
+    fn runtime(&self) -> std::path::PathBuf {
+        self.folder.path().join("runtime")
+    }
+
+    /// Plimsoll as this user, without the tests' variables.
+    fn plimsoll(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(self.folder.path().join("plimsoll"));
+        command
+            .args(words)
+            .uid(self.uid)
+            .gid(self.uid)
+            .current_dir("/")
+            .env_remove("PLIMSOLL_CGROUP_BASE")
+            .env_remove("PLIMSOLL_RUNTIME_DIR")
+            .env("XDG_RUNTIME_DIR", self.runtime())
+            .stdin(Stdio::null());
+        command
+    }
+}
+
+#[test]
+fn missing_permission_is_reported_in_one_line_with_a_remedy() {
+    let mut host = Host::new();
+    let group = host.group("foreign");
+    let target = format!("/{}", group.path().display());
+    let nobody = Account::new(NOBODY);
+    let before = host.snapshot();
+    for words in [
+        &["run", "--cap", "20%", "--", "true"][..],
+        &["run", "--", "true"],
+        &["set", &target, "--cap", "20%"],
+    ] {
+        let mut command = nobody.plimsoll(words);
+        command.env("PLIMSOLL_CGROUP_BASE", host.base_path());
+        let finished = host.spawn(command).finish();
+        assert_eq!(finished.code(), 125, "{words:?}: {finished:?}");
+        let line = finished.one_line();
+        assert!(
+            line.contains("ermission") && line.contains("root"),
+            "{words:?}: {line}"
+        );
+        host.assert_as(&before);
+    }
+    // Commands without changes need no permission.
+    for words in [
+        &["doctor"][..],
+        &["show", &target],
+        &["run", "--dry-run", "--cap", "9%", "--", "true"],
+    ] {
+        let finished = host.spawn(nobody.plimsoll(words)).finish();
+        assert_eq!(finished.code(), 0, "{words:?}: {finished:?}");
+    }
+    // Nor can a user limit another user's process.
+    let pid = std::process::id().to_string();
+    let mut command = nobody.plimsoll(&["set", &pid, "--class", "batch"]);
+    command.env("PLIMSOLL_CGROUP_BASE", host.base_path());
+    assert_eq!(host.spawn(command).finish().code(), 125);
+    host.assert_as(&before);
+}
+
+#[test]
+fn in_a_delegated_subtree_a_user_needs_no_root() {
+    let mut host = Host::new();
+    let subtree = host.group("delegated");
+    crate::common::delegate(&subtree, USER);
+    // The user's shell is below the subtree, and not in its root.
+    let shell = subtree.child("shell");
+    shell.create().unwrap();
+    crate::common::delegate(&shell, USER);
+    let before = host.snapshot();
+    let user = Account::new(USER);
+    let folders: Vec<String> = shell
+        .folders()
+        .iter()
+        .map(|folder| folder.to_string_lossy().into_owned())
+        .collect();
+    let run = |words: &[&str]| {
+        // Root moves the process, because a user may not enter the subtree from outside.
+        let script = r#"for f in $FOLDERS; do echo $$ >"$f/cgroup.procs" || exit 99; done
+            unset FOLDERS; uid=$1; shift
+            exec /usr/bin/setpriv --reuid "$uid" --regid "$uid" --clear-groups -- "$@""#;
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", script, "sh", &USER.to_string()])
+            .env("FOLDERS", folders.join(" "));
+        command
+            .arg(user.folder.path().join("plimsoll"))
+            .args(words)
+            .current_dir("/")
+            .env_remove("PLIMSOLL_CGROUP_BASE")
+            .env_remove("PLIMSOLL_RUNTIME_DIR")
+            .env("XDG_RUNTIME_DIR", user.runtime())
+            .stdin(Stdio::null());
+        host.spawn(command)
+    };
+    let place = run(&[
+        "run",
+        "--name",
+        "g",
+        "--cap",
+        "30%",
+        "--",
+        "cat",
+        "/proc/self/cgroup",
+    ])
+    .finish()
+    .good();
+    let expected = format!("/{}/plimsoll/g", subtree.path().display());
+    assert!(place.stdout.contains(&expected), "{place:?}");
+    for (knobs, group, quota) in [
+        (
+            &["--cap", "30%", "--weight", "50"][..],
+            subtree.child("plimsoll").child("g"),
+            3_000,
+        ),
+        (
+            &[
+                "--class",
+                "batch",
+                "--quota",
+                "20ms/100ms",
+                "--burst",
+                "5ms",
+            ],
+            subtree.child("plimsoll-batch").child("g"),
+            20_000,
+        ),
+        (
+            &["--soft-cap", "10%", "--nice", "5"],
+            subtree.child("plimsoll-soft-g"),
+            -1,
+        ),
+    ] {
+        let words: Vec<&str> = ["run", "--name", "g"]
+            .iter()
+            .chain(knobs)
+            .copied()
+            .chain(["--", "sleep", "600"])
+            .collect();
+        let running = run(&words);
+        wait_until("it runs", || group.is_populated().unwrap_or(false));
+        assert_eq!(bandwidth_us(&group).0, quota, "{knobs:?}");
+        running.stop();
+        wait_until("it is gone", || !group.exists());
+    }
+    let owner = crate::common::owner_at(&user.runtime().join("plimsoll").join(SOCKET));
+    crate::common::end_owner(owner.unwrap().daemon.pid.cast_signed());
+    host.assert_as(&before);
+    let left = fs::read_dir(user.runtime().join("plimsoll")).unwrap();
+    let left: Vec<_> = left.flatten().map(|entry| entry.file_name()).collect();
+    assert!(
+        left.iter()
+            .all(|name| name.to_string_lossy().ends_with("lock")),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn missing_cpu_controller_is_reported_with_a_remedy() {
+    let host = Host::new();
+    let mount = host.hierarchy().cpu_folder(Path::new(""));
+    let before = host.snapshot();
+    // In a mount namespace of its own, which ends with the command.
+    let script = r#"umount -l "$MOUNT" || exit 99
+        "$@"; code=$?; [ $code = 125 ] || exit 98
+        "$0" doctor; exit $?"#;
+    let mut command = crate::common::with_own_mounts(script);
+    command.arg(crate::common::binary());
+    command
+        .arg(crate::common::binary())
+        .args(["run", "--cap", "20%", "--", "true"]);
+    command.env("MOUNT", &mount);
+    host.confine(&mut command);
+    let finished = host.spawn(command).finish();
+    assert_eq!(finished.code(), 125, "{finished:?}");
+    for line in finished.stderr.lines() {
+        assert!(
+            line.contains("no cpu controller") && line.contains("mount"),
+            "{line}"
+        );
+    }
+    assert_eq!(finished.stderr.lines().count(), 2, "{finished:?}");
+    assert!(
+        mount.join("cgroup.procs").exists(),
+        "the machine's own mount is gone"
+    );
+    host.assert_as(&before);
+}
+
+#[test]
+fn read_only_cgroups_are_reported_with_a_remedy() {
+    let host = Host::new();
+    let mount = host.hierarchy().cpu_folder(Path::new(""));
+    let before = host.snapshot();
+    let script = r#"mount -o remount,bind,ro "$MOUNT" || exit 99; "$@""#;
+    let mut command = crate::common::with_own_mounts(script);
+    command
+        .arg("sh")
+        .arg(crate::common::binary())
+        .args(["run", "--cap", "20%", "--", "true"]);
+    command.env("MOUNT", &mount);
+    host.confine(&mut command);
+    let finished = host.spawn(command).finish();
+    assert_eq!(finished.code(), 125, "{finished:?}");
+    assert!(finished.one_line().contains("read-only"), "{finished:?}");
+    host.assert_as(&before);
+}

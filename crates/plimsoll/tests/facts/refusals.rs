@@ -1,0 +1,324 @@
+//! Bad input: a one-line message with the allowed values, exit code 125, and no change.
+
+use std::path::{Path, PathBuf};
+
+use crate::common::{Finished, Host, wait_until};
+
+/// Runs what must be refused; checks the code, the one line and that nothing
+/// has changed.
+fn refused(host: &Host, words: &[&str]) -> String {
+    let before = host.snapshot();
+    let finished: Finished = host.run(words);
+    assert_eq!(finished.code(), 125, "{words:?}: {finished:?}");
+    assert_eq!(finished.stdout, "", "{words:?}");
+    let line = finished.one_line().to_owned();
+    assert!(line.starts_with("plimsoll: "), "{words:?}: {line}");
+    host.assert_as(&before);
+    line
+}
+
+/// Knob, value, and a word of what is allowed instead.
+const BAD_VALUES: [(&str, &str, &str); 60] = [
+    // Periods outside 1 ms … 1 s.
+    ("quota", "600ms/0.9ms", "1ms"),
+    ("quota", "600ms/1.1s", "1s"),
+    ("quota", "5ms/0ms", "1ms"),
+    ("cpu-max", "50000 999", "microseconds"),
+    ("cpu-max", "50000 1000001", "microseconds"),
+    // Quotas under 1 ms.
+    ("quota", "0.9ms/100ms", "1ms"),
+    ("quota", "0ms/100ms", "1ms"),
+    ("quota", "0cpus", "1ms"),
+    ("quota", "0.009cpus", "1ms"),
+    ("cpu-max", "999 100000", "microseconds"),
+    // Sums beyond 2^44 ns.
+    ("quota", "17593s/1s", "1ms"),
+    ("quota", "18446744073709551615ns/1s", "1ms"),
+    ("quota", "999999999999999999999s/1s", "1ms"),
+    ("burst", "17593s", "17592s"),
+    ("cpu-max", "17000000000 1000000 900000000", "microseconds"),
+    ("cpu-max", "18446744073709551615", "microseconds"),
+    // Percentages out of range.
+    ("cap", "0%", "0.1%"),
+    ("cap", "0.05%", "0.1%"),
+    ("cap", "819201%", "0.1%"),
+    ("soft-cap", "819201%", "0%"),
+    ("headroom", "101%", "30%"),
+    ("headroom", "1.5cpus", "2cpus"),
+    ("half-life", "49ms", "50ms to 60s"),
+    ("half-life", "60.1s", "50ms to 60s"),
+    ("cpu-limit", "0%", "100%"),
+    ("cpu-limit", "100.1%", "100%"),
+    // No numbers.
+    ("quota", "NaN", "6cpus"),
+    ("quota", "inf/100ms", "6cpus"),
+    ("cap", "NaN%", "25%"),
+    ("cap", "1e3%", "25%"),
+    ("soft-cap", "NaN", "10%"),
+    ("headroom", "NaN%", "30%"),
+    ("half-life", "NaN", "50ms to 60s"),
+    ("tolerance", "NaN/100ms", "1ms/100ms"),
+    ("nice", "NaN", "-20 to 19"),
+    ("weight", "NaN", "1 to 10000"),
+    ("cpu-max", "NaN", "microseconds"),
+    // Negative.
+    ("quota", "-1ms/100ms", "6cpus"),
+    ("burst", "-1ms", "400ms"),
+    ("cap", "-25%", "25%"),
+    ("soft-cap", "-10%", "10%"),
+    ("headroom", "-30%", "30%"),
+    ("half-life", "-1s", "50ms to 60s"),
+    ("tolerance", "-1ms/100ms", "1ms/100ms"),
+    ("cpu-limit", "-80%", "100%"),
+    ("cpu-max", "-1 100000", "microseconds"),
+    ("nice", "-21", "-20 to 19"),
+    ("weight", "-1", "1 to 10000"),
+    // Out of range or of another kind.
+    ("nice", "20", "-20 to 19"),
+    ("weight", "0", "1 to 10000"),
+    ("weight", "10001", "1 to 10000"),
+    ("weight", "1.5", "1 to 10000"),
+    ("class", "idle", "normal or batch"),
+    ("tolerance", "2ms/1ms", "1ms/100ms"),
+    ("tolerance", "1ms/11s", "1ms/100ms"),
+    // Units.
+    ("quota", "600/100ms", "600ms/100ms"),
+    ("quota", "6", "6cpus"),
+    ("burst", "400parsecs", "400ms"),
+    ("cap", "25", "25%"),
+    ("headroom", "30cpu%", "30%"),
+];
+
+#[test]
+fn every_bad_value_is_refused_in_one_line_by_run_and_by_set() {
+    let mut host = Host::new();
+    let group = host.group("foreign");
+    let target = format!("/{}", group.path().display());
+    let empty = [
+        "quota",
+        "burst",
+        "cap",
+        "soft-cap",
+        "half-life",
+        "headroom",
+        "tolerance",
+        "cpu-limit",
+        "cpu-max",
+        "nice",
+        "weight",
+        "class",
+    ];
+    let values = BAD_VALUES
+        .into_iter()
+        .chain(empty.map(|knob| (knob, "", "")));
+    for (knob, value, allowed) in values {
+        let flag = format!("--{knob}");
+        for words in [
+            &["run", &flag, value, "--", "true"][..],
+            &["set", &target, &flag, value],
+        ] {
+            let line = refused(&host, words);
+            assert!(
+                line.contains(knob),
+                "{words:?} does not name the knob: {line}"
+            );
+            assert!(
+                line.contains(value),
+                "{words:?} does not name the value: {line}"
+            );
+            assert!(
+                line.contains(allowed),
+                "{words:?} does not say what is allowed: {line}"
+            );
+        }
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn knobs_that_make_no_sense_together_are_refused() {
+    let mut host = Host::new();
+    let group = host.group("foreign");
+    let target = format!("/{}", group.path().display());
+    for (knobs, parts) in [
+        ("--burst 10ms", ["burst", "quota"]),
+        ("--per-task", ["per-task", "cap"]),
+        ("--half-life 5s", ["half-life", "cap or soft-cap"]),
+        ("--tolerance 1ms/100ms", ["tolerance", "headroom"]),
+        ("--cpu-limit 80%", ["cpu-limit", "class batch"]),
+        (
+            "--quota 50ms/100ms --cpu-max 90000",
+            ["--quota", "--cpu-max"],
+        ),
+        ("--quota 17000s/1s --burst 1000s", ["quota", "2^44"]),
+        // A knob that this host cannot enforce.
+        ("--class batch --cpu-limit 80%", ["cpu-limit", "sched_ext"]),
+        ("--quota 10ms/100ms --burst 11ms", ["burst", "sched_ext"]),
+        ("--cap 20% --enforcer magic", ["magic", "cgroup"]),
+    ] {
+        let knobs: Vec<&str> = if let Some((flags, line)) = knobs.split_once("--cpu-max ") {
+            flags
+                .split_whitespace()
+                .chain(["--cpu-max", line])
+                .collect()
+        } else {
+            knobs.split(' ').collect()
+        };
+        let run: Vec<&str> = ["run"]
+            .iter()
+            .chain(&knobs)
+            .copied()
+            .chain(["--", "true"])
+            .collect();
+        let set: Vec<&str> = ["set", &target].iter().chain(&knobs).copied().collect();
+        for words in [run, set] {
+            let line = refused(&host, &words);
+            for part in parts {
+                assert!(line.contains(part), "{words:?}: {line}");
+            }
+        }
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn unknown_words_are_refused_with_the_nearest_known_one() {
+    let host = Host::new();
+    for (words, unknown, nearest) in [
+        (
+            &["run", "--qouta", "6cpus", "--", "true"][..],
+            "--qouta",
+            "--quota",
+        ),
+        (&["run", "--caps", "20%", "--", "true"], "--caps", "--cap"),
+        (
+            &["run", "--head-room", "20%", "--", "true"],
+            "--head-room",
+            "--headroom",
+        ),
+        (&["set", "x", "--wieght", "20"], "--wieght", "--weight"),
+        (&["doctr"], "doctr", "doctor"),
+        (&["retsore"], "retsore", "restore"),
+    ] {
+        let line = refused(&host, words);
+        assert!(line.contains(unknown) && line.contains(nearest), "{line}");
+    }
+    assert!(refused(&host, &["run"]).contains("<CMD>"));
+    host.assert_clean();
+}
+
+#[test]
+fn missing_targets_are_refused() {
+    let mut host = Host::new();
+    let group = host.group("here");
+    let missing = format!("{}/missing", host.base_path());
+    // Above the base.
+    let above = format!("/{}/..", group.path().display());
+    let nowhere = [
+        missing.as_str(),
+        &above,
+        "nothing",
+        // No process has it: it is the end of the kernel's range.
+        "4194304",
+        "0",
+        "-1",
+        "99999999999",
+    ];
+    for target in nowhere {
+        for words in [
+            &["set", "--cap", "20%", "--", target][..],
+            &["show", "--", target],
+        ] {
+            let line = refused(&host, words);
+            assert!(line.contains(target), "{words:?}: {line}");
+        }
+    }
+    let top = refused(&host, &["set", "/", "--cap", "20%"]);
+    assert!(top.contains("the root"), "{top}");
+    let mut command = host.plimsoll(["run", "--", "true"]);
+    command.env("PLIMSOLL_CGROUP_BASE", &missing);
+    let finished = host.spawn(command).finish();
+    assert_eq!(finished.code(), 125);
+    assert!(finished.one_line().contains(&missing), "{finished:?}");
+    host.assert_clean();
+}
+
+#[test]
+fn bad_names_are_refused() {
+    let host = Host::new();
+    let long = "x".repeat(65);
+    for name in [
+        "", ".", "..", "../up", "a/b", "a b", "-x", ".hidden", "a\nb", &long,
+    ] {
+        let finished = host.run(["run", &format!("--name={name}"), "--", "true"]);
+        assert_eq!(finished.code(), 125, "{name:?}");
+        assert!(finished.stderr.contains("name"), "{name:?}: {finished:?}");
+        host.assert_clean();
+    }
+}
+
+#[test]
+fn set_is_refused_without_knobs_or_with_knobs_unavailable_to_a_foreign_cgroup() {
+    let mut host = Host::new();
+    let group = host.group("foreign");
+    let target = format!("/{}", group.path().display());
+    assert!(refused(&host, &["set", &target]).contains("knob"));
+    for knobs in [
+        &["--cap", "10%", "--per-task"][..],
+        &["--cap", "10%", "--quota", "50ms/100ms"],
+        &["--class", "batch", "--weight", "5"],
+    ] {
+        let words: Vec<&str> = ["set", &target].iter().chain(knobs).copied().collect();
+        let line = refused(&host, &words);
+        assert!(line.contains("cannot be"), "{line}");
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn refused_change_leaves_a_running_group_unchanged() {
+    let host = Host::new();
+    let words = "run --name g --quota 50ms/100ms --burst 20ms -- sleep 600";
+    let running = host.start(words.split(' '));
+    // It enters one hierarchy after the other.
+    let is_there = |folder: &PathBuf| !crate::common::text(&folder.join("cgroup.procs")).is_empty();
+    wait_until("it runs", || {
+        host.normal("g").folders().iter().all(is_there)
+    });
+    // It is also journaled.
+    host.show("g");
+    for knobs in [
+        &["--quota", "1ms/2s"][..],
+        &["--quota", "10ms/100ms"],
+        &["--burst", "51ms"],
+        &["--class", "batch", "--cpu-limit", "50%"],
+        &["--per-task"],
+        &["--tolerance", "1ms/100ms"],
+    ] {
+        let words: Vec<&str> = ["set", "g"].iter().chain(knobs).copied().collect();
+        refused(&host, &words);
+    }
+    let knobs = &host.show("g")["knobs"];
+    assert_eq!(knobs["quota"], "50ms/100ms");
+    assert_eq!(knobs["burst"], "20ms");
+    assert_eq!(knobs["per-task"], false);
+    running.stop();
+    host.assert_clean();
+}
+
+mod without_sched_ext {
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_sched_ext_refuses_its_enforcer() {
+        let here = Path::new("/sys/kernel/sched_ext");
+        assert!(!here.exists(), "this kernel has sched_ext");
+        let host = Host::new();
+        let words = "run --cap 20% --enforcer sched-ext -- true";
+        let line = refused(&host, &words.split(' ').collect::<Vec<_>>());
+        assert!(
+            line.contains("sched-ext") && line.contains("cgroup"),
+            "{line}"
+        );
+    }
+}

@@ -1,0 +1,335 @@
+//! Promises of `run` to the command and to its caller.
+
+use std::fs::{self, File};
+use std::process::Command;
+
+use crate::common::{Host, wait_until, wait_until_busy};
+use nix::sys::signal::Signal;
+
+fn sh(script: &str) -> [&str; 5] {
+    ["run", "--", "sh", "-c", script]
+}
+
+#[test]
+fn the_exit_code_is_the_commands_own() {
+    let host = Host::new();
+    for code in [0, 1, 7, 124, 125, 255] {
+        assert_eq!(host.run(sh(&format!("exit {code}"))).code(), code);
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn exit_code_of_a_killed_command_is_128_plus_the_signal() {
+    let host = Host::new();
+    for signal in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGSEGV] {
+        let finished = host.run(sh(&format!("kill -{} $$", signal as i32)));
+        assert_eq!(finished.code(), 128 + signal as i32);
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn exit_code_is_127_for_a_missing_command_and_126_if_it_cannot_run() {
+    let host = Host::new();
+    let missing = host.run(["run", "--cap", "20%", "--", "no-such-command"]);
+    assert_eq!(missing.code(), 127);
+    assert!(missing.one_line().contains("no-such-command: not found"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("data");
+    fs::write(&file, "no program").unwrap();
+    for path in [folder.path(), &file] {
+        let path = path.to_str().unwrap();
+        let refused = host.run(["run", "--", path]);
+        assert_eq!(refused.code(), 126, "{refused:?}");
+        assert!(refused.one_line().contains(path));
+    }
+    host.assert_clean();
+}
+
+/// Returns whether the kernel may use huge pages for a process.
+fn huge_pages_of(status: &str) -> Vec<&str> {
+    let lines = status.lines();
+    let lines = lines.filter_map(|line| line.strip_prefix("THP_enabled:"));
+    lines.map(str::trim).collect()
+}
+
+#[test]
+fn owner_has_no_huge_pages_but_the_command_has() {
+    let host = Host::new();
+    let finished = host.run(sh("cat /proc/self/status")).good();
+    assert_eq!(huge_pages_of(&finished.stdout), ["1"]);
+    let status = format!("/proc/{}/status", host.owner_pid());
+    assert_eq!(huge_pages_of(&fs::read_to_string(status).unwrap()), ["0"]);
+    // If they were disabled before, they stay disabled for the command.
+    let mut command = host.plimsoll(sh("cat /proc/self/status"));
+    // SAFETY: takes integers only, and is safe between fork and exec.
+    unsafe {
+        use std::os::unix::process::CommandExt as _;
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    let finished = host.spawn(command).finish().good();
+    assert_eq!(huge_pages_of(&finished.stdout), ["0"]);
+    host.assert_clean();
+}
+
+#[test]
+fn streams_folder_environment_and_arguments_are_the_commands_own() {
+    let host = Host::new();
+    let script = r#"cat; pwd; env | grep -v -e '^_=' -e '^SHLVL=' | sort; printf '<%s>' "$@"; echo oops >&2"#;
+    let words = [
+        "sh", "-c", script, "sh", "--cap", "", "a b", "\u{e4}\n", "--",
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("input");
+    fs::write(&input, "one\ntwo\0three").unwrap();
+    let outcome = |mut command: Command| {
+        host.confine(&mut command);
+        command
+            .current_dir(folder.path())
+            .env("LC_SOMETHING", "x y")
+            .stdin(File::open(&input).unwrap());
+        host.spawn(command).finish().good()
+    };
+    let mut plain = Command::new(words[0]);
+    plain.args(&words[1..]);
+    let expected = outcome(plain);
+    let knobs = ["run", "--cap", "50%", "--nice", "3", "--"];
+    let found = outcome(host.plimsoll(knobs.into_iter().chain(words)));
+    assert_eq!(found.stdout, expected.stdout);
+    assert_eq!(found.stderr, "oops\n");
+    assert!(found.stdout.starts_with("one\ntwo\0three"));
+    host.assert_clean();
+}
+
+#[test]
+fn signals_are_passed_on_once() {
+    let host = Host::new();
+    let script = "trap 'echo usr1' USR1; trap 'echo usr2' USR2; trap 'echo hup' HUP; \
+                  trap 'echo int' INT; trap 'echo term; exit 3' TERM; echo ready; \
+                  while :; do sleep 0.02; done";
+    let running = host.start(sh(script));
+    wait_until("it is ready", || running.stdout().contains("ready"));
+    for (signal, word) in [
+        (Signal::SIGUSR1, "usr1"),
+        (Signal::SIGUSR2, "usr2"),
+        (Signal::SIGHUP, "hup"),
+        (Signal::SIGINT, "int"),
+    ] {
+        running.send(signal);
+        wait_until(word, || running.stdout().contains(word));
+    }
+    running.send(Signal::SIGTERM);
+    let finished = running.finish();
+    assert_eq!(finished.code(), 3);
+    assert_eq!(finished.stdout, "ready\nusr1\nusr2\nhup\nint\nterm\n");
+    host.assert_clean();
+}
+
+#[test]
+fn a_signal_that_was_ignored_stays_ignored() {
+    let host = Host::new();
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"trap '' HUP; exec "$@""#, "sh"]);
+    command.arg(crate::common::binary());
+    command.args(sh("kill -HUP $$; echo survived"));
+    host.confine(&mut command);
+    let finished = host.spawn(command).finish().good();
+    assert_eq!(finished.stdout, "survived\n");
+}
+
+#[test]
+fn statistics_go_to_standard_error_and_parse_as_json() {
+    let host = Host::new();
+    let words = crate::common::run_load(
+        "--stats --json --quota 50ms/100ms --burst 10ms --cap 40%",
+        "need 100ms",
+    );
+    let finished = host.start(words).finish().good();
+    assert!(!finished.stdout.contains("schema"), "{finished:?}");
+    let stats = finished.stats();
+    assert_eq!(stats["schema"], "plimsoll.run/1");
+    let used = stats["statistics"]["usage_usec"].as_u64().unwrap();
+    assert!(used >= 100_000, "{used}");
+    for limit in ["quota", "cap"] {
+        let periods = stats["statistics"][limit]["nr_periods"].as_u64();
+        assert!(periods.unwrap() >= 1, "{limit}: {stats}");
+    }
+    let plain = host.run(["run", "--stats", "--", "true"]).good();
+    assert!(plain.stderr.contains("cpu time"), "{plain:?}");
+    assert_eq!(plain.stdout, "");
+    host.assert_clean();
+}
+
+#[test]
+fn a_dry_run_prints_the_plan_and_does_nothing() {
+    let host = Host::new();
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("ran");
+    let path = trace.to_str().unwrap();
+    let knobs = "run --dry-run --class batch --headroom 30% --quota 20ms/100ms --cap 25%";
+    let words = knobs.split(' ').chain(["--", "touch", path]);
+    let plan = host.run(words).good();
+    for knob in ["class", "headroom", "quota", "cap", "ENFORCED BY"] {
+        assert!(plan.stdout.contains(knob), "{}", plan.stdout);
+    }
+    let document = host.run(["run", "--dry-run", "--json", "--cap", "25%", "--", "true"]);
+    let item = &document.good().json()["plan"][0];
+    assert_eq!(item["knob"], "cap");
+    assert_eq!(item["value"], "25%");
+    assert!(!trace.exists());
+    host.assert_clean();
+}
+
+#[test]
+fn best_effort_continues_without_unavailable_knobs_and_reports_them() {
+    let host = Host::new();
+    let show = r#"grep -h . /proc/self/cgroup"#;
+    let words = |extra: &[&'static str]| -> Vec<&'static str> {
+        let knobs = [
+            "run",
+            "--name",
+            "best",
+            "--class",
+            "batch",
+            "--cpu-limit",
+            "80%",
+        ];
+        let command = ["--", "sh", "-c", show];
+        knobs
+            .into_iter()
+            .chain(extra.iter().copied())
+            .chain(command)
+            .collect()
+    };
+    let refused = host.run(words(&[]));
+    assert_eq!(refused.code(), 125);
+    let line = refused.one_line();
+    assert!(
+        line.contains("cpu-limit") && line.contains("--best-effort"),
+        "{line}"
+    );
+    host.assert_clean();
+    let done = host.run(words(&["--best-effort"])).good();
+    assert!(
+        done.one_line().contains("cpu-limit 80%: not enforced"),
+        "{done:?}"
+    );
+    assert!(done.stdout.contains("plimsoll-batch/best"), "{done:?}");
+    // A burst above the quota is cut to it.
+    let cut = host
+        .run("run --best-effort --stats --quota 10ms/100ms --burst 50ms -- true".split(' '))
+        .good();
+    assert!(cut.stderr.contains("burst 50ms: not enforced"), "{cut:?}");
+    host.assert_clean();
+}
+
+#[test]
+fn nice_levels_are_set_before_the_command_starts() {
+    let host = Host::new();
+    for nice in ["-5", "0", "7"] {
+        let script = r"read -r line </proc/self/stat; set -- ${line##*) }; echo ${17}";
+        let finished = host
+            .run(["run", "--nice", nice, "--", "sh", "-c", script])
+            .good();
+        assert_eq!(finished.stdout.trim(), nice);
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn the_command_is_in_its_group_from_its_first_instruction() {
+    let host = Host::new();
+    let base = host.base_path();
+    for (knobs, expected) in [
+        ("--name g", "plimsoll/g"),
+        ("--name g --cap 50%", "plimsoll/g"),
+        (
+            "--name g --quota 50ms/100ms --cap 30%",
+            "plimsoll/g/quota/cap",
+        ),
+        ("--name g --class batch --headroom 30%", "plimsoll-batch/g"),
+        ("--name g --soft-cap 50%", "plimsoll-soft-g"),
+    ] {
+        let words = format!("run {knobs} -- cat /proc/self/cgroup");
+        let finished = host.run(words.split(' ')).good();
+        let places: Vec<&str> = finished
+            .stdout
+            .lines()
+            .filter(|line| line.ends_with(&format!("{base}/{expected}")))
+            .collect();
+        let hierarchies = host.base().folders().len();
+        assert_eq!(places.len(), hierarchies, "{knobs}: {}", finished.stdout);
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn name_is_in_use_while_its_group_lives() {
+    let host = Host::new();
+    let first = host.start(["run", "--name", "mine", "--", "sleep", "600"]);
+    // On v1 it joins one hierarchy after the other.
+    wait_until("it is in all folders", || {
+        let folders = host.normal("mine").folders();
+        let procs = folders.iter().map(|folder| folder.join("cgroup.procs"));
+        let mut members = procs.map(|file| fs::read_to_string(file).unwrap_or_default());
+        members.all(|members| !members.is_empty())
+    });
+    // It is also journaled.
+    host.show("mine");
+    let before = host.snapshot();
+    let second = host.run(["run", "--name", "mine", "--", "true"]);
+    assert_eq!(second.code(), 125);
+    let line = second.one_line();
+    assert!(line.contains("`mine`") && line.contains("--name"), "{line}");
+    host.assert_as(&before);
+    first.stop();
+    assert_eq!(host.run(["run", "--name", "mine", "--", "true"]).code(), 0);
+    host.assert_clean();
+}
+
+#[test]
+fn tasks_of_a_capped_group_are_shown_with_their_usage_rates() {
+    let host = Host::new();
+    let script = "sleep 600 & trap \"kill $!; exit\" TERM; while :; do :; done";
+    let words = "run --name capped --soft-cap 0% --cap 90% -- sh -c";
+    let mut words: Vec<&str> = words.split(' ').collect();
+    words.push(script);
+    let capped = host.start(words);
+    let group = host.soft("capped");
+    wait_until_busy(&group);
+    let show = ["show", "capped", "--tasks", "--json"];
+    let statistics = host.run(show).good().json()["group"]["statistics"].clone();
+    let rates = &statistics["task_rates"];
+    assert_eq!(rates["nr_tasks"], 2, "{statistics}");
+    let [busy, idle] = &rates["tasks"].as_array().unwrap()[..] else {
+        panic!("{rates}")
+    };
+    assert_eq!(
+        (busy["command"].as_str(), idle["command"].as_str()),
+        (Some("sh"), Some("sleep"))
+    );
+    let ppm = |task: &serde_json::Value| task["rate_ppm"].as_u64().unwrap();
+    // A sleeper has used about a millisecond in its life.
+    assert!(ppm(idle) < ppm(busy), "{rates}");
+    assert_eq!(busy["background"], true, "{rates}");
+    let text = host.run(["show", "capped", "--tasks"]).good();
+    let line = text.stdout.lines().find(|line| line.starts_with("TASK"));
+    assert_eq!(
+        line.unwrap().split_whitespace().collect::<Vec<_>>(),
+        ["TASK", "COMMAND", "RATE", "TIER"]
+    );
+    let _free = host.start(["run", "--name", "free", "--", "sleep", "600"]);
+    wait_until("it is there", || host.run(["show", "free"]).code() == 0);
+    let refused = host.run(["show", "free", "--tasks"]);
+    assert_eq!(refused.code(), 125);
+    assert!(
+        refused.one_line().contains("cap or soft-cap"),
+        "{}",
+        refused.one_line()
+    );
+    capped.stop();
+}

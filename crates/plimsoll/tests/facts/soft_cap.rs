@@ -1,0 +1,110 @@
+//! Soft caps: the idle mark of a group above its cap. The lab measures the shares.
+
+use crate::common::{Host, knob, on_one_cpu, wait_until, wait_until_busy};
+
+#[test]
+fn with_a_soft_cap_of_0_a_group_is_always_in_the_background() {
+    let mut host = Host::new();
+    let rival = host.group("rival");
+    let group = host.soft("last");
+    let (_rival, _last) = on_one_cpu(|| {
+        (
+            host.start_load_in(&rival, "burn --threads 1 --duration 600s"),
+            host.start_load(
+                "--name last --soft-cap 0%",
+                "burn --threads 1 --duration 600s",
+            ),
+        )
+    });
+    wait_until_busy(&rival);
+    wait_until("it is in the background", || {
+        knob(&group, "cpu.idle") == "1"
+    });
+    let switches = || host.show("last")["statistics"]["soft_cap"]["nr_switches"].clone();
+    let (before, used) = (switches(), rival.usage_ns().unwrap());
+    wait_until("others have run on", || {
+        assert_eq!(knob(&group, "cpu.idle"), "1");
+        rival.usage_ns().unwrap() > used + 200_000_000
+    });
+    assert_eq!(switches(), before);
+}
+
+#[test]
+fn under_its_soft_cap_a_group_is_normal_all_the_time() {
+    let host = Host::new();
+    let group = host.soft("modest");
+    let modest = host.start_load(
+        // One thread cannot use more than one CPU.
+        "--name modest --soft-cap 200% --weight 50",
+        "burn --threads 1 --duration 600s",
+    );
+    wait_until_busy(&group);
+    wait_until("it has run", || {
+        assert_eq!(knob(&group, "cpu.idle"), "0");
+        group.usage_ns().is_ok_and(|ns| ns > 200_000_000)
+    });
+    assert_eq!(group.read_weight().unwrap(), 50);
+    let state = &host.show("modest")["statistics"]["soft_cap"];
+    assert_eq!(state["background"], false, "{state}");
+    assert_eq!(state["nr_switches"], 0, "{state}");
+    modest.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn a_batch_group_with_a_soft_cap_is_below_normal_work() {
+    let host = Host::new();
+    let group = host.batch("both");
+    let load = host.start_load(
+        "--name both --class batch --soft-cap 20% --weight 50",
+        "steady --percent 5 --duration 600s",
+    );
+    wait_until_busy(&group);
+    let parent = group.parent().unwrap();
+    assert_eq!(knob(&parent, "cpu.idle"), "1");
+    assert_eq!(group.read_weight().unwrap(), 50);
+    load.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn an_external_idle_mark_is_overwritten_by_the_next_change_of_the_group() {
+    let host = Host::new();
+    let group = host.soft("last");
+    let load = host.start_load(
+        "--name last --soft-cap 0% --quota 90ms/100ms",
+        "burn --threads 1 --duration 600s",
+    );
+    wait_until("it is in the background", || {
+        knob(&group, "cpu.idle") == "1"
+    });
+    group.write_idle(false).unwrap();
+    host.run(["set", "last", "--quota", "80ms/100ms"]).good();
+    assert_eq!(knob(&group, "cpu.idle"), "1");
+    load.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn the_usage_rate_follows_the_half_life_and_a_change_of_it() {
+    let host = Host::new();
+    let group = host.soft("slow");
+    let slow = host.start_load(
+        "--name slow --soft-cap 5% --half-life 60s",
+        "burn --threads 1 --duration 600s",
+    );
+    wait_until_busy(&group);
+    let statistics = host.show("slow")["statistics"].clone();
+    // Usage of t half-lives ago counts 2^-t, so the rate is at most the usage times ln 2 / 60 s.
+    let most_ppm = statistics["usage_usec"].as_u64().unwrap() * 693_148 / 60_000_000 + 1;
+    let rate_ppm = statistics["soft_cap"]["rate_ppm"].as_u64().unwrap();
+    assert!((1..=most_ppm).contains(&rate_ppm), "{statistics}");
+    assert_eq!(statistics["soft_cap"]["background"], false, "{statistics}");
+    host.run(["set", "slow", "--half-life", "50ms"]).good();
+    wait_until("it is in the background", || {
+        knob(&group, "cpu.idle") == "1"
+    });
+    assert_eq!(host.show("slow")["knobs"]["half-life"], "50ms");
+    slow.stop();
+    host.assert_clean();
+}

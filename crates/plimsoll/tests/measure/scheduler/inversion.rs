@@ -1,0 +1,75 @@
+//! Priority inversion: a batch task holds a lock that a fair task waits for, and fair work fills
+//! every CPU.
+//!
+//! The holder gets a turn of 100 us of the ext server on each CPU every 20 ms, and its section ends
+//! after as many turns as it needs.
+
+use std::fs;
+
+use crate::clock::{ended, sleep_ms};
+use crate::common::{Running, nr_cpus, wait_until};
+use crate::figure::{ANY, SPEC_2};
+use crate::scheduler_rig::{all_cpus, binary_word, rig};
+
+/// Bound of a wait, as aimed at by SPEC 2.
+const BOUND_MS: f64 = 20.0;
+
+/// Measures the waits of a fair task that takes a lock every 10 ms. `sections`: what a batch task
+/// does with it again and again; `beside`: batch burners that share the server's slices with it.
+fn wait_for_a_lock(title: &str, sections: &str, beside: usize, how: &str) {
+    let rig = rig();
+    let (fair, waiter) = (rig.group("fair"), rig.group("waiter"));
+    let lock = rig.host.runtime().join("inversion");
+    let path = lock.display();
+    let hold = format!(r#"exec "$0" load hold {path} {sections} --duration 80000s"#);
+    let script = if beside > 0 {
+        format!(r#""$0" load burn --threads {beside} --duration 80000s & {hold}"#)
+    } else {
+        hold
+    };
+    let holder = rig.batch("holder", "", &["sh", "-c", &script, &binary_word()]);
+    wait_until("the lock is used", || {
+        fs::metadata(&lock).is_ok_and(|file| file.len() > 0)
+    });
+    sleep_ms(500);
+    // Bound to CPUs, so that no CPU is without one while the fair class balances them.
+    let rivals = (0..nr_cpus()).map(|cpu| rig.fair_burners(&fair, 1 << cpu, 1));
+    let rivals: Vec<Running> = rivals.collect();
+    sleep_ms(500);
+    let load = format!("wait {path} {how} --every 10ms --duration 4s --json");
+    let report = ended(rig.fair_load(&waiter, all_cpus(), &load)).json();
+    let contended = report["contended"].as_f64().unwrap();
+    let what = format!("times that it was held: a lock {title}");
+    SPEC_2.figure(&what, contended, "", 1.0..=ANY);
+    let longest = report["wait"]["max_us"].as_f64().unwrap() / 1000.0;
+    let what = format!("longest wait for a lock {title}");
+    SPEC_2.figure(&what, longest, "ms", 0.0..=BOUND_MS);
+    rig.assert_never_ejected();
+    rivals.into_iter().for_each(Running::kill_hard);
+    rig.end("holder", holder);
+    let _ = fs::remove_file(&lock);
+    rig.assert_nothing_left();
+}
+
+/// A section takes three turns of the ext server, of 100 us each. Sections and turns have no common
+/// measure, so that a turn ends in every part of a section.
+#[test]
+fn wait_for_a_futex_of_a_batch_task() {
+    let title = "that a batch task holds for 250 us of CPU";
+    wait_for_a_lock(title, "--section 250us --pause 37us", 0, "");
+}
+
+/// Five tasks share the slices of all CPUs.
+#[test]
+fn wait_for_a_futex_of_a_batch_task_that_shares_server_slices() {
+    let title = "that one of five batch tasks holds for 100 us of CPU";
+    wait_for_a_lock(title, "--section 100us --pause 37us", 4, "");
+}
+
+/// The critical section is a write of 1 MiB. The kernel records the holder of that lock, so it is
+/// boosted at once.
+#[test]
+fn wait_for_a_lock_of_a_file_of_a_batch_task() {
+    let title = "of a file that a batch task holds for a write of 1 MiB";
+    wait_for_a_lock(title, "--write-mib 1", 0, "--write");
+}

@@ -1,0 +1,109 @@
+//! The daemon that loads the BPF scheduler, and loads it again.
+
+use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_engine::enforcer::EnforcerKind;
+
+use crate::common::{tasks_below, wait_until};
+use crate::daemon_rig::{Daemon, is_idle, of_cgroup, quota_us, rule, shown};
+use crate::rig::{EagerHugePages, Rig, are_fair, rig, state, throw_out};
+
+/// A group of the file for one cgroup.
+fn file_group(name: &str, group: &CpuGroup, knobs: &str) -> String {
+    rule(name, &of_cgroup(&shown(group)), knobs)
+}
+
+/// A batch group of the file for all cgroups of the base that are called so.
+pub fn jobs(rig: &Rig, knobs: &str) -> String {
+    let pattern = format!("{}/job-*", rig.host.base_path());
+    rule("jobs", &of_cgroup(&pattern), &with_class(knobs))
+}
+
+pub fn with_class(knobs: &str) -> String {
+    let comma = if knobs.is_empty() { "" } else { ", " };
+    format!("class = \"batch\"{comma}{knobs}")
+}
+
+const QUOTA: &str = "quota = \"30ms/100ms\"";
+
+#[test]
+fn ejected_scheduler_is_loaded_again_with_all_groups() {
+    let rig = rig();
+    let [main, one, two] = ["main", "job-1", "job-2"].map(|name| rig.group(name));
+    let loads = [rig.fair_burners(&one, 1, 1), rig.fair_burners(&two, 2, 1)];
+    let headroom = file_group("main", &main, "headroom = \"10%\"");
+    let daemon = Daemon::start(rig.host, &(headroom + &jobs(&rig, QUOTA)));
+    for group in [&one, &two] {
+        rig.wait_until_scheduled(group);
+    }
+    throw_out();
+    rig.wait_until_reloaded(1);
+    daemon.wait_for_log("thrown out");
+    wait_until("all are its again", || rig.nr_slots() == 2);
+    for group in [&one, &two] {
+        rig.wait_until_scheduled(group);
+        rig.assert_quota(&shown(group), 30_000, 100_000);
+    }
+    let state = daemon.state();
+    assert_eq!(state.headroom.unwrap().headroom_ppm, 100_000);
+    assert!(state.scheduler.unwrap().last_exit.is_some());
+    assert!(state.groups.iter().all(|group| group.problem.is_none()));
+    daemon.stop();
+    loads.into_iter().for_each(|load| load.kill_hard());
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn a_reload_goes_to_the_stock_kernel_and_back() {
+    let rig = rig();
+    let job = rig.group("job-1");
+    let load = rig.fair_burners(&job, 1, 1);
+    let text_of = |enforcer: &str| format!("enforcer = \"{enforcer}\"\n{}", jobs(&rig, QUOTA));
+    let daemon = Daemon::start(rig.host, &text_of("auto"));
+    rig.wait_until_scheduled(&job);
+    assert_eq!(quota_us(&job), -1);
+    daemon.reload_with(&text_of("cgroup"));
+    assert_eq!(daemon.state().daemon.enforcer, EnforcerKind::Cgroup);
+    assert!(are_fair(&tasks_below(&job)) && is_idle(&job));
+    assert_eq!(quota_us(&job), 30_000);
+    assert_eq!(state(), "disabled");
+    daemon.reload_with(&text_of("sched-ext"));
+    assert_eq!(daemon.state().daemon.enforcer, EnforcerKind::SchedExt);
+    rig.wait_until_scheduled(&job);
+    assert_eq!(quota_us(&job), -1);
+    rig.assert_quota(&shown(&job), 30_000, 100_000);
+    daemon.stop();
+    assert!(are_fair(&tasks_below(&job)) && !is_idle(&job));
+    load.kill_hard();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn mode_all_schedules_normal_groups_until_the_mode_changes() {
+    let rig = rig();
+    let _eager = EagerHugePages::start();
+    let (job, web) = (rig.group("job-1"), rig.group("web"));
+    let loads = [rig.fair_burners(&job, 1, 1), rig.fair_burners(&web, 2, 1)];
+    let text_of = |mode: &str, web_knobs: &str| {
+        let web = file_group("web", &web, web_knobs);
+        format!("mode = \"{mode}\"\n{}{web}", jobs(&rig, QUOTA))
+    };
+    let burst = "quota = \"20ms/100ms\", burst = \"100ms\"";
+    let daemon = Daemon::start(rig.host, &text_of("all", burst));
+    assert_eq!(rig.scheduler().mode, "all");
+    // Every task is the scheduler's, whatever its policy.
+    for (group, quota) in [(&job, 30_000), (&web, 20_000)] {
+        rig.assert_quota(&shown(group), quota, 100_000);
+        assert_eq!(quota_us(group), -1);
+    }
+    daemon.reload_with(&text_of("partial", "quota = \"20ms/100ms\""));
+    assert_eq!(rig.scheduler().mode, "partial");
+    // The mode of an ended enforcer does not affect the next.
+    let log = daemon.log();
+    assert!(!log.contains("is loaded in mode"), "{log}");
+    rig.wait_until_scheduled(&job);
+    assert!(are_fair(&tasks_below(&web)));
+    assert_eq!(quota_us(&web), 20_000);
+    daemon.stop();
+    loads.into_iter().for_each(|load| load.kill_hard());
+    rig.assert_nothing_left();
+}

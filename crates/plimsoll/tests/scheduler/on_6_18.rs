@@ -1,0 +1,44 @@
+//! What differs on the oldest kernel with sched_ext that is supported, 6.18: it has no ext server.
+//! Newer ones have to pass the same tests.
+
+use crate::common::nr_cpus;
+use crate::rig::{all_cpus, burners, has_ext_server, rig};
+
+#[test]
+fn commands_that_end_at_the_same_time_leave_nothing_each_time() {
+    let rig = rig();
+    for _ in 0..2 {
+        let first = rig.batch_sleeper("first");
+        let second = rig.batch_burners("second", "--quota 20ms/100ms", 1, 1);
+        rig.assert_quota("second", 20_000, 100_000);
+        rig.assert_never_ejected();
+        for command in [&first, &second] {
+            command.send(nix::sys::signal::Signal::SIGTERM);
+        }
+        for command in [first, second] {
+            command.finish();
+        }
+        rig.assert_nothing_left();
+    }
+}
+
+#[test]
+fn the_next_owner_runs_tasks_behind_normal_work_that_never_sleeps() {
+    let rig = rig();
+    let fair = rig.group("fair");
+    let work = rig.batch_burners("work", "", all_cpus(), nr_cpus());
+    rig.host.kill_owner();
+    rig.batch_sleeper("other").stop();
+    let tids = burners(&rig.host.batch("work"));
+    let rivals = rig.fair_burners(&fair, all_cpus(), 2 * nr_cpus());
+    // The first time may be the end of a slice that began before the rivals came.
+    for _ in 0..2 {
+        rig.wait_until_all_run(&tids);
+    }
+    rig.assert_never_ejected();
+    let nr_rescues = rig.scheduler().nr_rescues;
+    assert_eq!(nr_rescues > 0, !has_ext_server(), "{nr_rescues}");
+    rivals.kill_hard();
+    work.stop();
+    rig.assert_nothing_left();
+}

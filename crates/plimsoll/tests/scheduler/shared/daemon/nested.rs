@@ -1,0 +1,73 @@
+//! Nested groups of the daemon, which start and end separately.
+
+use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_engine::tasks;
+
+use super::finish;
+use crate::common::tasks_below;
+use crate::daemon::with_class;
+use crate::daemon_rig::{of_cgroup, rule, shown};
+use crate::rig::are_scheduled;
+use crate::shared::with_daemon;
+
+#[test]
+fn nested_cgroup_belongs_to_a_later_parent_but_not_to_its_successor() {
+    let rig = with_daemon();
+    let outer = rig.group("outer");
+    outer.enable_children().unwrap();
+    let (inner, other) = (rig.group("outer/inner"), rig.group("other"));
+    let loads = [
+        rig.fair_burners(&inner, 1, 1),
+        rig.fair_burners(&other, 2, 1),
+    ];
+    let of = |group: &CpuGroup, percent: u32| {
+        let knobs = with_class(&format!("quota = \"{percent}ms/100ms\""));
+        rule(&format!("of-{percent}"), &of_cgroup(&shown(group)), &knobs)
+    };
+    let slot_of = |group: &CpuGroup| rig.slot(group).unwrap()["slot"].as_u64();
+    let parent_of = |group: &CpuGroup| rig.slot(group).unwrap()["parent"].as_u64();
+    rig.reload(&of(&inner, 20));
+    rig.wait_until_scheduled(&inner);
+    assert_eq!(parent_of(&inner), None);
+    rig.assert_quota(&shown(&inner), 20_000, 100_000);
+    rig.reload(&(of(&inner, 20) + &of(&outer, 10)));
+    assert_eq!(parent_of(&inner), slot_of(&outer));
+    rig.assert_quota(&shown(&outer), 10_000, 100_000);
+    // The other cgroup takes the place of the group that has ended.
+    rig.reload(&of(&inner, 20));
+    assert!(are_scheduled(&tasks_below(&inner)), "no gap is left");
+    rig.reload(&(of(&inner, 20) + &of(&other, 15)));
+    rig.wait_until_scheduled(&other);
+    assert_eq!(parent_of(&inner), None);
+    rig.assert_quota(&shown(&inner), 20_000, 100_000);
+    rig.assert_quota(&shown(&other), 15_000, 100_000);
+    assert_eq!(rig.nr_slots(), 2);
+    rig.reload("");
+    loads.into_iter().for_each(|load| load.kill_hard());
+    finish(&rig);
+}
+
+#[test]
+fn task_of_a_nested_group_keeps_its_policy_when_either_group_ends() {
+    let rig = with_daemon();
+    let outer = rig.group("outer");
+    outer.enable_children().unwrap();
+    let inner = rig.group("outer/inner");
+    let sleeper = rig.host.start_in(&inner, ["sleep", "100000"]);
+    tasks::set_policy(sleeper.pid(), libc::SCHED_BATCH).unwrap();
+    let of = |group: &CpuGroup| {
+        let name = format!("of{}", shown(group).replace('/', "-"));
+        rule(&name, &of_cgroup(&shown(group)), &with_class(""))
+    };
+    for stays in [&inner, &outer] {
+        rig.reload(&(of(&inner) + &of(&outer)));
+        rig.wait_until_scheduled(&inner);
+        rig.reload(&of(stays));
+        rig.wait_until_scheduled(&inner);
+        rig.reload("");
+        let policy = tasks::policy_number(sleeper.pid());
+        assert_eq!(policy, Some(libc::SCHED_BATCH), "{}", shown(stays));
+    }
+    sleeper.kill_hard();
+    finish(&rig);
+}

@@ -1,0 +1,150 @@
+//! The scheduler and its groups outlive commands that end or are killed, and the owner.
+
+use crate::common::{Running, tasks_below, wait_until};
+use crate::daemon_rig::kill_all;
+use crate::rig::{Rig, are_fair, are_scheduled, wait_for_threads};
+use crate::shared::with_command;
+
+/// It has a CPU of its own, so without limits it would not be throttled.
+const QUOTA: &str = "--quota 20ms/100ms";
+
+/// A sleeping group that is to end, and one that is to go on.
+fn two_groups(rig: &Rig) -> (Running, Running) {
+    let first = rig.batch_sleeper("first");
+    let second = rig.batch_burners("second", QUOTA, 1, 1);
+    (first, second)
+}
+
+/// The scheduler with the second group.
+#[derive(Debug)]
+struct Seen {
+    owner: i32,
+    groups_id: u64,
+    nr_periods: u64,
+    log: String,
+}
+
+fn look(rig: &Rig) -> Seen {
+    Seen {
+        owner: rig.host.owner_pid(),
+        groups_id: rig.groups_id(),
+        nr_periods: rig.quota("second").nr_periods,
+        log: rig.owner_log(),
+    }
+}
+
+/// Panics unless the second group has gone on in the same scheduler, still limited: its counters
+/// would start anew in another.
+fn expect_same_scheduler(rig: &Rig, before: &Seen) {
+    rig.assert_quota("second", 20_000, 100_000);
+    let after = look(rig);
+    assert_eq!(after.groups_id, before.groups_id);
+    assert!(after.nr_periods >= before.nr_periods + 2);
+    rig.assert_never_ejected();
+    assert_eq!(i64::from(rig.scheduler().owner_pid), i64::from(after.owner));
+    // The group was not affected, so it reports nothing.
+    let new = after.log.strip_prefix(&before.log).unwrap_or(&after.log);
+    assert!(!new.contains("scheduler"), "{new}");
+}
+
+/// Kills the owner, and starts a command, which starts the next one.
+fn next_owner(rig: &Rig) {
+    let before = rig.host.owner_pid();
+    rig.host.kill_owner();
+    rig.batch_sleeper("third").stop();
+    assert_ne!(rig.host.owner_pid(), before);
+}
+
+#[test]
+fn scheduler_continues_when_a_group_ends() {
+    let rig = with_command();
+    let (first, second) = two_groups(&rig);
+    let before = look(&rig);
+    rig.end("first", first);
+    expect_same_scheduler(&rig, &before);
+    second.stop();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn groups_of_killed_commands_stay_scheduled_until_their_processes_end() {
+    let rig = with_command();
+    let (first, second) = two_groups(&rig);
+    let (one, two) = (rig.host.batch("first"), rig.host.batch("second"));
+    let before = look(&rig);
+    first.kill_hard();
+    second.kill_hard();
+    expect_same_scheduler(&rig, &before);
+    assert_eq!(rig.host.owner_pid(), before.owner);
+    let left = one.all_processes().unwrap();
+    assert!(left.len() == 1 && are_scheduled(&left));
+    // A living owner keeps its groups.
+    let restored = rig.host.run(["restore", "--json"]).good().json();
+    assert_eq!(restored["undone"], serde_json::json!([]));
+    assert!(are_scheduled(&left));
+    kill_all(&left);
+    kill_all(&two.all_processes().unwrap());
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn scheduler_of_a_killed_owner_continues_under_the_next() {
+    let rig = with_command();
+    let (first, second) = two_groups(&rig);
+    let before = look(&rig);
+    next_owner(&rig);
+    expect_same_scheduler(&rig, &before);
+    first.stop();
+    second.stop();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn next_owner_has_the_groups_of_killed_commands_with_processes_and_mode() {
+    let rig = with_command();
+    let (first, second) = two_groups(&rig);
+    let groups = ["first", "second"].map(|name| rig.host.batch(name));
+    let members = || {
+        let mut all: Vec<i32> = groups.iter().flat_map(tasks_below).collect();
+        all.sort_unstable();
+        all
+    };
+    let before = members();
+    rig.host.kill_owner();
+    first.kill_hard();
+    second.kill_hard();
+    // It does not reload for a command with another mode.
+    let words = ["run", "--class", "batch", "--mode", "all", "--", "true"];
+    let refused = rig.host.run(words);
+    assert_eq!(refused.code(), 125, "{refused:?}");
+    assert!(refused.one_line().contains("partial"), "{refused:?}");
+    assert_eq!(members(), before);
+    wait_until("its tasks are scheduled", || are_scheduled(&before));
+    rig.assert_quota("second", 20_000, 100_000);
+    rig.assert_never_ejected();
+    assert_eq!(rig.scheduler().mode, "partial");
+    kill_all(&before);
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn next_owner_follows_new_and_leaving_tasks() {
+    let rig = with_command();
+    let elsewhere = rig.group("elsewhere");
+    let (first, second) = two_groups(&rig);
+    next_owner(&rig);
+    let group = rig.host.batch("second");
+    let guest = rig.fair_load(&elsewhere, 1, "burn --threads 2 --duration 80000s");
+    let tids = wait_for_threads(guest.pid(), 3);
+    for _ in 0..2 {
+        group.add_process(guest.pid()).unwrap();
+        wait_until("it is scheduled", || are_scheduled(&tids));
+        elsewhere.add_process(guest.pid()).unwrap();
+        // The owner learns it only by the scheduler's events.
+        wait_until("it is fair again", || are_fair(&tids));
+    }
+    guest.kill_hard();
+    first.stop();
+    second.stop();
+    rig.assert_nothing_left();
+}

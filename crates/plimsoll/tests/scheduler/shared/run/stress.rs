@@ -1,0 +1,106 @@
+//! Cgroups, CPUs and processes that come and go: no stalls, no leaks.
+
+use std::fs;
+use std::path::PathBuf;
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
+use crate::common::{nr_cpus, wait_until};
+use crate::rig::{all_cpus, are_scheduled, burners, wait_for_threads};
+use crate::shared::with_command;
+
+#[test]
+fn a_hundred_cgroups_with_a_process_come_and_go_below_a_group() {
+    let rig = with_command();
+    let work = rig.batch_burners("work", "--quota 20ms/100ms", all_cpus(), nr_cpus());
+    let group = rig.host.batch("work");
+    let nomad = rig.fair_load(&group, all_cpus(), "burn --threads 2 --duration 80000s");
+    let tids = wait_for_threads(nomad.pid(), 3);
+    for number in 0..100 {
+        let child = group.child(format!("c{number}"));
+        child.create().unwrap();
+        child.add_process(nomad.pid()).unwrap();
+        group.add_process(nomad.pid()).unwrap();
+        for folder in child.folders() {
+            fs::remove_dir(folder).unwrap();
+        }
+    }
+    rig.assert_never_ejected();
+    assert!(are_scheduled(&tids));
+    rig.wait_until_all_run(&burners(&group));
+    rig.assert_quota("work", 20_000, 100_000);
+    nomad.kill_hard();
+    work.stop();
+    rig.assert_nothing_left();
+}
+
+fn online_file(cpu: usize) -> PathBuf {
+    PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}/online"))
+}
+
+/// Brings a CPU back online in any case.
+struct Offline(usize);
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        let _ = fs::write(online_file(self.0), "1");
+    }
+}
+
+fn bind(tid: i32, cpus: impl IntoIterator<Item = usize>) {
+    let mut set = CpuSet::new();
+    cpus.into_iter().for_each(|cpu| set.set(cpu).unwrap());
+    sched_setaffinity(Pid::from_raw(tid), &set).unwrap();
+}
+
+#[test]
+fn tasks_run_while_cpus_come_and_go_and_affinities_change() {
+    let rig = with_command();
+    let cpus = nr_cpus();
+    assert!(cpus >= 2, "this takes two CPUs");
+    let work = rig.batch_burners("work", "--cpu-limit 80%", all_cpus(), 2 * cpus);
+    let tids = burners(&rig.host.batch("work"));
+    for round in 0..2 {
+        for (index, tid) in tids.iter().enumerate() {
+            bind(*tid, [0, 1].map(|more| (index + round + more) % cpus));
+        }
+        let cpu = 1 + round % (cpus - 1);
+        let offline = Offline(cpu);
+        fs::write(online_file(cpu), "0").unwrap();
+        rig.wait_until_all_run(&tids);
+        drop(offline);
+        rig.wait_until_all_run(&tids);
+    }
+    wait_until("all CPUs are back", || nr_cpus() == cpus);
+    tids.iter().for_each(|tid| bind(*tid, 0..cpus));
+    rig.wait_until_all_run(&tids);
+    assert!(are_scheduled(&tids));
+    rig.assert_never_ejected();
+    work.stop();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn processes_come_and_go_under_every_knob() {
+    let rig = with_command();
+    let knobs = [
+        "",
+        "--quota 50ms/20ms --burst 20ms",
+        "--cap 80%",
+        "--cap 50% --per-task",
+        "--soft-cap 10%",
+        "--headroom 20% --cpu-limit 90%",
+    ];
+    let load = "storm --processes 40 --parallel 8 --cpu-each 1ms";
+    let storms: Vec<_> = (0..)
+        .zip(knobs)
+        .map(|(number, knobs)| rig.batch_load(&format!("storm{number}"), knobs, all_cpus(), load))
+        .collect();
+    for storm in storms {
+        let finished = storm.finish().good();
+        assert!(!finished.stderr.contains("thrown out"), "{finished:?}");
+    }
+    rig.assert_never_ejected();
+    rig.assert_nothing_left();
+}

@@ -1,0 +1,424 @@
+//! Two thousand periods of a quota, charge by charge, from `plimsoll debug --trace`.
+
+use std::collections::BTreeMap;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::Deserialize;
+
+use crate::common::{Running, threads_of, wait_for, wait_until};
+use crate::rig::{Rig, all_cpus};
+use crate::shared::with_command;
+
+const PERIODS: u64 = 2_000;
+/// A slice ends at a tick at the latest (SPEC 1).
+const TICK_NS: u64 = 4_000_000;
+
+/// The group at the begin or the end.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct State {
+    sequence: u64,
+    nr_cpus: u64,
+    quota_ns: u64,
+    period_ns: u64,
+    slice_ns: u64,
+    pool_ns: u64,
+    boundary_ns: u64,
+    period_usage_ns: u64,
+    nr_throttled_cpus: u64,
+    nr_periods: u64,
+    nr_throttled: u64,
+    throttled_ns: u64,
+    nr_bursts: u64,
+    exceeded_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Change {
+    sequence: u64,
+    when_ns: u64,
+    cpu: u64,
+    ran_ns: u64,
+    local_ns: i64,
+    pool_ns: u64,
+    boundary_ns: u64,
+    refilled: u64,
+    throttled: bool,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+enum Line {
+    Begin(State),
+    Charged(Change),
+    Refilled(Change),
+    Served(Change),
+    End(State),
+}
+
+impl Line {
+    fn change(&self) -> Option<&Change> {
+        match self {
+            Self::Charged(change) | Self::Refilled(change) | Self::Served(change) => Some(change),
+            Self::Begin(_) | Self::End(_) => None,
+        }
+    }
+}
+
+/// A whole trace, its changes in their order.
+struct Trace {
+    begin: State,
+    changes: Vec<Line>,
+    end: State,
+}
+
+impl Trace {
+    fn parse(text: &str) -> Self {
+        let lines = text.lines().map(|line| {
+            let parsed: Line = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+            parsed
+        });
+        let mut lines: Vec<Line> = lines.collect();
+        let (Some(Line::End(end)), Line::Begin(begin)) = (lines.pop(), lines.remove(0)) else {
+            panic!("begin or end is missing");
+        };
+        let number = |line: &Line| line.change().map_or(0, |change| change.sequence);
+        lines.sort_by_key(number);
+        let expected = begin.sequence + 1..=end.sequence;
+        assert!(
+            lines.iter().map(number).eq(expected.clone()),
+            "lines were lost: {} of {expected:?}",
+            lines.len()
+        );
+        Self {
+            begin,
+            changes: lines,
+            end,
+        }
+    }
+
+    fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.changes.iter().filter_map(Line::change)
+    }
+
+    fn ran_ns(&self) -> u64 {
+        self.changes().map(|change| change.ran_ns).sum()
+    }
+
+    fn refills(&self) -> u64 {
+        self.changes().map(|change| change.refilled).sum()
+    }
+
+    /// Overruns of the CPUs' remaining time, in ns, the smallest first.
+    fn overruns(&self) -> Vec<u64> {
+        let runs = self.changes().filter(|change| change.ran_ns > 0);
+        let mut over: Vec<u64> = runs
+            .map(|run| {
+                run.ran_ns
+                    .saturating_sub(run.local_ns.max(0).unsigned_abs())
+            })
+            .collect();
+        over.sort_unstable();
+        over
+    }
+
+    /// Largest excess of a window's usage over its initial pool and refills, over all windows that
+    /// begin and end with any change.
+    fn worst_excess_ns(&self) -> i64 {
+        let quota_ns = self.begin.quota_ns.cast_signed();
+        // Usage less refills since the begin, and the pool, after each change.
+        let mut points = vec![(0, self.begin.pool_ns.cast_signed())];
+        let mut sum = 0;
+        for change in self.changes() {
+            sum += change.ran_ns.cast_signed() - change.refilled.cast_signed() * quota_ns;
+            points.push((sum, change.pool_ns.cast_signed()));
+        }
+        let (mut highest, mut worst) = (i64::MIN, i64::MIN);
+        for (sum, pool) in points.into_iter().rev() {
+            highest = highest.max(sum);
+            worst = worst.max(highest - sum - pool);
+        }
+        worst
+    }
+}
+
+/// The counters, worked out anew.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Counters {
+    nr_periods: u64,
+    nr_throttled: u64,
+    throttled_ns: u64,
+    nr_bursts: u64,
+    exceeded_ns: u64,
+}
+
+impl Counters {
+    fn of(state: &State) -> Self {
+        Self {
+            nr_periods: state.nr_periods,
+            nr_throttled: state.nr_throttled,
+            throttled_ns: state.throttled_ns,
+            nr_bursts: state.nr_bursts,
+            exceeded_ns: state.exceeded_ns,
+        }
+    }
+
+    /// A period has ended, and `more` unobserved ones after it.
+    fn close(&mut self, usage_ns: u64, quota_ns: u64, more: u64, is_throttled: bool) {
+        if is_throttled {
+            self.nr_periods += 1 + more;
+            self.nr_throttled += 1 + more;
+        } else if usage_ns > 0 {
+            self.nr_periods += 1;
+        }
+        if usage_ns > quota_ns {
+            self.nr_bursts += 1;
+            self.exceeded_ns += usage_ns - quota_ns;
+        }
+    }
+
+    /// Final counters, derived from the trace.
+    fn by(trace: &Trace) -> Self {
+        let mut counters = Self::of(&trace.begin);
+        let (quota_ns, period_ns) = (trace.begin.quota_ns, trace.begin.period_ns);
+        let mut usage_ns = trace.begin.period_usage_ns;
+        let mut boundary_ns = trace.begin.boundary_ns;
+        let mut throttled_since = BTreeMap::new();
+        for line in &trace.changes {
+            let Some(change) = line.change() else {
+                continue;
+            };
+            let mut ran_ns = change.ran_ns;
+            if change.refilled > 0 {
+                let first_ns = boundary_ns + period_ns;
+                boundary_ns += change.refilled * period_ns;
+                assert_eq!(boundary_ns, change.boundary_ns, "{change:?}");
+                // Time before the boundary belongs to the ended period.
+                let behind_ns = ran_ns.min(change.when_ns.saturating_sub(first_ns));
+                usage_ns += ran_ns - behind_ns;
+                let is_throttled = !throttled_since.is_empty();
+                counters.close(usage_ns, quota_ns, change.refilled - 1, is_throttled);
+                (usage_ns, ran_ns) = (0, behind_ns);
+            }
+            usage_ns += ran_ns;
+            match line {
+                Line::Charged(change) if change.throttled => {
+                    throttled_since.entry(change.cpu).or_insert(change.when_ns);
+                }
+                Line::Served(change) => {
+                    let since_ns = throttled_since.remove(&change.cpu).unwrap();
+                    // Two CPUs may read the clock in one order and take the lock in the other.
+                    counters.throttled_ns += change.when_ns.saturating_sub(since_ns);
+                }
+                _ => (),
+            }
+        }
+        counters
+    }
+
+    /// As `show` has them.
+    fn shown(rig: &Rig) -> Self {
+        let quota = rig.quota("work");
+        Self {
+            nr_periods: quota.nr_periods,
+            nr_throttled: quota.nr_throttled,
+            throttled_ns: quota.throttled_usec,
+            nr_bursts: quota.nr_bursts,
+            exceeded_ns: quota.burst_usec,
+        }
+    }
+
+    fn in_usec(self) -> Self {
+        Self {
+            throttled_ns: self.throttled_ns / 1000,
+            exceeded_ns: self.exceeded_ns / 1000,
+            ..self
+        }
+    }
+}
+
+fn start_trace(rig: &Rig) -> Running {
+    let words = ["debug", "--trace", "work", "--duration", "100000s"];
+    let tracer = rig.host.start(words);
+    wait_until("it is traced", || tracer.stdout().contains('\n'));
+    tracer
+}
+
+/// Periods that have ended in a trace so far.
+fn refills_in(text: &str) -> u64 {
+    let refills = text.split("\"refilled\":").skip(1).map(|rest| {
+        let digits = rest.split(|next: char| !next.is_ascii_digit()).next();
+        digits
+            .and_then(|digits| digits.parse::<u64>().ok())
+            .unwrap_or(0)
+    });
+    refills.sum()
+}
+
+/// Waits until the trace has all periods. The periods that the group has used are fewer than those
+/// that have passed; the trace itself is read rarely, because that takes time from the group.
+fn wait_for_periods(rig: &Rig, tracer: &Running) {
+    let mut counted = 0;
+    let mut look_at = Counters::shown(rig).nr_periods;
+    wait_until("the trace has all periods", || {
+        if Counters::shown(rig).nr_periods >= look_at {
+            counted = refills_in(&tracer.stdout());
+            look_at += PERIODS.saturating_sub(counted).min(PERIODS / 10);
+        }
+        counted >= PERIODS
+    });
+}
+
+/// Returns whether all threads of a process are stopped.
+fn is_stopped(pid: i32) -> bool {
+    threads_of(pid).into_iter().all(|tid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
+        stat.is_ok_and(|stat| stat.contains(") T "))
+    })
+}
+
+fn tell(pids: &[i32], signal: Signal) {
+    for pid in pids {
+        kill(Pid::from_raw(*pid), signal).unwrap();
+    }
+}
+
+/// Stops a group until its counters are constant. A throttled task stops only when it runs again,
+/// and its last period ends later.
+fn stop(rig: &Rig, pids: &[i32]) {
+    tell(pids, Signal::SIGSTOP);
+    let group = rig.host.batch("work");
+    wait_until("all of it has stopped", || {
+        let slot = rig.slot(&group).unwrap();
+        let is_at_rest = ["nr_runnable", "nr_running", "nr_throttled_cpus"]
+            .iter()
+            .all(|name| slot[*name] == 0);
+        is_at_rest && pids.iter().all(|pid| is_stopped(*pid))
+    });
+    let mut before = Counters::shown(rig);
+    let mut equal = 0;
+    wait_until("its counters stand still", || {
+        // Each look at the slots takes longer than a period.
+        rig.slot(&group).unwrap();
+        let now = Counters::shown(rig);
+        equal = if now == before { equal + 1 } else { 0 };
+        before = now;
+        equal == 3
+    });
+}
+
+/// Traces a group that is stopped before and afterwards, so that its counters are constant when
+/// they are read. Also returns its usage by the kernel's count.
+fn record(rig: &Rig) -> (Trace, u64) {
+    let group = rig.host.batch("work");
+    let pids = group.all_processes().unwrap();
+    stop(rig, &pids);
+    let used_ns = group.usage_ns().unwrap();
+    let tracer = start_trace(rig);
+    tell(&pids, Signal::SIGCONT);
+    wait_for_periods(rig, &tracer);
+    stop(rig, &pids);
+    let used_ns = group.usage_ns().unwrap() - used_ns;
+    let traced = tracer.stop();
+    assert_eq!(traced.status.code(), Some(0), "{}", traced.stderr);
+    let trace = Trace::parse(&traced.stdout);
+    let shown = Counters::shown(rig);
+    assert_eq!(shown, Counters::of(&trace.end).in_usec(), "show");
+    tell(&pids, Signal::SIGCONT);
+    (trace, used_ns)
+}
+
+#[test]
+fn no_window_of_2000_periods_exceeds_its_bound_and_counters_match_the_trace() {
+    let rig = with_command();
+    // First less than the quota, in bursts; then more.
+    let load = "steady --percent 18 --grain 10ms --duration 80000s --step-to 70 --step-at 5s";
+    let work = rig.batch_load("work", "--quota 1ms/2ms --burst 2ms", all_cpus(), load);
+    let group = rig.host.batch("work");
+    // The start of the program and its threads is over by then.
+    wait_until("it runs", || {
+        group.usage_ns().is_ok_and(|ns| ns > 200_000_000)
+    });
+    let (trace, used_ns) = record(&rig);
+    let (begin, counted) = (trace.begin, Counters::by(&trace));
+    println!(
+        "{} changes, {} periods",
+        trace.changes.len(),
+        trace.refills()
+    );
+    println!(
+        "counters before {:?}\n and after {counted:?}",
+        Counters::of(&begin)
+    );
+    let over = trace.overruns();
+    let at = |share: f64| over[((over.len() - 1) as f64 * share) as usize] as f64 / 1000.0;
+    println!(
+        "{} runs; past what was left, p50 {:.0}, p99 {:.0}, p99.9 {:.0}, most {:.0} us",
+        over.len(),
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(1.0)
+    );
+    let slack_ns = begin.nr_cpus * (begin.slice_ns + TICK_NS);
+    println!(
+        "the worst window: {} us above its refills, of {} us that are allowed",
+        trace.worst_excess_ns() / 1000,
+        slack_ns / 1000
+    );
+    let share = 100.0 * used_ns as f64 / (trace.refills() * begin.period_ns) as f64;
+    println!(
+        "used {used_ns} ns, traced {} ns, {share:.2} % of a CPU",
+        trace.ran_ns()
+    );
+    assert_eq!(begin.nr_throttled_cpus, 0);
+    assert!(trace.refills() >= PERIODS);
+    assert!(*over.last().unwrap() <= TICK_NS);
+    assert!(trace.worst_excess_ns() <= slack_ns.cast_signed());
+    assert_eq!(
+        counted,
+        Counters::of(&trace.end),
+        "the trace, and the scheduler"
+    );
+    // The kernel's own is in microseconds, and read a moment before the tasks have stopped.
+    assert!(
+        trace.ran_ns().abs_diff(used_ns) < 2_000_000,
+        "the trace, and the kernel"
+    );
+    rig.assert_never_ejected();
+    work.stop();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn a_trace_needs_a_group_with_a_quota_and_is_read_by_one_at_a_time() {
+    let rig = with_command();
+    let work = rig.batch_burners("work", "--quota 30ms/100ms", 1, 1);
+    let other = rig.batch_burners("other", "", 1, 1);
+    let refused = |group: &str| {
+        let said = rig
+            .host
+            .run(["debug", "--trace", group, "--duration", "1s"]);
+        assert_eq!(said.code(), 125, "{said:?}");
+        said.one_line().to_owned()
+    };
+    assert!(refused("other").contains("--quota"));
+    assert!(refused("nobody").contains("nobody"));
+    let tracer = start_trace(&rig);
+    assert!(refused("work").contains("one at a time"));
+    wait_until("something is traced", || {
+        tracer.stdout().lines().count() > 5
+    });
+    tracer.kill_hard();
+    // Without a reader it ends by itself; the next one starts with an empty buffer.
+    let words = ["debug", "--trace", "work", "--duration", "500ms"];
+    let next = wait_for("the next reader", || {
+        let finished = rig.host.run(words);
+        (finished.code() == 0).then_some(finished)
+    });
+    let trace = Trace::parse(&next.stdout);
+    assert!(trace.refills() > 0, "{} changes", trace.changes.len());
+    other.stop();
+    work.stop();
+    rig.assert_nothing_left();
+}

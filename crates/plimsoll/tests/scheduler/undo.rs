@@ -1,0 +1,35 @@
+//! Complete removal of a scheduler whose owner was killed.
+
+use plimsoll_engine::tasks;
+
+use crate::common::{is_alive, tasks_below};
+use crate::daemon_rig::kill_all;
+use crate::rig::{are_fair, are_scheduled, describe, rig, state};
+
+#[test]
+fn groups_of_a_killed_owner_stay_limited_until_restore_undoes_everything() {
+    let rig = rig();
+    let idle = rig.group("idle");
+    let sleeper = rig.host.start_in(&idle, ["sleep", "100000"]);
+    tasks::set_policy(sleeper.pid(), libc::SCHED_IDLE).unwrap();
+    rig.set(&idle, "");
+    let work = rig.batch_burners("work", "--quota 20ms/100ms --tolerance 5ms/100ms", 1, 2);
+    let group = rig.host.batch("work");
+    let tids = [tasks_below(&group), vec![sleeper.pid()]].concat();
+    assert!(are_scheduled(&tids));
+    rig.host.kill_owner();
+    // Its clients need not live either.
+    work.kill_hard();
+    assert_eq!(state(), "enabled");
+    assert!(are_scheduled(&tids), "{:?}", describe(&tids));
+    assert!(group.parent().unwrap().read_idle().unwrap());
+    rig.host.run(["restore"]).good();
+    assert!(tids.iter().all(|tid| is_alive(*tid)));
+    let policy = tasks::policy_number(sleeper.pid());
+    assert_eq!(policy, Some(libc::SCHED_IDLE), "its former policy");
+    sleeper.kill_hard();
+    let left: Vec<i32> = tids.into_iter().filter(|tid| is_alive(*tid)).collect();
+    assert!(are_fair(&left), "{:?}", describe(&left));
+    rig.assert_nothing_left();
+    kill_all(&left);
+}
