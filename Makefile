@@ -96,7 +96,8 @@ prove:
 	policy/proofs/run --all
 
 docs:
-	$(CARGO) run --quiet --locked --all-features -p plimsoll-lab -- report --check
+	$(CARGO) build --quiet --locked --workspace --all-features --bin plimsoll-lab
+	target/debug/plimsoll-lab report --check
 
 test-kernel:
 	@tools/can-test guests && tools/test-kernel || [[ $$? == 3 ]]
@@ -184,7 +185,7 @@ bench-daemon: build
 # With nothing else running.
 sim-bench:
 	tools/install-deps build
-	$(CARGO) bench -p plimsoll-sim
+	$(CARGO) bench --locked -p plimsoll-sim
 
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
