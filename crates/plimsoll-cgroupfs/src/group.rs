@@ -290,7 +290,7 @@ impl CpuGroup {
         }
     }
 
-    /// The same in microseconds; 0 for a foreign v1 cgroup without a twin in `cpuacct`.
+    /// CPU time used, in microseconds; 0 for a foreign v1 cgroup without a twin in `cpuacct`.
     ///
     /// # Errors
     /// When the cgroup is not there.

@@ -16,9 +16,3 @@ pub mod state;
 #[path = "../../plimsoll/tests/common/wait.rs"]
 mod wait;
 pub mod watch;
-
-/// An arbitrary point in time, from which tests count.
-#[cfg(test)]
-fn origin() -> std::time::Instant {
-    std::time::Instant::now() // origin: an `Instant` has no other constructor
-}

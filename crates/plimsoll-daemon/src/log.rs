@@ -126,12 +126,12 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::origin;
+    use plimsoll_cgroupfs::os;
 
     #[test]
     fn lines_beyond_the_limit_of_a_kind_are_left_out_and_counted() {
         let log = Log::new(Priority::Debug);
-        let start = origin();
+        let start = os::now();
         let admitted = (0..100).filter(|_| log.admit("flood", start).is_some());
         assert_eq!(admitted.count(), LINES_MAX as usize);
         assert_eq!(log.admit("another", start), Some(0));

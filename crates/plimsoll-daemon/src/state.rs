@@ -104,7 +104,7 @@ pub struct Machine {
     pub nr_cpus: u32,
     /// CPU time of everything.
     pub busy_usec: u64,
-    /// Of that, CPU time of batch groups.
+    /// CPU time of batch groups, a part of that.
     pub batch_usec: u64,
 }
 

@@ -25,9 +25,3 @@ pub mod toml_file;
 pub mod undo;
 
 pub use error::{EngineError, Result};
-
-/// An arbitrary point in time, from which tests count.
-#[cfg(test)]
-fn origin() -> std::time::Instant {
-    std::time::Instant::now() // origin: an `Instant` has no other constructor
-}

@@ -38,12 +38,12 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::origin;
+    use plimsoll_cgroupfs::os;
 
     #[test]
     fn waits_double_up_to_a_minute() {
         let mut backoff = Backoff::new();
-        let now = origin();
+        let now = os::now();
         let waits: Vec<u64> = (0..8)
             .map(|_| (backoff.after_failure(None, now) - now).as_secs())
             .collect();
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn a_healthy_scheduler_is_loaded_again_at_once() {
         let mut backoff = Backoff::new();
-        let start = origin();
+        let start = os::now();
         for _ in 0..5 {
             backoff.after_failure(Some(start), start + Duration::from_secs(59));
         }

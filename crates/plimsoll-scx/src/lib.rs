@@ -57,9 +57,3 @@ pub mod bpf_intf {
 pub mod skel {
     include!(concat!(env!("OUT_DIR"), "/bpf_skel.rs"));
 }
-
-/// An arbitrary point in time, from which tests count.
-#[cfg(test)]
-fn origin() -> std::time::Instant {
-    std::time::Instant::now() // origin: an `Instant` has no other constructor
-}

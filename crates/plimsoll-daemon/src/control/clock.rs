@@ -13,7 +13,7 @@ pub enum Clock {
     /// The machine's own.
     #[default]
     Monotonic,
-    /// Of a test, see [`Clock::manual`].
+    /// Time that only a test advances; see [`Clock::manual`].
     Manual {
         /// Time at the start.
         start: Instant,

@@ -126,7 +126,7 @@ fn next_chunk(text: &str, at: &mut usize) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::origin;
+    use plimsoll_cgroupfs::os;
 
     #[test]
     fn chunks_add_up_to_the_whole() {
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_text_that_is_still_being_sent_is_shared() {
         let mut texts = Texts::default();
-        let now = origin();
+        let now = os::now();
         let first = texts.current(now, || "a".into());
         let second = texts.current(now, || unreachable!("it is shared"));
         assert!(Arc::ptr_eq(&first, &second));
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn the_oldest_text_is_dropped_for_a_third() {
         let mut texts = Texts::default();
-        let mut now = origin();
+        let mut now = os::now();
         let slow: Vec<_> = (0..MAX_TEXTS + 1)
             .map(|number| {
                 now += SHARED_FOR;

@@ -58,7 +58,7 @@ impl Service {
         }
     }
 
-    /// The same for all groups with external values.
+    /// Ends the respect for external values of all groups.
     pub(super) fn end_all_respect(&mut self) {
         for name in self.external.take_respected() {
             self.rewrite(&name);

@@ -28,7 +28,7 @@ pub mod wait;
 #[derive(Default)]
 pub struct Echo {
     always: Option<Answer>,
-    /// What happens while a request for debugging is answered.
+    /// Action while a request for debugging is answered.
     at_debug: Option<Box<dyn Fn() + Send + Sync>>,
     answered: AtomicUsize,
     unreadable: AtomicUsize,
@@ -78,7 +78,7 @@ pub struct Rig {
     pub handler: Arc<Echo>,
     pub server: Server,
     pub path: PathBuf,
-    /// Of the server's deadlines: it stands still unless the test advances it.
+    /// The clock of the server's deadlines: it stands still unless the test advances it.
     pub clock: Clock,
     _folder: TempDir,
 }

@@ -250,7 +250,7 @@ impl BusyMeter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::origin;
+    use plimsoll_cgroupfs::os;
 
     /// Of two CPUs.
     fn run(ns: u64) -> Run {
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn the_root_share_is_what_the_children_did_not_use() {
-        let start = origin();
+        let start = os::now();
         let mut share = RootShare::default();
         share.update(start, run(1_000), 500);
         assert!(
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_leaves_its_cpu_after_seconds_is_not_the_roots() {
-        let start = origin();
+        let start = os::now();
         let mut share = RootShare::default();
         share.update(start, run(0), 0);
         // The root has 10 ms a second. A child has a CPU for itself for 4 s, and leaves it for a
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn what_ran_before_the_start_is_not_the_roots() {
-        let start = origin();
+        let start = os::now();
         let mut share = RootShare::default();
         share.update(start, run(0), 3_600_000 * MS);
         share.update(at(start, 1), run(3_600_000 * MS), 3_600_100 * MS);
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_cpu_that_comes_or_goes_changes_nothing() {
-        let start = origin();
+        let start = os::now();
         let mut share = RootShare::default();
         let hours_ns = 3_600_000 * MS;
         for second in 0..4 {
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn what_ticks_have_missed_is_forgotten() {
-        let start = origin();
+        let start = os::now();
         let mut share = RootShare::default();
         let ticks = |ns| Run { ns, cpus: None };
         share.update(start, ticks(0), 0);

@@ -13,7 +13,7 @@ use crate::error::{EngineError, Result};
 use crate::journal::Entry;
 use crate::knobs::Bandwidth;
 
-/// What it takes to get from what a cgroup has to what is wanted.
+/// Writes that take a cgroup from its present values to the wanted ones.
 #[derive(Debug, Default)]
 pub(super) struct Change {
     /// What it comes to.

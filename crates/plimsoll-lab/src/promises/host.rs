@@ -20,32 +20,8 @@ use crate::error::{LabError, Result};
 const TEST_MAX_SECONDS: u32 = 900;
 const HOST_MAX_SECONDS: u32 = 12 * 3600;
 
-/// What runs in a guest: each test in a process of its own, which must leave nothing to the next.
-const SCRIPT: &str = r#"cgroups=/sys/fs/cgroup
-# Not in the root cgroup, of whose CPU time the kernel keeps no exact count.
-mkdir -p $cgroups/guest-tests
-echo $$ >$cgroups/guest-tests/cgroup.procs
-echo "== kernel: $(uname -r)"
-clean() {
-    for folder in $(find $cgroups -depth -type d -name 'plimsoll*'); do
-        for pid in $(find $folder -name cgroup.procs -exec cat {} +); do kill -9 $pid; done
-    done
-    pkill -9 -x plimsoll
-    [ ! -e /sys/kernel/sched_ext/state ] || echo S >/proc/sysrq-trigger
-    sleep 1
-    find $cgroups -depth -type d -path '*/plimsoll*' -exec rmdir {} + 2>/dev/null
-}
-while read -r test <&3; do
-    echo "== begins: $test"
-    if timeout -s KILL "$1" ./measure --test-threads=1 --nocapture --exact "$test"; then
-        echo "== ok: $test"
-    else
-        echo "== failed: $test"
-        clean
-    fi
-done 3<tests
-echo "== the end"
-"#;
+/// What runs in a guest, below the project's folder.
+const IN_GUEST: &str = "crates/plimsoll/tests/in-guest";
 
 /// A machine, and the tests that run there: those of a module of `measure`.
 #[derive(Debug)]
@@ -129,9 +105,7 @@ impl Measurement {
     pub fn run(&self) -> Result<(Vec<Row>, usize)> {
         let programs = self.programs()?;
         let tests = self.tests()?;
-        let script = self.folder.join("run-all");
         fs::create_dir_all(&self.folder).map_err(LabError::file(&self.folder))?;
-        fs::write(&script, SCRIPT).map_err(LabError::file(&script))?;
         let of_place = |place: &Place| -> Vec<String> {
             let module = format!("{}::", place.module);
             let all = tests.iter().filter(|test| test.starts_with(&module));
@@ -261,17 +235,17 @@ impl Measurement {
         ] {
             command.args([flag, &value]);
         }
-        let script = self.folder.join("run-all");
         for (path, name) in [
             (&self.plimsoll, "plimsoll"),
             (&self.measure, "measure"),
-            (&script, "run-all"),
+            (&self.root.join(IN_GUEST), "in-guest"),
             (&list, "tests"),
         ] {
             command.args(["--file", &format!("{}:{folder}/{name}", path.display())]);
         }
-        let script = format!("{folder}/run-all");
-        command.args(["--", "sh", &script, &TEST_MAX_SECONDS.to_string()]);
+        // The figures are in the tests' output.
+        let (script, seconds) = (format!("{folder}/in-guest"), TEST_MAX_SECONDS.to_string());
+        command.args(["--", "sh", &script, "measure", &seconds, "--show-output"]);
         let output = output_of(&mut command, "vm/run")?;
         let log = self.folder.join(format!("{digest}.log"));
         fs::write(&log, &output.stdout).map_err(LabError::file(&log))?;
@@ -315,13 +289,12 @@ impl Measurement {
     /// Hash of all that affects figures, except the kernel, whose version is with them.
     fn programs(&self) -> Result<String> {
         let mut hasher = DefaultHasher::new();
-        SCRIPT.hash(&mut hasher);
         for path in [&self.plimsoll, &self.measure] {
             fs::read(path)
                 .map_err(LabError::file(path))?
                 .hash(&mut hasher);
         }
-        for name in ["vm/run", "vm/init"] {
+        for name in ["vm/run", "vm/init", IN_GUEST] {
             let path = self.root.join(name);
             fs::read(&path)
                 .map_err(LabError::file(path))?

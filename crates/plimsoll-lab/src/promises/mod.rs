@@ -21,7 +21,7 @@ use crate::error::{LabError, Result};
 /// The version of the format.
 const SCHEMA: &str = "plimsoll.promises/1";
 /// What precedes a figure in the output of a test.
-const FIGURE: &str = "FIGURE {";
+const FIGURE: &str = "FIGURE ";
 
 /// A figure as a test prints it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,22 +59,23 @@ impl Guest {
                 version.trim().clone_into(&mut guest.kernel);
             } else if let Some(name) = line.strip_prefix("== begins: ") {
                 name.clone_into(&mut test);
-            } else if let Some(name) = line.strip_prefix("== failed: ") {
+            } else if let Some((_, name)) = line
+                .strip_prefix("== FAILED")
+                .and_then(|rest| rest.split_once(": "))
+            {
                 guest.failed.push(name.to_owned());
             } else if line == "== the end" {
                 guest.is_complete = true;
-            } else if let Some(figure) = figure_in(line) {
+            } else if let Some(figure) = line.strip_prefix(FIGURE) {
+                // A line that another program has cut through says nothing.
+                let Ok(figure) = serde_json::from_str(figure) else {
+                    continue;
+                };
                 guest.figures.push((test.clone(), figure));
             }
         }
         guest
     }
-}
-
-/// The test's program begins a line that it does not end before the figure.
-fn figure_in(line: &str) -> Option<Figure> {
-    let at = line.find(FIGURE)? + FIGURE.len() - 1;
-    serde_json::from_str(&line[at..]).ok()
 }
 
 /// Whether a promise is kept.
@@ -112,6 +113,8 @@ pub struct Row {
     pub smallest: f64,
     pub median: f64,
     pub largest: f64,
+    /// The value that is farthest beyond its bounds; the largest if there are none.
+    pub worst: f64,
     /// Number of guests in which it was measured.
     pub guests: usize,
     pub least: Option<f64>,
@@ -124,23 +127,6 @@ pub struct Row {
 }
 
 impl Row {
-    /// The value that is farthest from what is promised.
-    #[must_use]
-    pub fn worst(&self) -> f64 {
-        match (self.least, self.most) {
-            (Some(least), Some(most)) => {
-                let beyond = |value: f64| (least - value).max(value - most);
-                if beyond(self.smallest) > beyond(self.largest) {
-                    self.smallest
-                } else {
-                    self.largest
-                }
-            }
-            (Some(_), None) => self.smallest,
-            (None, _) => self.largest,
-        }
-    }
-
     /// Whether a later median is one that was to be expected.
     #[must_use]
     pub fn has_in_band(&self, median: f64) -> bool {
@@ -148,15 +134,30 @@ impl Row {
     }
 }
 
-fn verdict(least: Option<f64>, most: Option<f64>, median: f64, values: &[f64]) -> Verdict {
-    let holds = |value: f64| {
-        least.is_none_or(|least| value >= least) && most.is_none_or(|most| value <= most)
-    };
-    match (least, most) {
-        (None, None) => Verdict::Unbounded,
-        _ if !holds(median) => Verdict::Missed,
-        _ if values.iter().copied().all(holds) => Verdict::Met,
-        _ => Verdict::WorstMissed,
+impl Figure {
+    /// By how much it is beyond its bounds; negative if it is inside.
+    fn beyond(&self) -> f64 {
+        let below = self
+            .least
+            .map_or(f64::NEG_INFINITY, |least| least - self.value);
+        let above = self
+            .most
+            .map_or(f64::NEG_INFINITY, |most| self.value - most);
+        below.max(above)
+    }
+}
+
+/// Each guest's figure is compared with its own bounds, which may depend on another of its figures
+/// (twice the time alone).
+fn verdict(figures: &[&Figure]) -> Verdict {
+    let mut beyond: Vec<f64> = figures.iter().map(|figure| figure.beyond()).collect();
+    beyond.sort_by(f64::total_cmp);
+    let worst = beyond[beyond.len() - 1];
+    match median(&beyond) {
+        f64::NEG_INFINITY => Verdict::Unbounded,
+        median if median > 0.0 => Verdict::Missed,
+        _ if worst > 0.0 => Verdict::WorstMissed,
+        _ => Verdict::Met,
     }
 }
 
@@ -167,7 +168,7 @@ fn median(sorted: &[f64]) -> f64 {
 }
 
 /// One row for each figure of the guests of a place, in the order in which they were printed.
-/// A bound that depends on another figure (twice the time alone) is the median of the guests'.
+/// The bound of a row is the median of the guests' bounds.
 fn rows(place: &str, programs: &str, guests: &[Guest]) -> Vec<Row> {
     let mut order: Vec<(&str, &str)> = Vec::new();
     let mut found: BTreeMap<(&str, &str), Vec<&Figure>> = BTreeMap::new();
@@ -192,18 +193,23 @@ fn rows(place: &str, programs: &str, guests: &[Guest]) -> Vec<Row> {
         };
         let values = sorted(|figure| Some(figure.value));
         let (least, most) = (bound(|figure| figure.least), bound(|figure| figure.most));
-        let middle = median(&values);
+        let by_margin = |a: &&&Figure, b: &&&Figure| a.beyond().total_cmp(&b.beyond());
+        let by_value = |a: &&&Figure, b: &&&Figure| a.value.total_cmp(&b.value);
+        let worst = figures
+            .iter()
+            .max_by(|a, b| by_margin(a, b).then(by_value(a, b)));
         Row {
             cell: format!("{place}/{test}"),
             figure: (*what).to_owned(),
             unit: figures[0].unit.clone(),
             smallest: values[0],
-            median: middle,
+            median: median(&values),
             largest: values[values.len() - 1],
+            worst: worst.map_or(f64::NAN, |figure| figure.value),
             guests: values.len(),
             least,
             most,
-            verdict: verdict(least, most, middle, &values),
+            verdict: verdict(figures),
             source: figures[0].source.clone(),
             kernel: guests[0].kernel.clone(),
             programs: programs.to_owned(),
@@ -266,13 +272,13 @@ mod tests {
 
     const OUTPUT: &str = "== kernel: 6.18.1\n\
         == begins: stock::caps::table\n\
-        test stock::caps::table ... FIGURE {\"what\":\"rate\",\"value\":9.5,\"unit\":\"%\",\
+        FIGURE {\"what\":\"rate\",\"value\":9.5,\"unit\":\"%\",\
         \"least\":8.5,\"most\":null,\"source\":\"SPEC 4\"}\n\
         something else\n\
         FIGURE {broken\n\
         == ok: stock::caps::table\n\
         == begins: stock::caps::storm\n\
-        == failed: stock::caps::storm\n";
+        == FAILED (status 101): stock::caps::storm\n";
 
     fn guest(value: f64) -> Guest {
         let mut guest = Guest::parse(OUTPUT);
@@ -317,17 +323,33 @@ mod tests {
         assert_eq!(row(&[8.5, 9.0, 10.0]).verdict, Verdict::Met);
         assert_eq!(row(&[8.4, 9.0, 10.0]).verdict, Verdict::WorstMissed);
         assert_eq!(row(&[8.4, 8.4, 10.0]).verdict, Verdict::Missed);
-        assert_eq!(verdict(None, None, 1.0, &[1.0]), Verdict::Unbounded);
+        let mut unbounded = guest(1.0);
+        unbounded.figures[0].1.least = None;
+        let rows = rows("6.18/2", "abc", &[unbounded]);
+        assert_eq!(rows[0].verdict, Verdict::Unbounded);
     }
 
     #[test]
-    fn worst_value_is_the_farthest_from_the_bounds() {
-        let mut row = row(&[8.0, 9.0, 10.0]);
-        assert_eq!(row.worst(), 8.0);
-        row.most = Some(9.2);
-        assert_eq!(row.worst(), 10.0, "0.8 beyond, and not 0.5");
-        row.least = None;
-        assert_eq!(row.worst(), 10.0);
+    fn worst_value_is_the_farthest_beyond_the_bounds() {
+        let worst = |most: Option<f64>| {
+            let mut guests = [8.0, 9.0, 10.0].map(guest);
+            for guest in &mut guests {
+                guest.figures[0].1.most = most;
+            }
+            rows("6.18/2", "abc", &guests)[0].worst
+        };
+        assert_eq!(worst(None), 8.0);
+        assert_eq!(worst(Some(9.2)), 10.0, "0.8 beyond, and not 0.5");
+    }
+
+    #[test]
+    fn figure_is_compared_with_the_bound_of_its_own_guest() {
+        let mut guests = [10.0, 11.0, 12.0].map(guest);
+        for (guest, least) in guests.iter_mut().zip([9.0, 11.5, 11.9]) {
+            guest.figures[0].1.least = Some(least);
+        }
+        let row = rows("6.18/2", "abc", &guests).remove(0);
+        assert_eq!((row.verdict, row.worst), (Verdict::WorstMissed, 11.0));
     }
 
     #[test]

@@ -55,7 +55,7 @@ fn table<'r>(rows: impl Iterator<Item = &'r Row>) -> String {
             row.unit.clone(),
             bound(row),
             number(row.median),
-            number(row.worst()),
+            number(row.worst),
             verdict(row),
             row.source.clone(),
         ]);
@@ -176,6 +176,7 @@ mod tests {
             smallest: 8.0,
             median,
             largest: 10.0,
+            worst: 10.0,
             guests: 5,
             least: None,
             most: Some(9.5),

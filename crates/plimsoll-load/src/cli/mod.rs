@@ -9,7 +9,7 @@ mod waiting;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::Subcommand;
 
 use crate::burn::{Burn, BurnConfig};
 use crate::error::LoadError;
@@ -314,19 +314,19 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// Command line of a binary that has only these commands.
-#[derive(Debug, Parser)]
-#[command(name = "load", about = "Measurable workloads")]
-pub struct Standalone {
-    /// The command.
-    #[command(flatten)]
-    pub args: Args,
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::{CommandFactory as _, Parser};
+
     use super::*;
-    use clap::CommandFactory;
+
+    /// A program that has only these commands.
+    #[derive(Debug, Parser)]
+    #[command(name = "load")]
+    struct Standalone {
+        #[command(flatten)]
+        args: Args,
+    }
 
     fn parse(line: &str) -> Result<Args, clap::Error> {
         Standalone::try_parse_from(line.split(' ')).map(|s| s.args)

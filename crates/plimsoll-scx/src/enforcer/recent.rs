@@ -43,12 +43,12 @@ impl<T: Clone> Recent<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::origin;
+    use plimsoll_cgroupfs::os;
 
     #[test]
     fn a_value_is_recomputed_when_it_is_old_or_has_changed() {
         let recent = Recent::default();
-        let now = origin();
+        let now = os::now();
         assert_eq!(recent.get_at(now, || 1), 1);
         assert_eq!(recent.get_at(now + AGE_MAX, || 2), 1);
         recent.forget();

@@ -216,7 +216,7 @@ impl Drop for Booster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::origin;
+    use plimsoll_cgroupfs::os;
 
     const NEVER_LATE: fn(i32) -> bool = |_| false;
 
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_budget_is_a_tenth_and_no_more_than_that_of_a_second_is_saved() {
-        let start = origin();
+        let start = os::now();
         let mut budget = Budget::full(start);
         budget.charge(120_000_000);
         assert!(budget.left_ns(start) < 0);
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn only_tasks_of_the_scheduler_are_boosted() {
-        let now = origin();
+        let now = os::now();
         let mut booster = Booster::new(now);
         let own = nix::unistd::gettid().as_raw();
         let before = tasks::policy_number(own);
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_task_with_another_policy_meanwhile_keeps_it() {
-        let now = origin();
+        let now = os::now();
         let own = nix::unistd::gettid().as_raw();
         let mut booster = Booster::new(now);
         booster.boosted.push(BoostedTask {

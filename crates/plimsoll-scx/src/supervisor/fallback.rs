@@ -285,7 +285,7 @@ fn read_list(link: &Link) -> Option<List> {
 mod tests {
     use super::*;
     use crate::objects::NO_LOOK;
-    use crate::origin;
+    use plimsoll_cgroupfs::os;
 
     const TASK: TaskId = TaskId {
         tid: 12,
@@ -297,7 +297,7 @@ mod tests {
     };
 
     fn moved(task: TaskId) -> FallbackTask {
-        FallbackTask::new(task, tasks::SCHED_EXT, 0, origin())
+        FallbackTask::new(task, tasks::SCHED_EXT, 0, os::now())
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
         let mut fallback = FairFallback::default();
         assert_eq!(fallback.wait(TRY_INTERVAL), TRY_INTERVAL);
         fallback.in_fair.push_back(moved(TASK));
-        let now = origin();
+        let now = os::now();
         assert_eq!(fallback.wait(TRY_INTERVAL), CHECK_INTERVAL);
         fallback.restore(now, &waits);
         assert_eq!(fallback.in_fair.len(), 1);
@@ -324,8 +324,8 @@ mod tests {
     fn tasks_moved_by_a_killed_owner_are_adopted_once() {
         let own = std::process::id().cast_signed();
         let mut fallback = FairFallback::default();
-        fallback.adopt(&[own, i32::MAX], origin());
-        fallback.adopt(&[own], origin());
+        fallback.adopt(&[own, i32::MAX], os::now());
+        fallback.adopt(&[own], os::now());
         let tids: Vec<i32> = fallback
             .in_fair
             .iter()
@@ -353,9 +353,9 @@ mod tests {
                 ..NO_LOOK
             })
         };
-        fallback.restore(origin(), &look);
+        fallback.restore(os::now(), &look);
         assert_eq!(seen.borrow().len(), CHECKS_MAX);
-        fallback.restore(origin(), &look);
+        fallback.restore(os::now(), &look);
         assert_eq!(seen.borrow().len(), 3 * CHECKS_MAX / 2);
         fallback.in_fair.clear();
     }

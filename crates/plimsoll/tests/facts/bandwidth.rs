@@ -100,3 +100,27 @@ fn a_cap_inside_a_quota_keeps_both() {
     running.stop();
     host.assert_clean();
 }
+
+/// A load whose demand is below its quota on average, and above it in a period.
+#[test]
+fn bursts_are_counted_where_they_are_allowed() {
+    let host = Host::new();
+    let load = "service --workers 1 --arrivals bursty --burst-size 1 --burst-every 330ms \
+                --service const:9ms --duration 80000s";
+    let counts = |name: &str| {
+        let quota = host.show(name)["statistics"]["quota"].clone();
+        ["nr_throttled", "nr_bursts"].map(|count| quota[count].as_u64().unwrap_or(0))
+    };
+    let strict = host.start_load("--name strict --quota 5ms/100ms", load);
+    let saving = host.start_load("--name saving --quota 5ms/100ms --burst 5ms", load);
+    for name in ["strict", "saving"] {
+        wait_until("the group is there", || host.normal(name).exists());
+    }
+    wait_until("it is throttled", || counts("strict")[0] > 0);
+    wait_until("it uses what it has saved", || counts("saving")[1] > 0);
+    assert_eq!(counts("strict")[1], 0);
+    for running in [strict, saving] {
+        running.stop();
+    }
+    host.assert_clean();
+}

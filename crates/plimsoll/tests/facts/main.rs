@@ -13,6 +13,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod account;
 mod bandwidth;
 mod cgroupfs;
 mod daemon;

@@ -5,19 +5,15 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
+use crate::account::{Account, USER};
 use crate::common::{Host, Running, bandwidth_us, is_alive, membership, wait_until};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plimsoll_daemon::control::protocol::{SOCKET, VERSION};
-
-/// A user without rights.
-const USER: u32 = 1000;
 
 fn send(pid: i32, signal: Signal) {
     kill(Pid::from_raw(pid), signal).unwrap();
@@ -370,33 +366,14 @@ fn a_users_owner_beside_roots() {
     let before = host.snapshot();
     // Root's owner has a group.
     let roots = start_job(&host);
-    let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let binary = folder.path().join("plimsoll");
-    fs::copy(crate::common::binary(), &binary).unwrap();
-    let runtime = folder.path().join("runtime");
-    fs::create_dir(&runtime).unwrap();
-    chown(&runtime, Some(USER), Some(USER)).unwrap();
+    let user = Account::new(USER);
     let theirs = |words: &str| {
-        let join = r#"for f in $FOLDERS; do echo $$ >"$f/cgroup.procs" || exit 99; done
-            unset FOLDERS; uid=$1; shift
-            exec /usr/bin/setpriv --reuid "$uid" --regid "$uid" --clear-groups -- "$@""#;
-        let mut command = Command::new("sh");
-        let folders = shell.folders();
-        let folders: Vec<_> = folders.iter().map(|path| path.to_string_lossy()).collect();
-        command
-            .args(["-c", join, "sh", &USER.to_string()])
-            .arg(&binary)
-            .args(words.split(' '))
-            .env("FOLDERS", folders.join(" "))
-            .env(
-                "PLIMSOLL_CGROUP_BASE",
-                format!("/{}", subtree.path().display()),
-            )
-            .env("XDG_RUNTIME_DIR", &runtime)
-            .env_remove("PLIMSOLL_RUNTIME_DIR")
-            .current_dir("/")
-            .stdin(Stdio::null());
+        let words: Vec<&str> = words.split(' ').collect();
+        let mut command = user.plimsoll_in(&shell, &words);
+        command.env(
+            "PLIMSOLL_CGROUP_BASE",
+            format!("/{}", subtree.path().display()),
+        );
         host.spawn(command)
     };
     let running = theirs("run --name job --quota 20ms/100ms -- sleep 600");
@@ -404,7 +381,7 @@ fn a_users_owner_beside_roots() {
     wait_until("theirs runs", || group.is_populated().unwrap_or(false));
     assert_eq!(bandwidth_us(&group).0, 20_000);
     assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
-    let owner = crate::common::owner_at(&runtime.join("plimsoll").join(SOCKET)).unwrap();
+    let owner = crate::common::owner_at(&user.runtime().join("plimsoll").join(SOCKET)).unwrap();
     let names: Vec<&str> = owner.groups.iter().map(|group| &*group.name).collect();
     assert_eq!(names, ["job"]);
     let owner = owner.daemon.pid.cast_signed();

@@ -1,55 +1,14 @@
 //! Permissions, and messages if they are missing.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, chown};
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
+use crate::account::{Account, USER};
 use crate::common::{Host, bandwidth_us, wait_until};
 use plimsoll_daemon::control::protocol::SOCKET;
-use tempfile::TempDir;
 
-/// The uid of `nobody` is the same everywhere, and so is that of the first user.
+/// The uid of `nobody` is the same everywhere.
 const NOBODY: u32 = 65534;
-const USER: u32 = 1000;
-
-/// A copy of the binary, a runtime folder and a home with access for a user.
-struct Account {
-    folder: TempDir,
-    uid: u32,
-}
-
-impl Account {
-    fn new(uid: u32) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::copy(crate::common::binary(), folder.path().join("plimsoll")).unwrap();
-        let runtime = folder.path().join("runtime");
-        fs::create_dir(&runtime).unwrap();
-        chown(&runtime, Some(uid), Some(uid)).unwrap();
-        Self { folder, uid }
-    }
-
-    fn runtime(&self) -> std::path::PathBuf {
-        self.folder.path().join("runtime")
-    }
-
-    /// Plimsoll as this user, without the tests' variables.
-    fn plimsoll(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(self.folder.path().join("plimsoll"));
-        command
-            .args(words)
-            .uid(self.uid)
-            .gid(self.uid)
-            .current_dir("/")
-            .env_remove("PLIMSOLL_CGROUP_BASE")
-            .env_remove("PLIMSOLL_RUNTIME_DIR")
-            .env("XDG_RUNTIME_DIR", self.runtime())
-            .stdin(Stdio::null());
-        command
-    }
-}
 
 #[test]
 fn missing_permission_is_reported_in_one_line_with_a_remedy() {
@@ -102,30 +61,7 @@ fn in_a_delegated_subtree_a_user_needs_no_root() {
     crate::common::delegate(&shell, USER);
     let before = host.snapshot();
     let user = Account::new(USER);
-    let folders: Vec<String> = shell
-        .folders()
-        .iter()
-        .map(|folder| folder.to_string_lossy().into_owned())
-        .collect();
-    let run = |words: &[&str]| {
-        // Root moves the process, because a user may not enter the subtree from outside.
-        let script = r#"for f in $FOLDERS; do echo $$ >"$f/cgroup.procs" || exit 99; done
-            unset FOLDERS; uid=$1; shift
-            exec /usr/bin/setpriv --reuid "$uid" --regid "$uid" --clear-groups -- "$@""#;
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", script, "sh", &USER.to_string()])
-            .env("FOLDERS", folders.join(" "));
-        command
-            .arg(user.folder.path().join("plimsoll"))
-            .args(words)
-            .current_dir("/")
-            .env_remove("PLIMSOLL_CGROUP_BASE")
-            .env_remove("PLIMSOLL_RUNTIME_DIR")
-            .env("XDG_RUNTIME_DIR", user.runtime())
-            .stdin(Stdio::null());
-        host.spawn(command)
-    };
+    let run = |words: &[&str]| host.spawn(user.plimsoll_in(&shell, words));
     let place = run(&[
         "run",
         "--name",

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::CpuGroup;
 
-use crate::common::{Finished, Running, task_ns};
+use crate::common::{Finished, Running, task_ns, tasks_below, wait_for};
 
 /// Measured time of a rate: 20 periods of a quota.
 pub const MEASURED: Duration = Duration::from_secs(2);
@@ -49,6 +49,23 @@ pub fn rates_of_tasks(tids: &[i32], time: Duration) -> Vec<f64> {
         }
         last.clone()
     })
+}
+
+/// The least and the most of the rates of tasks of a cgroup, once so many of them spin under a cap
+/// per task.
+pub fn rates_of_spinning_tasks(group: &CpuGroup, nr_tasks: usize) -> [f64; 2] {
+    let spinning = wait_for("all tasks spin", || {
+        let tids = tasks_below(group);
+        let rates = rates_of_tasks(&tids, Duration::from_millis(500));
+        let spinning = tids.iter().zip(rates).filter(|(_, rate)| *rate > 15.0);
+        let spinning: Vec<i32> = spinning.map(|(tid, _)| *tid).collect();
+        (spinning.len() == nr_tasks).then_some(spinning)
+    });
+    let rates = rates_of_tasks(&spinning, MEASURED);
+    [
+        rates.iter().copied().fold(f64::INFINITY, f64::min),
+        rates.iter().copied().fold(0.0, f64::max),
+    ]
 }
 
 /// The time until a condition holds, in milliseconds. The limit of the guest's time for a test

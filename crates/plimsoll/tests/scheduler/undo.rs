@@ -7,7 +7,7 @@ use crate::daemon_rig::kill_all;
 use crate::rig::{are_fair, are_scheduled, describe, rig, state};
 
 #[test]
-fn groups_of_a_killed_owner_stay_limited_until_restore_undoes_everything() {
+fn groups_of_a_killed_owner_stay_scheduled_until_restore_undoes_everything() {
     let rig = rig();
     let idle = rig.group("idle");
     let sleeper = rig.host.start_in(&idle, ["sleep", "100000"]);

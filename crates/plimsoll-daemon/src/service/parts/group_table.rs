@@ -247,8 +247,8 @@ impl GroupTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::origin;
     use crate::state::Origin;
+    use plimsoll_cgroupfs::os;
 
     fn desired(group: &str) -> Desired {
         Desired {
@@ -268,7 +268,7 @@ mod tests {
         let mut table = GroupTable::default();
         assert!(table.set_desired("/a", Some(desired("g"))));
         assert!(!table.set_desired("/a", Some(desired("g"))));
-        let now = origin();
+        let now = os::now();
         assert_eq!(table.take_pending(10, now), ["/a"]);
         assert!(table.take_pending(10, now).is_empty());
         assert!(table.set_desired("/a", Some(desired("h"))));
@@ -283,7 +283,7 @@ mod tests {
     fn a_failed_group_is_retried_with_growing_delay_and_logged_once() {
         let mut table = GroupTable::default();
         table.set_desired("/a", Some(desired("g")));
-        let mut now = origin();
+        let mut now = os::now();
         let mut delay = Duration::ZERO;
         for attempt in 0..12 {
             assert_eq!(table.take_pending(10, now), ["/a"]);

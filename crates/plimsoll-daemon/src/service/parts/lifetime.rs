@@ -78,11 +78,11 @@ impl Lifetime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::origin;
+    use plimsoll_cgroupfs::os;
 
     #[test]
     fn the_service_ends_after_the_linger_time_without_use() {
-        let start = origin();
+        let start = os::now();
         let mut lifetime = Lifetime::begin(start);
         lifetime.note_use(start + LINGER);
         lifetime.end_if_unused(start + LINGER * 2 - Duration::from_millis(1));

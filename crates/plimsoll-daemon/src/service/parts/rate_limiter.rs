@@ -84,13 +84,13 @@ impl Done {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::origin;
+    use plimsoll_cgroupfs::os;
 
     const INTERVAL: Duration = Duration::from_millis(100);
 
     #[test]
     fn the_first_cause_runs_at_once_and_the_last_is_never_lost() {
-        let start = origin();
+        let start = os::now();
         let mut limiter = RateLimiter::new(INTERVAL);
         let mut done = Vec::new();
         // Caused every millisecond of a second, and once more half-way.
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn names_are_limited_separately_and_begin_anew_after_forget() {
-        let now = origin();
+        let now = os::now();
         let mut limiter = RateLimiter::new(INTERVAL);
         assert!(limiter.admits("a", now) && limiter.admits("b", now));
         assert!(!limiter.admits("a", now));

@@ -204,14 +204,14 @@ pub fn forget(runtime: &RuntimeFolder) -> std::io::Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::origin;
+    use plimsoll_cgroupfs::os;
 
     #[test]
     fn the_group_of_a_command_ends_some_seconds_after_its_last_process() {
         let folder = tempfile::tempdir().unwrap();
         let (mut requests, problem) = Requests::read(RuntimeFolder::at(folder.path()));
         assert_eq!(problem, None);
-        let start = origin();
+        let start = os::now();
         assert!(!requests.has_ended("job", false, start));
         assert!(!requests.has_ended("job", true, start + KEPT_EMPTY));
         assert!(!requests.has_ended("job", false, start + KEPT_EMPTY));

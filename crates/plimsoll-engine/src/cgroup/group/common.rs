@@ -21,7 +21,7 @@ pub(in crate::cgroup) struct Context {
     pub hierarchy: Arc<Hierarchy>,
     pub runtime: RuntimeFolder,
     pub headroom: HeadroomControl,
-    /// Of all cgroups of others.
+    /// The journal of all cgroups of others.
     pub journal: SharedJournal,
 }
 

@@ -82,14 +82,14 @@ pub(super) fn nr_looks(nr_dormant: usize, elapsed: Duration) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::origin;
+    use plimsoll_cgroupfs::os;
 
     const GRAIN: Duration = Duration::from_millis(10);
 
     /// Feeds the same usage every 10 ms; returns the number of the update at which the group
     /// became dormant.
     fn sleeps_after(used_ns: u64, is_hungry: bool) -> Option<u32> {
-        let start = origin();
+        let start = os::now();
         let mut activity = Activity::starting_at(start);
         (1..1_000).find(|tick| activity.goes_idle(used_ns, is_hungry, start + GRAIN * *tick))
     }
@@ -110,7 +110,7 @@ mod tests {
     fn a_group_that_needs_more_than_its_quota_wakes_up_however_often_it_is_measured() {
         // 2 ms a second: twice its quota.
         for looks_a_second in [1_u32, 5, 100] {
-            let start = origin();
+            let start = os::now();
             let mut activity = Activity::starting_at(start);
             let pause = Duration::from_secs(1) / looks_a_second;
             let used_ns = 2_000_000 / u64::from(looks_a_second);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_group_that_hardly_runs_stays_dormant() {
-        let start = origin();
+        let start = os::now();
         let mut activity = Activity::starting_at(start);
         for second in 1..60 {
             let now = start + Duration::from_secs(second);

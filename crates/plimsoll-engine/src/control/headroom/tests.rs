@@ -27,7 +27,7 @@ impl Rig {
         Self {
             hierarchy: Arc::new(Hierarchy::at_folder(folder.path(), Version::V1)),
             folder,
-            now: crate::origin(),
+            now: plimsoll_cgroupfs::os::now(),
         }
     }
 

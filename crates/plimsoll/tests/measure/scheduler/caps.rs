@@ -1,7 +1,7 @@
 //! Quotas, hard and soft caps, of a tree and of each task.
 
-use crate::clock::{MEASURED, ended, ms, rate_of, rates_of, rates_of_tasks, sleep_ms};
-use crate::common::{nr_cpus, tasks_below, wait_for, wait_until};
+use crate::clock::{MEASURED, ended, ms, rate_of, rates_of, rates_of_spinning_tasks, sleep_ms};
+use crate::common::{nr_cpus, wait_until};
 use crate::figure::{SPEC_1, SPEC_4, about, near};
 use crate::scheduler_rig::{all_cpus, binary_word, rig};
 use crate::stock::caps::TABLE;
@@ -84,16 +84,8 @@ fn cap_per_task() {
     let knobs = "--cap 20% --per-task";
     let work = rig.batch("work", knobs, &["sh", "-c", script, &binary_word()]);
     let group = rig.host.batch("work");
-    let busy = wait_for("four burn", || {
-        let tids = tasks_below(&group);
-        let rates = rates_of_tasks(&tids, ms(500));
-        let busy = tids.iter().zip(rates).filter(|(_, rate)| *rate > 15.0);
-        let busy: Vec<i32> = busy.map(|(tid, _)| *tid).collect();
-        (busy.len() == 4).then_some(busy)
-    });
-    let mut rates = rates_of_tasks(&busy, MEASURED);
-    rates.sort_by(f64::total_cmp);
-    for (what, rate) in [("least", rates[0]), ("most", rates[3])] {
+    let [least, most] = rates_of_spinning_tasks(&group, 4);
+    for (what, rate) in [("least", least), ("most", most)] {
         let what = format!("tasks under a cap per task of 20 %, {what}");
         SPEC_4.figure(&what, rate, "% of a CPU", about(20.0, 2.0));
     }

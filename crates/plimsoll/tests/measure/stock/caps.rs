@@ -1,7 +1,7 @@
 //! SPEC 4, hard caps: rates of trees and of tasks.
 
-use crate::clock::{MEASURED, ended, ms, rate_of, rates_of_tasks};
-use crate::common::{Host, binary, run_load, tasks_below, wait_for, wait_until_busy};
+use crate::clock::{MEASURED, ended, rate_of, rates_of_spinning_tasks};
+use crate::common::{Host, binary, run_load, wait_until_busy};
 use crate::figure::{SPEC_4, near};
 
 /// The table of SPEC 4 at 9 %, in whole percents where it has those.
@@ -83,16 +83,8 @@ fn cap_per_task() {
     let binary = binary();
     let words = words.split(' ').chain([script, binary.to_str().unwrap()]);
     let _running = host.start(words);
-    let busy = wait_for("all tasks spin", || {
-        let tids = tasks_below(&group);
-        let rates = rates_of_tasks(&tids, ms(200));
-        let busy = tids.iter().zip(rates).filter(|(_, rate)| *rate > 15.0);
-        let busy: Vec<i32> = busy.map(|(tid, _)| *tid).collect();
-        (busy.len() == 4).then_some(busy)
-    });
-    let mut rates = rates_of_tasks(&busy, MEASURED);
-    rates.sort_by(f64::total_cmp);
-    for (what, rate) in [("least", rates[0]), ("most", rates[3])] {
+    let [least, most] = rates_of_spinning_tasks(&group, 4);
+    for (what, rate) in [("least", least), ("most", most)] {
         let what = format!("tasks under a cap per task of 25 %, {what}");
         SPEC_4.figure(&what, rate, "% of a CPU", near(25.0, 0.5));
     }

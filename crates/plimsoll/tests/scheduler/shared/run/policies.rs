@@ -10,7 +10,8 @@ use plimsoll_engine::tasks;
 use crate::common::{Running, is_alive, tasks_below, threads_of, wait_until};
 use crate::daemon_rig::{kill_all, shown};
 use crate::rig::{
-    Rig, are_fair, are_scheduled, binary_word, burners, cgroup_id, describe, wait_for_threads,
+    Rig, all_cpus, are_fair, are_scheduled, binary_word, burners, cgroup_id, describe,
+    wait_for_threads,
 };
 use crate::shared::with_command;
 
@@ -51,6 +52,19 @@ fn moved_process_gets_the_policy_until_it_leaves() {
         wait_until("it is fair again", || are_fair(&tids));
     }
     guest.kill_hard();
+    work.stop();
+    rig.assert_nothing_left();
+}
+
+/// As left by an owner that was killed during the boost.
+#[test]
+fn boost_without_an_owner_is_ended() {
+    let rig = with_command();
+    let work = rig.batch_burners("work", "", all_cpus(), 1);
+    let tid = burners(&rig.host.batch("work"))[0];
+    tasks::boost(tid).unwrap();
+    assert_eq!(tasks::policy_number(tid), Some(tasks::BOOSTED));
+    wait_until("it is the scheduler's again", || are_scheduled(&[tid]));
     work.stop();
     rig.assert_nothing_left();
 }

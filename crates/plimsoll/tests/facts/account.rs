@@ -1,0 +1,70 @@
+//! Plimsoll as another user.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use plimsoll_cgroupfs::CpuGroup;
+use tempfile::TempDir;
+
+/// The uid of the first user is the same everywhere.
+pub const USER: u32 = 1000;
+
+/// A copy of the binary, a runtime folder and a home with access for a user.
+pub struct Account {
+    folder: TempDir,
+    uid: u32,
+}
+
+impl Account {
+    pub fn new(uid: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::copy(crate::common::binary(), folder.path().join("plimsoll")).unwrap();
+        let runtime = folder.path().join("runtime");
+        fs::create_dir(&runtime).unwrap();
+        chown(&runtime, Some(uid), Some(uid)).unwrap();
+        Self { folder, uid }
+    }
+
+    pub fn runtime(&self) -> PathBuf {
+        self.folder.path().join("runtime")
+    }
+
+    /// Plimsoll as this user, without the tests' variables.
+    pub fn plimsoll(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(self.folder.path().join("plimsoll"));
+        command.args(words).uid(self.uid).gid(self.uid);
+        self.confine(&mut command);
+        command
+    }
+
+    /// The same in a cgroup. Root moves the process, because a user may not enter a delegated
+    /// subtree from outside.
+    pub fn plimsoll_in(&self, group: &CpuGroup, words: &[&str]) -> Command {
+        let script = r#"for f in $FOLDERS; do echo $$ >"$f/cgroup.procs" || exit 99; done
+            unset FOLDERS; uid=$1; shift
+            exec /usr/bin/setpriv --reuid "$uid" --regid "$uid" --clear-groups -- "$@""#;
+        let folders = group.folders();
+        let folders: Vec<_> = folders.iter().map(|path| path.to_string_lossy()).collect();
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", script, "sh", &self.uid.to_string()])
+            .arg(self.folder.path().join("plimsoll"))
+            .args(words)
+            .env("FOLDERS", folders.join(" "));
+        self.confine(&mut command);
+        command
+    }
+
+    fn confine(&self, command: &mut Command) {
+        command
+            .current_dir("/")
+            .env_remove("PLIMSOLL_CGROUP_BASE")
+            .env_remove("PLIMSOLL_RUNTIME_DIR")
+            .env("XDG_RUNTIME_DIR", self.runtime())
+            .stdin(Stdio::null());
+    }
+}
