@@ -10,7 +10,7 @@ DEMO_DIR := target/demo
 SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh)' 2>/dev/null)
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'vm/*.c' 'crates/plimsoll-scx/src/bpf/*' 2>/dev/null)
 
-.PHONY: help build demo test test-kernel lint build-tests unit facts facts-here bpf proofs docs prove audit deny metrics-test systemd-test report soak seeds vm-selftest figures lab lab-full lab-compare lab-report lab-programs lab-measure bench-daemon sim-bench install uninstall clean
+.PHONY: help build demo test test-kernel lint build-tests unit facts facts-here bpf proofs docs prove audit deny metrics-test systemd-test report soak seeds vm-selftest figures lab lab-full lab-compare lab-report lab-programs lab-measure bench-daemon install uninstall clean
 
 help:
 	@echo "make demo         see the main job on this machine, in about a minute"
@@ -181,11 +181,6 @@ lab-report: lab-programs
 
 bench-daemon: build
 	PLIMSOLL_BIN=$(BIN) bench/daemon
-
-# With nothing else running.
-sim-bench:
-	tools/install-deps build
-	$(CARGO) bench --locked -p plimsoll-sim
 
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc

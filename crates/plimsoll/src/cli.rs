@@ -107,14 +107,8 @@ pub enum Command {
     Restore(RestoreArgs),
     /// Measure a service beside batch work on this machine, in about a minute
     Demo(DemoArgs),
-    /// Simulate groups and workloads in virtual time
+    /// Simulate the cost of bursts of some groups to the others
     Sim(crate::sim::Args),
-    /// Run a scenario in the simulator, and on this machine with --real
-    #[command(after_help = crate::bench::EXAMPLES)]
-    Bench(crate::bench::Args),
-    /// Run the workloads of one group of a benchmark
-    #[command(hide = true)]
-    Launch(crate::bench::launch::Args),
     /// Run a measurable workload
     Load(plimsoll_load::cli::Args),
     /// Print a completion script for a shell

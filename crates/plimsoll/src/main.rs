@@ -1,6 +1,5 @@
 //! The `plimsoll` command.
 
-mod bench;
 mod cli;
 mod commands;
 mod daemon;
@@ -17,7 +16,7 @@ mod top;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use cli::{Cli, Command};
 use error::{EXIT_FAILED, Result};
@@ -49,8 +48,6 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Restore(args) => commands::restore::run(args),
         Command::Demo(args) => demo::run(&args),
         Command::Sim(args) => sim::run(&args),
-        Command::Bench(args) => bench::run(&args),
-        Command::Launch(args) => bench::launch::run(&args),
         Command::Load(args) => Ok(plimsoll_load::cli::run(args)?),
         Command::Completions { shell } => Ok(commands::documents::completions(shell)),
         Command::Man { folder } => commands::documents::man_pages(&folder),
@@ -70,8 +67,26 @@ fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(EXIT_FAILED);
     }
-    output::tell(&one_line(&error.to_string()));
+    output::tell(&gone(error).unwrap_or_else(|| one_line(&error.to_string())));
     ExitCode::from(EXIT_FAILED)
+}
+
+/// Commands that existed, and what took their place.
+const GONE: [(&str, &str); 2] = [
+    (
+        "bench",
+        "`make lab` measures on a real kernel, in virtual time",
+    ),
+    ("host", "`make lab` runs the real kernel in virtual time"),
+];
+
+/// The message about a command that existed.
+fn gone(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    let (name, instead) = GONE.iter().find(|(name, _)| name == given)?;
+    Some(format!("the command `{name}` is gone: {instead}"))
 }
 
 /// The sentences of a usage error, without its pointer to the help.
@@ -114,11 +129,7 @@ mod tests {
             typo.contains("--qouta") && typo.contains("'--quota'"),
             "{typo}"
         );
-        for words in [
-            "interference --groups -1",
-            "interference --periods 1e6",
-            "host f --seed -1",
-        ] {
+        for words in ["interference --groups -1", "interference --periods 1e6"] {
             let words = format!("plimsoll sim {words}");
             let number = message(&words.split(' ').collect::<Vec<_>>());
             assert!(
@@ -130,5 +141,18 @@ mod tests {
         assert!(missing.ends_with("provided: --once"), "{missing}");
         let command = message(&["plimsoll", "retsore"]);
         assert!(command.contains("'restore'"), "{command}");
+    }
+
+    #[test]
+    fn commands_that_existed_name_what_took_their_place() {
+        for words in [
+            &["plimsoll", "bench", "f"][..],
+            &["plimsoll", "sim", "host", "f"],
+        ] {
+            let message = gone(&Cli::try_parse_from(words).unwrap_err()).unwrap();
+            assert!(message.contains("make lab"), "{message}");
+        }
+        let other = Cli::try_parse_from(["plimsoll", "retsore"]).unwrap_err();
+        assert_eq!(gone(&other), None);
     }
 }

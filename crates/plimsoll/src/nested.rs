@@ -2,9 +2,8 @@
 
 use std::ffi::OsStr;
 use std::io::Read;
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -22,16 +21,6 @@ const OUTPUT_BYTES_MAX: u64 = 4 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Time for a command to end after a signal, before the next signal.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Link between the life of a command and this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leash {
-    /// None; its standard input is empty.
-    None,
-    /// Its standard input is a pipe, and it ends when the pipe is closed. It gets no signals from
-    /// the terminal, so that its parent can end it in order.
-    Stdin,
-}
 
 /// A running command. Dropping it ends the command.
 #[derive(Debug)]
@@ -63,28 +52,19 @@ fn reader(stream: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
 }
 
 impl Running {
-    /// Starts the program with arguments. `what` names it in messages. With a leash it reads from
-    /// a pipe that closes with this process.
+    /// Starts the program with arguments and an empty standard input. `what` names it in messages.
     pub fn start<S: AsRef<OsStr>>(
         program: &Path,
         arguments: impl IntoIterator<Item = S>,
         what: impl Into<String>,
-        leash: Leash,
     ) -> Result<Self> {
         let what = what.into();
-        let stdin = match leash {
-            Leash::None => Stdio::null(),
-            Leash::Stdin => Stdio::piped(),
-        };
         let mut command = Command::new(program);
         command
             .args(arguments)
-            .stdin(stdin)
+            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        if leash == Leash::Stdin {
-            command.process_group(0);
-        }
         let mut child = command.spawn().map_err(CommandError::io(format!(
             "{what}: cannot start plimsoll itself"
         )))?;
@@ -94,11 +74,6 @@ impl Running {
             child,
             readers: Some(readers),
         })
-    }
-
-    /// Takes the pipe of its leash.
-    pub fn take_leash(&mut self) -> Option<ChildStdin> {
-        self.child.stdin.take()
     }
 
     /// Returns whether it has ended.
@@ -196,11 +171,6 @@ impl Ended {
         let json = &self.errors[self.errors.find("{\n")?..];
         let document: Document = serde_json::from_str(json.trim()).ok()?;
         Some(document.statistics)
-    }
-
-    /// Its standard output.
-    pub fn output(&self) -> &str {
-        &self.output
     }
 
     /// Plimsoll's warnings.

@@ -2,7 +2,6 @@
 //! pseudo-code, theory, the source's table, and its own promises.
 
 mod fixture;
-#[path = "../../benches/interference/plain.rs"]
 mod plain;
 mod promises;
 mod reference;

@@ -13,7 +13,7 @@ use super::progress::Progress;
 use super::scenario::{GRACE, Job, Part, Phase, Scenario, WARMUP};
 use crate::error::{CommandError, Result, WorkloadError};
 use crate::meter::Meter;
-use crate::nested::{Ended, Leash, Running};
+use crate::nested::{Ended, Running};
 
 /// Interval at which the commands of a phase are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -97,7 +97,7 @@ impl<'a> Runner<'a> {
         let start = |job: &Job| {
             let what = format!("demo: phase {}: the {}", phase.key, job.role.name());
             let arguments = job.arguments(&self.program);
-            Running::start(&self.program, arguments, what, Leash::None)
+            Running::start(&self.program, arguments, what)
         };
         let mut burners = phase.burners.as_ref().map(start).transpose()?;
         if burners.is_some() {

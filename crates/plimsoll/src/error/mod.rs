@@ -8,9 +8,8 @@ use std::process::ExitCode;
 
 use plimsoll_cgroupfs::CgroupError;
 use plimsoll_engine::EngineError;
-use plimsoll_sim::host::HostError;
+use plimsoll_engine::toml_file::FileError;
 use plimsoll_sim::interference::{ExperimentError, SamplesError};
-use plimsoll_sim::scenario::FileError;
 use thiserror::Error;
 
 pub use owner::{DaemonError, OwnerError, Unanswered};
@@ -42,12 +41,9 @@ pub enum CommandError {
     /// A workload failed.
     #[error(transparent)]
     Load(#[from] plimsoll_load::LoadError),
-    /// A text file, such as a scenario or the configuration, is invalid.
+    /// A text file, such as the configuration, is invalid.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A scenario cannot be simulated.
-    #[error(transparent)]
-    Host(#[from] HostError),
     /// An interference experiment cannot be simulated.
     #[error(transparent)]
     Experiment(#[from] ExperimentError),
@@ -64,7 +60,7 @@ pub enum CommandError {
     /// The arguments do not fit together, or not to this machine.
     #[error(transparent)]
     Usage(#[from] UsageError),
-    /// A workload of `demo` or `bench` failed.
+    /// A workload of `demo` failed.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     /// A picture could not be made.

@@ -1,7 +1,5 @@
 //! Arguments that do not fit together, or not here.
 
-use std::path::PathBuf;
-
 use thiserror::Error;
 
 /// Arguments that are valid one by one, but not together or not here.
@@ -48,29 +46,4 @@ pub enum UsageError {
          allowed: --samples FILE alone"
     )]
     SamplesAlone,
-    /// `bench --enforcer` without `--real`.
-    #[error("--enforcer: has no effect without --real; allowed: together with --real")]
-    EnforcerWithoutReal,
-    /// A scenario for `bench --real` describes another machine.
-    #[error(
-        "{place}: cpus: `{cpus}`{variant} does not match this machine; allowed with --real: {here}"
-    )]
-    OtherMachine {
-        /// File, line and column of the number of CPUs.
-        place: String,
-        /// Number of CPUs of the scenario.
-        cpus: u32,
-        /// " in variant NAME", or nothing.
-        variant: String,
-        /// Number of CPUs of this machine.
-        here: u32,
-    },
-    /// Two outputs have the same file, or one has the scenario's.
-    #[error("{field}: `{path}` is also the scenario or another output; allowed: a file of its own", path = path.display())]
-    OutputTaken {
-        /// Argument that names the output.
-        field: &'static str,
-        /// File of the output.
-        path: PathBuf,
-    },
 }

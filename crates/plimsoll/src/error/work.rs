@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// A workload of `demo` or `bench` failed.
+/// A workload of `demo` failed.
 #[derive(Debug, Error)]
 pub enum WorkloadError {
     /// A process reported an error, or died.
@@ -21,22 +21,13 @@ pub enum WorkloadError {
         /// Key of the phase.
         phase: &'static str,
     },
-    /// The groups of `bench --real` do not answer.
-    #[error("bench: the groups did not start within a minute")]
-    GroupsNotStarted,
-    /// A group of `bench --real` ended early.
-    #[error("bench: group {group} has ended")]
-    GroupEnded {
-        /// Name of the group.
-        group: String,
-    },
 }
 
 /// A picture could not be made.
 #[derive(Debug, Error)]
 pub enum PictureError {
     /// The name of the file ends in no known format.
-    #[error("plot: `{}` has an unknown format; allowed: a name that ends in .svg or .png", .0.display())]
+    #[error("plot: `{}` has an unknown format; allowed: a name that ends in .svg", .0.display())]
     Format(PathBuf),
     /// The folder of the file does not exist.
     #[error("plot: `{}` cannot be written; allowed: a file in an existing folder", .0.display())]
@@ -44,7 +35,4 @@ pub enum PictureError {
     /// The drawing failed.
     #[error("plot: cannot draw: {0}")]
     Draw(String),
-    /// The conversion to PNG failed.
-    #[error("plot: cannot make a PNG: {0}")]
-    Png(String),
 }

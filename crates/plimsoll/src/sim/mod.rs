@@ -1,7 +1,6 @@
-//! `plimsoll sim`: simulators that run the policy core in virtual time.
+//! `plimsoll sim`: a simulator that runs the policy core.
 
-pub mod host;
-pub mod interference;
+mod interference;
 
 use std::process::ExitCode;
 
@@ -19,9 +18,6 @@ pub struct Args {
 /// The simulators.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a scenario in the host simulator
-    #[command(after_help = host::EXAMPLES)]
-    Host(host::Args),
     /// Simulate the cost of bursts of some groups to the others
     #[command(after_help = interference::EXAMPLES)]
     Interference(interference::Args),
@@ -30,7 +26,6 @@ enum Command {
 /// Runs a simulator.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.command {
-        Command::Host(args) => host::run(args),
         Command::Interference(args) => interference::run(args),
     }
 }

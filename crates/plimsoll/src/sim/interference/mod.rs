@@ -24,7 +24,6 @@ use plimsoll_load::Stop;
 use plimsoll_sim::interference::published::{self, PublishedRow};
 use plimsoll_sim::interference::{CellReport, Experiment, Watch};
 
-use super::host::exit_code;
 use crate::error::{Result, UsageError};
 use crate::output::{self, Picture, Progress, print_line};
 use outcome::{Outcome, SCHEMA};
@@ -75,7 +74,7 @@ pub struct Args {
     /// Print CSV, one line for each cell
     #[arg(long)]
     csv: bool,
-    /// Plot P(WCET > 1) against utilisation to this file, .svg or .png
+    /// Plot P(WCET > 1) against utilisation to this file, which ends in .svg
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -111,6 +110,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     print(&outcome, args)?;
     drawn?;
     Ok(exit_code(&stop))
+}
+
+/// Exit code: 0, or that of the signal that interrupted the run.
+fn exit_code(stop: &Stop) -> ExitCode {
+    match stop.signal() {
+        Some(signal) => ExitCode::from(128 + signal),
+        None => ExitCode::SUCCESS,
+    }
 }
 
 fn threads(asked: Option<usize>) -> Result<NonZeroUsize> {
