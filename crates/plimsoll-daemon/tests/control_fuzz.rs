@@ -1,4 +1,4 @@
-//! Arbitrary bytes of clients, and arbitrary requests of users.
+//! Arbitrary bytes and requests of clients.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,8 +9,6 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
 use control_common::Echo;
-use plimsoll_daemon::control::authority::{Facts, Target, check};
-use plimsoll_daemon::control::peer::Peer;
 use plimsoll_daemon::control::protocol::{Answer, Choice, Envelope, Request, Run, Set, VERSION};
 use plimsoll_daemon::control::server::serve;
 use plimsoll_engine::knobs::{
@@ -20,18 +18,6 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-
-const USER: u32 = 1000;
-
-fn user() -> Peer {
-    Peer {
-        uid: USER,
-        gid: USER,
-        pid: 1,
-        groups: vec![USER],
-        is_operator: false,
-    }
-}
 
 prop_compose! {
     fn quota()(quota_ms in of(1u64..6), period_ms in 1u64..6) -> Quota {
@@ -150,7 +136,7 @@ fn converse(bytes: &[u8]) -> (Vec<Answer>, usize) {
     let bytes = bytes.to_vec();
     let handler = Echo::default();
     let text = std::thread::scope(|scope| {
-        scope.spawn(|| serve(server, user(), &handler).unwrap());
+        scope.spawn(|| serve(server, &handler).unwrap());
         let mut reader = client.try_clone().unwrap();
         let text = scope.spawn(move || {
             let mut text = String::new();
@@ -217,42 +203,6 @@ fn spoil(bytes: &mut Vec<u8>, fault: &Fault) {
     }
 }
 
-/// What a group may do, larger is more. In the order: class, nice level,
-/// weight, CPU time at once, burst, cap, soft cap, caps for each task, limit
-/// of each CPU.
-fn power(knobs: &Knobs, nice: i32) -> [i64; 9] {
-    let unlimited = i64::MAX;
-    let number = |value: Option<u64>| value.map_or(unlimited, |value| value.cast_signed());
-    let capped = knobs.cap.is_some() || knobs.soft_cap.is_some();
-    let quota_ns = knobs.quota.and_then(|quota| quota.quota_ns);
-    [
-        i64::from(knobs.class != Some(Class::Batch)),
-        -i64::from(nice),
-        knobs.weight.map_or(100, |set| set.weight.into()),
-        number(quota_ns),
-        quota_ns.map_or(unlimited, |_| {
-            knobs.burst.map_or(0, |set| set.burst_ns.cast_signed())
-        }),
-        number(knobs.cap.map(|cap| cap.permille.into())),
-        number(knobs.soft_cap.map(|cap| cap.permille.into())),
-        i64::from(knobs.per_task || !capped),
-        number(knobs.cpu_limit.map(|limit| limit.ppm.into())),
-    ]
-}
-
-/// CPU time per time that a quota allows, as a fraction that is compared
-/// without rounding.
-fn is_faster(new: &Knobs, old: &Knobs) -> bool {
-    let rate = |knobs: &Knobs| Some((knobs.quota?.quota_ns?, knobs.quota?.period_ns));
-    match (rate(new), rate(old)) {
-        (_, None) => false,
-        (None, Some(_)) => true,
-        (Some((quota, period)), Some((old_quota, old_period))) => {
-            u128::from(quota) * u128::from(old_period) > u128::from(old_quota) * u128::from(period)
-        }
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
@@ -287,77 +237,4 @@ proptest! {
         prop_assert_eq!(answers.last(), Some(&Answer::Text("Reload".into())));
     }
 
-    #[test]
-    fn who_is_no_operator_touches_only_what_is_their_own(
-        request in request(),
-        owner in of(0u32..3),
-        is_group in any::<bool>(),
-        confined in any::<bool>(),
-        bound in knobs(),
-    ) {
-        let owner = owner.map(|number| if number == 0 { USER } else { number });
-        let target = match (is_group, owner) {
-            (true, Some(owner)) => Target::Group { owner },
-            (true, None) => Target::Others,
-            (false, owner) => Target::Process {
-                owner,
-                confined_by: confined.then(|| "/user.slice".into()),
-            },
-        };
-        let facts = Facts { target: target.clone(), knobs: bound.clone(), bound, ..Facts::default() };
-        if check(&user(), &request, &facts).is_ok() {
-            let is_own = match target {
-                Target::Group { owner } => owner == USER,
-                Target::Process { owner, confined_by } => {
-                    owner == Some(USER) && confined_by.is_none()
-                }
-                Target::Others => false,
-            };
-            let only_looks = matches!(request, Request::Show { .. } | Request::Tasks { .. });
-            prop_assert!(is_own || only_looks);
-            prop_assert!(!matches!(request, Request::Reload | Request::Debug));
-        }
-    }
-
-    #[test]
-    fn no_number_of_requests_ends_with_less_restriction(
-        bound in knobs(), nice in -3i32..=3, headroom in of(headroom()),
-        asked in vec(knobs(), 1..12),
-    ) {
-        let nice = bound.nice.map_or(nice, |set| set.nice);
-        let before = power(&Knobs { weight: bound.weight.or(Some(Weight { weight: 100 })), ..bound.clone() }, nice);
-        let mut facts = Facts {
-            target: Target::Group { owner: USER },
-            knobs: bound.clone(),
-            bound: bound.clone(),
-            nice,
-            headroom,
-            ..Facts::default()
-        };
-        for knobs in asked {
-            let was_batch = facts.knobs.class == Some(Class::Batch);
-            let set = Set { target: "job".into(), knobs: knobs.clone(), choice: Choice::default() };
-            if check(&user(), &Request::Set(Box::new(set)), &facts).is_err() {
-                continue;
-            }
-            let before_nice = facts.nice;
-            facts.knobs = facts.knobs.overlaid(&knobs);
-            facts.nice = knobs.nice.map_or(facts.nice, |set| set.nice);
-            prop_assert!(knobs.nice.is_none_or(|set| set.nice >= before_nice));
-            let now = power(&facts.knobs, facts.nice);
-            for (place, (now, before)) in now.iter().zip(&before).enumerate() {
-                prop_assert!(now <= before, "{place}: {before} has become {now}");
-            }
-            prop_assert!(!is_faster(&facts.knobs, &bound));
-            prop_assert!(!was_batch || facts.knobs.class == Some(Class::Batch));
-            // What holds for others too.
-            match (knobs.headroom, headroom) {
-                (None | Some(Headroom::Share(0) | Headroom::Cpus(0)), _) => {}
-                (Some(Headroom::Share(new)), Some(Headroom::Share(old))) => prop_assert!(new <= old),
-                (Some(Headroom::Cpus(new)), Some(Headroom::Cpus(old))) => prop_assert!(new <= old),
-                other => prop_assert!(false, "{other:?}"),
-            }
-            prop_assert!(knobs.tolerance.is_none_or(|tolerance| tolerance == facts.tolerance));
-        }
-    }
 }

@@ -4,13 +4,14 @@
 
 mod control_common;
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
 use control_common::{Echo, Rig, state_of};
+use nix::unistd::{Group, geteuid};
 use plimsoll_daemon::control::client::{Client, ClientError};
-use plimsoll_daemon::control::protocol::{Answer, Choice, Request, Set};
+use plimsoll_daemon::control::protocol::{Answer, Choice, OPERATORS, Request, Set};
 use plimsoll_daemon::control::server::{Server, ServerError};
 use plimsoll_engine::knobs::Knobs;
 
@@ -36,10 +37,17 @@ fn many_requests_of_one_client_are_answered_in_order() {
 }
 
 #[test]
-fn any_user_may_connect_until_the_server_stops() {
+fn only_the_user_and_roots_operators_may_connect_until_the_server_stops() {
     let rig = Rig::new(Echo::default());
-    let mode = std::fs::metadata(&rig.path).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o666);
+    let socket = std::fs::metadata(&rig.path).unwrap();
+    let operators = Group::from_name(OPERATORS).unwrap();
+    match operators.filter(|_| geteuid().is_root()) {
+        Some(group) => {
+            assert_eq!(socket.permissions().mode() & 0o777, 0o660);
+            assert_eq!(socket.gid(), group.gid.as_raw());
+        }
+        None => assert_eq!(socket.permissions().mode() & 0o777, 0o600),
+    }
     rig.server.stop();
     assert!(!rig.path.exists());
     assert!(Client::connect(&rig.path).unwrap().is_none());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::geteuid;
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::config::EnforcerWanted;
-use plimsoll_daemon::control::client::Client;
+use plimsoll_daemon::control::client::{Client, ClientError};
 use plimsoll_daemon::control::protocol::{Answer, Choice, Request, SOCKET};
 use plimsoll_daemon::state::{Group, State};
 use plimsoll_engine::host::Mode;
@@ -51,12 +51,12 @@ impl Owner {
         }))
     }
 
-    /// Connects to the owner of this host's tree, which answers all users.
+    /// Connects to the owner of this host's tree, which answers root and the operators.
     pub fn of_host() -> Result<Option<Self>> {
         Self::at(&RuntimeFolder::of_this_host())
     }
 
-    /// Connects to this user's own owner and to the host's.
+    /// Connects to this user's own owner and to the host's, if that one answers this user.
     pub fn all() -> Result<Vec<Self>> {
         let (own, host) = (RuntimeFolder::of_this_user(), RuntimeFolder::of_this_host());
         let mut found: Vec<Self> = Vec::new();
@@ -64,7 +64,10 @@ impl Owner {
             // A folder that cannot be used has no owner.
             found.extend(Self::at(&own).ok().flatten());
         }
-        found.extend(Self::at(&host)?);
+        match Self::at(&host) {
+            Err(CommandError::Client(ClientError::Denied { .. })) if !found.is_empty() => (),
+            other => found.extend(other?),
+        }
         Ok(found)
     }
 
@@ -205,7 +208,6 @@ pub fn not_meant(answer: &Answer) -> CommandError {
         Answer::Text(_) => "text",
         Answer::Refused(_) => "a refusal",
         Answer::Ending => "that it is ending",
-        Answer::Busy => "that it is busy",
     };
     OwnerError::OtherAnswer(kind).into()
 }

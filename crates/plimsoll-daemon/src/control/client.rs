@@ -5,7 +5,6 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::sockopt::{PeerCredentials, SendTimeout};
@@ -15,7 +14,7 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike as _};
 use thiserror::Error;
 
-use super::protocol::{Answer, Envelope, REQUEST_BYTES_MAX, Request, VERSION};
+use super::protocol::{Answer, Envelope, OPERATORS, REQUEST_BYTES_MAX, Request, VERSION};
 
 /// Maximum time that a client waits for an answer.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -24,8 +23,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Number of checks in a row that find the daemon stopped, after which the client gives up. One
 /// is not enough: a debugger may stop it for a moment.
 const STOPPED_LOOKS: u32 = 2;
-/// Pause after [`Answer::Busy`].
-const COME_BACK: Duration = Duration::from_millis(50);
 
 /// Failure to get an answer.
 #[derive(Debug, Error)]
@@ -39,6 +36,12 @@ pub enum ClientError {
         failure: &'static str,
         /// Its cause.
         source: io::Error,
+    },
+    /// This user may not connect.
+    #[error("{path}: permission denied; allowed: root and members of group `{OPERATORS}`, and everybody in a cgroup subtree that is delegated to them", path = path.display())]
+    Denied {
+        /// The socket.
+        path: PathBuf,
     },
     /// The daemon ended or was restarted.
     #[error("the daemon at {path} has ended the connection; it may be restarting: try again", path = path.display())]
@@ -83,10 +86,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects. `None`: no daemon listens there, as far as this user may see.
+    /// Connects. `None`: no daemon listens there.
     ///
     /// # Errors
-    /// When a daemon may listen, but does not accept the connection.
+    /// When a daemon may listen, but does not accept the connection of this user, or of anybody.
     pub fn connect(path: &Path) -> Result<Option<Self>, ClientError> {
         Self::connect_within(path, ANSWER_WITHIN)
     }
@@ -97,6 +100,7 @@ impl Client {
     /// As of [`Client::connect`].
     pub fn connect_within(path: &Path, within: Duration) -> Result<Option<Self>, ClientError> {
         let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::PermissionDenied => ClientError::Denied { path: path.into() },
             io::ErrorKind::WouldBlock => ClientError::TooLate {
                 path: path.into(),
                 after: within,
@@ -115,7 +119,6 @@ impl Client {
             })),
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound
-                | io::ErrorKind::PermissionDenied
                 | io::ErrorKind::ConnectionRefused
                 | io::ErrorKind::NotADirectory => Ok(None),
                 _ => Err(failed(error)),
@@ -123,8 +126,8 @@ impl Client {
         }
     }
 
-    /// Sends a request, and waits for the answer. The request is sent again if the daemon is
-    /// busy, or if it had disconnected this client and the request changes nothing.
+    /// Sends a request, and waits for the answer. One that changes nothing is sent again if the
+    /// daemon had disconnected this client.
     ///
     /// # Errors
     /// When no answer comes in time, or it cannot be parsed.
@@ -134,25 +137,15 @@ impl Client {
             request,
             Request::Show { .. } | Request::Tasks { .. } | Request::Debug
         );
-        let mut repeated = false;
-        loop {
-            match self.ask_once(request, deadline) {
-                Ok(Answer::Busy) if Instant::now() < deadline => sleep(COME_BACK),
-                Ok(Answer::Busy) => return Err(self.too_late()),
-                Err(ClientError::Ended { .. }) if may_repeat && !repeated => repeated = true,
-                other => return other,
+        match self.ask_once(request, deadline) {
+            Err(ClientError::Ended { .. }) if may_repeat => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let fresh = Self::connect_within(&self.path, left)?;
+                self.stream = fresh.ok_or_else(|| self.ended())?.stream;
+                self.ask_once(request, deadline)
             }
-            self.reconnect(deadline)?;
+            other => other,
         }
-    }
-
-    fn reconnect(&mut self, deadline: Instant) -> Result<(), ClientError> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match Self::connect_within(&self.path, left.max(COME_BACK))? {
-            Some(fresh) => self.stream = fresh.stream,
-            None => return Err(self.ended()),
-        }
-        Ok(())
     }
 
     fn too_late(&self) -> ClientError {

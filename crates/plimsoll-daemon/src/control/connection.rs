@@ -9,7 +9,6 @@ use serde::Deserialize;
 
 use super::clock::Clock;
 use super::handler::Handler;
-use super::peer::Peer;
 use super::protocol::{Answer, Envelope, REQUEST_BYTES_MAX, VERSION};
 
 /// Time from the first byte of a request to its end.
@@ -44,7 +43,6 @@ pub enum Doing {
 pub struct Connection {
     clock: Clock,
     stream: UnixStream,
-    peer: Peer,
     received: Vec<u8>,
     unsent: Vec<u8>,
     sent: usize,
@@ -65,13 +63,12 @@ impl Connection {
     ///
     /// # Errors
     /// When the socket cannot be made to never block.
-    pub fn new(stream: UnixStream, peer: Peer, clock: Clock) -> io::Result<Self> {
+    pub fn new(stream: UnixStream, clock: Clock) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let now = clock.now();
         Ok(Self {
             clock,
             stream,
-            peer,
             received: Vec::new(),
             unsent: Vec::new(),
             sent: 0,
@@ -84,11 +81,6 @@ impl Connection {
     /// The present time of its deadlines.
     pub fn now(&self) -> Instant {
         self.clock.now()
-    }
-
-    /// Its credentials.
-    pub fn peer(&self) -> &Peer {
-        &self.peer
     }
 
     /// The socket, to wait on.
@@ -170,13 +162,13 @@ impl Connection {
         }
         match self.received.iter().position(|byte| *byte == b'\n') {
             Some(end) if end <= REQUEST_BYTES_MAX => {
-                let answer = answer_line(&self.peer, &self.received[..end], handler);
+                let answer = answer_line(&self.received[..end], handler);
                 self.received.drain(..=end);
                 self.send(&answer);
             }
             None if self.received.len() <= REQUEST_BYTES_MAX => {}
             _ => {
-                handler.unreadable(&self.peer);
+                handler.unreadable();
                 self.refuse(&format!(
                     "the request is longer than {REQUEST_BYTES_MAX} bytes"
                 ));
@@ -186,14 +178,9 @@ impl Connection {
 
     /// Refuses any request, and ends the connection.
     pub fn refuse(&mut self, why: &str) {
-        self.end_with(&Answer::Refused(why.into()));
-    }
-
-    /// Sends a last answer, and ends the connection.
-    pub fn end_with(&mut self, answer: &Answer) {
         self.received = Vec::new();
         self.is_last = true;
-        self.send(answer);
+        self.send(&Answer::Refused(why.into()));
     }
 
     fn send(&mut self, answer: &Answer) {
@@ -263,9 +250,9 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// Answers one line.
-fn answer_line(peer: &Peer, line: &[u8], handler: &dyn Handler) -> Answer {
+fn answer_line(line: &[u8], handler: &dyn Handler) -> Answer {
     let refused = |why: String| {
-        handler.unreadable(peer);
+        handler.unreadable();
         Answer::Refused(why)
     };
     let version = match serde_json::from_slice::<Version>(line) {
@@ -285,7 +272,7 @@ fn answer_line(peer: &Peer, line: &[u8], handler: &dyn Handler) -> Answer {
         Err(error) => return refused(format!("not a request: {error}")),
     };
     // A panic at one request must not end the thread, which serves all clients.
-    let answer = catch_unwind(AssertUnwindSafe(|| handler.answer(peer, request)));
+    let answer = catch_unwind(AssertUnwindSafe(|| handler.answer(request)));
     answer.unwrap_or_else(|_| {
         Answer::Refused("the daemon failed at this request; see its log".into())
     })

@@ -21,6 +21,8 @@ pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
 pub const SUBJECT_CHARS_MAX: usize = 1024;
 /// The socket's name in the runtime folder.
 pub const SOCKET: &str = "control.sock";
+/// Group whose members may connect to root's owner: the group of its socket.
+pub const OPERATORS: &str = "plimsoll";
 
 /// A request with its version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,7 +38,7 @@ pub struct Envelope {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Read the state; allowed for any user.
+    /// Read the state.
     Show {
         /// Only this: the name of a group, the path of a cgroup with a `/` in
         /// front, or a pid.
@@ -47,7 +49,7 @@ pub enum Request {
         details: bool,
     },
     /// Read the state of one group with details, and with the usage rates of its tasks if it
-    /// has a cap; allowed for any user.
+    /// has a cap.
     Tasks {
         /// As of `show`.
         target: String,
@@ -59,8 +61,7 @@ pub enum Request {
         /// As of `show`.
         target: String,
     },
-    /// Make a group for a process of the client's user that is about to start a command, and
-    /// move it there. The group ends with its processes.
+    /// Make a group for a process that is about to start a command, and move it there. The group ends with its processes.
     Run(Box<Run>),
     /// End a group of `run`, and read its usage.
     End {
@@ -119,7 +120,7 @@ pub struct Set {
 pub struct Run {
     /// The group's name.
     pub name: String,
-    /// The process; it has to belong to the client's user.
+    /// The process.
     pub pid: i32,
     /// The command, for people: up to [`SUBJECT_CHARS_MAX`] characters of it.
     pub subject: String,
@@ -170,6 +171,4 @@ pub enum Answer {
     Refused(String),
     /// The owner is ending and has done nothing: send the request to the next one.
     Ending,
-    /// Too many clients are connected: send the request again on a new connection.
-    Busy,
 }

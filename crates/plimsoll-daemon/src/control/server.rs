@@ -5,8 +5,8 @@
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::fd::AsFd as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,30 +15,25 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{Backlog, listen};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
+};
+use nix::unistd::{Group, geteuid};
 use thiserror::Error;
 
 use super::clock::Clock;
 use super::connection::{Connection, Doing, Ended};
 use super::handler::Handler;
-use super::peer::{Operators, Peer};
-use super::protocol::Answer;
+use super::protocol::OPERATORS;
 
 /// The thread that answers clients; a panic in answering one ends there.
 pub const THREAD: &str = "control";
 /// Maximum number of clients; more wait until they are accepted.
 pub const CLIENTS_MAX: usize = 64;
-/// Of these, clients of users that are not operators; more are answered [`Answer::Busy`].
-pub const USER_CLIENTS_MAX: usize = 48;
 /// Clients that wait to be accepted.
 const WAITING_CLIENTS_MAX: i32 = 1024;
-/// Clients that are accepted before the present ones are served: clients may connect faster than
-/// they can be answered [`Answer::Busy`].
-const ACCEPTED_AT_ONCE: usize = 64;
-/// Maximum memory of unread answers of operators, beside one answer.
-const OPERATORS_UNSENT_BYTES_MAX: usize = 12 << 20;
-/// The same for other users, whose unread answers so delay no operator.
-const USERS_UNSENT_BYTES_MAX: usize = 8 << 20;
+/// Maximum memory of unread answers, beside one answer.
+const UNSENT_BYTES_MAX: usize = 12 << 20;
 /// Time that a client may be idle while others wait.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Time within which a client has to read its whole answer while others wait.
@@ -76,8 +71,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Begins to listen at `path`, for all users. The socket of a daemon that has ended is
-    /// replaced in one step.
+    /// Begins to listen at `path`, for this user and, if that is root, for the members of group
+    /// [`OPERATORS`]. The socket of a daemon that has ended is replaced in one step.
     ///
     /// # Errors
     /// When another daemon listens there, or the folder is not writable.
@@ -108,7 +103,6 @@ impl Server {
             listener,
             stopped,
             handler,
-            operators: Operators::default(),
             clients: Vec::new(),
             accept_after: None,
         };
@@ -155,7 +149,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
-/// Makes a socket that all users may connect to. It is ready before it gets its name.
+/// Makes a socket. It is ready, and nobody else may connect to it, before it gets its name.
 fn make_socket(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
@@ -164,21 +158,35 @@ fn make_socket(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let listener = UnixListener::bind(&temporary)?;
-    listener.set_nonblocking(true)?;
-    listen(&listener, Backlog::new(WAITING_CLIENTS_MAX)?)?;
-    fs::set_permissions(&temporary, Permissions::from_mode(0o666))?;
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    bind(socket.as_raw_fd(), &UnixAddr::new(&temporary)?)?;
+    restrict(&temporary)?;
+    // Until now every attempt to connect was refused.
+    listen(&socket, Backlog::new(WAITING_CLIENTS_MAX)?)?;
     let identity = identity(&temporary)?;
     fs::rename(&temporary, path)?;
-    Ok((listener, identity))
+    Ok((UnixListener::from(socket), identity))
+}
+
+/// Lets this user connect, and the members of the operators' group if the owner is root's.
+fn restrict(path: &Path) -> io::Result<()> {
+    let operators = match geteuid().is_root() {
+        true => Group::from_name(OPERATORS)?,
+        false => None,
+    };
+    // In a user namespace the group may have a name and no number.
+    let given = operators.is_some_and(|group| chown(path, None, Some(group.gid.as_raw())).is_ok());
+    let mode = if given { 0o660 } else { 0o600 };
+    fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 /// Serves one client alone until it is gone or takes too long.
 ///
 /// # Errors
 /// When the socket cannot be used at all.
-pub fn serve(stream: UnixStream, peer: Peer, handler: &dyn Handler) -> io::Result<()> {
-    let mut client = Connection::new(stream, peer, Clock::default())?;
+pub fn serve(stream: UnixStream, handler: &dyn Handler) -> io::Result<()> {
+    let mut client = Connection::new(stream, Clock::default())?;
     loop {
         let now = client.now();
         let left = match client.has_request() {
@@ -256,7 +264,6 @@ struct Service {
     listener: UnixListener,
     stopped: UnixStream,
     handler: Arc<dyn Handler>,
-    operators: Operators,
     clients: Vec<Connection>,
     /// No client is accepted before.
     accept_after: Option<Instant>,
@@ -324,34 +331,40 @@ impl Service {
 
     /// When the next client has to be served without an event of its own.
     fn due(&self, now: Instant) -> Instant {
-        let unsent = Unsent::of(&self.clients);
+        let is_laden = self.is_laden();
         let mut due = now + PATIENCE;
         for client in &self.clients {
-            due = due.min(match (client.has_request(), unsent.is_too_much(client)) {
+            due = due.min(match (client.has_request(), is_laden) {
                 (true, false) => now,
                 (true, true) => continue,
                 (false, _) => client.deadline(),
             });
         }
-        let is_laden = self.clients.iter().any(|client| unsent.is_too_much(client));
         if self.is_full() || is_laden || self.accept_after.is_some() {
             due = due.min(now + LOOK_AGAIN);
         }
         due
     }
 
+    /// Whether the bytes of unread answers exceed their limit.
+    fn is_laden(&self) -> bool {
+        let unsent = self.clients.iter().map(Connection::unsent_bytes);
+        unsent.sum::<usize>() > UNSENT_BYTES_MAX
+    }
+
     /// Serves all clients with bytes to receive or to send.
     fn serve_all(&mut self, ready: &[bool]) {
         let mut ready = ready.iter();
-        let mut unsent = Unsent::of(&self.clients);
+        let unsent = self.clients.iter().map(Connection::unsent_bytes);
+        let mut unsent: usize = unsent.sum();
         let handler = &*self.handler;
         self.clients.retain_mut(|client| {
             let is_ready = ready.next().is_some_and(|is_ready| *is_ready);
             let before = client.unsent_bytes();
-            let may_answer = !unsent.is_too_much(client);
+            let may_answer = unsent <= UNSENT_BYTES_MAX;
             let stays = turn(client, is_ready, may_answer, handler).is_ok();
-            let kept = unsent.kept_for(client);
-            *kept = *kept + client.unsent_bytes() - before;
+            let after = if stays { client.unsent_bytes() } else { 0 };
+            unsent = unsent + after - before;
             stays
         });
     }
@@ -360,15 +373,18 @@ impl Service {
     /// with an unread answer they take memory.
     fn make_room(&mut self) {
         let now = self.clock.now();
-        let unsent = Unsent::of(&self.clients);
-        self.clients.retain(|client| {
-            client.doing() != Doing::Answering
-                || !unsent.is_too_much(client)
-                || (client.stalled_for(now) < PATIENCE
-                    && client.answered_for(now) < READ_WHILE_OTHERS_WAIT)
-        });
+        if self.is_laden() {
+            self.clients.retain(|client| {
+                client.doing() != Doing::Answering
+                    || (client.stalled_for(now) < PATIENCE
+                        && client.answered_for(now) < READ_WHILE_OTHERS_WAIT)
+            });
+        }
         if self.is_full() && self.is_awaited() {
-            self.clients.retain(|client| !is_resting(client, now));
+            let is_resting = |client: &Connection| {
+                client.doing() == Doing::Idle && client.stalled_for(now) >= PATIENCE
+            };
+            self.clients.retain(|client| !is_resting(client));
         }
     }
 
@@ -381,12 +397,14 @@ impl Service {
     /// Accepts waiting clients, while there is room.
     fn accept_some(&mut self) {
         self.accept_after = None;
-        for _ in 0..ACCEPTED_AT_ONCE {
-            if self.is_full() {
-                return;
-            }
+        while !self.is_full() {
             match self.listener.accept() {
-                Ok((stream, _)) => self.take(stream),
+                Ok((stream, _)) => {
+                    // A client that has gone is not served.
+                    if let Ok(client) = Connection::new(stream, self.clock.clone()) {
+                        self.clients.push(client);
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => {
@@ -396,81 +414,6 @@ impl Service {
             }
         }
     }
-
-    /// Takes a client, unless it is one of an ordinary user and these have all of their slots:
-    /// an operator always finds a slot.
-    fn take(&mut self, stream: UnixStream) {
-        let peer = Peer::of(&stream, self.operators.gid());
-        // A client without readable credentials, or that has gone, is not served.
-        let Ok(mut client) =
-            peer.and_then(|peer| Connection::new(stream, peer, self.clock.clone()))
-        else {
-            return;
-        };
-        if !client.peer().is_operator && !self.has_room_for_user() {
-            client.end_with(&Answer::Busy);
-            // The answer fits into the socket's buffer.
-            let _ = client.transmit();
-            return;
-        }
-        self.clients.push(client);
-    }
-
-    /// Whether another client of an ordinary user may be served, if need be in place of an idle
-    /// one.
-    fn has_room_for_user(&mut self) -> bool {
-        let now = self.clock.now();
-        let is_user = |client: &Connection| !client.peer().is_operator;
-        if self.clients.iter().filter(|client| is_user(client)).count() < USER_CLIENTS_MAX {
-            return true;
-        }
-        let resting = |client: &Connection| is_user(client) && is_resting(client, now);
-        match self.clients.iter().position(resting) {
-            Some(index) => {
-                self.clients.swap_remove(index);
-                true
-            }
-            None => false,
-        }
-    }
-}
-
-/// Bytes of answers that clients have not read yet.
-#[derive(Debug, Default)]
-struct Unsent {
-    operators: usize,
-    users: usize,
-}
-
-impl Unsent {
-    fn of(clients: &[Connection]) -> Self {
-        let mut unsent = Self::default();
-        for client in clients {
-            *unsent.kept_for(client) += client.unsent_bytes();
-        }
-        unsent
-    }
-
-    /// Unread bytes of clients of this kind.
-    fn kept_for(&mut self, client: &Connection) -> &mut usize {
-        match client.peer().is_operator {
-            true => &mut self.operators,
-            false => &mut self.users,
-        }
-    }
-
-    /// Whether unread bytes of clients of this kind exceed their limit.
-    fn is_too_much(&self, client: &Connection) -> bool {
-        match client.peer().is_operator {
-            true => self.operators > OPERATORS_UNSENT_BYTES_MAX,
-            false => self.users > USERS_UNSENT_BYTES_MAX,
-        }
-    }
-}
-
-/// Whether a client has been idle for [`PATIENCE`].
-fn is_resting(client: &Connection, now: Instant) -> bool {
-    client.doing() == Doing::Idle && client.stalled_for(now) >= PATIENCE
 }
 
 /// Result of [`Service::wait`].

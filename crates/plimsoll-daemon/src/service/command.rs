@@ -8,11 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::desired::{Desired, GroupKind};
 use super::members::{is_this_process, lives, processes_below};
-use crate::control::target::Process;
 use crate::state::Origin;
-
-/// The weakest level of `setpriority(2)`.
-const NICE_MAX: i32 = 19;
 
 /// Group of a command or of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,14 +17,9 @@ pub(super) struct Command {
     pub pid: i32,
     /// Its start time, which tells it from a later process with the same pid.
     pub start_time: u64,
-    /// User that owns the group.
-    pub uid: u32,
     /// Command line, for people.
     pub subject: String,
     pub knobs: Knobs,
-    /// Of these, the knobs that other users than the owner set.
-    #[serde(default)]
-    pub bound: Knobs,
     #[serde(default)]
     pub best_effort: bool,
     /// The client's choice, where the owner of the machine leaves it to clients.
@@ -46,14 +37,6 @@ impl Command {
     /// Whether its first process still runs.
     pub fn lives(&self) -> bool {
         lives((self.pid, self.start_time))
-    }
-
-    /// The highest nice level of its processes. Without processes the highest level that there
-    /// is: a user may not go below an unknown one.
-    pub fn nice(&self) -> i32 {
-        let processes = processes_below(&self.folder).into_iter();
-        let levels = processes.filter_map(|(pid, _)| Some(Process::read(pid)?.nice));
-        levels.max().unwrap_or(NICE_MAX)
     }
 
     /// The processes that run in its cgroup, or were there at the last clean stop.
@@ -76,7 +59,6 @@ impl Command {
             kind: GroupKind::Command {
                 pid: self.pid,
                 start_time: self.start_time,
-                uid: self.uid,
             },
             knobs: self.knobs.clone(),
             subject: self.subject.clone(),

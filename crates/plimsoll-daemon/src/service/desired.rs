@@ -19,8 +19,6 @@ pub(super) enum GroupKind {
         pid: i32,
         /// Its start time, which tells it from a later one of the same pid.
         start_time: u64,
-        /// User that owns the group.
-        uid: u32,
     },
 }
 
@@ -131,7 +129,6 @@ mod tests {
             kind: GroupKind::Command {
                 pid: 1,
                 start_time: 1,
-                uid: 0,
             },
             ..desired(json)
         }

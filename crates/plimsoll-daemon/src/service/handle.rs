@@ -8,7 +8,6 @@ use std::time::Duration;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::control::handler::Handler;
-use crate::control::peer::Peer;
 use crate::control::protocol::{Answer, Request};
 use crate::state::State;
 
@@ -19,7 +18,6 @@ const ANSWER_MAX: Duration = Duration::from_secs(20);
 pub(super) enum Message {
     /// A client's request.
     Ask {
-        peer: Peer,
         request: Request,
         reply: SyncSender<Answer>,
     },
@@ -122,13 +120,9 @@ impl Handle {
 }
 
 impl Handler for Handle {
-    fn answer(&self, peer: &Peer, request: Request) -> Answer {
+    fn answer(&self, request: Request) -> Answer {
         let (reply, answer) = sync_channel(1);
-        let message = Message::Ask {
-            peer: peer.clone(),
-            request,
-            reply,
-        };
+        let message = Message::Ask { request, reply };
         if !self.send(message) {
             return Answer::Ending;
         }

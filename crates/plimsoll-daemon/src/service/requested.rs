@@ -178,10 +178,8 @@ mod tests {
         let command = |pid| Command {
             pid,
             start_time: 1,
-            uid: 1000,
             subject: "sleep".into(),
             knobs: Knobs::default(),
-            bound: Knobs::default(),
             best_effort: false,
             scheduler: None,
             folder: PathBuf::new(),

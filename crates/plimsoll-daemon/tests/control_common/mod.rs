@@ -2,10 +2,8 @@
 
 #![allow(dead_code)]
 
-use std::fs::Permissions;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +13,6 @@ use std::time::Duration;
 use plimsoll_daemon::control::client::Client;
 use plimsoll_daemon::control::clock::Clock;
 use plimsoll_daemon::control::handler::Handler;
-use plimsoll_daemon::control::peer::Peer;
 use plimsoll_daemon::control::protocol::{Answer, Request};
 use plimsoll_daemon::control::server::Server;
 use plimsoll_daemon::state::{Group, State};
@@ -59,7 +56,7 @@ impl Echo {
 }
 
 impl Handler for Echo {
-    fn answer(&self, _peer: &Peer, request: Request) -> Answer {
+    fn answer(&self, request: Request) -> Answer {
         self.answered.fetch_add(1, Ordering::Relaxed);
         if let (Some(event), Request::Debug) = (&self.at_debug, &request) {
             event();
@@ -68,7 +65,7 @@ impl Handler for Echo {
         self.always.clone().unwrap_or_else(echo)
     }
 
-    fn unreadable(&self, _peer: &Peer) {
+    fn unreadable(&self) {
         self.unreadable.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -90,9 +87,6 @@ impl Rig {
 
     pub fn with_clock(handler: Echo, clock: Clock) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // Users come too.
-        let mode = Permissions::from_mode(0o755);
-        std::fs::set_permissions(folder.path(), mode).unwrap();
         let path = folder.path().join("control.sock");
         let handler = Arc::new(handler);
         let server = Server::bind_with_clock(&path, handler.clone(), clock.clone()).unwrap();
@@ -166,17 +160,4 @@ pub fn has_heard(stream: &UnixStream) -> bool {
     let error = std::io::Error::last_os_error();
     stream.set_nonblocking(false).unwrap();
     heard >= 0 || error.kind() != ErrorKind::WouldBlock
-}
-
-/// Changes the user of this thread alone; a peer that it connects to sees that user. For root.
-pub fn as_user(uid: u32) {
-    use nix::libc::{SYS_setgroups, SYS_setresgid, SYS_setresuid, syscall};
-    // SAFETY: an empty list of groups is not read; the others take numbers. The
-    // system calls change this thread's credentials, no memory.
-    let changed = unsafe {
-        syscall(SYS_setgroups, 0, std::ptr::null::<u32>()) == 0
-            && syscall(SYS_setresgid, uid, uid, uid) == 0
-            && syscall(SYS_setresuid, uid, uid, uid) == 0
-    };
-    assert!(changed, "{}", std::io::Error::last_os_error());
 }

@@ -22,7 +22,11 @@ impl Account {
     pub fn new(uid: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::copy(crate::common::binary(), folder.path().join("plimsoll")).unwrap();
+        // By another process: children of this one could have the copy open for writing, which
+        // prevents its execution.
+        let mut copy = Command::new("cp");
+        copy.arg(crate::common::binary()).arg(folder.path());
+        assert!(copy.status().unwrap().success());
         let runtime = folder.path().join("runtime");
         fs::create_dir(&runtime).unwrap();
         chown(&runtime, Some(uid), Some(uid)).unwrap();

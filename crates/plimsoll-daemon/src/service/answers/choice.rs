@@ -7,17 +7,13 @@ use plimsoll_engine::knobs::Knobs;
 use super::super::Service;
 use super::targets::{Refused, one_line};
 use crate::config::EnforcerWanted;
-use crate::control::authority;
-use crate::control::peer::Peer;
 use crate::control::protocol::Choice;
 
 impl Service {
     /// Chooses the scheduler of a new group. The configuration file decides for all clients; an
-    /// owner without one leaves the choice to operators. Other users have stock knobs: a
-    /// scheduler concerns the whole machine.
+    /// owner without one leaves the choice to them.
     pub(super) fn choose(
         &self,
-        peer: &Peer,
         knobs: &Knobs,
         choice: Choice,
     ) -> Result<Option<SchedExt>, Refused> {
@@ -25,8 +21,7 @@ impl Service {
             self.check_choice(choice)?;
             return Ok(self.enforcement.scheduler());
         }
-        let enforcer = authority::enforcer_of(peer, choice).map_err(one_line)?;
-        let chosen = self.enforcement.choose(knobs, enforcer, choice.mode);
+        let chosen = self.enforcement.choose(knobs, choice.enforcer, choice.mode);
         chosen.map_err(one_line)
     }
 

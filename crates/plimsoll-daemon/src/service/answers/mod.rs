@@ -4,18 +4,16 @@
 //! | --- | --- |
 //! | `dispatch.rs` | one request, to the method that answers it |
 //! | `targets.rs` | the group, cgroup or process that a client names |
-//! | `facts.rs` | facts about a target, from which a request is granted or refused |
 //! | `choice.rs` | enforcer and mode of a client's group |
 //! | `show.rs` | present and planned groups |
 //! | `set.rs` | `set` and `reset` |
 //! | `run_requests.rs` | `run` and `end` |
-//! | `operator_requests.rs` | requests that change the whole service |
+//! | `service_requests.rs` | requests that change the whole service |
 
 mod choice;
 mod dispatch;
-mod facts;
-mod operator_requests;
 mod run_requests;
+mod service_requests;
 mod set;
 mod show;
 mod targets;

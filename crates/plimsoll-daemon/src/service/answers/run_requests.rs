@@ -2,24 +2,15 @@
 
 use plimsoll_engine::EngineError;
 use plimsoll_engine::group_policy::check_name;
-use plimsoll_engine::knobs::Knobs;
 
 use super::super::Service;
 use super::super::command::Command;
-use super::targets::{Found, Refused, one_line};
+use super::targets::{Refused, one_line, start_time_of};
 use crate::config::PROCESS_GROUP;
-use crate::control::authority;
-use crate::control::peer::Peer;
-use crate::control::protocol::{Answer, Request, Run, SUBJECT_CHARS_MAX};
-use crate::control::target::Process;
+use crate::control::protocol::{Answer, Run, SUBJECT_CHARS_MAX};
 
 impl Service {
-    pub(super) fn begin_run(
-        &mut self,
-        peer: &Peer,
-        request: &Request,
-        run: &Run,
-    ) -> Result<Answer, Refused> {
+    pub(super) fn begin_run(&mut self, run: &Run) -> Result<Answer, Refused> {
         check_name(&run.name).map_err(one_line)?;
         if run.name.starts_with(PROCESS_GROUP) {
             return Err(format!(
@@ -28,10 +19,7 @@ impl Service {
                 run.name
             ));
         }
-        let process = Process::read(run.pid).ok_or(format!("{}: no such process", run.pid))?;
-        let (owner, start_time) = (process.owner, process.started);
-        let found = Found::Process(process);
-        authority::check(peer, request, &self.facts(peer, &found)).map_err(one_line)?;
+        let start_time = start_time_of(run.pid)?;
         let is_rule = self.file.rule(&run.name).is_some();
         if is_rule || self.table.get(&run.name).is_some() {
             let name = run.name.clone();
@@ -40,12 +28,10 @@ impl Service {
         let command = Command {
             pid: run.pid,
             start_time,
-            uid: owner.unwrap_or(0),
             subject: run.subject.chars().take(SUBJECT_CHARS_MAX).collect(),
             knobs: run.knobs.clone(),
-            bound: Knobs::default(),
             best_effort: run.choice.best_effort,
-            scheduler: self.choose(peer, &run.knobs, run.choice)?,
+            scheduler: self.choose(&run.knobs, run.choice)?,
             folder: Default::default(),
             members: Vec::new(),
         };
@@ -96,18 +82,10 @@ impl Service {
         Ok(())
     }
 
-    pub(super) fn end_run(
-        &mut self,
-        peer: &Peer,
-        request: &Request,
-        name: &str,
-        release: bool,
-    ) -> Result<Answer, Refused> {
+    pub(super) fn end_run(&mut self, name: &str, release: bool) -> Result<Answer, Refused> {
         if self.requests.command(name).is_none() {
             return Err(format!("{name}: no such group"));
         }
-        let found = Found::Command(name.to_owned());
-        authority::check(peer, request, &self.facts(peer, &found)).map_err(one_line)?;
         let last = self.groups_now(&[name.to_owned()]);
         let populated = self.is_populated(name);
         if release || !populated {

@@ -1,61 +1,41 @@
 //! `set` and `reset`.
 
-use plimsoll_engine::knobs::Knobs;
-
 use super::super::Service;
 use super::super::command::Command;
 use super::super::desired::Desired;
-use super::targets::{Found, Refused, group_of, one_line};
-use crate::control::authority;
-use crate::control::peer::Peer;
-use crate::control::protocol::{Answer, Request, Set};
+use super::targets::{Found, Refused, group_of};
+use crate::control::protocol::{Answer, Set};
 
 impl Service {
-    pub(super) fn set(
-        &mut self,
-        peer: &Peer,
-        request: &Request,
-        set: &Set,
-    ) -> Result<Answer, Refused> {
+    pub(super) fn set(&mut self, set: &Set) -> Result<Answer, Refused> {
         if set.knobs.is_empty() {
             return Err("set: no knob is given".into());
         }
         let found = self.find(&set.target)?;
-        authority::check(peer, request, &self.facts(peer, &found)).map_err(one_line)?;
         match &found {
-            Found::Process(process) => {
-                let name = group_of(process.pid);
+            &Found::Process { pid, start_time } => {
                 let command = Command {
-                    pid: process.pid,
-                    start_time: process.started,
-                    uid: process.owner.unwrap_or(0),
-                    subject: format!("pid {}", process.pid),
+                    pid,
+                    start_time,
+                    subject: format!("pid {pid}"),
                     knobs: set.knobs.clone(),
-                    bound: if process.owner == Some(peer.uid) {
-                        Knobs::default()
-                    } else {
-                        set.knobs.clone()
-                    },
                     best_effort: set.choice.best_effort,
-                    scheduler: self.choose(peer, &set.knobs, set.choice)?,
+                    scheduler: self.choose(&set.knobs, set.choice)?,
                     folder: Default::default(),
                     members: Vec::new(),
                 };
-                self.begin(&name, command, set.choice.dry_run)
+                self.begin(&group_of(pid), command, set.choice.dry_run)
             }
-            Found::Command(name) => self.set_command(peer, name, set),
-            Found::Rule(key) | Found::Cgroup(key) => self.set_override(peer, &found, key, set),
+            Found::Command(name) => self.set_command(name, set),
+            Found::Rule(key) | Found::Cgroup(key) => self.set_override(&found, key, set),
         }
     }
 
-    fn set_command(&mut self, peer: &Peer, name: &str, set: &Set) -> Result<Answer, Refused> {
+    fn set_command(&mut self, name: &str, set: &Set) -> Result<Answer, Refused> {
         let before = self.requests.command(name).cloned();
         let before = before.ok_or(format!("{name}: no such group"))?;
         let mut command = before.clone();
         command.knobs = command.knobs.overlaid(&set.knobs);
-        if peer.uid != command.uid {
-            command.bound = command.bound.overlaid(&set.knobs);
-        }
         command.best_effort |= set.choice.best_effort;
         command.scheduler = self.choose_again(name, command.scheduler, set.choice)?;
         if set.choice.dry_run {
@@ -74,20 +54,14 @@ impl Service {
         Ok(self.groups_now(&names))
     }
 
-    fn set_override(
-        &mut self,
-        peer: &Peer,
-        found: &Found,
-        key: &str,
-        set: &Set,
-    ) -> Result<Answer, Refused> {
+    fn set_override(&mut self, found: &Found, key: &str, set: &Set) -> Result<Answer, Refused> {
         let before = self.requests.override_of(key).cloned();
         let mut after = before.clone().unwrap_or_default();
         after.knobs = after.knobs.overlaid(&set.knobs);
         after.best_effort |= set.choice.best_effort;
         after.scheduler = match &before {
             Some(before) => self.choose_again(key, before.scheduler, set.choice)?,
-            None => self.choose(peer, &after.knobs, set.choice)?,
+            None => self.choose(&after.knobs, set.choice)?,
         };
         self.requests.put_override(key, Some(after));
         if set.choice.dry_run {
@@ -145,12 +119,7 @@ impl Service {
         }
     }
 
-    pub(super) fn reset(
-        &mut self,
-        peer: &Peer,
-        request: &Request,
-        target: &str,
-    ) -> Result<Answer, Refused> {
+    pub(super) fn reset(&mut self, target: &str) -> Result<Answer, Refused> {
         let found = self.find(target).or_else(|refused| {
             // The override of a cgroup that was removed would apply to the next one with its
             // path.
@@ -159,7 +128,6 @@ impl Service {
                 .then(|| Found::Cgroup(target.to_owned()))
                 .ok_or(refused)
         })?;
-        authority::check(peer, request, &self.facts(peer, &found)).map_err(one_line)?;
         let key = match &found {
             Found::Rule(key) | Found::Cgroup(key) => key.clone(),
             // The group of a process ends with its knobs.

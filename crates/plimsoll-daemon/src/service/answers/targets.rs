@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use plimsoll_engine::own_groups;
+use plimsoll_engine::{own_groups, tasks};
 
 use super::super::Service;
 use super::super::desired::GroupKind;
 use crate::config::PROCESS_GROUP;
-use crate::control::target::Process;
 use crate::processes;
 
 /// Target of a request.
@@ -19,7 +18,11 @@ pub(super) enum Found {
     /// The group of a command or of a process.
     Command(String),
     /// A process without a group of its own.
-    Process(Process),
+    Process {
+        pid: i32,
+        /// Tells it from a later process with the same pid.
+        start_time: u64,
+    },
 }
 
 /// Refusal of a request: one line for people.
@@ -34,6 +37,14 @@ pub(super) fn group_of(pid: i32) -> String {
     format!("{PROCESS_GROUP}{pid}")
 }
 
+/// When a process was started, in clock ticks since boot.
+///
+/// # Errors
+/// When there is none with that pid.
+pub(super) fn start_time_of(pid: i32) -> Result<u64, Refused> {
+    tasks::start_time(pid).ok_or(format!("{pid}: no such process"))
+}
+
 impl Service {
     /// Finds the target that a client names.
     ///
@@ -46,8 +57,8 @@ impl Service {
             if own.is_some_and(|command| command.pid == pid && command.lives()) {
                 return Ok(Found::Command(group_of(pid)));
             }
-            let process = Process::read(pid).ok_or(format!("{name}: no such process"))?;
-            return Ok(Found::Process(process));
+            let start_time = start_time_of(pid)?;
+            return Ok(Found::Process { pid, start_time });
         }
         if self.requests.command(name).is_some() {
             return Ok(Found::Command(name.to_owned()));
@@ -99,7 +110,7 @@ impl Service {
             Found::Command(name) => vec![name.clone()],
             Found::Cgroup(path) => vec![path.clone()],
             Found::Rule(rule) => self.table.names_of_rule(rule),
-            Found::Process(process) => self.names_of_process(process.pid),
+            Found::Process { pid, .. } => self.names_of_process(*pid),
         }
     }
 

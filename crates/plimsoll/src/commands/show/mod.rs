@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, Hierarchy};
+use plimsoll_daemon::control::client::ClientError;
 use plimsoll_daemon::state::Daemon as DaemonState;
 use plimsoll_engine::enforcer::{Sample, TaskRates};
 use plimsoll_engine::journal::{self, Journal};
@@ -84,9 +85,13 @@ fn no_target(target: &str) -> EngineError {
 
 fn show_target(target: &str, as_json: bool) -> Result<()> {
     let hierarchy = Arc::new(Hierarchy::find()?);
-    if let Some(groups) = served_target(&hierarchy, target)? {
-        return served::print(&groups, as_json);
-    }
+    let denied = match served_target(&hierarchy, target) {
+        Ok(Some(groups)) => return served::print(&groups, as_json),
+        Ok(None) => None,
+        // The kernel's files are there for everybody.
+        Err(error @ CommandError::Client(ClientError::Denied { .. })) => Some(error),
+        Err(error) => return Err(error),
+    };
     let folder = match target.parse::<i32>() {
         Ok(pid) => hierarchy.cpu_folder(&hierarchy.cgroup_of(pid)?),
         Err(_) => PathBuf::from(target),
@@ -95,7 +100,8 @@ fn show_target(target: &str, as_json: bool) -> Result<()> {
         let target = target.to_owned();
         return Err(UsageError::RootCgroup { target }.into());
     }
-    let path = hierarchy.resolve(folder).map_err(|_| no_target(target))?;
+    let no_target = |_| denied.unwrap_or_else(|| no_target(target).into());
+    let path = hierarchy.resolve(folder).map_err(no_target)?;
     print_cgroup(&CpuGroup::at(&hierarchy, path), as_json)
 }
 

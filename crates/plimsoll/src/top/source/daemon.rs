@@ -1,7 +1,6 @@
 //! Client of the daemon's control socket: one connection for all updates,
 //! reconnected when it is lost.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -69,11 +68,8 @@ impl Connection {
         for path in &self.sockets {
             match Client::connect_within(path, ANSWER_WITHIN) {
                 Ok(Some(client)) => return Ok(client),
-                Ok(None) => (),
-                // A daemon's folder is accessible to all users; this is the
-                // private folder of another user.
-                Err(ClientError::Failed { source, .. })
-                    if source.kind() == io::ErrorKind::PermissionDenied => {}
+                // The kernel's counters are there for everybody.
+                Ok(None) | Err(ClientError::Denied { .. }) => (),
                 Err(error) => return Err(error.into()),
             }
         }

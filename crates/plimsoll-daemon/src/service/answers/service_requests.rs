@@ -1,4 +1,4 @@
-//! Requests of operators that concern the whole service.
+//! Requests that concern the whole service.
 
 use plimsoll_engine::undo::UndoReport;
 
