@@ -16,9 +16,6 @@ use super::command::Command;
 const NAME_STEM_CHARS: usize = 40;
 /// Name of the file in the runtime folder.
 const FILE: &str = "requested.json";
-/// Name of the file that older versions wrote: read where [`FILE`] is missing, removed by the
-/// next write.
-const FILE_OF_OLDER_VERSIONS: &str = "remembered.json";
 
 /// Knobs of `set`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,10 +46,6 @@ fn path(runtime: &RuntimeFolder) -> PathBuf {
     runtime.path().join(FILE)
 }
 
-fn older_path(runtime: &RuntimeFolder) -> PathBuf {
-    runtime.path().join(FILE_OF_OLDER_VERSIONS)
-}
-
 /// Removes a file that may be missing.
 fn remove(path: PathBuf) -> io::Result<()> {
     match fs::remove_file(path) {
@@ -64,12 +57,7 @@ fn remove(path: PathBuf) -> io::Result<()> {
 impl Requested {
     /// Reads the file. Returns a problem for the log; a damaged file is renamed.
     pub fn read(runtime: &RuntimeFolder) -> (Self, Option<String>) {
-        let current = path(runtime);
-        let path = if current.exists() {
-            current
-        } else {
-            older_path(runtime)
-        };
+        let path = path(runtime);
         let bytes = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return (Self::default(), None);
@@ -129,14 +117,11 @@ impl Requested {
     pub fn write(&self, runtime: &RuntimeFolder) -> io::Result<()> {
         let path = path(runtime);
         if *self == Self::default() {
-            remove(older_path(runtime))?;
             return remove(path);
         }
         let written = write_atomically(&path, self, true);
-        written.map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-        })?;
-        remove(older_path(runtime))
+        written
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
 }
 
@@ -207,27 +192,6 @@ mod tests {
         let (read, problem) = Requested::read(&runtime);
         assert_eq!(read, Requested::default());
         assert!(problem.unwrap().contains("requested.json.damaged"));
-        assert_eq!(Requested::read(&runtime), (Requested::default(), None));
-    }
-
-    #[test]
-    fn an_older_version_s_file_is_read_and_removed_once_the_current_one_is_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let runtime = RuntimeFolder::at(folder.path());
-        let older = folder.path().join("remembered.json");
-        write_atomically(&older, &one(), true).unwrap();
-        assert_eq!(Requested::read(&runtime), (one(), None));
-        assert!(older.exists(), "reading keeps it");
-        let changed = Requested {
-            burst_off: true,
-            ..one()
-        };
-        changed.write(&runtime).unwrap();
-        assert!(!older.exists() && path(&runtime).exists());
-        assert_eq!(Requested::read(&runtime), (changed, None));
-        // Left there by a crash between both steps of the write.
-        write_atomically(&older, &one(), true).unwrap();
-        Requested::default().write(&runtime).unwrap();
         assert_eq!(Requested::read(&runtime), (Requested::default(), None));
     }
 }

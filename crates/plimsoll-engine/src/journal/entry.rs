@@ -6,9 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::knobs::Knobs;
 
-/// The version of the lines that are written. Versions 1 and 2, which had fewer
-/// kinds of them, are read too; lines of a later one are refused, not guessed
-/// at.
+/// The version of the lines. Those of another one are refused, not guessed at.
 pub const VERSION: u32 = 3;
 
 /// First line of a journal: its writer and its purpose.
@@ -20,14 +18,12 @@ pub struct Header {
     pub name: String,
     /// Pid of the writer. For information only: the lock decides which process owns the journal.
     pub pid: u32,
-    /// Outlives the process that wrote it, until `restore`.
-    pub persistent: bool,
     /// The command of a `run`, or the target of a `set`.
     pub subject: String,
     /// Knobs that were requested.
     pub knobs: Knobs,
     /// Boot in which it was written (`/proc/sys/kernel/random/boot_id`). Cgroups, processes and
-    /// kernel state of another boot are gone. `None`: written by an earlier version.
+    /// kernel state of another boot are gone. `None`: the kernel does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
 }
@@ -71,9 +67,7 @@ pub enum Entry {
         /// Its nice level before.
         old: i32,
         /// Nice level that is set. A different level found at undo is kept.
-        /// `None`: undo restores `old` unconditionally.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        new: Option<i32>,
+        new: i32,
     },
     /// The tasks of a cgroup are given a nice level, which their children inherit.
     /// Undone for tasks that came later and have this level: they get the level of
@@ -97,12 +91,6 @@ pub enum Entry {
         path: PathBuf,
         /// Value before the loop started.
         old: String,
-    },
-    /// `+cpu` is written to a `cgroup.subtree_control` that was there before
-    /// us. Undone by `-cpu`, unless groups of ours are directly below.
-    Enable {
-        /// The file.
-        path: PathBuf,
     },
     /// Earlier entries about these files, tasks and processes are undone or obsolete;
     /// undo skips them.

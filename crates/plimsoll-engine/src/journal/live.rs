@@ -150,7 +150,7 @@ pub(crate) fn restores(entries: Vec<Entry>) -> Restores {
                     tasks.push(TaskRestore { task, old, ours });
                     tasks.len() - 1
                 });
-                tasks[index].ours.extend(new);
+                tasks[index].ours.push(new);
                 continue;
             }
             Entry::ReniceGroup {
@@ -248,7 +248,7 @@ pub(crate) fn live(entries: Vec<Entry>) -> Vec<Entry> {
         tid: restore.task.tid,
         start_time: restore.task.start_time,
         old: restore.old,
-        new: restore.ours.last().copied(),
+        new: restore.ours.last().copied().unwrap_or(restore.old),
     }));
     live
 }
@@ -314,10 +314,10 @@ mod tests {
             tid: 7,
             start_time: 1,
             old,
-            new: Some(5),
+            new: 5,
         };
-        let enable = Entry::Enable {
-            path: "/g/cgroup.subtree_control".into(),
+        let pinned = Entry::Pin {
+            folder: "/sys/fs/bpf/plimsoll".into(),
         };
         let moved = Entry::Move {
             pid: 7,
@@ -325,7 +325,7 @@ mod tests {
             from: vec!["/h".into()],
         };
         let before = vec![
-            enable.clone(),
+            pinned.clone(),
             write("/g/a/w", "1", "2"),
             write("/g/w", "1", "2"),
             moved.clone(),
@@ -347,7 +347,7 @@ mod tests {
             [(Path::new("/g/w"), "1"), (Path::new("/g/a/w"), "3")]
         );
         assert_eq!((tasks.len(), tasks[0].old), (1, 1));
-        assert_eq!(others, [enable, moved]);
+        assert_eq!(others, [pinned, moved]);
         let one_file = [before, vec![released("/g/w")]].concat();
         assert_eq!(restores(one_file).files.len(), 1);
     }

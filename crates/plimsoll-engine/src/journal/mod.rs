@@ -2,8 +2,7 @@
 //!
 //! The owner keeps journals: files of JSON lines below the runtime folder, locked for as long as
 //! the owner lives. A journal that is not locked belongs to an owner that is gone, however it
-//! went: the next one undoes it. Earlier versions left journals of `plimsoll set` that were
-//! meant to stay; only `restore` undoes those.
+//! went: the next one takes it over or undoes it.
 
 mod entry;
 mod live;
@@ -24,8 +23,6 @@ pub use entry::{Entry, Header, VERSION};
 pub(crate) use live::{FileRestore, GroupRestore, Restores, TaskRestore, live, restores};
 pub use text::{Parsed, file_stem};
 
-/// Earlier versions had a socket of each group beside its journal.
-const SOCKET_EXTENSION: &str = "socket";
 /// A process that has let go of the tree lets go of its journals within this time.
 const LET_GO_MAX: Duration = Duration::from_secs(2);
 
@@ -70,7 +67,6 @@ impl Header {
             version: VERSION,
             name: name.into(),
             pid: std::process::id(),
-            persistent: false,
             subject: subject.into(),
             knobs: knobs.clone(),
             boot: boot_id(),
@@ -222,7 +218,7 @@ impl Journal {
     /// was never made.
     ///
     /// # Errors
-    /// When it cannot be read, is damaged or of a later version.
+    /// When it cannot be read, is damaged or of another version.
     pub fn read(&mut self) -> Result<(Option<Header>, Vec<Entry>)> {
         let parsed = self.read_valid()?;
         match parsed.damaged.first() {
@@ -234,7 +230,7 @@ impl Journal {
     /// Reads all valid lines, even if the journal is damaged.
     ///
     /// # Errors
-    /// When it cannot be read at all or is of a later version.
+    /// When it cannot be read at all or is of another version.
     pub fn read_valid(&mut self) -> Result<Parsed> {
         let bytes = self.file.read_whole().map_err(failed(&self.path))?;
         text::parse(&bytes).map_err(|problem| invalid(&self.path, &problem))
@@ -284,31 +280,26 @@ impl Journal {
     /// When it cannot be renamed.
     pub fn set_aside(self) -> Result<PathBuf> {
         let aside = set_aside(&self.path).map_err(failed(&self.path))?;
-        self.remove_what_is_beside();
+        self.remove_temporary();
         Ok(aside)
     }
 
-    /// Removes the journal and its companion files once everything is undone.
+    /// Removes the journal once everything is undone.
     ///
     /// # Errors
     /// When it cannot be removed.
     pub fn finish(self) -> Result<()> {
-        self.remove_what_is_beside();
+        self.remove_temporary();
         match os::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(&self.path)(error)),
             _ => Ok(()),
         }
     }
 
-    fn remove_what_is_beside(&self) {
-        let beside = [
-            self.path.with_extension(SOCKET_EXTENSION),
-            temporary(&self.path),
-        ];
-        for path in beside {
-            // Not every group has them.
-            let _ = os::remove_file(&path);
-        }
+    /// Removes the file of a rewrite that was cut short.
+    fn remove_temporary(&self) {
+        // There seldom is one.
+        let _ = os::remove_file(&temporary(&self.path));
     }
 
     /// Where it is.

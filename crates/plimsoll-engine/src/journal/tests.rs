@@ -15,7 +15,6 @@ pub(super) mod samples {
             version: VERSION,
             name: name.into(),
             pid: 1,
-            persistent: false,
             subject: "true".into(),
             knobs: Knobs::default(),
         }

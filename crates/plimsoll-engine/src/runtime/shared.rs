@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RuntimeFolder, set_aside, temporary, write_atomically};
 use crate::error::{EngineError, Result};
-use crate::journal::{self, Entry};
+use crate::journal;
 
 /// Record of changes that belong to no single group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct Shared {
     /// The inodes of the cgroups whose files these are: later ones of their paths are others'.
     #[serde(default)]
     pub inodes: BTreeMap<PathBuf, u64>,
-    /// The boot in which it was written. `None`: of an earlier version.
+    /// The boot in which it was written. `None`: the kernel does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
 }
@@ -156,18 +156,6 @@ impl RuntimeFolder {
         let new: Vec<PathBuf> = created.iter().filter(is_new).cloned().collect();
         shared.created.extend(new);
         self.set_shared(shared)
-    }
-
-    /// Adds the controllers that journals of earlier versions record as entries.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn share_of(&self, entries: &[Entry]) -> Result<()> {
-        let enabled = entries.iter().filter_map(|entry| match entry {
-            Entry::Enable { path } => Some(path.clone()),
-            _ => None,
-        });
-        self.share(&enabled.collect::<Vec<_>>(), &[])
     }
 
     /// Removes parents in which no group is any more.

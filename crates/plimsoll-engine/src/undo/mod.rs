@@ -21,7 +21,7 @@ use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Header, Journal, Restores};
 use crate::own_groups::may_be_own;
 use crate::policies::Policies;
-use crate::runtime::{RuntimeFolder, temporary};
+use crate::runtime::temporary;
 use crate::tasks::{self, Policy, TaskId};
 
 /// A group that keeps forking is chased for this long.
@@ -150,7 +150,6 @@ fn undo_entry(entry: &Entry, all: &[Entry], report: &mut UndoReport) {
         | Entry::Control { .. }
         | Entry::Renice { .. }
         | Entry::ReniceGroup { .. }
-        | Entry::Enable { .. }
         | Entry::Hold { .. }
         | Entry::Change { .. }
         | Entry::Released { .. } => (),
@@ -318,9 +317,6 @@ pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()>
         // The objects of another boot are gone, and new ones may have their names.
         return journal.finish();
     }
-    if let Some(runtime) = journal.path().parent() {
-        RuntimeFolder::at(runtime).share_of(&parsed.entries)?;
-    }
     let is_done = undo_entries(&parsed.entries, report);
     let left = parsed.entries.iter().any(|entry| match entry {
         Entry::Create { folders, .. } => folders.iter().any(|folder| os::exists(folder)),
@@ -341,11 +337,7 @@ pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()>
         return Ok(());
     }
     if let Some(header) = parsed.header {
-        report.undone.push(if header.persistent {
-            header.subject
-        } else {
-            header.name
-        });
+        report.undone.push(header.name);
     }
     journal.finish()
 }

@@ -25,7 +25,7 @@ pub(crate) fn restore_nice(restore: &TaskRestore, report: &mut UndoReport) {
     if now == *old || !task.exists() {
         return;
     }
-    if ours.is_empty() || ours.contains(&now) {
+    if ours.contains(&now) {
         return report.note(tasks::set_nice(task.tid, *old));
     }
     report.problems.push(format!(

@@ -9,9 +9,9 @@ use crate::error::Result;
 use crate::journal::{self, Journal};
 use crate::runtime::RuntimeFolder;
 
-/// Undoes the journals of owners that have exited. Unless `everything`, skips persistent
-/// journals of earlier versions (`set` without a daemon). A journal that cannot be undone is
-/// added to the problems of the report and does not prevent startup.
+/// Undoes the journals of owners that have exited and, if `everything`, what belongs to no single
+/// group. A journal that cannot be undone is added to the problems of the report and does not
+/// prevent startup.
 ///
 /// # Errors
 /// When the runtime folder cannot be read.
@@ -24,7 +24,7 @@ pub fn recover(runtime: &RuntimeFolder, everything: bool) -> Result<UndoReport> 
         let mut again = UndoReport::default();
         paths.retain(|path| {
             let mut one = UndoReport::default();
-            let done = recover_one(path, everything, &mut one);
+            let done = recover_one(path, &mut one);
             one.problems.extend(done.err().map(|e| e.to_string()));
             let is_left = !one.problems.is_empty() && os::exists(path);
             if is_left { &mut again } else { &mut report }.extend(one);
@@ -45,17 +45,9 @@ pub fn recover(runtime: &RuntimeFolder, everything: bool) -> Result<UndoReport> 
     Ok(report)
 }
 
-fn recover_one(path: &Path, everything: bool, report: &mut UndoReport) -> Result<()> {
-    let Some(mut journal) = Journal::take_over(path)? else {
-        return Ok(());
-    };
-    let parsed = journal.read_valid()?;
-    let is_to_stay = parsed
-        .header
-        .as_ref()
-        .is_some_and(|header| header.persistent);
-    if is_to_stay && !everything {
-        return Ok(());
+fn recover_one(path: &Path, report: &mut UndoReport) -> Result<()> {
+    match Journal::take_over(path)? {
+        Some(journal) => undo_journal(journal, report),
+        None => Ok(()),
     }
-    undo_journal(journal, report)
 }

@@ -18,7 +18,7 @@ fn journal(version: u32, group: &CpuGroup) -> String {
     let path = group.cpu_file(file);
     fs::write(&path, new).unwrap();
     let header = format!(
-        "{{\"version\":{version},\"name\":\"old\",\"pid\":1,\"persistent\":false,\
+        "{{\"version\":{version},\"name\":\"old\",\"pid\":1,\
          \"subject\":\"old\",\"knobs\":{{}}}}"
     );
     let path = path.display();

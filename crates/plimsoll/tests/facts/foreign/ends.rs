@@ -8,9 +8,7 @@ use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer as _;
 use plimsoll_engine::runtime::RuntimeFolder;
 
-use super::rig::{
-    helper, knobs, name_of, nice_of, policy, remove_cgroup, start, tick, with_values,
-};
+use super::rig::{helper, knobs, name_of, policy, remove_cgroup, start, tick, with_values};
 use crate::common::{Host, assert_same, wait_until};
 
 /// The cgroups of the helper below, with knobs.
@@ -93,45 +91,6 @@ fn damaged_journal_is_undone_as_far_as_it_is_valid_and_kept_aside() {
     next.undo();
     with_values(&mut host, "d");
     assert_same(&before, &host.snapshot());
-}
-
-#[test]
-fn a_journal_of_version_1_is_undone() {
-    let mut host = Host::new();
-    let group = with_values(&mut host, "g");
-    let sleeper = host.start_in(&group, ["sleep", "600"]);
-    let pid = sleeper.pid();
-    let before = host.snapshot();
-    let (path, new) = group.weight_setting(300);
-    let (_, old) = group.weight_setting(50);
-    group.write_weight(300).unwrap();
-    plimsoll_engine::tasks::set_nice(pid, 5).unwrap();
-    let start_time = plimsoll_engine::tasks::start_time(pid).unwrap();
-    let ours = host.normal("left");
-    let parent = host.base().child("plimsoll");
-    for group in [&parent, &ours] {
-        group.create().unwrap();
-    }
-    let folders = serde_json::to_string(&ours.folders()).unwrap();
-    let path = serde_json::to_string(&path).unwrap();
-    let text = [
-        r#"{"version":1,"name":"left","pid":1,"persistent":false,"subject":"x","knobs":{"per-task":false}}"#.to_owned(),
-        format!(r#"{{"create":{{"folders":{folders},"evacuate_to":[]}}}}"#),
-        format!(r#"{{"write":{{"path":{path},"old":"{old}","new":"77"}}}}"#),
-        format!(r#"{{"write":{{"path":{path},"old":"77","new":"{new}"}}}}"#),
-        format!(r#"{{"renice":{{"tid":{pid},"start_time":{start_time},"old":0}}}}"#),
-        String::new(),
-    ];
-    fs::write(host.runtime().join("left.journal"), text.join("\n")).unwrap();
-    let runtime = RuntimeFolder::at(host.runtime());
-    let (_, left) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
-    assert_eq!(left.undone, ["left"]);
-    assert_eq!(left.problems, <[String; 0]>::default());
-    for folder in parent.folders() {
-        fs::remove_dir(folder).unwrap();
-    }
-    assert_same(&before, &host.snapshot());
-    assert_eq!(nice_of(pid), 0);
 }
 
 #[test]

@@ -108,7 +108,7 @@ impl Prepared {
                     tid,
                     start_time: task.start_time,
                     old,
-                    new: Some(nice.nice),
+                    new: nice.nice,
                 });
             }
             let ours = vec![nice.nice];

@@ -50,7 +50,7 @@ impl Own {
                 tid,
                 start_time,
                 old,
-                new: Some(nice.nice),
+                new: nice.nice,
             }])?;
             tasks::set_nice(tid, nice.nice)?;
         }
