@@ -1,6 +1,5 @@
 //! A cgroup: its knobs, members and counters.
 
-use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -159,21 +158,6 @@ impl CpuGroup {
     /// v2: the file with the controllers of the children.
     pub fn subtree_control(&self) -> PathBuf {
         self.cpu_file("cgroup.subtree_control")
-    }
-
-    /// Opens its `cgroup.procs`, one for each hierarchy, for writing.
-    ///
-    /// # Errors
-    /// When the cgroup is not there or not writable.
-    pub fn open_procs(&self) -> Result<Vec<File>> {
-        let open = |folder: PathBuf| {
-            let path = folder.join("cgroup.procs");
-            OpenOptions::new()
-                .write(true)
-                .open(&path)
-                .map_err(|source| CgroupError::file("open", &path, source))
-        };
-        self.folders().into_iter().map(open).collect()
     }
 
     /// Moves a process here. One that has just ended counts as moved.
@@ -564,7 +548,6 @@ mod tests {
                 gone.read_weight().err(),
                 gone.write_weight(5).err(),
                 gone.read_cpu_max().err(),
-                gone.open_procs().err(),
                 gone.add_process(1).err(),
             ];
             for (index, error) in errors.into_iter().enumerate() {

@@ -1,41 +1,16 @@
 //! Common interface of all enforcers, independent of the kernel interface they use.
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use plimsoll_cgroupfs::{CpuGroup, CpuStat};
+use plimsoll_cgroupfs::CpuStat;
 use serde::{Deserialize, Serialize};
 
 pub use crate::control::headroom::HeadroomControl;
 use crate::error::Result;
 use crate::group_policy::GroupPolicy;
-use crate::host::Capabilities;
 use crate::knobs::{BandwidthSlice, Knobs};
 use crate::undo::UndoReport;
-
-/// The open files through which a process that is about to `exec` moves
-/// itself into a group: nothing but `write` is safe there.
-#[derive(Debug)]
-pub struct Membership {
-    /// One `cgroup.procs` a hierarchy.
-    pub files: Vec<File>,
-    /// The scheduling policy to take once it is in, if not its own.
-    pub policy: Option<i32>,
-}
-
-impl Membership {
-    /// Opens the membership files of a cgroup.
-    ///
-    /// # Errors
-    /// When the cgroup is not there or not writable.
-    pub(crate) fn of(cgroup: &CpuGroup) -> Result<Self> {
-        Ok(Self {
-            files: cgroup.open_procs()?,
-            policy: None,
-        })
-    }
-}
 
 /// CPU usage of a group and the state of its limits.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -274,20 +249,17 @@ pub trait Enforcer: Send {
         EnforcerKind::Cgroup
     }
 
-    /// Capabilities of this host.
-    fn capabilities(&self) -> &Capabilities;
+    /// Takes groups and applies their knobs, which the plan found enforceable: each is added or
+    /// refused by itself. Nothing is left of one that is refused.
+    fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>>;
 
-    /// Takes a group and applies its knobs, which the plan found enforceable.
+    /// Takes one group, as [`Enforcer::add_all`] takes many.
     ///
     /// # Errors
     /// When the kernel refuses; then nothing is left of it.
-    fn add(&mut self, group: &GroupPolicy, subject: &str) -> Result<()>;
-
-    /// Takes many groups, as [`Enforcer::add`] takes one: each is added or
-    /// refused by itself. Cheaper than one by one.
-    fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>> {
-        let add = |(group, subject): &(GroupPolicy, String)| self.add(group, subject);
-        groups.iter().map(add).collect()
+    fn add(&mut self, group: &GroupPolicy, subject: &str) -> Result<()> {
+        let one = [(group.clone(), subject.to_owned())];
+        self.add_all(&one).into_iter().collect()
     }
 
     /// Moves a running process into a group. The process and its future children stay
@@ -302,13 +274,6 @@ pub trait Enforcer: Send {
     /// # Errors
     /// When there is no such group.
     fn remove(&mut self, name: &str) -> Result<UndoReport>;
-
-    /// Returns the files through which a process moves itself into a group before it
-    /// executes its command.
-    ///
-    /// # Errors
-    /// When the group is gone.
-    fn membership(&self, name: &str) -> Result<Membership>;
 
     /// Knobs in force for a group.
     ///

@@ -62,7 +62,6 @@ impl Demand {
                 nr_cpus,
             },
             headroom_cpus,
-            burst_on: 1,
             server_slice_ns: slices.runtime_ns,
             server_period_ns: slices.period_ns,
             bandwidth_slice_ns: 0,

@@ -10,10 +10,9 @@ use super::table::Table;
 use crate::bandwidth_slice::MachineSlice;
 use crate::control::headroom::HeadroomControl;
 use crate::control::task_rates::TaskMeter;
-use crate::enforcer::{Enforcer, HeadroomSample, Membership, Sample, TaskRates};
+use crate::enforcer::{Enforcer, HeadroomSample, Sample, TaskRates};
 use crate::error::Result;
 use crate::group_policy::GroupPolicy;
-use crate::host::Capabilities;
 use crate::journal::Entry;
 use crate::knobs::{BandwidthSlice, Knobs};
 use crate::runtime::RuntimeFolder;
@@ -27,7 +26,6 @@ use crate::undo::UndoReport;
 /// it at that time, those that come later have their own.
 #[derive(Debug)]
 pub struct CgroupEnforcer {
-    capabilities: Capabilities,
     table: Table,
     task_meter: TaskMeter,
     slice: MachineSlice,
@@ -61,7 +59,6 @@ impl CgroupEnforcer {
         hierarchy.check_permission()?;
         let (table, left_behind) = Table::new(hierarchy, runtime)?;
         let enforcer = Self {
-            capabilities: Capabilities::of_this_host(hierarchy),
             table,
             task_meter: TaskMeter::default(),
             slice: MachineSlice::default(),
@@ -103,15 +100,6 @@ impl Drop for CgroupEnforcer {
 }
 
 impl Enforcer for CgroupEnforcer {
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    fn add(&mut self, group: &GroupPolicy, subject: &str) -> Result<()> {
-        let one = [(group.clone(), subject.to_owned())];
-        self.table.add_all(&one).into_iter().collect()
-    }
-
     fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>> {
         self.table.add_all(groups)
     }
@@ -144,10 +132,6 @@ impl Enforcer for CgroupEnforcer {
 
     fn reapply(&mut self, name: &str) -> Result<()> {
         self.table.reapply(name)
-    }
-
-    fn membership(&self, name: &str) -> Result<Membership> {
-        self.table.get(name)?.membership()
     }
 
     fn knobs(&self, name: &str) -> Result<&Knobs> {

@@ -82,7 +82,8 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 		before_ns = plim_sub_floor(ran_ns, now - boundary_ns);
 		plim_bandwidth_book(&group->pool, &gc->bandwidth, before_ns);
 	}
-	refilled = plim_bandwidth_refill(&group->pool, burst_on, now);
+	/* Bursts stay switched on here: user space sets a burst of 0 instead. */
+	refilled = plim_bandwidth_refill(&group->pool, true, now);
 	was_throttled = gc->bandwidth.throttled;
 	may_run = plim_bandwidth_charge(&group->pool, &gc->bandwidth, ran_ns - before_ns, now);
 	if (gc->bandwidth.throttled && !was_throttled) {
@@ -158,7 +159,7 @@ __noinline int bandwidth_return(u32 slot, s32 cpu)
 	if (!group || !gc || gc->bandwidth.runtime_ns <= (s64)PLIM_LOCAL_KEPT_NS)
 		return 0;
 	bpf_spin_lock(&group->lock);
-	plim_bandwidth_return(&group->pool, &gc->bandwidth, burst_on);
+	plim_bandwidth_return(&group->pool, &gc->bandwidth, true);
 	bpf_spin_unlock(&group->lock);
 	return 0;
 }
@@ -219,7 +220,7 @@ __noinline int bandwidth_serve_all(u32 slot, u64 now)
 	if (!group)
 		return 0;
 	bpf_spin_lock(&group->lock);
-	line.refilled = plim_bandwidth_refill(&group->pool, burst_on, now);
+	line.refilled = plim_bandwidth_refill(&group->pool, true, now);
 	boundary_ns = plim_bandwidth_next_boundary_ns(&group->pool);
 	if (traced && line.refilled)
 		trace_note(group, &line);

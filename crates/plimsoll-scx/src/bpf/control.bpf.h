@@ -70,7 +70,7 @@ int plimsoll_apply(struct plimsoll_change *change)
 	if (fresh) {
 		group_begin(group, &params, now);
 	} else {
-		plim_bandwidth_set(&group->pool, &params.bandwidth, burst_on, now);
+		plim_bandwidth_set(&group->pool, &params.bandwidth, true, now);
 		plim_ratecap_set(&group->cap, &group->params.cap, &params.cap, now);
 		/* A new generation resets each task's own bucket. */
 		if (!same_cap(&group->params, &params))
@@ -101,7 +101,6 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 
 	if (!value || !m)
 		return -EINVAL;
-	burst_on = change->burst_on;
 	if (change->bandwidth_slice_ns)
 		WRITE_ONCE(bandwidth_slice_ns, change->bandwidth_slice_ns);
 	server_slice_ns = change->server_slice_ns;

@@ -123,7 +123,6 @@ struct plimsoll_machine_change {
 	/* The share form if headroom_cpus is 0; 0 ppm: no headroom. */
 	struct plim_headroom_params headroom;
 	plim_u32 headroom_cpus; /* the instant form; the share is ignored */
-	plim_u32 burst_on;
 	/*
 	 * Server slices of batch work on each CPU that normal work keeps busy,
 	 * given by the kernel's ext server, in mode all by the scheduler. 0: none.

@@ -51,7 +51,6 @@ s32 nr_online;
 /* Set by plimsoll_set_machine; read anywhere. */
 bool headroom_on;
 u32 headroom_cpus;
-bool burst_on = true;
 /*
  * Runtime that a CPU takes from a pool at a time. Written by plimsoll_set_machine. A group
  * that is applied at that moment may get the old value: user space holds its lock over both,

@@ -16,17 +16,15 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::{Hierarchy, threads_below};
 use plimsoll_engine::cgroup::CgroupEnforcer;
-use plimsoll_engine::enforcer::Membership;
 use plimsoll_engine::enforcer::{
     Enforcer, EnforcerKind, HeadroomControl, HeadroomSample, Sample, SchedulerSample, TaskRates,
 };
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
-use plimsoll_engine::host::{Capabilities, Mode};
+use plimsoll_engine::host::Mode;
 use plimsoll_engine::journal::{Entry, Journal};
 use plimsoll_engine::knobs::{BandwidthSlice, Knobs};
 use plimsoll_engine::plan::is_scheduled;
 use plimsoll_engine::runtime::RuntimeFolder;
-use plimsoll_engine::tasks::SCHED_EXT;
 use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
@@ -257,15 +255,6 @@ impl Enforcer for SchedExtEnforcer {
         EnforcerKind::SchedExt
     }
 
-    fn capabilities(&self) -> &Capabilities {
-        self.stock.capabilities()
-    }
-
-    fn add(&mut self, group: &GroupPolicy, subject: &str) -> Result<()> {
-        let one = [(group.clone(), subject.to_owned())];
-        self.add_all(&one).into_iter().collect()
-    }
-
     fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>> {
         // First: no process may join a group before its limits hold.
         let loaded = groups.iter();
@@ -340,16 +329,6 @@ impl Enforcer for SchedExtEnforcer {
 
     fn reapply(&mut self, name: &str) -> Result<()> {
         self.stock.reapply(name)
-    }
-
-    fn membership(&self, name: &str) -> Result<Membership> {
-        // The innermost cgroup, if the stock enforcer has created some for limits.
-        let mut membership = self.stock.membership(name)?;
-        let scheduled = self.scheduled.get(name);
-        if scheduled.is_some_and(|scheduled| !scheduled.waits) && self.is_partial() {
-            membership.policy = Some(SCHED_EXT);
-        }
-        Ok(membership)
     }
 
     fn knobs(&self, name: &str) -> Result<&Knobs> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::common::{Host, wait_until, wait_until_busy};
 use nix::sched::{CloneFlags, unshare};
@@ -116,21 +116,6 @@ fn members_are_found_where_they_were_moved() {
 }
 
 #[test]
-fn an_open_member_list_takes_the_process_that_writes_to_it() {
-    let mut host = Host::new();
-    let (group, other) = (host.group("g"), host.group("other"));
-    let files = group.open_procs().unwrap();
-    assert_eq!(files.len(), group.folders().len());
-    let sleeper = host.start_in(&other, ["sleep", "600"]);
-    for mut file in files {
-        write!(file, "{}", sleeper.pid()).unwrap();
-    }
-    let place = host.hierarchy().cgroup_of(sleeper.pid()).unwrap();
-    assert_eq!(place, group.path());
-    sleeper.stop();
-}
-
-#[test]
 fn a_cgroup_of_any_name_is_found() {
     let mut host = Host::new();
     let parent = host.group("parent");
@@ -215,7 +200,11 @@ fn a_process_outside_of_the_cgroup_namespace_is_in_no_cgroup_of_it() {
     let mut host = Host::new();
     let (inside, outside) = (host.group("inside"), host.group("outside"));
     let sleeper = host.start_in(&outside, ["sleep", "600"]);
-    let files = inside.open_procs().unwrap();
+    let open = |folder: PathBuf| {
+        let file = fs::OpenOptions::new();
+        file.clone().write(true).open(folder.join("cgroup.procs"))
+    };
+    let files: Vec<fs::File> = inside.folders().into_iter().flat_map(open).collect();
     let mut show = host.plimsoll(["show", &sleeper.pid().to_string()]);
     let prepare = move || {
         for mut file in &files {

@@ -18,7 +18,7 @@ use layout::Layer;
 use own::{Carried, Own};
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, WEIGHT_DEFAULT};
 
-use crate::enforcer::{Membership, Sample};
+use crate::enforcer::Sample;
 use crate::error::Result;
 use crate::journal::Entry;
 use crate::knobs::Knobs;
@@ -58,14 +58,6 @@ impl Group {
     /// Where a user finds it, as in `/proc/PID/cgroup`.
     pub fn shown_path(&self) -> PathBuf {
         self.common.layout.shown_path()
-    }
-
-    /// The files through which a process moves itself here before it starts its command.
-    ///
-    /// # Errors
-    /// When the cgroup is gone.
-    pub fn membership(&self) -> Result<Membership> {
-        Membership::of(&self.common.layout.leaf)
     }
 
     /// Whether anything still runs in it.
