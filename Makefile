@@ -10,7 +10,7 @@ DEMO_DIR := target/demo
 SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh)' 2>/dev/null)
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'vm/*.c' 'crates/plimsoll-scx/src/bpf/*' 2>/dev/null)
 
-.PHONY: help build demo test test-kernel lint build-tests unit facts facts-here bpf proofs docs prove audit deny metrics-test systemd-test report soak seeds vm-selftest figures lab lab-full lab-compare lab-report lab-programs lab-measure bench-daemon install uninstall clean
+.PHONY: help build demo test test-kernel lint build-tests unit facts facts-here bpf proofs docs prove audit deny metrics-test systemd-test report soak seeds vm-selftest lab lab-full lab-compare lab-report lab-programs lab-measure bench-daemon install uninstall clean
 
 help:
 	@echo "make demo         see the main job on this machine, in about a minute"
@@ -26,7 +26,6 @@ help:
 	@echo "make lab-compare  measure again, and print what left its recorded band"
 	@echo "make lab-report   docs/results.md and other tables from the recorded results"
 	@echo "make audit        by hand: licences, Prometheus, browser, systemd, soak, random seeds"
-	@echo "make figures      measure the figures that the README quotes"
 	@echo "make bench-daemon measure what the daemon costs and how soon it reacts"
 	@echo "parts of make test: $(GATE)"
 	@echo "parts of make audit: $(AUDIT)"
@@ -144,9 +143,6 @@ seeds:
 # The daemon on this machine, with every fault that can be had, for 20 minutes.
 soak:
 	bench/soak
-
-figures: build
-	bench/figures
 
 LAB_DIR := target/lab
 LAB := $(LAB_DIR)/plimsoll-lab
