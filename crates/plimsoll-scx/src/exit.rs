@@ -14,13 +14,10 @@ const KINDS: &[(i32, ExitKind)] = &[
     (65, ExitKind::UnregisteredByScheduler),
     (66, ExitKind::UnregisteredByKernel),
     (67, ExitKind::SysRq),
-    (FIRST_ERROR, ExitKind::Error),
+    (1024, ExitKind::Error),
     (1025, ExitKind::SchedulerError),
     (1026, ExitKind::Stall),
 ];
-
-/// From here on the kernel's exit kinds are errors.
-const FIRST_ERROR: i32 = 1024;
 
 /// Reason of an exit: the kernel's `enum scx_exit_kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,15 +47,6 @@ impl ExitKind {
             .iter()
             .find(|(number, _)| *number == kind)
             .map_or(Self::Other(kind), |(_, known)| *known)
-    }
-
-    /// Whether the kernel threw the scheduler out because of a fault.
-    pub fn is_error(self) -> bool {
-        match self {
-            Self::Error | Self::SchedulerError | Self::Stall => true,
-            Self::Other(kind) => kind >= FIRST_ERROR,
-            _ => false,
-        }
     }
 }
 
@@ -138,13 +126,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_differ_from_orderly_exits() {
+    fn kinds_have_the_names_of_their_numbers() {
         for (number, kind) in KINDS {
             assert_eq!(ExitKind::of(*number), *kind);
-            assert_eq!(kind.is_error(), *number >= FIRST_ERROR);
         }
         assert_eq!(ExitKind::of(1999), ExitKind::Other(1999));
-        assert!(ExitKind::Other(1999).is_error());
     }
 
     #[test]

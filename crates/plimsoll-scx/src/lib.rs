@@ -40,7 +40,7 @@ pub use error::Error;
 pub use exit::{ExitKind, ExitReport};
 pub use host::{Host, Readiness};
 pub use kernel::{Kernel, State, Support};
-pub use loader::{Scheduler, VerifiedProgram};
+pub use loader::Scheduler;
 pub use status::{Activity, Status};
 
 /// The constants and types of `src/bpf/intf.h`, by bindgen.

@@ -1,14 +1,11 @@
 //! Brings the BPF scheduler into the kernel and takes it out again.
 
-use std::collections::HashMap;
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::ptr;
 
-use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
-use libbpf_rs::{Link, MapCore as _, MapFlags, Program};
+use libbpf_rs::{Link, MapCore as _, MapFlags};
 
 use crate::btf::import_enumerators;
 use crate::kernel::{missing_ops, with_optional_ops};
@@ -25,15 +22,6 @@ pub struct Scheduler {
     skel: BpfSkel<'static>,
     kernel: Kernel,
     dropped_ops: Vec<&'static str>,
-}
-
-/// A program that the verifier has accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VerifiedProgram {
-    /// Its name.
-    pub name: String,
-    /// Number of instructions that the verifier processed.
-    pub verified_insns: u32,
 }
 
 impl Scheduler {
@@ -146,29 +134,6 @@ impl Scheduler {
     /// Its maps, data and programs, to be changed.
     pub fn skel_mut(&mut self) -> &mut BpfSkel<'static> {
         &mut self.skel
-    }
-
-    /// The verifier's work for each program. Scans all BPF programs of the machine: for diagnosis
-    /// only.
-    pub fn verified_programs(&self) -> Vec<VerifiedProgram> {
-        let names: HashMap<u32, String> = self
-            .skel
-            .object()
-            .progs()
-            .filter(|prog| prog.autoload())
-            .filter_map(|prog| {
-                let id = Program::id_from_fd(prog.as_fd()).ok()?;
-                Some((id, prog.name().to_string_lossy().into_owned()))
-            })
-            .collect();
-        ProgInfoIter::default()
-            .filter_map(|info| {
-                Some(VerifiedProgram {
-                    name: names.get(&info.id)?.clone(),
-                    verified_insns: info.verified_insns,
-                })
-            })
-            .collect()
     }
 }
 
