@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::cell::Cell;
 use crate::error::{LabError, Result};
-use crate::guest::{FOLDER, RESULT, SCRIPT};
+use crate::guest::{FOLDER, LAB, PLIMSOLL, RESULT, SCRIPT};
 use crate::results::{Folder, Outcome};
 use crate::workload::Workload;
 
@@ -144,7 +144,7 @@ impl Host {
         }
     }
 
-    /// Server, encoder and clip; the script expects Plimsoll in the same folder.
+    /// Server, encoder and clip; the script finds Plimsoll and this program on its path.
     fn web(&self) -> Result<Vec<Tool>> {
         let script = self.root.join("bench/webserver");
         let failed = |why: String| LabError::Command {
@@ -169,6 +169,7 @@ impl Host {
             .collect();
         tools.push(tool(self.root.join("bench/webserver-guest"), SCRIPT));
         tools.push(tool(self.plimsoll.clone(), "/usr/bin/plimsoll"));
+        tools.push(tool(this_program()?, "/usr/bin/plimsoll-lab"));
         Ok(tools)
     }
 
@@ -210,12 +211,12 @@ impl Host {
         let mut file = |path: &Path, guest: &str| {
             command.args(["--file", &format!("{}:{guest}", path.display())]);
         };
-        file(&self.plimsoll, "/lab/plimsoll");
-        file(&this_program()?, "/lab/plimsoll-lab");
+        file(&self.plimsoll, PLIMSOLL);
+        file(&this_program()?, LAB);
         for tool in tools {
             file(&tool.path, &tool.guest);
         }
-        command.args(["--", "/lab/plimsoll-lab", "guest", &cell.to_string()]);
+        command.args(["--", LAB, "guest", &cell.to_string()]);
         let failed = |why: String| LabError::Command {
             what: format!("cell {cell}"),
             why,
@@ -300,6 +301,7 @@ fn on_path(name: &str) -> Result<PathBuf> {
         })
 }
 
-fn this_program() -> Result<PathBuf> {
+/// The path of this program, which the guests run, too.
+pub fn this_program() -> Result<PathBuf> {
     std::env::current_exe().map_err(LabError::file("/proc/self/exe"))
 }

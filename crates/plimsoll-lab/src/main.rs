@@ -10,6 +10,7 @@ mod error;
 mod guest;
 mod host;
 mod inversions;
+mod load;
 mod matrix;
 mod policy;
 mod promises;
@@ -105,6 +106,9 @@ enum Action {
     /// Run the benchmark of switches in a guest
     #[command(hide = true)]
     Pipe,
+    /// Run a workload that only the lab has
+    #[command(hide = true, subcommand)]
+    Load(load::Load),
 }
 
 /// How promises are measured.
@@ -234,6 +238,7 @@ fn run(action: Action) -> Result<()> {
         }
         Action::Guest { cell } => guest::run(&cell.parse()?),
         Action::Pipe => guest::pipe_back_and_forth(),
+        Action::Load(load) => load.run(),
     }
 }
 

@@ -31,7 +31,8 @@ impl CpuClock {
 }
 
 /// Monotonic time in ns.
-pub(crate) fn now_ns() -> u64 {
+#[must_use]
+pub fn now_ns() -> u64 {
     read_ns(ClockId::CLOCK_MONOTONIC)
 }
 
@@ -43,7 +44,7 @@ fn read_ns(clock: ClockId) -> u64 {
 }
 
 /// Sleeps until the monotonic clock shows `deadline_ns`. May return early on a signal.
-pub(crate) fn sleep_until(deadline_ns: u64) {
+pub fn sleep_until(deadline_ns: u64) {
     let seconds = i64::try_from(deadline_ns / 1_000_000_000).unwrap_or(i64::MAX);
     let nanoseconds = i64::try_from(deadline_ns % 1_000_000_000).unwrap_or(0);
     let deadline = TimeSpec::new(seconds, nanoseconds);
@@ -57,7 +58,7 @@ pub(crate) fn sleep_until(deadline_ns: u64) {
 }
 
 /// Asks the kernel not to round this thread's timers (the default slack is 50 µs).
-pub(crate) fn precise_timers() {
+pub fn precise_timers() {
     // If refused, sleeps end a little later, which is tolerable.
     let _ = nix::sys::prctl::set_timerslack(1);
 }
@@ -83,6 +84,11 @@ pub(crate) struct Burnt {
     pub(crate) cpu_ns: u64,
     /// False if it was stopped before it reached the demand.
     pub(crate) complete: bool,
+}
+
+/// Spins until the calling thread has used `demand_ns` of CPU time; returns the CPU time used.
+pub fn use_cpu(demand_ns: u64) -> u64 {
+    burn(CpuClock::Thread, demand_ns, &AtomicBool::new(false)).cpu_ns
 }
 
 /// Spins until `clock` has advanced by `demand_ns`, or `stop` is set.

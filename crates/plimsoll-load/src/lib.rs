@@ -37,7 +37,7 @@ pub mod arrivals;
 pub mod burn;
 pub mod cli;
 
-mod clock;
+pub mod clock;
 mod config;
 pub mod contend;
 pub mod demand;

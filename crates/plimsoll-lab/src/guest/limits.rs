@@ -2,9 +2,9 @@
 
 use std::thread;
 
-use super::PLIMSOLL;
 use super::counters::round;
 use super::load::{latencies, number, plimsoll};
+use super::{LAB, PLIMSOLL};
 use crate::cell::Cell;
 use crate::error::{LabError, Result};
 use crate::policy::Policy;
@@ -25,8 +25,8 @@ fn enforcer(cell: &Cell) -> &'static str {
     }
 }
 
-/// Runs one of Plimsoll's workloads under knobs.
-fn under(cell: &Cell, knobs: &str, load: &str) -> Result<serde_json::Value> {
+/// Runs a workload of a program under knobs.
+fn under(cell: &Cell, knobs: &str, program: &str, load: &str) -> Result<serde_json::Value> {
     // In mode partial the BPF scheduler schedules only batch tasks.
     let class = match cell.policy {
         Policy::SchedExt(_) => "--class batch ",
@@ -35,7 +35,7 @@ fn under(cell: &Cell, knobs: &str, load: &str) -> Result<serde_json::Value> {
     let enforcer = enforcer(cell);
     plimsoll(
         None,
-        &format!("run --enforcer {enforcer} {class}{knobs} -- {PLIMSOLL} {load}"),
+        &format!("run --enforcer {enforcer} {class}{knobs} -- {program} {load}"),
     )
 }
 
@@ -45,8 +45,8 @@ pub fn burst(cell: &Cell, allowance: Allowance) -> Result<Figures> {
                 --duration 12s --warmup 1s --deadline 50ms --seed 1 --json";
     let said = match allowance {
         Allowance::All => plimsoll(None, load)?,
-        Allowance::Quota => under(cell, "--quota 16ms/100ms", load)?,
-        Allowance::QuotaAndBurst => under(cell, "--quota 16ms/100ms --burst 16ms", load)?,
+        Allowance::Quota => under(cell, "--quota 16ms/100ms", PLIMSOLL, load)?,
+        Allowance::QuotaAndBurst => under(cell, "--quota 16ms/100ms --burst 16ms", PLIMSOLL, load)?,
     };
     latencies(&said)
 }
@@ -68,10 +68,10 @@ fn at_once(cell: &Cell, cap: u32, needs: &[&str]) -> Result<Figures> {
         let run = |need: &&str| {
             let (name, load) = (
                 format!("cap_{cap}_need_{need}_s"),
-                format!("load need {need}s --json"),
+                format!("load need {need}s"),
             );
             scope.spawn(move || {
-                let said = under(cell, &format!("--cap {cap}%"), &load)?;
+                let said = under(cell, &format!("--cap {cap}%"), LAB, &load)?;
                 Ok((name, round(number(&said["rate"])?, 1e5)))
             })
         };
@@ -97,8 +97,12 @@ pub fn storm(cell: &Cell) -> Result<Figures> {
     put("uncapped", plimsoll(None, STORM)?)?;
     for cap in [90, 10] {
         let name = format!("tree_cap_{cap}");
-        put(&name, under(cell, &format!("--cap {cap}%"), STORM)?)?;
+        put(
+            &name,
+            under(cell, &format!("--cap {cap}%"), PLIMSOLL, STORM)?,
+        )?;
     }
-    put("task_cap_90", under(cell, "--cap 90% --per-task", STORM)?)?;
+    let per_task = "--cap 90% --per-task";
+    put("task_cap_90", under(cell, per_task, PLIMSOLL, STORM)?)?;
     Ok(figures)
 }

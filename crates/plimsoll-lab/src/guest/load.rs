@@ -1,12 +1,12 @@
-//! Plimsoll's own workloads as the service load.
+//! Workloads of Plimsoll and of the lab as the service load.
 
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use super::PLIMSOLL;
 use super::counters::round;
 use super::group::Group;
+use super::{LAB, PLIMSOLL};
 use crate::cpus::Cpus;
 use crate::error::{LabError, Result};
 use crate::results::Figures;
@@ -67,13 +67,12 @@ pub fn serve(group: &Group, workload: Workload, cpus: Cpus, seconds: u32) -> Res
     if workload != Workload::Tcp400 {
         return plimsoll(Some(group), &format!("load service {flags} --json"));
     }
-    let mut server = command(Some(group), "load serve --listen 127.0.0.1:7117");
-    let mut server = Server(spawn(server.stdout(Stdio::piped()).stderr(Stdio::null()))?);
+    let mut server = command(LAB, Some(group), "load serve --listen 127.0.0.1:7117");
+    let server = server.stdout(Stdio::null()).stderr(Stdio::null());
+    let server = Server(server.spawn().map_err(failed(LAB))?);
     server.wait()?;
-    plimsoll(
-        Some(group),
-        &format!("load request --connect 127.0.0.1:7117 {flags} --json"),
-    )
+    let words = format!("load request --connect 127.0.0.1:7117 {flags}");
+    report(LAB, Some(group), &words)
 }
 
 /// Runs a steady service load of a percentage of the machine.
@@ -98,7 +97,7 @@ struct Server(Child);
 
 impl Server {
     /// Waits until it listens.
-    fn wait(&mut self) -> Result<()> {
+    fn wait(&self) -> Result<()> {
         for _ in 0..500 {
             if std::net::TcpStream::connect("127.0.0.1:7117").is_ok() {
                 return Ok(());
@@ -117,8 +116,8 @@ impl Drop for Server {
     }
 }
 
-fn command(group: Option<&Group>, words: &str) -> Command {
-    let mut command = Command::new(PLIMSOLL);
+fn command(program: &str, group: Option<&Group>, words: &str) -> Command {
+    let mut command = Command::new(program);
     command.args(words.split(' ')).stdin(Stdio::null());
     if let Some(group) = group {
         group.adopt(&mut command);
@@ -126,23 +125,24 @@ fn command(group: Option<&Group>, words: &str) -> Command {
     command
 }
 
-fn spawn(command: &mut Command) -> Result<Child> {
-    command.spawn().map_err(failed)
-}
-
-fn failed(error: std::io::Error) -> LabError {
-    LabError::Command {
-        what: PLIMSOLL.to_owned(),
+fn failed(program: &str) -> impl FnOnce(std::io::Error) -> LabError {
+    move |error| LabError::Command {
+        what: program.to_owned(),
         why: error.to_string(),
     }
 }
 
 /// Runs one of Plimsoll's commands in a group and reads the JSON that it prints.
 pub fn plimsoll(group: Option<&Group>, words: &str) -> Result<Value> {
-    let output = command(group, words).output().map_err(failed)?;
+    report(PLIMSOLL, group, words)
+}
+
+fn report(program: &str, group: Option<&Group>, words: &str) -> Result<Value> {
+    let mut command = command(program, group, words);
+    let output = command.output().map_err(failed(program))?;
     let said = String::from_utf8_lossy(&output.stdout);
     let why = |text: &str| LabError::Command {
-        what: format!("plimsoll {words}"),
+        what: format!("{program} {words}"),
         why: text.trim().replace('\n', "; "),
     };
     if !output.status.success() {

@@ -31,6 +31,8 @@ pub const RESULT: &str = "result ";
 pub const FOLDER: &str = "/lab";
 /// Path of Plimsoll in the guest.
 pub const PLIMSOLL: &str = "/lab/plimsoll";
+/// Path of this program in the guest.
+pub const LAB: &str = "/lab/plimsoll-lab";
 
 const FEATURES: &str = "/sys/kernel/debug/sched/features";
 /// Time that batch work runs before a measurement.

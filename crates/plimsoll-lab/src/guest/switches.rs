@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::batch::Batch;
 use super::counters::round;
-use super::{PLIMSOLL, text};
+use super::{LAB, PLIMSOLL, text};
 use crate::cell::Cell;
 use crate::error::{LabError, Result};
 use crate::policy::Policy;
@@ -50,8 +50,7 @@ fn load_ours(policy: Policy) -> Result<Option<Child>> {
         _ => return Ok(None),
     };
     let words = format!(
-        "run --enforcer sched-ext --mode {mode} --class batch --name sleeper -- \
-         {PLIMSOLL} load wake --every 1m --duration 1000s"
+        "run --enforcer sched-ext --mode {mode} --class batch --name sleeper -- sleep 1000"
     );
     let mut command = Command::new(PLIMSOLL);
     command.args(words.split_whitespace());
@@ -71,7 +70,7 @@ fn benchmark(cell: &Cell) -> Vec<String> {
         _ => String::new(),
     };
     let command = match cell.workload {
-        Workload::Pipe => "/lab/plimsoll-lab pipe".to_owned(),
+        Workload::Pipe => format!("{LAB} pipe"),
         _ => format!("/lab/hackbench --groups 2 --loops {LOOPS}"),
     };
     let words = format!("{group}{command}");

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{Guest, Row, rows};
 use crate::cell::Version;
 use crate::error::{LabError, Result};
+use crate::host::this_program;
 
 /// Limit of one test in seconds of its guest's time, and of a guest in this machine's.
 const TEST_MAX_SECONDS: u32 = 900;
@@ -230,6 +231,7 @@ impl Measurement {
             ("--timeout", HOST_MAX_SECONDS.to_string()),
             ("--directory", folder.clone()),
             ("--env", format!("PLIMSOLL_BIN={folder}/plimsoll")),
+            ("--env", format!("PLIMSOLL_LAB_BIN={folder}/plimsoll-lab")),
             ("--env", "PLIMSOLL_TEST_VM=1".to_owned()),
             ("--env", "RUST_BACKTRACE=0".to_owned()),
         ] {
@@ -237,6 +239,7 @@ impl Measurement {
         }
         for (path, name) in [
             (&self.plimsoll, "plimsoll"),
+            (&this_program()?, "plimsoll-lab"),
             (&self.measure, "measure"),
             (&self.root.join(IN_GUEST), "in-guest"),
             (&list, "tests"),
@@ -289,7 +292,7 @@ impl Measurement {
     /// Hash of all that affects figures, except the kernel, whose version is with them.
     fn programs(&self) -> Result<String> {
         let mut hasher = DefaultHasher::new();
-        for path in [&self.plimsoll, &self.measure] {
+        for path in [&self.plimsoll, &this_program()?, &self.measure] {
             fs::read(path)
                 .map_err(LabError::file(path))?
                 .hash(&mut hasher);

@@ -22,6 +22,7 @@ mod scheduler_rig;
 mod clock;
 mod figure;
 mod four_cpus;
+mod lab;
 mod meter;
 mod one_cpu;
 mod reaction;

@@ -13,10 +13,11 @@ use plimsoll_cgroupfs::CpuGroup;
 use crate::clock::{ended, sleep_ms};
 use crate::common::nr_cpus;
 use crate::figure::{ANY, SPEC_2};
+use crate::lab::lab_load;
 use crate::scheduler_rig::{Rig, all_cpus, rig};
 
 /// A burner's slice is 4 ms: most wake-ups come in the middle of one.
-const LOAD: &str = "wake --every 3ms --duration 2s --json";
+const LOAD: &str = "wake --every 3ms --duration 2s";
 
 fn bytes_through(mut from: File, mut to: File, count: usize) {
     let mut byte = [0];
@@ -50,7 +51,7 @@ fn context_switch_us() -> f64 {
 
 /// The p99 of the wake-up delay of a sleeper, in microseconds.
 fn p99(rig: &Rig, group: &CpuGroup) -> f64 {
-    let report = ended(rig.fair_load(group, all_cpus(), LOAD)).json();
+    let report = ended(rig.host.start_in(group, lab_load(LOAD))).json();
     report["latency"]["p99_us"].as_f64().unwrap()
 }
 

@@ -3,6 +3,7 @@
 use crate::clock::{MEASURED, ended, ms, rate_of, rates_of, rates_of_spinning_tasks, sleep_ms};
 use crate::common::{nr_cpus, wait_until};
 use crate::figure::{SPEC_1, SPEC_4, about, near};
+use crate::lab::lab_load;
 use crate::scheduler_rig::{all_cpus, binary_word, rig};
 use crate::stock::caps::TABLE;
 
@@ -43,9 +44,9 @@ fn quota_of_1_ms_in_100_ms() {
 fn cap_table() {
     let rig = rig();
     let running = TABLE[..6].iter().rev().map(|(need, least, most)| {
-        let load = format!("need {need} --json");
-        let name = format!("needs-{need}");
-        let one = rig.batch_load(&name, "--cap 9%", all_cpus(), &load);
+        let load = lab_load(&format!("need {need}"));
+        let load: Vec<&str> = load.iter().map(String::as_str).collect();
+        let one = rig.batch(&format!("needs-{need}"), "--cap 9%", &load);
         (need, *least..=*most, one)
     });
     let running: Vec<_> = running.collect();

@@ -5,6 +5,7 @@ use plimsoll_engine::tasks;
 use crate::clock::{MEASURED, ended, rates_of, rates_of_tasks, sleep_ms};
 use crate::common::{nr_cpus, wait_until};
 use crate::figure::{SPEC_2, about};
+use crate::lab::lab_load;
 use crate::scheduler_rig::{all_cpus, binary_word, burners, rig};
 
 #[test]
@@ -59,8 +60,12 @@ fn wait_of_a_bound_sleeper_beside_spinners() {
     let work = rig.batch("work", "", &["sh", "-c", script, &binary_word()]);
     let group = rig.host.batch("work");
     wait_until("all are there", || burners(&group).len() == 3);
-    let sleeper = rig.fair_load(&group, 2, "wake --every 9ms --duration 4s --json");
-    let report = ended(sleeper).json();
+    let sleeper = lab_load("wake --every 9ms --duration 4s");
+    let words = ["taskset", "2"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(sleeper);
+    let report = ended(rig.host.start_in(&group, words)).json();
     let longest = report["latency"]["max_us"].as_f64().unwrap() / 1000.0;
     let what = "longest wait of a batch task beside two spinners on its CPU";
     SPEC_2.figure(what, longest, "ms", 0.0..=16.0);

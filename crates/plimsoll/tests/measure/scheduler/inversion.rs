@@ -9,7 +9,8 @@ use std::fs;
 use crate::clock::{ended, sleep_ms};
 use crate::common::{Running, nr_cpus, wait_until};
 use crate::figure::{ANY, SPEC_2};
-use crate::scheduler_rig::{all_cpus, binary_word, rig};
+use crate::lab::{lab, lab_load};
+use crate::scheduler_rig::{binary_word, rig};
 
 /// Bound of a wait, as aimed at by SPEC 2.
 const BOUND_MS: f64 = 20.0;
@@ -21,13 +22,13 @@ fn wait_for_a_lock(title: &str, sections: &str, beside: usize, how: &str) {
     let (fair, waiter) = (rig.group("fair"), rig.group("waiter"));
     let lock = rig.host.runtime().join("inversion");
     let path = lock.display();
-    let hold = format!(r#"exec "$0" load hold {path} {sections} --duration 80000s"#);
+    let hold = format!(r#"exec "$1" load hold {path} {sections}"#);
     let script = if beside > 0 {
         format!(r#""$0" load burn --threads {beside} --duration 80000s & {hold}"#)
     } else {
         hold
     };
-    let holder = rig.batch("holder", "", &["sh", "-c", &script, &binary_word()]);
+    let holder = rig.batch("holder", "", &["sh", "-c", &script, &binary_word(), &lab()]);
     wait_until("the lock is used", || {
         fs::metadata(&lock).is_ok_and(|file| file.len() > 0)
     });
@@ -36,11 +37,13 @@ fn wait_for_a_lock(title: &str, sections: &str, beside: usize, how: &str) {
     let rivals = (0..nr_cpus()).map(|cpu| rig.fair_burners(&fair, 1 << cpu, 1));
     let rivals: Vec<Running> = rivals.collect();
     sleep_ms(500);
-    let load = format!("wait {path} {how} --every 10ms --duration 4s --json");
-    let report = ended(rig.fair_load(&waiter, all_cpus(), &load)).json();
-    let contended = report["contended"].as_f64().unwrap();
-    let what = format!("times that it was held: a lock {title}");
-    SPEC_2.figure(&what, contended, "", 1.0..=ANY);
+    let load = lab_load(&format!("wait {path} {how} --every 10ms --duration 4s"));
+    let report = ended(rig.host.start_in(&waiter, load)).json();
+    // The kernel's lock of a file does not say whether it was held.
+    if let Some(contended) = report["contended"].as_f64() {
+        let what = format!("times that it was held: a lock {title}");
+        SPEC_2.figure(&what, contended, "", 1.0..=ANY);
+    }
     let longest = report["wait"]["max_us"].as_f64().unwrap() / 1000.0;
     let what = format!("longest wait for a lock {title}");
     SPEC_2.figure(&what, longest, "ms", 0.0..=BOUND_MS);

@@ -1,8 +1,9 @@
 //! SPEC 4, hard caps: rates of trees and of tasks.
 
 use crate::clock::{MEASURED, ended, rate_of, rates_of_spinning_tasks};
-use crate::common::{Host, binary, run_load, wait_until_busy};
+use crate::common::{Host, binary, wait_until_busy};
 use crate::figure::{SPEC_4, near};
+use crate::lab::lab_load;
 
 /// The table of SPEC 4 at 9 %, in whole percents where it has those.
 pub const TABLE: [(&str, f64, f64); 7] = [
@@ -19,8 +20,9 @@ pub const TABLE: [(&str, f64, f64); 7] = [
 pub fn table(host: &Host, knobs: &str) {
     // The longest first: a short one would end before the others are started.
     let running = TABLE.into_iter().rev().map(|(need, least, most)| {
-        let knobs = format!("{knobs} --cap 9%");
-        let running = host.start(run_load(&knobs, &format!("need {need} --json")));
+        let run = format!("run {knobs} --cap 9% --");
+        let words = run.split_whitespace().map(str::to_owned);
+        let running = host.start(words.chain(lab_load(&format!("need {need}"))));
         (need, least..=most, running)
     });
     let running: Vec<_> = running.collect();

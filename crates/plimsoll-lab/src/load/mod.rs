@@ -1,0 +1,205 @@
+//! Workloads that only the lab runs. Those for everybody are `plimsoll load`.
+//!
+//! Each prints one JSON object, except `serve` and `hold`, which run until they are killed.
+
+mod figures;
+mod http;
+mod lock;
+mod need;
+mod open_loop;
+mod serve;
+mod wake;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use clap::Subcommand;
+use plimsoll_load::Demand;
+use plimsoll_load::cli::duration;
+use plimsoll_load::clock::{now_ns, sleep_until};
+use serde::Serialize;
+
+use crate::error::{LabError, Result};
+
+/// A workload with its settings.
+#[derive(Debug, Subcommand)]
+pub enum Load {
+    /// Use an amount of CPU time; print the rate achieved
+    Need {
+        /// The CPU time, such as 0.5s or 50ms
+        #[arg(value_parser = duration)]
+        cpu: Duration,
+    },
+    /// Sleep and wake up periodically; print the delay of the wake-ups
+    Wake {
+        /// Time between two wake-ups
+        #[arg(long, value_parser = duration)]
+        every: Duration,
+        #[arg(long, value_parser = duration)]
+        duration: Duration,
+    },
+    /// Use CPU time for requests over loopback TCP, with a thread for each CPU
+    Serve {
+        #[arg(long, value_parser = loopback)]
+        listen: SocketAddr,
+    },
+    /// Send requests at random times to a `serve`, or with --http to a web server; print latencies
+    Request {
+        #[arg(long, value_parser = loopback)]
+        connect: SocketAddr,
+        #[command(flatten)]
+        requests: Requests,
+        /// Get this page from a web server instead, over HTTP/1.1
+        #[arg(long, value_name = "PATH", conflicts_with = "service")]
+        http: Option<String>,
+        /// Connections to the web server, each with one request at a time
+        #[arg(long, default_value_t = 16, requires = "http")]
+        connections: u8,
+    },
+    /// Hold a lock repeatedly, for which a `wait` process waits
+    Hold {
+        /// The lock file, which is made if it is not there
+        file: PathBuf,
+        /// CPU time for which the lock, in the memory of the file, is held
+        #[arg(long, default_value = "100us", value_parser = duration)]
+        section: Duration,
+        /// Hold the kernel's lock of the file instead, by writes of this size
+        #[arg(long, conflicts_with = "section", value_parser = clap::value_parser!(u16).range(1..=1024))]
+        write_mib: Option<u16>,
+        /// CPU time between two sections
+        #[arg(long, default_value = "100us", value_parser = duration)]
+        pause: Duration,
+    },
+    /// Acquire the lock of a `hold` process repeatedly; print the waits
+    Wait {
+        /// The lock file, which is made if it is not there
+        file: PathBuf,
+        /// Acquire the kernel's lock of the file instead, by writing a byte
+        #[arg(long)]
+        write: bool,
+        /// Time between the end of a round and the next
+        #[arg(long, value_parser = duration)]
+        every: Duration,
+        #[arg(long, value_parser = duration)]
+        duration: Duration,
+    },
+}
+
+/// The requests of a run.
+#[derive(Debug, clap::Args)]
+pub struct Requests {
+    /// Mean requests per second
+    #[arg(long)]
+    rate: f64,
+    /// Distribution of the CPU time of a request, as for `plimsoll load service`
+    #[arg(long, default_value = "const:300us")]
+    service: Demand,
+    /// Measured time
+    #[arg(long, value_parser = duration)]
+    duration: Duration,
+    /// Time before it, in which requests are sent but not measured
+    #[arg(long, default_value = "500ms", value_parser = duration)]
+    warmup: Duration,
+    /// Requests answered later than this count as failures
+    #[arg(long, default_value = "50ms", value_parser = duration)]
+    deadline: Duration,
+    /// Seed of arrivals and demands
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl Load {
+    /// Runs the workload to its end and prints its figures.
+    pub fn run(self) -> Result<()> {
+        match self {
+            Self::Need { cpu } => print(&need::run(cpu)),
+            Self::Wake { every, duration } => print(&wake::run(every, duration)),
+            Self::Serve { listen } => serve::run(listen),
+            Self::Request {
+                connect,
+                requests,
+                http: None,
+                ..
+            } => print(&serve::request(connect, &requests)?),
+            Self::Request {
+                connect,
+                requests,
+                http: Some(path),
+                connections,
+            } => print(&http::request(
+                connect,
+                &path,
+                connections.into(),
+                &requests,
+            )?),
+            Self::Hold {
+                file,
+                section,
+                write_mib: None,
+                pause,
+            } => lock::hold(&lock::in_memory(&file)?, section, pause),
+            Self::Hold {
+                file,
+                write_mib: Some(mib),
+                pause,
+                ..
+            } => lock::write(&lock::open(&file)?, mib.into(), pause),
+            Self::Wait {
+                file,
+                write: false,
+                every,
+                duration,
+            } => print(&lock::wait(&lock::in_memory(&file)?, every, duration)),
+            Self::Wait {
+                file,
+                write: true,
+                every,
+                duration,
+            } => print(&lock::wait_to_write(&lock::open(&file)?, every, duration)?),
+        }
+    }
+}
+
+fn print(report: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string(report).map_err(|e| LabError::Load(e.to_string()))?;
+    println!("{text}");
+    Ok(())
+}
+
+/// Parses an address of this machine: a server uses CPU time for any client, and over a network
+/// the latency would not be that of this machine's scheduler.
+fn loopback(text: &str) -> std::result::Result<SocketAddr, String> {
+    let address: Option<SocketAddr> = text.parse().ok();
+    address
+        .filter(|address| address.ip().is_loopback())
+        .ok_or_else(|| "allowed: a loopback address and port, such as 127.0.0.1:7117".to_owned())
+}
+
+/// Sleeps until the monotonic clock shows `due_ns`; returns the delay of the wake-up.
+fn wait_until(due_ns: u64) -> u64 {
+    loop {
+        let now = now_ns();
+        if now >= due_ns {
+            return now - due_ns;
+        }
+        sleep_until(due_ns);
+    }
+}
+
+/// Nanoseconds of `duration`, saturating.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Starts a thread with a name, by which the lab's traces know it.
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    let builder = thread::Builder::new().name(name.to_owned());
+    builder.spawn(body).map_err(failed("starting a thread"))
+}
+
+fn failed(doing: &str) -> impl FnOnce(std::io::Error) -> LabError + use<> {
+    let doing = doing.to_owned();
+    move |error| LabError::Load(format!("{doing}: {error}"))
+}

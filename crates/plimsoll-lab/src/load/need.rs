@@ -1,0 +1,30 @@
+//! A task that uses a fixed amount of CPU time: the rate that it achieves under a cap.
+
+use std::time::Duration;
+
+use plimsoll_load::clock::{now_ns, use_cpu};
+use serde::Serialize;
+
+use super::nanos;
+
+/// Figures of the task.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub elapsed_seconds: f64,
+    /// CPU time by the thread's own clock.
+    pub cpu_seconds: f64,
+    /// CPU time ÷ elapsed time: 1 is a whole CPU.
+    pub rate: f64,
+}
+
+/// Uses CPU time in the calling thread.
+pub fn run(cpu: Duration) -> Report {
+    let from_ns = now_ns();
+    let used_ns = use_cpu(nanos(cpu));
+    let elapsed_ns = (now_ns() - from_ns).max(1);
+    Report {
+        elapsed_seconds: elapsed_ns as f64 / 1e9,
+        cpu_seconds: used_ns as f64 / 1e9,
+        rate: used_ns as f64 / elapsed_ns as f64,
+    }
+}

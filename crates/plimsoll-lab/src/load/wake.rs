@@ -1,0 +1,29 @@
+//! A periodic sleeper: the delay from a timer's wake-up until the task runs.
+
+use std::time::Duration;
+
+use plimsoll_load::Latency;
+use plimsoll_load::clock::{now_ns, precise_timers};
+use serde::Serialize;
+
+use super::{figures, nanos, wait_until};
+
+/// Figures of the sleeper.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Wake-ups that were due, with those that passed while an earlier one was delayed.
+    pub wakeups: usize,
+    pub latency: Latency,
+}
+
+/// Sleeps and wakes up in the calling thread.
+pub fn run(every: Duration, duration: Duration) -> Report {
+    precise_timers();
+    let start_ns = now_ns();
+    let dues = (nanos(every)..=nanos(duration)).step_by(nanos(every).max(1) as usize);
+    let delays: Vec<u64> = dues.map(|due_ns| wait_until(start_ns + due_ns)).collect();
+    Report {
+        wakeups: delays.len(),
+        latency: figures::latency(delays),
+    }
+}
