@@ -16,22 +16,22 @@ use crate::units::{check_count, check_duration, check_number, nanos, show};
 /// An arrival process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrivals {
-    /// Exponential gaps; `rate` per second, [`RATE_MIN`] to [`RATE_MAX`].
+    /// Exponential gaps; `rate` per second, `RATE_MIN` to `RATE_MAX`.
     Poisson {
         /// Mean requests per second.
         rate: f64,
     },
     /// Equal gaps; the first request arrives one gap after the start.
     Uniform {
-        /// Requests per second, [`RATE_MIN`] to [`RATE_MAX`].
+        /// Requests per second, `RATE_MIN` to `RATE_MAX`.
         rate: f64,
     },
     /// `size` requests at the start of every interval `every`, plus a Poisson
     /// stream.
     Bursts {
-        /// Requests in one burst, 1 to [`BURST_SIZE_MAX`].
+        /// Requests in one burst, 1 to `BURST_SIZE_MAX`.
         size: u32,
-        /// Time from the start of one burst to the next, [`BURST_EVERY_MIN`] to a day.
+        /// Time from the start of one burst to the next, `BURST_EVERY_MIN` to a day.
         every: Duration,
         /// Each request of a burst arrives at a random time within this long of
         /// the burst's start; zero means all at once. Less than `every`.

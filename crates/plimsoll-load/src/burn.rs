@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use crate::clock::{CpuClock, now_ns, work};
 use crate::error::LoadError;
 use crate::limits::{DURATION_MAX, DURATION_MIN, THREADS_MAX};
-use crate::machine::available_cpus;
 use crate::openloop::spawn;
 use crate::report::{Ending, row};
 use crate::shared::{Board, Slot, fork_child, has_parent, wait_for};
@@ -36,17 +35,6 @@ pub struct BurnConfig {
     pub processes: bool,
     /// Duration of the run, [`DURATION_MIN`] to [`DURATION_MAX`].
     pub duration: Duration,
-}
-
-impl Default for BurnConfig {
-    /// One thread per CPU, for 10 s.
-    fn default() -> Self {
-        Self {
-            burners: available_cpus().min(THREADS_MAX),
-            processes: false,
-            duration: Duration::from_secs(10),
-        }
-    }
 }
 
 impl BurnConfig {
@@ -356,7 +344,11 @@ mod tests {
 
     #[test]
     fn bad_settings_are_refused() {
-        let good = BurnConfig::default();
+        let good = BurnConfig {
+            burners: 1,
+            processes: false,
+            duration: Duration::from_secs(10),
+        };
         assert!(
             Burn::start(&BurnConfig {
                 burners: 0,

@@ -21,8 +21,8 @@ const SIGMA_RANGE: (f64, f64) = (0.0, 4.0);
 /// Range of ALPHA of a Pareto demand: at 1 the mean does not exist.
 const ALPHA_RANGE: (f64, f64) = (1.01, 1_000.0);
 
-/// Distribution of the CPU time of one request. Means are [`DEMAND_MIN`] to [`DEMAND_MAX`];
-/// single draws above [`DEMAND_MAX`] are cut to it.
+/// Distribution of the CPU time of one request. Means are `DEMAND_MIN` to `DEMAND_MAX`;
+/// single draws above `DEMAND_MAX` are cut to it.
 ///
 /// Reads and prints as on the command line: `const:500us`, `exp:1ms`, `uniform:1ms,3ms`,
 /// `lognormal:1ms,0.5`, `pareto:1ms,2.5`, `bimodal:300us,10ms,0.01`.

@@ -18,9 +18,6 @@ pub enum LoadError {
         /// Values that are allowed.
         allowed: String,
     },
-    /// A value in a trace is invalid. Nothing has been started.
-    #[error(transparent)]
-    Trace(#[from] Box<TraceProblem>),
     /// The operating system refused an operation.
     #[error("{doing}: {source}")]
     Io {
@@ -29,38 +26,12 @@ pub enum LoadError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// The peer of a TCP connection does not speak this protocol.
-    #[error("{peer} is not a plimsoll load server: {reason}")]
-    Protocol {
-        /// Address of the peer.
-        peer: String,
-        /// What was wrong with its answer.
-        reason: String,
-    },
     /// A thread of the workload panicked; its measurements are lost.
     #[error("a {role} thread of the workload ended abnormally")]
     ThreadDied {
         /// Role of the thread.
         role: &'static str,
     },
-}
-
-/// An invalid value in a trace, with its position.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}:{column}: {field}: '{value}' is not allowed: {allowed}")]
-pub struct TraceProblem {
-    /// Name of the file, as given.
-    pub file: String,
-    /// Line, from 1.
-    pub line: usize,
-    /// Column in characters, from 1.
-    pub column: usize,
-    /// Name of the value within the line.
-    pub field: &'static str,
-    /// The value.
-    pub value: String,
-    /// Values that are allowed.
-    pub allowed: String,
 }
 
 impl LoadError {

@@ -3,60 +3,49 @@
 use std::time::Duration;
 
 /// Maximum number of worker or burner threads of one workload.
-pub const THREADS_MAX: usize = 1_024;
+pub(crate) const THREADS_MAX: usize = 1_024;
 /// Maximum rate of a generator, in requests per second.
-pub const RATE_MAX: f64 = 1_000_000.0;
+pub(crate) const RATE_MAX: f64 = 1_000_000.0;
 /// Minimum rate in requests per second: one in about 17 minutes.
-pub const RATE_MIN: f64 = 0.001;
+pub(crate) const RATE_MIN: f64 = 0.001;
 /// Maximum number of requests of one run: rate × (warm-up + duration).
-pub const REQUESTS_MAX: f64 = 1e9;
+pub(crate) const REQUESTS_MAX: f64 = 1e9;
 /// Maximum number of requests of one burst.
-pub const BURST_SIZE_MAX: u32 = 100_000;
+pub(crate) const BURST_SIZE_MAX: u32 = 100_000;
 /// Shortest time between two bursts.
-pub const BURST_EVERY_MIN: Duration = Duration::from_millis(1);
+pub(crate) const BURST_EVERY_MIN: Duration = Duration::from_millis(1);
 /// Longest run, warm-up and grace included.
-pub const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Shortest run.
-pub const DURATION_MIN: Duration = Duration::from_millis(1);
+pub(crate) const DURATION_MIN: Duration = Duration::from_millis(1);
 /// Smallest mean CPU demand of a request: below this, reading the CPU clock costs more.
-pub const DEMAND_MIN: Duration = Duration::from_micros(1);
+pub(crate) const DEMAND_MIN: Duration = Duration::from_micros(1);
 /// Largest CPU demand of one request; longer draws of a heavy-tailed
 /// distribution are cut to this.
-pub const DEMAND_MAX: Duration = Duration::from_secs(10);
+pub(crate) const DEMAND_MAX: Duration = Duration::from_secs(10);
 /// Capacity of the queue between generator and workers. When it is full, the
 /// generator waits too; later requests keep their intended arrival time, so
 /// none is lost and no latency is hidden.
-pub const QUEUE_MAX: usize = 65_536;
+pub(crate) const QUEUE_MAX: usize = 65_536;
 /// Shortest interval of a time series.
-pub const SERIES_INTERVAL_MIN: Duration = Duration::from_millis(1);
+pub(crate) const SERIES_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// Maximum number of intervals of a time series.
-pub const SERIES_POINTS_MAX: u128 = 10_000;
-/// Maximum number of requests of a trace.
-pub const TRACE_REQUESTS_MAX: usize = 10_000_000;
-/// Maximum size of a trace file.
-pub const TRACE_BYTES_MAX: u64 = 1 << 30;
-/// Maximum number of simultaneous TCP connections of a server.
-pub const CONNECTIONS_MAX: usize = 64;
+pub(crate) const SERIES_POINTS_MAX: u128 = 10_000;
 /// Maximum number of processes of one storm.
-pub const STORM_PROCESSES_MAX: u32 = 1_000_000;
+pub(crate) const STORM_PROCESSES_MAX: u32 = 1_000_000;
 /// Maximum number of processes of a storm that are alive at once.
-pub const STORM_PARALLEL_MAX: usize = 256;
+pub(crate) const STORM_PARALLEL_MAX: usize = 256;
 /// Largest CPU demand of one process of a storm.
-pub const STORM_CPU_EACH_MAX: Duration = Duration::from_secs(60);
+pub(crate) const STORM_CPU_EACH_MAX: Duration = Duration::from_secs(60);
 /// Shortest and longest grain of a steady load.
-pub const GRAIN_RANGE: (Duration, Duration) = (Duration::from_micros(100), Duration::from_secs(1));
+pub(crate) const GRAIN_RANGE: (Duration, Duration) =
+    (Duration::from_micros(100), Duration::from_secs(1));
 /// Maximum number of steps of a steady load.
-pub const STEPS_MAX: usize = 1_000;
+pub(crate) const STEPS_MAX: usize = 1_000;
 /// CPU time that a thread of a steady load may be behind before the rest is
 /// written off (and reported). Without a bound, a long starvation would be
 /// followed by an equally long burst.
-pub const STEADY_DEBT_MAX: Duration = Duration::from_secs(1);
-/// Shortest and longest time between two wake-ups, or between two rounds of waiting for a lock.
-pub const EVERY_RANGE: (Duration, Duration) = (Duration::from_micros(100), Duration::from_secs(60));
-/// Shortest and longest time that a lock is held, in CPU time.
-pub const SECTION_RANGE: (Duration, Duration) = (Duration::from_micros(1), Duration::from_secs(10));
-/// Maximum size of one write to a lock file, in MiB.
-pub const WRITE_MIB_MAX: u64 = 1_024;
+pub(crate) const STEADY_DEBT_MAX: Duration = Duration::from_secs(1);
 /// Longest latency that the histogram can hold: a day of run and a day of
 /// grace.
 pub(crate) const LATENCY_MAX_NS: u64 = 2 * 24 * 3_600 * 1_000_000_000;

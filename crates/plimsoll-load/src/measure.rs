@@ -8,7 +8,6 @@ use hdrhistogram::Histogram;
 use crate::clock::now_ns;
 use crate::error::LoadError;
 use crate::limits::LATENCY_MAX_NS;
-use crate::schedule::Request;
 use crate::series::Series;
 
 /// Three significant digits: within 0.1 %.
@@ -16,6 +15,18 @@ const DIGITS: u8 = 3;
 /// Number of samples that a thread buffers before it adds them to the totals,
 /// which takes a lock.
 const SAMPLES_PER_FLUSH: usize = 64;
+
+/// One request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// Position in the schedule, from 0.
+    pub(crate) id: u64,
+    /// Arrival, in ns after the start of the run, warm-up included. Latency
+    /// counts from here.
+    pub(crate) intended_ns: u64,
+    /// CPU time that it needs, in ns.
+    pub(crate) demand_ns: u64,
+}
 
 /// Outcome of one request.
 #[derive(Debug, Clone, Copy)]

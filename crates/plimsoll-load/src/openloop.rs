@@ -11,8 +11,7 @@ use crate::clock::{now_ns, precise_timers, sleep_until};
 use crate::config::ServiceConfig;
 use crate::error::LoadError;
 use crate::limits::LATENCY_MAX_NS;
-use crate::measure::{Measure, Timing};
-use crate::schedule::{Request, Requests};
+use crate::measure::{Measure, Request, Timing};
 use crate::units::nanos;
 
 /// Time between the start of the threads and the start of the run, so that all
@@ -20,13 +19,6 @@ use crate::units::nanos;
 const LEAD_TIME: Duration = Duration::from_millis(20);
 /// Longest sleep before the generator checks whether the run was stopped.
 const SLEEP_MAX_NS: u64 = 50_000_000;
-
-/// Receiver of requests.
-pub(crate) trait Sink: Send + 'static {
-    /// Submits one request. Returns it if the service accepts no more requests,
-    /// now or later.
-    fn submit(&self, request: Request) -> Result<(), Request>;
-}
 
 /// Delay of the generator in submitting the measured requests.
 pub(crate) type Lag = Histogram<u64>;
@@ -49,19 +41,20 @@ pub(crate) fn new_measure(
     Measure::new(timing, interval_ns, recorders + 1).map(Arc::new)
 }
 
-/// Starts the generator's thread.
+/// Starts the generator's thread. `submit` returns a request if the service
+/// accepts no more, now or later.
 pub(crate) fn spawn_generator(
     config: &ServiceConfig,
     measure: &Arc<Measure>,
     lane: usize,
-    sink: impl Sink,
+    submit: impl Fn(Request) -> Result<(), Request> + Send + 'static,
 ) -> Result<JoinHandle<Lag>, LoadError> {
-    let requests = config.requests(config.seed)?;
+    let requests = config.requests()?;
     let lag = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
         .map_err(|e| LoadError::io("allocating a histogram", std::io::Error::other(e)))?;
     let measure = Arc::clone(measure);
     spawn("load-generator", move || {
-        generate(requests, &measure, lane, &sink, lag)
+        generate(requests, &measure, lane, submit, lag)
     })
 }
 
@@ -77,10 +70,10 @@ pub(crate) fn spawn<T: Send + 'static>(
 }
 
 fn generate(
-    requests: Requests,
+    requests: impl Iterator<Item = Request>,
     measure: &Measure,
     lane: usize,
-    sink: &impl Sink,
+    submit: impl Fn(Request) -> Result<(), Request>,
     mut lag: Lag,
 ) -> Lag {
     precise_timers();
@@ -101,7 +94,7 @@ fn generate(
         let outcome = if refused {
             Err(request)
         } else {
-            sink.submit(request)
+            submit(request)
         };
         if let Err(request) = outcome {
             // The service is gone, or the grace is over. All requests that have
@@ -133,24 +126,8 @@ fn sleep_until_due(timing: &Timing, due_ns: u64) -> bool {
 mod tests {
     use super::*;
     use std::sync::Mutex;
-    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use crate::arrivals::Arrivals;
-
-    /// Sink that accepts a number of requests and then refuses.
-    struct Limited(Arc<(AtomicUsize, Mutex<Vec<Request>>)>);
-
-    impl Sink for Limited {
-        fn submit(&self, request: Request) -> Result<(), Request> {
-            let (left, taken) = &*self.0;
-            if left.load(Ordering::Relaxed) == 0 {
-                return Err(request);
-            }
-            left.fetch_sub(1, Ordering::Relaxed);
-            taken.lock().unwrap().push(request);
-            Ok(())
-        }
-    }
 
     fn config() -> ServiceConfig {
         ServiceConfig {
@@ -161,15 +138,22 @@ mod tests {
         }
     }
 
+    /// Runs a service that accepts a number of requests and then refuses.
     fn run(accepted: usize) -> (Vec<Request>, Arc<Measure>, Lag) {
-        let shared = Arc::new((AtomicUsize::new(accepted), Mutex::new(Vec::new())));
+        let taken = Arc::new(Mutex::new(Vec::new()));
         let measure = new_measure(&config(), 0).unwrap();
-        let sink = Limited(Arc::clone(&shared));
-        let lag = spawn_generator(&config(), &measure, 0, sink)
-            .unwrap()
-            .join()
-            .unwrap();
-        let taken = shared.1.lock().unwrap().clone();
+        let shared = Arc::clone(&taken);
+        let submit = move |request| {
+            let mut taken = shared.lock().unwrap();
+            if taken.len() >= accepted {
+                return Err(request);
+            }
+            taken.push(request);
+            Ok(())
+        };
+        let generator = spawn_generator(&config(), &measure, 0, submit).unwrap();
+        let lag = generator.join().unwrap();
+        let taken = taken.lock().unwrap().clone();
         (taken, measure, lag)
     }
 

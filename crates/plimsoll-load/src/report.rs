@@ -8,24 +8,22 @@
 
 use std::fmt;
 
-use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::Totals;
 pub use crate::series::SeriesPoint;
-use crate::stop::Stop;
 use crate::units::{micros, ratio};
 
 /// Name and version of the JSON form.
-pub const SCHEMA: &str = "plimsoll.load/1";
+const SCHEMA: &str = "plimsoll.load/1";
 
 /// A report in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Document<T> {
-    /// Always [`SCHEMA`].
+    /// Always `plimsoll.load/1`.
     pub schema: String,
-    /// Name of the workload: `service`, `request`, `serve`, `burn`, `storm`,
-    /// `need`, `steady`, `wake`, `hold` or `wait`.
+    /// Name of the workload: `service`, `burn`, `storm` or `steady`; or
+    /// `burn-progress`.
     pub command: String,
     /// The report; its fields are flattened into the object.
     #[serde(flatten)]
@@ -51,19 +49,6 @@ pub enum Ending {
     Complete,
     /// Earlier, by a call or a signal; the report covers the time until then.
     Stopped,
-    /// The server went away; requests without an answer count as failures.
-    ConnectionLost,
-}
-
-impl Ending {
-    /// Ending of a run that only `stop` ends early.
-    pub(crate) fn by(stop: &Stop) -> Self {
-        if stop.is_set() {
-            Self::Stopped
-        } else {
-            Self::Complete
-        }
-    }
 }
 
 /// Latencies of a run, in microseconds; all 0 without requests.
@@ -84,25 +69,19 @@ pub struct Latency {
 }
 
 impl Latency {
+    /// Quantiles of the histogram; maximum and mean are exact.
     pub(crate) fn of(totals: &Totals) -> Self {
-        let mean_us = ratio(totals.latency_sum_ns as f64 / 1e3, totals.requests() as f64);
-        Self::of_histogram(&totals.latency, totals.latency_max_ns, mean_us)
-    }
-
-    /// Quantiles of a histogram in ns. Maximum and mean are passed separately,
-    /// because they are exact.
-    #[must_use]
-    pub fn of_histogram(histogram: &Histogram<u64>, max_ns: u64, mean_us: f64) -> Self {
+        let max_ns = totals.latency_max_ns;
         // Buckets report their upper bound, which may lie just above the
         // maximum.
-        let quantile = |q| micros(histogram.value_at_quantile(q).min(max_ns));
+        let quantile = |q| micros(totals.latency.value_at_quantile(q).min(max_ns));
         Self {
             p50_us: quantile(0.5),
             p90_us: quantile(0.9),
             p99_us: quantile(0.99),
             p999_us: quantile(0.999),
             max_us: micros(max_ns),
-            mean_us,
+            mean_us: ratio(totals.latency_sum_ns as f64 / 1e3, totals.requests() as f64),
         }
     }
 }
@@ -115,10 +94,10 @@ pub struct ServiceReport {
     pub seed: u64,
     /// Description of the arrival process.
     pub arrivals: String,
-    /// Distribution of the CPU demand, as on the command line; `GET PATH` of a web server.
+    /// Distribution of the CPU demand, as on the command line.
     pub service: String,
-    /// Worker threads; `null` where the server has its own (`request`).
-    pub workers: Option<usize>,
+    /// Worker threads.
+    pub workers: usize,
     /// Time before the measurement.
     pub warmup_seconds: f64,
     /// Time measured: the duration asked for, or less if the run was stopped.
@@ -193,7 +172,6 @@ impl fmt::Display for ServiceReport {
         match self.ending {
             Ending::Complete => Ok(()),
             Ending::Stopped => row(f, "ended", format_args!("early: stopped")),
-            Ending::ConnectionLost => row(f, "ended", format_args!("early: connection lost")),
         }
     }
 }
@@ -205,10 +183,8 @@ impl ServiceReport {
             "arrivals",
             format_args!("{}, seed {}", self.arrivals, self.seed),
         )?;
-        match self.workers {
-            Some(n) => row(f, "service", format_args!("{}, {n} workers", self.service)),
-            None => row(f, "service", format_args!("{}", self.service)),
-        }
+        let (service, workers) = (&self.service, self.workers);
+        row(f, "service", format_args!("{service}, {workers} workers"))
     }
 
     fn fmt_counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -283,7 +259,7 @@ mod tests {
             seed: 7,
             arrivals: "poisson 300/s".into(),
             service: "const:300us".into(),
-            workers: None,
+            workers: 2,
             warmup_seconds: 0.5,
             measured_seconds: 1.0,
             deadline_us: 50_000.0,
@@ -318,12 +294,12 @@ mod tests {
 
     #[test]
     fn json_is_flat_versioned_and_reads_back() {
-        let document = Document::new("request", report());
+        let document = Document::new("service", report());
         let text = serde_json::to_string(&document).unwrap();
         for part in [
             r#""schema":"plimsoll.load/1""#,
-            r#""command":"request""#,
-            r#""workers":null"#,
+            r#""command":"service""#,
+            r#""workers":2"#,
             r#""ending":"stopped""#,
             r#""p99_us":1234.5"#,
         ] {

@@ -3,52 +3,28 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::clock::{CpuClock, burn, precise_timers};
 use crate::config::ServiceConfig;
 use crate::error::LoadError;
 use crate::limits::QUEUE_MAX;
-use crate::measure::Measure;
-use crate::openloop::{Sink, new_measure, spawn};
+use crate::measure::{Measure, Request, Totals};
+use crate::openloop::{Lag, new_measure, spawn, spawn_generator};
 use crate::queue::Queue;
-use crate::run::{Backend, OpenLoop};
-use crate::schedule::Request;
+use crate::report::{Ending, Latency, ServiceReport};
+use crate::units::{micros, nanos, ratio, seconds};
 
-/// The service in one process.
-#[derive(Debug)]
-pub struct Service;
+/// Interval at which [`Service::finish`] checks whether the run is over.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-impl Service {
-    /// Starts workers and generator. The run begins a few milliseconds later.
-    ///
-    /// # Errors
-    /// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if a thread can't be
-    /// started.
-    pub fn start(config: &ServiceConfig) -> Result<OpenLoop, LoadError> {
-        config.validate()?;
-        let measure = new_measure(config, config.workers)?;
-        let mut local = Local {
-            shared: Arc::new(Shared {
-                queue: Queue::new(QUEUE_MAX),
-                give_up: AtomicBool::new(false),
-            }),
-            workers: Vec::with_capacity(config.workers),
-        };
-        for lane in 0..config.workers {
-            let (shared, measure) = (Arc::clone(&local.shared), Arc::clone(&measure));
-            let worker = spawn("load-worker", move || serve(lane, &shared, &measure))?;
-            local.workers.push(worker);
-        }
-        let sink = QueueSink(Arc::clone(&local.shared));
-        OpenLoop::start(
-            config,
-            Some(config.workers),
-            measure,
-            config.workers,
-            sink,
-            Box::new(local),
-        )
-    }
+/// A running service. Dropping it ends the run without a report.
+pub(crate) struct Service {
+    config: ServiceConfig,
+    measure: Arc<Measure>,
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    generator: Option<JoinHandle<Lag>>,
 }
 
 /// State shared by the generator and the workers.
@@ -59,11 +35,172 @@ struct Shared {
     give_up: AtomicBool,
 }
 
-struct QueueSink(Arc<Shared>);
+/// Live figures of a run; see [`ServiceReport`] for their definitions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Snapshot {
+    /// Time since the start of the run, warm-up included.
+    pub(crate) elapsed: Duration,
+    /// Requests answered or given up.
+    pub(crate) requests: u64,
+    /// Number of those that were late or given up.
+    pub(crate) failures: u64,
+    /// Latencies so far.
+    pub(crate) latency: Latency,
+}
 
-impl Sink for QueueSink {
-    fn submit(&self, request: Request) -> Result<(), Request> {
-        self.0.queue.push(request)
+impl Service {
+    /// Starts workers and generator. The run begins a few milliseconds later.
+    ///
+    /// # Errors
+    /// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if a thread can't be
+    /// started.
+    pub(crate) fn start(config: &ServiceConfig) -> Result<Self, LoadError> {
+        config.validate()?;
+        let mut service = Self {
+            config: config.clone(),
+            measure: new_measure(config, config.workers)?,
+            shared: Arc::new(Shared {
+                queue: Queue::new(QUEUE_MAX),
+                give_up: AtomicBool::new(false),
+            }),
+            workers: Vec::with_capacity(config.workers),
+            generator: None,
+        };
+        for lane in 0..config.workers {
+            let shared = Arc::clone(&service.shared);
+            let measure = Arc::clone(&service.measure);
+            let worker = spawn("load-worker", move || serve(lane, &shared, &measure))?;
+            service.workers.push(worker);
+        }
+        let shared = Arc::clone(&service.shared);
+        let submit = move |request| shared.queue.push(request);
+        let generator = spawn_generator(config, &service.measure, config.workers, submit)?;
+        service.generator = Some(generator);
+        Ok(service)
+    }
+
+    /// Live figures. Cheap enough to be called several times a second.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let totals = self.measure.totals();
+        Snapshot {
+            elapsed: Duration::from_nanos(self.measure.timing.elapsed_ns()),
+            requests: totals.requests(),
+            failures: totals.late + totals.unfinished,
+            latency: Latency::of(&totals),
+        }
+    }
+
+    /// Ends the run now: no more arrivals. [`Service::finish`] still waits for
+    /// the grace.
+    pub(crate) fn stop(&self) {
+        self.measure.timing.end_early();
+    }
+
+    /// Whether arrivals have ended, by the clock or a stop.
+    pub(crate) fn is_over(&self) -> bool {
+        self.measure.timing.elapsed_ns() >= self.measure.timing.end_ns()
+    }
+
+    /// Waits for the end of the run and for outstanding answers (no longer than the grace), then
+    /// reports.
+    ///
+    /// # Errors
+    /// [`LoadError::ThreadDied`] if a thread of the run panicked.
+    pub(crate) fn finish(mut self) -> Result<ServiceReport, LoadError> {
+        let timing = &self.measure.timing;
+        while self.is_generating() || self.measure.outstanding() > 0 {
+            let give_up_ns = timing.end_ns().saturating_add(nanos(self.config.grace));
+            if timing.elapsed_ns() >= give_up_ns {
+                break;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        // Requests that are given up would end the run early.
+        let ending = self.ending();
+        self.give_up()?;
+        let lag = match self.generator.take().map(JoinHandle::join) {
+            Some(Ok(lag)) => lag,
+            _ => return Err(LoadError::ThreadDied { role: "generator" }),
+        };
+        Ok(self.report(&lag, ending))
+    }
+
+    fn is_generating(&self) -> bool {
+        self.generator.as_ref().is_some_and(|g| !g.is_finished())
+    }
+
+    fn ending(&self) -> Ending {
+        let planned_ns = nanos(self.config.warmup) + nanos(self.config.duration);
+        if self.measure.timing.end_ns() < planned_ns {
+            Ending::Stopped
+        } else {
+            Ending::Complete
+        }
+    }
+
+    /// Ends the workers and records all pending requests as unfinished.
+    fn give_up(&mut self) -> Result<(), LoadError> {
+        let generator_lane = self.config.workers;
+        self.shared.give_up.store(true, Ordering::Relaxed);
+        for request in self.shared.queue.close() {
+            self.measure.unfinished(generator_lane, request, 0);
+        }
+        for worker in self.workers.drain(..) {
+            worker
+                .join()
+                .map_err(|_| LoadError::ThreadDied { role: "worker" })?;
+        }
+        Ok(())
+    }
+
+    fn report(&self, lag: &Lag, ending: Ending) -> ServiceReport {
+        let totals: &Totals = &self.measure.totals();
+        let timing = &self.measure.timing;
+        let measured_ns = timing.end_ns().saturating_sub(timing.warmup_ns);
+        let failures = totals.late + totals.unfinished;
+        let requests = totals.requests();
+        let per_second = |count: u64| ratio(count as f64, seconds(measured_ns));
+        let lag_us = |q| micros(lag.value_at_quantile(q).min(lag.max()));
+        ServiceReport {
+            seed: self.config.seed,
+            arrivals: self.config.arrivals.to_string(),
+            service: self.config.demand.to_string(),
+            workers: self.config.workers,
+            warmup_seconds: self.config.warmup.as_secs_f64(),
+            measured_seconds: seconds(measured_ns),
+            deadline_us: micros(nanos(self.config.deadline)),
+            requests,
+            answered: totals.answered,
+            late: totals.late,
+            unfinished: totals.unfinished,
+            failures,
+            success_ratio: if requests == 0 {
+                1.0
+            } else {
+                1.0 - failures as f64 / requests as f64
+            },
+            rate_asked_per_second: self.config.arrivals.mean_rate(),
+            rate_arrived_per_second: per_second(requests),
+            rate_achieved_per_second: per_second(totals.answered_in_time),
+            latency: Latency::of(totals),
+            generator_lag_p99_us: lag_us(0.99),
+            generator_lag_max_us: lag_us(1.0),
+            cpu_seconds: seconds(totals.cpu_ns),
+            cpu_asked_seconds: seconds(totals.demand_ns),
+            ending,
+            series: totals
+                .series
+                .as_ref()
+                .map_or_else(Vec::new, |s| s.points(measured_ns)),
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.stop();
+        self.shared.give_up.store(true, Ordering::Relaxed);
+        self.shared.queue.close();
     }
 }
 
@@ -77,37 +214,6 @@ fn serve(lane: usize, shared: &Shared, measure: &Measure) {
         } else {
             measure.unfinished(lane, request, burnt.cpu_ns);
         }
-    }
-}
-
-struct Local {
-    shared: Arc<Shared>,
-    workers: Vec<JoinHandle<()>>,
-}
-
-impl Backend for Local {
-    fn is_lost(&self) -> bool {
-        false
-    }
-
-    fn give_up(&mut self, measure: &Measure, lane: usize) -> Result<(), LoadError> {
-        self.shared.give_up.store(true, Ordering::Relaxed);
-        for request in self.shared.queue.close() {
-            measure.unfinished(lane, request, 0);
-        }
-        for worker in self.workers.drain(..) {
-            worker
-                .join()
-                .map_err(|_| LoadError::ThreadDied { role: "worker" })?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Local {
-    fn drop(&mut self) {
-        self.shared.give_up.store(true, Ordering::Relaxed);
-        self.shared.queue.close();
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::clock::{CpuClock, burn_from};
 use crate::error::LoadError;
@@ -47,7 +47,7 @@ impl StormConfig {
 }
 
 /// Figures of a storm.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StormReport {
     /// Processes that ran to their end.
     pub processes: u32,

@@ -72,13 +72,22 @@ fn usage(error: &clap::Error) -> ExitCode {
 }
 
 /// Commands that existed, and what took their place.
-const GONE: [(&str, &str); 2] = [
+const GONE: [(&str, &str); 8] = [
     (
         "bench",
         "`make lab` measures on a real kernel, in virtual time",
     ),
     ("host", "`make lab` runs the real kernel in virtual time"),
+    ("need", OF_LAB),
+    ("wake", OF_LAB),
+    ("serve", OF_LAB),
+    ("request", OF_LAB),
+    ("hold", OF_LAB),
+    ("wait", OF_LAB),
 ];
+
+/// What took the place of workloads that only measurements use.
+const OF_LAB: &str = "`make lab` measures with its own workloads";
 
 /// The message about a command that existed.
 fn gone(error: &clap::Error) -> Option<String> {
@@ -148,6 +157,7 @@ mod tests {
         for words in [
             &["plimsoll", "bench", "f"][..],
             &["plimsoll", "sim", "host", "f"],
+            &["plimsoll", "load", "request", "--http", "/page"],
         ] {
             let message = gone(&Cli::try_parse_from(words).unwrap_err()).unwrap();
             assert!(message.contains("make lab"), "{message}");

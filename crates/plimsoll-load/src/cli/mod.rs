@@ -2,9 +2,9 @@
 //!
 //! A binary takes [`Args`] into its own command line and calls [`run`].
 
+mod arrivals;
 mod output;
-mod requests;
-mod waiting;
+mod service;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,15 +15,13 @@ use crate::burn::{Burn, BurnConfig};
 use crate::error::LoadError;
 use crate::limits::THREADS_MAX;
 use crate::machine::available_cpus;
-use crate::need::{self, NeedConfig};
 use crate::report::Ending;
 use crate::steady::{Steady, SteadyConfig, Step};
 use crate::stop::Stop;
 use crate::storm::{self, StormConfig};
 use crate::units::check_duration;
 use output::{Progress, print, watch, watch_for};
-use requests::{RequestArgs, ServeArgs, ServiceArgs};
-use waiting::{HoldArgs, WaitArgs, WakeArgs};
+use service::ServiceArgs;
 
 /// Measurable workloads.
 #[derive(Debug, clap::Args)]
@@ -40,36 +38,17 @@ pub struct Args {
 enum Command {
     /// Serve requests whose arrivals do not depend on the service; report their
     /// latency
-    #[command(after_help = requests::SERVICE_EXAMPLES)]
+    #[command(after_help = service::EXAMPLES)]
     Service(ServiceArgs),
-    /// Serve requests that arrive over loopback TCP, until SIGINT, SIGTERM or --duration
-    #[command(after_help = requests::SPLIT_EXAMPLES)]
-    Serve(ServeArgs),
-    /// Send requests to a `serve` or to a web server on this machine; report
-    /// their latency
-    #[command(after_help = requests::SPLIT_EXAMPLES)]
-    Request(RequestArgs),
     /// Burn CPU time and count the work done
     #[command(after_help = BURN_EXAMPLES)]
     Burn(BurnArgs),
     /// Run many short-lived processes
     #[command(after_help = STORM_EXAMPLES)]
     Storm(StormArgs),
-    /// Use a fixed amount of CPU time; report the rate achieved
-    #[command(after_help = NEED_EXAMPLES)]
-    Need(NeedArgs),
     /// Hold a share of the whole machine
     #[command(after_help = STEADY_EXAMPLES)]
     Steady(SteadyArgs),
-    /// Sleep and wake up periodically; report the delay of the wake-ups
-    #[command(after_help = waiting::WAKE_EXAMPLES)]
-    Wake(WakeArgs),
-    /// Hold a lock repeatedly, for which a `wait` process waits
-    #[command(after_help = waiting::LOCK_EXAMPLES)]
-    Hold(HoldArgs),
-    /// Acquire the lock of a `hold` process repeatedly; report the waits
-    #[command(after_help = waiting::LOCK_EXAMPLES)]
-    Wait(WaitArgs),
 }
 
 const BURN_EXAMPLES: &str = "Examples:
@@ -79,10 +58,6 @@ const BURN_EXAMPLES: &str = "Examples:
 const STORM_EXAMPLES: &str = "Examples:
   plimsoll load storm --processes 2000 --cpu-total 1.9s
   plimsoll load storm --processes 500 --cpu-each 2ms --parallel 4";
-
-const NEED_EXAMPLES: &str = "Examples:
-  plimsoll load need 0.5s
-  plimsoll load need 50ms --tasks 4 --json";
 
 const STEADY_EXAMPLES: &str = "Examples:
   plimsoll load steady --percent 40 --duration 10s
@@ -132,21 +107,6 @@ struct StormArgs {
 }
 
 #[derive(Debug, clap::Args)]
-struct NeedArgs {
-    /// CPU time that each task needs, such as 0.5s or 50ms
-    #[arg(value_name = "CPU_TIME", value_parser = duration, allow_hyphen_values = true)]
-    cpu: Duration,
-    /// Number of tasks (threads) at once, 1 to 1024
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 1,
-        allow_hyphen_values = true
-    )]
-    tasks: usize,
-}
-
-#[derive(Debug, clap::Args)]
 struct SteadyArgs {
     /// Load in percent of all CPUs in the affinity mask, 0 to 100
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
@@ -171,8 +131,8 @@ struct SteadyArgs {
 
 /// Runs a command until its end, SIGINT or SIGTERM, and prints its report.
 ///
-/// The exit code is 0; 1 if the server went away or processes failed; 130 or
-/// 143 after SIGINT or SIGTERM.
+/// The exit code is 0; 1 if processes failed; 130 or 143 after SIGINT or
+/// SIGTERM.
 ///
 /// # Errors
 /// The failure that kept the command from starting or measuring, as one line of
@@ -180,18 +140,13 @@ struct SteadyArgs {
 pub fn run(args: Args) -> Result<ExitCode, LoadError> {
     let stop = Stop::on_signals()?;
     let json = args.json;
-    let good = match args.command {
-        Command::Service(args) => requests::service(&args, json, &stop)?,
-        Command::Serve(args) => requests::serve(&args, json, &stop)?,
-        Command::Request(args) => requests::request(&args, json, &stop)?,
+    let mut good = true;
+    match args.command {
+        Command::Service(args) => service::run(&args, json, &stop)?,
         Command::Burn(args) => burn(&args, json, &stop)?,
-        Command::Storm(args) => storm(&args, json, &stop)?,
-        Command::Need(args) => need(&args, json, &stop)?,
+        Command::Storm(args) => good = storm(&args, json, &stop)?,
         Command::Steady(args) => steady(&args, json, &stop)?,
-        Command::Wake(args) => waiting::wake(&args, json, &stop)?,
-        Command::Hold(args) => waiting::hold(&args, json, &stop)?,
-        Command::Wait(args) => waiting::wait(&args, json, &stop)?,
-    };
+    }
     Ok(match stop.signal() {
         Some(signal) => ExitCode::from(128 + signal),
         None if good => ExitCode::SUCCESS,
@@ -199,7 +154,7 @@ pub fn run(args: Args) -> Result<ExitCode, LoadError> {
     })
 }
 
-fn burn(args: &BurnArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
+fn burn(args: &BurnArgs, json: bool, stop: &Stop) -> Result<(), LoadError> {
     let range = (Duration::from_millis(10), crate::limits::DURATION_MAX);
     if let Some(every) = args.report_every {
         check_duration("report-every", every, range)?;
@@ -230,10 +185,10 @@ fn burn(args: &BurnArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
     if stop.is_set() {
         burn.stop();
     }
-    print(json, "burn", burn.finish()?)?;
-    Ok(true)
+    print(json, "burn", burn.finish()?)
 }
 
+/// Returns whether no process failed.
 fn storm(args: &StormArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
     let cpu_each = match (args.cpu_each, args.cpu_total) {
         (Some(each), _) => each,
@@ -254,21 +209,7 @@ fn storm(args: &StormArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
     Ok(good)
 }
 
-fn need(args: &NeedArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
-    let config = NeedConfig {
-        cpu: args.cpu,
-        tasks: args.tasks,
-    };
-    let mut progress = Progress::new();
-    let report = need::run(&config, stop, |elapsed| {
-        progress.show(|| format!("{} s", elapsed.as_secs()));
-    })?;
-    progress.clear();
-    print(json, "need", report)?;
-    Ok(true)
-}
-
-fn steady(args: &SteadyArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
+fn steady(args: &SteadyArgs, json: bool, stop: &Stop) -> Result<(), LoadError> {
     if args.step_to.len() != args.step_at.len() {
         let given = format!("{} times", args.step_at.len());
         let allowed = format!(
@@ -299,8 +240,7 @@ fn steady(args: &SteadyArgs, json: bool, stop: &Stop) -> Result<bool, LoadError>
     if stop.is_set() {
         steady.stop();
     }
-    print(json, "steady", steady.finish()?)?;
-    Ok(true)
+    print(json, "steady", steady.finish()?)
 }
 
 /// Parses a duration with its unit. The workloads check the range, which
@@ -347,17 +287,13 @@ mod tests {
 
     #[test]
     fn json_is_accepted_before_and_after_the_command() {
-        assert!(parse("load --json need 1ms").unwrap().json);
-        assert!(parse("load need 1ms --json").unwrap().json);
+        assert!(parse("load --json burn").unwrap().json);
+        assert!(parse("load burn --json").unwrap().json);
     }
 
     #[test]
     fn bad_input_names_the_field_and_the_value() {
         for (line, field, value) in [
-            ("load need 0s", "need", "0s"),
-            ("load need 5", "CPU_TIME", "5"),
-            ("load need -5s", "CPU_TIME", "-5s"),
-            ("load need 1s --tasks 0", "tasks", "0"),
             ("load burn --threads -1", "threads", "-1"),
             ("load burn --threads 0", "threads", "0"),
             ("load burn --duration 0s", "duration", "0s"),
@@ -387,16 +323,6 @@ mod tests {
                 "0",
             ),
             ("load service --workers 0", "workers", "0"),
-            ("load request --connect 10.0.0.1:5", "connect", "10.0.0.1:5"),
-            ("load request --connect 127.0.0.1:1 --http x", "http", "x"),
-            ("load serve --listen 0.0.0.0:0", "listen", "0.0.0.0:0"),
-            ("load serve --listen ", "listen", ""),
-            ("load wake --every 0s", "every", "0s"),
-            ("load wake --duration 25h", "duration", "1day 1h"),
-            ("load hold /no/lock --section 0s", "section", "0s"),
-            ("load hold /no/lock --pause 1h", "pause", "1h"),
-            ("load hold /dev/null --write-mib 0", "write-mib", "0"),
-            ("load wait /no/lock --every 2m", "every", "2m"),
         ] {
             let text = refusal(line);
             let first = text.lines().next().unwrap_or_default();

@@ -17,9 +17,8 @@ use crate::profile::Profile;
 use crate::report::Ending;
 use crate::units::{check_count, check_duration, check_number, nanos, show};
 
-pub use pace::{NextStep, Pace};
-use report::Figures;
-pub use report::{PhaseReport, SteadyReport};
+use pace::Pace;
+use report::{Figures, SteadyReport};
 
 /// Interval at which [`Steady::finish`] checks whether the run was stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -51,19 +50,6 @@ pub struct SteadyConfig {
     pub pin: bool,
 }
 
-impl Default for SteadyConfig {
-    /// 40 % for 10 s in grains of 2 ms, bound to CPUs.
-    fn default() -> Self {
-        Self {
-            percent: 40.0,
-            steps: Vec::new(),
-            grain: Duration::from_millis(2),
-            duration: Duration::from_secs(10),
-            pin: true,
-        }
-    }
-}
-
 impl SteadyConfig {
     /// Checks every field.
     ///
@@ -88,13 +74,6 @@ impl SteadyConfig {
             earlier = step.at;
         }
         Ok(())
-    }
-
-    /// The pace of thread `index` of `count`, counted from 0, for a real run or
-    /// a model of it. The settings must be [valid](Self::validate).
-    #[must_use]
-    pub fn pace(&self, index: u64, count: u64) -> Pace {
-        Pace::new(self, index, count)
     }
 
     fn profile(&self) -> Profile {
@@ -147,7 +126,7 @@ impl Steady {
         let (count, pin) = (cpus.len() as u64, config.pin);
         for (index, cpu) in (0..).zip(cpus) {
             let shared = Arc::clone(&steady.shared);
-            let pace = config.pace(index, count);
+            let pace = Pace::new(config, index, count);
             steady.threads.push(spawn("load-steady", move || {
                 if pin {
                     // Refused only if the CPU has just gone offline; then the
@@ -252,17 +231,28 @@ mod tests {
     use super::*;
     use crate::wait::wait_until;
 
+    /// 40 % for 10 s in grains of 2 ms, bound to CPUs.
+    pub(super) fn config() -> SteadyConfig {
+        SteadyConfig {
+            percent: 40.0,
+            steps: Vec::new(),
+            grain: Duration::from_millis(2),
+            duration: Duration::from_secs(10),
+            pin: true,
+        }
+    }
+
     #[test]
     fn a_stopped_load_reports_the_phases_begun() {
-        let config = SteadyConfig {
+        let long = SteadyConfig {
             steps: vec![Step {
                 at: Duration::from_secs(3_000),
                 percent: 1.0,
             }],
             duration: Duration::from_secs(3_600),
-            ..SteadyConfig::default()
+            ..config()
         };
-        let steady = Steady::start(&config).unwrap();
+        let steady = Steady::start(&long).unwrap();
         wait_until("it has begun", || steady.snapshot().cpu_seconds > 0.0);
         steady.stop();
         let report = steady.finish().unwrap();
@@ -276,15 +266,15 @@ mod tests {
                 at: Duration::from_secs(at),
                 percent,
             }],
-            ..SteadyConfig::default()
+            ..config()
         };
         let percent = |percent| SteadyConfig {
             percent,
-            ..SteadyConfig::default()
+            ..config()
         };
         let grain = SteadyConfig {
             grain: Duration::ZERO,
-            ..SteadyConfig::default()
+            ..config()
         };
         for (field, bad) in [
             ("percent", percent(f64::NAN)),

@@ -1,5 +1,4 @@
-//! Pace of a thread of a steady load, shared by the threads of a real run and
-//! the simulator's model of them.
+//! Pace of a thread of a steady load.
 
 use crate::limits::STEADY_DEBT_MAX;
 use crate::profile::Profile;
@@ -35,7 +34,8 @@ pub struct NextStep {
 }
 
 impl Pace {
-    /// Pace of thread `index` of `count`, counted from 0.
+    /// Pace of thread `index` of `count`, counted from 0. The settings must be
+    /// [valid](SteadyConfig::validate).
     pub(super) fn new(config: &SteadyConfig, index: u64, count: u64) -> Self {
         let grain_ns = nanos(config.grain);
         Self {
@@ -85,6 +85,7 @@ fn next_grain(at_ns: u64, grain_ns: u64, offset_ns: u64) -> u64 {
 mod tests {
     use std::time::Duration;
 
+    use super::super::tests::config;
     use super::*;
 
     #[test]
@@ -99,8 +100,7 @@ mod tests {
 
     #[test]
     fn undisturbed_thread_uses_its_share_of_every_grain() {
-        let config = SteadyConfig::default();
-        let mut pace = config.pace(1, 2);
+        let mut pace = Pace::new(&config(), 1, 2);
         let (mut at_ns, mut used_ns, mut turns) = (0, 0, 0);
         while let Some(step) = pace.next_step(at_ns, used_ns) {
             assert_eq!((step.target_ns, step.written_off_ns), (step.due_ns, 0));
@@ -116,12 +116,12 @@ mod tests {
 
     #[test]
     fn time_due_for_too_long_is_written_off() {
-        let config = SteadyConfig {
+        let full = SteadyConfig {
             percent: 100.0,
             duration: Duration::from_secs(60),
-            ..SteadyConfig::default()
+            ..config()
         };
-        let mut pace = config.pace(0, 1);
+        let mut pace = Pace::new(&full, 0, 1);
         let step = pace.next_step(9_999_000_000, 0).unwrap();
         assert_eq!(step.written_off_ns, 9_000_000_000);
         assert_eq!((step.due_ns, step.target_ns), (1_000_000_000, 2_000_000));

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::profile::{Phase, Profile};
 use crate::report::{Ending, row};
 use crate::units::{micros, ratio, seconds};
 
 /// Figures of a phase: an interval of constant load.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PhaseReport {
     /// Start, after the start of the run.
     pub from_seconds: f64,
@@ -24,7 +24,7 @@ pub struct PhaseReport {
 }
 
 /// Report of a steady load.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SteadyReport {
     /// Number of CPUs, which is the number of threads.
     pub cpus: usize,

@@ -146,7 +146,7 @@ fn statistics_go_to_standard_error_and_parse_as_json() {
     let host = Host::new();
     let words = crate::common::run_load(
         "--stats --json --quota 50ms/100ms --burst 10ms --cap 40%",
-        "need 100ms",
+        "storm --processes 1 --cpu-each 100ms",
     );
     let finished = host.start(words).finish().good();
     assert!(!finished.stdout.contains("schema"), "{finished:?}");

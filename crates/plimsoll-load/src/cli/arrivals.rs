@@ -1,11 +1,10 @@
-//! Arrival process as given by single parameters on the command line or in a
-//! file.
+//! Arrival process as given by single parameters on the command line.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
 
+use super::duration;
 use crate::arrivals::Arrivals;
 use crate::error::LoadError;
 use crate::units::show;
@@ -15,7 +14,7 @@ const RATE_DEFAULT: f64 = 300.0;
 
 /// The kinds of arrival processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ArrivalKind {
+enum ArrivalKind {
     /// Independent requests: exponential gaps
     Poisson,
     /// Equal gaps
@@ -24,37 +23,34 @@ pub enum ArrivalKind {
     Bursty,
 }
 
-impl FromStr for ArrivalKind {
-    type Err = LoadError;
-
-    fn from_str(text: &str) -> Result<Self, LoadError> {
-        ValueEnum::from_str(text, false)
-            .map_err(|_| LoadError::invalid("arrivals", text, "poisson, uniform or bursty"))
-    }
+/// Parameters of the arrival process.
+#[derive(Debug, clap::Args)]
+pub(super) struct ArrivalArgs {
+    /// Arrival process [default: poisson, or bursty if --burst-size is given]
+    #[arg(long, value_enum)]
+    arrivals: Option<ArrivalKind>,
+    /// Mean requests per second, 0.001 to 1000000 [default: 300, or 0 with
+    /// bursts]
+    #[arg(long, value_name = "PER_SECOND", allow_hyphen_values = true)]
+    rate: Option<f64>,
+    /// Requests in one burst, 1 to 100000
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    burst_size: Option<u32>,
+    /// Time from one burst to the next, 1ms or more
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
+    burst_every: Option<Duration>,
+    /// Time over which the requests of a burst are spread; 0s for all at once
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
+    burst_spread: Option<Duration>,
 }
 
-/// Parameters that were given; `None` for the others.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct ArrivalOptions {
-    /// Default: Poisson, or bursty if a parameter of bursts is given.
-    pub kind: Option<ArrivalKind>,
-    /// Mean requests per second; default 300, or 0 with bursts.
-    pub rate: Option<f64>,
-    /// Requests of one burst.
-    pub burst_size: Option<u32>,
-    /// Time from the start of a burst to that of the next.
-    pub burst_every: Option<Duration>,
-    /// Time over which the requests of a burst are spread.
-    pub burst_spread: Option<Duration>,
-}
-
-impl ArrivalOptions {
+impl ArrivalArgs {
     /// Builds the process. Its values are not checked yet, see
     /// [`Arrivals::validate`].
     ///
     /// # Errors
     /// [`LoadError::Invalid`] for parameters that contradict each other.
-    pub fn arrivals(&self) -> Result<Arrivals, LoadError> {
+    pub(super) fn arrivals(&self) -> Result<Arrivals, LoadError> {
         let bursty =
             self.burst_size.is_some() || self.burst_every.is_some() || self.burst_spread.is_some();
         let by_default = if bursty {
@@ -62,7 +58,7 @@ impl ArrivalOptions {
         } else {
             ArrivalKind::Poisson
         };
-        let kind = self.kind.unwrap_or(by_default);
+        let kind = self.arrivals.unwrap_or(by_default);
         if kind == ArrivalKind::Bursty {
             return self.bursts();
         }
