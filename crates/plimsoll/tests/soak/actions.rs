@@ -358,13 +358,11 @@ impl Soak<'_> {
             self.daemon.launch();
         }
         self.daemon.wait_until_it_answers();
-        if was_set {
-            // From now on it survives a kill.
-            wait_until("what was set is written down", || {
-                let problems = self.daemon.state().daemon.problems.join("\n");
-                !problems.contains("outlive")
-            });
-        }
+        // From now on it survives a kill.
+        wait_until("what was requested is written down", || {
+            let problems = self.daemon.state().daemon.problems.join("\n");
+            !problems.contains("requested.json")
+        });
     }
 
     fn garbage(&mut self) {

@@ -35,7 +35,7 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(7);
 /// Number of actions between two lines of progress.
 const CHECKPOINTS_TOLD: u64 = 8;
 /// Number of the last actions that are printed after a failure.
-const TOLD: usize = 40;
+const TOLD: usize = 200;
 /// The quota of each command of `run`.
 const RUN_QUOTA_US: i64 = 40_000;
 /// Cgroups that come and go, of each kind.
