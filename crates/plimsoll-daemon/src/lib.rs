@@ -6,7 +6,6 @@ pub mod control;
 pub mod log;
 pub mod matching;
 pub mod metrics;
-pub mod processes;
 pub mod service;
 #[cfg(test)]
 mod skipped;

@@ -1,15 +1,17 @@
 //! The configuration file.
 //!
 //! Read whole, checked whole, and immutable from then on: a file with a
-//! mistake is refused as a whole and changes nothing. Which cgroups and
-//! processes its rules match is decided in [`matching`](crate::matching).
+//! mistake is refused as a whole and changes nothing. Which cgroups its rules
+//! match is decided in [`matching`](crate::matching).
 //!
 //! | file | subject |
 //! | --- | --- |
 //! | `rule.rs` | one group: its match and its knobs |
 //! | `rules.rs` | all groups, and which match a cgroup |
-//! | `patterns.rs` | patterns of paths, names and command lines |
+//! | `patterns.rs` | patterns of paths and names |
+//! | `gone.rs` | keys of earlier versions, and what took their place |
 
+mod gone;
 mod patterns;
 mod rule;
 mod rules;

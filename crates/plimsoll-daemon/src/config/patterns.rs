@@ -1,16 +1,7 @@
-//! Patterns of paths, names and command lines.
+//! Patterns of paths and names.
 
 use globset::{Glob, GlobBuilder, GlobSet};
 use thiserror::Error;
-
-/// What a `*` stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wildcards {
-    /// A part of a path: `*` and `?` stop at a `/`, `**` does not.
-    OfPaths,
-    /// Any text.
-    OfText,
-}
 
 /// Why a text is no pattern. Reads on after the text.
 #[derive(Debug, Error)]
@@ -41,16 +32,16 @@ pub enum PatternError {
 )]
 pub struct TooLarge(#[from] globset::Error);
 
-/// Parses one pattern.
+/// Parses one pattern: `*` and `?` stop at a `/`, `**` does not.
 ///
 /// # Errors
 /// When it is empty, or its wildcards do not parse.
-pub(super) fn parse(text: &str, wildcards: Wildcards) -> Result<Glob, PatternError> {
+pub(super) fn parse(text: &str) -> Result<Glob, PatternError> {
     if text.is_empty() {
         return Err(PatternError::Empty);
     }
     GlobBuilder::new(text)
-        .literal_separator(wildcards == Wildcards::OfPaths)
+        .literal_separator(true)
         .backslash_escape(true)
         .build()
         .map_err(PatternError::Syntax)
@@ -65,7 +56,7 @@ pub(super) fn parse_cgroup(text: &str) -> Result<Glob, PatternError> {
         None if !text.is_empty() => Err(PatternError::Relative),
         Some("") => Err(PatternError::Root),
         Some(path) if path.ends_with('/') => Err(PatternError::TrailingSlash),
-        _ => parse(text, Wildcards::OfPaths),
+        _ => parse(text),
     }
 }
 
@@ -111,17 +102,14 @@ impl PartialEq for Patterns {
 mod tests {
     use super::*;
 
-    fn patterns(texts: &[&str], wildcards: Wildcards) -> Patterns {
-        let globs = texts.iter().map(|text| parse(text, wildcards).unwrap());
+    fn patterns(texts: &[&str]) -> Patterns {
+        let globs = texts.iter().map(|text| parse(text).unwrap());
         Patterns::new(globs.collect()).unwrap()
-    }
-
-    fn path(text: &str) -> Patterns {
-        patterns(&[text], Wildcards::OfPaths)
     }
 
     #[test]
     fn a_star_in_a_path_is_one_part_of_it() {
+        let path = |text| patterns(&[text]);
         let tenants = path("/tenants.slice/*");
         assert!(tenants.match_text("/tenants.slice/a"));
         assert!(!tenants.match_text("/tenants.slice"));
@@ -131,15 +119,8 @@ mod tests {
     }
 
     #[test]
-    fn a_star_in_text_is_anything() {
-        let command = patterns(&["java *-jar */batch.jar*"], Wildcards::OfText);
-        assert!(command.match_text("java -Xmx1g -jar /opt/batch.jar --all"));
-        assert!(!command.match_text("java -jar /opt/web.jar"));
-    }
-
-    #[test]
     fn one_of_several_patterns_is_enough() {
-        let both = patterns(&["a", "b*"], Wildcards::OfText);
+        let both = patterns(&["a", "b*"]);
         assert!(both.match_text("bc") && both.match_text("a") && !both.match_text("c"));
     }
 
@@ -166,10 +147,8 @@ mod tests {
             texts in proptest::collection::vec(
                 "(/|\\*|\\*\\*/|\\?|\\.|\\[ab\\]|\\{a,b\\}|\\\\[*a]|[ab.]){1,8}", 1..4),
             text in "([/ab*.]{0,7}[/ab*])?",
-            are_paths in proptest::prelude::any::<bool>(),
         ) {
-            let wildcards = if are_paths { Wildcards::OfPaths } else { Wildcards::OfText };
-            let globs = texts.iter().filter_map(|text| parse(text, wildcards).ok());
+            let globs = texts.iter().filter_map(|text| parse(text).ok());
             let patterns = Patterns::new(globs.collect()).unwrap();
             let expected = patterns.globs().iter().any(|glob| glob.compile_matcher().is_match(&text));
             proptest::prop_assert_eq!(patterns.match_text(&text), expected, "{:?} {}", texts, text);

@@ -3,63 +3,47 @@
 use std::collections::{HashMap, HashSet};
 
 use globset::Glob;
-use nix::unistd::{Uid, User};
 use plimsoll_engine::group_policy::check_name;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Table, read_knobs};
 
-use super::patterns::{PatternError, Patterns, Wildcards, parse, parse_cgroup};
+use super::gone;
+use super::patterns::{PatternError, Patterns, parse, parse_cgroup};
 
 /// Prefix of the name of a group of a single process.
 pub(crate) const PROCESS_GROUP: &str = "pid-";
 /// The keys of a match.
-const MATCH_KEYS: [&str; 5] = ["cgroup", "unit", "executable", "user", "command"];
+const MATCH_KEYS: [&str; 2] = ["cgroup", "unit"];
 
 /// One group of the file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
     /// Its name, unique in the file.
     pub name: String,
-    /// Cgroups or processes that belong to it.
+    /// Cgroups that belong to it.
     pub matches: Match,
     /// The desired knobs.
     pub knobs: Knobs,
 }
 
-/// Conditions of a group, all of which have to be true. At least one is given.
-///
-/// With `executable`, `user` or `command` the group is made of processes, which are moved into
-/// an own cgroup; else of foreign cgroups, to each of which the knobs apply separately.
+/// Conditions of a group, all of which have to be true. At least one is given. The knobs apply
+/// to each matching cgroup separately.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Match {
     /// The cgroup's path below the mount point, with a `/` in front.
     pub cgroup: Option<Patterns>,
-    /// The name of the systemd unit: the last part of the cgroup's path that
-    /// ends in `.service`, `.scope` or `.slice`.
+    /// The name of the systemd unit that the cgroup is: the last part of its path, if that ends
+    /// in `.service`, `.scope` or `.slice`.
     pub unit: Option<Patterns>,
-    /// The file that a process runs: its path, or, without a `/` in the
-    /// pattern, its name.
-    pub executable: Option<Patterns>,
-    /// The user that runs it.
-    pub users: Option<Vec<Uid>>,
-    /// The command line, its words with one space between them.
-    pub command: Option<Patterns>,
 }
 
 impl Match {
-    /// Whether processes belong to the group.
-    #[must_use]
-    pub fn is_of_processes(&self) -> bool {
-        self.executable.is_some() || self.users.is_some() || self.command.is_some()
-    }
-
     /// Patterns that overlap with the same pattern of another group, whichever
     /// cgroups exist, each with its key. Where both keys are given, the overlap
     /// depends on the cgroup.
     fn sole_patterns(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let of = |key, patterns, other: &Option<Patterns>| {
-            let is_sole = !self.is_of_processes() && other.is_none();
-            let patterns: Option<&Patterns> = if is_sole { patterns } else { None };
+            let patterns: Option<&Patterns> = if other.is_none() { patterns } else { None };
             let globs = patterns.into_iter().flat_map(Patterns::globs);
             globs.map(move |glob| (key, glob.glob()))
         };
@@ -140,25 +124,19 @@ fn read(table: &Table) -> Result<Rule, FileError> {
 fn read_match(group: &Table) -> Result<Match, FileError> {
     const ALLOWED: &str = "such as { cgroup = \"/system.slice/nginx.service\" }";
     let Some(table) = group.table("match", "a match")? else {
-        let problem = format!(
-            "match: `` is missing; allowed: the cgroups or processes of the group, {ALLOWED}"
-        );
+        let problem = format!("match: `` is missing; allowed: the cgroups of the group, {ALLOWED}");
         return Err(group.error("match", problem));
     };
+    gone::check(&table, "match.")?;
     table.check_keys(&MATCH_KEYS)?;
     if table.entries().is_empty() {
         let allowed = MATCH_KEYS.join(", ");
         let problem = format!("match: `` is empty; allowed: one or more of {allowed}");
         return Err(group.error("match", problem));
     }
-    let of_paths = |text: &str| parse(text, Wildcards::OfPaths);
-    let of_text = |text: &str| parse(text, Wildcards::OfText);
     Ok(Match {
         cgroup: patterns(&table, "cgroup", parse_cgroup)?,
-        unit: patterns(&table, "unit", of_paths)?,
-        executable: patterns(&table, "executable", of_paths)?,
-        users: users(&table)?,
-        command: patterns(&table, "command", of_text)?,
+        unit: patterns(&table, "unit", parse)?,
     })
 }
 
@@ -184,25 +162,4 @@ fn patterns(
     }
     let patterns = Patterns::new(globs).map(Some);
     patterns.map_err(|error| table.error(key, format!("{key}: {error}")))
-}
-
-fn users(table: &Table) -> Result<Option<Vec<Uid>>, FileError> {
-    const ALLOWED: &str = "a user's name or number, or a list of them";
-    if table.find("user").is_none() {
-        return Ok(None);
-    }
-    let mut users = Vec::new();
-    for (text, span) in table.one_or_more("user", ALLOWED)? {
-        let uid = match text.parse() {
-            Ok(number) => Some(Uid::from_raw(number)),
-            // No user is known where the user database fails.
-            Err(_) => User::from_name(text).ok().flatten().map(|user| user.uid),
-        };
-        let Some(uid) = uid else {
-            let problem = format!("user: `{text}` is no user of this host; allowed: {ALLOWED}");
-            return Err(table.error_at(span, problem));
-        };
-        users.push(uid);
-    }
-    Ok(Some(users))
 }

@@ -32,11 +32,6 @@ name = "tenants"
 match = { cgroup = ["/tenants.slice/*", "/old.slice/*"] }
 quota = "2cpus"
 burst = "100ms"
-
-[[group]]
-name = "compilers"
-match = { executable = "rustc", user = ["root", 1000], command = "rustc *" }
-class = "batch"
 "#;
 
 #[test]
@@ -49,9 +44,8 @@ fn all_keys_are_read() {
     assert_eq!(config.allow_xattr, ["class", "nice"]);
     assert_eq!(config.metrics, Some("[::1]:9000".parse().unwrap()));
     let names: Vec<_> = config.rules.iter().map(|rule| rule.name.as_str()).collect();
-    assert_eq!(names, ["web", "encode", "tenants", "compilers"]);
+    assert_eq!(names, ["web", "encode", "tenants"]);
     let tenants = &config.rules[2];
-    assert!(!tenants.matches.is_of_processes());
     assert!(
         tenants
             .matches
@@ -61,16 +55,6 @@ fn all_keys_are_read() {
             .match_text("/old.slice/x")
     );
     assert_eq!(tenants.knobs.quota.unwrap().to_string(), "200ms/100ms");
-    let compilers = &config.rules[3].matches;
-    assert!(compilers.is_of_processes());
-    let uids: Vec<_> = compilers
-        .users
-        .as_ref()
-        .unwrap()
-        .iter()
-        .map(|u| u.as_raw())
-        .collect();
-    assert_eq!(uids, [0, 1000]);
 }
 
 #[test]
@@ -111,7 +95,7 @@ fn errors_name_the_field_with_line_and_column() {
         (group(""), "p.toml:2:1: match: `` is missing"),
         (
             group("match = {}"),
-            "match: `` is empty; allowed: one or more of cgroup, unit, ",
+            "match: `` is empty; allowed: one or more of cgroup, unit",
         ),
         (
             group("match = { cgrop = \"/a\" }"),
@@ -130,14 +114,10 @@ fn errors_name_the_field_with_line_and_column() {
             "p.toml:4:27: cgroup: `/b[` is no pattern",
         ),
         (
-            group("match = { user = 0 }").replace("\"g\"", "\"pid-7\""),
+            group("match = { unit = \"x\" }").replace("\"g\"", "\"pid-7\""),
             "p.toml:3:8: name: `pid-7` is not allowed",
         ),
         (group("match = { unit = [] }"), "unit: `a list` is empty"),
-        (
-            group("match = { user = \"no-such-user\" }"),
-            "p.toml:4:18: user: `no-such-user` is no user of this host",
-        ),
         (
             group(&format!("{matched}quota = \"0ms/100ms\"")),
             "p.toml:5:9: quota: ",
@@ -173,6 +153,34 @@ fn errors_name_the_field_with_line_and_column() {
         );
         assert_eq!(error.lines().count(), 1, "{error}");
     }
+}
+
+#[test]
+fn keys_of_earlier_versions_are_refused_with_what_took_their_place() {
+    let run = "rules match cgroups and units; start the program with `plimsoll run`, or put it \
+               into a unit";
+    for (text, expected) in [
+        (
+            group("match = { cgroup = \"/a\", executable = [\"rustc\"] }"),
+            format!("p.toml:4:26: match.executable: {run}"),
+        ),
+        (
+            group("match.command = 7"),
+            format!("p.toml:4:7: match.command: {run}"),
+        ),
+        (
+            group("[group.match]\nuser = 1000"),
+            "p.toml:5:1: match.user: rules match cgroups and units; match the user's slice, such \
+             as unit = \"user-1000.slice\""
+                .into(),
+        ),
+    ] {
+        let error = Config::parse("p.toml", &text).unwrap_err().to_string();
+        assert_eq!(error, expected, "{text}");
+    }
+    // In another table they are as unknown as any key.
+    let error = Config::parse("p.toml", "version = 1\nuser = 0").unwrap_err();
+    assert!(error.to_string().contains("`user` is no key"), "{error}");
 }
 
 #[test]
@@ -262,16 +270,10 @@ fn groups_with_the_same_pattern_are_refused_even_without_a_match() {
             "{error}"
         );
     }
-    // A condition on the unit narrows the match, and groups of processes match
-    // no cgroups.
-    for other in [
-        "cgroup = \"/a/*\", unit = \"x.service\"",
-        "cgroup = \"/a/*\", user = 0",
-    ] {
-        let text = group("match = { cgroup = \"/a/*\" }")
-            + &format!("[[group]]\nname = \"h\"\nmatch = {{ {other} }}\n");
-        assert_eq!(Config::parse("p.toml", &text).unwrap().rules.len(), 2);
-    }
+    // A condition on the unit narrows the match.
+    let text = group("match = { cgroup = \"/a/*\" }")
+        + "[[group]]\nname = \"h\"\nmatch = { cgroup = \"/a/*\", unit = \"x.service\" }\n";
+    assert_eq!(Config::parse("p.toml", &text).unwrap().rules.len(), 2);
 }
 
 #[test]

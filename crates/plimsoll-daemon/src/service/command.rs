@@ -56,10 +56,7 @@ impl Command {
         Desired {
             group: name.to_owned(),
             origin: Origin::CommandLine,
-            kind: GroupKind::Command {
-                pid: self.pid,
-                start_time: self.start_time,
-            },
+            kind: GroupKind::Command { pid: self.pid },
             knobs: self.knobs.clone(),
             subject: self.subject.clone(),
             best_effort: self.best_effort,

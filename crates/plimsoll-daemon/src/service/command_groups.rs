@@ -1,7 +1,6 @@
 //! Groups of commands and of single processes: they end with their processes, and outlive a
 //! restart of the daemon.
 
-use std::path::Path;
 use std::time::Instant;
 
 use plimsoll_engine::own_groups;
@@ -9,8 +8,7 @@ use plimsoll_engine::tasks;
 
 use super::Service;
 use super::command::Command;
-use super::members::{Members, is_this_process, lives};
-use crate::processes;
+use super::members::{Members, cgroup_of, children, is_this_process, lives};
 
 impl Service {
     /// Requests the groups of commands of an earlier daemon that still run.
@@ -97,7 +95,7 @@ impl Service {
         let Some(first) = self.requests.command(name).map(|command| command.pid) else {
             return;
         };
-        self.apply_pending();
+        self.reconcile();
         if self.table.is_applied(name) {
             self.take_back(name, first);
         }
@@ -118,11 +116,9 @@ impl Service {
                 return;
             }
         }
-        for child in processes::children(pid) {
-            let is_in_no_group = processes::look(&self.hierarchy, child).is_some_and(|found| {
-                !own_groups::is_own(&self.hierarchy, Path::new(&found.process.cgroup))
-            });
-            if is_in_no_group {
+        for child in children(pid) {
+            let cgroup = cgroup_of(&self.hierarchy, child);
+            if cgroup.is_some_and(|cgroup| !own_groups::is_own(&self.hierarchy, &cgroup)) {
                 self.take_back(name, child);
             }
         }
@@ -130,9 +126,8 @@ impl Service {
 
     fn is_member(&self, name: &str, pid: i32) -> bool {
         let shown = self.enforcement.enforcer().shown_path(name);
-        let process = processes::look(&self.hierarchy, pid);
-        match (shown, process) {
-            (Ok(shown), Some(found)) => Path::new(&found.process.cgroup).starts_with(shown),
+        match (shown, cgroup_of(&self.hierarchy, pid)) {
+            (Ok(shown), Some(cgroup)) => cgroup.starts_with(shown),
             _ => false,
         }
     }

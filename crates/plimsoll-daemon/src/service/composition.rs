@@ -7,7 +7,7 @@ use plimsoll_cgroupfs::Hierarchy;
 use super::handle::{Handle, Inbox};
 use super::parts::{
     CgroupAttributes, ConfigFile, Enforcement, ExternalChanges, GroupTable, Lifetime, Notices,
-    ObservedCgroups, ObservedProcesses, Requests, UsageMeter,
+    ObservedCgroups, Requests, UsageMeter,
 };
 use crate::config::Config;
 
@@ -19,7 +19,6 @@ pub struct Service {
     pub(super) requests: Requests,
     pub(super) cgroups: ObservedCgroups,
     pub(super) external: ExternalChanges,
-    pub(super) processes: ObservedProcesses,
     pub(super) table: GroupTable,
     pub(super) enforcement: Enforcement,
     pub(super) usage: UsageMeter,

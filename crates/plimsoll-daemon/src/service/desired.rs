@@ -11,14 +11,10 @@ use crate::state::Origin;
 pub(super) enum GroupKind {
     /// A foreign cgroup.
     Foreign,
-    /// An own cgroup, for processes that a group of the file matches.
-    Processes,
     /// An own cgroup, for a command or a process.
     Command {
         /// The first process.
         pid: i32,
-        /// Its start time, which tells it from a later one of the same pid.
-        start_time: u64,
     },
 }
 
@@ -126,10 +122,7 @@ mod tests {
 
     fn command(json: &str) -> Desired {
         Desired {
-            kind: GroupKind::Command {
-                pid: 1,
-                start_time: 1,
-            },
+            kind: GroupKind::Command { pid: 1 },
             ..desired(json)
         }
     }

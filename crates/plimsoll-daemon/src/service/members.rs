@@ -1,9 +1,10 @@
-//! Processes of groups, identified by pid and start time.
+//! Processes of groups, identified by pid and start time, and what `/proc` has of them.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::tasks;
 
 /// Processes with their start times, by group.
@@ -32,4 +33,95 @@ pub(super) fn lives((pid, start_time): (i32, u64)) -> bool {
 
 pub(super) fn is_this_process(pid: i32) -> bool {
     i32::try_from(std::process::id()).is_ok_and(|own| own == pid)
+}
+
+/// Cgroup of a process below the mount point, with a `/` in front. `None`: no process with that
+/// pid can be moved. It has ended, is a zombie, or a thread of a process.
+pub(super) fn cgroup_of(hierarchy: &Hierarchy, pid: i32) -> Option<PathBuf> {
+    let start_time = tasks::start_time(pid)?;
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    let cgroup = hierarchy.cgroup_of(pid).ok()?;
+    // Both are of one process only if no other has its pid by now.
+    let is_of_one =
+        is_running_process(&String::from_utf8_lossy(&status), pid) && lives((pid, start_time));
+    is_of_one.then(|| Path::new("/").join(cgroup))
+}
+
+/// Whether a `status` (proc_pid_status(5)) is that of a process, and not of one of its threads,
+/// nor of a zombie.
+fn is_running_process(status: &str, pid: i32) -> bool {
+    let value = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key));
+        line.map(str::trim)
+    };
+    let has_ended = value("State:").is_none_or(|state| state.starts_with(['Z', 'X', 'x']));
+    let process = value("Tgid:").and_then(|process| process.parse().ok());
+    !has_ended && process == Some(pid)
+}
+
+/// The children of a process. Those of a process that has ended cannot be found.
+pub(super) fn children(pid: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let texts =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let of_thread = |text: String| -> Vec<i32> {
+        let pids = text.split_whitespace();
+        pids.filter_map(|pid| pid.parse().ok()).collect()
+    };
+    texts.flat_map(of_thread).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::wait::wait_until;
+
+    fn hierarchy() -> Option<Hierarchy> {
+        let found = Hierarchy::find();
+        if let Err(error) = &found {
+            crate::skipped::skip(&error.to_string());
+        }
+        found.ok()
+    }
+
+    #[test]
+    fn a_child_is_found_in_the_cgroup_of_its_parent() {
+        let Some(hierarchy) = hierarchy() else { return };
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let own = std::process::id().cast_signed();
+        let cgroup = cgroup_of(&hierarchy, pid).unwrap();
+        assert!(cgroup.is_absolute());
+        assert_eq!(cgroup_of(&hierarchy, own), Some(cgroup));
+        assert!(children(own).contains(&pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_zombie_and_a_thread_are_no_process() {
+        let Some(hierarchy) = hierarchy() else { return };
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        // It is not waited for yet.
+        wait_until("it has ended", || cgroup_of(&hierarchy, pid).is_none());
+        assert!(tasks::start_time(pid).is_some(), "it is still to be seen");
+        child.wait().unwrap();
+        let thread = nix::unistd::gettid().as_raw();
+        assert_ne!(thread, std::process::id().cast_signed());
+        assert_eq!(cgroup_of(&hierarchy, thread), None);
+        assert_eq!(cgroup_of(&hierarchy, i32::MAX), None);
+    }
+
+    #[test]
+    fn a_process_is_told_from_its_threads_and_a_zombie() {
+        let of = |state: &str| format!("Name:\tx\nState:\t{state}\nTgid:\t7\nPid:\t7\n");
+        assert!(is_running_process(&of("S (sleeping)"), 7));
+        assert!(!is_running_process(&of("S (sleeping)"), 8));
+        assert!(!is_running_process(&of("Z (zombie)"), 7));
+        assert!(!is_running_process("Tgid:\t7\n", 7));
+    }
 }

@@ -1,5 +1,4 @@
-//! The service: keeps the kernel's state equal to the desired one, as cgroups and processes
-//! come and go.
+//! The service: keeps the kernel's state equal to the desired one, as cgroups come and go.
 //!
 //! One thread reads events and requests, matches, and reconciles; another, the control loop,
 //! never waits for the first. Each subject has a part of its own in `parts/`; the methods of
@@ -11,11 +10,11 @@
 //! | `options.rs` | parameters, and the interface to enforcers |
 //! | `start.rs`, `reload.rs` | start; another configuration |
 //! | `run.rs` | event loop, housekeeping and end |
-//! | `follow_cgroups.rs`, `follow_processes.rs` | events of the host |
+//! | `follow_cgroups.rs` | events of cgroups |
 //! | `sources.rs` | desired state, merged from file, attributes and clients |
 //! | `reconcile.rs` | makes the applied state equal the desired one |
 //! | `audit.rs` | kernel files that other processes wrote |
-//! | `command_groups.rs`, `regroup.rs` | members of groups across restart and reload |
+//! | `command_groups.rs` | groups of commands across restart and reload |
 //! | `answers/` | requests of clients |
 //! | `report.rs` | the state that clients and metrics read |
 //! | `desired.rs`, `command.rs`, `requested.rs`, `members.rs` | values that the parts share |
@@ -28,13 +27,11 @@ mod command_groups;
 mod composition;
 mod desired;
 mod follow_cgroups;
-mod follow_processes;
 mod handle;
 mod members;
 mod options;
 mod parts;
 mod reconcile;
-mod regroup;
 mod reload;
 mod report;
 mod requested;

@@ -24,22 +24,13 @@ struct Addition {
 fn selector(name: &str, desired: &Desired) -> Selector {
     match desired.kind {
         GroupKind::Foreign => Selector::Cgroup(PathBuf::from(name.trim_start_matches('/'))),
-        GroupKind::Processes => Selector::Processes,
-        GroupKind::Command { pid, .. } => Selector::Process(pid),
+        GroupKind::Command { pid } => Selector::Process(pid),
     }
 }
 
 impl Service {
-    /// Applies all pending groups, and matches processes if a group of them is new.
-    pub(super) fn reconcile(&mut self) {
-        self.apply_pending();
-        if self.processes.needs_rescan() {
-            self.watch_processes();
-        }
-    }
-
     /// Applies all pending groups.
-    pub(super) fn apply_pending(&mut self) {
+    pub(super) fn reconcile(&mut self) {
         if !self.table.needs_reconcile(Instant::now()) {
             return;
         }
@@ -117,10 +108,6 @@ impl Service {
                 Ok(()) => {
                     self.log_applied(&name, &policy.knobs, &loss);
                     self.table.applied(&name, policy.knobs, loss);
-                    if policy.selector == Selector::Processes {
-                        // Processes that it matches may have started before it was applied.
-                        self.processes.request_rescan();
-                    }
                 }
                 Err(error) => self.note_failure(&name, &error),
             }

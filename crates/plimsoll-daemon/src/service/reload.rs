@@ -58,23 +58,19 @@ impl Service {
         }
         self.audit_all();
         let had_burst = self.burst_enabled();
-        let processes = self.release_outdated_groups(&config);
         self.file.replace(config);
         self.set_slice();
         // Allowed knobs, and the knobs beside them, may have changed.
         self.read_all_attributes();
-        self.request_process_groups();
         self.request_all_cgroups();
         self.table.retry_all();
         if self.burst_enabled() != had_burst {
             self.table.mark_all_pending();
         }
-        self.apply_pending();
+        self.reconcile();
         // A reload is an explicit change: it ends the respect for external ones.
         self.end_all_respect();
         self.take_back_members(&members);
-        self.watch_processes();
-        self.take_back_unmatched(&processes);
         Ok(warnings)
     }
 

@@ -74,7 +74,6 @@ impl Service {
             self.attributes.nr_reads(),
             self.demanded()
         );
-        text += &format!("processes: {}\n", self.processes.method());
         for (name, entry) in self.table.entries() {
             if let Some(problem) = &entry.problem {
                 text += &format!("{name}: {problem}\n");

@@ -16,7 +16,6 @@ impl Service {
             self.enforcement.shared().service_is_alive();
             self.wait();
             self.follow_cgroups();
-            self.follow_processes();
             self.answer_all();
             self.read_due_attributes();
             self.audit_due();
@@ -40,17 +39,12 @@ impl Service {
             self.cgroups.due(),
             self.cgroups.resumes_at(now),
             self.attributes.due(),
-            self.processes.due(),
-            self.processes.resumes_at(now),
             self.external.due(),
         ];
         let due = due.into_iter().flatten().min().unwrap_or(now);
         let mut fds = vec![PollFd::new(self.inbox.as_fd(), PollFlags::POLLIN)];
         if self.cgroups.resumes_at(now).is_none() {
             fds.push(PollFd::new(self.cgroups.as_fd(), PollFlags::POLLIN));
-        }
-        if let Some(fd) = self.processes.fd(now) {
-            fds.push(PollFd::new(fd, PollFlags::POLLIN));
         }
         // Rounded up: woken earlier, the loop would find nothing due and wait again.
         let wait = due.saturating_duration_since(now).as_millis() + 1;

@@ -82,15 +82,10 @@ impl Service {
 
     /// The desired state of a group of the file, with the knobs that were `set` for it.
     pub(super) fn desired_of_rule(&self, rule: &Rule) -> Desired {
-        let kind = if rule.matches.is_of_processes() {
-            GroupKind::Processes
-        } else {
-            GroupKind::Foreign
-        };
         let mut desired = Desired {
             group: rule.name.clone(),
             origin: Origin::File,
-            kind,
+            kind: GroupKind::Foreign,
             knobs: rule.knobs.clone(),
             subject: String::new(),
             best_effort: false,
@@ -110,25 +105,6 @@ impl Service {
         Desired {
             scheduler: self.enforcement.scheduler().or(command.scheduler),
             ..command.desired(name)
-        }
-    }
-
-    /// Updates the desired state of the groups that are made of processes; groups that the file
-    /// has no more are removed.
-    pub(super) fn request_process_groups(&mut self) {
-        let rules = self.config().rules.iter();
-        let of_processes = rules.filter(|rule| rule.matches.is_of_processes());
-        let desired: Vec<Desired> = of_processes
-            .map(|rule| self.desired_of_rule(rule))
-            .collect();
-        for name in self.table.process_groups() {
-            if !desired.iter().any(|desired| desired.group == name) {
-                self.table.set_desired(&name, None);
-            }
-        }
-        for desired in desired {
-            self.table
-                .set_desired(&desired.group.clone(), Some(desired));
         }
     }
 

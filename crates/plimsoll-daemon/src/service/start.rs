@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::handle::Inbox;
 use super::parts::{
     CgroupAttributes, ConfigFile, Enforcement, ExternalChanges, GroupTable, Lifetime, Notices,
-    ObservedCgroups, ObservedProcesses, Requests, UsageMeter,
+    ObservedCgroups, Requests, UsageMeter,
 };
 use super::{Options, Service};
 
@@ -79,7 +79,6 @@ impl Service {
             requests,
             cgroups,
             external: ExternalChanges::default(),
-            processes: ObservedProcesses::unwatched(now),
             table: GroupTable::default(),
             enforcement,
             usage: UsageMeter::start(busy),
@@ -91,15 +90,12 @@ impl Service {
         service.set_slice();
         service.request_running_commands(&members);
         service.take_changes(changes);
-        service.request_process_groups();
-        service.apply_pending();
-        // Before processes are matched: a member of a command's group belongs to no other.
+        service.reconcile();
         service.take_back_members(&members);
         let left = service.enforcement.enforcer().finish_adoption();
         service
             .notices
             .log_undo(&left, "for no group needs it any more");
-        service.watch_processes();
         if service.file.is_present() {
             let text = format!(
                 "{}: {} groups of the file, {} in force",

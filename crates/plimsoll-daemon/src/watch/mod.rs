@@ -1,16 +1,421 @@
-//! Watches of cgroups and processes, by events of the kernel where it has them.
+//! Cgroups that come, go, are written to, or get other attributes, by inotify.
 //!
-//! | file | subject |
-//! | --- | --- |
-//! | `cgroups.rs` | cgroups, by inotify |
-//! | `processes.rs` | processes, by the first of the next two that the host has |
-//! | `connector.rs` | the kernel's process events |
-//! | `scan.rs` | the list of processes, read periodically |
+//! The kernel reports the children of a watched folder, so every cgroup is watched. It is
+//! watched first and listed afterwards; a child that appears in between is found twice and
+//! reported once. Cgroups for which the kernel has no watch left are read every second.
 
-mod cgroups;
-mod connector;
-mod processes;
-mod scan;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::OsStr;
+use std::io::{self, ErrorKind};
+use std::ops::Bound;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-pub use cgroups::{CgroupChange, CgroupWatch};
-pub use processes::{ProcessChanges, ProcessWatch};
+use inotify::{Event, EventMask, Inotify, WatchDescriptor, WatchMask};
+
+/// Events of a folder.
+const MASK: WatchMask = WatchMask::CREATE
+    .union(WatchMask::DELETE)
+    .union(WatchMask::MOVED_FROM)
+    .union(WatchMask::MOVED_TO)
+    .union(WatchMask::ATTRIB)
+    .union(WatchMask::MODIFY)
+    .union(WatchMask::ONLYDIR);
+/// Room for some thousand events at once.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// Maximum number of reads in one call: more than the kernel's queue has room for, so that a
+/// call ends however fast other processes write.
+const READS_MAX: usize = 256;
+/// Interval of reading cgroups that cannot be watched.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Prefix of the cpu controller's files. Writes to other files are irrelevant.
+const CPU_FILES: &[u8] = b"cpu.";
+/// v2: a write here gives the cgroups directly below the controller's files, or takes them
+/// away, for which the kernel has no event.
+const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
+
+/// Change of a cgroup. Paths are below the mount point, with a `/` in front; the root is `/`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CgroupChange {
+    /// It was created.
+    Appeared(String),
+    /// It was removed.
+    Gone(String),
+    /// Its attributes may have changed, extended ones too.
+    Attributes(String),
+    /// A process, perhaps this one, may have written to one of its files of the cpu controller,
+    /// or have switched its controller on or off.
+    Written(String),
+}
+
+/// The changes of one call. Several writes to a cgroup are one change.
+#[derive(Debug, Default)]
+struct Changes {
+    list: Vec<CgroupChange>,
+    attributes: HashSet<Arc<str>>,
+    written: HashSet<Arc<str>>,
+}
+
+impl Changes {
+    fn appeared(&mut self, path: &str) {
+        self.list.push(CgroupChange::Appeared(path.into()));
+    }
+
+    fn gone(&mut self, path: &str) {
+        // A later cgroup of that name has changes of its own.
+        self.attributes.remove(path);
+        self.written.remove(path);
+        self.list.push(CgroupChange::Gone(path.into()));
+    }
+
+    fn attributes(&mut self, path: &Arc<str>) {
+        if self.attributes.insert(path.clone()) {
+            let path = path.as_ref().into();
+            self.list.push(CgroupChange::Attributes(path));
+        }
+    }
+
+    fn written(&mut self, path: &Arc<str>) {
+        if self.written.insert(path.clone()) {
+            self.list.push(CgroupChange::Written(path.as_ref().into()));
+        }
+    }
+
+    /// Changes of the cgroup may have been missed.
+    fn unseen(&mut self, path: &Arc<str>) {
+        self.attributes(path);
+        self.written(path);
+    }
+}
+
+/// Watches a hierarchy of cgroups.
+#[derive(Debug)]
+pub struct CgroupWatch {
+    inotify: Inotify,
+    /// The mount point.
+    root: PathBuf,
+    paths: HashMap<WatchDescriptor, Arc<str>>,
+    /// All cgroups that are known; `None`: not watched.
+    watches: BTreeMap<Arc<str>, Option<WatchDescriptor>>,
+    /// Number of cgroups that are not watched, beyond the kernel's limit.
+    unwatched: usize,
+    /// Maximum number of watches.
+    watches_max: usize,
+    /// When to read the unwatched ones.
+    due: Option<Instant>,
+    overflows: u64,
+    buffer: Vec<u8>,
+}
+
+impl CgroupWatch {
+    /// Begins to watch all cgroups below a mount point. The first changes are the present ones.
+    ///
+    /// # Errors
+    /// When the kernel refuses an inotify instance, or the root does not exist.
+    pub fn start(root: &Path) -> io::Result<(Self, Vec<CgroupChange>)> {
+        Self::start_with(root, usize::MAX)
+    }
+
+    fn start_with(root: &Path, watches_max: usize) -> io::Result<(Self, Vec<CgroupChange>)> {
+        let mut watch = Self {
+            inotify: Inotify::init()?,
+            root: root.to_owned(),
+            paths: HashMap::new(),
+            watches: BTreeMap::new(),
+            unwatched: 0,
+            watches_max,
+            due: None,
+            overflows: 0,
+            buffer: vec![0; BUFFER_BYTES],
+        };
+        let mut changes = Changes::default();
+        watch.add_tree("/".into(), &mut changes);
+        if watch.watches.is_empty() {
+            watch.inotify.watches().add(&watch.root, MASK)?;
+        }
+        watch.set_due();
+        Ok((watch, changes.list))
+    }
+
+    /// Number of cgroups that cannot be watched, because the kernel's limit
+    /// (`fs.inotify.max_user_watches`) is reached. They are read every second.
+    #[must_use]
+    pub fn unwatched(&self) -> u64 {
+        self.unwatched as u64
+    }
+
+    /// Number of overflows of the kernel's queue (`fs.inotify.max_queued_events`), after each of
+    /// which all cgroups were read again.
+    #[must_use]
+    pub fn overflows(&self) -> u64 {
+        self.overflows
+    }
+
+    /// When to read changes without an event. `None`: never.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Reads changes since the last call, in order, without waiting.
+    ///
+    /// # Errors
+    /// When the kernel's queue cannot be read.
+    pub fn changes(&mut self) -> io::Result<Vec<CgroupChange>> {
+        self.changes_at(Instant::now())
+    }
+
+    fn changes_at(&mut self, now: Instant) -> io::Result<Vec<CgroupChange>> {
+        let mut changes = Changes::default();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let read = self.read(&mut buffer, &mut changes);
+        self.buffer = buffer;
+        read?;
+        if self.due.is_some_and(|due| due <= now) {
+            self.look_at_unwatched(&mut changes);
+            self.due = None;
+        }
+        self.set_due();
+        Ok(changes.list)
+    }
+
+    fn read(&mut self, buffer: &mut [u8], changes: &mut Changes) -> io::Result<()> {
+        for _ in 0..READS_MAX {
+            match self.inotify.read_events(buffer) {
+                Ok(events) => {
+                    let mut is_empty = true;
+                    for event in events {
+                        is_empty = false;
+                        self.follow(&event, changes);
+                    }
+                    if is_empty {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => (),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn set_due(&mut self) {
+        self.due = match self.unwatched {
+            0 => None,
+            _ => self.due.or_else(|| Some(Instant::now() + LOOK_INTERVAL)),
+        };
+    }
+
+    fn follow(&mut self, event: &Event<&OsStr>, changes: &mut Changes) {
+        const COMES: EventMask = EventMask::CREATE.union(EventMask::MOVED_TO);
+        const GOES: EventMask = EventMask::DELETE.union(EventMask::MOVED_FROM);
+        let mask = event.mask;
+        if mask.contains(EventMask::Q_OVERFLOW) {
+            self.overflows += 1;
+            self.look_again(changes);
+            return;
+        }
+        let Some(path) = self.paths.get(&event.wd).cloned() else {
+            return;
+        };
+        match event.name {
+            _ if mask.contains(EventMask::IGNORED) => self.remove_tree(&path, changes),
+            // Any user may cause very many of these: see `follow_child`.
+            Some(_) if mask.contains(EventMask::ATTRIB) && self.unwatched == 0 => (),
+            Some(name) if mask.contains(EventMask::ISDIR) => {
+                let Some(child) = child_of(&path, name) else {
+                    return;
+                };
+                if mask.intersects(COMES) {
+                    self.add_tree(child, changes);
+                } else if mask.intersects(GOES) {
+                    self.remove_tree(&child, changes);
+                } else if mask.contains(EventMask::ATTRIB) {
+                    self.follow_child(&child, changes);
+                }
+            }
+            Some(name) if mask.contains(EventMask::MODIFY) && is_of_cpu(name) => {
+                changes.written(&path);
+            }
+            Some(name) if mask.contains(EventMask::MODIFY) && name == SUBTREE_CONTROL => {
+                self.children_may_differ(&path, changes);
+            }
+            None if mask.contains(EventMask::ATTRIB) => changes.attributes(&path),
+            _ => (),
+        }
+    }
+
+    /// A change of attributes is reported by the folder and by its parent. The latter is relevant
+    /// where the folder itself is not watched.
+    fn follow_child(&self, child: &str, changes: &mut Changes) {
+        if let Some((path, None)) = self.watches.get_key_value(child) {
+            changes.attributes(path);
+        }
+    }
+
+    /// Reports the cgroups directly below, whose controller may have been switched on or off.
+    fn children_may_differ(&self, path: &str, changes: &mut Changes) {
+        let (first, end) = bounds_below(path);
+        let below = (Bound::Excluded(&*first), Bound::Excluded(&*end));
+        let below = self.watches.range::<str, _>(below).map(|(path, _)| path);
+        let is_child = |other: &&Arc<str>| !other[first.len()..].contains('/');
+        below
+            .filter(is_child)
+            .for_each(|child| changes.written(child));
+    }
+
+    /// Watches a cgroup and all below it.
+    fn add_tree(&mut self, path: String, changes: &mut Changes) {
+        let mut ahead = vec![path];
+        while let Some(path) = ahead.pop() {
+            if self.add(&path, changes) {
+                ahead.extend(self.children(&path));
+            }
+        }
+    }
+
+    /// Watches a cgroup, if that is possible. Returns whether it exists.
+    fn add(&mut self, path: &str, changes: &mut Changes) -> bool {
+        let Some(watch) = self.watch(path) else {
+            return false;
+        };
+        match self.watches.get_key_value(path) {
+            // The same folder has the same watch.
+            Some((_, known)) if *known == watch => return true,
+            Some((path, None)) => {
+                let path = path.clone();
+                changes.unseen(&path);
+                self.watches.insert(path.clone(), watch.clone());
+                self.paths.extend(watch.map(|watch| (watch, path)));
+                self.unwatched -= 1;
+                return true;
+            }
+            // It was removed and made again.
+            Some((_, Some(_))) => self.remove_tree(path, changes),
+            None => (),
+        }
+        let path: Arc<str> = path.into();
+        changes.appeared(&path);
+        self.unwatched += usize::from(watch.is_none());
+        self.watches.insert(path.clone(), watch.clone());
+        self.paths.extend(watch.map(|watch| (watch, path)));
+        true
+    }
+
+    /// The watch of a folder; `Some(None)`: the kernel has none left; `None`: the folder does not
+    /// exist.
+    fn watch(&self, path: &str) -> Option<Option<WatchDescriptor>> {
+        let folder = self.folder(path);
+        let is_watched = matches!(self.watches.get(path), Some(Some(_)));
+        if !is_watched && self.paths.len() >= self.watches_max {
+            return folder.is_dir().then_some(None);
+        }
+        match self.inotify.watches().add(folder, MASK) {
+            Ok(watch) => Some(Some(watch)),
+            Err(error) => match error.kind() {
+                ErrorKind::NotFound | ErrorKind::NotADirectory => None,
+                _ => Some(None),
+            },
+        }
+    }
+
+    fn children(&self, path: &str) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.folder(path)) else {
+            return Vec::new();
+        };
+        entries
+            .flatten()
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .filter_map(|entry| child_of(path, &entry.file_name()))
+            .collect()
+    }
+
+    /// Forgets a cgroup and all below it.
+    fn remove_tree(&mut self, path: &str, changes: &mut Changes) {
+        let path = path.trim_end_matches('/');
+        let (first, end) = bounds_below(path);
+        let below = (Bound::Included(&*first), Bound::Excluded(&*end));
+        let below = self.watches.range::<str, _>(below);
+        let own = self.watches.get_key_value(path);
+        let gone = own.into_iter().chain(below);
+        let gone: Vec<Arc<str>> = gone.map(|(path, _)| path.clone()).collect();
+        for path in gone.into_iter().rev() {
+            match self.watches.remove(&path) {
+                Some(Some(watch)) => {
+                    self.paths.remove(&watch);
+                    // The kernel removes the watch of a removed folder itself.
+                    let _ = self.inotify.watches().remove(watch);
+                }
+                Some(None) => self.unwatched -= 1,
+                None => continue,
+            }
+            changes.gone(&path);
+        }
+    }
+
+    /// Compares the known cgroups with the present ones, after events were lost.
+    fn look_again(&mut self, changes: &mut Changes) {
+        let known: Vec<Arc<str>> = self.watches.keys().cloned().collect();
+        for path in known {
+            if !self.folder(&path).is_dir() {
+                self.remove_tree(&path, changes);
+            }
+        }
+        self.add_tree("/".into(), changes);
+        for path in self.watches.keys() {
+            changes.unseen(path);
+        }
+    }
+
+    /// Reads the cgroups that are not watched.
+    fn look_at_unwatched(&mut self, changes: &mut Changes) {
+        let unwatched = self.watches.iter().filter(|(_, watch)| watch.is_none());
+        let unwatched: Vec<Arc<str>> = unwatched.map(|(path, _)| path.clone()).collect();
+        for path in unwatched {
+            if !self.add(&path, changes) {
+                self.remove_tree(&path, changes);
+                continue;
+            }
+            changes.unseen(&path);
+            for child in self.children(&path) {
+                if !self.watches.contains_key(child.as_str()) {
+                    self.add_tree(child, changes);
+                }
+            }
+        }
+    }
+
+    fn folder(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+}
+
+impl AsFd for CgroupWatch {
+    /// Readable when there are changes.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
+
+/// Bounds of the paths of all cgroups below one.
+fn bounds_below(path: &str) -> (String, String) {
+    let path = path.trim_end_matches('/');
+    // `0` is the character after `/`.
+    (format!("{path}/"), format!("{path}0"))
+}
+
+fn is_of_cpu(file: &OsStr) -> bool {
+    file.as_encoded_bytes().starts_with(CPU_FILES)
+}
+
+/// A child's path; `None`: its name is no UTF-8, so no rule can name it.
+fn child_of(path: &str, name: &OsStr) -> Option<String> {
+    let name = name.to_str()?;
+    Some(format!("{}/{name}", path.trim_end_matches('/')))
+}
+
+#[cfg(test)]
+mod tests;

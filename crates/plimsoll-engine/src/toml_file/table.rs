@@ -298,8 +298,7 @@ impl<'a> Table<'a> {
         nodes.iter().map(word).collect()
     }
 
-    /// A text or number, or a list of them, each with where it stands; empty where the key is
-    /// not given.
+    /// A text, or a list of texts, each with where it stands; empty where the key is not given.
     ///
     /// # Errors
     /// When it is something else, or has something else.
@@ -316,7 +315,7 @@ impl<'a> Table<'a> {
             _ => std::slice::from_ref(&entry.node),
         };
         let word = |node: &'a Node| match &node.value {
-            Value::Text(text) | Value::Number(text) => Ok((text.as_str(), &node.span)),
+            Value::Text(text) => Ok((text.as_str(), &node.span)),
             other => {
                 let problem = format!("is {}", other.kind());
                 Err(self.refused_node(key, node, &problem, allowed))

@@ -74,7 +74,7 @@ impl Service {
         self.reconcile();
         let names = self.names_of(found);
         // A cgroup of the group that is removed meanwhile is no failure.
-        let is_meant = |name: &&String| *name == key || self.is_there(name);
+        let is_meant = |name: &&String| *name == key || self.folder_exists(name);
         let mut failures = names.iter().filter(is_meant);
         let problem = failures.find_map(|name| self.table.failure(name));
         if let Some(problem) = problem {
@@ -86,11 +86,6 @@ impl Service {
         self.save_requests();
         self.end_respect(&names);
         Ok(self.groups_now(&names))
-    }
-
-    /// Whether the cgroup of a group is there; that of an own group always is.
-    fn is_there(&self, name: &str) -> bool {
-        !name.starts_with('/') || self.folder_exists(name)
     }
 
     /// The desired state of a group of the file, or of a foreign cgroup.
@@ -108,11 +103,8 @@ impl Service {
         match found {
             Found::Cgroup(path) => self.read_cgroup(path),
             Found::Rule(_) => {
-                self.request_process_groups();
                 for name in self.names_of(found) {
-                    if name.starts_with('/') {
-                        self.read_cgroup(&name);
-                    }
+                    self.read_cgroup(&name);
                 }
             }
             _ => (),

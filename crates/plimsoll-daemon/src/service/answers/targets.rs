@@ -6,8 +6,8 @@ use plimsoll_engine::{own_groups, tasks};
 
 use super::super::Service;
 use super::super::desired::GroupKind;
+use super::super::members::cgroup_of;
 use crate::config::PROCESS_GROUP;
-use crate::processes;
 
 /// Target of a request.
 pub(super) enum Found {
@@ -88,20 +88,16 @@ impl Service {
     /// The own group whose cgroup is at, or above, a path.
     fn group_at(&self, path: &Path) -> Option<Found> {
         let enforcer = self.enforcement.enforcer();
-        let own = self.table.entries().filter_map(|(name, entry)| {
-            let desired = entry.desired.as_ref()?;
-            (desired.kind != GroupKind::Foreign).then_some((name, desired))
+        let own = self.table.entries().filter(|(_, entry)| {
+            let desired = entry.desired.as_ref();
+            desired.is_some_and(|desired| desired.kind != GroupKind::Foreign)
         });
-        for (name, desired) in own {
+        let is_at = |name: &&String| {
             let shown = enforcer.shown_path(name);
-            if shown.is_ok_and(|shown| path.starts_with(shown)) {
-                return Some(match desired.kind {
-                    GroupKind::Processes => Found::Rule(name.clone()),
-                    _ => Found::Command(name.clone()),
-                });
-            }
-        }
-        None
+            shown.is_ok_and(|shown| path.starts_with(shown))
+        };
+        let name = own.map(|(name, _)| name).find(is_at)?;
+        Some(Found::Command(name.clone()))
     }
 
     /// The names of a target in the group table.
@@ -116,12 +112,11 @@ impl Service {
 
     /// The group of a process's cgroup.
     pub(super) fn names_of_process(&self, pid: i32) -> Vec<String> {
-        let Some(found) = processes::look(&self.hierarchy, pid) else {
+        let Some(path) = cgroup_of(&self.hierarchy, pid) else {
             return Vec::new();
         };
-        let path = Path::new(&found.process.cgroup);
-        if own_groups::is_own(&self.hierarchy, path) {
-            let found = self.group_at(path);
+        if own_groups::is_own(&self.hierarchy, &path) {
+            let found = self.group_at(&path);
             return found.map_or_else(Vec::new, |found| self.names_of(&found));
         }
         let above = path.ancestors().filter_map(Path::to_str);

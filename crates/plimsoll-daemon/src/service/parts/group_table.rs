@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_engine::knobs::{Demand, Knobs};
 
-use super::super::desired::{self, Desired, GroupKind};
+use super::super::desired::{self, Desired};
 
 /// Delay of the first retry after a failure. It doubles with each further failure …
 const RETRY_FIRST: Duration = Duration::from_secs(1);
@@ -54,19 +54,6 @@ impl GroupTable {
     pub fn is_applied(&self, name: &str) -> bool {
         let entry = self.entries.get(name);
         entry.is_some_and(|entry| entry.applied.is_some())
-    }
-
-    /// Whether the group is one of the file that is made of processes.
-    pub fn is_of_processes(&self, name: &str) -> bool {
-        let desired = self.desired(name);
-        desired.is_some_and(|desired| desired.kind == GroupKind::Processes)
-    }
-
-    /// The groups of the file that are made of processes.
-    pub fn process_groups(&self) -> Vec<String> {
-        let names = self.entries.keys();
-        let of_processes = names.filter(|name| self.is_of_processes(name));
-        of_processes.cloned().collect()
     }
 
     /// The groups that belong to a group of the file.
@@ -246,6 +233,7 @@ impl GroupTable {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::desired::GroupKind;
     use super::*;
     use crate::state::Origin;
     use plimsoll_cgroupfs::os;

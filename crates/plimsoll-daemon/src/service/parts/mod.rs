@@ -10,7 +10,6 @@
 //! | `cgroups.rs` | the cgroups of the host |
 //! | `attributes.rs` | knobs in extended attributes, by cgroup |
 //! | `external_changes.rs` | kernel files that other processes wrote |
-//! | `processes.rs` | new processes, if a group is made of them |
 //! | `group_table.rs` | groups: desired and applied state, retries, demand |
 //! | `requests.rs` | requests of clients, kept across restarts |
 //! | `usage.rs` | CPU time of the machine and of batch groups |
@@ -27,7 +26,6 @@ mod group_table;
 mod lifetime;
 mod notices;
 mod planner;
-mod processes;
 mod rate_limiter;
 mod requests;
 mod usage;
@@ -42,7 +40,6 @@ pub(super) use group_table::{Entry, GroupTable};
 pub(super) use lifetime::Lifetime;
 pub(super) use notices::Notices;
 pub(super) use planner::shown;
-pub(super) use processes::ObservedProcesses;
 pub(super) use requests::Requests;
 pub use requests::forget;
 pub(super) use usage::UsageMeter;

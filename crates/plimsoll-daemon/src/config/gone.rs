@@ -1,0 +1,31 @@
+//! Keys of earlier versions, and what took their place.
+
+use plimsoll_engine::toml_file::{FileError, Table};
+
+/// For rules that matched processes.
+const PROCESSES: &str = "rules match cgroups and units; start the program with `plimsoll run`, or \
+                         put it into a unit";
+
+/// Keys, with their table, and a hint for each.
+const KEYS: [(&str, &str); 3] = [
+    ("match.executable", PROCESSES),
+    ("match.command", PROCESSES),
+    (
+        "match.user",
+        "rules match cgroups and units; match the user's slice, such as unit = \"user-1000.slice\"",
+    ),
+];
+
+/// Refuses a key that earlier versions had, with its hint. `prefix`: of the keys of the table.
+///
+/// # Errors
+/// Names the first such key.
+pub(super) fn check(table: &Table, prefix: &str) -> Result<(), FileError> {
+    for entry in table.entries() {
+        let key = format!("{prefix}{}", entry.key);
+        if let Some((_, hint)) = KEYS.iter().find(|(gone, _)| *gone == key) {
+            return Err(table.error_at(&entry.key_span, format!("{key}: {hint}")));
+        }
+    }
+    Ok(())
+}
