@@ -300,16 +300,6 @@ impl Hierarchy {
         std::iter::once(&self.cpu).chain(&self.cpuacct)
     }
 
-    /// The folders of this process's own cgroup, one for each hierarchy.
-    ///
-    /// # Errors
-    /// When it is not visible here.
-    pub fn own_folders(&self) -> Result<Vec<PathBuf>> {
-        self.trees()
-            .map(|tree| Ok(tree.mount_point.join(tree.own_place()?)))
-            .collect()
-    }
-
     /// The cgroup of a process or thread in the hierarchy of the cpu controller, below the mount
     /// point.
     ///
@@ -434,17 +424,24 @@ mod tests {
         Hierarchy::choose(&mounts_of(mounts), &memberships_of(places))
     }
 
+    /// The folders of this process's own cgroup, one for each hierarchy.
+    fn own_folders(hierarchy: &Hierarchy) -> Result<Vec<PathBuf>> {
+        let trees = hierarchy.trees();
+        let folder = |tree: &Tree| Ok(tree.mount_point.join(tree.own_place()?));
+        trees.map(folder).collect()
+    }
+
     #[test]
     fn v1_has_one_folder_or_two() {
         let apart = choose(V1_MOUNTS, V1_PLACES).unwrap();
         assert_eq!(apart.version(), Version::V1);
         let expected: [&Path; 2] = [Path::new("/c/cpu/a"), Path::new("/c/cpuacct/b")];
-        assert_eq!(apart.own_folders().unwrap(), expected);
+        assert_eq!(own_folders(&apart).unwrap(), expected);
 
         let mounts = "30 25 0:25 / /c/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n";
         let together = choose(mounts, "3:cpu,cpuacct:/a\n").unwrap();
         let expected: [&Path; 1] = [Path::new("/c/cpu,cpuacct/a")];
-        assert_eq!(together.own_folders().unwrap(), expected);
+        assert_eq!(own_folders(&together).unwrap(), expected);
         assert_eq!(together.cpuacct_folder(Path::new("x")), None);
     }
 
@@ -475,14 +472,14 @@ mod tests {
             29 25 0:25 /../.. /old rw - cgroup cgroup rw,cpu,cpuacct\n\
             30 25 0:25 / /new rw - cgroup cgroup rw,cpu,cpuacct\n";
         let found = choose(mounts, "3:cpu,cpuacct:/a\n").unwrap();
-        assert_eq!(found.own_folders().unwrap(), [Path::new("/new/a")]);
+        assert_eq!(own_folders(&found).unwrap(), [Path::new("/new/a")]);
     }
 
     #[test]
     fn a_process_outside_of_the_mount_has_no_folders() {
         let container = V1_MOUNTS.replace(" / /c", " /docker/x /c");
         let found = choose(&container, "4:cpuacct:/docker/x\n3:cpu:/a\n").unwrap();
-        let error = found.own_folders().unwrap_err();
+        let error = own_folders(&found).unwrap_err();
         assert!(matches!(error, CgroupError::NotVisible { .. }), "{error}");
         let text = error.to_string();
         assert!(text.contains("/a cannot be found below /c/cpu"), "{text}");

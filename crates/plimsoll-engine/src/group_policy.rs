@@ -23,14 +23,10 @@ const KERNEL_FILE_STEMS: [&str; 12] = [
 /// The processes of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
-    /// A command that is about to be started, and all its descendants.
-    Command,
     /// A cgroup that somebody else made, below the mount point.
     Cgroup(PathBuf),
     /// A process that runs already, and its descendants from now on.
     Process(i32),
-    /// Processes that are moved in one by one, and their descendants.
-    Processes,
 }
 
 /// One group and its knobs.
@@ -45,17 +41,6 @@ pub struct GroupPolicy {
     /// Mode of the BPF scheduler that enforces the knobs it supports for this group;
     /// `None`: stock knobs alone.
     pub scheduler: Option<Mode>,
-}
-
-impl GroupPolicy {
-    /// Checks the name and the knobs.
-    ///
-    /// # Errors
-    /// Names the first knob, or the name, that cannot be used.
-    pub fn check(&self) -> Result<()> {
-        check_name(&self.name)?;
-        Ok(self.knobs.check()?)
-    }
 }
 
 /// Checks that `name` is a valid group name.

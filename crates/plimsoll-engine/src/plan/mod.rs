@@ -1,6 +1,6 @@
 //! Selects the mechanism that enforces each knob on this host, and states its loss.
 //!
-//! Computed from a group's policy and the host's capabilities; `doctor` and `--dry-run`
+//! Computed from a group's knobs and the host's capabilities; `doctor` and `--dry-run`
 //! print it. No knob is silently dropped: a knob that cannot be enforced is an error,
 //! unless the user passed `--best-effort`.
 
@@ -10,7 +10,7 @@ mod sched_ext;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, Result};
-use crate::group_policy::GroupPolicy;
+use crate::group_policy::check_name;
 use crate::host::{Capabilities, Mode, SchedExt};
 use crate::knobs::{Burst, Class, Headroom, Knobs};
 use cgroup::StockKnobs;
@@ -50,7 +50,7 @@ pub struct PlanItem {
     pub fidelity: Fidelity,
 }
 
-/// Plan of a group's policy on this host.
+/// Plan of a group on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// Every knob of every group.
@@ -94,23 +94,24 @@ impl Plan {
     /// # Errors
     /// Names the first knob, or the name, that cannot be used.
     pub fn new(
-        group: &GroupPolicy,
+        name: &str,
+        knobs: &Knobs,
         host: &Capabilities,
         scheduler: Option<SchedExt>,
     ) -> Result<Self> {
-        group.check()?;
+        check_name(name)?;
+        knobs.check()?;
         let mut plan = Self {
             items: Vec::new(),
             has_burst: host.has_burst,
             warnings: Vec::new(),
         };
-        let knobs = &group.knobs;
         match scheduler.filter(|scheduler| is_scheduled(knobs, scheduler.mode)) {
             Some(scheduler) => {
-                plan.items = items(group, &Scheduler { host, scheduler });
+                plan.items = items(name, knobs, &Scheduler { host, scheduler });
                 plan.warnings.extend(disturbance(knobs));
             }
-            None => plan.items = items(group, &StockKnobs { host, knobs }),
+            None => plan.items = items(name, knobs, &StockKnobs { host, knobs }),
         }
         Ok(plan)
     }
@@ -201,14 +202,13 @@ fn impossible(reason: impl Into<String>) -> Fidelity {
 }
 
 /// Plans one group.
-fn items(group: &GroupPolicy, mechanisms: &dyn Mechanisms) -> Vec<PlanItem> {
-    let knobs = &group.knobs;
+fn items(group: &str, knobs: &Knobs, mechanisms: &dyn Mechanisms) -> Vec<PlanItem> {
     let mut items = Vec::new();
     let mut add = |knob, value: Option<String>, how: &dyn Fn() -> How| {
         let Some(value) = value else { return };
         let (mechanism, fidelity) = how();
         items.push(PlanItem {
-            group: group.name.clone(),
+            group: group.to_owned(),
             knob,
             value,
             mechanism,
@@ -242,18 +242,11 @@ fn items(group: &GroupPolicy, mechanisms: &dyn Mechanisms) -> Vec<PlanItem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group_policy::Selector;
 
     fn plan(json: &str) -> (Plan, Knobs) {
         let knobs: Knobs = serde_json::from_str(json).unwrap();
-        let group = GroupPolicy {
-            name: "g".into(),
-            selector: Selector::Command,
-            knobs: knobs.clone(),
-            scheduler: None,
-        };
         let host = Capabilities::of_a_stock_kernel();
-        (Plan::new(&group, &host, None).unwrap(), knobs)
+        (Plan::new("g", &knobs, &host, None).unwrap(), knobs)
     }
 
     #[test]

@@ -104,19 +104,12 @@ impl Mechanisms for Scheduler<'_> {
 mod tests {
     use super::super::*;
     use super::*;
-    use crate::group_policy::{GroupPolicy, Selector};
     use crate::knobs::Knobs;
 
     fn plan(json: &str, scheduler: SchedExt) -> Plan {
         let knobs: Knobs = serde_json::from_str(json).unwrap();
-        let group = GroupPolicy {
-            name: "g".into(),
-            selector: Selector::Command,
-            knobs,
-            scheduler: None,
-        };
         let host = Capabilities::of_a_stock_kernel();
-        Plan::new(&group, &host, Some(scheduler)).unwrap()
+        Plan::new("g", &knobs, &host, Some(scheduler)).unwrap()
     }
 
     const PARTIAL: SchedExt = SchedExt {

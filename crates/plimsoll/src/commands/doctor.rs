@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use plimsoll_cgroupfs::Hierarchy;
-use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 #[cfg(feature = "sched-ext")]
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::host::{Capabilities, SchedExt};
@@ -81,13 +80,7 @@ fn plan_everything(host: &Capabilities, scheduler: Option<SchedExt>) -> Result<V
         if scheduler.is_some() {
             knobs.class = Some(Class::Batch);
         }
-        let group = GroupPolicy {
-            name: "any".into(),
-            selector: Selector::Command,
-            knobs,
-            scheduler: None,
-        };
-        Ok(Plan::new(&group, host, scheduler)?.items)
+        Ok(Plan::new("any", &knobs, host, scheduler)?.items)
     };
     let mut items = plan_of(EVERY_KNOB)?;
     for json in FURTHER_KNOBS {

@@ -18,7 +18,6 @@ use plimsoll_daemon::service::Starter as _;
 use plimsoll_daemon::state::Group;
 use plimsoll_engine::EngineError;
 use plimsoll_engine::enforcer::Sample;
-use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::host::Capabilities;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::plan::{Fidelity, Plan};
@@ -134,14 +133,8 @@ fn plan_here(hierarchy: Hierarchy, name: String, knobs: Knobs, args: &RunArgs) -
     let starter = HostStarter::new(&hierarchy, &RuntimeFolder::of_this_user(), &log);
     let choice = owner::choice(&args.plan);
     let scheduler = starter.choose(&knobs, choice.enforcer, choice.mode)?;
-    let group = GroupPolicy {
-        name,
-        selector: Selector::Command,
-        knobs,
-        scheduler: scheduler.map(|scheduler| scheduler.mode),
-    };
     let host = Capabilities::of_this_host(&hierarchy);
-    let plan = Plan::new(&group, &host, scheduler)?;
+    let plan = Plan::new(&name, &knobs, &host, scheduler)?;
     plan.check(args.plan.best_effort)?;
     let plan = serde_json::to_value(plan.items).unwrap_or_default();
     output::print_plan(&plan, args.json)?;

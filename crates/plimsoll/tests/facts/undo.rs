@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::thread;
 
@@ -100,26 +100,39 @@ fn sigterm_and_sigint_end_the_command_and_undo_everything() {
     }
 }
 
+/// A process that ends with the test.
+struct Member(Child);
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Not a test of its own: it fails, as `a_panic_undoes_everything` expects.
 #[test]
 #[ignore = "run by a_panic_undoes_everything"]
 fn helper_that_panics_while_it_keeps_groups() {
     let hierarchy = Arc::new(Hierarchy::find().unwrap());
     let runtime = RuntimeFolder::of_this_user();
+    let mut members = Vec::new();
     let (mut enforcer, _) = CgroupEnforcer::start(&hierarchy, &runtime).unwrap();
     for (name, knobs) in [
         ("a", r#"{"cap": "20%", "quota": "50ms/100ms"}"#),
         ("b", r#"{"class": "batch", "headroom": "30%"}"#),
         ("c", r#"{"soft-cap": "0%"}"#),
     ] {
+        let member = Member(Command::new("sleep").arg("600").spawn().unwrap());
         let group = GroupPolicy {
             name: name.into(),
-            selector: Selector::Command,
+            selector: Selector::Process(member.0.id().cast_signed()),
             knobs: serde_json::from_str(knobs).unwrap(),
             scheduler: None,
         };
         enforcer.add(&group, "a test").unwrap();
         assert!(enforcer.cgroup(name).unwrap().exists());
+        members.push(member);
     }
     println!("three groups are there");
     panic!("as wanted");

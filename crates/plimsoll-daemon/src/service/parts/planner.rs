@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::cgroup::check_one_cgroup;
-use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::host::{Capabilities, Mode, SchedExt};
 use plimsoll_engine::knobs::{Demand, Knobs};
 use plimsoll_engine::plan::{Plan, is_scheduled};
@@ -74,13 +73,7 @@ impl Planner {
         desired.knobs.check()?;
         let knobs = desired::effective_knobs(desired, demand, self.nr_cpus());
         let (knobs, loss) = one_quota(desired, &knobs);
-        let group = GroupPolicy {
-            name: PLANNED.into(),
-            selector: Selector::Processes,
-            knobs: knobs.clone(),
-            scheduler: desired.scheduler.map(|scheduler| scheduler.mode),
-        };
-        let plan = Plan::new(&group, &self.host, desired.scheduler)?;
+        let plan = Plan::new(PLANNED, &knobs, &self.host, desired.scheduler)?;
         let checked = plan.check(desired.best_effort);
         checked.map_err(|error| match desired.origin {
             Origin::CommandLine => error,

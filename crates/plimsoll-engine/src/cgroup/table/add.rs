@@ -36,7 +36,7 @@ struct New<'a> {
 fn path_of(policy: &GroupPolicy) -> Result<&Path> {
     match &policy.selector {
         Selector::Cgroup(path) => Ok(path),
-        _ => Err(no_group(&policy.name)),
+        Selector::Process(_) => Err(no_group(&policy.name)),
     }
 }
 

@@ -54,11 +54,6 @@ pub(super) fn no_group(name: &str) -> EngineError {
     }
 }
 
-/// A foreign group is a cgroup that another process made.
-fn is_foreign(policy: &GroupPolicy) -> bool {
-    matches!(policy.selector, Selector::Cgroup(_))
-}
-
 impl Table {
     /// Reads what earlier owners have left. Their groups are taken over when they are added; what
     /// cannot be taken over is undone.
@@ -149,12 +144,13 @@ impl Table {
     pub fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>> {
         let (mut foreign, mut results) = (Vec::new(), Vec::new());
         for (index, (policy, subject)) in groups.iter().enumerate() {
-            if is_foreign(policy) {
-                foreign.push((index, policy));
-                results.push(Ok(()));
-            } else {
-                results.push(self.add_own(policy, subject));
-            }
+            results.push(match policy.selector {
+                Selector::Cgroup(_) => {
+                    foreign.push((index, policy));
+                    Ok(())
+                }
+                Selector::Process(first) => self.add_own(policy, first, subject),
+            });
         }
         // All at once.
         let policies: Vec<&GroupPolicy> = foreign.iter().map(|(_, policy)| *policy).collect();
@@ -165,7 +161,7 @@ impl Table {
         results
     }
 
-    fn add_own(&mut self, policy: &GroupPolicy, subject: &str) -> Result<()> {
+    fn add_own(&mut self, policy: &GroupPolicy, first: i32, subject: &str) -> Result<()> {
         let was_adopted = self.pending.remove(&policy.name);
         let present = self.groups.get(&*policy.name);
         if !(was_adopted && present.is_some_and(|group| !group.is_foreign())) {
@@ -174,18 +170,15 @@ impl Table {
                 return Err(EngineError::NameTaken { name });
             }
             if !self.adopt(policy)? {
-                return self.create(policy, subject);
+                return self.create(policy, first, subject);
             }
         }
         let done = self.act(&policy.name, |group, context| {
             group.change(&policy.knobs, context)?;
-            match policy.selector {
-                Selector::Process(pid) => match group.take_in(pid, context) {
-                    // It has ended since; others of its group may run on.
-                    Err(_) if tasks::start_time(pid).is_none() => Ok(()),
-                    taken => taken,
-                },
-                _ => Ok(()),
+            match group.take_in(first, context) {
+                // It has ended since; others of its group may run on.
+                Err(_) if tasks::start_time(first).is_none() => Ok(()),
+                taken => taken,
             }
         });
         if done.is_err() {
@@ -195,8 +188,8 @@ impl Table {
         done
     }
 
-    fn create(&mut self, policy: &GroupPolicy, subject: &str) -> Result<()> {
-        let (common, own) = Own::create(policy, subject, &self.context)?;
+    fn create(&mut self, policy: &GroupPolicy, first: i32, subject: &str) -> Result<()> {
+        let (common, own) = Own::create(policy, first, subject, &self.context)?;
         let mut group = of_own(common, own);
         match group.start_loops(&self.context) {
             Ok(()) => {

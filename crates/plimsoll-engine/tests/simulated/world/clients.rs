@@ -69,9 +69,10 @@ impl World {
                     || desired_groups.any(|desired| desired.policy.selector == selector)
             };
             let free: Vec<i32> = free.into_iter().filter(|pid| !is_asked_for(pid)).collect();
-            let pid = self.chance.pick(&free).filter(|_| !self.chance.once_in(4));
-            let selector = pid.map_or(Selector::Processes, Selector::Process);
-            (name.to_owned(), selector)
+            let Some(pid) = self.chance.pick(&free) else {
+                return;
+            };
+            (name.to_owned(), Selector::Process(pid))
         };
         if self.desired_groups.contains_key(&name) {
             return;
@@ -155,7 +156,7 @@ impl World {
     pub(super) fn find(&self, selector: &Selector) -> BTreeMap<&'static str, String> {
         match selector {
             Selector::Cgroup(path) => simulated::with(|kernel| texts(kernel, path)),
-            _ => BTreeMap::new(),
+            Selector::Process(_) => BTreeMap::new(),
         }
     }
 
@@ -245,7 +246,7 @@ impl World {
                     .get(pid)
                     .is_some_and(|task| task.cgroup == *path)
             }),
-            _ => matches!(added, Some(Ok(()))),
+            Selector::Process(_) => matches!(added, Some(Ok(()))),
         };
         if is_there {
             if name.starts_with('/') {

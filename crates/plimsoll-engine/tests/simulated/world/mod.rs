@@ -170,7 +170,7 @@ impl World {
                             };
                             task.cgroup.starts_with(path) && !may_leave
                         }
-                        _ => self.members.get(&pid) == Some(name),
+                        Selector::Process(_) => self.members.get(&pid) == Some(name),
                     };
                     if is_member {
                         watches.push(Watch {

@@ -109,7 +109,6 @@ impl World {
                 Selector::Cgroup(path) => {
                     simulated::with(|kernel| kernel.cgroups().inode(path).is_some())
                 }
-                _ => true,
             });
         self.is_half_done |= self.desired_groups.len() < nr_desired;
         self.watch();

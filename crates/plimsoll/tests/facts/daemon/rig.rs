@@ -325,55 +325,6 @@ pub fn copy_program(program: &Path, copy: &Path) {
     fs::set_permissions(copy, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A waiting process with a unique name, so that a match by the name finds only processes of the
-/// test.
-pub struct Sleeper {
-    folder: tempfile::TempDir,
-    words: Vec<String>,
-}
-
-impl Sleeper {
-    pub fn new(name: &str) -> Self {
-        // In the VM, busybox chooses its function by the program's name.
-        let (program, words) = if in_vm() {
-            (binary(), "load burn --threads 1 --duration 600s")
-        } else {
-            (PathBuf::from("/usr/bin/sleep"), "600")
-        };
-        let folder = tempfile::tempdir().unwrap();
-        let open = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(folder.path(), open).unwrap();
-        let copy = folder.path().join(name);
-        copy_program(&program, &copy);
-        let words = words.split(' ').map(str::to_owned);
-        let words = std::iter::once(copy.to_str().unwrap().to_owned()).chain(words);
-        Self {
-            folder,
-            words: words.collect(),
-        }
-    }
-
-    pub fn path(&self) -> &str {
-        &self.words[0]
-    }
-
-    /// The file's name, which is the same in every mount namespace.
-    pub fn name(&self) -> &str {
-        let name = self.path().rsplit('/').next();
-        name.unwrap_or_else(|| self.path())
-    }
-
-    pub fn words(&self) -> &[String] {
-        &self.words
-    }
-
-    pub fn command(&self) -> Command {
-        let mut command = Command::new(&self.words[0]);
-        command.args(&self.words[1..]).stdin(Stdio::null());
-        command
-    }
-}
-
 /// Returns whether a folder belongs to a group: a rebuilt group has its name with a `+` and a
 /// number.
 fn is_named(folder: &str, name: &str) -> bool {

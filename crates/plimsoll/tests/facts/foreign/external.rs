@@ -77,7 +77,7 @@ fn helper_that_keeps_a_group_of_its_own() {
     let (mut enforcer, _) = CgroupEnforcer::start(&hierarchy, &runtime).unwrap();
     let own = GroupPolicy {
         name: "own".into(),
-        selector: Selector::Processes,
+        selector: Selector::Process(std::process::id().cast_signed()),
         knobs: knobs(r#"{"weight": "70", "quota": "1cpus"}"#),
         scheduler: None,
     };

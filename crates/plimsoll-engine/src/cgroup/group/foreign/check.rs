@@ -3,7 +3,8 @@
 use crate::error::{EngineError, Result};
 use crate::knobs::{Class, Knobs};
 
-const OTHER_WAY: &str = "a group of Plimsoll's own can have both (match the processes, or start them by `plimsoll run`)";
+const OTHER_WAY: &str =
+    "a group of Plimsoll's own can have both (start the command by `plimsoll run`)";
 
 fn not_here(knob: &'static str, value: String, reason: impl Into<String>) -> Result<()> {
     Err(EngineError::NotEnforceable {
@@ -24,8 +25,7 @@ pub fn check_one_cgroup(knobs: &Knobs) -> Result<()> {
             "per-task",
             "true".into(),
             "each task would be moved to a cgroup of its own, and these are somebody else's; \
-             a group of Plimsoll's own can do it (match the processes, or start them by \
-             `plimsoll run`)",
+             a group of Plimsoll's own can do it (start the command by `plimsoll run`)",
         );
     }
     check_one_quota(knobs)?;

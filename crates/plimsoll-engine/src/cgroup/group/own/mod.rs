@@ -4,7 +4,7 @@ mod adopt;
 mod nice;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, Version, os};
@@ -17,7 +17,7 @@ use crate::cgroup::controllers::explain_busy;
 use crate::cgroup::move_entry::move_entry;
 use crate::cgroup::values::{Values, changed};
 use crate::error::{EngineError, Result};
-use crate::group_policy::{GroupPolicy, Selector};
+use crate::group_policy::GroupPolicy;
 use crate::journal::{Entry, Header, Journal};
 use crate::knobs::{Bandwidth, Knobs};
 use crate::tasks;
@@ -25,8 +25,6 @@ use crate::undo::{self, UndoReport};
 
 /// Interval between reads of kernel files that look for external changes.
 const AUDIT_INTERVAL: Duration = Duration::from_secs(1);
-/// A journal is not written anew for fewer processes.
-const MOVED_MIN: usize = 1024;
 /// A group that keeps forking is chased for this long.
 const MOVE_MAX: Duration = Duration::from_secs(10);
 
@@ -66,50 +64,35 @@ pub(in crate::cgroup) struct Own {
     /// Destination of the processes that still run in it at the end, one folder a hierarchy.
     evacuate_to: Vec<PathBuf>,
     audited: Instant,
-    /// Processes moved here since the journal was written anew, and how many
-    /// it takes for the next time.
-    nr_moved: usize,
-    moved_max: usize,
-    /// The nice level that its tasks would have without us; `None`: none has
-    /// come yet.
+    /// The nice level that its tasks would have without us; `None`: it is not in the journal of
+    /// the earlier owner.
     nice_before: Option<i32>,
     journal: Journal,
 }
 
 impl Own {
-    /// Makes the cgroups of a group and applies its knobs. Loops are not started.
+    /// Makes the cgroups of a group, applies its knobs, and moves its first process in. Loops are
+    /// not started.
     ///
     /// # Errors
     /// When the kernel refuses, or the journal cannot be kept; then nothing is left of it.
     pub fn create(
         policy: &GroupPolicy,
+        first: i32,
         subject: &str,
         context: &Context,
     ) -> Result<(Common, Self)> {
         let hierarchy = &context.hierarchy;
         let layout = Layout::new(hierarchy, &policy.name, 0, &policy.knobs);
         let header = Header::new(&policy.name, subject, &policy.knobs);
-        let evacuate_to = match policy.selector {
-            // Its descendants go where it came from, not where the owner is.
-            Selector::Process(pid) => hierarchy.folders_of(pid)?,
-            // Members come from anywhere, and each goes back there; the origin of their
-            // descendants is not written down. The owner's own cgroup would end them with it.
-            Selector::Processes => hierarchy.folders(Path::new("")),
-            _ => hierarchy.own_folders()?,
-        };
-        let nice_before = match policy.selector {
-            Selector::Command => Some(tasks::nice(std::process::id().cast_signed())?),
-            Selector::Process(pid) => Some(tasks::nice(pid)?),
-            _ => None,
-        };
+        // Its descendants go where it came from, not where the owner is.
+        let evacuate_to = hierarchy.folders_of(first)?;
+        let nice_before = Some(tasks::nice(first)?);
         let journal = Journal::create(context.runtime.path(), &header)?;
         let common = Common::new(&policy.name, policy.knobs.clone(), layout);
         let mut own = Self::with_journal(journal, evacuate_to, nice_before);
         let built = own.build(&common, &common.layout, context);
-        let built = built.and_then(|()| match policy.selector {
-            Selector::Process(pid) => own.take_in(&common, pid, context),
-            _ => Ok(()),
-        });
+        let built = built.and_then(|()| own.take_in(&common, first, context));
         match built {
             Ok(()) => Ok((common, own)),
             Err(error) => {
@@ -126,8 +109,6 @@ impl Own {
             carried: Carried::default(),
             evacuate_to,
             audited: os::now(),
-            nr_moved: 0,
-            moved_max: MOVED_MIN,
             nice_before,
             journal,
         }
@@ -172,25 +153,12 @@ impl Own {
             return Ok(());
         }
         let entry = move_entry(&context.hierarchy, pid)?;
-        self.tidy_journal();
         self.record(&[entry])?;
         common.layout.leaf.add_process(pid)?;
         if let Some(nice) = common.knobs.nice {
             self.renice(&common.layout, pid, nice, None)?;
         }
         Ok(())
-    }
-
-    /// Processes come and go for as long as a service lives: those that have
-    /// gone are left out of the journal from time to time.
-    fn tidy_journal(&mut self) {
-        self.nr_moved += 1;
-        if self.nr_moved >= self.moved_max {
-            // On a full disk it stays as it is, and is tried again later.
-            let nr_live = self.journal.rewrite().unwrap_or(self.nr_moved);
-            self.nr_moved = 0;
-            self.moved_max = MOVED_MIN.max(nr_live);
-        }
     }
 
     /// Replaces the knobs. Loops are not started.
