@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 
 use nix::sys::signal::{Signal, kill};
@@ -20,8 +20,7 @@ use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::state::{Group, State};
 
 use crate::common::{
-    Finished, Host, Looks, Running, assert_same, bandwidth_us, binary, in_vm, knob, membership,
-    wait_until,
+    Finished, Host, Looks, Running, assert_same, bandwidth_us, knob, membership, wait_until,
 };
 
 /// The path of a cgroup for a group of the file.
