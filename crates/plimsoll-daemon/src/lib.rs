@@ -1,6 +1,5 @@
 //! The owner of a cgroup tree: configuration, matching, reconcile, control socket, metrics.
 
-pub mod attributes;
 pub mod config;
 pub mod control;
 pub mod log;

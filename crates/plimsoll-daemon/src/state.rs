@@ -68,8 +68,6 @@ pub struct Counters {
     pub reloads: u64,
     /// Configurations that were refused.
     pub reloads_refused: u64,
-    /// Attributes of cgroups that were ignored: not allowed, or invalid.
-    pub attributes_refused: u64,
     /// External changes of kernel files that were noticed.
     pub foreign_changes: u64,
     /// Groups that could not be applied.
@@ -114,8 +112,6 @@ pub struct Machine {
 pub enum Origin {
     /// `plimsoll run` or `plimsoll set`.
     CommandLine,
-    /// The extended attributes of its cgroup, over the file if it is there.
-    Attributes,
     /// The configuration file.
     #[default]
     File,

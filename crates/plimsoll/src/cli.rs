@@ -66,8 +66,7 @@ const DAEMON_EXAMPLES: &str = "Examples:
 
 SIGHUP, or `plimsoll reload`, reads the file again; a file with a mistake is refused as a whole.
 SIGTERM ends the daemon, which restores all settings. Knobs of `plimsoll set` override those of
-a cgroup's extended attributes (user.plimsoll.KNOB, if allow-xattr lists them), which override
-those of the file.";
+the file.";
 
 /// Fills a Linux server with batch work up to a safe line and never past it.
 #[derive(Debug, Parser)]

@@ -23,7 +23,7 @@ use std::path::Path;
 
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::knobs::BandwidthSlice;
-use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Source, Table, parse};
+use plimsoll_engine::toml_file::{FileError, Source, Table, parse};
 use serde::{Deserialize, Serialize};
 
 pub use patterns::Patterns;
@@ -40,14 +40,13 @@ const METRICS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHO
 /// Value that switches a setting off.
 const NONE: &str = "none";
 /// The keys at the top of the file.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 8] = [
     "version",
     "mode",
     "enforcer",
     "enforce",
     "burst-enabled",
     "bandwidth-slice",
-    "allow-xattr",
     "metrics",
     "group",
 ];
@@ -79,9 +78,6 @@ pub struct Config {
     pub burst_enabled: bool,
     /// Runtime that a CPU takes from a quota at once; `None`: the kernel's setting stays.
     pub bandwidth_slice: Option<BandwidthSlice>,
-    /// The knobs that the owner of a cgroup may set in its extended
-    /// attributes; none by default.
-    pub allow_xattr: Vec<String>,
     /// Address of the metrics; `None` if they are not served.
     pub metrics: Option<SocketAddr>,
     /// Groups in the order of the file, which is their precedence.
@@ -108,7 +104,6 @@ impl Default for Config {
             enforce: false,
             burst_enabled: true,
             bandwidth_slice: None,
-            allow_xattr: Vec::new(),
             metrics: Some(METRICS_DEFAULT),
             rules: Rules::default(),
         }
@@ -135,6 +130,7 @@ impl Config {
     fn of(source: &Source) -> Result<Self, FileError> {
         let entries = parse(source)?;
         let top = Table::new(source, 0, &entries, "the configuration");
+        gone::check(&top, "")?;
         top.check_keys(&KEYS)?;
         check_version(&top)?;
         Ok(Self {
@@ -143,7 +139,6 @@ impl Config {
             enforce: top.flag("enforce")?,
             burst_enabled: burst_enabled(&top)?.unwrap_or(true),
             bandwidth_slice: top.parsed("bandwidth-slice")?,
-            allow_xattr: allow_xattr(&top)?,
             metrics: metrics(&top)?,
             rules: rules(&top)?,
         })
@@ -200,21 +195,6 @@ fn enforcer(top: &Table) -> Result<EnforcerWanted, FileError> {
 fn burst_enabled(top: &Table) -> Result<Option<bool>, FileError> {
     const KEY: &str = "burst-enabled";
     top.find(KEY).map(|_| top.flag(KEY)).transpose()
-}
-
-fn allow_xattr(top: &Table) -> Result<Vec<String>, FileError> {
-    let mut knobs = Vec::new();
-    for (knob, span) in top.words("allow-xattr")? {
-        if !KNOB_KEYS.contains(&knob) {
-            let problem = format!(
-                "allow-xattr: `{knob}` is no knob; allowed: {}",
-                KNOB_KEYS.join(", ")
-            );
-            return Err(top.error_at(span, problem));
-        }
-        knobs.push(knob.to_owned());
-    }
-    Ok(knobs)
 }
 
 fn rules(top: &Table) -> Result<Rules, FileError> {

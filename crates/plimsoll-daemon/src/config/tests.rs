@@ -9,7 +9,6 @@ enforcer = "cgroup"
 enforce = true
 burst-enabled = false
 bandwidth-slice = "2ms"
-allow-xattr = ["class", "nice"]
 
 [metrics]
 listen = "[::1]:9000"
@@ -41,7 +40,6 @@ fn all_keys_are_read() {
     assert_eq!(config.enforcer, EnforcerWanted::Cgroup);
     assert!(config.enforce && !config.burst_enabled);
     assert_eq!(config.bandwidth_slice, Some("2ms".parse().unwrap()));
-    assert_eq!(config.allow_xattr, ["class", "nice"]);
     assert_eq!(config.metrics, Some("[::1]:9000".parse().unwrap()));
     let names: Vec<_> = config.rules.iter().map(|rule| rule.name.as_str()).collect();
     assert_eq!(names, ["web", "encode", "tenants"]);
@@ -86,7 +84,7 @@ fn errors_name_the_field_with_line_and_column() {
         ),
         (
             "version = 1\nallow-xattr = [\"clas\"]".into(),
-            "p.toml:2:16: allow-xattr: `clas` is no knob; allowed: class, ",
+            "p.toml:2:1: allow-xattr: attributes of cgroups are not read; ",
         ),
         (
             "version = 1\nmetrics.listen = \"9464\"".into(),

@@ -54,9 +54,9 @@ pub enum Request {
         /// As of `show`.
         target: String,
     },
-    /// Lay knobs over those of the file and of attributes.
+    /// Lay knobs over those of the file.
     Set(Box<Set>),
-    /// Remove knobs that were `set`: the file and the attributes apply again.
+    /// Remove knobs that were `set`: the file applies again.
     Reset {
         /// As of `show`.
         target: String,

@@ -151,7 +151,6 @@ fn write_control_delay(encoder: &mut DescriptorEncoder<'_>, delay: &Histogram) -
 fn origin_name(origin: Origin) -> &'static str {
     match origin {
         Origin::CommandLine => "command-line",
-        Origin::Attributes => "attributes",
         Origin::File => "file",
     }
 }

@@ -272,8 +272,6 @@ pub(super) const OF_THE_STATE: &[Family<State>] = &[
         |state| count(state.daemon.counters.reloads)),
     counter("daemon_reloads_refused", NO_UNIT, "Configurations that were refused",
         |state| count(state.daemon.counters.reloads_refused)),
-    counter("daemon_attributes_refused", NO_UNIT, "Attributes of cgroups that were ignored",
-        |state| count(state.daemon.counters.attributes_refused)),
     counter("daemon_foreign_changes", NO_UNIT, "External changes of kernel files that were noticed",
         |state| count(state.daemon.counters.foreign_changes)),
     counter("daemon_apply_failures", NO_UNIT, "Groups that could not be applied, each time counted",

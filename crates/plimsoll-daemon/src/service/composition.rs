@@ -6,8 +6,8 @@ use plimsoll_cgroupfs::Hierarchy;
 
 use super::handle::{Handle, Inbox};
 use super::parts::{
-    CgroupAttributes, ConfigFile, Enforcement, ExternalChanges, GroupTable, Lifetime, Notices,
-    ObservedCgroups, Requests, UsageMeter,
+    ConfigFile, Enforcement, ExternalChanges, GroupTable, Lifetime, Notices, ObservedCgroups,
+    Requests, UsageMeter,
 };
 use crate::config::Config;
 
@@ -15,7 +15,6 @@ use crate::config::Config;
 pub struct Service {
     pub(super) hierarchy: Arc<Hierarchy>,
     pub(super) file: ConfigFile,
-    pub(super) attributes: CgroupAttributes,
     pub(super) requests: Requests,
     pub(super) cgroups: ObservedCgroups,
     pub(super) external: ExternalChanges,

@@ -25,7 +25,7 @@ pub(super) struct Desired {
     pub group: String,
     pub origin: Origin,
     pub kind: GroupKind,
-    /// Merged from file, attributes and command line.
+    /// Merged from file and command line.
     pub knobs: Knobs,
     /// Its command, for people.
     pub subject: String,

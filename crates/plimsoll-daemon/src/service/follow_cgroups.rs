@@ -1,16 +1,13 @@
-//! Events of cgroups, and the attributes of cgroups.
+//! Events of cgroups.
 
 use std::path::Path;
 use std::time::Instant;
 
-use plimsoll_engine::EngineError;
-use plimsoll_engine::knobs::{KnobError, Knobs};
 use plimsoll_engine::own_groups;
 
 use super::Service;
 use super::desired::GroupKind;
 use super::parts::Entry;
-use crate::attributes;
 use crate::watch::CgroupChange;
 
 impl Service {
@@ -51,21 +48,14 @@ impl Service {
             match change {
                 CgroupChange::Appeared(path) => {
                     is_relevant = true;
-                    self.read_cgroup(&path);
+                    self.request_cgroup(&path);
                     self.cgroups.appeared(path);
                 }
                 CgroupChange::Gone(path) => {
                     is_relevant = true;
                     self.cgroups.gone(&path);
-                    self.attributes.forget(&path);
                     self.external.forget(&path);
                     self.cgroup_has_gone(&path);
-                }
-                CgroupChange::Attributes(path) => {
-                    if self.attributes.admits(&path, Instant::now()) {
-                        is_relevant = true;
-                        self.read_cgroup(&path);
-                    }
                 }
                 CgroupChange::Written(path) => {
                     let own =
@@ -111,64 +101,5 @@ impl Service {
                 self.take_back_command(name);
             }
         }
-    }
-
-    /// Updates the desired state of a cgroup, with its attributes as they are now.
-    pub(super) fn read_cgroup(&mut self, path: &str) {
-        self.read_attributes(path);
-        self.request_cgroup(path);
-    }
-
-    /// Reads the attributes that the rate limiter put off.
-    pub(super) fn read_due_attributes(&mut self) {
-        for path in self.attributes.take_due(Instant::now()) {
-            self.read_cgroup(&path);
-        }
-    }
-
-    pub(super) fn read_all_attributes(&mut self) {
-        for path in self.cgroups.paths() {
-            self.read_attributes(&path);
-        }
-    }
-
-    fn read_attributes(&mut self, path: &str) {
-        let folder = self.hierarchy.cpu_folder(Path::new(&path[1..]));
-        let allowed = &self.config().allow_xattr;
-        let check = |knobs: &Knobs| self.check_attributes(path, knobs);
-        let read = attributes::read(&folder, allowed, &check);
-        for line in self.attributes.keep(path, read) {
-            self.notices.counters.attributes_refused += 1;
-            let text = format!("{path}: {line}");
-            self.notices.log.warning("attributes", &text);
-        }
-    }
-
-    /// Checks that the knobs of attributes can be enforced beside those of the file and of
-    /// clients. Without this check the owner of a cgroup could have all of them fail.
-    fn check_attributes(&self, path: &str, attributes: &Knobs) -> Result<(), KnobError> {
-        let check = |attributes| match self.desired_beside(path, attributes) {
-            Some(desired) => self.enforcement.check(&desired),
-            None => Ok(()),
-        };
-        match check(Some(attributes)) {
-            // A failure without the attributes is not theirs.
-            Err(error) if check(None).is_ok() => Err(as_knob(error)),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The knob of an attribute that cannot be enforced.
-fn as_knob(error: EngineError) -> KnobError {
-    const ALLOWED: &str = "what this host can do beside the group's other knobs";
-    match error {
-        EngineError::Knob(error) => error,
-        EngineError::NotEnforceable {
-            knob,
-            value,
-            reason,
-        } => KnobError::new(knob, value, format!("cannot be here: {reason}"), ALLOWED),
-        other => KnobError::new("", "", other.to_string(), ALLOWED),
     }
 }

@@ -11,7 +11,7 @@
 //! | `start.rs`, `reload.rs` | start; another configuration |
 //! | `run.rs` | event loop, housekeeping and end |
 //! | `follow_cgroups.rs` | events of cgroups |
-//! | `sources.rs` | desired state, merged from file, attributes and clients |
+//! | `sources.rs` | desired state, merged from file and clients |
 //! | `reconcile.rs` | makes the applied state equal the desired one |
 //! | `audit.rs` | kernel files that other processes wrote |
 //! | `command_groups.rs` | groups of commands across restart and reload |

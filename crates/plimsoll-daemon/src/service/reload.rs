@@ -60,8 +60,6 @@ impl Service {
         let had_burst = self.burst_enabled();
         self.file.replace(config);
         self.set_slice();
-        // Allowed knobs, and the knobs beside them, may have changed.
-        self.read_all_attributes();
         self.request_all_cgroups();
         self.table.retry_all();
         if self.burst_enabled() != had_burst {

@@ -67,11 +67,9 @@ impl Service {
     pub(super) fn debug_text(&mut self) -> String {
         let state = self.state(Some(&[]), true);
         let mut text = format!(
-            "groups {}, cgroups {}, with attributes {} (read {} times), demanded headroom {}\n",
+            "groups {}, cgroups {}, demanded headroom {}\n",
             self.table.len(),
             self.cgroups.len(),
-            self.attributes.len(),
-            self.attributes.nr_reads(),
             self.demanded()
         );
         for (name, entry) in self.table.entries() {

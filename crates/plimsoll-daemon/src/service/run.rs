@@ -17,7 +17,6 @@ impl Service {
             self.wait();
             self.follow_cgroups();
             self.answer_all();
-            self.read_due_attributes();
             self.audit_due();
             if self.lifetime.take_housekeeping(Instant::now()) {
                 self.keep_house();
@@ -38,7 +37,6 @@ impl Service {
             self.table.due(),
             self.cgroups.due(),
             self.cgroups.resumes_at(now),
-            self.attributes.due(),
             self.external.due(),
         ];
         let due = due.into_iter().flatten().min().unwrap_or(now);

@@ -1,4 +1,4 @@
-//! Desired state of each group, merged from its sources: the file, attributes and clients.
+//! Desired state of each group, merged from its sources: the file and clients.
 
 use std::path::Path;
 
@@ -35,16 +35,10 @@ impl Service {
 
     /// The desired state of a foreign cgroup; `None`: no source names it.
     pub(super) fn desired_of_cgroup(&self, path: &str) -> Option<Desired> {
-        self.desired_beside(path, self.attributes.of(path))
-    }
-
-    /// The same, as if its attributes had these knobs.
-    pub(super) fn desired_beside(&self, path: &str, attributes: Option<&Knobs>) -> Option<Desired> {
         if path == "/" || own_groups::is_own(&self.hierarchy, Path::new(path)) {
             return None;
         }
         let matched = self.config().match_cgroup(path);
-        let rule = matched.map(|matched| matched.rule);
         let mut desired = match matched {
             Some(matched) => Desired {
                 overlap: matched.overlap.map(|rule| rule.name.clone()),
@@ -61,14 +55,6 @@ impl Service {
                 overlap: None,
             },
         };
-        if let Some(attributes) = attributes {
-            desired.knobs = desired.knobs.overlaid(attributes);
-            // The command line stays above attributes.
-            if let Some(set) = rule.and_then(|rule| self.requests.override_of(&rule.name)) {
-                desired.knobs = desired.knobs.overlaid(&set.knobs);
-            }
-            desired.origin = desired.origin.min(Origin::Attributes);
-        }
         let own = self.requests.override_of(path);
         if let Some(set) = own {
             desired.knobs = desired.knobs.overlaid(&set.knobs);
@@ -76,8 +62,7 @@ impl Service {
             desired.scheduler = desired.scheduler.or(set.scheduler);
             desired.origin = Origin::CommandLine;
         }
-        let has_source = rule.is_some() || own.is_some() || attributes.is_some();
-        has_source.then_some(desired)
+        (matched.is_some() || own.is_some()).then_some(desired)
     }
 
     /// The desired state of a group of the file, with the knobs that were `set` for it.

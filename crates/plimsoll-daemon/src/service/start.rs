@@ -9,8 +9,8 @@ use thiserror::Error;
 
 use super::handle::Inbox;
 use super::parts::{
-    CgroupAttributes, ConfigFile, Enforcement, ExternalChanges, GroupTable, Lifetime, Notices,
-    ObservedCgroups, Requests, UsageMeter,
+    ConfigFile, Enforcement, ExternalChanges, GroupTable, Lifetime, Notices, ObservedCgroups,
+    Requests, UsageMeter,
 };
 use super::{Options, Service};
 
@@ -75,7 +75,6 @@ impl Service {
         let mut service = Self {
             hierarchy,
             file,
-            attributes: CgroupAttributes::new(),
             requests,
             cgroups,
             external: ExternalChanges::default(),

@@ -1,4 +1,4 @@
-//! Cgroups that come, go, are written to, or get other attributes, by inotify.
+//! Cgroups that come, go or are written to, by inotify.
 //!
 //! The kernel reports the children of a watched folder, so every cgroup is watched. It is
 //! watched first and listed afterwards; a child that appears in between is found twice and
@@ -20,7 +20,6 @@ const MASK: WatchMask = WatchMask::CREATE
     .union(WatchMask::DELETE)
     .union(WatchMask::MOVED_FROM)
     .union(WatchMask::MOVED_TO)
-    .union(WatchMask::ATTRIB)
     .union(WatchMask::MODIFY)
     .union(WatchMask::ONLYDIR);
 /// Room for some thousand events at once.
@@ -43,8 +42,6 @@ pub enum CgroupChange {
     Appeared(String),
     /// It was removed.
     Gone(String),
-    /// Its attributes may have changed, extended ones too.
-    Attributes(String),
     /// A process, perhaps this one, may have written to one of its files of the cpu controller,
     /// or have switched its controller on or off.
     Written(String),
@@ -54,7 +51,6 @@ pub enum CgroupChange {
 #[derive(Debug, Default)]
 struct Changes {
     list: Vec<CgroupChange>,
-    attributes: HashSet<Arc<str>>,
     written: HashSet<Arc<str>>,
 }
 
@@ -65,28 +61,14 @@ impl Changes {
 
     fn gone(&mut self, path: &str) {
         // A later cgroup of that name has changes of its own.
-        self.attributes.remove(path);
         self.written.remove(path);
         self.list.push(CgroupChange::Gone(path.into()));
-    }
-
-    fn attributes(&mut self, path: &Arc<str>) {
-        if self.attributes.insert(path.clone()) {
-            let path = path.as_ref().into();
-            self.list.push(CgroupChange::Attributes(path));
-        }
     }
 
     fn written(&mut self, path: &Arc<str>) {
         if self.written.insert(path.clone()) {
             self.list.push(CgroupChange::Written(path.as_ref().into()));
         }
-    }
-
-    /// Changes of the cgroup may have been missed.
-    fn unseen(&mut self, path: &Arc<str>) {
-        self.attributes(path);
-        self.written(path);
     }
 }
 
@@ -223,8 +205,6 @@ impl CgroupWatch {
         };
         match event.name {
             _ if mask.contains(EventMask::IGNORED) => self.remove_tree(&path, changes),
-            // Any user may cause very many of these: see `follow_child`.
-            Some(_) if mask.contains(EventMask::ATTRIB) && self.unwatched == 0 => (),
             Some(name) if mask.contains(EventMask::ISDIR) => {
                 let Some(child) = child_of(&path, name) else {
                     return;
@@ -233,8 +213,6 @@ impl CgroupWatch {
                     self.add_tree(child, changes);
                 } else if mask.intersects(GOES) {
                     self.remove_tree(&child, changes);
-                } else if mask.contains(EventMask::ATTRIB) {
-                    self.follow_child(&child, changes);
                 }
             }
             Some(name) if mask.contains(EventMask::MODIFY) && is_of_cpu(name) => {
@@ -243,16 +221,7 @@ impl CgroupWatch {
             Some(name) if mask.contains(EventMask::MODIFY) && name == SUBTREE_CONTROL => {
                 self.children_may_differ(&path, changes);
             }
-            None if mask.contains(EventMask::ATTRIB) => changes.attributes(&path),
             _ => (),
-        }
-    }
-
-    /// A change of attributes is reported by the folder and by its parent. The latter is relevant
-    /// where the folder itself is not watched.
-    fn follow_child(&self, child: &str, changes: &mut Changes) {
-        if let Some((path, None)) = self.watches.get_key_value(child) {
-            changes.attributes(path);
         }
     }
 
@@ -287,7 +256,7 @@ impl CgroupWatch {
             Some((_, known)) if *known == watch => return true,
             Some((path, None)) => {
                 let path = path.clone();
-                changes.unseen(&path);
+                changes.written(&path);
                 self.watches.insert(path.clone(), watch.clone());
                 self.paths.extend(watch.map(|watch| (watch, path)));
                 self.unwatched -= 1;
@@ -366,7 +335,7 @@ impl CgroupWatch {
         }
         self.add_tree("/".into(), changes);
         for path in self.watches.keys() {
-            changes.unseen(path);
+            changes.written(path);
         }
     }
 
@@ -379,7 +348,7 @@ impl CgroupWatch {
                 self.remove_tree(&path, changes);
                 continue;
             }
-            changes.unseen(&path);
+            changes.written(&path);
             for child in self.children(&path) {
                 if !self.watches.contains_key(child.as_str()) {
                     self.add_tree(child, changes);

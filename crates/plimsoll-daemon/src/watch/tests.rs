@@ -64,18 +64,6 @@ fn a_renamed_cgroup_is_reported_as_gone_and_appeared() {
 }
 
 #[test]
-fn changed_attributes_are_reported_of_their_own_cgroup() {
-    let folder = tempfile::tempdir().unwrap();
-    let own = folder.path().join("a");
-    fs::create_dir(&own).unwrap();
-    let mut watch = start(folder.path());
-    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-    fs::set_permissions(&own, permissions).unwrap();
-    let changes = watch.changes().unwrap();
-    assert_eq!(changes, [CgroupChange::Attributes("/a".into())]);
-}
-
-#[test]
 fn nothing_is_missed_after_lost_events() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join("old/below")).unwrap();
@@ -87,14 +75,9 @@ fn nothing_is_missed_after_lost_events() {
     fs::create_dir(folder.path().join("same")).unwrap();
     let mut changes = Changes::default();
     watch.look_again(&mut changes);
-    let is_unseen = |change: &CgroupChange| {
-        matches!(
-            change,
-            CgroupChange::Attributes(_) | CgroupChange::Written(_)
-        )
-    };
+    let is_unseen = |change: &CgroupChange| matches!(change, CgroupChange::Written(_));
     let mut changes = changes.list;
-    assert_eq!(changes.iter().filter(|change| is_unseen(change)).count(), 6);
+    assert_eq!(changes.iter().filter(|change| is_unseen(change)).count(), 3);
     changes.retain(|change| !is_unseen(change));
     let goes = changes
         .iter()
@@ -205,26 +188,13 @@ fn unwatched_cgroups_are_read_periodically() {
     assert_eq!(changes.len(), 4);
     assert_known(&watch, &["/", "/a", "/a/b", "/a/b/c"]);
     assert_eq!(watch.unwatched(), 2);
-    // The first is reported by its parent; its children are not reported.
-    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-    fs::set_permissions(path("a/b"), permissions).unwrap();
     fs::create_dir(path("a/b/d")).unwrap();
     fs::remove_dir(path("a/b/c")).unwrap();
     let changes = watch.changes_at(watch.due().unwrap() - Duration::from_millis(1));
-    assert_eq!(changes.unwrap(), [CgroupChange::Attributes("/a/b".into())]);
+    assert_eq!(changes.unwrap(), []);
     let changes = watch.changes_at(watch.due().unwrap()).unwrap();
-    let unseen = |path: &str| {
-        [
-            CgroupChange::Attributes(path.into()),
-            CgroupChange::Written(path.into()),
-        ]
-    };
-    let expected = [
-        unseen("/a/b").to_vec(),
-        vec![appeared("/a/b/d"), gone("/a/b/c")],
-    ]
-    .concat();
-    assert_eq!(changes, expected);
+    let written = CgroupChange::Written("/a/b".into());
+    assert_eq!(changes, [written, appeared("/a/b/d"), gone("/a/b/c")]);
     assert_known(&watch, &["/", "/a", "/a/b", "/a/b/d"]);
     // As if the limit had been raised.
     watch.watches_max = 9;
@@ -272,7 +242,7 @@ fn each_of_two_thousand_cgroups_is_reported_once_in_a_flood() {
             match change {
                 CgroupChange::Appeared(path) => assert_eq!(reported.insert(path, true), None),
                 CgroupChange::Gone(path) => assert_eq!(reported.insert(path, false), Some(true)),
-                CgroupChange::Attributes(_) | CgroupChange::Written(_) => (),
+                CgroupChange::Written(_) => (),
             }
         }
     };
@@ -341,9 +311,6 @@ fn cgroups_report_the_same_changes_as_folders() {
     let child = cgroup.0.join("child");
     fs::create_dir(&child).unwrap();
     assert_eq!(watch.changes().unwrap(), [appeared("/child")]);
-    xattr::set(&child, "user.plimsoll.class", b"batch").unwrap();
-    let attributes = CgroupChange::Attributes("/child".into());
-    assert_eq!(watch.changes().unwrap(), [attributes]);
     let weight = ["cpu.weight", "cpu.shares"].map(|name| child.join(name));
     let weight = weight.iter().find(|file| file.exists()).unwrap();
     fs::write(weight, "200").unwrap();

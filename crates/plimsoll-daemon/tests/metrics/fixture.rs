@@ -69,7 +69,6 @@ fn daemon(second: u64, is_bad: bool) -> Daemon {
         counters: Counters {
             reloads: second,
             reloads_refused: failures,
-            attributes_refused: failures,
             foreign_changes: failures,
             apply_failures: failures,
             requests: second * 5,

@@ -276,28 +276,6 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// A list of texts, each with where it stands.
-    ///
-    /// # Errors
-    /// When it is something else, or has something else.
-    pub fn words(&self, key: &str) -> Result<Vec<(&'a str, &'a Span)>, FileError> {
-        const ALLOWED: &str = "a list of names, such as [\"batch\"]";
-        let Some(entry) = self.find(key) else {
-            return Ok(Vec::new());
-        };
-        let Value::List(nodes) = &entry.node.value else {
-            return Err(self.wrong_type(entry, ALLOWED));
-        };
-        let word = |node: &'a Node| match &node.value {
-            Value::Text(text) => Ok((text.as_str(), &node.span)),
-            other => {
-                let problem = format!("has {}", other.kind());
-                Err(self.refused_node(key, node, &problem, ALLOWED))
-            }
-        };
-        nodes.iter().map(word).collect()
-    }
-
     /// A text, or a list of texts, each with where it stands; empty where the key is not given.
     ///
     /// # Errors

@@ -97,14 +97,13 @@ impl Service {
         }
     }
 
-    /// Updates the desired state of all groups that an override concerns. Attributes are read
-    /// again: whether they are valid depends on the knobs beside them.
+    /// Updates the desired state of all groups that an override concerns.
     fn request_found(&mut self, found: &Found) {
         match found {
-            Found::Cgroup(path) => self.read_cgroup(path),
+            Found::Cgroup(path) => self.request_cgroup(path),
             Found::Rule(_) => {
                 for name in self.names_of(found) {
-                    self.read_cgroup(&name);
+                    self.request_cgroup(&name);
                 }
             }
             _ => (),

@@ -8,15 +8,12 @@
 //! | `control_loop.rs` | the thread of the control loop, and the lock on the enforcer |
 //! | `notices.rs` | log, open problems and counters |
 //! | `cgroups.rs` | the cgroups of the host |
-//! | `attributes.rs` | knobs in extended attributes, by cgroup |
 //! | `external_changes.rs` | kernel files that other processes wrote |
 //! | `group_table.rs` | groups: desired and applied state, retries, demand |
 //! | `requests.rs` | requests of clients, kept across restarts |
 //! | `usage.rs` | CPU time of the machine and of batch groups |
 //! | `lifetime.rs` | start, housekeeping and end |
-//! | `rate_limiter.rs` | rate limiter by name |
 
-mod attributes;
 mod cgroups;
 mod config_file;
 mod control_loop;
@@ -26,11 +23,9 @@ mod group_table;
 mod lifetime;
 mod notices;
 mod planner;
-mod rate_limiter;
 mod requests;
 mod usage;
 
-pub(super) use attributes::CgroupAttributes;
 pub(super) use cgroups::ObservedCgroups;
 pub(super) use config_file::ConfigFile;
 pub use control_loop::Heartbeat;

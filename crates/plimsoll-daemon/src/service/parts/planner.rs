@@ -77,7 +77,7 @@ impl Planner {
         let checked = plan.check(desired.best_effort);
         checked.map_err(|error| match desired.origin {
             Origin::CommandLine => error,
-            Origin::Attributes | Origin::File => without_flag(error),
+            Origin::File => without_flag(error),
         })?;
         let knobs = plan.enforceable(PLANNED, &knobs);
         if desired.kind == GroupKind::Foreign && !is_bpf_scheduled(desired, &knobs) {
@@ -116,7 +116,7 @@ fn one_quota(desired: &Desired, knobs: &Knobs) -> (Knobs, Option<String>) {
     (left, Some(loss))
 }
 
-/// Removes the hint at a command line flag: a file and attributes have none.
+/// Removes the hint at a command line flag: a file has none.
 fn without_flag(error: EngineError) -> EngineError {
     match error {
         EngineError::NotEnforceable {

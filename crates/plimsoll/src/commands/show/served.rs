@@ -32,7 +32,6 @@ pub fn of_state(state: State) -> (Vec<Served>, Daemon) {
 fn origin(group: &Group) -> &'static str {
     match group.origin {
         Origin::CommandLine => "command-line",
-        Origin::Attributes => "attributes",
         Origin::File => "file",
     }
 }

@@ -53,7 +53,6 @@ const SERIES: [Series; 3] = [
 fn origin(group: &Group) -> String {
     let from = match group.origin {
         Origin::CommandLine => "the command line",
-        Origin::Attributes => "extended attributes of the cgroup",
         Origin::File => "the configuration file",
     };
     if group.group == group.name {
