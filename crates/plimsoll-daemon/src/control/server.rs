@@ -175,9 +175,13 @@ fn restrict(path: &Path) -> io::Result<()> {
         true => Group::from_name(OPERATORS)?,
         false => None,
     };
-    // In a user namespace the group may have a name and no number.
-    let given = operators.is_some_and(|group| chown(path, None, Some(group.gid.as_raw())).is_ok());
-    let mode = if given { 0o660 } else { 0o600 };
+    let given = operators.map(|group| chown(path, None, Some(group.gid.as_raw())));
+    let mode = match given {
+        Some(Ok(())) => 0o660,
+        // In a user namespace the group may have a name and no number.
+        Some(Err(error)) if error.kind() != io::ErrorKind::InvalidInput => return Err(error),
+        _ => 0o600,
+    };
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
