@@ -72,7 +72,7 @@ pub enum EngineError {
         problem: String,
     },
     /// The journal could not be kept, so nothing was changed.
-    #[error("{path}: cannot keep the journal: {source}", path = path.display())]
+    #[error("{path}: cannot use the journal: {source}", path = path.display())]
     Journal {
         /// The journal's file or folder.
         path: PathBuf,

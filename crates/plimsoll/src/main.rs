@@ -91,6 +91,11 @@ const OF_LAB: &str = "`make lab` measures with its own workloads";
 
 /// The message about a command that existed.
 fn gone(error: &clap::Error) -> Option<String> {
+    if let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg)
+        && given == "--trace"
+    {
+        return Some("`load service --trace` is gone: --arrivals has the patterns".to_owned());
+    }
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand) else {
         return None;
     };

@@ -12,6 +12,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, setsockopt, socket,
 };
 use nix::sys::time::{TimeVal, TimeValLike as _};
+use plimsoll_engine::runtime::RuntimeFolder;
 use thiserror::Error;
 
 use super::protocol::{Answer, Envelope, OPERATORS, REQUEST_BYTES_MAX, Request, VERSION};
@@ -100,7 +101,6 @@ impl Client {
     /// As of [`Client::connect`].
     pub fn connect_within(path: &Path, within: Duration) -> Result<Option<Self>, ClientError> {
         let failed = |source: io::Error| match source.kind() {
-            io::ErrorKind::PermissionDenied => ClientError::Denied { path: path.into() },
             io::ErrorKind::WouldBlock => ClientError::TooLate {
                 path: path.into(),
                 after: within,
@@ -117,6 +117,12 @@ impl Client {
                 stream: BufReader::new(stream),
                 answer_within: within,
             })),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                // In a folder of another user there is no daemon for this one.
+                let is_of_host = path.parent() == Some(RuntimeFolder::of_this_host().path());
+                let denied = ClientError::Denied { path: path.into() };
+                if is_of_host { Err(denied) } else { Ok(None) }
+            }
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound
                 | io::ErrorKind::ConnectionRefused

@@ -14,7 +14,7 @@ use crate::config::EnforcerWanted;
 use crate::state::{Group, State};
 
 /// The version of requests and answers.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Maximum length of a request.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
 /// Maximum length of the description of a command; the rest is cut off.

@@ -65,6 +65,7 @@ pub struct Server {
     path: PathBuf,
     /// The socket's device and inode, to leave the socket of a later daemon alone.
     identity: (u64, u64),
+    problem: Option<String>,
     /// Closed to stop the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
@@ -96,7 +97,7 @@ impl Server {
             path: path.into(),
             source,
         };
-        let (listener, identity) = make_socket(path).map_err(failed)?;
+        let (listener, identity, problem) = make_socket(path).map_err(failed)?;
         let (stop, stopped) = UnixStream::pair().map_err(failed)?;
         let service = Service {
             clock,
@@ -113,9 +114,16 @@ impl Server {
         Ok(Self {
             path: path.into(),
             identity,
+            problem,
             stop: Some(stop),
             thread: Some(thread),
         })
+    }
+
+    /// The reason why operators cannot connect, if they cannot.
+    #[must_use]
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
     }
 
     /// Removes the socket, disconnects all clients and ends the thread, once the present request
@@ -150,7 +158,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Makes a socket. It is ready, and nobody else may connect to it, before it gets its name.
-fn make_socket(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
+fn make_socket(path: &Path) -> io::Result<(UnixListener, (u64, u64), Option<String>)> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
     let temporary = PathBuf::from(temporary);
@@ -161,28 +169,35 @@ fn make_socket(path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     bind(socket.as_raw_fd(), &UnixAddr::new(&temporary)?)?;
-    restrict(&temporary)?;
+    let problem = restrict(&temporary)?;
     // Until now every attempt to connect was refused.
     listen(&socket, Backlog::new(WAITING_CLIENTS_MAX)?)?;
     let identity = identity(&temporary)?;
     fs::rename(&temporary, path)?;
-    Ok((UnixListener::from(socket), identity))
+    Ok((UnixListener::from(socket), identity, problem))
 }
 
-/// Lets this user connect, and the members of the operators' group if the owner is root's.
-fn restrict(path: &Path) -> io::Result<()> {
-    let operators = match geteuid().is_root() {
-        true => Group::from_name(OPERATORS)?,
-        false => None,
+/// Lets this user connect, and the members of the operators' group if the owner is root's. Returns
+/// the reason why those of a group that is there cannot connect.
+fn restrict(path: &Path) -> io::Result<Option<String>> {
+    let given = match geteuid().is_root() {
+        true => give_to_operators(path),
+        false => Ok(false),
     };
-    let given = operators.map(|group| chown(path, None, Some(group.gid.as_raw())));
-    let mode = match given {
-        Some(Ok(())) => 0o660,
-        // In a user namespace the group may have a name and no number.
-        Some(Err(error)) if error.kind() != io::ErrorKind::InvalidInput => return Err(error),
-        _ => 0o600,
-    };
-    fs::set_permissions(path, Permissions::from_mode(mode))
+    let mode = if let Ok(true) = given { 0o660 } else { 0o600 };
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
+    let problem = |error| format!("group `{OPERATORS}` cannot have the control socket: {error}");
+    Ok(given.err().map(problem))
+}
+
+/// Returns whether there is such a group.
+fn give_to_operators(path: &Path) -> io::Result<bool> {
+    match Group::from_name(OPERATORS) {
+        Ok(Some(group)) => chown(path, None, Some(group.gid.as_raw())).map(|()| true),
+        // Without a file of groups there is none.
+        Ok(None) | Err(Errno::ENOENT) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Serves one client alone until it is gone or takes too long.

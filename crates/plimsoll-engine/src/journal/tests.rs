@@ -120,7 +120,7 @@ fn what_does_not_fit_on_the_disk_is_not_in_the_journal() {
         is_torn: false,
     };
     let error = journal.record(&[entry("1")]).unwrap_err().to_string();
-    assert!(error.contains("cannot keep the journal"), "{error}");
+    assert!(error.contains("cannot use the journal"), "{error}");
     assert!(error.contains("No space left"), "{error}");
 }
 

@@ -300,8 +300,7 @@ fn remove_tree(folder: &Path) -> std::io::Result<()> {
     os::remove_folder(folder)
 }
 
-/// Undoes a whole journal and removes it. Controllers in journals of earlier versions stay
-/// enabled until no group is left. The journal stays for the next attempt while one of its
+/// Undoes a whole journal and removes it. The journal stays for the next attempt while one of its
 /// groups still exists or the kernel refuses a value. A damaged journal is undone as far as
 /// it is valid, and set aside.
 ///

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::service;
-use plimsoll_engine::journal::wait_for_last_owner;
+use plimsoll_engine::journal::{Journal, wait_for_last_owner};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::{self, UndoReport};
 use serde::Serialize;
@@ -60,7 +60,9 @@ fn recover_everything() -> Result<UndoReport> {
     let forgotten = service::forget(&runtime);
     let failed = CommandError::io("cannot forget what was set");
     for name in forgotten.map_err(failed)? {
-        if !report.undone.contains(&name) {
+        // A journal that is left is among the problems.
+        let is_left = Journal::path_of(runtime.path(), &name).exists();
+        if !is_left && !report.undone.contains(&name) {
             report.undone.push(name);
         }
     }

@@ -176,6 +176,9 @@ fn serve(
 ) -> Result<(Server, Option<Metrics>)> {
     let path = runtime.path().join(SOCKET);
     let control = Server::bind(&path, Arc::new(service.handle())).map_err(DaemonError::from)?;
+    if let Some(problem) = control.problem() {
+        log.warning("control", problem);
+    }
     let Some(address) = service.config().metrics else {
         return Ok((control, None));
     };

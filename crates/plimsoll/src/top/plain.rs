@@ -19,8 +19,12 @@ fn text(model: &mut Model) -> String {
         let line = headroom_line(headroom);
         lines.push(format!("{line}; batch work stops at {stop}% of all CPUs"));
     }
-    if model.asked == Some(SourceKind::Kernel) {
-        lines.push("no daemon: the groups of running `plimsoll run`s".into());
+    match model.asked {
+        Some(SourceKind::Kernel) => lines.push("no daemon: the machine alone".into()),
+        Some(SourceKind::Denied) => {
+            lines.push("the daemon does not answer this user: the machine alone".into());
+        }
+        _ => (),
     }
     let problems = model.state.daemon.problems.iter();
     lines.extend(problems.map(|problem| format!("problem: {}", one_line(problem))));

@@ -73,6 +73,8 @@ fn show_tasks(target: &str, as_json: bool) -> Result<()> {
         }
         return served::print(&groups, as_json);
     }
+    // The host's owner may know it, and not answer this user.
+    Owner::of_host()?;
     Err(refused)
 }
 
@@ -128,6 +130,8 @@ fn served_target(hierarchy: &Hierarchy, target: &str) -> Result<Option<Vec<Serve
             return Ok(Some(groups));
         }
     }
+    // The host's owner may know it, and not answer this user.
+    Owner::of_host()?;
     Ok(None)
 }
 
@@ -179,7 +183,7 @@ fn print_all(all: &[Shown], daemon: Option<&DaemonState>, as_json: bool) -> Resu
             daemon: Option<&'a DaemonState>,
         }
         let groups = all;
-        return output::print_json("plimsoll.show/1", &Document { groups, daemon });
+        return output::print_json("plimsoll.show/2", &Document { groups, daemon });
     }
     match all {
         [] => output::print_line("no groups")?,
@@ -278,7 +282,7 @@ pub fn print_cgroup(group: &CpuGroup, as_json: bool) -> Result<()> {
         struct Document<'a> {
             cgroup: &'a CgroupState,
         }
-        return output::print_json("plimsoll.show/1", &Document { cgroup: &state });
+        return output::print_json("plimsoll.show/2", &Document { cgroup: &state });
     }
     let sample = Sample {
         usage_usec: state.usage_usec,

@@ -127,7 +127,7 @@ fn print_json(groups: &[Served]) -> Result<()> {
         [one] => Document::Group(one),
         several => Document::Groups(several),
     };
-    output::print_json("plimsoll.show/1", &document)
+    output::print_json("plimsoll.show/2", &document)
 }
 
 /// Prints groups after a change.

@@ -100,6 +100,7 @@ fn title(model: &Model, look: &Look, area: Rect, buffer: &mut Buffer) {
     let who = match model.asked {
         None => "starting".into(),
         Some(SourceKind::Kernel) => "no daemon".into(),
+        Some(SourceKind::Denied) => "daemon denies".into(),
         Some(SourceKind::Daemon) => format!("daemon up {}", uptime(daemon.uptime_usec)),
     };
     let counts = match model.asked {

@@ -65,13 +65,17 @@ impl Connection {
     }
 
     fn connect(&self) -> Result<Client, Unanswered> {
+        let mut denied = None;
         for path in &self.sockets {
             match Client::connect_within(path, ANSWER_WITHIN) {
                 Ok(Some(client)) => return Ok(client),
-                // The kernel's counters are there for everybody.
-                Ok(None) | Err(ClientError::Denied { .. }) => (),
+                Ok(None) => (),
+                Err(error @ ClientError::Denied { .. }) => denied = Some(error),
                 Err(error) => return Err(error.into()),
             }
+        }
+        if let Some(denied) = denied {
+            return Err(denied.into());
         }
         let first = self.sockets.first().cloned();
         Err(Unanswered::Nobody(first.unwrap_or_default()))

@@ -3,6 +3,7 @@
 mod daemon;
 mod kernel;
 
+use plimsoll_daemon::control::client::ClientError;
 use plimsoll_daemon::state::State;
 use plimsoll_engine::enforcer::TaskRates;
 use plimsoll_engine::runtime::RuntimeFolder;
@@ -20,6 +21,8 @@ pub enum SourceKind {
     Daemon,
     /// The kernel, because no owner runs; there are no groups.
     Kernel,
+    /// The kernel, because the owner does not answer this user.
+    Denied,
 }
 
 /// A state with its source.
@@ -66,12 +69,17 @@ impl Source {
                 let asked = SourceKind::Daemon;
                 Ok(Update { asked, state })
             }
-            Err(Unanswered::Nobody(_)) => Ok(Update {
-                asked: SourceKind::Kernel,
-                state: self.kernel.state()?,
-            }),
+            Err(Unanswered::Nobody(_)) => self.read_kernel(SourceKind::Kernel),
+            Err(Unanswered::Failed(ClientError::Denied { .. })) => {
+                self.read_kernel(SourceKind::Denied)
+            }
             Err(unanswered) => Err(unanswered.into()),
         }
+    }
+
+    fn read_kernel(&mut self, asked: SourceKind) -> Result<Update> {
+        let state = self.kernel.state()?;
+        Ok(Update { asked, state })
     }
 
     /// Details of one group: the mechanism that enforces each knob, and the usage rates
@@ -81,7 +89,9 @@ impl Source {
     /// If the owner does not answer.
     pub fn details(&mut self, group: &str) -> Result<Option<Details>> {
         let state = match self.connection.state(Some(group)) {
-            Err(Unanswered::Nobody(_)) => return Ok(None),
+            Err(Unanswered::Nobody(_) | Unanswered::Failed(ClientError::Denied { .. })) => {
+                return Ok(None);
+            }
             other => other?,
         };
         let mut groups = state.groups.into_iter();
