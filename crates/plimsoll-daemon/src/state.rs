@@ -107,7 +107,7 @@ pub struct Machine {
 }
 
 /// Source of a group's knobs. In the order of precedence, the strongest first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// `plimsoll run` or `plimsoll set`.

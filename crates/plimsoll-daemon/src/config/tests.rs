@@ -83,10 +83,6 @@ fn errors_name_the_field_with_line_and_column() {
             "p.toml:2:8: mode: `some` is not allowed; allowed: partial, all",
         ),
         (
-            "version = 1\nallow-xattr = [\"clas\"]".into(),
-            "p.toml:2:1: allow-xattr: attributes of cgroups are not read; ",
-        ),
-        (
             "version = 1\nmetrics.listen = \"9464\"".into(),
             "p.toml:2:18: listen: `9464` is no address; allowed: ",
         ),
@@ -158,6 +154,12 @@ fn keys_of_earlier_versions_are_refused_with_what_took_their_place() {
     let run = "rules match cgroups and units; start the program with `plimsoll run`, or put it \
                into a unit";
     for (text, expected) in [
+        (
+            "version = 1\nenforce = true\nallow-xattr = [\"class\"]".into(),
+            "p.toml:3:1: allow-xattr: attributes of cgroups are not read; use a [[group]], or \
+             `plimsoll set`"
+                .into(),
+        ),
         (
             group("match = { cgroup = \"/a\", executable = [\"rustc\"] }"),
             format!("p.toml:4:26: match.executable: {run}"),

@@ -39,44 +39,41 @@ impl Service {
             return None;
         }
         let matched = self.config().match_cgroup(path);
-        let mut desired = match matched {
-            Some(matched) => Desired {
+        let own = self.requests.override_of(path);
+        let mut desired = match (matched, own) {
+            (Some(matched), _) => Desired {
                 overlap: matched.overlap.map(|rule| rule.name.clone()),
                 ..self.desired_of_rule(matched.rule)
             },
-            None => Desired {
-                group: path.to_owned(),
-                origin: Origin::File,
-                kind: GroupKind::Foreign,
-                knobs: Knobs::default(),
-                subject: String::new(),
-                best_effort: false,
-                scheduler: self.enforcement.scheduler(),
-                overlap: None,
-            },
+            (None, Some(_)) => self.desired_foreign(path, Knobs::default()),
+            (None, None) => return None,
         };
-        let own = self.requests.override_of(path);
         if let Some(set) = own {
             desired.knobs = desired.knobs.overlaid(&set.knobs);
             desired.best_effort |= set.best_effort;
             desired.scheduler = desired.scheduler.or(set.scheduler);
             desired.origin = Origin::CommandLine;
         }
-        (matched.is_some() || own.is_some()).then_some(desired)
+        Some(desired)
     }
 
-    /// The desired state of a group of the file, with the knobs that were `set` for it.
-    pub(super) fn desired_of_rule(&self, rule: &Rule) -> Desired {
-        let mut desired = Desired {
-            group: rule.name.clone(),
+    /// The desired state of a foreign cgroup, before the knobs of clients.
+    fn desired_foreign(&self, group: &str, knobs: Knobs) -> Desired {
+        Desired {
+            group: group.to_owned(),
             origin: Origin::File,
             kind: GroupKind::Foreign,
-            knobs: rule.knobs.clone(),
+            knobs,
             subject: String::new(),
             best_effort: false,
             scheduler: self.enforcement.scheduler(),
             overlap: None,
-        };
+        }
+    }
+
+    /// The desired state of a group of the file, with the knobs that were `set` for it.
+    pub(super) fn desired_of_rule(&self, rule: &Rule) -> Desired {
+        let mut desired = self.desired_foreign(&rule.name, rule.knobs.clone());
         if let Some(set) = self.requests.override_of(&rule.name) {
             desired.knobs = desired.knobs.overlaid(&set.knobs);
             desired.best_effort = set.best_effort;

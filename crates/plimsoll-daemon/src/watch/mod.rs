@@ -1,4 +1,4 @@
-//! Cgroups that come, go or are written to, by inotify.
+//! Watch of cgroups that come, go or are written to, by inotify.
 //!
 //! The kernel reports the children of a watched folder, so every cgroup is watched. It is
 //! watched first and listed afterwards; a child that appears in between is found twice and
@@ -256,6 +256,7 @@ impl CgroupWatch {
             Some((_, known)) if *known == watch => return true,
             Some((path, None)) => {
                 let path = path.clone();
+                // A write may have been missed.
                 changes.written(&path);
                 self.watches.insert(path.clone(), watch.clone());
                 self.paths.extend(watch.map(|watch| (watch, path)));

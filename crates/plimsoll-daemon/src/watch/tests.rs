@@ -75,10 +75,11 @@ fn nothing_is_missed_after_lost_events() {
     fs::create_dir(folder.path().join("same")).unwrap();
     let mut changes = Changes::default();
     watch.look_again(&mut changes);
-    let is_unseen = |change: &CgroupChange| matches!(change, CgroupChange::Written(_));
+    let is_written = |change: &CgroupChange| matches!(change, CgroupChange::Written(_));
     let mut changes = changes.list;
-    assert_eq!(changes.iter().filter(|change| is_unseen(change)).count(), 3);
-    changes.retain(|change| !is_unseen(change));
+    let nr_written = changes.iter().filter(|change| is_written(change)).count();
+    assert_eq!(nr_written, 3);
+    changes.retain(|change| !is_written(change));
     let goes = changes
         .iter()
         .filter(|change| matches!(change, CgroupChange::Gone(_)));

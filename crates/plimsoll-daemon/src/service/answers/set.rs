@@ -97,16 +97,10 @@ impl Service {
         }
     }
 
-    /// Updates the desired state of all groups that an override concerns.
+    /// Updates the desired state of all cgroups that an override concerns.
     fn request_found(&mut self, found: &Found) {
-        match found {
-            Found::Cgroup(path) => self.request_cgroup(path),
-            Found::Rule(_) => {
-                for name in self.names_of(found) {
-                    self.request_cgroup(&name);
-                }
-            }
-            _ => (),
+        for path in self.names_of(found) {
+            self.request_cgroup(&path);
         }
     }
 
