@@ -49,3 +49,4 @@ pub use error::LoadError;
 pub use machine::available_cpus;
 pub use report::{Document, Latency, SeriesPoint, ServiceReport};
 pub use stop::Stop;
+pub use units::nanos;

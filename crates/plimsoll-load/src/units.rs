@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::LoadError;
 
 /// Nanoseconds of `duration`, saturating (584 years).
-pub(crate) fn nanos(duration: Duration) -> u64 {
+pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

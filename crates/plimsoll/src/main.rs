@@ -67,40 +67,51 @@ fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(EXIT_FAILED);
     }
-    output::tell(&gone(error).unwrap_or_else(|| one_line(&error.to_string())));
+    let words = std::env::args_os().skip(1);
+    let words: Vec<String> = words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    output::tell(&gone(&words, error).unwrap_or_else(|| one_line(&error.to_string())));
     ExitCode::from(EXIT_FAILED)
 }
 
-/// Commands that existed, and what took their place.
-const GONE: [(&str, &str); 8] = [
+/// The replacement of workloads that only measurements use.
+const OF_LAB: &str = "`make lab` measures with its own workloads";
+
+/// Commands and options that existed, and what took their place.
+const GONE: [(&str, &str); 9] = [
     (
         "bench",
         "`make lab` measures on a real kernel, in virtual time",
     ),
-    ("host", "`make lab` runs the real kernel in virtual time"),
-    ("need", OF_LAB),
-    ("wake", OF_LAB),
-    ("serve", OF_LAB),
-    ("request", OF_LAB),
-    ("hold", OF_LAB),
-    ("wait", OF_LAB),
+    (
+        "sim host",
+        "`make lab` runs the real kernel in virtual time",
+    ),
+    ("load need", OF_LAB),
+    ("load wake", OF_LAB),
+    ("load serve", OF_LAB),
+    ("load request", OF_LAB),
+    ("load hold", OF_LAB),
+    ("load wait", OF_LAB),
+    ("load service --trace", "--arrivals has the patterns"),
 ];
 
-/// What took the place of workloads that only measurements use.
-const OF_LAB: &str = "`make lab` measures with its own workloads";
-
-/// The message about a command that existed.
-fn gone(error: &clap::Error) -> Option<String> {
-    if let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg)
-        && given == "--trace"
-    {
-        return Some("`load service --trace` is gone: --arrivals has the patterns".to_owned());
-    }
-    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand) else {
+/// The message about a command or an option that existed. `words` are the arguments.
+fn gone(words: &[String], error: &clap::Error) -> Option<String> {
+    let given = [ContextKind::InvalidSubcommand, ContextKind::InvalidArg];
+    let given = given.into_iter().find_map(|kind| error.get(kind))?;
+    let ContextValue::String(given) = given else {
         return None;
     };
-    let (name, instead) = GONE.iter().find(|(name, _)| name == given)?;
-    Some(format!("the command `{name}` is gone: {instead}"))
+    let commands = words.iter().filter(|word| !word.starts_with('-'));
+    let is_this = |name: &str| {
+        let (parents, last) = name.rsplit_once(' ').unwrap_or(("", name));
+        let parents: Vec<&str> = parents.split_whitespace().collect();
+        last == given && commands.clone().take(parents.len()).eq(&parents)
+    };
+    let (name, instead) = GONE.iter().find(|(name, _)| is_this(name))?;
+    Some(format!("`{name}` is gone: {instead}"))
 }
 
 /// The sentences of a usage error, without its pointer to the help.
@@ -158,16 +169,26 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_existed_name_what_took_their_place() {
-        for words in [
-            &["plimsoll", "bench", "f"][..],
-            &["plimsoll", "sim", "host", "f"],
-            &["plimsoll", "load", "request", "--http", "/page"],
+    fn what_existed_names_its_replacement_and_nothing_else_does() {
+        let message = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let error = Cli::try_parse_from(["plimsoll".to_owned()].iter().chain(&words));
+            gone(&words, &error.unwrap_err())
+        };
+        for (line, part) in [
+            ("bench f", "`bench` is gone: `make lab`"),
+            ("sim host f", "`sim host` is gone: `make lab`"),
+            ("load --json need 1ms", "`load need` is gone: `make lab`"),
+            (
+                "load service --rate 3 --trace f",
+                "`load service --trace` is gone: --arrivals",
+            ),
         ] {
-            let message = gone(&Cli::try_parse_from(words).unwrap_err()).unwrap();
-            assert!(message.contains("make lab"), "{message}");
+            let message = message(line).unwrap();
+            assert!(message.starts_with(part), "{message}");
         }
-        let other = Cli::try_parse_from(["plimsoll", "retsore"]).unwrap_err();
-        assert_eq!(gone(&other), None);
+        for line in ["retsore", "wait", "sim need", "run --trace f"] {
+            assert_eq!(message(line), None, "{line}");
+        }
     }
 }

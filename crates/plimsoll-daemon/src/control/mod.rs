@@ -9,7 +9,7 @@
 //! | `clock.rs` | clock of the deadlines |
 //! | `handler.rs` | interface of the service to the server |
 //!
-//! Whoever may connect may ask for everything: the socket's mode alone decides who that is.
+//! The socket's mode alone decides who may connect; a connected client may ask for everything.
 
 pub mod client;
 pub mod clock;

@@ -61,7 +61,8 @@ pub enum Request {
         /// As of `show`.
         target: String,
     },
-    /// Make a group for a process that is about to start a command, and move it there. The group ends with its processes.
+    /// Make a group for a process that is about to start a command, and move it there. The group
+    /// ends with its processes.
     Run(Box<Run>),
     /// End a group of `run`, and read its usage.
     End {

@@ -365,17 +365,20 @@ impl Service {
         due
     }
 
-    /// Whether the bytes of unread answers exceed their limit.
+    /// Memory of unread answers.
+    fn unsent_bytes(&self) -> usize {
+        self.clients.iter().map(Connection::unsent_bytes).sum()
+    }
+
+    /// Whether the unread answers exceed their limit.
     fn is_laden(&self) -> bool {
-        let unsent = self.clients.iter().map(Connection::unsent_bytes);
-        unsent.sum::<usize>() > UNSENT_BYTES_MAX
+        self.unsent_bytes() > UNSENT_BYTES_MAX
     }
 
     /// Serves all clients with bytes to receive or to send.
     fn serve_all(&mut self, ready: &[bool]) {
         let mut ready = ready.iter();
-        let unsent = self.clients.iter().map(Connection::unsent_bytes);
-        let mut unsent: usize = unsent.sum();
+        let mut unsent = self.unsent_bytes();
         let handler = &*self.handler;
         self.clients.retain_mut(|client| {
             let is_ready = ready.next().is_some_and(|is_ready| *is_ready);

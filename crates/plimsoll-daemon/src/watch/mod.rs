@@ -252,7 +252,7 @@ impl CgroupWatch {
             return false;
         };
         match self.watches.get_key_value(path) {
-            // The same folder has the same watch.
+            // inotify has one watch for a folder, so the cgroup is known.
             Some((_, known)) if *known == watch => return true,
             Some((path, None)) => {
                 let path = path.clone();

@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
-use plimsoll_load::Latency;
 use plimsoll_load::clock::{now_ns, precise_timers, use_cpu};
+use plimsoll_load::{Latency, nanos};
 use serde::Serialize;
 
-use super::{failed, figures, nanos, wait_until};
+use super::{failed, figures, wait_until};
 use crate::error::{LabError, Result};
 
 /// Magic at the start of a lock file; prevents writes to any other file.

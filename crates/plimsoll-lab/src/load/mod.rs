@@ -188,11 +188,6 @@ fn wait_until(due_ns: u64) -> u64 {
     }
 }
 
-/// Nanoseconds of `duration`, saturating.
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// Starts a thread with a name, by which the lab's traces know it.
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let builder = thread::Builder::new().name(name.to_owned());

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use plimsoll_load::clock::{now_ns, use_cpu};
+use plimsoll_load::nanos;
 use serde::Serialize;
-
-use super::nanos;
 
 /// Figures of the task.
 #[derive(Debug, Serialize)]

@@ -27,7 +27,7 @@ struct Jobs {
 struct Job {
     number: u64,
     demand_ns: u64,
-    /// Of the connection, to which workers write one answer at a time.
+    /// The connection; workers write one answer at a time to it.
     answers: Arc<Mutex<TcpStream>>,
 }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use plimsoll_load::Latency;
 use plimsoll_load::clock::{now_ns, precise_timers};
+use plimsoll_load::{Latency, nanos};
 use serde::Serialize;
 
-use super::{figures, nanos, wait_until};
+use super::{figures, wait_until};
 
 /// Figures of the sleeper.
 #[derive(Debug, Serialize)]

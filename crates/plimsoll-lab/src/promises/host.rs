@@ -21,7 +21,7 @@ use crate::host::this_program;
 const TEST_MAX_SECONDS: u32 = 900;
 const HOST_MAX_SECONDS: u32 = 12 * 3600;
 
-/// What runs in a guest, below the project's folder.
+/// The script that runs the tests in a guest, below the project's folder.
 const IN_GUEST: &str = "crates/plimsoll/tests/in-guest";
 
 /// A machine, and the tests that run there: those of a module of `measure`.

@@ -45,8 +45,8 @@ impl Account {
         command
     }
 
-    /// The same in a cgroup. Root moves the process, because a user may not enter a delegated
-    /// subtree from outside.
+    /// Plimsoll as this user in a cgroup. Root moves the process there, because a user may not
+    /// enter a delegated subtree from outside.
     pub fn plimsoll_in(&self, group: &CpuGroup, words: &[&str]) -> Command {
         let script = r#"for f in $FOLDERS; do echo $$ >"$f/cgroup.procs" || exit 99; done
             unset FOLDERS; uid=$1; shift

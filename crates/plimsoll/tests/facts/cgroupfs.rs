@@ -201,10 +201,10 @@ fn a_process_outside_of_the_cgroup_namespace_is_in_no_cgroup_of_it() {
     let (inside, outside) = (host.group("inside"), host.group("outside"));
     let sleeper = host.start_in(&outside, ["sleep", "600"]);
     let open = |folder: PathBuf| {
-        let file = fs::OpenOptions::new();
-        file.clone().write(true).open(folder.join("cgroup.procs"))
+        let path = folder.join("cgroup.procs");
+        fs::OpenOptions::new().write(true).open(path).unwrap()
     };
-    let files: Vec<fs::File> = inside.folders().into_iter().flat_map(open).collect();
+    let files: Vec<fs::File> = inside.folders().into_iter().map(open).collect();
     let mut show = host.plimsoll(["show", &sleeper.pid().to_string()]);
     let prepare = move || {
         for mut file in &files {

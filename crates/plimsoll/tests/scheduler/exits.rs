@@ -23,7 +23,7 @@ fn expect_reload(rig: &Loan, nr_reloads: u64) {
     // Meanwhile it stays in the background.
     assert_eq!(knob(&group.parent().unwrap(), "cpu.idle"), "1");
     rig.wait_until_reloaded(nr_reloads);
-    // That of a command that has just ended may be there some seconds longer.
+    // The slot of a command that has just ended may be there some seconds longer.
     wait_until("no other group has a slot", || rig.nr_slots() == 1);
     wait_until("its tasks are scheduled", || {
         are_scheduled(&burners(&group))

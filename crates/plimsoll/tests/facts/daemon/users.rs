@@ -37,7 +37,7 @@ fn no_request_of_a_user_who_is_not_an_operator_is_answered() {
         assert_eq!(host.snapshot(), before, "{words:?}");
     }
     assert_eq!(quota_us(&web), 30_000);
-    // What everybody may see of the machine stays to be seen.
+    // The machine's counters are shown to everybody.
     let mut top = user.plimsoll(&["top", "--once"]);
     host.confine(&mut top);
     let top = host.spawn(top).finish().good();
