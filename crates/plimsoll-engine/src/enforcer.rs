@@ -378,7 +378,7 @@ pub trait Enforcer: Send {
         None
     }
 
-    /// Returns true if a group still contains processes.
+    /// Returns true if a group still contains processes, as [`Sample::processes`] counts them.
     ///
     /// # Errors
     /// When the group is gone.

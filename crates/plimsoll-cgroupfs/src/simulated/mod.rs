@@ -436,5 +436,6 @@ impl Kernel {
     /// Advances the clock.
     pub fn pass(&mut self, time: Duration) {
         self.time += time;
+        self.tasks.reap();
     }
 }

@@ -24,6 +24,8 @@ pub struct Task {
 #[derive(Debug)]
 pub struct Tasks {
     all: BTreeMap<i32, Task>,
+    /// Cgroups of processes that have ended and have not left them yet.
+    dying: Vec<PathBuf>,
     nr_started: u64,
 }
 
@@ -31,6 +33,7 @@ impl Default for Tasks {
     fn default() -> Self {
         let mut new = Self {
             all: BTreeMap::new(),
+            dying: Vec::new(),
             nr_started: 0,
         };
         new.start(1, 0, 0, Path::new(""));
@@ -62,9 +65,10 @@ impl Tasks {
         }
     }
 
-    /// Ends a process; process 1 adopts its children.
+    /// Ends a process; process 1 adopts its children. No file lists it any more, but until time
+    /// passes its cgroup counts it: `cgroup.events` says populated, and it cannot be removed.
     pub fn end(&mut self, pid: i32) {
-        self.all.remove(&pid);
+        self.dying.extend(self.all.remove(&pid).map(|it| it.cgroup));
         let children = self.all.values_mut().filter(|task| task.parent == pid);
         children.for_each(|task| task.parent = 1);
     }
@@ -101,14 +105,22 @@ impl Tasks {
         inside.map(|(pid, _)| format!("{pid}\n")).collect()
     }
 
+    /// Lets the dying leave their cgroups.
+    pub(super) fn reap(&mut self) {
+        self.dying.clear();
+    }
+
     pub(super) fn is_used(&self, cgroup: &Path) -> bool {
-        self.all.values().any(|task| task.cgroup == cgroup)
+        self.places().any(|place| place == cgroup)
     }
 
     pub(super) fn is_used_below(&self, cgroup: &Path) -> bool {
-        self.all
-            .values()
-            .any(|task| task.cgroup.starts_with(cgroup))
+        self.places().any(|place| place.starts_with(cgroup))
+    }
+
+    fn places(&self) -> impl Iterator<Item = &PathBuf> {
+        let living = self.all.values().map(|task| &task.cgroup);
+        living.chain(&self.dying)
     }
 
     /// `/proc/PID/cgroup`.

@@ -179,7 +179,7 @@ impl Enforcer for CgroupEnforcer {
     }
 
     fn is_populated(&self, name: &str) -> Result<bool> {
-        self.table.get(name)?.is_populated()
+        Ok(self.table.get(name)?.nr_processes()? > 0)
     }
 
     fn undo(&mut self) -> UndoReport {

@@ -60,12 +60,13 @@ impl Group {
         self.common.layout.shown_path()
     }
 
-    /// Whether anything still runs in it.
+    /// Number of its processes, without those that have ended: a dying one keeps a cgroup
+    /// `populated` for a moment, and whoever sees no process left asks for the group's end.
     ///
     /// # Errors
     /// When the cgroup is gone.
-    pub fn is_populated(&self) -> Result<bool> {
-        Ok(self.cgroup().is_populated()?)
+    pub fn nr_processes(&self) -> Result<usize> {
+        Ok(self.cgroup().all_processes()?.len())
     }
 
     /// Writes into the group's journal.
@@ -204,7 +205,7 @@ impl Group {
         };
         Ok(Sample {
             usage_usec: self.usage_usec()?,
-            processes: layout.top.all_processes()?.len() as u64,
+            processes: self.nr_processes()? as u64,
             quota: stat(Layer::Quota, &carried.quota)?,
             cap: stat(Layer::Cap, &carried.cap)?,
             per_task: loops.per_task_sample(),
