@@ -40,6 +40,20 @@ pub enum CgroupError {
         /// The step that gives the permission.
         help: String,
     },
+    /// v2: the cpu controller cannot be had for the children of a cgroup that has processes.
+    #[error("{path}: holds process {pid} itself; with the cpu controller for the cgroups in it, cgroup v2 would make it threaded, and these would take no processes any more; move its processes into a cgroup of their own in it first", path = path.display())]
+    HasProcesses {
+        /// The cgroup's folder.
+        path: PathBuf,
+        /// One of its processes.
+        pid: i32,
+    },
+    /// v2: the cgroup is of the type "domain invalid".
+    #[error("{path}: is in a threaded subtree and takes no processes (`domain invalid` in its cgroup.type)", path = path.display())]
+    InThreadedSubtree {
+        /// The cgroup's folder.
+        path: PathBuf,
+    },
     /// There is no such cgroup or process.
     #[error("{target}: no such {what}")]
     NoTarget {

@@ -18,6 +18,19 @@ const SHARES_DEFAULT: u64 = 1024;
 /// Smallest value of v1 (kernel/sched/sched.h, MIN_SHARES).
 const SHARES_MIN: u64 = 2;
 
+/// Types of v2 cgroups (Documentation/admin-guide/cgroup-v2.rst, "Threads").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Takes processes.
+    Domain,
+    /// Takes processes, whose threads may be in the threaded cgroups below.
+    ThreadRoot,
+    /// Is below a thread root and takes nothing.
+    Invalid,
+    /// Takes threads of the processes of its thread root.
+    Threaded,
+}
+
 /// A cgroup by its path below the mount point. If it is [bound](Self::bound) to an inode, nothing
 /// is written to another cgroup that takes its path.
 #[derive(Debug, Clone)]
@@ -141,6 +154,34 @@ impl CpuGroup {
         }
         files::write_text(&self.subtree_control(), "+cpu")?;
         Ok(true)
+    }
+
+    /// v2: takes the cpu controller from the children.
+    ///
+    /// # Errors
+    /// When the kernel refuses, such as while a child gives it to its own.
+    pub fn disable_children(&self) -> Result<()> {
+        files::write_text(&self.subtree_control(), "-cpu")
+    }
+
+    /// v2: its type. `None`: it is the root, or a cgroup of v1, and takes any process.
+    ///
+    /// # Errors
+    /// When it is not there, or has a type that this program does not know.
+    pub fn kind(&self) -> Result<Option<Kind>> {
+        let path = self.cpu_file("cgroup.type");
+        if self.version() == Version::V1 || !os::exists(&path) {
+            self.check_exists()?;
+            return Ok(None);
+        }
+        let text = files::read_text(&path)?;
+        Ok(Some(match text.as_str() {
+            "domain" => Kind::Domain,
+            "domain threaded" => Kind::ThreadRoot,
+            "domain invalid" => Kind::Invalid,
+            "threaded" => Kind::Threaded,
+            _ => return Err(CgroupError::Unreadable { path, text }),
+        }))
     }
 
     /// v2: returns whether the cpu controller is enabled for children.

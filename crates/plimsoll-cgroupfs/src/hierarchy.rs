@@ -12,6 +12,7 @@ use nix::errno::Errno;
 
 use crate::error::{CgroupError, Result};
 use crate::files;
+use crate::name;
 use crate::os;
 use crate::proc::{self, Membership, Memberships, Mount};
 use crate::version::Version;
@@ -330,15 +331,21 @@ impl Hierarchy {
         tree.place(format_args!("process {pid}"), &membership.cgroup)
     }
 
-    /// Resolves a user's path of a cgroup, as in `/proc/PID/cgroup` or in the file system, to one
-    /// below the mount point. Refuses a path with `..`, which denotes another cgroup than it
-    /// shows.
+    /// Resolves the text ([`name`]) of a user's path of a cgroup, as in `/proc/PID/cgroup` or in the file system, to one
+    /// below the mount point. A path in the file system may lead there through links, such as
+    /// systemd's from `cpu` to `cpu,cpuacct`. Refuses a path with `..`, which denotes another
+    /// cgroup than it shows.
     ///
     /// # Errors
     /// When there is no such cgroup.
-    pub fn resolve(&self, target: impl AsRef<Path>) -> Result<PathBuf> {
-        let path = target.as_ref();
-        let below = path.strip_prefix(&self.cpu.mount_point).unwrap_or(path);
+    pub fn resolve(&self, target: &str) -> Result<PathBuf> {
+        let path = &name::path_of(target);
+        let has_dots = path.components().any(|it| it == Component::ParentDir);
+        let real = os::resolve(path).ok().filter(|_| !has_dots);
+        let point = os::resolve(&self.cpu.mount_point).ok();
+        let below = real.as_deref().zip(point.as_deref());
+        let below = below.and_then(|(real, point)| real.strip_prefix(point).ok());
+        let below = below.unwrap_or(path);
         let is_there = |path: &PathBuf| {
             let is_root = path.as_os_str().is_empty();
             !is_root && os::is_folder(&self.cpu_folder(path))
@@ -346,7 +353,7 @@ impl Hierarchy {
         downward(below)
             .filter(is_there)
             .ok_or_else(|| CgroupError::NoTarget {
-                target: path.display().to_string(),
+                target: target.to_owned(),
                 what: "cgroup",
             })
     }
@@ -508,10 +515,14 @@ mod tests {
         let hierarchy = Hierarchy::at_folder(folder.path(), Version::V2);
         let odd = OsStr::from_bytes(b"a/\xff");
         fs::create_dir_all(hierarchy.cpu_folder(Path::new(odd))).unwrap();
-        for target in [Path::new("/a"), Path::new("a/"), &folder.path().join("a")] {
+        let inside = name::text_of(folder.path().join("a"));
+        for target in ["/a", "a/", &inside] {
             assert_eq!(hierarchy.resolve(target).unwrap(), Path::new("a"));
         }
-        assert_eq!(hierarchy.resolve(odd).unwrap(), Path::new(odd));
+        assert_eq!(
+            hierarchy.resolve(&name::text_of(odd)).unwrap(),
+            Path::new(odd)
+        );
         for target in ["/", "", "/b", "/a/../a", "../a", "/.."] {
             let error = hierarchy.resolve(target).unwrap_err().to_string();
             assert_eq!(error, format!("{target}: no such cgroup"));

@@ -13,6 +13,7 @@ mod error;
 mod files;
 mod group;
 mod hierarchy;
+pub mod name;
 pub mod os;
 mod proc;
 #[cfg(feature = "simulated")]
@@ -24,7 +25,7 @@ mod version;
 pub use cpu_max::CpuMax;
 pub use error::{CgroupError, Result};
 pub use files::{check_folder, read_ids, read_text, threads_below, write_text, write_text_of};
-pub use group::{CpuGroup, WEIGHT_DEFAULT, move_process};
+pub use group::{CpuGroup, Kind, WEIGHT_DEFAULT, move_process};
 pub use hierarchy::{BASE_VARIABLE, Hierarchy};
 pub use stat::CpuStat;
 pub use usage::UsageCounter;

@@ -8,6 +8,8 @@ use std::io::Write as _;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use plimsoll_cgroupfs::name::printable;
+
 /// Maximum number of lines of one kind …
 const LINES_MAX: u32 = 20;
 /// … within this time.
@@ -93,7 +95,7 @@ impl Log {
     }
 
     fn put(&self, priority: Priority, text: &str) {
-        let text = text.replace(char::is_control, " ");
+        let text = printable(&text.replace('\n', " "));
         // A log that cannot be written must not stop the daemon.
         let _ = if self.for_journal {
             writeln!(std::io::stderr(), "<{}>{text}", priority as u8)

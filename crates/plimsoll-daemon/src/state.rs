@@ -47,6 +47,9 @@ pub struct Daemon {
     /// Bursts are switched off for all groups.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub burst_off: bool,
+    /// Groups of the file that no cgroup matches now, which may be a mistake in a pattern.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmatched: Vec<String>,
     /// Conditions that an operator should look at, a line each, such as a limit of the kernel
     /// that is reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -120,14 +123,15 @@ pub enum Origin {
 /// One group: a foreign cgroup, or one of Plimsoll's own.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// Unique name: the path of a foreign cgroup with a `/` in front, else the group's name.
+    /// Unique name: the path of a foreign cgroup with a `/` in front, else the group's name. A
+    /// byte of a path that is no UTF-8 is the character U+10FF00 plus the byte.
     pub name: String,
     /// The group of the file that it belongs to, or its own name.
     pub group: String,
     /// The strongest source of its knobs.
     pub origin: Origin,
-    /// Below the mount point, with a `/` in front.
-    pub cgroup: PathBuf,
+    /// Path below the mount point, with a `/` in front.
+    pub cgroup: String,
     /// Its command, for people; empty for a foreign cgroup.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subject: String,

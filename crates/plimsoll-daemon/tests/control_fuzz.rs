@@ -97,12 +97,12 @@ fn request() -> impl Strategy<Value = Request> {
             }))
         },
     );
-    let run = (any::<String>(), any::<i32>(), knobs(), any::<bool>()).prop_map(
-        |(name, pid, knobs, dry_run)| {
+    let run = (any::<String>(), any::<bool>(), knobs(), any::<bool>()).prop_map(
+        |(name, is_numbered, knobs, dry_run)| {
             Request::Run(Box::new(Run {
                 subject: name.clone(),
                 name,
-                pid,
+                is_numbered,
                 knobs,
                 choice: Choice {
                     dry_run,

@@ -19,6 +19,10 @@ pub struct Sample {
     pub usage_usec: u64,
     /// Processes in the group now.
     pub processes: u64,
+    /// Tasks of real-time and deadline policies, the most that were seen at once. No quota, cap,
+    /// class or weight holds them.
+    #[serde(default)]
+    pub real_time: u64,
     /// Counters of the quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<CpuStat>,

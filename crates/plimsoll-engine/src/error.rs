@@ -49,6 +49,28 @@ pub enum EngineError {
         /// The name.
         name: String,
     },
+    /// The kernel keeps a real-time task out of a group.
+    #[error(
+        "{pid}: is a real-time task, and this kernel lets none into a cgroup without real-time \
+         runtime of its own; start the command without, such as by `chrt -o 0`"
+    )]
+    RealTime {
+        /// The process.
+        pid: i32,
+    },
+    /// A process whose threads have limits of their own cannot be moved.
+    #[error(
+        "{pid}: has threads in cgroups of their own, such as {tid} in {cgroup}, and would lose \
+         their limits; limit the cgroup that holds them all instead"
+    )]
+    ThreadsApart {
+        /// The process.
+        pid: i32,
+        /// One of its threads.
+        tid: i32,
+        /// Where that one is.
+        cgroup: String,
+    },
     /// There is no such group, cgroup or process.
     #[error("{target}: no such {what}")]
     NoTarget {

@@ -120,13 +120,20 @@ impl Capabilities {
     }
 }
 
-/// CPUs online on this host, whatever this process may use of them.
+/// CPUs online on this host now, whatever this process may use of them.
 pub fn nr_cpus_online() -> u32 {
-    let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
-    online
-        .and_then(|count| u32::try_from(count).ok())
-        .unwrap_or(1)
-        .max(1)
+    nr_cpus(SysconfVar::_NPROCESSORS_ONLN)
+}
+
+/// CPUs of this host, those that are offline now included.
+pub fn nr_cpus_present() -> u32 {
+    nr_cpus(SysconfVar::_NPROCESSORS_CONF)
+}
+
+fn nr_cpus(which: SysconfVar) -> u32 {
+    let count = sysconf(which).ok().flatten();
+    let count = count.and_then(|count| u32::try_from(count).ok());
+    count.unwrap_or(1).max(1)
 }
 
 /// The first two numbers of a kernel's release.

@@ -34,6 +34,31 @@ pub fn command(tid: i32) -> Option<String> {
     Some(printable(String::from_utf8_lossy(&name).trim_end()))
 }
 
+/// What a pid is that of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// A process that runs or sleeps.
+    Process,
+    /// A thread of the kernel, with its name. Such threads work for everybody.
+    KernelThread(String),
+    /// A process that has ended, until its parent waits for it.
+    Zombie,
+}
+
+/// `PF_KTHREAD` of include/linux/sched.h, in the flags of proc_pid_stat(5).
+const PF_KTHREAD: u32 = 0x0020_0000;
+
+/// Tells what a pid is that of. `None`: there is no such process.
+pub fn kind(pid: i32) -> Option<Kind> {
+    or_simulated!(kernel => kernel.tasks().get(pid).map(|_| Kind::Process));
+    let stat = procfs::process::Process::new(pid).ok()?.stat().ok()?;
+    Some(match stat.state {
+        _ if stat.flags & PF_KTHREAD != 0 => Kind::KernelThread(printable(&stat.comm)),
+        'Z' | 'X' | 'x' => Kind::Zombie,
+        _ => Kind::Process,
+    })
+}
+
 /// A task's name on one line: a task may give itself any.
 pub(crate) fn printable(name: &str) -> String {
     name.replace(
@@ -188,6 +213,15 @@ pub fn is_boosted(tid: i32, policy: i32) -> bool {
     };
     returned == 0
         && (found.sched_runtime, found.sched_period) == (BOOSTED_RUNTIME_NS, BOOSTED_PERIOD_NS)
+}
+
+/// Number of those tasks that are real-time or deadline tasks by themselves.
+pub fn nr_real_time(tids: &[i32]) -> u64 {
+    let is_real_time = |tid: &&i32| {
+        let policy = policy_number(**tid);
+        policy.is_some_and(|it| Policy::of(it) == Policy::Other && !is_boosted(**tid, it))
+    };
+    tids.iter().filter(is_real_time).count() as u64
 }
 
 /// Returns true if a task with this policy is a `SCHED_EXT` task that another class runs

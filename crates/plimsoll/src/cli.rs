@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use plimsoll_cgroupfs::name::text_of;
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::knobs::Bandwidth;
 #[cfg(feature = "sched-ext")]
@@ -352,6 +354,11 @@ pub struct RunArgs {
     pub command: Vec<OsString>,
 }
 
+/// A target as a text, in which the owner and its JSON name it, or as the bytes of a path.
+fn target_text(target: OsString) -> String {
+    target.into_string().unwrap_or_else(text_of)
+}
+
 /// Arguments of `set`.
 #[derive(Debug, Args)]
 pub struct SetArgs {
@@ -359,7 +366,8 @@ pub struct SetArgs {
     #[arg(
         required_unless_present = "all",
         default_value = "",
-        hide_default_value = true
+        hide_default_value = true,
+        value_parser = OsStringValueParser::new().map(target_text)
     )]
     pub target: String,
     /// All groups of the daemon, for --burst-enabled
@@ -389,6 +397,7 @@ pub struct SetArgs {
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// Name of a group, path of a cgroup, or pid [default: all groups]
+    #[arg(value_parser = OsStringValueParser::new().map(target_text))]
     pub target: Option<String>,
     /// Also show the usage rate of each task of a group with a cap, in percent of one CPU
     #[arg(long, requires = "target")]

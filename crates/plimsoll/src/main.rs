@@ -11,6 +11,7 @@ mod output;
 mod owner;
 mod run;
 mod sim;
+mod target;
 mod top;
 
 use std::process::ExitCode;

@@ -4,6 +4,7 @@
 //! after the last group.
 
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,6 +22,7 @@ use crate::cli::{EnforcerChoice, PlanArgs};
 use crate::daemon::READY;
 use crate::error::{CommandError, OwnerError, Result};
 use crate::output;
+use crate::target::Target;
 
 /// Time for which a command tries again, because two commands may start an owner at the same time,
 /// and an owner may end just when a request arrives.
@@ -107,12 +109,18 @@ impl Owner {
         self.client.pid()
     }
 
-    /// Sends a request. A refusal is an error with the owner's text. An owner that was about to
-    /// end has done nothing; then the request goes to the next one.
+    /// Sends a request without a handle; see [`Owner::ask_about`].
     pub fn ask(&mut self, request: &Request) -> Result<Answer> {
+        self.ask_about(request, None)
+    }
+
+    /// Sends a request with the handle of its process or cgroup. A refusal is an error with the
+    /// owner's text. An owner that was about to end has done nothing; then the request goes to
+    /// the next one.
+    fn ask_about(&mut self, request: &Request, handle: Option<BorrowedFd<'_>>) -> Result<Answer> {
         let deadline = Instant::now() + START_MAX;
         loop {
-            match self.client.ask(request)? {
+            match self.client.ask_about(request, handle)? {
                 Answer::Refused(reason) => return Err(OwnerError::Refused(reason).into()),
                 Answer::Ending
                     if self.runtime == RuntimeFolder::of_this_user()
@@ -128,21 +136,23 @@ impl Owner {
     }
 
     /// Reads the state: of all groups, or of one target with all details.
-    pub fn show(&mut self, target: Option<&str>) -> Result<State> {
+    pub fn show(&mut self, target: Option<&Target>) -> Result<State> {
         let request = Request::Show {
-            target: target.map(str::to_owned),
+            target: target.map(Target::name),
             details: target.is_some(),
         };
-        match self.ask(&request)? {
+        match self.ask_about(&request, target.and_then(Target::handle))? {
             Answer::State(state) => Ok(*state),
             other => Err(not_meant(&other)),
         }
     }
 
     /// Reads the state of one group with the usage rates of its tasks.
-    pub fn show_tasks(&mut self, target: &str) -> Result<State> {
-        let target = target.to_owned();
-        match self.ask(&Request::Tasks { target })? {
+    pub fn show_tasks(&mut self, target: &Target) -> Result<State> {
+        let request = Request::Tasks {
+            target: target.name(),
+        };
+        match self.ask_about(&request, target.handle())? {
             Answer::State(state) => Ok(*state),
             other => Err(not_meant(&other)),
         }
@@ -150,7 +160,7 @@ impl Owner {
 
     /// Reads a group by its name. `None`: there is none.
     pub fn group(&mut self, name: &str) -> Result<Option<Group>> {
-        let state = match self.show(Some(name)) {
+        let state = match self.show(Some(&Target::group(name))) {
             Ok(state) => state,
             Err(error @ CommandError::Client(_)) => return Err(error),
             // The owner has no such group.
@@ -169,9 +179,14 @@ impl Owner {
         Ok(())
     }
 
-    /// Sends a request for a change, prints the warnings, and returns the changed groups.
-    pub fn change(&mut self, request: &Request) -> Result<Vec<Group>> {
-        match self.ask(request)? {
+    /// Sends a request for a change with the handle of its process or cgroup, prints the warnings,
+    /// and returns the changed groups.
+    pub fn change(
+        &mut self,
+        request: &Request,
+        handle: Option<BorrowedFd<'_>>,
+    ) -> Result<Vec<Group>> {
+        match self.ask_about(request, handle)? {
             Answer::Groups { groups, warnings } => {
                 warnings.iter().for_each(|warning| output::tell(warning));
                 Ok(groups)

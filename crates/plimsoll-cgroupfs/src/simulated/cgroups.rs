@@ -211,6 +211,31 @@ impl Cgroups {
         self.text(folder, file, tasks)
     }
 
+    /// `cgroup.type`. No test makes a cgroup threaded, so one is a thread root only where the
+    /// controller was enabled beside processes, and then what is inside is invalid.
+    fn kind(&self, folder: &Path, tasks: &Tasks) -> &'static str {
+        let is_thread_root =
+            |path: &&Path| **path != *Path::new("") && self.gives_cpu(path) && tasks.is_used(path);
+        match folder.ancestors().find(is_thread_root) {
+            None => "domain",
+            Some(root) if root == folder => "domain threaded",
+            Some(_) => "domain invalid",
+        }
+    }
+
+    fn takes_processes(&self, path: &Path, tasks: &Tasks) -> bool {
+        self.version == Version::V1 || self.kind(path, tasks) != "domain invalid"
+    }
+
+    /// Number of cgroups that take no processes.
+    pub(super) fn nr_invalid(&self, tasks: &Tasks) -> usize {
+        let invalid = self
+            .all
+            .keys()
+            .filter(|path| !self.takes_processes(path, tasks));
+        invalid.count()
+    }
+
     fn text(&self, folder: &Path, file: &str, tasks: &Tasks) -> io::Result<String> {
         let cgroup = self.get(folder)?;
         let is_v2 = self.version == Version::V2;
@@ -224,6 +249,9 @@ impl Cgroups {
             ("cgroup.controllers", true) => {
                 let has_cpu = cgroup.cpu.is_some() || folder == Path::new("");
                 Some(if has_cpu { "cpu" } else { "" }.to_owned())
+            }
+            ("cgroup.type", true) if folder != Path::new("") => {
+                Some(self.kind(folder, tasks).to_owned())
             }
             ("cgroup.events", true) => {
                 let populated = u8::from(tasks.is_used_below(folder));
@@ -267,7 +295,11 @@ impl Cgroups {
         match file {
             "cgroup.procs" => {
                 let pid = text.parse().map_err(|_| error(libc::EINVAL))?;
-                if self.gives_cpu(folder) && folder != Path::new("") {
+                if !self.takes_processes(folder, tasks) {
+                    return Err(error(libc::EOPNOTSUPP));
+                }
+                let is_root = folder == Path::new("");
+                if self.gives_cpu(folder) && !is_root && self.is_used_inside(folder, tasks) {
                     return Err(error(libc::EBUSY));
                 }
                 tasks.move_to(pid, folder)
@@ -288,7 +320,8 @@ impl Cgroups {
             if self.get(folder)?.cpu.is_none() {
                 return Err(error(libc::ENOENT));
             }
-            if tasks.is_used(folder) {
+            // Else it becomes a thread root.
+            if tasks.is_used(folder) && self.is_used_inside(folder, tasks) {
                 return Err(error(libc::EBUSY));
             }
         }
@@ -307,6 +340,12 @@ impl Cgroups {
             cgroup.gives_cpu = gives;
         }
         Ok(())
+    }
+
+    /// v2: returns whether a cgroup inside has processes, which keeps it from being a thread root.
+    fn is_used_inside(&self, folder: &Path, tasks: &Tasks) -> bool {
+        let mut children = self.children(folder);
+        children.any(|child| tasks.is_used_below(child))
     }
 
     fn write_cpu(&mut self, folder: &Path, file: &str, text: &str) -> io::Result<()> {

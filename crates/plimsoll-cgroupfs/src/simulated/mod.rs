@@ -327,7 +327,13 @@ impl Kernel {
             return Err(error(libc::ENOENT));
         };
         self.begin(Write::Kernel, || format!("{} < {text}", path.display()))?;
+        let before = self.cgroups.nr_invalid(&self.tasks);
         self.cgroups.write(below, text, &mut self.tasks)?;
+        if self.cgroups.nr_invalid(&self.tasks) > before {
+            let path = path.display();
+            let what = format!("{path} < {text}: a cgroup inside takes no processes any more");
+            self.broken.push(what);
+        }
         self.look_at_promises();
         Ok(())
     }

@@ -32,7 +32,8 @@ pub enum PatternError {
 )]
 pub struct TooLarge(#[from] globset::Error);
 
-/// Parses one pattern: `*` and `?` stop at a `/`, `**` does not.
+/// Parses one pattern: `*` and `?` stop at a `/`, `**` does not. A backslash is itself, as in the
+/// names that systemd escapes (`app-x\x2dy.scope`); `[*]` is a star.
 ///
 /// # Errors
 /// When it is empty, or its wildcards do not parse.
@@ -42,7 +43,7 @@ pub(super) fn parse(text: &str) -> Result<Glob, PatternError> {
     }
     GlobBuilder::new(text)
         .literal_separator(true)
-        .backslash_escape(true)
+        .backslash_escape(false)
         .build()
         .map_err(PatternError::Syntax)
 }
@@ -116,6 +117,17 @@ mod tests {
         assert!(!tenants.match_text("/tenants.slice/a/b"));
         assert!(path("/tenants.slice/**").match_text("/tenants.slice/a/b"));
         assert!(path("/{a,b}.slice").match_text("/b.slice"));
+    }
+
+    #[test]
+    fn a_name_as_systemd_writes_it_is_taken_literally() {
+        let name = r"app-x\x2dy-565.scope";
+        assert!(patterns(&[name]).match_text(name));
+        assert!(patterns(&[r"app-x\x2d*.scope"]).match_text(name));
+        assert!(patterns(&[r"app-[x]\*"]).match_text(name));
+        assert!(patterns(&["a[*]b"]).match_text("a*b"));
+        // As a byte that is no UTF-8 is written.
+        assert!(patterns(&["/*"]).match_text("/\u{10ffff}"));
     }
 
     #[test]

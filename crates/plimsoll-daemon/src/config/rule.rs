@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use globset::Glob;
 use plimsoll_engine::group_policy::check_name;
+use plimsoll_engine::host::nr_cpus_present;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Table, read_knobs};
 
@@ -114,10 +115,14 @@ fn read(table: &Table) -> Result<Rule, FileError> {
         );
         return Err(table.error("name", problem));
     }
+    let knobs = read_knobs(table)?;
+    // Those that are offline may come back, and then the file is right.
+    let checked = knobs.check_cpus(nr_cpus_present());
+    checked.map_err(|error| table.error("headroom", error.to_string()))?;
     Ok(Rule {
         name: name.to_owned(),
         matches: read_match(table)?,
-        knobs: read_knobs(table)?,
+        knobs,
     })
 }
 

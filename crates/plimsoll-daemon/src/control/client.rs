@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use nix::sys::time::{TimeVal, TimeValLike as _};
 use plimsoll_engine::runtime::RuntimeFolder;
 use thiserror::Error;
 
+use super::handles;
 use super::protocol::{Answer, Envelope, OPERATORS, REQUEST_BYTES_MAX, Request, VERSION};
 
 /// Maximum time that a client waits for an answer.
@@ -132,23 +133,35 @@ impl Client {
         }
     }
 
-    /// Sends a request, and waits for the answer. One that changes nothing is sent again if the
-    /// daemon had disconnected this client.
+    /// Sends a request, and waits for the answer.
+    ///
+    /// # Errors
+    /// As of [`Client::ask_about`].
+    pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
+        self.ask_about(request, None)
+    }
+
+    /// Sends a request with the handle of its process or cgroup, and waits for the answer. A
+    /// request that changes nothing is sent again if the daemon had disconnected this client.
     ///
     /// # Errors
     /// When no answer comes in time, or it cannot be parsed.
-    pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
+    pub fn ask_about(
+        &mut self,
+        request: &Request,
+        handle: Option<BorrowedFd<'_>>,
+    ) -> Result<Answer, ClientError> {
         let deadline = Instant::now() + self.answer_within;
         let may_repeat = matches!(
             request,
             Request::Show { .. } | Request::Tasks { .. } | Request::Debug
         );
-        match self.ask_once(request, deadline) {
+        match self.ask_once(request, handle, deadline) {
             Err(ClientError::Ended { .. }) if may_repeat => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 let fresh = Self::connect_within(&self.path, left)?;
                 self.stream = fresh.ok_or_else(|| self.ended())?.stream;
-                self.ask_once(request, deadline)
+                self.ask_once(request, handle, deadline)
             }
             other => other,
         }
@@ -182,7 +195,12 @@ impl Client {
         }
     }
 
-    fn ask_once(&mut self, request: &Request, deadline: Instant) -> Result<Answer, ClientError> {
+    fn ask_once(
+        &mut self,
+        request: &Request,
+        handle: Option<BorrowedFd<'_>>,
+        deadline: Instant,
+    ) -> Result<Answer, ClientError> {
         let envelope = Envelope {
             version: VERSION,
             request: request.clone(),
@@ -192,9 +210,10 @@ impl Client {
             return Err(ClientError::TooLong);
         }
         line.push(b'\n');
-        let sent = self
-            .limit(deadline)
-            .and_then(|()| self.stream.get_mut().write_all(&line));
+        let sent = self.limit(deadline).and_then(|()| {
+            let sent = handles::send(self.stream.get_ref(), &line, handle)?;
+            self.stream.get_mut().write_all(&line[sent..])
+        });
         match sent {
             // The daemon may have answered before it closed the connection.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}

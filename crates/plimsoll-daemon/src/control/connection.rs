@@ -1,6 +1,7 @@
 //! One client: its received and unsent bytes, and its deadlines.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use serde::Deserialize;
 
 use super::clock::Clock;
 use super::handler::Handler;
+use super::handles;
 use super::protocol::{Answer, Envelope, REQUEST_BYTES_MAX, VERSION};
 
 /// Time from the first byte of a request to its end.
@@ -44,6 +46,8 @@ pub struct Connection {
     clock: Clock,
     stream: UnixStream,
     received: Vec<u8>,
+    /// Came with the bytes received.
+    handle: Option<OwnedFd>,
     unsent: Vec<u8>,
     sent: usize,
     /// When its present state began.
@@ -70,6 +74,7 @@ impl Connection {
             clock,
             stream,
             received: Vec::new(),
+            handle: None,
             unsent: Vec::new(),
             sent: 0,
             began: now,
@@ -140,9 +145,10 @@ impl Connection {
             return Ok(());
         }
         let mut piece = [0; PIECE_BYTES];
-        match self.stream.read(&mut piece) {
-            Ok(0) => Err(Ended),
-            Ok(length) => {
+        match handles::receive(&self.stream, &mut piece) {
+            Ok((0, _)) => Err(Ended),
+            Ok((length, handle)) => {
+                self.handle = handle.or(self.handle.take());
                 self.moved = self.clock.now();
                 if self.received.is_empty() {
                     self.began = self.moved;
@@ -162,7 +168,7 @@ impl Connection {
         }
         match self.received.iter().position(|byte| *byte == b'\n') {
             Some(end) if end <= REQUEST_BYTES_MAX => {
-                let answer = answer_line(&self.received[..end], handler);
+                let answer = answer_line(&self.received[..end], self.handle.take(), handler);
                 self.received.drain(..=end);
                 self.send(&answer);
             }
@@ -250,7 +256,7 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// Answers one line.
-fn answer_line(line: &[u8], handler: &dyn Handler) -> Answer {
+fn answer_line(line: &[u8], handle: Option<OwnedFd>, handler: &dyn Handler) -> Answer {
     let refused = |why: String| {
         handler.unreadable();
         Answer::Refused(why)
@@ -272,7 +278,7 @@ fn answer_line(line: &[u8], handler: &dyn Handler) -> Answer {
         Err(error) => return refused(format!("not a request: {error}")),
     };
     // A panic at one request must not end the thread, which serves all clients.
-    let answer = catch_unwind(AssertUnwindSafe(|| handler.answer(request)));
+    let answer = catch_unwind(AssertUnwindSafe(|| handler.answer(request, handle)));
     answer.unwrap_or_else(|_| {
         Answer::Refused("the daemon failed at this request; see its log".into())
     })

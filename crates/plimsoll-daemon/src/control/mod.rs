@@ -15,5 +15,6 @@ pub mod client;
 pub mod clock;
 pub mod connection;
 pub mod handler;
+pub mod handles;
 pub mod protocol;
 pub mod server;

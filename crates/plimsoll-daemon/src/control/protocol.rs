@@ -3,6 +3,9 @@
 //! A connection carries any number of requests, one after the other, each a
 //! line of JSON of limited length, each answered by one line. A client may be
 //! left between two requests when others wait; it connects again.
+//!
+//! A request about a process comes with a pidfd of it, one about a cgroup may come with its folder,
+//! opened with `O_PATH`: files as of `SCM_RIGHTS` (unix(7)), sent with the first byte.
 
 use std::path::PathBuf;
 
@@ -14,7 +17,7 @@ use crate::config::EnforcerWanted;
 use crate::state::{Group, State};
 
 /// The version of requests and answers.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Maximum length of a request.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
 /// Maximum length of the description of a command; the rest is cut off.
@@ -41,7 +44,7 @@ pub enum Request {
     /// Read the state.
     Show {
         /// Only this: the name of a group, the path of a cgroup with a `/` in
-        /// front, or a pid.
+        /// front, or the number of a process whose pidfd comes with the request.
         #[serde(default)]
         target: Option<String>,
         /// With the plan of each group, and the counts of each CPU.
@@ -61,8 +64,8 @@ pub enum Request {
         /// As of `show`.
         target: String,
     },
-    /// Make a group for a process that is about to start a command, and move it there. The group
-    /// ends with its processes.
+    /// Make a group for a process that is about to start a command, and move it there: that of the
+    /// pidfd that comes with the request. The group ends with its processes.
     Run(Box<Run>),
     /// End a group of `run`, and read its usage.
     End {
@@ -121,8 +124,9 @@ pub struct Set {
 pub struct Run {
     /// The group's name.
     pub name: String,
-    /// The process.
-    pub pid: i32,
+    /// Whether `-` and the pid of the process, as the owner sees it, are appended to the name.
+    #[serde(default)]
+    pub is_numbered: bool,
     /// The command, for people: up to [`SUBJECT_CHARS_MAX`] characters of it.
     pub subject: String,
     /// The desired knobs.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use plimsoll_cgroupfs::name::printable;
 use plimsoll_engine::enforcer::EnforcerKind;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -168,9 +169,9 @@ type GroupLabels<'a> = Vec<(&'static str, Cow<'a, str>)>;
 /// The groups, each with its labels. The name is a label only where another group has the same
 /// group and cgroup.
 fn labelled(groups: &[Group]) -> Vec<(GroupLabels<'_>, &Group)> {
-    // Compared as text: two paths that are not UTF-8 can have the same text.
+    // Compared as it is shown: a byte that is no UTF-8 looks like its number as a text.
     fn shown(group: &Group) -> (&str, Cow<'_, str>) {
-        (&group.group, group.cgroup.to_string_lossy())
+        (&group.group, printable(&group.cgroup).into())
     }
     let mut alike: HashMap<(&str, Cow<'_, str>), u32> = HashMap::new();
     for group in groups {
@@ -194,6 +195,8 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     use plimsoll_engine::enforcer::HeadroomSample;
+
+    use plimsoll_cgroupfs::name;
 
     use super::*;
 
@@ -226,24 +229,19 @@ mod tests {
             group("one", "web", ""),
             group("two", "web", ""),
             group("/web", "web", "/web"),
-            Group {
-                cgroup: OsStr::from_bytes(b"/\xfe").into(),
-                ..group("three", "web", "")
-            },
-            Group {
-                cgroup: OsStr::from_bytes(b"/\xff").into(),
-                ..group("four", "web", "")
-            },
+            // A byte that is no UTF-8, and a text that looks like it.
+            group("three", "web", &name::text_of(OsStr::from_bytes(b"/\xff"))),
+            group("four", "web", "/\\xff"),
         ]);
         let applied =
             |labels: &str| text.contains(&format!("plimsoll_group_applied{{{labels}}} 0\n"));
         assert!(applied(r#"group="web",cgroup="",name="one""#), "{text}");
         assert!(applied(r#"group="web",cgroup="",name="two""#), "{text}");
         assert!(applied(r#"group="web",cgroup="/web""#), "{text}");
-        assert!(
-            applied("group=\"web\",cgroup=\"/\u{fffd}\",name=\"four\""),
-            "{text}"
-        );
+        for name in ["three", "four"] {
+            let labels = format!(r#"group="web",cgroup="/\\xff",name="{name}""#);
+            assert!(applied(&labels), "{text}");
+        }
     }
 
     #[test]

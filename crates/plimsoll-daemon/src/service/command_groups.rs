@@ -1,6 +1,8 @@
 //! Groups of commands and of single processes: they end with their processes, and outlive a
 //! restart of the daemon.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Instant;
 
 use plimsoll_engine::own_groups;
@@ -8,7 +10,11 @@ use plimsoll_engine::tasks;
 
 use super::Service;
 use super::command::Command;
-use super::members::{Members, cgroup_of, children, is_this_process, lives};
+use super::members::{Members, cgroup_of, children, descendants, is_this_process, lives};
+
+/// Rounds in which the descendants of a process are looked for. What is forked in a group stays
+/// there, so that each round finds less, unless something forks that cannot be moved.
+const TREE_ROUNDS_MAX: usize = 64;
 
 impl Service {
     /// Requests the groups of commands of an earlier daemon that still run.
@@ -122,6 +128,32 @@ impl Service {
                 self.take_back(name, child);
             }
         }
+    }
+
+    /// Moves the descendants of a process that run where it ran, in `home`, into its group.
+    /// Returns why some stay out, a line each.
+    pub(super) fn take_tree(&mut self, name: &str, pid: i32, home: &Path) -> Vec<String> {
+        let mut problems = BTreeMap::new();
+        for _ in 0..TREE_ROUNDS_MAX {
+            let outside = descendants(pid).into_iter().filter(|child| {
+                let is_new = !is_this_process(*child) && !problems.contains_key(child);
+                is_new && cgroup_of(&self.hierarchy, *child).as_deref() == Some(home)
+            });
+            let outside: Vec<i32> = outside.collect();
+            if outside.is_empty() {
+                break;
+            }
+            for child in outside {
+                let added = self.enforcement.enforcer().add_process(name, child);
+                if let Err(error) = added {
+                    problems.insert(
+                        child,
+                        format!("process {child} stays without limits: {error}"),
+                    );
+                }
+            }
+        }
+        problems.into_values().collect()
     }
 
     fn is_member(&self, name: &str, pid: i32) -> bool {

@@ -1,6 +1,6 @@
 //! Events of cgroups.
 
-use std::path::Path;
+use plimsoll_cgroupfs::name::path_of;
 use std::time::Instant;
 
 use plimsoll_engine::own_groups;
@@ -59,7 +59,7 @@ impl Service {
                 }
                 CgroupChange::Written(path) => {
                     let own =
-                        own_groups::group_of(&self.hierarchy, Path::new(&path)).map(str::to_owned);
+                        own_groups::group_of(&self.hierarchy, &path_of(&path)).map(str::to_owned);
                     let name = own.unwrap_or(path);
                     if self.table.is_applied(&name) {
                         is_relevant |= self.external.note_write(name, Instant::now());
@@ -81,7 +81,8 @@ impl Service {
         if self.folder_exists(path) {
             return;
         }
-        let Some(name) = own_groups::group_of(&self.hierarchy, Path::new(path)) else {
+        let place = path_of(path);
+        let Some(name) = own_groups::group_of(&self.hierarchy, &place) else {
             return;
         };
         let is_own = |entry: &Entry| {
@@ -91,7 +92,7 @@ impl Service {
         };
         if self.table.get(name).is_some_and(is_own) {
             let shown = self.enforcement.enforcer().shown_path(name);
-            if shown.is_ok_and(|shown| shown == Path::new(path)) {
+            if shown.is_ok_and(|shown| shown == place) {
                 // Undoes the rest of it, such as nice levels.
                 let _ = self.enforcement.enforcer().remove(name);
                 self.table.removed(name);

@@ -1,6 +1,6 @@
 //! Messages of other threads to the service.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
@@ -19,6 +19,7 @@ pub(super) enum Message {
     /// A client's request.
     Ask {
         request: Request,
+        handle: Option<OwnedFd>,
         reply: SyncSender<Answer>,
     },
     /// Request of the state, for the metrics.
@@ -120,9 +121,13 @@ impl Handle {
 }
 
 impl Handler for Handle {
-    fn answer(&self, request: Request) -> Answer {
+    fn answer(&self, request: Request, handle: Option<OwnedFd>) -> Answer {
         let (reply, answer) = sync_channel(1);
-        let message = Message::Ask { request, reply };
+        let message = Message::Ask {
+            request,
+            handle,
+            reply,
+        };
         if !self.send(message) {
             return Answer::Ending;
         }

@@ -72,6 +72,17 @@ pub(super) fn children(pid: i32) -> Vec<i32> {
     texts.flat_map(of_thread).collect()
 }
 
+/// The descendants of a process, nearest first. Those of a process that has ended cannot be found.
+pub(super) fn descendants(pid: i32) -> Vec<i32> {
+    let mut found = children(pid);
+    let mut next = 0;
+    while let Some(child) = found.get(next) {
+        found.extend(children(*child));
+        next += 1;
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::Command;

@@ -1,6 +1,6 @@
 //! Reconcile: makes the applied state of groups equal the desired one.
 
-use std::path::PathBuf;
+use plimsoll_cgroupfs::name::path_of;
 use std::time::Instant;
 
 use plimsoll_engine::EngineError;
@@ -23,7 +23,7 @@ struct Addition {
 
 fn selector(name: &str, desired: &Desired) -> Selector {
     match desired.kind {
-        GroupKind::Foreign => Selector::Cgroup(PathBuf::from(name.trim_start_matches('/'))),
+        GroupKind::Foreign => Selector::Cgroup(path_of(name.trim_start_matches('/'))),
         GroupKind::Command { pid } => Selector::Process(pid),
     }
 }
@@ -178,7 +178,7 @@ impl Service {
     }
 
     pub(super) fn folder_exists(&self, name: &str) -> bool {
-        let path = PathBuf::from(name.trim_start_matches('/'));
+        let path = path_of(name.trim_start_matches('/'));
         self.hierarchy.cpu_folder(&path).is_dir()
     }
 }

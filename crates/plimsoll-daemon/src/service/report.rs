@@ -1,7 +1,8 @@
 //! The state that clients and metrics read.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use plimsoll_cgroupfs::name;
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
@@ -114,8 +115,8 @@ impl Service {
         } = seen;
         let desired = entry.desired.as_ref()?;
         let cgroup = match desired.kind {
-            GroupKind::Foreign => Path::new(name).to_owned(),
-            _ => shown.unwrap_or_default(),
+            GroupKind::Foreign => name.to_owned(),
+            _ => shown.map(name::text_of).unwrap_or_default(),
         };
         let sample = sample.map(|mut sample| {
             if let (Some(batch), false) = (&mut sample.batch, details) {
@@ -187,12 +188,22 @@ impl Service {
             mode: self.enforcement.mode(),
             enforce: self.config().enforce,
             burst_off: !self.burst_enabled(),
+            unmatched: self.unmatched(),
             problems: self.notices.problems(),
             counters: self.notices.counters,
             control_delay: self.enforcement.shared().delays(),
             resident_bytes: resident_bytes(),
             cpu_usec: clock_usec(ClockId::CLOCK_PROCESS_CPUTIME_ID),
         }
+    }
+
+    fn unmatched(&self) -> Vec<String> {
+        let entries = self.table.entries();
+        let desired = entries.filter_map(|(_, entry)| entry.desired.as_ref());
+        let matched: HashSet<&str> = desired.map(|desired| desired.group.as_str()).collect();
+        let names = self.config().rules.iter().map(|rule| &rule.name);
+        let unmatched = names.filter(|name| !matched.contains(name.as_str()));
+        unmatched.cloned().collect()
     }
 
     fn machine(&mut self) -> Machine {

@@ -1,6 +1,6 @@
 //! Event loop of the service, its housekeeping and its end.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -60,9 +60,13 @@ impl Service {
         }
         for message in messages {
             match message {
-                Message::Ask { request, reply } => {
+                Message::Ask {
+                    request,
+                    handle,
+                    reply,
+                } => {
                     self.notices.counters.requests += 1;
-                    let answer = self.answer(&request);
+                    let answer = self.answer(&request, handle.as_ref().map(AsFd::as_fd));
                     // The client may have gone.
                     let _ = reply.send(answer);
                 }

@@ -4,6 +4,7 @@
 //! watched first and listed afterwards; a child that appears in between is found twice and
 //! reported once. Cgroups for which the kernel has no watch left are read every second.
 
+use plimsoll_cgroupfs::name;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
@@ -206,9 +207,7 @@ impl CgroupWatch {
         match event.name {
             _ if mask.contains(EventMask::IGNORED) => self.remove_tree(&path, changes),
             Some(name) if mask.contains(EventMask::ISDIR) => {
-                let Some(child) = child_of(&path, name) else {
-                    return;
-                };
+                let child = child_of(&path, name);
                 if mask.intersects(COMES) {
                     self.add_tree(child, changes);
                 } else if mask.intersects(GOES) {
@@ -299,7 +298,7 @@ impl CgroupWatch {
         entries
             .flatten()
             .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-            .filter_map(|entry| child_of(path, &entry.file_name()))
+            .map(|entry| child_of(path, &entry.file_name()))
             .collect()
     }
 
@@ -359,7 +358,7 @@ impl CgroupWatch {
     }
 
     fn folder(&self, path: &str) -> PathBuf {
-        self.root.join(path.trim_start_matches('/'))
+        self.root.join(name::path_of(path.trim_start_matches('/')))
     }
 }
 
@@ -381,10 +380,9 @@ fn is_of_cpu(file: &OsStr) -> bool {
     file.as_encoded_bytes().starts_with(CPU_FILES)
 }
 
-/// A child's path; `None`: its name is no UTF-8, so no rule can name it.
-fn child_of(path: &str, name: &OsStr) -> Option<String> {
-    let name = name.to_str()?;
-    Some(format!("{}/{name}", path.trim_end_matches('/')))
+/// A child's path, as a text.
+fn child_of(path: &str, name: &OsStr) -> String {
+    format!("{}/{}", path.trim_end_matches('/'), name::text_of(name))
 }
 
 #[cfg(test)]

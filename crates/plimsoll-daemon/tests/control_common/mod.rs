@@ -4,6 +4,7 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,7 +57,7 @@ impl Echo {
 }
 
 impl Handler for Echo {
-    fn answer(&self, request: Request) -> Answer {
+    fn answer(&self, request: Request, _: Option<OwnedFd>) -> Answer {
         self.answered.fetch_add(1, Ordering::Relaxed);
         if let (Some(event), Request::Debug) = (&self.at_debug, &request) {
             event();
@@ -134,7 +135,7 @@ pub fn state_of(groups: usize) -> State {
     let group = |number: usize| Group {
         name: format!("/tenants.slice/tenant-{number:05}.service"),
         group: "tenants".into(),
-        cgroup: format!("/tenants.slice/tenant-{number:05}.service").into(),
+        cgroup: format!("/tenants.slice/tenant-{number:05}.service"),
         statistics: Some(Default::default()),
         ..Group::default()
     };

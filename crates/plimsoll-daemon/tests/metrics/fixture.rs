@@ -189,7 +189,7 @@ fn limited(second: u64, throttled: u64) -> CpuStat {
 pub fn many_groups(number: u64) -> State {
     let groups = (0..number).map(|n| Group {
         name: format!("/tenants.slice/tenant-{n}.service"),
-        cgroup: format!("/tenants.slice/tenant-{n}.service").into(),
+        cgroup: format!("/tenants.slice/tenant-{n}.service"),
         ..tenant(n + 1, false)
     });
     State {

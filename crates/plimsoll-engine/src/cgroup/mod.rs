@@ -5,10 +5,10 @@
 pub(crate) mod bandwidth;
 mod busy;
 mod change;
-mod controllers;
 mod enforcer;
 mod group;
 mod move_entry;
+mod place;
 mod table;
 mod values;
 mod wanted;
@@ -16,3 +16,4 @@ mod wanted;
 pub use busy::BusyMeter;
 pub use enforcer::CgroupEnforcer;
 pub use group::foreign::check::check_one_cgroup;
+pub use place::check_place;

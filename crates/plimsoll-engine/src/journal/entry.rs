@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use plimsoll_cgroupfs::name::{path_text, path_texts};
 use serde::{Deserialize, Serialize};
 
 use crate::knobs::Knobs;
@@ -36,13 +37,16 @@ pub enum Entry {
     /// that still run in it to `evacuate_to` and removing it.
     Create {
         /// The folders.
+        #[serde(with = "path_texts")]
         folders: Vec<PathBuf>,
         /// Where its processes go.
+        #[serde(with = "path_texts")]
         evacuate_to: Vec<PathBuf>,
     },
     /// A kernel file that existed before is written.
     Write {
         /// The file.
+        #[serde(with = "path_text")]
         path: PathBuf,
         /// Value before the write.
         old: String,
@@ -56,6 +60,7 @@ pub enum Entry {
         /// Its start time, which tells it from a later one of the same pid.
         start_time: u64,
         /// Where it was.
+        #[serde(with = "path_texts")]
         from: Vec<PathBuf>,
     },
     /// The nice level of a task that existed before is changed.
@@ -76,6 +81,7 @@ pub enum Entry {
     /// level itself cannot be distinguished from one that inherited it.
     ReniceGroup {
         /// The cgroup's `cgroup.procs`.
+        #[serde(with = "path_text")]
         processes: PathBuf,
         /// Nice level that most of its tasks had before.
         old: i32,
@@ -88,6 +94,7 @@ pub enum Entry {
     /// the end is skipped, because an idle cgroup has no weight.
     Control {
         /// The file.
+        #[serde(with = "path_text")]
         path: PathBuf,
         /// Value before the loop started.
         old: String,
@@ -96,6 +103,7 @@ pub enum Entry {
     /// undo skips them.
     Released {
         /// Files, or cgroups with all files in them.
+        #[serde(with = "path_texts")]
         paths: Vec<PathBuf>,
         /// Tasks whose nice level was changed.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -108,6 +116,7 @@ pub enum Entry {
     /// scheduler. Undone by handing all of them back to the fair class.
     Schedule {
         /// The cgroup's folder.
+        #[serde(with = "path_text")]
         folder: PathBuf,
         /// Policy of tasks without a known one: `SCHED_OTHER`, or the policy of the
         /// process that starts them.
@@ -127,12 +136,14 @@ pub enum Entry {
     /// Plimsoll writes a file for other programs to read. Undone by removing it.
     Publish {
         /// The file.
+        #[serde(with = "path_text")]
         path: PathBuf,
     },
     /// A foreign cgroup is taken. Entries about its files refer to the cgroup with this inode, not
     /// to a cgroup recreated at the same path.
     Hold {
         /// Its folder.
+        #[serde(with = "path_text")]
         folder: PathBuf,
         /// The folder's inode.
         inode: u64,
@@ -148,6 +159,7 @@ pub enum Entry {
     /// BPF maps and programs are pinned. Undone by removing the folder.
     Pin {
         /// A folder of ours in a BPF file system.
+        #[serde(with = "path_text")]
         folder: PathBuf,
     },
 }

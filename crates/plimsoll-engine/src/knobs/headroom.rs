@@ -158,9 +158,15 @@ impl Demand {
         self.0.add(headroom.map(Into::into), tolerance);
     }
 
-    /// The headroom in force on `nr_cpus` CPUs.
+    /// The headroom in force on `nr_cpus` CPUs. Where CPUs have gone offline since it was asked
+    /// for, it is all that are left.
     pub fn in_force(&self, nr_cpus: u32) -> Option<Headroom> {
-        self.0.in_force(nr_cpus).map(Into::into)
+        self.0
+            .in_force(nr_cpus)
+            .map(|headroom| match headroom.into() {
+                Headroom::Cpus(cpus) => Headroom::Cpus(cpus.min(nr_cpus)),
+                share => share,
+            })
     }
 
     /// The largest headroom in the other form, which is not in force.
@@ -231,6 +237,10 @@ mod tests {
         assert_eq!(demand.in_force(4), Some(Headroom::Share(300_000)));
         assert_eq!(demand.overruled(4), Some(Headroom::Cpus(1)));
         assert_eq!(demand.in_force(2), Some(Headroom::Cpus(1)));
+        let mut most = demand;
+        most.add(Some(Headroom::Cpus(3)), None);
+        assert_eq!(most.in_force(4), Some(Headroom::Cpus(3)));
+        assert_eq!(most.in_force(2), Some(Headroom::Cpus(2)));
         assert_eq!(demand.tolerance(), "2ms/100ms".parse().unwrap());
         assert_eq!(Demand::default().in_force(4), None);
         assert_eq!(Demand::default().tolerance(), Tolerance::default());

@@ -91,6 +91,22 @@ impl Knobs {
         }
     }
 
+    /// Checks that a headroom is within the CPUs that there are.
+    ///
+    /// # Errors
+    /// When more are asked for: no batch work could run.
+    pub fn check_cpus(&self, nr_cpus: u32) -> Result<(), KnobError> {
+        match self.headroom {
+            Some(Headroom::Cpus(cpus)) if cpus > nr_cpus => Err(KnobError::new(
+                "headroom",
+                format!("{cpus}cpus"),
+                format!("is more than the {nr_cpus} CPUs that there are"),
+                format!("up to {nr_cpus}cpus, or a share such as 30%"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Checks constraints between knobs: that dependent knobs are set together, and sums.
     ///
     /// # Errors
@@ -104,7 +120,10 @@ impl Knobs {
                 format!("together with {other}"),
             ))
         };
-        if let (Some(burst), None) = (self.burst, self.quota) {
+        let is_limited = self.quota.is_some_and(|quota| quota.quota_ns.is_some());
+        if let (Some(burst), false) = (self.burst, is_limited)
+            && (burst.burst_ns > 0 || self.quota.is_none())
+        {
             return needs("burst", burst.to_string(), "quota");
         }
         if self.per_task && !self.has_cap() {

@@ -1,6 +1,8 @@
 //! Mechanisms of the stock kernel.
 
 use super::{Fidelity, How, Mechanisms, approximate, impossible};
+use plimsoll_cgroupfs::Version;
+
 use crate::host::Capabilities;
 use crate::knobs::{Burst, Class, Headroom, Knobs};
 
@@ -91,8 +93,15 @@ impl Mechanisms for StockKnobs<'_> {
     }
 
     fn per_task(&self) -> How {
+        let mechanism = "a leaf cgroup for each task".into();
+        if self.host.cgroup == Version::V1 && self.knobs.headroom.is_some() {
+            let reason = "on cgroup v1 a cgroup may have no more than the one around it, and \
+                          headroom's limit around the tasks changes all the time; cgroup v2 can, \
+                          or a cap of all tasks together";
+            return (mechanism, impossible(reason));
+        }
         let loss = "a new task shares its parent's cap for up to 10ms";
-        ("a leaf cgroup for each task".into(), approximate(loss))
+        (mechanism, approximate(loss))
     }
 
     fn soft_cap(&self) -> How {

@@ -145,6 +145,7 @@ impl Plan {
             match item.knob {
                 "cpu-limit" => left.cpu_limit = None,
                 "tolerance" => left.tolerance = None,
+                "per-task" => left.per_task = false,
                 "headroom" => left.headroom = Some(Headroom::Share(PPM_ALL)),
                 "burst" if !self.has_burst => left.burst = None,
                 "burst" => left.burst = burst_within_quota(knobs),

@@ -236,7 +236,7 @@ fn move_to_nearest(folder: &Path, pid: i32) -> Result<()> {
     let above = folder.ancestors().skip(1).filter(|path| !may_be_own(path));
     let mut first_error = None;
     for place in std::iter::once(folder).chain(above) {
-        if !os::exists(&place.join("cgroup.procs")) {
+        if !os::exists(&place.join("cgroup.procs")) || would_harm(&place) {
             continue;
         }
         match move_process(&[place.to_owned()], pid) {
@@ -245,6 +245,19 @@ fn move_to_nearest(folder: &Path, pid: i32) -> Result<()> {
         }
     }
     first_error.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// v2: whether a process would make a cgroup the root of a threaded subtree, so that the cgroups in
+/// it take no processes any more.
+fn would_harm(folder: &Path) -> bool {
+    let text = |file: &str| read_text(&folder.join(file)).unwrap_or_default();
+    let gives_cpu = || {
+        text("cgroup.subtree_control")
+            .split(' ')
+            .any(|it| it == "cpu")
+    };
+    // The root has no type, and a threaded subtree is one already.
+    text("cgroup.type") == "domain" && gives_cpu() && !below(folder).is_empty()
 }
 
 /// Moves everything that runs in a group, or in groups below it, elsewhere

@@ -13,12 +13,16 @@ mod shadow;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::thread;
 
-use plimsoll_cgroupfs::Version;
-use plimsoll_cgroupfs::os;
 use plimsoll_cgroupfs::simulated::{self, Kernel, Watch};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, os};
 
+use plimsoll_engine::cgroup::{CgroupEnforcer, check_place};
+use plimsoll_engine::enforcer::Enforcer as _;
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
+use plimsoll_engine::runtime::RuntimeFolder;
 use world::{Counts, World};
 
 /// Number of steps in all; `make audit` makes a million.
@@ -92,6 +96,49 @@ fn promises_hold_in_every_random_step() {
     }
     println!("{counts:#?}");
     counts.check();
+}
+
+/// v2 makes a cgroup with processes threaded where the controller is enabled for what is in it.
+#[test]
+fn a_controller_that_would_make_a_cgroup_threaded_is_refused() {
+    let path = std::path::Path::new;
+    for has_process in [true, false] {
+        let mut kernel = Kernel::new(Version::V2);
+        for group in ["app", "app/job1"] {
+            kernel.cgroups().create(path(group)).unwrap();
+        }
+        let root = path("cgroup.subtree_control");
+        kernel.others_write(root, "+cpu").unwrap();
+        if has_process {
+            kernel.tasks().start_in(7, path("app"));
+        }
+        simulated::install(Some(kernel));
+        let hierarchy = Arc::new(Hierarchy::at_folder(path(simulated::MOUNT), Version::V2));
+        let group = CpuGroup::at(&hierarchy, "app/job1");
+        let knobs = serde_json::from_str(r#"{"quota": "50ms/100ms"}"#).unwrap();
+        let checked = check_place(&group, &knobs).map_err(|error| error.to_string());
+        let runtime = RuntimeFolder::at(path("/run/plimsoll"));
+        let (mut enforcer, _) = CgroupEnforcer::adopting(&hierarchy, &runtime).unwrap();
+        let policy = GroupPolicy {
+            name: "/app/job1".into(),
+            selector: Selector::Cgroup("app/job1".into()),
+            knobs,
+            scheduler: None,
+        };
+        let added = enforcer.add(&policy, "").map_err(|error| error.to_string());
+        if has_process {
+            assert!(
+                added.clone().unwrap_err().contains("holds process 7"),
+                "{added:?}"
+            );
+            assert_eq!(added, checked);
+            assert!(!group.parent().unwrap().children_enabled().unwrap());
+        } else {
+            assert_eq!((added, checked), (Ok(()), Ok(())));
+        }
+        assert!(simulated::with(|kernel| kernel.broken.is_empty()));
+        simulated::install(None);
+    }
 }
 
 /// The same with the promise broken: the test above can fail.

@@ -14,11 +14,12 @@ use plimsoll_engine::knobs::Bandwidth;
 use serde::Serialize;
 
 use crate::cli::SetArgs;
-use crate::commands::show::{name_for_owner, print_changed};
+use crate::commands::show::print_changed;
 use crate::error::{CommandError, OwnerError, Result, UsageError};
 use crate::output;
 use crate::owner::{self, Owner};
 use crate::run::warn_of_losses;
+use crate::target::Target;
 
 /// Sends the change to the owner of the target.
 pub fn run(args: &SetArgs) -> Result<ExitCode> {
@@ -41,18 +42,24 @@ pub fn run(args: &SetArgs) -> Result<ExitCode> {
 
 fn change(args: &SetArgs) -> Result<ExitCode> {
     let hierarchy = Arc::new(Hierarchy::find()?);
-    let mut owner = owner_of(&hierarchy, &args.target)?;
-    let target = name_for_owner(&hierarchy, &args.target);
-    let present = match args.knobs.cpu_max {
-        Some(_) => present_bandwidth(&mut owner, &hierarchy, &target),
-        None => None,
-    };
-    let knobs = args.knobs.knobs(present).map_err(EngineError::from)?;
-    let groups = owner.change(&Request::Set(Box::new(Set {
-        target,
+    let target = Target::find(&hierarchy, &args.target)?;
+    let mut owner = owner_of(&hierarchy, &args.target, &target)?;
+    let given = &args.knobs;
+    // A burst alone is one of the quota that is there.
+    let needs_present = given.cpu_max.is_some() || (given.burst.is_some() && given.quota.is_none());
+    let present = needs_present
+        .then(|| present_bandwidth(&mut owner, &hierarchy, &args.target, &target))
+        .flatten();
+    let mut knobs = given.knobs(present).map_err(EngineError::from)?;
+    if let (Some(_), None, Some(present)) = (knobs.burst, knobs.quota, present) {
+        knobs.quota = present.quota.quota_ns.map(|_| present.quota);
+    }
+    let request = Request::Set(Box::new(Set {
+        target: target.name(),
         knobs,
         choice: owner::choice(&args.plan),
-    })))?;
+    }));
+    let groups = owner.change(&request, target.handle())?;
     if args.plan.dry_run {
         output::print_plan(&plan_of(&groups), args.json)?;
     } else {
@@ -64,12 +71,12 @@ fn change(args: &SetArgs) -> Result<ExitCode> {
 
 /// Connects to the owner of a target: a user's own for cgroups in the user's subtree, the host's
 /// for others.
-fn owner_of(hierarchy: &Hierarchy, target: &str) -> Result<Owner> {
-    if geteuid().is_root() || is_delegated(hierarchy, target) {
+fn owner_of(hierarchy: &Hierarchy, named: &str, target: &Target) -> Result<Owner> {
+    if geteuid().is_root() || is_delegated(hierarchy, named) {
         return Owner::for_new_group(hierarchy);
     }
     for mut owner in Owner::all()? {
-        let state = owner.show(Some(&name_for_owner(hierarchy, target)));
+        let state = owner.show(Some(target));
         if state.is_ok_and(|state| !state.groups.is_empty()) {
             return Ok(owner);
         }
@@ -100,14 +107,15 @@ fn plan_of(groups: &[Group]) -> serde_json::Value {
 fn present_bandwidth(
     owner: &mut Owner,
     hierarchy: &Arc<Hierarchy>,
-    target: &str,
+    named: &str,
+    target: &Target,
 ) -> Option<Bandwidth> {
     // The change itself reports an unknown target.
     let state = owner.show(Some(target)).ok();
     let group = state.and_then(|state| state.groups.into_iter().next());
     let asked = group.and_then(|group| Some(Bandwidth::of(group.knobs.quota?, group.knobs.burst)));
     asked.or_else(|| {
-        let path = hierarchy.resolve(target).ok()?;
+        let path = hierarchy.resolve(named).ok()?;
         let found = CpuGroup::at(hierarchy, path).read_cpu_max().ok()?;
         Some(found.into())
     })
@@ -116,7 +124,7 @@ fn present_bandwidth(
 /// Switches bursts of all groups off, or on again unless the file disables them.
 fn switch_burst(enabled: bool, as_json: bool) -> Result<ExitCode> {
     let mut owner = Owner::for_new_group(&Hierarchy::find()?)?;
-    owner.change(&Request::Burst { enabled })?;
+    owner.change(&Request::Burst { enabled }, None)?;
     let is_off = owner.show(None)?.daemon.burst_off;
     if as_json {
         #[derive(Serialize)]
@@ -138,15 +146,15 @@ fn reset(args: &SetArgs) -> Result<ExitCode> {
         return Err(UsageError::ResetDryRun.into());
     }
     let target = match Hierarchy::find() {
-        Ok(hierarchy) => name_for_owner(&hierarchy, &args.target),
-        Err(_) => args.target.clone(),
+        Ok(hierarchy) => Target::find(&hierarchy, &args.target)?,
+        Err(_) => Target::group(&args.target),
     };
     let mut refused = CommandError::from(OwnerError::NoneToReset);
     for mut owner in Owner::all()? {
         let request = Request::Reset {
-            target: target.clone(),
+            target: target.name(),
         };
-        match owner.change(&request) {
+        match owner.change(&request, target.handle()) {
             Ok(groups) if groups.is_empty() && !args.json => {
                 output::print_line(&format!("{}: settings cleared", args.target))?;
                 return Ok(ExitCode::SUCCESS);

@@ -32,6 +32,9 @@ pub enum CommandError {
     /// The connection to the owner failed.
     #[error(transparent)]
     Client(#[from] plimsoll_daemon::control::client::ClientError),
+    /// A process that the user names is not there, or cannot be opened.
+    #[error(transparent)]
+    Handle(#[from] plimsoll_daemon::control::handles::HandleError),
     /// The owner refused a request, or there is none.
     #[error(transparent)]
     Owner(#[from] OwnerError),

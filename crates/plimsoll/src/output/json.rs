@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::print_line;
+use super::table;
 use crate::error::{CommandError, Result};
 
 #[derive(Serialize)]
@@ -17,7 +17,18 @@ pub fn text(schema: &str, body: &impl Serialize) -> Result<String> {
     serde_json::to_string_pretty(&Document { schema, body }).map_err(CommandError::Json)
 }
 
-/// Prints a document to standard output.
+/// Prints a document to standard output. JSON leaves some control characters as they are, and a
+/// terminal obeys them.
 pub fn print(schema: &str, body: &impl Serialize) -> Result<()> {
-    print_line(&text(schema, body)?)
+    let mut shown = String::new();
+    for letter in text(schema, body)?.chars() {
+        match letter {
+            // Between the values; inside of a text it is escaped already.
+            '\n' => shown.push(letter),
+            _ if letter.is_control() => shown += &format!("\\u{:04x}", u32::from(letter)),
+            _ => shown.push(letter),
+        }
+    }
+    shown.push('\n');
+    table::print(&shown)
 }

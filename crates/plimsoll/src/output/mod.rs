@@ -15,6 +15,7 @@ pub use table::{borderless, print_line};
 
 use std::io::Write as _;
 
+use plimsoll_cgroupfs::name::printable;
 use plimsoll_engine::knobs::units::show_percent;
 use plimsoll_engine::plan::Fidelity;
 use serde::Serialize;
@@ -28,7 +29,7 @@ const NO_KNOBS: &str = "no knobs: the command runs in a group of its own, unlimi
 
 /// Sanitises foreign text for one line of a terminal.
 pub fn one_line(text: &str) -> String {
-    text.replace(char::is_control, " ")
+    printable(&text.replace(char::is_whitespace, " "))
 }
 
 /// Prints a message on standard error, in one line. Failures are ignored: work

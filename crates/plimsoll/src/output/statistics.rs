@@ -88,6 +88,13 @@ pub fn statistics_rows(sample: &Sample) -> Vec<(&'static str, String)> {
         ("cpu time", cpu_time(sample)),
         ("processes", sample.processes.to_string()),
     ];
+    if sample.real_time > 0 {
+        let tasks = format!(
+            "{} tasks, which no limit of the group holds",
+            sample.real_time
+        );
+        rows.push(("real-time", tasks));
+    }
     if let Some(stat) = &sample.quota {
         rows.push(("quota", throttling(stat)));
     }

@@ -6,12 +6,14 @@ mod held;
 mod signals;
 
 use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_cgroupfs::{CgroupError, Hierarchy};
+use plimsoll_daemon::control::handles;
 use plimsoll_daemon::control::protocol::{Request, Run};
 use plimsoll_daemon::log::{Log, Priority};
 use plimsoll_daemon::service::Starter as _;
@@ -36,8 +38,9 @@ const LINGER_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum length of a command in output.
 const SUBJECT_CHARS_MAX: usize = 1000;
 
-/// Derives a group's name from its command; replaces invalid characters by `_`.
-fn default_name(command: &OsStr) -> String {
+/// Derives a group's name, to which the owner appends a pid, from its command; replaces invalid
+/// characters by `_`.
+fn stem(command: &OsStr) -> String {
     let file = Path::new(command)
         .file_name()
         .unwrap_or(command)
@@ -50,7 +53,7 @@ fn default_name(command: &OsStr) -> String {
         .collect();
     let clean = clean.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
     let stem = if clean.is_empty() { "run" } else { clean };
-    format!("{stem}-{}", std::process::id())
+    stem.to_owned()
 }
 
 /// Text of the command, shortened because the length of a request is limited.
@@ -68,28 +71,25 @@ fn subject_of(command: &[OsString]) -> String {
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let knobs = args.knobs.knobs(None).map_err(EngineError::from)?;
     let hierarchy = Hierarchy::find()?;
-    let name = args.name.clone();
-    let name = name.unwrap_or_else(|| default_name(&args.command[0]));
     let mut owner = match Owner::for_new_group(&hierarchy) {
         Err(CommandError::Engine(EngineError::Cgroup(CgroupError::NoPermission { .. })))
             if args.plan.dry_run =>
         {
-            return plan_here(hierarchy, name, knobs, args);
+            return plan_here(hierarchy, knobs, args);
         }
         owner => owner?,
     };
-    let request = |pid| {
-        Request::Run(Box::new(Run {
-            name: name.clone(),
-            pid,
-            subject: subject_of(&args.command),
-            knobs: knobs.clone(),
-            choice: owner::choice(&args.plan),
-        }))
-    };
+    let given = args.name.clone();
+    let request = Request::Run(Box::new(Run {
+        is_numbered: given.is_none(),
+        name: given.unwrap_or_else(|| stem(&args.command[0])),
+        subject: subject_of(&args.command),
+        knobs,
+        choice: owner::choice(&args.plan),
+    }));
     if args.plan.dry_run {
-        let own = std::process::id().cast_signed();
-        let groups = owner.change(&request(own))?;
+        let own = handles::of_process(std::process::id().cast_signed())?;
+        let groups = owner.change(&request, Some(own.as_fd()))?;
         let plan = groups.into_iter().next().map(|group| group.plan);
         output::print_plan(&plan.unwrap_or_default(), args.json)?;
         return Ok(ExitCode::SUCCESS);
@@ -97,9 +97,15 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     // Signals are queued from here on.
     let mut signals = Signals::register()?;
     let held = Held::start(&args.command)?;
-    let groups = owner.change(&request(held.pid()))?;
+    let handle = handles::of_process(held.pid())?;
+    let groups = owner.change(&request, Some(handle.as_fd()))?;
+    drop(handle);
     groups.iter().for_each(warn_of_losses);
-    let mut client = RunClient { owner, name };
+    let group = groups.into_iter().next().ok_or(CommandError::NotStarted)?;
+    let mut client = RunClient {
+        owner,
+        name: group.name,
+    };
     if let Some(signal) = signals.ending_now() {
         // Signals that arrived before the command was started.
         drop(held);
@@ -127,13 +133,15 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 }
 
 /// Prints the plan for a user who may not start an owner; a dry run needs no permission.
-fn plan_here(hierarchy: Hierarchy, name: String, knobs: Knobs, args: &RunArgs) -> Result<ExitCode> {
+fn plan_here(hierarchy: Hierarchy, knobs: Knobs, args: &RunArgs) -> Result<ExitCode> {
     let hierarchy = Arc::new(hierarchy);
     let log = Arc::new(Log::new(Priority::Warning));
     let starter = HostStarter::new(&hierarchy, &RuntimeFolder::of_this_user(), &log);
     let choice = owner::choice(&args.plan);
     let scheduler = starter.choose(&knobs, choice.enforcer, choice.mode)?;
     let host = Capabilities::of_this_host(&hierarchy);
+    let name = args.name.clone();
+    let name = name.unwrap_or_else(|| stem(&args.command[0]));
     let plan = Plan::new(&name, &knobs, &host, scheduler)?;
     plan.check(args.plan.best_effort)?;
     let plan = serde_json::to_value(plan.items).unwrap_or_default();
@@ -171,7 +179,10 @@ impl RunClient {
     /// not answer; the owner ends an empty group by itself.
     fn end(&mut self, release: bool) -> Option<Sample> {
         let name = self.name.clone();
-        let groups = self.owner.change(&Request::End { name, release }).ok()?;
+        let groups = self
+            .owner
+            .change(&Request::End { name, release }, None)
+            .ok()?;
         groups.into_iter().next()?.statistics
     }
 

@@ -196,10 +196,10 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_of_a_name_are_removed() {
+    fn control_characters_of_a_name_are_shown_as_numbers() {
         let mut group = group("one", 0);
         group.name = "a\u{1b}[2Jb\nc".into();
         let text = Column::Group.text(&group, &GroupRates::default());
-        assert_eq!(text, "a [2Jb c");
+        assert_eq!(text, "a\\x1b[2Jb c");
     }
 }

@@ -53,7 +53,7 @@ pub fn print(model: &mut Model) -> Result<()> {
             name: &group.name,
             group: &group.group,
             origin: group.origin,
-            cgroup: group.cgroup.display().to_string(),
+            cgroup: group.cgroup.clone(),
             subject: &group.subject,
             class: class(group),
             knobs: &group.knobs,

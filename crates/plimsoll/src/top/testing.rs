@@ -10,7 +10,7 @@ pub fn group(name: &str, usage_usec: u64) -> Group {
         name: name.into(),
         group: name.into(),
         origin: Origin::File,
-        cgroup: format!("/tests/{name}").into(),
+        cgroup: format!("/tests/{name}"),
         statistics: Some(Sample {
             usage_usec,
             processes: 1,

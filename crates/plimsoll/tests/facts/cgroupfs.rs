@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{Host, wait_until, wait_until_busy};
 use nix::sched::{CloneFlags, unshare};
+use plimsoll_cgroupfs::name::text_of;
 use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuMax, UsageCounter, threads_below};
 
 fn errno(error: &CgroupError) -> i32 {
@@ -129,7 +130,7 @@ fn a_cgroup_of_any_name_is_found() {
         let place = host.hierarchy().cgroup_of(sleeper.pid()).unwrap();
         assert_eq!(place, child.path());
         assert_eq!(parent.all_processes().unwrap(), [sleeper.pid()]);
-        assert_eq!(host.hierarchy().resolve(&place).unwrap(), place);
+        assert_eq!(host.hierarchy().resolve(&text_of(&place)).unwrap(), place);
         sleeper.stop();
     }
     let children = parent.children().unwrap();

@@ -190,7 +190,7 @@ fn state(groups: &[Activity], with_plan: bool) -> State {
     let group = |activity: &Activity| Group {
         name: activity.name.into(),
         group: activity.name.into(),
-        cgroup: format!("/here/{}", activity.name.trim_start_matches('/')).into(),
+        cgroup: format!("/here/{}", activity.name.trim_start_matches('/')),
         knobs: serde_json::from_str(activity.knobs).unwrap(),
         plan: if with_plan {
             json!([{"knob": "nice", "value": "10", "mechanism": "setpriority", "fidelity": "exact"}])

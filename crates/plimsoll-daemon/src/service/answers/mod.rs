@@ -12,6 +12,7 @@
 
 mod choice;
 mod dispatch;
+mod handles;
 mod run_requests;
 mod service_requests;
 mod set;

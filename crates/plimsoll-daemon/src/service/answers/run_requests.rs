@@ -1,32 +1,44 @@
 //! `run` and `end`, and groups for single processes.
 
+use std::os::fd::BorrowedFd;
+
 use plimsoll_engine::EngineError;
 use plimsoll_engine::group_policy::check_name;
 
 use super::super::Service;
 use super::super::command::Command;
-use super::targets::{Refused, one_line, start_time_of};
+use super::handles::{Process, check_limitable, process_of};
+use super::targets::{Refused, one_line};
 use crate::config::PROCESS_GROUP;
 use crate::control::protocol::{Answer, Run, SUBJECT_CHARS_MAX};
 
 impl Service {
-    pub(super) fn begin_run(&mut self, run: &Run) -> Result<Answer, Refused> {
-        check_name(&run.name).map_err(one_line)?;
-        if run.name.starts_with(PROCESS_GROUP) {
+    pub(super) fn begin_run(
+        &mut self,
+        run: &Run,
+        handle: Option<BorrowedFd<'_>>,
+    ) -> Result<Answer, Refused> {
+        let checked = run.knobs.check_cpus(self.enforcement.nr_cpus());
+        checked.map_err(one_line)?;
+        let process = process_of(&run.name, handle)?;
+        check_limitable(&process.pid.to_string(), process)?;
+        let Process { pid, start_time } = process;
+        let name = match run.is_numbered {
+            true => format!("{}-{pid}", run.name),
+            false => run.name.clone(),
+        };
+        check_name(&name).map_err(one_line)?;
+        if name.starts_with(PROCESS_GROUP) {
             return Err(format!(
-                "name: `{}` is not allowed; names that begin with `{PROCESS_GROUP}` are those of \
-                 groups of `plimsoll set PID`",
-                run.name
+                "name: `{name}` is not allowed; names that begin with `{PROCESS_GROUP}` are those \
+                 of groups of `plimsoll set PID`"
             ));
         }
-        let start_time = start_time_of(run.pid)?;
-        let is_rule = self.file.rule(&run.name).is_some();
-        if is_rule || self.table.get(&run.name).is_some() {
-            let name = run.name.clone();
+        if self.file.rule(&name).is_some() || self.table.get(&name).is_some() {
             return Err(EngineError::NameTaken { name }.to_string());
         }
         let command = Command {
-            pid: run.pid,
+            pid,
             start_time,
             subject: run.subject.chars().take(SUBJECT_CHARS_MAX).collect(),
             knobs: run.knobs.clone(),
@@ -35,7 +47,7 @@ impl Service {
             folder: Default::default(),
             members: Vec::new(),
         };
-        self.begin(&run.name, command, run.choice.dry_run)
+        self.begin(&name, command, run.choice.dry_run)
     }
 
     /// Makes a group for a process, or plans it.

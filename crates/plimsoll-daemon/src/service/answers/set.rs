@@ -1,19 +1,32 @@
 //! `set` and `reset`.
 
+use std::os::fd::BorrowedFd;
+
 use super::super::Service;
 use super::super::command::Command;
 use super::super::desired::Desired;
-use super::targets::{Found, Refused, group_of};
+use super::super::members::cgroup_of;
+use super::handles::{Process, check_limitable};
+use super::targets::{Found, Refused, group_of, one_line};
 use crate::control::protocol::{Answer, Set};
 
 impl Service {
-    pub(super) fn set(&mut self, set: &Set) -> Result<Answer, Refused> {
+    pub(super) fn set(
+        &mut self,
+        set: &Set,
+        handle: Option<BorrowedFd<'_>>,
+    ) -> Result<Answer, Refused> {
         if set.knobs.is_empty() {
             return Err("set: no knob is given".into());
         }
-        let found = self.find(&set.target)?;
+        let checked = set.knobs.check_cpus(self.enforcement.nr_cpus());
+        checked.map_err(one_line)?;
+        let found = self.find(&set.target, handle)?;
         match &found {
-            &Found::Process { pid, start_time } => {
+            &Found::Process(process) => {
+                check_limitable(&set.target, process)?;
+                let Process { pid, start_time } = process;
+                let home = cgroup_of(&self.hierarchy, pid);
                 let command = Command {
                     pid,
                     start_time,
@@ -24,7 +37,13 @@ impl Service {
                     folder: Default::default(),
                     members: Vec::new(),
                 };
-                self.begin(&group_of(pid), command, set.choice.dry_run)
+                let mut answer = self.begin(&group_of(pid), command, set.choice.dry_run)?;
+                if let (Answer::Groups { warnings, .. }, Some(home), false) =
+                    (&mut answer, home, set.choice.dry_run)
+                {
+                    warnings.extend(self.take_tree(&group_of(pid), pid, &home));
+                }
+                Ok(answer)
             }
             Found::Command(name) => self.set_command(name, set),
             Found::Rule(key) | Found::Cgroup(key) => self.set_override(&found, key, set),
@@ -104,8 +123,12 @@ impl Service {
         }
     }
 
-    pub(super) fn reset(&mut self, target: &str) -> Result<Answer, Refused> {
-        let found = self.find(target).or_else(|refused| {
+    pub(super) fn reset(
+        &mut self,
+        target: &str,
+        handle: Option<BorrowedFd<'_>>,
+    ) -> Result<Answer, Refused> {
+        let found = self.find(target, handle).or_else(|refused| {
             // The override of a cgroup that was removed would apply to the next one with its
             // path.
             let was_set = self.requests.override_of(target).is_some();

@@ -1,25 +1,40 @@
 //! Present and planned groups.
 
+use std::os::fd::BorrowedFd;
+
 use super::super::Service;
-use super::super::desired::Desired;
+use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_cgroupfs::name::path_of;
+use plimsoll_engine::cgroup::check_place;
+
+use super::super::desired::{Desired, GroupKind};
 use super::super::parts::shown;
 use super::targets::{Refused, one_line};
 use crate::control::protocol::Answer;
 use crate::state::{Group, Origin};
 
 impl Service {
-    pub(super) fn show(&mut self, target: Option<&str>, details: bool) -> Result<Answer, Refused> {
+    pub(super) fn show(
+        &mut self,
+        target: Option<&str>,
+        handle: Option<BorrowedFd<'_>>,
+        details: bool,
+    ) -> Result<Answer, Refused> {
         let Some(target) = target else {
             return Ok(Answer::State(Box::new(self.state(None, details))));
         };
-        let found = self.find(target)?;
+        let found = self.find(target, handle)?;
         let mut names = self.names_of(&found);
         names.retain(|name| self.table.get(name).is_some());
         Ok(Answer::State(Box::new(self.state(Some(&names), details))))
     }
 
-    pub(super) fn show_tasks(&mut self, target: &str) -> Result<Answer, Refused> {
-        let found = self.find(target)?;
+    pub(super) fn show_tasks(
+        &mut self,
+        target: &str,
+        handle: Option<BorrowedFd<'_>>,
+    ) -> Result<Answer, Refused> {
+        let found = self.find(target, handle)?;
         let mut names = self.names_of(&found);
         names.retain(|name| self.table.get(name).is_some());
         if names.len() > 1 {
@@ -48,6 +63,15 @@ impl Service {
         let planned = desired_states.filter_map(|it| self.enforcement.plan(it, demand).ok());
         let mut warnings: Vec<String> = planned.flat_map(|planned| planned.plan.warnings).collect();
         warnings.extend(problems);
+        let real_time = groups.iter().filter_map(|group| {
+            let tasks = group.statistics.as_ref()?.real_time;
+            let text = format!(
+                "{}: real-time tasks, {tasks} at once, are held by no quota, cap or class of it",
+                group.name
+            );
+            (tasks > 0).then_some(text)
+        });
+        warnings.extend(real_time);
         warnings.dedup();
         Answer::Groups { groups, warnings }
     }
@@ -56,6 +80,10 @@ impl Service {
     pub(super) fn planned(&self, name: &str, desired: &Desired) -> Result<Answer, Refused> {
         let planned = self.enforcement.plan(desired, self.table.demand());
         let planned = planned.map_err(one_line)?;
+        if desired.kind == GroupKind::Foreign {
+            let group = CpuGroup::at(&self.hierarchy, path_of(name.trim_start_matches('/')));
+            check_place(&group, &planned.knobs).map_err(one_line)?;
+        }
         let group = Group {
             name: name.to_owned(),
             group: desired.group.clone(),

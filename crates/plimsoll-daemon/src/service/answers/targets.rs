@@ -1,12 +1,15 @@
 //! The group, cgroup or process that a client names.
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use plimsoll_cgroupfs::name;
 use plimsoll_engine::{own_groups, tasks};
 
 use super::super::Service;
 use super::super::desired::GroupKind;
 use super::super::members::cgroup_of;
+use super::handles::{Process, cgroup_of_handle, process_of};
 use crate::config::PROCESS_GROUP;
 
 /// Target of a request.
@@ -18,11 +21,7 @@ pub(super) enum Found {
     /// The group of a command or of a process.
     Command(String),
     /// A process without a group of its own.
-    Process {
-        pid: i32,
-        /// Tells it from a later process with the same pid.
-        start_time: u64,
-    },
+    Process(Process),
 }
 
 /// Refusal of a request: one line for people.
@@ -46,19 +45,25 @@ pub(super) fn start_time_of(pid: i32) -> Result<u64, Refused> {
 }
 
 impl Service {
-    /// Finds the target that a client names.
+    /// Finds the target that a client names. A process needs a handle; of a cgroup it counts more
+    /// than the path.
     ///
     /// # Errors
     /// When there is none of that name.
-    pub(super) fn find(&self, name: &str) -> Result<Found, Refused> {
-        if let Ok(pid) = name.parse::<i32>() {
+    pub(super) fn find(
+        &self,
+        name: &str,
+        handle: Option<BorrowedFd<'_>>,
+    ) -> Result<Found, Refused> {
+        if name.parse::<i32>().is_ok() {
+            let process = process_of(name, handle)?;
+            let pid = process.pid;
             // The pid may have been reused while children of the first process still run.
             let own = self.requests.command(&group_of(pid));
             if own.is_some_and(|command| command.pid == pid && command.lives()) {
                 return Ok(Found::Command(group_of(pid)));
             }
-            let start_time = start_time_of(pid)?;
-            return Ok(Found::Process { pid, start_time });
+            return Ok(Found::Process(process));
         }
         if self.requests.command(name).is_some() {
             return Ok(Found::Command(name.to_owned()));
@@ -73,12 +78,17 @@ impl Service {
         if name.trim_matches('/').is_empty() {
             return Err(format!("{name}: is the root, which has no limits"));
         }
-        let path = self.hierarchy.resolve(name).map_err(|_| no_such())?;
+        let named = self.hierarchy.resolve(name).ok();
+        let path = match handle {
+            Some(handle) => cgroup_of_handle(&self.hierarchy, named, handle),
+            None => named,
+        };
+        let path = path.ok_or_else(no_such)?;
         let path = Path::new("/").join(path);
         if own_groups::is_own(&self.hierarchy, &path) {
             return self.group_at(&path).ok_or_else(no_such);
         }
-        let path = path.to_str().ok_or_else(no_such)?.to_owned();
+        let path = name::text_of(path);
         if path == "/" {
             return Err(format!("{name}: is the root, which has no limits"));
         }
@@ -106,7 +116,7 @@ impl Service {
             Found::Command(name) => vec![name.clone()],
             Found::Cgroup(path) => vec![path.clone()],
             Found::Rule(rule) => self.table.names_of_rule(rule),
-            Found::Process { pid, .. } => self.names_of_process(*pid),
+            Found::Process(process) => self.names_of_process(process.pid),
         }
     }
 
@@ -119,8 +129,8 @@ impl Service {
             let found = self.group_at(&path);
             return found.map_or_else(Vec::new, |found| self.names_of(&found));
         }
-        let above = path.ancestors().filter_map(Path::to_str);
+        let above = path.ancestors().map(name::text_of);
         let names = above.filter(|path| self.table.get(path).is_some());
-        names.take(1).map(str::to_owned).collect()
+        names.take(1).collect()
     }
 }

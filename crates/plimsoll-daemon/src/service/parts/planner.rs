@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::cgroup::check_one_cgroup;
-use plimsoll_engine::host::{Capabilities, Mode, SchedExt};
+use plimsoll_engine::host::{Capabilities, Mode, SchedExt, nr_cpus_online};
 use plimsoll_engine::knobs::{Demand, Knobs};
 use plimsoll_engine::plan::{Plan, is_scheduled};
 use plimsoll_engine::{EngineError, Result};
@@ -50,8 +50,9 @@ impl Planner {
         }
     }
 
+    /// Those online now.
     pub fn nr_cpus(&self) -> u32 {
-        self.host.nr_cpus
+        nr_cpus_online()
     }
 
     pub fn mode(&self) -> Mode {

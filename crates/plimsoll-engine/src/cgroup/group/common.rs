@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, WEIGHT_DEFAULT};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, WEIGHT_DEFAULT, threads_below};
 
 use super::foreign::journal::SharedJournal;
 use super::layout::{Layer, Layout};
@@ -11,6 +11,7 @@ use crate::cgroup::bandwidth::{KERNEL_PERIOD_MAX_NS, fit_below};
 use crate::control::headroom::{BatchGroup, HeadroomControl};
 use crate::knobs::{Bandwidth, Knobs, Quota};
 use crate::runtime::RuntimeFolder;
+use crate::tasks;
 
 /// The oldest external changes are forgotten beyond this number.
 const EXTERNAL_CHANGES_MAX: usize = 32;
@@ -25,6 +26,11 @@ pub(in crate::cgroup) struct Context {
     pub journal: SharedJournal,
 }
 
+/// Number of real-time tasks in a group now.
+pub(super) fn nr_real_time(layout: &Layout) -> u64 {
+    tasks::nr_real_time(&threads_below(&layout.top.cpu_file(""), &[]))
+}
+
 /// The parts of a group that do not depend on its origin.
 #[derive(Debug)]
 pub(in crate::cgroup) struct Common {
@@ -35,6 +41,8 @@ pub(in crate::cgroup) struct Common {
     pub loops: Loops,
     /// Writes of other processes to files of the group, a line each.
     pub external_changes: Vec<String>,
+    /// The most real-time tasks that were seen at once.
+    pub nr_real_time: u64,
 }
 
 impl Common {
@@ -45,6 +53,7 @@ impl Common {
             layout,
             loops: Loops::default(),
             external_changes: Vec::new(),
+            nr_real_time: 0,
         }
     }
 

@@ -206,6 +206,7 @@ impl Group {
         Ok(Sample {
             usage_usec: self.usage_usec()?,
             processes: self.nr_processes()? as u64,
+            real_time: self.common.nr_real_time.max(common::nr_real_time(layout)),
             quota: stat(Layer::Quota, &carried.quota)?,
             cap: stat(Layer::Cap, &carried.cap)?,
             per_task: loops.per_task_sample(),

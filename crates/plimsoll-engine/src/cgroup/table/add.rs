@@ -3,10 +3,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_cgroupfs::{CpuGroup, name};
 
 use super::{Table, no_group};
-use crate::cgroup::controllers::give_controller;
 use crate::cgroup::group::common::Common;
 use crate::cgroup::group::foreign::check::check_one_cgroup;
 use crate::cgroup::group::foreign::journal::copy_of;
@@ -14,6 +13,7 @@ use crate::cgroup::group::foreign::prepared::Prepared;
 use crate::cgroup::group::foreign::{Foreign, folder_of};
 use crate::cgroup::group::layout::Layout;
 use crate::cgroup::group::{Group, Origin};
+use crate::cgroup::place::{give_controller, misfit};
 use crate::cgroup::values::released;
 use crate::error::{EngineError, Result};
 use crate::group_policy::{GroupPolicy, Selector};
@@ -142,7 +142,7 @@ impl Table {
         if self.groups.contains_key(name) {
             return Err(name_taken(name));
         }
-        let shown = format!("/{}", group.path().display());
+        let shown = name::shown(group.path());
         if name == shown {
             // All others that are named by their path are other cgroups.
             return Ok(());
@@ -199,6 +199,7 @@ impl Table {
     /// A new group that could not be made so.
     fn give_up(&mut self, new: &New<'_>, error: EngineError) -> Result<()> {
         let prepared = &new.prepared;
+        let error = misfit(&prepared.group, &new.policy.knobs).unwrap_or(error);
         if self.left.contains(&prepared.group) {
             // It stays as an earlier owner has left it, and is tried again.
             return Err(error);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use left::Left;
-use plimsoll_cgroupfs::{Hierarchy, os};
+use plimsoll_cgroupfs::{Hierarchy, name, os};
 
 use super::group::common::{Common, Context};
 use super::group::foreign::journal::{JOURNAL, SharedJournal};
@@ -288,7 +288,7 @@ impl Table {
             foreign.restore_tasks(group, report);
             files.extend(foreign.restores(group));
             noted.push(foreign.released(group));
-            report.undone.push(format!("/{}", group.path().display()));
+            report.undone.push(name::shown(group.path()));
         }
         let refused = undo::try_restore_files(&files, report);
         let late: Vec<FileRestore> = refused.into_iter().map(|(file, _)| file.clone()).collect();

@@ -2,12 +2,13 @@
 
 mod served;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use plimsoll_cgroupfs::name::{path_of, shown, text_of};
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, Hierarchy};
 use plimsoll_daemon::control::client::ClientError;
 use plimsoll_daemon::state::Daemon as DaemonState;
@@ -21,6 +22,7 @@ use crate::cli::ShowArgs;
 use crate::error::{CommandError, Result, UsageError};
 use crate::output;
 use crate::owner::Owner;
+use crate::target::Target;
 use served::Served;
 pub use served::print_changed;
 
@@ -56,16 +58,16 @@ pub fn run(args: &ShowArgs) -> Result<ExitCode> {
 /// Shows one group with the usage rates of its tasks. Requests them twice, because stock kernels
 /// keep no rates, so the first answer covers each task's whole life.
 fn show_tasks(target: &str, as_json: bool) -> Result<()> {
-    let name = name_for_owner(&Hierarchy::find()?, target);
+    let meant = Target::find(&Hierarchy::find()?, target)?;
     let mut refused = no_target(target).into();
     for mut owner in Owner::all()? {
-        if let Err(error) = owner.show_tasks(&name) {
+        if let Err(error) = owner.show_tasks(&meant) {
             // Another owner may know the target.
             refused = error;
             continue;
         }
         thread::sleep(TASKS_MEASURED_FOR);
-        let groups = served::of_state(owner.show_tasks(&name)?).0;
+        let groups = served::of_state(owner.show_tasks(&meant)?).0;
         let group = groups.first().ok_or_else(|| no_target(target))?;
         if group.task_rates().is_none() {
             let target = target.to_owned();
@@ -96,30 +98,23 @@ fn show_target(target: &str, as_json: bool) -> Result<()> {
     };
     let folder = match target.parse::<i32>() {
         Ok(pid) => hierarchy.cpu_folder(&hierarchy.cgroup_of(pid)?),
-        Err(_) => PathBuf::from(target),
+        Err(_) => path_of(target),
     };
     if folder == hierarchy.cpu_folder(Path::new("")) {
         let target = target.to_owned();
         return Err(UsageError::RootCgroup { target }.into());
     }
     let no_target = |_| denied.unwrap_or_else(|| no_target(target).into());
-    let path = hierarchy.resolve(folder).map_err(no_target)?;
+    let path = hierarchy.resolve(&text_of(folder)).map_err(no_target)?;
     print_cgroup(&CpuGroup::at(&hierarchy, path), as_json)
-}
-
-/// Name of a target in requests: a cgroup has its path below the mount point.
-pub fn name_for_owner(hierarchy: &Hierarchy, target: &str) -> String {
-    match hierarchy.resolve(target) {
-        Ok(path) if target.contains('/') => format!("/{}", path.display()),
-        _ => target.to_owned(),
-    }
 }
 
 /// Finds the groups of a target. `None`: no owner has such a group; the kernel may have such a
 /// cgroup.
 fn served_target(hierarchy: &Hierarchy, target: &str) -> Result<Option<Vec<Served>>> {
+    let meant = Target::find(hierarchy, target)?;
     for mut owner in Owner::all()? {
-        let state = match owner.show(Some(&name_for_owner(hierarchy, target))) {
+        let state = match owner.show(Some(&meant)) {
             Ok(state) => state,
             Err(error @ CommandError::Client(_)) => return Err(error),
             // The owner has no such target.
@@ -192,6 +187,9 @@ fn print_all(all: &[Shown], daemon: Option<&DaemonState>, as_json: bool) -> Resu
     if daemon.is_some_and(|daemon| daemon.burst_off) {
         output::print_line("bursts of all groups are off")?;
     }
+    for group in daemon.iter().flat_map(|daemon| &daemon.unmatched) {
+        output::print_line(&format!("{group}: no cgroup matches it now"))?;
+    }
     for problem in daemon.iter().flat_map(|daemon| &daemon.problems) {
         output::print_line(&format!("PROBLEM: {}", output::one_line(problem)))?;
     }
@@ -253,26 +251,56 @@ fn print_plan_below(plan: &serde_json::Value) -> Result<()> {
 #[derive(Debug, Serialize)]
 struct CgroupState {
     cgroup: String,
-    idle: bool,
-    weight: u32,
-    quota: knobs::Quota,
-    burst: knobs::Burst,
+    /// `None`: it has no cpu controller (v2).
+    #[serde(flatten)]
+    cpu: Option<CpuState>,
     usage_usec: u64,
     processes: usize,
     statistics: CpuStat,
 }
 
+/// Settings of the cpu controller.
+#[derive(Debug, Serialize)]
+struct CpuState {
+    idle: bool,
+    weight: u32,
+    quota: knobs::Quota,
+    burst: knobs::Burst,
+}
+
+impl CpuState {
+    fn read(group: &CpuGroup) -> Result<Self> {
+        let bandwidth = knobs::Bandwidth::from(group.read_cpu_max()?);
+        Ok(Self {
+            idle: group.read_idle()?,
+            weight: group.read_weight()?,
+            quota: bandwidth.quota,
+            burst: knobs::Burst {
+                burst_ns: bandwidth.burst_ns,
+            },
+        })
+    }
+
+    fn rows(&self) -> [(&'static str, String); 3] {
+        let class = if self.idle {
+            "batch (idle mark)"
+        } else {
+            "normal"
+        };
+        [
+            ("class", class.to_owned()),
+            ("weight", self.weight.to_string()),
+            ("bandwidth", format!("{} burst {}", self.quota, self.burst)),
+        ]
+    }
+}
+
 /// Prints a cgroup without a group, from the kernel's files.
 pub fn print_cgroup(group: &CpuGroup, as_json: bool) -> Result<()> {
-    let bandwidth = knobs::Bandwidth::from(group.read_cpu_max()?);
+    let cpu = group.has_weight().then(|| CpuState::read(group));
     let state = CgroupState {
-        cgroup: format!("/{}", group.path().display()),
-        idle: group.read_idle()?,
-        weight: group.read_weight()?,
-        quota: bandwidth.quota,
-        burst: knobs::Burst {
-            burst_ns: bandwidth.burst_ns,
-        },
+        cgroup: shown(group.path()),
+        cpu: cpu.transpose()?,
         usage_usec: group.usage_usec()?,
         processes: group.all_processes()?.len(),
         statistics: group.stat()?,
@@ -287,27 +315,17 @@ pub fn print_cgroup(group: &CpuGroup, as_json: bool) -> Result<()> {
     let sample = Sample {
         usage_usec: state.usage_usec,
         processes: state.processes as u64,
-        quota: Some(state.statistics),
+        quota: state.cpu.is_some().then_some(state.statistics),
         ..Default::default()
     };
-    let mut lines = vec![
-        format!("{:<12}{}", "cgroup", state.cgroup),
-        format!(
-            "{:<12}{}",
-            "class",
-            if state.idle {
-                "batch (idle mark)"
-            } else {
-                "normal"
-            }
-        ),
-        format!("{:<12}{}", "weight", state.weight),
-        format!("{:<12}{} burst {}", "bandwidth", state.quota, state.burst),
-    ];
-    let rows = output::statistics_rows(&sample);
-    lines.extend(
-        rows.iter()
-            .map(|(name, value)| format!("{name:<12}{value}")),
-    );
-    output::print_line(&lines.join("\n"))
+    let mut rows = vec![("cgroup", state.cgroup.clone())];
+    match &state.cpu {
+        Some(cpu) => rows.extend(cpu.rows()),
+        None => rows.push(("limits", "none: it has no cpu controller".into())),
+    }
+    rows.extend(output::statistics_rows(&sample));
+    let lines = rows
+        .iter()
+        .map(|(name, value)| format!("{name:<12}{value}"));
+    output::print_line(&lines.collect::<Vec<_>>().join("\n"))
 }

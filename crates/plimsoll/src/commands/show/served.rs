@@ -78,8 +78,8 @@ impl Served {
             .pid
             .map_or(String::new(), |pid| format!(" (owner: pid {pid})"));
         rows.push(("origin", format!("{}{keeper}", origin(group))));
-        if !group.cgroup.as_os_str().is_empty() {
-            rows.push(("cgroup", group.cgroup.display().to_string()));
+        if !group.cgroup.is_empty() {
+            rows.push(("cgroup", group.cgroup.clone()));
         }
         if !group.subject.is_empty() {
             rows.push(("runs", output::one_line(&group.subject)));

@@ -97,7 +97,7 @@ fn known(group: &Group, details: Option<&Details>) -> Vec<(&'static str, String)
         },
     ));
     rows.push(("from", origin(group)));
-    rows.push(("cgroup", one_line(&group.cgroup.display().to_string())));
+    rows.push(("cgroup", one_line(&group.cgroup)));
     if !group.subject.is_empty() {
         rows.push(("runs", one_line(&group.subject)));
     }

@@ -7,14 +7,14 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use plimsoll_cgroupfs::{CpuGroup, CpuStat, Version, os};
+use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuStat, Version, os};
 
-use super::common::{Common, Context};
+use super::common::{Common, Context, nr_real_time};
 use super::layout::{Layer, Layout, layer_bandwidth};
 use crate::cgroup::bandwidth::least_bandwidth;
 use crate::cgroup::change::Change;
-use crate::cgroup::controllers::explain_busy;
 use crate::cgroup::move_entry::move_entry;
+use crate::cgroup::place::{check_enabling, enable_for_children, misfit};
 use crate::cgroup::values::{Values, changed};
 use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
@@ -154,7 +154,8 @@ impl Own {
         }
         let entry = move_entry(&context.hierarchy, pid)?;
         self.record(&[entry])?;
-        common.layout.leaf.add_process(pid)?;
+        let added = common.layout.leaf.add_process(pid);
+        added.map_err(|error| real_time_refused(error, pid))?;
         if let Some(nice) = common.knobs.nice {
             self.renice(&common.layout, pid, nice, None)?;
         }
@@ -295,6 +296,7 @@ impl Own {
         self.audited = now;
         let found = self.audit(common);
         common.note_external(&found);
+        common.nr_real_time = common.nr_real_time.max(nr_real_time(&common.layout));
         let top = common.layout.top.cpu_file("");
         if !os::exists(&top) {
             let gone = io::Error::from_raw_os_error(libc::ENOENT);
@@ -310,6 +312,17 @@ impl Own {
     }
 }
 
+/// Explains why a process cannot enter: a kernel with groups of real-time tasks lets none into a
+/// cgroup that has no real-time runtime of its own (`sched_rt_can_attach` in kernel/sched/rt.c).
+fn real_time_refused(error: CgroupError, pid: i32) -> EngineError {
+    match error.os_error() {
+        Some(libc::EINVAL) if tasks::policy(pid) == Some(tasks::Policy::Other) => {
+            EngineError::RealTime { pid }
+        }
+        _ => error.into(),
+    }
+}
+
 fn note(done: Result<()>, report: &mut UndoReport) {
     if let Err(error) = done {
         report.problems.push(error.to_string());
@@ -320,6 +333,7 @@ fn note(done: Result<()>, report: &mut UndoReport) {
 /// of the base have knobs. What was there before is left alone.
 fn make_parent(layout: &Layout, context: &Context) -> Result<()> {
     let base = CpuGroup::at(&context.hierarchy, context.hierarchy.base());
+    check_enabling(&base)?;
     let mut enabled = Vec::new();
     if !base.children_enabled()? {
         enabled.push(base.subtree_control());
@@ -327,8 +341,7 @@ fn make_parent(layout: &Layout, context: &Context) -> Result<()> {
     let new_parent = layout.parent.as_ref().filter(|parent| !parent.exists());
     let created = new_parent.map_or_else(Vec::new, CpuGroup::folders);
     context.runtime.share(&enabled, &created)?;
-    base.enable_children()
-        .map_err(|error| explain_busy(error, &base))?;
+    enable_for_children(&base)?;
     let Some(parent) = &layout.parent else {
         return Ok(());
     };
@@ -364,7 +377,9 @@ fn set_values(layout: &Layout, knobs: &Knobs) -> Result<()> {
     lower_inner_limits(layout, knobs)?;
     for (group, wanted) in layout.wanted(knobs) {
         // Nothing of it is in the journal: the values go with the cgroup.
-        Change::plan(&group, &Values::of_own(&group), &wanted)?.execute(&group)?;
+        let change = Change::plan(&group, &Values::of_own(&group), &wanted)?;
+        let executed = change.execute(&group);
+        executed.map_err(|error| misfit(&layout.top, knobs).unwrap_or(error))?;
     }
     Ok(())
 }

@@ -1,0 +1,156 @@
+//! Names of cgroups as texts.
+//!
+//! The kernel's names are bytes; keys, JSON and patterns are texts. Each byte that is no UTF-8 is a
+//! private character of its own in the text, so that the text leads back to the same cgroup.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+/// Byte 0 as a character: the last 256 of Unicode's private characters stand for bytes.
+const FIRST: u32 = 0x0010_ff00;
+
+/// The character of a byte.
+fn char_of(byte: u8) -> Option<char> {
+    char::from_u32(FIRST + u32::from(byte))
+}
+
+/// The byte of such a character.
+fn byte_of(letter: char) -> Option<u8> {
+    u8::try_from(u32::from(letter).checked_sub(FIRST)?).ok()
+}
+
+/// The text of a name or a path.
+#[must_use]
+pub fn text_of(name: impl AsRef<OsStr>) -> String {
+    let mut text = String::new();
+    for chunk in name.as_ref().as_bytes().utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            // Bytes of such a character itself are bytes, too: no two names have one text.
+            match byte_of(letter) {
+                None => text.push(letter),
+                Some(_) => {
+                    let mut bytes = [0; 4];
+                    let bytes = letter.encode_utf8(&mut bytes).bytes();
+                    text.extend(bytes.filter_map(char_of));
+                }
+            }
+        }
+        text.extend(chunk.invalid().iter().copied().filter_map(char_of));
+    }
+    text
+}
+
+/// The name or path of a text.
+#[must_use]
+pub fn path_of(text: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(text.len());
+    for letter in text.chars() {
+        match byte_of(letter) {
+            Some(byte) => bytes.push(byte),
+            None => bytes.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+/// A text for a terminal: `\x1b` for a control character, and for a byte that is no UTF-8.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        let code = match byte_of(letter) {
+            Some(byte) => u32::from(byte),
+            None if letter.is_control() => u32::from(letter),
+            None => {
+                shown.push(letter);
+                continue;
+            }
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(shown, "\\x{code:02x}");
+    }
+    shown
+}
+
+/// For `serde(with)`: a path as its text.
+pub mod path_text {
+    use super::{PathBuf, path_of, text_of};
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    /// Writes the text.
+    ///
+    /// # Errors
+    /// As of the serializer.
+    pub fn serialize<S: Serializer>(path: &PathBuf, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&text_of(path))
+    }
+
+    /// Reads the text.
+    ///
+    /// # Errors
+    /// When there is no text.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        String::deserialize(from).map(|text| path_of(&text))
+    }
+}
+
+/// For `serde(with)`: paths as their texts.
+pub mod path_texts {
+    use super::{PathBuf, path_of, text_of};
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    /// Writes the texts.
+    ///
+    /// # Errors
+    /// As of the serializer.
+    pub fn serialize<S: Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(paths.iter().map(text_of))
+    }
+
+    /// Reads the texts.
+    ///
+    /// # Errors
+    /// When there is no list of texts.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
+        let texts = Vec::<String>::deserialize(from)?;
+        Ok(texts.iter().map(|text| path_of(text)).collect())
+    }
+}
+
+/// A cgroup's path below the mount point, with a `/` in front, as a text.
+#[must_use]
+pub fn shown(path: &Path) -> String {
+    format!("/{}", text_of(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_any_bytes_is_a_text_and_leads_back() {
+        for bytes in [
+            &b"plain"[..],
+            b"a\xffb",
+            b"\xc3\xa4 \xc3",
+            b"app-x\\x2dy.scope",
+            "\u{10ff41}".as_bytes(),
+            b"\x1b[31m",
+        ] {
+            let name = OsStr::from_bytes(bytes);
+            let text = text_of(name);
+            assert_eq!(path_of(&text).as_os_str(), name, "{text:?}");
+        }
+        assert_ne!(text_of("\u{10ff41}"), text_of("A"));
+        assert_eq!(text_of("/a/b"), "/a/b");
+    }
+
+    #[test]
+    fn people_see_what_cannot_be_printed_as_numbers() {
+        let name = OsStr::from_bytes(b"a\xff\x1b[31m\xc2\x9bz");
+        assert_eq!(printable(&text_of(name)), "a\\xff\\x1b[31m\\x9bz");
+        assert_eq!(printable("\u{e4}\\x2d"), "\u{e4}\\x2d");
+    }
+}

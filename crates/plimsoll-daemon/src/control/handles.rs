@@ -1,0 +1,151 @@
+//! Handles of processes and cgroups: open files that a client sends with its request.
+//!
+//! A pid or a path means something else in another namespace, and another process once the pid is
+//! reused. A file means the same everywhere. pidfds exist since Linux 5.3.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use thiserror::Error;
+
+/// Handles that fit into one message; a request has one.
+const HANDLES_MAX: usize = 1;
+
+/// A process cannot be named.
+#[derive(Debug, Error)]
+pub enum HandleError {
+    /// There is none with that pid.
+    #[error("{pid}: no such process")]
+    NoProcess {
+        /// As asked.
+        pid: i32,
+    },
+    /// The number is that of a thread.
+    #[error("{tid}: is a thread of process {process}; processes are limited as a whole")]
+    Thread {
+        /// As asked.
+        tid: i32,
+        /// The process that it belongs to.
+        process: i32,
+    },
+    /// The kernel gives no handle.
+    #[error("{pid}: cannot open the process: {source}")]
+    CannotOpen {
+        /// As asked.
+        pid: i32,
+        /// Why, such as too many open files.
+        source: io::Error,
+    },
+}
+
+/// Opens a process, as this process's PID namespace numbers it.
+///
+/// # Errors
+/// When there is none, or it cannot be opened.
+pub fn of_process(pid: i32) -> Result<OwnedFd, HandleError> {
+    // The library refuses negative numbers by a panic.
+    let raw = Some(pid).filter(|pid| *pid > 0).and_then(Pid::from_raw);
+    let raw = raw.ok_or(HandleError::NoProcess { pid })?;
+    let source = match pidfd_open(raw, PidfdFlags::empty()) {
+        Ok(handle) => return Ok(handle),
+        Err(Errno::SRCH) => return Err(HandleError::NoProcess { pid }),
+        Err(errno) => errno.into(),
+    };
+    // The kernel's error for a thread differs between versions.
+    Err(match process_of_thread(pid) {
+        Some(process) if process != pid => HandleError::Thread { tid: pid, process },
+        _ => HandleError::CannotOpen { pid, source },
+    })
+}
+
+/// `Tgid` of `/proc/TID/status` (proc_pid_status(5)).
+fn process_of_thread(tid: i32) -> Option<i32> {
+    let status = std::fs::read(format!("/proc/{tid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    line?.trim().parse().ok()
+}
+
+/// Opens the folder of a cgroup.
+///
+/// # Errors
+/// As of `open(2)`.
+pub fn of_cgroup(folder: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(open(folder, flags, Mode::empty())?)
+}
+
+/// Sends the first bytes of a request with its handle; returns how many were sent.
+pub(super) fn send(
+    stream: &UnixStream,
+    bytes: &[u8],
+    handle: Option<BorrowedFd<'_>>,
+) -> io::Result<usize> {
+    let files: Vec<BorrowedFd<'_>> = handle.into_iter().collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&files));
+    }
+    let pieces = [IoSlice::new(bytes)];
+    Ok(sendmsg(stream, &pieces, &mut control, SendFlags::NOSIGNAL)?)
+}
+
+/// Receives bytes, and the handle that came with them. The kernel closes those that are too many.
+pub(super) fn receive(stream: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut pieces = [IoSliceMut::new(bytes)];
+    let received = recvmsg(stream, &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let files = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(files) => Some(files),
+        _ => None,
+    });
+    Ok((received.bytes, files.flatten().last()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_told_from_a_process_that_is_not_there() {
+        let own = std::process::id().cast_signed();
+        of_process(own).unwrap();
+        let thread = nix::unistd::gettid().as_raw();
+        let error = of_process(thread).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!("{thread}: is a thread of process {own}; processes are limited as a whole")
+        );
+        for pid in [i32::MAX, 0, -1, i32::MIN] {
+            let error = of_process(pid).unwrap_err();
+            assert!(matches!(error, HandleError::NoProcess { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_handle_arrives_with_its_bytes_and_further_ones_are_closed() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let handle = of_process(std::process::id().cast_signed()).unwrap();
+        assert_eq!(send(&one, b"with", Some(handle.as_fd())).unwrap(), 4);
+        assert_eq!(send(&one, b"without", None).unwrap(), 7);
+        let mut bytes = [0; 64];
+        let (length, received) = receive(&other, &mut bytes).unwrap();
+        assert_eq!(&bytes[..length], b"with");
+        assert!(received.is_some());
+        let (length, received) = receive(&other, &mut bytes).unwrap();
+        assert_eq!(&bytes[..length], b"without");
+        assert!(received.is_none());
+    }
+}

@@ -1,0 +1,177 @@
+//! What a cgroup's place in the tree allows: whether it can get the cpu controller without harm to
+//! those around it, and how much of a quota fits.
+
+use plimsoll_cgroupfs::{CgroupError, CpuGroup, Kind, Version, name};
+
+use super::wanted::{Limit, Wanted};
+use crate::error::{EngineError, Result};
+use crate::knobs::units::show_percent;
+use crate::knobs::{Bandwidth, Knobs};
+use crate::runtime::RuntimeFolder;
+
+/// Checks that a cgroup of somebody else can have such knobs where it is. Changes nothing.
+///
+/// # Errors
+/// When that would harm others, or the kernel would refuse it.
+pub fn check_place(group: &CpuGroup, knobs: &Knobs) -> Result<()> {
+    for parent in without_controller(group)? {
+        check_enabling(&parent)?;
+    }
+    match misfit(group, knobs) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+/// v2: gives a cgroup the cpu controller if it has none, from the nearest ancestor that has.
+///
+/// # Errors
+/// When the cgroup is gone, the kernel refuses, or it would harm another cgroup.
+pub(super) fn give_controller(group: &CpuGroup, runtime: &RuntimeFolder) -> Result<()> {
+    for parent in without_controller(group)? {
+        check_enabling(&parent)?;
+        runtime.share(&[parent.subtree_control()], &[])?;
+        enable_for_children(&parent)?;
+    }
+    Ok(())
+}
+
+/// v2: the cgroups that have to give the controller to their children, the highest first.
+fn without_controller(group: &CpuGroup) -> Result<Vec<CpuGroup>> {
+    if group.has_weight() {
+        return Ok(Vec::new());
+    }
+    // Says so if it is gone.
+    group.check_exists()?;
+    let mut missing = Vec::new();
+    let mut above = group.parent();
+    while let Some(parent) = above {
+        if parent.children_enabled()? {
+            break;
+        }
+        above = parent.parent();
+        missing.push(parent);
+    }
+    missing.reverse();
+    Ok(missing)
+}
+
+/// v2: checks that the controller can be enabled for the children of a cgroup.
+///
+/// Where a cgroup has processes itself, the kernel either refuses, or makes it the root of a
+/// threaded subtree (`cgroup_vet_subtree_control_enable` in kernel/cgroup/cgroup.c). From then on
+/// its children take no processes, and whoever made them cannot use them.
+///
+/// # Errors
+/// When it has processes, or is inside of a threaded subtree that takes none.
+pub(super) fn check_enabling(parent: &CpuGroup) -> Result<()> {
+    if parent.children_enabled()? {
+        return Ok(());
+    }
+    let first = match parent.kind()? {
+        Some(Kind::Domain) => parent.processes()?.first().copied(),
+        Some(Kind::Invalid) => return Err(harmed(parent, None)),
+        // The root may have processes; a threaded subtree is one already.
+        None | Some(Kind::ThreadRoot | Kind::Threaded) => None,
+    };
+    match first {
+        Some(pid) => Err(harmed(parent, Some(pid))),
+        None => Ok(()),
+    }
+}
+
+/// v2: enables the controller for the children of a cgroup, after [`check_enabling`].
+///
+/// # Errors
+/// When the kernel refuses, or a process has come since the check.
+pub(super) fn enable_for_children(parent: &CpuGroup) -> Result<()> {
+    let before = parent.kind()?;
+    if !parent.enable_children()? {
+        return Ok(());
+    }
+    if before == Some(Kind::Domain) && parent.kind()? == Some(Kind::ThreadRoot) {
+        parent.disable_children()?;
+        return Err(harmed(parent, parent.processes()?.first().copied()));
+    }
+    Ok(())
+}
+
+fn harmed(parent: &CpuGroup, pid: Option<i32>) -> EngineError {
+    let path = parent.cpu_file("");
+    match pid {
+        Some(pid) => CgroupError::HasProcesses { path, pid },
+        None => CgroupError::InThreadedSubtree { path },
+    }
+    .into()
+}
+
+/// v1: explains why the kernel refuses a quota: it takes no rate above that of a cgroup above, and
+/// none below that of a cgroup inside (`tg_cfs_schedulable_down` in kernel/sched/core.c).
+///
+/// `None`: the quota fits, or there is none.
+pub(super) fn misfit(group: &CpuGroup, knobs: &Knobs) -> Option<EngineError> {
+    if group.hierarchy().version() != Version::V1 {
+        return None;
+    }
+    let Limit::Bandwidth { quota, .. } = Wanted::on_one_cgroup(knobs).limit else {
+        return None;
+    };
+    let wanted = Bandwidth { quota, burst_ns: 0 };
+    let (knob, value) = match (knobs.quota, knobs.cap) {
+        (Some(quota), _) => ("quota", quota.to_string()),
+        (None, Some(cap)) => ("cap", cap.to_string()),
+        (None, None) => return None,
+    };
+    let above = std::iter::successors(group.parent(), CpuGroup::parent);
+    let above = above.filter(|above| !above.path().as_os_str().is_empty());
+    let narrower = above.map(limited).find(|(_, has)| is_above(&wanted, has));
+    let wider = || {
+        inside(group)
+            .into_iter()
+            .find(|(_, has)| is_above(has, &wanted))
+    };
+    let (other, has) = narrower.or_else(wider)?;
+    let rate_ppm = has.quota.quota_ns? / 1_000 * 1_000_000 / (has.quota.period_ns / 1_000).max(1);
+    let reason = format!(
+        "on cgroup v1 a cgroup may have no more than the one around it: {} has {}",
+        name::shown(other.path()),
+        show_percent(rate_ppm / 1000 * 1000)
+    );
+    Some(EngineError::NotEnforceable {
+        knob,
+        value,
+        reason,
+    })
+}
+
+/// A cgroup with its limit; unlimited if it cannot be read.
+fn limited(group: CpuGroup) -> (CpuGroup, Bandwidth) {
+    let unlimited = plimsoll_cgroupfs::CpuMax {
+        quota_usec: None,
+        period_usec: 100_000,
+        burst_usec: 0,
+    };
+    let max = group.read_cpu_max().unwrap_or(unlimited);
+    (group, max.into())
+}
+
+/// The outermost cgroups inside that have limits.
+fn inside(group: &CpuGroup) -> Vec<(CpuGroup, Bandwidth)> {
+    let children = group.children().unwrap_or_default().into_iter();
+    let limits = children
+        .map(limited)
+        .map(|(child, has)| match has.quota.quota_ns {
+            Some(_) => vec![(child, has)],
+            None => inside(&child),
+        });
+    limits.flatten().collect()
+}
+
+/// Whether one rate is above another; no limit is above nothing, and nothing is above it.
+fn is_above(one: &Bandwidth, other: &Bandwidth) -> bool {
+    let (Some(one_ns), Some(other_ns)) = (one.quota.quota_ns, other.quota.quota_ns) else {
+        return false;
+    };
+    let product = |quota_ns: u64, period_ns: u64| u128::from(quota_ns) * u128::from(period_ns);
+    product(one_ns, other.quota.period_ns) > product(other_ns, one.quota.period_ns)
+}

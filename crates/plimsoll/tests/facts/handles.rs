@@ -1,0 +1,149 @@
+//! Targets of requests: the process or cgroup that the client means, and those that get no limits.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::{Host, Running, knob, membership, wait_until, with_own_mounts};
+use plimsoll_engine::tasks::{Kind, kind};
+
+/// Starts a script in namespaces of its own, with the words after `--` of unshare(1).
+fn start_apart(host: &Host, namespaces: &[&str], script: &str) -> Running {
+    let mut command = with_own_mounts(r#"exec "$@""#);
+    command.args(["sh", "unshare"]).args(namespaces);
+    command.args(["--", "sh", "-ec", script]);
+    host.confine(&mut command);
+    command.env("PLIMSOLL", crate::common::binary());
+    host.spawn(command)
+}
+
+/// Pid of a process in the innermost namespace, as its last number of `NSpid` (proc_pid_status(5)).
+fn inner_pid(pid: i32) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    line.unwrap().split_whitespace().last().unwrap().to_owned()
+}
+
+#[test]
+fn pid_of_a_request_is_the_clients() {
+    let host = Host::new();
+    // The owner is outside of the namespace.
+    let keeper = host.start([
+        "run", "--name", "keeper", "--cap", "50%", "--", "sleep", "600",
+    ]);
+    wait_until("the owner runs", || host.owner().is_some());
+    let script = r#"sleep 600 & $PLIMSOLL set $! --cap 20% --json
+        $PLIMSOLL show $! --json >/dev/null
+        $PLIMSOLL run --cap 30% -- sleep 600 & wait"#;
+    let inside = start_apart(&host, &["-p", "-f", "--mount-proc", "--kill-child"], script);
+    let group_of = |start: &str| {
+        let state = host.owner()?;
+        let name = state.groups.into_iter().map(|group| group.name);
+        name.into_iter().find(|name| name.starts_with(start))
+    };
+    for (start, what) in [
+        ("pid-", "it is limited"),
+        ("sleep-", "a command runs there"),
+    ] {
+        wait_until(what, || group_of(start).is_some());
+        let name = group_of(start).unwrap();
+        let pid: i32 = name[start.len()..].parse().unwrap();
+        assert!(membership(pid).contains(&name), "{}", membership(pid));
+        assert_ne!(
+            inner_pid(pid),
+            pid.to_string(),
+            "it is in a namespace of its own"
+        );
+        let comm = format!("/proc/{pid}/comm");
+        wait_until("it is the command", || {
+            fs::read_to_string(&comm).unwrap() == "sleep\n"
+        });
+    }
+    inside.kill_hard();
+    keeper.stop();
+    wait_until("the groups have ended", || {
+        host.owner().is_none_or(|it| it.groups.is_empty())
+    });
+}
+
+#[test]
+fn cgroup_of_a_request_is_the_clients() {
+    let mut host = Host::new();
+    let keeper = host.start([
+        "run", "--name", "keeper", "--cap", "50%", "--", "sleep", "600",
+    ]);
+    wait_until("the owner runs", || host.owner().is_some());
+    let pod = host.group("pod");
+    let inner = host.group("pod/a");
+    // The same path as the client's, seen from the owner.
+    let namesake = host.group("a");
+    let path = format!("/{}", namesake.path().display());
+    // As a container sees its cgroup: at the mount point.
+    let mounts = pod
+        .folders()
+        .into_iter()
+        .zip(host.hierarchy().folders(Path::new("")));
+    let mounts = mounts.map(|(pod, point)| {
+        let (pod, point) = (pod.display(), point.display());
+        format!("echo $$ >{pod}/cgroup.procs; mount --bind {pod} {point}\n")
+    });
+    let set = "unset PLIMSOLL_CGROUP_BASE; $PLIMSOLL set /a --weight 300; $PLIMSOLL show /a >&2";
+    let mut command = with_own_mounts(&format!("set -e\n{}{set}", mounts.collect::<String>()));
+    host.confine(&mut command);
+    command.env("PLIMSOLL", crate::common::binary());
+    let before = knob(&namesake, "cpu.weight");
+    host.spawn(command).finish().good();
+    assert_eq!(inner.read_weight().unwrap(), 300);
+    assert_eq!(knob(&namesake, "cpu.weight"), before, "{path}");
+    host.run(["set", &format!("/{}", inner.path().display()), "--reset"])
+        .good();
+    keeper.stop();
+}
+
+#[test]
+fn what_others_depend_on_gets_no_limits() {
+    let host = Host::new();
+    let refused = |target: i32, why: &str| {
+        let refused = host.run(["set", &target.to_string(), "--cap", "10%"]);
+        assert_eq!(refused.code(), 125, "{refused:?}");
+        assert!(refused.one_line().contains(why), "{target}: {refused:?}");
+    };
+    let keeper = host.start([
+        "run", "--name", "keeper", "--cap", "50%", "--", "sleep", "600",
+    ]);
+    wait_until("the owner runs", || host.owner().is_some());
+    refused(host.owner_pid(), "Plimsoll's own daemon");
+    refused(1, "process 1");
+    let pids = fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let thread = pids.into_iter().find_map(|pid| match kind(pid) {
+        Some(Kind::KernelThread(name)) => Some((pid, name)),
+        _ => None,
+    });
+    // A container sees none.
+    if let Some((pid, name)) = thread {
+        refused(pid, &format!("the kernel thread {name}"));
+    }
+    let thread = nix::unistd::gettid().as_raw();
+    refused(thread, &format!("thread of process {}", std::process::id()));
+    let mut zombie = std::process::Command::new("true").spawn().unwrap();
+    let pid = zombie.id().cast_signed();
+    wait_until("it has ended", || kind(pid) == Some(Kind::Zombie));
+    refused(pid, "is a zombie");
+    zombie.wait().unwrap();
+    refused(pid, "no such process");
+    keeper.stop();
+}
+
+#[test]
+fn path_through_a_link_names_the_cgroup() {
+    let mut host = Host::new();
+    let group = host.group("linked");
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("cpu");
+    std::os::unix::fs::symlink(host.hierarchy().mount_point(), &link).unwrap();
+    let named = link.join(group.path());
+    host.run(["set", named.to_str().unwrap(), "--weight", "300"])
+        .good();
+    assert_eq!(group.read_weight().unwrap(), 300);
+    host.run(["set", named.to_str().unwrap(), "--reset"]).good();
+}

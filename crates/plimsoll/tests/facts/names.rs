@@ -1,0 +1,82 @@
+//! Cgroups with names of any bytes.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use crate::common::{Host, bandwidth_us, wait_until};
+use crate::rig::{Daemon, of_cgroup, remove_group, rule};
+use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_cgroupfs::name::text_of;
+
+/// No UTF-8, and what turns a terminal red.
+const ODD: &[u8] = b"a\xff\x1b[31m";
+
+fn odd(host: &Host) -> CpuGroup {
+    let path = host.base().path().join(OsStr::from_bytes(ODD));
+    let group = CpuGroup::at(host.hierarchy(), path);
+    group.create().unwrap();
+    group
+}
+
+#[test]
+fn rule_limits_a_cgroup_of_any_name_and_its_undo_finds_it() {
+    let host = Host::new();
+    let before = odd(&host);
+    let pattern = format!("{}/*", host.base_path());
+    let text = rule("odd", &of_cgroup(&pattern), "quota = \"30ms/100ms\"")
+        + &rule("none", &of_cgroup("/nowhere/at-all"), "weight = 50");
+    let daemon = Daemon::start(&host, &text);
+    assert_eq!(bandwidth_us(&before).0, 30_000, "{}", daemon.log());
+    let shown = host.run(["show"]).good().stdout;
+    assert!(shown.contains("a\\xff\\x1b[31m"), "{shown:?}");
+    assert!(!shown.contains('\x1b'), "{shown:?}");
+    assert!(shown.contains("none: no cgroup matches it now"), "{shown}");
+    assert_eq!(daemon.state().daemon.unmatched, ["none"]);
+    daemon.stop();
+    assert_eq!(bandwidth_us(&before).0, -1);
+    remove_group(&before);
+}
+
+#[test]
+fn odd_cgroup_is_set_by_its_bytes_and_by_the_name_in_json() {
+    let host = Host::new();
+    let group = odd(&host);
+    let folder = group.cpu_file("");
+    let path = PathBuf::from("/").join(group.path());
+    let name = text_of(&path);
+    for target in [folder.as_os_str(), path.as_os_str(), OsStr::new(&name)] {
+        let set = [
+            OsStr::new("set"),
+            target,
+            OsStr::new("--quota"),
+            OsStr::new("40ms/100ms"),
+        ];
+        let set = host.run(set).good().stdout;
+        assert!(
+            set.contains("a\\xff\\x1b[31m") && !set.contains('\x1b'),
+            "{set:?}"
+        );
+        assert_eq!(bandwidth_us(&group).0, 40_000);
+        let show = [OsStr::new("show"), target, OsStr::new("--json")];
+        let shown = host.run(show).good();
+        assert_eq!(shown.json()["group"]["name"], name.as_str());
+        let reset = [OsStr::new("set"), target, OsStr::new("--reset")];
+        host.run(reset).good();
+        assert_eq!(bandwidth_us(&group).0, -1);
+    }
+    // A killed owner leaves what leads back to it.
+    host.run([
+        OsStr::new("set"),
+        path.as_os_str(),
+        OsStr::new("--quota"),
+        OsStr::new("40ms/100ms"),
+    ])
+    .good();
+    host.kill_owner();
+    host.run(["restore"]).good();
+    wait_until("it is undone", || bandwidth_us(&group).0 == -1);
+    let missing = host.run(["show", "/nowhere\x1b[31m"]);
+    assert!(missing.one_line().contains("\\x1b[31m"), "{missing:?}");
+    remove_group(&group);
+}

@@ -1,0 +1,302 @@
+//! What a request does to others, and what their limits do to it: asked before a write.
+
+use crate::common::{Host, bandwidth_us, membership, wait_until};
+use crate::rig::{Daemon, of_cgroup, rule, shown};
+use plimsoll_engine::host::nr_cpus_online;
+
+#[test]
+fn more_headroom_than_cpus_is_refused_and_keeps_no_batch_work_out() {
+    let host = Host::new();
+    let most = nr_cpus_online();
+    let more = format!("{}cpus", most + 1);
+    for words in [
+        vec!["run", "--headroom", &more, "--", "true"],
+        vec!["run", "--dry-run", "--headroom", &more, "--", "true"],
+        vec!["run", "--class", "batch", "--headroom", &more, "--", "true"],
+    ] {
+        let refused = host.run(words);
+        assert_eq!(refused.code(), 125, "{refused:?}");
+        let line = refused.one_line();
+        assert!(
+            line.contains("headroom") && line.contains(&format!("up to {most}cpus")),
+            "{line}"
+        );
+    }
+    host.run(["run", "--class", "batch", "--", "true"]).good();
+    let mut host = host;
+    let group = host.group("main");
+    let daemon = Daemon::ready(&host, "");
+    let text = rule(
+        "main",
+        &of_cgroup(&shown(&group)),
+        &format!("headroom = \"{more}\""),
+    );
+    daemon.write(&text);
+    let config = daemon.config();
+    let checked = host.run(["daemon", "--check", "--config", config.to_str().unwrap()]);
+    assert_eq!(checked.code(), 125, "{checked:?}");
+    assert!(checked.one_line().contains("headroom: `"), "{checked:?}");
+}
+
+#[test]
+fn burst_needs_a_quota_and_takes_the_one_that_is_there() {
+    let mut host = Host::new();
+    let refused = host.run(["run", "--quota", "max", "--burst", "10ms", "--", "true"]);
+    assert_eq!(refused.code(), 125, "{refused:?}");
+    assert!(
+        refused.one_line().contains("no effect without quota"),
+        "{refused:?}"
+    );
+    let group = host.group("theirs");
+    let target = shown(&group);
+    let refused = host.run(["set", &target, "--burst", "10ms"]);
+    assert!(
+        refused.one_line().contains("no effect without quota"),
+        "{refused:?}"
+    );
+    let theirs = "40ms/100ms".parse().unwrap();
+    let theirs = plimsoll_engine::knobs::Bandwidth::of(theirs, None);
+    group.write_cpu_max(&theirs.into()).unwrap();
+    host.run(["set", &target, "--burst", "10ms"]).good();
+    assert_eq!(bandwidth_us(&group), (40_000, 100_000, 10_000));
+    host.run(["set", &target, "--reset"]).good();
+    assert_eq!(bandwidth_us(&group), (40_000, 100_000, 0));
+}
+
+#[test]
+fn process_is_set_with_those_that_it_has_started() {
+    let host = Host::new();
+    let script = "sleep 600 & sh -c 'sleep 600 & wait' & echo ready; wait";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script]);
+    let shell = host.spawn(shell);
+    wait_until("all run", || {
+        shell.stdout().contains("ready") && descendants(shell.pid()).len() == 3
+    });
+    let pid = shell.pid().to_string();
+    let before = membership(shell.pid());
+    host.run(["set", &pid, "--cap", "50%"]).good();
+    let group = format!("pid-{pid}");
+    for member in descendants(shell.pid()) {
+        assert!(
+            membership(member).contains(&group),
+            "{}",
+            membership(member)
+        );
+    }
+    host.run(["set", &pid, "--reset"]).good();
+    for member in descendants(shell.pid()) {
+        assert_eq!(membership(member), before);
+    }
+    for member in descendants(shell.pid()) {
+        let _ = nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(member),
+            nix::sys::signal::SIGKILL,
+        );
+    }
+    shell.kill_hard();
+}
+
+fn descendants(pid: i32) -> Vec<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let children = children.unwrap_or_default();
+    let mut all: Vec<i32> = children
+        .split_whitespace()
+        .map(|it| it.parse().unwrap())
+        .collect();
+    for child in all.clone() {
+        all.extend(descendants(child));
+    }
+    all
+}
+
+#[test]
+fn real_time_tasks_are_counted_and_told() {
+    let host = Host::new();
+    if host.base().cpu_file("cpu.rt_runtime_us").exists() {
+        // This kernel lets none into a group; then the caller may not be one.
+        let words = ["-f", "5", crate::common::binary().to_str().unwrap()].map(str::to_owned);
+        let mut command = std::process::Command::new("chrt");
+        command
+            .args(words)
+            .args(["run", "--cap", "10%", "--", "true"]);
+        host.confine(&mut command);
+        let refused = host.spawn(command).finish();
+        assert_eq!(refused.code(), 125, "{refused:?}");
+        assert!(
+            refused.one_line().contains("is a real-time task"),
+            "{refused:?}"
+        );
+        return;
+    }
+    let run = "run --name rt --cap 10% -- chrt -f 5 sleep 600";
+    let run = host.start(run.split(' '));
+    wait_until("it has become one", || {
+        host.owner().is_some_and(|state| {
+            let groups = state.groups.iter();
+            let samples = groups.filter_map(|group| group.statistics.as_ref());
+            samples.map(|sample| sample.real_time).sum::<u64>() == 1
+        })
+    });
+    let shown = host.run(["show", "rt"]).good().stdout;
+    assert!(shown.contains("real-time   1 tasks"), "{shown}");
+    let told = host.run(["set", "rt", "--cap", "20%"]).good().stderr;
+    assert!(told.contains("real-time tasks, 1 at once"), "{told}");
+    run.stop();
+}
+
+mod v1_only {
+    use super::*;
+
+    #[test]
+    fn quota_beyond_that_of_the_parent_is_refused_with_its_name() {
+        let mut host = Host::new();
+        let (pod, container) = (host.group("pod"), host.group("pod/ctr"));
+        let quota = |text: &str| plimsoll_engine::knobs::Bandwidth::of(text.parse().unwrap(), None);
+        pod.write_cpu_max(&quota("50ms/100ms").into()).unwrap();
+        let target = shown(&container);
+        let expected = format!("{} has 50%", shown(&pod));
+        for dry_run in [&[][..], &["--dry-run"]] {
+            let words = ["set", &target, "--quota", "600ms/1s"];
+            let refused = host.run(words.iter().chain(dry_run));
+            assert_eq!(refused.code(), 125, "{refused:?}");
+            assert!(refused.one_line().contains(&expected), "{refused:?}");
+        }
+        // And a parent has no less than what is inside.
+        container
+            .write_cpu_max(&quota("30ms/100ms").into())
+            .unwrap();
+        let refused = host.run(["set", &shown(&pod), "--cap", "20%"]);
+        assert!(
+            refused.one_line().contains(&format!("{target} has 30%")),
+            "{refused:?}"
+        );
+        assert_eq!(bandwidth_us(&pod).0, 50_000);
+        host.run(["set", &target, "--quota", "500ms/1s"]).good();
+        host.run(["set", &target, "--reset"]).good();
+        assert_eq!(bandwidth_us(&container).0, 30_000);
+    }
+
+    #[test]
+    fn caps_of_tasks_inside_of_headroom_are_refused() {
+        let host = Host::new();
+        let knobs = "run --class batch --headroom 30% --cap 50% --per-task -- true";
+        let refused = host.run(knobs.split(' '));
+        assert_eq!(refused.code(), 125, "{refused:?}");
+        assert!(
+            refused
+                .one_line()
+                .contains("per-task: cannot be `true` here"),
+            "{refused:?}"
+        );
+    }
+}
+
+mod v2_only {
+    use super::*;
+    use crate::common::Running;
+    use plimsoll_cgroupfs::CpuGroup;
+    use plimsoll_cgroupfs::Kind;
+
+    /// A cgroup of somebody with a process, whose children have no controller.
+    fn application(host: &mut Host) -> (CpuGroup, Running) {
+        let app = host.group("app");
+        let process = host.start_in(&app, ["sleep", "600"]);
+        (app, process)
+    }
+
+    #[test]
+    fn cgroup_with_processes_is_not_made_threaded() {
+        let mut host = Host::new();
+        let (app, process) = application(&mut host);
+        let text = rule(
+            "jobs",
+            &of_cgroup(&format!("{}/*", shown(&app))),
+            "quota = \"30ms/100ms\"",
+        );
+        let daemon = Daemon::start(&host, &text);
+        let job = app.child("job1");
+        job.create().unwrap();
+        wait_until("it says why", || {
+            let group = daemon.group(&shown(&job));
+            let problem = group.and_then(|group| group.problem).unwrap_or_default();
+            problem.contains(&format!("holds process {}", process.pid()))
+        });
+        for dry_run in [&[][..], &["--dry-run"]] {
+            let target = shown(&job);
+            let words = ["set", &target, "--weight", "50"];
+            let refused = host.run(words.iter().chain(dry_run));
+            assert_eq!(refused.code(), 125, "{refused:?}");
+            assert!(
+                refused.one_line().contains("make it threaded"),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(
+            (app.kind().unwrap(), job.kind().unwrap()),
+            (Some(Kind::Domain), Some(Kind::Domain))
+        );
+        // The application goes on as if nobody was there.
+        job.add_process(process.pid()).unwrap();
+        assert_eq!(job.processes().unwrap(), [process.pid()]);
+        daemon.stop();
+        process.stop();
+        crate::rig::remove_group(&job);
+    }
+
+    #[test]
+    fn process_with_threads_in_cgroups_of_their_own_is_left_alone() {
+        let mut host = Host::new();
+        let vm = host.group("vm");
+        let process = host.start_load_in(&vm, "burn --threads 2 --duration 600s");
+        wait_until("it has its threads", || vm.threads().unwrap().len() >= 3);
+        let vcpu = vm.child("vcpu0");
+        vcpu.create().unwrap();
+        vcpu.make_threaded().unwrap();
+        vm.enable_children().unwrap();
+        let quota = plimsoll_engine::knobs::Bandwidth::of("20ms/100ms".parse().unwrap(), None);
+        vcpu.write_cpu_max(&quota.into()).unwrap();
+        let threads = vm.threads().unwrap().into_iter();
+        let thread = threads
+            .into_iter()
+            .find(|tid| *tid != process.pid())
+            .unwrap();
+        vcpu.add_thread(thread).unwrap();
+        let refused = host.run(["set", &process.pid().to_string(), "--cap", "50%"]);
+        assert_eq!(refused.code(), 125, "{refused:?}");
+        assert!(
+            refused
+                .one_line()
+                .contains("threads in cgroups of their own"),
+            "{refused:?}"
+        );
+        assert_eq!(vcpu.threads().unwrap(), [thread]);
+        // All of it can be limited together.
+        host.run(["set", &shown(&vm), "--quota", "50ms/100ms"])
+            .good();
+        assert_eq!(vcpu.threads().unwrap(), [thread]);
+        host.run(["set", &shown(&vm), "--reset"]).good();
+        process.kill_hard();
+        crate::rig::remove_group(&vcpu);
+    }
+
+    #[test]
+    fn cgroup_without_the_controller_is_shown_as_far_as_it_goes() {
+        let mut host = Host::new();
+        let (app, process) = application(&mut host);
+        let bare = app.child("bare");
+        bare.create().unwrap();
+        let text = host.run(["show", &shown(&bare)]).good().stdout;
+        assert!(
+            text.contains("no cpu controller") && text.contains("cpu time"),
+            "{text}"
+        );
+        let json = host.run(["show", &shown(&bare), "--json"]).good().json();
+        assert!(
+            json["cgroup"]["usage_usec"].is_u64() && json["cgroup"].get("weight").is_none(),
+            "{json}"
+        );
+        process.stop();
+        crate::rig::remove_group(&bare);
+    }
+}
