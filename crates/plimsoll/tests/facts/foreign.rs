@@ -1,13 +1,58 @@
-//! All knobs, and the restoration of their first values.
+//! Foreign cgroups with knobs on this kernel: each value comes back. What happens between any two
+//! writes is shown by the engine's random steps on the kernel in memory.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use plimsoll_cgroupfs::{CpuGroup, os};
+use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer as _;
-use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
+use plimsoll_engine::knobs::Bandwidth;
+use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::tasks::nice;
 use plimsoll_engine::undo::UndoReport;
 
-use super::rig::{knobs, name_of, nice_of, policy, start, tick, with_values};
-use crate::common::{Host, assert_same, bandwidth_us, knob};
+use crate::common::{Host, assert_same, bandwidth_us};
+
+fn name_of(group: &CpuGroup) -> String {
+    format!("/{}", group.path().display())
+}
+
+fn policy(group: &CpuGroup, json: &str) -> GroupPolicy {
+    GroupPolicy {
+        name: name_of(group),
+        selector: Selector::Cgroup(group.path().to_owned()),
+        knobs: serde_json::from_str(json).unwrap(),
+        scheduler: None,
+    }
+}
+
+fn start(host: &Host) -> CgroupEnforcer {
+    let runtime = RuntimeFolder::at(host.runtime());
+    let (enforcer, left) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
+    assert_eq!(left, UndoReport::default());
+    enforcer
+}
+
+/// Lets the loops run some times, each time when something falls due. The clock is made up: it
+/// jumps from one due time to the next.
+fn tick(enforcer: &mut CgroupEnforcer, times: usize) {
+    let mut now = os::now();
+    for _ in 0..times {
+        let due = enforcer.tick(now).unwrap();
+        now = due.map_or(now, |due| due.max(now));
+    }
+}
+
+/// A cgroup with knobs of its own.
+fn with_values(host: &mut Host, name: &str) -> CpuGroup {
+    let group = host.group(name);
+    group.write_weight(50).unwrap();
+    let quota = "70ms/100ms".parse().unwrap();
+    let old = Bandwidth::of(quota, Some("30ms".parse().unwrap()));
+    group.write_cpu_max(&old.into()).unwrap();
+    group
+}
 
 const EVERY_KNOB: [&str; 12] = [
     r#"{"class": "batch"}"#,
@@ -50,7 +95,7 @@ fn every_knob_comes_back_by_remove_and_by_undo() {
                 tick(&mut enforcer, 10);
             }
             if json.contains("nice") {
-                assert!(nice_of(sleepers[0].pid()) > 0, "{what}");
+                assert!(nice(sleepers[0].pid()).unwrap() > 0, "{what}");
             }
             let mut report = UndoReport::default();
             if remove {
@@ -63,81 +108,50 @@ fn every_knob_comes_back_by_remove_and_by_undo() {
             assert_eq!(report.problems, <[String; 0]>::default(), "{what}");
             println!("{what}");
             assert_same(&before, &host.snapshot());
-            let levels = [nice_of(sleepers[0].pid()), nice_of(sleepers[1].pid())];
+            let levels = [
+                nice(sleepers[0].pid()).unwrap(),
+                nice(sleepers[1].pid()).unwrap(),
+            ];
             assert_eq!(levels, [0, 0], "{what}");
         }
     }
 }
 
 #[test]
-fn requested_knobs_apply_and_a_removed_knob_is_restored() {
+fn nested_limits_are_accepted_in_any_order() {
     let mut host = Host::new();
-    let group = with_values(&mut host, "g");
-    let name = name_of(&group);
+    let outer = host.group("outer");
+    outer.enable_children().unwrap();
+    let inner = outer.child("inner");
+    inner.create().unwrap();
+    let narrow = Bandwidth::of("10ms/100ms".parse().unwrap(), None);
+    outer.write_cpu_max(&narrow.into()).unwrap();
     let before = host.snapshot();
-    let mut enforcer = start(&host);
-    enforcer
-        .add(&policy(&group, r#"{"cap": "20%"}"#), "a test")
-        .unwrap();
-    assert_eq!(bandwidth_us(&group), (2_000, 10_000, 1_000));
-    assert_eq!(enforcer.knobs(&name).unwrap(), &knobs(r#"{"cap": "20%"}"#));
-    assert_eq!(enforcer.shown_path(&name).unwrap(), PathBuf::from(&name));
-    enforcer
-        .change(&name, &knobs(r#"{"class": "batch"}"#))
-        .unwrap();
-    assert_eq!(bandwidth_us(&group), (70_000, 100_000, 30_000));
-    assert_eq!(knob(&group, "cpu.idle"), "1");
-    enforcer
-        .change(&name, &knobs(r#"{"soft-cap": "0%"}"#))
-        .unwrap();
-    tick(&mut enforcer, 5);
-    assert!(enforcer.sample(&name).unwrap().soft_cap.unwrap().background);
-    enforcer
-        .change(&name, &knobs(r#"{"headroom": "30%"}"#))
-        .unwrap();
-    assert_eq!(knob(&group, "cpu.idle"), "0");
-    assert_eq!(bandwidth_us(&group).1, 1_000_000);
-    tick(&mut enforcer, 5);
-    enforcer
-        .change(&name, &knobs(r#"{"weight": "300", "quota": "20ms/50ms"}"#))
-        .unwrap();
-    assert_eq!(group.read_weight().unwrap(), 300);
-    // What is said of the burst is nothing: it is what it was, as far as the
-    // kernel takes it.
-    assert_eq!(bandwidth_us(&group), (20_000, 50_000, 20_000));
-    // Each line of the journal is about a value that was changed externally.
-    enforcer.change(&name, &Knobs::default()).unwrap();
-    let runtime_only = |path: &&PathBuf| path.starts_with(host.runtime());
-    let now = host.snapshot();
-    assert_eq!(now.keys().filter(runtime_only).count(), 1);
-    assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
-    assert_same(&before, &host.snapshot());
-}
-
-#[test]
-fn a_process_that_is_moved_in_goes_back() {
-    let mut host = Host::new();
-    let group = host.group("g");
-    let home = host.group("home");
-    let sleeper = host.start_in(&home, ["sleep", "600"]);
-    let before = host.snapshot();
-    let mut enforcer = start(&host);
-    let name = name_of(&group);
-    enforcer
-        .add(&policy(&group, r#"{"nice": "6"}"#), "")
-        .unwrap();
-    enforcer.add_process(&name, sleeper.pid()).unwrap();
-    assert_eq!(group.processes().unwrap(), [sleeper.pid()]);
-    assert_eq!(enforcer.sample(&name).unwrap().processes, 1);
-    assert!(enforcer.is_populated(&name).unwrap());
-    assert_eq!(nice_of(sleeper.pid()), 6);
-    enforcer.change(&name, &Knobs::default()).unwrap();
-    assert_eq!(nice_of(sleeper.pid()), 0);
-    let report = enforcer.remove(&name).unwrap();
-    assert_eq!(report.problems, <[String; 0]>::default());
-    assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
-    assert_eq!(nice_of(sleeper.pid()), 0);
-    assert_same(&before, &host.snapshot());
+    for order in [[&outer, &inner], [&inner, &outer]] {
+        let mut enforcer = start(&host);
+        let policies = order.map(|group| {
+            let json = r#"{"quota": "50ms/100ms"}"#;
+            (policy(group, json), String::new())
+        });
+        for result in enforcer.add_all(&policies) {
+            result.unwrap();
+        }
+        assert_eq!(bandwidth_us(&inner).0, 50_000);
+        // Version 1 accepts the old value of the outer cgroup only after that of the inner one.
+        let report = enforcer.remove(&policies[0].0.name).unwrap();
+        assert_eq!(report.problems, <[String; 0]>::default());
+        if host.is_v2() || order[0].path() == inner.path() {
+            assert_ne!(bandwidth_us(order[0]).0, 50_000);
+        }
+        let report = enforcer.remove(&policies[1].0.name).unwrap();
+        assert_eq!(report.problems, <[String; 0]>::default());
+        assert_eq!(bandwidth_us(&outer).0, 10_000);
+        for result in enforcer.add_all(&policies) {
+            result.unwrap();
+        }
+        assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
+        assert_same(&before, &host.snapshot());
+    }
 }
 
 mod v2_only {
