@@ -19,56 +19,6 @@ fn host_with_children() -> Host {
 }
 
 #[test]
-fn a_tree_of_cgroups_that_is_made_at_once_is_found_to_its_depth() {
-    let host = host_with_children();
-    let pattern = format!("{}/deep/**", host.base_path());
-    let daemon = Daemon::start(
-        &host,
-        &rule("deep", &of_cgroup(&pattern), "class = \"batch\""),
-    );
-    let top = host.base().child("deep");
-    let mut path = top.clone();
-    let mut groups = vec![];
-    for level in 0..8 {
-        path.create().unwrap();
-        path.enable_children().unwrap();
-        path = path.child(format!("level-{level}"));
-        groups.push(path.clone());
-    }
-    groups.pop();
-    for group in &groups {
-        wait_until("it is a batch group", || is_idle(group));
-    }
-    assert_eq!(daemon.names().len(), groups.len());
-    for group in groups.iter().rev() {
-        remove_group(group);
-    }
-    remove_group(&top);
-    wait_until("all are forgotten", || daemon.names().is_empty());
-    daemon.stop();
-}
-
-#[test]
-fn removed_cgroup_is_dropped_and_its_successor_is_limited() {
-    let host = host_with_children();
-    let daemon = Daemon::start(&host, &jobs(&host));
-    let group = host.base().child("job-same");
-    for _ in 0..5 {
-        group.create().unwrap();
-        wait_for_quota(&daemon, &group, 30_000);
-        remove_group(&group);
-    }
-    wait_until("it is forgotten", || daemon.names().is_empty());
-    assert_eq!(
-        daemon.state().daemon.counters.apply_failures,
-        0,
-        "{}",
-        daemon.log()
-    );
-    daemon.stop();
-}
-
-#[test]
 fn recreated_cgroup_inherits_nothing_from_its_predecessor() {
     let mut host = Host::new();
     let web = of_cgroup(&shown(&host.group("web")));
@@ -103,27 +53,6 @@ fn recreated_cgroup_inherits_nothing_from_its_predecessor() {
         remove_group(&group);
         daemon.restart();
     }
-    daemon.stop();
-}
-
-#[test]
-fn many_groups_are_in_force_after_a_reload_and_shown() {
-    const GROUPS: usize = 100;
-    let mut host = Host::new();
-    let many = host.group("many");
-    many.enable_children().unwrap();
-    let groups: Vec<_> = (0..GROUPS)
-        .map(|index| many.child(format!("g{index}")))
-        .collect();
-    for group in &groups {
-        group.create().unwrap();
-    }
-    let pattern = format!("{}/many/*", host.base_path());
-    let daemon = Daemon::start(&host, "");
-    daemon.reload_with(&rule("many", &of_cgroup(&pattern), "class = \"batch\""));
-    assert_eq!(daemon.names().len(), GROUPS);
-    assert!(groups.iter().all(is_idle));
-    assert_eq!(daemon.group(&shown(&groups[7])).unwrap().group, "many");
     daemon.stop();
 }
 

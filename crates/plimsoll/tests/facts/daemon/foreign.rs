@@ -63,30 +63,6 @@ fn external_change_is_noticed_reported_and_respected() {
 }
 
 #[test]
-fn apply_overwrites_an_external_change_made_just_before() {
-    let mut host = Host::new();
-    let group = host.group("web");
-    let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
-    let daemon = Daemon::start(&host, &text);
-    for _ in 0..5 {
-        // The daemon has not noticed it yet.
-        write_quota(&group, "60ms/100ms");
-        daemon.reload().good();
-        assert_eq!(quota_us(&group), 30_000, "{}", daemon.log());
-    }
-    for target in ["web", &shown(&group)] {
-        for _ in 0..3 {
-            host.run(["set", target, "--quota", "40ms/100ms"]).good();
-            assert_eq!(quota_us(&group), 40_000, "{}", daemon.log());
-            write_quota(&group, "60ms/100ms");
-        }
-        host.run(["set", target, "--reset"]).good();
-        assert_eq!(quota_us(&group), 30_000, "{}", daemon.log());
-    }
-    daemon.stop();
-}
-
-#[test]
 fn last_external_change_survives_the_end() {
     let mut host = Host::new();
     let group = host.group("web");

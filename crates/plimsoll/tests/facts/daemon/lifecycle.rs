@@ -42,15 +42,6 @@ fn stop_restores_every_setting() {
 }
 
 #[test]
-fn daemon_has_no_huge_pages() {
-    let host = Host::new();
-    let daemon = Daemon::start(&host, "");
-    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
-    assert!(status.contains("THP_enabled:\t0\n"), "{status}");
-    daemon.stop();
-}
-
-#[test]
 fn a_check_reads_the_file_and_does_nothing() {
     let mut host = Host::new();
     let group = host.group("web");
@@ -74,16 +65,6 @@ fn a_check_reads_the_file_and_does_nothing() {
     assert_eq!(missing.code(), 125);
     assert!(missing.one_line().contains("plimsoll.toml"), "{missing:?}");
     daemon.assert_as_before();
-}
-
-#[test]
-fn check_works_while_a_daemon_runs() {
-    let host = Host::new();
-    let daemon = Daemon::start(&host, "");
-    let config = daemon.config();
-    host.run(["daemon", "--check", "--config", config.to_str().unwrap()])
-        .good();
-    daemon.stop();
 }
 
 #[test]
@@ -129,20 +110,6 @@ fn address_in_use_is_reported_and_groups_are_limited() {
     });
     TcpStream::connect(address).unwrap();
     daemon.stop();
-}
-
-#[test]
-fn repeated_starts_and_stops_leave_nothing() {
-    let mut host = Host::new();
-    let group = host.group("web");
-    let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
-    let mut daemon = Daemon::ready(&host, &text);
-    for _ in 0..3 {
-        daemon.restart();
-        assert_eq!(quota_us(&group), 30_000);
-        daemon.end();
-        daemon.assert_as_before();
-    }
 }
 
 #[test]

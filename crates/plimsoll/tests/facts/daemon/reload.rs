@@ -101,37 +101,6 @@ fn group_removed_from_the_file_is_undone_at_once() {
 }
 
 #[test]
-fn changed_match_releases_old_cgroups_and_takes_new_ones() {
-    let mut host = Host::new();
-    let (old, new) = (host.group("old"), host.group("new"));
-    let text = |group| rule("one", &of_cgroup(&shown(group)), "quota = \"30ms/100ms\"");
-    let daemon = Daemon::start(&host, &text(&old));
-    assert_eq!((quota_us(&old), quota_us(&new)), (30_000, -1));
-    daemon.reload_with(&text(&new));
-    assert_eq!((quota_us(&old), quota_us(&new)), (-1, 30_000));
-    daemon.stop();
-}
-
-#[test]
-fn successive_reloads_end_with_the_last() {
-    let mut host = Host::new();
-    let group = host.group("web");
-    let text = |ms: u64| {
-        let knobs = format!("quota = \"{ms}ms/100ms\", burst = \"{}ms\"", ms / 2);
-        rule("web", &of_cgroup(&shown(&group)), &knobs)
-    };
-    let daemon = Daemon::start(&host, &text(10));
-    for round in 0..30 {
-        daemon.write(&text(10 + 2 * round));
-        daemon.send(Signal::SIGHUP);
-    }
-    daemon.write(&text(90));
-    daemon.reload().good();
-    wait_for_quota(&daemon, &group, 90_000);
-    daemon.stop();
-}
-
-#[test]
 fn bursts_are_off_while_the_file_disables_them() {
     let mut host = Host::new();
     let (web, kept, own) = (host.group("web"), host.group("kept"), host.normal("own"));

@@ -7,8 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 
@@ -314,14 +313,6 @@ pub fn remove_group(group: &CpuGroup) {
         }
         !group.cpu_file("").exists()
     });
-}
-
-/// Copies a program so that any user can execute it. Another process copies it, because children
-/// of this one could have the copy open for writing, which prevents its execution.
-pub fn copy_program(program: &Path, copy: &Path) {
-    let status = Command::new("cp").arg(program).arg(copy).status().unwrap();
-    assert!(status.success());
-    fs::set_permissions(copy, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// Returns whether a folder belongs to a group: a rebuilt group has its name with a `+` and a

@@ -41,27 +41,6 @@ fn unit_pattern_matches_cgroups_of_units() {
 }
 
 #[test]
-fn first_matching_group_of_the_file_gets_a_cgroup() {
-    let mut host = Host::new();
-    let (exact, rest) = (host.group("a"), host.group("b"));
-    let base = host.base_path();
-    let text = rule(
-        "exact",
-        &of_cgroup(&format!("{base}/a")),
-        "quota = \"20ms/100ms\"",
-    ) + &rule(
-        "all",
-        &of_cgroup(&format!("{base}/*")),
-        "quota = \"40ms/100ms\"",
-    );
-    let daemon = Daemon::start(&host, &text);
-    assert_eq!((quota_us(&exact), quota_us(&rest)), (20_000, 40_000));
-    assert_eq!(daemon.group(&shown(&exact)).unwrap().group, "exact");
-    assert_eq!(daemon.group(&shown(&rest)).unwrap().group, "all");
-    daemon.stop();
-}
-
-#[test]
 fn overlap_of_two_groups_is_logged_once_and_shown() {
     let mut host = Host::new();
     let (exact, rest) = (host.group("a"), host.group("b"));
@@ -96,24 +75,5 @@ fn overlap_of_two_groups_is_logged_once_and_shown() {
     assert_eq!(note(&exact), None);
     daemon.reload_with(&text);
     assert_eq!(daemon.log().matches(told).count(), 2, "{}", daemon.log());
-    daemon.stop();
-}
-
-#[test]
-fn every_kernel_knob_is_applied_to_a_matched_cgroup() {
-    let mut host = Host::new();
-    let groups = ["w", "b", "c", "q"].map(|name| host.group(name));
-    let base = host.base_path();
-    let rule = |name: &str, knobs| rule(name, &of_cgroup(&format!("{base}/{name}")), knobs);
-    let text = rule("w", "weight = 300")
-        + &rule("b", "class = \"batch\"")
-        + &rule("c", "cap = \"25%\"")
-        + &rule("q", "cpu-max = \"30000 50000 10000\"");
-    let daemon = Daemon::start(&host, &text);
-    assert_eq!(groups[0].read_weight().unwrap(), 300, "{}", daemon.log());
-    assert!(is_idle(&groups[1]));
-    let (quota, period, _) = bandwidth_us(&groups[2]);
-    assert_eq!(quota * 4, i64::try_from(period).unwrap());
-    assert_eq!(bandwidth_us(&groups[3]), (30_000, 50_000, 10_000));
     daemon.stop();
 }

@@ -1,7 +1,7 @@
 //! `plimsoll run` while a daemon runs.
 
 use crate::common::{Host, Running, bandwidth_us, wait_until};
-use crate::rig::{Daemon, kill_all, members, of_cgroup, rule, shown};
+use crate::rig::Daemon;
 
 /// Starts a command that reports its start.
 fn start(host: &Host, knobs: &[&str], script: &str) -> Running {
@@ -10,34 +10,6 @@ fn start(host: &Host, knobs: &[&str], script: &str) -> Running {
     let running = host.start(words);
     wait_until("it runs", || running.stdout().contains("ready"));
     running
-}
-
-#[test]
-fn unavailable_knob_is_refused_before_the_command_starts() {
-    let mut host = Host::new();
-    let web = host.group("web");
-    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
-    let daemon = Daemon::start(&host, &text);
-    for words in [
-        &["run", "--quota", "much", "--", "echo", "ran"][..],
-        &[
-            "run",
-            "--cpu-limit",
-            "50%",
-            "--class",
-            "batch",
-            "--",
-            "echo",
-            "ran",
-        ],
-        &["run", "--name", "web", "--cap", "20%", "--", "echo", "ran"],
-        &["run", "--name", "a/b", "--cap", "20%", "--", "echo", "ran"],
-    ] {
-        let refused = host.run(words.iter());
-        assert_eq!(refused.stdout, "", "{words:?}");
-        assert_eq!(refused.code(), 125, "{words:?}: {refused:?}");
-    }
-    daemon.stop();
 }
 
 #[test]
@@ -81,28 +53,5 @@ fn quota_is_in_force_at_the_first_instruction_of_the_command() {
         assert_eq!(finished.stdout, expected, "{enforcer}: {}", daemon.log());
     }
     wait_until("it is forgotten", || daemon.names().is_empty());
-    daemon.stop();
-}
-
-#[test]
-fn processes_left_by_a_command_stay_limited_until_they_end() {
-    let host = Host::new();
-    let daemon = Daemon::start(&host, "");
-    let running = start(
-        &host,
-        &["--name", "job", "--quota", "40ms/100ms"],
-        "sleep 600 & exit 0",
-    );
-    let group = host.normal("job");
-    // At first the only process may be the shell, which has not started its child yet.
-    let name = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
-    wait_until("only the rest runs", || {
-        let left = group.all_processes().unwrap();
-        left.len() == 1 && name(left[0]).is_ok_and(|name| name.trim() == "sleep")
-    });
-    assert_eq!(bandwidth_us(&group).0, 40_000, "{}", daemon.log());
-    kill_all(&members(&host, "job"));
-    assert_eq!(running.finish().code(), 0);
-    wait_until("the group has gone", || daemon.names().is_empty());
     daemon.stop();
 }

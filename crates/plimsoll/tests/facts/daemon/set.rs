@@ -6,7 +6,7 @@ use plimsoll_daemon::state::Origin;
 
 use crate::common::{Host, bandwidth_us, wait_for, wait_until};
 use crate::rig::{
-    Daemon, is_idle, is_in, kill_all, members, of_cgroup, quota_us, rule, shown, wait_for_quota,
+    Daemon, is_in, kill_all, members, of_cgroup, quota_us, rule, shown, wait_for_quota,
     wait_until_in,
 };
 
@@ -43,25 +43,6 @@ fn a_group_of_the_file_is_set_and_reset_by_its_name() {
 }
 
 #[test]
-fn unmatched_cgroup_is_set_and_reset_by_its_path() {
-    let mut host = Host::new();
-    let group = host.group("foreign");
-    let name = shown(&group);
-    let daemon = Daemon::start(&host, "");
-    host.run(["set", &name, "--class", "batch"]).good();
-    assert!(is_idle(&group));
-    assert_eq!(daemon.names(), std::slice::from_ref(&name));
-    host.run(["set", &name, "--class", "normal", "--cap", "25%"])
-        .good();
-    assert!(!is_idle(&group));
-    assert_eq!(quota_us(&group), 2_500);
-    host.run(["set", &name, "--reset"]).good();
-    assert_eq!(quota_us(&group), -1);
-    assert!(daemon.names().is_empty());
-    daemon.stop();
-}
-
-#[test]
 fn process_has_a_group_of_its_own_until_reset_or_end() {
     let mut host = Host::new();
     let home = host.group("home");
@@ -80,43 +61,6 @@ fn process_has_a_group_of_its_own_until_reset_or_end() {
     running.kill_hard();
     wait_until("its group goes with it", || daemon.names().is_empty());
     assert!(!host.batch(&group).exists());
-    daemon.end();
-}
-
-#[test]
-fn set_knobs_survive_a_restart_and_a_kill() {
-    let mut host = Host::new();
-    let (web, foreign, home) = (host.group("web"), host.group("foreign"), host.group("home"));
-    let running = host.start_in(&home, ["sleep", "600"]);
-    let group = format!("pid-{}", running.pid());
-    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"60ms/100ms\"");
-    let mut daemon = Daemon::start(&host, &text);
-    host.run(["set", "web", "--quota", "30ms/100ms"]).good();
-    host.run(["set", &shown(&foreign), "--class", "batch"])
-        .good();
-    host.run(["set", &running.pid().to_string(), "--class", "batch"])
-        .good();
-    for hard in [false, true] {
-        if hard {
-            daemon.kill_hard();
-            assert_eq!(quota_us(&web), 30_000, "what is limited stays limited");
-        } else {
-            daemon.end();
-            assert_eq!(quota_us(&web), -1, "all is put back");
-            assert!(!is_idle(&foreign));
-            assert!(home.processes().unwrap().contains(&running.pid()));
-        }
-        daemon.restart();
-        assert_eq!(quota_us(&web), 30_000, "{}", daemon.log());
-        assert!(is_idle(&foreign));
-        assert!(is_in(&host, running.pid(), &group), "{}", daemon.log());
-    }
-    host.run(["set", "web", "--reset"]).good();
-    host.run(["set", &shown(&foreign), "--reset"]).good();
-    host.run(["set", &running.pid().to_string(), "--reset"])
-        .good();
-    assert_eq!((quota_us(&web), is_idle(&foreign)), (60_000, false));
-    running.kill_hard();
     daemon.end();
 }
 
@@ -154,53 +98,6 @@ fn children_of_a_set_process_stay_in_its_group_over_a_restart_and_return_at_a_re
     running.kill_hard();
     kill_all(&[child]);
     daemon.end();
-}
-
-#[test]
-fn unavailable_set_is_refused_in_one_line_without_effect() {
-    let mut host = Host::new();
-    let group = host.group("web");
-    let name = shown(&group);
-    let text = rule("web", &of_cgroup(&name), "quota = \"60ms/100ms\"");
-    let daemon = Daemon::start(&host, &text);
-    let running = host.snapshot();
-    for (words, expected) in [
-        (
-            &["set", "no-such-group", "--cap", "20%"][..],
-            "no-such-group",
-        ),
-        (
-            &["set", "/no/such/cgroup", "--cap", "20%"],
-            "/no/such/cgroup",
-        ),
-        (&["set", "4194304", "--cap", "20%"], "4194304"),
-        (&["set", "/", "--cap", "20%"], "root"),
-        (&["set", "web", "--per-task", "--cap", "20%"], "per-task"),
-        (&["set", &name, "--cap", "20%"], "quota"),
-        (&["set", "web"], "no knob"),
-    ] {
-        let refused = host.run(words.iter());
-        assert_eq!(refused.code(), 125, "{words:?}: {refused:?}");
-        let line = refused.one_line();
-        assert!(line.contains(expected), "{words:?}: {line}");
-        assert_eq!(host.snapshot(), running, "{words:?}");
-    }
-    daemon.stop();
-}
-
-#[test]
-fn dry_run_prints_the_result_and_changes_nothing() {
-    let mut host = Host::new();
-    let group = host.group("web");
-    let daemon = Daemon::start(&host, "");
-    let before = host.snapshot();
-    let finished = host
-        .run(["set", &shown(&group), "--cap", "25%", "--dry-run"])
-        .good();
-    assert!(finished.stdout.contains("cap"), "{finished:?}");
-    assert_eq!(host.snapshot(), before);
-    assert!(daemon.names().is_empty());
-    daemon.stop();
 }
 
 #[test]

@@ -1,8 +1,5 @@
 //! Output of `show` with a daemon.
 
-use std::fs;
-use std::path::Path;
-
 use crate::common::{Host, wait_until};
 use crate::rig::{Daemon, of_cgroup, rule, shown, wait_for_quota};
 
@@ -47,29 +44,6 @@ fn one_group_is_shown_by_its_name_its_cgroup_or_a_process_in_it() {
     assert!(missing.one_line().contains("no-such-group"), "{missing:?}");
     daemon.stop();
     sleeper.kill_hard();
-}
-
-#[test]
-fn process_is_shown_by_its_group_or_cgroup() {
-    let mut host = Host::new();
-    let web = host.group("web");
-    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
-    let daemon = Daemon::start(&host, &text);
-    let process = host.start_in(&web, ["sleep", "600"]);
-    let pid = process.pid().to_string();
-    wait_until("it is there", || !web.processes().unwrap().is_empty());
-    let text = host.run(["show", &pid]).good().stdout;
-    assert!(text.contains(&shown(&web)), "{text}");
-    let root = host.hierarchy().cpu_folder(Path::new(""));
-    fs::write(root.join("cgroup.procs"), &pid).unwrap();
-    let refused = host.run(["show", &pid]);
-    assert_eq!(refused.code(), 125);
-    assert!(
-        refused.one_line().contains("the root cgroup"),
-        "{refused:?}"
-    );
-    process.kill_hard();
-    daemon.stop();
 }
 
 #[test]
