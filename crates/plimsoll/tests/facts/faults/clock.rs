@@ -2,7 +2,6 @@
 
 use std::process::Command;
 
-use nix::sys::signal::Signal;
 use plimsoll_cgroupfs::CpuGroup;
 
 use crate::common::{Host, in_vm, wait_until};
@@ -38,28 +37,6 @@ impl Scene {
         wait_until("the controller goes on", || updates() > before + 3);
         assert!(is_idle(&self.jobs) && quota_us(&self.jobs) > 0);
     }
-}
-
-#[test]
-fn daemon_works_after_a_stop() {
-    let mut host = Host::new();
-    let scene = Scene::new(&mut host);
-    let burner = host.start_load_in(&scene.jobs, "burn --threads 4 --duration 600s");
-    let daemon = Daemon::start(&host, &scene.text);
-    scene.assert_it_works(&daemon);
-    for _ in 0..3 {
-        daemon.send(Signal::SIGSTOP);
-        // Without control, batch work stays limited, and what comes waits.
-        let group = host.base().child("g-late");
-        group.create().unwrap();
-        assert!(is_idle(&scene.jobs) && quota_us(&scene.jobs) > 0);
-        daemon.send(Signal::SIGCONT);
-        wait_for_quota(&daemon, &group, 30_000);
-        remove_group(&group);
-        scene.assert_it_works(&daemon);
-    }
-    daemon.stop();
-    burner.kill_hard();
 }
 
 /// The clock on the wall is not set on somebody's machine.

@@ -1,9 +1,8 @@
-//! The daemon under faults: kills, stops, a full disk, floods. The limits in force must match the
+//! The daemon under faults: kills, stops, a full disk. The limits in force must match the
 //! policy.
 
 mod clock;
 mod disk_full;
-mod flood;
 mod kill;
 mod left_behind;
 pub mod namespace;
