@@ -58,33 +58,6 @@ fn quota_and_burst_change_in_an_order_that_the_kernel_accepts() {
 }
 
 #[test]
-fn a_quota_can_be_lifted() {
-    let host = Host::new();
-    let group = host.normal("lifted");
-    let running = host.start([
-        "run",
-        "--name",
-        "lifted",
-        "--quota",
-        "20ms/100ms",
-        "--burst",
-        "20ms",
-        "--",
-        "sleep",
-        "600",
-    ]);
-    wait_until("the group is there", || {
-        group.exists() && bandwidth_us(&group).0 == 20_000
-    });
-    host.run(["set", "lifted", "--quota", "max"]).good();
-    assert_eq!(bandwidth_us(&group), (-1, 100_000, 0));
-    host.run(["set", "lifted", "--quota", "20ms/100ms"]).good();
-    assert_eq!(bandwidth_us(&group).0, 20_000);
-    running.stop();
-    host.assert_clean();
-}
-
-#[test]
 fn a_cap_inside_a_quota_keeps_both() {
     let host = Host::new();
     let group = host.normal("both");

@@ -74,22 +74,6 @@ fn headroom_continues_after_stops_and_kills_of_runs_and_owner() {
     wait_until("everything is as it was", || host.is_clean());
 }
 
-#[test]
-fn idle_batch_group_has_the_smallest_quota() {
-    const HELD_USEC: u64 = 1_000;
-    let host = Host::new();
-    let side = start_side(&host, "side", "");
-    let sleeper = host.start("run --name sleeper --class batch -- sleep 600".split(' '));
-    let group = host.batch("sleeper");
-    wait_until("it is dormant", || {
-        let now = group.read_cpu_max();
-        now.is_ok_and(|now| now.quota_usec == Some(HELD_USEC))
-    });
-    sleeper.stop();
-    side.stop();
-    host.assert_clean();
-}
-
 /// Holds cgroups, which then have quotas of the controller, and withdraws one after the other: each
 /// has the quota that it had, and keeps it whatever the controller does. `controls` lets it do it.
 fn hold_and_withdraw(

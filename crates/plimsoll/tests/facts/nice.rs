@@ -244,23 +244,6 @@ fn children_in_an_own_cgroup_do_not_keep_its_nice_level() {
 }
 
 #[test]
-fn restore_resets_nice_levels_inherited_from_a_set() {
-    let mut host = Host::new();
-    let group = host.group("g");
-    let parent = Parent::in_group(&host, &group);
-    let target = format!("/{}", group.path().display());
-    let mut started = Vec::new();
-    for level in ["14", "16"] {
-        host.run(["set", &target, "--nice", level]).good();
-        started.extend([parent.child(), parent.orphan()]);
-    }
-    assert_eq!(levels(&started), [16; 4]);
-    host.run(["restore"]).good();
-    assert_eq!(levels(&started), [own(); 4]);
-    assert_eq!(nice(parent.pid()).unwrap(), own());
-}
-
-#[test]
 fn restore_after_a_kill_resets_inherited_nice_levels() {
     let mut host = Host::new();
     let home = host.group("home");

@@ -4,8 +4,6 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
 use crate::account::{Account, USER};
@@ -13,7 +11,7 @@ use crate::common::{Host, Running, bandwidth_us, is_alive, membership, wait_unti
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use plimsoll_daemon::control::protocol::{SOCKET, VERSION};
+use plimsoll_daemon::control::protocol::SOCKET;
 
 fn send(pid: i32, signal: Signal) {
     kill(Pid::from_raw(pid), signal).unwrap();
@@ -88,22 +86,6 @@ fn an_owner_on_demand_ends_after_its_last_group() {
     let files: Vec<_> = files.map(|entry| entry.file_name()).collect();
     let is_lock = |name: &std::ffi::OsString| name.to_string_lossy().ends_with("lock");
     assert!(files.iter().all(is_lock), "{files:?}");
-    host.assert_clean();
-}
-
-#[test]
-fn owner_with_groups_leaves_them_to_the_next_when_it_ends() {
-    let host = Host::new();
-    let running = start_job(&host);
-    let (job, owner) = (job_of(&host).unwrap(), host.owner_pid());
-    send(owner, Signal::SIGTERM);
-    wait_until("it has ended", || !is_alive(owner));
-    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
-    assert_eq!(job_of(&host), Some(job));
-    host.run(["set", "job", "--quota", "40ms/100ms"]).good();
-    assert_eq!(job_of(&host), Some(job));
-    assert_eq!(bandwidth_us(&host.normal("job")).0, 40_000);
-    running.stop();
     host.assert_clean();
 }
 
@@ -289,17 +271,6 @@ fn an_owner_that_is_stopped_is_named() {
 }
 
 #[test]
-fn a_socket_without_an_owner_is_replaced() {
-    let host = Host::new();
-    let path = host.runtime().join(SOCKET);
-    drop(UnixListener::bind(&path).unwrap());
-    assert!(path.exists());
-    host.run(["run", "--cap", "50%", "--", "true"]).good();
-    assert!(host.owner().is_some());
-    host.assert_clean();
-}
-
-#[test]
 fn a_second_daemon_is_refused() {
     let host = Host::new();
     let folder = tempfile::tempdir().unwrap();
@@ -328,29 +299,6 @@ fn a_second_daemon_is_refused() {
     }
     assert_eq!(host.snapshot(), before);
     first.stop().good();
-    host.assert_clean();
-}
-
-#[test]
-fn an_owner_of_another_version_is_refused_with_both_versions() {
-    let host = Host::new();
-    host.run(["run", "--", "true"]).good();
-    let owner = host.owner_pid();
-    let stream = UnixStream::connect(host.runtime().join(SOCKET)).unwrap();
-    let theirs = VERSION + 1;
-    let request = format!("{{\"version\":{theirs},\"request\":{{\"new\":[]}}}}\n");
-    (&stream).write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    BufReader::new(&stream).read_line(&mut answer).unwrap();
-    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
-    let why = answer["refused"].as_str().unwrap();
-    for part in [
-        format!("version {theirs}"),
-        format!("version {VERSION}"),
-        format!("`kill {owner}` ends this daemon"),
-    ] {
-        assert!(why.contains(&part), "{why}");
-    }
     host.assert_clean();
 }
 

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::process::Command;
 
-use crate::common::{Host, wait_until, wait_until_busy};
+use crate::common::{Host, wait_until};
 use nix::sys::signal::Signal;
 
 fn sh(script: &str) -> [&str; 5] {
@@ -289,47 +289,4 @@ fn name_is_in_use_while_its_group_lives() {
     first.stop();
     assert_eq!(host.run(["run", "--name", "mine", "--", "true"]).code(), 0);
     host.assert_clean();
-}
-
-#[test]
-fn tasks_of_a_capped_group_are_shown_with_their_usage_rates() {
-    let host = Host::new();
-    let script = "sleep 600 & trap \"kill $!; exit\" TERM; while :; do :; done";
-    let words = "run --name capped --soft-cap 0% --cap 90% -- sh -c";
-    let mut words: Vec<&str> = words.split(' ').collect();
-    words.push(script);
-    let capped = host.start(words);
-    let group = host.soft("capped");
-    wait_until_busy(&group);
-    let show = ["show", "capped", "--tasks", "--json"];
-    let statistics = host.run(show).good().json()["group"]["statistics"].clone();
-    let rates = &statistics["task_rates"];
-    assert_eq!(rates["nr_tasks"], 2, "{statistics}");
-    let [busy, idle] = &rates["tasks"].as_array().unwrap()[..] else {
-        panic!("{rates}")
-    };
-    assert_eq!(
-        (busy["command"].as_str(), idle["command"].as_str()),
-        (Some("sh"), Some("sleep"))
-    );
-    let ppm = |task: &serde_json::Value| task["rate_ppm"].as_u64().unwrap();
-    // A sleeper has used about a millisecond in its life.
-    assert!(ppm(idle) < ppm(busy), "{rates}");
-    assert_eq!(busy["background"], true, "{rates}");
-    let text = host.run(["show", "capped", "--tasks"]).good();
-    let line = text.stdout.lines().find(|line| line.starts_with("TASK"));
-    assert_eq!(
-        line.unwrap().split_whitespace().collect::<Vec<_>>(),
-        ["TASK", "COMMAND", "RATE", "TIER"]
-    );
-    let _free = host.start(["run", "--name", "free", "--", "sleep", "600"]);
-    wait_until("it is there", || host.run(["show", "free"]).code() == 0);
-    let refused = host.run(["show", "free", "--tasks"]);
-    assert_eq!(refused.code(), 125);
-    assert!(
-        refused.one_line().contains("cap or soft-cap"),
-        "{}",
-        refused.one_line()
-    );
-    capped.stop();
 }

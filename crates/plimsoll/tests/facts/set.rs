@@ -3,18 +3,11 @@
 use std::fs;
 
 use crate::common::{Host, bandwidth_us, knob, membership, wait_until};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_engine::tasks::nice;
 
 fn shown(group: &CpuGroup) -> String {
     format!("/{}", group.path().display())
-}
-
-fn nice_of(pid: i32) -> i32 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields = stat.rsplit(") ").next().unwrap();
-    fields.split_whitespace().nth(16).unwrap().parse().unwrap()
 }
 
 #[test]
@@ -47,7 +40,7 @@ fn restore_gives_a_foreign_cgroup_every_old_value() {
     assert!(refused.one_line().contains("one quota"), "{refused:?}");
     assert_eq!(group.read_weight().unwrap(), 300);
     assert_eq!(bandwidth_us(&group).0, 90_000);
-    assert_eq!(nice_of(sleeper.pid()), 9);
+    assert_eq!(nice(sleeper.pid()).unwrap(), 9);
     let all = host.run(["show"]).good().stdout;
     assert!(
         all.contains(&target) && all.contains("command-line"),
@@ -55,7 +48,7 @@ fn restore_gives_a_foreign_cgroup_every_old_value() {
     );
     host.run(["restore"]).good();
     host.assert_as(&before);
-    assert_eq!(nice_of(sleeper.pid()), 0);
+    assert_eq!(nice(sleeper.pid()).unwrap(), 0);
     let again = host.run(["restore"]).good();
     assert_eq!(again.stdout, "nothing was left behind\n");
 }
@@ -76,43 +69,6 @@ fn a_cgroup_can_be_named_by_its_folder_too() {
 }
 
 #[test]
-fn external_change_after_set_is_kept() {
-    let mut host = Host::new();
-    let group = host.group("foreign");
-    let target = shown(&group);
-    host.run(["set", &target, "--weight", "200", "--quota", "20ms/100ms"])
-        .good();
-    group.write_weight(77).unwrap();
-    let theirs = group.read_weight().unwrap();
-    let restored = host.run(["restore"]);
-    assert_eq!(restored.code(), 125, "{restored:?}");
-    assert!(restored.stderr.contains("not ours"), "{restored:?}");
-    assert_eq!(group.read_weight().unwrap(), theirs);
-    assert_eq!(bandwidth_us(&group).0, -1, "the quota was still ours");
-    assert!(host.run(["restore"]).good().stdout.contains("nothing"));
-}
-
-#[test]
-fn restore_undoes_nested_limits_in_any_order() {
-    let mut host = Host::new();
-    let outer = host.group("z");
-    outer.enable_children().unwrap();
-    // Its journal is the first by name.
-    let inner = host.group("z/c");
-    let quota = "70ms/100ms".parse().unwrap();
-    inner
-        .write_cpu_max(&plimsoll_engine::knobs::Bandwidth::of(quota, None).into())
-        .unwrap();
-    let before = host.snapshot();
-    for (group, quota) in [(&inner, "10ms/100ms"), (&outer, "20ms/100ms")] {
-        host.run(["set", &shown(group), "--quota", quota]).good();
-    }
-    let restored = host.run(["restore"]).good();
-    assert_eq!(restored.stdout.lines().count(), 2, "{}", restored.stdout);
-    host.assert_as(&before);
-}
-
-#[test]
 fn set_on_a_pid_lasts_until_it_is_reset_or_restored() {
     let mut host = Host::new();
     let home = host.group("home");
@@ -125,46 +81,21 @@ fn set_on_a_pid_lasts_until_it_is_reset_or_restored() {
             .good();
         assert!(membership(pid).contains(&name), "{}", membership(pid));
         assert_eq!(bandwidth_us(&host.normal(&name)), (3_000, 10_000, 1_000));
-        assert_eq!(nice_of(pid), 4);
+        assert_eq!(nice(pid).unwrap(), 4);
         // Another adds to it.
         host.run(["set", &target, "--nice", "6"]).good();
         assert_eq!(bandwidth_us(&host.normal(&name)), (3_000, 10_000, 1_000));
-        assert_eq!(nice_of(pid), 6);
+        assert_eq!(nice(pid).unwrap(), 6);
         match ends {
             "reset" => host.run(["set", &target, "--reset"]).good(),
             _ => host.run(["restore"]).good(),
         };
         assert_eq!(membership(pid), before, "{ends}");
-        assert_eq!(nice_of(pid), 0, "{ends}");
+        assert_eq!(nice(pid).unwrap(), 0, "{ends}");
         assert!(!host.normal(&name).exists(), "{ends}");
         worker.stop();
     }
     host.assert_clean();
-}
-
-#[test]
-fn set_on_a_pid_ends_with_the_process_and_its_descendants() {
-    let mut host = Host::new();
-    let home = host.group("home");
-    let script = "read -r line <\"$0\"; sleep 600 & wait";
-    let folder = tempfile::tempdir().unwrap();
-    let gate = folder.path().join("gate");
-    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let worker = host.start_in(&home, ["sh", "-c", script, gate.to_str().unwrap()]);
-    let group = host.batch(&format!("pid-{}", worker.pid()));
-    host.run(["set", &worker.pid().to_string(), "--class", "batch"])
-        .good();
-    fs::write(&gate, "go\n").unwrap();
-    wait_until("it has started another", || {
-        group.processes().unwrap().len() == 2
-    });
-    let all = group.processes().unwrap();
-    let child = all.into_iter().find(|pid| *pid != worker.pid()).unwrap();
-    worker.kill_hard();
-    assert!(membership(child).contains("plimsoll-batch/pid-"));
-    kill(Pid::from_raw(child), Signal::SIGKILL).unwrap();
-    wait_until("the group ends", || !group.exists());
-    wait_until("everything is as it was", || host.is_clean());
 }
 
 #[test]
@@ -200,7 +131,7 @@ fn set_changes_a_running_group_even_if_it_must_be_rebuilt() {
         let state = host.show("g");
         assert_eq!(state["statistics"]["processes"], 1, "{state}");
     }
-    assert_eq!(nice_of(pid), 6);
+    assert_eq!(nice(pid).unwrap(), 6);
     running.stop();
     host.assert_clean();
 }

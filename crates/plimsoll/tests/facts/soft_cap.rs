@@ -68,24 +68,6 @@ fn a_batch_group_with_a_soft_cap_is_below_normal_work() {
 }
 
 #[test]
-fn an_external_idle_mark_is_overwritten_by_the_next_change_of_the_group() {
-    let host = Host::new();
-    let group = host.soft("last");
-    let load = host.start_load(
-        "--name last --soft-cap 0% --quota 90ms/100ms",
-        "burn --threads 1 --duration 600s",
-    );
-    wait_until("it is in the background", || {
-        knob(&group, "cpu.idle") == "1"
-    });
-    group.write_idle(false).unwrap();
-    host.run(["set", "last", "--quota", "80ms/100ms"]).good();
-    assert_eq!(knob(&group, "cpu.idle"), "1");
-    load.stop();
-    host.assert_clean();
-}
-
-#[test]
 fn the_usage_rate_follows_the_half_life_and_a_change_of_it() {
     let host = Host::new();
     let group = host.soft("slow");

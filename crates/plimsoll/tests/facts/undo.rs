@@ -1,16 +1,13 @@
 //! Undo: after any end of Plimsoll, nothing is left and all values are restored.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::thread;
 
-use crate::common::random::Random;
 use crate::common::{
     Host, bandwidth_us, is_alive, knob, membership, task_ns, threads_of, wait_until,
 };
-use crate::moments::Changes;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
@@ -21,24 +18,6 @@ use plimsoll_engine::runtime::RuntimeFolder;
 
 fn end(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-}
-
-#[test]
-fn limits_hold_until_the_last_descendant_has_ended() {
-    let host = Host::new();
-    let group = host.normal("family");
-    let words = "run --name family --cap 20% -- sh -c".split(' ');
-    let mut running = host.start(words.chain(["sleep 600 & exit 9"]));
-    wait_until("it says that it stays", || {
-        running.stderr().contains("run on")
-    });
-    let descendants = group.all_processes().unwrap();
-    assert_eq!(descendants.len(), 1);
-    assert_eq!(bandwidth_us(&group), (2_000, 10_000, 1_000));
-    assert!(running.is_running());
-    end(descendants[0]);
-    assert_eq!(running.finish().code(), 9);
-    host.assert_clean();
 }
 
 #[test]
@@ -260,76 +239,6 @@ fn groups_that_come_and_go_at_once_leave_nothing() {
     host.assert_clean();
 }
 
-/// What is killed: commands, each with its owner.
-fn victims(target: &str, pid: &str) -> [String; 6] {
-    [
-        "run --cap 20% --quota 50ms/100ms -- sleep 0.5".into(),
-        "run --class batch --headroom 30% -- sleep 0.5".into(),
-        "run --soft-cap 0% --nice 3 -- sleep 0.5".into(),
-        format!("set {target} --quota 20ms/100ms --burst 5ms --nice 5"),
-        format!("set {target} --weight 300 --cap 30%"),
-        format!("set {pid} --cap 30% --nice 7"),
-    ]
-}
-
-#[test]
-fn kill_9_of_client_or_owner_at_any_moment_leaves_nothing_after_the_next_run_and_restore() {
-    let mut host = Host::new();
-    let foreign = host.group("foreign");
-    foreign.write_weight(50).unwrap();
-    let resident = host.start_in(&foreign, ["sleep", "600"]);
-    wait_until("it is there", || foreign.is_populated().unwrap());
-    let target = format!("/{}", foreign.path().display());
-    let (pid, home) = (resident.pid().to_string(), membership(resident.pid()));
-    let before = host.snapshot();
-    let mut random = Random::of_this_run("kill -9 of client or owner");
-    for (round, victim) in victims(&target, &pid).iter().enumerate() {
-        // A journal is written before each change, so most kills come between two changes.
-        let moment = random.within(0..16);
-        let kills_owner = round % 2 == 0;
-        let who = if kills_owner { "owner" } else { "client" };
-        let what = format!("the {who} of `{victim}` killed after change {moment}");
-        println!("{what}");
-        let mut changes = Changes::of(host.runtime());
-        let mut running = host.start(victim.split(' '));
-        changes.wait_for(moment, || !running.is_running());
-        if kills_owner {
-            for owner in processes_of(host.runtime(), "--on-demand") {
-                end(owner);
-                wait_until("it is dead", || !is_alive(owner));
-            }
-            // It finds another owner, or ends without one. A command in its group runs on.
-            running.finish();
-        } else {
-            running.kill_hard();
-        }
-        let next = host.run(["run", "--", "true"]);
-        assert_eq!(next.code(), 0, "{what}: {next:?}");
-        // `restore` undoes each `set`, and a running command keeps its group until it ends.
-        let restored = host.run(["restore"]);
-        assert_eq!(restored.code(), 0, "{what}: {restored:?}");
-        let is_idle = || host.owner().is_none_or(|state| state.groups.is_empty());
-        wait_until("no group is left", is_idle);
-        let same = catch_unwind(AssertUnwindSafe(|| host.assert_as(&before)));
-        assert!(same.is_ok(), "{what}");
-        assert_eq!(membership(resident.pid()), home, "{what}");
-    }
-}
-
-/// Processes with an argument and this runtime folder in their environment.
-fn processes_of(runtime: &Path, word: &str) -> Vec<i32> {
-    let variable = format!("PLIMSOLL_RUNTIME_DIR={}", runtime.display());
-    let has = |pid: i32, file: &str, part: &str| {
-        let text = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        let mut parts = text.split(|byte| *byte == 0);
-        parts.any(|found| found == part.as_bytes())
-    };
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| has(*pid, "cmdline", word) && has(*pid, "environ", &variable))
-        .collect()
-}
-
 #[test]
 fn restore_without_an_owner_moves_running_processes_out_of_their_groups() {
     let host = Host::new();
@@ -361,26 +270,6 @@ fn restore_without_an_owner_moves_running_processes_out_of_their_groups() {
     let before = used();
     wait_until("it runs freely", || used() > before + 50_000_000);
     end(orphan);
-    host.assert_clean();
-}
-
-#[test]
-fn groups_that_live_survive_the_start_and_end_of_others() {
-    let host = Host::new();
-    let lasting = host.start([
-        "run", "--name", "lasting", "--cap", "20%", "--", "sleep", "600",
-    ]);
-    let group = host.normal("lasting");
-    wait_until("it runs", || group.is_populated().unwrap_or(false));
-    for _ in 0..5 {
-        host.run(["run", "--class", "batch", "--", "true"]).good();
-        host.run(["run", "--cap", "30%", "--", "true"]).good();
-        let restored = host.run(["restore"]).good();
-        assert_eq!(restored.stdout, "nothing was left behind\n");
-    }
-    assert!(group.is_populated().unwrap());
-    assert_eq!(crate::common::bandwidth_us(&group), (2_000, 10_000, 1_000));
-    lasting.stop();
     host.assert_clean();
 }
 
