@@ -78,11 +78,6 @@ impl Terminal {
         self.run(&["capture-pane", "-p"])
     }
 
-    /// Text on the screen with colours, as escape sequences.
-    pub fn colours(&self) -> String {
-        self.run(&["capture-pane", "-p", "-e"])
-    }
-
     /// Presses keys, by tmux's names for them.
     pub fn press(&self, keys: &[&str]) {
         self.run(&[&["send-keys"], keys].concat());
@@ -92,11 +87,6 @@ impl Terminal {
     pub fn type_line(&self, line: &str) {
         self.run(&["send-keys", "-l", line]);
         self.press(&["Enter"]);
-    }
-
-    pub fn resize(&self, width: u32, height: u32) {
-        let (width, height) = (width.to_string(), height.to_string());
-        self.run(&["resize-window", "-x", &width, "-y", &height]);
     }
 
     /// Waits until the screen satisfies a condition, and returns it.

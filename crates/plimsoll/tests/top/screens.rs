@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::Scene;
 use crate::common::binary;
 use crate::rig::{GROUPS, ScriptedDaemon, need_tmux};
-use crate::{Scene, bar};
 
 /// Names in the rows of the table.
 fn names(screen: &str) -> Vec<String> {
@@ -24,41 +24,6 @@ fn names(screen: &str) -> Vec<String> {
         .map_while(name)
         .filter(|name| name != "q")
         .collect()
-}
-
-#[test]
-fn the_machine_with_its_headroom_line_and_the_groups() {
-    need_tmux();
-    let scene = Scene::new(&[]);
-    let screen = scene.top("");
-    let lines: Vec<&str> = screen.lines().collect();
-    assert_eq!(lines[0], "plimsoll top - 3 groups, 2 CPUs, daemon up 3h12m");
-    assert_eq!(lines[1], bar(80), "{screen}");
-    assert_eq!(
-        lines[2],
-        "█ normal 30.0%  ▒ batch 40.0%  · idle 30.0%  ┃ batch work stops at 70.0%"
-    );
-    assert_eq!(
-        lines[3],
-        "headroom 30%: batch work 40.0% of 40.0% allowed; short by 0.000 s so far"
-    );
-    assert_eq!(
-        lines[4],
-        "  GROUP               CLASS    CPU%▾   THR%  BURST%   WAIT%   PROCS KNOBS"
-    );
-    assert_eq!(
-        lines[5],
-        "> encode              batch     80.0    0.0     0.0   320.0       4 nice=10"
-    );
-    assert_eq!(
-        lines[6],
-        "  ….slice/web.service normal    60.0    0.0     0.0     0.0       4 headroom=30%"
-    );
-    let foot = lines.iter().rev().find(|line| !line.is_empty()).unwrap();
-    assert_eq!(
-        *foot,
-        "q quit  ? keys  Enter details  < > sort  r reverse  / filter  p pause"
-    );
 }
 
 #[test]
@@ -119,58 +84,6 @@ fn keys_sort_filter_and_open_details() {
     terminal.until_shown("sort by GROUP");
     terminal.press(&["?", "p"]);
     terminal.until_shown(" PAUSED");
-}
-
-#[test]
-fn any_size_from_40_by_10_on_is_supported() {
-    need_tmux();
-    let scene = Scene::new(&[]);
-    let terminal = &scene.terminal;
-    scene.top("");
-    terminal.resize(40, 10);
-    let screen = terminal.until_shown(&format!("\n{}\n", bar(40)));
-    assert!(
-        screen.contains("█ 30.0% ▒ 40.0% · 30.0% ┃ 70.0%"),
-        "{screen}"
-    );
-    assert!(
-        screen.contains("> encode           batch     80.0    0.0"),
-        "{screen}"
-    );
-    terminal.resize(39, 10);
-    terminal.until("what it needs", |screen| screen.trim() == "needs 40 x 10");
-    terminal.resize(120, 40);
-    terminal.until_shown(&bar(120));
-}
-
-#[test]
-fn no_color_and_other_locales_are_respected() {
-    need_tmux();
-    let is_coloured = |screen: &str| {
-        let codes = screen.split("\u{1b}[").skip(1);
-        let numbers = codes.flat_map(|code| code.split('m').next().unwrap_or("").split(';'));
-        numbers
-            .filter_map(|number| number.parse::<u32>().ok())
-            .any(|number| matches!(number, 30..=38 | 40..=48 | 90..=107))
-    };
-    let coloured = Scene::new(&[]);
-    coloured.top("");
-    let screen = coloured.terminal.colours();
-    assert!(is_coloured(&screen), "{screen:?}");
-    let plain = Scene::new(&[("NO_COLOR", "1"), ("LANG", "C")]);
-    let screen = plain.top("");
-    assert!(
-        !is_coloured(&plain.terminal.colours()),
-        "{:?}",
-        plain.terminal.colours()
-    );
-    assert!(screen.is_ascii(), "{screen}");
-    let bar = bar(80)
-        .replace('█', "#")
-        .replace('▒', "=")
-        .replace('┃', "|")
-        .replace('·', ".");
-    assert!(screen.contains(&bar), "{screen}");
 }
 
 fn once(runtime: &TempDir, arguments: &[&str]) -> String {

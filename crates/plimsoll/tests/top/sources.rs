@@ -1,7 +1,5 @@
 //! Tests of sources: the daemon, a daemon that comes and goes, an owner on demand, the kernel.
 
-use std::fs;
-
 use crate::common::{Host, wait_until};
 use crate::rig::{GROUPS, ScriptedDaemon, Terminal, need_tmux};
 use crate::{Scene, bar};
@@ -60,43 +58,4 @@ fn runs_of_an_owner_are_shown_and_only_the_machine_without_one() {
     assert!(once["machine"]["nr_cpus"].as_u64().unwrap() > 0, "{once}");
     terminal.type_line("plimsoll top --once");
     terminal.until_shown("no groups");
-}
-
-#[test]
-fn groups_of_the_daemon_are_shown() {
-    need_tmux();
-    let mut host = Host::new();
-    let group = host.group("tenant");
-    let path = format!("/{}", group.path().display());
-    let config = host.runtime().join("plimsoll.toml");
-    let text = format!(
-        "version = 1\n[metrics]\nlisten = \"none\"\n[[group]]\nname = \"tenants\"\n\
-         match = {{ cgroup = \"{path}\" }}\nquota = \"20ms/100ms\"\n"
-    );
-    fs::write(&config, text).unwrap();
-    let words = ["daemon", "--config", config.to_str().unwrap()];
-    let daemon = host.start(words);
-    let load = host.start_load_in(&group, "burn --threads 1 --duration 300s");
-    let terminal = Terminal::new(&[], |command| host.confine(command));
-    terminal.resize(120, 30);
-    terminal.type_line("plimsoll top --interval 1s");
-    let throttled = |screen: &str| {
-        let row = screen.lines().find(|line| line.contains("/tenant "));
-        let words: Vec<&str> = row.unwrap_or("").split_whitespace().collect();
-        let number = |place: usize| words.get(place)?.parse::<f64>().ok();
-        // After cursor, name and class come the rates.
-        number(3).is_some_and(|cpu| cpu > 0.0) && number(4).is_some_and(|throttled| throttled > 0.0)
-    };
-    let screen = terminal.until("a throttled group", throttled);
-    assert!(screen.contains("1 group, "), "{screen}");
-    assert!(screen.contains("daemon up "), "{screen}");
-    assert!(screen.contains("quota=20ms/100ms"), "{screen}");
-    terminal.press(&["Enter"]);
-    terminal.until("its plan", |screen| {
-        screen.contains("from        the configuration file, group tenants")
-            && screen.contains("enforced    quota=20ms/100ms: cpu.")
-    });
-    load.kill_hard();
-    daemon.stop().good();
-    terminal.until_shown("no answer; retrying");
 }
