@@ -3,9 +3,9 @@
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::enforcer::EnforcerKind;
 
-use crate::common::{tasks_below, wait_until};
+use crate::common::tasks_below;
 use crate::daemon_rig::{Daemon, is_idle, of_cgroup, quota_us, rule, shown};
-use crate::rig::{EagerHugePages, Rig, are_fair, rig, state, throw_out};
+use crate::rig::{EagerHugePages, Rig, are_fair, rig, state};
 
 /// A group of the file for one cgroup.
 fn file_group(name: &str, group: &CpuGroup, knobs: &str) -> String {
@@ -24,33 +24,6 @@ pub fn with_class(knobs: &str) -> String {
 }
 
 const QUOTA: &str = "quota = \"30ms/100ms\"";
-
-#[test]
-fn ejected_scheduler_is_loaded_again_with_all_groups() {
-    let rig = rig();
-    let [main, one, two] = ["main", "job-1", "job-2"].map(|name| rig.group(name));
-    let loads = [rig.fair_burners(&one, 1, 1), rig.fair_burners(&two, 2, 1)];
-    let headroom = file_group("main", &main, "headroom = \"10%\"");
-    let daemon = Daemon::start(rig.host, &(headroom + &jobs(&rig, QUOTA)));
-    for group in [&one, &two] {
-        rig.wait_until_scheduled(group);
-    }
-    throw_out();
-    rig.wait_until_reloaded(1);
-    daemon.wait_for_log("thrown out");
-    wait_until("all are its again", || rig.nr_slots() == 2);
-    for group in [&one, &two] {
-        rig.wait_until_scheduled(group);
-        rig.assert_quota(&shown(group), 30_000, 100_000);
-    }
-    let state = daemon.state();
-    assert_eq!(state.headroom.unwrap().headroom_ppm, 100_000);
-    assert!(state.scheduler.unwrap().last_exit.is_some());
-    assert!(state.groups.iter().all(|group| group.problem.is_none()));
-    daemon.stop();
-    loads.into_iter().for_each(|load| load.kill_hard());
-    rig.assert_nothing_left();
-}
 
 #[test]
 fn a_reload_goes_to_the_stock_kernel_and_back() {

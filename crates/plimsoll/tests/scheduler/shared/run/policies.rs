@@ -11,7 +11,6 @@ use crate::common::{Running, is_alive, tasks_below, threads_of, wait_until};
 use crate::daemon_rig::{kill_all, shown};
 use crate::rig::{
     Rig, all_cpus, are_fair, are_scheduled, binary_word, burners, cgroup_id, describe,
-    wait_for_threads,
 };
 use crate::shared::with_command;
 
@@ -34,25 +33,6 @@ fn threads_and_forked_and_executed_children_are_scheduled() {
     assert!(are_fair(&threads_of(work.pid())));
     rig.assert_never_ejected();
     rig.end("family", work);
-    rig.assert_nothing_left();
-}
-
-#[test]
-fn moved_process_gets_the_policy_until_it_leaves() {
-    let rig = with_command();
-    let elsewhere = rig.group("elsewhere");
-    let work = rig.batch_sleeper("work");
-    let group = rig.host.batch("work");
-    let guest = rig.fair_load(&elsewhere, 1, "burn --threads 3 --duration 80000s");
-    let tids = wait_for_threads(guest.pid(), 4);
-    for _ in 0..3 {
-        group.add_process(guest.pid()).unwrap();
-        wait_until("it is scheduled", || are_scheduled(&tids));
-        elsewhere.add_process(guest.pid()).unwrap();
-        wait_until("it is fair again", || are_fair(&tids));
-    }
-    guest.kill_hard();
-    work.stop();
     rig.assert_nothing_left();
 }
 
