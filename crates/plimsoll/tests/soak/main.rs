@@ -1,4 +1,5 @@
-//! The daemon with all faults at random, for a given time; by hand, with `make soak`.
+//! The daemon under changes and kills at random, for a given time; by hand, with `make soak`. Other
+//! faults, each with its own test, are in `facts`.
 //!
 //! `PLIMSOLL_SOAK_SECONDS` says how long (default 30), `PLIMSOLL_SEED` repeats a sequence; not its
 //! timing, which is the machine's.
@@ -6,9 +7,6 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[allow(dead_code)]
-#[path = "../facts/faults/namespace.rs"]
-mod namespace;
 #[path = "../facts/daemon/rig.rs"]
 mod rig;
 
@@ -20,12 +18,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::random::{Random, SEED_VARIABLE};
-use common::{Host, Looks, Running};
+use common::{Host, Looks};
 use model::{Model, Slot, knobs};
-use namespace::SmallDisk;
 use plimsoll_engine::knobs::{Bandwidth, Knobs};
 
-use rig::{Daemon, kill_all, members, own_group, quota_us};
+use rig::{Daemon, kill_all};
 
 /// Default enforcer of the daemons in these tests.
 const ENFORCER: &str = "cgroup";
@@ -36,27 +33,14 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(7);
 const CHECKPOINTS_TOLD: u64 = 8;
 /// Number of the last actions that are printed after a failure.
 const TOLD: usize = 200;
-/// The quota of each command of `run`.
-const RUN_QUOTA_US: i64 = 40_000;
 /// Cgroups that come and go, of each kind.
 const SLOTS: [(&str, usize); 5] = [("q", 6), ("b", 4), ("c", 3), ("m", 2), ("n", 4)];
-
-/// A command of `plimsoll run`.
-struct Run {
-    name: String,
-    running: Running,
-}
 
 struct Soak<'h> {
     random: Random,
     host: &'h Host,
-    disk: &'h SmallDisk,
     daemon: Daemon<'h>,
     model: Model,
-    runs: Vec<Run>,
-    nr_runs: u64,
-    /// Clients that never read.
-    deaf: Vec<std::os::unix::net::UnixStream>,
     started: Instant,
     log: Vec<String>,
     counts: BTreeMap<&'static str, u64>,
@@ -82,18 +66,7 @@ impl<'h> Soak<'h> {
     /// Lists all deviations from the model.
     fn problems(&self) -> Vec<String> {
         let mut problems = self.model.problems();
-        for run in &self.runs {
-            let quota = own_group(self.host, &run.name).map(|group| quota_us(&group));
-            let members = members(self.host, &run.name).len();
-            if quota != Some(RUN_QUOTA_US) || members == 0 {
-                problems.push(format!(
-                    "{}: quota {quota:?}, {members} processes",
-                    run.name
-                ));
-            }
-        }
-        let mut names = self.model.names();
-        names.extend(self.runs.iter().map(|run| run.name.clone()));
+        let names = self.model.names();
         let now: BTreeSet<String> = self.daemon.names().into_iter().collect();
         let differ = names.symmetric_difference(&now);
         let differ: Vec<&String> = differ.collect();
@@ -144,9 +117,6 @@ impl<'h> Soak<'h> {
 
     /// Ends all processes, stops the daemon, and compares with the state before.
     fn end(&mut self) {
-        for run in std::mem::take(&mut self.runs) {
-            self.end_run(run);
-        }
         for index in 0..self.model.slots.len() {
             if self.model.slots[index].is_there && !self.model.slots[index].is_permanent {
                 self.remove(index);
@@ -154,6 +124,10 @@ impl<'h> Soak<'h> {
         }
         self.checkpoint();
         self.daemon.end();
+        self.model.assert_put_back();
+        // What was requested by `set` is kept for the next owner until then.
+        self.host.run(["restore"]).good();
+        self.host.end_idle_owner();
         self.daemon.assert_as_before();
     }
 }
@@ -194,7 +168,7 @@ fn duration() -> Duration {
 }
 
 #[test]
-fn knobs_match_the_policy_after_random_faults_and_are_restored_at_the_end() {
+fn knobs_match_the_policy_after_random_changes_and_kills_and_are_restored_at_the_end() {
     let random = Random::of_this_run("soak");
     let mut host = Host::new();
     let mut slots = permanent(&mut host);
@@ -202,26 +176,17 @@ fn knobs_match_the_policy_after_random_faults_and_are_restored_at_the_end() {
         slots.extend((0..number).map(|index| Slot::new(&host, &format!("{kind}-{index}"))));
     }
     let burner = host.start_load_in(&slots[1].group, "burn --threads 1 --duration 86000s");
-    let disk = SmallDisk::new(&host);
     let model = Model {
         slots,
         rules: first_rules(),
         overrides: BTreeMap::new(),
     };
-    let enter = disk.enter();
-    let words: Vec<&str> = enter.iter().map(String::as_str).collect();
-    let text = model.text(&host);
-    let mut daemon = Daemon::ready(&host, &text).wrapped(&words);
-    daemon.restart();
+    let daemon = Daemon::start(&host, &model.text(&host));
     let mut soak = Soak {
         random,
         host: &host,
-        disk: &disk,
         daemon,
         model,
-        runs: Vec::new(),
-        nr_runs: 0,
-        deaf: Vec::new(),
         started: Instant::now(),
         log: Vec::new(),
         counts: BTreeMap::new(),

@@ -59,7 +59,7 @@ impl Slot {
     }
 
     /// Returns whether it has its initial values.
-    pub fn problem_when_put_back(&self) -> Option<String> {
+    fn problem_when_put_back(&self) -> Option<String> {
         let expected = Expected {
             bandwidth: Some(self.found.0),
             is_idle: false,
@@ -197,10 +197,13 @@ impl Model {
         }
     }
 
-    /// Returns whether the policy contains its quota.
-    pub fn is_limit_asked(&self, slot: &Slot) -> bool {
-        let asked = self.asked(slot).unwrap_or_default();
-        asked.quota.is_some() || asked.cap.is_some()
+    /// Panics unless each cgroup has its initial values.
+    pub fn assert_put_back(&self) {
+        let problems: Vec<String> = self
+            .there()
+            .filter_map(Slot::problem_when_put_back)
+            .collect();
+        assert!(problems.is_empty(), "after a stop: {}", problems.join("\n"));
     }
 
     /// Expected groups of the daemon.
