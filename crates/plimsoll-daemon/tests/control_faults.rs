@@ -113,23 +113,6 @@ fn idle_clients_are_disconnected_while_others_wait() {
 }
 
 #[test]
-fn other_clients_are_served_beside_clients_that_never_read() {
-    let state = Answer::State(Box::new(state_of(5_000)));
-    let rig = Rig::new(Echo::answering(state));
-    let deaf: Vec<UnixStream> = (0..CLIENTS_MAX - 1)
-        .map(|_| {
-            let mut stream = rig.connect();
-            stream.write_all(REQUEST).unwrap();
-            stream
-        })
-        .collect();
-    wait_until("they are being answered", || rig.handler.answered() > 3);
-    is_answered_in_time(&rig, || rig.clock.advance(100 * MS));
-    drop(deaf);
-    rig.is_answered();
-}
-
-#[test]
 fn the_memory_of_unread_answers_is_bounded_and_slow_readers_make_room() {
     let state = Answer::State(Box::new(state_of(5_000)));
     let rig = Rig::new(Echo::answering(state));
@@ -153,22 +136,6 @@ fn the_memory_of_unread_answers_is_bounded_and_slow_readers_make_room() {
         has_heard(&another)
     });
     assert_eq!((&another).read(&mut [0]).unwrap(), 1);
-}
-
-#[test]
-fn no_memory_or_file_is_kept_for_clients_that_vanish() {
-    let rig = Rig::new(Echo::answering(Answer::State(Box::new(state_of(2_000)))));
-    for number in 0..300 {
-        let mut stream = rig.connect();
-        let missing = number % 3;
-        stream
-            .write_all(&REQUEST[..REQUEST.len() - missing])
-            .unwrap();
-        if missing == 0 && number % 2 == 0 {
-            let _ = stream.read(&mut [0; 100]);
-        }
-    }
-    rig.is_answered();
 }
 
 #[test]
