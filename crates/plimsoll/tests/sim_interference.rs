@@ -124,22 +124,6 @@ fn groups_may_differ() {
 }
 
 #[test]
-fn measured_demand_is_read_from_a_file() {
-    let folder = folder().with("usage.csv", "cpu\n10%\n0.3\n0.2\n180%\n");
-    let words = "--samples usage.csv --groups 4 --burst 200% --periods 20000";
-    let own = folder.json(words);
-    assert_eq!(own["cells"][0]["distribution"], "empirical");
-    assert_eq!(own["cells"][0]["samples"], "usage.csv");
-    assert_eq!(own["cells"][0]["mean"], 0.6);
-    let stretched = folder.json(&format!("{words} --mean 30%"));
-    assert_eq!(stretched["cells"][0]["mean"], 0.3);
-    let missed = |document: &Value| document["cells"][0]["missed"]["mean"].as_f64().unwrap();
-    assert!(missed(&stretched) < missed(&own));
-    let together = folder.json(&format!("{words} --correlation 0.9"));
-    assert!(missed(&together) > missed(&own));
-}
-
-#[test]
 fn picture_has_a_panel_with_its_scales() {
     let folder = folder();
     let words = "--mean 50%,80% --groups 4 --periods 20000 --plot";

@@ -41,12 +41,6 @@ fn every_period_counts_once() {
 }
 
 #[test]
-fn rows_do_not_depend_on_later_rows() {
-    let first = run(rows()[..1].to_vec(), 10_000, 1, 2);
-    assert_eq!(first[0], run(rows(), 10_000, 1, 2)[0]);
-}
-
-#[test]
 fn stopped_experiment_returns_partial_figures_of_all_rows() {
     let experiment = Experiment {
         rows: rows(),
@@ -72,30 +66,6 @@ fn stopped_experiment_returns_partial_figures_of_all_rows() {
         );
         let half_width = cell.missed.half_width.unwrap();
         assert!((cell.missed.mean - whole.missed.mean).abs() <= 3.0 * half_width);
-    }
-}
-
-#[test]
-fn experiment_stopped_in_the_first_batches_has_equal_progress_in_all_rows() {
-    const EACH: u64 = 60_000;
-    let experiment = Experiment {
-        rows: rows().into_iter().cycle().take(9).collect(),
-        periods: 1_000_000_000,
-        seed: 1,
-    };
-    for threads in [1, 2, 12] {
-        let done = AtomicU64::new(0);
-        let watch = Watch {
-            is_over: &|| done.load(Ordering::Relaxed) > 9 * EACH,
-            done: &done,
-        };
-        let threads = NonZeroUsize::new(threads).unwrap();
-        let cells = experiment.run(threads, &watch).unwrap();
-        let of_cells: Vec<u64> = cells.iter().flatten().map(|cell| cell.periods).collect();
-        for periods in &of_cells {
-            let is_alike = (EACH / 4..4 * EACH).contains(periods);
-            assert!(is_alike, "{threads} threads: {of_cells:?}");
-        }
     }
 }
 
