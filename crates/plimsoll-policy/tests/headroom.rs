@@ -79,30 +79,6 @@ proptest! {
     }
 
     #[test]
-    fn sharing_is_fair_and_wastes_nothing(
-        raw in prop::collection::vec((0..=20 * MS, 1..=10_000u32), 1..=200),
-        grant_ns in 0..=200 * MS,
-    ) {
-        let mut groups: Vec<BatchGroup> = raw.iter()
-            .map(|&(want_ns, weight)| BatchGroup { want_ns, weight, share_ns: 0 })
-            .collect();
-        headroom::split(&mut groups, grant_ns);
-        let shared_ns: u64 = groups.iter().map(|group| group.share_ns).sum();
-        let wanted_ns: u64 = groups.iter().map(|group| group.want_ns).sum();
-        prop_assert!(shared_ns <= grant_ns);
-        prop_assert!(shared_ns + groups.len() as u64 > grant_ns.min(wanted_ns));
-        for a in &groups {
-            prop_assert!(a.share_ns <= a.want_ns);
-            for b in groups.iter().filter(|b| b.share_ns < b.want_ns) {
-                // None has more per weight than one that still wants.
-                let of_a = u128::from(a.share_ns) * u128::from(b.weight);
-                let of_b = u128::from(b.share_ns + 1) * u128::from(a.weight);
-                prop_assert!(of_a <= of_b);
-            }
-        }
-    }
-
-    #[test]
     fn shares_equal_those_of_rounds_over_all_groups(
         raw in prop::collection::vec((want(), 0..=10_001u32), 0..=150),
         grant_ns in prop_oneof![0..=100u64, 0..=200 * MS, Just(u64::MAX)],
@@ -150,26 +126,6 @@ proptest! {
         prop_assert_eq!(demand_of(&turned), demand);
         turned.reverse();
         prop_assert_eq!(demand_of(&turned), demand);
-    }
-
-    #[test]
-    fn one_more_group_never_lowers_the_headroom_nor_raises_the_tolerance(
-        groups in prop::collection::vec((ask(), tolerance()), 0..10),
-        one_more in (ask(), tolerance()),
-        nr_cpus in 1..=64u32,
-    ) {
-        let before = demand_of(&groups);
-        let mut after = before;
-        after.add(one_more.0, one_more.1);
-        let ppm = |demand: &Demand| match demand.in_force(nr_cpus) {
-            None => 0,
-            Some(Headroom::Share(ppm)) => ppm,
-            Some(Headroom::Cpus(cpus)) => headroom::from_cpus_ppm(cpus, nr_cpus),
-        };
-        prop_assert!(ppm(&after) >= ppm(&before));
-        if groups.iter().any(|group| brought(group).is_some()) {
-            prop_assert!(by_rate(&after.tolerance(), &before.tolerance()).is_le());
-        }
     }
 }
 
