@@ -11,76 +11,26 @@ use std::os::unix::net::UnixStream;
 use control_common::Echo;
 use plimsoll_daemon::control::protocol::{Answer, Choice, Envelope, Request, Run, Set, VERSION};
 use plimsoll_daemon::control::server::serve;
-use plimsoll_engine::knobs::{
-    Burst, Cap, Class, CpuLimit, HalfLife, Headroom, Knobs, Nice, Quota, SoftCap, Tolerance, Weight,
-};
+use plimsoll_engine::knobs::Knobs;
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-prop_compose! {
-    fn quota()(quota_ms in of(1u64..6), period_ms in 1u64..6) -> Quota {
-        Quota {
-            quota_ns: quota_ms.map(|ms| ms * 1_000_000),
-            period_ns: period_ms * 1_000_000,
-        }
-    }
-}
+/// Every knob, and neighbours that could be confused.
+const KNOBS: [&str; 8] = [
+    "{}",
+    r#"{"class": "batch", "nice": "-3", "weight": "97", "cpu-limit": "80%"}"#,
+    r#"{"class": "normal", "nice": "3", "weight": "103"}"#,
+    r#"{"quota": "5ms/5ms", "burst": "3ns"}"#,
+    r#"{"quota": "max/3ms"}"#,
+    r#"{"cap": "0.5%", "per-task": true, "half-life": "3s"}"#,
+    r#"{"soft-cap": "0.5%", "headroom": "3cpus", "tolerance": "1ms/100ms"}"#,
+    r#"{"cap": "0.1%", "soft-cap": "0%", "headroom": "0.0003%", "tolerance": "0"}"#,
+];
 
-fn headroom() -> impl Strategy<Value = Headroom> {
-    prop_oneof![
-        (0u32..6).prop_map(Headroom::Share),
-        (0u32..4).prop_map(Headroom::Cpus),
-    ]
-}
-
-fn half_life() -> impl Strategy<Value = HalfLife> {
-    (1u64..4).prop_map(|seconds| HalfLife {
-        half_life_ns: seconds * 1_000_000_000,
-    })
-}
-
-fn tolerance() -> impl Strategy<Value = Tolerance> {
-    let periods = (0u64..=100, 1u64..=10).prop_map(|(runtime, period)| Tolerance {
-        runtime_ns: runtime * 100_000,
-        period_ns: period * 100_000_000,
-    });
-    prop_oneof![Just(Tolerance::default()), periods]
-}
-
-prop_compose! {
-    fn knobs()(
-        class in of(select(vec![Class::Normal, Class::Batch])),
-        // Close together: it is neighbours that are confused.
-        nice in of(-3i32..=3),
-        weight in of(97u32..=103),
-        quota in of(quota()),
-        burst in of(0u64..4),
-        cap in of(1u32..6),
-        (soft_cap, half_life) in (of(0u32..6), of(half_life())),
-        per_task in any::<bool>(),
-        headroom in of(headroom()),
-        tolerance in of(tolerance()),
-        limit in of(1u32..6),
-        // Few at a time, that some requests are allowed.
-        kept in vec(prop::bool::weighted(0.3), 12),
-    ) -> Knobs {
-        Knobs {
-            class: class.filter(|_| kept[0]),
-            nice: nice.filter(|_| kept[1]).map(|nice| Nice { nice }),
-            weight: weight.filter(|_| kept[2]).map(|weight| Weight { weight }),
-            quota: quota.filter(|_| kept[3]),
-            burst: burst.filter(|_| kept[4]).map(|ms| Burst { burst_ns: ms * 1_000_000 }),
-            cap: cap.filter(|_| kept[5]).map(|permille| Cap { permille }),
-            soft_cap: soft_cap.filter(|_| kept[6]).map(|permille| SoftCap { permille }),
-            half_life: half_life.filter(|_| kept[11]),
-            per_task: per_task && kept[7],
-            headroom: headroom.filter(|_| kept[8]),
-            tolerance: tolerance.filter(|_| kept[9]),
-            cpu_limit: limit.filter(|_| kept[10]).map(|ppm| CpuLimit { ppm }),
-        }
-    }
+fn knobs() -> impl Strategy<Value = Knobs> {
+    select(&KNOBS[..]).prop_map(|json| serde_json::from_str(json).unwrap())
 }
 
 fn request() -> impl Strategy<Value = Request> {

@@ -17,76 +17,26 @@ fn refused(host: &Host, words: &[&str]) -> String {
     line
 }
 
-/// Knob, value, and a word of what is allowed instead.
-const BAD_VALUES: [(&str, &str, &str); 60] = [
-    // Periods outside 1 ms … 1 s.
+/// Knob, value, and a word of what is allowed instead: each knob once, and each kind of mistake.
+/// The tests of the knobs have all values.
+const BAD_VALUES: [(&str, &str, &str); 17] = [
     ("quota", "600ms/0.9ms", "1ms"),
-    ("quota", "600ms/1.1s", "1s"),
-    ("quota", "5ms/0ms", "1ms"),
-    ("cpu-max", "50000 999", "microseconds"),
-    ("cpu-max", "50000 1000001", "microseconds"),
-    // Quotas under 1 ms.
-    ("quota", "0.9ms/100ms", "1ms"),
-    ("quota", "0ms/100ms", "1ms"),
-    ("quota", "0cpus", "1ms"),
     ("quota", "0.009cpus", "1ms"),
-    ("cpu-max", "999 100000", "microseconds"),
-    // Sums beyond 2^44 ns.
-    ("quota", "17593s/1s", "1ms"),
     ("quota", "18446744073709551615ns/1s", "1ms"),
-    ("quota", "999999999999999999999s/1s", "1ms"),
-    ("burst", "17593s", "17592s"),
-    ("cpu-max", "17000000000 1000000 900000000", "microseconds"),
-    ("cpu-max", "18446744073709551615", "microseconds"),
-    // Percentages out of range.
-    ("cap", "0%", "0.1%"),
-    ("cap", "0.05%", "0.1%"),
-    ("cap", "819201%", "0.1%"),
-    ("soft-cap", "819201%", "0%"),
-    ("headroom", "101%", "30%"),
-    ("headroom", "1.5cpus", "2cpus"),
-    ("half-life", "49ms", "50ms to 60s"),
-    ("half-life", "60.1s", "50ms to 60s"),
-    ("cpu-limit", "0%", "100%"),
-    ("cpu-limit", "100.1%", "100%"),
-    // No numbers.
-    ("quota", "NaN", "6cpus"),
     ("quota", "inf/100ms", "6cpus"),
-    ("cap", "NaN%", "25%"),
+    ("burst", "400parsecs", "400ms"),
+    ("cpu-max", "50000 1000001", "microseconds"),
+    ("cpu-max", "17000000000 1000000 900000000", "microseconds"),
+    ("cap", "-25%", "25%"),
     ("cap", "1e3%", "25%"),
     ("soft-cap", "NaN", "10%"),
-    ("headroom", "NaN%", "30%"),
-    ("half-life", "NaN", "50ms to 60s"),
-    ("tolerance", "NaN/100ms", "1ms/100ms"),
-    ("nice", "NaN", "-20 to 19"),
-    ("weight", "NaN", "1 to 10000"),
-    ("cpu-max", "NaN", "microseconds"),
-    // Negative.
-    ("quota", "-1ms/100ms", "6cpus"),
-    ("burst", "-1ms", "400ms"),
-    ("cap", "-25%", "25%"),
-    ("soft-cap", "-10%", "10%"),
-    ("headroom", "-30%", "30%"),
-    ("half-life", "-1s", "50ms to 60s"),
-    ("tolerance", "-1ms/100ms", "1ms/100ms"),
-    ("cpu-limit", "-80%", "100%"),
-    ("cpu-max", "-1 100000", "microseconds"),
-    ("nice", "-21", "-20 to 19"),
-    ("weight", "-1", "1 to 10000"),
-    // Out of range or of another kind.
-    ("nice", "20", "-20 to 19"),
-    ("weight", "0", "1 to 10000"),
-    ("weight", "10001", "1 to 10000"),
-    ("weight", "1.5", "1 to 10000"),
-    ("class", "idle", "normal or batch"),
+    ("headroom", "1.5cpus", "2cpus"),
+    ("half-life", "49ms", "50ms to 60s"),
     ("tolerance", "2ms/1ms", "1ms/100ms"),
-    ("tolerance", "1ms/11s", "1ms/100ms"),
-    // Units.
-    ("quota", "600/100ms", "600ms/100ms"),
-    ("quota", "6", "6cpus"),
-    ("burst", "400parsecs", "400ms"),
-    ("cap", "25", "25%"),
-    ("headroom", "30cpu%", "30%"),
+    ("cpu-limit", "100.1%", "100%"),
+    ("nice", "-21", "-20 to 19"),
+    ("weight", "10001", "1 to 10000"),
+    ("class", "idle", "normal or batch"),
 ];
 
 #[test]
