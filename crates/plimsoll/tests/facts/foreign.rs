@@ -13,21 +13,20 @@ use plimsoll_engine::tasks::nice;
 use plimsoll_engine::undo::UndoReport;
 
 use crate::common::{Host, assert_same, bandwidth_us};
+use crate::rig::shown;
 
-fn name_of(group: &CpuGroup) -> String {
-    format!("/{}", group.path().display())
-}
-
-fn policy(group: &CpuGroup, json: &str) -> GroupPolicy {
+/// What is asked for a foreign cgroup.
+pub fn policy(group: &CpuGroup, json: &str) -> GroupPolicy {
     GroupPolicy {
-        name: name_of(group),
+        name: shown(group),
         selector: Selector::Cgroup(group.path().to_owned()),
         knobs: serde_json::from_str(json).unwrap(),
         scheduler: None,
     }
 }
 
-fn start(host: &Host) -> CgroupEnforcer {
+/// The engine without a daemon; nothing was left to it.
+pub fn start(host: &Host) -> CgroupEnforcer {
     let runtime = RuntimeFolder::at(host.runtime());
     let (enforcer, left) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
     assert_eq!(left, UndoReport::default());
@@ -89,7 +88,7 @@ fn every_knob_comes_back_by_remove_and_by_undo() {
             }
             for group in &held {
                 enforcer.add(&policy(group, json), "a test").unwrap();
-                enforcer.sample(&name_of(group)).unwrap();
+                enforcer.sample(&shown(group)).unwrap();
             }
             if json.contains("headroom") || json.contains("soft") {
                 tick(&mut enforcer, 10);
@@ -100,7 +99,7 @@ fn every_knob_comes_back_by_remove_and_by_undo() {
             let mut report = UndoReport::default();
             if remove {
                 for group in held {
-                    let removed = enforcer.remove(&name_of(group)).unwrap();
+                    let removed = enforcer.remove(&shown(group)).unwrap();
                     report.problems.extend(removed.problems);
                 }
             }

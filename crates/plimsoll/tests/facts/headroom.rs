@@ -1,12 +1,13 @@
 //! Headroom by quotas: control, foreign cgroups and undo. The lab measures the shares.
 
 use crate::common::{Host, Running, nr_cpus, tasks_below, wait_until};
+use crate::foreign::policy;
+use crate::rig::shown;
 use nix::sys::signal::Signal;
 use plimsoll_cgroupfs::{CpuGroup, CpuMax, os};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer;
-use plimsoll_engine::group_policy::{GroupPolicy, Selector};
-use plimsoll_engine::knobs::{Bandwidth, Knobs};
+use plimsoll_engine::knobs::Bandwidth;
 use plimsoll_engine::runtime::RuntimeFolder;
 
 fn start_side(host: &Host, name: &str, knobs: &str) -> Running {
@@ -86,17 +87,11 @@ fn hold_and_withdraw(
         quotas.collect()
     };
     let before = quotas(groups);
+    // Another owner may run, whose journal stays.
     let runtime = RuntimeFolder::at(host.runtime());
     let (mut enforcer, _) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
-    let name = |group: &CpuGroup| format!("/{}", group.path().display());
-    let knobs: Knobs = serde_json::from_str(r#"{"headroom": "30%"}"#).unwrap();
     for group in groups {
-        let policy = GroupPolicy {
-            name: name(group),
-            selector: Selector::Cgroup(group.path().to_owned()),
-            knobs: knobs.clone(),
-            scheduler: None,
-        };
+        let policy = policy(group, r#"{"headroom": "30%"}"#);
         enforcer.add(&policy, "a test").unwrap();
     }
     wait_until("each has a quota of the controller's", || {
@@ -105,7 +100,7 @@ fn hold_and_withdraw(
         now.iter().zip(&before).all(|(now, before)| now != before)
     });
     for (index, group) in groups.iter().enumerate() {
-        enforcer.remove(&name(group)).unwrap();
+        enforcer.remove(&shown(group)).unwrap();
         for _ in 0..3 {
             assert_eq!(quotas(&groups[..=index]), before[..=index]);
             controls(&mut enforcer);

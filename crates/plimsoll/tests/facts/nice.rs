@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use crate::common::{Host, Running, is_alive, wait_until};
+use crate::foreign::{policy, start};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
@@ -13,7 +14,6 @@ use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer as _;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::Knobs;
-use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::tasks::{nice, set_nice};
 
 /// Starts a process for each line that it reads, and prints its pid.
@@ -141,15 +141,6 @@ fn knobs(json: &str) -> Knobs {
     serde_json::from_str(json).unwrap()
 }
 
-fn of_cgroup(group: &CpuGroup, json: &str) -> GroupPolicy {
-    GroupPolicy {
-        name: format!("/{}", group.path().display()),
-        selector: Selector::Cgroup(group.path().to_owned()),
-        knobs: knobs(json),
-        scheduler: None,
-    }
-}
-
 fn of_process(pid: i32, json: &str) -> GroupPolicy {
     GroupPolicy {
         name: "g".into(),
@@ -220,11 +211,10 @@ fn levels_at_the_end(
 fn children_in_a_foreign_cgroup_do_not_keep_its_nice_level() {
     let mut host = Host::new();
     let group = host.group("g");
-    let runtime = RuntimeFolder::at(host.runtime());
     for end in ENDS {
         let parent = Parent::in_group(&host, &group);
-        let (mut enforcer, _) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
-        let policy = of_cgroup(&group, r#"{"nice": "7"}"#);
+        let mut enforcer = start(&host);
+        let policy = policy(&group, r#"{"nice": "7"}"#);
         levels_at_the_end(&mut enforcer, &policy, &parent, end);
     }
 }
@@ -233,10 +223,9 @@ fn children_in_a_foreign_cgroup_do_not_keep_its_nice_level() {
 fn children_in_an_own_cgroup_do_not_keep_its_nice_level() {
     let mut host = Host::new();
     let home = host.group("home");
-    let runtime = RuntimeFolder::at(host.runtime());
     for end in ENDS {
         let parent = Parent::in_group(&host, &home);
-        let (mut enforcer, _) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
+        let mut enforcer = start(&host);
         let policy = of_process(parent.pid(), r#"{"nice": "7"}"#);
         levels_at_the_end(&mut enforcer, &policy, &parent, end);
     }

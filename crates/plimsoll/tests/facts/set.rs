@@ -3,12 +3,9 @@
 use std::fs;
 
 use crate::common::{Host, bandwidth_us, knob, membership, wait_until};
+use crate::rig::shown;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::tasks::nice;
-
-fn shown(group: &CpuGroup) -> String {
-    format!("/{}", group.path().display())
-}
 
 #[test]
 fn restore_gives_a_foreign_cgroup_every_old_value() {
@@ -57,11 +54,11 @@ fn restore_gives_a_foreign_cgroup_every_old_value() {
 fn a_cgroup_can_be_named_by_its_folder_too() {
     let mut host = Host::new();
     let group = host.group("foreign");
-    let folder = group.cpu_file("");
+    let (folder, target) = (group.cpu_file(""), shown(&group));
     let folder = folder.to_str().unwrap();
     let shown = host.run(["set", folder, "--cap", "50%", "--json"]).good();
     let shown = &shown.json()["group"];
-    assert_eq!(shown["name"], format!("/{}", group.path().display()));
+    assert_eq!(shown["name"], target);
     assert_eq!(shown["knobs"]["cap"], "50%");
     assert_eq!(bandwidth_us(&group), (10_000, 20_000, 1_000));
     host.run(["restore"]).good();
