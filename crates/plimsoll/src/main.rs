@@ -50,7 +50,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Demo(args) => demo::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Load(args) => Ok(plimsoll_load::cli::run(args)?),
-        Command::Completions { shell } => Ok(commands::documents::completions(shell)),
+        Command::Completions { shell } => commands::documents::completions(shell),
         Command::Man { folder } => commands::documents::man_pages(&folder),
     }
 }

@@ -55,9 +55,11 @@ fn to_json<T: Serialize>(command: &str, report: &T) -> Result<String, LoadError>
 
 fn write_line(text: &str) -> Result<(), LoadError> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{text}")
-        .and_then(|()| out.flush())
-        .map_err(|e| LoadError::io("writing to standard output", e))
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        // The work is done, although the reader of the report has gone.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|e| LoadError::io("writing to standard output", e)),
+    }
 }
 
 /// Progress line on standard error, updated in place. Does nothing if standard

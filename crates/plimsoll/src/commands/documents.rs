@@ -7,16 +7,15 @@ use clap::CommandFactory as _;
 
 use crate::cli::Cli;
 use crate::error::{CommandError, Result};
+use crate::output;
 
 /// Prints a completion script.
-pub fn completions(shell: clap_complete::Shell) -> ExitCode {
-    clap_complete::generate(
-        shell,
-        &mut Cli::command(),
-        "plimsoll",
-        &mut std::io::stdout(),
-    );
-    ExitCode::SUCCESS
+pub fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
+    // The generator panics where it cannot write.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "plimsoll", &mut script);
+    output::print_bytes(&script)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Writes a man page for each command.

@@ -22,23 +22,23 @@ struct First {
     line: Line,
 }
 
-/// Prints a line of JSON for each change of the group's bandwidth until `duration` is over, or
-/// SIGINT or SIGTERM arrives.
+/// Prints a line of JSON for each change of the group's bandwidth until `duration` is over, SIGINT
+/// or SIGTERM arrives, or the reader has gone.
 pub fn run(group: &str, duration: Duration) -> Result<ExitCode> {
     let stop = Stop::on_signals()?;
     let cgroup = cgroup_of(group)?.cpu_file("");
     let begun = Instant::now();
-    let mut printed = Ok(());
+    let mut is_read = Ok(true);
     let recorded = trace::record(
         &cgroup,
         || begun.elapsed() < duration && !stop.is_set(),
         |line| {
-            printed = print(line);
-            printed.is_ok()
+            is_read = print(line);
+            matches!(is_read, Ok(true))
         },
     );
     recorded?;
-    printed?;
+    is_read?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -57,7 +57,8 @@ fn cgroup_of(group: &str) -> Result<CpuGroup> {
     Ok(CpuGroup::at(&hierarchy, path))
 }
 
-fn print(line: Line) -> Result<()> {
+/// Returns whether there still is a reader.
+fn print(line: Line) -> Result<bool> {
     let text = match line {
         Line::Begin(_) => serde_json::to_string(&First {
             schema: "plimsoll.trace/1",
@@ -66,5 +67,5 @@ fn print(line: Line) -> Result<()> {
         _ => serde_json::to_string(&line),
     };
     let text = text.map_err(CommandError::Json)?;
-    output::print_line(&text)
+    output::print_while_read(&text)
 }

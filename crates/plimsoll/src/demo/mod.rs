@@ -58,7 +58,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     outcome.compare();
     outcome.notes.extend(findings::cautions(&outcome));
     if outcome.is_empty() {
-        eprintln!("plimsoll: demo: interrupted before the first measurement");
+        output::tell("demo: interrupted before the first measurement");
     } else {
         report.write(&report::page(&outcome)?)?;
         if options.json {

@@ -30,5 +30,5 @@ pub fn print(schema: &str, body: &impl Serialize) -> Result<()> {
         }
     }
     shown.push('\n');
-    table::print(&shown)
+    table::print_bytes(shown.as_bytes()).map(drop)
 }

@@ -1,6 +1,6 @@
 //! Plain tables for terminals and `awk`.
 
-use std::io::Write as _;
+use std::io::{self, Write};
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
@@ -23,21 +23,51 @@ pub fn borderless<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
 
 /// Prints to standard output in a single write, because a thousand groups take
 /// tens of thousands of lines. Removes trailing spaces, and shows what would control the terminal,
-/// such as in the name of a cgroup.
+/// such as in the name of a cgroup. A reader that has gone, as in `plimsoll show | head -1`, is no
+/// failure: the work is done.
 pub fn print_line(text: &str) -> Result<()> {
+    print_while_read(text).map(drop)
+}
+
+/// Does the same as [`print_line`], and returns whether there still is a reader: without one, a
+/// long output ends.
+pub fn print_while_read(text: &str) -> Result<bool> {
     let mut trimmed = String::with_capacity(text.len() + 1);
     // An empty text is an empty line.
     for line in text.split('\n') {
         trimmed.push_str(&printable(line.trim_end()));
         trimmed.push('\n');
     }
-    print(&trimmed)
+    print_bytes(trimmed.as_bytes())
 }
 
-/// Prints to standard output as it is.
-pub(super) fn print(text: &str) -> Result<()> {
-    let mut output = std::io::stdout().lock();
-    output
-        .write_all(text.as_bytes())
-        .map_err(CommandError::io("standard output"))
+/// Prints bytes to standard output as they are, and returns whether there still is a reader.
+pub fn print_bytes(bytes: &[u8]) -> Result<bool> {
+    write_while_read(&mut io::stdout().lock(), bytes).map_err(CommandError::io("standard output"))
+}
+
+fn write_while_read(output: &mut impl Write, bytes: &[u8]) -> io::Result<bool> {
+    match output.write_all(bytes).and_then(|()| output.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn a_reader_that_has_gone_is_no_failure_and_a_full_disk_is_one() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        assert!(write_while_read(&mut writer, b"read").unwrap());
+        drop(reader);
+        assert!(!write_while_read(&mut writer, b"not read").unwrap());
+        let mut full = File::create("/dev/full").unwrap();
+        let error = write_while_read(&mut full, b"no space").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    }
 }

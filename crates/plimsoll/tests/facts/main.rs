@@ -27,6 +27,7 @@ mod nice;
 mod owner;
 mod permission;
 mod places;
+mod reader;
 mod refusals;
 mod run;
 mod set;
