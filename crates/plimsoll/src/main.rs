@@ -1,5 +1,6 @@
 //! The `plimsoll` command.
 
+mod caller;
 mod cli;
 mod commands;
 mod daemon;
@@ -23,10 +24,16 @@ use cli::{Cli, Command};
 use error::{EXIT_FAILED, Result};
 
 fn main() -> ExitCode {
+    // Children of a process that ignores it cannot be waited for.
+    caller::stop_ignoring(libc::SIGCHLD);
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
+    // `run` unblocks signals once they are queued.
+    if !matches!(cli.command, Command::Run(_)) {
+        caller::unblock_signals();
+    }
     match dispatch(cli.command) {
         Ok(code) => code,
         Err(error) => {

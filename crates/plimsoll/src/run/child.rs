@@ -1,32 +1,55 @@
-//! Start of the command, and its exit code.
+//! The process of the command, and its exit code.
 
-use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{ExitCode, ExitStatus};
 
-use crate::error::{CommandError, EXIT_FAILED, Result};
+use nix::errno::Errno;
+use nix::unistd::Pid;
 
-/// Starts a command after `prepare` has run in its process. `prepare` makes only system calls: it
-/// neither allocates nor locks.
-pub fn spawn_after(
-    words: &[OsString],
-    prepare: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
-) -> Result<Child> {
-    let shown = words[0].to_string_lossy().into_owned();
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]);
-    // SAFETY: between fork and exec, `prepare` makes system calls only, as its
-    // callers promise. `Vec` iteration and making an error of a number do not
-    // allocate.
-    unsafe { command.pre_exec(prepare) };
-    command.spawn().map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => CommandError::NotFound { command: shown },
-        _ => CommandError::CannotRun {
-            command: shown,
-            source,
-        },
-    })
+use crate::error::EXIT_FAILED;
+
+/// A child process that nothing else waits for.
+#[derive(Debug)]
+pub struct Child(Pid);
+
+impl Child {
+    /// Takes the child with this pid.
+    pub fn new(pid: Pid) -> Self {
+        Self(pid)
+    }
+
+    /// Its pid.
+    pub fn pid(&self) -> Pid {
+        self.0
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        loop {
+            if let Some(status) = self.wait_with(0)? {
+                return Ok(status);
+            }
+        }
+    }
+
+    /// Returns how it ended. `None`: it still runs.
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.wait_with(libc::WNOHANG)
+    }
+
+    /// Calls the kernel itself, because that of `nix` fails for a child that a real-time signal
+    /// has killed.
+    fn wait_with(&mut self, options: libc::c_int) -> io::Result<Option<ExitStatus>> {
+        let mut status = 0;
+        // SAFETY: the kernel writes one integer, for which there is room.
+        match unsafe { libc::waitpid(self.0.as_raw(), &raw mut status, options) } {
+            -1 if Errno::last() == Errno::EINTR => Ok(None),
+            -1 => Err(io::Error::last_os_error()),
+            0 => Ok(None),
+            _ => Ok(Some(ExitStatus::from_raw(status))),
+        }
+    }
 }
 
 /// Exit code for a signal that ended the command, or prevented its start.

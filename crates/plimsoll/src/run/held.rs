@@ -1,132 +1,149 @@
 //! A process that waits before it executes its command, so that it can be moved into its group
 //! first.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _, pipe};
-use std::os::fd::{AsRawFd as _, RawFd};
-use std::process::Child;
-use std::thread::JoinHandle;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStringExt as _;
+use std::ptr;
 
-use super::child;
-use crate::error::{CommandError, Result};
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::unistd::{ForkResult, fork};
+
+use super::child::Child;
+use crate::caller::Caller;
+use crate::error::{CommandError, EXIT_NOT_FOUND, Result};
 
 /// Byte that starts the command.
 const GO: u8 = b'g';
 
 /// A process before it executes its command. Dropping it ends the process.
+#[derive(Debug)]
 pub struct Held {
-    pid: i32,
+    /// Name of the command, for errors.
+    shown: String,
+    /// `None`: the command was released.
+    process: Option<Child>,
     /// Closing it without a byte ends the process.
     go: Option<PipeWriter>,
-    /// The thread that starts the process, because that returns only after the command is
-    /// executed.
-    starter: Option<JoinHandle<Result<Child>>>,
+    /// The kernel's error number, if the command cannot be executed; else nothing.
+    problem: PipeReader,
 }
 
 impl Held {
-    /// Starts a process for a command.
+    /// Starts a process for a command. The process has the caller's settings of signals, not
+    /// those of this process.
     pub fn start(words: &[OsString]) -> Result<Self> {
-        let failed = |error| CommandError::io("cannot make a pipe")(error);
-        let (mut told, tell) = pipe().map_err(failed)?;
+        let failed = |error| CommandError::io("cannot start the command")(error);
+        let command = Command::new(words).map_err(failed)?;
+        let (problem, tell) = pipe().map_err(failed)?;
         let (wait, go) = pipe().map_err(failed)?;
-        let starter = start_waiting(
-            words.to_vec(),
-            Gate {
-                tell,
-                wait,
-                go: go.as_raw_fd(),
-            },
-        );
-        let mut held = Self {
-            pid: 0,
-            go: Some(go),
-            starter: Some(starter),
+        // No signal meets a handler of this process in the new one.
+        let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
+        let mask = mask.map_err(|error| failed(error.into()))?;
+        // SAFETY: the child makes system calls only; it neither allocates nor locks.
+        let forked = match unsafe { fork() } {
+            Ok(ForkResult::Child) => command.wait_and_execute(&wait, &go, &tell),
+            Ok(ForkResult::Parent { child }) => Ok(Child::new(child)),
+            Err(error) => Err(failed(error.into())),
         };
-        let mut pid = [0; 4];
-        match told.read_exact(&mut pid) {
-            Ok(()) => held.pid = i32::from_ne_bytes(pid),
-            // There is no process; the result of the start has the reason.
-            Err(error) => {
-                held.join()?;
-                return Err(CommandError::io("cannot start the command")(error));
-            }
-        }
-        Ok(held)
+        // Fails only with invalid arguments.
+        let _ = mask.thread_set_mask();
+        Ok(Self {
+            shown: words[0].to_string_lossy().into_owned(),
+            process: Some(forked?),
+            go: Some(go),
+            problem,
+        })
     }
 
     /// Pid of the process.
     pub fn pid(&self) -> i32 {
-        self.pid
+        let process = self.process.as_ref();
+        process.map_or(0, |process| process.pid().as_raw())
     }
 
     /// Executes the command.
     pub fn let_go(mut self) -> Result<Child> {
         if let Some(mut go) = self.go.take() {
-            // If the process is dead, joining the thread returns the error.
+            // If the process is dead, its exit status tells.
             let _ = go.write_all(&[GO]);
         }
-        self.join()
-    }
-
-    fn join(&mut self) -> Result<Child> {
-        drop(self.go.take());
-        let starter = self.starter.take().ok_or(CommandError::NotStarted)?;
-        starter.join().map_err(|_| CommandError::NotStarted)?
+        let mut number = [0; 4];
+        // The pipe closes when the command is executed.
+        if self.problem.read_exact(&mut number).is_err() {
+            return self.process.take().ok_or(CommandError::NotStarted);
+        }
+        let source = io::Error::from_raw_os_error(i32::from_ne_bytes(number));
+        let command = std::mem::take(&mut self.shown);
+        Err(match source.kind() {
+            io::ErrorKind::NotFound => CommandError::NotFound { command },
+            _ => CommandError::CannotRun { command, source },
+        })
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.starter.is_some() {
+        drop(self.go.take());
+        if let Some(mut process) = self.process.take() {
             // The command was never executed, as intended.
-            let _ = self.join();
+            let _ = process.wait();
         }
     }
 }
 
-/// Pipe ends of the waiting process.
-struct Gate {
-    /// Pipe to which it writes its pid.
-    tell: PipeWriter,
-    /// Pipe from which it reads the start byte.
-    wait: PipeReader,
-    /// Its copy of the other end of that pipe.
-    go: RawFd,
+/// Arguments of `execvp`.
+struct Command {
+    /// Pointers to `_words`, and the null pointer that ends them.
+    pointers: Vec<*const libc::c_char>,
+    _words: Vec<CString>,
 }
 
-fn start_waiting(words: Vec<OsString>, gate: Gate) -> JoinHandle<Result<Child>> {
-    std::thread::spawn(move || {
-        let (tell, wait, go) = (gate.tell.as_raw_fd(), gate.wait.as_raw_fd(), gate.go);
-        // Moved here, so that they stay open until the command is executed.
-        let _gate = gate;
-        child::spawn_after(&words, move || pass(tell, wait, go))
-    })
-}
+impl Command {
+    fn new(words: &[OsString]) -> io::Result<Self> {
+        let words = words
+            .iter()
+            .map(|word| CString::new(word.clone().into_vec()));
+        let words: Vec<CString> = words.collect::<std::result::Result<_, _>>()?;
+        let pointers = words.iter().map(|word| word.as_ptr());
+        Ok(Self {
+            pointers: pointers.chain([ptr::null()]).collect(),
+            _words: words,
+        })
+    }
 
-/// Between fork and exec: writes the pid, and waits for the start byte.
-fn pass(tell: RawFd, wait: RawFd, go: RawFd) -> io::Result<()> {
-    // SAFETY: plain system calls on numbers of files that this process, a
-    // child, has copies of; the buffers are on the stack and as long as told.
-    unsafe {
-        // Its own copy would keep the pipe open.
-        libc::close(go);
-        let pid = libc::getpid().to_ne_bytes();
-        if libc::write(tell, pid.as_ptr().cast(), pid.len()) != pid.len().cast_signed() {
-            return Err(io::Error::last_os_error());
-        }
-        let mut word = 0u8;
-        loop {
-            match libc::read(wait, (&raw mut word).cast(), 1) {
-                1 if word == GO => return Ok(()),
-                -1 if io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
-                _ => return Err(io::Error::from_raw_os_error(libc::ECANCELED)),
+    /// Executes the command once it is released. If the parent has died, the process ends without
+    /// a message, a core file or the command. Makes only system calls.
+    fn wait_and_execute(&self, wait: &PipeReader, go: &PipeWriter, tell: &PipeWriter) -> ! {
+        Caller::get().restore();
+        // SAFETY: plain system calls on files that this process, a child, has copies of. The
+        // buffers are on the stack and as long as told; the arguments end with a null pointer.
+        unsafe {
+            // Its own copy would keep the pipe open.
+            libc::close(go.as_raw_fd());
+            let mut word = 0_u8;
+            let is_released = loop {
+                match libc::read(wait.as_raw_fd(), (&raw mut word).cast(), 1) {
+                    -1 if Errno::last() == Errno::EINTR => {}
+                    length => break length == 1 && word == GO,
+                }
+            };
+            if is_released {
+                libc::execvp(self.pointers[0], self.pointers.as_ptr());
+                let number = Errno::last_raw().to_ne_bytes();
+                libc::write(tell.as_raw_fd(), number.as_ptr().cast(), number.len());
             }
+            libc::_exit(EXIT_NOT_FOUND.into())
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
     use super::*;
 
     fn words(script: &str) -> Vec<OsString> {
@@ -142,7 +159,7 @@ mod tests {
         assert!(std::path::Path::new(&format!("/proc/{pid}")).exists());
         assert!(!mark.exists());
         let mut child = held.let_go().unwrap();
-        assert_eq!(child.id().cast_signed(), pid);
+        assert_eq!(child.pid().as_raw(), pid);
         assert!(child.wait().unwrap().success());
         let told = std::fs::read_to_string(mark).unwrap();
         assert_eq!(told.trim(), pid.to_string());
@@ -167,5 +184,25 @@ mod tests {
         let folder = std::env::temp_dir().into_os_string();
         let error = Held::start(&[folder]).unwrap().let_go().unwrap_err();
         assert!(matches!(error, CommandError::CannotRun { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_process_without_its_parent_ends_quietly_whether_or_not_it_was_released() {
+        let command = Command::new(&["/nowhere/at-all".into()]).unwrap();
+        for word in [&[][..], &[GO]] {
+            let (problem, tell) = pipe().unwrap();
+            let (wait, mut go) = pipe().unwrap();
+            drop(problem);
+            // SAFETY: the child makes system calls only.
+            let child = match unsafe { fork() }.unwrap() {
+                ForkResult::Child => command.wait_and_execute(&wait, &go, &tell),
+                ForkResult::Parent { child } => child,
+            };
+            go.write_all(word).unwrap();
+            drop(go);
+            let status = Child::new(child).wait().unwrap();
+            let is_quiet = [None, Some(libc::SIGPIPE)].contains(&status.signal());
+            assert!(is_quiet && !status.core_dumped(), "{status}");
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! Forwarding of signals to the command.
 
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, getpid, getsid};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::{getpid, getsid};
 use signal_hook::consts::{
     SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH,
 };
@@ -12,6 +12,8 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
+use super::child::Child;
+use crate::caller::is_ignored;
 use crate::error::{CommandError, Result};
 
 /// Signals that are forwarded to the command.
@@ -38,12 +40,19 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Queues signals from here on. Signals that are ignored (such as by `nohup`) stay ignored,
-    /// also by the command.
+    /// Queues signals from here on, also those that the caller has blocked: the command has to
+    /// get them, and the end of the command has to be heard of. Signals that are ignored (such as
+    /// by `nohup`) stay ignored, also by the command.
     pub fn register() -> Result<Self> {
         let heard = FORWARDED.into_iter().filter(|signal| !is_ignored(*signal));
-        let signals = SignalsInfo::<WithOrigin>::new(heard.chain([SIGCHLD]));
-        let signals = signals.map_err(CommandError::io("cannot handle signals"))?;
+        let heard: Vec<i32> = heard.chain([SIGCHLD]).collect();
+        let failed = |error| CommandError::io("cannot handle signals")(error);
+        let signals = SignalsInfo::<WithOrigin>::new(&heard).map_err(failed)?;
+        let set: SigSet = heard
+            .into_iter()
+            .flat_map(|signal| Signal::try_from(signal).ok())
+            .collect();
+        set.thread_unblock().map_err(|error| failed(error.into()))?;
         Ok(Self { signals })
     }
 
@@ -93,19 +102,8 @@ fn forward(origin: &Origin, child: &Child) {
     if origin.signal == SIGCHLD || has_it_already {
         return;
     }
-    // The pid fits, and is not reused before the child is waited for.
-    let pid = Pid::from_raw(child.id().cast_signed());
+    // The pid is not reused before the child is waited for.
     if let Ok(signal) = Signal::try_from(origin.signal) {
-        let _ = kill(pid, signal);
+        let _ = kill(child.pid(), signal);
     }
-}
-
-fn is_ignored(signal: i32) -> bool {
-    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: with no new action the call only fills in the old one, for
-    // which there is room.
-    let read = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: zeroed is a valid value of this plain struct, filled or not.
-    let action = unsafe { action.assume_init() };
-    read == 0 && action.sa_sigaction == libc::SIG_IGN
 }

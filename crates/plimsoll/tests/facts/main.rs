@@ -16,6 +16,7 @@ mod common;
 mod account;
 mod bandwidth;
 mod cgroupfs;
+mod command_process;
 mod daemon;
 mod faults;
 mod foreign;

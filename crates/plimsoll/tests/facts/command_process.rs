@@ -1,0 +1,181 @@
+//! The process of the command of `run`: it has the settings of the caller's process, and ends
+//! quietly with `run`.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use nix::unistd::Pid;
+
+use crate::common::{Finished, Host, is_alive, wait_for, wait_until};
+
+/// Prints the settings of its own process.
+const SHOW: [&str; 5] = [
+    "grep",
+    "-hE",
+    "^(Sig(Blk|Ign|Pnd)|Cpus_allowed|Umask|Max |[0-9-]+$)",
+    "/proc/self/status",
+    "/proc/self/limits",
+];
+
+/// Changes that a command makes to its process before it executes another.
+#[derive(Debug, Clone, Copy)]
+enum Setting {
+    Blocked(i32),
+    Ignored(Signal),
+    FewFiles,
+    TimerSlack,
+    Nice,
+    ClosedInput,
+}
+
+impl Setting {
+    fn make(self) -> std::io::Result<()> {
+        // SAFETY: system calls that take integers, or a set that lives until they return; no
+        // handler is installed.
+        unsafe {
+            match self {
+                Self::Blocked(number) => {
+                    let mut set = std::mem::zeroed();
+                    libc::sigemptyset(&raw mut set);
+                    libc::sigaddset(&raw mut set, number);
+                    SigSet::from_sigset_t_unchecked(set).thread_block()?;
+                }
+                Self::Ignored(ignored) => drop(signal(ignored, SigHandler::SigIgn)?),
+                Self::FewFiles => {
+                    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+                    setrlimit(Resource::RLIMIT_NOFILE, 64, hard)?;
+                }
+                Self::TimerSlack => nix::sys::prctl::set_timerslack(1_234_567)?,
+                Self::Nice => assert_eq!(libc::setpriority(libc::PRIO_PROCESS, 0, 3), 0),
+                Self::ClosedInput => drop(libc::close(0)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs a command from a caller with these settings.
+fn from_caller(host: &Host, settings: &[Setting], mut command: Command) -> Finished {
+    host.confine(&mut command);
+    let settings = settings.to_vec();
+    // SAFETY: only system calls.
+    unsafe { command.pre_exec(move || settings.iter().try_for_each(|setting| setting.make())) };
+    host.spawn(command).finish()
+}
+
+fn words(words: &[&str]) -> Command {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+#[test]
+fn a_command_has_the_callers_signals_limits_and_streams() {
+    let host = Host::new();
+    let real_time = libc::SIGRTMIN() + 3;
+    for settings in [
+        &[][..],
+        &[
+            Setting::Blocked(libc::SIGCHLD),
+            Setting::Blocked(libc::SIGTERM),
+            Setting::Blocked(real_time),
+        ],
+        &[
+            Setting::Ignored(Signal::SIGPIPE),
+            Setting::Ignored(Signal::SIGCHLD),
+            Setting::Ignored(Signal::SIGHUP),
+            Setting::Ignored(Signal::SIGQUIT),
+        ],
+        &[Setting::FewFiles, Setting::TimerSlack, Setting::Nice],
+        &[Setting::ClosedInput],
+    ] {
+        let files = ["/proc/self/timerslack_ns", "/proc/self/oom_score_adj"];
+        for command in [&[&SHOW[..], &files].concat()[..], &["ls", "/proc/self/fd"]] {
+            let expected = from_caller(&host, settings, words(command)).good();
+            let run = host.plimsoll(["run", "--"].iter().chain(command));
+            let found = from_caller(&host, settings, run).good();
+            assert_eq!(found.stdout, expected.stdout, "{settings:?}");
+            assert!(!found.stdout.is_empty());
+        }
+    }
+    let niced = from_caller(
+        &host,
+        &[Setting::Nice],
+        host.plimsoll(["run", "--", "nice"]),
+    );
+    assert_eq!(niced.good().stdout.trim(), "3");
+    host.assert_clean();
+}
+
+#[test]
+fn the_exit_code_is_right_whatever_signals_the_caller_blocks_or_ignores() {
+    let host = Host::new();
+    for setting in [
+        Setting::Blocked(libc::SIGCHLD),
+        Setting::Ignored(Signal::SIGCHLD),
+        Setting::Ignored(Signal::SIGPIPE),
+    ] {
+        // An owner has to be started each time.
+        host.end_idle_owner();
+        let run = host.plimsoll(["run", "--", "sh", "-c", "sleep 0.1; exit 7"]);
+        let finished = from_caller(&host, &[setting], run);
+        assert_eq!(finished.code(), 7, "{setting:?}: {finished:?}");
+        assert_eq!(finished.stderr, "", "{setting:?}");
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn exit_code_of_a_command_killed_by_a_real_time_signal_is_128_plus_the_signal() {
+    let host = Host::new();
+    let number = libc::SIGRTMIN() + 3;
+    let finished = host.run(["run", "--", "sh", "-c", &format!("kill -{number} $$")]);
+    assert_eq!(finished.code(), 128 + number);
+    host.assert_clean();
+}
+
+#[test]
+fn a_signal_that_the_caller_blocks_is_passed_on_to_the_command() {
+    let host = Host::new();
+    // The shell unblocks it.
+    let script = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.02; done";
+    let mut command = host.plimsoll(["run", "--", "sh", "-c", script]);
+    // SAFETY: only system calls.
+    unsafe { command.pre_exec(|| Setting::Blocked(libc::SIGTERM).make()) };
+    let running = host.spawn(command);
+    wait_until("it is ready", || running.stdout().contains("ready"));
+    assert_eq!(running.stop().code(), 3);
+    host.assert_clean();
+}
+
+/// The only child of a process.
+fn child_of(pid: i32) -> Option<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+#[test]
+fn a_command_that_was_not_started_ends_quietly_with_a_killed_run() {
+    let host = Host::new();
+    // The owner that is started meanwhile would be another child.
+    let keeps = host.start(["run", "--name", "keeps", "--", "sleep", "600"]);
+    wait_until("there is an owner", || host.owner().is_some());
+    host.show("keeps");
+    let owner = Pid::from_raw(host.owner_pid());
+    // It does not answer, so that the command is not started.
+    nix::sys::signal::kill(owner, Signal::SIGSTOP).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().join("mark");
+    let running = host.start(["run", "--", "touch", mark.to_str().unwrap()]);
+    let held = wait_for("the process of the command", || child_of(running.pid()));
+    running.send(Signal::SIGKILL);
+    wait_until("it has ended", || !is_alive(held));
+    nix::sys::signal::kill(owner, Signal::SIGCONT).unwrap();
+    let finished = running.finish();
+    assert_eq!((&*finished.stdout, &*finished.stderr), ("", ""));
+    assert!(!mark.exists());
+    keeps.stop();
+    wait_until("everything is as it was", || host.is_clean());
+}
