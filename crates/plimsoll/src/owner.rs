@@ -115,23 +115,33 @@ impl Owner {
     }
 
     /// Sends a request with the handle of its process or cgroup. A refusal is an error with the
-    /// owner's text. An owner that was about to end has done nothing; then the request goes to
-    /// the next one.
+    /// owner's text.
+    ///
+    /// If the owner ends, the request goes to the next one, provided that this does not carry it
+    /// out twice: the owner says that it has done nothing, or it has not read the request, or
+    /// twice is the same as once. The effect of other requests is unknown, such as of `run` to an
+    /// owner that was killed meanwhile; they fail.
     fn ask_about(&mut self, request: &Request, handle: Option<BorrowedFd<'_>>) -> Result<Answer> {
         let deadline = Instant::now() + START_MAX;
         loop {
-            match self.client.ask_about(request, handle)? {
-                Answer::Refused(reason) => return Err(OwnerError::Refused(reason).into()),
-                Answer::Ending
-                    if self.runtime == RuntimeFolder::of_this_user()
-                        && Instant::now() < deadline =>
+            let ended: CommandError = match self.client.ask_about(request, handle) {
+                Ok(Answer::Refused(reason)) => return Err(OwnerError::Refused(reason).into()),
+                Ok(Answer::Ending) => OwnerError::Ending.into(),
+                Err(error @ ClientError::Ended { is_unread, .. })
+                    if is_unread || request.is_idempotent() =>
                 {
-                    std::thread::sleep(LOOK_EVERY);
-                    self.find_next()?;
+                    error.into()
                 }
-                Answer::Ending => return Err(OwnerError::Ending.into()),
-                answer => return Ok(answer),
+                other => return Ok(other?),
+            };
+            if self.runtime != RuntimeFolder::of_this_user() || Instant::now() >= deadline {
+                return Err(ended);
             }
+            std::thread::sleep(LOOK_EVERY);
+            *self = match request.suits_a_new_owner() {
+                true => Self::find_or_start()?,
+                false => Self::at(&self.runtime)?.ok_or(ended)?,
+            };
         }
     }
 

@@ -50,6 +50,8 @@ pub enum ClientError {
     Ended {
         /// The socket.
         path: PathBuf,
+        /// It has not read the whole request, so it has done nothing.
+        is_unread: bool,
     },
     /// The daemon did not answer in time.
     #[error("the daemon at {path} has not answered after {} s", after.as_secs(), path = path.display())]
@@ -141,8 +143,10 @@ impl Client {
         self.ask_about(request, None)
     }
 
-    /// Sends a request with the handle of its process or cgroup, and waits for the answer. A
-    /// request that changes nothing is sent again if the daemon had disconnected this client.
+    /// Sends a request with the handle of its process or cgroup, and waits for the answer. It is
+    /// sent again if the daemon had disconnected this client and still listens, unless it may have
+    /// been carried out: a request that was not read was not, and one that changes nothing does no
+    /// harm.
     ///
     /// # Errors
     /// When no answer comes in time, or it cannot be parsed.
@@ -152,15 +156,12 @@ impl Client {
         handle: Option<BorrowedFd<'_>>,
     ) -> Result<Answer, ClientError> {
         let deadline = Instant::now() + self.answer_within;
-        let may_repeat = matches!(
-            request,
-            Request::Show { .. } | Request::Tasks { .. } | Request::Debug
-        );
+        let may_repeat = request.changes_nothing();
         match self.ask_once(request, handle, deadline) {
-            Err(ClientError::Ended { .. }) if may_repeat => {
+            Err(ClientError::Ended { is_unread, .. }) if is_unread || may_repeat => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 let fresh = Self::connect_within(&self.path, left)?;
-                self.stream = fresh.ok_or_else(|| self.ended())?.stream;
+                self.stream = fresh.ok_or_else(|| self.ended(is_unread))?.stream;
                 self.ask_once(request, handle, deadline)
             }
             other => other,
@@ -174,9 +175,10 @@ impl Client {
         }
     }
 
-    fn ended(&self) -> ClientError {
+    fn ended(&self, is_unread: bool) -> ClientError {
         ClientError::Ended {
             path: self.path.clone(),
+            is_unread,
         }
     }
 
@@ -184,9 +186,10 @@ impl Client {
     fn failed(&self, failure: &'static str, source: io::Error) -> ClientError {
         match source.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => self.too_late(),
-            io::ErrorKind::BrokenPipe
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::UnexpectedEof => self.ended(),
+            // The kernel says so of a connection that was closed before all was read, or before
+            // it was accepted (unix(7)).
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => self.ended(true),
+            io::ErrorKind::UnexpectedEof => self.ended(false),
             _ => ClientError::Failed {
                 path: self.path.clone(),
                 failure,
@@ -214,12 +217,20 @@ impl Client {
             let sent = handles::send(self.stream.get_ref(), &line, handle)?;
             self.stream.get_mut().write_all(&line[sent..])
         });
-        match sent {
+        let is_cut = match sent {
             // The daemon may have answered before it closed the connection.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-            other => other.map_err(|error| self.failed("cannot ask", error))?,
-        }
-        let answer = self.read_line(deadline)?;
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => true,
+            other => other
+                .map_err(|error| self.failed("cannot ask", error))
+                .map(|()| false)?,
+        };
+        let answer = self.read_line(deadline).map_err(|error| match error {
+            ClientError::Ended { path, is_unread } => ClientError::Ended {
+                path,
+                is_unread: is_unread || is_cut,
+            },
+            other => other,
+        })?;
         serde_json::from_slice(&answer).map_err(|error| ClientError::OtherLanguage {
             path: self.path.clone(),
             problem: error.to_string(),
@@ -245,7 +256,7 @@ impl Client {
             let look = deadline.min(now + LOOK_EVERY);
             let read = self.limit(look).and_then(|()| self.stream.fill_buf());
             let (length, is_whole) = match read {
-                Ok([]) => return Err(self.ended()),
+                Ok([]) => return Err(self.ended(false)),
                 Ok(bytes) => match bytes.iter().position(|byte| *byte == b'\n') {
                     Some(end) => {
                         line.extend_from_slice(&bytes[..end]);

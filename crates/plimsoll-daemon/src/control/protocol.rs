@@ -87,6 +87,28 @@ pub enum Request {
     Restore,
 }
 
+impl Request {
+    /// Returns whether it only reads.
+    #[must_use]
+    pub fn changes_nothing(&self) -> bool {
+        matches!(self, Self::Show { .. } | Self::Tasks { .. } | Self::Debug)
+    }
+
+    /// Returns whether an owner that is started for it can answer it. One without a configuration
+    /// file, and without a past, has nothing to reload, to restore or to tell.
+    #[must_use]
+    pub fn suits_a_new_owner(&self) -> bool {
+        !matches!(self, Self::Reload | Self::Restore | Self::Debug)
+    }
+
+    /// Returns whether carrying it out twice is the same as once, with the same answer: it only
+    /// reads, or it says what is to be, not what is to change.
+    #[must_use]
+    pub fn is_idempotent(&self) -> bool {
+        self.changes_nothing() || matches!(self, Self::Set(_) | Self::Burst { .. } | Self::Reload)
+    }
+}
+
 /// A client's choice of enforcer and mode for a group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -50,7 +50,10 @@ fn recover_everything() -> Result<UndoReport> {
     let hierarchy = Hierarchy::find()?;
     // This owner has the files in this folder, whichever tree it owns.
     if let Some(owner) = Owner::at(&runtime)? {
-        return ask_owner(owner);
+        match ask_owner(owner) {
+            Err(error) if error.is_end_of_owner() => (),
+            answered => return answered,
+        }
     }
     // An owner that was killed just now may still own the tree.
     let _ownership = owner::wait_for_ownership(&hierarchy, || OwnerError::Silent)?;

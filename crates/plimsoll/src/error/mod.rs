@@ -7,6 +7,7 @@ mod work;
 use std::process::ExitCode;
 
 use plimsoll_cgroupfs::CgroupError;
+use plimsoll_daemon::control::client::ClientError;
 use plimsoll_engine::EngineError;
 use plimsoll_engine::toml_file::FileError;
 use plimsoll_sim::interference::{ExperimentError, SamplesError};
@@ -31,7 +32,7 @@ pub enum CommandError {
     Engine(#[from] EngineError),
     /// The connection to the owner failed.
     #[error(transparent)]
-    Client(#[from] plimsoll_daemon::control::client::ClientError),
+    Client(#[from] ClientError),
     /// A process that the user names is not there, or cannot be opened.
     #[error(transparent)]
     Handle(#[from] plimsoll_daemon::control::handles::HandleError),
@@ -116,6 +117,18 @@ impl CommandError {
     pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
+    }
+
+    /// Returns whether an owner has ended without carrying out a request.
+    pub fn is_end_of_owner(&self) -> bool {
+        matches!(
+            self,
+            Self::Owner(OwnerError::Ending)
+                | Self::Client(ClientError::Ended {
+                    is_unread: true,
+                    ..
+                })
+        )
     }
 
     /// Returns the exit code, as documented.
