@@ -10,16 +10,16 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::unistd::geteuid;
-use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_cgroupfs::{BASE_VARIABLE, Hierarchy};
 use plimsoll_daemon::config::EnforcerWanted;
 use plimsoll_daemon::control::client::{Client, ClientError};
 use plimsoll_daemon::control::protocol::{Answer, Choice, Request, SOCKET};
 use plimsoll_daemon::state::{Group, State};
 use plimsoll_engine::host::Mode;
-use plimsoll_engine::runtime::{Ownership, RuntimeFolder};
+use plimsoll_engine::runtime::{Ownership, RUNTIME_VARIABLE, RuntimeFolder};
 
 use crate::cli::{EnforcerChoice, PlanArgs};
-use crate::daemon::READY;
+use crate::daemon::{READY, TAKEN};
 use crate::error::{CommandError, OwnerError, Result};
 use crate::output;
 use crate::target::Target;
@@ -179,14 +179,18 @@ impl Owner {
         Ok(state.groups.into_iter().find(|group| group.name == name))
     }
 
-    /// Connects to the next owner after the end of this one. A user's own is started if necessary.
-    pub fn find_next(&mut self) -> Result<()> {
-        *self = if self.runtime == RuntimeFolder::of_this_user() {
-            Self::find_or_start()?
-        } else {
-            Self::at(&self.runtime)?.ok_or(OwnerError::None)?
-        };
-        Ok(())
+    /// Connects to the present owner in a runtime folder. A user's own is started if necessary.
+    pub fn find_again(runtime: &RuntimeFolder) -> Result<Self> {
+        if *runtime == RuntimeFolder::of_this_user() {
+            return Self::find_or_start();
+        }
+        Ok(Self::at(runtime)?.ok_or(OwnerError::None)?)
+    }
+
+    /// Disconnects, so that the owner keeps no file open for this process. Returns where the owner
+    /// is found again.
+    pub fn disconnect(self) -> RuntimeFolder {
+        self.runtime
     }
 
     /// Sends a request for a change with the handle of its process or cgroup, prints the warnings,
@@ -251,12 +255,16 @@ pub fn choice(plan: &PlanArgs) -> Choice {
     }
 }
 
-/// Starts an owner, and waits until it is ready.
+/// Starts an owner, and waits until it is ready. It gets no variables but those that say what it
+/// owns: others, such as those of systemd, are the caller's.
 fn start(runtime: &RuntimeFolder) -> std::result::Result<(), OwnerError> {
     let program = std::env::current_exe()?;
+    let base = std::env::var_os(BASE_VARIABLE).map(|base| (BASE_VARIABLE, base));
     let mut child = Command::new(program)
         .args(["daemon", "--on-demand"])
-        .env(plimsoll_engine::runtime::RUNTIME_VARIABLE, runtime.path())
+        .env_clear()
+        .envs(base)
+        .env(RUNTIME_VARIABLE, runtime.path())
         .current_dir(Path::new("/"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -270,21 +278,25 @@ fn start(runtime: &RuntimeFolder) -> std::result::Result<(), OwnerError> {
     if let Some(mut stderr) = child.stderr.take() {
         stderr.read_to_string(&mut problem)?;
     }
-    if word.trim_end() == READY {
-        for line in problem.lines() {
-            output::tell(line.strip_prefix("plimsoll: ").unwrap_or(line));
-        }
-        return Ok(());
-    }
+    // The owner is a child of this child, which has ended.
     let status = child.wait()?;
-    if status.code() == Some(crate::daemon::EXIT_TAKEN.into()) {
-        return Err(OwnerError::Taken);
+    match word.trim_end() {
+        READY => {
+            for line in problem.lines() {
+                output::tell(line.strip_prefix("plimsoll: ").unwrap_or(line));
+            }
+            return Ok(());
+        }
+        TAKEN => return Err(OwnerError::Taken),
+        _ => (),
     }
     let problem = problem.trim_end();
     let problem = problem.strip_prefix("plimsoll: ").unwrap_or(problem);
-    Err(OwnerError::Itself(if problem.is_empty() {
-        format!("the owner ended before it was ready ({status})")
-    } else {
-        output::one_line(problem)
-    }))
+    Err(OwnerError::Itself(
+        match (problem.is_empty(), status.success()) {
+            (false, _) => output::one_line(problem),
+            (true, true) => "the owner was killed before it was ready".into(),
+            (true, false) => format!("the owner ended before it was ready ({status})"),
+        },
+    ))
 }

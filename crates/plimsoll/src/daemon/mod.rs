@@ -4,6 +4,7 @@ mod metrics;
 mod notify;
 pub mod on_demand;
 mod panic;
+mod process;
 mod starter;
 
 use std::process::ExitCode;
@@ -36,8 +37,8 @@ pub use starter::HostStarter;
 
 /// Word on standard output that tells the starting client that the owner is ready.
 pub const READY: &str = "ready";
-/// Exit code of an owner if another one exists.
-pub const EXIT_TAKEN: u8 = 3;
+/// Word on standard output that tells the starting client that another owner exists.
+pub const TAKEN: &str = "taken";
 
 /// Runs the service until a signal ends it.
 pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
@@ -51,9 +52,11 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     panic::abort_on_panic();
+    process::raise_file_limit();
     if args.on_demand {
-        on_demand::close_inherited();
-        on_demand::leave_the_client();
+        process::close_inherited();
+        process::reset_settings();
+        process::leave_the_client();
     }
     let least = match args.verbose {
         // Its client prints its output during the start.
@@ -72,7 +75,10 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
     runtime.create()?;
     let _ownership = match Ownership::take(&hierarchy)? {
         Some(ownership) => ownership,
-        None if args.on_demand => return Ok(ExitCode::from(EXIT_TAKEN)),
+        None if args.on_demand => {
+            output::print_line(TAKEN)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         None => succeed(&runtime, &hierarchy)?,
     };
     wait_for_last_owner(runtime.path())?;

@@ -102,8 +102,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     drop(handle);
     groups.iter().for_each(warn_of_losses);
     let group = groups.into_iter().next().ok_or(CommandError::NotStarted)?;
-    let mut client = RunClient {
-        owner,
+    let client = RunClient {
+        runtime: owner.disconnect(),
         name: group.name,
     };
     if let Some(signal) = signals.ending_now() {
@@ -168,29 +168,27 @@ pub fn warn_of_losses(group: &Group) {
     }
 }
 
-/// The group of this command.
+/// The group of this command. It has no connection while the command runs, for which the owner
+/// would keep a file open.
 struct RunClient {
-    owner: Owner,
+    runtime: RuntimeFolder,
     name: String,
 }
 
 impl RunClient {
     /// Ends the group, and returns its statistics. `None`: it has ended already, or the owner does
     /// not answer; the owner ends an empty group by itself.
-    fn end(&mut self, release: bool) -> Option<Sample> {
+    fn end(&self, release: bool) -> Option<Sample> {
         let name = self.name.clone();
-        let groups = self
-            .owner
-            .change(&Request::End { name, release }, None)
-            .ok()?;
+        let mut owner = Owner::find_again(&self.runtime).ok()?;
+        let groups = owner.change(&Request::End { name, release }, None).ok()?;
         groups.into_iter().next()?.statistics
     }
 
-    fn is_populated(&mut self) -> bool {
-        let group = self.owner.group(&self.name).or_else(|_| {
-            self.owner.find_next()?;
-            self.owner.group(&self.name)
-        });
+    fn is_populated(&self) -> bool {
+        // The next owner takes over the groups of one that has ended meanwhile.
+        let group = || Owner::find_again(&self.runtime)?.group(&self.name);
+        let group = group().or_else(|_| group());
         // The owner ends an empty group by itself.
         let sample = group.ok().flatten().and_then(|group| group.statistics);
         sample.is_some_and(|sample| sample.processes > 0)
@@ -198,7 +196,7 @@ impl RunClient {
 
     /// Waits for processes that the ended command has started: their limits stay until they end,
     /// or until a signal releases them. Returns whether a signal did.
-    fn linger(&mut self, signals: &mut Signals) -> bool {
+    fn linger(&self, signals: &mut Signals) -> bool {
         if !self.is_populated() {
             return false;
         }

@@ -26,6 +26,7 @@ mod moments;
 mod names;
 mod nice;
 mod owner;
+mod owner_process;
 mod permission;
 mod places;
 mod reader;

@@ -1,0 +1,219 @@
+//! The owner's process: the same whatever process has started it, with few open files for a
+//! command; and its end, which no client notices.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::Pid;
+use plimsoll_daemon::control::protocol::SOCKET;
+
+use crate::common::{Host, is_alive, text, wait_until};
+
+/// Lines of `/proc/PID/status` that a process inherits.
+const INHERITED: [&str; 5] = ["SigBlk", "SigIgn", "Umask", "Cpus_allowed", "Groups"];
+
+/// Everything that a process inherits, apart from the user.
+fn settings_of(pid: i32) -> BTreeMap<String, String> {
+    let folder = PathBuf::from(format!("/proc/{pid}"));
+    let mut found = BTreeMap::new();
+    for name in [
+        "limits",
+        "timerslack_ns",
+        "oom_score_adj",
+        "environ",
+        "cgroup",
+    ] {
+        found.insert(name.to_owned(), text(&folder.join(name)));
+    }
+    for line in text(&folder.join("status")).lines() {
+        if let Some((name, value)) = line.split_once(':')
+            && INHERITED.contains(&name)
+        {
+            found.insert(name.to_owned(), value.trim().to_owned());
+        }
+    }
+    let cwd = fs::read_link(folder.join("cwd")).unwrap();
+    found.insert("cwd".into(), cwd.display().to_string());
+    // SAFETY: these calls take integers only.
+    let (nice, policy, io) = unsafe {
+        (
+            libc::getpriority(libc::PRIO_PROCESS, pid.cast_unsigned()),
+            libc::sched_getscheduler(pid),
+            libc::syscall(libc::SYS_ioprio_get, 1, pid),
+        )
+    };
+    found.insert("priorities".into(), format!("{nice} {policy} {io}"));
+    let stat = text(&folder.join("stat"));
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    assert_eq!(fields[3], pid.to_string(), "it leads its session");
+    assert_eq!(fields[4], "0", "it has no terminal");
+    found
+}
+
+/// Open files of a process.
+fn files_of(pid: i32) -> Vec<String> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let links = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
+    let mut names: Vec<String> = links.map(|link| link.display().to_string()).collect();
+    names.sort();
+    names
+}
+
+/// Changes what a process hands on to its children, as far as this needs no more than root.
+fn change_everything() -> std::io::Result<()> {
+    for (resource, soft) in [
+        (Resource::RLIMIT_NOFILE, 64),
+        (Resource::RLIMIT_CORE, 1 << 20),
+        (Resource::RLIMIT_CPU, 600),
+        (Resource::RLIMIT_FSIZE, 1 << 20),
+        (Resource::RLIMIT_DATA, 1 << 30),
+        (Resource::RLIMIT_AS, 4 << 30),
+        (Resource::RLIMIT_STACK, 1 << 20),
+        (Resource::RLIMIT_NPROC, 5_000),
+    ] {
+        let (_, hard) = getrlimit(resource)?;
+        setrlimit(resource, soft, hard)?;
+    }
+    SigSet::all().thread_block()?;
+    for ignored in [
+        Signal::SIGCHLD,
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGPIPE,
+    ] {
+        // SAFETY: no handler is installed.
+        unsafe { signal(ignored, SigHandler::SigIgn) }?;
+    }
+    umask(Mode::all());
+    let mut one = CpuSet::new();
+    let first = (0..CpuSet::count()).find(|cpu| {
+        let _ = one.set(*cpu);
+        let is_bound = sched_setaffinity(Pid::from_raw(0), &one).is_ok();
+        let _ = one.unset(*cpu);
+        is_bound
+    });
+    assert!(first.is_some());
+    nix::sys::prctl::set_timerslack(7_000_000)?;
+    fs::write("/proc/self/oom_score_adj", "300")?;
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: these calls take integers, and one structure that lives until they return.
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, 7);
+        // The idle class.
+        libc::syscall(libc::SYS_ioprio_set, 1, 0, 3 << 13);
+        libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const param);
+    }
+    Ok(())
+}
+
+#[test]
+fn an_owner_is_the_same_whatever_process_has_started_it() {
+    let host = Host::new();
+    host.run(["run", "--", "true"]).good();
+    let first = host.owner_pid();
+    // Clients come and go.
+    let named = |owner| {
+        let mut files = files_of(owner);
+        files.retain(|name| !name.starts_with("socket:"));
+        files
+    };
+    let (expected, files) = (settings_of(first), named(first));
+    assert_eq!(expected["environ"].split_terminator('\0').count(), 2);
+    assert!(host.end_idle_owner());
+    let lock = tempfile::NamedTempFile::new().unwrap();
+    let mut command = host.plimsoll(["run", "--", "true"]);
+    command
+        .env("NOTIFY_SOCKET", "/nowhere")
+        .env("JOURNAL_STREAM", "8:9")
+        .env("LC_ALL", "C")
+        .current_dir(lock.path().parent().unwrap());
+    let inherited = lock.as_file().try_clone().unwrap();
+    // SAFETY: system calls, and little else: the file is written in one call.
+    unsafe {
+        command.pre_exec(move || {
+            nix::fcntl::fcntl(
+                &inherited,
+                nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()),
+            )?;
+            change_everything()
+        });
+    }
+    let finished = host.spawn(command).finish().good();
+    assert_eq!(finished.stderr, "");
+    let second = host.owner_pid();
+    assert_ne!(first, second);
+    assert_eq!(settings_of(second), expected);
+    assert_eq!(named(second), files);
+    host.assert_clean();
+}
+
+#[test]
+fn an_owner_is_no_child_of_a_client_that_runs_on() {
+    let host = Host::new();
+    let running = host.start(["run", "--name", "job", "--", "sleep", "600"]);
+    wait_until("there is an owner", || host.owner().is_some());
+    let stat = text(&PathBuf::from(format!("/proc/{}/stat", host.owner_pid())));
+    let parent = stat.rsplit(") ").next().unwrap().split(' ').nth(1);
+    assert_ne!(parent.unwrap(), running.pid().to_string());
+    running.stop();
+    host.assert_clean();
+}
+
+#[test]
+fn an_owner_has_two_files_open_for_each_command_at_most() {
+    let host = Host::new();
+    let start = |number: usize| {
+        let words = "run --quota 30ms/100ms --class batch --headroom 10% -- sleep 600";
+        let words = words.split(' ').map(str::to_owned);
+        let name = ["--name".to_owned(), format!("job-{number}")];
+        let mut all: Vec<String> = words.collect();
+        all.splice(1..1, name);
+        host.start(all)
+    };
+    let runs = |all: &[crate::common::Running]| {
+        (0..all.len()).all(|number| {
+            let group = host.batch(&format!("job-{number}"));
+            group.is_populated().unwrap_or(false)
+        })
+    };
+    let mut all = vec![start(0)];
+    wait_until("the first runs", || runs(&all));
+    let owner = host.owner_pid();
+    let before = files_of(owner).len();
+    all.extend((1..=8).map(start));
+    wait_until("all run", || runs(&all));
+    // Their clients disconnect a moment later.
+    wait_until("two files each", || files_of(owner).len() <= before + 2 * 8);
+    drop(all);
+    host.assert_clean();
+}
+
+#[test]
+fn a_client_that_meets_an_ending_owner_starts_the_next() {
+    let host = Host::new();
+    for round in 0..20 {
+        host.run(["run", "--", "true"]).good();
+        let owner = host.owner().map(|state| state.daemon.pid.cast_signed());
+        let first = host.start(["run", "--", "true"]);
+        if let Some(owner) = owner {
+            // It may have ended by itself.
+            let _ = kill(Pid::from_raw(owner), Signal::SIGTERM);
+        }
+        let second = host.start(["run", "--", "true"]);
+        for finished in [first.finish(), second.finish()] {
+            assert_eq!(finished.code(), 0, "round {round}: {finished:?}");
+        }
+        if let Some(owner) = owner {
+            wait_until("the owner has ended", || !is_alive(owner));
+        }
+    }
+    assert!(host.end_idle_owner());
+    assert!(!host.runtime().join(SOCKET).exists());
+    host.assert_clean();
+}
