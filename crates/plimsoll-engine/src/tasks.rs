@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use procfs::ProcError;
+
 use crate::error::{EngineError, Result};
 
 /// Returns the answer of the simulated kernel, if this thread has one.
@@ -15,16 +17,44 @@ macro_rules! or_simulated {
 }
 
 /// When a task was started, in clock ticks since boot: tells it from a later
-/// one of the same pid. `None`: there is no such task.
+/// one of the same pid.
+///
+/// # Errors
+/// `NoTarget` when there is no such task; another where that is unknown, because `/proc` cannot be
+/// read.
+pub fn find_start_time(tid: i32) -> Result<u64> {
+    or_simulated!(kernel => kernel.tasks().get(tid).map(|task| task.start_time).ok_or_else(|| no_task(tid)));
+    Ok(stat(tid)?.starttime)
+}
+
+/// Does the same as [`find_start_time`]. `None`: there is no such task, or its start time is
+/// unknown.
 pub fn start_time(tid: i32) -> Option<u64> {
-    or_simulated!(kernel => kernel.tasks().get(tid).map(|task| task.start_time));
-    Some(
-        procfs::process::Process::new(tid)
-            .ok()?
-            .stat()
-            .ok()?
-            .starttime,
-    )
+    find_start_time(tid).ok()
+}
+
+/// Returns true if there is no such task. False also where that is unknown.
+pub fn is_gone(tid: i32) -> bool {
+    matches!(find_start_time(tid), Err(EngineError::NoTarget { .. }))
+}
+
+/// The kernel's line about a task (proc_pid_stat(5)).
+fn stat(tid: i32) -> Result<procfs::process::Stat> {
+    let stat = procfs::process::Process::new(tid).and_then(|process| process.stat());
+    stat.map_err(|error| unread(tid, error))
+}
+
+/// The error for a task whose files cannot be read: it is gone, or something else is wrong, such
+/// as too many open files.
+fn unread(tid: i32, error: ProcError) -> EngineError {
+    let gone = [Some(libc::ENOENT), Some(libc::ESRCH)];
+    let source = match error {
+        ProcError::NotFound(_) => return no_task(tid),
+        ProcError::Io(source, _) if gone.contains(&source.raw_os_error()) => return no_task(tid),
+        ProcError::Io(source, _) => source,
+        other => std::io::Error::other(other.to_string()),
+    };
+    EngineError::file("read", Path::new(&format!("/proc/{tid}/stat")), source)
 }
 
 /// The name of a task, of at most 15 bytes. `None`: there is no such task.
@@ -70,12 +100,11 @@ pub(crate) fn printable(name: &str) -> String {
 /// The nice level of a task.
 ///
 /// # Errors
-/// When there is no such task.
+/// As of [`find_start_time`].
 pub fn nice(tid: i32) -> Result<i32> {
     or_simulated!(kernel => kernel.tasks().get(tid).map(|task| task.nice).ok_or_else(|| no_task(tid)));
-    let stat = procfs::process::Process::new(tid).and_then(|process| process.stat());
     // −20 … 19: it fits.
-    Ok(stat.map_err(|_| no_task(tid))?.nice as i32)
+    Ok(stat(tid)?.nice as i32)
 }
 
 fn no_task(tid: i32) -> EngineError {
@@ -251,9 +280,28 @@ impl TaskId {
         Some(Self { tid, start_time })
     }
 
-    /// Returns true if the task still exists.
+    /// Returns true if the task still exists, or that is unknown: nothing is given up on a guess.
     pub fn exists(self) -> bool {
-        Self::of(self.tid) == Some(self)
+        match find_start_time(self.tid) {
+            Ok(start_time) => start_time == self.start_time,
+            Err(EngineError::NoTarget { .. }) => false,
+            Err(_) => true,
+        }
+    }
+}
+
+/// A task and its nice level. `None`: it is gone.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn with_nice(tid: i32) -> Result<Option<(TaskId, i32)>> {
+    let read = || {
+        let start_time = find_start_time(tid)?;
+        Ok((TaskId { tid, start_time }, nice(tid)?))
+    };
+    match read() {
+        Err(EngineError::NoTarget { .. }) => Ok(None),
+        other => other.map(Some),
     }
 }
 
@@ -343,6 +391,20 @@ mod tests {
         assert_eq!(policy(i32::MAX), None);
         assert_eq!(TaskId::of(i32::MAX), None);
         assert!(set_policy(i32::MAX, libc::SCHED_OTHER).is_ok());
+    }
+
+    #[test]
+    fn only_a_task_that_is_gone_is_no_target() {
+        let error = |number| ProcError::Io(std::io::Error::from_raw_os_error(number), None);
+        for number in [libc::ESRCH, libc::ENOENT] {
+            let gone = unread(7, error(number)).to_string();
+            assert_eq!(gone, "7: no such task");
+        }
+        let unknown = unread(7, error(libc::EMFILE));
+        assert_eq!(unknown.os_error(), Some(libc::EMFILE));
+        let text = unknown.to_string();
+        assert!(text.starts_with("/proc/7/stat: cannot read: "), "{text}");
+        assert!(is_gone(i32::MAX) && !is_gone(std::process::id().cast_signed()));
     }
 
     #[test]

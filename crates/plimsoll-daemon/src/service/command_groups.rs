@@ -115,7 +115,7 @@ impl Service {
         if !self.is_member(name, pid) {
             let added = self.enforcement.enforcer().add_process(name, pid);
             if let Err(error) = added
-                && tasks::start_time(pid).is_some()
+                && !tasks::is_gone(pid)
             {
                 let text = format!("{name}: cannot take back process {pid}: {error}");
                 self.notices.log.error("member", &text);

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::Hierarchy;
-use plimsoll_engine::tasks;
+use plimsoll_engine::tasks::{self, TaskId};
 
 /// Processes with their start times, by group.
 pub(super) type Members = BTreeMap<String, Vec<(i32, u64)>>;
@@ -27,8 +27,8 @@ pub(super) fn processes_below(folder: &Path) -> Vec<(i32, u64)> {
 }
 
 /// Whether the process still runs, and its pid was not reused.
-pub(super) fn lives((pid, start_time): (i32, u64)) -> bool {
-    tasks::start_time(pid) == Some(start_time)
+pub(super) fn lives((tid, start_time): (i32, u64)) -> bool {
+    TaskId { tid, start_time }.exists()
 }
 
 pub(super) fn is_this_process(pid: i32) -> bool {

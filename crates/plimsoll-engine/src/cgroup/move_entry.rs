@@ -1,6 +1,6 @@
 //! The journal's entry for a process that is moved.
 
-use plimsoll_cgroupfs::{CgroupError, Hierarchy, name};
+use plimsoll_cgroupfs::{Hierarchy, name};
 
 use crate::error::{EngineError, Result};
 use crate::journal::Entry;
@@ -20,10 +20,7 @@ pub(super) fn move_entry(hierarchy: &Hierarchy, pid: i32) -> Result<Entry> {
             return Err(EngineError::ThreadsApart { pid, tid, cgroup });
         }
     }
-    let start_time = tasks::start_time(pid).ok_or_else(|| CgroupError::NoTarget {
-        target: pid.to_string(),
-        what: "process",
-    })?;
+    let start_time = tasks::find_start_time(pid)?;
     Ok(Entry::Move {
         pid,
         start_time,

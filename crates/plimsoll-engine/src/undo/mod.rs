@@ -130,8 +130,11 @@ fn undo_entry(entry: &Entry, all: &[Entry], report: &mut UndoReport) {
             start_time,
             from,
         } => {
-            if tasks::start_time(*pid) == Some(*start_time) {
-                report.note(move_back(from, *pid));
+            match tasks::find_start_time(*pid) {
+                Ok(found) if found == *start_time => report.note(move_back(from, *pid)),
+                Ok(_) | Err(EngineError::NoTarget { .. }) => {}
+                // It stays, because another process may have its pid by now.
+                Err(error) => report.problems.push(error.to_string()),
             }
         }
         Entry::Schedule { folder, policy } => {

@@ -195,6 +195,46 @@ fn an_owner_has_two_files_open_for_each_command_at_most() {
 }
 
 #[test]
+fn an_owner_without_a_free_file_descriptor_says_so() {
+    let host = Host::new();
+    let running = host.start(["run", "--name", "job", "--", "sleep", "600"]);
+    wait_until("it runs", || {
+        host.normal("job").is_populated().unwrap_or(false)
+    });
+    let owner = host.owner_pid();
+    let pid = running.pid().to_string();
+    // One is left for the connection of a client.
+    let nr_files = files_of(owner).len() as u64;
+    let limit = |soft| {
+        let few = libc::rlimit {
+            rlim_cur: soft,
+            rlim_max: getrlimit(Resource::RLIMIT_NOFILE).unwrap().1,
+        };
+        // SAFETY: the call reads one structure, which lives until it returns.
+        let set = unsafe {
+            libc::prlimit(
+                owner,
+                libc::RLIMIT_NOFILE,
+                &raw const few,
+                std::ptr::null_mut(),
+            )
+        };
+        assert_eq!(set, 0);
+    };
+    limit(nr_files + 1);
+    for words in [&["run", "--", "true"][..], &["set", &pid, "--cap", "10%"]] {
+        let refused = host.run(words);
+        assert_eq!(refused.code(), 125, "{words:?}: {refused:?}");
+        let line = refused.one_line();
+        assert!(line.contains("Too many open files"), "{words:?}: {line}");
+    }
+    limit(nr_files + 20);
+    host.run(["run", "--", "true"]).good();
+    running.stop();
+    host.assert_clean();
+}
+
+#[test]
 fn a_client_that_meets_an_ending_owner_starts_the_next() {
     let host = Host::new();
     for round in 0..20 {

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use plimsoll_cgroupfs::name;
-use plimsoll_engine::{own_groups, tasks};
+use plimsoll_engine::{EngineError, own_groups, tasks};
 
 use super::super::Service;
 use super::super::desired::GroupKind;
@@ -39,9 +39,12 @@ pub(super) fn group_of(pid: i32) -> String {
 /// When a process was started, in clock ticks since boot.
 ///
 /// # Errors
-/// When there is none with that pid.
+/// When there is none with that pid, or that is unknown.
 pub(super) fn start_time_of(pid: i32) -> Result<u64, Refused> {
-    tasks::start_time(pid).ok_or(format!("{pid}: no such process"))
+    tasks::find_start_time(pid).map_err(|error| match error {
+        EngineError::NoTarget { .. } => format!("{pid}: no such process"),
+        other => one_line(other),
+    })
 }
 
 impl Service {

@@ -177,7 +177,7 @@ impl Table {
             group.change(&policy.knobs, context)?;
             match group.take_in(first, context) {
                 // It has ended since; others of its group may run on.
-                Err(_) if tasks::start_time(first).is_none() => Ok(()),
+                Err(_) if tasks::is_gone(first) => Ok(()),
                 taken => taken,
             }
         });

@@ -91,7 +91,7 @@ impl Prepared {
         let moved: HashSet<i32> = moved_pids(known.moved).collect();
         let processes = self.group.all_processes()?;
         for tid in processes.into_iter().flat_map(tasks::threads) {
-            let (Some(task), Ok(now)) = (TaskId::of(tid), tasks::nice(tid)) else {
+            let Some((task, now)) = tasks::with_nice(tid)? else {
                 continue;
             };
             let restore = known_tasks.get(&task);

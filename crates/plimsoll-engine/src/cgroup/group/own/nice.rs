@@ -5,7 +5,7 @@ use super::{Layout, Own};
 use crate::error::Result;
 use crate::journal::{self, Entry, Restores};
 use crate::knobs::Nice;
-use crate::tasks;
+use crate::tasks::{self, TaskId};
 use crate::undo::{self, Lineage, UndoReport};
 
 /// The `cgroup.procs` of a group.
@@ -37,7 +37,7 @@ impl Own {
         lineage: Option<&Lineage<'_>>,
     ) -> Result<()> {
         for tid in tasks::threads(pid) {
-            let (Some(start_time), Ok(now)) = (tasks::start_time(tid), tasks::nice(tid)) else {
+            let Some((TaskId { start_time, .. }, now)) = tasks::with_nice(tid)? else {
                 continue;
             };
             let inherited = lineage.and_then(|lineage| lineage.inherited(tid, now));
