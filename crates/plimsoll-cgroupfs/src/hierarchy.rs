@@ -127,7 +127,9 @@ impl Hierarchy {
         };
         let mounts = proc::mounts().map_err(unreadable)?;
         let memberships = Memberships::own().map_err(unreadable)?;
-        let mut found = Self::choose(&mounts, &memberships)?;
+        let (hidden, visible): (Vec<_>, Vec<_>) = mounts.into_iter().partition(Mount::is_hidden);
+        let mut found = Self::choose(&visible, &memberships)
+            .map_err(|error| hidden_instead(&hidden).unwrap_or(error))?;
         found.base = found.choose_base()?;
         Ok(found)
     }
@@ -363,6 +365,17 @@ impl Hierarchy {
 fn has_cpu(folder: &Path) -> bool {
     files::read_text(&folder.join("cgroup.controllers"))
         .is_ok_and(|text| text.split_whitespace().any(|name| name == "cpu"))
+}
+
+/// The error for a controller that is mounted, but hidden. `None`: it is not among these mounts.
+fn hidden_instead(hidden: &[Mount]) -> Option<CgroupError> {
+    let mut with_cpu = hidden
+        .iter()
+        .filter(|mount| mount.version == Version::V2 || mount.has("cpu"));
+    let point = with_cpu.next()?.point.display();
+    Some(CgroupError::NoController {
+        reason: format!("another file system is mounted over {point}; unmount it"),
+    })
 }
 
 fn no_process(pid: i32) -> CgroupError {

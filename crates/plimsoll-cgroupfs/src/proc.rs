@@ -7,6 +7,8 @@ use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
+use nix::sys::stat::makedev;
+
 use crate::os;
 use crate::version::Version;
 
@@ -17,10 +19,20 @@ pub(crate) struct Mount {
     /// The cgroup that is mounted, as seen from this process's cgroup namespace.
     pub root: PathBuf,
     pub point: PathBuf,
+    /// The device number of the file system. `None`: the kernel's line has none.
+    device: Option<u64>,
     options: Vec<Vec<u8>>,
 }
 
 impl Mount {
+    /// Returns whether another file system is mounted over it, or over a folder above it.
+    pub fn is_hidden(&self) -> bool {
+        match os::look(&self.point) {
+            Ok(found) => self.device.is_some_and(|device| device != found.device),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        }
+    }
+
     /// v1: whether this hierarchy has the controller.
     pub fn has(&self, controller: &str) -> bool {
         self.version == Version::V1 && self.options.iter().any(|o| o == controller.as_bytes())
@@ -39,7 +51,8 @@ fn parse_mounts(text: &[u8]) -> Vec<Mount> {
 /// `36 35 98:0 /root /point rw,noatime shared:1 - cgroup source rw,cpu` (proc(5)).
 fn parse_mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let root = unescaped(fields.nth(3)?);
+    let device = device_number(fields.nth(2)?);
+    let root = unescaped(fields.next()?);
     let point = unescaped(fields.next()?);
     let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
     let version = match fields.next()? {
@@ -52,8 +65,15 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
         version,
         root,
         point,
+        device,
         options: options.map(<[u8]>::to_vec).collect(),
     })
+}
+
+/// The number of a device that is written `98:0`.
+fn device_number(field: &[u8]) -> Option<u64> {
+    let (major, minor) = std::str::from_utf8(field).ok()?.split_once(':')?;
+    Some(makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// Decodes octal escapes such as `\040` of space, tab, line break and backslash.
@@ -173,6 +193,22 @@ pub(crate) mod tests {
         assert!(v1.has("cpu") && v1.has("cpuacct") && !v1.has("cpuset"));
         assert_eq!(v2.root, Path::new("/../.."));
         assert!(v2.version == Version::V2 && !v2.has("cpu"));
+    }
+
+    #[test]
+    fn a_mount_is_hidden_if_its_point_is_of_another_file_system_or_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = os::look(folder.path()).unwrap().device;
+        let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
+        let is_hidden = |minor: u64, name: &str| {
+            let point = folder.path().join(name);
+            let point = point.display();
+            let line = format!("26 25 {major}:{minor} / {point} rw - cgroup2 none rw\n");
+            mounts_of(&line)[0].is_hidden()
+        };
+        assert!(!is_hidden(minor, ""));
+        assert!(is_hidden(minor + 1, ""));
+        assert!(is_hidden(minor, "gone"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Ownership of a cgroup tree.
 
 use std::fs::{File, OpenOptions};
+use std::path::PathBuf;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -26,9 +27,7 @@ impl Ownership {
     /// # Errors
     /// When the tree is not writable.
     pub fn take(hierarchy: &Hierarchy) -> Result<Option<Self>> {
-        let path = hierarchy.cpu_folder(hierarchy.base()).join("cgroup.procs");
-        let failed = |source| CgroupError::file("lock", &path, source);
-        let file = OpenOptions::new().write(true).open(&path).map_err(failed)?;
+        let file = Self::open(hierarchy)?;
         let whole = libc::flock {
             // The constant is one of 0, 1 and 2.
             l_type: libc::F_WRLCK as libc::c_short,
@@ -40,8 +39,24 @@ impl Ownership {
         match fcntl(&file, FcntlArg::F_OFD_SETLK(&whole)) {
             Ok(_) => Ok(Some(Self { _file: file })),
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(None),
-            Err(error) => Err(failed(error.into()).into()),
+            Err(error) => {
+                Err(CgroupError::file("lock", &Self::path(hierarchy), error.into()).into())
+            }
         }
+    }
+
+    /// Opens the file of the lock.
+    ///
+    /// # Errors
+    /// When the tree is not writable.
+    pub(crate) fn open(hierarchy: &Hierarchy) -> Result<File> {
+        let path = Self::path(hierarchy);
+        let file = OpenOptions::new().write(true).open(&path);
+        Ok(file.map_err(|source| CgroupError::file("lock", &path, source))?)
+    }
+
+    fn path(hierarchy: &Hierarchy) -> PathBuf {
+        hierarchy.cpu_folder(hierarchy.base()).join("cgroup.procs")
     }
 }
 

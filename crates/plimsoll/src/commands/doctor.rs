@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_engine::cgroup::try_group;
 #[cfg(feature = "sched-ext")]
 use plimsoll_engine::host::Mode;
 use plimsoll_engine::host::{Capabilities, SchedExt};
@@ -18,6 +19,7 @@ use serde::Serialize;
 use crate::cli::DoctorArgs;
 use crate::error::{CommandError, Result};
 use crate::output;
+use crate::owner::Owner;
 
 /// Every knob once, with values that every kernel accepts.
 const EVERY_KNOB: &str = r#"{
@@ -130,11 +132,22 @@ fn advice(host: &Capabilities) -> Vec<String> {
     advice
 }
 
-/// Examines this host, and changes nothing.
+/// Tries what `run` needs for a group: by this user's own owner, or else by the host's.
+fn try_permission(hierarchy: &Arc<Hierarchy>) -> Result<()> {
+    match hierarchy.check_permission() {
+        Ok(()) => Ok(try_group(hierarchy)?),
+        Err(error) => match Owner::of_host() {
+            Ok(Some(_)) => Ok(()),
+            _ => Err(error.into()),
+        },
+    }
+}
+
+/// Examines this host, and leaves everything as it is.
 pub fn run(args: DoctorArgs) -> Result<ExitCode> {
     let hierarchy = Arc::new(Hierarchy::find()?);
     let host = Capabilities::of_this_host(&hierarchy);
-    let permission = match hierarchy.check_permission() {
+    let permission = match try_permission(&hierarchy) {
         Ok(()) => "yes".to_owned(),
         Err(error) => format!("no: {error}"),
     };

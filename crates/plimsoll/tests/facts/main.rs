@@ -18,6 +18,7 @@ mod bandwidth;
 mod cgroupfs;
 mod command_process;
 mod daemon;
+mod doctor;
 mod faults;
 mod foreign;
 mod handles;

@@ -1,0 +1,73 @@
+//! An attempt of what every group needs, which leaves nothing behind.
+
+use std::io;
+use std::sync::Arc;
+
+use plimsoll_cgroupfs::{CgroupError, CpuGroup, Hierarchy, os};
+
+use super::place::check_enabling;
+use crate::error::Result;
+use crate::runtime::Ownership;
+
+/// Tries what `run` needs: the file by which an owner has the tree, the place of this process in
+/// it, and a new cgroup. The controller of v2 is not switched on, because that would change the
+/// knobs of others; whether the kernel would refuse it is known.
+///
+/// # Errors
+/// The first that `run` would meet, too.
+pub fn try_group(hierarchy: &Arc<Hierarchy>) -> Result<()> {
+    Ownership::open(hierarchy)?;
+    let own = std::process::id();
+    hierarchy.folders_of(own.cast_signed())?;
+    let base = CpuGroup::at(hierarchy, hierarchy.base());
+    check_enabling(&base)?;
+    let probe = base.child(format!("plimsoll-probe-{own}"));
+    let created = probe.create();
+    for folder in probe.folders() {
+        match os::remove_folder(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(CgroupError::file("remove", &folder, error).into());
+            }
+            _ => (),
+        }
+    }
+    Ok(created?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use plimsoll_cgroupfs::Version;
+
+    use super::*;
+
+    #[test]
+    fn the_switch_is_refused_beside_processes_except_in_the_root() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write("cgroup.procs", "7\n");
+        write("cgroup.subtree_control", "memory\n");
+        let hierarchy = Arc::new(Hierarchy::at_folder(folder.path(), Version::V2));
+        let check = || check_enabling(&CpuGroup::at(&hierarchy, ""));
+        assert!(check().is_ok());
+        write("cgroup.type", "domain\n");
+        let refused = check().unwrap_err().to_string();
+        assert!(refused.contains("holds process 7 itself"), "{refused}");
+        write("cgroup.subtree_control", "cpu memory\n");
+        assert!(check().is_ok());
+        write("cgroup.subtree_control", "memory\n");
+        write("cgroup.procs", "");
+        assert!(check().is_ok());
+    }
+
+    #[test]
+    fn a_tree_without_its_files_is_refused_and_nothing_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let hierarchy = Arc::new(Hierarchy::at_folder(folder.path(), Version::V1));
+        // As of a tmpfs over the hierarchy.
+        let refused = try_group(&hierarchy).unwrap_err();
+        assert_eq!(refused.os_error(), Some(libc::ENOENT));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,81 @@
+//! `doctor` says "may do so: yes" where `run` works, and otherwise why `run` fails.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{Finished, Host, binary, with_own_mounts};
+
+/// Runs `run` and then `doctor` after a script that changes what they see of the cgroups.
+fn run_and_doctor(host: &Host, mut command: Command) -> Finished {
+    host.confine(&mut command);
+    command.env("MOUNT", host.hierarchy().cpu_folder(Path::new("")));
+    host.spawn(command).finish()
+}
+
+/// What both say, in this order.
+const BOTH: &str = r#""$0" run -- true; echo "run: $?" >&2; "$0" doctor"#;
+
+/// What `doctor` says of the permission.
+fn permission(finished: &Finished) -> String {
+    let mut lines = finished.stdout.lines();
+    let line = lines.find_map(|line| line.strip_prefix("may do so"));
+    line.unwrap_or_default().trim().to_owned()
+}
+
+#[test]
+fn doctor_says_yes_where_run_works_and_leaves_nothing() {
+    let host = Host::new();
+    let mut command = Command::new("sh");
+    command.args(["-c", BOTH]).arg(binary());
+    let finished = run_and_doctor(&host, command).good();
+    assert_eq!(finished.stderr, "run: 0\n");
+    assert_eq!(permission(&finished), "yes");
+    host.assert_clean();
+}
+
+#[test]
+fn doctor_gives_the_reason_of_run_where_a_mount_hides_the_cgroups() {
+    let host = Host::new();
+    for over in ["$MOUNT", "$MOUNT/.."] {
+        let script = format!("mount -t tmpfs tmpfs \"{over}\" || exit 99\n{BOTH}");
+        let mut command = with_own_mounts(&script);
+        command.arg(binary());
+        let finished = run_and_doctor(&host, command);
+        assert_eq!(finished.code(), 125, "{over}: {finished:?}");
+        let lines: Vec<&str> = finished.stderr.lines().collect();
+        let [run, "run: 125", doctor] = &lines[..] else {
+            panic!("{over}: {finished:?}");
+        };
+        assert_eq!(run, doctor, "{over}");
+        assert!(run.contains("no cpu controller"), "{run}");
+        assert!(run.contains("another file system is mounted over"), "{run}");
+    }
+    host.assert_clean();
+}
+
+#[test]
+fn doctor_gives_the_reason_of_run_in_a_foreign_cgroup_namespace() {
+    let mut host = Host::new();
+    let home = host.group("home");
+    // The mounts are those of the whole tree, where this namespace sees only `home`.
+    let script = format!(
+        r#"for f in $FOLDERS; do echo $$ >"$f/cgroup.procs" || exit 99; done
+        exec unshare -C sh -c '{BOTH}' "$0""#
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).arg(binary());
+    let folders = home.folders();
+    let folders: Vec<String> = folders.iter().map(|f| f.display().to_string()).collect();
+    command.env("FOLDERS", folders.join(" "));
+    let finished = run_and_doctor(&host, command).good();
+    let lines: Vec<&str> = finished.stderr.lines().collect();
+    let [run, "run: 125"] = &lines[..] else {
+        panic!("{finished:?}");
+    };
+    let permission = permission(&finished);
+    for told in [*run, &permission] {
+        assert!(told.contains("cannot be found below"), "{told}");
+    }
+    assert!(permission.starts_with("no: "), "{permission}");
+    host.assert_clean();
+}
