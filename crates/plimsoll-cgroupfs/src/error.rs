@@ -48,6 +48,12 @@ pub enum CgroupError {
         /// One of its processes.
         pid: i32,
     },
+    /// v2: a process would make a cgroup threaded whose children have the cpu controller.
+    #[error("{path}: gives the cpu controller to the cgroups in it, and takes no process itself", path = path.display())]
+    HasChildren {
+        /// The cgroup's folder.
+        path: PathBuf,
+    },
     /// v2: the cgroup is of the type "domain invalid".
     #[error("{path}: is in a threaded subtree and takes no processes (`domain invalid` in its cgroup.type)", path = path.display())]
     InThreadedSubtree {

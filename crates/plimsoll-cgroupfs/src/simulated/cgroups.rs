@@ -212,10 +212,12 @@ impl Cgroups {
     }
 
     /// `cgroup.type`. No test makes a cgroup threaded, so one is a thread root only where the
-    /// controller was enabled beside processes, and then what is inside is invalid.
+    /// controller was enabled beside processes, and then what is inside is invalid. A dying
+    /// process makes it one for so short a time that it does not count.
     fn kind(&self, folder: &Path, tasks: &Tasks) -> &'static str {
-        let is_thread_root =
-            |path: &&Path| **path != *Path::new("") && self.gives_cpu(path) && tasks.is_used(path);
+        let is_thread_root = |path: &&Path| {
+            **path != *Path::new("") && self.gives_cpu(path) && !tasks.list(path).is_empty()
+        };
         match folder.ancestors().find(is_thread_root) {
             None => "domain",
             Some(root) if root == folder => "domain threaded",

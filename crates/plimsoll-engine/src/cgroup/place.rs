@@ -89,11 +89,17 @@ pub(super) fn enable_for_children(parent: &CpuGroup) -> Result<()> {
     if !parent.enable_children()? {
         return Ok(());
     }
-    if before == Some(Kind::Domain) && parent.kind()? == Some(Kind::ThreadRoot) {
-        parent.disable_children()?;
-        return Err(harmed(parent, parent.processes()?.first().copied()));
+    if before != Some(Kind::Domain) || parent.kind()? != Some(Kind::ThreadRoot) {
+        return Ok(());
     }
-    Ok(())
+    match parent.processes()?.first() {
+        Some(pid) => {
+            parent.disable_children()?;
+            Err(harmed(parent, Some(*pid)))
+        }
+        // A dying process, which no file lists, makes it one until it has left.
+        None => Ok(()),
+    }
 }
 
 fn harmed(parent: &CpuGroup, pid: Option<i32>) -> EngineError {

@@ -239,7 +239,7 @@ fn move_to_nearest(folder: &Path, pid: i32) -> Result<()> {
     let above = folder.ancestors().skip(1).filter(|path| !may_be_own(path));
     let mut first_error = None;
     for place in std::iter::once(folder).chain(above) {
-        if !os::exists(&place.join("cgroup.procs")) || would_harm(&place) {
+        if !os::exists(&place.join("cgroup.procs")) || would_harm(place) {
             continue;
         }
         match move_process(&[place.to_owned()], pid) {
@@ -252,7 +252,7 @@ fn move_to_nearest(folder: &Path, pid: i32) -> Result<()> {
 
 /// v2: whether a process would make a cgroup the root of a threaded subtree, so that the cgroups in
 /// it take no processes any more.
-fn would_harm(folder: &Path) -> bool {
+pub(crate) fn would_harm(folder: &Path) -> bool {
     let text = |file: &str| read_text(&folder.join(file)).unwrap_or_default();
     let gives_cpu = || {
         text("cgroup.subtree_control")

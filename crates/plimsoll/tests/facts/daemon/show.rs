@@ -100,7 +100,8 @@ mod v1_only {
         let mut daemon = Daemon::start(&host, &text);
         let problem = daemon.group(&shown(&inside)).unwrap().problem;
         let problem = problem.expect("the kernel has refused it");
-        assert!(problem.contains("cpu.cfs_quota_us"), "{problem}");
+        let above = format!("{} has 20%", shown(&web));
+        assert!(problem.contains(&above), "{problem}");
         assert!(daemon.state().daemon.counters.apply_failures >= 1);
         let table = host.run(["show"]).good().stdout;
         assert!(table.contains("inside"), "{table}");

@@ -9,7 +9,7 @@ pub(in crate::cgroup) mod prepared;
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_cgroupfs::{CpuGroup, read_text};
+use plimsoll_cgroupfs::{CgroupError, CpuGroup, read_text};
 
 use self::check::check_one_cgroup;
 use self::prepared::{Known, Prepared, moved_pids};
@@ -107,6 +107,10 @@ impl Foreign {
     pub fn take_in(&mut self, common: &Common, pid: i32, context: &mut Context) -> Result<()> {
         let group = &common.layout.top;
         group.check_exists()?;
+        let path = group.cpu_file("");
+        if undo::would_harm(&path) {
+            return Err(CgroupError::HasChildren { path }.into());
+        }
         let entry = move_entry(&context.hierarchy, pid)?;
         context.journal.record(std::slice::from_ref(&entry))?;
         if let Err(error) = group.add_process(pid) {
