@@ -135,10 +135,11 @@ impl Row {
 }
 
 impl Figure {
-    /// By how much it is beyond its bounds; negative if it is inside.
+    /// By how much it is beyond its bounds; negative if it is inside. A lower bound of 0 bounds
+    /// nothing: what is measured is not negative, and 0 is the best.
     fn beyond(&self) -> f64 {
-        let below = self
-            .least
+        let least = self.least.filter(|least| *least != 0.0);
+        let below = least
             .map_or(f64::NEG_INFINITY, |least| least - self.value);
         let above = self
             .most
