@@ -139,8 +139,7 @@ impl Figure {
     /// nothing: what is measured is not negative, and 0 is the best.
     fn beyond(&self) -> f64 {
         let least = self.least.filter(|least| *least != 0.0);
-        let below = least
-            .map_or(f64::NEG_INFINITY, |least| least - self.value);
+        let below = least.map_or(f64::NEG_INFINITY, |least| least - self.value);
         let above = self
             .most
             .map_or(f64::NEG_INFINITY, |most| self.value - most);

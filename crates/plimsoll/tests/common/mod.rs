@@ -54,12 +54,20 @@ pub fn binary() -> PathBuf {
 
 /// Runs a closure while the calling thread, and so its children, is bound to one CPU.
 pub fn on_one_cpu<T>(act: impl FnOnce() -> T) -> T {
+    let mine = sched_getaffinity(Pid::from_raw(0)).unwrap();
+    let cpu = (0..64).find(|cpu| mine.is_set(*cpu).unwrap_or(false));
+    on_cpus(1 << cpu.expect("no CPU to run on"), act)
+}
+
+/// Runs a closure while the calling thread, and so its children, is bound to some CPUs (a mask).
+pub fn on_cpus<T>(cpus: u64, act: impl FnOnce() -> T) -> T {
     let me = Pid::from_raw(0);
     let before = sched_getaffinity(me).unwrap();
-    let cpu = (0..CpuSet::count()).find(|cpu| before.is_set(*cpu).unwrap_or(false));
-    let mut one = CpuSet::new();
-    one.set(cpu.expect("no CPU to run on")).unwrap();
-    sched_setaffinity(me, &one).unwrap();
+    let mut set = CpuSet::new();
+    for cpu in (0..64).filter(|cpu| cpus & (1 << cpu) != 0) {
+        set.set(cpu).unwrap();
+    }
+    sched_setaffinity(me, &set).unwrap();
     let result = act();
     sched_setaffinity(me, &before).unwrap();
     result

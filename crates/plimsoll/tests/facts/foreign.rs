@@ -176,11 +176,15 @@ mod v2_only {
         assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
         assert!(!Path::new(&inner.cpu_file("cpu.weight")).exists());
         assert_same(&before, &host.snapshot());
-        // Processes in inner cgroups do not matter, because cpu is a threaded controller.
+        // Beside a process of its own, the controller would make `middle` threaded.
         let sleeper = host.start_in(&middle, ["sleep", "600"]);
         let mut enforcer = start(&host);
-        enforcer.add(&weighed, "").unwrap();
-        assert_eq!(inner.read_weight().unwrap(), 70);
+        let refused = enforcer.add(&weighed, "").unwrap_err().to_string();
+        assert!(
+            refused.contains(&format!("holds process {}", sleeper.pid())),
+            "{refused}"
+        );
+        assert!(!Path::new(&inner.cpu_file("cpu.weight")).exists());
         assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
         sleeper.stop();
         assert_same(&before, &host.snapshot());

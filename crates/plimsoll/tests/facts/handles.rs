@@ -72,19 +72,17 @@ fn cgroup_of_a_request_is_the_clients() {
         "run", "--name", "keeper", "--cap", "50%", "--", "sleep", "600",
     ]);
     wait_until("the owner runs", || host.owner().is_some());
-    let pod = host.group("pod");
-    let inner = host.group("pod/a");
+    let (pod, inner) = (host.group("pod"), host.group("pod/a"));
+    let home = host.group("pod/client");
     // The same path as the client's, seen from the owner.
     let namesake = host.group("a");
     let path = format!("/{}", namesake.path().display());
     // As a container sees its cgroup: at the mount point.
-    let mounts = pod
-        .folders()
-        .into_iter()
-        .zip(host.hierarchy().folders(Path::new("")));
-    let mounts = mounts.map(|(pod, point)| {
-        let (pod, point) = (pod.display(), point.display());
-        format!("echo $$ >{pod}/cgroup.procs; mount --bind {pod} {point}\n")
+    let points = host.hierarchy().folders(Path::new(""));
+    let folders = pod.folders().into_iter().zip(home.folders()).zip(points);
+    let mounts = folders.map(|((pod, home), point)| {
+        let (pod, home, point) = (pod.display(), home.display(), point.display());
+        format!("echo $$ >{home}/cgroup.procs; mount --bind {pod} {point}\n")
     });
     let set = "unset PLIMSOLL_CGROUP_BASE; $PLIMSOLL set /a --weight 300; $PLIMSOLL show /a >&2";
     let mut command = with_own_mounts(&format!("set -e\n{}{set}", mounts.collect::<String>()));

@@ -17,8 +17,8 @@ use plimsoll_engine::tasks::{self, Policy};
 use serde_json::Value;
 
 use crate::common::{
-    Finished, Host, Looks, Running, assert_same, binary, in_vm, load_words, nr_cpus, task_ns,
-    tasks_below, text, threads_of, wait_until,
+    Finished, Host, Looks, Running, assert_same, binary, in_vm, load_words, nr_cpus, on_cpus,
+    task_ns, tasks_below, text, threads_of, wait_until,
 };
 use crate::daemon_rig::{Daemon, kill_all, remove_group, shown};
 
@@ -329,11 +329,14 @@ impl Rig {
         running
     }
 
-    /// The same with one of Plimsoll's workloads on some CPUs (a mask).
+    /// The same with one of Plimsoll's workloads on some CPUs (a mask). It is bound before it is in
+    /// its group: while a batch task is boosted, which is then a deadline task, the kernel refuses
+    /// to bind it.
     pub fn batch_load(&self, name: &str, knobs: &str, cpus: u64, load: &str) -> Running {
-        let words = bound_load(cpus, load);
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        self.batch(name, knobs, &words)
+        let words = load_words(load);
+        let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+        let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+        on_cpus(cpus, || self.batch(name, knobs, &words))
     }
 
     /// The same with burners; returns when all of them run.
@@ -346,7 +349,7 @@ impl Rig {
 
     /// Starts a workload outside of Plimsoll's groups on some CPUs (a mask).
     pub fn fair_load(&self, group: &CpuGroup, cpus: u64, load: &str) -> Running {
-        self.host.start_in(group, bound_load(cpus, load))
+        on_cpus(cpus, || self.host.start_in(group, load_words(load)))
     }
 
     /// The same with burners; returns when all of them run.
@@ -616,13 +619,6 @@ pub fn describe(tids: &[i32]) -> Vec<String> {
         policy.map(|policy| format!("{tid} {} {policy:?}", command_of(*tid)))
     };
     tids.iter().filter_map(one).collect()
-}
-
-fn bound_load(cpus: u64, load: &str) -> Vec<String> {
-    let mut words = vec!["taskset".to_owned(), format!("{cpus:x}")];
-    let load = load_words(load);
-    words.extend(load.iter().map(|word| word.to_string_lossy().into_owned()));
-    words
 }
 
 /// All CPUs, as a mask.
