@@ -48,8 +48,8 @@ pub enum CgroupError {
         /// One of its processes.
         pid: i32,
     },
-    /// v2: a process would make a cgroup threaded whose children have the cpu controller.
-    #[error("{path}: gives the cpu controller to the cgroups in it, and takes no process itself", path = path.display())]
+    /// v2: a process would make a cgroup threaded whose children have a controller.
+    #[error("{path}: gives controllers to the cgroups in it, and takes no process itself", path = path.display())]
     HasChildren {
         /// The cgroup's folder.
         path: PathBuf,

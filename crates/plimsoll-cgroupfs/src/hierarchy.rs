@@ -333,21 +333,15 @@ impl Hierarchy {
         tree.place(format_args!("process {pid}"), &membership.cgroup)
     }
 
-    /// Resolves the text ([`name`]) of a user's path of a cgroup, as in `/proc/PID/cgroup` or in the file system, to one
-    /// below the mount point. A path in the file system may lead there through links, such as
-    /// systemd's from `cpu` to `cpu,cpuacct`. Refuses a path with `..`, which denotes another
-    /// cgroup than it shows.
+    /// Resolves the text ([`name`]) of a user's path of a cgroup, as in `/proc/PID/cgroup` or in the
+    /// file system, to one below the mount point. Follows no links, and refuses a path with `..`,
+    /// which denotes another cgroup than it shows.
     ///
     /// # Errors
     /// When there is no such cgroup.
     pub fn resolve(&self, target: &str) -> Result<PathBuf> {
         let path = &name::path_of(target);
-        let has_dots = path.components().any(|it| it == Component::ParentDir);
-        let real = os::resolve(path).ok().filter(|_| !has_dots);
-        let point = os::resolve(&self.cpu.mount_point).ok();
-        let below = real.as_deref().zip(point.as_deref());
-        let below = below.and_then(|(real, point)| real.strip_prefix(point).ok());
-        let below = below.unwrap_or(path);
+        let below = path.strip_prefix(&self.cpu.mount_point).unwrap_or(path);
         let is_there = |path: &PathBuf| {
             let is_root = path.as_os_str().is_empty();
             !is_root && os::is_folder(&self.cpu_folder(path))

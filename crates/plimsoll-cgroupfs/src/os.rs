@@ -7,7 +7,7 @@
 use std::fs;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::unistd::{AccessFlags, access};
@@ -74,15 +74,6 @@ pub fn look(path: &Path) -> io::Result<Found> {
 pub fn look_at_link(path: &Path) -> io::Result<Found> {
     or_simulated!(kernel => kernel.look(path));
     fs::symlink_metadata(path).map(|found| found_of(&found))
-}
-
-/// Follows all links of a path.
-///
-/// # Errors
-/// As `realpath(3)`.
-pub fn resolve(path: &Path) -> io::Result<PathBuf> {
-    or_simulated!(kernel => kernel.look(path).map(|_| path.to_owned()));
-    fs::canonicalize(path)
 }
 
 fn found_of(found: &fs::Metadata) -> Found {

@@ -6,6 +6,7 @@ mod control_common;
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -87,6 +88,25 @@ fn a_request_that_was_whole_in_time_outlives_a_long_answer() {
     let mut answer = [0; 64];
     let length = stream.read(&mut answer).unwrap();
     assert_eq!(&answer[..length], b"{\"text\":\"Reload\"}\n");
+}
+
+#[test]
+fn a_file_comes_with_one_request_alone() {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let rig = Rig::new(Echo::default());
+    let mut stream = rig.connect();
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let files = [file.as_fd()];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
+    let two = [REQUEST, REQUEST].concat();
+    let pieces = [std::io::IoSlice::new(&two)];
+    sendmsg(&stream, &pieces, &mut control, SendFlags::empty()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("is sent by itself"), "{answer}");
+    assert_eq!(rig.handler.answered(), 0);
 }
 
 #[test]

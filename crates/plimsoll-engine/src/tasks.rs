@@ -73,6 +73,8 @@ pub enum Kind {
     KernelThread(String),
     /// A process that has ended, until its parent waits for it.
     Zombie,
+    /// A thread of the process with this pid.
+    Thread(i32),
 }
 
 /// `PF_KTHREAD` of include/linux/sched.h, in the flags of proc_pid_stat(5).
@@ -81,10 +83,13 @@ const PF_KTHREAD: u32 = 0x0020_0000;
 /// Tells what a pid is that of. `None`: there is no such process.
 pub fn kind(pid: i32) -> Option<Kind> {
     or_simulated!(kernel => kernel.tasks().get(pid).map(|_| Kind::Process));
-    let stat = procfs::process::Process::new(pid).ok()?.stat().ok()?;
+    let process = procfs::process::Process::new(pid).ok()?;
+    let (stat, tgid) = (process.stat().ok()?, process.status().ok()?.tgid);
     Some(match stat.state {
         _ if stat.flags & PF_KTHREAD != 0 => Kind::KernelThread(printable(&stat.comm)),
-        'Z' | 'X' | 'x' => Kind::Zombie,
+        _ if tgid != pid => Kind::Thread(tgid),
+        // The main thread may end before the others.
+        'Z' | 'X' | 'x' if stat.num_threads <= 1 => Kind::Zombie,
         _ => Kind::Process,
     })
 }

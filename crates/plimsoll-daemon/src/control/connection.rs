@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::clock::Clock;
 use super::handler::Handler;
-use super::handles;
+use super::handles::{self, Received};
 use super::protocol::{Answer, Envelope, REQUEST_BYTES_MAX, VERSION};
 
 /// Time from the first byte of a request to its end.
@@ -146,8 +146,22 @@ impl Connection {
         }
         let mut piece = [0; PIECE_BYTES];
         match handles::receive(&self.stream, &mut piece) {
-            Ok((0, _)) => Err(Ended),
-            Ok((length, handle)) => {
+            Ok(Received { length: 0, .. }) => Err(Ended),
+            Ok(received) if received.is_cut => {
+                self.refuse(
+                    "the file that came with the request could not be received; the daemon may \
+                     have too many open files",
+                );
+                Ok(())
+            }
+            Ok(Received { length, handle, .. }) => {
+                let end = piece[..length].iter().position(|byte| *byte == b'\n');
+                let is_alone = self.received.is_empty() && end.is_none_or(|end| end + 1 == length);
+                if handle.is_some() && !is_alone {
+                    // It would go with the wrong one.
+                    self.refuse("a request with a file is sent by itself, its file first");
+                    return Ok(());
+                }
                 self.handle = handle.or(self.handle.take());
                 self.moved = self.clock.now();
                 if self.received.is_empty() {

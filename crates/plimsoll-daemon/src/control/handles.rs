@@ -12,13 +12,13 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use thiserror::Error;
 
-/// Handles that fit into one message; a request has one.
+/// Handles that a message has room for. A request has one.
 const HANDLES_MAX: usize = 1;
 
 /// A process cannot be named.
@@ -101,8 +101,17 @@ pub(super) fn send(
     Ok(sendmsg(stream, &pieces, &mut control, SendFlags::NOSIGNAL)?)
 }
 
-/// Receives bytes, and the handle that came with them. The kernel closes those that are too many.
-pub(super) fn receive(stream: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+/// What was received at once.
+pub(super) struct Received {
+    pub length: usize,
+    /// The last of those that came with the bytes.
+    pub handle: Option<OwnedFd>,
+    /// A handle came that this process cannot have, such as with too many open files.
+    pub is_cut: bool,
+}
+
+/// Receives bytes with their handle.
+pub(super) fn receive(stream: impl AsFd, bytes: &mut [u8]) -> io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut pieces = [IoSliceMut::new(bytes)];
@@ -111,7 +120,11 @@ pub(super) fn receive(stream: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize,
         RecvAncillaryMessage::ScmRights(files) => Some(files),
         _ => None,
     });
-    Ok((received.bytes, files.flatten().last()))
+    Ok(Received {
+        length: received.bytes,
+        handle: files.flatten().last(),
+        is_cut: received.flags.contains(ReturnFlags::CTRUNC),
+    })
 }
 
 #[cfg(test)]
@@ -135,17 +148,17 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_arrives_with_its_bytes_and_further_ones_are_closed() {
+    fn a_handle_arrives_with_its_bytes() {
         let (one, other) = UnixStream::pair().unwrap();
         let handle = of_process(std::process::id().cast_signed()).unwrap();
         assert_eq!(send(&one, b"with", Some(handle.as_fd())).unwrap(), 4);
         assert_eq!(send(&one, b"without", None).unwrap(), 7);
         let mut bytes = [0; 64];
-        let (length, received) = receive(&other, &mut bytes).unwrap();
-        assert_eq!(&bytes[..length], b"with");
-        assert!(received.is_some());
-        let (length, received) = receive(&other, &mut bytes).unwrap();
-        assert_eq!(&bytes[..length], b"without");
-        assert!(received.is_none());
+        let received = receive(&other, &mut bytes).unwrap();
+        assert_eq!(&bytes[..received.length], b"with");
+        assert!(received.handle.is_some() && !received.is_cut);
+        let received = receive(&other, &mut bytes).unwrap();
+        assert_eq!(&bytes[..received.length], b"without");
+        assert!(received.handle.is_none());
     }
 }

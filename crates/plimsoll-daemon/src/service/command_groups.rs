@@ -145,7 +145,9 @@ impl Service {
             }
             for child in outside {
                 let added = self.enforcement.enforcer().add_process(name, child);
-                if let Err(error) = added {
+                if let Err(error) = added
+                    && !tasks::is_gone(child)
+                {
                     problems.insert(
                         child,
                         format!("process {child} stays without limits: {error}"),

@@ -1,8 +1,8 @@
 //! Events of cgroups.
 
-use plimsoll_cgroupfs::name::path_of;
 use std::time::Instant;
 
+use plimsoll_cgroupfs::name::path_of;
 use plimsoll_engine::own_groups;
 
 use super::Service;

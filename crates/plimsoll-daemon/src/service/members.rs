@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::Hierarchy;
-use plimsoll_engine::tasks::{self, TaskId};
+use plimsoll_engine::tasks::{self, Kind, TaskId};
 
 /// Processes with their start times, by group.
 pub(super) type Members = BTreeMap<String, Vec<(i32, u64)>>;
@@ -39,24 +39,11 @@ pub(super) fn is_this_process(pid: i32) -> bool {
 /// pid can be moved. It has ended, is a zombie, or a thread of a process.
 pub(super) fn cgroup_of(hierarchy: &Hierarchy, pid: i32) -> Option<PathBuf> {
     let start_time = tasks::start_time(pid)?;
-    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    let kind = tasks::kind(pid);
     let cgroup = hierarchy.cgroup_of(pid).ok()?;
     // Both are of one process only if no other has its pid by now.
-    let is_of_one =
-        is_running_process(&String::from_utf8_lossy(&status), pid) && lives((pid, start_time));
+    let is_of_one = kind == Some(Kind::Process) && lives((pid, start_time));
     is_of_one.then(|| Path::new("/").join(cgroup))
-}
-
-/// Whether a `status` (proc_pid_status(5)) is that of a process, and not of one of its threads,
-/// nor of a zombie.
-fn is_running_process(status: &str, pid: i32) -> bool {
-    let value = |key: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(key));
-        line.map(str::trim)
-    };
-    let has_ended = value("State:").is_none_or(|state| state.starts_with(['Z', 'X', 'x']));
-    let process = value("Tgid:").and_then(|process| process.parse().ok());
-    !has_ended && process == Some(pid)
 }
 
 /// The children of a process. Those of a process that has ended cannot be found.
@@ -125,14 +112,5 @@ mod tests {
         assert_ne!(thread, std::process::id().cast_signed());
         assert_eq!(cgroup_of(&hierarchy, thread), None);
         assert_eq!(cgroup_of(&hierarchy, i32::MAX), None);
-    }
-
-    #[test]
-    fn a_process_is_told_from_its_threads_and_a_zombie() {
-        let of = |state: &str| format!("Name:\tx\nState:\t{state}\nTgid:\t7\nPid:\t7\n");
-        assert!(is_running_process(&of("S (sleeping)"), 7));
-        assert!(!is_running_process(&of("S (sleeping)"), 8));
-        assert!(!is_running_process(&of("Z (zombie)"), 7));
-        assert!(!is_running_process("Tgid:\t7\n", 7));
     }
 }

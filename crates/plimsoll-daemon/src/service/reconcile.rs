@@ -1,8 +1,8 @@
 //! Reconcile: makes the applied state of groups equal the desired one.
 
-use plimsoll_cgroupfs::name::path_of;
 use std::time::Instant;
 
+use plimsoll_cgroupfs::name::path_of;
 use plimsoll_engine::EngineError;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::Knobs;

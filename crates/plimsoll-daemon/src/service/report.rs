@@ -1,11 +1,11 @@
 //! The state that clients and metrics read.
 
-use plimsoll_cgroupfs::name;
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
+use plimsoll_cgroupfs::name;
 use plimsoll_engine::enforcer::Sample;
 use plimsoll_engine::knobs::{Class, Knobs};
 
@@ -200,7 +200,8 @@ impl Service {
     fn unmatched(&self) -> Vec<String> {
         let entries = self.table.entries();
         let desired = entries.filter_map(|(_, entry)| entry.desired.as_ref());
-        let matched: HashSet<&str> = desired.map(|desired| desired.group.as_str()).collect();
+        let groups = desired.flat_map(|it| [Some(&it.group), it.overlap.as_ref()]);
+        let matched: HashSet<&str> = groups.flatten().map(String::as_str).collect();
         let names = self.config().rules.iter().map(|rule| &rule.name);
         let unmatched = names.filter(|name| !matched.contains(name.as_str()));
         unmatched.cloned().collect()

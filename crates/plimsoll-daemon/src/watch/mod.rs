@@ -4,7 +4,6 @@
 //! watched first and listed afterwards; a child that appears in between is found twice and
 //! reported once. Cgroups for which the kernel has no watch left are read every second.
 
-use plimsoll_cgroupfs::name;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
@@ -15,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inotify::{Event, EventMask, Inotify, WatchDescriptor, WatchMask};
+use plimsoll_cgroupfs::name;
 
 /// Events of a folder.
 const MASK: WatchMask = WatchMask::CREATE

@@ -1,8 +1,8 @@
 //! Mechanisms of the stock kernel.
 
-use super::{Fidelity, How, Mechanisms, approximate, impossible};
 use plimsoll_cgroupfs::Version;
 
+use super::{Fidelity, How, Mechanisms, approximate, impossible};
 use crate::host::Capabilities;
 use crate::knobs::{Burst, Class, Headroom, Knobs};
 

@@ -15,7 +15,7 @@ pub(crate) use nice::{Lineage, commonest_level, restore_group, restore_nice};
 pub(crate) use values::{is_refused, restore_files, try_restore_files};
 
 use plimsoll_cgroupfs::os;
-use plimsoll_cgroupfs::{move_process, read_ids, read_text, threads_below};
+use plimsoll_cgroupfs::{CgroupError, move_process, read_ids, read_text, threads_below};
 
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Header, Journal, Restores};
@@ -225,7 +225,7 @@ fn remove_pins(folder: &Path) -> Result<()> {
 
 /// Moves a process to where it was, or, if that cgroup is gone, to the
 /// nearest one above it that is left.
-fn move_back(folders: &[PathBuf], pid: i32) -> Result<()> {
+pub(crate) fn move_back(folders: &[PathBuf], pid: i32) -> Result<()> {
     for folder in folders {
         move_to_nearest(folder, pid)?;
     }
@@ -239,7 +239,12 @@ fn move_to_nearest(folder: &Path, pid: i32) -> Result<()> {
     let above = folder.ancestors().skip(1).filter(|path| !may_be_own(path));
     let mut first_error = None;
     for place in std::iter::once(folder).chain(above) {
-        if !os::exists(&place.join("cgroup.procs")) || would_harm(place) {
+        if !os::exists(&place.join("cgroup.procs")) {
+            continue;
+        }
+        if would_harm(place) {
+            let path = place.to_owned();
+            first_error = first_error.or(Some(CgroupError::HasChildren { path }));
             continue;
         }
         match move_process(&[place.to_owned()], pid) {
@@ -254,13 +259,10 @@ fn move_to_nearest(folder: &Path, pid: i32) -> Result<()> {
 /// it take no processes any more.
 pub(crate) fn would_harm(folder: &Path) -> bool {
     let text = |file: &str| read_text(&folder.join(file)).unwrap_or_default();
-    let gives_cpu = || {
-        text("cgroup.subtree_control")
-            .split(' ')
-            .any(|it| it == "cpu")
-    };
-    // The root has no type, and a threaded subtree is one already.
-    text("cgroup.type") == "domain" && gives_cpu() && !below(folder).is_empty()
+    // The root has no type, and a threaded subtree is one already. With a controller that is not
+    // for threads, such as memory, the kernel refuses the process anyway.
+    let gives_any = || !text("cgroup.subtree_control").trim().is_empty();
+    text("cgroup.type") == "domain" && gives_any() && !below(folder).is_empty()
 }
 
 /// Moves everything that runs in a group, or in groups below it, elsewhere

@@ -143,7 +143,7 @@ fn try_permission(hierarchy: &Arc<Hierarchy>) -> Result<()> {
     }
 }
 
-/// Examines this host, and leaves everything as it is.
+/// Examines this host, and leaves nothing behind.
 pub fn run(args: DoctorArgs) -> Result<ExitCode> {
     let hierarchy = Arc::new(Hierarchy::find()?);
     let host = Capabilities::of_this_host(&hierarchy);

@@ -43,12 +43,12 @@ pub fn run(args: &SetArgs) -> Result<ExitCode> {
 fn change(args: &SetArgs) -> Result<ExitCode> {
     let hierarchy = Arc::new(Hierarchy::find()?);
     let target = Target::find(&hierarchy, &args.target)?;
-    let mut owner = owner_of(&hierarchy, &args.target, &target)?;
+    let mut owner = owner_of(&hierarchy, &target)?;
     let given = &args.knobs;
     // A burst alone is one of the quota that is there.
     let needs_present = given.cpu_max.is_some() || (given.burst.is_some() && given.quota.is_none());
     let present = needs_present
-        .then(|| present_bandwidth(&mut owner, &hierarchy, &args.target, &target))
+        .then(|| present_bandwidth(&mut owner, &hierarchy, &target))
         .flatten();
     let mut knobs = given.knobs(present).map_err(EngineError::from)?;
     if let (Some(_), None, Some(present)) = (knobs.burst, knobs.quota, present) {
@@ -71,8 +71,8 @@ fn change(args: &SetArgs) -> Result<ExitCode> {
 
 /// Connects to the owner of a target: a user's own for cgroups in the user's subtree, the host's
 /// for others.
-fn owner_of(hierarchy: &Hierarchy, named: &str, target: &Target) -> Result<Owner> {
-    if geteuid().is_root() || is_delegated(hierarchy, named) {
+fn owner_of(hierarchy: &Hierarchy, target: &Target) -> Result<Owner> {
+    if geteuid().is_root() || is_delegated(hierarchy, target) {
         return Owner::for_new_group(hierarchy);
     }
     for mut owner in Owner::all()? {
@@ -88,13 +88,12 @@ fn owner_of(hierarchy: &Hierarchy, named: &str, target: &Target) -> Result<Owner
 }
 
 /// Returns whether a cgroup was delegated to this user.
-fn is_delegated(hierarchy: &Hierarchy, target: &str) -> bool {
-    let path = hierarchy.resolve(target);
+fn is_delegated(hierarchy: &Hierarchy, target: &Target) -> bool {
     let is_writable = |path: &Path| {
         let processes = hierarchy.cpu_folder(path).join("cgroup.procs");
         access(&processes, AccessFlags::W_OK).is_ok()
     };
-    path.is_ok_and(|path| is_writable(&path))
+    target.path().is_some_and(is_writable)
 }
 
 /// Plan items of all groups.
@@ -103,22 +102,27 @@ fn plan_of(groups: &[Group]) -> serde_json::Value {
     items.flatten().cloned().collect()
 }
 
-/// Present bandwidth of the target: as requested from its owner, otherwise as in the kernel.
+/// Present bandwidth of the target: as requested from its owner, otherwise as in the kernel, unless
+/// what is there is a cap or the credit of headroom's loop.
 fn present_bandwidth(
     owner: &mut Owner,
     hierarchy: &Arc<Hierarchy>,
-    named: &str,
     target: &Target,
 ) -> Option<Bandwidth> {
     // The change itself reports an unknown target.
     let state = owner.show(Some(target)).ok();
     let group = state.and_then(|state| state.groups.into_iter().next());
-    let asked = group.and_then(|group| Some(Bandwidth::of(group.knobs.quota?, group.knobs.burst)));
-    asked.or_else(|| {
-        let path = hierarchy.resolve(named).ok()?;
-        let found = CpuGroup::at(hierarchy, path).read_cpu_max().ok()?;
-        Some(found.into())
-    })
+    let knobs = group.map(|group| group.knobs).unwrap_or_default();
+    if let Some(quota) = knobs.quota {
+        return Some(Bandwidth::of(quota, knobs.burst));
+    }
+    if knobs.cap.is_some() || knobs.headroom.is_some() {
+        return None;
+    }
+    let found = CpuGroup::at(hierarchy, target.path()?)
+        .read_cpu_max()
+        .ok()?;
+    Some(found.into())
 }
 
 /// Switches bursts of all groups off, or on again unless the file disables them.

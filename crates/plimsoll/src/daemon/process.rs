@@ -1,5 +1,5 @@
-//! The owner's process: independent of the client that started it, with which it shares only the
-//! user.
+//! The process of an owner: independent of the client that started it. The two share the user, the
+//! namespaces, and, where the owner may not leave it, the cgroup.
 
 use std::fs::{self, DirEntry};
 

@@ -66,6 +66,21 @@ fn pid_of_a_request_is_the_clients() {
 }
 
 #[test]
+fn owner_that_sees_the_processes_of_another_namespace_takes_none() {
+    let host = Host::new();
+    // Its `/proc` has other numbers than its `cgroup.procs`.
+    let script = "$PLIMSOLL run --cap 10% -- true";
+    let refused = start_apart(&host, &["-p", "-f", "--kill-child"], script).finish();
+    assert_eq!(refused.code(), 125, "{refused:?}");
+    assert!(
+        refused
+            .one_line()
+            .contains("/proc of another PID namespace"),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn cgroup_of_a_request_is_the_clients() {
     let mut host = Host::new();
     let keeper = host.start([

@@ -29,6 +29,14 @@ pub(super) fn process_of(name: &str, handle: Option<BorrowedFd<'_>>) -> Result<P
         "{name}: a process is named by a pidfd that comes with the request (SCM_RIGHTS); a bare \
          number may mean another process here"
     ))?;
+    // A pidfd is shown with the number that it has where this `/proc` was mounted.
+    let own = fs::read_link("/proc/self").unwrap_or_default();
+    if own.as_os_str() != std::process::id().to_string().as_str() {
+        return Err(format!(
+            "{name}: the owner sees the /proc of another PID namespace; mount one of its own \
+             (unshare --mount-proc)"
+        ));
+    }
     let pid = pid_of(name, handle)?;
     let start_time = start_time_of(pid)?;
     // The start time is the process's own only if that one still has the pid.
@@ -68,6 +76,9 @@ pub(super) fn check_limitable(name: &str, process: Process) -> Result<(), Refuse
         None => refused("no such process".into()),
         Some(Kind::KernelThread(called)) => refused(format!(
             "is the kernel thread {called}; kernel threads work for everybody and get no limits"
+        )),
+        Some(Kind::Thread(process)) => refused(format!(
+            "is a thread of process {process}; processes are limited as a whole"
         )),
         Some(Kind::Zombie) => {
             refused("has ended, and is a zombie until its parent waits for it".into())

@@ -21,7 +21,10 @@ impl Service {
         let checked = run.knobs.check_cpus(self.enforcement.nr_cpus());
         checked.map_err(one_line)?;
         let process = process_of(&run.name, handle)?;
-        check_limitable(&process.pid.to_string(), process)?;
+        // A dry run is about the command, and comes with the client itself.
+        if !run.choice.dry_run {
+            check_limitable(&process.pid.to_string(), process)?;
+        }
         let Process { pid, start_time } = process;
         let name = match run.is_numbered {
             true => format!("{}-{pid}", run.name),

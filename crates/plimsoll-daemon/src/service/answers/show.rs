@@ -2,11 +2,11 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::super::Service;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_cgroupfs::name::path_of;
 use plimsoll_engine::cgroup::check_place;
 
+use super::super::Service;
 use super::super::desired::{Desired, GroupKind};
 use super::super::parts::shown;
 use super::targets::{Refused, one_line};
@@ -82,7 +82,12 @@ impl Service {
         let planned = planned.map_err(one_line)?;
         if desired.kind == GroupKind::Foreign {
             let group = CpuGroup::at(&self.hierarchy, path_of(name.trim_start_matches('/')));
-            check_place(&group, &planned.knobs).map_err(one_line)?;
+            let mut stock = planned.knobs.clone();
+            if desired.scheduler.is_some() {
+                // The scheduler's limits are in no file.
+                (stock.quota, stock.cap) = (None, None);
+            }
+            check_place(&group, &stock).map_err(one_line)?;
         }
         let group = Group {
             name: name.to_owned(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_cgroupfs::{Hierarchy, Version};
 use plimsoll_engine::cgroup::check_one_cgroup;
 use plimsoll_engine::host::{Capabilities, Mode, SchedExt, nr_cpus_online};
 use plimsoll_engine::knobs::{Demand, Knobs};
@@ -73,7 +73,7 @@ impl Planner {
     pub fn plan(&self, desired: &Desired, demand: Demand) -> Result<Planned> {
         desired.knobs.check()?;
         let knobs = desired::effective_knobs(desired, demand, self.nr_cpus());
-        let (knobs, loss) = one_quota(desired, &knobs);
+        let (knobs, loss) = one_quota(desired, &knobs, self.host.cgroup);
         let plan = Plan::new(PLANNED, &knobs, &self.host, desired.scheduler)?;
         let checked = plan.check(desired.best_effort);
         checked.map_err(|error| match desired.origin {
@@ -95,14 +95,18 @@ fn is_bpf_scheduled(desired: &Desired, knobs: &Knobs) -> bool {
         .is_some_and(|scheduler| is_scheduled(knobs, scheduler.mode))
 }
 
-/// Drops headroom beside a limit: a foreign cgroup has one quota, and the group's own limit
-/// takes it.
-fn one_quota(desired: &Desired, knobs: &Knobs) -> (Knobs, Option<String>) {
+/// Drops headroom beside a limit with which it does not go: a foreign cgroup has one quota, and the
+/// group's own limit takes it; on v1 the limits of tasks are not inside of one that changes. What
+/// others demand keeps no group from running, so only a headroom of the group's own is refused.
+fn one_quota(desired: &Desired, knobs: &Knobs, version: Version) -> (Knobs, Option<String>) {
     let limited = knobs.quota.is_some() || knobs.cap.is_some();
-    let (Some(headroom), true) = (knobs.headroom, limited) else {
+    let is_foreign = desired.kind == GroupKind::Foreign && limited;
+    let of_others = desired.knobs.headroom.is_none();
+    let per_task = version == Version::V1 && knobs.per_task && of_others;
+    let Some(headroom) = knobs.headroom.filter(|_| is_foreign || per_task) else {
         return (knobs.clone(), None);
     };
-    if desired.kind != GroupKind::Foreign || is_bpf_scheduled(desired, knobs) {
+    if is_bpf_scheduled(desired, knobs) {
         return (knobs.clone(), None);
     }
     let left = Knobs {
@@ -110,11 +114,16 @@ fn one_quota(desired: &Desired, knobs: &Knobs) -> (Knobs, Option<String>) {
         tolerance: None,
         ..knobs.clone()
     };
-    let loss = format!(
-        "headroom {headroom} is not kept from it: a cgroup has one quota, and that is its \
-         limit's; a sched_ext scheduler can do both"
-    );
-    (left, Some(loss))
+    let why = match is_foreign {
+        true => {
+            "a cgroup has one quota, and that is its limit's; a sched_ext scheduler can do both"
+        }
+        false => "on cgroup v1 its tasks' limits cannot be inside of one that changes",
+    };
+    (
+        left,
+        Some(format!("headroom {headroom} is not kept from it: {why}")),
+    )
 }
 
 /// Removes the hint at a command line flag: a file has none.

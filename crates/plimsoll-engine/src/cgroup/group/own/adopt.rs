@@ -8,6 +8,7 @@ use plimsoll_cgroupfs::{Hierarchy, os};
 use super::{Common, Layout, Own};
 use crate::error::Result;
 use crate::journal::{self, Entry, Journal};
+use crate::undo;
 
 /// The cgroup of one layout, as the journal has it.
 struct Created<'a> {
@@ -77,7 +78,7 @@ impl Own {
     /// # Errors
     /// When the kernel refuses.
     pub fn evacuate(&self, pid: i32) -> Result<()> {
-        Ok(plimsoll_cgroupfs::move_process(&self.evacuate_to, pid)?)
+        undo::move_back(&self.evacuate_to, pid)
     }
 }
 
