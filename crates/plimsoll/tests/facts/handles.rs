@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::{Host, Running, knob, membership, wait_until, with_own_mounts};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use plimsoll_engine::tasks::{Kind, kind};
 
 /// Starts a script in namespaces of its own, with the words after `--` of unshare(1).
@@ -34,7 +36,7 @@ fn pid_of_a_request_is_the_clients() {
     let script = r#"sleep 600 & $PLIMSOLL set $! --cap 20% --json
         $PLIMSOLL show $! --json >/dev/null
         $PLIMSOLL run --cap 30% -- sleep 600 & wait"#;
-    let inside = start_apart(&host, &["-p", "-f", "--mount-proc", "--kill-child"], script);
+    let inside = start_apart(&host, &["-p", "-f", "--mount-proc"], script);
     let group_of = |start: &str| {
         let state = host.owner()?;
         let name = state.groups.into_iter().map(|group| group.name);
@@ -58,7 +60,12 @@ fn pid_of_a_request_is_the_clients() {
             fs::read_to_string(&comm).unwrap() == "sleep\n"
         });
     }
-    inside.kill_hard();
+    // With the first process of a namespace all in it end.
+    let children = format!("/proc/{0}/task/{0}/children", inside.pid());
+    for child in fs::read_to_string(children).unwrap().split_whitespace() {
+        kill(Pid::from_raw(child.parse().unwrap()), Signal::SIGKILL).unwrap();
+    }
+    inside.finish();
     keeper.stop();
     wait_until("the groups have ended", || {
         host.owner().is_none_or(|it| it.groups.is_empty())
@@ -70,7 +77,7 @@ fn owner_that_sees_the_processes_of_another_namespace_takes_none() {
     let host = Host::new();
     // Its `/proc` has other numbers than its `cgroup.procs`.
     let script = "$PLIMSOLL run --cap 10% -- true";
-    let refused = start_apart(&host, &["-p", "-f", "--kill-child"], script).finish();
+    let refused = start_apart(&host, &["-p", "-f"], script).finish();
     assert_eq!(refused.code(), 125, "{refused:?}");
     assert!(
         refused
