@@ -15,6 +15,7 @@ const ODD: &[u8] = b"a\xff\x1b[31m";
 fn odd(host: &Host) -> CpuGroup {
     let path = host.base().path().join(OsStr::from_bytes(ODD));
     let group = CpuGroup::at(host.hierarchy(), path);
+    host.base().enable_children().unwrap();
     group.create().unwrap();
     group
 }

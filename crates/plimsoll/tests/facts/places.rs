@@ -214,7 +214,7 @@ mod v2_only {
             &of_cgroup(&format!("{}/*", shown(&app))),
             "quota = \"30ms/100ms\"",
         );
-        let daemon = Daemon::start(&host, &text);
+        let mut daemon = Daemon::start(&host, &text);
         let job = app.child("job1");
         job.create().unwrap();
         wait_until("it says why", || {
@@ -239,6 +239,7 @@ mod v2_only {
         // The application goes on as if nobody was there.
         job.add_process(process.pid()).unwrap();
         assert_eq!(job.processes().unwrap(), [process.pid()]);
+        daemon.take_as_before();
         daemon.stop();
         process.stop();
         crate::rig::remove_group(&job);
