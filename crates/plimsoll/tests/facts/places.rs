@@ -214,9 +214,9 @@ mod v2_only {
             &of_cgroup(&format!("{}/*", shown(&app))),
             "quota = \"30ms/100ms\"",
         );
-        let mut daemon = Daemon::start(&host, &text);
         let job = app.child("job1");
         job.create().unwrap();
+        let daemon = Daemon::start(&host, &text);
         wait_until("it says why", || {
             let group = daemon.group(&shown(&job));
             let problem = group.and_then(|group| group.problem).unwrap_or_default();
@@ -239,7 +239,7 @@ mod v2_only {
         // The application goes on as if nobody was there.
         job.add_process(process.pid()).unwrap();
         assert_eq!(job.processes().unwrap(), [process.pid()]);
-        daemon.take_as_before();
+        app.add_process(process.pid()).unwrap();
         daemon.stop();
         process.stop();
         crate::rig::remove_group(&job);
