@@ -31,6 +31,27 @@ pub enum Kind {
     Threaded,
 }
 
+impl Kind {
+    /// Reads that of the cgroup in a folder. `None`: it is a root, or a cgroup of v1.
+    ///
+    /// # Errors
+    /// When it cannot be read, or this program does not know it.
+    pub fn at(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join("cgroup.type");
+        if !os::exists(&path) {
+            return Ok(None);
+        }
+        let text = files::read_text(&path)?;
+        Ok(Some(match text.as_str() {
+            "domain" => Self::Domain,
+            "domain threaded" => Self::ThreadRoot,
+            "domain invalid" => Self::Invalid,
+            "threaded" => Self::Threaded,
+            _ => return Err(CgroupError::Unreadable { path, text }),
+        }))
+    }
+}
+
 /// A cgroup by its path below the mount point. If it is [bound](Self::bound) to an inode, nothing
 /// is written to another cgroup that takes its path.
 #[derive(Debug, Clone)]
@@ -169,19 +190,8 @@ impl CpuGroup {
     /// # Errors
     /// When it is not there, or has a type that this program does not know.
     pub fn kind(&self) -> Result<Option<Kind>> {
-        let path = self.cpu_file("cgroup.type");
-        if self.version() == Version::V1 || !os::exists(&path) {
-            self.check_exists()?;
-            return Ok(None);
-        }
-        let text = files::read_text(&path)?;
-        Ok(Some(match text.as_str() {
-            "domain" => Kind::Domain,
-            "domain threaded" => Kind::ThreadRoot,
-            "domain invalid" => Kind::Invalid,
-            "threaded" => Kind::Threaded,
-            _ => return Err(CgroupError::Unreadable { path, text }),
-        }))
+        self.check_exists()?;
+        Kind::at(&self.cpu_file(""))
     }
 
     /// v2: returns whether the cpu controller is enabled for children.

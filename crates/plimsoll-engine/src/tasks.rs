@@ -64,7 +64,7 @@ pub fn command(tid: i32) -> Option<String> {
     Some(printable(String::from_utf8_lossy(&name).trim_end()))
 }
 
-/// What a pid is that of.
+/// Kinds of tasks that a pid may be that of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A process that runs or sleeps.

@@ -15,7 +15,7 @@ use crate::error::{CommandError, Result};
 /// whatever namespaces the two are.
 pub struct Target {
     name: String,
-    /// Of a cgroup, below the mount point.
+    /// The path of a cgroup, below the mount point.
     path: Option<PathBuf>,
     handle: Option<OwnedFd>,
 }

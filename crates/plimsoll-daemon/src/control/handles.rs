@@ -9,8 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use plimsoll_engine::tasks::{self, Kind};
 use rustix::fs::{Mode, OFlags, open};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -62,18 +63,10 @@ pub fn of_process(pid: i32) -> Result<OwnedFd, HandleError> {
         Err(errno) => errno.into(),
     };
     // The kernel's error for a thread differs between versions.
-    Err(match process_of_thread(pid) {
-        Some(process) if process != pid => HandleError::Thread { tid: pid, process },
+    Err(match tasks::kind(pid) {
+        Some(Kind::Thread(process)) => HandleError::Thread { tid: pid, process },
         _ => HandleError::CannotOpen { pid, source },
     })
-}
-
-/// `Tgid` of `/proc/TID/status` (proc_pid_status(5)).
-fn process_of_thread(tid: i32) -> Option<i32> {
-    let status = std::fs::read(format!("/proc/{tid}/status")).ok()?;
-    let status = String::from_utf8_lossy(&status);
-    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
-    line?.trim().parse().ok()
 }
 
 /// Opens the folder of a cgroup.
@@ -91,17 +84,18 @@ pub(super) fn send(
     bytes: &[u8],
     handle: Option<BorrowedFd<'_>>,
 ) -> io::Result<usize> {
-    let files: Vec<BorrowedFd<'_>> = handle.into_iter().collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !files.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(&files));
+    if handle.is_some() {
+        control.push(SendAncillaryMessage::ScmRights(handle.as_slice()));
     }
     let pieces = [IoSlice::new(bytes)];
-    Ok(sendmsg(stream, &pieces, &mut control, SendFlags::NOSIGNAL)?)
+    // As `write_all` does for the rest.
+    let sent = retry_on_intr(|| sendmsg(stream, &pieces, &mut control, SendFlags::NOSIGNAL));
+    Ok(sent?)
 }
 
-/// What was received at once.
+/// Bytes that were received at once, with their handle.
 pub(super) struct Received {
     pub length: usize,
     /// The last of those that came with the bytes.

@@ -1,4 +1,4 @@
-//! What a cgroup's place in the tree allows: whether it can get the cpu controller without harm to
+//! Checks of a cgroup's place in the tree: whether it can get the cpu controller without harm to
 //! those around it, and how much of a quota fits.
 
 use plimsoll_cgroupfs::{CgroupError, CpuGroup, Kind, Version, name};
@@ -111,11 +111,20 @@ fn harmed(parent: &CpuGroup, pid: Option<i32>) -> EngineError {
     .into()
 }
 
+/// The error for knobs that the kernel has refused a cgroup: on v1 with the cgroup that is in the
+/// way, if one is.
+pub(super) fn explained(group: &CpuGroup, knobs: &Knobs, error: EngineError) -> EngineError {
+    match error.os_error() {
+        Some(libc::EINVAL) => misfit(group, knobs).unwrap_or(error),
+        _ => error,
+    }
+}
+
 /// v1: explains why the kernel refuses a quota: it takes no rate above that of a cgroup above, and
 /// none below that of a cgroup inside (`tg_cfs_schedulable_down` in kernel/sched/core.c).
 ///
 /// `None`: the quota fits, or there is none.
-pub(super) fn misfit(group: &CpuGroup, knobs: &Knobs) -> Option<EngineError> {
+fn misfit(group: &CpuGroup, knobs: &Knobs) -> Option<EngineError> {
     if group.hierarchy().version() != Version::V1 {
         return None;
     }

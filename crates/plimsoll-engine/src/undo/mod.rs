@@ -15,7 +15,7 @@ pub(crate) use nice::{Lineage, commonest_level, restore_group, restore_nice};
 pub(crate) use values::{is_refused, restore_files, try_restore_files};
 
 use plimsoll_cgroupfs::os;
-use plimsoll_cgroupfs::{CgroupError, move_process, read_ids, read_text, threads_below};
+use plimsoll_cgroupfs::{CgroupError, Kind, move_process, read_ids, read_text, threads_below};
 
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Header, Journal, Restores};
@@ -258,11 +258,14 @@ fn move_to_nearest(folder: &Path, pid: i32) -> Result<()> {
 /// v2: whether a process would make a cgroup the root of a threaded subtree, so that the cgroups in
 /// it take no processes any more.
 pub(crate) fn would_harm(folder: &Path) -> bool {
-    let text = |file: &str| read_text(&folder.join(file)).unwrap_or_default();
     // The root has no type, and a threaded subtree is one already. With a controller that is not
     // for threads, such as memory, the kernel refuses the process anyway.
-    let gives_any = || !text("cgroup.subtree_control").trim().is_empty();
-    text("cgroup.type") == "domain" && gives_any() && !below(folder).is_empty()
+    let gives_any = || {
+        let given = read_text(&folder.join("cgroup.subtree_control"));
+        given.is_ok_and(|given| !given.is_empty())
+    };
+    let is_domain = matches!(Kind::at(folder), Ok(Some(Kind::Domain)));
+    is_domain && gives_any() && !below(folder).is_empty()
 }
 
 /// Moves everything that runs in a group, or in groups below it, elsewhere

@@ -119,7 +119,9 @@ fn the_exit_code_is_right_whatever_signals_the_caller_blocks_or_ignores() {
     ] {
         // An owner has to be started each time.
         host.end_idle_owner();
-        let run = host.plimsoll(["run", "--", "sh", "-c", "sleep 0.1; exit 7"]);
+        // It ends while `run` sleeps.
+        let script = "until grep -q '^State:.S' /proc/$PPID/status; do :; done; exit 7";
+        let run = host.plimsoll(["run", "--", "sh", "-c", script]);
         let finished = from_caller(&host, &[setting], run);
         assert_eq!(finished.code(), 7, "{setting:?}: {finished:?}");
         assert_eq!(finished.stderr, "", "{setting:?}");

@@ -15,7 +15,7 @@ fn run_and_doctor(host: &Host, mut command: Command) -> Finished {
     host.spawn(command).finish()
 }
 
-/// What both say, in this order.
+/// The script that runs both, in this order.
 const BOTH: &str = r#""$0" run -- true; echo "run: $?" >&2; "$0" doctor"#;
 
 /// What `doctor` says of the permission.

@@ -15,7 +15,7 @@ use plimsoll_engine::undo::UndoReport;
 use crate::common::{Host, assert_same, bandwidth_us};
 use crate::rig::shown;
 
-/// What is asked for a foreign cgroup.
+/// The knobs that a test asks for on a foreign cgroup.
 pub fn policy(group: &CpuGroup, json: &str) -> GroupPolicy {
     GroupPolicy {
         name: shown(group),

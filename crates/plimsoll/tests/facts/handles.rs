@@ -96,7 +96,7 @@ fn cgroup_of_a_request_is_the_clients() {
     wait_until("the owner runs", || host.owner().is_some());
     let (pod, inner) = (host.group("pod"), host.group("pod/a"));
     let home = host.group("pod/client");
-    // The same path as the client's, seen from the owner.
+    // The owner sees another cgroup under the client's path.
     let namesake = host.group("a");
     let path = format!("/{}", namesake.path().display());
     // As a container sees its cgroup: at the mount point.

@@ -11,7 +11,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::Pid;
-use plimsoll_daemon::control::protocol::SOCKET;
+use plimsoll_daemon::control::client::Client;
+use plimsoll_daemon::control::protocol::{Request, SOCKET};
 
 use crate::common::{Host, is_alive, text, wait_until};
 
@@ -203,6 +204,14 @@ fn an_owner_without_a_free_file_descriptor_says_so() {
     });
     let owner = host.owner_pid();
     let pid = running.pid().to_string();
+    let process = host.normal("job").processes().unwrap()[0];
+    let comm = PathBuf::from(format!("/proc/{process}/comm"));
+    wait_until("its client has disconnected", || text(&comm) == "sleep");
+    // Before an answer the owner has closed what others have left; this connection stays.
+    let mut client = Client::connect(&host.runtime().join(SOCKET))
+        .unwrap()
+        .unwrap();
+    client.ask(&Request::Debug).unwrap();
     // One is left for the connection of a client.
     let nr_files = files_of(owner).len() as u64;
     let limit = |soft| {
@@ -226,7 +235,8 @@ fn an_owner_without_a_free_file_descriptor_says_so() {
         let refused = host.run(words);
         assert_eq!(refused.code(), 125, "{words:?}: {refused:?}");
         let line = refused.one_line();
-        assert!(line.contains("Too many open files"), "{words:?}: {line}");
+        let line = line.to_lowercase();
+        assert!(line.contains("too many open files"), "{words:?}: {line}");
     }
     limit(nr_files + 20);
     host.run(["run", "--", "true"]).good();

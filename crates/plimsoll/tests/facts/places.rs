@@ -1,4 +1,4 @@
-//! What a request does to others, and what their limits do to it: asked before a write.
+//! Checks before a write: the harm of a request to others, and their limits around it.
 
 use crate::common::{Host, bandwidth_us, membership, wait_until};
 use crate::rig::{Daemon, of_cgroup, rule, shown};

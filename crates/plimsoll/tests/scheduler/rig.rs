@@ -329,7 +329,7 @@ impl Rig {
         running
     }
 
-    /// The same with one of Plimsoll's workloads on some CPUs (a mask). It is bound before it is in
+    /// Does the same with one of Plimsoll's workloads on some CPUs (a mask), bound before it is in
     /// its group: while a batch task is boosted, which is then a deadline task, the kernel refuses
     /// to bind it.
     pub fn batch_load(&self, name: &str, knobs: &str, cpus: u64, load: &str) -> Running {

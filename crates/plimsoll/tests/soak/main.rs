@@ -125,7 +125,7 @@ impl<'h> Soak<'h> {
         self.checkpoint();
         self.daemon.end();
         self.model.assert_put_back();
-        // What was requested by `set` is kept for the next owner until then.
+        // The next owner keeps each `set` until then.
         self.host.run(["restore"]).good();
         self.host.end_idle_owner();
         self.daemon.assert_as_before();

@@ -13,7 +13,7 @@ use crate::cgroup::group::foreign::prepared::Prepared;
 use crate::cgroup::group::foreign::{Foreign, folder_of};
 use crate::cgroup::group::layout::Layout;
 use crate::cgroup::group::{Group, Origin};
-use crate::cgroup::place::{give_controller, misfit};
+use crate::cgroup::place::{explained, give_controller};
 use crate::cgroup::values::released;
 use crate::error::{EngineError, Result};
 use crate::group_policy::{GroupPolicy, Selector};
@@ -199,7 +199,7 @@ impl Table {
     /// A new group that could not be made so.
     fn give_up(&mut self, new: &New<'_>, error: EngineError) -> Result<()> {
         let prepared = &new.prepared;
-        let error = misfit(&prepared.group, &new.policy.knobs).unwrap_or(error);
+        let error = explained(&prepared.group, &new.policy.knobs, error);
         if self.left.contains(&prepared.group) {
             // It stays as an earlier owner has left it, and is tried again.
             return Err(error);

@@ -16,7 +16,7 @@ use self::prepared::{Known, Prepared, moved_pids};
 use super::common::{Common, Context};
 use super::layout::Layout;
 use crate::cgroup::move_entry::move_entry;
-use crate::cgroup::place::{give_controller, misfit};
+use crate::cgroup::place::{explained, give_controller};
 use crate::cgroup::values::{TrackedFile, Values, released};
 use crate::error::{EngineError, Result};
 use crate::journal::{Entry, FileRestore, GroupRestore, TaskRestore};
@@ -82,7 +82,7 @@ impl Foreign {
         context.journal.record(&entries)?;
         if let Err(error) = prepared.execute() {
             self.keep_unreverted(&prepared.values, &group);
-            return Err(misfit(&group, knobs).unwrap_or(error));
+            return Err(explained(&group, knobs, error));
         }
         self.commit(prepared, context);
         common.layout = Layout::of_foreign(group, knobs);

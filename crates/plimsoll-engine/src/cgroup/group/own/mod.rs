@@ -14,7 +14,7 @@ use super::layout::{Layer, Layout, layer_bandwidth};
 use crate::cgroup::bandwidth::least_bandwidth;
 use crate::cgroup::change::Change;
 use crate::cgroup::move_entry::move_entry;
-use crate::cgroup::place::{check_enabling, enable_for_children, misfit};
+use crate::cgroup::place::{check_enabling, enable_for_children, explained};
 use crate::cgroup::values::{Values, changed};
 use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
@@ -379,7 +379,7 @@ fn set_values(layout: &Layout, knobs: &Knobs) -> Result<()> {
         // Nothing of it is in the journal: the values go with the cgroup.
         let change = Change::plan(&group, &Values::of_own(&group), &wanted)?;
         let executed = change.execute(&group);
-        executed.map_err(|error| misfit(&layout.top, knobs).unwrap_or(error))?;
+        executed.map_err(|error| explained(&layout.top, knobs, error))?;
     }
     Ok(())
 }
