@@ -10,12 +10,13 @@
 //! (`_permille`) of one CPU, unless stated otherwise.
 //!
 //! One module per header: [`bandwidth`], [`batch`], [`headroom`],
-//! [`ratecap`].
+//! [`order`], [`ratecap`].
 
 pub mod bandwidth;
 pub mod batch;
 mod ffi;
 pub mod headroom;
+pub mod order;
 pub mod ratecap;
 
 /// One millisecond in nanoseconds.

@@ -43,6 +43,15 @@ pub const PLIM_TOLERANCE_PERIOD_MIN_NS: u64 = 1000000;
 pub const PLIM_TOLERANCE_PERIOD_MAX_NS: u64 = 10000000000;
 pub const PLIM_TOLERANCE_RUNTIME_MAX_NS: u64 = 1000000000;
 pub const PLIM_HEADROOM_OVERRUN_MAX_SLICES: u32 = 20;
+pub const PLIM_ORDER_WEIGHT_MAX: u32 = 134217728;
+pub const PLIM_ORDER_WEIGHT_SHIFT: u32 = 10;
+pub const PLIM_ORDER_UNIT_SHIFT: u32 = 20;
+pub const PLIM_ORDER_REQUEST_MIN_NS: u64 = 100000;
+pub const PLIM_ORDER_REQUEST_MAX_NS: u64 = 3200000;
+pub const PLIM_ORDER_REQUEST_NEW_NS: u64 = 800000;
+pub const PLIM_ORDER_SHORT_RUNS: u32 = 4;
+pub const PLIM_ORDER_RUN_MAX_NS: u64 = 68719476736;
+pub const PLIM_ORDER_FORGET_NS: u64 = 1000000000;
 pub const PLIM_CAP_MIN_PERMILLE: u32 = 1;
 pub const PLIM_CAP_MAX_PERMILLE: u32 = 8192000;
 pub const PLIM_CAP_DEPTH_DEFAULT_NS: u64 = 1000000;
@@ -805,6 +814,136 @@ unsafe extern "C" {
         nr_groups: plim_u32,
         grant_ns: plim_u64,
     );
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct plim_order {
+    pub start: plim_u64,
+    pub deadline: plim_u64,
+    pub credit: plim_u64,
+    pub ran_ns: plim_u64,
+    pub request_ns: plim_u32,
+    pub nr_short_runs: plim_u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of plim_order"][::std::mem::size_of::<plim_order>() - 40usize];
+    ["Alignment of plim_order"][::std::mem::align_of::<plim_order>() - 8usize];
+    [
+        "Offset of field: plim_order::start",
+    ][::std::mem::offset_of!(plim_order, start) - 0usize];
+    [
+        "Offset of field: plim_order::deadline",
+    ][::std::mem::offset_of!(plim_order, deadline) - 8usize];
+    [
+        "Offset of field: plim_order::credit",
+    ][::std::mem::offset_of!(plim_order, credit) - 16usize];
+    [
+        "Offset of field: plim_order::ran_ns",
+    ][::std::mem::offset_of!(plim_order, ran_ns) - 24usize];
+    [
+        "Offset of field: plim_order::request_ns",
+    ][::std::mem::offset_of!(plim_order, request_ns) - 32usize];
+    [
+        "Offset of field: plim_order::nr_short_runs",
+    ][::std::mem::offset_of!(plim_order, nr_short_runs) - 36usize];
+};
+unsafe extern "C" {
+    #[link_name = "plim_order_weight__extern"]
+    pub fn plim_order_weight(
+        weight: plim_u32,
+        group_weight: plim_u32,
+        load: plim_u64,
+    ) -> plim_u64;
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_delta__extern"]
+    pub fn plim_order_delta(ran_ns: plim_u64, effective: plim_u64) -> plim_u64;
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_before__extern"]
+    pub fn plim_order_before(a: plim_u64, b: plim_u64) -> ::std::os::raw::c_int;
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_later__extern"]
+    pub fn plim_order_later(a: plim_u64, b: plim_u64) -> plim_u64;
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_picked__extern"]
+    pub fn plim_order_picked(clock: plim_u64, start: plim_u64) -> plim_u64;
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_init__extern"]
+    pub fn plim_order_init(task: *mut plim_order, clock: plim_u64);
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_renew__extern"]
+    pub fn plim_order_renew(task: *mut plim_order, effective: plim_u64);
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_wake__extern"]
+    pub fn plim_order_wake(
+        task: *mut plim_order,
+        clock: plim_u64,
+        floor: plim_u64,
+        asleep_ns: plim_u64,
+        effective: plim_u64,
+    );
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_charge__extern"]
+    pub fn plim_order_charge(
+        task: *mut plim_order,
+        ran_ns: plim_u64,
+        effective: plim_u64,
+    );
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_is_served__extern"]
+    pub fn plim_order_is_served(task: *const plim_order) -> ::std::os::raw::c_int;
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_requeue__extern"]
+    pub fn plim_order_requeue(
+        task: *mut plim_order,
+        clock: plim_u64,
+        fixed_request: ::std::os::raw::c_int,
+        effective: plim_u64,
+    );
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_sleep__extern"]
+    pub fn plim_order_sleep(
+        task: *mut plim_order,
+        clock: plim_u64,
+        fixed_request: ::std::os::raw::c_int,
+    );
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_yield__extern"]
+    pub fn plim_order_yield(task: *mut plim_order);
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_move__extern"]
+    pub fn plim_order_move(
+        task: *mut plim_order,
+        from_clock: plim_u64,
+        to_clock: plim_u64,
+    );
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_left_ns__extern"]
+    pub fn plim_order_left_ns(task: *const plim_order, effective: plim_u64) -> plim_u64;
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_preempts__extern"]
+    pub fn plim_order_preempts(
+        deadline: plim_u64,
+        request_ns: plim_u64,
+        running_deadline: plim_u64,
+        running_request_ns: plim_u64,
+        running_is_served: ::std::os::raw::c_int,
+    ) -> ::std::os::raw::c_int;
 }
 pub const PLIM_RATECAP_OK: plim_ratecap_error = 0;
 pub const PLIM_RATECAP_BAD_HARD: plim_ratecap_error = 1;

@@ -3,5 +3,6 @@
 #include "plimsoll/bandwidth.h"
 #include "plimsoll/batch.h"
 #include "plimsoll/headroom.h"
+#include "plimsoll/order.h"
 #include "plimsoll/ratecap.h"
 #include "plimsoll/units.h"

@@ -67,6 +67,22 @@ enum plim_headroom_form plim_headroom_demand_overruled__extern(const struct plim
 plim_u64 plim_headroom_batch_weight__extern(const struct plim_headroom_batch_group *group) { return plim_headroom_batch_weight(group); }
 int plim_headroom_batch_before__extern(const struct plim_headroom_batch_group *a, const struct plim_headroom_batch_group *b) { return plim_headroom_batch_before(a, b); }
 void plim_headroom_split__extern(struct plim_headroom_batch_group *groups, plim_u32 nr_groups, plim_u64 grant_ns) { plim_headroom_split(groups, nr_groups, grant_ns); }
+plim_u64 plim_order_weight__extern(plim_u32 weight, plim_u32 group_weight, plim_u64 load) { return plim_order_weight(weight, group_weight, load); }
+plim_u64 plim_order_delta__extern(plim_u64 ran_ns, plim_u64 effective) { return plim_order_delta(ran_ns, effective); }
+int plim_order_before__extern(plim_u64 a, plim_u64 b) { return plim_order_before(a, b); }
+plim_u64 plim_order_later__extern(plim_u64 a, plim_u64 b) { return plim_order_later(a, b); }
+plim_u64 plim_order_picked__extern(plim_u64 clock, plim_u64 start) { return plim_order_picked(clock, start); }
+void plim_order_init__extern(struct plim_order *task, plim_u64 clock) { plim_order_init(task, clock); }
+void plim_order_renew__extern(struct plim_order *task, plim_u64 effective) { plim_order_renew(task, effective); }
+void plim_order_wake__extern(struct plim_order *task, plim_u64 clock, plim_u64 floor, plim_u64 asleep_ns, plim_u64 effective) { plim_order_wake(task, clock, floor, asleep_ns, effective); }
+void plim_order_charge__extern(struct plim_order *task, plim_u64 ran_ns, plim_u64 effective) { plim_order_charge(task, ran_ns, effective); }
+int plim_order_is_served__extern(const struct plim_order *task) { return plim_order_is_served(task); }
+void plim_order_requeue__extern(struct plim_order *task, plim_u64 clock, int fixed_request, plim_u64 effective) { plim_order_requeue(task, clock, fixed_request, effective); }
+void plim_order_sleep__extern(struct plim_order *task, plim_u64 clock, int fixed_request) { plim_order_sleep(task, clock, fixed_request); }
+void plim_order_yield__extern(struct plim_order *task) { plim_order_yield(task); }
+void plim_order_move__extern(struct plim_order *task, plim_u64 from_clock, plim_u64 to_clock) { plim_order_move(task, from_clock, to_clock); }
+plim_u64 plim_order_left_ns__extern(const struct plim_order *task, plim_u64 effective) { return plim_order_left_ns(task, effective); }
+int plim_order_preempts__extern(plim_u64 deadline, plim_u64 request_ns, plim_u64 running_deadline, plim_u64 running_request_ns, int running_is_served) { return plim_order_preempts(deadline, request_ns, running_deadline, running_request_ns, running_is_served); }
 enum plim_ratecap_error plim_ratecap_check__extern(const struct plim_ratecap_params *params) { return plim_ratecap_check(params); }
 void plim_ratecap_init__extern(struct plim_ratecap *cap, plim_u64 now_ns) { plim_ratecap_init(cap, now_ns); }
 plim_u64 plim_ratecap_depth_ns__extern(const struct plim_ratecap_params *params) { return plim_ratecap_depth_ns(params); }

@@ -1,0 +1,146 @@
+//! Order of the tasks that wait in one queue: virtual deadlines, requests, and
+//! preemption.
+
+use crate::ffi;
+
+/// The shortest request.
+pub const REQUEST_MIN_NS: u64 = ffi::PLIM_ORDER_REQUEST_MIN_NS;
+/// The longest request.
+pub const REQUEST_MAX_NS: u64 = ffi::PLIM_ORDER_REQUEST_MAX_NS;
+/// The request of a new task.
+pub const REQUEST_NEW_NS: u64 = ffi::PLIM_ORDER_REQUEST_NEW_NS;
+/// Sleep after which a task is placed like a new one.
+pub const FORGET_NS: u64 = ffi::PLIM_ORDER_FORGET_NS;
+/// The effective weight for which virtual time passes like run time.
+pub const WEIGHT_UNIT: u64 = 1 << ffi::PLIM_ORDER_UNIT_SHIFT;
+
+/// Effective weight, at least 1, of a task of `weight` in a group of
+/// `group_weight` in which tasks of the weights `load` compete, this one
+/// included. All are in the unit of [`weight`](crate::batch::weight).
+#[must_use]
+pub fn effective_weight(weight: u32, group_weight: u32, load: u64) -> u64 {
+    // SAFETY: a pure function of integers, defined for all of them.
+    unsafe { ffi::plim_order_weight(weight, group_weight, load) }
+}
+
+/// Virtual time that a run of `ran_ns` takes, rounded up.
+#[must_use]
+pub fn delta(ran_ns: u64, effective: u64) -> u64 {
+    // SAFETY: a pure function of integers, defined for all of them.
+    unsafe { ffi::plim_order_delta(ran_ns, effective) }
+}
+
+/// Whether virtual time `a` is before `b`; handles a wrap.
+#[must_use]
+pub fn before(a: u64, b: u64) -> bool {
+    // SAFETY: a pure function of integers, defined for all of them.
+    unsafe { ffi::plim_order_before(a, b) != 0 }
+}
+
+/// The clock of a queue from which a task with this start was picked.
+#[must_use]
+pub fn picked(clock: u64, start: u64) -> u64 {
+    // SAFETY: a pure function of integers, defined for all of them.
+    unsafe { ffi::plim_order_picked(clock, start) }
+}
+
+/// Whether a task that comes preempts the running one, of the same tier.
+#[must_use]
+pub fn preempts(new: &Task, running: &Task) -> bool {
+    // SAFETY: a pure function of integers, defined for all of them.
+    unsafe {
+        ffi::plim_order_preempts(
+            new.raw.deadline,
+            new.request_ns(),
+            running.raw.deadline,
+            running.request_ns(),
+            i32::from(running.is_served()),
+        ) != 0
+    }
+}
+
+/// Position of one task in virtual time, and its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    raw: ffi::plim_order,
+}
+
+impl Task {
+    /// Creates a task at the clock of a queue, with neither credit nor debt.
+    #[must_use]
+    pub fn new(clock: u64) -> Self {
+        let mut raw = ffi::plim_order::default();
+        // SAFETY: accesses only the task.
+        unsafe { ffi::plim_order_init(&mut raw, clock) };
+        Self { raw }
+    }
+
+    /// Joins a queue after a sleep of `asleep_ns`, no earlier than `floor`,
+    /// which is at most the clock less a request.
+    pub fn wake(&mut self, clock: u64, floor: u64, asleep_ns: u64, effective: u64) {
+        // SAFETY: accesses only the task.
+        unsafe { ffi::plim_order_wake(&mut self.raw, clock, floor, asleep_ns, effective) }
+    }
+
+    /// Charges a run.
+    pub fn charge(&mut self, ran_ns: u64, effective: u64) {
+        // SAFETY: accesses only the task.
+        unsafe { ffi::plim_order_charge(&mut self.raw, ran_ns, effective) }
+    }
+
+    /// Returns to the queue, able to run on.
+    pub fn requeue(&mut self, clock: u64, effective: u64) {
+        // SAFETY: accesses only the task.
+        unsafe { ffi::plim_order_requeue(&mut self.raw, clock, 0, effective) }
+    }
+
+    /// Blocks: falls asleep, and keeps what it is owed as credit.
+    pub fn block(&mut self, clock: u64) {
+        // SAFETY: accesses only the task.
+        unsafe { ffi::plim_order_sleep(&mut self.raw, clock, 0) }
+    }
+
+    /// Gives up the rest of its request.
+    pub fn give_up(&mut self) {
+        // SAFETY: accesses only the task.
+        unsafe { ffi::plim_order_yield(&mut self.raw) }
+    }
+
+    /// Moves to another queue; the distance from the clock stays the same.
+    pub fn move_to(&mut self, from_clock: u64, to_clock: u64) {
+        // SAFETY: accesses only the task.
+        unsafe { ffi::plim_order_move(&mut self.raw, from_clock, to_clock) }
+    }
+
+    /// Whether its present request is served.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        // SAFETY: reads the task.
+        unsafe { ffi::plim_order_is_served(&self.raw) != 0 }
+    }
+
+    /// Run time that is left of its present request.
+    #[must_use]
+    pub fn left_ns(&self, effective: u64) -> u64 {
+        // SAFETY: reads the task.
+        unsafe { ffi::plim_order_left_ns(&self.raw, effective) }
+    }
+
+    /// Its start: the virtual time of its service so far.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.raw.start
+    }
+
+    /// The virtual deadline of its present request.
+    #[must_use]
+    pub fn deadline(&self) -> u64 {
+        self.raw.deadline
+    }
+
+    /// Its request.
+    #[must_use]
+    pub fn request_ns(&self) -> u64 {
+        self.raw.request_ns.into()
+    }
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Order: which of the tasks that wait in one queue runs next, for how long, and
+ * which task preempts which.
+ *
+ * A task has a start, its position in virtual time, and a request, the CPU time
+ * that it asks for at once. Virtual time passes for a task while it runs, the
+ * faster the smaller its effective weight. Its deadline is the virtual time at
+ * which the request is served if it gets its share. The task with the earliest
+ * deadline runs. A queue has a clock: the latest start of the tasks that were
+ * picked from it.
+ *
+ * All virtual times of one queue lie within 2^60 of each other, so they may wrap.
+ *
+ * Source: "Earliest Eligible Virtual Deadline First" (Stoica and Abdel-Wahab,
+ * 1995), as in kernel/sched/fair.c, without the test of eligibility: a kernel
+ * queue cannot skip its head. The clock, the floors at wake-up and requeue, and
+ * short requests take its place.
+ *
+ * Promise: a task without debt that has effective weight e and request R, among
+ * tasks of the effective weights E and requests R_j, waits at most
+ * (R * sum(E) / e + sum(R_j)) / C, and one request more, of the time that its
+ * queue gets on C CPUs.
+ *
+ * Proofs: policy/proofs/order.c
+ */
+#ifndef PLIMSOLL_ORDER_H
+#define PLIMSOLL_ORDER_H
+
+#include "batch.h"
+#include "units.h"
+
+/* Largest effective weight: no more than 100 times the unit; rounded up. */
+#define PLIM_ORDER_WEIGHT_MAX (1ULL << 27)
+/* Binary digits after the point of an effective weight. */
+#define PLIM_ORDER_WEIGHT_SHIFT 10
+/* The effective weight for which virtual time passes like run time: nice 0, alone. */
+#define PLIM_ORDER_WEIGHT_UNIT ((plim_u64)PLIM_WEIGHT_NICE_0 << PLIM_ORDER_WEIGHT_SHIFT)
+/* log2 of PLIM_ORDER_WEIGHT_UNIT. */
+#define PLIM_ORDER_UNIT_SHIFT 20
+
+/*
+ * Requests: from a few switches' worth to less than a tick at 250 Hz, which ends
+ * them. The kernel's base slice is 0.7 to 3 ms.
+ */
+#ifndef PLIM_ORDER_REQUEST_MIN_NS
+#define PLIM_ORDER_REQUEST_MIN_NS (100 * PLIM_NSEC_PER_USEC)
+#endif
+#define PLIM_ORDER_REQUEST_MAX_NS (32 * PLIM_ORDER_REQUEST_MIN_NS)
+#define PLIM_ORDER_REQUEST_NEW_NS (8 * PLIM_ORDER_REQUEST_MIN_NS)
+/* Runs in a row, each shorter than half the request, after which that is halved. */
+#define PLIM_ORDER_SHORT_RUNS 4
+/* Longest run that is charged at once (68 s): bounds a step of virtual time by 2^56. */
+#define PLIM_ORDER_RUN_MAX_NS (1ULL << 36)
+/* Sleep after which a task is placed like a new one. */
+#define PLIM_ORDER_FORGET_NS PLIM_NSEC_PER_SEC
+
+/* One task. Initialised to zero, then plim_order_init(). */
+struct plim_order {
+	plim_u64 start; /* virtual: its service so far */
+	plim_u64 deadline; /* virtual: of the present request */
+	plim_u64 credit; /* virtual: owed to it when it fell asleep */
+	plim_u64 ran_ns; /* since it woke, or since its last request was used up */
+	plim_u32 request_ns;
+	plim_u32 nr_short_runs; /* in a row */
+};
+
+/*
+ * Effective weight of a task of @weight in a group of @group_weight, both in the
+ * unit of plim_batch_weight(), in which tasks of the weights @load compete, this
+ * one included. At least 1.
+ */
+static __always_inline plim_u64 plim_order_weight(plim_u32 weight, plim_u32 group_weight,
+						  plim_u64 load)
+{
+	plim_u64 whole = (plim_u64)group_weight << PLIM_ORDER_WEIGHT_SHIFT;
+
+	load = plim_max(load, plim_max(weight, 1));
+	return plim_max(whole * weight / load, 1);
+}
+
+/* The proofs put any quotient in its place: divisions are what a solver is slow at. */
+#ifndef PLIM_ORDER_DIVIDE
+#define PLIM_ORDER_DIVIDE(dividend, divisor) ((dividend) / (divisor))
+#endif
+
+/* Virtual time that a run of @ran_ns takes. Rounded up, so that no run is free. */
+static __always_inline plim_u64 plim_order_delta(plim_u64 ran_ns, plim_u64 effective)
+{
+	effective = plim_max(effective, 1);
+	ran_ns = plim_min(ran_ns, PLIM_ORDER_RUN_MAX_NS);
+	return PLIM_ORDER_DIVIDE((ran_ns << PLIM_ORDER_UNIT_SHIFT) + effective - 1, effective);
+}
+
+/* Whether virtual time @a is before @b. */
+static __always_inline int plim_order_before(plim_u64 a, plim_u64 b)
+{
+	return (plim_s64)(a - b) < 0;
+}
+
+/* The later of two virtual times. */
+static __always_inline plim_u64 plim_order_later(plim_u64 a, plim_u64 b)
+{
+	return plim_order_before(a, b) ? b : a;
+}
+
+/* The clock of a queue from which a task with this start was picked. */
+static __always_inline plim_u64 plim_order_picked(plim_u64 clock, plim_u64 start)
+{
+	return plim_order_later(clock, start);
+}
+
+/* A task that is new to the scheduler: at the clock, with neither credit nor debt. */
+static __always_inline void plim_order_init(struct plim_order *task, plim_u64 clock)
+{
+	task->start = clock;
+	task->deadline = clock;
+	task->credit = 0;
+	task->ran_ns = 0;
+	task->request_ns = (plim_u32)PLIM_ORDER_REQUEST_NEW_NS;
+	task->nr_short_runs = 0;
+}
+
+/* Begins a request at the task's start. */
+static __always_inline void plim_order_renew(struct plim_order *task, plim_u64 effective)
+{
+	task->deadline = task->start + plim_order_delta(task->request_ns, effective);
+}
+
+/*
+ * A task wakes, or is new: it joins a queue with this @clock. It keeps its debt
+ * until the clock has passed it, and its credit, at most a request. @floor: it
+ * starts no earlier, whatever its credit; the clock less a request at most.
+ * @asleep_ns: how long it slept.
+ */
+static __always_inline void plim_order_wake(struct plim_order *task, plim_u64 clock, plim_u64 floor,
+					    plim_u64 asleep_ns, plim_u64 effective)
+{
+	plim_u64 request = plim_order_delta(task->request_ns, effective);
+	plim_u64 credit = plim_min(task->credit, request);
+
+	if (asleep_ns >= PLIM_ORDER_FORGET_NS)
+		task->start = clock;
+	else
+		task->start = plim_order_later(task->start, clock - credit);
+	task->start = plim_order_later(task->start, floor);
+	task->credit = 0;
+	task->deadline = task->start + request;
+}
+
+/* Charges a run. */
+static __always_inline void
+plim_order_charge(struct plim_order *task, plim_u64 ran_ns, plim_u64 effective)
+{
+	task->start += plim_order_delta(ran_ns, effective);
+	task->ran_ns = plim_add_saturating(task->ran_ns, ran_ns);
+}
+
+/* Whether the present request is served. */
+static __always_inline int plim_order_is_served(const struct plim_order *task)
+{
+	return !plim_order_before(task->start, task->deadline);
+}
+
+/*
+ * A task that could run on, and was charged, returns to its queue. A served
+ * request is followed by the next, twice as long: it does not sleep. Otherwise
+ * the deadline stays. What the task could not use for want of CPUs is forfeited
+ * but for one request, so that it cannot hold up the others later.
+ */
+static __always_inline void
+plim_order_requeue(struct plim_order *task, plim_u64 clock, int fixed_request, plim_u64 effective)
+{
+	plim_u64 request = plim_order_delta(task->request_ns, effective);
+
+	task->start = plim_order_later(task->start, clock - request);
+	if (!plim_order_is_served(task)) {
+		task->deadline = plim_order_later(task->deadline, clock);
+		return;
+	}
+	if (!fixed_request)
+		task->request_ns = (plim_u32)plim_min((plim_u64)task->request_ns * 2,
+						      PLIM_ORDER_REQUEST_MAX_NS);
+	task->ran_ns = 0;
+	task->nr_short_runs = 0;
+	plim_order_renew(task, effective);
+}
+
+/*
+ * A task that was charged falls asleep. What it is owed becomes its credit. Some
+ * short runs in a row halve its request.
+ */
+static __always_inline void
+plim_order_sleep(struct plim_order *task, plim_u64 clock, int fixed_request)
+{
+	task->credit = plim_order_before(task->start, clock) ? clock - task->start : 0;
+	if (task->ran_ns >= task->request_ns / 2)
+		task->nr_short_runs = 0;
+	else
+		task->nr_short_runs++;
+	task->ran_ns = 0;
+	if (task->nr_short_runs < PLIM_ORDER_SHORT_RUNS)
+		return;
+	task->nr_short_runs = 0;
+	if (!fixed_request)
+		task->request_ns = (plim_u32)plim_max((plim_u64)task->request_ns / 2,
+						      PLIM_ORDER_REQUEST_MIN_NS);
+}
+
+/* A task gives up the rest of its request, as sched_yield() does in the fair class. */
+static __always_inline void plim_order_yield(struct plim_order *task)
+{
+	task->start = plim_order_later(task->start, task->deadline);
+}
+
+/* Moves a task to another queue: the distance from the clock stays the same. */
+static __always_inline void
+plim_order_move(struct plim_order *task, plim_u64 from_clock, plim_u64 to_clock)
+{
+	task->start += to_clock - from_clock;
+	task->deadline += to_clock - from_clock;
+}
+
+/* Run time that is left of the present request, at most all of it. */
+static __always_inline plim_u64 plim_order_left_ns(const struct plim_order *task,
+						   plim_u64 effective)
+{
+	plim_u64 left = task->deadline - task->start;
+
+	if (plim_order_is_served(task))
+		return 0;
+	/* At a weight of a 20,000th and less the product might not fit: then all of it. */
+	if (left >> 36)
+		return task->request_ns;
+	effective = plim_min(effective, PLIM_ORDER_WEIGHT_MAX);
+	return plim_min((left * effective) >> PLIM_ORDER_UNIT_SHIFT, task->request_ns);
+}
+
+/*
+ * Whether a task that comes to a queue preempts the one that runs, of the same
+ * tier. Its deadline has to be earlier, and its request much shorter, or that of
+ * the running task served: equals do not interrupt one another.
+ */
+static __always_inline int plim_order_preempts(plim_u64 deadline, plim_u64 request_ns,
+					       plim_u64 running_deadline,
+					       plim_u64 running_request_ns, int running_is_served)
+{
+	return plim_order_before(deadline, running_deadline) &&
+	       (running_is_served || request_ns <= running_request_ns / 2);
+}
+
+#endif /* PLIMSOLL_ORDER_H */
