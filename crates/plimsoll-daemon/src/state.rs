@@ -6,7 +6,6 @@
 use std::path::PathBuf;
 
 use plimsoll_engine::enforcer::{EnforcerKind, HeadroomSample, Sample, SchedulerSample};
-use plimsoll_engine::host::Mode;
 use plimsoll_engine::knobs::Knobs;
 use serde::{Deserialize, Serialize};
 
@@ -40,8 +39,6 @@ pub struct Daemon {
     pub config: PathBuf,
     /// The kernel interface that enforces the groups.
     pub enforcer: EnforcerKind,
-    /// Which tasks a BPF scheduler schedules.
-    pub mode: Mode,
     /// Kernel files that others change are written again.
     pub enforce: bool,
     /// Bursts are switched off for all groups.

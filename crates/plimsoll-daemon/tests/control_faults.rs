@@ -18,7 +18,7 @@ use plimsoll_daemon::control::connection::WHOLE_WITHIN;
 use plimsoll_daemon::control::protocol::{Answer, Request};
 use plimsoll_daemon::control::server::CLIENTS_MAX;
 
-const REQUEST: &[u8] = b"{\"version\":4,\"request\":\"reload\"}\n";
+const REQUEST: &[u8] = b"{\"version\":5,\"request\":\"reload\"}\n";
 const MS: Duration = Duration::from_millis(1);
 
 /// Sends a request, and waits for its answer while time passes.
@@ -36,7 +36,7 @@ fn is_answered_in_time(rig: &Rig, what_passes: impl Fn()) {
 #[test]
 fn garbage_is_refused_line_by_line() {
     let rig = Rig::new(Echo::default());
-    let answers = rig.exchange(b"garbage\n\n\xff\xfe\n{\"version\":4}\n[[[[\n");
+    let answers = rig.exchange(b"garbage\n\n\xff\xfe\n{\"version\":5}\n[[[[\n");
     assert_eq!(answers.lines().count(), 5);
     for line in answers.lines() {
         let answer: Answer = serde_json::from_str(line).unwrap();

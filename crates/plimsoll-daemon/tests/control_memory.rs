@@ -67,7 +67,7 @@ fn memory_is_bounded_with_long_requests_and_unread_answers() {
         .map(|_| {
             let mut stream = rig.connect();
             stream
-                .write_all(b"{\"version\":4,\"request\":\"reload\"}\n")
+                .write_all(b"{\"version\":5,\"request\":\"reload\"}\n")
                 .unwrap();
             stream
         })

@@ -110,7 +110,7 @@ fn a_request_of_another_version_is_refused_with_both_versions() {
         panic!("{answer}")
     };
     assert!(
-        why.contains("version 9") && why.contains("version 4"),
+        why.contains("version 9") && why.contains("version 5"),
         "{why}"
     );
     assert_eq!(rig.handler.answered(), 0);

@@ -212,8 +212,6 @@ pub struct SchedulerSample {
     /// `running`, `loading` or `down`: without it the group's tasks are
     /// ordinary ones.
     pub state: String,
-    /// `partial` or `all`.
-    pub mode: String,
     /// Pid of the process that keeps it loaded; 0: none.
     pub owner_pid: u32,
     /// Guarantees that are lost while it does not run.
@@ -221,12 +219,6 @@ pub struct SchedulerSample {
     pub loss: Option<String>,
     /// Number of reloads since that process first loaded it.
     pub nr_reloads: u64,
-    /// Number of fair-class fallbacks: starving tasks that the fair class ran for a moment.
-    pub nr_rescues: u64,
-    /// Number of boosts: tasks that ran at once because they held a kernel lock for which
-    /// normal work waited.
-    #[serde(default)]
-    pub nr_promotions: u64,
     /// Why it was last thrown out, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<String>,

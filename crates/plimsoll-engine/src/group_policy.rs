@@ -6,7 +6,6 @@
 use std::path::PathBuf;
 
 use crate::error::{EngineError, Result};
-use crate::host::Mode;
 use crate::knobs::Knobs;
 
 /// The longest name of a group.
@@ -38,9 +37,8 @@ pub struct GroupPolicy {
     pub selector: Selector,
     /// Its knobs.
     pub knobs: Knobs,
-    /// Mode of the BPF scheduler that enforces the knobs it supports for this group;
-    /// `None`: stock knobs alone.
-    pub scheduler: Option<Mode>,
+    /// The BPF scheduler enforces its knobs; else stock knobs do.
+    pub is_scheduled: bool,
 }
 
 /// Checks that `name` is a valid group name.

@@ -1,42 +1,11 @@
 //! Capabilities of this host.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use nix::unistd::{SysconfVar, sysconf};
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, os};
-use serde::{Deserialize, Serialize};
-
-/// Which tasks a BPF scheduler schedules.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// Those of batch groups; everything else stays with the fair class.
-    #[default]
-    Partial,
-    /// Every task that is not a real-time one.
-    All,
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Partial => "partial",
-            Self::All => "all",
-        })
-    }
-}
-
-/// Capabilities of Plimsoll's BPF scheduler on this host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SchedExt {
-    /// Which tasks it schedules.
-    pub mode: Mode,
-    /// The kernel has an ext server, which keeps its tasks from starving
-    /// behind the fair class (Linux 7.0 and later).
-    pub has_ext_server: bool,
-}
+use serde::Serialize;
 
 /// Capabilities of this host's stock knobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

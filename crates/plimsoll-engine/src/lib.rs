@@ -18,7 +18,6 @@ pub mod journal;
 pub mod knobs;
 pub mod own_groups;
 pub mod plan;
-pub mod policies;
 pub mod runtime;
 pub mod tasks;
 pub mod toml_file;

@@ -163,33 +163,6 @@ fn unless_gone(returned: libc::c_int, tid: i32, action: impl FnOnce() -> String)
     Err(EngineError::file(action(), Path::new(&task), source))
 }
 
-/// The policy of tasks that a BPF scheduler schedules
-/// (include/uapi/linux/sched.h). Children inherit it. Without such a
-/// scheduler, the kernel treats them as `SCHED_OTHER`.
-pub const SCHED_EXT: i32 = 7;
-
-/// Classification of a task's scheduling policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
-    /// `SCHED_OTHER`, `SCHED_BATCH` or `SCHED_IDLE`: the fair class.
-    Fair,
-    /// `SCHED_EXT`: a BPF scheduler's, where there is one.
-    Ext,
-    /// Real-time, deadline, or newer than this program: not ours to touch.
-    Other,
-}
-
-impl Policy {
-    /// Classifies the kernel's policy number, with or without flags.
-    pub fn of(number: i32) -> Self {
-        match number & !libc::SCHED_RESET_ON_FORK {
-            libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE => Self::Fair,
-            SCHED_EXT => Self::Ext,
-            _ => Self::Other,
-        }
-    }
-}
-
 /// The kernel's number of a task's policy, with its flags. `None`: there is no
 /// such task.
 pub fn policy_number(tid: i32) -> Option<i32> {
@@ -199,74 +172,21 @@ pub fn policy_number(tid: i32) -> Option<i32> {
     (number >= 0).then_some(number)
 }
 
-/// The scheduling policy of a task. `None`: there is no such task.
-pub fn policy(tid: i32) -> Option<Policy> {
-    policy_number(tid).map(Policy::of)
+/// Returns true if a policy, with or without flags, is a real-time or deadline one, or newer than
+/// this program.
+pub fn is_real_time(policy: i32) -> bool {
+    /// The policy of a BPF scheduler's tasks, where it does not take all (uapi/linux/sched.h).
+    const SCHED_EXT: i32 = 7;
+    !matches!(
+        policy & !libc::SCHED_RESET_ON_FORK,
+        libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE | SCHED_EXT
+    )
 }
 
-/// The policy of a `SCHED_EXT` task while the fair class runs it for once. The
-/// flag tells it from a task that is `SCHED_BATCH` by itself.
-pub const FALLBACK: i32 = libc::SCHED_BATCH | libc::SCHED_RESET_ON_FORK;
-
-/// The policy of a `SCHED_EXT` task that holds a lock for which other work waits,
-/// while it runs before all that.
-pub const BOOSTED: i32 = libc::SCHED_DEADLINE | libc::SCHED_RESET_ON_FORK;
-
-/// Runtime of a boosted task in each period. The last digits distinguish it from a task
-/// that is `SCHED_DEADLINE` by itself. `src/bpf/holders.bpf.h` of plimsoll-scx has the
-/// same number.
-const BOOSTED_RUNTIME_NS: u64 = 5_000_011;
-const BOOSTED_PERIOD_NS: u64 = 20_000_003;
-
-const NO_ATTRIBUTES: libc::sched_attr = libc::sched_attr {
-    size: size_of::<libc::sched_attr>() as u32,
-    sched_policy: 0,
-    sched_flags: 0,
-    sched_nice: 0,
-    sched_priority: 0,
-    sched_runtime: 0,
-    sched_deadline: 0,
-    sched_period: 0,
-};
-
-/// Returns true if a task with this policy is boosted; see [`boost`].
-pub fn is_boosted(tid: i32, policy: i32) -> bool {
-    if policy != BOOSTED {
-        return false;
-    }
-    let mut found = NO_ATTRIBUTES;
-    // SAFETY: the kernel writes no more than `found.size` bytes to `found`.
-    let returned = unsafe {
-        libc::syscall(
-            libc::SYS_sched_getattr,
-            tid,
-            &raw mut found,
-            NO_ATTRIBUTES.size,
-            0u32,
-        )
-    };
-    returned == 0
-        && (found.sched_runtime, found.sched_period) == (BOOSTED_RUNTIME_NS, BOOSTED_PERIOD_NS)
-}
-
-/// Number of those tasks that are real-time or deadline tasks by themselves.
+/// Number of those tasks that are real-time or deadline tasks.
 pub fn nr_real_time(tids: &[i32]) -> u64 {
-    let is_real_time = |tid: &&i32| {
-        let policy = policy_number(**tid);
-        policy.is_some_and(|it| Policy::of(it) == Policy::Other && !is_boosted(**tid, it))
-    };
-    tids.iter().filter(is_real_time).count() as u64
-}
-
-/// Returns true if a task with this policy is a `SCHED_EXT` task that another class runs
-/// for a while.
-pub fn is_away(tid: i32, policy: i32) -> bool {
-    policy == FALLBACK || is_boosted(tid, policy)
-}
-
-/// Returns true if a task has the policy of a task lent to the fair class.
-pub fn is_fallback(tid: i32) -> bool {
-    policy_number(tid) == Some(FALLBACK)
+    let policies = tids.iter().filter_map(|tid| policy_number(*tid));
+    policies.filter(|policy| is_real_time(*policy)).count() as u64
 }
 
 /// A task, told from a later one of the same number.
@@ -323,46 +243,8 @@ pub fn inherits_from(tid: i32) -> Option<i32> {
     })
 }
 
-/// Run time of a task, in nanoseconds. `None`: the task is gone.
-pub fn run_ns(tid: i32) -> Option<u64> {
-    let process = procfs::process::Process::new(tid).ok()?;
-    Some(process.schedstat().ok()?.sum_exec_runtime)
-}
-
-/// The CPU that a task is on, or was on last. `None`: it is gone.
-pub fn cpu(tid: i32) -> Option<u32> {
-    let stat = procfs::process::Process::new(tid).ok()?.stat().ok()?;
-    u32::try_from(stat.processor?).ok()
-}
-
-/// Has a task run before all ordinary ones, for 5 ms in each 20 ms and no more, which
-/// the kernel enforces, whatever becomes of the caller.
-///
-/// # Errors
-/// EPERM where it may not run on every CPU, EBUSY where too many do so already, ESRCH.
-pub fn boost(tid: i32) -> std::io::Result<()> {
-    let attributes = libc::sched_attr {
-        sched_policy: libc::SCHED_DEADLINE.cast_unsigned(),
-        sched_flags: libc::SCHED_FLAG_RESET_ON_FORK.cast_unsigned().into(),
-        sched_runtime: BOOSTED_RUNTIME_NS,
-        sched_deadline: BOOSTED_PERIOD_NS,
-        sched_period: BOOSTED_PERIOD_NS,
-        ..NO_ATTRIBUTES
-    };
-    // SAFETY: the kernel reads one `sched_attr`, whose size is in it and which lives
-    // until the call returns.
-    let returned =
-        unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attributes, 0u32) };
-    if returned == 0 {
-        Ok(())
-    } else {
-        Err(std::io::Error::last_os_error())
-    }
-}
-
 /// Sets the scheduling policy of one task, with flags, to one that has no
-/// priority: the fair class's or `SCHED_EXT`. Its nice level stays. One that
-/// has just ended counts as set.
+/// priority. Its nice level stays. One that has just ended counts as set.
 ///
 /// # Errors
 /// When the kernel refuses: it may have no such policy.
@@ -378,22 +260,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_of_the_fair_class_are_told_from_others() {
-        assert_eq!(Policy::of(libc::SCHED_OTHER), Policy::Fair);
-        assert_eq!(
-            Policy::of(libc::SCHED_IDLE | libc::SCHED_RESET_ON_FORK),
-            Policy::Fair
-        );
-        assert_eq!(Policy::of(SCHED_EXT), Policy::Ext);
+    fn real_time_policies_are_told_from_others() {
+        let idle = libc::SCHED_IDLE | libc::SCHED_RESET_ON_FORK;
+        // 7: SCHED_EXT.
+        for number in [libc::SCHED_OTHER, libc::SCHED_BATCH, idle, 7] {
+            assert!(!is_real_time(number), "{number}");
+        }
         for number in [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE, 99] {
-            assert_eq!(Policy::of(number), Policy::Other);
+            assert!(is_real_time(number), "{number}");
         }
     }
 
     #[test]
     fn a_task_that_is_gone_has_no_policy() {
         // Above the kernel's largest pid.
-        assert_eq!(policy(i32::MAX), None);
+        assert_eq!(policy_number(i32::MAX), None);
         assert_eq!(TaskId::of(i32::MAX), None);
         assert!(set_policy(i32::MAX, libc::SCHED_OTHER).is_ok());
     }
@@ -421,15 +302,6 @@ mod tests {
             ..me
         };
         assert!(!before.exists());
-    }
-
-    #[test]
-    fn a_batch_task_of_its_own_is_not_a_lent_one() {
-        let tid = nix::unistd::gettid().as_raw();
-        // Each test has a thread of its own.
-        set_policy(tid, libc::SCHED_BATCH).unwrap();
-        assert!(!is_fallback(tid));
-        assert_eq!(policy(tid), Some(Policy::Fair));
     }
 
     #[test]

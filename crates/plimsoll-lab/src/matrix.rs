@@ -45,12 +45,11 @@ pub const MAIN_LOADS: [u8; 6] = [30, 40, 50, 60, 70, 80];
 pub const LOADS: [u8; 4] = [10, 30, 50, 70];
 pub const ALLOWANCES: [Allowance; 3] = [Allowance::All, Allowance::Quota, Allowance::QuotaAndBurst];
 /// Schedulers under which the cost of a switch is measured.
-pub const SWITCHES: [Policy; 6] = [
+pub const SWITCHES: [Policy; 5] = [
     Policy::Fair,
     Policy::Unmanaged,
     Policy::Managed,
     Policy::ManagedQuota,
-    Policy::ModeAll,
     Policy::Lavd,
 ];
 
@@ -91,9 +90,9 @@ pub fn chosen() -> Vec<Cell> {
     }
     cells.add(V7, Cpus::TWO, &few, Workload::Tcp400);
     cells.add(V7, Cpus::TWO, &few, Workload::Web);
-    let pair = [Policy::Fair, Policy::Managed];
-    cells.add(V7, Cpus::ONE, &pair, Workload::Pipe);
-    cells.add(V7, Cpus::ONE, &pair, Workload::Hackbench);
+    let switches = [Policy::Fair, Policy::Unmanaged, Policy::Managed];
+    cells.add(V7, Cpus::ONE, &switches, Workload::Pipe);
+    cells.add(V7, Cpus::ONE, &switches, Workload::Hackbench);
     cells.add(V7, Cpus::TWO, &[Policy::SchedExt(30)], Workload::Main(50));
     for allowance in ALLOWANCES {
         let stock = [Policy::Stock(0)];

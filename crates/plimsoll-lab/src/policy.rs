@@ -32,17 +32,15 @@ pub enum Policy {
     Flash,
     /// The kernel's fair class, no scheduler loaded.
     Fair,
-    /// The fair class beside a loaded BPF scheduler without tasks.
+    /// In no group, on the BPF scheduler.
     Unmanaged,
     /// In a batch group on the BPF scheduler.
     Managed,
     /// In a batch group with a quota that does not bind.
     ManagedQuota,
-    /// In no group, with every task on the BPF scheduler.
-    ModeAll,
 }
 
-const NAMES: [(Policy, &str); 22] = [
+const NAMES: [(Policy, &str); 21] = [
     (Policy::Alone, "alone"),
     (Policy::Equal, "equal"),
     (Policy::Nice19, "nice-19"),
@@ -64,7 +62,6 @@ const NAMES: [(Policy, &str); 22] = [
     (Policy::Unmanaged, "unmanaged"),
     (Policy::Managed, "managed"),
     (Policy::ManagedQuota, "managed-quota"),
-    (Policy::ModeAll, "mode-all"),
 ];
 
 impl Policy {
@@ -91,7 +88,7 @@ impl Policy {
     pub fn is_of_switches(self) -> bool {
         matches!(
             self,
-            Self::Fair | Self::Unmanaged | Self::Managed | Self::ManagedQuota | Self::ModeAll
+            Self::Fair | Self::Unmanaged | Self::Managed | Self::ManagedQuota
         ) || self == Self::Lavd
     }
 
@@ -128,10 +125,9 @@ impl Policy {
             Self::Cosmos => "scx_cosmos, nice 19",
             Self::Flash => "scx_flash, nice 19",
             Self::Fair => "fair class",
-            Self::Unmanaged => "fair class beside Plimsoll's scheduler",
+            Self::Unmanaged => "in no group, sched_ext",
             Self::Managed => "batch group, sched_ext",
             Self::ManagedQuota => "batch group with a quota, sched_ext",
-            Self::ModeAll => "mode all",
         }
     }
 }

@@ -26,7 +26,6 @@ const REQUIRED: &[&str] = &[
     "SCX_KICK_IDLE",
     "SCX_KICK_PREEMPT",
     "SCX_TASK_QUEUED",
-    "SCX_TASK_RESET_RUNNABLE_AT",
 ];
 
 /// Enumerators that are 0, and without effect, on a kernel that lacks them.

@@ -41,13 +41,6 @@ pub enum ControlError {
     #[error("the scheduler has {0} groups already, which is the most")]
     TooManyGroups(u32),
 
-    /// It is loaded in another mode than asked for.
-    #[error("the scheduler is loaded in mode {loaded}; end its runs first, or use --mode {loaded}")]
-    OtherMode {
-        /// The mode in which it runs.
-        loaded: String,
-    },
-
     /// A request to the scheduler failed.
     #[error("cannot {what}: {source}")]
     Change {

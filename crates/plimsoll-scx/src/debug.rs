@@ -145,9 +145,6 @@ pub struct Cpu {
     pub room_ppm: u32,
     /// Number of dispatches.
     pub nr_dispatches: u64,
-    /// Times that it went idle to yield to a fair task.
-    #[serde(rename = "nr_rooms")]
-    pub nr_yields: u64,
 }
 
 /// A decision.
@@ -231,7 +228,6 @@ fn cpu_of(objects: &Objects, cpu: u32, now_ns: u64) -> Option<Cpu> {
         llc: found.llc,
         room_ppm: found.room_ppm,
         nr_dispatches: found.nr_dispatches,
-        nr_yields: found.nr_yields,
     })
 }
 
@@ -259,7 +255,6 @@ fn machine_of(objects: &Objects) -> Machine {
     };
     let headroom = &machine.headroom;
     let demand = Demand::now(objects);
-    // Without headroom the tolerance is kept by the ext servers, not by the scheduler.
     let tolerance = demand.tolerance();
     let text = |headroom: Option<Headroom>| headroom.map(|headroom| headroom.to_string());
     Machine {
@@ -296,11 +291,11 @@ impl Snapshot {
     pub fn take(runtime: &RuntimeFolder) -> Result<Self, ControlError> {
         let host = Host::readiness(runtime);
         host.check()?;
-        let Some(_) = host.mode else {
+        if !host.is_own {
             return Err(ControlError::NotReady(
                 "plimsoll's scheduler is not loaded".into(),
             ));
-        };
+        }
         let objects = Objects::open()?;
         let now_ns = monotonic_ns();
         let cpus = 0..objects.nr_cpu_ids;

@@ -4,13 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use nix::sys::statfs::{FsType, statfs};
-use plimsoll_engine::host::{Mode, SchedExt};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 use serde::Serialize;
 
 use crate::control_error::ControlError;
-use crate::ext_server::ExtServer;
 use crate::objects::BPFFS;
 use crate::status::{Activity, Status};
 use crate::{Error, Kernel, State, status, supervisor};
@@ -31,14 +29,12 @@ pub struct Readiness {
     pub state: String,
     /// The scheduler that is loaded.
     pub loaded: Option<String>,
-    /// It is Plimsoll's, in this mode, with groups of this user.
-    pub mode: Option<Mode>,
+    /// It is Plimsoll's, with groups of this user.
+    pub is_own: bool,
     /// It is Plimsoll's, and its owner was killed: the next start or `plimsoll restore` removes it.
     pub is_left_behind: bool,
     /// Callbacks that the kernel lacks, and the lost functions.
     pub missing_ops: Vec<&'static str>,
-    /// The kernel has an ext server that can be set.
-    pub has_ext_server: bool,
     /// This process may load BPF programs.
     pub is_root: bool,
     /// A BPF file system is mounted where it is expected.
@@ -51,18 +47,12 @@ pub struct Readiness {
 pub struct Host;
 
 impl Host {
-    /// The mode of Plimsoll's scheduler, if it is loaded with groups of this user. Costs three
-    /// small reads.
-    pub fn loaded(runtime: &RuntimeFolder) -> Option<Mode> {
-        if !Self::is_loaded() {
-            return None;
+    /// Whether Plimsoll's scheduler is loaded with groups of this user. Costs three small reads.
+    pub fn serves(runtime: &RuntimeFolder) -> bool {
+        if !Self::is_loaded() || supervisor::is_left_behind(runtime) {
+            return false;
         }
-        if supervisor::is_left_behind(runtime) {
-            return None;
-        }
-        let status = Status::published(runtime);
-        let running = status.filter(|status| status.activity == Activity::Running);
-        running.map(|status| status.mode)
+        Status::published(runtime).is_some_and(|status| status.activity == Activity::Running)
     }
 
     /// Whether Plimsoll's scheduler is in the kernel, of any user.
@@ -97,10 +87,9 @@ impl Host {
             is_supported: support.is_ok(),
             state: "disabled".into(),
             loaded: None,
-            mode: None,
+            is_own: false,
             is_left_behind: false,
             missing_ops: Vec::new(),
-            has_ext_server: ExtServer::of_this_host().is_some(),
             is_root: nix::unistd::geteuid().is_root(),
             has_bpffs: statfs(Path::new(BPFFS))
                 .is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC),
@@ -114,7 +103,7 @@ impl Host {
             }
             Err(error) => found.problem = Some(error.to_string()),
         }
-        found.mode = Self::loaded(runtime);
+        found.is_own = Self::serves(runtime);
         let is_ours = found.loaded.as_deref().is_some_and(is_ours);
         found.is_left_behind = is_ours && supervisor::is_left_behind(runtime);
         if found.problem.is_none() {
@@ -149,7 +138,7 @@ impl Readiness {
             ));
         }
         match &self.loaded {
-            Some(_) if self.mode.is_some() || self.is_left_behind => None,
+            Some(_) if self.is_own || self.is_left_behind => None,
             Some(name) if is_ours(name) => {
                 Some("the scheduler belongs to a plimsoll with another runtime folder".into())
             }
@@ -168,26 +157,6 @@ impl Readiness {
             None => Ok(()),
         }
     }
-
-    /// Capabilities of the scheduler on this host, in the mode in which it is loaded, or else in
-    /// `wanted`.
-    ///
-    /// # Errors
-    /// When it is loaded in another mode than `wanted`.
-    pub fn sched_ext(&self, wanted: Option<Mode>) -> Result<SchedExt, ControlError> {
-        let mode = match (self.mode, wanted) {
-            (Some(loaded), Some(wanted)) if loaded != wanted => {
-                return Err(ControlError::OtherMode {
-                    loaded: loaded.to_string(),
-                });
-            }
-            (loaded, wanted) => loaded.or(wanted).unwrap_or_default(),
-        };
-        Ok(SchedExt {
-            mode,
-            has_ext_server: self.has_ext_server,
-        })
-    }
 }
 
 #[cfg(test)]
@@ -199,10 +168,9 @@ mod tests {
             is_supported: true,
             state: "disabled".into(),
             loaded: None,
-            mode: None,
+            is_own: false,
             is_left_behind: false,
             missing_ops: Vec::new(),
-            has_ext_server: true,
             is_root: true,
             has_bpffs: true,
             problem: None,
@@ -248,28 +216,15 @@ mod tests {
         }
         let loaded = Readiness {
             loaded: Some("plimsoll".into()),
-            mode: Some(Mode::Partial),
+            is_own: true,
             ..ready()
         };
         assert_eq!(loaded.missing(), None);
         let left_behind = Readiness {
             is_left_behind: true,
-            mode: None,
+            is_own: false,
             ..loaded
         };
         assert_eq!(left_behind.missing(), None);
-    }
-
-    #[test]
-    fn a_loaded_scheduler_decides_the_mode() {
-        let free = ready();
-        assert_eq!(free.sched_ext(None).unwrap().mode, Mode::Partial);
-        assert_eq!(free.sched_ext(Some(Mode::All)).unwrap().mode, Mode::All);
-        let loaded = Readiness {
-            mode: Some(Mode::All),
-            ..ready()
-        };
-        assert_eq!(loaded.sched_ext(None).unwrap().mode, Mode::All);
-        assert!(loaded.sched_ext(Some(Mode::Partial)).is_err());
     }
 }

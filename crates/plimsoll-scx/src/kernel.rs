@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use crate::btf::KernelTypes;
 use crate::host::is_ours;
 use crate::{Error, capture};
-use plimsoll_engine::host::Mode;
 
 /// Longest time that the removal of a scheduler takes.
 const GOING_MAX: Duration = Duration::from_secs(10);
@@ -119,17 +118,6 @@ impl Kernel {
                 other => return other,
             }
         }
-    }
-
-    /// The mode of the loaded scheduler: which tasks it schedules. `None`: none is loaded.
-    pub(crate) fn mode(&self) -> Option<Mode> {
-        self.scheduler().ok()??;
-        let (_, text) = self.read("switch_all").ok()?;
-        Some(if text == "1" {
-            Mode::All
-        } else {
-            Mode::Partial
-        })
     }
 
     /// The kernel's types. Reading them takes some milliseconds.
@@ -251,20 +239,6 @@ mod tests {
         assert_eq!(free.scheduler().unwrap(), None);
         let (_root, busy) = kernel(&[("sched_ext/root/ops", "lavd_1.1.4\n")]);
         assert_eq!(busy.scheduler().unwrap().as_deref(), Some("lavd_1.1.4"));
-    }
-
-    #[test]
-    fn the_mode_is_that_of_the_loaded_scheduler() {
-        let (_root, free) = kernel(&[("sched_ext/switch_all", "0\n")]);
-        assert_eq!(free.mode(), None);
-        for (text, mode) in [("0\n", Mode::Partial), ("1\n", Mode::All)] {
-            let files = [
-                ("sched_ext/root/ops", "plimsoll\n"),
-                ("sched_ext/switch_all", text),
-            ];
-            let (_root, busy) = kernel(&files);
-            assert_eq!(busy.mode(), Some(mode));
-        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::ptr;
 
-use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags};
 
 use crate::btf::import_enumerators;
@@ -62,8 +62,6 @@ impl Scheduler {
     pub fn attach(&mut self) -> Result<(), Error> {
         self.kernel.require_free()?;
         capture::start();
-        // First the programs beside the scheduler, such as timers and probes.
-        self.skel.attach().map_err(failed("attach"))?;
         let ops = &mut self.skel.maps.plimsoll_ops;
         self.link = Some(ops.attach_struct_ops().map_err(failed("attach"))?);
         // If the scheduler's init fails, the kernel reports success all the
@@ -99,25 +97,16 @@ impl Scheduler {
         Some(report.with_dump(&dump.ok().flatten().unwrap_or_default()))
     }
 
-    /// Pins the links, so that the scheduler goes on when this is dropped and
-    /// when this process ends. That of the scheduler itself comes last.
-    pub(crate) fn pin_links(&mut self, folder: &Path) -> Result<(), ControlError> {
-        let links = &mut self.skel.links;
-        let links = [
-            (links.plimsoll_attached.as_mut(), objects::LINK_ATTACHED),
-            (links.plimsoll_contended.as_mut(), objects::LINK_CONTENDED),
-            (links.plimsoll_acquired.as_mut(), objects::LINK_ACQUIRED),
-            (links.plimsoll_overdue.as_mut(), objects::LINK_OVERDUE),
-            (self.link.as_mut(), objects::LINK),
-        ];
-        for (link, name) in links {
-            let path = folder.join(name);
-            // Attached by now.
-            let Some(link) = link else { continue };
-            link.pin(&path)
-                .map_err(|source| ControlError::Pin { path, source })?;
-        }
-        Ok(())
+    /// Pins the link, so that the scheduler goes on when this is dropped and
+    /// when this process ends.
+    pub(crate) fn pin_link(&mut self, folder: &Path) -> Result<(), ControlError> {
+        // Attached by now.
+        let Some(link) = &mut self.link else {
+            return Ok(());
+        };
+        let path = folder.join(objects::LINK);
+        link.pin(&path)
+            .map_err(|source| ControlError::Pin { path, source })
     }
 
     /// The optional callbacks that the kernel lacks and the scheduler has: it

@@ -9,7 +9,6 @@ use crate::bpf_intf::{
     plimsoll_limits_PLIMSOLL_SLOT_DEFAULT, plimsoll_machine_change, plimsoll_params,
 };
 use crate::control_error::ControlError;
-use crate::ext_server::Setting;
 use crate::objects::Objects;
 use crate::params::{headroom_of, tolerance_of};
 use crate::supervisor::Groups;
@@ -17,6 +16,52 @@ use crate::supervisor::Groups;
 /// Largest credit of each CPU: the scheduler updates it every millisecond, and the credit earned
 /// while an update is late must not be lost.
 const GRAIN_NS: u64 = 6_000_000;
+
+/// Shortest server slice: less is not worth a switch to a task and back.
+const SERVER_SLICE_MIN_NS: u64 = 100_000;
+/// Shortest period. It bounds the wait for a resource that a batch task holds for a moment.
+const SERVER_PERIOD_MIN_NS: u64 = 20_000_000;
+/// Longest period.
+const SERVER_PERIOD_MAX_NS: u64 = 4_000_000_000;
+
+/// Slices in which each CPU runs batch work although normal work wants to: its part of the
+/// tolerance, short and frequent, because a normal task may wait for a resource of a waiting batch
+/// task, such as a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ServerSlices {
+    slice_ns: u64,
+    period_ns: u64,
+}
+
+impl ServerSlices {
+    /// Each CPU's part of a tolerance. A tolerance of 0 still leaves enough that no task waits
+    /// until the watchdog fires.
+    fn of(tolerance: Tolerance, nr_cpus: u32) -> Self {
+        let never = Self {
+            slice_ns: SERVER_SLICE_MIN_NS,
+            period_ns: SERVER_PERIOD_MAX_NS,
+        };
+        if tolerance.runtime_ns == 0 || tolerance.period_ns == 0 {
+            return never;
+        }
+        // The part of one CPU in a period of a runtime that all CPUs share.
+        let all = u128::from(tolerance.period_ns) * u128::from(nr_cpus.max(1));
+        let slice = u128::from(SERVER_PERIOD_MIN_NS) * u128::from(tolerance.runtime_ns) / all;
+        if slice >= u128::from(SERVER_SLICE_MIN_NS) {
+            let slice_ns = u64::try_from(slice).unwrap_or(SERVER_PERIOD_MIN_NS);
+            return Self {
+                slice_ns: slice_ns.min(SERVER_PERIOD_MIN_NS),
+                period_ns: SERVER_PERIOD_MIN_NS,
+            };
+        }
+        let period = u128::from(SERVER_SLICE_MIN_NS) * all / u128::from(tolerance.runtime_ns);
+        Self {
+            period_ns: u64::try_from(period)
+                .map_or(SERVER_PERIOD_MAX_NS, |ns| ns.min(SERVER_PERIOD_MAX_NS)),
+            ..never
+        }
+    }
+}
 
 /// Merged demand of the scheduler's groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +91,7 @@ impl Demand {
     /// The settings of the scheduler for this demand.
     fn change(&self, nr_cpus: u32) -> plimsoll_machine_change {
         let tolerance = self.tolerance();
-        let slices = Setting::of(tolerance, nr_cpus);
+        let slices = ServerSlices::of(tolerance, nr_cpus);
         let (headroom_ppm, headroom_cpus) = match self.in_force(nr_cpus) {
             Some(Headroom::Share(ppm)) => (ppm, 0),
             Some(Headroom::Cpus(cpus)) => (0, cpus),
@@ -62,7 +107,7 @@ impl Demand {
                 nr_cpus,
             },
             headroom_cpus,
-            server_slice_ns: slices.runtime_ns,
+            server_slice_ns: slices.slice_ns,
             server_period_ns: slices.period_ns,
             bandwidth_slice_ns: 0,
         }
@@ -163,6 +208,22 @@ mod tests {
         assert_eq!(both.tolerance(), "5ms/100ms".parse().unwrap());
         let none = demand(&[generous, r#"{"class": "batch", "tolerance": "0"}"#]);
         assert_eq!(none.tolerance().runtime_ns, 0);
+    }
+
+    #[test]
+    fn a_tolerance_is_shared_among_cpus() {
+        let slices = |tolerance: &str, nr_cpus: u32| {
+            let slices = ServerSlices::of(tolerance.parse().unwrap(), nr_cpus);
+            (slices.slice_ns / 1000, slices.period_ns / 1000)
+        };
+        assert_eq!(slices("1ms/100ms", 1), (200, 20_000));
+        assert_eq!(slices("1ms/100ms", 2), (100, 20_000));
+        assert_eq!(slices("1ms/100ms", 4), (100, 40_000));
+        assert_eq!(slices("1ms/100ms", 64), (100, 640_000));
+        assert_eq!(slices("1ms/10s", 64), (100, 4_000_000));
+        assert_eq!(slices("1s/10s", 1), (2000, 20_000));
+        assert_eq!(slices("1s/1s", 1), (20_000, 20_000));
+        assert_eq!(slices("0", 4), (100, 4_000_000));
     }
 
     #[test]

@@ -8,11 +8,10 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Program, libbpf_sys};
-use plimsoll_engine::tasks::is_away;
 
 use crate::bpf_intf::{
     plimsoll_change, plimsoll_cpu, plimsoll_decisions, plimsoll_group, plimsoll_group_cpu,
-    plimsoll_look, plimsoll_machine, plimsoll_machine_change, plimsoll_task_rate, plimsoll_trace,
+    plimsoll_machine, plimsoll_machine_change, plimsoll_task_rate, plimsoll_trace,
 };
 use crate::control_error::ControlError as Error;
 use crate::shared::SharedData;
@@ -25,14 +24,6 @@ pub(crate) const PIN_FOLDER: &str = "/sys/fs/bpf/plimsoll";
 
 /// The link of the scheduler itself, which schedules while this is pinned.
 pub(crate) const LINK: &str = "link";
-/// The link of the probe of tasks that are moved between cgroups.
-pub(crate) const LINK_ATTACHED: &str = "link_attached";
-/// The links of the probes of contended locks.
-pub(crate) const LINK_CONTENDED: &str = "link_contended";
-pub(crate) const LINK_ACQUIRED: &str = "link_acquired";
-/// The link of the list of tasks that have waited for too long.
-pub(crate) const LINK_OVERDUE: &str = "link_overdue";
-
 /// A type of the interface for which any bytes of its size are a valid value.
 ///
 /// # Safety
@@ -51,20 +42,8 @@ plain!(
     plimsoll_cpu,
     plimsoll_machine,
     plimsoll_decisions,
-    plimsoll_trace,
-    crate::bpf_intf::plimsoll_event
+    plimsoll_trace
 );
-
-/// Initial value of a `plimsoll_look`.
-pub(crate) const NO_LOOK: plimsoll_look = plimsoll_look {
-    tid: 0,
-    on_cpu: 0,
-    waited_ns: 0,
-    known: 0,
-    asleep: 0,
-    any_cpu_idle: 0,
-    pad: 0,
-};
 
 /// Converts bytes from the kernel to a value.
 pub(crate) fn value_of<T: Plain>(bytes: &[u8]) -> Option<T> {
@@ -86,7 +65,6 @@ pub(crate) struct Objects {
     pub trace: MapHandle,
     apply: OwnedFd,
     set_machine: OwnedFd,
-    look: OwnedFd,
     task_rate: OwnedFd,
     /// Its variables.
     pub shared: SharedData,
@@ -118,16 +96,12 @@ pub(crate) fn pin(skel: &mut BpfSkel<'static>, folder: &Path) -> Result<(), Erro
         maps.trace,
         maps.data,
         maps.data_uei_dump,
-        maps.events,
-        maps.holders,
-        maps.late,
         // The kernel stops the timers of a map that no pin and no process has.
         maps.group_timers,
         maps.slice_timers,
         maps.machine_timers,
         progs.plimsoll_apply,
         progs.plimsoll_set_machine,
-        progs.plimsoll_look,
         progs.plimsoll_task_rate,
         maps.groups
     );
@@ -159,14 +133,9 @@ fn open_program(name: &str) -> Result<OwnedFd, Error> {
     Program::fd_from_pinned_path(Path::new(PIN_FOLDER).join(name)).map_err(failed(name))
 }
 
-/// A pinned link.
-pub(crate) fn open_link(name: &str) -> Result<Link, Error> {
-    Link::open(Path::new(PIN_FOLDER).join(name)).map_err(failed(name))
-}
-
 /// Removes the scheduler whose pins are in `folder`, if any, from the kernel: when this returns it
 /// has ended. Its maps stay pinned, and can be read.
-pub(crate) fn remove_links(folder: &Path) {
+pub(crate) fn remove_link(folder: &Path) {
     let pin = folder.join(LINK);
     if pin.exists()
         && let Ok(link) = Link::open(&pin)
@@ -174,10 +143,7 @@ pub(crate) fn remove_links(folder: &Path) {
         // If this fails, the kernel removes it once the pin is gone.
         let _ = link.detach();
     }
-    let probes = [LINK_OVERDUE, LINK_ATTACHED, LINK_CONTENDED, LINK_ACQUIRED];
-    for name in [LINK].into_iter().chain(probes) {
-        let _ = fs::remove_file(folder.join(name));
-    }
+    let _ = fs::remove_file(pin);
 }
 
 /// The kernel's id of the map of groups that is pinned now.
@@ -205,7 +171,6 @@ impl Objects {
             trace: open_map("trace")?,
             apply: open_program("plimsoll_apply")?,
             set_machine: open_program("plimsoll_set_machine")?,
-            look: open_program("plimsoll_look")?,
             task_rate: open_program("plimsoll_task_rate")?,
             shared: SharedData::map(&open_map("data")?)?,
         })
@@ -274,32 +239,6 @@ impl Objects {
     pub fn set_machine(&self, change: &mut plimsoll_machine_change) -> Result<(), Error> {
         run_program(&self.set_machine, change)
             .map_err(|source| Error::change("set the machine", source))
-    }
-
-    /// Whether a task has waited for long to the kernel's watchdog, although it was in another
-    /// class. Moved to SCHED_EXT while it waits, it would be taken for a stall; see
-    /// `supervisor/fallback.rs`.
-    pub fn is_late(&self, tid: i32) -> bool {
-        const LATE_NS: u64 = 10_000_000_000;
-        let is_late =
-            |seen: plimsoll_look| seen.known != 0 && seen.on_cpu == 0 && seen.waited_ns >= LATE_NS;
-        self.look(tid).is_some_and(is_late)
-    }
-
-    /// Whether an owner has moved a task of this scheduler, which has that policy, to the fair
-    /// class or boosted it. Otherwise the task has that policy by itself.
-    pub fn is_moved(&self, tid: i32, policy: i32) -> bool {
-        is_away(tid, policy) && self.look(tid).is_some_and(|seen| seen.known != 0)
-    }
-
-    /// Whether a task is on a CPU now, and how long it has waited; `None`: no such task exists.
-    pub fn look(&self, tid: i32) -> Option<plimsoll_look> {
-        let mut look = plimsoll_look {
-            tid: tid.cast_unsigned(),
-            ..NO_LOOK
-        };
-        run_program(&self.look, &mut look).ok()?;
-        Some(look)
     }
 
     /// The usage rate of a task of a capped group; `None`: it is not a task of this scheduler.

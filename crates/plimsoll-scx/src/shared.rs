@@ -73,12 +73,6 @@ impl SharedData {
             .fetch_add(1, Ordering::Release);
     }
 
-    /// Changes whenever groups do.
-    pub fn groups_changed(&self) -> u32 {
-        self.variable(offset_of!(types::data, groups_changed))
-            .load(Ordering::Acquire)
-    }
-
     /// One more than the highest slot in use so far.
     pub fn nr_slots_used(&self) -> u32 {
         self.variable(offset_of!(types::data, nr_slots_used))
@@ -98,12 +92,6 @@ impl SharedData {
             .store(slot, Ordering::Relaxed);
         self.long_variable(offset_of!(types::data, trace_until_ns))
             .store(until_ns, Ordering::Release);
-    }
-
-    /// Total run time of batch work while normal work waited for its CPU, plus one nanosecond.
-    pub fn tolerated_ns(&self) -> u64 {
-        self.long_variable(offset_of!(types::data, tolerated_ns))
-            .load(Ordering::Relaxed)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use plimsoll_engine::enforcer::SchedulerSample;
-use plimsoll_engine::host::Mode;
 use plimsoll_engine::runtime::{RuntimeFolder, write_atomically};
 use serde::{Deserialize, Serialize};
 
@@ -27,19 +26,12 @@ pub enum Activity {
 pub struct Status {
     /// Its state.
     pub activity: Activity,
-    /// Its mode: the tasks that it schedules.
-    pub mode: Mode,
     /// The process that supervises it.
     pub owner_pid: u32,
     /// The kernel's id of its map of groups, while it runs.
     pub groups_id: u32,
     /// Number of reloads.
     pub nr_reloads: u64,
-    /// Tasks that fell back to the fair class.
-    pub nr_rescues: u64,
-    /// Boosts of tasks that held a lock for which normal work waited.
-    #[serde(default)]
-    pub nr_promotions: u64,
     /// Duration of the last load.
     pub load_usec: u64,
     /// Reason why it was last thrown out or not loaded.
@@ -63,13 +55,8 @@ pub(crate) fn dump_file(runtime: &RuntimeFolder) -> PathBuf {
     runtime.path().join("sched-ext.dump")
 }
 
-/// Message: the functions lost until a scheduler in this mode is loaded again.
-pub(crate) fn loss_without(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Partial => "no limit holds, but groups stay in the background",
-        Mode::All => "no limit of a normal group holds; batch groups stay in the background",
-    }
-}
+/// Message: the functions lost until the scheduler is loaded again.
+pub(crate) const LOSS: &str = "no limit holds, but batch groups stay in the background";
 
 impl Status {
     /// Publishes the status. A failure is ignored: control continues without.
@@ -89,10 +76,9 @@ impl Status {
 
     /// The present status: a scheduler without owner, or that is not in the kernel, is down. Costs
     /// two small reads.
-    pub(crate) fn now(runtime: &RuntimeFolder, mode: Mode) -> Self {
+    pub(crate) fn now(runtime: &RuntimeFolder) -> Self {
         let unknown = Self {
             activity: Activity::Down,
-            mode,
             ..Self::default()
         };
         let published = Self::published(runtime).unwrap_or(unknown);
@@ -116,12 +102,9 @@ impl Status {
         };
         SchedulerSample {
             state: state.into(),
-            mode: self.mode.to_string(),
             owner_pid: self.owner_pid,
             nr_reloads: self.nr_reloads,
-            nr_rescues: self.nr_rescues,
-            nr_promotions: self.nr_promotions,
-            loss: (!is_running).then(|| loss_without(self.mode).into()),
+            loss: (!is_running).then(|| LOSS.into()),
             last_exit: self.last_exit,
             dump: self.dump,
         }
@@ -136,15 +119,14 @@ mod tests {
     fn without_a_scheduler_the_status_says_which_limits_do_not_hold() {
         let running = Status {
             activity: Activity::Running,
-            mode: Mode::All,
             ..Status::default()
         };
         assert_eq!(running.clone().seen_with(true).sample().loss, None);
         // Its owner was killed: what it published is still there.
         let sample = running.seen_with(false).sample();
         assert_eq!(sample.state, "down");
-        assert!(sample.loss.unwrap().contains("normal group"));
-        let unowned = Status::now(&RuntimeFolder::at("/nonexistent"), Mode::Partial);
+        assert!(sample.loss.unwrap().contains("no limit holds"));
+        let unowned = Status::now(&RuntimeFolder::at("/nonexistent"));
         assert!(unowned.sample().loss.unwrap().contains("in the background"));
     }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll_cgroupfs::name::text_of;
-use plimsoll_engine::host::Mode;
 use plimsoll_engine::knobs::Bandwidth;
 #[cfg(feature = "sched-ext")]
 use plimsoll_engine::knobs::units::duration_ns;
@@ -192,38 +191,17 @@ pub struct DaemonArgs {
 /// Arguments of `doctor`.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct DoctorArgs {
-    /// Plan for the scheduler in this mode
-    #[arg(long, value_enum)]
-    pub mode: Option<ModeChoice>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// Tasks that the scheduler schedules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ModeChoice {
-    /// Tasks of batch groups
-    Partial,
-    /// All tasks: bursts above the quota and per-task caps for ordinary work, too
-    All,
-}
-
-impl From<ModeChoice> for Mode {
-    fn from(choice: ModeChoice) -> Self {
-        match choice {
-            ModeChoice::Partial => Self::Partial,
-            ModeChoice::All => Self::All,
-        }
-    }
-}
-
 /// Interface of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EnforcerChoice {
-    /// The best one of this host
+    /// The stock kernel's control groups, or the scheduler while it is loaded
     Auto,
-    /// A BPF scheduler in the kernel
+    /// A BPF scheduler in the kernel, for all ordinary tasks of the machine
     SchedExt,
     /// The stock kernel's control groups
     Cgroup,
@@ -322,9 +300,6 @@ pub struct PlanArgs {
         hide_env_values = true
     )]
     pub enforcer: EnforcerChoice,
-    /// Tasks that the scheduler schedules [default: partial, or as it is loaded]
-    #[arg(long, value_enum)]
-    pub mode: Option<ModeChoice>,
     /// Continue without knobs that this host cannot enforce
     #[arg(long)]
     pub best_effort: bool,

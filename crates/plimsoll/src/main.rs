@@ -86,8 +86,10 @@ fn usage(error: &clap::Error) -> ExitCode {
 /// The replacement of workloads that only measurements use.
 const OF_LAB: &str = "`make lab` measures with its own workloads";
 
+const NO_MODE: &str = "the scheduler takes all ordinary tasks; there is no mode";
+
 /// Commands and options that existed, and what took their place.
-const GONE: [(&str, &str); 9] = [
+const GONE: [(&str, &str); 12] = [
     (
         "bench",
         "`make lab` measures on a real kernel, in virtual time",
@@ -103,6 +105,9 @@ const GONE: [(&str, &str); 9] = [
     ("load hold", OF_LAB),
     ("load wait", OF_LAB),
     ("load service --trace", "--arrivals has the patterns"),
+    ("run --mode", NO_MODE),
+    ("set --mode", NO_MODE),
+    ("doctor --mode", NO_MODE),
 ];
 
 /// The message about a command or an option that existed. `words` are the arguments.
@@ -191,6 +196,11 @@ mod tests {
                 "load service --rate 3 --trace f",
                 "`load service --trace` is gone: --arrivals",
             ),
+            (
+                "run --class batch --mode all -- true",
+                "`run --mode` is gone: the scheduler takes all ordinary tasks",
+            ),
+            ("doctor --mode=all", "`doctor --mode` is gone: "),
         ] {
             let message = message(line).unwrap();
             assert!(message.starts_with(part), "{message}");

@@ -15,7 +15,6 @@ use plimsoll_daemon::config::EnforcerWanted;
 use plimsoll_daemon::control::client::{Client, ClientError};
 use plimsoll_daemon::control::protocol::{Answer, Choice, Request, SOCKET};
 use plimsoll_daemon::state::{Group, State};
-use plimsoll_engine::host::Mode;
 use plimsoll_engine::runtime::{Ownership, RUNTIME_VARIABLE, RuntimeFolder};
 
 use crate::cli::{EnforcerChoice, PlanArgs};
@@ -249,7 +248,6 @@ pub fn choice(plan: &PlanArgs) -> Choice {
             EnforcerChoice::SchedExt => EnforcerWanted::SchedExt,
             EnforcerChoice::Cgroup => EnforcerWanted::Cgroup,
         },
-        mode: plan.mode.map(Mode::from),
         best_effort: plan.best_effort,
         dry_run: plan.dry_run,
     }

@@ -7,7 +7,11 @@ const PROCESSES: &str = "rules match cgroups and units; start the program with `
                          put it into a unit";
 
 /// Keys, with their table, and a hint for each.
-const KEYS: [(&str, &str); 4] = [
+const KEYS: [(&str, &str); 5] = [
+    (
+        "mode",
+        "the scheduler takes all ordinary tasks; there is no mode",
+    ),
     (
         "allow-xattr",
         "attributes of cgroups are not read; use a [[group]], or `plimsoll set`",

@@ -21,7 +21,6 @@ mod tests;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use plimsoll_engine::host::Mode;
 use plimsoll_engine::knobs::BandwidthSlice;
 use plimsoll_engine::toml_file::{FileError, Source, Table, parse};
 use serde::{Deserialize, Serialize};
@@ -40,9 +39,8 @@ const METRICS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHO
 /// Value that switches a setting off.
 const NONE: &str = "none";
 /// The keys at the top of the file.
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 7] = [
     "version",
-    "mode",
     "enforcer",
     "enforce",
     "burst-enabled",
@@ -55,10 +53,10 @@ const KEYS: [&str; 8] = [
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EnforcerWanted {
-    /// The best that the host has.
+    /// The stock kernel's control groups, or Plimsoll's BPF scheduler while it is loaded.
     #[default]
     Auto,
-    /// Plimsoll's BPF scheduler.
+    /// Plimsoll's BPF scheduler, which takes all ordinary tasks of the machine.
     SchedExt,
     /// The stock kernel's control groups.
     Cgroup,
@@ -67,8 +65,6 @@ pub enum EnforcerWanted {
 /// The operator's configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Which tasks a BPF scheduler schedules.
-    pub mode: Mode,
     /// The backend that enforces the groups.
     pub enforcer: EnforcerWanted,
     /// Write a kernel file again after an external change, in place of reporting
@@ -99,7 +95,6 @@ impl Default for Config {
     /// The configuration of an empty file.
     fn default() -> Self {
         Self {
-            mode: Mode::default(),
             enforcer: EnforcerWanted::default(),
             enforce: false,
             burst_enabled: true,
@@ -134,7 +129,6 @@ impl Config {
         top.check_keys(&KEYS)?;
         check_version(&top)?;
         Ok(Self {
-            mode: mode(&top)?,
             enforcer: enforcer(&top)?,
             enforce: top.flag("enforce")?,
             burst_enabled: burst_enabled(&top)?.unwrap_or(true),
@@ -175,11 +169,6 @@ fn word<T: Copy>(
             format!("{key}: `{text}` is not allowed; allowed: {allowed}"),
         )
     })
-}
-
-fn mode(top: &Table) -> Result<Mode, FileError> {
-    let words = [("partial", Mode::Partial), ("all", Mode::All)];
-    word(top, "mode", &words, Mode::default())
 }
 
 fn enforcer(top: &Table) -> Result<EnforcerWanted, FileError> {

@@ -4,7 +4,6 @@ use super::*;
 
 const EXAMPLE: &str = r#"
 version = 1
-mode = "all"
 enforcer = "cgroup"
 enforce = true
 burst-enabled = false
@@ -36,7 +35,6 @@ burst = "100ms"
 #[test]
 fn all_keys_are_read() {
     let config = Config::parse("p.toml", EXAMPLE).unwrap();
-    assert_eq!(config.mode, Mode::All);
     assert_eq!(config.enforcer, EnforcerWanted::Cgroup);
     assert!(config.enforce && !config.burst_enabled);
     assert_eq!(config.bandwidth_slice, Some("2ms".parse().unwrap()));
@@ -75,12 +73,16 @@ fn errors_name_the_field_with_line_and_column() {
         (String::new(), "p.toml:1:1: version: `` is not one"),
         ("version = 2".into(), "p.toml:1:11: version: `2` is not one"),
         (
-            "version = 1\nmod = 1".into(),
-            "p.toml:2:1: `mod` is no key of the configuration (perhaps `mode`?)",
+            "version = 1\nenforcr = 1".into(),
+            "p.toml:2:1: `enforcr` is no key of the configuration (perhaps `enforcer`?)",
         ),
         (
-            "version = 1\nmode = \"some\"".into(),
-            "p.toml:2:8: mode: `some` is not allowed; allowed: partial, all",
+            "version = 1\nenforcer = \"some\"".into(),
+            "p.toml:2:12: enforcer: `some` is not allowed; allowed: auto, sched-ext, cgroup",
+        ),
+        (
+            "version = 1\nmode = \"all\"".into(),
+            "p.toml:2:1: mode: the scheduler takes all ordinary tasks; there is no mode",
         ),
         (
             "version = 1\nmetrics.listen = \"9464\"".into(),
@@ -243,10 +245,10 @@ fn a_file_that_cannot_be_read_is_refused() {
     let path = folder.path().join("p.toml");
     let refusal = || Config::read(&path).unwrap_err().to_string();
     assert!(refusal().ends_with("cannot be read: No such file or directory (os error 2)"));
-    std::fs::write(&path, b"version = 1\nmode = \"\xff\"\n").unwrap();
+    std::fs::write(&path, b"version = 1\nenforcer = \"\xff\"\n").unwrap();
     let error = refusal();
     assert!(
-        error.contains("p.toml:2:9: bytes that are no text"),
+        error.contains("p.toml:2:13: bytes that are no text"),
         "{error}"
     );
 }

@@ -9,7 +9,6 @@
 
 use std::path::PathBuf;
 
-use plimsoll_engine::host::Mode;
 use plimsoll_engine::knobs::Knobs;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +16,7 @@ use crate::config::EnforcerWanted;
 use crate::state::{Group, State};
 
 /// The version of requests and answers.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Maximum length of a request.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
 /// Maximum length of the description of a command; the rest is cut off.
@@ -109,16 +108,13 @@ impl Request {
     }
 }
 
-/// A client's choice of enforcer and mode for a group.
+/// A client's choice of enforcer for a group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {
     /// The kernel interface to use.
     #[serde(default)]
     pub enforcer: EnforcerWanted,
-    /// Which tasks the scheduler schedules; `None`: as it is loaded, else partial.
-    #[serde(default)]
-    pub mode: Option<Mode>,
     /// Continue without knobs that cannot be enforced.
     #[serde(default)]
     pub best_effort: bool,
@@ -135,7 +131,7 @@ pub struct Set {
     pub target: String,
     /// The desired knobs.
     pub knobs: Knobs,
-    /// Enforcer, mode and strictness.
+    /// Enforcer and strictness.
     #[serde(default)]
     pub choice: Choice,
 }
@@ -153,7 +149,7 @@ pub struct Run {
     pub subject: String,
     /// The desired knobs.
     pub knobs: Knobs,
-    /// Enforcer, mode and strictness.
+    /// Enforcer and strictness.
     #[serde(default)]
     pub choice: Choice,
 }

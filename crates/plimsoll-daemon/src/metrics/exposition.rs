@@ -114,7 +114,6 @@ fn write_daemon_info(encoder: &mut DescriptorEncoder<'_>, state: &State) -> fmt:
     let help = "How the daemon was set up";
     let about = [
         ("enforcer", enforcer_name(daemon.enforcer).to_owned()),
-        ("mode", daemon.mode.to_string()),
         ("enforce", daemon.enforce.to_string()),
     ];
     encoder

@@ -253,10 +253,6 @@ pub(super) const OF_THE_STATE: &[Family<State>] = &[
 
     counter("scheduler_reloads", NO_UNIT, "Times that the BPF scheduler was loaded again",
         |state| count(scheduler(state)?.nr_reloads)),
-    counter("scheduler_rescues", NO_UNIT, "Tasks that waited so long for the BPF scheduler that the fair class ran them",
-        |state| count(scheduler(state)?.nr_rescues)),
-    counter("scheduler_promotions", NO_UNIT, "Tasks run at once because they held a lock of the kernel for which normal work waited",
-        |state| count(scheduler(state)?.nr_promotions)),
 
     gauge("daemon_uptime", SECONDS, "Time since the daemon started",
         |state| seconds(state.daemon.uptime_usec)),

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use plimsoll_engine::host::SchedExt;
 use plimsoll_engine::knobs::Knobs;
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +23,7 @@ pub(super) struct Command {
     pub best_effort: bool,
     /// The client's choice, where the owner of the machine leaves it to clients.
     #[serde(default)]
-    pub scheduler: Option<SchedExt>,
+    pub is_scheduled: bool,
     /// Folder of its cgroup at the last write.
     pub folder: PathBuf,
     /// Members at the last clean stop, with their start times; after a kill they are read from
@@ -60,7 +59,7 @@ impl Command {
             knobs: self.knobs.clone(),
             subject: self.subject.clone(),
             best_effort: self.best_effort,
-            scheduler: self.scheduler,
+            is_scheduled: self.is_scheduled,
             overlap: None,
         }
     }

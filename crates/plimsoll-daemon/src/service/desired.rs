@@ -1,7 +1,6 @@
 //! Desired state of one group, and the demand of all groups together.
 
 use plimsoll_engine::enforcer::EnforcerKind;
-use plimsoll_engine::host::SchedExt;
 use plimsoll_engine::knobs::{Burst, Class, Demand, Knobs};
 
 use crate::state::Origin;
@@ -31,8 +30,8 @@ pub(super) struct Desired {
     pub subject: String,
     /// Go on without what cannot be enforced.
     pub best_effort: bool,
-    /// The BPF scheduler that enforces what it can; `None`: stock knobs alone.
-    pub scheduler: Option<SchedExt>,
+    /// The BPF scheduler enforces its knobs; else stock knobs do.
+    pub is_scheduled: bool,
     /// The next group of the file that matches the cgroup.
     pub overlap: Option<String>,
 }
@@ -40,9 +39,10 @@ pub(super) struct Desired {
 impl Desired {
     /// The kernel interface that enforces it.
     pub fn enforcer(&self) -> EnforcerKind {
-        match self.scheduler {
-            Some(_) => EnforcerKind::SchedExt,
-            None => EnforcerKind::Cgroup,
+        if self.is_scheduled {
+            EnforcerKind::SchedExt
+        } else {
+            EnforcerKind::Cgroup
         }
     }
 
@@ -102,7 +102,7 @@ mod tests {
             knobs: serde_json::from_str(json).unwrap(),
             subject: String::new(),
             best_effort: false,
-            scheduler: None,
+            is_scheduled: false,
             overlap: None,
         }
     }

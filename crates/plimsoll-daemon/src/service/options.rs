@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::enforcer::Enforcer;
-use plimsoll_engine::host::{Mode, SchedExt};
-use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 
@@ -23,8 +21,8 @@ pub const LINGER: Duration = Duration::from_secs(2);
 pub struct Enforcing {
     /// The enforcer.
     pub enforcer: Box<dyn Enforcer>,
-    /// The BPF scheduler behind it; `None`: stock knobs alone.
-    pub scheduler: Option<SchedExt>,
+    /// The BPF scheduler enforces groups whose client has no choice; else stock knobs do.
+    pub is_scheduled: bool,
     /// Undo of changes that earlier processes left behind.
     pub left_behind: UndoReport,
 }
@@ -35,7 +33,7 @@ pub trait Starter: Send {
     ///
     /// # Errors
     /// When this host cannot run it.
-    fn start(&mut self, wanted: EnforcerWanted, mode: Mode) -> plimsoll_engine::Result<Enforcing>;
+    fn start(&mut self, wanted: EnforcerWanted) -> plimsoll_engine::Result<Enforcing>;
 
     /// Starts an enforcer that loads the scheduler for groups that want it, and for no others.
     ///
@@ -43,16 +41,11 @@ pub trait Starter: Send {
     /// When there is no permission.
     fn start_for_any(&mut self) -> plimsoll_engine::Result<Enforcing>;
 
-    /// Chooses the scheduler of a group with these knobs; `None`: stock knobs alone.
+    /// Chooses whether the scheduler enforces a group; else stock knobs do.
     ///
     /// # Errors
     /// When this host cannot run the wanted one; it says why.
-    fn choose(
-        &self,
-        knobs: &Knobs,
-        wanted: EnforcerWanted,
-        mode: Option<Mode>,
-    ) -> plimsoll_engine::Result<Option<SchedExt>>;
+    fn choose(&self, wanted: EnforcerWanted) -> plimsoll_engine::Result<bool>;
 }
 
 /// Parameters of a service.

@@ -71,7 +71,7 @@ impl Service {
                                 name: name.clone(),
                                 selector: selector(name, desired),
                                 knobs,
-                                scheduler: desired.scheduler.map(|scheduler| scheduler.mode),
+                                is_scheduled: desired.is_scheduled,
                             },
                             loss: planned.loss,
                         }),

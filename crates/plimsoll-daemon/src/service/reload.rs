@@ -1,7 +1,5 @@
 //! Reload: another configuration in the place of the present one.
 
-use plimsoll_engine::host::Mode;
-
 use super::Service;
 use super::members::Members;
 use crate::config::{Config, EnforcerWanted};
@@ -35,7 +33,7 @@ impl Service {
     fn try_reload(&mut self) -> Result<Vec<String>, String> {
         let config = self.file.read_again().map_err(|error| error.to_string())?;
         let present = self.config();
-        let same_enforcer = config.enforcer == present.enforcer && config.mode == present.mode;
+        let same_enforcer = config.enforcer == present.enforcer;
         let mut members = Members::new();
         if same_enforcer {
             self.check_rules(&config)?;
@@ -94,27 +92,26 @@ impl Service {
     /// Puts another enforcer in the place of the present one. Nothing is limited in between.
     fn change_enforcer(&mut self, config: &Config) -> Result<(), String> {
         let changed = self
-            .install(config.enforcer, config.mode)
+            .install(config.enforcer)
             .and_then(|()| self.check_rules(config));
-        if changed.is_err() {
-            let (enforcer, mode) = (self.config().enforcer, self.config().mode);
-            if let Err(error) = self.install(enforcer, mode) {
-                // Nothing is enforced now. The service manager starts the daemon again.
-                self.notices
-                    .log
-                    .error("enforcer", &format!("{error}; ending"));
-                self.lifetime.end();
-                return Err(error);
-            }
+        if changed.is_err()
+            && let Err(error) = self.install(self.config().enforcer)
+        {
+            // Nothing is enforced now. The service manager starts the daemon again.
+            self.notices
+                .log
+                .error("enforcer", &format!("{error}; ending"));
+            self.lifetime.end();
+            return Err(error);
         }
         changed
     }
 
-    fn install(&mut self, wanted: EnforcerWanted, mode: Mode) -> Result<(), String> {
+    fn install(&mut self, wanted: EnforcerWanted) -> Result<(), String> {
         let report = self.enforcement.enforcer().undo();
         self.notices.log_undo(&report, "for another enforcer");
         self.table.forget_applied();
-        let replaced = self.enforcement.replace(wanted, mode);
+        let replaced = self.enforcement.replace(wanted);
         replaced.map_err(|error| error.to_string())?;
         self.set_slice();
         self.request_commands();

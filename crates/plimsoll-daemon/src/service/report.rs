@@ -185,7 +185,6 @@ impl Service {
             uptime_usec: usec(self.lifetime.uptime()),
             config: self.file.path().to_owned(),
             enforcer: self.enforcement.enforcer().kind(),
-            mode: self.enforcement.mode(),
             enforce: self.config().enforce,
             burst_off: !self.burst_enabled(),
             unmatched: self.unmatched(),

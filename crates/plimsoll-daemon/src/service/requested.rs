@@ -5,7 +5,6 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use plimsoll_engine::host::SchedExt;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::runtime::{RuntimeFolder, write_atomically};
 use serde::{Deserialize, Serialize};
@@ -23,9 +22,9 @@ pub(super) struct Override {
     pub knobs: Knobs,
     #[serde(default)]
     pub best_effort: bool,
-    /// As [`Command::scheduler`].
+    /// As [`Command::is_scheduled`].
     #[serde(default)]
-    pub scheduler: Option<SchedExt>,
+    pub is_scheduled: bool,
 }
 
 /// All requests of clients.
@@ -135,7 +134,7 @@ mod tests {
         let set = Override {
             knobs,
             best_effort: true,
-            scheduler: None,
+            is_scheduled: false,
         };
         all.overrides.insert("/a".into(), set);
         all
@@ -166,7 +165,7 @@ mod tests {
             subject: "sleep".into(),
             knobs: Knobs::default(),
             best_effort: false,
-            scheduler: None,
+            is_scheduled: false,
             folder: PathBuf::new(),
             members: Vec::new(),
         };

@@ -51,7 +51,7 @@ impl Service {
         if let Some(set) = own {
             desired.knobs = desired.knobs.overlaid(&set.knobs);
             desired.best_effort |= set.best_effort;
-            desired.scheduler = desired.scheduler.or(set.scheduler);
+            desired.is_scheduled |= set.is_scheduled;
             desired.origin = Origin::CommandLine;
         }
         Some(desired)
@@ -66,7 +66,7 @@ impl Service {
             knobs,
             subject: String::new(),
             best_effort: false,
-            scheduler: self.enforcement.scheduler(),
+            is_scheduled: self.enforcement.is_scheduled(),
             overlap: None,
         }
     }
@@ -85,7 +85,7 @@ impl Service {
     /// The desired state of a command's group.
     pub(super) fn desired_of_command(&self, name: &str, command: &Command) -> Desired {
         Desired {
-            scheduler: self.enforcement.scheduler().or(command.scheduler),
+            is_scheduled: self.enforcement.is_scheduled() || command.is_scheduled,
             ..command.desired(name)
         }
     }

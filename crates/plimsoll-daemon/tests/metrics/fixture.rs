@@ -44,10 +44,7 @@ pub fn state(second: u64, health: Health) -> State {
         }),
         scheduler: Some(SchedulerSample {
             state: if is_bad { "down" } else { "running" }.into(),
-            mode: "partial".into(),
             nr_reloads: if is_bad { second } else { 1 },
-            nr_rescues: if is_bad { second } else { 2 },
-            nr_promotions: second * 3,
             ..SchedulerSample::default()
         }),
         groups: vec![

@@ -13,7 +13,6 @@ use crate::control::task_rates::TaskMeter;
 use crate::enforcer::{Enforcer, HeadroomSample, Sample, TaskRates};
 use crate::error::Result;
 use crate::group_policy::GroupPolicy;
-use crate::journal::Entry;
 use crate::knobs::{BandwidthSlice, Knobs};
 use crate::runtime::RuntimeFolder;
 use crate::undo::UndoReport;
@@ -72,20 +71,6 @@ impl CgroupEnforcer {
     /// When there is no such group.
     pub fn cgroup(&self, name: &str) -> Result<CpuGroup> {
         Ok(self.table.get(name)?.cgroup().clone())
-    }
-
-    /// Records in a group's journal the changes that another enforcer is about to make
-    /// to it, so that they are undone before the group is.
-    ///
-    /// # Errors
-    /// When there is no such group, or the journal cannot be kept.
-    pub fn record(&mut self, name: &str, entries: &[Entry]) -> Result<()> {
-        self.table.record(name, entries)
-    }
-
-    /// The entries of an earlier owner's journals that say which policies tasks had.
-    pub fn left_policies(&mut self) -> Vec<Entry> {
-        self.table.left_policies()
     }
 }
 

@@ -112,27 +112,6 @@ pub enum Entry {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         processes: Vec<i32>,
     },
-    /// The tasks of a cgroup and of all below it are handed to a BPF
-    /// scheduler. Undone by handing all of them back to the fair class.
-    Schedule {
-        /// The cgroup's folder.
-        #[serde(with = "path_text")]
-        folder: PathBuf,
-        /// Policy of tasks without a known one: `SCHED_OTHER`, or the policy of the
-        /// process that starts them.
-        #[serde(default)]
-        policy: i32,
-    },
-    /// The policy of a task that was there before us, or came with one of its
-    /// own, is changed. Undone for its children too, which inherit it.
-    Repolicy {
-        /// The task.
-        tid: i32,
-        /// Its start time.
-        start_time: u64,
-        /// Its policy before: `SCHED_OTHER`, `SCHED_BATCH` or `SCHED_IDLE`.
-        old: i32,
-    },
     /// Plimsoll writes a file for other programs to read. Undone by removing it.
     Publish {
         /// The file.

@@ -110,7 +110,6 @@ fn unreleased(entries: Vec<Entry>) -> Vec<Entry> {
             }
             Entry::ReniceGroup { processes, .. } => is_released(processes),
             Entry::Hold { folder, .. } => paths.contains(folder),
-            Entry::Schedule { folder, .. } => paths.contains(folder),
             Entry::Renice { tid, .. } => tasks.contains(tid),
             Entry::Move { pid, .. } => processes.contains(pid),
             _ => false,
@@ -202,15 +201,10 @@ pub(crate) fn restores(entries: Vec<Entry>) -> Restores {
 fn is_live(entry: &Entry) -> bool {
     match entry {
         Entry::Publish { path } => os::exists(path),
-        Entry::Repolicy {
-            tid, start_time, ..
-        }
-        | Entry::Move {
-            pid: tid,
-            start_time,
-            ..
+        Entry::Move {
+            pid, start_time, ..
         } => TaskId {
-            tid: *tid,
+            tid: *pid,
             start_time: *start_time,
         }
         .exists(),

@@ -308,19 +308,6 @@ impl Journal {
     }
 }
 
-/// Parses the journal at `path`, locked or not. `None`: it cannot be read.
-fn peek(path: &Path) -> Option<Parsed> {
-    text::parse(&os::read(path).ok()?).ok()
-}
-
-/// Returns the entries of all journals in `folder`, locked or not. Unreadable journals
-/// are skipped.
-pub fn entries_of_all(folder: &Path) -> Vec<Entry> {
-    let paths = list(folder).unwrap_or_default().into_iter();
-    let parsed = paths.filter_map(|path| peek(&path));
-    parsed.flat_map(|parsed| parsed.entries).collect()
-}
-
 /// Waits until the previous owner has released all journals, before a new owner starts: the kernel
 /// closes the files of an exiting process one by one, and may release its ownership of the tree
 /// first.

@@ -6,6 +6,10 @@ use super::{Fidelity, How, Mechanisms, approximate, impossible};
 use crate::host::Capabilities;
 use crate::knobs::{Burst, Class, Headroom, Knobs};
 
+/// The hint for a knob that the stock kernel does not have.
+const SCHED_EXT_ONLY: &str =
+    "only a sched_ext scheduler can (Linux 6.18 and later): --enforcer sched-ext";
+
 /// One group on stock knobs.
 pub(super) struct StockKnobs<'a> {
     pub host: &'a Capabilities,
@@ -27,15 +31,6 @@ impl StockKnobs<'_> {
                 "it still gets about 1% of a busy CPU; cpu.idle takes Linux 5.15",
             )
         }
-    }
-
-    /// Returns a hint for a knob that the stock kernel does not have.
-    fn sched_ext_only(&self) -> String {
-        let flags = match self.knobs.class {
-            Some(Class::Batch) => "--enforcer sched-ext",
-            _ => "--enforcer sched-ext --mode all",
-        };
-        format!("only a sched_ext scheduler can (Linux 6.18 and later): {flags}")
     }
 }
 
@@ -76,8 +71,8 @@ impl Mechanisms for StockKnobs<'_> {
         let quota_ns = self.knobs.quota.and_then(|quota| quota.quota_ns);
         match quota_ns {
             Some(quota_ns) if burst.burst_ns > quota_ns => {
-                let way = self.sched_ext_only();
-                let reason = format!("the stock kernel refuses a burst above the quota; {way}");
+                let reason =
+                    format!("the stock kernel refuses a burst above the quota; {SCHED_EXT_ONLY}");
                 (file.into(), impossible(reason))
             }
             _ => (file.into(), Fidelity::Exact),
@@ -139,7 +134,7 @@ impl Mechanisms for StockKnobs<'_> {
 
     fn tolerance(&self) -> How {
         if self.knobs.headroom.is_none() {
-            return ("none".into(), impossible(self.sched_ext_only()));
+            return ("none".into(), impossible(SCHED_EXT_ONLY));
         }
         (
             "part of headroom".into(),
@@ -148,6 +143,6 @@ impl Mechanisms for StockKnobs<'_> {
     }
 
     fn cpu_limit(&self) -> How {
-        ("none".into(), impossible(self.sched_ext_only()))
+        ("none".into(), impossible(SCHED_EXT_ONLY))
     }
 }

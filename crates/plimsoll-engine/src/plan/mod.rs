@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, Result};
 use crate::group_policy::check_name;
-use crate::host::{Capabilities, Mode, SchedExt};
+use crate::host::Capabilities;
 use crate::knobs::{Burst, Class, Headroom, Knobs};
 use cgroup::StockKnobs;
 use sched_ext::Scheduler;
@@ -65,22 +65,6 @@ pub struct Plan {
 /// The whole machine.
 const PPM_ALL: u32 = 1_000_000;
 
-/// Returns true if Plimsoll's BPF scheduler, once loaded, schedules a group. All other
-/// groups stay with the stock kernel's knobs.
-pub fn is_scheduled(knobs: &Knobs, mode: Mode) -> bool {
-    mode == Mode::All || knobs.class == Some(Class::Batch)
-}
-
-/// Returns true if a group has knobs that a BPF scheduler can enforce and the stock
-/// kernel cannot, or only with a different meaning.
-pub fn needs_sched_ext(knobs: &Knobs, mode: Mode) -> bool {
-    let only_there = exceeds_quota(knobs)
-        || knobs.cpu_limit.is_some()
-        || matches!(knobs.headroom, Some(Headroom::Cpus(_)))
-        || (knobs.tolerance.is_some() && knobs.headroom.is_none());
-    mode == Mode::All || (is_scheduled(knobs, mode) && only_there)
-}
-
 /// A burst above the quota, which the stock kernel refuses.
 fn exceeds_quota(knobs: &Knobs) -> bool {
     let quota_ns = knobs.quota.and_then(|quota| quota.quota_ns);
@@ -88,17 +72,12 @@ fn exceeds_quota(knobs: &Knobs) -> bool {
 }
 
 impl Plan {
-    /// Plans every knob of a group for a host with these capabilities. `scheduler`: the BPF
-    /// scheduler, which enforces the groups that it schedules; `None`: stock knobs alone.
+    /// Plans every knob of a group for a host with these capabilities. `is_scheduled`: the BPF
+    /// scheduler enforces them; else stock knobs do.
     ///
     /// # Errors
     /// Names the first knob, or the name, that cannot be used.
-    pub fn new(
-        name: &str,
-        knobs: &Knobs,
-        host: &Capabilities,
-        scheduler: Option<SchedExt>,
-    ) -> Result<Self> {
+    pub fn new(name: &str, knobs: &Knobs, host: &Capabilities, is_scheduled: bool) -> Result<Self> {
         check_name(name)?;
         knobs.check()?;
         let mut plan = Self {
@@ -106,12 +85,11 @@ impl Plan {
             has_burst: host.has_burst,
             warnings: Vec::new(),
         };
-        match scheduler.filter(|scheduler| is_scheduled(knobs, scheduler.mode)) {
-            Some(scheduler) => {
-                plan.items = items(name, knobs, &Scheduler { host, scheduler });
-                plan.warnings.extend(disturbance(knobs));
-            }
-            None => plan.items = items(name, knobs, &StockKnobs { host, knobs }),
+        if is_scheduled {
+            plan.items = items(name, knobs, &Scheduler { host });
+            plan.warnings.extend(disturbance(knobs));
+        } else {
+            plan.items = items(name, knobs, &StockKnobs { host, knobs });
         }
         Ok(plan)
     }
@@ -247,7 +225,7 @@ mod tests {
     fn plan(json: &str) -> (Plan, Knobs) {
         let knobs: Knobs = serde_json::from_str(json).unwrap();
         let host = Capabilities::of_a_stock_kernel();
-        (Plan::new("g", &knobs, &host, None).unwrap(), knobs)
+        (Plan::new("g", &knobs, &host, false).unwrap(), knobs)
     }
 
     #[test]
@@ -263,30 +241,6 @@ mod tests {
             plan.enforceable("g", &knobs).burst,
             Some("100ms".parse().unwrap())
         );
-    }
-
-    #[test]
-    fn the_scheduler_is_needed_for_what_only_it_can_do() {
-        let needs = |json: &str, mode| {
-            let knobs: Knobs = serde_json::from_str(json).unwrap();
-            needs_sched_ext(&knobs, mode)
-        };
-        for json in [
-            r#"{"class": "batch", "cpu-limit": "80%"}"#,
-            r#"{"class": "batch", "quota": "10ms/100ms", "burst": "20ms"}"#,
-            r#"{"class": "batch", "headroom": "1cpus"}"#,
-            r#"{"class": "batch", "tolerance": "0"}"#,
-        ] {
-            assert!(needs(json, Mode::Partial), "{json}");
-        }
-        for json in [
-            r#"{"class": "batch", "headroom": "30%"}"#,
-            r#"{"quota": "10ms/100ms", "burst": "20ms"}"#,
-            r#"{"headroom": "1cpus"}"#,
-        ] {
-            assert!(!needs(json, Mode::Partial), "{json}");
-            assert!(needs(json, Mode::All), "{json}");
-        }
     }
 
     #[test]

@@ -15,14 +15,13 @@ pub(crate) use nice::{Lineage, commonest_level, restore_group, restore_nice};
 pub(crate) use values::{is_refused, restore_files, try_restore_files};
 
 use plimsoll_cgroupfs::os;
-use plimsoll_cgroupfs::{CgroupError, Kind, move_process, read_ids, read_text, threads_below};
+use plimsoll_cgroupfs::{CgroupError, Kind, move_process, read_ids, read_text};
 
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Header, Journal, Restores};
 use crate::own_groups::may_be_own;
-use crate::policies::Policies;
 use crate::runtime::temporary;
-use crate::tasks::{self, Policy, TaskId};
+use crate::tasks;
 
 /// A group that keeps forking is chased for this long.
 const EVACUATION_MAX: Duration = Duration::from_secs(10);
@@ -76,7 +75,7 @@ pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
             _ => false,
         };
         if !is_elsewhere {
-            undo_entry(entry, entries, report);
+            undo_entry(entry, report);
         }
     }
     is_done
@@ -111,8 +110,8 @@ fn add_members(folder: &Path, members: &mut HashSet<i32>) {
     }
 }
 
-/// Undoes an entry that is no value of a file or a task, one of `all`.
-fn undo_entry(entry: &Entry, all: &[Entry], report: &mut UndoReport) {
+/// Undoes an entry that is no value of a file or a task.
+fn undo_entry(entry: &Entry, report: &mut UndoReport) {
     match entry {
         Entry::Create {
             folders,
@@ -137,15 +136,6 @@ fn undo_entry(entry: &Entry, all: &[Entry], report: &mut UndoReport) {
                 Err(error) => report.problems.push(error.to_string()),
             }
         }
-        Entry::Schedule { folder, policy } => {
-            let policies = Policies::new(*policy).with(all);
-            report.note(unschedule(folder, &[], &policies));
-        }
-        Entry::Repolicy {
-            tid,
-            start_time,
-            old,
-        } => report.note(repolicy(*tid, *start_time, *old)),
         Entry::Pin { folder } => report.note(remove_pins(folder)),
         Entry::Publish { path } => report.note(remove_file(path)),
         // Restored above, shared by all groups, or nothing to undo.
@@ -156,45 +146,6 @@ fn undo_entry(entry: &Entry, all: &[Entry], report: &mut UndoReport) {
         | Entry::Hold { .. }
         | Entry::Change { .. }
         | Entry::Released { .. } => (),
-    }
-}
-
-/// Returns true if a task has a policy that Plimsoll set.
-fn has_our_policy(tid: i32) -> bool {
-    tasks::policy_number(tid)
-        .is_some_and(|policy| Policy::of(policy) == Policy::Ext || tasks::is_away(tid, policy))
-}
-
-/// Gives a task its policy back, if it has ours.
-fn repolicy(tid: i32, start_time: u64, old: i32) -> Result<()> {
-    let task = TaskId { tid, start_time };
-    if !has_our_policy(tid) || !task.exists() {
-        return Ok(());
-    }
-    let mut policies = Policies::default();
-    policies.remember(task, old);
-    policies.give_back(tid)
-}
-
-/// Hands the tasks of a cgroup and of all below it, but for the cgroups `apart`,
-/// back to the fair class, each with the policy that it had. They fork
-/// meanwhile, and a child inherits the policy: once is not enough.
-///
-/// # Errors
-/// When the kernel refuses.
-pub fn unschedule(folder: &Path, apart: &[PathBuf], policies: &Policies) -> Result<()> {
-    let deadline = os::now() + EVACUATION_MAX;
-    loop {
-        let mut found = false;
-        for tid in threads_below(folder, apart) {
-            if has_our_policy(tid) {
-                found = true;
-                policies.give_back(tid)?;
-            }
-        }
-        if !found || os::now() >= deadline {
-            return Ok(());
-        }
     }
 }
 

@@ -123,7 +123,7 @@ fn a_controller_that_would_make_a_cgroup_threaded_is_refused() {
             name: "/app/job1".into(),
             selector: Selector::Cgroup("app/job1".into()),
             knobs,
-            scheduler: None,
+            is_scheduled: false,
         };
         let added = enforcer.add(&policy, "").map_err(|error| error.to_string());
         if has_process {

@@ -27,15 +27,10 @@ fn enforcer(cell: &Cell) -> &'static str {
 
 /// Runs a workload of a program under knobs.
 fn under(cell: &Cell, knobs: &str, program: &str, load: &str) -> Result<serde_json::Value> {
-    // In mode partial the BPF scheduler schedules only batch tasks.
-    let class = match cell.policy {
-        Policy::SchedExt(_) => "--class batch ",
-        _ => "",
-    };
     let enforcer = enforcer(cell);
     plimsoll(
         None,
-        &format!("run --enforcer {enforcer} {class}{knobs} -- {program} {load}"),
+        &format!("run --enforcer {enforcer} {knobs} -- {program} {load}"),
     )
 }
 

@@ -44,14 +44,11 @@ pub fn measure(cell: &Cell) -> Result<Figures> {
 
 /// Loads Plimsoll's scheduler with a sleeping batch group, if the policy needs it.
 fn load_ours(policy: Policy) -> Result<Option<Child>> {
-    let mode = match policy {
-        Policy::Unmanaged | Policy::Managed | Policy::ManagedQuota => "partial",
-        Policy::ModeAll => "all",
-        _ => return Ok(None),
-    };
-    let words = format!(
-        "run --enforcer sched-ext --mode {mode} --class batch --name sleeper -- sleep 1000"
-    );
+    let ours = [Policy::Unmanaged, Policy::Managed, Policy::ManagedQuota];
+    if !ours.contains(&policy) {
+        return Ok(None);
+    }
+    let words = "run --enforcer sched-ext --class batch --name sleeper -- sleep 1000";
     let mut command = Command::new(PLIMSOLL);
     command.args(words.split_whitespace());
     command.stdin(Stdio::null()).stdout(Stdio::null());

@@ -250,12 +250,7 @@ fn callbacks(results: &Results) -> String {
         workload: Workload::Pipe,
         policy,
     };
-    let columns = [
-        Policy::Unmanaged,
-        Policy::Managed,
-        Policy::ManagedQuota,
-        Policy::ModeAll,
-    ];
+    let columns = [Policy::Unmanaged, Policy::Managed, Policy::ManagedQuota];
     let outcomes = columns.map(|policy| results.of(&cell(policy)));
     let known = outcomes
         .iter()

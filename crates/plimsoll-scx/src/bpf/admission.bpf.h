@@ -189,16 +189,12 @@ __noinline u64 admit(u32 slot, s32 cpu, u64 now)
  * is admitted in full when it begins. If the runtime is gone by then, the task runs
  * for the shortest slice, which is a debt.
  */
-__noinline int admits_at_once(u32 slot, s32 cpu, u64 now)
+__noinline int admits_at_once(u32 slot, s32 cpu)
 {
-	struct plimsoll_cpu *c = cpu_at(cpu);
 	struct plimsoll_group_cpu *gc;
 	struct plimsoll_group *group;
 	u32 depth, flags;
 
-	/* The CPU yields to fair tasks, or one has just come. */
-	if (!c || now < READ_ONCE(c->yield_until_ns) || behind_normal(cpu))
-		return 0;
 	bpf_for (depth, 0, PLIMSOLL_DEPTH_MAX) {
 		group = group_at(slot);
 		if (!group)
@@ -207,7 +203,7 @@ __noinline int admits_at_once(u32 slot, s32 cpu, u64 now)
 		if (flags & PLIMSOLL_QUEUED_FLAGS || (headroom_on && flags & PLIMSOLL_YIELDS))
 			return 0;
 		/* It would precede a normal task that wakes before that CPU dispatches. */
-		if (mode_all && flags & PLIMSOLL_BATCH)
+		if (flags & PLIMSOLL_BATCH)
 			return 0;
 		gc = flags & PLIMSOLL_QUOTA ? group_cpu_at(slot, cpu) : NULL;
 		if (gc && (gc->bandwidth.throttled ||
@@ -231,11 +227,8 @@ static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s3
 		return;
 	t->charged_ns += ran_ns;
 	t->watched_since_ns = 0;
-	if (c->behind) {
-		__sync_fetch_and_add(&tolerated_ns, ran_ns);
-		if (READ_ONCE(nr_idle) >= (s32)headroom_cpus)
-			__sync_fetch_and_add(&tolerated_apart_ns, ran_ns);
-	}
+	if (c->behind && READ_ONCE(nr_idle) >= (s32)headroom_cpus)
+		__sync_fetch_and_add(&tolerated_apart_ns, ran_ns);
 	vruntime_charge(t, group, p, ran_ns);
 	if (group->params.flags & PLIMSOLL_CAPPED_FLAGS)
 		task_cap_charge(t, group, ran_ns, plim_sub_floor(now, ran_ns), now);

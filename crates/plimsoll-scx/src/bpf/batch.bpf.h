@@ -115,9 +115,8 @@ __noinline s32 place_on_idle(struct task_struct *p __arg_trusted, s32 prev_cpu, 
 			break;
 		cpu = ((u32)prev_cpu + i) % nr_cpu_ids;
 		c = cpu_at(cpu);
-		/* A CPU that yields is kept idle for fair tasks. */
 		if (!c || !c->online || c->state != PLIMSOLL_CPU_IDLE ||
-		    now < READ_ONCE(c->yield_until_ns) || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		batch_cpu_of(c, cpu, bpf_cpumask_test_cpu(cpu, idle_cores), now, &state->known);
 		if (state->best >= 0 && !plim_batch_better_cpu(&state->known, &state->best_known,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Control: the programs with which user space changes a group or the machine and
- * reads a task's usage rate, and the iterator that lists overdue tasks.
+ * reads a task's usage rate.
  */
 #ifndef PLIMSOLL_CONTROL_BPF_H
 #define PLIMSOLL_CONTROL_BPF_H
@@ -9,13 +9,6 @@
 #include "bandwidth.bpf.h"
 #include "caps.bpf.h"
 #include "headroom.bpf.h"
-#include "holders.bpf.h"
-
-/*
- * Wait after which a task is listed for user space to move: longer than OVERDUE_NS, so
- * that the list has only tasks that starve behind other classes.
- */
-#define REPORT_OVERDUE_NS (10 * PLIM_NSEC_PER_SEC)
 
 static __always_inline void
 group_begin(struct plimsoll_group *group, const struct plimsoll_params *params, u64 now)
@@ -167,40 +160,6 @@ int plimsoll_task_rate(struct plimsoll_task_rate *rate)
 	rate->background =
 		group->params.flags & PLIMSOLL_PER_TASK ? t->background : group->background;
 	bpf_task_release(p);
-	return 0;
-}
-
-/*
- * Lists scheduled tasks, one per line, that are overdue, in the fallback to the
- * fair class, or boosted.
- */
-SEC("iter/task")
-int plimsoll_overdue(struct bpf_iter__task *ctx)
-{
-	struct seq_file *seq = ctx->meta->seq;
-	struct task_struct *p = ctx->task;
-	u64 now = bpf_ktime_get_ns(), waited_ns;
-	struct task_ctx *t;
-
-	if (!p)
-		return 0;
-	t = bpf_task_storage_get(&tasks, p, NULL, 0);
-	if (!t)
-		return 0;
-	if (is_fallback(p)) {
-		BPF_SEQ_PRINTF(seq, "%d %u fallback\n", p->pid, t->slot);
-		return 0;
-	}
-	if (is_boosted(p)) {
-		BPF_SEQ_PRINTF(seq, "%d %u boosted\n", p->pid, t->slot);
-		return 0;
-	}
-	if (!t->watched_since_ns || t->started_ns)
-		return 0;
-	waited_ns = plim_elapsed_ns(now, t->watched_since_ns);
-	if (waited_ns < REPORT_OVERDUE_NS)
-		return 0;
-	BPF_SEQ_PRINTF(seq, "%d %u %llu\n", p->pid, t->slot, waited_ns / PLIM_NSEC_PER_MSEC);
 	return 0;
 }
 

@@ -8,7 +8,6 @@
 #include "admission.bpf.h"
 #include "balance.bpf.h"
 #include "pick.bpf.h"
-#include "yield.bpf.h"
 
 /* Most groups that are tried in one dispatch. */
 #define ATTEMPTS_MAX 64
@@ -165,28 +164,6 @@ __noinline int dispatch_from(u32 llc, s32 cpu, u64 now)
 	return DISPATCH_NONE;
 }
 
-/*
- * Lets the present task continue in the kernel's ext server. Behind normal work
- * the server calls dispatch. A server that gets no task stops, and starts again
- * only when another task is queued at this CPU: a lone task would wait until the
- * watchdog fires. And a slice that lasts beyond the server's deadline, near which
- * it begins, is followed by the next at once. So the task continues until the
- * server has no runtime left. Returns whether it may.
- */
-static __always_inline bool keep_for_server(struct task_struct *prev, struct task_ctx *t,
-					    struct plimsoll_cpu *c, s32 cpu, u64 now)
-{
-	struct plimsoll_group *group = group_at(t->slot);
-
-	if (!group || !behind_normal(cpu) || !task_run_ns(t, group, now) ||
-	    !admit(t->slot, cpu, now))
-		return false;
-	c->behind = 1;
-	scx_bpf_task_set_slice(prev, SLICE_MIN_NS);
-	arm_slice(c, cpu, SLICE_MIN_NS, now);
-	return true;
-}
-
 /* Extends the slice of the present task. Returns whether it may continue. */
 static __always_inline bool extend_previous(struct task_struct *prev, struct task_ctx *t,
 					    struct plimsoll_cpu *c, s32 cpu, u64 now)
@@ -194,7 +171,7 @@ static __always_inline bool extend_previous(struct task_struct *prev, struct tas
 	struct plimsoll_group *group = group_at(t->slot);
 	u64 left_ns, own_ns;
 
-	if (!group || behind_normal(cpu))
+	if (!group)
 		return false;
 	own_ns = task_run_ns(t, group, now);
 	if (!own_ns)
@@ -267,16 +244,13 @@ __noinline int dispatch_balance(u32 llc, s32 cpu, u64 now)
 	return moved;
 }
 
-/*
- * In mode all: gives batch work a server slice of its tolerance behind normal work
- * that never pauses. In partial mode the kernel's ext server does so.
- */
+/* Gives batch work a server slice of its tolerance behind normal work that never pauses. */
 static __always_inline bool
 dispatch_server_slice(struct pick_state *state, struct plimsoll_cpu *c, u32 llc, s32 cpu, u64 now)
 {
 	bool moved, previous_valid = state->previous.valid;
 
-	if (!mode_all || !server_period_ns || now < c->server_next_ns)
+	if (!server_period_ns || now < c->server_next_ns)
 		return false;
 	c->server_next_ns = now + server_period_ns;
 	__builtin_memset(state->refused, 0, sizeof(state->refused));
@@ -311,7 +285,7 @@ static __always_inline void server_slice_charge(struct plimsoll_cpu *c, u64 ran_
 			plim_min(late_ns * server_period_ns / server_slice_ns, SERVER_DELAY_MAX_NS);
 }
 
-/* Fast path of partial mode: the kernel calls dispatch each time that a CPU goes idle. */
+/* Fast path: the kernel calls dispatch each time that a CPU goes idle. */
 static __always_inline bool nothing_waits(u32 llc)
 {
 	return nr_llcs == 1 && !READ_ONCE(overdue_waits[llc]) && !any_queue_active(llc);
@@ -329,9 +303,6 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 	state = bpf_map_lookup_elem(&pick_states, &zero);
 	if (!c || !state)
 		return;
-	/* A task that is moved to this CPU now would wait there behind normal work. */
-	if (!has_ext_server() && behind_normal(cpu))
-		return;
 	c->nr_dispatches++;
 	c->left_ns = 0;
 	c->server_granted = 0;
@@ -347,16 +318,6 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 		token_release(c, cpu);
 	if (dispatch_overdue(c, cpu))
 		return;
-	/* With normal work here the CPU does not go idle. */
-	if (now < c->yield_until_ns && !behind_normal(cpu)) {
-		u64 yield_ns = yield_left_ns(c, cpu, now);
-
-		if (yield_ns) {
-			token_release(c, cpu);
-			arm_slice(c, cpu, yield_ns, now);
-			return;
-		}
-	}
 	previous_init(&state->previous, t);
 	if (dispatch_server_slice(state, c, llc, cpu, now))
 		return;
@@ -372,7 +333,7 @@ static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 	if (verdict == DISPATCH_MOVED)
 		return;
 	state->previous.valid = false;
-	if (dispatch_pull(llc, cpu, now) || (t && keep_for_server(prev, t, c, cpu, now)))
+	if (dispatch_pull(llc, cpu, now))
 		return;
 	token_release(c, cpu);
 }

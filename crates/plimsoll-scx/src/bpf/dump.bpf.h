@@ -17,8 +17,8 @@ static __noinline void dump_machine(void)
 
 	if (!m)
 		return;
-	scx_bpf_dump("plimsoll: mode=%s cpus=%d idle=%d tokens=%d/%d", mode_all ? "all" : "partial",
-		     nr_online, nr_idle, nr_tokens, tokens_allowed);
+	scx_bpf_dump("plimsoll: cpus=%d idle=%d tokens=%d/%d", nr_online, nr_idle, nr_tokens,
+		     tokens_allowed);
 	if (m->headroom_on)
 		scx_bpf_dump("headroom: ppm=%u cpus=%u credit_ns=%ld shortfall_ns=%lu updates=%lu",
 			     m->headroom.params.headroom_ppm, headroom_cpus, m->headroom.credit_ns,

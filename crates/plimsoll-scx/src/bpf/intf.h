@@ -37,7 +37,7 @@ enum plimsoll_limits {
 	PLIMSOLL_CPUS_MAX = 1024,
 	PLIMSOLL_CPU_WORDS = PLIMSOLL_CPUS_MAX / 64,
 	PLIMSOLL_LLCS_MAX = 64,
-	/* Tasks of no group: batch in partial mode, normal in mode all. */
+	/* Tasks of no group, which are normal. */
 	PLIMSOLL_SLOT_DEFAULT = 0,
 	PLIMSOLL_SLOT_NONE = 0xffffffff,
 	/* Length of each CPU's log of decisions. */
@@ -49,7 +49,7 @@ enum plimsoll_limits {
 /* Treatment of a group. */
 enum plimsoll_group_flags {
 	PLIMSOLL_USED = 1 << 0,
-	PLIMSOLL_BATCH = 1 << 1, /* else normal, in mode all */
+	PLIMSOLL_BATCH = 1 << 1, /* else normal */
 	PLIMSOLL_YIELDS = 1 << 2, /* yields to headroom */
 	PLIMSOLL_QUOTA = 1 << 3,
 	PLIMSOLL_CAP = 1 << 4, /* the whole tree shares a bucket */
@@ -60,14 +60,14 @@ enum plimsoll_group_flags {
 
 /* Activity of a CPU. */
 enum plimsoll_cpu_state {
-	PLIMSOLL_CPU_OTHER, /* work of other classes, or normal work */
+	PLIMSOLL_CPU_OTHER, /* normal work, or work of other classes */
 	PLIMSOLL_CPU_IDLE,
 	PLIMSOLL_CPU_BATCH,
 };
 
 /* Served from first to last. */
 enum plimsoll_tier {
-	PLIMSOLL_TIER_NORMAL, /* in mode all */
+	PLIMSOLL_TIER_NORMAL,
 	PLIMSOLL_TIER_BATCH,
 	PLIMSOLL_TIER_BACKGROUND, /* over a soft cap */
 	PLIMSOLL_TIERS,
@@ -100,17 +100,6 @@ struct plimsoll_change {
 	struct plimsoll_params params;
 };
 
-/* Argument and result of the program plimsoll_look, for one task. */
-struct plimsoll_look {
-	plim_u32 tid; /* set by the caller */
-	plim_u32 on_cpu; /* it runs at this moment */
-	plim_u64 waited_ns; /* its wait as the kernel's watchdog sees it */
-	plim_u32 known; /* it is, or was, a task of this scheduler */
-	plim_u32 asleep; /* it neither runs nor waits */
-	plim_u32 any_cpu_idle;
-	plim_u32 pad;
-};
-
 /* Argument and result of the program plimsoll_task_rate, for a task of a capped group. */
 struct plimsoll_task_rate {
 	plim_u32 tid; /* set by the caller */
@@ -123,10 +112,7 @@ struct plimsoll_machine_change {
 	/* The share form if headroom_cpus is 0; 0 ppm: no headroom. */
 	struct plim_headroom_params headroom;
 	plim_u32 headroom_cpus; /* the instant form; the share is ignored */
-	/*
-	 * Server slices of batch work on each CPU that normal work keeps busy,
-	 * given by the kernel's ext server, in mode all by the scheduler. 0: none.
-	 */
+	/* Server slices of batch work on each CPU that normal work keeps busy. 0: none. */
 	plim_u64 server_slice_ns;
 	plim_u64 server_period_ns;
 	plim_u64 bandwidth_slice_ns; /* of all groups; 0: as it is */
@@ -184,23 +170,18 @@ struct plimsoll_cpu {
 	plim_u32 room_ppm;
 	plim_u32 state; /* enum plimsoll_cpu_state */
 	plim_u32 llc;
-	plim_u32 slot; /* that runs, while batch or normal work of ours does */
+	plim_u32 slot; /* that runs, while a task of ours does */
 	plim_u32 token; /* holds a token, the right to run batch work */
 	plim_u32 online;
 	plim_u64 left_ns; /* for the next task of that group that starts here; 0: ask */
 	plim_u32 left_slot; /* PLIMSOLL_SLOT_NONE: of any */
 	plim_u64 slice_end_ns; /* of the present task; 0: no timer */
-	plim_u64 server_next_ns; /* in mode all: the next server slice */
-	plim_u64 yield_until_ns; /* idle until then, for a fair task that waits */
-	plim_u64 yield_next_ns; /* no attempt before */
-	plim_u64 yield_wait_ns; /* between attempts */
-	plim_u64 nr_yields; /* attempts */
+	plim_u64 server_next_ns; /* the next server slice */
 	plim_u64 balance_next_ns; /* LLCs are not compared before */
-	plim_u32 yield_ticks; /* in a row at which a fair task waited */
 	plim_u64 nr_dispatches;
 	plim_u32 next_decision;
 	plim_u32 tier; /* of the task of ours that runs; PLIMSOLL_TIERS: none */
-	plim_u32 server_granted; /* in mode all: the next task runs in a server slice */
+	plim_u32 server_granted; /* the next task runs in a server slice */
 	plim_u32 behind; /* the task runs on the tolerance: normal work waits */
 };
 
@@ -255,22 +236,6 @@ struct plimsoll_decision {
 
 struct plimsoll_decisions {
 	struct plimsoll_decision last[PLIMSOLL_DECISIONS];
-};
-
-/* Events that the scheduler reports to user space. */
-enum plimsoll_event_kind {
-	PLIMSOLL_JOINED = 1, /* a task was moved into the cgroup of a group */
-	PLIMSOLL_LEFT, /* a task was moved out of one */
-	PLIMSOLL_HOLDS, /* a task waits for a CPU and holds a lock that normal work waits for */
-	PLIMSOLL_RELEASED, /* it has released the lock */
-	PLIMSOLL_LATE, /* a task wakes, and to the watchdog it has waited for long */
-};
-
-struct plimsoll_event {
-	plim_u32 kind;
-	plim_u32 tid;
-	plim_u32 slot;
-	plim_u32 threadgroup; /* the whole process */
 };
 
 enum plimsoll_trace_kind {

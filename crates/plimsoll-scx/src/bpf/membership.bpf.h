@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Membership: the group of a task, and events for user space when a task is moved
- * into or out of the cgroup of a group.
+ * Membership: the group of a task.
  */
 #ifndef PLIMSOLL_MEMBERSHIP_BPF_H
 #define PLIMSOLL_MEMBERSHIP_BPF_H
@@ -81,36 +80,6 @@ static __noinline void task_refresh(struct task_struct *p, struct task_ctx *t, u
 	task_joins(t, slot_of_cgroup(cgrp), now);
 	bpf_cgroup_release(cgrp);
 	t->groups_seen = changed;
-}
-
-static __always_inline void report(u32 kind, u32 tid, u32 slot, bool threadgroup)
-{
-	struct plimsoll_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-
-	/* A full buffer loses the event; user space also scans the cgroups. */
-	if (!event)
-		return;
-	*event = (struct plimsoll_event){
-		.kind = kind,
-		.tid = tid,
-		.slot = slot,
-		.threadgroup = threadgroup,
-	};
-	bpf_ringbuf_submit(event, 0);
-}
-
-/* Reports tasks that are moved between cgroups, regardless of their policy. */
-SEC("tp_btf/cgroup_attach_task")
-int BPF_PROG(plimsoll_attached, struct cgroup *cgrp, const char *path, struct task_struct *p,
-	     bool threadgroup)
-{
-	u32 slot = slot_of_cgroup(cgrp);
-
-	if (slot != PLIMSOLL_SLOT_DEFAULT)
-		report(PLIMSOLL_JOINED, p->pid, slot, threadgroup);
-	else if (!mode_all && task_of(p)) /* of this scheduler, also in the fallback */
-		report(PLIMSOLL_LEFT, p->pid, slot, threadgroup);
-	return 0;
 }
 
 #endif /* PLIMSOLL_MEMBERSHIP_BPF_H */

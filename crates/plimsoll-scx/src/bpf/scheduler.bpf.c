@@ -4,10 +4,8 @@
  * are made by the policy core; the headers beside this file gather the inputs of
  * each mechanism. docs/scheduler.md has a diagram.
  *
- * In partial mode only tasks of batch groups are scheduled here. The kernel
- * puts this class below the fair class, so all other tasks come first. In mode
- * all every ordinary task is scheduled here, and normal groups are served before
- * batch groups.
+ * Every ordinary task is scheduled here: those of no group, and those of normal
+ * groups, before those of batch groups. Real-time and deadline tasks are not.
  */
 #include <scx/common.bpf.h>
 
@@ -18,12 +16,10 @@
 #include "dispatch.bpf.h"
 #include "dump.bpf.h"
 #include "headroom.bpf.h"
-#include "holders.bpf.h"
 #include "membership.bpf.h"
 #include "queues.bpf.h"
 #include "state.bpf.h"
 #include "watchdog.bpf.h"
-#include "yield.bpf.h"
 
 char _license[] SEC("license") = "GPL";
 
@@ -72,7 +68,7 @@ s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
 	} else {
 		cpu = place_on_idle(p, prev_cpu, now);
-		is_idle = cpu >= 0 && admits_at_once(t->slot, cpu, now);
+		is_idle = cpu >= 0 && admits_at_once(t->slot, cpu);
 		if (cpu < 0)
 			cpu = prev_cpu;
 	}
@@ -170,7 +166,6 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert_vtime(p, parked_id(t->slot), SLICE_MIN_NS, eligible_ns,
 					 enq_flags);
 		group_timer_at(t->slot, eligible_ns);
-		holder_waits(p, t);
 		return;
 	}
 	if ((group->params.flags & SOFT_PER_TASK) != SOFT_PER_TASK)
@@ -184,7 +179,6 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 		group_timer_at(t->slot, now + BACKGROUND_GRAIN_NS);
 	if (wake_for(p, cpu, enq_flags, now))
 		return;
-	holder_waits(p, t);
 	if (READ_ONCE(nr_lower[tier % PLIMSOLL_TIERS]) > 0)
 		preempt_lower(p, cpu, tier);
 }
@@ -206,7 +200,6 @@ void BPF_STRUCT_OPS(plimsoll_runnable, struct task_struct *p, u64 enq_flags)
 	count_runnable(t, true);
 	t->waiting_since_ns = now;
 	t->watched_since_ns = watched_since_ns(p, now);
-	report_late(p);
 	group = group_at(t->slot);
 	if (group)
 		vruntime_place(t, group, p);
@@ -227,9 +220,9 @@ void BPF_STRUCT_OPS(plimsoll_quiescent, struct task_struct *p, u64 deq_flags)
 
 /*
  * How long a task that begins to run may run: the least of its admission, its own
- * cap and, while normal work waits for this CPU, the server slice. A task that
- * bypassed admission, because one of its attributes was changed while it ran, is
- * admitted here; if refused, it runs for the shortest slice, which is a debt.
+ * cap and the server slice, if it was granted one. A task that bypassed admission,
+ * because one of its attributes was changed while it ran, is admitted here; if
+ * refused, it runs for the shortest slice, which is a debt.
  */
 static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_group *group,
 				   struct plimsoll_cpu *c, s32 cpu, u64 now)
@@ -243,7 +236,7 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 	c->left_ns = 0;
 	own_ns = task_run_ns(t, group, now);
 	left_ns = plim_max(plim_min(left_ns, own_ns), SLICE_MIN_NS);
-	c->behind = server_slice_ns && ((c->server_granted && granted) || behind_normal(cpu));
+	c->behind = server_slice_ns && c->server_granted && granted;
 	c->server_granted = 0;
 	if (c->behind)
 		left_ns = plim_min(left_ns, server_slice_ns);
@@ -321,7 +314,7 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 		return;
 	charge_task(p, t, cpu, now);
 	return_chain(t->slot, cpu);
-	if (mode_all && c->behind)
+	if (c->behind)
 		server_slice_charge(c, plim_elapsed_ns(now, t->started_ns));
 	t->started_ns = 0;
 	count_tier(c->tier, -1);
@@ -349,17 +342,6 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 		scx_bpf_task_set_slice(p, 0);
 }
 
-void BPF_STRUCT_OPS(plimsoll_tick, struct task_struct *p)
-{
-	s32 cpu = scx_bpf_task_cpu(p);
-	struct plimsoll_cpu *c = cpu_at(cpu);
-
-	if (mode_all || !c || c->tier == PLIMSOLL_TIERS || behind_normal(cpu))
-		return;
-	if (yield_tick(c, cpu, bpf_ktime_get_ns()))
-		scx_bpf_task_set_slice(p, 0);
-}
-
 void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 {
 	struct plimsoll_cpu *c = cpu_at(cpu);
@@ -380,16 +362,12 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 void BPF_STRUCT_OPS(plimsoll_enable, struct task_struct *p)
 {
 	struct task_ctx *t;
-	u64 awaited;
 
 	/* Without a context it is treated as a task of no group; see enqueue. */
 	t = bpf_task_storage_get(&tasks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!t)
 		return;
-	/* A lock that it holds stays held across a change of class. */
-	awaited = t->awaited;
 	__builtin_memset(t, 0, sizeof(*t));
-	t->awaited = awaited;
 	t->charged_ns = p->se.sum_exec_runtime;
 }
 
@@ -480,7 +458,6 @@ static void cpus_init(u64 now)
 		c->llc = llc_of(cpu);
 		c->room_ppm = PLIM_PPM;
 		c->tier = PLIMSOLL_TIERS;
-		c->yield_wait_ns = YIELD_WAIT_MIN_NS;
 		c->since_ns = now;
 		c->room_updated_ns = now;
 		set_online(cpu, bpf_cpumask_test_cpu(cpu, online));
@@ -528,9 +505,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(plimsoll_init)
 
 	if (!group)
 		return -ENOENT;
-	/* Tasks that a killed owner leaves behind are in this group, and still yield to headroom.
-	 */
-	group->params.flags = PLIMSOLL_USED | (mode_all ? 0 : PLIMSOLL_BATCH | PLIMSOLL_YIELDS);
+	group->params.flags = PLIMSOLL_USED;
 	group->params.parent = PLIMSOLL_SLOT_NONE;
 	group->params.weight = PLIM_GROUP_WEIGHT_DEFAULT;
 	cpus_init(bpf_ktime_get_ns());
@@ -546,13 +521,12 @@ void BPF_STRUCT_OPS(plimsoll_exit, struct scx_exit_info *ei)
 SCX_OPS_DEFINE(plimsoll_ops, .select_cpu = (void *)plimsoll_select_cpu,
 	       .enqueue = (void *)plimsoll_enqueue, .dispatch = (void *)plimsoll_dispatch,
 	       .runnable = (void *)plimsoll_runnable, .running = (void *)plimsoll_running,
-	       .stopping = (void *)plimsoll_stopping, .tick = (void *)plimsoll_tick,
-	       .quiescent = (void *)plimsoll_quiescent, .update_idle = (void *)plimsoll_update_idle,
-	       .enable = (void *)plimsoll_enable, .disable = (void *)plimsoll_disable,
-	       .cgroup_move = (void *)plimsoll_cgroup_move,
+	       .stopping = (void *)plimsoll_stopping, .quiescent = (void *)plimsoll_quiescent,
+	       .update_idle = (void *)plimsoll_update_idle, .enable = (void *)plimsoll_enable,
+	       .disable = (void *)plimsoll_disable, .cgroup_move = (void *)plimsoll_cgroup_move,
 	       .cpu_online = (void *)plimsoll_cpu_online,
 	       .cpu_offline = (void *)plimsoll_cpu_offline, .dump = (void *)plimsoll_dump,
 	       .dump_cpu = (void *)plimsoll_dump_cpu, .dump_task = (void *)plimsoll_dump_task,
 	       .init = (void *)plimsoll_init, .exit = (void *)plimsoll_exit,
-	       .flags = SCX_OPS_SWITCH_PARTIAL | SCX_OPS_ENQ_LAST | SCX_OPS_KEEP_BUILTIN_IDLE,
-	       .timeout_ms = 30000, .name = "plimsoll");
+	       .flags = SCX_OPS_ENQ_LAST | SCX_OPS_KEEP_BUILTIN_IDLE, .timeout_ms = 30000,
+	       .name = "plimsoll");

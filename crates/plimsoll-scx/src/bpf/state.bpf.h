@@ -16,7 +16,6 @@
 /* Set by user space before loading. */
 const volatile u32 nr_cpu_ids = 1;
 const volatile u32 nr_llcs = 1;
-const volatile bool mode_all;
 /* The LLC of each CPU, counted from 0. */
 const volatile u32 cpu_llc[PLIMSOLL_CPUS_MAX];
 
@@ -27,12 +26,9 @@ u32 nr_slots_used = 1;
 u32 trace_slot = PLIMSOLL_SLOT_NONE;
 u64 trace_until_ns = 1;
 /*
- * Read by user space: total run time of batch work while normal work waited.
- * Atomic, a few times for each server slice. Initialised to 1, so that it is in
- * .data like the variables above.
+ * Run time of batch work in server slices while as many CPUs were idle as demanded:
+ * else over_ns counts it. Atomic, a few times for each server slice.
  */
-u64 tolerated_ns = 1;
-/* The part of it while as many CPUs were idle as demanded: else over_ns counts it. Atomic. */
 u64 tolerated_apart_ns;
 
 /*
@@ -128,11 +124,6 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 18);
-} events SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 22);
 } trace SEC(".maps");
 
@@ -172,7 +163,7 @@ struct {
 
 /*
  * One task. Written by the CPU that holds the lock of the run queue the task
- * is on; read by others for the dump and for the list of overdue tasks.
+ * is on; read by others for the dump.
  */
 struct task_ctx {
 	u32 slot;
@@ -181,7 +172,6 @@ struct task_ctx {
 	u64 charged_ns; /* of its sum_exec_runtime */
 	u64 started_ns; /* 0: does not run */
 	u64 waiting_since_ns; /* 0: does not wait */
-	u64 awaited; /* a lock that it holds and normal work waits for; 0: none */
 	/*
 	 * The start of the wait as the kernel's watchdog sees it. It ends when the
 	 * task has run, not when it is switched in: interrupts may take all of a
@@ -195,7 +185,6 @@ struct task_ctx {
 	u8 parked;
 	u8 counted; /* in the group's nr_runnable */
 	u8 overdue;
-	u8 reported; /* as the holder of a lock */
 };
 
 struct {
@@ -293,23 +282,6 @@ __noinline int remember(s32 cpu, u32 kind, u32 slot, u32 pid, u64 detail_ns)
 		.detail = plim_min(detail_ns / PLIM_NSEC_PER_USEC, 0xffffffff),
 	};
 	return 0;
-}
-
-/*
- * Whether normal work waits for this CPU: then this class runs only in the
- * kernel's ext server, for as long as the kernel allows.
- */
-static __always_inline bool behind_normal(s32 cpu)
-{
-	struct rq *rq = (struct rq *)bpf_per_cpu_ptr(&runqueues, (u32)cpu);
-
-	return !mode_all && rq && rq->cfs.h_nr_runnable;
-}
-
-/* Whether the kernel has a server that runs this class behind normal work. */
-static __always_inline bool has_ext_server(void)
-{
-	return bpf_core_field_exists(struct rq, ext_server);
 }
 
 /* Whether any CPU is idle. */

@@ -3,7 +3,7 @@
  * The wait of a task as the kernel's watchdog sees it.
  *
  * It counts from p->scx.runnable_at, which is renewed only when a task has run
- * in this class. So a task that waited here, moved to another class and came
+ * in this class. So a task that waited here, was made a real-time task and came
  * back, or had its nice level changed, is still waiting to the watchdog,
  * however often it ran elsewhere or was queued again.
  */
@@ -50,25 +50,6 @@ static __always_inline u64 watched_since_ns(const struct task_struct *p, u64 now
 static __always_inline bool is_overdue(const struct task_ctx *t, u64 now)
 {
 	return t->watched_since_ns && plim_elapsed_ns(now, t->watched_since_ns) >= OVERDUE_NS;
-}
-
-/* Reads the state of one task: whether it is on a CPU, and if not how long it has waited. */
-SEC("syscall")
-int plimsoll_look(struct plimsoll_look *look)
-{
-	struct task_struct *p = bpf_task_from_pid(look->tid);
-	struct rq *rq;
-
-	if (!p)
-		return -ESRCH;
-	rq = (struct rq *)bpf_per_cpu_ptr(&runqueues, (u32)scx_bpf_task_cpu(p));
-	look->on_cpu = rq && BPF_CORE_READ(rq, curr, pid) == p->pid;
-	look->waited_ns = p->scx.flags & SCX_TASK_RESET_RUNNABLE_AT ? 0 : watchdog_waited_ns(p);
-	look->known = task_of(p) ? 1 : 0;
-	look->asleep = p->__state != 0; /* TASK_RUNNING, which is runnable, too */
-	look->any_cpu_idle = any_cpu_is_idle();
-	bpf_task_release(p);
-	return 0;
 }
 
 #endif /* PLIMSOLL_WATCHDOG_BPF_H */

@@ -1,16 +1,12 @@
 //! Connection to the scheduler, which may be thrown out and reloaded.
 
-use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::host::Mode;
+use plimsoll_engine::Result;
 use plimsoll_engine::knobs::Class;
-use plimsoll_engine::{Result, undo};
 
 use super::SchedExtEnforcer;
-use super::handover::Scheduled;
 use crate::control_error::ControlError;
 use crate::host::Host;
 use crate::machine;
@@ -22,10 +18,6 @@ use crate::supervisor::{SchedulerJournal, Supervisor};
 
 /// Interval of attempts to get a slot for groups that have none.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of groups scanned for tasks each time. The scan is needed only for new tasks with a
-/// policy of their own; the supervisor moves the others at once.
-const SWEEPS_EACH: usize = 8;
-
 impl SchedExtEnforcer {
     /// Loads or adopts the scheduler, and waits until it runs.
     pub(super) fn find_scheduler(&mut self) -> std::result::Result<(), ControlError> {
@@ -62,14 +54,9 @@ impl SchedExtEnforcer {
         if status.activity != Activity::Running || objects::pinned_id() != Some(status.groups_id) {
             return Ok(false);
         }
-        let Some(loaded) = Host::loaded(runtime) else {
+        if !Host::serves(runtime) {
             // The kernel has just thrown it out.
             return Ok(false);
-        };
-        if loaded != self.context.mode {
-            return Err(ControlError::OtherMode {
-                loaded: loaded.to_string(),
-            });
         }
         self.objects = Some(Arc::new(Objects::open()?));
         // Also the default: the scheduler of an earlier owner may have another.
@@ -86,7 +73,7 @@ impl SchedExtEnforcer {
         machine::set_slice(objects, &groups, self.slice.unwrap_or_default())
     }
 
-    /// Follows the supervisor to a reloaded scheduler, and scans for new tasks.
+    /// Follows the supervisor to a reloaded scheduler.
     pub(super) fn look(&mut self, now: Instant) -> Result<()> {
         let Some(journal) = &self.journal else {
             return Ok(());
@@ -102,17 +89,11 @@ impl SchedExtEnforcer {
             self.follow()?;
         }
         self.report_whether_limits_hold();
-        // A problem of one group must not affect the others.
-        let mut first_error = self.register_all(now).err();
-        for name in self.next_to_sweep() {
-            if let Err(error) = self.sweep(&name) {
-                first_error = first_error.or(Some(error));
-            }
-        }
+        let registered = self.register_all(now);
         if let Some(objects) = &self.objects {
             self.machine_use.observe(objects, now);
         }
-        first_error.map_or(Ok(()), Err)
+        registered
     }
 
     /// Assigns slots to groups that have none: after a reload, or when a slot has become free.
@@ -141,7 +122,8 @@ impl SchedExtEnforcer {
             // All slots were taken at the last attempt.
             registrar = registrar.without_collecting();
         }
-        let (mut lost, mut first_error) = (Vec::new(), None);
+        // A problem of one group must not affect the others.
+        let mut first_error = None;
         let mut is_full = false;
         for (name, waited) in without {
             if waited && is_full {
@@ -150,11 +132,7 @@ impl SchedExtEnforcer {
             // The supervisor may have registered it already; its counters are kept.
             match self.register(&name, &mut registrar, waited) {
                 Ok(()) => {
-                    let waits = self.scheduled.get(&name).is_some_and(|group| group.waits);
-                    is_full |= waits;
-                    if waits && !waited {
-                        lost.push(name);
-                    }
+                    is_full |= self.scheduled.get(&name).is_some_and(|group| group.waits);
                 }
                 // Its cgroup is gone and about to be removed.
                 Err(error) if error.is_gone() => (),
@@ -166,55 +144,9 @@ impl SchedExtEnforcer {
         self.machine_is_stale = machine_set.is_err();
         drop(groups);
         self.recent_headroom.forget();
-        for name in lost {
-            self.unschedule_lost(&name);
-        }
         nested?;
         machine_set?;
         first_error.map_or(Ok(()), Err)
-    }
-
-    /// Restores the policies of the tasks of a group that has no slot in the reloaded scheduler.
-    fn unschedule_lost(&mut self, name: &str) {
-        let Some(scheduled) = self.scheduled.get(name) else {
-            return;
-        };
-        if self.is_partial() {
-            // The supervisor restores those that this misses.
-            let apart = self.inside(name);
-            let _ = undo::unschedule(&scheduled.folder, &apart, &scheduled.members.policies);
-        }
-    }
-
-    /// The groups to scan for tasks now: those for which the supervisor has noted new tasks, and
-    /// the next few of all others.
-    fn next_to_sweep(&mut self) -> BTreeSet<String> {
-        let groups_to_scan = self.context.groups_to_scan.take();
-        if !self.is_partial() {
-            return BTreeSet::new();
-        }
-        let later = (Bound::Excluded(&*self.swept), Bound::Unbounded);
-        let earlier = (Bound::Unbounded, Bound::Included(&*self.swept));
-        let in_turn = self.scheduled.range::<str, _>(later);
-        let in_turn = in_turn.chain(self.scheduled.range::<str, _>(earlier));
-        let in_turn = in_turn.filter(|(_, scheduled)| !scheduled.waits);
-        let mut names: Vec<String> = in_turn
-            .take(SWEEPS_EACH)
-            .map(|(name, _)| name.clone())
-            .collect();
-        if let Some(last) = names.last() {
-            self.swept.clone_from(last);
-        }
-        if !groups_to_scan.is_empty() {
-            let is_one = |scheduled: &Scheduled| {
-                let slot = scheduled.slot;
-                slot.is_some_and(|slot| groups_to_scan.contains(&slot))
-            };
-            let all = self.scheduled.iter();
-            let named = all.filter(|(_, scheduled)| is_one(scheduled));
-            names.extend(named.map(|(name, _)| name.clone()));
-        }
-        names.into_iter().collect()
     }
 
     /// Follows a reload: the groups have to be registered again. The counters of the old scheduler
@@ -235,14 +167,10 @@ impl SchedExtEnforcer {
         Ok(())
     }
 
-    /// Reports in mode all whether limits of normal groups hold, which depend on the scheduler
+    /// Reports whether limits of normal groups hold, which depend on the scheduler
     /// alone. Batch groups stay in the background without it.
     fn report_whether_limits_hold(&mut self) {
-        if self.context.mode == Mode::Partial {
-            return;
-        }
-        let hold =
-            Status::now(&self.context.runtime, self.context.mode).activity == Activity::Running;
+        let hold = Status::now(&self.context.runtime).activity == Activity::Running;
         if std::mem::replace(&mut self.limits_hold, hold) == hold {
             return;
         }

@@ -1,19 +1,14 @@
-//! Handover of groups to the scheduler and back: cgroup, slot, tasks.
+//! Handover of groups to the scheduler and back: cgroup and slot.
 
-use std::ops::Bound;
 use std::path::PathBuf;
 
-use plimsoll_engine::host::Mode;
-use plimsoll_engine::journal::Entry;
 use plimsoll_engine::knobs::Knobs;
-use plimsoll_engine::policies::Policies;
-use plimsoll_engine::undo::{self, UndoReport};
+use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
 use super::SchedExtEnforcer;
 use crate::control_error::ControlError;
 use crate::machine;
-use crate::members::Members;
 use crate::objects::Objects;
 use crate::sample::Counts;
 use crate::slots::{self, Registrar};
@@ -33,23 +28,18 @@ pub(super) struct Scheduled {
     pub cgroup_id: u64,
     /// Its slot in the scheduler that is loaded now, if one is.
     pub slot: Option<u32>,
-    /// All slots were taken: it is in the background by stock knobs alone.
+    /// All slots were taken: none of its limits holds.
     pub waits: bool,
-    pub members: Members,
     /// Its counters in earlier schedulers.
     pub earlier: Counts,
 }
 
 impl Scheduled {
     /// Message about knobs that are not in force.
-    pub fn problem(&self, mode: Mode) -> Option<String> {
-        let left = match mode {
-            Mode::Partial => "it is in the background by the kernel's idle mark alone",
-            Mode::All => "no limit of it holds",
-        };
+    pub fn problem(&self) -> Option<String> {
         let full = ControlError::TooManyGroups(slots::NR_SLOTS);
         self.waits
-            .then(|| format!("{full}; until one of them is removed {left}"))
+            .then(|| format!("{full}; until one of them is removed no limit of it holds"))
     }
 }
 
@@ -61,39 +51,23 @@ fn copy_of(error: &EngineError) -> EngineError {
 }
 
 impl SchedExtEnforcer {
-    /// Hands new groups, whose cgroups exist, to the scheduler. Each succeeds or fails by itself.
-    pub(super) fn hand_over_new(&mut self, groups: &[(&str, &Knobs)]) -> Vec<Result<()>> {
-        let policies = Policies::new(libc::SCHED_OTHER).with(&self.left_policies);
-        let groups = groups.iter();
-        let groups = groups.map(|(name, knobs)| (*name, *knobs, policies.clone()));
-        self.hand_over(groups.collect())
-    }
-
-    /// The same for groups with tasks that the scheduler had before, whose former policies are
-    /// given.
-    pub(super) fn hand_over(&mut self, groups: Vec<(&str, &Knobs, Policies)>) -> Vec<Result<()>> {
-        let names: Vec<&str> = groups.iter().map(|(name, ..)| *name).collect();
-        if names.is_empty() {
+    /// Hands groups, whose cgroups exist, to the scheduler. Each succeeds or fails by itself.
+    pub(super) fn hand_over(&mut self, groups: &[(&str, &Knobs)]) -> Vec<Result<()>> {
+        if groups.is_empty() {
             return Vec::new();
         }
-        let mut results = self.hand_over_all(groups);
-        let mut failed = Vec::new();
-        for (name, result) in names.into_iter().zip(&mut results) {
-            if result.is_ok() {
-                *result = self.sweep(name);
-            }
-            if result.is_err() {
-                failed.push(name);
-            }
-        }
+        let results = self.hand_over_all(groups);
+        let failed = groups.iter().zip(&results);
+        let failed = failed.filter(|(_, result)| result.is_err());
+        let failed: Vec<&str> = failed.map(|((name, _), _)| *name).collect();
         self.take_back(&failed, &mut UndoReport::default());
         results
     }
 
-    fn hand_over_all(&mut self, groups: Vec<(&str, &Knobs, Policies)>) -> Vec<Result<()>> {
+    fn hand_over_all(&mut self, groups: &[(&str, &Knobs)]) -> Vec<Result<()>> {
         let begun: Vec<(&str, Result<()>)> = groups
-            .into_iter()
-            .map(|(name, knobs, policies)| (name, self.begin(name, knobs, policies)))
+            .iter()
+            .map(|(name, knobs)| (*name, self.begin(name, knobs)))
             .collect();
         let objects = self.objects.clone();
         let (shared, hierarchy) = (self.context.groups.clone(), self.context.hierarchy.clone());
@@ -121,16 +95,10 @@ impl SchedExtEnforcer {
         results
     }
 
-    /// Adds a group for the supervisor, and records it for undo.
-    fn begin(&mut self, name: &str, knobs: &Knobs, policies: Policies) -> Result<()> {
+    /// Adds a group for the supervisor.
+    fn begin(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
         let folder = self.folder(name)?;
         let cgroup_id = slots::cgroup_id(&folder)?;
-        let policy = policies.default_policy();
-        let is_known = |entry: &Entry| matches!(entry, Entry::Schedule { folder: left, .. } if *left == folder);
-        if self.is_partial() && !self.left_policies.iter().any(is_known) {
-            let folder = folder.clone();
-            self.record(name, &[Entry::Schedule { folder, policy }])?;
-        }
         self.context
             .groups
             .lock()
@@ -141,7 +109,6 @@ impl SchedExtEnforcer {
             cgroup_id,
             slot: None,
             waits: false,
-            members: Members::new(policies),
             earlier: Counts::default(),
         };
         self.scheduled.insert(name.to_owned(), scheduled);
@@ -221,28 +188,20 @@ impl SchedExtEnforcer {
         self.set_machine(&groups)
     }
 
-    /// Removes groups from the scheduler: their tasks, then their slots. Groups that the scheduler
-    /// does not have are ignored.
+    /// Takes the slots of groups back, whose tasks then belong to the groups around them. Groups
+    /// that the scheduler does not have are ignored.
     pub(super) fn take_back(&mut self, names: &[&str], report: &mut UndoReport) {
         let mut taken = Vec::with_capacity(names.len());
         for name in names {
             let Some(scheduled) = self.scheduled.remove(*name) else {
                 continue;
             };
-            if self.is_partial() {
-                let (apart, policies) = (self.inside(name), &scheduled.members.policies);
-                let done = undo::unschedule(&scheduled.folder, &apart, policies);
-                note(report, done);
-            }
             taken.push((*name, scheduled));
         }
         if taken.is_empty() {
             return;
         }
         self.take_slots_back(&taken, report);
-        for name in self.around(&taken) {
-            note(report, self.sweep(&name));
-        }
     }
 
     fn take_slots_back(&mut self, taken: &[(&str, Scheduled)], report: &mut UndoReport) {
@@ -264,67 +223,6 @@ impl SchedExtEnforcer {
             note(report, nested.map_err(EngineError::from));
         }
         note(report, self.set_machine(&groups));
-    }
-
-    /// The cgroups of other groups inside that of a group, whose tasks are not the group's. A
-    /// cgroup's group has its path as name.
-    pub(super) fn inside(&self, name: &str) -> Vec<PathBuf> {
-        let start = format!("{name}/");
-        let later = (Bound::Included(&*start), Bound::Unbounded);
-        let later = self.scheduled.range::<str, _>(later);
-        let inside = later.take_while(|(name, _)| name.starts_with(&start));
-        let placed = inside.filter(|(_, group)| !group.waits);
-        placed.map(|(_, group)| group.folder.clone()).collect()
-    }
-
-    /// The remaining groups around removed groups, which get their tasks.
-    fn around(&self, taken: &[(&str, Scheduled)]) -> Vec<String> {
-        let is_around = |group: &Scheduled| {
-            let mut gone = taken.iter().map(|(_, gone)| gone);
-            gone.any(|gone| gone.folder.starts_with(&group.folder))
-        };
-        let stay = self.scheduled.iter();
-        let stay = stay.filter(|(_, group)| is_around(group));
-        stay.map(|(name, _)| name.clone()).collect()
-    }
-
-    /// Removes one group, and reports problems as messages.
-    pub(super) fn take_back_and_report(&mut self, name: &str) {
-        let mut report = UndoReport::default();
-        self.take_back(&[name], &mut report);
-        for problem in report.problems {
-            self.context.messages.report(problem);
-        }
-    }
-
-    /// Finds new tasks, and sets the scheduler's policy for them.
-    pub(super) fn sweep(&mut self, name: &str) -> Result<()> {
-        if !self.is_partial() {
-            return Ok(());
-        }
-        let apart = self.inside(name);
-        let scheduled = self.scheduled.get_mut(name);
-        let Some(scheduled) = scheduled.filter(|scheduled| !scheduled.waits) else {
-            return Ok(());
-        };
-        let objects = self.objects.as_ref();
-        let is_moved = |tid, policy| objects.is_some_and(|objects| objects.is_moved(tid, policy));
-        let found = scheduled.members.look(&scheduled.folder, &apart, is_moved);
-        if found.is_empty() {
-            return Ok(());
-        }
-        let entries = scheduled.members.to_record(&found);
-        if !entries.is_empty() {
-            self.record(name, &entries)?;
-        }
-        if let Some(scheduled) = self.scheduled.get_mut(name) {
-            let objects = self.objects.as_ref();
-            let is_late = |tid| objects.is_some_and(|objects| objects.is_late(tid));
-            for message in scheduled.members.take(&found, &entries, is_late) {
-                self.context.messages.report(message);
-            }
-        }
-        Ok(())
     }
 }
 

@@ -20,26 +20,21 @@ use plimsoll_engine::enforcer::{
     Enforcer, EnforcerKind, HeadroomControl, HeadroomSample, Sample, SchedulerSample, TaskRates,
 };
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
-use plimsoll_engine::host::Mode;
-use plimsoll_engine::journal::{Entry, Journal};
+use plimsoll_engine::journal::Journal;
 use plimsoll_engine::knobs::{BandwidthSlice, Knobs};
-use plimsoll_engine::plan::is_scheduled;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
-use crate::control_error::ControlError;
 use crate::machine::Demand;
 use crate::objects::Objects;
 use crate::sample::{Counts, MachineUse, task_rates};
 use crate::status::Status;
-use crate::supervisor::{
-    self, Context, GroupsToScan, Messages, SchedulerJournal, SharedGroups, Supervisor,
-};
+use crate::supervisor::{self, Context, Messages, SchedulerJournal, SharedGroups, Supervisor};
 use handover::Scheduled;
 use recent::Recent;
 
-/// Interval of scans for new tasks and for another scheduler.
+/// Interval of looks for a reloaded scheduler.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Most groups that are named as sharing the headroom.
 const NAMES_MAX: usize = 32;
@@ -49,21 +44,16 @@ const NAMES_MAX: usize = 32;
 struct Asked {
     /// It is a foreign cgroup.
     is_foreign: bool,
-    /// The scheduler, in this mode, enforces what it can of the group.
-    scheduler: Option<Mode>,
+    /// The scheduler enforces its knobs.
+    is_scheduled: bool,
 }
 
 impl Asked {
     fn of(group: &GroupPolicy) -> Self {
         Self {
             is_foreign: matches!(group.selector, Selector::Cgroup(_)),
-            scheduler: group.scheduler,
+            is_scheduled: group.is_scheduled,
         }
-    }
-
-    /// The scheduler's mode if it schedules a group that has these knobs.
-    fn scheduled(self, knobs: &Knobs) -> Option<Mode> {
-        self.scheduler.filter(|mode| is_scheduled(knobs, *mode))
     }
 }
 
@@ -86,12 +76,10 @@ pub struct SchedExtEnforcer {
     /// The scheduler does not have the present demand of the groups yet.
     machine_is_stale: bool,
     looked: Option<Instant>,
-    /// The last group that was scanned for tasks.
-    swept: String,
     /// Time of the next attempt for groups without a slot.
     retry: Instant,
     last_problem: Option<String>,
-    /// Last report on limits of normal groups in mode all.
+    /// Last report on limits of normal groups.
     limits_hold: bool,
     recent_headroom: Recent<Option<HeadroomSample>>,
     recent_scheduler: Recent<SchedulerSample>,
@@ -100,14 +88,12 @@ pub struct SchedExtEnforcer {
     journal: Option<SchedulerJournal>,
     /// The journal of an earlier owner's scheduler, until that is adopted.
     left_scheduler: Option<Journal>,
-    /// The policies that tasks had before the earlier owner's scheduler got them.
-    left_policies: Vec<Entry>,
 }
 
 /// The knobs that the stock enforcer applies. The kernel accepts no weight for a cgroup with an
 /// idle mark of its own, such as a foreign one, but the scheduler does.
 fn stock_part(knobs: &Knobs, asked: Asked) -> Knobs {
-    if asked.scheduled(knobs).is_none() {
+    if !asked.is_scheduled {
         return knobs.clone();
     }
     Knobs {
@@ -120,43 +106,38 @@ fn stock_part(knobs: &Knobs, asked: Asked) -> Knobs {
 
 impl SchedExtEnforcer {
     /// Adopts the scheduler and the groups of an earlier owner, or loads the scheduler. Groups are
-    /// adopted when they are added; the others are undone by [`Enforcer::finish_adoption`]. Without
-    /// a `mode`, the scheduler is loaded for the first group that needs it, in that group's mode,
-    /// and removed with the last such group.
+    /// adopted when they are added; the others are undone by [`Enforcer::finish_adoption`].
+    /// `is_lazy`: the scheduler is loaded for the first group that is to be scheduled, and removed
+    /// with the last.
     ///
     /// # Errors
     /// The missing requirement, or the reason why the scheduler cannot be loaded.
     pub fn adopting(
         hierarchy: &Arc<Hierarchy>,
         runtime: &RuntimeFolder,
-        mode: Option<Mode>,
+        is_lazy: bool,
     ) -> Result<(Self, UndoReport)> {
         // First: the stock enforcer undoes journals without an owner.
         let left_scheduler = SchedulerJournal::left(runtime)?;
-        let (mut stock, left_behind) = CgroupEnforcer::adopting(hierarchy, runtime)?;
-        let left_policies = stock.left_policies();
+        let (stock, left_behind) = CgroupEnforcer::adopting(hierarchy, runtime)?;
         let mut enforcer = Self {
             stock,
             left_scheduler,
-            left_policies,
             asked: BTreeMap::new(),
             scheduled: BTreeMap::new(),
-            is_lazy: mode.is_none(),
+            is_lazy,
             objects: None,
             slice: None,
             context: Context {
                 hierarchy: Arc::clone(hierarchy),
                 runtime: runtime.clone(),
-                mode: mode.unwrap_or_default(),
                 messages: Messages::default(),
-                groups_to_scan: GroupsToScan::default(),
                 groups: SharedGroups::default(),
                 is_settled: Arc::default(),
             },
             machine_use: MachineUse::default(),
             machine_is_stale: false,
             looked: None,
-            swept: String::new(),
             retry: Instant::now(),
             last_problem: None,
             limits_hold: true,
@@ -165,22 +146,17 @@ impl SchedExtEnforcer {
             supervisor: None,
             journal: None,
         };
-        if mode.is_some() {
+        if !is_lazy {
             enforcer.find_scheduler()?;
         }
         Ok((enforcer, left_behind))
     }
 
-    /// Ensures that a scheduler in this mode is loaded.
-    fn need_scheduler(&mut self, mode: Mode) -> Result<()> {
-        if self.journal.is_some() && self.context.mode == mode {
+    /// Ensures that the scheduler is loaded.
+    fn need_scheduler(&mut self) -> Result<()> {
+        if self.journal.is_some() {
             return Ok(());
         }
-        if self.journal.is_some() {
-            let loaded = self.context.mode.to_string();
-            return Err(ControlError::OtherMode { loaded }.into());
-        }
-        self.context.mode = mode;
         self.looked = None;
         let found = self.find_scheduler();
         if found.is_err() {
@@ -191,10 +167,10 @@ impl SchedExtEnforcer {
 
     /// The same for a new group, if the scheduler schedules it.
     fn need_scheduler_for(&mut self, group: &GroupPolicy) -> Result<()> {
-        match Asked::of(group).scheduled(&group.knobs) {
-            Some(mode) => self.need_scheduler(mode),
-            None => Ok(()),
+        if group.is_scheduled {
+            self.need_scheduler()?;
         }
+        Ok(())
     }
 
     fn drop_scheduler(&mut self) {
@@ -222,14 +198,6 @@ impl SchedExtEnforcer {
 
     fn folder(&self, name: &str) -> Result<PathBuf> {
         Ok(self.stock.cgroup(name)?.cpu_file(""))
-    }
-
-    fn record(&mut self, name: &str, entries: &[Entry]) -> Result<()> {
-        self.stock.record(name, entries)
-    }
-
-    fn is_partial(&self) -> bool {
-        self.context.mode == Mode::Partial
     }
 
     fn headroom_now(&self) -> Option<HeadroomSample> {
@@ -271,12 +239,12 @@ impl Enforcer for SchedExtEnforcer {
             let (group, asked) = (&groups[index].0, Asked::of(&groups[index].0));
             if added.is_ok() {
                 self.asked.insert(group.name.clone(), asked);
-                new.extend(asked.scheduled(&group.knobs).map(|_| (index, group)));
+                new.extend(asked.is_scheduled.then_some((index, group)));
             }
             results[index] = added;
         }
         let named = new.iter().map(|(_, group)| (&*group.name, &group.knobs));
-        let done = self.hand_over_new(&named.collect::<Vec<_>>());
+        let done = self.hand_over(&named.collect::<Vec<_>>());
         for ((index, group), done) in new.into_iter().zip(done) {
             if done.is_err() {
                 // The error already describes the problem.
@@ -289,8 +257,7 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn add_process(&mut self, name: &str, pid: i32) -> Result<()> {
-        self.stock.add_process(name, pid)?;
-        self.sweep(name)
+        self.stock.add_process(name, pid)
     }
 
     fn remove(&mut self, name: &str) -> Result<UndoReport> {
@@ -310,7 +277,6 @@ impl Enforcer for SchedExtEnforcer {
 
     fn finish_adoption(&mut self) -> UndoReport {
         self.context.is_settled.store(true, Ordering::Release);
-        self.left_policies = Vec::new();
         let mut report = self.stock.finish_adoption();
         // No group needs the scheduler.
         if let Some(journal) = self.left_scheduler.take() {
@@ -345,25 +311,20 @@ impl Enforcer for SchedExtEnforcer {
     fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
         let asked = self.asked_of(name)?;
         let part = stock_part(knobs, asked);
-        let Some(mode) = asked.scheduled(knobs) else {
-            self.take_back_and_report(name);
-            self.drop_unused_scheduler();
+        if !asked.is_scheduled {
             return self.stock.change(name, &part);
-        };
-        self.need_scheduler(mode)?;
+        }
+        self.need_scheduler()?;
         self.stock.change(name, &part)?;
         let folder = self.folder(name)?;
         match self.scheduled.get(name) {
             Some(scheduled) if scheduled.folder == folder => self.apply(name, knobs),
-            Some(scheduled) => {
-                // The cgroup has changed: tasks have moved with their policy.
-                let policies = scheduled.members.policies.clone();
+            Some(_) => {
+                // The cgroup has changed.
                 self.take_back(&[name], &mut UndoReport::default());
-                self.hand_over(vec![(name, knobs, policies)])
-                    .into_iter()
-                    .collect()
+                self.hand_over(&[(name, knobs)]).into_iter().collect()
             }
-            None => self.hand_over_new(&[(name, knobs)]).into_iter().collect(),
+            None => self.hand_over(&[(name, knobs)]).into_iter().collect(),
         }
     }
 
@@ -375,7 +336,7 @@ impl Enforcer for SchedExtEnforcer {
                 self.looked = Some(now);
                 match self.look(now) {
                     Ok(()) => self.last_problem = None,
-                    // The next scan tries again.
+                    // The next look tries again.
                     Err(error) => {
                         let problem = error.to_string();
                         if self.last_problem.as_ref() != Some(&problem) {
@@ -395,7 +356,7 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn problem(&self, name: &str) -> Option<String> {
-        self.scheduled.get(name)?.problem(self.context.mode)
+        self.scheduled.get(name)?.problem()
     }
 
     fn sample(&self, name: &str) -> Result<Sample> {
@@ -451,7 +412,7 @@ impl Enforcer for SchedExtEnforcer {
 
     fn scheduler(&self) -> Option<SchedulerSample> {
         self.journal.as_ref()?;
-        let now = || Status::now(&self.context.runtime, self.context.mode).sample();
+        let now = || Status::now(&self.context.runtime).sample();
         Some(self.recent_scheduler.get(now))
     }
 
@@ -479,16 +440,12 @@ impl Enforcer for SchedExtEnforcer {
 mod tests {
     use super::*;
 
-    fn asked(is_foreign: bool, mode: Mode) -> Asked {
-        Asked {
+    fn part(json: &str, is_foreign: bool, is_scheduled: bool) -> Knobs {
+        let asked = Asked {
             is_foreign,
-            scheduler: Some(mode),
-        }
-    }
-
-    fn part(json: &str, mode: Mode) -> Knobs {
-        let knobs = serde_json::from_str(json).unwrap();
-        stock_part(&knobs, asked(false, mode))
+            is_scheduled,
+        };
+        stock_part(&serde_json::from_str(json).unwrap(), asked)
     }
 
     #[test]
@@ -496,26 +453,25 @@ mod tests {
         let all = r#"{"class": "batch", "nice": "5", "weight": "50", "quota": "1cpus",
             "burst": "10ms", "cap": "50%", "soft-cap": "10%", "half-life": "5s", "per-task": true,
             "headroom": "30%", "tolerance": "1ms/100ms", "cpu-limit": "80%"}"#;
-        let left = part(all, Mode::Partial);
+        let left = part(all, false, true);
         let expected = r#"{"class": "batch", "nice": "5", "weight": "50"}"#;
         assert_eq!(left, serde_json::from_str(expected).unwrap());
     }
 
     #[test]
     fn a_foreign_cgroup_has_its_weight_from_the_scheduler() {
-        let knobs = serde_json::from_str(r#"{"class": "batch", "weight": "50"}"#).unwrap();
-        let left = stock_part(&knobs, asked(true, Mode::Partial));
+        let left = part(r#"{"class": "batch", "weight": "50"}"#, true, true);
         assert_eq!(left, serde_json::from_str(r#"{"class": "batch"}"#).unwrap());
     }
 
     #[test]
-    fn a_normal_group_is_scheduled_in_mode_all_only() {
+    fn stock_knobs_enforce_what_the_scheduler_does_not() {
         let json = r#"{"quota": "1cpus", "nice": "3"}"#;
         assert_eq!(
-            part(json, Mode::Partial),
+            part(json, false, false),
             serde_json::from_str(json).unwrap()
         );
         let left = serde_json::from_str(r#"{"nice": "3"}"#).unwrap();
-        assert_eq!(part(json, Mode::All), left);
+        assert_eq!(part(json, false, true), left);
     }
 }

@@ -104,7 +104,7 @@ pub(crate) fn undo_journal(mut journal: Journal) -> UndoReport {
     let entries = journal.read().map(|(_, entries)| entries);
     for entry in entries.unwrap_or_default() {
         if let Entry::Pin { folder } = entry {
-            objects::remove_links(&folder);
+            objects::remove_link(&folder);
         }
     }
     let mut report = UndoReport::default();

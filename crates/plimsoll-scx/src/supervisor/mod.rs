@@ -1,15 +1,11 @@
 //! The supervisor: a thread of the owner that loads the scheduler, watches it, and reloads it when
 //! the kernel has thrown it out.
 
-mod boost;
-mod fallback;
 mod journal;
-mod period_backoff;
 mod running;
-mod servers;
 mod watch;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -21,7 +17,6 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::Hierarchy;
-use plimsoll_engine::host::Mode;
 use plimsoll_engine::journal::{Entry, Journal};
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::runtime::RuntimeFolder;
@@ -31,7 +26,7 @@ use crate::bpf_intf::plimsoll_limits_PLIMSOLL_GROUPS_MAX as GROUPS_MAX;
 use crate::control_error::ControlError;
 use crate::objects::{self, Objects, PIN_FOLDER};
 use crate::skel::OpenBpfSkel;
-use crate::status::{Activity, Status};
+use crate::status::{Activity, LOSS, Status};
 use crate::topology::CpuMap;
 use crate::{ExitReport, Kernel, Scheduler, machine, slots, status};
 pub(crate) use journal::{SchedulerJournal, is_left_behind, undo_journal, undo_left_behind};
@@ -44,10 +39,6 @@ const IDLE: Duration = Duration::from_millis(50);
 pub(crate) const BUILD: &str = env!("PLIMSOLL_BPF_HASH");
 /// Nice level of the supervisor, which must run in time and uses little.
 const NICE: i32 = -20;
-
-/// The flag of a scheduler for tasks of its own policy only
-/// (kernel/sched/ext_internal.h, SCX_OPS_SWITCH_PARTIAL).
-const SWITCH_PARTIAL: u64 = 1 << 3;
 
 /// Messages for the user, from any thread.
 #[derive(Debug, Clone, Default)]
@@ -62,24 +53,6 @@ impl Messages {
     }
 
     pub fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// The slots of groups with new tasks that only the enforcer may take, because their policy has to
-/// be recorded first.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct GroupsToScan(Arc<Mutex<BTreeSet<u32>>>);
-
-impl GroupsToScan {
-    pub fn note(&self, slot: u32) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(slot);
-    }
-
-    pub fn take(&self) -> BTreeSet<u32> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -103,9 +76,7 @@ impl SharedGroups {
 pub(crate) struct Context {
     pub hierarchy: Arc<Hierarchy>,
     pub runtime: RuntimeFolder,
-    pub mode: Mode,
     pub messages: Messages,
-    pub groups_to_scan: GroupsToScan,
     pub groups: SharedGroups,
     /// All groups of an earlier owner were adopted: slots of other groups are free.
     pub is_settled: Arc<AtomicBool>,
@@ -142,7 +113,6 @@ impl Supervisor {
             context: context.clone(),
             stop: Arc::clone(&stop),
             status: Status {
-                mode: context.mode,
                 owner_pid: std::process::id(),
                 // Continues the status of the supervisor before, if any.
                 ..Status::published(&context.runtime).unwrap_or_default()
@@ -222,14 +192,14 @@ impl Supervision {
 
     /// Adopts the scheduler that an earlier owner of the same build has left, or loads one.
     fn adopt_or_load(&mut self) -> Result<Running, ControlError> {
-        match Running::left(self.context.mode, self.status.build.as_deref()) {
+        match Running::left(self.status.build.as_deref()) {
             Some(running) => {
                 self.status.groups_id = running.objects.id;
                 self.publish(Activity::Running);
                 Ok(running)
             }
             None => {
-                objects::remove_links(Path::new(PIN_FOLDER));
+                objects::remove_link(Path::new(PIN_FOLDER));
                 self.load()
             }
         }
@@ -245,8 +215,7 @@ impl Supervision {
         let reason = error.to_string();
         if self.status.last_exit.as_ref() != Some(&reason) {
             self.context.messages.report(format!(
-                "the scheduler cannot be loaded: {reason}; loading is retried, until then {}",
-                status::loss_without(self.context.mode)
+                "the scheduler cannot be loaded: {reason}; loading is retried, until then {LOSS}"
             ));
         }
         self.status.last_exit = Some(reason);
@@ -257,16 +226,15 @@ impl Supervision {
     fn load(&mut self) -> Result<Running, ControlError> {
         let begun = Instant::now();
         let cpus = CpuMap::of_this_host()?;
-        let mode = self.context.mode;
         if self.status.groups_id == 0 {
             self.publish(Activity::Loading);
         }
         let kernel = Kernel::host();
         kernel.wait_until_free()?;
-        let mut scheduler = Scheduler::load(&kernel, |skel| configure(skel, &cpus, mode))?;
+        let mut scheduler = Scheduler::load(&kernel, |skel| configure(skel, &cpus))?;
         let running = self.bring_in(&mut scheduler);
         // A scheduler without supervision must not stay.
-        let running = running.inspect_err(|_| objects::remove_links(Path::new(PIN_FOLDER)))?;
+        let running = running.inspect_err(|_| objects::remove_link(Path::new(PIN_FOLDER)))?;
         self.status.dropped_ops = scheduler
             .dropped_ops()
             .iter()
@@ -289,7 +257,7 @@ impl Supervision {
         self.register_known(&Objects::open()?);
         scheduler.attach()?;
         // Last: a process that finds the scheduler's link finds the rest.
-        scheduler.pin_links(Path::new(PIN_FOLDER))?;
+        scheduler.pin_link(Path::new(PIN_FOLDER))?;
         let running = Running::open()?;
         machine::refresh(&running.objects, &self.context.groups.lock())?;
         Ok(running)
@@ -318,10 +286,10 @@ impl Supervision {
     /// Watches the scheduler until it is thrown out, or the owner ends.
     fn watch(&mut self, running: &Running) {
         let watch = Watch::new(&self.context, running);
-        let exit = watch.run(&mut self.status, &mut self.journal, &self.stop);
+        let exit = watch.run(&self.stop);
         if let Some(report) = exit {
             // Frees its objects in the kernel.
-            objects::remove_links(Path::new(PIN_FOLDER));
+            objects::remove_link(Path::new(PIN_FOLDER));
             self.report_exit(&report);
         }
     }
@@ -332,8 +300,7 @@ impl Supervision {
         if let Some(path) = &dump {
             message.push_str(&format!("; dump: {}", path.display()));
         }
-        let loss = status::loss_without(self.context.mode);
-        message.push_str(&format!("; until it is loaded again {loss}"));
+        message.push_str(&format!("; until it is loaded again {LOSS}"));
         self.context.messages.report(message);
         self.status.last_exit = Some(report.to_string());
         self.status.dump = dump;
@@ -354,21 +321,16 @@ impl Supervision {
 }
 
 /// Configures the scheduler for this machine before it is loaded.
-fn configure(skel: &mut OpenBpfSkel<'static>, cpus: &CpuMap, mode: Mode) -> libbpf_rs::Result<()> {
+fn configure(skel: &mut OpenBpfSkel<'static>, cpus: &CpuMap) -> libbpf_rs::Result<()> {
     let nr_cpu_ids = cpus.nr_cpu_ids;
     let maps = &mut skel.maps;
     maps.cpus.set_max_entries(nr_cpu_ids)?;
     maps.decisions.set_max_entries(nr_cpu_ids)?;
     maps.slice_timers.set_max_entries(nr_cpu_ids)?;
     maps.group_cpus.set_max_entries(GROUPS_MAX * nr_cpu_ids)?;
-    let ops = skel.struct_ops.plimsoll_ops_mut();
-    if mode == Mode::All {
-        ops.flags &= !SWITCH_PARTIAL;
-    }
     if let Some(rodata) = skel.maps.rodata_data.as_deref_mut() {
         rodata.nr_cpu_ids = nr_cpu_ids;
         rodata.nr_llcs = cpus.nr_llcs;
-        rodata.mode_all = mode == Mode::All;
         for (place, llc) in rodata.cpu_llc.iter_mut().zip(&cpus.llcs) {
             *place = *llc;
         }

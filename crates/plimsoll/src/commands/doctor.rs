@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::cgroup::try_group;
-#[cfg(feature = "sched-ext")]
-use plimsoll_engine::host::Mode;
-use plimsoll_engine::host::{Capabilities, SchedExt};
+use plimsoll_engine::host::Capabilities;
 use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_engine::plan::{Plan, PlanItem};
 #[cfg(feature = "sched-ext")]
@@ -34,6 +32,11 @@ const FURTHER_KNOBS: [&str; 3] = [
     r#"{"headroom": "1cpus"}"#,
 ];
 
+/// What the fair class does for other cgroups, and the scheduler does not.
+#[cfg(feature = "sched-ext")]
+const NOT_KEPT: &str = "while it is loaded, cpu.max and cpu.weight of cgroups that are no groups \
+                        of plimsoll do not hold";
+
 #[derive(Debug, Serialize)]
 struct Report {
     host: Capabilities,
@@ -56,18 +59,10 @@ struct SchedExtReport {
 
 #[cfg(feature = "sched-ext")]
 impl SchedExtReport {
-    fn new(host: &Capabilities, mode: Option<Mode>) -> Result<Self> {
+    fn new(host: &Capabilities) -> Result<Self> {
         let ready = Host::readiness(&RuntimeFolder::of_this_user());
         let knobs = if ready.is_supported {
-            let mode = ready.mode.or(mode).unwrap_or_default();
-            let has_ext_server = ready.has_ext_server;
-            plan_everything(
-                host,
-                Some(SchedExt {
-                    mode,
-                    has_ext_server,
-                }),
-            )?
+            plan_everything(host, true)?
         } else {
             Vec::new()
         };
@@ -76,13 +71,13 @@ impl SchedExtReport {
 }
 
 /// Plans every knob on this host.
-fn plan_everything(host: &Capabilities, scheduler: Option<SchedExt>) -> Result<Vec<PlanItem>> {
+fn plan_everything(host: &Capabilities, is_scheduled: bool) -> Result<Vec<PlanItem>> {
     let plan_of = |json: &str| -> Result<Vec<PlanItem>> {
         let mut knobs: Knobs = serde_json::from_str(json).map_err(CommandError::Doctor)?;
-        if scheduler.is_some() {
+        if is_scheduled {
             knobs.class = Some(Class::Batch);
         }
-        Ok(Plan::new("any", &knobs, host, scheduler)?.items)
+        Ok(Plan::new("any", &knobs, host, is_scheduled)?.items)
     };
     let mut items = plan_of(EVERY_KNOB)?;
     for json in FURTHER_KNOBS {
@@ -103,8 +98,8 @@ fn advice(host: &Capabilities) -> Vec<String> {
     let mut advice = Vec::new();
     if host.has_sched_ext {
         advice.push(if cfg!(feature = "sched-ext") {
-            "--enforcer sched-ext, or the variable PLIMSOLL_ENFORCER, selects the scheduler; \
-             otherwise it is used for knobs that need it, and while it is loaded"
+            "--enforcer sched-ext, or the variable PLIMSOLL_ENFORCER, selects the scheduler, \
+             which takes all tasks of the machine; otherwise it is used only while it is loaded"
                 .into()
         } else {
             "this kernel has sched_ext; this build has no enforcer for it".into()
@@ -153,9 +148,9 @@ pub fn run(args: DoctorArgs) -> Result<ExitCode> {
     };
     let base = format!("/{}", hierarchy.base().display());
     let report = Report {
-        knobs: plan_everything(&host, None)?,
+        knobs: plan_everything(&host, false)?,
         #[cfg(feature = "sched-ext")]
-        sched_ext: SchedExtReport::new(&host, args.mode.map(Mode::from))?,
+        sched_ext: SchedExtReport::new(&host)?,
         advice: advice(&host),
         host,
         permission,
@@ -212,18 +207,12 @@ fn print_knobs(knobs: &[PlanItem]) -> Result<()> {
 #[cfg(feature = "sched-ext")]
 fn print_sched_ext(report: &SchedExtReport) -> Result<()> {
     let ready = &report.ready;
-    let loaded = match (&ready.loaded, ready.mode) {
-        (Some(name), Some(mode)) => format!("{name}, mode {mode}"),
-        (Some(name), None) if ready.is_left_behind => {
+    let loaded = match &ready.loaded {
+        Some(name) if ready.is_left_behind => {
             format!("{name}, left behind; `plimsoll restore` unloads it")
         }
-        (Some(name), None) => name.clone(),
-        (None, _) => "nothing".into(),
-    };
-    let servers = match (ready.is_supported, ready.has_ext_server) {
-        (_, true) => "present; set to the tolerance",
-        (true, false) => "missing; behind saturating normal work, a task waits for 10s to 12s",
-        (false, false) => "not there",
+        Some(name) => name.clone(),
+        None => "nothing".into(),
     };
     let missing = match ready.missing_ops.as_slice() {
         [] => "none that is needed".into(),
@@ -236,7 +225,8 @@ fn print_sched_ext(report: &SchedExtReport) -> Result<()> {
         ),
         ("state", format!("{}; loaded: {loaded}", ready.state)),
         ("callbacks", format!("missing: {missing}")),
-        ("ext servers", servers.into()),
+        ("takes", "all ordinary tasks of the machine".into()),
+        ("not kept", NOT_KEPT.into()),
     ];
     output::print_line("")?;
     for (name, value) in facts {

@@ -106,7 +106,7 @@ fn own(
         config: (!args.on_demand).then(|| args.config.clone()),
         runtime: runtime.clone(),
         hierarchy: Arc::clone(hierarchy),
-        starter: Box::new(HostStarter::new(hierarchy, runtime, log)),
+        starter: Box::new(HostStarter::new(hierarchy, runtime)),
         heartbeat: supervisor.heartbeat(),
         log: Arc::clone(log),
     });

@@ -53,12 +53,8 @@ fn scheduler_state(scheduler: &SchedulerSample) -> String {
         pid => format!("pid {pid}"),
     };
     let mut text = format!(
-        "{}, mode {}, owner {owner}; {} fair-class fallbacks, {} boosts, {} reloads",
-        scheduler.state,
-        scheduler.mode,
-        scheduler.nr_rescues,
-        scheduler.nr_promotions,
-        scheduler.nr_reloads
+        "{}, owner {owner}; {} reloads",
+        scheduler.state, scheduler.nr_reloads
     );
     if let Some(loss) = &scheduler.loss {
         text = format!("{loss}: {text}");
@@ -272,15 +268,14 @@ mod tests {
         let sample = Sample {
             scheduler: Some(SchedulerSample {
                 state: "down".into(),
-                mode: "all".into(),
-                loss: Some("no limit of a normal group holds".into()),
+                loss: Some("no limit holds".into()),
                 ..SchedulerSample::default()
             }),
             ..Sample::default()
         };
         let text = row(&sample, "scheduler");
         assert!(
-            text.starts_with("no limit of a normal group holds: down, mode all, owner none"),
+            text.starts_with("no limit holds: down, owner none"),
             "{text}"
         );
     }

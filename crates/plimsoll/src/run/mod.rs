@@ -15,7 +15,6 @@ use std::time::Duration;
 use plimsoll_cgroupfs::{CgroupError, Hierarchy};
 use plimsoll_daemon::control::handles;
 use plimsoll_daemon::control::protocol::{Request, Run};
-use plimsoll_daemon::log::{Log, Priority};
 use plimsoll_daemon::service::Starter as _;
 use plimsoll_daemon::state::Group;
 use plimsoll_engine::EngineError;
@@ -135,14 +134,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 /// Prints the plan for a user who may not start an owner; a dry run needs no permission.
 fn plan_here(hierarchy: Hierarchy, knobs: Knobs, args: &RunArgs) -> Result<ExitCode> {
     let hierarchy = Arc::new(hierarchy);
-    let log = Arc::new(Log::new(Priority::Warning));
-    let starter = HostStarter::new(&hierarchy, &RuntimeFolder::of_this_user(), &log);
+    let starter = HostStarter::new(&hierarchy, &RuntimeFolder::of_this_user());
     let choice = owner::choice(&args.plan);
-    let scheduler = starter.choose(&knobs, choice.enforcer, choice.mode)?;
+    let is_scheduled = starter.choose(choice.enforcer)?;
     let host = Capabilities::of_this_host(&hierarchy);
     let name = args.name.clone();
     let name = name.unwrap_or_else(|| stem(&args.command[0]));
-    let plan = Plan::new(&name, &knobs, &host, scheduler)?;
+    let plan = Plan::new(&name, &knobs, &host, is_scheduled)?;
     plan.check(args.plan.best_effort)?;
     let plan = serde_json::to_value(plan.items).unwrap_or_default();
     output::print_plan(&plan, args.json)?;

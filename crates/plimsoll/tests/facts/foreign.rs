@@ -21,7 +21,7 @@ pub fn policy(group: &CpuGroup, json: &str) -> GroupPolicy {
         name: shown(group),
         selector: Selector::Cgroup(group.path().to_owned()),
         knobs: serde_json::from_str(json).unwrap(),
-        scheduler: None,
+        is_scheduled: false,
     }
 }
 

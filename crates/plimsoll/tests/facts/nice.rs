@@ -146,7 +146,7 @@ fn of_process(pid: i32, json: &str) -> GroupPolicy {
         name: "g".into(),
         selector: Selector::Process(pid),
         knobs: knobs(json),
-        scheduler: None,
+        is_scheduled: false,
     }
 }
 

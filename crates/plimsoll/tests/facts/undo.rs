@@ -107,7 +107,7 @@ fn helper_that_panics_while_it_keeps_groups() {
             name: name.into(),
             selector: Selector::Process(member.0.id().cast_signed()),
             knobs: serde_json::from_str(knobs).unwrap(),
-            scheduler: None,
+            is_scheduled: false,
         };
         enforcer.add(&group, "a test").unwrap();
         assert!(enforcer.cgroup(name).unwrap().exists());

@@ -3,9 +3,8 @@
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::enforcer::EnforcerKind;
 
-use crate::common::tasks_below;
 use crate::daemon_rig::{Daemon, is_idle, of_cgroup, quota_us, rule, shown};
-use crate::rig::{EagerHugePages, Rig, are_fair, rig, state};
+use crate::rig::{EagerHugePages, Rig, rig, state};
 
 /// A group of the file for one cgroup.
 fn file_group(name: &str, group: &CpuGroup, knobs: &str) -> String {
@@ -31,12 +30,12 @@ fn a_reload_goes_to_the_stock_kernel_and_back() {
     let job = rig.group("job-1");
     let load = rig.fair_burners(&job, 1, 1);
     let text_of = |enforcer: &str| format!("enforcer = \"{enforcer}\"\n{}", jobs(&rig, QUOTA));
-    let daemon = Daemon::start(rig.host, &text_of("auto"));
+    let daemon = Daemon::start(rig.host, &text_of("sched-ext"));
     rig.wait_until_scheduled(&job);
     assert_eq!(quota_us(&job), -1);
     daemon.reload_with(&text_of("cgroup"));
     assert_eq!(daemon.state().daemon.enforcer, EnforcerKind::Cgroup);
-    assert!(are_fair(&tasks_below(&job)) && is_idle(&job));
+    assert!(is_idle(&job));
     assert_eq!(quota_us(&job), 30_000);
     assert_eq!(state(), "disabled");
     daemon.reload_with(&text_of("sched-ext"));
@@ -45,37 +44,28 @@ fn a_reload_goes_to_the_stock_kernel_and_back() {
     assert_eq!(quota_us(&job), -1);
     rig.assert_quota(&shown(&job), 30_000, 100_000);
     daemon.stop();
-    assert!(are_fair(&tasks_below(&job)) && !is_idle(&job));
+    assert_eq!(state(), "disabled");
+    assert!(!is_idle(&job));
     load.kill_hard();
     rig.assert_nothing_left();
 }
 
 #[test]
-fn mode_all_schedules_normal_groups_until_the_mode_changes() {
+fn normal_groups_are_scheduled_until_they_end() {
     let rig = rig();
     let _eager = EagerHugePages::start();
     let (job, web) = (rig.group("job-1"), rig.group("web"));
     let loads = [rig.fair_burners(&job, 1, 1), rig.fair_burners(&web, 2, 1)];
-    let text_of = |mode: &str, web_knobs: &str| {
-        let web = file_group("web", &web, web_knobs);
-        format!("mode = \"{mode}\"\n{}{web}", jobs(&rig, QUOTA))
-    };
+    let jobs = jobs(&rig, QUOTA);
     let burst = "quota = \"20ms/100ms\", burst = \"100ms\"";
-    let daemon = Daemon::start(rig.host, &text_of("all", burst));
-    assert_eq!(rig.scheduler().mode, "all");
-    // Every task is the scheduler's, whatever its policy.
+    let both = format!("{jobs}{}", file_group("web", &web, burst));
+    let daemon = Daemon::start(rig.host, &both);
     for (group, quota) in [(&job, 30_000), (&web, 20_000)] {
         rig.assert_quota(&shown(group), quota, 100_000);
         assert_eq!(quota_us(group), -1);
     }
-    daemon.reload_with(&text_of("partial", "quota = \"20ms/100ms\""));
-    assert_eq!(rig.scheduler().mode, "partial");
-    // The mode of an ended enforcer does not affect the next.
-    let log = daemon.log();
-    assert!(!log.contains("is loaded in mode"), "{log}");
-    rig.wait_until_scheduled(&job);
-    assert!(are_fair(&tasks_below(&web)));
-    assert_eq!(quota_us(&web), 20_000);
+    daemon.reload_with(&jobs);
+    assert!(rig.is_scheduled(&job) && rig.slot(&web).is_none());
     daemon.stop();
     loads.into_iter().for_each(|load| load.kill_hard());
     rig.assert_nothing_left();

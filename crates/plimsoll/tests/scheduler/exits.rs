@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 
 use crate::common::{Running, knob, wait_until};
-use crate::rig::{Loan, are_scheduled, burners, rig, throw_out};
+use crate::rig::{Loan, rig, throw_out};
 
 /// A group with a quota, and its command.
 fn limited_group() -> (Loan, Running) {
@@ -25,9 +25,7 @@ fn expect_reload(rig: &Loan, nr_reloads: u64) {
     rig.wait_until_reloaded(nr_reloads);
     // The slot of a command that has just ended may be there some seconds longer.
     wait_until("no other group has a slot", || rig.nr_slots() == 1);
-    wait_until("its tasks are scheduled", || {
-        are_scheduled(&burners(&group))
-    });
+    rig.wait_until_scheduled(&group);
     rig.assert_quota("work", 30_000, 100_000);
 }
 
@@ -59,10 +57,9 @@ fn the_next_owner_reports_an_exit_and_the_group_is_limited_again() {
 }
 
 #[test]
-fn in_mode_all_it_reports_that_limits_of_normal_groups_are_not_in_force() {
+fn it_reports_that_limits_of_normal_groups_are_not_in_force() {
     let rig = rig();
-    let words =
-        "run --enforcer sched-ext --mode all --name work --quota 30ms/100ms -- sleep 100000";
+    let words = "run --enforcer sched-ext --name work --quota 30ms/100ms -- sleep 100000";
     let work = rig.host.start(words.split(' '));
     wait_until("it runs", || {
         rig.host.normal("work").is_populated().unwrap_or(false)
@@ -72,7 +69,7 @@ fn in_mode_all_it_reports_that_limits_of_normal_groups_are_not_in_force() {
     throw_out();
     wait_until("the loss is told", || {
         let told = rig.owner_log();
-        told.contains("no limit of a normal group holds")
+        told.contains("no limit holds, but batch groups")
             && told.contains("group work: its limits do not hold")
             && told.contains("group work: its limits hold again")
     });

@@ -20,4 +20,4 @@ mod slice;
 mod undo;
 
 /// Default enforcer of the daemons in these tests.
-const ENFORCER: &str = "auto";
+const ENFORCER: &str = "sched-ext";

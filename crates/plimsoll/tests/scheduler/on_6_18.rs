@@ -1,8 +1,7 @@
-//! What differs on the oldest kernel with sched_ext that is supported, 6.18: it has no ext server.
-//! Newer ones have to pass the same tests.
+//! What the oldest kernel with sched_ext that is supported, 6.18, has to pass as well.
 
-use crate::common::{nr_cpus, wait_until};
-use crate::rig::{all_cpus, burners, has_ext_server, rig};
+use crate::common::nr_cpus;
+use crate::rig::{all_cpus, burners, rig};
 
 #[test]
 fn commands_that_end_at_the_same_time_leave_nothing_each_time() {
@@ -31,15 +30,8 @@ fn the_next_owner_runs_tasks_behind_normal_work_that_never_sleeps() {
     rig.batch_sleeper("other").stop();
     let tids = burners(&rig.host.batch("work"));
     let rivals = rig.fair_burners(&fair, all_cpus(), 2 * nr_cpus());
-    // The first times may be before all rivals run.
-    if !has_ext_server() {
-        wait_until("tasks are rescued", || rig.scheduler().nr_rescues > 0);
-    }
     rig.wait_until_all_run(&tids);
     rig.assert_never_ejected();
-    if has_ext_server() {
-        assert_eq!(rig.scheduler().nr_rescues, 0);
-    }
     rivals.kill_hard();
     work.stop();
     rig.assert_nothing_left();

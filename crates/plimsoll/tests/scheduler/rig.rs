@@ -13,7 +13,6 @@ use plimsoll_daemon::control::client::Client;
 use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::state::State;
 use plimsoll_engine::enforcer::{Sample, SchedulerSample};
-use plimsoll_engine::tasks::{self, Policy};
 use serde_json::Value;
 
 use crate::common::{
@@ -23,7 +22,6 @@ use crate::common::{
 use crate::daemon_rig::{Daemon, kill_all, remove_group, shown};
 
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
-const EXT_SERVER: &str = "/sys/kernel/debug/sched/ext_server";
 const BPFFS: &str = "/sys/fs/bpf";
 
 /// The rig in use. There is one at a time, because there is one scheduler; between the tests of
@@ -118,39 +116,26 @@ pub fn rig() -> Loan {
 struct Kernel {
     state: String,
     pins: BTreeSet<String>,
-    /// While no scheduler is loaded. A loaded one changes it: its owner has programs of its own,
-    /// and sets the servers.
-    unloaded: Option<Unloaded>,
-}
-
-/// Kernel state without a scheduler.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Unloaded {
-    /// The ext servers' values, by file.
-    servers: BTreeMap<String, String>,
-    /// BPF programs, maps and links that are loaded.
-    bpf: [usize; 3],
+    /// BPF programs, maps and links that are loaded, while no scheduler is: its owner has programs
+    /// of its own.
+    bpf: Option<[usize; 3]>,
 }
 
 impl Kernel {
     fn now() -> Self {
         let state = state();
-        let unloaded = (state == "disabled").then(|| Unloaded {
-            servers: servers(),
-            // BPF_PROG_GET_NEXT_ID, BPF_MAP_GET_NEXT_ID, BPF_LINK_GET_NEXT_ID
-            bpf: [11, 12, 31].map(count_bpf),
-        });
+        // BPF_PROG_GET_NEXT_ID, BPF_MAP_GET_NEXT_ID, BPF_LINK_GET_NEXT_ID
+        let bpf = (state == "disabled").then(|| [11, 12, 31].map(count_bpf));
         Self {
             state,
             pins: names(Path::new(BPFFS)),
-            unloaded,
+            bpf,
         }
     }
 
     /// Whether no BPF object is loaded. The kernel frees them with a delay.
     fn is_empty(&self) -> bool {
-        let unloaded = self.unloaded.as_ref();
-        unloaded.is_some_and(|unloaded| unloaded.bpf == [0, 0, 0])
+        self.bpf == Some([0, 0, 0])
     }
 }
 
@@ -169,22 +154,6 @@ fn names(folder: &Path) -> BTreeSet<String> {
     entries
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect()
-}
-
-fn servers() -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
-    for cpu in names(Path::new(EXT_SERVER)) {
-        for file in ["runtime", "period"] {
-            let name = format!("{cpu}/{file}");
-            found.insert(name.clone(), text(&Path::new(EXT_SERVER).join(name)));
-        }
-    }
-    found
-}
-
-/// Returns whether this kernel has ext servers.
-pub fn has_ext_server() -> bool {
-    !servers().is_empty()
 }
 
 /// BPF objects of a kind, by include/uapi/linux/bpf.h: `command` is BPF_…_GET_NEXT_ID.
@@ -329,9 +298,7 @@ impl Rig {
         running
     }
 
-    /// Does the same with one of Plimsoll's workloads on some CPUs (a mask), bound before it is in
-    /// its group: while a batch task is boosted, which is then a deadline task, the kernel refuses
-    /// to bind it.
+    /// Does the same with one of Plimsoll's workloads on some CPUs (a mask).
     pub fn batch_load(&self, name: &str, knobs: &str, cpus: u64, load: &str) -> Running {
         let words = load_words(load);
         let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
@@ -494,11 +461,24 @@ impl Rig {
         });
     }
 
-    /// Waits until a cgroup has tasks and the scheduler has all of them.
+    /// Returns whether a cgroup is a group of the scheduler.
+    pub fn is_scheduled(&self, group: &CpuGroup) -> bool {
+        state() == "enabled" && self.slot(group).is_some()
+    }
+
+    /// Waits until it is.
     pub fn wait_until_scheduled(&self, group: &CpuGroup) {
-        wait_until(&format!("{} is scheduled", shown(group)), || {
-            let tids = tasks_below(group);
-            !tids.is_empty() && are_scheduled(&tids)
+        wait_with_rare_looks(&format!("{} is scheduled", shown(group)), || {
+            self.is_scheduled(group)
+        });
+    }
+
+    /// Waits until the scheduler counts so many runnable tasks in a group.
+    pub fn wait_until_runnable(&self, group: &CpuGroup, count: u64) {
+        let what = format!("{} has {count} runnable tasks", shown(group));
+        wait_with_rare_looks(&what, || {
+            let slot = self.slot(group);
+            slot.is_some_and(|slot| slot["nr_runnable"] == count)
         });
     }
 
@@ -612,15 +592,6 @@ impl Drop for EagerHugePages {
     }
 }
 
-/// Policies of tasks, with their commands.
-pub fn describe(tids: &[i32]) -> Vec<String> {
-    let one = |tid: &i32| {
-        let policy = tasks::policy(*tid);
-        policy.map(|policy| format!("{tid} {} {policy:?}", command_of(*tid)))
-    };
-    tids.iter().filter_map(one).collect()
-}
-
 /// All CPUs, as a mask.
 pub fn all_cpus() -> u64 {
     (1 << nr_cpus()) - 1
@@ -642,18 +613,6 @@ fn wait_for_burners(running: &mut Running, group: &CpuGroup, count: usize) {
         assert!(running.is_running(), "it has ended: {}", running.stderr());
         burners(group).len() >= count
     });
-}
-
-/// Returns whether all of these tasks are scheduled.
-pub fn are_scheduled(tids: &[i32]) -> bool {
-    let mut policies = tids.iter().filter_map(|tid| tasks::policy(*tid));
-    policies.all(|policy| policy == Policy::Ext)
-}
-
-/// Returns whether none of them is.
-pub fn are_fair(tids: &[i32]) -> bool {
-    let mut policies = tids.iter().filter_map(|tid| tasks::policy(*tid));
-    policies.all(|policy| policy == Policy::Fair)
 }
 
 /// Run time of a task, 0 if it has ended.

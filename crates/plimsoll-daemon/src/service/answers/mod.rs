@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `dispatch.rs` | one request, to the method that answers it |
 //! | `targets.rs` | the group, cgroup or process that a client names |
-//! | `choice.rs` | enforcer and mode of a client's group |
+//! | `choice.rs` | enforcer of a client's group |
 //! | `show.rs` | present and planned groups |
 //! | `set.rs` | `set` and `reset` |
 //! | `run_requests.rs` | `run` and `end` |

@@ -46,7 +46,7 @@ impl Service {
             subject: run.subject.chars().take(SUBJECT_CHARS_MAX).collect(),
             knobs: run.knobs.clone(),
             best_effort: run.choice.best_effort,
-            scheduler: self.choose(&run.knobs, run.choice)?,
+            is_scheduled: self.choose(run.choice)?,
             folder: Default::default(),
             members: Vec::new(),
         };

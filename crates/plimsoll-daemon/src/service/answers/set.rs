@@ -33,7 +33,7 @@ impl Service {
                     subject: format!("pid {pid}"),
                     knobs: set.knobs.clone(),
                     best_effort: set.choice.best_effort,
-                    scheduler: self.choose(&set.knobs, set.choice)?,
+                    is_scheduled: self.choose(set.choice)?,
                     folder: Default::default(),
                     members: Vec::new(),
                 };
@@ -56,7 +56,7 @@ impl Service {
         let mut command = before.clone();
         command.knobs = command.knobs.overlaid(&set.knobs);
         command.best_effort |= set.choice.best_effort;
-        command.scheduler = self.choose_again(name, command.scheduler, set.choice)?;
+        command.is_scheduled = self.choose_again(name, command.is_scheduled, set.choice)?;
         if set.choice.dry_run {
             return self.planned(name, &self.desired_of_command(name, &command));
         }
@@ -78,9 +78,9 @@ impl Service {
         let mut after = before.clone().unwrap_or_default();
         after.knobs = after.knobs.overlaid(&set.knobs);
         after.best_effort |= set.choice.best_effort;
-        after.scheduler = match &before {
-            Some(before) => self.choose_again(key, before.scheduler, set.choice)?,
-            None => self.choose(&after.knobs, set.choice)?,
+        after.is_scheduled = match &before {
+            Some(before) => self.choose_again(key, before.is_scheduled, set.choice)?,
+            None => self.choose(set.choice)?,
         };
         self.requests.put_override(key, Some(after));
         if set.choice.dry_run {

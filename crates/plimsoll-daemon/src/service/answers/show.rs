@@ -83,7 +83,7 @@ impl Service {
         if desired.kind == GroupKind::Foreign {
             let group = CpuGroup::at(&self.hierarchy, path_of(name.trim_start_matches('/')));
             let mut stock = planned.knobs.clone();
-            if desired.scheduler.is_some() {
+            if desired.is_scheduled {
                 // The scheduler's limits are in no file.
                 (stock.quota, stock.cap) = (None, None);
             }

@@ -6,8 +6,7 @@ use std::sync::{Arc, MutexGuard};
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::Result;
 use plimsoll_engine::enforcer::Enforcer;
-use plimsoll_engine::host::{Mode, SchedExt};
-use plimsoll_engine::knobs::{Demand, Knobs};
+use plimsoll_engine::knobs::Demand;
 use plimsoll_engine::undo::UndoReport;
 
 use super::super::desired::Desired;
@@ -39,13 +38,13 @@ impl Enforcement {
         service: Handle,
     ) -> Result<(Self, UndoReport)> {
         let enforcing = match config {
-            Some(config) => starter.start(config.enforcer, config.mode)?,
+            Some(config) => starter.start(config.enforcer)?,
             None => starter.start_for_any()?,
         };
         let mut enforcer = enforcing.enforcer;
         enforcer.leave_audits_to_caller();
         let enforcement = Self {
-            planner: Planner::new(&hierarchy, enforcing.scheduler),
+            planner: Planner::new(&hierarchy, enforcing.is_scheduled),
             control: ControlLoop::start(enforcer, heartbeat, service),
             starter,
             hierarchy,
@@ -57,12 +56,12 @@ impl Enforcement {
     ///
     /// # Errors
     /// When it cannot be started; the present one stays, and enforces nothing.
-    pub fn replace(&mut self, wanted: EnforcerWanted, mode: Mode) -> Result<()> {
-        let enforcing = self.starter.start(wanted, mode)?;
+    pub fn replace(&mut self, wanted: EnforcerWanted) -> Result<()> {
+        let enforcing = self.starter.start(wanted)?;
         let mut enforcer = enforcing.enforcer;
         enforcer.leave_audits_to_caller();
         drop(self.control.replace(enforcer));
-        self.planner = Planner::new(&self.hierarchy, enforcing.scheduler);
+        self.planner = Planner::new(&self.hierarchy, enforcing.is_scheduled);
         Ok(())
     }
 
@@ -101,26 +100,18 @@ impl Enforcement {
         self.planner.plan(desired, Demand::default()).map(drop)
     }
 
-    /// Chooses the scheduler of a group where the owner leaves the choice to clients.
+    /// Chooses whether the scheduler enforces a group, where the owner leaves the choice to
+    /// clients.
     ///
     /// # Errors
     /// When this host cannot run the wanted one; it says why.
-    pub fn choose(
-        &self,
-        knobs: &Knobs,
-        wanted: EnforcerWanted,
-        mode: Option<Mode>,
-    ) -> Result<Option<SchedExt>> {
-        self.starter.choose(knobs, wanted, mode)
+    pub fn choose(&self, wanted: EnforcerWanted) -> Result<bool> {
+        self.starter.choose(wanted)
     }
 
-    /// The scheduler of groups whose client has no choice.
-    pub fn scheduler(&self) -> Option<SchedExt> {
-        self.planner.scheduler()
-    }
-
-    pub fn mode(&self) -> Mode {
-        self.planner.mode()
+    /// Whether the scheduler enforces groups whose client has no choice.
+    pub fn is_scheduled(&self) -> bool {
+        self.planner.is_scheduled()
     }
 
     pub fn nr_cpus(&self) -> u32 {

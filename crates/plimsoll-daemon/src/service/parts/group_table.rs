@@ -246,7 +246,7 @@ mod tests {
             knobs: Knobs::default(),
             subject: String::new(),
             best_effort: false,
-            scheduler: None,
+            is_scheduled: false,
             overlap: None,
         }
     }

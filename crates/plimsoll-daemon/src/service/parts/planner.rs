@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use plimsoll_cgroupfs::{Hierarchy, Version};
 use plimsoll_engine::cgroup::check_one_cgroup;
-use plimsoll_engine::host::{Capabilities, Mode, SchedExt, nr_cpus_online};
+use plimsoll_engine::host::{Capabilities, nr_cpus_online};
 use plimsoll_engine::knobs::{Demand, Knobs};
-use plimsoll_engine::plan::{Plan, is_scheduled};
+use plimsoll_engine::plan::Plan;
 use plimsoll_engine::{EngineError, Result};
 
 use super::super::desired::{self, Desired, GroupKind};
@@ -19,7 +19,7 @@ const PLANNED: &str = "planned";
 #[derive(Debug)]
 pub(super) struct Planner {
     host: Capabilities,
-    scheduler: Option<SchedExt>,
+    is_scheduled: bool,
 }
 
 /// The plan as JSON, for the group of that name.
@@ -43,10 +43,10 @@ pub(in crate::service) struct Planned {
 }
 
 impl Planner {
-    pub fn new(hierarchy: &Arc<Hierarchy>, scheduler: Option<SchedExt>) -> Self {
+    pub fn new(hierarchy: &Arc<Hierarchy>, is_scheduled: bool) -> Self {
         Self {
             host: Capabilities::of_this_host(hierarchy),
-            scheduler,
+            is_scheduled,
         }
     }
 
@@ -55,15 +55,9 @@ impl Planner {
         nr_cpus_online()
     }
 
-    pub fn mode(&self) -> Mode {
-        self.scheduler
-            .map(|scheduler| scheduler.mode)
-            .unwrap_or_default()
-    }
-
-    /// The scheduler of groups whose client has no choice.
-    pub fn scheduler(&self) -> Option<SchedExt> {
-        self.scheduler
+    /// Whether the scheduler enforces groups whose client has no choice.
+    pub fn is_scheduled(&self) -> bool {
+        self.is_scheduled
     }
 
     /// Plans one group, beside the demand of all groups.
@@ -74,25 +68,18 @@ impl Planner {
         desired.knobs.check()?;
         let knobs = desired::effective_knobs(desired, demand, self.nr_cpus());
         let (knobs, loss) = one_quota(desired, &knobs, self.host.cgroup);
-        let plan = Plan::new(PLANNED, &knobs, &self.host, desired.scheduler)?;
+        let plan = Plan::new(PLANNED, &knobs, &self.host, desired.is_scheduled)?;
         let checked = plan.check(desired.best_effort);
         checked.map_err(|error| match desired.origin {
             Origin::CommandLine => error,
             Origin::File => without_flag(error),
         })?;
         let knobs = plan.enforceable(PLANNED, &knobs);
-        if desired.kind == GroupKind::Foreign && !is_bpf_scheduled(desired, &knobs) {
+        if desired.kind == GroupKind::Foreign && !desired.is_scheduled {
             check_one_cgroup(&knobs)?;
         }
         Ok(Planned { knobs, plan, loss })
     }
-}
-
-/// Whether the BPF scheduler schedules the group.
-fn is_bpf_scheduled(desired: &Desired, knobs: &Knobs) -> bool {
-    desired
-        .scheduler
-        .is_some_and(|scheduler| is_scheduled(knobs, scheduler.mode))
 }
 
 /// Drops headroom beside a limit with which it does not go: a foreign cgroup has one quota, and the
@@ -106,7 +93,7 @@ fn one_quota(desired: &Desired, knobs: &Knobs, version: Version) -> (Knobs, Opti
     let Some(headroom) = knobs.headroom.filter(|_| is_foreign || per_task) else {
         return (knobs.clone(), None);
     };
-    if is_bpf_scheduled(desired, knobs) {
+    if desired.is_scheduled {
         return (knobs.clone(), None);
     }
     let left = Knobs {

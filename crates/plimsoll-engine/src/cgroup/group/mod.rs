@@ -20,7 +20,6 @@ use plimsoll_cgroupfs::{CpuGroup, CpuStat, WEIGHT_DEFAULT};
 
 use crate::enforcer::Sample;
 use crate::error::Result;
-use crate::journal::Entry;
 use crate::knobs::Knobs;
 use crate::undo::UndoReport;
 
@@ -67,17 +66,6 @@ impl Group {
     /// When the cgroup is gone.
     pub fn nr_processes(&self) -> Result<usize> {
         Ok(self.cgroup().all_processes()?.len())
-    }
-
-    /// Writes into the group's journal.
-    ///
-    /// # Errors
-    /// When the journal cannot be kept.
-    pub fn record(&mut self, entries: &[Entry], context: &mut Context) -> Result<()> {
-        match &mut self.origin {
-            Origin::Own(own) => own.record(entries),
-            Origin::Foreign(_) => context.journal.record(entries),
-        }
     }
 
     /// Replaces the knobs.

@@ -227,16 +227,6 @@ impl Table {
         }
     }
 
-    /// The entries of an earlier owner's journals that say which policies tasks had.
-    pub fn left_policies(&mut self) -> Vec<Entry> {
-        let read = |journal: &mut Journal| journal.read_valid().map(|parsed| parsed.entries);
-        let of_own = self.left_own.values_mut().flat_map(read).flatten();
-        let entries = of_own.chain(self.context.journal.entries());
-        let is_policy =
-            |entry: &Entry| matches!(entry, Entry::Schedule { .. } | Entry::Repolicy { .. });
-        entries.filter(is_policy).collect()
-    }
-
     /// All groups that there are have been added: puts back those of an earlier owner that were
     /// not taken over.
     pub fn finish_adoption(&mut self) -> UndoReport {
@@ -312,11 +302,6 @@ impl Table {
     /// Writes of others to a group's files that are new.
     pub fn audit(&mut self, name: &str) -> Result<Vec<String>> {
         self.act(name, |group, _| group.audit())
-    }
-
-    /// Records changes that another enforcer is about to make to a group.
-    pub fn record(&mut self, name: &str, entries: &[Entry]) -> Result<()> {
-        self.act(name, |group, context| group.record(entries, context))
     }
 
     /// Moves a process into a group.

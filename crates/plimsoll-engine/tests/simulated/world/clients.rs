@@ -81,7 +81,7 @@ impl World {
             name: name.clone(),
             selector,
             knobs,
-            scheduler: None,
+            is_scheduled: false,
         };
         self.desired_groups.insert(
             name.clone(),

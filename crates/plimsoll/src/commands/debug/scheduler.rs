@@ -29,12 +29,8 @@ fn overview(snapshot: &Snapshot) -> String {
         add(
             "owner",
             format!(
-                "pid {}, mode {}; loaded in {load_ms} ms, {} reloads, {} fair-class fallbacks, {} boosts",
-                status.owner_pid,
-                status.mode,
-                status.nr_reloads,
-                status.nr_rescues,
-                status.nr_promotions
+                "pid {}; loaded in {load_ms} ms, {} reloads",
+                status.owner_pid, status.nr_reloads
             ),
         );
         if let Some(reason) = &status.last_exit {
@@ -132,7 +128,6 @@ fn cpus(snapshot: &Snapshot) -> String {
         "LLC",
         "ROOM",
         "DISPATCHES",
-        "KICKS",
     ]);
     for cpu in &snapshot.cpus {
         table.add_row([
@@ -144,7 +139,6 @@ fn cpus(snapshot: &Snapshot) -> String {
             cpu.llc.to_string(),
             output::percent(cpu.room_ppm.into()),
             cpu.nr_dispatches.to_string(),
-            cpu.nr_yields.to_string(),
         ]);
     }
     table.to_string()

@@ -53,11 +53,12 @@ fn a_check_reads_the_file_and_does_nothing() {
     let check = || host.run(["daemon", "--check", "--config", config.to_str().unwrap()]);
     let good = check().good();
     assert!(good.stdout.contains("1 group"), "{good:?}");
-    daemon.write_raw("version = 1\nmode = \"some\"\n");
+    daemon.write_raw("version = 1\nenforcer = \"some\"\n");
     let bad = check();
     assert_eq!(bad.code(), 125);
     assert!(
-        bad.one_line().contains("plimsoll.toml:2:8: mode: `some`"),
+        bad.one_line()
+            .contains("plimsoll.toml:2:12: enforcer: `some`"),
         "{bad:?}"
     );
     fs::remove_file(&config).unwrap();

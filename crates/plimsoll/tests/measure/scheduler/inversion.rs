@@ -1,8 +1,8 @@
 //! Priority inversion: a batch task holds a lock that a fair task waits for, and fair work fills
 //! every CPU.
 //!
-//! The holder gets a turn of 100 us of the ext server on each CPU every 20 ms, and its section ends
-//! after as many turns as it needs.
+//! The holder gets a server slice of 100 us on each CPU every 20 ms, and its section ends after as
+//! many slices as it needs.
 
 use std::fs;
 
@@ -54,8 +54,8 @@ fn wait_for_a_lock(title: &str, sections: &str, beside: usize, how: &str) {
     rig.assert_nothing_left();
 }
 
-/// A section takes three turns of the ext server, of 100 us each. Sections and turns have no common
-/// measure, so that a turn ends in every part of a section.
+/// A section takes three server slices, of 100 us each. Sections and slices have no common measure,
+/// so that a slice ends in every part of a section.
 #[test]
 fn wait_for_a_futex_of_a_batch_task() {
     let title = "that a batch task holds for 250 us of CPU";
@@ -69,8 +69,7 @@ fn wait_for_a_futex_of_a_batch_task_that_shares_server_slices() {
     wait_for_a_lock(title, "--section 100us --pause 37us", 4, "");
 }
 
-/// The critical section is a write of 1 MiB. The kernel records the holder of that lock, so it is
-/// boosted at once.
+/// The critical section is a write of 1 MiB.
 #[test]
 fn wait_for_a_lock_of_a_file_of_a_batch_task() {
     let title = "of a file that a batch task holds for a write of 1 MiB";

@@ -1,4 +1,4 @@
-//! The kernel's ext servers, which it stops when they have no task.
+//! Server slices of a group that is throttled.
 
 use crate::clock::{ms, rate_of};
 use crate::common::nr_cpus;
@@ -10,8 +10,7 @@ fn throttled_group_behind_saturating_work() {
     let rig = rig();
     let fair = rig.group("fair");
     let work = rig.batch_burners("work", "", all_cpus(), nr_cpus());
-    // Less than the tolerance, so that it is throttled repeatedly, and the kernel finds no task
-    // each time.
+    // Less than the tolerance, so that it is throttled repeatedly.
     let set = |quota: &str| rig.host.run(["set", "work", "--quota", quota]).good();
     set("1ms/500ms");
     let rival = rig.fair_burners(&fair, all_cpus(), 2 * nr_cpus());

@@ -15,7 +15,7 @@ fn tolerance_most() -> f64 {
 fn batch_work_beside_fair_spinners() {
     let cpus = nr_cpus();
     for (what, mask, batch, fair, least) in [
-        // Each CPU's ext server has its part of the tolerance.
+        // Each CPU gives its part of the tolerance.
         ("batch spinner beside a fair one on one CPU", 1, 1, 1, 0.9),
         // One more than CPUs: each CPU always has one, and the CPU with two changes.
         (

@@ -23,7 +23,7 @@ fn measure(tolerance: &str, mean_most: f64, mean_least: f64) {
     let rivals: Vec<Running> = rivals.collect();
     let tids = burners(&rig.host.batch("work"));
     let trace = Trace::start();
-    // The supervisor sets the servers within 50 ms; running slices end.
+    // Running slices end.
     sleep_ms(2_000);
     let from_us = now_us();
     sleep_ms(10_000);

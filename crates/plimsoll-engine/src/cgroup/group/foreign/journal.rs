@@ -70,12 +70,6 @@ impl SharedJournal {
         }
     }
 
-    /// All that is written down.
-    pub fn entries(&mut self) -> Vec<Entry> {
-        let kept = self.kept.as_mut();
-        kept.map_or_else(Vec::new, KeptJournal::entries)
-    }
-
     pub fn count_group(&mut self) {
         self.nr_groups += 1;
     }
@@ -146,12 +140,6 @@ impl KeptJournal {
             nr_live: nr_entries,
             late: Vec::new(),
         }
-    }
-
-    /// All that is written down.
-    fn entries(&mut self) -> Vec<Entry> {
-        let parsed = self.journal.read_valid();
-        parsed.map_or_else(|_| Vec::new(), |parsed| parsed.entries)
     }
 
     /// Writes down what is about to be done.

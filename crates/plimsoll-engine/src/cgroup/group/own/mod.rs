@@ -316,7 +316,7 @@ impl Own {
 /// cgroup that has no real-time runtime of its own (`sched_rt_can_attach` in kernel/sched/rt.c).
 fn real_time_refused(error: CgroupError, pid: i32) -> EngineError {
     match error.os_error() {
-        Some(libc::EINVAL) if tasks::policy(pid) == Some(tasks::Policy::Other) => {
+        Some(libc::EINVAL) if tasks::policy_number(pid).is_some_and(tasks::is_real_time) => {
             EngineError::RealTime { pid }
         }
         _ => error.into(),

@@ -1,13 +1,10 @@
 //! Nested groups of the daemon, which start and end separately.
 
 use plimsoll_cgroupfs::CpuGroup;
-use plimsoll_engine::tasks;
 
 use super::finish;
-use crate::common::tasks_below;
 use crate::daemon::with_class;
 use crate::daemon_rig::{of_cgroup, rule, shown};
-use crate::rig::are_scheduled;
 use crate::shared::with_daemon;
 
 #[test]
@@ -35,7 +32,7 @@ fn nested_cgroup_belongs_to_a_later_parent_but_not_to_its_successor() {
     rig.assert_quota(&shown(&outer), 10_000, 100_000);
     // The other cgroup takes the place of the group that has ended.
     rig.reload(&of(&inner, 20));
-    assert!(are_scheduled(&tasks_below(&inner)), "no gap is left");
+    assert!(rig.is_scheduled(&inner), "no gap is left");
     rig.reload(&(of(&inner, 20) + &of(&other, 15)));
     rig.wait_until_scheduled(&other);
     assert_eq!(parent_of(&inner), None);
@@ -44,30 +41,5 @@ fn nested_cgroup_belongs_to_a_later_parent_but_not_to_its_successor() {
     assert_eq!(rig.nr_slots(), 2);
     rig.reload("");
     loads.into_iter().for_each(|load| load.kill_hard());
-    finish(&rig);
-}
-
-#[test]
-fn task_of_a_nested_group_keeps_its_policy_when_either_group_ends() {
-    let rig = with_daemon();
-    let outer = rig.group("outer");
-    outer.enable_children().unwrap();
-    let inner = rig.group("outer/inner");
-    let sleeper = rig.host.start_in(&inner, ["sleep", "100000"]);
-    tasks::set_policy(sleeper.pid(), libc::SCHED_BATCH).unwrap();
-    let of = |group: &CpuGroup| {
-        let name = format!("of{}", shown(group).replace('/', "-"));
-        rule(&name, &of_cgroup(&shown(group)), &with_class(""))
-    };
-    for stays in [&inner, &outer] {
-        rig.reload(&(of(&inner) + &of(&outer)));
-        rig.wait_until_scheduled(&inner);
-        rig.reload(&of(stays));
-        rig.wait_until_scheduled(&inner);
-        rig.reload("");
-        let policy = tasks::policy_number(sleeper.pid());
-        assert_eq!(policy, Some(libc::SCHED_BATCH), "{}", shown(stays));
-    }
-    sleeper.kill_hard();
     finish(&rig);
 }

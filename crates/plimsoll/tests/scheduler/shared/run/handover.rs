@@ -1,8 +1,8 @@
 //! The scheduler and its groups outlive commands that end or are killed, and the owner.
 
-use crate::common::{Running, tasks_below, wait_until};
+use crate::common::{Running, tasks_below};
 use crate::daemon_rig::kill_all;
-use crate::rig::{Rig, are_fair, are_scheduled, wait_for_threads};
+use crate::rig::{Rig, wait_for_threads};
 use crate::shared::with_command;
 
 /// It has a CPU of its own, so without limits it would not be throttled.
@@ -77,11 +77,11 @@ fn groups_of_killed_commands_stay_scheduled_until_their_processes_end() {
     expect_same_scheduler(&rig, &before);
     assert_eq!(rig.host.owner_pid(), before.owner);
     let left = one.all_processes().unwrap();
-    assert!(left.len() == 1 && are_scheduled(&left));
+    assert!(left.len() == 1 && rig.is_scheduled(&one));
     // A living owner keeps its groups.
     let restored = rig.host.run(["restore", "--json"]).good().json();
     assert_eq!(restored["undone"], serde_json::json!([]));
-    assert!(are_scheduled(&left));
+    assert!(rig.is_scheduled(&one));
     kill_all(&left);
     kill_all(&two.all_processes().unwrap());
     rig.assert_nothing_left();
@@ -100,7 +100,7 @@ fn scheduler_of_a_killed_owner_continues_under_the_next() {
 }
 
 #[test]
-fn next_owner_has_the_groups_of_killed_commands_with_processes_and_mode() {
+fn next_owner_has_the_groups_of_killed_commands_with_their_processes() {
     let rig = with_command();
     let (first, second) = two_groups(&rig);
     let groups = ["first", "second"].map(|name| rig.host.batch(name));
@@ -113,16 +113,13 @@ fn next_owner_has_the_groups_of_killed_commands_with_processes_and_mode() {
     rig.host.kill_owner();
     first.kill_hard();
     second.kill_hard();
-    // It does not reload for a command with another mode.
-    let words = ["run", "--class", "batch", "--mode", "all", "--", "true"];
-    let refused = rig.host.run(words);
-    assert_eq!(refused.code(), 125, "{refused:?}");
-    assert!(refused.one_line().contains("partial"), "{refused:?}");
+    rig.batch_sleeper("third").stop();
     assert_eq!(members(), before);
-    wait_until("its tasks are scheduled", || are_scheduled(&before));
+    groups
+        .iter()
+        .for_each(|group| rig.wait_until_scheduled(group));
     rig.assert_quota("second", 20_000, 100_000);
     rig.assert_never_ejected();
-    assert_eq!(rig.scheduler().mode, "partial");
     kill_all(&before);
     rig.assert_nothing_left();
 }
@@ -135,13 +132,12 @@ fn next_owner_follows_new_and_leaving_tasks() {
     next_owner(&rig);
     let group = rig.host.batch("second");
     let guest = rig.fair_load(&elsewhere, 1, "burn --threads 2 --duration 80000s");
-    let tids = wait_for_threads(guest.pid(), 3);
+    wait_for_threads(guest.pid(), 3);
     for _ in 0..2 {
         group.add_process(guest.pid()).unwrap();
-        wait_until("it is scheduled", || are_scheduled(&tids));
+        rig.wait_until_runnable(&group, 3);
         elsewhere.add_process(guest.pid()).unwrap();
-        // The owner learns it only by the scheduler's events.
-        wait_until("it is fair again", || are_fair(&tids));
+        rig.wait_until_runnable(&group, 1);
     }
     guest.kill_hard();
     first.stop();

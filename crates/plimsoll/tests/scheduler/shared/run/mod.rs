@@ -2,7 +2,7 @@
 
 mod bandwidth;
 mod handover;
-mod policies;
+mod members;
 mod stress;
 mod trace;
 mod watchdog;

@@ -7,7 +7,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 use crate::common::{nr_cpus, wait_until};
-use crate::rig::{all_cpus, are_scheduled, burners, wait_for_threads};
+use crate::rig::{all_cpus, burners, wait_for_threads};
 use crate::shared::with_command;
 
 #[test]
@@ -16,7 +16,7 @@ fn a_hundred_cgroups_with_a_process_come_and_go_below_a_group() {
     let work = rig.batch_burners("work", "--quota 20ms/100ms", all_cpus(), nr_cpus());
     let group = rig.host.batch("work");
     let nomad = rig.fair_load(&group, all_cpus(), "burn --threads 2 --duration 80000s");
-    let tids = wait_for_threads(nomad.pid(), 3);
+    wait_for_threads(nomad.pid(), 3);
     for number in 0..100 {
         let child = group.child(format!("c{number}"));
         child.create().unwrap();
@@ -27,7 +27,6 @@ fn a_hundred_cgroups_with_a_process_come_and_go_below_a_group() {
         }
     }
     rig.assert_never_ejected();
-    assert!(are_scheduled(&tids));
     rig.wait_until_all_run(&burners(&group));
     rig.assert_quota("work", 20_000, 100_000);
     nomad.kill_hard();
@@ -75,7 +74,6 @@ fn tasks_run_while_cpus_come_and_go_and_affinities_change() {
     wait_until("all CPUs are back", || nr_cpus() == cpus);
     tids.iter().for_each(|tid| bind(*tid, 0..cpus));
     rig.wait_until_all_run(&tids);
-    assert!(are_scheduled(&tids));
     rig.assert_never_ejected();
     work.stop();
     rig.assert_nothing_left();
