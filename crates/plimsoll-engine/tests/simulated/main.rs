@@ -98,6 +98,54 @@ fn promises_hold_in_every_random_step() {
     counts.check();
 }
 
+/// Runtimes size themselves by the quota of the cgroup that their process is in: that is not the
+/// one that the headroom's controller writes.
+#[test]
+fn processes_of_a_group_with_headroom_find_its_quota_or_none() {
+    let path = std::path::Path::new;
+    for version in [Version::V1, Version::V2] {
+        for (knobs, on_v2) in [
+            (r#"{"class": "batch", "headroom": "30%"}"#, None),
+            (
+                r#"{"headroom": "30%", "quota": "50ms/100ms"}"#,
+                Some(50_000),
+            ),
+        ] {
+            let mut kernel = Kernel::new(version);
+            for pid in [7, std::process::id().cast_signed()] {
+                kernel.tasks().start_in(pid, path(""));
+            }
+            simulated::install(Some(kernel));
+            let hierarchy = Arc::new(Hierarchy::at_folder(path(simulated::MOUNT), version));
+            let runtime = RuntimeFolder::at(path("/run/plimsoll"));
+            let (mut enforcer, _) = CgroupEnforcer::adopting(&hierarchy, &runtime).unwrap();
+            let policy = GroupPolicy {
+                name: "g".into(),
+                selector: Selector::Process(7),
+                knobs: serde_json::from_str(knobs).unwrap(),
+                is_scheduled: false,
+            };
+            enforcer.add(&policy, "").unwrap();
+            let place = simulated::with(|kernel| kernel.tasks().get(7).unwrap().cgroup.clone());
+            let place = CpuGroup::at(&hierarchy, place);
+            let found = match place.read_cpu_max() {
+                Ok(max) => max.quota_usec,
+                // The controller is not switched on for it.
+                Err(error) if error.is_gone() => None,
+                Err(error) => panic!("{error}"),
+            };
+            let expected = on_v2.filter(|_| version == Version::V2);
+            assert_eq!(found, expected, "{version:?} {knobs}");
+            let limits: Vec<_> = std::iter::successors(place.parent(), CpuGroup::parent)
+                .filter_map(|group| group.read_cpu_max().ok()?.quota_usec)
+                .collect();
+            assert!(limits.contains(&1_000), "{version:?} {knobs}: {limits:?}");
+            assert_eq!(enforcer.undo().problems, [""; 0]);
+            simulated::install(None);
+        }
+    }
+}
+
 /// v2 makes a cgroup with processes threaded where the controller is enabled for what is in it.
 #[test]
 fn a_controller_that_would_make_a_cgroup_threaded_is_refused() {

@@ -32,6 +32,25 @@ fn sides(host: &Host, name: &str) -> Vec<String> {
         .collect()
 }
 
+/// Runtimes size themselves by the quota of the cgroup that their process is in.
+#[test]
+fn quota_of_the_controller_is_not_where_the_processes_are() {
+    let host = Host::new();
+    let side = start_side(&host, "side", "");
+    let group = host.batch("side");
+    assert!(group.read_cpu_max().unwrap().quota_usec.is_some());
+    let work = group.child("work");
+    assert!(!work.processes().unwrap().is_empty());
+    assert!(group.processes().unwrap().is_empty());
+    if host.is_v2() {
+        assert!(!work.cpu_file("cpu.max").exists());
+    } else {
+        assert_eq!(work.read_cpu_max().unwrap().quota_usec, None);
+    }
+    side.stop();
+    host.assert_clean();
+}
+
 /// Waits for the next update of a group's headroom controller.
 fn wait_until_controlled(host: &Host, name: &str) {
     let updates = || {

@@ -251,7 +251,10 @@ fn the_command_is_in_its_group_from_its_first_instruction() {
             "--name g --quota 50ms/100ms --cap 30%",
             "plimsoll/g/quota/cap",
         ),
-        ("--name g --class batch --headroom 30%", "plimsoll-batch/g"),
+        (
+            "--name g --class batch --headroom 30%",
+            "plimsoll-batch/g/work",
+        ),
         ("--name g --soft-cap 50%", "plimsoll-soft-g"),
     ] {
         let words = format!("run {knobs} -- cat /proc/self/cgroup");

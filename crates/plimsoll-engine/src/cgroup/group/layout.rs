@@ -4,24 +4,33 @@
 //! /plimsoll/NAME             normal groups       weight
 //! /plimsoll-batch/NAME       batch groups        weight among batch groups
 //! /plimsoll-soft-NAME        soft-capped groups  idle mark, switched
-//!          └─ quota └─ cap └─ headroom
+//!          └─ quota └─ cap └─ headroom └─ work
 //! ```
 //!
 //! Background work needs a top-level cgroup: the kernel compares siblings,
 //! so an idle mark inside a normal cgroup yields to that cgroup only. Each
 //! limit of a group has a cgroup of its own, because a cgroup has one quota;
 //! with a single limit, the group itself carries it. The wider limit is
-//! outside: v1 refuses a child's rate above its parent's.
+//! outside: v1 refuses a child's rate above its parent's. On v2 the headroom's
+//! is outside of both.
+//!
+//! No process is in the headroom's cgroup itself. Its quota is what the controller
+//! grants for a moment, and runtimes take the quota of their own cgroup for what
+//! they may use. They find the quota or cap there on v2; else no limit, in a
+//! cgroup `work` that has none.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy, WEIGHT_DEFAULT};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, WEIGHT_DEFAULT};
 
 use crate::cgroup::bandwidth::{cap_bandwidth, fit_below, in_whole_usec, least_bandwidth};
 use crate::cgroup::wanted::{Limit, Wanted};
 use crate::knobs::{Bandwidth, Class, Knobs};
 use crate::own_groups::{PARENT_BATCH, PARENT_NORMAL, PREFIX_SOFT};
+
+/// The innermost cgroup of a group with headroom, which has no limit.
+const WORK: &str = "work";
 
 /// A limit that is made of a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +93,13 @@ impl Layout {
             (false, true) => Some(top.clone()),
             (false, false) => None,
         };
-        let (layers, leaf) = Self::nest(&top, &wanted_layers(knobs));
+        let (layers, mut leaf) = Self::nest(&top, &wanted_layers(knobs, hierarchy.version()));
+        if layers
+            .last()
+            .is_some_and(|(layer, _)| *layer == Layer::Headroom)
+        {
+            leaf = leaf.child(WORK);
+        }
         Self {
             parent,
             top,
@@ -97,7 +112,7 @@ impl Layout {
     /// The layout of a cgroup that somebody else made: it carries everything itself.
     pub fn of_foreign(group: CpuGroup, knobs: &Knobs) -> Self {
         let is_soft = knobs.soft_cap.is_some() && knobs.class != Some(Class::Batch);
-        let carried = wanted_layers(knobs).into_iter();
+        let carried = wanted_layers(knobs, group.hierarchy().version()).into_iter();
         Self {
             parent: None,
             layers: carried.map(|layer| (layer, group.clone())).collect(),
@@ -120,10 +135,17 @@ impl Layout {
         (layers, leaf)
     }
 
-    /// Whether a cgroup is called as those that carry a limit.
-    pub fn is_limit(path: &Path) -> bool {
+    /// Whether a cgroup is called as those inside of a group, but for the ones of its tasks.
+    pub fn is_inner(path: &Path) -> bool {
         let limits = [Layer::Quota, Layer::Cap, Layer::Headroom];
-        limits.iter().any(|limit| path.ends_with(limit.folder()))
+        let mut names = limits.iter().map(|limit| limit.folder()).chain([WORK]);
+        names.any(|name| path.ends_with(name))
+    }
+
+    /// Whether one of its cgroups carries a limit.
+    pub fn is_limit(&self, group: &CpuGroup) -> bool {
+        let mut limits = self.layers.iter();
+        limits.any(|(_, limit)| limit.path() == group.path())
     }
 
     /// The cgroup that carries a limit.
@@ -189,6 +211,7 @@ impl Layout {
     pub fn groups(&self) -> Vec<CpuGroup> {
         let mut groups = vec![self.top.clone()];
         groups.extend(self.layers.iter().map(|(_, group)| group.clone()));
+        groups.push(self.leaf.clone());
         groups.dedup_by(|a, b| a.path() == b.path());
         groups
     }
@@ -205,7 +228,9 @@ impl Layout {
         };
         let parent = |layout: &Self| layout.parent.as_ref().map(|p| p.path().to_owned());
         let background = |layout: &Self| layout.background.is_some();
+        let depth = |layout: &Self| layout.leaf.path().components().count();
         shape(self) == shape(other)
+            && depth(self) == depth(other)
             && parent(self) == parent(other)
             && background(self) == background(other)
     }
@@ -216,8 +241,9 @@ impl Layout {
     }
 }
 
-/// The limits that `knobs` ask for, the widest first, headroom last.
-fn wanted_layers(knobs: &Knobs) -> Vec<Layer> {
+/// The limits that `knobs` ask for, from the outside in: the widest first, and headroom last on
+/// v1, first on v2.
+fn wanted_layers(knobs: &Knobs, version: Version) -> Vec<Layer> {
     let mut layers = Vec::new();
     if knobs.quota.is_some() {
         layers.push((Layer::Quota, layer_rate_ppm(Layer::Quota, knobs)));
@@ -228,7 +254,11 @@ fn wanted_layers(knobs: &Knobs) -> Vec<Layer> {
     layers.sort_by_key(|(_, rate_ppm)| std::cmp::Reverse(*rate_ppm));
     let mut layers: Vec<Layer> = layers.into_iter().map(|(layer, _)| layer).collect();
     if knobs.headroom.is_some() {
-        layers.push(Layer::Headroom);
+        let place = match version {
+            Version::V1 => layers.len(),
+            Version::V2 => 0,
+        };
+        layers.insert(place, Layer::Headroom);
     }
     layers
 }
@@ -257,8 +287,6 @@ pub(super) fn layer_bandwidth(layer: Layer, knobs: &Knobs) -> Bandwidth {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_cgroupfs::Version;
-
     use super::*;
 
     fn knobs(json: &str) -> Knobs {
@@ -266,16 +294,52 @@ mod tests {
     }
 
     #[test]
-    fn the_wider_limit_is_outside_and_headroom_inside() {
+    fn the_wider_limit_is_outside_and_headroom_where_the_version_lets_it_be() {
         let narrow_cap = knobs(r#"{"quota": "2cpus", "cap": "50%", "headroom": "30%"}"#);
         assert_eq!(
-            wanted_layers(&narrow_cap),
+            wanted_layers(&narrow_cap, Version::V1),
             [Layer::Quota, Layer::Cap, Layer::Headroom]
         );
+        assert_eq!(
+            wanted_layers(&narrow_cap, Version::V2),
+            [Layer::Headroom, Layer::Quota, Layer::Cap]
+        );
         let wide_cap = knobs(r#"{"quota": "0.5cpus", "cap": "150%"}"#);
-        assert_eq!(wanted_layers(&wide_cap), [Layer::Cap, Layer::Quota]);
+        assert_eq!(
+            wanted_layers(&wide_cap, Version::V2),
+            [Layer::Cap, Layer::Quota]
+        );
         let per_task = knobs(r#"{"cap": "50%", "per-task": true}"#);
-        assert_eq!(wanted_layers(&per_task), []);
+        assert_eq!(wanted_layers(&per_task, Version::V2), []);
+    }
+
+    #[test]
+    fn no_process_is_where_the_headrooms_quota_is() {
+        for version in [Version::V1, Version::V2] {
+            let hierarchy = Arc::new(Hierarchy::at_folder(Path::new("/none"), version));
+            for (json, on_v1, on_v2) in [
+                (r#"{"headroom": "30%"}"#, "work", "work"),
+                (
+                    r#"{"headroom": "30%", "quota": "1cpus"}"#,
+                    "quota/headroom/work",
+                    "headroom/quota",
+                ),
+                (
+                    r#"{"headroom": "30%", "quota": "1cpus", "cap": "50%"}"#,
+                    "quota/cap/headroom/work",
+                    "headroom/quota/cap",
+                ),
+            ] {
+                let layout = Layout::new(&hierarchy, "g", 0, &knobs(json));
+                let inside = match version {
+                    Version::V1 => on_v1,
+                    Version::V2 => on_v2,
+                };
+                let leaf = Path::new("plimsoll/g").join(inside);
+                assert_eq!(layout.leaf.path(), leaf, "{json}");
+                assert_eq!(layout.groups().last().unwrap().path(), leaf, "{json}");
+            }
+        }
     }
 
     #[test]
@@ -320,10 +384,10 @@ mod tests {
             .collect();
         let own = [
             "plimsoll/g",
-            "plimsoll/g/quota",
-            "plimsoll/g/quota/headroom",
+            "plimsoll/g/headroom",
+            "plimsoll/g/headroom/quota",
         ];
-        assert_eq!(of, [(own[0], false), (own[1], false), (own[2], true)]);
+        assert_eq!(of, [(own[0], false), (own[1], true), (own[2], false)]);
     }
 
     #[test]

@@ -21,12 +21,14 @@ fn leaves(pid: i32) {
 
 impl World {
     pub(super) fn knobs(&mut self, is_held: bool) -> Option<Knobs> {
-        const TEXTS: [&str; 15] = [
+        const TEXTS: [&str; 17] = [
             r#"{"class": "batch"}"#,
             r#"{"class": "batch", "quota": "20ms/100ms"}"#,
             r#"{"class": "batch", "cap": "50%", "weight": "50"}"#,
             r#"{"class": "batch", "nice": "7"}"#,
             r#"{"class": "batch", "soft-cap": "20%"}"#,
+            r#"{"class": "batch", "headroom": "30%"}"#,
+            r#"{"headroom": "30%", "quota": "20ms/100ms", "cap": "10%"}"#,
             r#"{"quota": "20ms/100ms"}"#,
             r#"{"quota": "50ms/100ms", "burst": "10ms"}"#,
             r#"{"quota": "100ms/500ms", "burst": "100ms", "weight": "300"}"#,

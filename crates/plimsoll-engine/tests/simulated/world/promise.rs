@@ -27,8 +27,10 @@ impl Promise {
     pub fn of(knobs: &Knobs) -> Self {
         let quota = knobs.quota.and_then(|quota| quota.rate_ppm());
         let cap = knobs.cap.map(|cap| u64::from(cap.permille) * 1_000);
+        // Some limit: what its controller grants depends on what the machine has done.
+        let headroom = knobs.headroom.map(|_| u64::MAX);
         Self {
-            rate_max_ppm: [quota, cap].into_iter().flatten().min(),
+            rate_max_ppm: [quota, cap, headroom].into_iter().flatten().min(),
             is_idle: knobs.class == Some(Class::Batch),
         }
     }

@@ -110,10 +110,10 @@ fn generation_of(folder: &Path) -> u32 {
         .unwrap_or(0)
 }
 
-/// Returns whether all cgroups of a layout exist, without a limit's cgroup below them.
+/// Returns whether all cgroups of a layout exist, without those of another layout below them.
 fn is_whole(layout: &Layout, folders: &[PathBuf]) -> bool {
     let has_all = layout.groups().iter().all(|group| group.exists());
     let below = layout.leaf.children().unwrap_or_default();
-    let has_more = below.iter().any(|group| Layout::is_limit(group.path()));
+    let has_more = below.iter().any(|group| Layout::is_inner(group.path()));
     layout.top.folders() == folders && has_all && !has_more
 }

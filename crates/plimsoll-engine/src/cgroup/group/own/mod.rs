@@ -135,7 +135,10 @@ impl Own {
         self.record_nice(layout, common.knobs.nice)?;
         layout.top.create()?;
         for pair in layout.groups().windows(2) {
-            pair[0].enable_children()?;
+            // Without a knob to set there, it need not cost the scheduler another level.
+            if layout.is_limit(&pair[1]) || common.knobs.per_task {
+                pair[0].enable_children()?;
+            }
             pair[1].create()?;
         }
         set_values(layout, &common.knobs)
