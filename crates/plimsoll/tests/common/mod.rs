@@ -13,7 +13,7 @@ pub mod random;
 pub mod wait;
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::fs::chown;
 use std::os::unix::process::ExitStatusExt as _;
@@ -233,6 +233,33 @@ pub fn with_own_mounts(script: &str) -> Command {
         });
     }
     command
+}
+
+/// Has a command begin in a cgroup, and there in new namespaces: `CLONE_NEWCGROUP` makes the cgroup
+/// the root of all that it sees.
+pub fn in_namespace_of(command: &mut Command, group: &CpuGroup, namespaces: libc::c_int) {
+    use std::os::unix::ffi::OsStringExt as _;
+    use std::os::unix::process::CommandExt as _;
+    let files = group.folders().into_iter();
+    let files = files.map(|it| it.join("cgroup.procs").into_os_string().into_vec());
+    let files: Vec<_> = files.map(|it| CString::new(it).unwrap()).collect();
+    // SAFETY: only system calls, on texts that were made before.
+    unsafe {
+        command.pre_exec(move || {
+            for file in &files {
+                let file = libc::open(file.as_ptr(), libc::O_WRONLY);
+                // 0 is the process that writes.
+                if libc::write(file, c"0".as_ptr().cast(), 1) != 1 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                libc::close(file);
+            }
+            match libc::unshare(namespaces) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
 }
 
 /// Cgroup and runtime folder of one test.

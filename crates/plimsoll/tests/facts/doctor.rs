@@ -1,12 +1,9 @@
 //! `doctor` says "may do so: yes" where `run` works, and otherwise why `run` fails.
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStringExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Finished, Host, binary, with_own_mounts};
+use crate::common::{Finished, Host, binary, in_namespace_of, with_own_mounts};
 
 /// Runs `run` and then `doctor` after a script that changes what they see of the cgroups.
 fn run_and_doctor(host: &Host, mut command: Command) -> Finished {
@@ -63,30 +60,7 @@ fn doctor_gives_the_reason_of_run_in_a_foreign_cgroup_namespace() {
     // The mounts are those of the whole tree, where this namespace sees only `home`.
     let mut command = Command::new("sh");
     command.args(["-c", BOTH]).arg(binary());
-    let files = home
-        .folders()
-        .into_iter()
-        .map(|it| it.join("cgroup.procs").into_os_string());
-    let files: Vec<CString> = files
-        .map(|it| CString::new(it.into_vec()).unwrap())
-        .collect();
-    // SAFETY: only system calls, on texts that were made before.
-    unsafe {
-        command.pre_exec(move || {
-            for file in &files {
-                let file = libc::open(file.as_ptr(), libc::O_WRONLY);
-                // 0 is the process that writes.
-                if libc::write(file, c"0".as_ptr().cast(), 1) != 1 {
-                    return Err(std::io::Error::last_os_error());
-                }
-                libc::close(file);
-            }
-            match libc::unshare(libc::CLONE_NEWCGROUP) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            }
-        });
-    }
+    in_namespace_of(&mut command, &home, libc::CLONE_NEWCGROUP);
     let finished = run_and_doctor(&host, command).good();
     let lines: Vec<&str> = finished.stderr.lines().collect();
     let [run, "run: 125"] = &lines[..] else {

@@ -193,8 +193,10 @@ mod v1_only {
 }
 
 mod v2_only {
+    use std::path::Path;
+
     use super::*;
-    use crate::common::Running;
+    use crate::common::{Running, binary, in_namespace_of, with_own_mounts};
     use plimsoll_cgroupfs::CpuGroup;
     use plimsoll_cgroupfs::Kind;
 
@@ -279,6 +281,35 @@ mod v2_only {
         host.run(["set", &shown(&vm), "--reset"]).good();
         process.kill_hard();
         crate::rig::remove_group(&vcpu);
+    }
+
+    /// As a container has it: a cgroup that it takes for the root, whose processes are further down.
+    #[test]
+    fn owner_in_a_cgroup_namespace_stays_out_of_the_top_cgroup() {
+        let mut host = Host::new();
+        let container = host.group("container");
+        let script = "set -e
+            umount -l \"$MOUNT\"
+            mount -t cgroup2 none \"$MOUNT\"
+            mkdir \"$MOUNT/init\"
+            echo $$ >\"$MOUNT/init/cgroup.procs\"
+            unset PLIMSOLL_CGROUP_BASE
+            \"$0\" run --name inner --cap 50% -- cat /proc/self/cgroup";
+        let mut command = with_own_mounts(script);
+        command.arg(binary());
+        in_namespace_of(&mut command, &container, libc::CLONE_NEWCGROUP);
+        host.confine(&mut command);
+        command.env("MOUNT", host.hierarchy().cpu_folder(Path::new("")));
+        let finished = host.spawn(command).finish().good();
+        assert_eq!(finished.stdout, "0::/plimsoll/inner\n", "{finished:?}");
+        assert_eq!(finished.stderr, "", "{finished:?}");
+        let owner = membership(host.owner_pid());
+        assert!(owner.trim_end().ends_with("/container/init"), "{owner}");
+        assert!(container.processes().unwrap().is_empty());
+        wait_until("the owner has ended", || host.end_idle_owner());
+        assert!(!container.children_enabled().unwrap(), "as it was");
+        crate::rig::remove_group(&container.child("init"));
+        host.assert_clean();
     }
 
     #[test]
