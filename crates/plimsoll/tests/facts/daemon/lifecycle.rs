@@ -68,14 +68,8 @@ fn a_check_reads_the_file_and_does_nothing() {
     daemon.assert_as_before();
 }
 
-#[test]
-fn metrics_are_served_on_the_address_of_the_file() {
-    let mut host = Host::new();
-    let group = host.group("web");
-    let text = "[metrics]\nlisten = \"127.0.0.1:0\"\n".to_owned()
-        + &rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
-    let daemon = Daemon::start(&host, &text);
-    daemon.wait_for_log("metrics at http://");
+/// The metrics of a daemon that serves them, as they come over HTTP.
+pub fn metrics(daemon: &Daemon) -> String {
     let log = daemon.log();
     let address = log.split("metrics at http://").nth(1).unwrap();
     let address = address.split('/').next().unwrap();
@@ -84,6 +78,18 @@ fn metrics_are_served_on_the_address_of_the_file() {
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn metrics_are_served_on_the_address_of_the_file() {
+    let mut host = Host::new();
+    let group = host.group("web");
+    let text = "[metrics]\nlisten = \"127.0.0.1:0\"\n".to_owned()
+        + &rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+    let daemon = Daemon::start(&host, &text);
+    daemon.wait_for_log("metrics at http://");
+    let answer = metrics(&daemon);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains("plimsoll_"), "{answer}");
     assert!(answer.contains(&shown(&group)), "{answer}");

@@ -1,5 +1,6 @@
 //! `plimsoll daemon`: promises to operators and users.
 
+mod cpus;
 mod damage;
 mod following;
 mod foreign;
