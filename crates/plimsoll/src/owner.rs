@@ -257,6 +257,11 @@ pub fn choice(plan: &PlanArgs) -> Choice {
 /// owns: others, such as those of systemd, are the caller's.
 fn start(runtime: &RuntimeFolder) -> std::result::Result<(), OwnerError> {
     let program = std::env::current_exe()?;
+    // It is deleted, and perhaps another is in its place, after an upgrade.
+    let program = match program.exists() {
+        true => program,
+        false => "/proc/self/exe".into(),
+    };
     let base = std::env::var_os(BASE_VARIABLE).map(|base| (BASE_VARIABLE, base));
     let mut child = Command::new(program)
         .args(["daemon", "--on-demand"])

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use crate::account::{Account, USER};
-use crate::common::{Host, Running, bandwidth_us, is_alive, membership, wait_until};
+use crate::common::{Host, Running, bandwidth_us, binary, is_alive, membership, wait_until};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -346,4 +347,24 @@ fn a_users_owner_beside_roots() {
     assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
     roots.stop();
     host.assert_as(&before);
+}
+
+/// As an upgrade does it while a command runs.
+#[test]
+fn command_whose_program_was_deleted_starts_an_owner() {
+    let host = Host::new();
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("plimsoll");
+    fs::copy(binary(), &program).unwrap();
+    let mut command = Command::new(&program);
+    let words = "run --name job --quota 30ms/100ms -- sleep 600";
+    host.confine(command.args(words.split(' ')));
+    let running = host.spawn(command);
+    wait_until("it runs", || job_of(&host).is_some());
+    fs::remove_file(&program).unwrap();
+    host.kill_owner();
+    running.send(Signal::SIGTERM);
+    let finished = running.finish();
+    assert_eq!(finished.stderr, "", "{finished:?}");
+    host.assert_clean();
 }
