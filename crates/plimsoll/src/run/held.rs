@@ -10,6 +10,7 @@ use std::ptr;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::unistd::{ForkResult, fork};
+use plimsoll_cgroupfs::name::text_of;
 
 use super::child::Child;
 use crate::caller::Caller;
@@ -51,7 +52,7 @@ impl Held {
         // Fails only with invalid arguments.
         let _ = mask.thread_set_mask();
         Ok(Self {
-            shown: words[0].to_string_lossy().into_owned(),
+            shown: text_of(&words[0]),
             process: Some(forked?),
             go: Some(go),
             problem,

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_cgroupfs::name::text_of;
 use plimsoll_cgroupfs::{CgroupError, Hierarchy};
 use plimsoll_daemon::control::handles;
 use plimsoll_daemon::control::protocol::{Request, Run};
@@ -57,7 +58,7 @@ fn stem(command: &OsStr) -> String {
 
 /// Text of the command, shortened because the length of a request is limited.
 fn subject_of(command: &[OsString]) -> String {
-    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    let words: Vec<_> = command.iter().map(text_of).collect();
     let mut subject = output::one_line(&words.join(" "));
     if let Some((end, _)) = subject.char_indices().nth(SUBJECT_CHARS_MAX) {
         subject.truncate(end);

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use crate::common::{Host, bandwidth_us, wait_until};
+use crate::common::{Host, bandwidth_us, binary, wait_until};
 use crate::rig::{Daemon, of_cgroup, remove_group, rule};
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_cgroupfs::name::text_of;
@@ -80,4 +80,29 @@ fn odd_cgroup_is_set_by_its_bytes_and_by_the_name_in_json() {
     let missing = host.run(["show", "/nowhere\x1b[31m"]);
     assert!(missing.one_line().contains("\\x1b[31m"), "{missing:?}");
     remove_group(&group);
+}
+
+#[test]
+fn command_of_any_bytes_is_shown_escaped() {
+    let host = Host::new();
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join(OsStr::from_bytes(ODD));
+    let run = ["run", "--name", "odd", "--"].map(OsStr::new);
+    let missing = host.run(run.iter().chain([&program.as_os_str()]));
+    assert_eq!(missing.code(), 127, "{missing:?}");
+    assert!(
+        missing.one_line().contains("a\\xff\\x1b[31m"),
+        "{missing:?}"
+    );
+    std::os::unix::fs::symlink(binary(), &program).unwrap();
+    let load = "load burn --threads 1 --duration 600s";
+    let words = run.into_iter().chain([program.as_os_str()]);
+    let running = host.start(words.chain(load.split(' ').map(OsStr::new)));
+    wait_until("it runs", || {
+        host.normal("odd").is_populated().unwrap_or(false)
+    });
+    let shown = host.run(["show", "odd"]).good().stdout;
+    assert!(shown.contains("a\\xff\\x1b[31m"), "{shown:?}");
+    assert!(!shown.contains('\x1b'), "{shown:?}");
+    running.stop();
 }
