@@ -97,6 +97,17 @@ fn process_is_set_with_those_that_it_has_started() {
     shell.kill_hard();
 }
 
+#[test]
+fn root_has_no_limits_by_whatever_name() {
+    let host = Host::new();
+    let folder = host.hierarchy().cpu_folder(std::path::Path::new(""));
+    for root in ["/", "//", folder.to_str().unwrap()] {
+        let refused = host.run(["set", root, "--cap", "50%"]);
+        assert_eq!(refused.code(), 125, "{refused:?}");
+        assert!(refused.one_line().contains("is the root"), "{refused:?}");
+    }
+}
+
 fn descendants(pid: i32) -> Vec<i32> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let children = children.unwrap_or_default();

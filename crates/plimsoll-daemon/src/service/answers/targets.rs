@@ -78,7 +78,8 @@ impl Service {
         if !name.starts_with('/') {
             return Err(no_such());
         }
-        if name.trim_matches('/').is_empty() {
+        let mount_point = self.hierarchy.cpu_folder(Path::new(""));
+        if name.trim_matches('/').is_empty() || Path::new(name) == mount_point {
             return Err(format!("{name}: is the root, which has no limits"));
         }
         let named = self.hierarchy.resolve(name).ok();
