@@ -28,14 +28,15 @@ impl RuntimeFolder {
     /// The runtime folder of this user: `/run/plimsoll` for root, else below
     /// `XDG_RUNTIME_DIR`. Nothing is created yet.
     pub fn of_this_user() -> Self {
-        let named = std::env::var_os(RUNTIME_VARIABLE).map(PathBuf::from);
-        let path = named.unwrap_or_else(|| {
+        let path = named().unwrap_or_else(|| {
             let uid = nix::unistd::geteuid();
             if uid.is_root() {
                 return "/run/plimsoll".into();
             }
-            match std::env::var_os("XDG_RUNTIME_DIR") {
-                Some(folder) => Path::new(&folder).join("plimsoll"),
+            let folder = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+            // The specification of the variable has a relative one ignored.
+            match folder.filter(|folder| folder.is_absolute()) {
+                Some(folder) => folder.join("plimsoll"),
                 None => format!("/tmp/plimsoll-{uid}").into(),
             }
         });
@@ -45,8 +46,7 @@ impl RuntimeFolder {
     /// The runtime folder of root, where any user finds the daemon's socket:
     /// `/run/plimsoll`.
     pub fn of_this_host() -> Self {
-        let named = std::env::var_os(RUNTIME_VARIABLE).map(PathBuf::from);
-        Self::at(named.unwrap_or_else(|| "/run/plimsoll".into()))
+        Self::at(named().unwrap_or_else(|| "/run/plimsoll".into()))
     }
 
     /// A runtime folder at `path`.
@@ -90,6 +90,13 @@ impl RuntimeFolder {
         let permissions = fs::Permissions::from_mode(0o711);
         fs::set_permissions(&self.path, permissions).map_err(|e| self.failed(e))
     }
+}
+
+/// The folder that [`RUNTIME_VARIABLE`] names. A relative path is that of this process: the owner
+/// that it starts is in another folder.
+fn named() -> Option<PathBuf> {
+    let named = std::env::var_os(RUNTIME_VARIABLE).filter(|named| !named.is_empty())?;
+    Some(std::path::absolute(&named).unwrap_or_else(|_| named.into()))
 }
 
 /// Temporary name of a file until it is complete: its own name with a suffix, so

@@ -368,3 +368,20 @@ fn command_whose_program_was_deleted_starts_an_owner() {
     assert_eq!(finished.stderr, "", "{finished:?}");
     host.assert_clean();
 }
+
+/// The owner's working folder is another.
+#[test]
+fn runtime_folder_with_a_relative_path_is_the_callers() {
+    let host = Host::new();
+    let folder = host.runtime();
+    let mut command = host.plimsoll(["run", "--", "sleep", "600"]);
+    command.env("PLIMSOLL_RUNTIME_DIR", folder.file_name().unwrap());
+    command.current_dir(folder.parent().unwrap());
+    let mut running = host.spawn(command);
+    wait_until("the owner is where the client looks", || {
+        assert!(running.is_running());
+        host.owner().is_some_and(|it| it.groups.len() == 1)
+    });
+    running.stop();
+    host.assert_clean();
+}
