@@ -18,6 +18,9 @@ pub enum PatternError {
     /// It ends as no cgroup's path does.
     #[error("ends in a `/`")]
     TrailingSlash,
+    /// It has an empty part, `.` or `..`, as no cgroup's path has.
+    #[error("has an empty part, `.` or `..`, which no cgroup's path has")]
+    NoPart,
     /// Its wildcards do not parse.
     #[error("is no pattern ({})", .0.kind())]
     Syntax(#[source] globset::Error),
@@ -57,8 +60,13 @@ pub(super) fn parse_cgroup(text: &str) -> Result<Glob, PatternError> {
         None if !text.is_empty() => Err(PatternError::Relative),
         Some("") => Err(PatternError::Root),
         Some(path) if path.ends_with('/') => Err(PatternError::TrailingSlash),
+        Some(path) if path.split('/').any(is_no_part) => Err(PatternError::NoPart),
         _ => parse(text),
     }
+}
+
+fn is_no_part(part: &str) -> bool {
+    matches!(part, "" | "." | "..")
 }
 
 /// Alternative patterns: a text matches if one of them does.
@@ -143,6 +151,8 @@ mod tests {
             ("/", "is the root, which has no limits"),
             ("a", "does not begin with a `/`"),
             ("/a/", "ends in a `/`"),
+            ("/a//b", "has an empty part"),
+            ("/../a", "has an empty part, `.` or `..`"),
             ("/[b", "is no pattern (unclosed character class"),
         ] {
             let error = parse_cgroup(text).unwrap_err().to_string();
