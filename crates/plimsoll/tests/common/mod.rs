@@ -235,7 +235,7 @@ pub fn with_own_mounts(script: &str) -> Command {
     command
 }
 
-/// Has a command begin in a cgroup, and there in new namespaces: `CLONE_NEWCGROUP` makes the cgroup
+/// Lets a command begin in a cgroup, and there in new namespaces: `CLONE_NEWCGROUP` makes the cgroup
 /// the root of all that it sees.
 pub fn in_namespace_of(command: &mut Command, group: &CpuGroup, namespaces: libc::c_int) {
     use std::os::unix::ffi::OsStringExt as _;
