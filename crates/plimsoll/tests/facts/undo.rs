@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::common::{
-    Host, bandwidth_us, is_alive, knob, membership, task_ns, threads_of, wait_until,
+    Host, bandwidth_us, is_alive, knob, membership, task_ns, threads_of, wait_for, wait_until,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -144,8 +144,10 @@ fn externally_removed_group_is_created_again_and_its_command_continues() {
         "--cap 50% --per-task",
     ] {
         let words = format!("run --name g {knobs} -- sh -c");
+        // Whatever it has started has ended when it ends: beside busy CPUs, a process of a group
+        // with headroom may not die for a while after it was killed.
         let script = "tail -f /dev/null & while [ ! -e \"$0\" ]; do sleep 0.05; done
-                      kill $!; exit 6";
+                      kill $!; wait $! 2>/dev/null; exit 6";
         let folder = tempfile::tempdir().unwrap();
         let flag = folder.path().join("go");
         let mut running = host.start(words.split(' ').chain([script, flag.to_str().unwrap()]));
@@ -163,11 +165,12 @@ fn externally_removed_group_is_created_again_and_its_command_continues() {
             };
             group.all_processes().ok()?.into_iter().find(is_tail)
         };
-        wait_until("it is there", || {
-            found().is_some_and(|group| child_of(&group).is_some())
+        // One look: another may miss a process that is put into a cgroup of its own meanwhile.
+        let (group, child) = wait_for("its place", || {
+            let group = found()?;
+            let child = child_of(&group)?;
+            Some((group, child))
         });
-        let group = found().unwrap();
-        let child = child_of(&group);
         // The owner has answered, so it watches the group.
         host.show("g");
         let inode = || {
@@ -175,20 +178,21 @@ fn externally_removed_group_is_created_again_and_its_command_continues() {
             found.map(|found| std::os::unix::fs::MetadataExt::ino(&found))
         };
         let before = inode().unwrap();
-        for pid in group.all_processes().unwrap() {
-            // The shell starts one after the other.
-            let _ = refuge.add_process(pid);
-        }
-        wait_until("it is removed", || {
+        wait_until(&format!("{knobs}: it is removed"), || {
             // Not the recreated one.
             let is_there = inode().is_ok_and(|now| now == before);
             if is_there {
+                // At each look: the shell starts one after the other, and the loop of a cap per
+                // task may put one that it has just read into a cgroup of its own.
+                for pid in group.all_processes().unwrap_or_default() {
+                    let _ = refuge.add_process(pid);
+                }
                 remove_tree(&group);
             }
             !is_there
         });
-        wait_until("it is made again", || {
-            inode().is_ok_and(|now| now != before) && child_of(&group) == child
+        wait_until(&format!("{knobs}: it is made again"), || {
+            inode().is_ok_and(|now| now != before) && child_of(&group) == Some(child)
         });
         assert!(running.is_running());
         std::fs::write(&flag, "").unwrap();
