@@ -9,8 +9,8 @@
  * does not move and is not before the clock; the task that is picked has the
  * earliest deadline; a task that runs for what is left of its request does not
  * pass its own deadline. So no task passes the deadline of one that waits, and
- * from its start, at most a request before the clock, each may run for
- * (R / e) * E_j + R_j until then.
+ * from its start, at most the largest credit K before the clock, each may run for
+ * (R / e) * E_j + K until then.
  */
 #include "proof.h"
 
@@ -95,10 +95,10 @@ static struct queue any_queue(void)
 	return queue;
 }
 
-/* The floor that a group's clock gives: a request before the queue's clock at most. */
-static plim_u64 any_floor(plim_u64 clock, const struct plim_order *task, plim_u64 effective)
+/* The floor that a group's clock gives. */
+static plim_u64 any_floor(plim_u64 clock)
 {
-	return clock - plim_order_delta(task->request_ns, effective) - any_u64(0, NEAR / 2);
+	return clock - any_u64(0, NEAR / 2);
 }
 
 static void pick(struct queue *queue, int i)
@@ -120,7 +120,7 @@ static void any_step(struct queue *queue, int i)
 	plim_u64 effective = any_u64(1 << 10, 1ULL << 27), floor;
 
 	if (queue->states[i] == ASLEEP) {
-		floor = any_floor(queue->clock, task, effective);
+		floor = any_floor(queue->clock);
 		plim_order_wake(task, queue->clock, floor, nondet_u64(), effective);
 		queue->states[i] = WAITS;
 	} else if (queue->states[i] == WAITS) {
@@ -160,7 +160,7 @@ void prove_a_task_keeps_its_debt(void)
 {
 	plim_u64 clock = nondet_u64(), effective = any_u64(1 << 10, 1ULL << 27);
 	struct plim_order task = any_task(clock), before = task;
-	plim_u64 floor = any_floor(clock, &task, effective);
+	plim_u64 floor = any_floor(clock);
 
 	plim_order_wake(&task, clock, floor, any_u64(0, PLIM_ORDER_FORGET_NS - 1), effective);
 	PROVE(!plim_order_before(task.start, before.start), "a sleep gives no service back");
@@ -169,20 +169,21 @@ void prove_a_task_keeps_its_debt(void)
 }
 
 /* checks off: unsigned-overflow conversion (virtual time wraps on purpose) */
-void prove_a_task_that_wakes_is_a_request_before_the_clock_at_most(void)
+void prove_a_task_is_owed_no_more_than_the_largest_credit(void)
 {
-	plim_u64 clock = nondet_u64(), effective = any_u64(1 << 10, 1ULL << 27);
+	plim_u64 clock = nondet_u64(), effective = any_u64(1 << 10, 1ULL << 27), floor, most;
 	struct plim_order task = any_task(clock);
-	plim_u64 floor = any_floor(clock, &task, effective);
-	plim_u64 request = plim_order_delta(task.request_ns, effective);
 
+	/* The same quotient as in the call: for the request of before, which that may change. */
+	most = plim_order_credit_max(&task, effective);
 	if (any_bool()) {
+		floor = clock - any_u64(0, NEAR / 2);
 		plim_order_wake(&task, clock, floor, nondet_u64(), effective);
-		PROVE(!plim_order_before(task.start, floor), "and not before the floor");
+		PROVE(!plim_order_before(task.start, floor), "and starts not before the floor");
 	} else {
 		plim_order_requeue(&task, clock, any_bool(), effective);
 	}
-	PROVE(!plim_order_before(task.start, clock - request), "a request");
+	PROVE(!plim_order_before(task.start, clock - most), "the largest credit");
 	PROOF_REACHED();
 }
 

@@ -3,6 +3,44 @@
 #include "plimsoll/order.h"
 #include "proof.h"
 
+void prove_weights_fall_by_a_quarter_per_nice_level(void)
+{
+	plim_s32 nice = nondet_s32();
+	plim_u64 weight, next;
+
+	ASSUME(nice < PLIM_NICE_MAX && nice >= PLIM_NICE_MIN);
+	weight = plim_order_nice_weight(nice);
+	next = plim_order_nice_weight(nice + 1);
+	PROVE(next > 0 && weight > next, "positive, and less for each level");
+	PROVE(weight * 100 >= next * 115 && weight * 100 <= next * 135, "by 1.15 to 1.35");
+	PROVE(plim_order_nice_weight(0) == PLIM_WEIGHT_NICE_0, "nice 0 is the unit");
+	PROOF_REACHED();
+}
+
+void prove_nice_out_of_range_is_clamped(void)
+{
+	plim_s32 nice = nondet_s32();
+	plim_u32 weight = plim_order_nice_weight(nice);
+
+	PROVE(nice >= PLIM_NICE_MIN || weight == plim_order_nice_weight(PLIM_NICE_MIN),
+	      "from below");
+	PROVE(nice <= PLIM_NICE_MAX || weight == plim_order_nice_weight(PLIM_NICE_MAX),
+	      "from above");
+	PROOF_REACHED();
+}
+
+void prove_group_weights_are_positive_and_monotone(void)
+{
+	plim_u32 less = nondet_u32(), more = nondet_u32();
+
+	ASSUME(less <= more);
+	PROVE(plim_order_group_weight(less) > 0, "positive");
+	PROVE(plim_order_group_weight(less) <= plim_order_group_weight(more), "monotone");
+	PROVE(plim_order_group_weight(PLIM_GROUP_WEIGHT_DEFAULT) == PLIM_WEIGHT_NICE_0,
+	      "the default is the unit");
+	PROOF_REACHED();
+}
+
 /*
  * Narrowed: requests below 2^8 ns and 16 weights, by which the solver can divide.
  * checks off: unsigned-overflow conversion (virtual time wraps on purpose)
@@ -13,7 +51,7 @@ void prove_a_request_that_runs_to_its_end_does_not_pass_its_deadline(void)
 	struct plim_order task = { .start = nondet_u64(), .request_ns = nondet_u8() };
 	plim_u64 left_ns, ran_ns = nondet_u8();
 
-	plim_order_renew(&task, effective);
+	plim_order_renew(&task, task.start, effective);
 	left_ns = plim_order_left_ns(&task, effective);
 	PROVE(left_ns == task.request_ns, "all of it is left");
 	ASSUME(ran_ns <= left_ns);

@@ -1,84 +1,13 @@
-//! The batch class: order of batch tasks, the per-CPU [`Limit`], and load
-//! balancing.
+//! The batch class: the per-CPU [`Limit`], and load balancing.
 
 use crate::ffi;
 
-/// The lowest nice value, which has the largest weight.
-pub const NICE_MIN: i32 = ffi::PLIM_NICE_MIN;
-/// The highest nice value, which has the smallest weight.
-pub const NICE_MAX: i32 = ffi::PLIM_NICE_MAX;
-/// The weight of nice 0, and the unit of virtual runtime.
-pub const WEIGHT_NICE_0: u32 = ffi::PLIM_WEIGHT_NICE_0;
-/// The smallest weight of a group.
-pub const GROUP_WEIGHT_MIN: u32 = ffi::PLIM_GROUP_WEIGHT_MIN;
-/// The largest weight of a group.
-pub const GROUP_WEIGHT_MAX: u32 = ffi::PLIM_GROUP_WEIGHT_MAX;
-/// The default weight of a group; equals a task of nice 0.
-pub const GROUP_WEIGHT_DEFAULT: u32 = ffi::PLIM_GROUP_WEIGHT_DEFAULT;
 /// The default slice of a batch task.
 pub const SLICE_DEFAULT_NS: u64 = ffi::PLIM_BATCH_SLICE_DEFAULT_NS;
 /// Window of the per-CPU limit and of the average of [`room_ppm`].
 pub const WINDOW_NS: u64 = ffi::PLIM_BATCH_WINDOW_NS;
 /// Wait after which a batch task moves to a CPU that is free for it.
 pub const WAIT_MAX_NS: u64 = ffi::PLIM_BATCH_WAIT_MAX_NS;
-
-/// Weight of a nice level, 1.25 per level. A value out of range is clamped.
-#[must_use]
-pub fn weight(nice: i32) -> u32 {
-    // SAFETY: a pure function of one integer, defined for all of them.
-    unsafe { ffi::plim_batch_weight(nice) }
-}
-
-/// Weight of a group with cgroup v2 `cpu.weight` `group_weight`, in the unit of
-/// task weights. A value out of range is clamped.
-#[must_use]
-pub fn group_weight(group_weight: u32) -> u32 {
-    // SAFETY: a pure function of one integer, defined for all of them.
-    unsafe { ffi::plim_batch_group_weight(group_weight) }
-}
-
-/// Advance of the virtual runtime of a task or group of this weight for a run
-/// of `ran_ns`. Rounded up, so that no run is free.
-#[must_use]
-#[inline]
-pub fn vruntime_delta(ran_ns: u64, weight: u32) -> u64 {
-    // SAFETY: a pure function of two integers, defined for all of them.
-    unsafe { ffi::plim_batch_vruntime_delta(ran_ns, weight) }
-}
-
-/// Whether virtual runtime `a` runs before `b`; handles a wrap.
-#[must_use]
-#[inline]
-pub fn before(a_vruntime: u64, b_vruntime: u64) -> bool {
-    // SAFETY: a pure function of two integers, defined for all of them.
-    unsafe { ffi::plim_batch_before(a_vruntime, b_vruntime) != 0 }
-}
-
-/// The later of two virtual runtimes, to which a queue's minimum advances.
-#[must_use]
-#[inline]
-pub fn later(a_vruntime: u64, b_vruntime: u64) -> u64 {
-    // SAFETY: a pure function of two integers, defined for all of them.
-    unsafe { ffi::plim_batch_later(a_vruntime, b_vruntime) }
-}
-
-/// Virtual runtime at which a task that slept or is new joins a queue: its old
-/// value, but at most one slice before the queue's minimum.
-#[must_use]
-#[inline]
-pub fn place(vruntime: u64, min_vruntime: u64, slice_ns: u64, weight: u32) -> u64 {
-    // SAFETY: a pure function of integers, defined for all of them.
-    unsafe { ffi::plim_batch_place(vruntime, min_vruntime, slice_ns, weight) }
-}
-
-/// Converts a virtual runtime from one queue to another. The distance from the
-/// minimum stays the same.
-#[must_use]
-#[inline]
-pub fn migrate(vruntime: u64, from_min_vruntime: u64, to_min_vruntime: u64) -> u64 {
-    // SAFETY: a pure function of integers, defined for all of them.
-    unsafe { ffi::plim_batch_migrate(vruntime, from_min_vruntime, to_min_vruntime) }
-}
 
 /// Per-CPU limit: the share of one CPU that the batch work of a group may use,
 /// by window.

@@ -3,6 +3,18 @@
 
 use crate::ffi;
 
+/// The lowest nice value, which has the largest weight.
+pub const NICE_MIN: i32 = ffi::PLIM_NICE_MIN;
+/// The highest nice value, which has the smallest weight.
+pub const NICE_MAX: i32 = ffi::PLIM_NICE_MAX;
+/// The weight of nice 0.
+pub const WEIGHT_NICE_0: u32 = ffi::PLIM_WEIGHT_NICE_0;
+/// The smallest weight of a group.
+pub const GROUP_WEIGHT_MIN: u32 = ffi::PLIM_GROUP_WEIGHT_MIN;
+/// The largest weight of a group.
+pub const GROUP_WEIGHT_MAX: u32 = ffi::PLIM_GROUP_WEIGHT_MAX;
+/// The default weight of a group; equals a task of nice 0.
+pub const GROUP_WEIGHT_DEFAULT: u32 = ffi::PLIM_GROUP_WEIGHT_DEFAULT;
 /// The shortest request.
 pub const REQUEST_MIN_NS: u64 = ffi::PLIM_ORDER_REQUEST_MIN_NS;
 /// The longest request.
@@ -14,9 +26,24 @@ pub const FORGET_NS: u64 = ffi::PLIM_ORDER_FORGET_NS;
 /// The effective weight for which virtual time passes like run time.
 pub const WEIGHT_UNIT: u64 = 1 << ffi::PLIM_ORDER_UNIT_SHIFT;
 
+/// Weight of a nice level, 1.25 per level. A value out of range is clamped.
+#[must_use]
+pub fn nice_weight(nice: i32) -> u32 {
+    // SAFETY: a pure function of one integer, defined for all of them.
+    unsafe { ffi::plim_order_nice_weight(nice) }
+}
+
+/// Weight of a group with cgroup v2 `cpu.weight` `group_weight`, in the unit of
+/// task weights. A value out of range is clamped.
+#[must_use]
+pub fn group_weight(group_weight: u32) -> u32 {
+    // SAFETY: a pure function of one integer, defined for all of them.
+    unsafe { ffi::plim_order_group_weight(group_weight) }
+}
+
 /// Effective weight, at least 1, of a task of `weight` in a group of
 /// `group_weight` in which tasks of the weights `load` compete, this one
-/// included. All are in the unit of [`weight`](crate::batch::weight).
+/// included. All are in the unit of [`nice_weight`].
 #[must_use]
 pub fn effective_weight(weight: u32, group_weight: u32, load: u64) -> u64 {
     // SAFETY: a pure function of integers, defined for all of them.

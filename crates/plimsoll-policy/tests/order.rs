@@ -1,8 +1,8 @@
 //! Property tests of the order of tasks, against the promises of SPEC and an
 //! exact account of service.
 
+use plimsoll_policy::NSEC_PER_MSEC as MS;
 use plimsoll_policy::order::{self, REQUEST_MAX_NS, Task, WEIGHT_UNIT};
-use plimsoll_policy::{NSEC_PER_MSEC as MS, batch};
 use proptest::prelude::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Machine {
         let clock = u64::MAX - 1_000;
         let member = |demand: &Demand| Member {
             demand: *demand,
-            effective: u64::from(batch::weight(demand.nice)) * (WEIGHT_UNIT / 1024),
+            effective: u64::from(order::nice_weight(demand.nice)) * (WEIGHT_UNIT / 1024),
             order: Task::new(clock),
             state: State::Asleep {
                 until_ns: 0,

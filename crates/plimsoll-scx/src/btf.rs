@@ -21,11 +21,14 @@ const ENUMERATOR_PREFIX: &str = "SCX_";
 /// Enumerators that the scheduler needs.
 const REQUIRED: &[&str] = &[
     "SCX_DSQ_LOCAL",
+    "SCX_DSQ_LOCAL_ON",
     "SCX_ENQ_LAST",
+    "SCX_ENQ_PREEMPT",
     "SCX_ENQ_WAKEUP",
     "SCX_KICK_IDLE",
     "SCX_KICK_PREEMPT",
     "SCX_TASK_QUEUED",
+    "SCX_TASK_RESET_RUNNABLE_AT",
 ];
 
 /// Enumerators that are 0, and without effect, on a kernel that lacks them.
@@ -256,9 +259,11 @@ mod tests {
         let mut skel = crate::loader::open().unwrap();
         import_enumerators(&mut skel, &types(&kernel("none"))).unwrap();
         let rodata = skel.maps.rodata_data.as_deref().unwrap();
-        assert_eq!(rodata.__SCX_DSQ_LOCAL, DSQ_LOCAL);
-        assert_eq!(rodata.__SCX_ENQ_LAST, DSQ_LOCAL + 1);
-        assert_eq!(rodata.__SCX_TASK_QUEUED, DSQ_LOCAL + 5);
+        let value =
+            |name: &str| DSQ_LOCAL + (0..).zip(REQUIRED).find(|of| *of.1 == name).unwrap().0;
+        assert_eq!(rodata.__SCX_DSQ_LOCAL, value("SCX_DSQ_LOCAL"));
+        assert_eq!(rodata.__SCX_ENQ_LAST, value("SCX_ENQ_LAST"));
+        assert_eq!(rodata.__SCX_TASK_QUEUED, value("SCX_TASK_QUEUED"));
         // Not in this kernel.
         assert_eq!(rodata.__SCX_RQ_ONLINE, 0);
     }

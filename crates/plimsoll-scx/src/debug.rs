@@ -107,7 +107,7 @@ pub struct Group {
     pub nr_runnable: u32,
     /// CPUs on which it runs.
     pub nr_running: u32,
-    /// Tasks over their own cap.
+    /// Tasks that its limit keeps from running.
     pub nr_parked: u32,
     /// It is over its soft cap.
     pub background: bool,
@@ -121,8 +121,8 @@ pub struct Group {
     pub rate_ppm: u64,
     /// Time until its cap lets it run; 0: it may run.
     pub blocked_usec: u64,
-    /// Virtual runtime; only differences are meaningful.
-    pub vruntime: u64,
+    /// Sum of the weights of its tasks that run or wait; 1,024 for one of nice 0.
+    pub load: u64,
 }
 
 /// A CPU.
@@ -208,7 +208,7 @@ fn group_of(slot: u32, group: &plimsoll_group, now_ns: u64) -> Group {
         nr_throttled_cpus: group.pool.nr_throttled_cpus,
         rate_ppm: group.cap.rate_ppm,
         blocked_usec: group.blocked_until_ns.saturating_sub(now_ns) / 1000,
-        vruntime: group.vruntime,
+        load: group.load,
     }
 }
 

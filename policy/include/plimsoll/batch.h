@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The batch class: order of batch tasks, per-CPU limit, and load balancing.
+ * The batch class: per-CPU limit, and load balancing.
  *
- * The position of the class (below fair, above idle) is not decided here but by
- * the kernel's class order. This header decides which batch task runs next and
- * for how long, how much of a CPU batch work may use, and to which CPU a batch
- * task should go.
+ * The order of tasks is not decided here but in order.h, and the position of the
+ * class (below normal, above background) by the scheduler. This header decides
+ * how much of a CPU batch work may use, and to which CPU a batch task should go.
  *
- * Source: "BT scheduling class" (2019); weights and placement follow
- * kernel/sched/core.c and kernel/sched/fair.c.
+ * Source: "BT scheduling class" (2019); placement follows kernel/sched/fair.c.
  *
  * Proofs: policy/proofs/batch.c
  */
@@ -17,12 +15,6 @@
 
 #include "units.h"
 
-#define PLIM_NICE_MIN (-20)
-#define PLIM_NICE_MAX 19
-#define PLIM_NICE_LEVELS 40
-/* The weight of nice 0, and the unit of vruntime. */
-#define PLIM_WEIGHT_NICE_0 1024U
-
 #define PLIM_BATCH_SLICE_DEFAULT_NS (4 * PLIM_NSEC_PER_MSEC)
 /* The window of the per-CPU limit, and of the average of room_ppm. */
 #define PLIM_BATCH_WINDOW_NS (100 * PLIM_NSEC_PER_MSEC)
@@ -30,89 +22,6 @@
 #define PLIM_BATCH_QUEUE_MAX 4096U
 /* Wait after which a batch task moves to a CPU that is free for it. */
 #define PLIM_BATCH_WAIT_MAX_NS PLIM_NSEC_PER_MSEC
-
-/*
- * Weight of a nice level: the kernel's sched_prio_to_weight, 1.25 per level, so
- * that one level is about 10 % of CPU between two tasks. A value out of range
- * is clamped.
- */
-static __always_inline plim_u32 plim_batch_weight(plim_s32 nice)
-{
-	static const plim_u32 weights[PLIM_NICE_LEVELS] = {
-		88761, 71755, 56483, 46273, 36291, /* -20 … -16 */
-		29154, 23254, 18705, 14949, 11916, /* -15 … -11 */
-		9548,  7620,  6100,  4904,  3906, /* -10 … -6 */
-		3121,  2501,  1991,  1586,  1277, /* -5 … -1 */
-		1024,  820,   655,   526,   423, /* 0 … 4 */
-		335,   272,   215,   172,   137, /* 5 … 9 */
-		110,   87,    70,    56,    45, /* 10 … 14 */
-		36,    29,    23,    18,    15, /* 15 … 19 */
-	};
-	plim_u32 index;
-
-	if (nice < PLIM_NICE_MIN)
-		nice = PLIM_NICE_MIN;
-	if (nice > PLIM_NICE_MAX)
-		nice = PLIM_NICE_MAX;
-	/* The verifier wants an unsigned index with a bound it can see. */
-	index = (plim_u32)(nice - PLIM_NICE_MIN);
-	return weights[index < PLIM_NICE_LEVELS ? index : PLIM_NICE_LEVELS - 1];
-}
-
-/* Weight of a group in the unit of task weights (100 becomes 1024). */
-static __always_inline plim_u32 plim_batch_group_weight(plim_u32 group_weight)
-{
-	plim_u64 weight =
-		plim_min(plim_max(group_weight, PLIM_GROUP_WEIGHT_MIN), PLIM_GROUP_WEIGHT_MAX);
-
-	return (plim_u32)(weight * PLIM_WEIGHT_NICE_0 / PLIM_GROUP_WEIGHT_DEFAULT);
-}
-
-/*
- * Advance of the virtual runtime of a task or group of @weight (0 counts as 1)
- * for a run of @ran_ns. Rounded up, so that no run is free.
- */
-static __always_inline plim_u64 plim_batch_vruntime_delta(plim_u64 ran_ns, plim_u32 weight)
-{
-	plim_u64 divisor = weight ? weight : 1;
-
-	ran_ns = plim_min(ran_ns, PLIM_ELAPSED_MAX_NS);
-	return (ran_ns * PLIM_WEIGHT_NICE_0 + divisor - 1) / divisor;
-}
-
-/* Whether @a runs before @b. Handles a wrap of virtual runtime. */
-static __always_inline int plim_batch_before(plim_u64 a_vruntime, plim_u64 b_vruntime)
-{
-	return (plim_s64)(a_vruntime - b_vruntime) < 0;
-}
-
-/* The later of two virtual runtimes; keeps a queue's minimum monotone. */
-static __always_inline plim_u64 plim_batch_later(plim_u64 a_vruntime, plim_u64 b_vruntime)
-{
-	return plim_batch_before(a_vruntime, b_vruntime) ? b_vruntime : a_vruntime;
-}
-
-/*
- * Virtual runtime at which a task joins a queue after a sleep, as a new task,
- * or from another queue (then already converted to this one): its old value,
- * but at most one slice before the queue's minimum.
- */
-static __always_inline plim_u64 plim_batch_place(plim_u64 vruntime, plim_u64 min_vruntime,
-						 plim_u64 slice_ns, plim_u32 weight)
-{
-	return plim_batch_later(vruntime,
-				min_vruntime - plim_batch_vruntime_delta(slice_ns, weight));
-}
-
-/*
- * Converts a virtual runtime from one queue to another. The distance from the
- * minimum stays the same.
- */
-static __always_inline plim_u64 plim_batch_migrate(plim_u64 vruntime, plim_u64 from_min_vruntime,
-						   plim_u64 to_min_vruntime)
-{
-	return vruntime - from_min_vruntime + to_min_vruntime;
-}
 
 /* Per-CPU limit: usage of one CPU by the batch work of a group. */
 struct plim_batch_limit {

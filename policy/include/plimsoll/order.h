@@ -12,23 +12,28 @@
  *
  * All virtual times of one queue lie within 2^60 of each other, so they may wrap.
  *
- * Source: "Earliest Eligible Virtual Deadline First" (Stoica and Abdel-Wahab,
- * 1995), as in kernel/sched/fair.c, without the test of eligibility: a kernel
- * queue cannot skip its head. The clock, the floors at wake-up and requeue, and
- * short requests take its place.
+ * Source: weights of kernel/sched/core.c; "Earliest Eligible Virtual Deadline First" (Stoica and
+ * Abdel-Wahab, 1995), as in kernel/sched/fair.c, without the test of eligibility: a kernel queue
+ * cannot skip its head. The clock, the floors at wake-up and requeue, and short requests take its
+ * place.
  *
  * Promise: a task without debt that has effective weight e and request R, among
- * tasks of the effective weights E and requests R_j, waits at most
- * (R * sum(E) / e + sum(R_j)) / C, and one request more, of the time that its
- * queue gets on C CPUs.
+ * n tasks of the effective weights E, waits at most (R * sum(E) / e + n * K) / C, and
+ * one request more, of the time that its queue gets on C CPUs. K is what a task can
+ * be owed: PLIM_ORDER_CREDIT_NS, or its request if that is longer.
  *
  * Proofs: policy/proofs/order.c
  */
 #ifndef PLIMSOLL_ORDER_H
 #define PLIMSOLL_ORDER_H
 
-#include "batch.h"
 #include "units.h"
+
+#define PLIM_NICE_MIN (-20)
+#define PLIM_NICE_MAX 19
+#define PLIM_NICE_LEVELS 40
+/* The weight of nice 0. */
+#define PLIM_WEIGHT_NICE_0 1024U
 
 /* Largest effective weight: no more than 100 times the unit; rounded up. */
 #define PLIM_ORDER_WEIGHT_MAX (1ULL << 27)
@@ -50,6 +55,13 @@
 #define PLIM_ORDER_REQUEST_NEW_NS (8 * PLIM_ORDER_REQUEST_MIN_NS)
 /* Runs in a row, each shorter than half the request, after which that is halved. */
 #define PLIM_ORDER_SHORT_RUNS 4
+/* Requests that a task uses up without a sleep, after which they get longer. */
+#define PLIM_ORDER_LONG_RUN 8
+/*
+ * Most that a task can be owed: the longest request, or its own if that is longer. A
+ * task with short requests is owed as much as the others.
+ */
+#define PLIM_ORDER_CREDIT_NS PLIM_ORDER_REQUEST_MAX_NS
 /* Longest run that is charged at once (68 s): bounds a step of virtual time by 2^56. */
 #define PLIM_ORDER_RUN_MAX_NS (1ULL << 36)
 /* Sleep after which a task is placed like a new one. */
@@ -60,14 +72,51 @@ struct plim_order {
 	plim_u64 start; /* virtual: its service so far */
 	plim_u64 deadline; /* virtual: of the present request */
 	plim_u64 credit; /* virtual: owed to it when it fell asleep */
-	plim_u64 ran_ns; /* since it woke, or since its last request was used up */
+	plim_u64 ran_ns; /* since it woke */
 	plim_u32 request_ns;
 	plim_u32 nr_short_runs; /* in a row */
 };
 
 /*
+ * Weight of a nice level: the kernel's sched_prio_to_weight, 1.25 per level, so
+ * that one level is about 10 % of CPU between two tasks. A value out of range
+ * is clamped.
+ */
+static __always_inline plim_u32 plim_order_nice_weight(plim_s32 nice)
+{
+	static const plim_u32 weights[PLIM_NICE_LEVELS] = {
+		88761, 71755, 56483, 46273, 36291, /* -20 … -16 */
+		29154, 23254, 18705, 14949, 11916, /* -15 … -11 */
+		9548,  7620,  6100,  4904,  3906, /* -10 … -6 */
+		3121,  2501,  1991,  1586,  1277, /* -5 … -1 */
+		1024,  820,   655,   526,   423, /* 0 … 4 */
+		335,   272,   215,   172,   137, /* 5 … 9 */
+		110,   87,    70,    56,    45, /* 10 … 14 */
+		36,    29,    23,    18,    15, /* 15 … 19 */
+	};
+	plim_u32 index;
+
+	if (nice < PLIM_NICE_MIN)
+		nice = PLIM_NICE_MIN;
+	if (nice > PLIM_NICE_MAX)
+		nice = PLIM_NICE_MAX;
+	/* The verifier wants an unsigned index with a bound it can see. */
+	index = (plim_u32)(nice - PLIM_NICE_MIN);
+	return weights[index < PLIM_NICE_LEVELS ? index : PLIM_NICE_LEVELS - 1];
+}
+
+/* Weight of a group in the unit of task weights (100 becomes 1024). */
+static __always_inline plim_u32 plim_order_group_weight(plim_u32 group_weight)
+{
+	plim_u64 weight =
+		plim_min(plim_max(group_weight, PLIM_GROUP_WEIGHT_MIN), PLIM_GROUP_WEIGHT_MAX);
+
+	return (plim_u32)(weight * PLIM_WEIGHT_NICE_0 / PLIM_GROUP_WEIGHT_DEFAULT);
+}
+
+/*
  * Effective weight of a task of @weight in a group of @group_weight, both in the
- * unit of plim_batch_weight(), in which tasks of the weights @load compete, this
+ * unit of plim_order_nice_weight(), in which tasks of the weights @load compete, this
  * one included. At least 1.
  */
 static __always_inline plim_u64 plim_order_weight(plim_u32 weight, plim_u32 group_weight,
@@ -121,23 +170,34 @@ static __always_inline void plim_order_init(struct plim_order *task, plim_u64 cl
 	task->nr_short_runs = 0;
 }
 
-/* Begins a request at the task's start. */
-static __always_inline void plim_order_renew(struct plim_order *task, plim_u64 effective)
+/* Virtual time that a task can be owed at most. */
+static __always_inline plim_u64 plim_order_credit_max(const struct plim_order *task,
+						      plim_u64 effective)
 {
-	task->deadline = task->start + plim_order_delta(task->request_ns, effective);
+	return plim_order_delta(plim_max(task->request_ns, PLIM_ORDER_CREDIT_NS), effective);
+}
+
+/*
+ * Begins a request at the task's start. Its deadline is not before the clock, however
+ * much the task is owed: until it has caught up with that, the request goes on.
+ */
+static __always_inline void
+plim_order_renew(struct plim_order *task, plim_u64 clock, plim_u64 effective)
+{
+	task->deadline = plim_order_later(
+		task->start + plim_order_delta(task->request_ns, effective), clock);
 }
 
 /*
  * A task wakes, or is new: it joins a queue with this @clock. It keeps its debt
- * until the clock has passed it, and its credit, at most a request. @floor: it
- * starts no earlier, whatever its credit; the clock less a request at most.
+ * until the clock has passed it, and its credit. @floor: it starts no earlier,
+ * whatever its credit; the clock at most.
  * @asleep_ns: how long it slept.
  */
 static __always_inline void plim_order_wake(struct plim_order *task, plim_u64 clock, plim_u64 floor,
 					    plim_u64 asleep_ns, plim_u64 effective)
 {
-	plim_u64 request = plim_order_delta(task->request_ns, effective);
-	plim_u64 credit = plim_min(task->credit, request);
+	plim_u64 credit = plim_min(task->credit, plim_order_credit_max(task, effective));
 
 	if (asleep_ns >= PLIM_ORDER_FORGET_NS)
 		task->start = clock;
@@ -145,7 +205,7 @@ static __always_inline void plim_order_wake(struct plim_order *task, plim_u64 cl
 		task->start = plim_order_later(task->start, clock - credit);
 	task->start = plim_order_later(task->start, floor);
 	task->credit = 0;
-	task->deadline = task->start + request;
+	plim_order_renew(task, clock, effective);
 }
 
 /* Charges a run. */
@@ -164,26 +224,24 @@ static __always_inline int plim_order_is_served(const struct plim_order *task)
 
 /*
  * A task that could run on, and was charged, returns to its queue. A served
- * request is followed by the next, twice as long: it does not sleep. Otherwise
- * the deadline stays. What the task could not use for want of CPUs is forfeited
- * but for one request, so that it cannot hold up the others later.
+ * request is followed by the next, twice as long if the task has used up some
+ * without a sleep: more than a burst of a service. Otherwise the deadline stays.
+ * What the task could not use for want of CPUs is forfeited but for the credit that
+ * any task may have, so that it cannot hold up the others later.
  */
 static __always_inline void
 plim_order_requeue(struct plim_order *task, plim_u64 clock, int fixed_request, plim_u64 effective)
 {
-	plim_u64 request = plim_order_delta(task->request_ns, effective);
-
-	task->start = plim_order_later(task->start, clock - request);
+	task->start = plim_order_later(task->start, clock - plim_order_credit_max(task, effective));
 	if (!plim_order_is_served(task)) {
 		task->deadline = plim_order_later(task->deadline, clock);
 		return;
 	}
-	if (!fixed_request)
+	if (!fixed_request && task->ran_ns / PLIM_ORDER_LONG_RUN >= task->request_ns)
 		task->request_ns = (plim_u32)plim_min((plim_u64)task->request_ns * 2,
 						      PLIM_ORDER_REQUEST_MAX_NS);
-	task->ran_ns = 0;
 	task->nr_short_runs = 0;
-	plim_order_renew(task, effective);
+	plim_order_renew(task, clock, effective);
 }
 
 /*

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::{CpuGroup, CpuMax, WEIGHT_DEFAULT, read_text};
-use plimsoll_policy::batch::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
+use plimsoll_policy::order::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
 
 use super::bandwidth::least_bandwidth;
 use super::values::{Keeping, TrackedFile, Values, released};

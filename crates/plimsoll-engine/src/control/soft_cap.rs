@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::CpuGroup;
-use plimsoll_policy::batch::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
+use plimsoll_policy::order::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
 use plimsoll_policy::ratecap::{self as core, Bucket, Params};
 
 use super::CoreClock;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use plimsoll_policy::batch as core;
+use plimsoll_policy::order as core;
 use serde::{Deserialize, Serialize};
 
 use super::error::KnobError;

@@ -25,10 +25,6 @@ pub const PLIM_SLICE_DEFAULT_NS: u64 = 5000000;
 pub const PLIM_SLICE_MIN_NS: u64 = 100000;
 pub const PLIM_SLICE_MAX_NS: u64 = 1000000000;
 pub const PLIM_LOCAL_KEPT_NS: u64 = 1000000;
-pub const PLIM_NICE_MIN: i32 = -20;
-pub const PLIM_NICE_MAX: i32 = 19;
-pub const PLIM_NICE_LEVELS: i32 = 40;
-pub const PLIM_WEIGHT_NICE_0: u32 = 1024;
 pub const PLIM_BATCH_SLICE_DEFAULT_NS: u64 = 4000000;
 pub const PLIM_BATCH_WINDOW_NS: u64 = 100000000;
 pub const PLIM_BATCH_QUEUE_MAX: u32 = 4096;
@@ -43,6 +39,10 @@ pub const PLIM_TOLERANCE_PERIOD_MIN_NS: u64 = 1000000;
 pub const PLIM_TOLERANCE_PERIOD_MAX_NS: u64 = 10000000000;
 pub const PLIM_TOLERANCE_RUNTIME_MAX_NS: u64 = 1000000000;
 pub const PLIM_HEADROOM_OVERRUN_MAX_SLICES: u32 = 20;
+pub const PLIM_NICE_MIN: i32 = -20;
+pub const PLIM_NICE_MAX: i32 = 19;
+pub const PLIM_NICE_LEVELS: i32 = 40;
+pub const PLIM_WEIGHT_NICE_0: u32 = 1024;
 pub const PLIM_ORDER_WEIGHT_MAX: u32 = 134217728;
 pub const PLIM_ORDER_WEIGHT_SHIFT: u32 = 10;
 pub const PLIM_ORDER_UNIT_SHIFT: u32 = 20;
@@ -50,6 +50,8 @@ pub const PLIM_ORDER_REQUEST_MIN_NS: u64 = 100000;
 pub const PLIM_ORDER_REQUEST_MAX_NS: u64 = 3200000;
 pub const PLIM_ORDER_REQUEST_NEW_NS: u64 = 800000;
 pub const PLIM_ORDER_SHORT_RUNS: u32 = 4;
+pub const PLIM_ORDER_LONG_RUN: u32 = 8;
+pub const PLIM_ORDER_CREDIT_NS: u64 = 3200000;
 pub const PLIM_ORDER_RUN_MAX_NS: u64 = 68719476736;
 pub const PLIM_ORDER_FORGET_NS: u64 = 1000000000;
 pub const PLIM_CAP_MIN_PERMILLE: u32 = 1;
@@ -348,46 +350,6 @@ unsafe extern "C" {
 unsafe extern "C" {
     #[link_name = "plim_bandwidth_next_boundary_ns__extern"]
     pub fn plim_bandwidth_next_boundary_ns(pool: *const plim_bandwidth) -> plim_u64;
-}
-unsafe extern "C" {
-    #[link_name = "plim_batch_weight__extern"]
-    pub fn plim_batch_weight(nice: plim_s32) -> plim_u32;
-}
-unsafe extern "C" {
-    #[link_name = "plim_batch_group_weight__extern"]
-    pub fn plim_batch_group_weight(group_weight: plim_u32) -> plim_u32;
-}
-unsafe extern "C" {
-    #[link_name = "plim_batch_vruntime_delta__extern"]
-    pub fn plim_batch_vruntime_delta(ran_ns: plim_u64, weight: plim_u32) -> plim_u64;
-}
-unsafe extern "C" {
-    #[link_name = "plim_batch_before__extern"]
-    pub fn plim_batch_before(
-        a_vruntime: plim_u64,
-        b_vruntime: plim_u64,
-    ) -> ::std::os::raw::c_int;
-}
-unsafe extern "C" {
-    #[link_name = "plim_batch_later__extern"]
-    pub fn plim_batch_later(a_vruntime: plim_u64, b_vruntime: plim_u64) -> plim_u64;
-}
-unsafe extern "C" {
-    #[link_name = "plim_batch_place__extern"]
-    pub fn plim_batch_place(
-        vruntime: plim_u64,
-        min_vruntime: plim_u64,
-        slice_ns: plim_u64,
-        weight: plim_u32,
-    ) -> plim_u64;
-}
-unsafe extern "C" {
-    #[link_name = "plim_batch_migrate__extern"]
-    pub fn plim_batch_migrate(
-        vruntime: plim_u64,
-        from_min_vruntime: plim_u64,
-        to_min_vruntime: plim_u64,
-    ) -> plim_u64;
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -849,6 +811,14 @@ const _: () = {
     ][::std::mem::offset_of!(plim_order, nr_short_runs) - 36usize];
 };
 unsafe extern "C" {
+    #[link_name = "plim_order_nice_weight__extern"]
+    pub fn plim_order_nice_weight(nice: plim_s32) -> plim_u32;
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_group_weight__extern"]
+    pub fn plim_order_group_weight(group_weight: plim_u32) -> plim_u32;
+}
+unsafe extern "C" {
     #[link_name = "plim_order_weight__extern"]
     pub fn plim_order_weight(
         weight: plim_u32,
@@ -877,8 +847,15 @@ unsafe extern "C" {
     pub fn plim_order_init(task: *mut plim_order, clock: plim_u64);
 }
 unsafe extern "C" {
+    #[link_name = "plim_order_credit_max__extern"]
+    pub fn plim_order_credit_max(
+        task: *const plim_order,
+        effective: plim_u64,
+    ) -> plim_u64;
+}
+unsafe extern "C" {
     #[link_name = "plim_order_renew__extern"]
-    pub fn plim_order_renew(task: *mut plim_order, effective: plim_u64);
+    pub fn plim_order_renew(task: *mut plim_order, clock: plim_u64, effective: plim_u64);
 }
 unsafe extern "C" {
     #[link_name = "plim_order_wake__extern"]

@@ -27,13 +27,6 @@ int plim_bandwidth_serve_before__extern(const struct plim_bandwidth_cpu *a, cons
 int plim_bandwidth_serve__extern(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu, plim_u64 now_ns) { return plim_bandwidth_serve(pool, cpu, now_ns); }
 void plim_bandwidth_return__extern(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu, int burst_on) { plim_bandwidth_return(pool, cpu, burst_on); }
 plim_u64 plim_bandwidth_next_boundary_ns__extern(const struct plim_bandwidth *pool) { return plim_bandwidth_next_boundary_ns(pool); }
-plim_u32 plim_batch_weight__extern(plim_s32 nice) { return plim_batch_weight(nice); }
-plim_u32 plim_batch_group_weight__extern(plim_u32 group_weight) { return plim_batch_group_weight(group_weight); }
-plim_u64 plim_batch_vruntime_delta__extern(plim_u64 ran_ns, plim_u32 weight) { return plim_batch_vruntime_delta(ran_ns, weight); }
-int plim_batch_before__extern(plim_u64 a_vruntime, plim_u64 b_vruntime) { return plim_batch_before(a_vruntime, b_vruntime); }
-plim_u64 plim_batch_later__extern(plim_u64 a_vruntime, plim_u64 b_vruntime) { return plim_batch_later(a_vruntime, b_vruntime); }
-plim_u64 plim_batch_place__extern(plim_u64 vruntime, plim_u64 min_vruntime, plim_u64 slice_ns, plim_u32 weight) { return plim_batch_place(vruntime, min_vruntime, slice_ns, weight); }
-plim_u64 plim_batch_migrate__extern(plim_u64 vruntime, plim_u64 from_min_vruntime, plim_u64 to_min_vruntime) { return plim_batch_migrate(vruntime, from_min_vruntime, to_min_vruntime); }
 plim_u64 plim_batch_limit_ns__extern(plim_u32 limit_ppm) { return plim_batch_limit_ns(limit_ppm); }
 void plim_batch_limit_advance__extern(struct plim_batch_limit *limit, plim_u32 limit_ppm, plim_u64 now_ns) { plim_batch_limit_advance(limit, limit_ppm, now_ns); }
 plim_u64 plim_batch_limit_charge__extern(struct plim_batch_limit *limit, plim_u32 limit_ppm, plim_u64 ran_ns, plim_u64 now_ns) { return plim_batch_limit_charge(limit, limit_ppm, ran_ns, now_ns); }
@@ -67,13 +60,16 @@ enum plim_headroom_form plim_headroom_demand_overruled__extern(const struct plim
 plim_u64 plim_headroom_batch_weight__extern(const struct plim_headroom_batch_group *group) { return plim_headroom_batch_weight(group); }
 int plim_headroom_batch_before__extern(const struct plim_headroom_batch_group *a, const struct plim_headroom_batch_group *b) { return plim_headroom_batch_before(a, b); }
 void plim_headroom_split__extern(struct plim_headroom_batch_group *groups, plim_u32 nr_groups, plim_u64 grant_ns) { plim_headroom_split(groups, nr_groups, grant_ns); }
+plim_u32 plim_order_nice_weight__extern(plim_s32 nice) { return plim_order_nice_weight(nice); }
+plim_u32 plim_order_group_weight__extern(plim_u32 group_weight) { return plim_order_group_weight(group_weight); }
 plim_u64 plim_order_weight__extern(plim_u32 weight, plim_u32 group_weight, plim_u64 load) { return plim_order_weight(weight, group_weight, load); }
 plim_u64 plim_order_delta__extern(plim_u64 ran_ns, plim_u64 effective) { return plim_order_delta(ran_ns, effective); }
 int plim_order_before__extern(plim_u64 a, plim_u64 b) { return plim_order_before(a, b); }
 plim_u64 plim_order_later__extern(plim_u64 a, plim_u64 b) { return plim_order_later(a, b); }
 plim_u64 plim_order_picked__extern(plim_u64 clock, plim_u64 start) { return plim_order_picked(clock, start); }
 void plim_order_init__extern(struct plim_order *task, plim_u64 clock) { plim_order_init(task, clock); }
-void plim_order_renew__extern(struct plim_order *task, plim_u64 effective) { plim_order_renew(task, effective); }
+plim_u64 plim_order_credit_max__extern(const struct plim_order *task, plim_u64 effective) { return plim_order_credit_max(task, effective); }
+void plim_order_renew__extern(struct plim_order *task, plim_u64 clock, plim_u64 effective) { plim_order_renew(task, clock, effective); }
 void plim_order_wake__extern(struct plim_order *task, plim_u64 clock, plim_u64 floor, plim_u64 asleep_ns, plim_u64 effective) { plim_order_wake(task, clock, floor, asleep_ns, effective); }
 void plim_order_charge__extern(struct plim_order *task, plim_u64 ran_ns, plim_u64 effective) { plim_order_charge(task, ran_ns, effective); }
 int plim_order_is_served__extern(const struct plim_order *task) { return plim_order_is_served(task); }

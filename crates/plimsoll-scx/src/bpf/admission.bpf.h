@@ -10,6 +10,7 @@
 #include "batch.bpf.h"
 #include "caps.bpf.h"
 #include "headroom.bpf.h"
+#include "order.bpf.h"
 
 /* Shortest slice: below it, the switch costs more than the slice gains. */
 #define SLICE_MIN_NS (100 * PLIM_NSEC_PER_USEC)
@@ -222,14 +223,22 @@ static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s3
 	u64 ran_ns = p->se.sum_exec_runtime - t->charged_ns;
 	struct plimsoll_group *group = group_at(t->slot);
 	struct plimsoll_cpu *c = cpu_at(cpu);
+	struct plimsoll_group_cpu *gc;
 
 	if (!group || !c || !ran_ns)
 		return;
 	t->charged_ns += ran_ns;
-	t->watched_since_ns = 0;
 	if (c->behind && READ_ONCE(nr_idle) >= (s32)headroom_cpus)
 		__sync_fetch_and_add(&tolerated_apart_ns, ran_ns);
-	vruntime_charge(t, group, p, ran_ns);
+	plim_order_charge(&t->order, ran_ns, effective_weight(t, group, p));
+	t->has_run = 1;
+	/* No limit, and nothing above it: only its own count. */
+	if (is_plain(group)) {
+		gc = group_cpu_at(t->slot, cpu);
+		if (gc)
+			gc->run_ns += ran_ns;
+		return;
+	}
 	if (group->params.flags & PLIMSOLL_CAPPED_FLAGS)
 		task_cap_charge(t, group, ran_ns, plim_sub_floor(now, ran_ns), now);
 	charge_chain(t->slot, cpu, ran_ns, plim_sub_floor(now, ran_ns), now);
@@ -250,41 +259,6 @@ static __always_inline u64 task_run_ns(struct task_ctx *t, const struct plimsoll
 		return 0;
 	run_ns = plim_ratecap_run_ns(&t->cap, &params, 1, now);
 	return plim_max(run_ns, CAP_RUN_MIN_NS);
-}
-
-/* Timer callback of a group: a limit may have ended. */
-static int group_timer(void *map, int *key, struct bpf_timer *timer)
-{
-	u64 now = bpf_ktime_get_ns(), next_ns = 0;
-	struct timer_value *value;
-	struct plimsoll_group *group;
-	u32 slot = *key, flags, llc;
-
-	group = group_at(slot);
-	value = bpf_map_lookup_elem(&group_timers, &slot);
-	if (!group || !value)
-		return 0;
-	/* First, so that a CPU that is refused from now on rearms the timer. */
-	WRITE_ONCE(value->at_ns, 0);
-	flags = group->params.flags;
-	if (flags & PLIMSOLL_QUOTA)
-		bandwidth_serve_all(slot, now);
-	/* Also if the caps of tasks were removed while some of them were parked. */
-	if (flags & PLIMSOLL_PER_TASK || READ_ONCE(group->nr_parked))
-		next_ns = unpark(slot, now);
-	bpf_for (llc, 0, nr_llcs) {
-		if (scx_bpf_dsq_nr_queued(queue_id(queue_index(slot, true), llc)) &&
-		    leave_background(slot, llc, now))
-			next_ns = now + BACKGROUND_GRAIN_NS;
-	}
-	if (group->background)
-		cap_charge(slot, 0, now, now);
-	if (flags & PLIMSOLL_CAP && group->blocked_until_ns > now)
-		next_ns = group->blocked_until_ns;
-	if (next_ns)
-		group_timer_at(slot, next_ns);
-	wake_refused(slot);
-	return 0;
 }
 
 #endif /* PLIMSOLL_ADMISSION_BPF_H */

@@ -8,7 +8,7 @@
 #define PLIMSOLL_BALANCE_BPF_H
 
 #include "accounting.bpf.h"
-#include "pick.bpf.h"
+#include "queues.bpf.h"
 
 /* Interval at which a CPU compares LLCs. */
 #define BALANCE_NS PLIM_BATCH_SLICE_DEFAULT_NS
@@ -23,12 +23,13 @@ static __always_inline bool balance_is_due(struct plimsoll_cpu *c, u64 now)
 
 /*
  * Describes an LLC to the core as if it were one CPU: the mean room of its CPUs, and
- * the number of waiting tasks per CPU of the group that comes first there.
+ * the number of waiting tasks per CPU of the first tier that has any.
  */
 __noinline int llc_wait_of(u32 llc, u64 now, struct plim_batch_cpu *known)
 {
-	u64 room_ppm = count_from, picked;
-	u32 cpus = count_from, cpu;
+	u64 room_ppm = count_from;
+	u32 cpus = count_from, cpu, tier;
+	s32 queued;
 	struct plimsoll_cpu *c;
 
 	if (!known)
@@ -46,9 +47,13 @@ __noinline int llc_wait_of(u32 llc, u64 now, struct plim_batch_cpu *known)
 	if (!cpus)
 		return 0;
 	known->room_ppm = room_ppm / cpus;
-	picked = pick_queue(llc);
-	if (picked != PICK_NONE)
-		known->nr_queued = (scx_bpf_dsq_nr_queued(queue_id(picked, llc)) + cpus - 1) / cpus;
+	bpf_for (tier, 0, PLIMSOLL_TIERS) {
+		queued = scx_bpf_dsq_nr_queued(shard_queue(llc, tier));
+		if (queued <= 0)
+			continue;
+		known->nr_queued = ((u32)queued + cpus - 1) / cpus;
+		break;
+	}
 	return 0;
 }
 
@@ -56,13 +61,8 @@ __noinline int llc_wait_of(u32 llc, u64 now, struct plim_batch_cpu *known)
 __noinline u32 llc_to_pull_from(u32 llc, u64 now)
 {
 	struct plim_batch_cpu from = {}, to = {};
-	struct pick_state *state;
-	u32 i, other, zero = 0;
+	u32 i, other;
 
-	state = bpf_map_lookup_elem(&pick_states, &zero);
-	if (!state)
-		return llc;
-	__builtin_memset(state->refused, 0, sizeof(state->refused));
 	llc_wait_of(llc, now, &to);
 	bpf_for (i, 1, PLIMSOLL_LLCS_MAX) {
 		if (i >= nr_llcs)

@@ -39,6 +39,17 @@ static __always_inline bool is_traced(u32 slot, u64 now)
 	return slot == READ_ONCE(trace_slot) && now < READ_ONCE(trace_until_ns);
 }
 
+/*
+ * A line of bandwidth_charge(), which is called too deep for it to lie on the stack.
+ * That runs with the run queue locked, so no other call of this CPU comes between.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct plimsoll_trace);
+} trace_lines SEC(".maps");
+
 /* Completes a line of the trace, with the group locked, so that lines are in order. */
 static __always_inline void trace_note(struct plimsoll_group *group, struct plimsoll_trace *line)
 {
@@ -62,20 +73,22 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 {
 	struct plimsoll_group *group = group_at(slot);
 	struct plimsoll_group_cpu *gc = group_cpu_at(slot, cpu);
-	struct plimsoll_trace line = {
-		.kind = PLIMSOLL_CHARGED,
-		.when_ns = now,
-		.ran_ns = ran_ns,
-		.slot = slot,
-		.cpu = cpu,
-	};
+	struct plimsoll_trace *line;
 	bool was_throttled, may_run, traced = is_traced(slot, now);
 	u64 left_ns = 0, refilled, boundary_ns, order = 0, before_ns = 0;
+	u32 zero = 0;
 
-	if (!group || !gc)
+	line = bpf_map_lookup_elem(&trace_lines, &zero);
+	if (!group || !gc || !line)
 		return PLIM_UNLIMITED;
+	line->sequence = 0;
+	line->kind = PLIMSOLL_CHARGED;
+	line->when_ns = now;
+	line->ran_ns = ran_ns;
+	line->slot = slot;
+	line->cpu = cpu;
 	bpf_spin_lock(&group->lock);
-	line.local_ns = gc->bandwidth.runtime_ns;
+	line->local_ns = gc->bandwidth.runtime_ns;
 	boundary_ns = plim_bandwidth_next_boundary_ns(&group->pool);
 	if (now >= boundary_ns) {
 		/* The part of the run, which ends now, before the boundary. */
@@ -94,13 +107,13 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 		left_ns = plim_bandwidth_is_unlimited(&group->pool) ? PLIM_UNLIMITED
 								    : (u64)gc->bandwidth.runtime_ns;
 	boundary_ns = plim_bandwidth_next_boundary_ns(&group->pool);
-	line.refilled = refilled;
-	line.throttled = gc->bandwidth.throttled;
-	if (traced && (ran_ns || refilled || line.throttled != was_throttled))
-		trace_note(group, &line);
+	line->refilled = refilled;
+	line->throttled = gc->bandwidth.throttled;
+	if (traced && (ran_ns || refilled || line->throttled != was_throttled))
+		trace_note(group, line);
 	bpf_spin_unlock(&group->lock);
 
-	trace_emit(&line);
+	trace_emit(line);
 	if (!may_run) {
 		/* After a refill the timer serves the CPUs that were throttled before. */
 		group_timer_at(slot, refilled ? now : boundary_ns);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The batch class: order among groups and among the tasks of one, the limit
- * of each CPU, and where a task goes.
+ * The batch class: the limit of each CPU, and where a task goes.
  */
 #ifndef PLIMSOLL_BATCH_BPF_H
 #define PLIMSOLL_BATCH_BPF_H
@@ -10,51 +9,6 @@
 
 /* Most CPUs that are compared for one task. */
 #define PLACE_CPUS_MAX 64
-
-static __always_inline u32 tier_of(const struct plimsoll_group *group, bool background)
-{
-	if (background || group->background)
-		return PLIMSOLL_TIER_BACKGROUND;
-	return group->params.flags & PLIMSOLL_BATCH ? PLIMSOLL_TIER_BATCH : PLIMSOLL_TIER_NORMAL;
-}
-
-/* Advances the virtual runtimes of a task and of its group. */
-static __always_inline void vruntime_charge(struct task_ctx *t, struct plimsoll_group *group,
-					    const struct task_struct *p, u64 ran_ns)
-{
-	u32 weight = plim_batch_group_weight(group->params.weight);
-
-	t->vruntime += plim_batch_vruntime_delta(ran_ns, plim_batch_weight(nice_of(p)));
-	__sync_fetch_and_add(&group->vruntime, plim_batch_vruntime_delta(ran_ns, weight));
-}
-
-/* Places a task that slept, or is new, among the others of its group. */
-static __always_inline void
-vruntime_place(struct task_ctx *t, struct plimsoll_group *group, const struct task_struct *p)
-{
-	t->vruntime = plim_batch_place(t->vruntime, group->min_vruntime,
-				       PLIM_BATCH_SLICE_DEFAULT_NS, plim_batch_weight(nice_of(p)));
-}
-
-/* Largest lag of a group that could not run. */
-#define GROUP_LAG_NS (100 * PLIM_NSEC_PER_MSEC)
-
-/*
- * Places a group among the others of its tier: one that had nothing to run like
- * a task that slept, one that could not run, for want of quota or of CPUs that
- * its tasks may use, with a bounded lag.
- */
-static __always_inline void group_place(struct plimsoll_group *group, u32 tier, u64 lag_ns)
-{
-	u32 weight = plim_batch_group_weight(group->params.weight);
-	u64 before = group->vruntime, placed;
-
-	placed = plim_batch_place(before, groups_min_vruntime[tier % PLIMSOLL_TIERS], lag_ns,
-				  weight);
-	/* Other CPUs may charge it meanwhile. A rare write rarely loses a charge. */
-	if (placed != before)
-		group->vruntime = placed;
-}
 
 /* Charges a run to the CPU limit. Returns how long the group may still run in this window. */
 static __always_inline u64 cpu_limit_charge(const struct plimsoll_group *group,

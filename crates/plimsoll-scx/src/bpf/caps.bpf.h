@@ -2,15 +2,14 @@
 /*
  * Rate caps, hard and soft, of a whole group and of each of its tasks.
  *
- * A group over its hard cap is not picked until its timer has fired; a task
- * over a cap of its own is parked. A group or task over its soft cap is served
- * in the background tier.
+ * The tasks of a group over its hard cap, and a task over a cap of its own, are
+ * parked (limits.bpf.h). A group or task over its soft cap is served in the
+ * background tier.
  */
 #ifndef PLIMSOLL_CAPS_BPF_H
 #define PLIMSOLL_CAPS_BPF_H
 
 #include "bandwidth.bpf.h"
-#include "queues.bpf.h"
 
 /*
  * Shortest interval between updates of a usage rate: in shorter ones the core's
@@ -120,85 +119,6 @@ static __always_inline void task_cap_charge(struct task_ctx *t, const struct pli
 		return;
 	plim_ratecap_charge(&t->cap, &params, start_ns, ran_ns);
 	t->background = plim_ratecap_is_background(&t->cap, &params);
-}
-
-/* Accounts that a task has left the queue of parked tasks. */
-static __always_inline void task_leaves_parked(struct task_ctx *t)
-{
-	struct plimsoll_group *group = group_at(t->slot);
-
-	if (!t->parked)
-		return;
-	t->parked = 0;
-	if (group)
-		__sync_fetch_and_sub(&group->nr_parked, 1);
-}
-
-/* Moves eligible parked tasks back to their queue. */
-static __noinline u64 unpark(u32 slot, u64 now)
-{
-	u64 next_ns = 0, eligible_ns;
-	struct plimsoll_group *group = group_at(slot);
-	struct plim_ratecap_params params;
-	struct task_struct *p;
-	struct task_ctx *t;
-	u32 index, llc;
-	int seen = count_from;
-
-	if (!group)
-		return 0;
-	params = group->params.cap;
-	bpf_for_each (scx_dsq, p, parked_id(slot), 0) {
-		t = task_of(p);
-		if (!t)
-			continue;
-		task_cap_follow(t, group, now);
-		eligible_ns = plim_ratecap_eligible_ns(&t->cap, &params);
-		if (eligible_ns > now || ++seen > QUEUE_SCAN_MAX) {
-			/* The queue is ordered: all further tasks are eligible later. */
-			next_ns = plim_max(eligible_ns, now + 1);
-			break;
-		}
-		index = queue_index(slot, t->background);
-		llc = llc_of(scx_bpf_task_cpu(p));
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, t->vruntime);
-		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, queue_id(index, llc), 0)) {
-			task_leaves_parked(t);
-			queue_set_active(llc, index);
-			kick_idle_for(p, scx_bpf_task_cpu(p));
-		}
-	}
-	return next_ns;
-}
-
-/* Moves waiting tasks whose usage rate has fallen out of the background. */
-static __noinline bool leave_background(u32 slot, u32 llc, u64 now)
-{
-	u32 from = queue_index(slot, true), to = queue_index(slot, false);
-	struct plimsoll_group *group = group_at(slot);
-	struct plim_ratecap_params params;
-	struct task_struct *p;
-	struct task_ctx *t;
-	int seen = count_from;
-
-	if (!group)
-		return false;
-	params = group->params.cap;
-	bpf_for_each (scx_dsq, p, queue_id(from, llc), 0) {
-		if (++seen > QUEUE_SCAN_MAX)
-			break;
-		t = task_of(p);
-		if (!t)
-			continue;
-		task_rate_charge(t, &params, 0, now);
-		if (plim_ratecap_is_background(&t->cap, &params))
-			continue;
-		t->background = 0;
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, t->vruntime);
-		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, queue_id(to, llc), 0))
-			queue_set_active(llc, to);
-	}
-	return seen > count_from;
 }
 
 #endif /* PLIMSOLL_CAPS_BPF_H */

@@ -6,6 +6,7 @@
 #ifndef PLIMSOLL_CONTROL_BPF_H
 #define PLIMSOLL_CONTROL_BPF_H
 
+#include "admission.bpf.h"
 #include "bandwidth.bpf.h"
 #include "caps.bpf.h"
 #include "headroom.bpf.h"
@@ -21,7 +22,12 @@ group_begin(struct plimsoll_group *group, const struct plimsoll_params *params, 
 	group->blocked_until_ns = 0;
 	group->rate_ran_ns = 0;
 	group->served_order = 0;
-	group->vruntime = groups_min_vruntime[PLIMSOLL_TIER_BATCH];
+}
+
+/* Whether tasks of a group have to be looked at before they run. */
+static __always_inline bool is_limited(u32 flags)
+{
+	return flags & (PLIMSOLL_LIMITED_FLAGS | PLIMSOLL_QUEUED_FLAGS);
 }
 
 static __always_inline void group_forget_cpus(u32 slot)
@@ -59,6 +65,9 @@ int plimsoll_apply(struct plimsoll_change *change)
 	was = group->params.flags;
 	if (fresh)
 		group_forget_cpus(slot);
+	/* Before the limit holds, so that no CPU overlooks it. */
+	if (is_limited(params.flags) != is_limited(was))
+		__sync_fetch_and_add(&nr_limited, is_limited(params.flags) ? 1 : -1);
 	bpf_spin_lock(&group->lock);
 	if (fresh) {
 		group_begin(group, &params, now);

@@ -5,12 +5,8 @@
 #ifndef PLIMSOLL_DISPATCH_BPF_H
 #define PLIMSOLL_DISPATCH_BPF_H
 
-#include "admission.bpf.h"
 #include "balance.bpf.h"
-#include "pick.bpf.h"
-
-/* Most groups that are tried in one dispatch. */
-#define ATTEMPTS_MAX 64
+#include "limits.bpf.h"
 
 /* The slice of a task that may run for @left_ns, and no longer. */
 static __always_inline u64 slice_of_left(u64 left_ns)
@@ -92,6 +88,89 @@ static __always_inline bool dispatch_overdue(struct plimsoll_cpu *c, s32 cpu)
 	return false;
 }
 
+/* The first task of a queue. */
+struct first_task {
+	u64 deadline;
+	u64 waiting_since_ns;
+	bool found;
+};
+
+__noinline int first_of(u64 dsq_id, struct first_task *first)
+{
+	struct task_struct *p;
+	struct task_ctx *t;
+
+	if (!first)
+		return 0;
+	first->found = false;
+	p = __COMPAT_scx_bpf_dsq_peek(dsq_id);
+	if (!p)
+		return 0;
+	first->found = true;
+	first->deadline = p->scx.dsq_vtime;
+	t = task_of(p);
+	first->waiting_since_ns = t ? t->waiting_since_ns : 0;
+	return 0;
+}
+
+/* Moves the first task of a queue that may run on this CPU now to it. */
+static __always_inline bool take(u64 dsq_id, u32 tier, s32 cpu, u64 now)
+{
+	if (!scx_bpf_dsq_nr_queued(dsq_id))
+		return false;
+	if (READ_ONCE(nr_limited) > 0 || (tier != PLIMSOLL_TIER_NORMAL && headroom_on))
+		return take_limited(dsq_id, tier, cpu, now) == TAKE_MOVED;
+	return scx_bpf_dsq_move_to_local(dsq_id, 0);
+}
+
+/* Whether work of a tier waits for this CPU. */
+static __always_inline bool tier_waits(u32 llc, s32 cpu, u32 tier)
+{
+	return scx_bpf_dsq_nr_queued(shard_queue(llc, tier)) > 0 ||
+	       scx_bpf_dsq_nr_queued(cpu_queue(cpu, tier)) > 0;
+}
+
+/*
+ * The queue of a tier to serve first: that of this CPU or of its shard, whichever has
+ * the earlier deadline. 0: neither, because both are empty, or because the present task
+ * @keeps this CPU with its @deadline.
+ */
+__noinline u64 queue_to_serve(u32 tier, s32 cpu, u64 deadline, bool keeps)
+{
+	u64 own = cpu_queue(cpu, tier), shared = shard_queue(llc_of(cpu), tier), first = shared;
+	struct first_task of_own = {}, of_shared = {};
+
+	if (!scx_bpf_dsq_nr_queued(own)) {
+		if (!keeps)
+			return shared;
+		first_of(shared, &of_shared);
+		of_own = of_shared;
+	} else {
+		first_of(own, &of_own);
+		first_of(shared, &of_shared);
+		if (!of_shared.found || !plim_order_before(of_shared.deadline, of_own.deadline))
+			first = own;
+		else
+			of_own = of_shared;
+	}
+	if (keeps && (!of_own.found || !plim_order_before(of_own.deadline, deadline)))
+		return 0;
+	return first;
+}
+
+/* Serves a tier, unless the present task comes first. */
+static __always_inline bool serve(u32 tier, s32 cpu, u64 deadline, bool keeps, u64 now)
+{
+	u64 own = cpu_queue(cpu, tier), shared = shard_queue(llc_of(cpu), tier), first;
+
+	if (!tier_waits(llc_of(cpu), cpu, tier))
+		return false;
+	first = queue_to_serve(tier, cpu, deadline, keeps);
+	if (!first)
+		return false;
+	return take(first, tier, cpu, now) || take(own + shared - first, tier, cpu, now);
+}
+
 /*
  * Whether this CPU, whose own LLC has nothing for it, pulls the first task of a
  * queue of another LLC: the core's second input of load balancing. If it is too
@@ -112,66 +191,86 @@ static __always_inline bool should_pull(struct plimsoll_cpu *c, s32 cpu, u64 dsq
 	return false;
 }
 
-enum dispatch_verdict {
-	DISPATCH_NONE, /* nothing here that may run */
-	DISPATCH_MOVED, /* a task was moved to this CPU */
-	DISPATCH_PREVIOUS, /* the present task comes first */
-};
-
-/* Serves the queues of one LLC, this CPU's own or not, on this CPU. */
-__noinline int dispatch_from(u32 llc, s32 cpu, u64 now)
+/* Pulls work of a tier from another LLC. */
+__noinline int pull(u32 tier, s32 cpu, u64 now)
 {
 	struct plimsoll_cpu *c = cpu_at(cpu);
-	struct pick_state *state;
-	u32 attempt, zero = 0, index;
-	u64 left_ns, picked;
+	u32 i, other, llc = llc_of(cpu);
+	u64 queue;
 
-	state = bpf_map_lookup_elem(&pick_states, &zero);
-	if (!state || !c)
-		return DISPATCH_NONE;
-	if (!any_queue_active(llc))
-		return state->previous.valid ? DISPATCH_PREVIOUS : DISPATCH_NONE;
-	__builtin_memset(state->refused, 0, sizeof(state->refused));
-	bpf_for (attempt, 0, ATTEMPTS_MAX) {
-		picked = pick_queue(llc);
-		if (picked == PICK_NONE)
-			return state->previous.valid ? DISPATCH_PREVIOUS : DISPATCH_NONE;
-		if (previous_comes_first(state, llc))
-			return DISPATCH_PREVIOUS;
-		index = picked;
-		if (llc != c->llc && !should_pull(c, cpu, queue_id(index, llc), now)) {
-			refuse(state, index);
+	if (!c)
+		return TAKE_NONE;
+	bpf_for (i, 1, PLIMSOLL_LLCS_MAX) {
+		if (i >= nr_llcs)
+			break;
+		other = (llc + i) % nr_llcs;
+		queue = shard_queue(other, tier);
+		if (!should_pull(c, cpu, queue, now) || !take(queue, tier, cpu, now))
 			continue;
-		}
-		left_ns = admit(index / 2, cpu, now);
-		if (!left_ns) {
-			refuse(state, index);
-			continue;
-		}
-		if (scx_bpf_dsq_move_to_local(queue_id(index, llc), 0)) {
-			c->left_ns = left_ns;
-			c->left_slot = index / 2;
-			return DISPATCH_MOVED;
-		}
-		/* Empty, or all of its tasks are bound to other CPUs. */
-		return_chain(index / 2, cpu);
-		token_release(c, cpu);
-		queue_clear_active(llc, index);
-		refuse(state, index);
+		remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
+		return TAKE_MOVED;
 	}
-	/* More groups are refused than were tried: try again soon. */
-	arm_slice(c, cpu, PLIM_NSEC_PER_MSEC, now);
-	return DISPATCH_NONE;
+	return TAKE_NONE;
+}
+
+/* Pulls a task from an LLC whose tasks wait longer than those of this one. */
+__noinline int dispatch_balance(u32 llc, s32 cpu, u64 now)
+{
+	u32 other = llc_to_pull_from(llc, now), tier;
+
+	if (other == llc)
+		return TAKE_NONE;
+	bpf_for (tier, 0, PLIMSOLL_TIERS) {
+		if (!take(shard_queue(other, tier), tier, cpu, now))
+			continue;
+		remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
+		return TAKE_MOVED;
+	}
+	return TAKE_NONE;
+}
+
+/* How long the present request of a task lasts, and no shorter than a switch is worth. */
+static __always_inline u64 request_left_ns(const struct task_ctx *t,
+					   const struct plimsoll_group *group,
+					   const struct task_struct *p)
+{
+	u64 left_ns = plim_order_left_ns(&t->order, effective_weight(t, group, p));
+
+	return plim_max(left_ns, SLICE_MIN_NS);
+}
+
+/*
+ * The time after which a timer ends the slice: that of a limit, or of the request while
+ * others wait for it. A tick would end it up to a tick late, of which a task of three
+ * that wakes in turn would lose most of its share.
+ */
+static __always_inline u64 timer_left_ns(const struct plimsoll_cpu *c, s32 cpu, u32 tier,
+					 u64 request_ns, u64 left_ns)
+{
+	if (left_ns < LEFT_BY_TICK_NS || request_ns <= PLIM_ORDER_REQUEST_NEW_NS ||
+	    !tier_waits(llc_of(cpu), cpu, tier))
+		return left_ns;
+	return request_ns;
+}
+
+/* Tells wakers about the task that runs here for @left_ns. */
+static __always_inline void
+publish(struct plimsoll_cpu *c, const struct task_ctx *t, u64 left_ns, u64 now)
+{
+	WRITE_ONCE(c->deadline, t->order.deadline);
+	WRITE_ONCE(c->request_ns, t->order.request_ns);
+	WRITE_ONCE(c->served_at_ns, now + left_ns);
 }
 
 /* Extends the slice of the present task. Returns whether it may continue. */
-static __always_inline bool extend_previous(struct task_struct *prev, struct task_ctx *t,
-					    struct plimsoll_cpu *c, s32 cpu, u64 now)
+__noinline int extend_previous(struct task_struct *prev __arg_trusted, u32 tier, s32 cpu, u64 now)
 {
-	struct plimsoll_group *group = group_at(t->slot);
-	u64 left_ns, own_ns;
+	struct plimsoll_cpu *c = cpu_at(cpu);
+	struct task_ctx *t = task_of(prev);
+	struct plimsoll_group *group = t ? group_at(t->slot) : NULL;
+	u64 left_ns, own_ns, request_ns;
 
-	if (!group)
+	if (!group || !c)
 		return false;
 	own_ns = task_run_ns(t, group, now);
 	if (!own_ns)
@@ -181,94 +280,27 @@ static __always_inline bool extend_previous(struct task_struct *prev, struct tas
 		return false;
 	left_ns = plim_min(left_ns, own_ns);
 	c->behind = 0;
-	scx_bpf_task_set_slice(prev, slice_of_left(left_ns));
-	arm_slice(c, cpu, left_ns, now);
+	clocks_follow(t, c, llc_of(cpu), tier, t->in_own_queue);
+	request_ns = request_left_ns(t, group, prev);
+	publish(c, t, request_ns, now);
+	scx_bpf_task_set_slice(prev, plim_min(request_ns, slice_of_left(left_ns)));
+	arm_slice(c, cpu, timer_left_ns(c, cpu, tier, request_ns, left_ns), now);
 	return true;
 }
 
 /*
- * Makes the present task a candidate beside the queues, unless its group may have
- * changed: then it looks up its group again when it is queued.
+ * Whether a server slice of the lower tiers' tolerance is due behind normal work that
+ * never pauses. The tier that comes first in it: every fourth time the background; 0: none.
  */
-static __always_inline void previous_init(struct previous *previous, const struct task_ctx *t)
+static __always_inline u32 turn_of(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
 {
-	struct plimsoll_group *group = t ? group_at(t->slot) : NULL;
-
-	previous->valid = group && t->groups_seen == READ_ONCE(groups_changed);
-	if (!previous->valid)
-		return;
-	previous->index = queue_index(t->slot, t->background);
-	previous->tier = tier_of(group, t->background);
-	previous->group_vruntime = group->vruntime;
-	previous->vruntime = t->vruntime;
-}
-
-/* Serves the queues of another LLC. Returns whether a task was moved to this CPU. */
-static __always_inline bool pull_from(u32 other, s32 cpu, u64 now)
-{
-	if (dispatch_from(other, cpu, now) != DISPATCH_MOVED)
-		return false;
-	remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
-	return true;
-}
-
-static __always_inline bool dispatch_pull(u32 llc, s32 cpu, u64 now)
-{
-	u32 i, other;
-
-	bpf_for (i, 1, PLIMSOLL_LLCS_MAX) {
-		if (i >= nr_llcs)
-			break;
-		other = (llc + i) % nr_llcs;
-		if (pull_from(other, cpu, now))
-			return true;
-	}
-	return false;
-}
-
-/* Pulls a task from an LLC whose tasks wait longer than those of this one. */
-__noinline int dispatch_balance(u32 llc, s32 cpu, u64 now)
-{
-	u32 other = llc_to_pull_from(llc, now);
-	struct pick_state *state;
-	bool previous_valid, moved;
-	u32 zero = 0;
-
-	state = bpf_map_lookup_elem(&pick_states, &zero);
-	if (!state || other == llc)
-		return 0;
-	previous_valid = state->previous.valid;
-	state->previous.valid = false;
-	moved = pull_from(other, cpu, now);
-	state->previous.valid = previous_valid;
-	return moved;
-}
-
-/* Gives batch work a server slice of its tolerance behind normal work that never pauses. */
-static __always_inline bool
-dispatch_server_slice(struct pick_state *state, struct plimsoll_cpu *c, u32 llc, s32 cpu, u64 now)
-{
-	bool moved, previous_valid = state->previous.valid;
-
 	if (!server_period_ns || now < c->server_next_ns)
-		return false;
+		return 0;
 	c->server_next_ns = now + server_period_ns;
-	__builtin_memset(state->refused, 0, sizeof(state->refused));
-	if (pick_queue(llc) == PICK_NONE)
-		return false;
-	if (state->best.tier != PLIMSOLL_TIER_NORMAL &&
-	    !(previous_valid && state->previous.tier == PLIMSOLL_TIER_NORMAL))
-		return false;
-	state->previous.valid = false;
-	state->tier_min = PLIMSOLL_TIER_BATCH;
-	moved = dispatch_from(llc, cpu, now) == DISPATCH_MOVED;
-	state->tier_min = PLIMSOLL_TIER_NORMAL;
-	state->previous.valid = previous_valid;
-	if (moved) {
-		c->left_ns = plim_min(c->left_ns, server_slice_ns);
-		c->server_granted = 1;
-	}
-	return moved;
+	if (tier_of_prev != PLIMSOLL_TIER_NORMAL &&
+	    !tier_waits(llc_of(cpu), cpu, PLIMSOLL_TIER_NORMAL))
+		return 0;
+	return ++c->nr_turns % 4 ? PLIMSOLL_TIER_BATCH : PLIMSOLL_TIER_BACKGROUND;
 }
 
 /* Limits of the delay: after a pause of the whole machine the server must not stop for long. */
@@ -285,57 +317,85 @@ static __always_inline void server_slice_charge(struct plimsoll_cpu *c, u64 ran_
 			plim_min(late_ns * server_period_ns / server_slice_ns, SERVER_DELAY_MAX_NS);
 }
 
-/* Fast path: the kernel calls dispatch each time that a CPU goes idle. */
-static __always_inline bool nothing_waits(u32 llc)
+/* Steps of a dispatch: two of a server slice, one for each tier. */
+#define TURN_STEPS 2
+#define SERVE_STEPS (TURN_STEPS + PLIMSOLL_TIERS)
+
+/* Serves the tiers in their order. Returns whether this CPU has a task to run. */
+static __always_inline bool serve_all(struct task_struct *prev, struct plimsoll_cpu *c,
+				      u32 tier_of_prev, u64 deadline, s32 cpu, u64 now)
 {
-	return nr_llcs == 1 && !READ_ONCE(overdue_waits[llc]) && !any_queue_active(llc);
+	u32 step, tier, turn = turn_of(c, cpu, tier_of_prev, now);
+	bool keeps;
+
+	bpf_for (step, turn ? 0 : TURN_STEPS, SERVE_STEPS) {
+		if (step >= TURN_STEPS)
+			tier = step - TURN_STEPS;
+		else
+			tier = step ? PLIMSOLL_TIER_BATCH + PLIMSOLL_TIER_BACKGROUND - turn : turn;
+		keeps = step >= TURN_STEPS && tier == tier_of_prev;
+		if (serve(tier, cpu, deadline, keeps, now)) {
+			if (step >= TURN_STEPS)
+				return true;
+			if (!c->left_ns) {
+				c->left_ns = PLIM_UNLIMITED;
+				c->left_slot = PLIMSOLL_SLOT_NONE;
+			}
+			c->left_ns = plim_min(c->left_ns, server_slice_ns);
+			c->server_granted = 1;
+			return true;
+		}
+		if (step < TURN_STEPS)
+			continue;
+		/* If its limits refuse the present task, the others of its tier may run. */
+		if (keeps && (extend_previous(prev, tier, cpu, now) ||
+			      serve(tier, cpu, deadline, false, now)))
+			return true;
+		if (nr_llcs > 1 && pull(tier, cpu, now) == TAKE_MOVED)
+			return true;
+	}
+	return false;
 }
 
-static __noinline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
+static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 {
 	struct plimsoll_cpu *c = cpu_at(cpu);
-	struct pick_state *state;
+	u32 llc = llc_of(cpu), tier_of_prev = PLIMSOLL_TIERS;
+	struct plimsoll_group *group = NULL;
 	struct task_ctx *t = NULL;
-	u32 llc = llc_of(cpu), zero = 0;
-	bool previous_runs;
-	int verdict;
+	u64 deadline = 0;
 
-	state = bpf_map_lookup_elem(&pick_states, &zero);
-	if (!c || !state)
+	if (!c)
 		return;
 	c->nr_dispatches++;
 	c->left_ns = 0;
 	c->server_granted = 0;
-	previous_runs = prev && prev->scx.flags & SCX_TASK_QUEUED;
-	if (!previous_runs && !c->token && nothing_waits(llc))
-		return;
-	if (previous_runs) {
+	c->is_taken = 0;
+	if (prev && prev->scx.flags & SCX_TASK_QUEUED)
 		t = task_of(prev);
-		if (t)
-			charge_task(prev, t, cpu, now);
+	if (t) {
+		charge_task(prev, t, cpu, now);
+		group = group_at(t->slot);
+	}
+	if (group) {
+		order_join(t, group, prev, clock_for(t, c, llc, c->tier, t->in_own_queue, true),
+			   now);
+		/* If its group may have changed, it looks that up when it is queued again. */
+		if (t->groups_seen == READ_ONCE(groups_changed)) {
+			tier_of_prev = tier_of(group, t, prev);
+			deadline = t->order.deadline;
+		}
 	}
 	if (tokens_exceeded())
 		token_release(c, cpu);
 	if (dispatch_overdue(c, cpu))
 		return;
-	previous_init(&state->previous, t);
-	if (dispatch_server_slice(state, c, llc, cpu, now))
+	if (balance_is_due(c, now) && dispatch_balance(llc, cpu, now) == TAKE_MOVED)
 		return;
-	if (balance_is_due(c, now) && dispatch_balance(llc, cpu, now))
-		return;
-	verdict = dispatch_from(llc, cpu, now);
-	if (verdict == DISPATCH_PREVIOUS) {
-		if (t && extend_previous(prev, t, c, cpu, now))
-			return;
-		state->previous.valid = false;
-		verdict = dispatch_from(llc, cpu, now);
-	}
-	if (verdict == DISPATCH_MOVED)
-		return;
-	state->previous.valid = false;
-	if (dispatch_pull(llc, cpu, now))
-		return;
-	token_release(c, cpu);
+	if (!prev)
+		tier_of_prev = PLIMSOLL_TIERS;
+	if (!serve_all(prev, c, tier_of_prev, deadline, cpu, now))
+		token_release(c, cpu);
 }
 
 #endif /* PLIMSOLL_DISPATCH_BPF_H */

@@ -31,9 +31,9 @@ static __noinline void dump_group(u32 slot)
 
 	if (!group || !(group->params.flags & PLIMSOLL_USED))
 		return;
-	scx_bpf_dump("group %u: flags=%x weight=%u running=%u runnable=%u parked=%u vruntime=%lu",
-		     slot, group->params.flags, group->params.weight, group->nr_running,
-		     group->nr_runnable, group->nr_parked, group->vruntime);
+	scx_bpf_dump("group %u: flags=%x weight=%u running=%u runnable=%u parked=%u load=%lu", slot,
+		     group->params.flags, group->params.weight, group->nr_running,
+		     group->nr_runnable, group->nr_parked, group->load);
 	if (group->params.flags & PLIMSOLL_QUOTA)
 		scx_bpf_dump(
 			"  quota_ns=%lu period_ns=%lu burst_ns=%lu pool_ns=%lu throttled_cpus=%u",
@@ -84,8 +84,9 @@ void BPF_STRUCT_OPS(plimsoll_dump_task, struct scx_dump_ctx *dctx, struct task_s
 
 	if (!t)
 		return;
-	scx_bpf_dump("slot=%u vruntime=%llu waiting_since=%llu parked=%u background=%u", t->slot,
-		     t->vruntime, t->waiting_since_ns, t->parked, t->background);
+	scx_bpf_dump("slot=%u start=%lu deadline=%lu request_ns=%u waiting_since=%lu parked_at=%d",
+		     t->slot, t->order.start, t->order.deadline, t->order.request_ns,
+		     t->waiting_since_ns, (s32)t->parked_at);
 }
 
 #endif /* PLIMSOLL_DUMP_BPF_H */

@@ -22,14 +22,13 @@ struct bpf_timer {
 #include "plimsoll/bandwidth.h"
 #include "plimsoll/batch.h"
 #include "plimsoll/headroom.h"
+#include "plimsoll/order.h"
 #include "plimsoll/ratecap.h"
 
 enum plimsoll_limits {
 	/* Slots for groups; a freed slot is used again. */
 	PLIMSOLL_GROUPS_MAX = 1024,
 	PLIMSOLL_GROUP_WORDS = PLIMSOLL_GROUPS_MAX / 64,
-	/* Each slot has a queue for its tasks and one for its background tasks. */
-	PLIMSOLL_QUEUE_WORDS = PLIMSOLL_GROUP_WORDS * 2,
 	/* Nested groups; deeper ones count as the deepest. */
 	PLIMSOLL_DEPTH_MAX = 8,
 	/* cgroups between a task and the group that it belongs to. */
@@ -71,6 +70,9 @@ enum plimsoll_tier {
 	PLIMSOLL_TIER_BATCH,
 	PLIMSOLL_TIER_BACKGROUND, /* over a soft cap */
 	PLIMSOLL_TIERS,
+	/* Arrays of tiers have this many entries: the verifier sees the bound of a mask. */
+	PLIMSOLL_TIERS_PADDED = 4,
+	PLIMSOLL_TIER_MASK = PLIMSOLL_TIERS_PADDED - 1,
 };
 
 /* The parameters of a group. */
@@ -130,13 +132,13 @@ struct plimsoll_group {
 	 * Racy from here on: written by any CPU that runs the group, without
 	 * the lock. A lost update costs a slice of fairness.
 	 */
-	plim_u64 vruntime; /* among groups */
-	plim_u64 min_vruntime; /* of its tasks */
+	plim_u64 load; /* atomic: weights of its tasks that run or wait */
 	plim_u64 blocked_until_ns; /* its cap, as last seen */
 	plim_u32 nr_running; /* atomic: CPUs on which it runs */
 	plim_u32 nr_runnable; /* atomic: tasks that run or wait */
-	plim_u32 nr_parked; /* atomic: tasks over their own cap */
+	plim_u32 nr_parked; /* atomic: tasks that a limit of this group keeps from running */
 	plim_u32 background; /* over its soft cap */
+	plim_u32 in_background; /* some of its tasks may wait in the background */
 	plim_u64 rate_ran_ns; /* atomic: run since the rate was last updated */
 	/* Atomic: CPUs that were refused, a bit each; its timer wakes them. */
 	plim_u64 refused_cpus[PLIMSOLL_CPU_WORDS];
@@ -176,6 +178,20 @@ struct plimsoll_cpu {
 	plim_u64 left_ns; /* for the next task of that group that starts here; 0: ask */
 	plim_u32 left_slot; /* PLIMSOLL_SLOT_NONE: of any */
 	plim_u64 slice_end_ns; /* of the present task; 0: no timer */
+	/*
+	 * For wakers, which read it without the lock and at worst choose the wrong
+	 * CPU: the virtual deadline of the task that runs, its request, and when
+	 * that will be served.
+	 */
+	plim_u64 deadline;
+	plim_u64 request_ns;
+	plim_u64 served_at_ns;
+	plim_u64 clocks[PLIMSOLL_TIERS_PADDED]; /* the latest start that ran here */
+	plim_u32 runs_bound; /* the task may run on this CPU only */
+	plim_u32 is_taken; /* a task that preempts the present one is on its way */
+	plim_u32 nr_turns; /* server slices that were due */
+	plim_u32 nr_rounds; /* looks for work that a waiting task has caused, since it last ran any
+			     */
 	plim_u64 server_next_ns; /* the next server slice */
 	plim_u64 balance_next_ns; /* LLCs are not compared before */
 	plim_u64 nr_dispatches;

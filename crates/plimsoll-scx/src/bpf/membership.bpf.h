@@ -7,6 +7,7 @@
 
 #include "batch.bpf.h"
 #include "caps.bpf.h"
+#include "order.bpf.h"
 
 /* The slot of the group of the nearest cgroup at or above this one. */
 static __noinline u32 slot_of_cgroup(struct cgroup *cgrp)
@@ -34,36 +35,16 @@ static __noinline u32 slot_of_cgroup(struct cgroup *cgrp)
 	return PLIMSOLL_SLOT_DEFAULT;
 }
 
-/* Counts a runnable task in its group, once. */
-static __always_inline void count_runnable(struct task_ctx *t, bool runnable)
-{
-	struct plimsoll_group *group;
-
-	if (!!t->counted == runnable)
-		return;
-	group = group_at(t->slot);
-	if (!group)
-		return;
-	t->counted = runnable;
-	if (runnable)
-		__sync_fetch_and_add(&group->nr_runnable, 1);
-	else
-		__sync_fetch_and_sub(&group->nr_runnable, 1);
-}
-
 /* Makes a task a member of a group. */
 static __always_inline void task_joins(struct task_ctx *t, u32 slot, u64 now)
 {
-	struct plimsoll_group *from = group_at(t->slot), *to = group_at(slot);
-	bool counted = t->counted;
+	struct plimsoll_group *to = group_at(slot);
 
-	if (!from || !to)
+	if (!to)
 		return;
 	if (t->slot != slot || t->generation != to->generation) {
-		count_runnable(t, false);
-		t->vruntime = plim_batch_migrate(t->vruntime, from->min_vruntime, to->min_vruntime);
+		load_leaves(t);
 		t->slot = slot;
-		count_runnable(t, counted);
 		task_cap_reset(t, to, now);
 	}
 }

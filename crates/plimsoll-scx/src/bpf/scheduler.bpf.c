@@ -6,6 +6,9 @@
  *
  * Every ordinary task is scheduled here: those of no group, and those of normal
  * groups, before those of batch groups. Real-time and deadline tasks are not.
+ *
+ * A task joins the queue of its CPU's shard, or of the CPU itself if it may run on
+ * no other, at the virtual deadline that the core gives it.
  */
 #include <scx/common.bpf.h>
 
@@ -16,7 +19,9 @@
 #include "dispatch.bpf.h"
 #include "dump.bpf.h"
 #include "headroom.bpf.h"
+#include "limits.bpf.h"
 #include "membership.bpf.h"
+#include "order.bpf.h"
 #include "queues.bpf.h"
 #include "state.bpf.h"
 #include "watchdog.bpf.h"
@@ -34,36 +39,106 @@ static __always_inline bool is_batch(const struct plimsoll_group *group)
 	return group->params.flags & PLIMSOLL_BATCH;
 }
 
-/* Whether a group is normal and without limits: its tasks need no admission. */
-static __always_inline bool is_plain(const struct plimsoll_group *group)
+/* Most CPUs whose normal task is compared with one that wakes. */
+#define PREEMPT_CPUS_MAX 4
+/* Looks for work in a row that a task which waits causes, see plimsoll_update_idle(). */
+#define ROUNDS_MAX 8
+
+/* Whether a task may run on one CPU only, at least now. */
+static __always_inline bool is_bound(const struct task_struct *p)
 {
-	return !(group->params.flags & ~(u32)PLIMSOLL_USED) &&
-	       group->params.parent >= PLIMSOLL_GROUPS_MAX;
+	return p->nr_cpus_allowed == 1 || is_migration_disabled(p);
 }
 
-/* Places the group of a runnable task among the others of its tier. */
-static __always_inline u32 group_joins(struct plimsoll_group *group, const struct task_ctx *t,
-				       u32 llc)
+/* Whether any CPU may run a task. */
+static __always_inline bool runs_anywhere(const struct task_struct *p)
 {
-	u32 tier = tier_of(group, t->background);
-	u64 queue = queue_id(queue_index(t->slot, t->background), llc);
-	bool had_work = READ_ONCE(group->nr_running) || scx_bpf_dsq_nr_queued(queue);
+	return p->nr_cpus_allowed >= nr_cpu_ids && !is_migration_disabled(p);
+}
 
-	group_place(group, tier, had_work ? GROUP_LAG_NS : PLIM_BATCH_SLICE_DEFAULT_NS);
-	return tier;
+/* Whether a task preempts the one that runs on a CPU, if there is one of ours. */
+static __always_inline bool
+preempts(const struct plimsoll_cpu *c, u32 tier, u64 deadline, u64 request_ns, u64 now)
+{
+	if (READ_ONCE(c->is_taken) || c->tier >= PLIMSOLL_TIERS)
+		return false;
+	if (c->tier != tier)
+		return c->tier > tier;
+	return plim_order_preempts(deadline, request_ns, READ_ONCE(c->deadline),
+				   READ_ONCE(c->request_ns), now >= READ_ONCE(c->served_at_ns));
+}
+
+/*
+ * The CPU whose task a waking normal task preempts: one of a lower tier, else the one
+ * of a few with the latest deadline. Else @cpu. Reads what runs on other CPUs, which
+ * may have changed when the task gets there; ops.enqueue() looks again.
+ */
+__noinline s32 cpu_to_preempt(struct task_struct *p __arg_trusted, s32 cpu, u64 deadline,
+			      u64 request_ns, u64 now)
+{
+	struct plimsoll_cpu *c;
+	u64 latest = 0;
+	s32 other, best = -1;
+	u32 i;
+
+	if (READ_ONCE(nr_lower[PLIMSOLL_TIER_NORMAL]) > 0) {
+		bpf_for (i, 0, PLACE_CPUS_MAX) {
+			if (i >= nr_cpu_ids)
+				break;
+			other = ((u32)cpu + i) % nr_cpu_ids;
+			c = cpu_at(other);
+			if (c && c->tier != PLIMSOLL_TIER_NORMAL &&
+			    preempts(c, PLIMSOLL_TIER_NORMAL, deadline, request_ns, now) &&
+			    bpf_cpumask_test_cpu(other, p->cpus_ptr))
+				return other;
+		}
+	}
+	bpf_for (i, 0, PREEMPT_CPUS_MAX) {
+		if (i >= nr_cpu_ids)
+			break;
+		other = ((u32)cpu + i) % nr_cpu_ids;
+		c = cpu_at(other);
+		if (!c || !preempts(c, PLIMSOLL_TIER_NORMAL, deadline, request_ns, now) ||
+		    !bpf_cpumask_test_cpu(other, p->cpus_ptr))
+			continue;
+		if (best >= 0 && plim_order_before(READ_ONCE(c->deadline), latest))
+			continue;
+		best = other;
+		latest = READ_ONCE(c->deadline);
+	}
+	return best >= 0 ? best : cpu;
+}
+
+/* Brings a task up to date with the place that it joins. */
+static __always_inline void task_joins_queue(struct task_struct *p, struct task_ctx *t,
+					     const struct plimsoll_group *group,
+					     struct plimsoll_cpu *c, s32 cpu, u32 tier, u64 now)
+{
+	u32 llc = llc_of(cpu);
+	bool bound = t->in_own_queue;
+	u64 clock;
+
+	order_follow(t, llc, tier);
+	load_enters(t, p);
+	clock = clock_for(t, c, llc, tier, bound,
+			  bound && scx_bpf_dsq_nr_queued(cpu_queue(cpu, tier)));
+	order_join(t, group, p, clock, now);
 }
 
 s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct task_ctx *t = task_of(p);
+	struct plimsoll_cpu *c = cpu_at(prev_cpu);
 	u64 now = bpf_ktime_get_ns();
 	struct plimsoll_group *group;
-	bool is_idle = false;
+	bool is_idle = false, is_known;
+	u32 tier;
 	s32 cpu;
 
 	group = t ? group_at(t->slot) : NULL;
-	if (!group)
+	if (!group || !c)
 		return prev_cpu;
+	is_known = t->groups_seen == READ_ONCE(groups_changed);
 	if (is_plain(group)) {
 		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
 	} else {
@@ -72,12 +147,20 @@ s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 		if (cpu < 0)
 			cpu = prev_cpu;
 	}
-	if (is_idle && t->groups_seen == READ_ONCE(groups_changed)) {
-		t->background = 0;
-		group_joins(group, t, llc_of(cpu));
+	if (!is_known || is_bound(p))
+		return cpu;
+	t->in_own_queue = 0;
+	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
+	task_joins_queue(p, t, group, c, cpu, tier, now);
+	if (is_idle) {
 		/* If other work takes that CPU first, the task comes to ops.enqueue() after all. */
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, PLIM_BATCH_SLICE_DEFAULT_NS, SCX_ENQ_IMMED);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, request_left_ns(t, group, p), SCX_ENQ_IMMED);
+		return cpu;
 	}
+	c = cpu_at(cpu);
+	if (tier == PLIMSOLL_TIER_NORMAL && p->policy != POLICY_BATCH && c &&
+	    c->state != PLIMSOLL_CPU_IDLE)
+		return cpu_to_preempt(p, cpu, t->order.deadline, t->order.request_ns, now);
 	return cpu;
 }
 
@@ -93,9 +176,10 @@ __noinline int preempt_lower(struct task_struct *p __arg_trusted, s32 cpu, u32 t
 			break;
 		other = ((u32)cpu + i) % nr_cpu_ids;
 		c = cpu_at(other);
-		if (!c || c->tier >= PLIMSOLL_TIERS || c->tier <= tier ||
+		if (!c || READ_ONCE(c->is_taken) || c->tier >= PLIMSOLL_TIERS || c->tier <= tier ||
 		    !bpf_cpumask_test_cpu(other, p->cpus_ptr))
 			continue;
+		WRITE_ONCE(c->is_taken, 1);
 		scx_bpf_kick_cpu(other, SCX_KICK_PREEMPT);
 		return 0;
 	}
@@ -119,68 +203,133 @@ static __always_inline bool wake_for(struct task_struct *p, s32 cpu, u64 enq_fla
 		scx_bpf_kick_cpu(cpu, 0);
 	}
 	/* A waking task is on the idle CPU that was selected, if there was one. */
-	if (enq_flags & SCX_ENQ_WAKEUP)
-		return c && c->state == PLIMSOLL_CPU_IDLE;
+	if (enq_flags & SCX_ENQ_WAKEUP && c && c->state == PLIMSOLL_CPU_IDLE)
+		return true;
+	/* Also for one that wakes: a CPU may have become idle since the selection. */
 	idle = place_on_idle(p, cpu, now);
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 	return idle >= 0 || enq_flags & SCX_ENQ_LAST;
 }
 
+/*
+ * Whether a normal task that no limit applies to goes straight to its CPU, which saves
+ * a dispatch: as the only one that waits there. Not while that CPU owes a dispatch to
+ * lower tiers or to tasks that waited too long.
+ */
+static __always_inline bool
+goes_direct(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, s32 cpu, u64 now)
+{
+	if (!t->in_own_queue && nr_cpu_ids > 1)
+		return false;
+	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) ||
+	    tier_waits(llc, cpu, PLIMSOLL_TIER_NORMAL) || READ_ONCE(overdue_waits[llc]))
+		return false;
+	if (!server_period_ns || now < c->server_next_ns)
+		return true;
+	if (tier_waits(llc, cpu, PLIMSOLL_TIER_BATCH) ||
+	    tier_waits(llc, cpu, PLIMSOLL_TIER_BACKGROUND))
+		return false;
+	/* As a dispatch would find: nobody to give this server slice to. */
+	c->server_next_ns = now + server_period_ns;
+	return true;
+}
+
+/* Queues a task in order, and has a CPU look for it. */
+static __always_inline void queue_task(struct task_struct *p, struct task_ctx *t,
+				       struct plimsoll_cpu *c, u32 tier, s32 cpu, u64 slice_ns,
+				       u64 enq_flags, u64 now)
+{
+	u32 llc = llc_of(cpu);
+	bool is_first;
+
+	/* Not one that some of the CPUs must leave, which would look for it in vain. */
+	if (runs_anywhere(p) && !(READ_ONCE(nr_limited) > 0 && tier != PLIMSOLL_TIER_NORMAL))
+		waiting_enters(t, llc, tier);
+	is_first = enq_flags & SCX_ENQ_WAKEUP && p->policy != POLICY_BATCH &&
+		   preempts(c, tier, t->order.deadline, t->order.request_ns, now);
+	scx_bpf_dsq_insert_vtime(p, t->in_own_queue ? cpu_queue(cpu, tier) : shard_queue(llc, tier),
+				 slice_ns, t->order.deadline, enq_flags);
+	if (wake_for(p, cpu, enq_flags, now))
+		return;
+	if (is_first) {
+		WRITE_ONCE(c->is_taken, 1);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	} else if (READ_ONCE(nr_lower[tier & PLIMSOLL_TIER_MASK]) > 0) {
+		preempt_lower(p, cpu, tier);
+	}
+}
+
+static __always_inline void
+queue_overdue(struct task_struct *p, struct task_ctx *t, s32 cpu, u64 enq_flags, u64 now)
+{
+	u32 llc = llc_of(cpu);
+
+	t->overdue = !is_dying(p);
+	scx_bpf_dsq_insert(p, overdue_id(llc), SLICE_MIN_NS, enq_flags);
+	WRITE_ONCE(overdue_waits[llc % PLIMSOLL_LLCS_MAX], true);
+	wake_for(p, cpu, enq_flags, now);
+}
+
 void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *t = task_of(p);
 	struct plimsoll_group *group;
-	u64 now = bpf_ktime_get_ns();
+	u64 now = bpf_ktime_get_ns(), slice_ns;
 	s32 cpu = scx_bpf_task_cpu(p);
-	u32 index, tier, llc = llc_of(cpu);
+	struct plimsoll_cpu *c = cpu_at(cpu);
+	u32 tier, llc = llc_of(cpu);
 
 	/*
 	 * Kernel threads bound to one CPU, and tasks whose context could not be
 	 * allocated. (Exiting tasks do not come here.)
 	 */
-	if (!t || (p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1)) {
+	if (!t || !c || (p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1)) {
+		if (c && c->tier > PLIMSOLL_TIER_NORMAL && c->tier < PLIMSOLL_TIERS)
+			enq_flags |= SCX_ENQ_PREEMPT;
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, PLIM_BATCH_SLICE_DEFAULT_NS, enq_flags);
 		return;
 	}
-	if (is_dying(p) || is_overdue(t, now)) {
-		t->overdue = !is_dying(p);
-		scx_bpf_dsq_insert(p, overdue_id(llc), SLICE_MIN_NS, enq_flags);
-		WRITE_ONCE(overdue_waits[llc % PLIMSOLL_LLCS_MAX], true);
-		wake_for(p, cpu, enq_flags, now);
+	waiting_leaves(t);
+	park_leaves(t);
+	if (!t->waiting_since_ns)
+		t->waiting_since_ns = now;
+	/* One that wakes has not waited; housekeeping finds those for which that is wrong. */
+	if (is_dying(p) || (!(enq_flags & SCX_ENQ_WAKEUP) && is_overdue(p))) {
+		queue_overdue(p, t, cpu, enq_flags, now);
 		return;
 	}
-	task_leaves_parked(t);
 	task_refresh(p, t, now);
 	group = group_at(t->slot);
 	if (!group)
 		return;
-	if (!t->waiting_since_ns)
-		t->waiting_since_ns = now;
-	if (!task_run_ns(t, group, now)) {
-		struct plim_ratecap_params params = group->params.cap;
-		u64 eligible_ns = plim_ratecap_eligible_ns(&t->cap, &params);
-
-		t->parked = 1;
-		__sync_fetch_and_add(&group->nr_parked, 1);
-		scx_bpf_dsq_insert_vtime(p, parked_id(t->slot), SLICE_MIN_NS, eligible_ns,
-					 enq_flags);
-		group_timer_at(t->slot, eligible_ns);
-		return;
-	}
 	if ((group->params.flags & SOFT_PER_TASK) != SOFT_PER_TASK)
 		t->background = 0;
-	index = queue_index(t->slot, t->background);
-	tier = group_joins(group, t, llc);
-	scx_bpf_dsq_insert_vtime(p, queue_id(index, llc), PLIM_BATCH_SLICE_DEFAULT_NS, t->vruntime,
-				 enq_flags);
-	queue_set_active(llc, index);
-	if (t->background)
-		group_timer_at(t->slot, now + BACKGROUND_GRAIN_NS);
-	if (wake_for(p, cpu, enq_flags, now))
+	t->in_own_queue = is_bound(p);
+	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
+	task_joins_queue(p, t, group, c, cpu, tier, now);
+	if (READ_ONCE(nr_limited) > 0 && park_if_limited(p, t, group, cpu, enq_flags, now))
 		return;
-	if (READ_ONCE(nr_lower[tier % PLIMSOLL_TIERS]) > 0)
-		preempt_lower(p, cpu, tier);
+	slice_ns = request_left_ns(t, group, p);
+	if (tier == PLIMSOLL_TIER_NORMAL && is_plain(group)) {
+		if (p->policy != POLICY_BATCH && enq_flags & SCX_ENQ_WAKEUP &&
+		    preempts(c, tier, t->order.deadline, t->order.request_ns, now)) {
+			c->is_taken = 1;
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags | SCX_ENQ_PREEMPT);
+			return;
+		}
+		if (!(enq_flags & SCX_ENQ_LAST) && goes_direct(t, c, llc, cpu, now)) {
+			if (c->tier > PLIMSOLL_TIER_NORMAL && c->tier < PLIMSOLL_TIERS)
+				enq_flags |= SCX_ENQ_PREEMPT;
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
+			return;
+		}
+	}
+	if (tier == PLIMSOLL_TIER_BACKGROUND && group->params.flags & PLIMSOLL_SOFT_CAP) {
+		WRITE_ONCE(group->in_background, 1);
+		group_timer_at(t->slot, now + BACKGROUND_GRAIN_NS);
+	}
+	queue_task(p, t, c, tier, cpu, slice_ns, enq_flags, now);
 }
 
 void BPF_STRUCT_OPS(plimsoll_dispatch, s32 cpu, struct task_struct *prev)
@@ -188,34 +337,16 @@ void BPF_STRUCT_OPS(plimsoll_dispatch, s32 cpu, struct task_struct *prev)
 	dispatch_cpu(cpu, prev, bpf_ktime_get_ns());
 }
 
-void BPF_STRUCT_OPS(plimsoll_runnable, struct task_struct *p, u64 enq_flags)
+bool BPF_STRUCT_OPS(plimsoll_yield, struct task_struct *from, struct task_struct *to)
 {
-	struct task_ctx *t = task_of(p);
-	struct plimsoll_group *group;
-	u64 now = bpf_ktime_get_ns();
+	struct task_ctx *t = task_of(from);
 
-	if (!t)
-		return;
-	task_refresh(p, t, now);
-	count_runnable(t, true);
-	t->waiting_since_ns = now;
-	t->watched_since_ns = watched_since_ns(p, now);
-	group = group_at(t->slot);
-	if (group)
-		vruntime_place(t, group, p);
-}
-
-void BPF_STRUCT_OPS(plimsoll_quiescent, struct task_struct *p, u64 deq_flags)
-{
-	struct task_ctx *t = task_of(p);
-
-	if (!t)
-		return;
-	count_runnable(t, false);
-	t->waiting_since_ns = 0;
-	t->watched_since_ns = 0;
-	/* The kernel has removed it from its queue. */
-	task_leaves_parked(t);
+	if (t) {
+		charge_task(from, t, scx_bpf_task_cpu(from), bpf_ktime_get_ns());
+		plim_order_yield(&t->order);
+	}
+	scx_bpf_task_set_slice(from, 0);
+	return false;
 }
 
 /*
@@ -228,11 +359,12 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 				   struct plimsoll_cpu *c, s32 cpu, u64 now)
 {
 	/* A task that was woken directly to this CPU may precede the one that was admitted. */
-	bool granted = c->left_slot == t->slot || c->left_slot == PLIMSOLL_SLOT_NONE;
+	bool granted = (c->left_slot == t->slot || c->left_slot == PLIMSOLL_SLOT_NONE) &&
+		       !(c->server_granted && c->tier == PLIMSOLL_TIER_NORMAL);
 	u64 left_ns = granted ? c->left_ns : 0, own_ns;
 
 	if (!left_ns)
-		left_ns = admit(t->slot, cpu, now);
+		left_ns = is_plain(group) ? PLIM_UNLIMITED : admit(t->slot, cpu, now);
 	c->left_ns = 0;
 	own_ns = task_run_ns(t, group, now);
 	left_ns = plim_max(plim_min(left_ns, own_ns), SLICE_MIN_NS);
@@ -254,7 +386,7 @@ static __always_inline void count_tier(u32 tier, s32 change)
 
 void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 {
-	u64 now = bpf_ktime_get_ns(), left_ns, waited_ns = 0, watched_since_ns;
+	u64 now = bpf_ktime_get_ns(), left_ns, request_ns, waited_ns = 0;
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct plimsoll_cpu *c = cpu_at(cpu);
 	struct task_ctx *t = task_of(p);
@@ -275,27 +407,34 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 		gc->nr_overdue++;
 		remember(cpu, PLIMSOLL_OVERDUE, t->slot, p->pid, waited_ns);
 	}
-	task_leaves_parked(t);
+	park_leaves(t);
+	waiting_leaves(t);
+	load_enters(t, p);
 	t->waiting_since_ns = 0;
 	t->started_ns = now;
 	/* Charges the run between ops.stopping() and the switch, when it went to sleep. */
-	watched_since_ns = t->watched_since_ns;
 	charge_task(p, t, cpu, now);
-	t->watched_since_ns = watched_since_ns;
-	__sync_fetch_and_add(&group->nr_running, 1);
-	group->min_vruntime = plim_batch_later(group->min_vruntime, t->vruntime);
-	tier = tier_of(group, t->background) % PLIMSOLL_TIERS;
-	groups_min_vruntime[tier] = plim_batch_later(groups_min_vruntime[tier], group->vruntime);
+	if (t->slot != PLIMSOLL_SLOT_DEFAULT)
+		__sync_fetch_and_add(&group->nr_running, 1);
+	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
+	/* It may come from another LLC, or from a queue that does not keep its order. */
+	order_follow(t, llc_of(cpu), tier);
+	clocks_follow(t, c, llc_of(cpu), tier, t->in_own_queue);
 	c->slot = t->slot;
 	c->tier = tier;
+	c->runs_bound = t->in_own_queue;
+	c->is_taken = 0;
+	c->nr_rounds = 0;
 	count_tier(tier, 1);
 	left_ns = left_of(t, group, c, cpu, now);
+	request_ns = request_left_ns(t, group, p);
+	publish(c, t, request_ns, now);
 	/* It has a token, unless it bypassed admission. */
 	if (group->params.flags & PLIMSOLL_YIELDS && !c->token)
 		token_force(c, cpu);
 	cpu_enter(c, is_batch(group) ? PLIMSOLL_CPU_BATCH : PLIMSOLL_CPU_OTHER, now);
-	scx_bpf_task_set_slice(p, slice_of_left(left_ns));
-	arm_slice(c, cpu, left_ns, now);
+	scx_bpf_task_set_slice(p, plim_min(request_ns, slice_of_left(left_ns)));
+	arm_slice(c, cpu, timer_left_ns(c, cpu, tier, request_ns, left_ns), now);
 	shortage_update(now);
 }
 
@@ -313,13 +452,22 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 	if (!c || !t || !group || !gc || !t->started_ns)
 		return;
 	charge_task(p, t, cpu, now);
-	return_chain(t->slot, cpu);
+	if (!is_plain(group))
+		return_chain(t->slot, cpu);
 	if (c->behind)
 		server_slice_charge(c, plim_elapsed_ns(now, t->started_ns));
 	t->started_ns = 0;
+	if (!runnable) {
+		plim_order_sleep(&t->order,
+				 clock_for(t, c, llc_of(cpu), c->tier, t->in_own_queue, true),
+				 has_fixed_request(p));
+		t->slept_ns = now;
+		load_leaves(t);
+	}
 	count_tier(c->tier, -1);
 	c->tier = PLIMSOLL_TIERS;
-	__sync_fetch_and_sub(&group->nr_running, 1);
+	if (t->slot != PLIMSOLL_SLOT_DEFAULT)
+		__sync_fetch_and_sub(&group->nr_running, 1);
 	cpu_enter(c, PLIMSOLL_CPU_OTHER, now);
 	token_release(c, cpu);
 	shortage_update(now);
@@ -327,19 +475,38 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 	if (!runnable)
 		return;
 	t->waiting_since_ns = now;
-	/* A task that was preempted before it ran at all continues to wait. */
-	if (!t->watched_since_ns)
-		t->watched_since_ns = now;
-	if (p->scx.slice) {
+	/* Its slice is taken from a task that is preempted. */
+	if (p->scx.slice || c->is_taken) {
 		gc->nr_preempted++;
 		remember(cpu, PLIMSOLL_PREEMPTED, t->slot, p->pid, p->scx.slice);
 	}
 	/*
-	 * With a slice left the kernel would keep it on this CPU, behind normal
-	 * work. Without, it returns to its queue, where any CPU finds it.
+	 * With a slice left the kernel would keep it on this CPU, before all that
+	 * waits. Without, it returns to its queue, where any CPU finds it.
 	 */
-	if (is_batch(group))
-		scx_bpf_task_set_slice(p, 0);
+	scx_bpf_task_set_slice(p, 0);
+}
+
+/*
+ * Whether a task waits that this CPU, which goes idle, may run. The kernel puts a task
+ * into its queue only after ops.enqueue() has returned: this CPU may have found none,
+ * and that one may have found no idle CPU. Each writes its side first and then reads the
+ * other's, so one of them sees the other. Retries end with the insertion; a count that is
+ * wrong costs a few looks each time that a CPU goes idle.
+ */
+static __always_inline bool work_waits(struct plimsoll_cpu *c, u32 llc)
+{
+	struct shard *shard = shard_of(llc);
+	bool waits;
+
+	/* Also the barrier between the write of the state and the reads. */
+	if (__sync_fetch_and_add(&c->nr_rounds, 1) >= ROUNDS_MAX)
+		return false;
+	waits = READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_NORMAL]) > 0;
+	if (headroom_on)
+		return waits;
+	return waits || READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BATCH]) > 0 ||
+	       READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BACKGROUND]) > 0;
 }
 
 void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
@@ -350,6 +517,8 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 	if (!c)
 		return;
 	cpu_enter(c, idle ? PLIMSOLL_CPU_IDLE : PLIMSOLL_CPU_OTHER, now);
+	if (idle && work_waits(c, llc_of(cpu)))
+		scx_bpf_kick_cpu(cpu, 0);
 	if (!headroom_on)
 		return;
 	if (idle)
@@ -368,6 +537,7 @@ void BPF_STRUCT_OPS(plimsoll_enable, struct task_struct *p)
 	if (!t)
 		return;
 	__builtin_memset(t, 0, sizeof(*t));
+	t->parked_at = PLIMSOLL_SLOT_NONE;
 	t->charged_ns = p->se.sum_exec_runtime;
 }
 
@@ -377,9 +547,10 @@ void BPF_STRUCT_OPS(plimsoll_disable, struct task_struct *p)
 
 	if (!t)
 		return;
-	count_runnable(t, false);
+	load_leaves(t);
+	waiting_leaves(t);
+	park_leaves(t);
 	t->waiting_since_ns = 0;
-	t->watched_since_ns = 0;
 }
 
 void BPF_STRUCT_OPS(plimsoll_cgroup_move, struct task_struct *p, struct cgroup *from,
@@ -520,10 +691,10 @@ void BPF_STRUCT_OPS(plimsoll_exit, struct scx_exit_info *ei)
 
 SCX_OPS_DEFINE(plimsoll_ops, .select_cpu = (void *)plimsoll_select_cpu,
 	       .enqueue = (void *)plimsoll_enqueue, .dispatch = (void *)plimsoll_dispatch,
-	       .runnable = (void *)plimsoll_runnable, .running = (void *)plimsoll_running,
-	       .stopping = (void *)plimsoll_stopping, .quiescent = (void *)plimsoll_quiescent,
-	       .update_idle = (void *)plimsoll_update_idle, .enable = (void *)plimsoll_enable,
-	       .disable = (void *)plimsoll_disable, .cgroup_move = (void *)plimsoll_cgroup_move,
+	       .running = (void *)plimsoll_running, .stopping = (void *)plimsoll_stopping,
+	       .yield = (void *)plimsoll_yield, .update_idle = (void *)plimsoll_update_idle,
+	       .enable = (void *)plimsoll_enable, .disable = (void *)plimsoll_disable,
+	       .cgroup_move = (void *)plimsoll_cgroup_move,
 	       .cpu_online = (void *)plimsoll_cpu_online,
 	       .cpu_offline = (void *)plimsoll_cpu_offline, .dump = (void *)plimsoll_dump,
 	       .dump_cpu = (void *)plimsoll_dump_cpu, .dump_task = (void *)plimsoll_dump_task,

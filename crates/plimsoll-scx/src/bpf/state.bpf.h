@@ -31,12 +31,24 @@ u64 trace_until_ns = 1;
  */
 u64 tolerated_apart_ns;
 
-/*
- * Queues that have tasks, a bit each, per LLC. Set atomically by the CPU that
- * queues a task; cleared by a CPU that finds the queue empty, and checks again
- * afterwards. A stale bit costs one look at an empty queue.
- */
-u64 active_queues[PLIMSOLL_LLCS_MAX][PLIMSOLL_QUEUE_WORDS];
+/* The queues that the CPUs of one LLC share. */
+struct shard {
+	/*
+	 * The latest start of the tasks that were picked, per tier. Written by each CPU
+	 * that begins to run one. Of two writes at once the earlier start may win: then
+	 * a task that wakes is placed that much too early.
+	 */
+	u64 clocks[PLIMSOLL_TIERS_PADDED];
+	/*
+	 * Atomic: tasks that wait, or are about to, and that any of its CPUs may run.
+	 * Written by each CPU that queues a task or begins to run one.
+	 */
+	s32 nr_waiting[PLIMSOLL_TIERS_PADDED];
+} __attribute__((aligned(64)));
+
+struct shard shards[PLIMSOLL_LLCS_MAX];
+/* Groups with a limit or a soft cap. Written by plimsoll_apply, under user space's lock. */
+s32 nr_limited;
 /* Atomic: CPUs that hold a token for batch work, and how many may. */
 s32 nr_tokens;
 s32 tokens_allowed;
@@ -55,10 +67,8 @@ u32 headroom_cpus;
 u64 bandwidth_slice_ns = PLIM_SLICE_DEFAULT_NS;
 u64 server_slice_ns;
 u64 server_period_ns;
-/* The minimum of group vruntime, per tier. Racy: see struct plimsoll_group. */
-u64 groups_min_vruntime[PLIMSOLL_TIERS];
 /* Atomic: CPUs that run a task of a lower tier, for each tier. */
-s32 nr_lower[PLIMSOLL_TIERS];
+s32 nr_lower[PLIMSOLL_TIERS_PADDED];
 /*
  * Whether the overdue queue of an LLC may have tasks. Set by housekeeping;
  * cleared by a CPU that finds the queue empty, and checks again afterwards.
@@ -168,23 +178,22 @@ struct {
 struct task_ctx {
 	u32 slot;
 	u32 groups_seen; /* groups_changed when the slot was looked up */
-	u64 vruntime; /* among the tasks of its group */
+	struct plim_order order;
+	u64 slept_ns; /* since when it sleeps; 0: it does not */
 	u64 charged_ns; /* of its sum_exec_runtime */
 	u64 started_ns; /* 0: does not run */
 	u64 waiting_since_ns; /* 0: does not wait */
-	/*
-	 * The start of the wait as the kernel's watchdog sees it. It ends when the
-	 * task has run, not when it is switched in: interrupts may take all of a
-	 * short slice.
-	 */
-	u64 watched_since_ns;
 	struct plim_ratecap cap; /* of its own, with per-task caps; its rate with any cap */
 	u64 rate_ran_ns; /* run since that rate was last updated */
 	u32 generation; /* of the group in which the cap was set up */
 	u8 background; /* over its own soft cap */
-	u8 parked;
-	u8 counted; /* in the group's nr_runnable */
+	u8 has_run; /* since it last joined a queue */
 	u8 overdue;
+	u8 in_own_queue; /* that of its CPU, on which alone it may run */
+	u32 parked_at; /* by the limit of this slot; PLIMSOLL_SLOT_NONE: it is not */
+	u32 load; /* its part of its group's load; 0: it neither runs nor waits */
+	u32 place; /* whose clock its order follows; 0: none yet */
+	u32 waits_at; /* the place whose nr_waiting counts it; 0: none */
 };
 
 struct {
@@ -197,6 +206,13 @@ struct {
 static __always_inline struct plimsoll_group *group_at(u32 slot)
 {
 	return bpf_map_lookup_elem(&groups, &slot);
+}
+
+/* Whether a group is normal and without limits: its tasks need no admission. */
+static __always_inline bool is_plain(const struct plimsoll_group *group)
+{
+	return !(group->params.flags & ~(u32)PLIMSOLL_USED) &&
+	       group->params.parent >= PLIMSOLL_GROUPS_MAX;
 }
 
 static __always_inline struct plimsoll_cpu *cpu_at(s32 cpu)

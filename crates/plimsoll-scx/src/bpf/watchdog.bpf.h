@@ -41,15 +41,10 @@ static __always_inline u64 watchdog_waited_ns(const struct task_struct *p)
 	return plim_elapsed_ns(bpf_jiffies64(), p->scx.runnable_at) * READ_ONCE(jiffy_ns);
 }
 
-/* Start of the wait of a task that is queued in this class now. */
-static __always_inline u64 watched_since_ns(const struct task_struct *p, u64 now)
+/* Whether a task that is queued has to run now, regardless of limits. */
+static __always_inline bool is_overdue(const struct task_struct *p)
 {
-	return plim_max(plim_sub_floor(now, watchdog_waited_ns(p)), 1);
-}
-
-static __always_inline bool is_overdue(const struct task_ctx *t, u64 now)
-{
-	return t->watched_since_ns && plim_elapsed_ns(now, t->watched_since_ns) >= OVERDUE_NS;
+	return !(p->scx.flags & SCX_TASK_RESET_RUNNABLE_AT) && watchdog_waited_ns(p) >= OVERDUE_NS;
 }
 
 #endif /* PLIMSOLL_WATCHDOG_BPF_H */

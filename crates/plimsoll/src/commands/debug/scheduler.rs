@@ -92,7 +92,7 @@ fn groups(snapshot: &Snapshot) -> String {
         "THROTTLED",
         "RATE",
         "BLOCKED us",
-        "VRUNTIME",
+        "LOAD",
     ]);
     for group in &snapshot.groups {
         let mut flags = group.flags.join(",");
@@ -112,7 +112,7 @@ fn groups(snapshot: &Snapshot) -> String {
             group.nr_throttled_cpus.to_string(),
             output::percent(group.rate_ppm),
             group.blocked_usec.to_string(),
-            group.vruntime.to_string(),
+            group.load.to_string(),
         ]);
     }
     table.to_string()

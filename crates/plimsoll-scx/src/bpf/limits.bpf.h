@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Limits keep tasks from running: a task whose group, or one above it, has no
+ * runtime left, or that is over a cap, is parked at the limit until that ends. So
+ * the queues hold tasks that may run, and what is limited costs nothing there.
+ */
+#ifndef PLIMSOLL_LIMITS_BPF_H
+#define PLIMSOLL_LIMITS_BPF_H
+
+#include "admission.bpf.h"
+#include "queues.bpf.h"
+
+/* Most tasks that return to their queues at once, and the pause before the next. */
+#define UNPARK_MAX 64
+#define UNPARK_PAUSE_NS (100 * PLIM_NSEC_PER_USEC)
+/* Most tasks of a queue that are checked for one dispatch. */
+#define TAKE_MAX 64
+
+/* Whether the pool of a group is empty, and this CPU has nothing left from it. */
+static __always_inline bool has_no_runtime(const struct plimsoll_group *group, u32 slot, s32 cpu)
+{
+	struct plimsoll_group_cpu *gc;
+
+	/* Its timer is armed only while a CPU is throttled. */
+	if (!READ_ONCE(group->pool.nr_throttled_cpus) || READ_ONCE(group->pool.runtime_ns))
+		return false;
+	gc = group_cpu_at(slot, cpu);
+	return gc && (gc->bandwidth.throttled || gc->bandwidth.runtime_ns <= 0);
+}
+
+/*
+ * The slot of the group, this one or one above it, of which a limit keeps its tasks
+ * from running on this CPU; PLIMSOLL_SLOT_NONE: none does. Checked without locks: a
+ * task that should have been parked runs for the shortest slice, which is a debt.
+ */
+__noinline u32 blocking_slot(u32 slot, s32 cpu, u64 now)
+{
+	struct plimsoll_group *group;
+	u32 depth, flags;
+
+	bpf_for (depth, 0, PLIMSOLL_DEPTH_MAX) {
+		group = group_at(slot);
+		if (!group)
+			break;
+		flags = group->params.flags;
+		if (flags & PLIMSOLL_CAP && READ_ONCE(group->blocked_until_ns) > now)
+			return slot;
+		if (flags & PLIMSOLL_QUOTA && has_no_runtime(group, slot, cpu))
+			return slot;
+		slot = group->params.parent;
+		if (slot >= PLIMSOLL_GROUPS_MAX)
+			break;
+	}
+	return PLIMSOLL_SLOT_NONE;
+}
+
+static __always_inline void park_enters(struct task_ctx *t, u32 slot)
+{
+	struct plimsoll_group *group = group_at(slot);
+
+	t->parked_at = slot;
+	if (group)
+		__sync_fetch_and_add(&group->nr_parked, 1);
+}
+
+/* Also called by timers, for a task that may be dequeued at that moment. */
+static __always_inline void park_leaves(struct task_ctx *t)
+{
+	struct plimsoll_group *group;
+	u32 slot;
+
+	if (t->parked_at == PLIMSOLL_SLOT_NONE)
+		return;
+	slot = __sync_lock_test_and_set(&t->parked_at, PLIMSOLL_SLOT_NONE);
+	group = slot == PLIMSOLL_SLOT_NONE ? NULL : group_at(slot);
+	if (group)
+		__sync_fetch_and_sub(&group->nr_parked, 1);
+}
+
+/* When a task over a cap of its own may run again; 0: now. */
+static __always_inline u64 own_cap_until_ns(struct task_ctx *t, const struct plimsoll_group *group,
+					    u64 now)
+{
+	struct plim_ratecap_params params;
+
+	if (task_run_ns(t, group, now))
+		return 0;
+	params = group->params.cap;
+	return plim_max(plim_ratecap_eligible_ns(&t->cap, &params), now + 1);
+}
+
+/* Arms the timer of the limit at which a task was parked. A throttled group's is armed. */
+static __always_inline void park_timer(u32 slot, u64 until_ns)
+{
+	struct plimsoll_group *group = group_at(slot);
+
+	if (!until_ns && group && group->params.flags & PLIMSOLL_CAP)
+		until_ns = READ_ONCE(group->blocked_until_ns);
+	if (until_ns)
+		group_timer_at(slot, until_ns);
+}
+
+/* Parks a task that is being queued, if a limit keeps it from running. */
+static __always_inline bool park_if_limited(struct task_struct *p, struct task_ctx *t,
+					    const struct plimsoll_group *group, s32 cpu,
+					    u64 enq_flags, u64 now)
+{
+	u64 until_ns = own_cap_until_ns(t, group, now);
+	u32 slot = until_ns ? t->slot : blocking_slot(t->slot, cpu, now);
+
+	if (slot == PLIMSOLL_SLOT_NONE)
+		return false;
+	park_enters(t, slot);
+	scx_bpf_dsq_insert_vtime(p, parked_id(slot), SLICE_MIN_NS, until_ns ?: now, enq_flags);
+	park_timer(slot, until_ns);
+	return true;
+}
+
+enum take_verdict {
+	TAKE_NONE, /* nothing here that may run on this CPU now */
+	TAKE_MOVED, /* a task was moved to this CPU */
+};
+
+/*
+ * Takes the first task of a queue that may run on this CPU now. On the way, tasks that
+ * a limit keeps from running are parked, and those over a soft cap go to the
+ * background.
+ */
+__noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
+{
+	struct plimsoll_cpu *c = cpu_at(cpu);
+	struct plimsoll_group *group;
+	struct task_struct *p;
+	struct task_ctx *t;
+	int seen = count_from;
+	u64 left_ns, until_ns;
+	u32 slot, now_tier;
+
+	if (!c)
+		return TAKE_NONE;
+	bpf_for_each (scx_dsq, p, dsq_id, 0) {
+		if (++seen > TAKE_MAX)
+			break;
+		t = task_of(p);
+		group = t ? group_at(t->slot) : NULL;
+		if (!group || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		now_tier = tier_of(group, t, p);
+		if (now_tier > tier && now_tier < PLIMSOLL_TIERS && !t->in_own_queue) {
+			waiting_leaves(t);
+			order_follow(t, llc_of(cpu), now_tier);
+			scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, t->order.deadline);
+			scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p,
+					       shard_queue(llc_of(cpu), now_tier), 0);
+			continue;
+		}
+		until_ns = own_cap_until_ns(t, group, now);
+		slot = until_ns ? t->slot : PLIMSOLL_SLOT_NONE;
+		left_ns = until_ns ? 0 : admit(t->slot, cpu, now);
+		if (left_ns) {
+			if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0)) {
+				c->left_ns = left_ns;
+				c->left_slot = t->slot;
+				return TAKE_MOVED;
+			}
+			/* Another CPU has taken it. */
+			return_chain(t->slot, cpu);
+			token_release(c, cpu);
+			continue;
+		}
+		if (slot == PLIMSOLL_SLOT_NONE)
+			slot = blocking_slot(t->slot, cpu, now);
+		/* Else this CPU may not run it: its limit here is reached, or headroom's. */
+		if (slot == PLIMSOLL_SLOT_NONE)
+			continue;
+		waiting_leaves(t);
+		park_enters(t, slot);
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, until_ns ?: now);
+		if (!scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, parked_id(slot), 0))
+			park_leaves(t);
+		else
+			park_timer(slot, until_ns);
+	}
+	return TAKE_NONE;
+}
+
+/*
+ * Returns parked tasks of a limit that has ended to their queues. Returns when to go on,
+ * 0: none is left, or all wait for a boundary of the quota.
+ */
+static __noinline u64 unpark(u32 slot, u64 now)
+{
+	struct plimsoll_group *group = group_at(slot), *own;
+	struct plim_ratecap_params params;
+	struct task_struct *p;
+	struct task_ctx *t;
+	u64 until_ns;
+	u32 llc, tier;
+	int seen = count_from;
+	s32 cpu;
+
+	/* All wait for the next boundary, for which its timer is armed. */
+	if (!group || (group->params.flags & PLIMSOLL_QUOTA &&
+		       READ_ONCE(group->pool.nr_throttled_cpus) && !group->pool.runtime_ns))
+		return 0;
+	bpf_for_each (scx_dsq, p, parked_id(slot), 0) {
+		t = task_of(p);
+		own = t ? group_at(t->slot) : NULL;
+		if (!own)
+			continue;
+		cpu = scx_bpf_task_cpu(p);
+		if (t->slot == slot && own->params.flags & PLIMSOLL_PER_TASK) {
+			task_cap_follow(t, own, now);
+			params = own->params.cap;
+			until_ns = plim_ratecap_eligible_ns(&t->cap, &params);
+			/* The queue is ordered: all further tasks are eligible later. */
+			if (until_ns > now)
+				return until_ns;
+		}
+		if (++seen > UNPARK_MAX)
+			return now + UNPARK_PAUSE_NS;
+		llc = llc_of(cpu);
+		tier = tier_of(own, t, p) & PLIMSOLL_TIER_MASK;
+		order_follow(t, llc, tier);
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, t->order.deadline);
+		if (scx_bpf_dsq_move_vtime(
+			    BPF_FOR_EACH_ITER, p,
+			    t->in_own_queue ? cpu_queue(cpu, tier) : shard_queue(llc, tier), 0)) {
+			park_leaves(t);
+			kick_idle_for(p, cpu);
+		}
+	}
+	return 0;
+}
+
+/* Moves waiting tasks of a group whose usage rate has fallen out of the background. */
+static __noinline bool leave_background(u32 slot, u32 llc, u64 now)
+{
+	struct plimsoll_group *group = group_at(slot);
+	struct plim_ratecap_params params;
+	struct task_struct *p;
+	struct task_ctx *t;
+	bool any = false;
+	int seen = count_from;
+	u32 tier;
+
+	if (!group)
+		return false;
+	params = group->params.cap;
+	bpf_for_each (scx_dsq, p, shard_queue(llc, PLIMSOLL_TIER_BACKGROUND), 0) {
+		if (++seen > QUEUE_SCAN_MAX)
+			break;
+		t = task_of(p);
+		if (!t || t->slot != slot)
+			continue;
+		any = true;
+		if (t->background) {
+			task_rate_charge(t, &params, 0, now);
+			if (plim_ratecap_is_background(&t->cap, &params))
+				continue;
+			t->background = 0;
+		}
+		tier = tier_of(group, t, p);
+		if (tier >= PLIMSOLL_TIER_BACKGROUND)
+			continue;
+		waiting_leaves(t);
+		order_follow(t, llc, tier);
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, t->order.deadline);
+		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, shard_queue(llc, tier), 0);
+	}
+	return any;
+}
+
+/* Timer callback of a group: a limit may have ended. */
+static int group_timer(void *map, int *key, struct bpf_timer *timer)
+{
+	u64 now = bpf_ktime_get_ns(), next_ns = 0, unpark_ns;
+	struct timer_value *value;
+	struct plimsoll_group *group;
+	u32 slot = *key, flags, llc;
+	bool background = false;
+
+	group = group_at(slot);
+	value = bpf_map_lookup_elem(&group_timers, &slot);
+	if (!group || !value)
+		return 0;
+	/* First, so that a CPU that is refused from now on rearms the timer. */
+	WRITE_ONCE(value->at_ns, 0);
+	flags = group->params.flags;
+	if (flags & PLIMSOLL_QUOTA)
+		bandwidth_serve_all(slot, now);
+	if (group->background)
+		cap_charge(slot, 0, now, now);
+	if (flags & PLIMSOLL_CAP && group->blocked_until_ns > now)
+		next_ns = group->blocked_until_ns;
+	bpf_for (llc, 0, nr_llcs) {
+		if (READ_ONCE(group->in_background) && leave_background(slot, llc, now)) {
+			next_ns = now + BACKGROUND_GRAIN_NS;
+			background = true;
+		}
+	}
+	if (!background)
+		WRITE_ONCE(group->in_background, 0);
+	/* Also if the limit was removed while it kept some from running. */
+	if (!next_ns || flags & PLIMSOLL_PER_TASK || !(flags & PLIMSOLL_CAP)) {
+		unpark_ns = READ_ONCE(group->nr_parked) ? unpark(slot, now) : 0;
+		if (unpark_ns)
+			next_ns = next_ns ? plim_min(next_ns, unpark_ns) : unpark_ns;
+	}
+	if (next_ns)
+		group_timer_at(slot, next_ns);
+	wake_refused(slot);
+	return 0;
+}
+
+#endif /* PLIMSOLL_LIMITS_BPF_H */

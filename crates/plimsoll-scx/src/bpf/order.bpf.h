@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Order: where a task stands among those of its queue, by the core.
+ *
+ * A place is a shard's tier: its clock is the latest start of the tasks that were
+ * picked there. Tasks that may run on one CPU only have queues of that CPU, and
+ * a clock of it: on a CPU that they overload they fall behind the shard's clock for
+ * good, and one that sleeps must not be placed behind that of another CPU.
+ */
+#ifndef PLIMSOLL_ORDER_BPF_H
+#define PLIMSOLL_ORDER_BPF_H
+
+#include "state.bpf.h"
+
+/* include/uapi/linux/sched.h */
+#define POLICY_BATCH 3
+#define POLICY_IDLE 5
+
+/* Longest request that sched_setattr() sets, as kernel/sched/fair.c has it. */
+#define REQUEST_GIVEN_MAX_NS (100 * PLIM_NSEC_PER_MSEC)
+/* No group has a clock of its own: a floor far in the past. */
+#define ORDER_FLOOR_NONE (1ULL << 59)
+
+static __always_inline struct shard *shard_of(u32 llc)
+{
+	return &shards[llc % PLIMSOLL_LLCS_MAX];
+}
+
+static __always_inline u32 tier_of(const struct plimsoll_group *group, const struct task_ctx *t,
+				   const struct task_struct *p)
+{
+	if (t->background || group->background || p->policy == POLICY_IDLE)
+		return PLIMSOLL_TIER_BACKGROUND;
+	return group->params.flags & PLIMSOLL_BATCH ? PLIMSOLL_TIER_BATCH : PLIMSOLL_TIER_NORMAL;
+}
+
+/* Whether a task has a request that does not follow what it does. */
+static __always_inline bool has_fixed_request(const struct task_struct *p)
+{
+	return p->policy == POLICY_BATCH || p->se.custom_slice;
+}
+
+/* Counts a task that runs or waits in the load of its group, once. */
+static __always_inline void load_enters(struct task_ctx *t, const struct task_struct *p)
+{
+	struct plimsoll_group *group;
+	u32 weight;
+
+	/* Tasks of no group have a weight that does not depend on the others. */
+	if (t->load || t->slot == PLIMSOLL_SLOT_DEFAULT)
+		return;
+	group = group_at(t->slot);
+	if (!group)
+		return;
+	weight = plim_order_nice_weight(nice_of(p));
+	t->load = weight;
+	__sync_fetch_and_add(&group->load, weight);
+	__sync_fetch_and_add(&group->nr_runnable, 1);
+}
+
+static __always_inline void load_leaves(struct task_ctx *t)
+{
+	struct plimsoll_group *group = group_at(t->slot);
+
+	if (!t->load || !group)
+		return;
+	__sync_fetch_and_sub(&group->load, t->load);
+	__sync_fetch_and_sub(&group->nr_runnable, 1);
+	t->load = 0;
+}
+
+static __always_inline u64 effective_weight(const struct task_ctx *t,
+					    const struct plimsoll_group *group,
+					    const struct task_struct *p)
+{
+	u32 weight = plim_order_nice_weight(nice_of(p));
+
+	if (t->slot == PLIMSOLL_SLOT_DEFAULT)
+		return (u64)weight << PLIM_ORDER_WEIGHT_SHIFT;
+	return plim_order_weight(weight, plim_order_group_weight(group->params.weight),
+				 READ_ONCE(group->load));
+}
+
+static __always_inline u32 place_at(u32 llc, u32 tier)
+{
+	return llc * PLIMSOLL_TIERS_PADDED + tier + 1;
+}
+
+static __always_inline u64 clock_at(u32 place)
+{
+	return READ_ONCE(shard_of((place - 1) / PLIMSOLL_TIERS_PADDED)
+				 ->clocks[(place - 1) & PLIMSOLL_TIER_MASK]);
+}
+
+/* Moves a task to the clock of a place. */
+static __always_inline void order_follow(struct task_ctx *t, u32 llc, u32 tier)
+{
+	u32 place = place_at(llc, tier);
+
+	if (t->place == place)
+		return;
+	if (t->place) {
+		plim_order_move(&t->order, clock_at(t->place), clock_at(place));
+	} else {
+		plim_order_init(&t->order, clock_at(place));
+		t->slept_ns = 1; /* for long */
+	}
+	t->place = place;
+}
+
+/*
+ * The clock for a task that joins a queue of a CPU or of its shard. A CPU on which no
+ * bound task runs or waits has been left behind by its shard.
+ */
+static __always_inline u64 clock_for(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc,
+				     u32 tier, bool bound, bool bound_waits)
+{
+	u64 shard_clock = READ_ONCE(shard_of(llc)->clocks[tier & PLIMSOLL_TIER_MASK]), clock;
+
+	if (!bound)
+		return shard_clock;
+	clock = READ_ONCE(c->clocks[tier & PLIMSOLL_TIER_MASK]);
+	if (bound_waits || (c->runs_bound && c->tier == tier))
+		return clock;
+	return plim_order_later(clock, shard_clock);
+}
+
+/* Brings a task that wakes, is new, or has run up to date with the queue that it joins. */
+static __always_inline void order_join(struct task_ctx *t, const struct plimsoll_group *group,
+				       const struct task_struct *p, u64 clock, u64 now)
+{
+	u64 effective = effective_weight(t, group, p);
+
+	if (p->policy == POLICY_BATCH)
+		t->order.request_ns = PLIM_ORDER_REQUEST_MAX_NS;
+	else if (p->se.custom_slice)
+		t->order.request_ns = plim_min(p->se.slice, REQUEST_GIVEN_MAX_NS);
+	if (t->slept_ns) {
+		plim_order_wake(&t->order, clock, clock - ORDER_FLOOR_NONE,
+				plim_elapsed_ns(now, t->slept_ns), effective);
+		t->slept_ns = 0;
+	} else if (t->has_run) {
+		plim_order_requeue(&t->order, clock, has_fixed_request(p), effective);
+	}
+	t->has_run = 0;
+}
+
+/* A task runs: the clocks of its CPU and of its shard follow. */
+static __always_inline void
+clocks_follow(struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, u32 tier, bool bound)
+{
+	struct shard *shard = shard_of(llc);
+	u64 start = t->order.start, clock;
+
+	tier &= PLIMSOLL_TIER_MASK;
+	clock = c->clocks[tier];
+	if (plim_order_before(clock, start))
+		WRITE_ONCE(c->clocks[tier], start);
+	/* While others wait for the shard, a bound task says nothing about their turn. */
+	if (bound && READ_ONCE(shard->nr_waiting[tier]) > 0)
+		return;
+	clock = READ_ONCE(shard->clocks[tier]);
+	if (plim_order_before(clock, start))
+		WRITE_ONCE(shard->clocks[tier], plim_order_picked(clock, start));
+}
+
+/* Counts a task that waits for any CPU of its shard; see plimsoll_update_idle(). */
+static __always_inline void waiting_enters(struct task_ctx *t, u32 llc, u32 tier)
+{
+	if (t->waits_at)
+		return;
+	t->waits_at = place_at(llc, tier);
+	__sync_fetch_and_add(&shard_of(llc)->nr_waiting[tier & PLIMSOLL_TIER_MASK], 1);
+}
+
+/* Also called by timers, for a task that a CPU may take at that moment. */
+static __always_inline void waiting_leaves(struct task_ctx *t)
+{
+	u32 at;
+
+	if (!t->waits_at)
+		return;
+	at = __sync_lock_test_and_set(&t->waits_at, 0);
+	if (at)
+		__sync_fetch_and_sub(&shard_of((at - 1) / PLIMSOLL_TIERS_PADDED)
+					      ->nr_waiting[(at - 1) & PLIMSOLL_TIER_MASK],
+				     1);
+}
+
+#endif /* PLIMSOLL_ORDER_BPF_H */
