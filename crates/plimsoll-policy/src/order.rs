@@ -7,22 +7,14 @@ use crate::ffi;
 pub const NICE_MIN: i32 = ffi::PLIM_NICE_MIN;
 /// The highest nice value, which has the smallest weight.
 pub const NICE_MAX: i32 = ffi::PLIM_NICE_MAX;
-/// The weight of nice 0.
-pub const WEIGHT_NICE_0: u32 = ffi::PLIM_WEIGHT_NICE_0;
 /// The smallest weight of a group.
 pub const GROUP_WEIGHT_MIN: u32 = ffi::PLIM_GROUP_WEIGHT_MIN;
 /// The largest weight of a group.
 pub const GROUP_WEIGHT_MAX: u32 = ffi::PLIM_GROUP_WEIGHT_MAX;
 /// The default weight of a group; equals a task of nice 0.
 pub const GROUP_WEIGHT_DEFAULT: u32 = ffi::PLIM_GROUP_WEIGHT_DEFAULT;
-/// The shortest request.
-pub const REQUEST_MIN_NS: u64 = ffi::PLIM_ORDER_REQUEST_MIN_NS;
 /// The longest request.
 pub const REQUEST_MAX_NS: u64 = ffi::PLIM_ORDER_REQUEST_MAX_NS;
-/// The request of a new task.
-pub const REQUEST_NEW_NS: u64 = ffi::PLIM_ORDER_REQUEST_NEW_NS;
-/// Sleep after which a task is placed like a new one.
-pub const FORGET_NS: u64 = ffi::PLIM_ORDER_FORGET_NS;
 /// The effective weight for which virtual time passes like run time.
 pub const WEIGHT_UNIT: u64 = 1 << ffi::PLIM_ORDER_UNIT_SHIFT;
 
@@ -31,23 +23,6 @@ pub const WEIGHT_UNIT: u64 = 1 << ffi::PLIM_ORDER_UNIT_SHIFT;
 pub fn nice_weight(nice: i32) -> u32 {
     // SAFETY: a pure function of one integer, defined for all of them.
     unsafe { ffi::plim_order_nice_weight(nice) }
-}
-
-/// Weight of a group with cgroup v2 `cpu.weight` `group_weight`, in the unit of
-/// task weights. A value out of range is clamped.
-#[must_use]
-pub fn group_weight(group_weight: u32) -> u32 {
-    // SAFETY: a pure function of one integer, defined for all of them.
-    unsafe { ffi::plim_order_group_weight(group_weight) }
-}
-
-/// Effective weight, at least 1, of a task of `weight` in a group of
-/// `group_weight` in which tasks of the weights `load` compete, this one
-/// included. All are in the unit of [`nice_weight`].
-#[must_use]
-pub fn effective_weight(weight: u32, group_weight: u32, load: u64) -> u64 {
-    // SAFETY: a pure function of integers, defined for all of them.
-    unsafe { ffi::plim_order_weight(weight, group_weight, load) }
 }
 
 /// Virtual time that a run of `ran_ns` takes, rounded up.
@@ -103,7 +78,7 @@ impl Task {
     }
 
     /// Joins a queue after a sleep of `asleep_ns`, no earlier than `floor`,
-    /// which is at most the clock less a request.
+    /// which is at most the clock.
     pub fn wake(&mut self, clock: u64, floor: u64, asleep_ns: u64, effective: u64) {
         // SAFETY: accesses only the task.
         unsafe { ffi::plim_order_wake(&mut self.raw, clock, floor, asleep_ns, effective) }
@@ -125,18 +100,6 @@ impl Task {
     pub fn block(&mut self, clock: u64) {
         // SAFETY: accesses only the task.
         unsafe { ffi::plim_order_sleep(&mut self.raw, clock, 0) }
-    }
-
-    /// Gives up the rest of its request.
-    pub fn give_up(&mut self) {
-        // SAFETY: accesses only the task.
-        unsafe { ffi::plim_order_yield(&mut self.raw) }
-    }
-
-    /// Moves to another queue; the distance from the clock stays the same.
-    pub fn move_to(&mut self, from_clock: u64, to_clock: u64) {
-        // SAFETY: accesses only the task.
-        unsafe { ffi::plim_order_move(&mut self.raw, from_clock, to_clock) }
     }
 
     /// Whether its present request is served.

@@ -32,7 +32,7 @@ const FURTHER_KNOBS: [&str; 3] = [
     r#"{"headroom": "1cpus"}"#,
 ];
 
-/// What the fair class does for other cgroups, and the scheduler does not.
+/// Settings of other cgroups that the fair class keeps, and the scheduler does not.
 #[cfg(feature = "sched-ext")]
 const NOT_KEPT: &str = "while it is loaded, cpu.max and cpu.weight of cgroups that are no groups \
                         of plimsoll do not hold";

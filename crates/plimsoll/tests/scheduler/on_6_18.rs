@@ -1,4 +1,4 @@
-//! What the oldest kernel with sched_ext that is supported, 6.18, has to pass as well.
+//! Tests that the oldest supported kernel with sched_ext, 6.18, has to pass as well.
 
 use crate::common::nr_cpus;
 use crate::rig::{all_cpus, burners, rig};

@@ -8,8 +8,8 @@ use crate::config::EnforcerWanted;
 use crate::control::protocol::Choice;
 
 impl Service {
-    /// Chooses whether the scheduler enforces a new group. The configuration file decides for all clients; an
-    /// owner without one leaves the choice to them.
+    /// Chooses whether the scheduler enforces a new group. The configuration file decides for all
+    /// clients; an owner without one leaves the choice to them.
     pub(super) fn choose(&self, choice: Choice) -> Result<bool, Refused> {
         if self.file.is_present() {
             self.check_choice(choice)?;
