@@ -107,8 +107,6 @@ pub struct Group {
     pub nr_runnable: u32,
     /// CPUs on which it runs.
     pub nr_running: u32,
-    /// Tasks that its limit keeps from running.
-    pub nr_parked: u32,
     /// It is over its soft cap.
     pub background: bool,
     /// Left in its pool; missing without a quota.
@@ -201,7 +199,6 @@ fn group_of(slot: u32, group: &plimsoll_group, now_ns: u64) -> Group {
         weight: params.weight,
         nr_runnable: group.nr_runnable,
         nr_running: group.nr_running,
-        nr_parked: group.nr_parked,
         background: group.background != 0,
         pool_usec: (params.flags & QUOTA != 0).then_some(group.pool.runtime_ns / 1000),
         slice_usec: (params.flags & QUOTA != 0).then_some(params.bandwidth.slice_ns / 1000),

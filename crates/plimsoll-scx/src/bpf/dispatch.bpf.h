@@ -132,14 +132,17 @@ static __always_inline bool tier_waits(u32 llc, s32 cpu, u32 tier)
 
 /*
  * The queue of a tier to serve first: that of this CPU or of its shard, whichever has
- * the earlier deadline. 0: neither, because both are empty, or because the present task
+ * the earlier deadline, as the shard compares it. 0: neither, because both are empty, or because the present task
  * @keeps this CPU with its @deadline.
  */
 __noinline u64 queue_to_serve(u32 tier, s32 cpu, u64 deadline, bool keeps)
 {
 	u64 own = cpu_queue(cpu, tier), shared = shard_queue(llc_of(cpu), tier), first = shared;
 	struct first_task of_own = {}, of_shared = {};
+	struct plimsoll_cpu *c = cpu_at(cpu);
 
+	if (!c)
+		return 0;
 	if (!scx_bpf_dsq_nr_queued(own)) {
 		if (!keeps)
 			return shared;
@@ -147,6 +150,7 @@ __noinline u64 queue_to_serve(u32 tier, s32 cpu, u64 deadline, bool keeps)
 		of_own = of_shared;
 	} else {
 		first_of(own, &of_own);
+		of_own.deadline += c->shifts[tier & PLIMSOLL_TIER_MASK];
 		first_of(shared, &of_shared);
 		if (!of_shared.found || !plim_order_before(of_shared.deadline, of_own.deadline))
 			first = own;
@@ -214,17 +218,20 @@ __noinline int pull(u32 tier, s32 cpu, u64 now)
 }
 
 /* Pulls a task from an LLC whose tasks wait longer than those of this one. */
-__noinline int dispatch_balance(u32 llc, s32 cpu, u64 now)
+__noinline int dispatch_balance(u32 llc, s32 cpu, u32 tier_of_prev, u64 now)
 {
 	u32 other = llc_to_pull_from(llc, now), tier;
 
 	if (other == llc)
 		return TAKE_NONE;
 	bpf_for (tier, 0, PLIMSOLL_TIERS) {
-		if (!take(shard_queue(other, tier), tier, cpu, now))
-			continue;
-		remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
-		return TAKE_MOVED;
+		if (take(shard_queue(other, tier), tier, cpu, now)) {
+			remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
+			return TAKE_MOVED;
+		}
+		/* Its own work comes before lower tiers of another LLC. */
+		if (tier == tier_of_prev || tier_waits(llc, cpu, tier))
+			break;
 	}
 	return TAKE_NONE;
 }
@@ -240,26 +247,25 @@ static __always_inline u64 request_left_ns(const struct task_ctx *t,
 }
 
 /*
- * The time after which a timer ends the slice: that of a limit, or of the request while
- * others wait for it. A tick would end it up to a tick late, of which a task of three
- * that wakes in turn would lose most of its share.
+ * A slice of a task begins, of @left_ns at most by its limits. Wakers are told of its
+ * request. A timer ends the slice at a limit, or at the end of the request while others
+ * wait for it. A tick would end it up to a tick late, of which a task of three that
+ * wakes in turn would lose most of its share.
  */
-static __always_inline u64 timer_left_ns(const struct plimsoll_cpu *c, s32 cpu, u32 tier,
-					 u64 request_ns, u64 left_ns)
+static __always_inline void slice_begins(struct task_struct *p, const struct task_ctx *t,
+					 const struct plimsoll_group *group, struct plimsoll_cpu *c,
+					 s32 cpu, u32 tier, u64 left_ns, u64 now)
 {
-	if (left_ns < LEFT_BY_TICK_NS || request_ns <= PLIM_ORDER_REQUEST_NEW_NS ||
-	    !tier_waits(llc_of(cpu), cpu, tier))
-		return left_ns;
-	return request_ns;
-}
+	u64 request_ns = request_left_ns(t, group, p);
 
-/* Tells wakers about the task that runs here for @left_ns. */
-static __always_inline void
-publish(struct plimsoll_cpu *c, const struct task_ctx *t, u64 left_ns, u64 now)
-{
-	WRITE_ONCE(c->deadline, t->order.deadline);
+	WRITE_ONCE(c->deadline, shared_deadline(c, t, tier));
 	WRITE_ONCE(c->request_ns, t->order.request_ns);
-	WRITE_ONCE(c->served_at_ns, now + left_ns);
+	WRITE_ONCE(c->served_at_ns, now + request_ns);
+	scx_bpf_task_set_slice(p, plim_min(request_ns, slice_of_left(left_ns)));
+	if (left_ns >= LEFT_BY_TICK_NS && request_ns > PLIM_ORDER_REQUEST_NEW_NS &&
+	    tier_waits(llc_of(cpu), cpu, tier))
+		left_ns = request_ns;
+	arm_slice(c, cpu, left_ns, now);
 }
 
 /* Extends the slice of the present task. Returns whether it may continue. */
@@ -268,7 +274,7 @@ __noinline int extend_previous(struct task_struct *prev __arg_trusted, u32 tier,
 	struct plimsoll_cpu *c = cpu_at(cpu);
 	struct task_ctx *t = task_of(prev);
 	struct plimsoll_group *group = t ? group_at(t->slot) : NULL;
-	u64 left_ns, own_ns, request_ns;
+	u64 left_ns, own_ns;
 
 	if (!group || !c)
 		return false;
@@ -278,13 +284,9 @@ __noinline int extend_previous(struct task_struct *prev __arg_trusted, u32 tier,
 	left_ns = admit(t->slot, cpu, now);
 	if (!left_ns)
 		return false;
-	left_ns = plim_min(left_ns, own_ns);
 	c->behind = 0;
-	clocks_follow(t, c, llc_of(cpu), tier, t->in_own_queue);
-	request_ns = request_left_ns(t, group, prev);
-	publish(c, t, request_ns, now);
-	scx_bpf_task_set_slice(prev, plim_min(request_ns, slice_of_left(left_ns)));
-	arm_slice(c, cpu, timer_left_ns(c, cpu, tier, request_ns, left_ns), now);
+	clocks_follow(t, c, llc_of(cpu), tier);
+	slice_begins(prev, t, group, c, cpu, tier, plim_min(left_ns, own_ns), now);
 	return true;
 }
 
@@ -307,14 +309,20 @@ static __always_inline u32 turn_of(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_
 #define SERVER_DELAY_MAX_NS PLIM_NSEC_PER_SEC
 #define SERVER_RAN_MAX_NS (100 * PLIM_NSEC_PER_MSEC)
 
-/* Delays the next server slice after one that was too long. */
+/*
+ * Moves the next server slice by the length of one that has ended: after a longer one it
+ * comes later, after one that a normal task has ended, earlier.
+ */
 static __always_inline void server_slice_charge(struct plimsoll_cpu *c, u64 ran_ns)
 {
-	u64 late_ns = plim_sub_floor(plim_min(ran_ns, SERVER_RAN_MAX_NS), server_slice_ns);
+	u64 slice_ns = server_slice_ns, late_ns;
 
-	if (server_slice_ns)
-		c->server_next_ns +=
-			plim_min(late_ns * server_period_ns / server_slice_ns, SERVER_DELAY_MAX_NS);
+	ran_ns = plim_min(ran_ns, SERVER_RAN_MAX_NS);
+	if (!slice_ns)
+		return;
+	late_ns = plim_sub_floor(ran_ns, slice_ns) * server_period_ns / slice_ns;
+	c->server_next_ns += plim_min(late_ns, SERVER_DELAY_MAX_NS);
+	c->server_next_ns -= plim_sub_floor(slice_ns, ran_ns) * server_period_ns / slice_ns;
 }
 
 /* Steps of a dispatch: two of a server slice, one for each tier. */
@@ -357,6 +365,32 @@ static __always_inline bool serve_all(struct task_struct *prev, struct plimsoll_
 	return false;
 }
 
+/* Looks for work in a row that a task which waits causes. */
+#define ROUNDS_MAX 8
+
+/*
+ * Whether a task waits that this CPU, which is idle, may run. The kernel puts a task
+ * into its queue only after ops.enqueue() has returned: this CPU may have found none,
+ * and that one may have found no idle CPU. Each writes its side first and then reads the
+ * other's, so one of them sees the other. Retries end with the insertion; a count that is
+ * wrong costs a few looks each time that a CPU goes idle.
+ */
+static __always_inline bool work_waits(struct plimsoll_cpu *c, u32 llc)
+{
+	struct shard *shard = shard_of(llc);
+	bool waits;
+
+	/* Also the barrier between the write of the state and the reads. */
+	if (__sync_fetch_and_add(&c->nr_rounds, 1) >= ROUNDS_MAX)
+		return false;
+	waits = READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_NORMAL]) > 0 ||
+		(!headroom_on && (READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BATCH]) > 0 ||
+				  READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BACKGROUND]) > 0));
+	if (!waits)
+		c->nr_rounds = 0;
+	return waits;
+}
+
 static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 {
 	struct plimsoll_cpu *c = cpu_at(cpu);
@@ -378,24 +412,27 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 
 		group = group_at(t->slot);
 	}
 	if (group) {
-		order_join(t, group, prev, clock_for(t, c, llc, c->tier, t->in_own_queue, true),
-			   now);
+		order_join(t, group, prev, clock_at(t->place), now);
 		/* If its group may have changed, it looks that up when it is queued again. */
 		if (t->groups_seen == READ_ONCE(groups_changed)) {
 			tier_of_prev = tier_of(group, t, prev);
-			deadline = t->order.deadline;
+			deadline = shared_deadline(c, t, tier_of_prev);
 		}
 	}
 	if (tokens_exceeded())
 		token_release(c, cpu);
 	if (dispatch_overdue(c, cpu))
 		return;
-	if (balance_is_due(c, now) && dispatch_balance(llc, cpu, now) == TAKE_MOVED)
-		return;
 	if (!prev)
 		tier_of_prev = PLIMSOLL_TIERS;
-	if (!serve_all(prev, c, tier_of_prev, deadline, cpu, now))
-		token_release(c, cpu);
+	if (balance_is_due(c, now) && dispatch_balance(llc, cpu, tier_of_prev, now) == TAKE_MOVED)
+		return;
+	if (serve_all(prev, c, tier_of_prev, deadline, cpu, now))
+		return;
+	token_release(c, cpu);
+	/* The kernel does not tell that an idle CPU stays idle: see plimsoll_update_idle(). */
+	if (c->state == PLIMSOLL_CPU_IDLE && work_waits(c, llc))
+		scx_bpf_kick_cpu(cpu, 0);
 }
 
 #endif /* PLIMSOLL_DISPATCH_BPF_H */

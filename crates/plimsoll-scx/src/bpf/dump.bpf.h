@@ -6,7 +6,7 @@
 #ifndef PLIMSOLL_DUMP_BPF_H
 #define PLIMSOLL_DUMP_BPF_H
 
-#include "state.bpf.h"
+#include "queues.bpf.h"
 
 #define DUMP_DECISIONS 8
 
@@ -31,9 +31,9 @@ static __noinline void dump_group(u32 slot)
 
 	if (!group || !(group->params.flags & PLIMSOLL_USED))
 		return;
-	scx_bpf_dump("group %u: flags=%x weight=%u running=%u runnable=%u parked=%u load=%lu", slot,
+	scx_bpf_dump("group %u: flags=%x weight=%u running=%u runnable=%u parked=%d load=%lu", slot,
 		     group->params.flags, group->params.weight, group->nr_running,
-		     group->nr_runnable, group->nr_parked, group->load);
+		     group->nr_runnable, scx_bpf_dsq_nr_queued(parked_id(slot)), group->load);
 	if (group->params.flags & PLIMSOLL_QUOTA)
 		scx_bpf_dump(
 			"  quota_ns=%lu period_ns=%lu burst_ns=%lu pool_ns=%lu throttled_cpus=%u",
@@ -84,9 +84,9 @@ void BPF_STRUCT_OPS(plimsoll_dump_task, struct scx_dump_ctx *dctx, struct task_s
 
 	if (!t)
 		return;
-	scx_bpf_dump("slot=%u start=%lu deadline=%lu request_ns=%u waiting_since=%lu parked_at=%d",
+	scx_bpf_dump("slot=%u start=%lu deadline=%lu request_ns=%u waiting_since=%lu",
 		     t->slot, t->order.start, t->order.deadline, t->order.request_ns,
-		     t->waiting_since_ns, (s32)t->parked_at);
+		     (unsigned long)t->waiting_since_ns);
 }
 
 #endif /* PLIMSOLL_DUMP_BPF_H */

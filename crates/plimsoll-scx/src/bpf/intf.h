@@ -136,7 +136,6 @@ struct plimsoll_group {
 	plim_u64 blocked_until_ns; /* its cap, as last seen */
 	plim_u32 nr_running; /* atomic: CPUs on which it runs */
 	plim_u32 nr_runnable; /* atomic: tasks that run or wait */
-	plim_u32 nr_parked; /* atomic: tasks that a limit of this group keeps from running */
 	plim_u32 background; /* over its soft cap */
 	plim_u32 in_background; /* some of its tasks may wait in the background */
 	plim_u64 rate_ran_ns; /* atomic: run since the rate was last updated */
@@ -186,7 +185,9 @@ struct plimsoll_cpu {
 	plim_u64 deadline;
 	plim_u64 request_ns;
 	plim_u64 served_at_ns;
-	plim_u64 clocks[PLIMSOLL_TIERS_PADDED]; /* the latest start that ran here */
+	/* The latest start that ran here, as bound tasks count, and from there to the LLC's clock. */
+	plim_u64 clocks[PLIMSOLL_TIERS_PADDED];
+	plim_u64 shifts[PLIMSOLL_TIERS_PADDED];
 	plim_u32 runs_bound; /* the task may run on this CPU only */
 	plim_u32 is_taken; /* a task that preempts the present one is on its way */
 	plim_u32 nr_turns; /* server slices that were due */

@@ -54,29 +54,6 @@ __noinline u32 blocking_slot(u32 slot, s32 cpu, u64 now)
 	return PLIMSOLL_SLOT_NONE;
 }
 
-static __always_inline void park_enters(struct task_ctx *t, u32 slot)
-{
-	struct plimsoll_group *group = group_at(slot);
-
-	t->parked_at = slot;
-	if (group)
-		__sync_fetch_and_add(&group->nr_parked, 1);
-}
-
-/* Also called by timers, for a task that may be dequeued at that moment. */
-static __always_inline void park_leaves(struct task_ctx *t)
-{
-	struct plimsoll_group *group;
-	u32 slot;
-
-	if (t->parked_at == PLIMSOLL_SLOT_NONE)
-		return;
-	slot = __sync_lock_test_and_set(&t->parked_at, PLIMSOLL_SLOT_NONE);
-	group = slot == PLIMSOLL_SLOT_NONE ? NULL : group_at(slot);
-	if (group)
-		__sync_fetch_and_sub(&group->nr_parked, 1);
-}
-
 /* When a task over a cap of its own may run again; 0: now. */
 static __always_inline u64 own_cap_until_ns(struct task_ctx *t, const struct plimsoll_group *group,
 					    u64 now)
@@ -89,15 +66,21 @@ static __always_inline u64 own_cap_until_ns(struct task_ctx *t, const struct pli
 	return plim_max(plim_ratecap_eligible_ns(&t->cap, &params), now + 1);
 }
 
-/* Arms the timer of the limit at which a task was parked. A throttled group's is armed. */
+/*
+ * Arms the timer of the limit at which a task is parked. That of a quota may have come
+ * between the look at the pool and now: then the next boundary returns the task.
+ */
 static __always_inline void park_timer(u32 slot, u64 until_ns)
 {
 	struct plimsoll_group *group = group_at(slot);
 
-	if (!until_ns && group && group->params.flags & PLIMSOLL_CAP)
+	if (!group)
+		return;
+	if (!until_ns && group->params.flags & PLIMSOLL_CAP)
 		until_ns = READ_ONCE(group->blocked_until_ns);
-	if (until_ns)
-		group_timer_at(slot, until_ns);
+	if (!until_ns)
+		until_ns = plim_bandwidth_next_boundary_ns(&group->pool);
+	group_timer_at(slot, until_ns);
 }
 
 /* Parks a task that is being queued, if a limit keeps it from running. */
@@ -110,10 +93,25 @@ static __always_inline bool park_if_limited(struct task_struct *p, struct task_c
 
 	if (slot == PLIMSOLL_SLOT_NONE)
 		return false;
-	park_enters(t, slot);
 	scx_bpf_dsq_insert_vtime(p, parked_id(slot), SLICE_MIN_NS, until_ns ?: now, enq_flags);
 	park_timer(slot, until_ns);
 	return true;
+}
+
+/*
+ * Moves a waiting task of another queue to that of its tier. Called by timers and by
+ * other CPUs: its order is not written. No inline function, to keep the frames of its
+ * callers small.
+ */
+static __noinline bool move_to_tier(struct bpf_iter_scx_dsq *waiting, struct task_struct *p,
+				    const struct task_ctx *t, u32 tier)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+
+	if (waits_offline(t, cpu))
+		return scx_bpf_dsq_move(waiting, p, SCX_DSQ_LOCAL_ON | cpu, 0);
+	scx_bpf_dsq_move_set_vtime(waiting, deadline_at(t, place_of(t, cpu, tier)));
+	return scx_bpf_dsq_move_vtime(waiting, p, queue_of(t, cpu, tier), 0);
 }
 
 enum take_verdict {
@@ -146,12 +144,9 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 		if (!group || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		now_tier = tier_of(group, t, p);
-		if (now_tier > tier && now_tier < PLIMSOLL_TIERS && !t->in_own_queue) {
+		if (now_tier > tier && now_tier < PLIMSOLL_TIERS) {
 			waiting_leaves(t);
-			order_follow(t, llc_of(cpu), now_tier);
-			scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, t->order.deadline);
-			scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p,
-					       shard_queue(llc_of(cpu), now_tier), 0);
+			move_to_tier(BPF_FOR_EACH_ITER, p, t, now_tier);
 			continue;
 		}
 		until_ns = own_cap_until_ns(t, group, now);
@@ -174,11 +169,8 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 		if (slot == PLIMSOLL_SLOT_NONE)
 			continue;
 		waiting_leaves(t);
-		park_enters(t, slot);
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, until_ns ?: now);
-		if (!scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, parked_id(slot), 0))
-			park_leaves(t);
-		else
+		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, parked_id(slot), 0))
 			park_timer(slot, until_ns);
 	}
 	return TAKE_NONE;
@@ -195,7 +187,6 @@ static __noinline u64 unpark(u32 slot, u64 now)
 	struct task_struct *p;
 	struct task_ctx *t;
 	u64 until_ns;
-	u32 llc, tier;
 	int seen = count_from;
 	s32 cpu;
 
@@ -219,22 +210,17 @@ static __noinline u64 unpark(u32 slot, u64 now)
 		}
 		if (++seen > UNPARK_MAX)
 			return now + UNPARK_PAUSE_NS;
-		llc = llc_of(cpu);
-		tier = tier_of(own, t, p) & PLIMSOLL_TIER_MASK;
-		order_follow(t, llc, tier);
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, t->order.deadline);
-		if (scx_bpf_dsq_move_vtime(
-			    BPF_FOR_EACH_ITER, p,
-			    t->in_own_queue ? cpu_queue(cpu, tier) : shard_queue(llc, tier), 0)) {
-			park_leaves(t);
+		if (move_to_tier(BPF_FOR_EACH_ITER, p, t, tier_of(own, t, p) & PLIMSOLL_TIER_MASK))
 			kick_idle_for(p, cpu);
-		}
 	}
 	return 0;
 }
 
-/* Moves waiting tasks of a group whose usage rate has fallen out of the background. */
-static __noinline bool leave_background(u32 slot, u32 llc, u64 now)
+/*
+ * Moves the tasks of a group whose usage rate has fallen out of a queue of the
+ * background. Returns whether any of its tasks is there.
+ */
+static __noinline bool leave_background(u32 slot, u64 dsq_id, u64 now)
 {
 	struct plimsoll_group *group = group_at(slot);
 	struct plim_ratecap_params params;
@@ -244,10 +230,10 @@ static __noinline bool leave_background(u32 slot, u32 llc, u64 now)
 	int seen = count_from;
 	u32 tier;
 
-	if (!group)
+	if (!group || !scx_bpf_dsq_nr_queued(dsq_id))
 		return false;
 	params = group->params.cap;
-	bpf_for_each (scx_dsq, p, shard_queue(llc, PLIMSOLL_TIER_BACKGROUND), 0) {
+	bpf_for_each (scx_dsq, p, dsq_id, 0) {
 		if (++seen > QUEUE_SCAN_MAX)
 			break;
 		t = task_of(p);
@@ -264,9 +250,22 @@ static __noinline bool leave_background(u32 slot, u32 llc, u64 now)
 		if (tier >= PLIMSOLL_TIER_BACKGROUND)
 			continue;
 		waiting_leaves(t);
-		order_follow(t, llc, tier);
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, t->order.deadline);
-		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, shard_queue(llc, tier), 0);
+		move_to_tier(BPF_FOR_EACH_ITER, p, t, tier);
+	}
+	return any;
+}
+
+/* The same for all queues of the background. */
+static __noinline bool leave_background_all(u32 slot, u64 now)
+{
+	bool any = false;
+	u32 index;
+
+	bpf_for (index, 0, nr_llcs) {
+		any |= leave_background(slot, shard_queue(index, PLIMSOLL_TIER_BACKGROUND), now);
+	}
+	bpf_for (index, 0, nr_cpu_ids) {
+		any |= leave_background(slot, cpu_queue(index, PLIMSOLL_TIER_BACKGROUND), now);
 	}
 	return any;
 }
@@ -277,8 +276,7 @@ static int group_timer(void *map, int *key, struct bpf_timer *timer)
 	u64 now = bpf_ktime_get_ns(), next_ns = 0, unpark_ns;
 	struct timer_value *value;
 	struct plimsoll_group *group;
-	u32 slot = *key, flags, llc;
-	bool background = false;
+	u32 slot = *key, flags;
 
 	group = group_at(slot);
 	value = bpf_map_lookup_elem(&group_timers, &slot);
@@ -293,17 +291,15 @@ static int group_timer(void *map, int *key, struct bpf_timer *timer)
 		cap_charge(slot, 0, now, now);
 	if (flags & PLIMSOLL_CAP && group->blocked_until_ns > now)
 		next_ns = group->blocked_until_ns;
-	bpf_for (llc, 0, nr_llcs) {
-		if (READ_ONCE(group->in_background) && leave_background(slot, llc, now)) {
+	if (READ_ONCE(group->in_background)) {
+		if (leave_background_all(slot, now))
 			next_ns = now + BACKGROUND_GRAIN_NS;
-			background = true;
-		}
+		else
+			WRITE_ONCE(group->in_background, 0);
 	}
-	if (!background)
-		WRITE_ONCE(group->in_background, 0);
 	/* Also if the limit was removed while it kept some from running. */
 	if (!next_ns || flags & PLIMSOLL_PER_TASK || !(flags & PLIMSOLL_CAP)) {
-		unpark_ns = READ_ONCE(group->nr_parked) ? unpark(slot, now) : 0;
+		unpark_ns = unpark(slot, now);
 		if (unpark_ns)
 			next_ns = next_ns ? plim_min(next_ns, unpark_ns) : unpark_ns;
 	}

@@ -2,10 +2,16 @@
 /*
  * Order: where a task stands among those of its queue, by the core.
  *
- * A place is a shard's tier: its clock is the latest start of the tasks that were
- * picked there. Tasks that may run on one CPU only have queues of that CPU, and
- * a clock of it: on a CPU that they overload they fall behind the shard's clock for
- * good, and one that sleeps must not be placed behind that of another CPU.
+ * A place is a tier of a shard or of a CPU: its clock is the latest start of the tasks
+ * that were picked there. Tasks that may run on one CPU only are at the place of that
+ * CPU: where they overload it they fall behind the shard's clock, and one that sleeps
+ * must not be placed behind that of another CPU. A task that changes its place keeps
+ * the distance from the clock.
+ *
+ * A CPU compares the tasks of its own place with those of its shard by the shift, the
+ * virtual time from one to the other. It grows when bound tasks have fallen further
+ * behind than BEHIND_MAX_NS: what they could not use for want of that CPU is forfeited,
+ * as the core has it for all tasks.
  */
 #ifndef PLIMSOLL_ORDER_BPF_H
 #define PLIMSOLL_ORDER_BPF_H
@@ -20,6 +26,10 @@
 #define REQUEST_GIVEN_MAX_NS (100 * PLIM_NSEC_PER_MSEC)
 /* No group has a clock of its own: a floor far in the past. */
 #define ORDER_FLOOR_NONE (1ULL << 59)
+/* Places of CPUs come behind those of shards. */
+#define CPU_PLACES (PLIMSOLL_LLCS_MAX * PLIMSOLL_TIERS_PADDED)
+/* How far a CPU's clock may be behind its shard's, at nice 0: some requests of each. */
+#define BEHIND_MAX_NS (4 * PLIM_ORDER_CREDIT_NS)
 
 static __always_inline struct shard *shard_of(u32 llc)
 {
@@ -40,24 +50,6 @@ static __always_inline bool has_fixed_request(const struct task_struct *p)
 	return p->policy == POLICY_BATCH || p->se.custom_slice;
 }
 
-/* Counts a task that runs or waits in the load of its group, once. */
-static __always_inline void load_enters(struct task_ctx *t, const struct task_struct *p)
-{
-	struct plimsoll_group *group;
-	u32 weight;
-
-	/* Tasks of no group have a weight that does not depend on the others. */
-	if (t->load || t->slot == PLIMSOLL_SLOT_DEFAULT)
-		return;
-	group = group_at(t->slot);
-	if (!group)
-		return;
-	weight = plim_order_nice_weight(nice_of(p));
-	t->load = weight;
-	__sync_fetch_and_add(&group->load, weight);
-	__sync_fetch_and_add(&group->nr_runnable, 1);
-}
-
 static __always_inline void load_leaves(struct task_ctx *t)
 {
 	struct plimsoll_group *group = group_at(t->slot);
@@ -67,6 +59,25 @@ static __always_inline void load_leaves(struct task_ctx *t)
 	__sync_fetch_and_sub(&group->load, t->load);
 	__sync_fetch_and_sub(&group->nr_runnable, 1);
 	t->load = 0;
+}
+
+/* Counts a task that runs or waits in the load of its group, once, by its present weight. */
+static __always_inline void load_enters(struct task_ctx *t, const struct task_struct *p)
+{
+	struct plimsoll_group *group;
+	u32 weight;
+
+	/* Tasks of no group have a weight that does not depend on the others. */
+	if (t->slot == PLIMSOLL_SLOT_DEFAULT)
+		return;
+	group = group_at(t->slot);
+	weight = plim_order_nice_weight(nice_of(p));
+	if (!group || t->load == weight)
+		return;
+	load_leaves(t);
+	t->load = weight;
+	__sync_fetch_and_add(&group->load, weight);
+	__sync_fetch_and_add(&group->nr_runnable, 1);
 }
 
 static __always_inline u64 effective_weight(const struct task_ctx *t,
@@ -81,22 +92,40 @@ static __always_inline u64 effective_weight(const struct task_ctx *t,
 				 READ_ONCE(group->load));
 }
 
-static __always_inline u32 place_at(u32 llc, u32 tier)
+static __always_inline u32 shard_place(u32 llc, u32 tier)
 {
 	return llc * PLIMSOLL_TIERS_PADDED + tier + 1;
 }
 
+static __always_inline u32 cpu_place(s32 cpu, u32 tier)
+{
+	return CPU_PLACES + (u32)cpu * PLIMSOLL_TIERS_PADDED + tier + 1;
+}
+
+/* The place of a task of this tier that runs or waits on a CPU. */
+static __always_inline u32 place_of(const struct task_ctx *t, s32 cpu, u32 tier)
+{
+	return t->in_own_queue ? cpu_place(cpu, tier) : shard_place(llc_of(cpu), tier);
+}
+
 static __always_inline u64 clock_at(u32 place)
 {
-	return READ_ONCE(shard_of((place - 1) / PLIMSOLL_TIERS_PADDED)
-				 ->clocks[(place - 1) & PLIMSOLL_TIER_MASK]);
+	u32 index = place - 1, tier = index & PLIMSOLL_TIER_MASK, llc;
+	struct plimsoll_cpu *c;
+
+	if (index < CPU_PLACES) {
+		llc = index / PLIMSOLL_TIERS_PADDED;
+		/* Else the compiler knows its bound, and the verifier does not. */
+		barrier_var(llc);
+		return READ_ONCE(shard_of(llc)->clocks[tier]);
+	}
+	c = cpu_at((index - CPU_PLACES) / PLIMSOLL_TIERS_PADDED);
+	return c ? READ_ONCE(c->clocks[tier]) : 0;
 }
 
 /* Moves a task to the clock of a place. */
-static __always_inline void order_follow(struct task_ctx *t, u32 llc, u32 tier)
+static __always_inline void order_follow(struct task_ctx *t, u32 place)
 {
-	u32 place = place_at(llc, tier);
-
 	if (t->place == place)
 		return;
 	if (t->place) {
@@ -109,20 +138,39 @@ static __always_inline void order_follow(struct task_ctx *t, u32 llc, u32 tier)
 }
 
 /*
- * The clock for a task that joins a queue of a CPU or of its shard. A CPU on which no
- * bound task runs or waits has been left behind by its shard.
+ * The deadline that a waiting task has at a place. Its order stays as it is: it is
+ * written with the run queue of the task locked only, and follows when the task runs.
  */
-static __always_inline u64 clock_for(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc,
-				     u32 tier, bool bound, bool bound_waits)
+static __always_inline u64 deadline_at(const struct task_ctx *t, u32 place)
 {
-	u64 shard_clock = READ_ONCE(shard_of(llc)->clocks[tier & PLIMSOLL_TIER_MASK]), clock;
+	u32 present = READ_ONCE(t->place);
+	u64 deadline = READ_ONCE(t->order.deadline);
 
-	if (!bound)
-		return shard_clock;
-	clock = READ_ONCE(c->clocks[tier & PLIMSOLL_TIER_MASK]);
-	if (bound_waits || (c->runs_bound && c->tier == tier))
-		return clock;
-	return plim_order_later(clock, shard_clock);
+	if (!present || present == place)
+		return deadline;
+	return deadline + clock_at(place) - clock_at(present);
+}
+
+/* The deadline of a task as its shard compares it. */
+static __always_inline u64 shared_deadline(const struct plimsoll_cpu *c, const struct task_ctx *t,
+					   u32 tier)
+{
+	return t->order.deadline +
+	       (t->in_own_queue ? READ_ONCE(c->shifts[tier & PLIMSOLL_TIER_MASK]) : 0);
+}
+
+/*
+ * A CPU on which no bound task runs or waits has been left behind by its shard. Called
+ * with the CPU's run queue locked.
+ */
+static __always_inline void cpu_clock_catches_up(struct plimsoll_cpu *c, u32 llc, u32 tier)
+{
+	u64 clock;
+
+	tier &= PLIMSOLL_TIER_MASK;
+	clock = READ_ONCE(shard_of(llc)->clocks[tier]) - c->shifts[tier];
+	if (plim_order_before(c->clocks[tier], clock))
+		WRITE_ONCE(c->clocks[tier], clock);
 }
 
 /* Brings a task that wakes, is new, or has run up to date with the queue that it joins. */
@@ -146,18 +194,28 @@ static __always_inline void order_join(struct task_ctx *t, const struct plimsoll
 }
 
 /* A task runs: the clocks of its CPU and of its shard follow. */
-static __always_inline void
-clocks_follow(struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, u32 tier, bool bound)
+static __always_inline void clocks_follow(struct task_ctx *t, struct plimsoll_cpu *c, u32 llc,
+					  u32 tier)
 {
 	struct shard *shard = shard_of(llc);
-	u64 start = t->order.start, clock;
+	u64 start = t->order.start, shift, clock;
+	s64 behind;
 
 	tier &= PLIMSOLL_TIER_MASK;
-	clock = c->clocks[tier];
-	if (plim_order_before(clock, start))
-		WRITE_ONCE(c->clocks[tier], start);
+	/* Both on the shard's side of the shift. */
+	shift = c->shifts[tier];
+	clock = c->clocks[tier] + shift;
+	if (t->in_own_queue)
+		start += shift;
+	if (plim_order_before(clock, start)) {
+		clock = start;
+		WRITE_ONCE(c->clocks[tier], start - shift);
+	}
+	behind = READ_ONCE(shard->clocks[tier]) - clock;
+	if (behind > (s64)BEHIND_MAX_NS)
+		WRITE_ONCE(c->shifts[tier], shift + behind - BEHIND_MAX_NS);
 	/* While others wait for the shard, a bound task says nothing about their turn. */
-	if (bound && READ_ONCE(shard->nr_waiting[tier]) > 0)
+	if (t->in_own_queue && READ_ONCE(shard->nr_waiting[tier]) > 0)
 		return;
 	clock = READ_ONCE(shard->clocks[tier]);
 	if (plim_order_before(clock, start))
@@ -169,7 +227,7 @@ static __always_inline void waiting_enters(struct task_ctx *t, u32 llc, u32 tier
 {
 	if (t->waits_at)
 		return;
-	t->waits_at = place_at(llc, tier);
+	t->waits_at = shard_place(llc, tier);
 	__sync_fetch_and_add(&shard_of(llc)->nr_waiting[tier & PLIMSOLL_TIER_MASK], 1);
 }
 

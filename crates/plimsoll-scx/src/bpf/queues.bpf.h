@@ -16,6 +16,7 @@
 #ifndef PLIMSOLL_QUEUES_BPF_H
 #define PLIMSOLL_QUEUES_BPF_H
 
+#include "bandwidth.bpf.h"
 #include "order.bpf.h"
 #include "state.bpf.h"
 #include "watchdog.bpf.h"
@@ -91,6 +92,23 @@ static __always_inline bool is_dying(const struct task_struct *p)
 	return p->signal->flags & SIGNAL_GROUP_EXIT;
 }
 
+/* The queue of a task of this tier. */
+static __always_inline u64 queue_of(const struct task_ctx *t, s32 cpu, u32 tier)
+{
+	return t->in_own_queue ? cpu_queue(cpu, tier) : shard_queue(llc_of(cpu), tier);
+}
+
+/*
+ * Whether a task waits for one CPU, which is offline and not asked to dispatch. In its
+ * local queue the kernel finds the task, and takes it elsewhere.
+ */
+static __always_inline bool waits_offline(const struct task_ctx *t, s32 cpu)
+{
+	struct plimsoll_cpu *c = cpu_at(cpu);
+
+	return t->in_own_queue && c && !c->online;
+}
+
 /* Wakes the first idle CPU, from @cpu on, on which a task may run. */
 static __always_inline void kick_idle_for(struct task_struct *p, s32 cpu)
 {
@@ -119,6 +137,7 @@ static __noinline int move_overdue(u64 dsq_id)
 	struct task_struct *p;
 	struct task_ctx *t;
 	int seen = count_from;
+	u64 queue;
 	s32 cpu;
 
 	if (!scx_bpf_dsq_nr_queued(dsq_id))
@@ -131,9 +150,12 @@ static __noinline int move_overdue(u64 dsq_id)
 			continue;
 		cpu = scx_bpf_task_cpu(p);
 		t->overdue = 1;
-		if (!scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, overdue_id(llc_of(cpu)), 0))
+		queue = waits_offline(t, cpu) ? SCX_DSQ_LOCAL_ON | cpu : overdue_id(llc_of(cpu));
+		if (!scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, queue, 0))
 			continue;
 		waiting_leaves(t);
+		/* Before a CPU looks. */
+		WRITE_ONCE(overdue_waits[llc_of(cpu)], true);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 		kick_idle_for(p, cpu);
 	}
@@ -147,7 +169,11 @@ static int housekeeping(void *map, int *key, struct bpf_timer *timer)
 
 	watchdog_measure_jiffy(now);
 	bpf_for (slot, 0, nr_slots_used) {
+		if (!scx_bpf_dsq_nr_queued(parked_id(slot)))
+			continue;
 		move_overdue(parked_id(slot));
+		/* A task may have been parked, by the kernel, after the timer of its limit. */
+		group_timer_at(slot, now + HOUSEKEEPING_NS);
 	}
 	bpf_for (tier, 0, PLIMSOLL_TIERS) {
 		bpf_for (llc, 0, nr_llcs) {
@@ -156,10 +182,6 @@ static int housekeeping(void *map, int *key, struct bpf_timer *timer)
 		bpf_for (cpu, 0, nr_cpu_ids) {
 			move_overdue(cpu_queue(cpu, tier));
 		}
-	}
-	bpf_for (llc, 0, nr_llcs) {
-		if (scx_bpf_dsq_nr_queued(overdue_id(llc)))
-			WRITE_ONCE(overdue_waits[llc % PLIMSOLL_LLCS_MAX], true);
 	}
 	bpf_timer_start(timer, HOUSEKEEPING_NS, 0);
 	return 0;

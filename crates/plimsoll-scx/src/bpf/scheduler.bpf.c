@@ -41,9 +41,6 @@ static __always_inline bool is_batch(const struct plimsoll_group *group)
 
 /* Most CPUs whose normal task is compared with one that wakes. */
 #define PREEMPT_CPUS_MAX 4
-/* Looks for work in a row that a task which waits causes, see plimsoll_update_idle(). */
-#define ROUNDS_MAX 8
-
 /* Whether a task may run on one CPU only, at least now. */
 static __always_inline bool is_bound(const struct task_struct *p)
 {
@@ -56,7 +53,18 @@ static __always_inline bool runs_anywhere(const struct task_struct *p)
 	return p->nr_cpus_allowed >= nr_cpu_ids && !is_migration_disabled(p);
 }
 
-/* Whether a task preempts the one that runs on a CPU, if there is one of ours. */
+/* Whether a CPU runs a task of a lower tier than this. */
+static __always_inline bool runs_below(const struct plimsoll_cpu *c, u32 tier)
+{
+	u32 running = READ_ONCE(c->tier);
+
+	return running > tier && running < PLIMSOLL_TIERS;
+}
+
+/*
+ * Whether a task preempts the one that runs on a CPU, if there is one of ours. Its
+ * @deadline is as the shard compares it.
+ */
 static __always_inline bool
 preempts(const struct plimsoll_cpu *c, u32 tier, u64 deadline, u64 request_ns, u64 now)
 {
@@ -68,6 +76,27 @@ preempts(const struct plimsoll_cpu *c, u32 tier, u64 deadline, u64 request_ns, u
 				   READ_ONCE(c->request_ns), now >= READ_ONCE(c->served_at_ns));
 }
 
+/* The first CPU, from @cpu on, whose task of a lower tier a task preempts. -1: none. */
+__noinline s32 cpu_of_lower_tier(struct task_struct *p __arg_trusted, s32 cpu, u32 tier)
+{
+	struct plimsoll_cpu *c;
+	s32 other;
+	u32 i;
+
+	if (READ_ONCE(nr_lower[tier & PLIMSOLL_TIER_MASK]) <= 0)
+		return -1;
+	bpf_for (i, 0, PLACE_CPUS_MAX) {
+		if (i >= nr_cpu_ids)
+			break;
+		other = ((u32)cpu + i) % nr_cpu_ids;
+		c = cpu_at(other);
+		if (c && runs_below(c, tier) && !READ_ONCE(c->is_taken) &&
+		    bpf_cpumask_test_cpu(other, p->cpus_ptr))
+			return other;
+	}
+	return -1;
+}
+
 /*
  * The CPU whose task a waking normal task preempts: one of a lower tier, else the one
  * of a few with the latest deadline. Else @cpu. Reads what runs on other CPUs, which
@@ -76,23 +105,13 @@ preempts(const struct plimsoll_cpu *c, u32 tier, u64 deadline, u64 request_ns, u
 __noinline s32 cpu_to_preempt(struct task_struct *p __arg_trusted, s32 cpu, u64 deadline,
 			      u64 request_ns, u64 now)
 {
+	s32 other, best = cpu_of_lower_tier(p, cpu, PLIMSOLL_TIER_NORMAL);
 	struct plimsoll_cpu *c;
 	u64 latest = 0;
-	s32 other, best = -1;
 	u32 i;
 
-	if (READ_ONCE(nr_lower[PLIMSOLL_TIER_NORMAL]) > 0) {
-		bpf_for (i, 0, PLACE_CPUS_MAX) {
-			if (i >= nr_cpu_ids)
-				break;
-			other = ((u32)cpu + i) % nr_cpu_ids;
-			c = cpu_at(other);
-			if (c && c->tier != PLIMSOLL_TIER_NORMAL &&
-			    preempts(c, PLIMSOLL_TIER_NORMAL, deadline, request_ns, now) &&
-			    bpf_cpumask_test_cpu(other, p->cpus_ptr))
-				return other;
-		}
-	}
+	if (best >= 0)
+		return best;
 	bpf_for (i, 0, PREEMPT_CPUS_MAX) {
 		if (i >= nr_cpu_ids)
 			break;
@@ -114,15 +133,13 @@ static __always_inline void task_joins_queue(struct task_struct *p, struct task_
 					     const struct plimsoll_group *group,
 					     struct plimsoll_cpu *c, s32 cpu, u32 tier, u64 now)
 {
-	u32 llc = llc_of(cpu);
-	bool bound = t->in_own_queue;
-	u64 clock;
-
-	order_follow(t, llc, tier);
+	/* In the queue of a CPU, which then is locked. */
+	if (t->in_own_queue && !(c->runs_bound && c->tier == tier) &&
+	    !scx_bpf_dsq_nr_queued(cpu_queue(cpu, tier)))
+		cpu_clock_catches_up(c, llc_of(cpu), tier);
+	order_follow(t, place_of(t, cpu, tier));
 	load_enters(t, p);
-	clock = clock_for(t, c, llc, tier, bound,
-			  bound && scx_bpf_dsq_nr_queued(cpu_queue(cpu, tier)));
-	order_join(t, group, p, clock, now);
+	order_join(t, group, p, clock_at(t->place), now);
 }
 
 s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
@@ -164,26 +181,15 @@ s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	return cpu;
 }
 
-/* Preempts a task of a lower tier for one that found no idle CPU. */
-__noinline int preempt_lower(struct task_struct *p __arg_trusted, s32 cpu, u32 tier)
+/* Has a CPU dispatch, although its task could go on. */
+static __always_inline void take_cpu(s32 cpu)
 {
-	struct plimsoll_cpu *c;
-	s32 other;
-	u32 i;
+	struct plimsoll_cpu *c = cpu_at(cpu);
 
-	bpf_for (i, 0, PLACE_CPUS_MAX) {
-		if (i >= nr_cpu_ids)
-			break;
-		other = ((u32)cpu + i) % nr_cpu_ids;
-		c = cpu_at(other);
-		if (!c || READ_ONCE(c->is_taken) || c->tier >= PLIMSOLL_TIERS || c->tier <= tier ||
-		    !bpf_cpumask_test_cpu(other, p->cpus_ptr))
-			continue;
-		WRITE_ONCE(c->is_taken, 1);
-		scx_bpf_kick_cpu(other, SCX_KICK_PREEMPT);
-		return 0;
-	}
-	return 0;
+	if (!c)
+		return;
+	WRITE_ONCE(c->is_taken, 1);
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
 /*
@@ -242,22 +248,19 @@ static __always_inline void queue_task(struct task_struct *p, struct task_ctx *t
 {
 	u32 llc = llc_of(cpu);
 	bool is_first;
+	s32 lower;
 
 	/* Not one that some of the CPUs must leave, which would look for it in vain. */
 	if (runs_anywhere(p) && !(READ_ONCE(nr_limited) > 0 && tier != PLIMSOLL_TIER_NORMAL))
 		waiting_enters(t, llc, tier);
 	is_first = enq_flags & SCX_ENQ_WAKEUP && p->policy != POLICY_BATCH &&
-		   preempts(c, tier, t->order.deadline, t->order.request_ns, now);
-	scx_bpf_dsq_insert_vtime(p, t->in_own_queue ? cpu_queue(cpu, tier) : shard_queue(llc, tier),
-				 slice_ns, t->order.deadline, enq_flags);
+		   preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now);
+	scx_bpf_dsq_insert_vtime(p, queue_of(t, cpu, tier), slice_ns, t->order.deadline, enq_flags);
 	if (wake_for(p, cpu, enq_flags, now))
 		return;
-	if (is_first) {
-		WRITE_ONCE(c->is_taken, 1);
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	} else if (READ_ONCE(nr_lower[tier & PLIMSOLL_TIER_MASK]) > 0) {
-		preempt_lower(p, cpu, tier);
-	}
+	lower = is_first ? cpu : cpu_of_lower_tier(p, cpu, tier);
+	if (lower >= 0)
+		take_cpu(lower);
 }
 
 static __always_inline void
@@ -285,13 +288,15 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	 * allocated. (Exiting tasks do not come here.)
 	 */
 	if (!t || !c || (p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1)) {
-		if (c && c->tier > PLIMSOLL_TIER_NORMAL && c->tier < PLIMSOLL_TIERS)
+		/* It has no place, where its run would move the clock. */
+		if (t)
+			t->place = 0;
+		if (c && runs_below(c, PLIMSOLL_TIER_NORMAL))
 			enq_flags |= SCX_ENQ_PREEMPT;
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, PLIM_BATCH_SLICE_DEFAULT_NS, enq_flags);
 		return;
 	}
 	waiting_leaves(t);
-	park_leaves(t);
 	if (!t->waiting_since_ns)
 		t->waiting_since_ns = now;
 	/* One that wakes has not waited; housekeeping finds those for which that is wrong. */
@@ -313,13 +318,13 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	slice_ns = request_left_ns(t, group, p);
 	if (tier == PLIMSOLL_TIER_NORMAL && is_plain(group)) {
 		if (p->policy != POLICY_BATCH && enq_flags & SCX_ENQ_WAKEUP &&
-		    preempts(c, tier, t->order.deadline, t->order.request_ns, now)) {
+		    preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now)) {
 			c->is_taken = 1;
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags | SCX_ENQ_PREEMPT);
 			return;
 		}
 		if (!(enq_flags & SCX_ENQ_LAST) && goes_direct(t, c, llc, cpu, now)) {
-			if (c->tier > PLIMSOLL_TIER_NORMAL && c->tier < PLIMSOLL_TIERS)
+			if (runs_below(c, PLIMSOLL_TIER_NORMAL))
 				enq_flags |= SCX_ENQ_PREEMPT;
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
 			return;
@@ -386,7 +391,7 @@ static __always_inline void count_tier(u32 tier, s32 change)
 
 void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 {
-	u64 now = bpf_ktime_get_ns(), left_ns, request_ns, waited_ns = 0;
+	u64 now = bpf_ktime_get_ns(), left_ns, waited_ns = 0;
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct plimsoll_cpu *c = cpu_at(cpu);
 	struct task_ctx *t = task_of(p);
@@ -407,7 +412,6 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 		gc->nr_overdue++;
 		remember(cpu, PLIMSOLL_OVERDUE, t->slot, p->pid, waited_ns);
 	}
-	park_leaves(t);
 	waiting_leaves(t);
 	load_enters(t, p);
 	t->waiting_since_ns = 0;
@@ -418,8 +422,8 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 		__sync_fetch_and_add(&group->nr_running, 1);
 	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
 	/* It may come from another LLC, or from a queue that does not keep its order. */
-	order_follow(t, llc_of(cpu), tier);
-	clocks_follow(t, c, llc_of(cpu), tier, t->in_own_queue);
+	order_follow(t, place_of(t, cpu, tier));
+	clocks_follow(t, c, llc_of(cpu), tier);
 	c->slot = t->slot;
 	c->tier = tier;
 	c->runs_bound = t->in_own_queue;
@@ -427,14 +431,11 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	c->nr_rounds = 0;
 	count_tier(tier, 1);
 	left_ns = left_of(t, group, c, cpu, now);
-	request_ns = request_left_ns(t, group, p);
-	publish(c, t, request_ns, now);
 	/* It has a token, unless it bypassed admission. */
 	if (group->params.flags & PLIMSOLL_YIELDS && !c->token)
 		token_force(c, cpu);
 	cpu_enter(c, is_batch(group) ? PLIMSOLL_CPU_BATCH : PLIMSOLL_CPU_OTHER, now);
-	scx_bpf_task_set_slice(p, plim_min(request_ns, slice_of_left(left_ns)));
-	arm_slice(c, cpu, timer_left_ns(c, cpu, tier, request_ns, left_ns), now);
+	slice_begins(p, t, group, c, cpu, tier, left_ns, now);
 	shortage_update(now);
 }
 
@@ -458,9 +459,7 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 		server_slice_charge(c, plim_elapsed_ns(now, t->started_ns));
 	t->started_ns = 0;
 	if (!runnable) {
-		plim_order_sleep(&t->order,
-				 clock_for(t, c, llc_of(cpu), c->tier, t->in_own_queue, true),
-				 has_fixed_request(p));
+		plim_order_sleep(&t->order, clock_at(t->place), has_fixed_request(p));
 		t->slept_ns = now;
 		load_leaves(t);
 	}
@@ -485,28 +484,6 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 	 * waits. Without, it returns to its queue, where any CPU finds it.
 	 */
 	scx_bpf_task_set_slice(p, 0);
-}
-
-/*
- * Whether a task waits that this CPU, which goes idle, may run. The kernel puts a task
- * into its queue only after ops.enqueue() has returned: this CPU may have found none,
- * and that one may have found no idle CPU. Each writes its side first and then reads the
- * other's, so one of them sees the other. Retries end with the insertion; a count that is
- * wrong costs a few looks each time that a CPU goes idle.
- */
-static __always_inline bool work_waits(struct plimsoll_cpu *c, u32 llc)
-{
-	struct shard *shard = shard_of(llc);
-	bool waits;
-
-	/* Also the barrier between the write of the state and the reads. */
-	if (__sync_fetch_and_add(&c->nr_rounds, 1) >= ROUNDS_MAX)
-		return false;
-	waits = READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_NORMAL]) > 0;
-	if (headroom_on)
-		return waits;
-	return waits || READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BATCH]) > 0 ||
-	       READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BACKGROUND]) > 0;
 }
 
 void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
@@ -537,7 +514,6 @@ void BPF_STRUCT_OPS(plimsoll_enable, struct task_struct *p)
 	if (!t)
 		return;
 	__builtin_memset(t, 0, sizeof(*t));
-	t->parked_at = PLIMSOLL_SLOT_NONE;
 	t->charged_ns = p->se.sum_exec_runtime;
 }
 
@@ -549,7 +525,6 @@ void BPF_STRUCT_OPS(plimsoll_disable, struct task_struct *p)
 		return;
 	load_leaves(t);
 	waiting_leaves(t);
-	park_leaves(t);
 	t->waiting_since_ns = 0;
 }
 
@@ -579,7 +554,16 @@ void BPF_STRUCT_OPS(plimsoll_cpu_online, s32 cpu)
 
 void BPF_STRUCT_OPS(plimsoll_cpu_offline, s32 cpu)
 {
+	struct task_struct *p;
+	u32 tier;
+
 	set_online(cpu, false);
+	/* It is not asked to dispatch any more: the kernel takes these elsewhere. */
+	bpf_for (tier, 0, PLIMSOLL_TIERS) {
+		bpf_for_each (scx_dsq, p, cpu_queue(cpu, tier), 0) {
+			scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);
+		}
+	}
 }
 
 /*

@@ -190,7 +190,6 @@ struct task_ctx {
 	u8 has_run; /* since it last joined a queue */
 	u8 overdue;
 	u8 in_own_queue; /* that of its CPU, on which alone it may run */
-	u32 parked_at; /* by the limit of this slot; PLIMSOLL_SLOT_NONE: it is not */
 	u32 load; /* its part of its group's load; 0: it neither runs nor waits */
 	u32 place; /* whose clock its order follows; 0: none yet */
 	u32 waits_at; /* the place whose nr_waiting counts it; 0: none */

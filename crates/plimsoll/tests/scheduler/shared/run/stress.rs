@@ -54,6 +54,28 @@ fn bind(tid: i32, cpus: impl IntoIterator<Item = usize>) {
 }
 
 #[test]
+fn tasks_that_wait_for_a_cpu_run_on_when_it_goes_offline() {
+    let rig = with_command();
+    let cpu = nr_cpus() - 1;
+    assert!(cpu >= 1, "this takes two CPUs");
+    let work = rig.batch_burners("work", "", 1 << cpu, 3);
+    let limited = rig.batch_burners("limited", "--quota 20ms/100ms", 1 << cpu, 3);
+    let groups = ["work", "limited"].map(|name| rig.host.batch(name));
+    let tids: Vec<_> = groups.iter().flat_map(burners).collect();
+    rig.wait_until_all_run(&tids);
+    let offline = Offline(cpu);
+    fs::write(online_file(cpu), "0").unwrap();
+    rig.wait_until_all_run(&tids);
+    drop(offline);
+    wait_until("the CPU is back", || nr_cpus() == cpu + 1);
+    rig.wait_until_all_run(&tids);
+    rig.assert_never_ejected();
+    work.stop();
+    limited.stop();
+    rig.assert_nothing_left();
+}
+
+#[test]
 fn tasks_run_while_cpus_come_and_go_and_affinities_change() {
     let rig = with_command();
     let cpus = nr_cpus();
@@ -100,5 +122,27 @@ fn processes_come_and_go_under_every_knob() {
         assert!(!finished.stderr.contains("thrown out"), "{finished:?}");
     }
     rig.assert_never_ejected();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn task_that_binds_itself_to_an_overloaded_cpu_takes_turns_there() {
+    let rig = with_command();
+    let cpu = nr_cpus() - 1;
+    assert!(cpu >= 1, "this takes two CPUs");
+    // Virtual time passes a hundred times slower there than on the other CPUs.
+    let bound = rig.batch_burners("bound", "--weight 10000", 1 << cpu, 3);
+    let free = rig.batch_burners("free", "", all_cpus(), cpu);
+    wait_until("the others are 12 s ahead", || {
+        rig.statistics("free").usage_usec > 12_000_000 * cpu as u64
+    });
+    let tids = burners(&rig.host.batch("free"));
+    bind(tids[0], [cpu]);
+    rig.wait_until_all_run(&tids);
+    let batch = rig.statistics("free").batch.expect("it is scheduled");
+    assert_eq!(batch.total.nr_overdue, 0);
+    rig.assert_never_ejected();
+    bound.stop();
+    free.stop();
     rig.assert_nothing_left();
 }
