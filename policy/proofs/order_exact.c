@@ -65,9 +65,10 @@ void prove_a_request_that_runs_to_its_end_does_not_pass_its_deadline(void)
 }
 
 /* Narrowed: weights of 1 to 4. */
-void prove_tasks_of_a_group_have_its_weight_together(void)
+void prove_tasks_of_a_group_have_its_share_together(void)
 {
-	plim_u32 weights[3], group_weight = nondet_u8() & 3;
+	plim_u32 weights[3];
+	plim_u64 share = plim_order_share_at_top(nondet_u8() & 3);
 	plim_u64 load = 0, sum = 0;
 	int i;
 
@@ -76,10 +77,31 @@ void prove_tasks_of_a_group_have_its_weight_together(void)
 		load += weights[i];
 	}
 	for (i = 0; i < 3; i++)
-		sum += plim_order_weight(weights[i], group_weight, load);
-	PROVE(sum <= ((plim_u64)group_weight << PLIM_ORDER_WEIGHT_SHIFT) + 3, "and no more");
-	PROVE(plim_order_weight(PLIM_WEIGHT_NICE_0, PLIM_WEIGHT_NICE_0, 0) ==
-		      PLIM_ORDER_WEIGHT_UNIT,
+		sum += plim_order_weight(weights[i], share, load);
+	PROVE(sum <= share + 3, "and no more");
+	PROVE(plim_order_weight(PLIM_WEIGHT_NICE_0, plim_order_share_at_top(PLIM_WEIGHT_NICE_0),
+				0) == PLIM_ORDER_WEIGHT_UNIT,
 	      "nice 0 alone is the unit");
+	PROOF_REACHED();
+}
+
+/* Narrowed: weights of 1 to 4, and a load that is as much too small as it likes. */
+void prove_groups_in_a_group_have_its_share_together(void)
+{
+	plim_u32 weights[3], around = (nondet_u8() & 3) + 1;
+	plim_u64 load = 0, sum = 0, stale = nondet_u8();
+	int i;
+
+	for (i = 0; i < 3; i++) {
+		weights[i] = (nondet_u8() & 3) + 1;
+		load += weights[i];
+	}
+	for (i = 0; i < 3; i++)
+		sum += plim_order_share(plim_order_share_at_top(weights[i]), around, load);
+	PROVE(sum <= plim_order_share_at_top(around), "and no more");
+	ASSUME(stale < load);
+	PROVE(plim_order_share(plim_order_share_at_top(weights[0]), around, stale) <=
+		      plim_order_share_at_top(around),
+	      "whatever is counted");
 	PROOF_REACHED();
 }

@@ -102,7 +102,7 @@ pub struct Group {
     /// The slot of the group around it.
     pub parent: Option<u32>,
     /// Weight relative to other groups.
-    pub weight: u32,
+    pub weight: Option<u32>,
     /// Tasks that run or wait.
     pub nr_runnable: u32,
     /// CPUs on which it runs.
@@ -119,8 +119,6 @@ pub struct Group {
     pub rate_ppm: u64,
     /// Time until its cap lets it run; 0: it may run.
     pub blocked_usec: u64,
-    /// Sum of the weights of its tasks that run or wait; 1,024 for one of nice 0.
-    pub load: u64,
 }
 
 /// A CPU.
@@ -196,7 +194,7 @@ fn group_of(slot: u32, group: &plimsoll_group, now_ns: u64) -> Group {
         cgroup_id: params.cgroup_id,
         flags: flag_names(params.flags),
         parent: (params.parent != SLOT_NONE).then_some(params.parent),
-        weight: params.weight,
+        weight: (params.weight != 0).then_some(params.weight),
         nr_runnable: group.nr_runnable,
         nr_running: group.nr_running,
         background: group.background != 0,
@@ -205,7 +203,6 @@ fn group_of(slot: u32, group: &plimsoll_group, now_ns: u64) -> Group {
         nr_throttled_cpus: group.pool.nr_throttled_cpus,
         rate_ppm: group.cap.rate_ppm,
         blocked_usec: group.blocked_until_ns.saturating_sub(now_ns) / 1000,
-        load: group.load,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Conversion of knobs to the parameters of a group in the scheduler.
 
 use plimsoll_engine::knobs::{Class, Headroom, Knobs, Tolerance};
-use plimsoll_policy::{bandwidth, batch, order};
+use plimsoll_policy::{bandwidth, batch};
 
 use crate::bpf_intf::{
     plim_bandwidth_params, plim_ratecap_params, plimsoll_group_flags_PLIMSOLL_BATCH as BATCH,
@@ -28,9 +28,7 @@ pub(crate) fn params_of(knobs: &Knobs, cgroup_id: u64, parent: Option<u32>) -> p
         cgroup_id,
         flags: flags_of(knobs),
         parent: parent.unwrap_or(SLOT_NONE),
-        weight: knobs
-            .weight
-            .map_or(order::GROUP_WEIGHT_DEFAULT, |weight| weight.weight),
+        weight: knobs.weight.map_or(0, |weight| weight.weight),
         cpu_limit_ppm: knobs.cpu_limit.map_or(PPM, |limit| limit.ppm),
         headroom_ppm,
         headroom_cpus,

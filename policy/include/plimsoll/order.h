@@ -114,18 +114,33 @@ static __always_inline plim_u32 plim_order_group_weight(plim_u32 group_weight)
 	return (plim_u32)(weight * PLIM_WEIGHT_NICE_0 / PLIM_GROUP_WEIGHT_DEFAULT);
 }
 
-/*
- * Effective weight of a task of @weight in a group of @group_weight, both in the
- * unit of plim_order_nice_weight(), in which tasks of the weights @load compete, this
- * one included. At least 1.
- */
-static __always_inline plim_u64 plim_order_weight(plim_u32 weight, plim_u32 group_weight,
-						  plim_u64 load)
+/* The share of a group at the top, whose surroundings are the machine. */
+static __always_inline plim_u64 plim_order_share_at_top(plim_u32 weight)
 {
-	plim_u64 whole = (plim_u64)group_weight << PLIM_ORDER_WEIGHT_SHIFT;
+	return (plim_u64)weight << PLIM_ORDER_WEIGHT_SHIFT;
+}
 
+/*
+ * Share, among all, of a group that has @share among what is in the group around it. That
+ * one has @weight, and what is runnable in it weighs @load, this group included; all
+ * weights in the unit of plim_order_nice_weight(). Applied once for each level up to the top.
+ * At least 1, and no more than the group around has.
+ */
+static __always_inline plim_u64 plim_order_share(plim_u64 share, plim_u32 weight, plim_u64 load)
+{
+	plim_u64 own = (share + (1U << PLIM_ORDER_WEIGHT_SHIFT) - 1) >> PLIM_ORDER_WEIGHT_SHIFT;
+
+	return plim_max(share * weight / plim_max(load, plim_max(own, 1)), 1);
+}
+
+/*
+ * Effective weight of a task of @weight in a group that has @share among all, in which
+ * tasks and groups of the weights @load compete, this one included. At least 1.
+ */
+static __always_inline plim_u64 plim_order_weight(plim_u32 weight, plim_u64 share, plim_u64 load)
+{
 	load = plim_max(load, plim_max(weight, 1));
-	return plim_max(whole * weight / load, 1);
+	return plim_max(share * weight / load, 1);
 }
 
 /* The proofs put any quotient in its place: divisions are what a solver is slow at. */

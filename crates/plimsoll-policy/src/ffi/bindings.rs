@@ -819,10 +819,22 @@ unsafe extern "C" {
     pub fn plim_order_group_weight(group_weight: plim_u32) -> plim_u32;
 }
 unsafe extern "C" {
+    #[link_name = "plim_order_share_at_top__extern"]
+    pub fn plim_order_share_at_top(weight: plim_u32) -> plim_u64;
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_share__extern"]
+    pub fn plim_order_share(
+        share: plim_u64,
+        weight: plim_u32,
+        load: plim_u64,
+    ) -> plim_u64;
+}
+unsafe extern "C" {
     #[link_name = "plim_order_weight__extern"]
     pub fn plim_order_weight(
         weight: plim_u32,
-        group_weight: plim_u32,
+        share: plim_u64,
         load: plim_u64,
     ) -> plim_u64;
 }

@@ -62,7 +62,9 @@ int plim_headroom_batch_before__extern(const struct plim_headroom_batch_group *a
 void plim_headroom_split__extern(struct plim_headroom_batch_group *groups, plim_u32 nr_groups, plim_u64 grant_ns) { plim_headroom_split(groups, nr_groups, grant_ns); }
 plim_u32 plim_order_nice_weight__extern(plim_s32 nice) { return plim_order_nice_weight(nice); }
 plim_u32 plim_order_group_weight__extern(plim_u32 group_weight) { return plim_order_group_weight(group_weight); }
-plim_u64 plim_order_weight__extern(plim_u32 weight, plim_u32 group_weight, plim_u64 load) { return plim_order_weight(weight, group_weight, load); }
+plim_u64 plim_order_share_at_top__extern(plim_u32 weight) { return plim_order_share_at_top(weight); }
+plim_u64 plim_order_share__extern(plim_u64 share, plim_u32 weight, plim_u64 load) { return plim_order_share(share, weight, load); }
+plim_u64 plim_order_weight__extern(plim_u32 weight, plim_u64 share, plim_u64 load) { return plim_order_weight(weight, share, load); }
 plim_u64 plim_order_delta__extern(plim_u64 ran_ns, plim_u64 effective) { return plim_order_delta(ran_ns, effective); }
 int plim_order_before__extern(plim_u64 a, plim_u64 b) { return plim_order_before(a, b); }
 plim_u64 plim_order_later__extern(plim_u64 a, plim_u64 b) { return plim_order_later(a, b); }

@@ -230,7 +230,7 @@ static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s3
 	t->charged_ns += ran_ns;
 	if (c->behind && READ_ONCE(nr_idle) >= (s32)headroom_cpus)
 		__sync_fetch_and_add(&tolerated_apart_ns, ran_ns);
-	plim_order_charge(&t->order, ran_ns, effective_weight(t, group, p));
+	plim_order_charge(&t->order, ran_ns, effective_weight(t, p));
 	t->has_run = 1;
 	/* No limit, and nothing above it: only its own count. */
 	if (is_plain(group)) {

@@ -57,12 +57,14 @@ int plimsoll_apply(struct plimsoll_change *change)
 	struct plimsoll_group *group;
 	struct plimsoll_params params = change->params;
 	u32 slot = change->slot, fresh = change->fresh, was;
+	u64 cgroup_was;
 
 	group = group_at(slot);
 	if (!group)
 		return -EINVAL;
 	params.bandwidth.slice_ns = READ_ONCE(bandwidth_slice_ns);
 	was = group->params.flags;
+	cgroup_was = group->params.cgroup_id;
 	if (fresh)
 		group_forget_cpus(slot);
 	/* Before the limit holds, so that no CPU overlooks it. */
@@ -86,6 +88,10 @@ int plimsoll_apply(struct plimsoll_change *change)
 	bpf_spin_unlock(&group->lock);
 	if (!fresh && was & PLIMSOLL_QUOTA && !(params.flags & PLIMSOLL_QUOTA))
 		bandwidth_end(slot, now);
+	if (cgroup_was != params.cgroup_id)
+		record_follows_group(cgroup_was, 0, false);
+	record_follows_group(params.cgroup_id, params.weight,
+			     !!(params.flags & PLIMSOLL_BATCH));
 	/* Wakes waiting CPUs and tasks: a limit may have changed. */
 	group_timer_at(slot, now + 1);
 	return 0;

@@ -237,11 +237,9 @@ __noinline int dispatch_balance(u32 llc, s32 cpu, u32 tier_of_prev, u64 now)
 }
 
 /* How long the present request of a task lasts, and no shorter than a switch is worth. */
-static __always_inline u64 request_left_ns(const struct task_ctx *t,
-					   const struct plimsoll_group *group,
-					   const struct task_struct *p)
+static __always_inline u64 request_left_ns(const struct task_ctx *t, const struct task_struct *p)
 {
-	u64 left_ns = plim_order_left_ns(&t->order, effective_weight(t, group, p));
+	u64 left_ns = plim_order_left_ns(&t->order, effective_weight(t, p));
 
 	return plim_max(left_ns, SLICE_MIN_NS);
 }
@@ -253,10 +251,10 @@ static __always_inline u64 request_left_ns(const struct task_ctx *t,
  * wakes in turn would lose most of its share.
  */
 static __always_inline void slice_begins(struct task_struct *p, const struct task_ctx *t,
-					 const struct plimsoll_group *group, struct plimsoll_cpu *c,
-					 s32 cpu, u32 tier, u64 left_ns, u64 now)
+					 struct plimsoll_cpu *c, s32 cpu, u32 tier, u64 left_ns,
+					 u64 now)
 {
-	u64 request_ns = request_left_ns(t, group, p);
+	u64 request_ns = request_left_ns(t, p);
 
 	WRITE_ONCE(c->deadline, shared_deadline(c, t, tier));
 	WRITE_ONCE(c->request_ns, t->order.request_ns);
@@ -286,7 +284,7 @@ __noinline int extend_previous(struct task_struct *prev __arg_trusted, u32 tier,
 		return false;
 	c->behind = 0;
 	clocks_follow(t, c, llc_of(cpu), tier);
-	slice_begins(prev, t, group, c, cpu, tier, plim_min(left_ns, own_ns), now);
+	slice_begins(prev, t, c, cpu, tier, plim_min(left_ns, own_ns), now);
 	return true;
 }
 
@@ -412,7 +410,8 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 
 		group = group_at(t->slot);
 	}
 	if (group) {
-		order_join(t, group, prev, clock_at(t->place), now);
+		cgroup_follow(prev, t, now);
+		order_join(t, prev, clock_at(t->place), now);
 		/* If its group may have changed, it looks that up when it is queued again. */
 		if (t->groups_seen == READ_ONCE(groups_changed)) {
 			tier_of_prev = tier_of(group, t, prev);

@@ -31,9 +31,9 @@ static __noinline void dump_group(u32 slot)
 
 	if (!group || !(group->params.flags & PLIMSOLL_USED))
 		return;
-	scx_bpf_dump("group %u: flags=%x weight=%u running=%u runnable=%u parked=%d load=%lu", slot,
+	scx_bpf_dump("group %u: flags=%x weight=%u running=%u runnable=%u parked=%d", slot,
 		     group->params.flags, group->params.weight, group->nr_running,
-		     group->nr_runnable, scx_bpf_dsq_nr_queued(parked_id(slot)), group->load);
+		     group->nr_runnable, scx_bpf_dsq_nr_queued(parked_id(slot)));
 	if (group->params.flags & PLIMSOLL_QUOTA)
 		scx_bpf_dump(
 			"  quota_ns=%lu period_ns=%lu burst_ns=%lu pool_ns=%lu throttled_cpus=%u",

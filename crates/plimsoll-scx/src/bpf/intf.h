@@ -80,7 +80,7 @@ struct plimsoll_params {
 	plim_u64 cgroup_id;
 	plim_u32 flags; /* PLIMSOLL_USED … */
 	plim_u32 parent; /* slot of the group around it, or none */
-	plim_u32 weight; /* as cgroup v2 cpu.weight */
+	plim_u32 weight; /* as cgroup v2 cpu.weight; 0: that of the cgroup */
 	plim_u32 cpu_limit_ppm; /* of each CPU */
 	/*
 	 * The demand of the group. The scheduler only stores it: user space
@@ -132,7 +132,6 @@ struct plimsoll_group {
 	 * Racy from here on: written by any CPU that runs the group, without
 	 * the lock. A lost update costs a slice of fairness.
 	 */
-	plim_u64 load; /* atomic: weights of its tasks that run or wait */
 	plim_u64 blocked_until_ns; /* its cap, as last seen */
 	plim_u32 nr_running; /* atomic: CPUs on which it runs */
 	plim_u32 nr_runnable; /* atomic: tasks that run or wait */

@@ -35,15 +35,21 @@ static __noinline u32 slot_of_cgroup(struct cgroup *cgrp)
 	return PLIMSOLL_SLOT_DEFAULT;
 }
 
-/* Makes a task a member of a group. */
-static __always_inline void task_joins(struct task_ctx *t, u32 slot, u64 now)
+/* Makes a task a member of a group and of a cgroup. */
+static __always_inline void task_joins(struct task_ctx *t, u32 slot, u32 cgroup, u64 now)
 {
+	struct cgroup_record *record = record_at(cgroup);
 	struct plimsoll_group *to = group_at(slot);
+	u32 generation = record ? record->generation : 0;
 
 	if (!to)
 		return;
-	if (t->slot != slot || t->generation != to->generation) {
+	if (t->slot != slot || t->generation != to->generation || t->cgroup != cgroup ||
+	    t->cgroup_generation != generation)
 		load_leaves(t);
+	t->cgroup = cgroup;
+	t->cgroup_generation = generation;
+	if (t->slot != slot || t->generation != to->generation) {
 		t->slot = slot;
 		task_cap_reset(t, to, now);
 	}
@@ -58,7 +64,7 @@ static __noinline void task_refresh(struct task_struct *p, struct task_ctx *t, u
 	if (t->groups_seen == changed)
 		return;
 	cgrp = scx_bpf_task_cgroup(p);
-	task_joins(t, slot_of_cgroup(cgrp), now);
+	task_joins(t, slot_of_cgroup(cgrp), record_near(cgrp, cgrp->level), now);
 	bpf_cgroup_release(cgrp);
 	t->groups_seen = changed;
 }

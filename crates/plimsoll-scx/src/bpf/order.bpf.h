@@ -16,7 +16,7 @@
 #ifndef PLIMSOLL_ORDER_BPF_H
 #define PLIMSOLL_ORDER_BPF_H
 
-#include "state.bpf.h"
+#include "tree.bpf.h"
 
 /* include/uapi/linux/sched.h */
 #define POLICY_BATCH 3
@@ -39,7 +39,7 @@ static __always_inline struct shard *shard_of(u32 llc)
 static __always_inline u32 tier_of(const struct plimsoll_group *group, const struct task_ctx *t,
 				   const struct task_struct *p)
 {
-	if (t->background || group->background || p->policy == POLICY_IDLE)
+	if (t->background || t->in_idle || group->background || p->policy == POLICY_IDLE)
 		return PLIMSOLL_TIER_BACKGROUND;
 	return group->params.flags & PLIMSOLL_BATCH ? PLIMSOLL_TIER_BATCH : PLIMSOLL_TIER_NORMAL;
 }
@@ -48,48 +48,6 @@ static __always_inline u32 tier_of(const struct plimsoll_group *group, const str
 static __always_inline bool has_fixed_request(const struct task_struct *p)
 {
 	return p->policy == POLICY_BATCH || p->se.custom_slice;
-}
-
-static __always_inline void load_leaves(struct task_ctx *t)
-{
-	struct plimsoll_group *group = group_at(t->slot);
-
-	if (!t->load || !group)
-		return;
-	__sync_fetch_and_sub(&group->load, t->load);
-	__sync_fetch_and_sub(&group->nr_runnable, 1);
-	t->load = 0;
-}
-
-/* Counts a task that runs or waits in the load of its group, once, by its present weight. */
-static __always_inline void load_enters(struct task_ctx *t, const struct task_struct *p)
-{
-	struct plimsoll_group *group;
-	u32 weight;
-
-	/* Tasks of no group have a weight that does not depend on the others. */
-	if (t->slot == PLIMSOLL_SLOT_DEFAULT)
-		return;
-	group = group_at(t->slot);
-	weight = plim_order_nice_weight(nice_of(p));
-	if (!group || t->load == weight)
-		return;
-	load_leaves(t);
-	t->load = weight;
-	__sync_fetch_and_add(&group->load, weight);
-	__sync_fetch_and_add(&group->nr_runnable, 1);
-}
-
-static __always_inline u64 effective_weight(const struct task_ctx *t,
-					    const struct plimsoll_group *group,
-					    const struct task_struct *p)
-{
-	u32 weight = plim_order_nice_weight(nice_of(p));
-
-	if (t->slot == PLIMSOLL_SLOT_DEFAULT)
-		return (u64)weight << PLIM_ORDER_WEIGHT_SHIFT;
-	return plim_order_weight(weight, plim_order_group_weight(group->params.weight),
-				 READ_ONCE(group->load));
 }
 
 static __always_inline u32 shard_place(u32 llc, u32 tier)
@@ -174,10 +132,10 @@ static __always_inline void cpu_clock_catches_up(struct plimsoll_cpu *c, u32 llc
 }
 
 /* Brings a task that wakes, is new, or has run up to date with the queue that it joins. */
-static __always_inline void order_join(struct task_ctx *t, const struct plimsoll_group *group,
-				       const struct task_struct *p, u64 clock, u64 now)
+static __always_inline void order_join(struct task_ctx *t, const struct task_struct *p,
+				       u64 clock, u64 now)
 {
-	u64 effective = effective_weight(t, group, p);
+	u64 effective = effective_weight(t, p);
 
 	if (p->policy == POLICY_BATCH)
 		t->order.request_ns = PLIM_ORDER_REQUEST_MAX_NS;

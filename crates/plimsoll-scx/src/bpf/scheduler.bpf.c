@@ -130,7 +130,6 @@ __noinline s32 cpu_to_preempt(struct task_struct *p __arg_trusted, s32 cpu, u64 
 
 /* Brings a task up to date with the place that it joins. */
 static __always_inline void task_joins_queue(struct task_struct *p, struct task_ctx *t,
-					     const struct plimsoll_group *group,
 					     struct plimsoll_cpu *c, s32 cpu, u32 tier, u64 now)
 {
 	/* In the queue of a CPU, which then is locked. */
@@ -138,8 +137,8 @@ static __always_inline void task_joins_queue(struct task_struct *p, struct task_
 	    !scx_bpf_dsq_nr_queued(cpu_queue(cpu, tier)))
 		cpu_clock_catches_up(c, llc_of(cpu), tier);
 	order_follow(t, place_of(t, cpu, tier));
-	load_enters(t, p);
-	order_join(t, group, p, clock_at(t->place), now);
+	load_enters(t, p, tier);
+	order_join(t, p, clock_at(t->place), now);
 }
 
 s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
@@ -167,11 +166,12 @@ s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	if (!is_known || is_bound(p))
 		return cpu;
 	t->in_own_queue = 0;
+	cgroup_follow(p, t, now);
 	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
-	task_joins_queue(p, t, group, c, cpu, tier, now);
+	task_joins_queue(p, t, c, cpu, tier, now);
 	if (is_idle) {
 		/* If other work takes that CPU first, the task comes to ops.enqueue() after all. */
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, request_left_ns(t, group, p), SCX_ENQ_IMMED);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, request_left_ns(t, p), SCX_ENQ_IMMED);
 		return cpu;
 	}
 	c = cpu_at(cpu);
@@ -311,11 +311,12 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	if ((group->params.flags & SOFT_PER_TASK) != SOFT_PER_TASK)
 		t->background = 0;
 	t->in_own_queue = is_bound(p);
+	cgroup_follow(p, t, now);
 	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
-	task_joins_queue(p, t, group, c, cpu, tier, now);
+	task_joins_queue(p, t, c, cpu, tier, now);
 	if (READ_ONCE(nr_limited) > 0 && park_if_limited(p, t, group, cpu, enq_flags, now))
 		return;
-	slice_ns = request_left_ns(t, group, p);
+	slice_ns = request_left_ns(t, p);
 	if (tier == PLIMSOLL_TIER_NORMAL && is_plain(group)) {
 		if (p->policy != POLICY_BATCH && enq_flags & SCX_ENQ_WAKEUP &&
 		    preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now)) {
@@ -413,7 +414,6 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 		remember(cpu, PLIMSOLL_OVERDUE, t->slot, p->pid, waited_ns);
 	}
 	waiting_leaves(t);
-	load_enters(t, p);
 	t->waiting_since_ns = 0;
 	t->started_ns = now;
 	/* Charges the run between ops.stopping() and the switch, when it went to sleep. */
@@ -423,6 +423,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
 	/* It may come from another LLC, or from a queue that does not keep its order. */
 	order_follow(t, place_of(t, cpu, tier));
+	load_enters(t, p, tier);
 	clocks_follow(t, c, llc_of(cpu), tier);
 	c->slot = t->slot;
 	c->tier = tier;
@@ -435,7 +436,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	if (group->params.flags & PLIMSOLL_YIELDS && !c->token)
 		token_force(c, cpu);
 	cpu_enter(c, is_batch(group) ? PLIMSOLL_CPU_BATCH : PLIMSOLL_CPU_OTHER, now);
-	slice_begins(p, t, group, c, cpu, tier, left_ns, now);
+	slice_begins(p, t, c, cpu, tier, left_ns, now);
 	shortage_update(now);
 }
 
@@ -535,6 +536,27 @@ void BPF_STRUCT_OPS(plimsoll_cgroup_move, struct task_struct *p, struct cgroup *
 
 	if (t)
 		t->groups_seen = 0;
+}
+
+/*
+ * The kernel shows all cgroups when the scheduler is loaded, those around others first,
+ * and each new one afterwards.
+ */
+s32 BPF_STRUCT_OPS_SLEEPABLE(plimsoll_cgroup_init, struct cgroup *cgrp,
+			     struct scx_cgroup_init_args *args)
+{
+	record_begins(cgrp, args->weight);
+	return 0;
+}
+
+void BPF_STRUCT_OPS(plimsoll_cgroup_exit, struct cgroup *cgrp)
+{
+	record_ends(cgrp);
+}
+
+void BPF_STRUCT_OPS(plimsoll_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
+{
+	record_weighs(cgrp, weight);
 }
 
 static __always_inline void set_online(s32 cpu, bool online)
@@ -662,7 +684,6 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(plimsoll_init)
 		return -ENOENT;
 	group->params.flags = PLIMSOLL_USED;
 	group->params.parent = PLIMSOLL_SLOT_NONE;
-	group->params.weight = PLIM_GROUP_WEIGHT_DEFAULT;
 	cpus_init(bpf_ktime_get_ns());
 	timers_init();
 	return queues_create();
@@ -678,7 +699,10 @@ SCX_OPS_DEFINE(plimsoll_ops, .select_cpu = (void *)plimsoll_select_cpu,
 	       .running = (void *)plimsoll_running, .stopping = (void *)plimsoll_stopping,
 	       .yield = (void *)plimsoll_yield, .update_idle = (void *)plimsoll_update_idle,
 	       .enable = (void *)plimsoll_enable, .disable = (void *)plimsoll_disable,
+	       .cgroup_init = (void *)plimsoll_cgroup_init,
+	       .cgroup_exit = (void *)plimsoll_cgroup_exit,
 	       .cgroup_move = (void *)plimsoll_cgroup_move,
+	       .cgroup_set_weight = (void *)plimsoll_cgroup_set_weight,
 	       .cpu_online = (void *)plimsoll_cpu_online,
 	       .cpu_offline = (void *)plimsoll_cpu_offline, .dump = (void *)plimsoll_dump,
 	       .dump_cpu = (void *)plimsoll_dump_cpu, .dump_task = (void *)plimsoll_dump_task,

@@ -190,7 +190,11 @@ struct task_ctx {
 	u8 has_run; /* since it last joined a queue */
 	u8 overdue;
 	u8 in_own_queue; /* that of its CPU, on which alone it may run */
-	u32 load; /* its part of its group's load; 0: it neither runs nor waits */
+	u32 cgroup; /* the record of its cgroup */
+	u32 cgroup_generation; /* of that record */
+	u32 load; /* its part of its cgroup's load; 0: it neither runs nor waits */
+	u8 load_tier; /* of that part */
+	u8 in_idle; /* cpu.idle of its cgroup, or of one above, makes it background */
 	u32 place; /* whose clock its order follows; 0: none yet */
 	u32 waits_at; /* the place whose nr_waiting counts it; 0: none */
 };

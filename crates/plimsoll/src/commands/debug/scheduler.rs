@@ -91,7 +91,6 @@ fn groups(snapshot: &Snapshot) -> String {
         "THROTTLED",
         "RATE",
         "BLOCKED us",
-        "LOAD",
     ]);
     for group in &snapshot.groups {
         let mut flags = group.flags.join(",");
@@ -103,14 +102,13 @@ fn groups(snapshot: &Snapshot) -> String {
             group.cgroup_id.to_string(),
             flags,
             optional(group.parent),
-            group.weight.to_string(),
+            optional(group.weight),
             group.nr_runnable.to_string(),
             group.nr_running.to_string(),
             optional(group.pool_usec),
             group.nr_throttled_cpus.to_string(),
             output::percent(group.rate_ppm),
             group.blocked_usec.to_string(),
-            group.load.to_string(),
         ]);
     }
     table.to_string()

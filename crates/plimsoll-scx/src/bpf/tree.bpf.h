@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The tree of cgroups: the weight of a task among all, by cpu.weight of its cgroup and of
+ * those above.
+ *
+ * Queues are flat. Each cgroup has a record of its load: the weights of its own tasks
+ * that run or wait, and of the cgroups in it that have any. A cgroup's share of the
+ * machine is that of the cgroup around it, times its weight, by the load there; a task's
+ * effective weight is its part of that. Loads are apart for each tier: batch work takes
+ * nothing from a cgroup's share of normal time. The share is refreshed when a task joins
+ * a queue, once a millisecond at most; the load of the task's own cgroup is exact.
+ *
+ * A task counts from when it first joins a queue until it sleeps. A cgroup counts in the
+ * one around it while anything in it does. Tasks of the root cgroup stand beside the
+ * cgroups at the top, as in the fair class, so the root needs no record.
+ *
+ * The kernel creates and removes cgroups with cgroup_mutex locked, and shows those that
+ * exist while none can change: records have one writer of what no CPU counts.
+ */
+#ifndef PLIMSOLL_TREE_BPF_H
+#define PLIMSOLL_TREE_BPF_H
+
+#include "state.bpf.h"
+
+/* Cgroups with a record. What is in others counts in the nearest cgroup that has one. */
+#define RECORDS_MAX 8192
+/* The root, which has none. */
+#define RECORD_ROOT 0
+/* Age at which shares are refreshed. */
+#define SHARE_NS PLIM_NSEC_PER_MSEC
+
+/* One tier of a cgroup. */
+struct tier_load {
+	/* Atomic: written by a CPU on which a task of the cgroup wakes or falls asleep. */
+	u64 load;
+	u32 nr_runnable; /* its tasks and cgroups in that load */
+	u32 counted; /* its weight in the load of the cgroup around it; 0: it is idle */
+	/* Written by a CPU on which a task of the cgroup is queued; any of two writes is right. */
+	u64 share;
+};
+
+struct cgroup_record {
+	u32 parent; /* of a free one: the next free one */
+	u32 generation; /* changes when it is freed */
+	u32 weight; /* cpu.weight */
+	u32 group_weight; /* that of its group, before cpu.weight; 0: it names none */
+	u32 is_batch; /* the cgroup of a batch group, whose class comes before cpu.idle */
+	u32 in_background; /* cpu.idle at any level; written with the shares */
+	u64 known_at_ns; /* when shares were refreshed */
+	struct tier_load tiers[PLIMSOLL_TIERS_PADDED];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RECORDS_MAX);
+	__type(key, u32);
+	__type(value, struct cgroup_record);
+} records SEC(".maps");
+
+/* cgroup id → record. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, RECORDS_MAX);
+	__type(key, u64);
+	__type(value, u32);
+} record_of_cgroup SEC(".maps");
+
+/* Records that were ever used, and the first free one of those; 0: none. */
+u32 nr_records_used = 1;
+u32 first_free_record;
+
+static __always_inline struct cgroup_record *record_at(u32 index)
+{
+	return index == RECORD_ROOT ? NULL : bpf_map_lookup_elem(&records, &index);
+}
+
+/* In the unit of the weights of tasks. */
+static __always_inline u32 weight_of(const struct cgroup_record *record)
+{
+	return plim_order_group_weight(READ_ONCE(record->group_weight) ?:
+				       READ_ONCE(record->weight));
+}
+
+static __always_inline u32 weight_to_count(const struct cgroup_record *record, u32 tier)
+{
+	return READ_ONCE(record->tiers[tier].nr_runnable) ? weight_of(record) : 0;
+}
+
+/*
+ * Brings the load of the cgroups around one up to date: with whether anything in it runs
+ * or waits, and with its weight. Of several CPUs that do so at once the last one to write
+ * finds that the others have changed something, and goes round again.
+ */
+__noinline int record_counts(u32 index, u32 tier)
+{
+	struct cgroup_record *record, *around;
+	u32 step, want, was;
+
+	tier &= PLIMSOLL_TIER_MASK;
+	bpf_for (step, 0, 2 * PLIMSOLL_CGROUP_DEPTH_MAX) {
+		record = record_at(index);
+		around = record ? record_at(record->parent) : NULL;
+		if (!around)
+			break;
+		want = weight_to_count(record, tier);
+		was = __sync_lock_test_and_set(&record->tiers[tier].counted, want);
+		if (was == want)
+			break;
+		__sync_fetch_and_add(&around->tiers[tier].load, (u64)want - was);
+		if (!was != !want)
+			__sync_fetch_and_add(&around->tiers[tier].nr_runnable, want ? 1 : -1);
+		if (weight_to_count(record, tier) != want)
+			continue;
+		if (!was == !want)
+			break;
+		index = record->parent;
+	}
+	return 0;
+}
+
+static __noinline void record_counts_all(u32 index)
+{
+	u32 tier;
+
+	bpf_for (tier, 0, PLIMSOLL_TIERS) {
+		record_counts(index, tier);
+	}
+}
+
+static __always_inline void load_leaves(struct task_ctx *t)
+{
+	struct plimsoll_group *group = t->slot == PLIMSOLL_SLOT_DEFAULT ? NULL : group_at(t->slot);
+	struct cgroup_record *record = record_at(t->cgroup);
+	struct tier_load *load;
+
+	if (!t->load)
+		return;
+	/* A dying task may outlive its cgroup. */
+	if (record && record->generation == t->cgroup_generation) {
+		load = &record->tiers[t->load_tier & PLIMSOLL_TIER_MASK];
+		__sync_fetch_and_sub(&load->load, t->load);
+		if (__sync_fetch_and_sub(&load->nr_runnable, 1) == 1)
+			record_counts(t->cgroup, t->load_tier);
+	}
+	if (group)
+		__sync_fetch_and_sub(&group->nr_runnable, 1);
+	t->load = 0;
+}
+
+/* Counts a task that runs or waits in the load of its cgroup, once, by its present weight. */
+static __always_inline void load_enters(struct task_ctx *t, const struct task_struct *p, u32 tier)
+{
+	struct plimsoll_group *group;
+	struct cgroup_record *record;
+	struct tier_load *load;
+	u32 weight;
+
+	/* Tasks of the root have a weight that does not depend on others. */
+	if (t->slot == PLIMSOLL_SLOT_DEFAULT && t->cgroup == RECORD_ROOT)
+		return;
+	weight = plim_order_nice_weight(nice_of(p));
+	if (t->load == weight && t->load_tier == tier)
+		return;
+	load_leaves(t);
+	t->load = weight;
+	t->load_tier = tier;
+	group = t->slot == PLIMSOLL_SLOT_DEFAULT ? NULL : group_at(t->slot);
+	if (group)
+		__sync_fetch_and_add(&group->nr_runnable, 1);
+	record = record_at(t->cgroup);
+	if (!record || record->generation != t->cgroup_generation)
+		return;
+	load = &record->tiers[tier & PLIMSOLL_TIER_MASK];
+	__sync_fetch_and_add(&load->load, weight);
+	if (__sync_fetch_and_add(&load->nr_runnable, 1) == 0)
+		record_counts(t->cgroup, tier);
+}
+
+static __always_inline u64 effective_weight(const struct task_ctx *t, const struct task_struct *p)
+{
+	struct cgroup_record *record = record_at(t->cgroup);
+	u32 weight = plim_order_nice_weight(nice_of(p));
+	struct tier_load *load;
+
+	if (!record)
+		return plim_order_share_at_top(weight);
+	load = &record->tiers[t->load_tier & PLIMSOLL_TIER_MASK];
+	return plim_order_weight(weight, READ_ONCE(load->share), READ_ONCE(load->load));
+}
+
+/* Verified by itself: the verifier would follow each way through it for each level. */
+__noinline u64 share_around(u64 share, u32 weight, u64 load)
+{
+	return plim_order_share(share, weight, load);
+}
+
+/* Refreshes the shares of a cgroup, and whether it is idle, by those of all above. */
+__noinline int shares_follow(struct task_struct *p __arg_trusted, u32 index)
+{
+	struct cgroup_record *first = record_at(index), *record = first, *around;
+	struct task_group *tg = p->sched_task_group;
+	u64 normal, batch, background;
+	bool is_idle = false, is_decided = false;
+	u32 depth, weight;
+
+	if (!record)
+		return 0;
+	normal = batch = background = plim_order_share_at_top(weight_of(record));
+	bpf_for (depth, 0, PLIMSOLL_CGROUP_DEPTH_MAX) {
+		is_decided |= record->is_batch;
+		if (tg) {
+			is_idle |= !is_decided && tg->idle;
+			tg = tg->parent;
+		}
+		around = record_at(record->parent);
+		if (!around)
+			break;
+		weight = weight_of(around);
+		normal = share_around(normal, weight,
+					  around->tiers[PLIMSOLL_TIER_NORMAL].load);
+		batch = share_around(batch, weight, around->tiers[PLIMSOLL_TIER_BATCH].load);
+		background = share_around(background, weight,
+					      around->tiers[PLIMSOLL_TIER_BACKGROUND].load);
+		record = around;
+	}
+	WRITE_ONCE(first->tiers[PLIMSOLL_TIER_NORMAL].share, normal);
+	WRITE_ONCE(first->tiers[PLIMSOLL_TIER_BATCH].share, batch);
+	WRITE_ONCE(first->tiers[PLIMSOLL_TIER_BACKGROUND].share, background);
+	WRITE_ONCE(first->in_background, is_idle);
+	return 0;
+}
+
+/* Brings what a task that is being queued knows of its cgroup up to date. */
+static __always_inline void cgroup_follow(struct task_struct *p, struct task_ctx *t, u64 now)
+{
+	struct cgroup_record *record = record_at(t->cgroup);
+
+	if (!record) {
+		t->in_idle = 0;
+		return;
+	}
+	if (plim_elapsed_ns(now, READ_ONCE(record->known_at_ns)) >= SHARE_NS) {
+		WRITE_ONCE(record->known_at_ns, now);
+		shares_follow(p, t->cgroup);
+	}
+	t->in_idle = READ_ONCE(record->in_background);
+}
+
+/*
+ * What a group says of its cgroup's record. Called with user space's lock, and before the
+ * cgroup has tasks.
+ */
+static __always_inline void record_follows_group(u64 cgroup_id, u32 weight, bool is_batch)
+{
+	u32 *index = bpf_map_lookup_elem(&record_of_cgroup, &cgroup_id);
+	struct cgroup_record *record = index ? record_at(*index) : NULL;
+
+	if (!record)
+		return;
+	WRITE_ONCE(record->group_weight, weight);
+	WRITE_ONCE(record->is_batch, is_batch);
+	WRITE_ONCE(record->known_at_ns, 0);
+	record_counts_all(*index);
+}
+
+/* The record of the nearest cgroup that has one, from the ancestor at @level up. */
+static __noinline u32 record_near(struct cgroup *cgrp, s32 level)
+{
+	struct cgroup *ancestor;
+	u32 *index, i;
+	u64 id;
+
+	bpf_for (i, 0, PLIMSOLL_CGROUP_DEPTH_MAX) {
+		if ((s32)i >= level)
+			break;
+		ancestor = bpf_cgroup_ancestor(cgrp, level - i);
+		if (!ancestor)
+			break;
+		id = ancestor->kn->id;
+		bpf_cgroup_release(ancestor);
+		index = bpf_map_lookup_elem(&record_of_cgroup, &id);
+		if (index)
+			return *index;
+	}
+	return RECORD_ROOT;
+}
+
+/* A cgroup is there. Without a free record it counts as the one around it. */
+static __always_inline void record_begins(struct cgroup *cgrp, u32 weight)
+{
+	u32 index = first_free_record, *slot, next = 0, generation;
+	struct cgroup_record *record;
+	struct plimsoll_group *group;
+	u64 id = cgrp->kn->id;
+
+	if (cgrp->level == 0)
+		return;
+	if (!index)
+		index = nr_records_used;
+	record = record_at(index);
+	if (!record || bpf_map_update_elem(&record_of_cgroup, &id, &index, BPF_ANY))
+		return;
+	if (index == nr_records_used)
+		nr_records_used++;
+	else
+		next = record->parent;
+	first_free_record = next;
+	generation = record->generation;
+	__builtin_memset(record, 0, sizeof(*record));
+	record->generation = generation;
+	record->weight = weight;
+	record->parent = record_near(cgrp, cgrp->level - 1);
+	/* Groups are set up before the scheduler is shown the cgroups. */
+	slot = bpf_map_lookup_elem(&group_of_cgroup, &id);
+	group = slot ? group_at(*slot) : NULL;
+	if (!group)
+		return;
+	record->group_weight = group->params.weight;
+	record->is_batch = !!(group->params.flags & PLIMSOLL_BATCH);
+}
+
+static __always_inline void record_ends(struct cgroup *cgrp)
+{
+	u64 id = cgrp->kn->id;
+	u32 *found = bpf_map_lookup_elem(&record_of_cgroup, &id), index, tier;
+	struct cgroup_record *record;
+
+	if (!found)
+		return;
+	index = *found;
+	record = record_at(index);
+	if (!record)
+		return;
+	bpf_map_delete_elem(&record_of_cgroup, &id);
+	/* Tasks that are dying there count no more. */
+	record->generation++;
+	bpf_for (tier, 0, PLIMSOLL_TIERS) {
+		WRITE_ONCE(record->tiers[tier & PLIMSOLL_TIER_MASK].nr_runnable, 0);
+	}
+	record_counts_all(index);
+	record->parent = first_free_record;
+	first_free_record = index;
+}
+
+static __always_inline void record_weighs(struct cgroup *cgrp, u32 weight)
+{
+	u64 id = cgrp->kn->id;
+	u32 *index = bpf_map_lookup_elem(&record_of_cgroup, &id);
+	struct cgroup_record *record = index ? record_at(*index) : NULL;
+
+	if (!record)
+		return;
+	WRITE_ONCE(record->weight, weight);
+	WRITE_ONCE(record->known_at_ns, 0);
+	record_counts_all(*index);
+}
+
+#endif /* PLIMSOLL_TREE_BPF_H */
