@@ -17,8 +17,8 @@ use crate::bpf_intf::{
 const UNLIMITED: u64 = u64::MAX;
 const PPM: u32 = 1_000_000;
 
-/// The parameters for knobs. `parent`: the slot of the group around.
-pub(crate) fn params_of(knobs: &Knobs, cgroup_id: u64, parent: Option<u32>) -> plimsoll_params {
+/// The parameters for knobs. The scheduler itself finds the slot around.
+pub(crate) fn params_of(knobs: &Knobs, cgroup_id: u64) -> plimsoll_params {
     let (headroom_ppm, headroom_cpus) = match knobs.headroom {
         Some(Headroom::Share(ppm)) => (ppm, 0),
         Some(Headroom::Cpus(cpus)) => (0, cpus),
@@ -27,7 +27,7 @@ pub(crate) fn params_of(knobs: &Knobs, cgroup_id: u64, parent: Option<u32>) -> p
     plimsoll_params {
         cgroup_id,
         flags: flags_of(knobs),
-        parent: parent.unwrap_or(SLOT_NONE),
+        parent: SLOT_NONE,
         weight: knobs.weight.map_or(0, |weight| weight.weight),
         cpu_limit_ppm: knobs.cpu_limit.map_or(PPM, |limit| limit.ppm),
         headroom_ppm,
@@ -42,7 +42,7 @@ pub(crate) fn params_of(knobs: &Knobs, cgroup_id: u64, parent: Option<u32>) -> p
 
 /// The parameters of a slot that no group has.
 pub(crate) fn unused() -> plimsoll_params {
-    let mut params = params_of(&Knobs::default(), 0, None);
+    let mut params = params_of(&Knobs::default(), 0);
     params.flags = 0;
     params
 }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn params(json: &str) -> plimsoll_params {
-        params_of(&serde_json::from_str(json).unwrap(), 7, None)
+        params_of(&serde_json::from_str(json).unwrap(), 7)
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use plimsoll_cgroupfs::CgroupError;
 use plimsoll_engine::knobs::Knobs;
@@ -17,7 +17,6 @@ use crate::bpf_intf::{
     plimsoll_change, plimsoll_group, plimsoll_group_flags_PLIMSOLL_USED as USED,
     plimsoll_limits_PLIMSOLL_GROUPS_MAX as GROUPS_MAX,
     plimsoll_limits_PLIMSOLL_SLOT_DEFAULT as SLOT_DEFAULT,
-    plimsoll_limits_PLIMSOLL_SLOT_NONE as SLOT_NONE,
 };
 use crate::control_error::ControlError;
 use crate::objects::Objects;
@@ -38,13 +37,6 @@ pub(crate) fn cgroup_id(folder: &Path) -> Result<u64, CgroupError> {
     let folder_of =
         fs::metadata(folder).map_err(|source| CgroupError::file("find", folder, source))?;
     Ok(folder_of.ino())
-}
-
-/// The slot of the nearest cgroup of a group at `folder` or above it, below `root`.
-pub(crate) fn nearest(objects: &Objects, root: &Path, folder: &Path) -> Option<u32> {
-    let below = folder.ancestors().take_while(|path| *path != root);
-    let mut ids = below.filter_map(|path| cgroup_id(path).ok());
-    ids.find_map(|id| objects.slot_of(id))
 }
 
 /// Search for free slots in order: all below it are known to be in use.
@@ -80,15 +72,6 @@ fn is_in_use(group: &plimsoll_group) -> bool {
     group.params.flags & USED != 0
 }
 
-/// A cgroup to register with the scheduler.
-#[derive(Debug, Clone, Copy)]
-struct Place<'a> {
-    /// Where cgroups are mounted.
-    root: &'a Path,
-    /// The cgroup's folder.
-    folder: &'a Path,
-}
-
 /// Assigns slots to cgroups while the lock is held: all slots below the last assigned one
 /// stay in use, and need not be checked again.
 pub(crate) struct Registrar<'a> {
@@ -98,8 +81,6 @@ pub(crate) struct Registrar<'a> {
     root: &'a Path,
     search: Search,
     may_collect: bool,
-    /// A cgroup that got a slot may contain groups that have slots.
-    is_around: bool,
 }
 
 impl<'a> Registrar<'a> {
@@ -110,7 +91,6 @@ impl<'a> Registrar<'a> {
             root,
             search: Search::new(),
             may_collect: true,
-            is_around: false,
         }
     }
 
@@ -132,18 +112,14 @@ impl<'a> Registrar<'a> {
         is_new: bool,
     ) -> Result<u32, ControlError> {
         let objects = self.objects;
-        let place = Place {
-            root: self.root,
-            folder,
-        };
         let id = cgroup_id(folder)?;
         if let Some(slot) = slot_of(objects, id) {
-            apply(objects, slot, is_new, place, knobs)?;
+            apply(objects, slot, is_new, id, knobs)?;
             objects.shared.set_groups_changed();
             return Ok(slot);
         }
         let slot = self.free_slot()?;
-        apply(objects, slot, true, place, knobs)?;
+        apply(objects, slot, true, id, knobs)?;
         objects.shared.use_slot(slot);
         if let Err(error) = objects.set_slot(id, slot) {
             // The slot would be lost: the map has no entry for it.
@@ -152,19 +128,7 @@ impl<'a> Registrar<'a> {
         }
         objects.shared.set_groups_changed();
         self.search.take(slot);
-        self.is_around |= has_cgroups_below(folder);
         Ok(slot)
-    }
-
-    /// Updates the parents of all groups after registration.
-    ///
-    /// # Errors
-    /// When the scheduler refuses.
-    pub fn nest(&self) -> Result<(), ControlError> {
-        match self.is_around {
-            true => nest(self.objects, self.groups, self.root),
-            false => Ok(()),
-        }
     }
 
     /// The lowest slot that is free, or becomes free by a collection.
@@ -188,48 +152,6 @@ impl<'a> Registrar<'a> {
     }
 }
 
-/// Whether a cgroup has children, which the kernel counts as links of the folder.
-pub(crate) fn has_cgroups_below(folder: &Path) -> bool {
-    fs::metadata(folder).is_ok_and(|folder| folder.nlink() > 2)
-}
-
-/// Sets the parent of every group to the nearest one around it, after a group with cgroups
-/// below it was added or removed.
-///
-/// # Errors
-/// When the scheduler refuses.
-pub(crate) fn nest(objects: &Objects, _groups: &Groups, root: &Path) -> Result<(), ControlError> {
-    let Ok(mount) = File::open(root) else {
-        return Ok(());
-    };
-    for slot in FIRST..objects.shared.nr_slots_used() {
-        let Some(group) = objects.group(slot).filter(is_in_use) else {
-            continue;
-        };
-        // A cgroup that is gone has no tasks.
-        let Some(folder) = folder_of(&mount, group.params.cgroup_id) else {
-            continue;
-        };
-        let mut params = group.params;
-        params.parent = slot_around(objects, root, &folder).unwrap_or(SLOT_NONE);
-        if params.parent != group.params.parent {
-            objects.apply(&mut plimsoll_change {
-                slot,
-                fresh: 0,
-                params,
-            })?;
-        }
-    }
-    Ok(())
-}
-
-/// The slot of the nearest cgroup of a group around this one.
-fn slot_around(objects: &Objects, root: &Path, folder: &Path) -> Option<u32> {
-    folder
-        .parent()
-        .and_then(|above| nearest(objects, root, above))
-}
-
 /// The slot of a cgroup, by its id.
 fn slot_of(objects: &Objects, id: u64) -> Option<u32> {
     objects.slot_of(id).filter(|slot| {
@@ -246,11 +168,8 @@ pub(crate) fn is_slot_of(objects: &Objects, slot: u32, id: u64) -> bool {
 /// Registers groups with a scheduler that has none yet. A group whose cgroup is gone, or for
 /// which no slot is left, is left to the enforcer, which reports it.
 pub(crate) fn register_known(objects: &Objects, groups: &Groups, root: &Path) {
-    // The parent of a group has to be registered first.
-    let mut all: Vec<(&PathBuf, &Knobs)> = groups.iter().collect();
-    all.sort_by_key(|(folder, _)| folder.components().count());
     let mut registrar = Registrar::new(objects, groups, root);
-    for (folder, knobs) in all {
+    for (folder, knobs) in groups.iter() {
         let _ = registrar.register(folder, knobs, true);
     }
 }
@@ -260,14 +179,13 @@ fn apply(
     objects: &Objects,
     slot: u32,
     fresh: bool,
-    place: Place<'_>,
+    cgroup_id: u64,
     knobs: &Knobs,
 ) -> Result<(), ControlError> {
-    let parent = slot_around(objects, place.root, place.folder);
     let mut change = plimsoll_change {
         slot,
         fresh: u32::from(fresh),
-        params: params::params_of(knobs, cgroup_id(place.folder)?, parent),
+        params: params::params_of(knobs, cgroup_id),
     };
     objects.apply(&mut change)
 }
@@ -312,14 +230,8 @@ pub(crate) fn collect(
         is_in_use(&group) && (kept.is_some_and(|kept| !kept.contains(&id)) || is_gone(&mount, id))
     };
     let left = (FIRST..objects.shared.nr_slots_used()).filter(is_left);
-    let count = left
-        .filter(|slot| release(objects, groups, *slot).is_ok())
-        .count();
-    if count > 0 && kept.is_some() {
-        // The next collection tries again.
-        let _ = nest(objects, groups, root);
-    }
-    count
+    left.filter(|slot| release(objects, groups, *slot).is_ok())
+        .count()
 }
 
 /// A file handle of the file systems that show cgroups
@@ -363,12 +275,6 @@ fn is_gone(mount: &File, id: u64) -> bool {
     let error = open_cgroup(mount, id).err();
     let number = error.and_then(|error| error.raw_os_error());
     matches!(number, Some(libc::ESTALE | libc::ENOENT))
-}
-
-/// The folder of the cgroup of that id.
-fn folder_of(mount: &File, id: u64) -> Option<PathBuf> {
-    let folder = open_cgroup(mount, id).ok()?;
-    fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd())).ok()
 }
 
 #[cfg(test)]

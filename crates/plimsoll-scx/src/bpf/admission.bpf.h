@@ -109,13 +109,11 @@ __noinline int charge_chain(u32 slot, s32 cpu, u64 ran_ns, u64 start_ns, u64 now
 			bandwidth_charge(slot, cpu, ran_ns, now);
 		if (flags & (PLIMSOLL_CAP | PLIMSOLL_SOFT_CAP) && !(flags & PLIMSOLL_PER_TASK))
 			cap_charge(slot, ran_ns, start_ns, now);
-		gc = group_cpu_at(slot, cpu);
-		if (gc && flags & PLIMSOLL_CPU_LIMIT)
+		gc = flags & PLIMSOLL_CPU_LIMIT ? group_cpu_at(slot, cpu) : NULL;
+		if (gc)
 			cpu_limit_charge(group, gc, ran_ns, now);
-		if (gc && depth == 0)
-			gc->run_ns += ran_ns;
 		slot = group->params.parent;
-		if (slot >= PLIMSOLL_GROUPS_MAX)
+		if (slot >= PLIMSOLL_SLOTS_MAX)
 			break;
 	}
 	return 0;
@@ -134,7 +132,7 @@ __noinline int return_chain(u32 slot, s32 cpu)
 		if (group->params.flags & PLIMSOLL_QUOTA)
 			bandwidth_return(slot, cpu);
 		slot = group->params.parent;
-		if (slot >= PLIMSOLL_GROUPS_MAX)
+		if (slot >= PLIMSOLL_SLOTS_MAX)
 			break;
 	}
 	return 0;
@@ -161,7 +159,7 @@ static __always_inline u64 admit_chain(u32 slot, s32 cpu, u64 now)
 			slice_ns = plim_min(slice_ns, left_ns);
 		}
 		slot = group->params.parent;
-		if (slot >= PLIMSOLL_GROUPS_MAX)
+		if (slot >= PLIMSOLL_SLOTS_MAX)
 			break;
 	}
 	if (yields && c && !token_take(c, cpu)) {
@@ -211,7 +209,7 @@ __noinline int admits_at_once(u32 slot, s32 cpu)
 			   gc->bandwidth.runtime_ns + (s64)group->pool.runtime_ns <= 0))
 			return 0;
 		slot = group->params.parent;
-		if (slot >= PLIMSOLL_GROUPS_MAX)
+		if (slot >= PLIMSOLL_SLOTS_MAX)
 			break;
 	}
 	return 1;
@@ -221,27 +219,23 @@ __noinline int admits_at_once(u32 slot, s32 cpu)
 static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s32 cpu, u64 now)
 {
 	u64 ran_ns = p->se.sum_exec_runtime - t->charged_ns;
-	struct plimsoll_group *group = group_at(t->slot);
+	struct plimsoll_group *group = group_at(t->slot), *chain = group_at(t->chain);
+	struct plimsoll_group_cpu *gc = group_cpu_at(t->slot, cpu);
 	struct plimsoll_cpu *c = cpu_at(cpu);
-	struct plimsoll_group_cpu *gc;
 
-	if (!group || !c || !ran_ns)
+	if (!group || !chain || !gc || !c || !ran_ns)
 		return;
 	t->charged_ns += ran_ns;
 	if (c->behind && READ_ONCE(nr_idle) >= (s32)headroom_cpus)
 		__sync_fetch_and_add(&tolerated_apart_ns, ran_ns);
 	plim_order_charge(&t->order, ran_ns, effective_weight(t, p));
 	t->has_run = 1;
-	/* No limit, and nothing above it: only its own count. */
-	if (is_plain(group)) {
-		gc = group_cpu_at(t->slot, cpu);
-		if (gc)
-			gc->run_ns += ran_ns;
+	gc->run_ns += ran_ns;
+	if (is_plain(chain))
 		return;
-	}
 	if (group->params.flags & PLIMSOLL_CAPPED_FLAGS)
 		task_cap_charge(t, group, ran_ns, plim_sub_floor(now, ran_ns), now);
-	charge_chain(t->slot, cpu, ran_ns, plim_sub_floor(now, ran_ns), now);
+	charge_chain(t->chain, cpu, ran_ns, plim_sub_floor(now, ran_ns), now);
 }
 
 /* For how long a task may run under a cap of its own; 0: not now. */

@@ -63,6 +63,7 @@ int plimsoll_apply(struct plimsoll_change *change)
 	if (!group)
 		return -EINVAL;
 	params.bandwidth.slice_ns = READ_ONCE(bandwidth_slice_ns);
+	params.parent = fresh ? PLIMSOLL_SLOT_NONE : group->params.parent;
 	was = group->params.flags;
 	cgroup_was = group->params.cgroup_id;
 	if (fresh)
@@ -88,10 +89,17 @@ int plimsoll_apply(struct plimsoll_change *change)
 	bpf_spin_unlock(&group->lock);
 	if (!fresh && was & PLIMSOLL_QUOTA && !(params.flags & PLIMSOLL_QUOTA))
 		bandwidth_end(slot, now);
-	if (cgroup_was != params.cgroup_id)
-		record_follows_group(cgroup_was, 0, false);
-	record_follows_group(params.cgroup_id, params.weight,
-			     !!(params.flags & PLIMSOLL_BATCH));
+	if (cgroup_was != params.cgroup_id) {
+		record_follows_group(cgroup_was, 0, 0, false);
+		record_follows_group(params.cgroup_id, slot, params.weight,
+				     !!(params.flags & PLIMSOLL_BATCH));
+		/* User space has not counted a new slot yet. */
+		chain_follow(slot);
+		chains_follow();
+	} else {
+		record_follows_group(params.cgroup_id, slot, params.weight,
+				     !!(params.flags & PLIMSOLL_BATCH));
+	}
 	/* Wakes waiting CPUs and tasks: a limit may have changed. */
 	group_timer_at(slot, now + 1);
 	return 0;

@@ -279,7 +279,7 @@ __noinline int extend_previous(struct task_struct *prev __arg_trusted, u32 tier,
 	own_ns = task_run_ns(t, group, now);
 	if (!own_ns)
 		return false;
-	left_ns = admit(t->slot, cpu, now);
+	left_ns = admit(t->chain, cpu, now);
 	if (!left_ns)
 		return false;
 	c->behind = 0;

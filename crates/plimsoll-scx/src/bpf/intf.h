@@ -28,9 +28,10 @@ struct bpf_timer {
 enum plimsoll_limits {
 	/* Slots for groups; a freed slot is used again. */
 	PLIMSOLL_GROUPS_MAX = 1024,
-	PLIMSOLL_GROUP_WORDS = PLIMSOLL_GROUPS_MAX / 64,
-	/* Nested groups; deeper ones count as the deepest. */
-	PLIMSOLL_DEPTH_MAX = 8,
+	/* Behind them, those for cpu.max of cgroups. */
+	PLIMSOLL_SLOTS_MAX = 2048,
+	/* Limits inside one another; those above are not checked. */
+	PLIMSOLL_DEPTH_MAX = 16,
 	/* cgroups between a task and the group that it belongs to. */
 	PLIMSOLL_CGROUP_DEPTH_MAX = 32,
 	PLIMSOLL_CPUS_MAX = 1024,
@@ -79,7 +80,7 @@ enum plimsoll_tier {
 struct plimsoll_params {
 	plim_u64 cgroup_id;
 	plim_u32 flags; /* PLIMSOLL_USED … */
-	plim_u32 parent; /* slot of the group around it, or none */
+	plim_u32 parent; /* the next slot whose limits hold, or none; set by the scheduler */
 	plim_u32 weight; /* as cgroup v2 cpu.weight; 0: that of the cgroup */
 	plim_u32 cpu_limit_ppm; /* of each CPU */
 	/*

@@ -48,7 +48,7 @@ __noinline u32 blocking_slot(u32 slot, s32 cpu, u64 now)
 		if (flags & PLIMSOLL_QUOTA && has_no_runtime(group, slot, cpu))
 			return slot;
 		slot = group->params.parent;
-		if (slot >= PLIMSOLL_GROUPS_MAX)
+		if (slot >= PLIMSOLL_SLOTS_MAX)
 			break;
 	}
 	return PLIMSOLL_SLOT_NONE;
@@ -89,7 +89,7 @@ static __always_inline bool park_if_limited(struct task_struct *p, struct task_c
 					    u64 enq_flags, u64 now)
 {
 	u64 until_ns = own_cap_until_ns(t, group, now);
-	u32 slot = until_ns ? t->slot : blocking_slot(t->slot, cpu, now);
+	u32 slot = until_ns ? t->slot : blocking_slot(t->chain, cpu, now);
 
 	if (slot == PLIMSOLL_SLOT_NONE)
 		return false;
@@ -151,20 +151,20 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 		}
 		until_ns = own_cap_until_ns(t, group, now);
 		slot = until_ns ? t->slot : PLIMSOLL_SLOT_NONE;
-		left_ns = until_ns ? 0 : admit(t->slot, cpu, now);
+		left_ns = until_ns ? 0 : admit(t->chain, cpu, now);
 		if (left_ns) {
 			if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0)) {
 				c->left_ns = left_ns;
-				c->left_slot = t->slot;
+				c->left_slot = t->chain;
 				return TAKE_MOVED;
 			}
 			/* Another CPU has taken it. */
-			return_chain(t->slot, cpu);
+			return_chain(t->chain, cpu);
 			token_release(c, cpu);
 			continue;
 		}
 		if (slot == PLIMSOLL_SLOT_NONE)
-			slot = blocking_slot(t->slot, cpu, now);
+			slot = blocking_slot(t->chain, cpu, now);
 		/* Else this CPU may not run it: its limit here is reached, or headroom's. */
 		if (slot == PLIMSOLL_SLOT_NONE)
 			continue;
@@ -179,14 +179,16 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 /*
  * Returns parked tasks of a limit that has ended to their queues. Returns when to go on,
  * 0: none is left, or all wait for a boundary of the quota.
+ *
+ * This function and the next are verified by themselves, for a program that may sleep.
  */
-static __noinline u64 unpark(u32 slot, u64 now)
+__noinline u64 unpark(u32 slot, u64 now)
 {
 	struct plimsoll_group *group = group_at(slot), *own;
 	struct plim_ratecap_params params;
 	struct task_struct *p;
 	struct task_ctx *t;
-	u64 until_ns;
+	u64 until_ns, next_ns = 0;
 	int seen = count_from;
 	s32 cpu;
 
@@ -194,6 +196,7 @@ static __noinline u64 unpark(u32 slot, u64 now)
 	if (!group || (group->params.flags & PLIMSOLL_QUOTA &&
 		       READ_ONCE(group->pool.nr_throttled_cpus) && !group->pool.runtime_ns))
 		return 0;
+	bpf_rcu_read_lock();
 	bpf_for_each (scx_dsq, p, parked_id(slot), 0) {
 		t = task_of(p);
 		own = t ? group_at(t->slot) : NULL;
@@ -205,22 +208,27 @@ static __noinline u64 unpark(u32 slot, u64 now)
 			params = own->params.cap;
 			until_ns = plim_ratecap_eligible_ns(&t->cap, &params);
 			/* The queue is ordered: all further tasks are eligible later. */
-			if (until_ns > now)
-				return until_ns;
+			if (until_ns > now) {
+				next_ns = until_ns;
+				break;
+			}
 		}
-		if (++seen > UNPARK_MAX)
-			return now + UNPARK_PAUSE_NS;
+		if (++seen > UNPARK_MAX) {
+			next_ns = now + UNPARK_PAUSE_NS;
+			break;
+		}
 		if (move_to_tier(BPF_FOR_EACH_ITER, p, t, tier_of(own, t, p) & PLIMSOLL_TIER_MASK))
 			kick_idle_for(p, cpu);
 	}
-	return 0;
+	bpf_rcu_read_unlock();
+	return next_ns;
 }
 
 /*
  * Moves the tasks of a group whose usage rate has fallen out of a queue of the
  * background. Returns whether any of its tasks is there.
  */
-static __noinline bool leave_background(u32 slot, u64 dsq_id, u64 now)
+__noinline bool leave_background(u32 slot, u64 dsq_id, u64 now)
 {
 	struct plimsoll_group *group = group_at(slot);
 	struct plim_ratecap_params params;
@@ -233,6 +241,7 @@ static __noinline bool leave_background(u32 slot, u64 dsq_id, u64 now)
 	if (!group || !scx_bpf_dsq_nr_queued(dsq_id))
 		return false;
 	params = group->params.cap;
+	bpf_rcu_read_lock();
 	bpf_for_each (scx_dsq, p, dsq_id, 0) {
 		if (++seen > QUEUE_SCAN_MAX)
 			break;
@@ -252,6 +261,7 @@ static __noinline bool leave_background(u32 slot, u64 dsq_id, u64 now)
 		waiting_leaves(t);
 		move_to_tier(BPF_FOR_EACH_ITER, p, t, tier);
 	}
+	bpf_rcu_read_unlock();
 	return any;
 }
 

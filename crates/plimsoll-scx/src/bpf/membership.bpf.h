@@ -40,13 +40,15 @@ static __always_inline void task_joins(struct task_ctx *t, u32 slot, u32 cgroup,
 {
 	struct cgroup_record *record = record_at(cgroup);
 	struct plimsoll_group *to = group_at(slot);
-	u32 generation = record ? record->generation : 0;
+	u32 chain = chain_at(cgroup), generation = record ? record->generation : 0;
 
 	if (!to)
 		return;
 	if (t->slot != slot || t->generation != to->generation || t->cgroup != cgroup ||
 	    t->cgroup_generation != generation)
 		load_leaves(t);
+	/* A group whose cgroup has no record has its own limits only. */
+	t->chain = chain < PLIMSOLL_SLOTS_MAX ? chain : slot;
 	t->cgroup = cgroup;
 	t->cgroup_generation = generation;
 	if (t->slot != slot || t->generation != to->generation) {

@@ -81,13 +81,19 @@ static __always_inline u64 clock_at(u32 place)
 	return c ? READ_ONCE(c->clocks[tier]) : 0;
 }
 
+/* From the clock of a place to that of another. */
+__noinline u64 clock_distance(u32 from, u32 to)
+{
+	return clock_at(to) - clock_at(from);
+}
+
 /* Moves a task to the clock of a place. */
 static __always_inline void order_follow(struct task_ctx *t, u32 place)
 {
 	if (t->place == place)
 		return;
 	if (t->place) {
-		plim_order_move(&t->order, clock_at(t->place), clock_at(place));
+		plim_order_move(&t->order, 0, clock_distance(t->place, place));
 	} else {
 		plim_order_init(&t->order, clock_at(place));
 		t->slept_ns = 1; /* for long */
@@ -106,7 +112,7 @@ static __always_inline u64 deadline_at(const struct task_ctx *t, u32 place)
 
 	if (!present || present == place)
 		return deadline;
-	return deadline + clock_at(place) - clock_at(present);
+	return deadline + clock_distance(present, place);
 }
 
 /* The deadline of a task as its shard compares it. */

@@ -75,7 +75,7 @@ static int queues_create(void)
 		if (error)
 			return error;
 	}
-	bpf_for (index, 0, PLIMSOLL_GROUPS_MAX) {
+	bpf_for (index, 0, PLIMSOLL_SLOTS_MAX) {
 		error = scx_bpf_create_dsq(parked_id(index), -1);
 		if (error)
 			return error;
@@ -162,18 +162,28 @@ static __noinline int move_overdue(u64 dsq_id)
 	return 0;
 }
 
+static __noinline int check_parked(u32 slot, u64 now)
+{
+	if (!scx_bpf_dsq_nr_queued(parked_id(slot)))
+		return 0;
+	move_overdue(parked_id(slot));
+	/* A task may have been parked, by the kernel, after the timer of its limit. */
+	group_timer_at(slot, now + HOUSEKEEPING_NS);
+	return 0;
+}
+
 static int housekeeping(void *map, int *key, struct bpf_timer *timer)
 {
 	u64 now = bpf_ktime_get_ns();
 	u32 slot, llc, tier, cpu;
 
 	watchdog_measure_jiffy(now);
+	chains_follow();
 	bpf_for (slot, 0, nr_slots_used) {
-		if (!scx_bpf_dsq_nr_queued(parked_id(slot)))
-			continue;
-		move_overdue(parked_id(slot));
-		/* A task may have been parked, by the kernel, after the timer of its limit. */
-		group_timer_at(slot, now + HOUSEKEEPING_NS);
+		check_parked(slot, now);
+	}
+	bpf_for (slot, PLIMSOLL_GROUPS_MAX, nr_limits_used) {
+		check_parked(slot, now);
 	}
 	bpf_for (tier, 0, PLIMSOLL_TIERS) {
 		bpf_for (llc, 0, nr_llcs) {

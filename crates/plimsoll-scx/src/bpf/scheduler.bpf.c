@@ -15,6 +15,7 @@
 #include "accounting.bpf.h"
 #include "admission.bpf.h"
 #include "batch.bpf.h"
+#include "cpu_max.bpf.h"
 #include "control.bpf.h"
 #include "dispatch.bpf.h"
 #include "dump.bpf.h"
@@ -146,20 +147,21 @@ s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	struct task_ctx *t = task_of(p);
 	struct plimsoll_cpu *c = cpu_at(prev_cpu);
 	u64 now = bpf_ktime_get_ns();
-	struct plimsoll_group *group;
+	struct plimsoll_group *group, *chain;
 	bool is_idle = false, is_known;
 	u32 tier;
 	s32 cpu;
 
 	group = t ? group_at(t->slot) : NULL;
-	if (!group || !c)
+	chain = t ? group_at(t->chain) : NULL;
+	if (!group || !chain || !c)
 		return prev_cpu;
 	is_known = t->groups_seen == READ_ONCE(groups_changed);
-	if (is_plain(group)) {
+	if (is_plain(chain)) {
 		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
 	} else {
 		cpu = place_on_idle(p, prev_cpu, now);
-		is_idle = cpu >= 0 && admits_at_once(t->slot, cpu);
+		is_idle = cpu >= 0 && admits_at_once(t->chain, cpu);
 		if (cpu < 0)
 			cpu = prev_cpu;
 	}
@@ -277,7 +279,7 @@ queue_overdue(struct task_struct *p, struct task_ctx *t, s32 cpu, u64 enq_flags,
 void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *t = task_of(p);
-	struct plimsoll_group *group;
+	struct plimsoll_group *group, *chain;
 	u64 now = bpf_ktime_get_ns(), slice_ns;
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct plimsoll_cpu *c = cpu_at(cpu);
@@ -306,7 +308,8 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	task_refresh(p, t, now);
 	group = group_at(t->slot);
-	if (!group)
+	chain = group_at(t->chain);
+	if (!group || !chain)
 		return;
 	if ((group->params.flags & SOFT_PER_TASK) != SOFT_PER_TASK)
 		t->background = 0;
@@ -317,7 +320,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	if (READ_ONCE(nr_limited) > 0 && park_if_limited(p, t, group, cpu, enq_flags, now))
 		return;
 	slice_ns = request_left_ns(t, p);
-	if (tier == PLIMSOLL_TIER_NORMAL && is_plain(group)) {
+	if (tier == PLIMSOLL_TIER_NORMAL && is_plain(chain)) {
 		if (p->policy != POLICY_BATCH && enq_flags & SCX_ENQ_WAKEUP &&
 		    preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now)) {
 			c->is_taken = 1;
@@ -365,12 +368,13 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 				   struct plimsoll_cpu *c, s32 cpu, u64 now)
 {
 	/* A task that was woken directly to this CPU may precede the one that was admitted. */
-	bool granted = (c->left_slot == t->slot || c->left_slot == PLIMSOLL_SLOT_NONE) &&
+	bool granted = (c->left_slot == t->chain || c->left_slot == PLIMSOLL_SLOT_NONE) &&
 		       !(c->server_granted && c->tier == PLIMSOLL_TIER_NORMAL);
+	struct plimsoll_group *chain = group_at(t->chain);
 	u64 left_ns = granted ? c->left_ns : 0, own_ns;
 
 	if (!left_ns)
-		left_ns = is_plain(group) ? PLIM_UNLIMITED : admit(t->slot, cpu, now);
+		left_ns = !chain || is_plain(chain) ? PLIM_UNLIMITED : admit(t->chain, cpu, now);
 	c->left_ns = 0;
 	own_ns = task_run_ns(t, group, now);
 	left_ns = plim_max(plim_min(left_ns, own_ns), SLICE_MIN_NS);
@@ -447,15 +451,16 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 	struct plimsoll_cpu *c = cpu_at(cpu);
 	struct task_ctx *t = task_of(p);
 	struct plimsoll_group_cpu *gc;
-	struct plimsoll_group *group;
+	struct plimsoll_group *group, *chain;
 
 	group = t ? group_at(t->slot) : NULL;
 	gc = t ? group_cpu_at(t->slot, cpu) : NULL;
 	if (!c || !t || !group || !gc || !t->started_ns)
 		return;
 	charge_task(p, t, cpu, now);
-	if (!is_plain(group))
-		return_chain(t->slot, cpu);
+	chain = group_at(t->chain);
+	if (chain && !is_plain(chain))
+		return_chain(t->chain, cpu);
 	if (c->behind)
 		server_slice_charge(c, plim_elapsed_ns(now, t->started_ns));
 	t->started_ns = 0;
@@ -546,11 +551,22 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(plimsoll_cgroup_init, struct cgroup *cgrp,
 			     struct scx_cgroup_init_args *args)
 {
 	record_begins(cgrp, args->weight);
+	/* Since Linux 6.17. */
+	if (bpf_core_field_exists(args->bw_quota_us))
+		limit_follows(cgrp, args->bw_period_us, args->bw_quota_us, args->bw_burst_us,
+			      true);
 	return 0;
+}
+
+void BPF_STRUCT_OPS(plimsoll_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us,
+		    u64 quota_us, u64 burst_us)
+{
+	limit_follows(cgrp, period_us, quota_us, burst_us, false);
 }
 
 void BPF_STRUCT_OPS(plimsoll_cgroup_exit, struct cgroup *cgrp)
 {
+	limit_follows(cgrp, 0, CPU_MAX_NONE, 0, false);
 	record_ends(cgrp);
 }
 
@@ -647,7 +663,7 @@ static void timers_init(void)
 	struct timer_value *value;
 	u32 key;
 
-	bpf_for (key, 0, PLIMSOLL_GROUPS_MAX) {
+	bpf_for (key, 0, PLIMSOLL_SLOTS_MAX) {
 		value = bpf_map_lookup_elem(&group_timers, &key);
 		if (!value)
 			break;
@@ -703,6 +719,7 @@ SCX_OPS_DEFINE(plimsoll_ops, .select_cpu = (void *)plimsoll_select_cpu,
 	       .cgroup_exit = (void *)plimsoll_cgroup_exit,
 	       .cgroup_move = (void *)plimsoll_cgroup_move,
 	       .cgroup_set_weight = (void *)plimsoll_cgroup_set_weight,
+	       .cgroup_set_bandwidth = (void *)plimsoll_cgroup_set_bandwidth,
 	       .cpu_online = (void *)plimsoll_cpu_online,
 	       .cpu_offline = (void *)plimsoll_cpu_offline, .dump = (void *)plimsoll_dump,
 	       .dump_cpu = (void *)plimsoll_dump_cpu, .dump_task = (void *)plimsoll_dump_task,

@@ -22,6 +22,8 @@ const volatile u32 cpu_llc[PLIMSOLL_CPUS_MAX];
 /* Written by user space while the scheduler runs. */
 u32 groups_changed = 1; /* tasks look up their group again */
 u32 nr_slots_used = 1;
+/* One more than the highest slot that cpu.max of a cgroup has had. Atomic. */
+u32 nr_limits_used = PLIMSOLL_GROUPS_MAX;
 /* The group whose bandwidth is traced, and until when: the reader of the trace renews it. */
 u32 trace_slot = PLIMSOLL_SLOT_NONE;
 u64 trace_until_ns = 1;
@@ -89,7 +91,7 @@ UEI_DEFINE(uei);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, PLIMSOLL_GROUPS_MAX);
+	__uint(max_entries, PLIMSOLL_SLOTS_MAX);
 	__type(key, u32);
 	__type(value, struct plimsoll_group);
 } groups SEC(".maps");
@@ -97,7 +99,7 @@ struct {
 /* slot * nr_cpu_ids + cpu; resized by user space before loading. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, PLIMSOLL_GROUPS_MAX);
+	__uint(max_entries, PLIMSOLL_SLOTS_MAX);
 	__type(key, u32);
 	__type(value, struct plimsoll_group_cpu);
 } group_cpus SEC(".maps");
@@ -127,7 +129,7 @@ struct {
 /* Written by user space: cgroup id → slot. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, PLIMSOLL_GROUPS_MAX);
+	__uint(max_entries, PLIMSOLL_SLOTS_MAX);
 	__type(key, u64);
 	__type(value, u32);
 } group_of_cgroup SEC(".maps");
@@ -149,7 +151,7 @@ struct timer_value {
 /* One for each group: the next boundary, the end of a cap's wait. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, PLIMSOLL_GROUPS_MAX);
+	__uint(max_entries, PLIMSOLL_SLOTS_MAX);
 	__type(key, u32);
 	__type(value, struct timer_value);
 } group_timers SEC(".maps");
@@ -190,6 +192,7 @@ struct task_ctx {
 	u8 has_run; /* since it last joined a queue */
 	u8 overdue;
 	u8 in_own_queue; /* that of its CPU, on which alone it may run */
+	u32 chain; /* the first slot whose limits hold: of its group, or of cpu.max below */
 	u32 cgroup; /* the record of its cgroup */
 	u32 cgroup_generation; /* of that record */
 	u32 load; /* its part of its cgroup's load; 0: it neither runs nor waits */
@@ -211,11 +214,11 @@ static __always_inline struct plimsoll_group *group_at(u32 slot)
 	return bpf_map_lookup_elem(&groups, &slot);
 }
 
-/* Whether a group is normal and without limits: its tasks need no admission. */
+/* Whether a chain of slots is normal and without limits: its tasks need no admission. */
 static __always_inline bool is_plain(const struct plimsoll_group *group)
 {
 	return !(group->params.flags & ~(u32)PLIMSOLL_USED) &&
-	       group->params.parent >= PLIMSOLL_GROUPS_MAX;
+	       group->params.parent >= PLIMSOLL_SLOTS_MAX;
 }
 
 static __always_inline struct plimsoll_cpu *cpu_at(s32 cpu)

@@ -45,6 +45,8 @@ struct cgroup_record {
 	u32 weight; /* cpu.weight */
 	u32 group_weight; /* that of its group, before cpu.weight; 0: it names none */
 	u32 is_batch; /* the cgroup of a batch group, whose class comes before cpu.idle */
+	u32 group_slot; /* of its group; 0: none */
+	u32 limit_slot; /* of its cpu.max; 0: none. Atomic */
 	u32 in_background; /* cpu.idle at any level; written with the shares */
 	u64 known_at_ns; /* when shares were refreshed */
 	struct tier_load tiers[PLIMSOLL_TIERS_PADDED];
@@ -251,13 +253,14 @@ static __always_inline void cgroup_follow(struct task_struct *p, struct task_ctx
  * What a group says of its cgroup's record. Called with user space's lock, and before the
  * cgroup has tasks.
  */
-static __always_inline void record_follows_group(u64 cgroup_id, u32 weight, bool is_batch)
+static __always_inline void record_follows_group(u64 cgroup_id, u32 slot, u32 weight, bool is_batch)
 {
 	u32 *index = bpf_map_lookup_elem(&record_of_cgroup, &cgroup_id);
 	struct cgroup_record *record = index ? record_at(*index) : NULL;
 
 	if (!record)
 		return;
+	WRITE_ONCE(record->group_slot, slot);
 	WRITE_ONCE(record->group_weight, weight);
 	WRITE_ONCE(record->is_batch, is_batch);
 	WRITE_ONCE(record->known_at_ns, 0);
@@ -284,6 +287,65 @@ static __noinline u32 record_near(struct cgroup *cgrp, s32 level)
 			return *index;
 	}
 	return RECORD_ROOT;
+}
+
+/*
+ * The first slot whose limits hold at a cgroup, of those at it and above: of its group,
+ * then of its cpu.max, then of the cgroup around it.
+ */
+__noinline u32 chain_at(u32 index)
+{
+	struct cgroup_record *record;
+	u32 depth;
+
+	bpf_for (depth, 0, PLIMSOLL_CGROUP_DEPTH_MAX) {
+		record = record_at(index);
+		if (!record)
+			break;
+		if (record->group_slot)
+			return record->group_slot;
+		if (record->limit_slot)
+			return record->limit_slot;
+		index = record->parent;
+	}
+	return PLIMSOLL_SLOT_NONE;
+}
+
+/* Links a slot to the next whose limits hold. */
+__noinline int chain_follow(u32 slot)
+{
+	struct plimsoll_group *group = group_at(slot);
+	struct cgroup_record *record;
+	u32 *index, next;
+	u64 id;
+
+	if (!group || !(group->params.flags & PLIMSOLL_USED))
+		return 0;
+	id = group->params.cgroup_id;
+	index = bpf_map_lookup_elem(&record_of_cgroup, &id);
+	record = index ? record_at(*index) : NULL;
+	if (!record)
+		return 0;
+	next = slot < PLIMSOLL_GROUPS_MAX ? record->limit_slot : 0;
+	WRITE_ONCE(group->params.parent, next ?: chain_at(record->parent));
+	return 0;
+}
+
+/*
+ * Links all slots after a group or a limit has come or gone. Two changes at once may leave
+ * a link of the first: housekeeping repeats it.
+ */
+__noinline int chains_follow(void)
+{
+	u32 slot;
+
+	bpf_for (slot, PLIMSOLL_SLOT_DEFAULT + 1, nr_slots_used) {
+		chain_follow(slot);
+	}
+	bpf_for (slot, PLIMSOLL_GROUPS_MAX, READ_ONCE(nr_limits_used)) {
+		chain_follow(slot);
+	}
+	return 0;
 }
 
 /* A cgroup is there. Without a free record it counts as the one around it. */
@@ -316,7 +378,9 @@ static __always_inline void record_begins(struct cgroup *cgrp, u32 weight)
 	group = slot ? group_at(*slot) : NULL;
 	if (!group)
 		return;
+	record->group_slot = *slot;
 	record->group_weight = group->params.weight;
+	chain_follow(*slot);
 	record->is_batch = !!(group->params.flags & PLIMSOLL_BATCH);
 }
 

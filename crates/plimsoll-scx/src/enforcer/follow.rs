@@ -139,12 +139,10 @@ impl SchedExtEnforcer {
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
-        let nested = registrar.nest();
         let machine_set = machine::refresh(&objects, &groups);
         self.machine_is_stale = machine_set.is_err();
         drop(groups);
         self.recent_headroom.forget();
-        nested?;
         machine_set?;
         first_error.map_or(Ok(()), Err)
     }

@@ -84,9 +84,7 @@ impl SchedExtEnforcer {
                 None => Ok(()),
             }));
         }
-        let nested = registrar.map_or(Ok(()), |registrar| registrar.nest());
-        let machine_set = self.set_machine(&known);
-        if let Err(error) = nested.map_err(EngineError::from).and(machine_set) {
+        if let Err(error) = self.set_machine(&known) {
             results = results
                 .into_iter()
                 .map(|result| result.and_then(|()| Err(copy_of(&error))))
@@ -207,20 +205,13 @@ impl SchedExtEnforcer {
     fn take_slots_back(&mut self, taken: &[(&str, Scheduled)], report: &mut UndoReport) {
         let shared = self.context.groups.clone();
         let mut groups = shared.lock();
-        let mut was_around = false;
         for (_, scheduled) in taken {
-            was_around |= slots::has_cgroups_below(&scheduled.folder);
             groups.remove(&scheduled.folder);
             if let (Some(objects), Some(slot)) = (&self.objects, scheduled.slot) {
                 note(report, release(objects, &groups, slot, scheduled.cgroup_id));
                 // A waiting group can get the slot.
                 self.retry = std::time::Instant::now();
             }
-        }
-        if let (Some(objects), true) = (&self.objects, was_around) {
-            let root = self.context.hierarchy.mount_point();
-            let nested = slots::nest(objects, &groups, root);
-            note(report, nested.map_err(EngineError::from));
         }
         note(report, self.set_machine(&groups));
     }

@@ -32,11 +32,6 @@ const FURTHER_KNOBS: [&str; 3] = [
     r#"{"headroom": "1cpus"}"#,
 ];
 
-/// Settings of other cgroups that the fair class keeps, and the scheduler does not.
-#[cfg(feature = "sched-ext")]
-const NOT_KEPT: &str = "while it is loaded, cpu.max and cpu.weight of cgroups that are no groups \
-                        of plimsoll do not hold";
-
 #[derive(Debug, Serialize)]
 struct Report {
     host: Capabilities,
@@ -226,7 +221,6 @@ fn print_sched_ext(report: &SchedExtReport) -> Result<()> {
         ("state", format!("{}; loaded: {loaded}", ready.state)),
         ("callbacks", format!("missing: {missing}")),
         ("takes", "all ordinary tasks of the machine".into()),
-        ("not kept", NOT_KEPT.into()),
     ];
     output::print_line("")?;
     for (name, value) in facts {

@@ -1,6 +1,7 @@
 //! Groups of commands, with an owner that was started on demand.
 
 mod bandwidth;
+mod cgroups;
 mod handover;
 mod members;
 mod stress;
