@@ -98,7 +98,7 @@ static struct queue any_queue(void)
 /* The floor that a group's clock gives. */
 static plim_u64 any_floor(plim_u64 clock)
 {
-	return clock - any_u64(0, NEAR / 2);
+	return clock - NEAR / 2 + any_u64(0, NEAR);
 }
 
 static void pick(struct queue *queue, int i)
@@ -177,7 +177,7 @@ void prove_a_task_is_owed_no_more_than_the_largest_credit(void)
 	/* The same quotient as in the call: for the request of before, which that may change. */
 	most = plim_order_credit_max(&task, effective);
 	if (any_bool()) {
-		floor = clock - any_u64(0, NEAR / 2);
+		floor = any_floor(clock);
 		plim_order_wake(&task, clock, floor, nondet_u64(), effective);
 		PROVE(!plim_order_before(task.start, floor), "and starts not before the floor");
 	} else {

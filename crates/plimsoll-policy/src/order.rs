@@ -46,6 +46,13 @@ pub fn picked(clock: u64, start: u64) -> u64 {
     unsafe { ffi::plim_order_picked(clock, start) }
 }
 
+/// The clock of a group with several tasks, before a run of one of them is added.
+#[must_use]
+pub fn group_clock(group_clock: u64, clock: u64) -> u64 {
+    // SAFETY: a pure function of integers, defined for all of them.
+    unsafe { ffi::plim_order_group_clock(group_clock, clock) }
+}
+
 /// Whether a task that comes preempts the running one, of the same tier.
 #[must_use]
 pub fn preempts(new: &Task, running: &Task) -> bool {
@@ -77,8 +84,14 @@ impl Task {
         Self { raw }
     }
 
-    /// Joins a queue after a sleep of `asleep_ns`, no earlier than `floor`,
-    /// which is at most the clock.
+    /// The floor of a task that wakes, by the clock of its group.
+    #[must_use]
+    pub fn group_floor(&self, group_clock: u64, effective: u64) -> u64 {
+        // SAFETY: reads the task.
+        unsafe { ffi::plim_order_group_floor(&self.raw, group_clock, effective) }
+    }
+
+    /// Joins a queue after a sleep of `asleep_ns`, no earlier than `floor`.
     pub fn wake(&mut self, clock: u64, floor: u64, asleep_ns: u64, effective: u64) {
         // SAFETY: accesses only the task.
         unsafe { ffi::plim_order_wake(&mut self.raw, clock, floor, asleep_ns, effective) }

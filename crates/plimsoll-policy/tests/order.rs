@@ -291,3 +291,47 @@ fn a_service_preempts_a_burner_and_equals_do_not() {
     let ran_ns = machine.members[0].ran_ns;
     assert!(ran_ns >= 12 * MS, "{ran_ns}");
 }
+
+/// One CPU, a task that never sleeps, and a group of the same weight of which one task
+/// runs `burst_ns`, wakes the next and sleeps. Returns the time of each after `total_ns`.
+fn ran_beside_tasks_in_turn(nr_tasks: usize, burst_ns: u64, total_ns: u64) -> [u64; 2] {
+    let (mut clock, mut group_clock) = (0, 0);
+    let mut alone = Task::new(clock);
+    let mut tasks = vec![Task::new(clock); nr_tasks];
+    let (mut ran_ns, mut of_group_ns, mut turn) = (0, 0, 0);
+    alone.wake(clock, clock, 0, WEIGHT_UNIT);
+    tasks[turn].wake(clock, clock, 0, WEIGHT_UNIT);
+    while ran_ns + of_group_ns < total_ns {
+        if order::before(alone.deadline(), tasks[turn].deadline()) {
+            clock = order::picked(clock, alone.start());
+            let run_ns = alone.left_ns(WEIGHT_UNIT);
+            alone.charge(run_ns, WEIGHT_UNIT);
+            alone.requeue(clock, WEIGHT_UNIT);
+            ran_ns += run_ns;
+            continue;
+        }
+        clock = order::picked(clock, tasks[turn].start());
+        tasks[turn].charge(burst_ns, WEIGHT_UNIT);
+        group_clock =
+            order::group_clock(group_clock, clock).wrapping_add(order::delta(burst_ns, WEIGHT_UNIT));
+        tasks[turn].block(clock);
+        of_group_ns += burst_ns;
+        turn = (turn + 1) % nr_tasks;
+        let floor = tasks[turn].group_floor(group_clock, WEIGHT_UNIT);
+        tasks[turn].wake(clock, floor, MS, WEIGHT_UNIT);
+    }
+    [ran_ns, of_group_ns]
+}
+
+proptest! {
+    #[test]
+    fn tasks_that_wake_in_turn_have_the_share_of_their_group(
+        nr_tasks in 1..100usize,
+        burst_ns in 1_000..3 * MS,
+    ) {
+        let [alone_ns, of_group_ns] = ran_beside_tasks_in_turn(nr_tasks, burst_ns, 2_000 * MS);
+        // A request of each, and one that had begun.
+        let most_ns = 3 * REQUEST_MAX_NS + burst_ns;
+        prop_assert!(alone_ns.abs_diff(of_group_ns) <= most_ns, "{alone_ns} {of_group_ns}");
+    }
+}

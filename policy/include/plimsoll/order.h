@@ -204,9 +204,29 @@ plim_order_renew(struct plim_order *task, plim_u64 clock, plim_u64 effective)
 }
 
 /*
+ * The clock of a group with several tasks, before one of them is charged to it: the
+ * service of all by the group's share. What the group could not use is forfeited but
+ * for the credit that any task of the unit's weight may have.
+ */
+static __always_inline plim_u64 plim_order_group_clock(plim_u64 group_clock, plim_u64 clock)
+{
+	return plim_order_later(group_clock, clock - PLIM_ORDER_CREDIT_NS);
+}
+
+/*
+ * The floor for a task of a group that wakes: a request behind the group's clock. Else
+ * tasks that wake in turn would each begin without what the others have had.
+ */
+static __always_inline plim_u64 plim_order_group_floor(const struct plim_order *task,
+						       plim_u64 group_clock, plim_u64 effective)
+{
+	return group_clock - plim_order_delta(task->request_ns, effective);
+}
+
+/*
  * A task wakes, or is new: it joins a queue with this @clock. It keeps its debt
  * until the clock has passed it, and its credit. @floor: it starts no earlier,
- * whatever its credit; the clock at most.
+ * whatever its credit.
  * @asleep_ns: how long it slept.
  */
 static __always_inline void plim_order_wake(struct plim_order *task, plim_u64 clock, plim_u64 floor,

@@ -870,6 +870,18 @@ unsafe extern "C" {
     pub fn plim_order_renew(task: *mut plim_order, clock: plim_u64, effective: plim_u64);
 }
 unsafe extern "C" {
+    #[link_name = "plim_order_group_clock__extern"]
+    pub fn plim_order_group_clock(group_clock: plim_u64, clock: plim_u64) -> plim_u64;
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_group_floor__extern"]
+    pub fn plim_order_group_floor(
+        task: *const plim_order,
+        group_clock: plim_u64,
+        effective: plim_u64,
+    ) -> plim_u64;
+}
+unsafe extern "C" {
     #[link_name = "plim_order_wake__extern"]
     pub fn plim_order_wake(
         task: *mut plim_order,

@@ -72,6 +72,8 @@ plim_u64 plim_order_picked__extern(plim_u64 clock, plim_u64 start) { return plim
 void plim_order_init__extern(struct plim_order *task, plim_u64 clock) { plim_order_init(task, clock); }
 plim_u64 plim_order_credit_max__extern(const struct plim_order *task, plim_u64 effective) { return plim_order_credit_max(task, effective); }
 void plim_order_renew__extern(struct plim_order *task, plim_u64 clock, plim_u64 effective) { plim_order_renew(task, clock, effective); }
+plim_u64 plim_order_group_clock__extern(plim_u64 group_clock, plim_u64 clock) { return plim_order_group_clock(group_clock, clock); }
+plim_u64 plim_order_group_floor__extern(const struct plim_order *task, plim_u64 group_clock, plim_u64 effective) { return plim_order_group_floor(task, group_clock, effective); }
 void plim_order_wake__extern(struct plim_order *task, plim_u64 clock, plim_u64 floor, plim_u64 asleep_ns, plim_u64 effective) { plim_order_wake(task, clock, floor, asleep_ns, effective); }
 void plim_order_charge__extern(struct plim_order *task, plim_u64 ran_ns, plim_u64 effective) { plim_order_charge(task, ran_ns, effective); }
 int plim_order_is_served__extern(const struct plim_order *task) { return plim_order_is_served(task); }

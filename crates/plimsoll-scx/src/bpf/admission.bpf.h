@@ -229,6 +229,7 @@ static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s3
 	if (c->behind && READ_ONCE(nr_idle) >= (s32)headroom_cpus)
 		__sync_fetch_and_add(&tolerated_apart_ns, ran_ns);
 	plim_order_charge(&t->order, ran_ns, effective_weight(t, p));
+	cgroup_clock_charge(t, llc_of(cpu), ran_ns);
 	t->has_run = 1;
 	gc->run_ns += ran_ns;
 	if (is_plain(chain))

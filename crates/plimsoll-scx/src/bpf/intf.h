@@ -32,6 +32,8 @@ enum plimsoll_limits {
 	PLIMSOLL_SLOTS_MAX = 2048,
 	/* Limits inside one another; those above are not checked. */
 	PLIMSOLL_DEPTH_MAX = 16,
+	/* Cgroups with a record; what is in others counts in the nearest one around. */
+	PLIMSOLL_RECORDS_MAX = 8192,
 	/* cgroups between a task and the group that it belongs to. */
 	PLIMSOLL_CGROUP_DEPTH_MAX = 32,
 	PLIMSOLL_CPUS_MAX = 1024,

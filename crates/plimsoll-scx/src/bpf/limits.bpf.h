@@ -120,6 +120,17 @@ enum take_verdict {
 };
 
 /*
+ * Whether a waiting task may be moved to a CPU; the kernel ends a scheduler that moves one
+ * that may not. A task that is preempted with migration disabled is seen here before the
+ * kernel narrows its mask.
+ */
+static __always_inline bool may_move_to(struct task_struct *p, s32 cpu)
+{
+	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
+	       (!p->migration_disabled || scx_bpf_task_cpu(p) == cpu);
+}
+
+/*
  * Takes the first task of a queue that may run on this CPU now. On the way, tasks that
  * a limit keeps from running are parked, and those over a soft cap go to the
  * background.
@@ -141,7 +152,7 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 			break;
 		t = task_of(p);
 		group = t ? group_at(t->slot) : NULL;
-		if (!group || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		if (!group || !may_move_to(p, cpu))
 			continue;
 		now_tier = tier_of(group, t, p);
 		if (now_tier > tier && now_tier < PLIMSOLL_TIERS) {

@@ -24,7 +24,7 @@
 
 /* Longest request that sched_setattr() sets, as kernel/sched/fair.c has it. */
 #define REQUEST_GIVEN_MAX_NS (100 * PLIM_NSEC_PER_MSEC)
-/* No group has a clock of its own: a floor far in the past. */
+/* A floor far in the past: of tasks of the root. */
 #define ORDER_FLOOR_NONE (1ULL << 59)
 /* Places of CPUs come behind those of shards. */
 #define CPU_PLACES (PLIMSOLL_LLCS_MAX * PLIMSOLL_TIERS_PADDED)
@@ -137,18 +137,59 @@ static __always_inline void cpu_clock_catches_up(struct plimsoll_cpu *c, u32 llc
 		WRITE_ONCE(c->clocks[tier], clock);
 }
 
+/* The clock of a task's cgroup on an LLC, beside that of the LLC; NULL: it needs none. */
+static __always_inline u64 *cgroup_clock_of(const struct task_ctx *t, u32 llc)
+{
+	u32 key = t->cgroup * nr_llcs + llc;
+	struct cgroup_clocks *clocks;
+
+	if (t->cgroup == RECORD_ROOT)
+		return NULL;
+	clocks = bpf_map_lookup_elem(&cgroup_clocks, &key);
+	return clocks ? &clocks->tiers[t->load_tier & PLIMSOLL_TIER_MASK] : NULL;
+}
+
+/* Charges a run to the clock of a task's cgroup. */
+static __always_inline void cgroup_clock_charge(const struct task_ctx *t, u32 llc, u64 ran_ns)
+{
+	u64 *clock = cgroup_clock_of(t, llc), was, least;
+	struct cgroup_record *record = record_at(t->cgroup);
+	u32 tier = t->load_tier & PLIMSOLL_TIER_MASK;
+
+	if (!clock || !record)
+		return;
+	was = READ_ONCE(*clock);
+	least = plim_order_group_clock(was, READ_ONCE(shard_of(llc)->clocks[tier]));
+	if (least != was)
+		__sync_val_compare_and_swap(clock, was, least);
+	__sync_fetch_and_add(clock,
+			     plim_order_delta(ran_ns, READ_ONCE(record->tiers[tier].share)));
+}
+
+/* The earliest start of a task that wakes, by what its cgroup has had. */
+static __always_inline u64 floor_of(const struct task_ctx *t, const struct plimsoll_cpu *c, u32 llc,
+				    u64 clock, u64 effective)
+{
+	u64 *group_clock = cgroup_clock_of(t, llc), floor;
+
+	if (!group_clock)
+		return clock - ORDER_FLOOR_NONE;
+	floor = plim_order_group_floor(&t->order, READ_ONCE(*group_clock), effective);
+	return t->in_own_queue ? floor - c->shifts[t->load_tier & PLIMSOLL_TIER_MASK] : floor;
+}
+
 /* Brings a task that wakes, is new, or has run up to date with the queue that it joins. */
 static __always_inline void order_join(struct task_ctx *t, const struct task_struct *p,
-				       u64 clock, u64 now)
+				       const struct plimsoll_cpu *c, u32 llc, u64 now)
 {
-	u64 effective = effective_weight(t, p);
+	u64 effective = effective_weight(t, p), clock = clock_at(t->place);
 
 	if (p->policy == POLICY_BATCH)
 		t->order.request_ns = PLIM_ORDER_REQUEST_MAX_NS;
 	else if (p->se.custom_slice)
 		t->order.request_ns = plim_min(p->se.slice, REQUEST_GIVEN_MAX_NS);
 	if (t->slept_ns) {
-		plim_order_wake(&t->order, clock, clock - ORDER_FLOOR_NONE,
+		plim_order_wake(&t->order, clock, floor_of(t, c, llc, clock, effective),
 				plim_elapsed_ns(now, t->slept_ns), effective);
 		t->slept_ns = 0;
 	} else if (t->has_run) {

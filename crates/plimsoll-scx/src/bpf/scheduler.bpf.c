@@ -139,7 +139,7 @@ static __always_inline void task_joins_queue(struct task_struct *p, struct task_
 		cpu_clock_catches_up(c, llc_of(cpu), tier);
 	order_follow(t, place_of(t, cpu, tier));
 	load_enters(t, p, tier);
-	order_join(t, p, clock_at(t->place), now);
+	order_join(t, p, c, llc_of(cpu), now);
 }
 
 s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)

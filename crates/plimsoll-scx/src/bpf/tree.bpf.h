@@ -22,8 +22,6 @@
 
 #include "state.bpf.h"
 
-/* Cgroups with a record. What is in others counts in the nearest cgroup that has one. */
-#define RECORDS_MAX 8192
 /* The root, which has none. */
 #define RECORD_ROOT 0
 /* Age at which shares are refreshed. */
@@ -54,7 +52,7 @@ struct cgroup_record {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, RECORDS_MAX);
+	__uint(max_entries, PLIMSOLL_RECORDS_MAX);
 	__type(key, u32);
 	__type(value, struct cgroup_record);
 } records SEC(".maps");
@@ -63,10 +61,27 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, RECORDS_MAX);
+	__uint(max_entries, PLIMSOLL_RECORDS_MAX);
 	__type(key, u64);
 	__type(value, u32);
 } record_of_cgroup SEC(".maps");
+
+/*
+ * The service of a cgroup by its share, on an LLC's clock. Atomic: by each CPU of that
+ * LLC that charges a task of the cgroup; of two that raise one that is far behind at
+ * once, one does nothing.
+ */
+struct cgroup_clocks {
+	u64 tiers[PLIMSOLL_TIERS_PADDED];
+};
+
+/* record * nr_llcs + LLC; resized by user space before loading. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PLIMSOLL_RECORDS_MAX);
+	__type(key, u32);
+	__type(value, struct cgroup_clocks);
+} cgroup_clocks SEC(".maps");
 
 /* Records that were ever used, and the first free one of those; 0: none. */
 u32 nr_records_used = 1;
@@ -348,6 +363,24 @@ __noinline int chains_follow(void)
 	return 0;
 }
 
+/* A new cgroup has had what the LLCs' clocks say. */
+static __noinline void cgroup_clocks_begin(u32 index)
+{
+	struct cgroup_clocks *clocks;
+	u32 llc, tier, key;
+
+	bpf_for (llc, 0, nr_llcs) {
+		key = index * nr_llcs + llc;
+		clocks = bpf_map_lookup_elem(&cgroup_clocks, &key);
+		if (!clocks)
+			break;
+		bpf_for (tier, 0, PLIMSOLL_TIERS) {
+			clocks->tiers[tier & PLIMSOLL_TIER_MASK] = READ_ONCE(
+				shards[llc % PLIMSOLL_LLCS_MAX].clocks[tier & PLIMSOLL_TIER_MASK]);
+		}
+	}
+}
+
 /* A cgroup is there. Without a free record it counts as the one around it. */
 static __always_inline void record_begins(struct cgroup *cgrp, u32 weight)
 {
@@ -371,6 +404,7 @@ static __always_inline void record_begins(struct cgroup *cgrp, u32 weight)
 	generation = record->generation;
 	__builtin_memset(record, 0, sizeof(*record));
 	record->generation = generation;
+	cgroup_clocks_begin(index);
 	record->weight = weight;
 	record->parent = record_near(cgrp, cgrp->level - 1);
 	/* Groups are set up before the scheduler is shown the cgroups. */

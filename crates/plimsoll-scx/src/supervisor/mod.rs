@@ -22,7 +22,10 @@ use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::runtime::RuntimeFolder;
 
 use crate::backoff::Backoff;
-use crate::bpf_intf::plimsoll_limits_PLIMSOLL_SLOTS_MAX as SLOTS_MAX;
+use crate::bpf_intf::{
+    plimsoll_limits_PLIMSOLL_RECORDS_MAX as RECORDS_MAX,
+    plimsoll_limits_PLIMSOLL_SLOTS_MAX as SLOTS_MAX,
+};
 use crate::control_error::ControlError;
 use crate::objects::{self, Objects, PIN_FOLDER};
 use crate::skel::OpenBpfSkel;
@@ -328,6 +331,8 @@ fn configure(skel: &mut OpenBpfSkel<'static>, cpus: &CpuMap) -> libbpf_rs::Resul
     maps.decisions.set_max_entries(nr_cpu_ids)?;
     maps.slice_timers.set_max_entries(nr_cpu_ids)?;
     maps.group_cpus.set_max_entries(SLOTS_MAX * nr_cpu_ids)?;
+    maps.cgroup_clocks
+        .set_max_entries(RECORDS_MAX * cpus.nr_llcs)?;
     if let Some(rodata) = skel.maps.rodata_data.as_deref_mut() {
         rodata.nr_cpu_ids = nr_cpu_ids;
         rodata.nr_llcs = cpus.nr_llcs;

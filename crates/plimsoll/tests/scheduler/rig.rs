@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::common::{
     Finished, Host, Looks, Running, assert_same, binary, in_vm, load_words, nr_cpus, on_cpus,
-    task_ns, tasks_below, text, threads_of, wait_until,
+    task_ns, tasks_below, text, threads_of, wait_for, wait_until,
 };
 use crate::daemon_rig::{Daemon, kill_all, remove_group, shown};
 
@@ -496,7 +496,10 @@ impl Rig {
         assert_eq!(scheduler.state, "running", "{scheduler:?}");
         assert_eq!(scheduler.nr_reloads, 0, "{scheduler:?}");
         assert_eq!(scheduler.last_exit, None, "{scheduler:?}");
-        assert_eq!(state(), "enabled");
+        if state() != "enabled" {
+            let exit = || self.scheduler().last_exit;
+            panic!("it has ended: {:?}", wait_for("its exit", exit));
+        }
     }
 
     /// Panics unless everything is as before the test: all slots, files and cgroups, and without a
