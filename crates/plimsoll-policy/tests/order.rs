@@ -312,8 +312,8 @@ fn ran_beside_tasks_in_turn(nr_tasks: usize, burst_ns: u64, total_ns: u64) -> [u
         }
         clock = order::picked(clock, tasks[turn].start());
         tasks[turn].charge(burst_ns, WEIGHT_UNIT);
-        group_clock =
-            order::group_clock(group_clock, clock).wrapping_add(order::delta(burst_ns, WEIGHT_UNIT));
+        group_clock = order::group_clock(group_clock, clock)
+            .wrapping_add(order::delta(burst_ns, WEIGHT_UNIT));
         tasks[turn].block(clock);
         of_group_ns += burst_ns;
         turn = (turn + 1) % nr_tasks;

@@ -24,6 +24,7 @@ mod loader;
 mod machine;
 mod objects;
 mod params;
+mod room;
 mod sample;
 mod shared;
 mod slots;

@@ -166,7 +166,7 @@ mod tests {
     fn demand(groups: &[&str]) -> Demand {
         let params: Vec<plimsoll_params> = groups
             .iter()
-            .map(|json| params_of(&serde_json::from_str(json).unwrap(), 1, None))
+            .map(|json| params_of(&serde_json::from_str(json).unwrap(), 1))
             .collect();
         Demand::of(params.iter())
     }

@@ -198,12 +198,13 @@ pub(crate) fn release(objects: &Objects, _groups: &Groups, slot: u32) -> Result<
     if let Some(group) = objects.group(slot) {
         objects.forget_slot(group.params.cgroup_id);
     }
-    objects.shared.set_groups_changed();
     objects.apply(&mut plimsoll_change {
         slot,
         fresh: 0,
         params: params::unused(),
-    })
+    })?;
+    objects.shared.set_groups_changed();
+    Ok(())
 }
 
 /// The ids of the cgroups of these groups, as far as they exist.

@@ -93,16 +93,36 @@ int plimsoll_apply(struct plimsoll_change *change)
 		record_follows_group(cgroup_was, 0, 0, false);
 		record_follows_group(params.cgroup_id, slot, params.weight,
 				     !!(params.flags & PLIMSOLL_BATCH));
-		/* User space has not counted a new slot yet. */
-		chain_follow(slot);
 		chains_follow();
 	} else {
 		record_follows_group(params.cgroup_id, slot, params.weight,
 				     !!(params.flags & PLIMSOLL_BATCH));
 	}
+	/* Also of a slot that user space has not counted yet. */
+	chain_follow(slot);
 	/* Wakes waiting CPUs and tasks: a limit may have changed. */
 	group_timer_at(slot, now + 1);
 	return 0;
+}
+
+/* Sets the bandwidth slice of cpu.max; user space applies groups anew. */
+static __noinline void limits_have_slice(u64 slice_ns, u64 now)
+{
+	struct plim_bandwidth_params params;
+	struct plimsoll_group *group;
+	u32 slot;
+
+	bpf_for (slot, PLIMSOLL_GROUPS_MAX, READ_ONCE(nr_limits_used)) {
+		group = group_at(slot);
+		if (!group)
+			break;
+		bpf_spin_lock(&group->lock);
+		group->params.bandwidth.slice_ns = slice_ns;
+		params = group->params.bandwidth;
+		if (group->params.flags & PLIMSOLL_QUOTA)
+			plim_bandwidth_set(&group->pool, &params, true, now);
+		bpf_spin_unlock(&group->lock);
+	}
 }
 
 SEC("syscall")
@@ -117,8 +137,10 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 
 	if (!value || !m)
 		return -EINVAL;
-	if (change->bandwidth_slice_ns)
+	if (change->bandwidth_slice_ns) {
 		WRITE_ONCE(bandwidth_slice_ns, change->bandwidth_slice_ns);
+		limits_have_slice(change->bandwidth_slice_ns, now);
+	}
 	server_slice_ns = change->server_slice_ns;
 	server_period_ns = change->server_period_ns;
 	headroom_cpus = cpus_wanted;

@@ -12,8 +12,6 @@
 /* RUNTIME_INF of kernel/sched/sched.h: "max". */
 #define CPU_MAX_NONE (~0ULL)
 
-#define LIMITS_MAX (PLIMSOLL_SLOTS_MAX - PLIMSOLL_GROUPS_MAX)
-
 /* Where the next search begins. Racy: a search that begins elsewhere takes longer. */
 u32 limit_searched;
 
@@ -21,16 +19,16 @@ u32 limit_searched;
 static __noinline u32 limit_claims_slot(void)
 {
 	struct plimsoll_group *group;
-	u32 slot, used, i;
+	u32 slot, used, i, nr_limits = nr_slots - PLIMSOLL_GROUPS_MAX;
 
-	bpf_for (i, 0, LIMITS_MAX) {
-		slot = PLIMSOLL_GROUPS_MAX + (limit_searched + i) % LIMITS_MAX;
+	bpf_for (i, 0, nr_limits) {
+		slot = PLIMSOLL_GROUPS_MAX + (limit_searched + i) % nr_limits;
 		group = group_at(slot);
 		if (!group || READ_ONCE(group->params.flags) ||
 		    __sync_val_compare_and_swap(&group->params.flags, 0, PLIMSOLL_USED))
 			continue;
 		limit_searched = slot + 1 - PLIMSOLL_GROUPS_MAX;
-		bpf_for (i, 0, LIMITS_MAX) {
+		bpf_for (i, 0, nr_limits) {
 			used = READ_ONCE(nr_limits_used);
 			if (slot < used ||
 			    __sync_val_compare_and_swap(&nr_limits_used, used, slot + 1) == used)
@@ -62,6 +60,18 @@ static __always_inline u32 limit_slot_of(struct cgroup_record *record, bool *is_
 	return other ?: slot;
 }
 
+/* Frees a slot, once. */
+static __always_inline void limit_is_gone(u32 slot, struct plimsoll_group *group, u64 now)
+{
+	if (__sync_val_compare_and_swap(&group->params.flags, PLIMSOLL_USED | PLIMSOLL_QUOTA, 0) !=
+	    (PLIMSOLL_USED | PLIMSOLL_QUOTA))
+		return;
+	bandwidth_end(slot, now);
+	__sync_fetch_and_add(&nr_limited, -1);
+	/* Releases what it keeps from running. */
+	group_timer_at(slot, now + 1);
+}
+
 static __noinline void limit_ends(struct cgroup_record *record, u64 now)
 {
 	u32 slot = __sync_lock_test_and_set(&record->limit_slot, 0);
@@ -71,11 +81,7 @@ static __noinline void limit_ends(struct cgroup_record *record, u64 now)
 		return;
 	chains_follow();
 	__sync_fetch_and_add(&groups_changed, 1);
-	bandwidth_end(slot, now);
-	__sync_fetch_and_add(&nr_limited, -1);
-	WRITE_ONCE(group->params.flags, 0);
-	/* Releases what it keeps from running. */
-	group_timer_at(slot, now + 1);
+	limit_is_gone(slot, group, now);
 }
 
 /* Sets a quota; a limit that is new has a full pool. */
@@ -95,10 +101,11 @@ static __always_inline void limit_is(u32 slot, struct plimsoll_group *group,
 
 /*
  * Follows the file. Without a slot for a limit the scheduler ends, for the fair class keeps
- * it. @is_empty: nothing is in the cgroup yet, neither tasks nor cgroups.
+ * it; loaded again, it has room for twice as many as there are. @is_empty: nothing is in the cgroup
+ * yet, neither tasks nor cgroups.
  */
-static __noinline void limit_follows(struct cgroup *cgrp, u64 period_us, u64 quota_us,
-				     u64 burst_us, bool is_empty)
+static __noinline void
+limit_follows(struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us, bool is_empty)
 {
 	u64 id = cgrp->kn->id, now = bpf_ktime_get_ns();
 	u32 *index = bpf_map_lookup_elem(&record_of_cgroup, &id), slot;
@@ -134,12 +141,18 @@ static __noinline void limit_follows(struct cgroup *cgrp, u64 period_us, u64 quo
 		/* Before the limit holds, so that no CPU overlooks it. */
 		__sync_fetch_and_add(&nr_limited, 1);
 	limit_is(slot, group, &params, fresh, now);
-	if (fresh && is_empty) {
-		chain_follow(slot);
-		chain_follow(record->group_slot);
-	} else if (fresh) {
+	if (fresh && !is_empty) {
 		chains_follow();
 		__sync_fetch_and_add(&groups_changed, 1);
+	}
+	chain_follow(slot);
+	chain_follow(record->group_slot);
+	/* Somebody may have removed the limit at the same time. */
+	if (READ_ONCE(record->limit_slot) != slot) {
+		if (fresh)
+			limit_is_gone(slot, group, now);
+		else
+			WRITE_ONCE(group->params.flags, 0);
 	}
 	/* Wakes waiting CPUs and tasks: the limit may be larger. */
 	group_timer_at(slot, now + 1);

@@ -132,7 +132,8 @@ static __always_inline bool tier_waits(u32 llc, s32 cpu, u32 tier)
 
 /*
  * The queue of a tier to serve first: that of this CPU or of its shard, whichever has
- * the earlier deadline, as the shard compares it. 0: neither, because both are empty, or because the present task
+ * the earlier deadline, as the shard compares it. 0: neither, because both are empty, or because
+ * the present task
  * @keeps this CPU with its @deadline.
  */
 __noinline u64 queue_to_serve(u32 tier, s32 cpu, u64 deadline, bool keeps)
@@ -415,6 +416,9 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 
 		/* If its group may have changed, it looks that up when it is queued again. */
 		if (t->groups_seen == READ_ONCE(groups_changed)) {
 			tier_of_prev = tier_of(group, t, prev);
+			/* In another tier it is queued anew. */
+			if (tier_of_prev != c->tier)
+				tier_of_prev = PLIMSOLL_TIERS;
 			deadline = shared_deadline(c, t, tier_of_prev);
 		}
 	}

@@ -56,6 +56,9 @@ void BPF_STRUCT_OPS(plimsoll_dump, struct scx_dump_ctx *dctx)
 			break;
 		dump_group(slot);
 	}
+	bpf_for (slot, PLIMSOLL_GROUPS_MAX, nr_limits_used) {
+		dump_group(slot);
+	}
 }
 
 void BPF_STRUCT_OPS(plimsoll_dump_cpu, struct scx_dump_ctx *dctx, s32 cpu, bool idle)
@@ -84,8 +87,8 @@ void BPF_STRUCT_OPS(plimsoll_dump_task, struct scx_dump_ctx *dctx, struct task_s
 
 	if (!t)
 		return;
-	scx_bpf_dump("slot=%u start=%lu deadline=%lu request_ns=%u waiting_since=%lu",
-		     t->slot, t->order.start, t->order.deadline, t->order.request_ns,
+	scx_bpf_dump("slot=%u start=%lu deadline=%lu request_ns=%u waiting_since=%lu", t->slot,
+		     t->order.start, t->order.deadline, t->order.request_ns,
 		     (unsigned long)t->waiting_since_ns);
 }
 

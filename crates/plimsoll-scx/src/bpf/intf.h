@@ -28,12 +28,14 @@ struct bpf_timer {
 enum plimsoll_limits {
 	/* Slots for groups; a freed slot is used again. */
 	PLIMSOLL_GROUPS_MAX = 1024,
-	/* Behind them, those for cpu.max of cgroups. */
-	PLIMSOLL_SLOTS_MAX = 2048,
+	/* Behind them, those for cpu.max of cgroups: at least, and at most with groups. */
+	PLIMSOLL_LIMITS_MIN = 1024,
+	PLIMSOLL_SLOTS_MAX = 32768,
 	/* Limits inside one another; those above are not checked. */
 	PLIMSOLL_DEPTH_MAX = 16,
-	/* Cgroups with a record; what is in others counts in the nearest one around. */
-	PLIMSOLL_RECORDS_MAX = 8192,
+	/* Cgroups with a record, at least and at most. */
+	PLIMSOLL_RECORDS_MIN = 8192,
+	PLIMSOLL_RECORDS_MAX = 65535,
 	/* cgroups between a task and the group that it belongs to. */
 	PLIMSOLL_CGROUP_DEPTH_MAX = 32,
 	PLIMSOLL_CPUS_MAX = 1024,
@@ -187,7 +189,8 @@ struct plimsoll_cpu {
 	plim_u64 deadline;
 	plim_u64 request_ns;
 	plim_u64 served_at_ns;
-	/* The latest start that ran here, as bound tasks count, and from there to the LLC's clock. */
+	/* The latest start that ran here, as bound tasks count, and from there to the LLC's clock.
+	 */
 	plim_u64 clocks[PLIMSOLL_TIERS_PADDED];
 	plim_u64 shifts[PLIMSOLL_TIERS_PADDED];
 	plim_u32 runs_bound; /* the task may run on this CPU only */

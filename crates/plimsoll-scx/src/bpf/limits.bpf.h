@@ -93,6 +93,7 @@ static __always_inline bool park_if_limited(struct task_struct *p, struct task_c
 
 	if (slot == PLIMSOLL_SLOT_NONE)
 		return false;
+	load_parks(t);
 	scx_bpf_dsq_insert_vtime(p, parked_id(slot), SLICE_MIN_NS, until_ns ?: now, enq_flags);
 	park_timer(slot, until_ns);
 	return true;
@@ -181,8 +182,10 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 			continue;
 		waiting_leaves(t);
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, until_ns ?: now);
-		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, parked_id(slot), 0))
+		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, parked_id(slot), 0)) {
+			load_parks(t);
 			park_timer(slot, until_ns);
+		}
 	}
 	return TAKE_NONE;
 }
@@ -200,6 +203,7 @@ __noinline u64 unpark(u32 slot, u64 now)
 	struct task_struct *p;
 	struct task_ctx *t;
 	u64 until_ns, next_ns = 0;
+	u32 tier;
 	int seen = count_from;
 	s32 cpu;
 
@@ -228,7 +232,14 @@ __noinline u64 unpark(u32 slot, u64 now)
 			next_ns = now + UNPARK_PAUSE_NS;
 			break;
 		}
-		if (move_to_tier(BPF_FOR_EACH_ITER, p, t, tier_of(own, t, p) & PLIMSOLL_TIER_MASK))
+		tier = tier_of(own, t, p) & PLIMSOLL_TIER_MASK;
+		if (!move_to_tier(BPF_FOR_EACH_ITER, p, t, tier))
+			continue;
+		load_enters(t, p, tier);
+		/* The kernel itself looks whether it is idle: it may be about to be. */
+		if (t->in_own_queue)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		else
 			kick_idle_for(p, cpu);
 	}
 	bpf_rcu_read_unlock();

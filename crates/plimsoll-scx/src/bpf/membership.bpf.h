@@ -40,7 +40,8 @@ static __always_inline void task_joins(struct task_ctx *t, u32 slot, u32 cgroup,
 {
 	struct cgroup_record *record = record_at(cgroup);
 	struct plimsoll_group *to = group_at(slot);
-	u32 chain = chain_at(cgroup), generation = record ? record->generation : 0;
+	u64 id = to ? to->params.cgroup_id : 0;
+	u32 chain = slot, generation = record ? record->generation : 0;
 
 	if (!to)
 		return;
@@ -48,6 +49,8 @@ static __always_inline void task_joins(struct task_ctx *t, u32 slot, u32 cgroup,
 	    t->cgroup_generation != generation)
 		load_leaves(t);
 	/* A group whose cgroup has no record has its own limits only. */
+	if (slot == PLIMSOLL_SLOT_DEFAULT || bpf_map_lookup_elem(&record_of_cgroup, &id))
+		chain = chain_at(cgroup);
 	t->chain = chain < PLIMSOLL_SLOTS_MAX ? chain : slot;
 	t->cgroup = cgroup;
 	t->cgroup_generation = generation;

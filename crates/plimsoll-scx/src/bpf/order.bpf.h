@@ -146,7 +146,7 @@ static __always_inline u64 *cgroup_clock_of(const struct task_ctx *t, u32 llc)
 	if (t->cgroup == RECORD_ROOT)
 		return NULL;
 	clocks = bpf_map_lookup_elem(&cgroup_clocks, &key);
-	return clocks ? &clocks->tiers[t->load_tier & PLIMSOLL_TIER_MASK] : NULL;
+	return clocks ? &clocks->tiers[tier_counted(t->counted)] : NULL;
 }
 
 /* Charges a run to the clock of a task's cgroup. */
@@ -154,7 +154,7 @@ static __always_inline void cgroup_clock_charge(const struct task_ctx *t, u32 ll
 {
 	u64 *clock = cgroup_clock_of(t, llc), was, least;
 	struct cgroup_record *record = record_at(t->cgroup);
-	u32 tier = t->load_tier & PLIMSOLL_TIER_MASK;
+	u32 tier = tier_counted(t->counted);
 
 	if (!clock || !record)
 		return;
@@ -162,8 +162,7 @@ static __always_inline void cgroup_clock_charge(const struct task_ctx *t, u32 ll
 	least = plim_order_group_clock(was, READ_ONCE(shard_of(llc)->clocks[tier]));
 	if (least != was)
 		__sync_val_compare_and_swap(clock, was, least);
-	__sync_fetch_and_add(clock,
-			     plim_order_delta(ran_ns, READ_ONCE(record->tiers[tier].share)));
+	__sync_fetch_and_add(clock, plim_order_delta(ran_ns, READ_ONCE(record->tiers[tier].share)));
 }
 
 /* The earliest start of a task that wakes, by what its cgroup has had. */
@@ -175,7 +174,7 @@ static __always_inline u64 floor_of(const struct task_ctx *t, const struct plims
 	if (!group_clock)
 		return clock - ORDER_FLOOR_NONE;
 	floor = plim_order_group_floor(&t->order, READ_ONCE(*group_clock), effective);
-	return t->in_own_queue ? floor - c->shifts[t->load_tier & PLIMSOLL_TIER_MASK] : floor;
+	return t->in_own_queue ? floor - c->shifts[tier_counted(t->counted)] : floor;
 }
 
 /* Brings a task that wakes, is new, or has run up to date with the queue that it joins. */
@@ -199,8 +198,8 @@ static __always_inline void order_join(struct task_ctx *t, const struct task_str
 }
 
 /* A task runs: the clocks of its CPU and of its shard follow. */
-static __always_inline void clocks_follow(struct task_ctx *t, struct plimsoll_cpu *c, u32 llc,
-					  u32 tier)
+static __always_inline void
+clocks_follow(struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, u32 tier)
 {
 	struct shard *shard = shard_of(llc);
 	u64 start = t->order.start, shift, clock;

@@ -75,7 +75,7 @@ static int queues_create(void)
 		if (error)
 			return error;
 	}
-	bpf_for (index, 0, PLIMSOLL_SLOTS_MAX) {
+	bpf_for (index, 0, nr_slots) {
 		error = scx_bpf_create_dsq(parked_id(index), -1);
 		if (error)
 			return error;

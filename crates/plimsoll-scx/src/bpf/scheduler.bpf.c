@@ -15,8 +15,8 @@
 #include "accounting.bpf.h"
 #include "admission.bpf.h"
 #include "batch.bpf.h"
-#include "cpu_max.bpf.h"
 #include "control.bpf.h"
+#include "cpu_max.bpf.h"
 #include "dispatch.bpf.h"
 #include "dump.bpf.h"
 #include "headroom.bpf.h"
@@ -139,6 +139,7 @@ static __always_inline void task_joins_queue(struct task_struct *p, struct task_
 		cpu_clock_catches_up(c, llc_of(cpu), tier);
 	order_follow(t, place_of(t, cpu, tier));
 	load_enters(t, p, tier);
+	cgroup_follow_again(p, t, now);
 	order_join(t, p, c, llc_of(cpu), now);
 }
 
@@ -245,15 +246,15 @@ goes_direct(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, s32 cpu, 
 
 /* Queues a task in order, and has a CPU look for it. */
 static __always_inline void queue_task(struct task_struct *p, struct task_ctx *t,
-				       struct plimsoll_cpu *c, u32 tier, s32 cpu, u64 slice_ns,
-				       u64 enq_flags, u64 now)
+				       const struct plimsoll_group *chain, struct plimsoll_cpu *c,
+				       u32 tier, s32 cpu, u64 slice_ns, u64 enq_flags, u64 now)
 {
 	u32 llc = llc_of(cpu);
 	bool is_first;
 	s32 lower;
 
 	/* Not one that some of the CPUs must leave, which would look for it in vain. */
-	if (runs_anywhere(p) && !(READ_ONCE(nr_limited) > 0 && tier != PLIMSOLL_TIER_NORMAL))
+	if (runs_anywhere(p) && (tier == PLIMSOLL_TIER_NORMAL || is_unlimited(chain)))
 		waiting_enters(t, llc, tier);
 	is_first = enq_flags & SCX_ENQ_WAKEUP && p->policy != POLICY_BATCH &&
 		   preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now);
@@ -338,7 +339,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 		WRITE_ONCE(group->in_background, 1);
 		group_timer_at(t->slot, now + BACKGROUND_GRAIN_NS);
 	}
-	queue_task(p, t, c, tier, cpu, slice_ns, enq_flags, now);
+	queue_task(p, t, chain, c, tier, cpu, slice_ns, enq_flags, now);
 }
 
 void BPF_STRUCT_OPS(plimsoll_dispatch, s32 cpu, struct task_struct *prev)
@@ -553,13 +554,12 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(plimsoll_cgroup_init, struct cgroup *cgrp,
 	record_begins(cgrp, args->weight);
 	/* Since Linux 6.17. */
 	if (bpf_core_field_exists(args->bw_quota_us))
-		limit_follows(cgrp, args->bw_period_us, args->bw_quota_us, args->bw_burst_us,
-			      true);
+		limit_follows(cgrp, args->bw_period_us, args->bw_quota_us, args->bw_burst_us, true);
 	return 0;
 }
 
-void BPF_STRUCT_OPS(plimsoll_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us,
-		    u64 quota_us, u64 burst_us)
+void BPF_STRUCT_OPS(plimsoll_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us,
+		    u64 burst_us)
 {
 	limit_follows(cgrp, period_us, quota_us, burst_us, false);
 }
@@ -663,7 +663,7 @@ static void timers_init(void)
 	struct timer_value *value;
 	u32 key;
 
-	bpf_for (key, 0, PLIMSOLL_SLOTS_MAX) {
+	bpf_for (key, 0, nr_slots) {
 		value = bpf_map_lookup_elem(&group_timers, &key);
 		if (!value)
 			break;

@@ -16,6 +16,8 @@
 /* Set by user space before loading. */
 const volatile u32 nr_cpu_ids = 1;
 const volatile u32 nr_llcs = 1;
+/* Room for groups, and for cpu.max of cgroups. */
+const volatile u32 nr_slots = PLIMSOLL_GROUPS_MAX;
 /* The LLC of each CPU, counted from 0. */
 const volatile u32 cpu_llc[PLIMSOLL_CPUS_MAX];
 
@@ -89,17 +91,18 @@ int count_from;
 
 UEI_DEFINE(uei);
 
+/* Maps of slots, here and below, are resized by user space before loading. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, PLIMSOLL_SLOTS_MAX);
+	__uint(max_entries, PLIMSOLL_GROUPS_MAX);
 	__type(key, u32);
 	__type(value, struct plimsoll_group);
 } groups SEC(".maps");
 
-/* slot * nr_cpu_ids + cpu; resized by user space before loading. */
+/* slot * nr_cpu_ids + cpu. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, PLIMSOLL_SLOTS_MAX);
+	__uint(max_entries, PLIMSOLL_GROUPS_MAX);
 	__type(key, u32);
 	__type(value, struct plimsoll_group_cpu);
 } group_cpus SEC(".maps");
@@ -129,7 +132,7 @@ struct {
 /* Written by user space: cgroup id → slot. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, PLIMSOLL_SLOTS_MAX);
+	__uint(max_entries, PLIMSOLL_GROUPS_MAX);
 	__type(key, u64);
 	__type(value, u32);
 } group_of_cgroup SEC(".maps");
@@ -151,7 +154,7 @@ struct timer_value {
 /* One for each group: the next boundary, the end of a cap's wait. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, PLIMSOLL_SLOTS_MAX);
+	__uint(max_entries, PLIMSOLL_GROUPS_MAX);
 	__type(key, u32);
 	__type(value, struct timer_value);
 } group_timers SEC(".maps");
@@ -195,8 +198,8 @@ struct task_ctx {
 	u32 chain; /* the first slot whose limits hold: of its group, or of cpu.max below */
 	u32 cgroup; /* the record of its cgroup */
 	u32 cgroup_generation; /* of that record */
-	u32 load; /* its part of its cgroup's load; 0: it neither runs nor waits */
-	u8 load_tier; /* of that part */
+	u64 counted; /* where and with what weight it counts as running or waiting; see tree.bpf.h
+		      */
 	u8 in_idle; /* cpu.idle of its cgroup, or of one above, makes it background */
 	u32 place; /* whose clock its order follows; 0: none yet */
 	u32 waits_at; /* the place whose nr_waiting counts it; 0: none */
@@ -218,6 +221,13 @@ static __always_inline struct plimsoll_group *group_at(u32 slot)
 static __always_inline bool is_plain(const struct plimsoll_group *group)
 {
 	return !(group->params.flags & ~(u32)PLIMSOLL_USED) &&
+	       group->params.parent >= PLIMSOLL_SLOTS_MAX;
+}
+
+/* Whether the only slot of a chain has no limit. */
+static __always_inline bool is_unlimited(const struct plimsoll_group *group)
+{
+	return !(group->params.flags & ~(u32)(PLIMSOLL_USED | PLIMSOLL_BATCH | PLIMSOLL_YIELDS)) &&
 	       group->params.parent >= PLIMSOLL_SLOTS_MAX;
 }
 

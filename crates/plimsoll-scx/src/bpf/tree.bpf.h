@@ -40,7 +40,7 @@ struct tier_load {
 struct cgroup_record {
 	u32 parent; /* of a free one: the next free one */
 	u32 generation; /* changes when it is freed */
-	u32 weight; /* cpu.weight */
+	u32 weight; /* cpu.weight, in the unit of the weights of tasks */
 	u32 group_weight; /* that of its group, before cpu.weight; 0: it names none */
 	u32 is_batch; /* the cgroup of a batch group, whose class comes before cpu.idle */
 	u32 group_slot; /* of its group; 0: none */
@@ -50,9 +50,13 @@ struct cgroup_record {
 	struct tier_load tiers[PLIMSOLL_TIERS_PADDED];
 };
 
+/*
+ * This map and the two below are resized by user space before loading. What is in a cgroup
+ * without a record counts in the nearest one around that has one.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, PLIMSOLL_RECORDS_MAX);
+	__uint(max_entries, PLIMSOLL_RECORDS_MIN);
 	__type(key, u32);
 	__type(value, struct cgroup_record);
 } records SEC(".maps");
@@ -61,7 +65,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, PLIMSOLL_RECORDS_MAX);
+	__uint(max_entries, PLIMSOLL_RECORDS_MIN);
 	__type(key, u64);
 	__type(value, u32);
 } record_of_cgroup SEC(".maps");
@@ -75,17 +79,21 @@ struct cgroup_clocks {
 	u64 tiers[PLIMSOLL_TIERS_PADDED];
 };
 
-/* record * nr_llcs + LLC; resized by user space before loading. */
+/* record * nr_llcs + LLC. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, PLIMSOLL_RECORDS_MAX);
+	__uint(max_entries, PLIMSOLL_RECORDS_MIN);
 	__type(key, u32);
 	__type(value, struct cgroup_clocks);
 } cgroup_clocks SEC(".maps");
 
-/* Records that were ever used, and the first free one of those; 0: none. */
+/*
+ * Records that were ever used, and the first and last free one of those; 0: none. The one
+ * that was freed first is used first, so that a task which dies in it has gone.
+ */
 u32 nr_records_used = 1;
 u32 first_free_record;
+u32 last_free_record;
 
 static __always_inline struct cgroup_record *record_at(u32 index)
 {
@@ -95,8 +103,17 @@ static __always_inline struct cgroup_record *record_at(u32 index)
 /* In the unit of the weights of tasks. */
 static __always_inline u32 weight_of(const struct cgroup_record *record)
 {
-	return plim_order_group_weight(READ_ONCE(record->group_weight) ?:
-				       READ_ONCE(record->weight));
+	u32 of_group = READ_ONCE(record->group_weight);
+
+	return of_group ? plim_order_group_weight(of_group) : READ_ONCE(record->weight);
+}
+
+/* Never negative for long: a weight may change while its cgroup falls asleep. */
+static __always_inline u64 load_of(const struct tier_load *load)
+{
+	s64 sum = READ_ONCE(load->load);
+
+	return sum < 0 ? 0 : sum;
 }
 
 static __always_inline u32 weight_to_count(const struct cgroup_record *record, u32 tier)
@@ -112,6 +129,7 @@ static __always_inline u32 weight_to_count(const struct cgroup_record *record, u
 __noinline int record_counts(u32 index, u32 tier)
 {
 	struct cgroup_record *record, *around;
+	bool has_crossed = false;
 	u32 step, want, was;
 
 	tier &= PLIMSOLL_TIER_MASK;
@@ -122,76 +140,110 @@ __noinline int record_counts(u32 index, u32 tier)
 			break;
 		want = weight_to_count(record, tier);
 		was = __sync_lock_test_and_set(&record->tiers[tier].counted, want);
-		if (was == want)
-			break;
-		__sync_fetch_and_add(&around->tiers[tier].load, (u64)want - was);
-		if (!was != !want)
+		if (was != want)
+			__sync_fetch_and_add(&around->tiers[tier].load, (u64)want - was);
+		if (!was != !want) {
 			__sync_fetch_and_add(&around->tiers[tier].nr_runnable, want ? 1 : -1);
-		if (weight_to_count(record, tier) != want)
+			has_crossed = true;
+		}
+		if (was != want && weight_to_count(record, tier) != want)
 			continue;
-		if (!was == !want)
+		if (!has_crossed)
 			break;
+		has_crossed = false;
 		index = record->parent;
 	}
 	return 0;
 }
 
-static __noinline void record_counts_all(u32 index)
+__noinline int record_counts_all(u32 index)
 {
 	u32 tier;
 
 	bpf_for (tier, 0, PLIMSOLL_TIERS) {
 		record_counts(index, tier);
 	}
+	return 0;
+}
+
+/*
+ * Where a task counts, in one word, so that it is exchanged at once: whoever writes it takes
+ * the old part out and puts the new one in, in whatever order two CPUs do so. 0: nowhere.
+ */
+#define COUNTED_TIER_SHIFT 24
+#define COUNTED_SLOT_SHIFT 28
+#define COUNTED_RECORD_SHIFT 44
+#define COUNTED_GENERATION_SHIFT 60
+#define COUNTED_WEIGHT_MASK ((1ULL << COUNTED_TIER_SHIFT) - 1)
+
+static __always_inline u32 tier_counted(u64 counted)
+{
+	return (counted >> COUNTED_TIER_SHIFT) & PLIMSOLL_TIER_MASK;
+}
+
+/* Adds a part to the loads, or takes it out. */
+static __always_inline void load_changes(u64 counted, bool enters)
+{
+	u32 slot = (counted >> COUNTED_SLOT_SHIFT) & 0xffff;
+	u32 index = (counted >> COUNTED_RECORD_SHIFT) & 0xffff, tier = tier_counted(counted), was;
+	u64 weight = counted & COUNTED_WEIGHT_MASK;
+	struct plimsoll_group *group = slot == PLIMSOLL_SLOT_DEFAULT ? NULL : group_at(slot);
+	struct cgroup_record *record = record_at(index);
+
+	if (group)
+		__sync_fetch_and_add(&group->nr_runnable, enters ? 1 : -1);
+	/* A dying task may outlive its cgroup. */
+	if (!record || ((record->generation ^ (counted >> COUNTED_GENERATION_SHIFT)) & 0xf))
+		return;
+	__sync_fetch_and_add(&record->tiers[tier].load, enters ? weight : -weight);
+	was = __sync_fetch_and_add(&record->tiers[tier].nr_runnable, enters ? 1 : -1);
+	if (was == !enters)
+		record_counts(index, tier);
+}
+
+/* Verified by itself. */
+__noinline int load_exchanges(u64 new, u64 old)
+{
+	if (new)
+		load_changes(new, true);
+	if (old)
+		load_changes(old, false);
+	return 0;
 }
 
 static __always_inline void load_leaves(struct task_ctx *t)
 {
-	struct plimsoll_group *group = t->slot == PLIMSOLL_SLOT_DEFAULT ? NULL : group_at(t->slot);
-	struct cgroup_record *record = record_at(t->cgroup);
-	struct tier_load *load;
+	u64 old = READ_ONCE(t->counted) ? __sync_lock_test_and_set(&t->counted, 0) : 0;
 
-	if (!t->load)
-		return;
-	/* A dying task may outlive its cgroup. */
-	if (record && record->generation == t->cgroup_generation) {
-		load = &record->tiers[t->load_tier & PLIMSOLL_TIER_MASK];
-		__sync_fetch_and_sub(&load->load, t->load);
-		if (__sync_fetch_and_sub(&load->nr_runnable, 1) == 1)
-			record_counts(t->cgroup, t->load_tier);
-	}
-	if (group)
-		__sync_fetch_and_sub(&group->nr_runnable, 1);
-	t->load = 0;
+	if (old)
+		load_exchanges(0, old);
 }
 
 /* Counts a task that runs or waits in the load of its cgroup, once, by its present weight. */
 static __always_inline void load_enters(struct task_ctx *t, const struct task_struct *p, u32 tier)
 {
-	struct plimsoll_group *group;
-	struct cgroup_record *record;
-	struct tier_load *load;
-	u32 weight;
+	u64 new = plim_order_nice_weight(nice_of(p));
 
 	/* Tasks of the root have a weight that does not depend on others. */
 	if (t->slot == PLIMSOLL_SLOT_DEFAULT && t->cgroup == RECORD_ROOT)
 		return;
-	weight = plim_order_nice_weight(nice_of(p));
-	if (t->load == weight && t->load_tier == tier)
-		return;
-	load_leaves(t);
-	t->load = weight;
-	t->load_tier = tier;
-	group = t->slot == PLIMSOLL_SLOT_DEFAULT ? NULL : group_at(t->slot);
-	if (group)
-		__sync_fetch_and_add(&group->nr_runnable, 1);
-	record = record_at(t->cgroup);
-	if (!record || record->generation != t->cgroup_generation)
-		return;
-	load = &record->tiers[tier & PLIMSOLL_TIER_MASK];
-	__sync_fetch_and_add(&load->load, weight);
-	if (__sync_fetch_and_add(&load->nr_runnable, 1) == 0)
-		record_counts(t->cgroup, tier);
+	new |= (u64)tier << COUNTED_TIER_SHIFT | (u64)t->slot << COUNTED_SLOT_SHIFT |
+	       (u64)t->cgroup << COUNTED_RECORD_SHIFT |
+	       (u64)t->cgroup_generation << COUNTED_GENERATION_SHIFT;
+	if (READ_ONCE(t->counted) != new)
+		load_exchanges(new, __sync_lock_test_and_set(&t->counted, new));
+}
+
+/*
+ * A task that a limit keeps from running weighs nothing, as in the fair class, but is one
+ * of its group's that could run.
+ */
+static __always_inline void load_parks(struct task_ctx *t)
+{
+	u64 new = (u64)t->slot << COUNTED_SLOT_SHIFT;
+
+	if (READ_ONCE(t->counted) != new)
+		load_exchanges(new, __sync_lock_test_and_set(&t->counted, new));
 }
 
 static __always_inline u64 effective_weight(const struct task_ctx *t, const struct task_struct *p)
@@ -202,8 +254,23 @@ static __always_inline u64 effective_weight(const struct task_ctx *t, const stru
 
 	if (!record)
 		return plim_order_share_at_top(weight);
-	load = &record->tiers[t->load_tier & PLIMSOLL_TIER_MASK];
-	return plim_order_weight(weight, READ_ONCE(load->share), READ_ONCE(load->load));
+	load = &record->tiers[tier_counted(t->counted)];
+	return plim_order_weight(weight, READ_ONCE(load->share), load_of(load));
+}
+
+/* SCHED_FIXEDPOINT_SHIFT of kernel/sched/sched.h, by which 64-bit kernels scale shares. */
+#define FIXEDPOINT_SHIFT 10
+
+/* The weight that the fair class has: the default after cpu.idle, which sched_ext overlooks. */
+static __always_inline void
+weight_follows(u32 index, struct cgroup_record *record, const struct task_group *tg)
+{
+	u32 weight = tg->shares >> FIXEDPOINT_SHIFT;
+
+	if (!weight || tg->idle || READ_ONCE(record->weight) == weight)
+		return;
+	WRITE_ONCE(record->weight, weight);
+	record_counts_all(index);
 }
 
 /* Verified by itself: the verifier would follow each way through it for each level. */
@@ -228,17 +295,19 @@ __noinline int shares_follow(struct task_struct *p __arg_trusted, u32 index)
 		is_decided |= record->is_batch;
 		if (tg) {
 			is_idle |= !is_decided && tg->idle;
+			weight_follows(index, record, tg);
 			tg = tg->parent;
 		}
 		around = record_at(record->parent);
 		if (!around)
 			break;
 		weight = weight_of(around);
-		normal = share_around(normal, weight,
-					  around->tiers[PLIMSOLL_TIER_NORMAL].load);
-		batch = share_around(batch, weight, around->tiers[PLIMSOLL_TIER_BATCH].load);
+		normal =
+			share_around(normal, weight, load_of(&around->tiers[PLIMSOLL_TIER_NORMAL]));
+		batch = share_around(batch, weight, load_of(&around->tiers[PLIMSOLL_TIER_BATCH]));
 		background = share_around(background, weight,
-					      around->tiers[PLIMSOLL_TIER_BACKGROUND].load);
+					  load_of(&around->tiers[PLIMSOLL_TIER_BACKGROUND]));
+		index = record->parent;
 		record = around;
 	}
 	WRITE_ONCE(first->tiers[PLIMSOLL_TIER_NORMAL].share, normal);
@@ -258,10 +327,20 @@ static __always_inline void cgroup_follow(struct task_struct *p, struct task_ctx
 		return;
 	}
 	if (plim_elapsed_ns(now, READ_ONCE(record->known_at_ns)) >= SHARE_NS) {
-		WRITE_ONCE(record->known_at_ns, now);
 		shares_follow(p, t->cgroup);
+		WRITE_ONCE(record->known_at_ns, now);
 	}
 	t->in_idle = READ_ONCE(record->in_background);
+}
+
+/* The same after the task has been counted, if that may have made a difference. */
+static __always_inline void
+cgroup_follow_again(struct task_struct *p, const struct task_ctx *t, u64 now)
+{
+	struct cgroup_record *record = record_at(t->cgroup);
+
+	if (record && READ_ONCE(record->known_at_ns) == now)
+		shares_follow(p, t->cgroup);
 }
 
 /*
@@ -384,7 +463,7 @@ static __noinline void cgroup_clocks_begin(u32 index)
 /* A cgroup is there. Without a free record it counts as the one around it. */
 static __always_inline void record_begins(struct cgroup *cgrp, u32 weight)
 {
-	u32 index = first_free_record, *slot, next = 0, generation;
+	u32 index = first_free_record, *slot, next = 0, generation, tier;
 	struct cgroup_record *record;
 	struct plimsoll_group *group;
 	u64 id = cgrp->kn->id;
@@ -405,7 +484,11 @@ static __always_inline void record_begins(struct cgroup *cgrp, u32 weight)
 	__builtin_memset(record, 0, sizeof(*record));
 	record->generation = generation;
 	cgroup_clocks_begin(index);
-	record->weight = weight;
+	record->weight = plim_order_group_weight(weight);
+	bpf_for (tier, 0, PLIMSOLL_TIERS) {
+		record->tiers[tier & PLIMSOLL_TIER_MASK].share =
+			plim_order_share_at_top(weight_of(record));
+	}
 	record->parent = record_near(cgrp, cgrp->level - 1);
 	/* Groups are set up before the scheduler is shown the cgroups. */
 	slot = bpf_map_lookup_elem(&group_of_cgroup, &id);
@@ -421,8 +504,9 @@ static __always_inline void record_begins(struct cgroup *cgrp, u32 weight)
 static __always_inline void record_ends(struct cgroup *cgrp)
 {
 	u64 id = cgrp->kn->id;
-	u32 *found = bpf_map_lookup_elem(&record_of_cgroup, &id), index, tier;
-	struct cgroup_record *record;
+	u32 *found = bpf_map_lookup_elem(&record_of_cgroup, &id), index, tier, was;
+	struct cgroup_record *record, *around, *last;
+	struct tier_load *load;
 
 	if (!found)
 		return;
@@ -431,14 +515,29 @@ static __always_inline void record_ends(struct cgroup *cgrp)
 	if (!record)
 		return;
 	bpf_map_delete_elem(&record_of_cgroup, &id);
-	/* Tasks that are dying there count no more. */
+	/* Tasks that are dying there count no more, in it or around it. */
 	record->generation++;
+	around = record_at(record->parent);
 	bpf_for (tier, 0, PLIMSOLL_TIERS) {
-		WRITE_ONCE(record->tiers[tier & PLIMSOLL_TIER_MASK].nr_runnable, 0);
+		if (!around)
+			break;
+		load = &record->tiers[tier & PLIMSOLL_TIER_MASK];
+		WRITE_ONCE(load->nr_runnable, 0);
+		was = __sync_lock_test_and_set(&load->counted, 0);
+		if (!was)
+			continue;
+		load = &around->tiers[tier & PLIMSOLL_TIER_MASK];
+		__sync_fetch_and_add(&load->load, -(u64)was);
+		if (__sync_fetch_and_add(&load->nr_runnable, -1) == 1)
+			record_counts(record->parent, tier);
 	}
-	record_counts_all(index);
-	record->parent = first_free_record;
-	first_free_record = index;
+	record->parent = 0;
+	last = record_at(last_free_record);
+	if (last && first_free_record)
+		last->parent = index;
+	else
+		first_free_record = index;
+	last_free_record = index;
 }
 
 static __always_inline void record_weighs(struct cgroup *cgrp, u32 weight)
@@ -449,7 +548,7 @@ static __always_inline void record_weighs(struct cgroup *cgrp, u32 weight)
 
 	if (!record)
 		return;
-	WRITE_ONCE(record->weight, weight);
+	WRITE_ONCE(record->weight, plim_order_group_weight(weight));
 	WRITE_ONCE(record->known_at_ns, 0);
 	record_counts_all(*index);
 }

@@ -22,12 +22,9 @@ use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::runtime::RuntimeFolder;
 
 use crate::backoff::Backoff;
-use crate::bpf_intf::{
-    plimsoll_limits_PLIMSOLL_RECORDS_MAX as RECORDS_MAX,
-    plimsoll_limits_PLIMSOLL_SLOTS_MAX as SLOTS_MAX,
-};
 use crate::control_error::ControlError;
 use crate::objects::{self, Objects, PIN_FOLDER};
+use crate::room::Room;
 use crate::skel::OpenBpfSkel;
 use crate::status::{Activity, LOSS, Status};
 use crate::topology::CpuMap;
@@ -234,7 +231,8 @@ impl Supervision {
         }
         let kernel = Kernel::host();
         kernel.wait_until_free()?;
-        let mut scheduler = Scheduler::load(&kernel, |skel| configure(skel, &cpus))?;
+        let room = Room::of_this_host(&self.context.hierarchy);
+        let mut scheduler = Scheduler::load(&kernel, |skel| configure(skel, &cpus, room))?;
         let running = self.bring_in(&mut scheduler);
         // A scheduler without supervision must not stay.
         let running = running.inspect_err(|_| objects::remove_link(Path::new(PIN_FOLDER)))?;
@@ -324,18 +322,23 @@ impl Supervision {
 }
 
 /// Configures the scheduler for this machine before it is loaded.
-fn configure(skel: &mut OpenBpfSkel<'static>, cpus: &CpuMap) -> libbpf_rs::Result<()> {
+fn configure(skel: &mut OpenBpfSkel<'static>, cpus: &CpuMap, room: Room) -> libbpf_rs::Result<()> {
     let nr_cpu_ids = cpus.nr_cpu_ids;
     let maps = &mut skel.maps;
     maps.cpus.set_max_entries(nr_cpu_ids)?;
     maps.decisions.set_max_entries(nr_cpu_ids)?;
     maps.slice_timers.set_max_entries(nr_cpu_ids)?;
-    maps.group_cpus.set_max_entries(SLOTS_MAX * nr_cpu_ids)?;
+    maps.groups.set_max_entries(room.slots)?;
+    maps.group_timers.set_max_entries(room.slots)?;
+    maps.group_cpus.set_max_entries(room.slots * nr_cpu_ids)?;
+    maps.records.set_max_entries(room.records)?;
+    maps.record_of_cgroup.set_max_entries(room.records)?;
     maps.cgroup_clocks
-        .set_max_entries(RECORDS_MAX * cpus.nr_llcs)?;
+        .set_max_entries(room.records * cpus.nr_llcs)?;
     if let Some(rodata) = skel.maps.rodata_data.as_deref_mut() {
         rodata.nr_cpu_ids = nr_cpu_ids;
         rodata.nr_llcs = cpus.nr_llcs;
+        rodata.nr_slots = room.slots;
         for (place, llc) in rodata.cpu_llc.iter_mut().zip(&cpus.llcs) {
             *place = *llc;
         }

@@ -455,10 +455,19 @@ impl Rig {
     /// Waits until each of these tasks has run.
     pub fn wait_until_all_run(&self, tids: &[i32]) {
         let mut waiting: Vec<(i32, u64)> = tids.iter().map(|tid| (*tid, ran_ns(*tid))).collect();
-        wait_until("each task has run", || {
+        let mut looks = Looks::begin();
+        loop {
             waiting.retain(|(tid, before)| ran_ns(*tid) == *before);
-            waiting.is_empty()
-        });
+            if waiting.is_empty() {
+                return;
+            }
+            let left = || waiting.iter().map(|(tid, _)| place_of(*tid));
+            assert!(
+                looks.again(),
+                "have not run: {:?}",
+                left().collect::<Vec<_>>()
+            );
+        }
     }
 
     /// Returns whether a cgroup is a group of the scheduler.
@@ -616,6 +625,14 @@ fn wait_for_burners(running: &mut Running, group: &CpuGroup, count: usize) {
         assert!(running.is_running(), "it has ended: {}", running.stderr());
         burners(group).len() >= count
     });
+}
+
+/// Where in the kernel a task is.
+fn place_of(tid: i32) -> String {
+    let files = ["stat", "wchan", "stack"].map(|file| format!("/proc/{tid}/{file}"));
+    files
+        .map(|file| fs::read_to_string(file).unwrap_or_default())
+        .join("; ")
 }
 
 /// Run time of a task, 0 if it has ended.

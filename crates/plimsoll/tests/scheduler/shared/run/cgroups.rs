@@ -17,9 +17,7 @@ fn usage_usec(group: &CpuGroup) -> u64 {
 fn used_by(one: &CpuGroup, other: &CpuGroup) -> [u64; 2] {
     let begin = [one, other].map(usage_usec);
     let used = || [usage_usec(one) - begin[0], usage_usec(other) - begin[1]];
-    wait_until("they have run", || {
-        used().iter().sum::<u64>() > ENOUGH_USEC
-    });
+    wait_until("they have run", || used().iter().sum::<u64>() > ENOUGH_USEC);
     used()
 }
 
