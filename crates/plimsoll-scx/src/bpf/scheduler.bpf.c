@@ -318,7 +318,8 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	cgroup_follow(p, t, now);
 	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
 	task_joins_queue(p, t, c, cpu, tier, now);
-	if (READ_ONCE(nr_limited) > 0 && park_if_limited(p, t, group, cpu, enq_flags, now))
+	if (!is_plain(chain) && READ_ONCE(nr_limited) > 0 &&
+	    park_if_limited(p, t, group, cpu, enq_flags, now))
 		return;
 	slice_ns = request_left_ns(t, p);
 	if (tier == PLIMSOLL_TIER_NORMAL && is_plain(chain)) {
