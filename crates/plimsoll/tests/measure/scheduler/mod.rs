@@ -1,6 +1,7 @@
 //! The sched_ext enforcer.
 
 pub mod caps;
+mod cgroups;
 mod cpu_limit;
 mod fairness;
 mod headroom;
