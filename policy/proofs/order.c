@@ -174,7 +174,7 @@ void prove_a_task_is_owed_no_more_than_the_largest_credit(void)
 	plim_u64 clock = nondet_u64(), effective = any_u64(1 << 10, 1ULL << 27), floor, most;
 	struct plim_order task = any_task(clock);
 
-	/* The same quotient as in the call: for the request of before, which that may change. */
+	/* Taken before the call, which may change the request: so both have one quotient. */
 	most = plim_order_credit_max(&task, effective);
 	if (any_bool()) {
 		floor = any_floor(clock);

@@ -11,8 +11,6 @@ pub const NICE_MAX: i32 = ffi::PLIM_NICE_MAX;
 pub const GROUP_WEIGHT_MIN: u32 = ffi::PLIM_GROUP_WEIGHT_MIN;
 /// The largest weight of a group.
 pub const GROUP_WEIGHT_MAX: u32 = ffi::PLIM_GROUP_WEIGHT_MAX;
-/// The default weight of a group; equals a task of nice 0.
-pub const GROUP_WEIGHT_DEFAULT: u32 = ffi::PLIM_GROUP_WEIGHT_DEFAULT;
 /// The longest request.
 pub const REQUEST_MAX_NS: u64 = ffi::PLIM_ORDER_REQUEST_MAX_NS;
 /// The effective weight for which virtual time passes like run time.

@@ -205,8 +205,8 @@ plim_order_renew(struct plim_order *task, plim_u64 clock, plim_u64 effective)
 
 /*
  * The clock of a group with several tasks, before one of them is charged to it: the
- * service of all by the group's share. What the group could not use is forfeited but
- * for the credit that any task of the unit's weight may have.
+ * service of all by the group's share. The group forfeits its unused share but for
+ * the credit that any task of the unit's weight may have.
  */
 static __always_inline plim_u64 plim_order_group_clock(plim_u64 group_clock, plim_u64 clock)
 {
@@ -261,7 +261,7 @@ static __always_inline int plim_order_is_served(const struct plim_order *task)
  * A task that could run on, and was charged, returns to its queue. A served
  * request is followed by the next, twice as long if the task has used up some
  * without a sleep: more than a burst of a service. Otherwise the deadline stays.
- * What the task could not use for want of CPUs is forfeited but for the credit that
+ * The task forfeits what it could not use for want of CPUs but for the credit that
  * any task may have, so that it cannot hold up the others later.
  */
 static __always_inline void

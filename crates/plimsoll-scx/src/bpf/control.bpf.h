@@ -89,15 +89,12 @@ int plimsoll_apply(struct plimsoll_change *change)
 	bpf_spin_unlock(&group->lock);
 	if (!fresh && was & PLIMSOLL_QUOTA && !(params.flags & PLIMSOLL_QUOTA))
 		bandwidth_end(slot, now);
-	if (cgroup_was != params.cgroup_id) {
+	if (cgroup_was != params.cgroup_id)
 		record_follows_group(cgroup_was, 0, 0, false);
-		record_follows_group(params.cgroup_id, slot, params.weight,
-				     !!(params.flags & PLIMSOLL_BATCH));
+	record_follows_group(params.cgroup_id, slot, params.weight,
+			     !!(params.flags & PLIMSOLL_BATCH));
+	if (cgroup_was != params.cgroup_id)
 		chains_follow();
-	} else {
-		record_follows_group(params.cgroup_id, slot, params.weight,
-				     !!(params.flags & PLIMSOLL_BATCH));
-	}
 	/* Also of a slot that user space has not counted yet. */
 	chain_follow(slot);
 	/* Wakes waiting CPUs and tasks: a limit may have changed. */

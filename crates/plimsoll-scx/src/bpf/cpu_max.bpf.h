@@ -147,7 +147,7 @@ limit_follows(struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us, bo
 	}
 	chain_follow(slot);
 	chain_follow(record->group_slot);
-	/* Somebody may have removed the limit at the same time. */
+	/* Another writer of the file may have removed the limit meanwhile. */
 	if (READ_ONCE(record->limit_slot) != slot) {
 		if (fresh)
 			limit_is_gone(slot, group, now);

@@ -132,9 +132,8 @@ static __always_inline bool tier_waits(u32 llc, s32 cpu, u32 tier)
 
 /*
  * The queue of a tier to serve first: that of this CPU or of its shard, whichever has
- * the earlier deadline, as the shard compares it. 0: neither, because both are empty, or because
- * the present task
- * @keeps this CPU with its @deadline.
+ * the earlier deadline, as the shard compares it. 0: neither, because both are empty, or
+ * because the present task @keeps this CPU with its @deadline.
  */
 __noinline u64 queue_to_serve(u32 tier, s32 cpu, u64 deadline, bool keeps)
 {

@@ -287,7 +287,7 @@ __noinline bool leave_background(u32 slot, u64 dsq_id, u64 now)
 	return any;
 }
 
-/* The same for all queues of the background. */
+/* Does so with every queue of the background. */
 static __noinline bool leave_background_all(u32 slot, u64 now)
 {
 	bool any = false;

@@ -12,27 +12,9 @@
 /* The slot of the group of the nearest cgroup at or above this one. */
 static __noinline u32 slot_of_cgroup(struct cgroup *cgrp)
 {
-	struct cgroup *ancestor;
-	u32 *slot, i;
-	s32 level;
-	u64 id;
+	u32 *slot = cgrp ? nearest_in(&group_of_cgroup, cgrp, cgrp->level) : NULL;
 
-	if (!cgrp)
-		return PLIMSOLL_SLOT_DEFAULT;
-	level = cgrp->level;
-	bpf_for (i, 0, PLIMSOLL_CGROUP_DEPTH_MAX) {
-		if ((s32)i > level)
-			break;
-		ancestor = bpf_cgroup_ancestor(cgrp, level - i);
-		if (!ancestor)
-			break;
-		id = ancestor->kn->id;
-		bpf_cgroup_release(ancestor);
-		slot = bpf_map_lookup_elem(&group_of_cgroup, &id);
-		if (slot)
-			return *slot < PLIMSOLL_GROUPS_MAX ? *slot : PLIMSOLL_SLOT_DEFAULT;
-	}
-	return PLIMSOLL_SLOT_DEFAULT;
+	return slot && *slot < PLIMSOLL_GROUPS_MAX ? *slot : PLIMSOLL_SLOT_DEFAULT;
 }
 
 /* Makes a task a member of a group and of a cgroup. */

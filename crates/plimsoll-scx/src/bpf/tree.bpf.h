@@ -333,7 +333,7 @@ static __always_inline void cgroup_follow(struct task_struct *p, struct task_ctx
 	t->in_idle = READ_ONCE(record->in_background);
 }
 
-/* The same after the task has been counted, if that may have made a difference. */
+/* Refreshes the shares again after the task has been counted, if they are as new as that. */
 static __always_inline void
 cgroup_follow_again(struct task_struct *p, const struct task_ctx *t, u64 now)
 {
@@ -343,10 +343,7 @@ cgroup_follow_again(struct task_struct *p, const struct task_ctx *t, u64 now)
 		shares_follow(p, t->cgroup);
 }
 
-/*
- * What a group says of its cgroup's record. Called with user space's lock, and before the
- * cgroup has tasks.
- */
+/* Copies a group's weight and class to the record of its cgroup. Under user space's lock. */
 static __always_inline void record_follows_group(u64 cgroup_id, u32 slot, u32 weight, bool is_batch)
 {
 	u32 *index = bpf_map_lookup_elem(&record_of_cgroup, &cgroup_id);
@@ -361,26 +358,34 @@ static __always_inline void record_follows_group(u64 cgroup_id, u32 slot, u32 we
 	record_counts_all(*index);
 }
 
-/* The record of the nearest cgroup that has one, from the ancestor at @level up. */
-static __noinline u32 record_near(struct cgroup *cgrp, s32 level)
+/* The value of the nearest cgroup in a map of their ids, from the ancestor at @level up. */
+static __always_inline u32 *nearest_in(void *map, struct cgroup *cgrp, s32 level)
 {
 	struct cgroup *ancestor;
-	u32 *index, i;
+	u32 *value, i;
 	u64 id;
 
 	bpf_for (i, 0, PLIMSOLL_CGROUP_DEPTH_MAX) {
-		if ((s32)i >= level)
+		if ((s32)i > level)
 			break;
 		ancestor = bpf_cgroup_ancestor(cgrp, level - i);
 		if (!ancestor)
 			break;
 		id = ancestor->kn->id;
 		bpf_cgroup_release(ancestor);
-		index = bpf_map_lookup_elem(&record_of_cgroup, &id);
-		if (index)
-			return *index;
+		value = bpf_map_lookup_elem(map, &id);
+		if (value)
+			return value;
 	}
-	return RECORD_ROOT;
+	return NULL;
+}
+
+/* The record of the nearest cgroup that has one. */
+static __noinline u32 record_near(struct cgroup *cgrp, s32 level)
+{
+	u32 *index = nearest_in(&record_of_cgroup, cgrp, level);
+
+	return index ? *index : RECORD_ROOT;
 }
 
 /*

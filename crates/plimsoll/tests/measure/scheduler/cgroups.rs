@@ -1,4 +1,4 @@
-//! What other programs have set in cgroups that are no groups of Plimsoll.
+//! Settings by other programs of cgroups that are no groups of Plimsoll.
 
 use plimsoll_cgroupfs::{CpuGroup, CpuMax};
 
@@ -7,7 +7,7 @@ use crate::common::Running;
 use crate::figure::{SPEC_2, about, near};
 use crate::scheduler_rig::{Rig, all_cpus, rig};
 
-/// A cgroup that holds a scheduler loaded, and burners of others.
+/// Burners in cgroups.
 fn with_burners(rig: &Rig, loads: &[(&CpuGroup, usize)]) -> Vec<Running> {
     let start =
         |(group, burners): &(&CpuGroup, usize)| rig.fair_burners(group, all_cpus(), *burners);
