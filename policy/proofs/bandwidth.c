@@ -76,7 +76,7 @@ static struct plim_bandwidth_cpu any_cpu(const struct plim_bandwidth *pool)
 
 	ASSUME(cpu_is_valid(&cpu));
 	ASSUME(cpu.runtime_ns >= -(plim_s64)LIFETIME_NS);
-	ASSUME(cpu.throttled_at_ns <= LIFETIME_NS);
+	ASSUME(cpu.throttled_at_ns <= LIFETIME_NS && cpu.unbooked_ns <= LIFETIME_NS);
 	ASSUME(!cpu.throttled || pool->nr_throttled_cpus >= 1);
 	return cpu;
 }
@@ -222,7 +222,9 @@ void prove_charge_conserves_runtime(void)
 	PROVE(held_ns(&pool, &cpu) + ran_ns == held_ns(&pool_before, &cpu_before),
 	      "R' + local' + ran == R + local");
 	PROVE(pool.runtime_ns <= pool_before.runtime_ns, "the pool only gives");
-	PROVE(pool.period_usage_ns == pool_before.period_usage_ns + ran_ns, "usage is exact");
+	PROVE(pool.period_usage_ns == pool_before.period_usage_ns + cpu_before.unbooked_ns + ran_ns,
+	      "usage is exact");
+	PROVE(!cpu.unbooked_ns, "and none is left to book");
 	PROOF_REACHED();
 }
 
@@ -236,7 +238,37 @@ void prove_booking_conserves_runtime(void)
 	PROVE(held_ns(&pool, &cpu) + ran_ns == held_ns(&pool_before, &cpu_before),
 	      "R' + local' + ran == R + local");
 	PROVE(pool.runtime_ns == pool_before.runtime_ns, "nothing is taken from the pool");
-	PROVE(pool.period_usage_ns == pool_before.period_usage_ns + ran_ns, "usage is exact");
+	PROVE(pool.period_usage_ns == pool_before.period_usage_ns + cpu_before.unbooked_ns + ran_ns,
+	      "usage is exact");
+	PROVE(!cpu.unbooked_ns, "and none is left to book");
+	PROOF_REACHED();
+}
+
+void prove_a_local_charge_is_a_charge_that_is_booked_later(void)
+{
+	struct plim_bandwidth pool = any_limited_pool(), same = pool, before = pool;
+	struct plim_bandwidth_cpu cpu = any_cpu(&pool), other = cpu;
+	plim_u64 ran_ns = nondet_u64(), now_ns = any_u64(0, LIFETIME_NS);
+	int passed = now_ns >= plim_bandwidth_next_boundary_ns(&pool);
+	int may_run = plim_bandwidth_charge_local(&pool, &cpu, ran_ns, now_ns);
+
+	PROVE(pool.runtime_ns == before.runtime_ns &&
+		      pool.period_usage_ns == before.period_usage_ns,
+	      "the pool is as it was");
+	if (!may_run) {
+		PROVE(passed || cpu.throttled || cpu.runtime_ns <= 0 ||
+			      ran_ns >= (plim_u64)cpu.runtime_ns,
+		      "refused for a boundary or for want of runtime only");
+		PROVE(cpu.runtime_ns == other.runtime_ns && cpu.unbooked_ns == other.unbooked_ns,
+		      "and then nothing is charged");
+		return;
+	}
+	PROVE(!passed, "never across a boundary");
+	PROVE(plim_bandwidth_charge(&same, &other, ran_ns, now_ns), "it may run on as well");
+	plim_bandwidth_book(&pool, &cpu, 0);
+	PROVE(cpu.runtime_ns == other.runtime_ns && pool.runtime_ns == same.runtime_ns,
+	      "the same runtime");
+	PROVE(pool.period_usage_ns == same.period_usage_ns && !cpu.unbooked_ns, "the same usage");
 	PROOF_REACHED();
 }
 

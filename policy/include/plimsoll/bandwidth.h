@@ -76,6 +76,7 @@ struct plim_bandwidth_cpu {
 	plim_s64 runtime_ns; /* negative: debt */
 	plim_u64 throttled_at_ns; /* valid while throttled */
 	plim_u64 throttled_order; /* order of service, valid while throttled */
+	plim_u64 unbooked_ns; /* charged here, and to the usage of no period yet */
 	plim_u8 throttled;
 };
 
@@ -271,8 +272,30 @@ plim_bandwidth_book(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu,
 	if (plim_bandwidth_is_unlimited(pool))
 		return;
 	ran_ns = plim_min(ran_ns, PLIM_ELAPSED_MAX_NS);
-	pool->period_usage_ns += ran_ns;
+	pool->period_usage_ns += ran_ns + cpu->unbooked_ns;
+	cpu->unbooked_ns = 0;
 	cpu->runtime_ns -= (plim_s64)ran_ns;
+}
+
+/*
+ * Charges @ran_ns to the local runtime alone, as long as that lasts and no boundary has
+ * passed: writes nothing of the pool, which other CPUs may be changing. The next charge
+ * that needs the pool adds the usage to the period that it finds, so of each CPU up to a
+ * slice may count in the period after.
+ *
+ * Returns whether it did, and the group may continue here; if not, it takes
+ * plim_bandwidth_charge().
+ */
+static __always_inline int plim_bandwidth_charge_local(const struct plim_bandwidth *pool,
+						       struct plim_bandwidth_cpu *cpu,
+						       plim_u64 ran_ns, plim_u64 now_ns)
+{
+	if (cpu->throttled || cpu->runtime_ns <= 0 || ran_ns >= (plim_u64)cpu->runtime_ns ||
+	    plim_sub_floor(now_ns, pool->boundary_ns) >= pool->params.period_ns)
+		return 0;
+	cpu->runtime_ns -= (plim_s64)ran_ns;
+	cpu->unbooked_ns += ran_ns;
+	return 1;
 }
 
 /*

@@ -205,13 +205,14 @@ pub struct plim_bandwidth_cpu {
     pub runtime_ns: plim_s64,
     pub throttled_at_ns: plim_u64,
     pub throttled_order: plim_u64,
+    pub unbooked_ns: plim_u64,
     pub throttled: plim_u8,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     [
         "Size of plim_bandwidth_cpu",
-    ][::std::mem::size_of::<plim_bandwidth_cpu>() - 32usize];
+    ][::std::mem::size_of::<plim_bandwidth_cpu>() - 40usize];
     [
         "Alignment of plim_bandwidth_cpu",
     ][::std::mem::align_of::<plim_bandwidth_cpu>() - 8usize];
@@ -225,8 +226,11 @@ const _: () = {
         "Offset of field: plim_bandwidth_cpu::throttled_order",
     ][::std::mem::offset_of!(plim_bandwidth_cpu, throttled_order) - 16usize];
     [
+        "Offset of field: plim_bandwidth_cpu::unbooked_ns",
+    ][::std::mem::offset_of!(plim_bandwidth_cpu, unbooked_ns) - 24usize];
+    [
         "Offset of field: plim_bandwidth_cpu::throttled",
-    ][::std::mem::offset_of!(plim_bandwidth_cpu, throttled) - 24usize];
+    ][::std::mem::offset_of!(plim_bandwidth_cpu, throttled) - 32usize];
 };
 unsafe extern "C" {
     #[link_name = "plim_bandwidth_check__extern"]
@@ -314,6 +318,15 @@ unsafe extern "C" {
         cpu: *mut plim_bandwidth_cpu,
         ran_ns: plim_u64,
     );
+}
+unsafe extern "C" {
+    #[link_name = "plim_bandwidth_charge_local__extern"]
+    pub fn plim_bandwidth_charge_local(
+        pool: *const plim_bandwidth,
+        cpu: *mut plim_bandwidth_cpu,
+        ran_ns: plim_u64,
+        now_ns: plim_u64,
+    ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     #[link_name = "plim_bandwidth_charge__extern"]

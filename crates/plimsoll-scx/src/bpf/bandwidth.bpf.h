@@ -81,6 +81,12 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 	line = bpf_map_lookup_elem(&trace_lines, &zero);
 	if (!group || !gc || !line)
 		return PLIM_UNLIMITED;
+	/*
+	 * Without the lock. Others write this CPU's part only while it is throttled; but for
+	 * a change of the quota, after which it may keep what it had.
+	 */
+	if (!traced && plim_bandwidth_charge_local(&group->pool, &gc->bandwidth, ran_ns, now))
+		return gc->bandwidth.runtime_ns;
 	line->sequence = 0;
 	line->kind = PLIMSOLL_CHARGED;
 	line->when_ns = now;
@@ -89,6 +95,7 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 	line->cpu = cpu;
 	bpf_spin_lock(&group->lock);
 	line->local_ns = gc->bandwidth.runtime_ns;
+	line->unbooked_ns = gc->bandwidth.unbooked_ns;
 	boundary_ns = plim_bandwidth_next_boundary_ns(&group->pool);
 	if (now >= boundary_ns) {
 		/* The part of the run, which ends now, before the boundary. */
@@ -109,7 +116,7 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 	boundary_ns = plim_bandwidth_next_boundary_ns(&group->pool);
 	line->refilled = refilled;
 	line->throttled = gc->bandwidth.throttled;
-	if (traced && (ran_ns || refilled || line->throttled != was_throttled))
+	if (traced && (ran_ns || line->unbooked_ns || refilled || line->throttled != was_throttled))
 		trace_note(group, line);
 	bpf_spin_unlock(&group->lock);
 

@@ -39,6 +39,7 @@ struct Change {
     when_ns: u64,
     cpu: u64,
     ran_ns: u64,
+    unbooked_ns: u64,
     local_ns: i64,
     pool_ns: u64,
     boundary_ns: u64,
@@ -185,6 +186,7 @@ impl Counters {
                 continue;
             };
             let mut ran_ns = change.ran_ns;
+            usage_ns += change.unbooked_ns;
             if change.refilled > 0 {
                 let first_ns = boundary_ns + period_ns;
                 boundary_ns += change.refilled * period_ns;
