@@ -93,24 +93,46 @@ struct first_task {
 	u64 deadline;
 	u64 waiting_since_ns;
 	bool found;
+	bool is_unlimited; /* and may move here */
 };
 
-__noinline int first_of(u64 dsq_id, struct first_task *first)
+__noinline int first_of(u64 dsq_id, s32 cpu, struct first_task *first)
 {
+	struct plimsoll_group *chain;
 	struct task_struct *p;
 	struct task_ctx *t;
 
 	if (!first)
 		return 0;
 	first->found = false;
+	first->is_unlimited = false;
 	p = __COMPAT_scx_bpf_dsq_peek(dsq_id);
 	if (!p)
 		return 0;
 	first->found = true;
 	first->deadline = p->scx.dsq_vtime;
 	t = task_of(p);
+	chain = t ? group_at(t->chain) : NULL;
 	first->waiting_since_ns = t ? t->waiting_since_ns : 0;
+	first->is_unlimited = chain && is_unlimited(chain) && may_move_to(p, cpu);
 	return 0;
+}
+
+/*
+ * Whether a task of a queue is taken without a look at its limits: where nothing has any,
+ * or the first has none. If another CPU takes that one before, the next is admitted when
+ * it begins.
+ */
+__noinline bool takes_first(u64 dsq_id, u32 tier, s32 cpu)
+{
+	struct first_task first = {};
+
+	if (tier != PLIMSOLL_TIER_NORMAL && headroom_on)
+		return false;
+	if (READ_ONCE(nr_limited) <= 0)
+		return true;
+	first_of(dsq_id, cpu, &first);
+	return first.is_unlimited;
 }
 
 /* Moves the first task of a queue that may run on this CPU now to it. */
@@ -118,9 +140,9 @@ static __always_inline bool take(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 {
 	if (!scx_bpf_dsq_nr_queued(dsq_id))
 		return false;
-	if (READ_ONCE(nr_limited) > 0 || (tier != PLIMSOLL_TIER_NORMAL && headroom_on))
-		return take_limited(dsq_id, tier, cpu, now) == TAKE_MOVED;
-	return scx_bpf_dsq_move_to_local(dsq_id, 0);
+	if (takes_first(dsq_id, tier, cpu))
+		return scx_bpf_dsq_move_to_local(dsq_id, 0);
+	return take_limited(dsq_id, tier, cpu, now) == TAKE_MOVED;
 }
 
 /* Whether work of a tier waits for this CPU. */
@@ -146,12 +168,12 @@ __noinline u64 queue_to_serve(u32 tier, s32 cpu, u64 deadline, bool keeps)
 	if (!scx_bpf_dsq_nr_queued(own)) {
 		if (!keeps)
 			return shared;
-		first_of(shared, &of_shared);
+		first_of(shared, cpu, &of_shared);
 		of_own = of_shared;
 	} else {
-		first_of(own, &of_own);
+		first_of(own, cpu, &of_own);
 		of_own.deadline += c->shifts[tier & PLIMSOLL_TIER_MASK];
-		first_of(shared, &of_shared);
+		first_of(shared, cpu, &of_shared);
 		if (!of_shared.found || !plim_order_before(of_shared.deadline, of_own.deadline))
 			first = own;
 		else
@@ -185,7 +207,7 @@ static __always_inline bool should_pull(struct plimsoll_cpu *c, s32 cpu, u64 dsq
 	struct plim_batch_cpu from = { .nr_queued = 1 }, to = {};
 	struct first_task first = {};
 
-	first_of(dsq_id, &first);
+	first_of(dsq_id, cpu, &first);
 	if (!first.found)
 		return false;
 	from.waited_ns = plim_elapsed_ns(now, first.waiting_since_ns);

@@ -222,9 +222,9 @@ static __always_inline bool wake_for(struct task_struct *p, s32 cpu, u64 enq_fla
 }
 
 /*
- * Whether a normal task that no limit applies to goes straight to its CPU, which saves
- * a dispatch: as the only one that waits there. Not while that CPU owes a dispatch to
- * lower tiers or to tasks that waited too long.
+ * Whether a normal task that no limit holds up goes straight to its CPU, which saves a
+ * dispatch: as the only one that waits there. Not while that CPU owes a dispatch to lower
+ * tiers or to tasks that waited too long.
  */
 static __always_inline bool
 goes_direct(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, s32 cpu, u64 now)
@@ -322,7 +322,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	    park_if_limited(p, t, group, cpu, enq_flags, now))
 		return;
 	slice_ns = request_left_ns(t, p);
-	if (tier == PLIMSOLL_TIER_NORMAL && is_plain(chain)) {
+	if (tier == PLIMSOLL_TIER_NORMAL && (is_plain(chain) || admits_at_once(t->chain, cpu))) {
 		if (p->policy != POLICY_BATCH && enq_flags & SCX_ENQ_WAKEUP &&
 		    preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now)) {
 			c->is_taken = 1;
