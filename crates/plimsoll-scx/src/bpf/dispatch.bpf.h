@@ -310,19 +310,53 @@ __noinline int extend_previous(struct task_struct *prev __arg_trusted, u32 tier,
 	return true;
 }
 
+/* Of so many server slices one is the background's. */
+#define BACKGROUND_TURNS 4
+
+/* Whether a CPU has work of a tier, which runs or waits. */
+static __always_inline bool tier_has_work(u32 tier, u32 tier_of_prev, s32 cpu)
+{
+	return tier_of_prev == tier || tier_waits(llc_of(cpu), cpu, tier);
+}
+
+/* Pause between looks for background work behind batch work. */
+#define BACKGROUND_LOOK_NS PLIM_NSEC_PER_MSEC
+
+/* Whether the background has a turn behind batch work alone, as often as behind normal work. */
+static __always_inline bool
+background_turn(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
+{
+	if (now < c->background_next_ns)
+		return false;
+	c->background_next_ns = now + BACKGROUND_LOOK_NS;
+	if (tier_has_work(PLIMSOLL_TIER_NORMAL, tier_of_prev, cpu) ||
+	    !tier_has_work(PLIMSOLL_TIER_BATCH, tier_of_prev, cpu) ||
+	    !tier_waits(llc_of(cpu), cpu, PLIMSOLL_TIER_BACKGROUND))
+		return false;
+	c->background_next_ns = now + BACKGROUND_TURNS * server_period_ns;
+	return true;
+}
+
 /*
- * Whether a server slice of the lower tiers' tolerance is due behind normal work that
- * never pauses. The tier that comes first in it: every fourth time the background; 0: none.
+ * Whether a server slice of the tolerance is due behind higher tiers that never pause. The
+ * tier that comes first in it; 0: none is due.
  */
 static __always_inline u32 turn_of(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
 {
-	if (!server_period_ns || now < c->server_next_ns)
+	if (!server_period_ns)
 		return 0;
-	c->server_next_ns = now + server_period_ns;
-	if (tier_of_prev != PLIMSOLL_TIER_NORMAL &&
-	    !tier_waits(llc_of(cpu), cpu, PLIMSOLL_TIER_NORMAL))
+	if (now >= c->server_next_ns) {
+		c->server_next_ns = now + server_period_ns;
+		if (tier_has_work(PLIMSOLL_TIER_NORMAL, tier_of_prev, cpu)) {
+			c->server_granted = 1 + PLIMSOLL_TIER_NORMAL;
+			return ++c->nr_turns % BACKGROUND_TURNS ? PLIMSOLL_TIER_BATCH
+								: PLIMSOLL_TIER_BACKGROUND;
+		}
+	}
+	if (!background_turn(c, cpu, tier_of_prev, now))
 		return 0;
-	return ++c->nr_turns % 4 ? PLIMSOLL_TIER_BATCH : PLIMSOLL_TIER_BACKGROUND;
+	c->server_granted = 1 + PLIMSOLL_TIER_BATCH;
+	return PLIMSOLL_TIER_BACKGROUND;
 }
 
 /* Limits of the delay: after a pause of the whole machine the server must not stop for long. */
@@ -361,6 +395,8 @@ static __always_inline bool serve_all(struct task_struct *prev, struct plimsoll_
 			tier = step - TURN_STEPS;
 		else
 			tier = step ? PLIMSOLL_TIER_BATCH + PLIMSOLL_TIER_BACKGROUND - turn : turn;
+		if (step == TURN_STEPS)
+			c->server_granted = 0;
 		keeps = step >= TURN_STEPS && tier == tier_of_prev;
 		if (serve(tier, cpu, deadline, keeps, now)) {
 			if (step >= TURN_STEPS)
@@ -370,7 +406,6 @@ static __always_inline bool serve_all(struct task_struct *prev, struct plimsoll_
 				c->left_slot = PLIMSOLL_SLOT_NONE;
 			}
 			c->left_ns = plim_min(c->left_ns, server_slice_ns);
-			c->server_granted = 1;
 			return true;
 		}
 		if (step < TURN_STEPS)

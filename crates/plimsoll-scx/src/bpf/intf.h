@@ -198,13 +198,14 @@ struct plimsoll_cpu {
 	plim_u32 nr_turns; /* server slices that were due */
 	plim_u32 nr_rounds; /* looks for work that a waiting task has caused, since it last ran any
 			     */
-	plim_u64 server_next_ns; /* the next server slice */
+	plim_u64 server_next_ns; /* the next server slice behind normal work */
+	plim_u64 background_next_ns; /* and of the background behind batch work */
 	plim_u64 balance_next_ns; /* LLCs are not compared before */
 	plim_u64 nr_dispatches;
 	plim_u32 next_decision;
 	plim_u32 tier; /* of the task of ours that runs; PLIMSOLL_TIERS: none */
-	plim_u32 server_granted; /* the next task runs in a server slice */
-	plim_u32 behind; /* the task runs on the tolerance: normal work waits */
+	plim_u32 server_granted; /* the next task runs in a server slice: as behind */
+	plim_u32 behind; /* 1 + the tier that waits while the task runs on the tolerance; 0: none */
 };
 
 /* The machine. Under the lock, unless noted otherwise. */

@@ -380,7 +380,7 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 	c->left_ns = 0;
 	own_ns = task_run_ns(t, group, now);
 	left_ns = plim_max(plim_min(left_ns, own_ns), SLICE_MIN_NS);
-	c->behind = server_slice_ns && c->server_granted && granted;
+	c->behind = server_slice_ns && granted ? c->server_granted : 0;
 	c->server_granted = 0;
 	if (c->behind)
 		left_ns = plim_min(left_ns, server_slice_ns);
@@ -463,7 +463,7 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 	chain = group_at(t->chain);
 	if (chain && !is_plain(chain))
 		return_chain(t->chain, cpu);
-	if (c->behind)
+	if (c->behind == 1 + PLIMSOLL_TIER_NORMAL)
 		server_slice_charge(c, plim_elapsed_ns(now, t->started_ns));
 	t->started_ns = 0;
 	if (!runnable) {

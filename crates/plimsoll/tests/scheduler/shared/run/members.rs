@@ -83,7 +83,6 @@ fn a_cgroup_has_one_slot_until_it_is_reset() {
 const SCHED_EXT: i32 = 7;
 
 #[test]
-#[ignore = "one run of six waits a minute in vain for one of the tasks; the cause is not found"]
 fn tasks_are_scheduled_whatever_their_policy_and_keep_it() {
     let rig = with_command();
     let foreign = rig.group("foreign");
@@ -96,6 +95,9 @@ fn tasks_are_scheduled_whatever_their_policy_and_keep_it() {
     rig.set(&foreign, "--quota 20ms/100ms");
     rig.wait_until_runnable(&foreign, 3);
     rig.wait_until_all_run(&tids);
+    // The SCHED_IDLE one has turns behind the others, which use up the quota.
+    let batch = rig.statistics(&shown(&foreign)).batch;
+    assert_eq!(batch.expect("it is scheduled").total.nr_overdue, 0);
     rig.reset(&foreign);
     for (tid, policy) in tids.iter().zip(policies) {
         assert_eq!(tasks::policy_number(*tid), Some(policy));
