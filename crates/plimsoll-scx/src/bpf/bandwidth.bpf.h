@@ -132,15 +132,17 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 
 /*
  * Whether as many CPUs are throttled already as the group has waiting tasks: one
- * more would wait for no task, but count throttled time. Racy: at worst one CPU
- * more is throttled, until the next boundary.
+ * more would wait for no task, but count throttled time, which is shown of groups and
+ * not of others' cpu.max. Racy: at worst one CPU more is throttled, until the next
+ * boundary.
  */
 static __always_inline bool bandwidth_is_waited_for(u32 slot, s32 cpu)
 {
 	struct plimsoll_group_cpu *gc = group_cpu_at(slot, cpu);
 	struct plimsoll_group *group = group_at(slot);
 
-	if (!group || !gc || gc->bandwidth.throttled || gc->bandwidth.runtime_ns > 0)
+	if (!group || !gc || slot >= PLIMSOLL_GROUPS_MAX || gc->bandwidth.throttled ||
+	    gc->bandwidth.runtime_ns > 0 || READ_ONCE(group->pool.runtime_ns))
 		return false;
 	return group->pool.nr_throttled_cpus &&
 	       group->pool.nr_throttled_cpus + READ_ONCE(group->nr_running) >=
