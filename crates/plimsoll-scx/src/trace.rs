@@ -63,7 +63,7 @@ pub struct State {
     pub pool_ns: u64,
     /// Start of the present period.
     pub boundary_ns: u64,
-    /// Used in it.
+    /// Usage of it that is booked so far.
     pub period_usage_ns: u64,
     /// CPUs that are throttled.
     pub nr_throttled_cpus: u32,

@@ -12,7 +12,8 @@
  * Source: "Burstable CFS bandwidth controller" (2021) for burst; pool, slices
  * and order of service follow kernel/sched/fair.c.
  *
- * The caller serialises calls on one pool and its CPUs. All times come from one
+ * The caller serialises calls on one pool and its CPUs, but for
+ * plim_bandwidth_charge_local(), which a CPU calls for its own part. All times come from one
  * clock that does not run backwards.
  *
  * Proofs: policy/proofs/bandwidth.c
@@ -281,7 +282,7 @@ plim_bandwidth_book(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu,
  * Charges @ran_ns to the local runtime alone, as long as that lasts and no boundary has
  * passed: writes nothing of the pool, which other CPUs may be changing. The next charge
  * that needs the pool adds the usage to the period that it finds, so of each CPU up to a
- * slice may count in the period after.
+ * slice may count in any later period. Called for limited pools.
  *
  * Returns whether it did, and the group may continue here; if not, it takes
  * plim_bandwidth_charge().

@@ -183,8 +183,8 @@ __noinline u64 admit(u32 slot, s32 cpu, u64 now)
 }
 
 /*
- * Whether a waking task of a group may bypass its queue and go to an idle CPU: if
- * only quotas limit it, and those have runtime. The check takes no locks; the task
+ * Whether a task of a group may bypass its queue and go straight to a CPU: if only
+ * quotas limit it, and those have runtime. The check takes no locks; the task
  * is admitted in full when it begins. If the runtime is gone by then, the task runs
  * for the shortest slice, which is a debt.
  */

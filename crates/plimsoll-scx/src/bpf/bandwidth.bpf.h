@@ -82,8 +82,9 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 	if (!group || !gc || !line)
 		return PLIM_UNLIMITED;
 	/*
-	 * Without the lock. Others write this CPU's part only while it is throttled; but for
-	 * a change of the quota, after which it may keep what it had.
+	 * Without the lock. Other CPUs write this CPU's part while it is throttled, at the end
+	 * of a quota, and when the slot begins anew. A write of the last two may be lost: the
+	 * CPU then keeps up to a slice, and its unbooked usage.
 	 */
 	if (!traced && plim_bandwidth_charge_local(&group->pool, &gc->bandwidth, ran_ns, now))
 		return gc->bandwidth.runtime_ns;

@@ -93,7 +93,7 @@ struct first_task {
 	u64 deadline;
 	u64 waiting_since_ns;
 	bool found;
-	bool is_unlimited; /* and may move here */
+	bool is_unlimited; /* the task has no limit, and may move to this CPU */
 };
 
 __noinline int first_of(u64 dsq_id, s32 cpu, struct first_task *first)
@@ -120,8 +120,8 @@ __noinline int first_of(u64 dsq_id, s32 cpu, struct first_task *first)
 
 /*
  * Whether a task of a queue is taken without a look at its limits: where nothing has any,
- * or the first has none. If another CPU takes that one before, the next is admitted when
- * it begins.
+ * or the first has none. Another CPU may take that one before: then the next is admitted
+ * when it begins, but for a server slice, whose run is a debt.
  */
 __noinline bool takes_first(u64 dsq_id, u32 tier, s32 cpu)
 {
@@ -310,7 +310,7 @@ __noinline int extend_previous(struct task_struct *prev __arg_trusted, u32 tier,
 	return true;
 }
 
-/* Of so many server slices one is the background's. */
+/* The background has one server slice of this number. */
 #define BACKGROUND_TURNS 4
 
 /* Whether a CPU has work of a tier, which runs or waits. */
@@ -319,10 +319,13 @@ static __always_inline bool tier_has_work(u32 tier, u32 tier_of_prev, s32 cpu)
 	return tier_of_prev == tier || tier_waits(llc_of(cpu), cpu, tier);
 }
 
-/* Pause between looks for background work behind batch work. */
+/* Pause between looks for background work behind batch work: each reads the queues. */
 #define BACKGROUND_LOOK_NS PLIM_NSEC_PER_MSEC
 
-/* Whether the background has a turn behind batch work alone, as often as behind normal work. */
+/*
+ * Whether the background has a turn behind batch work alone, and when it is due next: also
+ * if this one is refused or cut short.
+ */
 static __always_inline bool
 background_turn(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
 {
@@ -339,7 +342,7 @@ background_turn(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
 
 /*
  * Whether a server slice of the tolerance is due behind higher tiers that never pause. The
- * tier that comes first in it; 0: none is due.
+ * tier that comes first in it; 0: none is due. Grants the slice, and sets when the next is.
  */
 static __always_inline u32 turn_of(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
 {

@@ -153,7 +153,8 @@ struct plimsoll_group {
 
 /* One group on one CPU. */
 struct plimsoll_group_cpu {
-	struct plim_bandwidth_cpu bandwidth; /* under the group's lock */
+	/* Under the group's lock, but for charges of its own CPU that need no pool. */
+	struct plim_bandwidth_cpu bandwidth;
 	/* Written by its own CPU only. */
 	struct plim_batch_limit limit;
 	plim_u64 run_ns;
@@ -204,7 +205,7 @@ struct plimsoll_cpu {
 	plim_u64 nr_dispatches;
 	plim_u32 next_decision;
 	plim_u32 tier; /* of the task of ours that runs; PLIMSOLL_TIERS: none */
-	plim_u32 server_granted; /* the next task runs in a server slice: as behind */
+	plim_u32 server_granted; /* of the next task, in a server slice: as behind */
 	plim_u32 behind; /* 1 + the tier that waits while the task runs on the tolerance; 0: none */
 };
 
@@ -262,7 +263,7 @@ struct plimsoll_decisions {
 };
 
 enum plimsoll_trace_kind {
-	PLIMSOLL_CHARGED = 1, /* a run was charged, or a CPU was throttled */
+	PLIMSOLL_CHARGED = 1, /* a run was charged or booked, or a CPU was throttled */
 	PLIMSOLL_REFILLED, /* by the timer; a charge may find a boundary as well */
 	PLIMSOLL_SERVED, /* a throttled CPU may run again */
 };
@@ -272,7 +273,7 @@ struct plimsoll_trace {
 	plim_u64 sequence; /* of the group's lines, without a gap */
 	plim_u64 when_ns;
 	plim_u64 ran_ns; /* until then */
-	plim_u64 unbooked_ns; /* before the trace, and usage of this period or the last only now */
+	plim_u64 unbooked_ns; /* run before the trace, added to the usage with this line */
 	plim_s64 local_ns; /* left to the CPU before that */
 	plim_u64 pool_ns; /* left in the pool afterwards */
 	plim_u64 boundary_ns; /* of the period that has begun */

@@ -362,9 +362,9 @@ bool BPF_STRUCT_OPS(plimsoll_yield, struct task_struct *from, struct task_struct
 
 /*
  * How long a task that begins to run may run: the least of its admission, its own
- * cap and the server slice, if it was granted one. A task that bypassed admission,
- * because one of its attributes was changed while it ran, is admitted here; if
- * refused, it runs for the shortest slice, which is a debt.
+ * cap and the server slice, if it was granted one. A task that bypassed admission, as
+ * one that goes straight to its CPU does, is admitted here; if refused, it runs for
+ * the shortest slice, which is a debt.
  */
 static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_group *group,
 				   struct plimsoll_cpu *c, s32 cpu, u64 now)
