@@ -20,6 +20,7 @@ fn restore_gives_a_foreign_cgroup_every_old_value() {
     let sleeper = host.start_in(&group, ["sleep", "600"]);
     wait_until("it is there", || !group.processes().unwrap().is_empty());
     let before = host.snapshot();
+    let nice_before = nice(sleeper.pid()).unwrap();
     let target = shown(&group);
     for knobs in [
         "--weight 200 --quota 20ms/50ms --burst 5ms --nice 5",
@@ -45,7 +46,7 @@ fn restore_gives_a_foreign_cgroup_every_old_value() {
     );
     host.run(["restore"]).good();
     host.assert_as(&before);
-    assert_eq!(nice(sleeper.pid()).unwrap(), 0);
+    assert_eq!(nice(sleeper.pid()).unwrap(), nice_before);
     let again = host.run(["restore"]).good();
     assert_eq!(again.stdout, "nothing was left behind\n");
 }
@@ -73,6 +74,7 @@ fn set_on_a_pid_lasts_until_it_is_reset_or_restored() {
         let worker = host.start_load_in(&home, "burn --threads 2 --duration 600s");
         wait_until("it is there", || home.is_populated().unwrap());
         let (pid, before) = (worker.pid(), membership(worker.pid()));
+        let nice_before = nice(pid).unwrap();
         let (target, name) = (pid.to_string(), format!("pid-{pid}"));
         host.run(["set", &target, "--cap", "30%", "--nice", "4"])
             .good();
@@ -88,7 +90,7 @@ fn set_on_a_pid_lasts_until_it_is_reset_or_restored() {
             _ => host.run(["restore"]).good(),
         };
         assert_eq!(membership(pid), before, "{ends}");
-        assert_eq!(nice(pid).unwrap(), 0, "{ends}");
+        assert_eq!(nice(pid).unwrap(), nice_before, "{ends}");
         assert!(!host.normal(&name).exists(), "{ends}");
         worker.stop();
     }
