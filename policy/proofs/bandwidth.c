@@ -76,7 +76,7 @@ static struct plim_bandwidth_cpu any_cpu(const struct plim_bandwidth *pool)
 
 	ASSUME(cpu_is_valid(&cpu));
 	ASSUME(cpu.runtime_ns >= -(plim_s64)LIFETIME_NS);
-	ASSUME(cpu.throttled_at_ns <= LIFETIME_NS && cpu.unbooked_ns <= LIFETIME_NS);
+	ASSUME(cpu.throttled_at_ns <= LIFETIME_NS);
 	ASSUME(!cpu.throttled || pool->nr_throttled_cpus >= 1);
 	return cpu;
 }
@@ -222,9 +222,7 @@ void prove_charge_conserves_runtime(void)
 	PROVE(held_ns(&pool, &cpu) + ran_ns == held_ns(&pool_before, &cpu_before),
 	      "R' + local' + ran == R + local");
 	PROVE(pool.runtime_ns <= pool_before.runtime_ns, "the pool only gives");
-	PROVE(pool.period_usage_ns == pool_before.period_usage_ns + cpu_before.unbooked_ns + ran_ns,
-	      "usage is exact");
-	PROVE(!cpu.unbooked_ns, "and none is left to book");
+	PROVE(pool.period_usage_ns == pool_before.period_usage_ns + ran_ns, "usage is exact");
 	PROOF_REACHED();
 }
 
@@ -238,37 +236,41 @@ void prove_booking_conserves_runtime(void)
 	PROVE(held_ns(&pool, &cpu) + ran_ns == held_ns(&pool_before, &cpu_before),
 	      "R' + local' + ran == R + local");
 	PROVE(pool.runtime_ns == pool_before.runtime_ns, "nothing is taken from the pool");
-	PROVE(pool.period_usage_ns == pool_before.period_usage_ns + cpu_before.unbooked_ns + ran_ns,
-	      "usage is exact");
-	PROVE(!cpu.unbooked_ns, "and none is left to book");
+	PROVE(pool.period_usage_ns == pool_before.period_usage_ns + ran_ns, "usage is exact");
 	PROOF_REACHED();
 }
 
-void prove_a_local_charge_is_a_charge_that_is_booked_later(void)
+/* Of a limit without a burst, which so has no statistics of usage. */
+void prove_a_local_charge_is_a_charge_without_the_pool(void)
 {
-	struct plim_bandwidth pool = any_limited_pool(), same = pool, before = pool;
+	struct plim_bandwidth pool = any_pool(), same = pool, before = pool;
 	struct plim_bandwidth_cpu cpu = any_cpu(&pool), other = cpu;
-	plim_u64 ran_ns = nondet_u64(), now_ns = any_u64(0, LIFETIME_NS);
+	plim_u64 ran_ns = nondet_u64(), now_ns = any_u64(0, LIFETIME_NS), left_ns;
 	int passed = now_ns >= plim_bandwidth_next_boundary_ns(&pool);
-	int may_run = plim_bandwidth_charge_local(&pool, &cpu, ran_ns, now_ns);
 
+	left_ns = plim_bandwidth_charge_local(&pool, &cpu, ran_ns, now_ns);
 	PROVE(pool.runtime_ns == before.runtime_ns &&
-		      pool.period_usage_ns == before.period_usage_ns,
+		      pool.period_usage_ns == before.period_usage_ns &&
+		      pool.boundary_ns == before.boundary_ns,
 	      "the pool is as it was");
-	if (!may_run) {
+	if (!left_ns) {
 		PROVE(passed || cpu.throttled || cpu.runtime_ns <= 0 ||
-			      ran_ns >= (plim_u64)cpu.runtime_ns,
-		      "refused for a boundary or for want of runtime only");
-		PROVE(cpu.runtime_ns == other.runtime_ns && cpu.unbooked_ns == other.unbooked_ns,
+			      ran_ns >= (plim_u64)cpu.runtime_ns || pool.params.burst_ns ||
+			      plim_bandwidth_is_unlimited(&pool),
+		      "refused for a boundary, want of runtime, a burst or no limit only");
+		PROVE(cpu.runtime_ns == other.runtime_ns && pool.ran_locally == before.ran_locally,
 		      "and then nothing is charged");
 		return;
 	}
 	PROVE(!passed, "never across a boundary");
+	PROVE(!pool.params.burst_ns && !plim_bandwidth_is_unlimited(&pool), "of limits only");
 	PROVE(plim_bandwidth_charge(&same, &other, ran_ns, now_ns), "it may run on as well");
-	plim_bandwidth_book(&pool, &cpu, 0);
-	PROVE(cpu.runtime_ns == other.runtime_ns && pool.runtime_ns == same.runtime_ns,
+	PROVE((plim_s64)left_ns == cpu.runtime_ns && cpu.runtime_ns == other.runtime_ns &&
+		      pool.runtime_ns == same.runtime_ns,
 	      "the same runtime");
-	PROVE(pool.period_usage_ns == same.period_usage_ns && !cpu.unbooked_ns, "the same usage");
+	PROVE((pool.period_usage_ns || pool.ran_locally) ==
+		      (same.period_usage_ns || same.ran_locally),
+	      "and the period counts as well");
 	PROOF_REACHED();
 }
 
@@ -444,7 +446,7 @@ void prove_statistics_of_periods_are_exact(void)
 	const struct plim_bandwidth_stats *was = &before.stats, *is = &pool.stats;
 	plim_u64 now_ns = any_u64(0, LIFETIME_NS);
 	plim_u64 periods = plim_bandwidth_refill(&pool, any_bool(), now_ns);
-	plim_u64 active = periods && before.period_usage_ns ? 1 : 0;
+	plim_u64 active = periods && (before.period_usage_ns || before.ran_locally) ? 1 : 0;
 	plim_u64 excess_ns = before.params.burst_ns ? plim_sub_floor(before.period_usage_ns,
 								     before.params.quota_ns)
 						    : 0;
@@ -457,6 +459,7 @@ void prove_statistics_of_periods_are_exact(void)
 	      "periods whose usage exceeded the quota");
 	PROVE(is->burst_ns - was->burst_ns == (periods ? excess_ns : 0), "the excess");
 	PROVE(pool.period_usage_ns == (periods ? 0 : before.period_usage_ns), "usage starts over");
+	PROVE(pool.ran_locally == (periods ? 0 : before.ran_locally), "of local charges, too");
 	PROVE(is->nr_throttled <= is->nr_periods && is->nr_bursts <= is->nr_periods,
 	      "no more of them than periods");
 	PROOF_REACHED();

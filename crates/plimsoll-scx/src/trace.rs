@@ -90,9 +90,6 @@ pub struct Change {
     pub cpu: u32,
     /// Run time charged there.
     pub ran_ns: u64,
-    /// Run time before the trace that counts as usage of the period only now; before a boundary,
-    /// if one was found to have passed.
-    pub unbooked_ns: u64,
     /// Rest of the runtime that the CPU took from the pool, before that; negative: a debt.
     pub local_ns: i64,
     /// Left in the pool afterwards.
@@ -111,7 +108,6 @@ fn line_of(found: &plimsoll_trace) -> Line {
         when_ns: found.when_ns,
         cpu: found.cpu,
         ran_ns: found.ran_ns,
-        unbooked_ns: found.unbooked_ns,
         local_ns: found.local_ns,
         pool_ns: found.pool_ns,
         boundary_ns: found.boundary_ns,
@@ -259,7 +255,6 @@ mod tests {
             sequence: 7,
             when_ns: 9,
             ran_ns: 5,
-            unbooked_ns: 6,
             local_ns: -3,
             pool_ns: 1,
             boundary_ns: 8,
@@ -272,7 +267,7 @@ mod tests {
         let text = serde_json::to_string(&line_of(&found)).unwrap();
         assert_eq!(
             text,
-            r#"{"kind":"charged","sequence":7,"when_ns":9,"cpu":1,"ran_ns":5,"unbooked_ns":6,"local_ns":-3,"pool_ns":1,"boundary_ns":8,"refilled":2,"throttled":true}"#
+            r#"{"kind":"charged","sequence":7,"when_ns":9,"cpu":1,"ran_ns":5,"local_ns":-3,"pool_ns":1,"boundary_ns":8,"refilled":2,"throttled":true}"#
         );
         let served = line_of(&plimsoll_trace { kind: 3, ..found });
         assert!(matches!(served, Line::Served(change) if change.cpu == 1));

@@ -66,9 +66,10 @@ struct plim_bandwidth {
 	plim_u64 runtime_ns; /* left in the pool, <= quota + burst */
 	plim_u64 boundary_ns; /* the last period boundary */
 	plim_u64 dealt_ns; /* quota dealt to this period */
-	plim_u64 period_usage_ns; /* charged since that boundary */
+	plim_u64 period_usage_ns; /* charged since that boundary, but for local charges */
 	plim_u64 nr_throttled_ever; /* counter behind throttled_order */
 	plim_u32 nr_throttled_cpus; /* throttled now */
+	plim_u32 ran_locally; /* a CPU made a local charge since that boundary */
 	struct plim_bandwidth_stats stats;
 };
 
@@ -77,7 +78,6 @@ struct plim_bandwidth_cpu {
 	plim_s64 runtime_ns; /* negative: debt */
 	plim_u64 throttled_at_ns; /* valid while throttled */
 	plim_u64 throttled_order; /* order of service, valid while throttled */
-	plim_u64 unbooked_ns; /* charged here, and to the usage of no period yet */
 	plim_u8 throttled;
 };
 
@@ -140,7 +140,7 @@ plim_bandwidth_count_periods(struct plim_bandwidth *pool, plim_u64 elapsed_perio
 	if (pool->nr_throttled_cpus) {
 		stats->nr_periods += elapsed_periods;
 		stats->nr_throttled += elapsed_periods;
-	} else if (pool->period_usage_ns) {
+	} else if (pool->period_usage_ns || pool->ran_locally) {
 		stats->nr_periods += 1;
 	}
 	/*
@@ -151,6 +151,7 @@ plim_bandwidth_count_periods(struct plim_bandwidth *pool, plim_u64 elapsed_perio
 		stats->burst_ns += pool->period_usage_ns - pool->params.quota_ns;
 	}
 	pool->period_usage_ns = 0;
+	pool->ran_locally = 0;
 }
 
 /*
@@ -273,30 +274,36 @@ plim_bandwidth_book(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu,
 	if (plim_bandwidth_is_unlimited(pool))
 		return;
 	ran_ns = plim_min(ran_ns, PLIM_ELAPSED_MAX_NS);
-	pool->period_usage_ns += ran_ns + cpu->unbooked_ns;
-	cpu->unbooked_ns = 0;
+	pool->period_usage_ns += ran_ns;
 	cpu->runtime_ns -= (plim_s64)ran_ns;
 }
 
 /*
  * Charges @ran_ns to the local runtime alone, as long as that lasts and no boundary has
- * passed: writes nothing of the pool, which other CPUs may be changing. The next charge
- * that needs the pool adds the usage to the period that it finds, so of each CPU up to a
- * slice may count in any later period. Called for limited pools.
+ * passed: of the pool, which other CPUs may be changing, it writes no more than that the
+ * group ran, and that once a period. A charge that meets the first refill after the
+ * boundary may mark the new period instead of the old. Not with a burst, whose
+ * statistics need the usage of each period; that in which it is set counts what is
+ * charged afterwards.
  *
- * Returns whether it did, and the group may continue here; if not, it takes
+ * Returns for how long the group may continue here; 0: nothing was charged, it takes
  * plim_bandwidth_charge().
  */
-static __always_inline int plim_bandwidth_charge_local(const struct plim_bandwidth *pool,
-						       struct plim_bandwidth_cpu *cpu,
-						       plim_u64 ran_ns, plim_u64 now_ns)
+static __always_inline plim_u64 plim_bandwidth_charge_local(struct plim_bandwidth *pool,
+							    struct plim_bandwidth_cpu *cpu,
+							    plim_u64 ran_ns, plim_u64 now_ns)
 {
-	if (cpu->throttled || cpu->runtime_ns <= 0 || ran_ns >= (plim_u64)cpu->runtime_ns ||
+	plim_s64 runtime_ns = PLIM_READ_ONCE(cpu->runtime_ns);
+
+	if (plim_bandwidth_is_unlimited(pool) || pool->params.burst_ns || cpu->throttled ||
+	    runtime_ns <= 0 || ran_ns >= (plim_u64)runtime_ns ||
 	    plim_sub_floor(now_ns, pool->boundary_ns) >= pool->params.period_ns)
 		return 0;
-	cpu->runtime_ns -= (plim_s64)ran_ns;
-	cpu->unbooked_ns += ran_ns;
-	return 1;
+	runtime_ns -= (plim_s64)ran_ns;
+	cpu->runtime_ns = runtime_ns;
+	if (ran_ns && !pool->ran_locally)
+		pool->ran_locally = 1;
+	return (plim_u64)runtime_ns;
 }
 
 /*

@@ -27,6 +27,9 @@ typedef __UINT8_TYPE__ plim_u8;
 #define __always_inline inline __attribute__((__always_inline__))
 #endif
 
+/* Reads once what another CPU may be writing. */
+#define PLIM_READ_ONCE(x) (*(const volatile __typeof__(x) *)&(x))
+
 #define PLIM_NSEC_PER_USEC 1000ULL
 #define PLIM_NSEC_PER_MSEC 1000000ULL
 #define PLIM_NSEC_PER_SEC 1000000000ULL

@@ -168,6 +168,7 @@ pub struct plim_bandwidth {
     pub period_usage_ns: plim_u64,
     pub nr_throttled_ever: plim_u64,
     pub nr_throttled_cpus: plim_u32,
+    pub ran_locally: plim_u32,
     pub stats: plim_bandwidth_stats,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -196,6 +197,9 @@ const _: () = {
         "Offset of field: plim_bandwidth::nr_throttled_cpus",
     ][::std::mem::offset_of!(plim_bandwidth, nr_throttled_cpus) - 72usize];
     [
+        "Offset of field: plim_bandwidth::ran_locally",
+    ][::std::mem::offset_of!(plim_bandwidth, ran_locally) - 76usize];
+    [
         "Offset of field: plim_bandwidth::stats",
     ][::std::mem::offset_of!(plim_bandwidth, stats) - 80usize];
 };
@@ -205,14 +209,13 @@ pub struct plim_bandwidth_cpu {
     pub runtime_ns: plim_s64,
     pub throttled_at_ns: plim_u64,
     pub throttled_order: plim_u64,
-    pub unbooked_ns: plim_u64,
     pub throttled: plim_u8,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     [
         "Size of plim_bandwidth_cpu",
-    ][::std::mem::size_of::<plim_bandwidth_cpu>() - 40usize];
+    ][::std::mem::size_of::<plim_bandwidth_cpu>() - 32usize];
     [
         "Alignment of plim_bandwidth_cpu",
     ][::std::mem::align_of::<plim_bandwidth_cpu>() - 8usize];
@@ -226,11 +229,8 @@ const _: () = {
         "Offset of field: plim_bandwidth_cpu::throttled_order",
     ][::std::mem::offset_of!(plim_bandwidth_cpu, throttled_order) - 16usize];
     [
-        "Offset of field: plim_bandwidth_cpu::unbooked_ns",
-    ][::std::mem::offset_of!(plim_bandwidth_cpu, unbooked_ns) - 24usize];
-    [
         "Offset of field: plim_bandwidth_cpu::throttled",
-    ][::std::mem::offset_of!(plim_bandwidth_cpu, throttled) - 32usize];
+    ][::std::mem::offset_of!(plim_bandwidth_cpu, throttled) - 24usize];
 };
 unsafe extern "C" {
     #[link_name = "plim_bandwidth_check__extern"]
@@ -322,11 +322,11 @@ unsafe extern "C" {
 unsafe extern "C" {
     #[link_name = "plim_bandwidth_charge_local__extern"]
     pub fn plim_bandwidth_charge_local(
-        pool: *const plim_bandwidth,
+        pool: *mut plim_bandwidth,
         cpu: *mut plim_bandwidth_cpu,
         ran_ns: plim_u64,
         now_ns: plim_u64,
-    ) -> ::std::os::raw::c_int;
+    ) -> plim_u64;
 }
 unsafe extern "C" {
     #[link_name = "plim_bandwidth_charge__extern"]

@@ -22,7 +22,7 @@ void plim_bandwidth_take__extern(struct plim_bandwidth *pool, struct plim_bandwi
 void plim_bandwidth_throttle__extern(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu, plim_u64 now_ns) { plim_bandwidth_throttle(pool, cpu, now_ns); }
 void plim_bandwidth_unthrottle__extern(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu, plim_u64 now_ns) { plim_bandwidth_unthrottle(pool, cpu, now_ns); }
 void plim_bandwidth_book__extern(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu, plim_u64 ran_ns) { plim_bandwidth_book(pool, cpu, ran_ns); }
-int plim_bandwidth_charge_local__extern(const struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu, plim_u64 ran_ns, plim_u64 now_ns) { return plim_bandwidth_charge_local(pool, cpu, ran_ns, now_ns); }
+plim_u64 plim_bandwidth_charge_local__extern(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu, plim_u64 ran_ns, plim_u64 now_ns) { return plim_bandwidth_charge_local(pool, cpu, ran_ns, now_ns); }
 int plim_bandwidth_charge__extern(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu, plim_u64 ran_ns, plim_u64 now_ns) { return plim_bandwidth_charge(pool, cpu, ran_ns, now_ns); }
 int plim_bandwidth_serve_before__extern(const struct plim_bandwidth_cpu *a, const struct plim_bandwidth_cpu *b) { return plim_bandwidth_serve_before(a, b); }
 int plim_bandwidth_serve__extern(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu, plim_u64 now_ns) { return plim_bandwidth_serve(pool, cpu, now_ns); }

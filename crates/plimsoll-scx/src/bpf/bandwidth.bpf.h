@@ -84,10 +84,12 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 	/*
 	 * Without the lock. Other CPUs write this CPU's part while it is throttled, at the end
 	 * of a quota, and when the slot begins anew. A write of the last two may be lost: the
-	 * CPU then keeps up to a slice, and its unbooked usage.
+	 * CPU then keeps up to a slice.
 	 */
-	if (!traced && plim_bandwidth_charge_local(&group->pool, &gc->bandwidth, ran_ns, now))
-		return gc->bandwidth.runtime_ns;
+	if (!traced)
+		left_ns = plim_bandwidth_charge_local(&group->pool, &gc->bandwidth, ran_ns, now);
+	if (left_ns)
+		return left_ns;
 	line->sequence = 0;
 	line->kind = PLIMSOLL_CHARGED;
 	line->when_ns = now;
@@ -96,7 +98,6 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 	line->cpu = cpu;
 	bpf_spin_lock(&group->lock);
 	line->local_ns = gc->bandwidth.runtime_ns;
-	line->unbooked_ns = gc->bandwidth.unbooked_ns;
 	boundary_ns = plim_bandwidth_next_boundary_ns(&group->pool);
 	if (now >= boundary_ns) {
 		/* The part of the run, which ends now, before the boundary. */
@@ -117,7 +118,7 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 	boundary_ns = plim_bandwidth_next_boundary_ns(&group->pool);
 	line->refilled = refilled;
 	line->throttled = gc->bandwidth.throttled;
-	if (traced && (ran_ns || line->unbooked_ns || refilled || line->throttled != was_throttled))
+	if (traced && (ran_ns || refilled || line->throttled != was_throttled))
 		trace_note(group, line);
 	bpf_spin_unlock(&group->lock);
 

@@ -273,7 +273,6 @@ struct plimsoll_trace {
 	plim_u64 sequence; /* of the group's lines, without a gap */
 	plim_u64 when_ns;
 	plim_u64 ran_ns; /* until then */
-	plim_u64 unbooked_ns; /* run before the trace, added to the usage with this line */
 	plim_s64 local_ns; /* left to the CPU before that */
 	plim_u64 pool_ns; /* left in the pool afterwards */
 	plim_u64 boundary_ns; /* of the period that has begun */
