@@ -226,7 +226,7 @@ static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s3
 	if (!group || !chain || !gc || !c || !ran_ns)
 		return;
 	t->charged_ns += ran_ns;
-	if (c->behind == 1 + PLIMSOLL_TIER_NORMAL && READ_ONCE(nr_idle) >= (s32)headroom_cpus)
+	if (c->turn == PLIMSOLL_TURN_BEHIND_NORMAL && READ_ONCE(nr_idle) >= (s32)headroom_cpus)
 		__sync_fetch_and_add(&tolerated_apart_ns, ran_ns);
 	plim_order_charge(&t->order, ran_ns, effective_weight(t, p));
 	cgroup_clock_charge(t, llc_of(cpu), ran_ns);

@@ -77,7 +77,6 @@ static __always_inline bool dispatch_overdue(struct plimsoll_cpu *c, s32 cpu)
 		return false;
 	if (scx_bpf_dsq_move_to_local(overdue_id(llc), 0)) {
 		c->left_ns = SLICE_MIN_NS;
-		c->left_slot = PLIMSOLL_SLOT_NONE;
 		return true;
 	}
 	if (!scx_bpf_dsq_nr_queued(overdue_id(llc))) {
@@ -93,46 +92,24 @@ struct first_task {
 	u64 deadline;
 	u64 waiting_since_ns;
 	bool found;
-	bool is_unlimited; /* the task has no limit, and may move to this CPU */
 };
 
-__noinline int first_of(u64 dsq_id, s32 cpu, struct first_task *first)
+__noinline int first_of(u64 dsq_id, struct first_task *first)
 {
-	struct plimsoll_group *chain;
 	struct task_struct *p;
 	struct task_ctx *t;
 
 	if (!first)
 		return 0;
 	first->found = false;
-	first->is_unlimited = false;
 	p = __COMPAT_scx_bpf_dsq_peek(dsq_id);
 	if (!p)
 		return 0;
 	first->found = true;
 	first->deadline = p->scx.dsq_vtime;
 	t = task_of(p);
-	chain = t ? group_at(t->chain) : NULL;
 	first->waiting_since_ns = t ? t->waiting_since_ns : 0;
-	first->is_unlimited = chain && is_unlimited(chain) && may_move_to(p, cpu);
 	return 0;
-}
-
-/*
- * Whether a task of a queue is taken without a look at its limits: where nothing has any,
- * or the first has none. Another CPU may take that one before: then the next is admitted
- * when it begins, but for a server slice, whose run is a debt.
- */
-__noinline bool takes_first(u64 dsq_id, u32 tier, s32 cpu)
-{
-	struct first_task first = {};
-
-	if (tier != PLIMSOLL_TIER_NORMAL && headroom_on)
-		return false;
-	if (READ_ONCE(nr_limited) <= 0)
-		return true;
-	first_of(dsq_id, cpu, &first);
-	return first.is_unlimited;
 }
 
 /* Moves the first task of a queue that may run on this CPU now to it. */
@@ -140,7 +117,8 @@ static __always_inline bool take(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 {
 	if (!scx_bpf_dsq_nr_queued(dsq_id))
 		return false;
-	if (takes_first(dsq_id, tier, cpu))
+	/* A task whose group has become batch since it was queued is admitted when it begins. */
+	if (READ_ONCE(nr_limited) <= 0 && (tier == PLIMSOLL_TIER_NORMAL || !headroom_on))
 		return scx_bpf_dsq_move_to_local(dsq_id, 0);
 	return take_limited(dsq_id, tier, cpu, now) == TAKE_MOVED;
 }
@@ -168,12 +146,12 @@ __noinline u64 queue_to_serve(u32 tier, s32 cpu, u64 deadline, bool keeps)
 	if (!scx_bpf_dsq_nr_queued(own)) {
 		if (!keeps)
 			return shared;
-		first_of(shared, cpu, &of_shared);
+		first_of(shared, &of_shared);
 		of_own = of_shared;
 	} else {
-		first_of(own, cpu, &of_own);
+		first_of(own, &of_own);
 		of_own.deadline += c->shifts[tier & PLIMSOLL_TIER_MASK];
-		first_of(shared, cpu, &of_shared);
+		first_of(shared, &of_shared);
 		if (!of_shared.found || !plim_order_before(of_shared.deadline, of_own.deadline))
 			first = own;
 		else
@@ -207,7 +185,7 @@ static __always_inline bool should_pull(struct plimsoll_cpu *c, s32 cpu, u64 dsq
 	struct plim_batch_cpu from = { .nr_queued = 1 }, to = {};
 	struct first_task first = {};
 
-	first_of(dsq_id, cpu, &first);
+	first_of(dsq_id, &first);
 	if (!first.found)
 		return false;
 	from.waited_ns = plim_elapsed_ns(now, first.waiting_since_ns);
@@ -304,14 +282,23 @@ __noinline int extend_previous(struct task_struct *prev __arg_trusted, u32 tier,
 	left_ns = admit(t->chain, cpu, now);
 	if (!left_ns)
 		return false;
-	c->behind = 0;
+	c->turn = PLIMSOLL_TURN_NONE;
 	clocks_follow(t, c, llc_of(cpu), tier);
 	slice_begins(prev, t, c, cpu, tier, plim_min(left_ns, own_ns), now);
 	return true;
 }
 
-/* The background has one server slice of this number. */
+/* The background comes first in one turn of this number behind normal work. */
 #define BACKGROUND_TURNS 4
+/* The longest time between two of its turns behind batch work. */
+#define BACKGROUND_PERIOD_MAX_NS PLIM_NSEC_PER_SEC
+
+static __always_inline u64 turn_period_ns(u32 turn)
+{
+	if (turn == PLIMSOLL_TURN_BEHIND_NORMAL)
+		return server_period_ns;
+	return plim_min(BACKGROUND_TURNS * server_period_ns, BACKGROUND_PERIOD_MAX_NS);
+}
 
 /* Whether a CPU has work of a tier, which runs or waits. */
 static __always_inline bool tier_has_work(u32 tier, u32 tier_of_prev, s32 cpu)
@@ -319,98 +306,94 @@ static __always_inline bool tier_has_work(u32 tier, u32 tier_of_prev, s32 cpu)
 	return tier_of_prev == tier || tier_waits(llc_of(cpu), cpu, tier);
 }
 
-/* Pause between looks for background work behind batch work: each reads the queues. */
-#define BACKGROUND_LOOK_NS PLIM_NSEC_PER_MSEC
-
-/*
- * Whether the background has a turn behind batch work alone, and when it is due next: also
- * if this one is refused or cut short.
- */
-static __always_inline bool
-background_turn(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
+/* Whether a turn is due. Sets when the next is, whether or not this one is needed. */
+static __always_inline bool turn_comes(struct plimsoll_cpu *c, u32 turn, u64 now)
 {
-	if (now < c->background_next_ns)
+	if (now < c->turn_next_ns[turn])
 		return false;
-	c->background_next_ns = now + BACKGROUND_LOOK_NS;
-	if (tier_has_work(PLIMSOLL_TIER_NORMAL, tier_of_prev, cpu) ||
-	    !tier_has_work(PLIMSOLL_TIER_BATCH, tier_of_prev, cpu) ||
-	    !tier_waits(llc_of(cpu), cpu, PLIMSOLL_TIER_BACKGROUND))
-		return false;
-	c->background_next_ns = now + BACKGROUND_TURNS * server_period_ns;
+	c->turn_next_ns[turn] = now + turn_period_ns(turn);
 	return true;
 }
 
 /*
- * Whether a server slice of the tolerance is due behind higher tiers that never pause. The
- * tier that comes first in it; 0: none is due. Grants the slice, and sets when the next is.
+ * Grants the turn that is due, if the tier that it comes behind has work: else this
+ * dispatch serves the tiers below in any case, and their turn lapses.
  */
-static __always_inline u32 turn_of(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
+static __always_inline void grant_turn(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
 {
 	if (!server_period_ns)
-		return 0;
-	if (now >= c->server_next_ns) {
-		c->server_next_ns = now + server_period_ns;
-		if (tier_has_work(PLIMSOLL_TIER_NORMAL, tier_of_prev, cpu)) {
-			c->server_granted = 1 + PLIMSOLL_TIER_NORMAL;
-			return ++c->nr_turns % BACKGROUND_TURNS ? PLIMSOLL_TIER_BATCH
-								: PLIMSOLL_TIER_BACKGROUND;
-		}
+		return;
+	if (turn_comes(c, PLIMSOLL_TURN_BEHIND_NORMAL, now) &&
+	    tier_has_work(PLIMSOLL_TIER_NORMAL, tier_of_prev, cpu)) {
+		c->nr_turns++;
+		c->turn_granted = PLIMSOLL_TURN_BEHIND_NORMAL;
+	} else if (turn_comes(c, PLIMSOLL_TURN_BEHIND_BATCH, now) &&
+		   !tier_has_work(PLIMSOLL_TIER_NORMAL, tier_of_prev, cpu) &&
+		   tier_has_work(PLIMSOLL_TIER_BATCH, tier_of_prev, cpu)) {
+		c->turn_granted = PLIMSOLL_TURN_BEHIND_BATCH;
 	}
-	if (!background_turn(c, cpu, tier_of_prev, now))
-		return 0;
-	c->server_granted = 1 + PLIMSOLL_TIER_BATCH;
-	return PLIMSOLL_TIER_BACKGROUND;
 }
 
-/* Limits of the delay: after a pause of the whole machine the server must not stop for long. */
-#define SERVER_DELAY_MAX_NS PLIM_NSEC_PER_SEC
-#define SERVER_RAN_MAX_NS (100 * PLIM_NSEC_PER_MSEC)
+/* Limits of the delay: after a pause of the whole machine turns must not stop for long. */
+#define TURN_DELAY_MAX_NS PLIM_NSEC_PER_SEC
+#define TURN_RAN_MAX_NS (100 * PLIM_NSEC_PER_MSEC)
 
 /*
- * Moves the next server slice by the length of one that has ended: after a longer one it
- * comes later, after one that a normal task has ended, earlier.
+ * Moves the next turn by the length of one that has ended: after a longer one it comes
+ * later, after one that a higher tier has cut short, earlier.
  */
-static __always_inline void server_slice_charge(struct plimsoll_cpu *c, u64 ran_ns)
+static __always_inline void turn_charge(struct plimsoll_cpu *c, u32 turn, u64 ran_ns)
 {
-	u64 slice_ns = server_slice_ns, late_ns;
+	u64 slice_ns = server_slice_ns, period_ns = turn_period_ns(turn), late_ns;
+	plim_u64 *next_ns = &c->turn_next_ns[turn & (PLIMSOLL_TURNS - 1)];
 
-	ran_ns = plim_min(ran_ns, SERVER_RAN_MAX_NS);
+	ran_ns = plim_min(ran_ns, TURN_RAN_MAX_NS);
 	if (!slice_ns)
 		return;
-	late_ns = plim_sub_floor(ran_ns, slice_ns) * server_period_ns / slice_ns;
-	c->server_next_ns += plim_min(late_ns, SERVER_DELAY_MAX_NS);
-	c->server_next_ns -= plim_sub_floor(slice_ns, ran_ns) * server_period_ns / slice_ns;
+	late_ns = plim_sub_floor(ran_ns, slice_ns) * period_ns / slice_ns;
+	*next_ns += plim_min(late_ns, TURN_DELAY_MAX_NS);
+	*next_ns -= plim_sub_floor(slice_ns, ran_ns) * period_ns / slice_ns;
 }
 
-/* Steps of a dispatch: two of a server slice, one for each tier. */
+/* Steps of a dispatch: two of a turn, then one for each tier. */
 #define TURN_STEPS 2
 #define SERVE_STEPS (TURN_STEPS + PLIMSOLL_TIERS)
+
+/* The first step with this turn. */
+static __always_inline u32 step_of_turn(u32 turn)
+{
+	if (turn == PLIMSOLL_TURN_BEHIND_NORMAL)
+		return 0;
+	/* Serves the background alone. */
+	return turn == PLIMSOLL_TURN_BEHIND_BATCH ? 1 : TURN_STEPS;
+}
+
+/* The tier that a step serves. */
+static __always_inline u32 tier_of_step(const struct plimsoll_cpu *c, u32 step)
+{
+	bool background_first = c->turn_granted == PLIMSOLL_TURN_BEHIND_NORMAL &&
+				c->nr_turns % BACKGROUND_TURNS == 0;
+
+	if (step >= TURN_STEPS)
+		return step - TURN_STEPS;
+	return !step == background_first ? PLIMSOLL_TIER_BACKGROUND : PLIMSOLL_TIER_BATCH;
+}
 
 /* Serves the tiers in their order. Returns whether this CPU has a task to run. */
 static __always_inline bool serve_all(struct task_struct *prev, struct plimsoll_cpu *c,
 				      u32 tier_of_prev, u64 deadline, s32 cpu, u64 now)
 {
-	u32 step, tier, turn = turn_of(c, cpu, tier_of_prev, now);
+	u32 step, tier;
 	bool keeps;
 
-	bpf_for (step, turn ? 0 : TURN_STEPS, SERVE_STEPS) {
-		if (step >= TURN_STEPS)
-			tier = step - TURN_STEPS;
-		else
-			tier = step ? PLIMSOLL_TIER_BATCH + PLIMSOLL_TIER_BACKGROUND - turn : turn;
+	grant_turn(c, cpu, tier_of_prev, now);
+	bpf_for (step, step_of_turn(c->turn_granted), SERVE_STEPS) {
+		tier = tier_of_step(c, step);
 		if (step == TURN_STEPS)
-			c->server_granted = 0;
+			c->turn_granted = PLIMSOLL_TURN_NONE;
 		keeps = step >= TURN_STEPS && tier == tier_of_prev;
-		if (serve(tier, cpu, deadline, keeps, now)) {
-			if (step >= TURN_STEPS)
-				return true;
-			if (!c->left_ns) {
-				c->left_ns = PLIM_UNLIMITED;
-				c->left_slot = PLIMSOLL_SLOT_NONE;
-			}
-			c->left_ns = plim_min(c->left_ns, server_slice_ns);
+		if (serve(tier, cpu, deadline, keeps, now))
 			return true;
-		}
 		if (step < TURN_STEPS)
 			continue;
 		/* If its limits refuse the present task, the others of its tier may run. */
@@ -461,7 +444,8 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 
 		return;
 	c->nr_dispatches++;
 	c->left_ns = 0;
-	c->server_granted = 0;
+	c->left_slot = PLIMSOLL_SLOT_NONE;
+	c->turn_granted = PLIMSOLL_TURN_NONE;
 	c->is_taken = 0;
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED)
 		t = task_of(prev);

@@ -164,6 +164,17 @@ struct plimsoll_group_cpu {
 	plim_u64 nr_overdue; /* of those, run because they had waited too long */
 };
 
+/*
+ * Server slices: turns in which a lower tier runs although a higher one, which never
+ * pauses, has work.
+ */
+enum plimsoll_turn {
+	PLIMSOLL_TURN_NONE,
+	PLIMSOLL_TURN_BEHIND_NORMAL, /* of batch work and the background */
+	PLIMSOLL_TURN_BEHIND_BATCH, /* of the background */
+	PLIMSOLL_TURNS = 4, /* padded to a power of 2 */
+};
+
 /* One CPU. Written by itself with its run queue locked, unless noted otherwise. */
 struct plimsoll_cpu {
 	plim_u64 sequence; /* odd while the counters below change */
@@ -196,17 +207,16 @@ struct plimsoll_cpu {
 	plim_u64 shifts[PLIMSOLL_TIERS_PADDED];
 	plim_u32 runs_bound; /* the task may run on this CPU only */
 	plim_u32 is_taken; /* a task that preempts the present one is on its way */
-	plim_u32 nr_turns; /* server slices that were due */
+	plim_u32 nr_turns; /* behind normal work */
 	plim_u32 nr_rounds; /* looks for work that a waiting task has caused, since it last ran any
 			     */
-	plim_u64 server_next_ns; /* the next server slice behind normal work */
-	plim_u64 background_next_ns; /* and of the background behind batch work */
+	plim_u64 turn_next_ns[PLIMSOLL_TURNS]; /* the next of each kind is not before */
 	plim_u64 balance_next_ns; /* LLCs are not compared before */
 	plim_u64 nr_dispatches;
 	plim_u32 next_decision;
 	plim_u32 tier; /* of the task of ours that runs; PLIMSOLL_TIERS: none */
-	plim_u32 server_granted; /* of the next task, in a server slice: as behind */
-	plim_u32 behind; /* 1 + the tier that waits while the task runs on the tolerance; 0: none */
+	plim_u32 turn_granted; /* to the next task */
+	plim_u32 turn; /* in which the present task runs */
 };
 
 /* The machine. Under the lock, unless noted otherwise. */

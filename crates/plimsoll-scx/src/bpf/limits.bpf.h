@@ -131,6 +131,20 @@ static __always_inline bool may_move_to(struct task_struct *p, s32 cpu)
 	       (!p->migration_disabled || scx_bpf_task_cpu(p) == cpu);
 }
 
+/* Whether a waiting task is of this tier still, and nothing keeps it from a CPU. */
+static __always_inline bool is_free(struct task_struct *p, u32 tier, s32 cpu)
+{
+	struct task_ctx *t = task_of(p);
+	struct plimsoll_group *group = t ? group_at(t->slot) : NULL;
+	struct plimsoll_group *chain = t ? group_at(t->chain) : NULL;
+
+	if (!group || !chain || !is_unlimited(chain))
+		return false;
+	if (chain->params.flags & PLIMSOLL_YIELDS && headroom_on)
+		return false;
+	return may_move_to(p, cpu) && tier_of(group, t, p) == tier;
+}
+
 /*
  * Takes the first task of a queue that may run on this CPU now. On the way, tasks that
  * a limit keeps from running are parked, and those over a soft cap go to the
@@ -148,6 +162,10 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 
 	if (!c)
 		return TAKE_NONE;
+	p = __COMPAT_scx_bpf_dsq_peek(dsq_id);
+	/* If another CPU takes it before, the next one is admitted when it begins. */
+	if (p && is_free(p, tier, cpu) && scx_bpf_dsq_move_to_local(dsq_id, 0))
+		return TAKE_MOVED;
 	bpf_for_each (scx_dsq, p, dsq_id, 0) {
 		if (++seen > TAKE_MAX)
 			break;

@@ -234,13 +234,13 @@ goes_direct(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, s32 cpu, 
 	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) ||
 	    tier_waits(llc, cpu, PLIMSOLL_TIER_NORMAL) || READ_ONCE(overdue_waits[llc]))
 		return false;
-	if (!server_period_ns || now < c->server_next_ns)
+	if (!server_period_ns || now < c->turn_next_ns[PLIMSOLL_TURN_BEHIND_NORMAL])
 		return true;
 	if (tier_waits(llc, cpu, PLIMSOLL_TIER_BATCH) ||
 	    tier_waits(llc, cpu, PLIMSOLL_TIER_BACKGROUND))
 		return false;
-	/* As a dispatch would find: nobody to give this server slice to. */
-	c->server_next_ns = now + server_period_ns;
+	/* As a dispatch would find: nobody to give this turn to. */
+	turn_comes(c, PLIMSOLL_TURN_BEHIND_NORMAL, now);
 	return true;
 }
 
@@ -360,9 +360,17 @@ bool BPF_STRUCT_OPS(plimsoll_yield, struct task_struct *from, struct task_struct
 	return false;
 }
 
+/* Whether a turn is for a task of a tier: one that was woken directly here may precede it. */
+static __always_inline bool turn_is_for(u32 turn, u32 tier)
+{
+	if (turn == PLIMSOLL_TURN_BEHIND_NORMAL)
+		return tier > PLIMSOLL_TIER_NORMAL;
+	return turn == PLIMSOLL_TURN_BEHIND_BATCH && tier > PLIMSOLL_TIER_BATCH;
+}
+
 /*
  * How long a task that begins to run may run: the least of its admission, its own
- * cap and the server slice, if it was granted one. A task that bypassed admission, as
+ * cap and the server slice, if it runs in a turn. A task that bypassed admission, as
  * one that goes straight to its CPU does, is admitted here; if refused, it runs for
  * the shortest slice, which is a debt.
  */
@@ -371,7 +379,7 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 {
 	/* A task that was woken directly to this CPU may precede the one that was admitted. */
 	bool granted = (c->left_slot == t->chain || c->left_slot == PLIMSOLL_SLOT_NONE) &&
-		       !(c->server_granted && c->tier == PLIMSOLL_TIER_NORMAL);
+		       (!c->turn_granted || turn_is_for(c->turn_granted, c->tier));
 	struct plimsoll_group *chain = group_at(t->chain);
 	u64 left_ns = granted ? c->left_ns : 0, own_ns;
 
@@ -380,9 +388,9 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 	c->left_ns = 0;
 	own_ns = task_run_ns(t, group, now);
 	left_ns = plim_max(plim_min(left_ns, own_ns), SLICE_MIN_NS);
-	c->behind = server_slice_ns && granted ? c->server_granted : 0;
-	c->server_granted = 0;
-	if (c->behind)
+	c->turn = server_slice_ns && granted ? c->turn_granted : PLIMSOLL_TURN_NONE;
+	c->turn_granted = PLIMSOLL_TURN_NONE;
+	if (c->turn)
 		left_ns = plim_min(left_ns, server_slice_ns);
 	return left_ns;
 }
@@ -463,8 +471,8 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 	chain = group_at(t->chain);
 	if (chain && !is_plain(chain))
 		return_chain(t->chain, cpu);
-	if (c->behind == 1 + PLIMSOLL_TIER_NORMAL)
-		server_slice_charge(c, plim_elapsed_ns(now, t->started_ns));
+	if (c->turn)
+		turn_charge(c, c->turn, plim_elapsed_ns(now, t->started_ns));
 	t->started_ns = 0;
 	if (!runnable) {
 		plim_order_sleep(&t->order, clock_at(t->place), has_fixed_request(p));
