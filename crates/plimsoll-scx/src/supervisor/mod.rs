@@ -2,6 +2,7 @@
 //! the kernel has thrown it out.
 
 mod journal;
+mod reserved;
 mod running;
 mod watch;
 
@@ -30,6 +31,7 @@ use crate::status::{Activity, LOSS, Status};
 use crate::topology::CpuMap;
 use crate::{ExitReport, Kernel, Scheduler, machine, slots, status};
 pub(crate) use journal::{SchedulerJournal, is_left_behind, undo_journal, undo_left_behind};
+use reserved::Reserved;
 use running::Running;
 use watch::Watch;
 
@@ -232,10 +234,12 @@ impl Supervision {
         let kernel = Kernel::host();
         kernel.wait_until_free()?;
         let room = Room::of_this_host(&self.context.hierarchy);
+        let reserved = Reserved::where_cpus_are_busy();
         let mut scheduler = Scheduler::load(&kernel, |skel| configure(skel, &cpus, room))?;
         let running = self.bring_in(&mut scheduler);
         // A scheduler without supervision must not stay.
         let running = running.inspect_err(|_| objects::remove_link(Path::new(PIN_FOLDER)))?;
+        drop(reserved);
         self.status.dropped_ops = scheduler
             .dropped_ops()
             .iter()
