@@ -249,13 +249,16 @@ void prove_a_local_charge_is_a_charge_without_the_pool(void)
 	int passed = now_ns >= plim_bandwidth_next_boundary_ns(&pool);
 
 	left_ns = plim_bandwidth_charge_local(&pool, &cpu, ran_ns, now_ns);
-	PROVE(pool.runtime_ns == before.runtime_ns &&
+	PROVE(pool.runtime_ns == before.runtime_ns && pool.dealt_ns == before.dealt_ns &&
 		      pool.period_usage_ns == before.period_usage_ns &&
-		      pool.boundary_ns == before.boundary_ns,
+		      pool.boundary_ns == before.boundary_ns &&
+		      pool.nr_throttled_cpus == before.nr_throttled_cpus &&
+		      pool.nr_throttled_ever == before.nr_throttled_ever,
 	      "the pool is as it was");
 	if (!left_ns) {
 		PROVE(passed || cpu.throttled || cpu.runtime_ns <= 0 ||
-			      ran_ns >= (plim_u64)cpu.runtime_ns || pool.params.burst_ns ||
+			      ran_ns >= (plim_u64)cpu.runtime_ns ||
+			      (ran_ns && pool.params.burst_ns) ||
 			      plim_bandwidth_is_unlimited(&pool),
 		      "refused for a boundary, want of runtime, a burst or no limit only");
 		PROVE(cpu.runtime_ns == other.runtime_ns && pool.ran_locally == before.ran_locally,
@@ -263,7 +266,8 @@ void prove_a_local_charge_is_a_charge_without_the_pool(void)
 		return;
 	}
 	PROVE(!passed, "never across a boundary");
-	PROVE(!pool.params.burst_ns && !plim_bandwidth_is_unlimited(&pool), "of limits only");
+	PROVE((!ran_ns || !pool.params.burst_ns) && !plim_bandwidth_is_unlimited(&pool),
+	      "of limits only, without a burst");
 	PROVE(plim_bandwidth_charge(&same, &other, ran_ns, now_ns), "it may run on as well");
 	PROVE((plim_s64)left_ns == cpu.runtime_ns && cpu.runtime_ns == other.runtime_ns &&
 		      pool.runtime_ns == same.runtime_ns,

@@ -281,9 +281,9 @@ plim_bandwidth_book(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu,
 /*
  * Charges @ran_ns to the local runtime alone, as long as that lasts and no boundary has
  * passed: of the pool, which other CPUs may be changing, it writes no more than that the
- * group ran, and that once a period. A charge that meets the first refill after the
- * boundary may mark the new period instead of the old. Not with a burst, whose
- * statistics need the usage of each period; that in which it is set counts what is
+ * group ran, and that once a period. (A run that began before a boundary, behind which
+ * another CPU has refilled the pool since, so marks the new period only.) Not with a burst,
+ * whose statistics need the usage of each period; that in which it is set counts what is
  * charged afterwards.
  *
  * Returns for how long the group may continue here; 0: nothing was charged, it takes
@@ -295,8 +295,8 @@ static __always_inline plim_u64 plim_bandwidth_charge_local(struct plim_bandwidt
 {
 	plim_s64 runtime_ns = PLIM_READ_ONCE(cpu->runtime_ns);
 
-	if (plim_bandwidth_is_unlimited(pool) || pool->params.burst_ns || cpu->throttled ||
-	    runtime_ns <= 0 || ran_ns >= (plim_u64)runtime_ns ||
+	if (plim_bandwidth_is_unlimited(pool) || (ran_ns && pool->params.burst_ns) ||
+	    cpu->throttled || runtime_ns <= 0 || ran_ns >= (plim_u64)runtime_ns ||
 	    plim_sub_floor(now_ns, pool->boundary_ns) >= pool->params.period_ns)
 		return 0;
 	runtime_ns -= (plim_s64)ran_ns;
