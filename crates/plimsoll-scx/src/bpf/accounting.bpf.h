@@ -68,11 +68,14 @@ static __always_inline void cpu_times(struct plimsoll_cpu *c, u64 now, u64 *idle
 }
 
 /* The room of a CPU including the interval that has not ended yet. */
-static __always_inline u32 cpu_room_ppm(const struct plimsoll_cpu *c, u64 now)
+__noinline u32 cpu_room_ppm(struct plimsoll_cpu *c, u64 now)
 {
-	u64 elapsed_ns = plim_elapsed_ns(now, c->room_updated_ns);
-	u64 other_ns = c->other_ns;
+	u64 elapsed_ns, other_ns;
 
+	if (!c)
+		return 0;
+	elapsed_ns = plim_elapsed_ns(now, c->room_updated_ns);
+	other_ns = c->other_ns;
 	if (elapsed_ns < ROOM_GRAIN_NS)
 		return c->room_ppm;
 	if (c->state == PLIMSOLL_CPU_OTHER)

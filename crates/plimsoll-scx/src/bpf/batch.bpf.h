@@ -45,6 +45,15 @@ struct {
 	__type(value, struct place_state);
 } place_states SEC(".maps");
 
+/* Whether the CPU just looked at is better than the best one before. Verified by itself. */
+__noinline bool is_better_place(struct place_state *state)
+{
+	if (!state)
+		return false;
+	return state->best < 0 || plim_batch_better_cpu(&state->known, &state->best_known,
+							PLIM_BATCH_SLICE_DEFAULT_NS);
+}
+
 /*
  * The best idle CPU for a task, by the core's order: where it runs soonest,
  * then a whole idle core, then the most room. -1: none is idle.
@@ -73,8 +82,7 @@ __noinline s32 place_on_idle(struct task_struct *p __arg_trusted, s32 prev_cpu, 
 		    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		batch_cpu_of(c, cpu, bpf_cpumask_test_cpu(cpu, idle_cores), now, &state->known);
-		if (state->best >= 0 && !plim_batch_better_cpu(&state->known, &state->best_known,
-							       PLIM_BATCH_SLICE_DEFAULT_NS))
+		if (!is_better_place(state))
 			continue;
 		state->best = cpu;
 		state->best_known = state->known;

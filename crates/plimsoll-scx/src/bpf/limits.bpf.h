@@ -264,6 +264,22 @@ __noinline u64 unpark(u32 slot, u64 now)
 	return next_ns;
 }
 
+/* Whether a task that waits in the background is over a soft cap of its own still. */
+__noinline bool stays_in_background(struct task_ctx *t, u64 now)
+{
+	struct plimsoll_group *group = t ? group_at(t->slot) : NULL;
+	struct plim_ratecap_params params;
+
+	if (!t || !group || !t->background)
+		return false;
+	params = group->params.cap;
+	task_rate_charge(t, &params, 0, now);
+	if (plim_ratecap_is_background(&t->cap, &params))
+		return true;
+	t->background = 0;
+	return false;
+}
+
 /*
  * Moves the tasks of a group whose usage rate has fallen out of a queue of the
  * background. Returns whether any of its tasks is there.
@@ -271,16 +287,13 @@ __noinline u64 unpark(u32 slot, u64 now)
 __noinline bool leave_background(u32 slot, u64 dsq_id, u64 now)
 {
 	struct plimsoll_group *group = group_at(slot);
-	struct plim_ratecap_params params;
 	struct task_struct *p;
 	struct task_ctx *t;
-	bool any = false;
-	int seen = count_from;
+	int any = count_from, seen = count_from;
 	u32 tier;
 
 	if (!group || !scx_bpf_dsq_nr_queued(dsq_id))
 		return false;
-	params = group->params.cap;
 	bpf_rcu_read_lock();
 	bpf_for_each (scx_dsq, p, dsq_id, 0) {
 		if (++seen > QUEUE_SCAN_MAX)
@@ -288,13 +301,9 @@ __noinline bool leave_background(u32 slot, u64 dsq_id, u64 now)
 		t = task_of(p);
 		if (!t || t->slot != slot)
 			continue;
-		any = true;
-		if (t->background) {
-			task_rate_charge(t, &params, 0, now);
-			if (plim_ratecap_is_background(&t->cap, &params))
-				continue;
-			t->background = 0;
-		}
+		any++;
+		if (stays_in_background(t, now))
+			continue;
 		tier = tier_of(group, t, p);
 		if (tier >= PLIMSOLL_TIER_BACKGROUND)
 			continue;
@@ -306,16 +315,16 @@ __noinline bool leave_background(u32 slot, u64 dsq_id, u64 now)
 }
 
 /* Does so with every queue of the background. */
-static __noinline bool leave_background_all(u32 slot, u64 now)
+__noinline int leave_background_all(u32 slot, u64 now)
 {
-	bool any = false;
+	int any = count_from;
 	u32 index;
 
 	bpf_for (index, 0, nr_llcs) {
-		any |= leave_background(slot, shard_queue(index, PLIMSOLL_TIER_BACKGROUND), now);
+		any += leave_background(slot, shard_queue(index, PLIMSOLL_TIER_BACKGROUND), now);
 	}
 	bpf_for (index, 0, nr_cpu_ids) {
-		any |= leave_background(slot, cpu_queue(index, PLIMSOLL_TIER_BACKGROUND), now);
+		any += leave_background(slot, cpu_queue(index, PLIMSOLL_TIER_BACKGROUND), now);
 	}
 	return any;
 }

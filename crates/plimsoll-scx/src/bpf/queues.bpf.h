@@ -110,11 +110,12 @@ static __always_inline bool waits_offline(const struct task_ctx *t, s32 cpu)
 }
 
 /* Wakes the first idle CPU, from @cpu on, on which a task may run. */
-static __always_inline void kick_idle_for(struct task_struct *p, s32 cpu)
+__noinline int kick_idle_for(struct task_struct *p __arg_trusted, s32 cpu)
 {
 	struct plimsoll_cpu *c;
 	u32 i, other;
 
+	bpf_rcu_read_lock();
 	bpf_for (i, 0, KICK_CPUS_MAX) {
 		if (i >= nr_cpu_ids)
 			break;
@@ -126,13 +127,15 @@ static __always_inline void kick_idle_for(struct task_struct *p, s32 cpu)
 		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
 		break;
 	}
+	bpf_rcu_read_unlock();
+	return 0;
 }
 
 /*
  * Moves overdue and killed tasks of one queue to the overdue queue of the LLC where
  * each last ran.
  */
-static __noinline int move_overdue(u64 dsq_id)
+__noinline int move_overdue(u64 dsq_id)
 {
 	struct task_struct *p;
 	struct task_ctx *t;
@@ -142,6 +145,7 @@ static __noinline int move_overdue(u64 dsq_id)
 
 	if (!scx_bpf_dsq_nr_queued(dsq_id))
 		return 0;
+	bpf_rcu_read_lock();
 	bpf_for_each (scx_dsq, p, dsq_id, 0) {
 		if (++seen > QUEUE_SCAN_MAX)
 			break;
@@ -159,10 +163,11 @@ static __noinline int move_overdue(u64 dsq_id)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 		kick_idle_for(p, cpu);
 	}
+	bpf_rcu_read_unlock();
 	return 0;
 }
 
-static __noinline int check_parked(u32 slot, u64 now)
+__noinline int check_parked(u32 slot, u64 now)
 {
 	if (!scx_bpf_dsq_nr_queued(parked_id(slot)))
 		return 0;

@@ -129,7 +129,7 @@ static __always_inline u32 weight_to_count(const struct cgroup_record *record, u
 __noinline int record_counts(u32 index, u32 tier)
 {
 	struct cgroup_record *record, *around;
-	bool has_crossed = false;
+	int has_crossed = count_from;
 	u32 step, want, was;
 
 	tier &= PLIMSOLL_TIER_MASK;
@@ -144,13 +144,13 @@ __noinline int record_counts(u32 index, u32 tier)
 			__sync_fetch_and_add(&around->tiers[tier].load, (u64)want - was);
 		if (!was != !want) {
 			__sync_fetch_and_add(&around->tiers[tier].nr_runnable, want ? 1 : -1);
-			has_crossed = true;
+			has_crossed++;
 		}
 		if (was != want && weight_to_count(record, tier) != want)
 			continue;
 		if (!has_crossed)
 			break;
-		has_crossed = false;
+		has_crossed = count_from;
 		index = record->parent;
 	}
 	return 0;
@@ -285,7 +285,7 @@ __noinline int shares_follow(struct task_struct *p __arg_trusted, u32 index)
 	struct cgroup_record *first = record_at(index), *record = first, *around;
 	struct task_group *tg = p->sched_task_group;
 	u64 normal, batch, background;
-	bool is_idle = false, is_decided = false;
+	int is_idle = count_from, is_decided = count_from;
 	u32 depth, weight;
 
 	if (!record)
@@ -313,7 +313,7 @@ __noinline int shares_follow(struct task_struct *p __arg_trusted, u32 index)
 	WRITE_ONCE(first->tiers[PLIMSOLL_TIER_NORMAL].share, normal);
 	WRITE_ONCE(first->tiers[PLIMSOLL_TIER_BATCH].share, batch);
 	WRITE_ONCE(first->tiers[PLIMSOLL_TIER_BACKGROUND].share, background);
-	WRITE_ONCE(first->in_background, is_idle);
+	WRITE_ONCE(first->in_background, !!is_idle);
 	return 0;
 }
 
