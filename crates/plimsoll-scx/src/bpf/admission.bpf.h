@@ -11,6 +11,7 @@
 #include "caps.bpf.h"
 #include "headroom.bpf.h"
 #include "order.bpf.h"
+#include "turns.bpf.h"
 
 /* Shortest slice: below it, the switch costs more than the slice gains. */
 #define SLICE_MIN_NS (100 * PLIM_NSEC_PER_USEC)
@@ -226,8 +227,8 @@ static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s3
 	if (!group || !chain || !gc || !c || !ran_ns)
 		return;
 	t->charged_ns += ran_ns;
-	if (c->turn == PLIMSOLL_TURN_BEHIND_NORMAL && READ_ONCE(nr_idle) >= (s32)headroom_cpus)
-		__sync_fetch_and_add(&tolerated_apart_ns, ran_ns);
+	if (c->turn)
+		turn_charge(c, ran_ns, now);
 	plim_order_charge(&t->order, ran_ns, effective_weight(t, p));
 	cgroup_clock_charge(t, llc_of(cpu), ran_ns);
 	t->has_run = 1;

@@ -7,6 +7,7 @@
 
 #include "balance.bpf.h"
 #include "limits.bpf.h"
+#include "turns.bpf.h"
 
 /* The slice of a task that may run for @left_ns, and no longer. */
 static __always_inline u64 slice_of_left(u64 left_ns)
@@ -117,7 +118,7 @@ static __always_inline bool take(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 {
 	if (!scx_bpf_dsq_nr_queued(dsq_id))
 		return false;
-	/* A task whose group has become batch since it was queued is admitted when it begins. */
+	/* A task whose group has become batch since it was queued still runs once as queued. */
 	if (READ_ONCE(nr_limited) <= 0 && (tier == PLIMSOLL_TIER_NORMAL || !headroom_on))
 		return scx_bpf_dsq_move_to_local(dsq_id, 0);
 	return take_limited(dsq_id, tier, cpu, now) == TAKE_MOVED;
@@ -266,6 +267,17 @@ static __always_inline void slice_begins(struct task_struct *p, const struct tas
 	arm_slice(c, cpu, left_ns, now);
 }
 
+/*
+ * Notes the slice that a dispatch has given. A task whose affinity, policy or nice level
+ * changes while it runs stops and begins again without a dispatch: it has the rest.
+ */
+static __always_inline void
+slice_is_of(struct plimsoll_cpu *c, const struct task_struct *p, u64 now)
+{
+	c->slice_pid = p->pid;
+	c->slice_until_ns = now + p->scx.slice;
+}
+
 /* Extends the slice of the present task. Returns whether it may continue. */
 __noinline int extend_previous(struct task_struct *prev __arg_trusted, u32 tier, s32 cpu, u64 now)
 {
@@ -285,19 +297,8 @@ __noinline int extend_previous(struct task_struct *prev __arg_trusted, u32 tier,
 	c->turn = PLIMSOLL_TURN_NONE;
 	clocks_follow(t, c, llc_of(cpu), tier);
 	slice_begins(prev, t, c, cpu, tier, plim_min(left_ns, own_ns), now);
+	slice_is_of(c, prev, now);
 	return true;
-}
-
-/* The background comes first in one turn of this number behind normal work. */
-#define BACKGROUND_TURNS 4
-/* The longest time between two of its turns behind batch work. */
-#define BACKGROUND_PERIOD_MAX_NS PLIM_NSEC_PER_SEC
-
-static __always_inline u64 turn_period_ns(u32 turn)
-{
-	if (turn == PLIMSOLL_TURN_BEHIND_NORMAL)
-		return server_period_ns;
-	return plim_min(BACKGROUND_TURNS * server_period_ns, BACKGROUND_PERIOD_MAX_NS);
 }
 
 /* Whether a CPU has work of a tier, which runs or waits. */
@@ -306,53 +307,39 @@ static __always_inline bool tier_has_work(u32 tier, u32 tier_of_prev, s32 cpu)
 	return tier_of_prev == tier || tier_waits(llc_of(cpu), cpu, tier);
 }
 
-/* Whether a turn is due. Sets when the next is, whether or not this one is needed. */
-static __always_inline bool turn_comes(struct plimsoll_cpu *c, u32 turn, u64 now)
+/* Whether work of a tier below waits for this CPU. */
+static __always_inline bool lower_waits(u32 tier, s32 cpu)
 {
-	if (now < c->turn_next_ns[turn])
-		return false;
-	c->turn_next_ns[turn] = now + turn_period_ns(turn);
-	return true;
+	return (tier < PLIMSOLL_TIER_BATCH && tier_waits(llc_of(cpu), cpu, PLIMSOLL_TIER_BATCH)) ||
+	       tier_waits(llc_of(cpu), cpu, PLIMSOLL_TIER_BACKGROUND);
 }
 
 /*
- * Grants the turn that is due, if the tier that it comes behind has work: else this
- * dispatch serves the tiers below in any case, and their turn lapses.
+ * Grants a turn that is due. One lapses where this dispatch serves the tiers below in any
+ * case, where one of them has run until now, or where none waits.
  */
 static __always_inline void grant_turn(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
 {
-	if (!server_period_ns)
-		return;
-	if (turn_comes(c, PLIMSOLL_TURN_BEHIND_NORMAL, now) &&
-	    tier_has_work(PLIMSOLL_TIER_NORMAL, tier_of_prev, cpu)) {
-		c->nr_turns++;
-		c->turn_granted = PLIMSOLL_TURN_BEHIND_NORMAL;
-	} else if (turn_comes(c, PLIMSOLL_TURN_BEHIND_BATCH, now) &&
-		   !tier_has_work(PLIMSOLL_TIER_NORMAL, tier_of_prev, cpu) &&
-		   tier_has_work(PLIMSOLL_TIER_BATCH, tier_of_prev, cpu)) {
-		c->turn_granted = PLIMSOLL_TURN_BEHIND_BATCH;
+	if (turn_is_due(c, PLIMSOLL_TURN_BEHIND_NORMAL, now)) {
+		if (!turn_is_for(PLIMSOLL_TURN_BEHIND_NORMAL, tier_of_prev) &&
+		    tier_has_work(PLIMSOLL_TIER_NORMAL, tier_of_prev, cpu) &&
+		    lower_waits(PLIMSOLL_TIER_NORMAL, cpu)) {
+			c->nr_turns++;
+			c->turn_granted = PLIMSOLL_TURN_BEHIND_NORMAL;
+			return;
+		}
+		turn_lapses(c, PLIMSOLL_TURN_BEHIND_NORMAL, now);
 	}
-}
-
-/* Limits of the delay: after a pause of the whole machine turns must not stop for long. */
-#define TURN_DELAY_MAX_NS PLIM_NSEC_PER_SEC
-#define TURN_RAN_MAX_NS (100 * PLIM_NSEC_PER_MSEC)
-
-/*
- * Moves the next turn by the length of one that has ended: after a longer one it comes
- * later, after one that a higher tier has cut short, earlier.
- */
-static __always_inline void turn_charge(struct plimsoll_cpu *c, u32 turn, u64 ran_ns)
-{
-	u64 slice_ns = server_slice_ns, period_ns = turn_period_ns(turn), late_ns;
-	plim_u64 *next_ns = &c->turn_next_ns[turn & (PLIMSOLL_TURNS - 1)];
-
-	ran_ns = plim_min(ran_ns, TURN_RAN_MAX_NS);
-	if (!slice_ns)
+	if (!turn_is_due(c, PLIMSOLL_TURN_BEHIND_BATCH, now))
 		return;
-	late_ns = plim_sub_floor(ran_ns, slice_ns) * period_ns / slice_ns;
-	*next_ns += plim_min(late_ns, TURN_DELAY_MAX_NS);
-	*next_ns -= plim_sub_floor(slice_ns, ran_ns) * period_ns / slice_ns;
+	if (tier_has_work(PLIMSOLL_TIER_NORMAL, tier_of_prev, cpu))
+		turn_waits(c, PLIMSOLL_TURN_BEHIND_BATCH, now);
+	else if (!turn_is_for(PLIMSOLL_TURN_BEHIND_BATCH, tier_of_prev) &&
+		 tier_has_work(PLIMSOLL_TIER_BATCH, tier_of_prev, cpu) &&
+		 lower_waits(PLIMSOLL_TIER_BATCH, cpu))
+		c->turn_granted = PLIMSOLL_TURN_BEHIND_BATCH;
+	else
+		turn_lapses(c, PLIMSOLL_TURN_BEHIND_BATCH, now);
 }
 
 /* Steps of a dispatch: two of a turn, then one for each tier. */
@@ -389,8 +376,10 @@ static __always_inline bool serve_all(struct task_struct *prev, struct plimsoll_
 	grant_turn(c, cpu, tier_of_prev, now);
 	bpf_for (step, step_of_turn(c->turn_granted), SERVE_STEPS) {
 		tier = tier_of_step(c, step);
-		if (step == TURN_STEPS)
+		if (step == TURN_STEPS && c->turn_granted) {
+			turn_waits(c, c->turn_granted, now);
 			c->turn_granted = PLIMSOLL_TURN_NONE;
+		}
 		keeps = step >= TURN_STEPS && tier == tier_of_prev;
 		if (serve(tier, cpu, deadline, keeps, now))
 			return true;
@@ -446,6 +435,7 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 
 	c->left_ns = 0;
 	c->left_slot = PLIMSOLL_SLOT_NONE;
 	c->turn_granted = PLIMSOLL_TURN_NONE;
+	c->slice_pid = 0;
 	c->is_taken = 0;
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED)
 		t = task_of(prev);

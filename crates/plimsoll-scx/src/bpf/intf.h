@@ -127,7 +127,7 @@ struct plimsoll_machine_change {
 
 /* One group. */
 struct plimsoll_group {
-	struct bpf_spin_lock lock; /* of all fields up to the racy ones */
+	struct bpf_spin_lock lock; /* of all fields up to the racy ones, but pool.ran_locally */
 	plim_u32 generation; /* changes with the slot's group, and with a cap of each task */
 	struct plimsoll_params params;
 	struct plim_bandwidth pool;
@@ -193,6 +193,8 @@ struct plimsoll_cpu {
 	plim_u64 left_ns; /* for the next task of that group that starts here; 0: ask */
 	plim_u32 left_slot; /* PLIMSOLL_SLOT_NONE: of any */
 	plim_u64 slice_end_ns; /* of the present task; 0: no timer */
+	plim_u64 slice_until_ns; /* of the task that a dispatch gave it to */
+	plim_u32 slice_pid; /* that task; 0: a dispatch is to choose one */
 	/*
 	 * For wakers, which read it without the lock and at worst choose the wrong
 	 * CPU: the virtual deadline of the task that runs, its request, and when
@@ -210,12 +212,12 @@ struct plimsoll_cpu {
 	plim_u32 nr_turns; /* behind normal work */
 	plim_u32 nr_rounds; /* looks for work that a waiting task has caused, since it last ran any
 			     */
-	plim_u64 turn_next_ns[PLIMSOLL_TURNS]; /* the next of each kind is not before */
+	plim_u64 turn_next_ns[PLIMSOLL_TURNS]; /* the next of each kind is due */
 	plim_u64 balance_next_ns; /* LLCs are not compared before */
 	plim_u64 nr_dispatches;
 	plim_u32 next_decision;
 	plim_u32 tier; /* of the task of ours that runs; PLIMSOLL_TIERS: none */
-	plim_u32 turn_granted; /* to the next task */
+	plim_u32 turn_granted; /* by the last dispatch */
 	plim_u32 turn; /* in which the present task runs */
 };
 

@@ -234,13 +234,11 @@ goes_direct(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, s32 cpu, 
 	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) ||
 	    tier_waits(llc, cpu, PLIMSOLL_TIER_NORMAL) || READ_ONCE(overdue_waits[llc]))
 		return false;
-	if (!server_period_ns || now < c->turn_next_ns[PLIMSOLL_TURN_BEHIND_NORMAL])
+	if (!turn_is_due(c, PLIMSOLL_TURN_BEHIND_NORMAL, now))
 		return true;
-	if (tier_waits(llc, cpu, PLIMSOLL_TIER_BATCH) ||
-	    tier_waits(llc, cpu, PLIMSOLL_TIER_BACKGROUND))
+	if (lower_waits(PLIMSOLL_TIER_NORMAL, cpu))
 		return false;
-	/* As a dispatch would find: nobody to give this turn to. */
-	turn_comes(c, PLIMSOLL_TURN_BEHIND_NORMAL, now);
+	turn_lapses(c, PLIMSOLL_TURN_BEHIND_NORMAL, now);
 	return true;
 }
 
@@ -360,14 +358,6 @@ bool BPF_STRUCT_OPS(plimsoll_yield, struct task_struct *from, struct task_struct
 	return false;
 }
 
-/* Whether a turn is for a task of a tier: one that was woken directly here may precede it. */
-static __always_inline bool turn_is_for(u32 turn, u32 tier)
-{
-	if (turn == PLIMSOLL_TURN_BEHIND_NORMAL)
-		return tier > PLIMSOLL_TIER_NORMAL;
-	return turn == PLIMSOLL_TURN_BEHIND_BATCH && tier > PLIMSOLL_TIER_BATCH;
-}
-
 /*
  * How long a task that begins to run may run: the least of its admission, its own
  * cap and the server slice, if it runs in a turn. A task that bypassed admission, as
@@ -388,8 +378,7 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 	c->left_ns = 0;
 	own_ns = task_run_ns(t, group, now);
 	left_ns = plim_max(plim_min(left_ns, own_ns), SLICE_MIN_NS);
-	c->turn = server_slice_ns && granted ? c->turn_granted : PLIMSOLL_TURN_NONE;
-	c->turn_granted = PLIMSOLL_TURN_NONE;
+	c->turn = granted ? c->turn_granted : PLIMSOLL_TURN_NONE;
 	if (c->turn)
 		left_ns = plim_min(left_ns, server_slice_ns);
 	return left_ns;
@@ -412,6 +401,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	struct task_ctx *t = task_of(p);
 	struct plimsoll_group_cpu *gc;
 	struct plimsoll_group *group;
+	bool goes_on;
 	u32 tier;
 
 	group = t ? group_at(t->slot) : NULL;
@@ -450,7 +440,14 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	if (group->params.flags & PLIMSOLL_YIELDS && !c->token)
 		token_force(c, cpu);
 	cpu_enter(c, is_batch(group) ? PLIMSOLL_CPU_BATCH : PLIMSOLL_CPU_OTHER, now);
+	goes_on = c->slice_pid == p->pid;
+	if (goes_on)
+		left_ns = plim_min(left_ns, plim_sub_floor(c->slice_until_ns, now));
 	slice_begins(p, t, c, cpu, tier, left_ns, now);
+	if (!goes_on)
+		slice_is_of(c, p, now);
+	else if (!left_ns)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	shortage_update(now);
 }
 
@@ -471,8 +468,7 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 	chain = group_at(t->chain);
 	if (chain && !is_plain(chain))
 		return_chain(t->chain, cpu);
-	if (c->turn)
-		turn_charge(c, c->turn, plim_elapsed_ns(now, t->started_ns));
+	c->turn = PLIMSOLL_TURN_NONE;
 	t->started_ns = 0;
 	if (!runnable) {
 		plim_order_sleep(&t->order, clock_at(t->place), has_fixed_request(p));

@@ -5,7 +5,7 @@ use nix::unistd::Pid;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::tasks;
 
-use crate::common::{is_alive, tasks_below, wait_until};
+use crate::common::{is_alive, task_ns, tasks_below, wait_until};
 use crate::daemon_rig::shown;
 use crate::rig::{Rig, binary_word, burners, cgroup_id};
 use crate::shared::with_command;
@@ -102,6 +102,29 @@ fn tasks_are_scheduled_whatever_their_policy_and_keep_it() {
     for (tid, policy) in tids.iter().zip(policies) {
         assert_eq!(tasks::policy_number(*tid), Some(policy));
     }
+    load.kill_hard();
+    rig.assert_nothing_left();
+}
+
+/// The kernel stops a running task and starts it again when its policy changes.
+#[test]
+fn a_task_whose_policy_changes_all_the_time_leaves_others_their_share() {
+    const ENOUGH_NS: u64 = 2_000_000_000;
+    let rig = with_command();
+    let foreign = rig.group("foreign");
+    let load = rig.fair_burners(&foreign, 1, 2);
+    let tids = burners(&foreign);
+    let before = [tids[0], tids[1]].map(|tid| task_ns(tid).unwrap());
+    let ran = || [0, 1].map(|index| task_ns(tids[index]).unwrap() - before[index]);
+    while ran().iter().all(|ns| *ns < ENOUGH_NS) {
+        for _ in 0..100 {
+            tasks::set_policy(tids[0], libc::SCHED_BATCH).unwrap();
+            tasks::set_policy(tids[0], libc::SCHED_OTHER).unwrap();
+        }
+    }
+    let shares = ran();
+    assert!(shares[1] > ENOUGH_NS / 10, "{shares:?}");
+    rig.assert_never_ejected();
     load.kill_hard();
     rig.assert_nothing_left();
 }

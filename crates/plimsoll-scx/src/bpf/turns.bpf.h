@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Turns: server slices in which a lower tier runs although a higher one, which never
+ * pauses, has work. Of batch work behind normal work it is the tolerance; the background
+ * comes first in each fourth of these, and has turns of its own behind batch work.
+ *
+ * A turn that is due is granted by a dispatch, and what it runs moves the next one: in
+ * the long run a tier gets the part slice / period of a CPU and no more, however short
+ * or long its turns are.
+ */
+#ifndef PLIMSOLL_TURNS_BPF_H
+#define PLIMSOLL_TURNS_BPF_H
+
+#include "state.bpf.h"
+
+/* The background comes first in one turn of this number behind normal work. */
+#define BACKGROUND_TURNS 4
+/* The longest time between two of its turns behind batch work. */
+#define BACKGROUND_PERIOD_MAX_NS PLIM_NSEC_PER_SEC
+/* Until a turn that could not be used is tried again: each try reads the queues. */
+#define TURN_RETRY_NS PLIM_NSEC_PER_MSEC
+/*
+ * The longest delay by one run, beside the period: after a pause of the whole machine
+ * turns must not stop for long. Only what ran longer than a slice is forgiven.
+ */
+#define TURN_DELAY_MAX_NS PLIM_NSEC_PER_SEC
+
+static __always_inline u64 turn_period_ns(u32 turn)
+{
+	if (turn == PLIMSOLL_TURN_BEHIND_NORMAL)
+		return server_period_ns;
+	return plim_min(BACKGROUND_TURNS * server_period_ns, BACKGROUND_PERIOD_MAX_NS);
+}
+
+static __always_inline bool turn_is_due(const struct plimsoll_cpu *c, u32 turn, u64 now)
+{
+	return server_slice_ns && now >= c->turn_next_ns[turn];
+}
+
+/* Nobody needs a turn that is due, because all have been served. */
+static __always_inline void turn_lapses(struct plimsoll_cpu *c, u32 turn, u64 now)
+{
+	c->turn_next_ns[turn] = now + turn_period_ns(turn);
+}
+
+/* A turn that is due could not be used. */
+static __always_inline void turn_waits(struct plimsoll_cpu *c, u32 turn, u64 now)
+{
+	c->turn_next_ns[turn & (PLIMSOLL_TURNS - 1)] = now + TURN_RETRY_NS;
+}
+
+/* Whether a turn is for a task of a tier: one that was woken directly here may precede it. */
+static __always_inline bool turn_is_for(u32 turn, u32 tier)
+{
+	if (turn == PLIMSOLL_TURN_BEHIND_NORMAL)
+		return tier > PLIMSOLL_TIER_NORMAL;
+	return turn == PLIMSOLL_TURN_BEHIND_BATCH && tier > PLIMSOLL_TIER_BATCH;
+}
+
+/* Charges a run that ends now to the turn in which it was. */
+static __always_inline void turn_charge(struct plimsoll_cpu *c, u64 ran_ns, u64 now)
+{
+	u64 period_ns = turn_period_ns(c->turn), slice_ns = plim_max(server_slice_ns, 1);
+	plim_u64 *next_ns = &c->turn_next_ns[c->turn & (PLIMSOLL_TURNS - 1)];
+	u64 delay_ns;
+
+	/* No product of these is above 2^63: a period has at most 4 s. */
+	ran_ns = plim_min(ran_ns, TURN_DELAY_MAX_NS);
+	delay_ns = plim_min(ran_ns * period_ns / slice_ns, period_ns + TURN_DELAY_MAX_NS);
+	*next_ns = plim_max(*next_ns, plim_sub_floor(now, ran_ns)) + delay_ns;
+	if (c->turn == PLIMSOLL_TURN_BEHIND_NORMAL && READ_ONCE(nr_idle) >= (s32)headroom_cpus)
+		__sync_fetch_and_add(&tolerated_apart_ns, ran_ns);
+}
+
+#endif /* PLIMSOLL_TURNS_BPF_H */
