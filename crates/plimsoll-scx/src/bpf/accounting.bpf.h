@@ -17,9 +17,12 @@
 /* Ends the present interval of this CPU and begins one in @state. */
 static __always_inline void cpu_enter(struct plimsoll_cpu *c, u32 state, u64 now)
 {
-	u64 elapsed_ns = plim_elapsed_ns(now, c->since_ns);
-	u64 room_elapsed_ns;
+	u64 elapsed_ns, room_elapsed_ns;
 
+	/* From one task to the next it is one interval. */
+	if (state == PLIMSOLL_CPU_OTHER && c->state == PLIMSOLL_CPU_OTHER)
+		return;
+	elapsed_ns = plim_elapsed_ns(now, c->since_ns);
 	WRITE_ONCE(c->sequence, c->sequence + 1);
 	barrier();
 	if (c->state == PLIMSOLL_CPU_IDLE) {

@@ -42,14 +42,12 @@ static __always_inline void task_joins(struct task_ctx *t, u32 slot, u32 cgroup,
 	}
 }
 
-/* Looks a task's group up again if groups have changed since. */
+/* Looks a task's group up again. */
 static __noinline void task_refresh(struct task_struct *p, struct task_ctx *t, u64 now)
 {
 	u32 changed = READ_ONCE(groups_changed);
 	struct cgroup *cgrp;
 
-	if (t->groups_seen == changed)
-		return;
 	cgrp = scx_bpf_task_cgroup(p);
 	task_joins(t, slot_of_cgroup(cgrp), record_near(cgrp, cgrp->level), now);
 	bpf_cgroup_release(cgrp);

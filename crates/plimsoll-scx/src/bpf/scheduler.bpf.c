@@ -40,6 +40,8 @@ static __always_inline bool is_batch(const struct plimsoll_group *group)
 	return group->params.flags & PLIMSOLL_BATCH;
 }
 
+/* Of a task that is queued: plimsoll_running() sets the one that it gets. */
+#define SLICE_QUEUED_NS PLIM_BATCH_SLICE_DEFAULT_NS
 /* Most CPUs whose normal task is compared with one that wakes. */
 #define PREEMPT_CPUS_MAX 4
 /* Whether a task may run on one CPU only, at least now. */
@@ -174,7 +176,7 @@ s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	task_joins_queue(p, t, c, cpu, tier, now);
 	if (is_idle) {
 		/* If other work takes that CPU first, the task comes to ops.enqueue() after all. */
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, request_left_ns(t, p), SCX_ENQ_IMMED);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_QUEUED_NS, SCX_ENQ_IMMED);
 		return cpu;
 	}
 	c = cpu_at(cpu);
@@ -245,7 +247,7 @@ goes_direct(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, s32 cpu, 
 /* Queues a task in order, and has a CPU look for it. */
 static __always_inline void queue_task(struct task_struct *p, struct task_ctx *t,
 				       const struct plimsoll_group *chain, struct plimsoll_cpu *c,
-				       u32 tier, s32 cpu, u64 slice_ns, u64 enq_flags, u64 now)
+				       u32 tier, s32 cpu, u64 enq_flags, u64 now)
 {
 	u32 llc = llc_of(cpu);
 	bool is_first;
@@ -256,7 +258,8 @@ static __always_inline void queue_task(struct task_struct *p, struct task_ctx *t
 		waiting_enters(t, llc, tier);
 	is_first = enq_flags & SCX_ENQ_WAKEUP && p->policy != POLICY_BATCH &&
 		   preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now);
-	scx_bpf_dsq_insert_vtime(p, queue_of(t, cpu, tier), slice_ns, t->order.deadline, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, queue_of(t, cpu, tier), SLICE_QUEUED_NS, t->order.deadline,
+				 enq_flags);
 	if (wake_for(p, cpu, enq_flags, now))
 		return;
 	lower = is_first ? cpu : cpu_of_lower_tier(p, cpu, tier);
@@ -279,7 +282,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *t = task_of(p);
 	struct plimsoll_group *group, *chain;
-	u64 now = bpf_ktime_get_ns(), slice_ns;
+	u64 now = bpf_ktime_get_ns();
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct plimsoll_cpu *c = cpu_at(cpu);
 	u32 tier, llc = llc_of(cpu);
@@ -305,7 +308,8 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 		queue_overdue(p, t, cpu, enq_flags, now);
 		return;
 	}
-	task_refresh(p, t, now);
+	if (t->groups_seen != READ_ONCE(groups_changed))
+		task_refresh(p, t, now);
 	group = group_at(t->slot);
 	chain = group_at(t->chain);
 	if (!group || !chain)
@@ -319,18 +323,18 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	if (!is_plain(chain) && READ_ONCE(nr_limited) > 0 &&
 	    park_if_limited(p, t, group, cpu, enq_flags, now))
 		return;
-	slice_ns = request_left_ns(t, p);
 	if (tier == PLIMSOLL_TIER_NORMAL && (is_plain(chain) || admits_at_once(t->chain, cpu))) {
 		if (p->policy != POLICY_BATCH && enq_flags & SCX_ENQ_WAKEUP &&
 		    preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now)) {
 			c->is_taken = 1;
-			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags | SCX_ENQ_PREEMPT);
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_QUEUED_NS,
+					   enq_flags | SCX_ENQ_PREEMPT);
 			return;
 		}
 		if (!(enq_flags & SCX_ENQ_LAST) && goes_direct(t, c, llc, cpu, now)) {
 			if (runs_below(c, PLIMSOLL_TIER_NORMAL))
 				enq_flags |= SCX_ENQ_PREEMPT;
-			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, enq_flags);
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_QUEUED_NS, enq_flags);
 			return;
 		}
 	}
@@ -338,7 +342,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 		WRITE_ONCE(group->in_background, 1);
 		group_timer_at(t->slot, now + BACKGROUND_GRAIN_NS);
 	}
-	queue_task(p, t, chain, c, tier, cpu, slice_ns, enq_flags, now);
+	queue_task(p, t, chain, c, tier, cpu, enq_flags, now);
 }
 
 void BPF_STRUCT_OPS(plimsoll_dispatch, s32 cpu, struct task_struct *prev)
@@ -420,8 +424,6 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	waiting_leaves(t);
 	t->waiting_since_ns = 0;
 	t->started_ns = now;
-	/* Charges the run between ops.stopping() and the switch, when it went to sleep. */
-	charge_task(p, t, cpu, now);
 	if (t->slot != PLIMSOLL_SLOT_DEFAULT)
 		__sync_fetch_and_add(&group->nr_running, 1);
 	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
@@ -448,7 +450,8 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 		slice_is_of(c, p, now);
 	else if (!left_ns)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	shortage_update(now);
+	if (headroom_cpus)
+		shortage_update(now);
 }
 
 void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
@@ -481,7 +484,8 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 		__sync_fetch_and_sub(&group->nr_running, 1);
 	cpu_enter(c, PLIMSOLL_CPU_OTHER, now);
 	token_release(c, cpu);
-	shortage_update(now);
+	if (headroom_cpus)
+		shortage_update(now);
 	c->slice_end_ns = 0;
 	if (!runnable)
 		return;
