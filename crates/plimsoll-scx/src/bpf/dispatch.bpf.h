@@ -315,31 +315,47 @@ static __always_inline bool lower_waits(u32 tier, s32 cpu)
 }
 
 /*
- * Grants a turn that is due. One lapses where this dispatch serves the tiers below in any
- * case, where one of them has run until now, or where none waits.
+ * Whether a turn is granted, behind a tier that has work. One that is due lapses where a
+ * lower tier has run until now, or is served by this dispatch in any case. If none waits
+ * it stays due: those that a limit has kept from running return at any moment. So it does
+ * after a turn whose time went to interrupts: on a CPU that was idle these may take all.
  */
+static __always_inline bool
+turn_begins(struct plimsoll_cpu *c, s32 cpu, u32 turn, u32 behind, u32 tier_of_prev, u64 now)
+{
+	bool waits;
+
+	if (!turn_is_due(c, turn, now))
+		return false;
+	waits = lower_waits(behind, cpu);
+	if (c->turn == turn)
+		turn_waits(c, turn, now);
+	else if (turn_is_for(turn, tier_of_prev) ||
+		 (waits && !tier_has_work(behind, tier_of_prev, cpu)))
+		turn_lapses(c, turn, now);
+	else if (!waits)
+		turn_waits(c, turn, now);
+	else
+		return true;
+	return false;
+}
+
+/* Grants a turn that is due. Behind batch work there is none while normal work waits. */
 static __always_inline void grant_turn(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
 {
-	if (turn_is_due(c, PLIMSOLL_TURN_BEHIND_NORMAL, now)) {
-		if (!turn_is_for(PLIMSOLL_TURN_BEHIND_NORMAL, tier_of_prev) &&
-		    tier_has_work(PLIMSOLL_TIER_NORMAL, tier_of_prev, cpu) &&
-		    lower_waits(PLIMSOLL_TIER_NORMAL, cpu)) {
-			c->nr_turns++;
-			c->turn_granted = PLIMSOLL_TURN_BEHIND_NORMAL;
-			return;
-		}
-		turn_lapses(c, PLIMSOLL_TURN_BEHIND_NORMAL, now);
+	if (turn_begins(c, cpu, PLIMSOLL_TURN_BEHIND_NORMAL, PLIMSOLL_TIER_NORMAL, tier_of_prev,
+			now)) {
+		c->nr_turns++;
+		c->turn_granted = PLIMSOLL_TURN_BEHIND_NORMAL;
+		return;
 	}
 	if (!turn_is_due(c, PLIMSOLL_TURN_BEHIND_BATCH, now))
 		return;
 	if (tier_has_work(PLIMSOLL_TIER_NORMAL, tier_of_prev, cpu))
 		turn_waits(c, PLIMSOLL_TURN_BEHIND_BATCH, now);
-	else if (!turn_is_for(PLIMSOLL_TURN_BEHIND_BATCH, tier_of_prev) &&
-		 tier_has_work(PLIMSOLL_TIER_BATCH, tier_of_prev, cpu) &&
-		 lower_waits(PLIMSOLL_TIER_BATCH, cpu))
+	else if (turn_begins(c, cpu, PLIMSOLL_TURN_BEHIND_BATCH, PLIMSOLL_TIER_BATCH, tier_of_prev,
+			     now))
 		c->turn_granted = PLIMSOLL_TURN_BEHIND_BATCH;
-	else
-		turn_lapses(c, PLIMSOLL_TURN_BEHIND_BATCH, now);
 }
 
 /* Steps of a dispatch: two of a turn, then one for each tier. */

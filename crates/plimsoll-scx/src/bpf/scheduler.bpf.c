@@ -240,7 +240,7 @@ goes_direct(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, s32 cpu, 
 		return true;
 	if (lower_waits(PLIMSOLL_TIER_NORMAL, cpu))
 		return false;
-	turn_lapses(c, PLIMSOLL_TURN_BEHIND_NORMAL, now);
+	turn_waits(c, PLIMSOLL_TURN_BEHIND_NORMAL, now);
 	return true;
 }
 

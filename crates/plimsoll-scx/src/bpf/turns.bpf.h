@@ -37,24 +37,25 @@ static __always_inline bool turn_is_due(const struct plimsoll_cpu *c, u32 turn, 
 	return server_slice_ns && now >= c->turn_next_ns[turn];
 }
 
-/* Nobody needs a turn that is due, because all have been served. */
+/* Nobody needs a turn that is due, because all are served. */
 static __always_inline void turn_lapses(struct plimsoll_cpu *c, u32 turn, u64 now)
 {
 	c->turn_next_ns[turn] = now + turn_period_ns(turn);
 }
 
-/* A turn that is due could not be used. */
+/* A turn that is due cannot be used. */
 static __always_inline void turn_waits(struct plimsoll_cpu *c, u32 turn, u64 now)
 {
 	c->turn_next_ns[turn & (PLIMSOLL_TURNS - 1)] = now + TURN_RETRY_NS;
 }
 
-/* Whether a turn is for a task of a tier: one that was woken directly here may precede it. */
+/* Whether a turn is for a task of a tier, which may be none: PLIMSOLL_TIERS. */
 static __always_inline bool turn_is_for(u32 turn, u32 tier)
 {
-	if (turn == PLIMSOLL_TURN_BEHIND_NORMAL)
-		return tier > PLIMSOLL_TIER_NORMAL;
-	return turn == PLIMSOLL_TURN_BEHIND_BATCH && tier > PLIMSOLL_TIER_BATCH;
+	u32 above =
+		turn == PLIMSOLL_TURN_BEHIND_NORMAL ? PLIMSOLL_TIER_NORMAL : PLIMSOLL_TIER_BATCH;
+
+	return turn && tier > above && tier < PLIMSOLL_TIERS;
 }
 
 /* Charges a run that ends now to the turn in which it was. */
