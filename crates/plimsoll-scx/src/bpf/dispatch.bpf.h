@@ -69,22 +69,24 @@ static int slice_timer(void *map, int *key, struct bpf_timer *timer)
 	return 0;
 }
 
+/* In this time a task is in the queue that ops.enqueue() has chosen. */
+#define INSERTION_NS PLIM_NSEC_PER_MSEC
+
 /* Serves tasks that have waited too long, regardless of limits. */
-static __always_inline bool dispatch_overdue(struct plimsoll_cpu *c, s32 cpu)
+static __always_inline bool dispatch_overdue(struct plimsoll_cpu *c, s32 cpu, u64 now)
 {
 	u32 llc = llc_of(cpu);
+	u64 since_ns = READ_ONCE(overdue_since_ns[llc]);
 
-	if (!READ_ONCE(overdue_waits[llc]))
+	if (!since_ns)
 		return false;
 	if (scx_bpf_dsq_move_to_local(overdue_id(llc), 0)) {
 		c->left_ns = SLICE_MIN_NS;
 		return true;
 	}
-	if (!scx_bpf_dsq_nr_queued(overdue_id(llc))) {
-		WRITE_ONCE(overdue_waits[llc], false);
-		if (scx_bpf_dsq_nr_queued(overdue_id(llc)))
-			WRITE_ONCE(overdue_waits[llc], true);
-	}
+	if (plim_elapsed_ns(now, since_ns) > INSERTION_NS &&
+	    !scx_bpf_dsq_nr_queued(overdue_id(llc)))
+		__sync_val_compare_and_swap(&overdue_since_ns[llc], since_ns, 0);
 	return false;
 }
 
@@ -429,7 +431,8 @@ static __always_inline bool work_waits(struct plimsoll_cpu *c, u32 llc)
 	/* Also the barrier between the write of the state and the reads. */
 	if (__sync_fetch_and_add(&c->nr_rounds, 1) >= ROUNDS_MAX)
 		return false;
-	waits = READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_NORMAL]) > 0 ||
+	waits = READ_ONCE(overdue_since_ns[llc % PLIMSOLL_LLCS_MAX]) ||
+		READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_NORMAL]) > 0 ||
 		(!headroom_on && (READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BATCH]) > 0 ||
 				  READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BACKGROUND]) > 0));
 	if (!waits)
@@ -473,7 +476,7 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 
 	}
 	if (tokens_exceeded())
 		token_release(c, cpu);
-	if (dispatch_overdue(c, cpu))
+	if (dispatch_overdue(c, cpu, now))
 		return;
 	if (!prev)
 		tier_of_prev = PLIMSOLL_TIERS;

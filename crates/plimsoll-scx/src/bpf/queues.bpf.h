@@ -159,7 +159,7 @@ __noinline int move_overdue(u64 dsq_id)
 			continue;
 		waiting_leaves(t);
 		/* Before a CPU looks. */
-		WRITE_ONCE(overdue_waits[llc_of(cpu)], true);
+		WRITE_ONCE(overdue_since_ns[llc_of(cpu)], bpf_ktime_get_ns());
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 		kick_idle_for(p, cpu);
 	}
@@ -177,6 +177,21 @@ __noinline int check_parked(u32 slot, u64 now)
 	return 0;
 }
 
+/* Has the CPUs of an LLC look for overdue tasks that none has taken. */
+__noinline int overdue_again(u32 llc, u64 now)
+{
+	u32 cpu;
+
+	if (!scx_bpf_dsq_nr_queued(overdue_id(llc)))
+		return 0;
+	WRITE_ONCE(overdue_since_ns[llc % PLIMSOLL_LLCS_MAX], now);
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		if (llc_of(cpu) == llc)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	}
+	return 0;
+}
+
 static int housekeeping(void *map, int *key, struct bpf_timer *timer)
 {
 	u64 now = bpf_ktime_get_ns();
@@ -189,6 +204,9 @@ static int housekeeping(void *map, int *key, struct bpf_timer *timer)
 	}
 	bpf_for (slot, PLIMSOLL_GROUPS_MAX, nr_limits_used) {
 		check_parked(slot, now);
+	}
+	bpf_for (llc, 0, nr_llcs) {
+		overdue_again(llc, now);
 	}
 	bpf_for (tier, 0, PLIMSOLL_TIERS) {
 		bpf_for (llc, 0, nr_llcs) {

@@ -234,7 +234,8 @@ goes_direct(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, s32 cpu, 
 	if (!t->in_own_queue && nr_cpu_ids > 1)
 		return false;
 	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) ||
-	    tier_waits(llc, cpu, PLIMSOLL_TIER_NORMAL) || READ_ONCE(overdue_waits[llc]))
+	    tier_waits(llc, cpu, PLIMSOLL_TIER_NORMAL) ||
+	    READ_ONCE(overdue_since_ns[llc % PLIMSOLL_LLCS_MAX]))
 		return false;
 	if (!turn_is_due(c, PLIMSOLL_TURN_BEHIND_NORMAL, now))
 		return true;
@@ -273,8 +274,8 @@ queue_overdue(struct task_struct *p, struct task_ctx *t, s32 cpu, u64 enq_flags,
 	u32 llc = llc_of(cpu);
 
 	t->overdue = !is_dying(p);
+	WRITE_ONCE(overdue_since_ns[llc % PLIMSOLL_LLCS_MAX], now);
 	scx_bpf_dsq_insert(p, overdue_id(llc), SLICE_MIN_NS, enq_flags);
-	WRITE_ONCE(overdue_waits[llc % PLIMSOLL_LLCS_MAX], true);
 	wake_for(p, cpu, enq_flags, now);
 }
 

@@ -74,10 +74,11 @@ u64 server_period_ns;
 /* Atomic: CPUs that run a task of a lower tier, for each tier. */
 s32 nr_lower[PLIMSOLL_TIERS_PADDED];
 /*
- * Whether the overdue queue of an LLC may have tasks. Set by housekeeping;
- * cleared by a CPU that finds the queue empty, and checks again afterwards.
+ * Since when the overdue queue of an LLC may have tasks; 0: it has none. Set before one is
+ * put there; cleared by a CPU that finds the queue empty a while later, because the kernel
+ * puts a task there only after ops.enqueue() has returned. Housekeeping repairs it.
  */
-bool overdue_waits[PLIMSOLL_LLCS_MAX];
+u64 overdue_since_ns[PLIMSOLL_LLCS_MAX];
 /* CPUs that were refused a token, a bit each; atomic. */
 plim_u64 token_refused_cpus[PLIMSOLL_CPU_WORDS];
 /* CPUs that hold a token, a bit each; atomic. */
