@@ -93,44 +93,40 @@ static __always_inline bool dispatch_overdue(struct plimsoll_cpu *c, s32 cpu, u6
 /* The first task of a queue. */
 struct first_task {
 	u64 deadline;
-	u64 waiting_since_ns;
 	bool found;
 };
 
 __noinline int first_of(u64 dsq_id, struct first_task *first)
 {
 	struct task_struct *p;
-	struct task_ctx *t;
 
 	if (!first)
 		return 0;
-	first->found = false;
 	p = __COMPAT_scx_bpf_dsq_peek(dsq_id);
-	if (!p)
-		return 0;
-	first->found = true;
-	first->deadline = p->scx.dsq_vtime;
-	t = task_of(p);
-	first->waiting_since_ns = t ? t->waiting_since_ns : 0;
+	first->found = p;
+	first->deadline = p ? p->scx.dsq_vtime : 0;
 	return 0;
 }
 
 /* Moves the first task of a queue that may run on this CPU now to it. */
 static __always_inline bool take(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 {
-	if (!scx_bpf_dsq_nr_queued(dsq_id))
-		return false;
 	/* A task whose group has become batch since it was queued still runs once as queued. */
 	if (READ_ONCE(nr_limited) <= 0 && (tier == PLIMSOLL_TIER_NORMAL || !headroom_on))
 		return scx_bpf_dsq_move_to_local(dsq_id, 0);
 	return take_limited(dsq_id, tier, cpu, now) == TAKE_MOVED;
 }
 
+/* Whether a task waits in the queue of a shard. On a machine with one CPU all are bound to it. */
+static __always_inline bool shard_waits(u32 llc, u32 tier)
+{
+	return nr_cpu_ids > 1 && scx_bpf_dsq_nr_queued(shard_queue(llc, tier)) > 0;
+}
+
 /* Whether work of a tier waits for this CPU. */
 static __always_inline bool tier_waits(u32 llc, s32 cpu, u32 tier)
 {
-	return scx_bpf_dsq_nr_queued(shard_queue(llc, tier)) > 0 ||
-	       scx_bpf_dsq_nr_queued(cpu_queue(cpu, tier)) > 0;
+	return shard_waits(llc, tier) || scx_bpf_dsq_nr_queued(cpu_queue(cpu, tier)) > 0;
 }
 
 /*
@@ -140,42 +136,42 @@ static __always_inline bool tier_waits(u32 llc, s32 cpu, u32 tier)
  */
 __noinline u64 queue_to_serve(u32 tier, s32 cpu, u64 deadline, bool keeps)
 {
-	u64 own = cpu_queue(cpu, tier), shared = shard_queue(llc_of(cpu), tier), first = shared;
+	u64 own = cpu_queue(cpu, tier), shared = shard_queue(llc_of(cpu), tier);
 	struct first_task of_own = {}, of_shared = {};
 	struct plimsoll_cpu *c = cpu_at(cpu);
+	bool own_first;
 
 	if (!c)
 		return 0;
-	if (!scx_bpf_dsq_nr_queued(own)) {
-		if (!keeps)
-			return shared;
-		first_of(shared, &of_shared);
+	first_of(own, &of_own);
+	first_of(shared, &of_shared);
+	of_own.deadline += c->shifts[tier & PLIMSOLL_TIER_MASK];
+	own_first = of_own.found &&
+		    !(of_shared.found && plim_order_before(of_shared.deadline, of_own.deadline));
+	if (!own_first)
 		of_own = of_shared;
-	} else {
-		first_of(own, &of_own);
-		of_own.deadline += c->shifts[tier & PLIMSOLL_TIER_MASK];
-		first_of(shared, &of_shared);
-		if (!of_shared.found || !plim_order_before(of_shared.deadline, of_own.deadline))
-			first = own;
-		else
-			of_own = of_shared;
-	}
-	if (keeps && (!of_own.found || !plim_order_before(of_own.deadline, deadline)))
+	if (!of_own.found || (keeps && !plim_order_before(of_own.deadline, deadline)))
 		return 0;
-	return first;
+	return own_first ? own : shared;
 }
 
 /* Serves a tier, unless the present task comes first. */
 static __always_inline bool serve(u32 tier, s32 cpu, u64 deadline, bool keeps, u64 now)
 {
 	u64 own = cpu_queue(cpu, tier), shared = shard_queue(llc_of(cpu), tier), first;
+	bool own_waits = scx_bpf_dsq_nr_queued(own) > 0;
+	bool both_wait = shard_waits(llc_of(cpu), tier);
 
-	if (!tier_waits(llc_of(cpu), cpu, tier))
+	if (!own_waits && !both_wait)
 		return false;
-	first = queue_to_serve(tier, cpu, deadline, keeps);
+	both_wait = both_wait && own_waits;
+	first = own_waits ? own : shared;
+	if (keeps || both_wait)
+		first = queue_to_serve(tier, cpu, deadline, keeps);
 	if (!first)
 		return false;
-	return take(first, tier, cpu, now) || take(own + shared - first, tier, cpu, now);
+	return take(first, tier, cpu, now) ||
+	       (both_wait && take(own + shared - first, tier, cpu, now));
 }
 
 /*
@@ -186,12 +182,12 @@ static __always_inline bool serve(u32 tier, s32 cpu, u64 deadline, bool keeps, u
 static __always_inline bool should_pull(struct plimsoll_cpu *c, s32 cpu, u64 dsq_id, u64 now)
 {
 	struct plim_batch_cpu from = { .nr_queued = 1 }, to = {};
-	struct first_task first = {};
+	struct task_struct *p = __COMPAT_scx_bpf_dsq_peek(dsq_id);
+	struct task_ctx *t = p ? task_of(p) : NULL;
 
-	first_of(dsq_id, &first);
-	if (!first.found)
+	if (!t)
 		return false;
-	from.waited_ns = plim_elapsed_ns(now, first.waiting_since_ns);
+	from.waited_ns = plim_elapsed_ns(now, t->waiting_since_ns);
 	if (plim_batch_should_pull(&from, &to, PLIM_BATCH_SLICE_DEFAULT_NS))
 		return true;
 	arm_slice(c, cpu, PLIM_BATCH_WAIT_MAX_NS - from.waited_ns, now);

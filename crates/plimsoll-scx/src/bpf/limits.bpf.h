@@ -163,8 +163,10 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 	if (!c)
 		return TAKE_NONE;
 	p = __COMPAT_scx_bpf_dsq_peek(dsq_id);
+	if (!p)
+		return TAKE_NONE;
 	/* If another CPU takes it before, the next one is admitted when it begins. */
-	if (p && is_free(p, tier, cpu) && scx_bpf_dsq_move_to_local(dsq_id, 0))
+	if (is_free(p, tier, cpu) && scx_bpf_dsq_move_to_local(dsq_id, 0))
 		return TAKE_MOVED;
 	bpf_for_each (scx_dsq, p, dsq_id, 0) {
 		if (++seen > TAKE_MAX)
