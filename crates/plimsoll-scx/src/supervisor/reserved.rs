@@ -16,8 +16,9 @@ use libc::sched_attr;
 const RUNTIME_NS: u64 = 5_000_000;
 const PERIOD_NS: u64 = 10_000_000;
 
-/// While it lives, the calling thread has its part of a CPU, if others keep all CPUs busy. A kernel that refuses it, such as for want of deadline bandwidth, leaves the thread as
-/// it is: loading then takes longer.
+/// While it lives, the calling thread has its part of a CPU, if more tasks would run than there are
+/// CPUs. A kernel that refuses it, such as for want of deadline bandwidth, leaves the thread as it
+/// is: loading then takes longer. Real-time tasks of that CPU wait for it, too.
 pub(super) struct Reserved {
     /// Of the thread before; `None`: nothing was changed.
     before: Option<sched_attr>,
@@ -75,7 +76,12 @@ fn own() -> Option<sched_attr> {
     let returned =
         unsafe { libc::syscall(libc::SYS_sched_getattr, 0, found.as_mut_ptr(), SIZE, 0) };
     // SAFETY: numbers only, zero or as the kernel has written them.
-    (returned == 0).then(|| unsafe { found.assume_init() })
+    let found = (returned == 0).then(|| unsafe { found.assume_init() })?;
+    // That of an ordinary task is the slice it has; written back, it would be fixed.
+    Some(sched_attr {
+        sched_runtime: 0,
+        ..found
+    })
 }
 
 /// Has the calling thread scheduled so. Returns whether the kernel does.
@@ -96,7 +102,7 @@ mod tests {
         // The kernel grants it to root only, and not on each machine.
         if let Some(saved) = reserved.before {
             assert_eq!(parts(saved), before);
-            assert_eq!(own().unwrap().sched_runtime, RUNTIME_NS);
+            assert_eq!(own().unwrap().sched_period, PERIOD_NS);
         }
         drop(reserved);
         assert_eq!(parts(own().unwrap()), before);
