@@ -19,8 +19,9 @@ static __always_inline void cpu_enter(struct plimsoll_cpu *c, u32 state, u64 now
 {
 	u64 elapsed_ns, room_elapsed_ns;
 
-	/* From one task to the next it is one interval. */
-	if (state == PLIMSOLL_CPU_OTHER && c->state == PLIMSOLL_CPU_OTHER)
+	/* From one task to the next it is one interval, until the room is due. */
+	if (state == PLIMSOLL_CPU_OTHER && c->state == PLIMSOLL_CPU_OTHER &&
+	    plim_elapsed_ns(now, c->room_updated_ns) < ROOM_GRAIN_NS)
 		return;
 	elapsed_ns = plim_elapsed_ns(now, c->since_ns);
 	WRITE_ONCE(c->sequence, c->sequence + 1);

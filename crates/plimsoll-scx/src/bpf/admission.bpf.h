@@ -13,6 +13,11 @@
 #include "order.bpf.h"
 #include "turns.bpf.h"
 
+/*
+ * Of a task that is queued; plimsoll_running() sets the slice that it gets, which is no
+ * longer.
+ */
+#define SLICE_QUEUED_NS PLIM_BATCH_SLICE_DEFAULT_NS
 /* Shortest slice: below it, the switch costs more than the slice gains. */
 #define SLICE_MIN_NS (100 * PLIM_NSEC_PER_USEC)
 /*

@@ -137,7 +137,7 @@ static __always_inline bool tier_waits(u32 llc, s32 cpu, u32 tier)
 __noinline u64 queue_to_serve(u32 tier, s32 cpu, u64 deadline, bool keeps)
 {
 	u64 own = cpu_queue(cpu, tier), shared = shard_queue(llc_of(cpu), tier);
-	struct first_task of_own = {}, of_shared = {};
+	struct first_task of_own = {}, of_shared = {}, first;
 	struct plimsoll_cpu *c = cpu_at(cpu);
 	bool own_first;
 
@@ -148,9 +148,8 @@ __noinline u64 queue_to_serve(u32 tier, s32 cpu, u64 deadline, bool keeps)
 	of_own.deadline += c->shifts[tier & PLIMSOLL_TIER_MASK];
 	own_first = of_own.found &&
 		    !(of_shared.found && plim_order_before(of_shared.deadline, of_own.deadline));
-	if (!own_first)
-		of_own = of_shared;
-	if (!of_own.found || (keeps && !plim_order_before(of_own.deadline, deadline)))
+	first = own_first ? of_own : of_shared;
+	if (!first.found || (keeps && !plim_order_before(first.deadline, deadline)))
 		return 0;
 	return own_first ? own : shared;
 }
@@ -160,18 +159,17 @@ static __always_inline bool serve(u32 tier, s32 cpu, u64 deadline, bool keeps, u
 {
 	u64 own = cpu_queue(cpu, tier), shared = shard_queue(llc_of(cpu), tier), first;
 	bool own_waits = scx_bpf_dsq_nr_queued(own) > 0;
-	bool both_wait = shard_waits(llc_of(cpu), tier);
+	bool shared_waits = shard_waits(llc_of(cpu), tier);
+	bool both = own_waits && shared_waits;
 
-	if (!own_waits && !both_wait)
+	if (!own_waits && !shared_waits)
 		return false;
-	both_wait = both_wait && own_waits;
 	first = own_waits ? own : shared;
-	if (keeps || both_wait)
+	if (keeps || both)
 		first = queue_to_serve(tier, cpu, deadline, keeps);
 	if (!first)
 		return false;
-	return take(first, tier, cpu, now) ||
-	       (both_wait && take(own + shared - first, tier, cpu, now));
+	return take(first, tier, cpu, now) || (both && take(own + shared - first, tier, cpu, now));
 }
 
 /*
@@ -266,8 +264,8 @@ static __always_inline void slice_begins(struct task_struct *p, const struct tas
 }
 
 /*
- * Notes the slice that a dispatch has given. A task whose affinity, policy or nice level
- * changes while it runs stops and begins again without a dispatch: it has the rest.
+ * Notes the slice that a task has begun. One whose policy, nice level, affinity or cgroup
+ * changes while it runs stops and begins again without a dispatch, and has the rest.
  */
 static __always_inline void
 slice_is_of(struct plimsoll_cpu *c, const struct task_struct *p, u64 now)
@@ -338,7 +336,10 @@ turn_begins(struct plimsoll_cpu *c, s32 cpu, u32 turn, u32 behind, u32 tier_of_p
 	return false;
 }
 
-/* Grants a turn that is due. Behind batch work there is none while normal work waits. */
+/*
+ * Grants a turn that is due. Behind batch work there is none while this CPU has normal work;
+ * that which waits while batch work runs may not run here.
+ */
 static __always_inline void grant_turn(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
 {
 	if (turn_begins(c, cpu, PLIMSOLL_TURN_BEHIND_NORMAL, PLIMSOLL_TIER_NORMAL, tier_of_prev,
@@ -349,7 +350,8 @@ static __always_inline void grant_turn(struct plimsoll_cpu *c, s32 cpu, u32 tier
 	}
 	if (!turn_is_due(c, PLIMSOLL_TURN_BEHIND_BATCH, now))
 		return;
-	if (tier_has_work(PLIMSOLL_TIER_NORMAL, tier_of_prev, cpu))
+	if (tier_of_prev != PLIMSOLL_TIER_BATCH &&
+	    tier_has_work(PLIMSOLL_TIER_NORMAL, tier_of_prev, cpu))
 		turn_waits(c, PLIMSOLL_TURN_BEHIND_BATCH, now);
 	else if (turn_begins(c, cpu, PLIMSOLL_TURN_BEHIND_BATCH, PLIMSOLL_TIER_BATCH, tier_of_prev,
 			     now))
@@ -419,16 +421,24 @@ static __always_inline bool serve_all(struct task_struct *prev, struct plimsoll_
  * other's, so one of them sees the other. Retries end with the insertion; a count that is
  * wrong costs a few looks each time that a CPU goes idle.
  */
-static __always_inline bool work_waits(struct plimsoll_cpu *c, u32 llc)
+static __always_inline bool work_waits(struct plimsoll_cpu *c, u32 llc, u64 now)
 {
 	struct shard *shard = shard_of(llc);
+	u64 since_ns;
+	u32 nr_rounds;
 	bool waits;
 
 	/* Also the barrier between the write of the state and the reads. */
-	if (__sync_fetch_and_add(&c->nr_rounds, 1) >= ROUNDS_MAX)
+	nr_rounds = __sync_fetch_and_add(&c->nr_rounds, 1);
+	since_ns = READ_ONCE(overdue_since_ns[llc % PLIMSOLL_LLCS_MAX]);
+	/* On its way into the queue; a round costs little, and this lasts no longer. */
+	if (since_ns && plim_elapsed_ns(now, since_ns) <= INSERTION_NS) {
+		c->nr_rounds = 0;
+		return true;
+	}
+	if (nr_rounds >= ROUNDS_MAX)
 		return false;
-	waits = READ_ONCE(overdue_since_ns[llc % PLIMSOLL_LLCS_MAX]) ||
-		READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_NORMAL]) > 0 ||
+	waits = READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_NORMAL]) > 0 ||
 		(!headroom_on && (READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BATCH]) > 0 ||
 				  READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BACKGROUND]) > 0));
 	if (!waits)
@@ -450,11 +460,14 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 
 	c->left_ns = 0;
 	c->left_slot = PLIMSOLL_SLOT_NONE;
 	c->turn_granted = PLIMSOLL_TURN_NONE;
-	c->slice_pid = 0;
 	c->is_taken = 0;
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED)
 		t = task_of(prev);
+	if (!t)
+		c->slice_pid = 0;
 	if (t) {
+		/* Its slice is over, also if it begins again while a task is moved here. */
+		c->slice_until_ns = now;
 		charge_task(prev, t, cpu, now);
 		group = group_at(t->slot);
 	}
@@ -482,7 +495,7 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 
 		return;
 	token_release(c, cpu);
 	/* The kernel does not tell that an idle CPU stays idle: see plimsoll_update_idle(). */
-	if (c->state == PLIMSOLL_CPU_IDLE && work_waits(c, llc))
+	if (c->state == PLIMSOLL_CPU_IDLE && work_waits(c, llc, now))
 		scx_bpf_kick_cpu(cpu, 0);
 }
 

@@ -193,8 +193,8 @@ struct plimsoll_cpu {
 	plim_u64 left_ns; /* for the next task of that group that starts here; 0: ask */
 	plim_u32 left_slot; /* PLIMSOLL_SLOT_NONE: of any */
 	plim_u64 slice_end_ns; /* of the present task; 0: no timer */
-	plim_u64 slice_until_ns; /* of the task that a dispatch gave it to */
-	plim_u32 slice_pid; /* that task; 0: a dispatch is to choose one */
+	plim_u64 slice_until_ns; /* of the task that has begun it */
+	plim_u32 slice_pid; /* that task; 0: it has stopped for another */
 	/*
 	 * For wakers, which read it without the lock and at worst choose the wrong
 	 * CPU: the virtual deadline of the task that runs, its request, and when

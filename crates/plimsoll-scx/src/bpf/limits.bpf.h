@@ -94,7 +94,7 @@ static __always_inline bool park_if_limited(struct task_struct *p, struct task_c
 	if (slot == PLIMSOLL_SLOT_NONE)
 		return false;
 	load_parks(t);
-	scx_bpf_dsq_insert_vtime(p, parked_id(slot), SLICE_MIN_NS, until_ns ?: now, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, parked_id(slot), SLICE_QUEUED_NS, until_ns ?: now, enq_flags);
 	park_timer(slot, until_ns);
 	return true;
 }

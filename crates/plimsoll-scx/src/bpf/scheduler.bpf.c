@@ -40,14 +40,12 @@ static __always_inline bool is_batch(const struct plimsoll_group *group)
 	return group->params.flags & PLIMSOLL_BATCH;
 }
 
-/* Of a task that is queued: plimsoll_running() sets the one that it gets. */
-#define SLICE_QUEUED_NS PLIM_BATCH_SLICE_DEFAULT_NS
 /* Most CPUs whose normal task is compared with one that wakes. */
 #define PREEMPT_CPUS_MAX 4
 /* Whether a task may run on one CPU only, at least now. */
 static __always_inline bool is_bound(const struct task_struct *p)
 {
-	return p->nr_cpus_allowed == 1 || is_migration_disabled(p);
+	return nr_cpu_ids == 1 || p->nr_cpus_allowed == 1 || is_migration_disabled(p);
 }
 
 /* Whether any CPU may run a task. */
@@ -231,7 +229,7 @@ static __always_inline bool wake_for(struct task_struct *p, s32 cpu, u64 enq_fla
 static __always_inline bool
 goes_direct(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, s32 cpu, u64 now)
 {
-	if (!t->in_own_queue && nr_cpu_ids > 1)
+	if (!t->in_own_queue)
 		return false;
 	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) ||
 	    tier_waits(llc, cpu, PLIMSOLL_TIER_NORMAL) ||
@@ -274,7 +272,8 @@ queue_overdue(struct task_struct *p, struct task_ctx *t, s32 cpu, u64 enq_flags,
 	u32 llc = llc_of(cpu);
 
 	t->overdue = !is_dying(p);
-	WRITE_ONCE(overdue_since_ns[llc % PLIMSOLL_LLCS_MAX], now);
+	/* A barrier, too, before idle CPUs are looked for: see work_waits(). */
+	__sync_lock_test_and_set(&overdue_since_ns[llc % PLIMSOLL_LLCS_MAX], now);
 	scx_bpf_dsq_insert(p, overdue_id(llc), SLICE_MIN_NS, enq_flags);
 	wake_for(p, cpu, enq_flags, now);
 }
@@ -406,7 +405,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	struct task_ctx *t = task_of(p);
 	struct plimsoll_group_cpu *gc;
 	struct plimsoll_group *group;
-	bool goes_on;
+	bool goes_on, is_taken;
 	u32 tier;
 
 	group = t ? group_at(t->slot) : NULL;
@@ -435,6 +434,8 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	c->slot = t->slot;
 	c->tier = tier;
 	c->runs_bound = t->in_own_queue;
+	goes_on = c->slice_pid == p->pid;
+	is_taken = c->is_taken;
 	c->is_taken = 0;
 	c->nr_rounds = 0;
 	count_tier(tier, 1);
@@ -443,13 +444,12 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	if (group->params.flags & PLIMSOLL_YIELDS && !c->token)
 		token_force(c, cpu);
 	cpu_enter(c, is_batch(group) ? PLIMSOLL_CPU_BATCH : PLIMSOLL_CPU_OTHER, now);
-	goes_on = c->slice_pid == p->pid;
 	if (goes_on)
 		left_ns = plim_min(left_ns, plim_sub_floor(c->slice_until_ns, now));
 	slice_begins(p, t, c, cpu, tier, left_ns, now);
 	if (!goes_on)
 		slice_is_of(c, p, now);
-	else if (!left_ns)
+	else if (!left_ns || is_taken)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	if (headroom_cpus)
 		shortage_update(now);
@@ -491,6 +491,7 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 	if (!runnable)
 		return;
 	t->waiting_since_ns = now;
+	c->slice_pid = 0;
 	/* Its slice is taken from a task that is preempted. */
 	if (p->scx.slice || c->is_taken) {
 		gc->nr_preempted++;
@@ -511,7 +512,7 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 	if (!c)
 		return;
 	cpu_enter(c, idle ? PLIMSOLL_CPU_IDLE : PLIMSOLL_CPU_OTHER, now);
-	if (idle && work_waits(c, llc_of(cpu)))
+	if (idle && work_waits(c, llc_of(cpu), now))
 		scx_bpf_kick_cpu(cpu, 0);
 	if (!headroom_on)
 		return;

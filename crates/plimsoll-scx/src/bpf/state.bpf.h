@@ -74,7 +74,7 @@ u64 server_period_ns;
 /* Atomic: CPUs that run a task of a lower tier, for each tier. */
 s32 nr_lower[PLIMSOLL_TIERS_PADDED];
 /*
- * Since when the overdue queue of an LLC may have tasks; 0: it has none. Set before one is
+ * Since when the overdue queue of an LLC may have tasks; 0: it has none. Set when one is
  * put there; cleared by a CPU that finds the queue empty a while later, because the kernel
  * puts a task there only after ops.enqueue() has returned. Housekeeping repairs it.
  */

@@ -5,8 +5,8 @@
  * comes first in each fourth of these, and has turns of its own behind batch work.
  *
  * A turn that is due is granted by a dispatch, and what it runs moves the next one: in
- * the long run a tier gets the part slice / period of a CPU and no more, however short
- * or long its turns are.
+ * the long run turns of a kind have no more than the part slice / period of a CPU, however
+ * short or long they are. They have less where dispatches come late.
  */
 #ifndef PLIMSOLL_TURNS_BPF_H
 #define PLIMSOLL_TURNS_BPF_H
