@@ -512,6 +512,13 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 	if (!c)
 		return;
 	cpu_enter(c, idle ? PLIMSOLL_CPU_IDLE : PLIMSOLL_CPU_OTHER, now);
+	/*
+	 * The last edge of a CPU that goes offline: it handles no interrupt any more. A kick or
+	 * the start of a timer queues an irq_work there, which would then keep all later ones
+	 * from running, also when the CPU is back: kernel/irq_work.c.
+	 */
+	if (!c->online)
+		return;
 	if (idle && work_waits(c, llc_of(cpu), now))
 		scx_bpf_kick_cpu(cpu, 0);
 	if (!headroom_on)

@@ -101,6 +101,29 @@ fn tasks_run_while_cpus_come_and_go_and_affinities_change() {
     rig.assert_nothing_left();
 }
 
+/// What a CPU kicks and the timers that it starts need interrupts that it sends itself.
+#[test]
+fn a_cpu_that_was_offline_while_tasks_waited_starts_timers_again() {
+    let rig = with_command();
+    let cpu = nr_cpus() - 1;
+    assert!(cpu >= 1, "this takes two CPUs");
+    let work = rig.batch_burners("work", "", all_cpus(), 3 * nr_cpus());
+    let offline = Offline(cpu);
+    fs::write(online_file(cpu), "0").unwrap();
+    drop(offline);
+    wait_until("the CPU is back", || nr_cpus() == cpu + 1);
+    let limited = rig.batch_burners("limited", "--quota 1ms/2ms", 1 << cpu, 1);
+    // Five hundred periods. Without timers the group would have one a second.
+    wait_until("it runs in each period", || {
+        let used_ns = rig.host.batch("limited").usage_ns();
+        used_ns.is_ok_and(|used_ns| used_ns > 500_000_000)
+    });
+    rig.assert_never_ejected();
+    work.stop();
+    limited.stop();
+    rig.assert_nothing_left();
+}
+
 #[test]
 fn processes_come_and_go_under_every_knob() {
     let rig = with_command();

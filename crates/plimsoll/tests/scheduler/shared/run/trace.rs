@@ -325,7 +325,6 @@ fn record(rig: &Rig) -> (Trace, u64) {
 }
 
 #[test]
-#[ignore = "of nine runs one waited in vain for its periods, and then for the owner to end"]
 fn no_window_of_2000_periods_exceeds_its_bound_and_counters_match_the_trace() {
     let rig = with_command();
     // First less than the quota, in bursts; then more.
