@@ -31,7 +31,10 @@ __noinline int group_timer_at(u32 slot, u64 when_ns)
 	if (at_ns && at_ns <= when_ns && plim_sub_floor(now, at_ns) < TIMER_LATE_NS)
 		return 0;
 	WRITE_ONCE(value->at_ns, when_ns);
-	return bpf_timer_start(&value->timer, plim_sub_floor(when_ns, now), 0);
+	/* With interrupts off it allocates memory, which may fail: the next caller tries again. */
+	if (bpf_timer_start(&value->timer, plim_sub_floor(when_ns, now), 0))
+		WRITE_ONCE(value->at_ns, 0);
+	return 0;
 }
 
 static __always_inline bool is_traced(u32 slot, u64 now)
@@ -196,19 +199,23 @@ __noinline s32 bandwidth_serve_first(u32 slot, u64 now)
 {
 	struct plimsoll_trace line = { .kind = PLIMSOLL_SERVED, .when_ns = now, .slot = slot };
 	struct plimsoll_group *group = group_at(slot);
-	bool traced = is_traced(slot, now);
+	bool any, traced = is_traced(slot, now);
 	struct plimsoll_group_cpu *gc;
-	u64 order, last;
 	s32 cpu, served;
+	u64 order;
 
 	if (!group)
 		return -1;
-	order = READ_ONCE(group->served_order);
-	last = READ_ONCE(group->pool.nr_throttled_ever);
-	if (order >= last)
-		return -1;
+	/*
+	 * With the lock: a CPU that is being throttled counts a moment before the ring has
+	 * it, and one that is passed over then is not served any more.
+	 */
+	bpf_spin_lock(&group->lock);
+	order = group->served_order;
+	any = order < group->pool.nr_throttled_ever;
 	cpu = group->throttled_ring[order % PLIMSOLL_CPUS_MAX];
-	gc = group_cpu_at(slot, cpu);
+	bpf_spin_unlock(&group->lock);
+	gc = any ? group_cpu_at(slot, cpu) : NULL;
 	if (!gc)
 		return -1;
 	line.cpu = cpu;

@@ -18,7 +18,9 @@ static __always_inline u64 slice_of_left(u64 left_ns)
 static __always_inline void slice_timer_start(struct timer_value *value, u64 end_ns, u64 now)
 {
 	value->at_ns = end_ns;
-	bpf_timer_start(&value->timer, plim_sub_floor(end_ns, now), BPF_F_TIMER_CPU_PIN);
+	/* Without it the tick ends the slice. */
+	if (bpf_timer_start(&value->timer, plim_sub_floor(end_ns, now), BPF_F_TIMER_CPU_PIN))
+		value->at_ns = 0;
 }
 
 /*
