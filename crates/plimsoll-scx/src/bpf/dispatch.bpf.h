@@ -319,17 +319,18 @@ static __always_inline bool lower_waits(u32 tier, s32 cpu)
  * after a turn whose time went to interrupts: on a CPU that was idle these may take all.
  */
 static __always_inline bool
-turn_begins(struct plimsoll_cpu *c, s32 cpu, u32 turn, u32 behind, u32 tier_of_prev, u64 now)
+turn_begins(struct plimsoll_cpu *c, s32 cpu, u32 turn, u32 tier_of_prev, u64 now)
 {
+	u32 before = tier_before(turn);
 	bool waits;
 
 	if (!turn_is_due(c, turn, now))
 		return false;
-	waits = lower_waits(behind, cpu);
+	waits = lower_waits(before, cpu);
 	if (c->turn == turn)
 		turn_waits(c, turn, now);
 	else if (turn_is_for(turn, tier_of_prev) ||
-		 (waits && !tier_has_work(behind, tier_of_prev, cpu)))
+		 (waits && !tier_has_work(before, tier_of_prev, cpu)))
 		turn_lapses(c, turn, now);
 	else if (!waits)
 		turn_waits(c, turn, now);
@@ -344,8 +345,7 @@ turn_begins(struct plimsoll_cpu *c, s32 cpu, u32 turn, u32 behind, u32 tier_of_p
  */
 static __always_inline void grant_turn(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
 {
-	if (turn_begins(c, cpu, PLIMSOLL_TURN_BEHIND_NORMAL, PLIMSOLL_TIER_NORMAL, tier_of_prev,
-			now)) {
+	if (turn_begins(c, cpu, PLIMSOLL_TURN_BEHIND_NORMAL, tier_of_prev, now)) {
 		c->nr_turns++;
 		c->turn_granted = PLIMSOLL_TURN_BEHIND_NORMAL;
 		return;
@@ -355,8 +355,7 @@ static __always_inline void grant_turn(struct plimsoll_cpu *c, s32 cpu, u32 tier
 	if (tier_of_prev != PLIMSOLL_TIER_BATCH &&
 	    tier_has_work(PLIMSOLL_TIER_NORMAL, tier_of_prev, cpu))
 		turn_waits(c, PLIMSOLL_TURN_BEHIND_BATCH, now);
-	else if (turn_begins(c, cpu, PLIMSOLL_TURN_BEHIND_BATCH, PLIMSOLL_TIER_BATCH, tier_of_prev,
-			     now))
+	else if (turn_begins(c, cpu, PLIMSOLL_TURN_BEHIND_BATCH, tier_of_prev, now))
 		c->turn_granted = PLIMSOLL_TURN_BEHIND_BATCH;
 }
 
@@ -465,9 +464,9 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 
 	c->is_taken = 0;
 	if (prev && prev->scx.flags & SCX_TASK_QUEUED)
 		t = task_of(prev);
-	if (!t)
+	if (!t) {
 		c->slice_pid = 0;
-	if (t) {
+	} else {
 		/* Its slice is over, also if it begins again while a task is moved here. */
 		c->slice_until_ns = now;
 		charge_task(prev, t, cpu, now);

@@ -116,17 +116,15 @@ static __always_inline void over_account(struct plimsoll_machine *m, u64 now)
 }
 
 /*
- * Measures shortages. Called after each change of idle CPUs or tokens. Reads
- * them under the lock, so that the last caller sees all changes.
+ * Measures shortages of idle CPUs, which it reads under the lock: the last caller sees all
+ * changes.
  */
-__noinline int shortage_update(u64 now)
+__noinline int shortage_measure(u64 now)
 {
 	struct plimsoll_machine *m;
 	bool is_short;
 	u32 key = 0;
 
-	if (!headroom_cpus)
-		return 0;
 	m = bpf_map_lookup_elem(&machine, &key);
 	if (!m)
 		return 0;
@@ -148,6 +146,13 @@ __noinline int shortage_update(u64 now)
 	}
 	bpf_spin_unlock(&m->lock);
 	return 0;
+}
+
+/* Called after each change of idle CPUs or tokens. */
+static __always_inline void shortage_update(u64 now)
+{
+	if (headroom_cpus)
+		shortage_measure(now);
 }
 
 /* Preempts batch work on up to @count CPUs. */

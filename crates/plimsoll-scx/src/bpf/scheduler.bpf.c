@@ -451,8 +451,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 		slice_is_of(c, p, now);
 	else if (!left_ns || is_taken)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	if (headroom_cpus)
-		shortage_update(now);
+	shortage_update(now);
 }
 
 void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
@@ -485,8 +484,7 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 		__sync_fetch_and_sub(&group->nr_running, 1);
 	cpu_enter(c, PLIMSOLL_CPU_OTHER, now);
 	token_release(c, cpu);
-	if (headroom_cpus)
-		shortage_update(now);
+	shortage_update(now);
 	c->slice_end_ns = 0;
 	if (!runnable)
 		return;

@@ -37,7 +37,7 @@ static __always_inline bool turn_is_due(const struct plimsoll_cpu *c, u32 turn, 
 	return server_slice_ns && now >= c->turn_next_ns[turn];
 }
 
-/* Nobody needs a turn that is due, because all are served. */
+/* A turn that is due is not needed, because all tiers are served: it has passed. */
 static __always_inline void turn_lapses(struct plimsoll_cpu *c, u32 turn, u64 now)
 {
 	c->turn_next_ns[turn] = now + turn_period_ns(turn);
@@ -49,13 +49,16 @@ static __always_inline void turn_waits(struct plimsoll_cpu *c, u32 turn, u64 now
 	c->turn_next_ns[turn & (PLIMSOLL_TURNS - 1)] = now + TURN_RETRY_NS;
 }
 
+/* The tier behind which a turn is. */
+static __always_inline u32 tier_before(u32 turn)
+{
+	return turn == PLIMSOLL_TURN_BEHIND_NORMAL ? PLIMSOLL_TIER_NORMAL : PLIMSOLL_TIER_BATCH;
+}
+
 /* Whether a turn is for a task of a tier, which may be none: PLIMSOLL_TIERS. */
 static __always_inline bool turn_is_for(u32 turn, u32 tier)
 {
-	u32 above =
-		turn == PLIMSOLL_TURN_BEHIND_NORMAL ? PLIMSOLL_TIER_NORMAL : PLIMSOLL_TIER_BATCH;
-
-	return turn && tier > above && tier < PLIMSOLL_TIERS;
+	return turn && tier > tier_before(turn) && tier < PLIMSOLL_TIERS;
 }
 
 /* Charges a run that ends now to the turn in which it was. */
