@@ -33,7 +33,7 @@ __noinline int group_timer_at(u32 slot, u64 when_ns)
 	WRITE_ONCE(value->at_ns, when_ns);
 	/* With interrupts off it allocates memory, which may fail: the next caller tries again. */
 	if (bpf_timer_start(&value->timer, plim_sub_floor(when_ns, now), 0))
-		WRITE_ONCE(value->at_ns, 0);
+		__sync_val_compare_and_swap(&value->at_ns, when_ns, at_ns);
 	return 0;
 }
 
@@ -221,7 +221,10 @@ __noinline s32 bandwidth_serve_first(u32 slot, u64 now)
 	line.cpu = cpu;
 	bpf_spin_lock(&group->lock);
 	line.local_ns = gc->bandwidth.runtime_ns;
-	if (!gc->bandwidth.throttled || gc->bandwidth.throttled_order != order) {
+	if (group->served_order != order) {
+		/* The slot has begun anew. */
+		served = -1;
+	} else if (!gc->bandwidth.throttled || gc->bandwidth.throttled_order != order) {
 		/* It was unthrottled in another way. */
 		group->served_order = order + 1;
 		served = cpu;
