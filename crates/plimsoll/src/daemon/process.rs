@@ -126,8 +126,9 @@ pub fn leave_the_client() {
         std::process::exit(0);
     }
     // Fails only without a new process, if this one leads a process group already.
-    let _ = setsid();
-    // In the root cgroup the nice level holds within the session only, which has one of its own:
-    // sched(7), "The autogroup feature". Some kernels are built without it.
-    let _ = fs::write("/proc/self/autogroup", NICE.to_string());
+    if setsid().is_ok() {
+        // In the root cgroup the nice level holds within the session only, which has one of its
+        // own: sched(7), "The autogroup feature". Some kernels are built without it.
+        let _ = fs::write("/proc/self/autogroup", NICE.to_string());
+    }
 }
