@@ -101,7 +101,7 @@ fn tasks_run_while_cpus_come_and_go_and_affinities_change() {
     rig.assert_nothing_left();
 }
 
-/// What a CPU kicks and the timers that it starts need interrupts that it sends itself.
+/// A CPU needs interrupts that it sends itself for its kicks and its timers.
 #[test]
 fn a_cpu_that_was_offline_while_tasks_waited_starts_timers_again() {
     let rig = with_command();
