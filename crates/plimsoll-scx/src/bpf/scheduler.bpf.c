@@ -243,6 +243,22 @@ goes_direct(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, s32 cpu, 
 	return true;
 }
 
+/*
+ * Whether the CPU that queues a task, which need not be the task's, goes offline. At the end of
+ * that it wakes the task that waits for it, but handles no interrupt any more. A kick or the start
+ * of a timer queues an irq_work there, which would then keep all later ones from running, also
+ * when the CPU is back: kernel/irq_work.c.
+ */
+static __always_inline bool goes_offline(void)
+{
+	struct plimsoll_cpu *here;
+
+	if (READ_ONCE(nr_online) >= nr_cpu_ids)
+		return false;
+	here = cpu_at(bpf_get_smp_processor_id());
+	return here && !here->online;
+}
+
 /* Queues a task in order, and has a CPU look for it. */
 static __always_inline void queue_task(struct task_struct *p, struct task_ctx *t,
 				       const struct plimsoll_group *chain, struct plimsoll_cpu *c,
@@ -288,10 +304,10 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	u32 tier, llc = llc_of(cpu);
 
 	/*
-	 * Kernel threads bound to one CPU, and tasks whose context could not be
-	 * allocated. (Exiting tasks do not come here.)
+	 * Kernel threads bound to one CPU, tasks whose context could not be allocated, and
+	 * those for which this CPU may not kick another. (Exiting tasks do not come here.)
 	 */
-	if (!t || !c || (p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1)) {
+	if (!t || !c || (p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1) || goes_offline()) {
 		/* It has no place, where its run would move the clock. */
 		if (t)
 			t->place = 0;
@@ -510,11 +526,7 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 	if (!c)
 		return;
 	cpu_enter(c, idle ? PLIMSOLL_CPU_IDLE : PLIMSOLL_CPU_OTHER, now);
-	/*
-	 * The last edge of a CPU that goes offline: it handles no interrupt any more. A kick or
-	 * the start of a timer queues an irq_work there, which would then keep all later ones
-	 * from running, also when the CPU is back: kernel/irq_work.c.
-	 */
+	/* The last edge of a CPU that goes offline, which may not kick: see goes_offline(). */
 	if (!c->online)
 		return;
 	if (idle && work_waits(c, llc_of(cpu), now))
