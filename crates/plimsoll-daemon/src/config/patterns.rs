@@ -21,6 +21,9 @@ pub enum PatternError {
     /// It has an empty part, `.` or `..`, as no cgroup's path has.
     #[error("has an empty part, `.` or `..`, which no cgroup's path has")]
     NoPart,
+    /// It is a path, as no unit's name is.
+    #[error("has a `/`, which no unit's name has; `cgroup` has patterns of paths")]
+    PathOfUnit,
     /// Its wildcards do not parse.
     #[error("is no pattern ({})", .0.kind())]
     Syntax(#[source] globset::Error),
@@ -63,6 +66,17 @@ pub(super) fn parse_cgroup(text: &str) -> Result<Glob, PatternError> {
         Some(path) if path.split('/').any(is_no_part) => Err(PatternError::NoPart),
         _ => parse(text),
     }
+}
+
+/// Parses the pattern of a unit's name.
+///
+/// # Errors
+/// As [`parse`], and when no unit has such a name.
+pub(super) fn parse_unit(text: &str) -> Result<Glob, PatternError> {
+    if text.contains('/') {
+        return Err(PatternError::PathOfUnit);
+    }
+    parse(text)
 }
 
 fn is_no_part(part: &str) -> bool {
@@ -158,6 +172,19 @@ mod tests {
             let error = parse_cgroup(text).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn patterns_that_no_unit_matches_are_refused() {
+        for (text, expected) in [
+            ("", "is empty"),
+            ("/system.slice/a.service", "has a `/`"),
+            ("[b", "is no pattern (unclosed character class"),
+        ] {
+            let error = parse_unit(text).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+        assert!(parse_unit("user@*.service").is_ok());
     }
 
     proptest::proptest! {

@@ -9,7 +9,7 @@ use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Table, read_knobs};
 
 use super::gone;
-use super::patterns::{PatternError, Patterns, parse, parse_cgroup};
+use super::patterns::{PatternError, Patterns, parse_cgroup, parse_unit};
 
 /// Prefix of the name of a group of a single process.
 pub(crate) const PROCESS_GROUP: &str = "pid-";
@@ -141,7 +141,7 @@ fn read_match(group: &Table) -> Result<Match, FileError> {
     }
     Ok(Match {
         cgroup: patterns(&table, "cgroup", parse_cgroup)?,
-        unit: patterns(&table, "unit", parse)?,
+        unit: patterns(&table, "unit", parse_unit)?,
     })
 }
 

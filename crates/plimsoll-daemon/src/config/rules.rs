@@ -219,12 +219,12 @@ mod tests {
             paths in prop::collection::vec("(/(a|b|ab|a\\.slice|b\\.slice)){1,3}", 1..20),
         ) {
             let mut seen = std::collections::HashSet::new();
-            let patterns = patterns.into_iter().filter(|(pattern, _)| seen.insert(pattern.clone()));
-            let config = config(patterns.map(|(pattern, kind)| match kind {
+            let matches = patterns.iter().map(|(pattern, kind)| match kind {
                 0 | 1 => format!("cgroup = \"{pattern}\""),
-                2 => format!("unit = \"{}\"", &pattern[1..]),
+                2 => format!("unit = \"{}\"", pattern.rsplit('/').next().unwrap()),
                 _ => format!("cgroup = [\"{pattern}\", \"/x*\"], unit = \"*.slice\""),
-            }));
+            });
+            let config = config(matches.filter(|matches| seen.insert(matches.clone())));
             for path in paths {
                 prop_assert_eq!(by_sets(&config, &path), one_by_one(&config, &path), "{}", path);
             }
