@@ -83,7 +83,7 @@ pub enum CommandError {
     #[error("the command could not be started")]
     NotStarted,
     /// The command of `run` is nowhere on the PATH.
-    #[error("{command}: not found")]
+    #[error("{}: not found", if .command.is_empty() { "''" } else { .command.as_str() })]
     NotFound {
         /// Name of the command, as given.
         command: String,

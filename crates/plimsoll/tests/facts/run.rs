@@ -35,6 +35,9 @@ fn exit_code_is_127_for_a_missing_command_and_126_if_it_cannot_run() {
     let missing = host.run(["run", "--cap", "20%", "--", "no-such-command"]);
     assert_eq!(missing.code(), 127);
     assert!(missing.one_line().contains("no-such-command: not found"));
+    let empty = host.run(["run", "--", ""]);
+    assert_eq!(empty.code(), 127);
+    assert!(empty.one_line().contains("'': not found"), "{empty:?}");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("data");
     fs::write(&file, "no program").unwrap();
