@@ -75,7 +75,8 @@ fn process_is_set_with_those_that_it_has_started() {
     });
     let pid = shell.pid().to_string();
     let before = membership(shell.pid());
-    host.run(["set", &pid, "--cap", "50%"]).good();
+    let told = host.run(["set", &pid, "--cap", "50%"]).good().stdout;
+    assert!(told.contains("processes   4"), "{told}");
     let group = format!("pid-{pid}");
     for member in descendants(shell.pid()) {
         assert!(

@@ -37,11 +37,15 @@ impl Service {
                     folder: Default::default(),
                     members: Vec::new(),
                 };
-                let mut answer = self.begin(&group_of(pid), command, set.choice.dry_run)?;
-                if let (Answer::Groups { warnings, .. }, Some(home), false) =
-                    (&mut answer, home, set.choice.dry_run)
-                {
-                    warnings.extend(self.take_tree(&group_of(pid), pid, &home));
+                let name = group_of(pid);
+                let answer = self.begin(&name, command, set.choice.dry_run)?;
+                let Some(home) = home.filter(|_| !set.choice.dry_run) else {
+                    return Ok(answer);
+                };
+                let left = self.take_tree(&name, pid, &home);
+                let mut answer = self.groups_now(&[name]);
+                if let Answer::Groups { warnings, .. } = &mut answer {
+                    warnings.extend(left);
                 }
                 Ok(answer)
             }
