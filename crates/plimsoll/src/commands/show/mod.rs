@@ -212,7 +212,8 @@ fn table_of(all: &[Shown], with_origin: bool) -> String {
         .map(|(_, name)| name);
     let mut table = output::borderless(header);
     for shown in all {
-        table.add_row(select(shown.row()));
+        // Here, and not as it is printed, because that would widen a cell.
+        table.add_row(select(shown.row()).map(|cell| output::one_line(&cell)));
     }
     table.to_string()
 }
