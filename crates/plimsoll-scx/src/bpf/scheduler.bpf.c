@@ -244,10 +244,10 @@ goes_direct(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, s32 cpu, 
 }
 
 /*
- * Whether the CPU that queues a task, which need not be the task's, goes offline. At the end of
- * that it wakes the task that waits for it, but handles no interrupt any more. A kick or the start
- * of a timer queues an irq_work there, which would then keep all later ones from running, also
- * when the CPU is back: kernel/irq_work.c.
+ * Whether the CPU that runs this is not online for the scheduler. A CPU on its way offline
+ * handles no interrupt at the end, but still wakes the task that waits for the change. A kick
+ * or the start of a timer then queues an irq_work that stays there, and keeps all later ones of
+ * the CPU from running, also when it is back: kernel/irq_work.c.
  */
 static __always_inline bool goes_offline(void)
 {

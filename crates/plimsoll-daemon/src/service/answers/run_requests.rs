@@ -50,19 +50,18 @@ impl Service {
             folder: Default::default(),
             members: Vec::new(),
         };
-        self.begin(&name, command, run.choice.dry_run)
+        if run.choice.dry_run {
+            return self.planned(&name, &self.desired_of_command(&name, &command));
+        }
+        self.begin(&name, command)?;
+        Ok(self.groups_now(&[name]))
     }
 
-    /// Makes a group for a process, or plans it.
-    pub(super) fn begin(
-        &mut self,
-        name: &str,
-        command: Command,
-        dry_run: bool,
-    ) -> Result<Answer, Refused> {
-        if dry_run {
-            return self.planned(name, &self.desired_of_command(name, &command));
-        }
+    /// Makes a group for a process.
+    ///
+    /// # Errors
+    /// When it cannot be in force, or the process has ended.
+    pub(super) fn begin(&mut self, name: &str, command: Command) -> Result<(), Refused> {
         self.end_empty_namesake(name)?;
         let requested = command.clone();
         self.begin_command(name, command);
@@ -74,7 +73,7 @@ impl Service {
             return Err(problem);
         }
         self.update_folders();
-        Ok(self.groups_now(&[name.to_owned()]))
+        Ok(())
     }
 
     /// Ends a group of the same name that is empty.

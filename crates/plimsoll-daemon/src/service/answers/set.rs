@@ -38,14 +38,14 @@ impl Service {
                     members: Vec::new(),
                 };
                 let name = group_of(pid);
-                let answer = self.begin(&name, command, set.choice.dry_run)?;
-                let Some(home) = home.filter(|_| !set.choice.dry_run) else {
-                    return Ok(answer);
-                };
-                let left = self.take_tree(&name, pid, &home);
+                if set.choice.dry_run {
+                    return self.planned(&name, &self.desired_of_command(&name, &command));
+                }
+                self.begin(&name, command)?;
+                let left = home.map(|home| self.take_tree(&name, pid, &home));
                 let mut answer = self.groups_now(&[name]);
                 if let Answer::Groups { warnings, .. } = &mut answer {
-                    warnings.extend(left);
+                    warnings.extend(left.into_iter().flatten());
                 }
                 Ok(answer)
             }

@@ -212,7 +212,7 @@ fn table_of(all: &[Shown], with_origin: bool) -> String {
         .map(|(_, name)| name);
     let mut table = output::borderless(header);
     for shown in all {
-        // Here, and not as it is printed, because that would widen a cell.
+        // Before the table is laid out, because it makes a cell wider.
         table.add_row(select(shown.row()).map(|cell| output::one_line(&cell)));
     }
     table.to_string()
@@ -329,4 +329,22 @@ pub fn print_cgroup(group: &CpuGroup, as_json: bool) -> Result<()> {
         .iter()
         .map(|(name, value)| format!("{name:<12}{value}"));
     output::print_line(&lines.collect::<Vec<_>>().join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_stand_below_each_other_beside_an_escaped_name() {
+        let left_behind = |name: &str| Shown::LeftBehind {
+            name: name.into(),
+            subject: "true".into(),
+        };
+        let table = table_of(&[left_behind("a\x1b[31m"), left_behind("b")], true);
+        let column = |line: &str| line.find("ORIGIN").or_else(|| line.find('-'));
+        // Behind nine characters of `a\x1b[31m` and two spaces.
+        let columns: Vec<_> = table.lines().map(column).collect();
+        assert_eq!(columns, [Some(11); 3], "{table}");
+    }
 }
