@@ -190,6 +190,8 @@ pub struct BatchCounts {
     pub nr_preempted: u64,
     /// Runs of these that started because the task had waited for too long.
     pub nr_overdue: u64,
+    /// Runs of these that started because normal work waited for a lock of the task.
+    pub nr_holders: u64,
 }
 
 impl BatchCounts {
@@ -202,6 +204,7 @@ impl BatchCounts {
             nr_switches: self.nr_switches + other.nr_switches,
             nr_preempted: self.nr_preempted + other.nr_preempted,
             nr_overdue: self.nr_overdue + other.nr_overdue,
+            nr_holders: self.nr_holders + other.nr_holders,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use libbpf_rs::AsRawLibbpf as _;
-use libbpf_rs::btf::types::{Composite, DataSec, Enum, Enum64, Var};
+use libbpf_rs::btf::types::{Composite, DataSec, Enum, Enum64, Func, Var};
 use libbpf_rs::btf::{Btf, HasSize as _};
 use libbpf_rs::skel::OpenSkel as _;
 
@@ -48,6 +48,11 @@ impl KernelTypes {
         self.0
             .type_by_name::<Composite<'_>>(structure)
             .is_some_and(|found| found.iter().any(|m| m.name.is_some_and(|n| n == member)))
+    }
+
+    /// Whether the kernel has a function of that name.
+    pub(crate) fn has_function(&self, name: &str) -> bool {
+        self.0.type_by_name::<Func<'_>>(name).is_some()
     }
 
     /// All enumerators of sched_ext.

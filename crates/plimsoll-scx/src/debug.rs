@@ -14,6 +14,7 @@ use crate::bpf_intf::{
     plimsoll_cpu_state_PLIMSOLL_CPU_IDLE as CPU_IDLE, plimsoll_decision, plimsoll_decision_kind,
     plimsoll_decision_kind_PLIMSOLL_CAPPED as CAPPED,
     plimsoll_decision_kind_PLIMSOLL_HEADROOM as HEADROOM,
+    plimsoll_decision_kind_PLIMSOLL_HOLDER as HOLDER,
     plimsoll_decision_kind_PLIMSOLL_LIMITED as LIMITED,
     plimsoll_decision_kind_PLIMSOLL_OVERDUE as OVERDUE,
     plimsoll_decision_kind_PLIMSOLL_PREEMPTED as PREEMPTED,
@@ -182,6 +183,7 @@ fn kind_name(kind: plimsoll_decision_kind) -> &'static str {
         HEADROOM => "headroom",
         PREEMPTED => "preempted",
         OVERDUE => "overdue",
+        HOLDER => "holder",
         PULLED => "pulled",
         _ => "other",
     }

@@ -30,6 +30,8 @@ macro_rules! names {
 
 /// Callbacks that not every supported kernel has.
 const OPTIONAL_OPS: &[&str] = with_optional_ops!(names!());
+/// Functions of the kernel that the scheduler probes if they are there: waits for futexes.
+pub(crate) const PROBED: &[&str] = &["futex_do_wait", "futex_wake_mark"];
 
 /// Files in which a kernel shows its sched_ext and its types.
 #[derive(Clone, Debug)]
@@ -56,8 +58,8 @@ pub struct Support {
     pub state: State,
     /// The name of the scheduler that is loaded.
     pub scheduler: Option<String>,
-    /// Optional callbacks of `struct sched_ext_ops` that this kernel lacks. A
-    /// scheduler that has them is loaded without.
+    /// Optional callbacks of `struct sched_ext_ops`, and probed functions, that this kernel lacks.
+    /// A scheduler that has them is loaded without.
     pub missing_ops: Vec<&'static str>,
 }
 
@@ -167,13 +169,13 @@ impl Kernel {
     }
 }
 
-/// The optional callbacks that a kernel lacks.
+/// The optional callbacks and probed functions that a kernel lacks.
 pub(crate) fn missing_ops(types: &KernelTypes) -> Vec<&'static str> {
-    OPTIONAL_OPS
+    let ops = OPTIONAL_OPS
         .iter()
-        .copied()
-        .filter(|op| !types.has_member("sched_ext_ops", op))
-        .collect()
+        .filter(|op| !types.has_member("sched_ext_ops", op));
+    let probed = PROBED.iter().filter(|name| !types.has_function(name));
+    ops.chain(probed).copied().collect()
 }
 
 #[cfg(test)]
@@ -214,7 +216,13 @@ mod tests {
         let missing = kernel.supports().unwrap().missing_ops;
         assert_eq!(
             missing,
-            ["cgroup_set_bandwidth", "sub_attach", "sub_detach"]
+            [
+                "cgroup_set_bandwidth",
+                "sub_attach",
+                "sub_detach",
+                "futex_do_wait",
+                "futex_wake_mark"
+            ]
         );
     }
 

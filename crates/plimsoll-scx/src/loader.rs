@@ -5,12 +5,13 @@ use std::path::Path;
 use std::ptr;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Link, MapCore as _, MapFlags};
+use libbpf_rs::{Link, MapCore as _, MapFlags, ProgramMut};
 
 use crate::btf::import_enumerators;
-use crate::kernel::{missing_ops, with_optional_ops};
+use crate::kernel::{PROBED, missing_ops, with_optional_ops};
+use crate::objects::{LINK, PROBE_LINKS};
 use crate::skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel};
-use crate::{ControlError, Error, ExitReport, Kernel, capture, objects};
+use crate::{ControlError, Error, ExitReport, Kernel, capture};
 
 /// Default size of the kernel's dump.
 const DUMP_BYTES: u32 = 32 * 1024;
@@ -19,6 +20,8 @@ const DUMP_BYTES: u32 = 32 * 1024;
 pub struct Scheduler {
     /// While it lives the scheduler schedules. Before `skel`: dropped first.
     link: Option<Link>,
+    /// What it sees beside its callbacks.
+    probes: Vec<(&'static str, Link)>,
     skel: BpfSkel<'static>,
     kernel: Kernel,
     dropped_ops: Vec<&'static str>,
@@ -44,10 +47,13 @@ impl Scheduler {
         import_enumerators(&mut skel, &types)?;
         skel.struct_ops.plimsoll_ops_mut().hotplug_seq = kernel.hotplug_seq()?;
         configure(&mut skel).map_err(failed("configure"))?;
-        let dropped_ops = drop_ops(&mut skel, &missing_ops(&types));
+        let missing = missing_ops(&types);
+        let mut dropped_ops = drop_ops(&mut skel, &missing);
+        dropped_ops.extend(drop_probes(&mut skel, &missing));
         set_dump_size(&mut skel).map_err(failed("configure"))?;
         Ok(Self {
             link: None,
+            probes: Vec::new(),
             skel: skel.load().map_err(failed("load"))?,
             kernel: kernel.clone(),
             dropped_ops,
@@ -67,7 +73,7 @@ impl Scheduler {
         // If the scheduler's init fails, the kernel reports success all the
         // same. By then the scheduler has exited.
         match self.exited() {
-            None => Ok(()),
+            None => self.attach_probes(),
             Some(report) => {
                 self.link = None;
                 Err(Error::ThrownOut(Box::new(report)))
@@ -75,10 +81,35 @@ impl Scheduler {
         }
     }
 
+    /// Attaches the probes of locks, those of the end of a wait first. Those of futexes need the
+    /// function tracer, which a kernel may lack.
+    fn attach_probes(&mut self) -> Result<(), Error> {
+        let progs = &self.skel.progs;
+        let of_kernel = [&progs.plimsoll_wait_ends, &progs.plimsoll_wait_begins];
+        let of_futexes = [
+            &progs.plimsoll_futex_wakes,
+            &progs.plimsoll_futex_ends,
+            &progs.plimsoll_futex_begins,
+        ];
+        let attach = |probes: &[&ProgramMut<'_>]| -> libbpf_rs::Result<Vec<Link>> {
+            probes.iter().map(|probe| probe.attach()).collect()
+        };
+        let mut links = attach(&of_kernel).map_err(failed("attach"))?;
+        if !PROBED.iter().any(|name| self.dropped_ops.contains(name)) {
+            match attach(&of_futexes) {
+                Ok(attached) => links.extend(attached),
+                Err(_) => self.dropped_ops.extend(PROBED),
+            }
+        }
+        self.probes = PROBE_LINKS.into_iter().zip(links).collect();
+        Ok(())
+    }
+
     /// Removes the scheduler from the kernel and returns how it ended. Its maps can still be read.
     pub fn detach(&mut self) -> Option<ExitReport> {
         // The kernel has called the scheduler's exit before this returns.
         self.link = None;
+        self.probes.clear();
         self.exited()
     }
 
@@ -97,19 +128,19 @@ impl Scheduler {
         Some(report.with_dump(&dump.ok().flatten().unwrap_or_default()))
     }
 
-    /// Pins the link, so that the scheduler goes on when this is dropped and
-    /// when this process ends.
-    pub(crate) fn pin_link(&mut self, folder: &Path) -> Result<(), ControlError> {
-        // Attached by now.
-        let Some(link) = &mut self.link else {
-            return Ok(());
-        };
-        let path = folder.join(objects::LINK);
-        link.pin(&path)
-            .map_err(|source| ControlError::Pin { path, source })
+    /// Pins the links, so that the scheduler goes on when this is dropped and when this process
+    /// ends. That of the scheduler itself comes last.
+    pub(crate) fn pin_links(&mut self, folder: &Path) -> Result<(), ControlError> {
+        let probes = self.probes.iter_mut().map(|(name, link)| (*name, link));
+        for (name, link) in probes.chain(self.link.as_mut().map(|link| (LINK, link))) {
+            let path = folder.join(name);
+            link.pin(&path)
+                .map_err(|source| ControlError::Pin { path, source })?;
+        }
+        Ok(())
     }
 
-    /// The optional callbacks that the kernel lacks and the scheduler has: it
+    /// The optional callbacks and probed functions that the kernel lacks and the scheduler has: it
     /// runs without them.
     pub fn dropped_ops(&self) -> &[&'static str] {
         &self.dropped_ops
@@ -152,6 +183,20 @@ fn drop_ops(skel: &mut OpenBpfSkel<'static>, missing: &[&'static str]) -> Vec<&'
         )* };
     }
     with_optional_ops!(drop_missing!());
+    dropped
+}
+
+/// Does without the probes of futexes on a kernel that lacks one of their functions. Returns the
+/// missing ones.
+fn drop_probes(skel: &mut OpenBpfSkel<'static>, missing: &[&'static str]) -> Vec<&'static str> {
+    let lacks = |name: &&&str| missing.contains(*name);
+    let dropped: Vec<&'static str> = PROBED.iter().filter(lacks).copied().collect();
+    if !dropped.is_empty() {
+        let progs = &mut skel.progs;
+        progs.plimsoll_futex_begins.set_autoload(false);
+        progs.plimsoll_futex_ends.set_autoload(false);
+        progs.plimsoll_futex_wakes.set_autoload(false);
+    }
     dropped
 }
 

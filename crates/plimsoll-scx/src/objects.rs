@@ -24,6 +24,15 @@ pub(crate) const PIN_FOLDER: &str = "/sys/fs/bpf/plimsoll";
 
 /// The link of the scheduler itself, which schedules while this is pinned.
 pub(crate) const LINK: &str = "link";
+/// The links of its probes.
+pub(crate) const PROBE_LINKS: [&str; 5] = [
+    "link_of_wait_ends",
+    "link_of_wait_begins",
+    "link_of_futex_wakes",
+    "link_of_futex_ends",
+    "link_of_futex_begins",
+];
+
 /// A type of the interface for which any bytes of its size are a valid value.
 ///
 /// # Safety
@@ -143,7 +152,9 @@ pub(crate) fn remove_link(folder: &Path) {
         // If this fails, the kernel removes it once the pin is gone.
         let _ = link.detach();
     }
-    let _ = fs::remove_file(pin);
+    for name in [LINK].into_iter().chain(PROBE_LINKS) {
+        let _ = fs::remove_file(folder.join(name));
+    }
 }
 
 /// The kernel's id of the map of groups that is pinned now.

@@ -40,6 +40,7 @@ fn counts_of(group_cpu: &plimsoll_group_cpu) -> BatchCounts {
         nr_switches: group_cpu.nr_switches,
         nr_preempted: group_cpu.nr_preempted,
         nr_overdue: group_cpu.nr_overdue,
+        nr_holders: group_cpu.nr_holders,
     }
 }
 

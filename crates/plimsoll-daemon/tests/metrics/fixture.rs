@@ -131,6 +131,7 @@ fn encode(second: u64, is_bad: bool) -> Group {
                     nr_switches: second * 500,
                     nr_preempted: second * 50,
                     nr_overdue: second / 10,
+                    nr_holders: second / 5,
                 },
                 cpus: Vec::new(),
             }),

@@ -71,9 +71,6 @@ static int slice_timer(void *map, int *key, struct bpf_timer *timer)
 	return 0;
 }
 
-/* In this time a task is in the queue that ops.enqueue() has chosen. */
-#define INSERTION_NS PLIM_NSEC_PER_MSEC
-
 /* Serves tasks that have waited too long, regardless of limits. */
 static __always_inline bool dispatch_overdue(struct plimsoll_cpu *c, s32 cpu, u64 now)
 {
@@ -179,13 +176,14 @@ static __always_inline bool serve(u32 tier, s32 cpu, u64 deadline, bool keeps, u
  * queue of another LLC: the core's second input of load balancing. If it is too
  * early, a timer makes the CPU check again in time.
  */
-static __always_inline bool should_pull(struct plimsoll_cpu *c, s32 cpu, u64 dsq_id, u64 now)
+__noinline bool should_pull(s32 cpu, u64 dsq_id, u64 now)
 {
+	struct plimsoll_cpu *c = cpu_at(cpu);
 	struct plim_batch_cpu from = { .nr_queued = 1 }, to = {};
 	struct task_struct *p = __COMPAT_scx_bpf_dsq_peek(dsq_id);
 	struct task_ctx *t = p ? task_of(p) : NULL;
 
-	if (!t)
+	if (!t || !c)
 		return false;
 	from.waited_ns = plim_elapsed_ns(now, t->waiting_since_ns);
 	if (plim_batch_should_pull(&from, &to, PLIM_BATCH_SLICE_DEFAULT_NS))
@@ -197,18 +195,15 @@ static __always_inline bool should_pull(struct plimsoll_cpu *c, s32 cpu, u64 dsq
 /* Pulls work of a tier from another LLC. */
 __noinline int pull(u32 tier, s32 cpu, u64 now)
 {
-	struct plimsoll_cpu *c = cpu_at(cpu);
 	u32 i, other, llc = llc_of(cpu);
 	u64 queue;
 
-	if (!c)
-		return TAKE_NONE;
 	bpf_for (i, 1, PLIMSOLL_LLCS_MAX) {
 		if (i >= nr_llcs)
 			break;
 		other = (llc + i) % nr_llcs;
 		queue = shard_queue(other, tier);
-		if (!should_pull(c, cpu, queue, now) || !take(queue, tier, cpu, now))
+		if (!should_pull(cpu, queue, now) || !take(queue, tier, cpu, now))
 			continue;
 		remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
 		return TAKE_MOVED;
@@ -223,7 +218,7 @@ __noinline int dispatch_balance(u32 llc, s32 cpu, u32 tier_of_prev, u64 now)
 
 	if (other == llc)
 		return TAKE_NONE;
-	bpf_for (tier, 0, PLIMSOLL_TIERS) {
+	for (tier = 0; tier < PLIMSOLL_TIERS; tier++) {
 		if (take(shard_queue(other, tier), tier, cpu, now)) {
 			remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
 			return TAKE_MOVED;

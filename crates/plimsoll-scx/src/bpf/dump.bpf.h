@@ -72,7 +72,7 @@ void BPF_STRUCT_OPS(plimsoll_dump_cpu, struct scx_dump_ctx *dctx, s32 cpu, bool 
 	scx_bpf_dump("state=%u slot=%u token=%u room_ppm=%u dispatches=%lu", c->state, c->slot,
 		     c->token, c->room_ppm, c->nr_dispatches);
 	bpf_for (i, 0, DUMP_DECISIONS) {
-		index = (c->next_decision - 1 - i) % PLIMSOLL_DECISIONS;
+		index = (d->next - 1 - i) % PLIMSOLL_DECISIONS;
 		if (!d->last[index].kind)
 			break;
 		scx_bpf_dump("  %lu: decision=%u slot=%u pid=%u us=%u", d->last[index].when_ns,

@@ -162,6 +162,7 @@ struct plimsoll_group_cpu {
 	plim_u64 nr_switches; /* tasks that began to run */
 	plim_u64 nr_preempted; /* of those, stopped with time left */
 	plim_u64 nr_overdue; /* of those, run because they had waited too long */
+	plim_u64 nr_holders; /* of those, run because normal work waited for their lock */
 };
 
 /*
@@ -215,7 +216,6 @@ struct plimsoll_cpu {
 	plim_u64 turn_next_ns[PLIMSOLL_TURNS]; /* the next of each kind is due */
 	plim_u64 balance_next_ns; /* LLCs are not compared before */
 	plim_u64 nr_dispatches;
-	plim_u32 next_decision;
 	plim_u32 tier; /* of the task of ours that runs; PLIMSOLL_TIERS: none */
 	plim_u32 turn_granted; /* by the last dispatch */
 	plim_u32 turn; /* in which the present task runs */
@@ -260,6 +260,7 @@ enum plimsoll_decision_kind {
 	PLIMSOLL_PREEMPTED, /* by normal work */
 	PLIMSOLL_OVERDUE, /* run because it had waited too long */
 	PLIMSOLL_PULLED, /* from another LLC */
+	PLIMSOLL_HOLDER, /* run because normal work waits for its lock */
 };
 
 struct plimsoll_decision {
@@ -271,6 +272,7 @@ struct plimsoll_decision {
 };
 
 struct plimsoll_decisions {
+	plim_u64 next;
 	struct plimsoll_decision last[PLIMSOLL_DECISIONS];
 };
 

@@ -115,6 +115,18 @@ static __noinline bool move_to_tier(struct bpf_iter_scx_dsq *waiting, struct tas
 	return scx_bpf_dsq_move_vtime(waiting, p, queue_of(t, cpu, tier), 0);
 }
 
+/* Parks a waiting task of another queue. No inline function, for the same reason. */
+static __noinline void
+park_waiting(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, u32 slot, u64 until_ns)
+{
+	struct task_ctx *t = task_of(p);
+
+	if (!t || !scx_bpf_dsq_move_vtime(waiting, p, parked_id(slot), 0))
+		return;
+	load_parks(t);
+	park_timer(slot, until_ns);
+}
+
 enum take_verdict {
 	TAKE_NONE, /* nothing here that may run on this CPU now */
 	TAKE_MOVED, /* a task was moved to this CPU */
@@ -181,9 +193,13 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 			move_to_tier(BPF_FOR_EACH_ITER, p, t, now_tier);
 			continue;
 		}
-		until_ns = own_cap_until_ns(t, group, now);
+		until_ns = 0;
+		left_ns = SLICE_MIN_NS;
+		if (!lifts_limits(t)) {
+			until_ns = own_cap_until_ns(t, group, now);
+			left_ns = until_ns ? 0 : admit(t->chain, cpu, now);
+		}
 		slot = until_ns ? t->slot : PLIMSOLL_SLOT_NONE;
-		left_ns = until_ns ? 0 : admit(t->chain, cpu, now);
 		if (left_ns) {
 			if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0)) {
 				c->left_ns = left_ns;
@@ -202,10 +218,7 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 			continue;
 		waiting_leaves(t);
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, until_ns ?: now);
-		if (scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, parked_id(slot), 0)) {
-			load_parks(t);
-			park_timer(slot, until_ns);
-		}
+		park_waiting(BPF_FOR_EACH_ITER, p, slot, until_ns);
 	}
 	return TAKE_NONE;
 }

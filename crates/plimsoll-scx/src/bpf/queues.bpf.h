@@ -8,7 +8,8 @@
  * ordered by when they may run again, or by when they came. Tasks that have waited
  * too long, whatever the reason, are moved to the overdue queue of their LLC, which
  * is served first and regardless of all limits: a task that does not run for 30 s ends
- * the whole scheduler. Killed tasks go there, too, for they have to run to die.
+ * the whole scheduler. Killed tasks go there, too, for they have to run to die, and
+ * holders of locks that normal work waits for.
  *
  * All queues are created when the scheduler is loaded, so that a group costs no
  * allocation and no queue is ever freed under a task.
@@ -28,6 +29,10 @@
 #define CPU_ID_BASE (4ULL << 32)
 
 #define HOUSEKEEPING_NS PLIM_NSEC_PER_SEC
+/* A task that sleeps for longer than this with a lock may not be found. */
+#define LOWER_FORGET_NS (10 * PLIM_NSEC_PER_SEC)
+/* In this time a task is in the queue that ops.enqueue() has chosen. */
+#define INSERTION_NS PLIM_NSEC_PER_MSEC
 /* Most CPUs that are checked for one task. */
 #define KICK_CPUS_MAX 64
 /* Most tasks of one queue that are checked in one pass. */
@@ -109,10 +114,11 @@ static __always_inline bool waits_offline(const struct task_ctx *t, s32 cpu)
 	return t->in_own_queue && c && !c->online;
 }
 
-/* Wakes the first idle CPU, from @cpu on, on which a task may run. */
-__noinline int kick_idle_for(struct task_struct *p __arg_trusted, s32 cpu)
+/* Wakes the first idle CPU, from @cpu on, on which a task may run. Returns whether one is. */
+__noinline bool kick_idle_for(struct task_struct *p __arg_trusted, s32 cpu)
 {
 	struct plimsoll_cpu *c;
+	bool found = false;
 	u32 i, other;
 
 	bpf_rcu_read_lock();
@@ -125,10 +131,28 @@ __noinline int kick_idle_for(struct task_struct *p __arg_trusted, s32 cpu)
 		    !bpf_cpumask_test_cpu(other, p->cpus_ptr))
 			continue;
 		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
+		found = true;
 		break;
 	}
 	bpf_rcu_read_unlock();
-	return 0;
+	return found;
+}
+
+/* Moves a waiting task to the overdue queue, and has CPUs look for it. */
+static __always_inline void
+to_overdue(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, struct task_ctx *t, u32 why)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+	u64 queue = waits_offline(t, cpu) ? SCX_DSQ_LOCAL_ON | cpu : overdue_id(llc_of(cpu));
+
+	t->overdue = why;
+	if (!scx_bpf_dsq_move(waiting, p, queue, 0))
+		return;
+	waiting_leaves(t);
+	/* Before a CPU looks. It is there already, so none has to look again. */
+	WRITE_ONCE(overdue_since_ns[llc_of(cpu)], bpf_ktime_get_ns() - INSERTION_NS - 1);
+	if (!kick_idle_for(p, cpu))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
 /*
@@ -140,8 +164,6 @@ __noinline int move_overdue(u64 dsq_id)
 	struct task_struct *p;
 	struct task_ctx *t;
 	int seen = count_from;
-	u64 queue;
-	s32 cpu;
 
 	if (!scx_bpf_dsq_nr_queued(dsq_id))
 		return 0;
@@ -150,18 +172,8 @@ __noinline int move_overdue(u64 dsq_id)
 		if (++seen > QUEUE_SCAN_MAX)
 			break;
 		t = task_of(p);
-		if (!t || !(is_overdue(p) || is_dying(p)))
-			continue;
-		cpu = scx_bpf_task_cpu(p);
-		t->overdue = 1;
-		queue = waits_offline(t, cpu) ? SCX_DSQ_LOCAL_ON | cpu : overdue_id(llc_of(cpu));
-		if (!scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, queue, 0))
-			continue;
-		waiting_leaves(t);
-		/* Before a CPU looks. */
-		WRITE_ONCE(overdue_since_ns[llc_of(cpu)], bpf_ktime_get_ns());
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-		kick_idle_for(p, cpu);
+		if (t && (is_overdue(p) || is_dying(p)))
+			to_overdue(BPF_FOR_EACH_ITER, p, t, PLIMSOLL_OVERDUE);
 	}
 	bpf_rcu_read_unlock();
 	return 0;
@@ -192,6 +204,9 @@ __noinline int overdue_again(u32 llc, u64 now)
 	return 0;
 }
 
+/* When a task of a lower tier ran or waited. Written by housekeeping only. */
+static u64 lower_seen_ns;
+
 static int housekeeping(void *map, int *key, struct bpf_timer *timer)
 {
 	u64 now = bpf_ktime_get_ns();
@@ -216,6 +231,10 @@ static int housekeeping(void *map, int *key, struct bpf_timer *timer)
 			move_overdue(cpu_queue(cpu, tier));
 		}
 	}
+	if (__sync_lock_test_and_set(&lower_seen, 0))
+		lower_seen_ns = now;
+	else if (plim_elapsed_ns(now, lower_seen_ns) > LOWER_FORGET_NS)
+		WRITE_ONCE(lower_exists, 0);
 	bpf_timer_start(timer, HOUSEKEEPING_NS, 0);
 	return 0;
 }

@@ -20,6 +20,7 @@
 #include "dispatch.bpf.h"
 #include "dump.bpf.h"
 #include "headroom.bpf.h"
+#include "holders.bpf.h"
 #include "limits.bpf.h"
 #include "membership.bpf.h"
 #include "order.bpf.h"
@@ -157,6 +158,7 @@ s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	chain = t ? group_at(t->chain) : NULL;
 	if (!group || !chain || !c)
 		return prev_cpu;
+	waker_lets_go(t);
 	is_known = t->groups_seen == READ_ONCE(groups_changed);
 	if (is_plain(chain)) {
 		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
@@ -243,22 +245,6 @@ goes_direct(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, s32 cpu, 
 	return true;
 }
 
-/*
- * Whether the CPU that runs this is not online for the scheduler. A CPU on its way offline
- * handles no interrupt at the end, but still wakes the task that waits for the change. A kick
- * or the start of a timer then queues an irq_work that stays there, and keeps all later ones of
- * the CPU from running, also when it is back: kernel/irq_work.c.
- */
-static __always_inline bool goes_offline(void)
-{
-	struct plimsoll_cpu *here;
-
-	if (READ_ONCE(nr_online) >= nr_cpu_ids)
-		return false;
-	here = cpu_at(bpf_get_smp_processor_id());
-	return here && !here->online;
-}
-
 /* Queues a task in order, and has a CPU look for it. */
 static __always_inline void queue_task(struct task_struct *p, struct task_ctx *t,
 				       const struct plimsoll_group *chain, struct plimsoll_cpu *c,
@@ -287,7 +273,7 @@ queue_overdue(struct task_struct *p, struct task_ctx *t, s32 cpu, u64 enq_flags,
 {
 	u32 llc = llc_of(cpu);
 
-	t->overdue = !is_dying(p);
+	t->overdue = is_dying(p) ? 0 : PLIMSOLL_OVERDUE;
 	/* A barrier, too, before idle CPUs are looked for: see work_waits(). */
 	__sync_lock_test_and_set(&overdue_since_ns[llc % PLIMSOLL_LLCS_MAX], now);
 	scx_bpf_dsq_insert(p, overdue_id(llc), SLICE_MIN_NS, enq_flags);
@@ -316,6 +302,9 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, PLIM_BATCH_SLICE_DEFAULT_NS, enq_flags);
 		return;
 	}
+	/* One that is bound was not shown to plimsoll_select_cpu(). */
+	if (enq_flags & SCX_ENQ_WAKEUP)
+		waker_lets_go(t);
 	waiting_leaves(t);
 	if (!t->waiting_since_ns)
 		t->waiting_since_ns = now;
@@ -335,8 +324,9 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	t->in_own_queue = is_bound(p);
 	cgroup_follow(p, t, now);
 	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
+	tier_is_seen(tier);
 	task_joins_queue(p, t, c, cpu, tier, now);
-	if (!is_plain(chain) && READ_ONCE(nr_limited) > 0 &&
+	if (!is_plain(chain) && READ_ONCE(nr_limited) > 0 && !lifts_limits(t) &&
 	    park_if_limited(p, t, group, cpu, enq_flags, now))
 		return;
 	if (tier == PLIMSOLL_TIER_NORMAL && (is_plain(chain) || admits_at_once(t->chain, cpu))) {
@@ -433,9 +423,10 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	gc->wait_ns += waited_ns;
 	gc->nr_switches++;
 	if (t->overdue) {
+		gc->nr_overdue += t->overdue == PLIMSOLL_OVERDUE;
+		gc->nr_holders += t->overdue == PLIMSOLL_HOLDER;
+		remember(cpu, t->overdue, t->slot, p->pid, waited_ns);
 		t->overdue = 0;
-		gc->nr_overdue++;
-		remember(cpu, PLIMSOLL_OVERDUE, t->slot, p->pid, waited_ns);
 	}
 	waiting_leaves(t);
 	t->waiting_since_ns = 0;
@@ -447,6 +438,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	order_follow(t, place_of(t, cpu, tier));
 	load_enters(t, p, tier);
 	clocks_follow(t, c, llc_of(cpu), tier);
+	tier_is_seen(tier);
 	c->slot = t->slot;
 	c->tier = tier;
 	c->runs_bound = t->in_own_queue;
@@ -710,6 +702,18 @@ static void timers_init(void)
 	if (value) {
 		bpf_timer_init(&value->timer, &machine_timers, CLOCK_MONOTONIC);
 		bpf_timer_set_callback(&value->timer, headroom_update);
+	}
+	key = PASS_TIMER;
+	value = bpf_map_lookup_elem(&machine_timers, &key);
+	if (value) {
+		bpf_timer_init(&value->timer, &machine_timers, CLOCK_MONOTONIC);
+		bpf_timer_set_callback(&value->timer, pass_timer);
+	}
+	key = URGENT_TIMER;
+	value = bpf_map_lookup_elem(&machine_timers, &key);
+	if (value) {
+		bpf_timer_init(&value->timer, &machine_timers, CLOCK_MONOTONIC);
+		bpf_timer_set_callback(&value->timer, urgent_timer);
 	}
 	key = HOUSEKEEPING_TIMER;
 	value = bpf_map_lookup_elem(&machine_timers, &key);

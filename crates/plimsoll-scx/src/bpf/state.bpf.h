@@ -51,6 +51,13 @@ struct shard {
 } __attribute__((aligned(64)));
 
 struct shard shards[PLIMSOLL_LLCS_MAX];
+/*
+ * Tasks of lower tiers have run or waited since the last housekeeping, and in the last
+ * LOWER_FORGET_NS. Set by a CPU that sees one, cleared by housekeeping: a probe that reads the
+ * old value misses one wait.
+ */
+u32 lower_seen;
+u32 lower_exists;
 /* Groups with a limit or a soft cap. Written by plimsoll_apply, under user space's lock. */
 s32 nr_limited;
 /* Atomic: CPUs that hold a token for batch work, and how many may. */
@@ -168,7 +175,13 @@ struct {
 	__type(value, struct timer_value);
 } slice_timers SEC(".maps");
 
-enum machine_timer_key { HEADROOM_TIMER, HOUSEKEEPING_TIMER, MACHINE_TIMERS };
+enum machine_timer_key {
+	HEADROOM_TIMER,
+	HOUSEKEEPING_TIMER,
+	PASS_TIMER, /* of holders of locks */
+	URGENT_TIMER, /* the same */
+	MACHINE_TIMERS,
+};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -176,6 +189,26 @@ struct {
 	__type(key, u32);
 	__type(value, struct timer_value);
 } machine_timers SEC(".maps");
+
+/* Set in the number of a futex: not in the address of a lock. */
+#define LOCK_IS_FUTEX 1ULL
+
+/*
+ * A task and its locks, see holders.bpf.h. Written by itself as it waits, and by the timer of
+ * holders: a look at an old value helps a task in vain, or comes with the next look.
+ */
+struct task_locks {
+	u64 waits_for; /* 0: no lock */
+	u64 waits_since_ns;
+	u32 waits_flags; /* the kind of a lock of the kernel */
+	u32 holder; /* that was found last; 0: none that is held up */
+	u32 is_watched; /* atomic: the timer looks at it */
+	/* As a holder: until when it is lent the normal tier, and for which lock. */
+	u64 lent_until_ns;
+	u64 lent_for;
+	u64 let_go; /* the futex that it has let go last */
+	u64 let_go_ns;
+};
 
 /*
  * One task. Written by the CPU that holds the lock of the run queue the task
@@ -194,7 +227,8 @@ struct task_ctx {
 	u32 generation; /* of the group in which the cap was set up */
 	u8 background; /* over its own soft cap */
 	u8 has_run; /* since it last joined a queue */
-	u8 overdue;
+	u8 overdue; /* why it is in the overdue queue: PLIMSOLL_OVERDUE or PLIMSOLL_HOLDER; 0: it is
+		       not */
 	u8 in_own_queue; /* that of its CPU, on which alone it may run */
 	u32 chain; /* the first slot whose limits hold: of its group, or of cpu.max below */
 	u32 cgroup; /* the record of its cgroup */
@@ -204,6 +238,7 @@ struct task_ctx {
 	u8 in_idle; /* cpu.idle of its cgroup, or of one above, makes it background */
 	u32 place; /* whose clock its order follows; 0: none yet */
 	u32 waits_at; /* the place whose nr_waiting counts it; 0: none */
+	struct task_locks locks;
 };
 
 struct {
@@ -256,6 +291,15 @@ static __always_inline u32 llc_of(s32 cpu)
 	return cpu_llc[(u32)cpu % PLIMSOLL_CPUS_MAX] % PLIMSOLL_LLCS_MAX;
 }
 
+/* A CPU has a task of this tier. */
+static __always_inline void tier_is_seen(u32 tier)
+{
+	if (tier == PLIMSOLL_TIER_NORMAL || READ_ONCE(lower_seen))
+		return;
+	WRITE_ONCE(lower_seen, 1);
+	WRITE_ONCE(lower_exists, 1);
+}
+
 static __always_inline s32 nice_of(const struct task_struct *p)
 {
 	/* MAX_RT_PRIO + the 20 levels above nice 0; include/linux/sched/prio.h */
@@ -296,18 +340,31 @@ static __always_inline bool cpus_wake(plim_u64 *set, s32 cpu)
 	return true;
 }
 
+/*
+ * Whether the CPU that runs this is not online for the scheduler. A CPU on its way offline
+ * handles no interrupt at the end, but still wakes the task that waits for the change. A kick
+ * or the start of a timer then queues an irq_work that stays there, and keeps all later ones of
+ * the CPU from running, also when it is back: kernel/irq_work.c.
+ */
+static __always_inline bool goes_offline(void)
+{
+	struct plimsoll_cpu *here;
+
+	if (READ_ONCE(nr_online) >= nr_cpu_ids)
+		return false;
+	here = cpu_at(bpf_get_smp_processor_id());
+	return here && !here->online;
+}
+
 /* Logs a decision of this CPU for `plimsoll debug` and the dump. */
 __noinline int remember(s32 cpu, u32 kind, u32 slot, u32 pid, u64 detail_ns)
 {
-	struct plimsoll_cpu *c = cpu_at(cpu);
 	u32 key = cpu;
 	struct plimsoll_decisions *d = bpf_map_lookup_elem(&decisions, &key);
-	u32 index;
 
-	if (!c || !d)
+	if (!d)
 		return 0;
-	index = c->next_decision++ % PLIMSOLL_DECISIONS;
-	d->last[index] = (struct plimsoll_decision){
+	d->last[d->next++ % PLIMSOLL_DECISIONS] = (struct plimsoll_decision){
 		.when_ns = bpf_ktime_get_ns(),
 		.kind = kind,
 		.slot = slot,

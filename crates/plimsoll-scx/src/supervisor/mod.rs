@@ -262,7 +262,7 @@ impl Supervision {
         self.register_known(&Objects::open()?);
         scheduler.attach()?;
         // Last: a process that finds the scheduler's link finds the rest.
-        scheduler.pin_link(Path::new(PIN_FOLDER))?;
+        scheduler.pin_links(Path::new(PIN_FOLDER))?;
         let running = Running::open()?;
         machine::refresh(&running.objects, &self.context.groups.lock())?;
         Ok(running)

@@ -37,14 +37,18 @@ fn throttling(stat: &CpuStat) -> String {
 
 /// Counters of a BPF scheduler.
 fn scheduled(counts: &BatchCounts) -> String {
-    format!(
+    let all = format!(
         "ran {}, waited {}; {} switches, {} preempted, {} overdue",
         seconds(counts.run_usec),
         seconds(counts.wait_usec),
         counts.nr_switches,
         counts.nr_preempted,
         counts.nr_overdue
-    )
+    );
+    match counts.nr_holders {
+        0 => all,
+        holders => format!("{all}, {holders} for a lock"),
+    }
 }
 
 fn scheduler_state(scheduler: &SchedulerSample) -> String {

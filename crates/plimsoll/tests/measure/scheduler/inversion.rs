@@ -1,8 +1,6 @@
-//! Priority inversion: a batch task holds a lock that a fair task waits for, and fair work fills
-//! every CPU.
-//!
-//! The holder gets a server slice of 100 us on each CPU every 20 ms, and its section ends after as
-//! many slices as it needs.
+//! Priority inversion: a batch task holds a lock that a normal task waits for, and normal work fills
+//! every CPU. Server slices alone, of 100 us on each CPU every 20 ms, would end its section after as
+//! many of them as it needs.
 
 use std::fs;
 

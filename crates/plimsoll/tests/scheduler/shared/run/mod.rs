@@ -3,6 +3,7 @@
 mod bandwidth;
 mod cgroups;
 mod handover;
+mod locks;
 mod members;
 mod stress;
 mod trace;

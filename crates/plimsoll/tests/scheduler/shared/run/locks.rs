@@ -1,0 +1,167 @@
+//! Holders of locks: what normal work waits for runs.
+
+use std::cell::UnsafeCell;
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::hint::black_box;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use plimsoll_engine::tasks;
+
+use crate::common::{nr_cpus, wait_until};
+use crate::daemon_rig::shown;
+use crate::rig::{Rig, all_cpus};
+use crate::shared::with_command;
+
+/// Runs of a group's tasks because normal work waited for their lock.
+fn nr_holders(rig: &Rig, target: &str) -> u64 {
+    let batch = rig.statistics(target).batch.expect("it is scheduled");
+    batch.total.nr_holders
+}
+
+#[test]
+fn a_holder_of_a_kernel_lock_runs_until_it_lets_go_although_its_quota_is_used_up() {
+    let rig = with_command();
+    let path = rig.host.runtime().join("locked");
+    let output = format!("of={}", path.display());
+    let command = ["dd", "if=/dev/zero", &output, "bs=128M", "count=1"];
+    let writer = rig.batch("writer", "--quota 20ms/100ms", &command);
+    // The file grows page by page, with its lock held.
+    wait_until("the write has begun", || {
+        fs::metadata(&path).is_ok_and(|file| file.len() > 0)
+    });
+    // The write would take minutes.
+    rig.host.run(["set", "writer", "--quota", "1ms/1s"]).good();
+    rig.wait_until_throttled("writer");
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    let begun = file.metadata().unwrap().len();
+    assert!(begun < 128 << 20, "the write has ended before");
+    file.write_at(b"x", 0).unwrap();
+    // That came after the write of the other one.
+    assert_eq!(file.metadata().unwrap().len(), 128 << 20);
+    assert!(nr_holders(&rig, "writer") > 0);
+    rig.end("writer", writer);
+    fs::remove_file(&path).unwrap();
+    rig.assert_never_ejected();
+    rig.assert_nothing_left();
+}
+
+/// A mutex of the C library, whose memory shows who holds it.
+struct CMutex(UnsafeCell<libc::pthread_mutex_t>);
+
+// SAFETY: the library's functions may be called by several threads at once.
+unsafe impl Sync for CMutex {}
+
+impl CMutex {
+    fn locked(&self, act: impl FnOnce()) {
+        // SAFETY: an initialised mutex, which is never moved.
+        assert_eq!(unsafe { libc::pthread_mutex_lock(self.0.get()) }, 0);
+        act();
+        // SAFETY: as above; this thread has locked it.
+        assert_eq!(unsafe { libc::pthread_mutex_unlock(self.0.get()) }, 0);
+    }
+}
+
+static C_MUTEX: CMutex = CMutex(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+/// Its memory does not show who holds it.
+static MUTEX: Mutex<()> = Mutex::new(());
+
+fn locked(is_of_c: bool, act: impl FnOnce()) {
+    if is_of_c {
+        C_MUTEX.locked(act);
+    } else {
+        let _guard = MUTEX.lock().unwrap();
+        act();
+    }
+}
+
+/// A section that takes CPU time, some milliseconds.
+fn work() {
+    for i in 0..3_000_000 {
+        black_box(i);
+    }
+}
+
+const KIND: &str = "PLIMSOLL_TEST_MUTEX";
+const BEGIN: &str = "PLIMSOLL_TEST_BEGIN";
+
+/// A thread of the policy SCHED_IDLE holds a mutex twice, for which this one waits.
+#[test]
+#[ignore = "run by tests of mutexes"]
+fn waits_for_a_mutex_of_an_idle_thread() {
+    let is_of_c = env::var(KIND).unwrap() == "c";
+    let begin = env::var(BEGIN).unwrap();
+    let (held, asked) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Zero: the calling thread.
+            tasks::set_policy(0, libc::SCHED_IDLE).unwrap();
+            for round in 0..2 {
+                locked(is_of_c, || {
+                    held.store(true, Ordering::SeqCst);
+                    if round == 0 {
+                        println!("held");
+                    }
+                    while !asked.swap(false, Ordering::SeqCst) {
+                        std::hint::spin_loop();
+                    }
+                    work();
+                });
+                while held.load(Ordering::SeqCst) {
+                    std::hint::spin_loop();
+                }
+            }
+        });
+        wait_until("all CPUs are busy", || Path::new(&begin).exists());
+        for _ in 0..2 {
+            wait_until("it is held", || held.load(Ordering::SeqCst));
+            asked.store(true, Ordering::SeqCst);
+            locked(is_of_c, || held.store(false, Ordering::SeqCst));
+        }
+    });
+}
+
+/// Starts that process in a normal group, and normal work on all CPUs. Returns how many times a
+/// thread of the group ran because normal work waited for its lock.
+fn runs_for_a_mutex(kind: &str) -> u64 {
+    let rig = with_command();
+    let (waiter, busy) = (rig.group("waiter"), rig.group("busy"));
+    let begin = rig.host.runtime().join("begin");
+    let me = env::current_exe().unwrap();
+    let helper = "shared::run::locks::waits_for_a_mutex_of_an_idle_thread";
+    let assign = [
+        format!("{KIND}={kind}"),
+        format!("{BEGIN}={}", begin.display()),
+    ];
+    let words = ["env", &assign[0], &assign[1], me.to_str().unwrap()];
+    let flags = ["--exact", helper, "--ignored", "--nocapture"];
+    let process = rig.host.start_in(&waiter, words.into_iter().chain(flags));
+    let target = shown(&waiter);
+    let normal = ["set", &target, "--enforcer", "sched-ext", "--weight", "100"];
+    rig.host.run(normal).good();
+    wait_until("it is held", || process.stdout().contains("held"));
+    let rivals = rig.fair_burners(&busy, all_cpus(), nr_cpus());
+    fs::write(&begin, "").unwrap();
+    process.finish().good();
+    let runs = nr_holders(&rig, &target);
+    rivals.kill_hard();
+    rig.reset(&waiter);
+    fs::remove_file(&begin).unwrap();
+    rig.assert_never_ejected();
+    rig.assert_nothing_left();
+    runs
+}
+
+#[test]
+fn a_holder_of_a_mutex_runs_although_normal_work_fills_all_cpus() {
+    assert!(runs_for_a_mutex("c") > 0);
+}
+
+#[test]
+fn the_last_user_of_a_futex_runs_although_normal_work_fills_all_cpus() {
+    assert!(runs_for_a_mutex("rust") > 0);
+}
