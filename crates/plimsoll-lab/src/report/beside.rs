@@ -6,52 +6,43 @@ use std::fmt::Write as _;
 use super::table::{Table, micros, number, percent, times};
 use crate::cell::{Cell, Kernel, Version};
 use crate::cpus::Cpus;
-use crate::matrix::{HEADLINE, KERNELS, LOADS, SWITCHES};
+use crate::matrix::{HEADLINE, HEADLINE_LOADS, KERNELS, LOADS, SWITCHES};
 use crate::policy::Policy;
 use crate::results::Results;
 use crate::workload::Workload;
 
-/// The README's table: p99 beside each policy, on both kernels.
+/// The README's table: p99 beside each policy, by the service's part of the machine.
 pub fn headline(results: &Results) -> String {
-    let mut table = Table::new(&[
-        "service beside four burners",
-        "p99 µs, Linux 7",
-        "× alone",
-        "p99 µs, Linux 6.18",
-        "× alone",
-        "CPU time of batch work",
-        "machine busy",
-        "cell",
-    ]);
-    let at = |version, policy| Cell {
-        kernel: Kernel::stock(version),
-        cpus: Cpus::TWO,
-        workload: Workload::Service400,
-        policy,
-    };
-    let of = |version, policy, name: &str| results.figure(&at(version, policy), name);
-    let ratio = |version, policy, name: &str, base| {
-        Some(of(version, policy, name)? / of(version, base, name)?)
+    let loads = HEADLINE_LOADS.map(|(_, words)| words);
+    let mut heads = vec!["service beside four burners"];
+    heads.extend(loads);
+    heads.push("machine busy");
+    let mut table = Table::new(&heads);
+    let of = |workload, policy, name: &str| {
+        let cell = Cell {
+            kernel: Kernel::stock(Version::V7),
+            cpus: Cpus::TWO,
+            workload,
+            policy,
+        };
+        results.figure(&cell, name)
     };
     for policy in HEADLINE {
-        let cell = at(Version::V7, policy);
-        if results.of(&cell).is_none() {
-            continue;
-        }
-        let p99 = |version| micros(of(version, policy, "p99_us"));
-        let beside = |version| times(ratio(version, policy, "p99_us", Policy::Alone));
-        let work = ratio(Version::V7, policy, "batch_share", Policy::Equal);
-        let busy = of(Version::V7, policy, "idle_share").map(|idle| 1.0 - idle);
-        table.row(vec![
-            policy.words().to_owned(),
-            p99(Version::V7),
-            beside(Version::V7),
-            p99(Version::V6_18),
-            beside(Version::V6_18),
-            percent(work, 0),
-            percent(busy, 0),
-            format!("`{cell}`"),
-        ]);
+        let p99 = |(workload, _)| {
+            let of = |policy| of(workload, policy, "p99_us");
+            let ratio = of(policy)
+                .zip(of(Policy::Alone))
+                .map(|(p99, alone)| p99 / alone);
+            match of(policy) {
+                None => "-".to_owned(),
+                p99 => format!("{} ({})", micros(p99), times(ratio)),
+            }
+        };
+        let busy = of(Workload::Service400, policy, "idle_share").map(|idle| 1.0 - idle);
+        let mut row = vec![policy.words().to_owned()];
+        row.extend(HEADLINE_LOADS.map(p99));
+        row.push(percent(busy, 0));
+        table.row(row);
     }
     table.to_markdown()
 }

@@ -219,7 +219,7 @@ fn print_sched_ext(report: &SchedExtReport) -> Result<()> {
             ready.problem.clone().unwrap_or_else(|| "usable".into()),
         ),
         ("state", format!("{}; loaded: {loaded}", ready.state)),
-        ("callbacks", format!("missing: {missing}")),
+        ("kernel", format!("missing: {missing}")),
         ("takes", "all ordinary tasks of the machine".into()),
     ];
     output::print_line("")?;
