@@ -13,9 +13,10 @@ const V6_18_HRTICK: Kernel = Kernel {
 };
 
 /// The policies of the README's table.
-pub const HEADLINE: [Policy; 8] = [
+pub const HEADLINE: [Policy; 9] = [
     Policy::Alone,
     Policy::Equal,
+    Policy::RealTime,
     Policy::CpuIdle,
     Policy::Stock(0),
     Policy::SchedExt(0),
@@ -88,7 +89,12 @@ pub fn chosen() -> Vec<Cell> {
         cells.add(V7, Cpus::TWO, &HEADLINE, workload);
     }
     cells.add(V6_18, Cpus::TWO, &HEADLINE, Workload::Service400);
-    let few = [Policy::Alone, Policy::Stock(0), Policy::SchedExt(0)];
+    let few = [
+        Policy::Alone,
+        Policy::RealTime,
+        Policy::Stock(0),
+        Policy::SchedExt(0),
+    ];
     let hrtick = [Policy::Alone, Policy::Stock(0), Policy::Stock(30)];
     cells.add(V6_18_HRTICK, Cpus::TWO, &hrtick, Workload::Service400);
     cells.add(V7, Cpus::ONE, &few, Workload::Service400);

@@ -10,7 +10,10 @@ pub enum Policy {
     Alone,
     /// A cgroup of the same weight beside the service's.
     Equal,
-    /// The same, each task at nice 19.
+    /// The same, the service's tasks in the class `SCHED_FIFO`: nothing delays them, so it is the
+    /// least that a busy machine allows.
+    RealTime,
+    /// Beside an ordinary service, each task at nice 19.
     Nice19,
     /// A cgroup of weight 1.
     Weight1,
@@ -40,9 +43,10 @@ pub enum Policy {
     ManagedQuota,
 }
 
-const NAMES: [(Policy, &str); 21] = [
+const NAMES: [(Policy, &str); 22] = [
     (Policy::Alone, "alone"),
     (Policy::Equal, "equal"),
+    (Policy::RealTime, "real-time"),
     (Policy::Nice19, "nice-19"),
     (Policy::Weight1, "weight-1"),
     (Policy::SchedIdle, "sched-idle"),
@@ -109,7 +113,8 @@ impl Policy {
         match self {
             Self::Alone => "alone",
             Self::Equal => "cgroup of equal weight",
-            Self::Nice19 => "the same, `nice -n 19`",
+            Self::RealTime => "the same, the service `SCHED_FIFO`",
+            Self::Nice19 => "cgroup of equal weight, `nice -n 19`",
             Self::Weight1 => "`cpu.weight` 1",
             Self::SchedIdle => "`SCHED_IDLE` in a cgroup",
             Self::CpuIdle => "`cpu.idle` 1",

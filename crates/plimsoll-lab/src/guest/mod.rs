@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use crate::cell::{Cell, Kernel};
 use crate::error::{LabError, Result};
+use crate::policy::Policy;
 use crate::results::{Figures, Outcome};
 use crate::workload::Workload;
 use batch::Batch;
@@ -75,7 +76,7 @@ fn measure(cell: &Cell) -> Result<Figures> {
 
 /// A service in a cgroup of its own, as under systemd, and batch work beside it.
 fn beside_batch(cell: &Cell) -> Result<Figures> {
-    let service = Group::make("service")?;
+    let service = Group::make("service")?.real_time(cell.policy == Policy::RealTime);
     let mut batch = Batch::start(cell.policy, cell.cpus)?;
     thread::sleep(SETTLE);
     let window = Window::open(&batch)?;

@@ -22,6 +22,9 @@ pub fn measure(cell: &Cell) -> Result<Figures> {
     if cell.policy == Policy::Alone {
         command.arg("--alone");
     } else {
+        if cell.policy == Policy::RealTime {
+            command.arg("--real-time");
+        }
         command.arg("--");
         command.args(batch::prefix(cell.policy, cell.cpus)?);
     }
