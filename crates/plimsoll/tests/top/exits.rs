@@ -54,6 +54,7 @@ fn suspending_restores_the_screen_until_top_continues() {
     terminal.until("the screen of the shell", |screen| {
         screen.contains("before-top") && !screen.contains("plimsoll top - ")
     });
+    terminal.until_the_shell_reads();
     terminal.type_line("stty -a");
     terminal.until_shown(" icanon");
     terminal.type_line("fg");

@@ -55,6 +55,7 @@ impl Scene {
         terminal.until("the screen of the shell", |screen| {
             screen.contains("before-top") && !screen.contains("plimsoll top - ")
         });
+        terminal.until_the_shell_reads();
         terminal.type_line("echo status=$?");
         terminal.until_shown(&format!("status={status}"));
         terminal.type_line("stty -a");

@@ -16,7 +16,7 @@ use plimsoll_engine::enforcer::{BatchSample, HeadroomSample, Sample, TaskRate, T
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::common::{Looks, binary, wait_for};
+use crate::common::{Looks, binary, wait_for, wait_until};
 
 /// Panics if tmux is not installed.
 pub fn need_tmux() {
@@ -106,14 +106,31 @@ impl Terminal {
         self.until(text, |screen| screen.contains(text))
     }
 
-    /// The process that runs in the shell.
-    pub fn child(&self) -> i32 {
+    /// The processes of the shell.
+    fn children(&self) -> Vec<i32> {
         let shell = self.run(&["display-message", "-p", "#{pane_pid}"]);
         let children = format!("/proc/{0}/task/{0}/children", shell.trim());
-        wait_for("a child of the shell", || {
-            let pids = std::fs::read_to_string(&children).unwrap_or_default();
-            pids.split_whitespace().next()?.parse().ok()
-        })
+        let pids = std::fs::read_to_string(&children).unwrap_or_default();
+        let pids = pids.split_whitespace();
+        pids.filter_map(|pid| pid.parse().ok()).collect()
+    }
+
+    /// The process that runs in the shell.
+    pub fn child(&self) -> i32 {
+        wait_for("a child of the shell", || self.children().first().copied())
+    }
+
+    /// Waits until nothing but the shell reads what is typed: a process that ends, or stops, may
+    /// do so for a while after it has restored the screen.
+    pub fn until_the_shell_reads(&self) {
+        wait_until("the shell's processes have ended or are stopped", || {
+            let mut all = self.children().into_iter();
+            all.all(|pid| {
+                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+                let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+                state.is_empty() || state.starts_with('T')
+            })
+        });
     }
 
     /// Closes the terminal, as a lost connection does.
