@@ -113,7 +113,7 @@ impl Policy {
         match self {
             Self::Alone => "alone",
             Self::Equal => "cgroup of equal weight",
-            Self::RealTime => "the same, the service `SCHED_FIFO`",
+            Self::RealTime => "the service `SCHED_FIFO`",
             Self::Nice19 => "cgroup of equal weight, `nice -n 19`",
             Self::Weight1 => "`cpu.weight` 1",
             Self::SchedIdle => "`SCHED_IDLE` in a cgroup",

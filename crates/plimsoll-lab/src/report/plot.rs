@@ -24,6 +24,7 @@ const fn colour(policy: Policy) -> RGBColor {
     match policy {
         Policy::Alone => RGBColor(0, 0, 0),
         Policy::Equal => RGBColor(213, 94, 0),
+        Policy::RealTime => RGBColor(140, 140, 140),
         Policy::Weight1 => RGBColor(230, 159, 0),
         Policy::CpuIdle => RGBColor(204, 121, 167),
         Policy::Stock(0) => RGBColor(86, 180, 233),
@@ -32,7 +33,9 @@ const fn colour(policy: Policy) -> RGBColor {
         Policy::SchedExt(0) => RGBColor(0, 158, 115),
         Policy::SchedExt(20) => RGBColor(90, 180, 60),
         Policy::SchedExt(_) => RGBColor(0, 100, 60),
-        _ => RGBColor(140, 140, 140),
+        Policy::Lavd => RGBColor(150, 90, 40),
+        Policy::Bpfland => RGBColor(200, 150, 100),
+        _ => RGBColor(170, 170, 170),
     }
 }
 
