@@ -89,6 +89,10 @@ pub fn chosen() -> Vec<Cell> {
         cells.add(V7, Cpus::TWO, &HEADLINE, workload);
     }
     cells.add(V6_18, Cpus::TWO, &HEADLINE, Workload::Service400);
+    let further = [Policy::Weight1, Policy::Stock(30)];
+    for kernel in [V7, V6_18] {
+        cells.add(kernel, Cpus::TWO, &further, Workload::Service400);
+    }
     let few = [
         Policy::Alone,
         Policy::RealTime,

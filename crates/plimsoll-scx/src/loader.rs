@@ -20,7 +20,7 @@ const DUMP_BYTES: u32 = 32 * 1024;
 pub struct Scheduler {
     /// While it lives the scheduler schedules. Before `skel`: dropped first.
     link: Option<Link>,
-    /// What it sees beside its callbacks.
+    /// The links of its probes, with the names of their pins.
     probes: Vec<(&'static str, Link)>,
     skel: BpfSkel<'static>,
     kernel: Kernel,

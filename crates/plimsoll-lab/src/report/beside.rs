@@ -94,7 +94,7 @@ pub fn tables(results: &Results) -> String {
 fn legend() -> &'static str {
     "Columns: `× alone` is p99 against the same service alone. Failed: answered after 5 ms, or never. \
      Work: CPU time of batch work, relative to the cgroup of equal weight. A p99 is that of 4,000 requests; four seeds of one and the same \
-     build gave 785 to 825 µs beside Plimsoll's scheduler and 1,724 to 1,749 beside its stock class. Idle: \
+     build gave 1,724 to 1,749 µs beside Plimsoll's stock class. Idle: \
      from sums of run time. Inversions: picks of batch work by a CPU while normal work was runnable on it, per second, \
      and the longest run after one, from a trace of two more seconds. Controller: CPU time of the \
      process that controls batch work, of one CPU. The service is in a cgroup of its own, as under \

@@ -64,28 +64,28 @@ struct watched {
 	u32 pass; /* the last one that has looked at it */
 };
 
-/* Of which the holder is known, or can be found. If there are too many some are not looked at. */
+/* Waits with a known holder, or one that can be found. Beyond this number none is looked at. */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, WATCHED_MAX);
 	__type(value, struct watched);
 } watched SEC(".maps");
 
-/* Of which it is guessed. */
+/* Waits with a holder that is guessed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, WATCHED_MAX / 4);
 	__type(value, struct watched);
 } guessed SEC(".maps");
 
-/* Those of the first kind that have begun to wait, to be looked at without delay, too. */
+/* Tasks of the first kind that have begun to wait, to be looked at without delay, too. */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
 	__uint(max_entries, URGENT_MAX);
 	__type(value, u32);
 } urgent SEC(".maps");
 
-/* Who may hold a futex. Racy: of two tasks that use it at once one may be left out. */
+/* Tasks that may hold a futex. Racy: of two that use it at once one may be left out. */
 struct futex_users {
 	u32 tids[FUTEX_USERS]; /* the last one first */
 };
@@ -136,7 +136,7 @@ static __always_inline struct task_struct *next_of_mutex(void *lock)
 	return first ? BPF_CORE_READ(first, task) : NULL;
 }
 
-/* The same of a semaphore. */
+/* The first waiter of a semaphore without owner, in the same way. */
 static __always_inline struct task_struct *next_of_semaphore(void *lock)
 {
 	struct rw_semaphore___first *with_first = lock;
@@ -337,7 +337,7 @@ int BPF_PROG(plimsoll_wait_begins, void *lock, unsigned int flags)
 	struct task_ctx *t;
 	u32 holder;
 
-	/* Of the locks that are left a task waits asleep. */
+	/* A task sleeps while it waits for one of the locks that are left. */
 	if (flags & (LOCK_SPIN | LOCK_RT | LOCK_PERCPU) ||
 	    !(flags & (LOCK_READ | LOCK_WRITE | LOCK_MUTEX)) || !any_is_held_up())
 		return 0;

@@ -36,7 +36,7 @@ static __always_inline struct shard *shard_of(u32 llc)
 	return &shards[llc % PLIMSOLL_LLCS_MAX];
 }
 
-/* Of the task itself, whatever it is lent. */
+/* The tier of the task itself, whatever it is lent. */
 static __always_inline u32 own_tier_of(const struct plimsoll_group *group, const struct task_ctx *t,
 				       const struct task_struct *p)
 {

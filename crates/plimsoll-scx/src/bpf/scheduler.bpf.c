@@ -678,6 +678,19 @@ static void cpus_init(u64 now)
 	scx_bpf_put_cpumask(online);
 }
 
+/* Inline: the kernel wants to see the callback itself. */
+static __always_inline struct timer_value *
+machine_timer_init(u32 key, int (*callback)(void *map, int *key, struct bpf_timer *timer))
+{
+	struct timer_value *value = bpf_map_lookup_elem(&machine_timers, &key);
+
+	if (!value)
+		return NULL;
+	bpf_timer_init(&value->timer, &machine_timers, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&value->timer, callback);
+	return value;
+}
+
 static void timers_init(void)
 {
 	struct timer_value *value;
@@ -697,31 +710,12 @@ static void timers_init(void)
 		bpf_timer_init(&value->timer, &slice_timers, CLOCK_MONOTONIC);
 		bpf_timer_set_callback(&value->timer, slice_timer);
 	}
-	key = HEADROOM_TIMER;
-	value = bpf_map_lookup_elem(&machine_timers, &key);
-	if (value) {
-		bpf_timer_init(&value->timer, &machine_timers, CLOCK_MONOTONIC);
-		bpf_timer_set_callback(&value->timer, headroom_update);
-	}
-	key = PASS_TIMER;
-	value = bpf_map_lookup_elem(&machine_timers, &key);
-	if (value) {
-		bpf_timer_init(&value->timer, &machine_timers, CLOCK_MONOTONIC);
-		bpf_timer_set_callback(&value->timer, pass_timer);
-	}
-	key = URGENT_TIMER;
-	value = bpf_map_lookup_elem(&machine_timers, &key);
-	if (value) {
-		bpf_timer_init(&value->timer, &machine_timers, CLOCK_MONOTONIC);
-		bpf_timer_set_callback(&value->timer, urgent_timer);
-	}
-	key = HOUSEKEEPING_TIMER;
-	value = bpf_map_lookup_elem(&machine_timers, &key);
-	if (value) {
-		bpf_timer_init(&value->timer, &machine_timers, CLOCK_MONOTONIC);
-		bpf_timer_set_callback(&value->timer, housekeeping_timer);
+	machine_timer_init(HEADROOM_TIMER, headroom_update);
+	machine_timer_init(PASS_TIMER, pass_timer);
+	machine_timer_init(URGENT_TIMER, urgent_timer);
+	value = machine_timer_init(HOUSEKEEPING_TIMER, housekeeping_timer);
+	if (value)
 		bpf_timer_start(&value->timer, STALE_STATE_NS, 0);
-	}
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(plimsoll_init)

@@ -29,7 +29,7 @@ fn a_holder_of_a_kernel_lock_runs_until_it_lets_go_although_its_quota_is_used_up
     let path = rig.host.runtime().join("locked");
     let output = format!("of={}", path.display());
     let command = ["dd", "if=/dev/zero", &output, "bs=128M", "count=1"];
-    let writer = rig.batch("writer", "--quota 20ms/100ms", &command);
+    let writer = rig.batch("writer", "--quota 5ms/100ms", &command);
     // The file grows page by page, with its lock held.
     wait_until("the write has begun", || {
         fs::metadata(&path).is_ok_and(|file| file.len() > 0)
