@@ -253,6 +253,8 @@ void prove_equals_do_not_preempt_each_other(void)
 	PROVE(!(plim_order_preempts(a, a_ns, b, b_ns, any_bool()) &&
 		plim_order_preempts(b, b_ns, a, a_ns, any_bool())),
 	      "never both ways");
+	PROVE(b_ns > PLIM_ORDER_REQUEST_NEW_NS || !plim_order_preempts(a, a_ns, b, b_ns, 0),
+	      "nor does any a short request");
 	PROVE(!plim_order_preempts(a, a_ns, b, b_ns, 1) || plim_order_before(a, b),
 	      "a later deadline waits, also for one that is served");
 	PROOF_REACHED();
