@@ -173,13 +173,16 @@ static __always_inline bool serve(u32 tier, s32 cpu, u64 deadline, bool keeps, u
 
 /*
  * Whether this CPU, whose own LLC has nothing for it, pulls the first task of a
- * queue of another LLC: the core's second input of load balancing. If it is too
- * early, a timer makes the CPU check again in time.
+ * queue of another LLC: the core's second input of load balancing. A normal task waits
+ * only for normal tasks, so it is pulled at once. If it is too early, a timer makes the
+ * CPU check again in time.
  */
-__noinline bool should_pull(s32 cpu, u64 dsq_id, u64 now)
+__noinline bool should_pull(s32 cpu, u32 tier, u64 dsq_id, u64 now)
 {
 	struct plimsoll_cpu *c = cpu_at(cpu);
-	struct plim_batch_cpu from = { .nr_queued = 1 }, to = {};
+	struct plim_batch_cpu from = { .nr_queued = 1,
+				       .running_normal = tier == PLIMSOLL_TIER_NORMAL };
+	struct plim_batch_cpu to = {};
 	struct task_struct *p = __COMPAT_scx_bpf_dsq_peek(dsq_id);
 	struct task_ctx *t = p ? task_of(p) : NULL;
 
@@ -203,7 +206,7 @@ __noinline int pull(u32 tier, s32 cpu, u64 now)
 			break;
 		other = (llc + i) % nr_llcs;
 		queue = shard_queue(other, tier);
-		if (!should_pull(cpu, queue, now) || !take(queue, tier, cpu, now))
+		if (!should_pull(cpu, tier, queue, now) || !take(queue, tier, cpu, now))
 			continue;
 		remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
 		return TAKE_MOVED;
