@@ -234,6 +234,8 @@ static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s3
 	t->charged_ns += ran_ns;
 	if (c->turn)
 		turn_charge(c, ran_ns, now);
+	else if (c->tier == PLIMSOLL_TIER_BATCH || c->tier == PLIMSOLL_TIER_BACKGROUND)
+		turn_counts(c, ran_ns, now);
 	plim_order_charge(&t->order, ran_ns, effective_weight(t, p));
 	cgroup_clock_charge(t, llc_of(cpu), ran_ns);
 	t->has_run = 1;

@@ -76,4 +76,16 @@ static __always_inline void turn_charge(struct plimsoll_cpu *c, u64 ran_ns, u64 
 		__sync_fetch_and_add(&tolerated_apart_ns, ran_ns);
 }
 
+/*
+ * A lower tier has run where no normal work was: no turn is due for a period, because the
+ * tolerance is the least that it gets and no addition.
+ */
+static __always_inline void turn_counts(struct plimsoll_cpu *c, u64 ran_ns, u64 now)
+{
+	u64 next_ns = now + turn_period_ns(PLIMSOLL_TURN_BEHIND_NORMAL);
+
+	if (ran_ns >= server_slice_ns && c->turn_next_ns[PLIMSOLL_TURN_BEHIND_NORMAL] < next_ns)
+		c->turn_next_ns[PLIMSOLL_TURN_BEHIND_NORMAL] = next_ns;
+}
+
 #endif /* PLIMSOLL_TURNS_BPF_H */
