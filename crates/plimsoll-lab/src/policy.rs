@@ -13,6 +13,8 @@ pub enum Policy {
     /// The same, the service's tasks in the class `SCHED_FIFO`: nothing delays them, so it is the
     /// least that a busy machine allows.
     RealTime,
+    /// A cgroup of the same weight, both as normal work on the BPF scheduler.
+    EqualSchedExt,
     /// Beside an ordinary service, each task at nice 19.
     Nice19,
     /// A cgroup of weight 1.
@@ -43,10 +45,11 @@ pub enum Policy {
     ManagedQuota,
 }
 
-const NAMES: [(Policy, &str); 22] = [
+const NAMES: [(Policy, &str); 23] = [
     (Policy::Alone, "alone"),
     (Policy::Equal, "equal"),
     (Policy::RealTime, "real-time"),
+    (Policy::EqualSchedExt, "equal-sched-ext"),
     (Policy::Nice19, "nice-19"),
     (Policy::Weight1, "weight-1"),
     (Policy::SchedIdle, "sched-idle"),
@@ -114,6 +117,7 @@ impl Policy {
             Self::Alone => "alone",
             Self::Equal => "cgroup of equal weight",
             Self::RealTime => "the service `SCHED_FIFO`",
+            Self::EqualSchedExt => "cgroup of equal weight, sched_ext",
             Self::Nice19 => "cgroup of equal weight, `nice -n 19`",
             Self::Weight1 => "`cpu.weight` 1",
             Self::SchedIdle => "`SCHED_IDLE` in a cgroup",

@@ -74,8 +74,12 @@ impl Batch {
         Ok(batch)
     }
 
-    /// Loads another project's scheduler for all tasks.
+    /// Loads a scheduler for all tasks, if the policy has one without batch work in it.
     fn load(&mut self, policy: Policy) -> Result<()> {
+        if policy == Policy::EqualSchedExt {
+            self.scheduler = Some(load_ours()?);
+            return Ok(());
+        }
         let Some(peer) = policy.peer() else {
             return Ok(());
         };
@@ -172,8 +176,18 @@ impl Batch {
     }
 }
 
+/// Loads Plimsoll's scheduler with a sleeping batch group.
+pub fn load_ours() -> Result<Child> {
+    let words = "run --enforcer sched-ext --class batch --name sleeper -- sleep 1000";
+    let mut command = Command::new(PLIMSOLL);
+    command.args(words.split_whitespace()).stdout(Stdio::null());
+    let child = spawn(&mut command)?;
+    wait_for_scheduler()?;
+    Ok(child)
+}
+
 /// Waits until a scheduler is loaded.
-pub fn wait_for_scheduler() -> Result<()> {
+fn wait_for_scheduler() -> Result<()> {
     if wait(
         || text(STATE).is_ok_and(|state| state == "enabled"),
         || true,

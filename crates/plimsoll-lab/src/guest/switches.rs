@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::batch::Batch;
+use super::batch::{self, Batch};
 use super::counters::round;
 use super::{LAB, PLIMSOLL, text};
 use crate::cell::Cell;
@@ -48,13 +48,7 @@ fn load_ours(policy: Policy) -> Result<Option<Child>> {
     if !ours.contains(&policy) {
         return Ok(None);
     }
-    let words = "run --enforcer sched-ext --class batch --name sleeper -- sleep 1000";
-    let mut command = Command::new(PLIMSOLL);
-    command.args(words.split_whitespace());
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    let child = command.spawn().map_err(failed)?;
-    super::batch::wait_for_scheduler()?;
-    Ok(Some(child))
+    batch::load_ours().map(Some)
 }
 
 /// The command, inside a group if the policy has one.

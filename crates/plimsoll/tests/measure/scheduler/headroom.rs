@@ -67,7 +67,7 @@ fn reaction_under_a_daemon_with_200_idle_groups() {
     let load = rig.fair_burners(&main, (1 << half) - 1, half);
     let side = rig.fair_burners(&job, all_cpus(), cpus);
     let jobs = of_cgroup(&format!("{}/job-*", rig.host.base_path()));
-    let text = "enforcer = \"auto\"\n".to_owned()
+    let text = "enforcer = \"sched-ext\"\n".to_owned()
         + &rule("main", &of_cgroup(&shown(&main)), "headroom = \"30%\"")
         + &rule("jobs", &jobs, "class = \"batch\"");
     let mut daemon = Daemon::start(rig.host, &text);
