@@ -93,9 +93,9 @@ pub fn chosen() -> Vec<Cell> {
     for kernel in [V7, V6_18] {
         cells.add(kernel, Cpus::TWO, &further, Workload::Service400);
     }
-    let equals = [Policy::Equal, Policy::EqualSchedExt];
-    cells.add(V7, Cpus::TWO, &equals, Workload::Service400);
-    cells.add(V7, Cpus::TWO, &equals, Workload::Load(30));
+    let equal = [Policy::EqualSchedExt];
+    cells.add(V7, Cpus::TWO, &equal, Workload::Service400);
+    cells.add(V7, Cpus::TWO, &equal, Workload::Load(30));
     let few = [
         Policy::Alone,
         Policy::RealTime,
