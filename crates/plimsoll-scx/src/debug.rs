@@ -30,7 +30,7 @@ use crate::bpf_intf::{
 };
 use crate::control_error::ControlError;
 use crate::host::{Host, Readiness};
-use crate::machine::Demand;
+use crate::machine::demand_now;
 use crate::objects::Objects;
 use crate::sample::monotonic_ns;
 use crate::status::Status;
@@ -250,7 +250,7 @@ fn machine_of(objects: &Objects) -> Machine {
         return Machine::default();
     };
     let headroom = &machine.headroom;
-    let demand = Demand::now(objects);
+    let demand = demand_now(objects);
     let tolerance = demand.tolerance();
     let text = |headroom: Option<Headroom>| headroom.map(|headroom| headroom.to_string());
     Machine {

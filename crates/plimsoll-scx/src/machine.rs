@@ -1,7 +1,7 @@
 //! The merged demand of all groups on the machine.
 
 use plimsoll_engine::host::nr_cpus_online;
-use plimsoll_engine::knobs::{self, BandwidthSlice, Headroom, Tolerance};
+use plimsoll_engine::knobs::{BandwidthSlice, Demand, Headroom, Tolerance};
 use plimsoll_policy::headroom;
 
 use crate::bpf_intf::{
@@ -63,77 +63,55 @@ impl ServerSlices {
     }
 }
 
-/// Merged demand of the scheduler's groups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Demand(knobs::Demand);
-
-impl Demand {
-    /// The demand of groups with these parameters.
-    fn of<'a>(groups: impl Iterator<Item = &'a plimsoll_params>) -> Self {
-        let mut demand = knobs::Demand::default();
-        for params in groups {
-            demand.add(headroom_of(params), tolerance_of(params));
-        }
-        Self(demand)
+/// The merged demand of groups with these parameters.
+fn demand_of<'a>(groups: impl Iterator<Item = &'a plimsoll_params>) -> Demand {
+    let mut demand = Demand::default();
+    for params in groups {
+        demand.add(headroom_of(params), tolerance_of(params));
     }
+    demand
+}
 
-    /// The demand of all groups that the scheduler has now.
-    pub fn now(objects: &Objects) -> Self {
-        let first = plimsoll_limits_PLIMSOLL_SLOT_DEFAULT + 1;
-        let params: Vec<plimsoll_params> = (first..objects.shared.nr_slots_used())
-            .filter_map(|slot| objects.group(slot))
-            .map(|group| group.params)
-            .filter(|params| params.flags & USED != 0)
-            .collect();
-        Self::of(params.iter())
-    }
+/// The merged demand of all groups that the scheduler has now.
+pub(crate) fn demand_now(objects: &Objects) -> Demand {
+    let first = plimsoll_limits_PLIMSOLL_SLOT_DEFAULT + 1;
+    let params: Vec<plimsoll_params> = (first..objects.shared.nr_slots_used())
+        .filter_map(|slot| objects.group(slot))
+        .map(|group| group.params)
+        .filter(|params| params.flags & USED != 0)
+        .collect();
+    demand_of(params.iter())
+}
 
-    /// The settings of the scheduler for this demand.
-    fn change(&self, nr_cpus: u32) -> plimsoll_machine_change {
-        let tolerance = self.tolerance();
-        let slices = ServerSlices::of(tolerance, nr_cpus);
-        let (headroom_ppm, headroom_cpus) = match self.in_force(nr_cpus) {
-            Some(Headroom::Share(ppm)) => (ppm, 0),
-            Some(Headroom::Cpus(cpus)) => (0, cpus),
-            None => (0, 0),
-        };
-        plimsoll_machine_change {
-            headroom: plim_headroom_params {
-                window_ns: headroom::WINDOW_DEFAULT_NS,
-                grain_ns: GRAIN_NS,
-                tolerance_runtime_ns: tolerance.runtime_ns,
-                tolerance_period_ns: tolerance.period_ns,
-                headroom_ppm,
-                nr_cpus,
-            },
-            headroom_cpus,
-            server_slice_ns: slices.slice_ns,
-            server_period_ns: slices.period_ns,
-            bandwidth_slice_ns: 0,
-        }
-    }
-
-    /// The headroom in force.
-    pub fn in_force(&self, nr_cpus: u32) -> Option<Headroom> {
-        self.0.in_force(nr_cpus)
-    }
-
-    /// The smaller demand, in the other form.
-    pub fn overruled(&self, nr_cpus: u32) -> Option<Headroom> {
-        self.0.overruled(nr_cpus)
-    }
-
-    /// CPU time that batch work always gets.
-    pub fn tolerance(&self) -> Tolerance {
-        self.0.tolerance()
+/// The settings of the scheduler for a demand.
+fn change_for(demand: &Demand, nr_cpus: u32) -> plimsoll_machine_change {
+    let tolerance = demand.tolerance();
+    let slices = ServerSlices::of(tolerance, nr_cpus);
+    let (headroom_ppm, headroom_cpus) = match demand.in_force(nr_cpus) {
+        Some(Headroom::Share(ppm)) => (ppm, 0),
+        Some(Headroom::Cpus(cpus)) => (0, cpus),
+        None => (0, 0),
+    };
+    plimsoll_machine_change {
+        headroom: plim_headroom_params {
+            window_ns: headroom::WINDOW_DEFAULT_NS,
+            grain_ns: GRAIN_NS,
+            tolerance_runtime_ns: tolerance.runtime_ns,
+            tolerance_period_ns: tolerance.period_ns,
+            headroom_ppm,
+            nr_cpus,
+        },
+        headroom_cpus,
+        server_slice_ns: slices.slice_ns,
+        server_period_ns: slices.period_ns,
+        bandwidth_slice_ns: 0,
     }
 }
 
 /// Sets the merged demand of all groups in the scheduler. The groups are locked, so that no older
 /// sum overwrites a newer one.
 pub(crate) fn refresh(objects: &Objects, _groups: &Groups) -> Result<(), ControlError> {
-    let demand = Demand::now(objects);
-    objects.set_machine(&mut demand.change(nr_cpus_online()))
+    objects.set_machine(&mut change_for(&demand_now(objects), nr_cpus_online()))
 }
 
 /// Sets the bandwidth slice of all present and future groups.
@@ -142,7 +120,7 @@ pub(crate) fn set_slice(
     _groups: &Groups,
     slice: BandwidthSlice,
 ) -> Result<(), ControlError> {
-    let mut change = Demand::now(objects).change(nr_cpus_online());
+    let mut change = change_for(&demand_now(objects), nr_cpus_online());
     change.bandwidth_slice_ns = slice.slice_ns;
     objects.set_machine(&mut change)?;
     for slot in 0..objects.shared.nr_slots_used() {
@@ -168,7 +146,7 @@ mod tests {
             .iter()
             .map(|json| params_of(&serde_json::from_str(json).unwrap(), 1))
             .collect();
-        Demand::of(params.iter())
+        demand_of(params.iter())
     }
 
     #[test]
@@ -179,7 +157,7 @@ mod tests {
             r#"{"class": "batch", "headroom": "1cpus", "tolerance": "5ms/100ms"}"#,
             r#"{"class": "batch"}"#,
         ]);
-        let change = demand.change(4);
+        let change = change_for(&demand, 4);
         assert_eq!(change.headroom.headroom_ppm, 300_000);
         assert_eq!(change.headroom_cpus, 0);
         assert_eq!(change.headroom.tolerance_runtime_ns, 2_000_000);
@@ -189,11 +167,11 @@ mod tests {
 
     #[test]
     fn a_number_of_cpus_in_force_is_not_kept_as_a_share_too() {
-        let change = demand(&[
+        let demand = demand(&[
             r#"{"class": "batch", "headroom": "25%"}"#,
             r#"{"class": "batch", "headroom": "1cpus"}"#,
-        ])
-        .change(4);
+        ]);
+        let change = change_for(&demand, 4);
         assert_eq!(change.headroom.headroom_ppm, 0);
         assert_eq!(change.headroom_cpus, 1);
     }
@@ -228,7 +206,7 @@ mod tests {
 
     #[test]
     fn each_cpu_has_its_part_of_the_tolerance_in_server_slices() {
-        let change = demand(&[]).change(2);
+        let change = change_for(&demand(&[]), 2);
         assert_eq!(change.server_slice_ns, 100_000);
         assert_eq!(change.server_period_ns, 20_000_000);
         // The machine's bandwidth slice is kept.

@@ -8,14 +8,13 @@ use plimsoll_engine::enforcer::{
     TaskRate, TaskRates,
 };
 use plimsoll_engine::host::nr_cpus_online;
-use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::knobs::{Demand, Knobs};
 use plimsoll_engine::tasks;
 
 use crate::bpf_intf::{
     plim_bandwidth_stats, plimsoll_cpu, plimsoll_cpu_state_PLIMSOLL_CPU_IDLE as CPU_IDLE,
     plimsoll_group_cpu, plimsoll_machine,
 };
-use crate::machine::Demand;
 use crate::objects::Objects;
 
 const NSEC_PER_USEC: u64 = 1000;

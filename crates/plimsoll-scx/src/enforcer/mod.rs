@@ -26,7 +26,6 @@ use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
-use crate::machine::Demand;
 use crate::objects::Objects;
 use crate::sample::{Counts, MachineUse, task_rates};
 use crate::status::Status;
@@ -202,7 +201,7 @@ impl SchedExtEnforcer {
 
     fn headroom_now(&self) -> Option<HeadroomSample> {
         let objects = self.objects.as_ref()?;
-        let demand = Demand::now(objects);
+        let demand = self.scheduled.values().map(|group| &group.knobs).collect();
         let names = self.scheduled.keys().take(NAMES_MAX).cloned().collect();
         let nr_groups = self.scheduled.len() as u64;
         let machine = objects.machine()?;

@@ -72,7 +72,7 @@ fn reaction_under_a_daemon_with_200_idle_groups() {
         + &rule("jobs", &jobs, "class = \"batch\"");
     let mut daemon = Daemon::start(rig.host, &text);
     rig.wait_until_scheduled(&job);
-    wait_until("all are in force", || rig.nr_slots() == idle.len() + 1);
+    wait_until("all are in force", || rig.nr_slots() == idle.len() + 2);
     measure(SCHED_EXT, &load, &main, &job);
     rig.assert_never_ejected();
     daemon.end();
