@@ -31,6 +31,12 @@ pub enum Load {
         /// The CPU time, such as 0.5s or 50ms
         #[arg(value_parser = duration)]
         cpu: Duration,
+        /// CPU time between two rests
+        #[arg(long, requires = "rest", value_parser = duration)]
+        piece: Option<Duration>,
+        /// Sleep so long after each piece
+        #[arg(long, requires = "piece", value_parser = duration)]
+        rest: Option<Duration>,
     },
     /// Sleep and wake up periodically; print the delay of the wake-ups
     Wake {
@@ -114,7 +120,11 @@ impl Load {
     /// Runs the workload to its end and prints its figures.
     pub fn run(self) -> Result<()> {
         match self {
-            Self::Need { cpu } => print(&need::run(cpu)),
+            Self::Need { cpu, piece, rest } => print(&need::run(
+                cpu,
+                piece.unwrap_or(cpu),
+                rest.unwrap_or_default(),
+            )),
             Self::Wake { every, duration } => print(&wake::run(every, duration)),
             Self::Serve { listen } => serve::run(listen),
             Self::Request {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_load::clock::{now_ns, use_cpu};
+use plimsoll_load::clock::{now_ns, precise_timers, sleep_until, use_cpu};
 use plimsoll_load::nanos;
 use serde::Serialize;
 
@@ -16,10 +16,17 @@ pub struct Report {
     pub rate: f64,
 }
 
-/// Uses CPU time in the calling thread.
-pub fn run(cpu: Duration) -> Report {
+/// Uses CPU time in the calling thread, in pieces with a `rest` after each.
+pub fn run(cpu: Duration, piece: Duration, rest: Duration) -> Report {
+    precise_timers();
     let from_ns = now_ns();
-    let used_ns = use_cpu(nanos(cpu));
+    let mut used_ns = 0;
+    while used_ns < nanos(cpu) {
+        used_ns += use_cpu(nanos(piece.min(cpu)));
+        if !rest.is_zero() {
+            sleep_until(now_ns() + nanos(rest));
+        }
+    }
     let elapsed_ns = (now_ns() - from_ns).max(1);
     Report {
         elapsed_seconds: elapsed_ns as f64 / 1e9,

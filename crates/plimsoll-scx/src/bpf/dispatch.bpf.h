@@ -472,7 +472,7 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 
 	}
 	if (group) {
 		cgroup_follow(prev, t, now);
-		order_join(t, prev, c, llc, now);
+		order_join(t, prev, llc, now);
 		/* If its group may have changed, it looks that up when it is queued again. */
 		if (t->groups_seen == READ_ONCE(groups_changed)) {
 			tier_of_prev = tier_of(group, t, prev);

@@ -187,20 +187,20 @@ static __always_inline void cgroup_clock_charge(const struct task_ctx *t, u32 ll
 }
 
 /* The earliest start of a task that wakes, by what its cgroup has had. */
-static __always_inline u64 floor_of(const struct task_ctx *t, const struct plimsoll_cpu *c, u32 llc,
-				    u64 clock, u64 effective)
+static __always_inline u64 floor_of(const struct task_ctx *t, u32 llc, u64 clock, u64 effective)
 {
 	u64 *group_clock = cgroup_clock_of(t, llc), floor;
 
 	if (!group_clock)
 		return clock - ORDER_FLOOR_NONE;
 	floor = plim_order_group_floor(&t->order, READ_ONCE(*group_clock), effective);
-	return t->in_own_queue ? floor - c->shifts[tier_counted(t->counted)] : floor;
+	/* As far from the clock of its CPU: that may be behind the shard's for want of the CPU. */
+	return floor - clock_at(shard_place(llc, tier_counted(t->counted))) + clock;
 }
 
 /* Brings a task that wakes, is new, or has run up to date with the queue that it joins. */
-static __always_inline void order_join(struct task_ctx *t, const struct task_struct *p,
-				       const struct plimsoll_cpu *c, u32 llc, u64 now)
+static __always_inline void
+order_join(struct task_ctx *t, const struct task_struct *p, u32 llc, u64 now)
 {
 	u64 effective = effective_weight(t, p), clock = clock_at(t->place);
 
@@ -209,7 +209,7 @@ static __always_inline void order_join(struct task_ctx *t, const struct task_str
 	else if (p->se.custom_slice)
 		t->order.request_ns = plim_min(p->se.slice, REQUEST_GIVEN_MAX_NS);
 	if (t->slept_ns) {
-		plim_order_wake(&t->order, clock, floor_of(t, c, llc, clock, effective),
+		plim_order_wake(&t->order, clock, floor_of(t, llc, clock, effective),
 				plim_elapsed_ns(now, t->slept_ns), effective);
 		t->slept_ns = 0;
 	} else if (t->has_run) {

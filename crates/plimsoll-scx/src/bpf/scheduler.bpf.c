@@ -134,14 +134,19 @@ __noinline s32 cpu_to_preempt(struct task_struct *p __arg_trusted, s32 cpu, u64 
 static __always_inline void task_joins_queue(struct task_struct *p, struct task_ctx *t,
 					     struct plimsoll_cpu *c, s32 cpu, u32 tier, u64 now)
 {
-	/* In the queue of a CPU, which then is locked. */
-	if (t->in_own_queue && !(c->runs_bound && c->tier == tier) &&
-	    !scx_bpf_dsq_nr_queued(cpu_queue(cpu, tier)))
+	u32 place = place_of(t, cpu, tier);
+
+	/*
+	 * To the queue of a CPU, which then is locked. One that has run there comes back:
+	 * the next may be on its way from the queue to the CPU, so it looks empty.
+	 */
+	if (t->in_own_queue && (t->slept_ns || t->place != place) &&
+	    !(c->runs_bound && c->tier == tier) && !scx_bpf_dsq_nr_queued(cpu_queue(cpu, tier)))
 		cpu_clock_catches_up(c, llc_of(cpu), tier);
-	order_follow(t, place_of(t, cpu, tier));
+	order_follow(t, place);
 	load_enters(t, p, tier);
 	cgroup_follow_again(p, t, now);
-	order_join(t, p, c, llc_of(cpu), now);
+	order_join(t, p, llc_of(cpu), now);
 }
 
 s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)

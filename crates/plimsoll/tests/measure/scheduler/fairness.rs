@@ -1,12 +1,14 @@
 //! Fairness among batch work.
 
+use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::tasks;
+use serde_json::Value;
 
 use crate::clock::{MEASURED, ended, rates_of, rates_of_tasks, sleep_ms};
-use crate::common::{nr_cpus, wait_until};
-use crate::figure::{SPEC_2, about};
+use crate::common::{Running, nr_cpus, wait_until};
+use crate::figure::{ANY, SPEC_2, about};
 use crate::lab::lab_load;
-use crate::scheduler_rig::{all_cpus, binary_word, burners, rig};
+use crate::scheduler_rig::{Rig, all_cpus, binary_word, burners, rig};
 
 #[test]
 fn nice_0_to_nice_5() {
@@ -47,8 +49,13 @@ fn weight_300_to_weight_100() {
     }
 }
 
-/// One task on CPU 0; on CPU 1 two burners, and a sleeper of the same group that wakes up every
-/// 9 ms.
+/// Runs a load of the lab on CPU 1, in a group. Returns its figures.
+fn bound(rig: &Rig, group: &CpuGroup, load: &str) -> Value {
+    let words = ["taskset", "2"].map(str::to_owned).into_iter();
+    ended(rig.host.start_in(group, words.chain(lab_load(load)))).json()
+}
+
+/// One task on CPU 0; on CPU 1 two burners, and a sleeper of the same group.
 ///
 /// SPEC 2: a task is served within a slice for each of the tasks on its CPU, and one slice, of
 /// 4 ms each.
@@ -60,15 +67,27 @@ fn wait_of_a_bound_sleeper_beside_spinners() {
     let work = rig.batch("work", "", &["sh", "-c", script, &binary_word()]);
     let group = rig.host.batch("work");
     wait_until("all are there", || burners(&group).len() == 3);
-    let sleeper = lab_load("wake --every 9ms --duration 4s");
-    let words = ["taskset", "2"]
-        .map(str::to_owned)
-        .into_iter()
-        .chain(sleeper);
-    let report = ended(rig.host.start_in(&group, words)).json();
+    let report = bound(&rig, &group, "wake --every 9ms --duration 4s");
     let longest = report["latency"]["max_us"].as_f64().unwrap() / 1000.0;
     let what = "longest wait of a batch task beside two spinners on its CPU";
     SPEC_2.figure(what, longest, "ms", 0.0..=16.0);
     rig.end("work", work);
+    rig.assert_nothing_left();
+}
+
+/// The same, of normal work: the sleeper wants a millisecond, and rests for nine.
+#[test]
+fn share_of_a_bound_sleeper_beside_spinners() {
+    let rig = rig();
+    let group = rig.group("work");
+    let spinners = [(1, 1), (2, 2)].map(|(cpus, n)| rig.fair_burners(&group, cpus, n));
+    let load = "need 500ms --piece 1ms --rest 9ms";
+    let rate = || bound(&rig, &group, load)["rate"].as_f64().unwrap();
+    let fair = rate();
+    let other = rig.batch_burners("other", "", 1, 1);
+    let what = "what a sleeper beside two spinners on its CPU gets, of that under the fair class";
+    SPEC_2.figure(what, rate() / fair, "times", 0.9..=ANY);
+    other.stop();
+    spinners.into_iter().for_each(Running::kill_hard);
     rig.assert_nothing_left();
 }
