@@ -106,7 +106,7 @@ pub struct Group {
     pub weight: Option<u32>,
     /// Tasks that run or wait.
     pub nr_runnable: u32,
-    /// CPUs on which it runs.
+    /// CPUs on which it runs, while it has a limit.
     pub nr_running: u32,
     /// It is over its soft cap.
     pub background: bool,

@@ -25,6 +25,12 @@ struct bpf_timer {
 #include "plimsoll/order.h"
 #include "plimsoll/ratecap.h"
 
+/*
+ * On elements of maps that different CPUs write: of two neighbours neither is in a cache
+ * line of the other.
+ */
+#define PLIMSOLL_OWN_LINES __attribute__((aligned(64)))
+
 enum plimsoll_limits {
 	/* Slots for groups; a freed slot is used again. */
 	PLIMSOLL_GROUPS_MAX = 1024,
@@ -138,7 +144,7 @@ struct plimsoll_group {
 	 * the lock. A lost update costs a slice of fairness.
 	 */
 	plim_u64 blocked_until_ns; /* its cap, as last seen */
-	plim_u32 nr_running; /* atomic: CPUs on which it runs */
+	plim_u32 nr_running; /* atomic: CPUs on which it runs, while it has a limit */
 	plim_u32 nr_runnable; /* atomic: tasks that run or wait */
 	plim_u32 background; /* over its soft cap */
 	plim_u32 in_background; /* some of its tasks may wait in the background */
@@ -163,7 +169,7 @@ struct plimsoll_group_cpu {
 	plim_u64 nr_preempted; /* of those, stopped with time left */
 	plim_u64 nr_overdue; /* of those, run because they had waited too long */
 	plim_u64 nr_holders; /* of those, run because normal work waited for their lock */
-};
+} PLIMSOLL_OWN_LINES;
 
 /*
  * Server slices: turns in which a lower tier runs although a higher one, which never
@@ -217,9 +223,11 @@ struct plimsoll_cpu {
 	plim_u64 balance_next_ns; /* LLCs are not compared before */
 	plim_u64 nr_dispatches;
 	plim_u32 tier; /* of the task of ours that runs; PLIMSOLL_TIERS: none */
+	plim_u32 tier_counted; /* as which it counts in nr_lower; normal does not */
+	plim_u32 run_is_counted; /* in nr_running of the group */
 	plim_u32 turn_granted; /* by the last dispatch */
 	plim_u32 turn; /* in which the present task runs */
-};
+} PLIMSOLL_OWN_LINES;
 
 /* The machine. Under the lock, unless noted otherwise. */
 struct plimsoll_machine {

@@ -399,13 +399,21 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 	return left_ns;
 }
 
-/* Counts the CPUs that run a tier, for the tiers above it. */
-static __always_inline void count_tier(u32 tier, s32 change)
+/*
+ * Counts the CPUs that run a tier, for the tiers above it: until a CPU runs another one or
+ * goes idle, so that it writes nothing from one batch task to the next. A task of another
+ * class that runs meanwhile costs a look for a CPU in vain.
+ */
+static __always_inline void count_tier(struct plimsoll_cpu *c, u32 tier)
 {
-	if (tier > PLIMSOLL_TIER_NORMAL && tier < PLIMSOLL_TIERS)
-		__sync_fetch_and_add(&nr_lower[PLIMSOLL_TIER_NORMAL], change);
-	if (tier > PLIMSOLL_TIER_BATCH && tier < PLIMSOLL_TIERS)
-		__sync_fetch_and_add(&nr_lower[PLIMSOLL_TIER_BATCH], change);
+	s32 below_normal = (tier > PLIMSOLL_TIER_NORMAL) - (c->tier_counted > PLIMSOLL_TIER_NORMAL);
+	s32 below_batch = (tier > PLIMSOLL_TIER_BATCH) - (c->tier_counted > PLIMSOLL_TIER_BATCH);
+
+	if (below_normal)
+		__sync_fetch_and_add(&nr_lower[PLIMSOLL_TIER_NORMAL], below_normal);
+	if (below_batch)
+		__sync_fetch_and_add(&nr_lower[PLIMSOLL_TIER_BATCH], below_batch);
+	c->tier_counted = tier;
 }
 
 void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
@@ -436,7 +444,8 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	waiting_leaves(t);
 	t->waiting_since_ns = 0;
 	t->started_ns = now;
-	if (t->slot != PLIMSOLL_SLOT_DEFAULT)
+	c->run_is_counted = is_limited(group->params.flags);
+	if (c->run_is_counted)
 		__sync_fetch_and_add(&group->nr_running, 1);
 	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
 	/* It may come from another LLC, or from a queue that does not keep its order. */
@@ -451,7 +460,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	is_taken = c->is_taken;
 	c->is_taken = 0;
 	c->nr_rounds = 0;
-	count_tier(tier, 1);
+	count_tier(c, tier);
 	left_ns = left_of(t, group, c, cpu, now);
 	/* It has a token, unless it bypassed admission. */
 	if (group->params.flags & PLIMSOLL_YIELDS && !c->token)
@@ -491,9 +500,8 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 		t->slept_ns = now;
 		load_leaves(t);
 	}
-	count_tier(c->tier, -1);
 	c->tier = PLIMSOLL_TIERS;
-	if (t->slot != PLIMSOLL_SLOT_DEFAULT)
+	if (c->run_is_counted)
 		__sync_fetch_and_sub(&group->nr_running, 1);
 	cpu_enter(c, PLIMSOLL_CPU_OTHER, now);
 	token_release(c, cpu);
@@ -523,6 +531,8 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 	if (!c)
 		return;
 	cpu_enter(c, idle ? PLIMSOLL_CPU_IDLE : PLIMSOLL_CPU_OTHER, now);
+	if (idle)
+		count_tier(c, PLIMSOLL_TIER_NORMAL);
 	/* The last edge of a CPU that goes offline, which may not kick: see goes_offline(). */
 	if (!c->online)
 		return;

@@ -48,7 +48,7 @@ struct shard {
 	 * Written by each CPU that queues a task or begins to run one.
 	 */
 	s32 nr_waiting[PLIMSOLL_TIERS_PADDED];
-} __attribute__((aligned(64)));
+} PLIMSOLL_OWN_LINES;
 
 struct shard shards[PLIMSOLL_LLCS_MAX];
 /*
@@ -78,7 +78,7 @@ u32 headroom_cpus;
 u64 bandwidth_slice_ns = PLIM_SLICE_DEFAULT_NS;
 u64 server_slice_ns;
 u64 server_period_ns;
-/* Atomic: CPUs that run a task of a lower tier, for each tier. */
+/* Atomic: CPUs that run tasks of a lower tier, for each tier; see count_tier(). */
 s32 nr_lower[PLIMSOLL_TIERS_PADDED];
 /*
  * Since when the overdue queue of an LLC may have tasks; 0: it has none. Set when one is

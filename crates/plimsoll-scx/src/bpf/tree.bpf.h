@@ -77,7 +77,7 @@ struct {
  */
 struct cgroup_clocks {
 	u64 tiers[PLIMSOLL_TIERS_PADDED];
-};
+} PLIMSOLL_OWN_LINES;
 
 /* record * nr_llcs + LLC. */
 struct {

@@ -82,10 +82,10 @@ static __always_inline void turn_charge(struct plimsoll_cpu *c, u64 ran_ns, u64 
  */
 static __always_inline void turn_counts(struct plimsoll_cpu *c, u64 ran_ns, u64 now)
 {
-	u64 next_ns = now + turn_period_ns(PLIMSOLL_TURN_BEHIND_NORMAL);
+	const u32 turn = PLIMSOLL_TURN_BEHIND_NORMAL;
 
-	if (ran_ns >= server_slice_ns && c->turn_next_ns[PLIMSOLL_TURN_BEHIND_NORMAL] < next_ns)
-		c->turn_next_ns[PLIMSOLL_TURN_BEHIND_NORMAL] = next_ns;
+	if (ran_ns >= server_slice_ns && c->turn_next_ns[turn] < now + turn_period_ns(turn))
+		turn_lapses(c, turn, now);
 }
 
 #endif /* PLIMSOLL_TURNS_BPF_H */

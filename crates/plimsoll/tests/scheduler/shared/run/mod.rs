@@ -2,6 +2,7 @@
 
 mod bandwidth;
 mod cgroups;
+mod churn;
 mod handover;
 mod locks;
 mod members;

@@ -34,12 +34,12 @@ fn a_hundred_cgroups_with_a_process_come_and_go_below_a_group() {
     rig.assert_nothing_left();
 }
 
-fn online_file(cpu: usize) -> PathBuf {
+pub(super) fn online_file(cpu: usize) -> PathBuf {
     PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}/online"))
 }
 
 /// Brings a CPU back online in any case.
-struct Offline(usize);
+pub(super) struct Offline(pub(super) usize);
 
 impl Drop for Offline {
     fn drop(&mut self) {
@@ -47,7 +47,7 @@ impl Drop for Offline {
     }
 }
 
-fn bind(tid: i32, cpus: impl IntoIterator<Item = usize>) {
+pub(super) fn bind(tid: i32, cpus: impl IntoIterator<Item = usize>) {
     let mut set = CpuSet::new();
     cpus.into_iter().for_each(|cpu| set.set(cpu).unwrap());
     sched_setaffinity(Pid::from_raw(tid), &set).unwrap();

@@ -1,0 +1,230 @@
+//! Random knobs, tasks and changes by others, at once: nothing stands still and nothing is left.
+//!
+//! `PLIMSOLL_ROUNDS` says how many changes are made, `PLIMSOLL_SEED` repeats them; not their
+//! timing, which is the machine's.
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_engine::knobs::Bandwidth;
+use plimsoll_engine::tasks;
+
+use super::stress::{Offline, bind, online_file};
+use crate::common::random::Random;
+use crate::common::{Running, nr_cpus, tasks_below, wait_until};
+use crate::daemon_rig::{kill_all, remove_group, shown};
+use crate::rig::{Rig, all_cpus};
+use crate::shared::with_command;
+
+const ROUNDS_VARIABLE: &str = "PLIMSOLL_ROUNDS";
+/// Changes in the gate.
+const ROUNDS: u64 = 30;
+/// Groups at a time, and loads in each.
+const GROUPS: u64 = 5;
+const LOADS_MAX: usize = 2;
+
+/// The smallest and the largest that each knob takes, and what they do together.
+const KNOBS: [&str; 16] = [
+    "--class batch",
+    "--class batch --weight 1",
+    "--class batch --weight 10000 --nice 19",
+    "--class batch --quota 1ms/1s",
+    "--class batch --quota 2s/1s --burst 2s",
+    "--class batch --quota 1ms/1ms --cap 1% --soft-cap 0%",
+    "--class batch --headroom 100% --tolerance 0",
+    "--class batch --headroom 1cpus --tolerance 1s/1s",
+    "--quota 1ms/1s --burst 1s",
+    "--quota 1ms/10ms --weight 1",
+    "--cap 1%",
+    "--cap 1% --per-task",
+    "--cap 10000% --nice -20",
+    "--class batch --cpu-limit 1%",
+    "--soft-cap 0% --half-life 50ms",
+    "--soft-cap 1% --half-life 60s --per-task",
+];
+const LOADS: [&str; 4] = [
+    "burn --threads 1 --duration 80000s",
+    "burn --threads 5 --duration 80000s",
+    "storm --processes 1000000 --parallel 4 --cpu-each 500us",
+    "steady --percent 20 --duration 80000s",
+];
+const POLICIES: [i32; 3] = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE];
+/// Of somebody else, for a cgroup below a group: quota in microseconds of a period of 100 ms.
+const QUOTAS: [&str; 4] = ["max", "1ms/100ms", "1ms/1s", "500ms/100ms"];
+
+/// A cgroup that is limited, with what runs there.
+struct Group {
+    cgroup: CpuGroup,
+    below: CpuGroup,
+    loads: Vec<Running>,
+}
+
+struct Churn<'r> {
+    rig: &'r Rig,
+    random: Random,
+    groups: Vec<Option<Group>>,
+    offline: Option<Offline>,
+}
+
+impl Churn<'_> {
+    fn set(&mut self, cgroup: &CpuGroup) {
+        let knobs = *self.random.of(&KNOBS);
+        let path = shown(cgroup);
+        let mut words = vec!["set", &path, "--enforcer", "sched-ext"];
+        words.extend(knobs.split_whitespace());
+        self.rig.host.run(words).good();
+    }
+
+    fn begin(&mut self, index: usize) {
+        let cgroup = self.rig.host.base().child(format!("churn-{index}"));
+        cgroup.create().unwrap();
+        self.set(&cgroup);
+        self.groups[index] = Some(Group {
+            below: cgroup.child("below"),
+            cgroup,
+            loads: Vec::new(),
+        });
+    }
+
+    fn end(&mut self, index: usize) {
+        let Some(group) = self.groups[index].take() else {
+            return;
+        };
+        // The owner would set the next cgroup of that name, too.
+        self.rig.reset(&group.cgroup);
+        // Also those that a storm has just started.
+        wait_until("the group is empty", || {
+            kill_all(&group.cgroup.all_processes().unwrap());
+            !group.cgroup.is_populated().unwrap()
+        });
+        group.loads.into_iter().for_each(Running::kill_hard);
+        if group.below.exists() {
+            remove_group(&group.below);
+        }
+        remove_group(&group.cgroup);
+    }
+
+    fn start_load(&mut self, index: usize) {
+        let load = *self.random.of(&LOADS);
+        let cpus = self.random.within(1..1 << nr_cpus()) & all_cpus();
+        let Some(group) = &mut self.groups[index] else {
+            return;
+        };
+        if group.loads.len() < LOADS_MAX && !group.below.exists() {
+            let load = self.rig.fair_load(&group.cgroup, cpus.max(1), load);
+            group.loads.push(load);
+        }
+    }
+
+    /// Changes a task from outside, or stops and continues it. It may end meanwhile.
+    fn disturb(&mut self, index: usize) {
+        let Some(group) = &self.groups[index] else {
+            return;
+        };
+        let tids = tasks_below(&group.cgroup);
+        if tids.is_empty() {
+            return;
+        }
+        let tid = *self.random.of(&tids);
+        match self.random.within(0..4) {
+            0 => bind(tid, [self.random.within(0..nr_cpus() as u64) as usize]),
+            1 => drop(tasks::set_nice(tid, self.random.within(0..40) as i32 - 20)),
+            2 => drop(tasks::set_policy(tid, *self.random.of(&POLICIES))),
+            _ => {
+                for load in &group.loads {
+                    load.send(Signal::SIGSTOP);
+                    load.send(Signal::SIGCONT);
+                }
+            }
+        }
+    }
+
+    /// What others set on the cgroup itself, or on one below it to which its tasks move.
+    fn nest(&mut self, index: usize) {
+        let quota = self.random.of(&QUOTAS).parse().unwrap();
+        let weight = *self.random.of(&[1, 100, 10_000]);
+        let is_idle = self.random.chance(30);
+        let Some(group) = &self.groups[index] else {
+            return;
+        };
+        let (from, to) = if group.below.exists() {
+            (&group.below, &group.cgroup)
+        } else {
+            group.below.create().unwrap();
+            group.below.write_weight(weight).ok();
+            (&group.cgroup, &group.below)
+        };
+        for pid in from.processes().unwrap() {
+            // It may have ended.
+            let _ = to.add_process(pid);
+        }
+        if to.path() == group.cgroup.path() {
+            wait_until("the cgroup below is empty", || {
+                for pid in from.processes().unwrap() {
+                    let _ = to.add_process(pid);
+                }
+                !from.is_populated().unwrap()
+            });
+            remove_group(from);
+        } else if to.cpu_file("cpu.max").exists() {
+            to.write_cpu_max(&Bandwidth::of(quota, None).into())
+                .unwrap();
+            to.write_idle(is_idle).unwrap();
+        }
+    }
+
+    fn toggle_cpu(&mut self) {
+        let cpu = nr_cpus() - 1;
+        match self.offline.take() {
+            Some(offline) => drop(offline),
+            None if cpu > 0 => {
+                self.offline = Some(Offline(cpu));
+                fs::write(online_file(cpu), "0").unwrap();
+            }
+            None => (),
+        }
+    }
+
+    fn change_something(&mut self) {
+        let index = self.random.within(0..GROUPS) as usize;
+        if self.groups[index].is_none() {
+            return self.begin(index);
+        }
+        match self.random.within(0..100) {
+            0..35 => self.start_load(index),
+            35..65 => self.disturb(index),
+            65..80 => self.nest(index),
+            80..90 => {
+                let cgroup = self.groups[index]
+                    .as_ref()
+                    .map(|group| group.cgroup.clone());
+                cgroup.iter().for_each(|cgroup| self.set(cgroup));
+            }
+            90..93 => self.toggle_cpu(),
+            _ => self.end(index),
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_left_under_random_knobs_tasks_and_changes() {
+    let rig = with_command();
+    let rounds = std::env::var(ROUNDS_VARIABLE).map_or(ROUNDS, |text| text.parse().unwrap());
+    let mut churn = Churn {
+        rig: &rig,
+        random: Random::of_this_run("churn"),
+        groups: (0..GROUPS).map(|_| None).collect(),
+        offline: None,
+    };
+    for _ in 0..rounds {
+        churn.change_something();
+        rig.assert_never_ejected();
+    }
+    for index in 0..churn.groups.len() {
+        churn.end(index);
+    }
+    churn.offline.take();
+    rig.assert_never_ejected();
+    rig.assert_nothing_left();
+}
