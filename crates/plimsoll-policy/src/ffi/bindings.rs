@@ -29,6 +29,12 @@ pub const PLIM_BATCH_SLICE_DEFAULT_NS: u64 = 4000000;
 pub const PLIM_BATCH_WINDOW_NS: u64 = 100000000;
 pub const PLIM_BATCH_QUEUE_MAX: u32 = 4096;
 pub const PLIM_BATCH_WAIT_MAX_NS: u64 = 1000000;
+pub const PLIM_GUARD_DELAY_NS: u64 = 20000;
+pub const PLIM_GUARD_AGAIN_NS: u64 = 100000;
+pub const PLIM_GUARD_LOST_NS: u64 = 1000000;
+pub const PLIM_GUARD_WAKE_PERIOD_NS: u64 = 500000;
+pub const PLIM_GUARD_WAKES_AT_ONCE: u32 = 64;
+pub const PLIM_GUARD_CREDIT_MAX_NS: u64 = 32000000;
 pub const PLIM_HEADROOM_WINDOW_DEFAULT_NS: u64 = 100000000;
 pub const PLIM_HEADROOM_WINDOW_MIN_NS: u64 = 10000000;
 pub const PLIM_HEADROOM_WINDOW_MAX_NS: u64 = 10000000000;
@@ -471,6 +477,44 @@ unsafe extern "C" {
         to: *const plim_batch_cpu,
         slice_ns: plim_u64,
     ) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct plim_guard {
+    pub look_at_ns: plim_u64,
+    pub spent_until_ns: plim_u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of plim_guard"][::std::mem::size_of::<plim_guard>() - 16usize];
+    ["Alignment of plim_guard"][::std::mem::align_of::<plim_guard>() - 8usize];
+    [
+        "Offset of field: plim_guard::look_at_ns",
+    ][::std::mem::offset_of!(plim_guard, look_at_ns) - 0usize];
+    [
+        "Offset of field: plim_guard::spent_until_ns",
+    ][::std::mem::offset_of!(plim_guard, spent_until_ns) - 8usize];
+};
+unsafe extern "C" {
+    #[link_name = "plim_guard_is_inverted__extern"]
+    pub fn plim_guard_is_inverted(
+        counts_as_idle: ::std::os::raw::c_int,
+        nr_runnable: plim_u32,
+        nr_idle: plim_u32,
+    ) -> ::std::os::raw::c_int;
+}
+unsafe extern "C" {
+    #[link_name = "plim_guard_begin__extern"]
+    pub fn plim_guard_begin(guard: *mut plim_guard, now_ns: plim_u64) -> plim_u64;
+}
+unsafe extern "C" {
+    #[link_name = "plim_guard_look__extern"]
+    pub fn plim_guard_look(
+        guard: *mut plim_guard,
+        is_inverted: ::std::os::raw::c_int,
+        now_ns: plim_u64,
+        wakes: *mut ::std::os::raw::c_int,
+    ) -> plim_u64;
 }
 pub const PLIM_HEADROOM_OK: plim_headroom_error = 0;
 pub const PLIM_HEADROOM_BAD_SHARE: plim_headroom_error = 1;

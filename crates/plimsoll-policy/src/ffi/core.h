@@ -2,6 +2,7 @@
 /* Headers from which the binding is generated. */
 #include "plimsoll/bandwidth.h"
 #include "plimsoll/batch.h"
+#include "plimsoll/guard.h"
 #include "plimsoll/headroom.h"
 #include "plimsoll/order.h"
 #include "plimsoll/ratecap.h"
