@@ -8,7 +8,7 @@ BIN := target/release/plimsoll
 # of its own, so that the two do not overwrite each other.
 DEMO_DIR := target/demo
 SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh)' 2>/dev/null)
-C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'vm/*.c' 'crates/plimsoll-scx/src/bpf/*' 2>/dev/null)
+C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'vm/*.c' 'crates/*/src/bpf/*' 2>/dev/null)
 
 .PHONY: help build demo test test-kernel lint build-tests unit facts facts-here bpf proofs docs prove audit deny metrics-test systemd-test report soak seeds vm-selftest lab lab-full lab-compare lab-report lab-programs lab-measure bench-daemon install uninstall clean
 

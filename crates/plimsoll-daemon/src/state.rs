@@ -26,6 +26,28 @@ pub struct State {
     pub groups: Vec<Group>,
 }
 
+/// The guard of the fair class.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardState {
+    /// What it has done since it was attached.
+    #[serde(flatten)]
+    pub counts: GuardCounts,
+    /// Why it is not attached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// What the guard has done, on all CPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardCounts {
+    /// Times that batch work began to run before normal work; most end before a look.
+    pub nr_begun: u64,
+    /// Looks at which it still did.
+    pub nr_inverted: u64,
+    /// Wake-ups that had a CPU pick again.
+    pub nr_woken: u64,
+}
+
 /// The daemon itself.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Daemon {
@@ -51,6 +73,9 @@ pub struct Daemon {
     /// that is reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
+    /// Its guard, while the kernel's fair class runs batch work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<GuardState>,
     /// Counters since its start.
     pub counters: Counters,
     /// How late its control loop was.

@@ -15,8 +15,8 @@ fn said() -> MutexGuard<'static, String> {
     SAID.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Silences libbpf from now on.
-pub(crate) fn silence() {
+/// Silences libbpf from now on: it prints to standard error otherwise.
+pub fn silence() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));

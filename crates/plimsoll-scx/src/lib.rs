@@ -33,6 +33,7 @@ mod supervisor;
 mod topology;
 pub mod trace;
 
+pub use capture::silence as silence_libbpf;
 pub use control_error::ControlError;
 pub use enforcer::SchedExtEnforcer;
 pub use error::Error;

@@ -256,6 +256,13 @@ pub(super) const OF_THE_STATE: &[Family<State>] = &[
     counter("scheduler_reloads", NO_UNIT, "Times that the BPF scheduler was loaded again",
         |state| count(scheduler(state)?.nr_reloads)),
 
+    gauge("guard_attached", NO_UNIT, "1 if the guard is attached while the fair class runs batch work, 0 if this host has none",
+        |state| count(u64::from(state.daemon.guard.as_ref()?.problem.is_none()))),
+    counter("guard_inversions", NO_UNIT, "Looks of the guard at which batch work ran before normal work",
+        |state| count(state.daemon.guard.as_ref()?.counts.nr_inverted)),
+    counter("guard_wakeups", NO_UNIT, "Times that the guard had a CPU pick again",
+        |state| count(state.daemon.guard.as_ref()?.counts.nr_woken)),
+
     gauge("daemon_uptime", SECONDS, "Time since the daemon started",
         |state| seconds(state.daemon.uptime_usec)),
     gauge("daemon_groups", NO_UNIT, "Groups that the daemon knows, also those that are not applied",

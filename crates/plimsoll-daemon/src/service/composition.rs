@@ -6,8 +6,8 @@ use plimsoll_cgroupfs::Hierarchy;
 
 use super::handle::{Handle, Inbox};
 use super::parts::{
-    ConfigFile, Enforcement, ExternalChanges, GroupTable, Lifetime, Notices, ObservedCgroups,
-    Requests, UsageMeter,
+    ConfigFile, Enforcement, ExternalChanges, GroupTable, GuardSwitch, Lifetime, Notices,
+    ObservedCgroups, Requests, UsageMeter,
 };
 use crate::config::Config;
 
@@ -20,6 +20,7 @@ pub struct Service {
     pub(super) external: ExternalChanges,
     pub(super) table: GroupTable,
     pub(super) enforcement: Enforcement,
+    pub(super) guard: GuardSwitch,
     pub(super) usage: UsageMeter,
     pub(super) notices: Notices,
     pub(super) inbox: Inbox,

@@ -1,5 +1,6 @@
 //! Parameters of a service, and the interface to enforcers, which differ between builds.
 
+use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use plimsoll_engine::undo::UndoReport;
 use super::parts::Heartbeat;
 use crate::config::EnforcerWanted;
 use crate::log::Log;
+use crate::state::GuardCounts;
 
 /// An owner without a configuration file ends this long after its last group: a script that
 /// runs one command after another has one owner.
@@ -27,8 +29,21 @@ pub struct Enforcing {
     pub left_behind: UndoReport,
 }
 
-/// Starts enforcers: the one thing that differs between builds.
+/// A guard that is attached: it has the kernel's fair class look again where that runs batch work
+/// before normal work. Dropping it detaches it.
+pub trait Guard: Send {
+    /// What it has done so far.
+    fn counts(&self) -> GuardCounts;
+}
+
+/// Starts enforcers and the guard: what differs between builds.
 pub trait Starter: Send {
+    /// Attaches the guard.
+    ///
+    /// # Errors
+    /// When this host or this build has none; it says why.
+    fn guard(&self) -> Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>>;
+
     /// Starts the enforcer that the operator wants, or the best one of the host.
     ///
     /// # Errors

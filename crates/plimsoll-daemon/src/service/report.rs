@@ -189,6 +189,7 @@ impl Service {
             burst_off: !self.burst_enabled(),
             unmatched: self.unmatched(),
             problems: self.notices.problems(),
+            guard: self.guard.state(),
             counters: self.notices.counters,
             control_delay: self.enforcement.shared().delays(),
             resident_bytes: resident_bytes(),

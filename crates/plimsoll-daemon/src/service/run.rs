@@ -22,6 +22,7 @@ impl Service {
                 self.keep_house();
             }
             self.reconcile();
+            self.follow_guard();
         }
         self.end()
     }
@@ -87,6 +88,14 @@ impl Service {
                 Message::Stop => self.lifetime.end_on_request(!self.file.is_present()),
             }
         }
+    }
+
+    /// Attaches the guard while the fair class runs batch work.
+    pub(super) fn follow_guard(&mut self) {
+        let is_needed = self.table.has_batch() && !self.enforcement.has_all_tasks();
+        let log = &self.notices.log;
+        self.guard
+            .follow(is_needed, self.enforcement.starter(), log);
     }
 
     /// Checks conditions that no event reports.

@@ -9,8 +9,8 @@ use thiserror::Error;
 
 use super::handle::Inbox;
 use super::parts::{
-    ConfigFile, Enforcement, ExternalChanges, GroupTable, Lifetime, Notices, ObservedCgroups,
-    Requests, UsageMeter,
+    ConfigFile, Enforcement, ExternalChanges, GroupTable, GuardSwitch, Lifetime, Notices,
+    ObservedCgroups, Requests, UsageMeter,
 };
 use super::{Options, Service};
 
@@ -80,6 +80,7 @@ impl Service {
             external: ExternalChanges::default(),
             table: GroupTable::default(),
             enforcement,
+            guard: GuardSwitch::default(),
             usage: UsageMeter::start(busy),
             notices,
             inbox,
@@ -95,6 +96,7 @@ impl Service {
         service
             .notices
             .log_undo(&left, "for no group needs it any more");
+        service.follow_guard();
         if service.file.is_present() {
             let text = format!(
                 "{}: {} groups of the file, {} in force",

@@ -1,7 +1,9 @@
 //! States to make metrics of.
 
 use plimsoll_cgroupfs::CpuStat;
-use plimsoll_daemon::state::{Counters, Daemon, Group, Histogram, Machine, Origin, State};
+use plimsoll_daemon::state::{
+    Counters, Daemon, Group, GuardCounts, GuardState, Histogram, Machine, Origin, State,
+};
 use plimsoll_engine::enforcer::{
     BatchCounts, BatchSample, EnforcerKind, HeadroomSample, PerTaskSample, Sample, SchedulerSample,
     SoftCapSample,
@@ -63,6 +65,14 @@ fn daemon(second: u64, is_bad: bool) -> Daemon {
         uptime_usec: second * 1_000_000,
         enforcer: EnforcerKind::SchedExt,
         problems: vec!["rule web is not used".to_owned(); usize::from(is_bad)],
+        guard: Some(GuardState {
+            counts: GuardCounts {
+                nr_begun: second * 20,
+                nr_inverted: second * 10,
+                nr_woken: second * 10,
+            },
+            problem: is_bad.then(|| "the kernel does not take it".to_owned()),
+        }),
         counters: Counters {
             reloads: second,
             reloads_refused: failures,

@@ -15,6 +15,7 @@ use plimsoll_scx::{Host, Readiness};
 use serde::Serialize;
 
 use crate::cli::DoctorArgs;
+use crate::daemon::check_guard;
 use crate::error::{CommandError, Result};
 use crate::output;
 use crate::owner::Owner;
@@ -37,6 +38,8 @@ struct Report {
     host: Capabilities,
     permission: String,
     base: String,
+    /// `yes`, or why the guard of the fair class cannot be attached.
+    guard: String,
     knobs: Vec<PlanItem>,
     #[cfg(feature = "sched-ext")]
     sched_ext: SchedExtReport,
@@ -142,6 +145,10 @@ pub fn run(args: DoctorArgs) -> Result<ExitCode> {
         Err(error) => format!("no: {error}"),
     };
     let base = format!("/{}", hierarchy.base().display());
+    let guard = match check_guard() {
+        Ok(()) => "yes".to_owned(),
+        Err(error) => format!("no: {error}"),
+    };
     let report = Report {
         knobs: plan_everything(&host, false)?,
         #[cfg(feature = "sched-ext")]
@@ -150,6 +157,7 @@ pub fn run(args: DoctorArgs) -> Result<ExitCode> {
         host,
         permission,
         base,
+        guard,
     };
     if args.json {
         output::print_json("plimsoll.doctor/1", &report)?;
@@ -169,6 +177,7 @@ fn print(report: &Report) -> Result<()> {
         ("groups go", format!("below {}", report.base)),
         ("may do so", report.permission.clone()),
         ("cpu.idle", yes_no(host.has_idle).into()),
+        ("guard", report.guard.clone()),
         ("burst", yes_no(host.has_burst).into()),
         ("sched_ext", yes_no(host.has_sched_ext).into()),
     ];

@@ -33,7 +33,7 @@ use crate::owner::{Owner, wait_for_ownership};
 use metrics::Metrics;
 use notify::Supervisor;
 pub use on_demand::remove_log;
-pub use starter::HostStarter;
+pub use starter::{HostStarter, check_guard};
 
 /// Word on standard output that tells the starting client that the owner is ready.
 pub const READY: &str = "ready";

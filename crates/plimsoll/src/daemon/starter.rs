@@ -1,10 +1,13 @@
 //! Choice of the daemon's enforcer on this host.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::config::EnforcerWanted;
-use plimsoll_daemon::service::{Enforcing, Starter};
+use plimsoll_daemon::service::{Enforcing, Guard, Starter};
+#[cfg(feature = "sched-ext")]
+use plimsoll_daemon::state::GuardCounts;
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::{EngineError, Result};
@@ -81,7 +84,59 @@ impl HostStarter {
     }
 }
 
+/// A guard in the kernel.
+#[cfg(feature = "sched-ext")]
+struct InKernel(plimsoll_guard::Guard);
+
+#[cfg(feature = "sched-ext")]
+impl Guard for InKernel {
+    fn counts(&self) -> GuardCounts {
+        let counts = self.0.counts();
+        GuardCounts {
+            nr_begun: counts.nr_begun,
+            nr_inverted: counts.nr_inverted,
+            nr_woken: counts.nr_woken,
+        }
+    }
+}
+
+/// What this build says of the guard.
+#[cfg(not(feature = "sched-ext"))]
+const NO_GUARD: &str = "this build has none";
+
+/// Attaches the guard on this host.
+#[cfg(feature = "sched-ext")]
+fn attach_guard() -> std::result::Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>> {
+    plimsoll_scx::silence_libbpf();
+    Ok(Box::new(InKernel(plimsoll_guard::Guard::attach()?)))
+}
+
+/// Checks that the guard could be attached.
+///
+/// # Errors
+/// When this host or this build has none; it says why.
+#[cfg(feature = "sched-ext")]
+pub fn check_guard() -> std::result::Result<(), Box<dyn Error + Send + Sync>> {
+    plimsoll_scx::silence_libbpf();
+    Ok(plimsoll_guard::Guard::check()?)
+}
+
+#[cfg(not(feature = "sched-ext"))]
+fn attach_guard() -> std::result::Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>> {
+    Err(NO_GUARD.into())
+}
+
+/// The same.
+#[cfg(not(feature = "sched-ext"))]
+pub fn check_guard() -> std::result::Result<(), Box<dyn Error + Send + Sync>> {
+    Err(NO_GUARD.into())
+}
+
 impl Starter for HostStarter {
+    fn guard(&self) -> std::result::Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>> {
+        attach_guard()
+    }
+
     /// The scheduler takes all tasks of the machine, so only an operator who asks for it gets it.
     fn start(&mut self, wanted: EnforcerWanted) -> Result<Enforcing> {
         match wanted {

@@ -21,6 +21,7 @@ mod daemon;
 mod doctor;
 mod faults;
 mod foreign;
+mod guard;
 mod handles;
 mod headroom;
 mod moments;

@@ -109,6 +109,15 @@ impl Enforcement {
         self.starter.choose(wanted)
     }
 
+    /// Whether the scheduler is loaded: then the fair class has no tasks.
+    pub fn has_all_tasks(&self) -> bool {
+        self.starter.choose(EnforcerWanted::Auto).unwrap_or(false)
+    }
+
+    pub fn starter(&self) -> &dyn Starter {
+        self.starter.as_ref()
+    }
+
     /// Whether the scheduler enforces groups whose client has no choice.
     pub fn is_scheduled(&self) -> bool {
         self.planner.is_scheduled()

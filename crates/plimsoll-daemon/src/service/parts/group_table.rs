@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::knobs::{Demand, Knobs};
+use plimsoll_engine::knobs::{Class, Demand, Knobs};
 
 use super::super::desired::{self, Desired};
 
@@ -78,6 +78,13 @@ impl GroupTable {
 
     pub fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Whether any group is kept below normal work: its cgroup is idle, at times if it has a soft
+    /// cap.
+    pub fn has_batch(&self) -> bool {
+        let mut applied = self.entries.values().filter_map(|it| it.applied.as_ref());
+        applied.any(|knobs| knobs.class == Some(Class::Batch) || knobs.soft_cap.is_some())
     }
 
     /// Sets the desired state of a group; `None`: it is to be removed. Returns whether that is

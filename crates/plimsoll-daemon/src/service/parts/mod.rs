@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `config_file.rs` | the configuration in force, and where it was read |
 //! | `enforcement.rs` | enforcer, planner and control loop, replaced together |
+//! | `guard.rs` | the guard of the fair class, while batch work is in it |
 //! | `planner.rs` | plans of groups for this host |
 //! | `control_loop.rs` | the thread of the control loop, and the lock on the enforcer |
 //! | `notices.rs` | log, open problems and counters |
@@ -20,6 +21,7 @@ mod control_loop;
 mod enforcement;
 mod external_changes;
 mod group_table;
+mod guard;
 mod lifetime;
 mod notices;
 mod planner;
@@ -32,6 +34,7 @@ pub use control_loop::Heartbeat;
 pub(super) use enforcement::Enforcement;
 pub(super) use external_changes::ExternalChanges;
 pub(super) use group_table::{Entry, GroupTable};
+pub(super) use guard::GuardSwitch;
 pub(super) use lifetime::Lifetime;
 pub(super) use notices::Notices;
 pub(super) use planner::shown;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use plimsoll_cgroupfs::name::{path_of, shown, text_of};
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, Hierarchy};
 use plimsoll_daemon::control::client::ClientError;
-use plimsoll_daemon::state::Daemon as DaemonState;
+use plimsoll_daemon::state::{Daemon as DaemonState, GuardState};
 use plimsoll_engine::enforcer::{Sample, TaskRates};
 use plimsoll_engine::journal::{self, Journal};
 use plimsoll_engine::runtime::RuntimeFolder;
@@ -193,7 +193,20 @@ fn print_all(all: &[Shown], daemon: Option<&DaemonState>, as_json: bool) -> Resu
     for problem in daemon.iter().flat_map(|daemon| &daemon.problems) {
         output::print_line(&format!("PROBLEM: {}", output::one_line(problem)))?;
     }
+    if let Some(guard) = daemon.and_then(|daemon| daemon.guard.as_ref()) {
+        output::print_line(&guard_line(guard))?;
+    }
     Ok(())
+}
+
+fn guard_line(guard: &GuardState) -> String {
+    match &guard.problem {
+        Some(problem) => format!("guard: none, {}", output::one_line(problem)),
+        None => format!(
+            "guard: attached; it had a CPU pick again {} times",
+            guard.counts.nr_woken
+        ),
+    }
 }
 
 /// Builds a table of all groups; `with_origin` adds the column of origins.

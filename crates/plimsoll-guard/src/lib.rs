@@ -1,0 +1,178 @@
+//! The guard of stock kernels.
+//!
+//! The fair class runs idle work before normal work at times, and looks again at the next tick only
+//! (`policy/include/plimsoll/guard.h`). A BPF program notices it and wakes the thread that
+//! this crate has on the CPU, in the class SCHED_FIFO: it does nothing, and when it sleeps the
+//! kernel picks again. No scheduler is replaced and no task is changed.
+//!
+//! The guard ends with the process that has attached it, because its threads do. Nothing of it
+//! is pinned.
+
+mod error;
+mod thread;
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::Arc;
+
+use libbpf_rs::libbpf_sys::bpf_map_create_opts;
+use libbpf_rs::{
+    Link, Map, MapCore as _, MapFlags, MapHandle, MapType, Object, ObjectBuilder, ProgramInput,
+    ProgramMut, ProgramType,
+};
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::{Pid, SysconfVar, sysconf};
+
+pub use error::Error;
+use thread::Threads;
+
+/// The program `src/bpf/guard.bpf.c`.
+const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bpf.bpf.o"));
+
+/// What the guard has done, on all CPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Inversions that were to be looked at; most end before.
+    pub nr_begun: u64,
+    /// Looks at which one stood.
+    pub nr_inverted: u64,
+    /// Wake-ups of threads.
+    pub nr_woken: u64,
+}
+
+/// An attached guard. Dropping it detaches it.
+pub struct Guard {
+    /// Dropped first: no thread is woken while they end.
+    _links: Vec<Link>,
+    _threads: Threads,
+    object: Object,
+}
+
+impl Guard {
+    /// Attaches the guard to the CPUs that are online and on which the calling thread may run.
+    ///
+    /// # Errors
+    /// When the kernel refuses the program, or gives this process no real-time threads.
+    pub fn attach() -> Result<Self, Error> {
+        let object = load()?;
+        let cpus = allowed_cpus()?;
+        prepare(&object, &cpus).map_err(Error::Prepare)?;
+        let rings = rings(&cpus).map_err(Error::Prepare)?;
+        let (threads, bound) = Threads::start(&rings)?;
+        let outer = map(&object, "rings").map_err(Error::Prepare)?;
+        for cpu in bound {
+            let descriptor = rings[&cpu].as_fd().as_raw_fd();
+            outer
+                .update(&cpu.to_ne_bytes(), &descriptor.to_ne_bytes(), MapFlags::ANY)
+                .map_err(Error::Prepare)?;
+        }
+        let links = object
+            .progs_mut()
+            .filter(|program| !is_prepare(program))
+            .map(|program| program.attach())
+            .collect::<Result<_, _>>()
+            .map_err(Error::Attach)?;
+        Ok(Self {
+            _links: links,
+            _threads: threads,
+            object,
+        })
+    }
+
+    /// Checks that it could be attached, without doing so.
+    ///
+    /// # Errors
+    /// As [`Guard::attach`].
+    pub fn check() -> Result<(), Error> {
+        load()?;
+        thread::check()
+    }
+
+    /// What it has done so far.
+    pub fn counts(&self) -> Counts {
+        let values = map(&self.object, "counts").and_then(|map| {
+            let values = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+            Ok(values?.unwrap_or_default())
+        });
+        let add = |sum: Counts, value: Vec<u8>| {
+            let (words, _) = value.as_chunks::<8>();
+            let word = |index: usize| words.get(index).map_or(0, |word| u64::from_ne_bytes(*word));
+            Counts {
+                nr_begun: sum.nr_begun + word(0),
+                nr_inverted: sum.nr_inverted + word(1),
+                nr_woken: sum.nr_woken + word(2),
+            }
+        };
+        // The kernel reads its own map.
+        let values = values.unwrap_or_default();
+        values.into_iter().fold(Counts::default(), add)
+    }
+}
+
+fn load() -> Result<Object, Error> {
+    let mut open = ObjectBuilder::default()
+        .open_memory(PROGRAM)
+        .map_err(Error::Load)?;
+    let nr_cpus = libbpf_rs::num_possible_cpus().map_err(Error::Load)?;
+    let nr_cpus = u32::try_from(nr_cpus).unwrap_or(u32::MAX);
+    for mut map in open.maps_mut() {
+        if map.name() == "watched" || map.name() == "rings" {
+            map.set_max_entries(nr_cpus).map_err(Error::Load)?;
+        }
+    }
+    open.load().map_err(Error::Load)
+}
+
+fn map<'o>(object: &'o Object, name: &str) -> libbpf_rs::Result<Map<'o>> {
+    let found = object.maps().find(|map| map.name() == name);
+    found.ok_or_else(|| libbpf_rs::Error::from_raw_os_error(libc::ENOENT))
+}
+
+/// CPUs that are online, and allowed to the calling thread.
+fn allowed_cpus() -> Result<Vec<u32>, Error> {
+    let set = sched_getaffinity(Pid::from_raw(0)).map_err(|errno| Error::Thread(errno.into()))?;
+    let all = 0..CpuSet::count();
+    let allowed = all.filter(|cpu| set.is_set(*cpu).unwrap_or(false));
+    Ok(allowed.filter_map(|cpu| u32::try_from(cpu).ok()).collect())
+}
+
+/// Whether this is the program that prepares the others.
+fn is_prepare(program: &ProgramMut<'_>) -> bool {
+    program.prog_type() == ProgramType::Syscall
+}
+
+/// Prepares the timers of these CPUs: those of others are never started.
+fn prepare(object: &Object, cpus: &[u32]) -> libbpf_rs::Result<()> {
+    for program in object.progs_mut().filter(is_prepare) {
+        for cpu in cpus {
+            let mut argument = cpu.to_ne_bytes();
+            let input = ProgramInput {
+                context_in: Some(&mut argument),
+                ..ProgramInput::default()
+            };
+            let returned = program.test_run(input)?.return_value.cast_signed();
+            if returned != 0 {
+                return Err(libbpf_rs::Error::from_raw_os_error(-returned));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes a ring for each CPU.
+fn rings(cpus: &[u32]) -> libbpf_rs::Result<BTreeMap<u32, Arc<MapHandle>>> {
+    let options = bpf_map_create_opts {
+        sz: size_of::<bpf_map_create_opts>() as u64,
+        ..bpf_map_create_opts::default()
+    };
+    // The least that the kernel takes.
+    let page = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    let bytes = page.and_then(|page| u32::try_from(page).ok());
+    let bytes = bytes.unwrap_or(4096);
+    let ring = |cpu: &u32| {
+        let name = Some("guard_ring");
+        let ring = MapHandle::create(MapType::RingBuf, name, 0, 0, bytes, &options)?;
+        Ok((*cpu, Arc::new(ring)))
+    };
+    cpus.iter().map(ring).collect()
+}

@@ -1,0 +1,140 @@
+//! The threads that are woken: one for each CPU.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::Builder;
+
+use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
+use nix::sys::eventfd::EventFd;
+use nix::unistd::{Pid, gettid};
+
+use crate::Error;
+
+/// The lowest priority: above the fair class, and below every other real-time task.
+const PRIORITY: libc::c_int = 1;
+/// A thread calls nothing deep.
+const STACK_BYTES: usize = 64 * 1024;
+
+/// All threads. Dropping them ends them.
+///
+/// They are not waited for: a busier real-time task may keep one from running for ever. Each owns
+/// what it uses.
+pub(crate) struct Threads {
+    /// Becomes readable when they have to end.
+    stop: Arc<EventFd>,
+}
+
+impl Threads {
+    /// Starts a thread on each CPU, to sleep on its ring. Returns them with the CPUs for which there
+    /// is one: others are offline now, or no cpuset of this process has them.
+    pub fn start(rings: &BTreeMap<u32, Arc<MapHandle>>) -> Result<(Self, Vec<u32>), Error> {
+        let stop = EventFd::new().map_err(|errno| Error::Thread(errno.into()))?;
+        let all = Self {
+            stop: Arc::new(stop),
+        };
+        let (ready, answers) = channel();
+        for (&cpu, ring) in rings {
+            let (ready, ring, stop) = (ready.clone(), Arc::clone(ring), Arc::clone(&all.stop));
+            Builder::new()
+                .name(format!("guard-{cpu}"))
+                .stack_size(STACK_BYTES)
+                .spawn(move || run(cpu, &ring, &stop, &ready))
+                .map_err(Error::Thread)?;
+        }
+        let mut bound = Vec::new();
+        for answer in answers.into_iter().take(rings.len()) {
+            let (cpu, tid) = answer?;
+            bound.extend(bind(tid, cpu).is_ok().then_some(cpu));
+        }
+        Ok((all, bound))
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // It cannot fail: the counter is 0.
+        let _ = self.stop.write(1);
+    }
+}
+
+/// What a thread tells: it is real-time, and which it is.
+type Ready = Result<(u32, Pid), Error>;
+
+fn run(cpu: u32, ring: &MapHandle, stop: &EventFd, ready: &Sender<Ready>) {
+    // The receiver waits for all answers, or has gone after an error.
+    match begin(ring) {
+        Ok(ring) => {
+            let _ = ready.send(Ok((cpu, gettid())));
+            sleep_until_stopped(cpu, &ring, stop);
+        }
+        Err(error) => drop(ready.send(Err(error))),
+    }
+}
+
+fn begin(ring: &MapHandle) -> Result<RingBuffer<'static>, Error> {
+    become_real_time().map_err(Error::RealTime)?;
+    let mut builder = RingBufferBuilder::new();
+    builder.add(ring, |_| 0).map_err(Error::Prepare)?;
+    builder.build().map_err(Error::Prepare)
+}
+
+/// Sleeps in the kernel. Being woken is all that the thread is for.
+fn sleep_until_stopped(cpu: u32, ring: &RingBuffer<'_>, stop: &EventFd) {
+    // SAFETY: the ring owns the descriptor, and outlives this.
+    let woken = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
+    let mut sleeps = [
+        PollFd::new(woken, PollFlags::POLLIN),
+        PollFd::new(stop.as_fd(), PollFlags::POLLIN),
+    ];
+    loop {
+        // Interrupted by a signal, it sleeps again.
+        let _ = poll(&mut sleeps, PollTimeout::NONE);
+        if sleeps[1].any() == Some(true) {
+            return;
+        }
+        // Makes room in the ring.
+        let _ = ring.consume();
+        // The CPU has been offline, or a cpuset has changed. Elsewhere the thread would help
+        // nobody: without it the ring fills up, and nothing is woken.
+        let is_there = sched_getcpu().is_ok_and(|here| here == cpu as usize);
+        if !is_there && bind(Pid::from_raw(0), cpu).is_err() {
+            return;
+        }
+    }
+}
+
+/// Binds a thread to a CPU, if that is online and allowed; 0: the calling one.
+fn bind(tid: Pid, cpu: u32) -> nix::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu as usize)?;
+    sched_setaffinity(tid, &set)
+}
+
+/// Whether the kernel gives this process real-time threads.
+///
+/// # Errors
+/// When it does not.
+pub(crate) fn check() -> Result<(), Error> {
+    let thread = Builder::new().spawn(become_real_time);
+    let answer = thread.map_err(Error::Thread)?.join();
+    // It does not panic.
+    answer.unwrap_or(Ok(())).map_err(Error::RealTime)
+}
+
+fn become_real_time() -> io::Result<()> {
+    let parameters = libc::sched_param {
+        sched_priority: PRIORITY,
+    };
+    // What the thread starts is not real-time.
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the pointer is to a live local.
+    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

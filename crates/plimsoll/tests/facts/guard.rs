@@ -1,0 +1,68 @@
+//! The guard of the fair class: attached while batch work is there, and only then.
+
+use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_daemon::state::GuardState;
+
+use crate::common::{Host, Running, in_vm, threads_of, wait_until};
+
+/// Starts a command that sleeps in a group; returns when it is there.
+fn sleeper(host: &Host, name: &str, knobs: &str, group: &CpuGroup) -> Running {
+    let words = ["run", "--enforcer", "cgroup", "--name", name].into_iter();
+    let words = words.chain(knobs.split_whitespace());
+    let running = host.start(words.chain(["--", "sleep", "600"]));
+    wait_until("it is in its group", || {
+        group.processes().is_ok_and(|there| !there.is_empty())
+    });
+    running
+}
+
+fn state(host: &Host) -> Option<GuardState> {
+    host.owner().expect("an owner runs").daemon.guard
+}
+
+/// The owner's threads that are woken, with the policy of each.
+fn threads(host: &Host) -> Vec<i32> {
+    let policy = |tid: i32| {
+        let command = std::fs::read_to_string(format!("/proc/{tid}/comm")).ok()?;
+        // SAFETY: it takes a number.
+        let policy = || unsafe { libc::sched_getscheduler(tid) };
+        command.starts_with("guard-").then(policy)
+    };
+    let tids = threads_of(host.owner_pid());
+    tids.into_iter().filter_map(policy).collect()
+}
+
+#[test]
+fn the_guard_is_attached_while_a_batch_group_is_there() {
+    let host = Host::new();
+    let other = sleeper(&host, "other", "--weight 50", &host.normal("other"));
+    assert_eq!(state(&host), None);
+    assert!(threads(&host).is_empty());
+    let work = sleeper(&host, "work", "--class batch", &host.batch("work"));
+    wait_until("the guard is attached or refused", || {
+        state(&host).is_some()
+    });
+    let shown = host.run(["show"]).good().stdout;
+    match state(&host).expect("it is there").problem {
+        None => {
+            let threads = threads(&host);
+            assert!(!threads.is_empty());
+            let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+            assert!(threads.iter().all(|it| *it == policy), "{threads:?}");
+            assert!(shown.contains("guard: attached"), "{shown}");
+        }
+        Some(problem) => {
+            assert!(!in_vm(), "these kernels have all that it needs: {problem}");
+            assert!(threads(&host).is_empty());
+            assert!(
+                shown.contains(&format!("guard: none, {problem}")),
+                "{shown}"
+            );
+        }
+    }
+    work.stop();
+    wait_until("it is detached", || {
+        state(&host).is_none() && threads(&host).is_empty()
+    });
+    other.stop();
+}
