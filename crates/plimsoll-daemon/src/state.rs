@@ -29,7 +29,7 @@ pub struct State {
 /// The guard of the fair class.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardState {
-    /// What it has done since it was attached.
+    /// Looks and wake-ups since it was attached.
     #[serde(flatten)]
     pub counts: GuardCounts,
     /// Why it is not attached.
@@ -37,7 +37,7 @@ pub struct GuardState {
     pub problem: Option<String>,
 }
 
-/// What the guard has done, on all CPUs.
+/// Looks and wake-ups of the guard, on all CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardCounts {
     /// Times that batch work began to run before normal work; most end before a look.

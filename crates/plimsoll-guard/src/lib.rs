@@ -29,7 +29,7 @@ use thread::Threads;
 /// The program `src/bpf/guard.bpf.c`.
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bpf.bpf.o"));
 
-/// What the guard has done, on all CPUs.
+/// Looks and wake-ups of a guard, on all CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Inversions that were to be looked at; most end before.
@@ -88,7 +88,7 @@ impl Guard {
         thread::check()
     }
 
-    /// What it has done so far.
+    /// Looks and wake-ups since it was attached.
     pub fn counts(&self) -> Counts {
         let values = map(&self.object, "counts").and_then(|map| {
             let values = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);

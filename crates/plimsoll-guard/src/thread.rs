@@ -62,7 +62,7 @@ impl Drop for Threads {
     }
 }
 
-/// What a thread tells: it is real-time, and which it is.
+/// The answer of a thread that has become real-time: its CPU and its id.
 type Ready = Result<(u32, Pid), Error>;
 
 fn run(cpu: u32, ring: &MapHandle, stop: &EventFd, ready: &Sender<Ready>) {
@@ -130,7 +130,7 @@ fn become_real_time() -> io::Result<()> {
     let parameters = libc::sched_param {
         sched_priority: PRIORITY,
     };
-    // What the thread starts is not real-time.
+    // Children of the thread are not real-time.
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the pointer is to a live local.
     match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {

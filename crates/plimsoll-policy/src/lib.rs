@@ -9,7 +9,7 @@
 //! reads a clock. Shares are parts per million (`_ppm`) or per mille
 //! (`_permille`) of one CPU, unless stated otherwise.
 //!
-//! One module per header: [`bandwidth`], [`batch`], [`headroom`],
+//! One module per header, but for the guard's, which only the kernel calls: [`bandwidth`], [`batch`], [`headroom`],
 //! [`order`], [`ratecap`].
 
 pub mod bandwidth;

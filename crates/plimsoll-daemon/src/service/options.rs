@@ -32,7 +32,7 @@ pub struct Enforcing {
 /// A guard that is attached: it has the kernel's fair class look again where that runs batch work
 /// before normal work. Dropping it detaches it.
 pub trait Guard: Send {
-    /// What it has done so far.
+    /// Looks and wake-ups since it was attached.
     fn counts(&self) -> GuardCounts;
 }
 

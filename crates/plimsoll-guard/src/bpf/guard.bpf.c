@@ -30,7 +30,7 @@ struct cfs_rq___before_6_14 {
 	unsigned int idle_h_nr_running;
 } __attribute__((preserve_access_index));
 
-/* What is looked at, by CPU. */
+/* One CPU under watch. */
 struct watched {
 	struct bpf_timer timer;
 	/* The run queue, which stays where it is. Always the same value is written. */

@@ -5,7 +5,7 @@
 
 #include "plimsoll/units.h"
 
-/* What has happened. Of the CPU on which it was noticed. */
+/* Inversions, on the CPU that noticed them or looked at them. */
 struct plimsoll_guard_counts {
 	plim_u64 nr_begun; /* inversions that were to be looked at */
 	plim_u64 nr_inverted; /* looks at which one stood */

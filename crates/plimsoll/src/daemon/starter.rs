@@ -100,16 +100,9 @@ impl Guard for InKernel {
     }
 }
 
-/// What this build says of the guard.
+/// The reason that a build without BPF gives.
 #[cfg(not(feature = "sched-ext"))]
 const NO_GUARD: &str = "this build has none";
-
-/// Attaches the guard on this host.
-#[cfg(feature = "sched-ext")]
-fn attach_guard() -> std::result::Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>> {
-    plimsoll_scx::silence_libbpf();
-    Ok(Box::new(InKernel(plimsoll_guard::Guard::attach()?)))
-}
 
 /// Checks that the guard could be attached.
 ///
@@ -121,11 +114,6 @@ pub fn check_guard() -> std::result::Result<(), Box<dyn Error + Send + Sync>> {
     Ok(plimsoll_guard::Guard::check()?)
 }
 
-#[cfg(not(feature = "sched-ext"))]
-fn attach_guard() -> std::result::Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>> {
-    Err(NO_GUARD.into())
-}
-
 /// The same.
 #[cfg(not(feature = "sched-ext"))]
 pub fn check_guard() -> std::result::Result<(), Box<dyn Error + Send + Sync>> {
@@ -133,8 +121,15 @@ pub fn check_guard() -> std::result::Result<(), Box<dyn Error + Send + Sync>> {
 }
 
 impl Starter for HostStarter {
+    #[cfg(feature = "sched-ext")]
     fn guard(&self) -> std::result::Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>> {
-        attach_guard()
+        plimsoll_scx::silence_libbpf();
+        Ok(Box::new(InKernel(plimsoll_guard::Guard::attach()?)))
+    }
+
+    #[cfg(not(feature = "sched-ext"))]
+    fn guard(&self) -> std::result::Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>> {
+        Err(NO_GUARD.into())
     }
 
     /// The scheduler takes all tasks of the machine, so only an operator who asks for it gets it.

@@ -50,7 +50,7 @@ const LOADS: [&str; 4] = [
     "steady --percent 20 --duration 80000s",
 ];
 const POLICIES: [i32; 3] = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE];
-/// Of somebody else, for a cgroup below a group: quota in microseconds of a period of 100 ms.
+/// Quotas that others set on a cgroup below a group.
 const QUOTAS: [&str; 4] = ["max", "1ms/100ms", "1ms/1s", "500ms/100ms"];
 
 /// A cgroup that is limited, with what runs there.
@@ -111,8 +111,12 @@ impl Churn<'_> {
         let Some(group) = &mut self.groups[index] else {
             return;
         };
-        if group.loads.len() < LOADS_MAX && !group.below.exists() {
-            let load = self.rig.fair_load(&group.cgroup, cpus.max(1), load);
+        if group.loads.len() < LOADS_MAX {
+            let place = match group.below.exists() {
+                true => &group.below,
+                false => &group.cgroup,
+            };
+            let load = self.rig.fair_load(place, cpus.max(1), load);
             group.loads.push(load);
         }
     }
@@ -128,7 +132,10 @@ impl Churn<'_> {
         }
         let tid = *self.random.of(&tids);
         match self.random.within(0..4) {
-            0 => bind(tid, [self.random.within(0..nr_cpus() as u64) as usize]),
+            0 => drop(bind(
+                tid,
+                [self.random.within(0..nr_cpus() as u64) as usize],
+            )),
             1 => drop(tasks::set_nice(tid, self.random.within(0..40) as i32 - 20)),
             2 => drop(tasks::set_policy(tid, *self.random.of(&POLICIES))),
             _ => {
@@ -140,38 +147,29 @@ impl Churn<'_> {
         }
     }
 
-    /// What others set on the cgroup itself, or on one below it to which its tasks move.
+    /// Has others make a cgroup below, with limits of its own, and move all tasks there, or take it
+    /// away again.
     fn nest(&mut self, index: usize) {
         let quota = self.random.of(&QUOTAS).parse().unwrap();
         let weight = *self.random.of(&[1, 100, 10_000]);
         let is_idle = self.random.chance(30);
-        let Some(group) = &self.groups[index] else {
+        let Some(Group { cgroup, below, .. }) = &self.groups[index] else {
             return;
         };
-        let (from, to) = if group.below.exists() {
-            (&group.below, &group.cgroup)
-        } else {
-            group.below.create().unwrap();
-            group.below.write_weight(weight).ok();
-            (&group.cgroup, &group.below)
-        };
-        for pid in from.processes().unwrap() {
-            // It may have ended.
-            let _ = to.add_process(pid);
+        if below.exists() {
+            cgroup.disable_children().unwrap();
+            move_all(below, cgroup);
+            remove_group(below);
+            return;
         }
-        if to.path() == group.cgroup.path() {
-            wait_until("the cgroup below is empty", || {
-                for pid in from.processes().unwrap() {
-                    let _ = to.add_process(pid);
-                }
-                !from.is_populated().unwrap()
-            });
-            remove_group(from);
-        } else if to.cpu_file("cpu.max").exists() {
-            to.write_cpu_max(&Bandwidth::of(quota, None).into())
-                .unwrap();
-            to.write_idle(is_idle).unwrap();
-        }
+        below.create().unwrap();
+        move_all(cgroup, below);
+        cgroup.enable_children().unwrap();
+        below
+            .write_cpu_max(&Bandwidth::of(quota, None).into())
+            .unwrap();
+        below.write_weight(weight).unwrap();
+        below.write_idle(is_idle).unwrap();
     }
 
     fn toggle_cpu(&mut self) {
@@ -205,6 +203,16 @@ impl Churn<'_> {
             _ => self.end(index),
         }
     }
+}
+
+/// Moves all processes, those that start meanwhile included.
+fn move_all(from: &CpuGroup, to: &CpuGroup) {
+    wait_until("all have moved", || {
+        let left = from.processes().unwrap();
+        // One may have ended.
+        left.iter().for_each(|pid| drop(to.add_process(*pid)));
+        left.is_empty()
+    });
 }
 
 #[test]

@@ -47,10 +47,10 @@ impl Drop for Offline {
     }
 }
 
-pub(super) fn bind(tid: i32, cpus: impl IntoIterator<Item = usize>) {
+pub(super) fn bind(tid: i32, cpus: impl IntoIterator<Item = usize>) -> nix::Result<()> {
     let mut set = CpuSet::new();
     cpus.into_iter().for_each(|cpu| set.set(cpu).unwrap());
-    sched_setaffinity(Pid::from_raw(tid), &set).unwrap();
+    sched_setaffinity(Pid::from_raw(tid), &set)
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn tasks_run_while_cpus_come_and_go_and_affinities_change() {
     let tids = burners(&rig.host.batch("work"));
     for round in 0..2 {
         for (index, tid) in tids.iter().enumerate() {
-            bind(*tid, [0, 1].map(|more| (index + round + more) % cpus));
+            bind(*tid, [0, 1].map(|more| (index + round + more) % cpus)).unwrap();
         }
         let cpu = 1 + round % (cpus - 1);
         let offline = Offline(cpu);
@@ -94,7 +94,7 @@ fn tasks_run_while_cpus_come_and_go_and_affinities_change() {
         rig.wait_until_all_run(&tids);
     }
     wait_until("all CPUs are back", || nr_cpus() == cpus);
-    tids.iter().for_each(|tid| bind(*tid, 0..cpus));
+    tids.iter().for_each(|tid| bind(*tid, 0..cpus).unwrap());
     rig.wait_until_all_run(&tids);
     rig.assert_never_ejected();
     work.stop();
@@ -160,7 +160,7 @@ fn task_that_binds_itself_to_an_overloaded_cpu_takes_turns_there() {
         rig.statistics("free").usage_usec > 1_200_000 * cpu as u64
     });
     let tids = burners(&rig.host.batch("free"));
-    bind(tids[0], [cpu]);
+    bind(tids[0], [cpu]).unwrap();
     rig.wait_until_all_run(&tids);
     let batch = rig.statistics("free").batch.expect("it is scheduled");
     assert_eq!(batch.total.nr_overdue, 0);
