@@ -86,3 +86,68 @@ void prove_whatever_begins_is_looked_at(void)
 	}
 	PROOF_REACHED();
 }
+
+void prove_waiting_takes_two_normal_tasks(void)
+{
+	plim_u32 nr_normal = any_u32(0, 1U << 22), nr_idle = any_u32(0, 1U << 22);
+
+	PROVE(!plim_guard_has_waiting(nr_normal + nr_idle, nr_idle) == (nr_normal < 2),
+	      "one runs and one waits");
+	PROVE(!plim_guard_has_waiting(nr_normal, nr_normal + nr_idle), "counts of two moments");
+	PROOF_REACHED();
+}
+
+/*
+ * A CPU loses a task only a pull time after one began to wait there, and the next one
+ * begins later: so in any time T at most T / pull time + 1. The CPU that gains it pays for
+ * the wake-up as for any other.
+ */
+void prove_only_a_task_that_has_waited_is_pulled(void)
+{
+	struct plim_guard_wait wait = { .since_ns = nondet_u64() }, before = wait;
+	struct plim_guard room = any_guard(), room_before = room;
+	plim_u64 now_ns = any_u64(PLIM_GUARD_WAKE_PERIOD_NS, LIFETIME_NS), again_ns;
+	int waits = nondet_u8(), has_room = nondet_u8(), pulls;
+
+	ASSUME(before.since_ns <= now_ns && room.spent_until_ns <= now_ns);
+	again_ns = plim_guard_wait_look(&wait, waits, has_room ? &room : 0, now_ns, &pulls);
+	if (pulls) {
+		PROVE(waits && has_room && before.since_ns, "none in vain");
+		PROVE(now_ns - before.since_ns >= PLIM_GUARD_PULL_NS, "not before");
+		PROVE(!wait.since_ns && !again_ns, "the next one begins anew");
+		PROVE(room.spent_until_ns >= room_before.spent_until_ns + PLIM_GUARD_WAKE_PERIOD_NS,
+		      "paid for");
+	} else {
+		PROVE(room.spent_until_ns == room_before.spent_until_ns, "nothing is paid");
+		PROVE(!again_ns == !(waits && before.since_ns), "looked at until it ends");
+	}
+	if (again_ns) {
+		PROVE(wait.since_ns == before.since_ns, "the same one");
+		PROVE(wait.look_at_ns == now_ns + again_ns, "noted");
+		PROVE(again_ns <= PLIM_GUARD_PULL_NS, "within a pull time");
+	}
+	if (waits && has_room && before.since_ns &&
+	    now_ns - before.since_ns >= PLIM_GUARD_PULL_NS &&
+	    now_ns - room_before.spent_until_ns >= PLIM_GUARD_WAKE_PERIOD_NS)
+		PROVE(pulls, "with room and credit, at once");
+	PROOF_REACHED();
+}
+
+/* Within the pull time, so that with room it is pulled when that is over. */
+void prove_a_task_that_begins_to_wait_is_looked_at(void)
+{
+	struct plim_guard_wait wait = { .since_ns = nondet_u64(), .look_at_ns = nondet_u64() };
+	struct plim_guard_wait before = wait;
+	plim_u64 now_ns = any_u64(1, LIFETIME_NS), delay_ns;
+
+	ASSUME(before.since_ns <= now_ns);
+	ASSUME(before.look_at_ns <= now_ns + PLIM_GUARD_PULL_NS);
+	delay_ns = plim_guard_wait_begin(&wait, now_ns);
+	PROVE(wait.since_ns == (before.since_ns ? before.since_ns : now_ns), "the earlier one");
+	PROVE(wait.look_at_ns && wait.look_at_ns <= now_ns + PLIM_GUARD_PULL_NS, "in time");
+	if (delay_ns)
+		PROVE(wait.look_at_ns == now_ns + delay_ns, "noted");
+	else
+		PROVE(now_ns < before.look_at_ns + PLIM_GUARD_LOST_NS, "there is one, not lost");
+	PROOF_REACHED();
+}

@@ -46,6 +46,9 @@ pub struct GuardCounts {
     pub nr_inverted: u64,
     /// Wake-ups that had a CPU pick again.
     pub nr_woken: u64,
+    /// Tasks that waited for normal work and were moved to a CPU that ran batch work.
+    #[serde(default)]
+    pub nr_pulled: u64,
 }
 
 /// The daemon itself.

@@ -3,16 +3,19 @@
 //! The fair class runs idle work before normal work at times, and looks again at the next tick only
 //! (`policy/include/plimsoll/guard.h`). A BPF program notices it and wakes the thread that
 //! this crate has on the CPU, in the class SCHED_FIFO: it does nothing, and when it sleeps the
-//! kernel picks again. No scheduler is replaced and no task is changed.
+//! kernel picks again. Where normal work waits for normal work although another CPU has nothing but
+//! idle work, the thread of that CPU moves a task to it. No scheduler is replaced.
 //!
 //! The guard ends with the process that has attached it, because its threads do. Nothing of it
 //! is pinned.
 
 mod error;
+mod moves;
 mod thread;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::path::Path;
 use std::sync::Arc;
 
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
@@ -21,9 +24,11 @@ use libbpf_rs::{
     ProgramMut, ProgramType,
 };
 use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::{Pid, SysconfVar, sysconf};
+use nix::unistd::{Pid, SysconfVar, gettid, sysconf};
 
 pub use error::Error;
+use moves::Moves;
+pub use moves::free_left_tasks;
 use thread::Threads;
 
 /// The program `src/bpf/guard.bpf.c`.
@@ -36,8 +41,10 @@ pub struct Counts {
     pub nr_begun: u64,
     /// Looks at which one stood.
     pub nr_inverted: u64,
-    /// Wake-ups of threads.
+    /// Wake-ups of threads, to have a CPU pick again.
     pub nr_woken: u64,
+    /// Tasks that were moved to a CPU.
+    pub nr_pulled: u64,
 }
 
 /// An attached guard. Dropping it detaches it.
@@ -45,20 +52,28 @@ pub struct Guard {
     /// Dropped first: no thread is woken while they end.
     _links: Vec<Link>,
     _threads: Threads,
+    moves: Option<Arc<Moves>>,
     object: Object,
 }
 
 impl Guard {
-    /// Attaches the guard to the CPUs that are online and on which the calling thread may run.
+    /// Attaches the guard to the CPUs that are online and on which the calling thread may run. The
+    /// file `moves` has the moves under way, for [`free_left_tasks`].
     ///
     /// # Errors
-    /// When the kernel refuses the program, or gives this process no real-time threads.
-    pub fn attach() -> Result<Self, Error> {
+    /// When the kernel refuses the program, or gives this process no real-time threads, or when
+    /// the file cannot be written.
+    pub fn attach(moves: &Path) -> Result<Self, Error> {
         let object = load()?;
         let cpus = allowed_cpus()?;
-        prepare(&object, &cpus).map_err(Error::Prepare)?;
+        let is_counted_alike = prepare(&object, &cpus).map_err(Error::Prepare)?;
         let rings = rings(&cpus).map_err(Error::Prepare)?;
-        let (threads, bound) = Threads::start(&rings)?;
+        let moved = map(&object, "moved").and_then(|map| MapHandle::try_from(&map));
+        let moved = moved.map_err(Error::Prepare)?;
+        // In a PID namespace of its own this process would move others than the kernel names.
+        let moves = is_counted_alike.then(|| Moves::open(moves, moved));
+        let moves = moves.transpose().map_err(Error::Moves)?.map(Arc::new);
+        let (threads, bound) = Threads::start(&rings, moves.clone())?;
         let outer = map(&object, "rings").map_err(Error::Prepare)?;
         for cpu in bound {
             let descriptor = rings[&cpu].as_fd().as_raw_fd();
@@ -75,6 +90,7 @@ impl Guard {
         Ok(Self {
             _links: links,
             _threads: threads,
+            moves,
             object,
         })
     }
@@ -101,11 +117,16 @@ impl Guard {
                 nr_begun: sum.nr_begun + word(0),
                 nr_inverted: sum.nr_inverted + word(1),
                 nr_woken: sum.nr_woken + word(2),
+                ..sum
             }
         };
         // The kernel reads its own map.
         let values = values.unwrap_or_default();
-        values.into_iter().fold(Counts::default(), add)
+        let begin = Counts {
+            nr_pulled: self.moves.as_ref().map_or(0, |moves| moves.nr_moved()),
+            ..Counts::default()
+        };
+        values.into_iter().fold(begin, add)
     }
 }
 
@@ -116,8 +137,18 @@ fn load() -> Result<Object, Error> {
     let nr_cpus = libbpf_rs::num_possible_cpus().map_err(Error::Load)?;
     let nr_cpus = u32::try_from(nr_cpus).unwrap_or(u32::MAX);
     for mut map in open.maps_mut() {
-        if map.name() == "watched" || map.name() == "rings" {
-            map.set_max_entries(nr_cpus).map_err(Error::Load)?;
+        let name = map.name().to_string_lossy().into_owned();
+        match &*name {
+            "watched" | "wait_timers" | "moved" | "rings" => {
+                map.set_max_entries(nr_cpus).map_err(Error::Load)?;
+            }
+            // All that it has is nr_cpus.
+            name if name.ends_with(".rodata") => {
+                let value = map.initial_value_mut().into_iter().flatten();
+                let bytes = nr_cpus.to_ne_bytes();
+                value.zip(bytes).for_each(|(to, byte)| *to = byte);
+            }
+            _ => (),
         }
     }
     open.load().map_err(Error::Load)
@@ -141,11 +172,15 @@ fn is_prepare(program: &ProgramMut<'_>) -> bool {
     program.prog_type() == ProgramType::Syscall
 }
 
-/// Prepares the timers of these CPUs: those of others are never started.
-fn prepare(object: &Object, cpus: &[u32]) -> libbpf_rs::Result<()> {
+/// Prepares the timers of these CPUs: those of others are never started. Returns whether the kernel
+/// and this process have the same ids of tasks.
+fn prepare(object: &Object, cpus: &[u32]) -> libbpf_rs::Result<bool> {
+    let mut is_counted_alike = true;
+    let next = cpus.iter().cycle().skip(1);
     for program in object.progs_mut().filter(is_prepare) {
-        for cpu in cpus {
-            let mut argument = cpu.to_ne_bytes();
+        for (cpu, next) in cpus.iter().zip(next.clone()) {
+            // As plimsoll_guard_cpu in intf.h.
+            let mut argument = [*cpu, *next, 0].map(u32::to_ne_bytes).concat();
             let input = ProgramInput {
                 context_in: Some(&mut argument),
                 ..ProgramInput::default()
@@ -154,9 +189,10 @@ fn prepare(object: &Object, cpus: &[u32]) -> libbpf_rs::Result<()> {
             if returned != 0 {
                 return Err(libbpf_rs::Error::from_raw_os_error(-returned));
             }
+            is_counted_alike &= argument.ends_with(&gettid().as_raw().to_ne_bytes());
         }
     }
-    Ok(())
+    Ok(is_counted_alike)
 }
 
 /// Makes a ring for each CPU.

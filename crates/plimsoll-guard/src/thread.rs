@@ -1,4 +1,5 @@
-//! The threads that are woken: one for each CPU.
+//! The threads that are woken: one for each CPU. Being woken is what most wake-ups are for; some are
+//! to move a task to the CPU of the thread.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,11 +10,12 @@ use std::thread::Builder;
 
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
+use nix::sched::{sched_getcpu, sched_setaffinity};
 use nix::sys::eventfd::EventFd;
 use nix::unistd::{Pid, gettid};
 
 use crate::Error;
+use crate::moves::{Moves, Task, only};
 
 /// The lowest priority: above the fair class, and below every other real-time task.
 const PRIORITY: libc::c_int = 1;
@@ -27,23 +29,30 @@ const STACK_BYTES: usize = 64 * 1024;
 pub(crate) struct Threads {
     /// Becomes readable when they have to end.
     stop: Arc<EventFd>,
+    moves: Option<Arc<Moves>>,
 }
 
 impl Threads {
     /// Starts a thread on each CPU, to sleep on its ring. Returns them with the CPUs for which there
-    /// is one: others are offline now, or no cpuset of this process has them.
-    pub fn start(rings: &BTreeMap<u32, Arc<MapHandle>>) -> Result<(Self, Vec<u32>), Error> {
+    /// is one: others are offline now, or no cpuset of this process has them. Without `moves` they
+    /// move no task.
+    pub fn start(
+        rings: &BTreeMap<u32, Arc<MapHandle>>,
+        moves: Option<Arc<Moves>>,
+    ) -> Result<(Self, Vec<u32>), Error> {
         let stop = EventFd::new().map_err(|errno| Error::Thread(errno.into()))?;
         let all = Self {
             stop: Arc::new(stop),
+            moves,
         };
         let (ready, answers) = channel();
         for (&cpu, ring) in rings {
             let (ready, ring, stop) = (ready.clone(), Arc::clone(ring), Arc::clone(&all.stop));
+            let moves = all.moves.clone();
             Builder::new()
                 .name(format!("guard-{cpu}"))
                 .stack_size(STACK_BYTES)
-                .spawn(move || run(cpu, &ring, &stop, &ready))
+                .spawn(move || run(cpu, &ring, moves, &stop, &ready))
                 .map_err(Error::Thread)?;
         }
         let mut bound = Vec::new();
@@ -59,15 +68,24 @@ impl Drop for Threads {
     fn drop(&mut self) {
         // It cannot fail: the counter is 0.
         let _ = self.stop.write(1);
+        if let Some(moves) = &self.moves {
+            moves.close();
+        }
     }
 }
 
 /// The answer of a thread that has become real-time: its CPU and its id.
 type Ready = Result<(u32, Pid), Error>;
 
-fn run(cpu: u32, ring: &MapHandle, stop: &EventFd, ready: &Sender<Ready>) {
+fn run(
+    cpu: u32,
+    ring: &MapHandle,
+    moves: Option<Arc<Moves>>,
+    stop: &EventFd,
+    ready: &Sender<Ready>,
+) {
     // The receiver waits for all answers, or has gone after an error.
-    match begin(ring) {
+    match begin(cpu, ring, moves) {
         Ok(ring) => {
             let _ = ready.send(Ok((cpu, gettid())));
             sleep_until_stopped(cpu, &ring, stop);
@@ -76,14 +94,36 @@ fn run(cpu: u32, ring: &MapHandle, stop: &EventFd, ready: &Sender<Ready>) {
     }
 }
 
-fn begin(ring: &MapHandle) -> Result<RingBuffer<'static>, Error> {
+fn begin(
+    cpu: u32,
+    ring: &MapHandle,
+    moves: Option<Arc<Moves>>,
+) -> Result<RingBuffer<'static>, Error> {
     become_real_time().map_err(Error::RealTime)?;
     let mut builder = RingBufferBuilder::new();
-    builder.add(ring, |_| 0).map_err(Error::Prepare)?;
+    let woken_for = move |bytes: &[u8]| {
+        if let (Some(moves), Some(task)) = (&moves, task_in(bytes)) {
+            moves.serve(cpu, &task);
+        }
+        0
+    };
+    builder.add(ring, woken_for).map_err(Error::Prepare)?;
     builder.build().map_err(Error::Prepare)
 }
 
-/// Sleeps in the kernel. Being woken is all that the thread is for.
+/// The task that a wake-up is for, if it is for one.
+fn task_in(bytes: &[u8]) -> Option<Task> {
+    let (words, _) = bytes.as_chunks::<8>();
+    let words: [[u8; 8]; 3] = words.try_into().ok()?;
+    let [tid, started_ns, parent_tid] = words.map(u64::from_ne_bytes);
+    (tid != 0).then_some(Task {
+        tid,
+        started_ns,
+        parent_tid,
+    })
+}
+
+/// Sleeps in the kernel, and does what it is woken for.
 fn sleep_until_stopped(cpu: u32, ring: &RingBuffer<'_>, stop: &EventFd) {
     // SAFETY: the ring owns the descriptor, and outlives this.
     let woken = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
@@ -97,22 +137,20 @@ fn sleep_until_stopped(cpu: u32, ring: &RingBuffer<'_>, stop: &EventFd) {
         if sleeps[1].any() == Some(true) {
             return;
         }
-        // Makes room in the ring.
-        let _ = ring.consume();
         // The CPU has been offline, or a cpuset has changed. Elsewhere the thread would help
         // nobody: without it the ring fills up, and nothing is woken.
         let is_there = sched_getcpu().is_ok_and(|here| here == cpu as usize);
         if !is_there && bind(Pid::from_raw(0), cpu).is_err() {
             return;
         }
+        // Makes room in the ring, too.
+        let _ = ring.consume();
     }
 }
 
 /// Binds a thread to a CPU, if that is online and allowed; 0: the calling one.
 fn bind(tid: Pid, cpu: u32) -> nix::Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu as usize)?;
-    sched_setaffinity(tid, &set)
+    sched_setaffinity(tid, &only(cpu)?)
 }
 
 /// Whether the kernel gives this process real-time threads.

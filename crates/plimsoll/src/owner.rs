@@ -18,7 +18,7 @@ use plimsoll_daemon::state::{Group, State};
 use plimsoll_engine::runtime::{Ownership, RUNTIME_VARIABLE, RuntimeFolder};
 
 use crate::cli::{EnforcerChoice, PlanArgs};
-use crate::daemon::{READY, TAKEN};
+use crate::daemon::{READY, TAKEN, guard};
 use crate::error::{CommandError, OwnerError, Result};
 use crate::output;
 use crate::target::Target;
@@ -254,7 +254,7 @@ pub fn choice(plan: &PlanArgs) -> Choice {
 }
 
 /// Starts an owner, and waits until it is ready. It gets no variables but those that say what it
-/// owns: others, such as those of systemd, are the caller's.
+/// owns, and whether it has a guard: others, such as those of systemd, are the caller's.
 fn start(runtime: &RuntimeFolder) -> std::result::Result<(), OwnerError> {
     let program = std::env::current_exe()?;
     // It is deleted, and perhaps another is in its place, after an upgrade.
@@ -262,11 +262,12 @@ fn start(runtime: &RuntimeFolder) -> std::result::Result<(), OwnerError> {
         true => program,
         false => "/proc/self/exe".into(),
     };
-    let base = std::env::var_os(BASE_VARIABLE).map(|base| (BASE_VARIABLE, base));
+    let passed = [BASE_VARIABLE, guard::SWITCH];
+    let passed = passed.map(|name| Some((name, std::env::var_os(name)?)));
     let mut child = Command::new(program)
         .args(["daemon", "--on-demand"])
         .env_clear()
-        .envs(base)
+        .envs(passed.into_iter().flatten())
         .env(RUNTIME_VARIABLE, runtime.path())
         .current_dir(Path::new("/"))
         .stdin(Stdio::null())

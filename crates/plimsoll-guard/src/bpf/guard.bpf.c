@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The guard: notices that the fair class runs idle work before normal work, and wakes a
- * thread of user space on that CPU, which makes the kernel pick again. It changes nothing
- * itself. The decisions are in plimsoll/guard.h.
+ * thread of user space on that CPU, which makes the kernel pick again; or that normal work
+ * waits for normal work while another CPU runs idle work, and wakes the thread there to
+ * move the task that waits. It changes nothing itself. The decisions are in
+ * plimsoll/guard.h.
  *
  * The run queue of a CPU is reached through the tasks on it: not every kernel tells the
  * address of the variable.
@@ -21,8 +23,22 @@
 /* include/uapi/linux/sched.h, include/linux/sched/prio.h */
 #define POLICY_IDLE 5
 #define PRIO_OF_FAIR 100
+/* include/linux/sched.h */
+#define PF_KTHREAD 0x00200000
+#define TASK_RUNNING 0
+/* CPUs of the largest machine on which tasks are moved, in words of a mask. */
+#define MASK_WORDS_MAX 16
 /* Cgroups around a task that are looked at, from the innermost; as the scheduler has it. */
 #define LEVELS_MAX 16
+/* CPUs that are looked at for a task that waits. */
+#define NEIGHBOURS_MAX 64
+
+/* CPUs that there may ever be. Set by user space before the program is loaded. */
+const volatile u32 nr_cpus = 1;
+
+/* Since Linux 6.2, which keeps the CPUs that a task's user has asked for. */
+struct affinity_context___since_6_2 {
+} __attribute__((preserve_access_index));
 
 /* Before Linux 6.14. */
 struct cfs_rq___before_6_14 {
@@ -40,7 +56,30 @@ struct watched {
 	 * lock. Of two that notice one at once each starts the timer: it is one look.
 	 */
 	struct plim_guard guard;
+	/*
+	 * A normal task that waits here. Written by this CPU, by those that wake tasks here,
+	 * and by the timer, without a lock. A torn record names a task that does not wait
+	 * here, which the look finds out, or one that waits for less long, which then moves
+	 * early.
+	 */
+	struct plim_guard_wait wait;
+	u64 waiter;
+	u32 waiter_tid;
+	/* This CPU, and the next one that has a thread. Written before anything runs. */
+	u32 cpu;
+	u32 next;
+	/*
+	 * What this CPU runs. Written by it when that changes, and by those that wake normal
+	 * work here. A lost write lasts until the next switch.
+	 */
+	u32 runs;
 } __attribute__((aligned(64)));
+
+/* Values of runs. */
+#define RUNS_UNKNOWN 0 /* the first switch is still to come */
+#define RUNS_NORMAL 1 /* or nothing of the fair class */
+#define RUNS_IDLE 2 /* idle work, at some level */
+#define RUNS_IDLE_ONLY 3 /* and no normal work is runnable */
 
 /* One for each CPU: user space says how many. */
 struct {
@@ -49,6 +88,27 @@ struct {
 	__type(key, u32);
 	__type(value, struct watched);
 } watched SEC(".maps");
+
+/* The kernel takes one timer in a value. */
+struct wait_timer {
+	struct bpf_timer timer;
+};
+
+/* As many. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct wait_timer);
+} wait_timers SEC(".maps");
+
+/* The last task that was moved to each CPU, or is about to be. Written by its thread. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} moved SEC(".maps");
 
 struct ring {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -81,16 +141,31 @@ static __always_inline struct plimsoll_guard_counts *counts_here(void)
 #define FIELD(is_known, pointer, field)                                                            \
 	((is_known) ? (pointer)->field : BPF_CORE_READ(pointer, field))
 
-static __always_inline bool
-queue_is_inverted(struct cfs_rq *queue, int counts_as_idle, const bool is_known)
+/*
+ * Tasks below a queue. Of those that sleep and are still queued, because they have had more
+ * than their share, the kernel counts the idle ones as idle.
+ */
+struct tasks {
+	u32 nr_queued;
+	u32 nr_runnable;
+	u32 nr_idle;
+};
+
+static __always_inline struct tasks tasks_below(struct cfs_rq *queue, const bool is_known)
 {
 	struct cfs_rq___before_6_14 *old = (void *)queue;
+	struct tasks tasks;
 
-	if (bpf_core_field_exists(queue->h_nr_runnable))
-		return plim_guard_is_inverted(counts_as_idle, FIELD(is_known, queue, h_nr_runnable),
-					      FIELD(is_known, queue, h_nr_idle));
-	return plim_guard_is_inverted(counts_as_idle, FIELD(is_known, old, h_nr_running),
-				      FIELD(is_known, old, idle_h_nr_running));
+	if (bpf_core_field_exists(queue->h_nr_runnable)) {
+		tasks.nr_queued = FIELD(is_known, queue, h_nr_queued);
+		tasks.nr_runnable = FIELD(is_known, queue, h_nr_runnable);
+		tasks.nr_idle = FIELD(is_known, queue, h_nr_idle);
+	} else {
+		tasks.nr_queued = FIELD(is_known, old, h_nr_running);
+		tasks.nr_runnable = tasks.nr_queued;
+		tasks.nr_idle = FIELD(is_known, old, idle_h_nr_running);
+	}
+	return tasks;
 }
 
 /* Whether a task that runs does so at the cost of normal work. */
@@ -99,14 +174,38 @@ static __always_inline bool is_inverted(struct task_struct *p, const bool is_kno
 	int counts_as_idle = FIELD(is_known, p, policy) == POLICY_IDLE, level;
 	struct sched_entity *entity = &p->se;
 	struct cfs_rq *queue;
+	struct tasks tasks;
 
 	for (level = 0; level < LEVELS_MAX; level++) {
 		queue = FIELD(is_known, entity, cfs_rq);
 		if (!queue)
 			break;
-		if (queue_is_inverted(queue, counts_as_idle, is_known))
+		tasks = tasks_below(queue, is_known);
+		if (plim_guard_is_inverted(counts_as_idle, tasks.nr_runnable, tasks.nr_idle))
 			return true;
 		counts_as_idle = FIELD(is_known, queue, idle) > 0;
+		entity = FIELD(is_known, entity, parent);
+		if (!entity)
+			break;
+	}
+	return false;
+}
+
+/* Whether a task counts as idle at some level. */
+static __always_inline bool is_idle_work(struct task_struct *p, const bool is_known)
+{
+	struct sched_entity *entity = &p->se;
+	struct cfs_rq *queue;
+	int level;
+
+	if (FIELD(is_known, p, policy) == POLICY_IDLE)
+		return true;
+	for (level = 0; level < LEVELS_MAX; level++) {
+		queue = FIELD(is_known, entity, cfs_rq);
+		if (!queue)
+			break;
+		if (FIELD(is_known, queue, idle) > 0)
+			return true;
 		entity = FIELD(is_known, entity, parent);
 		if (!entity)
 			break;
@@ -120,34 +219,53 @@ static __always_inline bool is_of_fair_class(struct task_struct *p, const bool i
 	return FIELD(is_known, p, prio) >= PRIO_OF_FAIR && FIELD(is_known, p, pid);
 }
 
-/* Wakes the thread of a CPU, if it has one. */
-static __always_inline void wake(u32 cpu, struct plimsoll_guard_counts *here)
+/* Wakes the thread of a CPU, if it has one, for this task or for none. */
+static __always_inline bool wake(u32 cpu, struct plimsoll_guard_task *task)
 {
 	void *ring = bpf_map_lookup_elem(&rings, &cpu);
-	u32 nothing = 0;
 
-	if (ring && !bpf_ringbuf_output(ring, &nothing, sizeof(nothing), BPF_RB_FORCE_WAKEUP))
-		here->nr_woken++;
+	return ring && !bpf_ringbuf_output(ring, task, sizeof(*task), BPF_RB_FORCE_WAKEUP);
+}
+
+/* Whether a task can run on this run queue, and does not. */
+static __always_inline bool waits_on(struct rq *rq, struct task_struct *p)
+{
+	if (bpf_core_field_exists(p->se.sched_delayed) && BPF_CORE_READ(p, se.sched_delayed))
+		return false;
+	return BPF_CORE_READ(p, se.on_rq) && BPF_CORE_READ(p, se.cfs_rq, rq) == rq &&
+	       BPF_CORE_READ(rq, curr) != p;
+}
+
+/* The task on record, if it is normal work and still waits. */
+static __always_inline struct task_struct *waiter_of(struct watched *w)
+{
+	struct task_struct *p = (struct task_struct *)w->waiter;
+
+	if (!w->wait.since_ns || BPF_CORE_READ(p, pid) != w->waiter_tid)
+		return NULL;
+	return waits_on((struct rq *)w->rq, p) && !is_idle_work(p, false) ? p : NULL;
 }
 
 static int look(void *map, u32 *cpu, struct watched *w)
 {
 	struct plimsoll_guard_counts *here = counts_here();
+	struct plimsoll_guard_task none = {};
 	struct rq *rq = (struct rq *)w->rq;
 	struct task_struct *curr;
+	bool stands = false;
 	u64 again_ns;
-	bool stands;
 	int wakes;
 
 	/* A barrier, too: whoever notices an inversion from here on starts the timer again. */
 	__sync_lock_test_and_set(&w->guard.look_at_ns, 0);
 	curr = BPF_CORE_READ(rq, curr);
-	stands = is_of_fair_class(curr, false) && is_inverted(curr, false);
+	/* Idle work that sleeps, and is counted as idle, can hide one from the counts. */
+	if (is_of_fair_class(curr, false) && is_idle_work(curr, false))
+		stands = waiter_of(w) || is_inverted(curr, false);
 	again_ns = plim_guard_look(&w->guard, stands, bpf_ktime_get_ns(), &wakes);
 	if (here) {
 		here->nr_inverted += stands;
-		if (wakes)
-			wake(*cpu, here);
+		here->nr_woken += wakes && wake(*cpu, &none);
 	}
 	if (again_ns)
 		bpf_timer_start(&w->timer, again_ns, 0);
@@ -155,7 +273,83 @@ static int look(void *map, u32 *cpu, struct watched *w)
 }
 
 /*
- * Prepares the timer of a CPU. Run by user space before the rest is attached, because it
+ * Whether nobody has chosen the CPUs of a task, so that they can be set and set back. Those of
+ * its cgroup limit it in any case.
+ */
+static __always_inline bool is_free(struct task_struct *p)
+{
+	struct cpumask *asked;
+	u32 word, nr_left;
+	u64 bits, all;
+
+	if (BPF_CORE_READ(p, flags) & PF_KTHREAD)
+		return false;
+	/* It would be waited for until it runs. */
+	if (bpf_core_field_exists(p->migration_disabled) && BPF_CORE_READ(p, migration_disabled))
+		return false;
+	if (!bpf_core_type_exists(struct affinity_context___since_6_2))
+		return BPF_CORE_READ(p, nr_cpus_allowed) >= nr_cpus;
+	asked = BPF_CORE_READ(p, user_cpus_ptr);
+	if (!asked)
+		return true;
+	for (word = 0; word < MASK_WORDS_MAX && word * 64 < nr_cpus; word++) {
+		nr_left = nr_cpus - word * 64;
+		all = nr_left < 64 ? (1ULL << nr_left) - 1 : ~0ULL;
+		bits = 0;
+		bpf_probe_read_kernel(&bits, sizeof(bits), (u64 *)asked + word);
+		if ((bits & all) != all)
+			return false;
+	}
+	return true;
+}
+
+/* The nearest CPU after this one that runs nothing but idle work. */
+static __always_inline struct watched *room_beside(struct watched *w)
+{
+	u32 cpu = w->cpu, candidate = w->next;
+	int i;
+
+	for (i = 0; i < NEIGHBOURS_MAX && candidate != cpu; i++) {
+		w = bpf_map_lookup_elem(&watched, &candidate);
+		if (!w)
+			break;
+		if (w->runs == RUNS_IDLE_ONLY)
+			return w;
+		candidate = w->next;
+	}
+	return NULL;
+}
+
+static int look_at_wait(void *map, u32 *cpu, struct wait_timer *timer)
+{
+	struct watched *w = bpf_map_lookup_elem(&watched, cpu), *room = NULL;
+	struct plimsoll_guard_task task = {};
+	struct task_struct *p;
+	u64 again_ns;
+	int pulls;
+
+	if (!w)
+		return 0;
+	/* A barrier, too: whatever begins to wait from here on starts the timer again. */
+	__sync_lock_test_and_set(&w->wait.look_at_ns, 0);
+	p = waiter_of(w);
+	/* The thread here is what helps against idle work. */
+	if (p && w->runs == RUNS_NORMAL && is_free(p))
+		room = room_beside(w);
+	again_ns = plim_guard_wait_look(&w->wait, !!p, room ? &room->guard : NULL,
+					bpf_ktime_get_ns(), &pulls);
+	if (pulls && room) {
+		task.tid = BPF_CORE_READ(p, pid);
+		task.started_ns = BPF_CORE_READ(p, start_boottime);
+		wake(room->cpu, &task);
+	}
+	if (again_ns)
+		bpf_timer_start(&timer->timer, again_ns, 0);
+	return 0;
+}
+
+/*
+ * Prepares the timers of a CPU. Run by user space before the rest is attached, because it
  * takes memory, which must not be asked for with a run queue locked.
  */
 SEC("syscall")
@@ -163,22 +357,26 @@ int plimsoll_guard_prepare(struct plimsoll_guard_cpu *argument)
 {
 	u32 cpu = argument->cpu;
 	struct watched *w = bpf_map_lookup_elem(&watched, &cpu);
+	struct wait_timer *waits = bpf_map_lookup_elem(&wait_timers, &cpu);
 	int error;
 
-	if (!w)
+	if (!w || !waits)
 		return -1;
+	w->cpu = cpu;
+	w->next = argument->next;
+	argument->tid = bpf_get_current_pid_tgid();
 	error = bpf_timer_init(&w->timer, &watched, CLOCK_MONOTONIC);
-	return error ?: bpf_timer_set_callback(&w->timer, look);
+	error = error ?: bpf_timer_init(&waits->timer, &wait_timers, CLOCK_MONOTONIC);
+	error = error ?: bpf_timer_set_callback(&w->timer, look);
+	return error ?: bpf_timer_set_callback(&waits->timer, look_at_wait);
 }
 
-static __always_inline void begin(struct rq *rq)
+static __always_inline void begin(struct watched *w, struct rq *rq)
 {
-	u32 cpu = rq->cpu;
-	struct watched *w = bpf_map_lookup_elem(&watched, &cpu);
 	struct plimsoll_guard_counts *here = counts_here();
 	u64 delay_ns;
 
-	if (!w || !here)
+	if (!here)
 		return;
 	delay_ns = plim_guard_begin(&w->guard, bpf_ktime_get_ns());
 	if (!delay_ns)
@@ -189,17 +387,55 @@ static __always_inline void begin(struct rq *rq)
 		here->nr_begun++;
 }
 
+/* A normal task begins to wait. */
+static __always_inline void begin_wait(struct watched *w, struct rq *rq, struct task_struct *p)
+{
+	struct wait_timer *timer;
+	u64 delay_ns;
+	u32 cpu;
+
+	if (!w->wait.since_ns) {
+		w->rq = (u64)rq;
+		w->waiter = (u64)p;
+		w->waiter_tid = p->pid;
+	}
+	delay_ns = plim_guard_wait_begin(&w->wait, bpf_ktime_get_ns());
+	if (!delay_ns)
+		return;
+	cpu = w->cpu;
+	timer = bpf_map_lookup_elem(&wait_timers, &cpu);
+	if (timer)
+		bpf_timer_start(&timer->timer, delay_ns, 0);
+}
+
 static __always_inline void task_wakes(struct task_struct *p)
 {
-	struct task_struct *curr;
+	struct tasks tasks;
+	struct watched *w;
 	struct rq *rq;
+	u32 cpu;
 
 	if (p->prio < PRIO_OF_FAIR || !p->se.cfs_rq)
 		return;
 	rq = p->se.cfs_rq->rq;
-	curr = rq->curr;
-	if (is_of_fair_class(curr, true) && is_inverted(curr, true))
-		begin(rq);
+	cpu = rq->cpu;
+	w = bpf_map_lookup_elem(&watched, &cpu);
+	if (!w)
+		return;
+	tasks = tasks_below(&rq->cfs, true);
+	if (w->runs == RUNS_NORMAL) {
+		if (plim_guard_has_waiting(tasks.nr_runnable, tasks.nr_idle) &&
+		    !(tasks.nr_idle && is_idle_work(p, true)))
+			begin_wait(w, rq, p);
+	} else if (tasks.nr_queued != tasks.nr_idle) {
+		if (!is_idle_work(p, true)) {
+			w->runs = RUNS_IDLE;
+			begin_wait(w, rq, p);
+			begin(w, rq);
+		} else if (is_inverted(rq->curr, true)) {
+			begin(w, rq);
+		}
+	}
 }
 
 SEC("tp_btf/sched_wakeup")
@@ -212,7 +448,23 @@ int BPF_PROG(plimsoll_guard_wakeup, struct task_struct *p)
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(plimsoll_guard_new, struct task_struct *p)
 {
+	struct task_struct *parent = bpf_get_current_task_btf();
+	struct plimsoll_guard_task task = {};
+	u64 *tid;
+	u32 cpu;
+
 	task_wakes(p);
+	if (p->nr_cpus_allowed > 1 || !p->se.cfs_rq)
+		return 0;
+	/* It has been bound if it was started while its parent was moved. */
+	cpu = p->se.cfs_rq->rq->cpu;
+	tid = bpf_map_lookup_elem(&moved, &cpu);
+	if (!tid || *tid != parent->pid)
+		return 0;
+	task.tid = p->pid;
+	task.started_ns = p->start_boottime;
+	task.parent_tid = parent->pid;
+	wake(cpu, &task);
 	return 0;
 }
 
@@ -220,8 +472,36 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(plimsoll_guard_switch, bool preempt, struct task_struct *prev,
 	     struct task_struct *next)
 {
-	if (next->se.cfs_rq && is_of_fair_class(next, true) && is_inverted(next, true))
-		begin(next->se.cfs_rq->rq);
+	u32 cpu = bpf_get_smp_processor_id(), runs = RUNS_NORMAL;
+	struct watched *w = bpf_map_lookup_elem(&watched, &cpu);
+	struct tasks tasks;
+	struct rq *rq;
+
+	if (!w)
+		return 0;
+	if (w->wait.since_ns && w->waiter == (u64)next)
+		w->wait.since_ns = 0;
+	if (is_of_fair_class(next, true) && next->se.cfs_rq) {
+		rq = next->se.cfs_rq->rq;
+		tasks = tasks_below(&rq->cfs, true);
+		if (tasks.nr_queued == tasks.nr_idle) {
+			/* 0 of 0: the task is in another scheduler. */
+			if (tasks.nr_queued)
+				runs = RUNS_IDLE_ONLY;
+		} else if (tasks.nr_idle && is_idle_work(next, true)) {
+			runs = RUNS_IDLE;
+			if (w->wait.since_ns || is_inverted(next, true))
+				begin(w, rq);
+			else if (tasks.nr_runnable <= tasks.nr_idle)
+				runs = RUNS_IDLE_ONLY;
+		} else if (w->runs == RUNS_NORMAL && prev->__state == TASK_RUNNING &&
+			   is_of_fair_class(prev, true) &&
+			   plim_guard_has_waiting(tasks.nr_runnable, tasks.nr_idle)) {
+			begin_wait(w, rq, prev);
+		}
+	}
+	if (w->runs != runs)
+		w->runs = runs;
 	return 0;
 }
 

@@ -9,12 +9,22 @@
 struct plimsoll_guard_counts {
 	plim_u64 nr_begun; /* inversions that were to be looked at */
 	plim_u64 nr_inverted; /* looks at which one stood */
-	plim_u64 nr_woken; /* wake-ups of the thread of a CPU */
+	plim_u64 nr_woken; /* wake-ups of a thread, to have its CPU pick again */
 };
 
 /* Argument of the program plimsoll_guard_prepare. */
 struct plimsoll_guard_cpu {
 	plim_u32 cpu;
+	plim_u32 next; /* the next CPU that has a thread; it may be the same */
+	plim_u32 tid; /* returned: the calling thread, as the kernel counts */
+};
+
+/* A thread is woken for this task. */
+struct plimsoll_guard_task {
+	plim_u64 tid; /* 0: for none, but to have its CPU pick again */
+	plim_u64 started_ns; /* on CLOCK_BOOTTIME */
+	/* The task is to be freed if it is bound and this one is not. 0: it is to be moved. */
+	plim_u64 parent_tid;
 };
 
 #endif /* PLIMSOLL_GUARD_INTF_H */

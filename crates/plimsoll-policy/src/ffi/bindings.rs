@@ -35,6 +35,7 @@ pub const PLIM_GUARD_LOST_NS: u64 = 1000000;
 pub const PLIM_GUARD_WAKE_PERIOD_NS: u64 = 500000;
 pub const PLIM_GUARD_WAKES_AT_ONCE: u32 = 64;
 pub const PLIM_GUARD_CREDIT_MAX_NS: u64 = 32000000;
+pub const PLIM_GUARD_PULL_NS: u64 = 500000;
 pub const PLIM_HEADROOM_WINDOW_DEFAULT_NS: u64 = 100000000;
 pub const PLIM_HEADROOM_WINDOW_MIN_NS: u64 = 10000000;
 pub const PLIM_HEADROOM_WINDOW_MAX_NS: u64 = 10000000000;
@@ -495,6 +496,23 @@ const _: () = {
         "Offset of field: plim_guard::spent_until_ns",
     ][::std::mem::offset_of!(plim_guard, spent_until_ns) - 8usize];
 };
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct plim_guard_wait {
+    pub since_ns: plim_u64,
+    pub look_at_ns: plim_u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of plim_guard_wait"][::std::mem::size_of::<plim_guard_wait>() - 16usize];
+    ["Alignment of plim_guard_wait"][::std::mem::align_of::<plim_guard_wait>() - 8usize];
+    [
+        "Offset of field: plim_guard_wait::since_ns",
+    ][::std::mem::offset_of!(plim_guard_wait, since_ns) - 0usize];
+    [
+        "Offset of field: plim_guard_wait::look_at_ns",
+    ][::std::mem::offset_of!(plim_guard_wait, look_at_ns) - 8usize];
+};
 unsafe extern "C" {
     #[link_name = "plim_guard_is_inverted__extern"]
     pub fn plim_guard_is_inverted(
@@ -508,12 +526,43 @@ unsafe extern "C" {
     pub fn plim_guard_begin(guard: *mut plim_guard, now_ns: plim_u64) -> plim_u64;
 }
 unsafe extern "C" {
+    #[link_name = "plim_guard_pay__extern"]
+    pub fn plim_guard_pay(
+        guard: *mut plim_guard,
+        now_ns: plim_u64,
+    ) -> ::std::os::raw::c_int;
+}
+unsafe extern "C" {
     #[link_name = "plim_guard_look__extern"]
     pub fn plim_guard_look(
         guard: *mut plim_guard,
         is_inverted: ::std::os::raw::c_int,
         now_ns: plim_u64,
         wakes: *mut ::std::os::raw::c_int,
+    ) -> plim_u64;
+}
+unsafe extern "C" {
+    #[link_name = "plim_guard_has_waiting__extern"]
+    pub fn plim_guard_has_waiting(
+        nr_runnable: plim_u32,
+        nr_idle: plim_u32,
+    ) -> ::std::os::raw::c_int;
+}
+unsafe extern "C" {
+    #[link_name = "plim_guard_wait_begin__extern"]
+    pub fn plim_guard_wait_begin(
+        wait: *mut plim_guard_wait,
+        now_ns: plim_u64,
+    ) -> plim_u64;
+}
+unsafe extern "C" {
+    #[link_name = "plim_guard_wait_look__extern"]
+    pub fn plim_guard_wait_look(
+        wait: *mut plim_guard_wait,
+        waits: ::std::os::raw::c_int,
+        room: *mut plim_guard,
+        now_ns: plim_u64,
+        pulls: *mut ::std::os::raw::c_int,
     ) -> plim_u64;
 }
 pub const PLIM_HEADROOM_OK: plim_headroom_error = 0;

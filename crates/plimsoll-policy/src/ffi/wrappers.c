@@ -38,7 +38,11 @@ int plim_batch_better_cpu__extern(const struct plim_batch_cpu *a, const struct p
 int plim_batch_should_pull__extern(const struct plim_batch_cpu *from, const struct plim_batch_cpu *to, plim_u64 slice_ns) { return plim_batch_should_pull(from, to, slice_ns); }
 int plim_guard_is_inverted__extern(int counts_as_idle, plim_u32 nr_runnable, plim_u32 nr_idle) { return plim_guard_is_inverted(counts_as_idle, nr_runnable, nr_idle); }
 plim_u64 plim_guard_begin__extern(struct plim_guard *guard, plim_u64 now_ns) { return plim_guard_begin(guard, now_ns); }
+int plim_guard_pay__extern(struct plim_guard *guard, plim_u64 now_ns) { return plim_guard_pay(guard, now_ns); }
 plim_u64 plim_guard_look__extern(struct plim_guard *guard, int is_inverted, plim_u64 now_ns, int *wakes) { return plim_guard_look(guard, is_inverted, now_ns, wakes); }
+int plim_guard_has_waiting__extern(plim_u32 nr_runnable, plim_u32 nr_idle) { return plim_guard_has_waiting(nr_runnable, nr_idle); }
+plim_u64 plim_guard_wait_begin__extern(struct plim_guard_wait *wait, plim_u64 now_ns) { return plim_guard_wait_begin(wait, now_ns); }
+plim_u64 plim_guard_wait_look__extern(struct plim_guard_wait *wait, int waits, struct plim_guard *room, plim_u64 now_ns, int *pulls) { return plim_guard_wait_look(wait, waits, room, now_ns, pulls); }
 enum plim_headroom_error plim_headroom_check__extern(const struct plim_headroom_params *params) { return plim_headroom_check(params); }
 plim_u32 plim_headroom_from_cpus_ppm__extern(plim_u32 cpus, plim_u32 nr_cpus) { return plim_headroom_from_cpus_ppm(cpus, nr_cpus); }
 plim_u64 plim_headroom_usable_ns__extern(const struct plim_headroom_params *params, plim_u64 elapsed_ns) { return plim_headroom_usable_ns(params, elapsed_ns); }

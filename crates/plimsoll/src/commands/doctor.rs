@@ -15,7 +15,7 @@ use plimsoll_scx::{Host, Readiness};
 use serde::Serialize;
 
 use crate::cli::DoctorArgs;
-use crate::daemon::check_guard;
+use crate::daemon::guard;
 use crate::error::{CommandError, Result};
 use crate::output;
 use crate::owner::Owner;
@@ -145,7 +145,7 @@ pub fn run(args: DoctorArgs) -> Result<ExitCode> {
         Err(error) => format!("no: {error}"),
     };
     let base = format!("/{}", hierarchy.base().display());
-    let guard = match check_guard() {
+    let guard = match guard::check() {
         Ok(()) => "yes".to_owned(),
         Err(error) => format!("no: {error}"),
     };

@@ -12,7 +12,7 @@ use plimsoll_engine::undo::{self, UndoReport};
 use serde::Serialize;
 
 use crate::cli::RestoreArgs;
-use crate::daemon::remove_log;
+use crate::daemon::{guard, remove_log};
 use crate::error::{CommandError, EXIT_FAILED, OwnerError, Result};
 use crate::output;
 use crate::owner::{self, Owner, not_meant};
@@ -33,6 +33,7 @@ fn recover(runtime: &RuntimeFolder) -> Result<UndoReport> {
         Err(error) => report.problems.push(error.to_string()),
     }
     report.extend(undo::recover(runtime, true)?);
+    report.extend(guard::free_left_tasks(runtime));
     Ok(report)
 }
 

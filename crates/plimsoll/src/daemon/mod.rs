@@ -1,5 +1,6 @@
 //! `plimsoll daemon`: the long-running service.
 
+pub mod guard;
 mod metrics;
 mod notify;
 pub mod on_demand;
@@ -23,6 +24,7 @@ use plimsoll_daemon::log::{Log, Priority};
 use plimsoll_daemon::service::{Handle, Options, Service};
 use plimsoll_engine::journal::wait_for_last_owner;
 use plimsoll_engine::runtime::{Ownership, RuntimeFolder};
+use plimsoll_engine::undo::UndoReport;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -33,7 +35,7 @@ use crate::owner::{Owner, wait_for_ownership};
 use metrics::Metrics;
 use notify::Supervisor;
 pub use on_demand::remove_log;
-pub use starter::{HostStarter, check_guard};
+pub use starter::HostStarter;
 
 /// Word on standard output that tells the starting client that the owner is ready.
 pub const READY: &str = "ready";
@@ -82,6 +84,13 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
         None => succeed(&runtime, &hierarchy)?,
     };
     wait_for_last_owner(runtime.path())?;
+    let UndoReport { undone, problems } = guard::free_left_tasks(&runtime);
+    for name in undone {
+        log.info("guard", &format!("undone: {name}"));
+    }
+    for problem in problems {
+        log.error("guard", &problem);
+    }
     if args.on_demand {
         on_demand::leave_the_cgroup(&hierarchy);
     }

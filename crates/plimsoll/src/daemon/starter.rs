@@ -6,11 +6,11 @@ use std::sync::Arc;
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::config::EnforcerWanted;
 use plimsoll_daemon::service::{Enforcing, Guard, Starter};
-#[cfg(feature = "sched-ext")]
-use plimsoll_daemon::state::GuardCounts;
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::{EngineError, Result};
+
+use super::guard;
 
 /// Starts enforcers on this host.
 pub struct HostStarter {
@@ -84,52 +84,9 @@ impl HostStarter {
     }
 }
 
-/// A guard in the kernel.
-#[cfg(feature = "sched-ext")]
-struct InKernel(plimsoll_guard::Guard);
-
-#[cfg(feature = "sched-ext")]
-impl Guard for InKernel {
-    fn counts(&self) -> GuardCounts {
-        let counts = self.0.counts();
-        GuardCounts {
-            nr_begun: counts.nr_begun,
-            nr_inverted: counts.nr_inverted,
-            nr_woken: counts.nr_woken,
-        }
-    }
-}
-
-/// The reason that a build without BPF gives.
-#[cfg(not(feature = "sched-ext"))]
-const NO_GUARD: &str = "this build has none";
-
-/// Checks that the guard could be attached.
-///
-/// # Errors
-/// When this host or this build has none; it says why.
-#[cfg(feature = "sched-ext")]
-pub fn check_guard() -> std::result::Result<(), Box<dyn Error + Send + Sync>> {
-    plimsoll_scx::silence_libbpf();
-    Ok(plimsoll_guard::Guard::check()?)
-}
-
-/// The same.
-#[cfg(not(feature = "sched-ext"))]
-pub fn check_guard() -> std::result::Result<(), Box<dyn Error + Send + Sync>> {
-    Err(NO_GUARD.into())
-}
-
 impl Starter for HostStarter {
-    #[cfg(feature = "sched-ext")]
     fn guard(&self) -> std::result::Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>> {
-        plimsoll_scx::silence_libbpf();
-        Ok(Box::new(InKernel(plimsoll_guard::Guard::attach()?)))
-    }
-
-    #[cfg(not(feature = "sched-ext"))]
-    fn guard(&self) -> std::result::Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>> {
-        Err(NO_GUARD.into())
+        guard::attach(&self.runtime)
     }
 
     /// The scheduler takes all tasks of the machine, so only an operator who asks for it gets it.

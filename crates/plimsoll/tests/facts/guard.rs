@@ -1,5 +1,9 @@
 //! The guard of the fair class: attached while batch work is there, and only then.
 
+use std::process::{Child, Command};
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_daemon::state::GuardState;
 
@@ -65,4 +69,70 @@ fn the_guard_is_attached_while_a_batch_group_is_there() {
         state(&host).is_none() && threads(&host).is_empty()
     });
     other.stop();
+}
+
+/// Normal work that always runs.
+struct Spinner(Child);
+
+impl Spinner {
+    fn start() -> Self {
+        let spin = ["-c", "while :; do :; done"];
+        Self(Command::new("sh").args(spin).spawn().expect("it starts"))
+    }
+
+    fn tid(&self) -> Pid {
+        Pid::from_raw(self.0.id().cast_signed())
+    }
+
+    fn cpus(&self) -> CpuSet {
+        sched_getaffinity(self.tid()).expect("it runs")
+    }
+
+    fn bind(&self, cpus: &CpuSet) {
+        sched_setaffinity(self.tid(), cpus).expect("it runs");
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Where other work runs there may never be a CPU with nothing but batch work.
+#[test]
+fn a_task_that_waits_for_normal_work_is_moved_and_stays_free() {
+    if !in_vm() {
+        return;
+    }
+    let host = Host::new();
+    let burn = "while :; do :; done & while :; do :; done";
+    let words = ["run", "--enforcer", "cgroup", "--name", "work"];
+    let work = host.start(
+        words
+            .into_iter()
+            .chain(["--class", "batch", "--", "sh", "-c", burn]),
+    );
+    wait_until("the guard is attached", || state(&host).is_some());
+    let mut first = CpuSet::new();
+    first.set(0).expect("it is small");
+    let spinners = [Spinner::start(), Spinner::start(), Spinner::start()];
+    let [bound, free @ ..] = &spinners;
+    let everywhere = bound.cpus();
+    bound.bind(&first);
+    wait_until("a task is moved", || {
+        // Where the kernel has moved one first, both begin anew.
+        for spinner in free {
+            spinner.bind(&first);
+            spinner.bind(&everywhere);
+        }
+        state(&host).is_some_and(|state| state.counts.nr_pulled > 0)
+    });
+    work.stop();
+    wait_until("it is detached", || threads(&host).is_empty());
+    for spinner in free {
+        assert_eq!(spinner.cpus(), everywhere);
+    }
+    assert_eq!(bound.cpus(), first, "somebody chose its CPU");
 }

@@ -1,0 +1,285 @@
+//! Moving a task that waits to another CPU.
+//!
+//! The kernel has no call that moves a task once. So its CPUs are set to that one, and then to all
+//! again. Only tasks whose CPUs nobody has chosen are moved (the BPF program knows), and what
+//! happens to be left of a move by an owner that was killed between the two calls is on record, for
+//! the next one to end.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, TryLockError};
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use nix::errno::Errno;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use procfs::process::Process;
+
+/// Attempts to free a task. Each fails only if the task's cpuset changes meanwhile, or without
+/// memory.
+const ATTEMPTS_MAX: usize = 100;
+
+/// A task: `plimsoll_guard_task` of `src/bpf/intf.h`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Task {
+    /// 0: none.
+    pub tid: u64,
+    /// On CLOCK_BOOTTIME.
+    pub started_ns: u64,
+    /// It is to be freed if it is bound and this one is not. 0: it is to be moved.
+    pub parent_tid: u64,
+}
+
+/// Moves tasks, and has one record for each CPU.
+pub(crate) struct Moves {
+    /// The map `moved` of the BPF program.
+    moved: MapHandle,
+    file: File,
+    path: PathBuf,
+    /// Held while a task is moved. False: nothing is moved any more.
+    is_open: RwLock<bool>,
+    nr_moved: AtomicU64,
+}
+
+impl Moves {
+    /// Opens the file of records. One that is there belongs to a thread that has not ended yet.
+    pub fn open(path: &Path, moved: MapHandle) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(false).mode(0o600);
+        Ok(Self {
+            moved,
+            file: options.open(path)?,
+            path: path.into(),
+            is_open: RwLock::new(true),
+            nr_moved: AtomicU64::new(0),
+        })
+    }
+
+    /// Tasks moved so far.
+    pub fn nr_moved(&self) -> u64 {
+        self.nr_moved.load(Ordering::Relaxed)
+    }
+
+    /// Moves a task to a CPU, or frees a child that was started meanwhile. The kernel moves a task
+    /// on as it likes.
+    pub fn serve(&self, cpu: u32, task: &Task) {
+        let is_open = self.is_open.read().unwrap_or_else(PoisonError::into_inner);
+        let (Some(tid), Ok(there)) = (tid_of(task.tid), only(cpu)) else {
+            return;
+        };
+        if let Some(parent) = tid_of(task.parent_tid) {
+            let is_bound = |tid| sched_getaffinity(tid) == Ok(there);
+            if is_bound(tid) && !is_bound(parent) {
+                // One that has ended needs no CPU.
+                free(tid);
+            }
+        } else if *is_open {
+            self.move_to(cpu, there, tid, task);
+        }
+    }
+
+    fn move_to(&self, cpu: u32, there: CpuSet, tid: Pid, task: &Task) {
+        let key = cpu.to_ne_bytes();
+        let value = task.tid.to_ne_bytes();
+        let is_noted = self.moved.update(&key, &value, MapFlags::ANY).is_ok();
+        // Without a record nothing is moved.
+        if !is_noted || self.note(cpu, task).is_err() {
+            return;
+        }
+        // It is refused if the task has ended, or its cgroups do not let it run there.
+        if sched_setaffinity(tid, &there).is_ok() {
+            self.nr_moved.fetch_add(1, Ordering::Relaxed);
+            // Somebody may have chosen its CPUs just now.
+            if sched_getaffinity(tid) == Ok(there) && !free(tid) {
+                // The record stays, for the next owner.
+                return;
+            }
+        }
+        // If it cannot be written, the next owner finds the task free already.
+        let _ = self.note(cpu, &Task::default());
+    }
+
+    /// Ends all moves, and removes the file. If a thread is kept from ending its move, the record
+    /// stays, for the next owner.
+    pub fn close(&self) {
+        match self.is_open.try_write() {
+            Ok(mut is_open) => *is_open = false,
+            Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => return,
+        }
+        let is_empty = |bytes: Vec<u8>| bytes.iter().all(|byte| *byte == 0);
+        if std::fs::read(&self.path).is_ok_and(is_empty) {
+            // It has nothing that anybody needs.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+
+    fn note(&self, cpu: u32, task: &Task) -> io::Result<()> {
+        note(&self.file, cpu, task)
+    }
+}
+
+fn note(file: &File, cpu: u32, task: &Task) -> io::Result<()> {
+    let words = [task.tid, task.started_ns].map(u64::to_ne_bytes).concat();
+    file.write_all_at(&words, u64::from(cpu) * words.len() as u64)
+}
+
+/// Frees the tasks that an owner has left bound to one CPU because it was killed while it moved
+/// them. Returns their ids.
+///
+/// # Errors
+/// When the file is there and cannot be read or removed, or a task cannot be freed: then the file
+/// stays.
+pub fn free_left_tasks(path: &Path) -> io::Result<Vec<i32>> {
+    let bytes = match std::fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => read?,
+    };
+    let (words, _) = bytes.as_chunks::<8>();
+    let words: Vec<_> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    let (records, _) = words.as_chunks::<2>();
+    let mut freed = Vec::new();
+    for (&[tid, started_ns], cpu) in records.iter().zip(0..) {
+        if let Some(tid) = left_task(tid, started_ns, cpu) {
+            if !free(tid) {
+                return Err(io::Error::other(format!("task {tid} cannot be freed")));
+            }
+            freed.push(tid.as_raw());
+        }
+    }
+    std::fs::remove_file(path)?;
+    Ok(freed)
+}
+
+/// The task of a record, if it is the same and still bound to the CPU of its move.
+fn left_task(tid: u64, started_ns: u64, cpu: u32) -> Option<Pid> {
+    let tid = tid_of(tid)?;
+    let stat = Process::new(tid.as_raw()).and_then(|process| process.stat());
+    let tick_ns = 1_000_000_000 / procfs::ticks_per_second();
+    let is_bound = sched_getaffinity(tid).ok()? == only(cpu).ok()?;
+    (is_bound && stat.ok()?.starttime == started_ns / tick_ns).then_some(tid)
+}
+
+/// Lets a task run on all CPUs again, also on those that come online later. The kernel keeps of
+/// them what the task's cgroups allow. Returns false if it is not possible.
+fn free(tid: Pid) -> bool {
+    let mut everywhere = CpuSet::new();
+    for cpu in 0..CpuSet::count() {
+        // It is below the count.
+        let _ = everywhere.set(cpu);
+    }
+    let mut attempts = (0..ATTEMPTS_MAX).map(|_| sched_setaffinity(tid, &everywhere));
+    attempts.any(|attempt| matches!(attempt, Ok(()) | Err(Errno::ESRCH)))
+}
+
+fn tid_of(tid: u64) -> Option<Pid> {
+    let tid = i32::try_from(tid).ok().filter(|tid| *tid > 0);
+    tid.map(Pid::from_raw)
+}
+
+pub(crate) fn only(cpu: u32) -> nix::Result<CpuSet> {
+    let mut set = CpuSet::new();
+    set.set(cpu as usize)?;
+    Ok(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    /// A command that sleeps, ended with the test.
+    struct Sleeper(Child);
+
+    impl Sleeper {
+        fn new() -> Self {
+            Self(Command::new("sleep").arg("600").spawn().expect("it starts"))
+        }
+
+        fn tid(&self) -> Pid {
+            Pid::from_raw(self.0.id().cast_signed())
+        }
+
+        fn cpus(&self) -> CpuSet {
+            sched_getaffinity(self.tid()).expect("it runs")
+        }
+
+        /// When it was started, on CLOCK_BOOTTIME.
+        fn started_ns(&self) -> u64 {
+            let stat = Process::new(self.tid().as_raw()).and_then(|process| process.stat());
+            let tick_ns = 1_000_000_000 / procfs::ticks_per_second();
+            stat.expect("it runs").starttime * tick_ns
+        }
+
+        fn bind(&self) -> CpuSet {
+            let bound = only(a_cpu()).expect("it is small");
+            sched_setaffinity(self.tid(), &bound).expect("it is bound");
+            bound
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            self.0.kill().expect("it is killed");
+            self.0.wait().expect("it ends");
+        }
+    }
+
+    /// The last CPU on which this process may run.
+    fn a_cpu() -> u32 {
+        let set = sched_getaffinity(Pid::from_raw(0)).expect("it is known");
+        let mut all = (0..CpuSet::count()).rev();
+        let cpu = all.find(|cpu| set.is_set(*cpu) == Ok(true));
+        u32::try_from(cpu.expect("there is one")).expect("it is small")
+    }
+
+    #[test]
+    fn a_task_that_a_killed_owner_left_bound_is_freed_and_no_other() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("moves");
+        assert_eq!(free_left_tasks(&path).expect("there is none"), [0; 0]);
+        let (left, other) = (Sleeper::new(), Sleeper::new());
+        let before = left.cpus();
+        let bound = [&left, &other].map(Sleeper::bind);
+        let file = File::create(&path).expect("it is created");
+        let record = |cpu, sleeper: &Sleeper, started_ns| {
+            let tid = sleeper.0.id().into();
+            let task = Task {
+                tid,
+                started_ns,
+                ..Task::default()
+            };
+            note(&file, cpu, &task).expect("it is written");
+        };
+        record(a_cpu(), &left, left.started_ns());
+        // An earlier task of this id, and a move to another CPU.
+        record(a_cpu() + 1, &other, other.started_ns());
+        record(a_cpu() + 2, &other, 0);
+        let freed = free_left_tasks(&path).expect("it is read");
+        assert_eq!(freed, [left.tid().as_raw()]);
+        assert_eq!(left.cpus(), before);
+        assert_eq!(other.cpus(), bound[1]);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_record_of_a_task_that_somebody_has_freed_does_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("moves");
+        let sleeper = Sleeper::new();
+        let file = File::create(&path).expect("it is created");
+        let (tid, started_ns) = (sleeper.0.id().into(), sleeper.started_ns());
+        let task = Task {
+            tid,
+            started_ns,
+            ..Task::default()
+        };
+        note(&file, a_cpu(), &task).expect("it is written");
+        let is_alone = sleeper.cpus() == only(a_cpu()).expect("it is small");
+        let freed = free_left_tasks(&path).expect("it is read");
+        assert_eq!(freed.len(), usize::from(is_alone));
+    }
+}
