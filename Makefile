@@ -4,9 +4,6 @@ SHELL := /bin/bash
 
 CARGO ?= cargo
 BIN := target/release/plimsoll
-# Without the sched_ext scheduler, which needs clang to build, and in a folder
-# of its own, so that the two do not overwrite each other.
-DEMO_DIR := target/demo
 SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh)' 2>/dev/null)
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'vm/*.c' 'crates/*/src/bpf/*' 2>/dev/null)
 
@@ -38,10 +35,8 @@ build:
 	tools/install-deps build scx
 	$(CARGO) build --release --locked -p plimsoll
 
-demo:
-	tools/install-deps build
-	$(CARGO) build --release --locked -p plimsoll --no-default-features --target-dir $(DEMO_DIR)
-	$(DEMO_DIR)/release/plimsoll demo
+demo: build
+	$(BIN) demo
 
 # The gate. Nothing in it looks at a clock, boots a guest or needs the network
 # once the packages and crates are there. The commit that passed is noted, so

@@ -52,16 +52,19 @@ fn reader(stream: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
 }
 
 impl Running {
-    /// Starts the program with arguments and an empty standard input. `what` names it in messages.
+    /// Starts the program with arguments, one more variable if there is one, and an empty standard
+    /// input. `what` names it in messages.
     pub fn start<S: AsRef<OsStr>>(
         program: &Path,
         arguments: impl IntoIterator<Item = S>,
+        variable: Option<(&str, &str)>,
         what: impl Into<String>,
     ) -> Result<Self> {
         let what = what.into();
         let mut command = Command::new(program);
         command
             .args(arguments)
+            .envs(variable)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

@@ -8,7 +8,7 @@ use plimsoll_load::{Latency, SeriesPoint};
 
 use super::options::Options;
 use super::outcome::{Burners, Host, Outcome, PhaseResult};
-use super::scenario::{Phase, Scenario};
+use super::scenario::{Phase, Scenario, Support};
 use crate::meter::BusyPoint;
 
 /// A machine.
@@ -74,7 +74,11 @@ fn result(phase: &Phase, p99_us: f64, busy_ratio: f64) -> PhaseResult {
 
 /// A whole demo.
 pub fn outcome() -> Outcome {
-    let scenario = Scenario::new(Duration::from_secs(8), 2, &host());
+    let support = Support {
+        no_guard: Some("this host has none".into()),
+        has_scheduler: false,
+    };
+    let scenario = Scenario::new(Duration::from_secs(8), 2, &host(), &support);
     let options = Options {
         phase: scenario.phase,
         report: "demo.html".into(),

@@ -29,17 +29,21 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_daemon::config::EnforcerWanted;
+use plimsoll_daemon::service::Starter as _;
 use plimsoll_engine::host::Capabilities;
+use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_load::Stop;
 
 use crate::cli::DemoArgs;
+use crate::daemon::{HostStarter, guard};
 use crate::error::Result;
 use crate::output;
 use options::Options;
 use outcome::{Host, Outcome, SCHEMA};
 use report::ReportFile;
 use runner::Runner;
-use scenario::Scenario;
+use scenario::{Scenario, Support};
 
 /// Runs all phases, prints the tables and writes the report.
 pub fn run(args: &DemoArgs) -> Result<ExitCode> {
@@ -49,7 +53,9 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     let host = Capabilities::of_this_host(&hierarchy);
     let report = ReportFile::open(&options.report)?;
     let stop = Stop::on_signals()?;
-    let scenario = Scenario::new(options.phase, plimsoll_load::available_cpus(), &host);
+    let support = support(&hierarchy, &stop)?;
+    let cpus = plimsoll_load::available_cpus();
+    let scenario = Scenario::new(options.phase, cpus, &host, &support);
     let mut outcome = Outcome::new(&options, &scenario, Host::of(&host), unix_time());
     let started = Instant::now();
     Runner::new(&hierarchy, host.nr_cpus, &stop, &scenario)?.run(&mut outcome)?;
@@ -70,6 +76,20 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     Ok(match stop.signal() {
         Some(signal) => ExitCode::from(128 + signal),
         None => ExitCode::SUCCESS,
+    })
+}
+
+/// What of this host is compared.
+fn support(hierarchy: &Arc<Hierarchy>, stop: &Stop) -> Result<Support> {
+    let no_guard = match guard::check() {
+        Err(error) => Some(error.to_string()),
+        Ok(()) if !runner::until_owner_ends(stop)? => Some("an owner runs already".into()),
+        Ok(()) => None,
+    };
+    let starter = HostStarter::new(hierarchy, &RuntimeFolder::of_this_user());
+    Ok(Support {
+        no_guard,
+        has_scheduler: starter.choose(EnforcerWanted::SchedExt).is_ok(),
     })
 }
 

@@ -6,6 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_daemon::service::LINGER;
+use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_load::{BurnReport, Document, ServiceReport, Stop};
 
 use super::outcome::{Burners, Outcome, PhaseResult, milliseconds, percent};
@@ -14,6 +16,7 @@ use super::scenario::{GRACE, Job, Part, Phase, Scenario, WARMUP};
 use crate::error::{CommandError, Result, WorkloadError};
 use crate::meter::Meter;
 use crate::nested::{Ended, Running};
+use crate::owner::Owner;
 
 /// Interval at which the commands of a phase are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -23,6 +26,25 @@ const LEAD: Duration = Duration::from_millis(150);
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Minimum duration in seconds of an interrupted phase to be reported.
 const SHORTEST: f64 = 1.0;
+
+/// Waits until no owner runs, or for longer than an owner lingers. Returns false if one still runs:
+/// it has other groups, or a configuration file.
+pub fn until_owner_ends(stop: &Stop) -> Result<bool> {
+    let runtime = RuntimeFolder::of_this_user();
+    let end = Instant::now() + 2 * LINGER;
+    while Owner::at(&runtime)?.is_some() {
+        if stop.is_set() || Instant::now() > end {
+            return Ok(false);
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    Ok(true)
+}
+
+fn is_scheduler_loaded() -> bool {
+    std::fs::read_to_string("/sys/kernel/sched_ext/state")
+        .is_ok_and(|state| state.trim() == "enabled")
+}
 
 /// Runs the phases of a scenario.
 pub struct Runner<'a> {
@@ -65,11 +87,17 @@ impl<'a> Runner<'a> {
 
     /// Runs all phases, or those until an interruption.
     pub fn run(mut self, outcome: &mut Outcome) -> Result<()> {
+        let mut is_unguarded = false;
         for phase in &self.scenario.phases {
             if self.stop.is_set() {
                 break;
             }
             self.progress.begin(&phase.label());
+            if phase.is_unguarded() != is_unguarded {
+                is_unguarded = phase.is_unguarded();
+                // The next one has the variable of this phase.
+                until_owner_ends(self.stop)?;
+            }
             let finished = self.until_service_ends(phase)?;
             let Some(result) = self.result(phase, &finished)? else {
                 break;
@@ -97,10 +125,19 @@ impl<'a> Runner<'a> {
         let start = |job: &Job| {
             let what = format!("demo: phase {}: the {}", phase.key, job.role.name());
             let arguments = job.arguments(&self.program);
-            Running::start(&self.program, arguments, what)
+            Running::start(&self.program, arguments, job.variable(), what)
         };
         let mut burners = phase.burners.as_ref().map(start).transpose()?;
-        if burners.is_some() {
+        if let Some(burners) = &mut burners {
+            let end = Instant::now() + PATIENCE;
+            while phase.is_scheduled()
+                && !is_scheduler_loaded()
+                && Instant::now() < end
+                && !self.stop.is_set()
+                && !burners.has_ended()?
+            {
+                thread::sleep(LOOK_EVERY);
+            }
             thread::sleep(LEAD);
         }
         meter.sample()?;

@@ -7,6 +7,8 @@ use std::time::Duration;
 use plimsoll_engine::host::Capabilities;
 use plimsoll_engine::knobs::units::show_duration;
 
+use crate::daemon::guard;
+
 /// CPU time of every request of the steady service. Constant, so that all
 /// latency above it is waiting time.
 const REQUEST: Duration = Duration::from_micros(300);
@@ -44,6 +46,9 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// Deadline of the bursty service.
 const BURST_DEADLINE: Duration = Duration::from_millis(50);
 
+/// Has the BPF scheduler run the burners.
+const SCHED_EXT: &str = "--enforcer sched-ext";
+
 /// Role of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -70,6 +75,8 @@ pub struct Job {
     pub role: Role,
     /// The knobs, as typed.
     pub knobs: Vec<String>,
+    /// The owner has no guard.
+    pub is_unguarded: bool,
     /// Arguments after `load`.
     load: Vec<String>,
 }
@@ -80,6 +87,7 @@ impl Job {
         Self {
             role,
             knobs: words(knobs),
+            is_unguarded: false,
             load: words(load),
         }
     }
@@ -102,12 +110,20 @@ impl Job {
         words
     }
 
+    /// The variable of its environment, if it has one.
+    pub fn variable(&self) -> Option<(&'static str, &'static str)> {
+        self.is_unguarded.then_some((guard::SWITCH, "off"))
+    }
+
     /// The command as a user would type it.
     pub fn command(&self) -> String {
         let words = self.arguments(Path::new("plimsoll"));
         let words = words.iter().map(|word| word.to_string_lossy());
         let words: Vec<_> = std::iter::once("plimsoll".into()).chain(words).collect();
-        words.join(" ")
+        let variable = self
+            .variable()
+            .map(|(name, value)| format!("{name}={value} "));
+        format!("{}{}", variable.unwrap_or_default(), words.join(" "))
     }
 }
 
@@ -118,6 +134,15 @@ pub enum Part {
     Neighbours,
     /// The bursty service and its quota.
     Bursts,
+}
+
+/// Mechanisms of this host that not every host has.
+#[derive(Debug, Clone, Default)]
+pub struct Support {
+    /// Why there is no guard to switch on and off. `None`: there is one.
+    pub no_guard: Option<String>,
+    /// The BPF scheduler can be loaded.
+    pub has_scheduler: bool,
 }
 
 /// One phase: a service and, in most phases, burners beside it.
@@ -143,8 +168,21 @@ impl Phase {
             (Part::Bursts, _, knobs) => knobs.into(),
             (Part::Neighbours, None, _) => "alone".into(),
             (Part::Neighbours, Some(_), "") => "burners, equal group".into(),
+            (Part::Neighbours, Some(job), knobs) if job.is_unguarded => {
+                format!("burners {knobs}, no guard")
+            }
             (Part::Neighbours, Some(_), knobs) => format!("burners {knobs}"),
         }
+    }
+
+    /// Whether the owner of this phase has no guard.
+    pub fn is_unguarded(&self) -> bool {
+        self.burners.as_ref().is_some_and(|job| job.is_unguarded)
+    }
+
+    /// Whether the burners run in the BPF scheduler.
+    pub fn is_scheduled(&self) -> bool {
+        self.knobs().contains(SCHED_EXT)
     }
 
     /// Knobs of this phase, as typed.
@@ -171,9 +209,12 @@ pub struct Scenario {
 
 impl Scenario {
     /// Phases for a machine with `cpus` CPUs.
-    pub fn new(phase: Duration, cpus: usize, host: &Capabilities) -> Self {
-        let mut phases = neighbours(phase, cpus);
+    pub fn new(phase: Duration, cpus: usize, host: &Capabilities, support: &Support) -> Self {
+        let mut phases = neighbours(phase, cpus, support);
         let mut notes = Vec::new();
+        if let Some(reason) = &support.no_guard {
+            notes.push(format!("the guard is not compared with none: {reason}"));
+        }
         if host.has_burst {
             phases.extend(bursts(phase, cpus));
         } else {
@@ -214,7 +255,7 @@ fn time(duration: Duration) -> String {
     show_duration(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
-fn neighbours(phase: Duration, cpus: usize) -> Vec<Phase> {
+fn neighbours(phase: Duration, cpus: usize, support: &Support) -> Vec<Phase> {
     let interval = (phase / SERIES_POINTS).max(SERIES_INTERVAL_MIN);
     let service = format!(
         "service --rate {} --service const:{} --deadline {} --warmup {} --grace {} \
@@ -239,17 +280,35 @@ fn neighbours(phase: Duration, cpus: usize) -> Vec<Phase> {
         service: Job::new(Role::Service, "", &service),
         burners: burners.map(|knobs| Job::new(Role::Burners, knobs, &burn)),
     };
-    vec![
+    let batch = "--class batch";
+    let headroom = "--class batch --headroom 30%";
+    let mut phases = vec![
         phase("alone", "alone", None),
         phase("equal", "equal group", Some("")),
         phase("weight", "lowest weight", Some("--weight 1")),
-        phase("batch", "batch class", Some("--class batch")),
-        phase(
-            "headroom",
-            "batch + headroom",
-            Some("--class batch --headroom 30%"),
-        ),
-    ]
+        phase("batch", "batch class", Some(batch)),
+        phase("headroom", "batch + headroom", Some(headroom)),
+    ];
+    if support.no_guard.is_none() {
+        let unguarded = [
+            phase("batch-no-guard", "batch, no guard", Some(batch)),
+            phase("headroom-no-guard", "headroom, no guard", Some(headroom)),
+        ];
+        phases.extend(unguarded.map(|mut phase| {
+            for job in [Some(&mut phase.service), phase.burners.as_mut()] {
+                job.into_iter().for_each(|job| job.is_unguarded = true);
+            }
+            phase
+        }));
+    }
+    if support.has_scheduler {
+        let [batch, headroom] = [batch, headroom].map(|knobs| format!("{SCHED_EXT} {knobs}"));
+        phases.extend([
+            phase("batch-sched-ext", "batch, scheduler", Some(&batch)),
+            phase("headroom-sched-ext", "headroom, scheduler", Some(&headroom)),
+        ]);
+    }
+    phases
 }
 
 fn bursts(phase: Duration, cpus: usize) -> Vec<Phase> {
@@ -295,16 +354,22 @@ mod tests {
 
     #[test]
     fn every_command_parses() {
+        let support = Support {
+            no_guard: None,
+            has_scheduler: true,
+        };
         for cpus in [1, 2, 7, 64, 512] {
-            let scenario = Scenario::new(Duration::from_millis(2_500), cpus, &fixture::host());
-            assert_eq!(scenario.phases.len(), 8);
+            let (phase, host) = (Duration::from_millis(2_500), fixture::host());
+            let scenario = Scenario::new(phase, cpus, &host, &support);
+            assert_eq!(scenario.phases.len(), 12);
             for phase in &scenario.phases {
                 for job in [Some(&phase.service), phase.burners.as_ref()]
                     .into_iter()
                     .flatten()
                 {
                     let command = job.command();
-                    let cli = Cli::try_parse_from(command.split(' ')).unwrap();
+                    let words = command.split(' ').skip(usize::from(job.is_unguarded));
+                    let cli = Cli::try_parse_from(words).unwrap();
                     let Command::Run(run) = cli.command else {
                         panic!("{command}")
                     };
@@ -330,8 +395,15 @@ mod tests {
             has_burst: false,
             ..fixture::host()
         };
-        let scenario = Scenario::new(Duration::from_secs(8), 2, &host);
+        let support = Support {
+            no_guard: Some("no BPF".into()),
+            has_scheduler: false,
+        };
+        let scenario = Scenario::new(Duration::from_secs(8), 2, &host, &support);
         assert_eq!(scenario.phases.len(), 5);
-        assert!(scenario.notes[0].contains("burst"));
+        let [guard, burst] = &*scenario.notes else {
+            panic!("{:?}", scenario.notes)
+        };
+        assert!(guard.contains("no BPF") && burst.contains("burst"));
     }
 }
