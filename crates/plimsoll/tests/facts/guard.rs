@@ -7,13 +7,15 @@ use nix::unistd::Pid;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_daemon::state::GuardState;
 
-use crate::common::{Host, Running, in_vm, threads_of, wait_until};
+use crate::common::{Host, Running, binary, in_vm, threads_of, wait_until};
 
-/// Starts a command that sleeps in a group; returns when it is there.
-fn sleeper(host: &Host, name: &str, knobs: &str, group: &CpuGroup) -> Running {
+const SLEEP: [&str; 2] = ["sleep", "600"];
+
+/// Starts a command in a group; returns when it is there.
+fn start(host: &Host, name: &str, knobs: &str, group: &CpuGroup, command: &[&str]) -> Running {
     let words = ["run", "--enforcer", "cgroup", "--name", name].into_iter();
-    let words = words.chain(knobs.split_whitespace());
-    let running = host.start(words.chain(["--", "sleep", "600"]));
+    let words = words.chain(knobs.split_whitespace()).chain(["--"]);
+    let running = host.start(words.chain(command.iter().copied()));
     wait_until("it is in its group", || {
         group.processes().is_ok_and(|there| !there.is_empty())
     });
@@ -39,10 +41,10 @@ fn threads(host: &Host) -> Vec<i32> {
 #[test]
 fn the_guard_is_attached_while_a_batch_group_is_there() {
     let host = Host::new();
-    let other = sleeper(&host, "other", "--weight 50", &host.normal("other"));
+    let other = start(&host, "other", "--weight 50", &host.normal("other"), &SLEEP);
     assert_eq!(state(&host), None);
     assert!(threads(&host).is_empty());
-    let work = sleeper(&host, "work", "--class batch", &host.batch("work"));
+    let work = start(&host, "work", "--class batch", &host.batch("work"), &SLEEP);
     wait_until("the guard is attached or refused", || {
         state(&host).is_some()
     });
@@ -107,13 +109,18 @@ fn a_task_that_waits_for_normal_work_is_moved_and_stays_free() {
         return;
     }
     let host = Host::new();
-    let burn = "while :; do :; done & while :; do :; done";
-    let words = ["run", "--enforcer", "cgroup", "--name", "work"];
-    let work = host.start(
-        words
-            .into_iter()
-            .chain(["--class", "batch", "--", "sh", "-c", burn]),
-    );
+    let program = binary();
+    let program = program.to_str().expect("it is UTF-8");
+    let burn = [
+        program,
+        "load",
+        "burn",
+        "--threads",
+        "2",
+        "--duration",
+        "600s",
+    ];
+    let work = start(&host, "work", "--class batch", &host.batch("work"), &burn);
     wait_until("the guard is attached", || state(&host).is_some());
     let mut first = CpuSet::new();
     first.set(0).expect("it is small");
