@@ -1,5 +1,7 @@
 //! `plimsoll doctor`: lists the knobs that this host can enforce, with mechanism and loss.
 
+mod expected;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -19,6 +21,7 @@ use crate::daemon::guard;
 use crate::error::{CommandError, Result};
 use crate::output;
 use crate::owner::Owner;
+use expected::Expected;
 
 /// Every knob once, with values that every kernel accepts.
 const EVERY_KNOB: &str = r#"{
@@ -40,6 +43,8 @@ struct Report {
     base: String,
     /// `yes`, or why the guard of the fair class cannot be attached.
     guard: String,
+    /// What a service beside batch work has to expect.
+    expected: Option<Expected>,
     knobs: Vec<PlanItem>,
     #[cfg(feature = "sched-ext")]
     sched_ext: SchedExtReport,
@@ -145,15 +150,19 @@ pub fn run(args: DoctorArgs) -> Result<ExitCode> {
         Err(error) => format!("no: {error}"),
     };
     let base = format!("/{}", hierarchy.base().display());
-    let guard = match guard::check() {
-        Ok(()) => "yes".to_owned(),
-        Err(error) => format!("no: {error}"),
-    };
+    let checked = guard::check();
+    let has_guard = checked.is_ok();
+    let guard = checked.map_or_else(|error| format!("no: {error}"), |()| "yes".to_owned());
+    let expected = Expected::of(&host.kernel);
+    let step = expected
+        .as_ref()
+        .and_then(|expected| expected.step(has_guard, host.has_sched_ext));
     let report = Report {
         knobs: plan_everything(&host, false)?,
         #[cfg(feature = "sched-ext")]
         sched_ext: SchedExtReport::new(&host)?,
-        advice: advice(&host),
+        advice: advice(&host).into_iter().chain(step).collect(),
+        expected,
         host,
         permission,
         base,
@@ -188,6 +197,9 @@ fn print(report: &Report) -> Result<()> {
     #[cfg(feature = "sched-ext")]
     print_sched_ext(&report.sched_ext)?;
     output::print_line("")?;
+    if let Some(expected) = &report.expected {
+        output::print_line(&format!("{}\n", expected.text()))?;
+    }
     for line in &report.advice {
         output::print_line(&format!("note: {line}"))?;
     }

@@ -1,0 +1,157 @@
+//! What a service beside batch work has to expect: the lab's figures for a kernel like this one.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+use crate::output;
+
+/// What the lab has measured.
+const RESULTS: &str = include_str!("../../../../../docs/results.json");
+/// Loads of the service in percent of the machine, and the lab's names of them.
+const LOADS: [(u32, &str); 4] = [
+    (6, "service-400"),
+    (30, "load-30"),
+    (50, "load-50"),
+    (70, "load-70"),
+];
+
+/// p99 of a service beside `--class batch` as a multiple of its p99 alone, by the load of the
+/// service. Measured on two CPUs.
+#[derive(Debug, Serialize)]
+pub struct Expected {
+    /// The lab's kernel that is most like this one.
+    kernel: &'static str,
+    load_percent: [u32; 4],
+    /// The kernel's own `cpu.idle`, without the guard.
+    no_guard: Factors,
+    guard: Factors,
+    sched_ext: Factors,
+}
+
+/// `None`: not measured.
+type Factors = [Option<f64>; 4];
+
+#[derive(Deserialize)]
+struct Results {
+    cells: Vec<Cell>,
+}
+
+#[derive(Deserialize)]
+struct Cell {
+    cell: String,
+    figures: Figures,
+}
+
+#[derive(Deserialize)]
+struct Figures {
+    p99_us: Option<f64>,
+}
+
+impl Expected {
+    /// The figures for a kernel of this release, or `None` if they cannot be read.
+    pub fn of(release: &str) -> Option<Self> {
+        let results: Results = serde_json::from_str(RESULTS).ok()?;
+        let kernel = if has_hrtick(release) { "7" } else { "6.18" };
+        let p99_us = |policy: &str, load: &str| {
+            let name = format!("{kernel}/2/{policy}/{load}");
+            let cell = results.cells.iter().find(|cell| cell.cell == name);
+            cell?.figures.p99_us
+        };
+        let factors = |policy: &str| {
+            LOADS.map(|(_, load)| Some(p99_us(policy, load)? / p99_us("alone", load)?))
+        };
+        Some(Self {
+            kernel,
+            load_percent: LOADS.map(|(percent, _)| percent),
+            no_guard: factors("cpu-idle"),
+            guard: factors("stock"),
+            sched_ext: factors("sched-ext"),
+        })
+    }
+
+    /// The step that would improve them most on a host with or without these.
+    pub fn step(&self, has_guard: bool, has_sched_ext: bool) -> Option<String> {
+        let [least, .., most] = self.load_percent;
+        let change = |from: &Factors, to: &Factors| {
+            let [Some(from), Some(to)] = [from[0], to[0]] else {
+                return String::new();
+            };
+            format!(", {to:.1} × in place of {from:.1} × at {least} % load")
+        };
+        if !has_guard {
+            let change = change(&self.no_guard, &self.guard);
+            return Some(format!(
+                "the guard would improve the p99 of a service beside batch work most{change}"
+            ));
+        }
+        let at_most = |factors: &Factors| Some(format!("{:.1} ×", factors[3]?));
+        let (guard, sched_ext) = (at_most(&self.guard)?, at_most(&self.sched_ext)?);
+        let change = change(&self.guard, &self.sched_ext);
+        has_sched_ext.then(|| {
+            format!(
+                "--enforcer sched-ext would improve the p99 of a service beside batch work \
+                 most{change}, {sched_ext} in place of {guard} at {most} %"
+            )
+        })
+    }
+
+    /// As a table.
+    pub fn text(&self) -> String {
+        let loads = self.load_percent.map(|percent| format!("{percent} % LOAD"));
+        let header = std::iter::once("P99 OF A SERVICE").chain(loads.iter().map(String::as_str));
+        let mut table = output::borderless(header);
+        for (name, factors) in [
+            ("beside --class batch, no guard", &self.no_guard),
+            ("beside --class batch", &self.guard),
+            ("beside --class batch, sched-ext", &self.sched_ext),
+        ] {
+            let cells = factors.map(|factor| {
+                let text = factor.map(|factor| format!("{factor:.2} ×"));
+                text.unwrap_or_else(|| "-".into())
+            });
+            table.add_row(std::iter::once(name.to_owned()).chain(cells));
+        }
+        format!(
+            "{table}\n× the same service alone, as the lab has measured it on Linux {}, two CPUs, \
+             one run",
+            self.kernel
+        )
+    }
+}
+
+/// Whether the fair class looks at its picks between ticks: what the kernel says, if it says
+/// something, or else what it does by default.
+fn has_hrtick(release: &str) -> bool {
+    let features = fs::read_to_string("/sys/kernel/debug/sched/features").ok();
+    let said = features.map(|all| all.split_whitespace().any(|it| it == "HRTICK"));
+    let major = release.split('.').next().and_then(|it| it.parse().ok());
+    said.unwrap_or(major.is_some_and(|major: u32| major >= 7))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_has_figures_for_the_guard_and_without() {
+        for release in ["5.15.0-1", "6.18.15+deb13-cloud-amd64", "7.3.4"] {
+            let expected = Expected::of(release).expect("they can be read");
+            let both = [&expected.no_guard, &expected.guard];
+            assert!(both.iter().all(|it| it[0].is_some()), "{expected:?}");
+            let text = expected.text();
+            assert!(text.contains("6 % LOAD") && text.contains("no guard"));
+        }
+    }
+
+    #[test]
+    fn the_step_is_one_that_the_host_can_take() {
+        let expected = Expected::of("7.3.4").expect("they can be read");
+        let step = |guard, sched_ext| expected.step(guard, sched_ext);
+        let takes =
+            |guard, sched_ext, word| step(guard, sched_ext).is_some_and(|it| it.contains(word));
+        assert!(takes(false, true, "the guard"));
+        assert!(takes(true, true, "sched-ext"));
+        assert_eq!(step(true, false), None);
+    }
+}
