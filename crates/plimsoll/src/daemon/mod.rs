@@ -24,7 +24,6 @@ use plimsoll_daemon::log::{Log, Priority};
 use plimsoll_daemon::service::{Handle, Options, Service};
 use plimsoll_engine::journal::wait_for_last_owner;
 use plimsoll_engine::runtime::{Ownership, RuntimeFolder};
-use plimsoll_engine::undo::UndoReport;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -84,13 +83,6 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
         None => succeed(&runtime, &hierarchy)?,
     };
     wait_for_last_owner(runtime.path())?;
-    let UndoReport { undone, problems } = guard::free_left_tasks(&runtime);
-    for name in undone {
-        log.info("guard", &format!("undone: {name}"));
-    }
-    for problem in problems {
-        log.error("guard", &problem);
-    }
     if args.on_demand {
         on_demand::leave_the_cgroup(&hierarchy);
     }

@@ -16,6 +16,8 @@ use super::guard;
 pub struct HostStarter {
     hierarchy: Arc<Hierarchy>,
     runtime: RuntimeFolder,
+    /// From then on moves under way are those of this process.
+    has_started: bool,
 }
 
 impl HostStarter {
@@ -23,7 +25,19 @@ impl HostStarter {
         Self {
             hierarchy: Arc::clone(hierarchy),
             runtime: runtime.clone(),
+            has_started: false,
         }
+    }
+
+    /// Frees tasks that an earlier owner has left bound.
+    fn with_left_tasks(&mut self, enforcing: Result<Enforcing>) -> Result<Enforcing> {
+        let mut enforcing = enforcing?;
+        if !self.has_started {
+            let freed = guard::free_left_tasks(&self.runtime);
+            enforcing.left_behind.extend(freed);
+            self.has_started = true;
+        }
+        Ok(enforcing)
     }
 
     fn stock(&self) -> Result<Enforcing> {
@@ -91,17 +105,16 @@ impl Starter for HostStarter {
 
     /// The scheduler takes all tasks of the machine, so only an operator who asks for it gets it.
     fn start(&mut self, wanted: EnforcerWanted) -> Result<Enforcing> {
-        match wanted {
+        let enforcing = match wanted {
             EnforcerWanted::Cgroup | EnforcerWanted::Auto => self.stock(),
-            EnforcerWanted::SchedExt => {
-                self.check_scheduler()?;
-                self.sched_ext(false)
-            }
-        }
+            EnforcerWanted::SchedExt => self.check_scheduler().and_then(|()| self.sched_ext(false)),
+        };
+        self.with_left_tasks(enforcing)
     }
 
     fn start_for_any(&mut self) -> Result<Enforcing> {
-        self.sched_ext(true)
+        let enforcing = self.sched_ext(true);
+        self.with_left_tasks(enforcing)
     }
 
     fn choose(&self, wanted: EnforcerWanted) -> Result<bool> {
