@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use nix::unistd::{SysconfVar, sysconf};
+use nix::unistd::{SysconfVar, geteuid, sysconf};
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, os};
 use serde::Serialize;
 
@@ -24,6 +24,9 @@ pub struct Capabilities {
     pub kernel: String,
     /// The kernel has sched_ext.
     pub has_sched_ext: bool,
+    /// The guard of the fair class may be attached: this is root, and the kernel has BTF. The
+    /// kernel may refuse it for other reasons, which the attempt tells.
+    pub may_have_guard: bool,
 }
 
 impl Capabilities {
@@ -46,6 +49,7 @@ impl Capabilities {
             is_top: hierarchy.is_top(),
             nr_cpus: nr_cpus_online(),
             has_sched_ext: Path::new("/sys/kernel/sched_ext").is_dir(),
+            may_have_guard: geteuid().is_root() && Path::new("/sys/kernel/btf/vmlinux").exists(),
             kernel: release,
         }
     }
@@ -85,6 +89,7 @@ impl Capabilities {
             nr_cpus: 2,
             kernel: "6.18.0".into(),
             has_sched_ext: false,
+            may_have_guard: true,
         }
     }
 }

@@ -10,6 +10,10 @@ use crate::knobs::{Burst, Class, Headroom, Knobs};
 const SCHED_EXT_ONLY: &str =
     "only a sched_ext scheduler can (Linux 6.18 and later): --enforcer sched-ext";
 
+/// What a service beside batch work loses without the guard, by docs/stock-kernels.md.
+const UNGUARDED: &str = "; there is no guard, which takes root and a kernel with BTF: the p99 of \
+                         a service beside it is 3 times what it is alone, or more";
+
 /// One group on stock knobs.
 pub(super) struct StockKnobs<'a> {
     pub host: &'a Capabilities,
@@ -45,7 +49,12 @@ impl Mechanisms for StockKnobs<'_> {
         } else {
             "; below the other work of this subtree only, not of the whole machine"
         };
-        (mechanism, approximate(format!("{loss}{place}")))
+        let guard = if self.host.may_have_guard {
+            ""
+        } else {
+            UNGUARDED
+        };
+        (mechanism, approximate(format!("{loss}{place}{guard}")))
     }
 
     fn nice(&self) -> How {

@@ -244,6 +244,20 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_class_without_the_guard_says_what_a_service_loses() {
+        let knobs: Knobs = serde_json::from_str(r#"{"class": "batch"}"#).unwrap();
+        let names_the_guard = |may_have_guard| {
+            let host = Capabilities {
+                may_have_guard,
+                ..Capabilities::of_a_stock_kernel()
+            };
+            let plan = Plan::new("g", &knobs, &host, false).unwrap();
+            matches!(&plan.items[0].fidelity, Fidelity::Approximate { loss } if loss.contains("no guard"))
+        };
+        assert!(names_the_guard(false) && !names_the_guard(true));
+    }
+
+    #[test]
     fn a_tolerance_alone_takes_the_scheduler() {
         let (plan, _) = plan(r#"{"class": "batch", "tolerance": "0"}"#);
         let message = plan.check(false).unwrap_err().to_string();

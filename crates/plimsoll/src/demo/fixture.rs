@@ -21,6 +21,7 @@ pub fn host() -> Capabilities {
         nr_cpus: 2,
         kernel: "6.18.0-<test>".into(),
         has_sched_ext: false,
+        may_have_guard: true,
     }
 }
 
