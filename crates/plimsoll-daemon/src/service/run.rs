@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::undo::UndoReport;
 
 use super::Service;
@@ -95,7 +96,7 @@ impl Service {
         let is_needed = self.table.has_batch() && !self.enforcement.has_all_tasks();
         let log = &self.notices.log;
         self.guard
-            .follow(is_needed, self.enforcement.starter(), log);
+            .follow(is_needed, nr_cpus_online(), self.enforcement.starter(), log);
     }
 
     /// Checks conditions that no event reports.

@@ -9,19 +9,26 @@ use crate::state::GuardState;
 pub(in crate::service) enum GuardSwitch {
     #[default]
     Off,
-    On(Box<dyn Guard>),
+    On {
+        guard: Box<dyn Guard>,
+        /// CPUs online when it was attached: it is on those.
+        nr_cpus: u32,
+    },
     /// This host has none, for this reason. Tried again for the next batch group after the last.
     Refused(String),
 }
 
 impl GuardSwitch {
-    /// Has the guard attached if it is needed, and only then.
-    pub fn follow(&mut self, is_needed: bool, starter: &dyn Starter, log: &Log) {
+    /// Has the guard attached to the CPUs that are online if it is needed, and only then.
+    pub fn follow(&mut self, is_needed: bool, nr_cpus: u32, starter: &dyn Starter, log: &Log) {
+        if matches!(self, Self::On { nr_cpus: had, .. } if *had != nr_cpus) {
+            *self = Self::Off;
+        }
         match self {
             Self::Off if is_needed => match starter.guard() {
                 Ok(guard) => {
                     log.debug("guard", "attached");
-                    *self = Self::On(guard);
+                    *self = Self::On { guard, nr_cpus };
                 }
                 Err(error) => {
                     let text = format!("batch work delays normal work at times: {error}");
@@ -29,7 +36,7 @@ impl GuardSwitch {
                     *self = Self::Refused(error.to_string());
                 }
             },
-            Self::On(_) | Self::Refused(_) if !is_needed => *self = Self::Off,
+            Self::On { .. } | Self::Refused(_) if !is_needed => *self = Self::Off,
             _ => (),
         }
     }
@@ -38,7 +45,7 @@ impl GuardSwitch {
     pub fn state(&self) -> Option<GuardState> {
         match self {
             Self::Off => None,
-            Self::On(guard) => Some(GuardState {
+            Self::On { guard, .. } => Some(GuardState {
                 counts: guard.counts(),
                 problem: None,
             }),
@@ -65,6 +72,7 @@ mod tests {
     /// A host that counts the guards that are attached, or has none.
     struct Host {
         attached: Arc<AtomicUsize>,
+        attempts: AtomicUsize,
         refuses: bool,
     }
 
@@ -87,6 +95,7 @@ mod tests {
 
     impl Starter for Host {
         fn guard(&self) -> Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>> {
+            self.attempts.fetch_add(1, Ordering::Relaxed);
             if self.refuses {
                 return Err("no BPF".into());
             }
@@ -110,6 +119,7 @@ mod tests {
     fn host(refuses: bool) -> Host {
         Host {
             attached: Arc::default(),
+            attempts: AtomicUsize::default(),
             refuses,
         }
     }
@@ -119,7 +129,7 @@ mod tests {
         let (host, log) = (host(false), Log::new(Priority::Error));
         let mut switch = GuardSwitch::default();
         for is_needed in [false, true, true, false, true] {
-            switch.follow(is_needed, &host, &log);
+            switch.follow(is_needed, 2, &host, &log);
             let attached = host.attached.load(Ordering::Relaxed);
             assert_eq!(attached, usize::from(is_needed));
             let woken = switch.state().map(|state| state.counts.nr_woken);
@@ -128,21 +138,32 @@ mod tests {
     }
 
     #[test]
+    fn a_cpu_that_comes_online_has_a_guard() {
+        let (host, log) = (host(false), Log::new(Priority::Error));
+        let mut switch = GuardSwitch::default();
+        for (nr_cpus, nr_attempts) in [(2, 1), (2, 1), (3, 2), (2, 3)] {
+            switch.follow(true, nr_cpus, &host, &log);
+            assert_eq!(host.attached.load(Ordering::Relaxed), 1);
+            assert_eq!(host.attempts.load(Ordering::Relaxed), nr_attempts);
+        }
+    }
+
+    #[test]
     fn a_host_without_one_is_asked_once_and_says_why() {
         let (host, log) = (host(true), Log::new(Priority::Error));
         let mut switch = GuardSwitch::default();
-        switch.follow(true, &host, &log);
+        switch.follow(true, 2, &host, &log);
         let state = switch.state().expect("it is needed");
         assert_eq!(state.problem.as_deref(), Some("no BPF"));
         let other = Host {
             refuses: false,
             ..host
         };
-        switch.follow(true, &other, &log);
+        switch.follow(true, 2, &other, &log);
         assert_eq!(other.attached.load(Ordering::Relaxed), 0);
-        switch.follow(false, &other, &log);
+        switch.follow(false, 2, &other, &log);
         assert!(switch.state().is_none());
-        switch.follow(true, &other, &log);
+        switch.follow(true, 2, &other, &log);
         assert_eq!(other.attached.load(Ordering::Relaxed), 1);
     }
 }
