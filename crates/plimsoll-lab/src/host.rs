@@ -278,6 +278,7 @@ impl Shared {
 fn brief(outcome: &Outcome) -> String {
     for (name, words) in [
         ("p99_us", "p99 µs"),
+        ("p99_median_us", "median p99 µs"),
         ("instructions_per_switch", "instructions per switch"),
         ("instructions_per_message", "instructions per message"),
         ("idle_share", "idle share"),

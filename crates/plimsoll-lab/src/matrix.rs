@@ -47,6 +47,15 @@ pub const LATENCY: [Policy; 6] = [
 ];
 /// The source's loads, in percent of its load 1.0.
 pub const LATENCY_LOADS: [u8; 7] = [100, 110, 120, 130, 140, 150, 160];
+/// The same, of which each is measured eight times.
+pub const SEED_LOADS: [u8; 4] = [6, 30, 50, 70];
+/// Policies of which each load is measured eight times.
+pub const SEED_POLICIES: [Policy; 4] = [
+    Policy::Alone,
+    Policy::Stock(0),
+    Policy::Stock(30),
+    Policy::SchedExt(0),
+];
 /// Service loads of headroom's table, in percent.
 pub const MAIN_LOADS: [u8; 6] = [30, 40, 50, 60, 70, 80];
 /// Shares of the machine that the service needs.
@@ -132,6 +141,9 @@ pub fn full() -> Vec<Cell> {
                 cells.add(kernel, cpus, &all, Workload::Load(percent));
             }
             cells.add(kernel, cpus, &all, Workload::Tcp400);
+        }
+        for percent in SEED_LOADS {
+            cells.add(kernel, Cpus::TWO, &SEED_POLICIES, Workload::Seeds(percent));
         }
         cells.add(kernel, Cpus::TWO, &all, Workload::Web);
         sources(&mut cells, kernel);

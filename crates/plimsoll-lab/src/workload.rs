@@ -13,6 +13,8 @@ pub enum Workload {
     Service400,
     /// Requests of 300 µs that need this share of the machine, in percent.
     Load(u8),
+    /// The same as eight runs, each of its own arrivals: a p99 is one sample.
+    Seeds(u8),
     /// The same 400 requests over loopback TCP: a client's threads wake a server's, and back.
     Tcp400,
     /// A web server and its client, and a video encoder as batch work.
@@ -45,7 +47,7 @@ pub enum Allowance {
     QuotaAndBurst,
 }
 
-const NAMES: [(Workload, &str); 32] = [
+const NAMES: [(Workload, &str); 36] = [
     (Workload::Service400, "service-400"),
     (Workload::Load(10), "load-10"),
     (Workload::Load(30), "load-30"),
@@ -81,6 +83,10 @@ const NAMES: [(Workload, &str); 32] = [
     (Workload::Storm, "storm"),
     (Workload::Load(90), "load-90"),
     (Workload::Load(20), "load-20"),
+    (Workload::Seeds(6), "seeds-6"),
+    (Workload::Seeds(30), "seeds-30"),
+    (Workload::Seeds(50), "seeds-50"),
+    (Workload::Seeds(70), "seeds-70"),
 ];
 
 impl Workload {
@@ -113,6 +119,7 @@ impl Workload {
         match self {
             Self::Service400 => "400 requests/s of 300 µs".to_owned(),
             Self::Load(percent) => format!("requests of 300 µs, {percent} % of the machine"),
+            Self::Seeds(percent) => format!("eight runs, {percent} % of the machine"),
             Self::Tcp400 => "400 requests/s of 300 µs over loopback TCP".to_owned(),
             Self::Web => "web server beside a video encoder".to_owned(),
             other => other.to_string(),

@@ -17,16 +17,21 @@ use crate::workload::Workload;
 const SECONDS: u32 = 10;
 /// Measured time of a steady load, whose figures are sums.
 const STEADY_SECONDS: u32 = 5;
+/// Runs of [`Workload::Seeds`], and the measured time of each.
+const SEEDS: u32 = 8;
+const SEED_SECONDS: u32 = 5;
 const REQUEST_US: f64 = 300.0;
 /// Deadline of requests.
 const DEADLINE: &str = "5ms";
 
-/// The flags of `plimsoll load service` for a workload.
-pub fn flags(workload: Workload, cpus: Cpus, seconds: u32) -> String {
+/// The flags of `plimsoll load service` for a workload. The seed chooses the arrivals.
+fn flags(workload: Workload, cpus: Cpus, seconds: u32, seed: u32) -> String {
     let cpus = f64::from(cpus.count);
     let at = |percent: u8, us: f64| f64::from(percent) / 100.0 * cpus * 1e6 / us;
     let (rate, service, deadline) = match workload {
-        Workload::Load(percent) => (at(percent, REQUEST_US), "const:300us", DEADLINE),
+        Workload::Load(percent) | Workload::Seeds(percent @ 7..) => {
+            (at(percent, REQUEST_US), "const:300us", DEADLINE)
+        }
         // The source's 25 % of the machine; a deadline of 11 times the mean.
         Workload::Bt1 => (at(25, REQUEST_US), "exp:300us", "3350us"),
         Workload::Bt2 => (at(25, 5_000.0), "exp:5ms", "50ms"),
@@ -39,13 +44,37 @@ pub fn flags(workload: Workload, cpus: Cpus, seconds: u32) -> String {
         _ => (400.0, "const:300us", DEADLINE),
     };
     format!(
-        "--rate {rate:.0} --service {service} --deadline {deadline} --duration {seconds}s --seed 1"
+        "--rate {rate:.0} --service {service} --deadline {deadline} --duration {seconds}s \
+         --seed {seed}"
     )
 }
 
 /// Runs a request service in its group and reads its latencies.
 pub fn service(group: &Group, workload: Workload, cpus: Cpus) -> Result<Figures> {
     latencies(&serve(group, workload, cpus, SECONDS)?)
+}
+
+/// Runs it once for each seed: median and worst p99, and the longest request of all.
+pub fn seeds(group: &Group, workload: Workload, cpus: Cpus) -> Result<Figures> {
+    let (mut p99s, mut max) = (Vec::new(), 0.0_f64);
+    for seed in 1..=SEEDS {
+        let said = serve_seed(group, workload, cpus, SEED_SECONDS, seed)?;
+        p99s.push(number(&said["latency"]["p99_us"])?);
+        max = max.max(number(&said["latency"]["max_us"])?);
+    }
+    p99s.sort_by(f64::total_cmp);
+    let middle = p99s.len() / 2;
+    let figures = [
+        (
+            "p99_median_us",
+            f64::midpoint(p99s[middle - 1], p99s[middle]),
+        ),
+        ("p99_worst_us", p99s[p99s.len() - 1]),
+        ("max_us", max),
+    ];
+    Ok(figures
+        .map(|(name, us)| (name.to_owned(), round(us, 1e3)))
+        .into())
 }
 
 /// Latencies, requests and failures of a service's report.
@@ -63,7 +92,17 @@ pub fn latencies(said: &Value) -> Result<Figures> {
 
 /// Runs a request service in its group and returns its whole report.
 pub fn serve(group: &Group, workload: Workload, cpus: Cpus, seconds: u32) -> Result<Value> {
-    let flags = flags(workload, cpus, seconds);
+    serve_seed(group, workload, cpus, seconds, 1)
+}
+
+fn serve_seed(
+    group: &Group,
+    workload: Workload,
+    cpus: Cpus,
+    seconds: u32,
+    seed: u32,
+) -> Result<Value> {
+    let flags = flags(workload, cpus, seconds, seed);
     if workload != Workload::Tcp400 {
         return plimsoll(Some(group), &format!("load service {flags} --json"));
     }

@@ -82,10 +82,11 @@ fn beside_batch(cell: &Cell) -> Result<Figures> {
     let window = Window::open(&batch)?;
     let mut figures = match cell.workload {
         Workload::Main(percent) => load::steady(&service, percent)?,
+        workload @ Workload::Seeds(_) => load::seeds(&service, workload, cell.cpus)?,
         workload => load::service(&service, workload, cell.cpus)?,
     };
     figures.extend(window.close(&batch)?);
-    if !matches!(cell.workload, Workload::Main(_)) {
+    if !matches!(cell.workload, Workload::Main(_) | Workload::Seeds(_)) {
         figures.extend(traced::inversions(&service, cell, &batch)?);
     }
     batch.end()?;

@@ -3,6 +3,7 @@
 mod beside;
 mod plot;
 mod printed;
+mod seeds;
 mod sources;
 mod table;
 
@@ -148,6 +149,7 @@ fn page(results: &Results, promises: Option<&Promises>) -> String {
         results.cells.len(),
     );
     text.push_str(&beside::tables(results));
+    text.push_str(&seeds::table(results));
     text.push_str(&sources::tables(results));
     let _ = write!(
         text,
