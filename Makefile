@@ -10,7 +10,7 @@ C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'vm/*.c' 'crates/*/s
 .PHONY: help build demo test test-kernel lint build-tests unit facts facts-here bpf proofs docs prove audit deny metrics-test systemd-test report soak seeds vm-selftest lab lab-full lab-compare lab-report lab-programs lab-measure bench-daemon install uninstall clean
 
 help:
-	@echo "make demo         see the main job on this machine, in about a minute"
+	@echo "make demo         see the main job on this machine, in about 80 seconds"
 	@echo "make build        the release binary, $(BIN)"
 	@echo "make install      into PREFIX (/usr/local); make uninstall takes it away"
 	@echo "make test         the gate: the same answer on every machine, however busy"

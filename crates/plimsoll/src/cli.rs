@@ -105,7 +105,7 @@ pub enum Command {
     Debug(DebugArgs),
     /// Undo every `set`, and all changes of killed processes
     Restore(RestoreArgs),
-    /// Measure a service beside batch work on this machine, in about a minute
+    /// Measure a service beside batch work on this machine, in about 80 seconds
     Demo(DemoArgs),
     /// Simulate the cost of bursts of some groups to the others
     Sim(crate::sim::Args),
@@ -412,7 +412,7 @@ pub struct DemoArgs {
     #[arg(
         long,
         value_name = "TIME",
-        default_value = "8s",
+        default_value = "7s",
         allow_hyphen_values = true
     )]
     pub phase: String,

@@ -1,4 +1,4 @@
-//! `plimsoll demo`: shows the main features on this machine in about a minute.
+//! `plimsoll demo`: shows the main features on this machine in about 80 seconds.
 //!
 //! Every phase runs commands as a user would type them: this process starts
 //! itself as `plimsoll run … -- plimsoll load …`, samples the machine meanwhile

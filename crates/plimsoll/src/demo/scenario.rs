@@ -287,7 +287,7 @@ fn neighbours(phase: Duration, cpus: usize, support: &Support) -> Vec<Phase> {
         phase("equal", "equal group", Some("")),
         phase("weight", "lowest weight", Some("--weight 1")),
         phase("batch", "batch class", Some(batch)),
-        phase("headroom", "batch + headroom", Some(headroom)),
+        phase("headroom", "headroom", Some(headroom)),
     ];
     if support.no_guard.is_none() {
         let unguarded = [
@@ -304,8 +304,8 @@ fn neighbours(phase: Duration, cpus: usize, support: &Support) -> Vec<Phase> {
     if support.has_scheduler {
         let [batch, headroom] = [batch, headroom].map(|knobs| format!("{SCHED_EXT} {knobs}"));
         phases.extend([
-            phase("batch-sched-ext", "batch, scheduler", Some(&batch)),
-            phase("headroom-sched-ext", "headroom, scheduler", Some(&headroom)),
+            phase("batch-sched-ext", "batch, sched_ext", Some(&batch)),
+            phase("headroom-sched-ext", "headroom, sched_ext", Some(&headroom)),
         ]);
     }
     phases

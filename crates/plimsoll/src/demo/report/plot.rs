@@ -202,15 +202,12 @@ fn reference(panel: &Panel, phases: &[PhaseResult]) -> Result<()> {
 /// Draws the name and the main results of a phase.
 fn head(root: &Area, panel: &Panel, start: f64, phase: &PhaseResult) -> Result<()> {
     let (x, _) = panel.map_coordinate(&(start, panel.get_y_range().start));
-    let figures = format!(
-        "p99 {} · {} busy",
-        milliseconds(phase.latency.p99_us),
-        percent(phase.busy_ratio)
-    );
+    let latency = format!("p99 {}", milliseconds(phase.latency.p99_us));
+    let busy = format!("{} busy", percent(phase.busy_ratio));
     let lines = [
-        (phase.title.as_str(), 16.0, &INK),
-        (phase.knobs.as_str(), 13.0, &MUTED),
-        (figures.as_str(), 14.0, &INK),
+        (phase.title.as_str(), 13.0, &INK),
+        (latency.as_str(), 14.0, &INK),
+        (busy.as_str(), 13.0, &MUTED),
     ];
     for (index, (text, size, colour)) in (0..).zip(lines) {
         let style = label(size, colour, HPos::Left, VPos::Top);
