@@ -17,11 +17,13 @@ const LOADS: [(u32, &str); 4] = [
 ];
 
 /// p99 of a service beside `--class batch` as a multiple of its p99 alone, by the load of the
-/// service. Measured on two CPUs.
+/// service.
 #[derive(Debug, Serialize)]
 pub struct Expected {
     /// The lab's kernel that is most like this one.
     kernel: &'static str,
+    /// The CPUs of its machine.
+    nr_cpus: u32,
     load_percent: [u32; 4],
     /// The kernel's own `cpu.idle`, without the guard.
     no_guard: Factors,
@@ -49,20 +51,28 @@ struct Figures {
 }
 
 impl Expected {
-    /// The figures for a kernel of this release, or `None` if they cannot be read.
-    pub fn of(release: &str) -> Option<Self> {
+    /// The figures for a kernel of this release on a machine like this one, or `None` if they
+    /// cannot be read.
+    pub fn of(release: &str, nr_cpus: u32) -> Option<Self> {
         let results: Results = serde_json::from_str(RESULTS).ok()?;
         let kernel = if has_hrtick(release) { "7" } else { "6.18" };
-        let p99_us = |policy: &str, load: &str| {
-            let name = format!("{kernel}/2/{policy}/{load}");
+        let p99_us = |nr_cpus, policy: &str, load: &str| {
+            let name = format!("{kernel}/{nr_cpus}/{policy}/{load}");
             let cell = results.cells.iter().find(|cell| cell.cell == name);
             cell?.figures.p99_us
         };
-        let factors = |policy: &str| {
-            LOADS.map(|(_, load)| Some(p99_us(policy, load)? / p99_us("alone", load)?))
+        let factors_of = |nr_cpus, policy: &str| {
+            let of = |policy: &str, load| p99_us(nr_cpus, policy, load);
+            LOADS.map(|(_, load)| Some(of(policy, load)? / of("alone", load)?))
         };
+        // The largest machine that was measured at all loads and is no larger than this one.
+        let is_measured = |nr_cpus: &u32| factors_of(*nr_cpus, "stock").iter().all(Option::is_some);
+        let measured = [4, 2, 1].into_iter().filter(is_measured);
+        let nr_cpus = measured.filter(|it| *it <= nr_cpus).max().unwrap_or(2);
+        let factors = |policy| factors_of(nr_cpus, policy);
         Some(Self {
             kernel,
+            nr_cpus,
             load_percent: LOADS.map(|(percent, _)| percent),
             no_guard: factors("cpu-idle"),
             guard: factors("stock"),
@@ -113,9 +123,9 @@ impl Expected {
             table.add_row(std::iter::once(name.to_owned()).chain(cells));
         }
         format!(
-            "{table}\n× the same service alone, as the lab has measured it on Linux {}, two CPUs, \
-             one run",
-            self.kernel
+            "{table}\n× the same service alone, as the lab has measured it on Linux {}, CPUs: {}, one \
+             run",
+            self.kernel, self.nr_cpus
         )
     }
 }
@@ -136,7 +146,7 @@ mod tests {
     #[test]
     fn every_kernel_has_figures_for_the_guard_and_without() {
         for release in ["5.15.0-1", "6.18.15+deb13-cloud-amd64", "7.3.4"] {
-            let expected = Expected::of(release).expect("they can be read");
+            let expected = Expected::of(release, 2).expect("they can be read");
             let both = [&expected.no_guard, &expected.guard];
             assert!(both.iter().all(|it| it[0].is_some()), "{expected:?}");
             let text = expected.text();
@@ -145,8 +155,18 @@ mod tests {
     }
 
     #[test]
+    fn figures_are_those_of_a_machine_that_is_no_larger() {
+        let of = |nr_cpus| {
+            Expected::of("7.3.4", nr_cpus)
+                .expect("they can be read")
+                .nr_cpus
+        };
+        assert_eq!([2, 3, 4, 64].map(of), [2, 2, 4, 4]);
+    }
+
+    #[test]
     fn the_step_is_one_that_the_host_can_take() {
-        let expected = Expected::of("7.3.4").expect("they can be read");
+        let expected = Expected::of("7.3.4", 2).expect("they can be read");
         let step = |guard, sched_ext| expected.step(guard, sched_ext);
         let takes =
             |guard, sched_ext, word| step(guard, sched_ext).is_some_and(|it| it.contains(word));

@@ -153,7 +153,7 @@ pub fn run(args: DoctorArgs) -> Result<ExitCode> {
     let checked = guard::check();
     let has_guard = checked.is_ok();
     let guard = checked.map_or_else(|error| format!("no: {error}"), |()| "yes".to_owned());
-    let expected = Expected::of(&host.kernel);
+    let expected = Expected::of(&host.kernel, host.nr_cpus);
     let step = expected
         .as_ref()
         .and_then(|expected| expected.step(has_guard, host.has_sched_ext));
