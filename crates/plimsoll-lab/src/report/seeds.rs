@@ -43,7 +43,7 @@ pub fn table(results: &Results) -> String {
     format!(
         "\n## Eight runs of the same service\n\n\
          Median and worst p99 of eight seeds, 5 s each, and the longest request of all, in µs; two \
-         CPUs, by the share of the machine that the service needs.\n\n{}",
+         CPUs, by the share of the machine that the service needs.\n\n{}\n",
         table.to_markdown()
     )
 }
