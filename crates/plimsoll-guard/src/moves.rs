@@ -92,7 +92,7 @@ impl Moves {
         // It is refused if the task has ended, or its cgroups do not let it run there.
         if sched_setaffinity(tid, &there).is_ok() {
             self.nr_moved.fetch_add(1, Ordering::Relaxed);
-            // Somebody may have chosen its CPUs just now.
+            // A user may have chosen its CPUs just now.
             if sched_getaffinity(tid) == Ok(there) && !free(tid) {
                 // The record stays, for the next owner.
                 return;

@@ -13,7 +13,7 @@ pub enum Workload {
     Service400,
     /// Requests of 300 µs that need this share of the machine, in percent.
     Load(u8),
-    /// The same as eight runs, each of its own arrivals: a p99 is one sample.
+    /// Eight runs of that service, each with other arrivals, because a p99 is one sample.
     Seeds(u8),
     /// The same 400 requests over loopback TCP: a client's threads wake a server's, and back.
     Tcp400,

@@ -10,7 +10,7 @@ use crate::knobs::{Burst, Class, Headroom, Knobs};
 const SCHED_EXT_ONLY: &str =
     "only a sched_ext scheduler can (Linux 6.18 and later): --enforcer sched-ext";
 
-/// What a service beside batch work loses without the guard, by docs/stock-kernels.md.
+/// The loss of a service beside batch work without the guard, by docs/stock-kernels.md.
 const UNGUARDED: &str = "; there is no guard, which takes root and a kernel with BTF: the p99 of \
                          a service beside it is 3 times what it is alone, or more";
 

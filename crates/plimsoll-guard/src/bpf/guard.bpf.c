@@ -69,8 +69,8 @@ struct watched {
 	u32 cpu;
 	u32 next;
 	/*
-	 * What this CPU runs. Written by it when that changes, and by those that wake normal
-	 * work here. A lost write lasts until the next switch.
+	 * The kind of work that runs here. This CPU writes it when that changes, and those
+	 * that wake normal work here do. A lost write lasts until the next switch.
 	 */
 	u32 runs;
 } __attribute__((aligned(64)));

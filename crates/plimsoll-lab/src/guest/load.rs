@@ -29,7 +29,7 @@ fn flags(workload: Workload, cpus: Cpus, seconds: u32, seed: u32) -> String {
     let cpus = f64::from(cpus.count);
     let at = |percent: u8, us: f64| f64::from(percent) / 100.0 * cpus * 1e6 / us;
     let (rate, service, deadline) = match workload {
-        Workload::Load(percent) | Workload::Seeds(percent @ 7..) => {
+        Workload::Load(percent) | Workload::Seeds(percent) => {
             (at(percent, REQUEST_US), "const:300us", DEADLINE)
         }
         // The source's 25 % of the machine; a deadline of 11 times the mean.
@@ -51,14 +51,14 @@ fn flags(workload: Workload, cpus: Cpus, seconds: u32, seed: u32) -> String {
 
 /// Runs a request service in its group and reads its latencies.
 pub fn service(group: &Group, workload: Workload, cpus: Cpus) -> Result<Figures> {
-    latencies(&serve(group, workload, cpus, SECONDS)?)
+    latencies(&serve(group, workload, cpus, SECONDS, 1)?)
 }
 
 /// Runs it once for each seed: median and worst p99, and the longest request of all.
 pub fn seeds(group: &Group, workload: Workload, cpus: Cpus) -> Result<Figures> {
     let (mut p99s, mut max) = (Vec::new(), 0.0_f64);
     for seed in 1..=SEEDS {
-        let said = serve_seed(group, workload, cpus, SEED_SECONDS, seed)?;
+        let said = serve(group, workload, cpus, SEED_SECONDS, seed)?;
         p99s.push(number(&said["latency"]["p99_us"])?);
         max = max.max(number(&said["latency"]["max_us"])?);
     }
@@ -91,11 +91,7 @@ pub fn latencies(said: &Value) -> Result<Figures> {
 }
 
 /// Runs a request service in its group and returns its whole report.
-pub fn serve(group: &Group, workload: Workload, cpus: Cpus, seconds: u32) -> Result<Value> {
-    serve_seed(group, workload, cpus, seconds, 1)
-}
-
-fn serve_seed(
+pub fn serve(
     group: &Group,
     workload: Workload,
     cpus: Cpus,

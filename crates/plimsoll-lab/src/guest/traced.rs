@@ -33,7 +33,7 @@ pub fn inversions(service: &Group, cell: &Cell, batch: &Batch) -> Result<Figures
         set(&format!("events/sched/{event}/enable"), "1")?;
     }
     set("tracing_on", "1")?;
-    load::serve(service, cell.workload, cell.cpus, SECONDS)?;
+    load::serve(service, cell.workload, cell.cpus, SECONDS, 1)?;
     set("tracing_on", "0")?;
     let path = Path::new(TRACING).join("trace");
     let trace = fs::read_to_string(&path).map_err(LabError::file(path))?;

@@ -10,7 +10,7 @@ use crate::workload::Workload;
 /// The table with its heading; empty if nothing of it is measured.
 pub fn table(results: &Results) -> String {
     let loads = SEED_LOADS.map(|percent| format!("{percent} %"));
-    let heads = ["kernel", "service beside four burners"].into_iter();
+    let heads = ["service beside four burners"].into_iter();
     let heads: Vec<&str> = heads.chain(loads.iter().map(String::as_str)).collect();
     let mut table = Table::new(&heads);
     for kernel in KERNELS {
@@ -32,8 +32,8 @@ pub fn table(results: &Results) -> String {
                 }
             });
             if cells.iter().any(|cell| cell != "-") {
-                let names = [kernel.to_string(), policy.words().to_owned()];
-                table.row(names.into_iter().chain(cells).collect());
+                let name = format!("Linux {kernel}, {}", policy.words());
+                table.row(std::iter::once(name).chain(cells).collect());
             }
         }
     }

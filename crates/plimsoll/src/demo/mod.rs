@@ -79,7 +79,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     })
 }
 
-/// What of this host is compared.
+/// Finds the mechanisms of this host that are compared.
 fn support(hierarchy: &Arc<Hierarchy>, stop: &Stop) -> Result<Support> {
     let no_guard = match guard::check() {
         Err(error) => Some(error.to_string()),

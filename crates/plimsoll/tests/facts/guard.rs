@@ -1,13 +1,9 @@
 //! The guard of the fair class: attached while batch work is there, and only then.
 
-use std::process::{Child, Command};
-
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_daemon::state::GuardState;
 
-use crate::common::{Host, Running, binary, in_vm, threads_of, wait_until};
+use crate::common::{Host, Running, in_vm, threads_of, wait_until};
 
 const SLEEP: [&str; 2] = ["sleep", "600"];
 
@@ -73,73 +69,80 @@ fn the_guard_is_attached_while_a_batch_group_is_there() {
     other.stop();
 }
 
-/// Normal work that always runs.
-struct Spinner(Child);
-
-impl Spinner {
-    fn start() -> Self {
-        let spin = ["-c", "while :; do :; done"];
-        Self(Command::new("sh").args(spin).spawn().expect("it starts"))
-    }
-
-    fn tid(&self) -> Pid {
-        Pid::from_raw(self.0.id().cast_signed())
-    }
-
-    fn cpus(&self) -> CpuSet {
-        sched_getaffinity(self.tid()).expect("it runs")
-    }
-
-    fn bind(&self, cpus: &CpuSet) {
-        sched_setaffinity(self.tid(), cpus).expect("it runs");
-    }
-}
-
-impl Drop for Spinner {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Where other work runs there may never be a CPU with nothing but batch work.
-#[test]
-fn a_task_that_waits_for_normal_work_is_moved_and_stays_free() {
-    if !in_vm() {
-        return;
-    }
-    let host = Host::new();
-    let program = binary();
-    let program = program.to_str().expect("it is UTF-8");
-    let burn = [
-        program,
-        "load",
-        "burn",
-        "--threads",
-        "2",
-        "--duration",
-        "600s",
-    ];
-    let work = start(&host, "work", "--class batch", &host.batch("work"), &burn);
-    wait_until("the guard is attached", || state(&host).is_some());
-    let mut first = CpuSet::new();
-    first.set(0).expect("it is small");
-    let spinners = [Spinner::start(), Spinner::start(), Spinner::start()];
-    let [bound, free @ ..] = &spinners;
-    let everywhere = bound.cpus();
-    bound.bind(&first);
-    wait_until("a task is moved", || {
-        // Where the kernel has moved one first, both begin anew.
-        for spinner in free {
-            spinner.bind(&first);
-            spinner.bind(&everywhere);
+mod vm_only {
+    use std::process::{Child, Command};
+
+    use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+    use nix::unistd::Pid;
+
+    use super::{start, state, threads};
+    use crate::common::{Host, binary, wait_until};
+
+    /// Normal work that always runs.
+    struct Spinner(Child);
+
+    impl Spinner {
+        fn start() -> Self {
+            let spin = ["-c", "while :; do :; done"];
+            Self(Command::new("sh").args(spin).spawn().expect("it starts"))
         }
-        state(&host).is_some_and(|state| state.counts.nr_pulled > 0)
-    });
-    work.stop();
-    wait_until("it is detached", || threads(&host).is_empty());
-    for spinner in free {
-        assert_eq!(spinner.cpus(), everywhere);
+
+        fn tid(&self) -> Pid {
+            Pid::from_raw(self.0.id().cast_signed())
+        }
+
+        fn cpus(&self) -> CpuSet {
+            sched_getaffinity(self.tid()).expect("it runs")
+        }
+
+        fn bind(&self, cpus: &CpuSet) {
+            sched_setaffinity(self.tid(), cpus).expect("it runs");
+        }
     }
-    assert_eq!(bound.cpus(), first, "somebody chose its CPU");
+
+    impl Drop for Spinner {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_task_that_waits_for_normal_work_is_moved_and_stays_free() {
+        let host = Host::new();
+        let program = binary();
+        let program = program.to_str().expect("it is UTF-8");
+        let burn = [
+            program,
+            "load",
+            "burn",
+            "--threads",
+            "2",
+            "--duration",
+            "600s",
+        ];
+        let work = start(&host, "work", "--class batch", &host.batch("work"), &burn);
+        wait_until("the guard is attached", || state(&host).is_some());
+        let mut first = CpuSet::new();
+        first.set(0).expect("it is small");
+        let spinners = [Spinner::start(), Spinner::start(), Spinner::start()];
+        let [bound, free @ ..] = &spinners;
+        let everywhere = bound.cpus();
+        bound.bind(&first);
+        wait_until("a task is moved", || {
+            // Where the kernel has moved one first, both begin anew.
+            for spinner in free {
+                spinner.bind(&first);
+                spinner.bind(&everywhere);
+            }
+            state(&host).is_some_and(|state| state.counts.nr_pulled > 0)
+        });
+        work.stop();
+        wait_until("it is detached", || threads(&host).is_empty());
+        for spinner in free {
+            assert_eq!(spinner.cpus(), everywhere);
+        }
+        assert_eq!(bound.cpus(), first, "somebody chose its CPU");
+    }
 }

@@ -43,7 +43,7 @@ struct Report {
     base: String,
     /// `yes`, or why the guard of the fair class cannot be attached.
     guard: String,
-    /// What a service beside batch work has to expect.
+    /// The p99 that a service beside batch work has to expect.
     expected: Option<Expected>,
     knobs: Vec<PlanItem>,
     #[cfg(feature = "sched-ext")]
