@@ -275,6 +275,14 @@ impl Hierarchy {
         self.base.as_os_str().is_empty()
     }
 
+    /// Returns whether the top of what is mounted is the root of the tree, as far as this can be
+    /// told: with v1 always, with v2 if it has no file that the root lacks. In a cgroup namespace,
+    /// or where a part of the tree is mounted, it is another cgroup.
+    pub fn is_whole(&self) -> bool {
+        let events = self.cpu_folder(Path::new("")).join("cgroup.events");
+        self.version() == Version::V1 || !events.exists()
+    }
+
     /// The mount point of the cpu controller's hierarchy.
     pub fn mount_point(&self) -> &Path {
         &self.cpu.mount_point
@@ -397,6 +405,16 @@ mod tests {
 
     use super::*;
     use crate::proc::tests::{memberships_of, mounts_of};
+
+    #[test]
+    fn the_root_of_v2_lacks_a_file_that_other_cgroups_have() {
+        let folder = tempfile::tempdir().unwrap();
+        let is_whole = |version| Hierarchy::at_folder(folder.path(), version).is_whole();
+        assert!(is_whole(Version::V2) && is_whole(Version::V1));
+        // As in a container.
+        fs::write(folder.path().join("cgroup.events"), "populated 0\n").unwrap();
+        assert!(!is_whole(Version::V2) && is_whole(Version::V1));
+    }
 
     #[test]
     fn a_cgroup_is_found_below_its_mount_or_not_at_all() {

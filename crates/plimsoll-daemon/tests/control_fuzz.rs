@@ -20,7 +20,7 @@ use proptest::sample::{Index, select};
 /// Every knob, and neighbours that could be confused.
 const KNOBS: [&str; 8] = [
     "{}",
-    r#"{"class": "batch", "nice": "-3", "weight": "97", "cpu-limit": "80%"}"#,
+    r#"{"class": "batch", "nice": "-3", "weight": "97", "cpu-limit": "80%", "host-tuning": true}"#,
     r#"{"class": "normal", "nice": "3", "weight": "103"}"#,
     r#"{"quota": "5ms/5ms", "burst": "3ns"}"#,
     r#"{"quota": "max/3ms"}"#,

@@ -4,34 +4,31 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use plimsoll_cgroupfs::{CgroupError, Hierarchy, read_text, write_text};
+use plimsoll_cgroupfs::{Hierarchy, read_text, write_text};
 
 use crate::error::{EngineError, Result};
-use crate::journal::{Entry, Header, Journal};
+use crate::host_settings::HostSettings;
+use crate::journal::Entry;
+use crate::knobs::BandwidthSlice;
 use crate::knobs::units::NSEC_PER_USEC;
-use crate::knobs::{BandwidthSlice, Knobs};
 use crate::runtime::RuntimeFolder;
-use crate::undo::{self, UndoReport};
+use crate::undo::UndoReport;
 
 /// `kernel/sched/fair.c`; in microseconds, 5000 unless somebody has set it.
 const FILE: &str = "/proc/sys/kernel/sched_cfs_bandwidth_slice_us";
-/// Name of its journal. No group has a name like that, so that no group is adopted from
-/// it: the next owner puts the setting back, and sets its own.
-const JOURNAL: &str = ".bandwidth-slice";
 
-/// The kernel's setting and the journal of its previous value.
+/// The kernel's setting.
 #[derive(Debug)]
 pub(crate) struct MachineSlice {
     file: PathBuf,
-    /// While it is ours.
-    journal: Option<Journal>,
+    settings: HostSettings,
 }
 
 impl Default for MachineSlice {
     fn default() -> Self {
         Self {
             file: FILE.into(),
-            journal: None,
+            settings: HostSettings::new(".bandwidth-slice", "the machine's bandwidth slice"),
         }
     }
 }
@@ -77,24 +74,14 @@ impl MachineSlice {
         if old == new {
             return Ok(());
         }
-        let is_new = self.journal.is_none();
-        let mut journal = match self.journal.take() {
-            Some(journal) => journal,
-            None => Journal::create(runtime.path(), &header())?,
-        };
-        let path = self.file.clone();
-        journal.record(&[Entry::Write {
-            path,
+        let change = Entry::Write {
+            path: self.file.clone(),
             old,
             new: new.clone(),
-        }])?;
-        let written = write_text(&self.file, &new);
-        if written.is_err() && is_new {
-            journal.finish()?;
-        } else {
-            self.journal = Some(journal);
-        }
-        written.map_err(|error| refused(slice, &self.file, error))
+        };
+        let write = || write_text(&self.file, &new);
+        let changed = self.settings.change(&[change], runtime, write);
+        changed.map_err(|error| refused(slice, &self.file, error))
     }
 
     /// Puts it back, unless somebody else has set it since.
@@ -102,31 +89,27 @@ impl MachineSlice {
     /// # Errors
     /// When the kernel refuses.
     pub fn put_back(&mut self, report: &mut UndoReport) -> Result<()> {
-        match self.journal.take() {
-            Some(journal) => undo::undo_journal(journal, report),
-            None => Ok(()),
-        }
+        self.settings.put_back(report)
     }
 }
 
-fn header() -> Header {
-    Header::new(JOURNAL, "the machine's bandwidth slice", &Knobs::default())
-}
-
 /// In a container, /proc/sys is not root's to write.
-fn refused(slice: BandwidthSlice, file: &Path, error: CgroupError) -> EngineError {
-    let CgroupError::File { source, .. } = &error else {
-        return error.into();
-    };
-    match source.kind() {
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+fn refused(slice: BandwidthSlice, file: &Path, error: EngineError) -> EngineError {
+    let source = error.os_error().map(std::io::Error::from_raw_os_error);
+    match source {
+        Some(source)
+            if matches!(
+                source.kind(),
+                ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+            ) =>
+        {
             let file = file.display();
             let reason = format!(
                 "{file} cannot be written ({source}); root can, on the host and not in a container"
             );
             not_here(slice, reason)
         }
-        _ => error.into(),
+        _ => error,
     }
 }
 
@@ -151,7 +134,7 @@ mod tests {
             fs::write(&file, "5000\n").unwrap();
             let slice = MachineSlice {
                 file,
-                journal: None,
+                ..MachineSlice::default()
             };
             Self {
                 folder,
@@ -204,8 +187,8 @@ mod tests {
     fn after_a_kill_the_next_start_puts_it_back() {
         let mut rig = Rig::new();
         rig.write("2ms").unwrap();
-        rig.slice.journal = None;
-        undo::recover(&rig.runtime, false).unwrap();
+        rig.slice.settings.forget();
+        crate::undo::recover(&rig.runtime, false).unwrap();
         assert_eq!((rig.now().as_str(), rig.nr_journals()), ("5000", 0));
     }
 
@@ -215,11 +198,11 @@ mod tests {
         fs::remove_file(&rig.slice.file).unwrap();
         let error = rig.write("2ms").unwrap_err().to_string();
         assert!(error.contains("the kernel has no"), "{error}");
-        let read_only = CgroupError::file(
+        let read_only = EngineError::from(plimsoll_cgroupfs::CgroupError::file(
             "write",
             Path::new(FILE),
             std::io::Error::from_raw_os_error(libc::EROFS),
-        );
+        ));
         let error = refused("2ms".parse().unwrap(), Path::new(FILE), read_only).to_string();
         assert!(error.contains("bandwidth-slice"), "{error}");
         assert!(error.contains("not in a container"), "{error}");

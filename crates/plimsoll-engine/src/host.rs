@@ -7,6 +7,8 @@ use nix::unistd::{SysconfVar, geteuid, sysconf};
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, os};
 use serde::Serialize;
 
+use crate::host_tuning;
+
 /// Capabilities of this host's stock knobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
@@ -27,6 +29,11 @@ pub struct Capabilities {
     /// The guard of the fair class may be attached: this is root, and the kernel has BTF. The
     /// kernel may refuse it for other reasons, which the attempt tells.
     pub may_have_guard: bool,
+    /// The mode of preemption may be changed: this is root, our groups compete with everything on
+    /// the machine, and the kernel has several.
+    pub may_tune_host: bool,
+    /// The kernel preempts lazily. `None`: it has one mode, or does not tell this process.
+    pub is_lazy: Option<bool>,
 }
 
 impl Capabilities {
@@ -39,6 +46,7 @@ impl Capabilities {
             hierarchy,
             version: kernel_version(&release),
         };
+        let is_lazy = host_tuning::is_lazy();
         Self {
             cgroup: hierarchy.version(),
             has_idle: probe.has("cpu.idle", (5, 15)),
@@ -50,6 +58,11 @@ impl Capabilities {
             nr_cpus: nr_cpus_online(),
             has_sched_ext: Path::new("/sys/kernel/sched_ext").is_dir(),
             may_have_guard: geteuid().is_root() && Path::new("/sys/kernel/btf/vmlinux").exists(),
+            may_tune_host: geteuid().is_root()
+                && hierarchy.is_top()
+                && hierarchy.is_whole()
+                && is_lazy.is_some(),
+            is_lazy,
             kernel: release,
         }
     }
@@ -90,6 +103,8 @@ impl Capabilities {
             kernel: "6.18.0".into(),
             has_sched_ext: false,
             may_have_guard: true,
+            may_tune_host: true,
+            is_lazy: Some(true),
         }
     }
 }

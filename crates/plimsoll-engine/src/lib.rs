@@ -14,6 +14,8 @@ pub mod enforcer;
 mod error;
 pub mod group_policy;
 pub mod host;
+mod host_settings;
+pub mod host_tuning;
 pub mod journal;
 pub mod knobs;
 pub mod own_groups;

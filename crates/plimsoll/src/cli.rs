@@ -256,6 +256,10 @@ pub struct KnobArgs {
     /// Limit on each single CPU, for batch work, such as 80%
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
     pub cpu_limit: Option<CpuLimit>,
+    /// Have the whole machine preempt at once and not lazily while the group exists, so that batch
+    /// work delays other work less; for root
+    #[arg(long)]
+    pub host_tuning: bool,
 }
 
 impl KnobArgs {
@@ -281,6 +285,7 @@ impl KnobArgs {
             headroom: self.headroom,
             tolerance: self.tolerance,
             cpu_limit: self.cpu_limit,
+            host_tuning: self.host_tuning,
         })
     }
 }

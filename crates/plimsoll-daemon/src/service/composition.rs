@@ -7,7 +7,7 @@ use plimsoll_cgroupfs::Hierarchy;
 use super::handle::{Handle, Inbox};
 use super::parts::{
     ConfigFile, Enforcement, ExternalChanges, GroupTable, GuardSwitch, Lifetime, Notices,
-    ObservedCgroups, Requests, UsageMeter,
+    ObservedCgroups, Requests, TuningSwitch, UsageMeter,
 };
 use crate::config::Config;
 
@@ -21,6 +21,7 @@ pub struct Service {
     pub(super) table: GroupTable,
     pub(super) enforcement: Enforcement,
     pub(super) guard: GuardSwitch,
+    pub(super) tuning: TuningSwitch,
     pub(super) usage: UsageMeter,
     pub(super) notices: Notices,
     pub(super) inbox: Inbox,

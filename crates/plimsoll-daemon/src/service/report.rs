@@ -190,6 +190,7 @@ impl Service {
             unmatched: self.unmatched(),
             problems: self.notices.problems(),
             guard: self.guard.state(),
+            host_tuning: self.tuning.state(),
             counters: self.notices.counters,
             control_delay: self.enforcement.shared().delays(),
             resident_bytes: resident_bytes(),

@@ -23,7 +23,7 @@ impl Service {
                 self.keep_house();
             }
             self.reconcile();
-            self.follow_guard();
+            self.follow_fair_class();
         }
         self.end()
     }
@@ -91,12 +91,18 @@ impl Service {
         }
     }
 
-    /// Attaches the guard while the fair class runs batch work.
-    pub(super) fn follow_guard(&mut self) {
-        let is_needed = self.table.has_batch() && !self.enforcement.has_all_tasks();
+    /// Attaches the guard while the fair class runs batch work, and has the host tuned if a group
+    /// asks for it.
+    pub(super) fn follow_fair_class(&mut self) {
+        let is_of_fair_class = !self.enforcement.has_all_tasks();
+        let is_needed = self.table.has_batch() && is_of_fair_class;
         let log = &self.notices.log;
         self.guard
             .follow(is_needed, nr_cpus_online(), self.enforcement.starter(), log);
+        // Groups of the scheduler are not asked whether the host allows it.
+        let is_wanted =
+            is_of_fair_class && self.table.wants_tuning() && self.enforcement.may_tune_host();
+        self.tuning.follow(is_wanted, &mut self.notices);
     }
 
     /// Checks conditions that no event reports.
@@ -133,14 +139,18 @@ impl Service {
     /// have to stay limited.
     fn end(mut self) -> UndoReport {
         self.save_members();
+        // The next owner may come late, or never.
+        let tuning = self.tuning.put_back();
+        self.notices.log_undo(&tuning, "as it was before");
         if self.lifetime.leaves_groups() && self.table.len() > 0 {
             // The other parts are dropped: clients that wait for an answer learn of the end.
             let Self { enforcement, .. } = self;
             enforcement.leave();
-            return UndoReport::default();
+            return tuning;
         }
-        let report = self.enforcement.enforcer().undo();
+        let mut report = self.enforcement.enforcer().undo();
         self.notices.log_undo_problems(&report);
+        report.extend(tuning);
         report
     }
 }

@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::handle::Inbox;
 use super::parts::{
     ConfigFile, Enforcement, ExternalChanges, GroupTable, GuardSwitch, Lifetime, Notices,
-    ObservedCgroups, Requests, UsageMeter,
+    ObservedCgroups, Requests, TuningSwitch, UsageMeter,
 };
 use super::{Options, Service};
 
@@ -47,6 +47,7 @@ impl Service {
             log,
         } = options;
         let file = ConfigFile::read(config)?;
+        let tuning = TuningSwitch::new(runtime.clone());
         let (mut requests, problem) = Requests::read(runtime);
         if let Some(problem) = problem {
             log.error("requested", &problem);
@@ -81,6 +82,7 @@ impl Service {
             table: GroupTable::default(),
             enforcement,
             guard: GuardSwitch::default(),
+            tuning,
             usage: UsageMeter::start(busy),
             notices,
             inbox,
@@ -96,7 +98,7 @@ impl Service {
         service
             .notices
             .log_undo(&left, "for no group needs it any more");
-        service.follow_guard();
+        service.follow_fair_class();
         if service.file.is_present() {
             let text = format!(
                 "{}: {} groups of the file, {} in force",

@@ -53,6 +53,16 @@ pub enum Entry {
         /// Value written.
         new: String,
     },
+    /// A choice of a kernel file that lists all, the present one in brackets, is made.
+    Choose {
+        /// The file.
+        #[serde(with = "path_text")]
+        path: PathBuf,
+        /// The one before.
+        old: String,
+        /// The one that is made instead.
+        new: String,
+    },
     /// A process that existed before is moved.
     Move {
         /// The process.

@@ -60,6 +60,10 @@ pub struct Knobs {
     /// The most of any one CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<CpuLimit>,
+    /// Preemption of the whole machine is full while the group exists, so that it delays other work
+    /// less.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub host_tuning: bool,
 }
 
 impl Knobs {
@@ -88,6 +92,7 @@ impl Knobs {
             headroom: newer.headroom.or(self.headroom),
             tolerance: newer.tolerance.or(self.tolerance),
             cpu_limit: newer.cpu_limit.or(self.cpu_limit),
+            host_tuning: newer.host_tuning || self.host_tuning,
         }
     }
 
@@ -144,6 +149,9 @@ impl Knobs {
         if let (Some(limit), None | Some(Class::Normal)) = (self.cpu_limit, self.class) {
             return needs("cpu-limit", limit.to_string(), "class batch");
         }
+        if let (true, None | Some(Class::Normal)) = (self.host_tuning, self.class) {
+            return needs("host-tuning", "true".into(), "class batch");
+        }
         if let Some(quota) = self.quota {
             Bandwidth::of(quota, self.burst).check()?;
         }
@@ -167,6 +175,7 @@ impl fmt::Display for Knobs {
             ("headroom", self.headroom.map(|v| v.to_string())),
             ("tolerance", self.tolerance.map(|v| v.to_string())),
             ("cpu-limit", self.cpu_limit.map(|v| v.to_string())),
+            ("host-tuning", self.host_tuning.then(|| "true".into())),
         ];
         let words: Vec<String> = values
             .into_iter()
@@ -221,6 +230,7 @@ mod tests {
             (r#"{"half-life": "5s"}"#, "half-life"),
             (r#"{"tolerance": "1ms/100ms"}"#, "tolerance"),
             (r#"{"cpu-limit": "80%"}"#, "cpu-limit"),
+            (r#"{"host-tuning": true}"#, "host-tuning"),
         ] {
             let error = knobs(json).unwrap().check().unwrap_err();
             assert_eq!(error.knob, knob);

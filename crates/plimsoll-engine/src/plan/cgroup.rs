@@ -11,8 +11,8 @@ const SCHED_EXT_ONLY: &str =
     "only a sched_ext scheduler can (Linux 6.18 and later): --enforcer sched-ext";
 
 /// The loss of a service beside batch work without the guard, by docs/stock-kernels.md.
-const UNGUARDED: &str = "; there is no guard, which takes root and a kernel with BTF: the p99 of \
-                         a service beside it is 3 times what it is alone, or more";
+const UNGUARDED: &str = "there is no guard, which takes root and a kernel with BTF: a service \
+                         beside it has up to several times its p99, as `plimsoll doctor` shows";
 
 /// One group on stock knobs.
 pub(super) struct StockKnobs<'a> {
@@ -38,6 +38,11 @@ impl StockKnobs<'_> {
     }
 }
 
+/// The loss of a service beside batch work on a host without the guard.
+pub(super) fn unguarded(host: &Capabilities) -> Option<&'static str> {
+    (!host.may_have_guard).then_some(UNGUARDED)
+}
+
 impl Mechanisms for StockKnobs<'_> {
     fn class(&self, class: Class) -> How {
         if class == Class::Normal {
@@ -49,11 +54,7 @@ impl Mechanisms for StockKnobs<'_> {
         } else {
             "; below the other work of this subtree only, not of the whole machine"
         };
-        let guard = if self.host.may_have_guard {
-            ""
-        } else {
-            UNGUARDED
-        };
+        let guard = unguarded(self.host).map_or_else(String::new, |loss| format!("; {loss}"));
         (mechanism, approximate(format!("{loss}{place}{guard}")))
     }
 
@@ -153,5 +154,18 @@ impl Mechanisms for StockKnobs<'_> {
 
     fn cpu_limit(&self) -> How {
         ("none".into(), impossible(SCHED_EXT_ONLY))
+    }
+
+    fn host_tuning(&self) -> How {
+        let mechanism = "sched/preempt in debugfs".into();
+        if !self.host.may_tune_host {
+            let reason = "it takes root of the whole machine, and a kernel with PREEMPT_DYNAMIC whose \
+                          debugfs is mounted at /sys/kernel/debug and not locked down";
+            return (mechanism, impossible(reason));
+        }
+        (
+            mechanism,
+            approximate("all work of the machine is preempted at once"),
+        )
     }
 }

@@ -90,6 +90,10 @@ impl Plan {
             plan.warnings.extend(disturbance(knobs));
         } else {
             plan.items = items(name, knobs, &StockKnobs { host, knobs });
+            let is_batch = knobs.class == Some(Class::Batch);
+            let loss = cgroup::unguarded(host).filter(|_| is_batch);
+            plan.warnings
+                .extend(loss.map(|loss| format!("class batch: {loss}")));
         }
         Ok(plan)
     }
@@ -124,6 +128,7 @@ impl Plan {
                 "cpu-limit" => left.cpu_limit = None,
                 "tolerance" => left.tolerance = None,
                 "per-task" => left.per_task = false,
+                "host-tuning" => left.host_tuning = false,
                 "headroom" => left.headroom = Some(Headroom::Share(PPM_ALL)),
                 "burst" if !self.has_burst => left.burst = None,
                 "burst" => left.burst = burst_within_quota(knobs),
@@ -168,6 +173,7 @@ trait Mechanisms {
     fn headroom(&self, headroom: Headroom) -> How;
     fn tolerance(&self) -> How;
     fn cpu_limit(&self) -> How;
+    fn host_tuning(&self) -> How;
 }
 
 fn approximate(loss: impl Into<String>) -> Fidelity {
@@ -215,6 +221,11 @@ fn items(group: &str, knobs: &Knobs, mechanisms: &dyn Mechanisms) -> Vec<PlanIte
     knob!("headroom", headroom, |v| mechanisms.headroom(v));
     knob!("tolerance", tolerance, |_| mechanisms.tolerance());
     knob!("cpu-limit", cpu_limit, |_| mechanisms.cpu_limit());
+    add(
+        "host-tuning",
+        knobs.host_tuning.then(|| "true".into()),
+        &|| mechanisms.host_tuning(),
+    );
     items
 }
 
@@ -252,6 +263,7 @@ mod tests {
                 ..Capabilities::of_a_stock_kernel()
             };
             let plan = Plan::new("g", &knobs, &host, false).unwrap();
+            assert_eq!(plan.warnings.is_empty(), may_have_guard);
             matches!(&plan.items[0].fidelity, Fidelity::Approximate { loss } if loss.contains("no guard"))
         };
         assert!(names_the_guard(false) && !names_the_guard(true));
@@ -272,9 +284,10 @@ mod tests {
         let (plan, knobs) = plan(
             r#"{"class": "batch", "nice": "5", "weight": "50", "quota": "1cpus", "burst": "10ms",
                 "cap": "50%", "soft-cap": "10%", "half-life": "5s", "per-task": true,
-                "headroom": "30%", "tolerance": "1ms/100ms", "cpu-limit": "80%"}"#,
+                "headroom": "30%", "tolerance": "1ms/100ms", "cpu-limit": "80%",
+                "host-tuning": true}"#,
         );
-        assert_eq!(plan.items.len(), 12);
+        assert_eq!(plan.items.len(), 13);
         assert!(plan.check(false).is_err());
         assert_eq!(plan.enforceable("g", &knobs).cpu_limit, None);
     }

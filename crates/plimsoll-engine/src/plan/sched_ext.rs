@@ -74,6 +74,10 @@ impl Mechanisms for Scheduler<'_> {
     fn cpu_limit(&self) -> How {
         Self::exact("100ms windows of each CPU")
     }
+
+    fn host_tuning(&self) -> How {
+        Self::exact("none: the fair class runs no batch work")
+    }
 }
 
 #[cfg(test)]
@@ -93,9 +97,10 @@ mod tests {
         let plan = plan(
             r#"{"class": "batch", "nice": "5", "weight": "50", "quota": "1cpus", "burst": "10ms",
                 "cap": "50%", "soft-cap": "10%", "half-life": "5s", "per-task": true,
-                "headroom": "1cpus", "tolerance": "1ms/100ms", "cpu-limit": "80%"}"#,
+                "headroom": "1cpus", "tolerance": "1ms/100ms", "cpu-limit": "80%",
+                "host-tuning": true}"#,
         );
-        assert_eq!(plan.items.len(), 12);
+        assert_eq!(plan.items.len(), 13);
         for item in &plan.items {
             assert_eq!(item.fidelity, Fidelity::Exact, "{}", item.knob);
             assert!(item.mechanism.starts_with("sched_ext: "), "{}", item.knob);

@@ -6,7 +6,7 @@ use super::error::FileError;
 use super::table::Table;
 
 /// Their keys.
-pub const KEYS: [&str; 13] = [
+pub const KEYS: [&str; 14] = [
     "class",
     "nice",
     "weight",
@@ -20,6 +20,7 @@ pub const KEYS: [&str; 13] = [
     "headroom",
     "tolerance",
     "cpu-limit",
+    "host-tuning",
 ];
 
 /// Reads and checks them.
@@ -41,6 +42,7 @@ pub fn read(group: &Table) -> Result<Knobs, FileError> {
         headroom: group.parsed("headroom")?,
         tolerance: group.parsed("tolerance")?,
         cpu_limit: group.parsed("cpu-limit")?,
+        host_tuning: group.flag("host-tuning")?,
     };
     match knobs.check() {
         Ok(()) => Ok(knobs),

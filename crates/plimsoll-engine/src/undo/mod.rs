@@ -15,9 +15,10 @@ pub(crate) use nice::{Lineage, commonest_level, restore_group, restore_nice};
 pub(crate) use values::{is_refused, restore_files, try_restore_files};
 
 use plimsoll_cgroupfs::os;
-use plimsoll_cgroupfs::{CgroupError, Kind, move_process, read_ids, read_text};
+use plimsoll_cgroupfs::{CgroupError, Kind, move_process, read_ids, read_text, write_text};
 
 use crate::error::{EngineError, Result};
+use crate::host_tuning;
 use crate::journal::{self, Entry, Header, Journal, Restores};
 use crate::own_groups::may_be_own;
 use crate::runtime::temporary;
@@ -52,7 +53,7 @@ impl UndoReport {
 
 /// Undoes entries: first the values of files and tasks, then all others in reverse
 /// order. Returns false if the kernel refused a value: it may accept the value later,
-/// once limits of other cgroups have changed.
+/// once limits of other cgroups have changed, or its file is there again.
 pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
     let Restores {
         files,
@@ -60,7 +61,15 @@ pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
         groups,
         others,
     } = journal::restores(entries.to_vec());
-    let is_done = restore_files(&files, report);
+    let mut is_done = restore_files(&files, report);
+    for entry in &others {
+        if let Entry::Choose { path, old, new } = entry
+            && let Err(error) = choose_again(path, old, new, report)
+        {
+            report.problems.push(error.to_string());
+            is_done = false;
+        }
+    }
     for restore in &tasks {
         restore_nice(restore, report);
     }
@@ -141,12 +150,28 @@ fn undo_entry(entry: &Entry, report: &mut UndoReport) {
         // Restored above, shared by all groups, or nothing to undo.
         Entry::Write { .. }
         | Entry::Control { .. }
+        | Entry::Choose { .. }
         | Entry::Renice { .. }
         | Entry::ReniceGroup { .. }
         | Entry::Hold { .. }
         | Entry::Change { .. }
         | Entry::Released { .. } => (),
     }
+}
+
+/// Has a file choose `old`, if `new` is chosen.
+fn choose_again(path: &Path, old: &str, new: &str, report: &mut UndoReport) -> Result<()> {
+    let text = read_text(path)?;
+    let now = host_tuning::chosen(&text).unwrap_or_default();
+    if now == new {
+        write_text(path, old)?;
+    } else if now != old {
+        report.problems.push(format!(
+            "{}: has chosen `{now}`, which is not ours (`{new}`); left as it is, it was `{old}`",
+            path.display()
+        ));
+    }
+    Ok(())
 }
 
 /// Removes a file written by Plimsoll, if it exists, and its temporary replacement.
@@ -308,7 +333,11 @@ pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()>
         return Ok(());
     }
     if let Some(header) = parsed.header {
-        report.undone.push(header.name);
+        let is_of_host = header.name.starts_with('.');
+        report.undone.push(match is_of_host {
+            true => header.subject,
+            false => header.name,
+        });
     }
     journal.finish()
 }

@@ -146,7 +146,7 @@ mod tests {
         assert!(is_left_behind(&runtime));
         let removed = Host::clean_up(&runtime).unwrap().undone;
         // The journal names the file of the state.
-        assert_eq!(removed, [".sched-ext", "sched-ext.dump"]);
+        assert_eq!(removed, ["the sched_ext scheduler", "sched-ext.dump"]);
         assert!(files.iter().all(|file| !file.exists()));
     }
 }

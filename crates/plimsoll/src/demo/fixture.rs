@@ -22,6 +22,8 @@ pub fn host() -> Capabilities {
         kernel: "6.18.0-<test>".into(),
         has_sched_ext: false,
         may_have_guard: true,
+        may_tune_host: true,
+        is_lazy: None,
     }
 }
 

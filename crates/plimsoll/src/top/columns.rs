@@ -154,6 +154,9 @@ pub fn knob_words(knobs: &Knobs) -> Vec<String> {
     if knobs.per_task {
         words.push("per-task".into());
     }
+    if knobs.host_tuning {
+        words.push("host-tuning".into());
+    }
     words
 }
 

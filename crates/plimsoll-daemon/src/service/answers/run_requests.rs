@@ -100,7 +100,11 @@ impl Service {
         if self.requests.command(name).is_none() {
             return Err(format!("{name}: no such group"));
         }
-        let last = self.groups_now(&[name.to_owned()]);
+        let mut last = self.groups_now(&[name.to_owned()]);
+        if let Answer::Groups { warnings, .. } = &mut last {
+            // They were told at its start.
+            warnings.clear();
+        }
         let populated = self.is_populated(name);
         if release || !populated {
             self.end_command(name);

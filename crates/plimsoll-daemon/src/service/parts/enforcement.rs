@@ -114,6 +114,10 @@ impl Enforcement {
         self.starter.choose(EnforcerWanted::Auto).unwrap_or(false)
     }
 
+    pub fn may_tune_host(&self) -> bool {
+        self.planner.may_tune_host()
+    }
+
     pub fn starter(&self) -> &dyn Starter {
         self.starter.as_ref()
     }

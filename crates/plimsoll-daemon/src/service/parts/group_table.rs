@@ -87,6 +87,12 @@ impl GroupTable {
         applied.any(|knobs| knobs.class == Some(Class::Batch) || knobs.soft_cap.is_some())
     }
 
+    /// Whether any group asks for the host's tuning.
+    pub fn wants_tuning(&self) -> bool {
+        let mut applied = self.entries.values().filter_map(|it| it.applied.as_ref());
+        applied.any(|knobs| knobs.host_tuning)
+    }
+
     /// Sets the desired state of a group; `None`: it is to be removed. Returns whether that is
     /// a change.
     pub fn set_desired(&mut self, name: &str, desired: Option<Desired>) -> bool {

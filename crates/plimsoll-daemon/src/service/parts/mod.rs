@@ -12,6 +12,7 @@
 //! | `external_changes.rs` | kernel files that other processes wrote |
 //! | `group_table.rs` | groups: desired and applied state, retries, demand |
 //! | `requests.rs` | requests of clients, kept across restarts |
+//! | `tuning.rs` | the tuning of the host for the fair class |
 //! | `usage.rs` | CPU time of the machine and of batch groups |
 //! | `lifetime.rs` | start, housekeeping and end |
 
@@ -26,6 +27,7 @@ mod lifetime;
 mod notices;
 mod planner;
 mod requests;
+mod tuning;
 mod usage;
 
 pub(super) use cgroups::ObservedCgroups;
@@ -40,4 +42,5 @@ pub(super) use notices::Notices;
 pub(super) use planner::shown;
 pub(super) use requests::Requests;
 pub use requests::forget;
+pub(super) use tuning::TuningSwitch;
 pub(super) use usage::UsageMeter;

@@ -60,6 +60,10 @@ impl Planner {
         self.is_scheduled
     }
 
+    pub fn may_tune_host(&self) -> bool {
+        self.host.may_tune_host
+    }
+
     /// Plans one group, beside the demand of all groups.
     ///
     /// # Errors

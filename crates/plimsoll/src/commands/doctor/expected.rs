@@ -29,7 +29,17 @@ pub struct Expected {
     /// The kernel's own `cpu.idle`, without the guard.
     no_guard: Factors,
     guard: Factors,
+    /// With the guard.
+    host_tuning: Factors,
     sched_ext: Factors,
+}
+
+/// What a host has.
+#[derive(Debug, Clone, Copy)]
+pub struct Host {
+    pub has_guard: bool,
+    pub may_be_tuned: bool,
+    pub has_sched_ext: bool,
 }
 
 /// `None`: not measured.
@@ -53,8 +63,8 @@ struct Figures {
 
 impl Expected {
     /// The figures for a kernel of this release on a machine like this one, or `None` if they
-    /// cannot be read.
-    pub fn of(release: &str, nr_cpus: u32) -> Option<Self> {
+    /// cannot be read. The lab's kernels preempt lazily.
+    pub fn of(release: &str, nr_cpus: u32, is_lazy: Option<bool>) -> Option<Self> {
         let results: Results = serde_json::from_str(RESULTS).ok()?;
         let kernel = if has_hrtick(release) { "7" } else { "6.18" };
         let p99_us = |nr_cpus, policy: &str, load: &str| {
@@ -75,24 +85,39 @@ impl Expected {
             kernel,
             nr_cpus,
             load_percent: LOADS.map(|(percent, _)| percent),
-            no_guard: factors("cpu-idle"),
-            guard: factors("stock"),
+            no_guard: match is_lazy {
+                Some(false) => [None; 4],
+                _ => factors("cpu-idle"),
+            },
+            guard: factors(match is_lazy {
+                Some(false) => "tuned",
+                _ => "stock",
+            }),
+            host_tuning: factors("tuned"),
             sched_ext: factors("sched-ext"),
         })
     }
 
-    /// The step that would improve them most, on a host with or without a guard and sched_ext.
-    /// `None`: no step would.
-    pub fn step(&self, has_guard: bool, has_sched_ext: bool) -> Option<String> {
-        let now = if has_guard {
+    /// The step that would improve them most. `None`: no step would.
+    pub fn step(&self, host: Host) -> Option<String> {
+        let now = if host.has_guard {
             &self.guard
         } else {
             &self.no_guard
         };
-        let guard = (!has_guard).then_some(("the guard", &self.guard));
-        let scheduler = has_sched_ext.then_some(("--enforcer sched-ext", &self.sched_ext));
-        let gain = |(name, then)| Some((name, mean(now, then)?));
-        let gains = [guard, scheduler].into_iter().flatten().filter_map(gain);
+        let steps = [
+            (!host.has_guard, "the guard", &self.guard),
+            (
+                host.has_guard && host.may_be_tuned,
+                "--host-tuning",
+                &self.host_tuning,
+            ),
+            (host.has_sched_ext, "--enforcer sched-ext", &self.sched_ext),
+        ];
+        let gain = |(is_possible, name, then): (bool, _, _)| {
+            is_possible.then(|| Some((name, mean(now, then)?)))?
+        };
+        let gains = steps.into_iter().filter_map(gain);
         let best = gains.min_by(|(_, (_, one)), (_, (_, other))| one.total_cmp(other));
         let (name, (now, then)) = best.filter(|(_, (now, then))| then < now)?;
         Some(format!(
@@ -109,6 +134,7 @@ impl Expected {
         for (name, factors) in [
             ("beside --class batch, no guard", &self.no_guard),
             ("beside --class batch", &self.guard),
+            ("beside --class batch --host-tuning", &self.host_tuning),
             ("beside --class batch, sched-ext", &self.sched_ext),
         ] {
             let cells = factors.map(|factor| {
@@ -156,7 +182,7 @@ mod tests {
     #[test]
     fn every_kernel_has_figures_for_the_guard_and_without() {
         for release in ["5.15.0-1", "6.18.15+deb13-cloud-amd64", "7.3.4"] {
-            let expected = Expected::of(release, 2).expect("they can be read");
+            let expected = Expected::of(release, 2, None).expect("they can be read");
             let both = [&expected.no_guard, &expected.guard];
             assert!(both.iter().all(|it| it[0].is_some()), "{expected:?}");
             let text = expected.text();
@@ -167,7 +193,7 @@ mod tests {
     #[test]
     fn figures_are_those_of_a_machine_that_is_no_larger() {
         let of = |nr_cpus| {
-            Expected::of("7.3.4", nr_cpus)
+            Expected::of("7.3.4", nr_cpus, None)
                 .expect("they can be read")
                 .nr_cpus
         };
@@ -176,8 +202,15 @@ mod tests {
 
     #[test]
     fn the_step_is_one_that_the_host_can_take() {
-        let expected = Expected::of("7.3.4", 2).expect("they can be read");
-        let step = |guard, sched_ext| expected.step(guard, sched_ext);
+        let expected = Expected::of("7.3.4", 2, None).expect("they can be read");
+        let step = |has_guard, has_sched_ext| {
+            let host = Host {
+                has_guard,
+                may_be_tuned: false,
+                has_sched_ext,
+            };
+            expected.step(host)
+        };
         let takes =
             |guard, sched_ext, word| step(guard, sched_ext).is_some_and(|it| it.contains(word));
         assert!(takes(false, false, "the guard"));

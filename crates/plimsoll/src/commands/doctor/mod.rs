@@ -27,7 +27,7 @@ use expected::Expected;
 const EVERY_KNOB: &str = r#"{
     "class": "batch", "nice": "5", "weight": "50", "quota": "1cpus", "burst": "50ms",
     "cap": "25%", "soft-cap": "10%", "half-life": "1s", "headroom": "30%",
-    "tolerance": "1ms/100ms", "cpu-limit": "80%"
+    "tolerance": "1ms/100ms", "cpu-limit": "80%", "host-tuning": true
 }"#;
 /// Values whose mechanism differs from that of the first set.
 const FURTHER_KNOBS: [&str; 3] = [
@@ -153,10 +153,13 @@ pub fn run(args: DoctorArgs) -> Result<ExitCode> {
     let checked = guard::check();
     let has_guard = checked.is_ok();
     let guard = checked.map_or_else(|error| format!("no: {error}"), |()| "yes".to_owned());
-    let expected = Expected::of(&host.kernel, host.nr_cpus);
-    let step = expected
-        .as_ref()
-        .and_then(|expected| expected.step(has_guard, host.has_sched_ext));
+    let steps = expected::Host {
+        has_guard,
+        may_be_tuned: host.may_tune_host && host.is_lazy == Some(true),
+        has_sched_ext: host.has_sched_ext,
+    };
+    let expected = Expected::of(&host.kernel, host.nr_cpus, host.is_lazy);
+    let step = expected.as_ref().and_then(|expected| expected.step(steps));
     let report = Report {
         knobs: plan_everything(&host, false)?,
         #[cfg(feature = "sched-ext")]
@@ -176,6 +179,14 @@ pub fn run(args: DoctorArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn preemption(is_lazy: Option<bool>) -> &'static str {
+    match is_lazy {
+        Some(true) => "lazy",
+        Some(false) => "not lazy",
+        None => "unknown",
+    }
+}
+
 fn print(report: &Report) -> Result<()> {
     let yes_no = |yes: bool| if yes { "yes" } else { "no" };
     let host = &report.host;
@@ -187,6 +198,7 @@ fn print(report: &Report) -> Result<()> {
         ("may do so", report.permission.clone()),
         ("cpu.idle", yes_no(host.has_idle).into()),
         ("guard", report.guard.clone()),
+        ("preemption", preemption(host.is_lazy).into()),
         ("burst", yes_no(host.has_burst).into()),
         ("sched_ext", yes_no(host.has_sched_ext).into()),
     ];

@@ -196,6 +196,12 @@ fn print_all(all: &[Shown], daemon: Option<&DaemonState>, as_json: bool) -> Resu
     if let Some(guard) = daemon.and_then(|daemon| daemon.guard.as_ref()) {
         output::print_line(&guard_line(guard))?;
     }
+    if let Some(is_changed) = daemon.and_then(|daemon| daemon.host_tuning) {
+        output::print_line(match is_changed {
+            true => "host tuning: lazy preemption was made full",
+            false => "host tuning: none, preemption is not lazy",
+        })?;
+    }
     Ok(())
 }
 

@@ -14,4 +14,5 @@ mod run;
 mod set;
 mod show;
 mod slice;
+mod tuning;
 mod users;

@@ -1,0 +1,61 @@
+//! The host's tuning: set while a group asks for it and the fair class runs batch work.
+
+use plimsoll_engine::host_tuning::HostTuning;
+use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::undo::UndoReport;
+
+use super::Notices;
+
+/// What its problems are about.
+const ABOUT: &str = "host-tuning";
+
+/// Sets the host's tuning, and puts it back.
+pub(in crate::service) struct TuningSwitch {
+    tuning: HostTuning,
+    /// Whether the setting is ours, while a group asks for it.
+    is_changed: Option<bool>,
+}
+
+impl TuningSwitch {
+    pub fn new(runtime: RuntimeFolder) -> Self {
+        Self {
+            tuning: HostTuning::new(runtime),
+            is_changed: None,
+        }
+    }
+
+    /// Has the host tuned if that is wanted, and only then. A failure is a problem for the operator
+    /// and not fatal: batch work is limited without.
+    pub fn follow(&mut self, is_wanted: bool, notices: &mut Notices) {
+        if is_wanted == self.is_changed.is_some() {
+            return;
+        }
+        if !is_wanted {
+            notices.note_problem(ABOUT, None);
+            let report = self.put_back();
+            notices.log_undo(&report, "for no group asks for another");
+            return;
+        }
+        match self.tuning.set() {
+            Ok(is_changed) => self.is_changed = Some(is_changed),
+            Err(error) => {
+                self.is_changed = Some(false);
+                notices.note_problem(ABOUT, Some(error.to_string()));
+            }
+        }
+        if self.is_changed == Some(true) {
+            notices.log.info(ABOUT, "preemption is full");
+        }
+    }
+
+    /// Puts the setting back, whatever is asked for.
+    pub fn put_back(&mut self) -> UndoReport {
+        self.is_changed = None;
+        self.tuning.put_back()
+    }
+
+    /// Whether the owner has made preemption full, while a group asks for it.
+    pub fn state(&self) -> Option<bool> {
+        self.is_changed
+    }
+}

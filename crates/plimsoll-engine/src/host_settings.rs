@@ -1,0 +1,89 @@
+//! Settings of the kernel that hold for the whole machine, and the journal of their previous
+//! values.
+
+use plimsoll_cgroupfs::CgroupError;
+
+use crate::error::{EngineError, Result};
+use crate::journal::{Entry, Header, Journal};
+use crate::knobs::Knobs;
+use crate::runtime::RuntimeFolder;
+use crate::undo::{self, UndoReport};
+
+/// Some of them that are changed and put back together.
+#[derive(Debug)]
+pub(crate) struct HostSettings {
+    /// Name of the journal. No group has a name that begins with a dot, so that no group is adopted
+    /// from it: the next owner puts the settings back, and sets its own.
+    name: &'static str,
+    /// For people.
+    subject: &'static str,
+    /// While one of them is ours.
+    journal: Option<Journal>,
+}
+
+impl HostSettings {
+    pub fn new(name: &'static str, subject: &'static str) -> Self {
+        Self {
+            name,
+            subject,
+            journal: None,
+        }
+    }
+
+    /// Records changes, and makes them.
+    ///
+    /// # Errors
+    /// When they cannot be recorded: then nothing has changed. Or that of `write`; then what has
+    /// been written is put back if nothing was ours before.
+    pub fn change(
+        &mut self,
+        changes: &[Entry],
+        runtime: &RuntimeFolder,
+        write: impl FnOnce() -> std::result::Result<(), CgroupError>,
+    ) -> Result<()> {
+        let is_new = self.journal.is_none();
+        let journal = match &mut self.journal {
+            Some(journal) => journal,
+            none => none.insert(open(self.name, self.subject, runtime)?),
+        };
+        let recorded = journal.record(changes);
+        let changed = match recorded {
+            Ok(()) => write().map_err(EngineError::from),
+            error => error,
+        };
+        if changed.is_err() && is_new {
+            // The first error tells more.
+            let _ = self.put_back(&mut UndoReport::default());
+        }
+        changed
+    }
+
+    /// Puts them back, unless somebody else has set them since. What the kernel refuses now stays in
+    /// the journal, for the next attempt.
+    ///
+    /// # Errors
+    /// When the journal cannot be read or removed.
+    pub fn put_back(&mut self, report: &mut UndoReport) -> Result<()> {
+        match self.journal.take() {
+            Some(journal) => undo::undo_journal(journal, report),
+            None => Ok(()),
+        }
+    }
+
+    /// As if the process had been killed.
+    #[cfg(test)]
+    pub fn forget(&mut self) {
+        self.journal = None;
+    }
+}
+
+/// A new journal, or one whose changes could not be put back.
+fn open(name: &str, subject: &str, runtime: &RuntimeFolder) -> Result<Journal> {
+    if let Some(left) = Journal::take_over(&Journal::path_of(runtime.path(), name))? {
+        return Ok(left);
+    }
+    Journal::create(
+        runtime.path(),
+        &Header::new(name, subject, &Knobs::default()),
+    )
+}

@@ -1,0 +1,92 @@
+//! The tuning of the host.
+
+use crate::common::Host;
+
+#[test]
+fn an_owner_that_has_only_a_part_of_the_machine_may_not_tune_it() {
+    let host = Host::new();
+    let run = [
+        "run",
+        "--enforcer",
+        "cgroup",
+        "--class",
+        "batch",
+        "--host-tuning",
+    ];
+    let refused = host.run(run.into_iter().chain(["--", "true"]));
+    assert_eq!(refused.code(), 125);
+    let line = refused.one_line();
+    let expected = "host-tuning: cannot be `true` here: it takes root";
+    assert!(
+        line.contains(expected) && line.contains("--best-effort"),
+        "{line}"
+    );
+    host.run(run.into_iter().chain(["--best-effort", "--", "true"]))
+        .good();
+}
+
+/// Nobody else's scheduler is changed.
+mod vm_only {
+    use std::fs;
+
+    use crate::common::{Host, wait_until};
+    use crate::rig::{Daemon, of_cgroup, rule, shown};
+
+    const MODES: &str = "/sys/kernel/debug/sched/preempt";
+    const OURS: &str = "full";
+    const BEFORE: &str = "lazy";
+
+    /// Leaves the machine as it was also if the test fails.
+    struct PutBack;
+
+    impl Drop for PutBack {
+        fn drop(&mut self) {
+            let _ = fs::write(MODES, BEFORE);
+        }
+    }
+
+    fn is_set(mode: &str) -> bool {
+        let modes = fs::read_to_string(MODES).unwrap();
+        modes.contains(&format!("({mode})"))
+    }
+
+    #[test]
+    fn the_host_is_tuned_while_a_group_asks_for_it_and_after_a_kill_until_the_next_start() {
+        let _put_back = PutBack;
+        let mut host = Host::new();
+        let jobs = of_cgroup(&shown(&host.group("jobs")));
+        let with = |knobs: &str| rule("jobs", &jobs, &format!("class = \"batch\"\n{knobs}"));
+        let tuned = with("host-tuning = true");
+        // Without a base it owns the whole machine; its file matches one cgroup.
+        let mut daemon = Daemon::ready(&host, "").wrapped(&["env", "PLIMSOLL_CGROUP_BASE="]);
+        daemon.restart();
+        assert!(is_set(BEFORE), "nobody has asked");
+        let reload = |daemon: &Daemon, text: &str| {
+            daemon.write(text);
+            daemon.send(nix::sys::signal::Signal::SIGHUP);
+        };
+        reload(&daemon, &tuned);
+        wait_until("it is tuned", || is_set(OURS));
+        let settings = || daemon.state().daemon.host_tuning;
+        wait_until("it says so", || settings() == Some(true));
+        reload(&daemon, &with(""));
+        wait_until("it is as before", || is_set(BEFORE));
+        assert_eq!(settings(), None);
+
+        reload(&daemon, &tuned);
+        wait_until("it is tuned again", || is_set(OURS));
+        daemon.kill_hard();
+        assert!(is_set(OURS), "it stays until the next start");
+        daemon.restart();
+        wait_until("the group that is adopted asks for it", || is_set(OURS));
+        daemon.kill_hard();
+        daemon.write("");
+        daemon.restart();
+        assert!(is_set(BEFORE));
+
+        reload(&daemon, &tuned);
+        wait_until("it is tuned once more", || is_set(OURS));
+        daemon.stop();
+        assert!(is_set(BEFORE));
+    }
+}
