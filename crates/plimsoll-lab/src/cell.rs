@@ -8,21 +8,14 @@ use crate::error::LabError;
 use crate::policy::Policy;
 use crate::workload::Workload;
 
-/// A kernel, with or without the scheduler's high-resolution tick.
+/// A kernel, with its default settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Kernel {
-    pub version: Version,
-    /// Whether the scheduler's feature `HRTICK` is set: the default on 7, not on 6.18.
-    pub hrtick: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Version {
+pub enum Kernel {
     V6_18,
     V7,
 }
 
-impl Version {
+impl Kernel {
     /// Name for `vm/run --kernel`.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -31,31 +24,11 @@ impl Version {
             Self::V7 => "7",
         }
     }
-
-    fn hrtick_by_default(self) -> bool {
-        self == Self::V7
-    }
-}
-
-impl Kernel {
-    /// With the default features.
-    #[must_use]
-    pub const fn stock(version: Version) -> Self {
-        Self {
-            version,
-            hrtick: matches!(version, Version::V7),
-        }
-    }
 }
 
 impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let suffix = match (self.hrtick, self.version.hrtick_by_default()) {
-            (true, false) => "-hrtick",
-            (false, true) => "-nohrtick",
-            _ => "",
-        };
-        write!(f, "{}{suffix}", self.version.name())
+        f.write_str(self.name())
     }
 }
 
@@ -64,21 +37,9 @@ impl FromStr for Kernel {
 
     fn from_str(word: &str) -> Result<Self, String> {
         Ok(match word {
-            "6.18" => Self::stock(Version::V6_18),
-            "7" => Self::stock(Version::V7),
-            "6.18-hrtick" => Self {
-                version: Version::V6_18,
-                hrtick: true,
-            },
-            "7-nohrtick" => Self {
-                version: Version::V7,
-                hrtick: false,
-            },
-            _ => {
-                return Err(format!(
-                    "no kernel '{word}'; allowed: 6.18, 6.18-hrtick, 7, 7-nohrtick"
-                ));
-            }
+            "6.18" => Self::V6_18,
+            "7" => Self::V7,
+            _ => return Err(format!("no kernel '{word}'; allowed: 6.18, 7")),
         })
     }
 }
@@ -137,7 +98,7 @@ mod tests {
     fn name_is_read_back() {
         for name in [
             "7/2/sched-ext/service-400",
-            "6.18-hrtick/4/cpu-idle/load-70",
+            "6.18/4/cpu-idle/load-70",
             "7/1/fair/pipe",
         ] {
             assert_eq!(name.parse::<Cell>().unwrap().to_string(), name);
@@ -148,7 +109,7 @@ mod tests {
     fn bad_name_is_reported_with_the_allowed_ones() {
         let of = |name: &str| name.parse::<Cell>().unwrap_err().to_string();
         assert!(of("7/2/sched-ext").contains("KERNEL/CPUS/POLICY/WORKLOAD"));
-        assert!(of("5/2/alone/service-400").contains("allowed: 6.18, 6.18-hrtick, 7"));
+        assert!(of("5/2/alone/service-400").contains("allowed: 6.18, 7"));
         assert!(of("7/3/alone/service-400").contains("allowed: 1, 2, 4"));
         assert!(of("7/2/bogus/service-400").contains("allowed: alone, equal"));
         assert!(of("7/2/alone/bogus").contains("allowed: service-400"));

@@ -199,7 +199,7 @@ impl Host {
         command
             .stdin(Stdio::null())
             .args(["--virtual-time", "--directory", FOLDER]);
-        command.args(["--kernel", cell.kernel.version.name()]);
+        command.args(["--kernel", cell.kernel.name()]);
         for (flag, value) in [
             ("--cpus", cell.cpus.count),
             ("--llcs", cell.cpus.llcs),

@@ -1,16 +1,12 @@
 //! Cells of the matrix: a selection for `make lab`, and all for `make lab-full`.
 
-use crate::cell::{Cell, Kernel, Version};
+use crate::cell::{Cell, Kernel};
 use crate::cpus::Cpus;
 use crate::policy::Policy;
 use crate::workload::{Allowance, Workload};
 
-const V6_18: Kernel = Kernel::stock(Version::V6_18);
-const V7: Kernel = Kernel::stock(Version::V7);
-const V6_18_HRTICK: Kernel = Kernel {
-    version: Version::V6_18,
-    hrtick: true,
-};
+const V6_18: Kernel = Kernel::V6_18;
+const V7: Kernel = Kernel::V7;
 
 /// The policies of the README's table.
 pub const HEADLINE: [Policy; 9] = [
@@ -34,7 +30,7 @@ pub const HEADLINE_LOADS: [(Workload, &str); 4] = [
 ];
 
 /// The kernels whose results differ.
-pub const KERNELS: [Kernel; 3] = [V6_18, V6_18_HRTICK, V7];
+pub const KERNELS: [Kernel; 2] = [V6_18, V7];
 
 /// Policies of the source's latency table.
 pub const LATENCY: [Policy; 6] = [
@@ -50,10 +46,11 @@ pub const LATENCY_LOADS: [u8; 7] = [100, 110, 120, 130, 140, 150, 160];
 /// The same, of which each is measured eight times.
 pub const SEED_LOADS: [u8; 4] = [6, 30, 50, 70];
 /// Policies of which each load is measured eight times.
-pub const SEED_POLICIES: [Policy; 4] = [
+pub const SEED_POLICIES: [Policy; 5] = [
     Policy::Alone,
     Policy::Stock(0),
     Policy::Stock(30),
+    Policy::Tuned,
     Policy::SchedExt(0),
 ];
 /// Service loads of headroom's table, in percent.
@@ -62,8 +59,10 @@ pub const MAIN_LOADS: [u8; 6] = [30, 40, 50, 60, 70, 80];
 pub const LOADS: [u8; 4] = [10, 30, 50, 70];
 pub const ALLOWANCES: [Allowance; 3] = [Allowance::All, Allowance::Quota, Allowance::QuotaAndBurst];
 /// Schedulers under which the cost of a switch is measured.
-pub const SWITCHES: [Policy; 5] = [
+pub const SWITCHES: [Policy; 7] = [
     Policy::Fair,
+    Policy::Stock(0),
+    Policy::Tuned,
     Policy::Unmanaged,
     Policy::Managed,
     Policy::ManagedQuota,
@@ -111,8 +110,6 @@ pub fn chosen() -> Vec<Cell> {
         Policy::Stock(0),
         Policy::SchedExt(0),
     ];
-    let hrtick = [Policy::Alone, Policy::Stock(0), Policy::Stock(30)];
-    cells.add(V6_18_HRTICK, Cpus::TWO, &hrtick, Workload::Service400);
     cells.add(V7, Cpus::ONE, &few, Workload::Service400);
     cells.add(V7, Cpus::FOUR, &few, Workload::Service400);
     cells.add(V7, Cpus::TWO, &few, Workload::Tcp400);
@@ -148,7 +145,7 @@ pub fn full() -> Vec<Cell> {
         cells.add(kernel, Cpus::TWO, &all, Workload::Web);
         sources(&mut cells, kernel);
     }
-    for kernel in [V6_18, V7] {
+    for kernel in KERNELS {
         cells.add(kernel, Cpus::ONE, &SWITCHES, Workload::Pipe);
         cells.add(kernel, Cpus::ONE, &SWITCHES, Workload::Hackbench);
     }

@@ -25,6 +25,8 @@ pub enum Policy {
     CpuIdle,
     /// `plimsoll run --class batch` on stock knobs, with a headroom in percent.
     Stock(u8),
+    /// The same with `--host-tuning`.
+    Tuned,
     /// The same on the BPF scheduler.
     SchedExt(u8),
     /// `scx_lavd`, batch work at nice 19.
@@ -45,7 +47,7 @@ pub enum Policy {
     ManagedQuota,
 }
 
-const NAMES: [(Policy, &str); 23] = [
+const NAMES: [(Policy, &str); 24] = [
     (Policy::Alone, "alone"),
     (Policy::Equal, "equal"),
     (Policy::RealTime, "real-time"),
@@ -57,6 +59,7 @@ const NAMES: [(Policy, &str); 23] = [
     (Policy::Stock(0), "stock"),
     (Policy::Stock(20), "stock+20"),
     (Policy::Stock(30), "stock+30"),
+    (Policy::Tuned, "tuned"),
     (Policy::SchedExt(0), "sched-ext"),
     (Policy::SchedExt(20), "sched-ext+20"),
     (Policy::SchedExt(30), "sched-ext+30"),
@@ -96,13 +99,17 @@ impl Policy {
         matches!(
             self,
             Self::Fair | Self::Unmanaged | Self::Managed | Self::ManagedQuota
-        ) || self == Self::Lavd
+        ) || self.is_of_both()
     }
 
     /// Returns whether it is a policy of batch work beside a service.
     #[must_use]
     pub fn is_of_batch_work(self) -> bool {
-        self == Self::Lavd || !self.is_of_switches()
+        self.is_of_both() || !self.is_of_switches()
+    }
+
+    fn is_of_both(self) -> bool {
+        matches!(self, Self::Lavd | Self::Stock(0) | Self::Tuned)
     }
 
     /// All policies, in the order of the tables.
@@ -125,6 +132,7 @@ impl Policy {
             Self::Stock(0) => "Plimsoll, stock knobs",
             Self::Stock(20) => "Plimsoll, stock knobs, headroom 20 %",
             Self::Stock(_) => "Plimsoll, stock knobs, headroom 30 %",
+            Self::Tuned => "Plimsoll, stock knobs, `--host-tuning`",
             Self::SchedExt(0) => "Plimsoll, sched_ext",
             Self::SchedExt(20) => "Plimsoll, sched_ext, headroom 20 %",
             Self::SchedExt(_) => "Plimsoll, sched_ext, headroom 30 %",

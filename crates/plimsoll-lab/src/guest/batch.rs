@@ -11,11 +11,12 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::group::Group;
-use super::{FOLDER, PLIMSOLL, text};
+use super::{FOLDER, PLIMSOLL, SETTLE, text};
 use crate::cpus::Cpus;
 use crate::error::{LabError, Result};
 use crate::policy::Policy;
 
+const PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
 const STATE: &str = "/sys/kernel/sched_ext/state";
 const PROGRESS: &str = "/tmp/batch.out";
 /// Time limit for loading a scheduler and for the start of batch work.
@@ -52,7 +53,10 @@ impl Batch {
         }
         let mut words = prefix(policy, cpus)?;
         words.extend(burn(cpus));
-        batch.is_kept = matches!(policy, Policy::Stock(_) | Policy::SchedExt(_));
+        batch.is_kept = matches!(
+            policy,
+            Policy::Stock(_) | Policy::Tuned | Policy::SchedExt(_)
+        );
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
         command
@@ -60,6 +64,9 @@ impl Batch {
             .stderr(create("/tmp/batch.err")?);
         batch.child = Some(spawn(&mut command)?);
         batch.wait_for_work()?;
+        if policy == Policy::Tuned {
+            wait_for_tuning()?;
+        }
         Ok(batch)
     }
 
@@ -186,6 +193,40 @@ pub fn load_ours() -> Result<Child> {
     Ok(child)
 }
 
+/// Attaches the guard of the fair class with a sleeping batch group, and has the host tuned.
+pub fn guard(is_tuned: bool) -> Result<Child> {
+    let mut words = "run --enforcer cgroup --class batch --name sleeper".to_owned();
+    if is_tuned {
+        words.push_str(" --host-tuning");
+    }
+    let mut command = Command::new(PLIMSOLL);
+    let words = words.split_whitespace().chain(["--", "sleep", "1000"]);
+    command.args(words).stdout(Stdio::null());
+    let child = spawn(&mut command)?;
+    let is_attached = || {
+        let shown = Command::new(PLIMSOLL).arg("show").output();
+        shown.is_ok_and(|shown| String::from_utf8_lossy(&shown.stdout).contains("guard: attached"))
+    };
+    if !wait(is_attached, || true) {
+        return Err(LabError::Guest("the guard is not attached".to_owned()));
+    }
+    if is_tuned {
+        wait_for_tuning()?;
+    }
+    // The owner has just started.
+    thread::sleep(SETTLE);
+    Ok(child)
+}
+
+/// Waits until preemption is full.
+fn wait_for_tuning() -> Result<()> {
+    let is_full = || text(PREEMPT).is_ok_and(|modes| modes.contains("(full)"));
+    match wait(is_full, || true) {
+        true => Ok(()),
+        false => Err(LabError::Guest("the host is not tuned".to_owned())),
+    }
+}
+
 /// Waits until a scheduler is loaded.
 fn wait_for_scheduler() -> Result<()> {
     if wait(
@@ -212,6 +253,7 @@ pub fn prefix(policy: Policy, cpus: Cpus) -> Result<Vec<String>> {
     };
     match policy {
         Policy::Stock(headroom) => return Ok(plimsoll("cgroup", headroom)),
+        Policy::Tuned => return Ok(plimsoll("cgroup --host-tuning", 0)),
         Policy::SchedExt(headroom) => return Ok(plimsoll("sched-ext", headroom)),
         _ => {}
     }

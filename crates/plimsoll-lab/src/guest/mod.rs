@@ -17,7 +17,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use crate::cell::{Cell, Kernel};
+use crate::cell::Cell;
 use crate::error::{LabError, Result};
 use crate::policy::Policy;
 use crate::results::{Figures, Outcome};
@@ -35,13 +35,11 @@ pub const PLIMSOLL: &str = "/lab/plimsoll";
 /// Path of this program in the guest.
 pub const LAB: &str = "/lab/plimsoll-lab";
 
-const FEATURES: &str = "/sys/kernel/debug/sched/features";
 /// Time that batch work runs before a measurement.
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// Measures one cell on this kernel and prints its outcome.
 pub fn run(cell: &Cell) -> Result<()> {
-    set_hrtick(cell.kernel)?;
     let figures = measure(cell)?;
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let outcome = Outcome {
@@ -52,15 +50,6 @@ pub fn run(cell: &Cell) -> Result<()> {
     let text = serde_json::to_string(&outcome).map_err(|e| LabError::Guest(e.to_string()))?;
     println!("{RESULT}{text}");
     Ok(())
-}
-
-/// The kernel's default needs no change.
-fn set_hrtick(kernel: Kernel) -> Result<()> {
-    if kernel == Kernel::stock(kernel.version) {
-        return Ok(());
-    }
-    let word = if kernel.hrtick { "HRTICK" } else { "NO_HRTICK" };
-    fs::write(FEATURES, word).map_err(LabError::file(FEATURES))
 }
 
 fn measure(cell: &Cell) -> Result<Figures> {

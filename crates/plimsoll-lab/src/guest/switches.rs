@@ -42,13 +42,14 @@ pub fn measure(cell: &Cell) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Loads Plimsoll's scheduler with a sleeping batch group, if the policy needs it.
+/// Starts a sleeping batch group if the policy needs it, and with it Plimsoll's scheduler or the
+/// guard of the fair class.
 fn load_ours(policy: Policy) -> Result<Option<Child>> {
-    let ours = [Policy::Unmanaged, Policy::Managed, Policy::ManagedQuota];
-    if !ours.contains(&policy) {
-        return Ok(None);
-    }
-    batch::load_ours().map(Some)
+    Ok(match policy {
+        Policy::Unmanaged | Policy::Managed | Policy::ManagedQuota => Some(batch::load_ours()?),
+        Policy::Stock(_) | Policy::Tuned => Some(batch::guard(policy == Policy::Tuned)?),
+        _ => None,
+    })
 }
 
 /// The command, inside a group if the policy has one.

@@ -13,7 +13,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::{Guest, Row, rows};
-use crate::cell::Version;
+use crate::cell::Kernel;
 use crate::error::{LabError, Result};
 use crate::host::this_program;
 
@@ -28,29 +28,29 @@ const IN_GUEST: &str = "crates/plimsoll/tests/in-guest";
 #[derive(Debug)]
 struct Place {
     module: &'static str,
-    kernel: Version,
+    kernel: Kernel,
     cpus: u32,
 }
 
 const PLACES: [Place; 4] = [
     Place {
         module: "scheduler",
-        kernel: Version::V7,
+        kernel: Kernel::V7,
         cpus: 2,
     },
     Place {
         module: "stock",
-        kernel: Version::V6_18,
+        kernel: Kernel::V6_18,
         cpus: 2,
     },
     Place {
         module: "four_cpus",
-        kernel: Version::V7,
+        kernel: Kernel::V7,
         cpus: 4,
     },
     Place {
         module: "one_cpu",
-        kernel: Version::V7,
+        kernel: Kernel::V7,
         cpus: 1,
     },
 ];

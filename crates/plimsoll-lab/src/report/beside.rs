@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::table::{Table, micros, number, percent, times};
-use crate::cell::{Cell, Kernel, Version};
+use crate::cell::{Cell, Kernel};
 use crate::cpus::Cpus;
 use crate::matrix::{HEADLINE, HEADLINE_LOADS, KERNELS, LOADS, SWITCHES};
 use crate::policy::Policy;
@@ -20,7 +20,7 @@ pub fn headline(results: &Results) -> String {
     let mut table = Table::new(&heads);
     let of = |workload, policy, name: &str| {
         let cell = Cell {
-            kernel: Kernel::stock(Version::V7),
+            kernel: Kernel::V7,
             cpus: Cpus::TWO,
             workload,
             policy,
@@ -67,8 +67,7 @@ pub fn tables(results: &Results) -> String {
                 if !table.is_empty() {
                     let _ = write!(
                         sections,
-                        "### {}, {}\n\n{}\n",
-                        kernel_in_words(kernel),
+                        "### Linux {kernel}, {}\n\n{}\n",
                         cpus_in_words(cpus),
                         table.to_markdown()
                     );
@@ -106,17 +105,6 @@ fn title(words: &str) -> String {
     letters.next().map_or_else(String::new, |first| {
         first.to_uppercase().chain(letters).collect()
     })
-}
-
-fn kernel_in_words(kernel: Kernel) -> String {
-    let name = kernel.version.name();
-    if kernel == Kernel::stock(kernel.version) {
-        format!("Linux {name}")
-    } else if kernel.hrtick {
-        format!("Linux {name} with HRTICK")
-    } else {
-        format!("Linux {name} without HRTICK")
-    }
 }
 
 fn cpus_in_words(cpus: Cpus) -> String {
@@ -176,8 +164,7 @@ fn service(results: &Results, kernel: Kernel, cpus: Cpus, workload: Workload) ->
 /// Cost of a switch and of a message.
 fn switches(results: &Results) -> String {
     let mut text = String::new();
-    for version in [Version::V7, Version::V6_18] {
-        let kernel = Kernel::stock(version);
+    for kernel in [Kernel::V7, Kernel::V6_18] {
         let mut table = Table::new(&[
             "scheduler",
             "instructions per switch (pipe)",
@@ -218,12 +205,7 @@ fn switches(results: &Results) -> String {
             ]);
         }
         if !table.is_empty() {
-            let _ = write!(
-                text,
-                "### {}\n\n{}\n",
-                kernel_in_words(kernel),
-                table.to_markdown()
-            );
+            let _ = write!(text, "### Linux {kernel}\n\n{}\n", table.to_markdown());
         }
     }
     if text.is_empty() {
@@ -240,7 +222,7 @@ fn switches(results: &Results) -> String {
 /// Cost of the scheduler's callbacks for each switch of the pipe.
 fn callbacks(results: &Results) -> String {
     let cell = |policy| Cell {
-        kernel: Kernel::stock(Version::V7),
+        kernel: Kernel::V7,
         cpus: Cpus::ONE,
         workload: Workload::Pipe,
         policy,

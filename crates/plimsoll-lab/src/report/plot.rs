@@ -6,7 +6,7 @@ use plotters::prelude::*;
 
 use super::printed::PRINTED_LATENCY;
 use super::table::micros;
-use crate::cell::{Cell, Kernel, Version};
+use crate::cell::{Cell, Kernel};
 use crate::cpus::Cpus;
 use crate::error::{LabError, Result};
 use crate::matrix::{HEADLINE, LATENCY, LATENCY_LOADS, LOADS};
@@ -47,7 +47,7 @@ const QUANTILES: [(f64, &str); 5] = [
     (99.9, "p999_us"),
     (100.0, "max_us"),
 ];
-const KERNELS: [Kernel; 2] = [Kernel::stock(Version::V7), Kernel::stock(Version::V6_18)];
+const KERNELS: [Kernel; 2] = [Kernel::V7, Kernel::V6_18];
 
 /// A line of a plot.
 struct Line {
