@@ -17,6 +17,9 @@ const LOADS: [(u32, &str); 4] = [
     (70, "load-70"),
 ];
 
+/// The least gain that is worth a step, and shows in the text.
+const GAIN_MIN: f64 = 0.1;
+
 /// p99 of a service beside `--class batch` as a multiple of its p99 alone, by the load of the
 /// service.
 #[derive(Debug, Serialize)]
@@ -119,7 +122,7 @@ impl Expected {
         };
         let gains = steps.into_iter().filter_map(gain);
         let best = gains.min_by(|(_, (_, one)), (_, (_, other))| one.total_cmp(other));
-        let (name, (now, then)) = best.filter(|(_, (now, then))| then < now)?;
+        let (name, (now, then)) = best.filter(|(_, (now, then))| now - then >= GAIN_MIN)?;
         Some(format!(
             "{name} would improve the p99 of a service beside batch work most, from {now:.1} to \
              {then:.1} × on average over the loads"
@@ -217,5 +220,15 @@ mod tests {
         assert!(takes(false, true, "sched-ext"));
         assert!(takes(true, true, "sched-ext"));
         assert_eq!(step(true, false), None);
+        let alike = Expected {
+            sched_ext: expected.guard.map(|factor| Some(factor? - 0.09)),
+            ..expected
+        };
+        let host = Host {
+            has_guard: true,
+            may_be_tuned: false,
+            has_sched_ext: true,
+        };
+        assert_eq!(alike.step(host), None, "it would not show");
     }
 }
