@@ -79,7 +79,7 @@ pub struct Daemon {
     /// Its guard, while the kernel's fair class runs batch work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardState>,
-    /// Whether it has made preemption full where it was lazy, while a group asks for the host's tuning.
+    /// Whether the owner has made lazy preemption full, while a group asks for the host's tuning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_tuning: Option<bool>,
     /// Counters since its start.

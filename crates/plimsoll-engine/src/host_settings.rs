@@ -9,11 +9,11 @@ use crate::knobs::Knobs;
 use crate::runtime::RuntimeFolder;
 use crate::undo::{self, UndoReport};
 
-/// Some of them that are changed and put back together.
+/// Settings that an owner changes and puts back together.
 #[derive(Debug)]
 pub(crate) struct HostSettings {
-    /// Name of the journal. No group has a name that begins with a dot, so that no group is adopted
-    /// from it: the next owner puts the settings back, and sets its own.
+    /// Name of the journal, with a dot: no group is adopted from it ([`Header::is_of_group`]). The
+    /// next owner puts the settings back, and sets its own.
     name: &'static str,
     /// For people.
     subject: &'static str,
@@ -47,10 +47,7 @@ impl HostSettings {
             none => none.insert(open(self.name, self.subject, runtime)?),
         };
         let recorded = journal.record(changes);
-        let changed = match recorded {
-            Ok(()) => write().map_err(EngineError::from),
-            error => error,
-        };
+        let changed = recorded.and_then(|()| write().map_err(EngineError::from));
         if changed.is_err() && is_new {
             // The first error tells more.
             let _ = self.put_back(&mut UndoReport::default());
@@ -70,7 +67,7 @@ impl HostSettings {
         }
     }
 
-    /// As if the process had been killed.
+    /// Forgets the journal, as a killed process does.
     #[cfg(test)]
     pub fn forget(&mut self) {
         self.journal = None;

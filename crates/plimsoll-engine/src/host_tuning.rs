@@ -68,7 +68,7 @@ impl HostTuning {
     }
 }
 
-/// Of a text of choices the one in brackets.
+/// Returns the choice in brackets of a text that lists all.
 pub(crate) fn chosen(text: &str) -> Option<&str> {
     let mut words = text.split_whitespace();
     words.find_map(|word| word.strip_prefix('(')?.strip_suffix(')'))

@@ -1,12 +1,10 @@
 //! Cells of the matrix: a selection for `make lab`, and all for `make lab-full`.
 
-use crate::cell::{Cell, Kernel};
+use crate::cell::Cell;
+use crate::cell::Kernel::{self, V6_18, V7};
 use crate::cpus::Cpus;
 use crate::policy::Policy;
 use crate::workload::{Allowance, Workload};
-
-const V6_18: Kernel = Kernel::V6_18;
-const V7: Kernel = Kernel::V7;
 
 /// The policies of the README's table.
 pub const HEADLINE: [Policy; 9] = [
@@ -29,8 +27,8 @@ pub const HEADLINE_LOADS: [(Workload, &str); 4] = [
     (Workload::Load(70), "at 70 %"),
 ];
 
-/// The kernels whose results differ.
-pub const KERNELS: [Kernel; 2] = [V6_18, V7];
+/// The kernels that are measured, in the order of the tables.
+pub const KERNELS: [Kernel; 2] = [V7, V6_18];
 
 /// Policies of the source's latency table.
 pub const LATENCY: [Policy; 6] = [
@@ -43,7 +41,7 @@ pub const LATENCY: [Policy; 6] = [
 ];
 /// The source's loads, in percent of its load 1.0.
 pub const LATENCY_LOADS: [u8; 7] = [100, 110, 120, 130, 140, 150, 160];
-/// The same, of which each is measured eight times.
+/// Shares of the machine at which a service is measured eight times, in percent.
 pub const SEED_LOADS: [u8; 4] = [6, 30, 50, 70];
 /// Policies of which each load is measured eight times.
 pub const SEED_POLICIES: [Policy; 5] = [

@@ -25,9 +25,9 @@ pub enum Policy {
     CpuIdle,
     /// `plimsoll run --class batch` on stock knobs, with a headroom in percent.
     Stock(u8),
-    /// The same with `--host-tuning`.
+    /// `plimsoll run --class batch --host-tuning` on stock knobs.
     Tuned,
-    /// The same on the BPF scheduler.
+    /// `plimsoll run --class batch` on the BPF scheduler, with a headroom in percent.
     SchedExt(u8),
     /// `scx_lavd`, batch work at nice 19.
     Lavd,

@@ -99,7 +99,7 @@ impl Service {
         let log = &self.notices.log;
         self.guard
             .follow(is_needed, nr_cpus_online(), self.enforcement.starter(), log);
-        // Groups of the scheduler are not asked whether the host allows it.
+        // The plan of a group of the scheduler does not check that the host allows it.
         let is_wanted =
             is_of_fair_class && self.table.wants_tuning() && self.enforcement.may_tune_host();
         self.tuning.follow(is_wanted, &mut self.notices);
@@ -139,7 +139,7 @@ impl Service {
     /// have to stay limited.
     fn end(mut self) -> UndoReport {
         self.save_members();
-        // The next owner may come late, or never.
+        // Preemption outlives the groups, and the next owner may come late, or never.
         let tuning = self.tuning.put_back();
         self.notices.log_undo(&tuning, "as it was before");
         if self.lifetime.leaves_groups() && self.table.len() > 0 {

@@ -73,6 +73,12 @@ impl Header {
         }
     }
 
+    /// Returns true unless it is the journal of something of the whole machine, such as a setting.
+    /// The name of a group does not begin with a dot.
+    pub fn is_of_group(&self) -> bool {
+        !self.name.starts_with('.')
+    }
+
     /// Returns true if the journal was written before the current boot.
     pub fn is_of_another_boot(&self) -> bool {
         self.boot.is_some() && self.boot != boot_id()

@@ -333,10 +333,9 @@ pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()>
         return Ok(());
     }
     if let Some(header) = parsed.header {
-        let is_of_host = header.name.starts_with('.');
-        report.undone.push(match is_of_host {
-            true => header.subject,
-            false => header.name,
+        report.undone.push(match header.is_of_group() {
+            true => header.name,
+            false => header.subject,
         });
     }
     journal.finish()

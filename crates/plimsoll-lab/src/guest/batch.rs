@@ -64,9 +64,7 @@ impl Batch {
             .stderr(create("/tmp/batch.err")?);
         batch.child = Some(spawn(&mut command)?);
         batch.wait_for_work()?;
-        if policy == Policy::Tuned {
-            wait_for_tuning()?;
-        }
+        wait_for_tuning(policy)?;
         Ok(batch)
     }
 
@@ -193,16 +191,12 @@ pub fn load_ours() -> Result<Child> {
     Ok(child)
 }
 
-/// Attaches the guard of the fair class with a sleeping batch group, and has the host tuned.
-pub fn guard(is_tuned: bool) -> Result<Child> {
-    let mut words = "run --enforcer cgroup --class batch --name sleeper".to_owned();
-    if is_tuned {
-        words.push_str(" --host-tuning");
-    }
-    let mut command = Command::new(PLIMSOLL);
-    let words = words.split_whitespace().chain(["--", "sleep", "1000"]);
-    command.args(words).stdout(Stdio::null());
-    let child = spawn(&mut command)?;
+/// Attaches the guard of the fair class, with a sleeping batch group of a policy of stock knobs.
+pub fn guard(policy: Policy) -> Result<Child> {
+    let words = prefix(policy, Cpus::ONE)?;
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).args(["sleep", "1000"]);
+    let child = spawn(command.stdout(Stdio::null()))?;
     let is_attached = || {
         let shown = Command::new(PLIMSOLL).arg("show").output();
         shown.is_ok_and(|shown| String::from_utf8_lossy(&shown.stdout).contains("guard: attached"))
@@ -210,18 +204,16 @@ pub fn guard(is_tuned: bool) -> Result<Child> {
     if !wait(is_attached, || true) {
         return Err(LabError::Guest("the guard is not attached".to_owned()));
     }
-    if is_tuned {
-        wait_for_tuning()?;
-    }
+    wait_for_tuning(policy)?;
     // The owner has just started.
     thread::sleep(SETTLE);
     Ok(child)
 }
 
-/// Waits until preemption is full.
-fn wait_for_tuning() -> Result<()> {
+/// Waits until preemption is full, if the policy has the host tuned.
+fn wait_for_tuning(policy: Policy) -> Result<()> {
     let is_full = || text(PREEMPT).is_ok_and(|modes| modes.contains("(full)"));
-    match wait(is_full, || true) {
+    match policy != Policy::Tuned || wait(is_full, || true) {
         true => Ok(()),
         false => Err(LabError::Guest("the host is not tuned".to_owned())),
     }

@@ -54,7 +54,7 @@ pub fn service(group: &Group, workload: Workload, cpus: Cpus) -> Result<Figures>
     latencies(&serve(group, workload, cpus, SECONDS, 1)?)
 }
 
-/// Runs it once for each seed: median and worst p99, and the longest request of all.
+/// Runs the service once for each seed: median and worst p99, and the longest request of all.
 pub fn seeds(group: &Group, workload: Workload, cpus: Cpus) -> Result<Figures> {
     let (mut p99s, mut max) = (Vec::new(), 0.0_f64);
     for seed in 1..=SEEDS {

@@ -47,7 +47,7 @@ pub fn measure(cell: &Cell) -> Result<Figures> {
 fn load_ours(policy: Policy) -> Result<Option<Child>> {
     Ok(match policy {
         Policy::Unmanaged | Policy::Managed | Policy::ManagedQuota => Some(batch::load_ours()?),
-        Policy::Stock(_) | Policy::Tuned => Some(batch::guard(policy == Policy::Tuned)?),
+        Policy::Stock(_) | Policy::Tuned => Some(batch::guard(policy)?),
         _ => None,
     })
 }

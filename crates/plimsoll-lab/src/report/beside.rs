@@ -164,7 +164,7 @@ fn service(results: &Results, kernel: Kernel, cpus: Cpus, workload: Workload) ->
 /// Cost of a switch and of a message.
 fn switches(results: &Results) -> String {
     let mut text = String::new();
-    for kernel in [Kernel::V7, Kernel::V6_18] {
+    for kernel in KERNELS {
         let mut table = Table::new(&[
             "scheduler",
             "instructions per switch (pipe)",

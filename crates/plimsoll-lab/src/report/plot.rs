@@ -9,7 +9,7 @@ use super::table::micros;
 use crate::cell::{Cell, Kernel};
 use crate::cpus::Cpus;
 use crate::error::{LabError, Result};
-use crate::matrix::{HEADLINE, LATENCY, LATENCY_LOADS, LOADS};
+use crate::matrix::{HEADLINE, KERNELS, LATENCY, LATENCY_LOADS, LOADS};
 use crate::policy::Policy;
 use crate::results::Results;
 use crate::workload::Workload;
@@ -47,7 +47,6 @@ const QUANTILES: [(f64, &str); 5] = [
     (99.9, "p999_us"),
     (100.0, "max_us"),
 ];
-const KERNELS: [Kernel; 2] = [Kernel::V7, Kernel::V6_18];
 
 /// A line of a plot.
 struct Line {

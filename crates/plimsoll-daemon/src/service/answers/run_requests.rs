@@ -102,7 +102,7 @@ impl Service {
         }
         let mut last = self.groups_now(&[name.to_owned()]);
         if let Answer::Groups { warnings, .. } = &mut last {
-            // They were told at its start.
+            // The answer to `run` had them.
             warnings.clear();
         }
         let populated = self.is_populated(name);

@@ -6,7 +6,7 @@ use plimsoll_engine::undo::UndoReport;
 
 use super::Notices;
 
-/// What its problems are about.
+/// The subject of its problems, in `show` and in the log.
 const ABOUT: &str = "host-tuning";
 
 /// Sets the host's tuning, and puts it back.
@@ -44,7 +44,7 @@ impl TuningSwitch {
             }
         }
         if self.is_changed == Some(true) {
-            notices.log.info(ABOUT, "preemption is full");
+            notices.log.info(ABOUT, "lazy preemption is full now");
         }
     }
 

@@ -467,7 +467,7 @@ fn adoptable(runtime: &RuntimeFolder) -> Result<BTreeMap<String, Journal>> {
         let Some(header) = parsed.header.filter(|_| parsed.damaged.is_empty()) else {
             continue;
         };
-        let is_group = !header.name.starts_with('.');
+        let is_group = header.is_of_group();
         if is_group && header.boot.is_some() && !header.is_of_another_boot() {
             found.insert(header.name, journal);
         }

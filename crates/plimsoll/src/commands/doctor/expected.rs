@@ -32,12 +32,12 @@ pub struct Expected {
     /// The kernel's own `cpu.idle`, without the guard.
     no_guard: Factors,
     guard: Factors,
-    /// With the guard.
+    /// `--host-tuning`, with the guard.
     host_tuning: Factors,
     sched_ext: Factors,
 }
 
-/// What a host has.
+/// The mechanisms that steps need, on a host.
 #[derive(Debug, Clone, Copy)]
 pub struct Host {
     pub has_guard: bool,

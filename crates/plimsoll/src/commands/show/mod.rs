@@ -199,7 +199,7 @@ fn print_all(all: &[Shown], daemon: Option<&DaemonState>, as_json: bool) -> Resu
     if let Some(is_changed) = daemon.and_then(|daemon| daemon.host_tuning) {
         output::print_line(match is_changed {
             true => "host tuning: lazy preemption was made full",
-            false => "host tuning: none, preemption is not lazy",
+            false => "host tuning: preemption is left as it was",
         })?;
     }
     Ok(())

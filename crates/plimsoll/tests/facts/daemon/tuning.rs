@@ -25,7 +25,7 @@ fn an_owner_that_has_only_a_part_of_the_machine_may_not_tune_it() {
         .good();
 }
 
-/// Nobody else's scheduler is changed.
+/// These tests change how the whole machine preempts.
 mod vm_only {
     use std::fs;
 
@@ -36,7 +36,7 @@ mod vm_only {
     const OURS: &str = "full";
     const BEFORE: &str = "lazy";
 
-    /// Leaves the machine as it was also if the test fails.
+    /// Makes preemption lazy again, also if the test fails.
     struct PutBack;
 
     impl Drop for PutBack {
