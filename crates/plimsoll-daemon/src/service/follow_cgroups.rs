@@ -13,46 +13,32 @@ use crate::watch::CgroupChange;
 impl Service {
     /// Follows the events of cgroups, unless the watch rests.
     pub(super) fn follow_cgroups(&mut self) {
-        let now = Instant::now();
-        if self.cgroups.resumes_at(now).is_some() {
-            return;
-        }
-        let events = match self.cgroups.changes() {
-            Ok(events) => events,
+        match self.cgroups.changes(Instant::now()) {
+            Ok(events) => {
+                self.notices.counters.events_lost += events.lost;
+                self.take_changes(events.changes);
+            }
             Err(error) => {
                 let problem = format!("cannot read the events of cgroups: {error}");
                 self.notices.note_problem("watch", Some(problem));
-                return;
             }
-        };
-        self.notices.counters.events_lost += events.lost;
-        let had_changes = !events.changes.is_empty();
-        let is_relevant = self.take_changes(events.changes);
-        if events.lost > 0 {
-            self.cgroups.rest_after_overflow();
-        } else if had_changes && !is_relevant {
-            self.cgroups.rest(now);
         }
     }
 
     /// Follows the events of cgroups, also while the watch rests.
     pub(super) fn follow_cgroups_now(&mut self) {
-        self.cgroups.end_rest();
+        self.cgroups.end_rest(Instant::now());
         self.follow_cgroups();
     }
 
-    /// Returns whether any change was relevant, and not put off.
-    pub(super) fn take_changes(&mut self, changes: Vec<CgroupChange>) -> bool {
-        let mut is_relevant = false;
+    pub(super) fn take_changes(&mut self, changes: Vec<CgroupChange>) {
         for change in changes {
             match change {
                 CgroupChange::Appeared(path) => {
-                    is_relevant = true;
                     self.request_cgroup(&path);
                     self.cgroups.appeared(path);
                 }
                 CgroupChange::Gone(path) => {
-                    is_relevant = true;
                     self.cgroups.gone(&path);
                     self.external.forget(&path);
                     self.cgroup_has_gone(&path);
@@ -62,12 +48,11 @@ impl Service {
                         own_groups::group_of(&self.hierarchy, &path_of(&path)).map(str::to_owned);
                     let name = own.unwrap_or(path);
                     if self.table.is_applied(&name) {
-                        is_relevant |= self.external.note_write(name, Instant::now());
+                        self.external.note_write(name, Instant::now());
                     }
                 }
             }
         }
-        is_relevant
     }
 
     fn cgroup_has_gone(&mut self, path: &str) {

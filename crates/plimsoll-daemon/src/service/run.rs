@@ -43,9 +43,8 @@ impl Service {
         ];
         let due = due.into_iter().flatten().min().unwrap_or(now);
         let mut fds = vec![PollFd::new(self.inbox.as_fd(), PollFlags::POLLIN)];
-        if self.cgroups.resumes_at(now).is_none() {
-            fds.push(PollFd::new(self.cgroups.as_fd(), PollFlags::POLLIN));
-        }
+        let queues = self.cgroups.awake(now);
+        fds.extend(queues.map(|queue| PollFd::new(queue, PollFlags::POLLIN)));
         // Rounded up: woken earlier, the loop would find nothing due and wait again.
         let wait = due.saturating_duration_since(now).as_millis() + 1;
         let wait = PollTimeout::try_from(wait.min(1_000)).unwrap_or(PollTimeout::ZERO);

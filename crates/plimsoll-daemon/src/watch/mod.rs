@@ -3,6 +3,9 @@
 //! The kernel reports the children of a watched folder, so every cgroup is watched. It is
 //! watched first and listed afterwards; a child that appears in between is found twice and
 //! reported once. Cgroups for which the kernel has no watch left are read every second.
+//!
+//! Writes have a queue of their own, which the caller may leave unread for a while: the headroom
+//! loop writes quotas a hundred times a second, and a new cgroup must not wait meanwhile.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -16,13 +19,14 @@ use std::time::{Duration, Instant};
 use inotify::{Event, EventMask, Inotify, WatchDescriptor, WatchMask};
 use plimsoll_cgroupfs::name;
 
-/// Events of a folder.
-const MASK: WatchMask = WatchMask::CREATE
+/// Events of a folder in which cgroups come and go.
+const TREE: WatchMask = WatchMask::CREATE
     .union(WatchMask::DELETE)
     .union(WatchMask::MOVED_FROM)
     .union(WatchMask::MOVED_TO)
-    .union(WatchMask::MODIFY)
     .union(WatchMask::ONLYDIR);
+/// Events of a folder's files.
+const WRITES: WatchMask = WatchMask::MODIFY.union(WatchMask::ONLYDIR);
 /// Room for some thousand events at once.
 const BUFFER_BYTES: usize = 64 * 1024;
 /// Maximum number of reads in one call: more than the kernel's queue has room for, so that a
@@ -73,18 +77,47 @@ impl Changes {
     }
 }
 
+/// The two watches of a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Watches {
+    tree: WatchDescriptor,
+    writes: WatchDescriptor,
+}
+
+/// A queue of the kernel's events.
+#[derive(Debug)]
+struct Queue {
+    inotify: Inotify,
+    paths: HashMap<WatchDescriptor, Arc<str>>,
+}
+
+impl Queue {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            inotify: Inotify::init()?,
+            paths: HashMap::new(),
+        })
+    }
+
+    fn forget(&mut self, watch: WatchDescriptor) {
+        self.paths.remove(&watch);
+        // The kernel removes the watch of a removed folder itself.
+        let _ = self.inotify.watches().remove(watch);
+    }
+}
+
 /// Watches a hierarchy of cgroups.
 #[derive(Debug)]
 pub struct CgroupWatch {
-    inotify: Inotify,
+    tree: Queue,
+    writes: Queue,
     /// The mount point.
     root: PathBuf,
-    paths: HashMap<WatchDescriptor, Arc<str>>,
     /// All cgroups that are known; `None`: not watched.
-    watches: BTreeMap<Arc<str>, Option<WatchDescriptor>>,
+    watches: BTreeMap<Arc<str>, Option<Watches>>,
     /// Number of cgroups that are not watched, beyond the kernel's limit.
     unwatched: usize,
-    /// Maximum number of watches.
+    /// Maximum number of cgroups to watch.
     watches_max: usize,
     /// When to read the unwatched ones.
     due: Option<Instant>,
@@ -103,9 +136,9 @@ impl CgroupWatch {
 
     fn start_with(root: &Path, watches_max: usize) -> io::Result<(Self, Vec<CgroupChange>)> {
         let mut watch = Self {
-            inotify: Inotify::init()?,
+            tree: Queue::new()?,
+            writes: Queue::new()?,
             root: root.to_owned(),
-            paths: HashMap::new(),
             watches: BTreeMap::new(),
             unwatched: 0,
             watches_max,
@@ -116,7 +149,7 @@ impl CgroupWatch {
         let mut changes = Changes::default();
         watch.add_tree("/".into(), &mut changes);
         if watch.watches.is_empty() {
-            watch.inotify.watches().add(&watch.root, MASK)?;
+            watch.tree.inotify.watches().add(&watch.root, TREE)?;
         }
         watch.set_due();
         Ok((watch, changes.list))
@@ -129,11 +162,23 @@ impl CgroupWatch {
         self.unwatched as u64
     }
 
-    /// Number of overflows of the kernel's queue (`fs.inotify.max_queued_events`), after each of
-    /// which all cgroups were read again.
+    /// Number of overflows of the kernel's queues (`fs.inotify.max_queued_events`). After each all
+    /// cgroups count as written to, and after one of the tree they were read again.
     #[must_use]
     pub fn overflows(&self) -> u64 {
         self.overflows
+    }
+
+    /// Readable when [`changes`](Self::changes) has something to read.
+    #[must_use]
+    pub fn tree_fd(&self) -> BorrowedFd<'_> {
+        self.tree.inotify.as_fd()
+    }
+
+    /// Readable when [`writes`](Self::writes) has something to read.
+    #[must_use]
+    pub fn writes_fd(&self) -> BorrowedFd<'_> {
+        self.writes.inotify.as_fd()
     }
 
     /// When to read changes without an event. `None`: never.
@@ -142,7 +187,8 @@ impl CgroupWatch {
         self.due
     }
 
-    /// Reads changes since the last call, in order, without waiting.
+    /// Reads which cgroups came and went since the last call, in order, without waiting. With
+    /// them it reports as written those that may have been written to without an event.
     ///
     /// # Errors
     /// When the kernel's queue cannot be read.
@@ -152,10 +198,7 @@ impl CgroupWatch {
 
     fn changes_at(&mut self, now: Instant) -> io::Result<Vec<CgroupChange>> {
         let mut changes = Changes::default();
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let read = self.read(&mut buffer, &mut changes);
-        self.buffer = buffer;
-        read?;
+        self.read(|watch| &mut watch.tree, Self::follow_tree, &mut changes)?;
         if self.due.is_some_and(|due| due <= now) {
             self.look_at_unwatched(&mut changes);
             self.due = None;
@@ -164,25 +207,49 @@ impl CgroupWatch {
         Ok(changes.list)
     }
 
-    fn read(&mut self, buffer: &mut [u8], changes: &mut Changes) -> io::Result<()> {
+    /// Reads which cgroups were written to since the last call, without waiting. `None`: there was
+    /// no event, not even an irrelevant one.
+    ///
+    /// # Errors
+    /// When the kernel's queue cannot be read.
+    pub fn writes(&mut self) -> io::Result<Option<Vec<CgroupChange>>> {
+        let mut changes = Changes::default();
+        let any = self.read(|watch| &mut watch.writes, Self::follow_write, &mut changes)?;
+        Ok(any.then_some(changes.list))
+    }
+
+    /// Reads one of the two queues. Returns whether there was an event.
+    fn read(
+        &mut self,
+        queue: impl Fn(&mut Self) -> &mut Queue,
+        follow: impl Fn(&mut Self, &Event<&OsStr>, &mut Changes),
+        changes: &mut Changes,
+    ) -> io::Result<bool> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut nr_events = 0;
+        let mut result = Ok(());
         for _ in 0..READS_MAX {
-            match self.inotify.read_events(buffer) {
+            let before = nr_events;
+            match queue(self).inotify.read_events(&mut buffer) {
                 Ok(events) => {
-                    let mut is_empty = true;
                     for event in events {
-                        is_empty = false;
-                        self.follow(&event, changes);
+                        nr_events += 1;
+                        follow(self, &event, changes);
                     }
-                    if is_empty {
+                    if nr_events == before {
                         break;
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => (),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
             }
         }
-        Ok(())
+        self.buffer = buffer;
+        result.map(|()| nr_events > 0)
     }
 
     fn set_due(&mut self) {
@@ -192,7 +259,7 @@ impl CgroupWatch {
         };
     }
 
-    fn follow(&mut self, event: &Event<&OsStr>, changes: &mut Changes) {
+    fn follow_tree(&mut self, event: &Event<&OsStr>, changes: &mut Changes) {
         const COMES: EventMask = EventMask::CREATE.union(EventMask::MOVED_TO);
         const GOES: EventMask = EventMask::DELETE.union(EventMask::MOVED_FROM);
         let mask = event.mask;
@@ -201,7 +268,7 @@ impl CgroupWatch {
             self.look_again(changes);
             return;
         }
-        let Some(path) = self.paths.get(&event.wd).cloned() else {
+        let Some(path) = self.tree.paths.get(&event.wd).cloned() else {
             return;
         };
         match event.name {
@@ -214,12 +281,22 @@ impl CgroupWatch {
                     self.remove_tree(&child, changes);
                 }
             }
-            Some(name) if mask.contains(EventMask::MODIFY) && is_of_cpu(name) => {
-                changes.written(&path);
-            }
-            Some(name) if mask.contains(EventMask::MODIFY) && name == SUBTREE_CONTROL => {
-                self.children_may_differ(&path, changes);
-            }
+            _ => (),
+        }
+    }
+
+    fn follow_write(&mut self, event: &Event<&OsStr>, changes: &mut Changes) {
+        if event.mask.contains(EventMask::Q_OVERFLOW) {
+            self.overflows += 1;
+            self.watches.keys().for_each(|path| changes.written(path));
+            return;
+        }
+        let Some(path) = self.writes.paths.get(&event.wd).cloned() else {
+            return;
+        };
+        match event.name {
+            Some(name) if is_of_cpu(name) => changes.written(&path),
+            Some(name) if name == SUBTREE_CONTROL => self.children_may_differ(&path, changes),
             _ => (),
         }
     }
@@ -257,8 +334,7 @@ impl CgroupWatch {
                 let path = path.clone();
                 // A write may have been missed.
                 changes.written(&path);
-                self.watches.insert(path.clone(), watch.clone());
-                self.paths.extend(watch.map(|watch| (watch, path)));
+                self.insert(path, watch);
                 self.unwatched -= 1;
                 return true;
             }
@@ -269,25 +345,45 @@ impl CgroupWatch {
         let path: Arc<str> = path.into();
         changes.appeared(&path);
         self.unwatched += usize::from(watch.is_none());
-        self.watches.insert(path.clone(), watch.clone());
-        self.paths.extend(watch.map(|watch| (watch, path)));
+        self.insert(path, watch);
         true
     }
 
-    /// The watch of a folder; `Some(None)`: the kernel has none left; `None`: the folder does not
-    /// exist.
-    fn watch(&self, path: &str) -> Option<Option<WatchDescriptor>> {
+    fn insert(&mut self, path: Arc<str>, watches: Option<Watches>) {
+        if let Some(Watches { tree, writes }) = watches.clone() {
+            self.tree.paths.insert(tree, path.clone());
+            self.writes.paths.insert(writes, path.clone());
+        }
+        self.watches.insert(path, watches);
+    }
+
+    /// The watches of a folder; `Some(None)`: the kernel has none left; `None`: the folder does
+    /// not exist.
+    fn watch(&self, path: &str) -> Option<Option<Watches>> {
         let folder = self.folder(path);
         let is_watched = matches!(self.watches.get(path), Some(Some(_)));
-        if !is_watched && self.paths.len() >= self.watches_max {
+        if !is_watched && self.watches.len() - self.unwatched >= self.watches_max {
             return folder.is_dir().then_some(None);
         }
-        match self.inotify.watches().add(folder, MASK) {
-            Ok(watch) => Some(Some(watch)),
+        match self.watches_of(&folder) {
+            Ok(watches) => Some(Some(watches)),
             Err(error) => match error.kind() {
                 ErrorKind::NotFound | ErrorKind::NotADirectory => None,
                 _ => Some(None),
             },
+        }
+    }
+
+    /// Adds the two watches of a folder, or none.
+    fn watches_of(&self, folder: &Path) -> io::Result<Watches> {
+        let tree = self.tree.inotify.watches().add(folder, TREE)?;
+        match self.writes.inotify.watches().add(folder, WRITES) {
+            Ok(writes) => Ok(Watches { tree, writes }),
+            Err(error) => {
+                // Gone with its folder, if that is the error.
+                let _ = self.tree.inotify.watches().remove(tree);
+                Err(error)
+            }
         }
     }
 
@@ -313,10 +409,9 @@ impl CgroupWatch {
         let gone: Vec<Arc<str>> = gone.map(|(path, _)| path.clone()).collect();
         for path in gone.into_iter().rev() {
             match self.watches.remove(&path) {
-                Some(Some(watch)) => {
-                    self.paths.remove(&watch);
-                    // The kernel removes the watch of a removed folder itself.
-                    let _ = self.inotify.watches().remove(watch);
+                Some(Some(Watches { tree, writes })) => {
+                    self.tree.forget(tree);
+                    self.writes.forget(writes);
                 }
                 Some(None) => self.unwatched -= 1,
                 None => continue,
@@ -359,13 +454,6 @@ impl CgroupWatch {
 
     fn folder(&self, path: &str) -> PathBuf {
         self.root.join(name::path_of(path.trim_start_matches('/')))
-    }
-}
-
-impl AsFd for CgroupWatch {
-    /// Readable when there are changes.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inotify.as_fd()
     }
 }
 

@@ -113,11 +113,13 @@ fn assert_known(watch: &CgroupWatch, expected: &[&str]) {
         .iter()
         .filter_map(|(path, watch)| Some((path, watch.as_ref()?)));
     let mut count = 0;
-    for (path, descriptor) in watched {
-        assert!(Arc::ptr_eq(path, &watch.paths[descriptor]), "{path}");
+    for (path, Watches { tree, writes }) in watched {
+        assert!(Arc::ptr_eq(path, &watch.tree.paths[tree]), "{path}");
+        assert!(Arc::ptr_eq(path, &watch.writes.paths[writes]), "{path}");
         count += 1;
     }
-    assert_eq!(count, watch.paths.len());
+    assert_eq!(count, watch.tree.paths.len());
+    assert_eq!(count, watch.writes.paths.len());
     assert_eq!(watch.watches.len() - count, watch.unwatched);
     assert_eq!(watch.due.is_some(), watch.unwatched > 0);
 }
@@ -133,6 +135,7 @@ fn a_written_file_of_the_controller_is_reported_once_and_no_other() {
     let own = folder.path().join("a");
     fs::create_dir(&own).unwrap();
     let mut watch = start(folder.path());
+    assert_eq!(watch.writes().unwrap(), None);
     for file in [
         "cpu.max",
         "cgroup.procs",
@@ -142,22 +145,34 @@ fn a_written_file_of_the_controller_is_reported_once_and_no_other() {
     ] {
         fs::write(own.join(file), "1").unwrap();
     }
+    let written = CgroupChange::Written("/a".into());
     assert_eq!(
-        watch.changes().unwrap(),
-        [CgroupChange::Written("/a".into())]
+        watch.writes().unwrap().unwrap(),
+        std::slice::from_ref(&written)
     );
     fs::write(own.join("tasks"), "1").unwrap();
-    assert_eq!(watch.changes().unwrap(), []);
+    assert_eq!(watch.writes().unwrap().unwrap(), []);
+    // A write to a cgroup that is gone is none to the one in its place.
     fs::write(own.join("cpu.max"), "2").unwrap();
     fs::remove_dir_all(&own).unwrap();
     fs::create_dir(&own).unwrap();
-    fs::write(own.join("cpu.max"), "2").unwrap();
     let changes = watch.changes().unwrap();
-    assert_eq!(
-        changes[..2],
-        [CgroupChange::Written("/a".into()), gone("/a")]
-    );
-    assert_eq!(changes[2], appeared("/a"));
+    assert_eq!(changes, [gone("/a"), appeared("/a")]);
+    assert_eq!(watch.writes().unwrap().unwrap(), []);
+    fs::write(own.join("cpu.max"), "2").unwrap();
+    assert_eq!(watch.writes().unwrap().unwrap(), [written]);
+}
+
+#[test]
+fn a_cgroup_appears_while_writes_are_left_unread() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut watch = start(folder.path());
+    fs::create_dir(folder.path().join("a")).unwrap();
+    fs::write(folder.path().join("cpu.max"), "1").unwrap();
+    assert_eq!(watch.changes().unwrap(), [appeared("/a")]);
+    assert_eq!(watch.changes().unwrap(), []);
+    let written = CgroupChange::Written("/".into());
+    assert_eq!(watch.writes().unwrap().unwrap(), [written]);
 }
 
 #[test]
@@ -176,7 +191,7 @@ fn every_child_is_reported_when_the_controller_is_switched_for_children() {
     ] {
         fs::write(path(name), "-cpu").unwrap();
         let expected: Vec<_> = expected.iter().map(|path| written(path)).collect();
-        assert_eq!(watch.changes().unwrap(), expected, "{name}");
+        assert_eq!(watch.writes().unwrap().unwrap(), expected, "{name}");
     }
 }
 
@@ -210,7 +225,7 @@ fn unwatched_cgroups_are_read_periodically() {
 }
 
 #[test]
-fn nothing_is_missed_and_the_overflow_counted_after_the_queue_ran_over() {
+fn all_count_as_written_and_the_overflow_counts_after_the_queue_of_writes_ran_over() {
     let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events");
     let limit: usize = limit.map_or(usize::MAX, |text| text.trim().parse().unwrap());
     if limit > 100_000 {
@@ -218,11 +233,36 @@ fn nothing_is_missed_and_the_overflow_counted_after_the_queue_ran_over() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("a")).unwrap();
     let files = ["cpu.a", "cpu.b"].map(|name| fs::File::create(folder.path().join(name)).unwrap());
     let mut watch = start(folder.path());
     for number in 0..limit + 100 {
         // Two after each other that are the same are one to the kernel.
         std::io::Write::write_all(&mut &files[number % 2], b"1").unwrap();
+    }
+    fs::create_dir_all(folder.path().join("late/below")).unwrap();
+    let written = ["/", "/a"].map(|path| CgroupChange::Written(path.into()));
+    assert_eq!(watch.writes().unwrap().unwrap(), written);
+    assert_eq!(watch.overflows(), 1);
+    let changes = watch.changes().unwrap();
+    assert_eq!(changes, [appeared("/late"), appeared("/late/below")]);
+    assert_known(&watch, &["/", "/a", "/late", "/late/below"]);
+}
+
+#[test]
+fn nothing_is_missed_after_the_queue_of_the_tree_ran_over() {
+    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events");
+    let limit: usize = limit.map_or(usize::MAX, |text| text.trim().parse().unwrap());
+    if limit > 100_000 {
+        crate::skipped::skip(&format!("the queue has room for {limit} events"));
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut watch = start(folder.path());
+    for number in 0..limit / 2 + 100 {
+        let file = folder.path().join((number % 2).to_string());
+        fs::File::create(&file).unwrap();
+        fs::remove_file(&file).unwrap();
     }
     fs::create_dir_all(folder.path().join("late/below")).unwrap();
     let changes = watch.changes().unwrap();

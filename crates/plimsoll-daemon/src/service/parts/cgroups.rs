@@ -2,33 +2,34 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::watch::{CgroupChange, CgroupWatch};
 
-/// Pause of the watch after irrelevant events: long enough that a process that writes in a loop
-/// does not wake the service each time, and short enough that the kernel's queue has room for
-/// other events meanwhile.
-const REST: Duration = Duration::from_millis(10);
+/// Pause after writes were read: the headroom loop writes quotas all the time, and an audit is
+/// not due for longer than that.
+const WRITES_REST: Duration = Duration::from_millis(250);
 /// Pause of the watch after the kernel's queue ran over and all cgroups were read.
 const OVERFLOW_REST: Duration = Duration::from_millis(100);
 
 /// Cgroups of the host and their watch.
 pub(in crate::service) struct ObservedCgroups {
     watch: CgroupWatch,
-    /// Overflows of the kernel's queue that are counted.
+    /// Overflows of the kernel's queues that are counted.
     overflows: u64,
-    /// The watch is not read before.
+    /// Cgroups that come and go are not read before.
     rests_until: Instant,
+    /// Writes are not read before.
+    writes_rest_until: Instant,
     paths: BTreeSet<String>,
 }
 
 /// Changes since the last call.
 pub(in crate::service) struct CgroupChanges {
     pub changes: Vec<CgroupChange>,
-    /// Overflows of the kernel's queue.
+    /// Overflows of the kernel's queues.
     pub lost: u64,
 }
 
@@ -39,42 +40,62 @@ impl ObservedCgroups {
     /// When the kernel refuses a watch.
     pub fn watch(mount_point: &Path) -> io::Result<(Self, Vec<CgroupChange>)> {
         let (watch, changes) = CgroupWatch::start(mount_point)?;
+        let now = Instant::now();
         let observed = Self {
             watch,
             overflows: 0,
-            rests_until: Instant::now(),
+            rests_until: now,
+            writes_rest_until: now,
             paths: BTreeSet::new(),
         };
         Ok((observed, changes))
     }
 
-    /// Reads the watch.
+    /// Reads the queues that do not rest. That of cgroups that come and go rests after it ran
+    /// over, and that of the writes after each one.
     ///
     /// # Errors
-    /// When the kernel's queue cannot be read.
-    pub fn changes(&mut self) -> io::Result<CgroupChanges> {
-        let changes = self.watch.changes()?;
+    /// When a queue of the kernel cannot be read.
+    pub fn changes(&mut self, now: Instant) -> io::Result<CgroupChanges> {
+        let mut changes = Vec::new();
+        if now >= self.writes_rest_until
+            && let Some(writes) = self.watch.writes()?
+        {
+            self.writes_rest_until = now + WRITES_REST;
+            changes = writes;
+        }
+        if now >= self.rests_until {
+            let before = self.watch.overflows();
+            changes.extend(self.watch.changes()?);
+            if self.watch.overflows() > before {
+                self.rests_until = now + OVERFLOW_REST;
+            }
+        }
         let overflows = self.watch.overflows();
         let lost = overflows - self.overflows;
         self.overflows = overflows;
         Ok(CgroupChanges { changes, lost })
     }
 
-    pub fn rest_after_overflow(&mut self) {
-        self.rests_until = Instant::now() + OVERFLOW_REST;
+    pub fn end_rest(&mut self, now: Instant) {
+        self.rests_until = now;
+        self.writes_rest_until = now;
     }
 
-    pub fn rest(&mut self, now: Instant) {
-        self.rests_until = now + REST;
-    }
-
-    pub fn end_rest(&mut self) {
-        self.rests_until = Instant::now();
-    }
-
-    /// The end of the rest, if the watch rests.
+    /// The first end of a rest, if a queue rests.
     pub fn resumes_at(&self, now: Instant) -> Option<Instant> {
-        (now < self.rests_until).then_some(self.rests_until)
+        let rests = [self.rests_until, self.writes_rest_until];
+        rests.into_iter().filter(|until| now < *until).min()
+    }
+
+    /// The queues that do not rest.
+    pub fn awake(&self, now: Instant) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let queues = [
+            (self.rests_until, self.watch.tree_fd()),
+            (self.writes_rest_until, self.watch.writes_fd()),
+        ];
+        let awake = queues.into_iter().filter(move |(until, _)| now >= *until);
+        awake.map(|(_, fd)| fd)
     }
 
     /// When the watch has to be read without an event.
@@ -107,11 +128,5 @@ impl ObservedCgroups {
                  kernel's limit fs.inotify.max_user_watches is reached"
             )
         })
-    }
-}
-
-impl AsFd for ObservedCgroups {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.watch.as_fd()
     }
 }

@@ -17,13 +17,9 @@ pub(in crate::service) struct ExternalChanges {
 }
 
 impl ExternalChanges {
-    /// Schedules the audit of a group. Returns whether none was.
-    pub fn note_write(&mut self, name: String, now: Instant) -> bool {
-        let is_new = !self.written.contains_key(&name);
-        if is_new {
-            self.written.insert(name, now + AUDIT_INTERVAL);
-        }
-        is_new
+    /// Schedules the audit of a group, unless one is scheduled.
+    pub fn note_write(&mut self, name: String, now: Instant) {
+        self.written.entry(name).or_insert(now + AUDIT_INTERVAL);
     }
 
     pub fn due(&self) -> Option<Instant> {
