@@ -69,6 +69,7 @@ static struct plim_headroom small_headroom(plim_u32 headroom_ppm)
 	};
 	headroom.shortfall_ns = 0;
 	headroom.updated_ns = 0;
+	headroom.interval_ns = 0;
 	ASSUME(plim_headroom_check(&headroom.params) == PLIM_HEADROOM_OK);
 	ASSUME(is_valid(&headroom));
 	return headroom;
@@ -298,6 +299,52 @@ void prove_tolerance_is_neither_exceeded_nor_starved(void)
 	if (credit >= 0 && batch <= (plim_u64)credit)
 		PROVE(after + (plim_s64)batch <= credit + (plim_s64)earned,
 		      "batch + credit grow by no more than the earned time");
+	PROOF_REACHED();
+}
+
+/* Narrowed: see small_headroom(); any period of the tolerance. */
+void prove_batch_work_returns_once_in_a_grain_or_with_a_full_credit(void)
+{
+	struct plim_headroom headroom = small_headroom(300000);
+	plim_u64 returned_ns = any_u64(0, LIFETIME_NS), since_ns, wait_ns = 1ULL << 20;
+	int is_full = headroom.credit_ns == 2LL << 20;
+
+	headroom.params.tolerance_period_ns = any_u64(PLIM_TOLERANCE_PERIOD_MIN_NS, 1ULL << 30);
+	headroom.updated_ns = any_u64(returned_ns, LIFETIME_NS);
+	since_ns = headroom.updated_ns - returned_ns;
+	PROVE(plim_headroom_may_return(&headroom, returned_ns) || since_ns < wait_ns,
+	      "never later than a grain");
+	if (headroom.tolerance_credit_ns > headroom.credit_ns &&
+	    headroom.params.tolerance_period_ns < wait_ns)
+		wait_ns = headroom.params.tolerance_period_ns;
+	PROVE(plim_headroom_may_return(&headroom, returned_ns) == (since_ns >= wait_ns || is_full),
+	      "nor than a shorter period of a tolerance that is all; at once with a full credit");
+	PROOF_REACHED();
+}
+
+/*
+ * Narrowed: see small_headroom(); intervals of a quarter of a grain, in which
+ * other work takes any time.
+ */
+void prove_what_is_left_of_a_grant_follows_the_other_load(void)
+{
+	struct plim_headroom headroom = small_headroom(300000);
+	plim_u64 quarter_ns = 1ULL << 18, nonbatch_ns = any_u64(0, 1ULL << 19), rest_ns, usable_ns;
+	plim_u64 returned_ns = any_u64(0, LIFETIME_NS);
+
+	headroom.params.tolerance_runtime_ns = 0;
+	headroom.tolerance_credit_ns = 0;
+	headroom.tolerance_rest = 0;
+	headroom.updated_ns = returned_ns;
+	plim_headroom_update(&headroom, nonbatch_ns, nondet_u32(), returned_ns + quarter_ns);
+	rest_ns = plim_headroom_rest_ns(&headroom, returned_ns);
+	usable_ns = plim_headroom_usable_ns(&headroom.params, quarter_ns);
+	PROVE(rest_ns <= plim_headroom_grant_ns(&headroom), "never more than the grant");
+	PROVE(rest_ns <= 3 * usable_ns, "nor than the law gives until the return");
+	if (headroom.allowance_ns == 0)
+		PROVE(rest_ns == 0, "nothing, if other work takes all that is usable");
+	PROVE(rest_ns == plim_min(plim_headroom_grant_ns(&headroom), 3 * headroom.allowance_ns),
+	      "and one of them");
 	PROOF_REACHED();
 }
 

@@ -2,7 +2,7 @@
 //! latency-critical work.
 //!
 //! A [`Controller`] takes, interval by interval, the CPU time used by batch work
-//! and by all other work, and grants batch work CPU time until the next update.
+//! and by all other work, and grants batch work CPU time.
 //! [`split`] shares that grant among batch groups. A [`Demand`] merges the
 //! headrooms and tolerances of several groups.
 
@@ -19,7 +19,7 @@ pub const WINDOW_MIN_NS: u64 = ffi::PLIM_HEADROOM_WINDOW_MIN_NS;
 pub const WINDOW_MAX_NS: u64 = ffi::PLIM_HEADROOM_WINDOW_MAX_NS;
 /// The default window.
 pub const WINDOW_DEFAULT_NS: u64 = ffi::PLIM_HEADROOM_WINDOW_DEFAULT_NS;
-/// The shortest interval between updates.
+/// The shortest time between two returns of batch work.
 pub const GRAIN_MIN_NS: u64 = ffi::PLIM_HEADROOM_GRAIN_MIN_NS;
 /// The default runtime of the tolerance.
 pub const TOLERANCE_RUNTIME_DEFAULT_NS: u64 = ffi::PLIM_TOLERANCE_RUNTIME_DEFAULT_NS;
@@ -90,7 +90,7 @@ pub struct Params {
     /// Window over which the share is kept idle: [`WINDOW_MIN_NS`] to
     /// [`WINDOW_MAX_NS`].
     pub window_ns: u64,
-    /// Interval between updates: [`GRAIN_MIN_NS`] to `window_ns`.
+    /// Between two returns of batch work: [`GRAIN_MIN_NS`] to `window_ns`.
     pub grain_ns: u64,
     /// CPU time that all batch work together may always use per tolerance
     /// period; with 0 it may starve. At most `tolerance_period_ns` and
@@ -204,7 +204,7 @@ impl Controller {
     /// Ends the interval since the last update, in which batch work used
     /// `batch_ns` and all other work `nonbatch_ns`, summed over CPUs and clamped
     /// to the capacity of the CPUs. Returns the CPU time that batch work may
-    /// use until the next update.
+    /// use from now on.
     pub fn update(&mut self, nonbatch_ns: u64, batch_ns: u64, now_ns: u64) -> u64 {
         // SAFETY: accesses only the controller, whose parameters were checked.
         unsafe { ffi::plim_headroom_update(&mut self.raw, nonbatch_ns, batch_ns, now_ns) }
@@ -215,6 +215,24 @@ impl Controller {
     pub fn grant_ns(&self) -> u64 {
         // SAFETY: reads the controller.
         unsafe { ffi::plim_headroom_grant_ns(&self.raw) }
+    }
+
+    /// Whether batch work may return at this update: whether a group that has used up its share
+    /// of an earlier grant may have one of the present grant. `returned_ns`: the update at which
+    /// one last had.
+    #[must_use]
+    pub fn may_return(&self, returned_ns: u64) -> bool {
+        // SAFETY: reads the controller, whose parameters were checked.
+        unsafe { ffi::plim_headroom_may_return(&self.raw, returned_ns) != 0 }
+    }
+
+    /// The most that batch work may use of an earlier grant until it returns: the present grant,
+    /// and no more than the law gives until then if other work goes on as in the last interval.
+    /// `returned_ns`: as in [`may_return`](Self::may_return).
+    #[must_use]
+    pub fn rest_ns(&self, returned_ns: u64) -> u64 {
+        // SAFETY: reads the controller, whose parameters were checked.
+        unsafe { ffi::plim_headroom_rest_ns(&self.raw, returned_ns) }
     }
 
     /// CPU time that the law gave batch work for the last interval alone.

@@ -13,6 +13,9 @@
  * other load stops batch work at the next update, an overrun is paid back, and
  * the idle share is exact on average.
  *
+ * An enforcer whose returns of batch work cost the work beside it has batch work
+ * that has used up its grant return once in a grain, and stops it at any update.
+ *
  * The credit has two bounds. The upper bound is the capacity of all CPUs for
  * one grain: idle time is not saved up. The lower bound is -H * C * W, the most
  * that one window can overdraw: older debt is forgotten. With these bounds,
@@ -62,7 +65,7 @@ enum plim_headroom_error {
 
 struct plim_headroom_params {
 	plim_u64 window_ns; /* W */
-	plim_u64 grain_ns; /* interval between updates, at most W */
+	plim_u64 grain_ns; /* between two returns of batch work, at most W */
 	plim_u64 tolerance_runtime_ns; /* <= the period; 0: batch work may starve */
 	plim_u64 tolerance_period_ns;
 	plim_u32 headroom_ppm; /* H, 0 … PLIM_PPM, of nr_cpus */
@@ -75,7 +78,8 @@ struct plim_headroom {
 	plim_s64 tolerance_credit_ns; /* credit of batch work under the tolerance */
 	plim_u64 tolerance_rest; /* its fraction, in units of 1 / period */
 	plim_u64 updated_ns; /* time of the last update */
-	plim_u64 allowance_ns; /* CPU time by the law for the last interval */
+	plim_u64 interval_ns; /* between the last two updates */
+	plim_u64 allowance_ns; /* CPU time by the law for that interval */
 	/* Integral of (H - idle) while batch work ran above its tolerance. */
 	plim_u64 shortfall_ns;
 };
@@ -228,7 +232,7 @@ static __always_inline void plim_headroom_count_shortfall(struct plim_headroom *
 }
 
 /*
- * CPU time that batch work may use until the next update: the larger of credit
+ * CPU time that batch work may use from now on: the larger of credit
  * and tolerance.
  */
 static __always_inline plim_u64 plim_headroom_grant_ns(const struct plim_headroom *headroom)
@@ -245,7 +249,7 @@ static __always_inline plim_u64 plim_headroom_grant_ns(const struct plim_headroo
  * but batch work. @batch_ns: CPU time of batch work. Both are clamped to the
  * capacity of the CPUs.
  *
- * Returns the CPU time that batch work may use until the next update,
+ * Returns the CPU time that batch work may use from now on,
  * plim_headroom_grant_ns().
  */
 static __always_inline plim_u64 plim_headroom_update(struct plim_headroom *headroom,
@@ -262,6 +266,7 @@ static __always_inline plim_u64 plim_headroom_update(struct plim_headroom *headr
 	batch_ns = plim_min(batch_ns, capacity_ns);
 	nonbatch_ns = plim_min(nonbatch_ns, capacity_ns - batch_ns);
 	headroom->updated_ns = plim_max(now_ns, headroom->updated_ns);
+	headroom->interval_ns = elapsed_ns;
 	headroom->allowance_ns = plim_headroom_allowance_ns(params, elapsed_ns, nonbatch_ns);
 	headroom->credit_ns = plim_headroom_balance(
 		headroom->credit_ns, plim_headroom_usable_ns(params, elapsed_ns),
@@ -272,6 +277,48 @@ static __always_inline plim_u64 plim_headroom_update(struct plim_headroom *headr
 		batch_ns, tolerance_max_ns, tolerance_max_ns);
 	plim_headroom_count_shortfall(headroom, elapsed_ns, nonbatch_ns, batch_ns);
 	return plim_headroom_grant_ns(headroom);
+}
+
+/*
+ * Whether batch work may return: whether a group that has used up its share of
+ * an earlier grant may have a share of the present one. @returned_ns: when one
+ * last had. Until then batch work may go on with plim_headroom_rest_ns().
+ *
+ * A tolerance of a shorter period than a grain is given once in its period, if
+ * it is all that there is. A full credit returns at once: batch work did not
+ * use what it had.
+ */
+static __always_inline int
+plim_headroom_may_return(const struct plim_headroom *headroom, plim_u64 returned_ns)
+{
+	const struct plim_headroom_params *params = &headroom->params;
+	plim_u64 wait_ns = params->grain_ns;
+
+	if (headroom->tolerance_credit_ns > headroom->credit_ns)
+		wait_ns = plim_min(wait_ns, params->tolerance_period_ns);
+	return plim_elapsed_ns(headroom->updated_ns, returned_ns) >= wait_ns ||
+	       headroom->credit_ns >= (plim_s64)plim_headroom_credit_max_ns(params);
+}
+
+/*
+ * The most that batch work may use of an earlier grant until it returns: the
+ * present grant, and no more than the law gives until then if other work goes on
+ * as in the last interval. So a jump of the other load stops batch work at the
+ * next update, although a grant is for a whole grain and used first.
+ * @returned_ns: as in plim_headroom_may_return().
+ */
+static __always_inline plim_u64 plim_headroom_rest_ns(const struct plim_headroom *headroom,
+						      plim_u64 returned_ns)
+{
+	plim_u64 since_ns = plim_elapsed_ns(headroom->updated_ns, returned_ns);
+	plim_u64 until_ns = plim_sub_floor(headroom->params.grain_ns, since_ns);
+	plim_u64 grant_ns = plim_headroom_grant_ns(headroom);
+	plim_u64 nr_intervals;
+
+	if (!headroom->interval_ns)
+		return grant_ns;
+	nr_intervals = (until_ns + headroom->interval_ns - 1) / headroom->interval_ns;
+	return plim_min(grant_ns, headroom->allowance_ns * nr_intervals);
 }
 
 /*

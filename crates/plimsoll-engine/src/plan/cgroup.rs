@@ -128,7 +128,7 @@ impl Mechanisms for StockKnobs<'_> {
     }
 
     fn headroom(&self, headroom: Headroom) -> How {
-        let mechanism = format!("{}, rewritten every 10ms", self.host.quota_file());
+        let mechanism = format!("{}, rewritten every 10 to 40ms", self.host.quota_file());
         let nr_cpus = self.host.nr_cpus;
         let loss = match headroom {
             Headroom::Cpus(cpus) if cpus > nr_cpus => {

@@ -617,12 +617,13 @@ pub struct plim_headroom {
     pub tolerance_credit_ns: plim_s64,
     pub tolerance_rest: plim_u64,
     pub updated_ns: plim_u64,
+    pub interval_ns: plim_u64,
     pub allowance_ns: plim_u64,
     pub shortfall_ns: plim_u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of plim_headroom"][::std::mem::size_of::<plim_headroom>() - 88usize];
+    ["Size of plim_headroom"][::std::mem::size_of::<plim_headroom>() - 96usize];
     ["Alignment of plim_headroom"][::std::mem::align_of::<plim_headroom>() - 8usize];
     [
         "Offset of field: plim_headroom::params",
@@ -640,11 +641,14 @@ const _: () = {
         "Offset of field: plim_headroom::updated_ns",
     ][::std::mem::offset_of!(plim_headroom, updated_ns) - 64usize];
     [
+        "Offset of field: plim_headroom::interval_ns",
+    ][::std::mem::offset_of!(plim_headroom, interval_ns) - 72usize];
+    [
         "Offset of field: plim_headroom::allowance_ns",
-    ][::std::mem::offset_of!(plim_headroom, allowance_ns) - 72usize];
+    ][::std::mem::offset_of!(plim_headroom, allowance_ns) - 80usize];
     [
         "Offset of field: plim_headroom::shortfall_ns",
-    ][::std::mem::offset_of!(plim_headroom, shortfall_ns) - 80usize];
+    ][::std::mem::offset_of!(plim_headroom, shortfall_ns) - 88usize];
 };
 unsafe extern "C" {
     #[link_name = "plim_headroom_check__extern"]
@@ -744,6 +748,20 @@ unsafe extern "C" {
         nonbatch_ns: plim_u64,
         batch_ns: plim_u64,
         now_ns: plim_u64,
+    ) -> plim_u64;
+}
+unsafe extern "C" {
+    #[link_name = "plim_headroom_may_return__extern"]
+    pub fn plim_headroom_may_return(
+        headroom: *const plim_headroom,
+        returned_ns: plim_u64,
+    ) -> ::std::os::raw::c_int;
+}
+unsafe extern "C" {
+    #[link_name = "plim_headroom_rest_ns__extern"]
+    pub fn plim_headroom_rest_ns(
+        headroom: *const plim_headroom,
+        returned_ns: plim_u64,
     ) -> plim_u64;
 }
 unsafe extern "C" {

@@ -8,6 +8,7 @@ use plimsoll_cgroupfs::os::{Access, File};
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, UsageCounter, Version};
 use plimsoll_policy::headroom as core;
 
+use super::RETURN_INTERVALS;
 use super::activity::Activity;
 use crate::cgroup::bandwidth::{KERNEL_PERIOD_MAX_NS, KERNEL_QUOTA_MIN_NS};
 use crate::error::{EngineError, Result};
@@ -125,32 +126,51 @@ impl ControlledGroup {
         self.left_ns < KERNEL_QUOTA_MIN_NS
     }
 
-    /// Time that it can use until the next update: any amount if it has used up its quota,
-    /// else somewhat more than it used.
-    pub fn want_ns(&self) -> u64 {
-        if self.is_hungry() {
-            return core::WANT_ANYTHING_NS;
+    /// Time of its quota that it can go on with until the next return. Of the smallest quota,
+    /// which cannot be cut, it claims only what it is likely to use.
+    pub fn rest_ns(&self) -> u64 {
+        if self.left_ns <= KERNEL_QUOTA_MIN_NS {
+            return self.left_ns.min(self.ample_ns());
         }
-        self.used_ns.saturating_mul(2).max(KERNEL_QUOTA_MIN_NS)
+        self.left_ns
     }
 
-    /// Smallest share that it needs until the next update, while many groups wait for quota. A
-    /// group that runs, with enough quota left to continue, does not wait. A group that does
-    /// not run may be throttled in spite of the estimated rest: a CPU may hold that rest.
+    /// Whether the rest of its quota is likely to last until the next return.
+    fn can_go_on(&self) -> bool {
+        self.used_ns > 0 && self.left_ns >= self.ample_ns()
+    }
+
+    /// Twice as much as it uses until the next return, if it goes on as in the last interval.
+    fn ample_ns(&self) -> u64 {
+        self.used_ns.saturating_mul(2 * u64::from(RETURN_INTERVALS))
+    }
+
+    /// Time that it can use until the next return: any amount if it has used up its quota,
+    /// else somewhat more than it used. A group that runs, with enough quota left to continue,
+    /// has not. One that does not run may be throttled in spite of the estimated rest: a CPU may
+    /// hold that rest.
+    pub fn want_ns(&self) -> u64 {
+        let least_ns = if self.is_hungry() {
+            0
+        } else {
+            KERNEL_QUOTA_MIN_NS
+        };
+        self.modest_want_ns().max(least_ns)
+    }
+
+    /// Smallest share that it needs until the next return, while many groups wait for quota.
     pub fn modest_want_ns(&self) -> u64 {
-        let can_go_on = self.used_ns > 0 && self.left_ns >= self.used_ns.saturating_mul(4);
-        if self.is_hungry() && !can_go_on {
+        if self.is_hungry() && !self.can_go_on() {
             return core::WANT_ANYTHING_NS;
         }
-        self.used_ns.saturating_mul(2)
+        self.ample_ns()
     }
 
     fn is_refused(&self, now: Instant) -> bool {
         is_within(self.refused, REFUSED_INTERVAL, now)
     }
 
-    /// The quota to write so that it can run for `share_ns` until the next update;
-    /// `None`: no write is needed.
+    /// The quota to write so that it can run for `share_ns`; `None`: no write is needed.
     pub fn next_quota_ns(&self, share_ns: u64, now: Instant) -> Option<u64> {
         let share_ns = share_ns.min(self.description.quota_max_ns);
         if self.is_refused(now) {

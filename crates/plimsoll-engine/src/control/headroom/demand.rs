@@ -2,8 +2,8 @@
 
 use plimsoll_policy::headroom::{self as core, Params};
 
-use super::GRAIN;
 use super::batch_group::BatchGroup;
+use super::{INTERVAL, RETURN_INTERVALS};
 use crate::knobs::Demand;
 
 /// Returns the controller's parameters for the demand of these groups.
@@ -15,7 +15,7 @@ pub(super) fn params_of<'a>(groups: impl Iterator<Item = &'a BatchGroup>, nr_cpu
     let tolerance = demand.tolerance();
     Params {
         window_ns: core::WINDOW_DEFAULT_NS,
-        grain_ns: GRAIN.as_nanos() as u64,
+        grain_ns: (INTERVAL * RETURN_INTERVALS).as_nanos() as u64,
         tolerance_runtime_ns: tolerance.runtime_ns,
         tolerance_period_ns: tolerance.period_ns,
         // A quota limits an average, so a number of CPUs is kept on average only.

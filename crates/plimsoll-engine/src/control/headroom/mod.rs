@@ -1,11 +1,15 @@
 //! The headroom controller on stock knobs.
 //!
 //! Every 10 ms it measures the usage of batch work and of all other work, has
-//! the core grant batch work CPU time until the next update, and writes that as
-//! the quotas of the batch groups. Writing a quota refills the kernel's pool
-//! at once, so the loop itself is the refill; the period is the longest
-//! there is (1 s), and if the loop stops, a batch group gets no more than
-//! one such quota per second.
+//! the core grant batch work CPU time, and writes that as the quotas of the
+//! batch groups. Writing a quota refills the kernel's pool at once, so the loop
+//! itself is the refill; the period is the longest there is (1 s), and if the
+//! loop stops, a batch group gets no more than one such quota per second.
+//!
+//! Groups that have used up their quotas return together, once in 40 ms or when the
+//! core says so; in between quotas are only cut. Where a batch task returns while a normal
+//! one is on that CPU, the kernel may run it for a millisecond first
+//! (docs/stock-kernels.md).
 //!
 //! # Thousands of batch groups
 //!
@@ -58,9 +62,11 @@ use crate::enforcer::HeadroomSample;
 use crate::error::Result;
 
 /// Interval of the loop.
-const GRAIN: Duration = Duration::from_millis(10);
+const INTERVAL: Duration = Duration::from_millis(10);
 /// Interval of the loop while no group is active.
-const RESTING_GRAIN: Duration = Duration::from_millis(50);
+const RESTING_INTERVAL: Duration = Duration::from_millis(50);
+/// Between two returns of groups that have used up their quota: so many intervals.
+const RETURN_INTERVALS: u32 = 4;
 /// Time before another attempt to start a controller that could not be started.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -188,10 +194,10 @@ impl State {
                 self.running.insert(Box::new(running))
             }
         };
-        self.due = Some(now + GRAIN);
+        self.due = Some(now + INTERVAL);
         running.tick(now)?;
         if !running.is_busy() {
-            self.due = Some(now + RESTING_GRAIN);
+            self.due = Some(now + RESTING_INTERVAL);
         }
         Ok(self.due)
     }

@@ -8,11 +8,13 @@ use nix::sys::resource::{Resource, getrlimit};
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_policy::headroom::{self as core, Controller};
 
+use super::INTERVAL;
 use super::activity::nr_looks;
 use super::batch_group::{BatchGroup, ControlledGroup};
 use super::demand::params_of;
 use super::share;
 use crate::cgroup::BusyMeter;
+use crate::cgroup::bandwidth::KERNEL_QUOTA_MIN_NS;
 use crate::control::CoreClock;
 use crate::enforcer::HeadroomSample;
 use crate::error::{EngineError, Result};
@@ -70,12 +72,16 @@ pub(super) struct Running {
     is_changed: bool,
     /// Index of the active group at which the next turn begins.
     turn: usize,
+    /// Work that was measured beyond what the CPUs can have run in its interval.
+    late_ns: u64,
     /// Batch work that was measured, but not charged to the core yet.
     uncharged_ns: u64,
     nr_cpus: u32,
     /// Most files to keep open.
     files_max: u64,
     updated: Instant,
+    /// When a group that had used up its quota last got another, on the core's clock.
+    returned_ns: u64,
     averaged: Instant,
     sums: Sums,
     /// Shortfall of the controllers before this one.
@@ -107,10 +113,12 @@ impl Running {
             lost: Vec::new(),
             is_changed: true,
             turn: 0,
+            late_ns: 0,
             uncharged_ns: 0,
             nr_cpus,
             files_max: files_max(),
             updated: now,
+            returned_ns: 0,
             averaged: now,
             sums: Sums::default(),
             shortfall_usec: counted.headroom_shortfall_usec,
@@ -211,7 +219,7 @@ impl Running {
         self.set_params();
         let elapsed = now.saturating_duration_since(self.updated);
         self.updated = now;
-        let busy_ns = self.busy.busy_ns()?;
+        let busy_ns = self.busy_ns(elapsed)?;
         let drowsy = self.measure_active(now);
         self.measure_dormant(elapsed, now);
         // Batch work that was measured late may exceed the machine's usage in this interval.
@@ -220,13 +228,32 @@ impl Running {
         let nonbatch_ns = busy_ns - batch_ns;
         let now_ns = self.clock.at(now);
         let grant_ns = self.controller.update(nonbatch_ns, batch_ns, now_ns);
-        self.write_quotas(grant_ns, drowsy, now);
+        let shares = if self.controller.may_return(self.returned_ns) {
+            self.shares(grant_ns)
+        } else {
+            self.rest_shares()
+        };
+        if self.write_shares(shares, now) {
+            self.returned_ns = now_ns;
+        }
+        self.put_to_rest(drowsy, now);
         self.count(elapsed, nonbatch_ns, batch_ns);
         if now.saturating_duration_since(self.averaged) >= AVERAGE_INTERVAL {
             self.averaged = now;
             self.average();
         }
         Ok(())
+    }
+
+    /// CPU time that all work has used in this interval. The kernel counts a task that runs on
+    /// another CPU at the next tick, so of an interval that is no multiple of a tick more may show
+    /// than the CPUs can have run. The core forgets that, so it counts in the next interval.
+    fn busy_ns(&mut self, elapsed: Duration) -> Result<u64> {
+        let cpus_ns = |time: Duration| time.as_nanos() as u64 * u64::from(self.nr_cpus);
+        let (most_ns, late_max_ns) = (cpus_ns(elapsed), cpus_ns(INTERVAL));
+        let busy_ns = self.busy.busy_ns()? + self.late_ns;
+        self.late_ns = busy_ns.saturating_sub(most_ns).min(late_max_ns);
+        Ok(busy_ns.min(most_ns))
     }
 
     /// Measures the active groups: all with quota left, and of the others at most
@@ -282,7 +309,20 @@ impl Running {
         }
     }
 
-    /// The share of the grant of each active group until the next update.
+    /// What each active group may go on with until the next return: the rest of its quota, or
+    /// less, where the rests together are more than the core allows.
+    fn rest_shares(&self) -> Vec<u64> {
+        let claim = |group: &ControlledGroup| core::BatchGroup {
+            want_ns: group.rest_ns(),
+            share_ns: 0,
+            weight: group.description.weight,
+        };
+        let mut claims: Vec<core::BatchGroup> = self.active.iter().map(claim).collect();
+        core::split(&mut claims, self.controller.rest_ns(self.returned_ns));
+        claims.iter().map(|claim| claim.share_ns).collect()
+    }
+
+    /// The share of the grant of each active group until the next return.
     fn shares(&mut self, grant_ns: u64) -> Vec<u64> {
         let claim = |group: &ControlledGroup| core::BatchGroup {
             want_ns: group.want_ns(),
@@ -302,17 +342,25 @@ impl Running {
     }
 
     /// Writes the quotas. A group whose quota cannot be written keeps its old one and is tried
-    /// again; the others are written all the same.
-    fn write_quotas(&mut self, grant_ns: u64, drowsy: Vec<ControlledGroup>, now: Instant) {
-        let shares = self.shares(grant_ns);
+    /// again; the others are written all the same. Returns whether one that had used up its quota
+    /// got a share.
+    fn write_shares(&mut self, shares: Vec<u64>, now: Instant) -> bool {
         let keep_open = files_of(self.active.len()) <= self.files_max;
+        let mut any_returns = false;
         for (group, share_ns) in self.active.iter_mut().zip(shares) {
+            let returns = group.is_hungry() && share_ns >= KERNEL_QUOTA_MIN_NS;
             if let Some(quota_ns) = group.next_quota_ns(share_ns, now)
                 && group.write(quota_ns, keep_open, now).is_ok()
             {
                 self.sample.nr_writes += 1;
+                any_returns |= returns;
             }
         }
+        any_returns
+    }
+
+    /// Makes groups dormant, with the smallest quota.
+    fn put_to_rest(&mut self, drowsy: Vec<ControlledGroup>, now: Instant) {
         for mut group in drowsy {
             let is_written = match group.last_quota_ns() {
                 None => true,

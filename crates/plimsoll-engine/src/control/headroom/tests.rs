@@ -79,7 +79,7 @@ impl Rig {
     }
 
     fn tick(&mut self, control: &HeadroomControl) {
-        self.now += GRAIN;
+        self.now += INTERVAL;
         control.tick(self.now).unwrap();
     }
 
@@ -279,6 +279,134 @@ fn a_group_that_fails_is_retried_and_the_others_stay_controlled() {
     rig.ticks_until_quota("vanishes", &control);
 }
 
+/// A batch group that runs whenever its pool and the other work let it, as in the kernel.
+struct Greedy {
+    pool_ns: u64,
+    capacity_ns: u64,
+    nr_returns: u32,
+}
+
+impl Greedy {
+    fn new() -> Self {
+        let capacity = INTERVAL * crate::host::nr_cpus_online();
+        Self {
+            pool_ns: 1_000_000,
+            capacity_ns: capacity.as_nanos() as u64,
+            nr_returns: 0,
+        }
+    }
+
+    /// One interval, in which other work uses that part of the machine. Returns how much it ran.
+    fn interval(&mut self, rig: &mut Rig, control: &HeadroomControl, other_percent: u64) -> u64 {
+        let other_ns = self.capacity_ns * other_percent / 100;
+        let ran_ns = self.pool_ns.min(self.capacity_ns - other_ns);
+        self.pool_ns -= ran_ns;
+        rig.run("batch", ran_ns);
+        // It adds to one file twice.
+        rig.run("", other_ns / 2);
+        rig.tick(control);
+        let had_none = self.pool_ns < 1_000_000;
+        if let Ok(quota_us) = rig.take_quota("batch").parse::<u64>() {
+            self.pool_ns = quota_us * 1_000;
+            self.nr_returns += u32::from(had_none && quota_us > 1_000);
+        }
+        ran_ns
+    }
+}
+
+#[test]
+fn batch_work_returns_once_in_40_ms_and_gets_all_that_the_law_gives() {
+    let mut rig = Rig::new();
+    let control = rig.control();
+    control.add(&rig.group("batch"));
+    let mut greedy = Greedy::new();
+    for other_percent in [0, 10, 40] {
+        (0..40).for_each(|_| _ = greedy.interval(&mut rig, &control, other_percent));
+        greedy.nr_returns = 0;
+        let ran_ns: u64 = (0..400)
+            .map(|_| greedy.interval(&mut rig, &control, other_percent))
+            .sum();
+        assert!(greedy.nr_returns <= 100, "{}", greedy.nr_returns);
+        let percent = 100 * ran_ns / (400 * greedy.capacity_ns);
+        let expected = 70 - other_percent;
+        assert!(percent.abs_diff(expected) <= 1, "{percent} of {expected} %");
+    }
+}
+
+#[test]
+fn groups_that_hardly_run_leave_the_grant_to_one_that_takes_all() {
+    let mut rig = Rig::new();
+    let control = rig.control();
+    control.add(&rig.group("batch"));
+    for index in 0..50 {
+        control.add(&rig.group(&format!("light-{index}")));
+    }
+    let mut greedy = Greedy::new();
+    let mut ran_ns = 0;
+    for interval in 0..440 {
+        for index in 0..50 {
+            rig.run(&format!("light-{index}"), 20_000);
+        }
+        let ran = greedy.interval(&mut rig, &control, 10);
+        ran_ns += if interval < 40 { 0 } else { ran };
+    }
+    // They use 1 ms in 10.
+    let light_ns = 400 * 1_000_000;
+    let due_ns = 400 * greedy.capacity_ns * 60 / 100 - light_ns;
+    assert!(ran_ns <= due_ns + greedy.capacity_ns * 4, "{ran_ns} ns");
+    assert!(ran_ns >= due_ns / 100 * 95, "{ran_ns} of {due_ns} ns");
+    assert!(greedy.nr_returns <= 130, "{}", greedy.nr_returns);
+}
+
+/// A group of which the kernel counts, of the time since the last tick, nothing.
+#[test]
+fn work_that_is_counted_at_ticks_keeps_its_share() {
+    let mut rig = Rig::new();
+    let control = rig.control();
+    control.add(&rig.group("batch"));
+    let mut greedy = Greedy::new();
+    let tick_ns = 4_000_000 * greedy.capacity_ns / 10_000_000;
+    let (mut run_ns, mut counted_ns, mut ran_ns) = (0, 0, 0);
+    for interval in 0..440_u64 {
+        let ran = greedy.pool_ns.min(greedy.capacity_ns);
+        greedy.pool_ns -= ran;
+        run_ns += ran;
+        ran_ns += if interval < 40 { 0 } else { ran };
+        // A group that was stopped is counted at once.
+        let visible_ns = if greedy.pool_ns == 0 {
+            run_ns
+        } else {
+            run_ns / tick_ns * tick_ns
+        };
+        rig.run("batch", visible_ns.saturating_sub(counted_ns));
+        counted_ns = counted_ns.max(visible_ns);
+        rig.tick(&control);
+        if let Ok(quota_us) = rig.take_quota("batch").parse::<u64>() {
+            greedy.pool_ns = quota_us * 1_000;
+        }
+    }
+    let percent = 100 * ran_ns / (400 * greedy.capacity_ns);
+    assert!((69..=71).contains(&percent), "{percent} %");
+}
+
+#[test]
+fn a_jump_of_the_load_stops_batch_work_at_the_next_update() {
+    let mut rig = Rig::new();
+    let control = rig.control();
+    control.add(&rig.group("batch"));
+    for (other_percent, most_percent) in [(60, 30), (90, 0)] {
+        let mut greedy = Greedy::new();
+        // Until it has returned, with most of its share before it.
+        while greedy.pool_ns < greedy.capacity_ns * 2 {
+            greedy.interval(&mut rig, &control, 10);
+        }
+        greedy.interval(&mut rig, &control, other_percent);
+        // Until the return, the law's part of three intervals; the smallest quota is 1 ms.
+        let most_ns = (greedy.capacity_ns * most_percent / 100).max(1_000_000);
+        assert!(greedy.pool_ns <= most_ns, "{} ns", greedy.pool_ns);
+    }
+}
+
 #[test]
 fn a_controller_that_is_called_late_grants_no_more_than_usual() {
     let mut rig = Rig::new();
@@ -291,7 +419,8 @@ fn a_controller_that_is_called_late_grants_no_more_than_usual() {
         rig.now += Duration::from_secs(pause);
         rig.run("batch", 20_000_000);
         rig.tick(&control);
-        let most_usec = GRAIN.as_micros() as u64 * u64::from(crate::host::nr_cpus_online());
+        let most = INTERVAL * RETURN_INTERVALS * crate::host::nr_cpus_online();
+        let most_usec = most.as_micros() as u64;
         let quota_usec: u64 = rig.take_quota("batch").parse().unwrap();
         assert!(
             (1_000..=most_usec).contains(&quota_usec),
