@@ -19,6 +19,15 @@ const OBJECT: &str = "bpf.bpf.o";
 const SKELETON: &str = "bpf_skel.rs";
 const SHARED_TYPES: &str = "bpf_intf.rs";
 
+/// Instruction set of a BPF program (`clang -mcpu`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Instructions {
+    /// Linux 5.12 and later.
+    V3,
+    /// Linux 6.6 and later.
+    V4,
+}
+
 /// Builds `src/bpf/PROGRAM`, from a build script's `main`. Into the crate's `OUT_DIR` go
 /// `bpf_skel.rs` and `bpf_intf.rs`, the types of `src/bpf/intf.h`; the variable `PLIMSOLL_BPF_HASH`
 /// of the compiler is the program's hash.
@@ -28,7 +37,7 @@ const SHARED_TYPES: &str = "bpf_intf.rs";
 ///
 /// # Safety
 /// It sets variables of the environment: no other thread may run.
-pub unsafe fn build(program: &str) -> Result<(), Box<dyn Error>> {
+pub unsafe fn build(program: &str, instructions: Instructions) -> Result<(), Box<dyn Error>> {
     // Folders: cargo looks at every file in them. Of the headers scx_cargo
     // would name only those that lie beside the program.
     println!("cargo::rerun-if-changed=build.rs");
@@ -45,7 +54,7 @@ pub unsafe fn build(program: &str) -> Result<(), Box<dyn Error>> {
         copy_folder(Path::new(folder), &here.join(folder))?;
     }
     // SAFETY: as above.
-    unsafe { build_in(&here, program)? };
+    unsafe { build_in(&here, program, instructions)? };
     for made in [OBJECT, SHARED_TYPES] {
         fs::copy(made, out.join(made))?;
     }
@@ -65,9 +74,18 @@ pub unsafe fn build(program: &str) -> Result<(), Box<dyn Error>> {
 ///
 /// # Safety
 /// As of [`build`].
-unsafe fn build_in(here: &Path, program: &str) -> Result<(), Box<dyn Error>> {
+unsafe fn build_in(
+    here: &Path,
+    program: &str,
+    instructions: Instructions,
+) -> Result<(), Box<dyn Error>> {
     env::set_current_dir(here)?;
     let mut flags = env::var(EXTRA_CFLAGS).unwrap_or_default();
+    // The last one counts.
+    flags.push_str(match instructions {
+        Instructions::V3 => " -mcpu=v3",
+        Instructions::V4 => " -mcpu=v4",
+    });
     flags.push_str(" -I../../policy/include -ffile-compilation-dir=/plimsoll");
     // SAFETY: no other thread runs, as the caller guarantees.
     unsafe {

@@ -40,7 +40,7 @@ const volatile u32 nr_cpus = 1;
 struct affinity_context___since_6_2 {
 } __attribute__((preserve_access_index));
 
-/* Before Linux 6.14. */
+/* Before Linux 6.14; 6.12 has the first of the new names by now. */
 struct cfs_rq___before_6_14 {
 	unsigned int h_nr_running;
 	unsigned int idle_h_nr_running;
@@ -154,18 +154,30 @@ struct tasks {
 static __always_inline struct tasks tasks_below(struct cfs_rq *queue, const bool is_known)
 {
 	struct cfs_rq___before_6_14 *old = (void *)queue;
-	struct tasks tasks;
+	u32 nr_queued, nr_runnable, nr_idle;
 
+	/*
+	 * The barriers keep each load in its branch. The compiler would move what the two
+	 * have in common, and with it the name of a field that this kernel has not.
+	 */
 	if (bpf_core_field_exists(queue->h_nr_runnable)) {
-		tasks.nr_queued = FIELD(is_known, queue, h_nr_queued);
-		tasks.nr_runnable = FIELD(is_known, queue, h_nr_runnable);
-		tasks.nr_idle = FIELD(is_known, queue, h_nr_idle);
+		nr_queued = FIELD(is_known, queue, h_nr_queued);
+		nr_runnable = FIELD(is_known, queue, h_nr_runnable);
+		barrier_var(nr_queued);
+		barrier_var(nr_runnable);
 	} else {
-		tasks.nr_queued = FIELD(is_known, old, h_nr_running);
-		tasks.nr_runnable = tasks.nr_queued;
-		tasks.nr_idle = FIELD(is_known, old, idle_h_nr_running);
+		nr_queued = FIELD(is_known, old, h_nr_running);
+		barrier_var(nr_queued);
+		nr_runnable = nr_queued;
 	}
-	return tasks;
+	if (bpf_core_field_exists(queue->h_nr_idle)) {
+		nr_idle = FIELD(is_known, queue, h_nr_idle);
+		barrier_var(nr_idle);
+	} else {
+		nr_idle = FIELD(is_known, old, idle_h_nr_running);
+		barrier_var(nr_idle);
+	}
+	return (struct tasks){ nr_queued, nr_runnable, nr_idle };
 }
 
 /* Whether a task that runs does so at the cost of normal work. */
