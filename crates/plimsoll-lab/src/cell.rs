@@ -11,6 +11,8 @@ use crate::workload::Workload;
 /// A kernel, with its default settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kernel {
+    V6_1,
+    V6_12,
     V6_18,
     V7,
 }
@@ -20,6 +22,8 @@ impl Kernel {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::V6_1 => "6.1",
+            Self::V6_12 => "6.12",
             Self::V6_18 => "6.18",
             Self::V7 => "7",
         }
@@ -37,9 +41,11 @@ impl FromStr for Kernel {
 
     fn from_str(word: &str) -> Result<Self, String> {
         Ok(match word {
+            "6.1" => Self::V6_1,
+            "6.12" => Self::V6_12,
             "6.18" => Self::V6_18,
             "7" => Self::V7,
-            _ => return Err(format!("no kernel '{word}'; allowed: 6.18, 7")),
+            _ => return Err(format!("no kernel '{word}'; allowed: 6.1, 6.12, 6.18, 7")),
         })
     }
 }
@@ -109,7 +115,7 @@ mod tests {
     fn bad_name_is_reported_with_the_allowed_ones() {
         let of = |name: &str| name.parse::<Cell>().unwrap_err().to_string();
         assert!(of("7/2/sched-ext").contains("KERNEL/CPUS/POLICY/WORKLOAD"));
-        assert!(of("5/2/alone/service-400").contains("allowed: 6.18, 7"));
+        assert!(of("5/2/alone/service-400").contains("allowed: 6.1, 6.12, 6.18, 7"));
         assert!(of("7/3/alone/service-400").contains("allowed: 1, 2, 4"));
         assert!(of("7/2/bogus/service-400").contains("allowed: alone, equal"));
         assert!(of("7/2/alone/bogus").contains("allowed: service-400"));

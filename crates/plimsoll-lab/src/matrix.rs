@@ -1,7 +1,7 @@
 //! Cells of the matrix: a selection for `make lab`, and all for `make lab-full`.
 
 use crate::cell::Cell;
-use crate::cell::Kernel::{self, V6_18, V7};
+use crate::cell::Kernel::{self, V6_1, V6_12, V6_18, V7};
 use crate::cpus::Cpus;
 use crate::policy::Policy;
 use crate::workload::{Allowance, Workload};
@@ -29,6 +29,14 @@ pub const HEADLINE_LOADS: [(Workload, &str); 4] = [
 
 /// The kernels that are measured, in the order of the tables.
 pub const KERNELS: [Kernel; 2] = [V7, V6_18];
+/// Those of stable releases, of which only the service beside stock policies is measured.
+pub const STABLE_KERNELS: [Kernel; 2] = [V6_12, V6_1];
+const STOCK_POLICIES: [Policy; 4] = [
+    Policy::Alone,
+    Policy::CpuIdle,
+    Policy::Stock(0),
+    Policy::Stock(30),
+];
 
 /// Policies of the source's latency table.
 pub const LATENCY: [Policy; 6] = [
@@ -142,6 +150,11 @@ pub fn full() -> Vec<Cell> {
         }
         cells.add(kernel, Cpus::TWO, &all, Workload::Web);
         sources(&mut cells, kernel);
+    }
+    for kernel in STABLE_KERNELS {
+        for (workload, _) in HEADLINE_LOADS {
+            cells.add(kernel, Cpus::TWO, &STOCK_POLICIES, workload);
+        }
     }
     for kernel in KERNELS {
         cells.add(kernel, Cpus::ONE, &SWITCHES, Workload::Pipe);

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::table::{Table, micros, number, percent, times};
 use crate::cell::{Cell, Kernel};
 use crate::cpus::Cpus;
-use crate::matrix::{HEADLINE, HEADLINE_LOADS, KERNELS, LOADS, SWITCHES};
+use crate::matrix::{HEADLINE, HEADLINE_LOADS, KERNELS, LOADS, STABLE_KERNELS, SWITCHES};
 use crate::policy::Policy;
 use crate::results::Results;
 use crate::workload::Workload;
@@ -62,7 +62,7 @@ pub fn tables(results: &Results) -> String {
     for workload in workloads.concat() {
         let mut sections = String::new();
         for cpus in [Cpus::TWO, Cpus::ONE, Cpus::FOUR] {
-            for kernel in KERNELS {
+            for kernel in KERNELS.into_iter().chain(STABLE_KERNELS) {
                 let table = service(results, kernel, cpus, workload);
                 if !table.is_empty() {
                     let _ = write!(

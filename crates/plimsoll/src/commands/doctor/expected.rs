@@ -66,10 +66,11 @@ struct Figures {
 
 impl Expected {
     /// The figures for a kernel of this release on a machine like this one, or `None` if they
-    /// cannot be read. The lab's kernels preempt lazily.
+    /// cannot be read.
     pub fn of(release: &str, nr_cpus: u32, is_lazy: Option<bool>) -> Option<Self> {
         let results: Results = serde_json::from_str(RESULTS).ok()?;
-        let kernel = if has_hrtick(release) { "7" } else { "6.18" };
+        let (kernel, is_lazy_there) = lab_kernel(release);
+        let is_only_here_full = is_lazy_there && is_lazy == Some(false);
         let p99_us = |nr_cpus, policy: &str, load: &str| {
             let name = format!("{kernel}/{nr_cpus}/{policy}/{load}");
             let cell = results.cells.iter().find(|cell| cell.cell == name);
@@ -88,14 +89,12 @@ impl Expected {
             kernel,
             nr_cpus,
             load_percent: LOADS.map(|(percent, _)| percent),
-            no_guard: match is_lazy {
-                Some(false) => [None; 4],
-                _ => factors("cpu-idle"),
+            no_guard: if is_only_here_full {
+                [None; 4]
+            } else {
+                factors("cpu-idle")
             },
-            guard: factors(match is_lazy {
-                Some(false) => "tuned",
-                _ => "stock",
-            }),
+            guard: factors(if is_only_here_full { "tuned" } else { "stock" }),
             host_tuning: factors("tuned"),
             sched_ext: factors("sched-ext"),
         })
@@ -140,6 +139,9 @@ impl Expected {
             ("beside --class batch --host-tuning", &self.host_tuning),
             ("beside --class batch, sched-ext", &self.sched_ext),
         ] {
+            if factors.iter().all(Option::is_none) {
+                continue;
+            }
             let cells = factors.map(|factor| {
                 let text = factor.map(|factor| format!("{factor:.2} ×"));
                 text.unwrap_or_else(|| "-".into())
@@ -169,13 +171,25 @@ fn mean(now: &Factors, then: &Factors) -> Option<(f64, f64)> {
     (count > 0.0).then(|| (sum.0 / count, sum.1 / count))
 }
 
+/// The lab's kernel that is most like one of this release, and whether it preempts lazily.
+fn lab_kernel(release: &str) -> (&'static str, bool) {
+    let numbers = release.split(|it: char| !it.is_ascii_digit());
+    let numbers: Vec<u32> = numbers.map_while(|it| it.parse().ok()).take(2).collect();
+    match numbers[..] {
+        [major, minor] if !has_hrtick(major) && (major, minor) < (6, 6) => ("6.1", false),
+        // EEVDF came with 6.6, lazy preemption with 6.13.
+        [major, minor] if !has_hrtick(major) && (major, minor) < (6, 13) => ("6.12", false),
+        [major, _] if has_hrtick(major) => ("7", true),
+        _ => ("6.18", true),
+    }
+}
+
 /// Whether the fair class looks at its picks between ticks: what the kernel says, if it says
 /// something, or else what it does by default.
-fn has_hrtick(release: &str) -> bool {
+fn has_hrtick(major: u32) -> bool {
     let features = fs::read_to_string("/sys/kernel/debug/sched/features").ok();
     let said = features.map(|all| all.split_whitespace().any(|it| it == "HRTICK"));
-    let major = release.split('.').next().and_then(|it| it.parse().ok());
-    said.unwrap_or(major.is_some_and(|major: u32| major >= 7))
+    said.unwrap_or(major >= 7)
 }
 
 #[cfg(test)]
@@ -184,7 +198,7 @@ mod tests {
 
     #[test]
     fn every_kernel_has_figures_for_the_guard_and_without() {
-        for release in ["5.15.0-1", "6.18.15+deb13-cloud-amd64", "7.3.4"] {
+        for release in ["5.15.0-1", "6.12.1", "6.18.15+deb13-cloud-amd64", "7.3.4"] {
             let expected = Expected::of(release, 2, None).expect("they can be read");
             let both = [&expected.no_guard, &expected.guard];
             assert!(both.iter().all(|it| it[0].is_some()), "{expected:?}");
