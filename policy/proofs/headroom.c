@@ -348,6 +348,25 @@ void prove_what_is_left_of_a_grant_follows_the_other_load(void)
 	PROOF_REACHED();
 }
 
+/* Narrowed: see small_headroom(); intervals of a quarter of a grain. */
+void prove_a_return_has_no_credit_from_before_a_jump(void)
+{
+	struct plim_headroom headroom = small_headroom(300000);
+	plim_u64 returned_ns, law_ns;
+
+	headroom.interval_ns = 1ULL << 18;
+	headroom.allowance_ns = any_u64(0, 1ULL << 19);
+	law_ns = 4 * headroom.allowance_ns;
+	returned_ns = plim_headroom_return_ns(&headroom);
+	PROVE((plim_s64)returned_ns >= headroom.tolerance_credit_ns, "not below the tolerance");
+	PROVE(returned_ns <= plim_headroom_grant_ns(&headroom), "never more than the grant");
+	PROVE((plim_s64)returned_ns == headroom.tolerance_credit_ns || returned_ns <= 2 * law_ns,
+	      "nor than twice what the law gives");
+	if (headroom.credit_ns >= 0 && (plim_u64)headroom.credit_ns <= 2 * law_ns)
+		PROVE((plim_s64)returned_ns >= headroom.credit_ns, "else all credit");
+	PROOF_REACHED();
+}
+
 /*
  * For any sums: over any time, the usage of batch work beyond the law is at
  * most the unpaid overrun plus the tolerance earned, except for overruns longer

@@ -235,6 +235,14 @@ impl Controller {
         unsafe { ffi::plim_headroom_rest_ns(&self.raw, returned_ns) }
     }
 
+    /// The share of the grant for a return that is now: without credit from before a jump of the
+    /// other load.
+    #[must_use]
+    pub fn return_ns(&self) -> u64 {
+        // SAFETY: reads the controller, whose parameters were checked.
+        unsafe { ffi::plim_headroom_return_ns(&self.raw) }
+    }
+
     /// CPU time that the law gave batch work for the last interval alone.
     #[must_use]
     pub fn allowance_ns(&self) -> u64 {

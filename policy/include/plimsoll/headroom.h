@@ -322,6 +322,29 @@ static __always_inline plim_u64 plim_headroom_rest_ns(const struct plim_headroom
 }
 
 /*
+ * The share of the grant for a return that is now: all credit, unless it is more
+ * than twice what the law gives in a grain if other work goes on as in the last
+ * interval. Then it is from before a jump of the other load, and batch work has
+ * what the law gives; the rest of the credit stays. Never less than the tolerance.
+ */
+static __always_inline plim_u64 plim_headroom_return_ns(const struct plim_headroom *headroom)
+{
+	plim_u64 credit_ns = headroom->credit_ns > 0 ? (plim_u64)headroom->credit_ns : 0;
+	plim_u64 law_ns, nr_intervals;
+
+	if (headroom->interval_ns) {
+		nr_intervals = (headroom->params.grain_ns + headroom->interval_ns - 1) /
+			       headroom->interval_ns;
+		law_ns = headroom->allowance_ns * nr_intervals;
+		if (credit_ns > 2 * law_ns)
+			credit_ns = law_ns;
+	}
+	if (headroom->tolerance_credit_ns > (plim_s64)credit_ns)
+		credit_ns = (plim_u64)headroom->tolerance_credit_ns;
+	return credit_ns;
+}
+
+/*
  * The longest overrun that is remembered, in server slices of the tolerance.
  * Bounds the number of tolerance periods for which batch work goes without its
  * tolerance after it has briefly overrun on every CPU.

@@ -765,6 +765,10 @@ unsafe extern "C" {
     ) -> plim_u64;
 }
 unsafe extern "C" {
+    #[link_name = "plim_headroom_return_ns__extern"]
+    pub fn plim_headroom_return_ns(headroom: *const plim_headroom) -> plim_u64;
+}
+unsafe extern "C" {
     #[link_name = "plim_headroom_overrun_ns__extern"]
     pub fn plim_headroom_overrun_ns(
         params: *const plim_headroom_params,

@@ -60,6 +60,7 @@ plim_u64 plim_headroom_grant_ns__extern(const struct plim_headroom *headroom) { 
 plim_u64 plim_headroom_update__extern(struct plim_headroom *headroom, plim_u64 nonbatch_ns, plim_u64 batch_ns, plim_u64 now_ns) { return plim_headroom_update(headroom, nonbatch_ns, batch_ns, now_ns); }
 int plim_headroom_may_return__extern(const struct plim_headroom *headroom, plim_u64 returned_ns) { return plim_headroom_may_return(headroom, returned_ns); }
 plim_u64 plim_headroom_rest_ns__extern(const struct plim_headroom *headroom, plim_u64 returned_ns) { return plim_headroom_rest_ns(headroom, returned_ns); }
+plim_u64 plim_headroom_return_ns__extern(const struct plim_headroom *headroom) { return plim_headroom_return_ns(headroom); }
 plim_u64 plim_headroom_overrun_ns__extern(const struct plim_headroom_params *params, plim_u64 overrun_ns, plim_u64 over_ns, plim_u64 elapsed_ns) { return plim_headroom_overrun_ns(params, overrun_ns, over_ns, elapsed_ns); }
 void plim_headroom_demand_init__extern(struct plim_headroom_demand *demand) { plim_headroom_demand_init(demand); }
 int plim_headroom_tolerance_before__extern(plim_u64 a_runtime_ns, plim_u64 a_period_ns, plim_u64 b_runtime_ns, plim_u64 b_period_ns) { return plim_headroom_tolerance_before(a_runtime_ns, a_period_ns, b_runtime_ns, b_period_ns); }

@@ -227,9 +227,9 @@ impl Running {
         self.uncharged_ns = (self.uncharged_ns - batch_ns).min(UNCHARGED_MAX_NS);
         let nonbatch_ns = busy_ns - batch_ns;
         let now_ns = self.clock.at(now);
-        let grant_ns = self.controller.update(nonbatch_ns, batch_ns, now_ns);
+        self.controller.update(nonbatch_ns, batch_ns, now_ns);
         let shares = if self.controller.may_return(self.returned_ns) {
-            self.shares(grant_ns)
+            self.shares(self.controller.return_ns())
         } else {
             self.rest_shares()
         };

@@ -408,6 +408,25 @@ fn a_jump_of_the_load_stops_batch_work_at_the_next_update() {
 }
 
 #[test]
+fn a_return_after_a_jump_of_the_load_has_no_credit_from_before() {
+    let mut rig = Rig::new();
+    let control = rig.control();
+    control.add(&rig.group("batch"));
+    let mut greedy = Greedy::new();
+    (0..40).for_each(|_| _ = greedy.interval(&mut rig, &control, 0));
+    // It has run, and the CPUs are idle: there is credit for the next return.
+    while greedy.pool_ns > 0 {
+        greedy.interval(&mut rig, &control, 0);
+    }
+    (0..3).for_each(|_| _ = greedy.interval(&mut rig, &control, 50));
+    let ran_ns: u64 = (0..12)
+        .map(|_| greedy.interval(&mut rig, &control, 50))
+        .sum();
+    let percent = 100 * ran_ns / (12 * greedy.capacity_ns);
+    assert!(percent <= 21, "{percent} %");
+}
+
+#[test]
 fn a_controller_that_is_called_late_grants_no_more_than_usual() {
     let mut rig = Rig::new();
     let control = rig.control();
