@@ -301,6 +301,18 @@ plim_headroom_may_return(const struct plim_headroom *headroom, plim_u64 returned
 }
 
 /*
+ * CPU time that the law gives batch work in @time_ns if other work goes on as in
+ * the last interval, which was longer than 0. In whole intervals, rounded up.
+ */
+static __always_inline plim_u64 plim_headroom_law_ns(const struct plim_headroom *headroom,
+						     plim_u64 time_ns)
+{
+	plim_u64 interval_ns = headroom->interval_ns;
+
+	return headroom->allowance_ns * ((time_ns + interval_ns - 1) / interval_ns);
+}
+
+/*
  * The most that batch work may use of an earlier grant until it returns: the
  * present grant, and no more than the law gives until then if other work goes on
  * as in the last interval. So a jump of the other load stops batch work at the
@@ -313,12 +325,10 @@ static __always_inline plim_u64 plim_headroom_rest_ns(const struct plim_headroom
 	plim_u64 since_ns = plim_elapsed_ns(headroom->updated_ns, returned_ns);
 	plim_u64 until_ns = plim_sub_floor(headroom->params.grain_ns, since_ns);
 	plim_u64 grant_ns = plim_headroom_grant_ns(headroom);
-	plim_u64 nr_intervals;
 
 	if (!headroom->interval_ns)
 		return grant_ns;
-	nr_intervals = (until_ns + headroom->interval_ns - 1) / headroom->interval_ns;
-	return plim_min(grant_ns, headroom->allowance_ns * nr_intervals);
+	return plim_min(grant_ns, plim_headroom_law_ns(headroom, until_ns));
 }
 
 /*
@@ -330,12 +340,10 @@ static __always_inline plim_u64 plim_headroom_rest_ns(const struct plim_headroom
 static __always_inline plim_u64 plim_headroom_return_ns(const struct plim_headroom *headroom)
 {
 	plim_u64 credit_ns = headroom->credit_ns > 0 ? (plim_u64)headroom->credit_ns : 0;
-	plim_u64 law_ns, nr_intervals;
+	plim_u64 law_ns;
 
 	if (headroom->interval_ns) {
-		nr_intervals = (headroom->params.grain_ns + headroom->interval_ns - 1) /
-			       headroom->interval_ns;
-		law_ns = headroom->allowance_ns * nr_intervals;
+		law_ns = plim_headroom_law_ns(headroom, headroom->params.grain_ns);
 		if (credit_ns > 2 * law_ns)
 			credit_ns = law_ns;
 	}

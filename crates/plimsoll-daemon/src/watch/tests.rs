@@ -224,14 +224,20 @@ fn unwatched_cgroups_are_read_periodically() {
     assert_known(&watch, &["/"]);
 }
 
-#[test]
-fn all_count_as_written_and_the_overflow_counts_after_the_queue_of_writes_ran_over() {
+/// The room of a queue in events. `None`: too much to fill it; the test is skipped.
+fn queue_limit() -> Option<usize> {
     let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events");
     let limit: usize = limit.map_or(usize::MAX, |text| text.trim().parse().unwrap());
     if limit > 100_000 {
         crate::skipped::skip(&format!("the queue has room for {limit} events"));
-        return;
+        return None;
     }
+    Some(limit)
+}
+
+#[test]
+fn all_count_as_written_and_the_overflow_counts_after_the_queue_of_writes_ran_over() {
+    let Some(limit) = queue_limit() else { return };
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("a")).unwrap();
     let files = ["cpu.a", "cpu.b"].map(|name| fs::File::create(folder.path().join(name)).unwrap());
@@ -251,12 +257,7 @@ fn all_count_as_written_and_the_overflow_counts_after_the_queue_of_writes_ran_ov
 
 #[test]
 fn nothing_is_missed_after_the_queue_of_the_tree_ran_over() {
-    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events");
-    let limit: usize = limit.map_or(usize::MAX, |text| text.trim().parse().unwrap());
-    if limit > 100_000 {
-        crate::skipped::skip(&format!("the queue has room for {limit} events"));
-        return;
-    }
+    let Some(limit) = queue_limit() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut watch = start(folder.path());
     for number in 0..limit / 2 + 100 {

@@ -758,6 +758,13 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
+    #[link_name = "plim_headroom_law_ns__extern"]
+    pub fn plim_headroom_law_ns(
+        headroom: *const plim_headroom,
+        time_ns: plim_u64,
+    ) -> plim_u64;
+}
+unsafe extern "C" {
     #[link_name = "plim_headroom_rest_ns__extern"]
     pub fn plim_headroom_rest_ns(
         headroom: *const plim_headroom,

@@ -59,6 +59,7 @@ void plim_headroom_count_shortfall__extern(struct plim_headroom *headroom, plim_
 plim_u64 plim_headroom_grant_ns__extern(const struct plim_headroom *headroom) { return plim_headroom_grant_ns(headroom); }
 plim_u64 plim_headroom_update__extern(struct plim_headroom *headroom, plim_u64 nonbatch_ns, plim_u64 batch_ns, plim_u64 now_ns) { return plim_headroom_update(headroom, nonbatch_ns, batch_ns, now_ns); }
 int plim_headroom_may_return__extern(const struct plim_headroom *headroom, plim_u64 returned_ns) { return plim_headroom_may_return(headroom, returned_ns); }
+plim_u64 plim_headroom_law_ns__extern(const struct plim_headroom *headroom, plim_u64 time_ns) { return plim_headroom_law_ns(headroom, time_ns); }
 plim_u64 plim_headroom_rest_ns__extern(const struct plim_headroom *headroom, plim_u64 returned_ns) { return plim_headroom_rest_ns(headroom, returned_ns); }
 plim_u64 plim_headroom_return_ns__extern(const struct plim_headroom *headroom) { return plim_headroom_return_ns(headroom); }
 plim_u64 plim_headroom_overrun_ns__extern(const struct plim_headroom_params *params, plim_u64 overrun_ns, plim_u64 over_ns, plim_u64 elapsed_ns) { return plim_headroom_overrun_ns(params, overrun_ns, over_ns, elapsed_ns); }

@@ -309,8 +309,8 @@ impl Running {
         }
     }
 
-    /// What each active group may go on with until the next return: the rest of its quota, or
-    /// less, where the rests together are more than the core allows.
+    /// Returns the part of the quota of each active group that it keeps until the next return:
+    /// the rest, or less where all rests together are more than the core allows.
     fn rest_shares(&self) -> Vec<u64> {
         let claim = |group: &ControlledGroup| core::BatchGroup {
             want_ns: group.rest_ns(),

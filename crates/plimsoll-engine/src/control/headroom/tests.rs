@@ -304,13 +304,18 @@ impl Greedy {
         rig.run("batch", ran_ns);
         // It adds to one file twice.
         rig.run("", other_ns / 2);
+        self.tick(rig, control);
+        ran_ns
+    }
+
+    /// Runs the controller and takes the quota that it has written.
+    fn tick(&mut self, rig: &mut Rig, control: &HeadroomControl) {
         rig.tick(control);
         let had_none = self.pool_ns < 1_000_000;
         if let Ok(quota_us) = rig.take_quota("batch").parse::<u64>() {
             self.pool_ns = quota_us * 1_000;
             self.nr_returns += u32::from(had_none && quota_us > 1_000);
         }
-        ran_ns
     }
 }
 
@@ -380,10 +385,7 @@ fn work_that_is_counted_at_ticks_keeps_its_share() {
         };
         rig.run("batch", visible_ns.saturating_sub(counted_ns));
         counted_ns = counted_ns.max(visible_ns);
-        rig.tick(&control);
-        if let Ok(quota_us) = rig.take_quota("batch").parse::<u64>() {
-            greedy.pool_ns = quota_us * 1_000;
-        }
+        greedy.tick(&mut rig, &control);
     }
     let percent = 100 * ran_ns / (400 * greedy.capacity_ns);
     assert!((69..=71).contains(&percent), "{percent} %");
