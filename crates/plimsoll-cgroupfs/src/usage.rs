@@ -7,8 +7,9 @@ use crate::os::{Access, File};
 use crate::stat::CpuStat;
 use crate::version::Version;
 
-/// Bound of the length of `cpu.stat`.
-const FILE_BYTES_MAX: usize = 4096;
+/// Bytes that are read of a counter's file. `cpu.stat` is longer, but begins with the usage
+/// (`cgroup_base_stat_cputime_show()` in kernel/cgroup/rstat.c), and a reader pays for its buffer.
+const READ_BYTES: usize = 64;
 
 /// A counter of CPU time in a kernel file that stays open.
 #[derive(Debug)]
@@ -38,15 +39,20 @@ impl UsageCounter {
     /// # Errors
     /// When it cannot be read or holds something else.
     pub fn read_ns(&self) -> Result<u64> {
-        let mut buffer = [0; FILE_BYTES_MAX];
+        let mut buffer = [0; READ_BYTES];
         let length = self
             .file
             .read_start(&mut buffer)
             .map_err(|source| CgroupError::file("read", &self.path, source))?;
         let text = String::from_utf8_lossy(&buffer[..length]);
+        // The last line may go on.
+        let lines = match text.rfind('\n') {
+            Some(end) if length == READ_BYTES => &text[..end],
+            _ => &text,
+        };
         let value = match self.version {
-            Version::V1 => text.trim().parse().ok(),
-            Version::V2 => CpuStat::parse_usage_ns(&text),
+            Version::V1 => lines.trim().parse().ok(),
+            Version::V2 => CpuStat::parse_usage_ns(lines),
         };
         value.ok_or_else(|| CgroupError::Unreadable {
             path: self.path.clone(),
