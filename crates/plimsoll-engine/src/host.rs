@@ -57,7 +57,7 @@ impl Capabilities {
             is_top: hierarchy.is_top(),
             nr_cpus: nr_cpus_online(),
             has_sched_ext: Path::new("/sys/kernel/sched_ext").is_dir(),
-            may_have_guard: geteuid().is_root() && Path::new("/sys/kernel/btf/vmlinux").exists(),
+            may_have_guard: geteuid().is_root() && Self::has_btf(),
             may_tune_host: geteuid().is_root()
                 && hierarchy.is_top()
                 && hierarchy.is_whole()
@@ -89,6 +89,11 @@ impl Capabilities {
             Version::V1 => "cpu.cfs_burst_us",
             Version::V2 => "cpu.max.burst",
         }
+    }
+
+    /// Whether the kernel describes its types, which the guard reads.
+    pub fn has_btf() -> bool {
+        Path::new("/sys/kernel/btf/vmlinux").exists()
     }
 
     /// A recent kernel with cgroup v2, for tests that touch no kernel.

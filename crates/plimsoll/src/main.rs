@@ -6,6 +6,7 @@ mod commands;
 mod daemon;
 mod demo;
 mod error;
+mod expected;
 mod meter;
 mod nested;
 mod output;

@@ -11,7 +11,7 @@ const SCHED_EXT_ONLY: &str =
     "only a sched_ext scheduler can (Linux 6.18 and later): --enforcer sched-ext";
 
 /// The loss of a service beside batch work without the guard, by docs/stock-kernels.md.
-const UNGUARDED: &str = "there is no guard, which takes root and a kernel with BTF: a service \
+const UNGUARDED: &str = "; there is no guard, which takes root and a kernel with BTF: a service \
                          beside it has up to several times its p99, as `plimsoll doctor` shows";
 
 /// One group on stock knobs.
@@ -38,11 +38,6 @@ impl StockKnobs<'_> {
     }
 }
 
-/// The loss of a service beside batch work on a host without the guard.
-pub(super) fn unguarded(host: &Capabilities) -> Option<&'static str> {
-    (!host.may_have_guard).then_some(UNGUARDED)
-}
-
 impl Mechanisms for StockKnobs<'_> {
     fn class(&self, class: Class) -> How {
         if class == Class::Normal {
@@ -54,7 +49,11 @@ impl Mechanisms for StockKnobs<'_> {
         } else {
             "; below the other work of this subtree only, not of the whole machine"
         };
-        let guard = unguarded(self.host).map_or_else(String::new, |loss| format!("; {loss}"));
+        let guard = if self.host.may_have_guard {
+            ""
+        } else {
+            UNGUARDED
+        };
         (mechanism, approximate(format!("{loss}{place}{guard}")))
     }
 

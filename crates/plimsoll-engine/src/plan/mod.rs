@@ -90,10 +90,6 @@ impl Plan {
             plan.warnings.extend(disturbance(knobs));
         } else {
             plan.items = items(name, knobs, &StockKnobs { host, knobs });
-            let is_batch = knobs.class == Some(Class::Batch);
-            let loss = cgroup::unguarded(host).filter(|_| is_batch);
-            plan.warnings
-                .extend(loss.map(|loss| format!("class batch: {loss}")));
         }
         Ok(plan)
     }
@@ -263,7 +259,6 @@ mod tests {
                 ..Capabilities::of_a_stock_kernel()
             };
             let plan = Plan::new("g", &knobs, &host, false).unwrap();
-            assert_eq!(plan.warnings.is_empty(), may_have_guard);
             matches!(&plan.items[0].fidelity, Fidelity::Approximate { loss } if loss.contains("no guard"))
         };
         assert!(names_the_guard(false) && !names_the_guard(true));

@@ -63,7 +63,7 @@ fn change(args: &SetArgs) -> Result<ExitCode> {
     if args.plan.dry_run {
         output::print_plan(&plan_of(&groups), args.json)?;
     } else {
-        groups.iter().for_each(warn_of_losses);
+        warn_of_losses(&owner, &hierarchy, &groups);
         print_changed(groups, args.json)?;
     }
     Ok(ExitCode::SUCCESS)

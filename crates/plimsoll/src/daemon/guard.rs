@@ -1,9 +1,9 @@
 //! The guard of the fair class, of a build with BPF.
 
 #[cfg(feature = "sched-ext")]
-pub use with_bpf::{attach, check, free_left_tasks};
+pub use with_bpf::{attach, check, free_left_tasks, may_be_attached};
 #[cfg(not(feature = "sched-ext"))]
-pub use without_bpf::{attach, check, free_left_tasks};
+pub use without_bpf::{attach, check, free_left_tasks, may_be_attached};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -16,6 +16,7 @@ mod with_bpf {
 
     use plimsoll_daemon::service::Guard;
     use plimsoll_daemon::state::GuardCounts;
+    use plimsoll_engine::host::Capabilities;
     use plimsoll_engine::runtime::RuntimeFolder;
     use plimsoll_engine::undo::UndoReport;
 
@@ -47,6 +48,11 @@ mod with_bpf {
             Ok("off") => Err(format!("{SWITCH}=off").into()),
             other => Err(format!("{SWITCH} is {other:?}; allowed: on, off").into()),
         }
+    }
+
+    /// Whether an owner of root attaches it, unless the kernel refuses.
+    pub fn may_be_attached() -> bool {
+        Capabilities::has_btf() && check_switch().is_ok()
     }
 
     /// Attaches the guard.
@@ -97,6 +103,10 @@ mod without_bpf {
     use super::Result;
 
     const NONE: &str = "this build has none";
+
+    pub fn may_be_attached() -> bool {
+        false
+    }
 
     pub fn attach(_: &RuntimeFolder) -> Result<Box<dyn Guard>> {
         Err(NONE.into())

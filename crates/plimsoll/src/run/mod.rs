@@ -19,15 +19,16 @@ use plimsoll_daemon::control::protocol::{Request, Run};
 use plimsoll_daemon::service::Starter as _;
 use plimsoll_daemon::state::Group;
 use plimsoll_engine::EngineError;
-use plimsoll_engine::enforcer::Sample;
+use plimsoll_engine::enforcer::{EnforcerKind, Sample};
 use plimsoll_engine::host::Capabilities;
-use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_engine::plan::{Fidelity, Plan};
 use plimsoll_engine::runtime::RuntimeFolder;
 
 use crate::cli::RunArgs;
-use crate::daemon::HostStarter;
+use crate::daemon::{HostStarter, guard};
 use crate::error::{CommandError, Result};
+use crate::expected::Expected;
 use crate::output;
 use crate::owner::{self, Owner};
 use held::Held;
@@ -70,12 +71,12 @@ fn subject_of(command: &[OsString]) -> String {
 /// Runs a command under knobs, and ends its group when the group is empty.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let knobs = args.knobs.knobs(None).map_err(EngineError::from)?;
-    let hierarchy = Hierarchy::find()?;
+    let hierarchy = Arc::new(Hierarchy::find()?);
     let mut owner = match Owner::for_new_group(&hierarchy) {
         Err(CommandError::Engine(EngineError::Cgroup(CgroupError::NoPermission { .. })))
             if args.plan.dry_run =>
         {
-            return plan_here(hierarchy, knobs, args);
+            return plan_here(&hierarchy, knobs, args);
         }
         owner => owner?,
     };
@@ -100,7 +101,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let handle = handles::of_process(held.pid())?;
     let groups = owner.change(&request, Some(handle.as_fd()))?;
     drop(handle);
-    groups.iter().for_each(warn_of_losses);
+    warn_of_losses(&owner, &hierarchy, &groups);
     let group = groups.into_iter().next().ok_or(CommandError::NotStarted)?;
     let client = RunClient {
         runtime: owner.disconnect(),
@@ -133,12 +134,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 }
 
 /// Prints the plan for a user who may not start an owner; a dry run needs no permission.
-fn plan_here(hierarchy: Hierarchy, knobs: Knobs, args: &RunArgs) -> Result<ExitCode> {
-    let hierarchy = Arc::new(hierarchy);
-    let starter = HostStarter::new(&hierarchy, &RuntimeFolder::of_this_user());
+fn plan_here(hierarchy: &Arc<Hierarchy>, knobs: Knobs, args: &RunArgs) -> Result<ExitCode> {
+    let starter = HostStarter::new(hierarchy, &RuntimeFolder::of_this_user());
     let choice = owner::choice(&args.plan);
     let is_scheduled = starter.choose(choice.enforcer)?;
-    let host = Capabilities::of_this_host(&hierarchy);
+    let host = Capabilities::of_this_host(hierarchy);
     let name = args.name.clone();
     let name = name.unwrap_or_else(|| stem(&args.command[0]));
     let plan = Plan::new(&name, &knobs, &host, is_scheduled)?;
@@ -149,8 +149,22 @@ fn plan_here(hierarchy: Hierarchy, knobs: Knobs, args: &RunArgs) -> Result<ExitC
 }
 
 /// Prints on standard error the knobs that are not enforced (`--best-effort`) or only
-/// approximately.
-pub fn warn_of_losses(group: &Group) {
+/// approximately, and how much a service will feel batch work.
+pub fn warn_of_losses(owner: &Owner, hierarchy: &Arc<Hierarchy>, groups: &[Group]) {
+    groups.iter().for_each(warn_of_knobs);
+    let is_batch_of_fair_class = |group: &Group| {
+        group.knobs.class == Some(Class::Batch) && group.enforcer == EnforcerKind::Cgroup
+    };
+    let has_guard = owner.is_of_root() && guard::may_be_attached();
+    if !has_guard && groups.iter().any(is_batch_of_fair_class) {
+        let host = Capabilities::of_this_host(hierarchy);
+        let expected = Expected::of(&host.kernel, host.nr_cpus, host.is_lazy);
+        let caution = expected.and_then(|expected| expected.caution());
+        caution.iter().for_each(|caution| output::tell(caution));
+    }
+}
+
+fn warn_of_knobs(group: &Group) {
     let items = group.plan.as_array();
     for item in items.into_iter().flatten() {
         let told = match serde_json::from_value(item.clone()) {

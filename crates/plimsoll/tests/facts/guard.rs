@@ -35,6 +35,24 @@ fn threads(host: &Host) -> Vec<i32> {
 }
 
 #[test]
+fn without_the_guard_run_says_what_a_service_has_to_expect() {
+    let host = Host::new();
+    let mut command = host.plimsoll(["run", "--enforcer", "cgroup", "--class", "batch", "true"]);
+    command.env("PLIMSOLL_GUARD", "off");
+    let told = host.spawn(command).finish().good().stderr;
+    let expected = host.run(["doctor", "--json"]).good().json();
+    let factors = expected["expected"]["no_guard"].as_array().cloned();
+    let factors = factors.expect("four loads").into_iter();
+    let worst = factors.filter_map(|it| it.as_f64()).max_by(f64::total_cmp);
+    let bad = worst.filter(|factor| *factor >= 1.5);
+    match (bad, worst) {
+        (Some(factor), _) => assert!(told.contains(&format!("{factor:.1} ×")), "{told}"),
+        (None, Some(_)) => assert_eq!(told, "", "a service hardly feels it"),
+        (None, None) => assert!(told.contains("several times"), "{told}"),
+    }
+}
+
+#[test]
 fn the_guard_is_attached_while_a_batch_group_is_there() {
     let host = Host::new();
     let other = start(&host, "other", "--weight 50", &host.normal("other"), &SLEEP);

@@ -1,7 +1,5 @@
 //! `plimsoll doctor`: lists the knobs that this host can enforce, with mechanism and loss.
 
-mod expected;
-
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -19,9 +17,9 @@ use serde::Serialize;
 use crate::cli::DoctorArgs;
 use crate::daemon::guard;
 use crate::error::{CommandError, Result};
+use crate::expected::{self, Expected};
 use crate::output;
 use crate::owner::Owner;
-use expected::Expected;
 
 /// Every knob once, with values that every kernel accepts.
 const EVERY_KNOB: &str = r#"{

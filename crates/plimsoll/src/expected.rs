@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::output;
 
 /// The lab's results.
-const RESULTS: &str = include_str!("../../../../../docs/results.json");
+const RESULTS: &str = include_str!("../../../docs/results.json");
 /// Loads of the service in percent of the machine, and the lab's names of them.
 const LOADS: [(u32, &str); 4] = [
     (6, "service-400"),
@@ -19,10 +19,12 @@ const LOADS: [(u32, &str); 4] = [
 
 /// The least gain that is worth a step, and shows in the text.
 const GAIN_MIN: f64 = 0.1;
+/// The least factor at any load that is worth a warning.
+const CAUTION_MIN: f64 = 1.5;
 
 /// p99 of a service beside `--class batch` as a multiple of its p99 alone, by the load of the
 /// service.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Expected {
     /// The lab's kernel that is most like this one.
     kernel: &'static str,
@@ -128,6 +130,26 @@ impl Expected {
         ))
     }
 
+    /// A warning for batch work of the fair class on a host without the guard. `None`: a service
+    /// would hardly feel it.
+    pub fn caution(&self) -> Option<String> {
+        let loads = self.no_guard.iter().zip(self.load_percent);
+        let factors = loads.filter_map(|(factor, load)| Some(((*factor)?, load)));
+        let worst = factors.max_by(|(one, _), (other, _)| one.total_cmp(other));
+        let text = match worst {
+            Some((factor, _)) if factor < CAUTION_MIN => return None,
+            Some((factor, load)) => format!(
+                "up to {factor:.1} × its p99 alone (at {load} % load, by the lab's figures for Linux {})",
+                self.kernel
+            ),
+            None => "up to several times its p99 alone".into(),
+        };
+        Some(format!(
+            "class batch: there is no guard, and a service beside it has {text}; `plimsoll doctor` \
+             says more"
+        ))
+    }
+
     /// As a table.
     pub fn text(&self) -> String {
         let loads = self.load_percent.map(|percent| format!("{percent} % LOAD"));
@@ -205,6 +227,20 @@ mod tests {
             let text = expected.text();
             assert!(text.contains("6 % LOAD") && text.contains("no guard"));
         }
+    }
+
+    #[test]
+    fn the_caution_names_the_worst_load_and_only_a_bad_one() {
+        let expected = Expected::of("6.18.15", 2, None).expect("they can be read");
+        let with = |no_guard| Expected {
+            no_guard,
+            ..expected.clone()
+        };
+        let caution = with([Some(1.2), None, Some(3.46), Some(1.6)]).caution();
+        assert!(caution.is_some_and(|it| it.contains("3.5 ×") && it.contains("50 %")));
+        assert_eq!(with([Some(1.2), None, None, Some(1.4)]).caution(), None);
+        let unknown = with([None; 4]).caution();
+        assert!(unknown.is_some_and(|it| it.contains("several times")));
     }
 
     #[test]
