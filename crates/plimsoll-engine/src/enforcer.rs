@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 pub use crate::control::headroom::HeadroomControl;
 use crate::error::Result;
 use crate::group_policy::GroupPolicy;
-use crate::knobs::{BandwidthSlice, Knobs};
+use crate::knobs::Knobs;
+use crate::machine_policy::MachinePolicy;
 use crate::undo::UndoReport;
 
 /// CPU usage of a group and the state of its limits.
@@ -292,12 +293,13 @@ pub trait Enforcer: Send {
     /// When the kernel refuses.
     fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()>;
 
-    /// Sets the runtime that a CPU takes from a quota at a time, on the whole machine;
-    /// `None`: restores the previous value.
+    /// Sets what the whole machine keeps. A bandwidth slice that is not asked for any more is put
+    /// back.
     ///
     /// # Errors
-    /// When this process may not; then nothing has changed.
-    fn set_bandwidth_slice(&mut self, slice: Option<BandwidthSlice>) -> Result<()>;
+    /// When the kernel or this process's rights do not allow it. The demand of headroom holds
+    /// nevertheless where only the bandwidth slice was refused.
+    fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()>;
 
     /// Undoes groups of an earlier owner that were not taken over. Called after all present groups
     /// have been added.

@@ -18,6 +18,7 @@ mod host_settings;
 pub mod host_tuning;
 pub mod journal;
 pub mod knobs;
+pub mod machine_policy;
 pub mod own_groups;
 pub mod plan;
 pub mod runtime;

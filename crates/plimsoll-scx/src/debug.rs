@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::knobs::Headroom;
 use plimsoll_engine::runtime::RuntimeFolder;
 use serde::Serialize;
@@ -25,12 +24,10 @@ use crate::bpf_intf::{
     plimsoll_group_flags_PLIMSOLL_PER_TASK as PER_TASK,
     plimsoll_group_flags_PLIMSOLL_QUOTA as QUOTA,
     plimsoll_group_flags_PLIMSOLL_SOFT_CAP as SOFT_CAP, plimsoll_group_flags_PLIMSOLL_USED as USED,
-    plimsoll_group_flags_PLIMSOLL_YIELDS as YIELDS,
     plimsoll_limits_PLIMSOLL_SLOT_NONE as SLOT_NONE,
 };
 use crate::control_error::ControlError;
 use crate::host::{Host, Readiness};
-use crate::machine::demand_now;
 use crate::objects::Objects;
 use crate::sample::monotonic_ns;
 use crate::status::Status;
@@ -64,10 +61,8 @@ pub struct Machine {
     pub headroom_on: bool,
     /// Of all CPUs; all of them, where a number of CPUs is kept idle.
     pub headroom_ppm: u32,
-    /// The headroom in force: the largest demand, in the form of the request.
+    /// The headroom in force.
     pub headroom: Option<String>,
-    /// The smaller demand in the other form.
-    pub headroom_overruled: Option<String>,
     /// CPU time that batch work always gets.
     pub tolerance_runtime_usec: u64,
     /// Per this period.
@@ -164,7 +159,6 @@ pub struct Decision {
 fn flag_names(flags: u32) -> Vec<&'static str> {
     let names = [
         (BATCH, "batch"),
-        (YIELDS, "side"),
         (QUOTA, "quota"),
         (CAP, "cap"),
         (SOFT_CAP, "soft-cap"),
@@ -250,16 +244,18 @@ fn machine_of(objects: &Objects) -> Machine {
         return Machine::default();
     };
     let headroom = &machine.headroom;
-    let demand = demand_now(objects);
-    let tolerance = demand.tolerance();
-    let text = |headroom: Option<Headroom>| headroom.map(|headroom| headroom.to_string());
+    let params = &headroom.params;
+    let in_force = match (machine.headroom_on, machine.headroom_cpus) {
+        (0, _) => None,
+        (_, 0) => Some(Headroom::Share(params.headroom_ppm)),
+        (_, cpus) => Some(Headroom::Cpus(cpus)),
+    };
     Machine {
         headroom_on: machine.headroom_on != 0,
-        headroom_ppm: headroom.params.headroom_ppm,
-        headroom: text(demand.in_force(nr_cpus_online())),
-        headroom_overruled: text(demand.overruled(nr_cpus_online())),
-        tolerance_runtime_usec: tolerance.runtime_ns / 1000,
-        tolerance_period_usec: tolerance.period_ns / 1000,
+        headroom_ppm: params.headroom_ppm,
+        headroom: in_force.map(|headroom| headroom.to_string()),
+        tolerance_runtime_usec: params.tolerance_runtime_ns / 1000,
+        tolerance_period_usec: params.tolerance_period_ns / 1000,
         credit_usec: headroom.credit_ns / 1000,
         allowance_usec: headroom.allowance_ns / 1000,
         shortfall_usec: headroom.shortfall_ns / 1000,

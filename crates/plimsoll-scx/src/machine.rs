@@ -1,16 +1,18 @@
-//! The merged demand of all groups on the machine.
+//! What the whole machine keeps, in the scheduler.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plimsoll_engine::host::nr_cpus_online;
-use plimsoll_engine::knobs::{BandwidthSlice, Demand, Headroom, Tolerance};
+use plimsoll_engine::knobs::{Demand, Headroom, Tolerance};
+use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_policy::headroom;
 
 use crate::bpf_intf::{
     plim_headroom_params, plimsoll_change, plimsoll_group_flags_PLIMSOLL_USED as USED,
-    plimsoll_limits_PLIMSOLL_SLOT_DEFAULT, plimsoll_machine_change, plimsoll_params,
+    plimsoll_machine_change,
 };
 use crate::control_error::ControlError;
 use crate::objects::Objects;
-use crate::params::{headroom_of, tolerance_of};
 use crate::supervisor::Groups;
 
 /// Largest credit of each CPU: the scheduler updates it every millisecond, and the credit earned
@@ -63,24 +65,21 @@ impl ServerSlices {
     }
 }
 
-/// The merged demand of groups with these parameters.
-fn demand_of<'a>(groups: impl Iterator<Item = &'a plimsoll_params>) -> Demand {
-    let mut demand = Demand::default();
-    for params in groups {
-        demand.add(headroom_of(params), tolerance_of(params));
-    }
-    demand
-}
+/// The policy, shared by the enforcer and the supervisor. Both change the scheduler's, only with
+/// this locked, so that no older policy overwrites a newer one. `None`: the service has not said it
+/// yet, and a scheduler that an earlier owner has left keeps its own.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SharedMachine(Arc<Mutex<Option<MachinePolicy>>>);
 
-/// The merged demand of all groups that the scheduler has now.
-pub(crate) fn demand_now(objects: &Objects) -> Demand {
-    let first = plimsoll_limits_PLIMSOLL_SLOT_DEFAULT + 1;
-    let params: Vec<plimsoll_params> = (first..objects.shared.nr_slots_used())
-        .filter_map(|slot| objects.group(slot))
-        .map(|group| group.params)
-        .filter(|params| params.flags & USED != 0)
-        .collect();
-    demand_of(params.iter())
+impl SharedMachine {
+    pub fn lock(&self) -> MutexGuard<'_, Option<MachinePolicy>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The merged demand of all groups.
+    pub fn demand(&self) -> Demand {
+        self.lock().unwrap_or_default().demand
+    }
 }
 
 /// The settings of the scheduler for a demand.
@@ -108,20 +107,19 @@ fn change_for(demand: &Demand, nr_cpus: u32) -> plimsoll_machine_change {
     }
 }
 
-/// Sets the merged demand of all groups in the scheduler. The groups are locked, so that no older
-/// sum overwrites a newer one.
-pub(crate) fn refresh(objects: &Objects, _groups: &Groups) -> Result<(), ControlError> {
-    objects.set_machine(&mut change_for(&demand_now(objects), nr_cpus_online()))
+/// Sets the demand of headroom in the scheduler.
+pub(crate) fn set_demand(objects: &Objects, policy: &MachinePolicy) -> Result<(), ControlError> {
+    objects.set_machine(&mut change_for(&policy.demand, nr_cpus_online()))
 }
 
-/// Sets the bandwidth slice of all present and future groups.
-pub(crate) fn set_slice(
+/// Sets all of it: the demand, and the bandwidth slice of all present and future groups.
+pub(crate) fn set(
     objects: &Objects,
     _groups: &Groups,
-    slice: BandwidthSlice,
+    policy: &MachinePolicy,
 ) -> Result<(), ControlError> {
-    let mut change = change_for(&demand_now(objects), nr_cpus_online());
-    change.bandwidth_slice_ns = slice.slice_ns;
+    let mut change = change_for(&policy.demand, nr_cpus_online());
+    change.bandwidth_slice_ns = policy.bandwidth_slice.unwrap_or_default().slice_ns;
     objects.set_machine(&mut change)?;
     for slot in 0..objects.shared.nr_slots_used() {
         let Some(group) = objects.group(slot).filter(|g| g.params.flags & USED != 0) else {
@@ -139,14 +137,13 @@ pub(crate) fn set_slice(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::params::params_of;
+    use plimsoll_engine::knobs::Knobs;
 
     fn demand(groups: &[&str]) -> Demand {
-        let params: Vec<plimsoll_params> = groups
+        let knobs = groups
             .iter()
-            .map(|json| params_of(&serde_json::from_str(json).unwrap(), 1))
-            .collect();
-        demand_of(params.iter())
+            .map(|json| serde_json::from_str(json).unwrap());
+        knobs.collect::<Vec<Knobs>>().iter().collect()
     }
 
     #[test]

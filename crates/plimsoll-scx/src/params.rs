@@ -1,6 +1,6 @@
 //! Conversion of knobs to the parameters of a group in the scheduler.
 
-use plimsoll_engine::knobs::{Class, Headroom, Knobs, Tolerance};
+use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_policy::{bandwidth, batch};
 
 use crate::bpf_intf::{
@@ -9,7 +9,6 @@ use crate::bpf_intf::{
     plimsoll_group_flags_PLIMSOLL_PER_TASK as PER_TASK,
     plimsoll_group_flags_PLIMSOLL_QUOTA as QUOTA,
     plimsoll_group_flags_PLIMSOLL_SOFT_CAP as SOFT_CAP, plimsoll_group_flags_PLIMSOLL_USED as USED,
-    plimsoll_group_flags_PLIMSOLL_YIELDS as YIELDS,
     plimsoll_limits_PLIMSOLL_SLOT_NONE as SLOT_NONE, plimsoll_params,
 };
 
@@ -19,22 +18,12 @@ const PPM: u32 = 1_000_000;
 
 /// The parameters for knobs. The scheduler itself finds the slot around.
 pub(crate) fn params_of(knobs: &Knobs, cgroup_id: u64) -> plimsoll_params {
-    let (headroom_ppm, headroom_cpus) = match knobs.headroom {
-        Some(Headroom::Share(ppm)) => (ppm, 0),
-        Some(Headroom::Cpus(cpus)) => (0, cpus),
-        None => (0, 0),
-    };
     plimsoll_params {
         cgroup_id,
         flags: flags_of(knobs),
         parent: SLOT_NONE,
         weight: knobs.weight.map_or(0, |weight| weight.weight),
         cpu_limit_ppm: knobs.cpu_limit.map_or(PPM, |limit| limit.ppm),
-        headroom_ppm,
-        headroom_cpus,
-        tolerance_runtime_ns: knobs.tolerance.map_or(0, |tolerance| tolerance.runtime_ns),
-        // No tolerance has a period of 0: the group names none.
-        tolerance_period_ns: knobs.tolerance.map_or(0, |tolerance| tolerance.period_ns),
         bandwidth: bandwidth_of(knobs),
         cap: cap_of(knobs),
     }
@@ -53,8 +42,6 @@ fn flags_of(knobs: &Knobs) -> u32 {
     let flags = [
         (true, USED),
         (is_batch, BATCH),
-        // All batch work yields to every headroom.
-        (is_batch || knobs.headroom.is_some(), YIELDS),
         (has_quota, QUOTA),
         // With per-task caps, the tree as a whole has none.
         (knobs.cap.is_some() && !knobs.per_task, CAP),
@@ -95,23 +82,6 @@ fn cap_of(knobs: &Knobs) -> plim_ratecap_params {
     }
 }
 
-/// The headroom that a group demands.
-pub(crate) fn headroom_of(params: &plimsoll_params) -> Option<Headroom> {
-    match (params.headroom_ppm, params.headroom_cpus) {
-        (0, 0) => None,
-        (0, cpus) => Some(Headroom::Cpus(cpus)),
-        (ppm, _) => Some(Headroom::Share(ppm)),
-    }
-}
-
-/// The tolerance that a group names.
-pub(crate) fn tolerance_of(params: &plimsoll_params) -> Option<Tolerance> {
-    (params.tolerance_period_ns > 0).then_some(Tolerance {
-        runtime_ns: params.tolerance_runtime_ns,
-        period_ns: params.tolerance_period_ns,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,9 +91,9 @@ mod tests {
     }
 
     #[test]
-    fn all_batch_work_yields_to_headroom() {
-        assert_eq!(params(r#"{"class": "batch"}"#).flags, USED | BATCH | YIELDS);
-        assert_eq!(params(r#"{"headroom": "30%"}"#).flags, USED | YIELDS);
+    fn only_batch_work_yields_to_headroom() {
+        assert_eq!(params(r#"{"class": "batch"}"#).flags, USED | BATCH);
+        assert_eq!(params(r#"{"headroom": "30%"}"#).flags, USED);
         assert_eq!(params("{}").flags, USED);
     }
 
@@ -154,16 +124,5 @@ mod tests {
         assert_eq!(some.flags & QUOTA, QUOTA);
         assert_eq!(some.bandwidth.period_ns, 50_000_000);
         assert_eq!(some.bandwidth.burst_ns, 20_000_000);
-    }
-
-    #[test]
-    fn both_forms_of_headroom_are_kept_apart() {
-        let share = params(r#"{"class": "batch", "headroom": "30%"}"#);
-        assert_eq!((share.headroom_ppm, share.headroom_cpus), (300_000, 0));
-        let cpus = params(r#"{"class": "batch", "headroom": "2cpus"}"#);
-        assert_eq!((cpus.headroom_ppm, cpus.headroom_cpus), (0, 2));
-        assert_eq!(headroom_of(&share), Some(Headroom::Share(300_000)));
-        assert_eq!(headroom_of(&cpus), Some(Headroom::Cpus(2)));
-        assert_eq!(headroom_of(&params("{}")), None);
     }
 }

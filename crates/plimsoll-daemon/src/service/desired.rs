@@ -1,7 +1,8 @@
 //! Desired state of one group, and the demand of all groups together.
 
 use plimsoll_engine::enforcer::EnforcerKind;
-use plimsoll_engine::knobs::{Burst, Class, Demand, Knobs};
+use plimsoll_engine::knobs::{BandwidthSlice, Burst, Class, Demand, Knobs};
+use plimsoll_engine::machine_policy::MachinePolicy;
 
 use crate::state::Origin;
 
@@ -62,6 +63,20 @@ impl Desired {
 /// Merges the headroom demands of all groups, of any class.
 pub(super) fn demand<'a>(desired_states: impl Iterator<Item = &'a Desired>) -> Demand {
     desired_states.map(|desired| &desired.knobs).collect()
+}
+
+/// What the whole machine is to keep. Without batch work it keeps no headroom: there is nothing to
+/// limit.
+pub(super) fn machine<'a>(
+    mut desired_states: impl Iterator<Item = &'a Desired>,
+    demand: Demand,
+    bandwidth_slice: Option<BandwidthSlice>,
+) -> MachinePolicy {
+    let has_batch = desired_states.any(Desired::is_batch);
+    MachinePolicy {
+        demand: if has_batch { demand } else { Demand::default() },
+        bandwidth_slice,
+    }
 }
 
 /// The knobs that the enforcer applies. A batch group yields to the demand of all groups; its

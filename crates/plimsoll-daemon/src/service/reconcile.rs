@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use plimsoll_cgroupfs::name::path_of;
-use plimsoll_engine::EngineError;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
-use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::knobs::{BandwidthSlice, Knobs};
 use plimsoll_engine::undo::UndoReport;
+use plimsoll_engine::{EngineError, Result};
 
 use super::Service;
 use super::desired::{self, Desired, GroupKind};
@@ -31,10 +31,11 @@ fn selector(name: &str, desired: &Desired) -> Selector {
 impl Service {
     /// Applies all pending groups.
     pub(super) fn reconcile(&mut self) {
+        self.table.merge_demand();
+        self.follow_machine();
         if !self.table.needs_reconcile(Instant::now()) {
             return;
         }
-        self.table.merge_demand();
         let mut has_reconciled = false;
         loop {
             let names = self.table.take_pending(CHUNK, Instant::now());
@@ -47,6 +48,27 @@ impl Service {
         }
         if has_reconciled {
             self.enforcement.shared().look_now();
+        }
+    }
+
+    /// Hands what the whole machine is to keep to the enforcer, with this bandwidth slice.
+    ///
+    /// # Errors
+    /// When the kernel or this process's rights do not allow it.
+    pub(super) fn set_machine(&mut self, slice: Option<BandwidthSlice>) -> Result<()> {
+        let states = self.table.desired_states();
+        let policy = desired::machine(states, self.table.demand(), slice);
+        self.enforcement.set_machine(policy)?;
+        self.notices.note_problem("machine", None);
+        Ok(())
+    }
+
+    /// The same with the bandwidth slice of the configuration. A failure is a problem for the
+    /// operator and not fatal: the groups' limits hold nevertheless.
+    fn follow_machine(&mut self) {
+        if let Err(error) = self.set_machine(self.config().bandwidth_slice) {
+            self.notices
+                .note_problem("machine", Some(error.to_string()));
         }
     }
 

@@ -37,8 +37,7 @@ impl Service {
         let mut members = Members::new();
         if same_enforcer {
             self.check_rules(&config)?;
-            let slice = config.bandwidth_slice;
-            let set = self.enforcement.enforcer().set_bandwidth_slice(slice);
+            let set = self.set_machine(config.bandwidth_slice);
             set.map_err(|error| format!("{}: {error}", self.file.path().display()))?;
         } else {
             self.save_members();
@@ -57,7 +56,6 @@ impl Service {
         self.audit_all();
         let had_burst = self.burst_enabled();
         self.file.replace(config);
-        self.set_slice();
         self.request_all_cgroups();
         self.table.retry_all();
         if self.burst_enabled() != had_burst {
@@ -113,17 +111,7 @@ impl Service {
         self.table.forget_applied();
         let replaced = self.enforcement.replace(wanted);
         replaced.map_err(|error| error.to_string())?;
-        self.set_slice();
         self.request_commands();
         Ok(())
-    }
-
-    /// Sets the machine's bandwidth slice. A failure is a problem for the operator and not
-    /// fatal: the groups' limits hold with any slice.
-    pub(super) fn set_slice(&mut self) {
-        let slice = self.config().bandwidth_slice;
-        let set = self.enforcement.enforcer().set_bandwidth_slice(slice);
-        let problem = set.err().map(|error| error.to_string());
-        self.notices.note_problem("bandwidth-slice", problem);
     }
 }

@@ -89,7 +89,6 @@ impl Service {
             lifetime: Lifetime::begin(now),
         };
         service.notices.counters.reloads = 1;
-        service.set_slice();
         service.request_running_commands(&members);
         service.take_changes(changes);
         service.reconcile();

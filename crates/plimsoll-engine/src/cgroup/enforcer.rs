@@ -13,7 +13,8 @@ use crate::control::task_rates::TaskMeter;
 use crate::enforcer::{Enforcer, HeadroomSample, Sample, TaskRates};
 use crate::error::Result;
 use crate::group_policy::GroupPolicy;
-use crate::knobs::{BandwidthSlice, Knobs};
+use crate::knobs::Knobs;
+use crate::machine_policy::MachinePolicy;
 use crate::runtime::RuntimeFolder;
 use crate::undo::UndoReport;
 
@@ -102,8 +103,10 @@ impl Enforcer for CgroupEnforcer {
         self.table.leave_audits_to_caller();
     }
 
-    fn set_bandwidth_slice(&mut self, slice: Option<BandwidthSlice>) -> Result<()> {
+    fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()> {
         let context = &self.table.context;
+        context.headroom.set_demand(policy.demand);
+        let slice = policy.bandwidth_slice;
         self.slice.set(slice, &context.hierarchy, &context.runtime)
     }
 

@@ -157,7 +157,7 @@ static __always_inline u64 admit_chain(u32 slot, s32 cpu, u64 now)
 		group = group_at(slot);
 		if (!group)
 			break;
-		yields |= group->params.flags & PLIMSOLL_YIELDS;
+		yields |= group->params.flags & PLIMSOLL_BATCH;
 		if (group->params.flags & PLIMSOLL_LIMITED_FLAGS) {
 			left_ns = admit_one(slot, cpu, now);
 			if (!left_ns)
@@ -205,10 +205,8 @@ __noinline int admits_at_once(u32 slot, s32 cpu)
 		if (!group)
 			break;
 		flags = group->params.flags;
-		if (flags & PLIMSOLL_QUEUED_FLAGS || (headroom_on && flags & PLIMSOLL_YIELDS))
-			return 0;
-		/* It would precede a normal task that wakes before that CPU dispatches. */
-		if (flags & PLIMSOLL_BATCH)
+		/* A batch task would precede a normal one that wakes before that CPU dispatches. */
+		if (flags & (PLIMSOLL_QUEUED_FLAGS | PLIMSOLL_BATCH))
 			return 0;
 		gc = flags & PLIMSOLL_QUOTA ? group_cpu_at(slot, cpu) : NULL;
 		if (gc && (gc->bandwidth.throttled ||

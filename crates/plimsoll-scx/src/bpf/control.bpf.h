@@ -154,6 +154,7 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 		plim_headroom_set(&m->headroom, &params);
 	}
 	m->headroom_on = on;
+	m->headroom_cpus = cpus_wanted;
 	m->shortage_since_ns = 0;
 	m->missing_cpus = 0;
 	m->missing_ns = 0;

@@ -59,13 +59,12 @@ enum plimsoll_limits {
 /* Treatment of a group. */
 enum plimsoll_group_flags {
 	PLIMSOLL_USED = 1 << 0,
-	PLIMSOLL_BATCH = 1 << 1, /* else normal */
-	PLIMSOLL_YIELDS = 1 << 2, /* yields to headroom */
-	PLIMSOLL_QUOTA = 1 << 3,
-	PLIMSOLL_CAP = 1 << 4, /* the whole tree shares a bucket */
-	PLIMSOLL_SOFT_CAP = 1 << 5,
-	PLIMSOLL_PER_TASK = 1 << 6, /* hard and soft cap are each task's own */
-	PLIMSOLL_CPU_LIMIT = 1 << 7,
+	PLIMSOLL_BATCH = 1 << 1, /* else normal; yields to headroom */
+	PLIMSOLL_QUOTA = 1 << 2,
+	PLIMSOLL_CAP = 1 << 3, /* the whole tree shares a bucket */
+	PLIMSOLL_SOFT_CAP = 1 << 4,
+	PLIMSOLL_PER_TASK = 1 << 5, /* hard and soft cap are each task's own */
+	PLIMSOLL_CPU_LIMIT = 1 << 6,
 };
 
 /* Activity of a CPU. */
@@ -93,15 +92,6 @@ struct plimsoll_params {
 	plim_u32 parent; /* the next slot whose limits hold, or none; set by the scheduler */
 	plim_u32 weight; /* as cgroup v2 cpu.weight; 0: that of the cgroup */
 	plim_u32 cpu_limit_ppm; /* of each CPU */
-	/*
-	 * The demand of the group. The scheduler only stores it: user space
-	 * merges the demand of all groups, by the policy core, and sets the
-	 * machine. A tolerance period of 0: the group names none.
-	 */
-	plim_u32 headroom_ppm;
-	plim_u32 headroom_cpus;
-	plim_u64 tolerance_runtime_ns;
-	plim_u64 tolerance_period_ns;
 	struct plim_bandwidth_params bandwidth;
 	struct plim_ratecap_params cap;
 };
@@ -233,6 +223,7 @@ struct plimsoll_cpu {
 struct plimsoll_machine {
 	struct bpf_spin_lock lock;
 	plim_u32 headroom_on;
+	plim_u32 headroom_cpus; /* the instant form; 0: the share, or none */
 	plim_u32 spare; /* share form: one token more than whole CPUs allow */
 	struct plim_headroom headroom;
 	plim_u64 idle_ns; /* of all CPUs, at the last update */

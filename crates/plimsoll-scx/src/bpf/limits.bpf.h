@@ -152,7 +152,7 @@ static __always_inline bool is_free(struct task_struct *p, u32 tier, s32 cpu)
 
 	if (!group || !chain || !is_unlimited(chain))
 		return false;
-	if (chain->params.flags & PLIMSOLL_YIELDS && headroom_on)
+	if (chain->params.flags & PLIMSOLL_BATCH && headroom_on)
 		return false;
 	return may_move_to(p, cpu) && tier_of(group, t, p) == tier;
 }

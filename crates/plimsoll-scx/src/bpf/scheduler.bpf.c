@@ -463,7 +463,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	count_tier(c, tier);
 	left_ns = left_of(t, group, c, cpu, now);
 	/* It has a token, unless it bypassed admission. */
-	if (group->params.flags & PLIMSOLL_YIELDS && !c->token)
+	if (is_batch(group) && !c->token)
 		token_force(c, cpu);
 	cpu_enter(c, is_batch(group) ? PLIMSOLL_CPU_BATCH : PLIMSOLL_CPU_OTHER, now);
 	if (goes_on)

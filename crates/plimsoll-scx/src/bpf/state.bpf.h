@@ -263,7 +263,7 @@ static __always_inline bool is_plain(const struct plimsoll_group *group)
 /* Whether the only slot of a chain has no limit. */
 static __always_inline bool is_unlimited(const struct plimsoll_group *group)
 {
-	return !(group->params.flags & ~(u32)(PLIMSOLL_USED | PLIMSOLL_BATCH | PLIMSOLL_YIELDS)) &&
+	return !(group->params.flags & ~(u32)(PLIMSOLL_USED | PLIMSOLL_BATCH)) &&
 	       group->params.parent >= PLIMSOLL_SLOTS_MAX;
 }
 

@@ -59,18 +59,17 @@ impl SchedExtEnforcer {
             return Ok(false);
         }
         self.objects = Some(Arc::new(Objects::open()?));
-        // Also the default: the scheduler of an earlier owner may have another.
-        self.set_slice()?;
+        self.follow_machine()?;
         Ok(true)
     }
 
-    /// Sets the machine's bandwidth slice in the scheduler, if there is one.
-    pub(super) fn set_slice(&self) -> std::result::Result<(), ControlError> {
-        let Some(objects) = &self.objects else {
-            return Ok(());
-        };
+    /// Sets the machine's policy in the scheduler, if there are both.
+    pub(super) fn follow_machine(&self) -> std::result::Result<(), ControlError> {
         let groups = self.context.groups.lock();
-        machine::set_slice(objects, &groups, self.slice.unwrap_or_default())
+        match (&self.objects, *self.context.machine.lock()) {
+            (Some(objects), Some(policy)) => machine::set(objects, &groups, &policy),
+            _ => Ok(()),
+        }
     }
 
     /// Follows the supervisor to a reloaded scheduler.
@@ -109,7 +108,7 @@ impl SchedExtEnforcer {
         let Some(objects) = self.objects.clone() else {
             return Ok(());
         };
-        if without.is_empty() && !self.machine_is_stale {
+        if without.is_empty() {
             return Ok(());
         }
         if is_due {
@@ -139,11 +138,7 @@ impl SchedExtEnforcer {
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
-        let machine_set = machine::refresh(&objects, &groups);
-        self.machine_is_stale = machine_set.is_err();
         drop(groups);
-        self.recent_headroom.forget();
-        machine_set?;
         first_error.map_or(Ok(()), Err)
     }
 

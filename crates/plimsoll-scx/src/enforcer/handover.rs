@@ -8,15 +8,10 @@ use plimsoll_engine::{EngineError, Result};
 
 use super::SchedExtEnforcer;
 use crate::control_error::ControlError;
-use crate::machine;
 use crate::objects::Objects;
 use crate::sample::Counts;
 use crate::slots::{self, Registrar};
 use crate::supervisor::Groups;
-
-/// With more slots than this, the demand of all groups is summed up once for many changes, and not
-/// after each.
-const SLOTS_AT_ONCE: u32 = 64;
 
 /// A group that the scheduler schedules.
 #[derive(Debug)]
@@ -40,13 +35,6 @@ impl Scheduled {
         let full = ControlError::TooManyGroups(slots::NR_SLOTS);
         self.waits
             .then(|| format!("{full}; until one of them is removed no limit of it holds"))
-    }
-}
-
-/// Copies a failure for another group.
-fn copy_of(error: &EngineError) -> EngineError {
-    EngineError::SchedExt {
-        problem: error.to_string(),
     }
 }
 
@@ -83,12 +71,6 @@ impl SchedExtEnforcer {
                 Some(registrar) => self.register(name, registrar, false),
                 None => Ok(()),
             }));
-        }
-        if let Err(error) = self.set_machine(&known) {
-            results = results
-                .into_iter()
-                .map(|result| result.and_then(|()| Err(copy_of(&error))))
-                .collect();
         }
         results
     }
@@ -139,22 +121,6 @@ impl SchedExtEnforcer {
         }
     }
 
-    /// Sets the merged demand of the groups in the scheduler: at once, or, if that takes long, at
-    /// the next scan.
-    pub(super) fn set_machine(&mut self, groups: &Groups) -> Result<()> {
-        let Some(objects) = &self.objects else {
-            return Ok(());
-        };
-        self.recent_headroom.forget();
-        if objects.shared.nr_slots_used() > SLOTS_AT_ONCE {
-            self.machine_is_stale = true;
-            self.looked = None;
-            return Ok(());
-        }
-        self.machine_is_stale = false;
-        Ok(machine::refresh(objects, groups)?)
-    }
-
     /// Changes the parameters of a group.
     pub(super) fn apply(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
         let Some(scheduled) = self.scheduled.get_mut(name) else {
@@ -183,7 +149,7 @@ impl SchedExtEnforcer {
             let mut registrar = Registrar::new(&objects, &groups, hierarchy.mount_point());
             self.register(name, &mut registrar, false)?;
         }
-        self.set_machine(&groups)
+        Ok(())
     }
 
     /// Takes the slots of groups back, whose tasks then belong to the groups around them. Groups
@@ -213,7 +179,6 @@ impl SchedExtEnforcer {
                 self.retry = std::time::Instant::now();
             }
         }
-        note(report, self.set_machine(&groups));
     }
 }
 

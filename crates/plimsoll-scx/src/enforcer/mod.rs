@@ -21,11 +21,13 @@ use plimsoll_engine::enforcer::{
 };
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::journal::Journal;
-use plimsoll_engine::knobs::{BandwidthSlice, Knobs};
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
+use crate::machine::SharedMachine;
 use crate::objects::Objects;
 use crate::sample::{Counts, MachineUse, task_rates};
 use crate::status::Status;
@@ -68,12 +70,8 @@ pub struct SchedExtEnforcer {
     /// The scheduler is loaded for the first group that needs it, and removed with the last.
     is_lazy: bool,
     objects: Option<Arc<Objects>>,
-    /// The machine's bandwidth slice; `None`: the default.
-    slice: Option<BandwidthSlice>,
     context: Context,
     machine_use: MachineUse,
-    /// The scheduler does not have the present demand of the groups yet.
-    machine_is_stale: bool,
     looked: Option<Instant>,
     /// Time of the next attempt for groups without a slot.
     retry: Instant,
@@ -126,16 +124,15 @@ impl SchedExtEnforcer {
             scheduled: BTreeMap::new(),
             is_lazy,
             objects: None,
-            slice: None,
             context: Context {
                 hierarchy: Arc::clone(hierarchy),
                 runtime: runtime.clone(),
                 messages: Messages::default(),
                 groups: SharedGroups::default(),
+                machine: SharedMachine::default(),
                 is_settled: Arc::default(),
             },
             machine_use: MachineUse::default(),
-            machine_is_stale: false,
             looked: None,
             retry: Instant::now(),
             last_problem: None,
@@ -201,7 +198,7 @@ impl SchedExtEnforcer {
 
     fn headroom_now(&self) -> Option<HeadroomSample> {
         let objects = self.objects.as_ref()?;
-        let demand = self.scheduled.values().map(|group| &group.knobs).collect();
+        let demand = self.context.machine.demand();
         let names = self.scheduled.keys().take(NAMES_MAX).cloned().collect();
         let nr_groups = self.scheduled.len() as u64;
         let machine = objects.machine()?;
@@ -376,14 +373,12 @@ impl Enforcer for SchedExtEnforcer {
         Ok(sample)
     }
 
-    fn set_bandwidth_slice(&mut self, slice: Option<BandwidthSlice>) -> Result<()> {
-        self.stock.set_bandwidth_slice(slice)?;
-        let was_asked = self.slice.is_some();
-        self.slice = slice;
-        if slice.is_some() || was_asked {
-            self.set_slice()?;
-        }
-        Ok(())
+    fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()> {
+        let stock = self.stock.set_machine(policy);
+        self.recent_headroom.forget();
+        *self.context.machine.lock() = Some(*policy);
+        self.follow_machine()?;
+        stock
     }
 
     fn task_rates(&mut self, name: &str) -> Result<Option<TaskRates>> {
@@ -428,7 +423,7 @@ impl Enforcer for SchedExtEnforcer {
         let stock = self.stock.undo();
         report.undone.extend(stock.undone);
         report.problems.extend(stock.problems);
-        self.slice = None;
+        *self.context.machine.lock() = None;
         self.drop_scheduler();
         report.problems.extend(self.context.messages.take());
         report

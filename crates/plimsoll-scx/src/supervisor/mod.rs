@@ -24,6 +24,7 @@ use plimsoll_engine::runtime::RuntimeFolder;
 
 use crate::backoff::Backoff;
 use crate::control_error::ControlError;
+use crate::machine::SharedMachine;
 use crate::objects::{self, Objects, PIN_FOLDER};
 use crate::room::Room;
 use crate::skel::OpenBpfSkel;
@@ -80,6 +81,7 @@ pub(crate) struct Context {
     pub runtime: RuntimeFolder,
     pub messages: Messages,
     pub groups: SharedGroups,
+    pub machine: SharedMachine,
     /// All groups of an earlier owner were adopted: slots of other groups are free.
     pub is_settled: Arc<AtomicBool>,
 }
@@ -264,7 +266,9 @@ impl Supervision {
         // Last: a process that finds the scheduler's link finds the rest.
         scheduler.pin_links(Path::new(PIN_FOLDER))?;
         let running = Running::open()?;
-        machine::refresh(&running.objects, &self.context.groups.lock())?;
+        let policy = self.context.machine.lock();
+        machine::set_demand(&running.objects, &policy.unwrap_or_default())?;
+        drop(policy);
         Ok(running)
     }
 

@@ -56,11 +56,6 @@ impl<'a> Watch<'a> {
         let groups = self.context.groups.lock();
         let root = self.context.hierarchy.mount_point();
         let known = slots::cgroup_ids(&groups);
-        if slots::collect(self.objects, &groups, root, Some(&known)) > 0 {
-            // Groups that are gone demand nothing any more.
-            if let Err(error) = crate::machine::refresh(self.objects, &groups) {
-                self.context.messages.report(error.to_string());
-            }
-        }
+        slots::collect(self.objects, &groups, root, Some(&known));
     }
 }

@@ -7,6 +7,7 @@ use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::Result;
 use plimsoll_engine::enforcer::Enforcer;
 use plimsoll_engine::knobs::Demand;
+use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::undo::UndoReport;
 
 use super::super::desired::Desired;
@@ -22,6 +23,8 @@ pub(in crate::service) struct Enforcement {
     starter: Box<dyn Starter>,
     planner: Planner,
     control: ControlLoop,
+    /// The policy that the enforcer has.
+    machine: Option<MachinePolicy>,
 }
 
 impl Enforcement {
@@ -46,6 +49,7 @@ impl Enforcement {
         let enforcement = Self {
             planner: Planner::new(&hierarchy, enforcing.is_scheduled),
             control: ControlLoop::start(enforcer, heartbeat, service),
+            machine: None,
             starter,
             hierarchy,
         };
@@ -61,7 +65,21 @@ impl Enforcement {
         let mut enforcer = enforcing.enforcer;
         enforcer.leave_audits_to_caller();
         drop(self.control.replace(enforcer));
+        self.machine = None;
         self.planner = Planner::new(&self.hierarchy, enforcing.is_scheduled);
+        Ok(())
+    }
+
+    /// Hands the machine's policy to the enforcer, unless it has it already.
+    ///
+    /// # Errors
+    /// When the kernel or this process's rights do not allow it.
+    pub fn set_machine(&mut self, policy: MachinePolicy) -> Result<()> {
+        if self.machine != Some(policy) {
+            self.machine = None;
+            self.enforcer().set_machine(&policy)?;
+            self.machine = Some(policy);
+        }
         Ok(())
     }
 

@@ -67,14 +67,12 @@ impl Common {
 
     /// The group's part in the headroom controller; `None`: its knobs have no headroom.
     pub fn batch_group(&self) -> Option<BatchGroup> {
-        let headroom = self.knobs.headroom?;
+        self.knobs.headroom?;
         let group = self.layout.layer(Layer::Headroom)?;
         let weight = self.knobs.weight.map(|weight| weight.weight);
         Some(BatchGroup {
             name: self.name.as_ref().into(),
             weight: weight.unwrap_or(WEIGHT_DEFAULT),
-            headroom,
-            tolerance: self.knobs.tolerance,
             version: group.hierarchy().version(),
             group: group.path().to_owned(),
             inode: group.inode(),

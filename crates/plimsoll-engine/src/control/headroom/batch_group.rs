@@ -12,7 +12,7 @@ use super::RETURN_INTERVALS;
 use super::activity::Activity;
 use crate::cgroup::bandwidth::{KERNEL_PERIOD_MAX_NS, KERNEL_QUOTA_MIN_NS};
 use crate::error::{EngineError, Result};
-use crate::knobs::{Bandwidth, Headroom, Quota, Tolerance};
+use crate::knobs::{Bandwidth, Quota};
 
 /// Largest debt of a group: more than a tick on each CPU.
 const DEBT_MAX_NS: u64 = 50_000_000;
@@ -29,10 +29,6 @@ pub(crate) struct BatchGroup {
     pub name: String,
     /// Relative to the other batch groups.
     pub weight: u32,
-    /// The headroom that it demands.
-    pub headroom: Headroom,
-    /// `None`: the default.
-    pub tolerance: Option<Tolerance>,
     pub version: Version,
     /// The cgroup whose quota the controller writes, below the mount point.
     pub group: PathBuf,

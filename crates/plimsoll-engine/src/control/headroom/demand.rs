@@ -1,17 +1,12 @@
-//! The merged demand of all batch groups.
+//! The parameters of the controller.
 
 use plimsoll_policy::headroom::{self as core, Params};
 
-use super::batch_group::BatchGroup;
 use super::{INTERVAL, RETURN_INTERVALS};
 use crate::knobs::Demand;
 
-/// Returns the controller's parameters for the demand of these groups.
-pub(super) fn params_of<'a>(groups: impl Iterator<Item = &'a BatchGroup>, nr_cpus: u32) -> Params {
-    let mut demand = Demand::default();
-    for group in groups {
-        demand.add(Some(group.headroom), group.tolerance);
-    }
+/// The parameters for the demand of all groups.
+pub(super) fn params_of(demand: &Demand, nr_cpus: u32) -> Params {
     let tolerance = demand.tolerance();
     Params {
         window_ns: core::WINDOW_DEFAULT_NS,

@@ -60,6 +60,7 @@ use running::Running;
 
 use crate::enforcer::HeadroomSample;
 use crate::error::Result;
+use crate::knobs::Demand;
 
 /// Interval of the loop.
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -85,6 +86,8 @@ pub struct HeadroomControl(Arc<Mutex<State>>);
 struct State {
     hierarchy: Arc<Hierarchy>,
     groups: BTreeMap<String, BatchGroup>,
+    /// Of all groups of the machine.
+    demand: Demand,
     running: Option<Box<Running>>,
     /// Counts of the controllers that ran before.
     counted: HeadroomSample,
@@ -98,6 +101,7 @@ impl HeadroomControl {
         Self(Arc::new(Mutex::new(State {
             hierarchy: Arc::clone(hierarchy),
             groups: BTreeMap::new(),
+            demand: Demand::default(),
             running: None,
             counted: HeadroomSample::default(),
             due: None,
@@ -107,6 +111,16 @@ impl HeadroomControl {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic leaves the state as it was between two system calls.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the headroom that the batch groups leave, and their tolerance.
+    pub(crate) fn set_demand(&self, demand: Demand) {
+        let mut state = self.lock();
+        state.demand = demand;
+        if let Some(running) = &mut state.running {
+            running.set_demand(demand);
+        }
+        state.due = None;
     }
 
     /// Adds a batch group that is limited already, or follows a change of one.
@@ -189,7 +203,7 @@ impl State {
         let running = match &mut self.running {
             Some(running) => running,
             None => {
-                let mut running = Running::start(&self.hierarchy, &self.counted, now)?;
+                let mut running = Running::start(&self.hierarchy, self.demand, &self.counted, now)?;
                 self.groups.values().for_each(|group| running.keep(group));
                 self.running.insert(Box::new(running))
             }

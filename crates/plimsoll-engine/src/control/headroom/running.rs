@@ -19,6 +19,7 @@ use crate::control::CoreClock;
 use crate::enforcer::HeadroomSample;
 use crate::error::{EngineError, Result};
 use crate::host::nr_cpus_online;
+use crate::knobs::Demand;
 
 /// Interval of the averages in the sample.
 const AVERAGE_INTERVAL: Duration = Duration::from_secs(1);
@@ -61,6 +62,8 @@ impl LostGroup {
 pub(super) struct Running {
     hierarchy: Arc<Hierarchy>,
     clock: CoreClock,
+    /// Of all groups of the machine.
+    demand: Demand,
     controller: Controller,
     busy: BusyMeter,
     /// Groups measured at every update.
@@ -68,7 +71,7 @@ pub(super) struct Running {
     /// Groups measured in turns, the next one first.
     dormant: VecDeque<ControlledGroup>,
     lost: Vec<LostGroup>,
-    /// Groups were added, removed or changed since the parameters were set.
+    /// The demand or the number of CPUs may have changed since the parameters were set.
     is_changed: bool,
     /// Index of the active group at which the next turn begins.
     turn: usize,
@@ -94,11 +97,12 @@ impl Running {
     /// continued.
     pub fn start(
         hierarchy: &Arc<Hierarchy>,
+        demand: Demand,
         counted: &HeadroomSample,
         now: Instant,
     ) -> Result<Self> {
         let nr_cpus = nr_cpus_online();
-        let params = params_of(std::iter::empty(), nr_cpus);
+        let params = params_of(&demand, nr_cpus);
         let controller = Controller::new(params, 0).map_err(|error| EngineError::Control {
             name: "headroom".into(),
             problem: error.to_string(),
@@ -106,6 +110,7 @@ impl Running {
         Ok(Self {
             hierarchy: Arc::clone(hierarchy),
             clock: CoreClock::starting_at(now),
+            demand,
             controller,
             busy: BusyMeter::start(hierarchy)?,
             active: Vec::new(),
@@ -131,9 +136,14 @@ impl Running {
         })
     }
 
+    /// Changes the demand.
+    pub fn set_demand(&mut self, demand: Demand) {
+        self.demand = demand;
+        self.is_changed = true;
+    }
+
     /// Adds a group that was not controlled before.
     pub fn keep(&mut self, group: &BatchGroup) {
-        self.is_changed = true;
         self.open(group.clone(), self.updated);
     }
 
@@ -156,7 +166,6 @@ impl Running {
 
     /// Removes a group from the loop and returns it, if it is controlled now.
     fn take(&mut self, name: &str) -> Option<ControlledGroup> {
-        self.is_changed = true;
         self.lost.retain(|group| group.description.name != name);
         let is_it = |group: &ControlledGroup| group.description.name == name;
         if let Some(index) = self.active.iter().position(is_it) {
@@ -183,18 +192,16 @@ impl Running {
         let due: Vec<LostGroup> = self.lost.extract_if(.., |group| is_due(group)).collect();
         for group in due {
             self.open(group.description, now);
-            self.is_changed = true;
         }
     }
 
-    /// Sets the merged demand of the groups, if it may have changed.
+    /// Sets the parameters, if they may have changed.
     fn set_params(&mut self) {
         if !std::mem::take(&mut self.is_changed) {
             return;
         }
         let nr_cpus = nr_cpus_online();
-        let groups = self.active.iter().chain(&self.dormant);
-        let params = params_of(groups.map(|group| &group.description), nr_cpus);
+        let params = params_of(&self.demand, nr_cpus);
         // Out of range only beyond the core's own limit of 8192 CPUs.
         if self.controller.set(params).is_ok() {
             self.nr_cpus = nr_cpus;

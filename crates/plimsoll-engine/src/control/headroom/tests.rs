@@ -12,6 +12,12 @@ use super::*;
 /// Marks a quota that was restored after the group's removal.
 const RESTORED: &str = "-1 restored";
 
+fn demand(headroom: &str) -> Demand {
+    let mut demand = Demand::default();
+    demand.add(Some(headroom.parse().unwrap()), None);
+    demand
+}
+
 struct Rig {
     folder: TempDir,
     hierarchy: Arc<Hierarchy>,
@@ -32,7 +38,9 @@ impl Rig {
     }
 
     fn control(&self) -> HeadroomControl {
-        HeadroomControl::new(&self.hierarchy)
+        let control = HeadroomControl::new(&self.hierarchy);
+        control.set_demand(demand("30%"));
+        control
     }
 
     fn file(&self, group: &str, name: &str) -> PathBuf {
@@ -47,8 +55,6 @@ impl Rig {
         BatchGroup {
             name: name.into(),
             weight: 100,
-            headroom: "30%".parse().unwrap(),
-            tolerance: None,
             version: Version::V1,
             group: name.into(),
             inode: None,
@@ -198,24 +204,18 @@ fn a_removed_group_is_never_written_again() {
 }
 
 #[test]
-fn the_largest_headroom_of_all_groups_counts() {
+fn the_machines_demand_counts_from_the_next_update() {
     let mut rig = Rig::new();
     let control = rig.control();
     control.add(&rig.group("first"));
-    let greedy = BatchGroup {
-        headroom: "45%".parse().unwrap(),
-        ..rig.group("second")
-    };
-    control.add(&greedy);
+    control.add(&rig.group("second"));
+    control.set_demand(demand("45%"));
     rig.ticks(250, &control);
     let sample = control.sample().unwrap();
     assert_eq!(sample.headroom_ppm, 450_000);
     assert_eq!(sample.sides, ["first", "second"]);
     control.remove("first");
-    control.add(&BatchGroup {
-        headroom: "10%".parse().unwrap(),
-        ..greedy
-    });
+    control.set_demand(demand("10%"));
     rig.ticks(250, &control);
     let sample = control.sample().unwrap();
     assert_eq!(sample.headroom_ppm, 100_000);

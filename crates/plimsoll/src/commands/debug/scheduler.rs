@@ -41,11 +41,7 @@ fn overview(snapshot: &Snapshot) -> String {
         }
     }
     let machine = &snapshot.machine;
-    let headroom = match (&machine.headroom, &machine.headroom_overruled) {
-        (Some(in_force), Some(less)) => format!("{in_force} (smaller demand: {less})"),
-        (Some(in_force), None) => in_force.clone(),
-        (None, _) => "off".into(),
-    };
+    let headroom = machine.headroom.as_deref().unwrap_or("off");
     add(
         "headroom",
         format!(
