@@ -17,9 +17,6 @@ pub enum Error {
     /// CAP_SYS_NICE is missing, or the cgroup has no real-time budget.
     #[error("the kernel gives this process no real-time thread: {0}")]
     RealTime(#[source] io::Error),
-    /// The file of moves cannot be written.
-    #[error("its moves cannot be recorded: {0}")]
-    Moves(#[source] io::Error),
     /// A thread cannot be started, or cannot sleep.
     #[error("a thread cannot be started: {0}")]
     Thread(#[source] io::Error),

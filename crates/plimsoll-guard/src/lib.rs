@@ -61,8 +61,7 @@ impl Guard {
     /// file `moves` has the moves under way, for [`free_left_tasks`].
     ///
     /// # Errors
-    /// When the kernel refuses the program, or gives this process no real-time threads, or when
-    /// the file cannot be written.
+    /// When the kernel refuses the program, or gives this process no real-time threads.
     pub fn attach(moves: &Path) -> Result<Self, Error> {
         let object = load()?;
         let cpus = allowed_cpus()?;
@@ -71,8 +70,7 @@ impl Guard {
         let moved = map(&object, "moved").and_then(|map| MapHandle::try_from(&map));
         let moved = moved.map_err(Error::Prepare)?;
         // In a PID namespace of its own this process would move others than the kernel names.
-        let moves = is_counted_alike.then(|| Moves::open(moves, moved));
-        let moves = moves.transpose().map_err(Error::Moves)?.map(Arc::new);
+        let moves = is_counted_alike.then(|| Arc::new(Moves::new(moves, moved)));
         let (threads, bound) = Threads::start(&rings, moves.clone())?;
         let outer = map(&object, "rings").map_err(Error::Prepare)?;
         for cpu in bound {

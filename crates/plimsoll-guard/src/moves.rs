@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, TryLockError};
+use std::sync::{OnceLock, PoisonError, RwLock, TryLockError};
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use nix::errno::Errno;
@@ -37,25 +37,24 @@ pub(crate) struct Task {
 pub(crate) struct Moves {
     /// The map `moved` of the BPF program.
     moved: MapHandle,
-    file: File,
     path: PathBuf,
+    /// The file, from the first move on.
+    file: OnceLock<File>,
     /// Held while a task is moved. False: nothing is moved any more.
     is_open: RwLock<bool>,
     nr_moved: AtomicU64,
 }
 
 impl Moves {
-    /// Opens the file of records. One that is there belongs to a thread that has not ended yet.
-    pub fn open(path: &Path, moved: MapHandle) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        let options = options.write(true).create(true).truncate(false).mode(0o600);
-        Ok(Self {
+    /// Moves with records in this file.
+    pub fn new(path: &Path, moved: MapHandle) -> Self {
+        Self {
             moved,
-            file: options.open(path)?,
             path: path.into(),
+            file: OnceLock::new(),
             is_open: RwLock::new(true),
             nr_moved: AtomicU64::new(0),
-        })
+        }
     }
 
     /// Tasks moved so far.
@@ -117,7 +116,14 @@ impl Moves {
     }
 
     fn note(&self, cpu: u32, task: &Task) -> io::Result<()> {
-        note(&self.file, cpu, task)
+        if let Some(file) = self.file.get() {
+            return note(file, cpu, task);
+        }
+        let mut options = OpenOptions::new();
+        // One that is there belongs to a thread that has not ended yet, or to that of another CPU.
+        let options = options.write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(&self.path)?;
+        note(self.file.get_or_init(|| file), cpu, task)
     }
 }
 

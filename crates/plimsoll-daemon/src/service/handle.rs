@@ -3,10 +3,12 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::thread;
 use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use super::options::{Attached, LoadGuard};
 use crate::control::handler::Handler;
 use crate::control::protocol::{Answer, Request};
 use crate::state::State;
@@ -31,6 +33,8 @@ pub(super) enum Message {
         about: &'static str,
         problem: Option<String>,
     },
+    /// The guard that was asked for.
+    Guard(Attached),
     /// Lines of the enforcer for the log.
     Reports(Vec<String>),
     /// Ends the service.
@@ -63,6 +67,11 @@ impl Inbox {
 
     pub fn handle(&self) -> Handle {
         self.handle.clone()
+    }
+
+    /// Waits for the next message. `None`: nobody is left who could send one.
+    pub fn next(&self) -> Option<Message> {
+        self.receiver.recv().ok()
     }
 
     /// Takes all messages.
@@ -102,6 +111,17 @@ impl Handle {
     /// Logs lines of the enforcer.
     pub(super) fn report(&self, messages: Vec<String>) {
         self.send(Message::Reports(messages));
+    }
+
+    /// Attaches the guard on a thread of its own: loading a BPF program takes tenths of a second,
+    /// and no client should wait for it.
+    pub(super) fn load_guard(&self, load: LoadGuard) {
+        let handle = self.clone();
+        let attach = move || handle.send(Message::Guard(load()));
+        let spawned = thread::Builder::new().name("guard".into()).spawn(attach);
+        if let Err(error) = spawned {
+            self.send(Message::Guard(Err(error.into())));
+        }
     }
 
     /// Ends the service.

@@ -36,13 +36,16 @@ pub trait Guard: Send {
     fn counts(&self) -> GuardCounts;
 }
 
+/// A guard, or why there is none.
+pub type Attached = Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>>;
+
+/// Attaches the guard, on any thread.
+pub type LoadGuard = Box<dyn FnOnce() -> Attached + Send>;
+
 /// Starts enforcers and the guard: what differs between builds.
 pub trait Starter: Send {
-    /// Attaches the guard.
-    ///
-    /// # Errors
-    /// When this host or this build has none; it says why.
-    fn guard(&self) -> Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>>;
+    /// Returns what attaches the guard, or says why this host or this build has none.
+    fn guard(&self) -> LoadGuard;
 
     /// Starts the enforcer that the operator wants, or the best one of the host.
     ///

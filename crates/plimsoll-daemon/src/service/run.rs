@@ -9,6 +9,7 @@ use plimsoll_engine::undo::UndoReport;
 
 use super::Service;
 use super::handle::Message;
+use super::parts::GuardSwitch;
 
 impl Service {
     /// Runs until the service is stopped, and restores all groups.
@@ -85,6 +86,7 @@ impl Service {
                         self.notices.log.warning("enforcer", &line);
                     }
                 }
+                Message::Guard(attached) => self.guard.attached(attached, &self.notices.log),
                 Message::Stop => self.lifetime.end_on_request(!self.file.is_present()),
             }
         }
@@ -95,13 +97,29 @@ impl Service {
     pub(super) fn follow_fair_class(&mut self) {
         let is_of_fair_class = !self.enforcement.has_all_tasks();
         let is_needed = self.table.has_batch() && is_of_fair_class;
-        let log = &self.notices.log;
-        self.guard
-            .follow(is_needed, nr_cpus_online(), self.enforcement.starter(), log);
+        let (starter, now) = (self.enforcement.starter(), Instant::now());
+        let load = self.guard.follow(is_needed, nr_cpus_online(), now, starter);
+        if let Some(load) = load {
+            self.inbox.handle().load_guard(load);
+        }
         // The plan of a group of the scheduler does not check that the host allows it.
         let is_wanted =
             is_of_fair_class && self.table.wants_tuning() && self.enforcement.may_tune_host();
         self.tuning.follow(is_wanted, &mut self.notices);
+    }
+
+    /// Detaches the guard, also one that is just being attached: it may have moved a task, and the
+    /// process must not end before that is free.
+    fn detach_guard(&mut self) {
+        while self.guard.is_attaching()
+            && let Some(message) = self.inbox.next()
+        {
+            // Clients learn of the end: nobody answers them.
+            if let Message::Guard(attached) = message {
+                self.guard.attached(attached, &self.notices.log);
+            }
+        }
+        self.guard = GuardSwitch::default();
     }
 
     /// Checks conditions that no event reports.
@@ -138,6 +156,7 @@ impl Service {
     /// have to stay limited.
     fn end(mut self) -> UndoReport {
         self.save_members();
+        self.detach_guard();
         // Preemption outlives the groups, and the next owner may come late, or never.
         let tuning = self.tuning.put_back();
         self.notices.log_undo(&tuning, "as it was before");

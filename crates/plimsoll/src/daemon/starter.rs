@@ -1,11 +1,10 @@
 //! Choice of the daemon's enforcer on this host.
 
-use std::error::Error;
 use std::sync::Arc;
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::config::EnforcerWanted;
-use plimsoll_daemon::service::{Enforcing, Guard, Starter};
+use plimsoll_daemon::service::{Enforcing, LoadGuard, Starter};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::{EngineError, Result};
@@ -99,8 +98,9 @@ impl HostStarter {
 }
 
 impl Starter for HostStarter {
-    fn guard(&self) -> std::result::Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>> {
-        guard::attach(&self.runtime)
+    fn guard(&self) -> LoadGuard {
+        let runtime = self.runtime.clone();
+        Box::new(move || guard::attach(&runtime))
     }
 
     /// The scheduler takes all tasks of the machine, so only an operator who asks for it gets it.

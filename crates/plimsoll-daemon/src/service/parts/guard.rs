@@ -1,6 +1,8 @@
 //! The guard of the fair class: attached while batch work is there.
 
-use super::super::options::{Guard, Starter};
+use std::time::Instant;
+
+use super::super::options::{Attached, Guard, LINGER, LoadGuard, Starter};
 use crate::log::Log;
 use crate::state::GuardState;
 
@@ -9,42 +11,80 @@ use crate::state::GuardState;
 pub(in crate::service) enum GuardSwitch {
     #[default]
     Off,
+    /// A thread attaches it, for the CPUs that are online.
+    Attaching { nr_cpus: u32 },
     On {
         guard: Box<dyn Guard>,
-        /// CPUs online when it was attached: it is on those.
         nr_cpus: u32,
+        /// Since when there is nothing to guard.
+        idle_since: Option<Instant>,
     },
     /// This host has none, for this reason. Tried again for the next batch group after the last.
     Refused(String),
 }
 
 impl GuardSwitch {
-    /// Has the guard attached to the CPUs that are online if it is needed, and only then.
-    pub fn follow(&mut self, is_needed: bool, nr_cpus: u32, starter: &dyn Starter, log: &Log) {
-        if matches!(self, Self::On { nr_cpus: had, .. } if *had != nr_cpus) {
-            *self = Self::Off;
-        }
+    /// Has the guard attached to the CPUs that are online if it is needed. When it is needed no
+    /// longer it stays for [`LINGER`]: one command often follows another. Returns what attaches
+    /// it, which takes tenths of a second; the caller hands the result to
+    /// [`GuardSwitch::attached`].
+    #[must_use]
+    pub fn follow(
+        &mut self,
+        is_needed: bool,
+        nr_cpus: u32,
+        now: Instant,
+        starter: &dyn Starter,
+    ) -> Option<LoadGuard> {
         match self {
-            Self::Off if is_needed => match starter.guard() {
-                Ok(guard) => {
-                    log.debug("guard", "attached");
-                    *self = Self::On { guard, nr_cpus };
+            Self::On { nr_cpus: had, .. } if *had != nr_cpus => *self = Self::Off,
+            Self::On { idle_since, .. } if is_needed => *idle_since = None,
+            Self::On { idle_since, .. } => {
+                let since = *idle_since.get_or_insert(now);
+                if now.saturating_duration_since(since) >= LINGER {
+                    *self = Self::Off;
                 }
-                Err(error) => {
-                    let text = format!("batch work delays normal work at times: {error}");
-                    log.info("guard", &text);
-                    *self = Self::Refused(error.to_string());
-                }
-            },
-            Self::On { .. } | Self::Refused(_) if !is_needed => *self = Self::Off,
+            }
+            Self::Refused(_) if !is_needed => *self = Self::Off,
             _ => (),
         }
+        if !is_needed || !matches!(self, Self::Off) {
+            return None;
+        }
+        *self = Self::Attaching { nr_cpus };
+        Some(starter.guard())
+    }
+
+    pub fn is_attaching(&self) -> bool {
+        matches!(self, Self::Attaching { .. })
+    }
+
+    /// Takes what [`GuardSwitch::follow`] has asked for.
+    pub fn attached(&mut self, attached: Attached, log: &Log) {
+        let Self::Attaching { nr_cpus } = *self else {
+            return;
+        };
+        *self = match attached {
+            Ok(guard) => {
+                log.debug("guard", "attached");
+                Self::On {
+                    guard,
+                    nr_cpus,
+                    idle_since: None,
+                }
+            }
+            Err(error) => {
+                let text = format!("batch work delays normal work at times: {error}");
+                log.info("guard", &text);
+                Self::Refused(error.to_string())
+            }
+        };
     }
 
     /// Its state while there is something to guard.
     pub fn state(&self) -> Option<GuardState> {
         match self {
-            Self::Off => None,
+            Self::Off | Self::Attaching { .. } => None,
             Self::On { guard, .. } => Some(GuardState {
                 counts: guard.counts(),
                 problem: None,
@@ -59,9 +99,10 @@ impl GuardSwitch {
 
 #[cfg(test)]
 mod tests {
-    use std::error::Error;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use plimsoll_cgroupfs::os;
 
     use super::*;
     use crate::config::EnforcerWanted;
@@ -76,9 +117,9 @@ mod tests {
         refuses: bool,
     }
 
-    struct Attached(Arc<AtomicUsize>);
+    struct Counted(Arc<AtomicUsize>);
 
-    impl Guard for Attached {
+    impl Guard for Counted {
         fn counts(&self) -> GuardCounts {
             GuardCounts {
                 nr_woken: 7,
@@ -87,20 +128,23 @@ mod tests {
         }
     }
 
-    impl Drop for Attached {
+    impl Drop for Counted {
         fn drop(&mut self) {
             self.0.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     impl Starter for Host {
-        fn guard(&self) -> Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>> {
+        fn guard(&self) -> LoadGuard {
             self.attempts.fetch_add(1, Ordering::Relaxed);
-            if self.refuses {
-                return Err("no BPF".into());
-            }
-            self.attached.fetch_add(1, Ordering::Relaxed);
-            Ok(Box::new(Attached(Arc::clone(&self.attached))))
+            let (refuses, attached) = (self.refuses, Arc::clone(&self.attached));
+            Box::new(move || {
+                if refuses {
+                    return Err("no BPF".into());
+                }
+                attached.fetch_add(1, Ordering::Relaxed);
+                Ok(Box::new(Counted(attached)))
+            })
         }
 
         fn start(&mut self, _: EnforcerWanted) -> plimsoll_engine::Result<Enforcing> {
@@ -124,46 +168,85 @@ mod tests {
         }
     }
 
-    #[test]
-    fn one_guard_is_attached_while_it_is_needed() {
-        let (host, log) = (host(false), Log::new(Priority::Error));
-        let mut switch = GuardSwitch::default();
-        for is_needed in [false, true, true, false, true] {
-            switch.follow(is_needed, 2, &host, &log);
-            let attached = host.attached.load(Ordering::Relaxed);
-            assert_eq!(attached, usize::from(is_needed));
-            let woken = switch.state().map(|state| state.counts.nr_woken);
-            assert_eq!(woken, is_needed.then_some(7));
+    /// What the service does each time round.
+    fn follow(switch: &mut GuardSwitch, is_needed: bool, nr_cpus: u32, now: Instant, host: &Host) {
+        if let Some(load) = switch.follow(is_needed, nr_cpus, now, host) {
+            assert!(switch.state().is_none(), "nothing is there yet");
+            switch.attached(load(), &Log::new(Priority::Error));
         }
     }
 
     #[test]
+    fn one_guard_is_attached_while_it_is_needed_and_lingers() {
+        let host = host(false);
+        let (mut switch, mut now) = (GuardSwitch::default(), os::now());
+        let short = LINGER / 2;
+        for (is_needed, time, is_there) in [
+            (false, short, false),
+            (true, short, true),
+            (true, LINGER, true),
+            (false, LINGER, true),
+            (false, short, true),
+            // One command often follows another.
+            (true, short, true),
+            (false, short, true),
+            (false, short, true),
+            (false, short, false),
+            (true, short, true),
+        ] {
+            now += time;
+            follow(&mut switch, is_needed, 2, now, &host);
+            let attached = host.attached.load(Ordering::Relaxed);
+            assert_eq!(attached, usize::from(is_there));
+            let woken = switch.state().map(|state| state.counts.nr_woken);
+            assert_eq!(woken, is_there.then_some(7));
+        }
+        assert_eq!(host.attempts.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
     fn a_cpu_that_comes_online_has_a_guard() {
-        let (host, log) = (host(false), Log::new(Priority::Error));
+        let host = host(false);
         let mut switch = GuardSwitch::default();
         for (nr_cpus, nr_attempts) in [(2, 1), (2, 1), (3, 2), (2, 3)] {
-            switch.follow(true, nr_cpus, &host, &log);
+            follow(&mut switch, true, nr_cpus, os::now(), &host);
             assert_eq!(host.attached.load(Ordering::Relaxed), 1);
             assert_eq!(host.attempts.load(Ordering::Relaxed), nr_attempts);
         }
     }
 
     #[test]
+    fn while_it_is_being_attached_it_is_not_asked_for_again() {
+        let host = host(false);
+        let (mut switch, now) = (GuardSwitch::default(), os::now());
+        let load = switch.follow(true, 2, now, &host).expect("it is needed");
+        for (is_needed, nr_cpus) in [(true, 2), (false, 2), (true, 3)] {
+            assert!(switch.follow(is_needed, nr_cpus, now, &host).is_none());
+        }
+        switch.attached(load(), &Log::new(Priority::Error));
+        assert!(switch.state().is_some());
+        // For the CPU that has come online meanwhile.
+        let again = switch.follow(true, 3, now, &host);
+        assert!(again.is_some());
+        assert_eq!(host.attached.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
     fn a_host_without_one_is_asked_once_and_says_why() {
-        let (host, log) = (host(true), Log::new(Priority::Error));
-        let mut switch = GuardSwitch::default();
-        switch.follow(true, 2, &host, &log);
+        let host = host(true);
+        let (mut switch, now) = (GuardSwitch::default(), os::now());
+        follow(&mut switch, true, 2, now, &host);
         let state = switch.state().expect("it is needed");
         assert_eq!(state.problem.as_deref(), Some("no BPF"));
         let other = Host {
             refuses: false,
             ..host
         };
-        switch.follow(true, 2, &other, &log);
+        follow(&mut switch, true, 2, now, &other);
         assert_eq!(other.attached.load(Ordering::Relaxed), 0);
-        switch.follow(false, 2, &other, &log);
+        follow(&mut switch, false, 2, now, &other);
         assert!(switch.state().is_none());
-        switch.follow(true, 2, &other, &log);
+        follow(&mut switch, true, 2, now, &other);
         assert_eq!(other.attached.load(Ordering::Relaxed), 1);
     }
 }
