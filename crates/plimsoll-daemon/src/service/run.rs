@@ -124,15 +124,6 @@ impl Service {
 
     /// Checks conditions that no event reports.
     fn keep_house(&mut self) {
-        if !self.enforcement.is_running() {
-            // Without its control loop the service keeps no headroom. It restores all groups,
-            // and the service manager starts it again.
-            self.notices
-                .log
-                .error("control", "the control thread has failed; stopping");
-            self.lifetime.end();
-            return;
-        }
         let problem = self.enforcement.shared().problem();
         self.notices.note_problem("control", problem);
         self.notices.note_problem("watches", self.cgroups.problem());
@@ -161,9 +152,6 @@ impl Service {
         let tuning = self.tuning.put_back();
         self.notices.log_undo(&tuning, "as it was before");
         if self.lifetime.leaves_groups() && self.table.len() > 0 {
-            // The other parts are dropped: clients that wait for an answer learn of the end.
-            let Self { enforcement, .. } = self;
-            enforcement.leave();
             return tuning;
         }
         let mut report = self.enforcement.enforcer().undo();

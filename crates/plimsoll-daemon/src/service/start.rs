@@ -55,8 +55,7 @@ impl Service {
         for renamed in requests.rename_commands(|name| file.rule(name).is_some()) {
             log.warning("requested", &renamed);
         }
-        // Before the enforcer starts: a failure after that would drop it, which undoes the
-        // changes that an earlier owner left in force.
+        // Before the enforcer starts, which undoes what cannot be adopted.
         let inbox = Inbox::new().map_err(StartError::Start)?;
         let watch = ObservedCgroups::watch(hierarchy.mount_point());
         let (cgroups, changes) = watch.map_err(StartError::Watch)?;

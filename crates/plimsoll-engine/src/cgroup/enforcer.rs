@@ -24,6 +24,8 @@ use crate::undo::UndoReport;
 /// name may be any, such as its path with a `/` in front. Its knobs are set
 /// on it, nothing is moved. Its nice level is given to the tasks that are in
 /// it at that time, those that come later have their own.
+///
+/// Dropping it undoes nothing: groups stay limited, for the next owner.
 #[derive(Debug)]
 pub struct CgroupEnforcer {
     table: Table,
@@ -72,16 +74,6 @@ impl CgroupEnforcer {
     /// When there is no such group.
     pub fn cgroup(&self, name: &str) -> Result<CpuGroup> {
         Ok(self.table.get(name)?.cgroup().clone())
-    }
-}
-
-impl Drop for CgroupEnforcer {
-    /// Nothing stays limited after an owner that ends by itself, but what an earlier owner has
-    /// left stays, for the next one.
-    fn drop(&mut self) {
-        if self.table.undo_at_drop() {
-            let _ = self.table.context.runtime.release_shared();
-        }
     }
 }
 

@@ -25,14 +25,12 @@ impl SchedExtEnforcer {
             Some(left) => SchedulerJournal::go_on(left, &self.context),
             None => SchedulerJournal::begin(&self.context)?,
         };
-        let started = Supervisor::start(&self.context, &journal, false)?;
-        self.journal = Some(journal);
-        if let Some((supervisor, first_load)) = started {
-            // The thread ends before its answer only if it panics.
-            let gone = |_| ControlError::NotReady("the scheduler's thread has failed".into());
-            first_load.recv().map_err(gone)??;
-            self.supervisor = Some(supervisor);
-        }
+        let journal = self.journal.insert(journal);
+        let (supervisor, first_load) = Supervisor::start(&self.context, journal, false)?;
+        // The thread ends before its answer only if it panics.
+        let gone = |_| ControlError::NotReady("the scheduler's thread has failed".into());
+        first_load.recv().map_err(gone)??;
+        self.supervisor = Some(supervisor);
         if self.open_scheduler()? {
             return Ok(());
         }
@@ -78,8 +76,8 @@ impl SchedExtEnforcer {
             return Ok(());
         };
         if self.supervisor.as_ref().is_none_or(Supervisor::has_ended) {
-            let started = Supervisor::start(&self.context, journal, true)?;
-            self.supervisor = started.map(|(supervisor, _)| supervisor);
+            let (supervisor, _) = Supervisor::start(&self.context, journal, true)?;
+            self.supervisor = Some(supervisor);
         }
         let known = self.objects.as_ref().map(|objects| objects.id);
         if let Some(pinned) = objects::pinned_id()

@@ -81,7 +81,7 @@ pub struct SchedExtEnforcer {
     recent_headroom: Recent<Option<HeadroomSample>>,
     recent_scheduler: Recent<SchedulerSample>,
     supervisor: Option<Supervisor>,
-    /// Last field: the scheduler is removed after all its groups. `None`: it is not needed.
+    /// `None`: the scheduler is not needed.
     journal: Option<SchedulerJournal>,
     /// The journal of an earlier owner's scheduler, until that is adopted.
     left_scheduler: Option<Journal>,
@@ -143,7 +143,7 @@ impl SchedExtEnforcer {
             journal: None,
         };
         if !is_lazy {
-            enforcer.find_scheduler()?;
+            enforcer.need_scheduler()?;
         }
         Ok((enforcer, left_behind))
     }
@@ -171,8 +171,11 @@ impl SchedExtEnforcer {
 
     fn drop_scheduler(&mut self) {
         self.objects = None;
+        // Before the journal: it would load another.
         self.supervisor = None;
-        self.journal = None;
+        if let Some(journal) = self.journal.take() {
+            journal.undo();
+        }
         self.recent_scheduler = Recent::default();
         self.recent_headroom = Recent::default();
     }

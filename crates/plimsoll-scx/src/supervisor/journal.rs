@@ -1,8 +1,7 @@
 //! The journal of the scheduler: its pins, which keep it in the kernel, and how to remove them.
 //!
-//! The owner holds it. When it is dropped, the scheduler is removed from the kernel. When the owner
-//! is killed, the scheduler stays with all its groups until the next owner, or `restore`, undoes
-//! it.
+//! The owner holds it. When the owner ends without undoing it, the scheduler stays with all its
+//! groups until the next owner adopts or undoes it, or `restore` does.
 
 use plimsoll_engine::journal::{Entry, Header, Journal};
 use plimsoll_engine::knobs::Knobs;
@@ -20,7 +19,7 @@ const JOURNAL: &str = ".sched-ext";
 /// The journal, from before the scheduler is loaded until it is removed.
 #[derive(Debug)]
 pub(crate) struct SchedulerJournal {
-    journal: Option<Journal>,
+    journal: Journal,
     messages: Messages,
 }
 
@@ -32,7 +31,7 @@ impl SchedulerJournal {
     pub fn begin(context: &Context) -> Result<Self, ControlError> {
         report_problems(&context.messages, undo_left_behind(&context.runtime)?);
         Ok(Self {
-            journal: Some(create(&context.runtime)?),
+            journal: create(&context.runtime)?,
             messages: context.messages.clone(),
         })
     }
@@ -54,7 +53,7 @@ impl SchedulerJournal {
     /// Continues such a journal, and so adopts its scheduler.
     pub fn go_on(left: Journal, context: &Context) -> Self {
         Self {
-            journal: Some(left),
+            journal: left,
             messages: context.messages.clone(),
         }
     }
@@ -63,16 +62,13 @@ impl SchedulerJournal {
     ///
     /// # Errors
     /// When this process has too many open files.
-    pub fn for_writing(&self) -> Result<Option<Journal>, ControlError> {
-        Ok(self.journal.as_ref().map(Journal::try_clone).transpose()?)
+    pub fn for_writing(&self) -> Result<Journal, ControlError> {
+        Ok(self.journal.try_clone()?)
     }
-}
 
-impl Drop for SchedulerJournal {
-    fn drop(&mut self) {
-        if let Some(journal) = self.journal.take() {
-            report_problems(&self.messages, undo_journal(journal));
-        }
+    /// Removes the scheduler from the kernel.
+    pub fn undo(self) {
+        report_problems(&self.messages, undo_journal(self.journal));
     }
 }
 

@@ -106,10 +106,8 @@ impl Supervisor {
         context: &Context,
         journal: &SchedulerJournal,
         keep_trying: bool,
-    ) -> Result<Option<(Self, FirstLoad)>, ControlError> {
-        let Some(journal) = journal.for_writing()? else {
-            return Ok(None);
-        };
+    ) -> Result<(Self, FirstLoad), ControlError> {
+        let journal = journal.for_writing()?;
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, first_load) = channel();
         let mut supervision = Supervision {
@@ -132,7 +130,7 @@ impl Supervisor {
             stop,
             thread: Some(thread),
         };
-        Ok(Some((supervisor, first_load)))
+        Ok((supervisor, first_load))
     }
 
     /// Whether it has ended, because its first load failed.

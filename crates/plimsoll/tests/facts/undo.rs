@@ -89,9 +89,9 @@ impl Drop for Member {
     }
 }
 
-/// Not a test of its own: it fails, as `a_panic_undoes_everything` expects.
+/// Not a test of its own: it fails, as `a_panic_leaves_everything_limited` expects.
 #[test]
-#[ignore = "run by a_panic_undoes_everything"]
+#[ignore = "run by a_panic_leaves_everything_limited"]
 fn helper_that_panics_while_it_keeps_groups() {
     let hierarchy = Arc::new(Hierarchy::find().unwrap());
     let runtime = RuntimeFolder::of_this_user();
@@ -118,7 +118,7 @@ fn helper_that_panics_while_it_keeps_groups() {
 }
 
 #[test]
-fn a_panic_undoes_everything() {
+fn a_panic_leaves_everything_limited() {
     let host = Host::new();
     let mut command = Command::new(std::env::current_exe().unwrap());
     let helper = "undo::helper_that_panics_while_it_keeps_groups";
@@ -130,6 +130,12 @@ fn a_panic_undoes_everything() {
         "{finished:?}"
     );
     assert!(finished.stderr.contains("as wanted"), "{finished:?}");
+    for group in [host.normal("a"), host.batch("b"), host.soft("c")] {
+        assert!(group.exists(), "{}", group.path().display());
+    }
+    let quota = host.normal("a").child("quota");
+    assert_eq!(bandwidth_us(&quota), (50_000, 100_000, 0));
+    host.run(["restore"]).good();
     host.assert_clean();
 }
 

@@ -178,13 +178,6 @@ impl ControlLoop {
         &self.shared
     }
 
-    /// Whether the thread is still there.
-    pub fn is_running(&self) -> bool {
-        self.thread
-            .as_ref()
-            .is_some_and(|thread| !thread.is_finished())
-    }
-
     /// Replaces the enforcer, and returns the old one.
     pub fn replace(&self, enforcer: Box<dyn Enforcer>) -> Box<dyn Enforcer> {
         let mut present = self.shared.enforcer();

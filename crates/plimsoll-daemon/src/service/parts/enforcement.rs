@@ -83,23 +83,12 @@ impl Enforcement {
         Ok(())
     }
 
-    /// Ends the control loop and keeps all groups limited: a dropped enforcer would undo.
-    pub fn leave(self) {
-        let Self { control, .. } = self;
-        std::mem::forget(control);
-    }
-
     pub fn enforcer(&self) -> MutexGuard<'_, Box<dyn Enforcer>> {
         self.control.shared().enforcer()
     }
 
     pub fn shared(&self) -> &Shared {
         self.control.shared()
-    }
-
-    /// Whether the control loop still runs.
-    pub fn is_running(&self) -> bool {
-        self.control.is_running()
     }
 
     /// Plans a group beside the demand of all groups.

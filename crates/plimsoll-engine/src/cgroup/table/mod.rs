@@ -390,20 +390,6 @@ impl Table {
         report
     }
 
-    /// An owner that cannot start after all ends: an earlier owner's groups stay as they are, for
-    /// the next one. Returns whether there are none.
-    pub fn undo_at_drop(&mut self) -> bool {
-        // First: what is put back must stay as it was.
-        self.context.headroom.clear();
-        let mut report = UndoReport::default();
-        let has_left = !self.left.is_empty();
-        self.undo_groups(&mut report);
-        if !has_left {
-            self.end_journal(&mut report);
-        }
-        self.left_own.is_empty() && !has_left
-    }
-
     /// Puts all groups back.
     fn undo_groups(&mut self, report: &mut UndoReport) {
         self.with_loops.clear();
