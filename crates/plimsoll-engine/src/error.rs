@@ -109,6 +109,23 @@ impl EngineError {
         Self::Cgroup(CgroupError::file(action, path, source))
     }
 
+    /// Adds the flag of a command that goes on without a knob that cannot be enforced.
+    #[must_use]
+    pub fn with_flag(self) -> Self {
+        match self {
+            Self::NotEnforceable {
+                knob,
+                value,
+                reason,
+            } => Self::NotEnforceable {
+                knob,
+                value,
+                reason: format!("{reason}; --best-effort goes on without"),
+            },
+            other => other,
+        }
+    }
+
     /// The kernel's error number for a failed use of one of its files.
     pub(crate) fn os_error(&self) -> Option<i32> {
         match self {

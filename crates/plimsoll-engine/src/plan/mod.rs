@@ -105,7 +105,7 @@ impl Plan {
                 return Err(EngineError::NotEnforceable {
                     knob: item.knob,
                     value: item.value.clone(),
-                    reason: format!("{reason}; --best-effort goes on without"),
+                    reason: reason.clone(),
                 });
             }
         }

@@ -198,8 +198,14 @@ pub fn guard(policy: Policy) -> Result<Child> {
     command.args(&words[1..]).args(["sleep", "1000"]);
     let child = spawn(command.stdout(Stdio::null()))?;
     let is_attached = || {
-        let shown = Command::new(PLIMSOLL).arg("show").output();
-        shown.is_ok_and(|shown| String::from_utf8_lossy(&shown.stdout).contains("guard: attached"))
+        let shown = Command::new(PLIMSOLL).args(["show", "--json"]).output();
+        shown.is_ok_and(|shown| {
+            let state: Option<Value> = serde_json::from_slice(&shown.stdout).ok();
+            state.is_some_and(|state| {
+                let guard = &state["daemon"]["guard"];
+                guard.is_object() && guard["problem"].is_null()
+            })
+        })
     };
     if !wait(is_attached, || true) {
         return Err(LabError::Guest("the guard is not attached".to_owned()));

@@ -21,7 +21,7 @@ use plimsoll_daemon::state::Group;
 use plimsoll_engine::EngineError;
 use plimsoll_engine::enforcer::{EnforcerKind, Sample};
 use plimsoll_engine::host::Capabilities;
-use plimsoll_engine::knobs::{Class, Knobs};
+use plimsoll_engine::knobs::{Class, Headroom, Knobs};
 use plimsoll_engine::plan::{Fidelity, Plan};
 use plimsoll_engine::runtime::RuntimeFolder;
 
@@ -142,7 +142,8 @@ fn plan_here(hierarchy: &Arc<Hierarchy>, knobs: Knobs, args: &RunArgs) -> Result
     let name = args.name.clone();
     let name = name.unwrap_or_else(|| stem(&args.command[0]));
     let plan = Plan::new(&name, &knobs, &host, is_scheduled)?;
-    plan.check(args.plan.best_effort)?;
+    let checked = plan.check(args.plan.best_effort);
+    checked.map_err(EngineError::with_flag)?;
     let plan = serde_json::to_value(plan.items).unwrap_or_default();
     output::print_plan(&plan, args.json)?;
     Ok(ExitCode::SUCCESS)
@@ -165,15 +166,13 @@ pub fn warn_of_losses(owner: &Owner, hierarchy: &Arc<Hierarchy>, groups: &[Group
 }
 
 fn warn_of_knobs(group: &Group) {
+    let has_cpus = matches!(group.knobs.headroom, Some(Headroom::Cpus(_)));
     let items = group.plan.as_array();
     for item in items.into_iter().flatten() {
         let told = match serde_json::from_value(item.clone()) {
             Ok(Fidelity::Impossible { reason }) => format!("not enforced: {reason}"),
-            Ok(Fidelity::Approximate { loss })
-                if item["knob"] == "headroom" && loss.contains("average") =>
-            {
-                loss
-            }
+            // Kept on average only, which is not what was asked for.
+            Ok(Fidelity::Approximate { loss }) if item["knob"] == "headroom" && has_cpus => loss,
             _ => continue,
         };
         let word = |key: &str| item[key].as_str().unwrap_or_default().to_owned();

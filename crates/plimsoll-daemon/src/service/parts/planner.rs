@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use plimsoll_cgroupfs::{Hierarchy, Version};
+use plimsoll_engine::Result;
 use plimsoll_engine::cgroup::check_one_cgroup;
 use plimsoll_engine::host::{Capabilities, nr_cpus_online};
 use plimsoll_engine::knobs::{Demand, Knobs};
 use plimsoll_engine::plan::Plan;
-use plimsoll_engine::{EngineError, Result};
 
 use super::super::desired::{self, Desired, GroupKind};
 use crate::state::Origin;
@@ -75,8 +75,8 @@ impl Planner {
         let plan = Plan::new(PLANNED, &knobs, &self.host, desired.is_scheduled)?;
         let checked = plan.check(desired.best_effort);
         checked.map_err(|error| match desired.origin {
-            Origin::CommandLine => error,
-            Origin::File => without_flag(error),
+            Origin::CommandLine => error.with_flag(),
+            Origin::File => error,
         })?;
         let knobs = plan.enforceable(PLANNED, &knobs);
         if desired.kind == GroupKind::Foreign && !desired.is_scheduled {
@@ -115,20 +115,4 @@ fn one_quota(desired: &Desired, knobs: &Knobs, version: Version) -> (Knobs, Opti
         left,
         Some(format!("headroom {headroom} is not kept from it: {why}")),
     )
-}
-
-/// Removes the hint at a command line flag: a file has none.
-fn without_flag(error: EngineError) -> EngineError {
-    match error {
-        EngineError::NotEnforceable {
-            knob,
-            value,
-            reason,
-        } => EngineError::NotEnforceable {
-            knob,
-            value,
-            reason: reason.replace("; --best-effort goes on without", ""),
-        },
-        other => other,
-    }
 }
