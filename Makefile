@@ -59,6 +59,7 @@ lint:
 	clang-format-19 --dry-run -Werror $(C_SOURCES)
 	shellcheck -x -P SCRIPTDIR $(SHELL_SCRIPTS)
 	tools/lint-tests
+	tools/check-circles
 
 # All programs at once, those of test-kernel included.
 build-tests:

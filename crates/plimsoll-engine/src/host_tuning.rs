@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::host_settings::HostSettings;
 use crate::journal::Entry;
 use crate::runtime::RuntimeFolder;
-use crate::undo::UndoReport;
+use crate::undo::{UndoReport, chosen};
 
 /// The modes of preemption that the kernel has, the present one in brackets; `kernel/sched/debug.c`.
 const FILE: &str = "/sys/kernel/debug/sched/preempt";
@@ -66,12 +66,6 @@ impl HostTuning {
         }
         report
     }
-}
-
-/// Returns the choice in brackets of a text that lists all.
-pub(crate) fn chosen(text: &str) -> Option<&str> {
-    let mut words = text.split_whitespace();
-    words.find_map(|word| word.strip_prefix('(')?.strip_suffix(')'))
 }
 
 /// Whether this kernel preempts lazily. `None`: it has one mode, or does not tell this process.

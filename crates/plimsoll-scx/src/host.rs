@@ -9,14 +9,11 @@ use plimsoll_engine::undo::UndoReport;
 use serde::Serialize;
 
 use crate::control_error::ControlError;
+use crate::kernel::{self, is_ours};
 use crate::objects::BPFFS;
 use crate::status::{Activity, Status};
 use crate::{Error, Kernel, State, status, supervisor};
 
-/// The name of our scheduler in the kernel.
-const NAME: &str = "plimsoll";
-/// The kernel's file with the name of the loaded scheduler.
-const LOADED: &str = "/sys/kernel/sched_ext/root/ops";
 /// include/uapi/linux/magic.h
 const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
 
@@ -49,15 +46,10 @@ pub struct Host;
 impl Host {
     /// Whether Plimsoll's scheduler is loaded with groups of this user. Costs three small reads.
     pub fn serves(runtime: &RuntimeFolder) -> bool {
-        if !Self::is_loaded() || supervisor::is_left_behind(runtime) {
+        if !kernel::is_loaded() || supervisor::is_left_behind(runtime) {
             return false;
         }
         Status::published(runtime).is_some_and(|status| status.activity == Activity::Running)
-    }
-
-    /// Whether Plimsoll's scheduler is in the kernel, of any user.
-    pub(crate) fn is_loaded() -> bool {
-        fs::read_to_string(LOADED).is_ok_and(|name| is_ours(name.trim()))
     }
 
     /// Removes the scheduler of an owner that is gone from the kernel, and the files that the owner
@@ -111,12 +103,6 @@ impl Host {
         }
         found
     }
-}
-
-/// Libraries may append a version.
-pub(crate) fn is_ours(scheduler: &str) -> bool {
-    let rest = scheduler.strip_prefix(NAME);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }
 
 fn state_name(state: State) -> &'static str {

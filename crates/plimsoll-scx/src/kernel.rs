@@ -7,8 +7,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::btf::KernelTypes;
-use crate::host::is_ours;
 use crate::{Error, capture};
+
+/// The name of our scheduler in the kernel.
+const NAME: &str = "plimsoll";
+/// The kernel's file with the name of the loaded scheduler.
+const LOADED: &str = "/sys/kernel/sched_ext/root/ops";
+
+/// Libraries may append a version.
+pub(crate) fn is_ours(scheduler: &str) -> bool {
+    let rest = scheduler.strip_prefix(NAME);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+}
+
+/// Whether Plimsoll's scheduler is in the kernel, of any user.
+pub(crate) fn is_loaded() -> bool {
+    fs::read_to_string(LOADED).is_ok_and(|name| is_ours(name.trim()))
+}
 
 /// Longest time that the removal of a scheduler takes.
 const GOING_MAX: Duration = Duration::from_secs(10);

@@ -13,7 +13,7 @@ use crate::bpf_intf::{
 };
 use crate::control_error::ControlError;
 use crate::objects::Objects;
-use crate::supervisor::Groups;
+use crate::slots::Groups;
 
 /// Largest credit of each CPU: the scheduler updates it every millisecond, and the credit earned
 /// while an update is late must not be lost.

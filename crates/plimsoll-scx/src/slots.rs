@@ -3,12 +3,12 @@
 //! The tables are the only record; they change with the groups locked only. A cgroup has
 //! one slot at most. A slot whose cgroup or group is gone is free again.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::CgroupError;
 use plimsoll_engine::knobs::Knobs;
@@ -21,7 +21,9 @@ use crate::bpf_intf::{
 use crate::control_error::ControlError;
 use crate::objects::Objects;
 use crate::params;
-use crate::supervisor::Groups;
+
+/// The knobs of the groups to register with the scheduler, by the folder of their cgroup.
+pub(crate) type Groups = BTreeMap<PathBuf, Knobs>;
 
 /// The first slot that a group can have.
 pub(crate) const FIRST: u32 = SLOT_DEFAULT + 1;

@@ -6,7 +6,7 @@ use plimsoll_engine::enforcer::SchedulerSample;
 use plimsoll_engine::runtime::{RuntimeFolder, write_atomically};
 use serde::{Deserialize, Serialize};
 
-use crate::host::Host;
+use crate::kernel;
 
 /// State of the scheduler.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ impl Status {
             ..Self::default()
         };
         let published = Self::published(runtime).unwrap_or(unknown);
-        published.seen_with(Host::is_loaded())
+        published.seen_with(kernel::is_loaded())
     }
 
     fn seen_with(mut self, is_loaded: bool) -> Self {

@@ -91,7 +91,7 @@ pub enum Command {
     Show(ShowArgs),
     /// Watch machine and groups live in a terminal
     #[command(after_help = crate::top::EXAMPLES)]
-    Top(TopArgs),
+    Top(crate::top::TopArgs),
     /// Run the service that applies a configuration file
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArgs),
@@ -385,29 +385,6 @@ pub struct ShowArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-}
-
-/// Arguments of `top`.
-#[derive(Debug, Args)]
-pub struct TopArgs {
-    /// Interval between updates, 200ms to 60s
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "1s",
-        value_parser = crate::top::interval,
-        allow_hyphen_values = true
-    )]
-    pub interval: Duration,
-    /// Print one table after one interval, then exit
-    #[arg(long)]
-    pub once: bool,
-    /// Print JSON
-    #[arg(long, requires = "once")]
-    pub json: bool,
-    /// Sort key of the groups
-    #[arg(long, value_enum, value_name = "COLUMN", default_value = "cpu")]
-    pub sort: crate::top::Column,
 }
 
 /// Arguments of `demo`.

@@ -18,11 +18,16 @@ use plimsoll_daemon::state::{Group, State};
 use plimsoll_engine::runtime::{Ownership, RUNTIME_VARIABLE, RuntimeFolder};
 
 use crate::cli::{EnforcerChoice, PlanArgs};
-use crate::daemon::{READY, TAKEN, guard};
 use crate::error::{CommandError, OwnerError, Result};
 use crate::output;
 use crate::target::Target;
 
+/// Word on standard output that tells the starting client that the owner is ready.
+pub const READY: &str = "ready";
+/// Word on standard output that tells the starting client that another owner exists.
+pub const TAKEN: &str = "taken";
+/// With the value `off`, an owner attaches no guard.
+pub const GUARD_SWITCH: &str = "PLIMSOLL_GUARD";
 /// Time for which a command tries again, because two commands may start an owner at the same time,
 /// and an owner may end just when a request arrives.
 const START_MAX: Duration = Duration::from_secs(10);
@@ -267,7 +272,7 @@ fn start(runtime: &RuntimeFolder) -> std::result::Result<(), OwnerError> {
         true => program,
         false => "/proc/self/exe".into(),
     };
-    let passed = [BASE_VARIABLE, guard::SWITCH];
+    let passed = [BASE_VARIABLE, GUARD_SWITCH];
     let passed = passed.map(|name| Some((name, std::env::var_os(name)?)));
     let mut child = Command::new(program)
         .args(["daemon", "--on-demand"])

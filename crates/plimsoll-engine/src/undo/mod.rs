@@ -18,7 +18,6 @@ use plimsoll_cgroupfs::os;
 use plimsoll_cgroupfs::{CgroupError, Kind, move_process, read_ids, read_text, write_text};
 
 use crate::error::{EngineError, Result};
-use crate::host_tuning;
 use crate::journal::{self, Entry, Header, Journal, Restores};
 use crate::own_groups::may_be_own;
 use crate::runtime::temporary;
@@ -159,10 +158,16 @@ fn undo_entry(entry: &Entry, report: &mut UndoReport) {
     }
 }
 
+/// Returns the choice in brackets of a text that lists all.
+pub(crate) fn chosen(text: &str) -> Option<&str> {
+    let mut words = text.split_whitespace();
+    words.find_map(|word| word.strip_prefix('(')?.strip_suffix(')'))
+}
+
 /// Has a file choose `old`, if `new` is chosen.
 fn choose_again(path: &Path, old: &str, new: &str, report: &mut UndoReport) -> Result<()> {
     let text = read_text(path)?;
-    let now = host_tuning::chosen(&text).unwrap_or_default();
+    let now = chosen(&text).unwrap_or_default();
     if now == new {
         write_text(path, old)?;
     } else if now != old {

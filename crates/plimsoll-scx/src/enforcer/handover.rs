@@ -10,8 +10,7 @@ use super::SchedExtEnforcer;
 use crate::control_error::ControlError;
 use crate::objects::Objects;
 use crate::sample::Counts;
-use crate::slots::{self, Registrar};
-use crate::supervisor::Groups;
+use crate::slots::{self, Groups, Registrar};
 
 /// A group that the scheduler schedules.
 #[derive(Debug)]

@@ -6,7 +6,6 @@ mod reserved;
 mod running;
 mod watch;
 
-use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -19,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::journal::{Entry, Journal};
-use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::runtime::RuntimeFolder;
 
 use crate::backoff::Backoff;
@@ -28,6 +26,7 @@ use crate::machine::SharedMachine;
 use crate::objects::{self, Objects, PIN_FOLDER};
 use crate::room::Room;
 use crate::skel::OpenBpfSkel;
+use crate::slots::Groups;
 use crate::status::{Activity, LOSS, Status};
 use crate::topology::CpuMap;
 use crate::{ExitReport, Kernel, Scheduler, machine, slots, status};
@@ -59,9 +58,6 @@ impl Messages {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
-
-/// The knobs of the groups to register with the scheduler, by the folder of their cgroup.
-pub(crate) type Groups = BTreeMap<PathBuf, Knobs>;
 
 /// The groups, shared by the enforcer and the supervisor. Both change the scheduler's tables, only
 /// with this locked.

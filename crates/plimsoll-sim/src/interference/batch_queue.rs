@@ -6,43 +6,54 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use plimsoll_policy::bandwidth::ParamError;
 
-use super::experiment::{BATCHES, Experiment, Running};
+use super::estimate::BATCHES;
 
 /// Batches in round-robin order. There are as many under way as rows, and
 /// enough that some wait while each thread runs one; otherwise a thread that
 /// gets more CPU time would advance its own row only. So all rows make about
 /// equal progress. The order makes no difference to the result of a batch.
-pub(super) struct BatchQueue<'a> {
-    experiment: &'a Experiment,
+pub(super) struct BatchQueue<'a, T> {
+    /// Number of rows.
+    rows: usize,
+    /// Begins a batch of a row.
+    begin: &'a Begin<'a, T>,
     /// Maximum number of batches under way.
     most: usize,
-    state: Mutex<QueueState>,
+    state: Mutex<QueueState<T>>,
 }
 
-#[derive(Default)]
-struct QueueState {
+/// Begins a batch: the numbers of its row and in that.
+type Begin<'a, T> = dyn Fn(usize, usize) -> Result<T, ParamError> + Sync + 'a;
+
+struct QueueState<T> {
     /// Number of batches begun: the first batch of each row, then the second
     /// ones, and so on.
     begun: usize,
     /// Number of batches under way, including those that threads run.
     nr_open: usize,
     /// Batches that wait for a thread, by task number.
-    waiting: VecDeque<(usize, Running)>,
+    waiting: VecDeque<(usize, T)>,
 }
 
-impl<'a> BatchQueue<'a> {
-    pub(super) fn new(experiment: &'a Experiment, threads: NonZeroUsize) -> Self {
-        let rows = experiment.rows.len().max(1);
+impl<'a, T> BatchQueue<'a, T> {
+    pub(super) fn new(rows: usize, threads: NonZeroUsize, begin: &'a Begin<'a, T>) -> Self {
+        let most = rows * (2 * threads.get()).div_ceil(rows.max(1));
+        let state = QueueState {
+            begun: 0,
+            nr_open: 0,
+            waiting: VecDeque::new(),
+        };
         Self {
-            experiment,
-            most: rows * (2 * threads.get()).div_ceil(rows),
-            state: Mutex::default(),
+            rows,
+            begin,
+            most,
+            state: Mutex::new(state),
         }
     }
 
     /// The next batch that no other thread runs, if there is one.
-    pub(super) fn next(&self) -> Result<Option<(usize, Running)>, ParamError> {
-        let rows = self.experiment.rows.len();
+    pub(super) fn next(&self) -> Result<Option<(usize, T)>, ParamError> {
+        let rows = self.rows;
         let mut state = self.lock();
         if state.nr_open == self.most || state.begun == rows * BATCHES {
             return Ok(state.waiting.pop_front());
@@ -51,12 +62,12 @@ impl<'a> BatchQueue<'a> {
         state.begun += 1;
         state.nr_open += 1;
         drop(state);
-        let running = self.experiment.begin_batch(task % rows, task / rows)?;
+        let running = (self.begin)(task % rows, task / rows)?;
         Ok(Some((task, running)))
     }
 
     /// Puts a batch back into the queue.
-    pub(super) fn requeue(&self, task: usize, running: Running) {
+    pub(super) fn requeue(&self, task: usize, running: T) {
         self.lock().waiting.push_back((task, running));
     }
 
@@ -65,11 +76,11 @@ impl<'a> BatchQueue<'a> {
         self.lock().nr_open -= 1;
     }
 
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn into_waiting(self) -> VecDeque<(usize, Running)> {
+    pub(super) fn into_waiting(self) -> VecDeque<(usize, T)> {
         let state = self.state.into_inner();
         state.unwrap_or_else(PoisonError::into_inner).waiting
     }

@@ -2,8 +2,11 @@
 
 use serde::Serialize;
 
-use super::experiment::BATCHES;
 use super::tally::Tally;
+
+/// Number of batches of each row. Enough that Student's t is close to the
+/// normal distribution, few enough that each batch is long.
+pub const BATCHES: usize = 32;
 
 /// Student's t of 1 to 31 degrees of freedom at 97.5 %: half of a 95 %
 /// interval. NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.

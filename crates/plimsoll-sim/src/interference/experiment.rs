@@ -9,14 +9,11 @@ use thiserror::Error;
 
 use super::batch_queue::BatchQueue;
 use super::distribution::Distribution;
-use super::estimate::{Batch, CellReport};
+use super::estimate::{BATCHES, Batch, CellReport};
 use super::machine::{BURST_MAX, Burst, GROUPS_MAX, Group, Machine, QUOTA_MIN};
 use super::sampler::{Sampler, stream};
 use super::tally::Tally;
 
-/// Number of batches of each row. Enough that Student's t is close to the
-/// normal distribution, few enough that each batch is long.
-pub const BATCHES: usize = 32;
 /// Minimum number of periods of a cell.
 pub const PERIODS_MIN: u64 = 1_000;
 /// Maximum number of periods of a cell: weeks of computing.
@@ -175,7 +172,8 @@ impl Experiment {
         watch: &Watch,
     ) -> Result<Vec<Vec<CellReport>>, ExperimentError> {
         self.check()?;
-        let queue = BatchQueue::new(self, threads);
+        let begin = |row, batch| self.begin_batch(row, batch);
+        let queue = BatchQueue::new(self.rows.len(), threads, &begin);
         let tasks = self.rows.len() * BATCHES;
         let batches: Vec<Mutex<Option<Batch>>> = (0..tasks).map(|_| Mutex::new(None)).collect();
         let failed = Mutex::new(None);
@@ -226,7 +224,7 @@ impl Experiment {
     }
 
     /// Starts a batch of a row.
-    pub(super) fn begin_batch(&self, row: usize, batch: usize) -> Result<Running, ParamError> {
+    fn begin_batch(&self, row: usize, batch: usize) -> Result<Running, ParamError> {
         let of = &self.rows[row];
         let plan = Plan::of(of, self.periods);
         let columns = of.columns.iter();

@@ -54,10 +54,8 @@ mod samples;
 mod tally;
 
 pub use distribution::{Distribution, PARETO_ALPHA_DEFAULT, SIGMA_DEFAULT};
-pub use estimate::{CellReport, Estimate};
-pub use experiment::{
-    BATCHES, Experiment, ExperimentError, PERIODS_MAX, PERIODS_MIN, Plan, Row, Watch,
-};
+pub use estimate::{BATCHES, CellReport, Estimate};
+pub use experiment::{Experiment, ExperimentError, PERIODS_MAX, PERIODS_MIN, Plan, Row, Watch};
 pub use machine::{BURST_MAX, Burst, GROUPS_MAX, Group, Machine, Period, QUOTA_MIN};
 pub use sampler::Sampler;
 pub use samples::{Samples, SamplesError};

@@ -7,9 +7,6 @@ pub use without_bpf::{attach, check, free_left_tasks, may_be_attached};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// With the value `off`, an owner attaches no guard.
-pub const SWITCH: &str = "PLIMSOLL_GUARD";
-
 #[cfg(feature = "sched-ext")]
 mod with_bpf {
     use std::path::PathBuf;
@@ -20,7 +17,8 @@ mod with_bpf {
     use plimsoll_engine::runtime::RuntimeFolder;
     use plimsoll_engine::undo::UndoReport;
 
-    use super::{Result, SWITCH};
+    use super::Result;
+    use crate::owner::GUARD_SWITCH as SWITCH;
 
     struct InKernel(plimsoll_guard::Guard);
 

@@ -30,16 +30,11 @@ use signal_hook::iterator::Signals;
 use crate::cli::DaemonArgs;
 use crate::error::{CommandError, DaemonError, OwnerError, Result};
 use crate::output;
-use crate::owner::{Owner, wait_for_ownership};
+use crate::owner::{Owner, TAKEN, wait_for_ownership};
 use metrics::Metrics;
 use notify::Supervisor;
 pub use on_demand::remove_log;
 pub use starter::HostStarter;
-
-/// Word on standard output that tells the starting client that the owner is ready.
-pub const READY: &str = "ready";
-/// Word on standard output that tells the starting client that another owner exists.
-pub const TAKEN: &str = "taken";
 
 /// Runs the service until a signal ends it.
 pub fn run(args: &DaemonArgs) -> Result<ExitCode> {

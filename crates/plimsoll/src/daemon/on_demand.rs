@@ -9,7 +9,7 @@ use nix::unistd::{dup2_stderr, dup2_stdout, geteuid};
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::runtime::RuntimeFolder;
 
-use super::READY;
+use crate::owner::READY;
 
 /// Log of the owner, in its runtime folder.
 const LOG: &str = "owner.log";

@@ -7,7 +7,7 @@ use std::time::Duration;
 use plimsoll_engine::host::Capabilities;
 use plimsoll_engine::knobs::units::show_duration;
 
-use crate::daemon::guard;
+use crate::owner::GUARD_SWITCH;
 
 /// CPU time of every request of the steady service. Constant, so that all
 /// latency above it is waiting time.
@@ -112,7 +112,7 @@ impl Job {
 
     /// The variable of its environment, if it has one.
     pub fn variable(&self) -> Option<(&'static str, &'static str)> {
-        self.is_unguarded.then_some((guard::SWITCH, "off"))
+        self.is_unguarded.then_some((GUARD_SWITCH, "off"))
     }
 
     /// The command as a user would type it.

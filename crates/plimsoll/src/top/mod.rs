@@ -1,5 +1,6 @@
 //! `plimsoll top`: live view of the groups in a terminal.
 
+mod args;
 mod columns;
 mod draw;
 mod events;
@@ -19,9 +20,9 @@ use std::time::Duration;
 use plimsoll_engine::knobs::units::duration_ns;
 use signal_hook::low_level::emulate_default_handler;
 
+pub use args::TopArgs;
 pub use columns::Column;
 
-use crate::cli::TopArgs;
 use crate::error::{Result, UsageError};
 use draw::Look as Appearance;
 use events::{Event, Events};

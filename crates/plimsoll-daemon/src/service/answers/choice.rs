@@ -3,7 +3,7 @@
 use plimsoll_engine::enforcer::EnforcerKind;
 
 use super::super::Service;
-use super::targets::{Refused, one_line};
+use super::{Refused, one_line};
 use crate::config::EnforcerWanted;
 use crate::control::protocol::Choice;
 

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use super::super::Service;
-use super::targets::Refused;
+use super::Refused;
 use crate::control::protocol::{Answer, Request};
 
 impl Service {

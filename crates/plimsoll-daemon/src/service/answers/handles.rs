@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
+use plimsoll_engine::EngineError;
 use plimsoll_engine::tasks::{self, Kind};
 
-use super::targets::{Refused, start_time_of};
+use super::{Refused, one_line};
 use crate::service::members::is_this_process;
 
 /// A process as this process's PID namespace numbers it.
@@ -42,6 +43,17 @@ pub(super) fn process_of(name: &str, handle: Option<BorrowedFd<'_>>) -> Result<P
     // The start time is the process's own only if that one still has the pid.
     pid_of(name, handle)?;
     Ok(Process { pid, start_time })
+}
+
+/// When a process was started, in clock ticks since boot.
+///
+/// # Errors
+/// When there is none with that pid, or that is unknown.
+fn start_time_of(pid: i32) -> Result<u64, Refused> {
+    tasks::find_start_time(pid).map_err(|error| match error {
+        EngineError::NoTarget { .. } => format!("{pid}: no such process"),
+        other => one_line(other),
+    })
 }
 
 /// The `Pid` line of a pidfd's fdinfo (pidfd_show_fdinfo in the kernel's fs/pidfs.c): -1 once the

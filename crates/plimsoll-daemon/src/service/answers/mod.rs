@@ -18,3 +18,10 @@ mod service_requests;
 mod set;
 mod show;
 mod targets;
+
+/// Refusal of a request: one line for people.
+type Refused = String;
+
+fn one_line(error: impl std::fmt::Display) -> Refused {
+    error.to_string()
+}

@@ -8,7 +8,7 @@ use plimsoll_engine::group_policy::check_name;
 use super::super::Service;
 use super::super::command::Command;
 use super::handles::{Process, check_limitable, process_of};
-use super::targets::{Refused, one_line};
+use super::{Refused, one_line};
 use crate::config::PROCESS_GROUP;
 use crate::control::protocol::{Answer, Run, SUBJECT_CHARS_MAX};
 

@@ -3,7 +3,7 @@
 use plimsoll_engine::undo::UndoReport;
 
 use super::super::Service;
-use super::targets::Refused;
+use super::Refused;
 use crate::config::PROCESS_GROUP;
 use crate::control::protocol::Answer;
 

@@ -7,7 +7,8 @@ use super::super::command::Command;
 use super::super::desired::Desired;
 use super::super::members::cgroup_of;
 use super::handles::{Process, check_limitable};
-use super::targets::{Found, Refused, group_of, one_line};
+use super::targets::{Found, group_of};
+use super::{Refused, one_line};
 use crate::control::protocol::{Answer, Set};
 
 impl Service {

@@ -9,7 +9,7 @@ use plimsoll_engine::cgroup::check_place;
 use super::super::Service;
 use super::super::desired::{Desired, GroupKind};
 use super::super::parts::shown;
-use super::targets::{Refused, one_line};
+use super::{Refused, one_line};
 use crate::control::protocol::Answer;
 use crate::state::{Group, Origin};
 

@@ -4,11 +4,12 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use plimsoll_cgroupfs::name;
-use plimsoll_engine::{EngineError, own_groups, tasks};
+use plimsoll_engine::own_groups;
 
 use super::super::Service;
 use super::super::desired::GroupKind;
 use super::super::members::cgroup_of;
+use super::Refused;
 use super::handles::{Process, cgroup_of_handle, process_of};
 use crate::config::PROCESS_GROUP;
 
@@ -24,27 +25,9 @@ pub(super) enum Found {
     Process(Process),
 }
 
-/// Refusal of a request: one line for people.
-pub(super) type Refused = String;
-
-pub(super) fn one_line(error: impl std::fmt::Display) -> Refused {
-    error.to_string()
-}
-
 /// Name of the group of a single process.
 pub(super) fn group_of(pid: i32) -> String {
     format!("{PROCESS_GROUP}{pid}")
-}
-
-/// When a process was started, in clock ticks since boot.
-///
-/// # Errors
-/// When there is none with that pid, or that is unknown.
-pub(super) fn start_time_of(pid: i32) -> Result<u64, Refused> {
-    tasks::find_start_time(pid).map_err(|error| match error {
-        EngineError::NoTarget { .. } => format!("{pid}: no such process"),
-        other => one_line(other),
-    })
 }
 
 impl Service {
