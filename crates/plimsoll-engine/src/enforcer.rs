@@ -387,4 +387,8 @@ pub trait Enforcer: Send {
 
     /// Undoes the changes made for all groups.
     fn undo(&mut self) -> UndoReport;
+
+    /// Lets go of all groups, which stay limited as they are: another enforcer of this process
+    /// adopts them. Afterwards this one has none.
+    fn leave(&mut self);
 }

@@ -1,7 +1,6 @@
 //! Reload: another configuration in the place of the present one.
 
 use super::Service;
-use super::members::Members;
 use crate::config::{Config, EnforcerWanted};
 
 impl Service {
@@ -34,18 +33,14 @@ impl Service {
         let config = self.file.read_again().map_err(|error| error.to_string())?;
         let present = self.config();
         let same_enforcer = config.enforcer == present.enforcer;
-        let mut members = Members::new();
         if same_enforcer {
             self.check_rules(&config)?;
             let set = self.set_machine(config.bandwidth_slice);
             set.map_err(|error| format!("{}: {error}", self.file.path().display()))?;
         } else {
-            self.save_members();
-            members = self.requests.members();
             let changed = self.change_enforcer(&config);
             if changed.is_err() {
-                self.reconcile();
-                self.take_back_members(&members);
+                self.adopt_groups();
             }
             changed?;
         }
@@ -61,10 +56,13 @@ impl Service {
         if self.burst_enabled() != had_burst {
             self.table.mark_all_pending();
         }
-        self.reconcile();
+        if same_enforcer {
+            self.reconcile();
+        } else {
+            self.adopt_groups();
+        }
         // A reload is an explicit change: it ends the respect for external ones.
         self.end_all_respect();
-        self.take_back_members(&members);
         Ok(warnings)
     }
 
@@ -87,7 +85,7 @@ impl Service {
         Ok(())
     }
 
-    /// Puts another enforcer in the place of the present one. Nothing is limited in between.
+    /// Puts another enforcer in the place of the present one. Groups stay limited in between.
     fn change_enforcer(&mut self, config: &Config) -> Result<(), String> {
         let changed = self
             .install(config.enforcer)
@@ -95,23 +93,31 @@ impl Service {
         if changed.is_err()
             && let Err(error) = self.install(self.config().enforcer)
         {
-            // Nothing is enforced now. The service manager starts the daemon again.
+            // Limits stay, and follow nothing. The service manager starts the daemon again.
             self.notices
                 .log
                 .error("enforcer", &format!("{error}; ending"));
-            self.lifetime.end();
+            self.lifetime.end(true);
             return Err(error);
         }
         changed
     }
 
     fn install(&mut self, wanted: EnforcerWanted) -> Result<(), String> {
-        let report = self.enforcement.enforcer().undo();
-        self.notices.log_undo(&report, "for another enforcer");
+        self.enforcement.enforcer().leave();
         self.table.forget_applied();
-        let replaced = self.enforcement.replace(wanted);
-        replaced.map_err(|error| error.to_string())?;
+        let left_behind = self.enforcement.replace(wanted);
+        let left_behind = left_behind.map_err(|error| error.to_string())?;
+        self.notices.log_undo(&left_behind, "for another enforcer");
         self.request_commands();
         Ok(())
+    }
+
+    /// Applies all groups, which a new enforcer adopts, and undoes what none of them needs.
+    fn adopt_groups(&mut self) {
+        self.reconcile();
+        let left = self.enforcement.enforcer().finish_adoption();
+        self.notices
+            .log_undo(&left, "for no group needs it any more");
     }
 }

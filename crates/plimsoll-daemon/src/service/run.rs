@@ -87,7 +87,7 @@ impl Service {
                     }
                 }
                 Message::Guard(attached) => self.guard.attached(attached, &self.notices.log),
-                Message::Stop => self.lifetime.end_on_request(!self.file.is_present()),
+                Message::Stop => self.lifetime.end(!self.file.is_present()),
             }
         }
     }

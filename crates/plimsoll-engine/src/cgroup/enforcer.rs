@@ -173,4 +173,9 @@ impl Enforcer for CgroupEnforcer {
         }
         report
     }
+
+    fn leave(&mut self) {
+        self.table.leave();
+        self.slice = MachineSlice::default();
+    }
 }

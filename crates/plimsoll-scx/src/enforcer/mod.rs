@@ -431,6 +431,18 @@ impl Enforcer for SchedExtEnforcer {
         report.problems.extend(self.context.messages.take());
         report
     }
+
+    fn leave(&mut self) {
+        self.objects = None;
+        self.supervisor = None;
+        // Its lock goes with it, and the scheduler stays.
+        self.journal = None;
+        self.left_scheduler = None;
+        self.asked.clear();
+        self.scheduled.clear();
+        self.context.groups.lock().clear();
+        self.stock.leave();
+    }
 }
 
 #[cfg(test)]

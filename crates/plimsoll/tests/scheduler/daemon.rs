@@ -3,8 +3,9 @@
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::enforcer::EnforcerKind;
 
+use crate::common::wait_until;
 use crate::daemon_rig::{Daemon, is_idle, of_cgroup, quota_us, rule, shown};
-use crate::rig::{EagerHugePages, Rig, rig, state};
+use crate::rig::{EagerHugePages, Rig, cgroup_id, rig, state};
 
 /// A group of the file for one cgroup.
 fn file_group(name: &str, group: &CpuGroup, knobs: &str) -> String {
@@ -33,14 +34,23 @@ fn a_reload_goes_to_the_stock_kernel_and_back() {
     let daemon = Daemon::start(rig.host, &text_of("sched-ext"));
     rig.wait_until_scheduled(&job);
     assert_eq!(quota_us(&job), -1);
+    let words = "run --class batch --name sleeper -- sleep 100000";
+    let command = rig.host.start(words.split(' '));
+    let own = rig.host.batch("sleeper");
+    wait_until("it is there", || own.is_populated().unwrap_or(false));
+    let own_before = (cgroup_id(&own), own.processes().unwrap());
     daemon.reload_with(&text_of("cgroup"));
+    // Made anew, it would not have been limited in between.
+    assert_eq!((cgroup_id(&own), own.processes().unwrap()), own_before);
     assert_eq!(daemon.state().daemon.enforcer, EnforcerKind::Cgroup);
     assert!(is_idle(&job));
     assert_eq!(quota_us(&job), 30_000);
-    assert_eq!(state(), "disabled");
+    wait_until("it is unloaded", || state() == "disabled");
     daemon.reload_with(&text_of("sched-ext"));
     assert_eq!(daemon.state().daemon.enforcer, EnforcerKind::SchedExt);
+    assert_eq!((cgroup_id(&own), own.processes().unwrap()), own_before);
     rig.wait_until_scheduled(&job);
+    command.stop();
     assert_eq!(quota_us(&job), -1);
     rig.assert_quota(&shown(&job), 30_000, 100_000);
     daemon.stop();

@@ -56,18 +56,19 @@ impl Enforcement {
         Ok((enforcement, enforcing.left_behind))
     }
 
-    /// Starts another enforcer in the place of the present one, which has undone its changes.
+    /// Starts another enforcer in the place of the present one, which has left its groups. Returns
+    /// the undo of what that cannot adopt.
     ///
     /// # Errors
-    /// When it cannot be started; the present one stays, and enforces nothing.
-    pub fn replace(&mut self, wanted: EnforcerWanted) -> Result<()> {
+    /// When it cannot be started; the present one stays, and has no groups.
+    pub fn replace(&mut self, wanted: EnforcerWanted) -> Result<UndoReport> {
         let enforcing = self.starter.start(wanted)?;
         let mut enforcer = enforcing.enforcer;
         enforcer.leave_audits_to_caller();
         drop(self.control.replace(enforcer));
         self.machine = None;
         self.planner = Planner::new(&self.hierarchy, enforcing.is_scheduled);
-        Ok(())
+        Ok(enforcing.left_behind)
     }
 
     /// Hands the machine's policy to the enforcer, unless it has it already.

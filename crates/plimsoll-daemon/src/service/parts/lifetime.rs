@@ -55,13 +55,8 @@ impl Lifetime {
         self.is_ending |= now.saturating_duration_since(self.last_used) >= LINGER;
     }
 
-    /// Ends the service and restores all groups.
-    pub fn end(&mut self) {
-        self.is_ending = true;
-    }
-
     /// Ends the service; `leaves_groups`: without restoring them.
-    pub fn end_on_request(&mut self, leaves_groups: bool) {
+    pub fn end(&mut self, leaves_groups: bool) {
         self.is_ending = true;
         self.leaves_groups = leaves_groups;
     }

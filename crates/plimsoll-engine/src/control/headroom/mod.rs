@@ -140,6 +140,13 @@ impl HeadroomControl {
         act()
     }
 
+    /// Removes all groups: no quota is written any more.
+    pub(crate) fn clear(&self) {
+        let mut state = self.lock();
+        state.groups.clear();
+        state.running = None;
+    }
+
     /// Runs the controller. Returns when to call again; `None`: there is no group.
     ///
     /// # Errors
