@@ -76,7 +76,8 @@ pub struct Daemon {
     /// that is reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
-    /// Its guard, while the kernel's fair class runs batch work.
+    /// Its guard, attached or refused, while the kernel's fair class runs batch work and a little
+    /// longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardState>,
     /// Whether the owner has made lazy preemption full, while a group asks for the host's tuning.

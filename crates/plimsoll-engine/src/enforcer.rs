@@ -293,8 +293,8 @@ pub trait Enforcer: Send {
     /// When the kernel refuses.
     fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()>;
 
-    /// Sets what the whole machine keeps. A bandwidth slice that is not asked for any more is put
-    /// back.
+    /// Sets what the whole machine keeps, again if it is the same as before: what others have set
+    /// since is overwritten. A bandwidth slice that is not asked for any more is put back.
     ///
     /// # Errors
     /// When the kernel or this process's rights do not allow it. The demand of headroom holds

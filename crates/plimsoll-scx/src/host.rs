@@ -52,13 +52,22 @@ impl Host {
         Status::published(runtime).is_some_and(|status| status.activity == Activity::Running)
     }
 
+    /// Removes the scheduler of an owner that is gone from the kernel. When this returns, another can
+    /// be loaded. The caller owns the tree.
+    ///
+    /// # Errors
+    /// When its journal cannot be opened.
+    pub fn unload_left(runtime: &RuntimeFolder) -> Result<UndoReport, ControlError> {
+        supervisor::undo_left_behind(runtime)
+    }
+
     /// Removes the scheduler of an owner that is gone from the kernel, and the files that the owner
     /// has published: the scheduler's state, and the kernel's dumps. The caller owns the tree.
     ///
     /// # Errors
     /// When its journal cannot be opened.
     pub fn clean_up(runtime: &RuntimeFolder) -> Result<UndoReport, ControlError> {
-        let mut report = supervisor::undo_left_behind(runtime)?;
+        let mut report = Self::unload_left(runtime)?;
         let left = [status::file(runtime), status::dump_file(runtime)];
         for path in left.into_iter().filter(|path| path.exists()) {
             let name = path.file_name().map(|name| name.to_string_lossy());

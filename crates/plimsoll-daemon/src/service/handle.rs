@@ -38,7 +38,7 @@ pub(super) enum Message {
     /// Lines of the enforcer for the log.
     Reports(Vec<String>),
     /// Ends the service.
-    Stop,
+    Stop { leaves_groups: bool },
 }
 
 /// Queue of messages.
@@ -69,9 +69,9 @@ impl Inbox {
         self.handle.clone()
     }
 
-    /// Waits for the next message. `None`: nobody is left who could send one.
-    pub fn next(&self) -> Option<Message> {
-        self.receiver.recv().ok()
+    /// Waits for the next message, if it comes in time.
+    pub fn next_within(&self, time: Duration) -> Option<Message> {
+        self.receiver.recv_timeout(time).ok()
     }
 
     /// Takes all messages.
@@ -126,7 +126,16 @@ impl Handle {
 
     /// Ends the service.
     pub fn stop(&self) {
-        self.send(Message::Stop);
+        self.send(Message::Stop {
+            leaves_groups: false,
+        });
+    }
+
+    /// Ends the service, which leaves all groups to the next owner.
+    pub fn leave(&self) {
+        self.send(Message::Stop {
+            leaves_groups: true,
+        });
     }
 
     /// The state, for the metrics; `None`: the service is ending or too busy.

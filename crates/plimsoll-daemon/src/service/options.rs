@@ -15,8 +15,9 @@ use crate::config::EnforcerWanted;
 use crate::log::Log;
 use crate::state::GuardCounts;
 
-/// An owner without a configuration file ends this long after its last group: a script that
-/// runs one command after another has one owner.
+/// An owner without a configuration file ends this long after its last group, and any owner's guard
+/// is detached so long after the last batch group: a script that runs one command after another has
+/// one owner, and one guard.
 pub const LINGER: Duration = Duration::from_secs(2);
 
 /// A freshly started enforcer.

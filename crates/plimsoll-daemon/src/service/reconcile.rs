@@ -51,15 +51,18 @@ impl Service {
         }
     }
 
-    /// Hands what the whole machine is to keep to the enforcer, with this bandwidth slice.
+    /// Hands what the whole machine is to keep to the enforcer, with this bandwidth slice, if that
+    /// has changed.
     ///
     /// # Errors
     /// When the kernel or this process's rights do not allow it.
     pub(super) fn set_machine(&mut self, slice: Option<BandwidthSlice>) -> Result<()> {
         let states = self.table.desired_states();
         let policy = desired::machine(states, self.table.demand(), slice);
-        self.enforcement.set_machine(policy)?;
-        self.notices.note_problem("machine", None);
+        if let Some(set) = self.enforcement.set_machine(policy) {
+            set?;
+            self.notices.note_problem("machine", None);
+        }
         Ok(())
     }
 

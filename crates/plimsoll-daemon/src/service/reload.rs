@@ -35,6 +35,8 @@ impl Service {
         let same_enforcer = config.enforcer == present.enforcer;
         if same_enforcer {
             self.check_rules(&config)?;
+            // A reload is an explicit change: it ends the respect for what others have set.
+            self.enforcement.forget_machine();
             let set = self.set_machine(config.bandwidth_slice);
             set.map_err(|error| format!("{}: {error}", self.file.path().display()))?;
         } else {

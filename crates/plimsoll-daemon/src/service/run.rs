@@ -1,7 +1,7 @@
 //! Event loop of the service, its housekeeping and its end.
 
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use plimsoll_engine::host::nr_cpus_online;
@@ -11,8 +11,11 @@ use super::Service;
 use super::handle::Message;
 use super::parts::GuardSwitch;
 
+/// Time for which the end waits for a guard that is being attached.
+const ATTACH_MAX: Duration = Duration::from_secs(5);
+
 impl Service {
-    /// Runs until the service is stopped, and restores all groups.
+    /// Runs until the service is stopped, and restores all groups, or leaves them to the next owner.
     pub fn run(mut self) -> UndoReport {
         while !self.lifetime.is_ending() {
             self.enforcement.shared().service_is_alive();
@@ -87,7 +90,10 @@ impl Service {
                     }
                 }
                 Message::Guard(attached) => self.guard.attached(attached, &self.notices.log),
-                Message::Stop => self.lifetime.end(!self.file.is_present()),
+                Message::Stop { leaves_groups } => {
+                    let leaves_groups = leaves_groups || !self.file.is_present();
+                    self.lifetime.end(leaves_groups);
+                }
             }
         }
     }
@@ -97,6 +103,9 @@ impl Service {
     pub(super) fn follow_fair_class(&mut self) {
         let is_of_fair_class = !self.enforcement.has_all_tasks();
         let is_needed = self.table.has_batch() && is_of_fair_class;
+        if !is_of_fair_class && !self.guard.is_attaching() {
+            self.guard = GuardSwitch::default();
+        }
         let (starter, now) = (self.enforcement.starter(), Instant::now());
         let load = self.guard.follow(is_needed, nr_cpus_online(), now, starter);
         if let Some(load) = load {
@@ -109,10 +118,11 @@ impl Service {
     }
 
     /// Detaches the guard, also one that is just being attached: it may have moved a task, and the
-    /// process must not end before that is free.
+    /// process must not end before that is free. If it takes too long, the task is on record for the
+    /// next owner.
     fn detach_guard(&mut self) {
         while self.guard.is_attaching()
-            && let Some(message) = self.inbox.next()
+            && let Some(message) = self.inbox.next_within(ATTACH_MAX)
         {
             // Clients learn of the end: nobody answers them.
             if let Message::Guard(attached) = message {

@@ -30,6 +30,7 @@ use crate::undo::UndoReport;
 pub struct CgroupEnforcer {
     table: Table,
     task_meter: TaskMeter,
+    machine: MachinePolicy,
     slice: MachineSlice,
 }
 
@@ -63,6 +64,7 @@ impl CgroupEnforcer {
         let enforcer = Self {
             table,
             task_meter: TaskMeter::default(),
+            machine: MachinePolicy::default(),
             slice: MachineSlice::default(),
         };
         Ok((enforcer, left_behind))
@@ -96,9 +98,14 @@ impl Enforcer for CgroupEnforcer {
     }
 
     fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()> {
+        let before = std::mem::replace(&mut self.machine, *policy);
         let context = &self.table.context;
         context.headroom.set_demand(policy.demand);
         let slice = policy.bandwidth_slice;
+        if slice == before.bandwidth_slice && policy.demand != before.demand {
+            // The slice is not meant: what somebody else has set since stays.
+            return Ok(());
+        }
         self.slice.set(slice, &context.hierarchy, &context.runtime)
     }
 
@@ -176,6 +183,7 @@ impl Enforcer for CgroupEnforcer {
 
     fn leave(&mut self) {
         self.table.leave();
+        self.machine = MachinePolicy::default();
         self.slice = MachineSlice::default();
     }
 }

@@ -152,6 +152,9 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 		m->carry_ns = 0;
 	} else if (on) {
 		plim_headroom_set(&m->headroom, &params);
+	} else {
+		/* For those who read the tolerance. */
+		m->headroom.params = params;
 	}
 	m->headroom_on = on;
 	m->headroom_cpus = cpus_wanted;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_engine::Result;
+use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::knobs::Class;
 
 use super::SchedExtEnforcer;
@@ -57,17 +58,29 @@ impl SchedExtEnforcer {
             return Ok(false);
         }
         self.objects = Some(Arc::new(Objects::open()?));
+        (self.machine_is_stale, self.slice_is_stale) = (true, true);
         self.follow_machine()?;
         Ok(true)
     }
 
-    /// Sets the machine's policy in the scheduler, if there are both.
-    pub(super) fn follow_machine(&self) -> std::result::Result<(), ControlError> {
-        let groups = self.context.groups.lock();
-        match (&self.objects, *self.context.machine.lock()) {
-            (Some(objects), Some(policy)) => machine::set(objects, &groups, &policy),
-            _ => Ok(()),
+    /// Sets the machine's policy in the scheduler, if there are both and it has another. After a
+    /// failure the next look tries again.
+    pub(super) fn follow_machine(&mut self) -> std::result::Result<(), ControlError> {
+        let nr_cpus = nr_cpus_online();
+        if !self.machine_is_stale && self.nr_cpus == nr_cpus {
+            return Ok(());
         }
+        let groups = self.context.groups.lock();
+        let policy = self.context.machine.lock();
+        if let (Some(objects), Some(policy)) = (&self.objects, *policy) {
+            match self.slice_is_stale {
+                true => machine::set(objects, &groups, &policy)?,
+                false => machine::set_demand(objects, &policy)?,
+            }
+        }
+        (self.machine_is_stale, self.slice_is_stale) = (false, false);
+        self.nr_cpus = nr_cpus;
+        Ok(())
     }
 
     /// Follows the supervisor to a reloaded scheduler.
@@ -85,6 +98,7 @@ impl SchedExtEnforcer {
         {
             self.follow()?;
         }
+        self.follow_machine()?;
         self.report_whether_limits_hold();
         let registered = self.register_all(now);
         if let Some(objects) = &self.objects {

@@ -72,6 +72,12 @@ pub struct SchedExtEnforcer {
     objects: Option<Arc<Objects>>,
     context: Context,
     machine_use: MachineUse,
+    /// The scheduler does not have the present policy of the machine yet, …
+    machine_is_stale: bool,
+    /// … with another bandwidth slice.
+    slice_is_stale: bool,
+    /// CPUs that were online when it was set.
+    nr_cpus: u32,
     looked: Option<Instant>,
     /// Time of the next attempt for groups without a slot.
     retry: Instant,
@@ -133,6 +139,9 @@ impl SchedExtEnforcer {
                 is_settled: Arc::default(),
             },
             machine_use: MachineUse::default(),
+            machine_is_stale: false,
+            slice_is_stale: false,
+            nr_cpus: 0,
             looked: None,
             retry: Instant::now(),
             last_problem: None,
@@ -142,8 +151,9 @@ impl SchedExtEnforcer {
             supervisor: None,
             journal: None,
         };
-        if !is_lazy {
-            enforcer.need_scheduler()?;
+        if !is_lazy && let Err(error) = enforcer.need_scheduler() {
+            enforcer.leave();
+            return Err(error);
         }
         Ok((enforcer, left_behind))
     }
@@ -156,6 +166,12 @@ impl SchedExtEnforcer {
         self.looked = None;
         let found = self.find_scheduler();
         if found.is_err() {
+            if self.journal.as_ref().is_some_and(SchedulerJournal::is_left) {
+                // What an earlier owner has left stays for the next.
+                self.objects = None;
+                self.supervisor = None;
+                self.journal = None;
+            }
             self.drop_scheduler();
         }
         Ok(found?)
@@ -379,7 +395,10 @@ impl Enforcer for SchedExtEnforcer {
     fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()> {
         let stock = self.stock.set_machine(policy);
         self.recent_headroom.forget();
-        *self.context.machine.lock() = Some(*policy);
+        let before = self.context.machine.lock().replace(*policy);
+        let slice = |policy: MachinePolicy| policy.bandwidth_slice;
+        self.slice_is_stale |= before.map(slice) != Some(policy.bandwidth_slice);
+        self.machine_is_stale = true;
         self.follow_machine()?;
         stock
     }

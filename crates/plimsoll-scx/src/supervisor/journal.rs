@@ -20,6 +20,8 @@ const JOURNAL: &str = ".sched-ext";
 #[derive(Debug)]
 pub(crate) struct SchedulerJournal {
     journal: Journal,
+    /// An earlier owner has begun it.
+    is_left: bool,
     messages: Messages,
 }
 
@@ -32,6 +34,7 @@ impl SchedulerJournal {
         report_problems(&context.messages, undo_left_behind(&context.runtime)?);
         Ok(Self {
             journal: create(&context.runtime)?,
+            is_left: false,
             messages: context.messages.clone(),
         })
     }
@@ -54,6 +57,7 @@ impl SchedulerJournal {
     pub fn go_on(left: Journal, context: &Context) -> Self {
         Self {
             journal: left,
+            is_left: true,
             messages: context.messages.clone(),
         }
     }
@@ -64,6 +68,11 @@ impl SchedulerJournal {
     /// When this process has too many open files.
     pub fn for_writing(&self) -> Result<Journal, ControlError> {
         Ok(self.journal.try_clone()?)
+    }
+
+    /// Whether an earlier owner has begun it.
+    pub fn is_left(&self) -> bool {
+        self.is_left
     }
 
     /// Removes the scheduler from the kernel.

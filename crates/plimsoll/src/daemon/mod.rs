@@ -112,8 +112,8 @@ fn own(
     let (control, metrics) = match served {
         Ok(servers) => servers,
         Err(error) => {
-            // Undoes the applied limits.
-            handle.stop();
+            // Groups of an earlier owner stay limited.
+            handle.leave();
             service.run();
             return Err(error);
         }

@@ -7,6 +7,7 @@ use plimsoll_daemon::config::EnforcerWanted;
 use plimsoll_daemon::service::{Enforcing, LoadGuard, Starter};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
 use super::guard;
@@ -40,12 +41,29 @@ impl HostStarter {
     }
 
     fn stock(&self) -> Result<Enforcing> {
-        let (enforcer, left_behind) = CgroupEnforcer::adopting(&self.hierarchy, &self.runtime)?;
+        // First: its journal alone would be undone without waiting until it is gone.
+        let mut left_behind = self.unload_scheduler()?;
+        let (enforcer, left) = CgroupEnforcer::adopting(&self.hierarchy, &self.runtime)?;
+        left_behind.extend(left);
         Ok(Enforcing {
             enforcer: Box::new(enforcer),
             is_scheduled: false,
             left_behind,
         })
+    }
+
+    /// Removes the scheduler that an earlier owner has left.
+    #[cfg(feature = "sched-ext")]
+    fn unload_scheduler(&self) -> Result<UndoReport> {
+        let report = plimsoll_scx::Host::unload_left(&self.runtime);
+        report.map_err(|error| EngineError::SchedExt {
+            problem: error.to_string(),
+        })
+    }
+
+    #[cfg(not(feature = "sched-ext"))]
+    fn unload_scheduler(&self) -> Result<UndoReport> {
+        Ok(UndoReport::default())
     }
 
     #[cfg(feature = "sched-ext")]

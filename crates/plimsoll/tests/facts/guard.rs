@@ -1,4 +1,4 @@
-//! The guard of the fair class: attached while batch work is there, and only then.
+//! The guard of the fair class: attached for batch work, and detached soon after it.
 
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_daemon::state::GuardState;

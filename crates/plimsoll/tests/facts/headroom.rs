@@ -7,7 +7,8 @@ use nix::sys::signal::Signal;
 use plimsoll_cgroupfs::{CpuGroup, CpuMax, os};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer;
-use plimsoll_engine::knobs::Bandwidth;
+use plimsoll_engine::knobs::{Bandwidth, Demand};
+use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
 
 fn start_side(host: &Host, name: &str, knobs: &str) -> Running {
@@ -94,6 +95,16 @@ fn headroom_continues_after_stops_and_kills_of_runs_and_owner() {
     wait_until("everything is as it was", || host.is_clean());
 }
 
+/// The policy of a machine with a headroom.
+fn with_headroom(text: &str) -> MachinePolicy {
+    let mut demand = Demand::default();
+    demand.add(Some(text.parse().unwrap()), None);
+    MachinePolicy {
+        demand,
+        bandwidth_slice: None,
+    }
+}
+
 /// Holds cgroups, which then have quotas of the controller, and withdraws one after the other: each
 /// has the quota that it had, and keeps it whatever the controller does. `controls` lets it do it.
 fn hold_and_withdraw(
@@ -109,6 +120,7 @@ fn hold_and_withdraw(
     // Another owner may run, whose journal stays.
     let runtime = RuntimeFolder::at(host.runtime());
     let (mut enforcer, _) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
+    enforcer.set_machine(&with_headroom("30%")).unwrap();
     for group in groups {
         let policy = policy(group, r#"{"headroom": "30%"}"#);
         enforcer.add(&policy, "a test").unwrap();

@@ -185,7 +185,7 @@ fn an_owner_has_two_files_open_for_each_command_at_most() {
     };
     let mut all = vec![start(0)];
     wait_until("the first runs", || runs(&all));
-    // It has files of its own.
+    // The guard has files of its own.
     wait_until("the guard is attached or refused", || {
         let owner = host.owner().expect("an owner runs");
         owner.daemon.guard.is_some()

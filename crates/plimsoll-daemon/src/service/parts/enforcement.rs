@@ -23,7 +23,7 @@ pub(in crate::service) struct Enforcement {
     starter: Box<dyn Starter>,
     planner: Planner,
     control: ControlLoop,
-    /// The policy that the enforcer has.
+    /// The policy that was handed to the enforcer.
     machine: Option<MachinePolicy>,
 }
 
@@ -71,17 +71,19 @@ impl Enforcement {
         Ok(enforcing.left_behind)
     }
 
-    /// Hands the machine's policy to the enforcer, unless it has it already.
-    ///
-    /// # Errors
-    /// When the kernel or this process's rights do not allow it.
-    pub fn set_machine(&mut self, policy: MachinePolicy) -> Result<()> {
-        if self.machine != Some(policy) {
-            self.machine = None;
-            self.enforcer().set_machine(&policy)?;
-            self.machine = Some(policy);
+    /// Hands the machine's policy to the enforcer. `None`: that was done already. A policy that the
+    /// kernel has refused is not tried again by itself.
+    pub fn set_machine(&mut self, policy: MachinePolicy) -> Option<Result<()>> {
+        if self.machine == Some(policy) {
+            return None;
         }
-        Ok(())
+        self.machine = Some(policy);
+        Some(self.enforcer().set_machine(&policy))
+    }
+
+    /// The next policy is handed over, also if it is the same.
+    pub fn forget_machine(&mut self) {
+        self.machine = None;
     }
 
     pub fn enforcer(&self) -> MutexGuard<'_, Box<dyn Enforcer>> {

@@ -1,4 +1,4 @@
-//! The guard of the fair class: attached while batch work is there.
+//! The guard of the fair class: attached while batch work is there, and a little longer.
 
 use std::time::Instant;
 
@@ -81,7 +81,7 @@ impl GuardSwitch {
         };
     }
 
-    /// Its state while there is something to guard.
+    /// Its state, once it is attached or refused.
     pub fn state(&self) -> Option<GuardState> {
         match self {
             Self::Off | Self::Attaching { .. } => None,

@@ -134,6 +134,10 @@ impl Left {
         self.groups.values().any(|one| one.foreign.has_moved(pid))
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
     /// Whether a group has failed to go on with one of them.
     pub fn is_wanted_by(&self, name: &str) -> bool {
         let mut groups = self.groups.values();

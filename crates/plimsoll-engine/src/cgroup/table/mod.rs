@@ -390,8 +390,11 @@ impl Table {
         report
     }
 
-    /// Forgets all groups, and closes their journals.
+    /// Forgets all groups, and closes their journals. That of cgroups of others is removed if there
+    /// is none.
     pub fn leave(&mut self) {
+        let has_foreign = self.groups.values().any(Group::is_foreign);
+        let is_needed = has_foreign || !self.left.is_empty() || self.context.journal.has_late();
         // First: the next owner of the quotas finds them as they are.
         self.context.headroom.clear();
         self.with_loops.clear();
@@ -399,7 +402,12 @@ impl Table {
         self.groups.clear();
         self.left_own.clear();
         self.left = Left::default();
-        drop(self.context.journal.end());
+        if is_needed {
+            drop(self.context.journal.end());
+        } else {
+            // What cannot be removed is found by the next owner.
+            self.end_journal(&mut UndoReport::default());
+        }
     }
 
     /// Puts all groups back.

@@ -10,11 +10,23 @@ use plimsoll_engine::Result;
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer as _;
 use plimsoll_engine::group_policy::Selector;
+use plimsoll_engine::knobs::{Demand, Headroom};
+use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::undo::UndoReport;
 
 use super::promise::Promise;
 use super::{FOREIGN, World};
 use crate::shadow::is_own;
+
+/// The machine's part of the headroom that some groups ask for.
+fn machine_policy() -> MachinePolicy {
+    let mut demand = Demand::default();
+    demand.add(Some(Headroom::Share(300_000)), None);
+    MachinePolicy {
+        demand,
+        bandwidth_slice: None,
+    }
+}
 
 impl World {
     /// Injects a fault into the owner's next actions.
@@ -165,6 +177,7 @@ impl World {
         let started = catch_unwind(AssertUnwindSafe(|| {
             let (mut owner, report) = CgroupEnforcer::adopting(&hierarchy, &runtime)?;
             owner.leave_audits_to_caller();
+            owner.set_machine(&machine_policy())?;
             Ok::<_, plimsoll_engine::EngineError>((owner, report))
         }));
         let started = match started {

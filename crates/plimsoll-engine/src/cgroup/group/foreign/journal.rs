@@ -99,6 +99,10 @@ impl SharedJournal {
         std::mem::take(&mut self.late)
     }
 
+    pub fn has_late(&self) -> bool {
+        !self.late.is_empty()
+    }
+
     pub fn add_late(&mut self, late: impl IntoIterator<Item = FileRestore>) {
         self.late.extend(late);
     }
