@@ -1,8 +1,8 @@
-//! The policy of the whole machine: what no single group has.
+//! The policy of the whole machine.
 
 use crate::knobs::{BandwidthSlice, Demand};
 
-/// What the machine is to keep, merged from all groups and the configuration.
+/// Policy that no single group has: all groups and the configuration make it together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MachinePolicy {
     /// The headroom that batch work leaves, and its tolerance.

@@ -1,4 +1,4 @@
-//! What the whole machine keeps, in the scheduler.
+//! The machine's policy in the scheduler.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -65,8 +65,7 @@ pub(super) fn demand<'a>(desired_states: impl Iterator<Item = &'a Desired>) -> D
     desired_states.map(|desired| &desired.knobs).collect()
 }
 
-/// What the whole machine is to keep. Without batch work it keeps no headroom: there is nothing to
-/// limit.
+/// The machine's policy. Without batch work it demands no headroom: there is nothing to limit.
 pub(super) fn machine<'a>(
     mut desired_states: impl Iterator<Item = &'a Desired>,
     demand: Demand,

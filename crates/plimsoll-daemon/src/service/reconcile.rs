@@ -51,8 +51,7 @@ impl Service {
         }
     }
 
-    /// Hands what the whole machine is to keep to the enforcer, with this bandwidth slice, if that
-    /// has changed.
+    /// Hands the machine's policy, with this bandwidth slice, to the enforcer if it has changed.
     ///
     /// # Errors
     /// When the kernel or this process's rights do not allow it.
@@ -66,8 +65,8 @@ impl Service {
         Ok(())
     }
 
-    /// The same with the bandwidth slice of the configuration. A failure is a problem for the
-    /// operator and not fatal: the groups' limits hold nevertheless.
+    /// Hands the machine's policy over with the bandwidth slice of the configuration. A failure is a
+    /// problem for the operator and not fatal: the groups' limits hold nevertheless.
     fn follow_machine(&mut self) {
         if let Err(error) = self.set_machine(self.config().bandwidth_slice) {
             self.notices

@@ -165,14 +165,12 @@ impl SchedExtEnforcer {
         }
         self.looked = None;
         let found = self.find_scheduler();
-        if found.is_err() {
-            if self.journal.as_ref().is_some_and(SchedulerJournal::is_left) {
-                // What an earlier owner has left stays for the next.
-                self.objects = None;
-                self.supervisor = None;
-                self.journal = None;
-            }
-            self.drop_scheduler();
+        if found.is_err()
+            && let Some(journal) = self.let_go_of_scheduler()
+            && !journal.is_left()
+        {
+            // The scheduler of an earlier owner stays for the next.
+            journal.undo();
         }
         Ok(found?)
     }
@@ -185,15 +183,20 @@ impl SchedExtEnforcer {
         Ok(())
     }
 
-    fn drop_scheduler(&mut self) {
+    /// Ends the supervision of the scheduler, which stays in the kernel. Returns its journal.
+    fn let_go_of_scheduler(&mut self) -> Option<SchedulerJournal> {
         self.objects = None;
         // Before the journal: it would load another.
         self.supervisor = None;
-        if let Some(journal) = self.journal.take() {
-            journal.undo();
-        }
         self.recent_scheduler = Recent::default();
         self.recent_headroom = Recent::default();
+        self.journal.take()
+    }
+
+    fn drop_scheduler(&mut self) {
+        if let Some(journal) = self.let_go_of_scheduler() {
+            journal.undo();
+        }
     }
 
     /// Removes the scheduler from the kernel if no group needs it any more.
@@ -452,10 +455,8 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn leave(&mut self) {
-        self.objects = None;
-        self.supervisor = None;
-        // Its lock goes with it, and the scheduler stays.
-        self.journal = None;
+        // The locks of the journals go with them.
+        drop(self.let_go_of_scheduler());
         self.left_scheduler = None;
         self.asked.clear();
         self.scheduled.clear();

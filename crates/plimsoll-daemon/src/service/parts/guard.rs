@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// What the service does each time round.
+    /// Follows and attaches, as the service does each time round.
     fn follow(switch: &mut GuardSwitch, is_needed: bool, nr_cpus: u32, now: Instant, host: &Host) {
         if let Some(load) = switch.follow(is_needed, nr_cpus, now, host) {
             assert!(switch.state().is_none(), "nothing is there yet");

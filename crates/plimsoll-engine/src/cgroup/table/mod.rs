@@ -405,7 +405,7 @@ impl Table {
         if is_needed {
             drop(self.context.journal.end());
         } else {
-            // What cannot be removed is found by the next owner.
+            // The next owner finds a journal that cannot be removed.
             self.end_journal(&mut UndoReport::default());
         }
     }

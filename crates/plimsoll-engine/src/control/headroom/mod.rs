@@ -86,7 +86,7 @@ pub struct HeadroomControl(Arc<Mutex<State>>);
 struct State {
     hierarchy: Arc<Hierarchy>,
     groups: BTreeMap<String, BatchGroup>,
-    /// Of all groups of the machine.
+    /// Merged demand of all groups of the machine.
     demand: Demand,
     running: Option<Box<Running>>,
     /// Counts of the controllers that ran before.

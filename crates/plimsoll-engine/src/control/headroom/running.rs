@@ -62,7 +62,7 @@ impl LostGroup {
 pub(super) struct Running {
     hierarchy: Arc<Hierarchy>,
     clock: CoreClock,
-    /// Of all groups of the machine.
+    /// Merged demand of all groups of the machine.
     demand: Demand,
     controller: Controller,
     busy: BusyMeter,
