@@ -58,7 +58,11 @@ impl Service {
     pub(super) fn set_machine(&mut self, slice: Option<BandwidthSlice>) -> Result<()> {
         let states = self.table.desired_states();
         let policy = desired::machine(states, self.table.demand(), slice);
+        let had_headroom = self.enforcement.has_headroom();
         if let Some(set) = self.enforcement.set_machine(policy) {
+            if policy.demand.has_headroom() != had_headroom {
+                self.table.doubt_batch();
+            }
             set?;
             self.notices.note_problem("machine", None);
         }

@@ -149,10 +149,11 @@ impl Service {
         let Some(applied) = applied else {
             return desired.knobs.clone();
         };
-        let mut knobs = applied.clone();
-        // The headroom of a normal group is applied to batch groups.
-        knobs.headroom = knobs.headroom.or(desired.knobs.headroom);
-        knobs.tolerance = knobs.tolerance.or(desired.knobs.tolerance);
+        let demand = self.table.demand();
+        let mut knobs = match desired.is_batch() {
+            true => self.enforcement.in_force(desired, applied, demand),
+            false => applied.clone(),
+        };
         if !self.burst_enabled() {
             // Desired still, though no burst is applied.
             knobs.burst = desired.knobs.burst;

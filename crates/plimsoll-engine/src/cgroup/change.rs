@@ -344,6 +344,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::knobs::Knobs;
     use plimsoll_cgroupfs::{Hierarchy, Version};
 
     /// A folder in the shape of a v1 cgroup. The kernel is not behind it: only
@@ -368,7 +369,9 @@ mod tests {
     }
 
     fn plan(group: &CpuGroup, known: &Values, json: &str) -> Change {
-        let wanted = Wanted::on_one_cgroup(&serde_json::from_str(json).unwrap());
+        let knobs: Knobs = serde_json::from_str(json).unwrap();
+        // Of the tests here, only a group that yields asks for headroom itself.
+        let wanted = Wanted::on_one_cgroup(&knobs, knobs.headroom.is_some());
         Change::plan(group, known, &wanted).unwrap()
     }
 

@@ -99,7 +99,8 @@ impl Enforcer for CgroupEnforcer {
 
     fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()> {
         let before = std::mem::replace(&mut self.machine, *policy);
-        let context = &self.table.context;
+        let context = &mut self.table.context;
+        context.has_demand = policy.demand.has_headroom();
         context.headroom.set_demand(policy.demand);
         let slice = policy.bandwidth_slice;
         if slice == before.bandwidth_slice && policy.demand != before.demand {

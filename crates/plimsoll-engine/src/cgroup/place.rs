@@ -128,7 +128,7 @@ fn misfit(group: &CpuGroup, knobs: &Knobs) -> Option<EngineError> {
     if group.hierarchy().version() != Version::V1 {
         return None;
     }
-    let Limit::Bandwidth { quota, .. } = Wanted::on_one_cgroup(knobs).limit else {
+    let Limit::Bandwidth { quota, .. } = Wanted::on_one_cgroup(knobs, false).limit else {
         return None;
     };
     let wanted = Bandwidth { quota, burst_ns: 0 };

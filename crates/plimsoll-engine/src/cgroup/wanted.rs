@@ -30,17 +30,18 @@ pub(super) enum Limit {
 }
 
 impl Wanted {
-    /// All knobs on a single cgroup, as far as `check_one_cgroup` lets them be.
-    pub fn on_one_cgroup(knobs: &Knobs) -> Self {
+    /// All knobs on a single cgroup, as far as `check_one_cgroup` lets them be. `yields`: to the
+    /// machine's headroom, without a limit of its own.
+    pub fn on_one_cgroup(knobs: &Knobs, yields: bool) -> Self {
         let is_batch = knobs.class.map(|class| class == Class::Batch);
-        let limit = match (knobs.headroom, knobs.quota, knobs.cap) {
-            (Some(_), ..) => Limit::Headroom,
-            (None, Some(quota), _) => Limit::Bandwidth {
+        let limit = match (knobs.quota, knobs.cap) {
+            (Some(quota), _) => Limit::Bandwidth {
                 quota,
                 burst_ns: knobs.burst.map(|burst| burst.burst_ns),
             },
-            (None, None, Some(cap)) => cap_bandwidth(cap).into(),
-            (None, None, None) => Limit::None,
+            (None, Some(cap)) => cap_bandwidth(cap).into(),
+            (None, None) if yields => Limit::Headroom,
+            (None, None) => Limit::None,
         };
         Self {
             idle: is_batch,

@@ -169,6 +169,12 @@ impl Demand {
             })
     }
 
+    /// Whether any group asks for headroom.
+    #[must_use]
+    pub fn has_headroom(&self) -> bool {
+        self.0.in_force(1).is_some()
+    }
+
     /// The largest headroom in the other form, which is not in force.
     pub fn overruled(&self, nr_cpus: u32) -> Option<Headroom> {
         self.0.overruled(nr_cpus).map(Into::into)
@@ -186,10 +192,10 @@ impl Demand {
         }
     }
 
-    /// Replaces headroom and tolerance of a batch group by those in force. Without
+    /// Replaces headroom and tolerance of a batch group by those in force, for people. Without
     /// a headroom in force the group keeps its own. The default tolerance is left
     /// out where the group names none.
-    pub fn set_on(&self, knobs: &mut Knobs, nr_cpus: u32) {
+    pub fn show_on(&self, knobs: &mut Knobs, nr_cpus: u32) {
         let Some(headroom) = self.in_force(nr_cpus) else {
             return;
         };
@@ -244,6 +250,36 @@ mod tests {
         assert_eq!(demand.tolerance(), "2ms/100ms".parse().unwrap());
         assert_eq!(Demand::default().in_force(4), None);
         assert_eq!(Demand::default().tolerance(), Tolerance::default());
+    }
+
+    #[test]
+    fn a_batch_group_shows_the_largest_headroom_with_the_smallest_tolerance() {
+        let knobs = |json: &str| serde_json::from_str::<Knobs>(json).unwrap();
+        let shown = |demanded: &[&str], json: &str| {
+            let groups: Vec<Knobs> = demanded.iter().map(|json| knobs(json)).collect();
+            let demand: Demand = groups.iter().collect();
+            let mut shown = knobs(json);
+            demand.show_on(&mut shown, 4);
+            shown
+        };
+        let demanded = [
+            r#"{"headroom": "10%", "tolerance": "5ms/100ms"}"#,
+            r#"{"class": "batch", "headroom": "30%", "tolerance": "2ms/100ms"}"#,
+        ];
+        let expected = knobs(r#"{"nice": "5", "headroom": "30%", "tolerance": "2ms/100ms"}"#);
+        assert_eq!(shown(&demanded, r#"{"nice": "5"}"#), expected);
+        assert_eq!(
+            shown(&demanded, r#"{"nice": "5", "headroom": "20%"}"#),
+            expected
+        );
+        // A headroom without a tolerance brings the default along, which is not shown.
+        let unset = [demanded[0], r#"{"headroom": "30%"}"#];
+        assert_eq!(shown(&unset, "{}"), knobs(r#"{"headroom": "30%"}"#));
+        let own = shown(&unset, r#"{"tolerance": "9ms/100ms"}"#);
+        assert_eq!(own.tolerance, Some(Tolerance::default()));
+        for json in ["{}", r#"{"tolerance": "0"}"#] {
+            assert_eq!(shown(&[], json), knobs(json));
+        }
     }
 
     #[test]

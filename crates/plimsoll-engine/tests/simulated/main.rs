@@ -23,7 +23,7 @@ use plimsoll_engine::cgroup::{CgroupEnforcer, check_place};
 use plimsoll_engine::enforcer::Enforcer as _;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
-use world::{Counts, World};
+use world::{Counts, World, machine_policy};
 
 /// Number of steps in all; `make audit` makes a million.
 const STEPS: u64 = 250_000;
@@ -105,11 +105,8 @@ fn processes_of_a_group_with_headroom_find_its_quota_or_none() {
     let path = std::path::Path::new;
     for version in [Version::V1, Version::V2] {
         for (knobs, on_v2) in [
-            (r#"{"class": "batch", "headroom": "30%"}"#, None),
-            (
-                r#"{"headroom": "30%", "quota": "50ms/100ms"}"#,
-                Some(50_000),
-            ),
+            (r#"{"class": "batch"}"#, None),
+            (r#"{"class": "batch", "quota": "50ms/100ms"}"#, Some(50_000)),
         ] {
             let mut kernel = Kernel::new(version);
             for pid in [7, std::process::id().cast_signed()] {
@@ -119,6 +116,7 @@ fn processes_of_a_group_with_headroom_find_its_quota_or_none() {
             let hierarchy = Arc::new(Hierarchy::at_folder(path(simulated::MOUNT), version));
             let runtime = RuntimeFolder::at(path("/run/plimsoll"));
             let (mut enforcer, _) = CgroupEnforcer::adopting(&hierarchy, &runtime).unwrap();
+            enforcer.set_machine(&machine_policy(true)).unwrap();
             let policy = GroupPolicy {
                 name: "g".into(),
                 selector: Selector::Process(7),

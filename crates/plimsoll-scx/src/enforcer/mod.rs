@@ -21,7 +21,7 @@ use plimsoll_engine::enforcer::{
 };
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::journal::Journal;
-use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
@@ -388,7 +388,8 @@ impl Enforcer for SchedExtEnforcer {
         };
         now.after(&scheduled.earlier)
             .fill(&mut sample, &scheduled.knobs);
-        if scheduled.knobs.headroom.is_some() {
+        let is_batch = scheduled.knobs.class == Some(Class::Batch);
+        if is_batch && self.context.machine.demand().has_headroom() {
             sample.headroom = self.headroom();
         }
         sample.scheduler = self.scheduler();

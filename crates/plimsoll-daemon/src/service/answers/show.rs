@@ -89,12 +89,14 @@ impl Service {
             }
             check_place(&group, &stock).map_err(one_line)?;
         }
+        let demand = self.table.demand();
+        let in_force = self.enforcement.in_force(desired, &planned.knobs, demand);
         let group = Group {
             name: name.to_owned(),
             group: desired.group.clone(),
             origin: Origin::CommandLine,
             subject: desired.subject.clone(),
-            knobs: planned.knobs,
+            knobs: in_force,
             enforcer: desired.enforcer(),
             plan: shown(&planned.plan, name),
             problem: planned.loss.clone(),

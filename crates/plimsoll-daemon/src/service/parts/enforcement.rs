@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::Result;
 use plimsoll_engine::enforcer::Enforcer;
-use plimsoll_engine::knobs::Demand;
+use plimsoll_engine::knobs::{Demand, Knobs};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::undo::UndoReport;
 
@@ -81,6 +81,12 @@ impl Enforcement {
         Some(self.enforcer().set_machine(&policy))
     }
 
+    /// Whether groups yield to headroom.
+    pub fn has_headroom(&self) -> bool {
+        self.machine
+            .is_some_and(|machine| machine.demand.has_headroom())
+    }
+
     /// The next policy is handed over, also if it is the same.
     pub fn forget_machine(&mut self) {
         self.machine = None;
@@ -100,6 +106,11 @@ impl Enforcement {
     /// Names the first knob that cannot be used or enforced.
     pub fn plan(&self, desired: &Desired, demand: Demand) -> Result<Planned> {
         self.planner.plan(desired, demand)
+    }
+
+    /// Knobs of a group with what the machine demands of it, for people.
+    pub fn in_force(&self, desired: &Desired, knobs: &Knobs, demand: Demand) -> Knobs {
+        self.planner.in_force(desired, knobs, demand)
     }
 
     /// Checks that a group can be enforced by itself, without the demand of others.

@@ -21,7 +21,8 @@ pub(in crate::service) struct Entry {
     pub applied: Option<Knobs>,
     /// Failure, or loss of the desired state.
     pub problem: Option<String>,
-    /// A change has failed half-way: the knobs in force are unknown.
+    /// What is in force may not be what the knobs ask for: a change has failed half-way, or the
+    /// machine demands headroom from now on.
     pub is_doubtful: bool,
     failures: u32,
 }
@@ -149,6 +150,15 @@ impl GroupTable {
     pub fn mark_all_pending(&mut self) {
         self.retries.clear();
         self.pending = self.entries.keys().cloned().collect();
+    }
+
+    /// Has all batch groups changed: whether they yield to headroom is no knob of theirs.
+    pub fn doubt_batch(&mut self) {
+        for entry in self.entries.values_mut() {
+            let is_batch = |knobs: &Knobs| knobs.class == Some(Class::Batch);
+            entry.is_doubtful |= entry.applied.as_ref().is_some_and(is_batch);
+        }
+        self.mark_all_pending();
     }
 
     /// Retries all failed groups at once.

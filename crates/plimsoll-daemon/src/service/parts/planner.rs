@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::{Hierarchy, Version};
+use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::Result;
-use plimsoll_engine::cgroup::check_one_cgroup;
+use plimsoll_engine::cgroup::{cannot_yield, check_one_cgroup};
 use plimsoll_engine::host::{Capabilities, nr_cpus_online};
 use plimsoll_engine::knobs::{Demand, Knobs};
 use plimsoll_engine::plan::Plan;
 
-use super::super::desired::{self, Desired, GroupKind};
+use super::super::desired::{Desired, GroupKind};
 use crate::state::Origin;
 
 /// Name of the group in a plan.
@@ -34,7 +34,7 @@ pub(in crate::service) fn shown(plan: &Plan, name: &str) -> serde_json::Value {
 
 /// Desired state, as far as this host can enforce it.
 pub(in crate::service) struct Planned {
-    /// Knobs that are enforced.
+    /// Its own knobs that are enforced.
     pub knobs: Knobs,
     /// Mechanism and loss of each knob.
     pub plan: Plan,
@@ -70,49 +70,98 @@ impl Planner {
     /// Names the first knob that cannot be used or enforced.
     pub fn plan(&self, desired: &Desired, demand: Demand) -> Result<Planned> {
         desired.knobs.check()?;
-        let knobs = desired::effective_knobs(desired, demand, self.nr_cpus());
-        let (knobs, loss) = one_quota(desired, &knobs, self.host.cgroup);
-        let plan = Plan::new(PLANNED, &knobs, &self.host, desired.is_scheduled)?;
+        let in_force = self.in_force(desired, &desired.knobs, demand);
+        let plan = Plan::new(PLANNED, &in_force, &self.host, desired.is_scheduled)?;
         let checked = plan.check(desired.best_effort);
         checked.map_err(|error| match desired.origin {
             Origin::CommandLine => error.with_flag(),
             Origin::File => error,
         })?;
-        let knobs = plan.enforceable(PLANNED, &knobs);
+        let knobs = plan.enforceable(PLANNED, &desired.knobs);
         if desired.kind == GroupKind::Foreign && !desired.is_scheduled {
             check_one_cgroup(&knobs)?;
         }
+        let loss = self.cannot_yield(desired).and_then(|why| {
+            let headroom = demand.in_force(self.nr_cpus())?;
+            Some(format!("headroom {headroom} is not kept from it: {why}"))
+        });
         Ok(Planned { knobs, plan, loss })
+    }
+
+    /// Knobs of a group with what the machine demands of it: a batch group yields to the headroom
+    /// of all groups, and to its own before that is merged. That of a normal group limits others.
+    pub fn in_force(&self, desired: &Desired, knobs: &Knobs, mut demand: Demand) -> Knobs {
+        let mut in_force = knobs.clone();
+        if !desired.is_batch() || self.cannot_yield(desired).is_some() {
+            in_force.headroom = None;
+            in_force.tolerance = None;
+        } else {
+            demand.add(knobs.headroom, knobs.tolerance);
+            demand.show_on(&mut in_force, self.nr_cpus());
+        }
+        in_force
+    }
+
+    /// Why a batch group does not yield to what is demanded of it, which keeps no group from
+    /// running. The plan refuses a headroom of its own that the kernel could not have.
+    fn cannot_yield(&self, desired: &Desired) -> Option<&'static str> {
+        let is_foreign = desired.kind == GroupKind::Foreign;
+        let is_own = !is_foreign && desired.knobs.headroom.is_some();
+        if !desired.is_batch() || desired.is_scheduled || is_own {
+            return None;
+        }
+        cannot_yield(&desired.knobs, is_foreign, self.host.cgroup)
     }
 }
 
-/// Drops headroom beside a limit with which it does not go: a foreign cgroup has one quota, and the
-/// group's own limit takes it; on v1 the limits of tasks are not inside of one that changes. What
-/// others demand keeps no group from running, so only a headroom of the group's own is refused.
-fn one_quota(desired: &Desired, knobs: &Knobs, version: Version) -> (Knobs, Option<String>) {
-    let limited = knobs.quota.is_some() || knobs.cap.is_some();
-    let is_foreign = desired.kind == GroupKind::Foreign && limited;
-    let of_others = desired.knobs.headroom.is_none();
-    let per_task = version == Version::V1 && knobs.per_task && of_others;
-    let Some(headroom) = knobs.headroom.filter(|_| is_foreign || per_task) else {
-        return (knobs.clone(), None);
-    };
-    if desired.is_scheduled {
-        return (knobs.clone(), None);
-    }
-    let left = Knobs {
-        headroom: None,
-        tolerance: None,
-        ..knobs.clone()
-    };
-    let why = match is_foreign {
-        true => {
-            "a cgroup has one quota, and that is its limit's; a sched_ext scheduler can do both"
+#[cfg(test)]
+mod tests {
+    use plimsoll_cgroupfs::Version;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_group_yields_to_all_headroom_and_a_normal_one_to_none() {
+        let planner = Planner {
+            host: Capabilities {
+                cgroup: Version::V2,
+                has_idle: true,
+                has_burst: true,
+                is_top: true,
+                nr_cpus: 2,
+                kernel: "6.18.0".into(),
+                has_sched_ext: false,
+                may_have_guard: true,
+                may_tune_host: true,
+                is_lazy: Some(true),
+            },
+            is_scheduled: false,
+        };
+        let knobs = |json: &str| -> Knobs { serde_json::from_str(json).unwrap() };
+        let demanding = knobs(r#"{"headroom": "20%"}"#);
+        let demand = [&demanding].into_iter().collect();
+        for (json, in_force) in [
+            (r#"{"class": "batch"}"#, Some("20%")),
+            (r#"{"class": "batch", "headroom": "30%"}"#, Some("30%")),
+            (r#"{"class": "batch", "quota": "1cpus"}"#, None),
+            (r#"{"headroom": "30%"}"#, None),
+        ] {
+            let desired = Desired {
+                group: "g".into(),
+                origin: Origin::File,
+                kind: GroupKind::Foreign,
+                knobs: knobs(json),
+                subject: String::new(),
+                best_effort: false,
+                is_scheduled: false,
+                overlap: None,
+            };
+            let planned = planner.plan(&desired, demand).unwrap();
+            assert_eq!(planned.knobs, desired.knobs, "applied: {json}");
+            let shown = planner.in_force(&desired, &planned.knobs, demand).headroom;
+            let expected = in_force.map(|text| text.parse().unwrap());
+            assert_eq!(shown, expected, "{json}");
+            assert_eq!(planned.loss.is_some(), json.contains("quota"), "{json}");
         }
-        false => "on cgroup v1 its tasks' limits cannot be inside of one that changes",
-    };
-    (
-        left,
-        Some(format!("headroom {headroom} is not kept from it: {why}")),
-    )
+    }
 }

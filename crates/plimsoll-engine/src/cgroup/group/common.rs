@@ -9,7 +9,7 @@ use super::layout::{Layer, Layout};
 use super::loops::Loops;
 use crate::cgroup::bandwidth::{KERNEL_PERIOD_MAX_NS, fit_below};
 use crate::control::headroom::{BatchGroup, HeadroomControl};
-use crate::knobs::{Bandwidth, Knobs, Quota};
+use crate::knobs::{Bandwidth, Class, Knobs, Quota};
 use crate::runtime::RuntimeFolder;
 use crate::tasks;
 
@@ -22,8 +22,32 @@ pub(in crate::cgroup) struct Context {
     pub hierarchy: Arc<Hierarchy>,
     pub runtime: RuntimeFolder,
     pub headroom: HeadroomControl,
+    /// Some group demands headroom.
+    pub has_demand: bool,
     /// The journal of all cgroups of others.
     pub journal: SharedJournal,
+}
+
+impl Context {
+    /// Whether a group yields to the machine's headroom: batch work that stock knobs enforce does.
+    pub fn yields(&self, knobs: &Knobs, is_scheduled: bool, is_foreign: bool) -> bool {
+        self.has_demand
+            && !is_scheduled
+            && knobs.class == Some(Class::Batch)
+            && cannot_yield(knobs, is_foreign, self.hierarchy.version()).is_none()
+    }
+}
+
+/// Why headroom is not kept from a batch group; `None`: it can be.
+#[must_use]
+pub fn cannot_yield(knobs: &Knobs, is_foreign: bool, version: Version) -> Option<&'static str> {
+    if is_foreign && (knobs.quota.is_some() || knobs.cap.is_some()) {
+        return Some(
+            "a cgroup has one quota, and that is its limit's; a sched_ext scheduler can do both",
+        );
+    }
+    let of_tasks = knobs.per_task && version == Version::V1;
+    of_tasks.then_some("on cgroup v1 its tasks' limits cannot be inside of one that changes")
 }
 
 /// Number of real-time tasks in a group now.
@@ -37,6 +61,8 @@ pub(in crate::cgroup) struct Common {
     pub name: Box<str>,
     /// Those in force.
     pub knobs: Knobs,
+    /// The BPF scheduler enforces what no file of the kernel holds.
+    pub is_scheduled: bool,
     pub layout: Layout,
     pub loops: Loops,
     /// Writes of other processes to files of the group, a line each.
@@ -46,10 +72,11 @@ pub(in crate::cgroup) struct Common {
 }
 
 impl Common {
-    pub fn new(name: &str, knobs: Knobs, layout: Layout) -> Self {
+    pub fn new(name: &str, knobs: Knobs, is_scheduled: bool, layout: Layout) -> Self {
         Self {
             name: name.into(),
             knobs,
+            is_scheduled,
             layout,
             loops: Loops::default(),
             external_changes: Vec::new(),
@@ -65,9 +92,8 @@ impl Common {
         self.external_changes.drain(..surplus);
     }
 
-    /// The group's part in the headroom controller; `None`: its knobs have no headroom.
+    /// The group's part in the headroom controller; `None`: it does not yield.
     pub fn batch_group(&self) -> Option<BatchGroup> {
-        self.knobs.headroom?;
         let group = self.layout.layer(Layer::Headroom)?;
         let weight = self.knobs.weight.map(|weight| weight.weight);
         Some(BatchGroup {

@@ -67,8 +67,14 @@ pub(in crate::cgroup) struct Layout {
 
 impl Layout {
     /// The layout for `knobs`. `generation` tells a group that is rebuilt
-    /// from what it replaces; 0 at first.
-    pub fn new(hierarchy: &Arc<Hierarchy>, name: &str, generation: u32, knobs: &Knobs) -> Self {
+    /// from what it replaces; 0 at first. `yields`: to the machine's headroom.
+    pub fn new(
+        hierarchy: &Arc<Hierarchy>,
+        name: &str,
+        generation: u32,
+        knobs: &Knobs,
+        yields: bool,
+    ) -> Self {
         let base = CpuGroup::at(hierarchy, hierarchy.base());
         let folder = match generation {
             0 => name.to_owned(),
@@ -93,7 +99,8 @@ impl Layout {
             (false, true) => Some(top.clone()),
             (false, false) => None,
         };
-        let (layers, mut leaf) = Self::nest(&top, &wanted_layers(knobs, hierarchy.version()));
+        let wanted = wanted_layers(knobs, yields, hierarchy.version());
+        let (layers, mut leaf) = Self::nest(&top, &wanted);
         if layers
             .last()
             .is_some_and(|(layer, _)| *layer == Layer::Headroom)
@@ -110,9 +117,9 @@ impl Layout {
     }
 
     /// The layout of a cgroup that somebody else made: it carries everything itself.
-    pub fn of_foreign(group: CpuGroup, knobs: &Knobs) -> Self {
+    pub fn of_foreign(group: CpuGroup, knobs: &Knobs, yields: bool) -> Self {
         let is_soft = knobs.soft_cap.is_some() && knobs.class != Some(Class::Batch);
-        let carried = wanted_layers(knobs, group.hierarchy().version()).into_iter();
+        let carried = wanted_layers(knobs, yields, group.hierarchy().version()).into_iter();
         Self {
             parent: None,
             layers: carried.map(|layer| (layer, group.clone())).collect(),
@@ -241,9 +248,9 @@ impl Layout {
     }
 }
 
-/// The limits that `knobs` ask for, from the outside in: the widest first, and headroom last on
+/// The limits that a group needs, from the outside in: the widest first, and headroom last on
 /// v1, first on v2.
-fn wanted_layers(knobs: &Knobs, version: Version) -> Vec<Layer> {
+fn wanted_layers(knobs: &Knobs, yields: bool, version: Version) -> Vec<Layer> {
     let mut layers = Vec::new();
     if knobs.quota.is_some() {
         layers.push((Layer::Quota, layer_rate_ppm(Layer::Quota, knobs)));
@@ -253,7 +260,7 @@ fn wanted_layers(knobs: &Knobs, version: Version) -> Vec<Layer> {
     }
     layers.sort_by_key(|(_, rate_ppm)| std::cmp::Reverse(*rate_ppm));
     let mut layers: Vec<Layer> = layers.into_iter().map(|(layer, _)| layer).collect();
-    if knobs.headroom.is_some() {
+    if yields {
         let place = match version {
             Version::V1 => layers.len(),
             Version::V2 => 0,
@@ -295,22 +302,22 @@ mod tests {
 
     #[test]
     fn the_wider_limit_is_outside_and_headroom_where_the_version_lets_it_be() {
-        let narrow_cap = knobs(r#"{"quota": "2cpus", "cap": "50%", "headroom": "30%"}"#);
+        let narrow_cap = knobs(r#"{"quota": "2cpus", "cap": "50%"}"#);
         assert_eq!(
-            wanted_layers(&narrow_cap, Version::V1),
+            wanted_layers(&narrow_cap, true, Version::V1),
             [Layer::Quota, Layer::Cap, Layer::Headroom]
         );
         assert_eq!(
-            wanted_layers(&narrow_cap, Version::V2),
+            wanted_layers(&narrow_cap, true, Version::V2),
             [Layer::Headroom, Layer::Quota, Layer::Cap]
         );
         let wide_cap = knobs(r#"{"quota": "0.5cpus", "cap": "150%"}"#);
         assert_eq!(
-            wanted_layers(&wide_cap, Version::V2),
+            wanted_layers(&wide_cap, false, Version::V2),
             [Layer::Cap, Layer::Quota]
         );
         let per_task = knobs(r#"{"cap": "50%", "per-task": true}"#);
-        assert_eq!(wanted_layers(&per_task, Version::V2), []);
+        assert_eq!(wanted_layers(&per_task, false, Version::V2), []);
     }
 
     #[test]
@@ -318,19 +325,19 @@ mod tests {
         for version in [Version::V1, Version::V2] {
             let hierarchy = Arc::new(Hierarchy::at_folder(Path::new("/none"), version));
             for (json, on_v1, on_v2) in [
-                (r#"{"headroom": "30%"}"#, "work", "work"),
+                ("{}", "work", "work"),
                 (
-                    r#"{"headroom": "30%", "quota": "1cpus"}"#,
+                    r#"{"quota": "1cpus"}"#,
                     "quota/headroom/work",
                     "headroom/quota",
                 ),
                 (
-                    r#"{"headroom": "30%", "quota": "1cpus", "cap": "50%"}"#,
+                    r#"{"quota": "1cpus", "cap": "50%"}"#,
                     "quota/cap/headroom/work",
                     "headroom/quota/cap",
                 ),
             ] {
-                let layout = Layout::new(&hierarchy, "g", 0, &knobs(json));
+                let layout = Layout::new(&hierarchy, "g", 0, &knobs(json), true);
                 let inside = match version {
                     Version::V1 => on_v1,
                     Version::V2 => on_v2,
@@ -352,16 +359,19 @@ mod tests {
     #[test]
     fn each_cgroup_of_a_group_is_to_have_its_share_of_the_knobs() {
         let hierarchy = Arc::new(Hierarchy::at_folder(Path::new("/none"), Version::V2));
-        let wanted = |json: &str| {
+        let wanted = |json: &str, yields| {
             let knobs = knobs(json);
-            let wanted = Layout::new(&hierarchy, "g", 0, &knobs).wanted(&knobs);
+            let wanted = Layout::new(&hierarchy, "g", 0, &knobs, yields).wanted(&knobs);
             let by_path = |(group, wanted): (CpuGroup, Wanted)| {
                 (group.path().to_str().unwrap().to_owned(), wanted)
             };
             wanted.into_iter().map(by_path).collect::<Vec<_>>()
         };
         // Also a group with a soft cap of its own is below normal work.
-        let both = wanted(r#"{"class": "batch", "soft-cap": "5%", "weight": "50"}"#);
+        let both = wanted(
+            r#"{"class": "batch", "soft-cap": "5%", "weight": "50"}"#,
+            false,
+        );
         let [(parent, of_parent), (top, of_top)] = &both[..] else {
             panic!("{both:?}");
         };
@@ -369,7 +379,7 @@ mod tests {
         assert_eq!((&**top, of_top.idle), ("plimsoll-batch/g", Some(false)));
         assert_eq!((of_top.weight, of_top.has_soft_cap), (Some(50), false));
 
-        let soft = wanted(r#"{"soft-cap": "5%", "cap": "10%"}"#);
+        let soft = wanted(r#"{"soft-cap": "5%", "cap": "10%"}"#, false);
         let [(top, of_top)] = &soft[..] else {
             panic!("{soft:?}");
         };
@@ -377,7 +387,7 @@ mod tests {
         assert_eq!((of_top.weight, of_top.has_soft_cap), (Some(100), true));
         assert_eq!(of_top.limit, cap_bandwidth("10%".parse().unwrap()).into());
 
-        let limits = wanted(r#"{"quota": "2cpus", "headroom": "30%"}"#);
+        let limits = wanted(r#"{"quota": "2cpus"}"#, true);
         let of: Vec<_> = limits
             .iter()
             .map(|(path, wanted)| (&**path, wanted.limit == Limit::Headroom))

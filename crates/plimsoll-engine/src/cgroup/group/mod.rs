@@ -182,7 +182,6 @@ impl Group {
         let Common {
             layout,
             loops,
-            knobs,
             external_changes,
             ..
         } = &self.common;
@@ -199,7 +198,9 @@ impl Group {
             cap: stat(Layer::Cap, &carried.cap)?,
             per_task: loops.per_task_sample(),
             soft_cap: loops.soft_cap_sample(),
-            headroom: knobs.headroom.and_then(|_| context.headroom.sample()),
+            headroom: layout
+                .layer(Layer::Headroom)
+                .and_then(|_| context.headroom.sample()),
             foreign_changes: external_changes.clone(),
             ..Sample::default()
         })

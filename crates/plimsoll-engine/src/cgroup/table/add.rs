@@ -112,7 +112,8 @@ impl Table {
         let is_new = adopted.is_none();
         let (foreign, nice) = adopted.unwrap_or_default();
         give_controller(&group, &self.context.runtime)?;
-        let mut prepared = Prepared::new(group, foreign.known(nice), &policy.knobs)?;
+        let yields = self.yields(policy);
+        let mut prepared = Prepared::new(group, foreign.known(nice), &policy.knobs, yields)?;
         if let (true, Some(inode)) = (is_new, prepared.group.inode()) {
             let folder = folder_of(&prepared.group);
             let hold = Entry::Hold {
@@ -130,6 +131,11 @@ impl Table {
             foreign,
             prepared,
         })
+    }
+
+    fn yields(&self, policy: &GroupPolicy) -> bool {
+        let context = &self.context;
+        context.yields(&policy.knobs, policy.is_scheduled, true)
     }
 
     fn check_new(&self, name: &str, group: &CpuGroup) -> Result<()> {
@@ -181,9 +187,9 @@ impl Table {
         let knobs: &Knobs = &policy.knobs;
         foreign.commit(prepared, &mut self.context);
         self.context.journal.count_group();
-        let layout = Layout::of_foreign(cgroup.clone(), knobs);
+        let layout = Layout::of_foreign(cgroup.clone(), knobs, self.yields(policy));
         let mut group = Group {
-            common: Common::new(&policy.name, knobs.clone(), layout),
+            common: Common::new(&policy.name, knobs.clone(), policy.is_scheduled, layout),
             origin: Origin::Foreign(foreign),
         };
         let started = group.start_loops(&self.context);

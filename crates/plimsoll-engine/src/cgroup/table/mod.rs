@@ -88,6 +88,7 @@ impl Table {
                 hierarchy: Arc::clone(hierarchy),
                 runtime: runtime.clone(),
                 headroom: HeadroomControl::new(hierarchy),
+                has_demand: false,
                 journal,
             },
             groups: BTreeMap::new(),
@@ -209,7 +210,7 @@ impl Table {
         let Some(mut journal) = self.left_own.remove(&policy.name) else {
             return Ok(false);
         };
-        match Own::adopt(&self.context.hierarchy, &mut journal) {
+        match Own::adopt(&self.context.hierarchy, &mut journal, policy.is_scheduled) {
             Ok(None) => {
                 undo::undo_journal(journal, &mut UndoReport::default())?;
                 Ok(false)
@@ -397,6 +398,7 @@ impl Table {
         let is_needed = has_foreign || !self.left.is_empty() || self.context.journal.has_late();
         // First: the next owner of the quotas finds them as they are.
         self.context.headroom.clear();
+        self.context.has_demand = false;
         self.with_loops.clear();
         self.pending.clear();
         self.groups.clear();

@@ -11,7 +11,7 @@ use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::Knobs;
 
 use super::promise::{Desired, Promise};
-use super::{FOREIGN, OWN, World};
+use super::{FOREIGN, OWN, World, machine_policy};
 use crate::shadow::texts;
 
 /// A process is about to be moved from where it is: of its old place nothing is promised to it.
@@ -28,7 +28,7 @@ impl World {
             r#"{"class": "batch", "nice": "7"}"#,
             r#"{"class": "batch", "soft-cap": "20%"}"#,
             r#"{"class": "batch", "headroom": "30%"}"#,
-            r#"{"headroom": "30%", "quota": "20ms/100ms", "cap": "10%"}"#,
+            r#"{"class": "batch", "headroom": "30%", "quota": "20ms/100ms", "cap": "10%"}"#,
             r#"{"quota": "20ms/100ms"}"#,
             r#"{"quota": "50ms/100ms", "burst": "10ms"}"#,
             r#"{"quota": "100ms/500ms", "burst": "100ms", "weight": "300"}"#,
@@ -91,6 +91,7 @@ impl World {
                 policy,
                 promised: None,
                 is_known: false,
+                is_doubtful: false,
                 is_respected: false,
             },
         );
@@ -118,6 +119,7 @@ impl World {
                 desired.policy.selector, desired.policy.knobs
             )
         });
+        let has_demand = self.has_demand;
         let added = self.ask_owner(|owner| owner.add_all(&[policy]).remove(0));
         self.tell(|| format!("add {name}: {added:?}"));
         let desired = self
@@ -129,8 +131,9 @@ impl World {
             Some(Ok(())) => {
                 self.counts.added += 1;
                 desired.is_known = true;
+                desired.is_doubtful = false;
                 desired.promised =
-                    (!desired.is_respected).then(|| Promise::of(&desired.policy.knobs));
+                    (!desired.is_respected).then(|| Promise::of(&desired.policy.knobs, has_demand));
                 if let Selector::Process(pid) = desired.policy.selector {
                     let is_there = simulated::with(|kernel| kernel.tasks().get(pid).is_some());
                     if is_there {
@@ -179,23 +182,55 @@ impl World {
         let Some(knobs) = self.knobs(is_held) else {
             return;
         };
+        self.change_to(&name, knobs);
+    }
+
+    /// The machine demands headroom from now on, or does no more: batch groups follow.
+    pub(super) fn demand_changes(&mut self) {
         if self.owner.is_none() {
             return;
         }
-        let desired = self.desired_groups.get_mut(&name).expect("it was picked");
-        let both = desired.promised.map(|old| old.weaker(Promise::of(&knobs)));
-        desired.promised = both;
+        self.has_demand = !self.has_demand;
+        self.tell(|| "the demand changes".to_owned());
+        self.counts.changes_of_demand += 1;
+        let has_demand = self.has_demand;
+        for desired in self.desired_groups.values_mut() {
+            let promise = Promise::of(&desired.policy.knobs, has_demand);
+            desired.promised = desired.promised.map(|old| old.weaker(promise));
+            desired.is_doubtful |= promise.is_idle;
+        }
+        self.watch();
+        let policy = machine_policy(has_demand);
+        let _ = self.ask_owner(|owner| owner.set_machine(&policy));
+        let groups = self.desired_groups.iter();
+        let doubtful = groups.filter(|(_, desired)| desired.is_known && desired.is_doubtful);
+        let doubtful: Vec<_> = doubtful
+            .map(|(name, desired)| (name.clone(), desired.policy.knobs.clone()))
+            .collect();
+        for (name, knobs) in doubtful {
+            self.change_to(&name, knobs);
+        }
+    }
+
+    fn change_to(&mut self, name: &str, knobs: Knobs) {
+        if self.owner.is_none() {
+            return;
+        }
+        let has_demand = self.has_demand;
+        let promise = Promise::of(&knobs, has_demand);
+        let desired = self.desired_groups.get_mut(name).expect("it was picked");
+        desired.promised = desired.promised.map(|old| old.weaker(promise));
         desired.policy.knobs = knobs.clone();
         self.watch();
         self.risk();
         self.tell(|| format!("change {name} to {knobs}"));
-        let changed = self.ask_owner(|owner| owner.change(&name, &knobs));
+        let changed = self.ask_owner(|owner| owner.change(name, &knobs));
         self.tell(|| format!("change {name}: {changed:?}"));
         if let Some(Ok(())) = changed {
             self.counts.changed += 1;
-            let desired = self.desired_groups.get_mut(&name).expect("it was picked");
-            desired.is_respected = false;
-            desired.promised = Some(Promise::of(&knobs));
+            let desired = self.desired_groups.get_mut(name).expect("it was picked");
+            (desired.is_respected, desired.is_doubtful) = (false, false);
+            desired.promised = Some(promise);
             self.check_now();
         } else {
             self.is_half_done = true;
@@ -275,10 +310,12 @@ impl World {
         let reapplied = self.ask_owner(|owner| {
             owner.reapply(&name)?;
             // A change may have failed before.
-            owner.knobs(&name).map(Promise::of)
+            owner.knobs(&name).cloned()
         });
-        if let Some(Ok(promise)) = reapplied {
+        if let Some(Ok(knobs)) = reapplied {
+            let has_demand = self.has_demand;
             let desired = self.desired_groups.get_mut(&name).expect("it was picked");
+            let promise = Promise::of(&knobs, has_demand && !desired.is_doubtful);
             (desired.promised, desired.is_respected) = (Some(promise), false);
             self.check_now();
         }

@@ -7,6 +7,7 @@ pub struct Counts {
     pub(super) added: u64,
     pub(super) refused: u64,
     pub(super) changed: u64,
+    pub(super) changes_of_demand: u64,
     pub(super) removed: u64,
     pub(super) deaths: u64,
     pub(super) deaths_within: u64,
@@ -23,6 +24,7 @@ impl Counts {
         self.added += more.added;
         self.refused += more.refused;
         self.changed += more.changed;
+        self.changes_of_demand += more.changes_of_demand;
         self.removed += more.removed;
         self.deaths += more.deaths;
         self.deaths_within += more.deaths_within;
@@ -39,6 +41,7 @@ impl Counts {
             self.added,
             self.refused,
             self.changed,
+            self.changes_of_demand,
             self.removed,
             self.deaths,
             self.deaths_within,

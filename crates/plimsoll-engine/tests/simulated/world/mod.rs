@@ -17,6 +17,7 @@ use plimsoll_engine::group_policy::Selector;
 use plimsoll_engine::runtime::RuntimeFolder;
 
 pub use counts::Counts;
+pub use owner::machine_policy;
 use promise::Desired;
 
 use crate::chance::Chance;
@@ -39,6 +40,8 @@ pub struct World {
     /// `None`: it was killed.
     owner: Option<CgroupEnforcer>,
     desired_groups: BTreeMap<String, Desired>,
+    /// Headroom is demanded of all batch groups.
+    has_demand: bool,
     /// To which group a process, or one that it descends from, was moved.
     members: BTreeMap<i32, String>,
     /// Processes that were moved to a foreign cgroup: they may be moved out of any again.
@@ -66,6 +69,7 @@ impl World {
             runtime: RuntimeFolder::at(RUNTIME),
             owner: None,
             desired_groups: BTreeMap::new(),
+            has_demand: true,
             members: BTreeMap::new(),
             guests: BTreeSet::new(),
             shadow: Shadow::default(),
@@ -125,7 +129,8 @@ impl World {
             33..37 => self.others_make_or_remove(),
             37..39 => self.others_give_cpu(),
             39..53 => self.client_adds(),
-            53..65 => self.client_changes(),
+            53..63 => self.client_changes(),
+            63..65 => self.demand_changes(),
             65..71 => self.client_removes(),
             71..77 => self.add_process(),
             77..81 => self.look_after(),

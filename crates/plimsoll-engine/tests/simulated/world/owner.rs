@@ -18,10 +18,12 @@ use super::promise::Promise;
 use super::{FOREIGN, World};
 use crate::shadow::is_own;
 
-/// The machine's part of the headroom that some groups ask for.
-fn machine_policy() -> MachinePolicy {
+/// The machine's policy, with headroom that some groups ask for or without.
+pub fn machine_policy(has_demand: bool) -> MachinePolicy {
     let mut demand = Demand::default();
-    demand.add(Some(Headroom::Share(300_000)), None);
+    if has_demand {
+        demand.add(Some(Headroom::Share(300_000)), None);
+    }
     MachinePolicy {
         demand,
         bandwidth_slice: None,
@@ -125,8 +127,9 @@ impl World {
         self.is_half_done |= self.desired_groups.len() < nr_desired;
         self.watch();
         let before = simulated::with(|kernel| kernel.nr_kernel_writes());
+        let has_demand = self.has_demand;
         let all_promised = self.desired_groups.values().all(|desired| {
-            desired.is_known && desired.promised == Some(Promise::of(&desired.policy.knobs))
+            desired.is_known && desired.promised == Some(Promise::of(&desired.policy.knobs, has_demand))
                 && desired.policy.knobs.soft_cap.is_none()
                 // It is given to who has come meanwhile.
                 && desired.policy.knobs.nice.is_none()
@@ -134,7 +137,7 @@ impl World {
         for desired in self.desired_groups.values_mut() {
             desired.is_known = false;
             // A change may have failed before: now it is made.
-            let wanted = Promise::of(&desired.policy.knobs);
+            let wanted = Promise::of(&desired.policy.knobs, has_demand);
             desired.promised = desired.promised.map(|promised| promised.weaker(wanted));
         }
         self.watch();
@@ -174,10 +177,11 @@ impl World {
 
     pub(super) fn try_start(&mut self) -> Option<()> {
         let (hierarchy, runtime) = (Arc::clone(&self.hierarchy), self.runtime.clone());
+        let policy = machine_policy(self.has_demand);
         let started = catch_unwind(AssertUnwindSafe(|| {
             let (mut owner, report) = CgroupEnforcer::adopting(&hierarchy, &runtime)?;
             owner.leave_audits_to_caller();
-            owner.set_machine(&machine_policy())?;
+            owner.set_machine(&policy)?;
             Ok::<_, plimsoll_engine::EngineError>((owner, report))
         }));
         let started = match started {

@@ -12,6 +12,8 @@ pub struct Desired {
     pub promised: Option<Promise>,
     /// The owner was told of it.
     pub is_known: bool,
+    /// It may not yield to headroom yet, because its change has failed.
+    pub is_doubtful: bool,
     /// Others have changed something of it, which is respected until it is applied again.
     pub is_respected: bool,
 }
@@ -24,14 +26,16 @@ pub struct Promise {
 }
 
 impl Promise {
-    pub fn of(knobs: &Knobs) -> Self {
+    /// `has_demand`: the machine demands headroom.
+    pub fn of(knobs: &Knobs, has_demand: bool) -> Self {
         let quota = knobs.quota.and_then(|quota| quota.rate_ppm());
         let cap = knobs.cap.map(|cap| u64::from(cap.permille) * 1_000);
+        let is_idle = knobs.class == Some(Class::Batch);
         // Some limit: what its controller grants depends on what the machine has done.
-        let headroom = knobs.headroom.map(|_| u64::MAX);
+        let headroom = (is_idle && has_demand).then_some(u64::MAX);
         Self {
             rate_max_ppm: [quota, cap, headroom].into_iter().flatten().min(),
-            is_idle: knobs.class == Some(Class::Batch),
+            is_idle,
         }
     }
 

@@ -36,16 +36,11 @@ pub fn check_one_cgroup(knobs: &Knobs) -> Result<()> {
     Ok(())
 }
 
-/// Quota, cap and headroom are all made of the quota.
+/// Quota and cap are both made of the quota.
 fn check_one_quota(knobs: &Knobs) -> Result<()> {
-    let quota = knobs.quota.map(|quota| format!("quota {quota}"));
-    let cap = knobs.cap.map(|cap| format!("cap {cap}"));
-    let has_one = |taken: String| format!("a cgroup has one quota, taken by {taken}; {OTHER_WAY}");
-    if let (Some(headroom), Some(taken)) = (knobs.headroom, quota.clone().or(cap)) {
-        return not_here("headroom", headroom.to_string(), has_one(taken));
-    }
-    if let (Some(taken), Some(cap)) = (quota, knobs.cap) {
-        return not_here("cap", cap.to_string(), has_one(taken));
+    if let (Some(quota), Some(cap)) = (knobs.quota, knobs.cap) {
+        let reason = format!("a cgroup has one quota, taken by quota {quota}; {OTHER_WAY}");
+        return not_here("cap", cap.to_string(), reason);
     }
     Ok(())
 }
@@ -67,11 +62,6 @@ mod tests {
                 "per-task: cannot be `true`",
             ),
             (r#"{"cap": "5%", "quota": "1cpus"}"#, "cap: cannot be `5%`"),
-            (
-                r#"{"headroom": "5%", "quota": "1cpus"}"#,
-                "headroom: cannot",
-            ),
-            (r#"{"headroom": "5%", "cap": "5%"}"#, "headroom: cannot"),
             (
                 r#"{"class": "batch", "weight": "5"}"#,
                 "weight: cannot be `5`",

@@ -72,12 +72,13 @@ impl Foreign {
         group.check_exists()?;
         // Somebody may have switched it off since.
         give_controller(&group, &context.runtime)?;
-        if knobs.headroom.is_none() {
+        let yields = context.yields(knobs, common.is_scheduled, true);
+        if !yields {
             // First: the quota that is read and put back must stay as it is.
             context.headroom.remove(&common.name);
         }
         let known = self.known(common.knobs.nice);
-        let mut prepared = Prepared::new(group.clone(), known, knobs)?;
+        let mut prepared = Prepared::new(group.clone(), known, knobs, yields)?;
         let entries = std::mem::take(&mut prepared.entries);
         context.journal.record(&entries)?;
         if let Err(error) = prepared.execute() {
@@ -85,7 +86,7 @@ impl Foreign {
             return Err(explained(&group, knobs, error));
         }
         self.commit(prepared, context);
-        common.layout = Layout::of_foreign(group, knobs);
+        common.layout = Layout::of_foreign(group, knobs, yields);
         common.knobs = knobs.clone();
         Ok(())
     }

@@ -55,8 +55,9 @@ pub(in crate::cgroup) struct Prepared {
 
 impl Prepared {
     /// Looks at what is there now, and works out what has to be done.
-    pub fn new(group: CpuGroup, known: Known<'_>, knobs: &Knobs) -> Result<Self> {
-        let mut change = Change::plan(&group, known.values, &Wanted::on_one_cgroup(knobs))?;
+    pub fn new(group: CpuGroup, known: Known<'_>, knobs: &Knobs, yields: bool) -> Result<Self> {
+        let wanted = Wanted::on_one_cgroup(knobs, yields);
+        let mut change = Change::plan(&group, known.values, &wanted)?;
         let mut prepared = Self {
             group,
             values: std::mem::take(&mut change.values),

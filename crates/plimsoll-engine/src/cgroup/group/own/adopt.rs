@@ -8,6 +8,7 @@ use plimsoll_cgroupfs::{Hierarchy, os};
 use super::{Common, Layout, Own};
 use crate::error::Result;
 use crate::journal::{self, Entry, Journal};
+use crate::knobs::Knobs;
 use crate::undo;
 
 /// The cgroup of one layout, as the journal has it.
@@ -26,6 +27,7 @@ impl Own {
     pub fn adopt(
         hierarchy: &Arc<Hierarchy>,
         journal: &mut Journal,
+        is_scheduled: bool,
     ) -> Result<Option<(Common, Self)>> {
         let parsed = journal.read_valid()?;
         let (Some(header), true) = (parsed.header, parsed.damaged.is_empty()) else {
@@ -43,11 +45,17 @@ impl Own {
             changed.unwrap_or(&header.knobs).clone()
         };
         let created = created(&parsed.entries);
+        // Its cgroups tell whether it yields to headroom.
+        let layouts_of = |one: &Created<'_>, knobs: &Knobs| {
+            [false, true]
+                .map(|yields| Layout::new(hierarchy, &header.name, one.generation, knobs, yields))
+        };
         // The last that is whole: an owner that was killed while it built another has left both.
         let found = created.iter().rev().find_map(|one| {
             let knobs = knobs_of(one.generation);
-            let layout = Layout::new(hierarchy, &header.name, one.generation, &knobs);
-            is_whole(&layout, one.folders).then_some((layout, knobs, one))
+            let mut layouts = layouts_of(one, &knobs).into_iter();
+            let layout = layouts.find(|layout| is_whole(layout, one.folders))?;
+            Some((layout, knobs, one))
         });
         let Some((layout, knobs, one)) = found else {
             return Ok(None);
@@ -58,8 +66,11 @@ impl Own {
         let behind = others
             .filter(|other| other.folders.iter().any(|folder| os::exists(folder)))
             .map(|other| {
-                let knobs = knobs_of(other.generation);
-                Layout::new(hierarchy, &header.name, other.generation, &knobs)
+                let [plain, yielding] = layouts_of(other, &knobs_of(other.generation));
+                match is_whole(&yielding, other.folders) {
+                    true => yielding,
+                    false => plain,
+                }
             })
             .collect();
         let nice_before = journal::restores(parsed.entries.clone())
@@ -70,7 +81,8 @@ impl Own {
         let mut own = Self::with_journal(journal, one.evacuate_to.to_vec(), nice_before);
         own.generation = generation.unwrap_or(0);
         own.behind = behind;
-        Ok(Some((Common::new(&header.name, knobs, layout), own)))
+        let common = Common::new(&header.name, knobs, is_scheduled, layout);
+        Ok(Some((common, own)))
     }
 
     /// Moves a process to where the group's processes go when it ends.

@@ -83,13 +83,15 @@ impl Own {
         context: &Context,
     ) -> Result<(Common, Self)> {
         let hierarchy = &context.hierarchy;
-        let layout = Layout::new(hierarchy, &policy.name, 0, &policy.knobs);
+        let yields = context.yields(&policy.knobs, policy.is_scheduled, false);
+        let layout = Layout::new(hierarchy, &policy.name, 0, &policy.knobs, yields);
         let header = Header::new(&policy.name, subject, &policy.knobs);
         // Its descendants go where it came from, not where the owner is.
         let evacuate_to = hierarchy.folders_of(first)?;
         let nice_before = Some(tasks::nice(first)?);
         let journal = Journal::create(context.runtime.path(), &header)?;
-        let common = Common::new(&policy.name, policy.knobs.clone(), layout);
+        let knobs = policy.knobs.clone();
+        let common = Common::new(&policy.name, knobs, policy.is_scheduled, layout);
         let mut own = Self::with_journal(journal, evacuate_to, nice_before);
         let built = own.build(&common, &common.layout, context);
         let built = built.and_then(|()| own.take_in(&common, first, context));
@@ -168,7 +170,8 @@ impl Own {
     /// Replaces the knobs. Loops are not started.
     pub fn change(&mut self, common: &mut Common, knobs: &Knobs, context: &Context) -> Result<()> {
         let generation = self.generation + 1;
-        let new = Layout::new(&context.hierarchy, &common.name, generation, knobs);
+        let yields = context.yields(knobs, common.is_scheduled, false);
+        let new = Layout::new(&context.hierarchy, &common.name, generation, knobs, yields);
         let same = common.layout.same_shape(&new) && common.knobs.per_task == knobs.per_task;
         let old_knobs = std::mem::replace(&mut common.knobs, knobs.clone());
         let set_values = |knobs: &Knobs, layout: &Layout| {
