@@ -75,11 +75,15 @@ static int slice_timer(void *map, int *key, struct bpf_timer *timer)
 static __always_inline bool dispatch_overdue(struct plimsoll_cpu *c, s32 cpu, u64 now)
 {
 	u32 llc = llc_of(cpu);
-	u64 since_ns = READ_ONCE(overdue_since_ns[llc]);
+	u64 since_ns;
 
+	if (READ_ONCE(c->comes_to_overdue))
+		__sync_lock_test_and_set(&c->comes_to_overdue, 0);
+	since_ns = READ_ONCE(overdue_since_ns[llc]);
 	if (!since_ns)
 		return false;
 	if (scx_bpf_dsq_move_to_local(overdue_id(llc), 0)) {
+		WRITE_ONCE(c->comes_to_overdue, 1);
 		c->left_ns = SLICE_MIN_NS;
 		return true;
 	}

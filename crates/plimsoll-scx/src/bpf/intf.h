@@ -217,6 +217,12 @@ struct plimsoll_cpu {
 	plim_u32 run_is_counted; /* in nr_running of the group */
 	plim_u32 turn_granted; /* by the last dispatch */
 	plim_u32 turn; /* in which the present task runs */
+	/*
+	 * It comes to the overdue queue by itself: its task is from there, or was preempted for
+	 * one. Set by whoever preempts it; cleared before each look, so that a race costs a
+	 * kick too many.
+	 */
+	plim_u32 comes_to_overdue;
 } PLIMSOLL_OWN_LINES;
 
 /* The machine. Under the lock, unless noted otherwise. */

@@ -144,6 +144,7 @@ to_overdue(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, struct task_
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 	u64 queue = waits_offline(t, cpu) ? SCX_DSQ_LOCAL_ON | cpu : overdue_id(llc_of(cpu));
+	struct plimsoll_cpu *c;
 
 	t->overdue = why;
 	if (!scx_bpf_dsq_move(waiting, p, queue, 0))
@@ -151,7 +152,11 @@ to_overdue(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, struct task_
 	waiting_leaves(t);
 	/* Before a CPU looks. It is there already, so none has to look again. */
 	WRITE_ONCE(overdue_since_ns[llc_of(cpu)], bpf_ktime_get_ns() - INSERTION_NS - 1);
-	if (!kick_idle_for(p, cpu))
+	if (kick_idle_for(p, cpu))
+		return;
+	/* Not for each of many: the one before would be preempted before it has run. */
+	c = cpu_at(cpu);
+	if (c && !__sync_lock_test_and_set(&c->comes_to_overdue, 1))
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
