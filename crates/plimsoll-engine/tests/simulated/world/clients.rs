@@ -195,9 +195,9 @@ impl World {
         self.counts.changes_of_demand += 1;
         let has_demand = self.has_demand;
         for desired in self.desired_groups.values_mut() {
-            let promise = Promise::of(&desired.policy.knobs, has_demand);
-            desired.promised = desired.promised.map(|old| old.weaker(promise));
-            desired.is_doubtful |= promise.is_idle;
+            // Also where a change has failed, and other knobs are in force.
+            desired.promised = desired.promised.map(Promise::without_headroom);
+            desired.is_doubtful = true;
         }
         self.watch();
         let policy = machine_policy(has_demand);

@@ -18,6 +18,9 @@ pub struct Desired {
     pub is_respected: bool,
 }
 
+/// Some limit: what headroom's controller grants depends on what the machine has done.
+const HEADROOM_PPM: u64 = u64::MAX;
+
 /// The weakest of the limits that may be in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promise {
@@ -31,11 +34,18 @@ impl Promise {
         let quota = knobs.quota.and_then(|quota| quota.rate_ppm());
         let cap = knobs.cap.map(|cap| u64::from(cap.permille) * 1_000);
         let is_idle = knobs.class == Some(Class::Batch);
-        // Some limit: what its controller grants depends on what the machine has done.
-        let headroom = (is_idle && has_demand).then_some(u64::MAX);
+        let headroom = (is_idle && has_demand).then_some(HEADROOM_PPM);
         Self {
             rate_max_ppm: [quota, cap, headroom].into_iter().flatten().min(),
             is_idle,
+        }
+    }
+
+    /// What holds while the demand of headroom begins or ends.
+    pub fn without_headroom(self) -> Self {
+        Self {
+            rate_max_ppm: self.rate_max_ppm.filter(|ppm| *ppm != HEADROOM_PPM),
+            ..self
         }
     }
 
